@@ -2,8 +2,11 @@
 
 #[path = "build/nvcc.rs"]
 mod nvcc;
+#[path = "build/stamp.rs"]
+mod stamp;
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,7 +14,9 @@ const DEFAULT_ARCHS: &str = "80;86;89;90a;90+ptx";
 
 fn main() {
     println!("cargo::rerun-if-changed={}", root().join("build.rs").display());
-    println!("cargo::rerun-if-changed={}", root().join("build/nvcc.rs").display());
+    for name in ["nvcc.rs", "stamp.rs"] {
+        println!("cargo::rerun-if-changed={}", root().join("build").join(name).display());
+    }
     println!("cargo::rerun-if-env-changed=CLIPPY_ARGS");
     // lints link nothing, and cargo runs the build script for them separately: the kernels would be compiled twice
     if !cfg!(feature = "cuda") || std::env::var_os("CLIPPY_ARGS").is_some() {
@@ -68,25 +73,18 @@ fn collect(dir: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
     Ok(())
 }
 
-/// Compiles each file separately, as many at once as cargo allows.
+/// Compiles each file separately, as many at once as cargo allows. An object whose sources and flags have not changed since is kept.
 fn compile(files: &[PathBuf], root: &Path, nvcc: &Path, flags: &[String]) -> Result<Vec<PathBuf>, String> {
     let threads = std::env::var("NUM_JOBS").ok().and_then(|jobs| jobs.parse().ok()).unwrap_or(1usize).clamp(1, files.len().max(1));
+    let folders = object_folders(files, root, nvcc, flags)?;
     let (next, outcome) = (AtomicUsize::new(0), Mutex::new((Vec::new(), Vec::new())));
     let work = || {
-        while let Some(file) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let mut build = cc::Build::new();
-            // cc's own flags are for gcc: nvcc does not know all of them
-            build.cuda(true).cudart("none").compiler(nvcc).no_default_flags(true).warnings(false).cargo_metadata(false);
-            build.include(root.join("cuda/include")).file(file);
-            build.flag("-std=c++17").flag("-O3").flag("-Xcompiler=-fPIC");
-            for flag in flags {
-                build.flag(flag);
-            }
-            let result = build.try_compile_intermediates();
+        while let Some((file, folder)) = folders.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let result = object_of(file, folder, root, nvcc, flags);
             let mut outcome = outcome.lock().expect("no thread panicked");
             match result {
-                Ok(objects) => outcome.0.extend(objects),
-                Err(error) => outcome.1.push(format!("{}: {}", file.display(), error.to_string().replace('\n', " "))),
+                Ok(object) => outcome.0.push(object),
+                Err(error) => outcome.1.push(format!("{}: {}", file.display(), error.replace('\n', " "))),
             }
         }
     };
@@ -94,4 +92,44 @@ fn compile(files: &[PathBuf], root: &Path, nvcc: &Path, flags: &[String]) -> Res
     let (mut objects, errors) = outcome.into_inner().expect("no thread panicked");
     objects.sort();
     if errors.is_empty() { Ok(objects) } else { Err(errors.join("; ")) }
+}
+
+/// Each file with the folder of its object. The folders of objects that no file has any more are removed.
+fn object_folders<'a>(files: &'a [PathBuf], root: &Path, nvcc: &Path, flags: &[String]) -> Result<Vec<(&'a PathBuf, PathBuf)>, String> {
+    let version = Command::new(nvcc).arg("--version").output().map_err(|error| format!("{}: {error}", nvcc.display()))?;
+    let mut flags = flags.to_vec();
+    flags.extend([nvcc.display().to_string(), String::from_utf8_lossy(&version.stdout).into_owned()]);
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    let (cuda, include) = (root.join("cuda"), root.join("cuda/include"));
+    let mut folders = Vec::new();
+    for file in files {
+        folders.push((file, stamp::object_folder(&out, &cuda, file, stamp::stamp(file, &include, &flags)?)));
+    }
+    for old in std::fs::read_dir(out.join("kernels")).into_iter().flatten().flatten().map(|entry| entry.path()) {
+        if !folders.iter().any(|(_, folder)| *folder == old) {
+            // what stays takes space, and nothing else
+            let _ = std::fs::remove_dir_all(old);
+        }
+    }
+    Ok(folders)
+}
+
+/// The object of `file`, which is compiled if it is not in `folder`.
+fn object_of(file: &Path, folder: &Path, root: &Path, nvcc: &Path, flags: &[String]) -> Result<PathBuf, String> {
+    let object = folder.join("kernel.o");
+    if object.is_file() {
+        return Ok(object);
+    }
+    let mut build = cc::Build::new();
+    // cc's own flags are for gcc: nvcc does not know all of them
+    build.cuda(true).cudart("none").compiler(nvcc).no_default_flags(true).warnings(false).cargo_metadata(false);
+    build.include(root.join("cuda/include")).file(file).out_dir(folder);
+    build.flag("-std=c++17").flag("-O3").flag("-Xcompiler=-fPIC");
+    for flag in flags {
+        build.flag(flag);
+    }
+    let objects = build.try_compile_intermediates().map_err(|error| error.to_string())?;
+    // under its last name only once it is whole
+    std::fs::rename(&objects[0], &object).map_err(|error| format!("{}: {error}", object.display()))?;
+    Ok(object)
 }

@@ -18,7 +18,8 @@ from typing import Callable, ClassVar
 
 ROOT = Path(__file__).resolve().parent.parent
 BINARY = Path(os.environ.get("PENSTOCK_BINARY", ROOT / "target" / "release" / "penstock"))
-CUDA_BINARY = ROOT / "target" / "release" / "penstock-cuda"
+# With every feature: the CUDA engine, faults on demand, an engine without a model. tests/run builds it.
+ALL_FEATURES = ROOT / "target" / "release" / "penstock-all"
 MODEL = "smollm2:135m"
 # A model with a template for tools.
 CODER = "qwen2.5-coder:0.5b"
@@ -34,6 +35,9 @@ def free_port() -> int:
 def environment(overrides: dict[str, str] | None = None) -> dict[str, str]:
     """The environment with settings: `{"ENGINE__CONTEXT": "512"}` becomes PENSTOCK__ENGINE__CONTEXT=512."""
     env = dict(os.environ)
+    if "PYTEST_XDIST_WORKER" in env:
+        # a process of tests per core, so a thread per engine
+        env.setdefault("PENSTOCK__ENGINE__THREADS", "1")
     env.update({f"PENSTOCK__{name}": str(value) for name, value in (overrides or {}).items()})
     return env
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Counts the tests that ran and those that were skipped, over all stages of `tests/run`.
+"""Counts the tests that ran and those that were skipped, over all stages of `tests/run`, and names the slowest.
 
-    tests/summary.py RESULTS            prints the counts and each skipped test with its reason
+    tests/summary.py RESULTS            prints the counts, each skipped test with its reason, and the slowest tests
     tests/summary.py RESULTS --exact    fails unless the skipped tests are exactly those of tests/skips.txt
     tests/summary.py RESULTS --write    writes tests/skips.txt anew
 
@@ -23,25 +23,26 @@ HEAD = """\
 # `tests/summary.py .cache/results --write` writes this file anew after a whole run.
 """
 
-# (state, reason) by test; the later state of this list wins if a test ran more than once.
+SLOWEST = 10
+# (state, reason, seconds) by test; the later state of this list wins if a test ran more than once.
 STATES = ["skipped", "passed", "failed"]
 
 
 def from_cargo(text: str):
-    """The tests in the output of `cargo test`: (name, state, reason)."""
+    """The tests in the output of `cargo test`: (name, state, reason, seconds)."""
     binary = "?"
     for line in text.splitlines():
         if found := re.match(r"\s+Running .*\(.*/(.+)-[0-9a-f]+\)$", line):
             binary = found[1]
         elif found := re.match(r"\s+Doc-tests (\S+)$", line):
             binary = f"{found[1]} (documentation)"
-        elif found := re.match(r"test (.+?)(?: - should panic)? \.\.\. (ok|FAILED|ignored)(?:, (.*))?$", line):
+        elif found := re.match(r"test (.+?)(?: - should panic)? \.\.\. (ok|FAILED|ignored)(?:, (.*?))?(?: <([\d.]+)s>)?$", line):
             state = {"ok": "passed", "FAILED": "failed", "ignored": "skipped"}[found[2]]
-            yield f"rust/{binary}::{found[1]}", state, found[3] or "no reason given"
+            yield f"rust/{binary}::{found[1]}", state, found[3] or "no reason given", float(found[4] or 0)
 
 
 def from_junit(stage: str, path: Path):
-    """The tests in a JUnit file of pytest or Node: (name, state, reason)."""
+    """The tests in a JUnit file of pytest or Node: (name, state, reason, seconds)."""
     for case in xml.parse(path).iter("testcase"):
         module = case.get("classname", "").rpartition(".")[2] if stage != "node" else Path(case.get("file", "node")).name.partition(".")[0]
         skipped = case.find("skipped")
@@ -53,23 +54,23 @@ def from_junit(stage: str, path: Path):
             else "passed"
         )
         reason = "" if skipped is None else skipped.get("message") or skipped.text or "no reason given"
-        yield f"{stage}/{module}::{case.get('name')}", state, reason
+        yield f"{stage}/{module}::{case.get('name')}", state, reason, float(case.get("time") or 0)
 
 
-def collect(folder: Path) -> dict[str, tuple[str, str]]:
-    """The state and, if it was skipped, the reason of every test."""
-    tests: dict[str, tuple[str, str]] = {}
+def collect(folder: Path) -> dict[str, tuple[str, str, float]]:
+    """The state of every test, the reason if it was skipped, and how long it took [s]."""
+    tests: dict[str, tuple[str, str, float]] = {}
     for path in sorted(folder.iterdir()):
         stage = re.match(r"[a-z]+", path.name)[0]
         found = from_cargo(path.read_text(errors="replace")) if path.suffix == ".log" else from_junit(stage, path)
-        for name, state, reason in found:
+        for name, state, reason, seconds in found:
             if name not in tests or STATES.index(state) > STATES.index(tests[name][0]):
-                tests[name] = (state, " ".join(reason.split()))
+                tests[name] = (state, " ".join(reason.split()), seconds)
     if any(name.startswith("clients/") for name in tests):
         # Environments leave out the modules whose client they lack: each module must have run in one of them.
         for module in sorted(path.stem for path in (ROOT / "tests" / "clients").glob("test_*.py")):
             if not any(name.startswith(f"clients/{module}::") for name in tests):
-                tests[f"clients/{module}"] = ("skipped", "no environment has its client")
+                tests[f"clients/{module}"] = ("skipped", "no environment has its client", 0.0)
     return tests
 
 
@@ -78,13 +79,13 @@ def without_case(name: str) -> str:
     return name.partition("[")[0]
 
 
-def differences(tests: dict[str, tuple[str, str]]) -> list[str]:
+def differences(tests: dict[str, tuple[str, str, float]]) -> list[str]:
     """How the skipped tests differ from the known list, for the stages that ran."""
     lines = [line for line in KNOWN.read_text().splitlines() if line and not line.startswith("#")]
     known = {tuple(line.split(": ", 1)) for line in lines}
     stages = {name.partition("/")[0] for name in tests}
     known = {(name, reason) for name, reason in known if name.partition("/")[0] in stages}
-    skipped = {(without_case(name), reason) for name, (state, reason) in tests.items() if state == "skipped"}
+    skipped = {(without_case(name), reason) for name, (state, reason, _) in tests.items() if state == "skipped"}
     return [f"skipped, but not in {KNOWN.name}: {name}: {reason}" for name, reason in sorted(skipped - known)] + [
         f"in {KNOWN.name}, but not skipped: {name}: {reason}" for name, reason in sorted(known - skipped)
     ]
@@ -93,9 +94,9 @@ def differences(tests: dict[str, tuple[str, str]]) -> list[str]:
 def main() -> int:
     folder, options = Path(sys.argv[1]), sys.argv[2:]
     tests = collect(folder)
-    ran = Counter(name.partition("/")[0] for name, (state, _) in tests.items() if state != "skipped")
-    failed = [name for name, (state, _) in tests.items() if state == "failed"]
-    skipped = Counter((reason, without_case(name)) for name, (state, reason) in tests.items() if state == "skipped")
+    ran = Counter(name.partition("/")[0] for name, (state, *_) in tests.items() if state != "skipped")
+    failed = [name for name, (state, *_) in tests.items() if state == "failed"]
+    skipped = Counter((reason, without_case(name)) for name, (state, reason, _) in tests.items() if state == "skipped")
     stages = ", ".join(f"{stage} {count}" for stage, count in sorted(ran.items()))
     print(f"{ran.total()} tests ran ({stages}), {skipped.total()} were skipped:")
     for reason in sorted({reason for reason, _ in skipped}):
@@ -103,6 +104,9 @@ def main() -> int:
         print(f"{sum(names.values()):5}  {reason}")
         for name, count in names.items():
             print(f"       - {name}" + (f" ({count} cases)" if count > 1 else ""))
+    print("the slowest tests:")
+    for name, (*_, seconds) in sorted(tests.items(), key=lambda test: -test[1][2])[:SLOWEST]:
+        print(f"{seconds:7.1f} s  {name}")
     for name in failed:
         print(f"failed: {name}")
     if "--write" in options:

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use chat::{Dialect, Parser, Piece, Text};
+use chat::{Dialect, Entry, Parser, Piece, Text};
 use template::ChatTemplate;
 
 use crate::sections::{sections, text};
@@ -25,13 +25,17 @@ static DIALECTS: LazyLock<Vec<Dialect>> = LazyLock::new(|| {
     sources.iter().map(|source| Dialect::of(&template(source), &TOKENIZER)).collect()
 });
 
-/// Parts: the dialect, whether the answer begins inside reasoning, and the lengths into which it is cut; the answer.
+/// Parts: the dialect, where the answer begins and whether it follows a format, and the lengths into which it is cut; the answer.
 pub fn body(input: &[u8]) {
     let [head, answer] = sections(input);
     let [kind, lengths @ ..] = head else { return };
-    let (dialect, opened) = (&DIALECTS[usize::from(*kind) % DIALECTS.len()], *kind >= 128);
-    let parser =
-        Parser::new(Some(dialect.syntax), dialect.thinking, opened).with_bare_calls(vec!["f".into(), "get_weather".into()], vec![]);
+    let dialect = &DIALECTS[usize::from(*kind) % DIALECTS.len()];
+    let entry = [Entry::Turn, Entry::Text, Entry::Reasoning { begun: false }, Entry::Reasoning { begun: true }][usize::from(*kind) / 64];
+    let parser = Parser::new(Some(dialect.syntax), dialect.thinking, entry);
+    let parser = match lengths.len() % 2 {
+        0 => parser.with_bare_calls(vec!["f".into(), "get_weather".into()], vec![]),
+        _ => parser.with_format(),
+    };
     let answer = text(answer);
     let whole = joined(&parser, [answer.as_str()].into_iter());
     let cut = joined(&parser, parts(&answer, lengths).into_iter());

@@ -2,6 +2,7 @@
 
 import { complete } from "./api.js";
 import { emit } from "./bus.js";
+import { due } from "./frames.js";
 import { modelInfo } from "./models.js";
 import { requestBody } from "./request.js";
 import { append, keep } from "./threads.js";
@@ -38,7 +39,8 @@ function note(run) {
   return said.filter(Boolean).join(" · ");
 }
 
-function take(run, chunk) {
+/** Takes a chunk that came at the time `at`. */
+function take(run, chunk, at) {
   const { message } = run;
   run.usage = chunk.usage ?? run.usage;
   if (chunk.prompt_progress) emit("progress", run.thread, message, chunk.prompt_progress);
@@ -51,9 +53,9 @@ function take(run, chunk) {
   if (calls) addCalls(message, calls);
   if (!reasoning && !content && !calls) return;
   run.pieces += 1;
-  run.last = performance.now();
+  run.last = at;
   run.first ||= run.last;
-  emit("pieces", run.thread, message, { reasoning, content, calls, rate: rate(run.pieces, run.last - run.first) });
+  emit("pieces", run.thread, message, { reasoning, content, calls, rate: () => rate(run.pieces, run.last - run.first) });
 }
 
 /** Writes copies to the storage, one at a time, so that a reload loses little. A long answer is copied less often. */
@@ -99,8 +101,8 @@ export async function answer(thread, { parent, message, model, settings }) {
   try {
     const list = path(thread.messages, continues ? target.id : parent);
     const body = requestBody({ model, list, settings, continues, progress: true });
-    for await (const chunk of complete(body, controller.signal)) {
-      take(run, chunk);
+    for await (const { chunk, at } of complete(body, controller.signal, due)) {
+      take(run, chunk, at);
       copied();
     }
   } catch (caught) {

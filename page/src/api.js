@@ -35,32 +35,67 @@ export async function models() {
   return (await response.json()).data;
 }
 
-/** Yields the data of each server-sent event. */
-async function* events(body) {
-  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "";
-  for (;;) {
-    const { value, done } = await reader.read();
-    if (done) return;
-    const lines = (rest + value).split(/\r?\n/);
-    rest = lines.pop();
-    for (const line of lines) {
-      if (line.startsWith("data:")) yield line.slice(5).trimStart();
+/** Reads a body as it comes, and notes when. `parts`: {bytes, at} of what has come and was not taken yet. */
+class Incoming {
+  constructor(body) {
+    Object.assign(this, { parts: [], isOver: false, isLeft: false, error: null, wake: () => {} });
+    this.ended = this.read(body.getReader());
+  }
+
+  async read(reader) {
+    try {
+      while (!this.isLeft) {
+        const { value, done } = await reader.read();
+        if (done) break;
+        this.parts.push({ bytes: value, at: performance.now() });
+        this.wake();
+      }
+    } catch (error) {
+      this.error = error;
     }
+    this.isOver = true;
+    this.wake();
+  }
+
+  /** Resolves once there is something to take, or no more will come. */
+  async some() {
+    if (!this.parts.length && !this.isOver) await new Promise((resolve) => (this.wake = resolve));
   }
 }
 
-/** Sends a request and yields the chunks of its answer. A stream that ends early is an error. */
-export async function* complete(body, signal) {
+/** Yields the data of each server-sent event with the time at which it came. Between two looks, `ready()` is awaited. */
+async function* events(body, ready) {
+  const incoming = new Incoming(body);
+  const decoder = new TextDecoder();
+  let rest = "";
+  try {
+    while (!incoming.isOver || incoming.parts.length) {
+      await incoming.some();
+      for (const { bytes, at } of incoming.parts.splice(0)) {
+        const lines = (rest + decoder.decode(bytes, { stream: true })).split(/\r?\n/);
+        rest = lines.pop();
+        for (const line of lines) if (line.startsWith("data:")) yield { data: line.slice(5).trimStart(), at };
+      }
+      await Promise.race([ready(), incoming.ended]);
+    }
+    if (incoming.error) throw incoming.error;
+  } finally {
+    incoming.isLeft = true;
+  }
+}
+
+/** Sends a request and yields the chunks of its answer, each with the time at which it came. They are taken when `ready()` has resolved. A
+ * stream that ends early is an error. */
+export async function* complete(body, signal, ready) {
   const response = await fetch(address("v1/chat/completions"), {
     method: "POST", headers: headers({ "content-type": "application/json" }), body: JSON.stringify(body), signal,
   });
   if (!response.ok) throw await refusal(response);
-  for await (const data of events(response.body)) {
+  for await (const { data, at } of events(response.body, ready)) {
     if (data === "[DONE]") return;
     const chunk = JSON.parse(data);
     if (chunk.error) throw new Refused(chunk.error, response);
-    yield chunk;
+    yield { chunk, at };
   }
   throw new Error("the connection ended before the answer did");
 }

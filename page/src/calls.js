@@ -3,12 +3,12 @@
 import { codeBlock, highlight } from "./code.js";
 import { fit, icon, make, sends } from "./dom.js";
 
-/** The arguments with line breaks, if they are JSON. */
+/** JSON with line breaks. Null: it is none, or its end has not come yet. */
 function pretty(text) {
   try {
     return JSON.stringify(JSON.parse(text), null, 2);
   } catch {
-    return text;
+    return null;
   }
 }
 
@@ -18,8 +18,8 @@ function card(title, ...content) {
 
 export function callCard(call) {
   const text = pretty(call.arguments);
-  const { node, code } = codeBlock(text, "json");
-  highlight(code, text, "json");
+  const { node, code } = codeBlock(text ?? call.arguments, "json");
+  if (text !== null) highlight(code, text, "json");
   return card(make("span", {}, "Calls ", make("code", {}, call.name || "…")), node);
 }
 

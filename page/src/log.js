@@ -1,29 +1,19 @@
 // The conversation on the page.
 
 import { on } from "./bus.js";
-import { callCard } from "./calls.js";
 import { $, make } from "./dom.js";
+import { LiveTurn } from "./live.js";
+import { inPlace, startScroll, toEnd } from "./scroll.js";
 import { shown, shownPath } from "./threads.js";
 import { groups } from "./tree.js";
-import { makeTurn, reasoning } from "./turn.js";
+import { makeTurn } from "./turn.js";
 
 /** Turns at the end whose Markdown is shown at once. The others show it when the reader comes near. */
 const SHOWN_AT_ONCE = 12;
 
-const scroller = $("scroll");
-let follows = true;
-const atEnd = () => scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 40;
-
-function toEnd(force) {
-  if (force) follows = true;
-  if (follows) scroller.scrollTop = scroller.scrollHeight;
-  $("latest").hidden = follows || atEnd();
-}
-
-// {turn, signature} by the ids of messages
+// {turn, message, signature, live} by the ids of messages. live: the LiveTurn of an answer in progress.
 let turns = new Map();
-// {turn, message, waiting, thoughts, frame} of the answer in progress; the one that has just ended
-let live = null;
+// the entry of the answer that has just ended
 let finished = null;
 let actions = {};
 
@@ -33,16 +23,16 @@ const near = new IntersectionObserver((entries) => {
     near.unobserve(target);
     turns.get(target.dataset.id)?.turn.render?.();
   }
-}, { root: scroller, rootMargin: "1200px 0px" });
+}, { root: $("scroll"), rootMargin: "1200px 0px" });
 
 function placeOf(families, message, isLast) {
   const siblings = families.get(message.parent);
   return { siblings, index: siblings.indexOf(message), isLast, isLive: message.state === "streaming" };
 }
 
-/** What the element of a message depends on. */
-function signatureOf(message, place, isOurs) {
-  const size = isOurs ? "" : [message.content.length, message.reasoning?.length, message.calls?.length, message.results?.length];
+/** What the element of a message depends on. An answer in progress grows without a new one. */
+function signatureOf(message, place) {
+  const size = place.isLive ? "" : [message.content.length, message.reasoning?.length, message.calls?.length, message.results?.length];
   return JSON.stringify([message.state, size, place.index, place.siblings.length, place.isLast, message.note, message.error]);
 }
 
@@ -64,10 +54,9 @@ function show() {
   turns = new Map();
   list.forEach((message, i) => {
     const place = placeOf(families, message, i === list.length - 1);
-    const isOurs = thread.run?.message === message;
-    const signature = signatureOf(message, place, isOurs);
+    const signature = signatureOf(message, place);
     const known = before.get(message.id);
-    if (known?.signature === signature) {
+    if (known?.signature === signature && known.live?.follow(message) !== false) {
       turns.set(message.id, known);
       return;
     }
@@ -76,13 +65,11 @@ function show() {
     const turn = makeTurn(message, place, actions, later || old);
     if (old) adopt(turn, old);
     else if (later) near.observe(turn.node);
-    turns.set(message.id, { turn, signature });
-    if (isOurs) live = begin(turn, message);
-    else if (place.isLive) turn.node.classList.add("running");
+    turns.set(message.id, { turn, message, signature, live: place.isLive && turn.view ? new LiveTurn(turn, message) : null });
   });
+  for (const [id, { live }] of before) if (live && turns.get(id)?.live !== live) live.leave();
   arrange([...turns.values()].map(({ turn }) => turn.node));
   $("log").ariaBusy = String(Boolean(thread.run));
-  toEnd();
 }
 
 /** Keeps the text of an answer that was just written, so that a selection in it stays. */
@@ -101,101 +88,40 @@ function arrange(nodes) {
   nodes.forEach((node, i) => log.children[i] !== node && log.insertBefore(node, log.children[i] ?? null));
 }
 
-/** Prepares a turn for the pieces of its answer. */
-function begin(turn, message) {
-  turn.node.classList.add("running");
-  turn.view.onGrow = () => toEnd();
-  const waiting = make("div", { className: "waiting" }, "Waiting for the first token");
-  if (!message.content && !message.reasoning) turn.text.before(waiting);
-  return { turn, message, waiting, thoughts: "", frame: 0 };
-}
-
-function thought(text) {
-  const { turn } = live;
-  if (!turn.thoughts) {
-    turn.thoughts = reasoning("");
-    turn.thoughts.node.open = true;
-    turn.text.before(turn.thoughts.node);
-  }
-  live.thoughts += text;
-  live.frame ||= requestAnimationFrame(showThoughts);
-}
-
-function showThoughts() {
-  if (!live?.thoughts) return;
-  const { text } = live.turn.thoughts;
-  if (text.lastChild) text.lastChild.appendData(live.thoughts);
-  else text.append(live.thoughts);
-  Object.assign(live, { thoughts: "", frame: 0 });
-  toEnd();
-}
-
-function pieces(thread, message, { reasoning: thoughts, content, calls, rate }) {
-  if (thread !== shown.thread || live?.message !== message) return;
-  live.waiting.remove();
-  if (thoughts) thought(thoughts);
-  if (content) {
-    // the answer begins: the reasoning folds
-    if (live.turn.thoughts?.node.open && !live.turn.view.text) live.turn.thoughts.node.open = false;
-    live.turn.view.push(content);
-  }
-  if (calls) {
-    live.turn.calls.replaceChildren(...message.calls.filter(Boolean).map(callCard));
-    toEnd();
-  }
-  $("rate").textContent = rate;
-}
-
-const count = new Intl.NumberFormat("en");
-function progress(thread, message, { total, processed }) {
-  if (live?.message !== message || !live.waiting.isConnected) return;
-  const bar = make("progress", { max: total, value: processed, ariaLabel: "Prompt" });
-  live.waiting.replaceChildren(`Reading the prompt: ${count.format(processed)} of ${count.format(total)} tokens`, bar);
-}
+/** The answer in progress, if it is shown. */
+const liveOf = (thread, message) => (thread === shown.thread ? turns.get(message.id)?.live : null);
 
 function ended(thread, message) {
   if (thread !== shown.thread) return;
-  if (live?.message === message) {
-    live.turn.view.finish();
-    showThoughts();
-    finished = live;
-    live = null;
-  }
-  $("rate").textContent = "";
-  const [followed, at] = [follows, scroller.scrollTop];
-  show();
+  const entry = turns.get(message.id);
+  inPlace(() => {
+    if (entry?.live) {
+      entry.live.finish();
+      finished = entry;
+    }
+    show();
+  });
   finished = null;
-  if (!followed) scroller.scrollTop = at;
+  $("rate").textContent = "";
 }
 
 export function startLog(given) {
   actions = given;
-  let before = 0;
-  scroller.addEventListener("scroll", () => {
-    // Text that grows moves the end away; only the reader goes up.
-    if (atEnd()) follows = true;
-    else if (scroller.scrollTop < before) follows = false;
-    before = scroller.scrollTop;
-    $("latest").hidden = follows;
-  });
-  new ResizeObserver(() => toEnd()).observe($("log"));
-  $("latest").addEventListener("click", () => {
-    toEnd(true);
-    $("prompt").focus();
-  });
+  startScroll();
   on("thread", () => {
+    for (const { live } of turns.values()) live?.leave();
     turns = new Map();
-    live = null;
-    follows = true;
+    $("rate").textContent = "";
     show();
+    toEnd();
   });
   on("messages", (thread) => thread === shown.thread && show());
   on("running", (thread) => {
     if (thread !== shown.thread) return;
-    follows = true;
     show();
+    toEnd();
   });
-  on("pieces", pieces);
-  on("progress", progress);
+  on("pieces", (thread, message, piece) => liveOf(thread, message)?.take(piece));
+  on("progress", (thread, message, progress) => liveOf(thread, message)?.read(progress));
   on("ended", ended);
 }

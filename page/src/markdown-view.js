@@ -1,12 +1,12 @@
-// Markdown that grows. Blocks that are complete are never parsed again, an open block of code only gets the new text, and a frame waits
-// longer after one that took long. So the work for an answer is in proportion to its length.
+// Markdown that grows. Blocks that are complete are never parsed again, nor are the complete rows of a long list or table. The last block
+// keeps the elements that are the same, and an open block of code only gets the new text. So the work for an answer is in proportion to
+// its length.
 
 import { codeBlock } from "./code.js";
 import { make } from "./dom.js";
+import { grow, growChildren } from "./grow.js";
 import { block, lex } from "./markdown.js";
 
-/** The share of time that a long unfinished block may take: a pass that took 5 ms is followed by a pause of at least 50 ms. */
-const PAUSE = 10;
 const FENCE = /^ {0,3}(`{3,}|~{3,})([^\n`]*)\n/;
 
 function build(token) {
@@ -26,92 +26,143 @@ function parse(text) {
   }
 }
 
+/** The rows of a list or a table that may be cut off once there are so many. The last two stay: they may go on. */
+const MANY = 40;
+const KEPT = 2;
+
+/** The element that holds the rows of a list or a table. */
+const holder = (node) => (node?.matches("ul, ol") ? node : node?.matches(".table") ? node.querySelector("tbody") : null);
+
+/** The texts of the head and of the rows of a list or a table. */
+function parts({ type, raw, items }) {
+  if (type === "list") return { head: "", rows: items.map((item) => item.raw) };
+  const lines = type === "table" ? raw.match(/[^\n]*\n|[^\n]+$/g) : [];
+  return { head: lines.slice(0, 2).join(""), rows: lines.slice(2) };
+}
+
 export class MarkdownView {
   constructor(node) {
     this.node = node;
     this.text = "";
-    this.pending = "";
     // {raw, node} of each block; those before `stable` are complete, and so is the text before `offset`
     this.blocks = [];
     this.stable = 0;
     this.offset = 0;
+    // {head, raw, count} of the rows that are cut off the block at `stable`: they are complete, and `offset` is behind them
+    this.cut = null;
     // {code, end} of the block of code that is still open
     this.open = null;
-    this.timer = 0;
-    this.pause = 0;
-    this.onGrow = () => {};
+    // whether the last piece ended with a carriage return, which is not in `text` yet
+    this.return = false;
   }
 
   /** Shows a whole text at once. */
   set(text) {
     this.text = text.replace(/\r\n?/g, "\n");
-    this.open = null;
-    this.replace(0, parse(this.text));
+    this.restart();
   }
 
+  /** Shows a further piece. */
   push(piece) {
-    this.pending += piece.replace(/\r\n?/g, "\n");
-    this.timer ||= setTimeout(() => requestAnimationFrame(() => this.flush()), this.pause);
-  }
-
-  flush() {
-    clearTimeout(this.timer);
-    this.timer = 0;
-    const piece = this.pending;
-    if (!piece) return;
-    const start = performance.now();
-    this.pending = "";
     const line = this.text.lastIndexOf("\n") + 1;
-    this.text += piece;
+    // a line break may come in two pieces
+    const whole = (this.return ? "\r" : "") + piece;
+    this.return = whole.endsWith("\r");
+    const more = (this.return ? whole.slice(0, -1) : whole).replace(/\r\n?/g, "\n");
+    this.text += more;
     if (this.open && !this.open.end.test(this.text.slice(line))) {
-      this.open.code.append(piece);
+      this.open.code.append(more);
     } else {
       this.open = null;
       this.grow();
     }
-    this.pause = Math.min(2000, (performance.now() - start) * PAUSE);
-    this.onGrow();
   }
 
   /** Parses what follows the complete blocks, all but the last of which are complete now. */
   grow() {
-    const tail = this.text.slice(this.offset);
-    const tokens = parse(tail);
+    const { cut } = this;
+    const tokens = parse((cut?.head ?? "") + this.text.slice(this.offset));
     const last = tokens.findLastIndex((token) => token.type !== "space");
-    const fence = last >= 0 && tokens[last].type === "code" && FENCE.exec(tokens[last].raw);
-    const end = fence && new RegExp(`^ {0,3}${fence[1][0]}{${fence[1].length},}[ \\t]*$`, "m");
-    const isOpen = fence && !end.test(tokens[last].raw.slice(fence[0].length));
-    if (isOpen) {
-      const { node, code } = codeBlock("", fence[2]);
-      // the parser takes the last line break away
-      code.append(tokens[last].raw.slice(fence[0].length));
-      tokens[last] = { ...tokens[last], node };
-      this.open = { code, end };
+    const from = cut ? 1 : 0;
+    if (cut && !this.extend(tokens[0])) {
+      // it goes on as something else
+      this.offset -= cut.raw.length;
+      this.cut = null;
+      return this.grow();
     }
-    this.replace(this.stable, tokens);
-    for (const token of tokens.slice(0, Math.max(0, last))) {
-      this.offset += token.raw.length;
+    this.openCode(tokens, last);
+    this.replace(this.stable + from, tokens.slice(from));
+    tokens.slice(0, Math.max(0, last)).forEach((token, i) => {
+      this.offset += token.raw.length - (i < from ? cut.head.length : 0);
       this.stable += 1;
-    }
+      this.cut = null;
+    });
+    if (last >= 0) this.shorten(tokens[last]);
   }
 
-  /** Replaces the blocks from the index `from` on. A block whose text is the same keeps its element. */
+  /** If the last token is a block of code whose end has not come, further text goes into it. */
+  openCode(tokens, last) {
+    const fence = last >= 0 && tokens[last].type === "code" && FENCE.exec(tokens[last].raw);
+    if (!fence) return;
+    const end = new RegExp(`^ {0,3}${fence[1][0]}{${fence[1].length},}[ \\t]*$`, "m");
+    const text = tokens[last].raw.slice(fence[0].length);
+    if (end.test(text)) return;
+    const { node, code } = codeBlock("", fence[2]);
+    // the parser takes the last line break away
+    code.append(text);
+    tokens[last] = { ...tokens[last], node };
+    this.open = { code, end };
+  }
+
+  /** Cuts the complete rows off a long list or table, so that they are not parsed again. */
+  shorten(token) {
+    const { head, rows } = parts(token);
+    const gone = rows.slice(0, -KEPT).join("");
+    if (rows.length < MANY || !token.raw.startsWith(head + gone)) return;
+    const { raw, count } = this.cut ?? { raw: head, count: 0 };
+    this.offset += gone.length + (this.cut ? 0 : head.length);
+    this.cut = { head, raw: raw + gone, count: count + rows.length - KEPT };
+    this.blocks[this.stable].isCut = true;
+  }
+
+  /** Adds to a block whose first rows are cut off. False: the token is none of its kind. */
+  extend(token) {
+    const old = this.blocks[this.stable];
+    const fresh = token && build(token);
+    const [to, more] = [holder(old.node), holder(fresh)];
+    if (!to || !more || to.nodeName !== more.nodeName) return false;
+    growChildren(to, [...more.childNodes], this.cut.count);
+    old.raw = this.cut.raw + token.raw.slice(this.cut.head.length);
+    return true;
+  }
+
+  /** Replaces the blocks from the index `from` on. What is the same keeps its elements. */
   replace(from, tokens) {
-    const isSame = (old, token) => old && token && old.raw === token.raw && !old.open && !token.node;
+    const isSame = (old, token) => old && token && old.raw === token.raw && !old.open && !old.isCut && !token.node;
     let at = from;
     while (isSame(this.blocks[at], tokens[at - from])) at += 1;
-    for (const old of this.blocks.splice(at)) old.node?.remove();
-    for (const token of tokens.slice(at - from)) {
-      const node = token.node ?? build(token);
-      if (node) this.node.append(node);
+    const [old, ...rest] = this.blocks.splice(at);
+    for (const { node } of rest) node?.remove();
+    tokens.slice(at - from).forEach((token, i) => {
+      const fresh = token.node ?? build(token);
+      const grows = i === 0 && fresh && old?.node && !old.open && !token.node;
+      const node = grows ? grow(old.node, fresh) : fresh;
+      if (node && !grows) this.node.append(node);
       this.blocks.push({ raw: token.raw, node, open: Boolean(token.node) });
-    }
+    });
+    if (old?.node !== this.blocks[at]?.node) old?.node?.remove();
   }
 
-  /** Shows the rest of the text, with what only the whole text tells: links whose addresses stand at its end, for example. */
+  /** Shows with the whole text what only that tells: links whose addresses stand at its end, for example. */
   finish() {
-    this.flush();
-    this.open = null;
+    if (this.return) this.text += "\n";
+    this.return = false;
+    this.restart();
+  }
+
+  /** Parses the whole text. */
+  restart() {
+    Object.assign(this, { open: null, cut: null, offset: 0, stable: 0 });
     this.replace(0, parse(this.text));
   }
 }

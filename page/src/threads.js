@@ -188,7 +188,8 @@ function forget(id) {
 /** Takes over what another tab has kept. What this tab writes itself stays its own. */
 async function takeOver({ conversation: id, messages, patch }) {
   const thread = threads.get(id);
-  emit("list");
+  // the pieces of an answer change nothing in the list
+  if (Object.keys(patch).length) emit("list");
   if (!thread) return;
   const { head: theirs, settings, ...fields } = patch;
   Object.assign(thread.conversation, fields, settings ? { settings } : {});

@@ -109,7 +109,9 @@ export function makeTurn(message, place, actions, later) {
       turn.render = null;
       text.classList.remove("raw");
       text.replaceChildren();
-      turn.view.set(message.content);
+      // what is open yet stays open
+      if (place.isLive) turn.view.push(message.content);
+      else turn.view.set(message.content);
     };
     text.classList.add("raw");
     text.append(message.content);

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use actix_web::web::Data;
 use config::Config;
 use http::dialect::{Dialect, Dialects};
+use http::paths::Directory;
 use http::routes::Site;
 use http::state::AppState;
 use registry::Registry;
@@ -39,7 +40,8 @@ pub fn serve(
     stopped: impl Future<Output = anyhow::Error> + 'static,
 ) -> anyhow::Result<()> {
     let (state, dialects) = (Data::new(AppState::new(config, registry, access.keys.clone())), Data::new(dialects(config)));
-    http::server::serve(config, listener, access, Site { state, dialects, shared_routes: ops::routes }, reload, stopped)
+    let directory = Data::new(Directory::new(ops::document));
+    http::server::serve(config, listener, access, Site { state, dialects, shared_routes: ops::routes, directory }, reload, stopped)
 }
 
 #[cfg(test)]

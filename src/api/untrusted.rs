@@ -5,12 +5,13 @@ use bytes::Bytes;
 use config::Limits;
 use serving::Prompt;
 
-use super::anthropic::convert::request as messages;
+use super::anthropic::convert::{request as messages, schemas as anthropic};
 use super::http::error::ApiError;
+use super::http::field_schema::FieldSchema;
 use super::http::inflate::Encoding;
 use super::http::parse::{Meter, parse};
 use super::ollama::convert as ollama;
-use super::openai::convert::{chat, completions, embeddings, rerank, responses, tokens};
+use super::openai::convert::{chat, completions, embeddings, rerank, responses, schemas, tokens};
 
 /// The endpoints whose requests have a body.
 pub const ENDPOINTS: [&str; 13] = [
@@ -40,25 +41,45 @@ pub fn request(endpoint: &str, body: &[u8], limits: &Limits) -> Result<Option<Co
     read(endpoint, body, limits).map_err(|error| error.message)
 }
 
+/// The fields of an endpoint's requests.
+fn schema(endpoint: &str) -> &'static FieldSchema {
+    match endpoint {
+        "/v1/chat/completions" => &schemas::CHATS,
+        "/v1/completions" => &schemas::COMPLETIONS,
+        "/v1/embeddings" => &schemas::EMBEDDINGS,
+        "/v1/responses" => &schemas::RESPONSES,
+        "/tokenize" => &schemas::TOKENIZES,
+        "/detokenize" => &schemas::DETOKENIZES,
+        "/v1/messages" => &anthropic::MESSAGES,
+        "/v1/rerank" => &schemas::RERANKS,
+        "/v1/score" => &schemas::SCORES,
+        "/api/chat" => &ollama::schemas::CHATS,
+        "/api/generate" => &ollama::schemas::GENERATES,
+        "/api/embed" => &ollama::schemas::EMBEDS,
+        _ => &schemas::TEMPLATES,
+    }
+}
+
 fn read(endpoint: &str, body: &[u8], limits: &Limits) -> Result<Option<Conversation>, ApiError> {
-    let value = parse(body, &Meter::new(MAX_WEIGHT, &mut |_| Ok(())))?;
+    let mut value = parse(body, &Meter::new(MAX_WEIGHT, &mut |_| Ok(())))?;
+    schema(endpoint).admit(&mut value, limits.unknown_fields)?;
     let of_prompt = |prompt| if let Prompt::Chat(conversation) = prompt { Some(conversation) } else { None };
     Ok(match endpoint {
         "/v1/chat/completions" => of_prompt(chat::parse(&value, limits)?.prompt),
         "/v1/completions" => completions::parse(&value, limits)?.prompts.into_iter().find_map(of_prompt),
-        "/v1/embeddings" => embeddings::parse(&value, limits).map(|_| None)?,
+        "/v1/embeddings" => embeddings::parse(&value).map(|_| None)?,
         "/v1/responses" => Some(responses::parse(&value, limits, &|_| None)?.conversation),
         "/tokenize" => match tokens::tokenize(&value, limits)?.of {
             tokens::Text::Chat { conversation, .. } => Some(*conversation),
             tokens::Text::Plain { .. } => None,
         },
         "/v1/messages" => Some(messages::parse(&value, limits, false)?.prompt.conversation),
-        "/v1/rerank" => rerank::rerank(&value, limits).map(|_| None)?,
-        "/v1/score" => rerank::score(&value, limits).map(|_| None)?,
+        "/v1/rerank" => rerank::rerank(&value).map(|_| None)?,
+        "/v1/score" => rerank::score(&value).map(|_| None)?,
         "/api/chat" => Some(ollama::chat::parse(&value, limits)?.conversation),
         "/api/generate" => ollama::generate::parse(&value, limits).map(|_| None)?,
         "/api/embed" => ollama::embed::embed(&value, limits).map(|_| None)?,
-        "/detokenize" => tokens::detokenize(&value, limits).map(|_| None)?,
+        "/detokenize" => tokens::detokenize(&value).map(|_| None)?,
         _ => Some(tokens::apply_template(&value, limits)?.1),
     })
 }

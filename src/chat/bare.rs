@@ -33,6 +33,13 @@ pub fn due(text: &str, tag: &str) -> Due {
     }
 }
 
+/// How many bytes at the end of `text` are a proper beginning of `tag`.
+pub fn partial(text: impl AsRef<[u8]>, tag: impl AsRef<[u8]>) -> usize {
+    let (text, tag) = (text.as_ref(), tag.as_ref());
+    let longest = text.len().min(tag.len().saturating_sub(1));
+    (1..=longest).rev().find(|&len| text.ends_with(&tag[..len])).unwrap_or(0)
+}
+
 /// Whether `text` begins with a bare call of one of `functions`. It is known as soon as the function's name has ended.
 pub fn beginning(text: &str, functions: &[String]) -> Beginning {
     let mut rest = text.trim_start();

@@ -34,6 +34,8 @@ impl Format {
             Self::Lark(lark) => source.with_lark("answer", lark),
             Self::Gbnf(gbnf) => source.with_gbnf("answer", gbnf),
             Self::Choice(texts) => {
+                // The whole is measured before it is written: a text may become six times as long.
+                let source = source.with_room_for(texts.iter().map(String::len).sum())?;
                 let texts: Vec<String> = texts.iter().map(|text| lark_string(text)).collect();
                 source.with_lark("answer", &format!("start: {}", texts.join(" | ")))
             }

@@ -5,30 +5,43 @@ use std::borrow::Cow;
 
 use super::conversation::{Message, Part, Role};
 
-/// The messages with each system message behind the first turn as a part of the user's turn in its place.
+/// The messages with each system message behind the first turn as a part of the user's turn in its place. One between a call and its
+/// result follows the result.
 pub(super) fn as_users(messages: &[Message]) -> Cow<'_, [Message]> {
     let head = messages.iter().take_while(|message| message.role == Role::System).count();
     if !messages[head..].iter().any(|message| message.role == Role::System) {
         return Cow::Borrowed(messages);
     }
     let mut out: Vec<Message> = messages[..head].to_vec();
+    let mut late: Vec<Part> = Vec::new();
     // Whether the last message holds a system message, so that the user's next words belong to it.
     let mut joins = false;
     for message in &messages[head..] {
-        let is_system = message.role == Role::System;
-        let parts = match is_system {
-            true => vec![Part::Text(format!("<system>\n{}\n</system>", message.text()))],
-            false => message.parts.clone(),
-        };
-        let is_turn = is_system || (joins && message.role == Role::User);
-        match out.last_mut().filter(|last| is_turn && last.role == Role::User) {
-            Some(last) => last.parts.extend(parts),
-            None if is_system => out.push(Message { parts, ..Message::new(Role::User) }),
-            None => out.push(message.clone()),
+        match message.role {
+            Role::System => late.push(Part::Text(format!("<system>\n{}\n</system>", message.text()))),
+            Role::Tool => out.push(message.clone()),
+            Role::User | Role::Assistant => {
+                joins |= !late.is_empty();
+                say(std::mem::take(&mut late), &mut out);
+                match out.last_mut().filter(|last| joins && message.role == Role::User && last.role == Role::User) {
+                    Some(last) => last.parts.extend(message.parts.iter().cloned()),
+                    None => out.push(message.clone()),
+                }
+                joins &= message.role == Role::User;
+            }
         }
-        joins = is_system || (joins && message.role == Role::User);
     }
+    say(late, &mut out);
     Cow::Owned(out)
+}
+
+/// Adds some text to the user's turn, if there is any.
+fn say(parts: Vec<Part>, out: &mut Vec<Message>) {
+    match out.last_mut().filter(|last| last.role == Role::User) {
+        _ if parts.is_empty() => {}
+        Some(last) => last.parts.extend(parts),
+        None => out.push(Message { parts, ..Message::new(Role::User) }),
+    }
 }
 
 #[cfg(test)]

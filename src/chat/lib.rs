@@ -5,30 +5,44 @@
 //! tools and the requested format determine the [`Rules`] that the answer must follow. The [`Parser`] takes the answer apart into
 //! [`Piece`]s while the model writes it.
 
+mod arrange;
 mod bare;
 mod call_ids;
 mod closing;
 mod conversation;
 mod dialect;
+mod effort;
+mod entry;
 mod format;
+mod inserted;
 mod late_system;
 mod literal;
 mod loosened;
+mod order;
 mod parameters;
 mod parser;
 mod piece;
 mod probe;
+mod probe_levels;
+mod probe_turns;
+mod reasoning_meter;
 mod render;
+mod room;
 mod rules;
 mod subject;
 mod tools;
+mod trial;
+mod turn;
 
 pub use conversation::{Call, Conversation, Ending, Message, Part, Role};
 pub use dialect::Dialect;
+pub use effort::{REASON, nearest_efforts};
+pub use entry::Entry;
 pub use format::Format;
 pub use parser::{Parser, Repeated};
 pub use piece::{Piece, Text, TokenLogprob, TopToken};
-pub use render::{REASON, RenderError, nearest_efforts, render};
+pub use reasoning_meter::ReasoningMeter;
+pub use render::{RenderError, render};
 pub use rules::{Followed, RuleError, Rules};
 pub use subject::Subject;
 pub use tools::{Declaration, InputGrammar, Tool, ToolChoice, Tools};
@@ -37,3 +51,5 @@ pub use template::is_reserved;
 
 #[cfg(test)]
 mod families_tests;
+#[cfg(test)]
+mod turns_tests;

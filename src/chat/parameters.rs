@@ -1,9 +1,10 @@
 //! The parameters of a tool one by one, for families whose calls do not hold JSON.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::closing::closed;
 use super::literal;
+use super::room::Room;
 
 /// Longest chain of references.
 const MAX_REFS: usize = 16;
@@ -46,10 +47,10 @@ pub struct Parameter {
 }
 
 impl Parameters {
-    /// Reads the schema of a tool's arguments. The error names the keyword that such calls cannot follow.
-    pub fn of(schema: &Value) -> Result<Self, String> {
-        let schema = closed(referred(schema, schema)?.clone());
-        let Value::Object(root) = &schema else { return Ok(Self { open: true, ..Self::default() }) };
+    /// Reads the schema of a tool's arguments. What it copies takes of `room`. The error names the keyword that such calls cannot follow.
+    pub fn of(schema: &Value, room: &mut Room) -> Result<Self, String> {
+        let root_value = closed(referred(schema, schema)?.clone());
+        let Value::Object(root) = &root_value else { return Ok(Self { open: true, ..Self::default() }) };
         if let Some(key) = root.keys().find(|key| !OF_LISTS.contains(&key.as_str())) {
             return Err(format!("#/{key}: this model's calls name each argument, so only `properties` can say what they hold"));
         }
@@ -60,9 +61,10 @@ impl Parameters {
             if name.is_empty() || name.contains(['<', '>', '"', '\n']) {
                 return Err(at("this model's calls cannot hold such a name".into()));
             }
-            let schema_of = schema.as_object().map_or_else(|| json!({}), |map| Value::Object(with_definitions(root, map.clone())));
+            let map = schema.as_object().map(|map| room.part(&root_value, map)).transpose().map_err(at)?;
+            let schema_of = map.map_or_else(|| json!({}), Value::Object);
             let mut parameter = Parameter { name: name.clone(), required: required(name), schema: schema_of, ..Parameter::default() };
-            parameter.add(root, schema, 0).map_err(at)?;
+            parameter.add(&root_value, schema, 0, room).map_err(at)?;
             listed.push(parameter);
         }
         Ok(Self { listed, open: root.get("additionalProperties") != Some(&Value::Bool(false)) })
@@ -91,22 +93,17 @@ impl Parameters {
 impl Parameter {
     /// What a schema alone allows, whose references lead into itself.
     pub fn of(schema: &Value) -> Result<Self, String> {
-        let root = schema.as_object().cloned().unwrap_or_default();
         let mut parameter = Self { schema: schema.clone(), ..Self::default() };
-        parameter.add(&root, schema, 0)?;
+        parameter.add(schema, schema, 0, &mut Room::default())?;
         Ok(parameter)
     }
 
     /// A part of a schema or of the first of its alternatives that has it, with the definitions to which it may refer.
     pub fn part(schema: &Value, pick: impl Fn(&Value) -> Option<Value> + Copy) -> Option<Value> {
-        fn find(root: &Value, schema: &Value, pick: &dyn Fn(&Value) -> Option<Value>, depth: usize) -> Option<Value> {
-            let schema = referred(root, schema).ok()?;
-            let branches = ["anyOf", "oneOf", "allOf"].into_iter().filter_map(|key| schema.get(key)?.as_array());
-            let deeper = |branch| if depth > MAX_REFS { None } else { find(root, branch, pick, depth + 1) };
-            pick(schema).or_else(|| branches.flatten().find_map(deeper))
-        }
-        match (find(schema, schema, &pick, 0)?, schema) {
-            (Value::Object(part), Value::Object(root)) => Some(Value::Object(with_definitions(root, part))),
+        let mut room = Room::default();
+        let part = find(schema, schema, &pick, 0, &mut room)?;
+        match (part, schema) {
+            (Value::Object(part), Value::Object(_)) => room.part(schema, &part).ok().map(Value::Object),
             (part, _) => Some(part),
         }
     }
@@ -129,9 +126,9 @@ impl Parameter {
     }
 
     /// Adds what a schema allows.
-    fn add(&mut self, root: &Map<String, Value>, schema: &Value, depth: usize) -> Result<(), String> {
-        let root_value = Value::Object(root.clone());
-        let schema = referred(&root_value, schema)?;
+    fn add(&mut self, root: &Value, schema: &Value, depth: usize, room: &mut Room) -> Result<(), String> {
+        room.step()?;
+        let schema = referred(root, schema)?;
         let Value::Object(map) = schema else {
             self.strings.push(json!({}));
             return Ok(());
@@ -145,10 +142,11 @@ impl Parameter {
             if says("type") || says("enum") || (key == "allOf" && branches.len() != 1) {
                 return Err(format!("{key}: this model's calls can hold alternatives only, each with its own type"));
             }
-            return branches.iter().try_for_each(|branch| self.add(root, branch, depth + 1));
+            return branches.iter().try_for_each(|branch| self.add(root, branch, depth + 1, room));
         }
-        let values = map.get("enum").and_then(Value::as_array).cloned().or_else(|| map.get("const").map(|value| vec![value.clone()]));
+        let values = map.get("enum").and_then(Value::as_array).map(Vec::as_slice).or_else(|| map.get("const").map(std::slice::from_ref));
         if let Some(values) = values {
+            let values = values.iter().map(|value| room.copy(value)).collect::<Result<Vec<_>, _>>()?;
             let (strings, others): (Vec<Value>, Vec<Value>) = values.into_iter().partition(Value::is_string);
             self.strings.extend((!strings.is_empty()).then(|| json!({"enum": strings})));
             self.others.extend((!others.is_empty()).then(|| json!({"enum": others})));
@@ -162,24 +160,25 @@ impl Parameter {
             _ => vec!["string", "number", "boolean", "null", "object", "array"],
         };
         if names.contains(&"string") {
-            self.strings.push(schema.clone());
+            self.strings.push(room.copy(schema)?);
         }
         let others: Vec<&str> = names.into_iter().filter(|name| *name != "string").collect();
         if !others.is_empty() {
-            let mut other = map.clone();
+            let mut other = room.part(root, map)?;
             other.insert("type".into(), others.into());
-            self.others.push(Value::Object(with_definitions(root, other)));
+            self.others.push(Value::Object(other));
         }
         Ok(())
     }
 }
 
-/// A part of a schema that keeps what it refers to.
-fn with_definitions(root: &Map<String, Value>, mut part: Map<String, Value>) -> Map<String, Value> {
-    for key in ["$defs", "definitions"] {
-        root.get(key).into_iter().for_each(|definitions| drop(part.insert(key.into(), definitions.clone())));
-    }
-    part
+/// The first part of a schema or of its alternatives that `pick` gives.
+fn find(root: &Value, schema: &Value, pick: &dyn Fn(&Value) -> Option<Value>, depth: usize, room: &mut Room) -> Option<Value> {
+    room.step().ok()?;
+    let schema = referred(root, schema).ok()?;
+    let branches = ["anyOf", "oneOf", "allOf"].into_iter().filter_map(|key| schema.get(key)?.as_array());
+    let mut deeper = |branch| if depth > MAX_REFS { None } else { find(root, branch, pick, depth + 1, room) };
+    pick(schema).or_else(|| branches.flatten().find_map(&mut deeper))
 }
 
 /// What a schema's local references lead to.
@@ -206,6 +205,8 @@ fn is_of(value: &Value, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Map;
+
     use super::*;
 
     #[test]
@@ -217,7 +218,7 @@ mod tests {
                 "unit": {"$ref": "#/$defs/Unit"}, "on": {"type": "boolean"}, "list": {"type": ["array", "string"]},
             },
         });
-        let parameters = Parameters::of(&schema).unwrap();
+        let parameters = Parameters::of(&schema, &mut Room::default()).unwrap();
         assert!(!parameters.open);
         for (name, text, due) in [
             ("text", "7", "\"7\""),
@@ -237,7 +238,21 @@ mod tests {
         }
         assert_eq!(parameters.value("count", "7", Some(true)), "\"7\"");
         for schema in [json!({"anyOf": []}), json!({"properties": {"a": {"type": "object", "allOf": [{}]}}})] {
-            assert!(Parameters::of(&schema).unwrap_err().contains("this model's calls"), "{schema}");
+            assert!(Parameters::of(&schema, &mut Room::default()).unwrap_err().contains("this model's calls"), "{schema}");
         }
+    }
+
+    #[test]
+    fn alternatives_that_double_at_each_reference_end_where_the_room_does() {
+        let both = |i: usize| json!({"anyOf": [{"$ref": format!("#/$defs/d{i}")}, {"$ref": format!("#/$defs/d{i}")}]});
+        let defs: Map<String, Value> = (0..14).map(|i| (format!("d{i}"), both(i + 1))).collect();
+        let mut schema = json!({"properties": {"a": both(0)}, "$defs": defs});
+        schema["$defs"]["d14"] = json!({"enum": ["x".repeat(1000)]});
+        assert!(Parameters::of(&schema, &mut Room::default()).unwrap_err().contains("too large"));
+        assert_eq!(Parameter::part(&schema["properties"]["a"], |_| None), None);
+        let shared = json!({"enum": (0..1000).map(|i| format!("value {i}")).collect::<Vec<_>>()});
+        let many: Map<String, Value> = (0..400).map(|i| (format!("p{i}"), json!({"$ref": "#/$defs/shared"}))).collect();
+        let wide = json!({"properties": many, "$defs": {"shared": shared}});
+        assert!(Parameters::of(&wide, &mut Room::default()).unwrap_err().contains("too large"));
     }
 }

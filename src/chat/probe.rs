@@ -1,16 +1,16 @@
 //! Reads a dialect from a chat template, by what its source holds and by how it renders a conversation with a call.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::conversation::{Call, Conversation, Message, Role};
 use super::dialect::{Arguments, CallForm, Dialect, GENERIC, ResultForm, SYNTAXES, Syntax, THINKING, Thinking, ToolPlacement, filled};
-use super::render::input;
-use super::tools::{Declaration, Tool, ToolChoice, Tools};
+use super::probe_levels::levels;
+use super::probe_turns::turns;
+use super::tools::Tools;
+use super::trial::{NAME, Trials, arguments, tools};
 use template::ChatTemplate;
 use tokenizer::Tokenizer;
 
-/// The name of the probe's function.
-const NAME: &str = "penstock_probe";
 /// An id that every template takes.
 const CALL_ID: &str = "000000000";
 /// What the probe's assistant thinks, and what its function returns.
@@ -30,7 +30,7 @@ impl Dialect {
 
 /// The part of the dialect that does not depend on the vocabulary.
 fn without_tags(template: &ChatTemplate) -> Dialect {
-    let probe = Probe { template };
+    let probe = Probe { template, trials: Trials::new(template) };
     let holds = |text: &str| template.source().contains(text);
     let family = |syntax: &&Syntax| syntax.marks.iter().all(|mark| holds(mark));
     let ways = [CallForm::Objects, CallForm::Strings].into_iter().flat_map(|form| [false, true].map(|null| (form, null)));
@@ -50,17 +50,10 @@ fn without_tags(template: &ChatTemplate) -> Dialect {
     let plain = Dialect { null_content, ..Dialect::plain(syntax, placement, calls) };
     let reasoning_key = probe.reasoning_key(&plain);
     let plain = Dialect { reasoning_key, results: probe.results(&plain), ..plain };
-    Dialect {
-        thinking: probe.thinking(&plain),
-        short_ids: calls != CallForm::Text && probe.conversation(&plain, LONG_ID).is_none(),
-        takes_system: probe.takes_system(),
-        takes_late_system: probe.takes_late_system(),
-        ..plain
-    }
-}
-
-fn arguments() -> Value {
-    json!({"probe": "value", "number": 7})
+    let short_ids = calls != CallForm::Text && probe.conversation(&plain, LONG_ID).is_none();
+    let plain = Dialect { thinking: probe.thinking(&plain), short_ids, ..plain };
+    let plain = Dialect { turns: turns(&probe.trials, &plain), ..plain };
+    Dialect { levels: levels(&probe.trials, &plain), ..plain }
 }
 
 /// Whether a rendering holds the probe's call in this family's form. `loosely`: white space and the kind of quotation marks do not count.
@@ -88,13 +81,12 @@ fn shows(text: &str, syntax: &Syntax, loosely: bool) -> bool {
 
 struct Probe<'a> {
     template: &'a ChatTemplate,
+    trials: Trials<'a>,
 }
 
 impl Probe<'_> {
-    /// How the template renders a conversation for a dialect. `None`: it refuses the conversation.
     fn render(&self, messages: Vec<Message>, tools: Option<Tools>, dialect: &Dialect) -> Option<String> {
-        let conversation = Conversation { messages, tools, ..Conversation::default() };
-        self.template.render(&input(dialect, &str::to_owned, &conversation)).ok()
+        self.trials.render(&Conversation { messages, tools, ..Conversation::default() }, dialect)
     }
 
     /// A call with reasoning, and its result.
@@ -116,34 +108,12 @@ impl Probe<'_> {
         self.with_call(form, null_content).is_some_and(|text| text.contains("probe") && text.contains("value"))
     }
 
-    fn takes_system(&self) -> bool {
-        let messages = vec![Message::of_text(Role::System, NAME), Message::of_text(Role::User, "a")];
-        let dialect = Dialect::plain(GENERIC, ToolPlacement::Variable, CallForm::Objects);
-        self.render(messages, None, &dialect).is_some_and(|text| text.contains(NAME))
-    }
-
-    /// Neighbours of one role show a template that counts turns, and one that moves system messages shows the wrong order.
-    fn takes_late_system(&self) -> bool {
-        let (first, last) = ("first-turn", "last-turn");
-        let turns = [(Role::User, first), (Role::System, NAME), (Role::User, last)];
-        let messages = turns.map(|(role, text)| Message::of_text(role, text)).to_vec();
-        let dialect = Dialect::plain(GENERIC, ToolPlacement::Variable, CallForm::Objects);
-        let text = self.render(messages, None, &dialect).unwrap_or_default();
-        let places = [first, NAME, last].map(|turn| text.find(turn));
-        places.iter().all(Option::is_some) && places.is_sorted()
-    }
-
     /// Where the template shows tools. `is_generic`: the model would not call them as the template says.
     fn placement(&self, is_generic: bool) -> ToolPlacement {
-        let parameters = json!({"type": "object", "properties": {"probe": {"type": "string", "description": "d"}}, "required": ["probe"]});
-        let function = json!({"name": NAME, "description": "d", "parameters": parameters});
-        let declaration = Declaration::Function(function.as_object().cloned().unwrap_or_default());
-        let tool = Tool { name: NAME.into(), parameters: Some(parameters), strict: false, declaration, input: None };
-        let tools = Tools { tools: vec![tool], choice: ToolChoice::Auto, parallel: true };
         let shows_tool = |placement: &ToolPlacement| {
             let messages = vec![Message::of_text(Role::User, "a")];
             let dialect = Dialect::plain(GENERIC, *placement, CallForm::Objects);
-            self.render(messages, Some(tools.clone()), &dialect).is_some_and(|text| text.contains(NAME))
+            self.render(messages, Some(tools()), &dialect).is_some_and(|text| text.contains(NAME))
         };
         let places = [ToolPlacement::Variable, ToolPlacement::Named("xml_tools"), ToolPlacement::SystemKey];
         places.into_iter().filter(|_| !is_generic).find(shows_tool).unwrap_or(ToolPlacement::Words)

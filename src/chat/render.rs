@@ -1,16 +1,18 @@
 //! A conversation as a prompt: the only place that makes JSON for a chat template.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 
 use serde_json::{Value, json};
 
+use super::arrange::{arranged, join_heads};
 use super::call_ids::short_ids;
 use super::conversation::{Call, Conversation, Ending, Message, Role};
-use super::dialect::{CallForm, Dialect, ResultForm, ToolPlacement};
-use super::late_system::as_users;
+use super::dialect::{CallForm, CallText, Dialect, ResultForm, ToolPlacement};
+use super::inserted::{put_back, taken_out};
+use super::order::ordered;
 use super::subject::Subject;
 use super::tools::{Declaration, Tool};
+use super::turn::Turn;
 use template::{ChatTemplate, RenderInput, TemplateError};
 use tokenizer::Tokenizer;
 
@@ -51,30 +53,25 @@ pub fn render(
     conversation: &Conversation,
 ) -> Result<String, RenderError> {
     let shield = |text: &str| tokenizer.shield(text);
-    let input = input(dialect, &shield, conversation);
-    let is_advice = conversation.or_efforts.is_some();
-    let with = |effort: &String| {
-        let mut input = input.clone();
-        match effort_variable(template, effort, &input) {
-            Some((name, mut value)) => {
-                shield_value(&shield, &mut value);
-                input.kwargs.insert(name.into(), value);
+    let mut layout = Layout::new(dialect, &shield, conversation);
+    let variable = dialect.levels.variable_of(conversation, dialect.thinking.is_some()).ok_or(RenderError::NoEffort)?;
+    let mut text = match variable {
+        None => layout.render(template)?,
+        Some((name, mut value)) => {
+            shield_value(&shield, &mut value);
+            let own = layout.input.kwargs.insert(name.into(), value);
+            match layout.render(template) {
+                // A level that is advice, and that no trial has tried.
+                Err(_) if conversation.or_efforts.is_some() => {
+                    match own {
+                        Some(own) => drop(layout.input.kwargs.insert(name.into(), own)),
+                        None => drop(layout.input.kwargs.remove(name)),
+                    }
+                    layout.render(template)?
+                }
+                rendered => rendered?,
             }
-            // Where nothing switches reasoning on, the model reasons by itself.
-            None if effort == REASON || (!is_advice && is_usual(dialect, effort)) => {}
-            None => return Err(RenderError::NoEffort),
         }
-        Ok(template.render(&input)?)
-    };
-    let others = conversation.or_efforts.iter().flatten();
-    let mut efforts = conversation.effort.iter().chain(others.filter(|_| conversation.effort.is_some())).map(with);
-    let mut text = match (efforts.next(), is_advice) {
-        (None, _) => template.render(&input)?,
-        (Some(Err(_)), true) => match efforts.find_map(Result::ok) {
-            Some(text) => text,
-            None => template.render(&input)?,
-        },
-        (Some(first), _) => first?,
     };
     if conversation.ending == Ending::Continue {
         let end = text.rfind(HERE).ok_or(RenderError::LastMessageHidden)?;
@@ -83,68 +80,49 @@ pub fn render(
     Ok(text)
 }
 
-/// The effort with which a model reasons at the level that its template chooses.
-pub const REASON: &str = "on";
-/// Whether a level asks for nothing: the one that clients send by default, or no reasoning of a model that does none.
-fn is_usual(dialect: &Dialect, effort: &str) -> bool {
-    effort == "medium" || (effort == "none" && dialect.thinking.is_none())
+/// A conversation as its template takes it.
+pub(super) struct Layout {
+    pub input: RenderInput,
+    /// Texts that the template does not show.
+    inserted: Vec<String>,
+    /// What calls begin with, and what stands between such a text and them.
+    around: [&'static str; 2],
 }
 
-/// Levels of reasoning by their strength.
-const STRENGTHS: [&str; 6] = ["minimal", "low", "medium", "high", "xhigh", "max"];
-
-/// The levels next to one, the nearest first, and the stronger one of two that are as near. Empty if the level is not known.
-pub fn nearest_efforts(effort: &str) -> Vec<String> {
-    let Some(at) = STRENGTHS.iter().position(|level| *level == effort) else { return Vec::new() };
-    let mut others: Vec<usize> = (0..STRENGTHS.len()).rev().filter(|other| *other != at).collect();
-    others.sort_by_key(|other| other.abs_diff(at));
-    others.into_iter().map(|other| STRENGTHS[other].to_owned()).collect()
-}
-
-/// The variables by which templates know levels of reasoning.
-const LEVELS: [&str; 3] = ["reasoning_effort", "thinking_effort", "reasoning_strength"];
-
-/// Templates know levels of reasoning by name, or can only switch it off. Which switch they have shows in the prompt.
-fn effort_variable(template: &ChatTemplate, effort: &str, input: &RenderInput) -> Option<(&'static str, Value)> {
-    if let Some(name) = LEVELS.into_iter().find(|name| template.source().contains(name)) {
-        return Some((name, effort.into())).filter(|_| effort != REASON);
-    }
-    let switches = [
-        ("enable_thinking", [json!(false), json!(true)]),
-        ("thinking", [json!(false), json!(true)]),
-        ("thinking_mode", [json!("disabled"), json!("enabled")]),
-    ];
-    let shown = |name: &str, value: &Value| {
-        let mut input = input.clone();
-        input.kwargs.insert(name.to_owned(), value.clone());
-        template.render(&input).ok()
-    };
-    let is_switch = |(name, [off, on]): &(&str, [Value; 2])| {
-        template.source().contains(name) && shown(name, off).is_some_and(|text| shown(name, on).is_some_and(|other| other != text))
-    };
-    let is_on = effort == REASON;
-    let switch = switches.into_iter().filter(|_| is_on || effort == "none").find(is_switch);
-    switch.map(|(name, [off, on])| (name, if is_on { on } else { off }))
-}
-
-/// What the template sees of a conversation. `shield` is applied to every text of the client.
-pub(super) fn input(dialect: &Dialect, shield: &dyn Fn(&str) -> String, conversation: &Conversation) -> RenderInput {
-    let ids = if dialect.short_ids { short_ids(&conversation.messages) } else { HashMap::new() };
-    let writer = Writer { dialect, shield, ids };
-    let mut messages = writer.messages(conversation);
-    let (mut tools, mut kwargs) = (None, conversation.variables.clone());
-    kwargs.values_mut().for_each(|value| shield_value(shield, value));
-    if let Some(declared) = &conversation.tools {
-        let declarations = declared.tools.iter().map(|tool| writer.declaration(tool)).collect();
-        match dialect.placement {
-            ToolPlacement::Variable => tools = Some(Value::Array(declarations)),
-            ToolPlacement::Named(name) => drop(kwargs.insert(name.into(), Value::Array(declarations))),
-            ToolPlacement::SystemKey => system_message(&mut messages)["tools"] = Value::Array(declarations).to_string().into(),
-            ToolPlacement::Words => describe_tools(dialect, &declarations, &mut messages),
+impl Layout {
+    /// `shield` is applied to every text of the client.
+    pub fn new(dialect: &Dialect, shield: &dyn Fn(&str) -> String, conversation: &Conversation) -> Self {
+        let messages = ordered(&conversation.messages, &dialect.turns);
+        let ids = if dialect.short_ids { short_ids(&messages) } else { HashMap::new() };
+        let writer = Writer { dialect, shield, ids };
+        let mut turns = writer.turns(&messages, conversation.ending == Ending::Continue);
+        join_heads(&mut turns, dialect.turns.system);
+        let (mut tools, mut kwargs) = (None, conversation.variables.clone());
+        kwargs.values_mut().for_each(|value| shield_value(shield, value));
+        if let Some(declared) = &conversation.tools {
+            let declarations = declared.tools.iter().map(|tool| writer.declaration(tool)).collect();
+            match dialect.placement {
+                ToolPlacement::Variable => tools = Some(Value::Array(declarations)),
+                ToolPlacement::Named(name) => drop(kwargs.insert(name.into(), Value::Array(declarations))),
+                ToolPlacement::SystemKey => system_turn(&mut turns).tools = Some(Value::Array(declarations).to_string()),
+                ToolPlacement::Words => describe_tools(dialect, &declarations, system_turn(&mut turns)),
+            }
         }
+        if dialect.turns.needs_tools && tools.is_none() {
+            tools = Some(Value::Array(Vec::new()));
+        }
+        let mut turns = arranged(turns, &dialect.turns);
+        let inserted = if dialect.turns.call_text == CallText::Inserted { taken_out(&mut turns) } else { Vec::new() };
+        let messages = turns.into_iter().map(|turn| turn.json(dialect.reasoning_key, dialect.null_content)).collect();
+        let add_generation_prompt = conversation.ending == Ending::OpenTurn;
+        let input = RenderInput { messages: Value::Array(messages), tools, add_generation_prompt, kwargs };
+        Self { input, inserted, around: [dialect.syntax.trigger, dialect.syntax.space()] }
     }
-    let add_generation_prompt = conversation.ending == Ending::OpenTurn;
-    RenderInput { messages: Value::Array(messages), tools, add_generation_prompt, kwargs }
+
+    pub fn render(&self, template: &ChatTemplate) -> Result<String, TemplateError> {
+        let [trigger, space] = self.around;
+        Ok(put_back(template.render(&self.input)?, &self.inserted, trigger, space))
+    }
 }
 
 /// Shields every string, the names of members included: templates print whole values as JSON.
@@ -178,70 +156,65 @@ impl Writer<'_> {
         (self.shield)(text)
     }
 
-    fn messages(&self, conversation: &Conversation) -> Vec<Value> {
-        let messages = match self.dialect.takes_late_system {
-            true => Cow::Borrowed(conversation.messages.as_slice()),
-            false => as_users(&conversation.messages),
-        };
-        let continued = messages.len().checked_sub(1).filter(|_| conversation.ending == Ending::Continue);
+    /// `continues`: the answer continues the last message.
+    fn turns(&self, messages: &[Message], continues: bool) -> Vec<Turn> {
+        let last = messages.len().checked_sub(1).filter(|_| continues);
         let names: HashMap<&str, &str> =
             messages.iter().flat_map(|message| &message.calls).map(|call| (call.id.as_str(), call.name.as_str())).collect();
-        let mut out: Vec<Value> = Vec::with_capacity(messages.len() + 1);
-        let mut after_result = false;
+        let mut out: Vec<Turn> = Vec::with_capacity(messages.len() + 1);
+        let mut after_text = false;
         for (i, message) in messages.iter().enumerate() {
             let mut content = self.shield(&message.text());
-            if continued == Some(i) {
+            if last == Some(i) {
                 content.push_str(HERE);
             }
             let called = message.call_id.as_deref().and_then(|id| names.get(id).copied());
             let name = message.name.as_deref().or(called);
-            let is_result = message.role == Role::Tool;
-            let form = if is_result { self.dialect.results } else { ResultForm::Messages };
-            let caller = out.last_mut().filter(|last| form == ResultForm::OfCalls && !last["tool_calls"].is_null());
+            let form = self.form(message, called.is_some());
+            let caller = out.last_mut().filter(|last| form == ResultForm::OfCalls && !last.calls.is_empty());
             if form == ResultForm::Text {
                 let result = format!("<tool_response>\n{content}\n</tool_response>");
-                match out.last_mut().filter(|_| after_result).map(|last| &mut last["content"]) {
+                match out.last_mut().filter(|_| after_text) {
                     // Appended in place, because there may be thousands of results.
-                    Some(Value::String(results)) => results.extend(["\n", &result]),
-                    _ => out.push(json!({"role": Role::User.name(), "content": result})),
+                    Some(last) => last.content.extend(["\n", &result]),
+                    None => out.push(Turn::new(Role::User, result)),
                 }
             } else if let Some(caller) = caller {
-                let result = json!({"name": self.shield(name.unwrap_or_default()), "response": content});
-                match &mut caller["tool_responses"] {
-                    Value::Array(results) => results.push(result),
-                    absent => *absent = json!([result]),
-                }
+                caller.results.push(json!({"name": self.shield(name.unwrap_or_default()), "response": content}));
             } else {
-                out.push(self.message(message, name, content));
+                out.push(self.turn(message, name, content));
             }
-            after_result = is_result;
+            after_text = form == ResultForm::Text;
         }
         out
     }
 
-    /// Templates may print a message as JSON, so the order of its keys is part of the prompt.
-    fn message(&self, message: &Message, name: Option<&str>, mut content: String) -> Value {
+    /// How a message goes to the template. `has_call`: a result belongs to a call of the conversation.
+    fn form(&self, message: &Message, has_call: bool) -> ResultForm {
+        match message.role {
+            Role::Tool if has_call => self.dialect.results,
+            // Templates that ask for short ids ask for an id.
+            Role::Tool if self.dialect.turns.lone_results && (message.call_id.is_some() || !self.dialect.short_ids) => self.dialect.results,
+            Role::Tool => ResultForm::Text,
+            _ => ResultForm::Messages,
+        }
+    }
+
+    fn turn(&self, message: &Message, name: Option<&str>, mut content: String) -> Turn {
         let in_text = self.dialect.calls == CallForm::Text && !message.calls.is_empty();
         if in_text {
             let space = if content.is_empty() { "" } else { "\n" };
             content = [&content, space, &self.calls_as_text(&message.calls)].concat();
         }
-        let mut json = json!({"role": message.role.name(), "content": content});
-        if self.dialect.null_content && !message.calls.is_empty() && content.is_empty() {
-            json["content"] = Value::Null;
-        }
         let shielded = |text: Option<&str>| text.map(|text| self.shield(text));
-        let id = message.call_id.as_deref().map(|id| self.id(id));
-        let reasoning = shielded(message.reasoning.as_deref());
-        for (key, text) in [("name", shielded(name)), ("tool_call_id", id), (self.dialect.reasoning_key, reasoning)] {
-            if let Some(text) = text {
-                json[key] = text.into();
-            }
+        let calls = if in_text { Vec::new() } else { message.calls.iter().map(|call| self.call(call)).collect() };
+        Turn {
+            name: shielded(name),
+            call_id: message.call_id.as_deref().map(|id| self.id(id)),
+            reasoning: shielded(message.reasoning.as_deref()),
+            calls,
+            ..Turn::new(message.role, content)
         }
-        if !in_text && !message.calls.is_empty() {
-            json["tool_calls"] = message.calls.iter().map(|call| self.call(call)).collect();
-        }
-        json
     }
 
     fn call(&self, call: &Call) -> Value {
@@ -293,15 +266,16 @@ impl Writer<'_> {
     }
 }
 
-fn system_message(messages: &mut Vec<Value>) -> &mut Value {
-    if messages.first().is_none_or(|message| message["role"] != "system") {
-        messages.insert(0, json!({"role": "system", "content": ""}));
+/// The system message that begins the conversation. There is one afterwards.
+fn system_turn(turns: &mut Vec<Turn>) -> &mut Turn {
+    if turns.first().is_none_or(|first| first.role != Role::System) {
+        turns.insert(0, Turn::new(Role::System, String::new()));
     }
-    &mut messages[0]
+    &mut turns[0]
 }
 
-/// Describes the tools in words, in the system message or, if the template shows none, in the first message of the user.
-fn describe_tools(dialect: &Dialect, declarations: &[Value], messages: &mut Vec<Value>) {
+/// Describes the tools in words, behind what the system message says.
+fn describe_tools(dialect: &Dialect, declarations: &[Value], system: &mut Turn) {
     let functions: Vec<String> = declarations.iter().map(|tool| tool["function"].to_string()).collect();
     let words = format!(
         "You can call these functions:\n{}\n\nTo call one, write its name and its arguments like this, and nothing after it:\n{}\n\
@@ -309,20 +283,8 @@ fn describe_tools(dialect: &Dialect, declarations: &[Value], messages: &mut Vec<
         functions.join("\n"),
         dialect.syntax.calls(std::iter::once(("NAME", r#"{"ARGUMENT": "VALUE"}"#))).replace("\"VALUE\"", "VALUE")
     );
-    let message = if dialect.takes_system {
-        system_message(messages)
-    } else {
-        let first = messages.iter().position(|message| message["role"] == "user").unwrap_or(0);
-        let Some(message) = messages.get_mut(first) else { return };
-        message
-    };
-    let content = message["content"].as_str().unwrap_or_default();
-    message["content"] = match (content.is_empty(), dialect.takes_system) {
-        (true, _) => words,
-        (false, true) => format!("{content}\n\n{words}"),
-        (false, false) => format!("{words}\n\n{content}"),
-    }
-    .into();
+    let space = if system.content.is_empty() { "" } else { "\n\n" };
+    system.content.extend([space, &words]);
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 use serde_json::Map;
 
 use super::*;
-use crate::dialect::GENERIC;
+use crate::dialect::{GENERIC, SystemPlace, Turns};
 use crate::tools::{ToolChoice, Tools};
 
 fn dialect(placement: ToolPlacement, calls: CallForm) -> Dialect {
@@ -10,7 +10,7 @@ fn dialect(placement: ToolPlacement, calls: CallForm) -> Dialect {
 
 /// What the template sees, as JSON: the order of keys counts.
 fn shown(dialect: &Dialect, conversation: &Conversation) -> (String, Option<String>) {
-    let input = input(dialect, &|text| text.replace("<|end|>", "<!|end|>"), conversation);
+    let input = Layout::new(dialect, &|text| text.replace("<|end|>", "<!|end|>"), conversation).input;
     (input.messages.to_string(), input.tools.map(|tools| tools.to_string()))
 }
 
@@ -112,7 +112,8 @@ fn tools_in_words_go_where_the_template_shows_them() {
     let words = dialect(ToolPlacement::Words, CallForm::Text);
     let (role, text) = content(&words, 0);
     assert!(role == "system" && text.starts_with("You can call these functions:\n{\"name\":\"f\""), "{role}: {text}");
-    let (role, text) = content(&Dialect { takes_system: false, ..words }, 0);
+    let turns = Turns { system: SystemPlace::FirstUser, ..Turns::ALL };
+    let (role, text) = content(&Dialect { turns, ..words }, 0);
     assert!(role == "user" && text.starts_with("You can call") && text.ends_with("\n\nq"), "{role}: {text}");
 }
 
@@ -121,7 +122,7 @@ fn an_answer_may_continue_the_last_message() {
     let messages = vec![user("q"), Message::of_text(Role::Assistant, "So")];
     let of = |ending| {
         let conversation = Conversation { messages: messages.clone(), ending, ..Conversation::default() };
-        let input = input(&dialect(ToolPlacement::Variable, CallForm::Objects), &str::to_owned, &conversation);
+        let input = Layout::new(&dialect(ToolPlacement::Variable, CallForm::Objects), &str::to_owned, &conversation).input;
         (input.messages[1]["content"].as_str().unwrap().to_owned(), input.add_generation_prompt)
     };
     assert_eq!(of(Ending::OpenTurn), ("So".to_owned(), true));
@@ -147,7 +148,7 @@ fn no_text_of_a_client_holds_the_text_of_a_control_token() {
                 conversation.messages.extend([said, Message { call_id: Some(evil.into()), ..result(evil) }]);
             }
             conversation.variables = variables.clone();
-            let input = input(&dialect(placement, calls), &|text| text.replace("<|end|>", "<!|end|>"), &conversation);
+            let input = Layout::new(&dialect(placement, calls), &|text| text.replace("<|end|>", "<!|end|>"), &conversation).input;
             let shown = json!([input.messages, input.tools, input.kwargs]).to_string();
             assert!(shown.contains("<!|end|>") && !shown.contains("<|end|>"), "{shown}");
             assert!(!shown.contains("u003c"), "an escape hides a control token from the shield: {shown}");

@@ -10,7 +10,7 @@ use serde_json::{Map, json};
 use super::names::file_of;
 use super::output::show;
 use crate::gguf::{Array, GgufFile, TensorInfo, Value};
-use crate::model::Weights;
+use crate::serving::ModelFile;
 
 /// Items of an array in JSON without `--full`.
 const JSON_ITEMS: usize = 32;
@@ -34,12 +34,19 @@ pub struct Args {
 
 pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
     let file = Arc::new(GgufFile::open(&file_of(config, &args.model)?)?);
-    let fault = Weights::load(file.clone()).err().map(|error| error.fault.to_string());
+    let fault = fault_of(&file);
     match write_to_stdout(&args, &file, fault) {
         // The reader has closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => Ok(other?),
     }
+}
+
+/// Why the file cannot be served, if it cannot: its weights, its vocabulary, or that they do not fit each other.
+fn fault_of(file: &Arc<GgufFile>) -> Option<String> {
+    let fault = format!("{:#}", ModelFile::of(file.clone()).err()?);
+    // The report begins with the path.
+    Some(fault.strip_prefix(&format!("{}: ", file.path().display())).unwrap_or(&fault).to_owned())
 }
 
 /// A terminal gets safe text.
@@ -238,6 +245,28 @@ mod tests {
         assert_eq!(json["total"]["bytes"], 4 * json["total"]["weights"].as_u64().unwrap());
         assert!(plain.contains("  total       20 tensors") && plain.contains("100.0 %"), "{plain}");
         assert_eq!(json["metadata"]["llama.attention.layer_norm_rms_epsilon"]["value"], 1e-5);
+    }
+
+    #[test]
+    fn a_file_without_a_usable_vocabulary_is_not_said_to_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tiny.gguf");
+        let tiny = || TinyModel { tokenizer: true, ..TinyModel::new(&ARCHS[0]) }.build();
+        let fault = |builder: crate::gguf::GgufBuilder| {
+            builder.write(&path).unwrap();
+            fault_of(&Arc::new(GgufFile::open(&path).unwrap()))
+        };
+        assert_eq!(fault(tiny()), None);
+        let cases = [
+            (tiny().kv("tokenizer.ggml.pre", "unheard-of"), "tokenizer.ggml.pre: `unheard-of` is not supported"),
+            (tiny().kv("tokenizer.ggml.model", "rwkv"), "tokenizer.ggml.model: `rwkv` is not supported"),
+            (tiny().kv("llama.block_count", 0u32), "llama.block_count is 0"),
+        ];
+        for (builder, expected) in cases {
+            let fault = fault(builder).unwrap_or_else(|| panic!("{expected}"));
+            assert!(fault.contains(expected) && !fault.contains("tiny.gguf"), "{fault}");
+        }
+        assert!(fault(TinyModel::new(&ARCHS[0]).build()).unwrap().contains("tokenizer.ggml.model is missing"));
     }
 
     #[test]

@@ -17,6 +17,7 @@ use crate::config::{Config, Overrides};
 use crate::engine::BACKENDS;
 use crate::registry::Registry;
 use crate::telemetry;
+use grammar::keep_trials_ready;
 
 const EXAMPLES: &str = "Examples:
   penstock serve                              serve the default model
@@ -57,6 +58,7 @@ pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
     if supervise {
         return supervise::run(&config);
     }
+    keep_trials_ready();
     let access = api::Access::open(&config)?;
     let listener = match supervised {
         Some(parent) => supervise::inherited(parent)?,

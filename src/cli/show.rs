@@ -14,7 +14,7 @@ use crate::gguf::{GgufFile, Value};
 use crate::logits::SamplingChoice;
 use crate::model::Weights;
 use crate::registry::{backend, default_sampling, engine_options};
-use crate::serving::{chat_template, file_sampling};
+use crate::serving::{ModelFile, chat_template, file_sampling};
 use crate::template::Features;
 use crate::tokenizer::Tokenizer;
 
@@ -100,6 +100,7 @@ fn sampling(choice: SamplingChoice) -> Json {
 /// No engine can run the model.
 fn memory(config: &Config, located: &Located, args: &Args, file: Arc<GgufFile>) -> anyhow::Result<Json> {
     let engine = &config.engine;
+    ModelFile::of(file.clone())?;
     let weights = Weights::load(file)?;
     let most = weights.spec.context_length;
     let context = match (args.context, located.entry.context.unwrap_or(engine.context)) {

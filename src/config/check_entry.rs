@@ -2,6 +2,7 @@
 
 use super::entry::{ModelEntry, PypiPackage, Source};
 use super::sampling::check_sampling;
+use super::validate::MAX_IDLE_MINUTES;
 
 /// Checks an entry. Every part that enters a path, a URL or a command line must have a form that cannot escape from it.
 pub fn check_entry(entry: &ModelEntry) -> Result<(), String> {
@@ -68,7 +69,6 @@ pub(super) fn check_weights(entry: &ModelEntry) -> Result<(), String> {
 /// The longest system message and the most variables of a template.
 const MAX_SYSTEM: usize = 1 << 20;
 const MAX_VARIABLES: usize = 100;
-const MAX_IDLE_MINUTES: u64 = 525_600;
 
 /// Checks what a name may set for its requests.
 fn check_variant(entry: &ModelEntry) -> Result<(), String> {
@@ -76,8 +76,8 @@ fn check_variant(entry: &ModelEntry) -> Result<(), String> {
     if entry.max_tokens == Some(0) {
         return Err("max_tokens must be at least 1".into());
     }
-    if let Some(minutes) = entry.idle_unload_minutes.filter(|minutes| *minutes > MAX_IDLE_MINUTES) {
-        return Err(format!("idle_unload_minutes is {minutes}, at most {MAX_IDLE_MINUTES} are allowed"));
+    if let Some(minutes) = entry.idle_unload_minutes.filter(|minutes| !(0.0..=MAX_IDLE_MINUTES).contains(minutes)) {
+        return Err(format!("idle_unload_minutes is {minutes}, expected 0 to {MAX_IDLE_MINUTES}"));
     }
     if entry.system.as_ref().is_some_and(|text| text.len() > MAX_SYSTEM) {
         return Err(format!("system has more than {MAX_SYSTEM} bytes"));

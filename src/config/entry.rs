@@ -60,7 +60,7 @@ pub struct ModelEntry {
     pub pinned: bool,
     /// Minutes without a request after which the model is unloaded, in place of `server.idle_unload_minutes`. 0: never.
     #[serde(default)]
-    pub idle_unload_minutes: Option<u64>,
+    pub idle_unload_minutes: Option<f64>,
     /// A Jinja chat template in place of the file's own.
     #[serde(default)]
     pub chat_template: Option<PathBuf>,

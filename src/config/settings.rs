@@ -52,8 +52,8 @@ pub struct Server {
     pub default_models: Vec<String>,
     /// Also serve the models of the configuration and those on disk, each loaded at its first request.
     pub on_demand: bool,
-    /// Minutes without a request after which a model is unloaded. 0: never.
-    pub idle_unload_minutes: u64,
+    /// Minutes without a request after which a model is unloaded, a fraction where wanted. 0: never.
+    pub idle_unload_minutes: f64,
     /// Models that are loaded at once. 0: as many as memory holds.
     pub max_loaded_models: usize,
     /// Bytes that loaded models may take together. 0: what the device has free.
@@ -137,9 +137,12 @@ pub struct Engine {
 #[serde(rename_all = "lowercase")]
 pub enum UnknownFields {
     /// It gets a 400 that names the field and the nearest known one.
-    #[default]
     Refuse,
-    /// The field has no effect.
+    /// The request is refused if the field looks like a mistake: its name is almost a known one, or the field would change the answer
+    /// elsewhere. Otherwise the field is left out and named.
+    #[default]
+    Name,
+    /// The field is left out and named.
     Ignore,
 }
 

@@ -21,13 +21,16 @@ fn within<T: PartialOrd + std::fmt::Display>(value: T, range: RangeInclusive<T>)
     if range.contains(&value) { Ok(()) } else { Err(format!("{value} is not between {} and {}", range.start(), range.end())) }
 }
 
+/// A year.
+pub(super) const MAX_IDLE_MINUTES: f64 = 525_600.0;
+
 /// Checks the key of `[server]` that was set last.
 pub(super) fn server(key: &str, server: &Server) -> Checked {
     match key {
         "workers" => within(server.workers, 0..=1024),
         "drain_seconds" => within(server.drain_seconds, 0..=3600),
         "keep_alive_seconds" => within(server.keep_alive_seconds, 1..=3600),
-        "idle_unload_minutes" => within(server.idle_unload_minutes, 0..=525_600),
+        "idle_unload_minutes" => within(server.idle_unload_minutes, 0.0..=MAX_IDLE_MINUTES),
         "max_loaded_models" => within(server.max_loaded_models, 0..=10_000),
         "model_wait_seconds" => within(server.model_wait_seconds, 1..=3600),
         "allowed_hosts" => server.allowed_hosts.iter().try_for_each(|name| check_host(name)),

@@ -1,5 +1,5 @@
 //! An engine without a model, behind the feature `test-engine`: load tests measure with it what the rest of Penstock costs. It reads no
-//! weight and answers at a set pace. `PENSTOCK_TEST_STEP_MS` is the time that a step takes; without it, a step takes none.
+//! weight and answers at a set pace. It replaces the CPU engine if `PENSTOCK_TEST_STEP_MS` is set, to the time that a step takes (0: none).
 //!
 //! The token at a position depends on the position alone, so every greedy answer to prompts of one length is the same text. Ids come from
 //! the middle of the vocabulary, where neither control tokens nor bytes stand.
@@ -7,10 +7,11 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use crate::cpu::Cpu;
 use crate::pool_blocks::pool_blocks;
 use crate::{
-    BackendKind, Batch, Budget, CacheGroup, DefaultLoad, Device, DeviceInfo, DeviceMemory, Engine, EngineError, EngineInfo, EngineOptions,
-    KvCapacity, Masks, Sampled, StepId, StepOutput,
+    Backend, BackendKind, Batch, Budget, CacheGroup, DefaultLoad, Device, DeviceInfo, DeviceMemory, Engine, EngineError, EngineInfo,
+    EngineOptions, KvCapacity, Masks, Sampled, StepId, StepOutput,
 };
 use logits::Logprobs;
 use model::{ModelSpec, Weights};
@@ -19,8 +20,18 @@ use model::{ModelSpec, Weights};
 const MEMORY: DeviceMemory = DeviceMemory { free: 1 << 40, total: 1 << 40, held: 0 };
 const PACE: &str = "PENSTOCK_TEST_STEP_MS";
 
-/// A device that computes nothing. It stands in the CPU's place.
-pub struct Paced {
+/// The CPU's backend. It finds a [`Paced`] device in its place if [`PACE`] is set.
+pub const BACKEND: Backend = Backend { discover, ..Backend::of::<Cpu>(BackendKind::Cpu) };
+
+fn discover(index: u32) -> Result<Box<dyn Device>, EngineError> {
+    Ok(match std::env::var_os(PACE) {
+        Some(_) => Box::new(Paced::discover(index)?),
+        None => Box::new(Cpu::discover(index)?),
+    })
+}
+
+/// A device that computes nothing.
+struct Paced {
     step_time: Duration,
 }
 
@@ -30,7 +41,7 @@ impl Device for Paced {
     }
 
     fn discover(_index: u32) -> Result<Self, EngineError> {
-        let Ok(text) = std::env::var(PACE) else { return Ok(Self { step_time: Duration::ZERO }) };
+        let text = std::env::var(PACE).unwrap_or_default();
         let step_time = text.parse().ok().and_then(|ms: f64| Duration::try_from_secs_f64(ms / 1000.0).ok());
         let step_time = step_time.ok_or_else(|| EngineError::Unsupported(format!("{PACE} = \"{text}\": expected milliseconds")))?;
         Ok(Self { step_time })

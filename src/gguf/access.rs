@@ -37,13 +37,6 @@ impl GgufFile {
         }
     }
 
-    pub fn get_f32s(&self, key: &str) -> Option<&[f32]> {
-        match self.get(key)?.as_array()? {
-            Array::F32(items) => Some(items),
-            _ => None,
-        }
-    }
-
     /// An array of any integer type, if all elements fit.
     pub fn get_ints(&self, key: &str) -> Option<Vec<i64>> {
         self.get(key)?.as_array()?.ints()

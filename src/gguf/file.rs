@@ -33,7 +33,7 @@ fn open_one(path: &Path, shard: usize, backing: Backing) -> Result<(Map, Parsed)
 }
 
 impl GgufFile {
-    /// Maps and validates a file. The path of any part of a split model (`-00001-of-0000N`) opens all parts.
+    /// Maps and validates a file. The path of any part of a split model (`-00001-of-0000N`, with `split.count`) opens all parts.
     pub fn open(path: &Path) -> Result<Self, GgufError> {
         Self::open_with(path, Backing::Mapped)
     }
@@ -48,15 +48,15 @@ impl GgufFile {
     /// Opens a file, which may have changed while it was read.
     fn open_unverified(path: &Path, backing: Backing) -> Result<Self, GgufError> {
         let (map, parsed) = open_one(path, 0, backing)?;
-        let count = split_key(path, &parsed.metadata, "split.count")?.unwrap_or(1).max(1);
-        let name = PartName::parse(path);
-        match name {
-            Some(name) if name.count > 1 || count > 1 => Self::open_parts(path, name, count, backing),
-            None if count > 1 => {
+        // A file that was split says so. The name of one that was joined or renamed may still be that of a part.
+        let count = split_key(path, &parsed.metadata, "split.count")?.unwrap_or(1);
+        match PartName::parse(path) {
+            _ if count <= 1 => Self::assemble(path, vec![(path.to_owned(), map, parsed)]),
+            Some(name) => Self::open_parts(path, name, count, backing),
+            None => {
                 let fault = format!("split.count is {count}, but the file name is not of the form NAME-0000i-of-0000N.gguf");
                 Err(GgufError::new(path, 0, fault))
             }
-            _ => Self::assemble(path, vec![(path.to_owned(), map, parsed)]),
         }
     }
 

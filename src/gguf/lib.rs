@@ -29,6 +29,7 @@
 mod access;
 mod digest;
 mod error;
+mod exact;
 mod file;
 mod guard;
 mod map;

@@ -73,7 +73,7 @@ fn accessors_take_any_integer_that_fits() {
     assert_eq!((file.get_u32("a.i8"), file.get_u32("a.u64"), file.get_u32("a.f32"), file.get_u32("none")), (None, None, None, None));
     assert_eq!((file.get_f32("a.f32"), file.get_bool("a.bool"), file.get_str("a.string")), (Some(0.25), Some(true), Some("schön")));
     assert_eq!(file.get_strs("b.strings").unwrap(), ["a", ""]);
-    assert_eq!((file.get_f32s("b.f32").unwrap(), file.get_ints("b.i32").unwrap()), (&[1.5][..], vec![-7, 8]));
+    assert_eq!((file.get("b.f32").unwrap().floats().unwrap().as_ref(), file.get_ints("b.i32").unwrap()), (&[1.5][..], vec![-7, 8]));
     assert_eq!((file.get_ints("b.u64"), file.get_ints("b.f32"), file.get_strs("b.u8")), (None, None, None));
     assert_eq!(file.architecture(), Some("llama"));
     assert_eq!(file.hidden_dim(), None);
@@ -152,6 +152,19 @@ fn invalid_split_models_are_refused_with_the_reason() {
     std::fs::remove_file(&paths[1]).unwrap();
     let error = GgufFile::open(&paths[2]).unwrap_err().to_string();
     assert!(error.contains("m-00002-of-00003.gguf") && error.contains("cannot open"), "{error}");
+}
+
+#[test]
+fn a_whole_file_opens_under_any_name() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["x-00001-of-00003.gguf", "x-00003-of-00003.gguf", "x-00001-of-00001.gguf", "x.gguf"] {
+        // Programs that join the parts of a model leave a count of 0 behind.
+        for count in [None, Some(0u16), Some(1)] {
+            let file = count.into_iter().fold(sample(), |file, count| file.kv("split.count", count).kv("split.no", 0u16));
+            let file = GgufFile::open(&written(dir.path(), name, &file)).unwrap_or_else(|error| panic!("{name} {count:?}: {error}"));
+            assert_eq!((file.tensors().len(), file.paths().count()), (2, 1), "{name} {count:?}");
+        }
+    }
 }
 
 #[test]

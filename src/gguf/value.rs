@@ -60,15 +60,6 @@ impl Value {
         })
     }
 
-    /// The value of either float type. A double is rounded to single precision.
-    pub fn as_f32(&self) -> Option<f32> {
-        match *self {
-            Value::F32(x) => Some(x),
-            Value::F64(x) => Some(x as f32),
-            _ => None,
-        }
-    }
-
     pub fn as_array(&self) -> Option<&Array> {
         if let Value::Array(array) = self { Some(array) } else { None }
     }

@@ -4,21 +4,23 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::Duration;
 
-use llguidance::earley::SlicedBiasComputer;
-use llguidance::{Matcher, ParserFactory};
-use serde_json::Value;
-
+use crate::child::STACK;
 use crate::error::GrammarError;
 use crate::factory::{explain, factory, reason};
 use crate::kept::Kept;
 use crate::matcher::Compiled;
 use crate::permit::{Permit, Permits};
 use crate::source::Source;
-use crate::trial::{self, STACK};
+use crate::trial;
 use crate::vocab::Vocabulary;
+use llguidance::earley::SlicedBiasComputer;
+use llguidance::{Matcher, ParserFactory};
 use logits::Grammar;
 use tokenizer::Tokenizer;
 
+/// Most threads per model that compile at once, including those whose result nobody waits for any more. The rest of the processor is for
+/// inference.
+const MAX_COMPILING: usize = 2;
 /// Longest time to wait for a permit.
 const WAIT: Duration = Duration::from_secs(5);
 /// Longest time to wait for a grammar that has a permit. Trials end by themselves before.
@@ -29,8 +31,8 @@ const UNMEASURED: usize = 1 << 20;
 /// What is made of a vocabulary once.
 struct Tables {
     factory: ParserFactory,
-    /// The vocabulary's outline, for trials.
-    outline: Value,
+    /// The vocabulary's outline as JSON, for trials.
+    outline: Arc<str>,
 }
 
 /// Compiles grammars for one model. The first compilation builds the tables of the vocabulary.
@@ -41,13 +43,16 @@ pub struct Compiler {
     kept: Mutex<Kept>,
     /// Results of [`Compiler::crossing`] by byte.
     crossing: Mutex<HashMap<u8, Arc<[u32]>>>,
+    /// Results of [`Compiler::beginning`] by byte.
+    beginning: Mutex<HashMap<u8, Arc<[u32]>>>,
     permits: Arc<Permits>,
 }
 
 impl Compiler {
     /// A compiler for a model that samples ids below `vocab_size`.
     pub fn new(tokenizer: Arc<Tokenizer>, vocab_size: usize) -> Self {
-        Self { tokenizer, vocab_size, tables: OnceLock::new(), kept: Mutex::default(), crossing: Mutex::default(), permits: Arc::default() }
+        let (crossing, beginning, permits) = (Mutex::default(), Mutex::default(), Arc::new(Permits::new(MAX_COMPILING)));
+        Self { tokenizer, vocab_size, tables: OnceLock::new(), kept: Mutex::default(), crossing, beginning, permits }
     }
 
     pub fn vocab_size(&self) -> usize {
@@ -61,12 +66,19 @@ impl Compiler {
     /// The ids of all tokens with `byte` before their last byte, except control tokens. Computed once per byte, because the vocabulary is
     /// large.
     pub fn crossing(&self, byte: u8) -> Arc<[u32]> {
-        let crosses = |id: &u32| {
-            let bytes = self.tokenizer.token_bytes(*id, true).unwrap_or_default();
-            !self.tokenizer.is_control(*id) && bytes.split_last().is_some_and(|(_, rest)| rest.contains(&byte))
-        };
-        let mut crossing = self.crossing.lock().unwrap_or_else(PoisonError::into_inner);
-        crossing.entry(byte).or_insert_with(|| (0..self.tokenizer.vocab_size() as u32).filter(crosses).collect()).clone()
+        let crosses = |bytes: &[u8]| bytes.split_last().is_some_and(|(_, rest)| rest.contains(&byte));
+        self.find(&self.crossing, byte, crosses)
+    }
+
+    /// The ids of all tokens that begin with `byte`, except control tokens. Computed once per byte, too.
+    pub fn beginning(&self, byte: u8) -> Arc<[u32]> {
+        self.find(&self.beginning, byte, |bytes| bytes.first() == Some(&byte))
+    }
+
+    fn find(&self, found: &Mutex<HashMap<u8, Arc<[u32]>>>, byte: u8, fits: impl Fn(&[u8]) -> bool) -> Arc<[u32]> {
+        let fits = |id: &u32| !self.tokenizer.is_control(*id) && fits(self.tokenizer.token_bytes(*id, true).unwrap_or_default());
+        let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+        found.entry(byte).or_insert_with(|| (0..self.tokenizer.vocab_size() as u32).filter(fits).collect()).clone()
     }
 
     /// Compiles a grammar, unless it is among those kept. May take seconds, so do not call it on the event loop.
@@ -75,19 +87,20 @@ impl Compiler {
     /// [`GrammarError::Invalid`] says what is not supported, and where in a schema. [`GrammarError::Expensive`] if compiling exceeds its
     /// budget. [`GrammarError::Busy`] if too many grammars compile.
     pub fn compile(&self, source: &Source) -> Result<Arc<dyn Grammar>, GrammarError> {
-        let parts = source.parts();
-        let key = parts.to_string();
+        source.check()?;
+        let key: Arc<str> = source.text().into();
         if let Some(found) = self.kept().find(&key) {
+            found.check()?;
             return Ok(found);
         }
         let tables = self.tables.get_or_init(|| self.tables()).clone().map_err(GrammarError::Invalid)?;
         let permit = Permit::acquire(&self.permits, WAIT).ok_or(GrammarError::Busy)?;
         let (sender, receiver) = mpsc::channel();
-        let (source, vocab_size) = (source.clone(), self.vocab_size);
+        let (source, text, vocab_size) = (source.clone(), key.clone(), self.vocab_size);
         let work = move || {
             let _permit = permit;
             // Fails if the caller has given up waiting, which is no problem.
-            let _ = sender.send(compile(&tables, &source, vocab_size));
+            let _ = sender.send(compile(&tables, source, &text, vocab_size));
         };
         let thread = std::thread::Builder::new().name("grammar".into()).stack_size(STACK).spawn(work);
         thread.map_err(|_| GrammarError::Busy)?;
@@ -107,7 +120,7 @@ impl Compiler {
         let vocabulary = Vocabulary::of(&self.tokenizer, self.vocab_size);
         Ok(Arc::new(Tables {
             factory: factory(&vocabulary.environment(), &SlicedBiasComputer::general_slices())?,
-            outline: vocabulary.outline(),
+            outline: vocabulary.outline().to_string().into(),
         }))
     }
 
@@ -118,7 +131,9 @@ impl Compiler {
     #[cfg(test)]
     pub(super) fn compiled(&self, lark: &str) -> Arc<Compiled> {
         let tables = self.tables().expect("a vocabulary");
-        Arc::new(compile(&tables, &Source::new(lark), self.vocab_size).expect("a grammar").0)
+        let source = Source::new(lark);
+        let text = source.text();
+        Arc::new(compile(&tables, source, &text, self.vocab_size).expect("a grammar").0)
     }
 
     #[cfg(test)]
@@ -127,20 +142,28 @@ impl Compiler {
     }
 }
 
-/// Compiles a grammar, and tells how many bytes it has. A trial comes first, which bounds the time and the memory that this takes.
-fn compile(tables: &Tables, source: &Source, vocab_size: usize) -> Result<(Compiled, usize), GrammarError> {
+/// Compiles a source, which `text` holds as well, and tells how many bytes it takes. A trial comes first, which bounds the time and the
+/// memory that this takes.
+fn compile(tables: &Tables, source: Source, text: &str, vocab_size: usize) -> Result<(Compiled, usize), GrammarError> {
     let Tables { factory, outline } = tables;
-    let measured = trial::run(outline, source)?;
+    let tried = trial::run(outline, text)?;
+    let (measured, source) = match tried {
+        Some(tried) => (Some(tried.bytes), tried.finished.unwrap_or(source)),
+        None => (None, source.finished(&mut |_| ())?),
+    };
+    let bytes = measured.unwrap_or(UNMEASURED);
     let ends = factory.tok_env().tok_trie().eos_token_set();
     let matcher = Matcher::new(factory.create_parser(source.grammar()));
     let refusal = match matcher.get_error() {
-        None => match Compiled::new(matcher, ends, vocab_size) {
-            Ok(compiled) => return Ok((compiled, measured.unwrap_or(UNMEASURED))),
+        None => match Compiled::new(matcher, ends, vocab_size, bytes) {
+            Ok(compiled) => return Ok((compiled, bytes)),
             Err(GrammarError::Invalid(refusal)) => refusal,
             Err(other) => return Err(other),
         },
         Some(error) => reason(&error),
     };
     // Finding the place means to compile many parts, which a trial has not bounded.
-    Err(GrammarError::Invalid(if measured.is_some() { refusal } else { explain(factory, source, refusal) }))
+    let (part, refusal) = if measured.is_some() { (None, refusal) } else { explain(factory, &source, refusal) };
+    let error = GrammarError::Invalid(refusal);
+    Err(if let Some(part) = part { error.of_part(&part) } else { error })
 }

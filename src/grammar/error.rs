@@ -8,7 +8,28 @@ pub enum GrammarError {
     /// Compiling the grammar takes more than this.
     #[error("the grammar takes {0} to compile: make it smaller")]
     Expensive(String),
-    /// Too many grammars are being compiled.
-    #[error("too many grammars are being compiled: try again later")]
+    /// Too many grammars are being compiled, or texts follow as many large ones as may be.
+    #[error("too many grammars are compiled or followed at once: try again later")]
     Busy,
+    /// An error of one of a source's named grammars.
+    #[error("{error}")]
+    Part { name: String, error: Box<GrammarError> },
+}
+
+impl GrammarError {
+    /// The error as one of the named grammar `name`. Being busy is nobody's error.
+    pub(crate) fn of_part(self, name: &str) -> Self {
+        match self {
+            Self::Part { .. } | Self::Busy => self,
+            error => Self::Part { name: name.to_owned(), error: Box::new(error) },
+        }
+    }
+
+    /// The named grammar that the error is of, if it is known, and the error itself.
+    pub fn split(self) -> (Option<String>, Self) {
+        match self {
+            Self::Part { name, error } => (Some(name), *error),
+            error => (None, error),
+        }
+    }
 }

@@ -37,14 +37,20 @@ pub fn reason(error: &str) -> String {
     text.chars().take(300).collect()
 }
 
-/// The message for a source that was refused for a reason: with the place, if the reason is in a schema.
-pub fn explain(factory: &ParserFactory, source: &Source, refusal: String) -> String {
-    let of_schema = |schema: &serde_json::Value| {
-        let alone = Source::new("start: @schema").with_schema("schema", schema).ok()?;
-        factory.create_parser(alone.grammar()).err().map(|error| reason(&error.to_string()))
-    };
-    match source.schemas().find(|schema| of_schema(schema).as_ref() == Some(&refusal)) {
-        Some(schema) => format!("{} cannot be used: {refusal}", locate(schema, &refusal, of_schema)),
-        None => refusal,
+/// For a source that was refused for a reason: the named grammar that the reason is of, if it is known, and the message, with the place if
+/// that grammar is a schema.
+pub fn explain(factory: &ParserFactory, source: &Source, refusal: String) -> (Option<String>, String) {
+    let why = |alone: &Source| factory.create_parser(alone.grammar()).err().map(|error| reason(&error.to_string()));
+    let of_schema = |schema: &serde_json::Value| why(&Source::new("start: @schema").with_schema("schema", schema).ok()?);
+    for (name, schema) in source.names() {
+        let is_cause = match schema {
+            Some(schema) => of_schema(schema).as_ref() == Some(&refusal),
+            None => why(&source.alone(name)).as_ref() == Some(&refusal),
+        };
+        if is_cause {
+            let place = schema.map(|schema| locate(schema, &refusal, of_schema));
+            return (Some(name.to_owned()), place.map_or(refusal.clone(), |place| format!("{place} cannot be used: {refusal}")));
+        }
     }
+    (None, refusal)
 }

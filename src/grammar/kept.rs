@@ -18,14 +18,14 @@ pub struct Kept {
 }
 
 struct One {
-    key: String,
+    key: Arc<str>,
     compiled: Arc<Compiled>,
     bytes: usize,
 }
 
 impl Kept {
     pub fn find(&mut self, key: &str) -> Option<Arc<Compiled>> {
-        let at = self.all.iter().position(|one| one.key == key)?;
+        let at = self.all.iter().position(|one| *one.key == *key)?;
         let found = self.all.remove(at)?;
         let compiled = found.compiled.clone();
         self.all.push_back(found);
@@ -33,12 +33,12 @@ impl Kept {
     }
 
     /// Adds a grammar of `bytes` bytes, and drops those that were not used for the longest time.
-    pub fn add(&mut self, key: String, compiled: Arc<Compiled>, bytes: usize) {
+    pub fn add(&mut self, key: Arc<str>, compiled: Arc<Compiled>, bytes: usize) {
         // Two requests may have compiled the same grammar.
         if self.find(&key).is_some() {
             return;
         }
-        let bytes = bytes + 2 * key.len();
+        let bytes = bytes + key.len();
         self.bytes += bytes;
         self.all.push_back(One { key, compiled, bytes });
         while self.all.len() > MAX_KEPT || self.bytes > MAX_BYTES {
@@ -63,7 +63,7 @@ mod tests {
         let one = compiler.compiled("start: \"a\"");
         let mut kept = Kept::default();
         for i in 0..100 {
-            kept.add(i.to_string(), one.clone(), 10 << 20);
+            kept.add(i.to_string().into(), one.clone(), 10 << 20);
             assert!(kept.len() <= 25 && kept.find(&i.to_string()).is_some(), "{i}");
         }
         assert_eq!(kept.len(), 25);
@@ -73,8 +73,8 @@ mod tests {
         kept.add("large".into(), one.clone(), MAX_BYTES);
         assert_eq!(kept.len(), 0, "what does not fit alone is not kept");
         for i in 0..100 {
-            kept.add(i.to_string(), one.clone(), 0);
-            kept.add(i.to_string(), one.clone(), MAX_BYTES / 2);
+            kept.add(i.to_string().into(), one.clone(), 0);
+            kept.add(i.to_string().into(), one.clone(), MAX_BYTES / 2);
         }
         assert_eq!(kept.len(), MAX_KEPT, "one grammar counts once");
     }

@@ -16,25 +16,30 @@
 //!
 //! # Invariants
 //! Clients write grammars and schemas, so they are not trusted:
-//! - Sizes are limited before anything is compiled (`source.rs`).
-//! - A grammar is compiled on trial by a child process first, which ends itself when it has used up its budget of time or memory
-//!   (`trial.rs`). Then it is compiled on a thread of its own with a large stack. Only a few compile at once (`compile.rs`).
-//! - The compiled grammars that are kept are limited in number and in bytes (`kept.rs`).
+//! - Sizes are limited before anything is compiled (`source.rs`, `size.rs`).
+//! - A grammar is rewritten in Lark's syntax and compiled on trial by a child process first, which ends itself when it has used up its
+//!   budget of time or memory (`trial.rs`). Then it is compiled on a thread of its own with a large stack. Only a few compile at once
+//!   (`compile.rs`).
+//! - The compiled grammars that are kept are limited in number and in bytes (`kept.rs`), and so are the copies that texts follow
+//!   (`live.rs`).
 //! - Following a grammar has a time budget per text, which grows with each token (`meter.rs`). A text that exceeds it fails with the
 //!   reason.
 //! - A refused schema is named by the JSON pointer of the innermost part that causes the refusal (`locate.rs`).
 
+mod child;
 mod compile;
 mod error;
 mod factory;
 mod gbnf;
 mod kept;
 mod literal;
+mod live;
 mod locate;
 mod matcher;
 mod meter;
 mod permit;
 mod quoted;
+mod size;
 mod source;
 #[doc(hidden)]
 pub mod testing;
@@ -42,10 +47,12 @@ pub mod testing;
 mod tests;
 mod trial;
 mod vocab;
+mod worker;
 
 pub use compile::Compiler;
 pub use error::GrammarError;
 pub use gbnf::is_gbnf;
 pub use literal::lark_string;
+pub use size::check_size as check_schema_size;
 pub use source::Source;
-pub use trial::enable as enable_trials;
+pub use trial::{enable as enable_trials, keep_ready as keep_trials_ready};

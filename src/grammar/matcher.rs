@@ -5,6 +5,7 @@ use llguidance::{Cancelled, Matcher};
 
 use crate::error::GrammarError;
 use crate::factory::reason;
+use crate::live::Live;
 use crate::meter::{CREDIT, EARNED, Meter};
 use logits::{Allowed, Constraint, Grammar, mask_words};
 
@@ -13,6 +14,8 @@ pub struct Compiled {
     matcher: std::sync::Mutex<Matcher>,
     ends: SimpleVob,
     vocab_size: usize,
+    /// What it takes, in bytes.
+    bytes: usize,
 }
 
 impl std::fmt::Debug for Compiled {
@@ -22,23 +25,55 @@ impl std::fmt::Debug for Compiled {
 }
 
 impl Compiled {
-    /// `ends`: the ids that may end a text. Ids are below `vocab_size`.
+    /// `ends`: the ids that may end a text. Ids are below `vocab_size`. `bytes`: what the matcher takes.
     ///
     /// # Errors
-    /// If no text satisfies the grammar.
-    pub fn new(matcher: Matcher, ends: SimpleVob, vocab_size: usize) -> Result<Self, GrammarError> {
-        let compiled = Self { matcher: std::sync::Mutex::new(matcher), ends, vocab_size };
-        compiled.start().allowed().map_err(GrammarError::Invalid)?;
+    /// If no text satisfies the grammar, or if texts that follow large grammars leave no room for one more.
+    pub fn new(matcher: Matcher, ends: SimpleVob, vocab_size: usize, bytes: usize) -> Result<Self, GrammarError> {
+        let compiled = Self { matcher: std::sync::Mutex::new(matcher), ends, vocab_size, bytes };
+        compiled.cursor().ok_or(GrammarError::Busy)?.allowed().map_err(GrammarError::Invalid)?;
         Ok(compiled)
+    }
+
+    /// Checks that there is room for one more text.
+    pub fn check(&self) -> Result<(), GrammarError> {
+        Live::take(self.bytes).map(drop).ok_or(GrammarError::Busy)
+    }
+
+    fn cursor(&self) -> Option<Cursor> {
+        let live = Live::take(self.bytes)?;
+        // A deep copy, so that the states that following a text adds are freed with it.
+        let matcher = self.matcher.lock().unwrap_or_else(std::sync::PoisonError::into_inner).deep_clone().into_cancellable();
+        let meter = Meter::new(matcher.cancellation_handle().unwrap_or_default());
+        Some(Cursor { matcher, meter, ends: self.ends.clone(), vocab_size: self.vocab_size, _live: live })
     }
 }
 
 impl Grammar for Compiled {
     fn start(&self) -> Box<dyn Constraint> {
-        // A deep copy, so that the states that following a text adds are freed with it.
-        let matcher = self.matcher.lock().unwrap_or_else(std::sync::PoisonError::into_inner).deep_clone().into_cancellable();
-        let meter = Meter::new(matcher.cancellation_handle().unwrap_or_default());
-        Box::new(Cursor { matcher, meter, ends: self.ends.clone(), vocab_size: self.vocab_size })
+        match self.cursor() {
+            Some(cursor) => Box::new(cursor),
+            None => Box::new(NoRoom),
+        }
+    }
+}
+
+/// A text for whose copy of the grammar there is no room.
+struct NoRoom;
+
+impl NoRoom {
+    fn error() -> String {
+        "too many texts follow large grammars at once: ask for fewer choices, or make the grammar smaller".into()
+    }
+}
+
+impl Constraint for NoRoom {
+    fn accept(&mut self, _: u32) -> Result<(), String> {
+        Err(Self::error())
+    }
+
+    fn allowed(&mut self) -> Result<Allowed, String> {
+        Err(Self::error())
     }
 }
 
@@ -48,6 +83,7 @@ struct Cursor {
     meter: Meter,
     ends: SimpleVob,
     vocab_size: usize,
+    _live: Live,
 }
 
 /// The message for an error while a text is followed.

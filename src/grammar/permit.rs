@@ -3,13 +3,17 @@
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// Most threads that compile at once, including those whose result nobody waits for any more. The rest of the processor is for inference.
-const MAX_COMPILING: usize = 2;
-
-#[derive(Default)]
 pub struct Permits {
+    most: usize,
     taken: Mutex<usize>,
     returned: Condvar,
+}
+
+impl Permits {
+    /// `most` permits.
+    pub fn new(most: usize) -> Self {
+        Self { most, taken: Mutex::default(), returned: Condvar::new() }
+    }
 }
 
 /// A permit to compile. Dropping it returns it.
@@ -19,7 +23,7 @@ impl Permit {
     /// Waits for a permit. None if none is returned in time.
     pub fn acquire(permits: &Arc<Permits>, timeout: Duration) -> Option<Self> {
         let taken = permits.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = permits.returned.wait_timeout_while(taken, timeout, |taken| *taken >= MAX_COMPILING);
+        let waited = permits.returned.wait_timeout_while(taken, timeout, |taken| *taken >= permits.most);
         let (mut taken, result) = waited.unwrap_or_else(PoisonError::into_inner);
         if result.timed_out() {
             return None;

@@ -5,6 +5,8 @@
 //! terminal is not the complement of its rewritten form, so `~TERMINAL` is refused, as is everything that is not a text (tokens, other
 //! grammars).
 
+use std::collections::BTreeMap;
+
 use regex_syntax::hir::{Class, ClassUnicode, ClassUnicodeRange, Hir, HirKind, Look, Repetition};
 
 use super::literal::lark_string;
@@ -37,14 +39,15 @@ const COMMON: [(&str, &str); 24] = [
     ("SQL_COMMENT", r"--[^\n]*"),
 ];
 
-/// Rewrites a grammar in Lark's syntax.
+/// Rewrites a grammar in Lark's syntax. What it becomes has about `most` bytes at most: 70 are written for a `.`.
 ///
 /// # Errors
-/// What stands in the grammar that has no meaning inside a string, or that is no Lark.
-pub fn lark(text: &str) -> Result<String, String> {
-    let mut reader = Reader { rest: text, out: String::with_capacity(2 * text.len()) };
+/// What stands in the grammar that has no meaning inside a string, or that is no Lark. The rewritten grammar would be longer.
+pub fn lark(text: &str, most: usize) -> Result<String, String> {
+    let mut reader = Reader { rest: text, out: String::new(), most };
     while let Some(c) = reader.rest.chars().next() {
         reader.item(c)?;
+        reader.check()?;
     }
     Ok(reader.out)
 }
@@ -52,6 +55,7 @@ pub fn lark(text: &str) -> Result<String, String> {
 struct Reader<'a> {
     rest: &'a str,
     out: String,
+    most: usize,
 }
 
 impl<'a> Reader<'a> {
@@ -72,6 +76,13 @@ impl<'a> Reader<'a> {
             }
         }
         Ok(())
+    }
+
+    fn check(&self) -> Result<(), String> {
+        match self.out.len() > self.most {
+            true => Err(format!("the grammar is too large: inside a JSON string it has more than {} bytes", self.most)),
+            false => Ok(()),
+        }
     }
 
     fn until_line_end(&mut self) -> &'a str {
@@ -162,8 +173,19 @@ impl<'a> Reader<'a> {
 
     /// Writes the quoted form of a terminal.
     fn write(&mut self, hir: &Hir) -> Result<(), String> {
-        let pattern = image(hir, true, true)?.to_string().replace('/', "\\/");
-        self.out += &if pattern.is_empty() { "\"\"".to_owned() } else { format!("/{pattern}/") };
+        let start = self.out.len();
+        // A long terminal is written part by part, so that it ends where it is too long.
+        let parts = if let HirKind::Concat(parts) = hir.kind() { parts.as_slice() } else { std::slice::from_ref(hir) };
+        for (i, part) in parts.iter().enumerate() {
+            let image = image(part, i == 0, i + 1 == parts.len())?;
+            if !matches!(image.kind(), HirKind::Empty) {
+                let pattern = image.to_string().replace('/', "\\/");
+                self.out += if self.out.len() == start { "/" } else { "" };
+                self.out += &pattern;
+                self.check()?;
+            }
+        }
+        self.out += if self.out.len() == start { "\"\"" } else { "/" };
         Ok(())
     }
 }
@@ -237,9 +259,17 @@ fn of_class(class: &ClassUnicode) -> Hir {
         .collect();
     let mut plain = class.clone();
     plain.difference(&ClassUnicode::new(escaped.iter().map(|c| ClassUnicodeRange::new(*c, *c))));
-    let forms = escaped.into_iter().map(|c| Hir::literal(quoted(c).into_bytes()));
+    // Forms that differ in their last character are one class behind what they share: a dot alone has 33 of them.
+    let mut by_head: BTreeMap<String, Vec<ClassUnicodeRange>> = BTreeMap::new();
+    for mut form in escaped.into_iter().map(quoted) {
+        let Some(last) = form.pop() else { continue };
+        by_head.entry(form).or_default().push(ClassUnicodeRange::new(last, last));
+    }
+    let of_head = |(head, last): (String, Vec<ClassUnicodeRange>)| {
+        Hir::concat(vec![Hir::literal(head.into_bytes()), Hir::class(Class::Unicode(ClassUnicode::new(last)))])
+    };
     let plain = (!plain.ranges().is_empty()).then(|| Hir::class(Class::Unicode(plain)));
-    Hir::alternation(plain.into_iter().chain(forms).collect())
+    Hir::alternation(plain.into_iter().chain(by_head.into_iter().map(of_head)).collect())
 }
 
 #[cfg(test)]
@@ -253,13 +283,25 @@ mod tests {
             ("start: \"say \\\"hi\\\"\" // a comment\nB: \"\\x41\"", "start: \"say \\\\\\\"hi\\\\\\\"\" \nB: \"A\""),
             ("A: /a\\/b/", "A: /(?:a\\/b)/"),
             ("A: /\"+/", "A: /(?:\\\\\")+/"),
-            ("A: \"a\"..\"c\" | \"ab\"i", "A: /[a-c]/ | /(?:[Aa][Bb])/"),
+            ("A: \"a\"..\"c\" | \"ab\"i", "A: /[a-c]/ | /[Aa][Bb]/"),
             ("%import common.INT -> N\n%ignore N", "N: /[0-9]+/\n\n%ignore N"),
             ("%import common (LF, CR)", "LF: /(?:\\\\n)/\nCR: /(?:\\\\r)/\n"),
             ("A: /^a$/ & /x/s", "A: /a/ & /x/"),
         ] {
-            assert_eq!(lark(text).as_deref(), Ok(due), "{text}");
+            assert_eq!(lark(text, 1000).as_deref(), Ok(due), "{text}");
         }
+    }
+
+    #[test]
+    fn a_class_has_one_alternative_per_beginning_of_its_escapes() {
+        let dot = lark("A: /./s", 1000).unwrap();
+        assert!(dot.len() < 120 && dot.matches('|').count() == 3, "{dot}");
+    }
+
+    #[test]
+    fn a_rewritten_grammar_has_a_bound() {
+        assert!(lark(&format!("A: /{}/", ".".repeat(20)), 1000).unwrap_err().contains("more than 1000 bytes"));
+        assert!(lark(&"A: /\\w/\n".repeat(9), 1000).unwrap_err().contains("more than 1000 bytes"));
     }
 
     #[test]
@@ -276,7 +318,7 @@ mod tests {
             ("%import common.NAME", "common.NAME"),
             ("A: \"a\"..\"bc\"", "no range"),
         ] {
-            let error = lark(text).unwrap_err();
+            let error = lark(text, 1000).unwrap_err();
             assert!(error.contains(due), "{text}: {error}");
         }
     }

@@ -1,23 +1,22 @@
 //! [`Source`]: a grammar before it is compiled. It consists of a main grammar in Lark's syntax and the named grammars that it refers to.
+//!
+//! A source holds texts as clients wrote them. Whatever makes a text larger than that happens in [`Source::finished`], which the process
+//! that compiles on trial calls within its budget (`trial.rs`).
+
+use std::fmt::Write;
 
 use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use serde_json::{Map, Value, json};
 
 use crate::error::GrammarError;
 use crate::gbnf;
-use crate::locate::DEFINITIONS;
 use crate::quoted;
+use crate::size::{check_size, ends_in_escape, measured};
 
-/// Most bytes of strings in a schema, and longest Lark grammar.
-const MAX_BYTES: usize = 1 << 20;
-/// Most values in a schema. Compiling takes about a microsecond per value, and longer for some.
-const MAX_VALUES: usize = 100_000;
-/// Most members of an object, except of definitions. Their order is part of the grammar, whose size is quadratic in their number.
-const MAX_MEMBERS: usize = 500;
-/// Most items of a list, except of values (`enum`, `examples`). Alternatives are compared with each other.
-const MAX_ITEMS: usize = 2000;
-/// Most references. Each may lead to another, and the stack of the compiling thread must hold the chain.
-const MAX_REFS: usize = 5000;
+/// Longest text of one grammar, as it is written and as it is finished.
+pub const MAX_BYTES: usize = 1 << 20;
+/// Most bytes of all grammars of a source together.
+pub const MAX_ALL_BYTES: usize = 4 << 20;
 
 /// The known drafts of JSON Schema, which differ in some keywords.
 const DRAFTS: [&str; 5] = ["draft-04", "draft-06", "draft-07", "draft/2019-09", "draft/2020-12"];
@@ -26,70 +25,136 @@ const DRAFTS: [&str; 5] = ["draft-04", "draft-06", "draft-07", "draft/2019-09", 
 const WHITE_SPACE: &str = r"[ \t]{1,2}|\r?\n[ \t]{0,40}";
 
 /// A grammar. Its first rule is `start`. In a rule, `@name` refers to the named grammar `name`.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Source {
     lark: String,
     named: Vec<(String, Named)>,
+    /// The bytes of all grammars, as [`Source::with`] counts them.
+    bytes: usize,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 enum Named {
-    Lark(String),
+    Text(Syntax, String),
     Schema(Value),
+}
+
+/// How a named grammar is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Syntax {
+    Lark,
+    Gbnf,
+    Regex,
+    /// A grammar in Lark's syntax for a text that stands between a JSON string's quotes.
+    QuotedLark,
+    /// A regular expression for such a text.
+    QuotedRegex,
+}
+
+impl Syntax {
+    const ALL: [(Self, &'static str); 5] = [
+        (Self::Lark, "lark"),
+        (Self::Gbnf, "gbnf"),
+        (Self::Regex, "regex"),
+        (Self::QuotedLark, "quoted lark"),
+        (Self::QuotedRegex, "quoted regex"),
+    ];
+
+    fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(syntax, _)| *syntax == self).map_or("", |(_, name)| name)
+    }
+
+    fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().find(|(_, known)| *known == name).map(|(syntax, _)| *syntax)
+    }
+
+    /// The text in Lark's syntax, of at most [`MAX_BYTES`].
+    fn finished(self, text: &str) -> Result<String, String> {
+        let of_regex = || format!("start: /{}/", llguidance::regex_to_lark(text, "d"));
+        match self {
+            Self::Lark => Ok(text.to_owned()),
+            Self::Gbnf => gbnf::to_lark(text, MAX_BYTES),
+            Self::Regex => Ok(of_regex()),
+            Self::QuotedLark => quoted::lark(text, MAX_BYTES),
+            Self::QuotedRegex => quoted::lark(&of_regex(), MAX_BYTES),
+        }
+    }
 }
 
 impl Source {
     /// A source with the main grammar, in Lark's syntax.
     pub fn new(lark: impl Into<String>) -> Self {
-        Self { lark: lark.into(), named: Vec::new() }
+        let lark = lark.into();
+        Self { bytes: lark.len(), lark, named: Vec::new() }
     }
 
     /// Adds a named grammar in Lark's syntax.
-    pub fn with_lark(mut self, name: &str, lark: &str) -> Result<Self, GrammarError> {
-        if lark.len() > MAX_BYTES {
-            return Err(GrammarError::Invalid(format!("the grammar has {} bytes, expected at most {MAX_BYTES}", lark.len())));
-        }
-        self.named.push((name.into(), Named::Lark(lark.into())));
-        Ok(self)
+    ///
+    /// # Errors
+    /// This and all that follow refuse a grammar of more than 1 MiB, and one with which the source has more than 4 MiB.
+    pub fn with_lark(self, name: &str, lark: &str) -> Result<Self, GrammarError> {
+        self.with_text(name, Syntax::Lark, lark)
     }
 
     /// Adds a named grammar in GBNF.
     pub fn with_gbnf(self, name: &str, gbnf: &str) -> Result<Self, GrammarError> {
-        if gbnf.len() > MAX_BYTES {
-            return Err(GrammarError::Invalid(format!("the grammar has {} bytes, expected at most {MAX_BYTES}", gbnf.len())));
-        }
-        let lark = gbnf::to_lark(gbnf).map_err(GrammarError::Invalid)?;
-        self.with_lark(name, &lark)
+        self.with_text(name, Syntax::Gbnf, gbnf)
     }
 
     /// Adds a named regular expression. `\d` matches the digits 0 to 9 only.
     pub fn with_regex(self, name: &str, regex: &str) -> Result<Self, GrammarError> {
-        if ends_in_escape(regex) {
-            return Err(GrammarError::Invalid("the regex ends with a lone backslash".into()));
-        }
-        self.with_lark(name, &format!("start: /{}/", llguidance::regex_to_lark(regex, "d")))
+        self.with_text(name, Syntax::Regex, regex)
     }
 
     /// Adds the named grammar of a text as it stands between a JSON string's quotes. The text follows a grammar in Lark's syntax.
     pub fn with_quoted_lark(self, name: &str, lark: &str) -> Result<Self, GrammarError> {
-        if lark.len() > MAX_BYTES {
-            return Err(GrammarError::Invalid(format!("the grammar has {} bytes, expected at most {MAX_BYTES}", lark.len())));
-        }
-        let quoted = quoted::lark(lark).map_err(GrammarError::Invalid)?;
-        self.with_lark(name, &quoted)
+        self.with_text(name, Syntax::QuotedLark, lark)
     }
 
     /// The same for a text that a regular expression matches.
     pub fn with_quoted_regex(self, name: &str, regex: &str) -> Result<Self, GrammarError> {
-        if ends_in_escape(regex) {
+        self.with_text(name, Syntax::QuotedRegex, regex)
+    }
+
+    /// The source, if a grammar of at least `bytes` bytes may be added.
+    pub fn with_room_for(self, bytes: usize) -> Result<Self, GrammarError> {
+        check_length(bytes)?;
+        Ok(self)
+    }
+
+    fn with_text(self, name: &str, syntax: Syntax, text: &str) -> Result<Self, GrammarError> {
+        check_length(text.len())?;
+        if matches!(syntax, Syntax::Regex | Syntax::QuotedRegex) && ends_in_escape(text) {
             return Err(GrammarError::Invalid("the regex ends with a lone backslash".into()));
         }
-        self.with_quoted_lark(name, &format!("start: /{}/", llguidance::regex_to_lark(regex, "d")))
+        Ok(self.counted(name, text.len())?.with(name, Named::Text(syntax, text.to_owned())))
+    }
+
+    /// The source with the bytes of a further grammar counted.
+    fn counted(mut self, name: &str, bytes: usize) -> Result<Self, GrammarError> {
+        self.bytes += name.len() + bytes;
+        self.check()?;
+        Ok(self)
+    }
+
+    fn with(mut self, name: &str, grammar: Named) -> Self {
+        self.named.push((name.to_owned(), grammar));
+        self
+    }
+
+    /// Checks the size of the whole source.
+    pub(super) fn check(&self) -> Result<(), GrammarError> {
+        match self.bytes > MAX_ALL_BYTES {
+            true => Err(GrammarError::Invalid(format!(
+                "the grammars of the request have more than {MAX_ALL_BYTES} bytes together: make them smaller"
+            ))),
+            false => Ok(()),
+        }
     }
 
     /// Adds a named JSON Schema.
-    pub fn with_schema(mut self, name: &str, schema: &Value) -> Result<Self, GrammarError> {
-        check_size(schema)?;
+    pub fn with_schema(self, name: &str, schema: &Value) -> Result<Self, GrammarError> {
+        let source = self.counted(name, check_size(schema)?)?;
         let mut schema = match schema {
             Value::Object(map) => map.clone(),
             Value::Bool(true) => Map::new(),
@@ -105,44 +170,96 @@ impl Source {
         }
         // Clients do not control white space: this replaces their key of the same name.
         schema.insert("x-guidance".into(), json!({"whitespace_pattern": WHITE_SPACE}));
-        self.named.push((name.into(), Named::Schema(Value::Object(schema))));
-        Ok(self)
+        Ok(source.with(name, Named::Schema(Value::Object(schema))))
     }
 
-    /// The whole source as JSON. Equal texts of it are the same grammar.
-    pub(super) fn parts(&self) -> Value {
-        let named = self.named.iter().map(|(name, grammar)| match grammar {
-            Named::Lark(lark) => json!([name, "lark", lark]),
-            Named::Schema(schema) => json!([name, "schema", schema]),
-        });
-        std::iter::once(json!(self.lark)).chain(named).collect()
-    }
-
-    /// The inverse of [`Source::parts`]. None if `parts` is malformed.
-    pub(super) fn of_parts(parts: &Value) -> Option<Self> {
-        let (lark, named) = parts.as_array()?.split_first()?;
-        let named = named.iter().map(|part| {
-            let grammar = match part[1].as_str()? {
-                "lark" => Named::Lark(part[2].as_str()?.to_owned()),
-                "schema" => Named::Schema(part[2].clone()),
-                _ => return None,
-            };
-            Some((part[0].as_str()?.to_owned(), grammar))
-        });
-        Some(Self { lark: lark.as_str()?.to_owned(), named: named.collect::<Option<_>>()? })
-    }
-
-    pub(super) fn schemas(&self) -> impl Iterator<Item = &Value> {
-        self.named.iter().filter_map(|(_, grammar)| match grammar {
-            Named::Schema(schema) => Some(schema),
-            Named::Lark(_) => None,
+    /// The source with every text in Lark's syntax, which is what [`Source::grammar`] takes. `begins` is called with the name of each text
+    /// before it is rewritten.
+    ///
+    /// # Errors
+    /// What is wrong with a text, and its name.
+    pub(super) fn finished(self, begins: &mut dyn FnMut(&str)) -> Result<Self, GrammarError> {
+        let empty = Self::new(self.lark);
+        self.named.into_iter().try_fold(empty, |all, (name, grammar)| match grammar {
+            Named::Text(Syntax::Lark, text) => all.with_lark(&name, &text),
+            Named::Text(syntax, text) => {
+                begins(&name);
+                let error = |error| GrammarError::Invalid(error).of_part(&name);
+                let lark = syntax.finished(&text).map_err(error)?;
+                all.with_lark(&name, &lark).map_err(|error| error.of_part(&name))
+            }
+            Named::Schema(schema) => {
+                let all = all.counted(&name, measured(&schema))?;
+                Ok(all.with(&name, Named::Schema(schema)))
+            }
         })
     }
 
+    /// Whether [`Source::finished`] changes nothing.
+    pub(super) fn is_finished(&self) -> bool {
+        !self.named.iter().any(|(_, grammar)| matches!(grammar, Named::Text(syntax, _) if *syntax != Syntax::Lark))
+    }
+
+    /// The whole source as JSON in one line. Equal texts of it are the same grammar.
+    pub(super) fn text(&self) -> String {
+        let mut text = format!("[{}", Value::from(self.lark.as_str()));
+        for (name, grammar) in &self.named {
+            let _ = match grammar {
+                Named::Text(syntax, lark) => write!(text, ",{}", json!([name, syntax.name(), lark])),
+                Named::Schema(schema) => write!(text, ",[{},\"schema\",{schema}]", Value::from(name.as_str())),
+            };
+        }
+        text + "]"
+    }
+
+    /// The inverse of [`Source::text`]. None if the text is malformed.
+    pub(super) fn of_text(text: &str) -> Option<Self> {
+        Self::of_value(serde_json::from_str(text).ok()?)
+    }
+
+    /// The same for text that was read.
+    pub(super) fn of_value(value: Value) -> Option<Self> {
+        let Value::Array(parts) = value else { return None };
+        let mut parts = parts.into_iter();
+        let Some(Value::String(lark)) = parts.next() else { return None };
+        let mut source = Self::new(lark);
+        for part in parts {
+            let Value::Array(part) = part else { return None };
+            let [Value::String(name), Value::String(kind), grammar] = <[Value; 3]>::try_from(part).ok()? else { return None };
+            let grammar = match (kind.as_str(), grammar) {
+                ("schema", schema) => Named::Schema(schema),
+                (syntax, Value::String(text)) => Named::Text(Syntax::of_name(syntax)?, text),
+                _ => return None,
+            };
+            let bytes = match &grammar {
+                Named::Text(_, text) => text.len(),
+                Named::Schema(schema) => measured(schema),
+            };
+            source = source.with(&name, grammar);
+            source.bytes += name.len() + bytes;
+        }
+        Some(source)
+    }
+
+    /// The names of the named grammars, and those that are schemas.
+    pub(super) fn names(&self) -> impl Iterator<Item = (&str, Option<&Value>)> {
+        self.named.iter().map(|(name, grammar)| match grammar {
+            Named::Schema(schema) => (name.as_str(), Some(schema)),
+            Named::Text(..) => (name.as_str(), None),
+        })
+    }
+
+    /// One of the named grammars as a source.
+    pub(super) fn alone(&self, name: &str) -> Self {
+        let named = self.named.iter().filter(|(known, _)| known == name).cloned().collect();
+        Self { named, ..Self::new(format!("start: @{name}")) }
+    }
+
+    /// What llguidance compiles, of a source that is finished.
     pub(super) fn grammar(&self) -> TopLevelGrammar {
         let named = self.named.iter().map(|(name, grammar)| {
             let grammar = match grammar {
-                Named::Lark(lark) => GrammarWithLexer::from_lark(lark.clone()),
+                Named::Text(_, lark) => GrammarWithLexer::from_lark(lark.clone()),
                 Named::Schema(schema) => GrammarWithLexer::from_json_schema(schema.clone()),
             };
             GrammarWithLexer { name: Some(name.clone()), ..grammar }
@@ -152,75 +269,10 @@ impl Source {
     }
 }
 
-/// Whether the last backslash of a regular expression escapes nothing. The compiler drops such a backslash instead of refusing it.
-fn ends_in_escape(regex: &str) -> bool {
-    let slashes = regex.len() - regex.trim_end_matches('\\').len();
-    slashes % 2 == 1
-}
-
-#[derive(Default)]
-struct Size {
-    ends_in_escape: bool,
-    bytes: usize,
-    values: usize,
-    refs: usize,
-    members: usize,
-    items: usize,
-}
-
-impl Size {
-    fn add(&mut self, value: &Value) {
-        self.values += 1;
-        match value {
-            Value::String(text) => self.bytes += text.len(),
-            Value::Array(items) => items.iter().for_each(|item| self.add(item)),
-            Value::Object(map) => {
-                self.members = self.members.max(map.len());
-                for (key, value) in map {
-                    self.bytes += key.len();
-                    self.refs += usize::from(key.ends_with("ef") && key.starts_with('$'));
-                    match (key.as_str(), value) {
-                        // Each required name is a member, whether it is declared or not.
-                        ("required", Value::Array(names)) => self.members = self.members.max(names.len()),
-                        ("enum" | "examples", _) => {}
-                        ("pattern", Value::String(pattern)) => self.ends_in_escape |= ends_in_escape(pattern),
-                        ("patternProperties", Value::Object(patterns)) => {
-                            self.ends_in_escape |= patterns.keys().any(|pattern| ends_in_escape(pattern));
-                        }
-                        (_, Value::Array(items)) => self.items = self.items.max(items.len()),
-                        _ => {}
-                    }
-                    match value {
-                        Value::Object(definitions) if DEFINITIONS.contains(&key.as_str()) => {
-                            self.values += 1;
-                            self.bytes += definitions.keys().map(String::len).sum::<usize>();
-                            definitions.values().for_each(|definition| self.add(definition));
-                        }
-                        other => self.add(other),
-                    }
-                }
-            }
-            Value::Null | Value::Bool(_) | Value::Number(_) => {}
-        }
-    }
-}
-
-/// Checks the sizes of a schema. Recursion is safe, because request bodies are nested less than 128 levels deep.
-fn check_size(schema: &Value) -> Result<(), GrammarError> {
-    let mut size = Size::default();
-    size.add(schema);
-    if size.ends_in_escape {
-        return Err(GrammarError::Invalid("a pattern of the schema ends with a lone backslash".into()));
-    }
-    let bounds = [
-        (size.bytes, MAX_BYTES, "bytes"),
-        (size.values, MAX_VALUES, "values"),
-        (size.members, MAX_MEMBERS, "members in one object"),
-        (size.items, MAX_ITEMS, "items in one list"),
-        (size.refs, MAX_REFS, "references"),
-    ];
-    match bounds.into_iter().find(|(count, most, _)| count > most) {
-        Some((count, most, what)) => Err(GrammarError::Invalid(format!("the schema has {count} {what}, expected at most {most}"))),
-        None => Ok(()),
+/// Checks the length of one grammar.
+fn check_length(bytes: usize) -> Result<(), GrammarError> {
+    match bytes > MAX_BYTES {
+        true => Err(GrammarError::Invalid(format!("the grammar has {bytes} bytes, expected at most {MAX_BYTES}"))),
+        false => Ok(()),
     }
 }

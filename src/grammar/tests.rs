@@ -120,6 +120,62 @@ fn unsupported_and_oversized_grammars_are_refused_with_the_place_in_the_schema()
     println!("4^7 alternatives: {:?} after {} ms", schema(product).map(drop), start.elapsed().as_millis());
 }
 
+/// Whether a grammar lets a text through, and lets it end there.
+fn takes(compiler: &Compiler, tokenizer: &Tokenizer, source: &Source, text: &str) -> bool {
+    let mut position = compiler.compile(source).unwrap().start();
+    let allows = |allowed: &Allowed, id: u32| match allowed {
+        Allowed::Mask(words) => words[id as usize / 32] >> (id % 32) & 1 == 1,
+        Allowed::All => true,
+        Allowed::End => tokenizer.end_ids().contains(&id),
+    };
+    for id in tokenizer.encode(text, false) {
+        if !allows(&position.allowed().unwrap(), id) || position.accept(id).is_err() {
+            return false;
+        }
+    }
+    let allowed = position.allowed().unwrap();
+    tokenizer.end_ids().iter().any(|id| allows(&allowed, *id))
+}
+
+#[test]
+fn a_dot_inside_a_json_string_is_any_character_in_its_one_form() {
+    let (compiler, tokenizer) = compiler();
+    let source = Source::new("start: @text").with_quoted_regex("text", "(?s:.)").unwrap();
+    for c in ('\0'..='\u{ff}').chain(['\u{2028}', '\u{ffff}', '\u{1f600}', '\u{10ffff}']).filter(|c| *c != '\u{7f}') {
+        let json = Value::from(c.to_string()).to_string();
+        assert!(takes(&compiler, &tokenizer, &source, &json[1..json.len() - 1]), "{json}");
+    }
+    for other in ["\n", "\"", "\\", "\\u000a", "\\u0020", "\\x", "ab", ""] {
+        assert!(!takes(&compiler, &tokenizer, &source, other), "{other:?}");
+    }
+}
+
+#[test]
+fn a_text_that_becomes_too_long_is_refused_with_its_name() {
+    let (compiler, _) = compiler();
+    for (name, source) in [
+        ("dots", Source::default().with_quoted_regex("dots", &".".repeat(300_000))),
+        ("words", Source::default().with_quoted_regex("words", &r"\w".repeat(10_000))),
+        ("terminals", Source::default().with_quoted_lark("terminals", &format!("start: {}", r"/\w/ ".repeat(10_000)))),
+    ] {
+        let (part, error) = compiler.compile(&source.unwrap()).expect_err(name).split();
+        assert_eq!(part.as_deref(), Some(name));
+        assert!(error.to_string().contains("more than 1048576 bytes"), "{error}");
+    }
+}
+
+#[test]
+fn all_grammars_of_a_source_have_a_bound() {
+    let text = "x".repeat((1 << 20) - 100);
+    let mut source = Source::default();
+    for name in ["a", "b", "c", "d"] {
+        source = source.with_regex(name, &text).unwrap();
+    }
+    let error = source.clone().with_schema("e", &json!({"enum": ["x".repeat(1000)]})).unwrap_err();
+    assert!(error.to_string().contains("more than 4194304 bytes together"), "{error}");
+    assert!(source.with_regex("e", &text.repeat(2)).unwrap_err().to_string().contains("expected at most 1048576"));
+}
+
 #[test]
 fn at_most_64_compiled_grammars_are_kept() {
     let (compiler, _) = compiler();

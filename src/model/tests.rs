@@ -180,7 +180,8 @@ fn invalid_metadata_is_refused_by_key() {
         ("llama.rope.scaling.attn_factor", 1.5f32.into(), "1 or no such key with linear scaling"),
         ("tokenizer.ggml.tokens", long().into(), "320 (the rows of token_embd.weight)"),
         ("tokenizer.ggml.scores", vec![0.0f32; 319].into(), "an array of 319 f32, expected an array of 320 f32"),
-        ("tokenizer.ggml.scores", vec![0i32; 320].into(), "expected an array of 320 f32"),
+        ("tokenizer.ggml.scores", vec![16_777_217i32; 320].into(), "an array with 16777217 at index 0, which a 32-bit float cannot hold"),
+        ("tokenizer.ggml.scores", long().into(), "an array of 319 string, expected an array of 320 f32"),
         ("tokenizer.ggml.token_type", vec![1i32; 3].into(), "an array of 3 i32"),
         ("tokenizer.ggml.token_type", vec![1.0f32; 320].into(), "expected an array of 320 i32"),
         ("tokenizer.ggml.bos_token_id", 320u32.into(), "is 320, expected an id below 320, the size of the vocabulary"),
@@ -316,6 +317,23 @@ fn a_file_truncated_after_opening_is_refused() {
     std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(4096).unwrap();
     let error = Weights::load(file).err().unwrap().to_string();
     assert!(error.contains("has 4096 now"), "{error}");
+}
+
+#[test]
+fn numbers_of_a_file_may_have_any_type_that_holds_them() {
+    let accepted = [
+        ("tokenizer.ggml.scores", Value::from(vec![-7i32; 320])),
+        ("tokenizer.ggml.scores", Value::Array(Array::U8(vec![1; 320]))),
+        ("tokenizer.ggml.scores", Value::Array(Array::I64(vec![1 << 24; 320]))),
+        ("tokenizer.ggml.token_type", Value::Array(Array::U8(vec![1; 320]))),
+        ("llama.rope.freq_base", 10_000u32.into()),
+        ("llama.attn_logit_softcapping", 50i64.into()),
+    ];
+    for (key, value) in accepted {
+        load(&llama().kv(key, value)).unwrap_or_else(|error| panic!("{error}"));
+    }
+    let error = load(&llama().kv("llama.rope.freq_base", (1u32 << 24) + 1)).err().unwrap().to_string();
+    assert!(error.contains("llama.rope.freq_base is 16777217, expected a positive number"), "{error}");
 }
 
 #[test]

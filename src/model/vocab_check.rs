@@ -30,10 +30,15 @@ pub(super) fn check(file: &GgufFile, rows: Option<usize>) -> Result<(), ModelFau
         return fault("tokens", format!("an array of {tokens} string"), expected);
     }
     for (name, kind) in [("scores", "f32"), ("token_type", "i32")] {
-        match array_of(name) {
-            None => {}
-            Some(Value::Array(array)) if array.len() == tokens && array.type_name() == kind => {}
-            Some(other) => return fault(name, shown(other), format!("an array of {tokens} {kind}")),
+        let expected = || format!("an array of {tokens} {kind}");
+        let Some(value) = array_of(name) else { continue };
+        if value.as_array().is_none_or(|array| array.len() != tokens) {
+            return fault(name, shown(value), expected());
+        }
+        match (name, value.floats(), value.as_array().and_then(Array::ints)) {
+            ("scores", Err(found), _) => return fault(name, found, expected()),
+            ("token_type", _, None) => return fault(name, shown(value), expected()),
+            _ => {}
         }
     }
     for name in SPECIAL_IDS {

@@ -57,9 +57,9 @@ impl Base {
     }
 
     /// The time without a request after which it is unloaded. None: never. `default`: what the configuration says for all.
-    pub fn idle_time(&self, default: u64) -> Option<Duration> {
+    pub fn idle_time(&self, default: f64) -> Option<Duration> {
         let minutes = self.variants.iter().find_map(|variant| variant.idle_unload_minutes).unwrap_or(default);
-        (minutes > 0 && !self.is_pinned()).then(|| Duration::from_secs(60 * minutes))
+        (minutes > 0.0 && !self.is_pinned()).then(|| Duration::from_secs_f64(60.0 * minutes))
     }
 
     /// Whether two bases offer the same.

@@ -11,7 +11,7 @@ use super::usage::{Keep, Usage};
 
 impl Base {
     /// The time without a request after which this load ends. None: never. `default_minutes`: what the configuration says for all.
-    pub(crate) fn idle_time_of(&self, usage: &Usage, default_minutes: u64) -> Option<Duration> {
+    pub(crate) fn idle_time_of(&self, usage: &Usage, default_minutes: f64) -> Option<Duration> {
         match usage.keep() {
             _ if self.is_pinned() => None,
             None => self.idle_time(default_minutes),

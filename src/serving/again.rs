@@ -6,19 +6,22 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::options::{Budget, Options};
+use super::output::Counts;
 use chat::{Call, Conversation, Message, Role};
 
 /// What the second try asks.
 pub struct Again {
     pub(super) conversation: Conversation,
     options: Options,
+    /// The most tokens of both tries together: what the request asks for, a default, or what the context left.
+    max_tokens: u32,
     /// The calls whose results the conversation holds: functions and arguments.
     pub(super) answered: Vec<(String, Value)>,
 }
 
 impl Again {
     /// `None` unless the last message is a call's result and the model may answer it as it likes.
-    pub(super) fn of(conversation: &Conversation, options: &Options) -> Option<Arc<Self>> {
+    pub(super) fn of(conversation: &Conversation, options: &Options, max_tokens: u32) -> Option<Arc<Self>> {
         let messages = &conversation.messages;
         conversation.tools.as_ref().filter(|tools| !tools.must_call())?;
         messages.last().filter(|last| last.role == Role::Tool)?;
@@ -29,18 +32,19 @@ impl Again {
         let without_calls = said.map(|message| Message { calls: Vec::new(), ..message.clone() });
         let messages = before.iter().cloned().chain(without_calls).collect();
         let conversation = Conversation { messages, tools: None, ..conversation.clone() };
-        Some(Arc::new(Self { conversation, options: options.clone(), answered }))
+        Some(Arc::new(Self { conversation, options: options.clone(), max_tokens, answered }))
     }
 
-    /// The options of the second try, after `spent` tokens. `None` if nothing is left to generate.
-    pub(super) fn options(&self, spent: u32, seed: u64) -> Option<Options> {
+    /// The options of the second try, after a first one that `spent` this. `None` if nothing is left to generate.
+    pub(super) fn options(&self, spent: Counts, seed: u64) -> Option<Options> {
+        let left = self.max_tokens.checked_sub(spent.generated).filter(|left| *left > 0)?;
         let mut options = self.options.clone();
+        options.budget = Budget::Explicit(left);
+        options.thinking_budget = options.thinking_budget.map(|most| most.saturating_sub(spent.reasoning));
+        options.sampling.min_tokens = options.sampling.min_tokens.saturating_sub(spent.generated);
         options.sampling.seed = seed;
         // The client has the first prompt's tokens.
         options.prompt_logprobs = None;
-        if let Budget::Explicit(count) | Budget::Strict(count) = &mut options.budget {
-            *count = count.checked_sub(spent).filter(|left| *left > 0)?;
-        }
         Some(options)
     }
 }
@@ -67,20 +71,24 @@ mod tests {
             Tool { name: "f".into(), parameters: None, strict: false, declaration: Declaration::Function(Default::default()), input: None };
         let tools = Some(Tools { tools: vec![tool], choice, parallel: true });
         let conversation = Conversation { messages: messages.to_vec(), tools, ..Conversation::default() };
-        Again::of(&conversation, &Options::new(SamplingParams::greedy(), Budget::Rest))
+        Again::of(&conversation, &Options::new(SamplingParams::greedy(), Budget::Rest), 100)
     }
 
     #[test]
     fn both_tries_share_the_budget() {
-        let again = |budget| {
-            let options = Options::new(SamplingParams::greedy(), budget);
-            let again = Again { conversation: Conversation::default(), options, answered: Vec::new() };
-            again.options(10, 7).map(|options| (options.budget, options.sampling.seed))
+        let spent = Counts { generated: 10, reasoning: 4, ..Counts::default() };
+        let again = |budget, max_tokens| {
+            let sampling = SamplingParams { min_tokens: 11, ..SamplingParams::greedy() };
+            let options = Options { thinking_budget: Some(6), ..Options::new(sampling, budget) };
+            let again = Again { conversation: Conversation::default(), options, max_tokens, answered: Vec::new() };
+            again.options(spent, 7)
         };
-        assert_eq!(again(Budget::Rest), Some((Budget::Rest, 7)));
-        assert_eq!(again(Budget::Explicit(12)), Some((Budget::Explicit(2), 7)));
-        assert_eq!(again(Budget::Explicit(10)), None);
-        assert_eq!(again(Budget::Explicit(9)), None);
+        for budget in [Budget::Rest, Budget::Default(12), Budget::Explicit(12), Budget::Strict(12)] {
+            let options = again(budget, 12).unwrap();
+            assert_eq!((options.budget, options.thinking_budget), (Budget::Explicit(2), Some(2)), "{budget:?}");
+            assert_eq!((options.sampling.min_tokens, options.sampling.seed), (1, 7));
+            assert!(again(budget, 10).is_none() && again(budget, 9).is_none(), "{budget:?}");
+        }
     }
 
     #[test]

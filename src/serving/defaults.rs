@@ -7,7 +7,7 @@ use logits::SamplingChoice;
 pub fn file_sampling(file: &GgufFile) -> SamplingChoice {
     let value = |key: &str| file.get(&format!("general.sampling.{key}"));
     let number = |key: &str, least: f64, most: f64| {
-        let number = value(key).and_then(|value| value.as_f32().map(f64::from).or_else(|| Some(value.as_int()? as f64)));
+        let number = value(key).and_then(Value::as_f32).map(f64::from);
         number.filter(|number| (least..=most).contains(number)).map(|number| number as f32)
     };
     let positive = |key: &str, most: f64| number(key, 0.0, most).filter(|number| *number > 0.0);

@@ -48,9 +48,22 @@ pub fn submit_all(requests: Vec<ValidRequest>, count: usize) -> Result<Vec<Gener
 
 fn submit_to(place: &mut Place<'_>, request: ValidRequest) -> Result<Generation, SubmitError> {
     let has_sequence = request.has_sequence();
-    let ValidRequest { model, sequence, stop, own_stop_ids, calls_several, show_control, return_ids, echo, parser, again, rules, .. } =
-        request;
-    let transcript = Transcript::new(&sequence, &stop, parser);
+    let ValidRequest {
+        model,
+        sequence,
+        stop,
+        own_stop_ids,
+        calls_several,
+        show_control,
+        return_ids,
+        echo,
+        parser,
+        meter,
+        again,
+        rules,
+        ..
+    } = request;
+    let transcript = Transcript::new(&sequence, &stop, parser).with_meter(meter);
     let again = again.map(|again| (again, sequence.params.seed));
     let scored = sequence.score_prompt.map(|_| ScoredPrompt { ids: sequence.prompt.clone(), echo, logprobs: Vec::new() });
     let source = if has_sequence { Source::Engine(place.enqueue(sequence)?) } else { Source::Nothing };
@@ -203,7 +216,7 @@ impl Generation {
     /// Asks the model once more in place of this generation. Encoding the prompt takes long, so that a thread that may block does it.
     fn ask_again(&mut self, repeated: Repeated) {
         let Some((again, seed)) = self.again.take() else { return self.end_with_call(repeated) };
-        let (model, spent) = (self.model.clone(), self.transcript.counts.generated);
+        let (model, spent) = (self.model.clone(), self.transcript.counts);
         let task = tokio::task::spawn_blocking(move || submit(ValidRequest::second_try(model, &again, spent, seed)?).ok());
         self.source = Source::SecondTry(task, repeated);
     }

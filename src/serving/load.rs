@@ -53,10 +53,14 @@ impl ModelFile {
     /// # Errors
     /// The file cannot be read, no engine can run its architecture or tensors, or its vocabulary does not fit its weights.
     pub fn open(path: &Path, backing: Backing) -> anyhow::Result<Self> {
-        let file = Arc::new(GgufFile::open_with(path, backing)?);
+        Self::of(Arc::new(GgufFile::open_with(path, backing)?))
+    }
+
+    /// Like [`ModelFile::open`], for a file that is open already.
+    pub fn of(file: Arc<GgufFile>) -> anyhow::Result<Self> {
         // The weights come first: for a file that holds no model, a missing vocabulary is not the error to report.
         let weights = Weights::load(file.clone())?;
-        let named = || path.display().to_string();
+        let named = || file.path().display().to_string();
         let tokenizer = Arc::new(Tokenizer::open(&file).with_context(named)?);
         let (tokens, rows, path) = (tokenizer.vocab_size(), weights.spec.vocab_size, named());
         ensure!(

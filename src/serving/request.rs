@@ -6,11 +6,12 @@ use super::again::Again;
 use super::error::{RequestError, Room};
 use super::model::Model;
 use super::options::{Budget, Options, Truncate};
+use super::output::Counts;
 use super::permitted::Permitted;
 use super::prompt::{Prompt, check_ids, encode_rendered, encode_up_to, most_counted, rendered_behind, vocab_size, with_prefix};
 use super::thinking_budget::ThinkingBudget;
 use super::transcript::Stops;
-use chat::{Conversation, Format, Parser, RuleError, Rules, Subject, Tools};
+use chat::{Conversation, Entry, Format, Parser, ReasoningMeter, RuleError, Rules, Subject, Tools};
 use grammar::Source;
 use logits::Grammar;
 use scheduler::{Client, NewSequence};
@@ -32,6 +33,8 @@ pub struct ValidRequest {
     pub(super) echo: String,
     /// Separates reasoning and calls from text. `None`: everything is text.
     pub(super) parser: Option<Parser>,
+    /// Counts the reasoning of an answer. `None`: the model does not reason, or nobody asked it in a conversation.
+    pub(super) meter: Option<ReasoningMeter>,
     pub(super) again: Option<Arc<Again>>,
     /// What the rules of the answer were made of.
     pub(super) rules: Subject,
@@ -50,13 +53,13 @@ impl ValidRequest {
         check_ids(Subject::AllowedIds, options.allowed_ids.iter().flatten().copied(), vocab_size)?;
         // A prompt that will be cut is encoded whole.
         let most = if options.truncate.is_some() { usize::MAX } else { most_counted(&model) };
-        let (ids, opened) = match &prompt {
+        let (ids, entry) = match &prompt {
             Prompt::Chat(conversation) => {
                 let text = rendered_behind(&model, &options.prefix, conversation)?;
-                let opened = model.dialect.as_ref().is_some_and(|dialect| dialect.opens_reasoning(&text));
-                (with_prefix(&model, &options.prefix, encode_rendered(&model, &text, most)?)?, opened)
+                let entry = model.dialect.as_ref().map_or(Entry::Turn, |dialect| dialect.entry(conversation, &text));
+                (with_prefix(&model, &options.prefix, encode_rendered(&model, &text, most)?)?, entry)
             }
-            other => (encode_up_to(&model, other, most)?, false),
+            other => (encode_up_to(&model, other, most)?, Entry::Turn),
         };
         let ids = truncated(ids, Room::of(&model), options);
         let stop_ids = stop_ids(&model, &prompt, options);
@@ -67,7 +70,7 @@ impl ValidRequest {
         };
         let max_tokens = budget(ids.len(), Room::of(&model), model.defaults.budget(options.budget))?;
         let mut chat = match prompt {
-            Prompt::Chat(conversation) => Some(Chat { model: &model, conversation, opened, options }),
+            Prompt::Chat(conversation) => Some(Chat { model: &model, conversation, entry, options }),
             _ => None,
         };
         let grammar = match &mut chat {
@@ -87,8 +90,9 @@ impl ValidRequest {
             score_prompt: options.prompt_logprobs.or(options.logprobs.filter(|_| options.echo)),
             ..NewSequence::new(ids, params, max_tokens)
         };
-        let again = chat.as_ref().and_then(|chat| Again::of(&chat.conversation, options));
+        let again = chat.as_ref().and_then(|chat| Again::of(&chat.conversation, options, max_tokens));
         let parser = chat.as_ref().and_then(|chat| chat.parser(again.as_deref()));
+        let meter = chat.as_ref().and_then(Chat::meter);
         let only_calls = chat.as_ref().is_some_and(Chat::is_only_calls);
         // An answer that is only calls ends where its rules say: a stop text must not cut it.
         let texts = if only_calls { Vec::new() } else { options.stop.clone() };
@@ -104,11 +108,11 @@ impl ValidRequest {
         };
         let own_stop_ids = options.stop_token_ids.clone();
         let client = options.client;
-        Ok(Self { model, sequence, client, stop, own_stop_ids, calls_several, show_control, return_ids, echo, parser, again, rules })
+        Ok(Self { model, sequence, client, stop, own_stop_ids, calls_several, show_control, return_ids, echo, parser, meter, again, rules })
     }
 
-    /// The second try, after `spent` tokens. `None` if nothing is left to generate, or if the model refuses it.
-    pub(super) fn second_try(model: Arc<Model>, again: &Again, spent: u32, seed: u64) -> Option<Self> {
+    /// The second try, after a first one that `spent` this. `None` if nothing is left to generate, or if the model refuses it.
+    pub(super) fn second_try(model: Arc<Model>, again: &Again, spent: Counts, seed: u64) -> Option<Self> {
         Self::new(model, Prompt::Chat(again.conversation.clone()), &again.options(spent, seed)?).ok()
     }
 
@@ -180,15 +184,15 @@ fn grammar(model: &Model, format: Option<&Format>) -> Result<Option<Arc<dyn Gram
     let Some(format) = format else { return Ok(None) };
     let source = format.add_to(Source::new("start: @answer"));
     let grammar = source.and_then(|source| model.base.grammars.compile(&source));
-    Ok(Some(grammar.map_err(|error| RuleError { subject: Subject::Format, error })?))
+    Ok(Some(grammar.map_err(|error| RuleError { subject: Subject::Format, error: error.split().1 })?))
 }
 
 /// A conversation whose prompt was encoded.
 struct Chat<'a> {
     model: &'a Model,
     conversation: Conversation,
-    /// Whether the prompt ends inside reasoning.
-    opened: bool,
+    /// Where the answer begins.
+    entry: Entry,
     options: &'a Options,
 }
 
@@ -201,7 +205,7 @@ impl Chat<'_> {
     fn grammar(&mut self) -> Result<Option<Arc<dyn Grammar>>, RequestError> {
         let (format, grammars) = (self.options.format.as_ref(), &self.model.base.grammars);
         let Some(dialect) = &self.model.dialect else { return grammar(self.model, format) };
-        let followed = Rules { dialect, grammars, tools: self.conversation.tools.as_ref(), format, opened: self.opened }.followed()?;
+        let followed = Rules { dialect, grammars, tools: self.conversation.tools.as_ref(), format, entry: self.entry }.followed()?;
         for (name, why) in &followed.loosened {
             let (name, why) = (name.escape_debug(), why.escape_debug());
             tracing::debug!("the schema of the tool `{name}` cannot be followed as it is, so a looser one is: {why}");
@@ -209,14 +213,23 @@ impl Chat<'_> {
         self.conversation.tools = followed.tools.or_else(|| self.conversation.tools.take());
         let rules = followed.grammar;
         let (Some(most), Some(thinking)) = (self.options.thinking_budget, dialect.reasons()) else { return Ok(rules) };
-        let (tags, vocab_size) = ((thinking.open, thinking.close), grammars.vocab_size());
-        Ok(Some(Arc::new(ThinkingBudget::new(grammars.tokenizer(), vocab_size, tags, self.opened, most, rules))))
+        let (meter, tags) = (ReasoningMeter::new(thinking, self.entry), (thinking.open, thinking.close));
+        // Reasoning that the answer continues counts, too.
+        let thought = dialect.continued_reasoning(&self.conversation).unwrap_or_default();
+        let spent = u32::try_from(grammars.tokenizer().encode(thought.trim(), true).len()).unwrap_or(u32::MAX);
+        Ok(Some(Arc::new(ThinkingBudget::new(grammars, meter, tags, most.saturating_sub(spent), rules))))
+    }
+
+    fn meter(&self) -> Option<ReasoningMeter> {
+        let thinking = self.model.dialect.as_ref()?.reasons()?;
+        Some(ReasoningMeter::new(thinking, self.entry))
     }
 
     fn parser(&self, again: Option<&Again>) -> Option<Parser> {
         let dialect = self.model.dialect.as_ref()?;
         let syntax = self.tools().map(|_| dialect.syntax);
-        let parser = (syntax.is_some() || dialect.thinking.is_some()).then(|| Parser::new(syntax, dialect.thinking, self.opened))?;
+        let parser = (syntax.is_some() || dialect.thinking.is_some()).then(|| Parser::new(syntax, dialect.thinking, self.entry))?;
+        let parser = if self.options.format.is_some() { parser.with_format() } else { parser };
         // If a format was asked for, bare JSON is an answer.
         let tools = self.tools().filter(|_| self.options.format.is_none());
         let bare = tools.into_iter().flat_map(Tools::callable).map(|tool| tool.name.clone());

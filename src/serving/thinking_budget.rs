@@ -1,9 +1,11 @@
 //! A bound on reasoning. Once a model has reasoned for as many tokens as it may, the only token that may follow is the next one of the tag
-//! that ends its reasoning.
+//! that ends its reasoning. After that, it may not begin again.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use chat::ReasoningMeter;
+use grammar::Compiler;
 use logits::{Allowed, Constraint, Grammar, mask_words};
 use tokenizer::Tokenizer;
 
@@ -11,11 +13,10 @@ use tokenizer::Tokenizer;
 pub(super) struct ThinkingBudget {
     tokenizer: Arc<Tokenizer>,
     vocab_size: usize,
-    open: &'static str,
+    meter: ReasoningMeter,
     close: &'static str,
     close_ids: Vec<u32>,
-    /// Whether the prompt ends inside reasoning.
-    opened: bool,
+    openers: Arc<[u32]>,
     most: u32,
     rules: Option<Arc<dyn Grammar>>,
 }
@@ -27,95 +28,97 @@ impl std::fmt::Debug for ThinkingBudget {
 }
 
 impl ThinkingBudget {
-    /// `tags`: what the model's reasoning begins and ends with. `most`: tokens of it.
+    /// `meter`: where the answer begins. `tags`: what the model's reasoning begins and ends with. `most`: tokens of it.
     pub(super) fn new(
-        tokenizer: &Arc<Tokenizer>,
-        vocab_size: usize,
+        grammars: &Compiler,
+        meter: ReasoningMeter,
         tags: (&'static str, &'static str),
-        opened: bool,
         most: u32,
         rules: Option<Arc<dyn Grammar>>,
     ) -> Self {
-        let (open, close) = (tags.0.trim(), tags.1);
+        let (tokenizer, vocab_size) = (grammars.tokenizer().clone(), grammars.vocab_size());
+        let (openers, close) = (openers(grammars, tags.0.trim()), tags.1);
         let close_ids = tokenizer.encode(close, true);
-        Self { tokenizer: tokenizer.clone(), vocab_size, open, close, close_ids, opened, most, rules }
+        Self { tokenizer, vocab_size, meter, close, close_ids, openers, most, rules }
     }
+}
+
+/// The tokens that complete the tag `open`: those that begin with an end of it.
+fn openers(grammars: &Compiler, open: &str) -> Arc<[u32]> {
+    let tokenizer = grammars.tokenizer();
+    let bytes = |id: &u32| tokenizer.token_bytes(*id, true).unwrap_or_default();
+    let ends = open.char_indices().map(|(at, _)| &open.as_bytes()[at..]);
+    let within =
+        ends.flat_map(|end| grammars.beginning(end[0]).iter().copied().filter(|id| bytes(id).starts_with(end)).collect::<Vec<_>>());
+    within.chain(tokenizer.encode(open, true)).collect()
 }
 
 impl Grammar for ThinkingBudget {
     fn start(&self) -> Box<dyn Constraint> {
-        let (stage, due) = match self.opened {
-            true if self.most == 0 => (Stage::Past, self.close_ids.iter().copied().collect()),
-            true => (Stage::Inside { tokens: 0, tail: Vec::new() }, VecDeque::new()),
-            false => (Stage::Beginning(Vec::new()), VecDeque::new()),
-        };
-        Box::new(Position {
+        let mut position = Position {
             tokenizer: self.tokenizer.clone(),
             vocab_size: self.vocab_size,
-            open: self.open,
+            meter: self.meter.clone(),
             close: self.close,
             close_ids: self.close_ids.clone(),
+            openers: self.openers.clone(),
             most: self.most,
             rules: self.rules.as_ref().map(|rules| rules.start()),
-            stage,
-            due,
-        })
+            due: VecDeque::new(),
+        };
+        position.check();
+        Box::new(position)
     }
-}
-
-enum Stage {
-    /// The text so far may become the tag that reasoning begins with.
-    Beginning(Vec<u8>),
-    /// In reasoning. `tail`: the last bytes, as many as may be the beginning of the closing tag.
-    Inside { tokens: u32, tail: Vec<u8> },
-    /// The reasoning has ended, or there is none.
-    Past,
 }
 
 struct Position {
     tokenizer: Arc<Tokenizer>,
     vocab_size: usize,
-    open: &'static str,
+    meter: ReasoningMeter,
     close: &'static str,
     close_ids: Vec<u32>,
+    openers: Arc<[u32]>,
     most: u32,
     rules: Option<Box<dyn Constraint>>,
-    stage: Stage,
-    /// What is left of the closing tag, once the reasoning is too long.
+    /// What is left of the closing tag, once the reasoning is as long as it may be.
     due: VecDeque<u32>,
 }
 
 impl Position {
-    fn advance(&mut self, id: u32) {
-        let bytes = self.tokenizer.token_bytes(id, true).unwrap_or_default();
-        match &mut self.stage {
-            Stage::Beginning(text) => {
-                text.extend_from_slice(bytes);
-                let text = text.trim_ascii_start();
-                if text.starts_with(self.open.as_bytes()) {
-                    self.stage = Stage::Inside { tokens: 0, tail: Vec::new() };
-                } else if !self.open.as_bytes().starts_with(text) {
-                    self.stage = Stage::Past;
-                }
-            }
-            Stage::Inside { tokens, tail } => {
-                *tokens += 1;
-                tail.extend_from_slice(bytes);
-                if tail.windows(self.close.len()).any(|window| window == self.close.as_bytes()) {
-                    self.stage = Stage::Past;
-                    return;
-                }
-                let surplus = tail.len().saturating_sub(self.close.len());
-                tail.drain(..surplus);
-            }
-            Stage::Past => {}
+    /// Ends reasoning that is as long as it may be.
+    fn check(&mut self) {
+        let Some(written) = self.meter.num_closing() else { return };
+        if self.meter.tokens() + self.meter.held() >= self.most {
+            self.due = self.rest_of_tag(written).into();
         }
-        if let Stage::Inside { tokens, .. } = &self.stage
-            && *tokens >= self.most
+    }
+
+    /// Forbids the tokens with which reasoning that is as long as it may be would begin again.
+    fn without_openers(&self, allowed: Allowed) -> Allowed {
+        let missing = self.meter.reopening().filter(|_| self.meter.tokens() >= self.most);
+        let Some(missing) = missing.map(str::as_bytes) else { return allowed };
+        let mut words = match allowed {
+            Allowed::All => vec![u32::MAX; mask_words(self.vocab_size)],
+            Allowed::Mask(words) => words,
+            Allowed::End => return Allowed::End,
+        };
+        for &id in self.openers.iter().filter(|id| self.tokenizer.token_bytes(**id, true).unwrap_or_default().starts_with(missing)) {
+            if let Some(word) = words.get_mut(id as usize / 32) {
+                *word &= !(1 << (id % 32));
+            }
+        }
+        Allowed::Mask(words)
+    }
+
+    /// The ids of the closing tag behind its first bytes. If none of them ends there, the whole tag.
+    fn rest_of_tag(&self, written: usize) -> Vec<u32> {
+        let (mut len, mut ids) = (0, self.close_ids.iter());
+        while len < written
+            && let Some(id) = ids.next()
         {
-            self.due.extend(&self.close_ids);
-            self.stage = Stage::Past;
+            len += self.tokenizer.token_bytes(*id, true).unwrap_or_default().len();
         }
+        if len == written && written < self.close.len() { ids.copied().collect() } else { self.close_ids.clone() }
     }
 }
 
@@ -124,23 +127,137 @@ impl Constraint for Position {
         if let Some(rules) = &mut self.rules {
             rules.accept(id)?;
         }
+        self.meter.push(self.tokenizer.token_bytes(id, true).unwrap_or_default());
         match self.due.pop_front() {
             Some(due) if due == id => Ok(()),
             Some(due) => Err(format!("the reasoning must end with the token {due}, and {id} came")),
             None => {
-                self.advance(id);
+                self.check();
                 Ok(())
             }
         }
     }
 
     fn allowed(&mut self) -> Result<Allowed, String> {
-        let Some(&due) = self.due.front() else { return self.rules.as_mut().map_or(Ok(Allowed::All), |rules| rules.allowed()) };
+        let Some(&due) = self.due.front() else {
+            let allowed = self.rules.as_mut().map_or(Ok(Allowed::All), |rules| rules.allowed())?;
+            return Ok(self.without_openers(allowed));
+        };
         let mut mask = vec![0; mask_words(self.vocab_size)];
         match mask.get_mut(due as usize / 32) {
             Some(word) => *word |= 1 << (due % 32),
             None => return Err(format!("the vocabulary has no token {due}, with which the reasoning must end")),
         }
         Ok(Allowed::Mask(mask))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::LazyLock;
+
+    use super::*;
+    use chat::{Dialect, Entry};
+    use grammar::testing::compiler;
+    use template::ChatTemplate;
+
+    static RIG: LazyLock<(Compiler, Arc<Tokenizer>)> = LazyLock::new(|| compiler(fixtures::vocabulary("smollm2").path()));
+    const OPENED: Entry = Entry::Reasoning { begun: false };
+
+    fn budget(entry: Entry, most: u32) -> Box<dyn Constraint> {
+        let (grammars, tokenizer) = &*RIG;
+        let template = ChatTemplate::new("{{ messages[0].content }}<think></think>", "", "").unwrap();
+        let thinking = Dialect::of(&template, tokenizer).reasons().unwrap();
+        let meter = ReasoningMeter::new(thinking, entry);
+        ThinkingBudget::new(grammars, meter, (thinking.open, thinking.close), most, None).start()
+    }
+
+    fn ids(text: &str) -> Vec<u32> {
+        RIG.1.encode_within(text)
+    }
+
+    /// The only token that may follow. `None`: several may.
+    fn only(place: &mut dyn Constraint) -> Option<u32> {
+        let Allowed::Mask(words) = place.allowed().unwrap() else { return None };
+        let count: u32 = words.iter().map(|word| word.count_ones()).sum();
+        let at = words.iter().position(|word| *word != 0)?;
+        (count == 1).then(|| at as u32 * 32 + words[at].trailing_zeros())
+    }
+
+    fn allows(place: &mut dyn Constraint, id: u32) -> bool {
+        match place.allowed().unwrap() {
+            Allowed::All => true,
+            Allowed::Mask(words) => words[id as usize / 32] >> (id % 32) & 1 == 1,
+            Allowed::End => false,
+        }
+    }
+
+    /// Writes what must come, and returns it.
+    fn forced(place: &mut dyn Constraint) -> String {
+        let mut written = Vec::new();
+        while let Some(id) = only(place) {
+            place.accept(id).unwrap();
+            written.push(id);
+        }
+        RIG.1.decode(&written, true)
+    }
+
+    fn write(place: &mut dyn Constraint, ids: &[u32]) {
+        for id in ids {
+            assert!(allows(place, *id), "{id}");
+            place.accept(*id).unwrap();
+        }
+    }
+
+    #[test]
+    fn reasoning_ends_with_the_token_that_is_its_last() {
+        let thought = ids("Let me think about it for a while.");
+        for most in 0..thought.len() {
+            let mut place = budget(OPENED, most as u32);
+            write(&mut *place, &thought[..most]);
+            assert_eq!(forced(&mut *place), "</think>", "{most}");
+            write(&mut *place, &ids("\n\nThe answer, which may be long."));
+            let mut place = budget(Entry::Turn, most as u32);
+            write(&mut *place, &ids("\n<think>"));
+            write(&mut *place, &thought[..most]);
+            assert_eq!(forced(&mut *place), "</think>", "{most}");
+        }
+        let mut place = budget(Entry::Text, 0);
+        write(&mut *place, &ids("<think> is a tag, and this is no reasoning."));
+    }
+
+    #[test]
+    fn a_closing_tag_that_has_begun_is_completed() {
+        let close = ids("</think>");
+        assert!(close.len() > 2, "the tag has several tokens");
+        for begun in 1..close.len() {
+            let mut place = budget(OPENED, 1 + begun as u32);
+            write(&mut *place, &ids("A"));
+            write(&mut *place, &close[..begun]);
+            let rest = RIG.1.decode(&close[begun..], true);
+            assert_eq!(forced(&mut *place), rest);
+        }
+        // Tokens of the tag do not count, so the model itself may end its reasoning at the bound.
+        let mut place = budget(OPENED, 4);
+        write(&mut *place, &ids("A"));
+        write(&mut *place, &close);
+        write(&mut *place, &ids(" b c d e f g"));
+    }
+
+    #[test]
+    fn reasoning_that_was_ended_does_not_begin_again() {
+        let (open, mut place) = (ids("<think>"), budget(OPENED, 1));
+        write(&mut *place, &ids("A"));
+        assert_eq!(forced(&mut *place), "</think>");
+        let (last, before) = open.split_last().unwrap();
+        write(&mut *place, &ids("\n"));
+        write(&mut *place, before);
+        assert!(!allows(&mut *place, *last));
+        write(&mut *place, &ids(" so it is text"));
+        write(&mut *place, &open);
+        // Before the bound it may, and counts on.
+        let mut place = budget(OPENED, 3);
+        write(&mut *place, &[ids("A"), ids("</think>"), ids("\n"), open, ids("B"), ids("C")].concat());
+        assert_eq!(forced(&mut *place), "</think>");
     }
 }

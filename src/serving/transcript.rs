@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::detokenizer::{Decoded, Detokenizer};
 use super::output::{Counts, EndReason};
-use chat::{Parser, Piece, Repeated, Text, TokenLogprob};
+use chat::{Parser, Piece, ReasoningMeter, Repeated, Text, TokenLogprob};
 use scheduler::{FinishReason, NewSequence};
 
 /// The texts that end a generation.
@@ -27,6 +27,8 @@ pub(super) struct Transcript {
     pending: VecDeque<TokenLogprob>,
     /// `None`: everything is text.
     parser: Option<Parser>,
+    /// `None`: there is no reasoning.
+    meter: Option<ReasoningMeter>,
 }
 
 impl Transcript {
@@ -39,7 +41,12 @@ impl Transcript {
             num_shown: 0,
             pending: VecDeque::new(),
             parser,
+            meter: None,
         }
+    }
+
+    pub(super) fn with_meter(self, meter: Option<ReasoningMeter>) -> Self {
+        Self { meter, ..self }
     }
 
     /// The index of the stop text that ended the generation.
@@ -69,7 +76,11 @@ impl Transcript {
     /// Takes a token's bytes. Returns the pieces that it completes, and the end if a stop text is complete.
     pub(super) fn token(&mut self, bytes: &[u8]) -> (Vec<Piece>, Option<EndReason>) {
         self.counts.generated += 1;
-        self.counts.reasoning += u32::from(self.parser.as_ref().is_some_and(Parser::is_reasoning));
+        if let Some(meter) = &mut self.meter {
+            let before = meter.tokens();
+            meter.push(bytes);
+            self.counts.reasoning += meter.tokens() - before;
+        }
         // A call ends where its rules say: a stop text must not cut it.
         let unstoppable = self.counts.generated < self.min_tokens || self.parser.as_ref().is_some_and(Parser::is_calling);
         let decoded = if unstoppable { Decoded::Text(self.detokenizer.push_unstoppable(bytes)) } else { self.detokenizer.push(bytes) };
@@ -107,6 +118,8 @@ impl Transcript {
     fn last_pieces(&mut self, text: Text, reason: FinishReason) -> (Vec<Piece>, EndReason) {
         let mut pieces = self.pieces(text);
         let cut = reason == FinishReason::Length;
+        // The beginning of a closing tag is reasoning after all if the model itself ends there.
+        self.counts.reasoning += self.meter.take().filter(|_| !cut).map_or(0, |meter| meter.held());
         pieces.extend(self.parser.iter_mut().flat_map(|parser| parser.finish(cut)));
         let called = self.parser.as_ref().is_some_and(Parser::has_called);
         let reason = match reason {

@@ -1,5 +1,6 @@
 //! Reads a vocabulary from Hugging Face's `tokenizer.json`, and the BOS and EOS tokens from `tokenizer_config.json` in the same directory.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use serde::Deserialize;
@@ -153,6 +154,9 @@ impl JsonVocab {
         let by_text = |text: &str, tokens: &[String]| tokens.iter().position(|token| token == text).map(|id| id as u32);
         let unknown = json.model.unk_id.or_else(|| by_text(json.model.unk_token.as_deref()?, &tokens));
         let greedy = add(&json.added_tokens, &mut tokens, &mut types)?;
+        if let Some(id) = unknown.filter(|&id| id as usize >= tokens.len()) {
+            return fault(format!("model.unk_id is {id}, but the vocabulary has {} tokens", tokens.len()));
+        }
         let left = json.added_tokens.iter().filter(|token| token.lstrip).map(|token| token.content.clone()).collect();
         let is_in_texts = |kind: &TokenType| is_word_piece && *kind == TokenType::Control;
         if let Some(kind) = unknown.and_then(|id| types.get_mut(id as usize)).filter(|kind| !is_in_texts(kind)) {
@@ -199,7 +203,7 @@ impl JsonVocab {
             tokens: &self.tokens,
             types: self.types.clone(),
             merges: self.merges.iter().filter_map(Merge::pair).collect(),
-            scores: &self.scores,
+            scores: Cow::Borrowed(&self.scores),
             words: WordRules {
                 text: self.pipeline.bert_text.unwrap_or(BertText::NONE),
                 continuing: Some(&self.continuing),
@@ -218,7 +222,7 @@ impl JsonVocab {
             drops_spaces: false,
             lowercase: false,
             squeeze_spaces: self.pipeline.squeeze_spaces,
-            charsmap: &self.pipeline.charsmap,
+            charsmap: Cow::Borrowed(&self.pipeline.charsmap),
             form: self.pipeline.form,
             greedy: self.greedy.clone(),
         }

@@ -86,6 +86,22 @@ fn unsupported_and_malformed_parts_are_refused_by_name() {
     }
 }
 
+#[test]
+fn an_unknown_token_beyond_the_vocabulary_is_refused() {
+    let vocabulary = |unknown: Value| {
+        let model = serde_json::json!({"type": "Unigram", "unk_id": unknown, "vocab": [["<unk>", 0.0], ["a", -1.0]]});
+        from_json(&serde_json::json!({"model": model, "added_tokens": [{"id": 2, "content": "<e>", "special": true}]}), None)
+    };
+    for known in [0.into(), 1.into(), 2.into(), Value::Null] {
+        vocabulary(known).unwrap().encode("ab<e>", true);
+    }
+    for (unknown, expected) in [(3.into(), "model.unk_id is 3, but the vocabulary has 3 tokens"), (u32::MAX.into(), "is 4294967295")] {
+        let error = vocabulary(unknown).err().unwrap().to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    assert!(vocabulary((-1).into()).is_err());
+}
+
 fn gguf(dir: &Path, builder: &GgufBuilder) -> GgufFile {
     let path = dir.join("model.gguf");
     builder.write(&path).unwrap();
@@ -128,6 +144,18 @@ fn unigram_models_in_gguf_files_give_the_ids_of_sentencepiece() {
         let text = case["text"].as_str().unwrap();
         assert_eq!(tokenizer.encode(text, false), ids(&case["ids"]), "{text:?}");
     }
+    let bytes = list("charsmap").iter().map(|byte| byte.as_u64().unwrap());
+    for array in [gguf::Array::I32(bytes.clone().map(|byte| byte as i32).collect()), gguf::Array::U64(bytes.clone().collect())] {
+        let wider = builder.clone().kv("tokenizer.ggml.precompiled_charsmap", gguf::Value::Array(array));
+        let wider = Tokenizer::from_gguf(&gguf(dir.path(), &wider)).unwrap();
+        for case in list("cases") {
+            let text = case["text"].as_str().unwrap();
+            assert_eq!(wider.encode(text, false), ids(&case["ids"]), "{text:?}");
+        }
+    }
+    let wide = builder.clone().kv("tokenizer.ggml.precompiled_charsmap", vec![256i32]);
+    let error = Tokenizer::from_gguf(&gguf(dir.path(), &wide)).err().unwrap().to_string();
+    assert!(error.ends_with("precompiled_charsmap is an array with 256 at index 0, which a byte cannot hold, expected an array of bytes"));
     let cut = builder.kv("tokenizer.ggml.precompiled_charsmap", blob(vec![9u8, 0, 0, 0, 1]));
     assert!(Tokenizer::from_gguf(&gguf(dir.path(), &cut)).err().unwrap().to_string().contains("precompiled_charsmap"));
 }

@@ -315,11 +315,35 @@ fn a_vocabulary_of_words_between_white_space_leaves_the_white_space_out() {
 }
 
 #[test]
+fn whole_scores_of_any_type_give_the_same_ids() {
+    use gguf::{Array, Value};
+    let with = |scores: Value| load(&small("llama").kv("tokenizer.ggml.scores", scores)).unwrap();
+    let texts = ["abba", "aabb", "ab ab", "baab"];
+    let scores = [0i8, -2, -1, 3];
+    let due = texts.map(|text| with(scores.map(f32::from).to_vec().into()).encode(text, false));
+    for array in [
+        Array::I8(scores.to_vec()),
+        Array::I16(scores.map(i16::from).to_vec()),
+        Array::I32(scores.map(i32::from).to_vec()),
+        Array::I64(scores.map(i64::from).to_vec()),
+        Array::F64(scores.map(f64::from).to_vec()),
+    ] {
+        let kind = array.type_name();
+        let tokenizer = with(Value::Array(array));
+        assert_eq!(texts.map(|text| tokenizer.encode(text, false)), due, "{kind}");
+    }
+    for array in [Array::U8(vec![0; 4]), Array::U16(vec![0; 4]), Array::U32(vec![0; 4]), Array::U64(vec![0; 4])] {
+        assert_eq!(with(Value::Array(array)).encode("ab", false), with(vec![0f32; 4].into()).encode("ab", false));
+    }
+    load(&small("gpt2").kv("tokenizer.ggml.scores", vec![0i32; 4])).unwrap();
+}
+
+#[test]
 fn malformed_vocabularies_are_refused_by_key() {
     let strings = |items: &[&str]| items.iter().map(|s| s.to_string()).collect::<Vec<_>>();
     let cases = [
         (small("llama").kv("tokenizer.ggml.scores", vec![0f32; 3]), "tokenizer.ggml.scores"),
-        (small("llama").kv("tokenizer.ggml.scores", vec![0i32; 4]), "tokenizer.ggml.scores"),
+        (small("llama").kv("tokenizer.ggml.scores", vec![(1 << 24) + 1; 4]), "tokenizer.ggml.scores is an array with 16777217 at index 0"),
         (small("llama").kv("tokenizer.ggml.scores", vec![f32::NAN; 4]), "tokenizer.ggml.scores"),
         (small("gpt2").kv("tokenizer.ggml.token_type", vec![1i32; 5]), "tokenizer.ggml.token_type"),
         (small("gpt2").kv("tokenizer.ggml.token_type", vec![1f32; 4]), "tokenizer.ggml.token_type"),

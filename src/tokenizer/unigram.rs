@@ -45,7 +45,7 @@ impl Unigram {
             add_prefix: data.add_space_prefix,
             squeeze: data.squeeze_spaces,
             keeps_ends: data.from_json,
-            charsmap: CharsMap::new(data.charsmap),
+            charsmap: CharsMap::new(&data.charsmap),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use gguf::{Array, GgufFile, Value};
+use gguf::{GgufFile, Value};
 
 use crate::bert_text::{BertText, WordRules, is_cased};
 use crate::charsmap::CharsMap;
@@ -47,7 +47,7 @@ pub(super) struct VocabData<'a> {
     pub(super) tokens: &'a [String],
     pub(super) types: Vec<TokenType>,
     pub(super) merges: Vec<(&'a str, &'a str)>,
-    pub(super) scores: &'a [f32],
+    pub(super) scores: Cow<'a, [f32]>,
     /// For [`Model::WordPiece`].
     pub(super) words: WordRules<'a>,
     pub(super) bos: Option<u32>,
@@ -71,7 +71,7 @@ pub(super) struct VocabData<'a> {
     /// Whether several spaces in a row become one.
     pub(super) squeeze_spaces: bool,
     /// SentencePiece's compiled normalisation rules. Empty if there are none.
-    pub(super) charsmap: &'a [u8],
+    pub(super) charsmap: Cow<'a, [u8]>,
     /// The Unicode normalisation form that texts are converted to first.
     pub(super) form: Option<Form>,
     /// Ids of special tokens that include the white space after them, ascending.
@@ -134,7 +134,7 @@ impl<'a> VocabData<'a> {
         }
         let flag = |name: &str, default: bool| reader.flag(&format!("tokenizer.ggml.{name}"), default);
         let between = reader.between(model, habits(pre).separates, eos, separator)?;
-        let charsmap = reader.bytes("tokenizer.ggml.precompiled_charsmap")?;
+        let charsmap = reader.charsmap()?;
         Ok(Self {
             model,
             from_json: false,
@@ -157,7 +157,7 @@ impl<'a> VocabData<'a> {
             drops_spaces: pre == "whitespace",
             lowercase: flag("normalizer.lowercase", false)? && pre == "whitespace",
             squeeze_spaces: flag("remove_extra_whitespaces", false)? && model == Model::Unigram,
-            charsmap: if model == Model::Unigram { charsmap } else { &[] },
+            charsmap: if model == Model::Unigram { charsmap } else { Cow::default() },
             form: None,
             greedy: greedy(file, tokens, &types),
             types,
@@ -230,12 +230,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn bytes(&self, key: &str) -> Result<&'a [u8], TokenizerError> {
-        match self.file.get(key).and_then(Value::as_array) {
-            Some(Array::U8(bytes)) if CharsMap::is_whole(bytes) => Ok(bytes),
-            Some(Array::I8(bytes)) if CharsMap::is_whole(bytemuck::cast_slice(bytes)) => Ok(bytemuck::cast_slice(bytes)),
-            None if self.file.get(key).is_none() => Ok(&[]),
-            _ => fault(format!("{key} is not a compiled table of normalisation rules")),
+    fn charsmap(&self) -> Result<Cow<'a, [u8]>, TokenizerError> {
+        let key = "tokenizer.ggml.precompiled_charsmap";
+        let Some(value) = self.file.get(key) else { return Ok(Cow::default()) };
+        match value.bytes() {
+            Ok(bytes) if CharsMap::is_whole(&bytes) => Ok(bytes),
+            Ok(_) => fault(format!("{key} is not a compiled table of normalisation rules")),
+            Err(found) => fault(format!("{key} is {found}, expected an array of bytes")),
         }
     }
 
@@ -284,9 +285,11 @@ impl<'a> Reader<'a> {
         lines.iter().enumerate().map(pair).collect()
     }
 
-    fn scores(&self, scored: bool, count: usize) -> Result<&'a [f32], TokenizerError> {
+    fn scores(&self, scored: bool, count: usize) -> Result<Cow<'a, [f32]>, TokenizerError> {
         let key = "tokenizer.ggml.scores";
-        let scores = self.typed(key, self.file.get_f32s(key), "an array of 32-bit floats")?;
+        let floats =
+            |value: &'a Value| value.floats().or_else(|found| fault(format!("{key} is {found}, expected an array of 32-bit floats")));
+        let scores = self.file.get(key).map(floats).transpose()?;
         match scores {
             None if scored => fault(format!("{key} is missing")),
             Some(scores) if scores.len() != count => fault(format!("{key} has {} entries for {count} tokens", scores.len())),

@@ -28,7 +28,7 @@ fn sharp_model(dir: &Path, head_dim: usize) -> PathBuf {
     let mut file = TinyModel { num_kv_heads: 128 / head_dim, ..tiny }.build();
     let norm = file.tensors.iter_mut().find(|tensor| tensor.name == "blk.0.attn_q_norm.weight").unwrap();
     for weight in norm.bytes.chunks_exact_mut(4) {
-        let larger = 3.0 * f32::from_le_bytes(weight.as_ref().try_into().unwrap());
+        let larger = 3.0 * f32::from_le_bytes((*weight).try_into().unwrap());
         weight.copy_from_slice(&larger.to_le_bytes());
     }
     let path = dir.join(format!("sharp-{head_dim}.gguf"));

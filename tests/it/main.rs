@@ -14,3 +14,4 @@ mod recorder;
 mod sampling;
 mod source;
 mod tidy;
+mod turns;

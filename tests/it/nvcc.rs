@@ -1,10 +1,13 @@
-//! How the build script finds the CUDA compiler.
+//! How the build script finds the CUDA compiler, and which kernels it compiles again.
 
 use std::path::{Path, PathBuf};
 
 #[path = "../../build/nvcc.rs"]
 mod search;
+#[path = "../../build/stamp.rs"]
+mod stamps;
 use search::{Places, code_flags, runtime_dir};
+use stamps::{object_folder, stamp};
 
 fn touch(root: &Path, name: &str) -> PathBuf {
     let path = root.join(name);
@@ -84,4 +87,38 @@ fn the_environment_names_the_places() {
     let empty = places(&[("NVCC", ""), ("CUDA_HOME", ""), ("CUDA_PATH", "/path")]);
     assert_eq!((empty.nvcc, empty.path), (None, None));
     assert_eq!(empty.home.as_deref(), Some("/path".as_ref()));
+}
+
+#[test]
+fn a_kernel_is_compiled_again_if_what_it_includes_or_its_flags_change() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(touch(dir.path(), name), text).unwrap();
+    write("op/kernel.cu", "#include <vector>\n#include \"near.cuh\"\n  # include \"shared.h\"\n");
+    write("op/near.cuh", "#include \"../device/deep.cuh\"\n#include \"kernel.cu\"\n");
+    write("device/deep.cuh", "int deep;\n");
+    write("include/shared.h", "int shared;\n");
+    write("op/other.cuh", "int other;\n");
+    let of = |flags: &[&str]| {
+        let flags: Vec<String> = flags.iter().map(|flag| flag.to_string()).collect();
+        stamp(&dir.path().join("op/kernel.cu"), &dir.path().join("include"), &flags).unwrap()
+    };
+    let first = of(&["-O3"]);
+    write("op/other.cuh", "int changed;\n");
+    assert_eq!(of(&["-O3"]), first, "nothing that it includes has changed");
+    assert_ne!(of(&["-O2"]), first);
+    for (file, old) in [("device/deep.cuh", "int deep;\n"), ("include/shared.h", "int shared;\n"), ("op/near.cuh", "")] {
+        let before = std::fs::read_to_string(dir.path().join(file)).unwrap();
+        write(file, &format!("{before}// changed\n"));
+        assert_ne!(of(&["-O3"]), first, "{file}");
+        write(file, &before);
+        assert!(before.contains(old) && of(&["-O3"]) == first, "{file}");
+    }
+    assert!(stamp(&dir.path().join("op/gone.cu"), dir.path(), &[]).unwrap_err().contains("gone.cu"));
+}
+
+#[test]
+fn files_of_one_name_have_objects_of_their_own() {
+    let of = |file: &str| object_folder(Path::new("/out"), Path::new("/p/cuda"), &Path::new("/p/cuda").join(file), 7);
+    assert_eq!(of("linear/rows.cu"), Path::new("/out/kernels/linear-rows-0000000000000007"));
+    assert_ne!(of("linear/rows.cu"), of("experts/rows.cu"));
 }

@@ -3,7 +3,7 @@ of actix-web alone. Times are user and system time of the server's process, so t
 
     cargo build --release --features test-engine && cp target/release/penstock target/release/penstock-paced && cargo build --release
     cargo build --release --manifest-path tests/load/bare/Cargo.toml --target-dir target/bare
-    PENSTOCK_BINARY=target/release/penstock-paced .venv/bin/python tests/load/cost.py
+    PENSTOCK_TEST_STEP_MS=0 PENSTOCK_BINARY=target/release/penstock-paced .venv/bin/python tests/load/cost.py
 """
 
 from __future__ import annotations

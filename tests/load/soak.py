@@ -25,7 +25,7 @@ MAX_GROWTH = 100 << 20  # bytes of anonymous memory from the end of the warm-up 
 MAX_DRIFT = 16 << 20  # bytes between the means of the middle third and of the last third
 MAX_THREADS = 4  # that the pools for blocking work may have added after the warm-up
 BAD = [
-    {"model": MODEL, "prompt": "x", "max_tokens": -1},
+    {"model": MODEL, "prompt": "x", "max_tokens": -2},
     {"model": MODEL, "prompt": "x", "temperature": "hot"},
     {"model": "no-such-model", "prompt": "x"},
     {"model": MODEL, "prompt": "x", "logit_bias": {"abc": 1}},

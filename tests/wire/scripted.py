@@ -80,8 +80,9 @@ def spelled(text: str) -> str:
     return "".join(chr(256 + OTHERS.index(byte)) if byte in OTHERS else chr(byte) for byte in text.encode())
 
 
-def write(path, donor, call: str, answer: str) -> None:
-    """Writes the model. `donor`: the file with its vocabulary and template, for which calls are JSON. `call`: the JSON of the call."""
+def write(path, donor, call: str, answer: str, bare: bool = False) -> None:
+    """Writes the model. `donor`: the file with its vocabulary and template, for which calls are JSON. `call`: the JSON of the call, which
+    stands between tags unless it is `bare`."""
     kept = metadata(donor, lambda key: key.startswith("tokenizer."))
     tokens, kinds = strings(kept["tokenizer.ggml.tokens"]), bytearray(kept["tokenizer.ggml.token_type"])
     free = iter([i for i, token in enumerate(tokens) if token.startswith("[PAD")])
@@ -95,7 +96,8 @@ def write(path, donor, call: str, answer: str) -> None:
             struct.pack_into("<i", kinds, 16 + 4 * taken[-1], NORMAL)
         return taken
 
-    calling = [tokens.index("<tool_call>"), *pieces(f"\n{call}\n"), tokens.index("</tool_call>")]
+    tagged = lambda inner: [tokens.index("<tool_call>"), *inner, tokens.index("</tool_call>")]
+    calling = pieces(call) if bare else tagged(pieces(f"\n{call}\n"))
     answering, end, mark = pieces(answer), tokens.index("<|im_end|>"), tokens.index(spelled(MARK))
     kept["tokenizer.ggml.tokens"], kept["tokenizer.ggml.token_type"] = tokens, bytes(kinds)
     assert FIRST + len(calling) + len(answering) <= WIDTH

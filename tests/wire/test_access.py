@@ -59,6 +59,38 @@ def test_other_origins_get_nothing(crossed):
     assert server.request("OPTIONS", "/v1/models", headers={"origin": ORIGIN}).status == 401, "no preflight request"
 
 
+def exposed(reply) -> set[str]:
+    return set(reply.headers["access-control-expose-headers"].split(", "))
+
+
+# What every page may read (Fetch's list of safe response headers), and what is for browsers and proxies rather than for pages.
+SAFE = {"cache-control", "content-language", "content-length", "content-type", "expires", "last-modified", "pragma"}
+FOR_OTHERS = {"date", "vary", "connection", "transfer-encoding", "allow", "www-authenticate", "x-accel-buffering", "content-disposition"}
+FOR_OTHERS |= {"x-content-type-options"}
+
+
+def test_pages_may_read_every_header_that_clients_read(crossed):
+    server, key = crossed
+    headers = {"origin": ORIGIN, "x-api-key": key, "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+    chat = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2}
+    replies = [
+        server.post("/v1/chat/completions", chat, headers=headers),
+        server.post("/v1/messages", chat, headers=headers),
+        server.post("/v1/messages", {**chat, "stream": True}, headers=headers),
+        server.post("/v1/messages", {**chat, "model": "gpt-9"}, headers=headers),
+        server.post("/api/chat", chat, headers=headers),
+        server.post("/v1/completions", {"model": MODEL, "prompt": "Hi"}, headers={**headers, "x-api-key": "wrong"}),
+        server.get("/v1/files", headers=headers),
+    ]
+    names = set()
+    for reply in replies:
+        sent = {name.lower() for name in reply.headers if not name.lower().startswith("access-control-")}
+        assert sent - SAFE - FOR_OTHERS <= exposed(reply), reply.headers.items()
+        names |= sent
+    assert {"request-id", "x-request-id", "traceparent", "x-ratelimit-limit-requests"} <= names, "the answers had them"
+    assert {"retry-after", "retry-after-ms", "request-id"} <= exposed(replies[0]), "whatever the answer"
+
+
 def test_answers_streams_and_errors_are_marked_for_a_listed_origin(crossed):
     server, key = crossed
     headers = {"origin": ORIGIN, "authorization": f"Bearer {key}"}
@@ -66,16 +98,14 @@ def test_answers_streams_and_errors_are_marked_for_a_listed_origin(crossed):
     replies = [
         server.get("/v1/models", headers=headers),
         server.post("/v1/completions", {**body, "stream": True}, headers=headers),
-        server.post("/v1/completions", {**body, "max_tokens": -1}, headers=headers),
+        server.post("/v1/completions", {**body, "max_tokens": -2}, headers=headers),
         server.get("/v1/models", headers={"origin": ORIGIN}),
         server.get("/nothing", headers=headers),
     ]
     assert [reply.status for reply in replies] == [200, 200, 400, 401, 404]
     for reply in replies:
         assert reply.headers["access-control-allow-origin"] == ORIGIN
-        assert {"x-request-id", "retry-after", "x-ratelimit-remaining-requests"} <= set(
-            reply.headers["access-control-expose-headers"].split(", ")
-        )
+        assert {"x-request-id", "retry-after", "x-ratelimit-remaining-requests"} <= exposed(reply)
     assert sse_events(replies[1].body)[-1] == "[DONE]" and replies[1].headers["x-ratelimit-limit-requests"] == "1000"
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from harness import BINARY, CUDA_BINARY, cli
+from harness import BINARY, ALL_FEATURES, cli
 from oracle import Oracle
 from tiny import F16, Q8_0, VOCAB, Tiny
 
@@ -86,6 +86,7 @@ def test_the_cpu_agrees_with_numpy(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.all_features
 def test_the_gpu_agrees_with_numpy(name, tmp_path, gpu):
     check(name, tmp_path, 1e-3, "--backend", "cuda", binary=gpu)
 
@@ -97,7 +98,7 @@ def gpu(tmp_path_factory):
     Tiny("llama").write(folder / "tiny.gguf")
     (folder / "ids.json").write_text("[[1]]")
     args = ("logits", folder / "tiny.gguf", "--ids", folder / "ids.json", "--out", folder / "logits.npy", "--backend", "cuda")
-    for binary in filter(Path.is_file, (CUDA_BINARY, BINARY)):
+    for binary in filter(Path.is_file, (ALL_FEATURES, BINARY)):
         done = cli(*args, binary=binary)
         if done.returncode == 0:
             return binary

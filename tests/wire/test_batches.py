@@ -114,7 +114,7 @@ def test_a_wrong_request_names_its_field(store):
         ({"completion_window": "99d"}, "completion_window"),
         ({"metadata": {"a": 1}}, "metadata"),
         ({"output_expires_after": {"anchor": "created_at", "seconds": 1}}, "output_expires_after.seconds"),
-        ({"colour": "red"}, "colour"),
+        ({"endpont": "red"}, "endpont"),
     ]
     for change, param in rows:
         reply = store.post("/v1/batches", good | change)

@@ -62,7 +62,7 @@ def test_a_wrong_body_names_its_field(server):
         ("", {"metadata": {"a": 1}}, "metadata"),
         ("", {"items": [message("x")] * 21}, "items"),
         ("", {"items": [{"role": "boss", "content": "x"}]}, "items[0].role"),
-        ("", {"colour": 1}, "colour"),
+        ("", {"itmes": [{"role": "user", "content": "x"}]}, "itmes"),
         (f"/{id}", {}, "metadata"),
         (f"/{id}/items", {"items": []}, "items"),
         (f"/{id}/items", {}, "items"),

@@ -6,6 +6,8 @@ import time
 import pytest
 from harness import MODEL, Server, open_stream, sse_events, wait_until
 
+pytestmark = pytest.mark.timing
+
 CONFIG = {
     "SERVER__DEFAULT_MODELS": MODEL,
     "ENGINE__MAX_RUNNING": "1",
@@ -76,7 +78,6 @@ def test_every_endpoint_keeps_to_the_deadline(strict):
         rest(strict, 10)
 
 
-@pytest.mark.beside
 def test_the_servers_own_limit_is_the_longest(strict):
     for headers in ({}, {"x-request-timeout": "60"}):
         start = time.monotonic()

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from harness import MODEL, Server, open_stream, wait_until
 
+pytestmark = pytest.mark.timing
+
 STEP = 128  # tokens of a prompt per step: few, so that the tests need not wait long for the steps' ends
 CONFIG = {
     "SERVER__DEFAULT_MODELS": MODEL,

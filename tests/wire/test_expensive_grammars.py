@@ -8,6 +8,8 @@ import time
 import pytest
 from harness import MODEL, cli, sse_events
 
+pytestmark = pytest.mark.timing
+
 # The number of ways to read the text grows with each token.
 AMBIGUOUS = "start: e\ne: e e | e e e | /[a-z ]/ | "
 NESTED = "start: (((/[a-z]/{0,50}){0,50}){0,50}){0,50}"
@@ -106,15 +108,17 @@ DIVISOR = {"type": "integer", "multipleOf": 99_991, "minimum": -(10**18), "maxim
 def test_a_trial_ends_itself(milliseconds, bytes, code, says):
     """The process that compiles a grammar on trial, with a budget of its own."""
     vocabulary = {"size": 258, "ends": [256], "words": [[byte, byte] for byte in range(256)] + [[256, "<end>"]]}
-    request = [vocabulary, ["start: @answer", ["answer", "schema", DIVISOR]], {"milliseconds": milliseconds, "bytes": bytes}]
-    done = cli("compile-grammar-on-trial", stdin=json.dumps(request), timeout=30)
-    assert (done.returncode, done.stdout[: len(says)]) == (code, says), (done.returncode, done.stdout, done.stderr)
-    assert bool(done.stdout) == bool(says), done.stdout
+    grammar = ["grammar", ["start: @answer", ["answer", "schema", DIVISOR]], {"milliseconds": milliseconds, "bytes": bytes}]
+    done = cli("compile-grammar-on-trial", stdin="\n".join(map(json.dumps, [["vocabulary", vocabulary], grammar])), timeout=30)
+    whole, *rest = done.stdout.splitlines()
+    assert (done.returncode, whole) == (code, 'part ""'), (done.returncode, done.stdout, done.stderr)
+    assert [line[: len(says)] for line in rest] == [says] * bool(says), done.stdout
 
 
 def test_a_trial_without_a_request_fails():
-    for request in ("", "[]", "[{}, [], {}]"):
+    for request in ("[]", "x", '["grammar", ["start: x"], {}]', '["vocabulary", {}]\n["grammar", [], {}]'):
         assert cli("compile-grammar-on-trial", stdin=request).returncode == 1
+    assert cli("compile-grammar-on-trial", stdin="").returncode == 0, "nobody has use for it"
 
 
 def resident(pid: int) -> int:

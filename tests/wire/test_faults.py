@@ -10,9 +10,10 @@ import threading
 import time
 
 import pytest
-from harness import BINARY, MODEL, ROOT, Server, open_stream, wait_until
+from harness import ALL_FEATURES, BINARY, MODEL, Server, open_stream, wait_until
 
-FAULTY = ROOT / "target" / "release" / "penstock-faults"
+pytestmark = pytest.mark.all_features
+
 CONFIG = {"SERVER__DEFAULT_MODELS": MODEL, "ENGINE__KV_TOKENS": "8192", "ENGINE__STEP_TIMEOUT_SECONDS": "1"}
 ENDLESS = {"model": MODEL, "prompt": "Once upon a time", "max_tokens": 4000, "temperature": 0, "ignore_eos": True}
 
@@ -32,7 +33,7 @@ class Plan:
 
 @pytest.fixture
 def plan(tmp_path):
-    assert FAULTY.is_file(), f"{FAULTY} is missing: tests/run builds it"
+    assert ALL_FEATURES.is_file(), f"{ALL_FEATURES} is missing: tests/run builds it"
     plan = Plan(tmp_path / "plan")
     yield plan
     for server in plan.servers:
@@ -40,7 +41,7 @@ def plan(tmp_path):
 
 
 def faulty(plan, *args, **config) -> Server:
-    server = Server(CONFIG | config, args=args, binary=FAULTY, env={"PENSTOCK_FAULTS": str(plan.path)})
+    server = Server(CONFIG | config, args=args, binary=ALL_FEATURES, env={"PENSTOCK_FAULTS": str(plan.path)})
     plan.servers.append(server)
     return server
 

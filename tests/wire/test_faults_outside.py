@@ -135,7 +135,6 @@ def test_the_store_cannot_be_written(scene):
 
 
 @pytest.mark.skipif(FAKETIME is None, reason="Debian's package libfaketime is not installed")
-@pytest.mark.beside
 def test_a_jump_of_the_wall_clock_changes_nothing(tmp_path):
     clock = tmp_path / "clock"
     clock.write_text("+0")

@@ -92,11 +92,34 @@ def test_a_wrong_part_is_named(store, folder):
         assert reply.status == 400 and reply.error["param"] == param, (parts, reply.body)
     assert store.post("/v1/files", {"purpose": "batch"}).status == 415
     body, headers = form(good)
-    assert store.request("POST", "/v1/files", body[:-10], headers=headers).error["code"] == "invalid_json"
     foreign = store.request("POST", "/v1/files", body, headers=headers | {"origin": "https://evil.example"})
     assert foreign.status == 403
     assert store.request("POST", "/v1/files", body, headers=headers | {"origin": store.url}).status == 200
     assert len(on_disk(folder)) == len(before) + 2, "a refused upload leaves nothing"
+
+
+def test_a_broken_form_is_called_one_and_says_what_is_wrong(store, folder):
+    before = on_disk(folder)
+    body, headers = form([("purpose", None, b"batch"), ("file", "a", b"x" * 1000)])
+    nameless = body.replace(b'; name="purpose"', b"")
+    many, _ = form([("expires_after[anchor]", None, b"created_at")] * 20)
+    rows = [
+        (body[:-10], headers, "ends too early"),
+        (body[:500], headers, "ends too early"),
+        (b"", headers, "ends too early"),
+        (b'{"purpose": "batch"}', headers, "ends too early"),
+        (body, {"content-type": "multipart/form-data"}, "names no boundary"),
+        (nameless, headers, "has no name"),
+        (body.replace(b"Content-Disposition", b"X", 1), headers, "has no name"),
+        (body.replace(b"Content-Disposition:", b"Content\x00Disposition", 1), headers, "cannot be read"),
+        (many, {"content-type": "multipart/form-data; boundary=" + many[2:34].decode()}, "more than 16 parts"),
+    ]
+    for sent, with_type, words in rows:
+        reply = store.request("POST", "/v1/files", sent, headers=with_type)
+        assert reply.status == 400 and reply.error["code"] == "invalid_form" and words in reply.error["message"], (sent[:80], reply.body)
+        assert reply.error["type"] == "invalid_request_error" and "JSON" not in reply.error["message"]
+    assert on_disk(folder) == before, "nothing of it is kept"
+    assert store.request("POST", "/v1/files", body, headers=headers).status == 200
 
 
 def test_what_takes_too_much_room_is_refused_and_leaves_nothing(store, folder):

@@ -10,6 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from harness import MODEL, Server, open_stream, sse_events, wait_until
 
+pytestmark = pytest.mark.timing
+
 CHAT = "/v1/chat/completions"
 
 

@@ -39,7 +39,6 @@ def test_the_disk_of_the_log_is_full():
         serves_and_ends(server)
 
 
-@pytest.mark.beside
 def test_the_reader_of_the_log_does_not_read():
     reader, writer = os.pipe()
     os.set_blocking(writer, False)

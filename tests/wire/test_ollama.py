@@ -370,7 +370,7 @@ def test_malformed_bodies_get_the_envelope(server, path):
         refused(server.post(path, missing), "did you mean smollm2:135m?", status=404)
 
 
-def test_unknown_fields_are_refused_with_the_nearest_name(server):
+def test_mistyped_fields_are_refused_with_the_nearest_name(server):
     refused(chat(server, keepalive="5m"), "`keepalive`", "did you mean `keep_alive`?")
     refused(chat(server, messages=[{"role": "user", "contents": "x"}]), "`messages[0].contents`", "`content`")
     refused(generate(server, sufix="x"), "`sufix`", "`suffix`")

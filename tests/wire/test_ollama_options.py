@@ -33,7 +33,8 @@ def test_options_of_loading_mean_nothing(server):
     [
         ({"tempreature": 1}, ("`options.tempreature`", "did you mean `temperature`?")),
         ({"repetition_penalty": 1.1}, ("`options.repetition_penalty`", "`repeat_penalty`")),
-        ({"wholly_unknown_thing_zz": 1}, ("there is no field `options.wholly_unknown_thing_zz`", "leave it out")),
+        ({"dry_multiplier": 0.8}, ("there is no field `options.dry_multiplier`", "`repeat_penalty`")),
+        ({"logit_bias": {"5": 1}}, ("there is no field `options.logit_bias`", "leave it out")),
         ({"mirostat": 2}, ("`options.mirostat`",)),
         ({"mirostat": "2"}, ("`options.mirostat`", "a number")),
         ({"typical_p": 0.5}, ("`options.typical_p`",)),

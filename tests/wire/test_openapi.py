@@ -162,7 +162,6 @@ def things(server) -> dict[str, str]:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.beside
 def test_schemathesis_finds_no_contradiction(tmp_path):
     (tmp_path / "hooks.py").write_text(HOOKS)
     config = {"SERVER__DEFAULT_MODELS": MODEL, "ENGINE__CONTEXT": "64", "LIMITS__MAX_PROMPTS": "4"}

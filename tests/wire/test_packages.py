@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness import BINARY, CUDA_BINARY, MODEL, ROOT, cli
+from harness import BINARY, ALL_FEATURES, MODEL, ROOT, cli
 from installed import NpmPlace, TarballPlace, WheelPlace, is_root, npm_path, place_for, run
 
 BASE_URL = "https://downloads.example.org/penstock"
@@ -189,9 +189,9 @@ def test_libraries_that_are_linked_in_are_named_with_their_licences(packages):
     assert "Permission is hereby granted, free of charge" in listed and "Apache License" in listed
 
 
-@pytest.mark.skipif(not CUDA_BINARY.is_file(), reason=f"{CUDA_BINARY.name} is missing: tests/run builds it")
+@pytest.mark.all_features
 def test_a_wheel_with_both_engines_serves(tmp_path, models):
-    wheel = make(tmp_path / "dist", "wheel", binary=CUDA_BINARY)["whl"]
+    wheel = make(tmp_path / "dist", "wheel", binary=ALL_FEATURES)["whl"]
     assert "+cuda-py3-none-manylinux_" in wheel.name
     with place_for(wheel, tmp_path / "place", models) as place:
         place.install(wheel)

@@ -74,7 +74,7 @@ def test_a_question_is_answered(open_page):
         "stream": True,
         "stream_options": {"include_usage": True, "include_progress": True},
     }
-    assert turn.locator(".text").inner_text() == ANSWER
+    assert turn.locator(".text").inner_text() == ANSWER and page.inner_text("#rate") == ""
     # 37 tokens of prompt
     told = turn.locator(".below .note").inner_text()
     assert re.fullmatch(r"7 tokens · [\d.,]+ tokens/s · first after \d+\.\d\d s · 44 of 8,192 tokens of context", told), told

@@ -1,10 +1,12 @@
 """Reasoning is kept apart from the answer, and an answer can be continued."""
 
+import json
 import tempfile
 from pathlib import Path
 
 import pytest
-from harness import MODEL, Server, chunks_of
+import scripted
+from harness import CODER, MODEL, Server, chunks_of
 from test_cli import show
 from test_responses import events_of
 
@@ -77,7 +79,7 @@ def test_reasoning_is_streamed(thinker):
     assert not any(chunk["choices"][0]["delta"].get("content") for chunk in chunks)
 
 
-def test_effort_none_switches_thinking_off_and_levels_are_refused(thinker):
+def test_effort_none_switches_thinking_off_and_levels_are_advice(thinker):
     """This template knows only whether to think."""
     fields = dict(content="What is the capital of France?", max_tokens=10)
     off = ask(thinker, **fields, chat_template_kwargs={"enable_thinking": False})["choices"][0]["message"]
@@ -87,11 +89,16 @@ def test_effort_none_switches_thinking_off_and_levels_are_refused(thinker):
         {"model": "thinker", "input": fields["content"], "max_output_tokens": 10, "temperature": 0, "reasoning": {"effort": "none"}},
     ).json()
     assert response["output"][0]["content"][0]["text"] == off["content"] and response["reasoning"] == {"effort": "none", "summary": None}
-    for effort in ("high", "a lot"):
-        assert thinker.chat("Why?", model="thinker", reasoning_effort=effort).error["param"] == "reasoning_effort"
-    assert thinker.chat("Why?", reasoning_effort="high").error["param"] == "reasoning_effort", "no levels"
-    for usual in ("none", "medium"):
-        assert thinker.chat("Why?", reasoning_effort=usual).status == 200, "what clients send by default asks for nothing"
+    assert ask(thinker, **fields, reasoning={"enabled": False})["choices"][0]["message"] == off
+    on = ask(thinker, **fields)["choices"][0]["message"]
+    plain = thinker.chat(**fields).json()["choices"]
+    for effort in ("minimal", "low", "medium", "high", "xhigh", "max"):
+        assert ask(thinker, **fields, reasoning_effort=effort)["choices"][0]["message"] == on, "it has no levels, and reasons"
+        assert thinker.chat(**fields, reasoning_effort=effort).json()["choices"] == plain, "it does not reason at all"
+    assert thinker.chat(**fields, reasoning_effort="none").json()["choices"] == plain
+    assert thinker.chat("Why?", model="thinker", reasoning_effort="a lot").error["param"] == "reasoning_effort"
+    bounded = ask(thinker, content="Why?", max_tokens=40, reasoning={"max_tokens": 5})["choices"][0]["message"]
+    assert bounded == ask(thinker, content="Why?", max_tokens=40, thinking_token_budget=5)["choices"][0]["message"]
 
 
 def test_reasoning_is_an_item_of_a_response(thinker):
@@ -164,3 +171,118 @@ def test_a_budget_that_says_nothing_is_none(thinker):
     assert thinker.chat("Why?", thinking_token_budget=5).status == 200, "a model that does not reason keeps to any budget"
     for wrong in (-2, 1.5, "5"):
         assert thinker.chat("Why?", model="thinker", thinking_token_budget=wrong).error["param"] == "thinking_token_budget"
+
+
+def between_tags(server, choice: dict) -> int:
+    """The tokens that the model wrote before the tag that ends its reasoning. The template has opened it."""
+    texts = [server.post("/detokenize", {"model": "thinker", "tokens": [id]}).json()["prompt"] for id in choice["token_ids"]]
+    before = "".join(texts).partition("</think>")[0]
+    return next(count for count in range(len(texts) + 1) if len("".join(texts[:count])) >= len(before))
+
+
+@pytest.mark.parametrize("budget", [1, 2, 5, 9])
+def test_the_reasoning_has_as_many_tokens_as_its_budget_and_usage_says_so(thinker, budget):
+    """Alone, as one of several choices, in a stream, and before an answer in a format."""
+    fields = dict(max_tokens=40, thinking_token_budget=budget, return_token_ids=True, min_tokens=20)
+    answer = ask(thinker, **fields)
+    assert between_tags(thinker, answer["choices"][0]) == budget
+    assert answer["usage"]["completion_tokens_details"]["reasoning_tokens"] == budget
+    several = ask(thinker, **fields, n=3, temperature=0.7, seed=1)
+    counts = [between_tags(thinker, choice) for choice in several["choices"]]
+    assert max(counts) <= budget and sum(counts) == several["usage"]["completion_tokens_details"]["reasoning_tokens"]
+    chunks = chunks_of(thinker.chat(model="thinker", stream=True, stream_options={"include_usage": True}, **fields))
+    ids = [id for chunk in chunks for choice in chunk["choices"] for id in choice.get("token_ids") or []]
+    assert between_tags(thinker, {"token_ids": ids}) == budget
+    assert chunks[-1]["usage"] == {**answer["usage"], "prompt_tokens_details": chunks[-1]["usage"]["prompt_tokens_details"]}
+    fields = {**fields, "min_tokens": 0, "choice": [" yes", " no"]}
+    answer = ask(thinker, **fields)
+    assert answer["choices"][0]["message"]["content"] in (" yes", " no")
+    assert answer["usage"]["completion_tokens_details"]["reasoning_tokens"] <= budget
+
+
+def test_a_budget_beyond_the_limit_of_tokens_leaves_that_as_it_is(thinker):
+    answer = ask(thinker, content="Why?", max_tokens=6, thinking_token_budget=50)
+    assert answer["usage"]["completion_tokens_details"]["reasoning_tokens"] == answer["usage"]["completion_tokens"] == 6
+    assert answer["choices"][0]["finish_reason"] == "length"
+
+
+def test_reasoning_is_continued_within_its_budget(thinker):
+    """What the message holds of it counts."""
+    begun = "The user wants to know why"
+    size = len(thinker.post("/tokenize", {"model": MODEL, "prompt": begun, "add_special_tokens": False}).json()["tokens"])
+    messages = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": f"<think>\n{begun}"}]
+    fields = dict(messages=messages, continue_final_message=True, max_tokens=30, min_tokens=20, return_token_ids=True)
+    choice = ask(thinker, **fields)["choices"][0]
+    free, text = choice["message"], thinker.post("/detokenize", {"model": "thinker", "tokens": choice["token_ids"]}).json()["prompt"]
+    thought = text.partition("</think>")[0].partition("<|im_end|>")[0]
+    assert free["reasoning_content"] == thought.rstrip(), "it goes on from its last character"
+    for more in (0, 3):
+        answer = ask(thinker, **fields, thinking_token_budget=size + more)
+        message = answer["choices"][0]["message"]
+        assert between_tags(thinker, answer["choices"][0]) == more and message["content"], answer
+        assert free["reasoning_content"].startswith(message.get("reasoning_content", ""))
+    assert ask(thinker, **fields, thinking_token_budget=1)["choices"][0]["message"]["content"], "there is too much of it already"
+
+
+CALL = json.dumps({"name": "look", "arguments": {"at": "the sky of today"}})
+LIMIT = 11
+LOOK = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {"at": {"type": "string"}}}}}
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory):
+    """A model that always makes the same call, without tags, and one that reasons over and over, under a name with a limit."""
+    folder = tmp_path_factory.mktemp("script")
+    template = folder / "plain.jinja"
+    template.write_text(HEAD + "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
+    config = ""
+    for name, text in {"caller": CALL, "brooder": "<think>\nHm, let me see what there is to say about it.</think>\n\nWell."}.items():
+        scripted.write(folder / f"{name}.gguf", show(CODER)["path"], text, "Done.", bare=True)
+        config += f"[[models]]\nid = '{name}'\nsource = {{ type = 'file', path = '{folder}/{name}.gguf' }}\n"
+        config += f"chat_template = '{template}'\n" if name == "brooder" else ""
+    config += f"[[models]]\nid = 'caller:short'\nof = 'caller'\nmax_tokens = {LIMIT}\n"
+    (folder / "config.toml").write_text(config)
+    names = {"SERVER__DEFAULT_MODELS": "caller,caller:short,brooder", "ENGINE__CONTEXT": "512", "ENGINE__BACKEND": "cpu"}
+    with Server(names, ("--config", str(folder / "config.toml"))) as server:
+        yield server
+
+
+def repeated(server, question="Look!", **fields) -> dict:
+    """The usage of an answer that only repeats the call whose result it was given, so that the model is asked twice."""
+    call = {"id": "call_1", "type": "function", "function": json.loads(CALL) | {"arguments": json.dumps(json.loads(CALL)["arguments"])}}
+    result = {"role": "tool", "tool_call_id": "call_1", "content": "blue"}
+    messages = [{"role": "user", "content": question}, {"role": "assistant", "content": None, "tool_calls": [call]}, result]
+    body = {"model": "caller", "messages": messages, "tools": [LOOK], "temperature": 0, **fields}
+    reply = server.post("/v1/chat/completions", body)
+    assert reply.status == 200, reply.body
+    return reply.json()
+
+
+def test_a_second_try_shares_the_limit_of_the_first(script):
+    free = repeated(script, max_tokens=100)
+    once = len(CALL) // scripted.PIECE + 1
+    assert once < LIMIT < free["usage"]["completion_tokens"], "without a limit the call is written twice"
+    for fields in ({"max_tokens": LIMIT}, {"max_completion_tokens": LIMIT}, {"model": "caller:short"}):
+        answer = repeated(script, **fields)
+        assert answer["usage"]["completion_tokens"] == LIMIT, (fields, answer)
+        assert answer["choices"][0]["finish_reason"] == "length"
+
+
+def test_a_second_try_ends_with_the_context_of_the_first(script):
+    """Nothing sets a limit, so the answer may have what the first prompt leaves of the context."""
+    left = 512 - LIMIT - repeated(script, max_tokens=1)["usage"]["prompt_tokens"]
+    usage = repeated(script, "Look!" + " x" * left)["usage"]
+    assert (usage["prompt_tokens"], usage["completion_tokens"]) == (512 - LIMIT, LIMIT)
+
+
+def test_reasoning_that_was_ended_does_not_begin_again(script):
+    """The model begins to reason wherever its script ends."""
+    body = {"model": "brooder", "messages": [{"role": "user", "content": "Why?"}], "max_tokens": 60, "temperature": 0}
+    free = script.post("/v1/chat/completions", body).json()["choices"][0]["message"]
+    assert free["reasoning_content"].startswith("Hm, let me see") and free["content"] == "Well.", free
+    for budget in (0, 1, 3):
+        answer = script.post("/v1/chat/completions", {**body, "thinking_token_budget": budget}).json()
+        message = answer["choices"][0]["message"]
+        assert free["reasoning_content"].startswith(message.get("reasoning_content", "")), message
+        assert answer["usage"]["completion_tokens_details"]["reasoning_tokens"] == budget, answer
+        assert message["content"] and not message["content"].lstrip().startswith("<think>"), message

@@ -7,6 +7,8 @@ import time
 import pytest
 from harness import MODEL, Server, wait_until
 
+pytestmark = pytest.mark.timing
+
 CONFIG = {"SERVER__DEFAULT_MODELS": MODEL, "ENGINE__MAX_RUNNING": "8", "LIMITS__MAX_QUEUE": "64", "ENGINE__KV_TOKENS": "8192"}
 
 

@@ -6,6 +6,8 @@ import time
 import pytest
 from harness import MODEL, Server, open_stream, wait_until
 
+pytestmark = pytest.mark.timing
+
 CONFIG = {"SERVER__DEFAULT_MODELS": MODEL, "ENGINE__MAX_RUNNING": "1", "SERVER__KEEP_ALIVE_SECONDS": "1", "LIMITS__MAX_QUEUE": "2"}
 
 

@@ -3,7 +3,7 @@
 use actix_web::{HttpRequest, HttpResponse, web};
 
 use super::convert::names::MESSAGES;
-use super::convert::request;
+use super::convert::{request, schemas};
 use super::edits;
 use super::types::answer::MessagesCount;
 use super::types::error::MessagesErrorBody;
@@ -26,7 +26,7 @@ use serving::{MAX_TEXT, MEMORY_PER_BYTE, tokenize_chat};
 pub async fn count(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
     let limits = state.limits();
     let interleaved = request::interleaves(&http);
-    let (prompt, held) = body.read(move |value| request::parse_count(value, &limits, interleaved)).await?;
+    let (prompt, held) = body.read(&schemas::MESSAGES, move |value| request::parse_count(value, &limits, interleaved)).await?;
     let model = requested_model(&state, &http, &prompt.model).await?;
     let conversation = edits::edited(&state, &model, prompt).await?;
     let size: usize = conversation.messages.iter().map(Message::num_bytes).sum();

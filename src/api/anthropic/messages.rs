@@ -6,6 +6,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 
 use super::convert::names::MESSAGES;
 use super::convert::request::{self, Messages};
+use super::convert::schemas;
 use super::draft::{Draft, Folded};
 use super::edits;
 use super::error;
@@ -37,7 +38,7 @@ use serving::Prompt;
 pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
     let limits = state.limits();
     let interleaved = request::interleaves(&http);
-    let (request, held) = body.read(move |value| request::parse(value, &limits, interleaved)).await?;
+    let (request, held) = body.read(&schemas::MESSAGES, move |value| request::parse(value, &limits, interleaved)).await?;
     let caller = Caller::of(&http);
     if request.stream {
         let (model, journal, of_stream) = (request.prompt.model.clone(), caller.journal.clone(), state.clone());

@@ -25,6 +25,7 @@ macro_rules! line {
             tenant = $line.record.tenant.as_deref(),
             reason = $line.record.reason().map(display),
             field = $line.field,
+            ignored_fields = $line.record.ignored.list(),
             finish = $line.record.finish().map(display),
             prompt_tokens = $line.record.prompt_tokens(),
             cached_tokens = $line.record.cached_tokens(),

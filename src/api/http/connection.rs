@@ -36,20 +36,32 @@ pub struct Watch {
     overlap: Cell<bool>,
     /// When the connection is cut unless a request begins before.
     deadline: Cell<Option<Instant>>,
+    /// The number of requests so far.
+    num_requests: Cell<usize>,
+    /// Whether the next answer is of HTTP/1.0 and its head is to say that the connection closes, which the library leaves out there.
+    says_close: Cell<bool>,
 }
 
 impl Watch {
     fn new(patience: Patience) -> Rc<Self> {
         let deadline = Cell::new(Some(Instant::now() + patience.head));
-        Rc::new(Self { patience, busy: Cell::new(0), overlap: Cell::new(false), deadline })
+        let (busy, overlap, num_requests, says_close) = (Cell::new(0), Cell::new(false), Cell::new(0), Cell::new(false));
+        Rc::new(Self { patience, busy, overlap, deadline, num_requests, says_close })
     }
 
     /// A whole head has arrived. Its request is being answered until the returned value is dropped.
     pub fn begin(self: &Rc<Self>) -> Busy {
         self.busy.set(self.busy.get() + 1);
+        self.num_requests.set(self.num_requests.get() + 1);
         self.overlap.set(false);
         self.deadline.set(None);
         Busy(self.clone())
+    }
+
+    /// The head of the answer to a request of HTTP/1.0, which is written next, says that the connection closes. Behind other answers, which
+    /// may still be waiting to be written, it does not: to be closed is what HTTP/1.0 expects.
+    pub fn say_close(&self) {
+        self.says_close.set(self.num_requests.get() == 1);
     }
 
     fn received(&self) {
@@ -63,6 +75,12 @@ impl Watch {
 
 /// A request that is being answered.
 pub struct Busy(Rc<Watch>);
+
+impl Busy {
+    pub fn watch(&self) -> Rc<Watch> {
+        self.0.clone()
+    }
+}
 
 impl Drop for Busy {
     fn drop(&mut self) {
@@ -80,13 +98,13 @@ pub struct Connection {
     watch: Rc<Watch>,
     timer: Pin<Box<Sleep>>,
     dialects: Data<Dialects>,
-    /// What is written in place of a bare error.
-    error: Option<ErrorAnswer>,
+    /// What is written in place of what the library writes.
+    instead: Option<Instead>,
     /// Whether a part of an answer waits for the client to read.
     stalled: bool,
 }
 
-struct ErrorAnswer {
+struct Instead {
     bytes: Vec<u8>,
     written: usize,
     /// The number of bytes that it takes the place of.
@@ -97,7 +115,7 @@ impl Connection {
     pub fn new(stream: Stream, patience: Patience, dialects: Data<Dialects>) -> Self {
         let watch = Watch::new(patience);
         let timer = Box::pin(sleep_until(Instant::now() + patience.head));
-        Self { stream, watch, timer, dialects, error: None, stalled: false }
+        Self { stream, watch, timer, dialects, instead: None, stalled: false }
     }
 
     pub fn watch(&self) -> &Rc<Watch> {
@@ -113,6 +131,20 @@ impl Connection {
         self.timer.as_mut().poll(cx).is_ready()
     }
 
+    /// What to write in place of `bytes`, or of their beginning.
+    fn instead_of(&self, bytes: &[u8]) -> Option<Instead> {
+        let says_close = self.watch.says_close.take();
+        let (bytes, replaced) = match bare_error(bytes) {
+            Some(status) => (self.error_answer(status), bytes.len()),
+            None if says_close => {
+                let line = status_line(bytes)?;
+                ([line, b"connection: close\r\n"].concat(), line.len())
+            }
+            None => return None,
+        };
+        Some(Instead { bytes, written: 0, replaced })
+    }
+
     /// A whole answer with the error of a head that could not be read.
     fn error_answer(&self, status: StatusCode) -> Vec<u8> {
         let (kind, message) = match status {
@@ -122,7 +154,10 @@ impl Connection {
             StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => {
                 (Kind::HeadTooLarge, "the request's head has more than 96 headers or more than 128 KiB".into())
             }
-            _ => (Kind::MalformedHead, "the request's head or the framing of its body is not valid HTTP/1.1".into()),
+            _ => (
+                Kind::MalformedHead,
+                "the request's head or the framing of its body is not valid HTTP/1.1, or HTTP/1.0 with a content-length".into(),
+            ),
         };
         metrics::http().rejections.with_label_values(&[kind.code()]).inc();
         let body = self.dialects.default_dialect().error_body(&ApiError::new(kind, message));
@@ -139,9 +174,17 @@ impl Connection {
 fn bare_error(bytes: &[u8]) -> Option<StatusCode> {
     let head = std::str::from_utf8(bytes.strip_suffix(b"\r\n\r\n")?).ok()?.to_ascii_lowercase();
     let mut lines = head.split("\r\n");
-    let status = StatusCode::from_bytes(lines.next()?.strip_prefix("http/1.1 ")?.get(..3)?.as_bytes()).ok()?;
+    let line = lines.next()?;
+    let line = line.strip_prefix("http/1.1 ").or_else(|| line.strip_prefix("http/1.0 "))?;
+    let status = StatusCode::from_bytes(line.get(..3)?.as_bytes()).ok()?;
     let is_bare = status.is_client_error() && lines.clone().any(|line| line == "content-length: 0");
     (is_bare && lines.all(|line| !line.starts_with("x-request-id:") && !line.is_empty())).then_some(status)
+}
+
+/// The first line of an answer of HTTP/1.0, with its end.
+fn status_line(bytes: &[u8]) -> Option<&[u8]> {
+    let end = bytes.windows(2).position(|pair| pair == b"\r\n")? + 2;
+    bytes.starts_with(b"HTTP/1.0 ").then_some(&bytes[..end])
 }
 
 impl AsyncRead for Connection {
@@ -169,25 +212,22 @@ impl AsyncRead for Connection {
 impl AsyncWrite for Connection {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        if this.error.is_none()
-            && !this.stalled
-            && let Some(status) = bare_error(bytes)
-        {
-            this.error = Some(ErrorAnswer { bytes: this.error_answer(status), written: 0, replaced: bytes.len() });
+        if this.instead.is_none() && !this.stalled {
+            this.instead = this.instead_of(bytes);
         }
         let mut stream = Pin::new(&mut this.stream);
-        let polled = match &mut this.error {
+        let polled = match &mut this.instead {
             None => stream.poll_write(cx, bytes),
-            Some(error) => {
-                while error.written < error.bytes.len() {
-                    error.written += ready!(stream.as_mut().poll_write(cx, &error.bytes[error.written..]))?;
+            Some(instead) => {
+                while instead.written < instead.bytes.len() {
+                    instead.written += ready!(stream.as_mut().poll_write(cx, &instead.bytes[instead.written..]))?;
                 }
-                Poll::Ready(Ok(error.replaced))
+                Poll::Ready(Ok(instead.replaced))
             }
         };
         this.stalled = !matches!(&polled, Poll::Ready(Ok(written)) if *written == bytes.len());
         if polled.is_ready() {
-            this.error = None;
+            this.instead = None;
         }
         // An answer that has just ended may have set a deadline. The task must wake for it.
         let _ = this.is_late(cx);
@@ -211,6 +251,8 @@ mod tests {
     fn only_errors_of_the_library_are_bare() {
         let bare = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\ndate: x\r\n\r\n";
         assert_eq!(bare_error(bare), Some(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE));
+        let old = b"HTTP/1.0 400 Bad Request\r\ncontent-length: 0\r\ndate: x\r\n\r\n";
+        assert_eq!(bare_error(old), Some(StatusCode::BAD_REQUEST));
         for other in [
             &b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nx-request-id: a\r\n\r\n"[..],
             b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\n\r\n\r\n\r\n",

@@ -11,8 +11,9 @@ const METHODS: &str = "GET, HEAD, POST, DELETE";
 /// How long a browser may keep the answer to a preflight request [s]. Chromium keeps none longer.
 const MAX_AGE: &str = "7200";
 /// What pages may read besides the headers that every page may read.
-const EXPOSED: &str = "x-request-id, retry-after, retry-after-ms, x-ratelimit-limit-requests, x-ratelimit-remaining-requests, \
-                       x-ratelimit-reset-requests, x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens";
+const EXPOSED: &str = "x-request-id, request-id, traceparent, retry-after, retry-after-ms, penstock-ignored-fields, \
+                       x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests, \
+                       x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens";
 /// The longest list of headers that a preflight request may name [bytes].
 const MAX_REQUESTED: usize = 2048;
 

@@ -11,7 +11,7 @@ use super::state::AppState;
 /// A dialect stands in a folder of its own beside `http/`, and nothing in `http/` knows it by name.
 pub trait Dialect: Send + Sync + 'static {
     /// The path prefixes that belong to the dialect, in whole segments: `/v1/messages` owns `/v1/messages/batches`, but not
-    /// `/v1/messages-old`. The longest prefix wins.
+    /// `/v1/messages-old`. The longest prefix wins. The default dialect's first one is what base addresses end with.
     fn prefixes(&self) -> &'static [&'static str];
 
     /// Whether a request whose path another dialect owns is nevertheless in this one, as its headers tell.
@@ -66,6 +66,16 @@ impl Dialects {
 
     pub fn default_dialect(&self) -> &dyn Dialect {
         &*self.default
+    }
+
+    /// The prefix of the default dialect, which clients leave out if their base address lacks it.
+    pub fn base(&self) -> &'static str {
+        self.default.prefixes().first().copied().unwrap_or_default()
+    }
+
+    /// Whether a dialect owns `path`.
+    pub fn owns(&self, path: &str) -> bool {
+        self.iter().any(|dialect| dialect.prefixes().iter().any(|prefix| owns(prefix, path)))
     }
 
     /// The dialects in the order in which their routes are tried. A route of another dialect may stand on a path of the default one, for

@@ -15,7 +15,12 @@ const RETRY_AFTER_MS: header::HeaderName = header::HeaderName::from_static("retr
 /// code that clients know for "wait and try again".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
+    /// The body is whole and no JSON.
     MalformedBody,
+    /// The body cannot be received or unpacked.
+    BrokenBody,
+    /// The body is no multipart form, or a broken one.
+    MalformedForm,
     MalformedHead,
     HeadTooLarge,
     InvalidValue,
@@ -60,6 +65,8 @@ impl Kind {
     const fn row(self) -> (StatusCode, &'static str) {
         match self {
             Self::MalformedBody => (StatusCode::BAD_REQUEST, "invalid_json"),
+            Self::BrokenBody => (StatusCode::BAD_REQUEST, "invalid_body"),
+            Self::MalformedForm => (StatusCode::BAD_REQUEST, "invalid_form"),
             Self::MalformedHead => (StatusCode::BAD_REQUEST, "invalid_http"),
             Self::HeadTooLarge => (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "request_head_too_large"),
             Self::InvalidValue => (StatusCode::BAD_REQUEST, "invalid_value"),

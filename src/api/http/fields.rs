@@ -5,8 +5,6 @@ use std::ops::RangeInclusive;
 use serde_json::{Map, Number, Value};
 
 use super::error::{ApiError, Kind, quoted};
-use super::known;
-use config::UnknownFields;
 
 /// The largest float up to which every integer has its own float.
 const MAX_EXACT: f64 = 9007199254740992.0;
@@ -15,7 +13,6 @@ const MAX_EXACT: f64 = 9007199254740992.0;
 pub struct Fields<'a> {
     map: &'a Map<String, Value>,
     path: String,
-    unknown: UnknownFields,
 }
 
 fn kind_of(value: &Value) -> &'static str {
@@ -39,28 +36,17 @@ impl<'a> Fields<'a> {
         let map = value
             .as_object()
             .ok_or_else(|| ApiError::new(Kind::MalformedBody, format!("the body must be a JSON object, not {}", kind_of(value))))?;
-        Ok(Self { map, path: String::new(), unknown: UnknownFields::Refuse })
+        Ok(Self { map, path: String::new() })
     }
 
     pub fn at(value: &'a Value, path: &str) -> Result<Self, ApiError> {
         let map = value.as_object().ok_or_else(|| wrong_type(path, "an object", value))?;
-        Ok(Self { map, path: path.into(), unknown: UnknownFields::Refuse })
+        Ok(Self { map, path: path.into() })
     }
 
-    /// A body of which [`Fields::only`] refuses what is not known, or lets it pass.
-    pub fn body(value: &'a Value, unknown: UnknownFields) -> Result<Self, ApiError> {
-        Ok(Self { unknown, ..Self::root(value)? })
-    }
-
-    /// An object inside this one.
+    /// An object inside this one, at `path` in the body.
     pub fn within(&self, value: &'a Value, path: &str) -> Result<Self, ApiError> {
-        Ok(Self { unknown: self.unknown, ..Self::at(value, path)? })
-    }
-
-    /// Refuses the first field that is not in `known`, unless the configuration ignores such fields. A null field counts as absent.
-    pub fn only(&self, known: &[&str]) -> Result<(), ApiError> {
-        let unknown = self.names().find(|name| !known.contains(name)).filter(|_| self.unknown == UnknownFields::Refuse);
-        unknown.map_or(Ok(()), |name| Err(known::refused(&self.path(name), known::nearest(known.iter().copied(), name, &[]))))
+        Self::at(value, path)
     }
 
     /// The path of a field.
@@ -71,11 +57,6 @@ impl<'a> Fields<'a> {
     /// The value of a field. `None` if it is absent or null.
     pub fn get(&self, field: &str) -> Option<&'a Value> {
         self.map.get(field).filter(|value| !value.is_null())
-    }
-
-    /// The names of the fields that are present and not null.
-    pub fn names(&self) -> impl Iterator<Item = &'a str> {
-        self.map.iter().filter(|(_, value)| !value.is_null()).map(|(name, _)| name.as_str())
     }
 
     /// Whether the field is present, even as null.
@@ -191,19 +172,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn only_what_is_known_passes_unless_the_rest_is_ignored() {
-        let value = json!({"options": {"tempreature": 1, "top_k": 2, "x": null}});
-        let check = |unknown, known: &[&str]| {
-            let root = Fields::body(&value, unknown).unwrap();
-            root.within(root.get("options").unwrap(), "options").unwrap().only(known).map_err(|error| error.message)
-        };
-        let error = check(UnknownFields::Refuse, &["temperature", "top_k"]).unwrap_err();
-        assert_eq!(error, "there is no field `options.tempreature`: did you mean `temperature`?");
-        assert_eq!(check(UnknownFields::Refuse, &["tempreature", "top_k"]), Ok(()), "null asks for nothing");
-        assert_eq!(check(UnknownFields::Ignore, &[]), Ok(()));
-    }
 
     #[test]
     fn errors_name_the_path_of_the_field() {

@@ -66,7 +66,7 @@ impl Encoding {
 }
 
 fn malformed(error: io::Error) -> ApiError {
-    ApiError::new(Kind::MalformedBody, format!("the body could not be decompressed: {error}"))
+    ApiError::new(Kind::BrokenBody, format!("the body could not be decompressed: {error}"))
 }
 
 fn refused(name: &str, hint: &str) -> ApiError {
@@ -115,8 +115,8 @@ mod tests {
         let packed = gzip(&[b' '; 1001]);
         let kind = |encoding: Encoding, packed: &[u8], limit| encoding.unpacked_size(packed, limit).unwrap_err().kind;
         assert_eq!(kind(Encoding::Gzip, &packed, 1000), Kind::TooLarge);
-        assert_eq!(kind(Encoding::Gzip, &packed[..packed.len() - 4], 2000), Kind::MalformedBody);
-        assert_eq!(kind(Encoding::Deflate, &packed, 2000), Kind::MalformedBody);
+        assert_eq!(kind(Encoding::Gzip, &packed[..packed.len() - 4], 2000), Kind::BrokenBody);
+        assert_eq!(kind(Encoding::Deflate, &packed, 2000), Kind::BrokenBody);
     }
 
     #[test]

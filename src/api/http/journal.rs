@@ -12,6 +12,7 @@ use tokio::time::sleep_until;
 
 use super::deadline::Deadline;
 use super::error::{ApiError, quoted};
+use super::ignored::Ignored;
 use super::record::{Ending, Followed, Record, Refusal};
 use super::tenant::Tenant;
 use super::{access_log, metrics, spans};
@@ -20,6 +21,8 @@ use serving::{Account, EndReason};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+/// The fields of the request that were left out.
+const IGNORED_FIELDS: HeaderName = HeaderName::from_static("penstock-ignored-fields");
 /// The longest id or traceparent that is taken over. In bytes.
 const MAX_HEADER: usize = 128;
 
@@ -121,11 +124,12 @@ impl Journal {
         self.is_overdue.get()
     }
 
-    /// Gives the answer the request's id, and the client's trace back.
+    /// Gives the answer the request's id, the names of the fields that were left out, and the client's trace back.
     pub fn mark(&self, headers: &mut HeaderMap) {
         let record = self.record.borrow();
-        let value = |text: &str| HeaderValue::from_str(text).ok();
-        let known = [(REQUEST_ID, Some(record.id.as_str())), (TRACEPARENT, record.traceparent.as_deref())];
+        let (value, ignored) = (|text: &str| HeaderValue::from_str(text).ok(), record.ignored.list());
+        let known =
+            [(REQUEST_ID, Some(record.id.as_str())), (TRACEPARENT, record.traceparent.as_deref()), (IGNORED_FIELDS, ignored.as_deref())];
         for (name, text) in known {
             text.and_then(value).into_iter().for_each(|value| drop(headers.insert(name.clone(), value)));
         }
@@ -154,6 +158,12 @@ impl Journal {
     pub fn answer(&self, route: Option<String>, status: u16) {
         let mut record = self.record.borrow_mut();
         (record.route, record.status) = (route, Some(status));
+    }
+
+    /// Some fields of the request are unknown and were left out.
+    pub fn leave_out(&self, fields: Ignored) {
+        fields.count();
+        self.record.borrow_mut().ignored = fields;
     }
 
     /// The request fails, before its answer has begun or after.
@@ -226,6 +236,7 @@ fn empty() -> Record {
         model: None,
         status: None,
         refusal: None,
+        ignored: Ignored::default(),
         generations: Vec::new(),
         finished: Vec::new(),
         ending: Ending::Left,

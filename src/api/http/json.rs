@@ -1,5 +1,6 @@
 //! The JSON body of a request: bounded in size, in time and in the memory that it takes in any form.
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,10 +15,13 @@ use serde_json::Value;
 
 use super::budget::{Budget, Held};
 use super::error::{ApiError, Kind, quoted};
+use super::field_schema::FieldSchema;
+use super::ignored::Ignored;
 use super::inflate::{Encoding, too_large};
 use super::journal::Journal;
 use super::parse::{Meter, parse};
 use super::state::{AppState, off_loop};
+use config::UnknownFields;
 
 /// The server parses larger bodies off the event loop. In bytes.
 const PARSE_INLINE: usize = 64 << 10;
@@ -30,12 +34,24 @@ const MAX_LOGGED: usize = 4 << 10;
 /// How much memory the texts of a body may take at once: in its tree, in the request, in what a template is given, in the prompt.
 const COPIES: usize = 4;
 
+/// The types that a page of another origin may send without a preflight request.
+const OF_PAGES: [&str; 3] = ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"];
+/// Headers that every browser sends with a page's request.
+const OF_BROWSERS: [header::HeaderName; 2] = [header::ORIGIN, header::HeaderName::from_static("sec-fetch-site")];
+
 /// A body that has arrived. [`JsonBody::read`] parses it.
 pub struct JsonBody {
+    received: Received,
+    journal: Rc<Journal>,
+}
+
+/// What has arrived, and how it is read.
+struct Received {
     bytes: Bytes,
     encoding: Encoding,
     /// The largest size after decompression. In bytes.
     limit: usize,
+    unknown: UnknownFields,
     held: Held,
     /// The request's id, if its body is to be logged.
     logged_as: Option<String>,
@@ -67,25 +83,49 @@ impl JsonBody {
             let encoding = check_head(&request, limit)?;
             let body = tokio::time::timeout(Duration::from_secs(seconds), receive(payload, limit, &state.bodies)).await;
             let (bytes, held) = body.map_err(|_| ApiError::new(Kind::Timeout, format!("the body did not arrive within {seconds} s")))??;
-            let logged_as = state.log_prompts.then(|| Journal::of(&request).id());
-            Ok(Self { bytes, encoding, limit, held, logged_as })
+            let journal = Journal::of(&request);
+            let logged_as = state.log_prompts.then(|| journal.id());
+            let received = Received { bytes, encoding, limit, unknown: limits.unknown_fields, held, logged_as };
+            Ok(Self { received, journal })
         })
     }
 
-    /// Parses the body and reads a request out of its tree. The tree of a large body never sees the event loop: it is built, read and
-    /// freed on another thread. The request comes with the memory that is held for it.
+    /// Parses the body and reads a request out of its tree, of which `schema` has taken the unknown fields. The tree of a large body never
+    /// sees the event loop: it is built, read and freed on another thread. The request comes with the memory that is held for it.
     pub async fn read<T: Send + 'static>(
         self,
+        schema: &'static FieldSchema,
         read: impl FnOnce(&Value) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<(T, Arc<Held>), ApiError> {
-        if self.encoding == Encoding::Identity && self.bytes.len() <= PARSE_INLINE {
-            return self.read_here(read);
-        }
-        off_loop(move || self.read_here(read)).await?
+        let Self { received, journal } = self;
+        let (ignored, result) = match received.encoding == Encoding::Identity && received.bytes.len() <= PARSE_INLINE {
+            true => received.read(schema, read),
+            false => off_loop(move || received.read(schema, read)).await?,
+        };
+        journal.leave_out(ignored);
+        result
+    }
+}
+
+impl Received {
+    /// The fields that were left out, and what `read` makes of the others.
+    fn read<T>(
+        self,
+        schema: &FieldSchema,
+        read: impl FnOnce(&Value) -> Result<T, ApiError>,
+    ) -> (Ignored, Result<(T, Arc<Held>), ApiError>) {
+        let mut ignored = Ignored::default();
+        let known = |value: &mut Value, unknown| schema.admit(value, unknown).map(|found| ignored = found);
+        let result = self.read_known(known, read);
+        (ignored, result)
     }
 
-    fn read_here<T>(self, read: impl FnOnce(&Value) -> Result<T, ApiError>) -> Result<(T, Arc<Held>), ApiError> {
-        let Self { bytes, encoding, limit, mut held, logged_as } = self;
+    fn read_known<T>(
+        self,
+        admit: impl FnOnce(&mut Value, UnknownFields) -> Result<(), ApiError>,
+        read: impl FnOnce(&Value) -> Result<T, ApiError>,
+    ) -> Result<(T, Arc<Held>), ApiError> {
+        let Self { bytes, encoding, limit, unknown, mut held, logged_as } = self;
         let size = encoding.unpacked_size(&bytes, limit)?;
         let texts = bytes.len() + COPIES * size;
         held.set(texts)?;
@@ -96,9 +136,10 @@ impl JsonBody {
         }
         let mut charge = |weight| held.set(texts + weight);
         let meter = Meter::new(MAX_WEIGHT * limit.max(SMALL_BODY), &mut charge);
-        let value = parse(&bytes, &meter)?;
+        let mut value = parse(&bytes, &meter)?;
         let weight = meter.weight();
         drop(bytes);
+        admit(&mut value, unknown)?;
         let request = read(&value)?;
         drop(value);
         held.shrink_to((COPIES - 1) * size + weight);
@@ -106,11 +147,16 @@ impl JsonBody {
     }
 }
 
-/// Refuses a body that does not say that it is JSON.
+/// Whether a browser sends the request.
+pub fn is_of_browser(request: &HttpRequest) -> bool {
+    OF_BROWSERS.iter().any(|name| request.headers().contains_key(name))
+}
+
+/// Refuses a body that a page of another origin may have sent without being asked: one of three types, or of none in a browser. Clients
+/// give JSON all other types, or none.
 pub fn check_type(request: &HttpRequest) -> Result<(), ApiError> {
     let kind = request.content_type().to_ascii_lowercase();
-    // A page of another origin may send some content types without a preflight request. JSON is not one of them.
-    if kind != "application/json" && !(kind.starts_with("application/") && kind.ends_with("+json")) {
+    if OF_PAGES.contains(&kind.as_str()) || (kind.is_empty() && is_of_browser(request)) {
         let got = if kind.is_empty() { "nothing".into() } else { format!("`{}`", quoted(&kind)) };
         return Err(ApiError::new(Kind::MediaType, format!("content-type must be `application/json`, not {got}")));
     }
@@ -132,7 +178,7 @@ async fn receive(mut payload: Payload, limit: usize, budget: &Arc<Budget>) -> Re
     while let Some(chunk) = payload.next().await {
         let chunk = chunk.map_err(|error| match error {
             PayloadError::Overflow => too_large(limit),
-            other => ApiError::new(Kind::MalformedBody, format!("the body could not be read: {other}")),
+            other => ApiError::new(Kind::BrokenBody, format!("the body could not be read: {other}")),
         })?;
         let size = body.len() + chunk.len();
         if size > limit {
@@ -148,4 +194,27 @@ async fn receive(mut payload: Payload, limit: usize, budget: &Arc<Budget>) -> Re
         held.set(body.capacity())?;
     }
     Ok((body.freeze(), held))
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::test::TestRequest;
+
+    use super::*;
+
+    #[test]
+    fn all_types_pass_but_those_that_a_page_may_send_unasked() {
+        let passes = |headers: &[(&'static str, &'static str)]| {
+            let request = headers.iter().fold(TestRequest::post(), |request, header| request.insert_header(*header));
+            check_type(&request.to_http_request()).is_ok()
+        };
+        let origin = ("origin", "http://a.example");
+        for kind in ["application/json", "application/octet-stream", "application/vnd.api+json; charset=utf-8", "text/json", "*/*"] {
+            assert!(passes(&[("content-type", kind)]) && passes(&[("content-type", kind), origin]), "{kind}");
+        }
+        for kind in OF_PAGES.into_iter().chain(["Text/Plain; charset=utf-8", "multipart/form-data; boundary=x"]) {
+            assert!(!passes(&[("content-type", kind)]), "{kind}");
+        }
+        assert!(passes(&[]) && !passes(&[origin]) && !passes(&[("sec-fetch-site", "cross-site")]));
+    }
 }

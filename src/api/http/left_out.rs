@@ -4,3 +4,12 @@
 pub const IMAGE: &str = "[an image was left out: this model takes none]";
 pub const DOCUMENT: &str = "[a document was left out: this model takes only documents of text]";
 pub const FILE: &str = "[a file was left out: this model takes only text]";
+
+/// The text in place of a part of a tool's result, whatever the dialect calls the part. `None`: the part has no such text.
+pub fn in_result(kind: &str) -> Option<&'static str> {
+    match kind {
+        "image" | "image_url" | "input_image" => Some(IMAGE),
+        "file" | "input_file" => Some(FILE),
+        _ => None,
+    }
+}

@@ -9,6 +9,8 @@ pub struct HttpMetrics {
     pub requests: IntCounterVec,
     /// by `reason`: the error's code
     pub rejections: IntCounterVec,
+    /// by `field`: its names from the root on. A bounded number of fields has labels of its own
+    pub ignored: IntCounterVec,
     /// Clients that left before their answer was complete
     pub disconnects: IntCounter,
     /// Streams that the server cut because the client did not read
@@ -39,6 +41,7 @@ pub fn http() -> &'static HttpMetrics {
         HttpMetrics {
             requests: vec("penstock_http_requests_total", "HTTP requests", &["route", "model_name", "status"]),
             rejections: vec("penstock_http_rejections_total", "Requests refused, by the error's code", &["reason"]),
+            ignored: vec("penstock_http_ignored_fields_total", "Unknown fields of requests that were left out", &["field"]),
             disconnects: one("penstock_http_disconnects_total", "Clients that left before their answer was complete"),
             stalled: one("penstock_http_stalled_streams_total", "Streams cut because the client did not read"),
             body_bytes: gauge("penstock_http_body_bytes", "Memory held for request bodies, of limits.max_bodies_bytes"),

@@ -22,11 +22,12 @@ use super::connection::{Busy, Watch};
 use super::deadline::Deadline;
 use super::dialect::{Dialect, Dialects};
 use super::error::{ApiError, Kind};
+use super::framing::Framing;
 use super::journal::Journal;
 use super::record::Ending;
 use super::state::AppState;
 use super::tenant::Tenant;
-use super::{auth, host, metrics};
+use super::{auth, host, metrics, paths};
 use keys::InFlight;
 use serving::Model;
 
@@ -81,14 +82,17 @@ fn admit(request: &ServiceRequest, state: &AppState, journal: &Journal) -> Resul
     auth::begin(&tenant, only_looks(request)).map(Admission::Serve)
 }
 
-pub async fn around(request: ServiceRequest, next: Next<impl MessageBody + 'static>) -> Result<ServiceResponse<BoxBody>, Error> {
+pub async fn around(mut request: ServiceRequest, next: Next<impl MessageBody + 'static>) -> Result<ServiceResponse<BoxBody>, Error> {
     let (state, dialects) = (request.app_data::<web::Data<AppState>>().cloned(), request.app_data::<web::Data<Dialects>>().cloned());
     let (Some(state), Some(dialects)) = (state, dialects) else {
         return Err(ErrorInternalServerError("the server has no state"));
     };
     // It ends with the last byte of the answer's body.
     let busy = request.request().conn_data::<Rc<Watch>>().map(Watch::begin);
+    let framing = Framing::of(request.head(), busy.as_ref());
+    // The log has the path as it was sent.
     let journal = Journal::open(&request, is_probe(request.path()));
+    paths::put_right(&mut request, &dialects);
     let dialect = dialects.of_request(request.path(), request.headers());
     let origin = state.cors.allowed(request.headers());
     let admission = admit(&request, &state, &journal).unwrap_or_else(|error| Admission::Answer(error.error_response()));
@@ -115,6 +119,7 @@ pub async fn around(request: ServiceRequest, next: Next<impl MessageBody + 'stat
             dialect.mark(response.headers_mut(), &journal.id());
             auth::mark(response.headers_mut(), &Tenant::of(&request));
             state.cors.mark(response.headers_mut(), origin);
+            framing.fit(&mut response);
             let route = request.match_pattern();
             count(route.as_deref(), &journal, response.status().as_u16(), error.as_ref());
             journal.answer(route, response.status().as_u16());
@@ -126,6 +131,7 @@ pub async fn around(request: ServiceRequest, next: Next<impl MessageBody + 'stat
             journal.mark(response.headers_mut());
             dialect.mark(response.headers_mut(), &journal.id());
             state.cors.mark(response.headers_mut(), origin);
+            framing.fit(&mut response);
             let status = response.status().as_u16();
             let cause = cause.unwrap_or_else(|| ApiError::new(Kind::Internal, "an internal error occurred"));
             count(None, &journal, status, Some(&cause));

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use super::error::{ApiError, Kind};
+use super::ignored::Ignored;
 use serving::Account;
 
 /// The status of a request whose client left before there was one, as proxies write it.
@@ -26,6 +27,8 @@ pub struct Record {
     /// None: there was no answer.
     pub status: Option<u16>,
     pub refusal: Option<Refusal>,
+    /// The fields that were left out.
+    pub ignored: Ignored,
     pub generations: Vec<Followed>,
     /// How the choices ended, each way once.
     pub finished: Vec<&'static str>,
@@ -201,6 +204,7 @@ pub(super) mod tests {
             model: None,
             status: Some(200),
             refusal: None,
+            ignored: Ignored::default(),
             generations: Vec::new(),
             finished: Vec::new(),
             ending: Ending::Whole,

@@ -6,6 +6,7 @@ use actix_web::{HttpRequest, HttpResponse, Resource, ResponseError, Route, guard
 
 use super::dialect::Dialects;
 use super::error::{ApiError, Kind, quoted};
+use super::paths::Directory;
 use super::state::AppState;
 
 /// What the server serves.
@@ -15,11 +16,13 @@ pub struct Site {
     pub dialects: web::Data<Dialects>,
     /// Registers the routes that belong to no dialect.
     pub shared_routes: fn(&mut ServiceConfig),
+    /// For those who have missed a route.
+    pub directory: web::Data<Directory>,
 }
 
 impl Site {
     pub fn configure(&self, config: &mut ServiceConfig) {
-        config.app_data(self.state.clone()).app_data(self.dialects.clone());
+        config.app_data(self.state.clone()).app_data(self.dialects.clone()).app_data(self.directory.clone());
         self.dialects.in_order_of_routes().for_each(|dialect| dialect.routes(config));
         config.configure(self.shared_routes).default_service(web::to(not_found));
     }
@@ -40,8 +43,11 @@ pub fn resource(path: &str, allowed: &'static str, route: Route) -> Resource {
     }))
 }
 
-/// Answers a request for a path that has no route.
+/// Answers a request for a path that has no route with the path that was most likely meant.
 pub async fn not_found(request: HttpRequest) -> HttpResponse {
-    let message = format!("no such route: {} {}", quoted(request.method().as_str()), quoted(request.path()));
+    let (dialects, directory) = (request.app_data::<web::Data<Dialects>>(), request.app_data::<web::Data<Directory>>());
+    let near = directory.zip(dialects).and_then(|(directory, dialects)| directory.nearest(request.path(), dialects));
+    let hint = near.map_or(String::new(), |near| format!(": did you mean {near}?"));
+    let message = format!("no such route: {} {}{hint}", quoted(request.method().as_str()), quoted(request.path()));
     ApiError::new(Kind::RouteNotFound, message).error_response()
 }

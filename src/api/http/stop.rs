@@ -1,21 +1,21 @@
-//! Stop texts, as the dialects beside OpenAI's take them.
+//! Stop texts.
 
 use serde_json::Value;
 
 use super::error::{ApiError, quoted};
 use super::fields::{Fields, wrong_type};
 
-/// The most stop texts, unless the configuration allows more. Editors send a dozen.
-const MOST: usize = 64;
+/// The most stop texts of the dialects beside OpenAI's, unless the configuration allows more. Editors send a dozen.
+pub const MOST: usize = 64;
 /// The most bytes of one stop text.
 const MAX_BYTES: usize = 1024;
 
-/// The stop texts of a field: a list or one alone. `configured`: how many the configuration allows.
-pub fn stop_texts(fields: &Fields, name: &str, configured: usize) -> Result<Vec<String>, ApiError> {
+/// The stop texts of a field: a list of at most `most` or one alone. An empty text alone asks for nothing.
+pub fn stop_texts(fields: &Fields, name: &str, most: usize) -> Result<Vec<String>, ApiError> {
     let wrong = |value: &Value| wrong_type(&fields.path(name), "a string or a list of strings", value);
-    let most = configured.max(MOST);
     let texts = match fields.get(name) {
         None => Vec::new(),
+        Some(Value::String(text)) if text.is_empty() => Vec::new(),
         Some(Value::String(text)) => vec![text.clone()],
         Some(Value::Array(items)) if items.len() > most => {
             return Err(fields.invalid(name, format_args!("holds {} texts, and {most} are allowed", items.len())));
@@ -43,8 +43,8 @@ mod tests {
 
     #[test]
     fn stop_texts_are_bounded() {
-        let read = |value: Value| stop_texts(&Fields::root(&json!({"stop": value})).unwrap(), "stop", 4).map_err(|error| error.message);
-        assert_eq!(read(json!("x")), Ok(vec!["x".to_owned()]));
+        let read = |value: Value| stop_texts(&Fields::root(&json!({"stop": value})).unwrap(), "stop", MOST).map_err(|error| error.message);
+        assert_eq!((read(json!("x")), read(json!("")), read(json!([]))), (Ok(vec!["x".to_owned()]), Ok(Vec::new()), Ok(Vec::new())));
         assert_eq!(read(json!(vec!["x"; 64])).map(|texts| texts.len()), Ok(64));
         for (bad, words) in [
             (json!(vec!["x"; 65]), "holds 65 texts, and 64 are allowed"),

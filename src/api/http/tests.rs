@@ -1,6 +1,6 @@
 //! Errors of the middleware, the routes and the body's reader come in the envelope of the dialect that owns the path.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use actix_web::dev::ServiceResponse;
 use actix_web::http::Method;
@@ -12,9 +12,11 @@ use serde_json::{Value, json};
 
 use super::dialect::{Dialect, Dialects};
 use super::error::ApiError;
+use super::field_schema::FieldSchema;
 use super::json::JsonBody;
 use super::keyring::Keyring;
 use super::middleware::around;
+use super::paths::Directory;
 use super::routes::{Site, get, resource};
 use super::state::AppState;
 use config::{Config, Overrides, Surroundings};
@@ -53,7 +55,8 @@ impl Dialect for Tiny {
 }
 
 async fn echo(body: JsonBody) -> Result<HttpResponse, ApiError> {
-    let (value, _held) = body.read(|value| Ok(value.clone())).await?;
+    static ANY: LazyLock<FieldSchema> = LazyLock::new(FieldSchema::default);
+    let (value, _held) = body.read(&ANY, |value| Ok(value.clone())).await?;
     Ok(HttpResponse::Ok().json(value))
 }
 
@@ -72,7 +75,9 @@ fn site() -> Site {
     let registry = Registry::new(&config, &["smollm2".to_owned()]).unwrap();
     let keys = Arc::new(Keyring::open(&config).unwrap());
     let dialects = Dialects::new(Box::new(DEFAULT), vec![Box::new(OTHER)]);
-    Site { state: Data::new(AppState::new(&config, registry, keys)), dialects: Data::new(dialects), shared_routes }
+    let (state, directory) =
+        (Data::new(AppState::new(&config, registry, keys)), Data::new(Directory::new(|| json!({"paths": {"/panic": {}}}))));
+    Site { state, dialects: Data::new(dialects), shared_routes, directory }
 }
 
 /// The status and the body of the answer to a request with the host header `localhost`.
@@ -107,7 +112,8 @@ async fn an_error_comes_in_the_envelope_of_the_dialect_that_owns_the_path() {
         assert_eq!(answer(&site, request(Method::GET, path)).await, is(405, "method_not_allowed"));
         assert_eq!(answer(&site, post(path, long)).await, is(413, "request_too_large"));
         assert_eq!(answer(&site, post(path, "{\"a\": 1, \"a\": 2}")).await, is(400, "invalid_json"));
-        assert_eq!(answer(&site, request(Method::POST, path)).await, is(415, "unsupported_media_type"));
+        let plain = request(Method::POST, path).insert_header(("content-type", "text/plain")).set_payload("[]");
+        assert_eq!(answer(&site, plain).await, is(415, "unsupported_media_type"));
         assert_eq!(answer(&site, post(path, "[]").insert_header(("host", "evil.example"))).await, is(403, "host_not_allowed"));
     }
     assert_eq!(answer(&site, request(Method::GET, "/nothing")).await, (404, json!({"default": "unknown_url"})));

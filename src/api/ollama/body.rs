@@ -1,19 +1,15 @@
 //! Bodies of requests. Ollama's own documentation sends them with `curl -d`, which calls them forms.
 
 use actix_web::dev::Payload;
-use actix_web::http::header;
 use actix_web::{FromRequest, HttpMessage, HttpRequest};
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 
 use crate::http::error::ApiError;
-use crate::http::json::{JsonBody, check_type};
+use crate::http::json::{JsonBody, check_type, is_of_browser};
 
 /// The type that `curl -d` gives a body.
 const FORM: &str = "application/x-www-form-urlencoded";
-/// Headers that every browser sends with a page's request.
-const OF_BROWSERS: [header::HeaderName; 2] = [header::ORIGIN, header::HeaderName::from_static("sec-fetch-site")];
-
 /// A JSON body. It may say that it is a form, unless a browser sends it: a page of another origin may send forms without being asked.
 pub struct Body(pub JsonBody);
 
@@ -27,10 +23,8 @@ impl FromRequest for Body {
 }
 
 fn check(request: &HttpRequest) -> Result<(), ApiError> {
-    let kind = request.content_type();
-    let is_plain = kind.is_empty() || kind.eq_ignore_ascii_case(FORM);
-    let of_browser = OF_BROWSERS.iter().any(|name| request.headers().contains_key(name));
-    if is_plain && !of_browser { Ok(()) } else { check_type(request) }
+    let is_form = request.content_type().eq_ignore_ascii_case(FORM);
+    if is_form && !is_of_browser(request) { Ok(()) } else { check_type(request) }
 }
 
 #[cfg(test)]

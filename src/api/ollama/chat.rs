@@ -32,7 +32,7 @@ use serving::Prompt;
     (status = 503, description = "the model cannot be loaded now, or the server is shutting down", body = ErrorBody)))]
 pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: Body) -> Result<HttpResponse, ApiError> {
     let (began, limits) = (Instant::now(), state.limits());
-    let (request, held) = body.0.read(move |value| convert::chat::parse(value, &limits)).await?;
+    let (request, held) = body.0.read(&convert::schemas::CHATS, move |value| convert::chat::parse(value, &limits)).await?;
     let convert::chat::Chat { common, mut conversation } = request;
     let mut words = ChatWords { model: common.model.clone(), has_logprobs: common.settings.options.logprobs.is_some() };
     if conversation.messages.is_empty() {

@@ -6,7 +6,9 @@ use std::time::Instant;
 use actix_web::{HttpRequest, HttpResponse, web};
 
 use super::body::Body;
-use super::convert::{self, embed::Embed};
+use super::convert;
+use super::convert::embed::Embed;
+use super::convert::schemas::{EMBEDS, OLDER_EMBEDS};
 use super::names;
 use super::start;
 use super::timing::Clock;
@@ -28,7 +30,7 @@ use serving::{Model, Prompt};
     (status = 429, description = "the queue is full", body = ErrorBody)))]
 pub async fn embed(state: web::Data<AppState>, http: HttpRequest, body: Body) -> Result<HttpResponse, ApiError> {
     let (began, limits) = (Instant::now(), state.limits());
-    let (request, held) = body.0.read(move |value| convert::embed::embed(value, &limits)).await?;
+    let (request, held) = body.0.read(&EMBEDS, move |value| convert::embed::embed(value, &limits)).await?;
     let name = request.model.clone();
     let Done { vectors, num_tokens, clock } = run(&state, &http, began, request, held, names::EMBED).await?;
     Ok(HttpResponse::Ok().json(Embedded {
@@ -51,7 +53,7 @@ pub async fn embed(state: web::Data<AppState>, http: HttpRequest, body: Body) ->
     (status = 429, description = "the queue is full", body = ErrorBody)))]
 pub async fn embeddings(state: web::Data<AppState>, http: HttpRequest, body: Body) -> Result<HttpResponse, ApiError> {
     let (began, limits) = (Instant::now(), state.limits());
-    let (request, held) = body.0.read(move |value| convert::embed::embeddings(value, &limits)).await?;
+    let (request, held) = body.0.read(&OLDER_EMBEDS, move |value| convert::embed::embeddings(value, &limits)).await?;
     let done = run(&state, &http, began, request, held, names::EMBEDDINGS).await?;
     Ok(HttpResponse::Ok().json(OneEmbedding { embedding: done.vectors.into_iter().next().unwrap_or_default() }))
 }

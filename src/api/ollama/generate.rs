@@ -36,7 +36,7 @@ use serving::{Model, Options, Prompt};
     (status = 503, description = "the model cannot be loaded now, or the server is shutting down", body = ErrorBody)))]
 pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: Body) -> Result<HttpResponse, ApiError> {
     let (began, limits) = (Instant::now(), state.limits());
-    let (request, held) = body.0.read(move |value| convert::generate::parse(value, &limits)).await?;
+    let (request, held) = body.0.read(&convert::schemas::GENERATES, move |value| convert::generate::parse(value, &limits)).await?;
     let Generate { common, prompt, kind } = request;
     let has_logprobs = common.settings.options.logprobs.is_some();
     let mut words = GenerateWords { model: common.model.clone(), has_logprobs, told: None, answer: String::new(), context: None };

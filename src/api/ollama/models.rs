@@ -89,8 +89,7 @@ pub async fn ps(state: web::Data<AppState>, request: HttpRequest) -> Result<Http
     (status = 409, description = "it is in use, or none that may be deleted", body = ErrorBody)))]
 pub async fn delete(state: web::Data<AppState>, http: HttpRequest, body: Body) -> Result<HttpResponse, ApiError> {
     Tenant::of(&http).check_admin(&http, state.keys.is_required())?;
-    let unknown = state.limits().unknown_fields;
-    let (model, _held) = body.0.read(move |value| convert::model::delete(value, unknown)).await?;
+    let (model, _held) = body.0.read(&convert::schemas::DELETES, convert::model::delete).await?;
     let registry = state.registry.clone();
     off_loop(move || registry.delete(&model)).await??;
     Ok(HttpResponse::Ok().finish())

@@ -34,8 +34,7 @@ const HUBS: [&str; 2] = ["hf.co/", "huggingface.co/"];
     (status = 429, description = "too many downloads run", body = ErrorBody)))]
 pub async fn pull(state: web::Data<AppState>, http: HttpRequest, body: Body) -> Result<HttpResponse, ApiError> {
     Tenant::of(&http).check_admin(&http, state.keys.is_required())?;
-    let unknown = state.limits().unknown_fields;
-    let (request, _held) = body.0.read(move |value| convert::model::pull(value, unknown)).await?;
+    let (request, _held) = body.0.read(&convert::schemas::PULLS, convert::model::pull).await?;
     let (registry, name) = (state.registry.clone(), name_of(&request.model));
     // Looking a name up may read the disk.
     let pull = off_loop(move || registry.pull(&name)).await??;

@@ -24,8 +24,7 @@ use serving::{Abilities, Metadata};
     (status = 404, description = "the model is unknown", body = ErrorBody),
     (status = 503, description = "its file cannot be read", body = ErrorBody)))]
 pub async fn show(state: web::Data<AppState>, http: HttpRequest, body: Body) -> Result<HttpResponse, ApiError> {
-    let unknown = state.limits().unknown_fields;
-    let (request, _held) = body.0.read(move |value| convert::model::show(value, unknown)).await?;
+    let (request, _held) = body.0.read(&convert::schemas::SHOWS, convert::model::show).await?;
     Tenant::of(&http).check_model(&state.registry, &request.model)?;
     let registry = state.registry.clone();
     let describe = move || {

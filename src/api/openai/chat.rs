@@ -50,7 +50,7 @@ pub async fn create(
     body: JsonBody,
 ) -> Result<HttpResponse, ApiError> {
     let limits = state.limits();
-    let (mut request, held) = body.read(move |value| convert::chat::parse(value, &limits)).await?;
+    let (mut request, held) = body.read(&convert::schemas::CHATS, move |value| convert::chat::parse(value, &limits)).await?;
     let (caller, has_logprobs) = (Caller::of(&http), request.options.logprobs.is_some());
     let (extras, legacy) = (Extras::of(&request.options, request.stream), request.legacy);
     let scores_prompt = request.options.prompt_logprobs.is_some();

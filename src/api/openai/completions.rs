@@ -38,7 +38,7 @@ use serving::End;
     (status = 504, description = "the request took longer than the server or its own `x-request-timeout` allows", body = ErrorBody)))]
 pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
     let limits = state.limits();
-    let (request, held) = body.read(move |value| convert::completions::parse(value, &limits)).await?;
+    let (request, held) = body.read(&convert::schemas::COMPLETIONS, move |value| convert::completions::parse(value, &limits)).await?;
     let (caller, has_logprobs) = (Caller::of(&http), request.options.logprobs.is_some());
     let (extras, scores_prompt) = (Extras::of(&request.options, request.stream), request.options.prompt_logprobs.is_some());
     if let Some(options) = request.stream {

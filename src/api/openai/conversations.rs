@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use actix_web::{HttpRequest, HttpResponse, web};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::conversation_store::{Conversation, ConversationStore, MAX_ITEMS};
 use super::convert::metadata::metadata;
 use super::convert::responses::check_included;
-use super::convert::{kept_items, response_input};
+use super::convert::{kept_items, response_input, schemas};
 use super::kept::{Item, too_large};
 use super::list::{Page, Query, check_known, parameters};
 use super::store::ResponseStore;
@@ -40,23 +40,15 @@ pub async fn create(store: Store, responses: Responses, http: HttpRequest, body:
     let owner = tenant.clone();
     let read = move |value: &Value| {
         let fields = Fields::root(value)?;
-        known(value, &["metadata", "items"])?;
         let items = if fields.get("items").is_some() { new_items(&fields, &responses, owner.name(), 0)? } else { Vec::new() };
         Ok(Conversation::new(metadata(&fields)?, &items))
     };
-    let (conversation, _held) = body.read(read).await?;
+    let (conversation, _held) = body.read(&schemas::CONVERSATIONS, read).await?;
     let object = conversation.object();
     if !store.insert(tenant.name(), &object.id, conversation) {
         return Err(too_large());
     }
     Ok(HttpResponse::Ok().json(object))
-}
-
-fn known(body: &Value, names: &[&str]) -> Result<(), ApiError> {
-    match body.as_object().into_iter().flat_map(Map::keys).find(|name| !names.contains(&name.as_str())) {
-        None => Ok(()),
-        Some(name) => Err(ApiError::field(name, format!("`{}` is not known: use {}", quoted(name), names.join(", ")))),
-    }
 }
 
 /// The items that a request brings, `least` at least.
@@ -104,12 +96,11 @@ pub async fn retrieve(store: Store, http: HttpRequest) -> Result<HttpResponse, A
         (status = 404, description = "it is not there", body = ErrorBody)))]
 pub async fn update(store: Store, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
     let read = |value: &Value| {
-        known(value, &["metadata"])?;
         let fields = Fields::root(value)?;
         fields.required("metadata", fields.get("metadata"))?;
         metadata(&fields)
     };
-    let (metadata, _held) = body.read(read).await?;
+    let (metadata, _held) = body.read(&schemas::METADATA, read).await?;
     let change = |conversation: &Conversation| Ok(Conversation { metadata, ..conversation.clone() });
     let changed = store.change(Tenant::of(&http).name(), id_of(&http), change).ok_or_else(|| gone(id_of(&http)))?;
     Ok(HttpResponse::Ok().json(changed?.object()))
@@ -165,11 +156,8 @@ pub async fn create_items(store: Store, responses: Responses, http: HttpRequest,
     let (tenant, id) = (Tenant::of(&http), id_of(&http));
     found(&store, &http)?;
     let owner = tenant.clone();
-    let read = move |value: &Value| {
-        known(value, &["items"])?;
-        new_items(&Fields::root(value)?, &responses, owner.name(), 1)
-    };
-    let (items, _held) = body.read(read).await?;
+    let read = move |value: &Value| new_items(&Fields::root(value)?, &responses, owner.name(), 1);
+    let (items, _held) = body.read(&schemas::NEW_ITEMS, read).await?;
     let full = || ApiError::field("items", format!("the conversation would have more than {MAX_ITEMS} items: begin another one"));
     let grow =
         |conversation: &Conversation| Some(conversation.with(&items)).filter(|grown| grown.items.len() <= MAX_ITEMS).ok_or_else(full);

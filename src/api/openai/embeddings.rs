@@ -32,8 +32,7 @@ use serving::embedding::{self, ValidText};
     (status = 503, description = "the model is loading, or the server is shutting down", body = ErrorBody),
     (status = 504, description = "the request took longer than the server or its own `x-request-timeout` allows", body = ErrorBody)))]
 pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
-    let limits = state.limits();
-    let (request, held) = body.read(move |value| convert::embeddings::parse(value, &limits)).await?;
+    let (request, held) = body.read(&convert::schemas::EMBEDDINGS, convert::embeddings::parse).await?;
     let model = requested_model(&state, &http, &request.model).await?;
     let hidden = model.base.spec.hidden_dim;
     if let Some(count) = request.dimensions.filter(|&count| count > hidden) {

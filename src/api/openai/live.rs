@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::kept::{ENTRY, Item};
+use super::shares::{Refused, Shares};
 use crate::http::error::{ApiError, Kind};
 use crate::http::stream::Frames;
 
@@ -145,42 +146,50 @@ impl Frames for Follower {
 
 /// The responses in the background that have not ended.
 pub struct Lives {
-    max: usize,
-    by_id: Mutex<HashMap<String, (String, Arc<Live>)>>,
+    inner: Mutex<Running>,
+}
+
+struct Running {
+    places: Shares,
+    by_id: HashMap<String, (String, Arc<Live>)>,
 }
 
 impl Lives {
     pub fn new(max: usize) -> Self {
-        Self { max, by_id: Mutex::default() }
+        Self { inner: Mutex::new(Running { places: Shares::new(max as u64), by_id: HashMap::new() }) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, (String, Arc<Live>)>> {
-        self.by_id.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Running> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A tenant with a key takes at most as many places as it leaves free, so that others find one.
+    /// Adds a response, if there is a place for its tenant.
     pub fn insert(&self, tenant: &str, id: &str, live: Arc<Live>) -> Result<(), ApiError> {
-        let mut by_id = self.lock();
-        if by_id.len() >= self.max {
-            let message = format!("{} responses run in the background (storage.max_background): wait for one to end", by_id.len());
-            return Err(ApiError::new(Kind::QueueFull, message));
-        }
-        let (own, free) = (by_id.values().filter(|(owner, _)| owner == tenant).count(), self.max - by_id.len());
-        if !tenant.is_empty() && own >= free {
-            let message =
-                format!("{own} of your responses run in the background, and {free} places are left for others: wait for one to end");
-            return Err(ApiError::new(Kind::QueueFull, message));
-        }
-        by_id.insert(id.to_owned(), (tenant.to_owned(), live));
+        let mut inner = self.lock();
+        inner.places.take(tenant, 1).map_err(|refused| {
+            let message = match refused {
+                Refused::Full => {
+                    format!("{} responses run in the background (storage.max_background): wait for one to end", inner.places.taken())
+                }
+                Refused::Share { own, free } => {
+                    format!("{own} of your responses run in the background, and {free} places are left for others: wait for one to end")
+                }
+            };
+            ApiError::new(Kind::QueueFull, message)
+        })?;
+        inner.by_id.insert(id.to_owned(), (tenant.to_owned(), live));
         Ok(())
     }
 
     pub fn get(&self, tenant: &str, id: &str) -> Option<Arc<Live>> {
-        self.lock().get(id).filter(|(owner, _)| owner == tenant).map(|(_, live)| live.clone())
+        self.lock().by_id.get(id).filter(|(owner, _)| owner == tenant).map(|(_, live)| live.clone())
     }
 
     pub fn remove(&self, id: &str) {
-        self.lock().remove(id);
+        let mut inner = self.lock();
+        if let Some((tenant, _)) = inner.by_id.remove(id) {
+            inner.places.give(&tenant, 1);
+        }
     }
 }
 

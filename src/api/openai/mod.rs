@@ -27,6 +27,7 @@ pub mod response_parts;
 pub mod response_record;
 pub mod response_start;
 pub mod responses;
+pub mod shares;
 pub mod shelves;
 pub mod store;
 pub mod stored_chats;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use actix_web::{HttpRequest, HttpResponse, web};
 
-use super::convert::names;
 use super::convert::rerank::{self, Asked};
+use super::convert::{names, schemas};
 use super::types::error::ErrorBody;
 use super::types::rerank::{DocumentText, RankUsage, Ranked, Ranking, RerankRequest, Score, ScoreRequest, Scores};
 use crate::http::budget::Held;
@@ -31,8 +31,7 @@ use serving::score;
     (status = 503, description = "the model is loading, or the server is shutting down", body = ErrorBody),
     (status = 504, description = "the request took longer than the server or its own `x-request-timeout` allows", body = ErrorBody)))]
 pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
-    let limits = state.limits();
-    let (request, held) = body.read(move |value| rerank::rerank(value, &limits)).await?;
+    let (request, held) = body.read(&schemas::RERANKS, rerank::rerank).await?;
     // What is returned is held until the answer is written.
     let (documents, _held) = if request.return_documents { (request.documents.clone(), Some(held.clone())) } else { (Vec::new(), None) };
     let query = request.query;
@@ -58,8 +57,7 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
     (status = 503, description = "the model is loading, or the server is shutting down", body = ErrorBody),
     (status = 504, description = "the request took longer than the server or its own `x-request-timeout` allows", body = ErrorBody)))]
 pub async fn score(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
-    let limits = state.limits();
-    let (request, held) = body.read(move |value| rerank::score(value, &limits)).await?;
+    let (request, held) = body.read(&schemas::SCORES, rerank::score).await?;
     let work = Work { asked: request.asked, pairs: request.pairs, held, names: names::SCORE };
     let (head, scores, usage) = scored(state, &http, work).await?;
     let one = |(index, score): (usize, f32)| Score { index, object: "score".into(), score: score.into() };

@@ -36,7 +36,7 @@ pub async fn input_tokens(
     let (limits, items, tenant) = (state.limits(), shelves.clone(), Tenant::of(&http));
     let owner = tenant.clone();
     let read = move |value: &Value| convert::responses::parse(value, &limits, &|id| items.responses.item(owner.name(), id));
-    let (request, held) = body.read(read).await?;
+    let (request, held) = body.read(&convert::schemas::RESPONSES, read).await?;
     let model = requested_model(&state, &http, &request.model).await?;
     let said = Said::new(&state, &shelves, tenant.name(), request.conversation.messages, &request.settings).await?;
     let conversation = shown(Conversation { messages: said.messages, ..request.conversation }, &request.settings);

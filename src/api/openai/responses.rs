@@ -39,7 +39,7 @@ pub async fn create(
 ) -> Result<HttpResponse, ApiError> {
     let (limits, items, owner) = (state.limits(), shelves.clone(), Tenant::of(&http));
     let read = move |value: &Value| convert::responses::parse(value, &limits, &|id| items.responses.item(owner.name(), id));
-    let (request, held) = body.read(read).await?;
+    let (request, held) = body.read(&convert::schemas::RESPONSES, read).await?;
     let caller = Caller::of(&http);
     if request.settings.background {
         return response_background::begin(state, shelves, caller, request, held);

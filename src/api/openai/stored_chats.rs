@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use actix_web::{HttpRequest, HttpResponse, web};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::chat_store::StoredChat;
 use super::convert::metadata::metadata;
+use super::convert::schemas::METADATA;
 use super::list::{Page, Query};
 use super::shelves::Shelves;
 use super::types::chat::{ChatCompletion, Message};
@@ -81,13 +82,10 @@ pub async fn retrieve(shelves: web::Data<Shelves>, http: HttpRequest) -> Result<
 pub async fn update(shelves: web::Data<Shelves>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
     let read = |value: &Value| {
         let fields = Fields::root(value)?;
-        if let Some(name) = value.as_object().into_iter().flat_map(Map::keys).find(|name| *name != "metadata") {
-            return Err(ApiError::field(name, format!("`{}` is not known: only `metadata` can be changed", quoted(name))));
-        }
         fields.required("metadata", fields.get("metadata"))?;
         metadata(&fields)
     };
-    let (metadata, _held) = body.read(read).await?;
+    let (metadata, _held) = body.read(&METADATA, read).await?;
     let change = |chat: &StoredChat| Ok(chat.with_metadata(metadata));
     let changed = shelves.chats.change(Tenant::of(&http).name(), id_of(&http), change).ok_or_else(|| gone(id_of(&http)))?;
     Ok(HttpResponse::Ok().json(changed?.object()))

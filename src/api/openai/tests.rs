@@ -3,8 +3,9 @@
 use actix_web::http::StatusCode;
 use serde_json::{Value, json};
 
-use super::convert::{chat, completions};
+use super::convert::{chat, completions, schemas};
 use crate::http::error::ApiError;
+use crate::http::left_out;
 use ::chat::{Ending, Role};
 use config::Limits;
 use serving::{Budget, Prompt};
@@ -36,7 +37,9 @@ fn with(field: &str, value: Value) -> Value {
 }
 
 fn chat_param(body: &Value) -> Option<String> {
-    chat::parse(body, &limits()).err().map(|error| {
+    let mut body = body.clone();
+    let read = schemas::CHATS.admit(&mut body, limits().unknown_fields).and_then(|_| chat::parse(&body, &limits()).map(drop));
+    read.err().map(|error| {
         assert_eq!(error.kind.status(), StatusCode::BAD_REQUEST);
         error.param.expect("the error names the field")
     })
@@ -63,14 +66,13 @@ fn errors_of_wrong_values_name_the_field() {
         ("repetition_penalty", json!(0)),
         ("seed", json!(1.5)),
         ("stop", json!(["a", "b", "c", "d", "e"])),
-        ("stop", json!("")),
         ("stop", json!(["a", 1])),
         ("stop", json!("x".repeat(1 << 20))),
         ("logit_bias", json!({"-1": 1})),
         ("logit_bias", json!({"01": 1})),
         ("logit_bias", json!({"1": 101})),
         ("logit_bias", json!([])),
-        ("max_tokens", json!(-1)),
+        ("max_tokens", json!(-2)),
         ("max_tokens", json!(0)),
         ("max_tokens", json!(9223372036854775808u64)),
         ("max_completion_tokens", json!(0)),
@@ -130,14 +132,14 @@ fn a_null_field_counts_as_absent() {
 
 #[test]
 fn the_fields_of_a_chat_request_are_read() {
-    let body = json!({"model": "m", "max_tokens": 5, "max_completion_tokens": 7, "temperature": 1e-4, "top_k": -1, "seed": -1, "stop": "x",
+    let body = json!({"model": "m", "max_tokens": 5, "max_completion_tokens": 7, "temperature": 1e-4, "top_k": -1, "seed": 7, "stop": "x",
         "logit_bias": {"3": -100}, "stream": true, "stream_options": {"include_usage": true},
         "messages": [{"role": "developer", "content": "be brief"},
             {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
             {"role": "assistant", "content": null}]});
     let request = chat::parse(&body, &limits()).unwrap();
     assert_eq!(request.options.budget, Budget::Explicit(7));
-    assert_eq!((request.options.sampling.temperature, request.options.sampling.top_k, request.options.sampling.seed), (1e-4, 0, u64::MAX));
+    assert_eq!((request.options.sampling.temperature, request.options.sampling.top_k, request.options.sampling.seed), (1e-4, 0, 7));
     assert_eq!(request.options.sampling.logit_bias, [(3, -100.0)]);
     assert!(request.stream.unwrap().include_usage);
     let Prompt::Chat(conversation) = request.prompt else { panic!("a chat request has messages") };
@@ -152,7 +154,7 @@ fn errors_of_extensions_name_the_field() {
         ("tempreature", json!(1)),
         ("stream_options.include_usages", json!({"include_usages": true})),
         ("metadata", json!({"a": 1})),
-        ("verbosity", json!("low")),
+        ("verbosity", json!("long")),
         ("allowed_token_ids", json!([-1])),
         ("bad_words", json!([" "])),
         ("chat_template", json!("x".repeat(70_000))),
@@ -211,6 +213,23 @@ fn what_clients_send_by_default_is_accepted() {
     let Prompt::Chat(conversation) = chat::parse(&body, &limits()).unwrap().prompt else { panic!("a chat request has messages") };
     let texts: Vec<String> = conversation.messages.iter().map(::chat::Message::text).collect();
     assert_eq!(texts, ["hi", "no", "never", "why?"]);
+}
+
+/// Agents send pictures in results of tools, and the whole history again each time.
+#[test]
+fn a_picture_is_left_out_of_a_result_alone() {
+    let picture = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}});
+    let parts = json!([{"type": "text", "text": "a"}, picture, {"type": "file", "file": {"file_id": "f"}}]);
+    for role in ["tool", "function"] {
+        let messages = json!([{"role": role, "name": "f", "tool_call_id": "x", "content": parts}]);
+        let Prompt::Chat(conversation) = chat::parse(&with("messages", messages), &limits()).unwrap().prompt else { panic!("a chat") };
+        assert_eq!(conversation.messages[0].text(), ["a", left_out::IMAGE, left_out::FILE].join("\n"));
+    }
+    let audio = json!([{"role": "tool", "tool_call_id": "x", "content": [{"type": "input_audio", "input_audio": {}}]}]);
+    let asked = json!([{"role": "user", "content": [picture]}]);
+    for messages in [audio, asked] {
+        assert_eq!(chat_param(&with("messages", messages)).as_deref(), Some("messages[0].content[0].type"));
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use actix_web::{HttpRequest, HttpResponse, web};
 
 use super::convert::tokens::Text;
-use super::convert::{self, names};
+use super::convert::{self, names, schemas};
 use super::types::error::ErrorBody;
 use super::types::tokens::{DetokenizeRequest, PromptText, TemplateRequest, TokenizeRequest, TokenizerInfo, Tokens};
 use crate::http::error::{ApiError, Kind};
@@ -24,7 +24,7 @@ use serving::{self, Model, RequestError};
     (status = 404, description = "the model is unknown", body = ErrorBody)))]
 pub async fn tokenize(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
     let limits = state.limits();
-    let (request, held) = body.read(move |value| convert::tokens::tokenize(value, &limits)).await?;
+    let (request, held) = body.read(&schemas::TOKENIZES, move |value| convert::tokens::tokenize(value, &limits)).await?;
     let model = named_or_first(&state, &http, request.model.as_deref()).await?;
     let max_model_len = model.base.context;
     let (names, size) = match &request.of {
@@ -85,8 +85,7 @@ pub async fn info(state: web::Data<AppState>, http: HttpRequest) -> Result<HttpR
     (status = 400, description = "a field is wrong", body = ErrorBody),
     (status = 404, description = "the model is unknown", body = ErrorBody)))]
 pub async fn detokenize(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
-    let limits = state.limits();
-    let ((model, ids), held) = body.read(move |value| convert::tokens::detokenize(value, &limits)).await?;
+    let ((model, ids), held) = body.read(&schemas::DETOKENIZES, convert::tokens::detokenize).await?;
     let model = named_or_first(&state, &http, model.as_deref()).await?;
     let work = move || {
         let _held = held;
@@ -103,7 +102,8 @@ pub async fn detokenize(state: web::Data<AppState>, http: HttpRequest, body: Jso
     (status = 404, description = "the model is unknown", body = ErrorBody)))]
 pub async fn apply_template(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
     let limits = state.limits();
-    let ((model, conversation, template), held) = body.read(move |value| convert::tokens::apply_template(value, &limits)).await?;
+    let ((model, conversation, template), held) =
+        body.read(&schemas::TEMPLATES, move |value| convert::tokens::apply_template(value, &limits)).await?;
     let model = requested_model(&state, &http, &model).await?;
     let work = move || {
         let _held = held;

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use actix_web::{HttpRequest, HttpResponse, web};
 
-use super::admin_types::{AdminEvent, AdminModel, AdminModelList, LoadRequest, PullProgress, PullRequest, UnloadRequest, named};
+use super::admin_types::{
+    AdminEvent, AdminModel, AdminModelList, LOADS, LoadRequest, PULLS, PullProgress, PullRequest, UNLOADS, UnloadRequest, named,
+};
 use super::model_events::{Followed, pull_frames};
 use crate::http::error::{ApiError, Kind};
 use crate::http::json::JsonBody;
@@ -50,7 +52,7 @@ pub async fn list(state: web::Data<AppState>, request: HttpRequest) -> Result<Ht
     (status = 503, description = "it cannot be loaded, or there is no room for it")))]
 pub async fn load(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
     check(&state, &http)?;
-    let (request, _held) = body.read(|value| named(value, None)).await?;
+    let (request, _held) = body.read(&LOADS, |value| named(value, None)).await?;
     let _active = Active::new(state.clone());
     tokio::select! {
         loaded = state.registry.acquire(&request.model) => drop(loaded?),
@@ -71,7 +73,7 @@ pub async fn load(state: web::Data<AppState>, http: HttpRequest, body: JsonBody)
     (status = 409, description = "requests use it, and `force` is not set")))]
 pub async fn unload(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
     check(&state, &http)?;
-    let (request, _held) = body.read(|value| named(value, Some("force"))).await?;
+    let (request, _held) = body.read(&UNLOADS, |value| named(value, Some("force"))).await?;
     unload_now(&state, &request.model, request.switch).await?;
     Ok(HttpResponse::Ok().json(model(&state, &request.model)?))
 }
@@ -102,7 +104,7 @@ pub async fn unload_now(state: &web::Data<AppState>, name: &str, force: bool) ->
     (status = 429, description = "too many downloads run")))]
 pub async fn pull(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
     check(&state, &http)?;
-    let (request, _held) = body.read(|value| named(value, Some("stream"))).await?;
+    let (request, _held) = body.read(&PULLS, |value| named(value, Some("stream"))).await?;
     let registry = state.registry.clone();
     // Looking a name up may read the disk.
     let pull = off_loop(move || registry.pull(&request.model)).await??;

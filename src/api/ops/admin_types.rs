@@ -1,10 +1,13 @@
 //! What operators send and receive about models.
 
+use std::sync::LazyLock;
+
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use crate::http::error::ApiError;
+use crate::http::field_schema::FieldSchema;
 use crate::http::fields::Fields;
 use registry::{Bytes, ModelStatus, State};
 
@@ -131,14 +134,14 @@ pub struct Named {
     pub switch: bool,
 }
 
-/// Reads a body with a model and a switch of the name `switch`. Other fields are refused.
+pub static LOADS: LazyLock<FieldSchema> = LazyLock::new(|| FieldSchema::of::<LoadRequest>(&[]));
+pub static UNLOADS: LazyLock<FieldSchema> = LazyLock::new(|| FieldSchema::of::<UnloadRequest>(&[]));
+pub static PULLS: LazyLock<FieldSchema> = LazyLock::new(|| FieldSchema::of::<PullRequest>(&[]));
+
+/// Reads a body with a model and a switch of the name `switch`.
 pub fn named(body: &Value, switch: Option<&str>) -> Result<Named, ApiError> {
     let fields = Fields::root(body)?;
     let model = fields.required("model", fields.string("model")?)?.to_owned();
-    let known = |name: &str| name == "model" || Some(name) == switch;
-    if let Some(other) = body.as_object().into_iter().flatten().map(|(name, _)| name).find(|name| !known(name)) {
-        return Err(fields.invalid(&other.chars().take(100).collect::<String>(), "is not a field of this request"));
-    }
     let switch = switch.map(|name| fields.bool(name)).transpose()?.flatten().unwrap_or(false);
     Ok(Named { model, switch })
 }

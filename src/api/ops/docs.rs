@@ -59,9 +59,14 @@ struct Document;
 /// Answers of a real server, keyed by the names of their schemas.
 const EXAMPLES: &str = include_str!("../../../openapi/examples.json");
 
+/// This folder's part of the OpenAPI document.
+pub fn document() -> Value {
+    serde_json::to_value(Document::openapi()).expect("the document is JSON")
+}
+
 /// The OpenAPI document of this build: the parts of the dialects and of this folder.
 pub fn openapi_json(dialects: &Dialects) -> String {
-    let mut document = serde_json::to_value(Document::openapi()).expect("the document is JSON");
+    let mut document = document();
     let error_schema = dialects.default_dialect().error_schema();
     add_default_errors(&mut document, error_schema);
     describe_streams(&mut document, error_schema, None);

@@ -10,6 +10,7 @@ mod page;
 mod router;
 mod routes;
 
+pub use docs::document;
 #[cfg(test)]
 pub use docs::openapi_json;
 pub use routes::routes;

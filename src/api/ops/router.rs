@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::admin::{check, unload_now};
-use super::admin_types::{LoadRequest, named, router_state};
+use super::admin_types::{LOADS, LoadRequest, named, router_state};
 use super::model_events::Followed;
 use crate::http::error::ApiError;
 use crate::http::json::JsonBody;
@@ -95,7 +95,7 @@ pub async fn list(state: web::Data<AppState>, request: HttpRequest) -> HttpRespo
     (status = 404, description = "the model is unknown")))]
 pub async fn load(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
     check(&state, &http)?;
-    let (request, _held) = body.read(|value| named(value, None)).await?;
+    let (request, _held) = body.read(&LOADS, |value| named(value, None)).await?;
     if state.registry.id(&request.model).is_none() {
         return Err(state.registry.not_found(&request.model).into());
     }
@@ -116,7 +116,7 @@ pub async fn load(state: web::Data<AppState>, http: HttpRequest, body: JsonBody)
     (status = 409, description = "requests use it")))]
 pub async fn unload(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
     check(&state, &http)?;
-    let (request, _held) = body.read(|value| named(value, None)).await?;
+    let (request, _held) = body.read(&LOADS, |value| named(value, None)).await?;
     unload_now(&state, &request.model, false).await?;
     Ok(success())
 }
@@ -128,7 +128,7 @@ pub async fn unload(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
     (status = 403, description = "the request may not manage models")))]
 pub async fn pull(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
     check(&state, &http)?;
-    let (request, _held) = body.read(|value| named(value, None)).await?;
+    let (request, _held) = body.read(&LOADS, |value| named(value, None)).await?;
     let registry = state.registry.clone();
     off_loop(move || registry.pull(&request.model).map(drop)).await??;
     Ok(success())

@@ -5,14 +5,17 @@ mod notation;
 mod reasoning;
 mod slots;
 mod syntax;
+mod turns;
 
+use super::effort::Levels;
 use tokenizer::Tokenizer;
 
 pub use families::{GENERIC, SYNTAXES};
 pub use notation::Notation;
-pub use reasoning::THINKING;
+pub use reasoning::{MAX_SEPARATOR, THINKING};
 pub use slots::{Part, due_with_slots, filled, parts, split};
 pub use syntax::{Arguments, Syntax, Tagged, Thinking, type_of};
+pub use turns::{Alternation, CallText, SystemPlace, Turns};
 
 /// Where a template takes the tools of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,10 +64,10 @@ pub struct Dialect {
     pub results: ResultForm,
     /// The key under which the template takes the reasoning of earlier answers.
     pub reasoning_key: &'static str,
-    /// Whether the template shows a system message.
-    pub takes_system: bool,
-    /// Whether the template shows a system message in its place behind the first turn.
-    pub takes_late_system: bool,
+    /// Which orders of messages the template takes.
+    pub turns: Turns,
+    /// How the template knows levels of reasoning.
+    pub levels: Levels,
     /// Whether the template refuses ids of calls other than nine letters and digits.
     pub short_ids: bool,
     /// The control tokens that calls and reasoning are written with.
@@ -107,8 +110,8 @@ impl Dialect {
             null_content: false,
             results: if calls == CallForm::Text { ResultForm::Text } else { ResultForm::Messages },
             reasoning_key: "reasoning_content",
-            takes_system: true,
-            takes_late_system: true,
+            turns: Turns::ALL,
+            levels: Levels::None,
             short_ids: false,
             tags: Vec::new(),
         }

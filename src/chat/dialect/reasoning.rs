@@ -2,6 +2,9 @@
 
 use super::syntax::Thinking;
 
+/// The most line breaks between reasoning and an answer that follows rules. Further ones belong to the answer.
+pub const MAX_SEPARATOR: usize = 2;
+
 const fn between(open: &'static str, close: &'static str) -> Thinking {
     Thinking { marks: &[], open, close, head: "", tail: "" }
 }

@@ -95,6 +95,11 @@ pub fn type_of(value: &Value) -> &'static str {
 }
 
 impl Syntax {
+    /// The white space between a text and the calls behind it.
+    pub fn space(&self) -> &'static str {
+        if self.separator.starts_with('\n') { "\n" } else { "" }
+    }
+
     /// The tags of the arguments, if they have tags.
     pub fn tagged(&self) -> Option<&Tagged> {
         match &self.arguments {

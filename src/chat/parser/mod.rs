@@ -7,13 +7,17 @@ mod states;
 mod tests;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::dialect::{Arguments, Syntax, Thinking};
+use super::bare::partial;
+use super::dialect::{Arguments, MAX_SEPARATOR, Syntax, Thinking};
+use super::entry::Entry;
 use super::literal::Scan;
 use super::parameters::Parameters;
 use super::piece::{Piece, Text, TokenLogprob};
+use super::room::Room;
 use super::tools::{Tool, Tools};
 use nesting::Nesting;
 use notated::Progress;
@@ -89,6 +93,15 @@ pub struct Parser {
     state: State,
     /// Text that may turn out to be a tag, or white space before one.
     held: String,
+    /// Whether the answer has reasoned: then white space before its text only separates the two.
+    reasoned: bool,
+    /// Whether reasoning was handed out, and whether more of it begins after its end.
+    thought: bool,
+    resumed: bool,
+    /// Whether the text follows rules of its own, which may begin with white space.
+    formatted: bool,
+    /// What was taken for the beginning of the first call, with the white space before it, until the call's name is known.
+    unsure: String,
     /// Characters of the answer before the held text.
     position: usize,
     /// Whether the tag after the text has been written.
@@ -96,7 +109,8 @@ pub struct Parser {
     /// Calls that have begun.
     calls: usize,
     /// The functions whose arguments are written one by one, and the one that is called.
-    parameters: Vec<(String, Parameters)>,
+    /// Of each tool. Choices share them.
+    parameters: Arc<[(String, Parameters)]>,
     called: Parameters,
     /// Tokens of which it is not known yet whether they are text.
     undecided: VecDeque<TokenLogprob>,
@@ -104,21 +118,14 @@ pub struct Parser {
     repeated: Option<Repeated>,
 }
 
-/// How many bytes at the end of `text` are a proper beginning of `tag`.
-fn partial(text: &str, tag: &str) -> usize {
-    let longest = text.len().min(tag.len().saturating_sub(1));
-    (1..=longest).rev().find(|&len| tag.is_char_boundary(len) && text.ends_with(&tag[..len])).unwrap_or(0)
-}
-
 impl Parser {
-    /// `opened`: the prompt ends inside reasoning, so the answer begins with it. Without `syntax` an answer has no calls.
-    pub fn new(syntax: Option<&'static Syntax>, thinking: Option<&'static Thinking>, opened: bool) -> Self {
-        let state = match (thinking, syntax) {
-            (Some(thinking), _) if thinking.open.is_empty() => State::Before,
-            (Some(_), _) if opened => State::Reasoning { begun: false },
-            (Some(_), _) => State::Start,
-            (None, Some(_)) => State::Before,
-            (None, None) => State::Text,
+    /// `entry`: where the answer begins. Without `syntax` an answer has no calls.
+    pub fn new(syntax: Option<&'static Syntax>, thinking: Option<&'static Thinking>, entry: Entry) -> Self {
+        let state = match (thinking, entry) {
+            (Some(thinking), Entry::Reasoning { begun }) if !thinking.open.is_empty() => State::Reasoning { begun },
+            (Some(thinking), Entry::Turn) if !thinking.open.is_empty() => State::Start,
+            (None, _) if syntax.is_none() => State::Text,
+            _ => State::Before,
         };
         Self { syntax, thinking, lead: syntax.map(Syntax::lead).unwrap_or_default(), state, ..Self::default() }
     }
@@ -133,18 +140,19 @@ impl Parser {
         self
     }
 
+    /// Takes the answer's text for one that follows rules: only [`MAX_SEPARATOR`] line breaks separate it from reasoning.
+    pub fn with_format(self) -> Self {
+        Self { formatted: true, ..self }
+    }
+
     /// Takes the types of arguments from the schemas of these tools, if the family's calls do not tell them.
     pub fn with_tools(mut self, tools: &Tools) -> Self {
         if self.syntax.is_some_and(|syntax| !matches!(syntax.arguments, Arguments::Json | Arguments::Python)) {
-            let of = |tool: &Tool| Some((tool.name.clone(), Parameters::of(&tool.schema()).ok()?));
+            let mut room = Room::default();
+            let of = |tool: &Tool| Some((tool.name.clone(), Parameters::of(&tool.schema(), &mut room).ok()?));
             self.parameters = tools.callable().filter_map(of).collect();
         }
         self
-    }
-
-    /// Whether the model is writing reasoning.
-    pub fn is_reasoning(&self) -> bool {
-        matches!(self.state, State::Reasoning { .. })
     }
 
     /// Whether a call has begun and not ended.
@@ -183,15 +191,18 @@ impl Parser {
 
     /// Takes the end of the answer. If it was `cut`, the beginning of a tag at its end is not text.
     pub fn finish(&mut self, cut: bool) -> Vec<Piece> {
+        if matches!(self.state, State::Start | State::Before | State::Bare { .. }) {
+            self.take(self.separator());
+        }
         let (at, held) = (self.position, self.take(self.held.len()));
         let without = |tag: &str| if cut { held.len() - partial(&held, tag) } else { held.len() };
         match self.state {
             State::Start | State::Before | State::Text | State::Bare { .. } => {
                 let tail = self.thinking.map_or("", |thinking| thinking.tail);
-                let text = &held[..without(&self.lead).min(without(tail))];
-                // White space after a text belongs to it. Alone it is not a text.
-                if self.state == State::Text || !text.trim().is_empty() {
-                    self.text(at, text.to_owned());
+                let len = without(&self.lead).min(without(tail));
+                self.text(at, held[..len].to_owned());
+                if len == held.len() && !self.text_ended {
+                    self.last_tokens(at);
                 }
             }
             State::Reasoning { .. } => {
@@ -220,7 +231,7 @@ impl Parser {
 
     /// Hands out the pieces so far.
     fn decided(&mut self) -> Vec<Piece> {
-        self.skip_tokens(self.position);
+        self.skip_tokens(self.position - self.unsure.chars().count());
         std::mem::take(&mut self.pieces)
     }
 
@@ -241,9 +252,33 @@ impl Parser {
         while self.undecided.pop_front_if(|token| token.end() <= at).is_some() {}
     }
 
+    /// Hands out the tokens from the character `at` on that stand for no text, as control tokens at the end of an answer do.
+    fn last_tokens(&mut self, at: usize) {
+        let tokens: Vec<TokenLogprob> = self.undecided.drain(..).filter(|token| token.offset >= at).collect();
+        match self.pieces.last_mut() {
+            Some(Piece::Text(text)) => text.tokens.extend(tokens),
+            _ if tokens.is_empty() => {}
+            _ => self.pieces.push(Piece::Text(Text { text: String::new(), tokens })),
+        }
+    }
+
     fn reasoning_text(&mut self, text: String) {
         if !text.is_empty() {
-            self.pieces.push(Piece::Reasoning(text));
+            let gap = if self.thought && self.resumed { "\n\n" } else { "" };
+            (self.thought, self.resumed) = (true, false);
+            self.pieces.push(Piece::Reasoning(format!("{gap}{text}")));
+        }
+    }
+
+    /// How many bytes at the start of the held text only separate reasoning from the answer's text. The indentation of the text's first
+    /// line belongs to the text.
+    fn separator(&self) -> usize {
+        let space = &self.held[..self.held.len() - self.held.trim_start().len()];
+        match (self.reasoned, self.formatted) {
+            (false, _) => 0,
+            (true, true) => space.bytes().take(MAX_SEPARATOR).take_while(|byte| *byte == b'\n').count(),
+            (true, false) if space.len() == self.held.len() => space.len(),
+            (true, false) => space.rfind('\n').map_or(space.len(), |at| at + 1),
         }
     }
 

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::nesting::Nesting;
 use super::notated::{self, Progress};
-use super::{MAX_NAME, Parser, Repeated, State, partial};
-use crate::bare::{self, Beginning, Due, due};
+use super::{MAX_NAME, Parser, Repeated, State};
+use crate::bare::{self, Beginning, Due, due, partial};
 use crate::dialect::{Arguments, Syntax, due_with_slots, split};
 use crate::literal::{self, Scan};
 use crate::piece::Piece;
@@ -57,6 +57,7 @@ impl Parser {
             let reasoning = self.take(at).trim_end().to_owned();
             self.take(close.len());
             self.reasoning_text(reasoning);
+            self.reasoned = true;
             return self.turn(State::Before);
         }
         let end = self.held.len() - partial(&self.held, close);
@@ -73,30 +74,52 @@ impl Parser {
         // The family's own syntax comes first: in some families it is JSON without tags, too, and can hold several calls.
         let header = self.syntax.map_or("", |syntax| syntax.header.trim_start());
         let (header_due, header_len) = due_with_slots(trimmed, header, "");
+        // Some models reason several times in a row.
+        let open = self.thinking.map_or("", |thinking| thinking.open.trim());
+        let reopens = (self.reasoned && !self.formatted && !trimmed.is_empty()).then(|| due(trimmed, open));
         match (due(trimmed, head), due(trimmed, &self.lead), bare) {
             (Due::There, ..) if !head.is_empty() => {
                 self.take(space + head.len());
                 self.turn(State::Text)
+            }
+            _ if matches!(reopens, Some(Due::There)) => {
+                self.take(space + open.len());
+                self.resumed = true;
+                self.turn(State::Reasoning { begun: false })
             }
             _ if matches!(header_due, Due::There) && !header.is_empty() => {
                 self.take(space + header_len);
                 true
             }
             (_, Due::There, _) if !self.lead.is_empty() => {
-                self.take(space + self.lead.len());
-                self.turn(State::Name)
+                let separator = self.separator();
+                self.take(separator);
+                self.begin_call(space - separator + self.lead.len())
             }
             (.., Beginning::At(at)) => self.turn(State::Bare { name: space + at, nesting: Nesting::default(), seen: 0 }),
             (Due::Open, ..) | (_, Due::Open, _) => false,
+            _ if matches!(reopens, Some(Due::Open)) => false,
             _ if matches!(header_due, Due::Open) && !trimmed.is_empty() => false,
             (.., Beginning::Open) if !trimmed.is_empty() => false,
             _ if self.thinking.is_some() && trimmed.is_empty() => false,
-            _ => {
-                // White space belongs to the text, unless reasoning may stand before it.
-                self.take(if self.thinking.is_some() { space } else { 0 });
-                self.turn(State::Text)
-            }
+            _ => self.begin_text(),
         }
+    }
+
+    /// Leaves out what separates the text from reasoning before it.
+    fn begin_text(&mut self) -> bool {
+        let separator = self.separator();
+        self.take(separator);
+        self.turn(State::Text)
+    }
+
+    /// Takes the beginning of a call, which is text after all if what follows is no call.
+    fn begin_call(&mut self, len: usize) -> bool {
+        let begun = self.take(len);
+        if self.calls == 0 {
+            self.unsure = begun;
+        }
+        self.turn(State::Name)
     }
 
     fn in_bare(&mut self, name: usize, mut nesting: Nesting, seen: usize) -> bool {
@@ -104,7 +127,9 @@ impl Parser {
             self.state = State::Bare { name, nesting, seen: self.held.len() };
             return false;
         };
-        let Some((function, arguments, value)) = bare::call(&self.held[name..=seen + end]) else { return self.turn(State::Text) };
+        let Some((function, arguments, value)) = bare::call(&self.held[name..=seen + end]) else {
+            return self.begin_text();
+        };
         let repeated = self.answered.iter().any(|answered| answered.0 == function && answered.1 == value);
         let call = Repeated { name: function.to_owned(), arguments: arguments.to_owned() };
         match repeated {
@@ -123,7 +148,7 @@ impl Parser {
         match (found(tail), found(lead)) {
             // After the text, only calls count.
             (Some((at, len)), call) if call.is_none_or(|call| at < call.0) => {
-                let text = self.take(at).trim_end().to_owned();
+                let text = self.take(at);
                 self.text(from, text);
                 self.take(len);
                 self.text_ended = true;
@@ -131,10 +156,10 @@ impl Parser {
             }
             (_, Some((at, len))) => {
                 // White space before a call does not belong to the text.
-                let text = self.take(at).trim_end().to_owned();
+                let end = self.held[..at].trim_end().len();
+                let text = self.take(end);
                 self.text(from, text);
-                self.take(len);
-                self.turn(State::Name)
+                self.begin_call(at - end + len)
             }
             _ if tail.is_empty() && lead.is_empty() => {
                 let text = self.take(self.held.len());
@@ -170,6 +195,7 @@ impl Parser {
                 let parameters = self.parameters.iter().find(|(function, _)| *function == name);
                 self.called = parameters.map(|(_, parameters)| parameters.clone()).unwrap_or_default();
                 self.pieces.push(Piece::CallStart { call: self.calls, name });
+                self.unsure.clear();
                 self.calls += 1;
                 return self.turn(match self.syntax.map(|syntax| syntax.arguments) {
                     Some(Arguments::Tagged(_)) => State::Parameters { first: true, seen: 0 },
@@ -183,7 +209,7 @@ impl Parser {
             Due::There | Due::Open => false,
             // It is not a call after all, so that what looked like the first one's beginning is text.
             Due::Missing if self.calls == 0 => {
-                let text = self.lead.clone();
+                let text = std::mem::take(&mut self.unsure);
                 self.text(self.position - text.chars().count(), text);
                 self.turn(State::Text)
             }

@@ -1,6 +1,7 @@
 //! Rules for tools whose schemas cannot all be followed.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::{RuleError, Rules};
 use crate::loosened::{Looseness, loosened};
@@ -11,6 +12,8 @@ use logits::Grammar;
 
 /// How often one tool alone is made looser. Each time, tools are compiled one by one to find the one at fault.
 const MAX_TRIES: usize = 8;
+/// How long one tool alone is made looser.
+const MAX_TIME: Duration = Duration::from_secs(4);
 
 /// The rules of an answer.
 pub struct Followed {
@@ -51,12 +54,13 @@ struct Loose {
     steps: Vec<Looseness>,
     reasons: Vec<(String, String)>,
     num_tries: usize,
+    start: Instant,
 }
 
 impl Loose {
     fn new(given: &Tools) -> Self {
         let steps = vec![Looseness::Followable; given.tools.len()];
-        let mut loose = Self { tools: given.clone(), steps, reasons: Vec::new(), num_tries: 0 };
+        let mut loose = Self { tools: given.clone(), steps, reasons: Vec::new(), num_tries: 0, start: Instant::now() };
         for i in 0..given.tools.len() {
             loose.set(given, i, Looseness::Followable, "it has keywords that no grammar follows");
         }
@@ -80,13 +84,14 @@ impl Loose {
     /// Makes the tools looser that an error may be about.
     fn loosen(&mut self, given: &Tools, error: RuleError) -> Result<(), RuleError> {
         self.num_tries += 1;
+        let is_enough = self.num_tries > MAX_TRIES || self.start.elapsed() > MAX_TIME;
         let (all, step) = match (&error.subject, &error.error) {
             (_, GrammarError::Busy) => return Err(error),
             (Subject::Tools | Subject::ToolParameters(_), GrammarError::Expensive(_)) => (true, Some(Looseness::Open)),
             (Subject::ToolParameters(i), _) if given.tools[*i].strict => return Err(error),
-            (Subject::ToolParameters(_), _) if self.num_tries > MAX_TRIES => (true, Some(Looseness::Open)),
+            (Subject::ToolParameters(_), _) if is_enough => (true, Some(Looseness::Open)),
             (Subject::ToolParameters(_), _) => (false, None),
-            (Subject::Tools, _) => (true, None),
+            (Subject::Tools, _) => (true, is_enough.then_some(Looseness::Open)),
             _ => return Err(error),
         };
         let which = match error.subject {

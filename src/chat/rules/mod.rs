@@ -11,23 +11,28 @@ mod tests;
 
 use std::fmt::Write;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use super::closing::closed;
-use super::dialect::{Arguments, Dialect, Notation, Part, Syntax, parts, split};
+use super::dialect::{Arguments, Dialect, MAX_SEPARATOR, Notation, Part, Syntax, parts, split};
+use super::entry::Entry;
 use super::format::Format;
 use super::parameters::Parameters;
+use super::room::Room;
 use super::subject::Subject;
 use super::tools::{Tool, ToolChoice, Tools};
 pub use followed::Followed;
-use grammar::{Compiler, GrammarError, Source, lark_string};
+use grammar::{Compiler, GrammarError, Source, check_schema_size, lark_string};
 use logits::Grammar;
 use stages::{Preface, Staged, Tail, Until};
 use tagged::Literals;
 
 /// The most calls in one answer.
 const MAX_CALLS: usize = 32;
+/// The longest search for the tool that an error is about. Each tool that it looks at is compiled.
+const SEARCH: Duration = Duration::from_secs(2);
 
 /// What the rules of an answer are made of.
 pub struct Rules<'a> {
@@ -35,8 +40,8 @@ pub struct Rules<'a> {
     pub grammars: &'a Compiler,
     pub tools: Option<&'a Tools>,
     pub format: Option<&'a Format>,
-    /// Whether the prompt ends inside reasoning.
-    pub opened: bool,
+    /// Where the answer begins.
+    pub entry: Entry,
 }
 
 /// A rule that cannot be followed.
@@ -68,15 +73,7 @@ impl Rules<'_> {
         let syntax = self.dialect.syntax;
         let source = self.with_arguments(Source::new(self.call_rules(tools, false)?), tools)?;
         let grammar = self.compile(&source)?;
-        let mut stages = Vec::new();
-        let mut preface = None;
-        if let Some(thinking) = self.dialect.reasons() {
-            let until = Until { tag: thinking.close.into(), tail: Tail::Any };
-            match self.opened {
-                true => stages.push(until),
-                false => preface = Some(Preface { open: thinking.open.into(), until }),
-            }
-        }
+        let (preface, mut stages) = self.reasoning(Tail::Any);
         let functions = tools.callable().map(|tool| tool.name.clone()).collect();
         let staged = if syntax.follows_text {
             let bare = self.compile(&Source::new(bare_rules(tools)).with_tools(tools)?)?;
@@ -92,7 +89,8 @@ impl Rules<'_> {
 
     /// Calls or an answer in a format, after reasoning if the model's family reasons.
     fn calls_or_format(&self) -> Result<Arc<dyn Grammar>, RuleError> {
-        let (head, tail) = self.dialect.thinking.map_or(("", ""), |thinking| (thinking.head, thinking.tail));
+        let thinking = self.dialect.thinking.filter(|_| self.entry != Entry::Text);
+        let (head, tail) = thinking.map_or(("", ""), |thinking| (thinking.head, thinking.tail));
         let calls = self.tools.map(|tools| Ok((tools, self.call_rules(tools, true)?))).transpose()?;
         let mut lark = match (&calls, self.format) {
             (Some((_, calls)), None) => calls.clone(),
@@ -111,10 +109,6 @@ impl Rules<'_> {
             let empty = [head, tail].map(|tag| self.literal(tag)).concat();
             lark = lark.replacen("start:", &format!("start: ({empty})? body\nbody:"), 1);
         }
-        // A tag that begins with a space brings it along.
-        if self.dialect.thinking.is_some() && !head.starts_with(' ') {
-            lark = lark.replacen("start:", "start: SPACE? main\nSPACE: /[ \\t\\r\\n]{1,4}/\nmain:", 1);
-        }
         let mut source = Source::new(lark);
         if let Some(format) = self.format {
             source = format.add_to(source).map_err(RuleError::of(Subject::Format))?;
@@ -123,13 +117,24 @@ impl Rules<'_> {
             source = self.with_arguments(source, tools)?;
         }
         let grammar = self.compile(&source)?;
-        let Some(thinking) = self.dialect.reasons() else { return Ok(grammar) };
-        let until = Until { tag: thinking.close.into(), tail: Tail::Space };
-        let staged = match self.opened {
-            true => self.staged(None, vec![until], Some(grammar)),
-            false => self.staged(Some(Preface { open: thinking.open.into(), until }), Vec::new(), Some(grammar)),
-        };
-        Ok(Arc::new(staged.without_early_end()))
+        // A tag that begins with a space brings it along.
+        let separator = if head.starts_with(' ') { 0 } else { MAX_SEPARATOR };
+        let (preface, stages) = self.reasoning(Tail::Lines(separator));
+        if preface.is_none() && stages.is_empty() {
+            return Ok(grammar);
+        }
+        Ok(Arc::new(self.staged(preface, stages, Some(grammar)).with_separator(self.grammars, separator).without_early_end()))
+    }
+
+    /// The reasoning with which an answer may begin, or the rest of that in which it begins.
+    fn reasoning(&self, tail: Tail) -> (Option<Preface>, Vec<Until>) {
+        let Some(thinking) = self.dialect.reasons() else { return (None, Vec::new()) };
+        let until = Until { tag: thinking.close.into(), tail };
+        match self.entry {
+            Entry::Turn => (Some(Preface { open: thinking.open.into(), until }), Vec::new()),
+            Entry::Reasoning { .. } => (None, vec![until]),
+            Entry::Text => (None, Vec::new()),
+        }
     }
 
     fn staged(&self, preface: Option<Preface>, stages: Vec<Until>, grammar: Option<Arc<dyn Grammar>>) -> Staged {
@@ -213,7 +218,9 @@ impl Rules<'_> {
         let mut rules = notated::Rules::default();
         for (i, tool) in tools.callable().enumerate() {
             let error = |text| RuleError { subject: tools.parameters_of(tool), error: GrammarError::Invalid(text) };
-            rules.add(&writer, notation, i, &tool.schema()).map_err(error)?;
+            let schema = tool.schema();
+            check_schema_size(&schema).map_err(RuleError::of(tools.parameters_of(tool)))?;
+            rules.add(&writer, notation, i, &schema).map_err(error)?;
         }
         Ok(rules)
     }
@@ -270,17 +277,24 @@ impl Rules<'_> {
     /// Finds out which tool the error is about, or that it is about the format.
     fn blame(&self, error: GrammarError) -> RuleError {
         let subject = if self.format.is_some() { Subject::Format } else { Subject::Tools };
+        let (part, error) = error.split();
+        if let Some(part) = part {
+            return RuleError { subject: self.tools.and_then(|tools| of_named(tools, &part)).unwrap_or(subject), error };
+        }
         // To compile the tools of an expensive grammar one by one would cost a multiple of the budget.
         if !matches!(error, GrammarError::Invalid(_)) {
             return RuleError { subject, error };
         }
-        for (i, tool) in self.tools.into_iter().flat_map(|tools| &tools.tools).enumerate() {
+        let start = Instant::now();
+        let tools = self.tools.into_iter().flat_map(|tools| &tools.tools);
+        for (i, tool) in tools.enumerate().take_while(|_| start.elapsed() < SEARCH) {
             let alone = Source::new("start: @tool_0");
             let (subject, alone) = match &tool.input {
                 Some(grammar) => (Subject::ToolInput(i), input::with_arguments(alone, 0, grammar)),
                 None => (Subject::ToolParameters(i), alone.with_schema("tool_0", &tool.schema())),
             };
-            if let Err(error @ GrammarError::Invalid(_)) = alone.and_then(|source| self.grammars.compile(&source)) {
+            let refused = alone.and_then(|source| self.grammars.compile(&source)).err().map(|error| error.split().1);
+            if let Some(error @ GrammarError::Invalid(_)) = refused {
                 return RuleError { subject, error };
             }
         }
@@ -288,11 +302,22 @@ impl Rules<'_> {
     }
 }
 
+/// What an error about a named grammar is about, if it is a tool's: the index among those that may be called stands in its name.
+fn of_named(tools: &Tools, name: &str) -> Option<Subject> {
+    let (kind, rest) = name.split_once('_')?;
+    let index = rest.split('_').next()?.parse().ok()?;
+    let tool = ["tool", "input", "value", "json", "leaf"].contains(&kind).then(|| tools.callable().nth(index))??;
+    Some(if tool.input.is_some() { input::subject(tools, tool) } else { tools.parameters_of(tool) })
+}
+
 /// The parameters of each tool that may be called.
 fn parameters(tools: &Tools) -> Result<Vec<Parameters>, RuleError> {
+    let mut room = Room::default();
     let of = |tool: &Tool| {
         let error = |text| RuleError { subject: tools.parameters_of(tool), error: GrammarError::Invalid(text) };
-        Parameters::of(&tool.schema()).map_err(error)
+        let schema = tool.schema();
+        check_schema_size(&schema).map_err(RuleError::of(tools.parameters_of(tool)))?;
+        Parameters::of(&schema, &mut room).map_err(error)
     };
     tools.callable().map(of).collect()
 }

@@ -14,6 +14,9 @@ use grammar::{GrammarError, Source};
 const MAX_FURTHER: usize = 32;
 /// The most rules of a tool. A schema that needs more is refused.
 const MAX_RULES: usize = 2000;
+/// The most bytes of the rules of all tools. Each reference leads to rules of its own, so they may be many times as long as the schema.
+const MAX_BYTES: usize = 1 << 20;
+const TOO_LARGE: &str = ": the schema is too large for this model's calls";
 /// Keywords that such rules cannot follow.
 const REFUSED: [&str; 16] = [
     "allOf",
@@ -33,6 +36,8 @@ const REFUSED: [&str; 16] = [
     "unevaluatedProperties",
     "uniqueItems",
 ];
+/// What a value may be.
+const TYPES: [&str; 6] = ["string", "number", "boolean", "null", "array", "object"];
 /// The keywords of a number.
 const OF_NUMBERS: [&str; 5] = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"];
 
@@ -53,13 +58,10 @@ impl Rules {
     pub fn add(&mut self, writer: &Literals, notation: &Notation, tool: usize, schema: &Value) -> Result<(), String> {
         let root = closed(schema.clone());
         let mut builder = Builder { rules: self, writer, notation, root: &root, tool, count: 0, named: HashMap::new() };
-        let schema = builder.referred(&root)?.clone();
-        let members = match schema.as_object() {
-            Some(map) => builder.members(map).map_err(|error| format!("#{error}"))?,
-            None => builder.members(&Map::new())?,
-        };
-        builder.rule(&format!("arguments_{tool}"), &members);
-        Ok(())
+        let schema = referred(&root, &root)?;
+        let empty = Map::new();
+        let members = builder.members(schema.as_object().unwrap_or(&empty)).map_err(|error| format!("#{error}"))?;
+        builder.rule(&format!("arguments_{tool}"), &members)
     }
 }
 
@@ -75,33 +77,24 @@ struct Builder<'a> {
 }
 
 impl<'a> Builder<'a> {
-    fn rule(&mut self, name: &str, body: &str) {
+    fn rule(&mut self, name: &str, body: &str) -> Result<(), String> {
+        if self.rules.lark.len() + name.len() + body.len() > MAX_BYTES {
+            return Err(TOO_LARGE.into());
+        }
         let _ = writeln!(self.rules.lark, "{name}: {body}");
+        Ok(())
     }
 
     fn new_name(&mut self) -> Result<String, String> {
         self.count += 1;
         match self.count > MAX_RULES {
-            true => Err(": the schema is too large for this model's calls".into()),
+            true => Err(TOO_LARGE.into()),
             false => Ok(format!("part_{}_{}", self.tool, self.count)),
         }
     }
 
     fn literal(&self, text: &str) -> String {
         (self.writer.literal)(text)
-    }
-
-    fn referred<'b>(&self, schema: &'b Value) -> Result<&'b Value, String>
-    where
-        'a: 'b,
-    {
-        match schema.get("$ref").and_then(Value::as_str) {
-            None => Ok(schema),
-            Some(reference) => {
-                let target = reference.strip_prefix('#').and_then(|pointer| self.root.pointer(pointer));
-                target.ok_or_else(|| format!("/$ref: nothing is at {reference}"))
-            }
-        }
     }
 
     /// The name of a rule for a value. The error begins with the place.
@@ -112,7 +105,7 @@ impl<'a> Builder<'a> {
             None => {
                 let name = self.new_name()?;
                 let body = self.body(schema)?;
-                self.rule(&name, &body);
+                self.rule(&name, &body)?;
                 return Ok(name);
             }
         };
@@ -121,10 +114,11 @@ impl<'a> Builder<'a> {
         }
         let name = self.new_name()?;
         self.named.insert(key, name.clone());
-        let any = json!({"type": ["string", "number", "boolean", "null", "array", "object"]});
-        let target = if is_any(schema) { any } else { self.referred(schema)?.clone() };
-        let body = if is_any(&target) || target.get("$ref").is_some() { self.value(&target)? } else { self.body(&target)? };
-        self.rule(&name, &body);
+        let any = json!({"type": TYPES});
+        let root = self.root;
+        let target = if is_any(schema) { &any } else { referred(root, schema)? };
+        let body = if is_any(target) || target.get("$ref").is_some() { self.value(target)? } else { self.body(target)? };
+        self.rule(&name, &body)?;
         Ok(name)
     }
 
@@ -146,7 +140,7 @@ impl<'a> Builder<'a> {
                 return Ok(names?.join(" | "));
             }
         }
-        let values = map.get("enum").and_then(Value::as_array).cloned().or_else(|| map.get("const").map(|value| vec![value.clone()]));
+        let values = map.get("enum").and_then(Value::as_array).map(Vec::as_slice).or_else(|| map.get("const").map(std::slice::from_ref));
         if let Some(values) = values {
             let texts: Vec<String> = values.iter().map(|value| self.closed(self.literal(&self.notation.value(value)))).collect();
             return Ok(texts.join(" | "));
@@ -156,8 +150,10 @@ impl<'a> Builder<'a> {
             Some(Value::Array(names)) => names.iter().filter_map(Value::as_str).collect(),
             _ if map.contains_key("properties") => vec!["object"],
             _ if map.contains_key("items") => vec!["array"],
-            _ => vec!["string", "number", "boolean", "null", "array", "object"],
+            _ => TYPES.to_vec(),
         };
+        // A type that is listed again adds nothing but rules.
+        let types: Vec<&str> = types.iter().enumerate().filter(|(i, name)| !types[..*i].contains(name)).map(|(_, name)| *name).collect();
         let forms: Result<Vec<String>, String> = types.into_iter().map(|kind| self.of_type(kind, map)).collect();
         Ok(forms?.join(" | "))
     }
@@ -203,7 +199,11 @@ impl<'a> Builder<'a> {
         let mark = Tagged { before: "", text: "", json: "", after: notation.mark };
         let constraints = constraints(&mark, &Value::Object(map.clone())).map_err(|error| format!("/{error}"))?;
         let (regex, more) = constraints.unwrap_or(("(?s:.*)".into(), String::new()));
-        self.rules.lark += &string(self.writer, &mark, &name, &regex, &more);
+        let rule = string(self.writer, &mark, &name, &regex, &more);
+        if self.rules.lark.len() + rule.len() > MAX_BYTES {
+            return Err(TOO_LARGE.into());
+        }
+        self.rules.lark += &rule;
         Ok([&self.literal(notation.string[0]), " ", &name].concat())
     }
 
@@ -238,8 +238,8 @@ impl<'a> Builder<'a> {
             let end = self.literal(&self.end(notation.member_end).replace("{name}", key));
             let (member, after) = (format!("{head} {value} {end}"), j + 1);
             let skipped = |kind: &str| if required(key) { String::new() } else { format!(" | {base}_{kind}_{after}") };
-            self.rule(&format!("{base}_first_{j}"), &format!("{member} {base}_next_{after}{}", skipped("first")));
-            self.rule(&format!("{base}_next_{j}"), &format!("{comma} {member} {base}_next_{after}{}", skipped("next")));
+            self.rule(&format!("{base}_first_{j}"), &format!("{member} {base}_next_{after}{}", skipped("first")))?;
+            self.rule(&format!("{base}_next_{j}"), &format!("{comma} {member} {base}_next_{after}{}", skipped("next")))?;
         }
         let end = keys.len();
         let further = match map.get("additionalProperties") {
@@ -260,10 +260,17 @@ impl<'a> Builder<'a> {
             }
             None => ("\"\"".into(), "\"\"".into()),
         };
-        self.rule(&format!("{base}_first_{end}"), &first);
-        self.rule(&format!("{base}_next_{end}"), &next);
+        self.rule(&format!("{base}_first_{end}"), &first)?;
+        self.rule(&format!("{base}_next_{end}"), &next)?;
         Ok(format!("{base}_first_0"))
     }
+}
+
+/// What a schema's reference leads to, if it is one.
+fn referred<'a>(root: &'a Value, schema: &'a Value) -> Result<&'a Value, String> {
+    let Some(reference) = schema.get("$ref").and_then(Value::as_str) else { return Ok(schema) };
+    let target = reference.strip_prefix('#').and_then(|pointer| root.pointer(pointer));
+    target.ok_or_else(|| format!("/$ref: nothing is at {reference}"))
 }
 
 /// Whether a schema allows anything.

@@ -13,8 +13,8 @@ use tokenizer::Tokenizer;
 pub enum Tail {
     /// Anything, because no rules begin with this tag.
     Any,
-    /// White space.
-    Space,
+    /// So many line breaks.
+    Lines(usize),
     /// The beginning of this text.
     Text(String),
     /// What follows the function's name in a bare call.
@@ -44,8 +44,52 @@ pub struct Staged {
     stages: Vec<Stage>,
     bare: Option<BareCalls>,
     grammar: Option<Arc<dyn Grammar>>,
+    separator: Separator,
     /// Tokens that must not come before the grammar begins.
     early_ends: Arc<[u32]>,
+}
+
+/// Line breaks between a stage's tag and the grammar, as many as the model likes. They are not the grammar's, which may begin with white
+/// space of its own: a line break belongs to the separator as long as that is not full.
+#[derive(Clone, Default)]
+struct Separator {
+    most: usize,
+    /// How many may still come. 0 until the tag is complete.
+    left: usize,
+    /// Tokens that begin with a line break.
+    tokens: Arc<[u32]>,
+}
+
+/// How many line breaks these bytes are. `None`: they hold something else.
+fn lines(bytes: &[u8]) -> Option<usize> {
+    bytes.iter().all(|byte| *byte == b'\n').then_some(bytes.len())
+}
+
+impl Separator {
+    /// Begins behind the tag. Returns what remains of the bytes that the tag's last token has beyond it.
+    fn begin<'a>(&mut self, rest: &'a [u8]) -> &'a [u8] {
+        let taken = rest.iter().take(self.most).take_while(|byte| **byte == b'\n').count();
+        self.left = if taken == rest.len() { self.most - taken } else { 0 };
+        &rest[taken..]
+    }
+
+    /// Takes a token. `false`: it belongs to the grammar, as all further ones do.
+    fn takes(&mut self, bytes: &[u8]) -> bool {
+        let count = lines(bytes).filter(|count| (1..=self.left).contains(count));
+        self.left = count.map_or(0, |count| self.left - count);
+        count.is_some()
+    }
+
+    /// Permits those of its tokens that may come, and no others.
+    fn permit(&self, tokenizer: &Tokenizer, words: &mut [u32]) {
+        for &id in self.tokens.iter().filter(|_| self.left > 0) {
+            let count = lines(tokenizer.token_bytes(id, true).unwrap_or_default());
+            if let Some(word) = words.get_mut(id as usize / 32) {
+                let bit = 1 << (id % 32);
+                *word = if count.is_some_and(|count| count <= self.left) { *word | bit } else { *word & !bit };
+            }
+        }
+    }
 }
 
 impl std::fmt::Debug for Staged {
@@ -97,7 +141,14 @@ impl Staged {
         let tokenizer = grammars.tokenizer().clone();
         let stages = stages.into_iter().map(|until| Stage::new(grammars, until)).collect();
         let preface = preface.map(|preface| (tokenizer.encode(&preface.open, true), Stage::new(grammars, preface.until)));
-        Self { tokenizer, vocab_size: grammars.vocab_size(), preface, stages, bare: None, grammar, early_ends: Arc::default() }
+        let (vocab_size, separator, early_ends) = (grammars.vocab_size(), Separator::default(), Arc::default());
+        Self { tokenizer, vocab_size, preface, stages, bare: None, grammar, separator, early_ends }
+    }
+
+    /// Lets up to `most` line breaks stand between the last stage and the grammar.
+    pub fn with_separator(mut self, grammars: &Compiler, most: usize) -> Self {
+        self.separator = Separator { most, left: 0, tokens: grammars.beginning(b'\n') };
+        self
     }
 
     /// Keeps the answer from ending before the grammar has begun.
@@ -131,6 +182,7 @@ impl Grammar for Staged {
             text: Vec::new(),
             bare: self.bare.clone(),
             grammar: self.grammar.clone(),
+            separator: self.separator.clone(),
             early_ends: self.early_ends.clone(),
             rules,
         })
@@ -160,6 +212,7 @@ struct Position {
     /// `None` once it is clear that the answer does not begin with one.
     bare: Option<BareCalls>,
     grammar: Option<Arc<dyn Grammar>>,
+    separator: Separator,
     early_ends: Arc<[u32]>,
     /// `None` until they begin.
     rules: Option<Box<dyn Constraint>>,
@@ -180,7 +233,7 @@ impl Tail {
     fn allows(&self, rest: &[u8]) -> bool {
         match self {
             Self::Any => true,
-            Self::Space => rest.iter().all(u8::is_ascii_whitespace) && rest.len() <= 4,
+            Self::Lines(most) => lines(rest).is_some_and(|count| count <= *most),
             Self::Text(text) => text.as_bytes().starts_with(rest),
             Self::Call => goes_on(&String::from_utf8_lossy(rest)),
         }
@@ -222,7 +275,10 @@ impl Position {
         }
         let rest = std::mem::take(&mut self.text);
         match self.grammar.take() {
-            Some(grammar) => self.follow(&*grammar, &rest),
+            Some(grammar) => {
+                let rest = self.separator.begin(&rest);
+                self.follow(&*grammar, rest)
+            }
             None => self.may_be_bare(&rest),
         }
     }
@@ -296,11 +352,12 @@ impl Position {
 impl Position {
     /// Takes a token that does not belong to the opening of the preface, or may not.
     fn besides(&mut self, id: u32) -> Result<(), String> {
-        if let Some(rules) = &mut self.rules {
-            return rules.accept(id);
-        }
         let bytes = self.tokenizer.token_bytes(id, true).unwrap_or_default().to_vec();
-        self.free(&bytes)
+        match &mut self.rules {
+            Some(_) if self.separator.takes(&bytes) => Ok(()),
+            Some(rules) => rules.accept(id),
+            None => self.free(&bytes),
+        }
     }
 }
 
@@ -332,7 +389,11 @@ impl Constraint for Position {
             return Ok(Allowed::Mask(self.only(id)));
         }
         let Some(rules) = &mut self.rules else { return Ok(self.free_mask()) };
-        match (rules.allowed()?, due) {
+        let mut allowed = rules.allowed()?;
+        if let Allowed::Mask(words) = &mut allowed {
+            self.separator.permit(&self.tokenizer, words);
+        }
+        match (allowed, due) {
             (Allowed::Mask(mut words), Some(id)) => {
                 words.iter_mut().zip(self.only(id)).for_each(|(word, more)| *word |= more);
                 Ok(Allowed::Mask(words))

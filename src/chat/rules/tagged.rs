@@ -44,6 +44,7 @@ pub fn rules(writer: &Literals, tags: &Tagged, parameters: &[Parameters]) -> Res
         let _ = writeln!(lark, "arguments_{i}: \"\" {}", parts.join(" "));
         for (j, parameter) in of_tool.listed.iter().enumerate() {
             lark += &argument(writer, tags, parameter, &format!("{i}_{j}"))?;
+            Source::default().with_room_for(lark.len())?;
         }
     }
     let literal = writer.literal;

@@ -23,7 +23,7 @@ impl Rig {
     }
 
     fn start(&self, dialect: &Dialect, tools: Option<&Tools>, format: Option<&Format>, opened: bool) -> Box<dyn Constraint> {
-        let rules = Rules { dialect, grammars: &self.grammars, tools, format, opened };
+        let rules = Rules { dialect, grammars: &self.grammars, tools, format, entry: Entry::opened(opened) };
         rules.grammar().unwrap().expect("rules").start()
     }
 
@@ -99,7 +99,7 @@ fn tools(choice: ToolChoice) -> Tools {
 }
 
 fn check_call(syntax: &'static Syntax, text: &str, names: &[&str]) {
-    let mut parser = Parser::new(Some(syntax), None, false).with_tools(&tools(ToolChoice::Auto));
+    let mut parser = Parser::new(Some(syntax), None, Entry::Turn).with_tools(&tools(ToolChoice::Auto));
     let mut pieces = parser.push(text.to_owned().into());
     pieces.extend(parser.finish(false));
     let [Piece::CallStart { call: 0, name }, rest @ ..] = &pieces[..] else { panic!("{}: {text}: {pieces:?}", syntax.name) };
@@ -166,7 +166,7 @@ fn a_bare_call_follows_its_schema() {
         assert!(matches!(place.allowed().unwrap(), Allowed::Mask(_)), "{text}");
         let Some(rest) = rig.scribble(&mut *place, 5) else { continue };
         let whole = format!("{text}{rest}");
-        let mut parser = Parser::new(Some(GENERIC), None, false).with_bare_calls(vec!["first".into(), "second".into()], Vec::new());
+        let mut parser = Parser::new(Some(GENERIC), None, Entry::Turn).with_bare_calls(vec!["first".into(), "second".into()], Vec::new());
         let pieces = [parser.push(whole.clone().into()), parser.finish(false)].concat();
         let [Piece::CallStart { call: 0, .. }, Piece::Arguments { call: 0, text: arguments }] = &pieces[..] else {
             panic!("{whole}: {pieces:?}")
@@ -197,6 +197,58 @@ fn a_format_holds_after_reasoning() {
         assert!(!matches!(place.allowed().unwrap(), Allowed::End));
         rig.write(&mut *place, "k>\n");
         assert_eq!(rig.scribble(&mut *place, 1).map(|text| ["yes", "no"].contains(&text.trim())), Some(true));
+    }
+}
+
+/// Whether a text has a format.
+type Fits<'a> = &'a dyn Fn(&str) -> bool;
+
+/// What an answer to a format consists of is what the format says, white space included.
+#[test]
+fn a_format_may_begin_with_white_space() {
+    let rig = Rig::new();
+    let choice = |texts: &[&str]| Format::Choice(texts.iter().map(|&text| text.into()).collect());
+    let is_one = |texts: &'static [&'static str]| move |text: &str| texts.contains(&text);
+    let formats: [(Format, Fits); 5] = [
+        (choice(&[" yes", " no"]), &is_one(&[" yes", " no"])),
+        (choice(&["\n\n\nyes", "\n", "  "]), &is_one(&["\n\n\nyes", "\n", "  "])),
+        (Format::Regex("[ ]{3}".into()), &|text| text == "   "),
+        (Format::Lark("start: /[ \\t\\n]{2}/ \"x\"".into()), &|text| text.trim() == "x" && text.len() == 3),
+        (Format::JsonObject, &|text| text.starts_with('{')),
+    ];
+    for thinking in THINKING {
+        let dialect = Dialect { thinking: Some(thinking), ..dialect(GENERIC, true) };
+        let opens: &[Option<bool>] = if thinking.open.is_empty() { &[None] } else { &[None, Some(false), Some(true)] };
+        for (((format, fits), reasons), seed) in formats
+            .iter()
+            .flat_map(|format| opens.iter().map(move |reasons| (format, reasons)))
+            .flat_map(|all| (0..4).map(move |seed| (all, seed)))
+        {
+            let opened = *reasons == Some(true);
+            let mut place = rig.start(&dialect, None, Some(format), opened);
+            let thought = [if opened { "" } else { thinking.open }, "Hm.", thinking.close];
+            let written = if reasons.is_some() { &thought[..] } else { &[] };
+            written.iter().for_each(|part| rig.write(&mut *place, part));
+            let Some(answer) = rig.scribble(&mut *place, seed) else { continue };
+            let mut parser = Parser::new(None, Some(thinking), Entry::opened(opened)).with_format();
+            let pieces = [parser.push((written.concat() + &answer).into()), parser.finish(false)].concat();
+            let text: String =
+                pieces.iter().filter_map(|piece| if let Piece::Text(text) = piece { Some(text.text.as_str()) } else { None }).collect();
+            assert!(fits(&text), "{}: {format:?}: {answer:?} became {text:?}", thinking.open);
+        }
+    }
+}
+
+/// An answer that continues a text does not reason first, and has no tag before its text.
+#[test]
+fn a_format_holds_for_a_text_that_is_continued() {
+    let rig = Rig::new();
+    for thinking in THINKING {
+        let dialect = Dialect { thinking: Some(thinking), ..dialect(GENERIC, true) };
+        let format = Format::Choice(vec![" yes".into()]);
+        let rules = Rules { dialect: &dialect, grammars: &rig.grammars, tools: None, format: Some(&format), entry: Entry::Text };
+        let mut place = rules.grammar().unwrap().unwrap().start();
+        assert_eq!(rig.scribble(&mut *place, 1).as_deref(), Some(" yes"), "{}", thinking.open);
     }
 }
 
@@ -267,7 +319,7 @@ fn arguments_one_by_one_follow_their_schemas() {
         for seed in 0..3 {
             let mut place = rig.start(&dialect(syntax, false), Some(&tools), None, false);
             let Some(text) = rig.scribble_with(&mut *place, seed, hint(syntax)) else { continue };
-            let mut parser = Parser::new(Some(syntax), None, false).with_tools(&tools);
+            let mut parser = Parser::new(Some(syntax), None, Entry::Turn).with_tools(&tools);
             let pieces = [parser.push(text.clone().into()), parser.finish(false)].concat();
             let arguments =
                 pieces.iter().filter_map(|piece| if let Piece::Arguments { text, .. } = piece { Some(text.as_str()) } else { None });
@@ -307,7 +359,7 @@ fn an_invalid_schema_is_blamed_on_its_tool() {
     let mut tools = tools(ToolChoice::Auto);
     tools.tools[1].parameters = Some(json!({"properties": {"a": {"pattern": "["}}}));
     let dialect = dialect(GENERIC, false);
-    let rules = Rules { dialect: &dialect, grammars: &rig.grammars, tools: Some(&tools), format: None, opened: false };
+    let rules = Rules { dialect: &dialect, grammars: &rig.grammars, tools: Some(&tools), format: None, entry: Entry::Turn };
     let RuleError { subject, error } = rules.grammar().unwrap_err();
     assert!(subject == Subject::ToolParameters(1) && error.to_string().starts_with("#/properties/a"), "{error}");
 }
@@ -317,7 +369,7 @@ fn followed(rig: &Rig, syntax: &'static Syntax, schema: Value, strict: bool) -> 
     let mut tools = tools(ToolChoice::Auto);
     (tools.tools[1].parameters, tools.tools[1].strict) = (Some(schema), strict);
     let dialect = dialect(syntax, false);
-    let rules = Rules { dialect: &dialect, grammars: &rig.grammars, tools: Some(&tools), format: None, opened: false };
+    let rules = Rules { dialect: &dialect, grammars: &rig.grammars, tools: Some(&tools), format: None, entry: Entry::Turn };
     let found = rules.followed().map_err(|error| error.subject)?;
     assert_eq!(found.tools.is_some(), !found.loosened.is_empty());
     assert!(found.loosened.iter().all(|(name, _)| name == "second"), "{:?}", found.loosened);
@@ -354,5 +406,41 @@ fn every_family_follows_what_it_can_of_a_schema() {
     for syntax in SYNTAXES.iter().chain([GENERIC]) {
         let found = followed(&rig, syntax, either.clone(), false).unwrap();
         assert_eq!(found[1]["properties"]["a"], json!({"type": "string"}), "{}: {}", syntax.name, found[1]);
+    }
+}
+
+#[test]
+fn references_to_each_level_of_a_schema_have_a_bound() {
+    let rig = Rig::new();
+    let bottom = json!({"enum": ["x".repeat(20_000)]});
+    let nested = (0..60).fold(bottom, |inner, _| json!({"type": "object", "properties": {"a": inner}, "additionalProperties": false}));
+    let refs = (0..60).map(|i| (format!("r{i}"), json!({"$ref": format!("#/$defs/n{}", "/properties/a".repeat(i))})));
+    let refs: serde_json::Map<String, Value> = refs.collect();
+    let schema = json!({"type": "object", "properties": refs, "$defs": {"n": nested}, "additionalProperties": false});
+    for syntax in SYNTAXES.iter().filter(|syntax| syntax.arguments != Arguments::Json) {
+        let start = Instant::now();
+        let found = followed(&rig, syntax, schema.clone(), true);
+        println!("{}: {} after {} ms", syntax.name, found.is_ok(), start.elapsed().as_millis());
+        assert!(matches!(found, Ok(_) | Err(Subject::ToolParameters(1) | Subject::Tools)), "{}: {found:?}", syntax.name);
+        assert!(found.is_err() || !matches!(syntax.arguments, Arguments::Notated(_)), "{}: its rules repeat each level", syntax.name);
+        assert!(start.elapsed() < Duration::from_secs(30), "{}", syntax.name);
+    }
+}
+
+#[test]
+fn the_tool_at_fault_is_named_among_many() {
+    let rig = Rig::new();
+    let mut tools = tools(ToolChoice::Required);
+    let second = tools.tools[1].clone();
+    tools.tools.extend((2..120).map(|i| Tool { name: format!("more{i}"), ..second.clone() }));
+    tools.tools[77].parameters = Some(json!({"type": "object", "properties": {"a": {"type": "string", "pattern": "["}}}));
+    tools.tools[77].strict = true;
+    for syntax in [GENERIC].into_iter().chain(SYNTAXES.iter().find(|syntax| syntax.tagged().is_some())) {
+        let dialect = dialect(syntax, false);
+        let rules = Rules { dialect: &dialect, grammars: &rig.grammars, tools: Some(&tools), format: None, entry: Entry::Turn };
+        let start = Instant::now();
+        let RuleError { subject, error } = rules.followed().err().expect(syntax.name);
+        println!("{}: {error} after {} ms", syntax.name, start.elapsed().as_millis());
+        assert!(matches!(subject, Subject::ToolParameters(77)), "{}: {subject:?}: {error}", syntax.name);
     }
 }

@@ -7,6 +7,8 @@ use super::expr::Expr;
 const MAX_POSITIONS: usize = 1000;
 /// Most pairs of a position and one behind it.
 const MAX_EDGES: usize = 50_000;
+/// Most such pairs of all terminals of a plan, each as often as it is found: 8 MB.
+pub const MAX_ALL_EDGES: usize = 1_000_000;
 
 pub struct Automaton {
     /// The characters of each position.
@@ -27,10 +29,10 @@ struct Part {
 }
 
 impl Automaton {
-    /// `None` if there would be too many positions.
-    pub fn new(expr: &Expr) -> Option<Self> {
+    /// `None` if there would be too many positions or pairs. `edges`: how many pairs there may still be.
+    pub fn new(expr: &Expr, edges: &mut usize) -> Option<Self> {
         let mut made = Self { chars: Vec::new(), first: Vec::new(), next: Vec::new(), last: Vec::new() };
-        let part = made.add(expr)?;
+        let part = made.add(expr, edges)?;
         made.first = part.first;
         made.last = vec![false; made.chars.len()];
         part.last.into_iter().for_each(|position| made.last[position] = true);
@@ -41,7 +43,7 @@ impl Automaton {
         Some(made)
     }
 
-    fn add(&mut self, expr: &Expr) -> Option<Part> {
+    fn add(&mut self, expr: &Expr, edges: &mut usize) -> Option<Part> {
         Some(match expr {
             Expr::Chars(chars) => {
                 if self.chars.len() == MAX_POSITIONS {
@@ -55,7 +57,7 @@ impl Automaton {
             Expr::Alt(members) => {
                 let mut part = Part { first: Vec::new(), last: Vec::new(), nullable: false };
                 for member in members {
-                    let member = self.add(member)?;
+                    let member = self.add(member, edges)?;
                     part.first.extend(member.first);
                     part.last.extend(member.last);
                     part.nullable |= member.nullable;
@@ -65,8 +67,8 @@ impl Automaton {
             Expr::Seq(items) => {
                 let mut part = Part { first: Vec::new(), last: Vec::new(), nullable: true };
                 for item in items {
-                    let item = self.add(item)?;
-                    part = self.behind(part, item)?;
+                    let item = self.add(item, edges)?;
+                    part = self.behind(part, item, edges)?;
                 }
                 part
             }
@@ -74,12 +76,17 @@ impl Automaton {
                 let mut part = Part { first: Vec::new(), last: Vec::new(), nullable: true };
                 let copies = max.unwrap_or((*min).max(1));
                 for copy in 0..copies {
-                    let mut added = self.add(inner)?;
+                    let mut added = self.add(inner, edges)?;
+                    // Copies of an empty text change nothing, and there may be 10,000 at each level.
+                    if added.first.is_empty() {
+                        part.nullable &= added.nullable || *min == 0;
+                        break;
+                    }
                     if copy + 1 == copies && max.is_none() {
-                        self.link(&added.last.clone(), &added.first)?;
+                        self.link(&added.last, &added.first, edges)?;
                     }
                     added.nullable |= copy >= *min;
-                    part = self.behind(part, added)?;
+                    part = self.behind(part, added, edges)?;
                 }
                 part
             }
@@ -87,8 +94,8 @@ impl Automaton {
         })
     }
 
-    fn behind(&mut self, mut before: Part, mut after: Part) -> Option<Part> {
-        self.link(&before.last, &after.first)?;
+    fn behind(&mut self, mut before: Part, mut after: Part, edges: &mut usize) -> Option<Part> {
+        self.link(&before.last, &after.first, edges)?;
         if before.nullable {
             before.first.append(&mut after.first);
         }
@@ -98,15 +105,14 @@ impl Automaton {
         Some(Part { first: before.first, last: after.last, nullable: before.nullable && after.nullable })
     }
 
-    fn link(&mut self, from: &[usize], to: &[usize]) -> Option<()> {
-        if from.len() * to.len() > MAX_EDGES {
+    fn link(&mut self, from: &[usize], to: &[usize], edges: &mut usize) -> Option<()> {
+        let added = from.len() * to.len();
+        if added > MAX_EDGES {
             return None;
         }
+        *edges = edges.checked_sub(added)?;
         for position in from {
             self.next[*position].extend(to);
-            if self.next[*position].len() > MAX_EDGES {
-                return None;
-            }
         }
         Some(())
     }

@@ -1,21 +1,24 @@
 //! [`Chars`]: a set of characters.
 
+use std::sync::Arc;
+
 /// The last code point.
 const LAST: u32 = 0x10_FFFF;
 /// The code points that UTF-8 cannot write.
 const SURROGATES: (u32, u32) = (0xD800, 0xDFFF);
 
 /// A set of characters: ranges of code points with both ends, in ascending order, neither overlapping nor adjacent.
+/// A copy shares them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Chars(Vec<(u32, u32)>);
+pub struct Chars(Arc<[(u32, u32)]>);
 
 impl Chars {
     pub fn one(c: char) -> Self {
-        Self(vec![(c.into(), c.into())])
+        Self([(c.into(), c.into())].into())
     }
 
     pub fn all() -> Self {
-        Self(vec![(0, LAST)]).writable()
+        writable(vec![(0, LAST)])
     }
 
     /// The characters of `ranges`, which may overlap.
@@ -28,13 +31,13 @@ impl Chars {
                 _ => merged.push((first, last)),
             }
         }
-        Self(merged).writable()
+        writable(merged)
     }
 
     pub fn complement(&self) -> Self {
         let mut ranges = Vec::new();
         let mut next = 0;
-        for &(first, last) in &self.0 {
+        for &(first, last) in self.ranges() {
             if next < first {
                 ranges.push((next, first - 1));
             }
@@ -43,7 +46,7 @@ impl Chars {
         if next <= LAST {
             ranges.push((next, LAST));
         }
-        Self(ranges).writable()
+        writable(ranges)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -54,36 +57,55 @@ impl Chars {
         &self.0
     }
 
+    /// Whether a character is in both sets. Takes time in proportion to [`Chars::cost`].
     pub fn meets(&self, other: &Self) -> bool {
-        let (mut a, mut b) = (self.0.iter().peekable(), other.0.iter().peekable());
-        while let (Some(x), Some(y)) = (a.peek(), b.peek()) {
-            if x.1 < y.0 {
-                a.next();
-            } else if y.1 < x.0 {
-                b.next();
-            } else {
-                return true;
-            }
+        let (few, many) = if self.0.len() <= other.0.len() { (&self.0, &other.0) } else { (&other.0, &self.0) };
+        if Arc::ptr_eq(few, many) {
+            return !few.is_empty();
         }
-        false
+        few.iter().any(|(first, last)| many.get(many.partition_point(|(_, end)| end < first)).is_some_and(|(start, _)| start <= last))
+    }
+
+    /// The steps that [`Chars::meets`] takes.
+    pub fn cost(&self, other: &Self) -> usize {
+        let (few, many) = (self.0.len().min(other.0.len()), self.0.len().max(other.0.len()));
+        if Arc::ptr_eq(&self.0, &other.0) { 1 } else { few * (1 + many.max(1).ilog2() as usize) }
     }
 
     #[cfg(test)]
     pub fn holds(&self, c: char) -> bool {
         self.meets(&Self::one(c))
     }
+}
 
-    fn writable(self) -> Self {
-        let mut ranges = Vec::with_capacity(self.0.len() + 1);
-        for (first, last) in self.0 {
-            let (low, high) = SURROGATES;
-            if first < low {
-                ranges.push((first, last.min(low - 1)));
-            }
-            if last > high {
-                ranges.push((first.max(high + 1), last));
-            }
+fn writable(all: Vec<(u32, u32)>) -> Chars {
+    let (low, high) = SURROGATES;
+    let mut ranges = Vec::with_capacity(all.len() + 1);
+    for (first, last) in all {
+        if first < low {
+            ranges.push((first, last.min(low - 1)));
         }
-        Self(ranges)
+        if last > high {
+            ranges.push((first.max(high + 1), last));
+        }
+    }
+    Chars(ranges.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sets_meet_where_a_character_is_in_both() {
+        let set = |ranges: &[(u32, u32)]| Chars::of(ranges.to_vec());
+        let many = set(&(0..1000).map(|i| (10 * i, 10 * i + 3)).collect::<Vec<_>>());
+        for (ranges, due) in
+            [(&[(4, 9)][..], false), (&[(4, 9), (24, 30)], true), (&[(9993, 9993)], true), (&[(9994, 20_000)], false), (&[], false)]
+        {
+            assert_eq!((set(ranges).meets(&many), many.meets(&set(ranges))), (due, due), "{ranges:?}");
+            assert!(set(ranges).cost(&many) <= 11 * ranges.len(), "{ranges:?}");
+        }
+        assert!(many.meets(&many.clone()) && !set(&[]).meets(&set(&[])));
     }
 }

@@ -5,17 +5,20 @@
 //! cut behind w, but the lexer does not. Such a B is divided into its parts until no such pair is left. Terminals of one character take
 //! nothing too much, so this ends.
 
-use std::collections::HashSet;
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
 
-use super::automaton::Automaton;
+use super::automaton::{Automaton, MAX_ALL_EDGES};
 use super::chars::Chars;
 use super::expr::{Expr, Grammar};
 use super::plan::{Node, Plan};
 
-/// Most terminals.
+/// Most terminals. Their numbers fit 16 bits.
 const MAX_TERMINALS: usize = 2000;
-/// Most comparisons of positions in all. Beyond, terminals that might take too much are divided without a look.
-const MAX_WORK: usize = 5_000_000;
+/// Most steps that comparing sets of characters takes in all. Beyond, terminals that might take too much are divided without a look.
+const MAX_WORK: usize = 20_000_000;
+/// The steps that joining a range to a set of characters counts as. So the sets in memory have at most a million ranges.
+const JOINING: usize = 20;
 
 /// A plan whose terminals the lexer finds wherever the grammar has them.
 ///
@@ -39,38 +42,78 @@ pub fn resolve(grammar: &Grammar) -> Result<Plan, String> {
 
 /// The terminals that take too much.
 fn greedy(plan: &Plan, work: &mut usize) -> Vec<usize> {
-    let automata: Vec<_> = plan.terminals.iter().map(Automaton::new).collect();
+    let mut edges = MAX_ALL_EDGES;
+    let automata: Vec<_> = plan.terminals.iter().map(|terminal| Automaton::new(terminal, &mut edges)).collect();
     let oversized: Vec<usize> = (0..automata.len()).filter(|terminal| automata[*terminal].is_none()).collect();
     if !oversized.is_empty() {
         return oversized;
     }
     let automata: Vec<Automaton> = automata.into_iter().flatten().collect();
     let follow = Follow::of(plan);
-    let first: Vec<Chars> = automata.iter().map(|automaton| union(automaton.first.iter().map(|at| &automaton.chars[*at]))).collect();
-    let after: Vec<Chars> = follow.terminals.iter().map(|set| union(set.iter().map(|terminal| &first[terminal]))).collect();
-    let beside = follow.beside();
+    let first: Vec<Chars> = automata.iter().map(|automaton| union(automaton.first.iter().map(|at| &automaton.chars[*at]), work)).collect();
+    let after = After { first: &first, follow: &follow, sets: RefCell::default() };
+    let both = |a: usize, b: usize, work: &mut usize| share(&automata[a], &automata[b], work);
+    let beside = follow.beside(&both, work);
     let single = |terminal: usize| matches!(plan.terminals[terminal], Expr::Chars(_));
+    let meet = |a: usize, b: usize, work: &mut usize| {
+        *work = work.saturating_sub(first[a].cost(&first[b]));
+        *work == 0 || first[a].meets(&first[b])
+    };
     let takes_too_much = |greedy: usize, work: &mut usize| {
-        beside[greedy]
-            .iter()
-            .any(|other| first[other].meets(&first[greedy]) && overtakes(&automata[greedy], &automata[other], &after[other], work))
+        let overtaken = |other: usize, work: &mut usize| {
+            let after = after.of(other, work);
+            overtakes(&automata[greedy], &automata[other], &after, work)
+        };
+        beside[greedy].iter().any(|other| meet(other, greedy, work) && overtaken(other, work))
     };
     (0..automata.len()).filter(|terminal| !single(*terminal) && takes_too_much(*terminal, work)).collect()
 }
 
+/// The characters that may begin what follows a terminal. Many terminals have the same.
+struct After<'a> {
+    first: &'a [Chars],
+    follow: &'a Follow<'a>,
+    sets: RefCell<HashMap<Set, Chars>>,
+}
+
+impl After<'_> {
+    fn of(&self, terminal: usize, work: &mut usize) -> Chars {
+        let set = &self.follow.terminals[terminal];
+        if let Some(known) = self.sets.borrow().get(set) {
+            return known.clone();
+        }
+        let chars = union(set.iter().map(|terminal| &self.first[terminal]), work);
+        self.sets.borrow_mut().insert(set.clone(), chars.clone());
+        chars
+    }
+}
+
 /// Whether a text of `short` goes on to a longer beginning of `long` with a character of `after`.
 fn overtakes(long: &Automaton, short: &Automaton, after: &Chars, work: &mut usize) -> bool {
-    if after.is_empty() {
-        return false;
-    }
+    let goes_on = |next: &usize, work: &mut usize| {
+        *work = work.saturating_sub(long.chars[*next].cost(after));
+        *work == 0 || long.chars[*next].meets(after)
+    };
+    *work == 0
+        || !after.is_empty()
+            && together(long, short, work, &|a, b, work| short.last[a] && long.next[b].iter().any(|next| goes_on(next, work)))
+}
+
+/// Whether both match some text.
+fn share(one: &Automaton, other: &Automaton, work: &mut usize) -> bool {
+    together(one, other, work, &|a, b, _| other.last[a] && one.last[b])
+}
+
+/// Whether a text leads `short` and `long` to positions for which `holds`. Also if there is no work left to find out.
+fn together(long: &Automaton, short: &Automaton, work: &mut usize, holds: &dyn Fn(usize, usize, &mut usize) -> bool) -> bool {
     let width = long.chars.len();
     let mut seen = vec![false; width * short.chars.len()];
     let mut open = Vec::new();
     let mut reach = |from: &[usize], to: &[usize], open: &mut Vec<(usize, usize)>, work: &mut usize| {
         for &a in from {
             for &b in to {
-                *work = work.saturating_sub(1);
-                if !seen[a * width + b] && short.chars[a].meets(&long.chars[b]) {
+                *work = work.saturating_sub(short.chars[a].cost(&long.chars[b]));
+                if *work > 0 && !seen[a * width + b] && short.chars[a].meets(&long.chars[b]) {
                     seen[a * width + b] = true;
                     open.push((a, b));
                 }
@@ -79,20 +122,34 @@ fn overtakes(long: &Automaton, short: &Automaton, after: &Chars, work: &mut usiz
     };
     reach(&short.first, &long.first, &mut open, work);
     while let Some((a, b)) = open.pop() {
-        if *work == 0 || short.last[a] && long.next[b].iter().any(|next| long.chars[*next].meets(after)) {
+        if *work == 0 || holds(a, b, work) {
             return true;
         }
         reach(&short.next[a], &long.next[b], &mut open, work);
     }
-    false
+    *work == 0
 }
 
-fn union<'a>(sets: impl Iterator<Item = &'a Chars>) -> Chars {
-    Chars::of(sets.flat_map(|chars| chars.ranges().iter().copied()).collect())
+/// All characters of `sets`, as long as there is `work` left. Without, nothing is looked at any more.
+fn union<'a>(sets: impl Iterator<Item = &'a Chars>, work: &mut usize) -> Chars {
+    let mut sets = sets.peekable();
+    let Some(one) = sets.next() else { return Chars::of(Vec::new()) };
+    if sets.peek().is_none() {
+        return one.clone();
+    }
+    let mut ranges = one.ranges().to_vec();
+    for chars in sets {
+        *work = work.saturating_sub(JOINING * chars.ranges().len());
+        if *work == 0 {
+            break;
+        }
+        ranges.extend(chars.ranges());
+    }
+    Chars::of(ranges)
 }
 
 /// A set of terminals.
-#[derive(Clone, PartialEq)]
+#[derive(Clone, PartialEq, Eq, Hash)]
 struct Set(Vec<u64>);
 
 impl Set {
@@ -106,6 +163,17 @@ impl Set {
 
     fn holds(&self, terminal: usize) -> bool {
         self.0[terminal / 64] >> (terminal % 64) & 1 == 1
+    }
+
+    fn all(size: usize) -> Self {
+        let mut set = Self::new(size);
+        (0..size).for_each(|terminal| set.add(terminal));
+        set
+    }
+
+    /// Leaves out what is in another set.
+    fn leave(&mut self, other: &Self) {
+        self.0.iter_mut().zip(&other.0).for_each(|(word, other)| *word &= !other);
     }
 
     fn join(&mut self, other: &Self) {
@@ -202,8 +270,9 @@ impl<'a> Follow<'a> {
         }
     }
 
-    /// For each terminal, those that may be allowed at the same place.
-    fn beside(&self) -> Vec<Set> {
+    /// For each terminal, those that may be allowed at the same place. If two terminals of one place match the same text, all that follows
+    /// either is allowed behind that text. `share`: whether two match some text, which takes of `work`.
+    fn beside(&self, share: &dyn Fn(usize, usize, &mut usize) -> bool, work: &mut usize) -> Vec<Set> {
         let size = self.plan.terminals.len();
         let mut beside = vec![Set::new(size); size];
         for places in self.terminals.iter().chain(self.plan.rules.first().map(|(root, _)| &self.begin[*root])) {
@@ -211,6 +280,27 @@ impl<'a> Follow<'a> {
                 beside[terminal].join(places);
             }
         }
-        beside
+        // What follows both alike is at one place already.
+        let differ = |a: usize, b: usize| a < b && self.terminals[a] != self.terminals[b];
+        let pairs = |a: usize, others: &Set| {
+            let pair = |b: usize| differ(a, b).then(|| [a, b].map(|terminal| terminal as u16));
+            others.iter().filter_map(pair).collect::<Vec<_>>()
+        };
+        let mut open: Vec<[u16; 2]> = (0..size).flat_map(|terminal| pairs(terminal, &beside[terminal])).collect();
+        while let Some([a, b]) = open.pop().map(|pair| pair.map(usize::from)).filter(|_| *work > 0) {
+            if !share(a, b, work) {
+                continue;
+            }
+            for (one, other) in [(a, b), (b, a)] {
+                for behind in self.terminals[one].iter() {
+                    *work = work.saturating_sub(size);
+                    let mut added = self.terminals[other].clone();
+                    added.leave(&beside[behind]);
+                    open.extend(pairs(behind, &added));
+                    beside[behind].join(&added);
+                }
+            }
+        }
+        if *work == 0 { vec![Set::all(size); size] } else { beside }
     }
 }

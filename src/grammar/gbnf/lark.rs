@@ -1,61 +1,124 @@
 //! Writes a plan in Lark's syntax.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 use super::chars::Chars;
 use super::expr::Expr;
 use super::plan::{Node, Plan};
 
-pub fn write(plan: &Plan) -> String {
-    let mut lark = String::from("start: r0\n");
+/// A plan as a text of at most `most` bytes. A class of characters stands there as often as terminals hold it, so the text may be much
+/// larger than the plan: writing ends where the text would be too long.
+///
+/// # Errors
+/// The text would be longer.
+pub fn write(plan: &Plan, most: usize) -> Result<String, String> {
+    let mut text = Text { written: String::new(), most };
+    let too_large = |_| format!("the grammar is too large: in Lark's syntax it has more than {most} bytes");
+    lines(plan, &mut text).map_err(too_large)?;
+    Ok(text.written)
+}
+
+/// A text of at most `most` bytes. Writing more is an error.
+struct Text {
+    written: String,
+    most: usize,
+}
+
+impl Write for Text {
+    fn write_str(&mut self, piece: &str) -> fmt::Result {
+        if self.written.len() + piece.len() > self.most {
+            return Err(fmt::Error);
+        }
+        self.written.push_str(piece);
+        Ok(())
+    }
+}
+
+fn lines(plan: &Plan, out: &mut Text) -> fmt::Result {
+    out.write_str("start: r0\n")?;
     for (rule, body) in &plan.rules {
-        let _ = writeln!(lark, "r{rule}: {}", node(plan, body));
+        write!(out, "r{rule}: ")?;
+        node(plan, body, out)?;
+        out.write_str("\n")?;
     }
     for (terminal, expr) in plan.terminals.iter().enumerate() {
-        let _ = write!(lark, "T{terminal}: /{}/", regex(expr));
+        write!(out, "T{terminal}: /")?;
+        regex(expr, out)?;
         // a terminal matches some text: the rules know where it may be left out
-        lark.push_str(if expr.is_nullable(&|_| false) { " & /(?s:.+)/\n" } else { "\n" });
+        out.write_str(if expr.is_nullable(&|_| false) { "/ & /(?s:.+)/\n" } else { "/\n" })?;
     }
-    lark
+    Ok(())
 }
 
-fn node(plan: &Plan, at: &Node) -> String {
+fn node(plan: &Plan, at: &Node, out: &mut Text) -> fmt::Result {
     match at {
-        Node::Terminal(terminal) if plan.is_nullable(at) => format!("T{terminal}?"),
-        Node::Terminal(terminal) => format!("T{terminal}"),
-        Node::Rule(rule) => format!("r{rule}"),
-        Node::Seq(items) if items.is_empty() => "\"\"".into(),
-        Node::Seq(items) => items.iter().map(|item| node(plan, item)).collect::<Vec<_>>().join(" "),
-        Node::Alt(members) => format!("({})", members.iter().map(|member| node(plan, member)).collect::<Vec<_>>().join(" | ")),
-        Node::Repeat { inner, min, max } => format!("({}){}", node(plan, inner), bounds(*min, *max)),
+        Node::Terminal(terminal) if plan.is_nullable(at) => write!(out, "T{terminal}?"),
+        Node::Terminal(terminal) => write!(out, "T{terminal}"),
+        Node::Rule(rule) => write!(out, "r{rule}"),
+        Node::Seq(items) if items.is_empty() => out.write_str("\"\""),
+        Node::Seq(items) => between(items, " ", out, &|item, out| node(plan, item, out)),
+        Node::Alt(members) => {
+            out.write_str("(")?;
+            between(members, " | ", out, &|member, out| node(plan, member, out))?;
+            out.write_str(")")
+        }
+        Node::Repeat { inner, min, max } => {
+            out.write_str("(")?;
+            node(plan, inner, out)?;
+            out.write_str(")")?;
+            bounds(*min, *max, out)
+        }
     }
 }
 
-fn regex(expr: &Expr) -> String {
+fn regex(expr: &Expr, out: &mut Text) -> fmt::Result {
     match expr {
-        Expr::Chars(chars) => class(chars),
-        Expr::Seq(items) => items.iter().map(regex).collect(),
-        Expr::Alt(members) => format!("(?:{})", members.iter().map(regex).collect::<Vec<_>>().join("|")),
-        Expr::Repeat { inner, min, max } => format!("(?:{}){}", regex(inner), bounds(*min, *max)),
+        Expr::Chars(chars) => class(chars, out),
+        Expr::Seq(items) => items.iter().try_for_each(|item| regex(item, out)),
+        Expr::Alt(members) => {
+            out.write_str("(?:")?;
+            between(members, "|", out, &regex)?;
+            out.write_str(")")
+        }
+        Expr::Repeat { inner, min, max } => {
+            out.write_str("(?:")?;
+            regex(inner, out)?;
+            out.write_str(")")?;
+            bounds(*min, *max, out)
+        }
         Expr::Rule(_) => unreachable!("a terminal names no rule"),
     }
 }
 
-fn bounds(min: u32, max: Option<u32>) -> String {
+/// Writes all `parts` with `mark` between them.
+fn between<T>(parts: &[T], mark: &str, out: &mut Text, write: &impl Fn(&T, &mut Text) -> fmt::Result) -> fmt::Result {
+    for (i, part) in parts.iter().enumerate() {
+        if i > 0 {
+            out.write_str(mark)?;
+        }
+        write(part, out)?;
+    }
+    Ok(())
+}
+
+fn bounds(min: u32, max: Option<u32>, out: &mut Text) -> fmt::Result {
     match (min, max) {
-        (0, None) => "*".into(),
-        (1, None) => "+".into(),
-        (0, Some(1)) => "?".into(),
-        (min, None) => format!("{{{min},}}"),
-        (min, Some(max)) => format!("{{{min},{max}}}"),
+        (0, None) => out.write_str("*"),
+        (1, None) => out.write_str("+"),
+        (0, Some(1)) => out.write_str("?"),
+        (min, None) => write!(out, "{{{min},}}"),
+        (min, Some(max)) => write!(out, "{{{min},{max}}}"),
     }
 }
 
 /// A class of code points by their numbers, so that nothing needs an escape.
-fn class(chars: &Chars) -> String {
-    let range = |(first, last): &(u32, u32)| match first == last {
-        true => format!("\\x{{{first:X}}}"),
-        false => format!("\\x{{{first:X}}}-\\x{{{last:X}}}"),
-    };
-    format!("[{}]", chars.ranges().iter().map(range).collect::<String>())
+fn class(chars: &Chars, out: &mut Text) -> fmt::Result {
+    out.write_str("[")?;
+    for (first, last) in chars.ranges() {
+        match first == last {
+            true => write!(out, "\\x{{{first:X}}}")?,
+            false => write!(out, "\\x{{{first:X}}}-\\x{{{last:X}}}")?,
+        }
+    }
+    out.write_str("]")
 }

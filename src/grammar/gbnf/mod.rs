@@ -28,10 +28,10 @@ pub fn is_gbnf(text: &str) -> bool {
     })
 }
 
-/// Translates a grammar to Lark's syntax.
+/// Translates a grammar to Lark's syntax, in which it has at most `most` bytes.
 ///
 /// # Errors
 /// What is wrong with the grammar, and where.
-pub fn to_lark(text: &str) -> Result<String, String> {
-    Ok(lark::write(&conflict::resolve(&simplify::simplify(parse::parse(text)?)?)?))
+pub fn to_lark(text: &str, most: usize) -> Result<String, String> {
+    lark::write(&conflict::resolve(&simplify::simplify(parse::parse(text)?)?)?, most)
 }

@@ -6,10 +6,14 @@ use std::sync::{Arc, LazyLock};
 use proptest::prelude::*;
 
 use super::expr::{Expr, Grammar};
-use super::{is_gbnf, parse, to_lark};
+use super::{is_gbnf, parse};
 use crate::{Compiler, GrammarError, Source};
 use logits::Allowed;
 use tokenizer::Tokenizer;
+
+fn to_lark(text: &str) -> Result<String, String> {
+    super::to_lark(text, 1 << 20)
+}
 
 static COMPILER: LazyLock<(Compiler, Arc<Tokenizer>)> = LazyLock::new(|| crate::testing::compiler(fixtures::vocabulary("smollm2").path()));
 
@@ -149,11 +153,50 @@ fn a_text_follows_the_grammar_or_not() {
 }
 
 #[test]
+fn what_follows_terminals_that_match_the_same_text_is_at_one_place() {
+    // Behind `a`, which is of x and of y, the rest of y must not take what begins another x.
+    let gbnf = "root ::= x*\nx ::= \"a\" | root | y | \" \"*\ny ::= ([ab] \"aab\")*";
+    let grammar = compiled(&to_lark(gbnf).unwrap()).unwrap();
+    let naive = parse::parse(gbnf).unwrap();
+    for text in ["aaa a", "aaab", "baab", "aa", "aaaaab a", "baa", "ab"] {
+        assert_eq!(follows(&grammar, text), Some(Naive::matches(&naive, text)), "{text}");
+    }
+}
+
+#[test]
 fn strings_of_json_stay_whole_terminals() {
     let lark = to_lark(JSON).unwrap();
     assert!(lark.lines().filter(|line| line.starts_with('T')).count() <= 10, "{lark}");
     let regular = to_lark("root ::= digit+ (\".\" digit+)?\ndigit ::= [0-9]").unwrap();
     assert_eq!(regular.lines().filter(|line| line.starts_with('T')).count(), 1, "{regular}");
+}
+
+#[test]
+fn a_grammar_is_translated_in_time_and_space_that_do_not_follow_its_copies() {
+    let class = |from: u32, count: u32| {
+        let chars = (0..count).filter_map(|i| char::from_u32(from + 2 * i));
+        format!("[{}]", chars.map(String::from).collect::<String>())
+    };
+    let wide = class(0x4e00, 10_000);
+    let own: Vec<String> = (0..1500).map(|i| format!("t{i} ::= {} \"x\" | \"y\"", class(0x4e00 + 3 * i, 40))).collect();
+    let between: Vec<String> = (0..1500).map(|i| format!("t{i} root t{}", (i + 1) % 1500)).collect();
+    let doubled: Vec<String> = (0..20).map(|i| format!("a{i} ::= {}", format!("a{} ", i + 1).repeat(9))).collect();
+    let cases = [
+        ("one class at many places", format!("root ::= {}\na ::= {wide}", "a ".repeat(14_000)), ""),
+        ("many places in one terminal", format!("root ::= {}\na ::= {wide}", "a ".repeat(900)), "more than 1048576 bytes"),
+        ("classes that meet", format!("root ::= \"z\" | {}\n{}", between.join(" | "), own.join("\n")), ""),
+        ("copies of rules", format!("root ::= a0\n{}\na20 ::= \"x\"", doubled.join("\n")), ""),
+        ("repetitions of nothing", format!("root ::= \"\"{} \"x\"", "{10000}".repeat(60)), ""),
+        ("alternatives that repeat", format!("root ::= ({}{wide})* \"x\"", "\"ab\" | ".repeat(300)), ""),
+    ];
+    for (name, gbnf, due) in cases {
+        let start = std::time::Instant::now();
+        let lark = to_lark(&gbnf);
+        println!("{name}: {} bytes, {} ms", lark.as_ref().map_or(0, String::len), start.elapsed().as_millis());
+        assert!(due.is_empty() || lark.as_ref().is_err_and(|error| error.contains(due)), "{name}");
+        assert!(lark.map_or(0, |lark| lark.len()) <= 1 << 20, "{name}");
+        assert!(start.elapsed().as_secs() < 10, "{name}: {:?}", start.elapsed());
+    }
 }
 
 #[test]

@@ -128,14 +128,15 @@ impl Keys<'_> {
     /// One finite float per layer. The key carries no architecture's name.
     pub fn floats(&self, key: &str, num_layers: usize) -> Fallible<Vec<f32>> {
         let value = self.file.get(key);
+        let expected = || format!("one finite number per layer ({num_layers})");
         let all = match value {
-            Some(Value::Array(Array::F32(all))) => all.clone(),
-            Some(other) if !matches!(other, Value::Array(_)) => other.as_f32().map(|x| vec![x; num_layers]).unwrap_or_default(),
-            _ => Vec::new(),
+            Some(array @ Value::Array(_)) => array.floats().or_else(|found| metadata(key, found, expected()))?.into_owned(),
+            Some(other) => other.as_f32().map(|x| vec![x; num_layers]).unwrap_or_default(),
+            None => Vec::new(),
         };
         if all.len() < num_layers || all.iter().any(|x| !x.is_finite()) {
             let found = value.map_or_else(|| "missing".to_owned(), shown);
-            return metadata(key, found, format!("one finite number per layer ({num_layers})"));
+            return metadata(key, found, expected());
         }
         Ok(all[..num_layers].to_vec())
     }
@@ -151,9 +152,7 @@ impl Keys<'_> {
     /// Refuses a feature that no engine computes. The values 0 and `none` mean that the model does not use it.
     pub fn absent(&self, suffix: &str, none: f32) -> Fallible<()> {
         match self.value(suffix) {
-            Some(value) if ![Some(0.0), Some(none)].contains(&value.as_f32().or(value.as_int().map(|n| n as f32))) => {
-                self.wrong(suffix, "0 or no such key (not supported)")
-            }
+            Some(value) if ![Some(0.0), Some(none)].contains(&value.as_f32()) => self.wrong(suffix, "0 or no such key (not supported)"),
             _ => Ok(()),
         }
     }

@@ -3,7 +3,6 @@
 use super::keys::{Fallible, Keys, MAX_DIM};
 use crate::arch::Block;
 use crate::spec::ALTUP_STREAMS;
-use gguf::{Array, Value};
 
 /// The cutoff that keeps a twentieth of normally distributed values: the normal distribution's 0.95 quantile.
 const TWENTIETH: f32 = 1.644_853_6;
@@ -40,9 +39,11 @@ pub fn gate_cutoffs(keys: &Keys, num_layers: usize) -> Fallible<Vec<Option<f32>>
     match keys.value(suffix) {
         _ if sparse == 0 => Ok(vec![None; num_layers]),
         None => Ok((0..num_layers).map(|i| (i < sparse).then_some(TWENTIETH)).collect()),
-        Some(Value::Array(Array::F32(all))) if all.len() >= num_layers && all.iter().all(|x| *x < f32::INFINITY) => {
-            Ok(all[..num_layers].iter().map(|&cutoff| cutoff.is_finite().then_some(cutoff)).collect())
-        }
-        Some(_) => keys.wrong(suffix, format!("one number or minus infinity per layer ({num_layers})")),
+        Some(value) => match value.floats() {
+            Ok(all) if all.len() >= num_layers && all.iter().all(|x| *x < f32::INFINITY) => {
+                Ok(all[..num_layers].iter().map(|&cutoff| cutoff.is_finite().then_some(cutoff)).collect())
+            }
+            _ => keys.wrong(suffix, format!("one number or minus infinity per layer ({num_layers})")),
+        },
     }
 }

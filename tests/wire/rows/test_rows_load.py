@@ -13,6 +13,8 @@ import pytest
 from harness import MODEL, Server, at_rest, chunks_of, open_stream, resident, status_of, wait_until
 from test_load import long_stream
 
+pytestmark = pytest.mark.timing
+
 
 def test_row_68_an_abort_does_not_disturb_a_long_prefill(server):
     prompt = "The history of the world is long. " * 200
@@ -35,7 +37,6 @@ def send_queue(port: int, client: int) -> int:
     return 0
 
 
-@pytest.mark.beside
 def test_row_69_a_client_that_never_reads_is_cut(server):
     alone = server.text("Once upon a time", max_tokens=16)
     names = ("penstock_http_stalled_streams_total", "penstock_http_disconnects_total")

@@ -48,10 +48,11 @@ pub fn parts<'b>(fields: &Fields<'b>, name: &str, place: Place, other: Other<'_,
         cache_control(&block)?;
         match block.required("type", block.string("type")?)? {
             "text" => {
-                block.only(&["type", "text", "cache_control", "citations"])?;
                 parts.extend(text_part(block.required("text", block.string("text")?)?, place));
             }
-            "image" if place == Place::Result => parts.push(Part::Text(left_out::IMAGE.into())),
+            kind if place == Place::Result && left_out::in_result(kind).is_some() => {
+                parts.extend(left_out::in_result(kind).map(|text| Part::Text(text.into())));
+            }
             "document" => parts.extend(document(&block, place)?),
             "search_result" => parts.extend(search_result(&block, place)?),
             kind => parts.extend(other(&block, kind)?),
@@ -86,7 +87,6 @@ fn text_part(text: &str, place: Place) -> Option<Part> {
 /// A document of plain text.
 fn document(block: &Fields, place: Place) -> Result<Vec<Part>, ApiError> {
     let path = block.path("source");
-    block.only(&["type", "source", "title", "context", "citations", "cache_control"])?;
     check_citations(block)?;
     let source = block.within(block.required("source", block.get("source"))?, &path)?;
     let texts = match source.required("type", source.string("type")?)? {
@@ -105,7 +105,6 @@ fn document(block: &Fields, place: Place) -> Result<Vec<Part>, ApiError> {
 
 /// What a search has found, with its title and where it is from.
 fn search_result(block: &Fields, place: Place) -> Result<Vec<Part>, ApiError> {
-    block.only(&["type", "source", "title", "content", "citations", "cache_control"])?;
     check_citations(block)?;
     let head = |name| Ok::<_, ApiError>(Part::Text(block.required(name, block.string(name)?)?.to_owned()));
     let texts = parts(block, "content", place, &mut |part, kind| Err(refused(part, kind)))?;

@@ -8,7 +8,6 @@ pub fn cache_control(fields: &Fields) -> Result<(), ApiError> {
     let Some(value) = fields.get("cache_control") else { return Ok(()) };
     let path = fields.path("cache_control");
     let inner = fields.within(value, &path)?;
-    inner.only(&["type", "ttl", "scope"])?;
     match inner.required("type", inner.string("type")?)? {
         "ephemeral" => {}
         other => return Err(inner.invalid("type", format_args!("must be ephemeral, not `{}`", quoted(other)))),

@@ -77,7 +77,6 @@ impl<'a> Writer<'a> {
 
     fn read(&mut self, whole: &Fields, value: &Value, path: &str) -> Result<(), ApiError> {
         let fields = whole.within(value, path)?;
-        fields.only(&["role", "content"])?;
         match fields.required("role", fields.string("role")?)? {
             "user" | "ctx" | "msg" => self.user(&fields),
             "assistant" => self.assistant(&fields),
@@ -126,11 +125,9 @@ impl<'a> Writer<'a> {
             match kind {
                 "tool_use" => calls.push(call(block)?),
                 "thinking" => {
-                    block.only(&["type", "thinking", "signature", "cache_control"])?;
                     reasoning.get_or_insert_default().push_str(&blocks::thinking(block)?);
                 }
                 "redacted_thinking" => {
-                    block.only(&["type", "data", "cache_control"])?;
                     block.required("data", block.string("data")?)?;
                 }
                 _ => return Err(blocks::refused(block, kind)),
@@ -178,7 +175,6 @@ fn check_not_empty(fields: &Fields) -> Result<(), ApiError> {
 
 /// A call of an earlier answer.
 fn call(block: &Fields) -> Result<Call, ApiError> {
-    block.only(&["type", "id", "name", "input", "cache_control", "caller", "toolset_name"])?;
     let id = block.required("id", block.string("id")?)?.to_owned();
     let name = tool_name(block)?.to_owned();
     let arguments = match block.required("input", block.get("input"))? {
@@ -189,7 +185,6 @@ fn call(block: &Fields) -> Result<Call, ApiError> {
 }
 
 fn result(block: &Fields, tools: &HashSet<&str>, called: &HashSet<String>) -> Result<Message, ApiError> {
-    block.only(&["type", "tool_use_id", "content", "is_error", "cache_control", "toolset_name"])?;
     let id = block.required("tool_use_id", block.string("tool_use_id")?)?;
     if !called.contains(id) {
         return Err(block.invalid("tool_use_id", format_args!("is `{}`, which is no id of an earlier `tool_use`", quoted(id))));

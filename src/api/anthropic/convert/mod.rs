@@ -7,6 +7,7 @@ pub mod messages;
 pub mod names;
 pub mod options;
 pub mod request;
+pub mod schemas;
 pub mod thinking;
 pub mod tools;
 

@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use crate::http::error::{ApiError, quoted};
 use crate::http::fields::{Fields, wrong_type};
-use crate::http::stop::stop_texts;
+use crate::http::stop::{MOST, stop_texts};
 use chat::Format;
 use config::Limits;
 use logits::{SamplingChoice, SamplingParams};
@@ -24,7 +24,7 @@ pub fn options(fields: &Fields, limits: &Limits, max_tokens: u32) -> Result<Opti
         temperature: number("temperature")?,
         // Nothing but the likeliest token fits into a share of 0.
         top_p: number("top_p")?.map(|share| share.max(f32::MIN_POSITIVE)),
-        top_k: fields.count("top_k", 0)?,
+        top_k: fields.integer("top_k", -1..=i64::from(u32::MAX))?.map(|value| value.max(0) as u32),
         ..SamplingChoice::default()
     };
     fields.array("stop_sequences")?;
@@ -33,7 +33,7 @@ pub fn options(fields: &Fields, limits: &Limits, max_tokens: u32) -> Result<Opti
     let budget = if limits.strict_max_tokens { Budget::Strict(max_tokens) } else { Budget::Explicit(max_tokens) };
     Ok(Options {
         chosen: Some(chosen),
-        stop: stop_texts(fields, "stop_sequences", limits.max_stop_sequences)?,
+        stop: stop_texts(fields, "stop_sequences", limits.max_stop_sequences.max(MOST))?,
         cache_salt: user(fields)?,
         ..Options::new(sampling, budget)
     })
@@ -54,7 +54,6 @@ fn without_session(user: &str) -> Cow<'_, str> {
 fn user(fields: &Fields) -> Result<u64, ApiError> {
     let Some(value) = fields.get("metadata") else { return Ok(0) };
     let inner = fields.within(value, "metadata")?;
-    inner.only(&["user_id"])?;
     inner.check_size("user_id", MAX_USER)?;
     let Some(user) = inner.string("user_id")? else { return Ok(0) };
     Ok(Sha256::digest(without_session(user).as_bytes()).iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte)))
@@ -72,7 +71,6 @@ pub fn format(fields: &Fields, output: Option<&Fields>) -> Result<Option<Format>
         },
     };
     let inner = fields.within(value, path)?;
-    inner.only(&["type", "schema"])?;
     match inner.required("type", inner.string("type")?)? {
         "json_schema" => match inner.required("schema", inner.get("schema"))? {
             schema @ Value::Object(_) => Ok(Some(Format::JsonSchema(schema.clone()))),

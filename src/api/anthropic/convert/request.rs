@@ -18,42 +18,6 @@ use serving::{Model, Options};
 /// What the name of the beta of interleaved reasoning begins with.
 const INTERLEAVED: &str = "interleaved-thinking";
 
-const KNOWN: [&str; 32] = [
-    "model",
-    "messages",
-    "max_tokens",
-    "system",
-    "stop_sequences",
-    "stream",
-    "temperature",
-    "top_p",
-    "top_k",
-    "metadata",
-    "thinking",
-    "output_config",
-    "output_format",
-    "tools",
-    "tool_choice",
-    "service_tier",
-    "cache_control",
-    "context_management",
-    // Known, and they mean nothing here.
-    "inference_geo",
-    "speed",
-    "container",
-    "mcp_servers",
-    "anthropic_version",
-    "anthropic_beta",
-    "diagnostics",
-    "thread",
-    "user_profile_id",
-    "workspace_id",
-    "fallbacks",
-    "fallback_credit_token",
-    "billing_policy",
-    "compaction",
-];
-
 /// The prompt of a request, valid by itself. `serving` checks what depends on the model.
 #[derive(Debug)]
 pub struct Prompt {
@@ -92,8 +56,7 @@ impl Prompt {
 
 /// A request to generate.
 pub fn parse(body: &Value, limits: &Limits, interleaved: bool) -> Result<Messages, ApiError> {
-    let fields = Fields::body(body, limits.unknown_fields)?;
-    fields.only(&KNOWN)?;
+    let fields = Fields::root(body)?;
     let max_tokens = fields.required("max_tokens", fields.count("max_tokens", 1)?)?;
     let output = output(&fields)?;
     let mut options = options::options(&fields, limits, max_tokens)?;
@@ -104,8 +67,7 @@ pub fn parse(body: &Value, limits: &Limits, interleaved: bool) -> Result<Message
 
 /// A request to count. It may hold what a request to generate holds, whose fields are checked as they are there.
 pub fn parse_count(body: &Value, limits: &Limits, interleaved: bool) -> Result<Prompt, ApiError> {
-    let fields = Fields::body(body, limits.unknown_fields)?;
-    fields.only(&KNOWN)?;
+    let fields = Fields::root(body)?;
     let max_tokens = fields.count("max_tokens", 1)?;
     let output = output(&fields)?;
     options::options(&fields, limits, max_tokens.unwrap_or(1))?;
@@ -117,7 +79,6 @@ pub fn parse_count(body: &Value, limits: &Limits, interleaved: bool) -> Result<P
 fn output<'a>(fields: &Fields<'a>) -> Result<Option<Fields<'a>>, ApiError> {
     let Some(value) = fields.get("output_config") else { return Ok(None) };
     let inner = fields.within(value, "output_config")?;
-    inner.only(&["effort", "format", "task_budget"])?;
     // A budget of a whole session is the client's to keep: no session is known here.
     inner.object("task_budget")?;
     Ok(Some(inner))

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::request::{Messages, parse, parse_count};
+use super::schemas::MESSAGES;
 use super::thinking::Shown;
 use chat::{Call, Conversation, Ending, Message, Role, ToolChoice};
 use config::{Config, Limits, Overrides, Surroundings};
@@ -26,7 +27,9 @@ fn read(fields: Value) -> Messages {
 
 /// The field that an error names.
 fn param(fields: Value) -> String {
-    parse(&with(fields.clone()), &limits(), false).err().and_then(|error| error.param).unwrap_or_else(|| panic!("accepted: {fields}"))
+    let mut body = with(fields.clone());
+    let read = MESSAGES.admit(&mut body, limits().unknown_fields).and_then(|_| parse(&body, &limits(), false));
+    read.err().and_then(|error| error.param).unwrap_or_else(|| panic!("accepted: {fields}"))
 }
 
 fn conversation(messages: Value) -> Conversation {
@@ -205,7 +208,7 @@ fn an_error_names_the_message_and_the_block() {
         (json!({"messages": ["hi"]}), "messages[0]"),
         (json!({"messages": [{"role": "tool", "content": "x"}]}), "messages[0].role"),
         (json!({"messages": [{"role": "user"}]}), "messages[0].content"),
-        (json!({"messages": [{"role": "user", "content": "x", "nmae": "y"}]}), "messages[0].nmae"),
+        (json!({"messages": [{"role": "user", "content": "x", "contnet": "y"}]}), "messages[0].contnet"),
         (content(json!("")), "messages[0].content"),
         (content(json!([])), "messages[0].content"),
         (content(json!([{"type": "text"}])), "messages[0].content[0].text"),
@@ -244,7 +247,8 @@ fn an_error_names_the_field() {
         (json!({"system": [{"type": "image"}]}), "system[0].type"),
         (tool(json!({"type": "web_search_20250305", "name": "web_search"})), "tools[0].type"),
         (tool(json!({"name": "f"})), "tools[0].input_schema"),
-        (tool(json!({"name": "f", "input_schema": [], "x": 1})), "tools[0].x"),
+        (tool(json!({"name": "f", "input_schema": [], "x": 1})), "tools[0].input_schema"),
+        (tool(json!({"name": "f", "input_shema": {"type": "object"}})), "tools[0].input_shema"),
         (json!({"tools": [f, f]}), "tools"),
         (json!({"tool_choice": {"type": "any"}}), "tool_choice"),
         (json!({"tools": [f], "tool_choice": {"type": "required"}}), "tool_choice.type"),
@@ -260,10 +264,10 @@ fn an_error_names_the_field() {
         (json!({"output_config": {"format": {"type": "json_schema"}}}), "output_config.format.schema"),
         (json!({"temperature": 1.5}), "temperature"),
         (json!({"top_p": 2}), "top_p"),
-        (json!({"top_k": -1}), "top_k"),
+        (json!({"top_k": -2}), "top_k"),
         (json!({"stop_sequences": "x"}), "stop_sequences"),
         (json!({"stop_sequences": [""]}), "stop_sequences"),
-        (json!({"metadata": {"user": "x"}}), "metadata.user"),
+        (json!({"metadata": {"userid": "x"}}), "metadata.userid"),
         (json!({"service_tier": "flex"}), "service_tier"),
         (json!({"stream": "yes"}), "stream"),
         (json!({"tempreature": 1}), "tempreature"),

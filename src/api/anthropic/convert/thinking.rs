@@ -37,14 +37,9 @@ pub fn thinking(fields: &Fields, max_tokens: Option<u32>, interleaved: bool) -> 
     let inner = fields.within(value, "thinking")?;
     let kind = inner.required("type", inner.string("type")?)?;
     match kind {
-        "enabled" => inner.only(&["type", "budget_tokens", "display", "block_binding"])?,
-        "adaptive" => inner.only(&["type", "display", "block_binding"])?,
-        // The model decides when it reasons.
-        "between_tools" => inner.only(&["type"])?,
-        "disabled" => {
-            inner.only(&["type"])?;
-            return Ok(Some(Thinking { is_on: false, shown: Shown::No, budget: None }));
-        }
+        // With `between_tools`, the model decides when it reasons.
+        "enabled" | "adaptive" | "between_tools" => {}
+        "disabled" => return Ok(Some(Thinking { is_on: false, shown: Shown::No, budget: None })),
         other => {
             return Err(
                 inner.invalid("type", format_args!("must be enabled, disabled, adaptive or between_tools, not `{}`", quoted(other)))

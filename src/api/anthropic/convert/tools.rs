@@ -8,21 +8,8 @@ use crate::http::fields::{Fields, wrong_type};
 use crate::http::tool_list::{tool_list, tool_name};
 use chat::{Declaration, Tool, ToolChoice, Tools};
 
-const KNOWN: [&str; 10] = [
-    "type",
-    "name",
-    "description",
-    "input_schema",
-    "strict",
-    "cache_control",
-    "input_examples",
-    "defer_loading",
-    "eager_input_streaming",
-    "allowed_callers",
-];
-
 /// How the types begin of tools that Anthropic's servers run, or that its models were trained to call.
-const HOSTED: [&str; 9] =
+pub const HOSTED: [&str; 9] =
     ["bash_", "code_execution_", "computer_", "mcp_toolset", "memory_", "text_editor_", "tool_search_tool_", "web_fetch_", "web_search_"];
 
 /// All tools of a request, whether they may be called or not.
@@ -43,7 +30,6 @@ fn tool(whole: &Fields, value: &Value, path: &str) -> Result<Tool, ApiError> {
             return Err(ApiError::unsupported(&path, message));
         }
     }
-    fields.only(&KNOWN)?;
     cache_control(&fields)?;
     let strict = fields.bool("strict")?.unwrap_or(false);
     for flag in ["defer_loading", "eager_input_streaming"] {
@@ -97,7 +83,6 @@ pub fn choice(fields: &Fields, tools: Vec<Tool>) -> Result<Option<Tools>, ApiErr
     let (mut choice, mut parallel) = (Some(ToolChoice::Auto), true);
     if let Some(value) = fields.get("tool_choice") {
         let inner = fields.within(value, "tool_choice")?;
-        inner.only(&["type", "name", "disable_parallel_tool_use"])?;
         parallel = !inner.bool("disable_parallel_tool_use")?.unwrap_or(false);
         choice = read_choice(&inner, &tools)?;
         if tools.is_empty() && choice.as_ref().is_some_and(|choice| *choice != ToolChoice::Auto) {

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 use super::blocks::{CacheControl, InputMessage};
 use super::tools::{MessagesTool, MessagesToolChoice};
 
-/// Fields that are not listed are refused. A null field counts as absent.
+/// Fields that are not listed are left out and named, or refused if they look like a mistake. A null field counts as absent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({"model": "smollm2:135m", "max_tokens": 40, "messages": [{"role": "user", "content": "Name three rivers."}]}))]
 pub struct MessagesRequest {
@@ -21,9 +21,9 @@ pub struct MessagesRequest {
     pub temperature: Option<f64>,
     #[schema(minimum = 0, maximum = 1)]
     pub top_p: Option<f64>,
-    /// 0 turns it off.
-    #[schema(minimum = 0)]
-    pub top_k: Option<u32>,
+    /// 0 and -1 turn it off.
+    #[schema(minimum = -1)]
+    pub top_k: Option<i64>,
     /// Texts that end the answer. They are not part of it.
     pub stop_sequences: Option<Vec<String>>,
     pub stream: Option<bool>,

@@ -29,9 +29,6 @@ pub struct Common {
     pub stream: bool,
 }
 
-/// The fields of [`Common`].
-pub const FIELDS: [&str; 11] =
-    ["model", "options", "format", "think", "keep_alive", "stream", "logprobs", "top_logprobs", "truncate", "shift", "_debug_render_only"];
 /// Longer names of levels are not known anywhere.
 const MAX_LEVEL: usize = 32;
 
@@ -74,6 +71,7 @@ fn think(fields: &Fields) -> Result<Option<Think>, ApiError> {
         None => Ok(None),
         Some(Value::Bool(on)) => Ok(Some(Think::Switch(*on))),
         Some(Value::String(level)) => match level.as_str() {
+            "" => Ok(None),
             "none" => Ok(Some(Think::Switch(false))),
             level if (1..=MAX_LEVEL).contains(&level.len()) && level.bytes().all(|byte| byte.is_ascii_lowercase()) => {
                 Ok(Some(Think::Level(level.to_owned())))

@@ -18,9 +18,7 @@ pub struct Chat {
 }
 
 pub fn parse(body: &Value, limits: &Limits) -> Result<Chat, ApiError> {
-    let fields = Fields::body(body, limits.unknown_fields)?;
-    let known: Vec<&str> = ask::FIELDS.into_iter().chain(["messages", "tools"]).collect();
-    fields.only(&known)?;
+    let fields = Fields::root(body)?;
     let messages = messages::messages(&fields)?;
     let ending = messages::ending(&messages);
     let tools = tools::tools(&fields)?;

@@ -28,8 +28,7 @@ pub struct Embed {
 }
 
 pub fn embed(body: &Value, limits: &Limits) -> Result<Embed, ApiError> {
-    let fields = Fields::body(body, limits.unknown_fields)?;
-    fields.only(&["model", "input", "truncate", "dimensions", "options", "keep_alive"])?;
+    let fields = Fields::root(body)?;
     let wrong = |value: &Value| wrong_type("input", "a string or a list of strings", value);
     let inputs = match fields.required("input", fields.get("input"))? {
         Value::String(text) if text.is_empty() => Vec::new(),
@@ -49,8 +48,7 @@ pub fn embed(body: &Value, limits: &Limits) -> Result<Embed, ApiError> {
 }
 
 pub fn embeddings(body: &Value, limits: &Limits) -> Result<Embed, ApiError> {
-    let fields = Fields::body(body, limits.unknown_fields)?;
-    fields.only(&["model", "prompt", "options", "keep_alive"])?;
+    let fields = Fields::root(body)?;
     let text = fields.string("prompt")?.filter(|text| !text.is_empty());
     Ok(Embed { inputs: text.into_iter().map(str::to_owned).collect(), ..of_model(&fields, limits)? })
 }

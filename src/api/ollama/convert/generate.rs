@@ -42,10 +42,7 @@ pub struct Turn {
 }
 
 pub fn parse(body: &Value, limits: &Limits) -> Result<Generate, ApiError> {
-    let fields = Fields::body(body, limits.unknown_fields)?;
-    let own = ["prompt", "suffix", "system", "template", "context", "raw", "images", "width", "height", "steps"];
-    let known: Vec<&str> = ask::FIELDS.into_iter().chain(own).collect();
-    fields.only(&known)?;
+    let fields = Fields::root(body)?;
     messages::refuse_images(&fields)?;
     for name in ["width", "height", "steps"] {
         if fields.integer(name, 0..=i64::MAX)?.is_some_and(|number| number > 0) {

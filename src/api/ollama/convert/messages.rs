@@ -3,10 +3,12 @@
 use super::tools;
 use crate::http::error::ApiError;
 use crate::http::fields::Fields;
+use crate::http::left_out;
 use chat::{Ending, Message, Part, Role};
 
 const MAX_MESSAGES: usize = 16_384;
-const KNOWN: &[&str] = &["role", "content", "thinking", "images", "tool_calls", "tool_name", "tool_call_id", "name"];
+/// The most images of one message.
+const MAX_IMAGES: usize = 1024;
 
 pub fn messages(fields: &Fields) -> Result<Vec<Message>, ApiError> {
     let list = fields.array("messages")?.unwrap_or_default();
@@ -34,6 +36,18 @@ pub fn refuse_images(fields: &Fields) -> Result<(), ApiError> {
     }
 }
 
+/// The number of images in a tool's result, in whose places texts stand. Refuses those of other messages.
+fn images(fields: &Fields, role: Role) -> Result<usize, ApiError> {
+    if role != Role::Tool {
+        refuse_images(fields)?;
+    }
+    let images = fields.array("images")?.unwrap_or_default().len();
+    if images > MAX_IMAGES {
+        return Err(fields.invalid("images", format_args!("holds more than {MAX_IMAGES} images")));
+    }
+    Ok(images)
+}
+
 #[derive(Default)]
 struct Reader {
     /// Calls so far.
@@ -44,7 +58,6 @@ struct Reader {
 
 impl Reader {
     fn message(&mut self, fields: &Fields) -> Result<Message, ApiError> {
-        fields.only(KNOWN)?;
         let role = match fields.required("role", fields.string("role")?)?.to_lowercase().as_str() {
             "user" => Role::User,
             "assistant" => Role::Assistant,
@@ -52,7 +65,7 @@ impl Reader {
             // Modelfiles and clients have names of their own for whoever instructs.
             _ => Role::System,
         };
-        refuse_images(fields)?;
+        let images = images(fields, role)?;
         let text = |name: &str| Ok::<_, ApiError>(fields.string(name)?.map(str::to_owned));
         let content = text("content")?.unwrap_or_default();
         let reasoning = text("thinking")?.filter(|text| !text.is_empty());
@@ -65,7 +78,9 @@ impl Reader {
             return Err(fields.invalid("tool_calls", "is only allowed in a message of the assistant"));
         }
         self.open.extend(calls.iter().map(|call| (call.id.clone(), call.name.clone())));
-        let parts = if content.is_empty() && !calls.is_empty() { Vec::new() } else { vec![Part::Text(content)] };
+        let is_empty = content.is_empty() && (!calls.is_empty() || images > 0);
+        let mut parts = if is_empty { Vec::new() } else { vec![Part::Text(content)] };
+        parts.extend(std::iter::repeat_n(Part::Text(left_out::IMAGE.into()), images));
         let mut message = Message { parts, reasoning, calls, ..Message::new(role) };
         if role == Role::Tool {
             let (id, name) = self.result(asked_id.filter(|id| !id.is_empty()), tool_name.or(own_name));
@@ -113,6 +128,15 @@ mod tests {
     }
 
     #[test]
+    fn an_image_in_a_tool_s_result_becomes_a_text() {
+        let result = |content: &str| json!({"role": "tool", "content": content, "images": ["aGk="], "tool_name": "f"});
+        let found = read(json!([{"role": "user", "content": "q"}, result("Here:"), result("")])).unwrap();
+        assert_eq!([&found[1], &found[2]].map(Message::text), [format!("Here:\n{}", left_out::IMAGE), left_out::IMAGE.to_owned()]);
+        let others = json!({"role": "tool", "content": "", "images": vec![""; MAX_IMAGES + 1]});
+        assert_eq!(read(json!([others])).unwrap_err().param.as_deref(), Some("messages[0].images"));
+    }
+
+    #[test]
     fn the_error_names_the_field() {
         for (message, param) in [
             (json!({"content": "x"}), "role"),
@@ -123,7 +147,6 @@ mod tests {
                 json!({"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}),
                 "tool_calls[0].function.arguments",
             ),
-            (json!({"role": "user", "contents": "x"}), "contents"),
         ] {
             assert_eq!(read(json!([message])).unwrap_err().param.unwrap(), format!("messages[0].{param}"), "{message}");
         }

@@ -9,4 +9,5 @@ pub mod keep_alive;
 pub mod messages;
 pub mod model;
 pub mod options;
+pub mod schemas;
 pub mod tools;

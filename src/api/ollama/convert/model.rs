@@ -4,7 +4,6 @@ use serde_json::Value;
 
 use crate::http::error::ApiError;
 use crate::http::fields::Fields;
-use config::UnknownFields;
 
 /// The `model` field.
 pub fn model(fields: &Fields) -> Result<String, ApiError> {
@@ -34,9 +33,8 @@ pub struct Show {
     pub verbose: bool,
 }
 
-pub fn show(body: &Value, unknown: UnknownFields) -> Result<Show, ApiError> {
-    let fields = Fields::body(body, unknown)?;
-    fields.only(&["model", "name", "verbose", "system", "template", "options"])?;
+pub fn show(body: &Value) -> Result<Show, ApiError> {
+    let fields = Fields::root(body)?;
     for field in ["system", "template", "options"] {
         // Clients send them empty.
         let asks = fields.get(field).is_some_and(|value| value != "" && value != &Value::Object(serde_json::Map::new()));
@@ -48,9 +46,8 @@ pub fn show(body: &Value, unknown: UnknownFields) -> Result<Show, ApiError> {
     Ok(Show { model: model_or_name(&fields)?, verbose: fields.bool("verbose")?.unwrap_or(false) })
 }
 
-pub fn delete(body: &Value, unknown: UnknownFields) -> Result<String, ApiError> {
-    let fields = Fields::body(body, unknown)?;
-    fields.only(&["model", "name"])?;
+pub fn delete(body: &Value) -> Result<String, ApiError> {
+    let fields = Fields::root(body)?;
     model_or_name(&fields)
 }
 
@@ -60,9 +57,8 @@ pub struct Pull {
     pub stream: bool,
 }
 
-pub fn pull(body: &Value, unknown: UnknownFields) -> Result<Pull, ApiError> {
-    let fields = Fields::body(body, unknown)?;
-    fields.only(&["model", "name", "insecure", "stream", "username", "password"])?;
+pub fn pull(body: &Value) -> Result<Pull, ApiError> {
+    let fields = Fields::root(body)?;
     for field in ["username", "password"] {
         if fields.get(field).is_some_and(|value| value != "") {
             return Err(ApiError::unsupported(field, format!("`{field}` is not supported: the server's operator sets a token")));
@@ -81,15 +77,14 @@ mod tests {
 
     #[test]
     fn models_are_named_in_two_ways() {
-        assert_eq!(delete(&json!({"name": "m"}), UnknownFields::Refuse).unwrap(), "m");
-        assert_eq!(show(&json!({"model": "m", "name": "m", "system": "", "options": {}}), UnknownFields::Refuse).unwrap().model, "m");
+        assert_eq!(delete(&json!({"name": "m"})).unwrap(), "m");
+        assert_eq!(show(&json!({"model": "m", "name": "m", "system": "", "options": {}})).unwrap().model, "m");
         let param = |error: ApiError| error.param.unwrap();
-        assert_eq!(param(delete(&json!({}), UnknownFields::Refuse).unwrap_err()), "model");
-        assert_eq!(param(delete(&json!({"model": "a", "name": "b"}), UnknownFields::Refuse).unwrap_err()), "name");
-        assert_eq!(param(show(&json!({"model": "m", "template": "x"}), UnknownFields::Refuse).err().unwrap()), "template");
-        assert_eq!(param(pull(&json!({"model": "m", "insecure": "yes"}), UnknownFields::Refuse).err().unwrap()), "insecure");
-        assert!(pull(&json!({"model": "m", "insecure": true}), UnknownFields::Refuse).is_ok());
-        assert_eq!(param(pull(&json!({"modle": "m"}), UnknownFields::Refuse).err().unwrap()), "modle");
-        assert!(pull(&json!({"model": "m"}), UnknownFields::Refuse).unwrap().stream);
+        assert_eq!(param(delete(&json!({})).unwrap_err()), "model");
+        assert_eq!(param(delete(&json!({"model": "a", "name": "b"})).unwrap_err()), "name");
+        assert_eq!(param(show(&json!({"model": "m", "template": "x"})).err().unwrap()), "template");
+        assert_eq!(param(pull(&json!({"model": "m", "insecure": "yes"})).err().unwrap()), "insecure");
+        assert!(pull(&json!({"model": "m", "insecure": true})).is_ok());
+        assert!(pull(&json!({"model": "m"})).unwrap().stream);
     }
 }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::http::error::ApiError;
 use crate::http::fields::{Fields, wrong_type};
-use crate::http::stop::stop_texts;
+use crate::http::stop::{MOST, stop_texts};
 use config::Limits;
 use logits::{SamplingChoice, SamplingParams};
 use serving::{Budget, Model, Options};
@@ -15,20 +15,6 @@ const MAX_TEMPERATURE: f64 = 1000.0;
 /// The seed that stands for any.
 const ANY_SEED: i64 = -1;
 
-const HONOURED: &[&str] = &[
-    "num_predict",
-    "num_ctx",
-    "temperature",
-    "top_k",
-    "top_p",
-    "min_p",
-    "repeat_penalty",
-    "repeat_last_n",
-    "presence_penalty",
-    "frequency_penalty",
-    "stop",
-    "seed",
-];
 /// How Ollama would load the model. The server's configuration says how models are loaded, so they change nothing.
 const OF_LOADING: &[&str] =
     &["num_gpu", "main_gpu", "num_thread", "num_batch", "num_keep", "use_mmap", "use_mlock", "numa", "low_vram", "f16_kv"];
@@ -49,9 +35,6 @@ pub struct Settings {
 pub fn settings(fields: &Fields, limits: &Limits) -> Result<Settings, ApiError> {
     let empty = Value::Object(serde_json::Map::new());
     let options = fields.within(fields.get(FIELD).unwrap_or(&empty), FIELD)?;
-    let others = OFF.iter().map(|(name, _)| *name).chain(SWITCHES.iter().map(|(name, _)| *name));
-    let known: Vec<&str> = HONOURED.iter().chain(OF_LOADING).chain(OF_MIROSTAT).copied().chain(others).collect();
-    options.only(&known)?;
     refuse(&options)?;
     let repeat_last_n = options.integer("repeat_last_n", -1..=i64::from(u32::MAX))?;
     let chosen = match repeat_last_n {
@@ -69,7 +52,7 @@ pub fn settings(fields: &Fields, limits: &Limits) -> Result<Settings, ApiError> 
     Ok(Settings {
         options: Options {
             chosen: Some(chosen),
-            stop: stop_texts(&options, "stop", limits.max_stop_sequences)?,
+            stop: stop_texts(&options, "stop", limits.max_stop_sequences.max(MOST))?,
             ..Options::new(sampling, budget(&options, limits)?)
         },
         repeat_last_n,

@@ -1,6 +1,6 @@
 //! Every batch, in its folder and in memory.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fs::{self};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,11 +10,15 @@ use tokio::sync::Notify;
 
 use super::super::disk::{self, now};
 use super::super::files::shelf::{Reserved, Shelf};
+use super::super::shares::{Refused, Shares};
 use super::state::Batch;
+use crate::http::error::{ApiError, Kind};
 use config::Storage;
 
 /// The number of ended batches that are kept, for each that may be unfinished.
 const ENDED: usize = 100;
+/// The files that a batch makes at its end.
+pub const OUTPUTS: u64 = 2;
 const STATE: &str = "batch.json";
 const INPUT: &str = "input.jsonl";
 /// What a batch holds until it has ended: its input and its results.
@@ -24,7 +28,7 @@ const DAY: u64 = 86400;
 
 pub struct Book {
     folder: PathBuf,
-    max_unfinished: usize,
+    max_ended: usize,
     keep_seconds: u64,
     /// Held while a batch's state is changed on the disk. Whoever takes it may block.
     writing: Mutex<()>,
@@ -34,9 +38,10 @@ pub struct Book {
     pub cancelled: Notify,
 }
 
-#[derive(Default)]
 struct Inner {
     by_serial: BTreeMap<u64, Batch>,
+    /// The batches that have not ended, and those that are being made.
+    unfinished: Shares,
     /// The place of the next batch.
     next: u64,
     /// What each batch holds until it has ended, by the batch's id.
@@ -50,6 +55,11 @@ struct Holding {
 }
 
 impl Inner {
+    fn new(storage: &Storage) -> Self {
+        let unfinished = Shares::new(storage.max_batches as u64);
+        Self { by_serial: BTreeMap::new(), unfinished, next: 0, held: HashMap::new() }
+    }
+
     fn add(&mut self, batch: Batch, held: Holding) {
         self.next = self.next.max(batch.serial + 1);
         self.held.insert(batch.object.id.clone(), held);
@@ -65,18 +75,23 @@ impl Book {
     /// Reads the batches in the folder, which is made if it is not there. What they hold counts on the shelf.
     pub fn open(folder: &Path, storage: &Storage, shelf: &Arc<Shelf>) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
-        let (max_unfinished, keep_seconds) = (storage.max_batches, storage.batch_days * DAY);
-        let (writing, inner, cancelled) = (Mutex::default(), Mutex::default(), Notify::new());
-        let book = Self { folder: folder.to_owned(), max_unfinished, keep_seconds, writing, inner, cancelled };
+        let (max_ended, keep_seconds) = (ENDED * storage.max_batches, storage.batch_days * DAY);
+        let (writing, inner, cancelled) = (Mutex::default(), Mutex::new(Inner::new(storage)), Notify::new());
+        let book = Self { folder: folder.to_owned(), max_ended, keep_seconds, writing, inner, cancelled };
         for item in fs::read_dir(folder)? {
             let path = item?.path();
             match fs::read(path.join(STATE)).and_then(|text| serde_json::from_slice::<Batch>(&text).map_err(io::Error::other)) {
                 Ok(batch) => {
                     let (id, has_ended) = (batch.object.id.clone(), batch.has_ended());
                     let [input, output, errors] = HELD.map(|name| path.join(name).metadata().map_or(0, |data| data.len()));
-                    let mut room = shelf.reserved();
-                    room.set(input + output + errors);
-                    book.lock().add(batch, Holding { input, room });
+                    let outputs = if has_ended { 0 } else { OUTPUTS };
+                    let room = shelf.held(&batch.tenant, outputs, input + output + errors);
+                    let mut inner = book.lock();
+                    if !has_ended {
+                        inner.unfinished.add(&batch.tenant, 1);
+                    }
+                    inner.add(batch, Holding { input, room });
+                    drop(inner);
                     if has_ended {
                         // It ended, and then the process did. If this fails, the next sweep tries it again.
                         let _ = book.let_go(&id);
@@ -107,15 +122,14 @@ impl Book {
         disk::write_whole(&self.path(&batch.object.id, STATE), &serde_json::to_vec(batch).map_err(io::Error::other)?)
     }
 
-    /// Whether as many batches are unfinished as may be.
-    pub fn is_full(&self) -> bool {
-        self.lock().by_serial.values().filter(|batch| !batch.has_ended()).count() >= self.max_unfinished
-    }
-
     /// Adds a batch whose input is the file `input`. Its content stays if the file is deleted, so it takes room of its own.
     /// Once this returns, a loss of power loses nothing of the batch. Blocks.
-    pub fn create(&self, mut batch: Batch, input: &Path, room: Reserved) -> io::Result<Batch> {
+    ///
+    /// # Errors
+    /// As many batches are unfinished as may be, or the tenant has its share of them, or the disk refuses.
+    pub fn create(&self, mut batch: Batch, input: &Path, room: Reserved) -> Result<Batch, ApiError> {
         let mut inner = self.lock();
+        inner.unfinished.take(&batch.tenant, 1).map_err(|refused| too_many(refused, inner.unfinished.taken()))?;
         batch.serial = inner.next;
         inner.next += 1;
         drop(inner);
@@ -125,9 +139,10 @@ impl Book {
             .and_then(|()| self.write(&batch))
             .and_then(|()| disk::sync_folder(&self.folder));
         if let Err(error) = made {
+            self.lock().unfinished.give(&batch.tenant, 1);
             // If this fails, the next start removes it.
             let _ = disk::remove(&folder.join(STATE)).and_then(|()| fs::remove_dir_all(&folder));
-            return Err(error);
+            return Err(disk::refused(&error, "keeping the batch"));
         }
         self.lock().add(batch.clone(), Holding { input: room.num_bytes(), room });
         Ok(batch)
@@ -156,7 +171,11 @@ impl Book {
             return Ok(Some(before));
         }
         self.write(&changed)?;
-        if let Some(batch) = self.lock().by_serial.get_mut(&before.serial) {
+        let mut inner = self.lock();
+        if changed.has_ended() && !before.has_ended() {
+            inner.unfinished.give(&before.tenant, 1);
+        }
+        if let Some(batch) = inner.by_serial.get_mut(&before.serial) {
             if changed.object.request_counts == before.object.request_counts {
                 // Lines may have ended in the meantime.
                 changed.object.request_counts = batch.object.request_counts.clone();
@@ -177,6 +196,14 @@ impl Book {
         }
     }
 
+    /// Takes room for `more` bytes of a batch's results, which [`Book::count`] counts once they are written.
+    ///
+    /// # Errors
+    /// There is no room, or the batch's tenant has its share.
+    pub fn make_room(&self, id: &str, more: u64) -> Result<(), ApiError> {
+        self.lock().held.get_mut(id).map_or(Ok(()), |held| held.room.grow(more))
+    }
+
     /// Removes the input and the results of a batch that has ended, so that their room is free. Blocks.
     pub fn let_go(&self, id: &str) -> io::Result<()> {
         HELD.iter().try_for_each(|name| disk::remove(&self.path(id, name)))?;
@@ -184,29 +211,84 @@ impl Book {
         Ok(())
     }
 
-    /// Forgets the batches that ended long ago, and the oldest if there are too many. Blocks.
+    /// Forgets the batches that ended long ago, and the oldest of whoever has most if there are too many. Blocks.
     pub fn sweep(&self) -> io::Result<()> {
         let _writing = self.lock_writing();
-        let ended: Vec<(u64, String, u64)> = {
+        let ended: Vec<Ended> = {
             let inner = self.lock();
-            let ended = inner.by_serial.iter().filter_map(|(serial, batch)| Some((*serial, batch.object.id.clone(), batch.ended_at()?)));
+            let ended = inner.by_serial.iter().filter_map(|(serial, batch)| {
+                Some(Ended { serial: *serial, id: batch.object.id.clone(), tenant: batch.tenant.clone(), at: batch.ended_at()? })
+            });
             ended.collect()
         };
-        let too_many = ended.len().saturating_sub(ENDED * self.max_unfinished);
-        for (i, (serial, id, at)) in ended.into_iter().enumerate() {
-            if i < too_many || at + self.keep_seconds <= now() {
-                let folder = self.folder.join(&id);
+        let surplus = surplus(&ended, self.max_ended);
+        for (i, Ended { serial, id, at, .. }) in ended.iter().enumerate() {
+            if surplus.contains(&i) || at + self.keep_seconds <= now() {
+                let folder = self.folder.join(id);
                 // Without its state, the folder is removed at the next start.
                 disk::remove(&folder.join(STATE))?;
                 fs::remove_dir_all(&folder)?;
                 let mut inner = self.lock();
-                inner.by_serial.remove(&serial);
-                inner.held.remove(&id);
-            } else if self.lock().held.contains_key(&id) {
+                inner.by_serial.remove(serial);
+                inner.held.remove(id);
+            } else if self.lock().held.contains_key(id) {
                 // What it held could not be removed when it ended.
-                self.let_go(&id)?;
+                self.let_go(id)?;
             }
         }
         Ok(())
+    }
+}
+
+fn too_many(refused: Refused, unfinished: u64) -> ApiError {
+    let message = match refused {
+        Refused::Full => format!("{unfinished} batches are unfinished (storage.max_batches): wait for one to end"),
+        Refused::Share { own, free } => {
+            format!(
+                "{own} of your batches are unfinished, and {free} places are left for others (storage.max_batches): wait for one to end"
+            )
+        }
+    };
+    ApiError::new(Kind::QueueFull, message)
+}
+
+struct Ended {
+    serial: u64,
+    id: String,
+    tenant: String,
+    /// Unix seconds.
+    at: u64,
+}
+
+/// The places in `ended` of those beyond the `max` that are kept: the oldest of whoever has most. So nobody displaces what others may still
+/// want to look at.
+fn surplus(ended: &[Ended], max: usize) -> HashSet<usize> {
+    let mut by_tenant: HashMap<&str, VecDeque<usize>> = HashMap::new();
+    for (i, batch) in ended.iter().enumerate() {
+        by_tenant.entry(&batch.tenant).or_default().push_back(i);
+    }
+    let take = |_| by_tenant.values_mut().max_by_key(|own| own.len())?.pop_front();
+    (max..ended.len()).map_while(take).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_most_ended_batches_loses_the_oldest() {
+        let ended = |tenants: &str| -> Vec<Ended> {
+            let made = tenants.chars().map(|tenant| Ended { serial: 0, id: String::new(), tenant: tenant.into(), at: 0 });
+            made.collect()
+        };
+        let gone = |tenants: &str, max: usize| {
+            let mut gone: Vec<_> = surplus(&ended(tenants), max).into_iter().collect();
+            gone.sort_unstable();
+            gone
+        };
+        assert!(gone("baaaaab", 7).is_empty());
+        assert_eq!(gone("baaaaab", 4), [1, 2, 3], "those of `b` stay, though one is the oldest");
+        assert_eq!(gone("aaaa", 1), [0, 1, 2]);
+        assert_eq!(gone("ab", 0), [0, 1]);
     }
 }

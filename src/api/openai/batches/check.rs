@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::Value;
 
 use super::super::conversations::any_item;
-use super::super::convert::{chat, completions, embeddings, responses};
+use super::super::convert::{chat, completions, embeddings, responses, schemas};
 use super::super::types::batches::BatchError;
 use super::lines::{Lines, Raw};
 use crate::http::error::{ApiError, quoted};
+use crate::http::field_schema::FieldSchema;
 use crate::http::fields::Fields;
 use crate::http::parse::{Meter, parse};
 use crate::http::tenant::Tenant;
@@ -83,22 +84,22 @@ impl Check<'_> {
             return Err(of_line(raw.number, "line_too_long", ApiError { param: None, ..error }));
         }
         let value = parse(&raw.bytes, &Meter::new(MAX_WEIGHT * most, &mut |_| Ok(())));
-        let value = value.map_err(|error| of_line(raw.number, "invalid_json_line", error))?;
+        let mut value = value.map_err(|error| of_line(raw.number, "invalid_json_line", error))?;
         let fields = Fields::root(&value).map_err(|error| of_line(raw.number, "invalid_json_line", error))?;
-        let (id, body) = self.head(&fields, &value).map_err(|(code, error)| of_line(raw.number, code, error))?;
+        let id = self.head(&fields, &value).map_err(|(code, error)| of_line(raw.number, code, error))?;
         if !ids.insert(id.to_owned()) {
             let error = fields.invalid("custom_id", format_args!("`{}` stands in an earlier line, too: it must be unique", quoted(id)));
             return Err(of_line(raw.number, "duplicate_custom_id", error));
         }
-        self.body(body).map_err(|error| {
+        self.body(value["body"].take()).map_err(|error| {
             let param = error.param.as_ref().map_or_else(|| "body".into(), |param| format!("body.{param}"));
             let code = error.kind.code();
             of_line(raw.number, code, error.with_param(param))
         })
     }
 
-    /// The id and the body of a line.
-    fn head<'v>(&self, fields: &Fields<'v>, value: &'v Value) -> Result<(&'v str, &'v Value), (&'static str, ApiError)> {
+    /// The id of a line, which has a body.
+    fn head<'v>(&self, fields: &Fields<'v>, value: &'v Value) -> Result<&'v str, (&'static str, ApiError)> {
         let wrong = |error| ("invalid_value", error);
         if let Some(name) = value.as_object().into_iter().flat_map(|map| map.keys()).find(|name| !FIELDS.contains(&name.as_str())) {
             let error = ApiError::field(name, format!("`{}` is not known: a line has {}", quoted(name), FIELDS.join(", ")));
@@ -120,12 +121,21 @@ impl Check<'_> {
             let error = fields.invalid("url", format_args!("must be {}, as the batch's endpoint, not `{}`", self.endpoint, quoted(url)));
             return Err(("invalid_url", error));
         }
-        let body = fields.get("body").filter(|body| body.is_object());
-        body.map(|body| (id, body)).ok_or_else(|| wrong(fields.invalid("body", "must be an object")))
+        fields.object("body").map_err(wrong)?;
+        Ok(id)
     }
 
     /// Reads a body as the endpoint would.
-    fn body(&self, body: &Value) -> Result<(), ApiError> {
+    fn body(&self, mut body: Value) -> Result<(), ApiError> {
+        let schema: &FieldSchema = match self.endpoint {
+            "/v1/chat/completions" => &schemas::CHATS,
+            "/v1/completions" => &schemas::COMPLETIONS,
+            "/v1/embeddings" => &schemas::EMBEDDINGS,
+            _ => &schemas::RESPONSES,
+        };
+        // They are named when the line runs.
+        schema.admit(&mut body, self.limits.unknown_fields)?;
+        let body = &body;
         let fields = Fields::root(body)?;
         for name in ["stream", "background"] {
             if fields.bool(name).is_ok_and(|value| value == Some(true)) {
@@ -135,7 +145,7 @@ impl Check<'_> {
         let model = match self.endpoint {
             "/v1/chat/completions" => chat::parse(body, self.limits)?.model,
             "/v1/completions" => completions::parse(body, self.limits)?.model,
-            "/v1/embeddings" => embeddings::parse(body, self.limits)?.model,
+            "/v1/embeddings" => embeddings::parse(body)?.model,
             // Whether what it refers to is there is known when it runs.
             _ => responses::parse(body, self.limits, &any_item)?.model,
         };

@@ -7,12 +7,14 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::super::convert::metadata::metadata;
+use super::super::convert::schemas::BATCHES;
 use super::super::disk::{self, now};
 use super::super::files::entry::new_id;
 use super::super::files::room::{Room, Rooms};
 use super::super::list::{Page, Query};
 use super::super::types::batches::{BatchObject, BatchRequest};
 use super::super::types::error::ErrorBody;
+use super::book::OUTPUTS;
 use super::check::ENDPOINTS;
 use super::state::Batch;
 use crate::http::error::{ApiError, Kind, quoted};
@@ -40,7 +42,7 @@ const EXPIRY: std::ops::RangeInclusive<i64> = 3600..=30 * DAY as i64;
 pub async fn create(rooms: web::Data<Rooms>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
     let (tenant, rooms) = (Tenant::of(&http), rooms.into_inner());
     let keep = rooms.storage.batch_days * DAY;
-    let (mut batch, _held) = body.read(move |value| parse(value, keep)).await?;
+    let (mut batch, _held) = body.read(&BATCHES, move |value| parse(value, keep)).await?;
     (batch.tenant, batch.key) = (tenant.name().to_owned(), tenant.key_name().map(str::to_owned));
     let room = rooms.need().await?;
     let input = room.files.get(tenant.name(), &batch.object.input_file_id).ok_or_else(|| {
@@ -53,26 +55,17 @@ pub async fn create(rooms: web::Data<Rooms>, http: HttpRequest, body: JsonBody) 
         return Err(ApiError::field("input_file_id", message));
     }
     // The batch keeps its input even if the file is deleted, and its output becomes a file.
-    let mut held = room.files.reserved();
-    room.files.reserve(&mut held, input.bytes)?;
-    if room.batches.is_full() {
-        let message = format!("{} batches are unfinished (storage.max_batches): wait for one to end", rooms.storage.max_batches);
-        return Err(ApiError::new(Kind::QueueFull, message));
-    }
+    let mut held = room.files.places(tenant.name(), OUTPUTS)?;
+    held.grow(input.bytes)?;
     let path = room.files.path(&input.id);
-    let made = off_loop(move || room.batches.create(batch, &path, held)).await?;
-    let batch = made.map_err(|error| disk::refused(&error, "keeping the batch"))?;
+    let batch = off_loop(move || room.batches.create(batch, &path, held)).await??;
     rooms.wake.notify_one();
     Ok(HttpResponse::Ok().json(batch.object))
 }
 
 /// `keep`: seconds after which the output goes by default.
 fn parse(body: &Value, keep: u64) -> Result<Batch, ApiError> {
-    const KNOWN: [&str; 5] = ["input_file_id", "endpoint", "completion_window", "metadata", "output_expires_after"];
     let fields = Fields::root(body)?;
-    if let Some(name) = body.as_object().into_iter().flat_map(|map| map.keys()).find(|name| !KNOWN.contains(&name.as_str())) {
-        return Err(ApiError::field(name, format!("`{}` is not known: a batch has {}", quoted(name), KNOWN.join(", "))));
-    }
     let text = |name: &str| fields.required(name, fields.string(name)?).map(str::to_owned);
     let (input_file_id, endpoint, window) = (text("input_file_id")?, text("endpoint")?, text("completion_window")?);
     if !ENDPOINTS.contains(&endpoint.as_str()) {

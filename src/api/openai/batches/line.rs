@@ -62,8 +62,7 @@ pub async fn run(shop: Rc<Workshop>, batch: Batch, task: Task) -> Done {
 
 /// A line's turn, with one of the places for lines that run at once. `id`: of its request.
 async fn turn(shop: &Workshop, batch: &Batch, task: &Task, id: &str) -> Turn {
-    // The semaphore is never closed.
-    let _place = shop.places.acquire().await;
+    let _place = shop.places.take(&batch.tenant).await;
     let tenant = match tenant(shop, batch) {
         Ok(tenant) => tenant,
         Err(error) => return Turn::Refused(error),
@@ -74,7 +73,7 @@ async fn turn(shop: &Workshop, batch: &Batch, task: &Task, id: &str) -> Turn {
     };
     match body(shop, batch, task).await {
         Ok(Some(json)) => Turn::Ended(answer(shop, &batch.object.endpoint, json, tenant, id).await),
-        Ok(None) => Turn::Refused(ApiError::new(Kind::MalformedBody, "the line cannot be read any more")),
+        Ok(None) => Turn::Refused(ApiError::new(Kind::BrokenBody, "the line cannot be read any more")),
         // The process may have too many open files.
         Err(_) => Turn::Later(RETRY),
     }

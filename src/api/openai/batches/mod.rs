@@ -9,6 +9,7 @@ pub mod handlers;
 pub mod inside;
 pub mod line;
 pub mod lines;
+pub mod places;
 pub mod run;
 pub mod sink;
 pub mod state;

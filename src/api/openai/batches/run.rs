@@ -7,9 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::future::LocalBoxFuture;
-use futures_util::stream::FuturesUnordered;
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::super::disk::now;
@@ -82,6 +80,7 @@ async fn validate(shop: &Workshop, batch: &Batch) -> io::Result<()> {
     };
     let (state, stop, max_lines) = (shop.state.clone(), shop.stop.clone(), shop.storage.max_batch_lines);
     let (endpoint, path) = (batch.object.endpoint.clone(), shop.room.batches.path(&batch.object.id, "input.jsonl"));
+    let _place = shop.checking.take(&batch.tenant).await;
     let checked = blocking(move || {
         let limits = state.limits();
         let (endpoint, registry) = (endpoint.as_str(), &*state.registry);
@@ -108,7 +107,8 @@ async fn work(shop: Rc<Workshop>, batch: &Batch) -> io::Result<()> {
     });
     let (mut results, mut done, mut lines) = opened.await?;
     results.count(&shop, id);
-    let mut running: FuturesUnordered<LocalBoxFuture<Done>> = FuturesUnordered::new();
+    // Each goes on by itself, so that none keeps its place while the batch waits for something else.
+    let mut running: JoinSet<Done> = JoinSet::new();
     let mut has_more = true;
     loop {
         let cancelled = shop.room.batches.cancelled.notified();
@@ -121,17 +121,19 @@ async fn work(shop: Rc<Workshop>, batch: &Batch) -> io::Result<()> {
             return expire(&shop, batch, results, done).await;
         }
         while has_more && running.len() < shop.storage.batch_concurrency {
-            // The semaphore is never closed.
-            let _reading = shop.reading.acquire().await;
+            let _reading = shop.reading.take(&batch.tenant).await;
             let next;
             (lines, done, next) = blocking(move || next_task(lines, done)).await?;
             has_more = next.is_some();
-            running.extend(next.map(|task| -> LocalBoxFuture<Done> { Box::pin(line::run(shop.clone(), batch.clone(), task)) }));
+            next.into_iter().for_each(|task| drop(running.spawn_local(line::run(shop.clone(), batch.clone(), task))));
         }
         tokio::select! {
-            Some(ended) = running.next() => {
-                done.insert(ended.line.custom_id.clone());
-                results = keep(&shop, id, results, ended).await?;
+            Some(ended) = running.join_next() => {
+                let ended = ended.map_err(io::Error::other)?;
+                let custom_id = ended.line.custom_id.clone();
+                let is_kept;
+                (results, is_kept) = keep(&shop, id, results, ended).await?;
+                done.extend(is_kept.then_some(custom_id));
                 results.count(&shop, id);
             }
             () = cancelled => {}
@@ -151,10 +153,16 @@ fn next_task(mut lines: Lines, done: HashSet<String>) -> io::Result<(Lines, Hash
 }
 
 impl Results {
-    fn write(&mut self, done: &Done) -> io::Result<()> {
-        let mut line = serde_json::to_vec(&done.line).map_err(io::Error::other)?;
-        line.push(b'\n');
-        if done.has_failed { self.errors.append(&line) } else { self.output.append(&line) }
+    /// Adds a line that ends with a line break, and counts it.
+    fn append(&mut self, line: &[u8], has_failed: bool) -> io::Result<()> {
+        if has_failed {
+            self.errors.append(line)?;
+            self.failed += 1;
+        } else {
+            self.output.append(line)?;
+            self.completed += 1;
+        }
+        Ok(())
     }
 
     fn count(&self, shop: &Workshop, id: &str) {
@@ -167,38 +175,31 @@ impl Results {
     }
 }
 
-/// Writes what a line has come to, however long that takes: a full disk loses nothing.
-async fn keep(shop: &Workshop, id: &str, mut results: Results, done: Done) -> io::Result<Results> {
-    let done = Arc::new(done);
-    let mut has_complained = false;
+/// Writes what a line has come to, however long that takes: a full disk loses nothing, and neither does a tenant whose files take all the
+/// room that it may have. `false`: the batch has ended in the meantime.
+async fn keep(shop: &Workshop, id: &str, results: Results, done: Done) -> io::Result<(Results, bool)> {
+    let mut line = serde_json::to_vec(&done.line).map_err(io::Error::other)?;
+    line.push(b'\n');
+    let (line, mut results, mut has_complained) = (Arc::new(line), results, false);
     loop {
-        let (line, mut back) = (done.clone(), results);
+        let (room, of_id, line, mut back) = (shop.room.clone(), id.to_owned(), line.clone(), results);
         let written;
-        (back, written) = blocking(move || {
-            let written = back.write(&line);
+        (results, written) = blocking(move || {
+            let has_room = room.batches.make_room(&of_id, line.len() as u64).map_err(io::Error::other);
+            let written = has_room.and_then(|()| back.append(&line, done.has_failed));
             Ok((back, written))
         })
         .await?;
-        results = back;
-        match written {
-            Ok(()) => {
-                if done.has_failed {
-                    results.failed += 1
-                } else {
-                    results.completed += 1
-                }
-                return Ok(results);
-            }
-            Err(error) => {
-                if !has_complained {
-                    tracing::error!(batch = id, "a batch waits, because its results cannot be written: {error}");
-                }
-                has_complained = true;
-                sleep(RETRY).await;
-                if shop.room.batches.get(id).is_none_or(|batch| batch.ending.is_some()) {
-                    return Ok(results);
-                }
-            }
+        let Err(error) = written else { return Ok((results, true)) };
+        // What was taken for it is not needed yet.
+        results.count(shop, id);
+        if !has_complained {
+            tracing::error!(batch = id, "a batch waits, because its results cannot be written: {error}");
+        }
+        has_complained = true;
+        sleep(RETRY).await;
+        if shop.room.batches.get(id).is_none_or(|batch| batch.ending.is_some() || batch.is_overdue()) {
+            return Ok((results, false));
         }
     }
 }
@@ -213,8 +214,10 @@ async fn expire(shop: &Workshop, batch: &Batch, mut results: Results, mut done: 
             let task;
             (lines, done, task) = next_task(lines, done)?;
             let Some(task) = task else { break };
-            results.write(&line::never_run(task.custom_id, "batch_expired", &message))?;
-            results.failed += 1;
+            let mut line =
+                serde_json::to_vec(&line::never_run(task.custom_id, "batch_expired", &message).line).map_err(io::Error::other)?;
+            line.push(b'\n');
+            results.append(&line, true)?;
         }
         results.sync()?;
         Ok(results)

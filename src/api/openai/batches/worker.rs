@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use actix_web::rt;
 use actix_web::web::{Data, ServiceConfig};
-use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
 use super::super::files::room::{Room, Rooms};
 use super::inside::Inside;
+use super::places::Places;
 use super::run::run;
 use super::workshop::Workshop;
 use crate::http::state::{AppState, off_loop};
@@ -31,8 +31,8 @@ pub async fn keep_running(rooms: Arc<Rooms>, state: Data<AppState>, routes: impl
         let room = open(&rooms).await;
         let inside = Inside::new(state.clone(), routes).await;
         let storage = rooms.storage.clone();
-        let (places, reading) = (Semaphore::new(storage.batch_concurrency), Semaphore::new(1));
-        let shop = Rc::new(Workshop { state, room: room.clone(), inside, storage, places, reading, stop: of_work });
+        let (places, reading, checking) = (Places::new(storage.batch_concurrency), Places::new(1), Places::new(1));
+        let shop = Rc::new(Workshop { state, room: room.clone(), inside, storage, places, reading, checking, stop: of_work });
         follow(&rooms, &shop).await;
     };
     tokio::select! {

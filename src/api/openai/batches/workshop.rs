@@ -1,15 +1,16 @@
 //! What every batch runs with.
 
 use std::io;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use actix_web::web::Data;
-use tokio::sync::Semaphore;
 
 use super::super::files::room::Room;
 use super::inside::Inside;
+use super::places::Places;
 use crate::http::state::{AppState, off_loop};
 use config::Storage;
 
@@ -22,9 +23,11 @@ pub struct Workshop {
     pub inside: Inside,
     pub storage: Storage,
     /// The places for lines that run at once.
-    pub places: Semaphore,
+    pub places: Rc<Places>,
     /// The place for a batch that looks for its next line, which may be long.
-    pub reading: Semaphore,
+    pub reading: Rc<Places>,
+    /// The place for a batch whose input is checked, all of it.
+    pub checking: Rc<Places>,
     /// The server ends.
     pub stop: Arc<AtomicBool>,
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::super::types::common::StreamOptions;
-use super::known::Body;
 use super::tool_shape::Shape;
 use super::tools;
-use super::{custom_tools, generation, names, refuse, structured, verbosity};
+use super::{custom_tools, generation, names, reasoning, structured, verbosity};
 use crate::http::error::{ApiError, quoted};
 use crate::http::fields::{Fields, wrong_type};
+use crate::http::left_out;
 use crate::http::subject::FieldNames;
 use chat::{Conversation, Ending, Message, Part, Role, is_reserved};
 use config::Limits;
@@ -49,23 +49,22 @@ pub struct Asked {
 
 pub fn parse(body: &Value, limits: &Limits) -> Result<Chat, ApiError> {
     let fields = Fields::root(body)?;
-    Body::Chat.check(body, limits)?;
     let model = super::model(&fields)?;
-    refuse::chat(&fields)?;
     verbosity::check(&fields)?;
     super::metadata::metadata(&fields)?;
     let legacy = tools::is_legacy(&fields)?;
-    let max_tokens = fields.count("max_tokens", 1)?;
-    let budget = fields.count("max_completion_tokens", 1)?.or(max_tokens).map_or(Budget::Rest, |count| generation::budget(count, limits));
+    let max_tokens = generation::most_tokens(&fields, "max_tokens")?;
+    let newer = generation::most_tokens(&fields, "max_completion_tokens")?;
+    let budget = newer.or(max_tokens).map_or(Budget::Rest, |count| generation::budget(count, limits));
     let mut conversation = conversation(&fields)?;
-    conversation.effort = generation::effort(&fields, "reasoning_effort")?;
+    generation::set_effort(&mut conversation, reasoning::effort(&fields)?);
     let structure = structured::structure(&fields)?;
     let names = if legacy { names::FUNCTIONS } else { names::CHAT };
     let names = FieldNames { format: structured::field_of(structure.as_ref(), names), ..names };
     let mut options = generation::options(&fields, limits, budget, structure)?;
     generation::check_tools(&fields, &conversation, &options)?;
     options.logprobs = logprobs(&fields)?;
-    options.thinking_budget = generation::thinking_budget(&fields)?;
+    options.thinking_budget = generation::thinking_budget(&fields)?.or(reasoning::budget(&fields)?);
     options.template = template(&fields, limits)?;
     let num_choices = generation::num_choices(&fields)?;
     let stream = generation::stream(&fields)?;
@@ -233,7 +232,10 @@ fn content(fields: &Fields, role: Role) -> Result<Vec<Part>, ApiError> {
         match part.required("type", part.string("type")?)? {
             "text" => Ok(Part::Text(part.required("text", part.string("text")?)?.to_owned())),
             "refusal" if role == Role::Assistant => Ok(Part::Text(part.required("refusal", part.string("refusal")?)?.to_owned())),
-            other => Err(part.invalid("type", format_args!("is `{}`; only `text` parts are supported", quoted(other)))),
+            other => match left_out::in_result(other).filter(|_| role == Role::Tool) {
+                Some(text) => Ok(Part::Text(text.to_owned())),
+                None => Err(part.invalid("type", format_args!("is `{}`; only `text` parts are supported", quoted(other)))),
+            },
         }
     };
     parts.iter().enumerate().map(one).collect()

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::super::types::common::StreamOptions;
-use super::known::Body;
-use super::{generation, names, prompts, refuse, structured};
+use super::{generation, names, prompts, structured};
 use crate::http::error::ApiError;
 use crate::http::fields::Fields;
 use crate::http::subject::FieldNames;
@@ -35,12 +34,13 @@ pub struct Completions {
 
 pub fn parse(body: &Value, limits: &Limits) -> Result<Completions, ApiError> {
     let fields = Fields::root(body)?;
-    Body::Completion.check(body, limits)?;
     let model = super::model(&fields)?;
-    refuse::completions(&fields)?;
     super::metadata::metadata(&fields)?;
     let echo = fields.bool("echo")?.unwrap_or(false);
-    let budget = fields.count("max_tokens", 0)?.map_or(Budget::Default(16), |count| generation::budget(count, limits));
+    let budget = match fields.get("max_tokens").and_then(Value::as_i64) {
+        Some(-1) => Budget::Rest,
+        _ => fields.count("max_tokens", 0)?.map_or(Budget::Default(16), |count| generation::budget(count, limits)),
+    };
     if budget.asked() == Some(0) && !echo {
         return Err(fields.invalid("max_tokens", "may be 0 only with `echo`"));
     }

@@ -2,11 +2,9 @@
 
 use serde_json::Value;
 
-use super::known::Body;
-use super::{generation, prompts, refuse};
+use super::{generation, prompts};
 use crate::http::error::{ApiError, quoted};
 use crate::http::fields::Fields;
-use config::Limits;
 use serving::{Prompt, Truncate};
 
 /// As many as OpenAI takes. They join the queue a few at a time.
@@ -34,11 +32,9 @@ pub struct Embeddings {
     pub user: u64,
 }
 
-pub fn parse(body: &Value, limits: &Limits) -> Result<Embeddings, ApiError> {
+pub fn parse(body: &Value) -> Result<Embeddings, ApiError> {
     let fields = Fields::root(body)?;
-    Body::Embedding.check(body, limits)?;
     let model = super::model(&fields)?;
-    refuse::embeddings(&fields)?;
     let encoding = match fields.string("encoding_format")? {
         None | Some("float") => Encoding::Float,
         Some("base64") => Encoding::Base64,

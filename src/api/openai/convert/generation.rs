@@ -1,18 +1,18 @@
 //! The fields that chat and text completions share.
 
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::super::types::common::StreamOptions;
 use super::structured::Structure;
 use crate::http::error::{ApiError, quoted};
 use crate::http::fields::{Fields, wrong_type};
-use chat::{Conversation, Format};
+use crate::http::stop::stop_texts;
+use chat::{Conversation, Format, nearest_efforts};
 use config::Limits;
 use logits::{MAX_LOGPROBS, SamplingChoice, SamplingParams};
 use serving::{Budget, Options, Truncate};
 
-/// The most bytes of one stop text.
-const MAX_STOP_BYTES: usize = 1024;
 const MAX_STOP_IDS: usize = 1024;
 const MAX_BIAS: usize = 4096;
 const EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
@@ -37,7 +37,7 @@ pub fn options(fields: &Fields, limits: &Limits, budget: Budget, structure: Opti
     let chosen = chosen(fields)?;
     Ok(Options {
         chosen: Some(chosen),
-        stop: stop(fields, limits.max_stop_sequences)?,
+        stop: stop_texts(fields, "stop", limits.max_stop_sequences)?,
         stop_token_ids,
         ignore_eos: fields.bool("ignore_eos")?.unwrap_or(false),
         keep_stop: fields.bool("include_stop_str_in_output")?.unwrap_or(false),
@@ -50,6 +50,14 @@ pub fn options(fields: &Fields, limits: &Limits, budget: Budget, structure: Opti
         cache_salt: user(fields)?,
         ..Options::new(sampling(fields, chosen, min_tokens)?, budget)
     })
+}
+
+/// The value of a limit of tokens, from 1. Clients send -1 for no limit.
+pub fn most_tokens(fields: &Fields, name: &str) -> Result<Option<u32>, ApiError> {
+    match fields.get(name).and_then(Value::as_i64) {
+        Some(-1) => Ok(None),
+        _ => fields.count(name, 1),
+    }
 }
 
 /// The budget of a request that asks for `max_tokens`.
@@ -93,7 +101,7 @@ fn bad_words(fields: &Fields) -> Result<Vec<String>, ApiError> {
     if list.len() > MAX_BAD_WORDS {
         return Err(fields.invalid("bad_words", format_args!("holds more than {MAX_BAD_WORDS} texts")));
     }
-    let word = |item: &serde_json::Value| match item.as_str() {
+    let word = |item: &Value| match item.as_str() {
         None => Err(wrong_type("bad_words", "a list of strings", item)),
         Some(word) if word.trim().is_empty() || word.len() > MAX_BAD_WORD => {
             Err(fields.invalid("bad_words", format_args!("must hold texts of 1 to {MAX_BAD_WORD} bytes that are not only white space")))
@@ -121,13 +129,19 @@ pub fn prompt_logprobs(fields: &Fields, streams: bool, options: &Options) -> Res
     Ok(Some(count as u8))
 }
 
-/// The name of a level of reasoning.
+/// The name of a level of reasoning. An empty one asks for nothing.
 pub fn effort(fields: &Fields, name: &str) -> Result<Option<String>, ApiError> {
-    let Some(effort) = fields.string(name)? else { return Ok(None) };
+    let Some(effort) = fields.string(name)?.filter(|effort| !effort.is_empty()) else { return Ok(None) };
     match EFFORTS.contains(&effort) {
         true => Ok(Some(effort.to_owned())),
         false => Err(fields.invalid(name, format_args!("must be one of {}, not `{}`", EFFORTS.join(", "), quoted(effort)))),
     }
+}
+
+/// Sets the level of reasoning. It is advice: a template that does not know the level gets the nearest that it knows, or none.
+pub fn set_effort(conversation: &mut Conversation, effort: Option<String>) {
+    conversation.or_efforts = effort.as_deref().map(nearest_efforts);
+    conversation.effort = effort;
 }
 
 /// Calls say where the answer ends, too.
@@ -183,8 +197,9 @@ fn sampling(fields: &Fields, chosen: SamplingChoice, min_tokens: u32) -> Result<
     Ok(chosen.applied_to(SamplingParams {
         logit_bias: logit_bias(fields)?,
         seed: match fields.integer("seed", i64::MIN..=i64::MAX)? {
+            // Clients send -1 for any seed.
+            None | Some(-1) => uuid::Uuid::new_v4().as_u64_pair().0,
             Some(seed) => seed as u64,
-            None => uuid::Uuid::new_v4().as_u64_pair().0,
         },
         min_tokens,
         ..SamplingParams::default()
@@ -208,30 +223,6 @@ fn logit_bias(fields: &Fields) -> Result<Vec<(u32, f32)>, ApiError> {
         ));
     }
     Ok(biases)
-}
-
-fn stop(fields: &Fields, most: usize) -> Result<Vec<String>, ApiError> {
-    let Some(value) = fields.get("stop") else { return Ok(Vec::new()) };
-    let path = fields.path("stop");
-    let texts = match value {
-        serde_json::Value::String(text) => vec![text.clone()],
-        serde_json::Value::Array(items) => {
-            if items.len() > most {
-                return Err(fields.invalid("stop", format_args!("holds {} texts, and {most} are allowed", items.len())));
-            }
-            let text =
-                |item: &serde_json::Value| item.as_str().map(str::to_owned).ok_or_else(|| wrong_type(&path, "a list of strings", item));
-            items.iter().map(text).collect::<Result<_, _>>()?
-        }
-        other => return Err(wrong_type(&path, "a string or a list of strings", other)),
-    };
-    if texts.iter().any(String::is_empty) {
-        return Err(fields.invalid("stop", "must not hold an empty text"));
-    }
-    if texts.iter().any(|text| text.len() > MAX_STOP_BYTES) {
-        return Err(fields.invalid("stop", format_args!("holds a text of more than {MAX_STOP_BYTES} bytes")));
-    }
-    Ok(texts)
 }
 
 /// `stream` and `stream_options`. `None`: the answer is not streamed.
@@ -262,7 +253,7 @@ mod tests {
 
     #[test]
     fn a_prompt_may_be_cut_to_some_tokens_or_to_the_context() {
-        let read = |value: serde_json::Value| {
+        let read = |value: Value| {
             truncate(&Fields::root(&json!({"truncate_prompt_tokens": value})).unwrap()).map_err(|error| error.param.unwrap())
         };
         assert_eq!(

@@ -9,7 +9,7 @@ use crate::http::offered::{Offer, offered};
 use chat::{Declaration, Tool};
 
 /// How the types begin of tools of `/v1/responses` that OpenAI's servers run, or that its models were trained to call.
-const HOSTED: [&str; 11] = [
+pub const HOSTED: [&str; 11] = [
     "apply_patch",
     "code_interpreter",
     "computer",

@@ -5,10 +5,8 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::generation;
-use super::known::Body;
 use crate::http::error::ApiError;
 use crate::http::fields::{Fields, wrong_type};
-use config::Limits;
 use serving::{Cut, Truncate};
 
 const MAX_PAIRS: usize = 1024;
@@ -53,9 +51,8 @@ fn asked(fields: &Fields) -> Result<Asked, ApiError> {
     Ok(Asked { model: super::model(fields)?, activated, cut, user: generation::user(fields)? })
 }
 
-pub fn rerank(body: &Value, limits: &Limits) -> Result<Rerank, ApiError> {
+pub fn rerank(body: &Value) -> Result<Rerank, ApiError> {
     let fields = Fields::root(body)?;
-    Body::Rerank.check(body, limits)?;
     let asked = asked(&fields)?;
     let query = fields.required("query", fields.string("query")?)?;
     if query.is_empty() {
@@ -70,9 +67,8 @@ pub fn rerank(body: &Value, limits: &Limits) -> Result<Rerank, ApiError> {
     Ok(Rerank { asked, query: query.into(), documents, top_n, return_documents })
 }
 
-pub fn score(body: &Value, limits: &Limits) -> Result<Scores, ApiError> {
+pub fn score(body: &Value) -> Result<Scores, ApiError> {
     let fields = Fields::root(body)?;
-    Body::Score.check(body, limits)?;
     let asked = asked(&fields)?;
     let side = |field: &str| match fields.required(field, fields.get(field))? {
         text @ Value::String(_) => texts(&fields, field, std::slice::from_ref(text), text_of),
@@ -131,19 +127,20 @@ fn document(_: &Fields, item: &Value, path: &str) -> Result<Arc<str>, ApiError> 
 mod tests {
     use serde_json::json;
 
-    use super::super::super::tests::limits;
+    use super::super::schemas::RERANKS;
     use super::*;
+    use config::UnknownFields;
 
     #[test]
     fn documents_are_texts_or_objects_with_one() {
         let body = json!({"model": "m", "query": "q", "documents": ["a", {"text": "b"}], "top_n": 9, "return_documents": true});
-        let request = rerank(&body, &limits()).unwrap();
+        let request = rerank(&body).unwrap();
         assert_eq!((request.documents, request.top_n, request.return_documents), (vec!["a".into(), "b".into()], 2, true));
     }
 
     #[test]
     fn one_text_is_compared_with_each_of_several() {
-        let read = |one: Value, other: Value| score(&json!({"model": "m", "text_1": one, "text_2": other}), &limits());
+        let read = |one: Value, other: Value| score(&json!({"model": "m", "text_1": one, "text_2": other}));
         let pair = |one: &str, other: &str| -> Pair { (one.into(), other.into()) };
         assert_eq!(read(json!("q"), json!(["a", "b"])).unwrap().pairs, [pair("q", "a"), pair("q", "b")]);
         assert_eq!(read(json!(["p", "q"]), json!(["a", "b"])).unwrap().pairs, [pair("p", "a"), pair("q", "b")]);
@@ -153,11 +150,11 @@ mod tests {
     #[test]
     fn a_text_of_many_pairs_is_shared_and_bounded() {
         let body = |size: usize| json!({"model": "m", "query": "q".repeat(size), "documents": vec!["a"; 1024]});
-        assert_eq!(rerank(&body(MAX_TEXTS / 1024), &limits()).unwrap_err().param.as_deref(), Some("query"));
-        assert!(rerank(&body(MAX_TEXTS / 1024 - 1), &limits()).is_ok());
+        assert_eq!(rerank(&body(MAX_TEXTS / 1024)).unwrap_err().param.as_deref(), Some("query"));
+        assert!(rerank(&body(MAX_TEXTS / 1024 - 1)).is_ok());
         let body = |size: usize| json!({"model": "m", "text_1": "q".repeat(size), "text_2": vec!["a"; 1024]});
-        assert_eq!(score(&body(MAX_TEXTS / 1024), &limits()).unwrap_err().param.as_deref(), Some("text_1"));
-        let pairs = score(&body(1000), &limits()).unwrap().pairs;
+        assert_eq!(score(&body(MAX_TEXTS / 1024)).unwrap_err().param.as_deref(), Some("text_1"));
+        let pairs = score(&body(1000)).unwrap().pairs;
         assert!(pairs.iter().all(|(one, _)| Arc::ptr_eq(one, &pairs[0].0)));
     }
 
@@ -180,7 +177,8 @@ mod tests {
         ] {
             let mut body = base.clone();
             body[field] = value;
-            assert_eq!(rerank(&body, &limits()).unwrap_err().param.as_deref(), Some(param), "{field}");
+            let read = RERANKS.admit(&mut body, UnknownFields::Name).and_then(|_| rerank(&body));
+            assert_eq!(read.unwrap_err().param.as_deref(), Some(param), "{field}");
         }
     }
 }

@@ -36,7 +36,7 @@ pub fn messages(fields: &Fields, stored: &dyn Fn(&str) -> Option<Value>) -> Resu
 
 /// How the types begin of items about tools that OpenAI's servers ran, or that its models were trained to call. A conversation that began
 /// there goes on without them.
-const ELSEWHERE: [&str; 11] = [
+pub const ELSEWHERE: [&str; 11] = [
     "apply_patch_call",
     "code_interpreter_call",
     "computer_call",
@@ -62,7 +62,7 @@ pub fn of_items(items: &[Value], path: &str, stored: &dyn Fn(&str) -> Option<Val
         let fields = Fields::at(found.as_ref().unwrap_or(item), &path)?;
         match fields.string("type")? {
             None | Some("message") => {
-                let (role, parts) = (role(&fields)?, parts(&fields, "content", &[])?);
+                let (role, parts) = (role(&fields)?, parts(&fields, "content", nothing)?);
                 let is_answer = role == Role::Assistant;
                 match messages.last_mut().filter(|last| is_answer && answering && last.calls.is_empty() && last.text().is_empty()) {
                     Some(last) => last.parts = parts,
@@ -86,7 +86,7 @@ pub fn of_items(items: &[Value], path: &str, stored: &dyn Fn(&str) -> Option<Val
             Some("function_call_output" | "custom_tool_call_output") => {
                 let id = fields.required("call_id", fields.string("call_id")?)?;
                 messages.push(Message {
-                    parts: parts(&fields, "output", &RESULT)?,
+                    parts: parts(&fields, "output", left_out::in_result)?,
                     call_id: Some(id.to_owned()),
                     ..Message::new(Role::Tool)
                 });
@@ -134,14 +134,15 @@ fn role(fields: &Fields) -> Result<Role, ApiError> {
     }
 }
 
-/// What stands in place of the parts of a tool's result that are no text.
-const RESULT: [Substitute; 2] = [("input_image", left_out::IMAGE), ("input_file", left_out::FILE)];
+/// The text in place of a part of a type that is no text, if there is one.
+type Substitute = fn(&str) -> Option<&'static str>;
 
-/// A type of a part, and the text in its place.
-type Substitute = (&'static str, &'static str);
+fn nothing(_kind: &str) -> Option<&'static str> {
+    None
+}
 
-/// A string or a list of text parts. `left_out`: other parts that may occur.
-fn parts(fields: &Fields, name: &str, left_out: &[Substitute]) -> Result<Vec<Part>, ApiError> {
+/// A string or a list of text parts. `left_out`: what stands in place of other parts.
+fn parts(fields: &Fields, name: &str, left_out: Substitute) -> Result<Vec<Part>, ApiError> {
     match fields.required(name, fields.get(name))? {
         Value::String(text) => Ok(vec![Part::Text(text.clone())]),
         Value::Array(parts) => {
@@ -156,10 +157,10 @@ fn parts(fields: &Fields, name: &str, left_out: &[Substitute]) -> Result<Vec<Par
 /// read it.
 fn reasoning(fields: &Fields) -> Result<String, ApiError> {
     fields.string("encrypted_content")?;
-    Ok(texts_of(fields, "content", fields.array("content")?.unwrap_or_default(), &["reasoning_text"], &[])?.concat())
+    Ok(texts_of(fields, "content", fields.array("content")?.unwrap_or_default(), &["reasoning_text"], nothing)?.concat())
 }
 
-fn texts_of(fields: &Fields, name: &str, parts: &[Value], kinds: &[&str], left_out: &[Substitute]) -> Result<Vec<String>, ApiError> {
+fn texts_of(fields: &Fields, name: &str, parts: &[Value], kinds: &[&str], left_out: Substitute) -> Result<Vec<String>, ApiError> {
     if parts.len() > MAX_PARTS {
         return Err(fields.invalid(name, format_args!("holds more than {MAX_PARTS} parts")));
     }
@@ -170,8 +171,8 @@ fn texts_of(fields: &Fields, name: &str, parts: &[Value], kinds: &[&str], left_o
                 let key = if kind == "refusal" { kind } else { "text" };
                 part.required(key, part.string(key)?).map(str::to_owned)
             }
-            other => match left_out.iter().find(|(kind, _)| *kind == other) {
-                Some((_, text)) => Ok((*text).to_owned()),
+            other => match left_out(other) {
+                Some(text) => Ok(text.to_owned()),
                 None => Err(part.invalid("type", format_args!("is `{}`; only text is supported", quoted(other)))),
             },
         }

@@ -3,12 +3,11 @@
 use serde_json::{Value, json};
 
 use super::super::types::responses::{ConversationRef, Settings};
-use super::known::Body;
 use super::metadata::{MAX_VALUE, metadata};
 use super::offered_tools::offers;
 use super::tool_shape::Shape;
 use super::tools;
-use super::{chat, generation, kept_items, names, refuse, response_input, structured};
+use super::{chat, generation, kept_items, names, response_input, structured};
 use crate::http::error::{ApiError, quoted};
 use crate::http::fields::{Fields, wrong_type};
 use crate::http::subject::FieldNames;
@@ -51,20 +50,18 @@ pub struct Responses {
 /// `stored` finds an item of a stored response by its id.
 pub fn parse(body: &Value, limits: &Limits, stored: &dyn Fn(&str) -> Option<Value>) -> Result<Responses, ApiError> {
     let fields = Fields::root(body)?;
-    Body::Response.check(body, limits)?;
     let model = super::model(&fields)?;
-    refuse::responses(&fields)?;
-    let max_output_tokens = fields.count("max_output_tokens", 1)?;
+    let max_output_tokens = generation::most_tokens(&fields, "max_output_tokens")?;
     let budget = max_output_tokens.map_or(Budget::Rest, |count| generation::budget(count, limits));
     let structure = structured::of_response(&fields)?;
     let names = FieldNames { format: structured::field_of(structure.as_ref(), names::RESPONSES), ..names::RESPONSES };
     let mut options = generation::options(&fields, limits, budget, structure)?;
     let mut conversation = Conversation {
         tools: tools::tools(&fields, Shape::Flat)?,
-        effort: reasoning(&fields)?,
         variables: chat::template_variables(&fields)?,
         ..Conversation::default()
     };
+    generation::set_effort(&mut conversation, reasoning(&fields)?);
     generation::check_tools(&fields, &conversation, &options)?;
     options.logprobs = logprobs(&fields)?;
     let settings = settings(&fields, max_output_tokens)?;
@@ -174,7 +171,10 @@ fn reasoning(fields: &Fields) -> Result<Option<String>, ApiError> {
 fn text(fields: &Fields) -> Result<Value, ApiError> {
     let mut text = fields.object("text")?.cloned().unwrap_or_default();
     text.retain(|_, value| !value.is_null());
-    text.entry("format").or_insert_with(|| json!({"type": "text"}));
+    let format = text.entry("format").or_insert_with(|| json!({"type": "text"}));
+    if let Some(schema) = format.as_object_mut().filter(|format| format.get("type").is_some_and(|kind| kind == "json_schema")) {
+        schema.entry("name").or_insert_with(|| "response".into());
+    }
     Ok(text.into())
 }
 

@@ -156,9 +156,10 @@ fn json_schema(fields: &Fields) -> Result<Format, ApiError> {
 
 /// `strict` changes nothing: a schema is either followed strictly or refused.
 fn named_schema(inner: &Fields) -> Result<Format, ApiError> {
-    let name = inner.required("name", inner.string("name")?)?;
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
-    if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(fits) {
+    let is_name = |name: &str| (1..=MAX_NAME).contains(&name.len()) && name.chars().all(fits);
+    // Nothing shows the name.
+    if inner.string("name")?.is_some_and(|name| !is_name(name)) {
         return Err(inner.invalid("name", format_args!("must be 1 to {MAX_NAME} of a-z, A-Z, 0-9, _ and -")));
     }
     inner.string("description")?;
@@ -189,6 +190,7 @@ mod tests {
             (json!({"response_format": {"type": "json_object", "schema": schema}}), of_schema()),
             (json!({"response_format": named}), of_schema()),
             (json!({"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}}), Format::JsonObject),
+            (json!({"response_format": {"type": "json_schema", "json_schema": {"schema": schema}}}), of_schema()),
             (json!({"response_format": {"type": "regex", "regex": "a+"}}), Format::Regex("a+".into())),
             (json!({"response_format": {"type": "choice", "choice": ["a", "b"]}}), Format::Choice(vec!["a".into(), "b".into()])),
             (json!({"regex": "a+"}), Format::Regex("a+".into())),
@@ -218,6 +220,7 @@ mod tests {
         let due = |format| Ok(Some(Structure { format, field: "text" }));
         assert_eq!(parse(named.clone()), due(Format::JsonSchema(schema)));
         assert_eq!(parse(format(json!({"type": "json_object"}))), due(Format::JsonObject));
+        assert_eq!(parse(format(json!({"type": "json_schema", "schema": true}))), due(Format::JsonSchema(json!(true))));
         for nothing in [format(json!({"type": "text"})), json!({"text": {"verbosity": "medium", "format": null}}), json!({"text": null})] {
             assert_eq!(parse(nothing), Ok(None));
         }
@@ -225,10 +228,8 @@ mod tests {
         for (body, param) in [
             (both, "text"),
             (json!({"text": "json"}), "text"),
-            (json!({"text": {"verbosity": "low"}}), "text.verbosity"),
             (json!({"text": {"verbosity": "lengthy"}}), "text.verbosity"),
             (format(json!({"type": "regex", "regex": "a"})), "text.format.type"),
-            (format(json!({"type": "json_schema", "schema": {}})), "text.format.name"),
             (format(json!({"type": "json_schema", "name": "x", "schema": 3})), "text.format.schema"),
         ] {
             assert_eq!(parse(body.clone()), Err(param.into()), "{body}");
@@ -243,7 +244,6 @@ mod tests {
             (json!({"response_format": {}}), "response_format.type"),
             (json!({"response_format": {"type": "xml"}}), "response_format.type"),
             (json!({"response_format": {"type": "json_schema"}}), "response_format.json_schema"),
-            (json!({"response_format": {"type": "json_schema", "json_schema": {}}}), "response_format.json_schema.name"),
             (json!({"response_format": {"type": "json_schema", "json_schema": {"name": "a b"}}}), "response_format.json_schema.name"),
             (
                 json!({"response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": 3}}}),

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::chat;
-use super::known::Body;
 use crate::http::error::ApiError;
 use crate::http::fields::Fields;
 use ::chat::Conversation;
@@ -28,7 +27,6 @@ pub struct Tokenize {
 
 pub fn tokenize(body: &Value, limits: &Limits) -> Result<Tokenize, ApiError> {
     let fields = Fields::root(body)?;
-    Body::Tokenize.check(body, limits)?;
     let model = fields.string("model")?.map(str::to_owned);
     let add_special = fields.bool("add_special_tokens")?;
     let of = match fields.get("messages") {
@@ -51,9 +49,8 @@ pub fn tokenize(body: &Value, limits: &Limits) -> Result<Tokenize, ApiError> {
 }
 
 /// The model, if one is named, and the ids.
-pub fn detokenize(body: &Value, limits: &Limits) -> Result<(Option<String>, Vec<u32>), ApiError> {
+pub fn detokenize(body: &Value) -> Result<(Option<String>, Vec<u32>), ApiError> {
     let fields = Fields::root(body)?;
-    Body::Detokenize.check(body, limits)?;
     let model = fields.string("model")?.map(str::to_owned);
     Ok((model, fields.required("tokens", fields.ids("tokens")?)?))
 }
@@ -61,6 +58,5 @@ pub fn detokenize(body: &Value, limits: &Limits) -> Result<(Option<String>, Vec<
 /// The model, the conversation, and a template in place of the model's.
 pub fn apply_template(body: &Value, limits: &Limits) -> Result<(String, Conversation, Option<Arc<str>>), ApiError> {
     let fields = Fields::root(body)?;
-    Body::Template.check(body, limits)?;
     Ok((super::model(&fields)?, chat::conversation(&fields)?, chat::template(&fields, limits)?))
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::super::disk::{self, UNFINISHED, now};
+use super::super::shares::{Refused, Shares};
 use super::entry::Entry;
 use crate::http::error::{ApiError, Kind};
 use config::Storage;
@@ -14,24 +15,29 @@ use config::Storage;
 /// Every file of every tenant.
 pub struct Shelf {
     folder: PathBuf,
-    max_bytes: u64,
-    max_files: usize,
     inner: Mutex<Inner>,
 }
 
-#[derive(Default)]
 struct Inner {
     by_serial: BTreeMap<u64, Entry>,
     serials: HashMap<String, u64>,
     /// The place of the next file.
     next: u64,
+    /// All files, those that are being uploaded, and those that batches will make.
+    files: Shares,
     /// The size of all files, those that are being uploaded, and what batches hold.
-    num_bytes: u64,
+    bytes: Shares,
 }
 
 impl Inner {
+    fn new(storage: &Storage) -> Self {
+        let (files, bytes) = (Shares::new(storage.max_files as u64), Shares::new(storage.max_bytes));
+        Self { by_serial: BTreeMap::new(), serials: HashMap::new(), next: 0, files, bytes }
+    }
+
     fn add(&mut self, entry: Entry) {
-        self.num_bytes += entry.bytes;
+        self.files.add(&entry.tenant, 1);
+        self.bytes.add(&entry.tenant, entry.bytes);
         self.next = self.next.max(entry.serial + 1);
         self.serials.insert(entry.id.clone(), entry.serial);
         self.by_serial.insert(entry.serial, entry);
@@ -42,7 +48,7 @@ impl Shelf {
     /// Reads what is in the folder, which is made if it is not there. Removes what an end in the middle has left.
     pub fn open(folder: &Path, storage: &Storage) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
-        let mut inner = Inner::default();
+        let mut inner = Inner::new(storage);
         let (mut entries, mut contents) = (Vec::new(), Vec::new());
         for item in fs::read_dir(folder)? {
             let path = item?.path();
@@ -65,7 +71,7 @@ impl Shelf {
         }
         let is_orphan = |path: &&PathBuf| !path.with_extension("json").exists();
         contents.iter().filter(is_orphan).try_for_each(|path| disk::remove(path))?;
-        Ok(Self { folder: folder.to_owned(), max_bytes: storage.max_bytes, max_files: storage.max_files, inner: Mutex::new(inner) })
+        Ok(Self { folder: folder.to_owned(), inner: Mutex::new(inner) })
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -85,25 +91,29 @@ impl Shelf {
         self.folder.join(format!("{id}{UNFINISHED}"))
     }
 
-    /// Takes room for `more` bytes of a file that is being uploaded, or that a batch holds.
-    pub fn reserve(self: &Arc<Self>, held: &mut Reserved, more: u64) -> Result<(), ApiError> {
-        let mut inner = self.lock();
-        if inner.by_serial.len() >= self.max_files {
-            let message = format!("the server holds {} files (storage.max_files): delete some with DELETE /v1/files/ID", self.max_files);
-            return Err(ApiError::new(Kind::StorageFull, message));
-        }
-        if inner.num_bytes + more > self.max_bytes {
-            let message = "the files of all clients take all the room that the server has for them (storage.max_bytes): delete some";
-            return Err(ApiError::new(Kind::StorageFull, message));
-        }
-        inner.num_bytes += more;
-        held.bytes += more;
-        Ok(())
+    /// Takes places for files that a tenant is about to make, and no bytes yet.
+    ///
+    /// # Errors
+    /// The shelf is full, or the tenant has its share.
+    pub fn places(self: &Arc<Self>, tenant: &str, files: u64) -> Result<Reserved, ApiError> {
+        let taken = self.lock().files.take(tenant, files);
+        taken.map_err(|refused| match refused {
+            Refused::Full => {
+                full("the server has no place for more files (storage.max_files): delete some with DELETE /v1/files/ID".into())
+            }
+            Refused::Share { own, free } => full(format!(
+                "you have {own} files, and {free} places are left for others (storage.max_files): delete some with DELETE /v1/files/ID"
+            )),
+        })?;
+        Ok(Reserved { shelf: self.clone(), tenant: tenant.to_owned(), files, bytes: 0 })
     }
 
-    /// Room for nothing yet.
-    pub fn reserved(self: &Arc<Self>) -> Reserved {
-        Reserved { shelf: self.clone(), bytes: 0 }
+    /// What a tenant holds already, whether there is room for it or not.
+    pub fn held(self: &Arc<Self>, tenant: &str, files: u64, bytes: u64) -> Reserved {
+        let mut inner = self.lock();
+        inner.files.add(tenant, files);
+        inner.bytes.add(tenant, bytes);
+        Reserved { shelf: self.clone(), tenant: tenant.to_owned(), files, bytes }
     }
 
     /// Puts a file on the shelf whose content is on the disk as `from`. After a crash in between, `from` is still there, and the same file
@@ -147,7 +157,8 @@ impl Shelf {
         disk::remove(&self.entry_path(id))?;
         let mut inner = self.lock();
         if let Some(entry) = inner.serials.remove(id).and_then(|serial| inner.by_serial.remove(&serial)) {
-            inner.num_bytes -= entry.bytes;
+            inner.files.give(&entry.tenant, 1);
+            inner.bytes.give(&entry.tenant, entry.bytes);
         }
         Ok(())
     }
@@ -165,9 +176,15 @@ impl Shelf {
     }
 }
 
-/// Room for a file that is being uploaded, or for what a batch holds, until dropped.
+fn full(message: String) -> ApiError {
+    ApiError::new(Kind::StorageFull, message)
+}
+
+/// Room for files that are being uploaded, or for what a batch holds, until dropped.
 pub struct Reserved {
     shelf: Arc<Shelf>,
+    tenant: String,
+    files: u64,
     bytes: u64,
 }
 
@@ -176,16 +193,80 @@ impl Reserved {
         self.bytes
     }
 
+    /// Takes room for `more` bytes.
+    ///
+    /// # Errors
+    /// There is no room, or the tenant has its share.
+    pub fn grow(&mut self, more: u64) -> Result<(), ApiError> {
+        let taken = self.shelf.lock().bytes.take(&self.tenant, more);
+        taken.map_err(|refused| match refused {
+            Refused::Full => {
+                full("the files of all clients take all the room that the server has for them (storage.max_bytes): delete some".into())
+            }
+            Refused::Share { own, free } => {
+                full(format!("your files take {own} bytes, and {free} bytes are left for others (storage.max_bytes): delete some"))
+            }
+        })?;
+        self.bytes += more;
+        Ok(())
+    }
+
     /// Holds so much, whether there is room or not.
     pub fn set(&mut self, bytes: u64) {
         let mut inner = self.shelf.lock();
-        inner.num_bytes = inner.num_bytes - self.bytes + bytes;
+        inner.bytes.give(&self.tenant, self.bytes);
+        inner.bytes.add(&self.tenant, bytes);
         self.bytes = bytes;
     }
 }
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        self.shelf.lock().num_bytes -= self.bytes;
+        let mut inner = self.shelf.lock();
+        inner.files.give(&self.tenant, self.files);
+        inner.bytes.give(&self.tenant, self.bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use config::{Config, Overrides, Surroundings};
+
+    fn shelf(folder: &Path, max_files: usize, max_bytes: u64) -> Arc<Shelf> {
+        let env = vec![("HOME".to_owned(), "/home/u".to_owned())];
+        let config = Config::load_from(&Surroundings { env, ..Default::default() }, &Overrides::default()).unwrap();
+        Arc::new(Shelf::open(folder, &Storage { max_files, max_bytes, ..config.storage }).unwrap())
+    }
+
+    fn put(shelf: &Arc<Shelf>, tenant: &str, size: usize) -> Result<Entry, ApiError> {
+        let mut room = shelf.places(tenant, 1)?;
+        room.grow(size as u64)?;
+        let entry = Entry { bytes: size as u64, ..Entry::new(tenant, "a".into(), "batch") };
+        let path = shelf.unfinished(&entry.id);
+        fs::write(&path, vec![0; size]).unwrap();
+        Ok(shelf.take(entry, &path).unwrap())
+    }
+
+    #[test]
+    fn a_tenant_cannot_fill_the_shelf_for_others_and_a_restart_knows_who_has_what() {
+        let folder = tempfile::tempdir().unwrap();
+        let shelf_of_twelve = || shelf(folder.path(), 12, 8000);
+        let first = shelf_of_twelve();
+        let files: Vec<_> = (0..6).map(|_| put(&first, "ann", 10).unwrap()).collect();
+        let error = put(&first, "ann", 10).unwrap_err();
+        assert!(error.kind == Kind::StorageFull && error.message.starts_with("you have 6 files"), "{}", error.message);
+        drop(first);
+        let shelf = shelf_of_twelve();
+        assert!(put(&shelf, "ann", 10).is_err() && put(&shelf, "bob", 10).is_ok());
+        files[..2].iter().for_each(|file| shelf.delete(&file.id).unwrap());
+        let error = put(&shelf, "ann", 4000).unwrap_err();
+        assert!(error.message.contains("storage.max_bytes") && error.message.starts_with("your files take 40 bytes"), "{}", error.message);
+        assert!(put(&shelf, "ann", 3900).is_ok() && put(&shelf, "bob", 1900).is_ok(), "a refusal has given its place back");
+        // What a batch holds counts as its tenant's.
+        let held = shelf.held("bob", 2, 5000);
+        assert!(put(&shelf, "bob", 1).is_err() && put(&shelf, "carl", 1).is_err());
+        drop(held);
+        assert!(put(&shelf, "carl", 1).is_ok());
     }
 }

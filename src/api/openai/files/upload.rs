@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix_multipart::{Field, Multipart, MultipartError};
+use actix_web::error::PayloadError;
 use actix_web::http::header;
 use actix_web::{HttpRequest, web};
 use futures_util::StreamExt;
@@ -46,7 +47,7 @@ struct Written {
     path: PathBuf,
     name: String,
     bytes: u64,
-    _room: Reserved,
+    room: Reserved,
 }
 
 impl Drop for Written {
@@ -75,12 +76,13 @@ pub async fn receive(
         let mut field = field.map_err(|error| malformed(&error))?;
         num_parts += 1;
         if num_parts > MAX_PARTS {
-            return Err(ApiError::new(Kind::MalformedBody, format!("the upload has more than {MAX_PARTS} parts")));
+            let message = format!("the upload has more than {MAX_PARTS} parts: send one file per request");
+            return Err(ApiError::new(Kind::MalformedForm, message));
         }
         let name = field.name().unwrap_or_default().to_owned();
         match name.as_str() {
             "file" if parts.file.is_some() => return Err(ApiError::field("file", "`file` occurs twice: upload one file per request")),
-            "file" => parts.file = Some(write(&mut field, room.clone(), &entry.id, storage, patience).await?),
+            "file" => parts.file = Some(write(&mut field, room.clone(), &entry, storage, patience).await?),
             "purpose" | "expires_after[anchor]" | "expires_after[seconds]" => {
                 let value = text(&mut field, &name, patience).await?;
                 parts.set(&name, value)?;
@@ -170,8 +172,24 @@ fn too_large(storage: &Storage) -> ApiError {
     ApiError::new(Kind::TooLarge, format!("the file is larger than {most} bytes (storage.max_file_bytes): split it")).with_param("file")
 }
 
+/// The error of a body that is not the multipart form that its content-type announces.
 fn malformed(error: &MultipartError) -> ApiError {
-    ApiError::new(Kind::MalformedBody, format!("the body is not the multipart form that its content-type says: {error}"))
+    use MultipartError::*;
+    let message = match error {
+        ContentTypeMissing | ContentTypeParse | ContentTypeIncompatible | BoundaryMissing => {
+            "the content-type of the upload names no boundary: send `multipart/form-data; boundary=BOUNDARY`".into()
+        }
+        ContentDispositionMissing | ContentDispositionNameMissing => {
+            "a part of the upload has no name: each begins with `content-disposition: form-data; name=\"NAME\"`".into()
+        }
+        Nested => "a part of the upload is a form itself: send the file as a part of its own".into(),
+        Incomplete | Payload(PayloadError::Incomplete(_)) => {
+            "the upload ends too early: send all of the form, which ends with `--BOUNDARY--`".into()
+        }
+        Parse(error) => format!("the head of a part of the upload cannot be read: {error}"),
+        other => format!("the upload cannot be read as a multipart form: {other}"),
+    };
+    ApiError::new(Kind::MalformedForm, message)
 }
 
 async fn in_time<T>(patience: Duration, next: impl Future<Output = T>) -> Result<T, ApiError> {
@@ -192,13 +210,13 @@ async fn text(field: &mut Field, name: &str, patience: Duration) -> Result<Strin
 }
 
 /// Writes the content of a file to the disk as it arrives.
-async fn write(field: &mut Field, room: Arc<Room>, id: &str, storage: &Storage, patience: Duration) -> Result<Written, ApiError> {
+async fn write(field: &mut Field, room: Arc<Room>, entry: &Entry, storage: &Storage, patience: Duration) -> Result<Written, ApiError> {
     let name = field.content_disposition().and_then(|disposition| disposition.get_filename()).unwrap_or_default();
     if name.is_empty() || name.len() > MAX_NAME || name.chars().any(char::is_control) {
         return Err(ApiError::field("file", format!("`file` must have a file name of 1 to {MAX_NAME} bytes without control characters")));
     }
-    let path = room.files.unfinished(id);
-    let mut written = Written { path: path.clone(), name: name.to_owned(), bytes: 0, _room: room.files.reserved() };
+    let path = room.files.unfinished(&entry.id);
+    let mut written = Written { path: path.clone(), name: name.to_owned(), bytes: 0, room: room.files.places(&entry.tenant, 1)? };
     let mut file = off_loop(move || File::create(path)).await?.map_err(|error| disk::refused(&error, "keeping the file"))?;
     let mut piece = Vec::new();
     loop {
@@ -209,7 +227,7 @@ async fn write(field: &mut Field, room: Arc<Room>, id: &str, storage: &Storage, 
             return Err(too_large(storage));
         }
         if is_end || piece.len() >= PIECE {
-            room.files.reserve(&mut written._room, piece.len() as u64)?;
+            written.room.grow(piece.len() as u64)?;
             written.bytes += piece.len() as u64;
             let whole = std::mem::take(&mut piece);
             let work = move || file.write_all(&whole).and_then(|()| if is_end { file.sync_all() } else { Ok(()) }).map(|()| file);

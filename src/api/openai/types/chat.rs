@@ -14,25 +14,27 @@ use super::usage::Usage;
 pub struct ChatRequest {
     pub model: String,
     pub messages: Vec<Message>,
-    /// The largest number of tokens to generate. Absent: up to the end of the context.
-    #[schema(minimum = 1)]
-    pub max_completion_tokens: Option<u32>,
+    /// The largest number of tokens to generate. Absent or -1: up to the end of the context.
+    #[schema(minimum = -1)]
+    pub max_completion_tokens: Option<i64>,
     /// The older name of `max_completion_tokens`, which takes precedence.
-    #[schema(minimum = 1)]
-    pub max_tokens: Option<u32>,
+    #[schema(minimum = -1)]
+    pub max_tokens: Option<i64>,
     /// The older form of `tools`. Calls are answered in its form too.
     pub functions: Option<Vec<FunctionDefinition>>,
     /// The older form of `tool_choice`: `none`, `auto`, or the function to call.
     pub function_call: Option<FunctionChoice>,
     /// Whether one answer may make several calls. The default is true.
     pub parallel_tool_calls: Option<bool>,
-    /// How much the model reasons before it answers: `none`, `minimal`, `low`, `medium`, `high`, `xhigh` or `max`. A model whose chat
-    /// template has no levels takes `medium`, which is OpenAI's default, and refuses the others.
+    /// How much the model reasons before it answers: `none`, `minimal`, `low`, `medium`, `high`, `xhigh` or `max`. A chat template that
+    /// does not know the level gets the nearest that it knows. One without levels takes every value.
     pub reasoning_effort: Option<String>,
+    /// OpenRouter's form of `reasoning_effort`.
+    pub reasoning: Option<ChatReasoning>,
     /// vLLM's name: the most tokens that the model reasons for before it answers. -1 asks for no bound.
     #[schema(minimum = -1)]
     pub thinking_token_budget: Option<i64>,
-    /// `medium`, which is OpenAI's default: no model here has another length of answers.
+    /// `low`, `medium` or `high`. It changes nothing: no model here has another length of answers.
     pub verbosity: Option<String>,
     /// Return the log-probability of each token of the answer.
     pub logprobs: Option<bool>,
@@ -45,6 +47,20 @@ pub struct ChatRequest {
     pub template: TemplateFields,
     #[serde(flatten)]
     pub generation: Generation,
+}
+
+/// How much the model reasons, as clients of OpenRouter say it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ChatReasoning {
+    /// A level, as in `reasoning_effort`.
+    pub effort: Option<String>,
+    /// The most tokens of reasoning, as in `thinking_token_budget`.
+    #[schema(minimum = 1)]
+    pub max_tokens: Option<u32>,
+    /// False asks for no reasoning.
+    pub enabled: Option<bool>,
+    /// Only false: reasoning is returned apart from the answer.
+    pub exclude: Option<bool>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

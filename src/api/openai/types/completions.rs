@@ -13,8 +13,8 @@ pub struct CompletionRequest {
     pub model: String,
     pub prompt: Prompt,
     /// The largest number of tokens to generate. 0 only with `echo`.
-    #[schema(default = 16)]
-    pub max_tokens: Option<u32>,
+    #[schema(minimum = -1, default = 16)]
+    pub max_tokens: Option<i64>,
     /// Return the prompt before the answer. With `logprobs`, the prompt's tokens have log-probabilities too.
     pub echo: Option<bool>,
     /// Return the log-probability of each token, with this many of the likeliest tokens at its position.

@@ -24,14 +24,15 @@ pub struct ResponseRequest {
     pub store: Option<bool>,
     /// Send the answer piece by piece as server-sent events.
     pub stream: Option<bool>,
-    #[schema(minimum = 1)]
-    pub max_output_tokens: Option<u32>,
+    /// Absent or -1: up to the end of the context.
+    #[schema(minimum = -1)]
+    pub max_output_tokens: Option<i64>,
     /// Tools that the model may call.
     pub tools: Option<Vec<ResponseTool>>,
     pub tool_choice: Option<ResponseToolChoice>,
     /// Whether one answer may make several calls. The default is true.
     pub parallel_tool_calls: Option<bool>,
-    /// How much the model reasons before it answers. Only for models whose chat template has such levels.
+    /// How much the model reasons before it answers. A chat template without levels takes every value.
     pub reasoning: Option<ReasoningSettings>,
     /// A conversation that the response belongs to: its items come before the input, and it gets the input and the output at the end.
     #[schema(value_type = Option<ConversationChoice>)]

@@ -45,8 +45,9 @@ pub struct StructuredOutputs {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct NamedSchema {
+    /// Nothing shows it.
     #[schema(pattern = "^[a-zA-Z0-9_-]{1,64}$")]
-    pub name: String,
+    pub name: Option<String>,
     pub description: Option<String>,
     /// A JSON schema. Absent: any object.
     #[schema(value_type = Option<Object>)]

@@ -1,0 +1,90 @@
+//! How an answer's end is told. The HTTP library frames every streamed body in chunks, which clients of HTTP/1.0 do not know: to them a
+//! body without a length ends with the connection (RFC 9112, sections 6.1 and 6.3).
+
+use std::rc::Rc;
+
+use actix_http::{ConnectionType, RequestHead};
+use actix_web::HttpResponse;
+use actix_web::body::{BodySize, MessageBody};
+use actix_web::http::{Version, header};
+
+use super::connection::{Busy, Watch};
+
+/// What a request allows its answer's framing to be.
+pub struct Framing {
+    /// The client reads chunks.
+    takes_chunks: bool,
+    /// The connection cannot be used again after the answer.
+    closes: bool,
+    /// Set if the client speaks HTTP/1.0.
+    old: Option<Rc<Watch>>,
+}
+
+impl Framing {
+    /// `busy`: of the request's connection.
+    pub fn of(head: &RequestHead, busy: Option<&Busy>) -> Self {
+        let is_old = head.version < Version::HTTP_11;
+        // After a request for a web socket the library writes no chunks and still announces them.
+        let is_socket = |value: &header::HeaderValue| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"websocket");
+        let asks_socket = head.headers().get_all(header::UPGRADE).any(is_socket);
+        Self {
+            takes_chunks: !is_old && !asks_socket,
+            closes: head.connection_type() != ConnectionType::KeepAlive,
+            old: busy.filter(|_| is_old).map(Busy::watch),
+        }
+    }
+
+    /// Frames an answer. One of a known length keeps the connection if the request allows that.
+    pub fn fit<B: MessageBody>(&self, response: &mut HttpResponse<B>) {
+        let is_endless = response.body().size() == BodySize::Stream && !self.takes_chunks;
+        let head = response.head_mut();
+        // The library uses heads again and leaves an earlier answer's version in them, which is no wish to close.
+        head.version = Version::HTTP_11;
+        head.no_chunking(is_endless);
+        if self.closes || is_endless || head.connection_type() == ConnectionType::Close {
+            head.set_connection_type(ConnectionType::Close);
+            self.old.iter().for_each(|watch| watch.say_close());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::body::BodyStream;
+    use actix_web::body::BoxBody;
+    use bytes::Bytes;
+    use futures_util::stream;
+
+    use super::*;
+
+    /// Whether an answer is chunked, and whether its connection closes.
+    fn framed(version: Version, connection: Option<ConnectionType>, upgrade: bool, is_streamed: bool) -> (bool, bool) {
+        let mut head = RequestHead::default();
+        head.version = version;
+        connection.into_iter().for_each(|connection| head.set_connection_type(connection));
+        if upgrade {
+            head.headers.insert(header::UPGRADE, header::HeaderValue::from_static("websocket"));
+        }
+        let stream = stream::empty::<Result<Bytes, std::io::Error>>();
+        let body = if is_streamed { BoxBody::new(BodyStream::new(stream)) } else { BoxBody::new("whole") };
+        let mut response = HttpResponse::Ok().finish().set_body(body);
+        // As an answer to a client of HTTP/1.0 leaves it.
+        response.head_mut().version = Version::HTTP_10;
+        Framing::of(&head, None).fit(&mut response);
+        (response.head().chunked(), response.head().connection_type() == ConnectionType::Close)
+    }
+
+    #[test]
+    fn a_streamed_body_ends_with_the_connection_where_chunks_are_not_known() {
+        use ConnectionType::{Close, KeepAlive, Upgrade};
+        for connection in [None, Some(Close), Some(KeepAlive)] {
+            assert_eq!(framed(Version::HTTP_10, connection, false, true), (false, true));
+            assert_eq!(framed(Version::HTTP_11, connection, false, true), (true, connection == Some(Close)));
+            // What has a length leaves the connection to the client's wish.
+            assert_eq!(framed(Version::HTTP_10, connection, false, false).1, connection != Some(KeepAlive));
+            assert_eq!(framed(Version::HTTP_11, connection, false, false).1, connection == Some(Close));
+        }
+        assert_eq!(framed(Version::HTTP_11, Some(Upgrade), true, true), (false, true));
+        assert!(framed(Version::HTTP_11, Some(Upgrade), true, false).1);
+    }
+}

@@ -1,0 +1,177 @@
+//! Turns as a chat template takes them: neighbours joined, system texts where they are shown, turns filled in where one is missing.
+
+use super::conversation::Role;
+use super::dialect::{Alternation, CallText, SystemPlace, Turns};
+use super::turn::Turn;
+
+/// Joins the system messages that begin a conversation, if the template shows one only.
+pub(super) fn join_heads(turns: &mut Vec<Turn>, place: SystemPlace) {
+    let count = num_heads(turns);
+    if place != SystemPlace::Messages && count > 1 {
+        let mut heads = turns.drain(..count);
+        if let Some(mut first) = heads.next() {
+            heads.by_ref().for_each(|next| first.join(next));
+            drop(heads);
+            turns.insert(0, first);
+        }
+    }
+}
+
+/// Arranges turns whose system messages at the head are [joined](join_heads). Takes time in proportion to their number.
+pub(super) fn arranged(mut turns: Vec<Turn>, form: &Turns) -> Vec<Turn> {
+    place_system(&mut turns, form.system);
+    if form.alternation != Alternation::Free {
+        turns = joined(turns);
+    }
+    let heads = num_heads(&turns);
+    if form.needs_user && turns.get(heads).is_none_or(|first| first.role != Role::User) {
+        turns.insert(heads, Turn::new(Role::User, String::new()));
+    }
+    if form.call_text == CallText::Message {
+        turns = turns.into_iter().flat_map(without_text).collect();
+    }
+    if form.alternation == Alternation::Strict {
+        turns = alternated(turns);
+    }
+    turns
+}
+
+/// The number of system messages that begin a conversation.
+fn num_heads(turns: &[Turn]) -> usize {
+    turns.iter().take_while(|turn| turn.role == Role::System).count()
+}
+
+/// Puts the system message at the head before the words of the user.
+fn place_system(turns: &mut Vec<Turn>, place: SystemPlace) {
+    let is_user = |turn: &Turn| turn.role == Role::User;
+    // A message that holds the tools stays one.
+    let moves = turns.first().is_some_and(|first| first.role == Role::System && first.tools.is_none());
+    if !moves || matches!(place, SystemPlace::Messages | SystemPlace::OneMessage) {
+        return;
+    }
+    let head = turns.remove(0).content;
+    let at = match place {
+        SystemPlace::LastUser => turns.iter().rposition(is_user),
+        _ => turns.first().is_some_and(is_user).then_some(0),
+    };
+    match at {
+        Some(at) => {
+            let user = &mut turns[at].content;
+            let space = if head.is_empty() || user.is_empty() { "" } else { "\n\n" };
+            *user = [&head, space, user].concat();
+        }
+        None => turns.insert(0, Turn::new(Role::User, head)),
+    }
+}
+
+/// Neighbours of one role as one turn. What follows a call stays behind it.
+fn joined(turns: Vec<Turn>) -> Vec<Turn> {
+    let mut out: Vec<Turn> = Vec::with_capacity(turns.len());
+    for turn in turns {
+        let joins = |last: &&mut Turn| last.role == turn.role && (last.is_said() || last.role == Role::System);
+        match out.last_mut().filter(joins) {
+            Some(last) => last.join(turn),
+            None => out.push(turn),
+        }
+    }
+    out
+}
+
+/// The text of a turn with calls as a turn before it.
+fn without_text(mut turn: Turn) -> impl Iterator<Item = Turn> {
+    let is_mixed = !turn.calls.is_empty() && !turn.content.is_empty();
+    let text = is_mixed.then(|| Turn::new(turn.role, std::mem::take(&mut turn.content)));
+    text.into_iter().chain([turn])
+}
+
+/// Fills in an empty turn of the other role where two turns of one role have only calls and results between them. The user begins.
+fn alternated(turns: Vec<Turn>) -> Vec<Turn> {
+    let (mut out, mut last) = (Vec::with_capacity(turns.len()), Role::Assistant);
+    for turn in turns {
+        if turn.is_said() {
+            if turn.role == last {
+                let other = if last == Role::User { Role::Assistant } else { Role::User };
+                out.push(Turn::new(other, String::new()));
+            }
+            last = turn.role;
+        }
+        out.push(turn);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Turns by letters: `s`, `u`, `a`, `r` (a result), `c` (a call) and `t` (a call with a text). The content is the letter's place.
+    fn turns(letters: &str) -> Vec<Turn> {
+        let turn = |(at, letter): (usize, char)| {
+            let role = match letter {
+                's' => Role::System,
+                'u' => Role::User,
+                'r' => Role::Tool,
+                _ => Role::Assistant,
+            };
+            let content = if letter == 'c' { String::new() } else { at.to_string() };
+            let calls = if matches!(letter, 'c' | 't') { vec![json!(at)] } else { Vec::new() };
+            Turn { calls, ..Turn::new(role, content) }
+        };
+        letters.chars().enumerate().map(turn).collect()
+    }
+
+    fn shown(letters: &str, form: Turns) -> Vec<String> {
+        let mut turns = turns(letters);
+        join_heads(&mut turns, form.system);
+        let one = |turn: Turn| {
+            let calls: String = turn.calls.iter().map(|call| format!("+{call}")).collect();
+            format!("{}:{}{calls}", &turn.role.name()[..1], turn.content)
+        };
+        arranged(turns, &form).into_iter().map(one).collect()
+    }
+
+    #[test]
+    fn a_template_that_takes_all_orders_gets_the_turns_as_they_are() {
+        assert_eq!(shown("ssuuatruas", Turns::ALL), ["s:0", "s:1", "u:2", "u:3", "a:4", "a:5+5", "t:6", "u:7", "a:8", "s:9"]);
+    }
+
+    #[test]
+    fn the_system_text_goes_where_the_template_takes_it() {
+        let of = |letters, system| shown(letters, Turns { system, ..Turns::ALL });
+        assert_eq!(of("ssua", SystemPlace::OneMessage), ["s:0\n1", "u:2", "a:3"]);
+        assert_eq!(of("ssuau", SystemPlace::FirstUser), ["u:0\n1\n\n2", "a:3", "u:4"]);
+        assert_eq!(of("ssuau", SystemPlace::LastUser), ["u:2", "a:3", "u:0\n1\n\n4"]);
+        assert_eq!(of("sau", SystemPlace::FirstUser), ["u:0", "a:1", "u:2"]);
+        assert_eq!(of("s", SystemPlace::LastUser), ["u:0"]);
+    }
+
+    #[test]
+    fn neighbours_of_one_role_are_joined_but_for_what_follows_a_call() {
+        let of = |letters| shown(letters, Turns { alternation: Alternation::Joined, ..Turns::ALL });
+        assert_eq!(of("uuaacar"), ["u:0\n1", "a:2\n3+4", "a:5", "t:6"]);
+    }
+
+    #[test]
+    fn strict_turns_alternate_whatever_stands_between_them() {
+        let of = |letters| shown(letters, Turns { alternation: Alternation::Strict, ..Turns::ALL });
+        assert_eq!(of("sau"), ["s:0", "u:", "a:1", "u:2"]);
+        assert_eq!(of("ucruacrrua"), ["u:0", "a:+1", "t:2", "a:", "u:3", "a:4+5", "t:6", "t:7", "a:", "u:8", "a:9"]);
+        assert_eq!(of("ucu"), ["u:0", "a:+1", "a:", "u:2"]);
+    }
+
+    #[test]
+    fn a_conversation_without_a_user_gets_one() {
+        let of = |letters| shown(letters, Turns { needs_user: true, ..Turns::ALL });
+        assert_eq!(of("s"), ["s:0", "u:"]);
+        assert_eq!(of("scru"), ["s:0", "u:", "a:+1", "t:2", "u:3"]);
+        assert_eq!(of("su"), ["s:0", "u:1"]);
+    }
+
+    #[test]
+    fn the_text_of_a_call_may_go_before_it() {
+        let of = |letters| shown(letters, Turns { call_text: CallText::Message, ..Turns::ALL });
+        assert_eq!(of("utrc"), ["u:0", "a:1", "a:+1", "t:2", "a:+3"]);
+    }
+}

@@ -1,0 +1,71 @@
+//! A message as a chat template sees it.
+
+use serde_json::{Value, json};
+
+use super::conversation::Role;
+
+/// A message whose texts are shielded. Calls and results that the template takes as text are a part of `content`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Turn {
+    pub role: Role,
+    pub content: String,
+    pub name: Option<String>,
+    pub call_id: Option<String>,
+    pub reasoning: Option<String>,
+    /// The calls, as JSON.
+    pub calls: Vec<Value>,
+    /// The results of the calls, for templates that take them in the message that made the calls.
+    pub results: Vec<Value>,
+    /// The declarations of the tools as JSON, for templates that take them in the system message.
+    pub tools: Option<String>,
+}
+
+impl Turn {
+    pub fn new(role: Role, content: String) -> Self {
+        Self { role, content, name: None, call_id: None, reasoning: None, calls: Vec::new(), results: Vec::new(), tools: None }
+    }
+
+    /// Whether the turn is a message of a user or an assistant without calls, which are those that strict templates count.
+    pub fn is_said(&self) -> bool {
+        matches!(self.role, Role::User | Role::Assistant) && self.calls.is_empty()
+    }
+
+    /// Appends what the same role says next.
+    pub fn join(&mut self, next: Self) {
+        append(&mut self.content, &next.content, "\n");
+        if let Some(more) = next.reasoning {
+            append(self.reasoning.get_or_insert_default(), &more, "\n");
+        }
+        self.name = self.name.take().filter(|name| next.name.as_ref() == Some(name));
+        self.calls.extend(next.calls);
+        self.results.extend(next.results);
+        self.tools = self.tools.take().or(next.tools);
+    }
+
+    /// The message as JSON. Templates may print a message, so the order of its keys is part of the prompt. `null_content`: of a message
+    /// that makes calls, an empty content is null.
+    pub fn json(self, reasoning_key: &str, null_content: bool) -> Value {
+        let mut json = json!({"role": self.role.name(), "content": self.content});
+        if null_content && !self.calls.is_empty() && json["content"] == "" {
+            json["content"] = Value::Null;
+        }
+        let texts = [("name", self.name), ("tool_call_id", self.call_id), (reasoning_key, self.reasoning), ("tools", self.tools)];
+        for (key, text) in texts {
+            if let Some(text) = text {
+                json[key] = text.into();
+            }
+        }
+        for (key, list) in [("tool_calls", self.calls), ("tool_responses", self.results)] {
+            if !list.is_empty() {
+                json[key] = list.into();
+            }
+        }
+        json
+    }
+}
+
+/// Appends a text behind a separator, which stands only between two texts that are not empty.
+fn append(text: &mut String, more: &str, separator: &str) {
+    let separator = if text.is_empty() || more.is_empty() { "" } else { separator };
+    text.extend([separator, more]);
+}

@@ -1,0 +1,175 @@
+//! The process that compiles a grammar on trial: what it reads, does and answers (`worker.rs` has the other side).
+//!
+//! It reads lines from stdin, each a list in JSON:
+//! - `["vocabulary", OUTLINE]`: the vocabulary of what follows. The tables over it are made at once, before there is a grammar.
+//! - `["grammar", SOURCE, {"milliseconds", "bytes"}]`: a source as `Source::text` writes it, and what it may take. It is the last line.
+//!
+//! It answers in lines on stdout, and ends:
+//! - `part "NAME"`: the grammar of this name is being rewritten in Lark's syntax, or is the one that is refused. An empty name: the whole
+//!   source compiles.
+//! - `refused "REASON"`: the last of these counts.
+//! - `finished SOURCE` if the source was rewritten, and then `compiled BYTES`: what the compiled grammar takes.
+//!
+//! A process that has used up its budget ends with the code of what it used up. Beyond its own watch, the system bounds its address space
+//! and its processor time.
+
+use std::io::{BufRead, Write};
+use std::time::{Duration, Instant};
+
+use llguidance::ParserFactory;
+use nix::sys::resource::{Resource, setrlimit};
+use nix::time::{ClockId, clock_gettime};
+use serde_json::{Value, json};
+
+use crate::factory::{explain, factory, reason};
+use crate::source::Source;
+use crate::vocab::Vocabulary;
+
+/// Stack of a compiling thread, in bytes of address space. llguidance recurses over schemas and their references.
+pub const STACK: usize = 256 << 20;
+/// The time on the clock that a trial may take, for a machine that is busy.
+pub const PATIENCE: Duration = Duration::from_secs(8);
+/// How often the process compares its use with its budget.
+const PERIOD: Duration = Duration::from_millis(5);
+/// Address space beyond the budget: what allocators reserve without using it.
+const RESERVED: usize = 1 << 30;
+
+/// Exit codes of a process that ended itself.
+pub const OUT_OF_TIME: i32 = 3;
+pub const OUT_OF_MEMORY: i32 = 4;
+
+/// The work of the process. Returns its exit code.
+pub fn serve() -> i32 {
+    let mut tables: Option<ParserFactory> = None;
+    for line in std::io::stdin().lock().lines() {
+        let Some(Value::Array(message)) = line.ok().and_then(|line| serde_json::from_str(&line).ok()) else { return 1 };
+        match (message.first().and_then(Value::as_str), tables.take()) {
+            (Some("vocabulary"), _) => tables = made(&message),
+            (Some("grammar"), Some(factory)) => {
+                let mut parts = message.into_iter().skip(1);
+                let (Some(source), Some(budget)) = (parts.next().and_then(Source::of_value), parts.next()) else { return 1 };
+                let Some(budget) = Budget::read(&budget) else { return 1 };
+                return run(factory, source, budget);
+            }
+            _ => return 1,
+        }
+    }
+    // Whoever started this process has ended, or has no use for it.
+    0
+}
+
+/// The tables over a vocabulary.
+fn made(message: &[Value]) -> Option<ParserFactory> {
+    let factory = factory(&Vocabulary::of_outline(message.get(1)?)?.environment(), &[]).ok()?;
+    // The first grammar takes what later ones reuse, so it is not the one that is measured.
+    drop(factory.create_parser(Source::new("start: \"a\"").grammar()));
+    Some(factory)
+}
+
+struct Budget {
+    time: Duration,
+    bytes: usize,
+}
+
+impl Budget {
+    fn read(value: &Value) -> Option<Self> {
+        let time = Duration::from_millis(value["milliseconds"].as_u64()?);
+        Some(Self { time, bytes: usize::try_from(value["bytes"].as_u64()?).ok()? })
+    }
+}
+
+/// Compiles on a thread of its own and watches what that takes.
+fn run(factory: ParserFactory, source: Source, budget: Budget) -> i32 {
+    let (before, used) = (memory(), processor_time());
+    bound_by_system(&budget, used);
+    let Ok(thread) = std::thread::Builder::new().stack_size(STACK).spawn(move || compile(&factory, source)) else { return 1 };
+    let start = Instant::now();
+    while !thread.is_finished() {
+        if processor_time().saturating_sub(used) > budget.time || start.elapsed() > PATIENCE {
+            return OUT_OF_TIME;
+        }
+        if memory().saturating_sub(before) > budget.bytes {
+            return OUT_OF_MEMORY;
+        }
+        std::thread::park_timeout(PERIOD);
+    }
+    i32::from(thread.join().is_err())
+}
+
+fn compile(factory: &ParserFactory, source: Source) {
+    let rewritten = !source.is_finished();
+    let source = match source.finished(&mut |name| say(&format!("part {}", json!(name)))) {
+        Ok(source) => source,
+        Err(error) => return say(&format!("refused {}", json!(error.to_string()))),
+    };
+    say("part \"\"");
+    let before = memory();
+    match factory.create_parser(source.grammar()) {
+        // It is not dropped, which would take time.
+        Ok(parser) => {
+            let bytes = memory().saturating_sub(before);
+            if rewritten {
+                say(&format!("finished {}", source.text()));
+            }
+            say(&format!("compiled {bytes}"));
+            std::mem::forget(parser);
+        }
+        Err(error) => {
+            let refusal = reason(&error.to_string());
+            // Said twice, because the search for the place may exceed the budget.
+            say(&format!("refused {}", json!(refusal)));
+            let (name, refusal) = explain(factory, &source, refusal);
+            name.iter().for_each(|name| say(&format!("part {}", json!(name))));
+            say(&format!("refused {}", json!(refusal)));
+        }
+    }
+}
+
+/// Lets the system end this process if it takes much more than its budget between two looks at what it uses. Where the system refuses, its
+/// own watch alone remains.
+fn bound_by_system(budget: &Budget, used: Duration) {
+    let space = space().map(|space| (space + STACK + budget.bytes + RESERVED) as u64);
+    let bounds = [(Resource::RLIMIT_AS, space), (Resource::RLIMIT_CPU, Some((used + budget.time).as_secs() + 2))];
+    for (resource, most) in bounds {
+        if let Some(most) = most {
+            let _ = setrlimit(resource, most, most);
+        }
+    }
+}
+
+fn say(line: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+/// The processor time that this process has used.
+fn processor_time() -> Duration {
+    clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
+}
+
+/// The most memory that this process has used so far, in bytes. 0 where the system does not tell.
+fn memory() -> usize {
+    status("VmHWM:").unwrap_or(0)
+}
+
+/// The address space of this process, in bytes.
+fn space() -> Option<usize> {
+    status("VmSize:")
+}
+
+fn status(key: &str) -> Option<usize> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+    Some(line.split_whitespace().next()?.parse::<usize>().ok()? << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_use_of_this_process_is_known() {
+        assert!(processor_time() > Duration::ZERO);
+        assert!(memory() > 1 << 20 && space().unwrap() >= memory());
+    }
+}

@@ -1,0 +1,51 @@
+//! [`Live`]: bounds the memory of large grammars that texts follow at the same time.
+//!
+//! Each text has a copy of its compiled grammar, and a request may ask for many texts, so a pattern of fifty bytes could take gigabytes.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Most bytes of all copies of large grammars.
+const MAX_BYTES: usize = 1 << 30;
+/// Grammars that take less are not counted: as many texts as run may follow them.
+const LARGE: usize = 1 << 20;
+
+static BYTES: AtomicUsize = AtomicUsize::new(0);
+
+/// The place of one copy. Dropping it returns the place.
+#[derive(Debug)]
+pub struct Live(usize);
+
+impl Live {
+    /// The place of a copy of `bytes` bytes. None if there is no room.
+    pub fn take(bytes: usize) -> Option<Self> {
+        Self::take_of(&BYTES, bytes)
+    }
+
+    fn take_of(all: &AtomicUsize, bytes: usize) -> Option<Self> {
+        let bytes = if bytes > LARGE { bytes } else { 0 };
+        let add = |taken: usize| taken.checked_add(bytes).filter(|sum| *sum <= MAX_BYTES || bytes == 0);
+        all.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok().map(|_| Self(bytes))
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        BYTES.fetch_sub(self.0, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_grammars_share_their_room_and_small_ones_need_none() {
+        let all = AtomicUsize::new(0);
+        let mut taken: Vec<Live> = (0..32).map_while(|_| Live::take_of(&all, 40 << 20)).collect();
+        assert_eq!(taken.len(), 25, "1 GiB in all");
+        taken.extend((0..100).map_while(|_| Live::take_of(&all, LARGE)));
+        assert_eq!(taken.len(), 125);
+        taken.into_iter().for_each(std::mem::forget); // they are of another sum than `drop` returns them to
+        assert!(Live::take(usize::MAX).is_none());
+    }
+}

@@ -1,0 +1,268 @@
+"""The chat page while an answer comes fast: what it costs, how far the screen is behind, and that nothing moves below the reader."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+
+import pytest
+from chat_page import CHROMIUM, ask, finished, needs_browser, tab
+from harness import ROOT, wait_until
+from page_frames import KINDS, WATCH, forced_layouts, measure, metrics, words
+from paced_answers import PacedAnswers
+from test_page_accessible import needs_packages
+
+RATE = 200  # pieces per second
+AT_END = """() => {
+  const e = document.getElementById("scroll");
+  return e.scrollHeight - e.scrollTop - e.clientHeight < 40;
+}"""
+
+
+def answering(page, paced, seconds=1.5):
+    """Asks a paced server, and waits until the answer is in full flow."""
+    paced.route(page)
+    page.evaluate(WATCH)
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable")
+    ask(page, "Count")
+    wait_until(lambda: page.evaluate("drawn.length") > 0, 20, "the first piece is shown")
+    time.sleep(seconds)
+    return session
+
+
+def is_idle():
+    """Whether other work leaves a core to the browser."""
+    return os.getloadavg()[0] <= os.cpu_count()
+
+
+def text(page):
+    return page.locator(".assistant").last.text_content()
+
+
+@needs_browser
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_answer_at_200_tokens_per_second_takes_little_of_the_renderer(open_page, browser, kind):
+    """Counts and processor time, which change little beside other work. The lag is a time."""
+    page = open_page()
+    with PacedAnswers(KINDS[kind], RATE) as paced:
+        session = answering(page, paced)
+        costs = measure(page, session, paced, 4)
+        forced, layouts = forced_layouts(browser, page, 1.5)
+        page.keyboard.press("Escape")
+        finished(page)
+    print(f"{kind}: {costs}; {forced} of {layouts} layouts were forced")
+    assert forced == 0 and layouts > 0, "a piece forces no layout"
+    assert costs.layouts <= 35, "pieces are drawn together"
+    assert costs.cpu <= 0.3, "most of its time is left"
+    assert costs.lag(0.95 if is_idle() else 0.5) <= 0.5, "what is shown is hardly behind"
+
+
+@needs_browser
+def test_waiting_for_the_first_token_takes_nothing_of_the_renderer(open_page):
+    page = open_page()
+
+    def deltas():
+        time.sleep(6)
+        yield {"content": "w0"}
+
+    with PacedAnswers(deltas, RATE) as paced:
+        paced.route(page)
+        ask(page, "Count")
+        page.wait_for_selector(".waiting")
+        session = page.context.new_cdp_session(page)
+        session.send("Performance.enable")
+        time.sleep(0.5)
+        before = metrics(session)
+        time.sleep(3)
+        after = metrics(session)
+        assert page.is_visible(".waiting")
+        finished(page)
+    layouts, cpu = (after[name] - before[name] for name in ("LayoutCount", "ProcessTime"))
+    print(f"{layouts:.0f} layouts and {cpu:.3f} s of the processor in 3 s")
+    assert layouts <= 3 and cpu <= 0.3
+
+
+@needs_browser
+def test_a_browser_of_a_quarter_of_the_speed_keeps_its_time_and_shows_the_text_in_time(open_page):
+    page = open_page()
+    with PacedAnswers(KINDS["paragraphs"], RATE) as paced:
+        page.context.new_cdp_session(page).send("Emulation.setCPUThrottlingRate", {"rate": 4})
+        session = answering(page, paced, 3)
+        costs = measure(page, session, paced, 5)
+        page.keyboard.press("Escape")
+        finished(page)
+    print(costs)
+    assert costs.layouts <= 12 and costs.main <= (0.5 if is_idle() else 0.75), "slower frames are drawn less often"
+    assert costs.lag(0.5) <= 0.5, "and often enough"
+
+
+@needs_browser
+def test_a_second_tab_of_the_same_process_is_ready_soon_while_an_answer_comes(server, browser):
+    """A time: on a machine that does nothing else it takes under a second, most of which are the scripts of the page."""
+    shared = ["--no-sandbox", "--renderer-process-limit=1", "--disable-features=IsolateOrigins,site-per-process"]
+    shared += ["--disable-site-isolation-trials"]
+    took = []
+    with PacedAnswers(KINDS["paragraphs"], RATE) as paced:
+        own = browser.browser_type.launch(executable_path=CHROMIUM, args=shared)
+        page = own.new_context().new_page()
+        page.goto(server.url)
+        page.wait_for_selector("#model:enabled")
+        answering(page, paced)
+        for _ in range(3):
+            start = time.monotonic()
+            two = page.context.new_page()
+            two.goto(server.url)
+            two.wait_for_selector("#model:enabled")
+            took.append(time.monotonic() - start)
+            two.close()
+        before = len(text(page))
+        wait_until(lambda: len(text(page)) > before, 5, "the answer goes on")
+        own.close()
+    print(f"a second tab is ready after {', '.join(f'{one:.2f}' for one in took)} s")
+    assert min(took) <= (2 if is_idle() else 10), took
+
+
+@needs_browser
+@pytest.mark.parametrize("kind", ["paragraphs", "one paragraph", "list", "table", "code", "reasoning"])
+def test_what_is_shown_keeps_its_elements_and_a_selection_while_more_comes(open_page, kind):
+    """In the tab that writes the answer and in one that follows it."""
+    one = open_page()
+    with PacedAnswers(KINDS[kind], 40) as paced:
+        paced.route(one)
+        ask(one, "Count")
+        wait_until(lambda: "w9" in text(one), 20, "some text")
+        two = tab(open_page, one)
+        two.locator("#list .open").first.click()
+        wait_until(lambda: two.locator(".assistant").count() == 1 and "w9" in text(two), 20, "the other tab shows it")
+        for page in (one, two):
+            page.bring_to_front()
+            # the text node of the first word
+            select = """() => {
+              const walk = document.createTreeWalker(document.querySelector(".assistant"), NodeFilter.SHOW_TEXT);
+              let node = walk.nextNode();
+              while (!/w0\\b/.test(node.data)) node = walk.nextNode();
+              window.first = node;
+              getSelection().setBaseAndExtent(node, node.data.indexOf("w0"), node, node.data.indexOf("w0") + 2);
+            }"""
+            page.evaluate(select)
+            before = len(text(page))
+            wait_until(lambda: len(text(page)) > before + 60, 20, "more has come")
+            selected = "[first.isConnected, getSelection().anchorNode === first, getSelection().focusOffset - getSelection().anchorOffset]"
+            assert page.evaluate(selected) == [True, True, 2]
+        one.bring_to_front()
+        one.keyboard.press("Escape")
+        finished(one)
+        wait_until(lambda: two.locator(".note").count() == 1, 5, "the other tab sees the end")
+        assert text(two) == text(one)
+
+
+# The form of a row, what stands before the rows and behind them, and the rows on the page.
+LONG = {
+    "list": ("", "- w{0} *a*\n", "\nAn end.", "ul:first-child > li"),
+    "numbers": ("Before.\n\n", "{1}. w{0}\n", "", "ol > li"),
+    "loose at last": ("", "* w{0}\n", "\n* the last\n\n  a paragraph\n", "ul > li"),
+    "nested": ("", "- w{0}\n  - in {0}\n    1. deep\n", "\n    text", ":scope > ul > li"),
+    "tasks": ("", "- [x] w{0}\n", "\n\n```js\nx\n```", "ul > li"),
+    "table": ("a|b\n-|:-:\n", "w{0}|`b`\n", "\n| x | y |\n|---|---|\n| 1 | 2 |\n", "table:first-child tbody > tr"),
+    "another list": ("", "- w{0}\n", "1. one\n2. two\n", "ul > li"),
+}
+
+
+@needs_browser
+@pytest.mark.parametrize("kind", LONG)
+def test_a_long_list_or_table_grows_row_by_row_into_what_the_whole_text_gives(open_page, kind):
+    head, form, end, rows = LONG[kind]
+    count = 160
+    pieces = [head]
+    for at in range(count):
+        row = form.format(at, at + 1)
+        # a row comes in two pieces
+        pieces += [row[:4], row[4:]]
+    pieces += [end[at : at + 5] for at in range(0, len(end), 5)]
+    page = open_page()
+    with PacedAnswers(lambda: ({"content": piece} for piece in pieces if piece), 120) as paced:
+        paced.route(page)
+        ask(page, "Count")
+        find = f"[...(document.querySelector('.assistant > .text')?.querySelectorAll('{rows}') ?? [])].map((row) => row.textContent)"
+        wait_until(lambda: len(page.evaluate(find)) > 100, 20, "most rows are there")
+        grown = [int(re.search(r"w(\d+)", text)[1]) for text in page.evaluate(find)[:-1]]
+        assert grown == list(range(len(grown))), "every row is there once"
+        finished(page)
+    grown = page.locator(".assistant > .text").evaluate("(node) => node.innerHTML")
+    page.reload()
+    page.wait_for_selector("#model:enabled")
+    assert page.locator(".assistant > .text").evaluate("(node) => node.innerHTML") == grown
+
+
+@needs_browser
+def test_a_reader_who_goes_up_stays_there_while_the_answer_comes(open_page):
+    page = open_page()
+    with PacedAnswers(words(form="w{0}\n\n"), 60) as paced:
+        answering(page, paced, 0)
+        wait_until(lambda: page.evaluate("document.getElementById('scroll').scrollTop") > 300, 20, "the end is followed")
+        assert page.evaluate(AT_END) and not page.is_visible("#latest")
+        page.mouse.move(600, 400)
+        page.mouse.wheel(0, -200)
+        page.wait_for_selector("#latest:visible")
+        time.sleep(0.3)
+        place, length = page.evaluate("document.getElementById('scroll').scrollTop"), len(text(page))
+        wait_until(lambda: len(text(page)) > length + 200, 20, "more has come")
+        assert page.evaluate("document.getElementById('scroll').scrollTop") == place, "the reader is not pulled down"
+        page.click("#latest")
+        wait_until(lambda: page.evaluate(AT_END), 5, "the end is shown again")
+        length = len(text(page))
+        wait_until(lambda: len(text(page)) > length + 200, 20, "more has come")
+        wait_until(lambda: page.evaluate(AT_END), 1, "the end is followed again")
+        page.keyboard.press("Escape")
+        finished(page)
+
+
+@needs_browser
+@pytest.mark.parametrize("state", ["hidden", "visible"])
+def test_an_answer_goes_on_in_a_tab_that_has_no_frames(open_page, state):
+    """A hidden tab has none, and in some browsers neither has a window that nobody sees."""
+    script = f"""
+      window.requestAnimationFrame = () => 1;
+      Object.defineProperty(Document.prototype, "hidden", {{ get: () => {json.dumps(state == "hidden")} }});
+    """
+    count = 300
+    page = open_page(setup=lambda page: page.add_init_script(script))
+    with PacedAnswers(lambda: ({"content": f"w{at} "} for at in range(count)), RATE) as paced:
+        paced.route(page)
+        ask(page, "Count")
+        # Playwright's own waiting needs frames
+        wait_until(lambda: page.evaluate("document.querySelector('.assistant .note')?.textContent ?? ''") != "", 20, "the answer has ended")
+    assert page.evaluate("document.querySelector('.assistant > .text').textContent").split() == [f"w{at}" for at in range(count)]
+
+
+@needs_browser
+def test_a_line_break_that_comes_in_two_pieces_is_one(open_page):
+    page = open_page()
+    pieces = ["one\r", "\ntwo\r", "\n\r", "\nthree\r", "four", "\r"]
+    with PacedAnswers(lambda: ({"content": piece} for piece in pieces), 5) as paced:
+        paced.route(page)
+        ask(page, "Count")
+        turn = finished(page)
+    assert turn.locator(":scope > .text > p").all_inner_texts() == ["one\ntwo", "three\nfour"]
+
+
+@needs_packages
+def test_the_pause_follows_the_frame():
+    """Frames take a fifth of the time until the text would be half a second behind, and even then they leave pauses."""
+    node = shutil.which("node")
+    assert node, "Node built the packages, so it is there"
+    code = 'import { pauseAfter } from "./frames.js"; console.log(JSON.stringify([...Array(1001).keys()].map(pauseAfter)));'
+    done = subprocess.run(
+        [node, "--input-type=module", "-e", code], cwd=ROOT / "page" / "src", capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    # a message channel keeps Node running only while it has a listener
+    pauses = json.loads(re.search(r"\[.*\]", done.stdout)[0])
+    for cost, pause in enumerate(pauses):
+        assert pause >= min(4 * cost, 150), "some time is always left"
+        # what comes right after the start of a frame is shown by the end of the next one
+        assert 2 * cost + pause <= 500 or cost > 160, cost
+        assert pause == 4 * cost or cost > 75, cost

@@ -1,0 +1,153 @@
+"""Paths as clients build them: base addresses come with `/v1` and without, with a slash at the end and without."""
+
+import json
+from pathlib import Path
+
+import pytest
+from harness import MODEL, Server, cli, parse_metrics, raw, status_of, wait_until
+
+CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 6, "temperature": 0}
+# Bodies of the routes that are tried, by their paths.
+BODIES = {
+    "/v1/chat/completions": CHAT,
+    "/v1/completions": {"model": MODEL, "prompt": "Hi", "max_tokens": 4, "temperature": 0},
+    "/v1/embeddings": {"model": MODEL, "input": "Hi"},
+    "/v1/responses": {"model": MODEL, "input": "Hi", "max_output_tokens": 4, "temperature": 0},
+    "/v1/responses/input_tokens": {"model": MODEL, "input": "Hi"},
+    "/v1/messages": CHAT,
+    "/v1/messages/count_tokens": {"model": MODEL, "messages": CHAT["messages"]},
+    "/v1/rerank": {"model": MODEL, "query": "Hi", "documents": ["a"]},
+    "/v1/score": {"model": MODEL, "text_1": "a", "text_2": "b"},
+    "/api/chat": {"model": MODEL, "messages": CHAT["messages"], "stream": False, "options": {"num_predict": 4, "temperature": 0}},
+    "/api/generate": {"model": MODEL, "prompt": "Hi", "stream": False, "options": {"num_predict": 4, "temperature": 0}},
+    "/tokenize": {"model": MODEL, "prompt": "Hi"},
+}
+READ = ["/v1/models", f"/v1/models/{MODEL}", "/v1/files", "/v1/batches", "/v1/conversations/none", "/v1/responses/none", "/api/tags"]
+
+
+def built(path: str) -> list[str]:
+    """The ways in which clients get a path wrong."""
+    first, rest = path.split("/")[1], path.split("/", 2)[-1]
+    ways = [path + "/", "/" + path, path.replace("/", "//"), path + "//"]
+    if rest != first:
+        ways.append(f"/{first}{path}")
+    # `/rerank`, `/score` and `/models` are routes of their own.
+    if first == "v1" and rest not in ("rerank", "score", "models"):
+        ways += [f"/{rest}", f"/{rest}/", f"//{rest}"]
+    return ways
+
+
+CHANGING = {"id", "created", "created_at", "completed_at", "request_id"}
+
+
+def said(reply) -> tuple:
+    """The status and what does not change from one answer to the next."""
+    body = reply.json()
+    for name in [name for name in body if name in CHANGING or name.endswith("_duration")]:
+        del body[name]
+    for item in body.get("output", []):
+        item.pop("id", None)
+    # Whether a prompt was asked before is no part of the answer.
+    body.pop("usage", None)
+    return reply.status, body
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_a_path_without_its_base_with_it_twice_or_with_more_slashes_is_served(server, path):
+    right = said(server.post(path, BODIES[path]))
+    assert right[0] in (200, 400), right
+    for sent in built(path):
+        assert said(server.post(sent, BODIES[path])) == right, sent
+        assert said(server.post(sent + "?a=b", BODIES[path])) == right, sent
+
+
+@pytest.mark.parametrize("path", READ)
+def test_what_is_read_is_found_there_too(server, path):
+    right = server.get(path)
+    for sent in built(path):
+        reply = server.get(sent)
+        assert (reply.status, reply.body) == (right.status, right.body), sent
+    if path.startswith("/v1/models"):
+        headers = {"anthropic-version": "2023-06-01"}
+        assert server.get(f"{path}/", headers=headers).body == server.get(path, headers=headers).body != right.body
+
+
+def test_a_missed_route_names_the_one_that_was_meant(server):
+    for method, sent, meant in [
+        ("POST", "/openai/v1/chat/completions", "/v1/chat/completions"),
+        ("POST", "/api/v1/chat/completions", "/v1/chat/completions"),
+        ("POST", "/v1/v1/v1/embeddings", "/v1/embeddings"),
+        ("POST", "/v1/api/chat", "/api/chat"),
+        ("POST", "/generate", "/api/generate"),
+        ("POST", "/v1/chat/completion", "/v1/chat/completions"),
+        ("POST", "/V1/Chat/Completions", "/v1/chat/completions"),
+        ("POST", "/v1/message", "/v1/messages"),
+        ("GET", "/health/", "/health"),
+        ("GET", "/healthz", "/health"),
+        ("GET", "/v1/metrics", "/metrics"),
+        ("GET", "/admin/models/", "/admin/models"),
+    ]:
+        reply = server.request(method, sent, body=b"{}" if method == "POST" else None)
+        message = reply.json()["error"]
+        message = message["message"] if isinstance(message, dict) else message
+        assert reply.status == 404 and message == f"no such route: {method} {sent}: did you mean {meant}?", message
+    reply = server.get("/no/thing/like/it")
+    assert reply.status == 404 and reply.error["message"] == "no such route: GET /no/thing/like/it" and reply.error["code"] == "unknown_url"
+    assert len(server.get("/" + "v1/" * 3000 + "models").error["message"]) < 300
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory):
+    keys = {"AUTH__KEYS_FILE": str(tmp_path_factory.mktemp("keys") / "keys.toml")}
+    add = lambda name, *args: {"authorization": "Bearer " + cli("keys", "add", name, *args, env=keys).stdout.strip()}
+    free, tied = add("free"), add("tied", "--model", "other", "--requests-per-minute", "20")
+    with Server({**keys, "SERVER__DEFAULT_MODELS": MODEL, "ENGINE__KV_TOKENS": "4096"}, ("--log-format", "json")) as running:
+        yield running, free, tied
+
+
+def test_no_way_to_write_a_path_goes_around_a_key(guarded):
+    server, free, tied = guarded
+    for path, body in BODIES.items():
+        for sent in [path, *built(path)]:
+            assert server.post(sent, body).status == 401, sent
+    # Paths that need no key, and paths of operators, are exact.
+    exact = ["//health", "/health/", "/v1/health", "/v1/v1/health", "/health//", "/ready/", "//metrics", "/v1/metrics", "/admin/models/"]
+    for sent in exact:
+        assert server.get(sent).status == 401 and server.get(sent, headers=free).status == 404, sent
+    for sent in ("/health/../v1/models", "//health/v1/models", "/health/%2e%2e/v1/models", "/v1/models/../../health", "/docs/../v1/models"):
+        answer = raw(server, f"GET {sent} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode(), 5)
+        assert status_of(answer) in (400, 401), (sent, answer[:100])
+    counted = [server.post(sent, CHAT, headers=tied) for sent in ["/v1/chat/completions", "/chat/completions", "/v1/v1/chat/completions/"]]
+    assert [reply.status for reply in counted] == [403] * 3 and {reply.error["code"] for reply in counted} == {"model_not_allowed"}
+    left = [int(reply.headers["x-ratelimit-remaining-requests"]) for reply in counted]
+    assert left == sorted(left, reverse=True) and len(set(left)) == 3, "each counts against the key's rate"
+
+
+def test_metrics_have_the_route_and_the_log_has_the_path_as_it_was_sent(guarded):
+    server, free, _ = guarded
+    routes = lambda: {
+        dict(labels)["route"]: value
+        for (name, labels), value in parse_metrics(server.get("/metrics", headers=free).body.decode()).items()
+        if name == "penstock_http_requests_total" and dict(labels)["status"] == "200"
+    }
+    before = routes().get("/v1/completions", 0)
+    body, ways = BODIES["/v1/completions"], ["/completions", "//v1/completions/", "/v1/v1/completions"]
+    for sent in ways:
+        assert server.post(sent, body, headers=free | {"x-request-id": f"as-sent{sent.replace('/', '.')}"}).status == 200
+    after = routes()
+    assert after["/v1/completions"] - before == 3 and not [route for route in after if "//" in route or route == "/completions"]
+    logged = lambda: [json.loads(line) for line in Path(server.log.name).read_text().splitlines() if "as-sent" in line]
+    wait_until(lambda: len(logged()) == len(ways), 5, "the lines are written")
+    assert [(line["path"], line["route"]) for line in logged()] == [(sent, "/v1/completions") for sent in ways]
+
+
+def test_an_error_comes_in_the_dialect_that_was_meant(server):
+    for sent in ("/messages", "/v1/v1/messages", "//v1/messages/"):
+        reply = server.post(sent, {"model": "gpt-9", "max_tokens": 4, "messages": CHAT["messages"]})
+        assert reply.status == 404 and reply.json()["type"] == "error" and reply.headers["request-id"], sent
+    reply = server.post("/api//chat/", {"model": "gpt-9"})
+    assert reply.status == 404 and isinstance(reply.json()["error"], str)
+    reply = server.get("/chat/completions/none/messages/")
+    assert reply.status == 404 and reply.error["code"] == "not_found"
+    wrong = server.request("PUT", "/completions/")
+    assert wrong.status == 405 and wrong.headers["allow"] == "POST"
