@@ -241,7 +241,7 @@ fn namespaces_in_a_circle_end_a_walk() {
     for (end, want) in [
         ("{{ ns }}", "<Namespace {'x': [<Namespace {...}>]}>"),
         ("{{ ns.x == ms.x }}{{ ns.x == ns.x }}{{ ns.x is eq ms.x }}", "FalseTrueFalse"),
-        ("{{ ns.x | string | length }}", "24"),
+        ("{{ ns.x | string }}", "[<Namespace {'x': [...]}>]"),
         ("{{ {}[ns.x] }}{{ {ns: 1}[ns] }}{{ {ns: 1}[ms] }}", "1"),
         (
             "{% set ns.y = ms %}{% set ms.y = ns %}{% macro m() %}{{ ns.y.y.x[0] == ns }}{% endmacro %}{% set ns.m = m %}{{ ns.m() }}",

@@ -167,7 +167,7 @@ fn write_string(out: &mut String, text: &str, style: &Style) -> Outcome<()> {
             c if (c as u32) < 0x20 => {
                 let _ = write!(out, "\\u{:04x}", c as u32);
             }
-            c if style.ensure_ascii && !c.is_ascii() => {
+            c if style.ensure_ascii && !matches!(c, ' '..='~') => {
                 let mut units = [0; 2];
                 for unit in c.encode_utf16(&mut units) {
                     let _ = write!(out, "\\u{unit:04x}");

@@ -2,7 +2,8 @@
 
 use super::args::{Args, int, int_or, some, text};
 use super::cases::{capitalize, casefold, question, swapcase, title};
-use super::html::{strip_tags, unescape};
+use super::entities::unescape;
+use super::html::strip_tags;
 use super::markup::escaped;
 use super::splitting::{partition, split, splitlines};
 use super::str_format::{format, format_map};

@@ -4,6 +4,7 @@ pub(crate) mod args;
 pub(crate) mod attributes;
 mod cases;
 mod digits;
+mod entities;
 mod filters;
 mod format_spec;
 pub(crate) mod functions;

@@ -3,7 +3,7 @@
 use super::args::Args;
 use crate::budget::{afford, step};
 use crate::failure::Outcome;
-use crate::value::{Value, repr, repr_sorted};
+use crate::value::{Value, key_order, repr, repr_sorted};
 
 const WIDTH: usize = 80;
 
@@ -31,7 +31,7 @@ impl Printer {
         match value {
             Value::Dict(dict) if !dict.is_empty() => {
                 let mut pairs: Vec<(&Value, &Value)> = dict.iter().collect();
-                pairs.sort_by(|(a, _), (b, _)| a.as_text().cmp(&b.as_text()));
+                pairs.sort_by(|(a, _), (b, _)| key_order(a, b));
                 self.out.push('{');
                 let last = pairs.len() - 1;
                 for (at, (key, item)) in pairs.into_iter().enumerate() {

@@ -10,8 +10,8 @@ use crate::budget::afford;
 use crate::failure::{Outcome, value_fault};
 use crate::value::{Text, Value, ascii, repr, text_of};
 
-/// Specifications may have fields, but those no fields of their own.
-const MAX_DEPTH: usize = 2;
+/// Specifications may have fields, and the specifications of those are text.
+const MAX_DEPTH: usize = 3;
 
 struct Formatter<'a> {
     args: &'a Args,

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::Interpreter;
 use super::scope::Scope;
 use crate::budget::step;
-use crate::failure::Outcome;
+use crate::failure::{Kind, Outcome};
 use crate::library::args::Args;
 use crate::library::attributes::{attribute, item};
 use crate::library::functions::function;
@@ -69,7 +69,8 @@ impl Interpreter {
                 let left = self.eval(left, scope)?;
                 if left.truth() { Ok(left) } else { self.eval(right, scope) }
             }
-            Expr::Concat(parts) => concat(&self.all(parts, scope)?, self.escapes),
+            // Jinja joins constants before it knows whether to escape.
+            Expr::Concat(parts) => concat(&self.all(parts, scope)?, self.escapes && !expr.is_constant()),
             Expr::Compare(first, rest) => self.comparisons(first, rest, scope),
             Expr::If { test, then, otherwise } => match (self.eval(test, scope)?.truth(), otherwise) {
                 (true, _) => self.eval(then, scope),
@@ -84,7 +85,11 @@ impl Interpreter {
                 let value = self.eval(value, scope)?;
                 item(&value, &self.eval(key, scope)?)
             }
-            Expr::Slice(value, bounds) => self.slice(value, bounds, scope),
+            Expr::Slice(value, bounds) => match self.slice(value, bounds, scope) {
+                // Of a constant, Jinja looks for the part as it does for an item.
+                Err(fault) if fault.kind() == Kind::Type && expr.is_constant() => Ok(Value::undefined_because(fault.text())),
+                result => result,
+            },
             Expr::Filter(value, name, arguments) => {
                 let value = self.eval(value, scope)?;
                 let args = self.arguments(arguments, scope)?;

@@ -84,6 +84,30 @@ pub(crate) enum Expr {
     Call(Box<Expr>, Arguments),
 }
 
+impl Expr {
+    /// Whether it reads no variable and calls nothing but filters and tests, so that Jinja evaluates it before it renders.
+    pub fn is_constant(&self) -> bool {
+        match self {
+            Self::Const(_) => true,
+            Self::Name(_) | Self::Call(..) => false,
+            Self::List(items) | Self::Tuple(items) | Self::Concat(items) => items.iter().all(Self::is_constant),
+            Self::Dict(pairs) => pairs.iter().all(|(key, value)| key.is_constant() && value.is_constant()),
+            Self::Not(value) | Self::Sign(_, value) | Self::Attribute(value, _) => value.is_constant(),
+            Self::Binary(_, a, b) | Self::And(a, b) | Self::Or(a, b) | Self::Item(a, b) => a.is_constant() && b.is_constant(),
+            Self::Compare(first, rest) => first.is_constant() && rest.iter().all(|(_, value)| value.is_constant()),
+            Self::If { test, then, otherwise } => {
+                test.is_constant() && then.is_constant() && otherwise.as_deref().is_none_or(Self::is_constant)
+            }
+            Self::Slice(value, bounds) => value.is_constant() && bounds.iter().flatten().all(Self::is_constant),
+            Self::Filter(value, _, arguments) | Self::Test(value, _, arguments) => {
+                let Arguments { positional, named, more, more_named } = arguments;
+                let rest = [more, more_named].into_iter().flatten().all(|value| value.is_constant());
+                value.is_constant() && rest && positional.iter().chain(named.iter().map(|(_, value)| value)).all(Self::is_constant)
+            }
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Arguments {
     pub positional: Vec<Expr>,

@@ -70,13 +70,9 @@ impl Generator {
 
     pub fn next(&self) -> Outcome<Option<Value>> {
         let item = self.items.borrow_mut().pop_front();
-        match (item, self.fault.borrow_mut().take()) {
-            (Some(item), fault) => {
-                self.fault.replace(fault);
-                Ok(Some(item))
-            }
-            (None, Some(fault)) => Err(fault),
-            (None, None) => Ok(None),
+        match item {
+            Some(item) => Ok(Some(item)),
+            None => self.fault.take().map_or(Ok(None), Err),
         }
     }
 
@@ -114,7 +110,7 @@ pub(crate) fn iterate(value: &Value) -> Outcome<Option<Vec<Value>>> {
         Value::Undefined(_) => Vec::new(),
         Value::Text(text) => {
             super::afford_items(text.text.len())?;
-            let chars = text.text.chars().map(|c| Value::marked(c.encode_utf8(&mut [0; 4]) as &str, text.safe));
+            let chars = text.text.chars().map(|c| Value::text(c.encode_utf8(&mut [0; 4]) as &str));
             chars.collect::<Outcome<_>>()?
         }
         Value::List(items) | Value::Tuple(items) => items.items.clone(),

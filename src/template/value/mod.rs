@@ -23,7 +23,7 @@ pub(crate) use floats::float_repr;
 pub(crate) use hash::{contains, equal, hashable, same};
 pub(crate) use integers::{MAX_BITS, MAX_DIGITS, Number, bounded, parse_float, parse_integer};
 pub(crate) use iterate::{drain, iterate};
-pub(crate) use repr::{ascii, is_printable, repr, repr_sorted, text_of};
+pub(crate) use repr::{ascii, is_printable, key_order, repr, repr_sorted, text_of};
 
 use crate::budget::{ITEM_BYTES, afford, charge};
 use crate::failure::{Fault, Outcome, limit, type_fault};

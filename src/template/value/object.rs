@@ -37,6 +37,12 @@ impl Value {
 
     /// The result of looking for a member that a value lacks.
     pub fn undefined_member(of: &Value, name: Value) -> Self {
+        // Only flat keys are kept, so undefined values do not nest.
+        let name = match name {
+            Self::Undefined(_) | Self::Method(_) | Self::Object(_) | Self::Generator(_) => Self::None,
+            name if name.measure().depth > 0 => Self::None,
+            name => name,
+        };
         Self::Undefined(Undefined::Member(of.type_name(), name).into())
     }
 }

@@ -1,12 +1,13 @@
 //! `str`, `repr` and `ascii` of values.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::cmp::Ordering;
 use std::fmt::Write;
 use std::rc::Rc;
 
 use unicode_general_category::{GeneralCategory as Category, get_general_category};
 
-use super::{Dict, MAX_DEPTH, MAX_DIGITS, Value, float_repr};
+use super::{Dict, MAX_DEPTH, MAX_DIGITS, Number, Value, float_repr};
 use crate::budget::{afford, walk_over};
 use crate::failure::{Outcome, limit, value_fault};
 
@@ -49,6 +50,8 @@ pub(crate) fn ascii(value: &Value) -> Outcome<String> {
 thread_local! {
     /// How deeply writers are nested on this thread. Objects write what they hold with writers of their own.
     static DEPTH: Cell<u16> = const { Cell::new(0) };
+    /// The lists and dicts that they are writing, by address. A namespace may lead back to one.
+    static OPEN: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
 struct Writer {
@@ -71,8 +74,24 @@ impl Writer {
             return Err(limit("a value is nested too deeply"));
         }
         DEPTH.set(depth + 1);
-        let result = self.write(value);
+        let result = match value {
+            Value::List(items) => self.once(Rc::as_ptr(items).addr(), value, "[...]"),
+            Value::Dict(dict) => self.once(Rc::as_ptr(dict).addr(), value, "{...}"),
+            _ => self.write(value),
+        };
         DEPTH.set(depth);
+        result
+    }
+
+    /// Writes a list or dict, or dots if it is being written already.
+    fn once(&mut self, address: usize, value: &Value, dots: &str) -> Outcome<()> {
+        if OPEN.with_borrow(|open| open.contains(&address)) {
+            self.out.push_str(dots);
+            return Ok(());
+        }
+        OPEN.with_borrow_mut(|open| open.push(address));
+        let result = self.write(value);
+        OPEN.with_borrow_mut(Vec::pop);
         result
     }
 
@@ -142,7 +161,7 @@ impl Writer {
     fn dict(&mut self, dict: &Dict) -> Outcome<()> {
         let mut pairs: Vec<(&Value, &Value)> = dict.iter().collect();
         if self.sorted {
-            pairs.sort_by(|(a, _), (b, _)| a.as_text().cmp(&b.as_text()));
+            pairs.sort_by(|(a, _), (b, _)| key_order(a, b));
         }
         self.out.push('{');
         for (at, (key, value)) in pairs.into_iter().enumerate() {
@@ -179,6 +198,16 @@ impl Writer {
         self.out.push(quote);
         Ok(())
     }
+}
+
+/// The order of the keys of a dict as `pprint` writes them: by their types where they have no order.
+pub(crate) fn key_order(a: &Value, b: &Value) -> Ordering {
+    // Numbers of all types have an order together.
+    let class = |value: &Value| if Number::of(value).is_some() { "float" } else { value.type_name() };
+    class(a).cmp(class(b)).then_with(|| match (Number::of(a), Number::of(b)) {
+        (Some(x), Some(y)) => x.compare(&y).unwrap_or_else(|| x.float().total_cmp(&y.float())),
+        _ => a.as_text().cmp(&b.as_text()),
+    })
 }
 
 fn escape(out: &mut String, c: char) {
