@@ -25,8 +25,9 @@ const INPUT_WALKS: u64 = 256;
 const MAX_TIME: Duration = Duration::from_secs(5);
 /// Approximate size of an item of a list or dict, in bytes.
 pub(crate) const ITEM_BYTES: u64 = 64;
-/// The time is looked at once per this many steps, and with each charge of at least as many bytes.
-const STEPS_PER_LOOK: u64 = 1024;
+/// The time is looked at once per this many steps, and per so many bytes that are charged.
+const STEPS_PER_LOOK: u64 = 64;
+const BYTES_PER_LOOK: u64 = 1 << 16;
 
 thread_local! {
     /// Steps, bytes to make, bytes to walk, and the end of the render on this thread. Outside of a render nothing is limited.
@@ -68,17 +69,30 @@ pub(crate) fn step() -> Outcome<()> {
     if left.is_multiple_of(STEPS_PER_LOOK) { check_time() } else { Ok(()) }
 }
 
+/// Looks at the time if a budget went past a multiple of [`BYTES_PER_LOOK`].
+fn look_between(before: u64, left: u64) -> Outcome<()> {
+    if before / BYTES_PER_LOOK == left / BYTES_PER_LOOK { Ok(()) } else { check_time() }
+}
+
+/// Charges `bytes` that have been made already. If they exceed the budget, the next charge fails.
+pub(crate) fn note(bytes: u64) {
+    LEFT.set(LEFT.get().saturating_sub(bytes));
+}
+
 /// Charges `bytes` of new values. Fails if they exceed the budget or the time is up.
 pub(crate) fn charge(bytes: u64) -> Outcome<()> {
-    LEFT.set(LEFT.get().checked_sub(bytes).ok_or_else(too_much)?);
-    if bytes >= STEPS_PER_LOOK { check_time() } else { Ok(()) }
+    let before = LEFT.get();
+    let left = before.checked_sub(bytes).ok_or_else(too_much)?;
+    LEFT.set(left);
+    look_between(before, left)
 }
 
 /// Charges the walk over `bytes` bytes of values.
 pub(crate) fn walk_over(bytes: u64) -> Outcome<()> {
-    let left = WORK.get().checked_sub(bytes).ok_or_else(|| limit("the render searches more text than its input allows for"))?;
+    let before = WORK.get();
+    let left = before.checked_sub(bytes).ok_or_else(|| limit("the render searches more text than its input allows for"))?;
     WORK.set(left);
-    if bytes >= STEPS_PER_LOOK { check_time() } else { Ok(()) }
+    look_between(before, left)
 }
 
 /// Charges the walk over `count` items, without what they hold.

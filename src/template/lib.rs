@@ -19,7 +19,7 @@
 //!
 //! # Invariants
 //! A template comes with a model file and is not trusted:
-//! - Its source is limited in length, in the length of a tag (`source.rs`) and in nesting (`syntax/parser.rs`).
+//! - Its source is limited in length (`source.rs`), in the length of a tag (`syntax/lexer.rs`) and in nesting (`syntax/parser.rs`).
 //! - It is parsed and rendered on a thread with a large stack, because parser and interpreter recurse (`large_stack.rs`).
 //! - A render is limited in steps, in time, in the bytes of the values that it makes and walks, and in the length of its output
 //!   (`budget.rs`). Constructors of values charge the budget, and an operation that multiplies its arguments asks it first.

@@ -77,7 +77,7 @@ fn the_bounds_leave_real_templates_a_factor_of_ten() {
         }
         let text = std::fs::read_to_string(&path).unwrap();
         count += 1;
-        tag = tag.max(source::longest_tag(&text).0);
+        tag = tag.max(syntax::longest_tag(&text));
         length = length.max(text.len());
         let (mut open, ends) = (0_usize, ["endif", "endfor", "endmacro"]);
         for tag in text.split("{%").skip(1) {
@@ -90,7 +90,7 @@ fn the_bounds_leave_real_templates_a_factor_of_ten() {
         output = output.max(texts.map(|text| text.len()).max().unwrap_or(0));
     }
     eprintln!("{count} templates: tag {tag}, source {length}, nesting {depth}, output {output}");
-    assert!(count >= 51 && tag * 10 <= source::MAX_TAG && length * 10 <= source::MAX_SOURCE && output * 10 <= budget::MAX_OUTPUT);
+    assert!(count >= 51 && tag * 10 <= syntax::MAX_TAG && length * 10 <= source::MAX_SOURCE && output * 10 <= budget::MAX_OUTPUT);
     // The nesting is the parser's own limit, so it is tried.
     render(&format!("{}{}", "{% if 1 %}".repeat(depth * 10), "{% endif %}".repeat(depth * 10))).unwrap();
 }
@@ -350,6 +350,78 @@ fn deep_values_and_calls_do_not_overflow_the_stack() {
     ];
     for source in calls {
         refusal(source);
+    }
+}
+
+/// What the length of a tag is measured by is what the lexer reads, so nothing hides a chain of thousands of operators. To free such a
+/// tree would overflow the stack of a server's thread.
+#[test]
+fn braces_and_quotes_do_not_hide_the_length_of_a_tag() {
+    for (start, end) in [("{{ [{'a':{}}, x", "] }}"), ("{% raw %}{{ '{% endraw %}{{ x", " }}"), ("{# ' #}{{ x", " }}")] {
+        for part in ["|e", ".a", "+1", "[a]", "()", " if a", " and a"] {
+            let source = format!("{start}{}{end}", part.repeat(20_000));
+            assert!(refusal(&source).contains("bytes outside of its strings, expected at most"), "{start}{part}: {}", refusal(&source));
+        }
+    }
+}
+
+/// Values that hold others without being lists: they are freed one after the other, or do not nest.
+#[test]
+fn long_chains_of_values_are_freed_without_recursion() {
+    let chains = [
+        "{% set ns.x = {}[(ns.x,)] %}",
+        "{% if m(ns.x) %}{% endif %}",
+        "{% if k(ns.x) %}{% endif %}",
+        "{% set ns.x = namespace(x=ns.x) %}",
+        "{% for y in [1] %}{% if loop.changed(ns.x) %}{% set ns.x = loop %}{% endif %}{% endfor %}",
+    ];
+    let macros = "{% macro m(l) %}{% for y in [1] %}{% set ns.x = loop %}{% endfor %}{% endmacro %}\
+                  {% macro k(l) %}{% macro n() %}{% endmacro %}{% set ns.x = n %}{% endmacro %}";
+    let messages = serde_json::json!(vec![serde_json::json!({ "role": "user", "content": "hi" }); 1000]);
+    for chain in chains {
+        let source = format!(
+            "{{% set ns = namespace(x=1) %}}{macros}{{% for j in range(20) %}}{{% for i in range(100000) %}}{chain}{{% endfor %}}\
+             {{% endfor %}}"
+        );
+        let input = RenderInput { messages: messages.clone(), ..RenderInput::default() };
+        let error = template(&source).unwrap().render(&input).expect_err(chain).to_string();
+        assert!(error.contains("input allows for") || error.contains("too many steps"), "{chain}: {error}");
+    }
+}
+
+/// Each of these would take minutes or gigabytes if only its result were charged.
+#[test]
+fn what_an_operation_repeats_is_charged_each_time() {
+    let names = "{% set d = dict.fromkeys(range(100000)|map('string')) %}";
+    let sources = [
+        format!("{names}{{% for i in range(100000) %}}{{{{ 'x'.format(**d) }}}}{{% endfor %}}"),
+        format!("{names}{{{{ ('{{z}}' * 1000000).format(z='', **d) }}}}"),
+        "{{ 'a'|map(*(['map'] * 100000))|list }}".to_owned(),
+        "{{ 'a'|map(*(['map'] * 20000 + ['upper']))|list }}".to_owned(),
+        "{{ range(100000)|map(attribute='a.' * 1000000, default={})|list }}".to_owned(),
+        "{{ ([2**65000] * 400000)|map('abs')|list|length }}".to_owned(),
+        "{{ dict.fromkeys(range(100000), 'a' * 1000000)|urlencode }}".to_owned(),
+        "{{ dict.fromkeys(range(100000)|map('string'), 'a' * 1000000)|xmlattr }}".to_owned(),
+        "{{ {'k' * 1000000: 'a\n' * 1000000}|pprint }}".to_owned(),
+        "{{ ('[' ~ ('{},' * 5000000) ~ '1]')|from_json|length }}".to_owned(),
+        "{{ ('x ' * 100000)|urlize(extra_schemes=['abc:'] * 100000) }}".to_owned(),
+    ];
+    for source in sources {
+        let start = std::time::Instant::now();
+        let error = refusal(&source);
+        eprintln!("{source:.90}: {:?}, {error}", start.elapsed());
+        assert!(start.elapsed() < std::time::Duration::from_secs(4), "{source:.90}: {:?}", start.elapsed());
+    }
+    // The same operations on a large scale that a render can afford.
+    let within = [
+        (format!("{names}{{{{ dict(**d)|length }}}}"), "100000"),
+        ("{{ range(100000)|map('attr', 'bit_length')|unique|list|length }}".to_owned(), "100000"),
+        ("{{ ('&' * 1000000)|striptags|length }} {{ 'a'|map('map', 'map', 'upper')|list|length }}".to_owned(), "1000000 1"),
+    ];
+    for (source, want) in within {
+        let start = std::time::Instant::now();
+        assert_eq!(render(&source).unwrap(), want, "{source}");
+        assert!(start.elapsed() < std::time::Duration::from_secs(4), "{source}: {:?}", start.elapsed());
     }
 }
 

@@ -1,9 +1,12 @@
 //! The table of Jinja's filters.
 
+use std::cell::Cell;
+
 use super::args::Args;
 use super::{json, number_filters as numbers, pretty, select_filters as select, sequence_filters as sequences, text_filters as texts};
 use super::{urlize, wrap};
-use crate::failure::{Outcome, other};
+use crate::budget::walk_over;
+use crate::failure::{Outcome, limit, other};
 use crate::value::Value;
 
 type Filter = fn(&Value, Args) -> Outcome<Value>;
@@ -68,10 +71,31 @@ pub(crate) fn has_filter(name: &str) -> bool {
     CALLING.contains(&name) || named(name).is_some()
 }
 
+/// How often `map` may apply `map`, which calls itself then.
+const MAX_MAPS: usize = 100;
+
+thread_local! {
+    static MAPS: Cell<usize> = const { Cell::new(0) };
+}
+
+fn map(value: &Value, args: Args, test: select::Test) -> Outcome<Value> {
+    let depth = MAPS.get();
+    if depth == MAX_MAPS {
+        return Err(limit(format!("`map` applies itself more than {MAX_MAPS} times")));
+    }
+    MAPS.set(depth + 1);
+    let result = select::map(value, args, &|name, value, args| filter(name, value, args, test));
+    MAPS.set(depth);
+    result
+}
+
 /// `value | name(args)`. `test`: how the filters that select call tests.
 pub(crate) fn filter(name: &str, value: &Value, args: Args, test: select::Test) -> Outcome<Value> {
+    if let (Value::Text(text), false) = (value, matches!(name, "d" | "default" | "first" | "safe")) {
+        walk_over(text.text.len() as u64)?;
+    }
     match name {
-        "map" => select::map(value, args, &|name, value, args| filter(name, value, args, test)),
+        "map" => map(value, args, test),
         "select" => select::select(value, args, test, [true, false]),
         "reject" => select::select(value, args, test, [false, false]),
         "selectattr" => select::select(value, args, test, [true, true]),

@@ -7,7 +7,7 @@ use super::order::sorted;
 use crate::budget::{afford, walk_over};
 use crate::failure::{Fault, Outcome, type_fault, value_fault};
 use crate::input::Input;
-use crate::value::{Number, Value, drain, float_repr, repr};
+use crate::value::{Number, Value, afford_items, drain, float_repr, repr};
 
 /// Longest indent, in bytes. It is written once per level for each item.
 const MAX_INDENT: usize = 64;
@@ -50,7 +50,10 @@ pub(super) fn tojson(value: &Value, args: Args) -> Outcome<Value> {
 /// `json.loads`, which some templates apply to the arguments of a tool call.
 pub(super) fn from_json(value: &Value, args: Args) -> Outcome<Value> {
     args.none("from_json")?;
-    let value: serde_json::Value = serde_json::from_str(text("from_json", value)?).map_err(|e| failure(&e.to_string()))?;
+    let source = text("from_json", value)?;
+    // Each item stands behind one of these.
+    afford_items(source.bytes().filter(|byte| matches!(byte, b',' | b':' | b'[' | b'{')).count())?;
+    let value: serde_json::Value = serde_json::from_str(source).map_err(|e| failure(&e.to_string()))?;
     Value::of_input(&Input::of(&value))
 }
 

@@ -4,6 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use indexmap::IndexMap;
+
 use super::args::Args;
 use crate::failure::{Outcome, other, type_fault, value_fault};
 use crate::value::{Measure, Object, Value, drain, repr};
@@ -15,20 +17,17 @@ fn depth_of(items: &[Value]) -> Outcome<u16> {
 
 #[derive(Default)]
 pub(crate) struct Namespace {
-    members: RefCell<Vec<(Arc<str>, Value)>>,
+    members: RefCell<IndexMap<Arc<str>, Value>>,
     /// Whether its text is being written, which may lead back to it.
     is_shown: Cell<bool>,
 }
 
 impl Namespace {
     pub fn set(&self, name: &Arc<str>, value: Value) -> Outcome<()> {
-        let mut members = self.members.borrow_mut();
-        if let Some((_, old)) = members.iter_mut().find(|(known, _)| known == name) {
-            *old = value;
-            return Ok(());
-        }
         crate::budget::charge(crate::budget::ITEM_BYTES)?;
-        members.push((Arc::clone(name), value));
+        // The old value is dropped when the members are no longer borrowed.
+        let old = self.members.borrow_mut().insert(Arc::clone(name), value);
+        drop(old);
         Ok(())
     }
 }
@@ -50,7 +49,7 @@ impl Object for Namespace {
     }
 
     fn attribute(&self, name: &str) -> Option<Value> {
-        self.members.borrow().iter().find(|(known, _)| **known == *name).map(|(_, value)| value.clone())
+        self.members.borrow().get(name).cloned()
     }
 
     fn release(&self) {

@@ -6,7 +6,7 @@ use super::digits::{fixed, general, scientific};
 use super::markup::escape;
 use crate::budget::{afford, afford_copies};
 use crate::failure::{Outcome, other, type_fault, value_fault};
-use crate::value::{Number, Text, Value, ascii, float_repr, repr, text_of};
+use crate::value::{MAX_DIGITS, Number, Text, Value, ascii, float_repr, repr, text_of};
 
 #[derive(Default)]
 struct Field {
@@ -212,6 +212,9 @@ fn number(kind: char, value: &Value, field: &Field) -> Outcome<String> {
         _ => (10, ""),
     };
     let digits = whole.abs().to_str_radix(radix);
+    if radix == 10 && digits.len() > MAX_DIGITS {
+        return Err(value_fault(format!("an integer has more than {MAX_DIGITS} digits")));
+    }
     let digits = if kind == 'X' { digits.to_uppercase() } else { digits };
     let digits = format!("{}{digits}", "0".repeat(field.precision.unwrap_or(0).saturating_sub(digits.len())));
     let sign = if whole.is_negative() { "-" } else { field.sign };

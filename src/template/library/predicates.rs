@@ -4,9 +4,10 @@ use super::args::Args;
 use super::cases::{is_lower, is_upper};
 use super::filters::has_filter;
 use super::operators::{binary, compare};
+use super::text_filters::soft;
 use crate::failure::{Outcome, other};
 use crate::syntax::ast::{Comparison, Operator};
-use crate::value::{Value, equal, hashable, same, text_of};
+use crate::value::{Value, equal, hashable, same};
 
 const TESTS: [&str; 39] = [
     "odd",
@@ -84,8 +85,8 @@ pub(crate) fn test(name: &str, value: &Value, args: Args) -> Outcome<bool> {
         "true" => matches!(value, Value::Bool(true)),
         "integer" => matches!(value, Value::Int(_) | Value::Big(_)),
         "float" => matches!(value, Value::Float(_)),
-        "lower" => is_lower(&text_of(value)?),
-        "upper" => is_upper(&text_of(value)?),
+        "lower" => is_lower(&soft(value)?.text),
+        "upper" => is_upper(&soft(value)?.text),
         "string" => matches!(value, Value::Text(_)),
         "mapping" => matches!(value, Value::Dict(_)),
         "number" => matches!(value, Value::Bool(_) | Value::Int(_) | Value::Big(_) | Value::Float(_)),

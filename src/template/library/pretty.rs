@@ -1,7 +1,7 @@
 //! The filter `pprint`: Python's `pprint.pformat`, in lines of 80 characters.
 
 use super::args::Args;
-use crate::budget::{afford, step};
+use crate::budget::{afford, afford_copies, step};
 use crate::failure::Outcome;
 use crate::value::{Value, key_order, repr, repr_sorted};
 
@@ -106,6 +106,7 @@ impl Printer {
             }
         }
         let bracketed = is_top && chunks.len() > 1;
+        afford_copies(chunks.len(), indent + 1, self.out.len() + text.len())?;
         let joined = chunks.join(&format!("\n{}", " ".repeat(indent)));
         afford(Some((self.out.len() + joined.len()) as u64))?;
         self.out.push_str(&if bracketed { format!("({joined})") } else { joined });

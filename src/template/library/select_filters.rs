@@ -33,6 +33,7 @@ impl Path {
 
     /// The part of `value` at the path. An undefined part becomes `default`, if there is one.
     fn get(&self, value: &Value, default: Option<&Value>) -> Outcome<Value> {
+        walk_items(self.0.len())?;
         let mut found = value.clone();
         for part in &self.0 {
             found = item(&found, part)?;
@@ -75,7 +76,10 @@ pub(super) fn map(value: &Value, args: Args, call: Call) -> Outcome<Value> {
             }
             let name = positional.remove(0);
             let name = text("map", &name)?.to_owned();
-            Box::new(move |item| call(&name, item, Args { positional: positional.clone(), named: named.clone() }))
+            Box::new(move |item| {
+                walk_items(positional.len() + named.len())?;
+                call(&name, item, Args { positional: positional.clone(), named: named.clone() })
+            })
         };
     match drain(value) {
         Ok(items) => Generator::new("sync_do_map", items.iter().map(mapped)),
@@ -110,7 +114,10 @@ pub(super) fn select(value: &Value, args: Args, test: Test, flags: [bool; 2]) ->
         let value = path.get(item, None)?;
         match &wanted {
             None => Ok(value.truth()),
-            Some(name) => test(text("select", name)?, &value, Args { positional: positional.clone(), named: named.clone() }),
+            Some(name) => {
+                walk_items(positional.len() + named.len())?;
+                test(text("select", name)?, &value, Args { positional: positional.clone(), named: named.clone() })
+            }
         }
     };
     let kept = items.iter().filter_map(|item| match passes(item) {

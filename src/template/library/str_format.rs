@@ -6,7 +6,7 @@ use super::args::{Args, lookup_fault};
 use super::attributes::{attribute, item};
 use super::format_spec::format_value;
 use super::markup::escape;
-use crate::budget::afford;
+use crate::budget::{afford, walk_items};
 use crate::failure::{Outcome, value_fault};
 use crate::value::{Text, Value, ascii, repr, text_of};
 
@@ -122,7 +122,10 @@ impl Formatter<'_> {
             let named = match self.map {
                 Some(Value::Dict(dict)) => dict.get_text(name),
                 Some(other) => return item(other, &Value::text(Arc::<str>::from(name))?),
-                None => self.args.named.iter().find(|(key, _)| **key == *name).map(|(_, value)| value),
+                None => {
+                    walk_items(self.args.named.len())?;
+                    self.args.named.iter().find(|(key, _)| **key == *name).map(|(_, value)| value)
+                }
             };
             return named.cloned().ok_or_else(|| lookup_fault(format!("a format has no value for `{name}`")));
         }

@@ -176,26 +176,31 @@ pub(super) fn urlencode(value: &Value, args: Args) -> Outcome<Value> {
             pairs
         }
     };
-    let mut parts = Vec::new();
-    for (key, item) in pairs {
-        parts.push(format!("{}={}", quoted(&text_of(&key)?, true)?, quoted(&text_of(&item)?, true)?));
+    let mut out = String::new();
+    for (at, (key, item)) in pairs.iter().enumerate() {
+        let (key, item) = (quoted(&text_of(key)?, true)?, quoted(&text_of(item)?, true)?);
+        afford(Some((out.len() + key.len() + item.len()) as u64))?;
+        walk_over((key.len() + item.len()) as u64)?;
+        out.extend([if at > 0 { "&" } else { "" }, &key, "=", &item]);
     }
-    Value::text(parts.join("&"))
+    Value::text(out)
 }
 
 pub(super) fn xmlattr(value: &Value, args: Args) -> Outcome<Value> {
     let [autospace] = args.bind("xmlattr", ["autospace"], 0)?;
     defined(value)?;
     let Value::Dict(dict) = value else { return Err(type_fault(format!("`xmlattr` needs a dict, not {}", value.type_name()))) };
-    let mut parts = Vec::new();
+    let mut joined = String::new();
     for (key, item) in dict.iter().filter(|(_, item)| !matches!(item, Value::None | Value::Undefined(_))) {
         let name = text("xmlattr", key)?;
         if name.contains([' ', '\t', '\n', '\r', '\x0b', '\x0c', '/', '>', '=']) {
             return Err(value_fault(format!("`{name}` is no name of an attribute")));
         }
-        parts.push(format!("{}=\"{}\"", escaped(key)?, escaped(item)?));
+        let (key, item) = (escaped(key)?, escaped(item)?);
+        afford(Some((joined.len() + key.len() + item.len()) as u64))?;
+        walk_over((key.len() + item.len()) as u64)?;
+        joined.extend([if joined.is_empty() { "" } else { " " }, &key, "=\"", &item, "\""]);
     }
-    let joined = parts.join(" ");
     let space = if autospace.is_none_or(|space| space.truth()) && !joined.is_empty() { " " } else { "" };
     Value::text(format!("{space}{joined}"))
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::args::{Args, flag, int, some, text};
 use super::markup::{escape, escaped};
-use crate::budget::{afford, afford_copies};
+use crate::budget::{afford, afford_copies, walk_items};
 use crate::failure::{Outcome, value_fault};
 use crate::syntax::chars::{is_space, is_word};
 use crate::value::{Value, drain};
@@ -47,6 +47,8 @@ pub(super) fn urlize(value: &Value, args: Args) -> Outcome<Value> {
     let mut rest = &*whole;
     while !rest.is_empty() {
         let end = rest.find(is_space).unwrap_or(rest.len());
+        // Each scheme is tried on each word.
+        walk_items(links.schemes.len())?;
         out.push_str(&links.word(&rest[..end]));
         let gap = rest[end..].find(|c| !is_space(c)).map_or(rest.len(), |at| end + at);
         out.push_str(&rest[end..gap]);
@@ -78,19 +80,16 @@ impl Links {
     fn word(&self, word: &str) -> String {
         let (head, middle) = word.split_at(lead(word, &["(", "<", "&lt;"]));
         let (middle, tail) = middle.split_at(trail(middle, &[")", ">", ".", ",", "\n", "&gt;"]));
-        let (mut middle, mut tail) = (middle.to_owned(), tail.to_owned());
+        let (mut middle, mut tail) = (middle.to_owned(), tail);
         // A bracket that opens within an address closes within it.
         for (open, close) in [("(", ")"), ("<", ">"), ("&lt;", "&gt;")] {
             let opened = middle.matches(open).count();
             if opened <= middle.matches(close).count() {
                 continue;
             }
-            for _ in 0..opened.min(tail.matches(close).count()) {
-                let Some(at) = tail.find(close) else { break };
-                let rest = tail.split_off(at + close.len());
-                middle.push_str(&tail);
-                tail = rest;
-            }
+            let end = tail.match_indices(close).take(opened).last().map_or(0, |(at, _)| at + close.len());
+            middle.push_str(&tail[..end]);
+            tail = &tail[end..];
         }
         format!("{head}{}{tail}", self.link(middle))
     }

@@ -1,11 +1,13 @@
 //! Calls.
 
+use std::collections::HashSet;
 use std::rc::Rc;
 
 use super::Interpreter;
 use super::loops::LoopState;
 use super::macros::MacroValue;
 use super::scope::Scope;
+use crate::budget::walk_items;
 use crate::failure::{Outcome, type_fault};
 use crate::library::args::Args;
 use crate::library::functions::call_function;
@@ -30,17 +32,17 @@ impl Interpreter {
         if let Some(more) = &arguments.more_named {
             let more = self.eval(more, scope)?;
             let Value::Dict(dict) = &more else { return Err(type_fault(format!("`**` needs a dict, not {}", more.type_name()))) };
+            walk_items(dict.len())?;
             for (key, value) in dict.iter() {
                 let name = key.as_text().ok_or_else(|| type_fault("the names of arguments are strings"))?;
                 args.named.push((name.into(), value.clone()));
             }
         }
-        for (at, (name, _)) in args.named.iter().enumerate() {
-            if args.named[..at].iter().any(|(known, _)| known == name) {
-                return Err(type_fault(format!("a call has two values for `{name}`")));
-            }
+        let mut known = HashSet::with_capacity(args.named.len());
+        match args.named.iter().find(|(name, _)| !known.insert(name)) {
+            Some((name, _)) => Err(type_fault(format!("a call has two values for `{name}`"))),
+            None => Ok(args),
         }
-        Ok(args)
     }
 
     pub(super) fn call(&mut self, callee: &Value, args: Args) -> Outcome<Value> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::Interpreter;
 use super::scope::Scope;
+use crate::budget::walk_over;
 use crate::failure::{Outcome, type_fault};
 use crate::library::args::Args;
 use crate::syntax::ast::Macro;
@@ -64,6 +65,8 @@ impl Interpreter {
     fn bind_parameters(&mut self, node: &Macro, args: Args, scope: &Rc<Scope>) -> Outcome<()> {
         let Args { positional, mut named } = args;
         let name = &node.name;
+        // Each parameter is looked for among the names.
+        walk_over((node.params.len() as u64).saturating_mul(named.len() as u64))?;
         let mut rest = positional.into_iter();
         let mut missing = Vec::new();
         for (at, param) in node.params.iter().enumerate() {

@@ -1,6 +1,6 @@
 //! Variables.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use crate::failure::Outcome;
@@ -39,6 +39,30 @@ impl Scope {
 
     pub fn clear(&self) {
         drop(self.variables.take());
+    }
+}
+
+thread_local! {
+    /// Variables whose scopes are gone, while the first of them is being freed.
+    static GONE: RefCell<Vec<Vec<(Text, Value)>>> = const { RefCell::new(Vec::new()) };
+    static IS_FREEING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A variable may be a loop that holds another scope, and so on without end, so scopes are freed one after the other, not by recursion.
+impl Drop for Scope {
+    fn drop(&mut self) {
+        let variables = self.variables.take();
+        if variables.is_empty() {
+            return;
+        }
+        GONE.with_borrow_mut(|gone| gone.push(variables));
+        if IS_FREEING.replace(true) {
+            return;
+        }
+        while let Some(variables) = GONE.with_borrow_mut(Vec::pop) {
+            drop(variables);
+        }
+        IS_FREEING.set(false);
     }
 }
 

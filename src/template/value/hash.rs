@@ -88,7 +88,14 @@ impl Hash for Value {
                 state.write_u8(3);
                 items.items.iter().for_each(|item| item.hash(state));
             }
-            // Others are equal only if they are one object or of one kind.
+            Value::Range(range) => (4_u8, range.start, range.len()).hash(state),
+            Value::Method(method) => {
+                method.name.hash(state);
+                identity(&method.receiver).hash(state);
+            }
+            Value::Object(object) => Rc::as_ptr(object).addr().hash(state),
+            Value::Generator(generator) => Rc::as_ptr(generator).addr().hash(state),
+            // Others are equal if they are of one kind.
             other => other.type_name().hash(state),
         }
     }
@@ -108,7 +115,7 @@ impl PartialEq for Value {
             (Value::View(a), Value::View(b)) => a.kind == b.kind && a.kind != ViewKind::Values && same_dict(&a.dict, &b.dict),
             (Value::Generator(a), Value::Generator(b)) => Rc::ptr_eq(a, b),
             (Value::Function(a), Value::Function(b)) => a == b,
-            (Value::Method(a), Value::Method(b)) => a.name == b.name && a.receiver == b.receiver,
+            (Value::Method(a), Value::Method(b)) => a.name == b.name && identity(&a.receiver) == identity(&b.receiver),
             (Value::Object(a), Value::Object(b)) => is_same_object(a, b),
             _ => false,
         }
@@ -116,6 +123,20 @@ impl PartialEq for Value {
 }
 
 impl Eq for Value {}
+
+/// What tells one receiver of methods from another: its address, or a number itself.
+fn identity(value: &Value) -> (usize, u64) {
+    let at = match value {
+        Value::Text(text) => text.text.as_ptr().addr(),
+        Value::List(items) | Value::Tuple(items) => Rc::as_ptr(items).addr(),
+        Value::Dict(dict) => Rc::as_ptr(dict).addr(),
+        Value::Range(range) => Rc::as_ptr(range).addr(),
+        Value::Object(object) => Rc::as_ptr(object).addr(),
+        Value::Big(number) => Rc::as_ptr(number).addr(),
+        _ => 0,
+    };
+    (at, if at == 0 { Number::of(value).map_or(0, |number| number.hash_bits()) } else { 0 })
+}
 
 /// By address: two objects of the interpreter are never equal, and none is empty.
 fn is_same_object(a: &Rc<dyn Object>, b: &Rc<dyn Object>) -> bool {

@@ -7,6 +7,7 @@ use num_bigint::BigInt;
 use num_traits::{FromPrimitive, ToPrimitive};
 
 use super::Value;
+use crate::budget::note;
 use crate::failure::{Outcome, limit, value_fault};
 use crate::syntax::chars::is_space;
 
@@ -28,7 +29,10 @@ impl Value {
     pub fn big(number: BigInt) -> Self {
         match number.to_i64() {
             Some(number) => Self::Int(number),
-            None => Self::Big(Rc::new(number)),
+            None => {
+                note(number.bits() / 8);
+                Self::Big(Rc::new(number))
+            }
         }
     }
 }
