@@ -9,7 +9,10 @@ pub(super) fn strip_tags(text: &str) -> String {
     let mut rest = text;
     while let Some(start) = rest.find('<') {
         let tag = &rest[start..];
-        let end = if tag.starts_with("<!--") { tag[4..].find("-->").map(|at| at + 7) } else { tag.find('>').map(|at| at + 1) };
+        let end = match tag.strip_prefix("<!--") {
+            Some(comment) => comment.find("-->").map(|at| at + 7),
+            None => tag.find('>').map(|at| at + 1),
+        };
         let Some(end) = end else { break };
         out.push_str(&rest[..start]);
         rest = &tag[end..];

@@ -199,10 +199,7 @@ fn number(kind: char, value: &Value, field: &Field) -> Outcome<String> {
     let whole = match &number {
         Number::Float(_) if "oxX".contains(kind) => return Err(type_fault(format!("`%{kind}` needs an integer, not float"))),
         Number::Float(float) if float.is_nan() => return Err(value_fault("NaN is no integer")),
-        Number::Float(float) => {
-            let whole = Number::exact(&Value::Float(float.trunc())).ok_or_else(|| other("infinity is no integer"))?;
-            whole
-        }
+        Number::Float(float) => Number::exact(&Value::Float(float.trunc())).ok_or_else(|| other("infinity is no integer"))?,
         number => number.big().ok_or_else(wanted)?,
     };
     let (radix, prefix) = match kind {

@@ -59,12 +59,15 @@ fn key(value: &Value, path: &Path, default: Option<&Value>, case_sensitive: bool
     if case_sensitive { Ok(key) } else { folded(key) }
 }
 
+/// What `map` makes of an item.
+type Mapped = Box<dyn Fn(&Value) -> Outcome<Value>>;
+
 pub(super) fn map(value: &Value, args: Args, call: Call) -> Outcome<Value> {
     let failing = |fault| Generator::new("sync_do_map", std::iter::once(Err(fault)));
     if !value.truth() {
         return Generator::new("sync_do_map", std::iter::empty());
     }
-    let mapped: Box<dyn Fn(&Value) -> Outcome<Value>> =
+    let mapped: Mapped =
         if args.positional.is_empty() && args.named.iter().any(|(name, _)| **name == *"attribute") {
             let [attribute, default] = args.bind("map", ["attribute", "default"], 0)?;
             let (path, default) = (Path::new(&attribute.unwrap_or(Value::None))?, some(default));
@@ -144,6 +147,8 @@ pub(super) fn sort(value: &Value, args: Args) -> Outcome<Value> {
 pub(super) fn unique(value: &Value, args: Args) -> Outcome<Value> {
     let [case_sensitive, attribute] = args.bind("unique", ["case_sensitive", "attribute"], 0)?;
     let path = Path::new(&attribute.unwrap_or(Value::None))?;
+    // objects are compared and hashed by their address, which does not change
+    #[allow(clippy::mutable_key_type)]
     let mut seen = HashSet::new();
     let items = match drain(value) {
         Ok(items) => items,

@@ -183,7 +183,8 @@ pub(super) fn slice(value: &Value, args: Args) -> Outcome<Value> {
         }
         let count = usize::try_from(count).unwrap_or(0);
         crate::value::afford_items(count)?;
-        let (each, extra) = if count == 0 { (0, 0) } else { (items.len() / count, items.len() % count) };
+        let each = items.len().checked_div(count).unwrap_or(0);
+        let extra = items.len() - each * count;
         let mut offset = 0;
         let mut rows = Vec::new();
         for number in 0..count {
