@@ -60,32 +60,31 @@ fn key(value: &Value, path: &Path, default: Option<&Value>, case_sensitive: bool
 }
 
 /// What `map` makes of an item.
-type Mapped = Box<dyn Fn(&Value) -> Outcome<Value>>;
+type Mapped<'a> = Box<dyn Fn(&Value) -> Outcome<Value> + 'a>;
 
 pub(super) fn map(value: &Value, args: Args, call: Call) -> Outcome<Value> {
-    let failing = |fault| Generator::new("sync_do_map", std::iter::once(Err(fault)));
+    let failing = |fault| Generator::of("sync_do_map", std::iter::once(Err(fault)));
     if !value.truth() {
-        return Generator::new("sync_do_map", std::iter::empty());
+        return Generator::of("sync_do_map", std::iter::empty());
     }
-    let mapped: Mapped =
-        if args.positional.is_empty() && args.named.iter().any(|(name, _)| **name == *"attribute") {
-            let [attribute, default] = args.bind("map", ["attribute", "default"], 0)?;
-            let (path, default) = (Path::new(&attribute.unwrap_or(Value::None))?, some(default));
-            Box::new(move |item| path.get(item, default.as_ref()))
-        } else {
-            let Args { mut positional, named } = args;
-            if positional.is_empty() {
-                return failing(type_fault("`map` needs a filter or an attribute"));
-            }
-            let name = positional.remove(0);
-            let name = text("map", &name)?.to_owned();
-            Box::new(move |item| {
-                walk_items(positional.len() + named.len())?;
-                call(&name, item, Args { positional: positional.clone(), named: named.clone() })
-            })
-        };
+    let mapped: Mapped<'_> = if args.positional.is_empty() && args.named.iter().any(|(name, _)| **name == *"attribute") {
+        let [attribute, default] = args.bind("map", ["attribute", "default"], 0)?;
+        let (path, default) = (Path::new(&attribute.unwrap_or(Value::None))?, some(default));
+        Box::new(move |item| path.get(item, default.as_ref()))
+    } else {
+        let Args { mut positional, named } = args;
+        if positional.is_empty() {
+            return failing(type_fault("`map` needs a filter or an attribute"));
+        }
+        let name = positional.remove(0);
+        let name = text("map", &name)?.to_owned();
+        Box::new(move |item| {
+            walk_items(positional.len() + named.len())?;
+            call(&name, item, Args { positional: positional.clone(), named: named.clone() })
+        })
+    };
     match drain(value) {
-        Ok(items) => Generator::new("sync_do_map", items.iter().map(mapped)),
+        Ok(items) => Generator::of("sync_do_map", items.iter().map(mapped)),
         Err(fault) => failing(fault),
     }
 }
@@ -99,9 +98,9 @@ pub(super) fn select(value: &Value, args: Args, test: Test, flags: [bool; 2]) ->
         _ if keep => "sync_do_select",
         _ => "sync_do_reject",
     };
-    let failing = |fault| Generator::new(name, std::iter::once(Err(fault)));
+    let failing = |fault| Generator::of(name, std::iter::once(Err(fault)));
     if !value.truth() {
-        return Generator::new(name, std::iter::empty());
+        return Generator::of(name, std::iter::empty());
     }
     let items = match drain(value) {
         Ok(items) => items,
@@ -127,7 +126,7 @@ pub(super) fn select(value: &Value, args: Args, test: Test, flags: [bool; 2]) ->
         Ok(passed) => (passed == keep).then(|| Ok(item.clone())),
         Err(fault) => Some(Err(fault)),
     });
-    Generator::new(name, kept)
+    Generator::of(name, kept)
 }
 
 pub(super) fn sort(value: &Value, args: Args) -> Outcome<Value> {
@@ -152,7 +151,7 @@ pub(super) fn unique(value: &Value, args: Args) -> Outcome<Value> {
     let mut seen = HashSet::new();
     let items = match drain(value) {
         Ok(items) => items,
-        Err(fault) => return Generator::new("sync_do_unique", std::iter::once(Err(fault))),
+        Err(fault) => return Generator::of("sync_do_unique", std::iter::once(Err(fault))),
     };
     let kept = items.iter().filter_map(|item| {
         let key = key(item, &path, None, flag(case_sensitive.as_ref())).and_then(|key| {
@@ -164,7 +163,7 @@ pub(super) fn unique(value: &Value, args: Args) -> Outcome<Value> {
             Err(fault) => Some(Err(fault)),
         }
     });
-    Generator::new("sync_do_unique", kept)
+    Generator::of("sync_do_unique", kept)
 }
 
 fn extreme(what: &str, value: &Value, args: Args, is_better: fn(&Value, &Value) -> Outcome<bool>) -> Outcome<Value> {

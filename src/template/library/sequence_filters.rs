@@ -85,7 +85,7 @@ pub(super) fn reverse(value: &Value, args: Args) -> Outcome<Value> {
                 Value::View(view) if view.kind == ViewKind::Items => "dict_reverseitemiterator",
                 _ => "reversed_iterator",
             };
-            Generator::new(name, items.into_iter().map(Ok))
+            Generator::of(name, items.into_iter().map(Ok))
         }
         _ => {
             let mut items = drain(value)?;
@@ -113,12 +113,12 @@ pub(super) fn random(value: &Value, args: Args) -> Outcome<Value> {
 pub(super) fn items(value: &Value, args: Args) -> Outcome<Value> {
     args.none("items")?;
     match value {
-        Value::Undefined(_) => Generator::new("do_items", std::iter::empty()),
+        Value::Undefined(_) => Generator::of("do_items", std::iter::empty()),
         Value::Dict(dict) => {
             let view = View { kind: ViewKind::Items, dict: std::rc::Rc::clone(dict) };
-            Generator::new("do_items", view.items()?.into_iter().map(Ok))
+            Generator::of("do_items", view.items()?.into_iter().map(Ok))
         }
-        _ => Generator::new("do_items", std::iter::once(Err(type_fault("only a mapping has pairs of items")))),
+        _ => Generator::of("do_items", std::iter::once(Err(type_fault("only a mapping has pairs of items")))),
     }
 }
 
@@ -145,7 +145,7 @@ pub(super) fn batch(value: &Value, args: Args) -> Outcome<Value> {
     let size = crate::value::Number::of(&count);
     let items = match drain(value) {
         Ok(items) => items,
-        Err(fault) => return Generator::new("do_batch", std::iter::once(Err(fault))),
+        Err(fault) => return Generator::of("do_batch", std::iter::once(Err(fault))),
     };
     // A count that is no integer is equal to no length, so there is one row.
     let size = size.and_then(|_| int("batch", &count).ok()).unwrap_or(-1);
@@ -169,7 +169,7 @@ pub(super) fn batch(value: &Value, args: Args) -> Outcome<Value> {
         }
         rows.push(row);
     }
-    Generator::new("do_batch", rows.into_iter().map(Value::list))
+    Generator::of("do_batch", rows.into_iter().map(Value::list))
 }
 
 pub(super) fn slice(value: &Value, args: Args) -> Outcome<Value> {
@@ -201,7 +201,7 @@ pub(super) fn slice(value: &Value, args: Args) -> Outcome<Value> {
         Ok(rows)
     };
     match rows() {
-        Ok(rows) => Generator::new("sync_do_slice", rows.into_iter()),
-        Err(fault) => Generator::new("sync_do_slice", std::iter::once(Err(fault))),
+        Ok(rows) => Generator::of("sync_do_slice", rows.into_iter()),
+        Err(fault) => Generator::of("sync_do_slice", std::iter::once(Err(fault))),
     }
 }

@@ -51,7 +51,7 @@ impl Range {
 
 impl Generator {
     /// Of the items that `next` gives until it ends or fails. A limit of the sandbox fails at once.
-    pub fn new(name: &'static str, items: impl Iterator<Item = Outcome<Value>>) -> Outcome<Value> {
+    pub fn of(name: &'static str, items: impl Iterator<Item = Outcome<Value>>) -> Outcome<Value> {
         let (mut found, mut fault) = (VecDeque::new(), None);
         for item in items {
             charge(ITEM_BYTES)?;
