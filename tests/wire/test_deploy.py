@@ -237,7 +237,7 @@ def test_the_images_source_holds_what_a_build_reads():
     wanted = ["Cargo.toml", "Cargo.lock", "build.rs", "build", "config", "cuda", "openapi", "src"]
     assert all((ROOT / name).exists() for name in wanted) and not set(wanted) & set(kept)
     members = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["members"]
-    assert {member for member in members if not member.startswith("src/")} == {"fuzz/bodies", "tests/fixtures"}
+    assert {member for member in members if not member.startswith("src/")} == {"fuzz/bodies", "fuzz/growth", "tests/fixtures"}
     assert "fuzz" not in kept
     assert "!tests/fixtures" in (ROOT / ".dockerignore").read_text().split()
 

@@ -208,7 +208,7 @@ def test_operators_load_and_unload_and_busy_models_need_force(files, tmp_path):
             reply = server.post(f"/admin/models/{path}", {"model": "nope"})
             assert reply.status in (400, 404) and reply.error["param"] == "model", reply.body
             assert server.post(f"/admin/models/{path}", {"model": 3}).status == 400
-            assert server.post(f"/admin/models/{path}", {"model": "one", "bogus": 1}).error["param"] == "bogus"
+            assert server.post(f"/admin/models/{path}", {"model": "one", "modle": 1}).error["param"] == "modle"
         for name in ("/etc/passwd", "../x.gguf", str(files / "one.gguf"), "one"):
             reply = server.post("/admin/models/pull", {"model": name})
             assert reply.status == 400 and reply.error["code"] == "pull_failed", reply.body

@@ -136,7 +136,6 @@ def test_a_document_is_cut_to_what_fits(zoo, coder, name):  # noqa: F811
         ("/v1/rerank", {"max_tokens_per_doc": 0}, "max_tokens_per_doc"),
         ("/v1/rerank", {"truncate_prompt_tokens": 0}, "truncate_prompt_tokens"),
         ("/score", {"truncate_prompt_tokens": -2}, "truncate_prompt_tokens"),
-        ("/score", {"max_tokens_per_doc": 3}, "max_tokens_per_doc"),
         ("/v1/rerank", {"documents": ["word " * 20_000]}, "documents"),
         ("/score", {"text_1": ["a", "b"]}, "text_1"),
         ("/score", {"text_2": None}, "text_2"),

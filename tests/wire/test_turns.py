@@ -41,11 +41,16 @@ def strict():
             yield running
 
 
+def compact(arguments: dict) -> str:
+    """As the doors that take objects write them."""
+    return json.dumps(arguments, separators=(",", ":"))
+
+
 def openai(turns) -> dict:
     messages = []
     for kind, *rest in turns:
         if kind == "call":
-            function = {"name": "look_up", "arguments": json.dumps({"query": rest[1]})}
+            function = {"name": "look_up", "arguments": compact({"query": rest[1]})}
             call = {"id": rest[0], "type": "function", "function": function}
             messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
         elif kind == "result":
@@ -59,7 +64,7 @@ def responses(turns) -> dict:
     items = []
     for kind, *rest in turns:
         if kind == "call":
-            arguments = json.dumps({"query": rest[1]})
+            arguments = compact({"query": rest[1]})
             items.append({"type": "function_call", "call_id": rest[0], "name": "look_up", "arguments": arguments})
         elif kind == "result":
             items.append({"type": "function_call_output", "call_id": rest[0], "output": rest[1]})

@@ -126,7 +126,7 @@ ROWS = {
     },
     15: {
         "short scores": (small().set(SCORES, [0.0]).build(), SCORES),
-        "scores of integers": (small().set(SCORES, [0, 1, 2, 3]).build(), SCORES),
+        "scores that lose digits": (small().set(SCORES, [0, 1, 2, 16777217]).build(), SCORES),
         "scores that are no numbers": (small().set(SCORES, [float("nan")] * 4).build(), SCORES),
         "short types": (small().set(TYPES, [1]).build(), TYPES),
         "long types": (small().set(TYPES, [1] * 5).build(), TYPES),
