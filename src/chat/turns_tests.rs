@@ -204,24 +204,31 @@ fn nothing_of_a_conversation_is_lost() {
 const LLAMA_2: &str = "{% if messages[0].role == 'system' %}{% set rest = messages[1:] %}{% set head = messages[0].content %}{% else %}\
     {% set rest = messages %}{% set head = false %}{% endif %}{% for m in rest %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}\
     {{ raise_exception('roles must alternate') }}{% endif %}\
-    {% if loop.index0 == 0 and head != false %}{% set text = '<<SYS>>' + head + '<</SYS>>' + m.content %}{% else %}{% set text = m.content %}\
+    {% if loop.index0 == 0 and head != false %}{% set text = '<<SYS>>' + head + '<</SYS>>' + m.content %}{% else %}\
+    {% set text = m.content %}\
     {% endif %}{% if m.role == 'user' %}[INST] {{ text.strip() }} [/INST]{% elif m.role == 'assistant' %} {{ text.strip() }}</s>{% endif %}\
     {% endfor %}";
-const GEMMA_3: &str = "{% if messages[0].role == 'system' %}{% set head = messages[0].content + '\n\n' %}{% set rest = messages[1:] %}{% else %}\
+const GEMMA_3: &str = "{% if messages[0].role == 'system' %}{% set head = messages[0].content + '\n\n' %}\
+    {% set rest = messages[1:] %}{% else %}\
     {% set head = '' %}{% set rest = messages %}{% endif %}{% for m in rest %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}\
     {{ raise_exception('roles must alternate') }}{% endif %}<start_of_turn>{{ m.role + '\n' + (head if loop.first else '') }}\
     {{ m.content | trim }}<end_of_turn>\n{% endfor %}";
-const MISTRAL_1: &str = "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('roles must alternate') }}\
+const MISTRAL_1: &str = "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}\
+    {{ raise_exception('roles must alternate') }}\
     {% endif %}{% if m.role == 'user' %}[INST] {{ m.content }} [/INST]{% elif m.role == 'assistant' %}{{ m.content }}</s>{% else %}\
     {{ raise_exception('only user and assistant roles are supported') }}{% endif %}{% endfor %}";
-const QWEN_3_5: &str = "{% if messages | selectattr('role', 'equalto', 'user') | list | length == 0 %}{{ raise_exception('no user query') }}\
-    {% endif %}{% for m in messages %}{% if m.role == 'system' and not loop.first %}{{ raise_exception('system must be first') }}{% endif %}\
+const QWEN_3_5: &str = "{% if messages | selectattr('role', 'equalto', 'user') | list | length == 0 %}\
+    {{ raise_exception('no user query') }}\
+    {% endif %}{% for m in messages %}{% if m.role == 'system' and not loop.first %}\
+    {{ raise_exception('system must be first') }}{% endif %}\
     <|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}";
 /// It shows one message of each turn.
-const LAST_OF_TURN: &str = "{% for m in messages %}{% if loop.last or loop.nextitem.role != m.role %}<{{ m.role }}>{{ m.content }}{% endif %}\
+const LAST_OF_TURN: &str = "{% for m in messages %}{% if loop.last or loop.nextitem.role != m.role %}<{{ m.role }}>\
+    {{ m.content }}{% endif %}\
     {% endfor %}";
 /// It counts turns and refuses calls that are not the only one.
-const ONE_CALL: &str = "{% for m in messages %}{% if m.tool_calls and m.tool_calls | length > 1 %}{{ raise_exception('one call') }}{% endif %}\
+const ONE_CALL: &str = "{% for m in messages %}{% if m.tool_calls and m.tool_calls | length > 1 %}\
+    {{ raise_exception('one call') }}{% endif %}\
     <{{ m.role }}>{{ m.content }}{% for c in m.tool_calls %}<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}{% endfor %}\
     {# {\"name\": <tool_call> #}{{ tools | length if tools else '' }}";
 
@@ -271,7 +278,8 @@ proptest::proptest! {
         });
         let (messages, words) = conversation(&letters);
         for family in FAMILIES.iter() {
-            let text = family.render(&messages, with_tools.then(tools)).unwrap_or_else(|error| panic!("{}: {letters}: {error}", family.name));
+            let text = family.render(&messages, with_tools.then(tools));
+            let text = text.unwrap_or_else(|error| panic!("{}: {letters}: {error}", family.name));
             let missing: Vec<&String> = words.iter().filter(|word| text.matches(word.as_str()).count() != 1).collect();
             assert!(missing.is_empty(), "{}: {letters}: {missing:?}", family.name);
         }

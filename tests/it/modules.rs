@@ -59,7 +59,7 @@ pub struct Crate {
     /// The folder of its `Cargo.toml`, which ends with `/`. Empty for the project's root.
     pub folder: String,
     pub manifest: &'static str,
-    /// The path of its root file.
+    /// The path of its root file: the library's, or the program's where there is none.
     pub lib: String,
 }
 
@@ -91,7 +91,7 @@ pub fn crates() -> Vec<Crate> {
         let package = get("package", "name")?;
         let name = aliases.get(&package).cloned().unwrap_or_else(|| package.replace('-', "_"));
         let folder = file.path.trim_end_matches("Cargo.toml").to_owned();
-        let lib = format!("{folder}{}", get("lib", "path").unwrap_or_else(|| "src/lib.rs".to_owned()));
+        let lib = format!("{folder}{}", get("lib", "path").or_else(|| get("[bin]", "path")).unwrap_or_else(|| "src/lib.rs".to_owned()));
         Some(Crate { name, folder, manifest: &file.text, lib })
     });
     found.collect()
