@@ -132,7 +132,7 @@ fn compile(tables: &Tables, source: &Source, vocab_size: usize) -> Result<(Compi
     let Tables { factory, outline } = tables;
     let measured = trial::run(outline, source)?;
     let ends = factory.tok_env().tok_trie().eos_token_set();
-    let matcher = Matcher::new(factory.create_parser(source.grammar()));
+    let matcher = Matcher::new(source.parser(factory));
     let refusal = match matcher.get_error() {
         None => match Compiled::new(matcher, ends, vocab_size) {
             Ok(compiled) => return Ok((compiled, measured.unwrap_or(UNMEASURED))),

@@ -41,7 +41,7 @@ pub fn reason(error: &str) -> String {
 pub fn explain(factory: &ParserFactory, source: &Source, refusal: String) -> String {
     let of_schema = |schema: &serde_json::Value| {
         let alone = Source::new("start: @schema").with_schema("schema", schema).ok()?;
-        factory.create_parser(alone.grammar()).err().map(|error| reason(&error.to_string()))
+        alone.parser(factory).err().map(|error| reason(&error.to_string()))
     };
     match source.schemas().find(|schema| of_schema(schema).as_ref() == Some(&refusal)) {
         Some(schema) => format!("{} cannot be used: {refusal}", locate(schema, &refusal, of_schema)),

@@ -33,6 +33,7 @@ mod literal;
 mod locate;
 mod matcher;
 mod meter;
+mod numbers;
 mod permit;
 mod quoted;
 mod source;

@@ -1,11 +1,13 @@
 //! [`Source`]: a grammar before it is compiled. It consists of a main grammar in Lark's syntax and the named grammars that it refers to.
 
-use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
+use llguidance::api::{GrammarInit, GrammarWithLexer, TopLevelGrammar};
+use llguidance::{ParserFactory, TokenParser};
 use serde_json::{Map, Value, json};
 
 use crate::error::GrammarError;
 use crate::gbnf;
 use crate::locate::DEFINITIONS;
+use crate::numbers::{Placeholder, replace, rewrite};
 use crate::quoted;
 
 /// Most bytes of strings in a schema, and longest Lark grammar.
@@ -105,7 +107,9 @@ impl Source {
         }
         // Clients do not control white space: this replaces their key of the same name.
         schema.insert("x-guidance".into(), json!({"whitespace_pattern": WHITE_SPACE}));
-        self.named.push((name.into(), Named::Schema(Value::Object(schema))));
+        let schema = Value::Object(schema);
+        rewrite(&schema, 0).map_err(GrammarError::Invalid)?;
+        self.named.push((name.into(), Named::Schema(schema)));
         Ok(self)
     }
 
@@ -139,16 +143,35 @@ impl Source {
         })
     }
 
-    pub(super) fn grammar(&self) -> TopLevelGrammar {
-        let named = self.named.iter().map(|(name, grammar)| {
+    /// Compiles the source. Large numbers in schemas keep all of their digits (`numbers/`).
+    pub(super) fn parser(&self, factory: &ParserFactory) -> anyhow::Result<TokenParser> {
+        let (grammar, placeholders) = self.grammar()?;
+        if placeholders.is_empty() {
+            return factory.create_parser(grammar);
+        }
+        let environment = Some(factory.tok_env().clone());
+        let (grammar, mut lexer) = GrammarInit::Serialized(grammar).to_internal(environment, factory.limits().clone())?;
+        replace(&mut lexer, &placeholders)?;
+        factory.create_parser_from_init_default(GrammarInit::Internal(grammar, lexer))
+    }
+
+    fn grammar(&self) -> anyhow::Result<(TopLevelGrammar, Vec<Placeholder>)> {
+        let (mut grammars, mut placeholders) = (vec![GrammarWithLexer::from_lark(self.lark.clone())], Vec::new());
+        for (name, grammar) in &self.named {
             let grammar = match grammar {
                 Named::Lark(lark) => GrammarWithLexer::from_lark(lark.clone()),
-                Named::Schema(schema) => GrammarWithLexer::from_json_schema(schema.clone()),
+                Named::Schema(schema) => GrammarWithLexer::from_json_schema(match rewrite(schema, placeholders.len()) {
+                    Ok(Some(rewritten)) => {
+                        placeholders.extend(rewritten.placeholders);
+                        rewritten.schema
+                    }
+                    Ok(None) => schema.clone(),
+                    Err(error) => anyhow::bail!(error),
+                }),
             };
-            GrammarWithLexer { name: Some(name.clone()), ..grammar }
-        });
-        let main = GrammarWithLexer::from_lark(self.lark.clone());
-        TopLevelGrammar { grammars: std::iter::once(main).chain(named).collect(), max_tokens: None }
+            grammars.push(GrammarWithLexer { name: Some(name.clone()), ..grammar });
+        }
+        Ok((TopLevelGrammar { grammars, max_tokens: None }, placeholders))
     }
 }
 

@@ -15,6 +15,7 @@ pub mod fields;
 pub mod head;
 pub mod host;
 pub mod inflate;
+pub mod integers;
 pub mod journal;
 pub mod json;
 pub mod keyring;
