@@ -283,8 +283,8 @@ impl Source {
             return HashSet::new();
         }
         let text = self.text();
-        let runs = text.split(|letter: char| !letter.is_ascii_digit());
-        runs.filter(|run| run.len() == Placeholder::DIGITS).filter_map(|run| run.parse().ok()).collect()
+        let runs = text.as_bytes().windows(Placeholder::DIGITS).filter(|run| run.iter().all(u8::is_ascii_digit));
+        runs.filter_map(|run| std::str::from_utf8(run).ok()?.parse().ok()).collect()
     }
 
     /// What llguidance compiles, and what is to be put in place of its placeholders.

@@ -12,6 +12,7 @@ mod placeholder;
 mod read;
 mod rewrite;
 mod set;
+mod step;
 #[cfg(test)]
 mod tests;
 mod text;

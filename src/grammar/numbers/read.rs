@@ -3,7 +3,8 @@
 use serde_json::{Map, Number, Value};
 
 use super::decimal::{Decimal, is_large};
-use super::set::{Bound, Numbers, Range, Step};
+use super::set::{Bound, Numbers, Range};
+use super::step::Step;
 
 /// Keywords about numbers alone.
 pub const OF_NUMBERS: [&str; 5] = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"];
@@ -48,7 +49,8 @@ impl<'a> Reader<'a> {
         branches.chain(self.target(map))
     }
 
-    /// Whether the numbers that a schema permits depend on a large one, or on steps that llguidance would have to multiply.
+    /// Whether the numbers that a schema permits depend on a large one, or on steps that llguidance would have to
+    /// multiply or cannot follow.
     pub fn depends(&mut self, schema: &Value, depth: usize) -> Result<bool, String> {
         let mut steps = 0;
         Ok(self.has_large(schema, depth, &mut steps)? || steps > 1)
@@ -57,7 +59,11 @@ impl<'a> Reader<'a> {
     fn has_large(&mut self, schema: &Value, depth: usize, steps: &mut usize) -> Result<bool, String> {
         let Value::Object(map) = schema else { return Ok(false) };
         self.step(depth)?;
-        *steps += usize::from(map.contains_key("multipleOf"));
+        let step = map.get("multipleOf").and_then(Value::as_number);
+        *steps += usize::from(step.is_some());
+        if step.is_some_and(|step| Step::of(step).is_none()) {
+            return Ok(true);
+        }
         let bounds = OF_NUMBERS.iter().filter_map(|key| map.get(*key)?.as_number());
         if bounds.chain(constants(map).filter_map(Value::as_number)).any(is_large) {
             return Ok(true);
@@ -144,7 +150,7 @@ fn bounds(map: &Map<String, Value>) -> Result<Range, String> {
         }
     }
     if let Some(step) = number("multipleOf")? {
-        let too_long = || format!("\"multipleOf\" is {step}, expected a number above 0 of at most {} without its point", u32::MAX);
+        let too_long = || format!("\"multipleOf\" is {step}, expected a number above 0 of at most 8 digits");
         range.steps.push(Step::of(step).ok_or_else(too_long)?);
     }
     Ok(range)

@@ -8,6 +8,7 @@ use super::combined::check_combined;
 use super::decimal::is_large;
 use super::placeholder::Placeholder;
 use super::read::{IN_PLACE, OF_NUMBERS, Reader, constants};
+use super::step::Step;
 use super::text::texts;
 use crate::locate::{DEFINITIONS, LIST, NAMED, ONE, escaped};
 
@@ -73,15 +74,16 @@ pub fn rewrite(schema: &Value, first: usize, taken: &mut HashSet<u64>) -> Result
     Ok(Some(Rewritten { schema: rewritten, placeholders }))
 }
 
-/// Whether a schema holds a large number or several `multipleOf`, so that it may need placeholders.
+/// Whether a schema holds a large number, several `multipleOf`, or one that llguidance cannot follow, so that it may need placeholders.
 pub fn depends(schema: &Value) -> bool {
     fn walk(value: &Value, steps: &mut usize) -> bool {
         match value {
             Value::Number(number) => is_large(number),
             Value::Array(items) => items.iter().any(|item| walk(item, steps)),
             Value::Object(map) => {
-                *steps += usize::from(map.contains_key("multipleOf"));
-                map.values().any(|item| walk(item, steps))
+                let step = map.get("multipleOf").and_then(Value::as_number);
+                *steps += usize::from(step.is_some());
+                step.is_some_and(|step| Step::of(step).is_none()) || map.values().any(|item| walk(item, steps))
             }
             _ => false,
         }

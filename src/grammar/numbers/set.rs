@@ -3,6 +3,7 @@
 use serde_json::Number;
 
 use super::decimal::{Decimal, cmp_digits, predecessor, successor};
+use super::step::Step;
 
 /// Most values and ranges of a set.
 const MAX_PIECES: usize = 100_000;
@@ -31,29 +32,6 @@ pub struct Bound {
     pub at: Decimal,
     /// Whether the bound itself does not belong to the range.
     pub open: bool,
-}
-
-/// `coefficient` · 10^-`places`, in its shortest form.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Step {
-    pub coefficient: u32,
-    pub places: u32,
-}
-
-impl Step {
-    /// None: the number is 0 or has too many digits.
-    pub fn of(number: &Number) -> Option<Self> {
-        let Decimal { whole, fraction, .. } = Decimal::of(number);
-        let coefficient = format!("{whole}{fraction}").parse().ok().filter(|&coefficient| coefficient > 0)?;
-        Some(Self { coefficient, places: fraction.len() as u32 })
-    }
-
-    fn divides(self, number: &Decimal) -> bool {
-        // A multiple has at most as many places as its step.
-        let Some(zeros) = (self.places as usize).checked_sub(number.fraction.len()) else { return false };
-        let digits = number.whole.bytes().chain(number.fraction.bytes()).chain(std::iter::repeat_n(b'0', zeros));
-        digits.fold(0, |rest, digit| (rest * 10 + u64::from(digit - b'0')) % u64::from(self.coefficient)) == 0
-    }
 }
 
 impl Bound {

@@ -3,21 +3,20 @@
 //! A text has no exponent, no leading zeros and no `-0`. Numbers are compared digit by digit: one with as many digits as the bound exceeds
 //! it if it has the larger digit at the first place where they differ.
 
-use llguidance::derivre::{RegexAst, RegexBuilder};
+use llguidance::derivre::RegexAst;
 
 use super::decimal::{Decimal, cmp_digits};
 use super::set::{Bound, Numbers, Piece, Range};
+use super::step::Step;
 
 /// Any number, with an exponent or without.
 const ANY: &str = r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?";
 const FRACTION: &str = r"(\.[0-9]+)?";
-/// Most states of an automaton that are visited to see whether it has a text.
-const MAX_STATES: u64 = 100_000;
 
 /// The texts of a set. None if it has no number.
 ///
 /// # Errors
-/// It takes too long to find out whether a range has a multiple of its steps.
+/// The steps of a range have no common multiple that an expression can follow.
 pub fn texts(numbers: &Numbers) -> Result<Option<RegexAst>, String> {
     let mut all = Vec::new();
     for piece in &numbers.0 {
@@ -48,16 +47,11 @@ fn in_range(range: &Range) -> Result<Option<RegexAst>, String> {
     if range.steps.is_empty() {
         return Ok(Some(signed));
     }
-    let multiple = |step: &super::set::Step| RegexAst::Concat(vec![regex("-?"), RegexAst::MultipleOf(step.coefficient, step.places)]);
-    let texts = RegexAst::And(std::iter::once(signed).chain(range.steps.iter().map(multiple)).collect());
-    Ok(has_text(&texts)?.then_some(texts))
-}
-
-fn has_text(texts: &RegexAst) -> Result<bool, String> {
-    let mut builder = RegexBuilder::new();
-    let unclear = |_| "it takes too long to find a multiple in its range".to_owned();
-    let expression = builder.mk(texts).map_err(unclear)?;
-    Ok(!builder.to_regex_limited(expression, MAX_STATES).map_err(unclear)?.always_empty())
+    let first = if range.whole { Step::ONE } else { range.steps[0] };
+    let step = range.steps.iter().try_fold(first, |all, step| all.common(*step));
+    let step = step.ok_or("the least common multiple of its \"multipleOf\" has more than 8 digits")?;
+    let multiple = RegexAst::Concat(vec![regex("-?"), RegexAst::MultipleOf(step.coefficient, step.places)]);
+    Ok(step.is_within(range).then(|| RegexAst::And(vec![signed, multiple])))
 }
 
 /// The texts of the numbers in a range that are not negative.
