@@ -172,7 +172,7 @@ fn whole_numbers_in_the_arguments_of_calls_keep_all_of_their_digits() {
         let conversation = Conversation { messages: vec![user("q"), calling("", &arguments), result("r")], ..Conversation::default() };
         let printed = |calls: CallForm| {
             let shield = |text: &str| text.replace("<|end|>", "<!|end|>");
-            template.render(&input(&dialect(ToolPlacement::Variable, calls), &shield, &conversation)).unwrap()
+            template.render(&Layout::new(&dialect(ToolPlacement::Variable, calls), &shield, &conversation).input).unwrap()
         };
         assert_eq!(printed(CallForm::Objects), format!("{{\"a\": [{number}], \"b\": \"<!|end|>\"}}"));
         assert_eq!(printed(CallForm::Strings), format!("\"{{\\\"a\\\":[{number}],\\\"b\\\":\\\"<!|end|>\\\"}}\""));

@@ -305,7 +305,7 @@ fn a_strict_template_gets_what_it_asks_for() {
     let call = |text: &str| small(&format!("u{text}")).replace(|c: char| c.is_ascii_digit() && c != '0', "#");
     assert!(call("tr").contains("[/INST]word-0#-t[TOOL_CALLS]look_up[CALL_ID]"), "{}", call("tr"));
     assert!(call("cru").ends_with("[/TOOL_RESULTS]</s>[INST]word-0#-u[/INST]"), "{}", call("cru"));
-    assert!(of("Nemo", "sucr").contains("[INST]word-00-s\n\nword-01-u[/INST][TOOL_CALLS]"));
+    assert!(of("Mistral-Nemo", "sucr").contains("[INST]word-00-s\n\nword-01-u[/INST][TOOL_CALLS]"));
     assert_eq!(
         of("gemma-2", "ssuu"),
         "<s><start_of_turn>user\nword-00-s\nword-01-s\n\nword-02-u\nword-03-u<end_of_turn>\n<start_of_turn>model\n"
