@@ -177,7 +177,7 @@ impl Source {
     }
 
     /// The source with every text in Lark's syntax, which is what [`Source::parser`] takes, and whose schemas' numbers can be followed
-    /// exactly. `begins` is called with the name of each text before it is rewritten, and of each schema that is checked.
+    /// exactly. `begins` is called with the name of each text before it is rewritten, and of a schema that is refused.
     ///
     /// # Errors
     /// What is wrong with a text, and its name.
@@ -192,9 +192,9 @@ impl Source {
                 all.with_lark(&name, &lark).map_err(|error| error.of_part(&name))
             }
             Named::Schema(schema) => {
-                if depends(&schema) {
+                if let Err(error) = rewrite(&schema, 0, &mut HashSet::new()) {
                     begins(&name);
-                    rewrite(&schema, 0, &mut HashSet::new()).map_err(|error| GrammarError::Invalid(error).of_part(&name))?;
+                    return Err(GrammarError::Invalid(error).of_part(&name));
                 }
                 let all = all.counted(&name, measured(&schema))?;
                 Ok(all.with(&name, Named::Schema(schema)))
