@@ -134,9 +134,9 @@ impl Rewriter<'_> {
         self.reader.step(0).map_err(at)?;
         check_combined(&mut self.reader, map).map_err(at)?;
         let says = |key: &str| map.contains_key(key);
+        let narrows = OF_NUMBERS.into_iter().chain(["const", "enum", "type", "allOf", "oneOf"]).any(says);
         // A reference or alternatives alone: what they lead to is rewritten in its place.
-        let is_plain =
-            !OF_NUMBERS.into_iter().chain(["const", "enum", "type", "allOf", "oneOf"]).any(says) && !(says("$ref") && says("anyOf"));
+        let is_plain = !(narrows || says("$ref") && says("anyOf"));
         if is_plain || !self.reader.depends(schema, 0).map_err(at)? {
             return self.parts(map, path).map(Value::Object);
         }
