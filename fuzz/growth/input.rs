@@ -48,7 +48,7 @@ impl Input {
 /// A tool with this schema, or with this grammar of its text.
 pub fn tool(i: usize, parameters: Option<Value>, input: Option<InputGrammar>) -> Tool {
     let declaration = Declaration::Function(Map::new());
-    Tool { name: format!("f{i}"), parameters, strict: i % 2 == 0, declaration, input }
+    Tool { name: format!("f{i}"), parameters, strict: i.is_multiple_of(2), declaration, input }
 }
 
 fn of_tool(tool: &Tool) -> usize {

@@ -29,7 +29,8 @@ impl Draws {
 pub fn run(place: &Place, seconds: f64) {
     let by_memory = |cost: &Cost| cost.bytes as f64;
     let by_time = |cost: &Cost| cost.micros as f64;
-    let measures: [(&str, &dyn Fn(&Cost) -> f64); 2] = [("memory", &by_memory), ("time", &by_time)];
+    type Measure<'a> = (&'a str, &'a dyn Fn(&Cost) -> f64);
+    let measures: [Measure<'_>; 2] = [("memory", &by_memory), ("time", &by_time)];
     for (seed, (name, of)) in measures.into_iter().enumerate() {
         let per_kib = |cost: &Cost| of(cost) / (cost.length.max(LEAST) as f64 / 1024.0);
         let (numbers, cost, count) = climb(place, &per_kib, Duration::from_secs_f64(seconds / 2.0), seed as u64 + 1);

@@ -93,7 +93,7 @@ impl Trial {
             let mut message = Message::new(role);
             if !matches!(letter, 'c' | 'd') {
                 message = Message::of_text(role, word.as_str());
-                let is_free = letter == 't' || (letter == 's' && letters[..i].chars().all(|before| before == 's'));
+                let is_free = letter == 't' || (letter == 's' && letters.chars().take(i).all(|before| before == 's'));
                 if is_free { &mut trial.anywhere } else { &mut trial.ordered }.push(word);
             }
             let num = match letter {

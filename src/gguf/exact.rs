@@ -80,7 +80,7 @@ impl Value {
         match self {
             Value::Array(Array::U8(items)) => Ok(Cow::Borrowed(items)),
             Value::Array(Array::I8(items)) => Ok(items.iter().map(|&item| item as u8).collect()),
-            Value::Array(array) => with_ints!(array, items => each(items, "a byte", |item| u8::try_from(item).ok()),
+            Value::Array(array) => with_ints!(array, items => each(items, "a byte", |item| u8::try_from(i128::from(item)).ok()),
                 other => Err(format!("an array of {}", other.type_name()))),
             other => Err(format!("of type {}", other.type_name())),
         }

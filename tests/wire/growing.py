@@ -66,7 +66,7 @@ REGEX = {
     "classes of words in a grammar of a string": (custom("start: " + r"/\w\W/ " * 5000, syntax="lark"), DEFINITION),
     "400,000 classes of words": ({"regex": r"\w" * 400_000}, "regex"),
     "repetitions of classes": ({"regex": r"((\w{99}){99}){99}"}, "regex"),
-    "capitals and small letters": (custom("(?i)" + "ſK" * 8000), DEFINITION),
+    "capitals and small letters": (custom("(?i)" + "ſK" * 3000), DEFINITION),
 }
 OTHERS = {
     "a grammar of 60,000 terminals": ({"grammar": "start: " + " | ".join(rf"/a{i}\w/" for i in range(60_000))}, "grammar"),
@@ -79,7 +79,7 @@ OTHERS = {
 TAGGED = {
     "definitions that arguments share": (functions(shared(400, 2000)), PARAMETERS),
     "alternatives that double": (functions(doubling(15)), PARAMETERS),
-    "the same of twenty tools": (functions(*[shared(60, 150)] * 20), "tools"),
+    "the same of twenty tools": (functions(*[shared(60, 90)] * 20), "tools"),
 }
 
 

@@ -385,7 +385,7 @@ def test_users_do_not_share_the_cache(server):
         ({"thinking": {"type": "enabled", "budget_tokens": 10}}, ["`thinking.budget_tokens`", "1024"]),
         ({"thinking": {"type": "enabled", "budget_tokens": 2000}}, ["`thinking.budget_tokens`", "`max_tokens`"]),
         ({"output_config": {"effort": "huge"}}, ["`output_config.effort`"]),
-        ({"metadata": {"user": "x"}}, ["`metadata.user`", "`user_id`"]),
+        ({"metadata": {"userid": "x"}}, ["`metadata.userid`", "`user_id`"]),
         ({"system": {"text": "x"}}, ["`system`"]),
         ({"service_tier": "flex"}, ["`service_tier`"]),
     ],

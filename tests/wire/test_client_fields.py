@@ -260,6 +260,13 @@ OF_FUNCTIONS = {
 }
 
 
+@pytest.fixture(scope="module", autouse=True)
+def time_as_before(server):
+    """How long the model stays is what the last client asked for: other tests expect that nothing unloads it."""
+    yield
+    assert server.post("/api/generate", {"model": MODEL, "keep_alive": -1}).status == 200
+
+
 def names(value) -> int:
     return sum(len(fields) for _, fields in REQUESTS.values()) + len(value)
 

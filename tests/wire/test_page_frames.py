@@ -14,6 +14,8 @@ from page_frames import KINDS, WATCH, forced_layouts, measure, metrics, words
 from paced_answers import PacedAnswers
 from test_page_accessible import needs_packages
 
+pytestmark = pytest.mark.timing
+
 RATE = 200  # pieces per second
 AT_END = """() => {
   const e = document.getElementById("scroll");
