@@ -37,7 +37,6 @@ mod live;
 mod locate;
 mod matcher;
 mod meter;
-mod numbers;
 mod permit;
 mod quoted;
 mod size;

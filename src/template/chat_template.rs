@@ -5,6 +5,7 @@ use std::io::Write;
 use std::sync::Arc;
 
 use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Serde;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind};
 
 use crate::budget::MAX_OUTPUT;
@@ -12,7 +13,6 @@ use crate::clock::Clock;
 use crate::error::TemplateError;
 use crate::input::{RenderInput, is_reserved};
 use crate::instrument::instrument;
-use crate::integers::to_template;
 use crate::large_stack::on_large_stack;
 use crate::{budget, builtins, json, python, source};
 
@@ -65,9 +65,10 @@ impl ChatTemplate {
     }
 
     fn context(&self, input: &RenderInput) -> minijinja::Value {
-        let mut pairs: Vec<(String, minijinja::Value)> = input.kwargs.iter().map(|(k, v)| (k.clone(), to_template(v))).collect();
-        pairs.push(("messages".into(), to_template(&input.messages)));
-        pairs.push(("tools".into(), input.tools.as_ref().map_or(minijinja::Value::from(()), to_template)));
+        let mut pairs: Vec<(String, minijinja::Value)> =
+            input.kwargs.iter().map(|(k, v)| (k.clone(), minijinja::Value::from(Serde(v)))).collect();
+        pairs.push(("messages".into(), minijinja::Value::from(Serde(&input.messages))));
+        pairs.push(("tools".into(), input.tools.as_ref().map_or(minijinja::Value::from(()), |t| minijinja::Value::from(Serde(t)))));
         pairs.push(("add_generation_prompt".into(), input.add_generation_prompt.into()));
         pairs.push(("bos_token".into(), self.bos_token.as_str().into()));
         pairs.push(("eos_token".into(), self.eos_token.as_str().into()));

@@ -2,11 +2,10 @@
 
 use std::fmt::Write;
 
-use minijinja::value::{Kwargs, ValueKind};
+use minijinja::value::{Kwargs, Serde, ValueKind};
 use minijinja::{Error, ErrorKind, Value};
 
 use crate::budget::{MAX_OUTPUT, charged, checked_size};
-use crate::integers::{parse_json, to_template};
 
 /// Deepest nesting of a value. The serialiser recurses.
 const MAX_DEPTH: usize = 200;
@@ -54,8 +53,8 @@ pub(super) fn tojson(value: &Value, kwargs: Kwargs) -> Result<Value, Error> {
 
 /// `json.loads`, which some templates apply to the arguments of a tool call.
 pub(super) fn from_json(text: &str) -> Result<Value, Error> {
-    let value = parse_json(text).map_err(|error| failure(&error))?;
-    Ok(to_template(&value))
+    let value: serde_json::Value = serde_json::from_str(text).map_err(|e| failure(&e.to_string()))?;
+    Ok(Value::from(Serde(value)))
 }
 
 fn failure(what: &str) -> Error {
