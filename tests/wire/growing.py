@@ -79,7 +79,7 @@ OTHERS = {
 TAGGED = {
     "definitions that arguments share": (functions(shared(400, 2000)), PARAMETERS),
     "alternatives that double": (functions(doubling(15)), PARAMETERS),
-    "the same of twenty tools": (functions(*[shared(60, 150)] * 20), "tools"),
+    "the same of twenty tools": (functions(*[shared(60, 150)] * 20), "messages"),
 }
 
 

@@ -61,8 +61,10 @@ def watched(server):
 
 
 def expected(reply, field: str) -> None:
-    """It is served, or an error names the field, or a part of it, or the prompt that it makes is too long."""
-    if reply.status != 200 and reply.error["code"] != "context_length_exceeded":
+    """It is served, or an error names the field, or a part of it. `messages`: the prompt that it makes is too long."""
+    if field == "messages":
+        assert (reply.status, reply.error["code"]) == (400, "context_length_exceeded"), reply.body[:500]
+    elif reply.status != 200:
         param = re.match(r"[a-z_]+", field)[0]
         assert (reply.status, reply.error["param"]) == (400, param) and f"`{field}" in reply.error["message"], reply.body[:500]
 
