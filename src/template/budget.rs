@@ -1,16 +1,15 @@
-//! The budget of one render: how many bytes of values it may make, and how long it may take.
+//! The budget of one render: how many steps it may take, how many bytes of values it may make and walk, and how long it may take.
 //!
-//! minijinja limits the number of instructions, but not what one instruction makes. So every operation that makes or walks large values
-//! draws on the budget (see [`crate::instrument`]). Strings and lists are charged when they are made. A value is walked only if its size,
-//! with shared parts counted as often as they occur, is within what the budget has left.
+//! Every operation that makes or walks values draws on the budget: constructors of values charge what they make, and an operation that
+//! multiplies its arguments asks first whether the budget can afford the product. Containers know their size with shared parts counted as
+//! often as they occur ([`crate::value::Measure`]), so a walk is charged before it begins.
 //!
 //! A charge is not refunded when a value is dropped, because a render is short and its budget grows with its input.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use minijinja::value::ValueKind;
-use minijinja::{Error, ErrorKind, Value};
+use crate::failure::{Fault, Outcome, limit};
 
 /// Longest output of a render, in bytes.
 pub(super) const MAX_OUTPUT: usize = 32 << 20;
@@ -24,115 +23,91 @@ const BASE_WORK: u64 = 256 << 20;
 const INPUT_WALKS: u64 = 256;
 /// A render takes a few milliseconds. This limit is far above that even on a loaded machine.
 const MAX_TIME: Duration = Duration::from_secs(5);
-/// Approximate size of an item of a list or map, in bytes.
-const ITEM_BYTES: u64 = 64;
-/// Deepest nesting of a value that is walked. The walkers recurse.
-const MAX_DEPTH: usize = 200;
-
-#[derive(Clone, Copy)]
-struct Budget {
-    /// Bytes that may still be made.
-    left: u64,
-    /// Bytes that may still be walked.
-    work: u64,
-    end: Instant,
-}
+/// Approximate size of an item of a list or dict, in bytes.
+pub(crate) const ITEM_BYTES: u64 = 64;
+/// The time is looked at once per this many steps, and per so many bytes that are charged.
+const STEPS_PER_LOOK: u64 = 64;
+const BYTES_PER_LOOK: u64 = 1 << 16;
 
 thread_local! {
-    /// The budget of the render on this thread.
-    static BUDGET: Cell<Option<Budget>> = const { Cell::new(None) };
+    /// Steps, bytes to make, bytes to walk, and the end of the render on this thread. Outside of a render nothing is limited.
+    static STEPS: Cell<u64> = const { Cell::new(u64::MAX) };
+    static LEFT: Cell<u64> = const { Cell::new(u64::MAX) };
+    static WORK: Cell<u64> = const { Cell::new(u64::MAX) };
+    static END: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 
-/// Runs a render with the budget for an input of `input` bytes.
-pub(super) fn with_budget<T>(input: u64, render: impl FnOnce() -> T) -> T {
-    let left = BASE_BYTES.saturating_add(input.saturating_mul(INPUT_COPIES));
-    let work = BASE_WORK.saturating_add(input.saturating_mul(INPUT_WALKS));
-    BUDGET.set(Some(Budget { left, work, end: Instant::now() + MAX_TIME }));
+/// Runs a render of at most `steps` steps with the budget for an input of `input` bytes.
+pub(super) fn with_budget<T>(input: u64, steps: u64, render: impl FnOnce() -> T) -> T {
+    STEPS.set(steps);
+    LEFT.set(BASE_BYTES.saturating_add(input.saturating_mul(INPUT_COPIES)));
+    WORK.set(BASE_WORK.saturating_add(input.saturating_mul(INPUT_WALKS)));
+    END.set(Some(Instant::now() + MAX_TIME));
     let result = render();
-    BUDGET.set(None);
+    STEPS.set(u64::MAX);
+    LEFT.set(u64::MAX);
+    WORK.set(u64::MAX);
+    END.set(None);
     result
 }
 
-pub(super) fn failure(what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
-    Error::new(ErrorKind::InvalidOperation, what)
+fn too_much() -> Fault {
+    limit("the render makes more text than its input allows for")
 }
 
-fn too_much() -> Error {
-    failure("the render makes more text than its input allows for")
-}
-
-/// Charges `bytes` to the budget. Fails if they exceed it or the time is up.
-pub(super) fn charge(bytes: u64) -> Result<(), Error> {
-    let Some(budget) = BUDGET.get() else { return Ok(()) };
-    let left = budget.left.checked_sub(bytes).ok_or_else(too_much)?;
-    if Instant::now() > budget.end {
-        return Err(failure(format!("the render takes more than {} s", MAX_TIME.as_secs())));
+fn check_time() -> Outcome<()> {
+    match END.get() {
+        Some(end) if Instant::now() > end => Err(limit(format!("the render takes more than {} s", MAX_TIME.as_secs()))),
+        _ => Ok(()),
     }
-    BUDGET.set(Some(Budget { left, ..budget }));
-    Ok(())
+}
+
+/// Takes one step: the evaluation of one node of the syntax tree.
+pub(crate) fn step() -> Outcome<()> {
+    let left = STEPS.get().checked_sub(1).ok_or_else(|| limit("the render takes too many steps"))?;
+    STEPS.set(left);
+    if left.is_multiple_of(STEPS_PER_LOOK) { check_time() } else { Ok(()) }
+}
+
+/// Looks at the time if a budget went past a multiple of [`BYTES_PER_LOOK`].
+fn look_between(before: u64, left: u64) -> Outcome<()> {
+    if before / BYTES_PER_LOOK == left / BYTES_PER_LOOK { Ok(()) } else { check_time() }
+}
+
+/// Charges `bytes` that have been made already. If they exceed the budget, the next charge fails.
+pub(crate) fn note(bytes: u64) {
+    LEFT.set(LEFT.get().saturating_sub(bytes));
+}
+
+/// Charges `bytes` of new values. Fails if they exceed the budget or the time is up.
+pub(crate) fn charge(bytes: u64) -> Outcome<()> {
+    let before = LEFT.get();
+    let left = before.checked_sub(bytes).ok_or_else(too_much)?;
+    LEFT.set(left);
+    look_between(before, left)
 }
 
 /// Charges the walk over `bytes` bytes of values.
-pub(super) fn walk_over(bytes: u64) -> Result<(), Error> {
-    let Some(budget) = BUDGET.get() else { return Ok(()) };
-    let work = budget.work.checked_sub(bytes).ok_or_else(|| failure("the render searches more text than its input allows for"))?;
-    BUDGET.set(Some(Budget { work, ..budget }));
-    Ok(())
+pub(crate) fn walk_over(bytes: u64) -> Outcome<()> {
+    let before = WORK.get();
+    let left = before.checked_sub(bytes).ok_or_else(|| limit("the render searches more text than its input allows for"))?;
+    WORK.set(left);
+    look_between(before, left)
 }
 
-/// Charges the walk over a string, or over the items of a list without what they hold.
-pub(super) fn scan(value: &Value) -> Result<(), Error> {
-    walk_over(match value.as_str() {
-        Some(text) => text.len() as u64,
-        None => (value.len().unwrap_or(0) as u64).saturating_mul(ITEM_BYTES),
-    })
+/// Charges the walk over `count` items, without what they hold.
+pub(crate) fn walk_items(count: usize) -> Outcome<()> {
+    walk_over((count as u64).saturating_mul(ITEM_BYTES))
 }
 
-/// Fails if the budget has less than `bytes` left. Called before a value is made; [`charged`] charges it afterwards.
-pub(super) fn afford(bytes: Option<u64>) -> Result<(), Error> {
-    let left = BUDGET.get().map_or(u64::MAX, |budget| budget.left);
-    bytes.filter(|bytes| *bytes <= left).map(|_| ()).ok_or_else(too_much)
+/// Fails if the budget has less than `bytes` left. Called before a value is made, whose constructor charges it. `None`: an overflow.
+pub(crate) fn afford(bytes: Option<u64>) -> Outcome<()> {
+    bytes.filter(|bytes| *bytes <= LEFT.get()).map(|_| ()).ok_or_else(too_much)
 }
 
-/// The size of a value in bytes, with shared parts counted as often as they occur. Charges the walk over it, and fails if it exceeds what
-/// the budget has left.
-pub(super) fn checked_size(value: &Value) -> Result<u64, Error> {
-    let mut left = BUDGET.get().map_or(u64::MAX, |budget| budget.left);
-    let before = left;
-    walk(value, MAX_DEPTH, &mut left)?;
-    walk_over(before - left)?;
-    Ok(before - left)
-}
-
-fn walk(value: &Value, depth: usize, left: &mut u64) -> Result<(), Error> {
-    let text = value.as_str().map_or(0, |text| text.len() as u64);
-    *left = left.checked_sub(ITEM_BYTES + text).ok_or_else(too_much)?;
-    let kind = value.kind();
-    if !matches!(kind, ValueKind::Seq | ValueKind::Iterable | ValueKind::Map) {
-        return Ok(());
-    }
-    let depth = depth.checked_sub(1).ok_or_else(|| failure("a value is nested too deeply"))?;
-    for item in value.try_iter()?.checked() {
-        let item = item?;
-        if kind == ValueKind::Map {
-            walk(&value.get_item(&item)?, depth, left)?;
-        }
-        walk(&item, depth, left)?;
-    }
-    Ok(())
-}
-
-/// Charges the result of an operation: a string, or a list with its strings.
-pub(super) fn charged(value: Value) -> Result<Value, Error> {
-    match (value.as_str(), value.kind()) {
-        (Some(text), _) => charge(text.len() as u64)?,
-        (None, ValueKind::Seq) => {
-            let texts = value.try_iter()?.map(|item| item.as_str().map_or(0, str::len) as u64);
-            charge(texts.map(|bytes| bytes + ITEM_BYTES).sum())?;
-        }
-        _ => charge(ITEM_BYTES)?,
-    }
-    Ok(value)
+/// Like [`afford`], for `count` copies of `bytes` bytes beside `rest` more.
+pub(crate) fn afford_copies(count: usize, bytes: usize, rest: usize) -> Outcome<()> {
+    afford((count as u64).checked_mul(bytes as u64).and_then(|product| product.checked_add(rest as u64)))
 }
 
 /// Approximate size of a template's input, in bytes.

@@ -1,7 +1,8 @@
-//! The function `strftime_now`: Python's `datetime.now().strftime` in UTC, with a clock that tests can fix.
+//! The function `strftime_now`: Python's `datetime.now().strftime`, at the time in UTC, with a clock that tests can fix.
 
-use minijinja::{Error, ErrorKind};
 use time::{Date, Month, OffsetDateTime};
+
+use crate::failure::{Outcome, value_fault};
 
 /// The source of time of `strftime_now`.
 #[derive(Clone, Copy, Debug, Default)]
@@ -24,7 +25,7 @@ impl Clock {
 
     /// Formats the time with C's codes in the "C" locale. An unknown code is an error, because its result in Python depends on the
     /// platform.
-    pub(super) fn strftime(self, format: &str) -> Result<String, Error> {
+    pub(super) fn strftime(self, format: &str) -> Outcome<String> {
         let now = match self {
             Self::System => OffsetDateTime::now_utc(),
             Self::Fixed(time) => time,
@@ -36,22 +37,35 @@ impl Clock {
                 out.push(c);
                 continue;
             }
-            let code = chars.next();
-            let unpadded = code == Some('-');
-            let code = if unpadded { chars.next() } else { code };
+            let mut code = chars.next();
+            let mut flags = Vec::new();
+            while let Some(flag) = code.filter(|code| matches!(code, '-' | '_' | '0' | '^' | '#')) {
+                flags.push(flag);
+                code = chars.next();
+            }
             let field = code.and_then(|code| self::field(code, now)).ok_or_else(|| {
                 let shown = code.map(String::from).unwrap_or_default();
-                Error::new(ErrorKind::InvalidOperation, format!("strftime_now: unknown code `%{shown}`"))
+                value_fault(format!("strftime_now: unknown code `%{shown}`"))
             })?;
-            out.push_str(if unpadded { unpad(&field) } else { &field });
+            out.push_str(&flags.into_iter().fold(field, |field, flag| flagged(&field, flag, code)));
         }
         Ok(out)
     }
 }
 
-fn unpad(field: &str) -> &str {
-    let cut = field.trim_start_matches(['0', ' ']);
-    if cut.is_empty() { "0" } else { cut }
+/// A field with one of the flags of the GNU C library.
+fn flagged(field: &str, flag: char, code: Option<char>) -> String {
+    let is_number = field.trim_start().bytes().all(|byte| byte.is_ascii_digit()) && !field.trim().is_empty();
+    let digits = field.trim_start_matches(['0', ' ']);
+    let digits = if digits.is_empty() { "0" } else { digits };
+    match flag {
+        '-' if is_number => digits.to_owned(),
+        '_' if is_number => format!("{digits:>width$}", width = field.len()),
+        '0' if is_number => format!("{digits:0>width$}", width = field.len()),
+        '#' if code == Some('p') => field.to_lowercase(),
+        '^' | '#' => field.to_uppercase(),
+        _ => field.to_owned(),
+    }
 }
 
 fn field(code: char, t: OffsetDateTime) -> Option<String> {
@@ -72,6 +86,9 @@ fn field(code: char, t: OffsetDateTime) -> Option<String> {
         'S' => format!("{:02}", t.second()),
         'f' => format!("{:06}", t.microsecond()),
         'p' => meridiem.to_string(),
+        'P' => meridiem.to_lowercase(),
+        'k' => format!("{:2}", t.hour()),
+        'l' => format!("{hour12:2}"),
         'a' => weekday[..3].to_string(),
         'A' => weekday,
         'b' | 'h' => month[..3].to_string(),
@@ -82,8 +99,9 @@ fn field(code: char, t: OffsetDateTime) -> Option<String> {
         'W' => format!("{:02}", date.monday_based_week()),
         'V' => format!("{:02}", date.iso_week()),
         'G' => format!("{:04}", date.to_iso_week_date().0),
-        'Z' => "UTC".to_string(),
-        'z' => "+0000".to_string(),
+        'g' => format!("{:02}", date.to_iso_week_date().0.rem_euclid(100)),
+        // The time of Transformers has no zone.
+        'Z' | 'z' => String::new(),
         's' => t.unix_timestamp().to_string(),
         'F' => format!("{:04}-{:02}-{:02}", t.year(), u8::from(t.month()), t.day()),
         'D' | 'x' => format!("{:02}/{:02}/{:02}", u8::from(t.month()), t.day(), t.year().rem_euclid(100)),
@@ -115,11 +133,12 @@ mod tests {
             ("%A %a %j %U %W %V %u %w", "Friday Fri 208 29 30 30 5 5"),
             ("%I:%M %p %-I %% %y %e", "03:04 PM 3 % 24 26"),
             ("%c", "Fri Jul 26 15:04:05 2024"),
+            ("%-m %_m %0e %^a %#p %#b %k %l %P %g %_H %Z%z.", "7  7 26 FRI pm JUL 15  3 pm 24 15 ."),
         ];
         for (format, want) in cases {
             assert_eq!(clock.strftime(format).unwrap(), want, "{format}");
         }
-        assert!(clock.strftime("%Q").unwrap_err().to_string().contains("%Q"));
+        assert!(clock.strftime("%Q").unwrap_err().text().contains("%Q"));
         assert!(clock.strftime("%").is_err());
     }
 

@@ -1,12 +1,14 @@
 //! [`RenderInput`]: the variables of a template.
 
-use serde_json::{Map, Value};
+use std::sync::Arc;
 
-use crate::instrument::PREFIX;
+use serde_json::{Map, Value};
 
 /// Names of variables and functions that the context of every template defines.
 pub(crate) const RESERVED: [&str; 9] =
     ["messages", "tools", "add_generation_prompt", "bos_token", "eos_token", "raise_exception", "strftime_now", "namespace", "range"];
+/// Prefix of names that are kept for the sandbox.
+const PREFIX: &str = "pen__";
 
 /// Whether the context itself defines a name, so that no variable of a request may have it.
 pub fn is_reserved(name: &str) -> bool {
@@ -22,4 +24,34 @@ pub struct RenderInput {
     pub add_generation_prompt: bool,
     /// Further variables, whose names must not be reserved.
     pub kwargs: Map<String, Value>,
+}
+
+/// JSON on its way to the thread that renders. Values there share its strings.
+pub(crate) enum Input {
+    None,
+    Bool(bool),
+    Int(i64),
+    /// An integer above `i64::MAX`.
+    Large(u64),
+    Float(f64),
+    Text(Arc<str>),
+    List(Vec<Input>),
+    Dict(Vec<(Arc<str>, Input)>),
+}
+
+impl Input {
+    pub fn of(json: &Value) -> Self {
+        match json {
+            Value::Null => Self::None,
+            Value::Bool(on) => Self::Bool(*on),
+            Value::Number(number) => match (number.as_i64(), number.as_u64()) {
+                (Some(number), _) => Self::Int(number),
+                (None, Some(number)) => Self::Large(number),
+                (None, None) => Self::Float(number.as_f64().unwrap_or(f64::NAN)),
+            },
+            Value::String(text) => Self::Text(text.as_str().into()),
+            Value::Array(items) => Self::List(items.iter().map(Self::of).collect()),
+            Value::Object(map) => Self::Dict(map.iter().map(|(key, item)| (key.as_str().into(), Self::of(item))).collect()),
+        }
+    }
 }

@@ -10,30 +10,38 @@
 //! assert_eq!(prompt, "user: hi\n");
 //! ```
 //!
+//! The language is Jinja's, and values behave as in Python: templates are written for Jinja in Python, as Transformers sets it up.
+//!
+//! - `syntax/`: text → tokens → tree.
+//! - `value/`: Python's values, their text, equality and order.
+//! - `library/`: operators, filters, tests, methods and functions.
+//! - `run/`: the interpreter.
+//!
 //! # Invariants
 //! A template comes with a model file and is not trusted:
-//! - Its source is limited in length, and in the length of a tag (`source.rs`).
-//! - It is compiled and rendered on a thread with a large stack, because minijinja recurses over the syntax tree (`large_stack.rs`).
-//! - A render is limited in instructions, in time, in the bytes of the values that it makes, and in the length of its output (`budget.rs`).
-//!   minijinja counts instructions only. So each operation that makes or walks large values is replaced by one that draws on the budget:
-//!   operators and calls by rewriting the source (`instrument.rs`), filters and tests by wrapping them (`builtins.rs`).
-//!
-//! Apart from these limits a template renders as it does with Transformers.
+//! - Its source is limited in length (`source.rs`), in the length of a tag (`syntax/lexer.rs`) and in nesting (`syntax/parser.rs`).
+//! - It is parsed and rendered on a thread with a large stack, because parser and interpreter recurse (`large_stack.rs`).
+//! - A render is limited in steps, in time, in the bytes of the values that it makes and walks, and in the length of its output
+//!   (`budget.rs`). Constructors of values charge the budget, and an operation that multiplies its arguments asks it first.
+//! - Values do not change once they are made, and their nesting is limited when they are made (`value/mod.rs`). So no walk is endless.
 
 mod budget;
-mod builtins;
 mod chat_template;
 mod clock;
 mod error;
+mod failure;
 mod features;
+#[cfg(test)]
+mod golden_tests;
 mod input;
-mod instrument;
-mod json;
 mod large_stack;
-mod python;
+mod library;
+mod run;
 mod source;
+mod syntax;
 #[cfg(test)]
 mod tests;
+mod value;
 
 pub use chat_template::ChatTemplate;
 pub use clock::Clock;
