@@ -47,7 +47,7 @@ pub use rules::{Followed, RuleError, Rules};
 pub use subject::Subject;
 pub use tools::{Declaration, InputGrammar, Tool, ToolChoice, Tools};
 
-pub use template::is_reserved;
+pub use template::{end_of_string, is_reserved, long_integer, long_integers, parse_json};
 
 #[cfg(test)]
 mod families_tests;

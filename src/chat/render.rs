@@ -13,7 +13,7 @@ use super::order::ordered;
 use super::subject::Subject;
 use super::tools::{Declaration, Tool};
 use super::turn::Turn;
-use template::{ChatTemplate, RenderInput, TemplateError};
+use template::{ChatTemplate, RenderInput, TemplateError, json_text, parse_json};
 use tokenizer::Tokenizer;
 
 /// Marks the end of the text that the answer continues. If a client's text holds the same noncharacters, the last pair counts.
@@ -230,14 +230,14 @@ impl Writer<'_> {
     /// The arguments of a call as text. A template may parse them, so an escape in them (`\u003c`) must not hide a control token either.
     fn arguments(&self, call: &Call) -> String {
         match self.object(call).filter(|_| call.arguments.contains('\\')) {
-            Some((object, shielded)) if object != shielded => shielded.to_string(),
+            Some((object, shielded)) if object != shielded => json_text(&shielded),
             _ => self.shield(&call.arguments),
         }
     }
 
     /// The arguments of a call as an object, without and with the shield. None if they are none.
     fn object(&self, call: &Call) -> Option<(Value, Value)> {
-        let object = serde_json::from_str::<Value>(&call.arguments).ok().filter(Value::is_object)?;
+        let object = parse_json(&call.arguments).ok().filter(Value::is_object)?;
         let mut shielded = object.clone();
         shield_value(self.shield, &mut shielded);
         Some((object, shielded))

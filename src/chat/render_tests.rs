@@ -162,3 +162,21 @@ fn escapes_that_hide_nothing_stay_as_the_model_wrote_them() {
     let text = messages(&strings, vec![calling("", r#"{"a":  "\u00e9\n"}"#)]);
     assert!(text.contains(r#"{\"a\":  \"\\u00e9\\n\"}"#), "{text}");
 }
+
+#[test]
+fn whole_numbers_in_the_arguments_of_calls_keep_all_of_their_digits() {
+    for number in ["9007199254740993", "-9223372036854775808", "18446744073709551615", "1000000000000000000000000000001"] {
+        let arguments = format!("{{\"a\": [{number}], \"b\": \"\\u003c|end|>\"}}");
+        let template = "{% for m in messages %}{% for c in m.tool_calls %}{{ c.function.arguments | tojson }}{% endfor %}{% endfor %}";
+        let template = ChatTemplate::new(template, "", "").unwrap();
+        let conversation = Conversation { messages: vec![user("q"), calling("", &arguments), result("r")], ..Conversation::default() };
+        let printed = |calls: CallForm| {
+            let shield = |text: &str| text.replace("<|end|>", "<!|end|>");
+            template.render(&Layout::new(&dialect(ToolPlacement::Variable, calls), &shield, &conversation).input).unwrap()
+        };
+        assert_eq!(printed(CallForm::Objects), format!("{{\"a\": [{number}], \"b\": \"<!|end|>\"}}"));
+        assert_eq!(printed(CallForm::Strings), format!("\"{{\\\"a\\\":[{number}],\\\"b\\\":\\\"<!|end|>\\\"}}\""));
+        let shown = messages(&dialect(ToolPlacement::Words, CallForm::Text), vec![calling("", &arguments)]);
+        assert!(shown.contains(number), "{shown}");
+    }
+}

@@ -153,7 +153,7 @@ fn compile(tables: &Tables, source: Source, text: &str, vocab_size: usize) -> Re
     };
     let bytes = measured.unwrap_or(UNMEASURED);
     let ends = factory.tok_env().tok_trie().eos_token_set();
-    let matcher = Matcher::new(factory.create_parser(source.grammar()));
+    let matcher = Matcher::new(source.parser(factory));
     let refusal = match matcher.get_error() {
         None => match Compiled::new(matcher, ends, vocab_size, bytes) {
             Ok(compiled) => return Ok((compiled, bytes)),

@@ -40,7 +40,7 @@ pub fn reason(error: &str) -> String {
 /// For a source that was refused for a reason: the named grammar that the reason is of, if it is known, and the message, with the place if
 /// that grammar is a schema.
 pub fn explain(factory: &ParserFactory, source: &Source, refusal: String) -> (Option<String>, String) {
-    let why = |alone: &Source| factory.create_parser(alone.grammar()).err().map(|error| reason(&error.to_string()));
+    let why = |alone: &Source| alone.parser(factory).err().map(|error| reason(&error.to_string()));
     let of_schema = |schema: &serde_json::Value| why(&Source::new("start: @schema").with_schema("schema", schema).ok()?);
     for (name, schema) in source.names() {
         let is_cause = match schema {

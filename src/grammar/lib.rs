@@ -37,6 +37,7 @@ mod live;
 mod locate;
 mod matcher;
 mod meter;
+mod numbers;
 mod permit;
 mod quoted;
 mod size;

@@ -7,9 +7,9 @@ const MAX_TRIALS: usize = 200;
 
 pub const DEFINITIONS: [&str; 2] = ["$defs", "definitions"];
 /// Keywords whose value is a schema (`ONE`), a list of schemas (`LIST`), or an object of schemas by name (`NAMED`).
-const ONE: [&str; 4] = ["items", "additionalProperties", "additionalItems", "not"];
-const LIST: [&str; 5] = ["items", "prefixItems", "anyOf", "oneOf", "allOf"];
-const NAMED: [&str; 4] = ["properties", "patternProperties", "$defs", "definitions"];
+pub const ONE: [&str; 4] = ["items", "additionalProperties", "additionalItems", "not"];
+pub const LIST: [&str; 5] = ["items", "prefixItems", "anyOf", "oneOf", "allOf"];
+pub const NAMED: [&str; 4] = ["properties", "patternProperties", "$defs", "definitions"];
 
 /// The JSON pointer of the innermost schema within `root` that fails for the same reason as `root`. `why` gives the reason for which a
 /// schema fails, if it does.
@@ -72,7 +72,7 @@ fn with_definitions(part: &Value, root: &Value) -> Value {
 }
 
 /// Escapes a name for a JSON pointer (RFC 6901).
-fn escaped(name: &str) -> String {
+pub fn escaped(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }
 

@@ -3,13 +3,16 @@
 //! A source holds texts as clients wrote them. Whatever makes a text larger than that happens in [`Source::finished`], which the process
 //! that compiles on trial calls within its budget (`trial.rs`).
 
+use std::collections::HashSet;
 use std::fmt::Write;
 
-use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
+use llguidance::api::{GrammarInit, GrammarWithLexer, TopLevelGrammar};
+use llguidance::{ParserFactory, TokenParser};
 use serde_json::{Map, Value, json};
 
 use crate::error::GrammarError;
 use crate::gbnf;
+use crate::numbers::{Placeholder, depends, replace, rewrite};
 use crate::quoted;
 use crate::size::{check_size, ends_in_escape, measured};
 
@@ -173,8 +176,8 @@ impl Source {
         Ok(source.with(name, Named::Schema(Value::Object(schema))))
     }
 
-    /// The source with every text in Lark's syntax, which is what [`Source::grammar`] takes. `begins` is called with the name of each text
-    /// before it is rewritten.
+    /// The source with every text in Lark's syntax, which is what [`Source::parser`] takes, and whose schemas' numbers can be followed
+    /// exactly. `begins` is called with the name of each text before it is rewritten, and of a schema that is refused.
     ///
     /// # Errors
     /// What is wrong with a text, and its name.
@@ -189,6 +192,10 @@ impl Source {
                 all.with_lark(&name, &lark).map_err(|error| error.of_part(&name))
             }
             Named::Schema(schema) => {
+                if let Err(error) = rewrite(&schema, 0, &mut HashSet::new()) {
+                    begins(&name);
+                    return Err(GrammarError::Invalid(error).of_part(&name));
+                }
                 let all = all.counted(&name, measured(&schema))?;
                 Ok(all.with(&name, Named::Schema(schema)))
             }
@@ -255,17 +262,53 @@ impl Source {
         Self { named, ..Self::new(format!("start: @{name}")) }
     }
 
-    /// What llguidance compiles, of a source that is finished.
-    pub(super) fn grammar(&self) -> TopLevelGrammar {
-        let named = self.named.iter().map(|(name, grammar)| {
+    /// Compiles a source that is finished. Large numbers in schemas keep all of their digits (`numbers/`).
+    ///
+    /// # Errors
+    /// llguidance's, and what it cannot do with large numbers.
+    pub(super) fn parser(&self, factory: &ParserFactory) -> anyhow::Result<TokenParser> {
+        let (grammar, placeholders) = self.grammar()?;
+        if placeholders.is_empty() {
+            return factory.create_parser(grammar);
+        }
+        let environment = Some(factory.tok_env().clone());
+        let (grammar, mut lexer) = GrammarInit::Serialized(grammar).to_internal(environment, factory.limits().clone())?;
+        replace(&mut lexer, &placeholders)?;
+        factory.create_parser_from_init_default(GrammarInit::Internal(grammar, lexer))
+    }
+
+    /// The numbers that no placeholder may equal: those of as many digits that the source's texts and schemas hold.
+    fn taken(&self) -> HashSet<u64> {
+        if !self.names().any(|(_, schema)| schema.is_some_and(depends)) {
+            return HashSet::new();
+        }
+        let text = self.text();
+        let runs = text.as_bytes().windows(Placeholder::DIGITS).filter(|run| run.iter().all(u8::is_ascii_digit));
+        runs.filter_map(|run| std::str::from_utf8(run).ok()?.parse().ok()).collect()
+    }
+
+    /// What llguidance compiles, and what is to be put in place of its placeholders.
+    fn grammar(&self) -> anyhow::Result<(TopLevelGrammar, Vec<Placeholder>)> {
+        let mut grammars = vec![GrammarWithLexer::from_lark(self.lark.clone())];
+        let mut placeholders = Vec::new();
+        let mut taken = self.taken();
+        for (name, grammar) in &self.named {
             let grammar = match grammar {
                 Named::Text(_, lark) => GrammarWithLexer::from_lark(lark.clone()),
-                Named::Schema(schema) => GrammarWithLexer::from_json_schema(schema.clone()),
+                Named::Schema(schema) => {
+                    let rewritten = rewrite(schema, placeholders.len(), &mut taken).map_err(anyhow::Error::msg)?;
+                    GrammarWithLexer::from_json_schema(rewritten.map_or_else(
+                        || schema.clone(),
+                        |rewritten| {
+                            placeholders.extend(rewritten.placeholders);
+                            rewritten.schema
+                        },
+                    ))
+                }
             };
-            GrammarWithLexer { name: Some(name.clone()), ..grammar }
-        });
-        let main = GrammarWithLexer::from_lark(self.lark.clone());
-        TopLevelGrammar { grammars: std::iter::once(main).chain(named).collect(), max_tokens: None }
+            grammars.push(GrammarWithLexer { name: Some(name.clone()), ..grammar });
+        }
+        Ok((TopLevelGrammar { grammars, max_tokens: None }, placeholders))
     }
 }
 

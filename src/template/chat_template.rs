@@ -57,8 +57,19 @@ impl ChatTemplate {
         let bytes = input_bytes(&input.messages) + input.tools.as_ref().map_or(0, input_bytes) + kwargs;
         let messages = input.messages.as_array().map_or(0, Vec::len) as u64;
         let steps = BASE_STEPS.saturating_add(messages.saturating_mul(MESSAGE_STEPS)).min(MAX_STEPS);
-        let (variables, body, clock) = (self.variables(input), Arc::clone(&self.body), self.clock);
-        let prompt: Outcome<String> = on_large_stack(move || with_budget(bytes, steps, || run::render(&body, &variables, clock)))?;
+        let (mut variables, body, clock) = (self.variables(input), Arc::clone(&self.body), self.clock);
+        let without_tools = input.tools.is_none();
+        let prompt: Outcome<String> = on_large_stack(move || {
+            with_budget(bytes, steps, || {
+                let prompt = run::render(&body, &variables, clock);
+                // Templates for tools alone may loop over them without asking whether there are any. An undefined variable is an empty list.
+                if without_tools && prompt.as_ref().is_err_and(|fault| fault.kind() == Kind::Type) {
+                    variables.retain(|(name, _)| &**name != "tools");
+                    return run::render(&body, &variables, clock).or(prompt);
+                }
+                prompt
+            })
+        })?;
         prompt.map_err(|fault| shown(&fault))
     }
 

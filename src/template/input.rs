@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
+use num_bigint::BigInt;
 use serde_json::{Map, Value};
+
+use crate::integers::as_integer;
 
 /// Names of variables and functions that the context of every template defines.
 pub(crate) const RESERVED: [&str; 9] =
@@ -31,8 +34,8 @@ pub(crate) enum Input {
     None,
     Bool(bool),
     Int(i64),
-    /// An integer above `i64::MAX`.
-    Large(u64),
+    /// An integer that 64 bits with a sign do not hold.
+    Big(BigInt),
     Float(f64),
     Text(Arc<str>),
     List(Vec<Input>),
@@ -46,12 +49,15 @@ impl Input {
             Value::Bool(on) => Self::Bool(*on),
             Value::Number(number) => match (number.as_i64(), number.as_u64()) {
                 (Some(number), _) => Self::Int(number),
-                (None, Some(number)) => Self::Large(number),
+                (None, Some(number)) => Self::Big(number.into()),
                 (None, None) => Self::Float(number.as_f64().unwrap_or(f64::NAN)),
             },
             Value::String(text) => Self::Text(text.as_str().into()),
             Value::Array(items) => Self::List(items.iter().map(Self::of).collect()),
-            Value::Object(map) => Self::Dict(map.iter().map(|(key, item)| (key.as_str().into(), Self::of(item))).collect()),
+            Value::Object(map) => match as_integer(json) {
+                Some(number) => Self::Big(number),
+                None => Self::Dict(map.iter().map(|(key, item)| (key.as_str().into(), Self::of(item))).collect()),
+            },
         }
     }
 }

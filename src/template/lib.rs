@@ -34,6 +34,7 @@ mod features;
 #[cfg(test)]
 mod golden_tests;
 mod input;
+mod integers;
 mod large_stack;
 mod library;
 mod run;
@@ -48,3 +49,4 @@ pub use clock::Clock;
 pub use error::TemplateError;
 pub use features::Features;
 pub use input::{RenderInput, is_reserved};
+pub use integers::{end_of_string, json_text, long_integer, long_integers, parse_json};

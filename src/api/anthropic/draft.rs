@@ -10,6 +10,7 @@ use super::convert::blocks::CARRIED;
 use super::convert::thinking::Shown;
 use super::types::answer::{AnswerBlock, MessagesAnswer, MessagesUsage, ThinkingCount};
 use super::types::event::{BlockDelta, MessagesEvent, StopDelta};
+use crate::http::integers::arguments;
 use chat::Piece;
 use serving::{Counts, End, EndReason, Output, StopCause};
 
@@ -194,8 +195,8 @@ fn grow(block: Option<&mut AnswerBlock>, delta: BlockDelta, open_input: &mut Str
 /// Reads the input of a call that has ended. One that was cut off is no object, and the call is left out.
 fn close(content: &mut Vec<AnswerBlock>, text: &str) {
     let Some(AnswerBlock::ToolUse { input, .. }) = content.last_mut() else { return };
-    match serde_json::from_str(text) {
-        Ok(object @ Value::Object(_)) => *input = object,
+    match arguments(text) {
+        Some(object) => *input = Value::Object(object),
         _ if text.is_empty() => {}
         _ => drop(content.pop()),
     }

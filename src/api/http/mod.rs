@@ -18,6 +18,7 @@ pub mod head;
 pub mod host;
 pub mod ignored;
 pub mod inflate;
+pub mod integers;
 pub mod journal;
 pub mod json;
 pub mod keyring;

@@ -7,6 +7,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 use serde_json::{Map, Number, Value};
 
 use super::error::{ApiError, Kind, quoted};
+use super::integers::rounded;
 
 /// What an array or an object costs besides its items: a table, a buffer, and the copies that a request makes of it. In bytes.
 const CONTAINER: usize = 512;
@@ -57,14 +58,19 @@ impl<'a> Meter<'a> {
     }
 }
 
-/// Parses one value in UTF-8, with less than 128 levels (serde_json's own bound) and no duplicate key.
+/// Parses one value in UTF-8, with less than 128 levels (serde_json's own bound), no duplicate key, and no whole number that would be
+/// rounded.
 pub fn parse(body: &[u8], meter: &Meter) -> Result<Value, ApiError> {
     let mut deserializer = serde_json::Deserializer::from_slice(body);
     let value = Strict(meter).deserialize(&mut deserializer).and_then(|value| deserializer.end().map(|()| value));
-    value.map_err(|error| {
+    let value = value.map_err(|error| {
         let fault = meter.fault.borrow_mut().take();
         fault.unwrap_or_else(|| ApiError::new(Kind::MalformedBody, format!("the body is not valid JSON: {}", quoted(&error.to_string()))))
-    })
+    })?;
+    match rounded(body) {
+        Some((path, problem)) => Err(ApiError::field(&path, format!("`{path}` {problem}"))),
+        None => Ok(value),
+    }
 }
 
 #[derive(Clone, Copy)]

@@ -1,10 +1,9 @@
 //! What an answer says, in Ollama's types.
 
-use serde_json::{Map, Value};
-
 use super::types::chat::{CalledFunction, ToolCall};
 use super::types::common::{Logprob, TokenProbability};
 use crate::http::choices::{Answer, FunctionCall};
+use crate::http::integers::arguments as arguments_of;
 use chat::TokenLogprob;
 
 /// The log-probability of an impossible token. JSON has no infinity.
@@ -35,7 +34,7 @@ impl Said {
 /// A call with its arguments as an object. `None`: the answer was cut within them.
 pub fn whole_call(index: usize, call: FunctionCall) -> Option<ToolCall> {
     let arguments = if call.arguments.trim().is_empty() { "{}" } else { &call.arguments };
-    let arguments: Map<String, Value> = serde_json::from_str(arguments).ok()?;
+    let arguments = arguments_of(arguments)?;
     let id = format!("call_{}", uuid::Uuid::new_v4().simple());
     Some(ToolCall { id, function: CalledFunction { index, name: call.name, arguments } })
 }

@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use template::{json_text, long_integer};
+
 /// Members of an object are `key.0 KEY key.1 VALUE member_end`, with `comma` between them. Numbers and constants are JSON's.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Notation {
@@ -47,6 +49,7 @@ impl Notation {
     pub fn value(&self, value: &Value) -> String {
         match value {
             Value::String(text) => [self.string[0], text, self.string[1]].concat(),
+            Value::Object(_) if long_integer(value).is_some() => json_text(value),
             Value::Object(map) => [self.object[0], &self.members(map), self.object[1]].concat(),
             Value::Array(items) => {
                 let items: Vec<String> = items.iter().map(|item| [self.item[0], &self.value(item), self.item[1]].concat()).collect();

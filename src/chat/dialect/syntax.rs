@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::notation::Notation;
 use super::slots::{filled, split};
+use template::{json_text, long_integer, parse_json};
 
 /// How a family writes calls:
 /// `header trigger open before NAME between ARGUMENTS after`, then for each further call `separator before NAME between ARGUMENTS after`,
@@ -90,6 +91,7 @@ pub fn type_of(value: &Value) -> &'static str {
         Value::Number(_) => "number",
         Value::String(_) => "string",
         Value::Array(_) => "array",
+        Value::Object(_) if long_integer(value).is_some() => "number",
         Value::Object(_) => "object",
     }
 }
@@ -110,17 +112,17 @@ impl Syntax {
 
     /// Arguments as this family writes them. Text that is no JSON object stays as it is.
     pub fn written(&self, arguments: &str) -> String {
-        let Some(Value::Object(map)) = serde_json::from_str(arguments).ok().filter(|_| self.arguments != Arguments::Json) else {
+        let Some(Value::Object(map)) = parse_json(arguments).ok().filter(|_| self.arguments != Arguments::Json) else {
             return arguments.to_owned();
         };
         let one = |tags: &Tagged, key: &str, value: &Value| match value {
             Value::String(text) => [tags.before, key, tags.text, text, tags.after].concat(),
-            other => [tags.before, key, &tags.json_of(type_of(other)), &other.to_string(), tags.after].concat(),
+            other => [tags.before, key, &tags.json_of(type_of(other)), &json_text(other), tags.after].concat(),
         };
         match &self.arguments {
             Arguments::Json => arguments.to_owned(),
             Arguments::Tagged(tags) => map.iter().map(|(key, value)| one(tags, key, value)).collect(),
-            Arguments::Python => map.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(", "),
+            Arguments::Python => map.iter().map(|(key, value)| format!("{key}={}", json_text(value))).collect::<Vec<_>>().join(", "),
             Arguments::Notated(notation) => notation.members(&map),
         }
     }

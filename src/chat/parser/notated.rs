@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::dialect::Notation;
 use crate::parameters::{Parameter, Parameters};
+use template::{json_text, parse_json};
 
 /// The deepest nesting of a value that is taken apart. What is deeper stays text.
 const MAX_DEPTH: usize = 64;
@@ -84,13 +85,13 @@ pub(super) fn member(notation: &Notation, text: &str, parameters: &Parameters) -
     if !notation.is_tags() {
         let (key, value) = text.trim().trim_end_matches(',').split_once(notation.key[1])?;
         let value = Reader { notation, rest: value }.value(MAX_DEPTH)?;
-        return Some((key.trim().replace(notation.mark, ""), value.to_string()));
+        return Some((key.trim().replace(notation.mark, ""), json_text(&value)));
     }
     let (key, inner, _) = element(notation, text)?;
     let parameter = parameters.listed.iter().find(|parameter| parameter.name == key);
     if inner.contains(notation.mark) {
         let schema = parameter.map(|parameter| &parameter.schema);
-        return Some((key.to_owned(), nested(notation, inner, schema, MAX_DEPTH).to_string()));
+        return Some((key.to_owned(), json_text(&nested(notation, inner, schema, MAX_DEPTH))));
     }
     Some((key.to_owned(), scalar(parameters, key, inner)))
 }
@@ -167,7 +168,7 @@ impl Reader<'_> {
             "None" => Value::Null,
             "True" => true.into(),
             "False" => false.into(),
-            text => serde_json::from_str(text).unwrap_or_else(|_| text.into()),
+            text => parse_json(text).unwrap_or_else(|_| text.into()),
         })
     }
 }
@@ -207,7 +208,7 @@ fn nested(notation: &Notation, inner: &str, schema: Option<&Value>, depth: usize
         let parameter = schema.and_then(|schema| Parameter::of(&schema).ok());
         let parameters = Parameters { listed: parameter.into_iter().collect(), open: true };
         let text = scalar(&parameters, "", inner);
-        serde_json::from_str(&text).unwrap_or(Value::String(text))
+        parse_json(&text).unwrap_or(Value::String(text))
     };
     let is_object = schema.is_some_and(|schema| Parameter::part(schema, |schema| schema.get("properties").cloned()).is_some());
     if children.iter().all(|(name, _)| *name == "item") && !is_object {

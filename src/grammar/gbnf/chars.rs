@@ -1,5 +1,6 @@
 //! [`Chars`]: a set of characters.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 /// The last code point.
@@ -9,12 +10,28 @@ const SURROGATES: (u32, u32) = (0xD800, 0xDFFF);
 
 /// A set of characters: ranges of code points with both ends, in ascending order, neither overlapping nor adjacent.
 /// A copy shares them.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Chars(Arc<[(u32, u32)]>);
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chars {
+    ranges: Arc<[(u32, u32)]>,
+    /// Of the ranges: a grammar may name a class of 10,000 ranges at 10,000 places, each of which is looked up.
+    hash: u64,
+}
+
+impl Hash for Chars {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
 
 impl Chars {
     pub fn one(c: char) -> Self {
-        Self([(c.into(), c.into())].into())
+        Self::new([(c.into(), c.into())].into())
+    }
+
+    fn new(ranges: Arc<[(u32, u32)]>) -> Self {
+        let mut hasher = DefaultHasher::new();
+        ranges.hash(&mut hasher);
+        Self { ranges, hash: hasher.finish() }
     }
 
     pub fn all() -> Self {
@@ -50,16 +67,16 @@ impl Chars {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.ranges.is_empty()
     }
 
     pub fn ranges(&self) -> &[(u32, u32)] {
-        &self.0
+        &self.ranges
     }
 
     /// Whether a character is in both sets. Takes time in proportion to [`Chars::cost`].
     pub fn meets(&self, other: &Self) -> bool {
-        let (few, many) = if self.0.len() <= other.0.len() { (&self.0, &other.0) } else { (&other.0, &self.0) };
+        let (few, many) = if self.ranges.len() <= other.ranges.len() { (&self.ranges, &other.ranges) } else { (&other.ranges, &self.ranges) };
         if Arc::ptr_eq(few, many) {
             return !few.is_empty();
         }
@@ -68,8 +85,8 @@ impl Chars {
 
     /// The steps that [`Chars::meets`] takes.
     pub fn cost(&self, other: &Self) -> usize {
-        let (few, many) = (self.0.len().min(other.0.len()), self.0.len().max(other.0.len()));
-        if Arc::ptr_eq(&self.0, &other.0) { 1 } else { few * (1 + many.max(1).ilog2() as usize) }
+        let (few, many) = (self.ranges.len().min(other.ranges.len()), self.ranges.len().max(other.ranges.len()));
+        if Arc::ptr_eq(&self.ranges, &other.ranges) { 1 } else { few * (1 + many.max(1).ilog2() as usize) }
     }
 
     #[cfg(test)]
@@ -89,7 +106,7 @@ fn writable(all: Vec<(u32, u32)>) -> Chars {
             ranges.push((first.max(high + 1), last));
         }
     }
-    Chars(ranges.into())
+    Chars::new(ranges.into())
 }
 
 #[cfg(test)]

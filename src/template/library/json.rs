@@ -7,6 +7,7 @@ use super::order::sorted;
 use crate::budget::{afford, walk_over};
 use crate::failure::{Fault, Outcome, type_fault, value_fault};
 use crate::input::Input;
+use crate::integers::parse_json;
 use crate::value::{Number, Value, afford_items, drain, float_repr, repr};
 
 /// Longest indent, in bytes. It is written once per level for each item.
@@ -53,7 +54,7 @@ pub(super) fn from_json(value: &Value, args: Args) -> Outcome<Value> {
     let source = text("from_json", value)?;
     // Each item stands behind one of these.
     afford_items(source.bytes().filter(|byte| matches!(byte, b',' | b':' | b'[' | b'{')).count())?;
-    let value: serde_json::Value = serde_json::from_str(source).map_err(|e| failure(&e.to_string()))?;
+    let value = parse_json(source).map_err(|error| failure(&error))?;
     Value::of_input(&Input::of(&value))
 }
 

@@ -218,7 +218,7 @@ impl Value {
             Input::None => Ok(Self::None),
             Input::Bool(on) => Ok(Self::Bool(*on)),
             Input::Int(number) => Ok(Self::Int(*number)),
-            Input::Large(number) => Ok(Self::big((*number).into())),
+            Input::Big(number) => Ok(Self::big(number.clone())),
             Input::Float(number) => Ok(Self::Float(*number)),
             Input::Text(text) => Ok(Self::shared(text)),
             Input::List(items) => Self::list(items.iter().map(Self::of_input).collect::<Outcome<_>>()?),

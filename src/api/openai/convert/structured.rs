@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::verbosity;
 use crate::http::error::{ApiError, quoted};
 use crate::http::fields::{Fields, wrong_type};
+use crate::http::integers::rounded;
 use crate::http::subject::FieldNames;
 use chat::Format;
 
@@ -96,6 +97,9 @@ fn format(fields: &Fields, field: &str, kind: &str) -> Result<Option<Format>, Ap
         "json" => match fields.get(field) {
             Some(Value::String(text)) => {
                 let schema = serde_json::from_str(text).map_err(|_| fields.invalid(field, "is a string that is not JSON"))?;
+                if let Some((path, problem)) = rounded(text.as_bytes()) {
+                    return Err(fields.invalid(field, format_args!("is a schema whose {path} {problem}")));
+                }
                 Some(Format::JsonSchema(schema))
             }
             other => other.map(|schema| schema_at(schema, &fields.path(field))).transpose()?,
