@@ -4,7 +4,7 @@
 
 #include "../device/boxes.h"
 #include "cluster.cuh"
-#include "many.cuh"
+#include "persistent.cuh"
 #include "prefill_boxed.cuh"
 
 namespace pen {
@@ -52,14 +52,14 @@ int most_tiles(int max_context, uint32_t window) {
   return std::min(all, ceil_div(static_cast<int>(window) - 1, KEYS) + 1);
 }
 
-// The number of stretches that so many tiles touch.
-int most_stretches(int tiles, bool window) {
-  const int all = ceil_div(tiles, STRETCH_TILES);
-  return window ? std::max(all, ceil_div(tiles - 1, STRETCH_TILES) + 1) : all;
+// The number of KV splits that so many tiles touch.
+int most_kv_splits(int tiles, bool window) {
+  const int all = ceil_div(tiles, KV_SPLIT_TILES);
+  return window ? std::max(all, ceil_div(tiles - 1, KV_SPLIT_TILES) + 1) : all;
 }
 
-size_t partial_bytes(int num_seqs, int num_heads, int head_dim, int stretches) {
-  return static_cast<size_t>(num_seqs) * num_heads * stretches * (head_dim + 2) * sizeof(float);
+size_t partial_bytes(int num_seqs, int num_heads, int head_dim, int kv_splits) {
+  return static_cast<size_t>(num_seqs) * num_heads * kv_splits * (head_dim + 2) * sizeof(float);
 }
 
 // The number of blocks of a step that splits no sequence.
@@ -94,28 +94,28 @@ void check_heads(const QkvFinish& args) {
   }
 }
 
-// A long context is cut at least into pieces of this many stretches, so that a block of a sequence longer than the others of its step does
+// A long context is cut at least into pieces of this many KV splits, so that a block of a sequence longer than the others of its step does
 // not run for long after all others have ended.
 constexpr int MOST_SHARED = 16;
 
-// How many stretches a block should take if `blocks` would take one sequence each.
-int best_share(const Device& device, int blocks, int stretches, int head_dim) {
+// How many KV splits a block should take if `blocks` would take one sequence each.
+int best_share(const Device& device, int blocks, int kv_splits, int head_dim) {
   // In microseconds: what a multiprocessor reads in its share of the bandwidth, how long a block takes to begin, and a merging kernel.
-  const double stretch_us = 4.0 * STRETCH * head_dim / 32e3, begin_us = 1.5, merge_us = 3.0;
-  int best = stretches;
+  const double split_us = 4.0 * KV_SPLIT * head_dim / 32e3, begin_us = 1.5, merge_us = 3.0;
+  int best = kv_splits;
   double best_us = 0.0;
-  for (int splits = 1; splits <= stretches; ++splits) {
-    const int share = ceil_div(stretches, splits);
-    if (ceil_div(stretches, share) != splits) continue;
+  for (int splits = 1; splits <= kv_splits; ++splits) {
+    const int share = ceil_div(kv_splits, splits);
+    if (ceil_div(kv_splits, share) != splits) continue;
     const long long waves = (static_cast<long long>(blocks) * splits + device.multiprocessors - 1) / device.multiprocessors;
-    const double us = waves * (share * stretch_us + begin_us) + (splits > 1 ? merge_us : 0.0);
+    const double us = waves * (share * split_us + begin_us) + (splits > 1 ? merge_us : 0.0);
     if (splits == 1 || us < best_us || best > MOST_SHARED) best = share, best_us = us;
   }
   return best;
 }
 
 template <bool EXTRAS>
-void merge_stretches(const Launch& launch, const Attention& args, const StepView& step, const DecodePlan& plan) {
+void merge_kv_splits(const Launch& launch, const Attention& args, const StepView& step, const DecodePlan& plan) {
   launch(attention_merge_kernel<EXTRAS>, dim3(step.num_seqs, args.num_heads), merge_threads(args.kv.head_dim), 0, args, step, plan);
 }
 
@@ -141,16 +141,16 @@ void decode(const Launch& launch, const Attention& args, const StepView& step, c
     teams = std::min(teams, fitting(half, plan.buffers));
   }
 
-  plan.share = plan.max_stretches = most_stretches(tiles, args.window != 0);
-  if (partial_bytes(step.num_seqs, args.num_heads, args.kv.head_dim, plan.max_stretches) <= args.workspace_bytes) {
-    plan.share = best_share(device, blocks, plan.max_stretches, args.kv.head_dim);
+  plan.share = plan.max_kv_splits = most_kv_splits(tiles, args.window != 0);
+  if (partial_bytes(step.num_seqs, args.num_heads, args.kv.head_dim, plan.max_kv_splits) <= args.workspace_bytes) {
+    plan.share = best_share(device, blocks, plan.max_kv_splits, args.kv.head_dim);
   }
-  const int splits = ceil_div(plan.max_stretches, plan.share);
+  const int splits = ceil_div(plan.max_kv_splits, plan.share);
   const auto kernel = attention_decode_kernel<D, TEAM, EXTRAS>;
   set_up(device, kernel);
   launch(kernel, dim3(splits, args.kv.num_kv_heads * row_blocks, step.num_seqs), WARP * TEAM * teams, fixed + teams * each(plan.buffers),
          args, step, plan, fresh ? *fresh : QkvFinish{});
-  if (splits > 1) merge_stretches<EXTRAS>(launch, args, step, plan);
+  if (splits > 1) merge_kv_splits<EXTRAS>(launch, args, step, plan);
 }
 
 // The most blocks of a cluster, if it is more than every device allows: 0 or CLUSTER_TILES.
@@ -167,14 +167,14 @@ int largest_cluster(const Device& device, Kernel kernel) {
 // One fresh head per warp.
 int cluster_warps(const DecodePlan& plan) { return std::clamp(plan.rows + 2, 2 * CLUSTER_TEAM, CLUSTER_WARPS); }
 
-// Clusters of so many blocks: one for each sequence and K/V head, or as many as the plan has stretches.
+// Clusters of so many blocks: one for each sequence and K/V head, or as many as the plan has KV splits.
 template <int D, bool EXTRAS>
 void start_clusters(const Launch& launch, const Attention& args, const StepView& step, const QkvFinish* fresh, const DecodePlan& plan,
                     int blocks) {
   Launch clustered = launch;
   clustered.cluster = blocks;
   const int row_blocks = ceil_div(args.num_heads / args.kv.num_kv_heads, plan.rows);
-  const dim3 grid(std::max(plan.max_stretches, 1) * blocks, args.kv.num_kv_heads * row_blocks, step.num_seqs);
+  const dim3 grid(std::max(plan.max_kv_splits, 1) * blocks, args.kv.num_kv_heads * row_blocks, step.num_seqs);
   clustered(attention_cluster_kernel<D, EXTRAS>, grid, WARP * cluster_warps(plan), ClusterShared<D>::bytes(plan.rows, blocks), args, step,
             plan, fresh ? *fresh : QkvFinish{});
 }
@@ -199,26 +199,26 @@ bool decode_cluster(const Launch& launch, const Attention& args, const StepView&
   return true;
 }
 
-// Longer contexts of so few sequences that a block per stretch would leave most multiprocessors idle: a cluster for each stretch. Returns
+// Longer contexts of so few sequences that a block per KV split would leave most multiprocessors idle: a cluster for each KV split. Returns
 // false if the step is no such case.
 template <int D, bool EXTRAS>
-bool decode_stretches(const Launch& launch, const Attention& args, const StepView& step, const QkvFinish* fresh) {
+bool decode_kv_splits(const Launch& launch, const Attention& args, const StepView& step, const QkvFinish* fresh) {
   const Device& device = launch.device;
   const int tiles = most_tiles(step.max_context, args.window);
   DecodePlan plan{};
   plan.rows = std::min(args.num_heads / args.kv.num_kv_heads, ROWS);
   plan.share = 1;
-  plan.max_stretches = most_stretches(tiles, args.window != 0);
-  const int blocks = unsplit_blocks(step.num_seqs, args.num_heads, args.kv.num_kv_heads) * plan.max_stretches * STRETCH_TILES;
-  const size_t bytes = ClusterShared<D>::bytes(plan.rows, STRETCH_TILES);
+  plan.max_kv_splits = most_kv_splits(tiles, args.window != 0);
+  const int blocks = unsplit_blocks(step.num_seqs, args.num_heads, args.kv.num_kv_heads) * plan.max_kv_splits * KV_SPLIT_TILES;
+  const size_t bytes = ClusterShared<D>::bytes(plan.rows, KV_SPLIT_TILES);
   // Measured on an H100: three blocks of eight warps on a multiprocessor take less time than long.cuh, but not those of heads of 128.
   const int each = D == 128 || cluster_warps(plan) > 8 ? 2 : 3;
-  if (tiles <= STRETCH_TILES || blocks > each * device.multiprocessors || !has_clusters(device)) return false;
-  const bool fits = partial_bytes(step.num_seqs, args.num_heads, args.kv.head_dim, plan.max_stretches) <= args.workspace_bytes;
+  if (tiles <= KV_SPLIT_TILES || blocks > each * device.multiprocessors || !has_clusters(device)) return false;
+  const bool fits = partial_bytes(step.num_seqs, args.num_heads, args.kv.head_dim, plan.max_kv_splits) <= args.workspace_bytes;
   if (!fits || bytes > static_cast<size_t>(device.shared_block)) return false;
   set_up(device, attention_cluster_kernel<D, EXTRAS>);
-  start_clusters<D, EXTRAS>(launch, args, step, fresh, plan, STRETCH_TILES);
-  merge_stretches<EXTRAS>(launch, args, step, plan);
+  start_clusters<D, EXTRAS>(launch, args, step, fresh, plan, KV_SPLIT_TILES);
+  merge_kv_splits<EXTRAS>(launch, args, step, plan);
   return true;
 }
 
@@ -232,7 +232,7 @@ bool decode_long(const Launch& launch, const Attention& args, const StepView& st
   using Shared = LongShared<D>;
   const Device& device = launch.device;
   const int tiles = most_tiles(step.max_context, args.window), group = args.num_heads / args.kv.num_kv_heads;
-  if (tiles <= STRETCH_TILES || !has_clusters(device)) return false;
+  if (tiles <= KV_SPLIT_TILES || !has_clusters(device)) return false;
   DecodePlan plan{};
   plan.rows = std::min(group, ROWS);
   const size_t limit = device.shared_block;
@@ -241,60 +241,60 @@ bool decode_long(const Launch& launch, const Attention& args, const StepView& st
   CUtensorMap keys, values;
   if (readers < 1 || !map_both(keys, values, args.kv)) return false;
   const int row_blocks = ceil_div(group, plan.rows), blocks = step.num_seqs * args.kv.num_kv_heads * row_blocks;
-  plan.share = plan.max_stretches = most_stretches(tiles, args.window != 0);
-  if (partial_bytes(step.num_seqs, args.num_heads, args.kv.head_dim, plan.max_stretches) <= args.workspace_bytes) {
-    plan.share = best_share(device, blocks, plan.max_stretches, args.kv.head_dim);
+  plan.share = plan.max_kv_splits = most_kv_splits(tiles, args.window != 0);
+  if (partial_bytes(step.num_seqs, args.num_heads, args.kv.head_dim, plan.max_kv_splits) <= args.workspace_bytes) {
+    plan.share = best_share(device, blocks, plan.max_kv_splits, args.kv.head_dim);
   }
-  const int splits = ceil_div(plan.max_stretches, plan.share);
+  const int splits = ceil_div(plan.max_kv_splits, plan.share);
   const auto kernel = attention_long_kernel<D, EXTRAS>;
   set_up(device, kernel);
   launch(kernel, dim3(splits, args.kv.num_kv_heads * row_blocks, step.num_seqs), WARP * (readers + LONG_MERGERS),
          Shared::fixed(plan.rows) + readers * Shared::per_reader(plan.rows), args, step, plan, fresh ? *fresh : QkvFinish{}, keys, values);
-  if (splits > 1) merge_stretches<EXTRAS>(launch, args, step, plan);
+  if (splits > 1) merge_kv_splits<EXTRAS>(launch, args, step, plan);
   return true;
 }
 
 // Many sequences on sm_90. Returns false if the step is no such case.
 template <int D, bool EXTRAS>
-bool decode_many(const Launch& launch, const Attention& args, const StepView& step, const QkvFinish* fresh) {
-  using Shared = ManyShared<D>;
+bool decode_persistent(const Launch& launch, const Attention& args, const StepView& step, const QkvFinish* fresh) {
+  using Shared = PersistentShared<D>;
   const Device& device = launch.device;
   const int items = unsplit_blocks(step.num_seqs, args.num_heads, args.kv.num_kv_heads), tiles = most_tiles(step.max_context, args.window);
-  if (items <= device.multiprocessors || step.num_seqs > ROW_SEQUENCES || !has_clusters(device)) return false;
+  if (items <= device.multiprocessors || step.num_seqs > LIST_SEQUENCES || !has_clusters(device)) return false;
   // Measured on an H200: fewer tiles per multiprocessor take less time than it takes to begin.
-  if (tiles <= STRETCH_TILES && items * tiles <= (D == 64 ? 12 : 3) * device.multiprocessors) return false;
+  if (tiles <= KV_SPLIT_TILES && items * tiles <= (D == 64 ? 12 : 3) * device.multiprocessors) return false;
   DecodePlan plan{};
   const int group = args.num_heads / args.kv.num_kv_heads;
   plan.rows = std::min(group, ROWS);
   // A padded head reads a little past its part's Q, where an earlier part of more rows may have left a NaN.
   if (args.kv.head_dim != D && group % plan.rows != 0) return false;
   int readers = 0;
-  for (int most = MANY_READERS<D>; most > MANY_READERS<D> / 2; --most) {
+  for (int most = PERSISTENT_READERS<D>; most > PERSISTENT_READERS<D> / 2; --most) {
     const size_t fixed = Shared::fixed(step.num_seqs) + most * Shared::per_reader(plan.rows), limit = device.shared_block;
     const int fitting = limit < fixed ? 0 : static_cast<int>((limit - fixed) / Shared::per_stage(plan.rows));
-    const int stages = std::min(fitting, MANY_STAGES) / most * most;
+    const int stages = std::min(fitting, PERSISTENT_STAGES) / most * most;
     if (stages > plan.buffers) plan.buffers = stages, readers = most;
   }
   CUtensorMap keys, values;
   if (readers == 0 || !map_both(keys, values, args.kv)) return false;
-  plan.share = plan.max_stretches = most_stretches(tiles, args.window != 0);
+  plan.share = plan.max_kv_splits = most_kv_splits(tiles, args.window != 0);
   // Sequences are cut where a block's run of whole ones could take much longer than the others'.
-  const int each = ceil_div(items * plan.max_stretches, device.multiprocessors);
-  const bool cut = plan.max_stretches > MOST_SHARED || ceil_div(items, device.multiprocessors) * plan.max_stretches > each + each / 4 + 2;
-  if (cut && partial_bytes(step.num_seqs, args.num_heads, args.kv.head_dim, plan.max_stretches) <= args.workspace_bytes) {
-    plan.share = std::clamp(each / 2, 1, std::min(MOST_SHARED, plan.max_stretches));
+  const int each = ceil_div(items * plan.max_kv_splits, device.multiprocessors);
+  const bool cut = plan.max_kv_splits > MOST_SHARED || ceil_div(items, device.multiprocessors) * plan.max_kv_splits > each + each / 4 + 2;
+  if (cut && partial_bytes(step.num_seqs, args.num_heads, args.kv.head_dim, plan.max_kv_splits) <= args.workspace_bytes) {
+    plan.share = std::clamp(each / 2, 1, std::min(MOST_SHARED, plan.max_kv_splits));
   }
   // Where a thread would have many eighths of fresh heads one after the other, another kernel is faster.
   const int eighths = items * (plan.rows + 2) * args.kv.head_dim / 8, threads = (readers + LONG_MERGERS) * WARP;
-  const bool within = fresh && takes_qkv_rows(*fresh) && eighths <= MANY_TOGETHER<D> * threads * device.multiprocessors;
+  const bool within = fresh && takes_qkv_rows(*fresh) && eighths <= PERSISTENT_TOGETHER<D> * threads * device.multiprocessors;
   if (fresh && !within) launch_qkv_finish(launch, *fresh, step, true);
-  const auto kernel = attention_many_kernel<D, EXTRAS>;
+  const auto kernel = attention_persistent_kernel<D, EXTRAS>;
   set_up(device, kernel);
   const size_t each_reader = Shared::per_reader(plan.rows), each_stage = Shared::per_stage(plan.rows);
   const size_t shared = Shared::fixed(step.num_seqs) + readers * each_reader + plan.buffers * each_stage;
-  launch(kernel, device.multiprocessors, WARP * (readers + LONG_MERGERS + MANY_COPIERS), shared, args, step, plan,
+  launch(kernel, device.multiprocessors, WARP * (readers + LONG_MERGERS + PERSISTENT_COPIERS), shared, args, step, plan,
          within ? *fresh : QkvFinish{}, keys, values);
-  if (plan.share < plan.max_stretches) merge_stretches<EXTRAS>(launch, args, step, plan);
+  if (plan.share < plan.max_kv_splits) merge_kv_splits<EXTRAS>(launch, args, step, plan);
   return true;
 }
 
@@ -313,14 +313,14 @@ bool prefill_wide(const Launch& launch, const Attention& args, const StepView& s
   return true;
 }
 
-// The same for heads that are longer. Contexts of several stretches take workspace.
+// The same for heads that are longer. Contexts of several KV splits take workspace.
 bool prefill_boxed(const Launch& launch, const Attention& args, const StepView& step) {
   const auto kernel = attention_boxed_kernel;
   const Device& device = launch.device;
   const int rows = step.max_query * (args.num_heads / args.kv.num_kv_heads), row_blocks = ceil_div(rows, WIDE_BLOCK_ROWS);
   if (rows < WIDE_BLOCK_ROWS || !device.has_sm90a(kernel) || BoxedShared::bytes > static_cast<size_t>(device.shared_block)) return false;
   CUtensorMap keys, values;
-  if (step.max_context > STRETCH && state_workspace(device) > args.workspace_bytes) return false;
+  if (step.max_context > KV_SPLIT && state_workspace(device) > args.workspace_bytes) return false;
   if (!map_both(keys, values, args.kv)) return false;
   set_up(device, kernel);
   const int blocks = std::min(row_blocks * args.kv.num_kv_heads * step.num_seqs, device.multiprocessors);
@@ -365,9 +365,9 @@ bool attention_extras(int head_dim) {
 }
 
 size_t attention_workspace(const Device& device, int num_seqs, int num_heads, int num_kv_heads, int head_dim, int max_context) {
-  const int stretches = most_stretches(most_tiles(max_context, 0), true);
-  const size_t partials = stretches <= 2 ? 0 : std::min(partial_bytes(num_seqs, num_heads, head_dim, stretches), MAX_WORKSPACE);
-  return head_dim > 128 && max_context > STRETCH ? std::max(partials, state_workspace(device)) : partials;
+  const int kv_splits = most_kv_splits(most_tiles(max_context, 0), true);
+  const size_t partials = kv_splits <= 2 ? 0 : std::min(partial_bytes(num_seqs, num_heads, head_dim, kv_splits), MAX_WORKSPACE);
+  return head_dim > 128 && max_context > KV_SPLIT ? std::max(partials, state_workspace(device)) : partials;
 }
 
 void attention_decode(const Launch& launch, const Attention& args, const StepView& step, const QkvFinish* fresh) {
@@ -381,11 +381,11 @@ void attention_decode(const Launch& launch, const Attention& args, const StepVie
     constexpr int D = decltype(d)::value;
     constexpr bool EXTRAS = decltype(extras)::value;
     if constexpr (D % 64 == 0) {
-      if (decode_cluster<D, EXTRAS>(launch, args, step, fresh) || decode_many<D, EXTRAS>(launch, args, step, fresh)) return;
-      if (decode_stretches<D, EXTRAS>(launch, args, step, fresh) || decode_long<D, EXTRAS>(launch, args, step, fresh)) return;
+      if (decode_cluster<D, EXTRAS>(launch, args, step, fresh) || decode_persistent<D, EXTRAS>(launch, args, step, fresh)) return;
+      if (decode_kv_splits<D, EXTRAS>(launch, args, step, fresh) || decode_long<D, EXTRAS>(launch, args, step, fresh)) return;
       // With few blocks, or in long contexts, four warps per tile shorten its time; else a single warp per tile waits for no other.
       if (unsplit_blocks(step.num_seqs, args.num_heads, args.kv.num_kv_heads) <= launch.device.multiprocessors ||
-          most_tiles(step.max_context, args.window) > STRETCH_TILES) {
+          most_tiles(step.max_context, args.window) > KV_SPLIT_TILES) {
         return decode<D, 4, EXTRAS>(launch, args, step, fresh);
       }
     }

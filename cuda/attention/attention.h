@@ -2,7 +2,7 @@
 //
 // Attention is softmax(scale · q Kᵀ) V over the keys that a row sees, for any number of rows per sequence.
 //
-// The numeric definition, which all kernels keep (cluster.cuh, decode.cuh, long.cuh and many.cuh for one row, prefill.cuh,
+// The numeric definition, which all kernels keep (cluster.cuh, decode.cuh, long.cuh and persistent.cuh for one row, prefill.cuh,
 // prefill_hopper.cuh and prefill_boxed.cuh for more). Keys are cut into tiles of 64 at absolute positions [64 i, 64 i + 64). For a row and
 // a tile
 //   s   = q · k by tensor-core products, head_dim in steps of 16, ascending, float32; -inf for keys that the row may not see
@@ -10,10 +10,10 @@
 //         (under a soft cap s becomes tanh(s · scale / cap) before it is masked, and c is cap · log2(e): Gemma 2)
 //   l_i = sum of p, O_i = p · V, by tensor-core products over the keys in steps of 16, ascending, from zero
 // The tiles that hold a key the row sees are merged in ascending order (the online softmax: Milakov and Gimelshein 2018; as attention: Dao
-// 2023) within stretches of 512 keys at absolute positions [512 i, 512 i + 512), and the stretches are merged in ascending order, from an
+// 2023) within KV splits of 512 keys at absolute positions [512 i, 512 i + 512), and the KV splits are merged in ascending order, from an
 // empty state. A head's sink is merged last, as a tile of m_i = sink · log2(e), l_i = 1 and O_i = 0. Nothing else enters.
-// So a row's bits depend neither on the batch nor on the kernel. How tiles are spread over warps, and stretches over blocks, is free to
-// follow the batch and the device. Stretches are there for the blocks: a block leaves one partial result for eight tiles.
+// So a row's bits depend neither on the batch nor on the kernel. How tiles are spread over warps, and KV splits over blocks, is free to
+// follow the batch and the device. KV splits are there for the blocks: a block leaves one partial result for eight tiles.
 //
 // Fresh Q, K and V get, in this order: bias, RMS norm of each head of Q and K (Qwen3, Gemma 3), rotation of Q and K (RoFormer, Su et al.
 // 2021), rounding to float16. All of it is float32, each operation rounded; a head's bits depend on that head alone.

@@ -10,20 +10,21 @@ namespace pen {
 constexpr int STATE_BOXES = 4;                              // of values
 constexpr int STATE_BOX_BYTES = KEYS * BOX_DIM * 2;         // of a tile's box
 constexpr int STATE_THREADS = 2 * 4 * WARP;                 // of a block, that have a state
-// What a block's rows have found before the present stretch: floats of the workspace. O, and a maximum and a sum for each of a thread's
+// What a block's rows have found before the present KV split: floats of the workspace. O, and a maximum and a sum for each of a thread's
 // rows.
 constexpr int STATE_BEFORE = STATE_THREADS * (STATE_BOXES * BOX_DIM / 2 + 4);
 // Bytes of workspace with which such kernels take contexts of any length, with a block per multiprocessor.
 inline size_t state_workspace(const Device& device) { return sizeof(float) * STATE_BEFORE * device.multiprocessors; }
 
 #ifdef PEN_HOPPER_DEVICE
-// What a block that stays does in its turns: units come with the longest first, so that every other turn goes backwards.
-__device__ __forceinline__ int turn_of(int turn) {
-  const int place = turn % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x;
-  return turn * gridDim.x + place;
+// What a block that stays does in its waves: units come with the longest first, so that every other wave goes backwards.
+__device__ __forceinline__ int unit_of_wave(int wave) {
+  const int place = wave % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x;
+  return wave * gridDim.x + place;
 }
 
-// What a warpgroup's rows have found: of the present stretch in registers, of those before it in memory, which is touched once per stretch.
+// What a warpgroup's rows have found: of the present KV split in registers, of those before it in memory, which is touched once for each
+// KV split.
 struct BoxState {
   float o[STATE_BOXES][BOX_DIM / 8][4];
   Running running[2];
@@ -34,8 +35,8 @@ struct BoxState {
 #pragma unroll
     for (int i = 0; i < STATE_BOXES * BOX_DIM / 2; ++i) o[i / (BOX_DIM / 2)][i / 4 % (BOX_DIM / 8)][i % 4] = 0.0f;
   }
-  // Merges the present stretch into those before, if there are some. `last`: and leaves the outcome here, else in memory.
-  __device__ __forceinline__ void end_stretch(bool some, bool last) {
+  // Merges the present KV split into those before, if there are some. `last`: and leaves the outcome here, else in memory.
+  __device__ __forceinline__ void end_kv_split(bool some, bool last) {
     constexpr int ALL = STATE_BOXES * BOX_DIM / 8, STEP = STATE_THREADS;
     Running all[2];
     const float4 rows = read(ALL * STEP, some);

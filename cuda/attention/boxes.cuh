@@ -55,11 +55,11 @@ __device__ __forceinline__ void clear_keys(uint32_t values, int num_keys, int th
 template <int D, int THREADS = 4 * WARP, class Row>
 __device__ __forceinline__ void put_queries(uint32_t to, int thread, Row row, int head_dim) {
   for (int i = thread; i < KEYS * (D / 8); i += THREADS) {
-    const int r = i / (D / 8), chunk = i % (D / 8);
+    const int r = i / (D / 8), vector = i % (D / 8);
     const __half* const from = row(r);
     uint4 x = make_uint4(0, 0, 0, 0);
-    if (from != nullptr && chunk * 8 < head_dim) x = *reinterpret_cast<const uint4*>(from + chunk * 8);
-    store_chunk(to + BoxTile<D>::at(r, chunk), x);
+    if (from != nullptr && vector * 8 < head_dim) x = *reinterpret_cast<const uint4*>(from + vector * 8);
+    store_vector(to + BoxTile<D>::at(r, vector), x);
   }
 }
 

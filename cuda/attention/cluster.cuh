@@ -1,5 +1,5 @@
 // Decode attention on sm_90 where blocks are few: one block per tile. The blocks of a sequence and K/V head form a cluster, or those of
-// each of its stretches. Each leaves its partial result in the shared memory of the first block, which merges them. So a tile's copies
+// each of its KV splits. Each leaves its partial result in the shared memory of the first block, which merges them. So a tile's copies
 // need little room, begin early, and are spread over multiprocessors. The numbers are those of decode.cuh, from the same functions.
 #pragma once
 
@@ -26,10 +26,10 @@ struct ClusterShared {
   }
 };
 
-__device__ __forceinline__ int cluster_blocks(const DecodePlan& plan) { return plan.max_stretches > 0 ? STRETCH_TILES : int(gridDim.x); }
+__device__ __forceinline__ int cluster_blocks(const DecodePlan& plan) { return plan.max_kv_splits > 0 ? KV_SPLIT_TILES : int(gridDim.x); }
 
-// Grid: (tiles, at least two, or STRETCH_TILES per stretch; num_kv_heads · ceil(group / plan.rows); num_seqs), in clusters along x. Block:
-// up to CLUSTER_WARPS warps. Shared memory: ClusterShared<D>::bytes(). plan.max_stretches: 0 if a cluster takes a whole sequence.
+// Grid: (tiles, at least two, or KV_SPLIT_TILES per KV split; num_kv_heads · ceil(group / plan.rows); num_seqs), in clusters along x.
+// Block: up to CLUSTER_WARPS warps. Shared memory: ClusterShared<D>::bytes(). plan.max_kv_splits: 0 if a cluster takes a whole sequence.
 template <int D, bool EXTRAS>
 __global__ void __launch_bounds__(WARP* CLUSTER_WARPS)
     attention_cluster_kernel(const __grid_constant__ Attention p, const __grid_constant__ StepView step,
@@ -42,9 +42,9 @@ __global__ void __launch_bounds__(WARP* CLUSTER_WARPS)
   const int member = threadIdx.x / WARP, lane = threadIdx.x % WARP;
   const DecodeRange<EXTRAS> range(step, seq, p);
   int begin = range.begin, end = range.end, rank = blockIdx.x;
-  if (plan.max_stretches > 0) {
-    const int stretch = range.first_stretch() + rank / STRETCH_TILES;
-    begin = max(begin, stretch * STRETCH_TILES), end = min(end, (stretch + 1) * STRETCH_TILES), rank %= STRETCH_TILES;
+  if (plan.max_kv_splits > 0) {
+    const int kv_split = range.first_kv_split() + rank / KV_SPLIT_TILES;
+    begin = max(begin, kv_split * KV_SPLIT_TILES), end = min(end, (kv_split + 1) * KV_SPLIT_TILES), rank %= KV_SPLIT_TILES;
   }
   const int num_tiles = max(end - begin, 0);
   const bool mine = rank < num_tiles;
@@ -122,8 +122,8 @@ __global__ void __launch_bounds__(WARP* CLUSTER_WARPS)
   const MergeSpace space{reinterpret_cast<const float*>(shared + partial_at), reinterpret_cast<const float2*>(shared + rows_at), nullptr,
                          nullptr};
   MergeTarget target{true, head, rows, p.out + static_cast<size_t>(token) * p.out_stride + head * p.kv.head_dim};
-  if (plan.max_stretches > 0 && range.num_stretches() > plan.share) {
-    target.leave(Partials(p, gridDim.z, plan.max_stretches), p, plan, blockIdx.z, range.first_stretch());
+  if (plan.max_kv_splits > 0 && range.num_kv_splits() > plan.share) {
+    target.leave(Partials(p, gridDim.z, plan.max_kv_splits), p, plan, blockIdx.z, range.first_kv_split());
   }
   merge_round<D, EXTRAS>(p, space, target, plan.rows, MergeRound{begin, num_tiles, 0, true});
 }

@@ -178,7 +178,7 @@ __global__ void __launch_bounds__(WARP* TEAM* DECODE_TEAMS<D, TEAM>)
   for (; fetched < plan.buffers; ++fetched) fetch(fetched);
 
   MergeTarget target{tiles.direct, head, rows, p.out + static_cast<size_t>(token) * p.out_stride + head * p.kv.head_dim};
-  if (!tiles.direct) target.leave(Partials(p, gridDim.z, plan.max_stretches), p, plan, blockIdx.z, range.first_stretch());
+  if (!tiles.direct) target.leave(Partials(p, gridDim.z, plan.max_kv_splits), p, plan, blockIdx.z, range.first_kv_split());
   uint32_t q[D / 16][4];
   if (mine > 0) load_rows<D>(q, p, fresh.qkv != nullptr, query_rows, query_stride, rows, lane);
   for (int round = 0; round < rounds; ++round) {

@@ -53,19 +53,19 @@ int fixed_bytes(int teams, int head_dim) { return teams * (ceil_div(head_dim, PI
 // How many blocks share a context, and whether they do so tile by tile, which takes more memory. `blocks`: without sharing. `wanted`: those
 // that fill the device.
 void share_context(GeneralPlan& plan, const GeneralAttention& args, int max_context, long long blocks, long long wanted) {
-  constexpr int FEW_TILES = 4;  // of a block. Measured on an H100: with more, whole stretches are as fast
-  const int tiles = most_parts(KEYS, max_context, args), stretches = most_parts(STRETCH, max_context, args);
+  constexpr int FEW_TILES = 4;  // of a block. Measured on an H100: with more, whole KV splits are as fast
+  const int tiles = most_parts(KEYS, max_context, args), kv_splits = most_parts(KV_SPLIT, max_context, args);
   // Whether the workspace has room for such parts; if not, nothing is shared.
   const auto split = [&](bool by_tile, int parts, int splits) {
     plan.by_tile = by_tile, plan.max_parts = parts, plan.splits = splits;
     if (general_partial_bytes(plan, args) > args.workspace_bytes) plan.splits = 1;
     return plan.splits > 1;
   };
-  plan.by_tile = false, plan.max_parts = stretches, plan.splits = 1;
+  plan.by_tile = false, plan.max_parts = kv_splits, plan.splits = 1;
   if (2 * blocks > wanted) return;
   const int share = static_cast<int>((tiles * blocks + wanted - 1) / wanted);
   if (share <= FEW_TILES && tiles <= MOST_TILES && split(true, tiles, ceil_div(tiles, share))) return;
-  split(false, stretches, static_cast<int>(std::min<long long>(stretches, (wanted + blocks - 1) / blocks)));
+  split(false, kv_splits, static_cast<int>(std::min<long long>(kv_splits, (wanted + blocks - 1) / blocks)));
 }
 
 template <int M, int VP>
@@ -120,7 +120,7 @@ size_t attention_general_workspace(const Device& device, int num_tokens, int num
   const int keys = std::max(max_context, 1), tiles = ceil_div(keys, KEYS), group = std::max(num_heads / std::max(num_kv_heads, 1), 1);
   const int most = ceil_div(device.multiprocessors, std::max(num_kv_heads, 1)) * 2 * ROWS / group + 1;
   if (tiles <= 1) return 0;
-  const int parts = std::max(std::min(tiles, MOST_TILES), ceil_div(keys, STRETCH));
+  const int parts = std::max(std::min(tiles, MOST_TILES), ceil_div(keys, KV_SPLIT));
   const size_t partials = std::min(general_partial_bytes(std::min(num_tokens, most), num_heads, value_dim, parts), MAX_WORKSPACE);
   return value_dim == LATENT_VALUE ? std::max(partials, state_workspace(device)) : partials;
 }

@@ -9,13 +9,13 @@ namespace pen {
 
 // s += q Kᵀ for this warp's sixteen keys and one piece of the head's elements, as far as there are any.
 __device__ __forceinline__ void piece_scores(float (&s)[2][4], uint32_t query, uint32_t keys, int elements, int member, int lane) {
-  const int row = member * 16 + lane / 16 * 8 + lane % 8, chunk = lane / 8 % 2;
+  const int row = member * 16 + lane / 16 * 8 + lane % 8, vector = lane / 8 % 2;
 #pragma unroll
   for (int k = 0; k < PIECE / 16; ++k) {
     if (k * 16 >= elements) break;
     uint32_t a[4], r[4];
     load_matrices(a, query + Tile<PIECE>::at(lane % 16, 2 * k + lane / 16));
-    load_matrices(r, keys + Tile<PIECE>::at(row, 2 * k + chunk));
+    load_matrices(r, keys + Tile<PIECE>::at(row, 2 * k + vector));
     const uint32_t low[2] = {r[0], r[1]}, high[2] = {r[2], r[3]};
     mma(s[0], a, low);
     mma(s[1], a, high);
@@ -199,7 +199,7 @@ __global__ void __launch_bounds__(GENERAL_TEAM* WARP* M, 1)
   const GeneralScale scale(p, rows, row0);
   const int value_pieces = min(VP, ceil_div(p.value_dim - slice * GENERAL_VALUES, PIECE));
 
-  GeneralState<VP> all, state;  // what stretches merge into, and the present stretch
+  GeneralState<VP> all, state;  // what KV splits merge into, and the present KV split
   all.clear();
   state.clear();
   for (int tile = first_tile; tile < end_tile; ++tile) {
@@ -239,7 +239,7 @@ __global__ void __launch_bounds__(GENERAL_TEAM* WARP* M, 1)
       const uint32_t at = ring.arrive();
       values(i * plan.width, min((i + 1) * plan.width, value_pieces), at);
     }
-    if ((tile + 1) % (direct ? STRETCH_TILES : part_tiles) != 0 && tile + 1 != end_tile) continue;
+    if ((tile + 1) % (direct ? KV_SPLIT_TILES : part_tiles) != 0 && tile + 1 != end_tile) continue;
     if (direct) {
       all.add(state);
     } else {

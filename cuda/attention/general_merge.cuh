@@ -1,4 +1,4 @@
-// Merging the partial results of general attention in ascending order: the tiles of a stretch, then the stretches.
+// Merging the partial results of general attention in ascending order: the tiles of a KV split, then the KV splits.
 #pragma once
 
 #include "general_rows.cuh"
@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(GENERAL_MERGE_THREADS)
   const size_t at = partials.at(rows, row, blockIdx.z);
   __half* out = p.out + static_cast<size_t>(token) * p.ld_out + head * p.value_dim;
   for (int dim = threadIdx.x * 4; dim < p.value_dim; dim += GENERAL_MERGE_THREADS * 4) {
-    MergeState all, stretch;
+    MergeState all, kv_split;
     for (int first = 0; first < count; first += BATCH) {
       float2 part_row[BATCH];
       float4 part[BATCH];
@@ -41,10 +41,10 @@ __global__ void __launch_bounds__(GENERAL_MERGE_THREADS)
           all.add(part_row[i], part[i]);
           continue;
         }
-        stretch.add(part_row[i], part[i]);
-        if ((parts.begin + first + i + 1) % STRETCH_TILES != 0 && first + i + 1 < count) continue;
-        all.add(make_float2(stretch.running.maximum, stretch.running.sum), stretch.o);
-        stretch = MergeState{};
+        kv_split.add(part_row[i], part[i]);
+        if ((parts.begin + first + i + 1) % KV_SPLIT_TILES != 0 && first + i + 1 < count) continue;
+        all.add(make_float2(kv_split.running.maximum, kv_split.running.sum), kv_split.o);
+        kv_split = MergeState{};
       }
     }
     Running& running = all.running;

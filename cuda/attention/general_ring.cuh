@@ -37,11 +37,11 @@ struct GeneralRing {
       const uint32_t to = base + slot * plan.width * PIECE_BYTES;
 #pragma unroll 4
       for (int i = threadIdx.x; i < pieces * (KEYS * PIECE / 8); i += blockDim.x) {
-        const int piece = i / (KEYS * PIECE / 8), key = i / (PIECE / 8) % KEYS, chunk = i % (PIECE / 8);
-        const int element = first + piece * PIECE + chunk * 8;
+        const int piece = i / (KEYS * PIECE / 8), key = i / (PIECE / 8) % KEYS, vector = i % (PIECE / 8);
+        const int element = first + piece * PIECE + vector * 8;
         const bool real = key < place.num_keys && element < used;
         const size_t row = key < PAGE_UNIT ? place.low + key : place.high + (key - PAGE_UNIT);
-        copy_async(to + piece * PIECE_BYTES + Tile<PIECE>::at(key, chunk), real ? from + row * row_dim + element : from, real);
+        copy_async(to + piece * PIECE_BYTES + Tile<PIECE>::at(key, vector), real ? from + row * row_dim + element : from, real);
       }
       if (++part == key_parts + value_parts) part = 0, place.find(pages, ++tile);
       if (++slot == plan.buffers) slot = 0;
@@ -72,9 +72,9 @@ struct GeneralRing {
 // Copies a block's query rows into shared memory, [rows / ROWS, pieces, ROWS, PIECE]. Absent rows and elements become zero.
 __device__ __forceinline__ void copy_queries(const GeneralAttention& p, const GeneralPlan& plan, const GeneralRows& rows, int first,
                                              uint32_t to) {
-  const int pieces = ceil_div(p.head_dim, PIECE), chunks = pieces * (PIECE / 8);
-  for (int i = threadIdx.x; i < plan.rows * chunks; i += blockDim.x) {
-    const int r = i / chunks, chunk = i % chunks, element = chunk * 8;
+  const int pieces = ceil_div(p.head_dim, PIECE), vectors = pieces * (PIECE / 8);
+  for (int i = threadIdx.x; i < plan.rows * vectors; i += blockDim.x) {
+    const int r = i / vectors, vector = i % vectors, element = vector * 8;
     uint32_t x[4] = {0, 0, 0, 0};
     if (first + r < rows.count && element < p.head_dim) {
       const __half* from = p.q + static_cast<size_t>(rows.token(first + r)) * p.ld_q + rows.head(first + r) * p.head_dim + element;
@@ -88,8 +88,9 @@ __device__ __forceinline__ void copy_queries(const GeneralAttention& p, const Ge
         }
       }
     }
-    const uint32_t at = to + (r / ROWS * pieces + chunk / (PIECE / 8)) * QUERY_PIECE_BYTES + Tile<PIECE>::at(r % ROWS, chunk % (PIECE / 8));
-    store_chunk(at, make_uint4(x[0], x[1], x[2], x[3]));
+    const uint32_t piece = to + (r / ROWS * pieces + vector / (PIECE / 8)) * QUERY_PIECE_BYTES;
+    const uint32_t at = piece + Tile<PIECE>::at(r % ROWS, vector % (PIECE / 8));
+    store_vector(at, make_uint4(x[0], x[1], x[2], x[3]));
   }
 }
 

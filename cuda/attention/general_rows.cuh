@@ -27,8 +27,8 @@ struct GeneralPlan {
   bool shared_values;   // values are read from the tiles of the keys
   bool wide_query;      // q can be read 16 bytes at a time
   bool even_out;        // out can be written two elements at a time
-  bool by_tile;         // blocks that share a context leave each tile's result, instead of a stretch's
-  __host__ __device__ int part_tiles() const { return by_tile ? 1 : STRETCH_TILES; }
+  bool by_tile;         // blocks that share a context leave each tile's result, instead of a KV split's
+  __host__ __device__ int part_tiles() const { return by_tile ? 1 : KV_SPLIT_TILES; }
 };
 
 __device__ __forceinline__ Span general_visible(const GeneralAttention& p, int position, int context) {
@@ -64,7 +64,7 @@ struct GeneralRows {
   }
 };
 
-// The parts of a context whose results blocks may leave: stretches or tiles, [begin, end).
+// The parts of a context whose results blocks may leave: KV splits or tiles, [begin, end).
 struct Parts {
   int begin, end;
   __device__ __forceinline__ Parts(const GeneralPlan& plan, const Span& span)

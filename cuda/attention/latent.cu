@@ -23,17 +23,17 @@ bool is_plain(const GeneralAttention& p) {
 }
 
 // How many units should share a context, if there are so many units of rows, of which `at_once` run at the same time.
-int best_splits(int at_once, int units, int row_blocks, int stretches) {
+int best_splits(int at_once, int units, int row_blocks, int kv_splits) {
   int best = 1;
   double best_us = 0.0;
-  for (int splits = 1; splits <= stretches; ++splits) {
-    const int share = ceil_div(stretches, splits);
-    if (ceil_div(stretches, share) != splits) continue;
-    // In microseconds, measured on an H100: a stretch by itself, or what a unit reads in its share of the bandwidth; how long a unit takes
+  for (int splits = 1; splits <= kv_splits; ++splits) {
+    const int share = ceil_div(kv_splits, splits);
+    if (ceil_div(kv_splits, share) != splits) continue;
+    // In microseconds, measured on an H100: a KV split by itself, or what a unit reads in its share of the bandwidth; how long a unit takes
     // to begin; and the merging kernel. Row blocks of a sequence read the same keys.
-    const int all = units * splits, turns = ceil_div(all, at_once);
-    const double stretch_us = std::max(17.0, 0.2 * std::min(all, at_once) / std::min(row_blocks, 4));
-    const double us = turns * (share * stretch_us + 3.0) + (splits > 1 ? 4.0 : 0.0);
+    const int all = units * splits, waves = ceil_div(all, at_once);
+    const double split_us = std::max(17.0, 0.2 * std::min(all, at_once) / std::min(row_blocks, 4));
+    const double us = waves * (share * split_us + 3.0) + (splits > 1 ? 4.0 : 0.0);
     if (splits == 1 || us < best_us) best = splits, best_us = us;
   }
   return best;
@@ -48,30 +48,30 @@ template <class... Params>
 int clusters_at_once(const Device& device, void (*kernel)(Params...), size_t shared) {
   return device.known(kernel, [&] {
     int clusters = 0;
-    const cudaError_t status = active_clusters(clusters, kernel, STRETCH_TILES, STRETCH_TILES, LATENT_CLUSTER_THREADS, shared);
+    const cudaError_t status = active_clusters(clusters, kernel, KV_SPLIT_TILES, KV_SPLIT_TILES, LATENT_CLUSTER_THREADS, shared);
     return status == cudaSuccess ? clusters : (cudaGetLastError(), 0);
   });
 }
 
-// Steps of so few rows that a block per stretch would leave most multiprocessors idle. Returns false if the step is no such case.
+// Steps of so few rows that a block per KV split would leave most multiprocessors idle. Returns false if the step is no such case.
 template <int ROW_TILES>
 bool run_clusters(const Launch& launch, const GeneralAttention& args, const StepView& step, GeneralPlan plan, const CUtensorMap& keys) {
   using Shared = LatentClusterShared<ROW_TILES>;
   const Device& device = launch.device;
   plan.rows = Shared::ALL_ROWS, plan.row_blocks = ceil_div(step.max_query * args.num_heads, plan.rows), plan.splits = plan.max_parts;
   const long long clusters = static_cast<long long>(plan.row_blocks) * plan.max_parts * step.num_seqs;
-  // Measured on an H100: up to three turns of clusters with sixteen rows take no more time than latent.cuh, but not with more rows.
-  constexpr int TURNS = ROW_TILES == 1 ? 3 : 1;
+  // Measured on an H100: up to three waves of clusters with sixteen rows take no more time than latent.cuh, but not with more rows.
+  constexpr int WAVES = ROW_TILES == 1 ? 3 : 1;
   const bool fits = Shared::bytes <= static_cast<size_t>(device.shared_block);
-  if (clusters * STRETCH_TILES > (TURNS + 1) * device.multiprocessors || !fits) return false;
+  if (clusters * KV_SPLIT_TILES > (WAVES + 1) * device.multiprocessors || !fits) return false;
   if (plan.splits > 1 && general_partial_bytes(plan, args) > args.workspace_bytes) return false;
   const auto kernel = attention_latent_cluster_kernel<ROW_TILES>;
   set_up(device, kernel);
   CUtensorMap queries;
-  if (clusters > TURNS * clusters_at_once(device, kernel, Shared::bytes) || !map_queries(queries, args, step, plan.rows)) return false;
+  if (clusters > WAVES * clusters_at_once(device, kernel, Shared::bytes) || !map_queries(queries, args, step, plan.rows)) return false;
   Launch clustered = launch;
-  clustered.cluster = STRETCH_TILES;
-  clustered(kernel, dim3(STRETCH_TILES * plan.max_parts, plan.row_blocks, step.num_seqs), LATENT_CLUSTER_THREADS, Shared::bytes, args,
+  clustered.cluster = KV_SPLIT_TILES;
+  clustered(kernel, dim3(KV_SPLIT_TILES * plan.max_parts, plan.row_blocks, step.num_seqs), LATENT_CLUSTER_THREADS, Shared::bytes, args,
             step, plan, queries, keys);
   if (plan.splits > 1) merge_general(launch, args, step, plan);
   return true;
@@ -107,16 +107,16 @@ bool attention_latent(const Launch& launch, const GeneralAttention& args, const 
   const bool latent = is_latent(args);
   if ((!latent && !is_long(args)) || !is_plain(args) || !device.has_sm90a(attention_latent_kernel<LatentKeys>)) return false;
   GeneralPlan plan{};
-  plan.slices = 1, plan.max_parts = ceil_div(std::max(step.max_context, 1), STRETCH);
+  plan.slices = 1, plan.max_parts = ceil_div(std::max(step.max_context, 1), KV_SPLIT);
   plan.by_sequence = step.max_query == 1;
   if (!plan.by_sequence && step.num_seqs > LATENT_SEQUENCES) return false;
   plan.partial_rows = plan.by_sequence ? step.num_seqs : step.num_tokens;
   CUtensorMap keys, values;
   const int rows = step.max_query * (args.num_heads / args.kv.num_kv_heads);
   if (!latent) {
-    // Fewer rows and stretches than that are faster shared tile by tile.
-    const long long stretches = static_cast<long long>(step.num_seqs) * args.kv.num_kv_heads * plan.max_parts;
-    if (rows < LATENT_ROWS && 2 * stretches <= device.multiprocessors) return false;
+    // Fewer rows and KV splits than that are faster shared tile by tile.
+    const long long kv_splits = static_cast<long long>(step.num_seqs) * args.kv.num_kv_heads * plan.max_parts;
+    if (rows < LATENT_ROWS && 2 * kv_splits <= device.multiprocessors) return false;
     if (!map_pages(keys, args.kv.k, args.kv, args.head_dim) || !map_pages(values, args.kv.v, args.kv, args.value_dim)) return false;
     return run<LongHeads>(launch, args, step, plan, keys, values);
   }

@@ -58,16 +58,16 @@ struct LatentLane {
       });
     }
   }
-  // Leaves the result of a stretch in the workspace.
+  // Leaves the result of a KV split in the workspace.
   __device__ __forceinline__ void leave(const GeneralAttention& p, const GeneralPlan& plan, const LatentUnit& unit,
-                                        const BoxState& state, int stretch) const {
+                                        const BoxState& state, int kv_split) const {
     const GeneralPartials partials(p, plan);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int at = unit.first_row + row + 8 * h;
       const Parts own(plan, unit.rows.span(p, at));
-      if (stretch < own.begin || stretch >= own.end) continue;
-      const size_t to = partials.at(unit.rows, at, unit.place) + (stretch - own.begin);
+      if (kv_split < own.begin || kv_split >= own.end) continue;
+      const size_t to = partials.at(unit.rows, at, unit.place) + (kv_split - own.begin);
       if (warpgroup == 0 && lane % 4 == 0) partials.row[to] = make_float2(state.running[h].maximum, state.running[h].sum);
       each([&](int dim, int box, int n) {
         const float(&o)[4] = state.o[box][n];
@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(LATENT_THREADS, 1)
   BoxState state;
   state.before = reinterpret_cast<float4*>(p.workspace + static_cast<size_t>(blockIdx.x) * STATE_BEFORE) + threadIdx.x;
   int n = 0, number = 0;
-  for (int turn = 0, i; (i = turn_of(turn)) < units.all(); ++turn) {
+  for (int wave = 0, i; (i = unit_of_wave(wave)) < units.all(); ++wave) {
     sync();  // no warp reads the unit before any more
     if (at.thread == 0) *unit_place = LatentUnit(units, i);
     sync();
@@ -186,13 +186,13 @@ __global__ void __launch_bounds__(LATENT_THREADS, 1)
       for (int h = 0; h < 2; ++h) merge(state.running[h], found[h].x, found[h].y, keep[h], add[h]);
       add_box_values(state.o, probabilities, acc, values, keep, add, has_rows);
       ring.leave(n, at.warpgroup);
-      if ((tile + 1) % STRETCH_TILES != 0 && tile + 1 != unit.end_tile) continue;
+      if ((tile + 1) % KV_SPLIT_TILES != 0 && tile + 1 != unit.end_tile) continue;
       if (!has_rows) continue;
       if (!unit.direct) {
-        at.leave(p, plan, unit, state, tile / STRETCH_TILES);
+        at.leave(p, plan, unit, state, tile / KV_SPLIT_TILES);
         state.clear();
       } else {
-        state.end_stretch(tile - unit.first_tile >= STRETCH_TILES, tile + 1 == unit.end_tile);
+        state.end_kv_split(tile - unit.first_tile >= KV_SPLIT_TILES, tile + 1 == unit.end_tile);
         if (tile + 1 == unit.end_tile) at.write(p, unit, state);
       }
     }

@@ -1,4 +1,4 @@
-// Latent attention of few rows on sm_90a: a cluster of eight blocks for each stretch, one block per tile. Each block multiplies its tile
+// Latent attention of few rows on sm_90a: a cluster of eight blocks for each KV split, one block per tile. Each block multiplies its tile
 // with all of the rows, and sends each of the others an eighth of the values' elements, so that every block merges the tiles for its own
 // part. The numbers are those of general.cuh.
 #pragma once
@@ -9,7 +9,7 @@
 namespace pen {
 
 constexpr int LATENT_CLUSTER_THREADS = LATENT_WARPGROUPS * 4 * WARP;
-static_assert(STRETCH_TILES * BOX_DIM == LATENT_VALUE, "a box of values for each block");
+static_assert(KV_SPLIT_TILES * BOX_DIM == LATENT_VALUE, "a box of values for each block");
 
 // Row tiles of sixteen rows each: one or two.
 template <int ROW_TILES>
@@ -17,14 +17,14 @@ struct LatentClusterShared {
   static constexpr int ALL_ROWS = ROW_TILES * ROWS, BOX = STATE_BOX_BYTES, QUERY_BOX = ALL_ROWS * BOX_DIM * 2;
   static constexpr int STRIDE = BOX_DIM + 8;  // floats: eight rows fall into different banks
   static constexpr int queries = LatentKeys::BOXES * BOX;
-  // Behind the queries, since a product reads 64 rows of them: what others have sent, [STRETCH_TILES, ALL_ROWS, STRIDE].
+  // Behind the queries, since a product reads 64 rows of them: what others have sent, [KV_SPLIT_TILES, ALL_ROWS, STRIDE].
   static constexpr int parts = queries + LatentKeys::BOXES * QUERY_BOX;
   static constexpr int part = ALL_ROWS * STRIDE * 4;
-  static constexpr int rows = parts + STRETCH_TILES * part;  // [STRETCH_TILES, ALL_ROWS] maximum and sum
-  static constexpr int probabilities = rows + STRETCH_TILES * ALL_ROWS * static_cast<int>(sizeof(float2));
+  static constexpr int rows = parts + KV_SPLIT_TILES * part;  // [KV_SPLIT_TILES, ALL_ROWS] maximum and sum
+  static constexpr int probabilities = rows + KV_SPLIT_TILES * ALL_ROWS * static_cast<int>(sizeof(float2));
   static constexpr int barriers = probabilities + ROW_TILES * KEYS / 16 * WARP * 16;
   static constexpr size_t bytes = 1024 + barriers + sizeof(Ring);
-  static_assert(4 * ROWS * BOX_DIM * 2 <= QUERY_BOX + STRETCH_TILES * part, "rows that a product reads besides");
+  static_assert(4 * ROWS * BOX_DIM * 2 <= QUERY_BOX + KV_SPLIT_TILES * part, "rows that a product reads besides");
 };
 
 #ifdef PEN_HOPPER_DEVICE
@@ -39,20 +39,20 @@ struct LatentClusterBlock {
   uint32_t base;
   uint8_t* shared;
   uint64_t* full;
-  int rank, stretch;
+  int rank, kv_split;
   GeneralRows all;
-  int first_row, rows, tiles, tile;  // rows: of the block; tiles: of its stretch; tile: the block's, if it is one of those
+  int first_row, rows, tiles, tile;  // rows: of the block; tiles: of its KV split; tile: the block's, if it is one of those
   bool direct;
   int warp, lane, warpgroup, row_tile, row0;  // row0: the first of the lane's two rows
   int num_keys;                              // of the context, from the tile on
 
   __device__ __forceinline__ LatentClusterBlock(const GeneralAttention& p, const StepView& step, const GeneralPlan& plan, uint8_t* dynamic)
       : p(p), step(step), plan(plan), base(round_up(shared_of(dynamic), 1024)), shared(dynamic + (base - shared_of(dynamic))),
-        full(reinterpret_cast<Ring*>(shared + Shared::barriers)->full), rank(blockIdx.x % STRETCH_TILES),
-        stretch(blockIdx.x / STRETCH_TILES), all(p, step, step.sequence(blockIdx.z), 0) {
+        full(reinterpret_cast<Ring*>(shared + Shared::barriers)->full), rank(blockIdx.x % KV_SPLIT_TILES),
+        kv_split(blockIdx.x / KV_SPLIT_TILES), all(p, step, step.sequence(blockIdx.z), 0) {
     first_row = blockIdx.y * Shared::ALL_ROWS, rows = min(all.count - first_row, Shared::ALL_ROWS);
     const Span seen = all.spans(p, first_row, Shared::ALL_ROWS);
-    tiles = min(ceil_div(seen.end, KEYS) - stretch * STRETCH_TILES, STRETCH_TILES), tile = stretch * STRETCH_TILES + rank;
+    tiles = min(ceil_div(seen.end, KEYS) - kv_split * KV_SPLIT_TILES, KV_SPLIT_TILES), tile = kv_split * KV_SPLIT_TILES + rank;
     direct = general_direct(plan, Parts(plan, seen));
     warp = __shfl_sync(0xffffffffu, threadIdx.x / WARP, 0), lane = threadIdx.x % WARP;
     warpgroup = warp / 4, row_tile = warp % 4, row0 = row_tile * ROWS + lane / 4, num_keys = all.context - tile * KEYS;
@@ -152,8 +152,8 @@ struct LatentClusterBlock {
     if (warpgroup != 0) return;
     // Each of a row's four lanes tells two blocks.
 #pragma unroll
-    for (int i = 0; i < STRETCH_TILES / 4; ++i) {
-      const int to = lane % 4 * (STRETCH_TILES / 4) + i;
+    for (int i = 0; i < KV_SPLIT_TILES / 4; ++i) {
+      const int to = lane % 4 * (KV_SPLIT_TILES / 4) + i;
       const uint32_t barrier = in_block(shared_of(&full[PARTS_FULL]), to);
       const uint32_t place = in_block(base + Shared::rows + (rank * Shared::ALL_ROWS + row0) * static_cast<int>(sizeof(float2)), to);
 #pragma unroll
@@ -163,7 +163,7 @@ struct LatentClusterBlock {
     }
   }
 
-  // Merges the tiles of the stretch for the block's part of the elements.
+  // Merges the tiles of the KV split for the block's part of the elements.
   __device__ __forceinline__ void merge_tiles() const {
     barrier_wait(&full[PARTS_FULL], 0);
     const GeneralPartials partials(p, plan);
@@ -184,8 +184,8 @@ struct LatentClusterBlock {
         __half* const out = p.out + static_cast<size_t>(all.token(at)) * p.ld_out + all.head(at) * LATENT_VALUE + dim;
         reinterpret_cast<__half2*>(out)[0] = finished(whole.o.x, whole.o.y, inverse);
         reinterpret_cast<__half2*>(out)[1] = finished(whole.o.z, whole.o.w, inverse);
-      } else if (stretch < Parts(plan, all.span(p, at)).end) {
-        const size_t to = partials.at(all, at, blockIdx.z) + stretch;
+      } else if (kv_split < Parts(plan, all.span(p, at)).end) {
+        const size_t to = partials.at(all, at, blockIdx.z) + kv_split;
         if (rank == 0 && column == 0) partials.row[to] = found;
         *reinterpret_cast<float4*>(partials.o + to * partials.stride + dim) = merged_tiles.o;
       }
@@ -194,7 +194,7 @@ struct LatentClusterBlock {
 };
 #endif
 
-// Grid: (STRETCH_TILES · stretches, row blocks, num_seqs), in clusters along x.
+// Grid: (KV_SPLIT_TILES · KV splits, row blocks, num_seqs), in clusters along x.
 template <int ROW_TILES>
 __global__ void __launch_bounds__(LATENT_CLUSTER_THREADS, 1)
     attention_latent_cluster_kernel(const __grid_constant__ GeneralAttention p, const __grid_constant__ StepView step,

@@ -105,11 +105,11 @@ struct LatentUnit {
     // The rows with the longest contexts come first, since they take the most time.
     first_row = (row_blocks - 1 - number % row_blocks) * LATENT_ROWS;
     const Span span = rows.spans(units.p, first_row, LATENT_ROWS);
-    const Parts stretches(units.plan, span);
-    direct = general_direct(units.plan, stretches);
-    const int share = direct ? stretches.count() : ceil_div(stretches.count(), units.plan.splits);
-    const int first = stretches.begin + number / row_blocks * share, end = min(first + share, stretches.end);
-    first_tile = first * STRETCH_TILES, end_tile = max(first_tile, min(ceil_div(span.end, KEYS), end * STRETCH_TILES));
+    const Parts kv_splits(units.plan, span);
+    direct = general_direct(units.plan, kv_splits);
+    const int share = direct ? kv_splits.count() : ceil_div(kv_splits.count(), units.plan.splits);
+    const int first = kv_splits.begin + number / row_blocks * share, end = min(first + share, kv_splits.end);
+    first_tile = first * KV_SPLIT_TILES, end_tile = max(first_tile, min(ceil_div(span.end, KEYS), end * KV_SPLIT_TILES));
   }
 };
 
@@ -146,7 +146,7 @@ struct LatentRing {
   }
   __device__ __forceinline__ uint32_t keys(int n) const { return queries + Shared::tiles + (Shape::SEPARATE ? 0 : n % 2 * Shared::TILE); }
   __device__ __forceinline__ uint32_t values(int n) const { return Shape::SEPARATE ? queries + Shared::tiles + Shared::TILE : keys(n); }
-  __device__ __forceinline__ void wait(int n, int part) const { barrier_wait(&barriers.full[slot(n, part)], turn(n) % 2); }
+  __device__ __forceinline__ void wait(int n, int part) const { barrier_wait(&barriers.full[slot(n, part)], phase(n) % 2); }
   // Called by the four warps that read the part last.
   __device__ __forceinline__ void leave(int n, int part) const {
     if (threadIdx.x % WARP == 0) barrier_arrive(&barriers.empty[slot(n, part)]);
@@ -159,7 +159,7 @@ struct LatentRing {
   __device__ __forceinline__ void fill(int n, int part, const CUtensorMap& map, int low, int high, int num_keys) const {
     const LatentBoxes boxes = latent_boxes<Shape>(part);
     uint64_t* const full = &barriers.full[slot(n, part)];
-    barrier_wait(&barriers.empty[slot(n, part)], turn(n) % 2 ^ 1);
+    barrier_wait(&barriers.empty[slot(n, part)], phase(n) % 2 ^ 1);
     const int halves = num_keys > PAGE_UNIT ? 2 : 1;
     const uint32_t to = part == SCORED ? keys(n) : values(n);
     expect_bytes(full, halves * (boxes.end - boxes.first) * BOX_BYTES);
@@ -177,7 +177,7 @@ struct LatentRing {
 
  private:
   // How often the buffer of tile n was filled before.
-  __device__ __forceinline__ static int turn(int n) { return Shape::SEPARATE ? n : n / 2; }
+  __device__ __forceinline__ static int phase(int n) { return Shape::SEPARATE ? n : n / 2; }
   __device__ __forceinline__ static int slot(int n, int part) { return Shape::SEPARATE ? part : n % 2 * LATENT_PARTS + part; }
 };
 
@@ -187,7 +187,7 @@ __device__ __forceinline__ void fetch_latent(const LatentUnits& units, const Lat
                                              const CUtensorMap& keys, const CUtensorMap& values) {
   const int lane = threadIdx.x % WARP;
   int n = 0, number = 0;
-  for (int turn = 0, i; (i = turn_of(turn)) < units.all(); ++turn) {
+  for (int wave = 0, i; (i = unit_of_wave(wave)) < units.all(); ++wave) {
     const LatentUnit unit(units, i);
     if (unit.first_tile >= unit.end_tile) continue;
     if (!Shape::SEPARATE && lane == 0) ring.fill_queries(number, queries, unit.rows.token0 * units.p.num_heads + unit.first_row);

@@ -1,4 +1,4 @@
-// Decode attention over long contexts on sm_90. A block has one sequence and K/V head and some stretches of its context. Each reading warp
+// Decode attention over long contexts on sm_90. A block has one sequence and K/V head and some KV splits of its context. Each reading warp
 // takes tiles of its own, through a ring of its own that the tensor memory accelerator fills, and leaves a tile's result in one of two
 // slots. The merging warps take the results in order. No warp waits for the whole block. The numbers are those of decode.cuh, from the same
 // functions.
@@ -53,7 +53,7 @@ struct LongMerger {
     for (int k = 0; k < ITEMS; ++k) o[k] = all[k] = zero;
     for (int i = 0; i < num_tiles; ++i) {
       const TileResult result = take(i);
-      const bool ends = (result.tile + 1) % STRETCH_TILES == 0 || result.last;
+      const bool ends = (result.tile + 1) % KV_SPLIT_TILES == 0 || result.last;
 #pragma unroll
       for (int k = 0; k < ITEMS; ++k) {
         const int item = thread + k * LONG_MERGERS * WARP, row = item / QUADS, dim = item % QUADS * 4;
@@ -67,9 +67,9 @@ struct LongMerger {
           merge(all_running[k], running[k].maximum, running[k].sum, keep, add);
           all[k] = merged(all[k], o[k], keep, add);
         } else {
-          const int stretch = row * to.row_step + result.tile / STRETCH_TILES;
-          *reinterpret_cast<float4*>(to.o + static_cast<size_t>(stretch) * head_dim + dim) = o[k];
-          if (dim == 0) to.row[stretch] = make_float2(running[k].maximum, running[k].sum);
+          const int kv_split = row * to.row_step + result.tile / KV_SPLIT_TILES;
+          *reinterpret_cast<float4*>(to.o + static_cast<size_t>(kv_split) * head_dim + dim) = o[k];
+          if (dim == 0) to.row[kv_split] = make_float2(running[k].maximum, running[k].sum);
         }
         running[k] = Running{}, o[k] = zero;
       }
@@ -180,7 +180,7 @@ __global__ void __launch_bounds__(WARP*(LONG_READERS<D> + LONG_MERGERS), 1)
 
   if (!reads) {
     MergeTarget target{tiles.direct, head, rows, p.out + static_cast<size_t>(token) * p.out_stride + head * p.kv.head_dim};
-    if (!tiles.direct) target.leave(Partials(p, gridDim.z, plan.max_stretches), p, plan, blockIdx.z, range.first_stretch());
+    if (!tiles.direct) target.leave(Partials(p, gridDim.z, plan.max_kv_splits), p, plan, blockIdx.z, range.first_kv_split());
     const auto of = [&](int tile) { return tile % readers * LONG_SLOTS + tile / readers % LONG_SLOTS; };
     LongMerger<D, EXTRAS> merger;
     merger.run(

@@ -1,4 +1,4 @@
-// Merging the results of a decode step: tiles into stretches and stretches into the output, both in ascending order.
+// Merging the results of a decode step: tiles into KV splits and KV splits into the output, both in ascending order.
 #pragma once
 
 #include "split.cuh"
@@ -14,7 +14,7 @@ __device__ __forceinline__ float4 merged(const float4& o, const float4& part, fl
 struct MergeSpace {
   const float* partial;        // [tiles, plan.rows, ROW]
   const float2* partial_rows;  // [tiles, ROWS] maximum and sum
-  // What the rounds before have found: first of the present stretch, then of all stretches before it. `state` is [2, plan.rows, ROW].
+  // What the rounds before have found: first of the present KV split, then of all KV splits before it. `state` is [2, plan.rows, ROW].
   // `state_rows` is [2, 2, ROWS]: two sets, of which a round reads one and writes the other. Both are null if there is one round.
   float* state;
   float2* state_rows;
@@ -26,19 +26,19 @@ struct MergeRound {
   bool last;  // the block has no more tiles
 };
 
-// Where a block's results go: the output of its first row, or the workspace, where the results of stretches lie.
+// Where a block's results go: the output of its first row, or the workspace, where the results of KV splits lie.
 struct MergeTarget {
   bool direct;
   int head, rows;  // of the block
   __half* out;     // of the first row
-  float* o;        // of the first row, stretch 0
+  float* o;        // of the first row, KV split 0
   float2* row;
-  int row_step;    // stretches from row to row
+  int row_step;    // KV splits from row to row
 
-  // Results go to the workspace of sequence `seq`, whose first stretch has the number `first`.
+  // Results go to the workspace of sequence `seq`, whose first KV split has the number `first`.
   __device__ __forceinline__ void leave(const Partials& partials, const Attention& p, const DecodePlan& plan, int seq, int first) {
-    const size_t at = (static_cast<size_t>(seq) * p.num_heads + head) * plan.max_stretches - first;
-    direct = false, o = partials.o + at * p.kv.head_dim, row = partials.row + at, row_step = plan.max_stretches;
+    const size_t at = (static_cast<size_t>(seq) * p.num_heads + head) * plan.max_kv_splits - first;
+    direct = false, o = partials.o + at * p.kv.head_dim, row = partials.row + at, row_step = plan.max_kv_splits;
   }
 };
 
@@ -51,7 +51,7 @@ __device__ __forceinline__ void merge_round(const Attention& p, const MergeSpace
   for (int i = threadIdx.x; i < to.rows * (D / 4); i += blockDim.x) {
     const int row = i / (D / 4), dim = i % (D / 4) * 4;
     if (dim >= head_dim) continue;
-    Running running, all_running;  // of the present stretch, and of those before it
+    Running running, all_running;  // of the present KV split, and of those before it
     float4 o = make_float4(0.0f, 0.0f, 0.0f, 0.0f), all = o;
     float* const state = space.state + row * ROW + dim;
     if (round.index > 0) {
@@ -77,14 +77,14 @@ __device__ __forceinline__ void merge_round(const Attention& p, const MergeSpace
         merge(running, tile_row[k].x, tile_row[k].y, keep, add);
         o = merged(o, tile_o[k], keep, add);
         const int end = round.first + t + k + 1;
-        if (end % STRETCH_TILES != 0 && !(round.last && t + k + 1 == round.tiles)) continue;
+        if (end % KV_SPLIT_TILES != 0 && !(round.last && t + k + 1 == round.tiles)) continue;
         if (to.direct) {
           merge(all_running, running.maximum, running.sum, keep, add);
           all = merged(all, o, keep, add);
         } else {
-          const int stretch = row * to.row_step + (end - 1) / STRETCH_TILES;
-          *reinterpret_cast<float4*>(to.o + static_cast<size_t>(stretch) * head_dim + dim) = o;
-          if (dim == 0) to.row[stretch] = make_float2(running.maximum, running.sum);
+          const int kv_split = row * to.row_step + (end - 1) / KV_SPLIT_TILES;
+          *reinterpret_cast<float4*>(to.o + static_cast<size_t>(kv_split) * head_dim + dim) = o;
+          if (dim == 0) to.row[kv_split] = make_float2(running.maximum, running.sum);
         }
         running = Running{}, o = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
       }
@@ -111,7 +111,7 @@ __device__ __forceinline__ void merge_round(const Attention& p, const MergeSpace
   }
 }
 
-constexpr int MERGE_ROUND = 2 * WARP;  // stretches whose results a thread requests at once
+constexpr int MERGE_ROUND = 2 * WARP;  // KV splits whose results a thread requests at once
 constexpr int MERGE_PIECE = 8;
 
 // Threads of a block that merges rows of `head_dim` elements.
@@ -127,12 +127,12 @@ __device__ __forceinline__ float prefix_maximum(float x, int lane) {
   return x;
 }
 
-// What a stretch does to the state that it merges into.
+// What a KV split does to the state that it merges into.
 struct MergeFactors {
   float keep, add, sum;
 };
 
-// The factors of MERGE_ROUND stretches, by one warp. They depend on the maxima alone, so that a prefix finds them all at once. `maximum` is
+// The factors of MERGE_ROUND KV splits, by one warp. They depend on the maxima alone, so that a prefix finds them all at once. `maximum` is
 // the state's, before and after.
 template <class RowOf>
 __device__ __forceinline__ void find_factors(MergeFactors* factors, float& maximum, int lane, RowOf row_of) {
@@ -151,7 +151,7 @@ __device__ __forceinline__ void find_factors(MergeFactors* factors, float& maxim
   }
 }
 
-// The outputs of sequences that were split: merges their stretches in order. Grid: (num_seqs, num_heads). Block: merge_threads(), a warp
+// The outputs of sequences that were split: merges their KV splits in order. Grid: (num_seqs, num_heads). Block: merge_threads(), a warp
 // for the factors and the sum, and a thread for each element.
 template <bool EXTRAS>
 __global__ void __launch_bounds__(merge_threads(256))
@@ -164,9 +164,9 @@ __global__ void __launch_bounds__(merge_threads(256))
   const bool finds = threadIdx.x < WARP;
   const int dim = finds ? 0 : min(static_cast<int>(threadIdx.x) - WARP, head_dim - 1);
   const DecodeRange<EXTRAS> range(step, seq, p);
-  const int count = range.num_stretches();
-  const Partials partials(p, gridDim.x, plan.max_stretches);
-  const size_t at = (static_cast<size_t>(blockIdx.x) * p.num_heads + head) * plan.max_stretches;
+  const int count = range.num_kv_splits();
+  const Partials partials(p, gridDim.x, plan.max_kv_splits);
+  const size_t at = (static_cast<size_t>(blockIdx.x) * p.num_heads + head) * plan.max_kv_splits;
   const float* const o = partials.o + at * head_dim + dim;
   wait_for_previous();
   if (count <= plan.share) return;
@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(merge_threads(256))
   float out = 0.0f;
   for (int first = 0; first < count; first += MERGE_ROUND) {
     const int here = min(count - first, MERGE_ROUND);
-    // A stretch past the end changes no bit, as a tile without keys.
+    // A KV split past the end changes no bit, as a tile without keys.
     float part[MERGE_ROUND];
     if (finds) {
       find_factors(factors, all.maximum, lane,

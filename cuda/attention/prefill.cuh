@@ -36,11 +36,11 @@ struct PrefillQuery {
   __device__ __forceinline__ void load(Row row, int head_dim, int lane) {
     if constexpr (SHARED) {
       for (int i = lane; i < ROWS * (D / 8); i += WARP) {
-        const int r = i / (D / 8), chunk = i % (D / 8);
+        const int r = i / (D / 8), vector = i % (D / 8);
         const __half* src = row(r);
         uint4 x = make_uint4(0, 0, 0, 0);
-        if (src != nullptr && chunk * 8 < head_dim) x = *reinterpret_cast<const uint4*>(src + chunk * 8);
-        store_chunk(address + Tile<D>::at(r, chunk), x);
+        if (src != nullptr && vector * 8 < head_dim) x = *reinterpret_cast<const uint4*>(src + vector * 8);
+        store_vector(address + Tile<D>::at(r, vector), x);
       }
       __syncwarp();
     } else {
@@ -57,13 +57,13 @@ struct PrefillQuery {
   }
 };
 
-// What a lane's two rows have found: of the present stretch in registers, and of those before it in memory, which is touched once per
-// stretch.
+// What a lane's two rows have found: of the present KV split in registers, and of those before it in memory, which is touched once per
+// KV split.
 template <int D, int STEP = 1>
-struct StretchState {
+struct KvSplitState {
   Running running[2];
   float o[D / 8][4];
-  // Before the present stretch: [D / 8] of O, then maxima and sums, each STEP from the last. The compiler must not see that it is an array
+  // Before the present KV split: [D / 8] of O, then maxima and sums, each STEP from the last. The compiler must not see that it is an array
   // of the thread, or it puts it into registers.
   float4* before;
 
@@ -75,7 +75,7 @@ struct StretchState {
       for (int i = 0; i < 4; ++i) o[n][i] = 0.0f;
     }
   }
-  __device__ __forceinline__ void end_stretch() {
+  __device__ __forceinline__ void end_kv_split() {
     finish();
     before[D / 8 * STEP] = make_float4(running[0].maximum, running[0].sum, running[1].maximum, running[1].sum);
 #pragma unroll
@@ -83,7 +83,7 @@ struct StretchState {
     some_ = true;
     clear();
   }
-  // Afterwards the state is that of all stretches.
+  // Afterwards the state is that of all KV splits.
   __device__ __forceinline__ void finish() {
     Running all[2];
     if (some_) {
@@ -105,10 +105,10 @@ struct StretchState {
   }
 
  private:
-  bool some_ = false;  // there are stretches before
+  bool some_ = false;  // there are KV splits before
 };
 
-// Writes a warp's sixteen rows from `first_row` on, whose state is that of all stretches.
+// Writes a warp's sixteen rows from `first_row` on, whose state is that of all KV splits.
 template <int D, bool EXTRAS, class State>
 __device__ __forceinline__ void store_rows(const Attention& p, State& state, int first_row, int num_rows, int token0, int kv_head,
                                            int lane) {
@@ -208,7 +208,7 @@ __global__ void __launch_bounds__(WARP * PREFILL_WARPS, D <= 64 ? 2 : 1)
   const ScoreScale scale(p);
 
   float4 before[D / 8 + 1];
-  StretchState<D> state;
+  KvSplitState<D> state;
   state.before = held(static_cast<float4*>(before));
   state.clear();
   for (int tile = first_tile; tile < end_tile; ++tile) {
@@ -233,7 +233,7 @@ __global__ void __launch_bounds__(WARP * PREFILL_WARPS, D <= 64 ? 2 : 1)
         for (int i = 0; i < 4; ++i) state.o[n][i] = merged(state.o[n][i], acc[i], keep[i / 2], add[i / 2]);
       });
     }
-    if ((tile + 1) % STRETCH_TILES == 0 && tile + 1 != end_tile) state.end_stretch();
+    if ((tile + 1) % KV_SPLIT_TILES == 0 && tile + 1 != end_tile) state.end_kv_split();
   }
   state.finish();
   copies_wait(0);

@@ -1,6 +1,6 @@
 // Prefill attention on sm_90a for long heads: the numbers of prefill.cuh, from warpgroup products. As in prefill_hopper.cuh, a warpgroup
 // has 64 rows and shares tiles with another one. Values are multiplied box by box, since a whole row of O and a tile's part of it do not
-// fit into registers, and what earlier stretches have found lies in the workspace. bench/attention.cu checks that all bits are the same.
+// fit into registers, and what earlier KV splits have found lies in the workspace. bench/attention.cu checks that all bits are the same.
 #pragma once
 
 #include "box_state.cuh"
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
   if (warpgroup == WIDE_WARPGROUPS) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
     if (threadIdx.x % (4 * WARP) >= WARP) return;
-    for (int turn = 0, i; (i = turn_of(turn)) < all_blocks; ++turn) {
+    for (int wave = 0, i; (i = unit_of_wave(wave)) < all_blocks; ++wave) {
       const WideBlock block = block_at(i);
       if (block.row < 0) continue;
       const Span tiles = tiles_of(block, block.row, WIDE_BLOCK_ROWS);
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
   const ScoreScale scale(p);
   BoxState state;
   state.before = reinterpret_cast<float4*>(p.workspace + static_cast<size_t>(blockIdx.x) * STATE_BEFORE) + threadIdx.x;
-  for (int turn = 0, i; (i = turn_of(turn)) < all_blocks; ++turn) {
+  for (int wave = 0, i; (i = unit_of_wave(wave)) < all_blocks; ++wave) {
     const WideBlock block = block_at(i);
     if (block.row < 0) continue;
     const int first_row = block.row + warpgroup * WIDE_ROWS, group = block.group;
@@ -110,8 +110,8 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
       if (num_keys < KEYS) clear_keys<D, 4 * WARP>(rings.at(values), num_keys, thread), fence_async_proxy(), sync();
       add_box_values(state.o, probabilities, acc, rings.at(values), keep, add, has_rows);
       leave(values);
-      if ((tile + 1) % STRETCH_TILES != 0 && tile + 1 != seen.end) continue;
-      if (has_rows) state.end_stretch(tile / STRETCH_TILES > seen.begin / STRETCH_TILES, tile + 1 == seen.end);
+      if ((tile + 1) % KV_SPLIT_TILES != 0 && tile + 1 != seen.end) continue;
+      if (has_rows) state.end_kv_split(tile / KV_SPLIT_TILES > seen.begin / KV_SPLIT_TILES, tile + 1 == seen.end);
     }
     if (seen.begin < seen.end) pass(seen.end, all_tiles.end);
     if (has_rows) store_rows<D, false>(p, state, warp_row, block.num_rows, block.token0, block.kv_head, lane);

@@ -20,7 +20,7 @@ constexpr long long WIDE_TOGETHER = 20 << 20;
 template <int D>
 struct WideShared {
   static constexpr int QUERY = WIDE_ROWS * D * 2, TILE = BoxTile<D>::BYTES;
-  static constexpr int BEFORE = (D / 8 + 1) * 4 * WARP * 16;  // of a warpgroup: what it has found in the stretches before
+  static constexpr int BEFORE = (D / 8 + 1) * 4 * WARP * 16;  // of a warpgroup: what it has found in the KV splits before
   static constexpr int ring = WIDE_WARPGROUPS * QUERY, before = ring + 2 * WIDE_STAGES * TILE;
   static constexpr int barriers = before + WIDE_WARPGROUPS * BEFORE;
   static constexpr size_t bytes = 1024 + barriers + sizeof(Ring);
@@ -217,7 +217,7 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
   const int whole_first = all_rows ? ceil_div(span_of(warp_row + ROWS - 1).begin, KEYS) : end_tile;
   const int whole_end = all_rows ? span_of(warp_row).end / KEYS : end_tile;
   const ScoreScale scale(p);
-  StretchState<D, 4 * WARP> state;
+  KvSplitState<D, 4 * WARP> state;
   state.before = reinterpret_cast<float4*>(shared + Shared::before + warpgroup * Shared::BEFORE) + thread;
   state.clear();
   const int seen_first = first_row < num_rows ? span_of(first_row).begin / KEYS : end_tile;  // of what its rows see between them
@@ -235,7 +235,7 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
       if (tile < whole_first || tile >= whole_end) hide_scores(s, span, tile * KEYS, lane);
       raise_scores(s, maximum, scale.c);
     };
-    // Makes P of s. The maxima are merged with those of the tile before, which may have ended its stretch.
+    // Makes P of s. The maxima are merged with those of the tile before, which may have ended its KV split.
     const auto take_scores = [&] {
 #pragma unroll
       for (int h = 0; h < 2; ++h) merge_maximum(state.running[h].maximum, maximum[h], keep[h], add[h]);
@@ -272,7 +272,7 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
       warpgroup_wait<0>();
       leave(values);
       take_values();
-      if ((tile + 1) % STRETCH_TILES == 0) state.end_stretch();
+      if ((tile + 1) % KV_SPLIT_TILES == 0) state.end_kv_split();
       take_scores();
     }
     // The last tile may reach past the context.

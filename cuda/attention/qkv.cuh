@@ -43,13 +43,13 @@ struct FreshHead {
 #pragma unroll
     for (int j = 0; j < PAIRS; ++j) {
       const int i = lane + WARP * j;
-      const bool turned = i < rotated, halves = turned && p.rope_halves;
+      const bool in_rope = i < rotated, halves = in_rope && p.rope_halves;
       there[j] = exists && i < head_dim / 2;
       first[j] = held(halves ? i : 2 * i);
       second[j] = held(halves ? i + rotated : 2 * i + 1);
       cosine[j] = norm_a[j] = norm_b[j] = 1.0f, sine[j] = bias_a[j] = bias_b[j] = 0.0f;
       if (!there[j]) continue;
-      if (turned) cosine[j] = table[i], sine[j] = table[rotated + i];
+      if (in_rope) cosine[j] = table[i], sine[j] = table[rotated + i];
       if (bias != nullptr) bias_a[j] = bias[first[j]], bias_b[j] = bias[second[j]];
       if (norm != nullptr) norm_a[j] = norm[first[j]], norm_b[j] = norm[second[j]];
     }

@@ -35,10 +35,10 @@ struct FreshPart {
     const int before = kind == Head::Q ? 0 : kind == Head::K ? p.num_heads : p.num_heads + kv_heads;
     // Four pairs from pair 4 part on, which are rotated or are not.
     const int rotated = kind == Head::V ? 0 : p.rope_dim / 2;
-    const bool turned = 4 * part < rotated;
-    halves = turned && p.rope_halves;
+    const bool in_rope = 4 * part < rotated;
+    halves = in_rope && p.rope_halves;
     first = halves ? 4 * part : 8 * part, second = halves ? first + rotated : first + 4;
-    if (turned) {
+    if (in_rope) {
       const float* table = p.rope + static_cast<size_t>(position) * p.rope_dim + 4 * part;
       load_four(cosine, table);
       load_four(sine, table + rotated);
@@ -60,19 +60,19 @@ struct FreshPart {
                           __fadd_rn(one.w, bias_low[3])};
     const float high[4] = {__fadd_rn(two.x, bias_high[0]), __fadd_rn(two.y, bias_high[1]), __fadd_rn(two.z, bias_high[2]),
                            __fadd_rn(two.w, bias_high[3])};
-    __half turned[4], other[4];  // the turned pairs
+    __half lead[4], other[4];  // the rotated pairs
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int at = 2 * i % 4;
       const float a = halves ? low[i] : i < 2 ? low[at] : high[at], b = halves ? high[i] : i < 2 ? low[at + 1] : high[at + 1];
-      turned[i] = to_half(__fmaf_rn(a, cosine[i], -__fmul_rn(b, sine[i])));
+      lead[i] = to_half(__fmaf_rn(a, cosine[i], -__fmul_rn(b, sine[i])));
       other[i] = to_half(__fmaf_rn(a, sine[i], __fmul_rn(b, cosine[i])));
     }
     const auto pack = [](__half even, __half odd) { return half2_bits(__halves2half2(even, odd)); };
-    const uint2 before = halves ? make_uint2(pack(turned[0], turned[1]), pack(turned[2], turned[3]))
-                                : make_uint2(pack(turned[0], other[0]), pack(turned[1], other[1]));
+    const uint2 before = halves ? make_uint2(pack(lead[0], lead[1]), pack(lead[2], lead[3]))
+                                : make_uint2(pack(lead[0], other[0]), pack(lead[1], other[1]));
     const uint2 behind = halves ? make_uint2(pack(other[0], other[1]), pack(other[2], other[3]))
-                                : make_uint2(pack(turned[2], other[2]), pack(turned[3], other[3]));
+                                : make_uint2(pack(lead[2], other[2]), pack(lead[3], other[3]));
     *reinterpret_cast<uint2*>(out + first) = before;
     *reinterpret_cast<uint2*>(out + second) = behind;
   }

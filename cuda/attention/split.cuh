@@ -7,14 +7,14 @@ namespace pen {
 
 // How the host spreads a step over blocks. No bit depends on it.
 struct DecodePlan {
-  int buffers;          // tiles of K or V that a team holds: 1, 2 or 4; in many.cuh the stages of a block's ring
-  int share;            // stretches that one block takes; a sequence with no more is one block's, which writes the output. In many.cuh a
-                        // block may take more, and this only bounds what stays whole
-  int max_stretches;    // of a sequence; beyond `share`, blocks leave the results of their stretches in the workspace
+  int buffers;          // tiles of K or V that a team holds: 1, 2 or 4; in persistent.cuh the stages of a block's ring
+  int share;            // KV splits that one block takes; a sequence with no more is one block's, which writes the output. In
+                        // persistent.cuh a block may take more, and this only bounds what stays whole
+  int max_kv_splits;    // of a sequence; beyond `share`, blocks leave the results of their KV splits in the workspace
   int rows;             // of a block: heads of the group, at most ROWS; larger groups take several blocks
 };
 
-// Shared memory of a block: rings; each team's partial O; O of the present stretch and of all stretches; maxima and sums of the same rows;
+// Shared memory of a block: rings; each team's partial O; O of the present KV split and of all KV splits; maxima and sums of the same rows;
 // fresh Q.
 template <int D>
 struct DecodeShared {
@@ -45,13 +45,13 @@ struct BlockHeads : HeadRows {
       : HeadRows(p, plan, static_cast<int>(blockIdx.y)), seq(step.sequence(blockIdx.z)) {}
 };
 
-// Partial results in the workspace: of each stretch, counted from the first that a sequence's row sees. Sequences count as in the view.
+// Partial results in the workspace: of each KV split, counted from the first that a sequence's row sees. Sequences count as in the view.
 struct Partials {
-  float* o;     // [num_seqs, num_heads, max_stretches, head_dim]
-  float2* row;  // [num_seqs, num_heads, max_stretches] maximum and sum
-  __device__ Partials(const Attention& p, int num_seqs, int max_stretches)
+  float* o;     // [num_seqs, num_heads, max_kv_splits, head_dim]
+  float2* row;  // [num_seqs, num_heads, max_kv_splits] maximum and sum
+  __device__ Partials(const Attention& p, int num_seqs, int max_kv_splits)
       : o(p.workspace),
-        row(reinterpret_cast<float2*>(p.workspace + static_cast<size_t>(num_seqs) * p.num_heads * max_stretches * p.kv.head_dim)) {}
+        row(reinterpret_cast<float2*>(p.workspace + static_cast<size_t>(num_seqs) * p.num_heads * max_kv_splits * p.kv.head_dim)) {}
 };
 
 // The tiles that the one row of a sequence sees: [begin, end), none for padding and for sequences with more rows.
@@ -66,8 +66,8 @@ struct DecodeRange {
     begin = visible<EXTRAS>(context - 1, p).begin / KEYS;
     end = ceil_div(context, KEYS);
   }
-  __device__ __forceinline__ int first_stretch() const { return begin / STRETCH_TILES; }
-  __device__ __forceinline__ int num_stretches() const { return ceil_div(end, STRETCH_TILES) - first_stretch(); }
+  __device__ __forceinline__ int first_kv_split() const { return begin / KV_SPLIT_TILES; }
+  __device__ __forceinline__ int num_kv_splits() const { return ceil_div(end, KV_SPLIT_TILES) - first_kv_split(); }
 };
 
 // The tiles that one block takes: [begin, end). `direct`: the first block takes all of them.
@@ -75,9 +75,9 @@ struct BlockTiles {
   bool direct;
   int begin, end;
   template <class Range>
-  __device__ __forceinline__ BlockTiles(const Range& range, const DecodePlan& plan) : direct(range.num_stretches() <= plan.share) {
-    const int stretch = range.first_stretch() + static_cast<int>(blockIdx.x) * plan.share;
-    begin = max(range.begin, stretch * STRETCH_TILES), end = min(range.end, (stretch + plan.share) * STRETCH_TILES);
+  __device__ __forceinline__ BlockTiles(const Range& range, const DecodePlan& plan) : direct(range.num_kv_splits() <= plan.share) {
+    const int kv_split = range.first_kv_split() + static_cast<int>(blockIdx.x) * plan.share;
+    begin = max(range.begin, kv_split * KV_SPLIT_TILES), end = min(range.end, (kv_split + plan.share) * KV_SPLIT_TILES);
   }
   __device__ __forceinline__ int count() const { return max(end - begin, 0); }
 };

@@ -7,36 +7,36 @@
 namespace pen {
 
 constexpr int KEYS = 64;         // of a tile
-constexpr int STRETCH = 8 * KEYS;  // keys whose tiles are merged among themselves first
-constexpr int STRETCH_TILES = STRETCH / KEYS;
+constexpr int KV_SPLIT = 8 * KEYS;  // keys whose tiles are merged among themselves first
+constexpr int KV_SPLIT_TILES = KV_SPLIT / KEYS;
 constexpr int PAGE_UNIT = 32;    // a page holds a multiple of this many keys, so that half a tile lies in one page
 constexpr int ROWS = 16;         // query rows of a tensor-core product
 constexpr float MASKED = -__builtin_huge_valf();
 constexpr float LOG2_E = 1.4426950408889634f;
 
-// A tile of K or V in shared memory: [KEYS, D] float16 as chunks of 16 bytes, placed so that the eight rows of an 8x8 matrix fall into
-// different banks. If a row is a multiple of 128 bytes, its chunks are permuted by exclusive or; else a row has an odd number of chunks.
+// A tile of K or V in shared memory: [KEYS, D] float16 as vectors of 16 bytes, placed so that the eight rows of an 8x8 matrix fall into
+// different banks. If a row is a multiple of 128 bytes, its vectors are permuted by exclusive or; else a row has an odd number of vectors.
 template <int D>
 struct Tile {
   static_assert(D % 16 == 0 && D <= 256, "head sizes are padded to a multiple of 16");
-  static constexpr int CHUNKS = D / 8;
+  static constexpr int VECTORS = D / 8;
   static constexpr bool SWIZZLED = D % 64 == 0;
-  static constexpr int STRIDE = SWIZZLED ? CHUNKS : CHUNKS | 1;
+  static constexpr int STRIDE = SWIZZLED ? VECTORS : VECTORS | 1;
   static constexpr int BYTES = KEYS * STRIDE * 16;
-  __device__ static __forceinline__ uint32_t at(int row, int chunk) {
-    return static_cast<uint32_t>(row * STRIDE + (SWIZZLED ? chunk ^ (row & 7) : chunk)) * 16;
+  __device__ static __forceinline__ uint32_t at(int row, int vector) {
+    return static_cast<uint32_t>(row * STRIDE + (SWIZZLED ? vector ^ (row & 7) : vector)) * 16;
   }
 };
 
 // A tile of K or V as the tensor memory accelerator lays it out (sm_90): columns of 64 elements, [D / 64, KEYS, 64], of which each row of
-// 128 bytes has its chunks permuted by exclusive or. It begins at a multiple of 1024 bytes.
+// 128 bytes has its vectors permuted by exclusive or. It begins at a multiple of 1024 bytes.
 template <int D>
 struct BoxTile {
   static_assert(D % 64 == 0, "columns of 64 elements");
-  static constexpr int CHUNKS = D / 8;
+  static constexpr int VECTORS = D / 8;
   static constexpr int BYTES = KEYS * D * 2;
-  __device__ static __forceinline__ uint32_t at(int row, int chunk) {
-    return static_cast<uint32_t>(chunk / 8 * KEYS * 8 + row * 8 + (chunk % 8 ^ (row & 7))) * 16;
+  __device__ static __forceinline__ uint32_t at(int row, int vector) {
+    return static_cast<uint32_t>(vector / 8 * KEYS * 8 + row * 8 + (vector % 8 ^ (row & 7))) * 16;
   }
 };
 
@@ -56,10 +56,10 @@ __device__ __forceinline__ void copies_wait(int pending) {
 }
 
 // 16 bytes in shared memory.
-__device__ __forceinline__ void store_chunk(uint32_t at, uint4 x) {
+__device__ __forceinline__ void store_vector(uint32_t at, uint4 x) {
   asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(at), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
 }
-__device__ __forceinline__ uint4 load_chunk(uint32_t at) {
+__device__ __forceinline__ uint4 load_vector(uint32_t at) {
   uint4 x;
   asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "r"(at) : "memory");
   return x;
@@ -67,12 +67,12 @@ __device__ __forceinline__ uint4 load_chunk(uint32_t at) {
 // Fragments of P of a tile, each `stride` bytes behind the one before, for another warp with the same lanes.
 __device__ __forceinline__ void store_fragments(uint32_t at, int stride, const uint32_t (&p)[KEYS / 16][4]) {
 #pragma unroll
-  for (int k = 0; k < KEYS / 16; ++k) store_chunk(at + k * stride, make_uint4(p[k][0], p[k][1], p[k][2], p[k][3]));
+  for (int k = 0; k < KEYS / 16; ++k) store_vector(at + k * stride, make_uint4(p[k][0], p[k][1], p[k][2], p[k][3]));
 }
 __device__ __forceinline__ void load_fragments(uint32_t (&p)[KEYS / 16][4], uint32_t at, int stride) {
 #pragma unroll
   for (int k = 0; k < KEYS / 16; ++k) {
-    const uint4 x = load_chunk(at + k * stride);
+    const uint4 x = load_vector(at + k * stride);
     p[k][0] = x.x, p[k][1] = x.y, p[k][2] = x.z, p[k][3] = x.w;
   }
 }
@@ -134,14 +134,14 @@ struct TilePlace {
 template <int D>
 __device__ __forceinline__ void copy_tile(uint32_t dst, const __half* pages, const TilePlace& place, int head_dim, int thread, int count,
                                           int skip = -1) {
-  constexpr int CHUNKS = Tile<D>::CHUNKS;
+  constexpr int VECTORS = Tile<D>::VECTORS;
 #pragma unroll 8
-  for (int i = thread; i < KEYS * CHUNKS; i += count) {
-    const int key = i / CHUNKS, chunk = i % CHUNKS;
-    const bool real = key < place.num_keys && chunk * 8 < head_dim;
+  for (int i = thread; i < KEYS * VECTORS; i += count) {
+    const int key = i / VECTORS, vector = i % VECTORS;
+    const bool real = key < place.num_keys && vector * 8 < head_dim;
     const size_t row = key < PAGE_UNIT ? place.low + static_cast<uint32_t>(key * head_dim)
                                        : place.high + static_cast<uint32_t>((key - PAGE_UNIT) * head_dim);
-    copy_async(dst + Tile<D>::at(key, chunk), real ? pages + row + chunk * 8 : pages, real, key != skip);
+    copy_async(dst + Tile<D>::at(key, vector), real ? pages + row + vector * 8 : pages, real, key != skip);
   }
 }
 
@@ -167,7 +167,7 @@ __device__ __forceinline__ void tile_scores(float (&s)[N][4], Query query, uint3
 #pragma unroll
     for (int i = 0; i < 4; ++i) s[n][i] = 0.0f;
   }
-  const int row = (lane / 16) * 8 + lane % 8, chunk = lane / 8 % 2;
+  const int row = (lane / 16) * 8 + lane % 8, vector = lane / 8 % 2;
 #pragma unroll
   for (int k = 0; k < D / 16; ++k) {
     uint32_t a[4];
@@ -175,7 +175,7 @@ __device__ __forceinline__ void tile_scores(float (&s)[N][4], Query query, uint3
 #pragma unroll
     for (int n = 0; n < N; n += 2) {
       uint32_t r[4];
-      load_matrices(r, keys + T::at((first + n) * 8 + row, 2 * k + chunk));
+      load_matrices(r, keys + T::at((first + n) * 8 + row, 2 * k + vector));
       const uint32_t low[2] = {r[0], r[1]}, high[2] = {r[2], r[3]};
       mma(s[n], a, low);
       mma(s[n + 1], a, high);
@@ -299,7 +299,7 @@ __device__ __forceinline__ void tile_sums(float (&sum)[2], const uint32_t (&p)[K
 // O_i = P V for 8 N elements of the head from 8 `first` on, eight at a time: `take(n, acc)` gets those of [8 n, 8 n + 8).
 template <int D, int N = D / 8, class T = Tile<D>, class Take>
 __device__ __forceinline__ void tile_values(const uint32_t (&p)[KEYS / 16][4], uint32_t values, int lane, Take take, int first = 0) {
-  const int row = lane % 16, chunk = lane / 16;
+  const int row = lane % 16, vector = lane / 16;
 #pragma unroll
   for (int i = 0; i < N; i += 2) {
     const int n = first + i;
@@ -307,7 +307,7 @@ __device__ __forceinline__ void tile_values(const uint32_t (&p)[KEYS / 16][4], u
 #pragma unroll
     for (int k = 0; k < KEYS / 16; ++k) {
       uint32_t r[4];
-      load_matrices_transposed(r, values + T::at(k * 16 + row, n + chunk));
+      load_matrices_transposed(r, values + T::at(k * 16 + row, n + vector));
       const uint32_t b_low[2] = {r[0], r[1]}, b_high[2] = {r[2], r[3]};
       mma(low, p[k], b_low);
       mma(high, p[k], b_high);

@@ -16,7 +16,7 @@ using namespace pen::bench;
 namespace {
 
 void check_elementwise(int rows, int hidden) {
-  const int ld = int(round_up(hidden, CHUNK));
+  const int ld = int(round_up(hidden, K_TILE));
   std::vector<float> x = floats(size_t(rows) * hidden, 2.0f), weight = floats(hidden, 2.0f), bias = floats(hidden, 2.0f);
   Array<float> x_d(x), weight_d(weight), bias_d(bias);
   Array<__half> h(size_t(rows) * ld);

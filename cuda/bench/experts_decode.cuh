@@ -19,7 +19,7 @@ struct Layer {
 
   // `alike`: all experts are the same.
   Layer(const Shape& s, uint32_t up_type, uint32_t down_type, const std::vector<uint32_t>& slot_mapping, bool alike = false)
-      : shape(s), ld_hidden(int(round_up(s.hidden, CHUNK))), ld_ffn(int(round_up(s.ffn, CHUNK))),
+      : shape(s), ld_hidden(int(round_up(s.hidden, K_TILE))), ld_ffn(int(round_up(s.ffn, K_TILE))),
         gate_up(*quant_row(up_type), 2 * s.ffn, s.hidden, s.experts, true, alike),
         down(*quant_row(down_type), s.hidden, s.ffn, s.experts, false, alike),
         shared_gate_up(*quant_row(up_type), 2 * s.ffn, s.hidden, 1, true), shared_down(*quant_row(down_type), s.hidden, s.ffn, 1),

@@ -90,7 +90,7 @@ inline void check_grouping(const Shape& s, const Array<int32_t>& chosen, const G
 // Products of all group sizes, stored and with activations.
 inline void check_products(const Shape& s, uint32_t type, const Choices& choices) {
   const QuantRow& q = *quant_row(type);
-  const int ld = int(round_up(s.hidden, CHUNK)), n = s.choices(), width = int(round_up(2 * s.ffn, TILE_ROWS));
+  const int ld = int(round_up(s.hidden, K_TILE)), n = s.choices(), width = int(round_up(2 * s.ffn, TILE_ROWS));
   Stack stack(q, 2 * s.ffn, s.hidden, s.experts, true);
   Array<__half> x(halves(s.rows, ld, s.hidden, 1.0f));
   Array<int32_t> chosen(choices.chosen);
@@ -137,7 +137,7 @@ inline void check_products(const Shape& s, uint32_t type, const Choices& choices
 }
 
 inline void check_activations(const Shape& s, const Choices& choices) {
-  const int ld = int(round_up(s.ffn, CHUNK)) + 64, n = s.choices();
+  const int ld = int(round_up(s.ffn, K_TILE)) + 64, n = s.choices();
   Array<int32_t> chosen(choices.chosen);
   std::vector<float> gate_bias = floats(size_t(s.experts) * s.ffn, 1.0f), up_bias = floats(size_t(s.experts) * s.ffn, 1.0f);
   Array<float> gate_d(gate_bias), up_d(up_bias);
@@ -155,7 +155,7 @@ inline void check_activations(const Shape& s, const Choices& choices) {
       for (int c = 0; c < n; c++) {
         const int e = choices.chosen[c];
         if (e < 0) continue;
-        for (int i = 0; i < int(round_up(s.ffn, CHUNK)); i++) {
+        for (int i = 0; i < int(round_up(s.ffn, K_TILE)); i++) {
           const float y = __half2float(got[size_t(c) * ld + i]);
           if (i >= s.ffn) {
             expect(y == 0, "columns behind an activation are zero");
@@ -173,7 +173,7 @@ inline void check_activations(const Shape& s, const Choices& choices) {
 }
 
 inline void check_sums(const Shape& s, const Choices& choices) {
-  const int n = s.choices(), ld = int(round_up(s.hidden, CHUNK));
+  const int n = s.choices(), ld = int(round_up(s.hidden, K_TILE));
   const std::vector<float> outputs = floats(size_t(n) * s.hidden, 1), shared = floats(size_t(s.rows) * s.hidden, 1);
   const std::vector<float> before = floats(shared.size(), 1);
   const std::vector<float> weights = floats(n, 1), share = floats(s.rows, 1), bias = floats(size_t(s.experts) * s.hidden, 1);
@@ -218,7 +218,7 @@ inline void check_sums(const Shape& s, const Choices& choices) {
 
 // The shared expert's weight.
 inline void check_share(const Shape& s, const Choices& choices) {
-  const int ld = int(round_up(s.hidden, CHUNK));
+  const int ld = int(round_up(s.hidden, K_TILE));
   const std::vector<float> router = floats(s.hidden, 0.2f);
   Array<float> router_d(router), scores(floats(size_t(s.rows) * s.experts, 4)), weights(s.choices()), share(s.rows);
   Array<__half> h(halves(s.rows, ld, s.hidden, 1));

@@ -109,10 +109,10 @@ struct Layers {
     weight = arena.take<float>(s.hidden);
     rope = arena.take<float>(size_t(CONTEXT) * s.head_dim);
     workspace = arena.take<float>(WORKSPACE / 4);
-    h = arena.take<__half>(rows * round_up(s.hidden, CHUNK));
+    h = arena.take<__half>(rows * round_up(s.hidden, K_TILE));
     q = arena.take<__half>(size_t(rows) * heads);
-    attn = arena.take<__half>(rows * round_up(heads, CHUNK));
-    ffn = arena.take<__half>(rows * round_up(s.ffn, CHUNK));
+    attn = arena.take<__half>(rows * round_up(heads, K_TILE));
+    ffn = arena.take<__half>(rows * round_up(s.ffn, K_TILE));
     arrivals = arena.upload(std::vector<uint32_t>(MAX_SHARED_TILES, 0));
     std::vector<uint32_t> positions(rows, CONTEXT - 1), contexts(rows, CONTEXT), slots, starts{0}, table;
     for (int i = 0; i < rows; i++) {
@@ -148,7 +148,7 @@ struct Layers {
 
   void queue(int ops) const {
     const int heads = s.heads * s.head_dim, kv = s.kv_heads * s.head_dim;
-    const int ld_hidden = int(round_up(s.hidden, CHUNK)), ld_attn = int(round_up(heads, CHUNK)), ld_ffn = int(round_up(s.ffn, CHUNK));
+    const int ld_hidden = int(round_up(s.hidden, K_TILE)), ld_attn = int(round_up(heads, K_TILE)), ld_ffn = int(round_up(s.ffn, K_TILE));
     for (const Layer& l : layers) {
       if (ops & QKV) {
         Linear a = product(l.q, h, ld_hidden, Epilogue::STORE, qkv, heads + 2 * kv);

@@ -25,7 +25,7 @@
 using namespace pen;
 using pen::bench::Array;
 using pen::bench::by_blocks;
-using pen::bench::by_chunks;
+using pen::bench::by_k_tiles;
 using pen::bench::empty_linear;
 using pen::bench::gpu;
 using pen::bench::Kernel;
@@ -194,7 +194,7 @@ void test_type(const QuantRow& q, int rows, int cols, int most, bool hopper) {
   Matrix shape{nullptr, rows, cols, q.format, q.record_bytes};
   Array<uint8_t> records(shape.bytes());
   const Matrix w = upload(q, blocks, rows, cols, records);
-  const int ldx = int(round_up(cols, CHUNK));
+  const int ldx = int(round_up(cols, K_TILE));
   std::vector<__half> x(size_t(most) * ldx, __float2half(0.0f));
   for (int n = 0; n < most; n++) {
     for (int k = 0; k < cols; k++) x[size_t(n) * ldx + k] = __float2half_rn(std::normal_distribution<float>()(random_bits));
@@ -239,7 +239,7 @@ void test_type(const QuantRow& q, int rows, int cols, int most, bool hopper) {
   };
   if (hopper) {
     same(product(linear_prefill, args, rows), 0, most, "wgmma");
-    for (const auto& [tokens, kernel] : {std::pair<int, Kernel>{64, by_blocks(64)}, {128, by_blocks(128)}, {128, by_chunks}}) {
+    for (const auto& [tokens, kernel] : {std::pair<int, Kernel>{64, by_blocks(64)}, {128, by_blocks(128)}, {128, by_k_tiles}}) {
       // Blocks that share a tile leave at once, or soon.
       for (int patience : {Linear{}.patience, 0, 1000, 3000}) {
         Linear left = args;
@@ -250,7 +250,7 @@ void test_type(const QuantRow& q, int rows, int cols, int most, bool hopper) {
       }
     }
     for (int warpgroups = 1; warpgroups <= 4; warpgroups++) {
-      for (int shares = 1; shares <= (w.chunks() < SLICES ? 1 : SLICES); shares *= 2) {
+      for (int shares = 1; shares <= (w.k_tiles() < SLICES ? 1 : SLICES); shares *= 2) {
         const int tokens = std::min(most, shares == 4 ? 4 + warpgroups : warpgroups * 15 + shares - 4);
         Linear part = args;
         part.num_tokens = tokens;
@@ -280,7 +280,7 @@ void test_type(const QuantRow& q, int rows, int cols, int most, bool hopper) {
 
 // Gate and up in shared tiles: the epilogue on the sums that separate matrices give.
 void test_glu(const QuantRow& q, int ffn, int cols, Epilogue epilogue) {
-  const int most = 70, ldx = int(round_up(cols, CHUNK)), ldo = int(round_up(ffn, CHUNK));
+  const int most = 70, ldx = int(round_up(cols, K_TILE)), ldo = int(round_up(ffn, K_TILE));
   const auto gate = random_blocks(q, ffn, cols), up = random_blocks(q, ffn, cols);
   Matrix one{nullptr, ffn, cols, q.format, q.record_bytes}, both{nullptr, 2 * ffn, cols, q.format, q.record_bytes};
   Array<uint8_t> r1(one.bytes()), r2(one.bytes()), r3(both.bytes());
@@ -343,7 +343,7 @@ void test_norm(const QuantRow& q, int rows, int cols) {
   };
   const size_t count = size_t(MOST) * cols;
   const Array<float> x = floats(count), branch = floats(count), weight = floats(cols), branch_weight = floats(cols);
-  const int ldh = int(round_up(cols, CHUNK));
+  const int ldh = int(round_up(cols, K_TILE));
   for (const bool branched : {false, true}) {
     for (int tokens = 1; takes_norm(tokens, cols); tokens++) {
       std::vector<float> moved[2], out[2];
@@ -384,7 +384,7 @@ void test_epilogues(const QuantRow& q, int rows, int cols, int tokens, int offse
     std::vector<Kernel> kernels{linear_prefill_any, linear_prefill, pen::linear};
     if (hopper) {
       for (int block : HOPPER_TOKENS) kernels.push_back(by_blocks(block));
-      kernels.push_back(by_chunks);
+      kernels.push_back(by_k_tiles);
     }
     for (const Kernel& kernel : kernels) {
       for (int patience : {Linear{}.patience, 0}) {
@@ -416,10 +416,10 @@ void test_segments(int cols, const int (&rows)[3], const uint32_t (&ids)[3], boo
     keep.push_back(std::make_unique<Array<uint8_t>>(Matrix{nullptr, rows, cols, q.format, q.record_bytes}.bytes()));
     return upload(q, random_blocks(q, rows, cols), rows, cols, *keep.back());
   };
-  Array<__half> first_x(random_halves(size_t(most) * CHUNK)), x(size_t(most) * cols);
+  Array<__half> first_x(random_halves(size_t(most) * K_TILE)), x(size_t(most) * cols);
   Linear first = empty_linear(), one = first, all = first;
-  first.w[0] = random_matrix(1, 2 * cols, CHUNK);
-  first.num_segments = 1, first.x = first_x.data, first.ldx = CHUNK, first.out16 = x.data, first.ldo = cols;
+  first.w[0] = random_matrix(1, 2 * cols, K_TILE);
+  first.num_segments = 1, first.x = first_x.data, first.ldx = K_TILE, first.out16 = x.data, first.ldo = cols;
   first.epilogue = Epilogue::SILU_MUL;
   one.num_segments = 1, all.num_segments = 3;
   one.x = all.x = x.data, one.ldx = all.ldx = cols, all.ldo = ldo;

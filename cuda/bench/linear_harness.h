@@ -51,8 +51,8 @@ using Kernel = std::function<void(const Launch&, const Linear&)>;
 inline Kernel by_blocks(int tokens) {
   return [=](const Launch& launch, const Linear& args) { run_hopper(launch, args, tokens); };
 }
-// The same by blocks of 128 tokens that take single chunks.
-inline void by_chunks(const Launch& launch, const Linear& args) { run_hopper<128>(launch, args); }
+// The same by blocks of 128 tokens that take single K tiles.
+inline void by_k_tiles(const Launch& launch, const Linear& args) { run_hopper<128>(launch, args); }
 // A product of two formats in one launch: the segments of the second come last.
 inline void as_pair(const Launch& launch, const Linear& args) {
   std::vector<Linear> parts;

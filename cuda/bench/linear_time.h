@@ -107,7 +107,7 @@ inline void time_blocks(const QuantRow& q, const TimedProduct& timed) {
       printf(" | %3d%c %7.1f %4.0f TF est %7.1f (%d whole, %d by %d)", block, block == best ? '*' : ' ', us, flops / us * 1e-6, plan.us,
              plan.grid.whole, plan.grid.tiles() - plan.grid.whole, plan.grid.shares);
     }
-    if (best == 128) printf(" | 128 by single chunks %7.1f", product_us(by_chunks, args, weights));
+    if (best == 128) printf(" | 128 by single chunks %7.1f", product_us(by_k_tiles, args, weights));
     printf("\n");
   }
   fflush(stdout);

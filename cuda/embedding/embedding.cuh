@@ -8,14 +8,14 @@ namespace pen {
 
 constexpr int EMBED_THREADS = 256;
 
-// Gives the lane's elements of one chunk of a row to put(column, value).
+// Gives the lane's elements of one K tile of a row to put(column, value).
 template <class Put>
-__device__ __forceinline__ void read_row(const Matrix& table, int id, int chunk, int lane, Put put) {
+__device__ __forceinline__ void read_row(const Matrix& table, int id, int k_tile, int lane, Put put) {
   const int row = id % TILE_ROWS;
   with_format(table.format, [&](auto format) {
     typename decltype(format)::Raw raw;
-    const uint8_t* tile = table.data + size_t(id / TILE_ROWS) * table.chunks() * table.record_bytes;
-    raw.load(tile + size_t(chunk) * table.record_bytes, (row % 8) * 4 + lane % 4);
+    const uint8_t* tile = table.data + size_t(id / TILE_ROWS) * table.k_tiles() * table.record_bytes;
+    raw.load(tile + size_t(k_tile) * table.record_bytes, (row % 8) * 4 + lane % 4);
 #pragma unroll
     for (int s = 0; s < STEPS; s++) {
       uint32_t a[4];
@@ -23,7 +23,7 @@ __device__ __forceinline__ void read_row(const Matrix& table, int id, int chunk,
 #pragma unroll
       for (int h = 0; h < 2; h++) {
         const float2 w = __half22float2(bits_half2(row < 8 ? a[2 * h] : a[2 * h + 1]));
-        const int column = chunk * CHUNK + 16 * s + 2 * (lane % 4) + 8 * h;
+        const int column = k_tile * K_TILE + 16 * s + 2 * (lane % 4) + 8 * h;
         if (column < table.cols) put(column, w.x);
         if (column + 1 < table.cols) put(column + 1, w.y);
       }
@@ -31,7 +31,7 @@ __device__ __forceinline__ void read_row(const Matrix& table, int id, int chunk,
   });
 }
 
-// Grid: (ceil(4 · chunks / EMBED_THREADS), tokens): four lanes per chunk of columns.
+// Grid: (ceil(4 · K tiles / EMBED_THREADS), tokens): four lanes per K tile of columns.
 __global__ void __launch_bounds__(EMBED_THREADS) embed_kernel(const __grid_constant__ Embed p) {
   let_next_start();
   wait_for_previous();
@@ -39,15 +39,15 @@ __global__ void __launch_bounds__(EMBED_THREADS) embed_kernel(const __grid_const
   const int input = p.inputs[token];
   int id = input >= 0 ? input : p.last[-1 - input];
   if (id < 0 || id >= p.table.rows) id = 0;
-  const int chunk = (blockIdx.x * EMBED_THREADS + threadIdx.x) / 4;
-  if (chunk >= p.table.chunks()) return;
+  const int k_tile = (blockIdx.x * EMBED_THREADS + threadIdx.x) / 4;
+  if (k_tile >= p.table.k_tiles()) return;
   float* x = p.x + size_t(token) * p.table.cols;
-  read_row(p.table, id, chunk, lane, [&](int column, float w) {
+  read_row(p.table, id, k_tile, lane, [&](int column, float w) {
     const float y = w * p.scale;
     x[column] = p.types ? __fadd_rn(y, p.types[size_t(p.token_type[token]) * p.table.cols + column]) : y;
   });
   if (!p.positions.data) return;
-  read_row(p.positions, int(p.position[token]), chunk, lane, [&](int column, float w) { x[column] = __fadd_rn(x[column], w); });
+  read_row(p.positions, int(p.position[token]), k_tile, lane, [&](int column, float w) { x[column] = __fadd_rn(x[column], w); });
 }
 
 }  // namespace pen

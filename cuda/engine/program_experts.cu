@@ -77,7 +77,7 @@ void Experts::run(const Pass& pass) const {
   const __half* x = in;
   int ldx = ld_in, share = used;
   if (op.weigh_input) {
-    ldx = int(round_up(op.hidden, CHUNK));
+    ldx = int(round_up(op.hidden, K_TILE));
     const WeighInput weighed{in,   e.weights.as<float>(), e.chosen.as<int32_t>(), e.input.as<__half>(), int(op.hidden),
                              used, ld_in,                 ldx};
     weigh_input(pass.launch, weighed, tokens);
@@ -146,7 +146,7 @@ Op compile_experts(const Resolver& find, const pen_experts& op) {
   e.in = in.data.as<__half>();
   e.ld_in = in.ld;
   e.hidden = scratch.hidden.at(op.dim).as<__half>();
-  e.ld_hidden = int(round_up(op.dim, CHUNK));
+  e.ld_hidden = int(round_up(op.dim, K_TILE));
   e.gate_bias = find.vector(op.gate_bias, uint64_t(experts) * op.dim);
   e.up_bias = find.vector(op.up_bias, uint64_t(experts) * op.dim);
   e.down_bias = find.vector(op.down_bias, uint64_t(experts) * op.hidden);

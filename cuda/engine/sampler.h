@@ -5,7 +5,7 @@
 
 namespace pen {
 
-// Sets up the sampler's state of an engine slot.
+// Sets up the sampler's state of a sequence slot.
 void init_slot(pen_model& model, const pen_slot_init& init);
 // Queues the sampling of a step. `overlap`: it comes directly behind the forward pass.
 void sample_step(pen_model& model, const Step& step, bool overlap);

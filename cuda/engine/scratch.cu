@@ -28,8 +28,8 @@ struct Largest {
     count(choices, experts);
     chosen = std::max(chosen, choices);
     gate_up = std::max(gate_up, choices * 2 * e.dim);
-    if (e.weigh_input) input = std::max(input, choices * round_up(e.hidden, CHUNK));
-    hidden[e.dim] = std::max(hidden[e.dim], choices * round_up(e.dim, CHUNK));
+    if (e.weigh_input) input = std::max(input, choices * round_up(e.hidden, K_TILE));
+    hidden[e.dim] = std::max(hidden[e.dim], choices * round_up(e.dim, K_TILE));
     outputs = std::max(outputs, choices * e.hidden);
   }
 };
@@ -79,12 +79,12 @@ Scratch::Scratch(const pen_model_desc& d, Allocator& take) {
   // A graph's rows are rounded up, and padding is computed, too.
   const size_t seqs = round_seqs(int(d.max_slots)), most = std::max<size_t>(d.max_batch_tokens, seqs);
   const size_t slots = d.max_slots, tokens = d.max_batch_tokens;
-  ld_hidden = int(round_up(d.hidden_dim, CHUNK));
+  ld_hidden = int(round_up(d.hidden_dim, K_TILE));
   for (uint32_t i = 0; i < d.num_buffers; i++) {
     const pen_buffer& b = d.buffers[i];
     Rows buffer;
     buffer.desc = b;
-    buffer.ld = b.type == PEN_F16 ? int(round_up(b.width, CHUNK)) : int(b.width);
+    buffer.ld = b.type == PEN_F16 ? int(round_up(b.width, K_TILE)) : int(b.width);
     buffer.data = take.zeroed(most * b.per_token * buffer.ld * (b.type == PEN_F16 ? 2 : 4));
     rows.push_back(std::move(buffer));
   }

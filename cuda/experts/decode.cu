@@ -16,7 +16,7 @@ ExpertPlan divide(const Matrix& w, int columns, int rows) {
   ExpertPlan plan{};
   plan.columns = columns, plan.x_rows = rows;
   plan.x_at = int(round_up(partial_bytes(columns), 128));
-  plan.x_stride = ceil_div(w.chunks(), SLICES) * CHUNK * 2 + 16;
+  plan.x_stride = ceil_div(w.k_tiles(), SLICES) * K_TILE * 2 + 16;
   plan.bytes = plan.x_at + size_t(SLICES) * rows * plan.x_stride;
   return plan;
 }

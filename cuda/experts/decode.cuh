@@ -50,10 +50,10 @@ __global__ void __launch_bounds__(DECODE_THREADS, UP_EACH)
   const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
   const Routing& r = p.routing;
   const Matrix w = p.gate_up;
-  const int tiles = held(w.tiles()), chunks = held(w.chunks()), ffn = held(w.rows / 2), rows = held(r.num_rows);
+  const int tiles = held(w.tiles()), k_tiles = held(w.k_tiles()), ffn = held(w.rows / 2), rows = held(r.num_rows);
   const int choices = held(rows * r.used);
-  const Slice slice(warp, chunks);
-  const size_t tile_bytes = size_t(chunks) * Format::record_bytes;
+  const Slice slice(warp, k_tiles);
+  const size_t tile_bytes = size_t(k_tiles) * Format::record_bytes;
   uint8_t* const buffer = shared + plan.x_at + warp * (plan.x_rows * plan.x_stride);
   const uint32_t own_x = shared_of(buffer) + lane % 4 * 32;
   // In this order: the kernel after this one reads the lists before it waits.
@@ -128,9 +128,9 @@ __global__ void __launch_bounds__(DOWN_TEAMS* DECODE_THREADS, DOWN_EACH)
   __syncthreads();
   const int groups = held(lists.groups), own_groups = (groups - team + DOWN_TEAMS - 1) / DOWN_TEAMS;
   const Matrix w = p.down;
-  const int tiles = held(w.tiles()), chunks = held(w.chunks()), hidden = held(w.rows);
-  const Slice slice(warp, chunks);
-  const size_t tile_bytes = size_t(chunks) * Format::record_bytes;
+  const int tiles = held(w.tiles()), k_tiles = held(w.k_tiles()), hidden = held(w.rows);
+  const Slice slice(warp, k_tiles);
+  const size_t tile_bytes = size_t(k_tiles) * Format::record_bytes;
   const int begin = share_begin(blockIdx.x, tiles, gridDim.x), end = share_begin(blockIdx.x + 1, tiles, gridDim.x);
   int ahead = team, group = team, tile = begin;
   const auto at = [&] {

@@ -42,11 +42,11 @@ void expert_linear(const Launch& launch, const ExpertLinear& args, int num_group
 }
 
 void expert_activate(const Launch& launch, const ExpertActivate& args, int num_choices) {
-  launch(expert_activate_kernel, elements(round_up(args.ffn, CHUNK), num_choices), dim3(COMBINE_THREADS), 0, args);
+  launch(expert_activate_kernel, elements(round_up(args.ffn, K_TILE), num_choices), dim3(COMBINE_THREADS), 0, args);
 }
 
 void weigh_input(const Launch& launch, const WeighInput& args, int num_rows) {
-  launch(weigh_input_kernel, elements(round_up(args.hidden, CHUNK), num_rows * args.used), dim3(COMBINE_THREADS), 0, args);
+  launch(weigh_input_kernel, elements(round_up(args.hidden, K_TILE), num_rows * args.used), dim3(COMBINE_THREADS), 0, args);
 }
 
 void combine(const Launch& launch, const Combine& args, int num_rows) {

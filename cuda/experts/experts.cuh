@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(SLICES* WARP, MT* NT <= 2 ? 2 : 1) expert_kern
   wait_for_previous();
   const int expert = p.expert_of[blockIdx.y * (NT * 8) / p.group];
   if (expert < 0) return;
-  w.data += size_t(expert) * w.tiles() * w.chunks() * w.record_bytes;
+  w.data += size_t(expert) * w.tiles() * w.k_tiles() * w.record_bytes;
   if (threadIdx.x < NT * 8) choices[threadIdx.x] = p.order[blockIdx.y * NT * 8 + threadIdx.x];
   __syncthreads();
   if (choices[0] < 0) return;  // a part of a group behind its choices
@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(COMBINE_THREADS) expert_activate_kernel(const 
   let_next_start();
   wait_for_previous();
   const int i = blockIdx.y * COMBINE_THREADS + threadIdx.x, expert = p.chosen[blockIdx.x];
-  if (expert < 0 || i >= int(round_up(p.ffn, CHUNK))) return;
+  if (expert < 0 || i >= int(round_up(p.ffn, K_TILE))) return;
   __half& out = p.out[size_t(blockIdx.x) * p.ldh + i];
   if (i >= p.ffn) {
     out = __float2half_rn(0.0f);
@@ -189,7 +189,7 @@ __global__ void __launch_bounds__(COMBINE_THREADS) weigh_input_kernel(const __gr
   wait_for_previous();
   const int i = blockIdx.y * COMBINE_THREADS + threadIdx.x;
   const size_t choice = blockIdx.x;
-  if (p.chosen[choice] < 0 || i >= int(round_up(p.hidden, CHUNK))) return;
+  if (p.chosen[choice] < 0 || i >= int(round_up(p.hidden, K_TILE))) return;
   const float x = i < p.hidden ? __fmul_rn(__half2float(p.h[choice / p.used * p.ldh + i]), p.weights[choice]) : 0.0f;
   p.out[choice * p.ld + i] = clamped_half(x);
 }

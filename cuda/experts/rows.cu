@@ -9,7 +9,7 @@ template void run_expert_rows<2>(const Launch&, const ExpertLinear&, int);
 template void run_expert_rows<4>(const Launch&, const ExpertLinear&, int);
 
 int least_group(const Device& device, const Matrix& w) {
-  return w.chunks() >= SLICES && has_warpgroup_products(device) ? MIN_WIDE_GROUP : MIN_GROUP;
+  return w.k_tiles() >= SLICES && has_warpgroup_products(device) ? MIN_WIDE_GROUP : MIN_GROUP;
 }
 
 bool takes_expert_rows(const Device& device, const Matrix& w, int group, int num_groups) {

@@ -46,7 +46,7 @@ __device__ __forceinline__ void produce_choices(const ExpertLinear& p, const Exp
   // Each thread always copies the same 16-byte column of every sixteenth choice. Where a group is short, the product reads whatever lies
   // there, in columns that nobody writes.
   const int thread = threadIdx.x % ROWS_PRODUCERS, place = thread / 8, column = thread % 8, width = p.ldx / 8;
-  const uint32_t to = stages + (place * CHUNK + (column ^ (place % 8)) * 8) * 2;
+  const uint32_t to = stages + (place * K_TILE + (column ^ (place % 8)) * 8) * 2;
   const auto* const x = reinterpret_cast<const uint4*>(p.x) + column;
   int32_t next[EACH];
   const auto look_up = [&](int unit) {
@@ -80,7 +80,7 @@ __device__ __forceinline__ void produce_choices(const ExpertLinear& p, const Exp
       for (int e = 0; e < EACH; e++) {
 #pragma unroll
         for (int k = 0; k < PIECE; k++) {
-          copy_async(to + stage * Shared::STAGE + k * Shared::TILE + e * 16 * CHUNK * 2, x + at[e] + k * 8, true, real >> e & 1);
+          copy_async(to + stage * Shared::STAGE + k * Shared::TILE + e * 16 * K_TILE * 2, x + at[e] + k * 8, true, real >> e & 1);
         }
         at[e] += PIECE * 8;
       }
@@ -163,11 +163,11 @@ __device__ __forceinline__ void consume_choices(const ExpertLinear& p, const Exp
   constexpr int WARPS = ExpertRowsShared<NT, PIECE>::WARPS;
   static_assert(HELD <= SLICES, "a unit has as many pieces");
   const Matrix& w = p.w[0];
-  const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, chunks = w.chunks(), tiles = w.tiles();
+  const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, k_tiles = w.k_tiles(), tiles = w.tiles();
   const uint32_t place = stages + ExpertRowsShared<NT, PIECE>::sums + (warp * NT * WARP + lane) * 16;
   const auto tile_of = [&](int unit) { return unit / units.groups * WARPS + warp; };
   const auto records_of = [&](int unit, int expert) {
-    return w.data + (size_t(expert) * tiles + min(tile_of(unit), tiles - 1)) * chunks * RECORD;
+    return w.data + (size_t(expert) * tiles + min(tile_of(unit), tiles - 1)) * k_tiles * RECORD;
   };
   int unit = blockIdx.x, parity = 0;
   if (unit >= units.count) return;
@@ -190,7 +190,7 @@ __device__ __forceinline__ void consume_choices(const ExpertLinear& p, const Exp
     const uint8_t* const next_records = records_of(more ? next_unit : unit, next_expert);
     const auto multiply = [&](auto& acc) {
       const uint8_t* ahead = records + AHEAD;
-      int left = chunks / PIECE, slice = 0, until = slice_begin(1, chunks) / PIECE;  // pieces
+      int left = k_tiles / PIECE, slice = 0, until = slice_begin(1, k_tiles) / PIECE;  // pieces
       bool fresh = true;
 #pragma unroll 1
       while (left > 0) {
@@ -208,7 +208,7 @@ __device__ __forceinline__ void consume_choices(const ExpertLinear& p, const Exp
           if (fresh) {
             add_to_shared(place, acc, slice == 0);
             slice++;
-            until = (slice_begin(slice + 1, chunks) - slice_begin(slice, chunks)) / PIECE;
+            until = (slice_begin(slice + 1, k_tiles) - slice_begin(slice, k_tiles)) / PIECE;
           }
         }
         ahead = held(ahead + AHEAD);
@@ -250,7 +250,7 @@ __global__ void __launch_bounds__(ExpertRowsShared<NT, PIECE>::THREADS, 1) exper
   const ExpertUnits units{max(groups, 1), groups * ceil_div(p.w[0].tiles(), WARPS)};
   if (threadIdx.x / WARP >= WARPS) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(producer_registers(NT)));
-    produce_choices<NT, PIECE>(p, units, p.w[0].chunks() / PIECE, stages, ring, choices);
+    produce_choices<NT, PIECE>(p, units, p.w[0].k_tiles() / PIECE, stages, ring, choices);
     return;
   }
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(consumer_registers(NT)));
@@ -268,9 +268,9 @@ void start_expert_rows(const Launch& launch, const ExpertLinear& args, int num_g
 }
 template <int NT>
 void run_expert_rows(const Launch& launch, const ExpertLinear& args, int num_groups) {
-  // Two chunks at a time cost fewer instructions, if they divide every slice.
+  // Two K tiles at a time cost fewer instructions, if they divide every slice.
   if constexpr (NT <= 8) {
-    if (args.w[0].chunks() % (2 * SLICES) == 0) return start_expert_rows<NT, 2>(launch, args, num_groups);
+    if (args.w[0].k_tiles() % (2 * SLICES) == 0) return start_expert_rows<NT, 2>(launch, args, num_groups);
   }
   start_expert_rows<NT, 1>(launch, args, num_groups);
 }

@@ -279,7 +279,7 @@ typedef struct {
   uint32_t block_size, block_bytes;  // out: weights and bytes of a block in the file
 } pen_quant;
 
-// How an engine slot samples. Neutral values switch a filter off: see `SamplingParams` in src/logits.
+// How a sequence slot samples. Neutral values switch a filter off: see `SamplingParams` in src/logits.
 typedef struct {
   uint32_t slot;
   float temperature, top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty;

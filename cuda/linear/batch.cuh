@@ -25,10 +25,10 @@ struct LinearShared {
 template <class Format, int MT, int NT, class Ready>
 __device__ __forceinline__ void multiply_slice(float (&acc)[MT][NT][4], const Matrix& w, int tile, int warp, int lane, Ready ready) {
   constexpr int DEPTH = prefetch_depth(Format::words, MT);
-  const int chunks = w.chunks(), tiles = w.tiles(), begin = slice_begin(warp, chunks), end = slice_begin(warp + 1, chunks);
+  const int k_tiles = w.k_tiles(), tiles = w.tiles(), begin = slice_begin(warp, k_tiles), end = slice_begin(warp + 1, k_tiles);
   const uint8_t* rows[MT];
 #pragma unroll
-  for (int m = 0; m < MT; m++) rows[m] = w.data + size_t(min(tile + m, tiles - 1)) * chunks * Format::record_bytes;
+  for (int m = 0; m < MT; m++) rows[m] = w.data + size_t(min(tile + m, tiles - 1)) * k_tiles * Format::record_bytes;
   typename Format::Raw raw[DEPTH][MT];
 #pragma unroll
   for (int d = 0; d < DEPTH; d++) {
@@ -43,14 +43,14 @@ __device__ __forceinline__ void multiply_slice(float (&acc)[MT][NT][4], const Ma
   for (int base = begin; base < end; base += DEPTH) {
 #pragma unroll
     for (int d = 0; d < DEPTH; d++) {
-      const int chunk = base + d;
-      if (chunk >= end) break;
+      const int k_tile = base + d;
+      if (k_tile >= end) break;
 #pragma unroll
       for (int s = 0; s < STEPS; s++) {
         uint32_t b[NT][2];
 #pragma unroll
         for (int n = 0; n < NT; n++) {
-          const __half* at = x[n] + chunk * CHUNK + 16 * s;
+          const __half* at = x[n] + k_tile * K_TILE + 16 * s;
           b[n][0] = x[n] ? *reinterpret_cast<const uint32_t*>(at) : 0;
           b[n][1] = x[n] ? *reinterpret_cast<const uint32_t*>(at + 8) : 0;
         }
@@ -62,9 +62,9 @@ __device__ __forceinline__ void multiply_slice(float (&acc)[MT][NT][4], const Ma
           for (int n = 0; n < NT; n++) mma(acc[m][n], a, b[n]);
         }
       }
-      if (chunk + DEPTH < end) {
+      if (k_tile + DEPTH < end) {
 #pragma unroll
-        for (int m = 0; m < MT; m++) raw[d][m].load(rows[m] + size_t(chunk + DEPTH) * Format::record_bytes, lane);
+        for (int m = 0; m < MT; m++) raw[d][m].load(rows[m] + size_t(k_tile + DEPTH) * Format::record_bytes, lane);
       }
     }
   }

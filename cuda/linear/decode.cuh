@@ -38,15 +38,15 @@ struct DecodeLinearShared {
 // A warp's records of a run of row tiles, in the order in which it needs them.
 struct Records {
   const uint8_t* next;  // the lane's own bytes
-  int left, chunk, length;
+  int left, k_tile, length;
   int skip;  // from a slice's last record to the next tile's slice
   uint32_t ring;  // the lane's own bytes of slot 0
 
   __device__ __forceinline__ Records(const Matrix& w, int first, int count, int warp, int lane, uint32_t ring_at) {
-    const int chunks = w.chunks(), begin = slice_begin(warp, chunks);
-    length = slice_begin(warp + 1, chunks) - begin, left = count * length, chunk = 0;
-    skip = (chunks - length) * w.record_bytes;
-    next = w.data + (size_t(first) * chunks + begin) * w.record_bytes + lane * 16;
+    const int k_tiles = w.k_tiles(), begin = slice_begin(warp, k_tiles);
+    length = slice_begin(warp + 1, k_tiles) - begin, left = count * length, k_tile = 0;
+    skip = (k_tiles - length) * w.record_bytes;
+    next = w.data + (size_t(first) * k_tiles + begin) * w.record_bytes + lane * 16;
     ring = held(ring_at + lane * 16);
   }
   // Requests a record for this slot of the ring, if there is one left, and commits a group in any case.
@@ -59,8 +59,8 @@ struct Records {
         if (i + lane < record_bytes / 16) copy_async(to + i * 16, next + i * 16);
       }
       next += record_bytes;
-      if (++chunk == length) {
-        chunk = 0;
+      if (++k_tile == length) {
+        k_tile = 0;
         next += skip;
       }
     }
@@ -86,7 +86,7 @@ __device__ __forceinline__ void stream_tiles(Records& records, int count, uint32
     float acc[4] = {};
     uint32_t column = first_column;
 #pragma unroll 1
-    for (int c = 0; c < length; c++, column += CHUNK * sizeof(__half)) {
+    for (int c = 0; c < length; c++, column += K_TILE * sizeof(__half)) {
       uint32_t b[STEPS][2];
       typename Format::Raw raw;
       if constexpr (WHOLE) {
@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(SLICES* WARP, RING == RingSize::WHOLE && INPUT
   int total = 0;
   for (int i = 0; i < p.num_segments; i++) total += p.w[i].tiles();
   const int begin = int(int64_t(blockIdx.x) * total / gridDim.x), end = int(int64_t(blockIdx.x + 1) * total / gridDim.x);
-  const int stride = staged_stride(p.w[0].cols), columns = int(round_up(p.w[0].cols, CHUNK));
+  const int stride = staged_stride(p.w[0].cols), columns = int(round_up(p.w[0].cols, K_TILE));
   int buffer = 0, base = 0;
   bool waited = false;
   for (int segment = 0; segment < p.num_segments; segment++) {
@@ -144,10 +144,10 @@ __global__ void __launch_bounds__(SLICES* WARP, RING == RingSize::WHOLE && INPUT
     Records records(w, first, count, warp, lane, ring);
     const int requested = RING == RingSize::WHOLE ? records.left : ring_records(w.record_bytes, RING) - 1;
     for (int i = 0; i < requested; i++) records.request(i, w.record_bytes, lane);
-    // The address, in bytes, of the lane's part of the slice's first chunk. A column of the product without a token repeats the first one.
+    // The address, in bytes, of the lane's part of the slice's first K tile. A column of the product without a token repeats the first one.
     const int x_token = lane / 4 < num_tokens ? lane / 4 : 0;
     const uint32_t first_column =
-        held(slice_begin(warp, w.chunks()) * CHUNK * 2 +
+        held(slice_begin(warp, w.k_tiles()) * K_TILE * 2 +
              (INPUT == Input::GLOBAL ? (x_token * ldx + lane % 4 * 2) * 2 : shared_of(staged + x_token * stride + lane % 4 * 16)));
     const auto x = [=](uint32_t (&b)[STEPS][2], uint32_t column) {
       if constexpr (INPUT == Input::GLOBAL) {
@@ -212,7 +212,7 @@ __global__ void __launch_bounds__(SLICES* WARP, RING == RingSize::WHOLE && INPUT
       }
       if constexpr (INPUT == Input::SHARED) {
         // the columns of the warp's slice
-        const int from = slice_begin(warp, columns / CHUNK) * 8, pieces = slice_begin(warp + 1, columns / CHUNK) * 8 - from;
+        const int from = slice_begin(warp, columns / K_TILE) * 8, pieces = slice_begin(warp + 1, columns / K_TILE) * 8 - from;
         for (int n = 0; n < num_tokens; n++) copy_pieces(StagedRow{staged + n * stride}, given + size_t(n) * ldx, from, pieces, lane);
         __syncwarp();
       }

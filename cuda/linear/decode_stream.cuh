@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(SLICES* WARP, STREAM_EACH) linear_stream_kerne
   auto* const staged = reinterpret_cast<__half*>(shared + partial_bytes(STREAM_COLUMNS));
   let_next_start();
   const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-  const int tokens = held(p.num_tokens), chunks = held(p.w[0].chunks()), ldo = held(p.ldo), most = STREAM_COLUMNS / tokens;
+  const int tokens = held(p.num_tokens), k_tiles = held(p.w[0].k_tiles()), ldo = held(p.ldo), most = STREAM_COLUMNS / tokens;
   const Epilogue epilogue = Epilogue(held(int(p.epilogue)));
   const bool glu = is_gated(epilogue);
   const int log_rows = glu ? 3 : 4;  // of a tile's outputs
@@ -36,8 +36,8 @@ __global__ void __launch_bounds__(SLICES* WARP, STREAM_EACH) linear_stream_kerne
   for (int i = 0; i < p.num_segments; i++) total += p.w[i].tiles();
   int first = share_begin(blockIdx.x, total, gridDim.x);
   const int end = share_begin(blockIdx.x + 1, total, gridDim.x);
-  const Slice slice(warp, chunks);
-  const size_t tile_bytes = size_t(chunks) * Format::record_bytes;
+  const Slice slice(warp, k_tiles);
+  const size_t tile_bytes = size_t(k_tiles) * Format::record_bytes;
   TilePlace ahead(p, first);
   const uint8_t* next = p.w[ahead.segment].data + ahead.tile * tile_bytes + slice.begin * Format::record_bytes;
   const auto at = [&] {
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(SLICES* WARP, STREAM_EACH) linear_stream_kerne
   }
   __syncwarp();
   // A column of the product without a token repeats the first one.
-  const uint32_t x = shared_of(staged + (lane / 4 < tokens ? lane / 4 : 0) * stride + lane % 4 * 16) + slice.begin * CHUNK * 2;
+  const uint32_t x = shared_of(staged + (lane / 4 < tokens ? lane / 4 : 0) * stride + lane % 4 * 16) + slice.begin * K_TILE * 2;
 #pragma unroll 1
   while (first < end) {
     const int units = min(end - first, most), outputs = units * tokens << log_rows;

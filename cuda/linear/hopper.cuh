@@ -1,10 +1,10 @@
 // y = W · x for many tokens on sm_90a: the numeric definition of linear.h on warpgroup products (wgmma). A block computes TOKENS tokens of
-// eight row tiles, one for each consuming warp. A producing warp copies the tokens' chunks as boxes into a ring of stages, in the 128-byte
-// swizzle; the two blocks of a cluster work on the same tokens, and each copies half of a chunk into both. Other warps copy the
+// eight row tiles, one for each consuming warp. A producing warp copies the tokens' K tiles as boxes into a ring of stages, in the 128-byte
+// swizzle; the two blocks of a cluster work on the same tokens, and each copies half of a K tile into both. Other warps copy the
 // records of the eight row tiles into the same stages. The consumers dequantise a record straight into the A registers, which have the
 // layout of mma.m16n8k16, while the product of the record before runs. A cluster computes one pair of tiles after another, and the stages
 // know no ends of tiles: copies for the next tile run, and its first product is issued, before the sums of this one are written. Parts of
-// the sums are written between the first products of the next tile, which run meanwhile. If the tiles do not fill the device's last turn,
+// the sums are written between the first products of the next tile, which run meanwhile. If the tiles do not fill the device's last wave,
 // several blocks share each: every block takes some of the slices, and their sums meet in a workspace (hopper_plan.cu, slice_sums.cuh).
 // It is not documented whether m64nNk16 accumulates as m16n8k16 does: bench/linear.cu checks it.
 #pragma once
@@ -28,11 +28,11 @@ constexpr int HOPPER_SHARED_LIMIT = 226 << 10;
 // A slice of PARTS_PIECES has products enough to write two parts of sums at a time between them, and one of LONG_PIECES to write one.
 constexpr int PARTS_PIECES = BOXED_PARTS / 2 + 1, LONG_PIECES = BOXED_PARTS + 1;
 
-// How a block of TOKENS_ × 128 rows uses shared memory. A stage has a piece of PIECE_ chunks.
+// How a block of TOKENS_ × 128 rows uses shared memory. A stage has a piece of PIECE_ K tiles.
 template <class Format, int TOKENS_, int PIECE_ = 1>
 struct HopperShared {
   static constexpr int TOKENS = TOKENS_, PIECE = PIECE_;
-  static constexpr int X = TOKENS * CHUNK * 2, BOX = X / HOPPER_CLUSTER, STAGE = PIECE * X;  // bytes of x
+  static constexpr int X = TOKENS * K_TILE * 2, BOX = X / HOPPER_CLUSTER, STAGE = PIECE * X;  // bytes of x
   static constexpr int RECORD = Format::record_bytes, TILE = PIECE * RECORD, RECORDS = HOPPER_ROW_TILES * TILE;
   static constexpr int SUMS = 2 * boxed_bytes(TOKENS), ROOM = (HOPPER_SHARED_LIMIT - 1024 - SUMS) / (STAGE + RECORDS);
   static constexpr int STAGES = ROOM < 8 ? ROOM : 8;  // a Ring has barriers for eight
@@ -43,7 +43,7 @@ struct HopperShared {
 
 #ifdef PEN_HOPPER_DEVICE
 // The units that a cluster computes: from `first` on, every `step`th.
-struct HopperTurns {
+struct HopperUnits {
   int first, step;
 };
 
@@ -83,61 +83,62 @@ struct HopperStage {
   }
 };
 
-// Calls copy(chunk, stage) for the first chunk of each piece of the block's units as soon as a stage is free. `begin(unit, chunk)` precedes
-// those of a unit.
+// Calls copy(k_tile, stage) for the first K tile of each piece of the block's units as soon as a stage is free.
+// `begin(unit, k_tile)` precedes those of a unit.
 template <class Shared, class Begin, class Copy>
-__device__ __forceinline__ void produce(const Linear& p, const HopperGrid& grid, HopperTurns turns, Ring& ring, Begin begin, Copy copy) {
-  const int chunks = p.w[0].chunks(), rank = blockIdx.x % HOPPER_CLUSTER;
+__device__ __forceinline__ void produce(const Linear& p, const HopperGrid& grid, HopperUnits own_units, Ring& ring, Begin begin,
+                                        Copy copy) {
+  const int k_tiles = p.w[0].k_tiles(), rank = blockIdx.x % HOPPER_CLUSTER;
   HopperStage<Shared::STAGES> stage{0, 1};
 #pragma unroll 1
-  for (int i = turns.first; i < grid.units; i += turns.step) {
+  for (int i = own_units.first; i < grid.units; i += own_units.step) {
     const HopperUnit unit(p, grid, Shared::TOKENS, i, rank);
-    const int first = slice_begin(unit.first, chunks), end = slice_begin(unit.last, chunks);
+    const int first = slice_begin(unit.first, k_tiles), end = slice_begin(unit.last, k_tiles);
     begin(unit, first);
 #pragma unroll 1
-    for (int chunk = first; chunk < end; chunk += Shared::PIECE) {
+    for (int k_tile = first; k_tile < end; k_tile += Shared::PIECE) {
       barrier_wait(&ring.empty[stage.index], stage.phase);
-      copy(chunk, stage.index);
+      copy(k_tile, stage.index);
       stage.advance();
     }
   }
 }
 
-// Copies this block's half of every chunk of x into both blocks, by one thread.
+// Copies this block's half of every K tile of x into both blocks, by one thread.
 template <class Shared>
-__device__ __forceinline__ void produce_x(const Linear& p, const HopperGrid& grid, HopperTurns turns, const CUtensorMap& x, uint32_t stages,
-                                          Ring& ring) {
+__device__ __forceinline__ void produce_x(const Linear& p, const HopperGrid& grid, HopperUnits own_units, const CUtensorMap& x,
+                                          uint32_t stages, Ring& ring) {
   const int rank = blockIdx.x % HOPPER_CLUSTER;
   int row = 0, column = 0;
   prefetch_map(x);
   wait_for_previous();
   produce<Shared>(
-      p, grid, turns, ring,
+      p, grid, own_units, ring,
       [&](const HopperUnit& unit, int) {
         row = unit.first_token + rank * (Shared::TOKENS / HOPPER_CLUSTER);
-        if (p.stacked > 1) column = unit.group / (row_groups(p.w[0]) / p.stacked) * p.w[0].chunks() * CHUNK;
+        if (p.stacked > 1) column = unit.group / (row_groups(p.w[0]) / p.stacked) * p.w[0].k_tiles() * K_TILE;
       },
-      [&](int chunk, int stage) {
+      [&](int k_tile, int stage) {
         const uint32_t to = stages + stage * Shared::STAGE + rank * Shared::BOX;
         expect_bytes(&ring.full[stage], Shared::STAGE);
 #pragma unroll
         for (int k = 0; k < Shared::PIECE; k++) {
-          copy_box_to((1 << HOPPER_CLUSTER) - 1, to + k * Shared::X, x, column + (chunk + k) * CHUNK, row, &ring.full[stage]);
+          copy_box_to((1 << HOPPER_CLUSTER) - 1, to + k * Shared::X, x, column + (k_tile + k) * K_TILE, row, &ring.full[stage]);
         }
       });
 }
 
 // Copies the records of one of the block's row tiles, by one thread. Weights may be copied before earlier kernels have ended.
 template <class Shared>
-__device__ __forceinline__ void produce_records(const Linear& p, const HopperGrid& grid, HopperTurns turns, uint32_t records, Ring& ring,
-                                                int row_tile) {
+__device__ __forceinline__ void produce_records(const Linear& p, const HopperGrid& grid, HopperUnits own_units, uint32_t records,
+                                                Ring& ring, int row_tile) {
   const uint8_t* next = nullptr;
   produce<Shared>(
-      p, grid, turns, ring,
+      p, grid, own_units, ring,
       [&](const HopperUnit& unit, int first) {
         const Matrix& w = p.w[unit.segment];
         const int tile = min(unit.group * HOPPER_ROW_TILES + row_tile, w.tiles() - 1);
-        next = w.data + (size_t(tile) * w.chunks() + first) * Shared::RECORD;
+        next = w.data + (size_t(tile) * w.k_tiles() + first) * Shared::RECORD;
       },
       [&](int, int stage) {
         expect_bytes(&ring.full[stage], Shared::TILE);
@@ -160,10 +161,10 @@ struct HopperConsumer {
 
   uint32_t origin;               // the lower half of the first stage's descriptor; the upper half is the same for all
   uint32_t records, full, empty;  // shared: the row tile's record in the first stage, and the barriers of both blocks' first stages
-  int lane, chunks;
+  int lane, k_tiles;
   HopperStage<Shared::STAGES> stage{0, 0};
 
-  __device__ __forceinline__ HopperConsumer(uint32_t stages, Ring& ring, int chunks) : chunks(chunks) {
+  __device__ __forceinline__ HopperConsumer(uint32_t stages, Ring& ring, int k_tiles) : k_tiles(k_tiles) {
     // Through a shuffle, since the compiler would read the thread's number again for each record.
     lane = __shfl_sync(0xffffffffu, int(threadIdx.x), int(threadIdx.x)) % WARP;
     origin = held(uint32_t(tile_descriptor(stages)));
@@ -171,9 +172,9 @@ struct HopperConsumer {
     full = held(shared_of(ring.full));
     empty = held(in_block(shared_of(ring.empty), lane % HOPPER_CLUSTER));
   }
-  // Pieces of a slice. Those of several chunks are as many in every slice.
+  // Pieces of a slice. Those of several K tiles are as many in every slice.
   __device__ __forceinline__ int length(int slice) const {
-    return PIECE > 1 ? chunks / (SLICES * PIECE) : slice_begin(slice + 1, chunks) - slice_begin(slice, chunks);
+    return PIECE > 1 ? k_tiles / (SLICES * PIECE) : slice_begin(slice + 1, k_tiles) - slice_begin(slice, k_tiles);
   }
 
   __device__ __forceinline__ void wait() const { barrier_wait(full + stage.index * 8, stage.phase); }
@@ -253,7 +254,7 @@ struct HopperConsumer {
         if (next == Next::NONE) break;
         slice = first;
         if (next == Next::PARTS) {
-          // Two parts take longer than the product of one chunk, so long slices write one at a time.
+          // Two parts take longer than the product of one K tile, so long slices write one at a time.
           if (PIECE == 1 && length(first) >= LONG_PIECES) {
             part(PartIndex<0>{});
             step(false, odd, even);
@@ -284,27 +285,27 @@ struct HopperConsumer {
 
 // What a producing warp does.
 template <class Shared>
-__device__ __forceinline__ void produce_units(const Linear& p, const HopperGrid& grid, HopperTurns turns, const CUtensorMap& x,
+__device__ __forceinline__ void produce_units(const Linear& p, const HopperGrid& grid, HopperUnits own_units, const CUtensorMap& x,
                                               uint32_t stages, Ring& ring) {
   constexpr int FIRST = HOPPER_CONSUMERS / WARP, OTHERS = HOPPER_PRODUCERS / WARP - 1;
   const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
   // The copies of a warp's lanes start one after another, so all warps take part.
   const int row_tile = warp - FIRST - 1 + OTHERS * lane;
-  if (warp == FIRST && lane == 0) produce_x<Shared>(p, grid, turns, x, stages, ring);
-  if (warp > FIRST && row_tile < HOPPER_ROW_TILES) produce_records<Shared>(p, grid, turns, stages + Shared::records, ring, row_tile);
+  if (warp == FIRST && lane == 0) produce_x<Shared>(p, grid, own_units, x, stages, ring);
+  if (warp > FIRST && row_tile < HOPPER_ROW_TILES) produce_records<Shared>(p, grid, own_units, stages + Shared::records, ring, row_tile);
 }
 
 // What a consuming warp does.
 template <class Shared, class Format>
-__device__ __forceinline__ void consume_units(const Linear& p, const HopperGrid& grid, HopperTurns turns, const CUtensorMap& out,
+__device__ __forceinline__ void consume_units(const Linear& p, const HopperGrid& grid, HopperUnits own_units, const CUtensorMap& out,
                                               uint32_t stages, Ring& ring) {
   constexpr int TOKENS = Shared::TOKENS, NT = TOKENS / 8;
-  const int rank = blockIdx.x % HOPPER_CLUSTER, chunks = p.w[0].chunks(), lane = threadIdx.x % WARP;
+  const int rank = blockIdx.x % HOPPER_CLUSTER, k_tiles = p.w[0].k_tiles(), lane = threadIdx.x % WARP;
   // The same in all lanes, as the compiler must know of what decides about products.
   const int warp = __shfl_sync(0xffffffffu, int(threadIdx.x), 0) / WARP;
-  HopperConsumer<Shared, Format> consumer(stages, ring, chunks);
+  HopperConsumer<Shared, Format> consumer(stages, ring, k_tiles);
   if (grid.boxed && threadIdx.x == 0) prefetch_map(out);
-  int unit = turns.first;
+  int unit = own_units.first;
   if (unit < grid.whole) {
     float sums[NT][4] = {};
     const auto take = [&](int, const float (&y)[NT][4]) { add_sums(sums, y); };
@@ -316,7 +317,7 @@ __device__ __forceinline__ void consume_units(const Linear& p, const HopperGrid&
       const int tile = at.group * HOPPER_ROW_TILES + warp, first_tile = tile - warp % 4;
       const Matrix& w = p.w[at.segment];
       wait_for_previous();
-      const bool more = (unit += turns.step) < grid.whole;
+      const bool more = (unit += own_units.step) < grid.whole;
       if (grid.boxed && (first_tile + 4) * TILE_ROWS <= w.rows) {
         writer.begin(at.segment, first_tile, at.first_token);
         if (more && in_parts) return Next::PARTS;
@@ -334,9 +335,9 @@ __device__ __forceinline__ void consume_units(const Linear& p, const HopperGrid&
       }
       return more ? Next::UNIT : Next::NONE;
     };
-    consumer.run(ceil_div(grid.whole - unit, turns.step) * (chunks / Shared::PIECE), 0, SLICES, take, end, part);
+    consumer.run(ceil_div(grid.whole - unit, own_units.step) * (k_tiles / Shared::PIECE), 0, SLICES, take, end, part);
   }
-  for (; unit < grid.units; unit += turns.step) {
+  for (; unit < grid.units; unit += own_units.step) {
     const HopperUnit at(p, grid, TOKENS, unit, rank);
     const int tile = at.group * HOPPER_ROW_TILES + warp, number = at.number * HOPPER_ROW_TILES + warp;
     const SliceSums<NT, 4> slices(p.slabs, number);
@@ -346,13 +347,13 @@ __device__ __forceinline__ void consume_units(const Linear& p, const HopperGrid&
       if (at.first == 0) add_sums(sums, y);
       else slices.put(slice, y);
     };
-    const int left = slice_begin(at.last, chunks) - slice_begin(at.first, chunks);
+    const int left = slice_begin(at.last, k_tiles) - slice_begin(at.first, k_tiles);
     consumer.run(left / Shared::PIECE, at.first, at.last, take, [] { return Next::NONE; }, [](auto) {});
     if (at.first == 0) slices.put(0, sums);
     wait_for_previous();
     if (tile >= p.w[at.segment].tiles()) continue;
     // Only behind its last unit does a cluster wait: another may be waiting for a unit that this one has yet to compute.
-    const int patience = unit + turns.step < grid.units ? -1 : p.patience;
+    const int patience = unit + own_units.step < grid.units ? -1 : p.patience;
     with_part<NT>(grid.shares, [&](auto part) {
       constexpr int EACH = decltype(part)::value, TOGETHER = SLICES * EACH / NT;
       slices.template finish<EACH, TOGETHER>(p, p.arrivals + number, at.share, grid.shares, patience, at.segment, tile, at.first_token,
@@ -392,7 +393,7 @@ __device__ __forceinline__ void end_block() {
 #endif
 
 // Grid: clusters of two blocks along x. All segments have this format: a kernel for all formats would be short of registers. `x`: boxes of
-// TOKENS / 2 rows of p.x. `out`: as BoxWriter takes it. Slices are whole pieces of PIECE chunks.
+// TOKENS / 2 rows of p.x. `out`: as BoxWriter takes it. Slices are whole pieces of PIECE K tiles.
 template <class Format, int TOKENS, int PIECE = 1>
 __global__ void __launch_bounds__(HOPPER_THREADS, 1)
     linear_hopper_kernel(const __grid_constant__ Linear p, const __grid_constant__ HopperGrid grid, const __grid_constant__ CUtensorMap x,
@@ -402,14 +403,14 @@ __global__ void __launch_bounds__(HOPPER_THREADS, 1)
   extern __shared__ uint8_t dynamic[];
   __shared__ Ring ring;
   const uint32_t stages = uint32_t(round_up(shared_of(dynamic), 1024));
-  const HopperTurns turns{int(blockIdx.x / HOPPER_CLUSTER), int(gridDim.x / HOPPER_CLUSTER)};
+  const HopperUnits own_units{int(blockIdx.x / HOPPER_CLUSTER), int(gridDim.x / HOPPER_CLUSTER)};
   begin_block<Shared::STAGES>(ring);
   if (threadIdx.x >= HOPPER_CONSUMERS) {
     become_producer<PIECE>();
-    produce_units<Shared>(p, grid, turns, x, stages, ring);
+    produce_units<Shared>(p, grid, own_units, x, stages, ring);
   } else {
     become_consumer<PIECE>();
-    consume_units<Shared, Format>(p, grid, turns, out, stages, ring);
+    consume_units<Shared, Format>(p, grid, own_units, out, stages, ring);
   }
   end_block();
 #endif
@@ -428,7 +429,7 @@ inline bool map_sums(CUtensorMap& out, const Linear& args, int tokens) {
 }
 
 inline bool map_tokens(CUtensorMap& x, const Linear& args, int tokens) {
-  return map_boxes(x, args.x, args.num_tokens, size_t(args.stacked) * args.w[0].chunks() * CHUNK, args.ldx, tokens / HOPPER_CLUSTER);
+  return map_boxes(x, args.x, args.num_tokens, size_t(args.stacked) * args.w[0].k_tiles() * K_TILE, args.ldx, tokens / HOPPER_CLUSTER);
 }
 
 template <class Format, int TOKENS, int PIECE = 1>

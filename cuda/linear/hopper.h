@@ -68,7 +68,7 @@ bool run_hopper(const Launch& launch, const Linear& args);
 // In files of their own, since they take long to compile.
 extern template bool run_hopper<64>(const Launch&, const Linear&);
 extern template bool run_hopper<128>(const Launch&, const Linear&);
-// The same by blocks of 128 tokens that take two chunks at a time. False: there is no such kernel for this format or number of columns, or
+// The same by blocks of 128 tokens that take two K tiles at a time. False: there is no such kernel for this format or number of columns, or
 // x cannot be described.
 bool run_hopper_pieces(const Launch& launch, const Linear& args);
 // The best of these for a number of tokens.

@@ -10,9 +10,9 @@ namespace pen {
 
 namespace {
 
-// What a chunk costs a cluster whose two blocks have 128 or 64 tokens each. A unit costs UNIT_US besides its chunks, and SHARE_US more if
+// What a K tile costs a cluster whose two blocks have 128 or 64 tokens each. A unit costs UNIT_US besides its K tiles, and SHARE_US more if
 // it is shared. [µs]
-constexpr double chunk_us(int format, int tokens) {
+constexpr double k_tile_us(int format, int tokens) {
   return tokens > 64 ? (format == FORMAT_H16 ? 0.40 : 0.36) : (format == FORMAT_H16 ? 0.26 : 0.27);
 }
 constexpr double UNIT_US = 2.3, SHARE_US = 1.3;
@@ -26,17 +26,17 @@ constexpr double sums_us(int tiles, int tokens, int shares) {
 // `shareable`: the row tiles that may be shared.
 HopperPlan plan_clusters(const Linear& args, int tokens, int clusters, int shareable) {
   HopperGrid grid(args, tokens);
-  const int tiles = grid.tiles(), chunks = args.w[0].chunks();
-  const double chunks_us = chunks * chunk_us(args.w[0].format, tokens), unit_us = chunks_us + UNIT_US;
+  const int tiles = grid.tiles(), k_tiles = args.w[0].k_tiles();
+  const double k_tiles_us = k_tiles * k_tile_us(args.w[0].format, tokens), unit_us = k_tiles_us + UNIT_US;
   const double turns_us = tiles / clusters * unit_us;
-  const int rest = tiles % clusters;  // in the last turn
+  const int rest = tiles % clusters;  // in the last wave
   if (rest == 0) return {tokens, grid, turns_us};
   HopperPlan best{tokens, grid, turns_us + unit_us};
   const int row_tiles = rest * HOPPER_CLUSTER * HOPPER_ROW_TILES;
   const bool fits = row_tiles <= shareable && args.slabs && slices_workspace(row_tiles, tokens / 8) <= args.slab_bytes;
-  if (!fits || chunks < SLICES) return best;  // no slice may be empty
+  if (!fits || k_tiles < SLICES) return best;  // no slice may be empty
   for (int shares = 2; shares <= SLICES; shares *= 2) {
-    const double share_us = chunks_us / shares + UNIT_US + SHARE_US;
+    const double share_us = k_tiles_us / shares + UNIT_US + SHARE_US;
     const double us = turns_us + ceil_div(rest * shares, clusters) * share_us + sums_us(rest, tokens, shares);
     if (us < best.us) grid.share(tiles - rest, shares), best = {tokens, grid, us};
   }
@@ -55,7 +55,7 @@ HopperPair plan_pair(const Device& device, const Linear& first, Linear& second) 
   HopperPair best{plan_hopper(device, first, HOPPER_TOKENS[0]), plan_hopper(device, second, HOPPER_TOKENS[0]), 0, DBL_MAX};
   Linear behind{};
   for (const int tokens : HOPPER_TOKENS) {
-    const auto work = [&](const Linear& args) { return HopperGrid(args, tokens).tiles() * chunk_us(args.w[0].format, tokens); };
+    const auto work = [&](const Linear& args) { return HopperGrid(args, tokens).tiles() * k_tile_us(args.w[0].format, tokens); };
     const int middle = int(clusters * work(first) / (work(first) + work(second)));
     for (int n = std::max(middle - AROUND, 1); n <= std::min(middle + AROUND, clusters - 1); n++) {
       const HopperPlan a = plan_clusters(first, tokens, n, MAX_SHARED_TILES);

@@ -28,7 +28,7 @@ void run_decode(const Launch& launch, const Linear& args, int tiles, int each, b
   const Device& device = launch.device;
   const int blocks = std::min(tiles, device.multiprocessors * each);
   // No more of the ring than a warp ever fills: the less shared memory a kernel takes, the earlier the next one starts.
-  const int records = ceil_div(tiles, blocks) * ceil_div(args.w[0].chunks(), SLICES);
+  const int records = ceil_div(tiles, blocks) * ceil_div(args.w[0].k_tiles(), SLICES);
   size_t ring = 0;
   for (int i = 0; i < args.num_segments; i++) {
     const int most = RING == RingSize::WHOLE ? records : ring_records(args.w[i].record_bytes, RING);
@@ -60,8 +60,8 @@ void run_decode(const Launch& launch, const Linear& args, int tiles, int each, b
 // Short rows of few tiles: what each multiprocessor reads is requested at once.
 bool is_short(const Linear& args, int tiles) {
   constexpr int SHORT = 9 << 10;  // records
-  const int chunks = args.w[0].chunks();
-  return tiles * chunks < SHORT && chunks <= 16;
+  const int k_tiles = args.w[0].k_tiles();
+  return tiles * k_tiles < SHORT && k_tiles <= 16;
 }
 
 // Measured: for few tiles or short rows, one block per multiprocessor that requests all it reads of a matrix at once; two blocks for the
@@ -69,10 +69,10 @@ bool is_short(const Linear& args, int tiles) {
 template <Input INPUT>
 void decode_from(const Launch& launch, const Linear& args, int tiles) {
   constexpr int LARGE = 64 << 10;  // records
-  const int chunks = args.w[0].chunks();
+  const int k_tiles = args.w[0].k_tiles();
   const bool few = tiles <= launch.device.multiprocessors;
   if (few || is_short(args, tiles)) return run_decode<INPUT, RingSize::WHOLE>(launch, args, tiles, 1, !few);
-  if (chunks >= 64 || tiles * chunks >= LARGE) return run_decode<INPUT, RingSize::LONG_ROWS>(launch, args, tiles, 2, false);
+  if (k_tiles >= 64 || tiles * k_tiles >= LARGE) return run_decode<INPUT, RingSize::LONG_ROWS>(launch, args, tiles, 2, false);
   run_decode<INPUT, RingSize::USUAL>(launch, args, tiles, 2, true);
 }
 

@@ -16,8 +16,8 @@
 namespace pen {
 
 constexpr int SLICES = 8;
-// The first chunk of slice `s` in a matrix of `chunks` chunks.
-__host__ __device__ constexpr int slice_begin(int s, int chunks) { return s * chunks / SLICES; }
+// The first K tile of slice `s` in a matrix of `k_tiles` K tiles.
+__host__ __device__ constexpr int slice_begin(int s, int k_tiles) { return s * k_tiles / SLICES; }
 
 enum class Epilogue : int {
   STORE,     // out[n][row] = y

@@ -65,7 +65,7 @@ void linear_prefill(const Launch& launch, const Linear& args) {
 bool linear_stack(const Launch& launch, const Linear& args) {
   // The two blocks of a cluster read the same columns.
   const bool even = args.w[0].rows % (args.stacked * HOPPER_CLUSTER * HOPPER_ROW_TILES * TILE_ROWS) == 0;
-  if (!even || args.num_segments != 1 || args.w[0].cols % CHUNK != 0 || !has_warpgroup_products(launch.device)) return false;
+  if (!even || args.num_segments != 1 || args.w[0].cols % K_TILE != 0 || !has_warpgroup_products(launch.device)) return false;
   return run_hopper(launch, args, best_plan(launch.device, args).tokens);
 }
 

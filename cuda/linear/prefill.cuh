@@ -16,59 +16,59 @@ __device__ __forceinline__ void load_matrices(uint32_t (&r)[4], const void* shar
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at));
 }
 
-// Copies one chunk of x: [TOKENS][64] halves. The eight 16-byte pieces of a row are permuted by its number, so that neither the copies nor
+// Copies one K tile of x: [TOKENS][64] halves. The eight 16-byte pieces of a row are permuted by its number, so that neither the copies nor
 // ldmatrix have bank conflicts (the 128-byte swizzle of Hopper's matrix instructions).
 template <int TOKENS, int THREADS>
-__device__ __forceinline__ void stage_activations(__half* stage, const Linear& p, int first_token, int chunk) {
+__device__ __forceinline__ void stage_activations(__half* stage, const Linear& p, int first_token, int k_tile) {
 #pragma unroll
   for (int i = threadIdx.x; i < TOKENS * 8; i += THREADS) {
     const int token = i / 8, piece = i % 8;
     const bool valid = first_token + token < p.num_tokens;
-    const __half* from = p.x + size_t(valid ? first_token + token : 0) * p.ldx + chunk * CHUNK + piece * 8;
-    copy_async(shared_of(stage + token * CHUNK + (piece ^ (token % 8)) * 8), from, valid);
+    const __half* from = p.x + size_t(valid ? first_token + token : 0) * p.ldx + k_tile * K_TILE + piece * 8;
+    copy_async(shared_of(stage + token * K_TILE + (piece ^ (token % 8)) * 8), from, valid);
   }
 }
 
 template <class Format>
 __device__ __forceinline__ void multiply_tiles(const Linear& p, int segment, int group, int first_token,
-                                               __half (&stages)[PREFILL_STAGES][PREFILL_TOKENS * CHUNK]) {
+                                               __half (&stages)[PREFILL_STAGES][PREFILL_TOKENS * K_TILE]) {
   constexpr int MT = 2, NT = 8;
   const Matrix& w = p.w[segment];
   const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
   const int tile = group * PREFILL_ROW_TILES + (warp / 2) * MT, column = (warp % 2) * NT * 8;
-  const int chunks = w.chunks(), tiles = w.tiles();
+  const int k_tiles = w.k_tiles(), tiles = w.tiles();
   const uint8_t* rows[MT];
   typename Format::Raw raw[MT];
 #pragma unroll
   for (int m = 0; m < MT; m++) {
-    rows[m] = w.data + size_t(min(tile + m, tiles - 1)) * chunks * Format::record_bytes;
+    rows[m] = w.data + size_t(min(tile + m, tiles - 1)) * k_tiles * Format::record_bytes;
     raw[m].load(rows[m], lane);
   }
   wait_for_previous();
 #pragma unroll
   for (int s = 0; s < PREFILL_STAGES - 1; s++) {
-    if (s < chunks) stage_activations<PREFILL_TOKENS, PREFILL_THREADS>(stages[s], p, first_token, s);
+    if (s < k_tiles) stage_activations<PREFILL_TOKENS, PREFILL_THREADS>(stages[s], p, first_token, s);
     copy_commit();
   }
   float acc[MT][NT][4] = {}, total[MT][NT][4] = {};
   int slice = 1;
-  while (slice < SLICES && slice_begin(slice, chunks) == 0) slice++;
-  for (int chunk = 0; chunk < chunks; chunk++) {
+  while (slice < SLICES && slice_begin(slice, k_tiles) == 0) slice++;
+  for (int k_tile = 0; k_tile < k_tiles; k_tile++) {
     copy_wait<PREFILL_STAGES - 2>();
     __syncthreads();
-    const int ahead = chunk + PREFILL_STAGES - 1;
-    if (ahead < chunks) stage_activations<PREFILL_TOKENS, PREFILL_THREADS>(stages[ahead % PREFILL_STAGES], p, first_token, ahead);
+    const int ahead = k_tile + PREFILL_STAGES - 1;
+    if (ahead < k_tiles) stage_activations<PREFILL_TOKENS, PREFILL_THREADS>(stages[ahead % PREFILL_STAGES], p, first_token, ahead);
     copy_commit();
-    const __half* stage = stages[chunk % PREFILL_STAGES];
+    const __half* stage = stages[k_tile % PREFILL_STAGES];
     uint32_t a[STEPS][MT][4];
 #pragma unroll
     for (int s = 0; s < STEPS; s++) {
 #pragma unroll
       for (int m = 0; m < MT; m++) raw[m].fragment(s, a[s][m]);
     }
-    if (chunk + 1 < chunks) {
+    if (k_tile + 1 < k_tiles) {
 #pragma unroll
-      for (int m = 0; m < MT; m++) raw[m].load(rows[m] + size_t(chunk + 1) * Format::record_bytes, lane);
+      for (int m = 0; m < MT; m++) raw[m].load(rows[m] + size_t(k_tile + 1) * Format::record_bytes, lane);
     }
 #pragma unroll
     for (int n = 0; n < NT; n++) {
@@ -77,7 +77,7 @@ __device__ __forceinline__ void multiply_tiles(const Linear& p, int segment, int
         // four 8 × 8 matrices: 32 columns of eight tokens
         uint32_t b[4];
         const int token = column + 8 * n + lane % 8, piece = 4 * half + lane / 8;
-        load_matrices(b, stage + token * CHUNK + (piece ^ (token % 8)) * 8);
+        load_matrices(b, stage + token * K_TILE + (piece ^ (token % 8)) * 8);
 #pragma unroll
         for (int s = 0; s < 2; s++) {
           const uint32_t pair[2] = {b[2 * s], b[2 * s + 1]};
@@ -86,8 +86,8 @@ __device__ __forceinline__ void multiply_tiles(const Linear& p, int segment, int
         }
       }
     }
-    if (chunk + 1 == slice_begin(slice, chunks)) {
-      while (slice < SLICES && slice_begin(slice, chunks) <= chunk + 1) slice++;
+    if (k_tile + 1 == slice_begin(slice, k_tiles)) {
+      while (slice < SLICES && slice_begin(slice, k_tiles) <= k_tile + 1) slice++;
 #pragma unroll
       for (int m = 0; m < MT; m++) {
 #pragma unroll
@@ -109,7 +109,7 @@ __device__ __forceinline__ void multiply_tiles(const Linear& p, int segment, int
 
 // Grid: (groups of 128 tokens, groups of eight row tiles of all segments): neighbours in x share weights in L2.
 __global__ void __launch_bounds__(PREFILL_THREADS) linear_prefill_kernel(const __grid_constant__ Linear p) {
-  __shared__ __align__(1024) __half stages[PREFILL_STAGES][PREFILL_TOKENS * CHUNK];
+  __shared__ __align__(1024) __half stages[PREFILL_STAGES][PREFILL_TOKENS * K_TILE];
   let_next_start();
   int group = blockIdx.y, segment = 0;
   const auto groups = [&](int i) { return ceil_div(p.w[i].tiles(), PREFILL_ROW_TILES); };

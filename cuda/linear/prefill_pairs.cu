@@ -1,5 +1,5 @@
 // Linear layers: two parts of a product of many tokens, which differ in their formats, in one launch of hopper.cuh. One after the other,
-// each would leave much of the device idle in its last turn.
+// each would leave much of the device idle in its last wave.
 #include "hopper.cuh"
 
 namespace pen {
@@ -25,16 +25,16 @@ __global__ void __launch_bounds__(HOPPER_THREADS, 1)
   const uint32_t stages = uint32_t(round_up(shared_of(dynamic), 1024));
   const int cluster = blockIdx.x / HOPPER_CLUSTER, all = gridDim.x / HOPPER_CLUSTER;
   const bool is_first = cluster < clusters;
-  const HopperTurns turns = is_first ? HopperTurns{cluster, clusters} : HopperTurns{cluster - clusters, all - clusters};
+  const HopperUnits own_units = is_first ? HopperUnits{cluster, clusters} : HopperUnits{cluster - clusters, all - clusters};
   begin_block<(A::STAGES > B::STAGES ? A::STAGES : B::STAGES)>(ring);
   if (threadIdx.x >= HOPPER_CONSUMERS) {
     become_producer();
-    if (is_first) produce_units<A>(first.p, first.grid, turns, x, stages, ring);
-    else produce_units<B>(second.p, second.grid, turns, x, stages, ring);
+    if (is_first) produce_units<A>(first.p, first.grid, own_units, x, stages, ring);
+    else produce_units<B>(second.p, second.grid, own_units, x, stages, ring);
   } else {
     become_consumer();
-    if (is_first) consume_units<A, First>(first.p, first.grid, turns, first.out, stages, ring);
-    else consume_units<B, Second>(second.p, second.grid, turns, second.out, stages, ring);
+    if (is_first) consume_units<A, First>(first.p, first.grid, own_units, first.out, stages, ring);
+    else consume_units<B, Second>(second.p, second.grid, own_units, second.out, stages, ring);
   }
   end_block();
 #endif

@@ -1,4 +1,4 @@
-// Linear layers: hopper.cuh for pieces of two chunks. A consumer waits, arrives and issues products half as often as with single chunks.
+// Linear layers: hopper.cuh for pieces of two K tiles. A consumer waits, arrives and issues products half as often as with single K tiles.
 #include "hopper.cuh"
 
 namespace pen {
@@ -8,9 +8,9 @@ bool run_hopper_pieces(const Launch& launch, const Linear& args) {
   // The formats that files have most, of those whose records leave room for four stages.
   using Formats = std::tuple<FormatQ4Min, FormatQ5Min, FormatQ6>;
   CUtensorMap x;
-  const int chunks = args.w[0].chunks();
+  const int k_tiles = args.w[0].k_tiles();
   // In shorter slices, the sums could not be written in parts.
-  if (chunks % (SLICES * PIECE) != 0 || chunks < PARTS_PIECES * SLICES * PIECE || !map_tokens(x, args, TOKENS)) return false;
+  if (k_tiles % (SLICES * PIECE) != 0 || k_tiles < PARTS_PIECES * SLICES * PIECE || !map_tokens(x, args, TOKENS)) return false;
   if (args.num_tokens <= HOPPER_FEW_TOKENS) return false;
   const auto start = [&](auto each) {
     using Format = decltype(each);

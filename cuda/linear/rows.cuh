@@ -1,6 +1,6 @@
 // y = W · x for up to 64 tokens on sm_90a: the numeric definition of linear.h on warpgroup products, one of which takes all tokens at
 // once. Each warp streams the records of one row tile through registers and turns them into operands. A further warpgroup copies the
-// tokens' chunks into a ring in shared memory, from which all row tiles of the block read. Warpgroups do not wait for one another, so that
+// tokens' K tiles into a ring in shared memory, from which all row tiles of the block read. Warpgroups do not wait for one another, so that
 // some dequantise while the products of others run. If there are too few tiles to fill the device, several blocks share each: every block
 // takes some of the slices, and their sums meet in a workspace (slice_sums.cuh).
 #pragma once
@@ -15,18 +15,18 @@ namespace pen {
 constexpr int ROWS_PRODUCERS = 128;  // a whole warpgroup, since registers move only between warpgroups
 constexpr int ROWS_THREADS = ROWS_WARPGROUPS * 128 + ROWS_PRODUCERS;
 
-// How a block uses shared memory: the ring of x, in stages of PIECE chunks, then, for WIDE products, the sums of slices.
+// How a block uses shared memory: the ring of x, in stages of PIECE K tiles, then, for WIDE products, the sums of slices.
 template <int NT, int PIECE>
 struct RowsShared {
   // Stages that are being copied; the others are full or in use. A stage is reported full when AHEAD later ones have been requested.
   static constexpr int STAGES = 8, AHEAD = PIECE == 1 ? 4 : 3;
-  static constexpr int TILE = NT * 8 * CHUNK * 2, STAGE = PIECE * TILE;  // bytes of a chunk, and of a stage
+  static constexpr int TILE = NT * 8 * K_TILE * 2, STAGE = PIECE * TILE;  // bytes of a K tile, and of a stage
   static constexpr bool WIDE = NT > 4;  // too many sums for registers
   static constexpr size_t bytes(int warps) { return 1024 + size_t(STAGES) * STAGE + (WIDE ? size_t(warps) * NT * WARP * 16 : 0); }
 };
 
 #ifdef PEN_HOPPER_DEVICE
-// Copies the chunks [begin, end) of x, up to AHEAD stages at a time.
+// Copies the K tiles [begin, end) of x, up to AHEAD stages at a time.
 template <int NT, int PIECE>
 __device__ __forceinline__ void produce_rows(const Linear& p, int begin, int end, uint32_t stages, Ring& ring) {
   using Shared = RowsShared<NT, PIECE>;
@@ -34,8 +34,8 @@ __device__ __forceinline__ void produce_rows(const Linear& p, int begin, int end
   wait_for_previous();
   // Each thread always copies the same 16-byte column of every sixteenth token.
   const int thread = threadIdx.x % ROWS_PRODUCERS, token = thread / 8, column = thread % 8, ldx = p.ldx, valid = p.num_tokens - token;
-  const __half* from = p.x + size_t(token) * ldx + size_t(begin) * CHUNK + column * 8;
-  const uint32_t to = stages + (token * CHUNK + (column ^ (token % 8)) * 8) * 2;
+  const __half* from = p.x + size_t(token) * ldx + size_t(begin) * K_TILE + column * 8;
+  const uint32_t to = stages + (token * K_TILE + (column ^ (token % 8)) * 8) * 2;
   const int pieces = (end - begin) / PIECE;
   int stage = 0, done = 0;
   uint32_t phase = 1;
@@ -48,9 +48,9 @@ __device__ __forceinline__ void produce_rows(const Linear& p, int begin, int end
 #pragma unroll
         for (int n = 0; n < TOKENS; n += 16) {
           const bool real = n < valid, wanted = n + 16 <= TOKENS || token + n < TOKENS;
-          copy_async(to + stage * Shared::STAGE + k * Shared::TILE + n * CHUNK * 2, real ? from + size_t(n) * ldx : p.x, real, wanted);
+          copy_async(to + stage * Shared::STAGE + k * Shared::TILE + n * K_TILE * 2, real ? from + size_t(n) * ldx : p.x, real, wanted);
         }
-        from += CHUNK;
+        from += K_TILE;
       }
       if (++stage == STAGES) stage = 0, phase ^= 1;
     }
@@ -108,15 +108,15 @@ __host__ __device__ constexpr int rows_ahead(int words, int nt, int piece) {
   return records / piece > 0 ? records / piece : 1;
 }
 
-// Multiplies the slices [first, last) of one warp's row tile, whose numbers of chunks PIECE divides. `take(slice, acc)` gets each slice's
+// Multiplies the slices [first, last) of one warp's row tile, whose numbers of K tiles PIECE divides. `take(slice, acc)` gets each slice's
 // sum.
 template <class Format, int NT, int PIECE, class Take>
 __device__ __forceinline__ void stream_slices(const Matrix& w, int tile, int first, int last, uint32_t stages, Ring& ring, Take take) {
   using Shared = RowsShared<NT, PIECE>;
   constexpr int HELD = rows_ahead(Format::words, NT, PIECE), RECORD = Format::record_bytes;
-  const int lane = threadIdx.x % WARP, chunks = w.chunks(), begin = slice_begin(first, chunks);
-  const uint8_t* next = w.data + (size_t(min(tile, w.tiles() - 1)) * chunks + begin) * RECORD;
-  int left = (slice_begin(last, chunks) - begin) / PIECE;  // pieces
+  const int lane = threadIdx.x % WARP, k_tiles = w.k_tiles(), begin = slice_begin(first, k_tiles);
+  const uint8_t* next = w.data + (size_t(min(tile, w.tiles() - 1)) * k_tiles + begin) * RECORD;
+  int left = (slice_begin(last, k_tiles) - begin) / PIECE;  // pieces
   typename Format::Raw raw[HELD][PIECE];
   const auto request = [&](int i, int k) { raw[i][k].load(next + (PIECE * i + k) * RECORD, lane); };
 #pragma unroll
@@ -133,7 +133,7 @@ __device__ __forceinline__ void stream_slices(const Matrix& w, int tile, int fir
   const auto next_slice = [&] {
     do {  // small matrices have empty slices
       slice++;
-      until = (slice_begin(slice + 1, chunks) - slice_begin(slice, chunks)) / PIECE;
+      until = (slice_begin(slice + 1, k_tiles) - slice_begin(slice, k_tiles)) / PIECE;
     } while (until == 0);
   };
   if (left > 0) next_slice();
@@ -190,7 +190,7 @@ __global__ void __launch_bounds__(ROWS_THREADS, 1) linear_rows_kernel(const __gr
   const int shares = gridDim.y, each = SLICES / shares, first = int(blockIdx.y) * each, last = first + each;
   if (warp >= warps) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 32;");
-    produce_rows<NT, PIECE>(p, slice_begin(first, w.chunks()), slice_begin(last, w.chunks()), stages, ring);
+    produce_rows<NT, PIECE>(p, slice_begin(first, w.k_tiles()), slice_begin(last, w.k_tiles()), stages, ring);
     return;
   }
   asm volatile("setmaxnreg.inc.sync.aligned.u32 112;");
@@ -246,8 +246,8 @@ void start_rows(const Launch& launch, const Linear& args, const RowsPlan& plan) 
 }
 template <int NT>
 void run_rows(const Launch& launch, const Linear& args, const RowsPlan& plan) {
-  // Two chunks at a time cost fewer instructions, if they divide every slice.
-  if (args.w[0].chunks() % (2 * SLICES) == 0) return start_rows<NT, 2>(launch, args, plan);
+  // Two K tiles at a time cost fewer instructions, if they divide every slice.
+  if (args.w[0].k_tiles() % (2 * SLICES) == 0) return start_rows<NT, 2>(launch, args, plan);
   start_rows<NT, 1>(launch, args, plan);
 }
 // In files of their own, since they take long to compile.

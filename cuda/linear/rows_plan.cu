@@ -15,7 +15,7 @@ namespace {
 // What a product costs, by the number of column tiles. [µs]
 struct Costs {
   double start, megabyte;   // in any case, and for weights
-  double chunk, warpgroup;  // a block's chunk, and each of its warpgroups besides
+  double k_tile, warpgroup;  // a block's K tile, and each of its warpgroups besides
   double slice;             // the end of a slice, for each warpgroup
   double share;             // if several blocks share row tiles
   double sums, all_sums;    // a warpgroup's sums on their way through the workspace: in any case, and for each group of row tiles
@@ -31,7 +31,7 @@ constexpr Costs costs_of(int column_tiles) {
 
 // What is estimated to take the least time.
 RowsPlan plan_rows(const Device& device, const Linear& args) {
-  const int chunks = args.w[0].chunks(), columns = column_tiles(args.num_tokens);
+  const int k_tiles = args.w[0].k_tiles(), columns = column_tiles(args.num_tokens);
   const Costs cost = costs_of(columns);
   double begin_us = cost.start;
   for (int i = 0; i < args.num_segments; i++) begin_us += double(args.w[i].bytes()) * 1e-6 * cost.megabyte;
@@ -44,11 +44,11 @@ RowsPlan plan_rows(const Device& device, const Linear& args) {
       if (shares > 1) {
         const bool fits = tiles <= MAX_SHARED_TILES && args.slabs && slices_workspace(tiles, columns) <= args.slab_bytes;
         // No block may have to wait for another to end, and no slice may be empty.
-        if (!fits || groups * shares > device.multiprocessors || chunks < SLICES) continue;
+        if (!fits || groups * shares > device.multiprocessors || k_tiles < SLICES) continue;
         // The first block has one sum of all its slices.
         us += cost.share + warpgroups * (SLICES + 1 - slices) / SLICES * (cost.sums + cost.all_sums * groups);
       }
-      const double work = chunks * (cost.chunk + cost.warpgroup * warpgroups) / shares + slices * cost.slice * warpgroups;
+      const double work = k_tiles * (cost.k_tile + cost.warpgroup * warpgroups) / shares + slices * cost.slice * warpgroups;
       us += ceil_div(groups * shares, device.multiprocessors) * work;
       if (us < best.us) best = {warpgroups, shares, us};
     }
@@ -64,9 +64,9 @@ namespace {
 int fewest_tokens(const Device& device, const Linear& args) {
   int tiles = 0;
   for (int i = 0; i < args.num_segments; i++) tiles += args.w[i].tiles();
-  const int chunks = args.w[0].chunks();
-  if (chunks > 128 || !fits_staged(device, args)) return 2;
-  return chunks >= 64 && tiles >= 256 ? 4 : 5;
+  const int k_tiles = args.w[0].k_tiles();
+  if (k_tiles > 128 || !fits_staged(device, args)) return 2;
+  return k_tiles >= 64 && tiles >= 256 ? 4 : 5;
 }
 
 }  // namespace
@@ -80,10 +80,10 @@ bool takes_rows(const Device& device, const Linear& args) {
   double us = 0;
   each_part(args, [&](const Linear& part) { us += plan_hopper(device, part, 64).us; });
   // Those estimates leave out START_US. A layer whose products take both kinds of kernels is slower, by 10 % for 8B with 64 rows. In layers
-  // of large models, which LARGE chunks tell, most products are faster with these kernels, so that the others take them, too.
+  // of large models, which LARGE K tiles tell, most products are faster with these kernels, so that the others take them, too.
   constexpr double START_US = 0.4, SLOWER = 1.15;
   constexpr int LARGE = 40;
-  const double limit_us = args.w[0].chunks() >= LARGE ? SLOWER * us : us + START_US;
+  const double limit_us = args.w[0].k_tiles() >= LARGE ? SLOWER * us : us + START_US;
   return plan_rows(device, args).us <= limit_us;
 }
 

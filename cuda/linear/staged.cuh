@@ -11,7 +11,7 @@ namespace pen {
 static_assert(NORM_WARPS == SLICES, "a block that normalises its own input");
 
 // The stride of rows of x in shared memory, in halves: eight rows fall into different banks.
-__host__ __device__ constexpr int staged_stride(int cols) { return int(round_up(cols, CHUNK)) + 8; }
+__host__ __device__ constexpr int staged_stride(int cols) { return int(round_up(cols, K_TILE)) + 8; }
 
 // Whether a block copies its x into shared memory, rather than read it as it goes.
 inline bool fits_staged(const Device& device, const Linear& args) {
@@ -19,13 +19,13 @@ inline bool fits_staged(const Device& device, const Linear& args) {
   return size_t(args.num_tokens) * staged_stride(args.w[0].cols) * 2 <= std::max(MOST, size_t(device.shared_multiprocessor) * 2 / 7);
 }
 
-// A row of x in shared memory. The columns of a chunk lie in the order in which the lanes of a product read them: 16 halves for each of
+// A row of x in shared memory. The columns of a K tile lie in the order in which the lanes of a product read them: 16 halves for each of
 // the four.
 struct StagedRow {
   __half* h;
   // The place of an even column and its neighbour.
   __device__ __forceinline__ static int place(int column) {
-    return (column & ~(CHUNK - 1)) + (column & 6) * 8 + (column >> 4 & 3) * 4 + (column >> 3 & 1) * 2;
+    return (column & ~(K_TILE - 1)) + (column & 6) * 8 + (column >> 4 & 3) * 4 + (column >> 3 & 1) * 2;
   }
   __device__ __forceinline__ void put(int column, uint32_t low, uint32_t high) const {
     uint32_t* to = reinterpret_cast<uint32_t*>(h + place(column));
@@ -40,7 +40,7 @@ constexpr int NORM_ROWS = 4, NORM_SUMS = 2 * NORM_ROWS * NORM_WARPS;
 // they are needed, which takes fewer registers.
 template <int ROWS, int PIECES, bool LATE = false>
 __device__ __forceinline__ void norm_rows(const Norm& p, int num_tokens, __half* normed, bool writes, float* sums) {
-  const int stride = staged_stride(p.hidden), columns = int(round_up(p.hidden, CHUNK));
+  const int stride = staged_stride(p.hidden), columns = int(round_up(p.hidden, K_TILE));
   const auto to = [=](int row) { return StagedRow{normed + row * stride}; };
   const auto some = [&](auto weights) { norm_some<ROWS, PIECES>(p, weights, 0, num_tokens - 1, to, writes ? p.x_out : nullptr, sums); };
   if constexpr (LATE) {

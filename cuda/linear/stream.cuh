@@ -14,9 +14,9 @@ __device__ __forceinline__ int slice_of(int warp) { return warp < SLICES / 2 ? w
 
 // A warp's slice of a matrix's rows.
 struct Slice {
-  int begin, length;  // chunks
-  __device__ __forceinline__ Slice(int warp, int chunks)
-      : begin(slice_begin(slice_of(warp), chunks)), length(slice_begin(slice_of(warp) + 1, chunks) - begin) {}
+  int begin, length;  // K tiles
+  __device__ __forceinline__ Slice(int warp, int k_tiles)
+      : begin(slice_begin(slice_of(warp), k_tiles)), length(slice_begin(slice_of(warp) + 1, k_tiles) - begin) {}
 };
 
 // PIECE: records in registers. While one is multiplied, that of the next piece takes its place.
@@ -27,19 +27,19 @@ struct Stream {
   int lane, length;
   // The piece that is requested next.
   const uint8_t* next = nullptr;
-  int count = 0, chunk = 0, units = 0;
+  int count = 0, k_tile = 0, units = 0;
 
   __device__ __forceinline__ Stream(int lane, int length) : lane(lane), length(length) {}
 
   template <class At>
   __device__ __forceinline__ void advance(At at) {
     next += count * RECORD;
-    if (chunk == length) {
-      chunk = 0;
+    if (k_tile == length) {
+      k_tile = 0;
       if (--units > 0) next = at();
     }
-    count = units > 0 ? min(PIECE, length - chunk) : 0;
-    chunk += count;
+    count = units > 0 ? min(PIECE, length - k_tile) : 0;
+    k_tile += count;
   }
   __device__ __forceinline__ void load(int i) {
     if (i < count) raw[i].load(next + i * RECORD, lane);
@@ -47,7 +47,7 @@ struct Stream {
   // Requests the first piece of `units` units; each call of at() says where the warp's slice of another unit begins.
   template <class At>
   __device__ __forceinline__ void fill(int all, At at) {
-    count = 0, chunk = length, units = length > 0 ? all + 1 : 0;
+    count = 0, k_tile = length, units = length > 0 ? all + 1 : 0;
     if (length > 0) advance(at);
 #pragma unroll
     for (int i = 0; i < PIECE; i++) load(i);
@@ -66,13 +66,13 @@ struct Stream {
 #pragma unroll 1
     while (count > 0) {
       const int now = count;
-      const bool last = chunk == length;
+      const bool last = k_tile == length;
       advance(at);
 #pragma unroll
       for (int i = 0; i < PIECE; i++) {
         if (i < now) {
           uint32_t b[STEPS][2];
-          load_x(b, x + i * CHUNK * 2);
+          load_x(b, x + i * K_TILE * 2);
 #pragma unroll
           for (int s = 0; s < STEPS; s++) {
             uint32_t a[4];
@@ -82,7 +82,7 @@ struct Stream {
         }
         load(i);
       }
-      x += now * CHUNK * 2;
+      x += now * K_TILE * 2;
       if (last) {
         finish(acc);
         acc[0] = acc[1] = acc[2] = acc[3] = 0.0f;
@@ -105,16 +105,16 @@ struct Stream {
 template <class RowAt>
 __device__ __forceinline__ void copy_rows(uint8_t* buffer, int stride, int rows, const Slice& slice, int lane, RowAt row_at) {
   constexpr int BATCH = 4;  // requested together
-  const int pieces = slice.length * (CHUNK / 8), total = rows * pieces;
+  const int pieces = slice.length * (K_TILE / 8), total = rows * pieces;
   const uint32_t inverse = slice.length > 0 ? (65536 + slice.length - 1) / slice.length : 0;  // exact for the few rows that there are
-  const auto row_of = [&](int i) { return int(uint32_t(i / (CHUNK / 8)) * inverse >> 16); };
+  const auto row_of = [&](int i) { return int(uint32_t(i / (K_TILE / 8)) * inverse >> 16); };
 #pragma unroll 1
   for (int base = lane; base < total; base += BATCH * WARP) {
     uint4 value[BATCH];
 #pragma unroll
     for (int k = 0; k < BATCH; k++) {
       const int i = min(base + k * WARP, total - 1), row = row_of(i);
-      value[k] = __ldcg(reinterpret_cast<const uint4*>(row_at(row) + slice.begin * CHUNK + (i - row * pieces) * 8));
+      value[k] = __ldcg(reinterpret_cast<const uint4*>(row_at(row) + slice.begin * K_TILE + (i - row * pieces) * 8));
     }
 #pragma unroll
     for (int k = 0; k < BATCH; k++) {

@@ -122,7 +122,7 @@ struct QuantFormat {
   static constexpr int group = GROUP, offset = OFFSET;
   static constexpr bool has_min = MIN;
   static float level(uint32_t code) { return float(code) - OFFSET; }
-  static constexpr int groups = CHUNK / GROUP;
+  static constexpr int groups = K_TILE / GROUP;
   static constexpr int low_bytes = LO * 128, high_bytes = HI * 128;
   static constexpr int scale_words = groups * (MIN ? 2 : 1);          // of a lane: those of its two rows
   static constexpr int record_bytes = low_bytes + high_bytes + 8 * scale_words * 4;
@@ -231,7 +231,7 @@ struct QuantFormat {
 // Weights that are float16 already (or were rounded to it when they were loaded).
 struct FormatH16 {
   static constexpr FormatId id = FORMAT_H16;
-  static constexpr int record_bytes = TILE_ROWS * CHUNK * 2;
+  static constexpr int record_bytes = TILE_ROWS * K_TILE * 2;
   static constexpr int words = 16;
 
   struct Raw {
@@ -281,7 +281,7 @@ __host__ __device__ constexpr int nibble_shift(int i, int h) { return 16 * (i / 
 // Writes one lane's part of a record's float16 scales, one for each GROUP columns.
 template <int GROUP, class Source>
 __device__ void pack_scales(uint8_t* to, int lane, const Source& source) {
-  constexpr int groups = CHUNK / GROUP;
+  constexpr int groups = K_TILE / GROUP;
   auto* scales = reinterpret_cast<__half*>(to + (lane / 4) * groups * 4);
   for (int i = lane % 4; i < 2 * groups; i += 4) {
     if (source.owns(i % 2)) scales[i] = __float2half_rn(source.scale(lane / 4 + 8 * (i % 2), i / 2 * GROUP));
@@ -292,7 +292,7 @@ __device__ void pack_scales(uint8_t* to, int lane, const Source& source) {
 template <FormatId ID, const int8_t (&LEVELS)[16], int GROUP = 32>
 struct Lookup4Format {
   static constexpr FormatId id = ID;
-  static constexpr int code_bytes = 512, groups = CHUNK / GROUP;
+  static constexpr int code_bytes = 512, groups = K_TILE / GROUP;
   static constexpr int record_bytes = code_bytes + 8 * groups * 4;
   static constexpr int words = 4 + groups + 4;  // with the table's
   static constexpr int offset = 0;
@@ -345,7 +345,7 @@ struct Lookup4Format {
 template <FormatId ID, const int8_t (&LEVELS)[16], int GROUP>
 struct E2M1Format {
   static constexpr FormatId id = ID;
-  static constexpr int code_bytes = 512, groups = CHUNK / GROUP;
+  static constexpr int code_bytes = 512, groups = K_TILE / GROUP;
   static constexpr int record_bytes = code_bytes + 8 * groups * 4;
   static constexpr int words = 4 + groups + 2;  // with the table's
   static constexpr int offset = 0;

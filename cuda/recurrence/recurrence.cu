@@ -16,13 +16,13 @@ template <Rule RULE, class Shape>
 void start(const Launch& launch, Recurrence p, const StepView& step) {
   using Stage = Ring<RULE, Shape>;
   const bool whole = step.max_query <= Stage::rows();
-  p.chunk = whole ? (step.max_query < 1 ? 1 : step.max_query) : Stage::rows();
+  p.stage_rows = whole ? (step.max_query < 1 ? 1 : step.max_query) : Stage::rows();
   p.stages = whole ? 1 : 2;
   p.wide_inputs = p.keys % 4 == 0;
   for (int i = 0; i < Stage::KEYED; i++) p.wide_inputs &= is_wide(p.keyed[i]);
   p.wide_state = p.keys % 4 == 0 && aligned(p.states.data) && p.states.width % 4 == 0 && p.state_at % 4 == 0 && aligned(p.a);
   const dim3 grid(p.heads * ceil_div(p.values, Shape::COLUMNS), step.num_seqs);
-  const size_t shared = size_t(p.stages) * p.chunk * Stage::ROW * sizeof(float);
+  const size_t shared = size_t(p.stages) * p.stage_rows * Stage::ROW * sizeof(float);
   launch(recurrence_kernel<RULE, Shape>, grid, dim3(RECURRENCE_THREADS), shared, p, step);
 }
 

@@ -122,7 +122,7 @@ __global__ void __launch_bounds__(RECURRENCE_THREADS) recurrence_kernel(const __
   float a[2][RULE == Rule::SCAN_CHANNELS ? N : 1];
   if constexpr (RULE == Rule::SCAN_CHANNELS) load_decays<Shape>(a, p, column, lane, own, columns);
   if (p.keys < KEYS || columns < Shape::COLUMNS) {  // what no row fills must be zeros: anything else could be NaN
-    for (int i = threadIdx.x; i < p.stages * p.chunk * Stage::ROW; i += RECURRENCE_THREADS) ring[i] = 0.0f;
+    for (int i = threadIdx.x; i < p.stages * p.stage_rows * Stage::ROW; i += RECURRENCE_THREADS) ring[i] = 0.0f;
     __syncthreads();
   }
   wait_for_previous();
@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(RECURRENCE_THREADS) recurrence_kernel(const __
     load_column<LANES, FOURS>(s[c], state + size_t(c) * p.keys, lane, own + c < columns ? p.keys : 0, p.wide_state);
   }
   const Stage stage(p, head, tile, columns);
-  stage.copy(p, ring, first, min(p.chunk, last - first));
+  stage.copy(p, ring, first, min(p.stage_rows, last - first));
   copy_commit();
   if (step.positions[first] == 0) {
 #pragma unroll
@@ -159,15 +159,15 @@ __global__ void __launch_bounds__(RECURRENCE_THREADS) recurrence_kernel(const __
     to += p.ld_out;
   };
   float* now = ring;
-  float* next = ring + (p.stages - 1) * p.chunk * Stage::ROW;
-  for (int at = first; at < last; at += p.chunk) {
+  float* next = ring + (p.stages - 1) * p.stage_rows * Stage::ROW;
+  for (int at = first; at < last; at += p.stage_rows) {
     copy_wait<0>();
     __syncthreads();
-    if (at + p.chunk < last) {
-      stage.copy(p, next, at + p.chunk, min(p.chunk, last - at - p.chunk));
+    if (at + p.stage_rows < last) {
+      stage.copy(p, next, at + p.stage_rows, min(p.stage_rows, last - at - p.stage_rows));
       copy_commit();
     }
-    const int rows = min(p.chunk, last - at);
+    const int rows = min(p.stage_rows, last - at);
     const float* row = now + 4 * lane;
     const float* vectors = now + Stage::VECTORS + own;
     const float* scalars = now + Stage::SCALARS;

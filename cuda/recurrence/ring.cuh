@@ -1,5 +1,5 @@
-// The rows that a recurrence is about to read, in shared memory: up to two stages of `chunk` rows, of which one is filled while the other
-// is read.
+// The rows that a recurrence is about to read, in shared memory: up to two stages of `stage_rows` rows, of which one is filled while the
+// other is read.
 #pragma once
 
 #include "../device/kernel.cuh"
@@ -10,7 +10,7 @@ namespace pen {
 constexpr int RECURRENCE_WARPS = 4;
 constexpr int RECURRENCE_THREADS = RECURRENCE_WARPS * WARP;
 constexpr int RING_BYTES = 40 * 1024;  // at most, unless one row per stage takes more
-constexpr int MAX_CHUNK = 32;
+constexpr int MAX_STAGE_ROWS = 32;
 
 enum class Rule { SCAN, SCAN_CHANNELS, DELTA, DELTA_KEYS };
 
@@ -35,7 +35,7 @@ struct Recurrence {
   int state_at;
   float* out;
   int ld_out;
-  int chunk, stages;
+  int stage_rows, stages;
 };
 
 // Copies 4 bytes into shared memory. Asynchronous from sm_80 on.
@@ -57,7 +57,7 @@ struct Ring {
 
   static int rows() {
     const int fit = RING_BYTES / (2 * ROW * int(sizeof(float)));
-    return fit < 1 ? 1 : fit > MAX_CHUNK ? MAX_CHUNK : fit;
+    return fit < 1 ? 1 : fit > MAX_STAGE_ROWS ? MAX_STAGE_ROWS : fit;
   }
 
   // The block's head and columns.

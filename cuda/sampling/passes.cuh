@@ -53,18 +53,18 @@ __device__ __forceinline__ int logit_bucket(float x, float max, float scale) {
 
 // What the passes over all rows leave for the block that draws.
 struct PassResults {
-  uint64_t* keys;      // [num_rows, chunks] the best of a chunk, or BROKEN
+  uint64_t* keys;      // [num_rows, vocab_tiles] the best of a vocabulary tile, or BROKEN
   double* sums;        // [num_rows, sum blocks] of weights
   uint64_t* masses;    // [num_rows, EXPONENTS] mantissas of the weights
   uint32_t* counts;    // [num_rows, EXPONENTS]
-  int chunks, sum_blocks;
+  int vocab_tiles, sum_blocks;
 };
 
-// The best key of a row from those of its chunks; each warp computes it for itself.
+// The best key of a row from those of its vocabulary tiles; each warp computes it for itself.
 __device__ __forceinline__ uint64_t row_best(const PassResults& results, int row) {
   uint64_t key = 0;
-  for (int c = threadIdx.x % WARP; c < results.chunks; c += WARP) {
-    const uint64_t other = results.keys[size_t(row) * results.chunks + c];
+  for (int c = threadIdx.x % WARP; c < results.vocab_tiles; c += WARP) {
+    const uint64_t other = results.keys[size_t(row) * results.vocab_tiles + c];
     key = other > key ? other : key;
   }
   return warp_max_key(key);
@@ -102,21 +102,21 @@ __device__ __forceinline__ void adjust4(float (&x)[4], const Row& r, int id, int
 
 constexpr int GROUPS = PASS_IDS / (4 * PASS_THREADS);
 
-// Grid: (chunks, rows). The best key of a chunk. What a row asks for is read before the wait: nothing in the step changes it, except the
-// number of tokens that a slot has generated, which only a finished row changes.
+// Grid: (vocab_tiles, rows). The best key of a vocabulary tile. What a row asks for is read before the wait: nothing in the step
+// changes it, except the number of tokens that a slot has generated, which only a finished row changes.
 __global__ void __launch_bounds__(PASS_THREADS) largest_kernel(SamplerState state, Sample args, PassResults results) {
   let_next_start();
-  const int chunk = blockIdx.x, row = blockIdx.y, slot = args.slots[row], vocab = state.vocab;
+  const int vocab_tile = blockIdx.x, row = blockIdx.y, slot = args.slots[row], vocab = state.vocab;
   const Row r = make_row(state, args, row, max(slot, 0), state.params[max(slot, 0)]);
   wait_for_previous();
   if (slot < 0) return;
   const float* logits = args.logits + size_t(row) * vocab;
   const bool aligned = (reinterpret_cast<uintptr_t>(logits) & 15) == 0;
-  const int start = chunk * PASS_IDS + 4 * int(threadIdx.x);
+  const int start = vocab_tile * PASS_IDS + 4 * int(threadIdx.x);
   float4 loaded[GROUPS];
 #pragma unroll
   for (int g = 0; g < GROUPS; g++) loaded[g] = load4(logits, start + g * 4 * PASS_THREADS, vocab, aligned);
-  if (chunk == 0 && threadIdx.x < EXPONENTS) {
+  if (vocab_tile == 0 && threadIdx.x < EXPONENTS) {
     results.counts[row * EXPONENTS + threadIdx.x] = 0;
     results.masses[row * EXPONENTS + threadIdx.x] = 0;
   }
@@ -143,23 +143,23 @@ __global__ void __launch_bounds__(PASS_THREADS) largest_kernel(SamplerState stat
   __syncthreads();
   if (threadIdx.x < WARP) {
     const uint64_t all = warp_max_key(threadIdx.x < PASS_THREADS / WARP ? warps[threadIdx.x] : 0);
-    if (threadIdx.x == 0) results.keys[size_t(row) * results.chunks + chunk] = all;
+    if (threadIdx.x == 0) results.keys[size_t(row) * results.vocab_tiles + vocab_tile] = all;
   }
 }
 
-// Grid: (chunks, rows). Greedy and broken rows end here. The others get their sums of weights by blocks of 256 and, for filters, the number
-// of candidates in each power of two: for top-k of the logits' distances, else of the weights >= min_p, with their mass.
+// Grid: (vocab_tiles, rows). Greedy and broken rows end here. The others get their sums of weights by blocks of 256 and, for filters, the
+// number of candidates in each power of two: for top-k of the logits' distances, else of the weights >= min_p, with their mass.
 __global__ void __launch_bounds__(PASS_THREADS) weigh_kernel(SamplerState state, Sample args, PassResults results) {
   let_next_start();
-  const int chunk = blockIdx.x, row = blockIdx.y, slot = args.slots[row], vocab = state.vocab;
+  const int vocab_tile = blockIdx.x, row = blockIdx.y, slot = args.slots[row], vocab = state.vocab;
   const float temperature = state.params[max(slot, 0)].temperature;
   wait_for_previous();
   if (slot < 0) return;
-  if (temperature == 0.0f && chunk != 0) return;
+  if (temperature == 0.0f && vocab_tile != 0) return;
   const uint64_t best = row_best(results, row);
   const bool sound = is_sound(best);
   if (temperature == 0.0f || !sound) {
-    if (chunk == 0 && threadIdx.x == 0) record(state, args, row, slot, sound ? best_id(best) : NOT_FINITE);
+    if (vocab_tile == 0 && threadIdx.x == 0) record(state, args, row, slot, sound ? best_id(best) : NOT_FINITE);
     return;
   }
   const SlotParams p = state.params[slot];
@@ -178,7 +178,7 @@ __global__ void __launch_bounds__(PASS_THREADS) weigh_kernel(SamplerState state,
   const int copy = threadIdx.x % HISTOGRAM_COPIES;
 #pragma unroll
   for (int g = 0; g < GROUPS; g++) {
-    const int local = 4 * int(threadIdx.x) + g * 4 * PASS_THREADS, id = chunk * PASS_IDS + local;
+    const int local = 4 * int(threadIdx.x) + g * 4 * PASS_THREADS, id = vocab_tile * PASS_IDS + local;
     const float4 loaded = load4(r.logits, id, vocab, aligned);
     float x[4] = {loaded.x, loaded.y, loaded.z, loaded.w};
     if (!r.plain()) adjust4(x, r, id, vocab);
@@ -206,7 +206,7 @@ __global__ void __launch_bounds__(PASS_THREADS) weigh_kernel(SamplerState state,
     lanes[threadIdx.x] = sum;
   }
   __syncthreads();
-  const int block = chunk * (PASS_IDS / SUM_BLOCK) + int(threadIdx.x);
+  const int block = vocab_tile * (PASS_IDS / SUM_BLOCK) + int(threadIdx.x);
   if (threadIdx.x < PASS_IDS / SUM_BLOCK && block < results.sum_blocks) {
     double sum = 0.0;
     for (int lane = 0; lane < SUM_LANES; lane++) sum += double(lanes[threadIdx.x * SUM_LANES + lane]);

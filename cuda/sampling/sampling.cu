@@ -8,7 +8,7 @@ namespace {
 
 PassResults place_results(void* workspace, int num_rows, int vocab, size_t* bytes) {
   PassResults results{};
-  results.chunks = ceil_div(vocab, PASS_IDS);
+  results.vocab_tiles = ceil_div(vocab, PASS_IDS);
   results.sum_blocks = ceil_div(vocab, SUM_BLOCK);
   char* at = static_cast<char*>(workspace);
   size_t offset = 0;
@@ -17,7 +17,7 @@ PassResults place_results(void* workspace, int num_rows, int vocab, size_t* byte
     offset += round_up(size, 256);
     return p;
   };
-  results.keys = reinterpret_cast<uint64_t*>(take(sizeof(uint64_t) * num_rows * results.chunks));
+  results.keys = reinterpret_cast<uint64_t*>(take(sizeof(uint64_t) * num_rows * results.vocab_tiles));
   results.sums = reinterpret_cast<double*>(take(sizeof(double) * num_rows * results.sum_blocks));
   results.masses = reinterpret_cast<uint64_t*>(take(sizeof(uint64_t) * num_rows * EXPONENTS));
   results.counts = reinterpret_cast<uint32_t*>(take(sizeof(uint32_t) * num_rows * EXPONENTS));
@@ -39,7 +39,7 @@ void sample(const Launch& launch, const SamplerState& state, const Sample& args)
   size_t bytes = 0;
   const PassResults results = place_results(args.workspace, args.num_rows, state.vocab, &bytes);
   if (state.vocab > 1 << 19 || args.workspace_bytes < bytes) throw CudaError(cudaErrorInvalidValue, "sampling: vocabulary or workspace");
-  const dim3 all(results.chunks, args.num_rows);
+  const dim3 all(results.vocab_tiles, args.num_rows);
   launch(largest_kernel, all, dim3(PASS_THREADS), 0, state, args, results);
   launch(weigh_kernel, all, dim3(PASS_THREADS), 0, state, args, results);
   launch(draw_kernel, dim3(args.num_rows), dim3(SELECT_THREADS), 0, state, args, results);

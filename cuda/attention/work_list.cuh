@@ -6,19 +6,19 @@
 
 namespace pen {
 
-constexpr int ROW_SEQUENCES = WARP * WARP;  // of a step, at most: one warp adds up the sums of all warps
+constexpr int LIST_SEQUENCES = WARP * WARP;  // of a step, at most: one warp adds up the sums of all warps
 
 // The row of a step's tiles: one sequence after the other, in each of these one part of the heads after the other, in each of these the
 // tiles in order.
 template <bool EXTRAS>
-struct TileRow {
+struct WorkList {
   const Attention& p;
   const DecodePlan& plan;
   int num_seqs, parts;  // of the heads: HeadRows
   // Shared.
   int* before;             // [num_seqs + 1] tiles of the sequences before
   int *contexts, *tokens;  // [num_seqs]
-  int* sums;               // [ROW_SEQUENCES / WARP]
+  int* sums;               // [LIST_SEQUENCES / WARP]
 
   // Fills the arrays, by the whole block.
   __device__ __forceinline__ void find(const StepView& step) const {
@@ -59,7 +59,7 @@ struct TileRow {
     place -= before[seq];
     return seq;
   }
-  // Where the run of a block begins: at an equal share of the row, rounded up to the next place where a run may begin. A stretch is not
+  // Where the run of a block begins: at an equal share of the row, rounded up to the next place where a run may begin. A KV split is not
   // cut, nor is a sequence whose output its block writes.
   __device__ __forceinline__ int begin(int block, int blocks) const {
     const int all = count(), place = all / blocks * block + all % blocks * block / blocks;
@@ -68,8 +68,8 @@ struct TileRow {
     const DecodeRange<EXTRAS> range(contexts[sequence(within)], p);
     const int count = range.end - range.begin, from = within % count, tile = range.begin + from;
     if (from == 0) return place;
-    const bool whole = range.num_stretches() <= plan.share;
-    return place + (whole ? range.end : min(range.end, ceil_div(tile, STRETCH_TILES) * STRETCH_TILES)) - tile;
+    const bool whole = range.num_kv_splits() <= plan.share;
+    return place + (whole ? range.end : min(range.end, ceil_div(tile, KV_SPLIT_TILES) * KV_SPLIT_TILES)) - tile;
   }
 
   // Finishes Q of a run's sequences and heads, and K and V where the run has the fresh row's tile, by threads [0, threads) of the block.

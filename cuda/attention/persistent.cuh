@@ -5,70 +5,70 @@
 #pragma once
 
 #include "long.cuh"
-#include "tile_row.cuh"
+#include "work_list.cuh"
 
 namespace pen {
 
-constexpr int MANY_COPIERS = 2;          // warps that request copies: of K and Q, and of V
-constexpr int MANY_BATCH = WARP / 2;     // tiles whose pages such a warp looks up together: two lanes for each
-constexpr int MANY_STAGES = MANY_BATCH;  // of a block's ring, at most: one look-up fills them all
+constexpr int PERSISTENT_COPIERS = 2;          // warps that request copies: of K and Q, and of V
+constexpr int PERSISTENT_BATCH = WARP / 2;     // tiles whose pages such a warp looks up together: two lanes for each
+constexpr int PERSISTENT_STAGES = PERSISTENT_BATCH;  // of a block's ring, at most: one look-up fills them all
 
 // Reading warps of a block, at most.
 template <int D>
-constexpr int MANY_READERS = D <= 128 ? 6 : 3;
+constexpr int PERSISTENT_READERS = D <= 128 ? 6 : 3;
 // Parts of fresh heads that a thread finishes together: as many as registers allow.
 template <int D>
-constexpr int MANY_TOGETHER = D <= 128 ? 4 : 2;
+constexpr int PERSISTENT_TOGETHER = D <= 128 ? 4 : 2;
 
 // Which tile a stage or a slot holds, and what its result merges into.
-struct __align__(16) ManyTile {
+struct __align__(16) PersistentTile {
   int context, tile, rows;
   bool last, direct;  // of TileResult and MergeTarget
   int seq, token, head;  // seq: in the view
 };
-static_assert(sizeof(ManyTile) == 2 * sizeof(uint4), "two lanes copy it");
+static_assert(sizeof(PersistentTile) == 2 * sizeof(uint4), "two lanes copy it");
 
-// Shared memory: a stage's K, V, Q, ManyTile and four barriers; of each reader a slot with a tile's result and ManyTile, and two barriers;
-// the sequences' numbers. The stages are a multiple of the readers, so that one reader alone waits for a stage.
+// Shared memory: a stage's K, V, Q, PersistentTile and four barriers; of each reader a slot with a tile's result and PersistentTile,
+// and two barriers; the sequences' numbers. The stages are a multiple of the readers, so that one reader alone waits for a stage.
 template <int D>
-struct ManyShared {
+struct PersistentShared {
   static constexpr size_t tiles = 2 * static_cast<size_t>(BoxTile<D>::BYTES);
   __host__ __device__ static constexpr size_t queries(int rows) { return sizeof(__half) * rows * D; }
-  __host__ __device__ static constexpr size_t slot(int rows) { return LongShared<D>::slot(rows) + sizeof(ManyTile); }
+  __host__ __device__ static constexpr size_t slot(int rows) { return LongShared<D>::slot(rows) + sizeof(PersistentTile); }
   __host__ __device__ static constexpr size_t per_stage(int rows) {
-    return tiles + queries(rows) + sizeof(ManyTile) + 4 * sizeof(uint64_t);
+    return tiles + queries(rows) + sizeof(PersistentTile) + 4 * sizeof(uint64_t);
   }
   __host__ __device__ static constexpr size_t per_reader(int rows) { return slot(rows) + 2 * sizeof(uint64_t); }
   static constexpr size_t alignment = 1024;  // of the tiles
   __host__ __device__ static constexpr size_t fixed(int num_seqs) {
-    return sizeof(int) * (3 * num_seqs + 1 + ROW_SEQUENCES / WARP) + alignment;
+    return sizeof(int) * (3 * num_seqs + 1 + LIST_SEQUENCES / WARP) + alignment;
   }
 };
 
-// Grid: a block per multiprocessor. Block: up to MANY_READERS reading warps, then LONG_MERGERS, then MANY_COPIERS.
+// Grid: a block per multiprocessor. Block: up to PERSISTENT_READERS reading warps, then LONG_MERGERS, then PERSISTENT_COPIERS.
 template <int D, bool EXTRAS>
-__global__ void __launch_bounds__(WARP*(MANY_READERS<D> + LONG_MERGERS + MANY_COPIERS), 1)
-    attention_many_kernel(const __grid_constant__ Attention p, const __grid_constant__ StepView step,
+__global__ void __launch_bounds__(WARP*(PERSISTENT_READERS<D> + LONG_MERGERS + PERSISTENT_COPIERS), 1)
+    attention_persistent_kernel(const __grid_constant__ Attention p, const __grid_constant__ StepView step,
                           const __grid_constant__ DecodePlan plan, const __grid_constant__ QkvFinish fresh,
                           const __grid_constant__ CUtensorMap keys_map, const __grid_constant__ CUtensorMap values_map) {
-  using Shared = ManyShared<D>;
+  using Shared = PersistentShared<D>;
   using T = BoxTile<D>;
   constexpr int ROW = DecodeShared<D>::ROW;
   extern __shared__ __align__(128) char shared[];
   let_next_start();
   const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, warps = blockDim.x / WARP, head_dim = p.kv.head_dim;
-  const int stages = plan.buffers, readers = warps - LONG_MERGERS - MANY_COPIERS;
+  const int stages = plan.buffers, readers = warps - LONG_MERGERS - PERSISTENT_COPIERS;
   const uint32_t base = shared_of(shared), tiles = static_cast<uint32_t>(round_up(base, Shared::alignment));
   char* const slots = shared + (tiles - base) + stages * Shared::tiles;
   char* const queries = slots + readers * Shared::slot(plan.rows);
-  ManyTile* const stage_tiles = reinterpret_cast<ManyTile*>(queries + stages * Shared::queries(plan.rows));
+  PersistentTile* const stage_tiles = reinterpret_cast<PersistentTile*>(queries + stages * Shared::queries(plan.rows));
   // The stages of K and those of V have `full` and `taken`, and the slots have `ready` and `left`.
   uint64_t *const full = reinterpret_cast<uint64_t*>(stage_tiles + stages), *const taken = full + 2 * stages;
   uint64_t *const ready = taken + 2 * stages, *const left = ready + readers;
   int* const numbers = reinterpret_cast<int*>(left + readers);
   const int num_seqs = step.num_seqs, parts = p.kv.num_kv_heads * ceil_div(p.num_heads / p.kv.num_kv_heads, plan.rows);
   int* const sums = numbers + 3 * num_seqs + 1;
-  const TileRow<EXTRAS> row{p, plan, num_seqs, parts, numbers, numbers + num_seqs + 1, numbers + 2 * num_seqs + 1, sums};
+  const WorkList<EXTRAS> row{p, plan, num_seqs, parts, numbers, numbers + num_seqs + 1, numbers + 2 * num_seqs + 1, sums};
   if (lane == 0) {
     for (uint64_t* i = full + warp; i < left + readers; i += warps) barrier_init(i, i < left ? 1 : LONG_MERGERS);
     fence_barriers();
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(WARP*(MANY_READERS<D> + LONG_MERGERS + MANY_CO
     const uint32_t buffers = tiles + (keys ? 0 : T::BYTES);
     uint64_t *const my_full = full + (keys ? 0 : stages), *const my_taken = taken + (keys ? 0 : stages);
     // Lane 2 i has tile i of a batch; both it and the next look up where its halves lie.
-    ManyTile mine{};
+    PersistentTile mine{};
     int low = 0, high = 0;
     const __half* query = nullptr;
     const auto look_up = [&](int batch) {
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(WARP*(MANY_READERS<D> + LONG_MERGERS + MANY_CO
         const int tiles_each = range.end - range.begin;
         const HeadRows heads(p, plan, within / tiles_each);
         mine.tile = range.begin + within % tiles_each, mine.rows = heads.rows, mine.head = heads.head;
-        mine.last = mine.tile + 1 == range.end, mine.direct = range.num_stretches() <= plan.share;
+        mine.last = mine.tile + 1 == range.end, mine.direct = range.num_kv_splits() <= plan.share;
         query = p.q + (static_cast<size_t>(mine.token) * p.num_heads + mine.head) * head_dim;
         const Pages pages(p.kv, step, step.sequence(mine.seq), mine.context, heads.kv_head);
         if (mine.context - mine.tile * KEYS > half) place = box_row(pages, mine.tile * KEYS + half);
@@ -129,8 +129,8 @@ __global__ void __launch_bounds__(WARP*(MANY_READERS<D> + LONG_MERGERS + MANY_CO
     if (fills) request_query(lane / 2);
     int stage = 0, parity = 0;
     for (int i = filled; i < count; ++i) {
-      if (i % MANY_BATCH == 0) look_up(i);
-      if (lane == i % MANY_BATCH * 2) {
+      if (i % PERSISTENT_BATCH == 0) look_up(i);
+      if (lane == i % PERSISTENT_BATCH * 2) {
         barrier_wait(my_taken + stage, parity);
         request(stage), request_query(stage);
       }
@@ -143,14 +143,14 @@ __global__ void __launch_bounds__(WARP*(MANY_READERS<D> + LONG_MERGERS + MANY_CO
     wait_for_previous();
   } else {
     // Through memory, and so to the copies.
-    row.template finish<MANY_TOGETHER<D>>(fresh, step, first, first + count, (readers + LONG_MERGERS) * WARP);
+    row.template finish<PERSISTENT_TOGETHER<D>>(fresh, step, first, first + count, (readers + LONG_MERGERS) * WARP);
     fence_all_proxies();
     __syncthreads();
   }
   if (warp >= readers) {
     int slot = -1, parity = 1;
     const auto slot_at = [&] { return slots + slot * Shared::slot(plan.rows); };
-    const auto tile_at = [&] { return reinterpret_cast<const ManyTile*>(slot_at() + LongShared<D>::slot(plan.rows)); };
+    const auto tile_at = [&] { return reinterpret_cast<const PersistentTile*>(slot_at() + LongShared<D>::slot(plan.rows)); };
     LongMerger<D, EXTRAS> merger;
     merger.run(
         p, count, static_cast<int>(threadIdx.x) - readers * WARP,
@@ -159,16 +159,16 @@ __global__ void __launch_bounds__(WARP*(MANY_READERS<D> + LONG_MERGERS + MANY_CO
           parity ^= slot == 0;
           barrier_wait(ready + slot, parity);
           const float* const o = reinterpret_cast<const float*>(slot_at());
-          const ManyTile tile = *tile_at();
+          const PersistentTile tile = *tile_at();
           return TileResult{o, reinterpret_cast<const float2*>(o + plan.rows * ROW), tile.rows, tile.tile, tile.last};
         },
         [&](int) {
-          const ManyTile tile = *tile_at();
+          const PersistentTile tile = *tile_at();
           __half* const out = p.out + static_cast<size_t>(tile.token) * p.out_stride + tile.head * head_dim;
           MergeTarget target{tile.direct, tile.head, tile.rows, out};
           if (!target.direct) {
-            const int first_stretch = DecodeRange<EXTRAS>(tile.context, p).first_stretch();
-            target.leave(Partials(p, num_seqs, plan.max_stretches), p, plan, tile.seq, first_stretch);
+            const int first_kv_split = DecodeRange<EXTRAS>(tile.context, p).first_kv_split();
+            target.leave(Partials(p, num_seqs, plan.max_kv_splits), p, plan, tile.seq, first_kv_split);
           }
           return target;
         },
