@@ -6,9 +6,9 @@ use safetensors::tensor::Dtype;
 
 use crate::checkpoint::Checkpoint;
 use crate::error::{Fallible, wrong};
-use crate::family::{Family, How, Rule, Shape};
+use crate::family::{Family, Rule, Shape, TensorTransform};
 use crate::pattern::{filled, numbers};
-use crate::rows::Rows;
+use crate::rows::RowSelection;
 use crate::shard::{Tensor, float_type};
 
 /// Names that the classes of `transformers` put before those of the patterns.
@@ -23,7 +23,7 @@ const MAX_NAMES: usize = 8;
 pub struct Part {
     /// Index into the checkpoint's tensors.
     pub tensor: usize,
-    pub rows: Rows,
+    pub rows: RowSelection,
 }
 
 /// A tensor of the output: parts one after another.
@@ -168,36 +168,36 @@ fn built(checkpoint: &Checkpoint, name: String, target: &Target, shape: &Shape) 
     }
     let mut dims = first.shape.clone();
     match how {
-        How::Stacked => dims.insert(0, count as u64),
-        How::Row if dims.first() == Some(&1) && dims.len() == 2 => drop(dims.remove(0)),
-        How::Transposed if dims.len() == 2 => dims.reverse(),
-        How::FirstHalves | How::SecondHalves if dims.len() >= 2 => {
+        TensorTransform::Stacked => dims.insert(0, count as u64),
+        TensorTransform::Row if dims.first() == Some(&1) && dims.len() == 2 => drop(dims.remove(0)),
+        TensorTransform::Transposed if dims.len() == 2 => dims.reverse(),
+        TensorTransform::FirstHalves | TensorTransform::SecondHalves if dims.len() >= 2 => {
             let rows = dims.len() - 2;
             dims[rows] /= 2;
         }
         _ => {}
     }
-    Ok(Assigned { name, shape: dims, parts, plus_one: how == How::PlusOne && is_weight, type_id })
+    Ok(Assigned { name, shape: dims, parts, plus_one: how == TensorTransform::PlusOne && is_weight, type_id })
 }
 
 /// Which rows of a tensor are taken, one choice after another.
-fn choices(how: How, dims: &[u64], shape: &Shape) -> Vec<Rows> {
+fn choices(how: TensorTransform, dims: &[u64], shape: &Shape) -> Vec<RowSelection> {
     let (head, rotated) = (u64::from(shape.head_dim), u64::from(shape.rotated));
     // Rows of each expert.
     let rows = dims.len().checked_sub(2).map_or(1, |at| dims[at]);
     match how {
-        How::PairedQueries | How::PairedKeys => vec![Rows::Pairs { head, rotated }],
-        How::Transposed if dims.len() == 2 => vec![Rows::Columns],
-        How::GroupedQkv => {
+        TensorTransform::PairedQueries | TensorTransform::PairedKeys => vec![RowSelection::Pairs { head, rotated }],
+        TensorTransform::Transposed if dims.len() == 2 => vec![RowSelection::Columns],
+        TensorTransform::GroupedQkv => {
             let queries = u64::from(shape.heads / shape.kv_heads) * head;
             let group = queries + 2 * head;
-            let part = |start, count| Rows::Grouped { group, start, count };
+            let part = |start, count| RowSelection::Grouped { group, start, count };
             vec![part(0, queries), part(queries, head), part(queries + head, head)]
         }
         // An odd number of rows fits no choice.
-        How::FirstHalves => vec![Rows::Grouped { group: rows / 2 * 2, start: 0, count: rows / 2 }],
-        How::SecondHalves => vec![Rows::Grouped { group: rows / 2 * 2, start: rows / 2, count: rows / 2 }],
-        _ => vec![Rows::All],
+        TensorTransform::FirstHalves => vec![RowSelection::Grouped { group: rows / 2 * 2, start: 0, count: rows / 2 }],
+        TensorTransform::SecondHalves => vec![RowSelection::Grouped { group: rows / 2 * 2, start: rows / 2, count: rows / 2 }],
+        _ => vec![RowSelection::All],
     }
 }
 

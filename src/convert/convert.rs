@@ -8,11 +8,11 @@ use quantize::{FILE_TYPES, FileType, Output, QUANTIZATION_VERSION, may_write, th
 use crate::assign::assign;
 use crate::checkpoint::Checkpoint;
 use crate::config::Config;
-use crate::draft::{self, Content, Planned};
 use crate::error::{ConvertError, Fallible, fault, wrong};
 use crate::families;
 use crate::general;
 use crate::metadata::describe;
+use crate::output_header::{self, OutputTensor, TensorContent};
 use crate::vocabulary;
 
 #[derive(Clone, Debug, Default)]
@@ -53,7 +53,7 @@ pub struct Conversion {
     /// `general.architecture`
     pub architecture: &'static str,
     pairs: Vec<(String, Value)>,
-    tensors: Vec<Planned>,
+    tensors: Vec<OutputTensor>,
     notes: Vec<String>,
     options: Options,
 }
@@ -78,7 +78,7 @@ impl Conversion {
         let assigned = assign(&checkpoint, family, &described.shape, tied)?;
         let embedding = assigned.iter().find(|tensor| tensor.name == "token_embd.weight");
         let Some(rows) = embedding.map(|tensor| tensor.shape[0]) else { return wrong("the checkpoint has no embeddings of tokens") };
-        let mut tensors = draft::tensors(assigned, described.factors)?;
+        let mut tensors = output_header::tensors(assigned, described.factors)?;
         let kind = options.kind.unwrap_or_else(|| own_type(&tensors));
         let elements = tensors.iter().map(|tensor| tensor.dims.iter().product::<u64>()).sum();
         let mut pairs = general::pairs(dir, &whole, family.arch, elements)?;
@@ -88,7 +88,7 @@ impl Conversion {
         let vocabulary = vocabulary::read(dir, &whole, family.arch, rows)?;
         pairs.push((format!("{}.vocab_size", family.arch), Value::U32(rows.try_into().unwrap_or(u32::MAX))));
         pairs.extend(vocabulary.pairs);
-        draft::typed(&pairs, &mut tensors, family, kind)?;
+        output_header::typed(&pairs, &mut tensors, family, kind)?;
         Ok(Self { checkpoint, kind, architecture: family.arch, pairs, tensors, notes: vocabulary.notes, options })
     }
 
@@ -106,7 +106,7 @@ impl Conversion {
     pub fn write(&self, out: &Path, progress: &mut dyn FnMut(&TensorReport)) -> Fallible<Report> {
         may_write(out, self.options.force)?;
         let mut output = Output::create(out)?;
-        output.put(&draft::head_of(&self.pairs, &self.tensors))?;
+        output.put(&output_header::head_of(&self.pairs, &self.tensors))?;
         let mut written = Report { notes: self.notes.clone(), ..Report::default() };
         for tensor in &self.tensors {
             output.align()?;
@@ -116,7 +116,7 @@ impl Conversion {
             written.tensors.push(report);
         }
         written.bytes = output.written();
-        output.finish::<ConvertError>(|path| draft::check(path).map(drop).or_else(|found| fault(out, found.to_string())))?;
+        output.finish::<ConvertError>(|path| output_header::check(path).map(drop).or_else(|found| fault(out, found.to_string())))?;
         Ok(written)
     }
 
@@ -126,11 +126,11 @@ impl Conversion {
     }
 }
 
-fn report(tensor: &Planned, relative_error: f64) -> TensorReport {
+fn report(tensor: &OutputTensor, relative_error: f64) -> TensorReport {
     let name_of = |id: u32| ggml_type(id).map_or("unknown", |kind| kind.name);
     let from = match &tensor.content {
-        Content::Assigned(assigned) => assigned.type_id,
-        Content::Factors(_) => 0,
+        TensorContent::Assigned(assigned) => assigned.type_id,
+        TensorContent::Factors(_) => 0,
     };
     TensorReport {
         name: tensor.name.clone(),
@@ -143,7 +143,7 @@ fn report(tensor: &Planned, relative_error: f64) -> TensorReport {
 }
 
 /// The float type that holds most of the matrices' weights.
-fn own_type(tensors: &[Planned]) -> &'static FileType {
+fn own_type(tensors: &[OutputTensor]) -> &'static FileType {
     let weights =
         |id: u32| tensors.iter().filter(|tensor| tensor.type_id == id && tensor.dims.len() > 1).map(|tensor| tensor.bytes).sum::<u64>();
     let floats = FILE_TYPES.iter().filter(|kind| [0, 1, 30].contains(&kind.base));

@@ -8,7 +8,7 @@ use crate::error::Fallible;
 
 /// How tensors of a checkpoint become one of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
+pub enum TensorTransform {
     /// As it is.
     Copy,
     /// A norm whose weight is stored less 1.
@@ -37,7 +37,7 @@ pub enum How {
 pub struct Rule {
     pub from: &'static str,
     pub to: &'static str,
-    pub how: How,
+    pub how: TensorTransform,
 }
 
 /// A family of checkpoints.

@@ -14,13 +14,13 @@ const CONTEXT: &[&str] = &["max_position_embeddings", "n_positions", "max_sequen
 const FFN: &[&str] = &["intermediate_size", "ffn_hidden_size", "n_inner"];
 
 /// The architecture's keys, the model's sizes, and the factors of its rotation.
-pub struct Described {
+pub struct ArchitectureKeys {
     pub keys: Keys,
     pub shape: Shape,
     pub factors: Factors,
 }
 
-pub fn describe(config: &Config, family: &Family) -> Fallible<Described> {
+pub fn describe(config: &Config, family: &Family) -> Fallible<ArchitectureKeys> {
     let Some(arch) = family.arch() else { return config.fault("architectures", "an architecture that this program runs") };
     let mut keys = Keys { arch: family.arch, pairs: Vec::new() };
     let mut shape = read_shape(config, family)?;
@@ -48,7 +48,7 @@ pub fn describe(config: &Config, family: &Family) -> Fallible<Described> {
         experts(config, &mut keys)?;
     }
     windows(config, arch, &shape, &mut keys)?;
-    Ok(Described { keys, shape, factors })
+    Ok(ArchitectureKeys { keys, shape, factors })
 }
 
 fn read_shape(config: &Config, family: &Family) -> Fallible<Shape> {

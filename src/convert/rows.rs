@@ -1,8 +1,8 @@
-//! [`Rows`]: which rows of a checkpoint's tensor become the rows of a part of the output's tensor.
+//! [`RowSelection`]: which rows of a checkpoint's tensor become the rows of a part of the output's tensor.
 
 /// A choice and an order of rows. A tensor of one dimension has rows of one element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rows {
+pub enum RowSelection {
     /// All of them, in order.
     All,
     /// The checkpoint rotates element i of a head with element i + rotated / 2. The output has such pairs beside each other. Elements
@@ -14,30 +14,30 @@ pub enum Rows {
     Columns,
 }
 
-impl Rows {
+impl RowSelection {
     /// The number of rows that are taken of `rows`. None if the rows do not fit the choice.
     pub fn count(self, rows: u64, cols: u64) -> Option<u64> {
         match self {
-            Rows::All => Some(rows),
-            Rows::Pairs { head, rotated } => {
+            RowSelection::All => Some(rows),
+            RowSelection::Pairs { head, rotated } => {
                 (head > 0 && rows.is_multiple_of(head) && rotated <= head && rotated.is_multiple_of(2)).then_some(rows)
             }
-            Rows::Grouped { group, start, count } => {
+            RowSelection::Grouped { group, start, count } => {
                 (group > 0 && rows.is_multiple_of(group) && start + count <= group).then(|| rows / group * count)
             }
-            Rows::Columns => Some(cols),
+            RowSelection::Columns => Some(cols),
         }
     }
 
     /// The row that becomes row `i`.
     pub fn source(self, i: u64) -> u64 {
         match self {
-            Rows::All | Rows::Columns => i,
-            Rows::Pairs { head, rotated } => match i % head {
+            RowSelection::All | RowSelection::Columns => i,
+            RowSelection::Pairs { head, rotated } => match i % head {
                 at if at < rotated => i - at + at % 2 * (rotated / 2) + at / 2,
                 _ => i,
             },
-            Rows::Grouped { group, start, count } => i / count * group + start + i % count,
+            RowSelection::Grouped { group, start, count } => i / count * group + start + i % count,
         }
     }
 }
@@ -46,20 +46,20 @@ impl Rows {
 mod tests {
     use super::*;
 
-    fn taken(rows: Rows, of: u64) -> Vec<u64> {
+    fn taken(rows: RowSelection, of: u64) -> Vec<u64> {
         (0..rows.count(of, 1).unwrap()).map(|i| rows.source(i)).collect()
     }
 
     #[test]
     fn pairs_come_to_stand_beside_each_other_within_their_head() {
-        assert_eq!(taken(Rows::Pairs { head: 6, rotated: 6 }, 12), [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]);
-        assert_eq!(taken(Rows::Pairs { head: 6, rotated: 4 }, 6), [0, 2, 1, 3, 4, 5]);
-        assert_eq!(Rows::Pairs { head: 5, rotated: 4 }.count(12, 1), None);
+        assert_eq!(taken(RowSelection::Pairs { head: 6, rotated: 6 }, 12), [0, 3, 1, 4, 2, 5, 6, 9, 7, 10, 8, 11]);
+        assert_eq!(taken(RowSelection::Pairs { head: 6, rotated: 4 }, 6), [0, 2, 1, 3, 4, 5]);
+        assert_eq!(RowSelection::Pairs { head: 5, rotated: 4 }.count(12, 1), None);
     }
 
     #[test]
     fn groups_give_their_part_in_order() {
-        assert_eq!(taken(Rows::Grouped { group: 4, start: 1, count: 2 }, 8), [1, 2, 5, 6]);
-        assert_eq!(Rows::Grouped { group: 4, start: 3, count: 2 }.count(8, 1), None);
+        assert_eq!(taken(RowSelection::Grouped { group: 4, start: 1, count: 2 }, 8), [1, 2, 5, 6]);
+        assert_eq!(RowSelection::Grouped { group: 4, start: 3, count: 2 }.count(8, 1), None);
     }
 }

@@ -5,19 +5,19 @@ use quantize::{Encoder, Output, PIECE, check_finite, encode_weights};
 
 use crate::assign::{Assigned, Part, matrix};
 use crate::checkpoint::Checkpoint;
-use crate::draft::{Content, Planned};
 use crate::error::{Fallible, wrong};
-use crate::rows::Rows;
+use crate::output_header::{OutputTensor, TensorContent};
+use crate::rows::RowSelection;
 
 /// Writes a tensor. Returns the squared error as a share of the squared weights.
-pub fn write(checkpoint: &Checkpoint, planned: &Planned, threads: usize, out: &mut Output) -> Fallible<f64> {
+pub fn write(checkpoint: &Checkpoint, planned: &OutputTensor, threads: usize, out: &mut Output) -> Fallible<f64> {
     let tensor = match &planned.content {
-        Content::Factors(factors) => {
+        TensorContent::Factors(factors) => {
             let bytes: Vec<u8> = factors.iter().flat_map(|x| x.to_le_bytes()).collect();
             out.put(&bytes)?;
             return Ok(0.0);
         }
-        Content::Assigned(tensor) => tensor,
+        TensorContent::Assigned(tensor) => tensor,
     };
     let source = Source::new(checkpoint, tensor)?;
     let codec = Quant::by_id(tensor.type_id).zip(Encoder::by_id(planned.type_id));
@@ -81,7 +81,7 @@ impl<'a> Source<'a> {
             let (there, width) = matrix(&checkpoint.tensor(part.tensor).shape);
             let count = part.rows.count(there, width).unwrap_or(0);
             cols = width;
-            if part.rows == Rows::Columns {
+            if part.rows == RowSelection::Columns {
                 cols = there;
                 turned = Some(transposed(checkpoint, part.tensor, (there, width), size as usize)?);
             }

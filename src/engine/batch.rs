@@ -12,17 +12,17 @@ use model::Pooling;
 pub enum Input {
     /// A token id that the host knows.
     Token(u32),
-    /// The last id that this engine slot sampled, in the step before. The id need not have visited the host.
+    /// The last id that this sequence slot sampled, in the step before. The id need not have visited the host.
     Sampled(u32),
     /// A row of [`Batch::embeddings`]. It enters the model where a token's embedding would, after the model's embedding scale:
     /// the engine does not scale it. Learned position embeddings are added to it, as they are to a token.
     Embedding(u32),
 }
 
-/// (Re)initialises an engine slot before the step that carries it. The sampling state lives beside the engine.
+/// (Re)initialises a sequence slot before the step that carries it. The sampling state lives beside the engine.
 #[derive(Clone, Debug)]
 pub struct SlotInit {
-    /// The engine slot.
+    /// The sequence slot.
     pub slot: u32,
     pub params: Arc<SamplingParams>,
     /// The prompt's ids, which the repetition penalty sees.
@@ -54,7 +54,7 @@ pub struct VectorRequest {
 ///
 /// Order of a step: `init`, then `copies` and `state_copies`, then resets of state slots, then the forward pass, then sampling.
 ///
-/// **Sampled rows.** `sampled_rows` lists the rows to sample in ascending order, any number per sequence. The engine slot of a row is
+/// **Sampled rows.** `sampled_rows` lists the rows to sample in ascending order, any number per sequence. The sequence slot of a row is
 /// the slot of its sequence. A sequence's rows are sampled one after the other, and each is sampled as if the tokens of the earlier ones
 /// had been generated before. If the row that follows a sampled row holds any other input than the token just sampled (a draft that
 /// was wrong), the sequence's later rows have no context to be sampled in: each gives [`Sampled::Skipped`] and leaves the slot alone.
@@ -76,12 +76,12 @@ pub struct Batch {
     pub slot_mapping: Vec<u32>, // [num_groups, num_tokens] block * block_size + offset: where the row's K and V go
     pub block_tables: Vec<u32>, // [num_groups, num_seqs, max_blocks] row-major, padded with 0
     pub max_blocks: usize,
-    pub engine_slots: Vec<u32>, // [num_seqs] the sampling state of each sequence
-    pub state_slots: Vec<u32>,  // [num_seqs] the recurrent state of each sequence; empty for models without recurrent state
-    pub sampled_rows: Vec<u32>, // [num_sampled] rows to sample, ascending
+    pub sequence_slots: Vec<u32>, // [num_seqs] the sampling state of each sequence
+    pub state_slots: Vec<u32>,    // [num_seqs] the recurrent state of each sequence; empty for models without recurrent state
+    pub sampled_rows: Vec<u32>,   // [num_sampled] rows to sample, ascending
     /// [num_sampled] `Some(n)`: return the log-probabilities of the sampled id and of the `n` likeliest, n <= 20. Empty if none are wanted.
     pub num_logprobs: Vec<Option<u8>>,
-    pub init: Vec<SlotInit>, // engine slots to (re)initialise first
+    pub init: Vec<SlotInit>, // sequence slots to (re)initialise first
     /// (from, to): KV blocks that are copied whole before the step's rows are written.
     pub copies: Vec<(u32, u32)>,
     /// (from, to): state slots that are copied before the step's rows run.

@@ -26,7 +26,7 @@ pub struct Limits {
     pub hidden_dim: usize,
     /// Rows of the table of token types. 0: the model has none.
     pub num_token_types: usize,
-    /// Engine slots.
+    /// Sequence slots.
     pub max_slots: usize,
     /// Rows per batch.
     pub max_batch_tokens: usize,
@@ -38,7 +38,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Checks everything that can be told without knowing what the engine slots hold.
+    /// Checks everything that can be told without knowing what the sequence slots hold.
     ///
     /// # Errors
     /// [`EngineError::InvalidBatch`] for a batch that no engine can run, [`EngineError::Unsupported`] for one that this backend cannot.
@@ -46,7 +46,7 @@ impl Limits {
         let (tokens, seqs) = (batch.num_tokens(), batch.num_seqs());
         let groups = self.kv.groups.len();
         if [batch.positions.len() * groups, batch.slot_mapping.len()] != [tokens * groups; 2]
-            || [batch.engine_slots.len(), batch.cu_seqlens_q.len().wrapping_sub(1)] != [seqs; 2]
+            || [batch.sequence_slots.len(), batch.cu_seqlens_q.len().wrapping_sub(1)] != [seqs; 2]
         {
             return fault("its arrays differ in length");
         }
@@ -54,7 +54,7 @@ impl Limits {
             return fault(format!("{tokens} rows and {} blocks do not fit", batch.block_tables.len()));
         }
         self.check_inputs(batch)?;
-        if !differ(&batch.engine_slots, self.max_slots) {
+        if !differ(&batch.sequence_slots, self.max_slots) {
             return fault("it names an engine slot twice, or one that does not exist");
         }
         if !batch.init.iter().all(|init| self.is_slot(&init.slot)) {

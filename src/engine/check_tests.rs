@@ -20,7 +20,7 @@ fn limits() -> Limits {
     }
 }
 
-/// Two sequences: three rows of a prompt, and one that continues engine slot 1 at position 4.
+/// Two sequences: three rows of a prompt, and one that continues sequence slot 1 at position 4.
 fn batch() -> Batch {
     Batch {
         inputs: vec![Input::Token(0), Input::Embedding(1), Input::Token(3), Input::Sampled(1)],
@@ -30,7 +30,7 @@ fn batch() -> Batch {
         slot_mapping: vec![8, 9, 10, 4],
         block_tables: vec![2, 0, 0, 1],
         max_blocks: 2,
-        engine_slots: vec![0, 1],
+        sequence_slots: vec![0, 1],
         state_slots: vec![3, 0],
         sampled_rows: vec![0, 2, 3],
         num_logprobs: vec![None, Some(20), None],
@@ -48,12 +48,12 @@ fn a_fault_is_named() {
     limits().check(&batch()).unwrap();
     type Spoil = fn(&mut Batch);
     let cases: [(&str, Spoil); 37] = [
-        ("length", |b| b.engine_slots.truncate(1)),
+        ("length", |b| b.sequence_slots.truncate(1)),
         ("length", |b| b.positions.truncate(1)),
         ("length", |b| b.cu_seqlens_q.clear()),
         ("do not fit", |b| b.max_blocks = 1),
-        ("an engine slot twice, or one that does not exist", |b| b.engine_slots[0] = 2),
-        ("an engine slot twice", |b| b.engine_slots[0] = 1),
+        ("an engine slot twice, or one that does not exist", |b| b.sequence_slots[0] = 2),
+        ("an engine slot twice", |b| b.sequence_slots[0] = 1),
         ("vocabulary", |b| b.inputs[0] = Input::Token(10)),
         ("does not exist", |b| b.inputs[1] = Input::Sampled(2)),
         ("does not exist", |b| b.inputs[1] = Input::Embedding(2)),
@@ -157,7 +157,7 @@ const ARRAYS: [(&str, fn(&mut Batch) -> &mut Vec<u32>, u32); 8] = [
     ("context_lens", |b| &mut b.context_lens, 7),
     ("slot_mapping", |b| &mut b.slot_mapping, 12),
     ("block_tables", |b| &mut b.block_tables, 3),
-    ("engine_slots", |b| &mut b.engine_slots, 2),
+    ("engine_slots", |b| &mut b.sequence_slots, 2),
     ("state_slots", |b| &mut b.state_slots, 4),
     ("sampled_rows", |b| &mut b.sampled_rows, 4),
 ];

@@ -8,7 +8,7 @@ use model::ModelSpec;
 pub trait Engine: Send {
     fn spec(&self) -> &ModelSpec;
     fn kv_capacity(&self) -> KvCapacity;
-    /// Engine slots: the most sequences that may be alive at once.
+    /// Sequence slots: the most sequences that may be alive at once.
     fn max_slots(&self) -> usize;
     /// Steps that may be in flight: 2 if the device runs beside the host, 1 if `submit` itself computes.
     fn max_in_flight(&self) -> usize;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use model::{CacheWindow, ModelSpec, TensorSlot, Weight, Weights};
+use model::{CacheWindow, ModelSpec, TensorRole, Weight, Weights};
 
 /// A way to compute. [`crate::BACKENDS`] lists those of this build.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -146,14 +146,14 @@ pub(crate) fn weight_bytes(weights: &Weights, size: impl Fn(&Weight) -> u64) -> 
     let experts = weights.spec.experts().copied().unwrap_or_default();
     let (mut all, mut step) = (0, 0);
     // a tied head stands in the table twice
-    for ((slot, _), weight) in weights.by_slot.iter().filter(|((slot, _), _)| !(tied && *slot == TensorSlot::Output)) {
+    for ((role, _), weight) in weights.by_role.iter().filter(|((role, _), _)| !(tied && *role == TensorRole::Output)) {
         let bytes = size(weight);
         all += bytes;
-        step += match slot {
-            TensorSlot::TokenEmbd if !tied => 0,
-            TensorSlot::PerLayerTokenEmbd => 0,
-            TensorSlot::PositionEmbd => 0,
-            slot if slot.is_routed() => bytes / experts.count as u64 * experts.used as u64,
+        step += match role {
+            TensorRole::TokenEmbd if !tied => 0,
+            TensorRole::PerLayerTokenEmbd => 0,
+            TensorRole::PositionEmbd => 0,
+            role if role.is_routed() => bytes / experts.count as u64 * experts.used as u64,
             _ => bytes,
         };
     }
@@ -162,6 +162,6 @@ pub(crate) fn weight_bytes(weights: &Weights, size: impl Fn(&Weight) -> u64) -> 
 
 /// Whether the token embedding is the head, too.
 pub(crate) fn has_tied_head(weights: &Weights) -> bool {
-    let tensor = |slot| weights.get(slot, 0).map(|weight| weight.tensor);
-    tensor(TensorSlot::Output) == tensor(TensorSlot::TokenEmbd)
+    let tensor = |role| weights.get(role, 0).map(|weight| weight.tensor);
+    tensor(TensorRole::Output) == tensor(TensorRole::TokenEmbd)
 }

@@ -4,6 +4,7 @@
 //! about itself; `device.rs` is where it computes. The backends share `check.rs` and `rope.rs`.
 
 mod batch;
+mod block_tables;
 mod check;
 pub mod cpu;
 #[cfg(feature = "cuda")]
@@ -15,7 +16,7 @@ mod error;
 mod footprint;
 mod info;
 mod latent;
-mod ledger;
+mod memory_ledger;
 mod need;
 mod options;
 #[cfg(feature = "test-engine")]
@@ -23,22 +24,21 @@ mod paced;
 mod pool_blocks;
 mod progress;
 mod rope;
-mod tables;
 
 pub use model::{CacheWindow, Pooling};
 
 pub use batch::{Batch, Input, Masks, Sampled, Scored, SlotInit, StepId, StepOutput, VectorRequest};
+pub use block_tables::BlockTables;
 pub use device::{Backend, Budget, Device, DeviceInfo};
 pub use engine::Engine;
 pub use error::EngineError;
 pub use footprint::{Footprint, footprints, least_bytes, longest_context};
 pub use info::{BackendKind, CacheGroup, DeviceMemory, EngineInfo, KvCapacity};
-pub use ledger::cache_bytes;
+pub use memory_ledger::cache_bytes;
 use model::{Source, Weights};
 pub use need::{Need, need};
 pub use options::{DefaultLoad, EngineOptions};
 pub use progress::Progress;
-pub use tables::Tables;
 
 /// The backends of this build, in the order in which they are tried. A new backend is one more line.
 pub const BACKENDS: &[Backend] = &[

@@ -19,9 +19,9 @@ pub struct EngineOptions {
     pub block_size: usize,
     /// The most sequences that a batch may have. 0: the device's default.
     pub max_slots: usize,
-    /// The most rows that a batch may have. 0: the device's default, but at least one per engine slot.
+    /// The most rows that a batch may have. 0: the device's default, but at least one per sequence slot.
     pub max_batch_tokens: usize,
-    /// State slots for models with recurrent state. 0: one per engine slot, and as many more for checkpoints as a share of the device's
+    /// State slots for models with recurrent state. 0: one per sequence slot, and as many more for checkpoints as a share of the device's
     /// memory holds.
     pub state_slots: usize,
 }
@@ -52,7 +52,7 @@ pub struct DefaultLoad {
 
 /// The share of a device's memory that checkpoints of recurrent state may take.
 const CHECKPOINT_SHARE: u64 = 16;
-/// The most checkpoints per engine slot, however small a state is: as many as one long prompt has, and one behind its answer.
+/// The most checkpoints per sequence slot, however small a state is: as many as one long prompt has, and one behind its answer.
 const MOST_CHECKPOINTS: usize = 10;
 
 impl EngineOptions {

@@ -1,7 +1,7 @@
 //! Rotary position embeddings (Su et al. 2021) with linear and YaRN scaling and per-dimension factors (Llama 3, LongRoPE).
 
 use model::spec::RopeSpec;
-use model::{RopePairing, RopeScaling, TensorSlot, Weights};
+use model::{RopePairing, RopeScaling, TensorRole, Weights};
 
 /// The rotation that some layers of a model share.
 #[derive(Clone, PartialEq)]
@@ -45,7 +45,7 @@ impl Rope {
     }
 
     /// Writes the cosines of a position, then its sines, [pairs] each.
-    pub fn turn(&self, position: u32, out: &mut [f32]) {
+    pub fn rotation(&self, position: u32, out: &mut [f32]) {
         let (cos, sin) = out.split_at_mut(self.frequencies.len());
         for ((frequency, cos), sin) in self.frequencies.iter().zip(cos).zip(sin) {
             let (s, c) = (f64::from(position) * frequency).sin_cos();
@@ -53,10 +53,10 @@ impl Rope {
         }
     }
 
-    /// Rotates one head in place by the cosines and sines of [`Rope::turn`]. Elements behind the rotated pairs stay.
-    pub fn rotate(&self, head: &mut [f32], turn: &[f32]) {
+    /// Rotates one head in place by the cosines and sines of [`Rope::rotation`]. Elements behind the rotated pairs stay.
+    pub fn rotate(&self, head: &mut [f32], rotation: &[f32]) {
         let pairs = self.frequencies.len();
-        let (cos, sin) = turn.split_at(pairs);
+        let (cos, sin) = rotation.split_at(pairs);
         match self.pairing {
             RopePairing::Adjacent => {
                 for ((pair, c), s) in head[..2 * pairs].as_chunks_mut::<2>().0.iter_mut().zip(cos).zip(sin) {
@@ -77,13 +77,13 @@ impl Rope {
 /// The divisors of the frequencies, [dim / 2]: `rope_freqs.weight`, or with LongRoPE the factors for sequences of up to `context`
 /// tokens. An engine chooses them once, because keys in the cache are already rotated.
 fn factors(weights: &Weights, spec: &RopeSpec, context: usize) -> Option<Vec<f32>> {
-    let slot = match spec.scaling {
-        RopeScaling::Long { original_context, .. } if context > original_context => TensorSlot::RopeFactorsLong,
-        RopeScaling::Long { .. } => TensorSlot::RopeFactorsShort,
-        _ if spec.factors => TensorSlot::RopeFreqs,
+    let role = match spec.scaling {
+        RopeScaling::Long { original_context, .. } if context > original_context => TensorRole::RopeFactorsLong,
+        RopeScaling::Long { .. } => TensorRole::RopeFactorsShort,
+        _ if spec.factors => TensorRole::RopeFreqs,
         _ => return None,
     };
-    weights.vector(slot, 0).filter(|factors| factors.len() >= spec.dim / 2)
+    weights.vector(role, 0).filter(|factors| factors.len() >= spec.dim / 2)
 }
 
 /// The different rotations of a model for sequences of up to `context` tokens, and for each layer the index of its rotation.

@@ -111,13 +111,13 @@ fn read_alignment(value: &Value, at: u64) -> Read<u64> {
 }
 
 /// An entry of the tensor table.
-struct Entry {
+struct TensorEntry {
     info: TensorInfo,
     /// Position of the entry in the file, for error messages.
     at: u64,
 }
 
-fn read_tensors(reader: &mut Reader, count: u64, alignment: u64, shard: usize) -> Read<Vec<Entry>> {
+fn read_tensors(reader: &mut Reader, count: u64, alignment: u64, shard: usize) -> Read<Vec<TensorEntry>> {
     let mut entries = Vec::new();
     let mut names = HashSet::new();
     for i in 0..count {
@@ -126,13 +126,13 @@ fn read_tensors(reader: &mut Reader, count: u64, alignment: u64, shard: usize) -
         if !names.insert(info.name.clone()) {
             return Reader::fault(at, format!("tensor {:?} occurs twice", info.name));
         }
-        entries.push(Entry { info, at });
+        entries.push(TensorEntry { info, at });
     }
     // Offsets in the table are relative to the first aligned byte after it.
     let Some(data_start) = reader.pos().checked_next_multiple_of(alignment) else {
         return Reader::fault(reader.pos(), "the start of the tensor data overflows 64 bits");
     };
-    for Entry { info, at } in &mut entries {
+    for TensorEntry { info, at } in &mut entries {
         let Some(offset) = info.offset.checked_add(data_start) else {
             return Reader::fault(*at, format!("tensor {:?}: offset {} overflows 64 bits", info.name, info.offset));
         };
@@ -179,8 +179,8 @@ fn read_tensor(reader: &mut Reader, i: u64, alignment: u64, shard: usize) -> Rea
 }
 
 /// Checks that every tensor lies inside the file and that no two tensors overlap.
-fn check_layout(entries: &[Entry], file_len: u64) -> Read<()> {
-    let mut order: Vec<&Entry> = entries.iter().collect();
+fn check_layout(entries: &[TensorEntry], file_len: u64) -> Read<()> {
+    let mut order: Vec<&TensorEntry> = entries.iter().collect();
     order.sort_by_key(|entry| entry.info.offset);
     for entry in &order {
         let TensorInfo { name, offset, nbytes, .. } = &entry.info;

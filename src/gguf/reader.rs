@@ -4,12 +4,12 @@ use crate::value::{Array, Value};
 
 /// What is wrong and at which byte. The caller adds the file's name.
 #[derive(Debug)]
-pub(super) struct Fault {
+pub(super) struct ReadFault {
     pub offset: u64,
     pub text: String,
 }
 
-pub(super) type Read<T> = Result<T, Fault>;
+pub(super) type Read<T> = Result<T, ReadFault>;
 
 /// Deepest nesting of arrays. The format sets no limit, and real files do not nest arrays.
 const MAX_DEPTH: usize = 8;
@@ -49,7 +49,7 @@ impl<'a> Reader<'a> {
 
     /// Fails with a fault at `offset`.
     pub fn fault<T>(offset: u64, text: impl Into<String>) -> Read<T> {
-        Err(Fault { offset, text: text.into() })
+        Err(ReadFault { offset, text: text.into() })
     }
 
     /// The next `count` bytes. An error calls them `what`.

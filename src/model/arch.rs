@@ -1,6 +1,6 @@
 //! What distinguishes one architecture from another. The rows stand in `archs/`.
 
-use crate::slots::TensorSlot;
+use crate::tensor_roles::TensorRole;
 
 /// Which elements of a head RoPE rotates as a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -298,20 +298,20 @@ pub struct Arch {
     pub bidirectional: bool,
     pub experts: ExpertRule,
     /// Norms and biases that every file has. What mixers and feed-forward layers need is known without them.
-    pub required: &'static [TensorSlot],
-    /// Slots that a file may have, besides the output matrix and biases.
-    pub optional: &'static [TensorSlot],
-    /// Slots that other architectures have, and that this one does not use even if a file fills them.
-    pub ignored: &'static [TensorSlot],
-    /// Other names of slots, with `{}` for the layer's number. The first that the file has counts.
-    pub renamed: &'static [(TensorSlot, &'static str)],
+    pub required: &'static [TensorRole],
+    /// Roles that a file may have, besides the output matrix and biases.
+    pub optional: &'static [TensorRole],
+    /// Roles that other architectures have, and that this one does not use even if a file fills them.
+    pub ignored: &'static [TensorRole],
+    /// Other names of roles, with `{}` for the layer's number. The first that the file has counts.
+    pub renamed: &'static [(TensorRole, &'static str)],
 }
 
 impl Arch {
-    /// The names that a slot's tensor may have, with `{}` for the layer's number.
-    pub fn names_of(&self, slot: TensorSlot) -> impl Iterator<Item = &'static str> {
-        let own: Vec<_> = self.renamed.iter().filter(|(renamed, _)| *renamed == slot).map(|(_, name)| *name).collect();
-        let usual = own.is_empty().then(|| slot.pattern());
+    /// The names that a role's tensor may have, with `{}` for the layer's number.
+    pub fn names_of(&self, role: TensorRole) -> impl Iterator<Item = &'static str> {
+        let own: Vec<_> = self.renamed.iter().filter(|(renamed, _)| *renamed == role).map(|(_, name)| *name).collect();
+        let usual = own.is_empty().then(|| role.pattern());
         own.into_iter().chain(usual)
     }
 }

@@ -45,7 +45,7 @@ pub struct LayerGroup {
 const MAX_GROUPS: usize = 16;
 
 /// What a layer keeps: its index, its window and its width.
-type Kept = (usize, Option<CacheWindow>, usize);
+type KeptWidth = (usize, Option<CacheWindow>, usize);
 
 impl ModelSpec {
     /// The model's cache groups, at least one. Every layer that keeps something in the cache is in one of them; a layer that reads the keys
@@ -86,7 +86,7 @@ impl ModelSpec {
     }
 
     /// The layers that keep something in the cache. If others read it too, the window is the loosest of theirs.
-    fn kept(&self) -> Vec<Kept> {
+    fn kept(&self) -> Vec<KeptWidth> {
         let window = |layer: usize| -> Option<CacheWindow> {
             let window = self.layers[layer].attention()?.window?;
             match self.arch.window_kind {
@@ -95,7 +95,7 @@ impl ModelSpec {
                 WindowKind::Symmetric => None,
             }
         };
-        let of = |(index, layer): (usize, &crate::LayerSpec)| -> Option<Kept> {
+        let of = |(index, layer): (usize, &crate::LayerSpec)| -> Option<KeptWidth> {
             let cached = layer.cached()?;
             let readers = (0..self.layers.len()).filter(|&i| self.layers[i].attention().is_some_and(|a| a.kv_of == Some(index)));
             let loosest = readers.map(window).fold(window(index), |all, one| all.zip(one).map(|(all, one)| all.max(one)));
@@ -112,7 +112,7 @@ impl ModelSpec {
 }
 
 /// Fills groups of at most `width` floats per token with the layers of each window in turn.
-fn divide(kept: &[Kept], windows: &[Option<CacheWindow>], width: usize) -> (usize, Vec<LayerGroup>) {
+fn divide(kept: &[KeptWidth], windows: &[Option<CacheWindow>], width: usize) -> (usize, Vec<LayerGroup>) {
     let mut groups: Vec<LayerGroup> = Vec::new();
     for &window in windows {
         let mut room = 0;

@@ -1,14 +1,14 @@
 //! What files hold beside or instead of a matrix: factors of its products, and the experts of a stack in tensors of their own.
 
 use crate::error::ModelFault;
-use crate::slots::TensorSlot::{self, *};
 use crate::tensor_check::{check, check_values};
-use crate::weights::{Place, Stack, Weight};
+use crate::tensor_roles::TensorRole::{self, *};
+use crate::weights::{Stack, StackLayout, Weight};
 use gguf::{GgufFile, TensorInfo};
 
 /// Matrices whose products a file may scale: NVFP4 has a factor per tensor or per expert beside the scales of its blocks, and BitNet has
 /// one per tensor. Factors of other matrices are refused.
-const SCALED: &[TensorSlot] = &[
+const SCALED: &[TensorRole] = &[
     AttnQ,
     AttnK,
     AttnV,
@@ -31,18 +31,18 @@ const SCALED: &[TensorSlot] = &[
     Output,
 ];
 
-/// The tensor `….scale` beside the matrix `….weight` with `count` factors: one, or one per expert. `wanted`: the slots of the layer, since
-/// an architecture may have a slot of that name.
+/// The tensor `….scale` beside the matrix `….weight` with `count` factors: one, or one per expert. `wanted`: the roles of the layer, since
+/// an architecture may have a role of that name.
 pub fn scale_of(
     file: &GgufFile,
     matrix: &str,
-    (slot, layer): (TensorSlot, usize),
+    (role, layer): (TensorRole, usize),
     count: usize,
-    wanted: &[(TensorSlot, bool)],
+    wanted: &[(TensorRole, bool)],
 ) -> Result<Option<usize>, ModelFault> {
     let name = matrix.strip_suffix("weight").map(|stem| format!("{stem}scale"));
-    let is_slot = |name: &String| wanted.iter().any(|(slot, _)| slot.name(layer) == *name);
-    let Some(name) = name.filter(|name| SCALED.contains(&slot) && !is_slot(name)) else { return Ok(None) };
+    let is_role = |name: &String| wanted.iter().any(|(role, _)| role.name(layer) == *name);
+    let Some(name) = name.filter(|name| SCALED.contains(&role) && !is_role(name)) else { return Ok(None) };
     let Some(index) = file.tensor_index(&name) else { return Ok(None) };
     let quant = check(&file.tensors()[index], &[count], true)?;
     let factors = Weight { quant, rows: 1, cols: count, tensor: index, offset: 0, stack: None, scale: None };
@@ -51,8 +51,8 @@ pub fn scale_of(
 }
 
 /// The stem of the tensors that hold a stack's experts one by one, as files of the first Mixtral models do.
-fn stem(slot: TensorSlot) -> Option<&'static str> {
-    match slot {
+fn stem(role: TensorRole) -> Option<&'static str> {
+    match role {
         FfnGateExps => Some("ffn_gate"),
         FfnUpExps => Some("ffn_up"),
         FfnDownExps => Some("ffn_down"),
@@ -63,12 +63,12 @@ fn stem(slot: TensorSlot) -> Option<&'static str> {
 /// A stack whose experts have a tensor each. None: the file has no such tensors.
 pub fn gather(
     file: &GgufFile,
-    slot: TensorSlot,
+    role: TensorRole,
     layer: usize,
     dims: &[usize],
     part_tensors: &mut Vec<usize>,
 ) -> Result<Option<Weight>, ModelFault> {
-    let (Some(stem), &[cols, rows, count]) = (stem(slot), dims) else { return Ok(None) };
+    let (Some(stem), &[cols, rows, count]) = (stem(role), dims) else { return Ok(None) };
     let prefix = format!("blk.{layer}.{stem}.");
     let number = |tensor: &TensorInfo| tensor.name.strip_prefix(&prefix)?.strip_suffix(".weight")?.parse::<usize>().ok();
     let Some(last) = file.tensors().iter().filter_map(number).max() else { return Ok(None) };
@@ -88,7 +88,7 @@ pub fn gather(
         }
         part_tensors.push(index);
     }
-    let stack = Some(Stack { count, place: Place::Tensors(first) });
+    let stack = Some(Stack { count, place: StackLayout::Tensors(first) });
     Ok(quant.map(|quant| Weight { quant, rows: rows * count, cols, tensor: part_tensors[first], offset: 0, stack, scale: None }))
 }
 
@@ -97,7 +97,7 @@ mod tests {
     use std::sync::Arc;
 
     use crate::testing::TinyModel;
-    use crate::{ModelError, QUANTS, TensorSlot, Weights, arch::Arch};
+    use crate::{ModelError, QUANTS, TensorRole, Weights, arch::Arch};
     use gguf::{GgufBuilder, GgufFile};
 
     fn load(file: &GgufBuilder) -> Result<Weights, ModelError> {
@@ -116,10 +116,10 @@ mod tests {
     fn experts_in_tensors_of_their_own_are_those_of_a_stack() {
         let tiny = mixtral();
         let [stacked, split] = [tiny.build(), TinyModel::with_split_experts(tiny.build())].map(|file| load(&file).unwrap());
-        for slot in [TensorSlot::FfnGateExps, TensorSlot::FfnUpExps, TensorSlot::FfnDownExps] {
-            let (a, b) = (stacked.get(slot, 1).unwrap(), split.get(slot, 1).unwrap());
+        for role in [TensorRole::FfnGateExps, TensorRole::FfnUpExps, TensorRole::FfnDownExps] {
+            let (a, b) = (stacked.get(role, 1).unwrap(), split.get(role, 1).unwrap());
             assert_eq!((a.rows, a.cols, a.num_bytes()), (b.rows, b.cols, b.num_bytes()));
-            assert_eq!(stacked.vector(slot, 1), split.vector(slot, 1));
+            assert_eq!(stacked.vector(role, 1), split.vector(role, 1));
         }
     }
 
@@ -153,11 +153,11 @@ mod tests {
     fn factors_beside_a_matrix_are_found_and_all_others_are_refused() {
         let with = |name: &str, dims: &[u64], values: &[f32]| load(&mixtral().build().tensor_f32(name, dims, values));
         let weights = with("blk.0.attn_q.scale", &[1], &[0.5]).unwrap();
-        assert_eq!(weights.scales(weights.get(TensorSlot::AttnQ, 0).unwrap()), [0.5]);
-        assert!(weights.scales(weights.get(TensorSlot::AttnQ, 1).unwrap()).is_empty());
+        assert_eq!(weights.scales(weights.get(TensorRole::AttnQ, 0).unwrap()), [0.5]);
+        assert!(weights.scales(weights.get(TensorRole::AttnQ, 1).unwrap()).is_empty());
         let factors = [1.0, 2.0, 3.0, 4.0, 5.0];
         let weights = with("blk.1.ffn_down_exps.scale", &[5], &factors).unwrap();
-        assert_eq!(weights.scales(weights.get(TensorSlot::FfnDownExps, 1).unwrap()), factors);
+        assert_eq!(weights.scales(weights.get(TensorRole::FfnDownExps, 1).unwrap()), factors);
         assert!(with("blk.0.attn_q.input_scale", &[1], &[0.5]).is_ok());
         for (name, dims, values, fault) in [
             ("blk.0.attn_q.scale", &[2u64][..], &[1.0f32, 1.0][..], "has shape [2], expected [1]"),

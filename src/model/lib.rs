@@ -14,7 +14,7 @@
 //! - A model is data: an architecture is a row of [`ARCHS`], a tensor type is a row of [`QUANTS`]. No file of this crate is about one
 //!   model.
 //! - A [`ModelSpec`] is valid: every hyperparameter was checked when it was read, and sizes computed from it do not overflow.
-//! - [`Weights`] are complete: every required slot has a tensor of the expected shape and of a type in [`QUANTS`].
+//! - [`Weights`] are complete: every required role has a tensor of the expected shape and of a type in [`QUANTS`].
 //! - Dequantisation is exact: every weight has the bits that the `gguf` Python package gives.
 
 pub mod arch;
@@ -25,15 +25,15 @@ pub mod dequant;
 mod error;
 mod gather;
 mod kind;
-mod layer_slots;
+mod layer_roles;
 mod load;
 pub mod quant;
 mod read;
 mod shapes;
-pub mod slots;
 mod source;
 pub mod spec;
 mod tensor_check;
+pub mod tensor_roles;
 #[doc(hidden)]
 pub mod testing;
 pub mod vocab_check;
@@ -51,7 +51,7 @@ pub use archs::ARCHS;
 pub use cache_groups::{CacheWindow, LayerGroup};
 pub use error::{ModelError, ModelFault};
 pub use quant::{QUANTS, Quant};
-pub use slots::TensorSlot;
 pub use source::Source;
 pub use spec::{Attention, Experts, FeedForward, LayerSpec, Mixer, ModelSpec, Pooling, RopeScaling, Ssm};
-pub use weights::{Place, Stack, Weight, Weights};
+pub use tensor_roles::TensorRole;
+pub use weights::{Stack, StackLayout, Weight, Weights};

@@ -1,26 +1,26 @@
-//! Finds the tensor of every slot in an open file and checks its shape and type.
+//! Finds the tensor of every role in an open file and checks its shape and type.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::error::{ModelError, ModelFault};
 use crate::gather::{gather, scale_of};
-use crate::slots::TensorSlot::{self, *};
 use crate::spec::ModelSpec;
 use crate::tensor_check::{check, check_values};
-use crate::weights::{Place, Stack, Weight, Weights};
+use crate::tensor_roles::TensorRole::{self, *};
+use crate::weights::{Stack, StackLayout, Weight, Weights};
 use gguf::GgufFile;
 
 /// The tensors found so far.
 #[derive(Default)]
-struct Found {
-    by_slot: HashMap<(TensorSlot, usize), Weight>,
+struct FoundTensors {
+    by_role: HashMap<(TensorRole, usize), Weight>,
     part_tensors: Vec<usize>,
 }
 
-/// Tensors that may hold the rows of several slots, one slot after another, in files that have no tensors of their own for them. A stack
+/// Tensors that may hold the rows of several roles, one role after another, in files that have no tensors of their own for them. A stack
 /// of experts holds them expert by expert.
-pub const FUSED: &[(&str, &[TensorSlot])] = &[
+pub const FUSED: &[(&str, &[TensorRole])] = &[
     ("blk.{}.attn_qkv.weight", &[AttnQ, AttnK, AttnV]),
     ("blk.{}.attn_qkv.bias", &[AttnQBias, AttnKBias, AttnVBias]),
     ("blk.{}.ffn_up.weight", &[FfnGate, FfnUp]),
@@ -34,67 +34,73 @@ impl Weights {
     pub fn load(file: Arc<GgufFile>) -> Result<Self, ModelError> {
         let spec = ModelSpec::from_gguf(&file)?;
         match assign_tensors(&file, &spec) {
-            Ok(Found { by_slot, part_tensors }) => Ok(Weights { spec, file, by_slot, part_tensors }),
+            Ok(FoundTensors { by_role, part_tensors }) => Ok(Weights { spec, file, by_role, part_tensors }),
             Err(fault) => Err(ModelError { path: file.path().to_owned(), fault }),
         }
     }
 }
 
-fn assign_tensors(file: &GgufFile, spec: &ModelSpec) -> Result<Found, ModelFault> {
+fn assign_tensors(file: &GgufFile, spec: &ModelSpec) -> Result<FoundTensors, ModelFault> {
     file.verify_unchanged().map_err(|error| ModelFault::Changed(error.fault))?;
-    let mut found = Found::default();
-    assign_part(file, spec, 0, &spec.global_slots(), &mut found)?;
+    let mut found = FoundTensors::default();
+    assign_part(file, spec, 0, &spec.global_roles(), &mut found)?;
     for layer in 0..spec.num_layers() {
-        assign_part(file, spec, layer, &spec.layer_slots(layer), &mut found)?;
+        assign_part(file, spec, layer, &spec.layer_roles(layer), &mut found)?;
     }
-    for slot in [RopeFreqs, RopeFactorsLong, RopeFactorsShort] {
-        check_values(file, found.by_slot.get(&(slot, 0)), "a positive number", |factor| factor > 0.0)?;
+    for role in [RopeFreqs, RopeFactorsLong, RopeFactorsShort] {
+        check_values(file, found.by_role.get(&(role, 0)), "a positive number", |factor| factor > 0.0)?;
     }
     // A positive one would let the state grow without bound.
     for layer in 0..spec.num_layers() {
-        check_values(file, found.by_slot.get(&(SsmA, layer)), "a negative number or 0", |decay| decay <= 0.0)?;
+        check_values(file, found.by_role.get(&(SsmA, layer)), "a negative number or 0", |decay| decay <= 0.0)?;
     }
     refuse_unused(file, spec, &found)?;
-    if let Some(&embedding) = found.by_slot.get(&(TokenEmbd, 0)) {
-        found.by_slot.entry((Output, 0)).or_insert(embedding);
+    if let Some(&embedding) = found.by_role.get(&(TokenEmbd, 0)) {
+        found.by_role.entry((Output, 0)).or_insert(embedding);
     }
     Ok(found)
 }
 
-/// Assigns the tensors of one layer, or of the slots outside of layers.
-fn assign_part(file: &GgufFile, spec: &ModelSpec, layer: usize, slots: &[(TensorSlot, bool)], found: &mut Found) -> Result<(), ModelFault> {
-    for &(slot, required) in slots {
-        if found.by_slot.contains_key(&(slot, layer)) {
+/// Assigns the tensors of one layer, or of the roles outside of layers.
+fn assign_part(
+    file: &GgufFile,
+    spec: &ModelSpec,
+    layer: usize,
+    roles: &[(TensorRole, bool)],
+    found: &mut FoundTensors,
+) -> Result<(), ModelFault> {
+    for &(role, required) in roles {
+        if found.by_role.contains_key(&(role, layer)) {
             continue;
         }
-        let Some(dims) = slot.dims(spec, layer) else { continue };
+        let Some(dims) = role.dims(spec, layer) else { continue };
         let name = |pattern: &str| pattern.replace("{}", &layer.to_string());
-        let own = spec.arch.names_of(slot).find_map(|pattern| file.tensor_index(&name(pattern)));
+        let own = spec.arch.names_of(role).find_map(|pattern| file.tensor_index(&name(pattern)));
         if own.is_none()
-            && let Some(stack) = gather(file, slot, layer, &dims, &mut found.part_tensors)?
+            && let Some(stack) = gather(file, role, layer, &dims, &mut found.part_tensors)?
         {
-            found.by_slot.insert((slot, layer), stack);
+            found.by_role.insert((role, layer), stack);
             continue;
         }
-        let fused = FUSED.iter().find(|(_, parts)| parts.contains(&slot));
+        let fused = FUSED.iter().find(|(_, parts)| parts.contains(&role));
         match (own, fused) {
-            (Some(index), _) if !holds_gate_too(file, index, slot, &dims, slots) => {
+            (Some(index), _) if !holds_gate_too(file, index, role, &dims, roles) => {
                 let quant = check(&file.tensors()[index], &dims, dims.len() == 1)?;
                 let rows = dims[1..].iter().product();
-                let scale = scale_of(file, &file.tensors()[index].name, (slot, layer), dims.get(2).copied().unwrap_or(1), slots)?;
-                found.by_slot.insert((slot, layer), Weight { quant, rows, cols: dims[0], tensor: index, offset: 0, stack: None, scale });
+                let scale = scale_of(file, &file.tensors()[index].name, (role, layer), dims.get(2).copied().unwrap_or(1), roles)?;
+                found.by_role.insert((role, layer), Weight { quant, rows, cols: dims[0], tensor: index, offset: 0, stack: None, scale });
             }
-            (_, Some((pattern, parts))) if is_fused(file, &name(pattern), slot, &dims, slots) => {
-                let wanted = |part: &&TensorSlot| slots.iter().any(|(slot, _)| slot == *part);
-                let parts: Vec<TensorSlot> = parts.iter().filter(wanted).copied().collect();
-                assign_fused(file, spec, &name(pattern), (&parts, slots), layer, found)?;
+            (_, Some((pattern, parts))) if is_fused(file, &name(pattern), role, &dims, roles) => {
+                let wanted = |part: &&TensorRole| roles.iter().any(|(role, _)| role == *part);
+                let parts: Vec<TensorRole> = parts.iter().filter(wanted).copied().collect();
+                assign_fused(file, spec, &name(pattern), (&parts, roles), layer, found)?;
             }
             (None, Some((pattern, parts))) if required && file.tensor_index(&name(pattern)).is_some() => {
                 // the tensor is there, but holds too few rows or too many
-                assign_fused(file, spec, &name(pattern), (parts, slots), layer, found)?;
+                assign_fused(file, spec, &name(pattern), (parts, roles), layer, found)?;
             }
             _ if required => {
-                let tensor = spec.arch.names_of(slot).next().map_or_else(|| slot.name(layer), name);
+                let tensor = spec.arch.names_of(role).next().map_or_else(|| role.name(layer), name);
                 return Err(ModelFault::MissingTensor { tensor, expected: dims });
             }
             _ => {}
@@ -103,38 +109,38 @@ fn assign_part(file: &GgufFile, spec: &ModelSpec, layer: usize, slots: &[(Tensor
     Ok(())
 }
 
-/// Whether the file has the fused tensor `name`, and it holds the rows of `slot`, which has no tensor of its own.
-fn is_fused(file: &GgufFile, name: &str, slot: TensorSlot, dims: &[usize], slots: &[(TensorSlot, bool)]) -> bool {
+/// Whether the file has the fused tensor `name`, and it holds the rows of `role`, which has no tensor of its own.
+fn is_fused(file: &GgufFile, name: &str, role: TensorRole, dims: &[usize], roles: &[(TensorRole, bool)]) -> bool {
     let Some(index) = file.tensor_index(name) else { return false };
-    match slot {
-        FfnGate | FfnUp => holds_gate_too(file, index, FfnUp, dims, slots),
-        FfnGateBias | FfnUpBias => holds_gate_too(file, index, FfnUpBias, dims, slots),
+    match role {
+        FfnGate | FfnUp => holds_gate_too(file, index, FfnUp, dims, roles),
+        FfnGateBias | FfnUpBias => holds_gate_too(file, index, FfnUpBias, dims, roles),
         _ => true,
     }
 }
 
 /// Whether the tensor of `FfnUp` holds the gate's rows before its own: files without a gate of their own do so.
-fn holds_gate_too(file: &GgufFile, index: usize, slot: TensorSlot, dims: &[usize], slots: &[(TensorSlot, bool)]) -> bool {
-    let gate = match slot {
+fn holds_gate_too(file: &GgufFile, index: usize, role: TensorRole, dims: &[usize], roles: &[(TensorRole, bool)]) -> bool {
+    let gate = match role {
         FfnUp => FfnGate,
         FfnUpBias => FfnGateBias,
         _ => return false,
     };
     let found = &file.tensors()[index].dims;
     let twice = dims.last().zip(found.last()).is_some_and(|(&expected, &found)| found == 2 * expected as u64);
-    twice && found.len() == dims.len() && slots.iter().any(|(slot, _)| *slot == gate)
+    twice && found.len() == dims.len() && roles.iter().any(|(role, _)| *role == gate)
 }
 
-/// Assigns the rows (or elements, if it is a vector) of one tensor to several slots of those that are wanted.
+/// Assigns the rows (or elements, if it is a vector) of one tensor to several roles of those that are wanted.
 fn assign_fused(
     file: &GgufFile,
     spec: &ModelSpec,
     name: &str,
-    (parts, wanted): (&[TensorSlot], &[(TensorSlot, bool)]),
+    (parts, wanted): (&[TensorRole], &[(TensorRole, bool)]),
     layer: usize,
-    found: &mut Found,
+    found: &mut FoundTensors,
 ) -> Result<(), ModelFault> {
-    let dims: Vec<Vec<usize>> = parts.iter().filter_map(|slot| slot.dims(spec, layer)).collect();
+    let dims: Vec<Vec<usize>> = parts.iter().filter_map(|role| role.dims(spec, layer)).collect();
     let Some(mut whole) = dims.first().cloned() else { return Ok(()) };
     // the dimension that counts rows: a vector's elements, a matrix's rows
     let is_vector = whole.len() == 1;
@@ -145,30 +151,30 @@ fn assign_fused(
     };
     let quant = check(&file.tensors()[index], &whole, is_vector)?;
     let mut offset = 0;
-    for (&slot, dims) in parts.iter().zip(&dims) {
+    for (&role, dims) in parts.iter().zip(&dims) {
         let (cols, rows) = (dims[0], dims[1..].iter().product::<usize>());
         let stacked = dims.len() > at + 1;
-        let scale = if stacked { None } else { scale_of(file, name, (slot, layer), 1, wanted)? };
+        let scale = if stacked { None } else { scale_of(file, name, (role, layer), 1, wanted)? };
         let one = Weight { quant, rows: if at == 1 { dims[1] } else { 1 }, cols, tensor: index, offset, stack: None, scale };
         let pitch = quant.row_bytes(whole[0]) * if at == 1 { whole[1] } else { 1 };
-        let stack = stacked.then(|| Stack { count: dims[at + 1], place: Place::Apart(pitch) });
+        let stack = stacked.then(|| Stack { count: dims[at + 1], place: StackLayout::Apart(pitch) });
         offset += one.num_bytes();
-        found.by_slot.insert((slot, layer), Weight { rows, stack, ..one });
+        found.by_role.insert((role, layer), Weight { rows, stack, ..one });
     }
     Ok(())
 }
 
-/// Refuses a bias or a scale that has no slot, because leaving it out would change the results. Other tensors without a slot are logged and
+/// Refuses a bias or a scale that has no role, because leaving it out would change the results. Other tensors without a role are logged and
 /// ignored. A scale of inputs is one of them: it is for inputs that are rounded to four bits, and here they are not.
-fn refuse_unused(file: &GgufFile, spec: &ModelSpec, found: &Found) -> Result<(), ModelFault> {
-    let of_slots = found.by_slot.values().flat_map(|weight| [Some(weight.tensor), weight.scale]);
-    let used: HashSet<usize> = of_slots.flatten().chain(found.part_tensors.iter().copied()).collect();
+fn refuse_unused(file: &GgufFile, spec: &ModelSpec, found: &FoundTensors) -> Result<(), ModelFault> {
+    let of_roles = found.by_role.values().flat_map(|weight| [Some(weight.tensor), weight.scale]);
+    let used: HashSet<usize> = of_roles.flatten().chain(found.part_tensors.iter().copied()).collect();
     // A bias beside weights that nothing uses is part of something that the model does not compute.
     let has_unused_weights = |name: &str| {
         let weights = ["bias", "scale"].iter().find_map(|kind| name.strip_suffix(kind)).map(|stem| format!("{stem}weight"));
         weights.and_then(|name| file.tensor_index(&name)).is_some_and(|index| !used.contains(&index))
     };
-    let is_ignored = |name: &str| spec.arch.ignored.iter().any(|slot| (0..spec.num_layers()).any(|layer| slot.name(layer) == name));
+    let is_ignored = |name: &str| spec.arch.ignored.iter().any(|role| (0..spec.num_layers()).any(|layer| role.name(layer) == name));
     for (_, tensor) in file.tensors().iter().enumerate().filter(|(index, _)| !used.contains(index)) {
         let has_part = is_behind(&tensor.name, spec.num_layers())
             || has_unused_weights(&tensor.name)
@@ -194,7 +200,7 @@ fn is_idle(name: &str, spec: &ModelSpec) -> bool {
     reads_another
         && [AttnQBias, AttnKBias, AttnVBias]
             .iter()
-            .any(|slot| spec.arch.names_of(*slot).any(|of| of.replace("{}", &layer.to_string()) == name))
+            .any(|role| spec.arch.names_of(*role).any(|of| of.replace("{}", &layer.to_string()) == name))
 }
 
 fn layer_of(name: &str) -> Option<usize> {

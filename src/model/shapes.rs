@@ -1,10 +1,10 @@
-//! The shape of each tensor slot, from the hyperparameters.
+//! The shape of each tensor role, from the hyperparameters.
 
 use crate::arch::Recurrent;
-use crate::slots::TensorSlot;
 use crate::spec::{ALTUP_STREAMS, Attention, HeadNorm, Latent, LayerSpec, ModelSpec, Ssm};
+use crate::tensor_roles::TensorRole;
 
-impl TensorSlot {
+impl TensorRole {
     /// Dimensions in a model of this spec, innermost first: `[length]` of a vector, `[columns, rows]` of a matrix,
     /// `[columns, rows, experts]` of a stack of experts. None: the layer has no such tensor.
     pub fn dims(self, spec: &ModelSpec, layer: usize) -> Option<Vec<usize>> {
@@ -20,7 +20,7 @@ impl TensorSlot {
     }
 
     fn global_dims(self, spec: &ModelSpec) -> Option<Vec<usize>> {
-        use TensorSlot::*;
+        use TensorRole::*;
         let (hidden, own) = (spec.hidden_dim, spec.per_layer_input);
         let rope_dim = spec.layers.iter().filter_map(rope_dim_with_factors).max();
         Some(match self {
@@ -43,7 +43,7 @@ impl TensorSlot {
     }
 
     fn common_dims(self, spec: &ModelSpec) -> Option<Vec<usize>> {
-        use TensorSlot::*;
+        use TensorRole::*;
         let (hidden, own, streams) = (spec.hidden_dim, spec.per_layer_input, ALTUP_STREAMS);
         Some(match self {
             AttnNorm | AttnNormBias | PostAttnNorm | PostAttnNormBias | FfnNorm | FfnNormBias | PostFfnNorm | PostFfnNormBias
@@ -60,7 +60,7 @@ impl TensorSlot {
     }
 
     fn attention_dims(self, hidden: usize, a: &Attention) -> Option<Vec<usize>> {
-        use TensorSlot::*;
+        use TensorRole::*;
         let (heads, keys, values) = (a.num_heads * a.head_dim, a.num_kv_heads * a.head_dim, a.num_kv_heads * a.value_dim);
         let q_rows = heads * a.gate.query_rows();
         let norm = |kind, count| match kind {
@@ -88,7 +88,7 @@ impl TensorSlot {
     }
 
     fn latent_dims(self, hidden: usize, l: &Latent) -> Option<Vec<usize>> {
-        use TensorSlot::*;
+        use TensorRole::*;
         let q_rows = l.num_heads * (l.nope_dim + l.rope_dim);
         Some(match self {
             AttnQ => vec![hidden, q_rows],
@@ -107,7 +107,7 @@ impl TensorSlot {
     }
 
     fn ssm_dims(self, hidden: usize, s: &Ssm) -> Option<Vec<usize>> {
-        use TensorSlot::*;
+        use TensorRole::*;
         let (inner, shared) = (s.inner, 2 * s.groups * s.state);
         Some(match (self, s.kind) {
             (ShortConvIn, Recurrent::ShortConv) => vec![hidden, 3 * hidden],
@@ -149,7 +149,7 @@ impl TensorSlot {
     }
 
     fn ffn_dims(self, hidden: usize, layer: &LayerSpec) -> Option<Vec<usize>> {
-        use TensorSlot::*;
+        use TensorRole::*;
         let experts = layer.ffn.experts();
         Some(match self {
             FfnGate | FfnUp => vec![hidden, layer.ffn.dense()?],
@@ -173,7 +173,7 @@ impl TensorSlot {
         })
     }
 
-    /// Whether the slot holds a vector. The engines keep vectors as float32, whatever float type the file has.
+    /// Whether the role holds a vector. The engines keep vectors as float32, whatever float type the file has.
     pub fn is_vector(self, spec: &ModelSpec, layer: usize) -> bool {
         self.dims(spec, layer).is_some_and(|dims| dims.len() == 1)
     }

@@ -3,8 +3,8 @@
 use crate::arch::{Arch, EmbeddingScale, Layers, NormKind, Positions};
 use crate::load::FUSED;
 use crate::quant::{QUANTS, Quant};
-use crate::slots::TensorSlot;
 use crate::spec::{Attention, AttnGate, Experts, FeedForward, HeadNorm, LayerSpec, Mixer, ModelSpec, Pooling, RopeScaling, RopeSpec};
+use crate::tensor_roles::TensorRole;
 use gguf::GgufBuilder;
 
 /// The shape of a tiny model. The defaults suit every type in `QUANTS`, because rows are whole blocks of 256 weights.
@@ -35,8 +35,8 @@ pub struct TinyModel {
 /// Architectures that every backend computes, between them with all that the tests need.
 pub const PLAIN: &[&str] = &["llama", "qwen2", "gemma3", "qwen3", "gemma2", "phi3", "gpt2", "qwen2moe", "qwen3moe"];
 
-/// The last of the slots that every backend knows.
-const LAST_PLAIN: TensorSlot = TensorSlot::PostFfnNorm;
+/// The last of the roles that every backend knows.
+const LAST_PLAIN: TensorRole = TensorRole::PostFfnNorm;
 
 /// As in Phi 3's files, but with an original context so short that tests exceed it.
 const LONG: RopeScaling = RopeScaling::Long { original_context: 64, attn_factor: 1.19 };
@@ -65,7 +65,7 @@ impl TinyModel {
 
     /// Five experts, of which each row uses two.
     pub fn experts(arch: &Arch) -> Experts {
-        let shared_ffn_dim = if arch.required.contains(&TensorSlot::SharedRouter) { 512 } else { 0 };
+        let shared_ffn_dim = if arch.required.contains(&TensorRole::SharedRouter) { 512 } else { 0 };
         let rule = &arch.experts;
         let (gating, normalise) = (rule.gating, rule.normalise);
         Experts { count: 5, used: 2, ffn_dim: 256, shared_ffn_dim, gating, normalise, scale: 1.0, chunk_group: 1, ..Experts::default() }
@@ -115,7 +115,7 @@ impl TinyModel {
 
     fn attention(&self, layer: usize) -> Attention {
         let rotates = self.arch.positions == Positions::Rope;
-        let norm = |slot| if self.arch.required.contains(&slot) { HeadNorm::Head } else { HeadNorm::None };
+        let norm = |role| if self.arch.required.contains(&role) { HeadNorm::Head } else { HeadNorm::None };
         let rope = RopeSpec { dim: self.head_dim, theta: self.arch.default_rope_theta, scaling: self.rope_scaling, factors: true };
         Attention {
             num_heads: self.num_heads,
@@ -129,22 +129,22 @@ impl TinyModel {
             clamp: None,
             alibi: None,
             temperature: None,
-            q_norm: norm(TensorSlot::AttnQNorm),
-            k_norm: norm(TensorSlot::AttnKNorm),
+            q_norm: norm(TensorRole::AttnQNorm),
+            k_norm: norm(TensorRole::AttnKNorm),
             v_norm: HeadNorm::None,
             gate: AttnGate::None,
             kv_of: None,
         }
     }
 
-    /// The tensors that hold several slots, in the files of this architecture.
-    fn fused(&self, slot: TensorSlot) -> Option<(&'static str, &'static [TensorSlot])> {
+    /// The tensors that hold several roles, in the files of this architecture.
+    fn fused(&self, role: TensorRole) -> Option<(&'static str, &'static [TensorRole])> {
         let fuses: &[&str] = match self.arch.name {
             "phi3" => &["attn_qkv.weight", "ffn_up.weight"],
             "gpt2" => &["attn_qkv.weight", "attn_qkv.bias"],
             _ => &[],
         };
-        FUSED.iter().find(|(pattern, parts)| parts.contains(&slot) && fuses.iter().any(|name| pattern.ends_with(name))).copied()
+        FUSED.iter().find(|(pattern, parts)| parts.contains(&role) && fuses.iter().any(|name| pattern.ends_with(name))).copied()
     }
 
     /// Builds the file: metadata, weights and, if `tokenizer` is set, the vocabulary. The same seed gives the same bytes.
@@ -186,15 +186,15 @@ impl TinyModel {
             file = with_byte_vocabulary(file, self.vocab_size);
         }
         let (spec, mut random) = (self.spec(), Random(self.seed));
-        let global = spec.global_slots().into_iter().map(|wanted| (0, wanted));
-        let layers = (0..self.num_layers).flat_map(|layer| spec.layer_slots(layer).into_iter().map(move |wanted| (layer, wanted)));
-        for (layer, (slot, required)) in global.chain(layers) {
-            let Some(mut dims) = slot.dims(&spec, layer).filter(|_| required || self.optional && slot as u32 <= LAST_PLAIN as u32) else {
+        let global = spec.global_roles().into_iter().map(|wanted| (0, wanted));
+        let layers = (0..self.num_layers).flat_map(|layer| spec.layer_roles(layer).into_iter().map(move |wanted| (layer, wanted)));
+        for (layer, (role, required)) in global.chain(layers) {
+            let Some(mut dims) = role.dims(&spec, layer).filter(|_| required || self.optional && role as u32 <= LAST_PLAIN as u32) else {
                 continue;
             };
-            file = match self.fused(slot) {
-                None => self.add(file, &slot.name(layer), &dims, &mut random),
-                Some((pattern, parts)) if parts[0] == slot => {
+            file = match self.fused(role) {
+                None => self.add(file, &role.name(layer), &dims, &mut random),
+                Some((pattern, parts)) if parts[0] == role => {
                     let last = dims.len() - 1;
                     dims[last] = parts.iter().filter_map(|part| part.dims(&spec, layer)).map(|dims| dims[last]).sum();
                     self.add(file, &pattern.replace("{}", &layer.to_string()), &dims, &mut random)

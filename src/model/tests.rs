@@ -52,8 +52,8 @@ fn real_models_load() {
         }
         let weights = Weights::load(file.clone()).unwrap();
         assert_eq!((weights.spec.arch.name, weights.spec.num_layers()), (arch, layers));
-        assert_eq!(weights.by_slot.len(), tensors);
-        let norm = weights.get(TensorSlot::AttnNorm, layers - 1).unwrap();
+        assert_eq!(weights.by_role.len(), tensors);
+        let norm = weights.get(TensorRole::AttnNorm, layers - 1).unwrap();
         let mut row = vec![0.0; norm.cols];
         (norm.quant.dequantize)(weights.data(norm), &mut row);
         assert!(row.iter().all(|x| x.is_finite()) && row.iter().any(|x| *x != 0.0));
@@ -97,15 +97,15 @@ fn every_architecture_loads_with_every_quant() {
             let weights = load(&tiny.build()).unwrap();
             let spec = &weights.spec;
             assert_eq!((spec.hidden_dim, spec.num_layers(), spec.vocab_size), (256, tiny.num_layers, 320));
-            for (slot, _) in spec.global_slots().into_iter().chain(spec.layer_slots(0)) {
-                let Some(weight) = weights.get(slot, 0) else { continue };
-                let dims = slot.dims(spec, 0).unwrap();
+            for (role, _) in spec.global_roles().into_iter().chain(spec.layer_roles(0)) {
+                let Some(weight) = weights.get(role, 0) else { continue };
+                let dims = role.dims(spec, 0).unwrap();
                 assert_eq!((weight.rows, weight.cols), (dims[1..].iter().product(), dims[0]));
                 let mut values = vec![0.0; weight.rows * weight.cols];
                 (weight.quant.dequantize)(weights.data(weight), &mut values);
                 let mean = values.iter().sum::<f32>() / values.len() as f32;
                 let std = (values.iter().map(|x| (x - mean).powi(2)).sum::<f32>() / values.len() as f32).sqrt();
-                assert!(values.len() < 4096 || mean.abs() < 0.03 && (0.02..0.2).contains(&std), "{} {slot:?}: {mean} {std}", quant.name);
+                assert!(values.len() < 4096 || mean.abs() < 0.03 && (0.02..0.2).contains(&std), "{} {role:?}: {mean} {std}", quant.name);
             }
         }
     }
@@ -114,7 +114,7 @@ fn every_architecture_loads_with_every_quant() {
 #[test]
 fn a_model_without_an_output_matrix_uses_its_token_embedding() {
     let weights = load(&llama()).unwrap();
-    let (output, embedding) = (weights.get(TensorSlot::Output, 0).unwrap(), weights.get(TensorSlot::TokenEmbd, 0).unwrap());
+    let (output, embedding) = (weights.get(TensorRole::Output, 0).unwrap(), weights.get(TensorRole::TokenEmbd, 0).unwrap());
     assert_eq!(output.tensor, embedding.tensor);
 }
 

@@ -1,11 +1,11 @@
-//! [`Weights`]: an open model, with the tensor of every slot.
+//! [`Weights`]: an open model, with the tensor of every role.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::quant::Quant;
-use crate::slots::TensorSlot;
 use crate::spec::ModelSpec;
+use crate::tensor_roles::TensorRole;
 use gguf::GgufFile;
 
 /// A tensor of the mapped file, or some rows of one: `rows` rows of `cols` weights each, in blocks of `quant`. A vector has one row. A
@@ -29,11 +29,11 @@ pub struct Weight {
 #[derive(Clone, Copy, Debug)]
 pub struct Stack {
     pub count: usize,
-    pub place: Place,
+    pub place: StackLayout,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub enum Place {
+pub enum StackLayout {
     /// In one tensor, with other rows between them: experts whose gate and up matrices share a tensor. The bytes are those from the first
     /// row of one part to that of the next.
     Apart(usize),
@@ -48,26 +48,26 @@ impl Weight {
     }
 }
 
-/// All tensors of a model, and the map that holds their bytes. Every required slot of the architecture has a tensor, whose shape is that of
+/// All tensors of a model, and the map that holds their bytes. Every required role of the architecture has a tensor, whose shape is that of
 /// the spec and whose type is in `QUANTS`.
 pub struct Weights {
     pub spec: ModelSpec,
     pub file: Arc<GgufFile>,
-    /// By slot and layer. The layer is 0 for slots outside of layers.
-    pub by_slot: HashMap<(TensorSlot, usize), Weight>,
-    /// Tensors of the parts of stacks, see [`Place::Tensors`].
+    /// By role and layer. The layer is 0 for roles outside of layers.
+    pub by_role: HashMap<(TensorRole, usize), Weight>,
+    /// Tensors of the parts of stacks, see [`StackLayout::Tensors`].
     pub part_tensors: Vec<usize>,
 }
 
 impl Weights {
-    /// The tensor of a slot. For models without an output matrix of their own, `Output` is the token embedding.
-    pub fn get(&self, slot: TensorSlot, layer: usize) -> Option<&Weight> {
-        self.by_slot.get(&(slot, layer))
+    /// The tensor of a role. For models without an output matrix of their own, `Output` is the token embedding.
+    pub fn get(&self, role: TensorRole, layer: usize) -> Option<&Weight> {
+        self.by_role.get(&(role, layer))
     }
 
-    /// The weights of a slot as float32.
-    pub fn vector(&self, slot: TensorSlot, layer: usize) -> Option<Vec<f32>> {
-        self.get(slot, layer).map(|weight| {
+    /// The weights of a role as float32.
+    pub fn vector(&self, role: TensorRole, layer: usize) -> Option<Vec<f32>> {
+        self.get(role, layer).map(|weight| {
             let mut out = vec![0f32; weight.rows * weight.cols];
             let count = weight.stack.map_or(1, |stack| stack.count);
             let len = out.len() / count.max(1);
@@ -84,8 +84,8 @@ impl Weights {
         let part = Weight { rows: weight.rows / count, stack: None, ..*weight };
         match weight.stack.map(|stack| stack.place) {
             None => Weight { offset: part.offset + i * part.num_bytes(), ..part },
-            Some(Place::Apart(bytes)) => Weight { offset: part.offset + i * bytes, ..part },
-            Some(Place::Tensors(first)) => Weight { tensor: self.part_tensors[first + i], ..part },
+            Some(StackLayout::Apart(bytes)) => Weight { offset: part.offset + i * bytes, ..part },
+            Some(StackLayout::Tensors(first)) => Weight { tensor: self.part_tensors[first + i], ..part },
         }
     }
 

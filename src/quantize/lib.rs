@@ -43,5 +43,5 @@ pub use error::QuantizeError;
 pub use file_type::{FILE_TYPES, FileType};
 pub use output::{ALIGNMENT, Output, may_write};
 pub use piece::{Piece, check_finite, encode_weights};
-pub use plan::{Planned, is_matrix, plan};
+pub use plan::{TensorPlan, is_matrix, plan};
 pub use write::{Options, PIECE, QUANTIZATION_VERSION, Report, TensorReport, quantize, threads};

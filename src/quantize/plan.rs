@@ -9,7 +9,7 @@ use model::Quant;
 
 /// What happens to a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Planned {
+pub struct TensorPlan {
     /// Index into the source's tensors.
     pub tensor: usize,
     /// ggml's id of the type that is written.
@@ -62,7 +62,7 @@ fn layer_of(name: &str) -> Option<usize> {
 ///
 /// # Errors
 /// [`QuantizeError::Source`] if a matrix is of a type that cannot be dequantised.
-pub fn plan(source: &GgufFile, kind: &FileType) -> Result<Vec<Planned>, QuantizeError> {
+pub fn plan(source: &GgufFile, kind: &FileType) -> Result<Vec<TensorPlan>, QuantizeError> {
     let traits = traits(source);
     let tensors = source.tensors();
     let layers_with = |role: Role| {
@@ -83,7 +83,7 @@ pub fn plan(source: &GgufFile, kind: &FileType) -> Result<Vec<Planned>, Quantize
         (index, layers.len())
     };
     let planned = |(index, tensor): (usize, &TensorInfo)| {
-        let keep = Planned { tensor: index, type_id: tensor.type_id, bytes: tensor.nbytes };
+        let keep = TensorPlan { tensor: index, type_id: tensor.type_id, bytes: tensor.nbytes };
         if !is_matrix(&tensor.name, &tensor.dims) {
             return Ok(keep);
         }
@@ -96,7 +96,7 @@ pub fn plan(source: &GgufFile, kind: &FileType) -> Result<Vec<Planned>, Quantize
         Quant::by_id(tensor.type_id).ok_or_else(unknown)?;
         let encoder = Encoder::by_id(type_id).ok_or_else(unknown)?;
         let bytes = tensor.elements() / encoder.quant.block_size as u64 * encoder.quant.block_bytes as u64;
-        Ok(Planned { tensor: index, type_id, bytes })
+        Ok(TensorPlan { tensor: index, type_id, bytes })
     };
     tensors.iter().enumerate().map(planned).collect()
 }

@@ -7,7 +7,7 @@ use crate::error::QuantizeError;
 use crate::file_type::FileType;
 use crate::output::{ALIGNMENT, Output, may_write};
 use crate::piece::{Piece, encode_weights};
-use crate::plan::{Planned, plan};
+use crate::plan::{TensorPlan, plan};
 use gguf::writer::{TensorHead, head};
 use gguf::{GgufFile, TensorInfo, Value};
 use model::Quant;
@@ -85,7 +85,7 @@ pub fn threads(wanted: usize) -> usize {
 }
 
 /// The file's head: the source's metadata without what is no longer true, and the table of tensors.
-fn head_of(source: &GgufFile, kind: &FileType, planned: &[Planned]) -> Vec<u8> {
+fn head_of(source: &GgufFile, kind: &FileType, planned: &[TensorPlan]) -> Vec<u8> {
     let stale = |key: &str| {
         key == "general.file_type"
             || key == "general.quantization_version"
@@ -97,14 +97,14 @@ fn head_of(source: &GgufFile, kind: &FileType, planned: &[Planned]) -> Vec<u8> {
     let mut pairs: Vec<(&str, &Value)> = source.metadata().filter(|(key, _)| !stale(key)).collect();
     pairs.push(("general.file_type", &file_type));
     pairs.push(("general.quantization_version", &version));
-    let of = |planned: &Planned| {
+    let of = |planned: &TensorPlan| {
         let tensor = &source.tensors()[planned.tensor];
         TensorHead { name: &tensor.name, dims: &tensor.dims, type_id: planned.type_id, bytes: planned.bytes }
     };
     head(3, ALIGNMENT, &pairs, &planned.iter().map(of).collect::<Vec<_>>())
 }
 
-fn write_tensor(source: &GgufFile, planned: &Planned, threads: usize, out: &mut Output) -> Result<TensorReport, QuantizeError> {
+fn write_tensor(source: &GgufFile, planned: &TensorPlan, threads: usize, out: &mut Output) -> Result<TensorReport, QuantizeError> {
     let tensor = &source.tensors()[planned.tensor];
     let data = source.data(tensor);
     let mut report = TensorReport {

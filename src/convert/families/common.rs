@@ -2,13 +2,13 @@
 
 pub use crate::config::Config;
 pub use crate::error::Fallible;
-pub use crate::family::{Family, How, Keys, Rule, Shape};
+pub use crate::family::{Family, Keys, Rule, Shape, TensorTransform};
 
 pub const fn copy(from: &'static str, to: &'static str) -> Rule {
-    Rule { from, to, how: How::Copy }
+    Rule { from, to, how: TensorTransform::Copy }
 }
 
-pub const fn rule(from: &'static str, to: &'static str, how: How) -> Rule {
+pub const fn rule(from: &'static str, to: &'static str, how: TensorTransform) -> Rule {
     Rule { from, to, how }
 }
 
@@ -37,8 +37,8 @@ pub const ATTENTION: &[Rule] = &[
 
 /// Attention that rotates halves in the checkpoint and adjacent pairs in the output.
 pub const PAIRED: &[Rule] = &[
-    rule("layers.{}.self_attn.q_proj", "blk.{}.attn_q", How::PairedQueries),
-    rule("layers.{}.self_attn.k_proj", "blk.{}.attn_k", How::PairedKeys),
+    rule("layers.{}.self_attn.q_proj", "blk.{}.attn_q", TensorTransform::PairedQueries),
+    rule("layers.{}.self_attn.k_proj", "blk.{}.attn_k", TensorTransform::PairedKeys),
     copy("layers.{}.self_attn.v_proj", "blk.{}.attn_v"),
     copy("layers.{}.self_attn.o_proj", "blk.{}.attn_output"),
 ];
@@ -55,9 +55,9 @@ pub const FFN: &[Rule] = &[
 /// A router and its experts.
 pub const EXPERTS: &[Rule] = &[
     copy("layers.{}.mlp.gate", "blk.{}.ffn_gate_inp"),
-    rule("layers.{}.mlp.experts.{n}.gate_proj", "blk.{}.ffn_gate_exps", How::Stacked),
-    rule("layers.{}.mlp.experts.{n}.up_proj", "blk.{}.ffn_up_exps", How::Stacked),
-    rule("layers.{}.mlp.experts.{n}.down_proj", "blk.{}.ffn_down_exps", How::Stacked),
+    rule("layers.{}.mlp.experts.{n}.gate_proj", "blk.{}.ffn_gate_exps", TensorTransform::Stacked),
+    rule("layers.{}.mlp.experts.{n}.up_proj", "blk.{}.ffn_up_exps", TensorTransform::Stacked),
+    rule("layers.{}.mlp.experts.{n}.down_proj", "blk.{}.ffn_down_exps", TensorTransform::Stacked),
 ];
 
 /// Refuses a value of a setting that no engine computes.

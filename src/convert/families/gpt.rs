@@ -12,10 +12,10 @@ const GPT2: &[Rule] = &[
 ];
 
 const CONV1D: &[Rule] = &[
-    rule("h.{}.attn.c_attn", "blk.{}.attn_qkv", How::Transposed),
-    rule("h.{}.attn.c_proj", "blk.{}.attn_output", How::Transposed),
-    rule("h.{}.mlp.c_fc", "blk.{}.ffn_up", How::Transposed),
-    rule("h.{}.mlp.c_proj", "blk.{}.ffn_down", How::Transposed),
+    rule("h.{}.attn.c_attn", "blk.{}.attn_qkv", TensorTransform::Transposed),
+    rule("h.{}.attn.c_proj", "blk.{}.attn_output", TensorTransform::Transposed),
+    rule("h.{}.mlp.c_fc", "blk.{}.ffn_up", TensorTransform::Transposed),
+    rule("h.{}.mlp.c_proj", "blk.{}.ffn_down", TensorTransform::Transposed),
 ];
 
 const LINEAR: &[Rule] = &[
@@ -33,7 +33,7 @@ const NEOX: &[Rule] = &[
     copy("embed_out", "output"),
     copy("layers.{}.input_layernorm", "blk.{}.attn_norm"),
     copy("layers.{}.post_attention_layernorm", "blk.{}.ffn_norm"),
-    rule("layers.{}.attention.query_key_value", "blk.{}.attn_qkv", How::GroupedQkv),
+    rule("layers.{}.attention.query_key_value", "blk.{}.attn_qkv", TensorTransform::GroupedQkv),
     copy("layers.{}.attention.dense", "blk.{}.attn_output"),
     copy("layers.{}.mlp.dense_h_to_4h", "blk.{}.ffn_up"),
     copy("layers.{}.mlp.dense_4h_to_h", "blk.{}.ffn_down"),
@@ -46,7 +46,7 @@ const FALCON: &[Rule] = &[
     copy("h.{}.input_layernorm", "blk.{}.attn_norm"),
     copy("h.{}.ln_mlp", "blk.{}.attn_norm"),
     copy("h.{}.ln_attn", "blk.{}.attn_norm_2"),
-    rule("h.{}.self_attention.query_key_value", "blk.{}.attn_qkv", How::GroupedQkv),
+    rule("h.{}.self_attention.query_key_value", "blk.{}.attn_qkv", TensorTransform::GroupedQkv),
     copy("h.{}.self_attention.dense", "blk.{}.attn_output"),
     copy("h.{}.mlp.dense_h_to_4h", "blk.{}.ffn_up"),
     copy("h.{}.mlp.dense_4h_to_h", "blk.{}.ffn_down"),
@@ -54,10 +54,10 @@ const FALCON: &[Rule] = &[
 
 const NEMOTRON: &[Rule] = &[
     copy("embed_tokens", "token_embd"),
-    rule("norm", "output_norm", How::PlusOne),
+    rule("norm", "output_norm", TensorTransform::PlusOne),
     copy("lm_head", "output"),
-    rule("layers.{}.input_layernorm", "blk.{}.attn_norm", How::PlusOne),
-    rule("layers.{}.post_attention_layernorm", "blk.{}.ffn_norm", How::PlusOne),
+    rule("layers.{}.input_layernorm", "blk.{}.attn_norm", TensorTransform::PlusOne),
+    rule("layers.{}.post_attention_layernorm", "blk.{}.ffn_norm", TensorTransform::PlusOne),
     copy("layers.{}.mlp.up_proj", "blk.{}.ffn_up"),
     copy("layers.{}.mlp.down_proj", "blk.{}.ffn_down"),
 ];

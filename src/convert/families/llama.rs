@@ -4,18 +4,18 @@ use super::common::*;
 
 const MIXTRAL: &[Rule] = &[
     copy("layers.{}.block_sparse_moe.gate", "blk.{}.ffn_gate_inp"),
-    rule("layers.{}.block_sparse_moe.experts.{n}.w1", "blk.{}.ffn_gate_exps", How::Stacked),
-    rule("layers.{}.block_sparse_moe.experts.{n}.w3", "blk.{}.ffn_up_exps", How::Stacked),
-    rule("layers.{}.block_sparse_moe.experts.{n}.w2", "blk.{}.ffn_down_exps", How::Stacked),
+    rule("layers.{}.block_sparse_moe.experts.{n}.w1", "blk.{}.ffn_gate_exps", TensorTransform::Stacked),
+    rule("layers.{}.block_sparse_moe.experts.{n}.w3", "blk.{}.ffn_up_exps", TensorTransform::Stacked),
+    rule("layers.{}.block_sparse_moe.experts.{n}.w2", "blk.{}.ffn_down_exps", TensorTransform::Stacked),
 ];
 
 const GRANITE_EXPERTS: &[Rule] = &[
     copy("layers.{}.block_sparse_moe.router.layer", "blk.{}.ffn_gate_inp"),
-    rule("layers.{}.block_sparse_moe.input_linear", "blk.{}.ffn_gate_exps", How::FirstHalves),
-    rule("layers.{}.block_sparse_moe.input_linear", "blk.{}.ffn_up_exps", How::SecondHalves),
+    rule("layers.{}.block_sparse_moe.input_linear", "blk.{}.ffn_gate_exps", TensorTransform::FirstHalves),
+    rule("layers.{}.block_sparse_moe.input_linear", "blk.{}.ffn_up_exps", TensorTransform::SecondHalves),
     copy("layers.{}.block_sparse_moe.output_linear", "blk.{}.ffn_down_exps"),
-    rule("layers.{}.shared_mlp.input_linear", "blk.{}.ffn_gate_shexp", How::FirstHalves),
-    rule("layers.{}.shared_mlp.input_linear", "blk.{}.ffn_up_shexp", How::SecondHalves),
+    rule("layers.{}.shared_mlp.input_linear", "blk.{}.ffn_gate_shexp", TensorTransform::FirstHalves),
+    rule("layers.{}.shared_mlp.input_linear", "blk.{}.ffn_up_shexp", TensorTransform::SecondHalves),
     copy("layers.{}.shared_mlp.output_linear", "blk.{}.ffn_down_shexp"),
 ];
 
@@ -25,8 +25,8 @@ const OLMO_NORMS: &[Rule] = &[
 ];
 
 const STABLE_NORMS: &[Rule] = &[
-    rule("layers.{}.self_attn.q_layernorm.norms.{n}", "blk.{}.attn_q_norm", How::Stacked),
-    rule("layers.{}.self_attn.k_layernorm.norms.{n}", "blk.{}.attn_k_norm", How::Stacked),
+    rule("layers.{}.self_attn.q_layernorm.norms.{n}", "blk.{}.attn_q_norm", TensorTransform::Stacked),
+    rule("layers.{}.self_attn.k_layernorm.norms.{n}", "blk.{}.attn_k_norm", TensorTransform::Stacked),
 ];
 
 pub const ROWS: &[Family] = &[

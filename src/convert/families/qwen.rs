@@ -3,29 +3,30 @@
 use super::common::*;
 
 const SHARED_EXPERT: &[Rule] = &[
-    rule("layers.{}.mlp.shared_expert_gate", "blk.{}.ffn_gate_inp_shexp", How::Row),
+    rule("layers.{}.mlp.shared_expert_gate", "blk.{}.ffn_gate_inp_shexp", TensorTransform::Row),
     copy("layers.{}.mlp.shared_expert.gate_proj", "blk.{}.ffn_gate_shexp"),
     copy("layers.{}.mlp.shared_expert.up_proj", "blk.{}.ffn_up_shexp"),
     copy("layers.{}.mlp.shared_expert.down_proj", "blk.{}.ffn_down_shexp"),
 ];
 
-const GEMMA_ENDS: &[Rule] = &[copy("embed_tokens", "token_embd"), rule("norm", "output_norm", How::PlusOne), copy("lm_head", "output")];
+const GEMMA_ENDS: &[Rule] =
+    &[copy("embed_tokens", "token_embd"), rule("norm", "output_norm", TensorTransform::PlusOne), copy("lm_head", "output")];
 
 const GEMMA_NORMS: &[Rule] = &[
-    rule("layers.{}.input_layernorm", "blk.{}.attn_norm", How::PlusOne),
-    rule("layers.{}.post_attention_layernorm", "blk.{}.ffn_norm", How::PlusOne),
+    rule("layers.{}.input_layernorm", "blk.{}.attn_norm", TensorTransform::PlusOne),
+    rule("layers.{}.post_attention_layernorm", "blk.{}.ffn_norm", TensorTransform::PlusOne),
 ];
 
 const GEMMA2_NORMS: &[Rule] = &[
-    rule("layers.{}.input_layernorm", "blk.{}.attn_norm", How::PlusOne),
-    rule("layers.{}.post_attention_layernorm", "blk.{}.post_attention_norm", How::PlusOne),
-    rule("layers.{}.pre_feedforward_layernorm", "blk.{}.ffn_norm", How::PlusOne),
-    rule("layers.{}.post_feedforward_layernorm", "blk.{}.post_ffw_norm", How::PlusOne),
+    rule("layers.{}.input_layernorm", "blk.{}.attn_norm", TensorTransform::PlusOne),
+    rule("layers.{}.post_attention_layernorm", "blk.{}.post_attention_norm", TensorTransform::PlusOne),
+    rule("layers.{}.pre_feedforward_layernorm", "blk.{}.ffn_norm", TensorTransform::PlusOne),
+    rule("layers.{}.post_feedforward_layernorm", "blk.{}.post_ffw_norm", TensorTransform::PlusOne),
 ];
 
 const GEMMA3_QK_NORMS: &[Rule] = &[
-    rule("layers.{}.self_attn.q_norm", "blk.{}.attn_q_norm", How::PlusOne),
-    rule("layers.{}.self_attn.k_norm", "blk.{}.attn_k_norm", How::PlusOne),
+    rule("layers.{}.self_attn.q_norm", "blk.{}.attn_q_norm", TensorTransform::PlusOne),
+    rule("layers.{}.self_attn.k_norm", "blk.{}.attn_k_norm", TensorTransform::PlusOne),
 ];
 
 const PHI3: &[Rule] = &[

@@ -6,7 +6,7 @@ use super::run::Run;
 use super::simd::norm::Norm;
 use super::simd::rows::Rows;
 use crate::EngineError;
-use model::TensorSlot;
+use model::TensorRole;
 use model::arch::Block;
 use model::spec::ALTUP_STREAMS as STREAMS;
 
@@ -35,7 +35,7 @@ pub struct AltupLayer {
 
 /// Activations of a step.
 #[derive(Default)]
-pub struct Buffers {
+pub struct AltupBuffers {
     streams: Rows, // [num_tokens, streams · hidden]
     one: Rows,     // [num_tokens, hidden] one stream
     other: Rows,   // [num_tokens, hidden]
@@ -50,11 +50,11 @@ impl Altup {
         if loader.weights.spec.block != Block::Altup {
             return Ok(None);
         }
-        Ok(Some(Self { split: loader.mat(TensorSlot::AltupProj, 0)?, merge: loader.mat(TensorSlot::AltupUnembdProj, 0)? }))
+        Ok(Some(Self { split: loader.mat(TensorRole::AltupProj, 0)?, merge: loader.mat(TensorRole::AltupUnembdProj, 0)? }))
     }
 
     /// Makes the streams: x, and projections of it as long as x.
-    pub fn begin(&self, run: &mut Run, x: &Rows, b: &mut Buffers) {
+    pub fn begin(&self, run: &mut Run, x: &Rows, b: &mut AltupBuffers) {
         let (n, hidden) = (x.num_rows(), x.width());
         b.streams.reshape(n, STREAMS * hidden);
         b.streams.for_each(run.pool, |i, row| row[..hidden].copy_from_slice(x.row(i)));
@@ -69,7 +69,7 @@ impl Altup {
     }
 
     /// x = the mean of stream 0 and of projections of the others that are as long as it.
-    pub fn end(&self, run: &mut Run, x: &mut Rows, b: &mut Buffers) {
+    pub fn end(&self, run: &mut Run, x: &mut Rows, b: &mut AltupBuffers) {
         let (n, hidden) = (x.num_rows(), x.width());
         x.for_each(run.pool, |i, row| row.copy_from_slice(&b.streams.row(i)[..hidden]));
         b.one.reshape(n, hidden);
@@ -89,7 +89,7 @@ impl Altup {
 impl AltupLayer {
     /// None: the model has one stream.
     pub fn load(loader: Loader, layer: usize) -> Result<Option<Self>, EngineError> {
-        use TensorSlot::*;
+        use TensorRole::*;
         let spec = &loader.weights.spec;
         if spec.block != Block::Altup {
             return Ok(None);
@@ -108,7 +108,7 @@ impl AltupLayer {
     }
 
     /// Replaces the streams by what the layer predicts of them; x = stream 0.
-    pub fn predict(&self, run: &mut Run, x: &mut Rows, b: &mut Buffers) {
+    pub fn predict(&self, run: &mut Run, x: &mut Rows, b: &mut AltupBuffers) {
         let hidden = x.width();
         x.for_each(run.pool, |i, row| row.copy_from_slice(&b.streams.row(i)[..hidden]));
         self.route(run, x, b);
@@ -126,7 +126,7 @@ impl AltupLayer {
     }
 
     /// Computes the connection of low rank from attention's input.
-    pub fn laurel(&self, run: &mut Run, h: &Rows, b: &mut Buffers) {
+    pub fn laurel(&self, run: &mut Run, h: &Rows, b: &mut AltupBuffers) {
         let (kernels, weights, [down, up]) = (run.kernels, run.weights, &self.laurel);
         b.low.reshape(h.num_rows(), down.rows());
         run.linear(h, false, vec![(down.matrix(weights), &mut b.low)]);
@@ -139,13 +139,13 @@ impl AltupLayer {
     }
 
     /// x = (x + laurel) / sqrt(2)
-    pub fn join(&self, run: &mut Run, x: &mut Rows, b: &Buffers) {
+    pub fn join(&self, run: &mut Run, x: &mut Rows, b: &AltupBuffers) {
         let join = |(x, laurel): (&mut f32, &f32)| *x = (*x + laurel) * std::f32::consts::FRAC_1_SQRT_2;
         x.for_each(run.pool, |i, row| row.iter_mut().zip(b.laurel.row(i)).for_each(join));
     }
 
     /// Corrects the streams by the difference of x, which the layer computed, and its prediction; x = what the layer's own input meets.
-    pub fn correct(&self, run: &mut Run, x: &mut Rows, b: &mut Buffers) {
+    pub fn correct(&self, run: &mut Run, x: &mut Rows, b: &mut AltupBuffers) {
         let hidden = x.width();
         self.route(run, x, b);
         b.streams.for_each(run.pool, |i, row| {
@@ -162,14 +162,14 @@ impl AltupLayer {
     }
 
     /// Adds rows to all streams but stream 0.
-    pub fn add(&self, run: &mut Run, rows: &Rows, b: &mut Buffers) {
+    pub fn add(&self, run: &mut Run, rows: &Rows, b: &mut AltupBuffers) {
         let kernels = run.kernels;
         b.streams
             .for_each(run.pool, |i, row| row.chunks_exact_mut(rows.width()).skip(1).for_each(|stream| kernels.add_to(stream, rows.row(i))));
     }
 
     /// b.router = tanh(router(norm(x)))
-    fn route(&self, run: &mut Run, x: &Rows, b: &mut Buffers) {
+    fn route(&self, run: &mut Run, x: &Rows, b: &mut AltupBuffers) {
         b.one.reshape(x.num_rows(), x.width());
         run.norm(&mut b.one, x, &self.router_norm);
         b.router.reshape(x.num_rows(), STREAMS);

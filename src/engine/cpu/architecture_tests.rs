@@ -51,7 +51,7 @@ fn last_logits(engine: &mut CpuEngine, prompt: &[u32], chunk: usize) -> Vec<f32>
             slot_mapping: (start as u32..end as u32).collect(),
             block_tables: (0..8).collect(),
             max_blocks: 8,
-            engine_slots: vec![0],
+            sequence_slots: vec![0],
             state_slots: if engine.spec().is_recurrent() { vec![0] } else { Vec::new() },
             init: if i == 0 { vec![init.clone()] } else { Vec::new() },
             sampled_rows: if last { vec![rows.len() as u32 - 1] } else { Vec::new() },
@@ -77,7 +77,7 @@ fn vector(engine: &mut CpuEngine, prompt: &[u32]) -> Vec<f32> {
         slot_mapping: (0..n).collect(),
         block_tables: (0..8).collect(),
         max_blocks: 8,
-        engine_slots: vec![0],
+        sequence_slots: vec![0],
         init: vec![SlotInit { slot: 0, params: Arc::new(SamplingParams::greedy()), prompt: prompt.into(), generated: Vec::new() }],
         vectors: vec![Some(VectorRequest { pooling: engine.spec().pooling, complete: true })],
         ..Batch::default()

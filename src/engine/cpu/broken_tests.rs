@@ -39,7 +39,7 @@ fn sampled(path: &Path, kernels: &'static Kernels) -> Option<Sampled> {
         slot_mapping: (0..rows).collect(),
         block_tables: vec![0],
         max_blocks: 1,
-        engine_slots: vec![0],
+        sequence_slots: vec![0],
         sampled_rows: vec![rows - 1],
         ..Batch::default()
     };

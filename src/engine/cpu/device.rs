@@ -6,7 +6,7 @@ use super::engine::{CpuEngine, CpuOptions, cache_layout};
 use super::simd::{Kernels, dispatch};
 use crate::device::{Budget, Device, DeviceInfo};
 use crate::info::weight_bytes;
-use crate::ledger::cache_bytes;
+use crate::memory_ledger::cache_bytes;
 use crate::pool_blocks::{least_blocks, pool_blocks};
 use crate::{BackendKind, CacheGroup, DefaultLoad, DeviceMemory, Engine, EngineError, EngineOptions};
 use model::{LayerSpec, Weights};

@@ -1,4 +1,4 @@
-//! The engine on the CPU: engine slots, steps, and what a step is made of.
+//! The engine on the CPU: sequence slots, steps, and what a step is made of.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use super::state::StateStore;
 use super::weights::Tensors;
 use crate::check::{Features, Limits};
 use crate::info::weight_bytes;
-use crate::ledger::CacheEntry;
+use crate::memory_ledger::CacheEntry;
 use crate::pool_blocks::grown_blocks;
 use crate::rope::ropes;
 use crate::{BackendKind, Batch, CacheGroup, Engine, EngineError, EngineInfo, Input, KvCapacity, Masks, Progress, StepId, StepOutput};
@@ -29,7 +29,7 @@ pub struct CpuOptions {
     pub least_blocks: usize,
     /// Tokens per block: a multiple of 32.
     pub block_size: usize,
-    /// Engine slots.
+    /// Sequence slots.
     pub max_slots: usize,
     /// The most rows that a batch may have.
     pub max_batch_tokens: usize,
@@ -40,8 +40,8 @@ pub struct CpuOptions {
 /// What the CPU computes of what the seam can ask for: everything.
 const FEATURES: Features = Features { any_sampled_row: true, embeddings: true, state: true };
 
-/// What an engine slot remembers between steps.
-pub(super) struct EngineSlot {
+/// What a sequence slot remembers between steps.
+pub(super) struct SequenceSlot {
     pub(super) sampler: SamplingState,
     /// The id that was sampled last.
     pub(super) last: Option<u32>,
@@ -57,7 +57,7 @@ pub struct CpuEngine {
     pub(super) limits: Limits,
     info: EngineInfo,
     entry: CacheEntry,
-    pub(super) slots: Vec<Option<EngineSlot>>,
+    pub(super) slots: Vec<Option<SequenceSlot>>,
     steps: u64,
     /// The step that was computed but not collected.
     ready: Option<(StepId, StepOutput)>,
@@ -138,12 +138,12 @@ impl CpuEngine {
         inputs.ok_or_else(|| EngineError::InvalidBatch("a row's token is unknown: its engine slot has not sampled".into()))
     }
 
-    /// Checks that the sequences that need an engine slot have one that was initialised.
+    /// Checks that the sequences that need a sequence slot have one that was initialised.
     fn check_slots(&self, batch: &Batch) -> Result<(), EngineError> {
         let vectors = batch.vectors.iter().enumerate().filter(|(_, vector)| vector.is_some()).map(|(i, _)| i);
-        let is_ready = |i: usize| self.slots[batch.engine_slots[i] as usize].is_some();
+        let is_ready = |i: usize| self.slots[batch.sequence_slots[i] as usize].is_some();
         match batch.sampled_seqs().chain(vectors).find(|&i| !is_ready(i)) {
-            Some(i) => Err(EngineError::InvalidBatch(format!("engine slot {} was not initialised", batch.engine_slots[i]))),
+            Some(i) => Err(EngineError::InvalidBatch(format!("engine slot {} was not initialised", batch.sequence_slots[i]))),
             None => Ok(()),
         }
     }
@@ -206,7 +206,7 @@ impl Engine for CpuEngine {
         self.limits.check(batch)?;
         for init in &batch.init {
             let sampler = SamplingState::new(init.params.clone(), &init.prompt, &init.generated);
-            self.slots[init.slot as usize] = Some(EngineSlot { sampler, last: None, sum: Vec::new() });
+            self.slots[init.slot as usize] = Some(SequenceSlot { sampler, last: None, sum: Vec::new() });
         }
         self.check_slots(batch)?;
         let inputs = self.resolve(batch)?;

@@ -6,7 +6,7 @@ use super::routing::Routing;
 use super::run::Run;
 use super::simd::rows::Rows;
 use crate::EngineError;
-use model::{Experts, TensorSlot};
+use model::{Experts, TensorRole};
 
 /// The matrices of some experts, in stacks.
 pub struct Stacks {
@@ -23,7 +23,7 @@ pub struct Stacks {
 
 /// Activations of a step. See [`Routing`] for assignments.
 #[derive(Default)]
-pub struct Buffers {
+pub struct ExpertBuffers {
     input: Rows,  // [num_assignments, hidden]
     gate: Rows,   // [num_assignments, dim]
     up: Rows,     // [num_assignments, dim]
@@ -33,7 +33,7 @@ pub struct Buffers {
     used: usize,
 }
 
-impl Buffers {
+impl ExpertBuffers {
     /// out += factor · Σ weight · what the experts of row `i` gave
     pub fn add_to(&self, i: usize, out: &mut [f32], factor: f32) {
         for &(assignment, weight) in &self.weights[i * self.used..][..self.used] {
@@ -47,9 +47,9 @@ impl Stacks {
     /// The adjugate experts of a layer.
     pub fn adjugates(loader: Loader, layer: usize, experts: &Experts, activate: Activate) -> Result<Self, EngineError> {
         Ok(Self {
-            gate: Some(loader.mat(TensorSlot::FfnGateChexps, layer)?),
-            up: loader.mat(TensorSlot::FfnUpChexps, layer)?,
-            down: loader.mat(TensorSlot::FfnDownChexps, layer)?,
+            gate: Some(loader.mat(TensorRole::FfnGateChexps, layer)?),
+            up: loader.mat(TensorRole::FfnUpChexps, layer)?,
+            down: loader.mat(TensorRole::FfnDownChexps, layer)?,
             biases: [None, None, None],
             activate,
             dim: experts.chunk_ffn_dim,
@@ -57,7 +57,7 @@ impl Stacks {
     }
 
     /// Runs the experts of each row of h. With `weigh_input`, their inputs are weighted instead of their outputs.
-    pub fn run(&self, run: &mut Run, h: &Rows, choices: (&[Vec<(usize, f32)>], &Experts), weigh_input: bool, b: &mut Buffers) {
+    pub fn run(&self, run: &mut Run, h: &Rows, choices: (&[Vec<(usize, f32)>], &Experts), weigh_input: bool, b: &mut ExpertBuffers) {
         let (kernels, weights, (choices, experts)) = (run.kernels, run.weights, choices);
         let routing = Routing::new(choices, experts);
         let assignments = routing.tokens.len();
@@ -71,7 +71,7 @@ impl Stacks {
             b.input.for_each(run.pool, |i, row| row.iter_mut().for_each(|x| *x *= weight_of[i]));
         }
         self.expand(run, &routing, b);
-        let Buffers { gate, output, .. } = b;
+        let ExpertBuffers { gate, output, .. } = b;
         kernels.products(run.pool, run.scratch, gate, false, &routing.jobs(weights, &[&self.down]), &mut [output]);
         self.add_bias(run, &routing, 2, output);
         let weight = |(_, weight): &(usize, f32)| if weigh_input { 1.0 } else { *weight };
@@ -80,9 +80,9 @@ impl Stacks {
     }
 
     /// b.gate = activation(gate) · up of each assignment's expert.
-    fn expand(&self, run: &mut Run, routing: &Routing, b: &mut Buffers) {
+    fn expand(&self, run: &mut Run, routing: &Routing, b: &mut ExpertBuffers) {
         let (kernels, weights) = (run.kernels, run.weights);
-        let Buffers { input, gate, up, .. } = b;
+        let ExpertBuffers { input, gate, up, .. } = b;
         let Some(matrix) = &self.gate else {
             kernels.products(run.pool, run.scratch, input, false, &routing.jobs(weights, &[&self.up]), &mut [gate]);
             self.add_bias(run, routing, 1, gate);

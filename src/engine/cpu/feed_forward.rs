@@ -1,7 +1,7 @@
 //! The feed-forward part of a layer: dense, routed to experts, or both.
 
 use super::activation::{Activate, sigmoid};
-use super::experts::{Buffers as ExpertBuffers, Stacks};
+use super::experts::{ExpertBuffers, Stacks};
 use super::loader::{Loader, Mat};
 use super::routing::{choose, choose_adjugates};
 use super::run::{Finish, Run, Stream};
@@ -9,7 +9,7 @@ use super::simd::norm::Norm;
 use super::simd::rows::Rows;
 use crate::EngineError;
 use model::arch::{Beside, ExpertRule};
-use model::{Experts, FeedForward as FeedForwardSpec, TensorSlot};
+use model::{Experts, FeedForward as FeedForwardSpec, TensorRole};
 
 /// The three matrices of a feed-forward network.
 struct Dense {
@@ -62,7 +62,7 @@ pub struct FeedForward {
 
 /// Activations of a step.
 #[derive(Default)]
-pub struct Buffers {
+pub struct FfnBuffers {
     gate: Rows,         // [num_tokens, ffn]
     up: Rows,           // [num_tokens, ffn]
     shared: Rows,       // [num_tokens, hidden] output of the shared expert
@@ -76,7 +76,7 @@ pub struct Buffers {
 impl FeedForward {
     /// None: the layer has no feed-forward part.
     pub fn load(loader: Loader, layer: usize) -> Result<Option<Self>, EngineError> {
-        use TensorSlot::*;
+        use TensorRole::*;
         let (spec, of) = (&loader.weights.spec, &loader.weights.spec.layers[layer].ffn);
         if *of == FeedForwardSpec::None {
             return Ok(None);
@@ -100,7 +100,7 @@ impl FeedForward {
                 gate: loader.optional_mat(FfnGateExps, layer)?,
                 up: loader.mat(FfnUpExps, layer)?,
                 down: loader.mat(FfnDownExps, layer)?,
-                biases: [FfnGateExpsBias, FfnUpExpsBias, FfnDownExpsBias].map(|slot| loader.optional(slot, layer)),
+                biases: [FfnGateExpsBias, FfnUpExpsBias, FfnDownExpsBias].map(|role| loader.optional(role, layer)),
                 activate,
                 dim: experts.ffn_dim,
             },
@@ -114,14 +114,14 @@ impl FeedForward {
     }
 
     /// What the layer takes of its input before attention: the router's scores, in architectures whose router sees that input.
-    pub fn look_ahead(&self, run: &mut Run, x: &Rows, b: &mut Buffers) {
+    pub fn look_ahead(&self, run: &mut Run, x: &Rows, b: &mut FfnBuffers) {
         if let Some(routed) = self.routed.as_ref().filter(|routed| routed.rule.early_router) {
             routed.score(run, x, b);
         }
     }
 
     /// x += layer(h). `early`: what the experts see instead of h, in architectures whose experts see the input before attention.
-    pub fn run(&self, run: &mut Run, (h, early): (&Rows, &Rows), stream: &mut Stream, finish: Finish, b: &mut Buffers) {
+    pub fn run(&self, run: &mut Run, (h, early): (&Rows, &Rows), stream: &mut Stream, finish: Finish, b: &mut FfnBuffers) {
         let Some(routed) = &self.routed else {
             if let Some(dense) = &self.dense {
                 dense.widen(run, h, b);
@@ -160,14 +160,14 @@ impl FeedForward {
 
 impl OwnNorms {
     fn load(loader: Loader, layer: usize) -> Result<Self, EngineError> {
-        let mut router = loader.rms_norm(TensorSlot::FfnRouterScale, layer)?;
+        let mut router = loader.rms_norm(TensorRole::FfnRouterScale, layer)?;
         let scale = 1.0 / (loader.weights.spec.hidden_dim as f32).sqrt();
         router.weight.iter_mut().for_each(|weight| *weight *= scale);
         Ok(Self {
             router,
-            experts: loader.rms_norm(TensorSlot::FfnNormExps, layer)?,
-            behind_dense: loader.rms_norm(TensorSlot::PostFfnNorm1, layer)?,
-            behind_experts: loader.rms_norm(TensorSlot::PostFfnNorm2, layer)?,
+            experts: loader.rms_norm(TensorRole::FfnNormExps, layer)?,
+            behind_dense: loader.rms_norm(TensorRole::PostFfnNorm1, layer)?,
+            behind_experts: loader.rms_norm(TensorRole::PostFfnNorm2, layer)?,
         })
     }
 }
@@ -175,7 +175,7 @@ impl OwnNorms {
 impl Dense {
     /// A layer's dense part.
     fn load(loader: Loader, layer: usize, dim: usize) -> Result<Self, EngineError> {
-        use TensorSlot::*;
+        use TensorRole::*;
         let has_norm = loader.weights.get(FfnSubNorm, layer).is_some();
         Ok(Self {
             gate_bias: loader.optional(FfnGateBias, layer),
@@ -189,7 +189,7 @@ impl Dense {
     }
 
     /// Three matrices, the gate's of which may be missing, without anything else.
-    fn of(loader: Loader, layer: usize, [gate, up, down]: [TensorSlot; 3], dim: usize) -> Result<Self, EngineError> {
+    fn of(loader: Loader, layer: usize, [gate, up, down]: [TensorRole; 3], dim: usize) -> Result<Self, EngineError> {
         let spec = &loader.weights.spec;
         let xielu = spec.xielu.get(layer).copied().unwrap_or_default();
         Ok(Self {
@@ -208,7 +208,7 @@ impl Dense {
     }
 
     /// b.gate = activation(gate(h)) · up(h), or activation(up(h)) for layers without a gate, with what else precedes the down projection.
-    fn widen(&self, run: &mut Run, h: &Rows, b: &mut Buffers) {
+    fn widen(&self, run: &mut Run, h: &Rows, b: &mut FfnBuffers) {
         let (kernels, weights) = (run.kernels, run.weights);
         let bias = |row: &mut [f32], bias: &Option<Vec<f32>>| bias.iter().for_each(|bias| kernels.add_to(row, bias));
         b.gate.reshape(h.num_rows(), self.dim);
@@ -247,7 +247,7 @@ impl Dense {
 
 impl Routed {
     /// The router's scores of every expert.
-    fn score(&self, run: &mut Run, x: &Rows, b: &mut Buffers) {
+    fn score(&self, run: &mut Run, x: &Rows, b: &mut FfnBuffers) {
         b.scores.reshape(x.num_rows(), self.experts.count);
         run.linear(x, false, vec![(self.router.matrix(run.weights), &mut b.scores)]);
         if let Some(bias) = &self.router_bias {
@@ -257,7 +257,7 @@ impl Routed {
     }
 
     /// out = norm(experts(norm(stream))), with norms of their own.
-    fn run_behind(&self, run: &mut Run, norms: &OwnNorms, stream: &mut Stream, b: &mut Buffers) {
+    fn run_behind(&self, run: &mut Run, norms: &OwnNorms, stream: &mut Stream, b: &mut FfnBuffers) {
         let mut own = std::mem::take(&mut b.own);
         own.reshape(stream.x.num_rows(), stream.x.width());
         run.norm(&mut own, stream.x, &norms.router);
@@ -270,7 +270,7 @@ impl Routed {
     }
 
     /// out = Σ weight · expert(h) over the experts of each row by its scores, the best first, then the shared expert.
-    fn run(&self, run: &mut Run, h: &Rows, out: &mut Rows, b: &mut Buffers) {
+    fn run(&self, run: &mut Run, h: &Rows, out: &mut Rows, b: &mut FfnBuffers) {
         let (weights, experts, tokens) = (run.weights, &self.experts, h.num_rows());
         let mut choices: Vec<_> = (0..tokens).map(|i| choose(b.scores.row(i), self.choice_bias.as_deref(), experts)).collect();
         if let Some(scales) = &self.output_scales {

@@ -1,8 +1,8 @@
 //! The forward pass: one layer loop for every architecture.
 
-use super::feed_forward::Buffers as FfnBuffers;
+use super::feed_forward::FfnBuffers;
 use super::loader::dequantize_row;
-use super::mixer::{Buffers as MixerBuffers, Step};
+use super::mixer::{MixerBuffers, Step};
 use super::run::{Finish, Run, Stream};
 use super::simd::Kernels;
 use super::simd::attend::{KvCache, SequenceRows};
@@ -18,19 +18,19 @@ use model::ModelSpec;
 use model::arch::Block;
 
 /// Activations of a step.
-struct Buffers {
+struct ForwardBuffers {
     x: Rows,      // [num_tokens, hidden] residual stream
     h: Rows,      // [num_tokens, hidden] the normalised stream
     ffn_h: Rows,  // [num_tokens, hidden] the feed-forward part's input, if it is not h
     branch: Rows, // [num_tokens, hidden] what a branch adds
     mixer: MixerBuffers,
     ffn: FfnBuffers,
-    altup: altup::Buffers,
-    per_layer: per_layer::Buffers,
-    turns: Vec<Rows>, // [num_ropes][num_tokens, rope_dim] cosines, then sines
-    last: Rows,       // [rows of the head, hidden]
-    logits: Rows,     // [rows of the head, vocab]
-    scores: Rows,     // [rows, classes] of a classifier
+    altup: altup::AltupBuffers,
+    per_layer: per_layer::PerLayerBuffers,
+    rotations: Vec<Rows>, // [num_ropes][num_tokens, rope_dim] cosines, then sines
+    last: Rows,           // [rows of the head, hidden]
+    logits: Rows,         // [rows of the head, vocab]
+    scores: Rows,         // [rows, classes] of a classifier
     scratch: Scratch,
 }
 
@@ -41,7 +41,7 @@ pub struct Forward {
     pub(super) cache: KvCache,
     pub(super) state: StateStore,
     pool: ThreadPool,
-    b: Buffers,
+    b: ForwardBuffers,
 }
 
 impl Forward {
@@ -54,16 +54,16 @@ impl Forward {
     ) -> Self {
         let spec = &tensors.weights.spec;
         let hidden = || Rows::new(spec.hidden_dim);
-        let b = Buffers {
+        let b = ForwardBuffers {
             x: hidden(),
             h: hidden(),
             ffn_h: hidden(),
             branch: hidden(),
             mixer: MixerBuffers::default(),
             ffn: FfnBuffers::default(),
-            altup: altup::Buffers::default(),
-            per_layer: per_layer::Buffers::default(),
-            turns: ropes.iter().map(|rope| Rows::new(rope.dim())).collect(),
+            altup: altup::AltupBuffers::default(),
+            per_layer: per_layer::PerLayerBuffers::default(),
+            rotations: ropes.iter().map(|rope| Rows::new(rope.dim())).collect(),
             last: hidden(),
             logits: Rows::new(spec.vocab_size),
             scores: Rows::default(),
@@ -138,9 +138,9 @@ impl Forward {
         if let Some(altup) = &tensors.altup {
             altup.begin(run, &b.x, &mut b.altup);
         }
-        for (rope, turns) in self.ropes.iter().zip(&mut b.turns) {
-            turns.resize(inputs.len());
-            turns.for_each(pool, |i, row| rope.turn(batch.positions[i], row));
+        for (rope, rotations) in self.ropes.iter().zip(&mut b.rotations) {
+            rotations.resize(inputs.len());
+            rotations.for_each(pool, |i, row| rope.rotation(batch.positions[i], row));
         }
     }
 
@@ -150,7 +150,7 @@ impl Forward {
         let (layer, weights) = (&tensors.layers[index], &tensors.weights);
         let (block, scale) = (weights.spec.block, weights.spec.residual_scale);
         let run = &mut Run { kernels, pool, scratch: &mut b.scratch, weights };
-        let step = &mut Step { batch, sequences, ropes, turns: &b.turns, cache, state };
+        let step = &mut Step { batch, sequences, ropes, rotations: &b.rotations, cache, state };
         if let Some(altup) = &layer.altup {
             altup.predict(run, &mut b.x, &mut b.altup);
         }

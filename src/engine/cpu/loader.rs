@@ -5,7 +5,7 @@ use super::simd::linear::Kernel;
 use super::simd::norm::Norm;
 use super::simd::rows::Matrix;
 use crate::EngineError;
-use model::{NormKind, TensorSlot, Weight, Weights};
+use model::{NormKind, TensorRole, Weight, Weights};
 
 /// A weight matrix in the mapped file, or a padded float32 copy if its columns are no multiple of 32 (tiny models only).
 pub struct Mat {
@@ -91,42 +91,42 @@ pub struct Loader<'a> {
 }
 
 impl<'a> Loader<'a> {
-    pub fn weight(&self, slot: TensorSlot, layer: usize) -> Result<&'a Weight, EngineError> {
-        self.weights.get(slot, layer).ok_or_else(|| EngineError::Tensor(format!("{} is missing", slot.name(layer))))
+    pub fn weight(&self, role: TensorRole, layer: usize) -> Result<&'a Weight, EngineError> {
+        self.weights.get(role, layer).ok_or_else(|| EngineError::Tensor(format!("{} is missing", role.name(layer))))
     }
 
-    pub fn mat(&self, slot: TensorSlot, layer: usize) -> Result<Mat, EngineError> {
-        Mat::new(self.kernels, self.weights, self.weight(slot, layer)?)
+    pub fn mat(&self, role: TensorRole, layer: usize) -> Result<Mat, EngineError> {
+        Mat::new(self.kernels, self.weights, self.weight(role, layer)?)
     }
 
-    pub fn optional_mat(&self, slot: TensorSlot, layer: usize) -> Result<Option<Mat>, EngineError> {
-        self.weights.get(slot, layer).map(|weight| Mat::new(self.kernels, self.weights, weight)).transpose()
+    pub fn optional_mat(&self, role: TensorRole, layer: usize) -> Result<Option<Mat>, EngineError> {
+        self.weights.get(role, layer).map(|weight| Mat::new(self.kernels, self.weights, weight)).transpose()
     }
 
     /// All weights of a tensor as float32.
-    pub fn vector(&self, slot: TensorSlot, layer: usize) -> Result<Vec<f32>, EngineError> {
-        self.weight(slot, layer)?;
-        Ok(self.optional(slot, layer).unwrap_or_default())
+    pub fn vector(&self, role: TensorRole, layer: usize) -> Result<Vec<f32>, EngineError> {
+        self.weight(role, layer)?;
+        Ok(self.optional(role, layer).unwrap_or_default())
     }
 
-    pub fn optional(&self, slot: TensorSlot, layer: usize) -> Option<Vec<f32>> {
-        self.weights.vector(slot, layer)
+    pub fn optional(&self, role: TensorRole, layer: usize) -> Option<Vec<f32>> {
+        self.weights.vector(role, layer)
     }
 
-    /// The norm of a slot, if the file has it. Architectures whose norms have no weights have it everywhere.
-    pub fn norm(&self, slot: TensorSlot, bias: TensorSlot, layer: usize) -> Option<Norm> {
+    /// The norm of a role, if the file has it. Architectures whose norms have no weights have it everywhere.
+    pub fn norm(&self, role: TensorRole, bias: TensorRole, layer: usize) -> Option<Norm> {
         let spec = &self.weights.spec;
         let (kind, eps) = (spec.arch.norm, spec.norm_eps);
         let bias = self.optional(bias, layer);
-        match self.optional(slot, layer) {
+        match self.optional(role, layer) {
             Some(weight) => Some(Norm { kind, weight, bias, eps }),
             None => (spec.arch.weightless_norms).then(|| self.weightless(kind, spec.hidden_dim)),
         }
     }
 
-    /// An RMS norm of a slot that must be there, whatever the architecture's norms are.
-    pub fn rms_norm(&self, slot: TensorSlot, layer: usize) -> Result<Norm, EngineError> {
-        Ok(Norm { kind: NormKind::Rms, weight: self.vector(slot, layer)?, bias: None, eps: self.weights.spec.norm_eps })
+    /// An RMS norm of a role that must be there, whatever the architecture's norms are.
+    pub fn rms_norm(&self, role: TensorRole, layer: usize) -> Result<Norm, EngineError> {
+        Ok(Norm { kind: NormKind::Rms, weight: self.vector(role, layer)?, bias: None, eps: self.weights.spec.norm_eps })
     }
 
     /// A norm without weights.

@@ -46,7 +46,7 @@ impl CpuEngine {
             out.logits.push(logits.to_vec());
         }
         let mut logprobs = None;
-        let sampled = match &mut self.slots[batch.engine_slots[seq] as usize] {
+        let sampled = match &mut self.slots[batch.sequence_slots[seq] as usize] {
             Some(slot) if !skip => {
                 // Sampling destroys its row.
                 let raw = batch.num_logprobs(k).map(|n| (n, logits.to_vec()));
@@ -80,7 +80,7 @@ impl CpuEngine {
         out.vectors = vec![Vec::new(); batch.vectors.len()];
         for (i, vector) in batch.vectors.iter().enumerate() {
             let Some(VectorRequest { pooling, complete }) = *vector else { continue };
-            let Some(slot) = &mut self.slots[batch.engine_slots[i] as usize] else { continue };
+            let Some(slot) = &mut self.slots[batch.sequence_slots[i] as usize] else { continue };
             let (first, end) = (batch.cu_seqlens_q[i], batch.cu_seqlens_q[i + 1]);
             let starts = batch.positions[first as usize] == 0;
             let of_first = pooling == Pooling::First || pooling == Pooling::Rank && self.limits.bidirectional;

@@ -6,7 +6,7 @@ use super::run::Run;
 use super::simd::norm::Norm;
 use super::simd::rows::Rows;
 use crate::{EngineError, Input};
-use model::{TensorSlot, Weight};
+use model::{TensorRole, Weight};
 
 /// What the layers' inputs are made of.
 pub struct PerLayerInputs {
@@ -30,7 +30,7 @@ pub struct PerLayer {
 
 /// Activations of a step.
 #[derive(Default)]
-pub struct Buffers {
+pub struct PerLayerBuffers {
     inputs: Rows,     // [num_tokens, layers · len]
     embeddings: Rows, // [num_tokens, layers · len]
     gate: Rows,       // [num_tokens, len]
@@ -43,14 +43,14 @@ impl PerLayerInputs {
             return Ok(None);
         }
         Ok(Some(Self {
-            token_embd: *loader.weight(TensorSlot::PerLayerTokenEmbd, 0)?,
-            project: loader.mat(TensorSlot::PerLayerModelProj, 0)?,
-            norm: loader.rms_norm(TensorSlot::PerLayerProjNorm, 0)?,
+            token_embd: *loader.weight(TensorRole::PerLayerTokenEmbd, 0)?,
+            project: loader.mat(TensorRole::PerLayerModelProj, 0)?,
+            norm: loader.rms_norm(TensorRole::PerLayerProjNorm, 0)?,
         }))
     }
 
     /// Computes the inputs of all layers. `x`: the usual embeddings of `inputs`.
-    pub fn begin(&self, run: &mut Run, inputs: &[Input], x: &Rows, b: &mut Buffers) {
+    pub fn begin(&self, run: &mut Run, inputs: &[Input], x: &Rows, b: &mut PerLayerBuffers) {
         let (kernels, weights) = (run.kernels, run.weights);
         let (len, width) = (self.norm.weight.len(), self.token_embd.cols);
         b.embeddings.reshape(inputs.len(), width);
@@ -81,9 +81,9 @@ impl PerLayer {
             return Ok(None);
         }
         Ok(Some(Self {
-            gate: loader.mat(TensorSlot::PerLayerGate, layer)?,
-            project: loader.mat(TensorSlot::PerLayerProj, layer)?,
-            norm: loader.rms_norm(TensorSlot::PerLayerPostNorm, layer)?,
+            gate: loader.mat(TensorRole::PerLayerGate, layer)?,
+            project: loader.mat(TensorRole::PerLayerProj, layer)?,
+            norm: loader.rms_norm(TensorRole::PerLayerPostNorm, layer)?,
             activate: Activate { kind: spec.arch.activation, xielu: [0.0; 4] },
             start: layer * len,
             len,
@@ -91,7 +91,7 @@ impl PerLayer {
     }
 
     /// out = norm(project(activation(gate(x)) · input))
-    pub fn run(&self, run: &mut Run, x: &Rows, out: &mut Rows, b: &mut Buffers) {
+    pub fn run(&self, run: &mut Run, x: &Rows, out: &mut Rows, b: &mut PerLayerBuffers) {
         let (kernels, weights) = (run.kernels, run.weights);
         b.gate.reshape(x.num_rows(), self.len);
         run.linear(x, false, vec![(self.gate.matrix(weights), &mut b.gate)]);

@@ -14,7 +14,7 @@ const MODELS: &[&str] = &["lfm2-dense", "mamba2-dense", "jamba-dense", "qwen35-d
 /// KV blocks per sequence.
 const BLOCKS: u32 = 3;
 
-/// Some rows of one sequence: its number, which is that of its engine slot and its blocks; its state slot; its ids so far, of which the
+/// Some rows of one sequence: its number, which is that of its sequence slot and its blocks; its state slot; its ids so far, of which the
 /// first `start` were computed in earlier steps.
 struct Rows<'a> {
     sequence: u32,
@@ -65,7 +65,7 @@ fn batch(parts: &[Rows]) -> Batch {
         all.context_lens.push(end);
         all.slot_mapping.extend((start..end).map(|position| part.sequence * BLOCKS * 32 + position));
         all.block_tables.extend(part.sequence * BLOCKS..(part.sequence + 1) * BLOCKS);
-        all.engine_slots.push(part.sequence);
+        all.sequence_slots.push(part.sequence);
         all.state_slots.push(part.state);
         all.init.push(SlotInit { slot: part.sequence, params, prompt: part.ids.into(), generated: Vec::new() });
         all.sampled_rows.push(all.inputs.len() as u32 - 1);

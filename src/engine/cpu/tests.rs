@@ -8,7 +8,7 @@ use crate::{Batch, Engine, Input, Masks, Sampled, SlotInit, StepOutput};
 use gguf::{GgufBuilder, GgufFile};
 use logits::{Logprobs, SamplingParams, mask_words};
 use model::testing::{PLAIN, TinyModel};
-use model::{ARCHS, Arch, TensorSlot, Weights};
+use model::{ARCHS, Arch, TensorRole, Weights};
 
 const VOCAB: u32 = 331;
 const BLOCKS: u32 = 3;
@@ -93,7 +93,7 @@ fn params() -> SamplingParams {
     SamplingParams { temperature: 0.8, seed: 11, repetition_penalty: 1.2, frequency_penalty: 0.5, ..SamplingParams::greedy() }
 }
 
-/// One sequence in an engine slot, with the blocks and the state slot of the same number. Its last `num_sampled` rows are sampled.
+/// One sequence in a sequence slot, with the blocks and the state slot of the same number. Its last `num_sampled` rows are sampled.
 fn batch(slot: u32, start: u32, inputs: &[Input], num_sampled: u32) -> Batch {
     let rows = inputs.len() as u32;
     Batch {
@@ -104,7 +104,7 @@ fn batch(slot: u32, start: u32, inputs: &[Input], num_sampled: u32) -> Batch {
         slot_mapping: (start..start + rows).map(|position| slot * BLOCKS * 32 + position).collect(),
         block_tables: (slot * BLOCKS..(slot + 1) * BLOCKS).collect(),
         max_blocks: BLOCKS as usize,
-        engine_slots: vec![slot],
+        sequence_slots: vec![slot],
         sampled_rows: (rows - num_sampled..rows).collect(),
         num_logprobs: vec![Some(3); num_sampled as usize],
         want_logits: true,
@@ -142,7 +142,7 @@ fn several_sampled_rows_give_the_bits_of_one_at_a_time() {
         let drafts = tokens(&alone);
         assert_eq!(rig.start(1, &params()), alone[..1], "{}", arch.name);
         let start = prompt().len() as u32;
-        // more rows than engine slots, whose logits are not all in memory at once
+        // more rows than sequence slots, whose logits are not all in memory at once
         assert_eq!(rig.run(1, start, &drafts[..7], 7), alone[1..], "{}", arch.name);
         assert_eq!(rig.start(2, &params()), alone[..1]);
         let [first, second] = [&drafts[..3], &drafts[3..7]];
@@ -187,7 +187,7 @@ fn sequences_with_different_numbers_of_sampled_rows_share_a_batch() {
         all.context_lens.extend(part.context_lens);
         all.slot_mapping.extend(part.slot_mapping);
         all.block_tables.extend(part.block_tables);
-        all.engine_slots.extend(part.engine_slots);
+        all.sequence_slots.extend(part.sequence_slots);
         all.sampled_rows.extend(part.sampled_rows.iter().map(|row| first + row));
         all.num_logprobs.extend(part.num_logprobs);
     }
@@ -219,7 +219,7 @@ fn each_sampled_row_has_its_own_mask() {
 fn an_embedding_gives_the_bits_of_its_token() {
     for arch in PLAIN.iter().filter_map(|name| Arch::by_name(name)) {
         let mut rig = Rig::new(arch);
-        let (spec, table) = (rig.weights.spec.clone(), *rig.weights.get(TensorSlot::TokenEmbd, 0).unwrap());
+        let (spec, table) = (rig.weights.spec.clone(), *rig.weights.get(TensorRole::TokenEmbd, 0).unwrap());
         let scale = spec.embedding_scale;
         let embedding = |id: u32| {
             let mut row = vec![0.0; spec.hidden_dim];

@@ -9,7 +9,7 @@ use super::simd::Kernels;
 use super::simd::norm::Norm;
 use crate::EngineError;
 use model::arch::Beside;
-use model::{TensorSlot, Weight, Weights};
+use model::{TensorRole, Weight, Weights};
 
 pub struct Layer {
     pub altup: Option<AltupLayer>,
@@ -53,7 +53,7 @@ pub struct Classifier {
 
 impl Classifier {
     fn load(loader: Loader) -> Result<Option<Self>, EngineError> {
-        use TensorSlot::*;
+        use TensorRole::*;
         let Some(output) = loader.optional_mat(ClassifierOutput, 0)? else { return Ok(None) };
         let dense = loader.optional_mat(Classifier, 0)?.map(|dense| (dense, loader.optional(ClassifierBias, 0)));
         Ok(Some(Self { dense, output, output_bias: loader.optional(ClassifierOutputBias, 0) }))
@@ -61,7 +61,7 @@ impl Classifier {
 }
 
 fn layer(loader: Loader, i: usize, ropes: &[Option<usize>]) -> Result<Layer, EngineError> {
-    use TensorSlot::*;
+    use TensorRole::*;
     // Other architectures with norms of their own for experts have them behind attention.
     let early_experts = loader.weights.spec.arch.experts.beside == Beside::Residual;
     Ok(Layer {
@@ -84,16 +84,16 @@ impl Tensors {
         let loader = Loader { kernels, weights: &weights };
         let spec = &weights.spec;
         let layers = (0..spec.num_layers()).map(|i| layer(loader, i, ropes)).collect::<Result<_, _>>()?;
-        let output_norm = loader.norm(TensorSlot::OutputNorm, TensorSlot::OutputNormBias, 0);
-        let token_embd = *loader.weight(TensorSlot::TokenEmbd, 0)?;
+        let output_norm = loader.norm(TensorRole::OutputNorm, TensorRole::OutputNormBias, 0);
+        let token_embd = *loader.weight(TensorRole::TokenEmbd, 0)?;
         // tied embeddings: the head is the embedding's matrix
-        let head = weights.get(TensorSlot::Output, 0).unwrap_or(&token_embd);
+        let head = weights.get(TensorRole::Output, 0).unwrap_or(&token_embd);
         let output = Mat::new(kernels, &weights, head)?;
-        let output_bias = loader.optional(TensorSlot::OutputBias, 0);
-        let has_token_norm = weights.get(TensorSlot::TokenNorm, 0).is_some();
-        let token_norm = if has_token_norm { loader.norm(TensorSlot::TokenNorm, TensorSlot::TokenNormBias, 0) } else { None };
-        let token_types = loader.optional(TensorSlot::TokenTypes, 0);
-        let position_embd = weights.get(TensorSlot::PositionEmbd, 0).copied();
+        let output_bias = loader.optional(TensorRole::OutputBias, 0);
+        let has_token_norm = weights.get(TensorRole::TokenNorm, 0).is_some();
+        let token_norm = if has_token_norm { loader.norm(TensorRole::TokenNorm, TensorRole::TokenNormBias, 0) } else { None };
+        let token_types = loader.optional(TensorRole::TokenTypes, 0);
+        let position_embd = weights.get(TensorRole::PositionEmbd, 0).copied();
         let classifier = Classifier::load(loader)?;
         let (altup, per_layer) = (Altup::load(loader)?, PerLayerInputs::load(loader)?);
         Ok(Self {

@@ -2,14 +2,14 @@
 
 use std::ptr;
 
-use super::results::Asked;
+use super::results::ResultLayout;
 use super::sys;
 use crate::{Batch, EngineError, Input, Masks, Pooling, SlotInit, VectorRequest};
 use logits::mask_words;
 
 /// Copies of the arrays of a batch that the C side takes in another form.
 #[derive(Default)]
-pub struct Flat {
+pub struct FlatBatch {
     inputs: Vec<i32>, // [num_tokens] an id, or -1 - slot
     sample: Vec<u8>,  // [num_seqs]
     bias_ids: Vec<Vec<u32>>,
@@ -25,8 +25,8 @@ pub struct Flat {
 }
 
 // SAFETY: the pointers in `init` lead into this struct's other buffers and into batches; they are followed only while
-// `Flat::lend`'s borrow of both lasts.
-unsafe impl Send for Flat {}
+// `FlatBatch::lend`'s borrow of both lasts.
+unsafe impl Send for FlatBatch {}
 
 fn encode(input: Input) -> i32 {
     // checked before: ids and slots are far below 2^31
@@ -54,7 +54,7 @@ fn pointer<T>(items: &[T]) -> *const T {
     if items.is_empty() { ptr::null() } else { items.as_ptr() }
 }
 
-impl Flat {
+impl FlatBatch {
     /// Lends a batch that passed `Limits::check` to `call`. Biased or suppressed ids outside of the vocabulary are left out.
     pub fn lend<T>(
         &mut self,
@@ -104,7 +104,7 @@ impl Flat {
             context_lens: pointer(&batch.context_lens),
             slot_mapping: pointer(&batch.slot_mapping),
             block_tables: pointer(&batch.block_tables),
-            slots: pointer(&batch.engine_slots),
+            slots: pointer(&batch.sequence_slots),
             sample: pointer(&self.sample),
             init: pointer(&self.init),
             num_logprobs: pointer(&self.num_logprobs),
@@ -122,7 +122,7 @@ impl Flat {
     }
 
     /// Lends masks that passed `Limits::check_masks` to `call`.
-    pub fn lend_masks<T>(&mut self, masks: &Masks, asked: &Asked, vocab: usize, call: impl FnOnce(&sys::pen_masks) -> T) -> T {
+    pub fn lend_masks<T>(&mut self, masks: &Masks, asked: &ResultLayout, vocab: usize, call: impl FnOnce(&sys::pen_masks) -> T) -> T {
         self.mask_of.clear();
         self.mask_of.resize(asked.num_seqs(), -1);
         // checked before: there are no more masks than sampled rows
@@ -218,7 +218,7 @@ mod tests {
             slot_mapping: vec![0, 1, 40, 41],
             block_tables: vec![0, 1, 2],
             max_blocks: 1,
-            engine_slots: vec![1, 0, 6],
+            sequence_slots: vec![1, 0, 6],
             sampled_rows: vec![1, 3],
             init: vec![init(1, &[]), init(2, &[9])],
             num_logprobs: vec![None, Some(7)],
@@ -235,7 +235,7 @@ mod tests {
             want_logits: true,
             ..Batch::default()
         };
-        let mut flat = Flat::default();
+        let mut flat = FlatBatch::default();
         for _ in 0..2 {
             let check = |lent: &sys::pen_batch| {
                 assert_eq!((lent.num_tokens, lent.num_seqs, lent.max_blocks, lent.num_init), (4, 3, 1, 2));
@@ -280,9 +280,9 @@ mod tests {
 
     #[test]
     fn masks_are_lent_unchanged() {
-        let (mut flat, masks) = (Flat::default(), Masks { words: vec![5, 6], of: vec![Some(1), None, Some(0)] });
+        let (mut flat, masks) = (FlatBatch::default(), Masks { words: vec![5, 6], of: vec![Some(1), None, Some(0)] });
         let asked = |sampled_rows| {
-            Asked::by(&Batch { sampled_rows, context_lens: vec![1; 4], cu_seqlens_q: vec![0, 1, 2, 3, 4], ..Batch::default() })
+            ResultLayout::by(&Batch { sampled_rows, context_lens: vec![1; 4], cu_seqlens_q: vec![0, 1, 2, 3, 4], ..Batch::default() })
         };
         flat.lend_masks(&masks, &asked(vec![0, 1, 3]), 20, |lent| {
             assert_eq!((lent.num_masks, read(lent.masks, 2)), (2, vec![5, 6]));

@@ -1,6 +1,6 @@
 //! A classifier's scores of a vector. There is one vector per text, so the host computes them.
 
-use model::{TensorSlot, Weights};
+use model::{TensorRole, Weights};
 
 /// A layer: out = W · x + bias.
 struct Dense {
@@ -16,7 +16,7 @@ pub struct Classifier {
 }
 
 impl Dense {
-    fn load(weights: &Weights, matrix: TensorSlot, bias: TensorSlot) -> Option<Self> {
+    fn load(weights: &Weights, matrix: TensorRole, bias: TensorRole) -> Option<Self> {
         let cols = weights.get(matrix, 0)?.cols;
         Some(Self { matrix: weights.vector(matrix, 0)?, bias: weights.vector(bias, 0), cols })
     }
@@ -34,8 +34,8 @@ impl Dense {
 impl Classifier {
     /// None: the model has none.
     pub fn load(weights: &Weights) -> Option<Self> {
-        let output = Dense::load(weights, TensorSlot::ClassifierOutput, TensorSlot::ClassifierOutputBias)?;
-        Some(Self { dense: Dense::load(weights, TensorSlot::Classifier, TensorSlot::ClassifierBias), output })
+        let output = Dense::load(weights, TensorRole::ClassifierOutput, TensorRole::ClassifierOutputBias)?;
+        Some(Self { dense: Dense::load(weights, TensorRole::Classifier, TensorRole::ClassifierBias), output })
     }
 
     pub fn scores(&self, x: &[f32]) -> Vec<f32> {

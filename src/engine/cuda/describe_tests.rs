@@ -3,7 +3,7 @@
 use super::*;
 use gguf::GgufFile;
 use model::testing::TinyModel;
-use model::{ARCHS, QUANTS, TensorSlot};
+use model::{ARCHS, QUANTS, TensorRole};
 
 fn options() -> EngineOptions {
     EngineOptions { context: 100, max_slots: 4, max_batch_tokens: 64, ..EngineOptions::default() }
@@ -49,18 +49,18 @@ fn every_architecture_has_a_program() {
         let need = description.need().unwrap_or_else(|error| panic!("{}: {error}", model.name));
         assert_eq!(need.state > 0, weights.spec.is_recurrent(), "{}", model.name);
         let names: std::collections::HashSet<_> = description.program.tensors.iter().map(|tensor| tensor.name.as_str()).collect();
-        for (slot, layer) in weights.by_slot.keys() {
-            use TensorSlot::*;
+        for (role, layer) in weights.by_role.keys() {
+            use TensorRole::*;
             // in rotation tables, in halves, tied to the embedding, or there in two forms
-            let classifier = matches!(slot, Classifier | ClassifierBias | ClassifierOutput | ClassifierOutputBias);
-            let elsewhere = classifier || matches!(slot, RopeFreqs | RopeFactorsLong | RopeFactorsShort | AttnKvB | Output | SsmIn);
-            assert!(elsewhere || names.contains(slot.name(*layer).as_str()), "{}: {} is not used", model.name, slot.name(*layer));
+            let classifier = matches!(role, Classifier | ClassifierBias | ClassifierOutput | ClassifierOutputBias);
+            let elsewhere = classifier || matches!(role, RopeFreqs | RopeFactorsLong | RopeFactorsShort | AttnKvB | Output | SsmIn);
+            assert!(elsewhere || names.contains(role.name(*layer).as_str()), "{}: {} is not used", model.name, role.name(*layer));
         }
     }
 }
 
 #[test]
-fn scratch_memory_grows_with_the_batch_and_the_slots() {
+fn scratch_memory_grows_with_the_batch_and_the_roles() {
     let weights = weights(&TinyModel::new(&ARCHS[0]));
     let scratch = |change: &dyn Fn(&mut EngineOptions)| {
         let mut options = options();

@@ -16,14 +16,14 @@ use model::Weights;
 const MAX_THREADS: usize = 8;
 
 /// Everything to copy, the largest first.
-pub struct Plan<'a> {
+pub struct CopyPlan<'a> {
     program: &'a Program,
     /// Numbers of tensors.
     order: Vec<u32>,
     file_bytes: u64,
 }
 
-impl<'a> Plan<'a> {
+impl<'a> CopyPlan<'a> {
     pub fn new(program: &'a Program) -> Self {
         let bytes = |tensor: &u32| program.tensors[*tensor as usize].file_bytes();
         let mut order: Vec<u32> = (0..program.tensors.len() as u32).collect();

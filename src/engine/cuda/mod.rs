@@ -19,21 +19,21 @@ use std::time::Instant;
 
 use super::check::{Features, Limits};
 use super::device::{Budget, Device, DeviceInfo};
-use super::ledger::{CacheEntry, cache_bytes};
+use super::memory_ledger::{CacheEntry, cache_bytes};
 use super::pool_blocks::grown_blocks;
 use super::{
     BackendKind, Batch, DefaultLoad, DeviceMemory, Engine, EngineError, EngineInfo, EngineOptions, Input, KvCapacity, Masks, StepId,
     StepOutput,
 };
-use batch::Flat;
+use batch::FlatBatch;
 use classifier::Classifier;
 use describe::Description;
 use groups::groups;
-use load::Plan;
+use load::CopyPlan;
 use model::{ModelSpec, Pooling, Weights};
 use need::{Need, Reserve};
 use raii::{Context, Runner};
-use results::{Asked, Results};
+use results::{ResultLayout, Results};
 
 const MAX_IN_FLIGHT: usize = 2;
 
@@ -106,7 +106,7 @@ impl Device for Gpu {
     }
 }
 
-/// What the batches until now did with an engine slot.
+/// What the batches until now did with a sequence slot.
 #[derive(Clone, Copy, PartialEq)]
 enum SlotState {
     Unused,
@@ -116,7 +116,7 @@ enum SlotState {
 
 struct InFlight {
     step: u64,
-    asked: Asked,
+    asked: ResultLayout,
 }
 
 struct CudaEngine {
@@ -132,7 +132,7 @@ struct CudaEngine {
     classifier: Option<Classifier>,
     in_flight: VecDeque<InFlight>,
     // buffers that are reused from step to step
-    flat: Flat,
+    flat: FlatBatch,
     results: Results,
 }
 
@@ -148,7 +148,7 @@ impl CudaEngine {
         let num_blocks = pool.num_blocks;
         let description = Description::new(&weights, options)?;
         let mut model = description.begin(&context)?;
-        let load_bandwidth = Some(Plan::new(&description.program).copy(&model, &weights)?);
+        let load_bandwidth = Some(CopyPlan::new(&description.program).copy(&model, &weights)?);
         model.finish()?;
         let mut runner = Runner::new(model, (num_blocks, pool.least_blocks), options.block_size)?;
         let num_backed = runner.resize(pool.least_blocks)?;
@@ -194,7 +194,7 @@ impl CudaEngine {
             slots: vec![SlotState::Unused; options.max_slots],
             classifier: Classifier::load(&weights),
             in_flight: VecDeque::new(),
-            flat: Flat::default(),
+            flat: FlatBatch::default(),
             results: Results::default(),
         })
     }
@@ -209,7 +209,7 @@ impl CudaEngine {
             return Err(EngineError::InvalidBatch("a row's token is unknown: its slot has not sampled".into()));
         }
         for seq in batch.sampled_seqs() {
-            match &mut self.slots[batch.engine_slots[seq] as usize] {
+            match &mut self.slots[batch.sequence_slots[seq] as usize] {
                 SlotState::Unused => return Err(EngineError::InvalidBatch("a slot was not initialised".into())),
                 state => *state = SlotState::Sampled,
             }
@@ -283,7 +283,7 @@ impl Engine for CudaEngine {
         let runner = &mut self.runner;
         let spec = &self.spec;
         let step = self.flat.lend(batch, (spec.vocab_size, spec.arch.bidirectional), |lent| runner.submit(lent))??;
-        self.in_flight.push_back(InFlight { step, asked: Asked::by(batch) });
+        self.in_flight.push_back(InFlight { step, asked: ResultLayout::by(batch) });
         Ok(StepId(step))
     }
 

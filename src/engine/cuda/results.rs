@@ -7,7 +7,7 @@ use logits::Logprobs;
 const N: usize = sys::PEN_MAX_LOGPROBS;
 
 /// What a batch asked for.
-pub struct Asked {
+pub struct ResultLayout {
     num_seqs: usize,
     sampled_seqs: Vec<usize>, // [num_sampled] the sequence of each sampled row, which is the sequence's last
     logits: bool,
@@ -16,7 +16,7 @@ pub struct Asked {
     vectors: Vec<Option<VectorRequest>>, // [num_seqs], or empty if no sequence asks
 }
 
-impl Asked {
+impl ResultLayout {
     pub fn by(batch: &Batch) -> Self {
         let any = batch.num_logprobs.iter().any(Option::is_some);
         let num_logprobs = if any { batch.num_logprobs.clone() } else { Vec::new() };
@@ -79,7 +79,7 @@ impl Results {
     }
 
     /// Makes room for a step's results.
-    pub fn resize(&mut self, asked: &Asked, vocab: usize, hidden: usize) {
+    pub fn resize(&mut self, asked: &ResultLayout, vocab: usize, hidden: usize) {
         let rows = |wanted: bool| if wanted { asked.num_seqs } else { 0 };
         let logprob_rows = rows(!asked.num_logprobs.is_empty());
         self.sampled.clear();
@@ -93,7 +93,7 @@ impl Results {
     }
 
     /// Converts the results. Rows that did not ask, or got no token, still hold values of an earlier step and are left out.
-    pub fn read(&self, asked: &Asked, vocab: usize, out: &mut StepOutput) -> Result<(), EngineError> {
+    pub fn read(&self, asked: &ResultLayout, vocab: usize, out: &mut StepOutput) -> Result<(), EngineError> {
         out.sampled.clear();
         out.logits.clear();
         out.logprobs.clear();
@@ -111,7 +111,7 @@ impl Results {
         self.read_prompt(asked, vocab, out)
     }
 
-    fn read_prompt(&self, asked: &Asked, vocab: usize, out: &mut StepOutput) -> Result<(), EngineError> {
+    fn read_prompt(&self, asked: &ResultLayout, vocab: usize, out: &mut StepOutput) -> Result<(), EngineError> {
         out.scored.clear();
         let rows = self.scored.chunks_exact(1 + N).zip(self.scored_ids.chunks_exact(N));
         for (&n, (values, ids)) in asked.scored.iter().zip(rows) {
@@ -147,7 +147,7 @@ mod tests {
     fn log_probabilities_are_read_for_sequences_that_asked() {
         let ask = |num_logprobs: Vec<Option<u8>>| {
             let n = num_logprobs.len() as u32;
-            Asked::by(&Batch {
+            ResultLayout::by(&Batch {
                 context_lens: vec![1; n as usize],
                 cu_seqlens_q: (0..=n).collect(),
                 sampled_rows: (0..n).collect(),
@@ -186,7 +186,7 @@ mod tests {
         let mean = |complete| Some(VectorRequest { pooling: Pooling::Mean, complete });
         let scored = [(3, 1), (4, 0)].map(|(row, num_logprobs)| Scored { row, id: 0, num_logprobs }).to_vec();
         let asked =
-            Asked::by(&Batch { context_lens: vec![1; 3], vectors: vec![mean(false), None, mean(true)], scored, ..Batch::default() });
+            ResultLayout::by(&Batch { context_lens: vec![1; 3], vectors: vec![mean(false), None, mean(true)], scored, ..Batch::default() });
         let (mut results, mut out) = (Results::default(), StepOutput::default());
         results.resize(&asked, 5, 2);
         assert_eq!((results.num_scored(), results.scored.len(), results.pooled.len()), (2, 42, 6));

@@ -1,7 +1,7 @@
 //! What rows have in common.
 
 pub use crate::arch::*;
-pub use crate::slots::TensorSlot::{self, *};
+pub use crate::tensor_roles::TensorRole::{self, *};
 
 /// Concatenates static lists into one.
 macro_rules! joined {
@@ -99,19 +99,19 @@ pub const COMMON: Arch = Arch {
 };
 
 /// The norms of most architectures.
-pub const BASE: &[TensorSlot] = &[OutputNorm, AttnNorm, FfnNorm];
-pub const BIASED_NORMS: &[TensorSlot] = &[OutputNorm, OutputNormBias, AttnNorm, AttnNormBias, FfnNorm, FfnNormBias];
-pub const QKV_BIASES: &[TensorSlot] = &[AttnQBias, AttnKBias, AttnVBias];
-pub const QK_NORMS: &[TensorSlot] = &[AttnQNorm, AttnKNorm];
-pub const POST_NORMS: &[TensorSlot] = &[PostAttnNorm, PostFfnNorm];
+pub const BASE: &[TensorRole] = &[OutputNorm, AttnNorm, FfnNorm];
+pub const BIASED_NORMS: &[TensorRole] = &[OutputNorm, OutputNormBias, AttnNorm, AttnNormBias, FfnNorm, FfnNormBias];
+pub const QKV_BIASES: &[TensorRole] = &[AttnQBias, AttnKBias, AttnVBias];
+pub const QK_NORMS: &[TensorRole] = &[AttnQNorm, AttnKNorm];
+pub const POST_NORMS: &[TensorRole] = &[PostAttnNorm, PostFfnNorm];
 /// Where the norm before the feed-forward layer is named after its place behind attention.
-pub const FFN_NORM_BEHIND_ATTENTION: &[(TensorSlot, &str)] = &[(FfnNorm, "blk.{}.post_attention_norm.weight")];
+pub const FFN_NORM_BEHIND_ATTENTION: &[(TensorRole, &str)] = &[(FfnNorm, "blk.{}.post_attention_norm.weight")];
 /// LayerNorm, GELU without a gate, biases everywhere.
 pub const GPT: Arch = Arch {
     norm: NormKind::Layer,
     activation: Activation::Gelu,
     gated: false,
-    required: joined!(TensorSlot, BIASED_NORMS, QKV_BIASES, &[AttnOutputBias, FfnUpBias, FfnDownBias]),
+    required: joined!(TensorRole, BIASED_NORMS, QKV_BIASES, &[AttnOutputBias, FfnUpBias, FfnDownBias]),
     ..COMMON
 };
 

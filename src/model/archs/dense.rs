@@ -8,11 +8,11 @@ pub const ROWS: &[Arch] = &[
     // Ministral and Mistral Small from 3 on: queries grow with their position
     Arch { name: "mistral3", rope: RopePairing::Adjacent, experts: MAYBE_EXPERTS, ..COMMON },
     // Qwen 1: the feed-forward length counts gate and up
-    Arch { name: "qwen", half_ffn: true, required: joined!(TensorSlot, BASE, QKV_BIASES), ..COMMON },
+    Arch { name: "qwen", half_ffn: true, required: joined!(TensorRole, BASE, QKV_BIASES), ..COMMON },
     // Qwen 2 and 2.5
-    Arch { name: "qwen2", required: joined!(TensorSlot, BASE, QKV_BIASES), ..COMMON },
+    Arch { name: "qwen2", required: joined!(TensorRole, BASE, QKV_BIASES), ..COMMON },
     // Qwen 3, dense
-    Arch { name: "qwen3", required: joined!(TensorSlot, BASE, QK_NORMS), ..COMMON },
+    Arch { name: "qwen3", required: joined!(TensorRole, BASE, QK_NORMS), ..COMMON },
     // Gemma. The converter has added 1 to the norms' weights of all generations.
     Arch { name: "gemma", activation: Activation::Gelu, embedding_scale: EmbeddingScale::SqrtHidden, ..COMMON },
     // Gemma 2. The first files set neither the window nor the caps.
@@ -24,7 +24,7 @@ pub const ROWS: &[Arch] = &[
         default_window: Some(4096),
         default_soft_caps: Some([50.0, 30.0]),
         scaled_by_width: Some(46),
-        required: joined!(TensorSlot, BASE, POST_NORMS),
+        required: joined!(TensorRole, BASE, POST_NORMS),
         ..COMMON
     },
     // Gemma 3, text only
@@ -36,7 +36,7 @@ pub const ROWS: &[Arch] = &[
         default_rope_theta: 1_000_000.0,
         local_rope_theta: Some(10_000.0),
         scaled_by_width: Some(62),
-        required: joined!(TensorSlot, BASE, QK_NORMS, POST_NORMS),
+        required: joined!(TensorRole, BASE, QK_NORMS, POST_NORMS),
         ..COMMON
     },
     // Phi 3, 3.5 and 4
@@ -46,20 +46,20 @@ pub const ROWS: &[Arch] = &[
         name: "phi2",
         block: Block::Parallel,
         required: joined!(
-            TensorSlot,
+            TensorRole,
             &[OutputNorm, OutputNormBias, OutputBias, AttnNorm, AttnNormBias],
             QKV_BIASES,
             &[AttnOutputBias, FfnUpBias, FfnDownBias]
         ),
         ..GPT
     },
-    Arch { name: "gpt2", positions: Positions::Learned, required: joined!(TensorSlot, GPT.required, &[PositionEmbd]), ..GPT },
-    Arch { name: "starcoder", positions: Positions::Learned, required: joined!(TensorSlot, GPT.required, &[PositionEmbd]), ..GPT },
+    Arch { name: "gpt2", positions: Positions::Learned, required: joined!(TensorRole, GPT.required, &[PositionEmbd]), ..GPT },
+    Arch { name: "starcoder", positions: Positions::Learned, required: joined!(TensorRole, GPT.required, &[PositionEmbd]), ..GPT },
     Arch { name: "starcoder2", ..GPT },
     Arch { name: "codeshell", ..GPT },
     // `use_parallel_residual` tells how its branches are wired.
     Arch { name: "gptneox", block: Block::Parallel, ..GPT },
-    Arch { name: "bloom", positions: Positions::Alibi, required: joined!(TensorSlot, GPT.required, &[TokenNorm, TokenNormBias]), ..GPT },
+    Arch { name: "bloom", positions: Positions::Alibi, required: joined!(TensorRole, GPT.required, &[TokenNorm, TokenNormBias]), ..GPT },
     Arch {
         name: "mpt",
         positions: Positions::Alibi,
@@ -129,9 +129,9 @@ pub const ROWS: &[Arch] = &[
     Arch { name: "ernie4_5", rope: RopePairing::Adjacent, ..COMMON },
     Arch { name: "arcee", rope: RopePairing::Adjacent, activation: Activation::ReluSquared, gated: false, ..COMMON },
     Arch { name: "smollm3", rope: RopePairing::Adjacent, unrotated: Unrotated::These(Layers::Every(4)), ..COMMON },
-    Arch { name: "maincoder", rope: RopePairing::Adjacent, norm_after_rope: true, required: joined!(TensorSlot, BASE, QK_NORMS), ..COMMON },
+    Arch { name: "maincoder", rope: RopePairing::Adjacent, norm_after_rope: true, required: joined!(TensorRole, BASE, QK_NORMS), ..COMMON },
     Arch { name: "chatglm", rope: RopePairing::Adjacent, ..COMMON },
-    Arch { name: "glm4", rope: RopePairing::Adjacent, required: joined!(TensorSlot, BASE, POST_NORMS), ..COMMON },
+    Arch { name: "glm4", rope: RopePairing::Adjacent, required: joined!(TensorRole, BASE, POST_NORMS), ..COMMON },
     Arch { name: "exaone", ..COMMON },
     Arch {
         name: "exaone4",
@@ -139,27 +139,27 @@ pub const ROWS: &[Arch] = &[
         // the 32B model
         windowed_with: Some(64),
         unrotated: Unrotated::Global,
-        required: joined!(TensorSlot, &[OutputNorm], QK_NORMS, POST_NORMS),
+        required: joined!(TensorRole, &[OutputNorm], QK_NORMS, POST_NORMS),
         ..COMMON
     },
     // OLMo 2 and 3
-    Arch { name: "olmo2", windowed: Layers::NotEvery(4), required: joined!(TensorSlot, &[OutputNorm], QK_NORMS, POST_NORMS), ..COMMON },
+    Arch { name: "olmo2", windowed: Layers::NotEvery(4), required: joined!(TensorRole, &[OutputNorm], QK_NORMS, POST_NORMS), ..COMMON },
     Arch { name: "olmo", rope: RopePairing::Adjacent, norm: NormKind::Layer, weightless_norms: true, required: &[], ..COMMON },
-    Arch { name: "openelm", required: joined!(TensorSlot, BASE, QK_NORMS), ..COMMON },
-    Arch { name: "hunyuan-dense", norm_after_rope: true, required: joined!(TensorSlot, BASE, QK_NORMS), ..COMMON },
-    Arch { name: "seed_oss", renamed: FFN_NORM_BEHIND_ATTENTION, required: joined!(TensorSlot, BASE, QKV_BIASES), ..COMMON },
+    Arch { name: "openelm", required: joined!(TensorRole, BASE, QK_NORMS), ..COMMON },
+    Arch { name: "hunyuan-dense", norm_after_rope: true, required: joined!(TensorRole, BASE, QK_NORMS), ..COMMON },
+    Arch { name: "seed_oss", renamed: FFN_NORM_BEHIND_ATTENTION, required: joined!(TensorRole, BASE, QKV_BIASES), ..COMMON },
     Arch { name: "refact", positions: Positions::Alibi, ..COMMON },
     Arch { name: "plamo", block: Block::Parallel, required: &[OutputNorm, AttnNorm], ..COMMON },
     Arch {
         name: "plamo3",
         windowed: Layers::NotEvery(8),
-        required: joined!(TensorSlot, BASE, QK_NORMS, POST_NORMS),
+        required: joined!(TensorRole, BASE, QK_NORMS, POST_NORMS),
         renamed: &[(PostAttnNorm, "blk.{}.post_attention_norm"), (PostFfnNorm, "blk.{}.post_ffw_norm")],
         ..COMMON
     },
-    Arch { name: "apertus", activation: Activation::Xielu, gated: false, required: joined!(TensorSlot, BASE, QK_NORMS), ..COMMON },
+    Arch { name: "apertus", activation: Activation::Xielu, gated: false, required: joined!(TensorRole, BASE, QK_NORMS), ..COMMON },
     // Norms before the output projections of both branches
-    Arch { name: "bitnet", windowed: Layers::None, required: joined!(TensorSlot, BASE, &[AttnSubNorm, FfnSubNorm]), ..COMMON },
+    Arch { name: "bitnet", windowed: Layers::None, required: joined!(TensorRole, BASE, &[AttnSubNorm, FfnSubNorm]), ..COMMON },
     Arch {
         name: "minicpm",
         rope: RopePairing::Adjacent,

@@ -19,7 +19,7 @@ const BERT: Arch = Arch {
 };
 
 pub const ROWS: &[Arch] = &[
-    Arch { name: "bert", positions: Positions::Learned, required: joined!(TensorSlot, BERT.required, &[PositionEmbd]), ..BERT },
+    Arch { name: "bert", positions: Positions::Learned, required: joined!(TensorRole, BERT.required, &[PositionEmbd]), ..BERT },
     Arch { name: "nomic-bert", gated: true, activation: Activation::Silu, ..BERT },
     Arch { name: "jina-bert-v2", positions: Positions::Alibi, gated: true, optional: QK_NORMS, ..BERT },
     Arch {
@@ -46,7 +46,7 @@ pub const ROWS: &[Arch] = &[
         default_rope_theta: 1_000_000.0,
         local_rope_theta: Some(10_000.0),
         bidirectional: true,
-        required: joined!(TensorSlot, BASE, QK_NORMS, POST_NORMS),
+        required: joined!(TensorRole, BASE, QK_NORMS, POST_NORMS),
         ..COMMON
     },
 ];

@@ -8,18 +8,18 @@ pub const ROWS: &[Arch] = &[
     // Qwen 1.5 and 2 with experts. All tokens share one of them.
     Arch {
         name: "qwen2moe",
-        required: joined!(TensorSlot, BASE, QKV_BIASES, &[SharedRouter]),
+        required: joined!(TensorRole, BASE, QKV_BIASES, &[SharedRouter]),
         experts: ExpertRule { normalise: false, total_length: true, ..SHARED },
         ..COMMON
     },
     // Qwen 3 with experts
     Arch {
         name: "qwen3moe",
-        required: joined!(TensorSlot, BASE, QK_NORMS),
+        required: joined!(TensorRole, BASE, QK_NORMS),
         experts: ExpertRule { total_length: true, ..EXPERTS },
         ..COMMON
     },
-    Arch { name: "grovemoe", required: joined!(TensorSlot, BASE, QK_NORMS), experts: EXPERTS, ..COMMON },
+    Arch { name: "grovemoe", required: joined!(TensorRole, BASE, QK_NORMS), experts: EXPERTS, ..COMMON },
     Arch {
         name: "llama4",
         rope: RopePairing::Adjacent,
@@ -37,7 +37,7 @@ pub const ROWS: &[Arch] = &[
         windowed: Layers::NotEvery(2),
         renamed: FFN_NORM_BEHIND_ATTENTION,
         required: joined!(
-            TensorSlot,
+            TensorRole,
             BASE,
             QKV_BIASES,
             &[AttnOutputBias, AttnSinks, FfnRouterBias, FfnGateExpsBias, FfnUpExpsBias, FfnDownExpsBias]
@@ -47,11 +47,11 @@ pub const ROWS: &[Arch] = &[
     },
     Arch {
         name: "phimoe",
-        required: joined!(TensorSlot, BIASED_NORMS, QKV_BIASES, &[AttnOutputBias, OutputBias]),
+        required: joined!(TensorRole, BIASED_NORMS, QKV_BIASES, &[AttnOutputBias, OutputBias]),
         experts: EXPERTS,
         ..COMMON
     },
-    Arch { name: "olmoe", required: joined!(TensorSlot, BASE, QK_NORMS), experts: ExpertRule { normalise: false, ..EXPERTS }, ..COMMON },
+    Arch { name: "olmoe", required: joined!(TensorRole, BASE, QK_NORMS), experts: ExpertRule { normalise: false, ..EXPERTS }, ..COMMON },
     Arch { name: "dbrx", norm: NormKind::Layer, renamed: &[(FfnNorm, "blk.{}.attn_output_norm.weight")], experts: EXPERTS, ..COMMON },
     Arch { name: "deepseek", rope: RopePairing::Adjacent, experts: ExpertRule { normalise: false, ..SHARED }, ..COMMON },
     Arch {
@@ -68,7 +68,7 @@ pub const ROWS: &[Arch] = &[
         experts: ExpertRule { normalise: false, ..SHARED },
         ..COMMON
     },
-    Arch { name: "dots1", required: joined!(TensorSlot, BASE, QK_NORMS), experts: ExpertRule { normalise: false, ..SHARED }, ..COMMON },
+    Arch { name: "dots1", required: joined!(TensorRole, BASE, QK_NORMS), experts: ExpertRule { normalise: false, ..SHARED }, ..COMMON },
     Arch {
         name: "bailingmoe",
         rope: RopePairing::Adjacent,
@@ -77,7 +77,7 @@ pub const ROWS: &[Arch] = &[
     },
     Arch {
         name: "bailingmoe2",
-        required: joined!(TensorSlot, BASE, QK_NORMS),
+        required: joined!(TensorRole, BASE, QK_NORMS),
         experts: ExpertRule { normalise: false, ..SHARED },
         ..COMMON
     },
@@ -86,7 +86,7 @@ pub const ROWS: &[Arch] = &[
         name: "exaone-moe",
         windowed: Layers::NotEvery(4),
         unrotated: Unrotated::Global,
-        required: joined!(TensorSlot, BASE, QK_NORMS),
+        required: joined!(TensorRole, BASE, QK_NORMS),
         experts: ExpertRule { normalise: false, ..SHARED },
         ..COMMON
     },
@@ -102,13 +102,13 @@ pub const ROWS: &[Arch] = &[
     Arch {
         name: "hunyuan-moe",
         norm_after_rope: true,
-        required: joined!(TensorSlot, BASE, QK_NORMS),
+        required: joined!(TensorRole, BASE, QK_NORMS),
         experts: ExpertRule { layers: Routed::All, always_shared: true, ..SHARED },
         ..COMMON
     },
     Arch {
         name: "hy_v3",
-        required: joined!(TensorSlot, BASE, QK_NORMS),
+        required: joined!(TensorRole, BASE, QK_NORMS),
         experts: ExpertRule { gating: Gating::Sigmoid, layers: Routed::ByTensor, normalise: false, always_shared: true, ..SHARED },
         renamed: &[(ExpertChoiceBias, "blk.{}.exp_probs_b.bias"), (ExpertChoiceBias, "blk.{}.exp_probs_b")],
         ..COMMON
@@ -121,7 +121,7 @@ pub const ROWS: &[Arch] = &[
     },
     Arch {
         name: "minimax-m2",
-        required: joined!(TensorSlot, BASE, QK_NORMS),
+        required: joined!(TensorRole, BASE, QK_NORMS),
         experts: ExpertRule { gating: Gating::Sigmoid, layers: Routed::All, ..EXPERTS },
         ..COMMON
     },
@@ -138,14 +138,14 @@ pub const ROWS: &[Arch] = &[
         embedding_scale: EmbeddingScale::SqrtHidden,
         windowed: Layers::NotEvery(4),
         unrotated: Unrotated::These(Layers::Every(4)),
-        required: joined!(TensorSlot, BASE, QK_NORMS, POST_NORMS, &[AttnGate]),
+        required: joined!(TensorRole, BASE, QK_NORMS, POST_NORMS, &[AttnGate]),
         experts: ExpertRule { gating: Gating::Sigmoid, normalise: false, ..SHARED },
         ..COMMON
     },
     Arch {
         name: "arctic",
         rope: RopePairing::Adjacent,
-        required: joined!(TensorSlot, BASE, &[FfnNormExps]),
+        required: joined!(TensorRole, BASE, &[FfnNormExps]),
         experts: ExpertRule { beside: Beside::Residual, ..EXPERTS },
         ..COMMON
     },
@@ -156,7 +156,7 @@ pub const ROWS: &[Arch] = &[
         logit_scale: LogitScale::Multiply(0.577_350_3),
         attn_scale: Some(0.088_388_35),
         default_soft_caps: Some([30.0, 0.0]),
-        required: joined!(TensorSlot, BASE, POST_NORMS),
+        required: joined!(TensorRole, BASE, POST_NORMS),
         renamed: &[(PostAttnNorm, "blk.{}.attn_output_norm.weight"), (PostFfnNorm, "blk.{}.layer_output_norm.weight")],
         experts: ExpertRule { beside: Beside::Mean, ..EXPERTS },
         ..COMMON

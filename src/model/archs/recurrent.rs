@@ -6,12 +6,12 @@ const QWEN_NEXT: Arch = Arch {
     mixers: Mixers::Interval(Recurrent::Delta),
     gate_in_query: true,
     renamed: FFN_NORM_BEHIND_ATTENTION,
-    required: joined!(TensorSlot, BASE, QK_NORMS),
+    required: joined!(TensorRole, BASE, QK_NORMS),
     ..COMMON
 };
 
 const QWEN_NEXT_EXPERTS: Arch = Arch {
-    required: joined!(TensorSlot, BASE, QK_NORMS, &[SharedRouter]),
+    required: joined!(TensorRole, BASE, QK_NORMS, &[SharedRouter]),
     experts: ExpertRule { shared: true, layers: Routed::All, ..EXPERTS },
     ..QWEN_NEXT
 };
@@ -28,7 +28,7 @@ const NEMOTRON_H: Arch = Arch {
 
 const LFM2: Arch = Arch {
     mixers: Mixers::Or(Recurrent::ShortConv),
-    required: joined!(TensorSlot, BASE, QK_NORMS),
+    required: joined!(TensorRole, BASE, QK_NORMS),
     renamed: &[(OutputNorm, "token_embd_norm.weight"), (OutputNorm, "output_norm.weight")],
     ..COMMON
 };
@@ -66,7 +66,7 @@ pub const ROWS: &[Arch] = &[
     Arch {
         name: "plamo2",
         mixers: Mixers::Or(Recurrent::MambaPlamo),
-        required: joined!(TensorSlot, BASE, QK_NORMS, POST_NORMS),
+        required: joined!(TensorRole, BASE, QK_NORMS, POST_NORMS),
         // converters write these names without an ending
         renamed: &[
             (PostAttnNorm, "blk.{}.post_attention_norm"),

@@ -16,7 +16,7 @@ pub const ROWS: &[Arch] = &[
         attn_scale: Some(1.0),
         own_kv_layers: Some(20),
         sparse_gates: 10,
-        required: joined!(TensorSlot, BASE, QK_NORMS, POST_NORMS),
+        required: joined!(TensorRole, BASE, QK_NORMS, POST_NORMS),
         ..COMMON
     },
     // Gemma 4: heads of two widths, an input per layer, dense parts beside the experts
@@ -29,7 +29,7 @@ pub const ROWS: &[Arch] = &[
         local_rope_theta: Some(10_000.0),
         weightless_v_norm: true,
         attn_scale: Some(1.0),
-        required: joined!(TensorSlot, BASE, QK_NORMS, POST_NORMS),
+        required: joined!(TensorRole, BASE, QK_NORMS, POST_NORMS),
         optional: &[LayerOutputScale],
         renamed: &[(FfnNormExps, "blk.{}.pre_ffw_norm_2.weight")],
         experts: ExpertRule { layers: Routed::ByTensor, beside: Beside::Normed, ..MAYBE_EXPERTS },

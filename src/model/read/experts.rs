@@ -4,8 +4,8 @@ use super::heads::Heads;
 use super::keys::{Fallible, Keys, MAX_DIM, metadata};
 use super::shape::Shape;
 use crate::arch::{Beside, Gating, Mixers, Routed};
-use crate::slots::TensorSlot;
 use crate::spec::{Experts, FeedForward};
+use crate::tensor_roles::TensorRole;
 
 /// The engines store ids of experts in 16 bits.
 const MAX_EXPERTS: usize = 1 << 16;
@@ -34,7 +34,7 @@ pub fn read(keys: &Keys, shape: &Shape, heads: &Heads) -> Fallible<Vec<FeedForwa
             Some(experts) if arch.experts.beside == Beside::Residual => FeedForward::Both(shape.hidden_dim, experts),
             Some(experts) if arch.experts.beside == Beside::Normed => FeedForward::Both(dim, experts),
             Some(experts) => {
-                let dense = keys.dims_of(&TensorSlot::FfnUp.name(i)).is_some();
+                let dense = keys.dims_of(&TensorRole::FfnUp.name(i)).is_some();
                 if dense { FeedForward::Both(dim, experts) } else { FeedForward::Experts(experts) }
             }
             None if dim == 0 => return keys.wrong("feed_forward_length", format!("an integer from 1 to {MAX_DIM} for every layer")),
@@ -57,7 +57,7 @@ fn routed_layers<'a>(keys: &'a Keys, num_layers: usize) -> Fallible<impl Fn(usiz
         Routed::All => true,
         Routed::Metadata => layer >= leading && (layer + 1).is_multiple_of(step),
         Routed::EveryOther => layer % every == 1,
-        Routed::ByTensor => keys.dims_of(&TensorSlot::FfnRouter.name(layer)).is_some(),
+        Routed::ByTensor => keys.dims_of(&TensorRole::FfnRouter.name(layer)).is_some(),
     })
 }
 
@@ -108,7 +108,7 @@ fn read_experts(keys: &Keys, ffn_dim: usize) -> Fallible<Option<Experts>> {
 
 /// Inner dimension of the adjugate experts (0: there are none), how many experts share one, and the factor of what they give.
 fn adjugates(keys: &Keys, count: usize) -> Fallible<(usize, usize, f32)> {
-    let tensor = TensorSlot::FfnUpChexps.name(0);
+    let tensor = TensorRole::FfnUpChexps.name(0);
     let Some(dims) = keys.dims_of(&tensor) else { return Ok((0, 1, 1.0)) };
     let Some(dim) = dims.get(1).and_then(|&dim| usize::try_from(dim).ok()).filter(|dim| (1..=MAX_DIM).contains(dim)) else {
         return metadata(tensor, format!("{dims:?}"), format!("1 to {MAX_DIM} rows per expert"));

@@ -4,8 +4,8 @@ use super::keys::{Fallible, Keys, MAX_DIM, metadata};
 use super::shape::{Shape, positions};
 use super::{rope, windows};
 use crate::arch::{Mixers, Positions, WindowKind};
-use crate::slots::TensorSlot;
 use crate::spec::{Attention, AttnGate, HeadNorm, RopeSpec};
+use crate::tensor_roles::TensorRole;
 
 pub struct Heads {
     layers: Vec<Option<Attention>>,
@@ -41,11 +41,11 @@ pub fn read(keys: &Keys, shape: &Shape) -> Fallible<Heads> {
         // A layer without keys and values of its own reads those of the last layer of its kind that has some.
         let kv_of = (i >= first_shared).then(|| (0..first_shared).rev().find(|&j| windows[j].is_some() == local).unwrap_or(0));
         let gate = gate(keys, i, heads[i] * head_dim);
-        let q_norm = head_norm(keys, TensorSlot::AttnQNorm, i, heads[i], head_dim, rope)?;
+        let q_norm = head_norm(keys, TensorRole::AttnQNorm, i, heads[i], head_dim, rope)?;
         // Keys are normalised only beside queries (MPT).
         let k_norm = match q_norm {
             HeadNorm::None => HeadNorm::None,
-            _ => head_norm(keys, TensorSlot::AttnKNorm, i, kv_heads[i], head_dim, rope)?,
+            _ => head_norm(keys, TensorRole::AttnKNorm, i, kv_heads[i], head_dim, rope)?,
         };
         layers.push(Some(Attention {
             num_heads: heads[i],
@@ -153,17 +153,17 @@ fn chunked_temperature(keys: &Keys, rope: Option<RopeSpec>) -> Fallible<Option<c
 }
 
 /// What a norm of queries or keys covers, by the shape of its tensor.
-fn head_norm(keys: &Keys, slot: TensorSlot, layer: usize, heads: usize, dim: usize, rope: Option<RopeSpec>) -> Fallible<HeadNorm> {
+fn head_norm(keys: &Keys, role: TensorRole, layer: usize, heads: usize, dim: usize, rope: Option<RopeSpec>) -> Fallible<HeadNorm> {
     let arch = keys.arch;
     if arch.weightless_qk_norm {
         return Ok(if rope.is_some() { HeadNorm::Weightless } else { HeadNorm::None });
     }
-    if !arch.required.contains(&slot) && !arch.optional.contains(&slot) {
+    if !arch.required.contains(&role) && !arch.optional.contains(&role) {
         return Ok(HeadNorm::None);
     }
-    let name = slot.name(layer);
+    let name = role.name(layer);
     match keys.dims_of(&name) {
-        None => Ok(if arch.required.contains(&slot) { HeadNorm::Head } else { HeadNorm::None }),
+        None => Ok(if arch.required.contains(&role) { HeadNorm::Head } else { HeadNorm::None }),
         Some(&[len] | &[len, 1]) if len == dim as u64 => Ok(HeadNorm::Head),
         Some(&[len] | &[len, 1]) if len == (dim * heads) as u64 => Ok(HeadNorm::Row),
         Some(&[len, count]) if (len, count) == (dim as u64, heads as u64) => Ok(HeadNorm::OwnHead),
@@ -172,8 +172,8 @@ fn head_norm(keys: &Keys, slot: TensorSlot, layer: usize, heads: usize, dim: usi
 }
 
 fn gate(keys: &Keys, layer: usize, width: usize) -> AttnGate {
-    let twice = || keys.dims_of(&TensorSlot::AttnQ.name(layer)).is_some_and(|dims| dims.get(1) == Some(&(2 * width as u64)));
-    if keys.arch.required.contains(&TensorSlot::AttnGate) {
+    let twice = || keys.dims_of(&TensorRole::AttnQ.name(layer)).is_some_and(|dims| dims.get(1) == Some(&(2 * width as u64)));
+    if keys.arch.required.contains(&TensorRole::AttnGate) {
         AttnGate::Own
     } else if keys.arch.gate_in_query && twice() {
         AttnGate::InQuery

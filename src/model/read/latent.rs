@@ -4,8 +4,8 @@ use super::keys::{Fallible, Keys, MAX_DIM};
 use super::rope;
 use super::shape::{Shape, positions};
 use crate::arch::Positions;
-use crate::slots::TensorSlot;
 use crate::spec::{Latent, RopeScaling, RopeSpec};
+use crate::tensor_roles::TensorRole;
 
 /// Whether layers with attention have latent attention, in architectures that know both.
 pub fn is_latent(keys: &Keys) -> bool {
@@ -42,7 +42,7 @@ pub fn read(keys: &Keys, shape: &Shape) -> Fallible<Latent> {
     let first = (0..shape.num_layers).find(|&i| heads[i] > 0).unwrap_or(0);
     Ok(Latent {
         num_heads,
-        q_rank: if keys.dims_of(&TensorSlot::AttnQ.name(first)).is_some() {
+        q_rank: if keys.dims_of(&TensorRole::AttnQ.name(first)).is_some() {
             0
         } else {
             keys.count_or_none("attention.q_lora_rank", MAX_DIM)?.unwrap_or(0)
@@ -53,7 +53,7 @@ pub fn read(keys: &Keys, shape: &Shape) -> Fallible<Latent> {
         rope: rotation.map(|rotation| RopeSpec { dim: rope_dim, ..rotation }),
         rope_dim,
         scale: score_factor(keys, rotation)? / (key as f32).sqrt(),
-        split: keys.dims_of(&TensorSlot::AttnKB.name(first)).is_some(),
+        split: keys.dims_of(&TensorRole::AttnKB.name(first)).is_some(),
         temperature: rope::temperature(keys)?,
     })
 }

@@ -13,8 +13,8 @@ mod windows;
 use crate::arch::{Activation, Arch, Block, EmbeddingScale, LogitScale, Mixers, NormKind, Recurrent, RopePairing};
 use crate::error::{ModelError, ModelFault};
 use crate::kind::refuse_accessories;
-use crate::slots::TensorSlot;
 use crate::spec::{FeedForward, LayerSpec, Mixer, ModelSpec, Pooling};
+use crate::tensor_roles::TensorRole;
 use crate::vocab_check;
 use gguf::{GgufFile, Value};
 use keys::{Fallible, Keys, MAX_DIM, metadata, shown};
@@ -182,7 +182,7 @@ fn read_pooling(keys: &Keys) -> Fallible<Pooling> {
 /// How branches are wired, where files of one architecture differ.
 fn read_block(keys: &Keys) -> Fallible<Block> {
     let arch = keys.arch;
-    let one_norm = arch.optional.contains(&TensorSlot::FfnNorm) && keys.dims_of(&TensorSlot::FfnNorm.name(0)).is_none();
+    let one_norm = arch.optional.contains(&TensorRole::FfnNorm) && keys.dims_of(&TensorRole::FfnNorm.name(0)).is_none();
     Ok(match keys.flag("use_parallel_residual")? {
         Some(false) if arch.block == Block::Parallel => Block::Sequential,
         _ if one_norm && arch.block == Block::Sequential => Block::Parallel,

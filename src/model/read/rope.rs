@@ -2,8 +2,8 @@
 
 use super::keys::{Fallible, Keys, MAX_DIM, metadata, shown};
 use crate::arch::Mixers;
-use crate::slots::TensorSlot;
 use crate::spec::{RopeScaling, RopeSpec, Temperature};
+use crate::tensor_roles::TensorRole;
 use gguf::Value;
 
 /// The rotation of a layer with heads of `head_dim` elements. `local`: the layer has a window.
@@ -28,7 +28,7 @@ fn scaling(keys: &Keys, context_length: usize) -> Fallible<RopeScaling> {
     let factor = keys.positive_or_none("rope.scaling.factor")?.or(keys.positive_or_none("rope.scale_linear")?).unwrap_or(1.0);
     let kind = match keys.value("rope.scaling.type") {
         // Phi's files have the tensors of factors but no key for the type.
-        None if keys.file.tensor_index(&TensorSlot::RopeFactorsLong.name(0)).is_some() => "longrope",
+        None if keys.file.tensor_index(&TensorRole::RopeFactorsLong.name(0)).is_some() => "longrope",
         None => "linear",
         Some(Value::String(kind)) => kind,
         Some(other) => return metadata(keys.key("rope.scaling.type"), shown(other), "a string"),

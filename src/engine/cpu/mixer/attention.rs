@@ -10,7 +10,7 @@ use super::super::simd::rows::Rows;
 use super::step::Step;
 use crate::EngineError;
 use model::spec::{Attention, AttnGate as Gate, HeadNorm, Temperature};
-use model::{NormKind, TensorSlot};
+use model::{NormKind, TensorRole};
 
 /// The norms of queries, keys or values.
 struct HeadNorms {
@@ -21,12 +21,12 @@ struct HeadNorms {
 }
 
 impl HeadNorms {
-    fn load(loader: Loader, kind: HeadNorm, dim: usize, slots: Option<[TensorSlot; 2]>, layer: usize) -> Result<Option<Self>, EngineError> {
-        let Some([slot, bias]) = slots.filter(|_| !matches!(kind, HeadNorm::None | HeadNorm::Weightless)) else {
+    fn load(loader: Loader, kind: HeadNorm, dim: usize, roles: Option<[TensorRole; 2]>, layer: usize) -> Result<Option<Self>, EngineError> {
+        let Some([role, bias]) = roles.filter(|_| !matches!(kind, HeadNorm::None | HeadNorm::Weightless)) else {
             let norms = vec![loader.weightless(NormKind::Rms, dim)];
             return Ok((kind == HeadNorm::Weightless).then_some(Self { norms, dim }));
         };
-        let (spec, weight) = (&loader.weights.spec, loader.vector(slot, layer)?);
+        let (spec, weight) = (&loader.weights.spec, loader.vector(role, layer)?);
         let bias = loader.optional(bias, layer);
         let dim = if kind == HeadNorm::Row { weight.len() } else { dim };
         let part = |i: usize, all: &[f32]| all[i * dim..][..dim].to_vec();
@@ -56,8 +56,8 @@ struct Heads {
 }
 
 impl Heads {
-    fn load(loader: Loader, slots: [TensorSlot; 2], layer: usize, norm: Option<HeadNorms>, dim: usize) -> Result<Self, EngineError> {
-        let [weight, bias] = slots;
+    fn load(loader: Loader, roles: [TensorRole; 2], layer: usize, norm: Option<HeadNorms>, dim: usize) -> Result<Self, EngineError> {
+        let [weight, bias] = roles;
         Ok(Self { matrix: loader.mat(weight, layer)?, bias: loader.optional(bias, layer), norm, dim })
     }
 }
@@ -82,7 +82,7 @@ pub struct AttentionLayer {
 
 /// Activations of a step.
 #[derive(Default)]
-pub struct Buffers {
+pub struct AttentionBuffers {
     wide: Rows,        // [num_tokens, 2 * num_heads * head_dim] queries with their gates
     q: Rows,           // [num_tokens, num_heads * head_dim]
     k: Rows,           // [num_tokens, num_kv_heads * head_dim]
@@ -93,7 +93,7 @@ pub struct Buffers {
 
 impl AttentionLayer {
     pub fn load(loader: Loader, layer: usize, spec: &Attention, rope: Option<usize>) -> Result<Self, EngineError> {
-        use TensorSlot::*;
+        use TensorRole::*;
         let arch = loader.weights.spec.arch;
         let q_norm = HeadNorms::load(loader, spec.q_norm, spec.head_dim, Some([AttnQNorm, AttnQNormBias]), layer)?;
         let k_norm = || HeadNorms::load(loader, spec.k_norm, spec.head_dim, Some([AttnKNorm, AttnKNormBias]), layer);
@@ -117,7 +117,7 @@ impl AttentionLayer {
         })
     }
 
-    pub fn run(&self, run: &mut Run, step: &mut Step, h: &Rows, (b, out): (&mut Buffers, &mut Rows)) {
+    pub fn run(&self, run: &mut Run, step: &mut Step, h: &Rows, (b, out): (&mut AttentionBuffers, &mut Rows)) {
         let (spec, n) = (&self.spec, h.num_rows());
         self.project(run, h, b);
         self.finish(run, step, &self.q, &mut b.q, spec.temperature);
@@ -146,7 +146,7 @@ impl AttentionLayer {
     }
 
     /// q, k, v and the gate, without what follows the products.
-    fn project(&self, run: &mut Run, h: &Rows, b: &mut Buffers) {
+    fn project(&self, run: &mut Run, h: &Rows, b: &mut AttentionBuffers) {
         let (spec, n, weights) = (&self.spec, h.num_rows(), run.weights);
         b.q.reshape(n, spec.num_heads * spec.head_dim);
         b.k.reshape(n, spec.num_kv_heads * spec.head_dim);
@@ -209,7 +209,7 @@ impl AttentionLayer {
                 normalise(row);
             }
             if let Some(rope) = self.rope {
-                row.chunks_exact_mut(heads.dim).for_each(|head| step.ropes[rope].rotate(head, step.turns[rope].row(i)));
+                row.chunks_exact_mut(heads.dim).for_each(|head| step.ropes[rope].rotate(head, step.rotations[rope].row(i)));
             }
             if self.norm_after_rope {
                 normalise(row);
@@ -221,7 +221,7 @@ impl AttentionLayer {
         });
     }
 
-    fn attend(&self, run: &mut Run, step: &Step, b: &mut Buffers, out: &mut Rows) {
+    fn attend(&self, run: &mut Run, step: &Step, b: &mut AttentionBuffers, out: &mut Rows) {
         let (spec, layer) = (&self.spec, self.spec.kv_of.unwrap_or(self.layer));
         let (cache, kernels) = (&*step.cache, run.kernels);
         let a = Attend {

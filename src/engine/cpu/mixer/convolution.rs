@@ -1,6 +1,6 @@
 //! A causal convolution over the rows of a sequence, each channel alone. A sequence's state holds the rows before the next one.
 
-use model::TensorSlot;
+use model::TensorRole;
 
 use super::super::loader::Loader;
 use super::super::run::Run;
@@ -32,7 +32,7 @@ impl Convolution {
     pub fn load(
         loader: Loader,
         layer: usize,
-        (kernel, bias): (TensorSlot, Option<TensorSlot>),
+        (kernel, bias): (TensorRole, Option<TensorRole>),
         taps: usize,
         silu: bool,
     ) -> Result<Self, EngineError> {

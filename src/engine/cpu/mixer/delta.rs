@@ -16,7 +16,7 @@ use super::convolution::{Columns, Convolution, split};
 use super::step::Step;
 use crate::EngineError;
 use model::arch::Recurrent;
-use model::{Ssm, TensorSlot};
+use model::{Ssm, TensorRole};
 
 /// How a layer's projections are stored.
 enum Input {
@@ -59,7 +59,7 @@ pub struct DeltaLayer {
 
 /// Activations of a step. `inner` is the length of all values, `shared` that of all keys.
 #[derive(Default)]
-pub struct Buffers {
+pub struct DeltaBuffers {
     wide: Rows,     // [num_tokens, 2 * inner + 2 * shared] interleaved projections, or [num_tokens, 2 * heads]
     qkv: [Rows; 3], // [num_tokens, inner + 2 * shared] in the first; Kimi's fills all three
     z: Rows,        // [num_tokens, inner]
@@ -71,10 +71,10 @@ pub struct Buffers {
 
 impl DeltaLayer {
     pub fn load(loader: Loader, layer: usize, spec: &Ssm) -> Result<Self, EngineError> {
-        use TensorSlot::*;
+        use TensorRole::*;
         let mats =
-            |slots: [TensorSlot; 2]| -> Result<[Mat; 2], EngineError> { Ok([loader.mat(slots[0], layer)?, loader.mat(slots[1], layer)?]) };
-        let convolution = |slot| Convolution::load(loader, layer, (slot, None), spec.conv, true);
+            |roles: [TensorRole; 2]| -> Result<[Mat; 2], EngineError> { Ok([loader.mat(roles[0], layer)?, loader.mat(roles[1], layer)?]) };
+        let convolution = |role| Convolution::load(loader, layer, (role, None), spec.conv, true);
         let (input, convolutions) = if spec.kind == Recurrent::Kda {
             let qkv = [loader.mat(AttnQ, layer)?, loader.mat(AttnK, layer)?, loader.mat(AttnV, layer)?];
             let input = KimiInput { qkv, z: mats([SsmGA, SsmGB])?, decay: mats([SsmFA, SsmFB])?, beta: loader.mat(SsmBeta, layer)? };
@@ -107,7 +107,7 @@ impl DeltaLayer {
     }
 
     /// out = [num_tokens, inner], before the output projection.
-    pub fn run(&self, run: &mut Run, step: &mut Step, h: &Rows, (b, out): (&mut Buffers, &mut Rows)) {
+    pub fn run(&self, run: &mut Run, step: &mut Step, h: &Rows, (b, out): (&mut DeltaBuffers, &mut Rows)) {
         let Ssm { kind, inner, state, heads, groups, .. } = self.spec;
         let (n, kernels) = (h.num_rows(), run.kernels);
         let (shared, dim) = (groups * state, inner / heads);
@@ -158,10 +158,10 @@ impl DeltaLayer {
     }
 
     /// q, k, v and z, beta before its sigmoid, and the decay's alpha.
-    fn project(&self, run: &mut Run, h: &Rows, b: &mut Buffers) {
+    fn project(&self, run: &mut Run, h: &Rows, b: &mut DeltaBuffers) {
         let Ssm { inner, state, heads, groups, .. } = self.spec;
         let (n, weights, shared) = (h.num_rows(), run.weights, groups * state);
-        let Buffers { wide, qkv, z, low, beta, decay, .. } = b;
+        let DeltaBuffers { wide, qkv, z, low, beta, decay, .. } = b;
         let strengths = match &self.input {
             Input::Kimi(kimi) => {
                 let mut jobs = vec![(kimi.beta.matrix(weights), beta)];

@@ -9,7 +9,7 @@ use super::super::simd::rows::{Job, Rows};
 use super::Step;
 use crate::EngineError;
 use crate::latent::halves;
-use model::TensorSlot;
+use model::TensorRole;
 use model::spec::Latent;
 
 pub struct LatentLayer {
@@ -32,7 +32,7 @@ pub struct LatentLayer {
 
 /// Activations of a step. Rows of heads have all tokens of head 0 first.
 #[derive(Default)]
-pub struct Buffers {
+pub struct LatentBuffers {
     low: Rows,      // [num_tokens, q_rank]
     q: Rows,        // [num_tokens, heads · (nope + rope)]
     kv: Rows,       // [num_tokens, kv_rank + rope] keys of the cache, whose first kv_rank elements are its values
@@ -46,7 +46,7 @@ pub struct Buffers {
 
 impl LatentLayer {
     pub fn load(loader: Loader, layer: usize, spec: &Latent, rope: Option<usize>) -> Result<Self, EngineError> {
-        use TensorSlot::*;
+        use TensorRole::*;
         let (kernels, weights, arch) = (loader.kernels, loader.weights, loader.weights.spec.arch);
         let low = || -> Result<_, EngineError> { Ok((loader.mat(AttnQA, layer)?, loader.rms_norm(AttnQANorm, layer)?)) };
         let (absorb, values) = if spec.split {
@@ -71,7 +71,7 @@ impl LatentLayer {
         })
     }
 
-    pub fn run(&self, run: &mut Run, step: &mut Step, h: &Rows, (b, out): (&mut Buffers, &mut Rows)) {
+    pub fn run(&self, run: &mut Run, step: &mut Step, h: &Rows, (b, out): (&mut LatentBuffers, &mut Rows)) {
         let (n, heads, value_dim) = (h.num_rows(), self.spec.num_heads, self.spec.value_dim);
         self.project(run, step, h, b);
         let keys = [b.kv.width(), self.spec.kv_rank];
@@ -87,7 +87,7 @@ impl LatentLayer {
     }
 
     /// b.q, b.kv and b.absorbed: queries, the rows of the cache, and the queries in the latent space.
-    fn project(&self, run: &mut Run, step: &Step, h: &Rows, b: &mut Buffers) {
+    fn project(&self, run: &mut Run, step: &Step, h: &Rows, b: &mut LatentBuffers) {
         let (spec, n, weights, kernels) = (&self.spec, h.num_rows(), run.weights, run.kernels);
         let head_dim = spec.nope_dim + spec.rope_dim;
         b.q.reshape(n, spec.num_heads * head_dim);
@@ -115,12 +115,12 @@ impl LatentLayer {
 
     fn rotate(&self, step: &Step, row: usize, elements: &mut [f32]) {
         if let Some(rope) = self.rope {
-            step.ropes[rope].rotate(elements, step.turns[rope].row(row));
+            step.ropes[rope].rotate(elements, step.rotations[rope].row(row));
         }
     }
 
     /// b.latent: what each head gathers from the cached latent vectors.
-    fn attend(&self, run: &mut Run, step: &Step, b: &mut Buffers) {
+    fn attend(&self, run: &mut Run, step: &Step, b: &mut LatentBuffers) {
         let (spec, n, kept) = (&self.spec, b.q.num_rows(), *step.cache.layer(self.layer));
         b.query.reshape(n, spec.num_heads * kept.key_dim);
         b.query.for_each(run.pool, |i, row| {

@@ -12,7 +12,7 @@ use super::super::simd::{Gate, Sigmoidal};
 use super::step::Step;
 use crate::EngineError;
 use crate::decay::lightning_factors;
-use model::{Ssm, TensorSlot};
+use model::{Ssm, TensorRole};
 
 pub struct LightningLayer {
     spec: Ssm,
@@ -26,7 +26,7 @@ pub struct LightningLayer {
 
 /// Activations of a step.
 #[derive(Default)]
-pub struct Buffers {
+pub struct LightningBuffers {
     qkv: Rows,  // [num_tokens, 3 * inner]
     gate: Rows, // [num_tokens, inner]
 }
@@ -36,15 +36,15 @@ impl LightningLayer {
         Ok(Self {
             spec: *spec,
             layer,
-            qkv: loader.mat(TensorSlot::AttnQkv, layer)?,
-            gate: loader.mat(TensorSlot::AttnGate, layer)?,
-            norm: loader.rms_norm(TensorSlot::AttnSubNorm, layer)?,
+            qkv: loader.mat(TensorRole::AttnQkv, layer)?,
+            gate: loader.mat(TensorRole::AttnGate, layer)?,
+            norm: loader.rms_norm(TensorRole::AttnSubNorm, layer)?,
             factors: lightning_factors(spec.heads, layer, loader.weights.spec.num_layers()),
         })
     }
 
     /// out = [num_tokens, inner], before the output projection.
-    pub fn run(&self, run: &mut Run, step: &mut Step, h: &Rows, (b, out): (&mut Buffers, &mut Rows)) {
+    pub fn run(&self, run: &mut Run, step: &mut Step, h: &Rows, (b, out): (&mut LightningBuffers, &mut Rows)) {
         let Ssm { inner, state, heads, .. } = self.spec;
         let (n, kernels, weights) = (h.num_rows(), run.kernels, run.weights);
         b.qkv.reshape(n, 3 * inner);

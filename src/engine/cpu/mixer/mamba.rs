@@ -20,7 +20,7 @@ use super::convolution::{Columns, Convolution, split, transposed};
 use super::step::Step;
 use crate::EngineError;
 use model::arch::Recurrent;
-use model::{NormKind, Ssm, TensorSlot};
+use model::{NormKind, Ssm, TensorRole};
 
 /// The projections of x that give dt, b and c in Mamba 1 and PLaMo 2.
 struct LowRank {
@@ -48,7 +48,7 @@ pub struct MambaLayer {
 
 /// Activations of a step.
 #[derive(Default)]
-pub struct Buffers {
+pub struct MambaBuffers {
     wide: Rows,   // [num_tokens, …] the input projection
     sorted: Rows, // [num_tokens, 2 * inner] PLaMo 2's, with all of z before all of x
     mixed: Rows,  // [num_tokens, conv_channels] behind the convolution
@@ -60,7 +60,7 @@ pub struct Buffers {
 
 impl MambaLayer {
     pub fn load(loader: Loader, layer: usize, spec: &Ssm) -> Result<Self, EngineError> {
-        use TensorSlot::*;
+        use TensorRole::*;
         let by_channel = spec.kind == Recurrent::Mamba1;
         let channels_per_d = if by_channel { 1 } else { spec.inner / spec.heads };
         let a = loader.vector(SsmA, layer)?;
@@ -83,7 +83,7 @@ impl MambaLayer {
     }
 
     /// out = [num_tokens, inner], before the output projection.
-    pub fn run(&self, run: &mut Run, step: &mut Step, h: &Rows, (b, out): (&mut Buffers, &mut Rows)) {
+    pub fn run(&self, run: &mut Run, step: &mut Step, h: &Rows, (b, out): (&mut MambaBuffers, &mut Rows)) {
         let (n, inner, kernels) = (h.num_rows(), self.spec.inner, run.kernels);
         let wide_len = self.project(run, h, b);
         let [z, x] = match self.spec.kind {
@@ -116,7 +116,7 @@ impl MambaLayer {
     }
 
     /// The input projection, and its length.
-    fn project(&self, run: &mut Run, h: &Rows, b: &mut Buffers) -> usize {
+    fn project(&self, run: &mut Run, h: &Rows, b: &mut MambaBuffers) -> usize {
         let Ssm { kind, inner, heads, .. } = self.spec;
         let len = if kind == Recurrent::Mamba2 { inner + self.spec.conv_channels() + heads } else { 2 * inner };
         b.wide.reshape(h.num_rows(), len);
@@ -173,7 +173,7 @@ impl MambaLayer {
 
 impl LowRank {
     fn load(loader: Loader, layer: usize, spec: &Ssm) -> Result<Self, EngineError> {
-        use TensorSlot::*;
+        use TensorRole::*;
         let (rank, state) = (spec.time_rank(loader.weights.spec.hidden_dim), spec.state);
         let has_norms = loader.weights.get(SsmDtNorm, layer).is_some();
         let norms = if has_norms {

@@ -19,7 +19,7 @@ use latent::LatentLayer;
 use lightning::LightningLayer;
 use mamba::MambaLayer;
 use model::arch::Recurrent;
-use model::{LayerSpec, Mixer as MixerSpec, Ssm, TensorSlot};
+use model::{LayerSpec, Mixer as MixerSpec, Ssm, TensorRole};
 use short_conv::ShortConvLayer;
 pub use step::Step;
 
@@ -41,13 +41,13 @@ enum Kind {
 
 /// Activations of the mixers.
 #[derive(Default)]
-pub struct Buffers {
-    attention: attention::Buffers,
-    mamba: mamba::Buffers,
-    delta: delta::Buffers,
-    short_conv: short_conv::Buffers,
-    lightning: lightning::Buffers,
-    latent: latent::Buffers,
+pub struct MixerBuffers {
+    attention: attention::AttentionBuffers,
+    mamba: mamba::MambaBuffers,
+    delta: delta::DeltaBuffers,
+    short_conv: short_conv::ShortConvBuffers,
+    lightning: lightning::LightningBuffers,
+    latent: latent::LatentBuffers,
     /// What a mixer gave, before its output projection.
     pub mixed: Rows,
 }
@@ -56,25 +56,25 @@ impl Mixer {
     /// The mixers of a layer, which work on the same input. `ropes`: for each layer the index of its rotation.
     pub fn load(loader: Loader, layer: usize, ropes: &[Option<usize>]) -> Result<Vec<Self>, EngineError> {
         let spec: &LayerSpec = &loader.weights.spec.layers[layer];
-        let with = |kind, output, bias: Option<TensorSlot>| -> Result<Self, EngineError> {
+        let with = |kind, output, bias: Option<TensorRole>| -> Result<Self, EngineError> {
             let output_bias = bias.and_then(|bias| loader.optional(bias, layer));
             Ok(Self { kind, output: loader.mat(output, layer)?, output_bias })
         };
         let attention = |spec| -> Result<Self, EngineError> {
             let attention = AttentionLayer::load(loader, layer, spec, ropes[layer])?;
-            with(Kind::Attention(Box::new(attention)), TensorSlot::AttnOutput, Some(TensorSlot::AttnOutputBias))
+            with(Kind::Attention(Box::new(attention)), TensorRole::AttnOutput, Some(TensorRole::AttnOutputBias))
         };
         let recurrent = |ssm: &Ssm| -> Result<Self, EngineError> {
             let (kind, output) = match ssm.kind {
                 Recurrent::Mamba1 | Recurrent::Mamba2 | Recurrent::MambaPlamo => {
-                    (Kind::Mamba(Box::new(MambaLayer::load(loader, layer, ssm)?)), TensorSlot::SsmOut)
+                    (Kind::Mamba(Box::new(MambaLayer::load(loader, layer, ssm)?)), TensorRole::SsmOut)
                 }
                 Recurrent::Delta | Recurrent::DeltaNext => {
-                    (Kind::Delta(Box::new(DeltaLayer::load(loader, layer, ssm)?)), TensorSlot::SsmOut)
+                    (Kind::Delta(Box::new(DeltaLayer::load(loader, layer, ssm)?)), TensorRole::SsmOut)
                 }
-                Recurrent::Kda => (Kind::Delta(Box::new(DeltaLayer::load(loader, layer, ssm)?)), TensorSlot::AttnOutput),
-                Recurrent::ShortConv => (Kind::ShortConv(Box::new(ShortConvLayer::load(loader, layer, ssm)?)), TensorSlot::ShortConvOut),
-                Recurrent::Lightning => (Kind::Lightning(Box::new(LightningLayer::load(loader, layer, ssm)?)), TensorSlot::AttnOutput),
+                Recurrent::Kda => (Kind::Delta(Box::new(DeltaLayer::load(loader, layer, ssm)?)), TensorRole::AttnOutput),
+                Recurrent::ShortConv => (Kind::ShortConv(Box::new(ShortConvLayer::load(loader, layer, ssm)?)), TensorRole::ShortConvOut),
+                Recurrent::Lightning => (Kind::Lightning(Box::new(LightningLayer::load(loader, layer, ssm)?)), TensorRole::AttnOutput),
             };
             with(kind, output, None)
         };
@@ -85,13 +85,13 @@ impl Mixer {
             MixerSpec::Both(spec, ssm) => Ok(vec![attention(spec)?, recurrent(ssm)?]),
             MixerSpec::Latent(spec) => {
                 let latent = LatentLayer::load(loader, layer, spec, ropes[layer])?;
-                Ok(vec![with(Kind::Latent(Box::new(latent)), TensorSlot::AttnOutput, Some(TensorSlot::AttnOutputBias))?])
+                Ok(vec![with(Kind::Latent(Box::new(latent)), TensorRole::AttnOutput, Some(TensorRole::AttnOutputBias))?])
             }
         }
     }
 
     /// Leaves the mixer's result, before its output projection, in `buffers.mixed`.
-    pub fn run(&self, run: &mut Run, step: &mut Step, h: &Rows, buffers: &mut Buffers) {
+    pub fn run(&self, run: &mut Run, step: &mut Step, h: &Rows, buffers: &mut MixerBuffers) {
         match &self.kind {
             Kind::Attention(layer) => layer.run(run, step, h, (&mut buffers.attention, &mut buffers.mixed)),
             Kind::Mamba(layer) => layer.run(run, step, h, (&mut buffers.mamba, &mut buffers.mixed)),

@@ -8,7 +8,7 @@ use super::super::simd::rows::Rows;
 use super::convolution::{Columns, Convolution};
 use super::step::Step;
 use crate::EngineError;
-use model::{Ssm, TensorSlot};
+use model::{Ssm, TensorRole};
 
 pub struct ShortConvLayer {
     layer: usize,
@@ -20,19 +20,19 @@ pub struct ShortConvLayer {
 
 /// Activations of a step.
 #[derive(Default)]
-pub struct Buffers {
+pub struct ShortConvBuffers {
     wide: Rows, // [num_tokens, 3 * width] b, c and x
     bx: Rows,   // [num_tokens, width]
 }
 
 impl ShortConvLayer {
     pub fn load(loader: Loader, layer: usize, spec: &Ssm) -> Result<Self, EngineError> {
-        let convolution = Convolution::load(loader, layer, (TensorSlot::ShortConv, None), spec.conv, false)?;
-        Ok(Self { layer, width: spec.inner, input: loader.mat(TensorSlot::ShortConvIn, layer)?, convolution })
+        let convolution = Convolution::load(loader, layer, (TensorRole::ShortConv, None), spec.conv, false)?;
+        Ok(Self { layer, width: spec.inner, input: loader.mat(TensorRole::ShortConvIn, layer)?, convolution })
     }
 
     /// out = [num_tokens, width], before the output projection.
-    pub fn run(&self, run: &mut Run, step: &mut Step, h: &Rows, (b, out): (&mut Buffers, &mut Rows)) {
+    pub fn run(&self, run: &mut Run, step: &mut Step, h: &Rows, (b, out): (&mut ShortConvBuffers, &mut Rows)) {
         let (n, width, kernels) = (h.num_rows(), self.width, run.kernels);
         b.wide.reshape(n, 3 * width);
         run.linear(h, false, vec![(self.input.matrix(run.weights), &mut b.wide)]);

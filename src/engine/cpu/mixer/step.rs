@@ -12,7 +12,7 @@ pub struct Step<'a> {
     pub sequences: &'a [SequenceRows],
     pub ropes: &'a [Rope],
     /// [num_ropes][num_tokens, rope_dim] cosines, then sines
-    pub turns: &'a [Rows],
+    pub rotations: &'a [Rows],
     pub cache: &'a mut KvCache,
     pub state: &'a mut StateStore,
 }

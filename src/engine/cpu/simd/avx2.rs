@@ -32,7 +32,7 @@ unsafe impl Isa for Avx2 {
     type V = V;
     const NAME: &'static str = "avx2";
     const ROWS: usize = 2;
-    const CHUNK: usize = 1024;
+    const K_TILE: usize = 1024;
     const TOKENS: usize = 32;
 
     #[inline(always)]

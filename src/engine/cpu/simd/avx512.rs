@@ -12,7 +12,7 @@ unsafe impl Isa for Avx512 {
     type V = __m512;
     const NAME: &'static str = "avx512";
     const ROWS: usize = 4;
-    const CHUNK: usize = 2048;
+    const K_TILE: usize = 2048;
     const TOKENS: usize = 6;
 
     #[inline(always)]

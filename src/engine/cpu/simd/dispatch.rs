@@ -1,7 +1,7 @@
 //! Entry points with their target features, and the choice between them at run time.
 
 use super::attention::{self, AttentionFn};
-use super::linear::{self, Args, Kernel, MAX_TILE, MicroTable, Span};
+use super::linear::{self, Kernel, LinearArgs, MAX_TILE, MicroTable, Span};
 use super::ops::{self, Gate, Sigmoidal};
 use super::scan::{self, DeltaArgs, ScanArgs};
 use super::{Dequant, Isa, scalar};
@@ -39,11 +39,11 @@ macro_rules! kernels {
             use super::*;
 
             $(#[target_feature(enable = $feature)])?
-            unsafe fn layer<D: Dequant<$isa>>(a: &Args) {
+            unsafe fn layer<D: Dequant<$isa>>(a: &LinearArgs) {
                 linear::linear::<$isa, D>(a)
             }
             $(#[target_feature(enable = $feature)])?
-            unsafe fn micro<const T: usize>(w: *const f32, x: *const f32, a: &Args, span: &Span, partial: *mut f32, out: *mut f32) {
+            unsafe fn micro<const T: usize>(w: *const f32, x: *const f32, a: &LinearArgs, span: &Span, partial: *mut f32, out: *mut f32) {
                 linear::micro::<$isa, T>(w, x, a, span, partial, out)
             }
             $(#[target_feature(enable = $feature)])?

@@ -5,11 +5,11 @@
 
 use std::mem::MaybeUninit;
 
-use super::stretch::{SplitFn, Stretch};
+use super::fixed_block::{FixedBlock, SplitFn};
 use super::{Dequant, Isa};
 
 /// The most columns that are dequantised at a time if many tokens share them.
-pub const MAX_CHUNK: usize = 2048;
+pub const MAX_K_TILE: usize = 2048;
 /// Rows per task if many tokens share them.
 pub const ROW_BLOCK: usize = 16;
 /// How far ahead of a row's blocks memory is prefetched, in bytes: farther than the hardware does by itself, but within L1.
@@ -21,7 +21,7 @@ pub const GEMM_FROM: usize = 5;
 
 /// A block of rows times all tokens: out[t * ldo + r] = scale · Σ_k w[r, k] · x[t * ldx + k], added to out[t * ldo + r] with `accumulate`.
 #[derive(Clone, Copy)]
-pub struct Args {
+pub struct LinearArgs {
     pub w: *const u8,
     pub row_bytes: usize,
     pub rows: usize,
@@ -30,8 +30,8 @@ pub struct Args {
     pub x: *const f32,
     pub ldx: usize,
     /// The same rows in fixed point, for kernels that take it.
-    pub fixed: *const Stretch,
-    /// Stretches per row.
+    pub fixed: *const FixedBlock,
+    /// Fixed blocks per row.
     pub ldf: usize,
     pub tokens: usize,
     pub out: *mut f32,
@@ -50,9 +50,9 @@ pub struct MicroTable {
 }
 
 /// (weights, tokens, arguments, span of columns, partial sums, outputs)
-pub type MicroFn = unsafe fn(*const f32, *const f32, &Args, &Span, *mut f32, *mut f32);
+pub type MicroFn = unsafe fn(*const f32, *const f32, &LinearArgs, &Span, *mut f32, *mut f32);
 
-pub type LinearFn = unsafe fn(&Args);
+pub type LinearFn = unsafe fn(&LinearArgs);
 
 /// The linear layer of a tensor type.
 #[derive(Clone, Copy)]
@@ -64,7 +64,7 @@ pub struct Kernel {
 
 /// Floats of scratch that a thread needs.
 pub fn scratch_len(tokens: usize) -> usize {
-    ROW_BLOCK * MAX_CHUNK + ROW_BLOCK * (tokens + MAX_TILE) * super::LANES
+    ROW_BLOCK * MAX_K_TILE + ROW_BLOCK * (tokens + MAX_TILE) * super::LANES
 }
 
 #[inline(always)]
@@ -74,7 +74,7 @@ pub(super) unsafe fn put(out: *mut f32, value: f32, accumulate: bool) {
 
 /// R rows × T tokens, weights dequantised in registers.
 #[inline(always)]
-unsafe fn fused<I: Isa, D: Dequant<I>, const R: usize, const T: usize>(a: &Args, row: usize, apart: usize, token: usize) {
+unsafe fn fused<I: Isa, D: Dequant<I>, const R: usize, const T: usize>(a: &LinearArgs, row: usize, apart: usize, token: usize) {
     let mut acc = [[I::zero(); T]; R];
     let mut w = [std::ptr::null::<u8>(); R];
     for (r, w) in w.iter_mut().enumerate() {
@@ -121,7 +121,7 @@ unsafe fn fused<I: Isa, D: Dequant<I>, const R: usize, const T: usize>(a: &Args,
 
 /// R rows at a time, each from another part of the matrix. Each part is read from end to end, which suits the hardware's prefetcher.
 #[inline(always)]
-unsafe fn few<I: Isa, D: Dequant<I>, const R: usize, const T: usize>(a: &Args) {
+unsafe fn few<I: Isa, D: Dequant<I>, const R: usize, const T: usize>(a: &LinearArgs) {
     let part = a.rows / R;
     for row in 0..part {
         fused::<I, D, R, T>(a, row, part, 0);
@@ -131,19 +131,19 @@ unsafe fn few<I: Isa, D: Dequant<I>, const R: usize, const T: usize>(a: &Args) {
     }
 }
 
-/// A chunk of columns, and whether it is the first or the last of a micro-tile.
+/// A K tile of columns, and whether it is the first or the last of a micro-tile.
 pub struct Span {
     len: usize,
     first: bool,
     last: bool,
 }
 
-/// Multiplies 4 rows × T tokens over one chunk of columns of dequantised weights.
+/// Multiplies 4 rows × T tokens over one K tile of dequantised weights.
 ///
 /// # Safety
 /// The pointers are valid for the tile that `a` and `span` describe.
 #[inline(always)]
-pub unsafe fn micro<I: Isa, const T: usize>(w: *const f32, x: *const f32, a: &Args, span: &Span, partial: *mut f32, out: *mut f32) {
+pub unsafe fn micro<I: Isa, const T: usize>(w: *const f32, x: *const f32, a: &LinearArgs, span: &Span, partial: *mut f32, out: *mut f32) {
     let mut acc = [[I::zero(); 4]; T];
     if !span.first {
         for t in 0..T {
@@ -154,7 +154,7 @@ pub unsafe fn micro<I: Isa, const T: usize>(w: *const f32, x: *const f32, a: &Ar
     }
     let mut k = 0;
     while k < span.len {
-        let w = [I::load(w.add(k)), I::load(w.add(I::CHUNK + k)), I::load(w.add(2 * I::CHUNK + k)), I::load(w.add(3 * I::CHUNK + k))];
+        let w = [I::load(w.add(k)), I::load(w.add(I::K_TILE + k)), I::load(w.add(2 * I::K_TILE + k)), I::load(w.add(3 * I::K_TILE + k))];
         for t in 0..T {
             let x = I::load(x.add(t * a.ldx + k));
             for r in 0..4 {
@@ -179,7 +179,7 @@ pub unsafe fn micro<I: Isa, const T: usize>(w: *const f32, x: *const f32, a: &Ar
 }
 
 #[inline(always)]
-unsafe fn dequantise_chunk<I: Isa, D: Dequant<I>>(w: *const u8, cols: usize, out: *mut f32) {
+unsafe fn dequantise_k_tile<I: Isa, D: Dequant<I>>(w: *const u8, cols: usize, out: *mut f32) {
     let mut block = 0;
     while block * D::BLOCK < cols {
         let p = w.add(block * D::BYTES);
@@ -199,17 +199,17 @@ unsafe fn dequantise_chunk<I: Isa, D: Dequant<I>>(w: *const u8, cols: usize, out
     }
 }
 
-/// Many tokens: a block of rows is dequantised chunk by chunk and multiplied in tiles of 4 rows × some tokens.
+/// Many tokens: a block of rows is dequantised K tile by K tile and multiplied in tiles of 4 rows × some tokens.
 #[inline(always)]
-unsafe fn many<I: Isa, D: Dequant<I>>(a: &Args) {
+unsafe fn many<I: Isa, D: Dequant<I>>(a: &LinearArgs) {
     let rows = a.rows / 4 * 4;
-    let (weights, partials) = (a.scratch, a.scratch.add(ROW_BLOCK * I::CHUNK));
+    let (weights, partials) = (a.scratch, a.scratch.add(ROW_BLOCK * I::K_TILE));
     let mut k = 0;
     while k < a.cols {
-        let len = I::CHUNK.min(a.cols - k);
+        let len = I::K_TILE.min(a.cols - k);
         let span = Span { len, first: k == 0, last: k + len == a.cols };
         for r in 0..rows {
-            dequantise_chunk::<I, D>(a.w.add(r * a.row_bytes + k / D::BLOCK * D::BYTES), len, weights.add(r * I::CHUNK));
+            dequantise_k_tile::<I, D>(a.w.add(r * a.row_bytes + k / D::BLOCK * D::BYTES), len, weights.add(r * I::K_TILE));
         }
         let mut first = 0;
         while first < a.tokens {
@@ -220,7 +220,7 @@ unsafe fn many<I: Isa, D: Dequant<I>>(a: &Args) {
                     let tile = a.micro.tile.min(end - t);
                     let partial = partials.add((t * ROW_BLOCK + r * tile) * super::LANES);
                     let micro = a.micro.by_tokens[tile - 1];
-                    micro(weights.add(r * I::CHUNK), a.x.add(t * a.ldx + k), a, &span, partial, a.out.add(t * a.ldo + r));
+                    micro(weights.add(r * I::K_TILE), a.x.add(t * a.ldx + k), a, &span, partial, a.out.add(t * a.ldo + r));
                     t += tile;
                 }
             }
@@ -239,7 +239,7 @@ unsafe fn many<I: Isa, D: Dequant<I>>(a: &Args) {
 /// The pointers of `a` are valid for the sizes that its fields give, `a.rows` ≤ `ROW_BLOCK` from `GEMM_FROM` tokens on, and the processor
 /// has the instruction set.
 #[inline(always)]
-pub unsafe fn linear<I: Isa, D: Dequant<I>>(a: &Args) {
+pub unsafe fn linear<I: Isa, D: Dequant<I>>(a: &LinearArgs) {
     match a.tokens {
         0 => {}
         1 if I::ROWS < 4 => few::<I, D, 2, 1>(a),

@@ -23,6 +23,7 @@ mod dequant512;
 pub mod dispatch;
 #[cfg(target_arch = "x86_64")]
 mod fixed;
+pub(crate) mod fixed_block;
 #[cfg(target_arch = "x86_64")]
 mod halves;
 pub(crate) mod linear;
@@ -34,7 +35,6 @@ pub(crate) mod recurrence;
 pub(crate) mod rows;
 mod scalar;
 mod scan;
-pub(crate) mod stretch;
 pub(crate) mod zeroed;
 
 pub use dispatch::Kernels;
@@ -52,8 +52,8 @@ pub(crate) unsafe trait Isa: Copy + 'static {
     const NAME: &'static str;
     /// How many rows times one token keep their sums in registers beside what dequantising takes.
     const ROWS: usize;
-    /// Columns that are dequantised at a time if many tokens share them: at most `linear::MAX_CHUNK`. Four rows of them stay in L1.
-    const CHUNK: usize;
+    /// Columns that are dequantised at a time if many tokens share them: at most `linear::MAX_K_TILE`. Four rows of them stay in L1.
+    const K_TILE: usize;
     /// Tokens that are multiplied with four such rows one after another. Their columns stay in L2.
     const TOKENS: usize;
 

@@ -20,7 +20,7 @@ unsafe impl Isa for Portable {
     type V = [f32; 16];
     const NAME: &'static str = "portable";
     const ROWS: usize = 4;
-    const CHUNK: usize = 1024;
+    const K_TILE: usize = 1024;
     const TOKENS: usize = 32;
 
     #[inline(always)]

@@ -2,21 +2,21 @@
 
 use std::ops::Range;
 
-use super::linear::{Args, GEMM_FROM, Kernel, ROW_BLOCK, scratch_len};
+use super::fixed_block::{FIXED_BLOCK, FixedBlock, SplitFn};
+use super::linear::{GEMM_FROM, Kernel, LinearArgs, ROW_BLOCK, scratch_len};
 use super::norm::Norm;
 use super::ops::{Gate, Sigmoidal};
 use super::pool::{Disjoint, ThreadPool};
-use super::stretch::{STRETCH, SplitFn, Stretch};
 use super::{Kernels, LANES};
 use model::NormKind;
 
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]
-struct Line([f32; LANES]);
+struct CacheLine([f32; LANES]);
 
 /// Rows of `width` floats, each beginning on a cache line. The floats that pad a row to whole lines stay zero.
 pub struct Rows {
-    lines: Vec<Line>,
+    lines: Vec<CacheLine>,
     width: usize,
     /// Floats from one row to the next.
     ld: usize,
@@ -42,7 +42,7 @@ impl Rows {
         self.rows = rows;
         let lines = rows * self.ld / LANES;
         if self.lines.len() < lines {
-            self.lines.resize(lines, Line([0.0; LANES]));
+            self.lines.resize(lines, CacheLine([0.0; LANES]));
         }
     }
 
@@ -51,7 +51,7 @@ impl Rows {
         if self.width != width {
             let lines = std::mem::take(&mut self.lines);
             *self = Self { lines, ..Self::new(width) };
-            self.lines.fill(Line([0.0; LANES]));
+            self.lines.fill(CacheLine([0.0; LANES]));
         }
         self.resize(rows);
     }
@@ -123,7 +123,7 @@ const SPLIT_SHARED_FROM: usize = 8;
 #[derive(Default)]
 pub struct Scratch {
     threads: Vec<Rows>,
-    fixed: Vec<Stretch>,
+    fixed: Vec<FixedBlock>,
 }
 
 impl Scratch {
@@ -134,13 +134,13 @@ impl Scratch {
         }
     }
 
-    /// Brings rows of `cols` columns to fixed point. Returns the number of stretches per row.
+    /// Brings rows of `cols` columns to fixed point. Returns the number of fixed blocks per row.
     fn split(&mut self, pool: &mut ThreadPool, split: SplitFn, x: &Rows, cols: usize) -> usize {
         assert!(cols <= x.ld, "a row has all its columns");
-        let each = cols.div_ceil(STRETCH);
-        self.fixed.resize(self.fixed.len().max(x.rows * each), Stretch::ZERO);
+        let each = cols.div_ceil(FIXED_BLOCK);
+        self.fixed.resize(self.fixed.len().max(x.rows * each), FixedBlock::ZERO);
         let out = Disjoint::new(&mut self.fixed);
-        // SAFETY: a row has `ld` floats, and row i has stretches of its own; dispatch checked the instruction set.
+        // SAFETY: a row has `ld` floats, and row i has fixed blocks of its own; dispatch checked the instruction set.
         let row = |i: usize| unsafe { split(x.floats().as_ptr().add(i * x.ld), cols, out.at(i * each)) };
         if x.rows < SPLIT_SHARED_FROM {
             (0..x.rows).for_each(row);
@@ -193,7 +193,7 @@ impl Kernels {
                 // SAFETY: rows of the matrix lie within its bytes and columns within the rows of x (asserted above); tasks
                 // write different columns or rows of `out`, threads their own scratch; dispatch checked the instruction set.
                 unsafe {
-                    (matrix.kernel.run)(&Args {
+                    (matrix.kernel.run)(&LinearArgs {
                         w: matrix.bytes.as_ptr().add(row * matrix.row_bytes),
                         row_bytes: matrix.row_bytes,
                         rows: block.min(first + count - row),

@@ -1,9 +1,9 @@
 //! Every instruction set is compared with exact arithmetic; every number of tokens must give the bits of one token at a time.
 
 use super::dispatch::available;
-use super::linear::{Args, ROW_BLOCK, scratch_len};
+use super::fixed_block::{FIXED_BLOCK, FixedBlock};
+use super::linear::{LinearArgs, ROW_BLOCK, scratch_len};
 use super::norm::Norm;
-use super::stretch::{STRETCH, Stretch};
 use super::{Kernels, LANES, Sigmoidal};
 use model::testing::{Random, random_blocks};
 use model::{NormKind, QUANTS, Quant};
@@ -39,17 +39,17 @@ impl Case {
         let scratch_skip = scratch.as_ptr().align_offset(64);
         let kernel = (kernels.linear_of)(quant.id).expect("every type has a kernel");
         let x = self.x[self.skip + from * self.cols..].as_ptr();
-        let ldf = self.cols.div_ceil(STRETCH);
-        let mut fixed = vec![Stretch::ZERO; tokens * ldf];
+        let ldf = self.cols.div_ceil(FIXED_BLOCK);
+        let mut fixed = vec![FixedBlock::ZERO; tokens * ldf];
         for (t, row) in fixed.chunks_exact_mut(ldf).enumerate() {
             if let Some(split) = kernel.split {
-                // SAFETY: the processor has the instruction set (`available`); a row has `cols` floats and as many stretches.
+                // SAFETY: the processor has the instruction set (`available`); a row has `cols` floats and as many fixed blocks.
                 unsafe { split(x.add(t * self.cols), self.cols, row.as_mut_ptr()) };
             }
         }
         let block = if tokens < super::linear::GEMM_FROM { 256 } else { ROW_BLOCK };
         for row in (0..self.rows).step_by(block) {
-            let args = Args {
+            let args = LinearArgs {
                 w: self.w[row * self.row_bytes..].as_ptr(),
                 row_bytes: self.row_bytes,
                 rows: block.min(self.rows - row),

@@ -7,7 +7,7 @@ use super::parts::NONE;
 use crate::EngineError;
 use model::arch::WindowKind;
 use model::spec::{Attention, AttnGate as Gate, HeadNorm};
-use model::{NormKind, RopePairing, TensorSlot};
+use model::{NormKind, RopePairing, TensorRole};
 
 /// The longest head of the fast kernels.
 const MAX_HEAD_DIM: usize = 256;
@@ -24,13 +24,13 @@ struct Heads {
     dim: usize,
     bias: u32,
     norm: HeadNorm,
-    slots: Option<[TensorSlot; 2]>,
+    roles: Option<[TensorRole; 2]>,
     rotated: bool,
     is_query: bool,
 }
 
 /// Where finished heads go.
-enum To {
+enum HeadTarget {
     Rows(sys::pen_part),
     Cache(u32, bool),
 }
@@ -55,11 +55,11 @@ impl Builder<'_> {
                 self.op(sys::pen_map { by: gate, g: sys::PEN_SIGMOID, ..copy(rows, rows, a.num_heads, a.value_dim) });
             }
         }
-        if self.weights.spec.arch.required.contains(&TensorSlot::AttnSubNorm) {
-            let norm = self.rms_norm(TensorSlot::AttnSubNorm, i)?;
+        if self.weights.spec.arch.required.contains(&TensorRole::AttnSubNorm) {
+            let norm = self.rms_norm(TensorRole::AttnSubNorm, i)?;
             self.norm_in_place(out, a.num_heads * a.value_dim, norm);
         }
-        Ok(Mixed { rows: out, output: TensorSlot::AttnOutput, bias: self.vector(TensorSlot::AttnOutputBias, i) })
+        Ok(Mixed { rows: out, output: TensorRole::AttnOutput, bias: self.vector(TensorRole::AttnOutputBias, i) })
     }
 
     /// The op with what a layer's attention asks for.
@@ -72,7 +72,7 @@ impl Builder<'_> {
                 WindowKind::Chunked => sys::PEN_CHUNKED,
                 WindowKind::Symmetric => sys::PEN_SYMMETRIC,
             },
-            sinks: self.vector(TensorSlot::AttnSinks, i),
+            sinks: self.vector(TensorRole::AttnSinks, i),
             soft_cap: a.soft_cap.unwrap_or(0.0),
             alibi: a.alibi.unwrap_or(0.0),
             ..self.plain_attention(cache, out, [a.num_heads, a.value_dim], a.scale)
@@ -112,7 +112,7 @@ impl Builder<'_> {
     fn is_fast(&self, i: usize, a: &Attention, kept: sys::pen_cache) -> bool {
         let arch = self.weights.spec.arch;
         let windowed = a.window.is_some();
-        let extras = self.has(TensorSlot::AttnSinks, i) || (windowed && arch.window_kind == WindowKind::Chunked);
+        let extras = self.has(TensorRole::AttnSinks, i) || (windowed && arch.window_kind == WindowKind::Chunked);
         let known = !(windowed && arch.window_kind == WindowKind::Symmetric) && (!extras || has_extras(a.head_dim));
         let same = a.head_dim == a.value_dim && [kept.key_dim, kept.value_dim] == [a.head_dim as u32; 2];
         known && same && !arch.bidirectional && a.alibi.is_none() && a.head_dim <= MAX_HEAD_DIM && a.head_dim.is_multiple_of(8)
@@ -126,18 +126,18 @@ impl Builder<'_> {
             HeadNorm::Head => arch.norm == NormKind::Rms && !self.has(bias, i),
             _ => false,
         };
-        let norms = plain(a.q_norm, TensorSlot::AttnQNormBias) && plain(a.k_norm, TensorSlot::AttnKNormBias);
-        let whole = a.kv_of.is_none() && self.has(TensorSlot::AttnV, i) && a.v_norm == HeadNorm::None;
+        let norms = plain(a.q_norm, TensorRole::AttnQNormBias) && plain(a.k_norm, TensorRole::AttnKNormBias);
+        let whole = a.kv_of.is_none() && self.has(TensorRole::AttnV, i) && a.v_norm == HeadNorm::None;
         norms && whole && !arch.norm_after_rope && a.clamp.is_none() && a.temperature.is_none() && a.gate == Gate::None
     }
 
     fn fresh_heads(&mut self, i: usize, a: &Attention, input: Input, op: &mut sys::pen_attention) -> Result<(), EngineError> {
-        use TensorSlot::*;
+        use TensorRole::*;
         let matrices = [self.matrix(AttnQ, i)?, self.matrix(AttnK, i)?, self.matrix(AttnV, i)?];
         op.qkv = self.floats("qkv", (a.num_heads + 2 * a.num_kv_heads) * a.head_dim);
         op.q = self.halves("queries", a.num_heads * a.head_dim);
         self.products(input, &matrices, op.qkv, sys::PEN_STORE);
-        [op.q_bias, op.k_bias, op.v_bias] = [AttnQBias, AttnKBias, AttnVBias].map(|slot| self.vector(slot, i));
+        [op.q_bias, op.k_bias, op.v_bias] = [AttnQBias, AttnKBias, AttnVBias].map(|role| self.vector(role, i));
         op.q_norm = if a.q_norm == HeadNorm::None { NONE } else { self.required_vector(AttnQNorm, i)? };
         op.k_norm = if a.k_norm == HeadNorm::None { NONE } else { self.required_vector(AttnKNorm, i)? };
         op.rope = self.ropes[i].map_or(NONE, |rope| rope as u32);
@@ -147,7 +147,7 @@ impl Builder<'_> {
 
     /// Finishes queries, keys and values op by op. Returns the gate of attention's output.
     fn general_heads(&mut self, i: usize, a: &Attention, input: Input, to: sys::pen_part) -> Result<Option<sys::pen_part>, EngineError> {
-        use TensorSlot::*;
+        use TensorRole::*;
         let h = self.ready(input);
         let own = a.kv_of.is_none();
         let has_v = own && self.has(AttnV, i);
@@ -178,19 +178,19 @@ impl Builder<'_> {
             let (kv, dim) = (a.num_kv_heads, a.value_dim);
             let (v_at, v_bias) = if has_v { (starts[2], self.vector(AttnVBias, i)) } else { (starts[1], NONE) };
             let norm = a.v_norm;
-            let v = Heads { at: part(qkv, v_at, dim), count: kv, dim, bias: v_bias, norm, slots: None, rotated: false, is_query: false };
-            self.finish(i, a, v, To::Cache(cache, true))?;
+            let v = Heads { at: part(qkv, v_at, dim), count: kv, dim, bias: v_bias, norm, roles: None, rotated: false, is_query: false };
+            self.finish(i, a, v, HeadTarget::Cache(cache, true))?;
             let k = Heads {
                 at: part(qkv, starts[1], a.head_dim),
                 count: kv,
                 dim: a.head_dim,
                 bias: self.vector(AttnKBias, i),
                 norm: a.k_norm,
-                slots: Some([AttnKNorm, AttnKNormBias]),
+                roles: Some([AttnKNorm, AttnKNormBias]),
                 rotated,
                 is_query: false,
             };
-            self.finish(i, a, k, To::Cache(cache, false))?;
+            self.finish(i, a, k, HeadTarget::Cache(cache, false))?;
         }
         let q = Heads {
             at: part(qkv, 0, a.head_dim * a.gate.query_rows()),
@@ -198,29 +198,29 @@ impl Builder<'_> {
             dim: a.head_dim,
             bias: self.vector(AttnQBias, i),
             norm: a.q_norm,
-            slots: Some([AttnQNorm, AttnQNormBias]),
+            roles: Some([AttnQNorm, AttnQNormBias]),
             rotated,
             is_query: true,
         };
-        self.finish(i, a, q, To::Rows(to))?;
+        self.finish(i, a, q, HeadTarget::Rows(to))?;
         Ok(gate)
     }
 
     /// Bias, clamp, norm, rotation and temperature. A norm of all heads at once is an op of its own between the others.
-    fn finish(&mut self, i: usize, a: &Attention, heads: Heads, to: To) -> Result<(), EngineError> {
+    fn finish(&mut self, i: usize, a: &Attention, heads: Heads, to: HeadTarget) -> Result<(), EngineError> {
         let arch = self.weights.spec.arch;
         let rope = if heads.rotated { self.ropes[i].map_or(NONE, |rope| rope as u32) } else { NONE };
         let mut op = self.plain_heads(heads.at, heads.count, heads.dim);
         op.bias = heads.bias;
         op.clamp = a.clamp.unwrap_or(0.0);
-        let weights = |builder: &mut Self, [weight, bias]: [TensorSlot; 2]| -> Result<Norm, EngineError> {
+        let weights = |builder: &mut Self, [weight, bias]: [TensorRole; 2]| -> Result<Norm, EngineError> {
             Ok(Norm { kind: arch.norm, weight: builder.required_vector(weight, i)?, bias: builder.vector(bias, i) })
         };
-        match (heads.norm, heads.slots) {
+        match (heads.norm, heads.roles) {
             (HeadNorm::None, _) | (HeadNorm::Head | HeadNorm::OwnHead | HeadNorm::Row, None) => {}
             (HeadNorm::Weightless, _) => op.norm = sys::PEN_RMS_NORM,
-            (HeadNorm::Row, Some(slots)) => {
-                let norm = weights(self, slots)?;
+            (HeadNorm::Row, Some(roles)) => {
+                let norm = weights(self, roles)?;
                 let first = sys::pen_heads { rope: if arch.norm_after_rope { rope } else { NONE }, out: heads.at, ..op };
                 if first.bias != NONE || first.clamp != 0.0 || first.rope != NONE {
                     self.op(first);
@@ -230,22 +230,22 @@ impl Builder<'_> {
                 self.group_norm([row; 2], 1, heads.count * heads.dim, norm);
                 (op.bias, op.clamp) = (NONE, 0.0);
             }
-            (HeadNorm::Head | HeadNorm::OwnHead, Some(slots)) => {
-                let norm = weights(self, slots)?;
+            (HeadNorm::Head | HeadNorm::OwnHead, Some(roles)) => {
+                let norm = weights(self, roles)?;
                 op.norm = if norm.kind == NormKind::Layer { sys::PEN_LAYER_NORM } else { sys::PEN_RMS_NORM };
                 op.own = u32::from(heads.norm == HeadNorm::OwnHead);
                 (op.weight, op.norm_bias, op.norm_behind) = (norm.weight, norm.bias, u32::from(arch.norm_after_rope));
             }
         }
-        let turned = heads.norm == HeadNorm::Row && arch.norm_after_rope;
-        op.rope = if turned { NONE } else { rope };
+        let is_rotated = heads.norm == HeadNorm::Row && arch.norm_after_rope;
+        op.rope = if is_rotated { NONE } else { rope };
         if let Some(temperature) = a.temperature.filter(|_| heads.is_query) {
             (op.temperature_scale, op.temperature_floor) = (temperature.scale, temperature.floor);
             op.temperature_offset = temperature.offset;
         }
         match to {
-            To::Rows(part) => op.out = part,
-            To::Cache(cache, values) => (op.cache, op.values) = (cache, u32::from(values)),
+            HeadTarget::Rows(part) => op.out = part,
+            HeadTarget::Cache(cache, values) => (op.cache, op.values) = (cache, u32::from(values)),
         }
         self.op(op);
         Ok(())

@@ -9,7 +9,7 @@ use super::parts::{NONE, Program};
 use super::tensor::Key;
 use crate::EngineError;
 use model::arch::Block;
-use model::{Activation, LayerGroup, NormKind, TensorSlot, Weights};
+use model::{Activation, LayerGroup, NormKind, TensorRole, Weights};
 
 /// The weights of a norm.
 #[derive(Clone, Copy)]
@@ -142,7 +142,7 @@ impl<'a> Builder<'a> {
     }
 
     fn embed(&mut self) -> Result<(), EngineError> {
-        use TensorSlot::*;
+        use TensorRole::*;
         let spec = &self.weights.spec;
         let tied = crate::info::has_tied_head(self.weights);
         let table = self.stack(TokenEmbd, 0, 1, usize::from(tied))?;
@@ -158,7 +158,7 @@ impl<'a> Builder<'a> {
     }
 
     fn head(&mut self) -> Result<(), EngineError> {
-        use TensorSlot::*;
+        use TensorRole::*;
         let spec = &self.weights.spec;
         let norm = match self.norm(OutputNorm, OutputNormBias, 0) {
             Some(norm) if norm.kind == NormKind::Layer || norm.bias == NONE => self.fused(norm, false),
@@ -215,29 +215,29 @@ impl<'a> Builder<'a> {
         self.rounded(name, part(self.x, 0, 0), self.weights.spec.hidden_dim)
     }
 
-    /// The norm of a slot, if the file has it. Architectures whose norms have no weights have it everywhere.
-    pub fn norm(&mut self, slot: TensorSlot, bias: TensorSlot, layer: usize) -> Option<Norm> {
+    /// The norm of a role, if the file has it. Architectures whose norms have no weights have it everywhere.
+    pub fn norm(&mut self, role: TensorRole, bias: TensorRole, layer: usize) -> Option<Norm> {
         let (arch, hidden) = (self.weights.spec.arch, self.weights.spec.hidden_dim);
-        if let Some(norm) = self.own_norm(slot, bias, layer) {
+        if let Some(norm) = self.own_norm(role, bias, layer) {
             return Some(norm);
         }
         let ones = |builder: &mut Self| {
-            let key = Key::Vector(TensorSlot::OutputNorm, 0);
+            let key = Key::Vector(TensorRole::OutputNorm, 0);
             builder.made_vector(key, "a norm without weights".into(), hidden, move |_| vec![1.0; hidden])
         };
         arch.weightless_norms.then(|| Norm { kind: arch.norm, weight: ones(self), bias: NONE })
     }
 
-    /// The norm of a slot, if the file has it.
-    pub fn own_norm(&mut self, slot: TensorSlot, bias: TensorSlot, layer: usize) -> Option<Norm> {
-        let weight = self.vector(slot, layer);
+    /// The norm of a role, if the file has it.
+    pub fn own_norm(&mut self, role: TensorRole, bias: TensorRole, layer: usize) -> Option<Norm> {
+        let weight = self.vector(role, layer);
         let bias = self.vector(bias, layer);
         (weight != NONE).then_some(Norm { kind: self.weights.spec.arch.norm, weight, bias })
     }
 
     /// An RMS norm that must be there, whatever the architecture's norms are.
-    pub fn rms_norm(&mut self, slot: TensorSlot, layer: usize) -> Result<Norm, EngineError> {
-        Ok(Norm { kind: NormKind::Rms, weight: self.required_vector(slot, layer)?, bias: NONE })
+    pub fn rms_norm(&mut self, role: TensorRole, layer: usize) -> Result<Norm, EngineError> {
+        Ok(Norm { kind: NormKind::Rms, weight: self.required_vector(role, layer)?, bias: NONE })
     }
 
     /// The norm of the stream as a product takes it. A branch that waits joins the stream on the way.

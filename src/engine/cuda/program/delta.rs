@@ -6,12 +6,12 @@ use super::layer::Mixed;
 use super::parts::NONE;
 use crate::EngineError;
 use model::arch::Recurrent;
-use model::{Ssm, TensorSlot};
+use model::{Ssm, TensorRole};
 
 /// What the projections give. Every part has a head after another, unless said otherwise.
 struct Projected {
     /// One buffer of q, k and v, or one of each, with the convolution of each.
-    qkv: Vec<(sys::pen_part, usize, TensorSlot)>,
+    qkv: Vec<(sys::pen_part, usize, TensorRole)>,
     z: sys::pen_part,
     /// Before its sigmoid: groups of heads at a stride.
     beta: (sys::pen_part, usize),
@@ -21,7 +21,7 @@ struct Projected {
 
 impl Builder<'_> {
     pub fn delta(&mut self, i: usize, ssm: &Ssm, input: Input) -> Result<Mixed, EngineError> {
-        use TensorSlot::*;
+        use TensorRole::*;
         let Ssm { kind, inner, state: keys, conv, heads, groups, .. } = *ssm;
         let (shared, dim) = (groups * keys, inner / heads);
         let h = self.ready(input);
@@ -86,7 +86,7 @@ impl Builder<'_> {
 
     /// Qwen3-Next's and Qwen 3.5's projections.
     fn qwen(&mut self, i: usize, ssm: &Ssm, h: u32) -> Result<Projected, EngineError> {
-        use TensorSlot::*;
+        use TensorRole::*;
         let Ssm { kind, inner, state: keys, heads, groups, .. } = *ssm;
         let (shared, dim) = (groups * keys, inner / heads);
         let (qkv, z) = if kind == Recurrent::DeltaNext && !self.has(AttnQkv, i) {
@@ -121,14 +121,14 @@ impl Builder<'_> {
 
     /// Kimi's projections: z and the decay come by way of a low rank.
     fn kimi(&mut self, i: usize, ssm: &Ssm, h: u32) -> Result<Projected, EngineError> {
-        use TensorSlot::*;
+        use TensorRole::*;
         let Ssm { inner, state: keys, heads, .. } = *ssm;
         let mut qkv = Vec::new();
-        for (slot, name, kernel) in [(AttnQ, "q", SsmConvQ), (AttnK, "k", SsmConvK), (AttnV, "v", SsmConvV)] {
-            let matrix = self.matrix(slot, i)?;
+        for (role, name, kernel) in [(AttnQ, "q", SsmConvQ), (AttnK, "k", SsmConvK), (AttnV, "v", SsmConvV)] {
+            let matrix = self.matrix(role, i)?;
             qkv.push((part(self.product(h, matrix, name), 0, 0), inner, kernel));
         }
-        let through = |builder: &mut Self, down: TensorSlot, up: TensorSlot, name: &str| -> Result<u32, EngineError> {
+        let through = |builder: &mut Self, down: TensorRole, up: TensorRole, name: &str| -> Result<u32, EngineError> {
             let (down, up) = (builder.matrix(down, i)?, builder.matrix(up, i)?);
             let low = builder.product(h, down, "low rank");
             let rank = builder.program.tensors[down as usize].desc.rows as usize;

@@ -6,14 +6,14 @@ use super::feed_forward::Dense;
 use super::parts::NONE;
 use crate::EngineError;
 use model::arch::Gating;
-use model::{Experts, NormKind, TensorSlot};
+use model::{Experts, NormKind, TensorRole};
 
 impl Builder<'_> {
     /// The router's scores of every expert.
     pub fn score(&mut self, i: usize, experts: &Experts, h: u32) -> Result<u32, EngineError> {
-        let router = self.matrix(TensorSlot::FfnRouter, i)?;
+        let router = self.matrix(TensorRole::FfnRouter, i)?;
         let scores = self.product(h, router, "scores");
-        let bias = self.vector(TensorSlot::FfnRouterBias, i);
+        let bias = self.vector(TensorRole::FfnRouterBias, i);
         if bias != NONE {
             self.op(sys::pen_map { bias, ..copy(part(scores, 0, 0), part(scores, 0, 0), 1, experts.count) });
         }
@@ -31,7 +31,7 @@ impl Builder<'_> {
 
     /// out = norm(experts(norm(stream))), with norms of their own (Gemma 4).
     pub fn experts_behind(&mut self, i: usize, experts: &Experts, out: u32) -> Result<(), EngineError> {
-        use TensorSlot::*;
+        use TensorRole::*;
         let hidden = self.weights.spec.hidden_dim;
         let weight = self.vector_with(FfnRouterScale, i, |all| {
             let scale = 1.0 / (all.len() as f32).sqrt();
@@ -51,7 +51,7 @@ impl Builder<'_> {
 
     /// out (+)= Σ weight · expert(h) over the experts of each row by its scores, and the shared expert.
     pub fn experts(&mut self, i: usize, experts: &Experts, h: u32, out: u32, add: bool) -> Result<(), EngineError> {
-        use TensorSlot::*;
+        use TensorRole::*;
         let spec = &self.weights.spec;
         let (rule, hidden) = (spec.arch.experts, spec.hidden_dim);
         let has_adjugates = experts.chunk_ffn_dim > 0;
@@ -116,13 +116,13 @@ impl Builder<'_> {
         Ok(())
     }
 
-    fn gate_and_up(&mut self, slots: [TensorSlot; 2], i: usize, count: usize, used: usize) -> Result<[u32; 2], EngineError> {
-        if !self.has(slots[0], i) {
-            return Ok([NONE, self.stack(slots[1], i, count, used)?]);
+    fn gate_and_up(&mut self, roles: [TensorRole; 2], i: usize, count: usize, used: usize) -> Result<[u32; 2], EngineError> {
+        if !self.has(roles[0], i) {
+            return Ok([NONE, self.stack(roles[1], i, count, used)?]);
         }
-        match self.pair(slots, i, count, used)? {
+        match self.pair(roles, i, count, used)? {
             Some(pair) => Ok(pair),
-            None => Ok([self.stack(slots[0], i, count, used)?, self.stack(slots[1], i, count, used)?]),
+            None => Ok([self.stack(roles[0], i, count, used)?, self.stack(roles[1], i, count, used)?]),
         }
     }
 }

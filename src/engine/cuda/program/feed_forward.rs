@@ -5,7 +5,7 @@ use super::builder::{Builder, Input, Norm, activation, copy, part};
 use super::parts::NONE;
 use crate::EngineError;
 use model::arch::Beside;
-use model::{Activation, FeedForward, TensorSlot};
+use model::{Activation, FeedForward, TensorRole};
 
 /// The tensors of a dense network: that of the layer, or the expert that all rows share.
 #[derive(Clone, Copy, PartialEq)]
@@ -15,8 +15,8 @@ pub enum Dense {
 }
 
 impl Dense {
-    fn slots(self) -> [TensorSlot; 3] {
-        use TensorSlot::*;
+    fn roles(self) -> [TensorRole; 3] {
+        use TensorRole::*;
         match self {
             Dense::OfLayer => [FfnGate, FfnUp, FfnDown],
             Dense::Shared => [FfnGateShexp, FfnUpShexp, FfnDownShexp],
@@ -35,7 +35,7 @@ impl Builder<'_> {
         early: Option<u32>,
         (post, scale): (Option<Norm>, f32),
     ) -> Result<(), EngineError> {
-        use TensorSlot::*;
+        use TensorRole::*;
         let spec = &self.weights.spec;
         let (hidden, ffn, rule) = (spec.hidden_dim, spec.layers[i].ffn, spec.arch.experts);
         if ffn == FeedForward::None {
@@ -89,18 +89,18 @@ impl Builder<'_> {
 
     fn dense_branch(&mut self, i: usize, dim: usize, input: Input, post: Option<Norm>, scale: f32) -> Result<(), EngineError> {
         let rows = self.widen(i, Dense::OfLayer, dim, input)?;
-        let (down, bias) = (self.matrix(TensorSlot::FfnDown, i)?, self.vector(TensorSlot::FfnDownBias, i));
+        let (down, bias) = (self.matrix(TensorRole::FfnDown, i)?, self.vector(TensorRole::FfnDownBias, i));
         self.branch(down, rows, bias, post, scale);
         Ok(())
     }
 
     /// The rows in front of the down projection, rounded.
     pub fn widen(&mut self, i: usize, of: Dense, dim: usize, input: Input) -> Result<u32, EngineError> {
-        use TensorSlot::*;
+        use TensorRole::*;
         let spec = &self.weights.spec;
-        let [gate, up, _] = of.slots();
+        let [gate, up, _] = of.roles();
         let own = of == Dense::OfLayer;
-        let vector = |builder: &mut Self, slot| if own { builder.vector(slot, i) } else { NONE };
+        let vector = |builder: &mut Self, role| if own { builder.vector(role, i) } else { NONE };
         let (gate_bias, up_bias) = (vector(self, FfnGateBias), vector(self, FfnUpBias));
         let cutoff = if own { spec.layers[i].gate_cutoff.unwrap_or(0.0) } else { 0.0 };
         let kind = spec.arch.activation;

@@ -7,14 +7,14 @@ use super::parts::NONE;
 use crate::EngineError;
 use crate::latent::halves;
 use model::spec::Latent;
-use model::{TensorSlot, Weight, Weights};
+use model::{TensorRole, Weight, Weights};
 
 /// Elements that rows of float16 are a multiple of.
 const ROW_UNIT: usize = 64;
 
 impl Builder<'_> {
     pub fn latent(&mut self, i: usize, l: &Latent, input: Input) -> Result<Mixed, EngineError> {
-        use TensorSlot::*;
+        use TensorRole::*;
         let h = self.ready(input);
         let (heads, rank, head_dim) = (l.num_heads, l.kv_rank, l.nope_dim + l.rope_dim);
         let (cache, rope) = (self.caches[i], self.ropes[i].map_or(NONE, |rope| rope as u32));
@@ -63,7 +63,7 @@ impl Builder<'_> {
     }
 
     fn latent_queries(&mut self, i: usize, l: &Latent, h: u32) -> Result<u32, EngineError> {
-        use TensorSlot::*;
+        use TensorRole::*;
         if l.q_rank == 0 {
             let matrix = self.matrix(AttnQ, i)?;
             return Ok(self.product(h, matrix, "unfinished queries"));
@@ -87,21 +87,21 @@ impl Builder<'_> {
     fn absorbing(&mut self, i: usize, l: &Latent) -> Result<u32, EngineError> {
         let heads = l.num_heads;
         if l.split {
-            return self.stack(TensorSlot::AttnKB, i, heads, heads);
+            return self.stack(TensorRole::AttnKB, i, heads, heads);
         }
-        let keys = halves(l, &self.weight(TensorSlot::AttnKvB, i)?)[0];
+        let keys = halves(l, &self.weight(TensorRole::AttnKvB, i)?)[0];
         let shape = [l.kv_rank, l.nope_dim, heads];
-        Ok(self.made_matrices((TensorSlot::AttnKB, i), shape, move |weights| transposed(weights, &keys)))
+        Ok(self.made_matrices((TensorRole::AttnKB, i), shape, move |weights| transposed(weights, &keys)))
     }
 
     /// The heads' matrices from the latent space to values.
     fn expanding(&mut self, i: usize, l: &Latent) -> Result<u32, EngineError> {
         let heads = l.num_heads;
         if l.split {
-            return self.stack(TensorSlot::AttnVB, i, heads, heads);
+            return self.stack(TensorRole::AttnVB, i, heads, heads);
         }
-        let values = halves(l, &self.weight(TensorSlot::AttnKvB, i)?)[1];
-        Ok(self.file_matrices((TensorSlot::AttnVB, i), values, heads))
+        let values = halves(l, &self.weight(TensorRole::AttnKvB, i)?)[1];
+        Ok(self.file_matrices((TensorRole::AttnVB, i), values, heads))
     }
 }
 

@@ -5,19 +5,19 @@ use super::builder::{Builder, Input, Norm, copy, part};
 use super::parts::NONE;
 use crate::EngineError;
 use model::arch::{Beside, Block, Recurrent};
-use model::{Mixer, Ssm, TensorSlot};
+use model::{Mixer, Ssm, TensorRole};
 
 /// What a mixer gave, before its output projection.
 pub struct Mixed {
     /// [num_tokens, …] of float16
     pub rows: u32,
-    pub output: TensorSlot,
+    pub output: TensorRole,
     pub bias: u32,
 }
 
 impl Builder<'_> {
     pub fn layer(&mut self, i: usize) -> Result<(), EngineError> {
-        use TensorSlot::*;
+        use TensorRole::*;
         let spec = &self.weights.spec;
         let (block, scale, layer) = (spec.block, spec.residual_scale, spec.layers[i]);
         if block == Block::Altup {
@@ -122,7 +122,7 @@ impl Builder<'_> {
                 self.op(sys::pen_map { add: 1, ..copy(part(own, 0, 0), part(self.x, 0, 0), 1, hidden) });
             }
         }
-        let scale = self.vector(TensorSlot::LayerOutputScale, i);
+        let scale = self.vector(TensorRole::LayerOutputScale, i);
         if scale != NONE {
             self.settle();
             let scaled = copy(part(self.x, 0, 0), part(self.x, 0, 0), 1, hidden);

@@ -6,7 +6,7 @@ use super::layer::Mixed;
 use super::parts::NONE;
 use crate::EngineError;
 use model::arch::Recurrent;
-use model::{Ssm, TensorSlot};
+use model::{Ssm, TensorRole};
 
 /// Where time step, b and c of each row lie.
 struct Steps {
@@ -19,7 +19,7 @@ struct Steps {
 
 impl Builder<'_> {
     pub fn mamba(&mut self, i: usize, ssm: &Ssm, input: Input) -> Result<Mixed, EngineError> {
-        use TensorSlot::*;
+        use TensorRole::*;
         let Ssm { kind, inner, state: keys, conv, heads, groups, .. } = *ssm;
         let by_channel = kind == Recurrent::Mamba1;
         let matrix = self.matrix(SsmIn, i)?;
@@ -109,7 +109,7 @@ impl Builder<'_> {
         i: usize,
         from: sys::pen_part,
         channels: usize,
-        (kernel, bias, silu, taps): (TensorSlot, TensorSlot, bool, usize),
+        (kernel, bias, silu, taps): (TensorRole, TensorRole, bool, usize),
         first: usize,
     ) -> Result<u32, EngineError> {
         let mixed = self.floats("channels over time", channels);
@@ -122,7 +122,7 @@ impl Builder<'_> {
         i: usize,
         [from, to]: [sys::pen_part; 2],
         channels: usize,
-        (kernel, bias, silu, taps): (TensorSlot, Option<TensorSlot>, bool, usize),
+        (kernel, bias, silu, taps): (TensorRole, Option<TensorRole>, bool, usize),
         first: usize,
     ) -> Result<(), EngineError> {
         let op = sys::pen_convolve {
@@ -141,7 +141,7 @@ impl Builder<'_> {
 
     /// Time step, b and c as projections of x of low rank: Mamba 1 and PLaMo 2.
     fn low_rank(&mut self, i: usize, ssm: &Ssm, mixed: u32) -> Result<Steps, EngineError> {
-        use TensorSlot::*;
+        use TensorRole::*;
         let (keys, inner) = (ssm.state, ssm.inner);
         let rank = ssm.time_rank(self.weights.spec.hidden_dim);
         // where dt, b and c begin in the projection of x
@@ -150,9 +150,9 @@ impl Builder<'_> {
         let down = self.matrix(SsmX, i)?;
         let low = self.product(x, down, "time step of low rank");
         let has_norms = self.has(SsmDtNorm, i);
-        for ((slot, start), len) in [SsmDtNorm, SsmBNorm, SsmCNorm].into_iter().zip(starts).zip([rank, keys, keys]) {
+        for ((role, start), len) in [SsmDtNorm, SsmBNorm, SsmCNorm].into_iter().zip(starts).zip([rank, keys, keys]) {
             if has_norms || ssm.normalised {
-                let weight = if has_norms { self.required_vector(slot, i)? } else { NONE };
+                let weight = if has_norms { self.required_vector(role, i)? } else { NONE };
                 self.op(sys::pen_group_norm {
                     r#in: part(low, start, 0),
                     out: part(low, start, 0),

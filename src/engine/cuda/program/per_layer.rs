@@ -4,12 +4,12 @@ use super::super::sys;
 use super::builder::{Builder, activation, copy, part};
 use super::parts::NONE;
 use crate::EngineError;
-use model::TensorSlot;
+use model::TensorRole;
 
 impl Builder<'_> {
     /// The inputs of all layers: embeddings of the tokens, mixed with a projection of the usual ones.
     pub fn begin_per_layer(&mut self) -> Result<(), EngineError> {
-        use TensorSlot::*;
+        use TensorRole::*;
         let spec = &self.weights.spec;
         let (hidden, len, layers) = (spec.hidden_dim, spec.per_layer_input, spec.num_layers());
         if len == 0 {
@@ -33,7 +33,7 @@ impl Builder<'_> {
 
     /// norm(project(activation(gate(x)) · input))
     pub fn per_layer(&mut self, i: usize) -> Result<u32, EngineError> {
-        use TensorSlot::*;
+        use TensorRole::*;
         let spec = &self.weights.spec;
         let (hidden, len, layers) = (spec.hidden_dim, spec.per_layer_input, spec.num_layers());
         let x = self.rounded_stream("stream");

@@ -6,7 +6,7 @@ use super::parts::NONE;
 use crate::EngineError;
 use model::arch::Block;
 use model::spec::ALTUP_STREAMS as STREAMS;
-use model::{NormKind, TensorSlot};
+use model::{NormKind, TensorRole};
 
 impl Builder<'_> {
     fn hidden(&self) -> usize {
@@ -27,7 +27,7 @@ impl Builder<'_> {
         self.op(copy(x, part(streams, 0, 0), 1, hidden));
         let rows = self.rounded_stream("stream");
         for stream in 1..STREAMS {
-            let matrix = self.part(TensorSlot::AltupProj, stream - 1, STREAMS - 1)?;
+            let matrix = self.part(TensorRole::AltupProj, stream - 1, STREAMS - 1)?;
             let other = part(self.product(rows, matrix, "other stream"), 0, 0);
             let out = part(streams, stream * hidden, 0);
             self.op(sys::pen_match { r#in: other, like: x, out, dim: hidden as u32, add: 0 });
@@ -46,7 +46,7 @@ impl Builder<'_> {
         self.op(copy(first, x, 1, hidden));
         for stream in 1..STREAMS {
             let rows = self.rounded("stream", part(streams, stream * hidden, 0), hidden);
-            let matrix = self.part(TensorSlot::AltupUnembdProj, stream - 1, STREAMS - 1)?;
+            let matrix = self.part(TensorRole::AltupUnembdProj, stream - 1, STREAMS - 1)?;
             let other = part(self.product(rows, matrix, "other stream"), 0, 0);
             self.op(sys::pen_match { r#in: other, like: first, out: x, dim: hidden as u32, add: 1 });
         }
@@ -61,7 +61,7 @@ impl Builder<'_> {
         self.settle();
         self.op(first);
         let router = self.route_streams(i)?;
-        let coefficients = self.required_vector(TensorSlot::AltupPredictCoef, i)?;
+        let coefficients = self.required_vector(TensorRole::AltupPredictCoef, i)?;
         self.op(sys::pen_predict { streams, router, coefficients, hidden: hidden as u32 });
         self.op(first);
         Ok(())
@@ -71,9 +71,9 @@ impl Builder<'_> {
     pub fn correct_streams(&mut self, i: usize) -> Result<(), EngineError> {
         let (hidden, streams) = (self.hidden(), self.streams());
         let router = self.route_streams(i)?;
-        let coefficients = self.required_vector(TensorSlot::AltupCorrectCoef, i)?;
+        let coefficients = self.required_vector(TensorRole::AltupCorrectCoef, i)?;
         self.op(sys::pen_correct { streams, x: self.x, router, coefficients, hidden: hidden as u32 });
-        let scale = self.required_vector(TensorSlot::AltupCorrectScale, i)?;
+        let scale = self.required_vector(TensorRole::AltupCorrectScale, i)?;
         let first = copy(part(streams, 0, 0), part(self.x, 0, 0), 1, hidden);
         self.op(sys::pen_map { scale, scale_group: 1, ..first });
         Ok(())
@@ -89,13 +89,13 @@ impl Builder<'_> {
 
     /// tanh(router(norm(x)))
     fn route_streams(&mut self, i: usize) -> Result<u32, EngineError> {
-        let weight = self.vector_with(TensorSlot::AltupRouterNorm, i, |all| {
+        let weight = self.vector_with(TensorRole::AltupRouterNorm, i, |all| {
             let len = all.len() as f32;
             all.into_iter().map(|weight| weight / len).collect()
         });
         let h = self.input(Some(Norm { kind: NormKind::Rms, weight, bias: NONE }), "router's h");
         let h = self.ready(h);
-        let matrix = self.matrix(TensorSlot::AltupRouter, i)?;
+        let matrix = self.matrix(TensorRole::AltupRouter, i)?;
         let router = self.product(h, matrix, "streams' router");
         let all = part(router, 0, 0);
         self.op(sys::pen_map { f: sys::PEN_TANH, ..copy(all, all, 1, STREAMS) });
@@ -105,13 +105,13 @@ impl Builder<'_> {
     /// Computes the connection of low rank from attention's input.
     pub fn laurel(&mut self, i: usize, h: u32) -> Result<(), EngineError> {
         let hidden = self.hidden();
-        let (down, up) = (self.matrix(TensorSlot::LaurelL, i)?, self.matrix(TensorSlot::LaurelR, i)?);
+        let (down, up) = (self.matrix(TensorRole::LaurelL, i)?, self.matrix(TensorRole::LaurelR, i)?);
         let rank = self.program.tensors[down as usize].desc.rows as usize;
         let low = self.product(h, down, "connection of low rank");
         let rows = self.rounded("connection of low rank", part(low, 0, 0), rank);
         let laurel = self.floats("connection", hidden);
         self.products(Input::Ready(rows), &[up], laurel, sys::PEN_STORE);
-        let norm = self.rms_norm(TensorSlot::LaurelPostNorm, i)?;
+        let norm = self.rms_norm(TensorRole::LaurelPostNorm, i)?;
         self.norm_in_place(laurel, hidden, norm);
         self.op(sys::pen_map { add: 1, ..copy(part(h, 0, 0), part(laurel, 0, 0), 1, hidden) });
         Ok(())

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::super::sys;
-use model::{TensorSlot, Weight, Weights};
+use model::{TensorRole, Weight, Weights};
 
 type Make = dyn Fn(&Weights) -> Vec<u8> + Send + Sync;
 
@@ -40,9 +40,9 @@ impl Tensor {
 /// What tells one tensor of a program from another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Key {
-    Matrix(TensorSlot, usize),
+    Matrix(TensorRole, usize),
     /// One matrix of a stack.
-    Part(TensorSlot, usize),
-    Pair(TensorSlot, usize),
-    Vector(TensorSlot, usize),
+    Part(TensorRole, usize),
+    Pair(TensorRole, usize),
+    Vector(TensorRole, usize),
 }

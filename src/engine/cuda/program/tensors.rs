@@ -5,22 +5,22 @@ use super::builder::Builder;
 use super::parts::{NONE, Program};
 use super::tensor::{Key, Source, Tensor};
 use crate::EngineError;
-use model::{QUANTS, TensorSlot, Weight, Weights};
+use model::{QUANTS, TensorRole, Weight, Weights};
 
 /// ggml's ids: of the type of vectors on the device, and of the type of matrices that are made at load.
 const F32: u32 = QUANTS[0].id;
 const F16: u32 = QUANTS[1].id;
 
 impl Builder<'_> {
-    pub fn has(&self, slot: TensorSlot, layer: usize) -> bool {
-        self.weights.get(slot, layer).is_some()
+    pub fn has(&self, role: TensorRole, layer: usize) -> bool {
+        self.weights.get(role, layer).is_some()
     }
 
     /// # Errors
     /// [`EngineError::Tensor`] if the file does not have it, [`EngineError::Unsupported`] if its products have a factor of their own.
-    pub fn weight(&self, slot: TensorSlot, layer: usize) -> Result<Weight, EngineError> {
-        let weight = self.weights.get(slot, layer).copied();
-        let weight = weight.ok_or_else(|| EngineError::Tensor(format!("{} is missing", slot.name(layer))))?;
+    pub fn weight(&self, role: TensorRole, layer: usize) -> Result<Weight, EngineError> {
+        let weight = self.weights.get(role, layer).copied();
+        let weight = weight.ok_or_else(|| EngineError::Tensor(format!("{} is missing", role.name(layer))))?;
         match weight.scale {
             None => Ok(weight),
             Some(scale) => {
@@ -31,49 +31,49 @@ impl Builder<'_> {
     }
 
     /// A matrix of the file.
-    pub fn matrix(&mut self, slot: TensorSlot, layer: usize) -> Result<u32, EngineError> {
-        self.stack(slot, layer, 1, 1)
+    pub fn matrix(&mut self, role: TensorRole, layer: usize) -> Result<u32, EngineError> {
+        self.stack(role, layer, 1, 1)
     }
 
     /// The matrices of a stack of `count`, of which a row uses `read`.
-    pub fn stack(&mut self, slot: TensorSlot, layer: usize, count: usize, read: usize) -> Result<u32, EngineError> {
-        let weight = self.weight(slot, layer)?;
+    pub fn stack(&mut self, role: TensorRole, layer: usize, count: usize, read: usize) -> Result<u32, EngineError> {
+        let weight = self.weight(role, layer)?;
         let desc = matrices(sys::PEN_MATRIX, &weight, count, read);
-        Ok(self.tensor(Key::Matrix(slot, layer), desc, Source::File(weight), slot.name(layer)))
+        Ok(self.tensor(Key::Matrix(role, layer), desc, Source::File(weight), role.name(layer)))
     }
 
     /// Matrix `index` of a stack of `count`, as a matrix of its own.
-    pub fn part(&mut self, slot: TensorSlot, index: usize, count: usize) -> Result<u32, EngineError> {
-        let whole = self.weight(slot, 0)?;
+    pub fn part(&mut self, role: TensorRole, index: usize, count: usize) -> Result<u32, EngineError> {
+        let whole = self.weight(role, 0)?;
         let weight = self.weights.part(&whole, index, count);
-        Ok(self.tensor(Key::Part(slot, index), matrices(sys::PEN_MATRIX, &weight, 1, 1), Source::File(weight), slot.name(0)))
+        Ok(self.tensor(Key::Part(role, index), matrices(sys::PEN_MATRIX, &weight, 1, 1), Source::File(weight), role.name(0)))
     }
 
     /// Gate and up of a gated layer in one matrix, if they are of one type. The numbers are those of the two tensors.
-    pub fn pair(&mut self, [gate, up]: [TensorSlot; 2], layer: usize, count: usize, read: usize) -> Result<Option<[u32; 2]>, EngineError> {
+    pub fn pair(&mut self, [gate, up]: [TensorRole; 2], layer: usize, count: usize, read: usize) -> Result<Option<[u32; 2]>, EngineError> {
         let weights = [self.weight(gate, layer)?, self.weight(up, layer)?];
         if weights[0].quant.id != weights[1].quant.id {
             return Ok(None);
         }
         let kinds = [sys::PEN_UPPER_HALF, sys::PEN_LOWER_HALF];
         let mut pair = [NONE; 2];
-        for (i, slot) in [gate, up].into_iter().enumerate() {
+        for (i, role) in [gate, up].into_iter().enumerate() {
             let desc = matrices(kinds[i], &weights[i], count, read);
-            pair[i] = self.tensor(Key::Pair(slot, layer), desc, Source::File(weights[i]), slot.name(layer));
+            pair[i] = self.tensor(Key::Pair(role, layer), desc, Source::File(weights[i]), role.name(layer));
         }
         Ok(Some(pair))
     }
 
-    /// Rows of a tensor of the file as a stack of `count` matrices. `slot`: what they stand for.
-    pub fn file_matrices(&mut self, (slot, layer): (TensorSlot, usize), weight: Weight, count: usize) -> u32 {
+    /// Rows of a tensor of the file as a stack of `count` matrices. `role`: what they stand for.
+    pub fn file_matrices(&mut self, (role, layer): (TensorRole, usize), weight: Weight, count: usize) -> u32 {
         let desc = matrices(sys::PEN_MATRIX, &weight, count, count);
-        self.tensor(Key::Matrix(slot, layer), desc, Source::File(weight), slot.name(layer))
+        self.tensor(Key::Matrix(role, layer), desc, Source::File(weight), role.name(layer))
     }
 
     /// Matrices of float16 that are made at load.
     pub fn made_matrices(
         &mut self,
-        (slot, layer): (TensorSlot, usize),
+        (role, layer): (TensorRole, usize),
         [rows, cols, count]: [usize; 3],
         make: impl Fn(&Weights) -> Vec<u8> + Send + Sync + 'static,
     ) -> u32 {
@@ -85,24 +85,24 @@ impl Builder<'_> {
             count: count as u32,
             read: count as u32,
         };
-        self.tensor(Key::Matrix(slot, layer), desc, Source::Made(Box::new(make)), slot.name(layer))
+        self.tensor(Key::Matrix(role, layer), desc, Source::Made(Box::new(make)), role.name(layer))
     }
 
     /// All weights of a tensor as float32. [`NONE`]: the file does not have it.
-    pub fn vector(&mut self, slot: TensorSlot, layer: usize) -> u32 {
-        self.vector_with(slot, layer, |vector| vector)
+    pub fn vector(&mut self, role: TensorRole, layer: usize) -> u32 {
+        self.vector_with(role, layer, |vector| vector)
     }
 
-    pub fn required_vector(&mut self, slot: TensorSlot, layer: usize) -> Result<u32, EngineError> {
-        self.weight(slot, layer)?;
-        Ok(self.vector(slot, layer))
+    pub fn required_vector(&mut self, role: TensorRole, layer: usize) -> Result<u32, EngineError> {
+        self.weight(role, layer)?;
+        Ok(self.vector(role, layer))
     }
 
     /// A vector that is changed at load. Its length stays, or becomes less.
-    pub fn vector_with(&mut self, slot: TensorSlot, layer: usize, change: fn(Vec<f32>) -> Vec<f32>) -> u32 {
-        let Some(len) = self.weights.get(slot, layer).map(|weight| weight.rows * weight.cols) else { return NONE };
-        self.made_vector(Key::Vector(slot, layer), slot.name(layer), len, move |weights| {
-            weights.vector(slot, layer).map(change).unwrap_or_default()
+    pub fn vector_with(&mut self, role: TensorRole, layer: usize, change: fn(Vec<f32>) -> Vec<f32>) -> u32 {
+        let Some(len) = self.weights.get(role, layer).map(|weight| weight.rows * weight.cols) else { return NONE };
+        self.made_vector(Key::Vector(role, layer), role.name(layer), len, move |weights| {
+            weights.vector(role, layer).map(change).unwrap_or_default()
         })
     }
 

@@ -11,13 +11,13 @@ use model::codebook;
 
 /// A book on whole cache lines.
 #[repr(align(64))]
-struct Lines<T>(T);
+struct BookLines<T>(T);
 
-static IQ2_XXS: Lines<[[u8; 8]; 256]> = Lines(codes(&codebook::IQ2_XXS_BOOK));
-static IQ2_XS: Lines<[[u8; 8]; 512]> = Lines(codes(&codebook::IQ2_XS_BOOK));
-static IQ2_S: Lines<[[u8; 8]; 1024]> = Lines(codes(&codebook::IQ2_S_BOOK));
-static IQ3_XXS: Lines<[u16; 256]> = Lines(codebook::IQ3_XXS);
-static IQ3_S: Lines<[u16; 512]> = Lines(codebook::IQ3_S);
+static IQ2_XXS: BookLines<[[u8; 8]; 256]> = BookLines(codes(&codebook::IQ2_XXS_BOOK));
+static IQ2_XS: BookLines<[[u8; 8]; 512]> = BookLines(codes(&codebook::IQ2_XS_BOOK));
+static IQ2_S: BookLines<[[u8; 8]; 1024]> = BookLines(codes(&codebook::IQ2_S_BOOK));
+static IQ3_XXS: BookLines<[u16; 256]> = BookLines(codebook::IQ3_XXS);
+static IQ3_S: BookLines<[u16; 512]> = BookLines(codebook::IQ3_S);
 static IQ3_XXS_CODES: [u8; 16] = level_codes(&codebook::IQ3_XXS_LEVELS);
 static IQ3_S_CODES: [u8; 16] = level_codes(&codebook::IQ3_S_LEVELS);
 
@@ -41,20 +41,20 @@ const fn level_codes(levels: &[u8; 8]) -> [u8; 16] {
 }
 
 /// The entries of IQ1, eight times as large so that the shift is an integer: shifted up, then shifted down.
-static IQ1: Lines<[[u8; 8]; 4096]> = {
+static IQ1: BookLines<[[u8; 8]; 4096]> = {
     let (mut book, mut i) = ([[0; 8]; 4096], 0);
     while i < 4096 * 8 {
         let code = 120 + 8 * codebook::IQ1_BOOK[i / 8 % 2048][i % 8];
         book[i / 8][i % 8] = if i < 2048 * 8 { code + 1 } else { code - 1 };
         i += 1;
     }
-    Lines(book)
+    BookLines(book)
 };
 const _: () = assert!(codebook::IQ1_DELTA == 0.125);
 
 /// The entries at 32 indexes. `N` is a power of two from 128 to 1024. Bits above the indexes' own are ignored.
 #[inline(always)]
-unsafe fn nibbles_at<const N: usize>(book: &Lines<[u16; N]>, index: __m512i) -> __m512i {
+unsafe fn nibbles_at<const N: usize>(book: &BookLines<[u16; N]>, index: __m512i) -> __m512i {
     let (mut found, mut parts, mut bit) = ([_mm512_setzero_si512(); 16], N / 64, 64);
     for i in 0..parts {
         let part = book.0.as_ptr().add(64 * i).cast::<__m512i>();
@@ -117,13 +117,13 @@ unsafe fn by_four(a: i64, b: i64, c: i64, d: i64) -> __m512i {
 
 /// What the types need of 256 weights: indexes of `E` entries (of IQ3: the entries themselves), signs and scales.
 #[repr(align(64))]
-pub struct Looked<const E: usize> {
+pub struct BookEntries<const E: usize> {
     entries: [u16; E],
     signs: [u8; 32],
     scales: V,
 }
 
-impl<const E: usize> Looked<E> {
+impl<const E: usize> BookEntries<E> {
     #[inline(always)]
     unsafe fn write(out: *mut Self, entries: [__m512i; 2], signs: __m256i, scales: V) {
         for i in 0..E / 32 {
@@ -143,7 +143,7 @@ impl<const E: usize> Looked<E> {
 
 /// Eight entries, whose indexes are within the book.
 #[inline(always)]
-unsafe fn eight<const N: usize>(book: &Lines<[[u8; 8]; N]>, indexes: &[u16; 32], i: usize) -> __m512i {
+unsafe fn eight<const N: usize>(book: &BookLines<[[u8; 8]; N]>, indexes: &[u16; 32], i: usize) -> __m512i {
     // four indexes per load: loads are what such types wait for
     let p = indexes.as_ptr().cast::<u64>().add(2 * i);
     let words = [p.read_unaligned(), p.add(1).read_unaligned()];
@@ -263,36 +263,36 @@ unsafe fn top_scales(d: f32, words: __m256i, factor: f32) -> V {
 }
 
 #[inline(always)]
-unsafe fn iq2_xxs(p: *const u8, out: *mut Looked<32>) {
+unsafe fn iq2_xxs(p: *const u8, out: *mut BookEntries<32>) {
     // eight times four indexes of a byte and a word of signs and a scale
     let all = _mm512_loadu_si512(p.add(2).cast());
     let words = _mm512_cvtepi64_epi32(_mm512_srli_epi64::<32>(all));
     let entries = _mm512_cvtepu8_epi16(_mm512_cvtepi64_epi32(all));
-    Looked::write(out, [paired(entries); 2], paired_signs(even_signs(sevens(words))), top_scales(f16_at(p), words, 0.25));
+    BookEntries::write(out, [paired(entries); 2], paired_signs(even_signs(sevens(words))), top_scales(f16_at(p), words, 0.25));
 }
 
-books!(Iq2Xxs, 66, Looked<32>, 32, |p, out| iq2_xxs(p, out), |_p, s, j| s.signed(eight(&IQ2_XXS, &s.entries, j), j), from_pairs);
+books!(Iq2Xxs, 66, BookEntries<32>, 32, |p, out| iq2_xxs(p, out), |_p, s, j| s.signed(eight(&IQ2_XXS, &s.entries, j), j), from_pairs);
 
 #[inline(always)]
-unsafe fn iq2_xs(p: *const u8, out: *mut Looked<32>) {
+unsafe fn iq2_xs(p: *const u8, out: *mut BookEntries<32>) {
     let words = _mm512_loadu_si512(p.add(2).cast());
     let signs = even_signs(_mm512_cvtepi16_epi8(_mm512_srli_epi16::<9>(words)));
     let entries = paired(_mm512_and_si512(words, _mm512_set1_epi16(511)));
-    Looked::write(out, [entries; 2], paired_signs(signs), iq2_scales(f16_at(p), p.add(66)));
+    BookEntries::write(out, [entries; 2], paired_signs(signs), iq2_scales(f16_at(p), p.add(66)));
 }
 
-books!(Iq2Xs, 74, Looked<32>, 16, |p, out| iq2_xs(p, out), |_p, s, j| s.signed(eight(&IQ2_XS, &s.entries, j), j), from_pairs);
+books!(Iq2Xs, 74, BookEntries<32>, 16, |p, out| iq2_xs(p, out), |_p, s, j| s.signed(eight(&IQ2_XS, &s.entries, j), j), from_pairs);
 
 #[inline(always)]
-unsafe fn iq2_s(p: *const u8, out: *mut Looked<32>) {
+unsafe fn iq2_s(p: *const u8, out: *mut BookEntries<32>) {
     let tops = four_times(_mm512_cvtepu8_epi64(_mm_loadl_epi64(p.add(66).cast())));
     let tops = _mm512_and_si512(_mm512_sllv_epi16(tops, by_four(8, 6, 4, 2)), _mm512_set1_epi16(0x300));
     let entries = _mm512_or_si512(bytes32(p.add(2)), tops);
     let signs = paired_signs(_mm256_loadu_si256(p.add(34).cast()));
-    Looked::write(out, [paired(entries); 2], signs, iq2_scales(f16_at(p), p.add(74)));
+    BookEntries::write(out, [paired(entries); 2], signs, iq2_scales(f16_at(p), p.add(74)));
 }
 
-books!(Iq2S, 82, Looked<32>, 16, |p, out| iq2_s(p, out), |_p, s, j| s.signed(eight(&IQ2_S, &s.entries, j), j), from_pairs);
+books!(Iq2S, 82, BookEntries<32>, 16, |p, out| iq2_s(p, out), |_p, s, j| s.signed(eight(&IQ2_S, &s.entries, j), j), from_pairs);
 
 /// The codes of 16 entries of IQ3 at `p`, a nibble for each weight.
 #[inline(always)]
@@ -303,18 +303,18 @@ unsafe fn four_each(levels: &[u8; 16], p: *const u16) -> __m512i {
 }
 
 #[inline(always)]
-unsafe fn iq3_xxs(p: *const u8, out: *mut Looked<64>) {
+unsafe fn iq3_xxs(p: *const u8, out: *mut BookEntries<64>) {
     let words = _mm256_loadu_si256(p.add(66).cast());
     let entries = [nibbles_at(&IQ3_XXS, bytes32(p.add(2))), nibbles_at(&IQ3_XXS, bytes32(p.add(34)))];
-    Looked::write(out, entries, even_signs(sevens(words)), top_scales(f16_at(p), words, 0.5));
+    BookEntries::write(out, entries, even_signs(sevens(words)), top_scales(f16_at(p), words, 0.5));
 }
 
-books!(Iq3Xxs, 98, Looked<64>, 32, |p, out| iq3_xxs(p, out), |_p, s, j| {
+books!(Iq3Xxs, 98, BookEntries<64>, 32, |p, out| iq3_xxs(p, out), |_p, s, j| {
     s.signed(four_each(&IQ3_XXS_CODES, s.entries.as_ptr().add(16 * j)), j)
 });
 
 #[inline(always)]
-unsafe fn iq3_s(p: *const u8, out: *mut Looked<64>) {
+unsafe fn iq3_s(p: *const u8, out: *mut BookEntries<64>) {
     let tops = p.add(66).cast::<u64>().read_unaligned();
     let ninth = _mm512_set1_epi16(256);
     let first = _mm512_or_si512(bytes32(p.add(2)), _mm512_maskz_mov_epi16(tops as u32, ninth));
@@ -322,10 +322,10 @@ unsafe fn iq3_s(p: *const u8, out: *mut Looked<64>) {
     let entries = [nibbles_at(&IQ3_S, first), nibbles_at(&IQ3_S, second)];
     let steps = fields(p.add(106).cast::<i32>().read_unaligned(), 4);
     let odd = _mm256_add_epi32(_mm256_slli_epi32::<1>(_mm256_and_si256(steps, _mm256_set1_epi32(15))), _mm256_set1_epi32(1));
-    Looked::write(out, entries, _mm256_loadu_si256(p.add(74).cast()), scales8(f16_at(p), odd));
+    BookEntries::write(out, entries, _mm256_loadu_si256(p.add(74).cast()), scales8(f16_at(p), odd));
 }
 
-books!(Iq3S, 110, Looked<64>, 32, |p, out| iq3_s(p, out), |_p, s, j| {
+books!(Iq3S, 110, BookEntries<64>, 32, |p, out| iq3_s(p, out), |_p, s, j| {
     s.signed(four_each(&IQ3_S_CODES, s.entries.as_ptr().add(16 * j)), j)
 });
 

@@ -2,12 +2,12 @@
 
 use std::arch::x86_64::*;
 
-use super::super::stretch::STEPS;
+use super::super::fixed_block::STEPS;
 
 pub type V = __m512;
 
 /// Decodes a tensor type: weight = scale · (code - `OFFSET`) - minimum. A type gives its codes by step or transposed, and either follows
-/// from the other. At the end of a row, where less than a stretch is left, they are taken by step.
+/// from the other. At the end of a row, where less than a fixed block is left, they are taken by step.
 ///
 /// # Safety
 /// `p` must be valid for `blocks` blocks and for all blocks of a step, and `j` must be below `STEPS`.
@@ -31,7 +31,7 @@ pub unsafe trait Codes {
     unsafe fn codes(p: *const u8, s: &Self::State, j: usize) -> __m512i {
         transposed(Self::whole(p, s))[j]
     }
-    /// The codes of a whole stretch, transposed.
+    /// The codes of a whole fixed block, transposed.
     #[inline(always)]
     unsafe fn whole(p: *const u8, s: &Self::State) -> [__m512i; STEPS] {
         transposed([Self::codes(p, s, 0), Self::codes(p, s, 1), Self::codes(p, s, 2), Self::codes(p, s, 3)])

@@ -1,22 +1,22 @@
 //! The products: one row of input against rows of weights, or many rows against weights that are unpacked once.
 //!
-//! Every output is one accumulator of 16 lanes, which takes stretch after stretch, then one fixed tree of additions. Both ways compute a
-//! stretch by `Sum`, so their bits are equal.
+//! Every output is one accumulator of 16 lanes, which takes fixed block after fixed block, then one fixed tree of additions. Both ways
+//! compute a fixed block by `Sum`, so their bits are equal.
 
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
 
 use super::super::avx512::Avx512;
-use super::super::linear::{Args, MAX_CHUNK, PREFETCH, ROW_BLOCK, put};
-use super::super::stretch::{PLANES, STEP, STEPS, STRETCH, Stretch};
+use super::super::fixed_block::{FIXED_BLOCK, FixedBlock, PLANES, STEP, STEPS};
+use super::super::linear::{LinearArgs, MAX_K_TILE, PREFETCH, ROW_BLOCK, put};
 use super::super::{Isa, LANES};
 use super::codes::{Codes, V};
 
-/// Stretches that are unpacked at a time if many rows of input share them, so that a block of weights stays in L1.
-const CHUNK: usize = 2;
+/// Fixed blocks that are unpacked at a time if many rows of input share them, so that a block of weights stays in L1.
+const K_TILE_BLOCKS: usize = 2;
 
 #[inline(always)]
-pub unsafe fn planes(x: &Stretch, j: usize) -> [__m512i; PLANES] {
+pub unsafe fn planes(x: &FixedBlock, j: usize) -> [__m512i; PLANES] {
     let p = x.planes[j].as_ptr().cast::<__m512i>();
     [_mm512_load_si512(p), _mm512_load_si512(p.add(1)), _mm512_load_si512(p.add(2))]
 }
@@ -29,7 +29,7 @@ pub unsafe fn dot(codes: __m512i, planes: &[__m512i; PLANES]) -> __m512i {
     _mm512_dpbusd_epi32(_mm512_slli_epi32::<8>(both), codes, planes[2])
 }
 
-/// Codes, scales and minima as a product takes them. If a stretch is whole, its codes are transposed and there is one vector of scales.
+/// Codes, scales and minima as a product takes them. If a fixed block is whole, its codes are transposed and there is one vector of scales.
 #[derive(Clone, Copy)]
 struct Weights {
     codes: [__m512i; STEPS],
@@ -53,9 +53,9 @@ unsafe fn step_scales<D: Codes>(scales: V, j: usize) -> V {
     _mm512_permutexvar_ps(if D::GROUP == 16 { index } else { _mm512_srli_epi32::<1>(index) }, scales)
 }
 
-/// Begins the lanes of a stretch with its minima.
+/// Begins the lanes of a fixed block with its minima.
 #[inline(always)]
-unsafe fn begin<D: Codes>(x: &Stretch, minima: V) -> V {
+unsafe fn begin<D: Codes>(x: &FixedBlock, minima: V) -> V {
     if !D::MINIMA {
         return _mm512_setzero_ps();
     }
@@ -69,9 +69,9 @@ unsafe fn offsets<D: Codes>(sums: &[i32; 16]) -> __m512i {
     _mm512_sll_epi32(_mm512_load_si512(sums.as_ptr().cast()), _mm_cvtsi32_si128(D::OFFSET.trailing_zeros() as i32))
 }
 
-/// Sums of a whole stretch: `sums` are those with each plane.
+/// Sums of a whole fixed block: `sums` are those with each plane.
 #[inline(always)]
-unsafe fn whole<D: Codes>(sums: [__m512i; PLANES], scales: V, x: &Stretch, lanes: V) -> V {
+unsafe fn whole<D: Codes>(sums: [__m512i; PLANES], scales: V, x: &FixedBlock, lanes: V) -> V {
     let mut upper = _mm512_add_epi32(_mm512_slli_epi32::<8>(sums[0]), sums[1]);
     let mut lower = sums[2];
     if D::OFFSET != 0 {
@@ -82,9 +82,9 @@ unsafe fn whole<D: Codes>(sums: [__m512i; PLANES], scales: V, x: &Stretch, lanes
     _mm512_fmadd_ps(sum, scales, lanes)
 }
 
-/// One step of what is no whole stretch.
+/// One step of what is no whole fixed block.
 #[inline(always)]
-unsafe fn step<D: Codes>(codes: __m512i, scales: V, x: &Stretch, j: usize, lanes: V) -> V {
+unsafe fn step<D: Codes>(codes: __m512i, scales: V, x: &FixedBlock, j: usize, lanes: V) -> V {
     let mut sum = dot(codes, &planes(x, j));
     if D::OFFSET != 0 {
         sum = _mm512_sub_epi32(sum, offsets::<D>(&x.fours[j]));
@@ -93,17 +93,17 @@ unsafe fn step<D: Codes>(codes: __m512i, scales: V, x: &Stretch, j: usize, lanes
 }
 
 #[inline(always)]
-unsafe fn end(lanes: V, x: &Stretch, acc: V) -> V {
+unsafe fn end(lanes: V, x: &FixedBlock, acc: V) -> V {
     _mm512_fmadd_ps(lanes, _mm512_set1_ps(x.unit), acc)
 }
 
-/// A whole stretch of R rows of weights.
+/// A whole fixed block of R rows of weights.
 #[inline(always)]
-unsafe fn stretch<D: Codes, const R: usize>(w: &[*const u8; R], x: &Stretch, acc: &mut [V; R]) {
+unsafe fn fixed_block<D: Codes, const R: usize>(w: &[*const u8; R], x: &FixedBlock, acc: &mut [V; R]) {
     // the states of all rows come first, because what they store takes a while until it can be loaded
     let mut states = [const { MaybeUninit::<D::State>::uninit() }; R];
     for r in 0..R {
-        D::state(w[r], STRETCH / D::BLOCK, states[r].as_mut_ptr());
+        D::state(w[r], FIXED_BLOCK / D::BLOCK, states[r].as_mut_ptr());
     }
     for r in 0..R {
         let state = states[r].assume_init_ref();
@@ -120,9 +120,9 @@ unsafe fn stretch<D: Codes, const R: usize>(w: &[*const u8; R], x: &Stretch, acc
     }
 }
 
-/// The last `len` columns of a row, less than a stretch.
+/// The last `len` columns of a row, less than a fixed block.
 #[inline(always)]
-unsafe fn rest<D: Codes>(w: *const u8, len: usize, x: &Stretch, acc: V) -> V {
+unsafe fn rest<D: Codes>(w: *const u8, len: usize, x: &FixedBlock, acc: V) -> V {
     let mut room = [0; STEP_BYTES];
     let mut state = MaybeUninit::<D::State>::uninit();
     D::state(w, len / D::BLOCK, state.as_mut_ptr());
@@ -149,29 +149,29 @@ unsafe fn rest_codes<D: Codes>(w: *const u8, state: &D::State, len: usize, j: us
 
 /// R rows of weights × one row of input, weights decoded in registers.
 #[inline(always)]
-unsafe fn fused<D: Codes, const R: usize>(a: &Args, row: usize, apart: usize) {
-    let bytes = STRETCH / D::BLOCK * D::BYTES;
+unsafe fn fused<D: Codes, const R: usize>(a: &LinearArgs, row: usize, apart: usize) {
+    let bytes = FIXED_BLOCK / D::BLOCK * D::BYTES;
     let mut acc = [_mm512_setzero_ps(); R];
     let mut w = [a.w; R];
     for (r, w) in w.iter_mut().enumerate() {
         *w = w.add((row + r * apart) * a.row_bytes);
     }
     let mut x = a.fixed;
-    for _ in 0..a.cols / STRETCH {
+    for _ in 0..a.cols / FIXED_BLOCK {
         for w in w {
             for line in (0..bytes).step_by(64) {
                 Avx512::prefetch(w.wrapping_add(line + PREFETCH));
             }
         }
-        stretch::<D, R>(&w, &*x, &mut acc);
+        fixed_block::<D, R>(&w, &*x, &mut acc);
         for w in &mut w {
             *w = w.add(bytes);
         }
         x = x.add(1);
     }
-    if D::BLOCK < STRETCH && !a.cols.is_multiple_of(STRETCH) {
+    if D::BLOCK < FIXED_BLOCK && !a.cols.is_multiple_of(FIXED_BLOCK) {
         for r in 0..R {
-            acc[r] = rest::<D>(w[r], a.cols % STRETCH, &*x, acc[r]);
+            acc[r] = rest::<D>(w[r], a.cols % FIXED_BLOCK, &*x, acc[r]);
         }
     }
     for (r, acc) in acc.into_iter().enumerate() {
@@ -181,7 +181,7 @@ unsafe fn fused<D: Codes, const R: usize>(a: &Args, row: usize, apart: usize) {
 
 /// R rows at a time, each from another part of the matrix. Each part is read from end to end, which suits the hardware's prefetcher.
 #[inline(always)]
-unsafe fn one<D: Codes, const R: usize>(a: &Args) {
+unsafe fn one<D: Codes, const R: usize>(a: &LinearArgs) {
     let part = a.rows / R;
     for row in 0..part {
         fused::<D, R>(a, row, part);
@@ -197,7 +197,7 @@ unsafe fn unpack<D: Codes>(w: *const u8, len: usize, out: &mut Weights) {
     D::state(w, len / D::BLOCK, state.as_mut_ptr());
     let state = state.assume_init_ref();
     out.minima = D::minima(state);
-    if D::BLOCK == STRETCH || len == STRETCH {
+    if D::BLOCK == FIXED_BLOCK || len == FIXED_BLOCK {
         (out.codes, out.scales[0]) = (D::whole(w, state), whole_scales::<D>(D::scales(state)));
         return;
     }
@@ -208,12 +208,12 @@ unsafe fn unpack<D: Codes>(w: *const u8, len: usize, out: &mut Weights) {
     }
 }
 
-/// Adds the products of a stretch of R rows of weights, `CHUNK` apart, and one row of input to the accumulators.
+/// Adds the products of a fixed block of R rows of weights, `K_TILE_BLOCKS` apart, and one row of input to the accumulators.
 #[inline(always)]
-unsafe fn micro<D: Codes, const R: usize>(w: *const Weights, x: &Stretch, len: usize, acc: &mut [V; R]) {
-    if D::BLOCK < STRETCH && len < STRETCH {
+unsafe fn micro<D: Codes, const R: usize>(w: *const Weights, x: &FixedBlock, len: usize, acc: &mut [V; R]) {
+    if D::BLOCK < FIXED_BLOCK && len < FIXED_BLOCK {
         for r in 0..R {
-            let w = &*w.add(r * CHUNK);
+            let w = &*w.add(r * K_TILE_BLOCKS);
             let mut lanes = begin::<D>(x, w.minima);
             for j in 0..len.div_ceil(STEP) {
                 lanes = step::<D>(w.codes[j], w.scales[j], x, j, lanes);
@@ -227,60 +227,60 @@ unsafe fn micro<D: Codes, const R: usize>(w: *const Weights, x: &Stretch, len: u
         let planes = planes(x, j);
         for r in 0..R {
             for i in 0..PLANES {
-                sums[r][i] = _mm512_dpbusd_epi32(sums[r][i], (*w.add(r * CHUNK)).codes[j], planes[i]);
+                sums[r][i] = _mm512_dpbusd_epi32(sums[r][i], (*w.add(r * K_TILE_BLOCKS)).codes[j], planes[i]);
             }
         }
     }
     for r in 0..R {
-        let w = &*w.add(r * CHUNK);
+        let w = &*w.add(r * K_TILE_BLOCKS);
         acc[r] = end(whole::<D>(sums[r], w.scales[0], x, begin::<D>(x, w.minima)), x, acc[r]);
     }
 }
 
-/// Adds a chunk's products of `R` rows of weights to the accumulators at `lanes`.
+/// Adds a K tile's products of `R` rows of weights to the accumulators at `lanes`.
 #[inline(always)]
-unsafe fn tile<D: Codes, const R: usize>(w: *const Weights, x: *const Stretch, len: usize, first: bool, lanes: *mut f32) {
+unsafe fn tile<D: Codes, const R: usize>(w: *const Weights, x: *const FixedBlock, len: usize, first: bool, lanes: *mut f32) {
     let mut acc = [_mm512_setzero_ps(); R];
     if !first {
         for r in 0..R {
             acc[r] = _mm512_load_ps(lanes.add(r * LANES));
         }
     }
-    for i in 0..len.div_ceil(STRETCH) {
-        micro::<D, R>(w.add(i), &*x.add(i), len - i * STRETCH, &mut acc);
+    for i in 0..len.div_ceil(FIXED_BLOCK) {
+        micro::<D, R>(w.add(i), &*x.add(i), len - i * FIXED_BLOCK, &mut acc);
     }
     for r in 0..R {
         _mm512_store_ps(lanes.add(r * LANES), acc[r]);
     }
 }
 
-// the scratch of a thread holds a chunk and the accumulators
-const _: () = assert!(ROW_BLOCK * CHUNK * size_of::<Weights>() <= ROW_BLOCK * MAX_CHUNK * size_of::<f32>());
+// the scratch of a thread holds a K tile and the accumulators
+const _: () = assert!(ROW_BLOCK * K_TILE_BLOCKS * size_of::<Weights>() <= ROW_BLOCK * MAX_K_TILE * size_of::<f32>());
 
-/// Many rows of input: a block of rows of weights is unpacked chunk by chunk.
+/// Many rows of input: a block of rows of weights is unpacked K tile by K tile.
 #[inline(always)]
-unsafe fn many<D: Codes>(a: &Args) {
+unsafe fn many<D: Codes>(a: &LinearArgs) {
     let weights = a.scratch.cast::<Weights>();
-    let lanes = a.scratch.add(ROW_BLOCK * CHUNK * size_of::<Weights>() / 4);
+    let lanes = a.scratch.add(ROW_BLOCK * K_TILE_BLOCKS * size_of::<Weights>() / 4);
     let mut k = 0;
     while k < a.cols {
-        let len = (CHUNK * STRETCH).min(a.cols - k);
+        let len = (K_TILE_BLOCKS * FIXED_BLOCK).min(a.cols - k);
         for r in 0..a.rows {
             let row = a.w.add(r * a.row_bytes + k / D::BLOCK * D::BYTES);
-            for i in 0..len.div_ceil(STRETCH) {
-                let len = STRETCH.min(len - i * STRETCH);
-                unpack::<D>(row.add(i * STRETCH / D::BLOCK * D::BYTES), len, &mut *weights.add(r * CHUNK + i));
+            for i in 0..len.div_ceil(FIXED_BLOCK) {
+                let len = FIXED_BLOCK.min(len - i * FIXED_BLOCK);
+                unpack::<D>(row.add(i * FIXED_BLOCK / D::BLOCK * D::BYTES), len, &mut *weights.add(r * K_TILE_BLOCKS + i));
             }
         }
         for t in 0..a.tokens {
-            let (x, lanes) = (a.fixed.add(t * a.ldf + k / STRETCH), lanes.add(t * ROW_BLOCK * LANES));
+            let (x, lanes) = (a.fixed.add(t * a.ldf + k / FIXED_BLOCK), lanes.add(t * ROW_BLOCK * LANES));
             let mut r = 0;
             while r + 4 <= a.rows {
-                tile::<D, 4>(weights.add(r * CHUNK), x, len, k == 0, lanes.add(r * LANES));
+                tile::<D, 4>(weights.add(r * K_TILE_BLOCKS), x, len, k == 0, lanes.add(r * LANES));
                 r += 4;
             }
             while r < a.rows {
-                tile::<D, 1>(weights.add(r * CHUNK), x, len, k == 0, lanes.add(r * LANES));
+                tile::<D, 1>(weights.add(r * K_TILE_BLOCKS), x, len, k == 0, lanes.add(r * LANES));
                 r += 1;
             }
         }
@@ -297,14 +297,14 @@ unsafe fn many<D: Codes>(a: &Args) {
 /// # Safety
 /// The pointers of `a` are valid for the sizes that its fields give, and the processor has the instruction set.
 #[inline(always)]
-pub unsafe fn linear<D: Codes>(a: &Args) {
+pub unsafe fn linear<D: Codes>(a: &LinearArgs) {
     match a.tokens {
         0 => {}
         1 => one::<D, 4>(a),
         _ => {
             for row in (0..a.rows).step_by(ROW_BLOCK) {
                 let rows = ROW_BLOCK.min(a.rows - row);
-                many::<D>(&Args { w: a.w.add(row * a.row_bytes), rows, out: a.out.add(row), ..*a });
+                many::<D>(&LinearArgs { w: a.w.add(row * a.row_bytes), rows, out: a.out.add(row), ..*a });
             }
         }
     }

@@ -1,13 +1,13 @@
 //! Products of quantised weights and inputs in fixed point, for AVX-512 with VNNI. Not of Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0, which are faster
 //! in float32: few instructions dequantise them.
 //!
-//! A row of input is split once per product. In each stretch of 256 columns an input becomes an integer n of 22 bits with x ≈ n · unit,
+//! A row of input is split once per product. In each fixed block of 256 columns an input becomes an integer n of 22 bits with x ≈ n · unit,
 //! where the largest magnitude is 2^21 - 1 units. The three bytes of n are signed and lie in three planes: n = 65536 · a + 256 · b + c.
 //! So an input is off by at most 2^-22 of the largest, and a product by less than what sums of float32 lose. Two planes would be faster by
 //! up to a fifth, but large inputs hide the bits of their neighbours: they put logits of Gemma 3 off by 7e-3 of a standard deviation.
 //!
 //! Weights stay codes of one byte. `vpdpbusd` multiplies 64 codes by a plane and adds four neighbouring products to a lane of 32 bits.
-//! Codes and planes of a whole stretch are transposed, so that the 16 products of a lane share a scale. A lane is multiplied by it in
+//! Codes and planes of a whole fixed block are transposed, so that the 16 products of a lane share a scale. A lane is multiplied by it in
 //! float32.
 //!
 //! Sums cannot overflow: a code is at most 255, so 16 products with a byte are below 16 · 255 · 128 < 2^19. The sums with the upper two
@@ -22,8 +22,8 @@ mod split;
 mod superblocks;
 mod ternary;
 
-use super::linear::{Args, Kernel, LinearFn};
-use super::stretch::Stretch;
+use super::fixed_block::FixedBlock;
+use super::linear::{Kernel, LinearArgs, LinearFn};
 
 macro_rules! kernels {
     ($($id:literal $module:ident::$type:ident),* $(,)?) => {
@@ -45,12 +45,12 @@ kernels!(
 );
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-unsafe fn product<D: codes::Codes>(a: &Args) {
+unsafe fn product<D: codes::Codes>(a: &LinearArgs) {
     kernel::linear::<D>(a)
 }
 
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-unsafe fn split(x: *const f32, len: usize, out: *mut Stretch) {
+unsafe fn split(x: *const f32, len: usize, out: *mut FixedBlock) {
     split::split(x, len, out)
 }
 

@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::super::stretch::{PLANES, STEPS, STRETCH, Stretch};
+use super::super::fixed_block::{FIXED_BLOCK, FixedBlock, PLANES, STEPS};
 use super::codes::transposed;
 use super::kernel;
 
@@ -12,19 +12,19 @@ const LIMIT: f32 = ((1 << 21) - 1) as f32;
 /// The least magnitude that fills an integer: 2^-100. Smaller inputs have fewer bits, and no factor underflows.
 const LEAST: f32 = f32::from_bits(27 << 23);
 
-/// Splits a row of `len` floats, a multiple of 32, into stretches.
+/// Splits a row of `len` floats, a multiple of 32, into fixed blocks.
 ///
 /// # Safety
-/// `x` holds `len` floats, `out` has room for `len / STRETCH` stretches, rounded up, and the processor has the instruction set.
+/// `x` holds `len` floats, `out` has room for `len / FIXED_BLOCK` fixed blocks, rounded up, and the processor has the instruction set.
 #[inline(always)]
-pub unsafe fn split(x: *const f32, len: usize, out: *mut Stretch) {
-    for i in 0..len.div_ceil(STRETCH) {
-        split_stretch(x.add(i * STRETCH), STRETCH.min(len - i * STRETCH), &mut *out.add(i));
+pub unsafe fn split(x: *const f32, len: usize, out: *mut FixedBlock) {
+    for i in 0..len.div_ceil(FIXED_BLOCK) {
+        split_block(x.add(i * FIXED_BLOCK), FIXED_BLOCK.min(len - i * FIXED_BLOCK), &mut *out.add(i));
     }
 }
 
 #[inline(always)]
-unsafe fn split_stretch(x: *const f32, len: usize, out: &mut Stretch) {
+unsafe fn split_block(x: *const f32, len: usize, out: &mut FixedBlock) {
     let (mut inputs, mut largest) = ([_mm512_setzero_ps(); 16], _mm512_setzero_si512());
     for i in 0..16 {
         if 16 * i < len {
@@ -56,14 +56,14 @@ unsafe fn split_stretch(x: *const f32, len: usize, out: &mut Stretch) {
     for i in 0..8 {
         out.thirty_twos[i] = out.sixteens[2 * i] + out.sixteens[2 * i + 1];
     }
-    if len == STRETCH {
+    if len == FIXED_BLOCK {
         transpose(out);
     }
 }
 
-/// Puts the planes of a whole stretch into the order of transposed codes.
+/// Puts the planes of a whole fixed block into the order of transposed codes.
 #[inline(always)]
-unsafe fn transpose(x: &mut Stretch) {
+unsafe fn transpose(x: &mut FixedBlock) {
     let mut sums = [_mm512_setzero_si512(); PLANES];
     for i in 0..PLANES {
         let mut plane = [_mm512_setzero_si512(); STEPS];

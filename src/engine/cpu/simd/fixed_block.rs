@@ -1,22 +1,22 @@
 //! Inputs in fixed point, as `fixed` takes them.
 
 /// Columns that share an exponent.
-pub const STRETCH: usize = 256;
+pub const FIXED_BLOCK: usize = 256;
 /// Columns of a step: a code in each byte of a register.
 pub const STEP: usize = 64;
-pub const STEPS: usize = STRETCH / STEP;
+pub const STEPS: usize = FIXED_BLOCK / STEP;
 /// Bytes of an integer.
 pub const PLANES: usize = 3;
 
 /// 256 columns of an input.
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]
-pub struct Stretch {
-    /// The bytes of the integers of each step, the highest first. Whole stretches are in the order that `fixed::transposed` gives.
+pub struct FixedBlock {
+    /// The bytes of the integers of each step, the highest first. Whole fixed blocks are in the order that `fixed::transposed` gives.
     pub planes: [[[i8; STEP]; PLANES]; STEPS],
-    /// Sums of four neighbouring integers, for what is no whole stretch.
+    /// Sums of four neighbouring integers, for what is no whole fixed block.
     pub fours: [[i32; 16]; STEPS],
-    /// Sums of the upper two planes of 16 integers, in the order of a whole stretch.
+    /// Sums of the upper two planes of 16 integers, in the order of a whole fixed block.
     pub upper: [i32; 16],
     /// Sums of the lowest plane.
     pub lower: [i32; 16],
@@ -28,7 +28,7 @@ pub struct Stretch {
     pub unit: f32,
 }
 
-impl Stretch {
+impl FixedBlock {
     pub const ZERO: Self = Self {
         planes: [[[0; STEP]; PLANES]; STEPS],
         fours: [[0; 16]; STEPS],
@@ -40,7 +40,7 @@ impl Stretch {
     };
 }
 
-const _: () = assert!(size_of::<Stretch>() < 6 * STRETCH);
+const _: () = assert!(size_of::<FixedBlock>() < 6 * FIXED_BLOCK);
 
-/// Splits a row of floats, a multiple of 32, into stretches.
-pub type SplitFn = unsafe fn(*const f32, usize, *mut Stretch);
+/// Splits a row of floats, a multiple of 32, into fixed blocks.
+pub type SplitFn = unsafe fn(*const f32, usize, *mut FixedBlock);

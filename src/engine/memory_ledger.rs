@@ -6,10 +6,10 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use super::BackendKind;
 
-type Held = HashMap<(BackendKind, u32), u64>;
+type CacheLedger = HashMap<(BackendKind, u32), u64>;
 
-fn held() -> MutexGuard<'static, Held> {
-    static HELD: LazyLock<Mutex<Held>> = LazyLock::new(Mutex::default);
+fn held() -> MutexGuard<'static, CacheLedger> {
+    static HELD: LazyLock<Mutex<CacheLedger>> = LazyLock::new(Mutex::default);
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -1,25 +1,25 @@
-//! Which slots a model's layers fill.
+//! Which roles a model's layers fill.
 
 use crate::arch::{Arch, Beside, Block, Recurrent};
-use crate::slots::TensorSlot::{self, *};
 use crate::spec::{Attention, FeedForward, HeadNorm, Latent, Mixer, ModelSpec, Pooling, RopeScaling, Ssm};
+use crate::tensor_roles::TensorRole::{self, *};
 
-/// A slot, and whether a file must fill it.
-pub type Wanted = (TensorSlot, bool);
+/// A role, and whether a file must fill it.
+pub type Wanted = (TensorRole, bool);
 
-/// Slots of norms and of the parts of a layer that they belong to.
-const MIXER_NORMS: &[TensorSlot] = &[AttnNorm, AttnNormBias, PostAttnNorm, PostAttnNormBias];
-const FFN_NORMS: &[TensorSlot] = &[FfnNorm, FfnNormBias, PostFfnNorm, PostFfnNormBias, FfnNormExps];
-const QKV_BIASES: &[TensorSlot] = &[AttnQBias, AttnKBias, AttnVBias];
-const ALTUP: &[TensorSlot] =
+/// Roles of norms and of the parts of a layer that they belong to.
+const MIXER_NORMS: &[TensorRole] = &[AttnNorm, AttnNormBias, PostAttnNorm, PostAttnNormBias];
+const FFN_NORMS: &[TensorRole] = &[FfnNorm, FfnNormBias, PostFfnNorm, PostFfnNormBias, FfnNormExps];
+const QKV_BIASES: &[TensorRole] = &[AttnQBias, AttnKBias, AttnVBias];
+const ALTUP: &[TensorRole] =
     &[AltupCorrectCoef, AltupCorrectScale, AltupPredictCoef, AltupRouter, AltupRouterNorm, LaurelL, LaurelR, LaurelPostNorm];
 
 impl ModelSpec {
-    /// Every slot outside of layers that the forward pass uses.
-    pub fn global_slots(&self) -> Vec<Wanted> {
+    /// Every role outside of layers that the forward pass uses.
+    pub fn global_roles(&self) -> Vec<Wanted> {
         let mut all = vec![(TokenEmbd, true), (Output, false), (OutputBias, false)];
-        let globals = |slots: &[TensorSlot], required| {
-            slots.iter().filter(|slot| !slot.per_layer()).map(move |&slot| (slot, required)).collect::<Vec<_>>()
+        let globals = |roles: &[TensorRole], required| {
+            roles.iter().filter(|role| !role.per_layer()).map(move |&role| (role, required)).collect::<Vec<_>>()
         };
         all.extend(globals(self.arch.required, true));
         all.extend(globals(self.arch.optional, false));
@@ -38,58 +38,58 @@ impl ModelSpec {
             all.extend([(Classifier, false), (ClassifierBias, false), (ClassifierOutput, true), (ClassifierOutputBias, false)]);
         }
         if self.per_layer_input > 0 {
-            all.extend([PerLayerTokenEmbd, PerLayerModelProj, PerLayerProjNorm].map(|slot| (slot, true)));
+            all.extend([PerLayerTokenEmbd, PerLayerModelProj, PerLayerProjNorm].map(|role| (role, true)));
         }
         if self.arch.block == Block::Altup {
             all.extend([(AltupProj, true), (AltupUnembdProj, true)]);
         }
-        all.retain(|(slot, _)| !self.arch.ignored.contains(slot));
+        all.retain(|(role, _)| !self.arch.ignored.contains(role));
         all
     }
 
-    /// Every slot of a layer that the forward pass uses.
-    pub fn layer_slots(&self, layer: usize) -> Vec<Wanted> {
+    /// Every role of a layer that the forward pass uses.
+    pub fn layer_roles(&self, layer: usize) -> Vec<Wanted> {
         let (arch, of) = (self.arch, &self.layers[layer]);
         let mut all = Vec::new();
         match &of.mixer {
             Mixer::None => {}
-            Mixer::Attention(attention) => all.extend(attention_slots(arch, attention)),
-            Mixer::Latent(latent) => all.extend(latent_slots(latent)),
-            Mixer::Recurrent(ssm) => all.extend(ssm_slots(arch, ssm)),
+            Mixer::Attention(attention) => all.extend(attention_roles(arch, attention)),
+            Mixer::Latent(latent) => all.extend(latent_roles(latent)),
+            Mixer::Recurrent(ssm) => all.extend(ssm_roles(arch, ssm)),
             Mixer::Both(attention, ssm) => {
-                all.extend(attention_slots(arch, attention));
-                all.extend(ssm_slots(arch, ssm));
+                all.extend(attention_roles(arch, attention));
+                all.extend(ssm_roles(arch, ssm));
             }
         }
-        all.extend(ffn_slots(arch, &of.ffn));
-        let norms = |slots: &'static [TensorSlot], there: bool| slots.iter().filter(move |_| there);
-        for slot in norms(MIXER_NORMS, of.mixer != Mixer::None).chain(norms(FFN_NORMS, of.ffn != FeedForward::None)) {
-            if arch.required.contains(slot) {
-                all.push((*slot, true));
-            } else if arch.optional.contains(slot) {
-                all.push((*slot, false));
+        all.extend(ffn_roles(arch, &of.ffn));
+        let norms = |roles: &'static [TensorRole], there: bool| roles.iter().filter(move |_| there);
+        for role in norms(MIXER_NORMS, of.mixer != Mixer::None).chain(norms(FFN_NORMS, of.ffn != FeedForward::None)) {
+            if arch.required.contains(role) {
+                all.push((*role, true));
+            } else if arch.optional.contains(role) {
+                all.push((*role, false));
             }
         }
-        let extra = |slot| arch.required.contains(&slot) || arch.optional.contains(&slot);
-        all.extend([LayerOutputScale].into_iter().filter(|&slot| extra(slot)).map(|slot| (slot, arch.required.contains(&slot))));
+        let extra = |role| arch.required.contains(&role) || arch.optional.contains(&role);
+        all.extend([LayerOutputScale].into_iter().filter(|&role| extra(role)).map(|role| (role, arch.required.contains(&role))));
         if self.per_layer_input > 0 {
-            all.extend([PerLayerGate, PerLayerProj, PerLayerPostNorm].map(|slot| (slot, true)));
+            all.extend([PerLayerGate, PerLayerProj, PerLayerPostNorm].map(|role| (role, true)));
         }
         if arch.block == Block::Altup {
-            all.extend(ALTUP.iter().map(|&slot| (slot, true)));
+            all.extend(ALTUP.iter().map(|&role| (role, true)));
         }
-        all.retain(|(slot, _)| !arch.ignored.contains(slot));
+        all.retain(|(role, _)| !arch.ignored.contains(role));
         all
     }
 }
 
-fn attention_slots(arch: &Arch, a: &Attention) -> Vec<Wanted> {
-    let needed = |slot: TensorSlot| (slot, arch.required.contains(&slot));
+fn attention_roles(arch: &Arch, a: &Attention) -> Vec<Wanted> {
+    let needed = |role: TensorRole| (role, arch.required.contains(&role));
     let mut all = vec![(AttnQ, true), (AttnOutput, true), needed(AttnOutputBias), (AttnSinks, false)];
     if a.kv_of.is_none() {
         // Gemma 4's global layers may use their keys as values.
         all.extend([(AttnK, true), (AttnV, !arch.weightless_v_norm)]);
-        all.extend(QKV_BIASES.iter().map(|&slot| needed(slot)));
+        all.extend(QKV_BIASES.iter().map(|&role| needed(role)));
     }
     let has_weights = |norm| !matches!(norm, HeadNorm::None | HeadNorm::Weightless);
     if has_weights(a.q_norm) {
@@ -98,19 +98,19 @@ fn attention_slots(arch: &Arch, a: &Attention) -> Vec<Wanted> {
     if has_weights(a.k_norm) && a.kv_of.is_none() {
         all.extend([(AttnKNorm, true), (AttnKNormBias, false)]);
     }
-    all.extend([AttnGate, AttnSubNorm].into_iter().filter(|slot| arch.required.contains(slot)).map(|slot| (slot, true)));
+    all.extend([AttnGate, AttnSubNorm].into_iter().filter(|role| arch.required.contains(role)).map(|role| (role, true)));
     all
 }
 
-fn latent_slots(l: &Latent) -> Vec<Wanted> {
-    let q: &[TensorSlot] = if l.q_rank == 0 { &[AttnQ] } else { &[AttnQA, AttnQANorm, AttnQB] };
-    let kv: &[TensorSlot] = if l.split { &[AttnKB, AttnVB] } else { &[AttnKvB] };
+fn latent_roles(l: &Latent) -> Vec<Wanted> {
+    let q: &[TensorRole] = if l.q_rank == 0 { &[AttnQ] } else { &[AttnQA, AttnQANorm, AttnQB] };
+    let kv: &[TensorRole] = if l.split { &[AttnKB, AttnVB] } else { &[AttnKvB] };
     let all = q.iter().chain(kv).chain(&[AttnKvA, AttnKvANorm, AttnOutput]);
-    all.map(|&slot| (slot, true)).chain([(AttnOutputBias, false)]).collect()
+    all.map(|&role| (role, true)).chain([(AttnOutputBias, false)]).collect()
 }
 
-fn ssm_slots(arch: &Arch, s: &Ssm) -> Vec<Wanted> {
-    let (required, optional): (&[TensorSlot], &[TensorSlot]) = match s.kind {
+fn ssm_roles(arch: &Arch, s: &Ssm) -> Vec<Wanted> {
+    let (required, optional): (&[TensorRole], &[TensorRole]) = match s.kind {
         Recurrent::Mamba1 => (&[SsmIn, SsmConv, SsmX, SsmDt, SsmDtBias, SsmA, SsmD, SsmOut], &[SsmConvBias, SsmDtNorm, SsmBNorm, SsmCNorm]),
         Recurrent::MambaPlamo => {
             (&[SsmIn, SsmConv, SsmX, SsmDt, SsmDtBias, SsmA, SsmD, SsmOut, SsmDtNorm, SsmBNorm, SsmCNorm], &[SsmConvBias])
@@ -125,13 +125,13 @@ fn ssm_slots(arch: &Arch, s: &Ssm) -> Vec<Wanted> {
         Recurrent::ShortConv => (&[ShortConvIn, ShortConv, ShortConvOut], &[]),
         Recurrent::Lightning => (&[AttnQkv, AttnGate, AttnSubNorm, AttnOutput], &[]),
     };
-    let is_required = |slot: &TensorSlot| arch.required.contains(slot);
-    required.iter().map(|&slot| (slot, true)).chain(optional.iter().map(|&slot| (slot, is_required(&slot)))).collect()
+    let is_required = |role: &TensorRole| arch.required.contains(role);
+    required.iter().map(|&role| (role, true)).chain(optional.iter().map(|&role| (role, is_required(&role)))).collect()
 }
 
-fn ffn_slots(arch: &Arch, ffn: &FeedForward) -> Vec<Wanted> {
-    let needed = |slot: TensorSlot| (slot, arch.required.contains(&slot));
-    let gated = |slot: TensorSlot| arch.gated.then_some((slot, true));
+fn ffn_roles(arch: &Arch, ffn: &FeedForward) -> Vec<Wanted> {
+    let needed = |role: TensorRole| (role, arch.required.contains(&role));
+    let gated = |role: TensorRole| arch.gated.then_some((role, true));
     let mut all = Vec::new();
     if ffn.dense().is_some() {
         all.extend(gated(FfnGate));
@@ -141,7 +141,7 @@ fn ffn_slots(arch: &Arch, ffn: &FeedForward) -> Vec<Wanted> {
             all.push(needed(FfnGateBias));
         }
         all.extend(
-            [FfnSubNorm, FfnActScales].into_iter().filter(|slot| arch.required.contains(slot) || arch.optional.contains(slot)).map(needed),
+            [FfnSubNorm, FfnActScales].into_iter().filter(|role| arch.required.contains(role) || arch.optional.contains(role)).map(needed),
         );
     }
     let Some(experts) = ffn.experts() else { return all };
@@ -149,7 +149,7 @@ fn ffn_slots(arch: &Arch, ffn: &FeedForward) -> Vec<Wanted> {
     all.extend([(FfnRouter, true), (FfnUpExps, true), (FfnDownExps, true)]);
     all.extend([FfnRouterBias, ExpertChoiceBias, FfnGateExpsBias, FfnUpExpsBias, FfnDownExpsBias].map(needed));
     if arch.experts.beside == Beside::Normed {
-        all.extend([FfnNormExps, FfnRouterScale, PostFfnNorm1, PostFfnNorm2].map(|slot| (slot, true)));
+        all.extend([FfnNormExps, FfnRouterScale, PostFfnNorm1, PostFfnNorm2].map(|role| (role, true)));
         all.push((FfnDownExpsScale, false));
     }
     if experts.shared_ffn_dim > 0 {
@@ -157,7 +157,7 @@ fn ffn_slots(arch: &Arch, ffn: &FeedForward) -> Vec<Wanted> {
         all.extend([(FfnUpShexp, true), (FfnDownShexp, true), needed(SharedRouter)]);
     }
     if experts.chunk_ffn_dim > 0 {
-        all.extend([FfnGateChexps, FfnUpChexps, FfnDownChexps].map(|slot| (slot, true)));
+        all.extend([FfnGateChexps, FfnUpChexps, FfnDownChexps].map(|role| (role, true)));
     }
     all
 }

@@ -1,4 +1,4 @@
-//! [`Draft`]: the output without its weights, which tells whether the engines would take it and of which types its tensors are.
+//! [`OutputHeader`]: the output without its weights, which tells whether the engines would take it and of which types its tensors are.
 
 use std::sync::Arc;
 
@@ -15,24 +15,24 @@ use crate::rope::Factors;
 
 /// What a tensor of the output is made of.
 #[derive(Clone, Debug)]
-pub enum Content {
+pub enum TensorContent {
     Assigned(Assigned),
     Factors(Vec<f32>),
 }
 
 /// A tensor of the output.
 #[derive(Clone, Debug)]
-pub struct Planned {
+pub struct OutputTensor {
     pub name: String,
     /// Innermost dimension first.
     pub dims: Vec<u64>,
     /// ggml's type of the output.
     pub type_id: u32,
     pub bytes: u64,
-    pub content: Content,
+    pub content: TensorContent,
 }
 
-impl Planned {
+impl OutputTensor {
     fn head(&self) -> TensorHead<'_> {
         TensorHead { name: &self.name, dims: &self.dims, type_id: self.type_id, bytes: self.bytes }
     }
@@ -46,30 +46,30 @@ fn bytes_of(dims: &[u64], type_id: u32) -> Option<u64> {
 }
 
 /// The tensors of the output in the types of the checkpoint. What is no matrix is float32, as every program expects it.
-pub fn tensors(assigned: Vec<Assigned>, factors: Factors) -> Fallible<Vec<Planned>> {
+pub fn tensors(assigned: Vec<Assigned>, factors: Factors) -> Fallible<Vec<OutputTensor>> {
     let mut all = Vec::new();
     for (name, factors) in factors.0 {
         let (dims, bytes) = (vec![factors.len() as u64], 4 * factors.len() as u64);
-        all.push(Planned { name: name.to_owned(), dims, type_id: 0, bytes, content: Content::Factors(factors) });
+        all.push(OutputTensor { name: name.to_owned(), dims, type_id: 0, bytes, content: TensorContent::Factors(factors) });
     }
     for tensor in assigned {
         let dims: Vec<u64> = tensor.shape.iter().rev().copied().collect();
         let type_id = if is_matrix(&tensor.name, &dims) { tensor.type_id } else { 0 };
         let Some(bytes) = bytes_of(&dims, type_id) else { return wrong(format!("{}: the shape {dims:?} is too large", tensor.name)) };
-        all.push(Planned { name: tensor.name.clone(), dims, type_id, bytes, content: Content::Assigned(tensor) });
+        all.push(OutputTensor { name: tensor.name.clone(), dims, type_id, bytes, content: TensorContent::Assigned(tensor) });
     }
     Ok(all)
 }
 
 /// The output's head.
-pub fn head_of(pairs: &[(String, Value)], tensors: &[Planned]) -> Vec<u8> {
+pub fn head_of(pairs: &[(String, Value)], tensors: &[OutputTensor]) -> Vec<u8> {
     let pairs: Vec<(&str, &Value)> = pairs.iter().map(|(key, value)| (key.as_str(), value)).collect();
-    head(3, ALIGNMENT, &pairs, &tensors.iter().map(Planned::head).collect::<Vec<_>>())
+    head(3, ALIGNMENT, &pairs, &tensors.iter().map(OutputTensor::head).collect::<Vec<_>>())
 }
 
 /// Gives each tensor its type in the output. A file with the output's head and holes in place of the weights shows whether the engines
 /// take it, before anything of its size is written.
-pub fn typed(pairs: &[(String, Value)], tensors: &mut [Planned], family: &'static Family, kind: &FileType) -> Fallible<()> {
+pub fn typed(pairs: &[(String, Value)], tensors: &mut [OutputTensor], family: &'static Family, kind: &FileType) -> Fallible<()> {
     let failed = |error: std::io::Error| ConvertError::Checkpoint(format!("cannot write a draft: {error}"));
     let draft = tempfile::Builder::new().prefix("penstock-").suffix(".gguf").tempfile().map_err(failed)?;
     let mut at = head_of(pairs, tensors);
@@ -80,7 +80,7 @@ pub fn typed(pairs: &[(String, Value)], tensors: &mut [Planned], family: &'stati
     for tensor in tensors.iter() {
         let start = end.next_multiple_of(ALIGNMENT.into());
         end = start + tensor.bytes;
-        if let Content::Factors(factors) = &tensor.content {
+        if let TensorContent::Factors(factors) = &tensor.content {
             let bytes: Vec<u8> = factors.iter().flat_map(|x| x.to_le_bytes()).collect();
             std::os::unix::fs::FileExt::write_all_at(draft.as_file(), &bytes, start).map_err(failed)?;
         }
@@ -95,8 +95,8 @@ pub fn typed(pairs: &[(String, Value)], tensors: &mut [Planned], family: &'stati
 }
 
 /// What is wrong with a draft, in the names of the checkpoint where the fault is a tensor's.
-fn explained(fault: Fault, family: &'static Family) -> String {
-    let Fault::Model(ModelError { fault, .. }) = fault else { return format!("the engines would not take the model: {fault}") };
+fn explained(fault: HeaderFault, family: &'static Family) -> String {
+    let HeaderFault::Model(ModelError { fault, .. }) = fault else { return format!("the engines would not take the model: {fault}") };
     let origin = |tensor: &str| origin(family, tensor).unwrap_or_else(|| "a tensor".to_owned());
     match &fault {
         ModelFault::MissingTensor { tensor, .. } => format!("the checkpoint has no {}, which becomes {tensor}", origin(tensor)),
@@ -105,26 +105,26 @@ fn explained(fault: Fault, family: &'static Family) -> String {
     }
 }
 
-pub enum Fault {
+pub enum HeaderFault {
     Model(ModelError),
     Other(String),
 }
 
-impl std::fmt::Display for Fault {
+impl std::fmt::Display for HeaderFault {
     fn fmt(&self, out: &mut std::fmt::Formatter) -> std::fmt::Result {
         match self {
-            Fault::Model(error) => error.fmt(out),
-            Fault::Other(text) => out.write_str(text),
+            HeaderFault::Model(error) => error.fmt(out),
+            HeaderFault::Other(text) => out.write_str(text),
         }
     }
 }
 
 /// Opens a file as an engine does: its metadata, every tensor and the vocabulary are checked.
-pub fn check(path: &std::path::Path) -> Result<Arc<GgufFile>, Fault> {
-    let file = Arc::new(GgufFile::open(path).map_err(|error| Fault::Other(error.to_string()))?);
-    Weights::load(file.clone()).map_err(Fault::Model)?;
+pub fn check(path: &std::path::Path) -> Result<Arc<GgufFile>, HeaderFault> {
+    let file = Arc::new(GgufFile::open(path).map_err(|error| HeaderFault::Other(error.to_string()))?);
+    Weights::load(file.clone()).map_err(HeaderFault::Model)?;
     if file.get("tokenizer.ggml.model").and_then(Value::as_str).is_some_and(|model| model != "no_vocab") {
-        Tokenizer::from_gguf(&file).map_err(|error| Fault::Other(error.to_string()))?;
+        Tokenizer::from_gguf(&file).map_err(|error| HeaderFault::Other(error.to_string()))?;
     }
     Ok(file)
 }

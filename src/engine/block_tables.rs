@@ -3,21 +3,21 @@
 use super::{Batch, EngineError, KvCapacity};
 
 /// The block tables of some sequences, and the blocks that none of them holds.
-pub struct Tables {
+pub struct BlockTables {
     capacity: KvCapacity,
     free: Vec<u32>,
-    held: Vec<Held>, // [num_seqs * num_groups]
+    held: Vec<HeldBlocks>, // [num_seqs * num_groups]
 }
 
 /// The blocks of one sequence in one group.
 #[derive(Clone, Debug, Default)]
-struct Held {
+struct HeldBlocks {
     table: Vec<u32>,
     /// Leading entries whose blocks were given back.
     num_left: usize,
 }
 
-impl Held {
+impl HeldBlocks {
     /// Gives back the blocks in front of block `first`.
     fn leave(&mut self, first: usize, free: &mut Vec<u32>) {
         for entry in &mut self.table[self.num_left..first] {
@@ -27,9 +27,9 @@ impl Held {
     }
 }
 
-impl Tables {
+impl BlockTables {
     pub fn new(capacity: KvCapacity, num_seqs: usize) -> Self {
-        let held = vec![Held::default(); num_seqs * capacity.groups.len()];
+        let held = vec![HeldBlocks::default(); num_seqs * capacity.groups.len()];
         Self { free: (0..capacity.num_blocks as u32).rev().collect(), held, capacity }
     }
 
@@ -61,7 +61,7 @@ impl Tables {
                 table.push(own);
                 copies.push((block, own));
             }
-            self.held[to as usize * groups + group] = Held { table, num_left: source.num_left };
+            self.held[to as usize * groups + group] = HeldBlocks { table, num_left: source.num_left };
         }
         Ok(copies)
     }
@@ -109,7 +109,7 @@ mod tests {
     fn a_fork_has_blocks_of_its_own_for_what_the_windows_have_kept() {
         let windowed = CacheGroup { window: Some(CacheWindow::Sliding(4)) };
         let capacity = KvCapacity { groups: vec![CacheGroup::default(), windowed], ..KvCapacity::blocks(10, 4) };
-        let mut tables = Tables::new(capacity, 2);
+        let mut tables = BlockTables::new(capacity, 2);
         let mut batch = Batch {
             cu_seqlens_q: vec![0, 12],
             context_lens: vec![12],
@@ -128,7 +128,7 @@ mod tests {
     fn each_group_has_blocks_of_its_own_and_gives_back_what_its_window_has_left() {
         let windowed = CacheGroup { window: Some(CacheWindow::Sliding(4)) };
         let capacity = KvCapacity { groups: vec![CacheGroup::default(), windowed], ..KvCapacity::blocks(8, 4) };
-        let mut tables = Tables::new(capacity, 2);
+        let mut tables = BlockTables::new(capacity, 2);
         let batch = |positions: std::ops::Range<u32>| Batch {
             cu_seqlens_q: vec![0, positions.len() as u32],
             context_lens: vec![positions.end],

@@ -1,24 +1,24 @@
-//! Tensor slots and their names in GGUF files.
+//! Tensor roles and their names in GGUF files.
 
-/// Declares the slots: each variant with GGUF's name, with `{}` for the layer's number.
-macro_rules! slots {
-    ($($slot:ident = $pattern:literal,)+) => {
+/// Declares the roles: each variant with GGUF's name, with `{}` for the layer's number.
+macro_rules! roles {
+    ($($role:ident = $pattern:literal,)+) => {
         /// A role that a tensor has in the forward pass. The variants are named after GGUF's tensors.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum TensorSlot {
-            $($slot,)+
+        pub enum TensorRole {
+            $($role,)+
         }
 
-        impl TensorSlot {
-            /// Every slot.
-            pub const ALL: &[TensorSlot] = &[$(TensorSlot::$slot,)+];
+        impl TensorRole {
+            /// Every role.
+            pub const ALL: &[TensorRole] = &[$(TensorRole::$role,)+];
 
             const PATTERNS: &[&str] = &[$($pattern,)+];
         }
     };
 }
 
-slots! {
+roles! {
     TokenEmbd = "token_embd.weight",
     PositionEmbd = "position_embd.weight",
     OutputNorm = "output_norm.weight",
@@ -141,7 +141,7 @@ slots! {
     ShortConvOut = "blk.{}.shortconv.out_proj.weight",
 }
 
-impl TensorSlot {
+impl TensorRole {
     /// GGUF's usual name, with `{}` for the layer's number.
     pub const fn pattern(self) -> &'static str {
         Self::PATTERNS[self as usize]
@@ -159,7 +159,7 @@ impl TensorSlot {
 
     /// Whether a row uses only some of the tensor, because it is routed to a few experts.
     pub fn is_routed(self) -> bool {
-        use TensorSlot::*;
+        use TensorRole::*;
         matches!(self, FfnGateExps | FfnUpExps | FfnDownExps | FfnGateExpsBias | FfnUpExpsBias | FfnDownExpsBias)
     }
 }
