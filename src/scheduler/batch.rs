@@ -5,7 +5,7 @@ use engine::{Batch, Input, VectorRequest};
 /// One sequence's consecutive rows in a step.
 #[derive(Clone, Copy, Debug)]
 pub struct Chunk {
-    pub engine_slot: u32,
+    pub sequence_slot: u32,
     /// Present if the model has recurrent state.
     pub state_slot: Option<u32>,
     /// Position of the first row.
@@ -30,7 +30,7 @@ pub fn clear(batch: &mut Batch) {
     batch.slot_mapping.clear();
     batch.block_tables.clear();
     batch.max_blocks = 0;
-    batch.engine_slots.clear();
+    batch.sequence_slots.clear();
     batch.state_slots.clear();
     batch.sampled_rows.clear();
     batch.num_logprobs.clear();
@@ -57,7 +57,7 @@ pub fn push(batch: &mut Batch, chunk: Chunk, inputs: impl Iterator<Item = Input>
     }
     batch.cu_seqlens_q.push(batch.inputs.len() as u32);
     batch.context_lens.push(end as u32);
-    batch.engine_slots.push(chunk.engine_slot);
+    batch.sequence_slots.push(chunk.sequence_slot);
     if let Some(slot) = chunk.state_slot {
         batch.state_slots.push(slot);
     }
@@ -95,12 +95,19 @@ mod tests {
         let mut batch = Batch::default();
         let (long, other, short) = ([5, 3, 9], [0, 1, 2], [7]);
         let vector = Some(VectorRequest { pooling: Pooling::Last, complete: true });
-        let chunk =
-            Chunk { engine_slot: 4, state_slot: None, start: 3, sampled: true, num_logprobs: Some(3), vector: None, second_segment: None };
+        let chunk = Chunk {
+            sequence_slot: 4,
+            state_slot: None,
+            start: 3,
+            sampled: true,
+            num_logprobs: Some(3),
+            vector: None,
+            second_segment: None,
+        };
         for _ in 0..2 {
             clear(&mut batch);
             push(&mut batch, chunk, [Input::Token(11), Input::Token(12)].into_iter());
-            let chunk = Chunk { engine_slot: 1, start: 1, sampled: false, num_logprobs: None, vector, ..chunk };
+            let chunk = Chunk { sequence_slot: 1, start: 1, sampled: false, num_logprobs: None, vector, ..chunk };
             push(&mut batch, chunk, [Input::Sampled(1)].into_iter());
             let groups = [[&long[..], &short], [&other[..], &short]];
             set_tables(&mut batch, groups.into_iter().map(<[_; 2]>::into_iter), 2);
@@ -111,7 +118,7 @@ mod tests {
         assert_eq!(batch.context_lens, [5, 2]);
         assert_eq!(batch.slot_mapping, [7, 18, 15, 3, 4, 15]);
         assert_eq!((batch.max_blocks, &batch.block_tables[..]), (3, &[5, 3, 9, 7, 0, 0, 0, 1, 2, 7, 0, 0][..]));
-        assert_eq!((batch.engine_slots, batch.state_slots), (vec![4, 1], vec![]));
+        assert_eq!((batch.sequence_slots, batch.state_slots), (vec![4, 1], vec![]));
         assert_eq!((batch.sampled_rows, batch.num_logprobs), (vec![1], vec![Some(3)]));
         assert_eq!(batch.vectors, [None, vector]);
     }
@@ -119,7 +126,7 @@ mod tests {
     #[test]
     fn rows_of_a_second_segment_are_marked() {
         let chunk =
-            Chunk { engine_slot: 0, state_slot: None, start: 1, sampled: false, num_logprobs: None, vector: None, second_segment: None };
+            Chunk { sequence_slot: 0, state_slot: None, start: 1, sampled: false, num_logprobs: None, vector: None, second_segment: None };
         let mut batch = Batch::default();
         for (second_segment, expected) in [(None, vec![]), (Some(2), vec![0, 0, 0, 1]), (None, vec![0, 0, 0, 1, 0, 0])] {
             push(&mut batch, Chunk { second_segment, ..chunk }, [Input::Token(1); 2].into_iter());
@@ -132,8 +139,9 @@ mod tests {
         let mut batch = Batch::default();
         clear(&mut batch);
         for state_slot in [3, 1] {
-            let (engine_slot, state_slot) = (state_slot, Some(state_slot));
-            let chunk = Chunk { engine_slot, state_slot, start: 0, sampled: true, num_logprobs: None, vector: None, second_segment: None };
+            let (sequence_slot, state_slot) = (state_slot, Some(state_slot));
+            let chunk =
+                Chunk { sequence_slot, state_slot, start: 0, sampled: true, num_logprobs: None, vector: None, second_segment: None };
             push(&mut batch, chunk, [Input::Token(5)].into_iter());
         }
         assert_eq!((&batch.state_slots, &batch.sampled_rows), (&vec![3, 1], &vec![0, 1]));

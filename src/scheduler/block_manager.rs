@@ -11,7 +11,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::lru::Owner;
-use crate::prefix::{ContentId, PrefixCache, ROOT};
+use crate::prefix_cache::{ContentId, PrefixCache, ROOT};
 use crate::state_slots::StateSlots;
 use engine::{CacheGroup, KvCapacity};
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Receiver;
 
 use crate::block_manager::BlockManager;
-use crate::shared_device::{Ask, CacheState, Neighbour};
+use crate::shared_device::{CacheHandle, CacheState, MemoryRequest};
 use engine::{Engine, EngineError};
 use metrics::ModelMetrics;
 
@@ -35,23 +35,23 @@ pub struct CacheSize {
     /// Until when the cache does not try to grow.
     refused_until: Option<Instant>,
     /// None: no other model is on the device.
-    neighbour: Option<Neighbour>,
+    cache_handle: Option<CacheHandle>,
 }
 
 impl CacheSize {
     pub fn new(engine: &dyn Engine) -> Self {
         let (least, block_bytes) = (engine.num_backed_blocks().max(1), engine.info().kv_block_bytes);
-        Self { least, block_bytes, refused_until: None, neighbour: None }
+        Self { least, block_bytes, refused_until: None, cache_handle: None }
     }
 
     /// The cache shares its device's memory.
-    pub fn join(&mut self, neighbour: Neighbour) {
-        self.neighbour = Some(neighbour);
+    pub fn join(&mut self, cache_handle: CacheHandle) {
+        self.cache_handle = Some(cache_handle);
     }
 
     /// What other models ask of this cache.
-    pub fn asks(&self) -> Receiver<Ask> {
-        self.neighbour.as_ref().map_or_else(crossbeam_channel::never, |neighbour| neighbour.asks().clone())
+    pub fn requests(&self) -> Receiver<MemoryRequest> {
+        self.cache_handle.as_ref().map_or_else(crossbeam_channel::never, |cache_handle| cache_handle.requests().clone())
     }
 
     /// Bytes of so many blocks.
@@ -66,7 +66,7 @@ impl CacheSize {
     }
 
     /// Grows the cache until `count` blocks are free, if there is memory for that. If there is not, and evicting contents would not do,
-    /// asks other models for memory. Returns whether the cache has grown.
+    /// Asks other models for memory. Returns whether the cache has grown.
     ///
     /// # Errors
     /// The device is lost.
@@ -83,15 +83,15 @@ impl CacheSize {
         let before = blocks.num_backed();
         let wanted = (before + count - blocks.num_free()).min(blocks.num_blocks());
         let bytes = self.bytes(wanted - before);
-        let free = self.neighbour.as_ref().and_then(|_| engine.memory()).map(|memory| memory.free);
-        let permits = self.neighbour.as_ref().zip(free).is_none_or(|(neighbour, free)| neighbour.permits(bytes, free));
+        let free = self.cache_handle.as_ref().and_then(|_| engine.memory()).map(|memory| memory.free);
+        let permits = self.cache_handle.as_ref().zip(free).is_none_or(|(cache_handle, free)| cache_handle.permits(bytes, free));
         let backed = if permits { engine.resize_cache(wanted)? } else { before };
         blocks.add_backed(backed);
         if backed < wanted {
             self.refused_until = Some(Instant::now() + RETRY);
             blocks.set_can_grow(false);
-            if let Some((neighbour, free)) = self.neighbour.as_ref().zip(free).filter(|_| count > blocks.num_available()) {
-                neighbour.ask(self.bytes(wanted - backed), free);
+            if let Some((cache_handle, free)) = self.cache_handle.as_ref().zip(free).filter(|_| count > blocks.num_available()) {
+                cache_handle.ask(self.bytes(wanted - backed), free);
             }
         }
         if backed > before {
@@ -144,8 +144,8 @@ impl CacheSize {
         for (kind, bytes) in ["used", "backed", "most"].into_iter().zip(bytes) {
             metrics.kv_cache_bytes.with_label_values(&[kind]).set(i64::try_from(bytes).unwrap_or(i64::MAX));
         }
-        if let Some(neighbour) = &self.neighbour {
-            neighbour.set(CacheState { least: self.bytes(self.least), backed: bytes[1], most: bytes[2], is_busy });
+        if let Some(cache_handle) = &self.cache_handle {
+            cache_handle.set(CacheState { least: self.bytes(self.least), backed: bytes[1], most: bytes[2], is_busy });
         }
         bytes
     }

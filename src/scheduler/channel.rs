@@ -11,36 +11,36 @@ use tokio::task::coop;
 
 use crate::event::Event;
 use crate::inbox::Inbox;
-use crate::mailbox::Home;
+use crate::mailbox::MailboxSlot;
 
 /// An unbounded channel: who sends never waits. A sequence sends at most `max_tokens` tokens, so a client that does not read costs little
 /// memory.
 pub fn channel() -> (EventSender, EventReceiver) {
-    let line = Arc::<Line>::default();
+    let line = Arc::<Channel>::default();
     (EventSender(line.clone()), EventReceiver(line))
 }
 
 /// What both ends know.
 #[derive(Default)]
-struct Line {
+struct Channel {
     /// Set once: from then on, events go through this mailbox.
-    home: OnceLock<Home>,
+    slot: OnceLock<MailboxSlot>,
     /// Whether the receiver has gone.
     is_closed: AtomicBool,
     inbox: Arc<Inbox>,
 }
 
-impl Line {
+impl Channel {
     /// Sends an event, or the end if there is none.
     fn send(&self, event: Option<Event>) {
-        if let Some(home) = self.home.get() {
-            return home.send(event);
+        if let Some(slot) = self.slot.get() {
+            return slot.send(event);
         }
         let mut state = self.inbox.lock();
-        // While the inbox is locked, no stream gets a home, so that each home learns of the end.
-        if let Some(home) = self.home.get() {
+        // While the inbox is locked, no stream gets a slot, so that each slot learns of the end.
+        if let Some(slot) = self.slot.get() {
             drop(state);
-            return home.send(event);
+            return slot.send(event);
         }
         let task = state.take_in(event);
         drop(state);
@@ -52,7 +52,7 @@ impl Line {
     }
 }
 
-pub struct EventSender(Arc<Line>);
+pub struct EventSender(Arc<Channel>);
 
 impl EventSender {
     /// Sends an event. It is lost if the receiver has gone.
@@ -80,7 +80,7 @@ impl fmt::Debug for EventSender {
     }
 }
 
-pub struct EventReceiver(Arc<Line>);
+pub struct EventReceiver(Arc<Channel>);
 
 impl EventReceiver {
     /// None once the sender has gone and every event was read. Cancel-safe.
@@ -91,11 +91,11 @@ impl EventReceiver {
     pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
         // A task that finds an event each time lets others run now and then.
         let turn = ready!(coop::poll_proceed(context));
-        let Line { home, inbox, .. } = &*self.0;
-        if home.get().is_none() {
-            Home::find(home, inbox);
+        let Channel { slot, inbox, .. } = &*self.0;
+        if slot.get().is_none() {
+            MailboxSlot::find(slot, inbox);
         }
-        let is_here = home.get().is_some_and(Home::is_here);
+        let is_here = slot.get().is_some_and(MailboxSlot::is_here);
         let polled = if is_here { inbox.lock().poll(context) } else { self.poll_elsewhere(context) };
         if polled.is_ready() {
             turn.made_progress();
@@ -103,13 +103,13 @@ impl EventReceiver {
         polled
     }
 
-    /// Polls where no task empties the mailbox meanwhile.
+    /// The slow path, for callers off the slot's thread.
     fn poll_elsewhere(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
-        let home = self.0.home.get();
+        let slot = self.0.slot.get();
         loop {
-            home.into_iter().for_each(Home::empty);
+            slot.into_iter().for_each(MailboxSlot::empty);
             let polled = self.0.inbox.lock().poll(context);
-            if polled.is_ready() || home.is_none_or(|home| home.expect(context.waker())) {
+            if polled.is_ready() || slot.is_none_or(|slot| slot.expect(context.waker())) {
                 return polled;
             }
         }
@@ -117,7 +117,7 @@ impl EventReceiver {
 
     /// As [`EventReceiver::next`], outside async code.
     pub fn blocking_next(&mut self) -> Option<Event> {
-        let waker = Waker::from(Arc::new(Parked(thread::current())));
+        let waker = Waker::from(Arc::new(ThreadWaker(thread::current())));
         loop {
             match self.poll_elsewhere(&mut Context::from_waker(&waker)) {
                 Poll::Ready(event) => return event,
@@ -136,9 +136,9 @@ impl Drop for EventReceiver {
 }
 
 /// A thread that waits for an event.
-struct Parked(Thread);
+struct ThreadWaker(Thread);
 
-impl Wake for Parked {
+impl Wake for ThreadWaker {
     fn wake(self: Arc<Self>) {
         self.0.unpark();
     }

@@ -7,7 +7,7 @@ use tokio::task::LocalSet;
 
 use super::*;
 use crate::fake::{FakeEngine, solo_run};
-use crate::mailbox::{Round, deliver_events};
+use crate::mailbox::{WakeBatch, deliver_events};
 use crate::testing::{options, params, sequence, until};
 use crate::{EventStream, Handle, NewSequence};
 use engine::KvCapacity;
@@ -126,7 +126,7 @@ fn round_overhead() {
     stay_on("0");
     for has_mailbox in [false, true] {
         let (ready, wait) = std::sync::mpsc::channel();
-        // `read`: when the last event of the last round was read [ns].
+        // `read`: when the last event of the last batch was read [ns].
         let (start, num_read, read) = (Instant::now(), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         for _ in 0..2 {
             let (ready, num_read, read) = (ready.clone(), num_read.clone(), read.clone());
@@ -160,20 +160,20 @@ fn round_overhead() {
             let rested = start.elapsed() + Duration::from_micros(300);
             spin_until(|| start.elapsed() > rested);
             let begun = start.elapsed();
-            let round = Round::open();
+            let batch = WakeBatch::open();
             (0..EACH).for_each(|i| senders.iter().for_each(|senders| senders[i].send(Event::Token { id: 1, logprobs: None })));
             times[0].push(start.elapsed() - begun);
-            drop(round);
+            drop(batch);
             times[1].push(start.elapsed() - begun);
             spin_until(|| read.load(Ordering::Relaxed) as u128 > begun.as_nanos());
             times[2].push(Duration::from_nanos(read.load(Ordering::Relaxed) as u64) - begun);
         }
-        let [sent, round, read] = times.map(|mut times| {
+        let [sent, batch, read] = times.map(|mut times| {
             times.sort_unstable();
             times[500]
         });
         println!(
-            "256 streams on 2 threads, mailboxes: {has_mailbox}: medians: sent {sent:.1?}, round over {round:.1?}, all read {read:.1?}"
+            "256 streams on 2 threads, mailboxes: {has_mailbox}: medians: sent {sent:.1?}, batch over {batch:.1?}, all read {read:.1?}"
         );
     }
 }

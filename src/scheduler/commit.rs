@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::event::{Event, FinishReason};
-use crate::mailbox::Round;
+use crate::mailbox::WakeBatch;
 use crate::mask_threads::MaskThreads;
 use crate::plan::Scheduled;
 use crate::sequences::Sequences;
@@ -11,7 +11,7 @@ use engine::{EngineError, Sampled, StepOutput};
 use logits::Logprobs;
 
 /// What one sequence got from a step.
-struct Results<'a> {
+struct StepResults<'a> {
     sampled: Option<Sampled>,
     logprobs: Option<&'a mut Option<Logprobs>>,
     /// Scores of prompt tokens. None: the row is no distribution.
@@ -39,12 +39,12 @@ pub fn check(scheduled: &[Scheduled], output: &StepOutput) -> Result<(), EngineE
 /// must have passed [`check`].
 pub fn commit(sequences: &mut Sequences, threads: &mut MaskThreads, scheduled: &[Scheduled], output: &mut StepOutput) {
     let now = Instant::now();
-    let _round = Round::open();
+    let _round = WakeBatch::open();
     let (mut num_sampled, mut scores, mut no_vector) = (0, &mut output.scored[..], Vec::new());
     for (i, part) in scheduled.iter().enumerate() {
         let (own_scores, later_scores) = std::mem::take(&mut scores).split_at_mut(part.num_scored);
         scores = later_scores;
-        let results = Results {
+        let results = StepResults {
             sampled: part.sampled.then(|| output.sampled[num_sampled]),
             logprobs: if part.sampled { output.logprobs.get_mut(num_sampled) } else { None },
             scores: own_scores,
@@ -56,11 +56,11 @@ pub fn commit(sequences: &mut Sequences, threads: &mut MaskThreads, scheduled: &
     output.scored.clear();
 }
 
-fn commit_one(sequences: &mut Sequences, threads: &mut MaskThreads, part: &Scheduled, results: Results<'_>, now: Instant) {
+fn commit_one(sequences: &mut Sequences, threads: &mut MaskThreads, part: &Scheduled, results: StepResults<'_>, now: Instant) {
     let capacity = sequences.blocks.max_tokens();
     // A sequence that ended or was cancelled after this step was submitted has no use for the results.
     let Some(sequence) = sequences.running.get_mut(part.id) else { return };
-    let Results { sampled, logprobs, scores, vector } = results;
+    let StepResults { sampled, logprobs, scores, vector } = results;
     if scores.iter().any(Option::is_none) || vector.iter().any(|x| !x.is_finite()) {
         return fail(sequences, part, NOT_FINITE);
     }

@@ -11,10 +11,10 @@ use crate::cache_size::Cost;
 use crate::event::Event;
 use crate::sequence::Sequence;
 use crate::shared::Shared;
-use crate::shared_device::{Ask, Neighbour};
+use crate::shared_device::{CacheHandle, MemoryRequest};
 use crate::step::Scheduler;
-use crate::turns::Player;
-use crate::watchdog::{self, Fault, Pulse, Watchdog};
+use crate::time_slicing::TimeSliceClient;
+use crate::watchdog::{self, EngineFault, Heartbeat, Watchdog};
 use engine::EngineError;
 
 pub const STOPPED: &str = "the engine has stopped";
@@ -24,7 +24,7 @@ const MEMORY_PERIOD: Duration = Duration::from_secs(5);
 
 pub enum Command {
     Enqueue(Box<Sequence>),
-    GiveBack(Ask),
+    GiveBack(MemoryRequest),
     Stop,
 }
 
@@ -34,20 +34,20 @@ pub fn run(
     commands: Receiver<Command>,
     shared: Arc<Shared>,
     watchdog: Option<Watchdog>,
-    place: Option<((Player, Neighbour), Duration)>,
+    place: Option<((TimeSliceClient, CacheHandle), Duration)>,
 ) {
-    let pulse = Arc::new(Pulse::new(scheduler.progress()));
+    let heartbeat = Arc::new(Heartbeat::new(scheduler.progress()));
     let cache_idle = place.as_ref().map_or(Idle::LONG, |(_, cache_idle)| *cache_idle);
     if let Some((place, _)) = place {
-        scheduler.join(place, pulse.clone());
+        scheduler.join(place, heartbeat.clone());
     }
-    if let Some(Err(error)) = watchdog.map(|watchdog| watchdog::watch(watchdog, &pulse, shared.clone())) {
+    if let Some(Err(error)) = watchdog.map(|watchdog| watchdog::watch(watchdog, &heartbeat, shared.clone())) {
         tracing::error!("the watchdog thread did not start: {error}");
     }
-    let outcome = catch_unwind(AssertUnwindSafe(|| serve(&mut scheduler, &commands, &pulse, &shared, cache_idle)));
+    let outcome = catch_unwind(AssertUnwindSafe(|| serve(&mut scheduler, &commands, &heartbeat, &shared, cache_idle)));
     // The watchdog has nothing more to watch, even while the engine takes its time to end.
-    pulse.rest();
-    drop(pulse);
+    heartbeat.rest();
+    drop(heartbeat);
     let is_lost = matches!(outcome, Ok(Err(EngineError::Device(_))));
     let on_lost_device = watchdog.filter(|_| is_lost).map(|watchdog| watchdog.on_fault);
     if on_lost_device.is_some() {
@@ -71,12 +71,12 @@ pub fn run(
         }
     }
     if let Some(on_fault) = on_lost_device {
-        on_fault(Fault::DeviceLost);
+        on_fault(EngineFault::DeviceLost);
     }
 }
 
 /// What the engine thread does next.
-enum Next {
+enum Flow {
     Step,
     Stop,
 }
@@ -85,7 +85,7 @@ enum Next {
 fn serve(
     scheduler: &mut Scheduler,
     commands: &Receiver<Command>,
-    pulse: &Pulse,
+    heartbeat: &Heartbeat,
     shared: &Shared,
     cache_idle: Duration,
 ) -> Result<(), EngineError> {
@@ -93,7 +93,7 @@ fn serve(
     let mut measured = Instant::now();
     loop {
         shared.set_cache_bytes(scheduler.cache_bytes());
-        if let Next::Stop = take_commands(scheduler, commands, (shared, pulse), Idle::new(cache_idle))? {
+        if let Flow::Stop = take_commands(scheduler, commands, (shared, heartbeat), Idle::new(cache_idle))? {
             return Ok(());
         }
         scheduler.reap_cancelled();
@@ -113,45 +113,45 @@ fn serve(
 fn take_commands(
     scheduler: &mut Scheduler,
     commands: &Receiver<Command>,
-    (shared, pulse): (&Shared, &Pulse),
+    (shared, heartbeat): (&Shared, &Heartbeat),
     mut idle: Idle,
-) -> Result<Next, EngineError> {
-    let asks = scheduler.asks();
+) -> Result<Flow, EngineError> {
+    let requests = scheduler.requests();
     loop {
         scheduler.show_work();
         let has_work = scheduler.has_work();
         if has_work {
-            pulse.work(scheduler.num_turns());
+            heartbeat.work(scheduler.num_turns());
         } else {
-            pulse.rest();
+            heartbeat.rest();
         }
         let command = select_biased! {
             recv(commands) -> command => command.map_err(|_| Wake::Ended),
-            recv(asks) -> ask => ask.map(Command::GiveBack).map_err(|_| Wake::Ended),
+            recv(requests) -> ask => ask.map(Command::GiveBack).map_err(|_| Wake::Ended),
             default(if has_work { Duration::ZERO } else { idle.left() }) => Err(Wake::Timeout),
         };
         match command {
             Ok(Command::Enqueue(sequence)) => scheduler.push(*sequence),
-            Ok(Command::GiveBack(Ask { bytes, preempts, reply })) => {
-                let given = give_back(scheduler, bytes, if preempts { Cost::Sequences } else { Cost::Contents }, (shared, pulse))?;
+            Ok(Command::GiveBack(MemoryRequest { bytes, preempts, reply })) => {
+                let given = give_back(scheduler, bytes, if preempts { Cost::Sequences } else { Cost::Contents }, (shared, heartbeat))?;
                 scheduler.hold_back();
                 // The caller may have given up.
                 let _ = reply.map(|reply| reply.try_send(given));
             }
-            Ok(Command::Stop) | Err(Wake::Ended) => return Ok(Next::Stop),
-            Err(Wake::Timeout) if has_work => return Ok(Next::Step),
+            Ok(Command::Stop) | Err(Wake::Ended) => return Ok(Flow::Stop),
+            Err(Wake::Timeout) if has_work => return Ok(Flow::Step),
             Err(Wake::Timeout) => {
                 let cost = if idle.is_long() { Cost::Contents } else { Cost::Nothing };
                 idle.go_on();
-                give_back(scheduler, u64::MAX, cost, (shared, pulse))?;
+                give_back(scheduler, u64::MAX, cost, (shared, heartbeat))?;
             }
         }
     }
 }
 
 /// Gives memory of the cache back, watched like a step: it waits for the steps in flight.
-fn give_back(scheduler: &mut Scheduler, bytes: u64, cost: Cost, (shared, pulse): (&Shared, &Pulse)) -> Result<u64, EngineError> {
-    pulse.work(scheduler.num_turns());
+fn give_back(scheduler: &mut Scheduler, bytes: u64, cost: Cost, (shared, heartbeat): (&Shared, &Heartbeat)) -> Result<u64, EngineError> {
+    heartbeat.work(scheduler.num_turns());
     let given = scheduler.give_back(bytes, cost);
     shared.set_cache_bytes(scheduler.cache_bytes());
     scheduler.measure_memory();

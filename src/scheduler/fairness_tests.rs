@@ -2,7 +2,7 @@
 
 use crate::fake::VOCAB;
 use crate::testing::{Rig, Seen, options, params, sequence};
-use crate::{Event, Family, NewSequence, SchedulerOptions};
+use crate::{Event, NewSequence, SchedulerOptions, SequenceGroup};
 use logits::rng::philox4x32;
 
 /// Sequences that run at once.
@@ -136,8 +136,8 @@ fn no_request_waits_longer_than_a_bound_in_tokens() {
                 let count = if random.below(12) == 0 { 60 } else { 1 + random.below(2) };
                 let mut new = many(count, prompt as usize, max_tokens);
                 if random.below(3) == 0 {
-                    let (family, prompt) = (Some(Family::unique()), new[0].prompt.clone());
-                    new.iter_mut().for_each(|new| (new.family, new.prompt) = (family, prompt.clone()));
+                    let (sequence_group, prompt) = (Some(SequenceGroup::unique()), new[0].prompt.clone());
+                    new.iter_mut().for_each(|new| (new.sequence_group, new.prompt) = (sequence_group, prompt.clone()));
                 }
                 let (before, num_others) = (rows(&rig), active.len());
                 let clients = rig.enqueue_request(new);

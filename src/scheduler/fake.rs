@@ -60,8 +60,8 @@ pub struct Control {
     pub last_rows: Vec<u32>,
 }
 
-/// What an engine slot holds.
-struct EngineSlot {
+/// What a sequence slot holds.
+struct SequenceSlot {
     init: SlotInit,
     /// (step, id) of the latest sample
     sampled: Option<(u64, u32)>,
@@ -73,14 +73,14 @@ struct EngineSlot {
 
 /// The state of a recurrent model after `len` rows.
 #[derive(Clone, Copy, Debug, Default)]
-struct State {
+struct RecurrentState {
     len: usize,
     hash: u64,
 }
 
 /// What a place of the cache holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Kept {
+struct CachedToken {
     /// An id, or what stands for an embedding.
     token: u32,
     group: usize,
@@ -98,9 +98,9 @@ pub struct FakeEngine {
     capacity: KvCapacity,
     max_slots: usize,
     max_in_flight: usize,
-    kv: Vec<Kept>,      // [num_blocks * block_size]
-    states: Vec<State>, // [num_state_slots]
-    slots: HashMap<u32, EngineSlot>,
+    kv: Vec<CachedToken>,        // [num_blocks * block_size]
+    states: Vec<RecurrentState>, // [num_state_slots]
+    slots: HashMap<u32, SequenceSlot>,
     done: VecDeque<(StepId, StepOutput)>,
     unsampled: Option<Unsampled>,
     progress: Progress,
@@ -186,7 +186,7 @@ pub fn solo_run(new: &NewSequence, capacity: &KvCapacity) -> (Vec<u32>, bool) {
     }
 }
 
-impl EngineSlot {
+impl SequenceSlot {
     fn pool(&mut self, batch: &Batch, start: usize, end: usize, request: VectorRequest) {
         let first = batch.positions[start] as usize;
         if first == 0 {
@@ -210,8 +210,8 @@ impl FakeEngine {
     pub fn new(capacity: KvCapacity, max_slots: usize, max_in_flight: usize) -> (Self, Arc<Mutex<Control>>) {
         let (control, num_backed) = (Arc::new(Mutex::new(Control::default())), capacity.num_blocks);
         let engine = Self {
-            kv: vec![Kept { token: EMPTY, group: usize::MAX, position: 0 }; capacity.num_blocks * capacity.block_size],
-            states: vec![State::default(); capacity.num_state_slots],
+            kv: vec![CachedToken { token: EMPTY, group: usize::MAX, position: 0 }; capacity.num_blocks * capacity.block_size],
+            states: vec![RecurrentState::default(); capacity.num_state_slots],
             capacity,
             max_slots,
             max_in_flight,
@@ -249,7 +249,7 @@ impl FakeEngine {
                 assert!(table.iter().all(|&block| (block as usize) < self.num_backed), "a block without memory");
             }
         }
-        assert_eq!(batch.engine_slots.iter().collect::<HashSet<_>>().len(), batch.num_seqs(), "an engine slot twice in a batch");
+        assert_eq!(batch.sequence_slots.iter().collect::<HashSet<_>>().len(), batch.num_seqs(), "an engine slot twice in a batch");
         let num_states = if self.capacity.has_state() { batch.num_seqs() } else { 0 };
         assert_eq!(batch.state_slots.len(), num_states, "one state slot per sequence");
         assert_eq!(batch.state_slots.iter().collect::<HashSet<_>>().len(), num_states, "a state slot twice in a batch");
@@ -277,7 +277,7 @@ impl FakeEngine {
     /// Writes a sequence's rows to the cache and moves its state on.
     fn write(&mut self, batch: &Batch, i: usize, step: u64, states: &mut Vec<u64>) {
         let (rows, context_len) = (batch.rows(i), batch.context_lens[i] as usize);
-        let slot = self.slots.get_mut(&batch.engine_slots[i]).expect("an initialised engine slot");
+        let slot = self.slots.get_mut(&batch.sequence_slots[i]).expect("an initialised engine slot");
         if let Some(request) = batch.vectors.get(i).copied().flatten() {
             slot.pool(batch, rows.start, rows.end, request);
         }
@@ -288,7 +288,7 @@ impl FakeEngine {
             for group in 0..self.capacity.groups.len() {
                 let at = self.at(batch, group, i, position);
                 assert_eq!(batch.places(group)[row] as usize, at);
-                self.kv[at] = Kept { token, group, position };
+                self.kv[at] = CachedToken { token, group, position };
             }
             states.push(self.move_on(batch, i, position, token));
         }
@@ -296,13 +296,13 @@ impl FakeEngine {
 
     /// What a row puts into the cache.
     fn token(&self, batch: &Batch, i: usize, row: usize, step: u64) -> u32 {
-        let slot = &self.slots[&batch.engine_slots[i]];
+        let slot = &self.slots[&batch.sequence_slots[i]];
         match batch.inputs[row] {
             Input::Token(id) => id,
             Input::Embedding(at) => embedded(&batch.embeddings[at as usize * HIDDEN..][..HIDDEN]),
             Input::Sampled(_) if slot.broken => EMPTY,
             Input::Sampled(from) => {
-                assert_eq!(from, batch.engine_slots[i]);
+                assert_eq!(from, batch.sequence_slots[i]);
                 let (when, id) = slot.sampled.expect("a token was sampled");
                 assert_eq!(when + 1, step, "sampled in the step before");
                 id
@@ -315,10 +315,10 @@ impl FakeEngine {
         let Some(&slot) = batch.state_slots.get(i) else { return 0 };
         let state = &mut self.states[slot as usize];
         if position == 0 {
-            *state = State::default();
+            *state = RecurrentState::default();
         }
         assert_eq!(state.len, position, "state slot {slot} holds the state of another position");
-        *state = State { len: position + 1, hash: mix(state.hash, token) };
+        *state = RecurrentState { len: position + 1, hash: mix(state.hash, token) };
         state.hash
     }
 
@@ -327,7 +327,7 @@ impl FakeEngine {
         let batch = &unsampled.batch;
         let position = batch.positions[row] as usize;
         let seen = self.seen(batch, i, position);
-        let slot = self.slots.get_mut(&batch.engine_slots[i]).expect("an initialised engine slot");
+        let slot = self.slots.get_mut(&batch.sequence_slots[i]).expect("an initialised engine slot");
         if slot.broken {
             return if is_first { Sampled::NotFinite } else { Sampled::Skipped };
         }
@@ -355,7 +355,7 @@ impl FakeEngine {
         let score = |scored: &Scored| {
             let i = batch.cu_seqlens_q.partition_point(|&from| from <= scored.row) - 1;
             let last = batch.positions[scored.row as usize] as usize;
-            let prompt = &self.slots[&batch.engine_slots[i]].init.prompt;
+            let prompt = &self.slots[&batch.sequence_slots[i]].init.prompt;
             assert_eq!(prompt[last + 1], scored.id, "the prompt's next token");
             for seen in self.seen(batch, i, last) {
                 assert_eq!(prompt[last + 1 - seen.len()..=last], seen[..], "what a group sees");
@@ -456,7 +456,7 @@ impl Engine for FakeEngine {
         let most = self.control.lock().unwrap().memory.unwrap_or(usize::MAX).max(self.num_backed);
         self.num_backed = num_blocks.next_multiple_of(PAGE_BLOCKS).min(self.capacity.num_blocks).min(most);
         let size = self.capacity.block_size;
-        self.kv[self.num_backed * size..].fill(Kept { token: EMPTY, group: usize::MAX, position: 0 });
+        self.kv[self.num_backed * size..].fill(CachedToken { token: EMPTY, group: usize::MAX, position: 0 });
         Ok(self.num_backed)
     }
 
@@ -472,7 +472,7 @@ impl Engine for FakeEngine {
         self.check_ownership(batch);
         for init in &batch.init {
             assert!((init.slot as usize) < self.max_slots);
-            self.slots.insert(init.slot, EngineSlot { init: init.clone(), sampled: None, pooled: Vec::new(), broken: false });
+            self.slots.insert(init.slot, SequenceSlot { init: init.clone(), sampled: None, pooled: Vec::new(), broken: false });
         }
         self.copy(batch);
         assert!(self.unsampled.is_none(), "the step before was not sampled");
@@ -497,7 +497,7 @@ impl Engine for FakeEngine {
         }
         let logprobs = sampled.iter().zip(&batch.num_logprobs).map(|(sampled, asked)| logprobs(*sampled, *asked)).collect();
         let complete = |i: usize| batch.vectors.get(i).copied().flatten().is_some_and(|request| request.complete);
-        let vector = |i| if complete(i) { self.slots[&batch.engine_slots[i]].pooled.clone() } else { Vec::new() };
+        let vector = |i| if complete(i) { self.slots[&batch.sequence_slots[i]].pooled.clone() } else { Vec::new() };
         let vectors = (0..batch.num_seqs()).map(vector).collect();
         let scored = self.score(batch);
         self.done.push_back((step, StepOutput { sampled, logprobs, scored, vectors, ..StepOutput::default() }));

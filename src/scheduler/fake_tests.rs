@@ -30,7 +30,7 @@ impl Rig {
         let (mut batch, block_table, capacity) = (Batch::default(), [3, 1], self.engine.capacity.clone());
         batch::clear(&mut batch);
         let state_slot = capacity.has_state().then_some(1);
-        let chunk = Chunk { engine_slot: 0, state_slot, start, sampled: false, num_logprobs: None, vector: None, second_segment: None };
+        let chunk = Chunk { sequence_slot: 0, state_slot, start, sampled: false, num_logprobs: None, vector: None, second_segment: None };
         batch::push(&mut batch, chunk, inputs.iter().copied());
         batch::set_tables(&mut batch, std::iter::once([&block_table[..]].into_iter()), capacity.block_size);
         batch.sampled_rows = sampled_rows.to_vec();

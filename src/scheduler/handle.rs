@@ -11,11 +11,11 @@ use crate::engine_thread::{self, Command, STOPPED};
 use crate::event::Event;
 use crate::new_sequence::NewSequence;
 use crate::options::SchedulerOptions;
-use crate::place::{Ticket, Tickets};
 use crate::progress::Progress;
+use crate::queue_permits::{QueuePermit, QueuePermits};
 use crate::sequence::Sequence;
-use crate::shared::{Full, Shared, Size};
-use crate::shared_device::{Ask, SharedDevice};
+use crate::shared::{QueueLimit, QueueSize, Shared};
+use crate::shared_device::{MemoryRequest, SharedDevice};
 use crate::step::Scheduler;
 use crate::watchdog::Watchdog;
 use engine::Engine;
@@ -31,11 +31,11 @@ pub enum EnqueueError {
     Stopped,
 }
 
-impl From<Full> for EnqueueError {
-    fn from(full: Full) -> Self {
+impl From<QueueLimit> for EnqueueError {
+    fn from(full: QueueLimit) -> Self {
         match full {
-            Full::Places => Self::QueueFull,
-            Full::Tokens => Self::TokensFull,
+            QueueLimit::Places => Self::QueueFull,
+            QueueLimit::Tokens => Self::TokensFull,
         }
     }
 }
@@ -52,7 +52,7 @@ pub struct CacheBytes {
 }
 
 /// Where a model runs.
-pub struct Place {
+pub struct DeviceShare {
     pub device: Arc<SharedDevice>,
     /// How much of the device's time and memory the model gets beside others, in proportion.
     pub share: f64,
@@ -94,15 +94,15 @@ impl Handle {
         options: SchedulerOptions,
         metrics: Arc<ModelMetrics>,
         watchdog: Option<Watchdog>,
-        place: Option<Place>,
+        place: Option<DeviceShare>,
     ) -> Self {
-        // Unbounded, since tickets bound what it can hold.
+        // Unbounded, since permits bound what it can hold.
         let (commands, receiver) = crossbeam_channel::unbounded();
         let tokens = match options.max_waiting_tokens {
             0 => engine.kv_capacity().max_tokens().saturating_mul(16).max(options.max_waiting.saturating_mul(64)),
             tokens => tokens,
         };
-        let shared = Arc::new(Shared::new(Size { places: options.max_waiting, tokens }));
+        let shared = Arc::new(Shared::new(QueueSize { places: options.max_waiting, tokens }));
         let (running, ended) = crossbeam_channel::bounded(0);
         let handle = Self { shared: shared.clone(), commands, ended, watched: watchdog.is_some() };
         let place = place.map(|place| (place.device.join(place.share), place.cache_idle));
@@ -128,21 +128,21 @@ impl Handle {
     /// # Errors
     /// [`EnqueueError::QueueFull`] or [`EnqueueError::TokensFull`] if the queue has no room for the request or its client's part of it has
     /// none, [`EnqueueError::Stopped`] if the engine thread has ended.
-    pub fn request(&self, client: Client, prompts: impl IntoIterator<Item = usize>) -> Result<Request<'_>, EnqueueError> {
+    pub fn request(&self, client: Client, prompts: impl IntoIterator<Item = usize>) -> Result<RequestHandle<'_>, EnqueueError> {
         if !self.is_alive() {
             return Err(EnqueueError::Stopped);
         }
-        let tickets = Tickets::take(&self.shared, client, prompts)?;
-        Ok(Request { handle: self, tickets })
+        let permits = QueuePermits::take(&self.shared, client, prompts)?;
+        Ok(RequestHandle { handle: self, permits })
     }
 
-    fn send(&self, sequence: NewSequence, ticket: Ticket) -> Result<EventStream, EnqueueError> {
+    fn send(&self, sequence: NewSequence, permit: QueuePermit) -> Result<EventStream, EnqueueError> {
         let (sender, events) = channel();
         let sender = Arc::new(sender);
         if self.watched {
             self.shared.add_client(&sender);
         }
-        let sequence = Box::new(Sequence::new(sequence, sender, ticket));
+        let sequence = Box::new(Sequence::new(sequence, sender, permit));
         let progress = sequence.timeline.progress().clone();
         self.commands.send(Command::Enqueue(sequence)).map_err(|_| EnqueueError::Stopped)?;
         Ok(EventStream { events, progress, ended: false })
@@ -183,7 +183,8 @@ impl Handle {
     /// contents of prompts go, too. Waits for its current step, but not longer than `patience`. Returns the bytes that were given.
     pub fn give_back(&self, bytes: u64, patience: Duration) -> u64 {
         let (reply, given) = crossbeam_channel::bounded(1);
-        if !self.is_alive() || self.commands.send(Command::GiveBack(Ask { bytes, preempts: false, reply: Some(reply) })).is_err() {
+        if !self.is_alive() || self.commands.send(Command::GiveBack(MemoryRequest { bytes, preempts: false, reply: Some(reply) })).is_err()
+        {
             return 0;
         }
         given.recv_timeout(patience).unwrap_or(0)
@@ -198,19 +199,19 @@ impl Handle {
 }
 
 /// A request's place in the queue, through which its sequences are handed in.
-pub struct Request<'a> {
+pub struct RequestHandle<'a> {
     handle: &'a Handle,
-    tickets: Tickets,
+    permits: QueuePermits,
 }
 
-impl Request<'_> {
+impl RequestHandle<'_> {
     /// The one hop down: hands a sequence to the engine thread.
     ///
     /// # Errors
     /// [`EnqueueError::Stopped`] if the engine thread has ended, [`EnqueueError::QueueFull`] if the request was to have fewer sequences.
     pub fn enqueue(&mut self, sequence: NewSequence) -> Result<EventStream, EnqueueError> {
-        let ticket = self.tickets.next().ok_or(EnqueueError::QueueFull)?;
-        self.handle.send(sequence, ticket)
+        let permit = self.permits.next().ok_or(EnqueueError::QueueFull)?;
+        self.handle.send(sequence, permit)
     }
 }
 

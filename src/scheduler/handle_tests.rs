@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::fake::{FakeEngine, solo_run};
 use crate::testing::{params, sequence, shared, until};
-use crate::watchdog::Fault;
+use crate::watchdog::EngineFault;
 use engine::{Batch, EngineError, KvCapacity, Masks, Sampled, StepId, StepOutput};
 use model::ModelSpec;
 
@@ -151,7 +151,7 @@ fn a_panic_a_lost_device_or_lost_weights_fail_every_sequence_within_a_second() {
 }
 
 /// Faults reported in these tests, by the thread that noticed.
-static FAULTS: std::sync::Mutex<Vec<Fault>> = std::sync::Mutex::new(Vec::new());
+static FAULTS: std::sync::Mutex<Vec<EngineFault>> = std::sync::Mutex::new(Vec::new());
 
 #[test]
 fn the_watchdog_reports_a_stuck_step_and_a_lost_device() {
@@ -181,7 +181,9 @@ fn the_watchdog_reports_a_stuck_step_and_a_lost_device() {
     assert!(matches!(read_all(&mut slow.enqueue(sequence(vec![1; 4], 2)).unwrap()).1, Event::Finished { .. }));
     assert!(slow.is_alive() && FAULTS.lock().unwrap().is_empty());
     let faults = [(Duration::from_secs(4), None), (Duration::from_millis(1), Some(EngineError::Device("bus".into())))];
-    for ((step_time, error), (word, fault)) in faults.into_iter().zip([("it made no progress", Fault::Stuck), ("bus", Fault::DeviceLost)]) {
+    for ((step_time, error), (word, fault)) in
+        faults.into_iter().zip([("it made no progress", EngineFault::Stuck), ("bus", EngineFault::DeviceLost)])
+    {
         let handle = spawn(step_time, error);
         let mut streams: Vec<_> = (0..5).map(|_| handle.enqueue(sequence(vec![1; 4], 200)).unwrap()).collect();
         let start = Instant::now();
@@ -194,7 +196,7 @@ fn the_watchdog_reports_a_stuck_step_and_a_lost_device() {
         assert!(!handle.is_alive() && handle.is_lost());
         assert_eq!(handle.enqueue(sequence(vec![1], 1)).err(), Some(EnqueueError::Stopped));
     }
-    assert_eq!(*FAULTS.lock().unwrap(), [Fault::Stuck, Fault::DeviceLost], "each fault is reported once");
+    assert_eq!(*FAULTS.lock().unwrap(), [EngineFault::Stuck, EngineFault::DeviceLost], "each fault is reported once");
 }
 
 #[test]
@@ -297,7 +299,7 @@ fn step_overhead() {
                     scheduler.push(Sequence::new(
                         new,
                         Arc::new(sender),
-                        Tickets::take(&shared, crate::Client::default(), [1]).unwrap().next().unwrap(),
+                        QueuePermits::take(&shared, crate::Client::default(), [1]).unwrap().next().unwrap(),
                     ));
                     receiver
                 })

@@ -9,16 +9,16 @@ use crate::event::Event;
 /// On cache lines of its own: whoever fills it does not disturb what the engine thread reads of other streams.
 #[derive(Default)]
 #[repr(align(128))]
-pub struct Inbox(Mutex<State>);
+pub struct Inbox(Mutex<InboxState>);
 
 impl Inbox {
-    pub fn lock(&self) -> MutexGuard<'_, State> {
+    pub fn lock(&self) -> MutexGuard<'_, InboxState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[derive(Default)]
-pub struct State {
+pub struct InboxState {
     events: VecDeque<Event>,
     /// Whoever waits for an event.
     task: Option<Waker>,
@@ -28,7 +28,7 @@ pub struct State {
     is_closed: bool,
 }
 
-impl State {
+impl InboxState {
     /// Adds an event, or the end if there is none. Returns whoever waited for it, to be woken once the lock is free.
     pub fn take_in(&mut self, event: Option<Event>) -> Option<Waker> {
         match event {

@@ -4,7 +4,6 @@
 //! thread repeats one step (`step.rs`): schedule, submit, collect, commit. `plan.rs` decides who runs with how many rows, the engine
 //! computes the batch, and `commit.rs` hands the results to the sequences.
 
-mod accounts;
 mod batch;
 mod block_manager;
 mod cache_size;
@@ -26,10 +25,10 @@ mod mask_threads;
 mod masks;
 mod new_sequence;
 mod options;
-mod place;
 mod plan;
-mod prefix;
+mod prefix_cache;
 mod progress;
+mod queue_permits;
 mod running;
 mod sequence;
 mod sequence_cache;
@@ -41,25 +40,26 @@ mod shared_device_tests;
 mod state_slots;
 mod step;
 mod step_masks;
+mod tenant_accounts;
 #[cfg(test)]
 mod tenants_tests;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
+mod time_slicing;
 mod timeline;
 mod tokens;
-mod turns;
 mod waiting;
 mod watchdog;
 
 pub use client::{Client, DEFAULT_PRIORITY};
 pub use engine::Pooling;
 pub use event::{Event, FinishReason};
-pub use handle::{CacheBytes, EnqueueError, EventStream, Handle, Place, Request};
+pub use handle::{CacheBytes, DeviceShare, EnqueueError, EventStream, Handle, RequestHandle};
 pub use mailbox::deliver_events;
-pub use new_sequence::{Family, NewSequence};
+pub use new_sequence::{NewSequence, SequenceGroup};
 pub use options::SchedulerOptions;
 pub use progress::Progress;
-pub use shared_device::{Room, SharedDevice};
-pub use watchdog::{Fault, Watchdog};
+pub use shared_device::{MemoryReservation, SharedDevice};
+pub use watchdog::{EngineFault, Watchdog};

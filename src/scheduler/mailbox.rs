@@ -1,15 +1,15 @@
 //! One message and one wake per thread and step, however many event streams the thread reads.
 //!
 //! To wake a task of another thread costs a system call, and a word that two threads write travels between their caches each time. So each
-//! HTTP worker runs a task, [`deliver_events`], which owns the thread's mailbox. A stream that is read on that thread has its [`Home`]
-//! there, a place in the mailbox. While the engine thread hands out the results of a step, a [`Round`] holds back the letters to all
-//! homes. At its end, each mailbox gets its letters as one batch, and its task is woken. The task puts the letters into the inboxes of
-//! their streams and wakes whoever reads those, where both cost little: on its own thread.
+//! HTTP worker runs a task, [`deliver_events`], which owns the thread's mailbox. A stream that is read on that thread has its
+//! [`MailboxSlot`] there. While the engine thread hands out the results of a step, a [`WakeBatch`] holds back the messages to all slots. At
+//! its end, each mailbox gets its messages as one batch, and its task is woken. The task puts the messages into the inboxes of their
+//! streams and wakes whoever reads those, where both cost little: on its own thread.
 //!
-//! A stream that was never read on a thread with a mailbox has no home, and its events go straight to its inbox. Whoever reads a stream on
-//! another thread than that of its home empties the mailbox as well, and is woken with the mailbox's task, since that may be busy.
+//! A stream that was never read on a thread with a mailbox has no slot, and its events go straight to its inbox. Whoever reads a stream on
+//! another thread than that of its slot empties the mailbox as well, and is woken with the mailbox's task, since that may be busy.
 //!
-//! Locks are taken in the order residents, inbox, contents. No waker is called under a lock.
+//! Locks are taken in the order slots, inbox, queue. No waker is called under a lock.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -22,87 +22,87 @@ use crate::inbox::Inbox;
 thread_local! {
     /// Present while [`deliver_events`] runs on this thread.
     static MAILBOX: RefCell<Option<Arc<Mailbox>>> = const { RefCell::new(None) };
-    /// Whether a round is open on this thread.
-    static HOLDS_BACK: Cell<bool> = const { Cell::new(false) };
-    /// What the round holds back. Its lists are empty between rounds, and kept for their memory.
-    static HELD_BACK: RefCell<Vec<(Weak<Mailbox>, Vec<Letter>)>> = const { RefCell::new(Vec::new()) };
+    /// Whether a wake batch is open on this thread.
+    static IS_BATCHING: Cell<bool> = const { Cell::new(false) };
+    /// What the wake batch holds back. Its lists are empty between batches, and kept for their memory.
+    static BATCHED: RefCell<Vec<(Weak<Mailbox>, Vec<Message>)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A stream's place in a mailbox. Its number is free once its end was delivered. Letters may come later still: those of a round, if another
-/// thread dropped the sender meanwhile. The generation tells them from those of the number's next stream.
+/// A stream's place in a mailbox. Its number is free once its end was delivered. Messages may come later still: those of a wake batch, if
+/// another thread dropped the sender meanwhile. The generation tells them from those of the number's next stream.
 #[derive(Clone, Copy, PartialEq)]
-struct Address {
+struct SlotId {
     number: u32,
     generation: u32,
 }
 
 /// What a stream gets: an event, or none at its end.
-type Letter = (Address, Option<Event>);
+type Message = (SlotId, Option<Event>);
 
-/// Letters that an empty mailbox has memory for, at most. A thread that was busy for long finds more.
-const MOST_KEPT: usize = 4096;
+/// Messages that an empty mailbox has memory for, at most. A thread that was busy for long finds more.
+const MAX_SPARE: usize = 4096;
 
 #[derive(Default)]
 struct Mailbox {
     /// Locked while the mailbox is emptied, so that each stream's events keep their order.
-    residents: Mutex<Residents>,
-    contents: Mutex<Contents>,
+    slots: Mutex<MailboxSlots>,
+    queue: Mutex<MailboxQueue>,
 }
 
-/// The streams that have their homes in the mailbox.
+/// The slots of the streams that are read on the thread.
 #[derive(Default)]
-struct Residents {
-    /// By number: the generation of its next letters, and who lives there.
-    places: Vec<(u32, Option<Arc<Inbox>>)>,
+struct MailboxSlots {
+    /// By number: the generation of its next messages, and its stream.
+    entries: Vec<(u32, Option<Arc<Inbox>>)>,
     free: Vec<u32>,
     /// Empty, and kept for its memory.
-    spare: Vec<Letter>,
+    spare: Vec<Message>,
 }
 
 #[derive(Default)]
-struct Contents {
-    letters: Vec<Letter>,
+struct MailboxQueue {
+    messages: Vec<Message>,
     /// The task that empties the mailbox, while it waits.
     reader: Option<Waker>,
-    /// Who waits for letters elsewhere.
-    guests: Vec<(Address, Waker)>,
+    /// Who waits for messages elsewhere.
+    other_readers: Vec<(SlotId, Waker)>,
     is_closed: bool,
 }
 
 impl Mailbox {
-    fn residents(&self) -> MutexGuard<'_, Residents> {
-        self.residents.lock().unwrap_or_else(PoisonError::into_inner)
+    fn slots(&self) -> MutexGuard<'_, MailboxSlots> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn contents(&self) -> MutexGuard<'_, Contents> {
-        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
+    fn queue(&self) -> MutexGuard<'_, MailboxQueue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds letters and wakes whoever waits for them.
-    fn put(&self, add: impl FnOnce(&mut Vec<Letter>)) {
-        let mut contents = self.contents();
-        add(&mut contents.letters);
-        let (reader, guests) = (contents.reader.take(), std::mem::take(&mut contents.guests));
-        let is_closed = contents.is_closed;
-        drop(contents);
-        reader.into_iter().chain(guests.into_iter().map(|(_, guest)| guest)).for_each(Waker::wake);
+    /// Adds messages and wakes whoever waits for them.
+    fn put(&self, add: impl FnOnce(&mut Vec<Message>)) {
+        let mut queue = self.queue();
+        add(&mut queue.messages);
+        let (reader, other_readers) = (queue.reader.take(), std::mem::take(&mut queue.other_readers));
+        let is_closed = queue.is_closed;
+        drop(queue);
+        reader.into_iter().chain(other_readers.into_iter().map(|(_, other_reader)| other_reader)).for_each(Waker::wake);
         if is_closed {
             self.empty(None, &mut Vec::new());
         }
     }
 
-    /// Puts the letters into their inboxes and wakes whoever waits there. The next letters wake `reader`. `woken` is a buffer.
+    /// Puts the messages into their inboxes and wakes whoever waits there. The next messages wake `reader`. `woken` is a buffer.
     fn empty(&self, reader: Option<&Waker>, woken: &mut Vec<Waker>) {
-        let mut residents = self.residents();
-        let Residents { places, free, spare } = &mut *residents;
-        let mut contents = self.contents();
-        std::mem::swap(&mut contents.letters, spare);
+        let mut slots = self.slots();
+        let MailboxSlots { entries, free, spare } = &mut *slots;
+        let mut queue = self.queue();
+        std::mem::swap(&mut queue.messages, spare);
         if let Some(reader) = reader {
-            contents.reader = Some(reader.clone());
+            queue.reader = Some(reader.clone());
         }
-        drop(contents);
-        for (Address { number, generation }, event) in spare.drain(..) {
-            let (present, inbox) = &mut places[number as usize];
+        drop(queue);
+        for (SlotId { number, generation }, event) in spare.drain(..) {
+            let (present, inbox) = &mut entries[number as usize];
             if *present != generation {
                 continue;
             }
@@ -114,32 +114,32 @@ impl Mailbox {
                 free.push(number);
             }
         }
-        spare.shrink_to(MOST_KEPT);
-        drop(residents);
+        spare.shrink_to(MAX_SPARE);
+        drop(slots);
         woken.drain(..).for_each(Waker::wake);
     }
 }
 
 /// Where a stream is read: its place in the mailbox of a thread.
-pub struct Home {
+pub struct MailboxSlot {
     mailbox: Arc<Mailbox>,
-    address: Address,
+    address: SlotId,
 }
 
-impl Home {
-    /// Gives a stream that has not ended its home on this thread, if the thread has a mailbox.
-    pub fn find(home: &OnceLock<Self>, inbox: &Arc<Inbox>) {
+impl MailboxSlot {
+    /// Gives a stream that has not ended a slot on this thread, if the thread has a mailbox.
+    pub fn find(slot: &OnceLock<Self>, inbox: &Arc<Inbox>) {
         let Some(mailbox) = MAILBOX.with_borrow(Clone::clone) else { return };
-        let mut residents = mailbox.residents();
+        let mut slots = mailbox.slots();
         let state = inbox.lock();
         if !state.has_ended() {
-            let number = residents.free.pop().unwrap_or_else(|| {
-                residents.places.push((0, None));
-                residents.places.len() as u32 - 1
+            let number = slots.free.pop().unwrap_or_else(|| {
+                slots.entries.push((0, None));
+                slots.entries.len() as u32 - 1
             });
-            let (generation, place) = &mut residents.places[number as usize];
-            *place = Some(inbox.clone());
-            home.get_or_init(|| Self { mailbox: mailbox.clone(), address: Address { number, generation: *generation } });
+            let (generation, entry) = &mut slots.entries[number as usize];
+            *entry = Some(inbox.clone());
+            slot.get_or_init(|| Self { mailbox: mailbox.clone(), address: SlotId { number, generation: *generation } });
         }
     }
 
@@ -150,13 +150,13 @@ impl Home {
 
     /// Sends an event, or the end if there is none.
     pub fn send(&self, event: Option<Event>) {
-        let letter = (self.address, event);
-        if !HOLDS_BACK.get() {
-            return self.mailbox.put(|letters| letters.push(letter));
+        let message = (self.address, event);
+        if !IS_BATCHING.get() {
+            return self.mailbox.put(|messages| messages.push(message));
         }
-        HELD_BACK.with_borrow_mut(|held| match held.iter_mut().find(|(mailbox, _)| mailbox.as_ptr() == Arc::as_ptr(&self.mailbox)) {
-            Some((_, letters)) => letters.push(letter),
-            None => held.push((Arc::downgrade(&self.mailbox), vec![letter])),
+        BATCHED.with_borrow_mut(|held| match held.iter_mut().find(|(mailbox, _)| mailbox.as_ptr() == Arc::as_ptr(&self.mailbox)) {
+            Some((_, messages)) => messages.push(message),
+            None => held.push((Arc::downgrade(&self.mailbox), vec![message])),
         });
     }
 
@@ -165,42 +165,42 @@ impl Home {
         self.mailbox.empty(None, &mut Vec::new());
     }
 
-    /// Lets the next letters wake `guest`. False: there are some already.
-    pub fn expect(&self, guest: &Waker) -> bool {
-        let mut contents = self.mailbox.contents();
-        let is_empty = contents.letters.is_empty();
+    /// Lets the next messages wake `other_reader`. False: there are some already.
+    pub fn expect(&self, other_reader: &Waker) -> bool {
+        let mut queue = self.mailbox.queue();
+        let is_empty = queue.messages.is_empty();
         if is_empty {
-            contents.guests.retain(|(address, _)| *address != self.address);
-            contents.guests.push((self.address, guest.clone()));
+            queue.other_readers.retain(|(address, _)| *address != self.address);
+            queue.other_readers.push((self.address, other_reader.clone()));
         }
         is_empty
     }
 }
 
-/// Holds back the letters that this thread sends until it is dropped.
-pub struct Round(());
+/// Holds back the messages that this thread sends until it is dropped.
+pub struct WakeBatch(());
 
-impl Round {
+impl WakeBatch {
     pub fn open() -> Self {
-        HOLDS_BACK.set(true);
+        IS_BATCHING.set(true);
         Self(())
     }
 }
 
-impl Drop for Round {
+impl Drop for WakeBatch {
     fn drop(&mut self) {
-        HOLDS_BACK.set(false);
-        let mut held = HELD_BACK.take();
-        held.retain_mut(|(mailbox, letters)| {
-            if letters.is_empty() {
+        IS_BATCHING.set(false);
+        let mut held = BATCHED.take();
+        held.retain_mut(|(mailbox, messages)| {
+            if messages.is_empty() {
                 return mailbox.strong_count() > 0;
             }
-            // Streams keep their mailbox, so letters to one that is gone have no reader.
+            // Streams keep their mailbox, so messages to one that is gone have no reader.
             let Some(mailbox) = mailbox.upgrade() else { return false };
-            mailbox.put(|contents| if contents.is_empty() { std::mem::swap(contents, letters) } else { contents.append(letters) });
+            mailbox.put(|queue| if queue.is_empty() { std::mem::swap(queue, messages) } else { queue.append(messages) });
             true
         });
-        HELD_BACK.set(held);
+        BATCHED.set(held);
     }
 }
 
@@ -232,14 +232,14 @@ impl Open {
 }
 
 impl Drop for Open {
-    /// Whoever puts letters into the mailbox empties it from now on.
+    /// Whoever puts messages into the mailbox empties it from now on.
     fn drop(&mut self) {
         // The thread may be ending, and then nothing is polled on it any more.
         let _ = MAILBOX.try_with(|here| here.borrow_mut().take_if(|mailbox| Arc::ptr_eq(mailbox, &self.mailbox)));
-        let mut contents = self.mailbox.contents();
-        contents.is_closed = true;
-        let _reader = contents.reader.take();
-        drop(contents);
+        let mut queue = self.mailbox.queue();
+        queue.is_closed = true;
+        let _reader = queue.reader.take();
+        drop(queue);
         self.mailbox.empty(None, &mut Vec::new());
     }
 }

@@ -84,14 +84,14 @@ fn num_wakes(readers: &[Reader]) -> Vec<usize> {
 
 /// Streams that this thread's mailbox knows.
 fn num_residents() -> usize {
-    MAILBOX.with_borrow(|here| here.as_ref().map_or(0, |here| here.residents().places.iter().filter(|(_, inbox)| inbox.is_some()).count()))
+    MAILBOX.with_borrow(|here| here.as_ref().map_or(0, |here| here.slots().entries.iter().filter(|(_, inbox)| inbox.is_some()).count()))
 }
 
 /// Sends to all of them in one round, as an engine thread does.
 fn send_round(readers: &[Reader], id: u32) {
     thread::scope(|scope| {
         scope.spawn(|| {
-            let _round = Round::open();
+            let _round = WakeBatch::open();
             readers.iter().for_each(|reader| reader.send(id));
         });
     });
@@ -140,7 +140,7 @@ fn each_thread_of_a_round_is_woken_once() {
         })
         .collect();
     let workers: Vec<Worker> = wait.iter().take(3).collect();
-    let round = Round::open();
+    let round = WakeBatch::open();
     for i in 0..5 {
         workers.iter().for_each(|worker| worker.senders[i].send(token(7)));
     }
@@ -159,7 +159,7 @@ fn only_letters_of_a_round_are_held_back_and_only_to_its_end() {
     assert!(task.poll(delivery.as_mut()).is_pending());
     let [outside, in_panic] = waiting();
     {
-        let _round = Round::open();
+        let _round = WakeBatch::open();
         before.send(1);
         assert_eq!(num_wakes(&[before]), [1], "its thread had no mailbox when it was polled");
     }
@@ -168,7 +168,7 @@ fn only_letters_of_a_round_are_held_back_and_only_to_its_end() {
     assert!(task.poll(delivery.as_mut()).is_pending());
     assert_eq!((outside.task.num_wakes(), task.num_wakes()), (1, 1));
     let panicked = catch_unwind(AssertUnwindSafe(|| {
-        let _round = Round::open();
+        let _round = WakeBatch::open();
         in_panic.send(1);
         panic!("a commit");
     }));
@@ -205,7 +205,7 @@ fn a_stream_that_is_dropped_loses_its_events_and_leaves_nothing_behind() {
     assert!(task.poll(delivery.as_mut()).is_pending());
     let [dropped, mut stays] = waiting();
     let (sender, number_task) = (dropped.sender.unwrap(), dropped.task);
-    let round = Round::open();
+    let round = WakeBatch::open();
     sender.send(token(1));
     stays.send(2);
     drop(dropped.events);
@@ -235,7 +235,7 @@ fn letters_that_come_after_the_end_never_reach_the_next_stream_of_the_number() {
         let engines = sender.clone();
         let step = &step;
         let engine = scope.spawn(move || {
-            let _round = Round::open();
+            let _round = WakeBatch::open();
             engines.send(token(1));
             drop(engines);
             step.wait();
@@ -326,7 +326,7 @@ fn a_thread_that_waits_gets_its_events_though_the_thread_of_the_mailbox_is_busy(
     let engine = thread::spawn(move || {
         for id in 0..100 {
             thread::sleep(Duration::from_micros(100));
-            let _round = Round::open();
+            let _round = WakeBatch::open();
             [&sender, &other].into_iter().flatten().for_each(|sender| sender.send(token(id)));
         }
     });
@@ -339,7 +339,7 @@ fn a_thread_that_waits_gets_its_events_though_the_thread_of_the_mailbox_is_busy(
 #[derive(Clone, Debug)]
 enum Act {
     Send(usize),
-    Round(Vec<usize>),
+    WakeBatch(Vec<usize>),
     End(usize),
     Poll(usize),
     PollElsewhere(usize),
@@ -351,7 +351,7 @@ enum Act {
 fn act() -> impl Strategy<Value = Act> {
     let stream = 0..4_usize;
     prop_oneof![
-        4 => prop::collection::vec(stream.clone(), 0..6).prop_map(Act::Round),
+        4 => prop::collection::vec(stream.clone(), 0..6).prop_map(Act::WakeBatch),
         2 => stream.clone().prop_map(Act::Send),
         6 => stream.clone().prop_map(Act::Poll),
         2 => stream.clone().prop_map(Act::PollElsewhere),
@@ -420,8 +420,8 @@ proptest! {
         for act in acts.into_iter().chain(ending) {
             match act {
                 Act::Send(i) => streams[i].send(),
-                Act::Round(all) => {
-                    let _round = Round::open();
+                Act::WakeBatch(all) => {
+                    let _round = WakeBatch::open();
                     all.into_iter().for_each(|i| streams[i].send());
                 }
                 Act::End(i) => drop(streams[i].sender.take()),
@@ -446,7 +446,7 @@ struct Sends(Vec<EventSender>);
 
 impl Wake for Sends {
     fn wake(self: Arc<Self>) {
-        let _round = Round::open();
+        let _round = WakeBatch::open();
         self.0.iter().for_each(|sender| sender.send(token(1)));
     }
 }

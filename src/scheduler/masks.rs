@@ -28,11 +28,11 @@ pub enum NextMask<'a> {
 }
 
 pub struct GrammarCursor {
-    state: State,
+    state: CursorState,
     is_slow: bool,
 }
 
-enum State {
+enum CursorState {
     New(Arc<dyn Grammar>),
     Waiting(Receiver<Reply>),
     Ready(Reply),
@@ -46,21 +46,21 @@ impl std::fmt::Debug for GrammarCursor {
 
 impl GrammarCursor {
     pub fn new(grammar: Arc<dyn Grammar>) -> Self {
-        Self { state: State::New(grammar), is_slow: false }
+        Self { state: CursorState::New(grammar), is_slow: false }
     }
 
     /// Requests the first mask.
     pub fn start(&mut self, threads: &mut MaskThreads) {
-        if let State::New(grammar) = &self.state {
-            self.state = State::Waiting(threads.request(Work::Start(grammar.clone()), self.is_slow));
+        if let CursorState::New(grammar) = &self.state {
+            self.state = CursorState::Waiting(threads.request(Work::Start(grammar.clone()), self.is_slow));
         }
     }
 
     /// Moves on by the sampled `id` and requests the next mask.
     pub fn accept(&mut self, id: u32, threads: &mut MaskThreads) {
-        let State::Ready(reply) = std::mem::replace(&mut self.state, State::Ready(Reply::lost())) else { return };
+        let CursorState::Ready(reply) = std::mem::replace(&mut self.state, CursorState::Ready(Reply::lost())) else { return };
         if let Some(constraint) = reply.constraint {
-            self.state = State::Waiting(threads.request(Work::Accept(constraint, id), self.is_slow));
+            self.state = CursorState::Waiting(threads.request(Work::Accept(constraint, id), self.is_slow));
         }
     }
 
@@ -71,7 +71,7 @@ impl GrammarCursor {
 
     /// Waits for the next mask until `deadline` at most. Returns whether the mask has arrived.
     pub fn is_ready_by(&mut self, deadline: Instant) -> bool {
-        if let State::Waiting(reply) = &self.state {
+        if let CursorState::Waiting(reply) = &self.state {
             let reply = match reply.recv_deadline(deadline) {
                 Ok(reply) => reply,
                 Err(RecvTimeoutError::Timeout) => {
@@ -82,7 +82,7 @@ impl GrammarCursor {
                 Err(RecvTimeoutError::Disconnected) => Reply::lost(),
             };
             self.is_slow = reply.took > PATIENCE;
-            self.state = State::Ready(reply);
+            self.state = CursorState::Ready(reply);
         }
         true
     }
@@ -92,7 +92,7 @@ impl GrammarCursor {
         if !self.is_ready_by(deadline) {
             return NextMask::Late;
         }
-        let State::Ready(Reply { allowed, .. }) = &self.state else { unreachable!("a grammar starts before its sequence runs") };
+        let CursorState::Ready(Reply { allowed, .. }) = &self.state else { unreachable!("a grammar starts before its sequence runs") };
         match allowed {
             Ok(Allowed::All) => NextMask::Unrestricted,
             Ok(Allowed::Mask(words)) => NextMask::Restricted(words),

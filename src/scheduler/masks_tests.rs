@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::PATIENCE;
 use crate::fake::{FakeEngine, VOCAB, masked_token, next_token, solo_run};
 use crate::testing::{Rig, options, params, sequence};
-use crate::{Event, EventStream, Family, FinishReason, Handle, NewSequence, SchedulerOptions};
+use crate::{Event, EventStream, FinishReason, Handle, NewSequence, SchedulerOptions, SequenceGroup};
 use engine::KvCapacity;
 use logits::{Allowed, Constraint, Grammar, mask_words};
 use metrics::ModelMetrics;
@@ -183,8 +183,8 @@ fn slow_masks_delay_only_their_own_sequence() {
 fn members_of_a_family_follow_their_grammars_with_and_without_recurrent_state() {
     for (max_in_flight, num_state_slots) in [(1, 0), (2, 0), (1, 4), (2, 4)] {
         let capacity = KvCapacity { num_state_slots, ..KvCapacity::blocks(12, 4) };
-        let (handle, family) = (spawn(capacity.clone(), max_in_flight), Some(Family::unique()));
-        let member = |seed, len| NewSequence { family, prompt: vec![2; 9], ..following(seed, 1000, Counting::new(len)) };
+        let (handle, sequence_group) = (spawn(capacity.clone(), max_in_flight), Some(SequenceGroup::unique()));
+        let member = |seed, len| NewSequence { sequence_group, prompt: vec![2; 9], ..following(seed, 1000, Counting::new(len)) };
         let members: Vec<_> = (0..6u64).map(|seed| (member(seed, 20 + seed as usize), 20 + seed as usize)).collect();
         let streams: Vec<_> = members.iter().map(|(new, _)| handle.enqueue(new.clone()).unwrap()).collect();
         for (mut stream, (new, len)) in streams.into_iter().zip(&members) {

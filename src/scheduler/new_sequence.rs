@@ -32,7 +32,7 @@ pub struct NewSequence {
     /// Index of the first token of the second segment, for models with token types.
     pub second_segment: Option<usize>,
     /// Groups sequences with the same prompt, so that one of them computes it for all.
-    pub family: Option<Family>,
+    pub sequence_group: Option<SequenceGroup>,
 }
 
 impl NewSequence {
@@ -49,7 +49,7 @@ impl NewSequence {
             pool: None,
             whole_prompt: false,
             second_segment: None,
-            family: None,
+            sequence_group: None,
             grammar: None,
         }
     }
@@ -58,9 +58,9 @@ impl NewSequence {
 /// Identifies sequences that share a prompt. The first one enqueued computes the prompt. The others share its full blocks and copy the
 /// last one, which each of them writes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Family(u64);
+pub struct SequenceGroup(u64);
 
-impl Family {
+impl SequenceGroup {
     /// An identifier that was never returned before.
     pub fn unique() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);

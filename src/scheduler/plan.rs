@@ -3,14 +3,14 @@
 //! Decode rows come first, and a step with such rows takes half as many rows as one of prompts alone: whoever decodes waits for the whole
 //! step. The prompt that has run longest gets the rows that are left, but if shorter ones wait or run, they get half of
 //! these: a long prompt delays a short one by little, and is itself delayed by at most its own length. A prompt that is not shorter waits
-//! until no other one runs. `waiting.rs` says who is admitted. If the members of a family share a prompt, one of them computes it and the
-//! others are forks: they start with its blocks and, for models with recurrent state, with a copy of its state.
+//! until no other one runs. `waiting.rs` says who is admitted. If the members of a sequence group share a prompt, one of them computes it
+//! and the others are forks: they start with its blocks and, for models with recurrent state, with a copy of its state.
 
 use std::time::Instant;
 
 use crate::batch::{self, Chunk};
 use crate::block_manager::BlockManager;
-use crate::place::RequestKey;
+use crate::queue_permits::RequestKey;
 use crate::running::Running;
 use crate::sequence::Sequence;
 use crate::sequences::Sequences;
@@ -33,21 +33,21 @@ pub struct Scheduled {
 }
 
 /// What became of a sequence whose turn it was.
-enum Start {
+enum Admission {
     Done,
     Waits,
 }
 
 /// The next step. Its buffers are kept from step to step.
 #[derive(Default)]
-pub struct Plan {
+pub struct StepPlan {
     pub batch: Batch,
     pub scheduled: Vec<Scheduled>,
     /// Blocks that the rows of a prompt leave to other sequences.
     headroom: usize,
 }
 
-impl Plan {
+impl StepPlan {
     /// Schedules up to `max_rows` rows. Blocks for the decode rows must be available: see [`Sequences::num_missing_blocks`].
     pub fn fill(&mut self, sequences: &mut Sequences, max_rows: usize, now: Instant) {
         batch::clear(&mut self.batch);
@@ -132,7 +132,7 @@ impl Plan {
         self.batch.scored.extend(sequence.rows_to_score(start, end, first));
         let num_scored = self.batch.scored.len() - scored_before;
         let chunk = Chunk {
-            engine_slot: sequence.engine_slot(),
+            sequence_slot: sequence.sequence_slot(),
             state_slot: sequence.cache.state_slot(),
             start,
             sampled,
@@ -153,27 +153,27 @@ impl Plan {
         while let Some(sequence) = sequences.next_waiting(max_tokens) {
             let was_preempted = sequence.id > 0;
             match self.start(sequences, sequence, now) {
-                Start::Done => return true,
+                Admission::Done => return true,
                 // The request of a sequence that waits lets others pass, a preempted sequence does not.
-                Start::Waits if was_preempted => return false,
-                Start::Waits => {}
+                Admission::Waits if was_preempted => return false,
+                Admission::Waits => {}
             }
         }
         false
     }
 
-    /// Starts a sequence, or puts it back if it must wait for memory or for the prompt of its family.
-    fn start(&mut self, sequences: &mut Sequences, mut sequence: Sequence, now: Instant) -> Start {
+    /// Starts a sequence, or puts it back if it must wait for memory or for the prompt of its sequence group.
+    fn start(&mut self, sequences: &mut Sequences, mut sequence: Sequence, now: Instant) -> Admission {
         let (headroom, num_releases) = (sequences.headroom(&sequence), sequences.blocks.num_releases());
         let num_found = match self.relative(&sequence, &sequences.running, &sequences.blocks) {
             Some(relative) if self.num_computed_before(relative) < sequence.num_shared() => {
                 sequences.waiting.put_back(sequence);
-                return Start::Waits;
+                return Admission::Waits;
             }
             // Copies are made in a step that runs a row of the fork.
             Some(_) if sequence.awaits_mask(now, sequences.blocks.has_state()) => {
                 sequences.waiting.put_back(sequence);
-                return Start::Waits;
+                return Admission::Waits;
             }
             Some(relative) => {
                 let num_shared = sequence.num_shared();
@@ -197,7 +197,7 @@ impl Plan {
         };
         let Some(num_found) = num_found else {
             sequences.put_back_until_release(sequence, num_releases);
-            return Start::Waits;
+            return Admission::Waits;
         };
         sequence.admit(num_found);
         if sequence.timeline.admit(now, &sequences.metrics) {
@@ -208,16 +208,16 @@ impl Plan {
             }
         }
         sequences.start(sequence);
-        Start::Done
+        Admission::Done
     }
 
-    /// The running member of the sequence's family to fork from. It may still have to compute the prompt.
+    /// The running member of the sequence's sequence group to fork from. It may still have to compute the prompt.
     fn relative<'a>(&self, sequence: &Sequence, running: &'a Running, blocks: &BlockManager) -> Option<&'a Sequence> {
-        let shares = sequence.family.is_some() && sequence.num_shared() > 0 && sequence.tokens.generated.is_empty();
+        let shares = sequence.sequence_group.is_some() && sequence.num_shared() > 0 && sequence.tokens.generated.is_empty();
         if !shares || sequence.needs_whole_prompt() {
             return None;
         }
-        let relatives = running.iter().filter(|relative| relative.family == sequence.family);
+        let relatives = running.iter().filter(|relative| relative.sequence_group == sequence.sequence_group);
         // A state moves on, and so do windows: the one can be copied, and the others shared, only near the end of the shared tokens.
         let forkable = relatives.filter(|relative| {
             let is_there = !blocks.has_state() || self.num_computed_before(relative) <= sequence.num_shared();
@@ -248,7 +248,7 @@ impl Plan {
         let block_size = sequences.blocks.block_size();
         for part in &self.scheduled {
             let Some(sequence) = sequences.running.get_mut(part.id) else { continue };
-            let needs_init = self.batch.init.iter().any(|init| init.slot == sequence.engine_slot());
+            let needs_init = self.batch.init.iter().any(|init| init.slot == sequence.sequence_slot());
             sequence.revert(part.num_rows, part.sampled, needs_init);
             sequence.cache.forget_saved(sequence.num_computed(), &mut sequences.blocks);
         }

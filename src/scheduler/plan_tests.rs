@@ -1,12 +1,12 @@
 //! Families that share a prompt, scores of a prompt, and prompts that become vectors: step by step against the test engine.
 
 use crate::testing::{Rig, options, params, sequence};
-use crate::{Event, Family, NewSequence, Pooling, SchedulerOptions};
+use crate::{Event, NewSequence, Pooling, SchedulerOptions, SequenceGroup};
 use engine::EngineError;
 
-fn family(prompt: &[u32], count: u64, max_tokens: u32) -> Vec<NewSequence> {
-    let family = Some(Family::unique());
-    (0..count).map(|seed| NewSequence { family, params: params(seed), ..sequence(prompt.to_vec(), max_tokens) }).collect()
+fn sequence_group(prompt: &[u32], count: u64, max_tokens: u32) -> Vec<NewSequence> {
+    let sequence_group = Some(SequenceGroup::unique());
+    (0..count).map(|seed| NewSequence { sequence_group, params: params(seed), ..sequence(prompt.to_vec(), max_tokens) }).collect()
 }
 
 fn rows(rig: &Rig) -> (usize, usize) {
@@ -21,7 +21,7 @@ fn a_familys_prompt_is_computed_once() {
             // 14 shared tokens in blocks of 4: three blocks are shared, and each member except the first copies the fourth.
             let mut rig = Rig::new(64, max_in_flight, SchedulerOptions { prefix_cache, ..options(32, 8) });
             let prompt: Vec<u32> = (0..15).collect();
-            let clients: Vec<usize> = family(&prompt, 5, 1).into_iter().map(|new| rig.enqueue(new)).collect();
+            let clients: Vec<usize> = sequence_group(&prompt, 5, 1).into_iter().map(|new| rig.enqueue(new)).collect();
             rig.step().unwrap();
             assert_eq!(rows(&rig), (14, 0), "the shared part runs first");
             rig.step().unwrap();
@@ -37,7 +37,7 @@ fn a_familys_prompt_is_computed_once() {
 #[test]
 fn a_shared_prompt_of_whole_blocks_needs_no_copy() {
     let mut rig = Rig::new(64, 2, options(32, 8));
-    let clients: Vec<usize> = family(&(0..9).collect::<Vec<_>>(), 3, 6).into_iter().map(|new| rig.enqueue(new)).collect();
+    let clients: Vec<usize> = sequence_group(&(0..9).collect::<Vec<_>>(), 3, 6).into_iter().map(|new| rig.enqueue(new)).collect();
     rig.finish();
     clients.into_iter().for_each(|client| rig.assert_solo(client));
     assert_eq!(rows(&rig).1, 0);
@@ -49,7 +49,7 @@ fn family_members_that_start_late_share_the_blocks_still_held() {
         // Two run at a time. Each of the others starts when one has ended.
         let mut rig = Rig::new(64, max_in_flight, options(32, 2));
         let prompt: Vec<u32> = (0..14).collect();
-        let clients: Vec<usize> = family(&prompt, 6, 9)
+        let clients: Vec<usize> = sequence_group(&prompt, 6, 9)
             .into_iter()
             .enumerate()
             .map(|(i, new)| rig.enqueue(NewSequence { max_tokens: 3 + i as u32, ..new }))
@@ -66,7 +66,7 @@ fn the_tokens_of_a_refused_copy_are_computed() {
     for max_in_flight in [1, 2] {
         for at in 1..6 {
             let mut rig = Rig::new(64, max_in_flight, options(32, 8));
-            let clients: Vec<usize> = family(&(0..14).collect::<Vec<_>>(), 4, 8).into_iter().map(|new| rig.enqueue(new)).collect();
+            let clients: Vec<usize> = sequence_group(&(0..14).collect::<Vec<_>>(), 4, 8).into_iter().map(|new| rig.enqueue(new)).collect();
             rig.control.lock().unwrap().fault = Some((at, Some(EngineError::OutOfMemory("no room".into()))));
             while rig.scheduler.has_work() {
                 let _ = rig.step();

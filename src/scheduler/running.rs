@@ -1,4 +1,4 @@
-//! The sequences that run, in order of admission, and the engine slots that they sample with.
+//! The sequences that run, in order of admission, and the sequence slots that they sample with.
 
 use std::collections::VecDeque;
 
@@ -44,14 +44,14 @@ impl Running {
         self.position(id).map(|index| &mut self.sequences[index])
     }
 
-    /// Takes a sequence out; its engine slot is free again. The caller releases its cache.
+    /// Takes a sequence out; its sequence slot is free again. The caller releases its cache.
     pub fn remove(&mut self, id: u64) -> Option<Sequence> {
         let sequence = self.sequences.remove(self.position(id)?);
-        self.free_engine_slots.push_back(sequence.engine_slot());
+        self.free_engine_slots.push_back(sequence.sequence_slot());
         Some(sequence)
     }
 
-    /// Adds the youngest sequence and gives it an engine slot. There must be a free one.
+    /// Adds the youngest sequence and gives it a sequence slot. There must be a free one.
     pub fn push(&mut self, mut sequence: Sequence) {
         debug_assert!(self.sequences.last().is_none_or(|last| last.id < sequence.id), "sequences are numbered as they are admitted");
         let Some(slot) = self.free_engine_slots.pop_front() else { unreachable!("fewer sequences run than there are engine slots") };
@@ -79,7 +79,7 @@ impl Running {
         self.sequences.iter_mut()
     }
 
-    /// Takes all sequences out and forgets their engine slots: nothing may run afterwards.
+    /// Takes all sequences out and forgets their sequence slots: nothing may run afterwards.
     pub fn drain(&mut self) -> impl Iterator<Item = Sequence> {
         self.sequences.drain(..)
     }
@@ -94,10 +94,10 @@ impl Running {
         self.sequences[..end].binary_search_by_key(&id, |sequence| sequence.id).ok()
     }
 
-    /// Panics unless each engine slot either belongs to one sequence or is free.
+    /// Panics unless each sequence slot either belongs to one sequence or is free.
     #[cfg(test)]
     pub fn check(&self) {
-        let mut slots: Vec<u32> = self.iter().map(Sequence::engine_slot).chain(self.free_engine_slots.iter().copied()).collect();
+        let mut slots: Vec<u32> = self.iter().map(Sequence::sequence_slot).chain(self.free_engine_slots.iter().copied()).collect();
         slots.sort_unstable();
         assert!(slots.iter().copied().eq(0..self.max_running as u32), "engine slots: {slots:?}");
     }
@@ -109,7 +109,7 @@ mod tests {
 
     use super::*;
     use crate::channel::channel;
-    use crate::place::Tickets;
+    use crate::queue_permits::QueuePermits;
     use crate::testing::{sequence, shared};
 
     #[test]
@@ -117,18 +117,21 @@ mod tests {
         let (mut running, shared) = (Running::new(3), shared(3));
         for id in [2, 5, 9] {
             let events = Arc::new(channel().0);
-            let mut sequence =
-                Sequence::new(sequence(vec![1], 1), events, Tickets::take(&shared, crate::Client::default(), [1]).unwrap().next().unwrap());
+            let mut sequence = Sequence::new(
+                sequence(vec![1], 1),
+                events,
+                QueuePermits::take(&shared, crate::Client::default(), [1]).unwrap().next().unwrap(),
+            );
             sequence.id = id;
             running.push(sequence);
         }
         assert!(running.is_full());
         assert_eq!(running.get_mut(5).map(|sequence| sequence.id), Some(5));
-        let slot = running.remove(5).unwrap().engine_slot();
+        let slot = running.remove(5).unwrap().sequence_slot();
         assert!(running.get(5).is_none() && running.remove(5).is_none() && !running.is_full());
         assert_eq!(running.iter().map(|sequence| sequence.id).collect::<Vec<_>>(), [2, 9]);
         assert_eq!(running.youngest(), Some(9));
         running.check();
-        assert!(running.iter().all(|sequence| sequence.engine_slot() != slot));
+        assert!(running.iter().all(|sequence| sequence.sequence_slot() != slot));
     }
 }

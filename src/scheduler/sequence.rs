@@ -9,8 +9,8 @@ use crate::checkpoints::Checkpoints;
 use crate::client::Client;
 use crate::event::Event;
 use crate::masks::{GrammarCursor, PATIENCE};
-use crate::new_sequence::{Family, NewSequence};
-use crate::place::{RequestKey, Ticket};
+use crate::new_sequence::{NewSequence, SequenceGroup};
+use crate::queue_permits::{QueuePermit, RequestKey};
 use crate::sequence_cache::SequenceCache;
 use crate::timeline::Timeline;
 use crate::tokens::Tokens;
@@ -27,10 +27,10 @@ pub struct Sequence {
     pub timeline: Timeline,
     pub salt: u64,
     pub num_logprobs: Option<u8>,
-    pub family: Option<Family>,
+    pub sequence_group: Option<SequenceGroup>,
     /// Present if the tokens must follow a grammar.
     pub grammar: Option<GrammarCursor>,
-    /// Whether the prompt was computed for another member of the family.
+    /// Whether the prompt was computed for another member of the sequence group.
     pub is_fork: bool,
     params: Arc<SamplingParams>,
     max_tokens: usize,
@@ -40,13 +40,13 @@ pub struct Sequence {
     pub whole_prompt: bool,
     pub second_segment: Option<usize>,
     events: Arc<EventSender>,
-    ticket: Ticket,
+    permit: QueuePermit,
 
     /// Valid while the sequence runs.
-    engine_slot: u32,
+    sequence_slot: u32,
     /// The stop id that ended the sequence.
     stopped_by: Option<u32>,
-    /// Whether the engine slot must be initialised with the next step.
+    /// Whether the sequence slot must be initialised with the next step.
     needs_init: bool,
     /// Tokens whose K and V are in the cache after all submitted steps.
     num_computed: usize,
@@ -57,7 +57,7 @@ pub struct Sequence {
 }
 
 impl Sequence {
-    pub fn new(new: NewSequence, events: Arc<EventSender>, ticket: Ticket) -> Self {
+    pub fn new(new: NewSequence, events: Arc<EventSender>, permit: QueuePermit) -> Self {
         let num_prompt = new.prompt.len();
         Self {
             id: 0,
@@ -66,7 +66,7 @@ impl Sequence {
             timeline: Timeline::new(num_prompt),
             salt: new.cache_salt,
             num_logprobs: new.num_logprobs,
-            family: new.family,
+            sequence_group: new.sequence_group,
             grammar: new.grammar.map(GrammarCursor::new),
             is_fork: false,
             params: Arc::new(new.params),
@@ -77,8 +77,8 @@ impl Sequence {
             whole_prompt: new.whole_prompt,
             second_segment: new.second_segment,
             events,
-            ticket,
-            engine_slot: 0,
+            permit,
+            sequence_slot: 0,
             stopped_by: None,
             needs_init: false,
             num_computed: 0,
@@ -89,12 +89,12 @@ impl Sequence {
 
     /// The request that the sequence belongs to.
     pub fn request(&self) -> RequestKey {
-        self.ticket.request()
+        self.permit.request()
     }
 
     /// Who the request is from.
     pub fn client(&self) -> Client {
-        self.ticket.client()
+        self.permit.client()
     }
 
     /// Checks that the sequence can run in a KV cache of `capacity` tokens.
@@ -149,7 +149,7 @@ impl Sequence {
         self.max_tokens > 0
     }
 
-    /// Tokens that the members of a family share: the prompt without its last token, from whose logits each of them samples.
+    /// Tokens that the members of a sequence group share: the prompt without its last token, from whose logits each of them samples.
     pub fn num_shared(&self) -> usize {
         self.tokens.prompt.len() - 1
     }
@@ -179,10 +179,10 @@ impl Sequence {
 
     /// The next position at which a chunk must end, so that the row there runs in a later step.
     ///
-    /// The members of a family branch off after the tokens that they share. A row with recurrent state and a grammar waits for its mask. A
-    /// state is kept after some tokens.
+    /// The members of a sequence group branch off after the tokens that they share. A row with recurrent state and a grammar waits for its
+    /// mask. A state is kept after some tokens.
     pub fn chunk_boundary(&self, blocks: &BlockManager) -> Option<usize> {
-        let branch = self.family.is_some().then(|| self.num_shared());
+        let branch = self.sequence_group.is_some().then(|| self.num_shared());
         let last = (self.grammar.is_some() && blocks.has_state()).then(|| self.tokens.len() - 1);
         let checkpoint = self.checkpoints(blocks).and_then(|borders| borders.behind(self.num_computed));
         [branch, last, checkpoint].into_iter().flatten().filter(|&boundary| boundary > self.num_computed).min()
@@ -196,7 +196,7 @@ impl Sequence {
 
     /// The input of the row at `position`.
     pub fn input(&self, position: usize) -> Input {
-        self.tokens.get(position).map_or(Input::Sampled(self.engine_slot), Input::Token)
+        self.tokens.get(position).map_or(Input::Sampled(self.sequence_slot), Input::Token)
     }
 
     /// The rows from position `start` to `end` whose scores the client wants and does not have. Row `first` of the batch is at `start`.
@@ -212,19 +212,19 @@ impl Sequence {
         self.pool.map(|pooling| VectorRequest { pooling, complete })
     }
 
-    pub fn engine_slot(&self) -> u32 {
-        self.engine_slot
+    pub fn sequence_slot(&self) -> u32 {
+        self.sequence_slot
     }
 
     pub fn assign_engine_slot(&mut self, slot: u32) {
-        self.engine_slot = slot;
+        self.sequence_slot = slot;
         self.needs_init = true;
     }
 
-    /// The state that the engine slot must be initialised with, if it was not yet.
+    /// The state that the sequence slot must be initialised with, if it was not yet.
     pub fn take_init(&mut self) -> Option<SlotInit> {
         std::mem::take(&mut self.needs_init).then(|| SlotInit {
-            slot: self.engine_slot,
+            slot: self.sequence_slot,
             params: self.params.clone(),
             prompt: self.tokens.prompt.clone(),
             generated: self.tokens.generated.clone(),
@@ -235,7 +235,7 @@ impl Sequence {
     pub fn admit(&mut self, num_tokens: usize) {
         self.num_computed = num_tokens;
         self.timeline.progress().set_computed(num_tokens);
-        self.ticket.leave_queue();
+        self.permit.leave_queue();
     }
 
     /// The sequence lost its memory: everything must be computed again.
@@ -251,7 +251,7 @@ impl Sequence {
         self.num_pending += usize::from(sampled);
     }
 
-    /// The rows of an [`advance`](Self::advance) did not run, or must run again. `reinit`: the engine slot's state no longer fits.
+    /// The rows of an [`advance`](Self::advance) did not run, or must run again. `reinit`: the sequence slot's state no longer fits.
     pub fn revert(&mut self, num_rows: usize, sampled: bool, reinit: bool) {
         self.num_computed -= num_rows;
         self.num_pending -= usize::from(sampled);
@@ -280,7 +280,7 @@ impl Sequence {
         self.tokens.generated.len() >= self.max_tokens || self.tokens.len() > capacity
     }
 
-    /// The prefill is over: the prompt's tokens count as processed, unless another member of the family computed them.
+    /// The prefill is over: the prompt's tokens count as processed, unless another member of the sequence group computed them.
     pub fn end_prefill(&mut self, now: Instant, metrics: &ModelMetrics) {
         if self.timeline.end_prefill(now, metrics) && !self.is_fork {
             metrics.prompt_tokens_total.inc_by(self.tokens.prompt.len() as u64);
@@ -313,8 +313,8 @@ impl Sequence {
 
     /// Sends the last event. The sequence leaves the counts before the client can know of its end.
     pub fn end(self, last: Event) {
-        let Self { events, ticket, .. } = self;
-        drop(ticket);
+        let Self { events, permit, .. } = self;
+        drop(permit);
         events.send(last);
     }
 }

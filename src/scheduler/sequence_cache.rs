@@ -9,13 +9,13 @@
 use crate::block_manager::BlockManager;
 use crate::checkpoints::Checkpoints;
 use crate::lru::Owner;
-use crate::prefix::{ContentId, ROOT};
+use crate::prefix_cache::{ContentId, ROOT};
 use crate::tokens::Tokens;
 
 /// Empty unless the sequence runs.
 #[derive(Debug, Default)]
 pub struct SequenceCache {
-    tables: Vec<Table>, // [num_groups]
+    tables: Vec<BlockTable>, // [num_groups]
     /// Holds the state after the tokens computed so far.
     state_slot: Option<u32>,
     /// The contents of the leading blocks that the prefix cache knows.
@@ -34,13 +34,13 @@ pub struct SequenceCache {
 
 /// The blocks of one cache group, for positions 0, block_size, 2 * block_size …
 #[derive(Clone, Debug, Default)]
-struct Table {
+struct BlockTable {
     blocks: Vec<u32>,
     /// Leading entries without a block, which are 0.
     num_left: usize,
 }
 
-impl Table {
+impl BlockTable {
     fn get(&self, index: usize) -> Option<u32> {
         self.blocks.get(index).copied().filter(|_| index >= self.num_left)
     }
@@ -48,7 +48,7 @@ impl Table {
 
 /// What a sequence found in the prefix cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct PrefixHit {
     pub num_tokens: usize,
     /// The state slot to copy before the step's rows run, as (from, to).
     pub state_copy: Option<(u32, u32)>,
@@ -63,7 +63,7 @@ pub struct ForkCopies {
 
 /// The longest prefix that a sequence can go on from.
 #[derive(Clone, Copy, Debug, Default)]
-struct Hit {
+struct BlockHit {
     num_blocks: usize,
     /// Leading blocks whose keys and values are all there. Only the state may be missing at their end.
     num_computed: usize,
@@ -98,7 +98,14 @@ impl SequenceCache {
     ///
     /// `num_reusable`: tokens that may be found. At least one must be left to compute, since its logits are wanted. `headroom`: blocks that
     /// must stay available.
-    pub fn take(&mut self, blocks: &mut BlockManager, tokens: &Tokens, salt: u64, num_reusable: usize, headroom: usize) -> Option<Found> {
+    pub fn take(
+        &mut self,
+        blocks: &mut BlockManager,
+        tokens: &Tokens,
+        salt: u64,
+        num_reusable: usize,
+        headroom: usize,
+    ) -> Option<PrefixHit> {
         debug_assert!(self.is_empty());
         let block_size = blocks.block_size();
         let hit = self.find(blocks, tokens, salt, num_reusable / block_size);
@@ -117,13 +124,13 @@ impl SequenceCache {
             table.blocks.extend((hit.num_blocks..wanted).map_while(|_| blocks.allocate()));
         }
         self.branch = (hit.num_computed > hit.num_blocks).then_some(hit.num_computed * block_size);
-        Some(Found { num_tokens: hit.num_blocks * block_size, state_copy })
+        Some(PrefixHit { num_tokens: hit.num_blocks * block_size, state_copy })
     }
 
     /// Finds the longest prefix of at most `num_reusable` blocks that the sequence can go on from. Leaves its contents in `contents`.
-    fn find(&mut self, blocks: &BlockManager, tokens: &Tokens, salt: u64, num_reusable: usize) -> Hit {
+    fn find(&mut self, blocks: &BlockManager, tokens: &Tokens, salt: u64, num_reusable: usize) -> BlockHit {
         let (block_size, groups) = (blocks.block_size(), blocks.groups());
-        let mut hit = Hit::default();
+        let mut hit = BlockHit::default();
         // For each group, where the run of blocks that are there begins.
         let mut runs = vec![0; groups.len()];
         for index in 0..num_reusable {
@@ -152,7 +159,7 @@ impl SequenceCache {
     fn acquire(&mut self, blocks: &mut BlockManager, num_blocks: usize) {
         let end = num_blocks * blocks.block_size();
         let firsts: Vec<usize> = blocks.groups().iter().map(|group| group.first_block(end, blocks.block_size()).min(num_blocks)).collect();
-        self.tables = firsts.iter().map(|&num_left| Table { blocks: vec![0; num_left], num_left }).collect();
+        self.tables = firsts.iter().map(|&num_left| BlockTable { blocks: vec![0; num_left], num_left }).collect();
         for (group, table) in self.tables.iter_mut().enumerate() {
             for &content in &self.contents[table.num_left..] {
                 let Some(block) = blocks.cached_block(content, group) else { unreachable!("the content's block was found") };
@@ -195,7 +202,7 @@ impl SequenceCache {
         }
         let (num_full, begun) = (num_tokens / block_size, !num_tokens.is_multiple_of(block_size));
         let mut copies = ForkCopies { blocks: Vec::new(), state: relative.state_slot.zip(self.state_slot) };
-        self.tables = vec![Table::default(); num_groups];
+        self.tables = vec![BlockTable::default(); num_groups];
         for (index, (table, from)) in self.tables.iter_mut().zip(&relative.tables).enumerate() {
             table.num_left = blocks.groups()[index].first_block(num_tokens, block_size);
             table.blocks.resize(table.num_left, 0);

@@ -1,12 +1,12 @@
 //! Models with recurrent state, step by step against the test engine: who holds which state slot, and from where a state is copied.
 
 use crate::testing::{Rig, options, params, sequence};
-use crate::{Event, Family, NewSequence, SchedulerOptions};
+use crate::{Event, NewSequence, SchedulerOptions, SequenceGroup};
 use engine::{CacheGroup, CacheWindow, EngineError, KvCapacity};
 
-fn family(prompt: &[u32], count: u64, max_tokens: u32) -> Vec<NewSequence> {
-    let family = Some(Family::unique());
-    (0..count).map(|seed| NewSequence { family, params: params(seed), ..sequence(prompt.to_vec(), max_tokens) }).collect()
+fn sequence_group(prompt: &[u32], count: u64, max_tokens: u32) -> Vec<NewSequence> {
+    let sequence_group = Some(SequenceGroup::unique());
+    (0..count).map(|seed| NewSequence { sequence_group, params: params(seed), ..sequence(prompt.to_vec(), max_tokens) }).collect()
 }
 
 /// Rows that were computed, and state slots that were copied.
@@ -182,7 +182,7 @@ fn forks_share_the_blocks_of_the_last_window() {
     for max_in_flight in [1, 2] {
         let mut rig = Rig::with_capacity(windows(100), max_in_flight, SchedulerOptions { prefix_cache: false, ..options(32, 8) });
         let prompt: Vec<u32> = (0..31).collect();
-        let clients: Vec<usize> = family(&prompt, 5, 30).into_iter().map(|new| rig.enqueue(new)).collect();
+        let clients: Vec<usize> = sequence_group(&prompt, 5, 30).into_iter().map(|new| rig.enqueue(new)).collect();
         rig.finish();
         clients.into_iter().for_each(|client| rig.assert_solo(client));
         let control = rig.control.lock().unwrap();
@@ -198,7 +198,7 @@ fn each_fork_of_a_family_copies_the_state_after_the_shared_prompt() {
         for num_tokens in [15, 13] {
             let mut rig = Rig::recurrent(64, 8, max_in_flight, SchedulerOptions { prefix_cache: false, ..options(32, 8) });
             let prompt: Vec<u32> = (0..num_tokens).collect();
-            let clients: Vec<usize> = family(&prompt, 5, 6).into_iter().map(|new| rig.enqueue(new)).collect();
+            let clients: Vec<usize> = sequence_group(&prompt, 5, 6).into_iter().map(|new| rig.enqueue(new)).collect();
             rig.step().unwrap();
             assert_eq!(counts(&rig), (prompt.len() - 1, 0), "the shared part runs first");
             rig.step().unwrap();
@@ -215,7 +215,7 @@ fn a_member_that_starts_after_the_state_moved_on_starts_from_a_checkpoint() {
         // Two run at a time. Each of the others starts when one has ended.
         let mut rig = Rig::recurrent(64, 8, max_in_flight, options(32, 2));
         let prompt: Vec<u32> = (0..14).collect();
-        let members = family(&prompt, 6, 1).into_iter().enumerate();
+        let members = sequence_group(&prompt, 6, 1).into_iter().enumerate();
         let clients: Vec<usize> = members.map(|(i, new)| rig.enqueue(NewSequence { max_tokens: 3 + i as u32, ..new })).collect();
         rig.finish();
         clients.into_iter().for_each(|client| rig.assert_solo(client));
@@ -230,7 +230,8 @@ fn a_fork_whose_copy_was_refused_starts_again() {
     for max_in_flight in [1, 2] {
         for at in 1..8 {
             let mut rig = Rig::recurrent(64, 8, max_in_flight, options(32, 8));
-            let mut clients: Vec<usize> = family(&(0..14).collect::<Vec<_>>(), 4, 8).into_iter().map(|new| rig.enqueue(new)).collect();
+            let mut clients: Vec<usize> =
+                sequence_group(&(0..14).collect::<Vec<_>>(), 4, 8).into_iter().map(|new| rig.enqueue(new)).collect();
             clients.push(rig.enqueue(sequence(vec![3; 5], 8)));
             rig.control.lock().unwrap().fault = Some((at, Some(EngineError::OutOfMemory("no room".into()))));
             while rig.scheduler.has_work() {

@@ -8,11 +8,11 @@ use std::time::Instant;
 
 use crate::block_manager::BlockManager;
 use crate::event::{Event, FinishReason};
-use crate::mailbox::Round;
+use crate::mailbox::WakeBatch;
 use crate::mask_threads::MaskThreads;
 use crate::running::Running;
 use crate::sequence::Sequence;
-use crate::waiting::{Room, Waiting};
+use crate::waiting::{AdmissionLimits, Waiting};
 use metrics::ModelMetrics;
 
 pub struct Sequences {
@@ -45,7 +45,7 @@ impl Sequences {
 
     /// Drops the sequences whose clients have gone. If a step in flight still samples for one, its token is thrown away on collection.
     pub fn reap_cancelled(&mut self) {
-        let _round = Round::open();
+        let _round = WakeBatch::open();
         while let Some(id) = self.running.youngest_cancelled() {
             self.remove(id, true);
             self.count_end("abort");
@@ -70,7 +70,7 @@ impl Sequences {
     /// Takes the sequence to admit next, of at most `max_tokens` tokens. None if there is none or no room for it.
     pub fn next_waiting(&mut self, max_tokens: usize) -> Option<Sequence> {
         let unreserved = self.running.has_unreserved();
-        let room = Room { unreserved, num_releases: self.blocks.num_releases(), max_tokens };
+        let room = AdmissionLimits { unreserved, num_releases: self.blocks.num_releases(), max_tokens };
         if self.running.is_full() { None } else { self.waiting.next(room) }
     }
 

@@ -13,12 +13,12 @@ const TIMES_FREE: usize = 8;
 
 /// What the queue has room for, and what requests take of it: sequences, and tokens of their prompts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Size {
+pub struct QueueSize {
     pub places: usize,
     pub tokens: usize,
 }
 
-impl Size {
+impl QueueSize {
     pub fn plus(self, other: Self) -> Self {
         Self { places: self.places + other.places, tokens: self.tokens + other.tokens }
     }
@@ -30,17 +30,17 @@ impl Size {
 
 /// Which bound of the queue refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Full {
+pub enum QueueLimit {
     Places,
     Tokens,
 }
 
 /// The room that is taken.
 #[derive(Debug, Default)]
-struct Taken {
-    all: Size,
+struct QueueUsage {
+    all: QueueSize,
     /// By each tenant.
-    by_tenant: HashMap<u64, Size>,
+    by_tenant: HashMap<u64, QueueSize>,
 }
 
 #[derive(Debug)]
@@ -50,15 +50,15 @@ pub struct Shared {
     lost: AtomicBool,
     /// Clients to tell when the engine thread cannot. Kept only if a watchdog runs.
     clients: Mutex<Vec<Weak<EventSender>>>,
-    taken: Mutex<Taken>,
+    taken: Mutex<QueueUsage>,
     num_active: AtomicUsize,
     /// Bytes of the KV cache: in use, with memory, and at most.
     cache_bytes: [AtomicU64; 3],
-    most: Size,
+    most: QueueSize,
 }
 
 impl Shared {
-    pub fn new(most: Size) -> Self {
+    pub fn new(most: QueueSize) -> Self {
         Self {
             alive: AtomicBool::new(true),
             lost: AtomicBool::new(false),
@@ -67,7 +67,7 @@ impl Shared {
             num_active: AtomicUsize::new(0),
             cache_bytes: Default::default(),
             // Every sequence passes through the queue, so a bound of 0 would refuse them all.
-            most: Size { places: most.places.max(1), tokens: most.tokens.max(1) },
+            most: QueueSize { places: most.places.max(1), tokens: most.tokens.max(1) },
         }
     }
 
@@ -94,11 +94,11 @@ impl Shared {
 
     /// What a request takes whose waiting sequences need `room`: at most an eighth of the queue, but of its tokens as many as its longest
     /// prompt has. What is beyond waits in the request's own place.
-    pub fn share(&self, room: Size, longest: usize) -> Size {
-        Size { places: room.places.min((self.most.places / 8).max(1)), tokens: room.tokens.min((self.most.tokens / 8).max(longest)) }
+    pub fn share(&self, room: QueueSize, longest: usize) -> QueueSize {
+        QueueSize { places: room.places.min((self.most.places / 8).max(1)), tokens: room.tokens.min((self.most.tokens / 8).max(longest)) }
     }
 
-    fn taken(&self) -> MutexGuard<'_, Taken> {
+    fn taken(&self) -> MutexGuard<'_, QueueUsage> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -106,44 +106,44 @@ impl Shared {
     ///
     /// # Errors
     /// There is not as much for this tenant.
-    pub fn take(&self, tenant: Option<u64>, room: Size) -> Result<(), Full> {
+    pub fn take(&self, tenant: Option<u64>, room: QueueSize) -> Result<(), QueueLimit> {
         let mut taken = self.taken();
         self.check(&taken, tenant, room)?;
         taken.all = taken.all.plus(room);
-        if let Some(tenant) = tenant.filter(|_| room != Size::default()) {
+        if let Some(tenant) = tenant.filter(|_| room != QueueSize::default()) {
             let held = taken.by_tenant.entry(tenant).or_default();
             *held = held.plus(room);
         }
         Ok(())
     }
 
-    fn check(&self, taken: &Taken, tenant: Option<u64>, room: Size) -> Result<(), Full> {
+    fn check(&self, taken: &QueueUsage, tenant: Option<u64>, room: QueueSize) -> Result<(), QueueLimit> {
         let held = tenant.map(|tenant| taken.by_tenant.get(&tenant).copied().unwrap_or_default());
         let fits = |room: usize, taken: usize, held: Option<usize>, most: usize| {
             let free = most.saturating_sub(taken);
             room <= free && held.is_none_or(|held| held + room <= TIMES_FREE.saturating_mul(free))
         };
         if !fits(room.places, taken.all.places, held.map(|held| held.places), self.most.places) {
-            return Err(Full::Places);
+            return Err(QueueLimit::Places);
         }
         // While no prompt waits, every request is taken: whatever fits an idle server is served.
         let fits_tokens = taken.all.tokens == 0 || fits(room.tokens, taken.all.tokens, held.map(|held| held.tokens), self.most.tokens);
-        if fits_tokens { Ok(()) } else { Err(Full::Tokens) }
+        if fits_tokens { Ok(()) } else { Err(QueueLimit::Tokens) }
     }
 
     /// Why there is no room for another request of this tenant, however small.
-    pub fn full(&self, tenant: Option<u64>) -> Option<Full> {
-        self.check(&self.taken(), tenant, Size { places: 1, tokens: 1 }).err()
+    pub fn full(&self, tenant: Option<u64>) -> Option<QueueLimit> {
+        self.check(&self.taken(), tenant, QueueSize { places: 1, tokens: 1 }).err()
     }
 
-    pub fn give_back(&self, tenant: Option<u64>, room: Size) {
+    pub fn give_back(&self, tenant: Option<u64>, room: QueueSize) {
         let mut taken = self.taken();
         taken.all = taken.all.minus(room);
         if let Some(tenant) = tenant
             && let Some(held) = taken.by_tenant.get_mut(&tenant)
         {
             *held = held.minus(room);
-            if *held == Size::default() {
+            if *held == QueueSize::default() {
                 taken.by_tenant.remove(&tenant);
             }
         }

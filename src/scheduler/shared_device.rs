@@ -1,4 +1,4 @@
-//! Models on one device: they take turns for its time (`turns.rs`), and their KV caches share the memory that weights leave.
+//! Models on one device: they share its time in slices (`time_slicing.rs`), and their KV caches share the memory that weights leave.
 //!
 //! Each model is entitled to a share of that memory, and takes more while nobody else needs it. A cache that needs memory and finds none
 //! asks the others. Models without work give all but their least cache. Those that have work give what they hold beyond their share:
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender};
 
-use crate::turns::{Player, Turns};
+use crate::time_slicing::{TimeSliceClient, TimeSlicer};
 use engine::BackendKind;
 
 /// How long a load waits for each cache to give back memory: as long as a step may take.
@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Somebody else needs memory that a cache may hold.
 #[derive(Debug)]
-pub struct Ask {
+pub struct MemoryRequest {
     pub bytes: u64,
     /// Also what running sequences hold.
     pub preempts: bool,
@@ -31,7 +31,7 @@ pub struct Ask {
 /// A device that several models of this process may run on.
 #[derive(Debug, Default)]
 pub struct SharedDevice {
-    turns: Arc<Turns>,
+    slicer: Arc<TimeSlicer>,
     caches: Mutex<Caches>,
     /// Bytes that models take which are being loaded.
     loading: AtomicU64,
@@ -46,7 +46,7 @@ struct Caches {
 /// The KV cache of one model, in bytes.
 #[derive(Debug)]
 struct Cache {
-    asks: Sender<Ask>,
+    requests: Sender<MemoryRequest>,
     share: f64,
     size: CacheState,
 }
@@ -75,20 +75,21 @@ impl SharedDevice {
         self.caches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes room for a model that takes `bytes` bytes, as far as other models' caches can give them: first what is idle, then what they
-    /// hold beyond the shares that they will have. `free` measures the device. Until the result is dropped, no cache grows into that room.
-    pub fn make_room(self: &Arc<Self>, bytes: u64, free: impl Fn() -> Option<u64>) -> Room {
+    /// Reserves memory for a model that takes `bytes` bytes, as far as other models' caches can give them: first what is idle, then what
+    /// they hold beyond the shares that they will have. `free` measures the device. Until the result is dropped, no cache grows into that
+    /// room.
+    pub fn reserve_memory(self: &Arc<Self>, bytes: u64, free: impl Fn() -> Option<u64>) -> MemoryReservation {
         self.loading.fetch_add(bytes, Ordering::AcqRel);
-        let room = Room { device: self.clone(), bytes };
+        let room = MemoryReservation { device: self.clone(), bytes };
         for preempts in [false, true] {
             let Some(short) = free().and_then(|free| bytes.checked_sub(free)).filter(|&short| short > 0) else { return room };
             let asked = self.caches().for_newcomer(short, preempts);
             let replies: Vec<_> = asked
                 .into_iter()
-                .map(|(asks, bytes)| {
+                .map(|(requests, bytes)| {
                     let (reply, given) = crossbeam_channel::bounded(1);
                     // The send fails if the model has just stopped.
-                    let _ = asks.send(Ask { bytes, preempts, reply: Some(reply) });
+                    let _ = requests.send(MemoryRequest { bytes, preempts, reply: Some(reply) });
                     given
                 })
                 .collect();
@@ -102,27 +103,28 @@ impl SharedDevice {
     }
 
     /// Joins a model.
-    pub(crate) fn join(self: &Arc<Self>, share: f64) -> (Player, Neighbour) {
-        let (sender, asks) = crossbeam_channel::unbounded();
+    pub(crate) fn join(self: &Arc<Self>, share: f64) -> (TimeSliceClient, CacheHandle) {
+        let (sender, requests) = crossbeam_channel::unbounded();
         let mut caches = self.caches();
         let id = caches.next_id;
         caches.next_id += 1;
-        caches
-            .by_id
-            .insert(id, Cache { asks: sender, share: if share.is_finite() { share.max(1e-3) } else { 1.0 }, size: CacheState::default() });
+        caches.by_id.insert(
+            id,
+            Cache { requests: sender, share: if share.is_finite() { share.max(1e-3) } else { 1.0 }, size: CacheState::default() },
+        );
         drop(caches);
-        (Player::join(&self.turns, share), Neighbour { device: self.clone(), id, asks })
+        (TimeSliceClient::join(&self.slicer, share), CacheHandle { device: self.clone(), id, requests })
     }
 }
 
 /// Memory of a device that a model which is being loaded will take.
 #[derive(Debug)]
-pub struct Room {
+pub struct MemoryReservation {
     device: Arc<SharedDevice>,
     bytes: u64,
 }
 
-impl Drop for Room {
+impl Drop for MemoryReservation {
     fn drop(&mut self) {
         self.device.loading.fetch_sub(self.bytes, Ordering::AcqRel);
     }
@@ -130,16 +132,16 @@ impl Drop for Room {
 
 /// A model's cache among those of its device.
 #[derive(Debug)]
-pub struct Neighbour {
+pub struct CacheHandle {
     device: Arc<SharedDevice>,
     id: u64,
-    asks: Receiver<Ask>,
+    requests: Receiver<MemoryRequest>,
 }
 
-impl Neighbour {
+impl CacheHandle {
     /// What others ask of this cache.
-    pub fn asks(&self) -> &Receiver<Ask> {
-        &self.asks
+    pub fn requests(&self) -> &Receiver<MemoryRequest> {
+        &self.requests
     }
 
     /// Tells the others how large the cache is.
@@ -156,14 +158,14 @@ impl Neighbour {
 
     /// Asks the others for memory. `free`: bytes that are free on the device.
     pub fn ask(&self, bytes: u64, free: u64) {
-        for (asks, bytes, preempts) in self.device.caches().to_ask(self.id, bytes, free) {
+        for (requests, bytes, preempts) in self.device.caches().to_ask(self.id, bytes, free) {
             // The send fails if the model has just stopped.
-            let _ = asks.send(Ask { bytes, preempts, reply: None });
+            let _ = requests.send(MemoryRequest { bytes, preempts, reply: None });
         }
     }
 }
 
-impl Drop for Neighbour {
+impl Drop for CacheHandle {
     fn drop(&mut self) {
         self.device.caches().by_id.remove(&self.id);
     }
@@ -176,7 +178,7 @@ impl Caches {
     }
 
     /// Whom to ask for memory that the cache `id` needs: how many bytes, and whether they may cost running sequences.
-    fn to_ask(&self, id: u64, bytes: u64, free: u64) -> Vec<(Sender<Ask>, u64, bool)> {
+    fn to_ask(&self, id: u64, bytes: u64, free: u64) -> Vec<(Sender<MemoryRequest>, u64, bool)> {
         let Some(own) = self.by_id.get(&id) else { return Vec::new() };
         let caches: Vec<(f64, u64)> = self.by_id.values().map(|cache| (cache.share, cache.size.most)).collect();
         let shares: BTreeMap<u64, u64> = self.by_id.keys().copied().zip(entitlements(self.total(free), &caches)).collect();
@@ -189,7 +191,7 @@ impl Caches {
             let kept = if cache.size.is_busy { shares[other].max(cache.size.least) } else { cache.size.least };
             let given = cache.size.backed.saturating_sub(kept).min(left);
             if given > 0 {
-                asked.push((cache.asks.clone(), given, is_entitled && cache.size.is_busy));
+                asked.push((cache.requests.clone(), given, is_entitled && cache.size.is_busy));
                 left -= given;
             }
         }
@@ -197,7 +199,7 @@ impl Caches {
     }
 
     /// Whom to ask for memory that a model which is being loaded needs.
-    fn for_newcomer(&self, bytes: u64, preempts: bool) -> Vec<(Sender<Ask>, u64)> {
+    fn for_newcomer(&self, bytes: u64, preempts: bool) -> Vec<(Sender<MemoryRequest>, u64)> {
         let mut caches: Vec<(f64, u64)> = self.by_id.values().map(|cache| (cache.share, cache.size.most)).collect();
         caches.push((1.0, u64::MAX));
         let shares = entitlements(self.total(0).saturating_sub(bytes), &caches);
@@ -209,7 +211,7 @@ impl Caches {
             let kept = if preempts { share.max(cache.size.least) } else { cache.size.least };
             let given = cache.size.backed.saturating_sub(kept).min(left);
             if given > 0 {
-                asked.push((cache.asks.clone(), given));
+                asked.push((cache.requests.clone(), given));
                 // What is idle is not known here: all are asked for what is short.
                 left -= if preempts { given } else { 0 };
             }
@@ -249,23 +251,23 @@ mod tests {
 
     struct Rig {
         device: Arc<SharedDevice>,
-        models: Vec<(Player, Neighbour)>,
+        models: Vec<(TimeSliceClient, CacheHandle)>,
     }
 
     /// Models with a least, a backed and a largest cache, and whether they are busy.
     fn rig(sizes: &[(u64, u64, u64, bool)]) -> Rig {
         let device: Arc<SharedDevice> = Arc::default();
         let models = sizes.iter().map(|&(least, backed, most, is_busy)| {
-            let (player, neighbour) = device.join(1.0);
-            neighbour.set(CacheState { least, backed, most, is_busy });
-            (player, neighbour)
+            let (client, cache_handle) = device.join(1.0);
+            cache_handle.set(CacheState { least, backed, most, is_busy });
+            (client, cache_handle)
         });
         let models = models.collect();
         Rig { device, models }
     }
 
-    fn asked(neighbour: &Neighbour) -> Vec<(u64, bool)> {
-        neighbour.asks().try_iter().map(|ask| (ask.bytes, ask.preempts)).collect()
+    fn asked(cache_handle: &CacheHandle) -> Vec<(u64, bool)> {
+        cache_handle.requests().try_iter().map(|ask| (ask.bytes, ask.preempts)).collect()
     }
 
     #[test]
@@ -286,24 +288,24 @@ mod tests {
     #[test]
     fn a_load_gets_room_and_nobody_grows_into_it() {
         let rig = rig(&[(10, 50, 100, true)]);
-        let neighbour = &rig.models[0].1;
+        let cache_handle = &rig.models[0].1;
         let free = AtomicU64::new(5);
         let room = std::thread::scope(|scope| {
             scope.spawn(|| {
                 for expected in [(15, false), (7, true)] {
-                    let Ask { bytes, preempts, reply } = neighbour.asks().recv().unwrap();
+                    let MemoryRequest { bytes, preempts, reply } = cache_handle.requests().recv().unwrap();
                     assert_eq!((bytes, preempts), expected);
                     free.fetch_add(8, Ordering::SeqCst);
                     reply.unwrap().send(8).unwrap();
                 }
             });
-            rig.device.make_room(20, || Some(free.load(Ordering::SeqCst)))
+            rig.device.reserve_memory(20, || Some(free.load(Ordering::SeqCst)))
         });
-        assert!(neighbour.permits(1, 21) && !neighbour.permits(2, 21), "20 bytes are the load's");
+        assert!(cache_handle.permits(1, 21) && !cache_handle.permits(2, 21), "20 bytes are the load's");
         drop(room);
-        assert!(neighbour.permits(21, 21));
-        drop(rig.device.make_room(20, || Some(20)));
-        drop(rig.device.make_room(20, || None));
-        assert!(asked(neighbour).is_empty(), "there is room, or nobody knows");
+        assert!(cache_handle.permits(21, 21));
+        drop(rig.device.reserve_memory(20, || Some(20)));
+        drop(rig.device.reserve_memory(20, || None));
+        assert!(asked(cache_handle).is_empty(), "there is room, or nobody knows");
     }
 }

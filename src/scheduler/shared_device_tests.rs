@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::fake::{BLOCK_BYTES, Control, FakeEngine, solo_run};
-use crate::handle::Place;
+use crate::handle::DeviceShare;
 use crate::testing::{options, sequence};
-use crate::watchdog::{Fault, Watchdog};
+use crate::watchdog::{EngineFault, Watchdog};
 use crate::{Event, EventStream, Handle, NewSequence, SharedDevice};
 use engine::KvCapacity;
 use metrics::ModelMetrics;
@@ -22,8 +22,8 @@ fn model(name: &str, device: &Arc<SharedDevice>, gpu: &Arc<Mutex<()>>, row_time:
         let mut control = control.lock().unwrap();
         (control.row_time, control.step_time, control.device) = (row_time, Duration::from_micros(500), gpu.clone());
     }
-    let watchdog = Watchdog { step_timeout: Duration::from_secs(20), on_fault: |fault: Fault| panic!("{fault:?}") };
-    let place = Place { device: device.clone(), share: 1.0, cache_idle: Duration::from_secs(300) };
+    let watchdog = Watchdog { step_timeout: Duration::from_secs(20), on_fault: |fault: EngineFault| panic!("{fault:?}") };
+    let place = DeviceShare { device: device.clone(), share: 1.0, cache_idle: Duration::from_secs(300) };
     let handle = Handle::spawn_on(Box::new(engine), options(2048, 8), ModelMetrics::for_model(name), Some(watchdog), Some(place));
     (handle, control)
 }
@@ -132,6 +132,6 @@ fn a_model_without_handles_leaves_its_device() {
         assert!(start.elapsed() < Duration::from_secs(5), "the thread has not ended");
         std::thread::sleep(Duration::from_millis(1));
     }
-    let room = device.make_room(1 << 40, || Some(0));
+    let room = device.reserve_memory(1 << 40, || Some(0));
     drop(room);
 }

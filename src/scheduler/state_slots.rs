@@ -7,7 +7,7 @@
 //! step reads is therefore kept until the next step is planned.
 
 use crate::lru::{Lru, Owner};
-use crate::prefix::{ContentId, ROOT};
+use crate::prefix_cache::{ContentId, ROOT};
 
 #[derive(Debug)]
 pub struct StateSlots {

@@ -16,13 +16,13 @@ use crate::event::Event;
 use crate::mask_threads::MaskThreads;
 use crate::masks::PATIENCE;
 use crate::options::SchedulerOptions;
-use crate::plan::{Plan, Scheduled};
+use crate::plan::{Scheduled, StepPlan};
 use crate::sequence::Sequence;
 use crate::sequences::Sequences;
-use crate::shared_device::{Ask, Neighbour};
+use crate::shared_device::{CacheHandle, MemoryRequest};
 use crate::step_masks::StepMasks;
-use crate::turns::{Player, ShortSteps, Turn};
-use crate::watchdog::Pulse;
+use crate::time_slicing::{StepRowLimit, TimeSlice, TimeSliceClient};
+use crate::watchdog::Heartbeat;
 use engine::{Engine, EngineError, Progress, StepId, StepOutput};
 use metrics::ModelMetrics;
 
@@ -39,16 +39,16 @@ pub struct Scheduler {
     /// Steps that were submitted, refused or collected so far.
     num_turns: u64,
     /// None: no other model is on the device.
-    player: Option<(Player, Arc<Pulse>)>,
+    time_slices: Option<(TimeSliceClient, Arc<Heartbeat>)>,
     /// While this model has the device for a step.
-    turn: Option<Turn>,
-    short_steps: ShortSteps,
-    /// How long the latest turn was.
+    slice: Option<TimeSlice>,
+    short_steps: StepRowLimit,
+    /// How long the latest time slice was.
     step_took: Duration,
     /// A sequence has come whose prompt must run in one step.
     has_whole_prompts: bool,
     // Buffers, kept from step to step.
-    plan: Plan,
+    plan: StepPlan,
     masks: StepMasks,
     output: StepOutput,
     spare: Vec<Vec<Scheduled>>,
@@ -94,12 +94,12 @@ impl Scheduler {
             cache_size,
             max_in_flight: engine.max_in_flight().clamp(1, 2),
             num_turns: 0,
-            player: None,
-            turn: None,
-            short_steps: ShortSteps::default(),
+            time_slices: None,
+            slice: None,
+            short_steps: StepRowLimit::default(),
             step_took: Duration::ZERO,
             has_whole_prompts: false,
-            plan: Plan::default(),
+            plan: StepPlan::default(),
             masks: StepMasks::default(),
             output: StepOutput::default(),
             spare: Vec::new(),
@@ -132,13 +132,13 @@ impl Scheduler {
             StepError::Refused(error) => error,
             StepError::Failed(error) => self.lose_steps(error),
         });
-        self.turn = None;
+        self.slice = None;
         self.sequences.show_load();
         result
     }
 
     fn run_step(&mut self) -> Result<(), StepError> {
-        let is_contended = self.player.as_ref().is_some_and(|(player, _)| player.is_contended());
+        let is_contended = self.time_slices.as_ref().is_some_and(|(time_slices, _)| time_slices.is_contended());
         if is_contended {
             return self.run_in_turn();
         }
@@ -161,7 +161,7 @@ impl Scheduler {
         error
     }
 
-    /// Runs a step while other models wait for the device: a short one, which is collected before the turn ends.
+    /// Runs a step while other models wait for the device: a short one, which is collected before the time slice ends.
     fn run_in_turn(&mut self) -> Result<(), StepError> {
         self.collect_until(0)?;
         let num_decoding = self.sequences.running.len();
@@ -172,9 +172,9 @@ impl Scheduler {
             self.wait_for_memory();
             return Ok(());
         }
-        if let Some((player, pulse)) = &self.player {
+        if let Some((time_slices, heartbeat)) = &self.time_slices {
             // Whoever waits does not hang; the model that has the device has a watchdog of its own.
-            self.turn = player.wait(|| pulse.tick());
+            self.slice = time_slices.wait(|| heartbeat.tick());
         }
         let num_rows = self.plan.batch.num_tokens();
         self.submit()?;
@@ -240,21 +240,21 @@ impl Scheduler {
     }
 
     /// The model shares its device with others.
-    pub fn join(&mut self, (player, neighbour): (Player, Neighbour), pulse: Arc<Pulse>) {
-        self.cache_size.join(neighbour);
-        self.player = Some((player, pulse));
+    pub fn join(&mut self, (time_slices, cache_handle): (TimeSliceClient, CacheHandle), heartbeat: Arc<Heartbeat>) {
+        self.cache_size.join(cache_handle);
+        self.time_slices = Some((time_slices, heartbeat));
     }
 
     /// What other models ask of this one's cache.
-    pub fn asks(&self) -> Receiver<Ask> {
-        self.cache_size.asks()
+    pub fn requests(&self) -> Receiver<MemoryRequest> {
+        self.cache_size.requests()
     }
 
     /// Tells the other models on the device whether this one has work.
     pub fn show_work(&mut self) {
         let has_work = self.has_work();
-        if let Some((player, _)) = &mut self.player {
-            player.set_busy(has_work);
+        if let Some((time_slices, _)) = &mut self.time_slices {
+            time_slices.set_busy(has_work);
         }
     }
 
@@ -298,8 +298,8 @@ impl Scheduler {
             self.engine.collect(step, &mut self.output)?;
             self.num_turns += 1;
             // Others compute while this step's tokens are handed out.
-            if let Some(turn) = self.turn.take_if(|_| self.in_flight.is_empty()) {
-                self.step_took = turn.elapsed();
+            if let Some(slice) = self.slice.take_if(|_| self.in_flight.is_empty()) {
+                self.step_took = slice.elapsed();
             }
             commit::check(&scheduled, &self.output)?;
             commit::commit(&mut self.sequences, &mut self.mask_threads, &scheduled, &mut self.output);
@@ -361,7 +361,7 @@ impl Scheduler {
 
     /// Fails every sequence without releasing memory: after a panic the books may not balance.
     pub fn fail_all(&mut self, message: &str) {
-        self.turn = None;
+        self.slice = None;
         self.sequences.fail_all(message);
         self.in_flight.clear();
     }

@@ -58,7 +58,7 @@ impl StepMasks {
     pub fn settle(&mut self, sequences: &mut Sequences) {
         for id in self.late.drain(..) {
             if let Some(sequence) = sequences.running.get_mut(id) {
-                // The engine slot has seen a token that does not count.
+                // The sequence slot has seen a token that does not count.
                 sequence.revert(1, true, true);
             }
         }

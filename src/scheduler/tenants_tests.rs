@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 
 use crate::fake::VOCAB;
-use crate::place::{Ticket, Tickets};
-use crate::shared::Size;
+use crate::queue_permits::{QueuePermit, QueuePermits};
+use crate::shared::QueueSize;
 use crate::testing::{Rig, options, params, sequence, shared};
 use crate::{Client, NewSequence, SchedulerOptions};
 use logits::rng::philox4x32;
@@ -236,11 +236,11 @@ proptest! {
         moves in prop::collection::vec((0u64..5, 1usize..20, any::<bool>()), 1..300),
     ) {
         let shared = shared(max);
-        let mut held: Vec<(u64, Ticket)> = Vec::new();
+        let mut held: Vec<(u64, QueuePermit)> = Vec::new();
         for (who, count, takes) in moves {
             if takes {
-                if let Ok(mut tickets) = Tickets::take(&shared, tenant(who, 10), vec![1; count]) {
-                    held.extend(std::iter::from_fn(|| tickets.next()).map(|ticket| (who, ticket)));
+                if let Ok(mut permits) = QueuePermits::take(&shared, tenant(who, 10), vec![1; count]) {
+                    held.extend(std::iter::from_fn(|| permits.next()).map(|permit| (who, permit)));
                 }
             } else if let Some(at) = held.iter().position(|(other, _)| *other == who) {
                 held.swap_remove(at);
@@ -250,11 +250,11 @@ proptest! {
             }
         }
         held.clear();
-        let all = Size { places: max, tokens: 0 };
+        let all = QueueSize { places: max, tokens: 0 };
         prop_assert_eq!(shared.take(None, all), Ok(()), "all places are free again");
         shared.give_back(None, all);
-        while let Ok(mut tickets) = Tickets::take(&shared, tenant(1, 10), [1]) {
-            held.push((1, tickets.next().unwrap()));
+        while let Ok(mut permits) = QueuePermits::take(&shared, tenant(1, 10), [1]) {
+            held.push((1, permits.next().unwrap()));
         }
         prop_assert!(held.len() <= max * 8 / 9 + 1 && held.len() >= max * 8 / 9, "one tenant got {} of {max}", held.len());
     }

@@ -11,9 +11,9 @@ use crate::event::{Event, FinishReason};
 use crate::fake::{Control, FakeEngine, scores, solo_run, vector};
 use crate::new_sequence::NewSequence;
 use crate::options::SchedulerOptions;
-use crate::place::{Ticket, Tickets};
+use crate::queue_permits::{QueuePermit, QueuePermits};
 use crate::sequence::Sequence;
-use crate::shared::{Shared, Size};
+use crate::shared::{QueueSize, Shared};
 use crate::step::Scheduler;
 use engine::{EngineError, KvCapacity};
 use logits::{Logprobs, SamplingParams};
@@ -33,7 +33,7 @@ pub fn options(max_batch_tokens: usize, max_running: usize) -> SchedulerOptions 
 
 /// A queue with so many places, and room for any number of tokens.
 pub fn shared(places: usize) -> Arc<Shared> {
-    Arc::new(Shared::new(Size { places, tokens: usize::MAX }))
+    Arc::new(Shared::new(QueueSize { places, tokens: usize::MAX }))
 }
 
 pub fn until(what: &str, condition: impl Fn() -> bool) {
@@ -130,13 +130,13 @@ impl Rig {
 
     /// As [`Rig::enqueue_request`], for a client.
     pub fn enqueue_of(&mut self, client: crate::Client, new: Vec<NewSequence>) -> Vec<usize> {
-        let mut tickets = Tickets::take(&self.shared, client, new.iter().map(|new| new.prompt.len())).unwrap();
-        new.into_iter().map(|new| self.push(new, tickets.next().unwrap())).collect()
+        let mut permits = QueuePermits::take(&self.shared, client, new.iter().map(|new| new.prompt.len())).unwrap();
+        new.into_iter().map(|new| self.push(new, permits.next().unwrap())).collect()
     }
 
-    fn push(&mut self, new: NewSequence, ticket: Ticket) -> usize {
+    fn push(&mut self, new: NewSequence, permit: QueuePermit) -> usize {
         let (sender, events) = channel();
-        self.scheduler.push(Sequence::new(new.clone(), Arc::new(sender), ticket));
+        self.scheduler.push(Sequence::new(new.clone(), Arc::new(sender), permit));
         self.clients.push(Client { new, events: Some(events), seen: Seen::default() });
         self.clients.len() - 1
     }

@@ -3,7 +3,7 @@
 use crate::cache_size::Cost;
 use crate::fake::{BLOCK_BYTES, NAN_SEED, VOCAB, solo_run};
 use crate::testing::{Rig, options, params, sequence};
-use crate::{Event, Family, FinishReason, NewSequence, Pooling, SchedulerOptions};
+use crate::{Event, FinishReason, NewSequence, Pooling, SchedulerOptions, SequenceGroup};
 use engine::{CacheGroup, CacheWindow, EngineError, KvCapacity};
 use logits::rng::philox4x32;
 
@@ -32,9 +32,9 @@ fn enqueue_random(rig: &mut Rig, random: &mut Random, bases: &[Vec<u32>]) -> u32
         1 => (new.max_tokens, new.score_prompt) = (random.below(2) * new.max_tokens, Some(random.below(6) as u8)),
         _ => {}
     }
-    // Some families ask for the scores of their prompt, and some are cancelled one by one.
+    // Some sequence groups ask for the scores of their prompt, and some are cancelled one by one.
     let num_relatives = if new.pool.is_none() && random.below(5) == 0 { random.below(6) } else { 0 };
-    new.family = (num_relatives > 0).then(Family::unique);
+    new.sequence_group = (num_relatives > 0).then(SequenceGroup::unique);
     let mut request = vec![new.clone()];
     for _ in 0..num_relatives {
         let relative = NewSequence { score_prompt: None, max_tokens: new.max_tokens.max(1), ..new.clone() };

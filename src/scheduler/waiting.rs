@@ -12,19 +12,19 @@
 //! A preempted sequence goes before all of these, as its client has seen a part of its answer. Preempted sequences arrived at the engine
 //! after all that run, and return in the order of their first admission. So the sequence admitted first always makes progress.
 //!
-//! **Tenants.** Requests of tenants share on two levels: first the tenants among each other (`accounts.rs`), then the requests of each.
-//! Then the reserve is for tenants that run nothing. A row counts less for a request of a higher priority.
+//! **Tenants.** Requests of tenants share on two levels: first the tenants among each other (`tenant_accounts.rs`), then the requests of
+//! each. Then the reserve is for tenants that run nothing. A row counts less for a request of a higher priority.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::accounts::{Accounts, ROW};
 use crate::client::Client;
-use crate::place::RequestKey;
+use crate::queue_permits::RequestKey;
 use crate::sequence::Sequence;
+use crate::tenant_accounts::{ROW, TenantAccounts};
 
 /// One request, as long as a sequence of it waits, runs or is preempted.
 #[derive(Debug)]
-struct Share {
+struct RequestQueue {
     client: Client,
     waiting: VecDeque<Sequence>,
     /// Sequences that run or were preempted.
@@ -36,18 +36,18 @@ struct Share {
 
 #[derive(Debug, Default)]
 pub struct Waiting {
-    shares: BTreeMap<RequestKey, Share>,
+    shares: BTreeMap<RequestKey, RequestQueue>,
     preempted: VecDeque<Sequence>, // in order of first admission
     /// The count of releases at which the first preempted sequence last found too little memory.
     preempted_blocked_at: Option<u64>,
-    accounts: Accounts,
+    accounts: TenantAccounts,
     /// Requests that are left out until the next step.
     passed_over: Vec<RequestKey>,
 }
 
 /// What bounds the next admission.
 #[derive(Clone, Copy, Debug)]
-pub struct Room {
+pub struct AdmissionLimits {
     /// Whether there is more room to run than what is reserved for requests that run nothing.
     pub unreserved: bool,
     /// See [`num_releases`](crate::block_manager::BlockManager::num_releases).
@@ -71,7 +71,7 @@ impl Waiting {
         let (request, client) = (sequence.request(), sequence.client());
         if !self.shares.contains_key(&request) {
             let debt = self.accounts.get(client.tenant).clock;
-            self.shares.insert(request, Share { client, waiting: VecDeque::new(), num_started: 0, debt, blocked_at: None });
+            self.shares.insert(request, RequestQueue { client, waiting: VecDeque::new(), num_started: 0, debt, blocked_at: None });
             self.accounts.open(client);
         }
         self.accounts.add_waiting(client.tenant);
@@ -88,21 +88,21 @@ impl Waiting {
     /// Takes the sequence to start next. None if there is no room for one, or if the one whose turn it is found too little memory and none
     /// was released since. A request that runs something lets others pass while it has too little memory. So does
     /// a tenant.
-    pub fn next(&mut self, room: Room) -> Option<Sequence> {
+    pub fn next(&mut self, room: AdmissionLimits) -> Option<Sequence> {
         if let Some(first) = self.preempted.front() {
             let may_start = self.preempted_blocked_at != Some(room.num_releases) && first.tokens.len() <= room.max_tokens;
             return if may_start { self.preempted.pop_front() } else { None };
         }
-        let is_blocked = |share: &Share| share.blocked_at == Some(room.num_releases);
+        let is_blocked = |share: &RequestQueue| share.blocked_at == Some(room.num_releases);
         // Those that run something and have too little memory.
         let (mut requests, mut tenants) = (Vec::<RequestKey>::new(), Vec::new());
         loop {
-            let may_start = |(key, share): &(&RequestKey, &Share)| {
+            let may_start = |(key, share): &(&RequestKey, &RequestQueue)| {
                 let is_open = room.unreserved || !self.runs_something(share);
                 let fits = share.waiting.front().is_some_and(|first| first.tokens.len() <= room.max_tokens);
                 is_open && fits && !self.passed_over.contains(key) && !requests.contains(key) && !tenants.contains(&share.client.tenant)
             };
-            let debt = |share: &Share| (self.accounts.get(share.client.tenant).debt, share.debt);
+            let debt = |share: &RequestQueue| (self.accounts.get(share.client.tenant).debt, share.debt);
             let (&key, share) = self.shares.iter().filter(may_start).min_by_key(|(key, share)| (debt(share), **key))?;
             let tenant = share.client.tenant;
             if !is_blocked(share) {
@@ -119,7 +119,7 @@ impl Waiting {
     }
 
     /// Whether a sequence of the request's tenant runs or was preempted. For a request that is nobody's, a sequence of its own.
-    fn runs_something(&self, share: &Share) -> bool {
+    fn runs_something(&self, share: &RequestQueue) -> bool {
         share.num_started > 0 || share.client.tenant.is_some() && self.accounts.get(share.client.tenant).num_started > 0
     }
 
@@ -226,7 +226,7 @@ impl Waiting {
     /// Takes every waiting sequence out and forgets all requests.
     pub fn drain(&mut self) -> Vec<Sequence> {
         let shares = std::mem::take(&mut self.shares);
-        self.accounts = Accounts::default();
+        self.accounts = TenantAccounts::default();
         self.preempted.drain(..).chain(shares.into_values().flat_map(|share| share.waiting)).collect()
     }
 

@@ -9,7 +9,7 @@ use crate::shared::Shared;
 use engine::Progress;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum EngineFault {
     /// Work waited, and the engine thread made no progress with it for too long.
     Stuck,
     DeviceLost,
@@ -22,12 +22,12 @@ pub struct Watchdog {
     /// can tell, the end of a piece of one: a step of many tokens may take minutes on a slow processor, a piece of it takes milliseconds.
     pub step_timeout: Duration,
     /// Called once, after every client was told. It must not block.
-    pub on_fault: fn(Fault),
+    pub on_fault: fn(EngineFault),
 }
 
 /// What the engine thread does, as the watchdog sees it. A thread that has work and neither submits nor collects anything is as stuck as
 /// one that waits for its device.
-pub struct Pulse {
+pub struct Heartbeat {
     /// Steps that were submitted or collected. [`IDLE`] while there is no work.
     num_turns: AtomicU64,
     progress: Option<Progress>,
@@ -35,7 +35,7 @@ pub struct Pulse {
 
 const IDLE: u64 = u64::MAX;
 
-impl Pulse {
+impl Heartbeat {
     pub fn new(progress: Option<Progress>) -> Self {
         Self { num_turns: AtomicU64::new(0), progress }
     }
@@ -62,16 +62,16 @@ impl Pulse {
     }
 }
 
-/// How long a pulse has not changed while there was work, seen from outside.
-struct Silence {
+/// How long a heartbeat has not changed while there was work, seen from outside.
+struct StallDetector {
     beat: Option<(u64, u64)>,
     looked: Instant,
     silent: Duration,
 }
 
-impl Silence {
-    /// Looks at the pulse. Of the time since the last look, at most `most` counts: if the watchdog did not run for longer, the process was
-    /// stopped, and the engine with it.
+impl StallDetector {
+    /// Looks at the heartbeat. Of the time since the last look, at most `most` counts: if the watchdog did not run for longer, the process
+    /// was stopped, and the engine with it.
     fn look(&mut self, beat: Option<(u64, u64)>, now: Instant, most: Duration) -> Duration {
         let since = now.saturating_duration_since(self.looked).min(most);
         let is_silent = beat.is_some() && beat == self.beat;
@@ -81,22 +81,22 @@ impl Silence {
     }
 }
 
-/// Starts the thread that looks for an engine that hangs. The thread ends when the engine thread drops its `pulse`.
-pub fn watch(watchdog: Watchdog, pulse: &Arc<Pulse>, shared: Arc<Shared>) -> std::io::Result<()> {
-    let pulse = Arc::downgrade(pulse);
+/// Starts the thread that looks for an engine that hangs. The thread ends when the engine thread drops its `heartbeat`.
+pub fn watch(watchdog: Watchdog, heartbeat: &Arc<Heartbeat>, shared: Arc<Shared>) -> std::io::Result<()> {
+    let heartbeat = Arc::downgrade(heartbeat);
     let period = (watchdog.step_timeout / 4).clamp(Duration::from_millis(5), Duration::from_millis(250));
     let run = move || {
-        let mut silence = Silence { beat: None, looked: Instant::now(), silent: Duration::ZERO };
-        while let Some(pulse) = pulse.upgrade() {
-            if silence.look(pulse.beat(), Instant::now(), 2 * period) > watchdog.step_timeout {
+        let mut stall = StallDetector { beat: None, looked: Instant::now(), silent: Duration::ZERO };
+        while let Some(heartbeat) = heartbeat.upgrade() {
+            if stall.look(heartbeat.beat(), Instant::now(), 2 * period) > watchdog.step_timeout {
                 let reason = format!("the engine failed: it made no progress within {:.1} s", watchdog.step_timeout.as_secs_f64());
                 tracing::error!("{reason}");
                 shared.lose();
                 shared.tell_all(&Event::Failed(reason));
-                (watchdog.on_fault)(Fault::Stuck);
+                (watchdog.on_fault)(EngineFault::Stuck);
                 return;
             }
-            drop(pulse);
+            drop(heartbeat);
             std::thread::sleep(period);
         }
     };
@@ -110,8 +110,8 @@ mod tests {
     #[test]
     fn only_work_without_progress_is_silent_and_a_stopped_process_is_not() {
         let start = Instant::now();
-        let mut silence = Silence { beat: None, looked: start, silent: Duration::ZERO };
-        let mut look = |beat, at: u64| silence.look(beat, start + Duration::from_secs(at), Duration::from_secs(2)).as_secs();
+        let mut stall = StallDetector { beat: None, looked: start, silent: Duration::ZERO };
+        let mut look = |beat, at: u64| stall.look(beat, start + Duration::from_secs(at), Duration::from_secs(2)).as_secs();
         assert_eq!([look(None, 1), look(None, 2)], [0, 0], "nothing to do");
         assert_eq!([look(Some((1, 0)), 3), look(Some((1, 0)), 4), look(Some((1, 0)), 5)], [0, 1, 2]);
         assert_eq!([look(Some((1, 1)), 6), look(Some((1, 1)), 7)], [0, 1], "a piece of the step has ended");

@@ -1,4 +1,4 @@
-//! What each tenant has run, and whose turn it is.
+//! What each tenant has run, and which one goes next.
 //!
 //! A tenant's *debt* is the number of rows that its requests have run, divided by their priorities. The tenant with the least debt goes
 //! next. The virtual time is what a tenant that always waited would owe now, and whoever begins to wait owes at least that. So nobody
@@ -13,7 +13,7 @@ pub const ROW: u64 = 1 << 20;
 
 /// A tenant with requests, or all requests that are nobody's together.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Account {
+pub struct TenantAccount {
     pub num_requests: usize,
     /// Sequences that run or were preempted.
     pub num_started: usize,
@@ -29,13 +29,13 @@ pub struct Account {
 }
 
 #[derive(Debug, Default)]
-pub struct Accounts {
-    by_tenant: BTreeMap<Option<u64>, Account>,
+pub struct TenantAccounts {
+    by_tenant: BTreeMap<Option<u64>, TenantAccount>,
     virtual_time: u64,
 }
 
-impl Accounts {
-    pub fn get(&self, tenant: Option<u64>) -> Account {
+impl TenantAccounts {
+    pub fn get(&self, tenant: Option<u64>) -> TenantAccount {
         self.by_tenant.get(&tenant).copied().unwrap_or_default()
     }
 
@@ -125,7 +125,7 @@ impl Accounts {
             let sum = sums.entry(client.tenant).or_default();
             *sum = (sum.0 + 1, sum.1 + num_started, sum.2 + num_waiting, sum.3 + client.weight());
         }
-        let of = |account: &Account| (account.num_requests, account.num_started, account.num_waiting, account.weights);
+        let of = |account: &TenantAccount| (account.num_requests, account.num_started, account.num_waiting, account.weights);
         let books: BTreeMap<_, _> = self.by_tenant.iter().map(|(tenant, account)| (*tenant, of(account))).collect();
         assert_eq!(books, sums, "requests, started, waiting, weights per tenant");
     }

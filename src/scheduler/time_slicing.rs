@@ -1,65 +1,65 @@
-//! Models on one device take turns for its time.
+//! Time slicing: models on one device take turns for its time, a step each.
 //!
 //! A model's *debt* is the device's time that it has used, divided by its share. Among the models that wait, the one with the least debt
 //! goes next. A model that begins to have work owes at least what the others owe, so that nobody saves up a claim. While only one model has
-//! work, nobody takes turns: nothing is locked and nothing is counted.
+//! work, time is not sliced: nothing is locked and nothing is counted.
 //!
-//! A model with less debt than all others may have just ended its turn and be about to come back, with the tokens that it got. The
-//! device waits for it for a moment ([`GRACE`]): otherwise a small model would get one short turn for each long one of a large model.
+//! A model with less debt than all others may have just ended its time slice and be about to come back, with the tokens that it got. The
+//! device waits for it for a moment ([`GRACE`]): otherwise a small model would get one short slice for each long one of a large model.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long the device waits for a model that has just ended its turn.
+/// How long the device waits for a model that has just ended its time slice.
 const GRACE: Duration = Duration::from_millis(1);
 /// How often whoever waits shows that it is alive.
 const TICK: Duration = Duration::from_millis(100);
-/// The longest wait. Whoever has the turn for longer may hang; others go on beside it.
+/// The longest wait. Whoever holds the device for longer may hang; others go on beside it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
-struct State {
-    models: BTreeMap<u64, Entry>,
+struct SlicerState {
+    models: BTreeMap<u64, ClientState>,
     next_id: u64,
     holder: Option<u64>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct ClientState {
     share: f64,
     /// Nanoseconds of the device, divided by the share.
     debt: f64,
     has_work: bool,
     waits: bool,
-    /// When its latest turn ended.
+    /// When its latest time slice ended.
     ended: Option<Instant>,
 }
 
-/// The turns of one device.
+/// Gives the models of one device their time slices.
 #[derive(Debug, Default)]
-pub struct Turns {
-    state: Mutex<State>,
+pub struct TimeSlicer {
+    state: Mutex<SlicerState>,
     changed: Condvar,
     /// Models that have work.
     num_busy: AtomicUsize,
 }
 
-impl Turns {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl TimeSlicer {
+    fn lock(&self) -> MutexGuard<'_, SlicerState> {
         // Nothing panics under the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl SlicerState {
     /// Whether a model that waits goes next. If it must wait for a model that will be back in a moment: for how long.
     fn may_go(&self, id: u64, now: Instant) -> Result<(), Duration> {
         let Some(own) = self.models.get(&id).filter(|_| self.holder.is_none()) else { return Err(TICK) };
         let mut wait = Duration::ZERO;
         for (other, entry) in self.models.iter().filter(|(other, entry)| **other != id && entry.has_work) {
-            // Among equals, the one that had its turn longer ago.
+            // Among equals, the one whose slice was longer ago.
             if (entry.debt, entry.ended, other) >= (own.debt, own.ended, &id) {
                 continue;
             }
@@ -70,24 +70,24 @@ impl State {
     }
 }
 
-/// A model's part in the turns of its device.
+/// A model as a client of its device's [`TimeSlicer`].
 #[derive(Debug)]
-pub struct Player {
-    turns: Arc<Turns>,
+pub struct TimeSliceClient {
+    slicer: Arc<TimeSlicer>,
     id: u64,
     has_work: bool,
 }
 
-impl Player {
+impl TimeSliceClient {
     /// `share`: how much of the device's time the model gets beside others, in proportion.
-    pub fn join(turns: &Arc<Turns>, share: f64) -> Self {
-        let mut state = turns.lock();
+    pub fn join(slicer: &Arc<TimeSlicer>, share: f64) -> Self {
+        let mut state = slicer.lock();
         let id = state.next_id;
         state.next_id += 1;
         let share = if share.is_finite() { share.max(1e-3) } else { 1.0 };
-        state.models.insert(id, Entry { share, debt: 0.0, has_work: false, waits: false, ended: None });
+        state.models.insert(id, ClientState { share, debt: 0.0, has_work: false, waits: false, ended: None });
         drop(state);
-        Self { turns: turns.clone(), id, has_work: false }
+        Self { slicer: slicer.clone(), id, has_work: false }
     }
 
     /// Says whether the model has work.
@@ -96,113 +96,114 @@ impl Player {
             return;
         }
         self.has_work = has_work;
-        let mut state = self.turns.lock();
+        let mut state = self.slicer.lock();
         let least = state.models.values().filter(|entry| entry.has_work).map(|entry| entry.debt).reduce(f64::min);
         if let Some(entry) = state.models.get_mut(&self.id) {
             entry.has_work = has_work;
             if has_work {
                 // Alone: whatever was owed is forgotten.
                 entry.debt = least.map_or(0.0, |least| entry.debt.max(least));
-                self.turns.num_busy.fetch_add(1, Ordering::AcqRel);
+                self.slicer.num_busy.fetch_add(1, Ordering::AcqRel);
             } else {
-                self.turns.num_busy.fetch_sub(1, Ordering::AcqRel);
+                self.slicer.num_busy.fetch_sub(1, Ordering::AcqRel);
             }
         }
         drop(state);
-        self.turns.changed.notify_all();
+        self.slicer.changed.notify_all();
     }
 
     /// Whether another model on the device has work, too.
     pub fn is_contended(&self) -> bool {
-        self.turns.num_busy.load(Ordering::Acquire) > usize::from(self.has_work)
+        self.slicer.num_busy.load(Ordering::Acquire) > usize::from(self.has_work)
     }
 
-    /// Waits for the model's turn. `tick` is called now and then. None: whoever has the turn does not end it, and waiting is over.
-    pub fn wait(&self, mut tick: impl FnMut()) -> Option<Turn> {
+    /// Waits for the model's next time slice, and calls `tick` now and then. None: whoever holds the device does not end its slice, and the
+    /// wait is over.
+    pub fn wait(&self, mut tick: impl FnMut()) -> Option<TimeSlice> {
         let start = Instant::now();
-        let mut state = self.turns.lock();
+        let mut state = self.slicer.lock();
         self.set_waiting(&mut state, true);
-        let turn = loop {
+        let slice = loop {
             let now = Instant::now();
             match state.may_go(self.id, now) {
                 Ok(()) => {
                     state.holder = Some(self.id);
-                    break Some(Turn { turns: self.turns.clone(), id: self.id, start: now });
+                    break Some(TimeSlice { slicer: self.slicer.clone(), id: self.id, start: now });
                 }
                 Err(_) if now.saturating_duration_since(start) >= PATIENCE => break None,
                 Err(wait) => {
                     tick();
-                    state = self.turns.changed.wait_timeout(state, wait.min(TICK)).unwrap_or_else(PoisonError::into_inner).0;
+                    state = self.slicer.changed.wait_timeout(state, wait.min(TICK)).unwrap_or_else(PoisonError::into_inner).0;
                 }
             }
         };
         self.set_waiting(&mut state, false);
         drop(state);
-        if turn.is_none() {
+        if slice.is_none() {
             tracing::warn!("another model has had the device for {} s: this one goes on beside it", PATIENCE.as_secs());
         }
-        turn
+        slice
     }
 
-    fn set_waiting(&self, state: &mut State, waits: bool) {
+    fn set_waiting(&self, state: &mut SlicerState, waits: bool) {
         if let Some(entry) = state.models.get_mut(&self.id) {
             entry.waits = waits;
         }
     }
 }
 
-impl Drop for Player {
+impl Drop for TimeSliceClient {
     fn drop(&mut self) {
         self.set_busy(false);
-        let mut state = self.turns.lock();
+        let mut state = self.slicer.lock();
         state.models.remove(&self.id);
         state.holder.take_if(|holder| *holder == self.id);
         drop(state);
-        self.turns.changed.notify_all();
+        self.slicer.changed.notify_all();
     }
 }
 
-/// The device is this model's until the turn is dropped.
+/// The device is this model's until the slice is dropped.
 #[derive(Debug)]
-pub struct Turn {
-    turns: Arc<Turns>,
+pub struct TimeSlice {
+    slicer: Arc<TimeSlicer>,
     id: u64,
     start: Instant,
 }
 
-impl Turn {
+impl TimeSlice {
     pub fn elapsed(&self) -> Duration {
         self.start.elapsed()
     }
 }
 
-impl Drop for Turn {
+impl Drop for TimeSlice {
     fn drop(&mut self) {
         let now = Instant::now();
-        let mut state = self.turns.lock();
+        let mut state = self.slicer.lock();
         if let Some(entry) = state.models.get_mut(&self.id) {
             entry.debt += now.saturating_duration_since(self.start).as_nanos() as f64 / entry.share;
             entry.ended = Some(now);
         }
         state.holder.take_if(|holder| *holder == self.id);
         drop(state);
-        self.turns.changed.notify_all();
+        self.slicer.changed.notify_all();
     }
 }
 
-/// The rows of a step while other models wait: as many as take about [`ShortSteps::TARGET`].
+/// The rows of a step while other models wait: as many as take about [`StepRowLimit::TARGET`].
 #[derive(Debug)]
-pub struct ShortSteps {
+pub struct StepRowLimit {
     rows: usize,
 }
 
-impl Default for ShortSteps {
+impl Default for StepRowLimit {
     fn default() -> Self {
         Self { rows: 256 }
     }
 }
 
-impl ShortSteps {
+impl StepRowLimit {
     const TARGET: Duration = Duration::from_millis(20);
     /// Fewer rows would cost more per row than they save others in waiting.
     const LEAST: usize = 32;
@@ -225,5 +226,5 @@ impl ShortSteps {
 }
 
 #[cfg(test)]
-#[path = "turns_tests.rs"]
+#[path = "time_slicing_tests.rs"]
 mod tests;

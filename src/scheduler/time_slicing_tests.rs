@@ -5,14 +5,14 @@ use std::thread;
 
 use super::*;
 
-fn turns() -> Arc<Turns> {
+fn slicer() -> Arc<TimeSlicer> {
     Arc::default()
 }
 
-fn busy(turns: &Arc<Turns>, share: f64) -> Player {
-    let mut player = Player::join(turns, share);
-    player.set_busy(true);
-    player
+fn busy(slicer: &Arc<TimeSlicer>, share: f64) -> TimeSliceClient {
+    let mut client = TimeSliceClient::join(slicer, share);
+    client.set_busy(true);
+    client
 }
 
 fn spin(time: Duration) {
@@ -24,9 +24,9 @@ fn spin(time: Duration) {
 
 #[test]
 fn a_model_alone_takes_no_turns() {
-    let turns = turns();
-    let mut one = busy(&turns, 1.0);
-    let mut other = Player::join(&turns, 1.0);
+    let slicer = slicer();
+    let mut one = busy(&slicer, 1.0);
+    let mut other = TimeSliceClient::join(&slicer, 1.0);
     assert!(!one.is_contended());
     other.set_busy(true);
     assert!(one.is_contended() && other.is_contended());
@@ -41,21 +41,21 @@ fn a_model_alone_takes_no_turns() {
 
 /// Runs two models for a while whose steps take so long. Returns how long each had the device, in ms, and the longest wait of the first.
 fn run(shares: [f64; 2], steps: [u64; 2]) -> ([f64; 2], Duration) {
-    let (turns, stop) = (turns(), Arc::new(std::sync::atomic::AtomicBool::new(false)));
-    let players: Vec<Player> = shares.iter().map(|&share| busy(&turns, share)).collect();
-    let threads: Vec<_> = players
+    let (slicer, stop) = (slicer(), Arc::new(std::sync::atomic::AtomicBool::new(false)));
+    let clients: Vec<TimeSliceClient> = shares.iter().map(|&share| busy(&slicer, share)).collect();
+    let threads: Vec<_> = clients
         .into_iter()
         .zip(steps)
-        .map(|(player, step)| {
+        .map(|(client, step)| {
             let stop = stop.clone();
             thread::spawn(move || {
                 let (mut used, mut longest) = (0.0, Duration::ZERO);
                 while !stop.load(Ordering::Relaxed) {
                     let start = Instant::now();
-                    let turn = player.wait(|| ()).expect("a turn");
+                    let slice = client.wait(|| ()).expect("a slice");
                     longest = longest.max(start.elapsed());
                     thread::sleep(Duration::from_millis(step));
-                    used += turn.elapsed().as_secs_f64() * 1e3;
+                    used += slice.elapsed().as_secs_f64() * 1e3;
                 }
                 (used, longest)
             })
@@ -79,54 +79,54 @@ fn time_is_shared_in_proportion_whatever_the_steps_take() {
 
 #[test]
 fn whoever_comes_is_neither_owed_the_past_nor_behind() {
-    let turns = turns();
-    let one = busy(&turns, 1.0);
-    let mut other = busy(&turns, 1.0);
+    let slicer = slicer();
+    let one = busy(&slicer, 1.0);
+    let mut other = busy(&slicer, 1.0);
     other.set_busy(false);
     let busy_time = Duration::from_millis(30);
-    let turn = one.wait(|| ()).unwrap();
+    let slice = one.wait(|| ()).unwrap();
     spin(busy_time);
-    drop(turn);
+    drop(slice);
     other.set_busy(true);
-    let state = turns.lock();
+    let state = slicer.lock();
     let debts: Vec<f64> = state.models.values().map(|entry| entry.debt).collect();
     assert_eq!(debts[0], debts[1]);
-    assert_eq!(state.may_go(other.id, Instant::now()), Ok(()), "among equals, the one that had no turn yet");
+    assert_eq!(state.may_go(other.id, Instant::now()), Ok(()), "among equals, the one that had no slice yet");
 }
 
 #[test]
 fn a_turn_ends_with_its_holder_and_a_model_that_is_gone_holds_nobody_up() {
-    let turns = turns();
-    let (dies, waits) = (busy(&turns, 1.0), busy(&turns, 1.0));
+    let slicer = slicer();
+    let (dies, waits) = (busy(&slicer, 1.0), busy(&slicer, 1.0));
     let panicked = thread::spawn(move || {
         let _turn = dies.wait(|| ()).unwrap();
         panic!("a bug in the engine");
     });
     assert!(panicked.join().is_err());
     drop(waits.wait(|| ()).unwrap());
-    // A turn outlives its model: nobody waits for it.
-    let gone = busy(&turns, 1.0);
-    let turn = gone.wait(|| ()).unwrap();
+    // A time slice outlives its model: nobody waits for it.
+    let gone = busy(&slicer, 1.0);
+    let slice = gone.wait(|| ()).unwrap();
     drop(gone);
     drop(waits.wait(|| ()).unwrap());
-    drop(turn);
+    drop(slice);
 }
 
 #[test]
 fn whoever_waits_shows_that_it_is_alive() {
-    let turns = turns();
-    let (holds, waits) = (busy(&turns, 1.0), busy(&turns, 1.0));
-    let turn = holds.wait(|| ()).unwrap();
+    let slicer = slicer();
+    let (holds, waits) = (busy(&slicer, 1.0), busy(&slicer, 1.0));
+    let slice = holds.wait(|| ()).unwrap();
     let (sender, ticks) = mpsc::channel();
     let waiter = thread::spawn(move || drop(waits.wait(|| sender.send(()).unwrap_or(()))));
     (0..3).for_each(|_| ticks.recv().unwrap());
-    drop(turn);
+    drop(slice);
     waiter.join().unwrap();
 }
 
 #[test]
 fn steps_become_as_long_as_they_should_be() {
-    let mut steps = ShortSteps::default();
+    let mut steps = StepRowLimit::default();
     for (micros_per_row, rows) in [(30, 666), (1000, 32), (100, 200)] {
         for _ in 0..50 {
             let max = steps.max_rows(8);
