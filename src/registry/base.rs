@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use super::bell::Bell;
-use super::bytes::Bytes;
-use super::slot::Slot;
+use super::load_slot::LoadSlot;
+use super::model_memory::ModelMemory;
+use super::notifier::Notifier;
 use config::ModelEntry;
 use serving::Model;
 
@@ -20,7 +20,7 @@ pub struct Base {
     pub eager: bool,
     /// When the file was written, or else when the server was started: Unix seconds.
     pub created: u64,
-    pub slot: Slot<Loaded>,
+    pub slot: LoadSlot<Loaded>,
 }
 
 /// A loaded base model, as the models that stand on it.
@@ -28,7 +28,7 @@ pub struct Loaded {
     /// The longest context served, in tokens.
     pub context: usize,
     /// What it takes of its device.
-    pub bytes: Bytes,
+    pub bytes: ModelMemory,
     /// In the order of [`Base::variants`].
     pub models: Vec<Arc<Model>>,
 }
@@ -37,8 +37,8 @@ pub struct Loaded {
 const END: Duration = Duration::from_secs(30);
 
 impl Base {
-    pub fn new(entry: ModelEntry, variants: Vec<ModelEntry>, eager: bool, created: u64, bell: Arc<Bell>) -> Self {
-        Self { entry, variants, eager, created, slot: Slot::new(Loaded::is_alive, bell) }
+    pub fn new(entry: ModelEntry, variants: Vec<ModelEntry>, eager: bool, created: u64, notifier: Arc<Notifier>) -> Self {
+        Self { entry, variants, eager, created, slot: LoadSlot::new(Loaded::is_alive, notifier) }
     }
 
     /// The index of the variant that answers to `name`.

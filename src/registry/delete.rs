@@ -3,9 +3,9 @@
 use std::sync::PoisonError;
 
 use super::error::RegistryError;
+use super::load_admission::UnloadReason;
+use super::load_slot::UnloadError;
 use super::registry::Registry;
-use super::room::Reason;
-use super::slot::Kept;
 use catalogue::PullError;
 use config::Source;
 
@@ -29,10 +29,10 @@ impl Registry {
         if base.is_pinned() || named.iter().any(|name| base.variant(name).is_some()) {
             return Err(kept("the server was started with it, or it is pinned: take it out of the configuration first".into()));
         }
-        match self.unload_base(&base, false, Reason::Removed) {
-            Ok(()) | Err(Kept::NotLoaded) => {}
-            Err(Kept::Loading) => return Err(RegistryError::Loading(id)),
-            Err(Kept::InUse(num_requests)) => return Err(kept(format!("{num_requests} requests use it: wait for them"))),
+        match self.unload_base(&base, false, UnloadReason::Removed) {
+            Ok(()) | Err(UnloadError::NotLoaded) => {}
+            Err(UnloadError::Loading) => return Err(RegistryError::Loading(id)),
+            Err(UnloadError::InUse(num_requests)) => return Err(kept(format!("{num_requests} requests use it: wait for them"))),
         }
         let removed = self.store.remove(base.entry.stored_as()).map_err(|error| {
             tracing::error!("the model `{id}` could not be deleted: {}", error.to_string().escape_debug());

@@ -5,17 +5,17 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
 
-use serving::{Abilities, Description, ModelFile};
+use serving::{Capabilities, ModelDescription, ModelFile};
 
 /// The most files whose descriptions are kept.
 const MOST: usize = 256;
 
 /// The description of a file. What it is able to do takes longer to find out, so that waits until somebody asks.
-pub struct Described {
-    pub description: Description,
+pub struct DescribedFile {
+    pub description: ModelDescription,
     path: PathBuf,
     template: Option<PathBuf>,
-    abilities: OnceLock<Abilities>,
+    abilities: OnceLock<Capabilities>,
 }
 
 /// A file, the template in place of its own, its length and when it was written.
@@ -23,10 +23,10 @@ type Key = (PathBuf, Option<PathBuf>, u64, Option<SystemTime>);
 
 /// The descriptions of files that were read once.
 #[derive(Default)]
-pub struct Descriptions(Mutex<HashMap<Key, Arc<Described>>>);
+pub struct Descriptions(Mutex<HashMap<Key, Arc<DescribedFile>>>);
 
 impl Descriptions {
-    pub fn of(&self, path: &Path, template: Option<&Path>) -> anyhow::Result<Arc<Described>> {
+    pub fn of(&self, path: &Path, template: Option<&Path>) -> anyhow::Result<Arc<DescribedFile>> {
         let meta = path.metadata()?;
         let key = (path.to_owned(), template.map(Path::to_owned), meta.len(), meta.modified().ok());
         let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -34,8 +34,8 @@ impl Descriptions {
             return Ok(found.clone());
         }
         let (path, template) = (key.0.clone(), key.1.clone());
-        let described = Description::read(&path, template.as_deref())?;
-        let described = Arc::new(Described { description: described, path, template, abilities: OnceLock::new() });
+        let described = ModelDescription::read(&path, template.as_deref())?;
+        let described = Arc::new(DescribedFile { description: described, path, template, abilities: OnceLock::new() });
         let mut all = lock();
         if all.len() >= MOST {
             all.clear();
@@ -45,9 +45,9 @@ impl Descriptions {
     }
 }
 
-impl Described {
+impl DescribedFile {
     /// What the model is able to do. Blocks: the first call reads the vocabulary.
-    pub fn abilities(&self) -> anyhow::Result<Abilities> {
+    pub fn abilities(&self) -> anyhow::Result<Capabilities> {
         if let Some(abilities) = self.abilities.get() {
             return Ok(*abilities);
         }

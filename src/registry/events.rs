@@ -7,7 +7,7 @@ const KEPT: usize = 256;
 
 /// What a model is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum ModelState {
     Unloaded,
     Loading,
     Loaded,
@@ -15,7 +15,7 @@ pub enum State {
     Failed,
 }
 
-impl State {
+impl ModelState {
     pub const NAMES: [&'static str; 5] = ["unloaded", "loading", "loaded", "downloading", "failed"];
 
     pub fn name(self) -> &'static str {
@@ -24,8 +24,8 @@ impl State {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
-    State(State),
+pub enum ModelEventKind {
+    ModelState(ModelState),
     /// Bytes of a download that are there, and all of them if their number is known.
     Progress {
         done: u64,
@@ -39,7 +39,7 @@ pub enum What {
 pub struct ModelEvent {
     /// The id of the model. Empty if the event is about all of them.
     pub model: String,
-    pub what: What,
+    pub what: ModelEventKind,
 }
 
 pub struct Events(broadcast::Sender<ModelEvent>);
@@ -51,20 +51,20 @@ impl Default for Events {
 }
 
 impl Events {
-    pub fn send(&self, model: &str, what: What) {
+    pub fn send(&self, model: &str, what: ModelEventKind) {
         // It fails if nobody follows.
         let _ = self.0.send(ModelEvent { model: model.to_owned(), what });
     }
 
-    pub fn follow(&self) -> Follower {
-        Follower(self.0.subscribe())
+    pub fn follow(&self) -> ModelEventStream {
+        ModelEventStream(self.0.subscribe())
     }
 }
 
 /// Receives every event from now on.
-pub struct Follower(broadcast::Receiver<ModelEvent>);
+pub struct ModelEventStream(broadcast::Receiver<ModelEvent>);
 
-impl Follower {
+impl ModelEventStream {
     /// The next event. None: there will be no more. Cancel safe.
     pub async fn next(&mut self) -> Option<ModelEvent> {
         loop {

@@ -1,44 +1,45 @@
 //! Which models this process serves, and which of them are loaded.
 //!
-//! `registry.rs` finds a model, loads it and leases it to a request. A `Slot` holds what is loaded, and `Room` decides which model goes
-//! when memory is short. `keeper.rs` unloads idle models and follows the store and the configuration. `operate.rs` is for operators.
+//! `registry.rs` finds a model, loads it and leases it to a request. A `LoadSlot` holds what is loaded, and `LoadAdmission` decides which
+//! model goes when memory is short. `janitor.rs` unloads idle models and follows the store and the configuration. `operators.rs` is for
+//! operators.
 
 mod base;
-mod bell;
-mod bytes;
 mod delete;
 mod descriptions;
 mod error;
 mod events;
-mod facts;
-mod fault;
-mod keep;
-mod keeper;
+mod exit_on_fault;
+mod janitor;
+mod keep_alive;
 mod load;
-mod operate;
+mod load_admission;
+mod load_slot;
+mod model_facts;
+mod model_memory;
+mod notifier;
+mod operators;
 mod options;
 mod pull;
 mod pulls;
 mod registry;
-mod room;
-mod served;
-mod slot;
+mod served_models;
 mod usage;
 
 #[cfg(test)]
 mod tests;
 
 pub use base::{Base, Loaded};
-pub use bytes::Bytes;
-pub use descriptions::Described;
+pub use descriptions::DescribedFile;
 pub use error::RegistryError;
-pub use events::{Follower, ModelEvent, State, What};
-pub use facts::ModelFacts;
-pub use fault::{EXIT_DEVICE_LOST, EXIT_STUCK, closing};
-pub use operate::ModelStatus;
+pub use events::{ModelEvent, ModelEventKind, ModelEventStream, ModelState};
+pub use exit_on_fault::{EXIT_DEVICE_LOST, EXIT_STUCK, closing};
+pub use load_admission::LoadAdmission;
+pub use model_facts::ModelFacts;
+pub use model_memory::ModelMemory;
+pub use operators::ModelStatus;
 pub use options::{backend, default_sampling, engine_options};
 pub use pull::{Pull, PullState};
 pub use registry::{Loader, ModelInfo, Registry};
-pub use room::Room;
-pub use served::LATEST;
-pub use usage::Keep;
+pub use served_models::LATEST;
+pub use usage::KeepAlive;

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use anyhow::Context;
 
 use super::base::{Base, Loaded};
-use super::bytes::{Bytes, measured};
+use super::load_admission::LoadAdmission;
+use super::model_memory::{ModelMemory, measured};
 use super::options::{backend, default_sampling, engine_options, run_options};
-use super::room::Room;
 use config::{Config, ModelEntry};
 use engine::{BackendKind, Device, DeviceMemory, EngineOptions};
 use gguf::Backing;
 use serving::{Model, ModelFile, NameDefaults, RunOptions};
 
 /// Loads a base model from its file and puts its variants on it.
-pub fn load(config: &Config, base: &Base, path: &Path, room: &Room) -> anyhow::Result<Loaded> {
+pub fn load(config: &Config, base: &Base, path: &Path, admission: &LoadAdmission) -> anyhow::Result<Loaded> {
     let entry = &base.entry;
     let file = ModelFile::open(path, if config.engine.mmap { Backing::Mapped } else { Backing::Private })?;
     // Templates are compiled before the engine starts: a bad template is found without loading the weights.
@@ -33,15 +33,15 @@ pub fn load(config: &Config, base: &Base, path: &Path, room: &Room) -> anyhow::R
     };
     // How long a context may be depends on the memory that is left, so room for a short one comes first.
     let free = || Some(device.describe().ok()?.memory?.free);
-    room.make(&needs(least_context(config, entry, &file))?, &free)?;
+    admission.make(&needs(least_context(config, entry, &file))?, &free)?;
     let context = context(config, entry, &file, &*device)?;
     let need = needs(context)?;
-    room.make(&need, &free)?;
+    admission.make(&need, &free)?;
     let options = RunOptions { share: entry.share.unwrap_or(1.0), ..run_options(config, &entry.id, context)? };
     let of_file = file.sampling();
     let model = Arc::new(file.start(device, options).with_context(on_backend)?);
     let bytes = match model.backend {
-        BackendKind::Cpu => Bytes::from(&need),
+        BackendKind::Cpu => ModelMemory::from(&need),
         BackendKind::Cuda => measured(&need, device_memory(config)),
     };
     let of = |((variant, template), defaults): ((&ModelEntry, _), _)| {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 
-use super::fault;
+use super::exit_on_fault;
 use config::{self, Config, ModelEntry};
 use engine::{BackendKind, EngineOptions};
 use logits::SamplingChoice;
@@ -29,7 +29,7 @@ pub fn run_options(config: &Config, name: &str, context: usize) -> anyhow::Resul
         },
         share: 1.0,
         cache_idle: Duration::from_secs(engine.cache_idle_seconds),
-        watchdog: Watchdog { step_timeout: Duration::from_secs(engine.step_timeout_seconds), on_fault: fault::end_process },
+        watchdog: Watchdog { step_timeout: Duration::from_secs(engine.step_timeout_seconds), on_fault: exit_on_fault::end_process },
     })
 }
 
@@ -65,7 +65,7 @@ pub fn backend(backend: config::Backend) -> Option<BackendKind> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use config::{Overrides, Surroundings};
+    use config::{ConfigSources, Overrides};
 
     #[test]
     fn the_configuration_wins_over_the_file_and_the_file_over_the_catalogue() {
@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn the_kv_cache_holds_at_least_one_context() {
         let env = vec![("HOME".into(), "/home/u".into())];
-        let mut config = Config::load_from(&Surroundings { env, ..Default::default() }, &Overrides::default()).unwrap();
+        let mut config = Config::load_from(&ConfigSources { env, ..Default::default() }, &Overrides::default()).unwrap();
         config.engine.block_size = 16;
         let mut kv_tokens = |tokens| {
             config.engine.kv_tokens = tokens;

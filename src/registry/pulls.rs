@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::error::RegistryError;
-use super::events::{State, What};
+use super::events::{ModelEventKind, ModelState};
 use super::pull::{Pull, PullState};
 use super::registry::{Registry, lock};
 use catalogue::{self, Progress, Tools};
@@ -51,11 +51,11 @@ impl Registry {
 
     /// Fetches a model and offers it. Blocks.
     fn fetch(self: &Arc<Self>, entry: &ModelEntry, pull: &Arc<Pull>) {
-        self.events.send(&pull.id, What::State(State::Downloading));
+        self.events.send(&pull.id, ModelEventKind::ModelState(ModelState::Downloading));
         let (registry, told) = (self.clone(), pull.clone());
         let tell = move || {
             while let PullState::Running { done, total } = told.state() {
-                registry.events.send(&told.id, What::Progress { done, total });
+                registry.events.send(&told.id, ModelEventKind::Progress { done, total });
                 std::thread::sleep(PERIOD);
             }
         };
@@ -69,7 +69,7 @@ impl Registry {
         }
         lock(&self.pulls.0).remove(&pull.id);
         pull.end(pulled.is_ok());
-        let state = if pulled.is_ok() { State::Unloaded } else { State::Failed };
-        self.events.send(&pull.id, What::State(state));
+        let state = if pulled.is_ok() { ModelState::Unloaded } else { ModelState::Failed };
+        self.events.send(&pull.id, ModelEventKind::ModelState(state));
     }
 }

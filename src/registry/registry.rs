@@ -7,15 +7,15 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::Context;
 
 use super::base::{Base, Loaded, unix_seconds};
-use super::bell::Bell;
 use super::descriptions::Descriptions;
 use super::error::{Patience, RegistryError};
-use super::events::{Events, State, What};
+use super::events::{Events, ModelEventKind, ModelState};
 use super::load;
+use super::load_admission::{Baselines, LoadAdmission, LoadLock, UnloadReason, fault};
+use super::load_slot::{LoadAction, LoadFault};
+use super::notifier::Notifier;
 use super::pull::Pulls;
-use super::room::{Baselines, Reason, Room, Turn, fault};
-use super::served::Served;
-use super::slot::{Begin, Fault};
+use super::served_models::ServedModels;
 use catalogue::{Progress, Store, Tools};
 use config::{Config, ModelEntry};
 use logits::SamplingChoice;
@@ -42,12 +42,12 @@ pub struct Registry {
     pub(crate) settings: RwLock<Arc<Config>>,
     pub(crate) named: RwLock<Vec<String>>,
     pub(crate) store: Store,
-    pub(crate) served: RwLock<Arc<Served>>,
+    pub(crate) served: RwLock<Arc<ServedModels>>,
     /// Models that are not served any more and still in use.
     pub(crate) retired: Mutex<Vec<Arc<Base>>>,
     /// Unix seconds: `created` of models that are not on disk yet.
     pub(crate) started: u64,
-    pub(crate) bell: Arc<Bell>,
+    pub(crate) notifier: Arc<Notifier>,
     pub(crate) events: Events,
     pub(crate) pulls: Pulls,
     pub(crate) descriptions: Descriptions,
@@ -60,7 +60,7 @@ pub struct Registry {
 }
 
 /// Loads a base model from a file; tests use another one.
-pub type Loader = Box<dyn Fn(&Config, &Base, &Path, &Room<'_>) -> anyhow::Result<Loaded> + Send + Sync>;
+pub type Loader = Box<dyn Fn(&Config, &Base, &Path, &LoadAdmission<'_>) -> anyhow::Result<Loaded> + Send + Sync>;
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -79,8 +79,8 @@ impl Registry {
     #[doc(hidden)]
     pub fn with_loader(config: &Config, serve: &[String], load: Loader) -> anyhow::Result<Arc<Self>> {
         anyhow::ensure!(!serve.is_empty(), "no model is named: use --model or set server.default_models");
-        let (store, started, bell) = (Store::new(&config.server.models_dir), unix_seconds(SystemTime::now()), Arc::default());
-        let served = Served::new(config, &store, serve, started, &bell)?;
+        let (store, started, notifier) = (Store::new(&config.server.models_dir), unix_seconds(SystemTime::now()), Arc::default());
+        let served = ServedModels::new(config, &store, serve, started, &notifier)?;
         Ok(Arc::new(Self {
             settings: RwLock::new(Arc::new(config.clone())),
             named: RwLock::new(serve.to_vec()),
@@ -88,7 +88,7 @@ impl Registry {
             served: RwLock::new(Arc::new(served)),
             retired: Mutex::default(),
             started,
-            bell,
+            notifier,
             events: Events::default(),
             pulls: Pulls::default(),
             descriptions: Descriptions::default(),
@@ -103,7 +103,7 @@ impl Registry {
         self.settings.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn served(&self) -> Arc<Served> {
+    pub(crate) fn served(&self) -> Arc<ServedModels> {
         self.served.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -180,8 +180,8 @@ impl Registry {
         let deadline = self.deadline();
         loop {
             match self.begin(&base)? {
-                Begin::Ready(loaded, lease) => return Ok(leased(&loaded, index, Box::new(lease))),
-                Begin::Load(dead) => {
+                LoadAction::Ready(loaded, lease) => return Ok(leased(&loaded, index, Box::new(lease))),
+                LoadAction::Load(dead) => {
                     self.load(&base, dead, deadline, false);
                     continue;
                 }
@@ -203,14 +203,14 @@ impl Registry {
         loop {
             changes.borrow_and_update();
             match self.begin(&base)? {
-                Begin::Ready(loaded, lease) => return Ok(leased(&loaded, index, Box::new(lease))),
-                Begin::Load(dead) => {
+                LoadAction::Ready(loaded, lease) => return Ok(leased(&loaded, index, Box::new(lease))),
+                LoadAction::Load(dead) => {
                     let (registry, base_to_load) = (self.clone(), base.clone());
                     // The load goes on if the client leaves: others may wait for it.
                     let load = move || registry.load(&base_to_load, dead, deadline, true);
                     if std::thread::Builder::new().name("load".into()).spawn(load).is_err() {
                         let cause = "no thread can be started".to_owned();
-                        base.slot.settle(Err(Fault::Failed(cause.clone())));
+                        base.slot.settle(Err(LoadFault::Failed(cause.clone())));
                         return Err(RegistryError::LoadFailed { id: name.into(), cause });
                     }
                 }
@@ -239,79 +239,81 @@ impl Registry {
     ///
     /// # Errors
     /// It cannot be had, and waiting does not help.
-    fn begin(&self, base: &Base) -> Result<Begin<Loaded>, RegistryError> {
+    fn begin(&self, base: &Base) -> Result<LoadAction<Loaded>, RegistryError> {
         let id = || base.id().to_owned();
         if base.slot.died().is_some_and(|loaded| loaded.is_lost()) {
             return Err(RegistryError::LoadFailed { id: id(), cause: "its device is lost: restart the process".into() });
         }
         match base.slot.begin() {
-            Begin::Failed(Fault::NoRoom(_)) => Err(RegistryError::NoRoom(id())),
-            Begin::Failed(Fault::Failed(cause)) => Err(RegistryError::LoadFailed { id: id(), cause }),
-            Begin::Stopped => Err(RegistryError::LoadFailed { id: id(), cause: "the server is shutting down".into() }),
+            LoadAction::Failed(LoadFault::NoRoom(_)) => Err(RegistryError::NoRoom(id())),
+            LoadAction::Failed(LoadFault::Failed(cause)) => Err(RegistryError::LoadFailed { id: id(), cause }),
+            LoadAction::Stopped => Err(RegistryError::LoadFailed { id: id(), cause: "the server is shutting down".into() }),
             begin => Ok(begin),
         }
     }
 
     /// Loads a base model whose slot waits for the outcome. Blocks. `logs`: a failure is logged, because nobody else reports its cause.
     fn load(&self, base: &Arc<Base>, dead: Option<Arc<Loaded>>, deadline: Instant, logs: bool) {
-        self.events.send(base.id(), What::State(State::Loading));
+        self.events.send(base.id(), ModelEventKind::ModelState(ModelState::Loading));
         if let Some(dead) = dead {
             // Its memory is for the new one.
             dead.end();
         }
         let config = self.settings();
-        let room = Room {
-            turn: Turn::take(&self.turn),
+        let admission = LoadAdmission {
+            turn: LoadLock::take(&self.turn),
             server: &config.server,
             base,
             all: &|| self.all(),
             unload: &|base, reason| self.unload_base(base, false, reason).is_ok(),
             baselines: &self.baselines,
-            bell: &self.bell,
+            notifier: &self.notifier,
             deadline,
         };
-        let outcome = self.load_into(base, &config, &room);
+        let outcome = self.load_into(base, &config, &admission);
         match &outcome {
-            Err(Fault::NoRoom(cause)) if logs => tracing::warn!("the model `{}` could not be loaded: {cause}", base.id()),
-            Err(Fault::Failed(cause)) if logs => tracing::error!("the model `{}` could not be loaded: {}", base.id(), cause.escape_debug()),
+            Err(LoadFault::NoRoom(cause)) if logs => tracing::warn!("the model `{}` could not be loaded: {cause}", base.id()),
+            Err(LoadFault::Failed(cause)) if logs => {
+                tracing::error!("the model `{}` could not be loaded: {}", base.id(), cause.escape_debug())
+            }
             _ => {}
         }
-        let state = if outcome.is_ok() { State::Loaded } else { State::Failed };
+        let state = if outcome.is_ok() { ModelState::Loaded } else { ModelState::Failed };
         let late = base.slot.settle(outcome);
         // Only now: the next load must see that this model takes memory.
-        drop(room);
+        drop(admission);
         if let Some(loaded) = late {
             loaded.stop();
         }
-        self.events.send(base.id(), What::State(state));
+        self.events.send(base.id(), ModelEventKind::ModelState(state));
     }
 
-    fn load_into(&self, base: &Base, config: &Config, room: &Room) -> Result<Loaded, Fault> {
+    fn load_into(&self, base: &Base, config: &Config, admission: &LoadAdmission) -> Result<Loaded, LoadFault> {
         let entry = &base.entry;
-        let missing = || Fault::Failed(format!("it is not on disk: `penstock pull {}` fetches it", entry.stored_as()));
+        let missing = || LoadFault::Failed(format!("it is not on disk: `penstock pull {}` fetches it", entry.stored_as()));
         let path = self.store.path(entry).ok_or_else(missing)?;
         let (metrics, start) = (ModelMetrics::for_model(&entry.id), Instant::now());
-        let load = || (self.load)(config, base, &path, room);
+        let load = || (self.load)(config, base, &path, admission);
         let loaded = std::panic::catch_unwind(std::panic::AssertUnwindSafe(load));
         let loaded = loaded.unwrap_or_else(|panic| Err(anyhow::anyhow!(panic_text(&*panic)))).map_err(|error| fault(&error));
         match &loaded {
             Ok(_) => metrics.model_load_seconds.observe(start.elapsed().as_secs_f64()),
-            Err(Fault::Failed(_)) => metrics.model_load_failures_total.inc(),
-            Err(Fault::NoRoom(_)) => {}
+            Err(LoadFault::Failed(_)) => metrics.model_load_failures_total.inc(),
+            Err(LoadFault::NoRoom(_)) => {}
         }
         loaded
     }
 
     /// Unloads a base model and waits until its memory is free.
-    pub(crate) fn unload_base(&self, base: &Base, force: bool, reason: Reason) -> Result<(), super::slot::Kept> {
+    pub(crate) fn unload_base(&self, base: &Base, force: bool, reason: UnloadReason) -> Result<(), super::load_slot::UnloadError> {
         let loaded = base.slot.unload(force)?;
         loaded.end();
         drop(loaded);
         ModelMetrics::for_model(base.id()).rest();
         metrics::count_unload(reason.name());
         tracing::info!("{}: unloaded ({})", base.id(), reason.name());
-        self.events.send(base.id(), What::State(State::Unloaded));
-        self.bell.ring();
+        self.events.send(base.id(), ModelEventKind::ModelState(ModelState::Unloaded));
+        self.notifier.ring();
         Ok(())
     }
 

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use config::{Config, Overrides, Surroundings};
+use config::{Config, ConfigSources, Overrides};
 use model::ARCHS;
 use model::testing::TinyModel;
 
 fn config(dir: &Path) -> Config {
     let env = vec![("PENSTOCK__SERVER__MODELS_DIR".into(), dir.join("store").display().to_string())];
-    Config::load_from(&Surroundings { env, ..Default::default() }, &Overrides::default()).unwrap()
+    Config::load_from(&ConfigSources { env, ..Default::default() }, &Overrides::default()).unwrap()
 }
 
 /// A registry whose loads all fail with an error that contains the path.
@@ -112,7 +112,7 @@ fn configured(dir: &Path, text: &str) -> Config {
         ("PENSTOCK__ENGINE__THREADS".into(), "1".into()),
         ("PENSTOCK__ENGINE__BACKEND".into(), "cpu".into()),
     ];
-    Config::load_from(&Surroundings { file: Some(file), env, ..Default::default() }, &Overrides::default()).unwrap()
+    Config::load_from(&ConfigSources { file: Some(file), env, ..Default::default() }, &Overrides::default()).unwrap()
 }
 
 fn loaded(registry: &Registry) -> Vec<String> {
@@ -197,15 +197,15 @@ fn operators_unload_and_see_who_uses_a_model() {
     let dir = tempfile::tempdir().unwrap();
     let registry = running(dir.path(), &["a"], "", "");
     let state = || registry.statuses()[0].state;
-    assert_eq!(state(), State::Unloaded);
+    assert_eq!(state(), ModelState::Unloaded);
     assert!(matches!(registry.unload("a", false), Err(RegistryError::NotLoaded(_))));
     let a = registry.get("a").unwrap();
     let status = &registry.statuses()[0];
-    assert_eq!((status.state, status.num_requests, status.backend), (State::Loaded, 1, Some("cpu")));
+    assert_eq!((status.state, status.num_requests, status.backend), (ModelState::Loaded, 1, Some("cpu")));
     assert!(status.bytes.is_some_and(|bytes| bytes.weights > 0 && bytes.cache > 0));
     assert!(matches!(registry.unload("a", false), Err(RegistryError::InUse { num_requests: 1, .. })));
     registry.unload("a", true).unwrap();
-    assert!(!a.base.handle.is_alive() && state() == State::Unloaded);
+    assert!(!a.base.handle.is_alive() && state() == ModelState::Unloaded);
     assert!(registry.get("a").is_ok(), "the next request loads it again");
     registry.stop();
 }
@@ -230,8 +230,8 @@ fn a_request_says_how_long_its_model_stays() {
         loaded()
     };
     assert_eq!((after_house(), registry.expires("a")), (vec!["a".to_owned(), "b".to_owned()], None));
-    registry.keep("a", Keep::For(Duration::from_secs(3600)));
-    registry.keep("b", Keep::Forever);
+    registry.keep("a", KeepAlive::For(Duration::from_secs(3600)));
+    registry.keep("b", KeepAlive::Forever);
     assert!(registry.expires("a:latest").is_some() && registry.expires("b").is_none());
     assert_eq!(after_house().len(), 2);
     let b = registry.get("b").unwrap();

@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use super::bell::Bell;
+use super::notifier::Notifier;
 
 /// How long a model stays loaded after its last request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keep {
+pub enum KeepAlive {
     /// Zero: until the requests that use it have ended.
     For(Duration),
     /// Until another model needs the memory.
@@ -18,28 +18,28 @@ pub enum Keep {
 /// The requests that use one load of a model.
 pub struct Usage {
     num_leases: AtomicUsize,
-    last: Mutex<Moment>,
+    last: Mutex<UseTime>,
     /// What a request said of how long the load stays.
-    keep: Mutex<Option<Keep>>,
-    bell: Arc<Bell>,
+    keep: Mutex<Option<KeepAlive>>,
+    notifier: Arc<Notifier>,
 }
 
 /// A point in time, for comparison and for people.
 #[derive(Clone, Copy, Debug)]
-pub struct Moment {
+pub struct UseTime {
     pub instant: Instant,
     pub time: SystemTime,
 }
 
-impl Moment {
+impl UseTime {
     fn now() -> Self {
         Self { instant: Instant::now(), time: SystemTime::now() }
     }
 }
 
 impl Usage {
-    pub fn new(bell: Arc<Bell>) -> Arc<Self> {
-        Arc::new(Self { num_leases: AtomicUsize::new(0), last: Mutex::new(Moment::now()), keep: Mutex::default(), bell })
+    pub fn new(notifier: Arc<Notifier>) -> Arc<Self> {
+        Arc::new(Self { num_leases: AtomicUsize::new(0), last: Mutex::new(UseTime::now()), keep: Mutex::default(), notifier })
     }
 
     /// A request that begins. Called under the lock of the slot, so that no model is unloaded in between.
@@ -55,21 +55,21 @@ impl Usage {
     }
 
     /// When a request began or ended last, or else when the model was loaded.
-    pub fn last(&self) -> Moment {
+    pub fn last(&self) -> UseTime {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// How long the load stays after its last request, if one said so.
-    pub fn keep(&self) -> Option<Keep> {
+    pub fn keep(&self) -> Option<KeepAlive> {
         *self.keep.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn set_keep(&self, keep: Keep) {
+    pub fn set_keep(&self, keep: KeepAlive) {
         *self.keep.lock().unwrap_or_else(PoisonError::into_inner) = Some(keep);
     }
 
     fn touch(&self) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Moment::now();
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = UseTime::now();
     }
 }
 
@@ -81,7 +81,7 @@ impl Drop for Lease {
         self.0.touch();
         // The last request makes room for others.
         if self.0.num_leases.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.0.bell.ring();
+            self.0.notifier.ring();
         }
     }
 }

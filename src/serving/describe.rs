@@ -16,7 +16,7 @@ pub type Metadata = Map<String, Json>;
 
 /// What a file says of its model.
 #[derive(Clone, Debug)]
-pub struct Description {
+pub struct ModelDescription {
     pub architecture: String,
     /// The number of weights.
     pub parameters: u64,
@@ -36,7 +36,7 @@ pub struct Description {
 
 /// What a model is able to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Abilities {
+pub struct Capabilities {
     /// It generates text.
     pub completion: bool,
     /// Its chat template takes tools.
@@ -49,7 +49,7 @@ pub struct Abilities {
     pub insert: bool,
 }
 
-impl Description {
+impl ModelDescription {
     /// Reads a file. `template`: a file with the chat template in place of its own. Blocks.
     pub fn read(path: &Path, template: Option<&Path>) -> anyhow::Result<Self> {
         let file = GgufFile::open(path)?;
@@ -80,13 +80,13 @@ pub fn whole_metadata(path: &Path) -> anyhow::Result<Metadata> {
 
 impl ModelFile {
     /// What the model is able to do. `template`: a file with the chat template in place of its own.
-    pub fn abilities(&self, template: Option<&Path>) -> anyhow::Result<Abilities> {
+    pub fn abilities(&self, template: Option<&Path>) -> anyhow::Result<Capabilities> {
         let spec = self.spec();
         let template = self.chat_template(template)?;
         let dialect = template.as_ref().map(|template| Dialect::of(template, self.tokenizer()));
         let completion = !spec.arch.bidirectional;
         let has = |test: fn(&Dialect) -> bool| completion && dialect.as_ref().is_some_and(test);
-        Ok(Abilities {
+        Ok(Capabilities {
             completion,
             tools: has(Dialect::takes_tools),
             thinking: has(|dialect| dialect.thinking.is_some()),
@@ -183,7 +183,7 @@ mod tests {
             .kv("llama.rope.freq_base", 0.1f32)
             .kv("general.sampling.temp", 0.5f32);
         let (_dir, path) = write(&builder);
-        let read = Description::read(&path, None).unwrap();
+        let read = ModelDescription::read(&path, None).unwrap();
         assert_eq!((read.architecture.as_str(), read.quantisation.as_str(), read.template), ("llama", "Q4_K_M", None));
         assert_eq!(read.metadata["llama.rope.freq_base"], 0.1, "no digit is invented");
         assert_eq!((&read.metadata["general.parameter_count"], read.sampling.temperature), (&0.into(), Some(0.5)));
@@ -194,9 +194,9 @@ mod tests {
         let embedder = fixtures::architectures::embedders().into_iter().find(|model| model.name == "bert-mean").unwrap();
         let (_dir, path) = write(&embedder.build());
         let abilities = ModelFile::open(&path, Backing::Private).unwrap().abilities(None).unwrap();
-        let none = Abilities { completion: false, tools: false, thinking: false, embedding: true, insert: false };
+        let none = Capabilities { completion: false, tools: false, thinking: false, embedding: true, insert: false };
         assert_eq!(abilities, none);
         assert!(whole_metadata(&path).unwrap()["tokenizer.ggml.tokens"].as_array().is_some_and(|tokens| !tokens.is_empty()));
-        assert!(Description::read(&path, None).unwrap().metadata["tokenizer.ggml.tokens"].is_null());
+        assert!(ModelDescription::read(&path, None).unwrap().metadata["tokenizer.ggml.tokens"].is_null());
     }
 }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::account::Account;
-use super::error::{Failure, RequestError, Room, SubmitError};
+use super::error::{ContextLimit, Failure, RequestError, SubmitError};
 use super::model::Model;
 use super::options::Budget;
 use super::prompt::{Prompt, encode};
 use super::request::budget;
+use super::request_usage::RequestUsage;
 use super::text::beginning;
 use logits::SamplingParams;
 use scheduler::{Client, Event, EventStream, NewSequence};
@@ -51,7 +51,7 @@ pub fn validate_within(model: &Arc<Model>, prompt: &Prompt, most: Option<usize>,
 impl ValidText {
     /// Checks a prompt's length. `sequence` says what is asked for.
     pub(super) fn new(model: Arc<Model>, prompt: Vec<u32>, sequence: NewSequence) -> Result<Self, RequestError> {
-        let max_tokens = budget(prompt.len(), Room::of(&model), Budget::Strict(sequence.max_tokens))?;
+        let max_tokens = budget(prompt.len(), ContextLimit::of(&model), Budget::Strict(sequence.max_tokens))?;
         let whole_prompt = model.base.spec.arch.bidirectional;
         Ok(Self { model, sequence: NewSequence { prompt, max_tokens, whole_prompt, ..sequence } })
     }
@@ -70,8 +70,8 @@ pub fn submit(texts: Vec<ValidText>, client: Client) -> Result<Vec<Pooled>, Subm
 
 impl Pooled {
     /// What it has cost so far.
-    pub fn account(&self) -> Account {
-        let account = Account::default();
+    pub fn account(&self) -> RequestUsage {
+        let account = RequestUsage::default();
         account.add(self.events.progress());
         account
     }

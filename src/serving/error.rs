@@ -11,9 +11,9 @@ use scheduler::EnqueueError;
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub enum RequestError {
     #[error("the model's context is {} tokens, but the prompt has {prompt}{}: {room}", room.context, more(*wanted))]
-    Context { prompt: usize, wanted: u32, room: Room },
+    Context { prompt: usize, wanted: u32, room: ContextLimit },
     #[error("the model's context is {} tokens, but the prompt has more than {most}: {room}", room.context)]
-    TooLong { most: usize, room: Room },
+    TooLong { most: usize, room: ContextLimit },
     #[error("the query leaves no room for the document: both together may have {room} tokens")]
     NoRoom { room: usize },
     #[error("there is no token {id}: the model's vocabulary ends at {}", vocab_size.saturating_sub(1))]
@@ -42,20 +42,20 @@ pub enum RequestError {
 
 /// How long a sequence may be, in tokens. As text, it is the advice for a prompt that is too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub struct ContextLimit {
     /// The longest context served.
     pub context: usize,
     /// The longest context that the model was made for.
     pub most: usize,
 }
 
-impl Room {
+impl ContextLimit {
     pub(super) fn of(model: &Model) -> Self {
         Self { context: model.base.context, most: model.base.spec.context_length }
     }
 }
 
-impl fmt::Display for Room {
+impl fmt::Display for ContextLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.context < self.most {
             true => write!(f, "shorten it, or start the server with a larger --context (the model was made for up to {})", self.most),

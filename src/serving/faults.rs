@@ -11,7 +11,7 @@ use model::ModelSpec;
 const VARIABLE: &str = "PENSTOCK_FAULTS";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
+enum InjectedFault {
     Panic,
     /// The step never ends.
     Hang,
@@ -29,7 +29,7 @@ enum Fault {
     SlowLoad(Duration),
 }
 
-impl Fault {
+impl InjectedFault {
     fn of(line: &str) -> Option<Self> {
         let (name, millis) = line.trim().split_once(' ').unwrap_or((line.trim(), "0"));
         let time = Duration::from_millis(millis.parse().ok()?);
@@ -47,39 +47,39 @@ impl Fault {
     }
 }
 
-struct Plan(PathBuf);
+struct FaultPlan(PathBuf);
 
-impl Plan {
+impl FaultPlan {
     fn new() -> Option<Self> {
         std::env::var_os(VARIABLE).map(|path| Self(path.into()))
     }
 
     /// The planned fault if it is one of `mine`. It happens once, also if the process starts again.
-    fn take(&self, mine: impl Fn(Fault) -> bool) -> Option<Fault> {
-        let fault = Fault::of(&std::fs::read_to_string(&self.0).ok()?).filter(|fault| mine(*fault))?;
+    fn take(&self, mine: impl Fn(InjectedFault) -> bool) -> Option<InjectedFault> {
+        let fault = InjectedFault::of(&std::fs::read_to_string(&self.0).ok()?).filter(|fault| mine(*fault))?;
         std::fs::remove_file(&self.0).ok()?;
         Some(fault)
     }
 }
 
 /// An engine with the faults that a test plans.
-struct Faulty {
+struct FaultyEngine {
     inner: Box<dyn Engine>,
-    plan: Plan,
+    plan: FaultPlan,
     /// Whether the next sampled row loses its token.
     spoils: bool,
 }
 
 /// Puts an engine under the plan, if there is one. A load may take longer here.
 pub fn plan(engine: Box<dyn Engine>) -> Box<dyn Engine> {
-    let Some(plan) = Plan::new() else { return engine };
-    if let Some(Fault::SlowLoad(time)) = plan.take(|fault| matches!(fault, Fault::SlowLoad(_))) {
+    let Some(plan) = FaultPlan::new() else { return engine };
+    if let Some(InjectedFault::SlowLoad(time)) = plan.take(|fault| matches!(fault, InjectedFault::SlowLoad(_))) {
         std::thread::sleep(time);
     }
-    Box::new(Faulty { inner: engine, plan, spoils: false })
+    Box::new(FaultyEngine { inner: engine, plan, spoils: false })
 }
 
-impl Engine for Faulty {
+impl Engine for FaultyEngine {
     fn spec(&self) -> &ModelSpec {
         self.inner.spec()
     }
@@ -113,17 +113,17 @@ impl Engine for Faulty {
     }
 
     fn submit(&mut self, batch: &Batch) -> Result<StepId, EngineError> {
-        match self.plan.take(|fault| !matches!(fault, Fault::SlowLoad(_))) {
-            Some(Fault::Panic) => panic!("a test asked for it"),
-            Some(Fault::Hang) => loop {
+        match self.plan.take(|fault| !matches!(fault, InjectedFault::SlowLoad(_))) {
+            Some(InjectedFault::Panic) => panic!("a test asked for it"),
+            Some(InjectedFault::Hang) => loop {
                 std::thread::sleep(Duration::from_secs(1));
             },
-            Some(Fault::Lost) => return Err(EngineError::Device("a test took the device away".into())),
-            Some(Fault::NoMemory) => return Err(EngineError::OutOfMemory("a test took the memory away".into())),
-            Some(Fault::Abort) => std::process::abort(),
-            Some(Fault::Slow(time)) => std::thread::sleep(time),
-            Some(Fault::NotFinite) => self.spoils = true,
-            Some(Fault::SlowLoad(_)) | None => {}
+            Some(InjectedFault::Lost) => return Err(EngineError::Device("a test took the device away".into())),
+            Some(InjectedFault::NoMemory) => return Err(EngineError::OutOfMemory("a test took the memory away".into())),
+            Some(InjectedFault::Abort) => std::process::abort(),
+            Some(InjectedFault::Slow(time)) => std::thread::sleep(time),
+            Some(InjectedFault::NotFinite) => self.spoils = true,
+            Some(InjectedFault::SlowLoad(_)) | None => {}
         }
         self.inner.submit(batch)
     }

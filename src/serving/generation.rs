@@ -5,24 +5,24 @@ use std::sync::Arc;
 
 use tokio::task::JoinHandle;
 
-use super::account::Account;
-use super::again::Again;
 use super::error::{Failure, SubmitError};
+use super::logprobs::{prompt_tokens, token_logprob};
 use super::model::Model;
 use super::output::{Counts, End, EndReason, Output, StopCause};
-use super::repeats::Repeats;
+use super::repeat_detector::RepeatDetector;
 use super::request::ValidRequest;
-use super::tokens::{prompt_tokens, token_logprob};
+use super::request_usage::RequestUsage;
+use super::tool_retry::ToolRetry;
 use super::transcript::Transcript;
 use chat::{Piece, Repeated, Subject};
 use logits::Logprobs;
-use scheduler::{Event, EventStream, Family, FinishReason, Request as Place};
+use scheduler::{Event, EventStream, FinishReason, RequestHandle, SequenceGroup};
 
 /// Hands a request to its model's engine thread.
 pub fn submit(request: ValidRequest) -> Result<Generation, SubmitError> {
     let model = request.model.clone();
-    let mut place = model.base.handle.request(request.client, request.prompts(1))?;
-    submit_to(&mut place, request)
+    let mut handle = model.base.handle.request(request.client, request.prompts(1))?;
+    submit_to(&mut handle, request)
 }
 
 /// Hands in the prompts of one client's request, and `count` generations of each, which differ only in their seeds. They share the engine
@@ -30,23 +30,23 @@ pub fn submit(request: ValidRequest) -> Result<Generation, SubmitError> {
 /// and only the first returns the prompt.
 pub fn submit_all(requests: Vec<ValidRequest>, count: usize) -> Result<Vec<Generation>, SubmitError> {
     let Some((model, client)) = requests.first().map(|request| (request.model.clone(), request.client)) else { return Ok(Vec::new()) };
-    let mut place = model.base.handle.request(client, requests.iter().flat_map(|request| request.prompts(count)))?;
+    let mut handle = model.base.handle.request(client, requests.iter().flat_map(|request| request.prompts(count)))?;
     let mut generations = Vec::with_capacity(requests.len() * count);
     for request in requests {
-        let family = (count > 1).then(Family::unique);
+        let sequence_group = (count > 1).then(SequenceGroup::unique);
         for index in 0..count {
             let mut one = request.clone();
-            one.sequence.family = family;
+            one.sequence.sequence_group = sequence_group;
             // Seeds are far apart, so that the second choice of seed 5 is not the first choice of seed 6.
             one.sequence.params.seed = request.sequence.params.seed ^ (index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             one.sequence.score_prompt = request.sequence.score_prompt.filter(|_| index == 0);
-            generations.push(submit_to(&mut place, one)?);
+            generations.push(submit_to(&mut handle, one)?);
         }
     }
     Ok(generations)
 }
 
-fn submit_to(place: &mut Place<'_>, request: ValidRequest) -> Result<Generation, SubmitError> {
+fn submit_to(handle: &mut RequestHandle<'_>, request: ValidRequest) -> Result<Generation, SubmitError> {
     let has_sequence = request.has_sequence();
     let ValidRequest {
         model,
@@ -59,25 +59,25 @@ fn submit_to(place: &mut Place<'_>, request: ValidRequest) -> Result<Generation,
         echo,
         parser,
         meter,
-        again,
+        retry,
         rules,
         ..
     } = request;
     let transcript = Transcript::new(&sequence, &stop, parser).with_meter(meter);
-    let again = again.map(|again| (again, sequence.params.seed));
+    let retry = retry.map(|retry| (retry, sequence.params.seed));
     let scored = sequence.score_prompt.map(|_| ScoredPrompt { ids: sequence.prompt.clone(), echo, logprobs: Vec::new() });
-    let source = if has_sequence { Source::Engine(place.enqueue(sequence)?) } else { Source::Nothing };
-    let account = Account::default();
-    if let Source::Engine(events) = &source {
+    let source = if has_sequence { TokenSource::Engine(handle.enqueue(sequence)?) } else { TokenSource::Nothing };
+    let account = RequestUsage::default();
+    if let TokenSource::Engine(events) = &source {
         account.add(events.progress());
     }
-    let (ids, repeats) = (return_ids.then(Vec::new), calls_several.then(Repeats::default));
+    let (ids, repeats) = (return_ids.then(Vec::new), calls_several.then(RepeatDetector::default));
     let ready = VecDeque::new();
-    Ok(Generation { model, source, scored, transcript, again, rules, own_stop_ids, show_control, ids, repeats, account, ready })
+    Ok(Generation { model, source, scored, transcript, retry, rules, own_stop_ids, show_control, ids, repeats, account, ready })
 }
 
 /// Where a generation's next output comes from.
-enum Source {
+enum TokenSource {
     Engine(EventStream),
     /// There is nothing to generate.
     Nothing,
@@ -89,12 +89,12 @@ enum Source {
 /// A running generation. Dropping it cancels the sequence.
 pub struct Generation {
     model: Arc<Model>,
-    source: Source,
+    source: TokenSource,
     /// `None` once the prompt's tokens were returned, or if they are not requested.
     scored: Option<ScoredPrompt>,
     transcript: Transcript,
     /// What to ask if the model repeats a call, and the seed of this generation.
-    again: Option<(Arc<Again>, u64)>,
+    retry: Option<(Arc<ToolRetry>, u64)>,
     /// What the rules of the answer were made of.
     rules: Subject,
     /// Stop ids that the request itself named.
@@ -103,8 +103,8 @@ pub struct Generation {
     /// Ids of the answer that were not taken yet, if the request wants them.
     ids: Option<Vec<u32>>,
     /// Watches an answer that must call a tool.
-    repeats: Option<Repeats>,
-    account: Account,
+    repeats: Option<RepeatDetector>,
+    account: RequestUsage,
     ready: VecDeque<Result<Output, Failure>>,
 }
 
@@ -117,7 +117,7 @@ struct ScoredPrompt {
 
 impl Generation {
     /// What it has cost so far.
-    pub fn account(&self) -> &Account {
+    pub fn account(&self) -> &RequestUsage {
         &self.account
     }
 
@@ -131,16 +131,16 @@ impl Generation {
                 return Some(output);
             }
             match &mut self.source {
-                Source::Engine(events) => {
+                TokenSource::Engine(events) => {
                     let event = events.next().await;
                     self.take(event);
                 }
-                Source::Nothing => self.finish(FinishReason::Length, None, 0),
-                Source::SecondTry(task, _) => {
+                TokenSource::Nothing => self.finish(FinishReason::Length, None, 0),
+                TokenSource::SecondTry(task, _) => {
                     let next = task.await.ok().flatten();
                     self.go_on_with(next);
                 }
-                Source::Ended => return None,
+                TokenSource::Ended => return None,
             }
         }
     }
@@ -172,7 +172,7 @@ impl Generation {
     }
 
     fn token(&mut self, id: u32, logprobs: Option<&Logprobs>) {
-        if let Source::Engine(events) = &self.source {
+        if let TokenSource::Engine(events) = &self.source {
             self.transcript.counts.cached = events.cached_tokens();
         }
         let tokenizer = &self.model.base.tokenizer;
@@ -215,25 +215,25 @@ impl Generation {
 
     /// Asks the model once more in place of this generation. Encoding the prompt takes long, so that a thread that may block does it.
     fn ask_again(&mut self, repeated: Repeated) {
-        let Some((again, seed)) = self.again.take() else { return self.end_with_call(repeated) };
+        let Some((retry, seed)) = self.retry.take() else { return self.end_with_call(repeated) };
         let (model, spent) = (self.model.clone(), self.transcript.counts);
-        let task = tokio::task::spawn_blocking(move || submit(ValidRequest::second_try(model, &again, spent, seed)?).ok());
-        self.source = Source::SecondTry(task, repeated);
+        let task = tokio::task::spawn_blocking(move || submit(ValidRequest::second_try(model, &retry, spent, seed)?).ok());
+        self.source = TokenSource::SecondTry(task, repeated);
     }
 
     /// The second try takes the place of this generation. Without one, the repeated call is the answer.
     fn go_on_with(&mut self, next: Option<Self>) {
-        match (next, std::mem::replace(&mut self.source, Source::Ended)) {
+        match (next, std::mem::replace(&mut self.source, TokenSource::Ended)) {
             (Some(mut next), _) => {
                 // The client knows the first prompt, and both tries count as generated.
                 next.transcript.counts = self.transcript.counts;
-                if let Source::Engine(events) = &next.source {
+                if let TokenSource::Engine(events) = &next.source {
                     self.account.add(events.progress());
                 }
                 next.account = self.account.clone();
                 *self = next;
             }
-            (None, Source::SecondTry(_, repeated)) => self.end_with_call(repeated),
+            (None, TokenSource::SecondTry(_, repeated)) => self.end_with_call(repeated),
             (None, _) => {}
         }
     }
@@ -253,7 +253,7 @@ impl Generation {
         let counts = Counts { cached: self.account.cached_tokens(), ..self.transcript.counts };
         self.ready.push_back(end.map(|(reason, stop)| Output::End(End { reason, counts, stop })));
         // This frees the sequence's blocks now rather than when the client has read everything.
-        self.source = Source::Ended;
+        self.source = TokenSource::Ended;
     }
 
     /// The prompt's tokens, once the last of them was scored.

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use super::embedding::ValidText;
 use super::error::RequestError;
 use super::model::Model;
-use super::permitted::Permitted;
 use super::prompt::{encode_rendered, most_counted, rendered};
+use super::token_constraint::TokenConstraint;
 use chat::{Conversation, Ending, Message, RenderError, Role};
 use logits::SamplingParams;
-use scheduler::{Family, NewSequence};
+use scheduler::{NewSequence, SequenceGroup};
 
 const TASK: &str = "Judge whether the Document meets the requirements based on the Query and the Instruct provided. Note that the answer \
                     can only be \"yes\" or \"no\".";
@@ -19,15 +19,15 @@ const INSTRUCT: &str = "Given a web search query, retrieve relevant passages tha
 /// The same question twice, once for the log-probability of "yes" and once for that of "no". They share the computation of the prompt.
 pub(super) fn questions(model: &Arc<Model>, query: &str, document: &str, cache_salt: u64) -> Result<[ValidText; 2], RequestError> {
     let prompt = prompt(model, query, document)?;
-    let family = Some(Family::unique());
+    let sequence_group = Some(SequenceGroup::unique());
     let vocab = model.base.spec.vocab_size;
     let [yes, no] = answers(model)?;
     let question = |answer: u32| {
         let sequence = NewSequence {
             cache_salt,
-            family,
+            sequence_group,
             num_logprobs: Some(0),
-            grammar: Some(Arc::new(Permitted::new(vocab, Some(&[answer]), Vec::new(), None))),
+            grammar: Some(Arc::new(TokenConstraint::new(vocab, Some(&[answer]), Vec::new(), None))),
             ..NewSequence::new(Vec::new(), SamplingParams::greedy(), 1)
         };
         ValidText::new(model.clone(), prompt.clone(), sequence)

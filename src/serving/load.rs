@@ -15,7 +15,7 @@ use grammar::Compiler;
 use logits::SamplingChoice;
 use metrics::ModelMetrics;
 use model::{ModelSpec, Weights};
-use scheduler::{Handle, Place, Pooling, SchedulerOptions, SharedDevice, Watchdog};
+use scheduler::{DeviceShare, Handle, Pooling, SchedulerOptions, SharedDevice, Watchdog};
 use template::ChatTemplate;
 use tokenizer::Tokenizer;
 
@@ -117,7 +117,7 @@ impl ModelFile {
         let (kind, index) = device.place();
         let shared = SharedDevice::of(kind, index);
         let needed = engine::least_bytes(&*device, &self.weights, &options.engine)?;
-        let room = shared.make_room(needed, || Some(device.describe().ok()?.memory?.free));
+        let room = shared.reserve_memory(needed, || Some(device.describe().ok()?.memory?.free));
         let engine = engine::open_on(device, self.weights, &options.engine)?;
         drop(room);
         #[cfg(feature = "faults")]
@@ -133,7 +133,7 @@ impl ModelFile {
                 scheduler,
                 ModelMetrics::for_model(&options.name),
                 Some(options.watchdog),
-                Some(Place { device: shared, share: options.share, cache_idle: options.cache_idle }),
+                Some(DeviceShare { device: shared, share: options.share, cache_idle: options.cache_idle }),
             ),
             backend: info.backend,
             pooling: Some(spec.pooling).filter(|&pooling| pooling != Pooling::Rank),

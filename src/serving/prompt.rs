@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::error::{RequestError, Room};
+use super::error::{ContextLimit, RequestError};
 use super::model::Model;
 use chat::{Conversation, Ending, Message, Role, Subject, render};
 use tokenizer::Tokenizer;
@@ -81,7 +81,7 @@ pub(super) fn encode_rendered(model: &Model, text: &str, most: usize) -> Result<
 }
 
 pub(super) fn checked(model: &Model, ids: Option<Vec<u32>>) -> Result<Vec<u32>, RequestError> {
-    let ids = ids.ok_or(RequestError::TooLong { most: most_counted(model), room: Room::of(model) })?;
+    let ids = ids.ok_or(RequestError::TooLong { most: most_counted(model), room: ContextLimit::of(model) })?;
     check_ids(Subject::Prompt, ids.iter().copied(), vocab_size(model))?;
     Ok(ids)
 }

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use super::again::Again;
-use super::error::{RequestError, Room};
+use super::error::{ContextLimit, RequestError};
 use super::model::Model;
 use super::options::{Budget, Options, Truncate};
 use super::output::Counts;
-use super::permitted::Permitted;
 use super::prompt::{Prompt, check_ids, encode_rendered, encode_up_to, most_counted, rendered_behind, vocab_size, with_prefix};
 use super::thinking_budget::ThinkingBudget;
-use super::transcript::Stops;
-use chat::{Conversation, Entry, Format, Parser, ReasoningMeter, RuleError, Rules, Subject, Tools};
+use super::token_constraint::TokenConstraint;
+use super::tool_retry::ToolRetry;
+use super::transcript::StopTexts;
+use chat::{AnswerStart, Conversation, Format, Parser, ReasoningMeter, RuleError, Rules, Subject, Tools};
 use grammar::Source;
 use logits::Grammar;
 use scheduler::{Client, NewSequence};
@@ -22,7 +22,7 @@ pub struct ValidRequest {
     pub model: Arc<Model>,
     pub(super) sequence: NewSequence,
     pub(super) client: Client,
-    pub(super) stop: Stops,
+    pub(super) stop: StopTexts,
     /// Stop ids that the request itself named.
     pub(super) own_stop_ids: Vec<u32>,
     /// Whether the answer has to make a call and may make several.
@@ -35,7 +35,7 @@ pub struct ValidRequest {
     pub(super) parser: Option<Parser>,
     /// Counts the reasoning of an answer. `None`: the model does not reason, or nobody asked it in a conversation.
     pub(super) meter: Option<ReasoningMeter>,
-    pub(super) again: Option<Arc<Again>>,
+    pub(super) retry: Option<Arc<ToolRetry>>,
     /// What the rules of the answer were made of.
     pub(super) rules: Subject,
 }
@@ -56,19 +56,19 @@ impl ValidRequest {
         let (ids, entry) = match &prompt {
             Prompt::Chat(conversation) => {
                 let text = rendered_behind(&model, &options.prefix, conversation)?;
-                let entry = model.dialect.as_ref().map_or(Entry::Turn, |dialect| dialect.entry(conversation, &text));
+                let entry = model.dialect.as_ref().map_or(AnswerStart::Turn, |dialect| dialect.entry(conversation, &text));
                 (with_prefix(&model, &options.prefix, encode_rendered(&model, &text, most)?)?, entry)
             }
-            other => (encode_up_to(&model, other, most)?, Entry::Turn),
+            other => (encode_up_to(&model, other, most)?, AnswerStart::Turn),
         };
-        let ids = truncated(ids, Room::of(&model), options);
+        let ids = truncated(ids, ContextLimit::of(&model), options);
         let stop_ids = stop_ids(&model, &prompt, options);
         let echo = match (options.echo, options.truncate) {
             (false, _) => String::new(),
             (true, None) => prompt.echo(&model.base.tokenizer, &ids),
             (true, Some(_)) => model.base.tokenizer.decode(&ids, true),
         };
-        let max_tokens = budget(ids.len(), Room::of(&model), model.defaults.budget(options.budget))?;
+        let max_tokens = budget(ids.len(), ContextLimit::of(&model), model.defaults.budget(options.budget))?;
         let mut chat = match prompt {
             Prompt::Chat(conversation) => Some(Chat { model: &model, conversation, entry, options }),
             _ => None,
@@ -90,17 +90,17 @@ impl ValidRequest {
             score_prompt: options.prompt_logprobs.or(options.logprobs.filter(|_| options.echo)),
             ..NewSequence::new(ids, params, max_tokens)
         };
-        let again = chat.as_ref().and_then(|chat| Again::of(&chat.conversation, options, max_tokens));
-        let parser = chat.as_ref().and_then(|chat| chat.parser(again.as_deref()));
+        let retry = chat.as_ref().and_then(|chat| ToolRetry::of(&chat.conversation, options, max_tokens));
+        let parser = chat.as_ref().and_then(|chat| chat.parser(retry.as_deref()));
         let meter = chat.as_ref().and_then(Chat::meter);
         let only_calls = chat.as_ref().is_some_and(Chat::is_only_calls);
         // An answer that is only calls ends where its rules say: a stop text must not cut it.
         let texts = if only_calls { Vec::new() } else { options.stop.clone() };
-        let stop = Stops { texts, kept: options.keep_stop };
+        let stop = StopTexts { texts, kept: options.keep_stop };
         let (show_control, return_ids) = (options.show_control, options.return_ids);
         let calls_several = chat.as_ref().and_then(Chat::tools).is_some_and(|tools| tools.must_call() && tools.parallel);
         let must_call = chat.as_ref().and_then(Chat::tools).is_some_and(Tools::must_call);
-        // A call that must come leaves no room for the format.
+        // A forced call overrides the format.
         let rules = match (must_call, &options.format) {
             (false, Some(_)) => Subject::Format,
             _ if options.allowed_ids.is_some() || !options.bad_words.is_empty() => Subject::AllowedIds,
@@ -108,12 +108,12 @@ impl ValidRequest {
         };
         let own_stop_ids = options.stop_token_ids.clone();
         let client = options.client;
-        Ok(Self { model, sequence, client, stop, own_stop_ids, calls_several, show_control, return_ids, echo, parser, meter, again, rules })
+        Ok(Self { model, sequence, client, stop, own_stop_ids, calls_several, show_control, return_ids, echo, parser, meter, retry, rules })
     }
 
     /// The second try, after a first one that `spent` this. `None` if nothing is left to generate, or if the model refuses it.
-    pub(super) fn second_try(model: Arc<Model>, again: &Again, spent: Counts, seed: u64) -> Option<Self> {
-        Self::new(model, Prompt::Chat(again.conversation.clone()), &again.options(spent, seed)?).ok()
+    pub(super) fn second_try(model: Arc<Model>, retry: &ToolRetry, spent: Counts, seed: u64) -> Option<Self> {
+        Self::new(model, Prompt::Chat(retry.conversation.clone()), &retry.options(spent, seed)?).ok()
     }
 
     /// False if there is nothing to generate and nothing to score (an echo), so that the engine has nothing to do.
@@ -157,7 +157,7 @@ fn stop_ids(model: &Model, prompt: &Prompt, options: &Options) -> Vec<u32> {
 }
 
 /// The end of a prompt that is longer than the request lets it be.
-fn truncated(mut ids: Vec<u32>, room: Room, options: &Options) -> Vec<u32> {
+fn truncated(mut ids: Vec<u32>, room: ContextLimit, options: &Options) -> Vec<u32> {
     let most = match options.truncate {
         None => return ids,
         Some(Truncate::To(most)) => most,
@@ -176,7 +176,7 @@ fn permitted(model: &Model, options: &Options, grammar: Option<Arc<dyn Grammar>>
     // A word has other tokens behind a space than at the beginning of a text.
     let forms = |word: &String| [word.clone(), format!(" {}", word.trim_start())].map(|form| tokenizer.encode(&form, false));
     let bad: Vec<Vec<u32>> = options.bad_words.iter().flat_map(forms).filter(|ids| !ids.is_empty()).collect();
-    Ok(Some(Arc::new(Permitted::new(model.base.spec.vocab_size, options.allowed_ids.as_deref(), bad, grammar))))
+    Ok(Some(Arc::new(TokenConstraint::new(model.base.spec.vocab_size, options.allowed_ids.as_deref(), bad, grammar))))
 }
 
 /// The rules of an answer outside a conversation.
@@ -192,7 +192,7 @@ struct Chat<'a> {
     model: &'a Model,
     conversation: Conversation,
     /// Where the answer begins.
-    entry: Entry,
+    entry: AnswerStart,
     options: &'a Options,
 }
 
@@ -225,7 +225,7 @@ impl Chat<'_> {
         Some(ReasoningMeter::new(thinking, self.entry))
     }
 
-    fn parser(&self, again: Option<&Again>) -> Option<Parser> {
+    fn parser(&self, retry: Option<&ToolRetry>) -> Option<Parser> {
         let dialect = self.model.dialect.as_ref()?;
         let syntax = self.tools().map(|_| dialect.syntax);
         let parser = (syntax.is_some() || dialect.thinking.is_some()).then(|| Parser::new(syntax, dialect.thinking, self.entry))?;
@@ -233,7 +233,7 @@ impl Chat<'_> {
         // If a format was asked for, bare JSON is an answer.
         let tools = self.tools().filter(|_| self.options.format.is_none());
         let bare = tools.into_iter().flat_map(Tools::callable).map(|tool| tool.name.clone());
-        let answered = again.map(|again| again.answered.clone()).unwrap_or_default();
+        let answered = retry.map(|retry| retry.answered.clone()).unwrap_or_default();
         let parser = parser.with_bare_calls(bare.collect(), answered);
         Some(match self.tools() {
             Some(tools) => parser.with_tools(tools),
@@ -248,7 +248,7 @@ impl Chat<'_> {
 }
 
 /// How many tokens may be generated after `prompt` tokens.
-pub(super) fn budget(prompt: usize, room: Room, budget: Budget) -> Result<u32, RequestError> {
+pub(super) fn budget(prompt: usize, room: ContextLimit, budget: Budget) -> Result<u32, RequestError> {
     if prompt == 0 {
         return Err(RequestError::Empty);
     }
@@ -270,7 +270,7 @@ pub(super) fn budget(prompt: usize, room: Room, budget: Budget) -> Result<u32, R
 mod tests {
     use super::*;
 
-    const ROOM: Room = Room { context: 100, most: 400 };
+    const ROOM: ContextLimit = ContextLimit { context: 100, most: 400 };
 
     fn budget(prompt: usize, budget: Budget) -> Result<u32, RequestError> {
         super::budget(prompt, ROOM, budget)
@@ -312,7 +312,7 @@ mod tests {
         );
         let error = budget(10, Budget::Strict(91)).unwrap_err().to_string();
         assert!(error.contains("is 100 tokens, but the prompt has 10 and 91 more were asked for: "), "{error}");
-        let whole = Room { context: 100, most: 100 };
+        let whole = ContextLimit { context: 100, most: 100 };
         let error = super::budget(101, whole, Budget::Rest).unwrap_err().to_string();
         assert!(error.ends_with("shorten it: no --context is larger, for the model was made for 100"), "{error}");
     }

@@ -3,19 +3,19 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::account::Account;
-use super::cut::Cut;
+use super::document_truncation::Truncation;
 use super::embedding::{self, Pooled, ValidText};
 use super::error::{Failure, RequestError, SubmitError};
 use super::judge;
 use super::model::Model;
 use super::prompt::Prompt;
 use super::rank;
+use super::request_usage::RequestUsage;
 use scheduler::Client;
 
 /// How a model compares texts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum ScoringMethod {
     /// A classifier reads both texts.
     Ranks,
     /// The cosine of two vectors.
@@ -24,7 +24,7 @@ enum Way {
     Judges,
 }
 
-impl Way {
+impl ScoringMethod {
     fn of(model: &Model) -> Result<Self, RequestError> {
         match (&model.base.ranking, &model.template) {
             (Some(_), _) => Ok(Self::Ranks),
@@ -37,32 +37,32 @@ impl Way {
 
 /// Pairs that their model can compare.
 pub struct ValidPairs {
-    way: Way,
+    method: ScoringMethod,
     texts: Vec<ValidText>,
     /// For each pair its one or two texts.
     pairs: Vec<[usize; 2]>,
 }
 
 /// Encodes and checks pairs. Takes up to a second per megabyte: call it off the event loop.
-pub fn validate(model: &Arc<Model>, pairs: &[(&str, &str)], cut: Cut, cache_salt: u64) -> Result<ValidPairs, RequestError> {
-    let way = Way::of(model)?;
+pub fn validate(model: &Arc<Model>, pairs: &[(&str, &str)], cut: Truncation, cache_salt: u64) -> Result<ValidPairs, RequestError> {
+    let method = ScoringMethod::of(model)?;
     let (mut texts, mut indices, mut known) = (Vec::new(), Vec::with_capacity(pairs.len()), HashMap::new());
     for &(query, document) in pairs {
         let at = texts.len();
-        match way {
-            Way::Ranks => {
+        match method {
+            ScoringMethod::Ranks => {
                 texts.extend(
                     cut.fit(model, document, |document| rank::validate(model.clone(), query, document, cache_salt).map(|text| [text]))?,
                 );
                 indices.push([at, at]);
             }
-            Way::Judges => {
+            ScoringMethod::Judges => {
                 texts.extend(cut.fit(model, document, |document| judge::questions(model, query, document, cache_salt))?);
                 indices.push([at, at + 1]);
             }
-            Way::Embeds => {
+            ScoringMethod::Embeds => {
                 // The model reads each text by itself, and the query is no document.
-                let mut index = |text, cut: Cut| match known.get(&(text, cut)) {
+                let mut index = |text, cut: Truncation| match known.get(&(text, cut)) {
                     Some(at) => Ok::<usize, RequestError>(*at),
                     None => {
                         let encode =
@@ -72,36 +72,36 @@ pub fn validate(model: &Arc<Model>, pairs: &[(&str, &str)], cut: Cut, cache_salt
                         Ok(texts.len() - 1)
                     }
                 };
-                indices.push([index(query, Cut { document: None, ..cut })?, index(document, cut)?]);
+                indices.push([index(query, Truncation { document: None, ..cut })?, index(document, cut)?]);
             }
         }
     }
-    Ok(ValidPairs { way, texts, pairs: indices })
+    Ok(ValidPairs { method, texts, pairs: indices })
 }
 
 impl ValidPairs {
     /// The tokens of the prompts. A question that is asked twice is computed once.
     pub fn num_tokens(&self) -> u32 {
-        let step = if self.way == Way::Judges { 2 } else { 1 };
+        let step = if self.method == ScoringMethod::Judges { 2 } else { 1 };
         self.texts.iter().step_by(step).map(ValidText::num_tokens).sum()
     }
 
     /// Hands the pairs to their model's engine thread, all or none.
     pub fn submit(self, client: Client) -> Result<Scoring, SubmitError> {
-        Ok(Scoring { way: self.way, running: embedding::submit(self.texts, client)?, pairs: self.pairs })
+        Ok(Scoring { method: self.method, running: embedding::submit(self.texts, client)?, pairs: self.pairs })
     }
 }
 
-/// Scores on their way. Dropping them cancels their sequences.
+/// Scores on their method. Dropping them cancels their sequences.
 pub struct Scoring {
-    way: Way,
+    method: ScoringMethod,
     running: Vec<Pooled>,
     pairs: Vec<[usize; 2]>,
 }
 
 impl Scoring {
     /// What each sequence has cost so far.
-    pub fn accounts(&self) -> impl Iterator<Item = Account> {
+    pub fn accounts(&self) -> impl Iterator<Item = RequestUsage> {
         self.running.iter().map(Pooled::account)
     }
 
@@ -109,17 +109,17 @@ impl Scoring {
     pub async fn scores(self, activated: bool) -> Result<Vec<f32>, Failure> {
         let mut found: Vec<Vec<f32>> = Vec::with_capacity(self.running.len());
         for running in self.running {
-            found.push(match self.way {
-                Way::Ranks => running.pooled().await?,
-                Way::Embeds => running.vector(None).await?,
-                Way::Judges => vec![running.first_logprob().await?],
+            found.push(match self.method {
+                ScoringMethod::Ranks => running.pooled().await?,
+                ScoringMethod::Embeds => running.vector(None).await?,
+                ScoringMethod::Judges => vec![running.first_logprob().await?],
             });
         }
-        let score = |[one, other]: [usize; 2]| match self.way {
-            Way::Ranks if activated => rank::probability(&found[one]),
-            Way::Ranks => rank::logit(&found[one]),
-            Way::Embeds => cosine(&found[one], &found[other]),
-            Way::Judges => {
+        let score = |[one, other]: [usize; 2]| match self.method {
+            ScoringMethod::Ranks if activated => rank::probability(&found[one]),
+            ScoringMethod::Ranks => rank::logit(&found[one]),
+            ScoringMethod::Embeds => cosine(&found[one], &found[other]),
+            ScoringMethod::Judges => {
                 let odds = found[one][0] - found[other][0];
                 if activated { rank::probability(&[odds]) } else { odds }
             }

@@ -55,7 +55,7 @@ fn openers(grammars: &Compiler, open: &str) -> Arc<[u32]> {
 
 impl Grammar for ThinkingBudget {
     fn start(&self) -> Box<dyn Constraint> {
-        let mut position = Position {
+        let mut position = BudgetState {
             tokenizer: self.tokenizer.clone(),
             vocab_size: self.vocab_size,
             meter: self.meter.clone(),
@@ -71,7 +71,7 @@ impl Grammar for ThinkingBudget {
     }
 }
 
-struct Position {
+struct BudgetState {
     tokenizer: Arc<Tokenizer>,
     vocab_size: usize,
     meter: ReasoningMeter,
@@ -84,7 +84,7 @@ struct Position {
     due: VecDeque<u32>,
 }
 
-impl Position {
+impl BudgetState {
     /// Ends reasoning that is as long as it may be.
     fn check(&mut self) {
         let Some(written) = self.meter.num_closing() else { return };
@@ -122,7 +122,7 @@ impl Position {
     }
 }
 
-impl Constraint for Position {
+impl Constraint for BudgetState {
     fn accept(&mut self, id: u32) -> Result<(), String> {
         if let Some(rules) = &mut self.rules {
             rules.accept(id)?;
@@ -157,14 +157,14 @@ mod tests {
     use std::sync::LazyLock;
 
     use super::*;
-    use chat::{Dialect, Entry};
+    use chat::{AnswerStart, Dialect};
     use grammar::testing::compiler;
     use template::ChatTemplate;
 
     static RIG: LazyLock<(Compiler, Arc<Tokenizer>)> = LazyLock::new(|| compiler(fixtures::vocabulary("smollm2").path()));
-    const OPENED: Entry = Entry::Reasoning { begun: false };
+    const OPENED: AnswerStart = AnswerStart::Reasoning { begun: false };
 
-    fn budget(entry: Entry, most: u32) -> Box<dyn Constraint> {
+    fn budget(entry: AnswerStart, most: u32) -> Box<dyn Constraint> {
         let (grammars, tokenizer) = &*RIG;
         let template = ChatTemplate::new("{{ messages[0].content }}<think></think>", "", "").unwrap();
         let thinking = Dialect::of(&template, tokenizer).reasons().unwrap();
@@ -217,12 +217,12 @@ mod tests {
             write(&mut *place, &thought[..most]);
             assert_eq!(forced(&mut *place), "</think>", "{most}");
             write(&mut *place, &ids("\n\nThe answer, which may be long."));
-            let mut place = budget(Entry::Turn, most as u32);
+            let mut place = budget(AnswerStart::Turn, most as u32);
             write(&mut *place, &ids("\n<think>"));
             write(&mut *place, &thought[..most]);
             assert_eq!(forced(&mut *place), "</think>", "{most}");
         }
-        let mut place = budget(Entry::Text, 0);
+        let mut place = budget(AnswerStart::Text, 0);
         write(&mut *place, &ids("<think> is a tag, and this is no reasoning."));
     }
 

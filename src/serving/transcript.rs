@@ -9,7 +9,7 @@ use scheduler::{FinishReason, NewSequence};
 
 /// The texts that end a generation.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Stops {
+pub(super) struct StopTexts {
     pub(super) texts: Vec<String>,
     /// Whether the text that ends it stays.
     pub(super) kept: bool,
@@ -32,7 +32,7 @@ pub(super) struct Transcript {
 }
 
 impl Transcript {
-    pub(super) fn new(sequence: &NewSequence, stop: &Stops, parser: Option<Parser>) -> Self {
+    pub(super) fn new(sequence: &NewSequence, stop: &StopTexts, parser: Option<Parser>) -> Self {
         Self {
             counts: Counts { prompt: sequence.prompt.len() as u32, ..Counts::default() },
             wants_logprobs: sequence.num_logprobs.is_some(),
@@ -156,7 +156,7 @@ mod tests {
 
     fn transcript(stop: &[&str], min_tokens: u32) -> Transcript {
         let params = SamplingParams { min_tokens, ..SamplingParams::greedy() };
-        let stop = Stops { texts: stop.iter().map(|&stop| stop.into()).collect(), kept: false };
+        let stop = StopTexts { texts: stop.iter().map(|&stop| stop.into()).collect(), kept: false };
         Transcript::new(&NewSequence::new(vec![1; 5], params, 100), &stop, None)
     }
 

@@ -7,9 +7,9 @@ use scheduler::Progress;
 
 /// The account of one generation or one text. Clones share it. It outlives what it tells of.
 #[derive(Clone, Debug, Default)]
-pub struct Account(Arc<Mutex<Vec<Arc<Progress>>>>);
+pub struct RequestUsage(Arc<Mutex<Vec<Arc<Progress>>>>);
 
-impl Account {
+impl RequestUsage {
     /// Adds a sequence: the first one, or the one of a second try.
     pub(super) fn add(&self, progress: &Arc<Progress>) {
         self.sequences().push(progress.clone());

@@ -1,13 +1,13 @@
-//! What is done from time to time: idle models are unloaded, and the list follows the store and the configuration.
+//! Periodic maintenance: idle models are unloaded, and the list follows the store and the configuration.
 
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use super::base::Base;
-use super::events::What;
+use super::events::ModelEventKind;
+use super::load_admission::UnloadReason;
 use super::registry::{Registry, lock};
-use super::room::Reason;
-use super::served::Served;
+use super::served_models::ServedModels;
 use config::Config;
 
 /// How often idle models are looked for.
@@ -16,8 +16,8 @@ const PERIOD: Duration = Duration::from_secs(1);
 const STORE_PERIODS: u64 = 5;
 
 impl Registry {
-    /// Keeps house in a thread of its own, for as long as the registry is there.
-    pub fn keep_house(self: &Arc<Self>) -> std::io::Result<()> {
+    /// Starts the thread for periodic maintenance, which ends with the registry.
+    pub fn spawn_janitor(self: &Arc<Self>) -> std::io::Result<()> {
         let registry = Arc::downgrade(self);
         std::thread::Builder::new().name("models".into()).spawn(move || run(&registry)).map(drop)
     }
@@ -33,14 +33,14 @@ impl Registry {
             };
             if is_idle(base) {
                 // A request that came just now keeps it.
-                let _ = self.unload_base(base, false, Reason::Idle);
+                let _ = self.unload_base(base, false, UnloadReason::Idle);
             }
         }
         // Those that are loading are looked at again later.
         let retired: Vec<Arc<Base>> = lock(&self.retired).clone();
         for base in retired {
-            use super::slot::Kept;
-            if matches!(self.unload_base(&base, false, Reason::Removed), Ok(()) | Err(Kept::NotLoaded)) {
+            use super::load_slot::UnloadError;
+            if matches!(self.unload_base(&base, false, UnloadReason::Removed), Ok(()) | Err(UnloadError::NotLoaded)) {
                 lock(&self.retired).retain(|other| !Arc::ptr_eq(other, &base));
             }
         }
@@ -73,7 +73,7 @@ impl Registry {
     }
 
     fn serve_anew(&self, config: &Config, named: &[String]) -> anyhow::Result<()> {
-        let mut next = Served::new(config, &self.store, named, self.started, &self.bell)?;
+        let mut next = ServedModels::new(config, &self.store, named, self.started, &self.notifier)?;
         let mut served = self.served.write().unwrap_or_else(PoisonError::into_inner);
         let gone = next.keep(&served);
         if next.is_like(&served) {
@@ -83,7 +83,7 @@ impl Registry {
         // While the list is locked, so that whoever looks finds each model in one of the two.
         lock(&self.retired).extend(gone);
         drop(served);
-        self.events.send("", What::Listed);
+        self.events.send("", ModelEventKind::Listed);
         Ok(())
     }
 }

@@ -9,7 +9,7 @@ use super::text::bounded;
 
 /// How many tokens a pair may take. Of a document that is longer, the end is left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Cut {
+pub struct Truncation {
     /// The most tokens of a document.
     pub document: Option<usize>,
     /// The most tokens of a prompt, which holds the query and the document. The context, if that is less.
@@ -19,7 +19,7 @@ pub struct Cut {
 /// A cut text may become one or two tokens more than it was, where a word is broken.
 const TRIES: usize = 8;
 
-impl Cut {
+impl Truncation {
     /// What `encode` makes of a document, or of as much of it as fits.
     pub(super) fn fit<const N: usize>(
         self,

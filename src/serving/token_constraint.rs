@@ -6,7 +6,7 @@ use logits::{Allowed, Constraint, Grammar, mask_words};
 
 /// Rules for ids, on top of a grammar if there is one.
 #[derive(Debug)]
-pub(super) struct Permitted {
+pub(super) struct TokenConstraint {
     /// One bit per id.
     ids: Vec<u32>,
     /// Runs of ids that must not occur.
@@ -14,7 +14,7 @@ pub(super) struct Permitted {
     grammar: Option<Arc<dyn Grammar>>,
 }
 
-impl Permitted {
+impl TokenConstraint {
     /// `allowed`: None permits every id. No run of `bad` is empty.
     pub(super) fn new(vocab: usize, allowed: Option<&[u32]>, bad: Vec<Vec<u32>>, grammar: Option<Arc<dyn Grammar>>) -> Self {
         let mut ids = vec![if allowed.is_none() { u32::MAX } else { 0 }; mask_words(vocab)];
@@ -25,9 +25,9 @@ impl Permitted {
     }
 }
 
-impl Grammar for Permitted {
+impl Grammar for TokenConstraint {
     fn start(&self) -> Box<dyn Constraint> {
-        Box::new(Position {
+        Box::new(ConstraintState {
             ids: self.ids.clone(),
             bad: self.bad.clone(),
             grammar: self.grammar.as_ref().map(|grammar| grammar.start()),
@@ -37,7 +37,7 @@ impl Grammar for Permitted {
     }
 }
 
-struct Position {
+struct ConstraintState {
     ids: Vec<u32>,
     bad: Arc<Vec<Vec<u32>>>,
     grammar: Option<Box<dyn Constraint>>,
@@ -46,7 +46,7 @@ struct Position {
     most: usize,
 }
 
-impl Constraint for Position {
+impl Constraint for ConstraintState {
     fn accept(&mut self, id: u32) -> Result<(), String> {
         if self.most > 0 {
             if self.last.len() == self.most {
@@ -90,15 +90,15 @@ mod tests {
 
     #[test]
     fn only_permitted_ids_may_follow() {
-        let permitted = Permitted::new(40, Some(&[3, 35]), Vec::new(), None);
+        let permitted = TokenConstraint::new(40, Some(&[3, 35]), Vec::new(), None);
         let mut at = permitted.start();
         assert!(allows(&mut *at, 3) && allows(&mut *at, 35) && !allows(&mut *at, 4));
-        assert!(Permitted::new(40, Some(&[]), Vec::new(), None).start().allowed().is_err());
+        assert!(TokenConstraint::new(40, Some(&[]), Vec::new(), None).start().allowed().is_err());
     }
 
     #[test]
     fn a_forbidden_run_never_ends() {
-        let permitted = Permitted::new(40, None, vec![vec![7], vec![1, 2, 3]], None);
+        let permitted = TokenConstraint::new(40, None, vec![vec![7], vec![1, 2, 3]], None);
         let mut at = permitted.start();
         assert!(!allows(&mut *at, 7) && allows(&mut *at, 3));
         for id in [5, 1, 2] {

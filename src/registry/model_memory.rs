@@ -4,30 +4,30 @@ use engine::{DeviceMemory, Need};
 
 /// What a loaded model takes of its device's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Bytes {
+pub struct ModelMemory {
     pub weights: u64,
     /// The KV cache and recurrent states.
     pub cache: u64,
     pub scratch: u64,
 }
 
-impl Bytes {
+impl ModelMemory {
     pub fn total(&self) -> u64 {
         self.weights.saturating_add(self.cache).saturating_add(self.scratch)
     }
 }
 
-impl From<&Need> for Bytes {
+impl From<&Need> for ModelMemory {
     fn from(need: &Need) -> Self {
         Self { weights: need.weights, cache: need.cache, scratch: need.scratch }
     }
 }
 
 /// What a model takes now that it is loaded, where its device took the memory at once. `after`: the device's memory with it.
-pub fn measured(need: &Need, after: Option<DeviceMemory>) -> Bytes {
-    let estimated = Bytes::from(need);
+pub fn measured(need: &Need, after: Option<DeviceMemory>) -> ModelMemory {
+    let estimated = ModelMemory::from(need);
     let (Some(before), Some(after)) = (need.memory, after) else { return estimated };
     let taken = before.free.saturating_sub(after.free).max(estimated.total());
     // What was not foreseen is the cache, which takes what is left.
-    Bytes { cache: taken - estimated.weights - estimated.scratch, ..estimated }
+    ModelMemory { cache: taken - estimated.weights - estimated.scratch, ..estimated }
 }

@@ -3,34 +3,34 @@
 use std::sync::Arc;
 
 use super::base::{Base, answers_to, modified};
-use super::bell::Bell;
+use super::notifier::Notifier;
 use catalogue::{self, Store};
 use config::{Config, ModelEntry, find_model};
 
 /// What is served. It changes as a whole.
-pub struct Served {
+pub struct ServedModels {
     pub bases: Vec<Arc<Base>>,
 }
 
 /// A model that is offered to clients.
-struct Offer {
+struct OfferedModel {
     entry: ModelEntry,
     eager: bool,
 }
 
-impl Served {
+impl ServedModels {
     /// `named`: what the command line or `server.default_models` names, of which the first is loaded at start. `started`: when the server
     /// was started, in Unix seconds.
     ///
     /// # Errors
     /// A name is unknown, or two of them stand for different models under the same id.
-    pub fn new(config: &Config, store: &Store, named: &[String], started: u64, bell: &Arc<Bell>) -> anyhow::Result<Self> {
+    pub fn new(config: &Config, store: &Store, named: &[String], started: u64, notifier: &Arc<Notifier>) -> anyhow::Result<Self> {
         let mut offers = named_offers(config, named)?;
         if config.server.on_demand {
             add_others(config, store, &mut offers);
         }
         let mut groups: Vec<(ModelEntry, Vec<ModelEntry>, bool)> = Vec::new();
-        for Offer { entry, eager } in offers {
+        for OfferedModel { entry, eager } in offers {
             let weights = weights_of(config, &entry);
             match groups.iter_mut().find(|(other, ..)| shares_load(other, &weights)) {
                 Some((_, variants, is_eager)) => {
@@ -42,7 +42,7 @@ impl Served {
         }
         let base = |(weights, variants, eager)| {
             let created = store.path(&weights).and_then(|path| modified(&path)).unwrap_or(started);
-            Arc::new(Base::new(weights, variants, eager, created, bell.clone()))
+            Arc::new(Base::new(weights, variants, eager, created, notifier.clone()))
         };
         Ok(Self { bases: groups.into_iter().map(base).collect() })
     }
@@ -92,24 +92,24 @@ fn shares_load(one: &ModelEntry, two: &ModelEntry) -> bool {
     one.source == two.source && one.sha256 == two.sha256 && one.context == two.context && one.base == two.base
 }
 
-fn named_offers(config: &Config, named: &[String]) -> anyhow::Result<Vec<Offer>> {
-    let mut offers: Vec<Offer> = Vec::new();
+fn named_offers(config: &Config, named: &[String]) -> anyhow::Result<Vec<OfferedModel>> {
+    let mut offers: Vec<OfferedModel> = Vec::new();
     for name in named {
         let entry = catalogue::resolve(config, name)?;
         let namesake = offers.iter().find(|other| share_a_name(&other.entry, &entry));
-        if let Some(Offer { entry: other, .. }) = namesake {
+        if let Some(OfferedModel { entry: other, .. }) = namesake {
             let source = &other.source;
             anyhow::ensure!(*source == entry.source, "`{name}` and `{}` have the same name", catalogue::describe(source));
             continue;
         }
         let eager = entry.eager || offers.is_empty();
-        offers.push(Offer { entry, eager });
+        offers.push(OfferedModel { entry, eager });
     }
     Ok(offers)
 }
 
 /// Adds the models of the configuration whose files are there, and those of the store.
-fn add_others(config: &Config, store: &Store, offers: &mut Vec<Offer>) {
+fn add_others(config: &Config, store: &Store, offers: &mut Vec<OfferedModel>) {
     let stored = store.list().into_iter().map(|manifest| {
         let sha256 = Some(manifest.sha256);
         ModelEntry { sha256, size: Some(manifest.size), ..ModelEntry::new(&manifest.id, manifest.source) }
@@ -117,7 +117,7 @@ fn add_others(config: &Config, store: &Store, offers: &mut Vec<Offer>) {
     let configured = config.models.iter().filter(|entry| store.path(entry).is_some()).cloned();
     for entry in configured.chain(stored) {
         if !offers.iter().any(|other| share_a_name(&other.entry, &entry)) {
-            offers.push(Offer { eager: entry.eager, entry });
+            offers.push(OfferedModel { eager: entry.eager, entry });
         }
     }
 }

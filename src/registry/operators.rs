@@ -1,13 +1,13 @@
 //! What operators see and do: the state of each model, loads and unloads.
 
 use super::base::Base;
-use super::bytes::Bytes;
 use super::error::RegistryError;
-use super::events::{Follower, State};
+use super::events::{ModelEventStream, ModelState};
+use super::load_admission::UnloadReason;
+use super::load_slot::{LoadPhase, UnloadError};
+use super::model_memory::ModelMemory;
 use super::pull::PullState;
 use super::registry::{Registry, lock};
-use super::room::Reason;
-use super::slot::{Kept, Phase};
 use config::ModelEntry;
 
 /// A model as operators see it.
@@ -18,13 +18,13 @@ pub struct ModelStatus {
     /// The id of the model whose weights it has.
     pub root: String,
     pub parent: Option<String>,
-    pub state: State,
+    pub state: ModelState,
     /// Seconds since its load began, if it is loading.
     pub loading_seconds: Option<u64>,
     /// The bytes of a download in progress: those that are there, and all of them.
     pub download: Option<(u64, Option<u64>)>,
     /// What it takes of its device. Names on the same load share it.
-    pub bytes: Option<Bytes>,
+    pub bytes: Option<ModelMemory>,
     pub context: Option<usize>,
     pub backend: Option<&'static str>,
     /// Requests that use the load, and those that wait for it. Names on the same load share both.
@@ -45,8 +45,8 @@ impl Registry {
             let download = Some((done, total));
             match all.iter_mut().find(|status| status.root == pull.id) {
                 // A loaded model is fetched again only to be checked.
-                Some(status) if status.state == State::Loaded => {}
-                Some(status) => (status.state, status.download) = (State::Downloading, download),
+                Some(status) if status.state == ModelState::Loaded => {}
+                Some(status) => (status.state, status.download) = (ModelState::Downloading, download),
                 None => all.push(ModelStatus { download, ..ModelStatus::fetched(&pull.id) }),
             }
         }
@@ -60,15 +60,15 @@ impl Registry {
     pub fn unload(&self, name: &str, force: bool) -> Result<(), RegistryError> {
         let (base, index) = self.find(name)?;
         let id = base.variants[index].id.clone();
-        self.unload_base(&base, force, Reason::Request).map_err(|kept| match kept {
-            Kept::NotLoaded => RegistryError::NotLoaded(id),
-            Kept::Loading => RegistryError::Loading(id),
-            Kept::InUse(num_requests) => RegistryError::InUse { id, num_requests },
+        self.unload_base(&base, force, UnloadReason::Request).map_err(|kept| match kept {
+            UnloadError::NotLoaded => RegistryError::NotLoaded(id),
+            UnloadError::Loading => RegistryError::Loading(id),
+            UnloadError::InUse(num_requests) => RegistryError::InUse { id, num_requests },
         })
     }
 
     /// Follows what happens to models from now on.
-    pub fn follow(&self) -> Follower {
+    pub fn follow(&self) -> ModelEventStream {
         self.events.follow()
     }
 
@@ -87,7 +87,7 @@ impl ModelStatus {
             aliases: Vec::new(),
             root: id.to_owned(),
             parent: None,
-            state: State::Downloading,
+            state: ModelState::Downloading,
             loading_seconds: None,
             download: None,
             bytes: None,
@@ -105,10 +105,10 @@ fn status(base: &Base, variant: &ModelEntry) -> ModelStatus {
     let (phase, loaded) = (base.slot.phase(), base.slot.loaded());
     let is_alive = loaded.as_ref().is_some_and(|(loaded, _)| loaded.is_alive());
     let state = match &phase {
-        Phase::Empty => State::Unloaded,
-        Phase::Loading(_) => State::Loading,
-        Phase::Ready if is_alive => State::Loaded,
-        Phase::Ready | Phase::Failed => State::Failed,
+        LoadPhase::Empty => ModelState::Unloaded,
+        LoadPhase::Loading(_) => ModelState::Loading,
+        LoadPhase::Ready if is_alive => ModelState::Loaded,
+        LoadPhase::Ready | LoadPhase::Failed => ModelState::Failed,
     };
     let of_load = loaded.as_ref();
     ModelStatus {
@@ -116,7 +116,7 @@ fn status(base: &Base, variant: &ModelEntry) -> ModelStatus {
         root: variant.stored_as().to_owned(),
         parent: variant.of.clone(),
         state,
-        loading_seconds: if let Phase::Loading(since) = phase { Some(since.as_secs()) } else { None },
+        loading_seconds: if let LoadPhase::Loading(since) = phase { Some(since.as_secs()) } else { None },
         bytes: of_load.map(|(loaded, _)| loaded.bytes),
         context: of_load.map(|(loaded, _)| loaded.context).or_else(|| variant.served_context()),
         backend: of_load.and_then(|(loaded, _)| Some(loaded.models.first()?.base.backend.name())),

@@ -4,10 +4,10 @@ use std::time::{Duration, SystemTime};
 
 use super::base::Base;
 use super::error::RegistryError;
+use super::load_admission::UnloadReason;
+use super::load_slot::{LoadPhase, UnloadError};
 use super::registry::Registry;
-use super::room::Reason;
-use super::slot::{Kept, Phase};
-use super::usage::{Keep, Usage};
+use super::usage::{KeepAlive, Usage};
 
 impl Base {
     /// The time without a request after which this load ends. None: never. `default_minutes`: what the configuration says for all.
@@ -15,15 +15,15 @@ impl Base {
         match usage.keep() {
             _ if self.is_pinned() => None,
             None => self.idle_time(default_minutes),
-            Some(Keep::Forever) => None,
-            Some(Keep::For(time)) => Some(time),
+            Some(KeepAlive::Forever) => None,
+            Some(KeepAlive::For(time)) => Some(time),
         }
     }
 }
 
 impl Registry {
     /// Sets how long a loaded model stays, until a later request or load says otherwise. A pinned model stays whatever this says.
-    pub fn keep(&self, name: &str, keep: Keep) {
+    pub fn keep(&self, name: &str, keep: KeepAlive) {
         let loaded = self.find(name).ok().and_then(|(base, _)| base.slot.loaded());
         if let Some((_, usage)) = loaded {
             usage.set_keep(keep);
@@ -39,13 +39,13 @@ impl Registry {
         if base.is_pinned() {
             return Err(RegistryError::Pinned(base.variants[index].id.clone()));
         }
-        self.keep(name, Keep::For(Duration::ZERO));
-        if matches!(base.slot.phase(), Phase::Empty | Phase::Failed) {
+        self.keep(name, KeepAlive::For(Duration::ZERO));
+        if matches!(base.slot.phase(), LoadPhase::Empty | LoadPhase::Failed) {
             return Ok(());
         }
-        match self.unload_base(&base, false, Reason::Request) {
-            Ok(()) | Err(Kept::NotLoaded | Kept::InUse(_)) => Ok(()),
-            Err(Kept::Loading) => Err(RegistryError::Loading(name.into())),
+        match self.unload_base(&base, false, UnloadReason::Request) {
+            Ok(()) | Err(UnloadError::NotLoaded | UnloadError::InUse(_)) => Ok(()),
+            Err(UnloadError::Loading) => Err(RegistryError::Loading(name.into())),
         }
     }
 

@@ -10,13 +10,13 @@ struct Fake {
     dead: AtomicBool,
 }
 
-fn unloaded() -> Arc<Slot<Fake>> {
-    Arc::new(Slot::new(|fake: &Fake| !fake.dead.load(SeqCst), Arc::default()))
+fn unloaded() -> Arc<LoadSlot<Fake>> {
+    Arc::new(LoadSlot::new(|fake: &Fake| !fake.dead.load(SeqCst), Arc::default()))
 }
 
-fn loaded() -> Arc<Slot<Fake>> {
+fn loaded() -> Arc<LoadSlot<Fake>> {
     let slot = unloaded();
-    assert!(matches!(slot.begin(), Begin::Load(None)));
+    assert!(matches!(slot.begin(), LoadAction::Load(None)));
     assert!(slot.settle(Ok(Fake::default())).is_none());
     slot
 }
@@ -24,10 +24,10 @@ fn loaded() -> Arc<Slot<Fake>> {
 #[test]
 fn one_request_loads_and_the_others_wait() {
     let slot = unloaded();
-    assert_eq!(slot.phase(), Phase::Empty);
-    assert!(matches!(slot.begin(), Begin::Load(None)));
-    assert!(matches!(slot.begin(), Begin::Wait) && slot.peek().is_none());
-    assert!(matches!(slot.phase(), Phase::Loading(_)));
+    assert_eq!(slot.phase(), LoadPhase::Empty);
+    assert!(matches!(slot.begin(), LoadAction::Load(None)));
+    assert!(matches!(slot.begin(), LoadAction::Wait) && slot.peek().is_none());
+    assert!(matches!(slot.phase(), LoadPhase::Loading(_)));
     let waiter = {
         let slot = slot.clone();
         std::thread::spawn(move || {
@@ -36,21 +36,21 @@ fn one_request_loads_and_the_others_wait() {
         })
     };
     slot.settle(Ok(Fake::default()));
-    assert!(waiter.join().unwrap() && matches!(slot.begin(), Begin::Ready(..)));
+    assert!(waiter.join().unwrap() && matches!(slot.begin(), LoadAction::Ready(..)));
 }
 
 #[test]
 fn a_value_in_use_is_not_unloaded() {
     let slot = loaded();
     let (first, second) = (slot.lease().unwrap(), slot.lease().unwrap());
-    assert_eq!(slot.unload(false).err(), Some(Kept::InUse(2)));
+    assert_eq!(slot.unload(false).err(), Some(UnloadError::InUse(2)));
     drop(first);
-    assert_eq!(slot.unload(false).err(), Some(Kept::InUse(1)));
+    assert_eq!(slot.unload(false).err(), Some(UnloadError::InUse(1)));
     drop(second);
     assert!(slot.unload(false).is_ok() && slot.lease().is_none());
-    assert_eq!(slot.unload(false).err(), Some(Kept::NotLoaded));
-    assert!(matches!(slot.begin(), Begin::Load(None)));
-    assert_eq!(slot.unload(true).err(), Some(Kept::Loading));
+    assert_eq!(slot.unload(false).err(), Some(UnloadError::NotLoaded));
+    assert!(matches!(slot.begin(), LoadAction::Load(None)));
+    assert_eq!(slot.unload(true).err(), Some(UnloadError::Loading));
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn leases_of_an_earlier_load_do_not_hold_the_next_one() {
     let slot = loaded();
     let old = slot.lease().unwrap();
     assert!(slot.unload(true).is_ok());
-    assert!(matches!(slot.begin(), Begin::Load(None)));
+    assert!(matches!(slot.begin(), LoadAction::Load(None)));
     slot.settle(Ok(Fake::default()));
     assert!(slot.unload(false).is_ok(), "only the earlier load is in use");
     drop(old);
@@ -73,11 +73,11 @@ fn leases_and_unloads_race_without_harm() {
             scope.spawn(|| {
                 for _ in 0..2000 {
                     match slot.begin() {
-                        Begin::Ready(value, lease) => {
+                        LoadAction::Ready(value, lease) => {
                             assert!(!value.dead.load(SeqCst), "the value was unloaded under its lease");
                             drop((value, lease));
                         }
-                        Begin::Load(_) => drop(slot.settle(Ok(Fake::default()))),
+                        LoadAction::Load(_) => drop(slot.settle(Ok(Fake::default()))),
                         _ => std::thread::yield_now(),
                     }
                 }
@@ -96,12 +96,13 @@ fn leases_and_unloads_race_without_harm() {
 #[test]
 fn failures_are_remembered_and_want_of_room_is_soon_forgotten() {
     let slot = unloaded();
-    assert!(matches!(slot.begin(), Begin::Load(None)));
-    slot.settle(Err(Fault::Failed("bad file".into())));
-    assert!(matches!(slot.begin(), Begin::Failed(fault) if fault == Fault::Failed("bad file".into())));
-    assert_eq!(slot.phase(), Phase::Failed);
+    assert!(matches!(slot.begin(), LoadAction::Load(None)));
+    slot.settle(Err(LoadFault::Failed("bad file".into())));
+    assert!(matches!(slot.begin(), LoadAction::Failed(fault) if fault == LoadFault::Failed("bad file".into())));
+    assert_eq!(slot.phase(), LoadPhase::Failed);
     assert!(
-        Fault::NoRoom(String::new()).memory() < Duration::from_secs(1) && Fault::Failed(String::new()).memory() > Duration::from_secs(5)
+        LoadFault::NoRoom(String::new()).memory() < Duration::from_secs(1)
+            && LoadFault::Failed(String::new()).memory() > Duration::from_secs(5)
     );
 }
 
@@ -111,7 +112,7 @@ fn a_dead_value_is_replaced() {
     assert!(slot.died().is_none());
     slot.peek().unwrap().dead.store(true, SeqCst);
     assert!(slot.peek().is_none() && slot.lease().is_none() && slot.died().is_some());
-    assert!(matches!(slot.begin(), Begin::Load(Some(_))));
+    assert!(matches!(slot.begin(), LoadAction::Load(Some(_))));
 }
 
 #[test]
@@ -127,7 +128,7 @@ fn the_line_of_those_who_wait_is_bounded() {
 fn stop_also_ends_a_load_in_progress() {
     assert!(loaded().stop().is_some());
     let slot = unloaded();
-    assert!(matches!(slot.begin(), Begin::Load(None)) && slot.stop().is_none());
+    assert!(matches!(slot.begin(), LoadAction::Load(None)) && slot.stop().is_none());
     assert!(slot.settle(Ok(Fake::default())).is_some(), "the loader gets its value back");
-    assert!(matches!(slot.begin(), Begin::Stopped));
+    assert!(matches!(slot.begin(), LoadAction::Stopped));
 }

@@ -10,7 +10,7 @@ use super::output::Counts;
 use chat::{Call, Conversation, Message, Role};
 
 /// What the second try asks.
-pub struct Again {
+pub struct ToolRetry {
     pub(super) conversation: Conversation,
     options: Options,
     /// The most tokens of both tries together: what the request asks for, a default, or what the context left.
@@ -19,7 +19,7 @@ pub struct Again {
     pub(super) answered: Vec<(String, Value)>,
 }
 
-impl Again {
+impl ToolRetry {
     /// `None` unless the last message is a call's result and the model may answer it as it likes.
     pub(super) fn of(conversation: &Conversation, options: &Options, max_tokens: u32) -> Option<Arc<Self>> {
         let messages = &conversation.messages;
@@ -66,28 +66,28 @@ mod tests {
         Message { calls: vec![call], ..Message::of_text(Role::Assistant, text) }
     }
 
-    fn again(messages: &[Message], choice: ToolChoice) -> Option<Arc<Again>> {
+    fn retry(messages: &[Message], choice: ToolChoice) -> Option<Arc<ToolRetry>> {
         let tool =
             Tool { name: "f".into(), parameters: None, strict: false, declaration: Declaration::Function(Default::default()), input: None };
         let tools = Some(Tools { tools: vec![tool], choice, parallel: true });
         let conversation = Conversation { messages: messages.to_vec(), tools, ..Conversation::default() };
-        Again::of(&conversation, &Options::new(SamplingParams::greedy(), Budget::Rest), 100)
+        ToolRetry::of(&conversation, &Options::new(SamplingParams::greedy(), Budget::Rest), 100)
     }
 
     #[test]
     fn both_tries_share_the_budget() {
         let spent = Counts { generated: 10, reasoning: 4, ..Counts::default() };
-        let again = |budget, max_tokens| {
+        let retry = |budget, max_tokens| {
             let sampling = SamplingParams { min_tokens: 11, ..SamplingParams::greedy() };
             let options = Options { thinking_budget: Some(6), ..Options::new(sampling, budget) };
-            let again = Again { conversation: Conversation::default(), options, max_tokens, answered: Vec::new() };
-            again.options(spent, 7)
+            let retry = ToolRetry { conversation: Conversation::default(), options, max_tokens, answered: Vec::new() };
+            retry.options(spent, 7)
         };
         for budget in [Budget::Rest, Budget::Default(12), Budget::Explicit(12), Budget::Strict(12)] {
-            let options = again(budget, 12).unwrap();
+            let options = retry(budget, 12).unwrap();
             assert_eq!((options.budget, options.thinking_budget), (Budget::Explicit(2), Some(2)), "{budget:?}");
             assert_eq!((options.sampling.min_tokens, options.sampling.seed), (1, 7));
-            assert!(again(budget, 10).is_none() && again(budget, 9).is_none(), "{budget:?}");
+            assert!(retry(budget, 10).is_none() && retry(budget, 9).is_none(), "{budget:?}");
         }
     }
 
@@ -98,12 +98,12 @@ mod tests {
         let earlier = [user.clone(), calling("", "{\"a\": 0}"), result.clone()];
         let turn = [user.clone(), calling("", "{\"a\": 1}"), result.clone(), calling("Now b.", "{\"b\":2}"), result.clone()];
         let messages = [&earlier[..], &turn].concat();
-        let found = again(&messages, ToolChoice::Auto).unwrap();
+        let found = retry(&messages, ToolChoice::Auto).unwrap();
         assert_eq!(found.answered, [("f".to_owned(), json!({"a": 1})), ("f".to_owned(), json!({"b": 2}))]);
         let said = Message::of_text(Role::Assistant, "Now b.");
         assert_eq!(found.conversation.messages, [&earlier[..], &[user.clone(), result.clone(), said, result]].concat());
         assert_eq!(found.conversation.tools, None);
-        assert!(again(&messages, ToolChoice::Required).is_none());
-        assert!(again(&[user], ToolChoice::Auto).is_none());
+        assert!(retry(&messages, ToolChoice::Required).is_none());
+        assert!(retry(&[user], ToolChoice::Auto).is_none());
     }
 }

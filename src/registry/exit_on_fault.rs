@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use scheduler::Fault;
+use scheduler::EngineFault;
 use tokio::sync::Notify;
 
 /// The exit code if an engine hangs.
@@ -22,10 +22,10 @@ pub async fn closing() {
 }
 
 /// Ends the process after [`GRACE`]. Returns at once.
-pub fn end_process(fault: Fault) {
+pub fn end_process(fault: EngineFault) {
     let (code, what) = match fault {
-        Fault::Stuck => (EXIT_STUCK, "an engine hangs"),
-        Fault::DeviceLost => (EXIT_DEVICE_LOST, "its GPU can no longer be used"),
+        EngineFault::Stuck => (EXIT_STUCK, "an engine hangs"),
+        EngineFault::DeviceLost => (EXIT_DEVICE_LOST, "its GPU can no longer be used"),
     };
     tracing::error!("the process ends with code {code} in {} s: {what}", GRACE.as_secs());
     let end = move || {

@@ -10,15 +10,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use super::base::Base;
-use super::bell::Bell;
-use super::bytes::Bytes;
-use super::slot::Fault;
+use super::load_slot::LoadFault;
+use super::model_memory::ModelMemory;
+use super::notifier::Notifier;
 use config::Server;
 use engine::Need;
 
 /// Why a model is unloaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
+pub enum UnloadReason {
     /// Nobody has used it for a while.
     Idle,
     /// Another model needs its memory.
@@ -29,7 +29,7 @@ pub enum Reason {
     Removed,
 }
 
-impl Reason {
+impl UnloadReason {
     pub fn name(self) -> &'static str {
         match self {
             Self::Idle => "idle",
@@ -45,12 +45,12 @@ impl Reason {
 pub struct Baselines(Mutex<HashMap<String, u64>>);
 
 /// The right to load, which one thread has at a time: two loads at once would both see the same memory free.
-pub struct Turn<'a> {
+pub struct LoadLock<'a> {
     mutex: &'a Mutex<()>,
     guard: RefCell<Option<MutexGuard<'a, ()>>>,
 }
 
-impl<'a> Turn<'a> {
+impl<'a> LoadLock<'a> {
     pub fn take(mutex: &'a Mutex<()>) -> Self {
         let guard = mutex.lock().unwrap_or_else(PoisonError::into_inner);
         Self { mutex, guard: RefCell::new(Some(guard)) }
@@ -64,26 +64,26 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// The room that one load has, and how it gets more.
-pub struct Room<'a> {
-    pub turn: Turn<'a>,
+/// Admits one load: waits for memory, and unloads other models to get it.
+pub struct LoadAdmission<'a> {
+    pub turn: LoadLock<'a>,
     pub server: &'a Server,
     /// The model that is to be loaded.
     pub base: &'a Base,
     /// Every model that may be loaded.
     pub all: &'a dyn Fn() -> Vec<Arc<Base>>,
     /// Unloads a model that nobody uses. False: somebody does now.
-    pub unload: &'a dyn Fn(&Base, Reason) -> bool,
+    pub unload: &'a dyn Fn(&Base, UnloadReason) -> bool,
     pub baselines: &'a Baselines,
-    pub bell: &'a Bell,
+    pub notifier: &'a Notifier,
     /// When the requests that wait give up.
     pub deadline: Instant,
 }
 
 /// A model that takes memory now.
-struct Held {
+struct ResidentModel {
     base: Arc<Base>,
-    bytes: Bytes,
+    bytes: ModelMemory,
     /// What its KV cache can give back at once, in bytes.
     idle_cache: u64,
     last: Instant,
@@ -91,9 +91,9 @@ struct Held {
     is_free: bool,
 }
 
-impl Room<'_> {
+impl LoadAdmission<'_> {
     /// Waits until a model that needs `need` fits, and unloads others if they are in its way. If no other model is loaded, it fits as far
-    /// as this room can tell: the engine itself refuses what it cannot hold. `free` tells the device's free memory now, in bytes.
+    /// as this can tell: the engine itself refuses what it cannot hold. `free` tells the device's free memory now, in bytes.
     ///
     /// # Errors
     /// A limit excludes the model, or the models in use leave no room until the deadline.
@@ -103,7 +103,7 @@ impl Room<'_> {
             anyhow::bail!("it needs {} bytes, and server.model_memory_bytes is {limit}", need.total());
         }
         loop {
-            let seen = self.bell.count();
+            let seen = self.notifier.count();
             let held = self.held();
             let now = free();
             if held.is_empty() {
@@ -112,32 +112,32 @@ impl Room<'_> {
             let Some(shortage) = self.shortage(need, now, &held) else { return Ok(()) };
             let victim = held.iter().filter(|held| held.is_free).min_by_key(|held| held.last);
             if let Some(victim) = victim {
-                (self.unload)(&victim.base, Reason::Memory);
+                (self.unload)(&victim.base, UnloadReason::Memory);
                 continue;
             }
             if held.iter().all(|held| held.base.is_pinned()) {
-                return Err(NoRoom(format!("{shortage}, and the loaded models are pinned")).into());
+                return Err(InsufficientMemory(format!("{shortage}, and the loaded models are pinned")).into());
             }
             let left = self.deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(NoRoom(format!("{shortage}, and the loaded models are in use")).into());
+                return Err(InsufficientMemory(format!("{shortage}, and the loaded models are in use")).into());
             }
-            self.turn.pause(|| self.bell.wait(seen, left));
+            self.turn.pause(|| self.notifier.wait(seen, left));
         }
     }
 
     /// The other models that take memory.
-    fn held(&self) -> Vec<Held> {
+    fn held(&self) -> Vec<ResidentModel> {
         let of = |base: Arc<Base>| {
             let (loaded, usage) = base.slot.loaded()?;
             let is_free = usage.num_leases() == 0 && base.slot.num_waiting() == 0 && !base.is_pinned();
-            Some(Held { bytes: loaded.bytes, idle_cache: loaded.idle_cache(), last: usage.last().instant, is_free, base })
+            Some(ResidentModel { bytes: loaded.bytes, idle_cache: loaded.idle_cache(), last: usage.last().instant, is_free, base })
         };
         (self.all)().into_iter().filter(|other| !std::ptr::eq(&**other, self.base)).filter_map(of).collect()
     }
 
     /// Why the model does not fit beside the others. None: it does.
-    fn shortage(&self, need: &Need, free: Option<u64>, held: &[Held]) -> Option<String> {
+    fn shortage(&self, need: &Need, free: Option<u64>, held: &[ResidentModel]) -> Option<String> {
         let (most, limit) = (self.server.max_loaded_models, self.server.model_memory_bytes);
         if most > 0 && held.len() >= most {
             return Some(format!("server.max_loaded_models is {most}"));
@@ -171,12 +171,12 @@ impl Baselines {
 /// The models in use leave no room for another one.
 #[derive(Debug, thiserror::Error)]
 #[error("there is no room for it: {0}")]
-pub struct NoRoom(String);
+pub struct InsufficientMemory(String);
 
 /// The fault that ended a load.
-pub fn fault(error: &anyhow::Error) -> Fault {
-    match error.downcast_ref::<NoRoom>() {
-        Some(no_room) => Fault::NoRoom(no_room.to_string()),
-        None => Fault::Failed(format!("{error:#}")),
+pub fn fault(error: &anyhow::Error) -> LoadFault {
+    match error.downcast_ref::<InsufficientMemory>() {
+        Some(no_room) => LoadFault::NoRoom(no_room.to_string()),
+        None => LoadFault::Failed(format!("{error:#}")),
     }
 }

@@ -6,18 +6,18 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use super::bell::Bell;
+use super::notifier::Notifier;
 use super::usage::{Lease, Usage};
 
 /// Why a load gave no value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub enum LoadFault {
     /// The models in use leave no room now.
     NoRoom(String),
     Failed(String),
 }
 
-impl Fault {
+impl LoadFault {
     /// How long it is remembered before a load is tried again. Without it, requests would queue up behind loads that cannot succeed.
     fn memory(&self) -> Duration {
         match self {
@@ -27,18 +27,18 @@ impl Fault {
     }
 }
 
-enum State<T> {
+enum LoadState<T> {
     Empty,
     /// Since when.
     Loading(Instant),
     Ready(Arc<T>, Arc<Usage>),
-    Failed(Fault, Instant),
+    Failed(LoadFault, Instant),
     Stopped,
 }
 
 /// What a slot holds, for lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub enum LoadPhase {
     Empty,
     /// For how long.
     Loading(Duration),
@@ -47,19 +47,19 @@ pub enum Phase {
 }
 
 /// What to do for a value.
-pub enum Begin<T> {
+pub enum LoadAction<T> {
     Ready(Arc<T>, Lease),
-    /// The caller loads it and calls [`Slot::settle`]. It is given the value that has died, if there is one.
+    /// The caller loads it and calls [`LoadSlot::settle`]. It is given the value that has died, if there is one.
     Load(Option<Arc<T>>),
     /// Somebody else loads it: wait for a change.
     Wait,
-    Failed(Fault),
+    Failed(LoadFault),
     Stopped,
 }
 
 /// Why a value is not unloaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kept {
+pub enum UnloadError {
     /// There is none.
     NotLoaded,
     Loading,
@@ -67,50 +67,50 @@ pub enum Kept {
     InUse(usize),
 }
 
-pub struct Slot<T> {
-    state: Mutex<State<T>>,
+pub struct LoadSlot<T> {
+    state: Mutex<LoadState<T>>,
     /// For threads that wait for a load, and for tasks.
     changed: Condvar,
     changes: watch::Sender<()>,
     num_waiting: AtomicUsize,
     /// Whether a value can still be used. A dead one is replaced at the next request.
     alive: fn(&T) -> bool,
-    bell: Arc<Bell>,
+    notifier: Arc<Notifier>,
 }
 
-impl<T> Slot<T> {
-    pub fn new(alive: fn(&T) -> bool, bell: Arc<Bell>) -> Self {
+impl<T> LoadSlot<T> {
+    pub fn new(alive: fn(&T) -> bool, notifier: Arc<Notifier>) -> Self {
         let (changes, _) = watch::channel(());
-        Self { state: Mutex::new(State::Empty), changed: Condvar::new(), changes, num_waiting: AtomicUsize::new(0), alive, bell }
+        Self { state: Mutex::new(LoadState::Empty), changed: Condvar::new(), changes, num_waiting: AtomicUsize::new(0), alive, notifier }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
+    fn lock(&self) -> MutexGuard<'_, LoadState<T>> {
         // Nothing that can panic runs under the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sets the state, wakes everybody who waits, and returns the state before.
-    fn set(&self, mut state: MutexGuard<'_, State<T>>, next: State<T>) -> State<T> {
+    fn set(&self, mut state: MutexGuard<'_, LoadState<T>>, next: LoadState<T>) -> LoadState<T> {
         let before = std::mem::replace(&mut *state, next);
         drop(state);
         self.changed.notify_all();
         self.changes.send_replace(());
-        self.bell.ring();
+        self.notifier.ring();
         before
     }
 
     /// The value, if it is loaded and alive. It may be unloaded at any time, so this is for looking only.
     pub fn peek(&self) -> Option<Arc<T>> {
         match &*self.lock() {
-            State::Ready(value, _) if (self.alive)(value) => Some(value.clone()),
+            LoadState::Ready(value, _) if (self.alive)(value) => Some(value.clone()),
             _ => None,
         }
     }
 
-    /// Like [`Slot::peek`], with who uses it. Also a value that has died.
+    /// Like [`LoadSlot::peek`], with who uses it. Also a value that has died.
     pub fn loaded(&self) -> Option<(Arc<T>, Arc<Usage>)> {
         match &*self.lock() {
-            State::Ready(value, usage) => Some((value.clone(), usage.clone())),
+            LoadState::Ready(value, usage) => Some((value.clone(), usage.clone())),
             _ => None,
         }
     }
@@ -118,7 +118,7 @@ impl<T> Slot<T> {
     /// The value for a request, if it is loaded and alive. Never waits.
     pub fn lease(&self) -> Option<(Arc<T>, Lease)> {
         match &*self.lock() {
-            State::Ready(value, usage) if (self.alive)(value) => Some((value.clone(), usage.lease())),
+            LoadState::Ready(value, usage) if (self.alive)(value) => Some((value.clone(), usage.lease())),
             _ => None,
         }
     }
@@ -126,46 +126,46 @@ impl<T> Slot<T> {
     /// The value, if it has died and was not replaced yet.
     pub fn died(&self) -> Option<Arc<T>> {
         match &*self.lock() {
-            State::Ready(value, _) if !(self.alive)(value) => Some(value.clone()),
+            LoadState::Ready(value, _) if !(self.alive)(value) => Some(value.clone()),
             _ => None,
         }
     }
 
-    pub fn phase(&self) -> Phase {
+    pub fn phase(&self) -> LoadPhase {
         match &*self.lock() {
-            State::Empty | State::Stopped => Phase::Empty,
-            State::Loading(since) => Phase::Loading(since.elapsed()),
-            State::Ready(..) => Phase::Ready,
-            State::Failed(Fault::NoRoom(_), _) => Phase::Empty,
-            State::Failed(Fault::Failed(_), _) => Phase::Failed,
+            LoadState::Empty | LoadState::Stopped => LoadPhase::Empty,
+            LoadState::Loading(since) => LoadPhase::Loading(since.elapsed()),
+            LoadState::Ready(..) => LoadPhase::Ready,
+            LoadState::Failed(LoadFault::NoRoom(_), _) => LoadPhase::Empty,
+            LoadState::Failed(LoadFault::Failed(_), _) => LoadPhase::Failed,
         }
     }
 
     /// Begins a request for the value.
-    pub fn begin(&self) -> Begin<T> {
+    pub fn begin(&self) -> LoadAction<T> {
         let state = self.lock();
         match &*state {
-            State::Ready(value, usage) if (self.alive)(value) => return Begin::Ready(value.clone(), usage.lease()),
-            State::Failed(fault, at) if at.elapsed() < fault.memory() => return Begin::Failed(fault.clone()),
-            State::Loading(_) => return Begin::Wait,
-            State::Stopped => return Begin::Stopped,
-            State::Ready(..) | State::Empty | State::Failed(..) => {}
+            LoadState::Ready(value, usage) if (self.alive)(value) => return LoadAction::Ready(value.clone(), usage.lease()),
+            LoadState::Failed(fault, at) if at.elapsed() < fault.memory() => return LoadAction::Failed(fault.clone()),
+            LoadState::Loading(_) => return LoadAction::Wait,
+            LoadState::Stopped => return LoadAction::Stopped,
+            LoadState::Ready(..) | LoadState::Empty | LoadState::Failed(..) => {}
         }
-        match self.set(state, State::Loading(Instant::now())) {
-            State::Ready(dead, _) => Begin::Load(Some(dead)),
-            _ => Begin::Load(None),
+        match self.set(state, LoadState::Loading(Instant::now())) {
+            LoadState::Ready(dead, _) => LoadAction::Load(Some(dead)),
+            _ => LoadAction::Load(None),
         }
     }
 
     /// Stores the outcome of a load. Gives a value back if the slot was stopped in the meantime.
-    pub fn settle(&self, outcome: Result<T, Fault>) -> Option<T> {
+    pub fn settle(&self, outcome: Result<T, LoadFault>) -> Option<T> {
         let state = self.lock();
-        if matches!(&*state, State::Stopped) {
+        if matches!(&*state, LoadState::Stopped) {
             return outcome.ok();
         }
         let next = match outcome {
-            Ok(value) => State::Ready(Arc::new(value), Usage::new(self.bell.clone())),
-            Err(fault) => State::Failed(fault, Instant::now()),
+            Ok(value) => LoadState::Ready(Arc::new(value), Usage::new(self.notifier.clone())),
+            Err(fault) => LoadState::Failed(fault, Instant::now()),
         };
         self.set(state, next);
         None
@@ -179,14 +179,14 @@ impl<T> Slot<T> {
     /// Blocks until a load has ended, at most for `patience`.
     pub fn wait(&self, patience: Duration) {
         let state = self.lock();
-        drop(self.changed.wait_timeout_while(state, patience, |state| matches!(state, State::Loading(_))));
+        drop(self.changed.wait_timeout_while(state, patience, |state| matches!(state, LoadState::Loading(_))));
     }
 
     /// Takes a place among the requests that wait. None: `most` wait already.
-    pub fn wait_in_line(&self, most: usize) -> Option<Place<'_, T>> {
+    pub fn wait_in_line(&self, most: usize) -> Option<WaitPermit<'_, T>> {
         let take = |waiting: usize| (waiting < most).then_some(waiting + 1);
         self.num_waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, take).ok()?;
-        Some(Place(self))
+        Some(WaitPermit(self))
     }
 
     /// The number of requests that wait for a load.
@@ -195,38 +195,38 @@ impl<T> Slot<T> {
     }
 
     /// Takes the value out. `force`: even if requests use it.
-    pub fn unload(&self, force: bool) -> Result<Arc<T>, Kept> {
+    pub fn unload(&self, force: bool) -> Result<Arc<T>, UnloadError> {
         let state = self.lock();
         match &*state {
-            State::Ready(_, usage) if usage.num_leases() > 0 && !force => return Err(Kept::InUse(usage.num_leases())),
-            State::Ready(..) => {}
-            State::Loading(_) => return Err(Kept::Loading),
-            State::Empty | State::Failed(..) | State::Stopped => return Err(Kept::NotLoaded),
+            LoadState::Ready(_, usage) if usage.num_leases() > 0 && !force => return Err(UnloadError::InUse(usage.num_leases())),
+            LoadState::Ready(..) => {}
+            LoadState::Loading(_) => return Err(UnloadError::Loading),
+            LoadState::Empty | LoadState::Failed(..) | LoadState::Stopped => return Err(UnloadError::NotLoaded),
         }
-        match self.set(state, State::Empty) {
-            State::Ready(value, _) => Ok(value),
-            _ => Err(Kept::NotLoaded),
+        match self.set(state, LoadState::Empty) {
+            LoadState::Ready(value, _) => Ok(value),
+            _ => Err(UnloadError::NotLoaded),
         }
     }
 
-    /// Refuses later loads, and gives the value back. [`Slot::settle`] gives back that of a load in progress.
+    /// Refuses later loads, and gives the value back. [`LoadSlot::settle`] gives back that of a load in progress.
     pub fn stop(&self) -> Option<Arc<T>> {
-        match self.set(self.lock(), State::Stopped) {
-            State::Ready(value, _) => Some(value),
+        match self.set(self.lock(), LoadState::Stopped) {
+            LoadState::Ready(value, _) => Some(value),
             _ => None,
         }
     }
 }
 
 /// A request that waits for a load.
-pub struct Place<'a, T>(&'a Slot<T>);
+pub struct WaitPermit<'a, T>(&'a LoadSlot<T>);
 
-impl<T> Drop for Place<'_, T> {
+impl<T> Drop for WaitPermit<'_, T> {
     fn drop(&mut self) {
         self.0.num_waiting.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 #[cfg(test)]
-#[path = "slot_tests.rs"]
+#[path = "load_slot_tests.rs"]
 mod tests;

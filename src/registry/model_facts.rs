@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::base::{Base, unix_seconds};
-use super::descriptions::Described;
+use super::descriptions::DescribedFile;
 use super::error::RegistryError;
 use super::options::default_sampling;
 use super::registry::Registry;
@@ -20,7 +20,7 @@ pub struct ModelFacts {
     pub modified: u64,
     /// The sha256 of a model of the store, or else the digest of a file's beginnings.
     pub digest: String,
-    pub file: Arc<Described>,
+    pub file: Arc<DescribedFile>,
     /// The longest context that it is served with, in tokens. `None`: that is decided when it is loaded.
     pub context: Option<usize>,
     /// What it is sampled with if a request does not say.

@@ -6,14 +6,14 @@ use chat::Piece;
 
 /// Watches the calls of one answer. A call that begins like an earlier one is held back until it differs or is the same.
 #[derive(Debug, Default)]
-pub(super) struct Repeats {
+pub(super) struct RepeatDetector {
     /// The calls that were handed on: functions and arguments.
     calls: Vec<(String, String)>,
     /// The call that is held back: its number, function and arguments.
     held: Option<(usize, String, String)>,
 }
 
-impl Repeats {
+impl RepeatDetector {
     /// Takes pieces and returns those to hand on, and whether the answer has come to repeat itself.
     pub(super) fn filter(&mut self, pieces: Vec<Piece>) -> (Vec<Piece>, bool) {
         let (mut out, mut rest) = (Vec::new(), VecDeque::from(pieces));
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn a_call_that_is_made_again_ends_the_answer() {
-        let mut repeats = Repeats::default();
+        let mut repeats = RepeatDetector::default();
         let first = vec![start(0, "f"), more(0, "{\"a\":"), more(0, "1}")];
         assert_eq!(repeats.filter(first.clone()), (first, false));
         assert_eq!(repeats.filter(vec![start(1, "f"), more(1, "{\"a\"")]), (vec![], false));
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn another_call_passes_whole() {
-        let mut repeats = Repeats::default();
+        let mut repeats = RepeatDetector::default();
         repeats.filter(vec![start(0, "f"), more(0, "{\"a\":1}")]);
         assert_eq!(repeats.filter(vec![start(1, "f"), more(1, "{\"a\":")]), (vec![], false));
         assert_eq!(repeats.filter(vec![more(1, "2"), more(1, "}")]), (vec![start(1, "f"), more(1, "{\"a\":2"), more(1, "}")], false));
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn what_is_held_back_at_the_end_is_released() {
-        let mut repeats = Repeats::default();
+        let mut repeats = RepeatDetector::default();
         repeats.filter(vec![start(0, "f"), more(0, "{\"a\":1}")]);
         repeats.filter(vec![start(1, "f"), more(1, "{\"a")]);
         assert_eq!(repeats.release().collect::<Vec<_>>(), [start(1, "f"), more(1, "{\"a")]);
