@@ -1,7 +1,7 @@
 //! Turns as a chat template takes them: neighbours joined, system texts where they are shown, turns filled in where one is missing.
 
 use super::conversation::Role;
-use super::dialect::{Alternation, CallText, SystemPlace, Turns};
+use super::dialect::{Alternation, CallText, SystemPlace, TurnOrder};
 use super::turn::Turn;
 
 /// Joins the system messages that begin a conversation, if the template shows one only.
@@ -18,7 +18,7 @@ pub(super) fn join_heads(turns: &mut Vec<Turn>, place: SystemPlace) {
 }
 
 /// Arranges turns whose system messages at the head are [joined](join_heads). Takes time in proportion to their number.
-pub(super) fn arranged(mut turns: Vec<Turn>, form: &Turns) -> Vec<Turn> {
+pub(super) fn arranged(mut turns: Vec<Turn>, form: &TurnOrder) -> Vec<Turn> {
     place_system(&mut turns, form.system);
     if form.alternation != Alternation::Free {
         turns = joined(turns);
@@ -122,7 +122,7 @@ mod tests {
         letters.chars().enumerate().map(turn).collect()
     }
 
-    fn shown(letters: &str, form: Turns) -> Vec<String> {
+    fn shown(letters: &str, form: TurnOrder) -> Vec<String> {
         let mut turns = turns(letters);
         join_heads(&mut turns, form.system);
         let one = |turn: Turn| {
@@ -134,12 +134,12 @@ mod tests {
 
     #[test]
     fn a_template_that_takes_all_orders_gets_the_turns_as_they_are() {
-        assert_eq!(shown("ssuuatruas", Turns::ALL), ["s:0", "s:1", "u:2", "u:3", "a:4", "a:5+5", "t:6", "u:7", "a:8", "s:9"]);
+        assert_eq!(shown("ssuuatruas", TurnOrder::ALL), ["s:0", "s:1", "u:2", "u:3", "a:4", "a:5+5", "t:6", "u:7", "a:8", "s:9"]);
     }
 
     #[test]
     fn the_system_text_goes_where_the_template_takes_it() {
-        let of = |letters, system| shown(letters, Turns { system, ..Turns::ALL });
+        let of = |letters, system| shown(letters, TurnOrder { system, ..TurnOrder::ALL });
         assert_eq!(of("ssua", SystemPlace::OneMessage), ["s:0\n1", "u:2", "a:3"]);
         assert_eq!(of("ssuau", SystemPlace::FirstUser), ["u:0\n1\n\n2", "a:3", "u:4"]);
         assert_eq!(of("ssuau", SystemPlace::LastUser), ["u:2", "a:3", "u:0\n1\n\n4"]);
@@ -149,13 +149,13 @@ mod tests {
 
     #[test]
     fn neighbours_of_one_role_are_joined_but_for_what_follows_a_call() {
-        let of = |letters| shown(letters, Turns { alternation: Alternation::Joined, ..Turns::ALL });
+        let of = |letters| shown(letters, TurnOrder { alternation: Alternation::Joined, ..TurnOrder::ALL });
         assert_eq!(of("uuaacar"), ["u:0\n1", "a:2\n3+4", "a:5", "t:6"]);
     }
 
     #[test]
     fn strict_turns_alternate_whatever_stands_between_them() {
-        let of = |letters| shown(letters, Turns { alternation: Alternation::Strict, ..Turns::ALL });
+        let of = |letters| shown(letters, TurnOrder { alternation: Alternation::Strict, ..TurnOrder::ALL });
         assert_eq!(of("sau"), ["s:0", "u:", "a:1", "u:2"]);
         assert_eq!(of("ucruacrrua"), ["u:0", "a:+1", "t:2", "a:", "u:3", "a:4+5", "t:6", "t:7", "a:", "u:8", "a:9"]);
         assert_eq!(of("ucu"), ["u:0", "a:+1", "a:", "u:2"]);
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn a_conversation_without_a_user_gets_one() {
-        let of = |letters| shown(letters, Turns { needs_user: true, ..Turns::ALL });
+        let of = |letters| shown(letters, TurnOrder { needs_user: true, ..TurnOrder::ALL });
         assert_eq!(of("s"), ["s:0", "u:"]);
         assert_eq!(of("scru"), ["s:0", "u:", "a:+1", "t:2", "u:3"]);
         assert_eq!(of("su"), ["s:0", "u:1"]);
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn the_text_of_a_call_may_go_before_it() {
-        let of = |letters| shown(letters, Turns { call_text: CallText::Message, ..Turns::ALL });
+        let of = |letters| shown(letters, TurnOrder { call_text: CallText::Message, ..TurnOrder::ALL });
         assert_eq!(of("utrc"), ["u:0", "a:1", "a:+1", "t:2", "a:+3"]);
     }
 }

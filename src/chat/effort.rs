@@ -17,36 +17,36 @@ pub(super) const LEVELS: [&str; 3] = ["reasoning_effort", "thinking_effort", "re
 
 /// A variable that switches reasoning on and off.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Switch {
+pub struct ReasoningSwitch {
     pub name: &'static str,
-    off: Setting,
-    on: Setting,
+    off: SwitchValue,
+    on: SwitchValue,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Setting {
+enum SwitchValue {
     Flag(bool),
     Word(&'static str),
 }
 
-pub(super) const SWITCHES: &[Switch] = &[
-    Switch { name: "enable_thinking", off: Setting::Flag(false), on: Setting::Flag(true) },
-    Switch { name: "thinking", off: Setting::Flag(false), on: Setting::Flag(true) },
-    Switch { name: "thinking_mode", off: Setting::Word("disabled"), on: Setting::Word("enabled") },
+pub(super) const SWITCHES: &[ReasoningSwitch] = &[
+    ReasoningSwitch { name: "enable_thinking", off: SwitchValue::Flag(false), on: SwitchValue::Flag(true) },
+    ReasoningSwitch { name: "thinking", off: SwitchValue::Flag(false), on: SwitchValue::Flag(true) },
+    ReasoningSwitch { name: "thinking_mode", off: SwitchValue::Word("disabled"), on: SwitchValue::Word("enabled") },
 ];
 
-impl Switch {
+impl ReasoningSwitch {
     pub(super) fn value(&self, is_on: bool) -> Value {
         match if is_on { self.on } else { self.off } {
-            Setting::Flag(flag) => flag.into(),
-            Setting::Word(word) => word.into(),
+            SwitchValue::Flag(flag) => flag.into(),
+            SwitchValue::Word(word) => word.into(),
         }
     }
 }
 
 /// How a template knows levels of reasoning.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub enum Levels {
+pub enum ReasoningLevels {
     #[default]
     None,
     /// By name, in a variable. `refused`: those of [`STRENGTHS`] and `none` that the template refuses.
@@ -54,13 +54,13 @@ pub enum Levels {
         variable: &'static str,
         refused: Vec<&'static str>,
     },
-    Switched(&'static Switch),
+    Switched(&'static ReasoningSwitch),
 }
 
 /// A variable of the template that no conversation needs, or that it needs with this value.
 pub(super) type Variable = Option<(&'static str, Value)>;
 
-impl Levels {
+impl ReasoningLevels {
     /// The variable that sets an effort. `reasons`: whether the model reasons. `is_advice`: only what is sure to count is set. `None`: the
     /// template does not know the effort.
     fn variable(&self, effort: &str, reasons: bool, is_advice: bool) -> Option<Variable> {

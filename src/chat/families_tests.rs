@@ -4,9 +4,9 @@ use std::sync::{Arc, LazyLock};
 
 use serde_json::{Value, json};
 
+use crate::answer_start::AnswerStart;
 use crate::conversation::{Call, Conversation, Ending, Message, Role};
 use crate::dialect::{Arguments, Dialect};
-use crate::entry::Entry;
 use crate::format::Format;
 use crate::parser::Parser;
 use crate::piece::Piece;
@@ -138,7 +138,7 @@ impl Family {
     /// The pieces of an answer, however it is cut.
     fn parse(&self, answer: &str, opened: bool) -> Vec<Piece> {
         let syntax = self.dialect.syntax;
-        let parser = Parser::new(Some(syntax), self.dialect.thinking, Entry::opened(opened)).with_tools(&tools(ToolChoice::Auto));
+        let parser = Parser::new(Some(syntax), self.dialect.thinking, AnswerStart::opened(opened)).with_tools(&tools(ToolChoice::Auto));
         let parse = |texts: &[&str]| {
             let mut parser = parser.clone();
             let mut pieces: Vec<Piece> = texts.iter().flat_map(|text| parser.push((*text).to_owned().into())).collect();
@@ -245,7 +245,7 @@ fn what_a_template_writes_follows_the_rules() {
         let messages = [vec![Message::of_text(Role::User, QUESTION)], turn].concat();
         let shown = family.render(messages, ToolChoice::Required).unwrap();
         let written = family.written(&shown, &calls);
-        let rules = Rules { dialect: &family.dialect, grammars, tools: Some(&tools), format: None, entry: Entry::Turn };
+        let rules = Rules { dialect: &family.dialect, grammars, tools: Some(&tools), format: None, entry: AnswerStart::Turn };
         let mut place = rules.grammar().unwrap().unwrap().start();
         let mut taken = String::new();
         for c in written.chars() {
@@ -292,7 +292,7 @@ fn no_answer_ends_before_its_rule_is_met() {
             let thoughts = if family.dialect.reasons().is_some() { &[false, true][..] } else { &[false][..] };
             for thinks in thoughts {
                 let opened = prompted && *thinks;
-                let rules = Rules { dialect: &family.dialect, grammars, tools, format, entry: Entry::opened(opened) };
+                let rules = Rules { dialect: &family.dialect, grammars, tools, format, entry: AnswerStart::opened(opened) };
                 let mut place = rules.grammar().unwrap().unwrap().start();
                 let mut may_end = |text: &str| {
                     for id in tokenizer.encode_within(text) {

@@ -5,19 +5,18 @@
 //! tools and the requested format determine the [`Rules`] that the answer must follow. The [`Parser`] takes the answer apart into
 //! [`Piece`]s while the model writes it.
 
+mod answer_start;
 mod arrange;
-mod bare;
+mod bare_calls;
 mod call_ids;
-mod closing;
+mod closed_schemas;
 mod conversation;
 mod dialect;
 mod effort;
-mod entry;
 mod format;
 mod inserted;
 mod late_system;
 mod literal;
-mod loosened;
 mod order;
 mod parameters;
 mod parser;
@@ -26,24 +25,25 @@ mod probe;
 mod probe_levels;
 mod probe_turns;
 mod reasoning_meter;
+mod relaxed_schemas;
 mod render;
-mod room;
 mod rules;
+mod schema_budget;
 mod subject;
 mod tools;
 mod trial;
 mod turn;
 
+pub use answer_start::AnswerStart;
 pub use conversation::{Call, Conversation, Ending, Message, Part, Role};
 pub use dialect::Dialect;
 pub use effort::{REASON, nearest_efforts};
-pub use entry::Entry;
 pub use format::Format;
 pub use parser::{Parser, Repeated};
 pub use piece::{Piece, Text, TokenLogprob, TopToken};
 pub use reasoning_meter::ReasoningMeter;
 pub use render::{RenderError, render};
-pub use rules::{Followed, RuleError, Rules};
+pub use rules::{AnswerRules, RuleError, Rules};
 pub use subject::Subject;
 pub use tools::{Declaration, InputGrammar, Tool, ToolChoice, Tools};
 

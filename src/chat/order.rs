@@ -5,11 +5,11 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::conversation::{Message, Role};
-use super::dialect::Turns;
+use super::dialect::TurnOrder;
 use super::late_system::as_users;
 
 /// The messages in an order that the template takes. Borrowed if they are in one already. Takes time in proportion to their number.
-pub(super) fn ordered<'a>(messages: &'a [Message], turns: &Turns) -> Cow<'a, [Message]> {
+pub(super) fn ordered<'a>(messages: &'a [Message], turns: &TurnOrder) -> Cow<'a, [Message]> {
     let mut out = with_ids(messages);
     let one_by_one = !turns.several_calls && out.iter().any(|message| message.calls.len() > 1);
     if one_by_one || !(turns.late_results || follow_calls(&out)) {
@@ -122,16 +122,16 @@ mod tests {
     #[test]
     fn a_template_that_takes_an_order_gets_the_messages_as_they_are() {
         let messages = [user("u"), calling(&["a", "b"]), user("v"), result("b"), Message::of_text(Role::System, "s"), result("a")];
-        assert!(matches!(ordered(&messages, &Turns::ALL), Cow::Borrowed(_)));
+        assert!(matches!(ordered(&messages, &TurnOrder::ALL), Cow::Borrowed(_)));
         let orderly = [user("u"), calling(&["a", "b"]), result("b"), result("a"), user("v")];
-        let strict = Turns { late_results: false, late_system: false, ..Turns::ALL };
+        let strict = TurnOrder { late_results: false, late_system: false, ..TurnOrder::ALL };
         assert!(matches!(ordered(&orderly, &strict), Cow::Borrowed(_)));
     }
 
     #[test]
     fn results_move_behind_their_calls_and_keep_what_belongs_to_no_call() {
         let messages = [user("u"), calling(&["a", "b"]), user("v"), result("b"), result("x"), user("w"), result("a")];
-        let turns = Turns { late_results: false, ..Turns::ALL };
+        let turns = TurnOrder { late_results: false, ..TurnOrder::ALL };
         let due = ["user:u:", "assistant:t:a+b", "tool:a:", "tool:b:", "user:v:", "tool:x:", "user:w:"];
         assert_eq!(shown(&ordered(&messages, &turns)), due);
     }
@@ -139,7 +139,7 @@ mod tests {
     #[test]
     fn calls_go_one_by_one_each_with_its_result() {
         let messages = [user("u"), calling(&["a", "b", "c"]), result("c"), result("a"), calling(&["a"]), result("a")];
-        let turns = Turns { several_calls: false, ..Turns::ALL };
+        let turns = TurnOrder { several_calls: false, ..TurnOrder::ALL };
         let due = ["user:u:", "assistant:t:a", "tool:a:", "assistant::b", "assistant::c", "tool:c:", "assistant:t:a", "tool:a:"];
         assert_eq!(shown(&ordered(&messages, &turns)), due);
     }
@@ -156,7 +156,7 @@ mod tests {
     fn a_system_message_never_stands_between_a_call_and_its_result_if_it_becomes_the_users() {
         let system = Message::of_text(Role::System, "s");
         let messages = [user("u"), calling(&["a", "b"]), system.clone(), result("a"), system, result("b"), user("v")];
-        let turns = Turns { late_system: false, ..Turns::ALL };
+        let turns = TurnOrder { late_system: false, ..TurnOrder::ALL };
         let late = "<system>\ns\n</system>";
         let due = ["user:u:".into(), "assistant:t:a+b".into(), "tool:a:".into(), "tool:b:".into(), format!("user:{late}\n{late}\nv:")];
         assert_eq!(shown(&ordered(&messages, &turns)), due);

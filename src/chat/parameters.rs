@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use super::closing::closed;
+use super::closed_schemas::closed;
 use super::literal;
-use super::room::Room;
+use super::schema_budget::SchemaBudget;
 
 /// Longest chain of references.
 const MAX_REFS: usize = 16;
@@ -47,8 +47,8 @@ pub struct Parameter {
 }
 
 impl Parameters {
-    /// Reads the schema of a tool's arguments. What it copies takes of `room`. The error names the keyword that such calls cannot follow.
-    pub fn of(schema: &Value, room: &mut Room) -> Result<Self, String> {
+    /// Reads the schema of a tool's arguments. What it copies takes of `budget`. The error names the keyword that such calls cannot follow.
+    pub fn of(schema: &Value, budget: &mut SchemaBudget) -> Result<Self, String> {
         let root_value = closed(referred(schema, schema)?.clone());
         let Value::Object(root) = &root_value else { return Ok(Self { open: true, ..Self::default() }) };
         if let Some(key) = root.keys().find(|key| !OF_LISTS.contains(&key.as_str())) {
@@ -61,10 +61,10 @@ impl Parameters {
             if name.is_empty() || name.contains(['<', '>', '"', '\n']) {
                 return Err(at("this model's calls cannot hold such a name".into()));
             }
-            let map = schema.as_object().map(|map| room.part(&root_value, map)).transpose().map_err(at)?;
+            let map = schema.as_object().map(|map| budget.part(&root_value, map)).transpose().map_err(at)?;
             let schema_of = map.map_or_else(|| json!({}), Value::Object);
             let mut parameter = Parameter { name: name.clone(), required: required(name), schema: schema_of, ..Parameter::default() };
-            parameter.add(&root_value, schema, 0, room).map_err(at)?;
+            parameter.add(&root_value, schema, 0, budget).map_err(at)?;
             listed.push(parameter);
         }
         Ok(Self { listed, open: root.get("additionalProperties") != Some(&Value::Bool(false)) })
@@ -94,16 +94,16 @@ impl Parameter {
     /// What a schema alone allows, whose references lead into itself.
     pub fn of(schema: &Value) -> Result<Self, String> {
         let mut parameter = Self { schema: schema.clone(), ..Self::default() };
-        parameter.add(schema, schema, 0, &mut Room::default())?;
+        parameter.add(schema, schema, 0, &mut SchemaBudget::default())?;
         Ok(parameter)
     }
 
     /// A part of a schema or of the first of its alternatives that has it, with the definitions to which it may refer.
     pub fn part(schema: &Value, pick: impl Fn(&Value) -> Option<Value> + Copy) -> Option<Value> {
-        let mut room = Room::default();
-        let part = find(schema, schema, &pick, 0, &mut room)?;
+        let mut budget = SchemaBudget::default();
+        let part = find(schema, schema, &pick, 0, &mut budget)?;
         match (part, schema) {
-            (Value::Object(part), Value::Object(_)) => room.part(schema, &part).ok().map(Value::Object),
+            (Value::Object(part), Value::Object(_)) => budget.part(schema, &part).ok().map(Value::Object),
             (part, _) => Some(part),
         }
     }
@@ -126,8 +126,8 @@ impl Parameter {
     }
 
     /// Adds what a schema allows.
-    fn add(&mut self, root: &Value, schema: &Value, depth: usize, room: &mut Room) -> Result<(), String> {
-        room.step()?;
+    fn add(&mut self, root: &Value, schema: &Value, depth: usize, budget: &mut SchemaBudget) -> Result<(), String> {
+        budget.step()?;
         let schema = referred(root, schema)?;
         let Value::Object(map) = schema else {
             self.strings.push(json!({}));
@@ -142,11 +142,11 @@ impl Parameter {
             if says("type") || says("enum") || (key == "allOf" && branches.len() != 1) {
                 return Err(format!("{key}: this model's calls can hold alternatives only, each with its own type"));
             }
-            return branches.iter().try_for_each(|branch| self.add(root, branch, depth + 1, room));
+            return branches.iter().try_for_each(|branch| self.add(root, branch, depth + 1, budget));
         }
         let values = map.get("enum").and_then(Value::as_array).map(Vec::as_slice).or_else(|| map.get("const").map(std::slice::from_ref));
         if let Some(values) = values {
-            let values = values.iter().map(|value| room.copy(value)).collect::<Result<Vec<_>, _>>()?;
+            let values = values.iter().map(|value| budget.copy(value)).collect::<Result<Vec<_>, _>>()?;
             let (strings, others): (Vec<Value>, Vec<Value>) = values.into_iter().partition(Value::is_string);
             self.strings.extend((!strings.is_empty()).then(|| json!({"enum": strings})));
             self.others.extend((!others.is_empty()).then(|| json!({"enum": others})));
@@ -160,11 +160,11 @@ impl Parameter {
             _ => vec!["string", "number", "boolean", "null", "object", "array"],
         };
         if names.contains(&"string") {
-            self.strings.push(room.copy(schema)?);
+            self.strings.push(budget.copy(schema)?);
         }
         let others: Vec<&str> = names.into_iter().filter(|name| *name != "string").collect();
         if !others.is_empty() {
-            let mut other = room.part(root, map)?;
+            let mut other = budget.part(root, map)?;
             other.insert("type".into(), others.into());
             self.others.push(Value::Object(other));
         }
@@ -173,11 +173,11 @@ impl Parameter {
 }
 
 /// The first part of a schema or of its alternatives that `pick` gives.
-fn find(root: &Value, schema: &Value, pick: &dyn Fn(&Value) -> Option<Value>, depth: usize, room: &mut Room) -> Option<Value> {
-    room.step().ok()?;
+fn find(root: &Value, schema: &Value, pick: &dyn Fn(&Value) -> Option<Value>, depth: usize, budget: &mut SchemaBudget) -> Option<Value> {
+    budget.step().ok()?;
     let schema = referred(root, schema).ok()?;
     let branches = ["anyOf", "oneOf", "allOf"].into_iter().filter_map(|key| schema.get(key)?.as_array());
-    let mut deeper = |branch| if depth > MAX_REFS { None } else { find(root, branch, pick, depth + 1, room) };
+    let mut deeper = |branch| if depth > MAX_REFS { None } else { find(root, branch, pick, depth + 1, budget) };
     pick(schema).or_else(|| branches.flatten().find_map(&mut deeper))
 }
 
@@ -218,7 +218,7 @@ mod tests {
                 "unit": {"$ref": "#/$defs/Unit"}, "on": {"type": "boolean"}, "list": {"type": ["array", "string"]},
             },
         });
-        let parameters = Parameters::of(&schema, &mut Room::default()).unwrap();
+        let parameters = Parameters::of(&schema, &mut SchemaBudget::default()).unwrap();
         assert!(!parameters.open);
         for (name, text, due) in [
             ("text", "7", "\"7\""),
@@ -238,7 +238,7 @@ mod tests {
         }
         assert_eq!(parameters.value("count", "7", Some(true)), "\"7\"");
         for schema in [json!({"anyOf": []}), json!({"properties": {"a": {"type": "object", "allOf": [{}]}}})] {
-            assert!(Parameters::of(&schema, &mut Room::default()).unwrap_err().contains("this model's calls"), "{schema}");
+            assert!(Parameters::of(&schema, &mut SchemaBudget::default()).unwrap_err().contains("this model's calls"), "{schema}");
         }
     }
 
@@ -248,11 +248,11 @@ mod tests {
         let defs: Map<String, Value> = (0..14).map(|i| (format!("d{i}"), both(i + 1))).collect();
         let mut schema = json!({"properties": {"a": both(0)}, "$defs": defs});
         schema["$defs"]["d14"] = json!({"enum": ["x".repeat(1000)]});
-        assert!(Parameters::of(&schema, &mut Room::default()).unwrap_err().contains("too large"));
+        assert!(Parameters::of(&schema, &mut SchemaBudget::default()).unwrap_err().contains("too large"));
         assert_eq!(Parameter::part(&schema["properties"]["a"], |_| None), None);
         let shared = json!({"enum": (0..1000).map(|i| format!("value {i}")).collect::<Vec<_>>()});
         let many: Map<String, Value> = (0..400).map(|i| (format!("p{i}"), json!({"$ref": "#/$defs/shared"}))).collect();
         let wide = json!({"properties": many, "$defs": {"shared": shared}});
-        assert!(Parameters::of(&wide, &mut Room::default()).unwrap_err().contains("too large"));
+        assert!(Parameters::of(&wide, &mut SchemaBudget::default()).unwrap_err().contains("too large"));
     }
 }

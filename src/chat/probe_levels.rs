@@ -2,11 +2,11 @@
 
 use super::conversation::{Conversation, Message, Role};
 use super::dialect::Dialect;
-use super::effort::{LEVELS, Levels, NONE, STRENGTHS, SWITCHES};
+use super::effort::{LEVELS, NONE, ReasoningLevels, STRENGTHS, SWITCHES};
 use super::trial::Trials;
 
 /// How the template knows levels of reasoning.
-pub(super) fn levels(trials: &Trials, dialect: &Dialect) -> Levels {
+pub(super) fn levels(trials: &Trials, dialect: &Dialect) -> ReasoningLevels {
     let source = trials.template.source();
     let shown = |name: &str, value| {
         let messages = vec![Message::of_text(Role::System, "a"), Message::of_text(Role::User, "b")];
@@ -15,10 +15,10 @@ pub(super) fn levels(trials: &Trials, dialect: &Dialect) -> Levels {
     };
     if let Some(variable) = LEVELS.into_iter().find(|name| source.contains(name)) {
         let refused = STRENGTHS.into_iter().chain([NONE]).filter(|level| shown(variable, (*level).into()).is_none()).collect();
-        return Levels::Named { variable, refused };
+        return ReasoningLevels::Named { variable, refused };
     }
     let is_shown = |name: &str, [off, on]: [_; 2]| shown(name, off).is_some_and(|text| shown(name, on).is_some_and(|other| other != text));
     let found =
         SWITCHES.iter().find(|switch| source.contains(switch.name) && is_shown(switch.name, [false, true].map(|on| switch.value(on))));
-    found.map_or(Levels::None, Levels::Switched)
+    found.map_or(ReasoningLevels::None, ReasoningLevels::Switched)
 }

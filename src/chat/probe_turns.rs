@@ -1,7 +1,7 @@
 //! Reads from a chat template which orders of messages it takes. Each answer is that of trials: a template that shows every text of them is
 //! given such messages as they are, and another one in the least changed form in which it shows most.
 
-use super::dialect::{Alternation, CallForm, CallText, Dialect, SystemPlace, Turns};
+use super::dialect::{Alternation, CallForm, CallText, Dialect, SystemPlace, TurnOrder};
 use super::tools::Tools;
 use super::trial::{Trials, tools};
 
@@ -20,44 +20,44 @@ const APART: [&str; 4] = ["ucur", "ucurau", "ucar", "ucarau"];
 const LONE: [&str; 7] = ["ul", "ulau", "ulu", "lu", "ual", "ucral", "ullaul"];
 
 /// What the template does with the orders that clients send. `dialect`: in which form it takes calls, results and tools.
-pub(super) fn turns(trials: &Trials, dialect: &Dialect) -> Turns {
-    let probe = Probe { trials, dialect, tools: tools() };
-    let mut turns = Turns::ALL;
-    let lists = [false, true].map(|needs_tools| Turns { needs_tools, ..turns });
+pub(super) fn turns(trials: &Trials, dialect: &Dialect) -> TurnOrder {
+    let probe = TurnProbe { trials, dialect, tools: tools() };
+    let mut turns = TurnOrder::ALL;
+    let lists = [false, true].map(|needs_tools| TurnOrder { needs_tools, ..turns });
     let Some(plain) = lists.into_iter().find(|turns| probe.shows(turns, "u")) else { return turns };
     turns = plain;
     turns.system = probe.system(&turns);
     turns.late_system = LATE.iter().all(|letters| probe.shows(&turns, letters) || !probe.shows(&turns, &letters.replace('s', "")));
     let orders = [Alternation::Free, Alternation::Joined, Alternation::Strict];
-    turns.alternation = probe.best(orders, &UNEVEN, |alternation| Turns { alternation, ..turns });
-    turns.needs_user = probe.best([false, true], &USERLESS, |needs_user| Turns { needs_user, ..turns });
-    turns.several_calls = probe.best([true, false], &["udrr", "udrrau"], |several_calls| Turns { several_calls, ..turns });
+    turns.alternation = probe.best(orders, &UNEVEN, |alternation| TurnOrder { alternation, ..turns });
+    turns.needs_user = probe.best([false, true], &USERLESS, |needs_user| TurnOrder { needs_user, ..turns });
+    turns.several_calls = probe.best([true, false], &["udrr", "udrrau"], |several_calls| TurnOrder { several_calls, ..turns });
     turns.late_results = turns.alternation == Alternation::Free && APART.iter().all(|letters| probe.shows(&turns, letters));
-    turns.lone_results = probe.best([true, false], &LONE, |lone_results| Turns { lone_results, ..turns });
+    turns.lone_results = probe.best([true, false], &LONE, |lone_results| TurnOrder { lone_results, ..turns });
     turns.call_text = probe.call_text(turns);
     // Answers that rest on trials without an end are none.
-    if trials.is_over() { Turns::ALL } else { turns }
+    if trials.is_over() { TurnOrder::ALL } else { turns }
 }
 
-struct Probe<'a> {
+struct TurnProbe<'a> {
     trials: &'a Trials<'a>,
     dialect: &'a Dialect,
     tools: Tools,
 }
 
-impl Probe<'_> {
-    fn shows_with(&self, turns: &Turns, letters: &str, tools: Option<&Tools>) -> bool {
+impl TurnProbe<'_> {
+    fn shows_with(&self, turns: &TurnOrder, letters: &str, tools: Option<&Tools>) -> bool {
         let dialect = Dialect { turns: *turns, ..self.dialect.clone() };
         self.trials.shows(letters, tools, &dialect)
     }
 
     /// Whether the template shows messages without tools.
-    fn shows(&self, turns: &Turns, letters: &str) -> bool {
+    fn shows(&self, turns: &TurnOrder, letters: &str) -> bool {
         self.shows_with(turns, letters, None)
     }
 
     /// The first of some forms in which the template shows as many of these conversations, with and without tools, as in any.
-    fn best<T: Copy>(&self, forms: impl IntoIterator<Item = T>, conversations: &[&str], turns: impl Fn(T) -> Turns) -> T {
+    fn best<T: Copy>(&self, forms: impl IntoIterator<Item = T>, conversations: &[&str], turns: impl Fn(T) -> TurnOrder) -> T {
         let most = 2 * conversations.len();
         let mut best: Option<(usize, T)> = None;
         for form in forms {
@@ -76,8 +76,8 @@ impl Probe<'_> {
     }
 
     /// Where the template shows a system message wherever it shows the conversation without one.
-    fn system(&self, turns: &Turns) -> SystemPlace {
-        let of = |system| Turns { system, ..*turns };
+    fn system(&self, turns: &TurnOrder) -> SystemPlace {
+        let of = |system| TurnOrder { system, ..*turns };
         let adds =
             |letters: &&str, tools| self.shows_with(turns, letters, tools) || !self.shows_with(turns, &letters.replace('s', ""), tools);
         if HEADS.iter().all(|letters| adds(letters, None) && adds(letters, Some(&self.tools))) {
@@ -91,7 +91,7 @@ impl Probe<'_> {
     }
 
     /// How the template shows the text of a message that makes a call, before the call and its result.
-    fn call_text(&self, turns: Turns) -> CallText {
+    fn call_text(&self, turns: TurnOrder) -> CallText {
         let syntax = self.dialect.syntax;
         let has_marks = self.dialect.thinking.is_some_and(|thinking| !thinking.head.is_empty());
         let can_insert = self.dialect.calls != CallForm::Text && !syntax.trigger.is_empty();
@@ -99,6 +99,6 @@ impl Probe<'_> {
         let writes_both = can_insert && syntax.follows_text && !has_marks;
         let forms = [Some(CallText::Content), writes_both.then_some(CallText::Inserted), Some(CallText::Message)];
         let forms = forms.into_iter().flatten().chain(can_insert.then_some(CallText::Inserted));
-        self.best(forms, &["utr", "utrau", "utrtra"], |call_text| Turns { call_text, ..turns })
+        self.best(forms, &["utr", "utrau", "utrtra"], |call_text| TurnOrder { call_text, ..turns })
     }
 }

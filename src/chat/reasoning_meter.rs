@@ -2,21 +2,21 @@
 
 use std::collections::VecDeque;
 
-use super::bare::partial;
+use super::answer_start::AnswerStart;
+use super::bare_calls::partial;
 use super::dialect::Thinking;
-use super::entry::Entry;
 
 /// Follows one answer token by token. The tokens of the tags around the reasoning do not count.
 #[derive(Clone, Debug)]
 pub struct ReasoningMeter {
     open: &'static str,
     close: &'static str,
-    place: Place,
+    place: MeterState,
     tokens: u32,
 }
 
 #[derive(Clone, Debug)]
-enum Place {
+enum MeterState {
     /// `text` since the start, or since the last reasoning if it comes `again`, may become the tag that reasoning begins with.
     Before {
         text: Vec<u8>,
@@ -38,11 +38,11 @@ struct Tail {
 }
 
 impl ReasoningMeter {
-    pub fn new(thinking: &'static Thinking, entry: Entry) -> Self {
+    pub fn new(thinking: &'static Thinking, entry: AnswerStart) -> Self {
         let place = match entry {
-            Entry::Turn => Place::Before { text: Vec::new(), again: false },
-            Entry::Reasoning { .. } => Place::Inside(Tail::default()),
-            Entry::Text => Place::Text,
+            AnswerStart::Turn => MeterState::Before { text: Vec::new(), again: false },
+            AnswerStart::Reasoning { .. } => MeterState::Inside(Tail::default()),
+            AnswerStart::Text => MeterState::Text,
         };
         Self { open: thinking.open.trim(), close: thinking.close, place, tokens: 0 }
     }
@@ -50,16 +50,16 @@ impl ReasoningMeter {
     /// Takes the bytes of the next token.
     pub fn push(&mut self, token: &[u8]) {
         match &mut self.place {
-            Place::Before { text, .. } => {
+            MeterState::Before { text, .. } => {
                 text.extend_from_slice(token);
                 self.before();
             }
-            Place::Inside(tail) => {
+            MeterState::Inside(tail) => {
                 tail.bytes.extend_from_slice(token);
                 tail.held.push_back(token.len());
                 self.inside();
             }
-            Place::Text => {}
+            MeterState::Text => {}
         }
     }
 
@@ -80,30 +80,30 @@ impl ReasoningMeter {
 
     /// What is missing of the tag with which reasoning would begin again after its end.
     pub fn reopening(&self) -> Option<&'static str> {
-        let Place::Before { text, again: true } = &self.place else { return None };
+        let MeterState::Before { text, again: true } = &self.place else { return None };
         self.open.get(text.trim_ascii_start().len()..)
     }
 
     fn tail(&self) -> Option<&Tail> {
-        if let Place::Inside(tail) = &self.place { Some(tail) } else { None }
+        if let MeterState::Inside(tail) = &self.place { Some(tail) } else { None }
     }
 
     fn before(&mut self) {
-        let Place::Before { text, .. } = &self.place else { return };
+        let MeterState::Before { text, .. } = &self.place else { return };
         let text = text.trim_ascii_start();
         match text.strip_prefix(self.open.as_bytes()) {
             Some(rest) => {
                 // The rest of the token that completes the tag counts no more than the tag does.
-                self.place = Place::Inside(Tail { bytes: rest.to_vec(), counted: rest.len(), held: VecDeque::new() });
+                self.place = MeterState::Inside(Tail { bytes: rest.to_vec(), counted: rest.len(), held: VecDeque::new() });
                 self.inside();
             }
             None if self.open.as_bytes().starts_with(text) => {}
-            None => self.place = Place::Text,
+            None => self.place = MeterState::Text,
         }
     }
 
     fn inside(&mut self) {
-        let (close, Place::Inside(tail)) = (self.close.as_bytes(), &mut self.place) else { return };
+        let (close, MeterState::Inside(tail)) = (self.close.as_bytes(), &mut self.place) else { return };
         let closed = tail.bytes.windows(close.len()).position(|window| window == close);
         let tag = closed.unwrap_or_else(|| tail.bytes.len() - partial(&tail.bytes, close));
         // A token that begins before the tag holds reasoning.
@@ -115,7 +115,7 @@ impl ReasoningMeter {
         }
         match closed {
             Some(at) => {
-                self.place = Place::Before { text: tail.bytes.split_off(at + close.len()), again: true };
+                self.place = MeterState::Before { text: tail.bytes.split_off(at + close.len()), again: true };
                 self.before();
             }
             None => {
@@ -132,7 +132,7 @@ mod tests {
     use crate::dialect::THINKING;
 
     /// The tokens of reasoning, and those that may belong to the closing tag.
-    fn counts(entry: Entry, tokens: &[&str]) -> (u32, u32) {
+    fn counts(entry: AnswerStart, tokens: &[&str]) -> (u32, u32) {
         let mut meter = ReasoningMeter::new(&THINKING[1], entry);
         tokens.iter().for_each(|token| meter.push(token.as_bytes()));
         (meter.tokens(), meter.held())
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn the_tags_do_not_count() {
-        let opened = Entry::Reasoning { begun: false };
+        let opened = AnswerStart::Reasoning { begun: false };
         for (entry, tokens, due) in [
             (opened, &["A", " b", "</think>", "\n\n", "c"][..], (2, 0)),
             (opened, &["A", " b", "</", "think", ">", "c"], (2, 0)),
@@ -149,12 +149,12 @@ mod tests {
             (opened, &["A", " b.</", "think", ">", "c"], (2, 0)),
             (opened, &["A", "<", "</", "think", ">"], (2, 0)),
             (opened, &["</think>", "c"], (0, 0)),
-            (Entry::Turn, &["<think>", "\n", "A", "</think>", "c"], (2, 0)),
-            (Entry::Turn, &["\n", "<", "think", ">\n", "A", "</think>\n\n", "c"], (1, 0)),
-            (Entry::Turn, &["<think>A</think>c"], (0, 0)),
-            (Entry::Turn, &["A", "<think>", "b"], (0, 0)),
-            (Entry::Turn, &["<", "b", ">"], (0, 0)),
-            (Entry::Text, &["<think>", "b"], (0, 0)),
+            (AnswerStart::Turn, &["<think>", "\n", "A", "</think>", "c"], (2, 0)),
+            (AnswerStart::Turn, &["\n", "<", "think", ">\n", "A", "</think>\n\n", "c"], (1, 0)),
+            (AnswerStart::Turn, &["<think>A</think>c"], (0, 0)),
+            (AnswerStart::Turn, &["A", "<think>", "b"], (0, 0)),
+            (AnswerStart::Turn, &["<", "b", ">"], (0, 0)),
+            (AnswerStart::Text, &["<think>", "b"], (0, 0)),
         ] {
             assert_eq!(counts(entry, tokens), due, "{tokens:?}");
         }
@@ -163,8 +163,8 @@ mod tests {
     #[test]
     fn reasoning_that_begins_again_counts_on() {
         let tokens = ["<think>", "A", "</think>", "\n\n", "<think>", "B", "C", "</think>", "d", "<think>", "e"];
-        assert_eq!(counts(Entry::Turn, &tokens), (3, 0));
-        let mut meter = ReasoningMeter::new(&THINKING[1], Entry::Turn);
+        assert_eq!(counts(AnswerStart::Turn, &tokens), (3, 0));
+        let mut meter = ReasoningMeter::new(&THINKING[1], AnswerStart::Turn);
         for (token, missing) in
             [("", None), ("<think>", None), ("</think>", Some("<think>")), ("\n", Some("<think>")), ("<th", Some("ink>"))]
         {

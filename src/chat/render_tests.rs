@@ -1,7 +1,7 @@
 use serde_json::Map;
 
 use super::*;
-use crate::dialect::{GENERIC, SystemPlace, Turns};
+use crate::dialect::{GENERIC, SystemPlace, TurnOrder};
 use crate::tools::{ToolChoice, Tools};
 
 fn dialect(placement: ToolPlacement, calls: CallForm) -> Dialect {
@@ -112,7 +112,7 @@ fn tools_in_words_go_where_the_template_shows_them() {
     let words = dialect(ToolPlacement::Words, CallForm::Text);
     let (role, text) = content(&words, 0);
     assert!(role == "system" && text.starts_with("You can call these functions:\n{\"name\":\"f\""), "{role}: {text}");
-    let turns = Turns { system: SystemPlace::FirstUser, ..Turns::ALL };
+    let turns = TurnOrder { system: SystemPlace::FirstUser, ..TurnOrder::ALL };
     let (role, text) = content(&Dialect { turns, ..words }, 0);
     assert!(role == "user" && text.starts_with("You can call") && text.ends_with("\n\nq"), "{role}: {text}");
 }

@@ -6,7 +6,7 @@ use gguf::GgufFile;
 use serde_json::json;
 
 use crate::conversation::{Call, Conversation, Message, Role};
-use crate::dialect::{Alternation, CallText, Dialect, SystemPlace, Turns};
+use crate::dialect::{Alternation, CallText, Dialect, SystemPlace, TurnOrder};
 use crate::render::render;
 use crate::tools::Tools;
 use crate::trial::tools;
@@ -243,19 +243,22 @@ fn further() -> Vec<Family> {
 
 #[test]
 fn what_a_template_takes_is_found_by_trials() {
-    let plain = Turns { system: SystemPlace::OneMessage, late_system: false, ..Turns::ALL };
-    let strict = Turns { alternation: Alternation::Strict, late_results: false, ..plain };
+    let plain = TurnOrder { system: SystemPlace::OneMessage, late_system: false, ..TurnOrder::ALL };
+    let strict = TurnOrder { alternation: Alternation::Strict, late_results: false, ..plain };
     let due = [
-        ("llama-2", Turns { needs_user: true, ..strict }),
-        ("gemma-3", Turns { needs_user: true, ..strict }),
-        ("mistral-1", Turns { system: SystemPlace::FirstUser, ..strict }),
-        ("qwen-3.5", Turns { needs_user: true, ..plain }),
-        ("google-gemma-2-2b-it", Turns { system: SystemPlace::FirstUser, ..strict }),
-        ("mistralai-Mistral-Nemo-Instruct-2407", Turns { system: SystemPlace::LastUser, call_text: CallText::Inserted, ..strict }),
-        ("Mistral-Small-3.2-24B-Instruct-2506", Turns { call_text: CallText::Inserted, ..strict }),
-        ("Qwen-Qwen2.5-7B-Instruct", Turns::ALL),
-        ("qwen2.5-coder", Turns::ALL),
-        ("meta-llama-Llama-3.1-8B-Instruct", Turns { needs_user: true, several_calls: false, call_text: CallText::Message, ..Turns::ALL }),
+        ("llama-2", TurnOrder { needs_user: true, ..strict }),
+        ("gemma-3", TurnOrder { needs_user: true, ..strict }),
+        ("mistral-1", TurnOrder { system: SystemPlace::FirstUser, ..strict }),
+        ("qwen-3.5", TurnOrder { needs_user: true, ..plain }),
+        ("google-gemma-2-2b-it", TurnOrder { system: SystemPlace::FirstUser, ..strict }),
+        ("mistralai-Mistral-Nemo-Instruct-2407", TurnOrder { system: SystemPlace::LastUser, call_text: CallText::Inserted, ..strict }),
+        ("Mistral-Small-3.2-24B-Instruct-2506", TurnOrder { call_text: CallText::Inserted, ..strict }),
+        ("Qwen-Qwen2.5-7B-Instruct", TurnOrder::ALL),
+        ("qwen2.5-coder", TurnOrder::ALL),
+        (
+            "meta-llama-Llama-3.1-8B-Instruct",
+            TurnOrder { needs_user: true, several_calls: false, call_text: CallText::Message, ..TurnOrder::ALL },
+        ),
     ];
     let found: Vec<Family> = families().into_iter().chain(further()).collect();
     for (name, due) in due {
@@ -273,7 +276,7 @@ proptest::proptest! {
     #[test]
     fn no_order_of_messages_loses_anything(letters in "[suacdterRnil09]{1,12}", with_tools in proptest::bool::ANY) {
         static FAMILIES: LazyLock<Vec<Family>> = LazyLock::new(|| {
-            let is_odd = |family: &Family| family.dialect.turns != Turns::ALL;
+            let is_odd = |family: &Family| family.dialect.turns != TurnOrder::ALL;
             families().into_iter().chain(further()).filter(is_odd).collect()
         });
         let (messages, words) = conversation(&letters);
@@ -325,6 +328,6 @@ fn a_strict_template_gets_what_it_asks_for() {
 fn a_template_that_never_ends_is_tried_a_few_times_only() {
     let start = std::time::Instant::now();
     let source = "{% for i in range(9999999) %}{% for j in range(9999999) %}x{% endfor %}{% endfor %}";
-    assert_eq!(Family::new("endless", source).dialect.turns, Turns::ALL);
+    assert_eq!(Family::new("endless", source).dialect.turns, TurnOrder::ALL);
     assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
 }

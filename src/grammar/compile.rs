@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::Duration;
 
-use crate::child::STACK;
+use crate::compiled_cache::CompiledCache;
 use crate::error::GrammarError;
 use crate::factory::{explain, factory, reason};
-use crate::kept::Kept;
 use crate::matcher::Compiled;
 use crate::permit::{Permit, Permits};
 use crate::source::Source;
 use crate::trial;
+use crate::trial_child::STACK;
 use crate::vocab::Vocabulary;
 use llguidance::earley::SlicedBiasComputer;
 use llguidance::{Matcher, ParserFactory};
@@ -40,7 +40,7 @@ pub struct Compiler {
     tokenizer: Arc<Tokenizer>,
     vocab_size: usize,
     tables: OnceLock<Result<Arc<Tables>, String>>,
-    kept: Mutex<Kept>,
+    kept: Mutex<CompiledCache>,
     /// Results of [`Compiler::crossing`] by byte.
     crossing: Mutex<HashMap<u8, Arc<[u32]>>>,
     /// Results of [`Compiler::beginning`] by byte.
@@ -124,7 +124,7 @@ impl Compiler {
         }))
     }
 
-    fn kept(&self) -> std::sync::MutexGuard<'_, Kept> {
+    fn kept(&self) -> std::sync::MutexGuard<'_, CompiledCache> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

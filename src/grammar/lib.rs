@@ -20,22 +20,21 @@
 //! - A grammar is rewritten in Lark's syntax and compiled on trial by a child process first, which ends itself when it has used up its
 //!   budget of time or memory (`trial.rs`). Then it is compiled on a thread of its own with a large stack. Only a few compile at once
 //!   (`compile.rs`).
-//! - The compiled grammars that are kept are limited in number and in bytes (`kept.rs`), and so are the copies that texts follow
-//!   (`live.rs`).
+//! - The compiled grammars that are kept are limited in number and in bytes (`compiled_cache.rs`), and so are the copies that texts follow
+//!   (`memory_limiter.rs`).
 //! - Following a grammar has a time budget per text, which grows with each token (`meter.rs`). A text that exceeds it fails with the
 //!   reason.
 //! - A refused schema is named by the JSON pointer of the innermost part that causes the refusal (`locate.rs`).
 
-mod child;
 mod compile;
+mod compiled_cache;
 mod error;
 mod factory;
 mod gbnf;
-mod kept;
 mod literal;
-mod live;
 mod locate;
 mod matcher;
+mod memory_limiter;
 mod meter;
 mod numbers;
 mod permit;
@@ -47,8 +46,9 @@ pub mod testing;
 #[cfg(test)]
 mod tests;
 mod trial;
+mod trial_child;
+mod trial_worker;
 mod vocab;
-mod worker;
 
 pub use compile::Compiler;
 pub use error::GrammarError;

@@ -5,7 +5,7 @@ use llguidance::{Cancelled, Matcher};
 
 use crate::error::GrammarError;
 use crate::factory::reason;
-use crate::live::Live;
+use crate::memory_limiter::MemoryLimiter;
 use crate::meter::{CREDIT, EARNED, Meter};
 use logits::{Allowed, Constraint, Grammar, mask_words};
 
@@ -37,11 +37,11 @@ impl Compiled {
 
     /// Checks that there is room for one more text.
     pub fn check(&self) -> Result<(), GrammarError> {
-        Live::take(self.bytes).map(drop).ok_or(GrammarError::Busy)
+        MemoryLimiter::take(self.bytes).map(drop).ok_or(GrammarError::Busy)
     }
 
     fn cursor(&self) -> Option<Cursor> {
-        let live = Live::take(self.bytes)?;
+        let live = MemoryLimiter::take(self.bytes)?;
         // A deep copy, so that the states that following a text adds are freed with it.
         let matcher = self.matcher.lock().unwrap_or_else(std::sync::PoisonError::into_inner).deep_clone().into_cancellable();
         let meter = Meter::new(matcher.cancellation_handle().unwrap_or_default());
@@ -53,21 +53,21 @@ impl Grammar for Compiled {
     fn start(&self) -> Box<dyn Constraint> {
         match self.cursor() {
             Some(cursor) => Box::new(cursor),
-            None => Box::new(NoRoom),
+            None => Box::new(OutOfMemory),
         }
     }
 }
 
 /// A text for whose copy of the grammar there is no room.
-struct NoRoom;
+struct OutOfMemory;
 
-impl NoRoom {
+impl OutOfMemory {
     fn error() -> String {
         "too many texts follow large grammars at once: ask for fewer choices, or make the grammar smaller".into()
     }
 }
 
-impl Constraint for NoRoom {
+impl Constraint for OutOfMemory {
     fn accept(&mut self, _: u32) -> Result<(), String> {
         Err(Self::error())
     }
@@ -83,7 +83,7 @@ struct Cursor {
     meter: Meter,
     ends: SimpleVob,
     vocab_size: usize,
-    _live: Live,
+    _live: MemoryLimiter,
 }
 
 /// The message for an error while a text is followed.

@@ -21,10 +21,10 @@ const NEVER: u64 = u64::MAX;
 /// The time budget of following a grammar through one text.
 pub struct Meter {
     credit: Duration,
-    work: Arc<Work>,
+    work: Arc<MeteredWork>,
 }
 
-struct Work {
+struct MeteredWork {
     handle: CancellationHandle,
     /// When to cancel the work, in milliseconds on [`clock`].
     deadline: AtomicU64,
@@ -33,7 +33,7 @@ struct Work {
 impl Meter {
     /// A budget for the work that `handle` cancels.
     pub fn new(handle: CancellationHandle) -> Self {
-        let work = Arc::new(Work { handle, deadline: AtomicU64::new(NEVER) });
+        let work = Arc::new(MeteredWork { handle, deadline: AtomicU64::new(NEVER) });
         timer().watch(&work);
         Self { credit: CREDIT, work }
     }
@@ -58,7 +58,7 @@ fn clock() -> u64 {
 /// A thread that cancels work past its deadline. It sleeps while no grammar is being followed.
 #[derive(Default)]
 struct Timer {
-    works: Mutex<Vec<Weak<Work>>>,
+    works: Mutex<Vec<Weak<MeteredWork>>>,
     added: Condvar,
 }
 
@@ -76,7 +76,7 @@ fn timer() -> &'static Timer {
 }
 
 impl Timer {
-    fn watch(&self, work: &Arc<Work>) {
+    fn watch(&self, work: &Arc<MeteredWork>) {
         self.works.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(work));
         self.added.notify_one();
     }

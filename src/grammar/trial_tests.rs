@@ -35,11 +35,11 @@ fn an_answer_says_what_was_found_and_of_which_part() {
     let part = |error: GrammarError| error.of_part("a");
     let time = GrammarError::Expensive("more than 1 s".into());
     for (answer, code, due) in [
-        ("part \"\"\ncompiled 7\n", Some(0), Ok(Tried { bytes: 7, finished: None })),
+        ("part \"\"\ncompiled 7\n", Some(0), Ok(TrialResult { bytes: 7, finished: None })),
         (
             "part \"a\"\npart \"\"\nfinished [\"start: x\"]\ncompiled 7\n",
             Some(0),
-            Ok(Tried { bytes: 7, finished: Some(Source::new("start: x")) }),
+            Ok(TrialResult { bytes: 7, finished: Some(Source::new("start: x")) }),
         ),
         ("part \"a\"\nrefused \"no\"\n", Some(0), Err(part(invalid("no")))),
         ("part \"a\"\npart \"\"\nrefused \"no\"\nrefused \"no: here\"\n", Some(0), Err(invalid("no: here"))),

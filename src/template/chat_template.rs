@@ -62,7 +62,8 @@ impl ChatTemplate {
         let prompt: Outcome<String> = on_large_stack(move || {
             with_budget(bytes, steps, || {
                 let prompt = run::render(&body, &variables, clock);
-                // Templates for tools alone may loop over them without asking whether there are any. An undefined variable is an empty list.
+                // Templates for tools alone may loop over them without asking whether there are any. An undefined variable is an empty
+                // list.
                 if without_tools && prompt.as_ref().is_err_and(|fault| fault.kind() == Kind::Type) {
                     variables.retain(|(name, _)| &**name != "tools");
                     return run::render(&body, &variables, clock).or(prompt);

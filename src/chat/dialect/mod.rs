@@ -2,20 +2,20 @@
 
 mod families;
 mod notation;
+mod placeholders;
 mod reasoning;
-mod slots;
 mod syntax;
-mod turns;
+mod turn_order;
 
-use super::effort::Levels;
+use super::effort::ReasoningLevels;
 use tokenizer::Tokenizer;
 
 pub use families::{GENERIC, SYNTAXES};
 pub use notation::Notation;
+pub use placeholders::{SyntaxPart, filled, match_with_placeholders, parts, split};
 pub use reasoning::{MAX_SEPARATOR, THINKING};
-pub use slots::{Part, due_with_slots, filled, parts, split};
 pub use syntax::{Arguments, Syntax, Tagged, Thinking, type_of};
-pub use turns::{Alternation, CallText, SystemPlace, Turns};
+pub use turn_order::{Alternation, CallText, SystemPlace, TurnOrder};
 
 /// Where a template takes the tools of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,9 +65,9 @@ pub struct Dialect {
     /// The key under which the template takes the reasoning of earlier answers.
     pub reasoning_key: &'static str,
     /// Which orders of messages the template takes.
-    pub turns: Turns,
+    pub turns: TurnOrder,
     /// How the template knows levels of reasoning.
-    pub levels: Levels,
+    pub levels: ReasoningLevels,
     /// Whether the template refuses ids of calls other than nine letters and digits.
     pub short_ids: bool,
     /// The control tokens that calls and reasoning are written with.
@@ -110,8 +110,8 @@ impl Dialect {
             null_content: false,
             results: if calls == CallForm::Text { ResultForm::Text } else { ResultForm::Messages },
             reasoning_key: "reasoning_content",
-            turns: Turns::ALL,
-            levels: Levels::None,
+            turns: TurnOrder::ALL,
+            levels: ReasoningLevels::None,
             short_ids: false,
             tags: Vec::new(),
         }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::notation::Notation;
-use super::slots::{filled, split};
+use super::placeholders::{filled, split};
 use template::{json_text, long_integer, parse_json};
 
 /// How a family writes calls:

@@ -11,16 +11,16 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::bare::partial;
+use super::answer_start::AnswerStart;
+use super::bare_calls::partial;
 use super::dialect::{Arguments, MAX_SEPARATOR, Syntax, Thinking};
-use super::entry::Entry;
 use super::literal::Scan;
 use super::parameters::Parameters;
 use super::piece::{Piece, Text, TokenLogprob};
-use super::room::Room;
+use super::schema_budget::SchemaBudget;
 use super::tools::{Tool, Tools};
 use nesting::Nesting;
-use notated::Progress;
+use notated::MemberScan;
 
 /// The longest name of a function, in bytes.
 const MAX_NAME: usize = 64;
@@ -40,7 +40,7 @@ impl Repeated {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+enum ParserState {
     /// There was nothing but white space so far, and reasoning may begin.
     Start,
     Reasoning {
@@ -72,7 +72,7 @@ enum State {
     /// Among arguments in a notation of the family's own.
     Notated {
         first: bool,
-        progress: Progress,
+        progress: MemberScan,
     },
     AfterCall,
     /// After all calls. What follows is not part of the answer.
@@ -90,7 +90,7 @@ pub struct Parser {
     bare: Vec<String>,
     /// The calls whose results the model was given: functions and arguments.
     answered: Vec<(String, Value)>,
-    state: State,
+    state: ParserState,
     /// Text that may turn out to be a tag, or white space before one.
     held: String,
     /// Whether the answer has reasoned: then white space before its text only separates the two.
@@ -120,12 +120,12 @@ pub struct Parser {
 
 impl Parser {
     /// `entry`: where the answer begins. Without `syntax` an answer has no calls.
-    pub fn new(syntax: Option<&'static Syntax>, thinking: Option<&'static Thinking>, entry: Entry) -> Self {
+    pub fn new(syntax: Option<&'static Syntax>, thinking: Option<&'static Thinking>, entry: AnswerStart) -> Self {
         let state = match (thinking, entry) {
-            (Some(thinking), Entry::Reasoning { begun }) if !thinking.open.is_empty() => State::Reasoning { begun },
-            (Some(thinking), Entry::Turn) if !thinking.open.is_empty() => State::Start,
-            (None, _) if syntax.is_none() => State::Text,
-            _ => State::Before,
+            (Some(thinking), AnswerStart::Reasoning { begun }) if !thinking.open.is_empty() => ParserState::Reasoning { begun },
+            (Some(thinking), AnswerStart::Turn) if !thinking.open.is_empty() => ParserState::Start,
+            (None, _) if syntax.is_none() => ParserState::Text,
+            _ => ParserState::Before,
         };
         Self { syntax, thinking, lead: syntax.map(Syntax::lead).unwrap_or_default(), state, ..Self::default() }
     }
@@ -134,8 +134,8 @@ impl Parser {
     /// one of these functions. A call that is in `answered` becomes [`Parser::take_repeated`] instead of pieces.
     pub fn with_bare_calls(mut self, functions: Vec<String>, answered: Vec<(String, Value)>) -> Self {
         (self.bare, self.answered) = (functions, answered);
-        if self.state == State::Text && self.syntax.is_some() {
-            self.state = State::Before;
+        if self.state == ParserState::Text && self.syntax.is_some() {
+            self.state = ParserState::Before;
         }
         self
     }
@@ -148,8 +148,8 @@ impl Parser {
     /// Takes the types of arguments from the schemas of these tools, if the family's calls do not tell them.
     pub fn with_tools(mut self, tools: &Tools) -> Self {
         if self.syntax.is_some_and(|syntax| !matches!(syntax.arguments, Arguments::Json | Arguments::Python)) {
-            let mut room = Room::default();
-            let of = |tool: &Tool| Some((tool.name.clone(), Parameters::of(&tool.schema(), &mut room).ok()?));
+            let mut budget = SchemaBudget::default();
+            let of = |tool: &Tool| Some((tool.name.clone(), Parameters::of(&tool.schema(), &mut budget).ok()?));
             self.parameters = tools.callable().filter_map(of).collect();
         }
         self
@@ -159,15 +159,15 @@ impl Parser {
     pub fn is_calling(&self) -> bool {
         let trigger = self.syntax.map_or("", |syntax| syntax.trigger);
         match self.state {
-            State::Name
-            | State::Arguments(_)
-            | State::Parameters { .. }
-            | State::Python { .. }
-            | State::Notated { .. }
-            | State::AfterCall
-            | State::Bare { .. } => true,
-            State::Before | State::Text => !trigger.is_empty() && self.held.trim_start().starts_with(trigger),
-            State::Start | State::Reasoning { .. } | State::Done => false,
+            ParserState::Name
+            | ParserState::Arguments(_)
+            | ParserState::Parameters { .. }
+            | ParserState::Python { .. }
+            | ParserState::Notated { .. }
+            | ParserState::AfterCall
+            | ParserState::Bare { .. } => true,
+            ParserState::Before | ParserState::Text => !trigger.is_empty() && self.held.trim_start().starts_with(trigger),
+            ParserState::Start | ParserState::Reasoning { .. } | ParserState::Done => false,
         }
     }
 
@@ -191,13 +191,13 @@ impl Parser {
 
     /// Takes the end of the answer. If it was `cut`, the beginning of a tag at its end is not text.
     pub fn finish(&mut self, cut: bool) -> Vec<Piece> {
-        if matches!(self.state, State::Start | State::Before | State::Bare { .. }) {
+        if matches!(self.state, ParserState::Start | ParserState::Before | ParserState::Bare { .. }) {
             self.take(self.separator());
         }
         let (at, held) = (self.position, self.take(self.held.len()));
         let without = |tag: &str| if cut { held.len() - partial(&held, tag) } else { held.len() };
         match self.state {
-            State::Start | State::Before | State::Text | State::Bare { .. } => {
+            ParserState::Start | ParserState::Before | ParserState::Text | ParserState::Bare { .. } => {
                 let tail = self.thinking.map_or("", |thinking| thinking.tail);
                 let len = without(&self.lead).min(without(tail));
                 self.text(at, held[..len].to_owned());
@@ -205,23 +205,23 @@ impl Parser {
                     self.last_tokens(at);
                 }
             }
-            State::Reasoning { .. } => {
+            ParserState::Reasoning { .. } => {
                 let reasoning = held[..without(self.close())].trim_end().to_owned();
                 self.reasoning_text(reasoning);
             }
             // The model may end without the end of its call.
-            State::Parameters { first, .. } | State::Python { first, .. } | State::Notated { first, .. } if !cut => {
+            ParserState::Parameters { first, .. } | ParserState::Python { first, .. } | ParserState::Notated { first, .. } if !cut => {
                 self.end_arguments(first);
             }
-            State::Name
-            | State::Arguments(_)
-            | State::Parameters { .. }
-            | State::Python { .. }
-            | State::Notated { .. }
-            | State::AfterCall
-            | State::Done => {}
+            ParserState::Name
+            | ParserState::Arguments(_)
+            | ParserState::Parameters { .. }
+            | ParserState::Python { .. }
+            | ParserState::Notated { .. }
+            | ParserState::AfterCall
+            | ParserState::Done => {}
         }
-        self.state = State::Done;
+        self.state = ParserState::Done;
         self.decided()
     }
 
@@ -289,7 +289,7 @@ impl Parser {
         std::mem::replace(&mut self.held, rest)
     }
 
-    fn turn(&mut self, state: State) -> bool {
+    fn turn(&mut self, state: ParserState) -> bool {
         self.state = state;
         true
     }

@@ -11,13 +11,13 @@ const MAX_DEPTH: usize = 64;
 
 /// How far the search for a member's end has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Progress {
+pub(super) struct MemberScan {
     seen: usize,
     depth: u32,
     in_string: bool,
 }
 
-pub(super) enum Next {
+pub(super) enum NextMember {
     /// More of the member must come.
     Open,
     /// A member of this length is complete.
@@ -26,13 +26,13 @@ pub(super) enum Next {
     End,
 }
 
-impl Progress {
+impl MemberScan {
     /// Looks for the end of the member with which `text` begins.
-    pub(super) fn next(&mut self, notation: &Notation, text: &str) -> Next {
+    pub(super) fn next(&mut self, notation: &Notation, text: &str) -> NextMember {
         if notation.is_tags() { self.next_tags(notation, text) } else { self.next_brackets(notation, text) }
     }
 
-    fn next_brackets(&mut self, notation: &Notation, text: &str) -> Next {
+    fn next_brackets(&mut self, notation: &Notation, text: &str) -> NextMember {
         let bytes = text.as_bytes();
         while self.seen < bytes.len() {
             let rest = &text[self.seen..];
@@ -42,29 +42,29 @@ impl Progress {
                 continue;
             }
             if notation.mark.starts_with(rest) {
-                return Next::Open;
+                return NextMember::Open;
             }
             match (self.in_string, bytes[self.seen]) {
                 (false, b'{' | b'[') => self.depth += 1,
                 (false, b'}' | b']') if self.depth > 0 => self.depth -= 1,
-                (false, b'}') => return if text[..self.seen].trim().is_empty() { Next::End } else { Next::Member(self.seen) },
-                (false, b',') if self.depth == 0 => return Next::Member(self.seen + 1),
+                (false, b'}') => return if text[..self.seen].trim().is_empty() { NextMember::End } else { NextMember::Member(self.seen) },
+                (false, b',') if self.depth == 0 => return NextMember::Member(self.seen + 1),
                 _ => {}
             }
             self.seen += rest.chars().next().map_or(1, char::len_utf8);
         }
-        Next::Open
+        NextMember::Open
     }
 
-    fn next_tags(&mut self, notation: &Notation, text: &str) -> Next {
+    fn next_tags(&mut self, notation: &Notation, text: &str) -> NextMember {
         while let Some(at) = text[self.seen..].find(notation.mark).map(|at| at + self.seen) {
             // A tag counts once it is complete.
-            let Some(end) = text[at..].find('>').and_then(|_| text[at + notation.mark.len()..].find('>')) else { return Next::Open };
+            let Some(end) = text[at..].find('>').and_then(|_| text[at + notation.mark.len()..].find('>')) else { return NextMember::Open };
             let end = at + notation.mark.len() + end + 1;
             let closes = text[at + notation.mark.len()..].starts_with("</");
             match (closes, self.depth) {
-                (true, 0) => return Next::End,
-                (true, 1) => return Next::Member(end),
+                (true, 0) => return NextMember::End,
+                (true, 1) => return NextMember::Member(end),
                 (true, _) => self.depth -= 1,
                 (false, _) => self.depth += 1,
             }
@@ -76,7 +76,7 @@ impl Progress {
             from -= 1;
         }
         self.seen = from;
-        Next::Open
+        NextMember::Open
     }
 }
 
@@ -84,7 +84,7 @@ impl Progress {
 pub(super) fn member(notation: &Notation, text: &str, parameters: &Parameters) -> Option<(String, String)> {
     if !notation.is_tags() {
         let (key, value) = text.trim().trim_end_matches(',').split_once(notation.key[1])?;
-        let value = Reader { notation, rest: value }.value(MAX_DEPTH)?;
+        let value = NotatedReader { notation, rest: value }.value(MAX_DEPTH)?;
         return Some((key.trim().replace(notation.mark, ""), json_text(&value)));
     }
     let (key, inner, _) = element(notation, text)?;
@@ -107,12 +107,12 @@ fn scalar(parameters: &Parameters, key: &str, text: &str) -> String {
 }
 
 /// Reads values between brackets.
-struct Reader<'a> {
+struct NotatedReader<'a> {
     notation: &'a Notation,
     rest: &'a str,
 }
 
-impl Reader<'_> {
+impl NotatedReader<'_> {
     fn takes(&mut self, text: &str) -> bool {
         let rest = self.rest.trim_start();
         let found = rest.starts_with(text);

@@ -3,10 +3,10 @@
 use serde_json::Value;
 
 use super::nesting::Nesting;
-use super::notated::{self, Progress};
-use super::{MAX_NAME, Parser, Repeated, State};
-use crate::bare::{self, Beginning, Due, due, partial};
-use crate::dialect::{Arguments, Syntax, due_with_slots, split};
+use super::notated::{self, MemberScan};
+use super::{MAX_NAME, Parser, ParserState, Repeated};
+use crate::bare_calls::{self, BareCall, TagMatch, match_tag, partial};
+use crate::dialect::{Arguments, Syntax, match_with_placeholders, split};
 use crate::literal::{self, Scan};
 use crate::piece::Piece;
 
@@ -14,18 +14,18 @@ impl Parser {
     /// Goes on by the text that is held. `false`: more of it must arrive first.
     pub(super) fn step(&mut self) -> bool {
         match self.state {
-            State::Start => self.at_start(),
-            State::Reasoning { begun } => self.in_reasoning(begun),
-            State::Before => self.before_text(),
-            State::Text => self.in_text(),
-            State::Bare { name, nesting, seen } => self.in_bare(name, nesting, seen),
-            State::Name => self.in_name(),
-            State::Arguments(nesting) => self.in_arguments(nesting),
-            State::Parameters { first, seen } => self.in_parameters(first, seen),
-            State::Python { first, scan } => self.in_python(first, scan),
-            State::Notated { first, progress } => self.in_notated(first, progress),
-            State::AfterCall => self.after_call(),
-            State::Done => {
+            ParserState::Start => self.at_start(),
+            ParserState::Reasoning { begun } => self.in_reasoning(begun),
+            ParserState::Before => self.before_text(),
+            ParserState::Text => self.in_text(),
+            ParserState::Bare { name, nesting, seen } => self.in_bare(name, nesting, seen),
+            ParserState::Name => self.in_name(),
+            ParserState::Arguments(nesting) => self.in_arguments(nesting),
+            ParserState::Parameters { first, seen } => self.in_parameters(first, seen),
+            ParserState::Python { first, scan } => self.in_python(first, scan),
+            ParserState::Notated { first, progress } => self.in_notated(first, progress),
+            ParserState::AfterCall => self.after_call(),
+            ParserState::Done => {
                 self.take(self.held.len());
                 false
             }
@@ -35,13 +35,13 @@ impl Parser {
     fn at_start(&mut self) -> bool {
         let open = self.thinking.map_or("", |thinking| thinking.open.trim_start());
         let space = self.held.len() - self.held.trim_start().len();
-        match due(&self.held[space..], open) {
-            Due::There => {
+        match match_tag(&self.held[space..], open) {
+            TagMatch::There => {
                 self.take(space + open.len());
-                self.turn(State::Reasoning { begun: false })
+                self.turn(ParserState::Reasoning { begun: false })
             }
-            Due::Open => false,
-            Due::Missing => self.turn(State::Before),
+            TagMatch::Open => false,
+            TagMatch::Missing => self.turn(ParserState::Before),
         }
     }
 
@@ -50,7 +50,7 @@ impl Parser {
         if !begun {
             let space = self.held.len() - self.held.trim_start().len();
             self.take(space);
-            self.state = State::Reasoning { begun: !self.held.is_empty() };
+            self.state = ParserState::Reasoning { begun: !self.held.is_empty() };
         }
         let close = self.close();
         if let Some(at) = self.held.find(close) {
@@ -58,7 +58,7 @@ impl Parser {
             self.take(close.len());
             self.reasoning_text(reasoning);
             self.reasoned = true;
-            return self.turn(State::Before);
+            return self.turn(ParserState::Before);
         }
         let end = self.held.len() - partial(&self.held, close);
         let ready = self.take(self.held[..end].trim_end().len());
@@ -70,37 +70,37 @@ impl Parser {
     fn before_text(&mut self) -> bool {
         let (head, trimmed) = (self.thinking.map_or("", |thinking| thinking.head.trim_start()), self.held.trim_start());
         let space = self.held.len() - trimmed.len();
-        let bare = if self.bare.is_empty() { Beginning::No } else { bare::beginning(trimmed, &self.bare) };
+        let bare = if self.bare.is_empty() { BareCall::No } else { bare_calls::beginning(trimmed, &self.bare) };
         // The family's own syntax comes first: in some families it is JSON without tags, too, and can hold several calls.
         let header = self.syntax.map_or("", |syntax| syntax.header.trim_start());
-        let (header_due, header_len) = due_with_slots(trimmed, header, "");
+        let (header_due, header_len) = match_with_placeholders(trimmed, header, "");
         // Some models reason several times in a row.
         let open = self.thinking.map_or("", |thinking| thinking.open.trim());
-        let reopens = (self.reasoned && !self.formatted && !trimmed.is_empty()).then(|| due(trimmed, open));
-        match (due(trimmed, head), due(trimmed, &self.lead), bare) {
-            (Due::There, ..) if !head.is_empty() => {
+        let reopens = (self.reasoned && !self.formatted && !trimmed.is_empty()).then(|| match_tag(trimmed, open));
+        match (match_tag(trimmed, head), match_tag(trimmed, &self.lead), bare) {
+            (TagMatch::There, ..) if !head.is_empty() => {
                 self.take(space + head.len());
-                self.turn(State::Text)
+                self.turn(ParserState::Text)
             }
-            _ if matches!(reopens, Some(Due::There)) => {
+            _ if matches!(reopens, Some(TagMatch::There)) => {
                 self.take(space + open.len());
                 self.resumed = true;
-                self.turn(State::Reasoning { begun: false })
+                self.turn(ParserState::Reasoning { begun: false })
             }
-            _ if matches!(header_due, Due::There) && !header.is_empty() => {
+            _ if matches!(header_due, TagMatch::There) && !header.is_empty() => {
                 self.take(space + header_len);
                 true
             }
-            (_, Due::There, _) if !self.lead.is_empty() => {
+            (_, TagMatch::There, _) if !self.lead.is_empty() => {
                 let separator = self.separator();
                 self.take(separator);
                 self.begin_call(space - separator + self.lead.len())
             }
-            (.., Beginning::At(at)) => self.turn(State::Bare { name: space + at, nesting: Nesting::default(), seen: 0 }),
-            (Due::Open, ..) | (_, Due::Open, _) => false,
-            _ if matches!(reopens, Some(Due::Open)) => false,
-            _ if matches!(header_due, Due::Open) && !trimmed.is_empty() => false,
-            (.., Beginning::Open) if !trimmed.is_empty() => false,
+            (.., BareCall::At(at)) => self.turn(ParserState::Bare { name: space + at, nesting: Nesting::default(), seen: 0 }),
+            (TagMatch::Open, ..) | (_, TagMatch::Open, _) => false,
+            _ if matches!(reopens, Some(TagMatch::Open)) => false,
+            _ if matches!(header_due, TagMatch::Open) && !trimmed.is_empty() => false,
+            (.., BareCall::Open) if !trimmed.is_empty() => false,
             _ if self.thinking.is_some() && trimmed.is_empty() => false,
             _ => self.begin_text(),
         }
@@ -110,7 +110,7 @@ impl Parser {
     fn begin_text(&mut self) -> bool {
         let separator = self.separator();
         self.take(separator);
-        self.turn(State::Text)
+        self.turn(ParserState::Text)
     }
 
     /// Takes the beginning of a call, which is text after all if what follows is no call.
@@ -119,15 +119,15 @@ impl Parser {
         if self.calls == 0 {
             self.unsure = begun;
         }
-        self.turn(State::Name)
+        self.turn(ParserState::Name)
     }
 
     fn in_bare(&mut self, name: usize, mut nesting: Nesting, seen: usize) -> bool {
         let Some(end) = self.held.as_bytes()[seen..].iter().position(|byte| nesting.step(*byte)) else {
-            self.state = State::Bare { name, nesting, seen: self.held.len() };
+            self.state = ParserState::Bare { name, nesting, seen: self.held.len() };
             return false;
         };
-        let Some((function, arguments, value)) = bare::call(&self.held[name..=seen + end]) else {
+        let Some((function, arguments, value)) = bare_calls::call(&self.held[name..=seen + end]) else {
             return self.begin_text();
         };
         let repeated = self.answered.iter().any(|answered| answered.0 == function && answered.1 == value);
@@ -137,7 +137,7 @@ impl Parser {
             false => self.pieces.extend(call.into_pieces()),
         }
         self.calls = 1;
-        self.turn(State::Done)
+        self.turn(ParserState::Done)
     }
 
     fn in_text(&mut self) -> bool {
@@ -178,8 +178,8 @@ impl Parser {
     /// Takes the rest of what stands before the name, the name, and what follows it.
     fn in_name(&mut self) -> bool {
         let (before, between) = self.syntax.map_or(("", ""), |syntax| (split(syntax.before).1, syntax.between));
-        let (mut due, name_at) = due_with_slots(&self.held, before, "");
-        if matches!(due, Due::There) {
+        let (mut matched, name_at) = match_with_placeholders(&self.held, before, "");
+        if matches!(matched, TagMatch::There) {
             let fits = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
             let rest = &self.held[name_at..];
             let len = rest.find(|c| !fits(c)).unwrap_or(rest.len());
@@ -188,8 +188,8 @@ impl Parser {
             }
             let (name, rest) = rest.split_at(len);
             let end;
-            (due, end) = if name.is_empty() { (Due::Missing, 0) } else { due_with_slots(rest, between, name) };
-            if matches!(due, Due::There) {
+            (matched, end) = if name.is_empty() { (TagMatch::Missing, 0) } else { match_with_placeholders(rest, between, name) };
+            if matches!(matched, TagMatch::There) {
                 let name = name.to_owned();
                 self.take(name_at + name.len() + end);
                 let parameters = self.parameters.iter().find(|(function, _)| *function == name);
@@ -198,22 +198,22 @@ impl Parser {
                 self.unsure.clear();
                 self.calls += 1;
                 return self.turn(match self.syntax.map(|syntax| syntax.arguments) {
-                    Some(Arguments::Tagged(_)) => State::Parameters { first: true, seen: 0 },
-                    Some(Arguments::Python) => State::Python { first: true, scan: Scan::default() },
-                    Some(Arguments::Notated(_)) => State::Notated { first: true, progress: Progress::default() },
-                    Some(Arguments::Json) | None => State::Arguments(Nesting::default()),
+                    Some(Arguments::Tagged(_)) => ParserState::Parameters { first: true, seen: 0 },
+                    Some(Arguments::Python) => ParserState::Python { first: true, scan: Scan::default() },
+                    Some(Arguments::Notated(_)) => ParserState::Notated { first: true, progress: MemberScan::default() },
+                    Some(Arguments::Json) | None => ParserState::Arguments(Nesting::default()),
                 });
             }
         }
-        match due {
-            Due::There | Due::Open => false,
+        match matched {
+            TagMatch::There | TagMatch::Open => false,
             // It is not a call after all, so that what looked like the first one's beginning is text.
-            Due::Missing if self.calls == 0 => {
+            TagMatch::Missing if self.calls == 0 => {
                 let text = std::mem::take(&mut self.unsure);
                 self.text(self.position - text.chars().count(), text);
-                self.turn(State::Text)
+                self.turn(ParserState::Text)
             }
-            Due::Missing => self.turn(State::Done),
+            TagMatch::Missing => self.turn(ParserState::Done),
         }
     }
 
@@ -223,20 +223,20 @@ impl Parser {
         if !piece.is_empty() {
             self.pieces.push(Piece::Arguments { call: self.calls - 1, text: piece });
         }
-        self.state = if end.is_some() { State::AfterCall } else { State::Arguments(nesting) };
+        self.state = if end.is_some() { ParserState::AfterCall } else { ParserState::Arguments(nesting) };
         end.is_some()
     }
 
     /// Takes an argument once its tag is closed.
     fn in_parameters(&mut self, first: bool, seen: usize) -> bool {
-        let Some(tags) = self.syntax.and_then(Syntax::tagged) else { return self.turn(State::Done) };
+        let Some(tags) = self.syntax.and_then(Syntax::tagged) else { return self.turn(ParserState::Done) };
         let space = self.held.len() - self.held.trim_start().len();
-        match due(&self.held[space..], tags.before) {
-            Due::There => {}
-            Due::Open => return false,
-            Due::Missing => {
+        match match_tag(&self.held[space..], tags.before) {
+            TagMatch::There => {}
+            TagMatch::Open => return false,
+            TagMatch::Missing => {
                 self.end_arguments(first);
-                return self.turn(State::AfterCall);
+                return self.turn(ParserState::AfterCall);
             }
         }
         let key_at = space + tags.before.len();
@@ -244,8 +244,8 @@ impl Parser {
         let found = |mid: &'static str, is_text: bool| {
             let (mid, after) = (mid.trim_end(), &self.held[key_at..]);
             let fixed = split(mid).0;
-            after.match_indices(fixed).find_map(|(at, _)| match due_with_slots(&after[at..], mid, "") {
-                (Due::There, len) => Some((key_at + at, len, is_text)),
+            after.match_indices(fixed).find_map(|(at, _)| match match_with_placeholders(&after[at..], mid, "") {
+                (TagMatch::There, len) => Some((key_at + at, len, is_text)),
                 _ => None,
             })
         };
@@ -258,7 +258,7 @@ impl Parser {
             from -= 1;
         }
         let Some(value_end) = self.held[from..].find(tags.close()).map(|at| at + from) else {
-            self.state = State::Parameters { first, seen: self.held.len() };
+            self.state = ParserState::Parameters { first, seen: self.held.len() };
             return false;
         };
         let (key, value) = (&self.held[key_at..key_end], tags.inside(&self.held[value_at..value_end]));
@@ -266,7 +266,7 @@ impl Parser {
         let text = format!("{open}{}: {value}", Value::from(key));
         self.take(value_end + tags.close().len());
         self.pieces.push(Piece::Arguments { call: self.calls - 1, text });
-        self.turn(State::Parameters { first: false, seen: 0 })
+        self.turn(ParserState::Parameters { first: false, seen: 0 })
     }
 
     /// Takes an argument once its value has ended.
@@ -277,17 +277,17 @@ impl Parser {
         if rest.starts_with(')') {
             self.take(key_at);
             self.end_arguments(first);
-            return self.turn(State::AfterCall);
+            return self.turn(ParserState::AfterCall);
         }
         let key = rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap_or_default();
         match rest.as_bytes().get(key.len()) {
             None => return false,
             Some(b'=') if !key.is_empty() => {}
-            Some(_) => return self.turn(State::Done),
+            Some(_) => return self.turn(ParserState::Done),
         }
         let value = &rest[key.len() + 1..];
         let Some(end) = scan.end(value) else {
-            self.state = State::Python { first, scan };
+            self.state = ParserState::Python { first, scan };
             return false;
         };
         let open = if first { "{" } else { ", " };
@@ -295,31 +295,31 @@ impl Parser {
         let len = key_at + key.len() + 1 + end;
         self.take(len);
         self.pieces.push(Piece::Arguments { call: self.calls - 1, text });
-        self.turn(State::Python { first: false, scan: Scan::default() })
+        self.turn(ParserState::Python { first: false, scan: Scan::default() })
     }
 
     /// Takes an argument in the family's own notation once its value has ended.
-    fn in_notated(&mut self, first: bool, mut progress: Progress) -> bool {
-        let Some(Arguments::Notated(notation)) = self.syntax.map(|syntax| syntax.arguments) else { return self.turn(State::Done) };
+    fn in_notated(&mut self, first: bool, mut progress: MemberScan) -> bool {
+        let Some(Arguments::Notated(notation)) = self.syntax.map(|syntax| syntax.arguments) else { return self.turn(ParserState::Done) };
         match progress.next(notation, &self.held) {
-            notated::Next::Open => {
-                self.state = State::Notated { first, progress };
+            notated::NextMember::Open => {
+                self.state = ParserState::Notated { first, progress };
                 false
             }
-            notated::Next::Member(len) => {
+            notated::NextMember::Member(len) => {
                 let member = self.take(len);
                 match notated::member(notation, &member, &self.called) {
                     Some((key, value)) => {
                         let text = format!("{}{}: {value}", if first { "{" } else { ", " }, Value::from(key));
                         self.pieces.push(Piece::Arguments { call: self.calls - 1, text });
-                        self.turn(State::Notated { first: false, progress: Progress::default() })
+                        self.turn(ParserState::Notated { first: false, progress: MemberScan::default() })
                     }
-                    None => self.turn(State::Notated { first, progress: Progress::default() }),
+                    None => self.turn(ParserState::Notated { first, progress: MemberScan::default() }),
                 }
             }
-            notated::Next::End => {
+            notated::NextMember::End => {
                 self.end_arguments(first);
-                self.turn(State::AfterCall)
+                self.turn(ParserState::AfterCall)
             }
         }
     }
@@ -330,17 +330,17 @@ impl Parser {
     }
 
     fn after_call(&mut self) -> bool {
-        let Some(syntax) = self.syntax.filter(|syntax| syntax.repeats()) else { return self.turn(State::Done) };
+        let Some(syntax) = self.syntax.filter(|syntax| syntax.repeats()) else { return self.turn(ParserState::Done) };
         // White space may stand between the tags of two calls.
         let mut at = 0;
         for (tag, may_lack) in [(syntax.extra, true), (syntax.after, false), (syntax.separator, false), (split(syntax.before).0, false)] {
             let rest = &self.held[at..];
             let trimmed = rest.trim_start();
-            match due_with_slots(trimmed, tag.trim_start(), "") {
-                (Due::There, len) => at += rest.len() - trimmed.len() + len,
-                (Due::Open, _) => return false,
-                (Due::Missing, _) if may_lack => {}
-                (Due::Missing, _) => return self.turn(State::Done),
+            match match_with_placeholders(trimmed, tag.trim_start(), "") {
+                (TagMatch::There, len) => at += rest.len() - trimmed.len() + len,
+                (TagMatch::Open, _) => return false,
+                (TagMatch::Missing, _) if may_lack => {}
+                (TagMatch::Missing, _) => return self.turn(ParserState::Done),
             }
         }
         let rest = self.held[at..].trim_start();
@@ -348,6 +348,6 @@ impl Parser {
             return false;
         }
         self.take(self.held.len() - rest.len());
-        self.turn(State::Name)
+        self.turn(ParserState::Name)
     }
 }

@@ -108,7 +108,7 @@ const CALLS: [(&str, &str); 2] = [("get_weather", r#"{"city": "K}ö\"{ln", "n": 
 #[test]
 fn the_calls_of_each_family_are_understood() {
     for syntax in SYNTAXES.iter().chain([GENERIC]) {
-        let parser = Parser::new(Some(syntax), None, Entry::Turn).with_tools(&tools());
+        let parser = Parser::new(Some(syntax), None, AnswerStart::Turn).with_tools(&tools());
         let calls = if syntax.repeats() { &CALLS[..] } else { &CALLS[..1] };
         for calls in [&calls[..1], calls] {
             assert_eq!(everywhere(&parser, &written(syntax, calls)), read(syntax, calls), "{}", syntax.name);
@@ -131,24 +131,24 @@ fn a_tag_that_was_cut_is_never_text() {
         let name = answer.find(CALLS[0].0).unwrap();
         let end_of_name = name + CALLS[0].0.len() + between.len();
         for (at, _) in answer.char_indices() {
-            let pieces = parse(&Parser::new(Some(syntax), None, Entry::Turn), [&answer[..at]], true);
+            let pieces = parse(&Parser::new(Some(syntax), None, AnswerStart::Turn), [&answer[..at]], true);
             assert!(!pieces.iter().any(|piece| matches!(piece, Piece::Text(..))), "{}: {pieces:?}", syntax.name);
             // A name has ended once something else follows it.
             let end_of_name = end_of_name + usize::from(between.is_empty());
             assert_eq!(pieces.is_empty(), at < end_of_name, "{}: {pieces:?}", syntax.name);
         }
-        let mut parser = Parser::new(Some(syntax), None, Entry::Turn);
+        let mut parser = Parser::new(Some(syntax), None, AnswerStart::Turn);
         assert_eq!(parser.push("Text ".to_owned().into()), if syntax.follows_text { vec![text("Text")] } else { vec![text("Text ")] });
     }
 }
 
 #[test]
 fn what_only_looks_like_a_call_is_text() {
-    let tagged = Parser::new(Some(GENERIC), None, Entry::Turn);
+    let tagged = Parser::new(Some(GENERIC), None, AnswerStart::Turn);
     for answer in ["a <tool_call> b", "<tool_call>", "<tool_call>\n{\"name\": 3}", "x <", " \n\n a", "<tool_call>\n{\"name\": \"f\": 3}"] {
         assert_eq!(everywhere(&tagged, answer), [text(answer)]);
     }
-    let reasoning_too = Parser::new(Some(GENERIC), Some(&THINKING[1]), Entry::Turn);
+    let reasoning_too = Parser::new(Some(GENERIC), Some(&THINKING[1]), AnswerStart::Turn);
     for answer in
         ["a \n\n<tool_call>\n{\"name\": \"f\": 3} b", "\n <tool_call>\n{\"name\": \"f\": 3} b", " \n<thin", "  {\"name\": \"f\", 3}"]
     {
@@ -159,7 +159,7 @@ fn what_only_looks_like_a_call_is_text() {
 
 #[test]
 fn a_call_may_be_bare_json() {
-    let parser = Parser::new(Some(GENERIC), None, Entry::Turn).with_bare_calls(vec!["f".into()], Vec::new());
+    let parser = Parser::new(Some(GENERIC), None, AnswerStart::Turn).with_bare_calls(vec!["f".into()], Vec::new());
     let call = call(0, "f", "{\"a\": 1}");
     for answer in ["{\"name\": \"f\", \"arguments\": {\"a\": 1}}", "```json\n{\n  \"name\": \"f\",\n  \"parameters\": {\"a\": 1}\n}\n```"] {
         assert_eq!(everywhere(&parser, answer), call, "{answer}");
@@ -176,11 +176,11 @@ fn a_call_may_be_bare_json() {
 fn a_family_whose_syntax_is_bare_json_keeps_its_further_calls() {
     let names = CALLS.map(|(name, _)| name.to_owned()).to_vec();
     for syntax in SYNTAXES.iter().filter(|syntax| syntax.repeats()) {
-        let parser = Parser::new(Some(syntax), None, Entry::Turn).with_bare_calls(names.clone(), Vec::new()).with_tools(&tools());
+        let parser = Parser::new(Some(syntax), None, AnswerStart::Turn).with_bare_calls(names.clone(), Vec::new()).with_tools(&tools());
         assert_eq!(everywhere(&parser, &written(syntax, &CALLS)), read(syntax, &CALLS), "{}", syntax.name);
     }
     let llama = SYNTAXES.iter().find(|syntax| syntax.name == "llama3").unwrap();
-    let mut parser = Parser::new(Some(llama), None, Entry::Turn).with_bare_calls(names, Vec::new());
+    let mut parser = Parser::new(Some(llama), None, AnswerStart::Turn).with_bare_calls(names, Vec::new());
     assert_eq!(parser.push("{\"name\": \"now-2.x\", \"parameters\": {\"a".to_owned().into()), call(0, "now-2.x", "{\"a"));
 }
 
@@ -189,7 +189,7 @@ fn the_parser_knows_that_a_call_is_being_written() {
     for (text, calling) in
         [("<tool_call", false), ("So: <tool_call>", true), ("<tool_call>\n{\"na", true), ("{\"name\": \"f\"", true), ("{\"na", false)]
     {
-        let mut parser = Parser::new(Some(GENERIC), None, Entry::Turn).with_bare_calls(vec!["f".into()], Vec::new());
+        let mut parser = Parser::new(Some(GENERIC), None, AnswerStart::Turn).with_bare_calls(vec!["f".into()], Vec::new());
         parser.push(text.to_owned().into());
         assert_eq!(parser.is_calling(), calling, "{text}");
     }
@@ -201,23 +201,23 @@ fn reasoning_is_separated_from_text() {
         let Thinking { open, close, head, .. } = thinking;
         let answer = format!("{open}\nA <b> \n\nc.\n{close}\n\n{head}Hello.\n");
         let whole = [reasoning("A <b> \n\nc."), text("Hello.\n")];
-        assert_eq!(everywhere(&Parser::new(None, Some(thinking), Entry::Turn), &answer), whole);
+        assert_eq!(everywhere(&Parser::new(None, Some(thinking), AnswerStart::Turn), &answer), whole);
         let opened = answer[open.len()..].to_owned();
-        assert_eq!(everywhere(&Parser::new(None, Some(thinking), Entry::opened(true)), &opened), whole);
-        assert_eq!(everywhere(&Parser::new(None, Some(thinking), Entry::Turn), "\nHello."), [text("\nHello.")]);
+        assert_eq!(everywhere(&Parser::new(None, Some(thinking), AnswerStart::opened(true)), &opened), whole);
+        assert_eq!(everywhere(&Parser::new(None, Some(thinking), AnswerStart::Turn), "\nHello."), [text("\nHello.")]);
         assert_eq!(
-            everywhere(&Parser::new(None, Some(thinking), Entry::opened(true)), "Hm"),
+            everywhere(&Parser::new(None, Some(thinking), AnswerStart::opened(true)), "Hm"),
             [reasoning("Hm")],
             "the reasoning has no end"
         );
         let call = written(GENERIC, &CALLS[..1]);
         let all = format!("{open}why{close}\n{head}So:\n{call}");
         let due = [vec![reasoning("why"), text("So:")], expected(&CALLS[..1])].concat();
-        assert_eq!(everywhere(&Parser::new(Some(GENERIC), Some(thinking), Entry::Turn), &all), due);
+        assert_eq!(everywhere(&Parser::new(Some(GENERIC), Some(thinking), AnswerStart::Turn), &all), due);
         let inside = format!("{open}why {call}{close}Well.");
         let due = [reasoning(&format!("why {call}")), text("Well.")];
         assert_eq!(
-            everywhere(&Parser::new(Some(GENERIC), Some(thinking), Entry::Turn), &inside),
+            everywhere(&Parser::new(Some(GENERIC), Some(thinking), AnswerStart::Turn), &inside),
             due,
             "a call inside reasoning is not a call"
         );
@@ -230,7 +230,7 @@ const SPACED: [&str; 7] = [" \n    return a + b", " yes", "\n\n", "   ", "\t", "
 #[test]
 fn white_space_at_the_start_of_an_answer_stays_unless_reasoning_comes_before_it() {
     for thinking in THINKING {
-        for entry in [Entry::Turn, Entry::Text] {
+        for entry in [AnswerStart::Turn, AnswerStart::Text] {
             for syntax in [None, Some(GENERIC)] {
                 let plain = Parser::new(syntax, Some(thinking), entry);
                 let bare = plain.clone().with_bare_calls(vec!["f".into()], Vec::new());
@@ -240,7 +240,7 @@ fn white_space_at_the_start_of_an_answer_stays_unless_reasoning_comes_before_it(
             }
         }
     }
-    let parser = Parser::new(Some(GENERIC), None, Entry::Turn).with_bare_calls(vec!["f".into()], Vec::new());
+    let parser = Parser::new(Some(GENERIC), None, AnswerStart::Turn).with_bare_calls(vec!["f".into()], Vec::new());
     SPACED.iter().for_each(|answer| assert_eq!(everywhere(&parser, answer), [text(answer)]));
 }
 
@@ -253,7 +253,7 @@ fn only_what_separates_an_answer_from_its_reasoning_goes() {
             assert_eq!(pieces.remove(0), reasoning("why"));
             pieces
         };
-        let free = Parser::new(None, Some(thinking), Entry::Turn);
+        let free = Parser::new(None, Some(thinking), AnswerStart::Turn);
         for (answer, due) in
             [("\n\nx", "x"), (" x", "x"), ("x", "x"), ("\n\n    x = 1\n", "    x = 1\n"), ("\r\n\tx", "\tx"), (" \n x", " x")]
         {
@@ -276,7 +276,7 @@ fn only_what_separates_an_answer_from_its_reasoning_goes() {
 fn a_model_may_reason_several_times_in_a_row() {
     for thinking in THINKING.iter().filter(|thinking| !thinking.open.is_empty()) {
         let Thinking { open, close, head, .. } = thinking;
-        let parser = Parser::new(None, Some(thinking), Entry::Turn);
+        let parser = Parser::new(None, Some(thinking), AnswerStart::Turn);
         let answer = format!("{open}one{close}\n{open}{close}\n\n{open}\ntwo{close}\n{head}So.");
         assert_eq!(everywhere(&parser, &answer), [reasoning("one\n\ntwo"), text("So.")]);
         let answer = format!("{open}{close}{open}two{close}{head}So: {open}");
@@ -286,7 +286,7 @@ fn a_model_may_reason_several_times_in_a_row() {
 
 #[test]
 fn an_answer_may_begin_inside_reasoning_that_the_prompt_has_begun() {
-    let parser = |begun| Parser::new(None, Some(&THINKING[1]), Entry::Reasoning { begun });
+    let parser = |begun| Parser::new(None, Some(&THINKING[1]), AnswerStart::Reasoning { begun });
     assert_eq!(everywhere(&parser(true), " and so.</think>\n\nx"), [reasoning(" and so."), text("x")]);
     assert_eq!(everywhere(&parser(false), " and so.</think>\n\nx"), [reasoning("and so."), text("x")]);
 }
@@ -295,7 +295,7 @@ fn an_answer_may_begin_inside_reasoning_that_the_prompt_has_begun() {
 fn a_token_without_text_at_the_end_of_an_answer_is_shown() {
     let token = |bytes: &str, offset| TokenLogprob { bytes: bytes.into(), offset, logprob: None, top: Vec::new(), id: 0 };
     for answer in ["", " x"] {
-        let mut parser = Parser::new(None, Some(&THINKING[1]), Entry::Turn);
+        let mut parser = Parser::new(None, Some(&THINKING[1]), AnswerStart::Turn);
         let mut pieces = parser.push(Text { text: answer.into(), tokens: tokens(answer, 0) });
         pieces.extend(parser.push(Text { text: String::new(), tokens: vec![token("<|pad|>", answer.len())] }));
         pieces.extend(parser.finish(false));
@@ -313,7 +313,7 @@ proptest! {
             cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6), thinks in any::<bool>(), opened in any::<bool>(),
             formatted in any::<bool>()) {
         let answer = parts.concat();
-        let parser = Parser::new(Some(GENERIC), thinks.then_some(&THINKING[1]), Entry::opened(opened));
+        let parser = Parser::new(Some(GENERIC), thinks.then_some(&THINKING[1]), AnswerStart::opened(opened));
         let parser = if formatted { parser.with_format() } else { parser };
         let mut places: Vec<usize> = cuts.iter().map(|cut| answer.floor_char_boundary(cut.index(answer.len() + 1))).collect();
         places.extend([0, answer.len()]);
@@ -326,7 +326,7 @@ proptest! {
 #[test]
 fn a_repeated_call_is_not_a_piece() {
     let answered = vec![("f".to_owned(), serde_json::json!({"a": 1}))];
-    let parser = Parser::new(Some(GENERIC), None, Entry::Turn).with_bare_calls(vec!["f".into()], answered);
+    let parser = Parser::new(Some(GENERIC), None, AnswerStart::Turn).with_bare_calls(vec!["f".into()], answered);
     let push = |arguments: &str| {
         let mut parser = parser.clone();
         let pieces = parser.push(format!("{{\"name\": \"f\", \"arguments\": {arguments}}}").into());
@@ -350,7 +350,7 @@ fn arguments_one_by_one_have_the_types_of_their_schema() {
     let tools = Tools { tools: vec![tool], choice: crate::tools::ToolChoice::Auto, parallel: true };
     let of = |name: &str| {
         let syntax = SYNTAXES.iter().find(|syntax| syntax.name == name).unwrap();
-        Parser::new(Some(syntax), None, Entry::Turn).with_tools(&tools)
+        Parser::new(Some(syntax), None, AnswerStart::Turn).with_tools(&tools)
     };
     let due = call(0, "run", r#"{"code": "7\n<b>", "n": 3, "on": true}"#);
     let lines = "<tool_call>\n<function=run>\n<parameter=code>\n7\n<b>\n</parameter>\n<parameter=n>\n3\n</parameter>\n\

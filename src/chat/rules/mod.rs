@@ -1,6 +1,6 @@
 //! What an answer must follow: a grammar made of a conversation's tools, the requested format and the model's dialect.
 
-mod followed;
+mod answer_rules;
 mod input;
 mod notated;
 mod python;
@@ -15,15 +15,15 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::closing::closed;
-use super::dialect::{Arguments, Dialect, MAX_SEPARATOR, Notation, Part, Syntax, parts, split};
-use super::entry::Entry;
+use super::answer_start::AnswerStart;
+use super::closed_schemas::closed;
+use super::dialect::{Arguments, Dialect, MAX_SEPARATOR, Notation, Syntax, SyntaxPart, parts, split};
 use super::format::Format;
 use super::parameters::Parameters;
-use super::room::Room;
+use super::schema_budget::SchemaBudget;
 use super::subject::Subject;
 use super::tools::{Tool, ToolChoice, Tools};
-pub use followed::Followed;
+pub use answer_rules::AnswerRules;
 use grammar::{Compiler, GrammarError, Source, check_schema_size, lark_string};
 use logits::Grammar;
 use stages::{Preface, Staged, Tail, Until};
@@ -41,7 +41,7 @@ pub struct Rules<'a> {
     pub tools: Option<&'a Tools>,
     pub format: Option<&'a Format>,
     /// Where the answer begins.
-    pub entry: Entry,
+    pub entry: AnswerStart,
 }
 
 /// A rule that cannot be followed.
@@ -89,7 +89,7 @@ impl Rules<'_> {
 
     /// Calls or an answer in a format, after reasoning if the model's family reasons.
     fn calls_or_format(&self) -> Result<Arc<dyn Grammar>, RuleError> {
-        let thinking = self.dialect.thinking.filter(|_| self.entry != Entry::Text);
+        let thinking = self.dialect.thinking.filter(|_| self.entry != AnswerStart::Text);
         let (head, tail) = thinking.map_or(("", ""), |thinking| (thinking.head, thinking.tail));
         let calls = self.tools.map(|tools| Ok((tools, self.call_rules(tools, true)?))).transpose()?;
         let mut lark = match (&calls, self.format) {
@@ -131,9 +131,9 @@ impl Rules<'_> {
         let Some(thinking) = self.dialect.reasons() else { return (None, Vec::new()) };
         let until = Until { tag: thinking.close.into(), tail };
         match self.entry {
-            Entry::Turn => (Some(Preface { open: thinking.open.into(), until }), Vec::new()),
-            Entry::Reasoning { .. } => (None, vec![until]),
-            Entry::Text => (None, Vec::new()),
+            AnswerStart::Turn => (Some(Preface { open: thinking.open.into(), until }), Vec::new()),
+            AnswerStart::Reasoning { .. } => (None, vec![until]),
+            AnswerStart::Text => (None, Vec::new()),
         }
     }
 
@@ -213,9 +213,9 @@ impl Rules<'_> {
     }
 
     /// The rules of arguments in a notation of the family's own.
-    fn notated(&self, notation: &'static Notation, tools: &Tools) -> Result<notated::Rules, RuleError> {
+    fn notated(&self, notation: &'static Notation, tools: &Tools) -> Result<notated::NotatedRules, RuleError> {
         let writer = Literals { literal: &|text| self.literal(text), closes_by_token: self.has_control(notation.mark) };
-        let mut rules = notated::Rules::default();
+        let mut rules = notated::NotatedRules::default();
         for (i, tool) in tools.callable().enumerate() {
             let error = |text| RuleError { subject: tools.parameters_of(tool), error: GrammarError::Invalid(text) };
             let schema = tool.schema();
@@ -232,11 +232,11 @@ impl Rules<'_> {
     /// A syntax's text in Lark's syntax, with its slots.
     fn pattern(&self, text: &str, name: &str) -> String {
         let part = |part| match part {
-            Part::Text(text) => self.literal(text),
-            Part::Name => self.literal(name),
-            Part::Index | Part::Number => "/[0-9]{1,4}/".to_owned(),
-            Part::Id => "/[A-Za-z0-9_-]{1,40}/".to_owned(),
-            Part::Type => "/[a-z]{4,7}/".to_owned(),
+            SyntaxPart::Text(text) => self.literal(text),
+            SyntaxPart::Name => self.literal(name),
+            SyntaxPart::Index | SyntaxPart::Number => "/[0-9]{1,4}/".to_owned(),
+            SyntaxPart::Id => "/[A-Za-z0-9_-]{1,40}/".to_owned(),
+            SyntaxPart::Type => "/[a-z]{4,7}/".to_owned(),
         };
         parts(text).into_iter().map(part).collect::<Vec<_>>().join(" ")
     }
@@ -312,12 +312,12 @@ fn of_named(tools: &Tools, name: &str) -> Option<Subject> {
 
 /// The parameters of each tool that may be called.
 fn parameters(tools: &Tools) -> Result<Vec<Parameters>, RuleError> {
-    let mut room = Room::default();
+    let mut budget = SchemaBudget::default();
     let of = |tool: &Tool| {
         let error = |text| RuleError { subject: tools.parameters_of(tool), error: GrammarError::Invalid(text) };
         let schema = tool.schema();
         check_schema_size(&schema).map_err(RuleError::of(tools.parameters_of(tool)))?;
-        Parameters::of(&schema, &mut room).map_err(error)
+        Parameters::of(&schema, &mut budget).map_err(error)
     };
     tools.callable().map(of).collect()
 }

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use serde_json::{Map, Value, json};
 
 use super::tagged::{Literals, constraints, string};
-use crate::closing::closed;
+use crate::closed_schemas::closed;
 use crate::dialect::{Notation, Tagged};
 use grammar::{GrammarError, Source};
 
@@ -43,12 +43,12 @@ const OF_NUMBERS: [&str; 5] = ["minimum", "maximum", "exclusiveMinimum", "exclus
 
 /// The rules `arguments_I` of tools, and the values in them that are JSON's.
 #[derive(Default)]
-pub struct Rules {
+pub struct NotatedRules {
     pub lark: String,
     values: Vec<(String, Value)>,
 }
 
-impl Rules {
+impl NotatedRules {
     /// Adds the JSON values, as the named grammars to which the rules refer.
     pub fn with_values(&self, source: Source) -> Result<Source, GrammarError> {
         self.values.iter().try_fold(source, |source, (name, schema)| source.with_schema(name, schema))
@@ -66,7 +66,7 @@ impl Rules {
 }
 
 struct Builder<'a> {
-    rules: &'a mut Rules,
+    rules: &'a mut NotatedRules,
     writer: &'a Literals<'a>,
     notation: &'a Notation,
     root: &'a Value,

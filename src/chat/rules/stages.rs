@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::bare::{Beginning, beginning, goes_on};
+use crate::bare_calls::{BareCall, beginning, goes_on};
 use grammar::Compiler;
 use logits::{Allowed, Constraint, Grammar, mask_words};
 use tokenizer::Tokenizer;
@@ -173,7 +173,7 @@ impl Grammar for Staged {
     fn start(&self) -> Box<dyn Constraint> {
         let (ids, preface) = self.preface.clone().unzip();
         let rules = self.grammar.as_ref().filter(|_| self.stages.is_empty()).map(|grammar| grammar.start());
-        Box::new(Position {
+        Box::new(StageState {
             tokenizer: self.tokenizer.clone(),
             vocab_size: self.vocab_size,
             opening: Opening { ids: ids.unwrap_or_default().into(), begun: false, only: false, bare: self.bare.clone() },
@@ -201,7 +201,7 @@ struct Opening {
 }
 
 /// How far one answer has come.
-struct Position {
+struct StageState {
     tokenizer: Arc<Tokenizer>,
     vocab_size: usize,
     opening: Opening,
@@ -242,7 +242,7 @@ impl Tail {
 
 impl BareCalls {
     /// Whether the text so far and `more` begin with a bare call.
-    fn beginning(&self, more: &[u8]) -> Beginning {
+    fn beginning(&self, more: &[u8]) -> BareCall {
         beginning(&String::from_utf8_lossy(&[&self.text[..], more].concat()), &self.functions)
     }
 
@@ -252,14 +252,14 @@ impl BareCalls {
 
     /// Whether a token may come next: if it ends the function's name, it must continue as a call does.
     fn allows(&self, more: &[u8]) -> bool {
-        let Beginning::At(at) = self.beginning(more) else { return true };
+        let BareCall::At(at) = self.beginning(more) else { return true };
         let text = [&self.text[..], more].concat();
         let name_end = text[at..].iter().position(|byte| *byte == b'"');
         name_end.is_none_or(|end| self.tail.allows(&text[at + end + 1..]))
     }
 }
 
-impl Position {
+impl StageState {
     /// Takes free text. If it completes the stage's tag, the next stage begins.
     fn free(&mut self, bytes: &[u8]) -> Result<(), String> {
         let mut new = bytes.to_vec();
@@ -301,9 +301,9 @@ impl Position {
         }
         bare.text.extend_from_slice(if bare.text.is_empty() { new.trim_ascii_start() } else { new });
         match bare.beginning(&[]) {
-            Beginning::Open => self.bare = Some(bare),
-            Beginning::No => {}
-            Beginning::At(at) => return self.follow(&*bare.grammar, &bare.text[at..]),
+            BareCall::Open => self.bare = Some(bare),
+            BareCall::No => {}
+            BareCall::At(at) => return self.follow(&*bare.grammar, &bare.text[at..]),
         }
         Ok(())
     }
@@ -349,7 +349,7 @@ impl Position {
     }
 }
 
-impl Position {
+impl StageState {
     /// Takes a token that does not belong to the opening of the preface, or may not.
     fn besides(&mut self, id: u32) -> Result<(), String> {
         let bytes = self.tokenizer.token_bytes(id, true).unwrap_or_default().to_vec();
@@ -361,7 +361,7 @@ impl Position {
     }
 }
 
-impl Constraint for Position {
+impl Constraint for StageState {
     fn accept(&mut self, id: u32) -> Result<(), String> {
         let Some(stage) = self.preface.take() else { return self.besides(id) };
         if self.opening.ids.pop_front_if(|due| *due == id).is_none() {

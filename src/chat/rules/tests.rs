@@ -23,7 +23,7 @@ impl Rig {
     }
 
     fn start(&self, dialect: &Dialect, tools: Option<&Tools>, format: Option<&Format>, opened: bool) -> Box<dyn Constraint> {
-        let rules = Rules { dialect, grammars: &self.grammars, tools, format, entry: Entry::opened(opened) };
+        let rules = Rules { dialect, grammars: &self.grammars, tools, format, entry: AnswerStart::opened(opened) };
         rules.grammar().unwrap().expect("rules").start()
     }
 
@@ -99,7 +99,7 @@ fn tools(choice: ToolChoice) -> Tools {
 }
 
 fn check_call(syntax: &'static Syntax, text: &str, names: &[&str]) {
-    let mut parser = Parser::new(Some(syntax), None, Entry::Turn).with_tools(&tools(ToolChoice::Auto));
+    let mut parser = Parser::new(Some(syntax), None, AnswerStart::Turn).with_tools(&tools(ToolChoice::Auto));
     let mut pieces = parser.push(text.to_owned().into());
     pieces.extend(parser.finish(false));
     let [Piece::CallStart { call: 0, name }, rest @ ..] = &pieces[..] else { panic!("{}: {text}: {pieces:?}", syntax.name) };
@@ -166,7 +166,8 @@ fn a_bare_call_follows_its_schema() {
         assert!(matches!(place.allowed().unwrap(), Allowed::Mask(_)), "{text}");
         let Some(rest) = rig.scribble(&mut *place, 5) else { continue };
         let whole = format!("{text}{rest}");
-        let mut parser = Parser::new(Some(GENERIC), None, Entry::Turn).with_bare_calls(vec!["first".into(), "second".into()], Vec::new());
+        let mut parser =
+            Parser::new(Some(GENERIC), None, AnswerStart::Turn).with_bare_calls(vec!["first".into(), "second".into()], Vec::new());
         let pieces = [parser.push(whole.clone().into()), parser.finish(false)].concat();
         let [Piece::CallStart { call: 0, .. }, Piece::Arguments { call: 0, text: arguments }] = &pieces[..] else {
             panic!("{whole}: {pieces:?}")
@@ -230,7 +231,7 @@ fn a_format_may_begin_with_white_space() {
             let written = if reasons.is_some() { &thought[..] } else { &[] };
             written.iter().for_each(|part| rig.write(&mut *place, part));
             let Some(answer) = rig.scribble(&mut *place, seed) else { continue };
-            let mut parser = Parser::new(None, Some(thinking), Entry::opened(opened)).with_format();
+            let mut parser = Parser::new(None, Some(thinking), AnswerStart::opened(opened)).with_format();
             let pieces = [parser.push((written.concat() + &answer).into()), parser.finish(false)].concat();
             let text: String =
                 pieces.iter().filter_map(|piece| if let Piece::Text(text) = piece { Some(text.text.as_str()) } else { None }).collect();
@@ -246,7 +247,7 @@ fn a_format_holds_for_a_text_that_is_continued() {
     for thinking in THINKING {
         let dialect = Dialect { thinking: Some(thinking), ..dialect(GENERIC, true) };
         let format = Format::Choice(vec![" yes".into()]);
-        let rules = Rules { dialect: &dialect, grammars: &rig.grammars, tools: None, format: Some(&format), entry: Entry::Text };
+        let rules = Rules { dialect: &dialect, grammars: &rig.grammars, tools: None, format: Some(&format), entry: AnswerStart::Text };
         let mut place = rules.grammar().unwrap().unwrap().start();
         assert_eq!(rig.scribble(&mut *place, 1).as_deref(), Some(" yes"), "{}", thinking.open);
     }
@@ -319,7 +320,7 @@ fn arguments_one_by_one_follow_their_schemas() {
         for seed in 0..3 {
             let mut place = rig.start(&dialect(syntax, false), Some(&tools), None, false);
             let Some(text) = rig.scribble_with(&mut *place, seed, hint(syntax)) else { continue };
-            let mut parser = Parser::new(Some(syntax), None, Entry::Turn).with_tools(&tools);
+            let mut parser = Parser::new(Some(syntax), None, AnswerStart::Turn).with_tools(&tools);
             let pieces = [parser.push(text.clone().into()), parser.finish(false)].concat();
             let arguments =
                 pieces.iter().filter_map(|piece| if let Piece::Arguments { text, .. } = piece { Some(text.as_str()) } else { None });
@@ -359,7 +360,7 @@ fn an_invalid_schema_is_blamed_on_its_tool() {
     let mut tools = tools(ToolChoice::Auto);
     tools.tools[1].parameters = Some(json!({"properties": {"a": {"pattern": "["}}}));
     let dialect = dialect(GENERIC, false);
-    let rules = Rules { dialect: &dialect, grammars: &rig.grammars, tools: Some(&tools), format: None, entry: Entry::Turn };
+    let rules = Rules { dialect: &dialect, grammars: &rig.grammars, tools: Some(&tools), format: None, entry: AnswerStart::Turn };
     let RuleError { subject, error } = rules.grammar().unwrap_err();
     assert!(subject == Subject::ToolParameters(1) && error.to_string().starts_with("#/properties/a"), "{error}");
 }
@@ -369,7 +370,7 @@ fn followed(rig: &Rig, syntax: &'static Syntax, schema: Value, strict: bool) -> 
     let mut tools = tools(ToolChoice::Auto);
     (tools.tools[1].parameters, tools.tools[1].strict) = (Some(schema), strict);
     let dialect = dialect(syntax, false);
-    let rules = Rules { dialect: &dialect, grammars: &rig.grammars, tools: Some(&tools), format: None, entry: Entry::Turn };
+    let rules = Rules { dialect: &dialect, grammars: &rig.grammars, tools: Some(&tools), format: None, entry: AnswerStart::Turn };
     let found = rules.followed().map_err(|error| error.subject)?;
     assert_eq!(found.tools.is_some(), !found.loosened.is_empty());
     assert!(found.loosened.iter().all(|(name, _)| name == "second"), "{:?}", found.loosened);
@@ -437,7 +438,7 @@ fn the_tool_at_fault_is_named_among_many() {
     tools.tools[77].strict = true;
     for syntax in [GENERIC].into_iter().chain(SYNTAXES.iter().find(|syntax| syntax.tagged().is_some())) {
         let dialect = dialect(syntax, false);
-        let rules = Rules { dialect: &dialect, grammars: &rig.grammars, tools: Some(&tools), format: None, entry: Entry::Turn };
+        let rules = Rules { dialect: &dialect, grammars: &rig.grammars, tools: Some(&tools), format: None, entry: AnswerStart::Turn };
         let start = Instant::now();
         let RuleError { subject, error } = rules.followed().err().expect(syntax.name);
         println!("{}: {error} after {} ms", syntax.name, start.elapsed().as_millis());

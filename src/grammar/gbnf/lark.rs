@@ -12,19 +12,19 @@ use super::plan::{Node, Plan};
 /// # Errors
 /// The text would be longer.
 pub fn write(plan: &Plan, most: usize) -> Result<String, String> {
-    let mut text = Text { written: String::new(), most };
+    let mut text = LarkWriter { written: String::new(), most };
     let too_large = |_| format!("the grammar is too large: in Lark's syntax it has more than {most} bytes");
     lines(plan, &mut text).map_err(too_large)?;
     Ok(text.written)
 }
 
 /// A text of at most `most` bytes. Writing more is an error.
-struct Text {
+struct LarkWriter {
     written: String,
     most: usize,
 }
 
-impl Write for Text {
+impl Write for LarkWriter {
     fn write_str(&mut self, piece: &str) -> fmt::Result {
         if self.written.len() + piece.len() > self.most {
             return Err(fmt::Error);
@@ -34,7 +34,7 @@ impl Write for Text {
     }
 }
 
-fn lines(plan: &Plan, out: &mut Text) -> fmt::Result {
+fn lines(plan: &Plan, out: &mut LarkWriter) -> fmt::Result {
     out.write_str("start: r0\n")?;
     for (rule, body) in &plan.rules {
         write!(out, "r{rule}: ")?;
@@ -50,7 +50,7 @@ fn lines(plan: &Plan, out: &mut Text) -> fmt::Result {
     Ok(())
 }
 
-fn node(plan: &Plan, at: &Node, out: &mut Text) -> fmt::Result {
+fn node(plan: &Plan, at: &Node, out: &mut LarkWriter) -> fmt::Result {
     match at {
         Node::Terminal(terminal) if plan.is_nullable(at) => write!(out, "T{terminal}?"),
         Node::Terminal(terminal) => write!(out, "T{terminal}"),
@@ -71,7 +71,7 @@ fn node(plan: &Plan, at: &Node, out: &mut Text) -> fmt::Result {
     }
 }
 
-fn regex(expr: &Expr, out: &mut Text) -> fmt::Result {
+fn regex(expr: &Expr, out: &mut LarkWriter) -> fmt::Result {
     match expr {
         Expr::Chars(chars) => class(chars, out),
         Expr::Seq(items) => items.iter().try_for_each(|item| regex(item, out)),
@@ -91,7 +91,7 @@ fn regex(expr: &Expr, out: &mut Text) -> fmt::Result {
 }
 
 /// Writes all `parts` with `mark` between them.
-fn between<T>(parts: &[T], mark: &str, out: &mut Text, write: &impl Fn(&T, &mut Text) -> fmt::Result) -> fmt::Result {
+fn between<T>(parts: &[T], mark: &str, out: &mut LarkWriter, write: &impl Fn(&T, &mut LarkWriter) -> fmt::Result) -> fmt::Result {
     for (i, part) in parts.iter().enumerate() {
         if i > 0 {
             out.write_str(mark)?;
@@ -101,7 +101,7 @@ fn between<T>(parts: &[T], mark: &str, out: &mut Text, write: &impl Fn(&T, &mut 
     Ok(())
 }
 
-fn bounds(min: u32, max: Option<u32>, out: &mut Text) -> fmt::Result {
+fn bounds(min: u32, max: Option<u32>, out: &mut LarkWriter) -> fmt::Result {
     match (min, max) {
         (0, None) => out.write_str("*"),
         (1, None) => out.write_str("+"),
@@ -112,7 +112,7 @@ fn bounds(min: u32, max: Option<u32>, out: &mut Text) -> fmt::Result {
 }
 
 /// A class of code points by their numbers, so that nothing needs an escape.
-fn class(chars: &Chars, out: &mut Text) -> fmt::Result {
+fn class(chars: &Chars, out: &mut LarkWriter) -> fmt::Result {
     out.write_str("[")?;
     for (first, last) in chars.ranges() {
         match first == last {

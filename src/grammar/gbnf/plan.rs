@@ -26,7 +26,7 @@ pub struct Plan {
 impl Plan {
     /// Makes the largest regular parts terminals, except those of `divided`, whose parts become terminals.
     pub fn new(grammar: &Grammar, divided: &HashSet<Expr>) -> Self {
-        let mut maker = Maker { divided, numbers: HashMap::new() };
+        let mut maker = Planner { divided, numbers: HashMap::new() };
         let rules: Vec<_> = reachable(&grammar.bodies).into_iter().map(|rule| (rule, maker.node(&grammar.bodies[rule]))).collect();
         let mut terminals = vec![Expr::empty(); maker.numbers.len()];
         for (expr, number) in maker.numbers {
@@ -46,12 +46,12 @@ impl Plan {
     }
 }
 
-struct Maker<'a> {
+struct Planner<'a> {
     divided: &'a HashSet<Expr>,
     numbers: HashMap<Expr, usize>,
 }
 
-impl Maker<'_> {
+impl Planner<'_> {
     fn node(&mut self, expr: &Expr) -> Node {
         match expr {
             _ if expr.is_regular() => self.terminal(expr.clone()),

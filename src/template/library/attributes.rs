@@ -1,6 +1,6 @@
 //! `value.name` and `value[key]` in the sandbox: what Python's values have, without what would change them.
 
-use super::args::defined;
+use super::call_args::defined;
 use super::index::element;
 use crate::failure::{Kind, Outcome};
 use crate::value::{Method, Number, Value};

@@ -2,14 +2,14 @@
 
 use std::cell::Cell;
 
-use super::args::Args;
+use super::call_args::CallArgs;
 use super::{json, number_filters as numbers, pretty, select_filters as select, sequence_filters as sequences, text_filters as texts};
 use super::{urlize, wrap};
 use crate::budget::walk_over;
 use crate::failure::{Outcome, limit, other};
 use crate::value::Value;
 
-type Filter = fn(&Value, Args) -> Outcome<Value>;
+type Filter = fn(&Value, CallArgs) -> Outcome<Value>;
 
 /// Filters by name. `map` and those that select call others, so they get the table: [`filter`].
 fn named(name: &str) -> Option<Filter> {
@@ -78,7 +78,7 @@ thread_local! {
     static MAPS: Cell<usize> = const { Cell::new(0) };
 }
 
-fn map(value: &Value, args: Args, test: select::Test) -> Outcome<Value> {
+fn map(value: &Value, args: CallArgs, test: select::Test) -> Outcome<Value> {
     let depth = MAPS.get();
     if depth == MAX_MAPS {
         return Err(limit(format!("`map` applies itself more than {MAX_MAPS} times")));
@@ -90,7 +90,7 @@ fn map(value: &Value, args: Args, test: select::Test) -> Outcome<Value> {
 }
 
 /// `value | name(args)`. `test`: how the filters that select call tests.
-pub(crate) fn filter(name: &str, value: &Value, args: Args, test: select::Test) -> Outcome<Value> {
+pub(crate) fn filter(name: &str, value: &Value, args: CallArgs, test: select::Test) -> Outcome<Value> {
     if let (Value::Text(text), false) = (value, matches!(name, "d" | "default" | "first" | "safe")) {
         walk_over(text.text.len() as u64)?;
     }

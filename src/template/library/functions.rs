@@ -1,6 +1,6 @@
 //! The functions of the environment.
 
-use super::args::{Args, int};
+use super::call_args::{CallArgs, int};
 use super::objects::{cycler, dict_pairs, joiner, namespace};
 use crate::clock::Clock;
 use crate::failure::{Fault, Kind, Outcome, value_fault};
@@ -13,7 +13,7 @@ pub(crate) fn function(name: &str) -> Option<Value> {
     FUNCTIONS.into_iter().find(|known| *known == name).map(Value::Function)
 }
 
-pub(crate) fn call_function(name: &str, args: Args, clock: Clock) -> Outcome<Value> {
+pub(crate) fn call_function(name: &str, args: CallArgs, clock: Clock) -> Outcome<Value> {
     match name {
         "range" => range(args),
         "dict" => Value::dict(dict_pairs("dict", args)?),
@@ -23,7 +23,7 @@ pub(crate) fn call_function(name: &str, args: Args, clock: Clock) -> Outcome<Val
         "strftime_now" => {
             let [format] = args.bind(name, ["format"], 1)?;
             let format = format.unwrap_or(Value::None);
-            let format = super::args::text(name, &format)?;
+            let format = super::call_args::text(name, &format)?;
             // A code of two bytes becomes at most a date and time.
             crate::budget::afford_copies(format.len(), 16, 0)?;
             Value::text(clock.strftime(format)?)
@@ -35,7 +35,7 @@ pub(crate) fn call_function(name: &str, args: Args, clock: Clock) -> Outcome<Val
     }
 }
 
-fn range(args: Args) -> Outcome<Value> {
+fn range(args: CallArgs) -> Outcome<Value> {
     let [first, second, step] = args.bind("range", ["", "", ""], 1)?;
     let number = |value: Option<Value>, default: i64| value.map_or(Ok(default), |value| int("range", &value));
     let step = number(step, 1)?;

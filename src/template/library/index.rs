@@ -2,7 +2,7 @@
 
 use num_traits::{Signed, ToPrimitive};
 
-use super::args::defined;
+use super::call_args::defined;
 use crate::budget::walk_over;
 use crate::failure::{Outcome, type_fault, value_fault};
 use crate::value::{Number, Range, Text, Value};

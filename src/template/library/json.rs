@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::args::{Args, flag, some, text};
+use super::call_args::{CallArgs, flag, some, text};
 use super::order::sorted;
 use crate::budget::{afford, walk_over};
 use crate::failure::{Fault, Outcome, type_fault, value_fault};
@@ -22,7 +22,7 @@ struct Style {
 }
 
 /// `json.dumps(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False)`
-pub(super) fn tojson(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn tojson(value: &Value, args: CallArgs) -> Outcome<Value> {
     let names = ["ensure_ascii", "indent", "separators", "sort_keys"];
     let [ensure_ascii, indent, separators, sort_keys] = args.bind("tojson", names, 0)?;
     let indent = match some(indent) {
@@ -49,7 +49,7 @@ pub(super) fn tojson(value: &Value, args: Args) -> Outcome<Value> {
 }
 
 /// `json.loads`, which some templates apply to the arguments of a tool call.
-pub(super) fn from_json(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn from_json(value: &Value, args: CallArgs) -> Outcome<Value> {
     args.none("from_json")?;
     let source = text("from_json", value)?;
     // Each item stands behind one of these.

@@ -1,13 +1,13 @@
 //! Calls of methods.
 
-use super::args::Args;
+use super::call_args::CallArgs;
 use super::methods_other::{dict_method, float_method, int_method, sequence_method};
 use super::methods_text::text_method;
 use crate::failure::{Outcome, type_fault};
 use crate::value::{Method, Number, Value};
 
 /// Calls a method that [`super::attributes`] has found.
-pub(crate) fn call_method(method: &Method, args: Args) -> Outcome<Value> {
+pub(crate) fn call_method(method: &Method, args: CallArgs) -> Outcome<Value> {
     match &method.receiver {
         Value::Text(text) => text_method(text, method.name, args),
         Value::Dict(dict) => dict_method(dict, method.name, args),

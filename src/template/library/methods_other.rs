@@ -5,11 +5,11 @@ use std::rc::Rc;
 use num_bigint::BigInt;
 use num_traits::ToPrimitive;
 
-use super::args::{Args, int_or};
+use super::call_args::{CallArgs, int_or};
 use crate::failure::{Outcome, other, type_fault, value_fault};
 use crate::value::{Dict, Value, View, ViewKind, drain, equal};
 
-pub(super) fn dict_method(dict: &Rc<Dict>, name: &str, args: Args) -> Outcome<Value> {
+pub(super) fn dict_method(dict: &Rc<Dict>, name: &str, args: CallArgs) -> Outcome<Value> {
     let view = |kind: ViewKind| Value::View(View { kind, dict: Rc::clone(dict) }.into());
     match name {
         "get" => {
@@ -35,7 +35,7 @@ pub(super) fn dict_method(dict: &Rc<Dict>, name: &str, args: Args) -> Outcome<Va
     }
 }
 
-pub(super) fn sequence_method(receiver: &Value, name: &str, args: Args) -> Outcome<Value> {
+pub(super) fn sequence_method(receiver: &Value, name: &str, args: CallArgs) -> Outcome<Value> {
     if name == "copy" {
         args.none("copy")?;
         return Ok(receiver.clone());
@@ -63,7 +63,7 @@ pub(super) fn sequence_method(receiver: &Value, name: &str, args: Args) -> Outco
     Err(value_fault("`index`: the sequence does not hold the value"))
 }
 
-pub(super) fn int_method(number: &BigInt, name: &str, args: Args) -> Outcome<Value> {
+pub(super) fn int_method(number: &BigInt, name: &str, args: CallArgs) -> Outcome<Value> {
     args.none(name)?;
     match name {
         "bit_length" => Ok((number.bits() as usize).into()),
@@ -73,7 +73,7 @@ pub(super) fn int_method(number: &BigInt, name: &str, args: Args) -> Outcome<Val
     }
 }
 
-pub(super) fn float_method(number: f64, name: &str, args: Args) -> Outcome<Value> {
+pub(super) fn float_method(number: f64, name: &str, args: CallArgs) -> Outcome<Value> {
     args.none(name)?;
     match name {
         "is_integer" => Ok(Value::Bool(number.is_finite() && number.fract() == 0.0)),

@@ -1,6 +1,6 @@
 //! Methods of strings.
 
-use super::args::{Args, int, int_or, some, text};
+use super::call_args::{CallArgs, int, int_or, some, text};
 use super::cases::{capitalize, casefold, question, swapcase, title};
 use super::entities::unescape;
 use super::html::strip_tags;
@@ -12,7 +12,7 @@ use crate::failure::{Outcome, type_fault, value_fault};
 use crate::syntax::chars::is_space;
 use crate::value::{Number, Text, Value, drain};
 
-pub(super) fn text_method(own: &Text, name: &'static str, args: Args) -> Outcome<Value> {
+pub(super) fn text_method(own: &Text, name: &'static str, args: CallArgs) -> Outcome<Value> {
     walk_over(own.text.len() as u64)?;
     if let Some(answer) = question(name, &own.text) {
         return args.none(name).map(|()| Value::Bool(answer));
@@ -64,7 +64,7 @@ pub(super) fn afford_case(text: &str) -> Outcome<()> {
     afford_copies(text.len(), if text.is_ascii() { 1 } else { 3 }, 0)
 }
 
-fn cased(own: &Text, name: &str, args: Args) -> Outcome<Value> {
+fn cased(own: &Text, name: &str, args: CallArgs) -> Outcome<Value> {
     args.none(name)?;
     afford_case(&own.text)?;
     let changed = match name {
@@ -97,7 +97,7 @@ pub(super) fn stripped<'a>(text: &'a str, chars: Option<&str>, ends: [bool; 2]) 
     Ok(cut)
 }
 
-fn strip(own: &Text, name: &str, args: Args) -> Outcome<Value> {
+fn strip(own: &Text, name: &str, args: CallArgs) -> Outcome<Value> {
     let [chars] = args.bind(name, [""], 0)?;
     let chars = some(chars);
     let chars = chars.as_ref().map(|chars| text(name, chars)).transpose()?;
@@ -121,7 +121,7 @@ fn between<'a>(own: &'a str, what: &str, start: Option<Value>, stop: Option<Valu
     Ok(Some((&own[byte(start)..byte(stop)], start as usize)))
 }
 
-fn begins_or_ends(own: &Text, name: &str, args: Args) -> Outcome<Value> {
+fn begins_or_ends(own: &Text, name: &str, args: CallArgs) -> Outcome<Value> {
     let [wanted, start, stop] = args.bind(name, ["", "", ""], 1)?;
     let wanted = wanted.unwrap_or(Value::None);
     let part = between(&own.text, name, start, stop)?;
@@ -139,7 +139,7 @@ fn begins_or_ends(own: &Text, name: &str, args: Args) -> Outcome<Value> {
     Ok(Value::Bool(false))
 }
 
-fn search(own: &Text, name: &str, args: Args) -> Outcome<Value> {
+fn search(own: &Text, name: &str, args: CallArgs) -> Outcome<Value> {
     let [wanted, start, stop] = args.bind(name, ["", "", ""], 1)?;
     let wanted = wanted.unwrap_or(Value::None);
     let wanted = text(name, &wanted)?;
@@ -172,7 +172,7 @@ pub(super) fn centered(own: &str, width: i64, fill: char) -> Outcome<String> {
     Ok(format!("{}{own}{}", pad(fill, left), pad(fill, missing - left)))
 }
 
-fn justify(own: &Text, name: &str, args: Args) -> Outcome<Value> {
+fn justify(own: &Text, name: &str, args: CallArgs) -> Outcome<Value> {
     let [width, fill] = args.bind(name, ["", ""], 1)?;
     let width = int(name, &width.unwrap_or(Value::None))?;
     let fill = match &fill {
@@ -194,7 +194,7 @@ fn justify(own: &Text, name: &str, args: Args) -> Outcome<Value> {
     Value::marked(if name == "ljust" { format!("{}{blank}", own.text) } else { format!("{blank}{}", own.text) }, own.safe)
 }
 
-fn zfill(own: &Text, args: Args) -> Outcome<Value> {
+fn zfill(own: &Text, args: CallArgs) -> Outcome<Value> {
     let [width] = args.bind("zfill", [""], 1)?;
     let width = usize::try_from(int("zfill", &width.unwrap_or(Value::None))?).unwrap_or(0);
     let missing = width.saturating_sub(own.text.chars().count());
@@ -203,7 +203,7 @@ fn zfill(own: &Text, args: Args) -> Outcome<Value> {
     Value::marked(format!("{sign}{}{digits}", pad('0', missing)), own.safe)
 }
 
-fn expandtabs(own: &Text, args: Args) -> Outcome<Value> {
+fn expandtabs(own: &Text, args: CallArgs) -> Outcome<Value> {
     let [size] = args.bind("expandtabs", ["tabsize"], 0)?;
     let size = usize::try_from(int_or("expandtabs", size.as_ref(), 8)?).unwrap_or(0);
     afford_copies(own.text.matches('\t').count(), size, own.text.len())?;
@@ -254,7 +254,7 @@ fn join(own: &Text, items: &Value) -> Outcome<Value> {
 }
 
 /// `translate` with a dict from codes of characters to codes, strings or none.
-fn translate(own: &Text, args: Args) -> Outcome<Value> {
+fn translate(own: &Text, args: CallArgs) -> Outcome<Value> {
     let [table] = args.bind("translate", [""], 1)?;
     let Some(Value::Dict(table)) = table else { return Err(type_fault("`translate` needs a dict")) };
     let mut out = String::new();
@@ -276,7 +276,7 @@ fn translate(own: &Text, args: Args) -> Outcome<Value> {
 }
 
 /// The table of `translate`: from a dict, or from two strings of one length and characters to remove.
-fn maketrans(args: Args) -> Outcome<Value> {
+fn maketrans(args: CallArgs) -> Outcome<Value> {
     let [from, to, gone] = args.bind("maketrans", ["", "", ""], 1)?;
     let code = |c: char| Value::Int(i64::from(c as u32));
     if let (Some(Value::Dict(dict)), None) = (&from, &to) {

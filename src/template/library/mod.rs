@@ -1,7 +1,7 @@
 //! What templates can call: operators, filters, tests, methods and functions, as Jinja and Python define them.
 
-pub(crate) mod args;
 pub(crate) mod attributes;
+pub(crate) mod call_args;
 mod cases;
 mod digits;
 mod entities;

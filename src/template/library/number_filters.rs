@@ -4,12 +4,12 @@ use num_bigint::BigInt;
 use num_integer::Integer;
 use num_traits::{Signed, ToPrimitive};
 
-use super::args::{Args, defined, flag, int as integer_of, int_or};
+use super::call_args::{CallArgs, defined, flag, int as integer_of, int_or};
 use super::digits::fixed;
 use crate::failure::{Fault, Kind, Outcome, other, type_fault, value_fault};
 use crate::value::{Number, Value, bounded, parse_float, parse_integer};
 
-pub(super) fn abs(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn abs(value: &Value, args: CallArgs) -> Outcome<Value> {
     args.none("abs")?;
     defined(value).map_err(|fault| type_fault(fault.text().to_owned()))?;
     match Number::of(value) {
@@ -47,7 +47,7 @@ fn as_float(value: &Value) -> Outcome<f64> {
     }
 }
 
-pub(super) fn int(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn int(value: &Value, args: CallArgs) -> Outcome<Value> {
     let [default, base] = args.bind("int", ["default", "base"], 0)?;
     let whole = match value {
         Value::Undefined(why) => Err(why.fault()),
@@ -68,7 +68,7 @@ pub(super) fn int(value: &Value, args: Args) -> Outcome<Value> {
     }
 }
 
-pub(super) fn float(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn float(value: &Value, args: CallArgs) -> Outcome<Value> {
     let [default] = args.bind("float", ["default"], 0)?;
     match as_float(value) {
         Ok(number) => Ok(Value::Float(number)),
@@ -77,7 +77,7 @@ pub(super) fn float(value: &Value, args: Args) -> Outcome<Value> {
     }
 }
 
-pub(super) fn round(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn round(value: &Value, args: CallArgs) -> Outcome<Value> {
     let [precision, method] = args.bind("round", ["precision", "method"], 0)?;
     let method = method.unwrap_or(Value::text("common")?);
     let step: fn(f64) -> f64 = match method.as_text() {
@@ -147,7 +147,7 @@ fn round_integer(number: &BigInt, digits: i64) -> Outcome<Value> {
     bounded((quotient + u32::from(up)) * unit)
 }
 
-pub(super) fn filesizeformat(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn filesizeformat(value: &Value, args: CallArgs) -> Outcome<Value> {
     let [binary] = args.bind("filesizeformat", ["binary"], 0)?;
     let (bytes, binary) = (as_float(value)?, flag(binary.as_ref()));
     let base: f64 = if binary { 1024.0 } else { 1000.0 };

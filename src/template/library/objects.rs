@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use indexmap::IndexMap;
 
-use super::args::Args;
+use super::call_args::CallArgs;
 use crate::failure::{Outcome, other, type_fault, value_fault};
 use crate::value::{Measure, Object, Value, drain, repr};
 
@@ -58,7 +58,7 @@ impl Object for Namespace {
 }
 
 /// `namespace(pairs, **members)`.
-pub(super) fn namespace(args: Args) -> Outcome<Value> {
+pub(super) fn namespace(args: CallArgs) -> Outcome<Value> {
     let namespace = Namespace::default();
     for (key, value) in dict_pairs("namespace", args)? {
         let name: Arc<str> = key.as_text().ok_or_else(|| type_fault("the members of a namespace have strings as names"))?.into();
@@ -68,7 +68,7 @@ pub(super) fn namespace(args: Args) -> Outcome<Value> {
 }
 
 /// The arguments of `dict`: another dict or pairs, and keywords.
-pub(super) fn dict_pairs(what: &str, args: Args) -> Outcome<Vec<(Value, Value)>> {
+pub(super) fn dict_pairs(what: &str, args: CallArgs) -> Outcome<Vec<(Value, Value)>> {
     if args.positional.len() > 1 {
         return Err(type_fault(format!("`{what}` got {} arguments, expected at most 1", args.positional.len())));
     }
@@ -97,7 +97,7 @@ pub(crate) struct Cycler {
     depth: u16,
 }
 
-pub(super) fn cycler(args: Args) -> Outcome<Value> {
+pub(super) fn cycler(args: CallArgs) -> Outcome<Value> {
     if let Some((name, _)) = args.named.first() {
         return Err(type_fault(format!("`cycler` has no argument `{name}`")));
     }
@@ -131,7 +131,7 @@ impl Object for Cycler {
     }
 
     fn call_method(&self, name: &str, arguments: Vec<Value>) -> Outcome<Value> {
-        Args::of(arguments).none(name)?;
+        CallArgs::of(arguments).none(name)?;
         if name == "reset" {
             self.at.set(0);
             return Ok(Value::None);
@@ -153,7 +153,7 @@ pub(crate) struct Joiner {
     depth: u16,
 }
 
-pub(super) fn joiner(args: Args) -> Outcome<Value> {
+pub(super) fn joiner(args: CallArgs) -> Outcome<Value> {
     let [separator] = args.bind("joiner", ["sep"], 0)?;
     let separator = separator.map_or_else(|| Value::text(", "), Ok)?;
     let depth = depth_of(std::slice::from_ref(&separator))?;

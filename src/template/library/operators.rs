@@ -4,7 +4,7 @@ use num_bigint::BigInt;
 use num_integer::Integer;
 use num_traits::{Signed, ToPrimitive, Zero};
 
-use super::args::defined;
+use super::call_args::defined;
 use super::markup::{escape, joined};
 use super::order::order;
 use super::percent::percent;

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::args::defined;
+use super::call_args::defined;
 use crate::budget::walk_over;
 use crate::failure::{Outcome, type_fault};
 use crate::value::{Number, Value, equal};

@@ -66,7 +66,7 @@ fn field(rest: &mut &str, source: &mut Values, safe: bool, out: &mut String) -> 
             *rest = &inner[end + 1..];
             let Value::Dict(dict) = source.all else { return Err(type_fault("a format with names needs a dict")) };
             let name = &inner[..end];
-            Some(dict.get_text(name).ok_or_else(|| super::args::lookup_fault(format!("the dict has no key `{name}`")))?)
+            Some(dict.get_text(name).ok_or_else(|| super::call_args::lookup_fault(format!("the dict has no key `{name}`")))?)
         }
     };
     let mut field = Field::default();

@@ -1,6 +1,6 @@
 //! Jinja's tests: `value is name`.
 
-use super::args::Args;
+use super::call_args::CallArgs;
 use super::cases::{is_lower, is_upper};
 use super::filters::has_filter;
 use super::operators::{binary, compare};
@@ -55,7 +55,7 @@ pub(crate) fn has_test(name: &str) -> bool {
     TESTS.contains(&name)
 }
 
-pub(crate) fn test(name: &str, value: &Value, args: Args) -> Outcome<bool> {
+pub(crate) fn test(name: &str, value: &Value, args: CallArgs) -> Outcome<bool> {
     if let Some(comparison) = comparison(name) {
         let [right] = args.bind(name, [if name == "in" { "seq" } else { "" }], 1)?;
         return compare(comparison, value, &right.unwrap_or(Value::None));

@@ -1,13 +1,13 @@
 //! The filter `pprint`: Python's `pprint.pformat`, in lines of 80 characters.
 
-use super::args::Args;
+use super::call_args::CallArgs;
 use crate::budget::{afford, afford_copies, step};
 use crate::failure::Outcome;
 use crate::value::{Value, key_order, repr, repr_sorted};
 
 const WIDTH: usize = 80;
 
-pub(super) fn pprint(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn pprint(value: &Value, args: CallArgs) -> Outcome<Value> {
     args.none("pprint")?;
     let mut printer = Printer { out: String::new() };
     printer.value(value, 0, 0, true)?;

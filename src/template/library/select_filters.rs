@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use super::args::{Args, flag, some, text};
 use super::attributes::item;
+use super::call_args::{CallArgs, flag, some, text};
 use super::operators::{binary, is_less};
 use super::order::sorted;
 use crate::budget::{afford, walk_items, walk_over};
@@ -12,9 +12,9 @@ use crate::syntax::ast::Operator;
 use crate::value::{Generator, Value, drain, equal, hashable, iterate, text_of};
 
 /// How a test is called by its name.
-pub(crate) type Test = fn(&str, &Value, Args) -> Outcome<bool>;
+pub(crate) type Test = fn(&str, &Value, CallArgs) -> Outcome<bool>;
 /// How a filter is called by its name.
-type Call<'a> = &'a dyn Fn(&str, &Value, Args) -> Outcome<Value>;
+type Call<'a> = &'a dyn Fn(&str, &Value, CallArgs) -> Outcome<Value>;
 
 /// A path of attributes and items: `a.0.b`.
 struct Path(Vec<Value>);
@@ -62,7 +62,7 @@ fn key(value: &Value, path: &Path, default: Option<&Value>, case_sensitive: bool
 /// What `map` makes of an item.
 type Mapped<'a> = Box<dyn Fn(&Value) -> Outcome<Value> + 'a>;
 
-pub(super) fn map(value: &Value, args: Args, call: Call) -> Outcome<Value> {
+pub(super) fn map(value: &Value, args: CallArgs, call: Call) -> Outcome<Value> {
     let failing = |fault| Generator::of("sync_do_map", std::iter::once(Err(fault)));
     if !value.truth() {
         return Generator::of("sync_do_map", std::iter::empty());
@@ -72,7 +72,7 @@ pub(super) fn map(value: &Value, args: Args, call: Call) -> Outcome<Value> {
         let (path, default) = (Path::new(&attribute.unwrap_or(Value::None))?, some(default));
         Box::new(move |item| path.get(item, default.as_ref()))
     } else {
-        let Args { mut positional, named } = args;
+        let CallArgs { mut positional, named } = args;
         if positional.is_empty() {
             return failing(type_fault("`map` needs a filter or an attribute"));
         }
@@ -80,7 +80,7 @@ pub(super) fn map(value: &Value, args: Args, call: Call) -> Outcome<Value> {
         let name = text("map", &name)?.to_owned();
         Box::new(move |item| {
             walk_items(positional.len() + named.len())?;
-            call(&name, item, Args { positional: positional.clone(), named: named.clone() })
+            call(&name, item, CallArgs { positional: positional.clone(), named: named.clone() })
         })
     };
     match drain(value) {
@@ -90,7 +90,7 @@ pub(super) fn map(value: &Value, args: Args, call: Call) -> Outcome<Value> {
 }
 
 /// `select`, `reject` and their forms for attributes. `flags`: whether the items that pass are kept, and whether an attribute is tested.
-pub(super) fn select(value: &Value, args: Args, test: Test, flags: [bool; 2]) -> Outcome<Value> {
+pub(super) fn select(value: &Value, args: CallArgs, test: Test, flags: [bool; 2]) -> Outcome<Value> {
     let [keep, by_attribute] = flags;
     let name = match flags {
         [_, true] if keep => "sync_do_selectattr",
@@ -106,7 +106,7 @@ pub(super) fn select(value: &Value, args: Args, test: Test, flags: [bool; 2]) ->
         Ok(items) => items,
         Err(fault) => return failing(fault),
     };
-    let Args { mut positional, named } = args;
+    let CallArgs { mut positional, named } = args;
     if by_attribute && positional.is_empty() {
         return failing(type_fault("the name of the attribute is missing"));
     }
@@ -118,7 +118,7 @@ pub(super) fn select(value: &Value, args: Args, test: Test, flags: [bool; 2]) ->
             None => Ok(value.truth()),
             Some(name) => {
                 walk_items(positional.len() + named.len())?;
-                test(text("select", name)?, &value, Args { positional: positional.clone(), named: named.clone() })
+                test(text("select", name)?, &value, CallArgs { positional: positional.clone(), named: named.clone() })
             }
         }
     };
@@ -129,7 +129,7 @@ pub(super) fn select(value: &Value, args: Args, test: Test, flags: [bool; 2]) ->
     Generator::of(name, kept)
 }
 
-pub(super) fn sort(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn sort(value: &Value, args: CallArgs) -> Outcome<Value> {
     let [reverse, case_sensitive, attribute] = args.bind("sort", ["reverse", "case_sensitive", "attribute"], 0)?;
     let attribute = attribute.unwrap_or(Value::None);
     let paths: Vec<Path> = match attribute.as_text() {
@@ -143,7 +143,7 @@ pub(super) fn sort(value: &Value, args: Args) -> Outcome<Value> {
     Value::list(sorted(items.collect::<Outcome<_>>()?, flag(reverse.as_ref()))?)
 }
 
-pub(super) fn unique(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn unique(value: &Value, args: CallArgs) -> Outcome<Value> {
     let [case_sensitive, attribute] = args.bind("unique", ["case_sensitive", "attribute"], 0)?;
     let path = Path::new(&attribute.unwrap_or(Value::None))?;
     // objects are compared and hashed by their address, which does not change
@@ -166,7 +166,7 @@ pub(super) fn unique(value: &Value, args: Args) -> Outcome<Value> {
     Generator::of("sync_do_unique", kept)
 }
 
-fn extreme(what: &str, value: &Value, args: Args, is_better: fn(&Value, &Value) -> Outcome<bool>) -> Outcome<Value> {
+fn extreme(what: &str, value: &Value, args: CallArgs, is_better: fn(&Value, &Value) -> Outcome<bool>) -> Outcome<Value> {
     let [case_sensitive, attribute] = args.bind(what, ["case_sensitive", "attribute"], 0)?;
     let path = Path::new(&attribute.unwrap_or(Value::None))?;
     let mut best: Option<(Value, Value)> = None;
@@ -183,15 +183,15 @@ fn extreme(what: &str, value: &Value, args: Args, is_better: fn(&Value, &Value) 
     Ok(best.map_or_else(|| Value::undefined_because("the sequence is empty"), |(_, item)| item))
 }
 
-pub(super) fn min(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn min(value: &Value, args: CallArgs) -> Outcome<Value> {
     extreme("min", value, args, is_less)
 }
 
-pub(super) fn max(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn max(value: &Value, args: CallArgs) -> Outcome<Value> {
     extreme("max", value, args, |a, b| is_less(b, a))
 }
 
-pub(super) fn sum(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn sum(value: &Value, args: CallArgs) -> Outcome<Value> {
     let [attribute, start] = args.bind("sum", ["attribute", "start"], 0)?;
     let path = Path::new(&attribute.unwrap_or(Value::None))?;
     let mut total = start.unwrap_or(Value::Int(0));
@@ -204,7 +204,7 @@ pub(super) fn sum(value: &Value, args: Args) -> Outcome<Value> {
     Ok(total)
 }
 
-pub(super) fn groupby(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn groupby(value: &Value, args: CallArgs) -> Outcome<Value> {
     let [attribute, default, case_sensitive] = args.bind("groupby", ["attribute", "default", "case_sensitive"], 1)?;
     let (path, default) = (Path::new(&attribute.unwrap_or(Value::None))?, some(default));
     let case_sensitive = flag(case_sensitive.as_ref());
@@ -227,7 +227,7 @@ pub(super) fn groupby(value: &Value, args: Args) -> Outcome<Value> {
     Value::list(pairs.collect::<Outcome<_>>()?)
 }
 
-pub(super) fn join(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn join(value: &Value, args: CallArgs) -> Outcome<Value> {
     let [separator, attribute] = args.bind("join", ["d", "attribute"], 0)?;
     let items = iterate(value)?.ok_or_else(|| type_fault(format!("a value of type {} cannot be joined", value.type_name())))?;
     let path = Path::new(&attribute.unwrap_or(Value::None))?;

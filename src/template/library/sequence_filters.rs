@@ -1,19 +1,19 @@
 //! Filters of sequences and of any value.
 
-use super::args::{Args, defined, flag, int, some, text};
 use super::attributes::attribute_only;
+use super::call_args::{CallArgs, defined, flag, int, some, text};
 use super::order::sorted;
 use super::select_filters::folded;
 use crate::failure::{Outcome, type_fault, value_fault};
 use crate::value::{Generator, Value, View, ViewKind, drain};
 
-pub(super) fn attr(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn attr(value: &Value, args: CallArgs) -> Outcome<Value> {
     let [name] = args.bind("attr", ["name"], 1)?;
     defined(value)?;
     attribute_only(value, text("attr", &name.unwrap_or(Value::None))?)
 }
 
-pub(super) fn default(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn default(value: &Value, args: CallArgs) -> Outcome<Value> {
     let [default, boolean] = args.bind("default", ["default_value", "boolean"], 0)?;
     if value.is_undefined() || (flag(boolean.as_ref()) && !value.truth()) {
         return default.map_or_else(|| Value::text(""), Ok);
@@ -21,17 +21,17 @@ pub(super) fn default(value: &Value, args: Args) -> Outcome<Value> {
     Ok(value.clone())
 }
 
-pub(super) fn length(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn length(value: &Value, args: CallArgs) -> Outcome<Value> {
     args.none("length")?;
     Ok(value.length()?.into())
 }
 
-pub(super) fn list(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn list(value: &Value, args: CallArgs) -> Outcome<Value> {
     args.none("list")?;
     Value::list(drain(value)?)
 }
 
-pub(super) fn first(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn first(value: &Value, args: CallArgs) -> Outcome<Value> {
     args.none("first")?;
     let found = match value {
         Value::Generator(generator) => generator.next()?,
@@ -58,7 +58,7 @@ fn reversed(value: &Value) -> Outcome<Vec<Value>> {
     Ok(items)
 }
 
-pub(super) fn last(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn last(value: &Value, args: CallArgs) -> Outcome<Value> {
     args.none("last")?;
     defined(value)?;
     if let Value::Text(text) = value {
@@ -71,7 +71,7 @@ pub(super) fn last(value: &Value, args: Args) -> Outcome<Value> {
     Ok(found.unwrap_or_else(|| Value::undefined_because("the sequence has no last item, because it is empty")))
 }
 
-pub(super) fn reverse(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn reverse(value: &Value, args: CallArgs) -> Outcome<Value> {
     args.none("reverse")?;
     if let Value::Text(text) = value {
         return Value::marked(text.text.chars().rev().collect::<String>(), text.safe);
@@ -95,7 +95,7 @@ pub(super) fn reverse(value: &Value, args: Args) -> Outcome<Value> {
     }
 }
 
-pub(super) fn random(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn random(value: &Value, args: CallArgs) -> Outcome<Value> {
     args.none("random")?;
     let length = value.length()?;
     if length == 0 {
@@ -110,7 +110,7 @@ pub(super) fn random(value: &Value, args: Args) -> Outcome<Value> {
     }
 }
 
-pub(super) fn items(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn items(value: &Value, args: CallArgs) -> Outcome<Value> {
     args.none("items")?;
     match value {
         Value::Undefined(_) => Generator::of("do_items", std::iter::empty()),
@@ -122,7 +122,7 @@ pub(super) fn items(value: &Value, args: Args) -> Outcome<Value> {
     }
 }
 
-pub(super) fn dictsort(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn dictsort(value: &Value, args: CallArgs) -> Outcome<Value> {
     let [case_sensitive, by, reverse] = args.bind("dictsort", ["case_sensitive", "by", "reverse"], 0)?;
     let at = match by.as_ref().map(Value::as_text) {
         None | Some(Some("key")) => 0,
@@ -139,7 +139,7 @@ pub(super) fn dictsort(value: &Value, args: Args) -> Outcome<Value> {
     Value::list(sorted(pairs.collect::<Outcome<_>>()?, flag(reverse.as_ref()))?)
 }
 
-pub(super) fn batch(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn batch(value: &Value, args: CallArgs) -> Outcome<Value> {
     let [count, fill] = args.bind("batch", ["linecount", "fill_with"], 1)?;
     let (count, fill) = (count.unwrap_or(Value::None), some(fill));
     let size = crate::value::Number::of(&count);
@@ -172,7 +172,7 @@ pub(super) fn batch(value: &Value, args: Args) -> Outcome<Value> {
     Generator::of("do_batch", rows.into_iter().map(Value::list))
 }
 
-pub(super) fn slice(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn slice(value: &Value, args: CallArgs) -> Outcome<Value> {
     let [count, fill] = args.bind("slice", ["slices", "fill_with"], 1)?;
     let fill = some(fill);
     let rows = || -> Outcome<Vec<Outcome<Value>>> {

@@ -1,6 +1,6 @@
 //! `split`, `rsplit`, `splitlines` and `partition`.
 
-use super::args::{Args, flag, int_or, some, text};
+use super::call_args::{CallArgs, flag, int_or, some, text};
 use crate::budget::walk_items;
 use crate::failure::{Outcome, value_fault};
 use crate::syntax::chars::is_space;
@@ -32,13 +32,13 @@ fn list(parts: Vec<&str>, safe: bool) -> Outcome<Value> {
     Value::list(parts.into_iter().map(|part| Value::marked(part, safe)).collect::<Outcome<_>>()?)
 }
 
-pub(super) fn splitlines(receiver: &Text, args: Args) -> Outcome<Value> {
+pub(super) fn splitlines(receiver: &Text, args: CallArgs) -> Outcome<Value> {
     let [keep] = args.bind("splitlines", ["keepends"], 0)?;
     list(lines(&receiver.text, flag(keep.as_ref()))?, receiver.safe)
 }
 
 /// `split`, or `rsplit` from the right.
-pub(super) fn split(receiver: &Text, args: Args, right: bool) -> Outcome<Value> {
+pub(super) fn split(receiver: &Text, args: CallArgs, right: bool) -> Outcome<Value> {
     let what = if right { "rsplit" } else { "split" };
     let [separator, most] = args.bind(what, ["sep", "maxsplit"], 0)?;
     let most = usize::try_from(int_or(what, most.as_ref(), -1)?).unwrap_or(usize::MAX);
@@ -88,7 +88,7 @@ fn by_space(text: &str, most: usize, right: bool) -> Vec<&str> {
 }
 
 /// `partition`, or `rpartition` from the right.
-pub(super) fn partition(receiver: &Text, args: Args, right: bool) -> Outcome<Value> {
+pub(super) fn partition(receiver: &Text, args: CallArgs, right: bool) -> Outcome<Value> {
     let [separator] = args.bind("partition", [""], 1)?;
     let separator = separator.unwrap_or(Value::None);
     let separator = text("partition", &separator)?;

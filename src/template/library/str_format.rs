@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::args::{Args, lookup_fault};
 use super::attributes::{attribute, item};
+use super::call_args::{CallArgs, lookup_fault};
 use super::format_spec::format_value;
 use super::markup::escape;
 use crate::budget::{afford, walk_items};
@@ -14,7 +14,7 @@ use crate::value::{Text, Value, ascii, repr, text_of};
 const MAX_DEPTH: usize = 3;
 
 struct Formatter<'a> {
-    args: &'a Args,
+    args: &'a CallArgs,
     /// The values of `format_map`, by name.
     map: Option<&'a Value>,
     /// The next automatic number. `None` once a field has a number of its own.
@@ -23,16 +23,16 @@ struct Formatter<'a> {
 }
 
 /// `pattern.format(*positional, **named)`.
-pub(super) fn format(pattern: &Text, args: &Args) -> Outcome<Value> {
+pub(super) fn format(pattern: &Text, args: &CallArgs) -> Outcome<Value> {
     run(pattern, args, None)
 }
 
 /// `pattern.format_map(map)`.
 pub(super) fn format_map(pattern: &Text, map: &Value) -> Outcome<Value> {
-    run(pattern, &Args::default(), Some(map))
+    run(pattern, &CallArgs::default(), Some(map))
 }
 
-fn run(pattern: &Text, args: &Args, map: Option<&Value>) -> Outcome<Value> {
+fn run(pattern: &Text, args: &CallArgs, map: Option<&Value>) -> Outcome<Value> {
     let mut formatter = Formatter { args, map, auto: Some(0), safe: pattern.safe };
     let text = formatter.expand(&pattern.text, MAX_DEPTH)?;
     Value::marked(text, pattern.safe)

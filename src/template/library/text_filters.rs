@@ -1,6 +1,6 @@
 //! Filters of strings.
 
-use super::args::{Args, defined, flag, int_or, some, text};
+use super::call_args::{CallArgs, defined, flag, int_or, some, text};
 use super::cases;
 use super::html::strip_tags;
 use super::markup::{escape as escape_text, escaped};
@@ -23,27 +23,27 @@ pub(super) fn soft(value: &Value) -> Outcome<Text> {
     }
 }
 
-fn changed(what: &str, value: &Value, args: Args, change: impl Fn(&str) -> String) -> Outcome<Value> {
+fn changed(what: &str, value: &Value, args: CallArgs, change: impl Fn(&str) -> String) -> Outcome<Value> {
     args.none(what)?;
     let own = soft(value)?;
     afford_case(&own.text)?;
     Value::marked(change(&own.text), own.safe)
 }
 
-pub(super) fn upper(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn upper(value: &Value, args: CallArgs) -> Outcome<Value> {
     changed("upper", value, args, str::to_uppercase)
 }
 
-pub(super) fn lower(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn lower(value: &Value, args: CallArgs) -> Outcome<Value> {
     changed("lower", value, args, str::to_lowercase)
 }
 
-pub(super) fn capitalize(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn capitalize(value: &Value, args: CallArgs) -> Outcome<Value> {
     changed("capitalize", value, args, cases::capitalize)
 }
 
 /// A capital behind white space, a hyphen or an opening bracket.
-pub(super) fn title(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn title(value: &Value, args: CallArgs) -> Outcome<Value> {
     let is_between = |c: char| is_space(c) || matches!(c, '-' | '(' | '{' | '[' | '<');
     changed("title", value, args, move |text| {
         let mut out = String::with_capacity(text.len());
@@ -56,53 +56,53 @@ pub(super) fn title(value: &Value, args: Args) -> Outcome<Value> {
     })
 }
 
-pub(super) fn trim(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn trim(value: &Value, args: CallArgs) -> Outcome<Value> {
     let [chars] = args.bind("trim", ["chars"], 0)?;
     let (own, chars) = (soft(value)?, some(chars));
     let chars = chars.as_ref().map(|chars| text("trim", chars)).transpose()?;
     Value::marked(stripped(&own.text, chars, [true, true])?, own.safe)
 }
 
-pub(super) fn center(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn center(value: &Value, args: CallArgs) -> Outcome<Value> {
     let [width] = args.bind("center", ["width"], 0)?;
     let own = soft(value)?;
     Value::marked(centered(&own.text, int_or("center", width.as_ref(), 80)?, ' ')?, own.safe)
 }
 
-pub(super) fn replace(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn replace(value: &Value, args: CallArgs) -> Outcome<Value> {
     let [old, new, count] = args.bind("replace", ["old", "new", "count"], 2)?;
     let part = |value: Option<Value>| text_of(&value.unwrap_or(Value::None));
     let count = some(count);
     Value::text(replace_text(&text_of(value)?, &part(old)?, &part(new)?, int_or("replace", count.as_ref(), -1)?)?)
 }
 
-pub(super) fn string(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn string(value: &Value, args: CallArgs) -> Outcome<Value> {
     args.none("string")?;
     Ok(Value::Text(soft(value)?))
 }
 
-pub(super) fn safe(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn safe(value: &Value, args: CallArgs) -> Outcome<Value> {
     args.none("safe")?;
     Value::marked(text_of(value)?, true)
 }
 
-pub(super) fn escape(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn escape(value: &Value, args: CallArgs) -> Outcome<Value> {
     args.none("escape")?;
     Value::marked(escaped(value)?, true)
 }
 
-pub(super) fn forceescape(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn forceescape(value: &Value, args: CallArgs) -> Outcome<Value> {
     args.none("forceescape")?;
     Value::marked(escape_text(&text_of(value)?)?, true)
 }
 
-pub(super) fn striptags(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn striptags(value: &Value, args: CallArgs) -> Outcome<Value> {
     args.none("striptags")?;
     Value::text(strip_tags(&text_of(value)?))
 }
 
-pub(super) fn format(value: &Value, args: Args) -> Outcome<Value> {
-    let Args { positional, named } = args;
+pub(super) fn format(value: &Value, args: CallArgs) -> Outcome<Value> {
+    let CallArgs { positional, named } = args;
     let values = match (positional.is_empty(), named.is_empty()) {
         (false, false) => return Err(type_fault("`format` takes values by position or by name, not both")),
         (_, true) => Value::tuple(positional)?,
@@ -111,7 +111,7 @@ pub(super) fn format(value: &Value, args: Args) -> Outcome<Value> {
     percent(&soft(value)?, &values)
 }
 
-pub(super) fn indent(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn indent(value: &Value, args: CallArgs) -> Outcome<Value> {
     let [width, first, blank] = args.bind("indent", ["width", "first", "blank"], 0)?;
     defined(value)?;
     let Value::Text(own) = value else { return Err(type_fault(format!("`indent` needs a string, not {}", value.type_name()))) };
@@ -139,7 +139,7 @@ pub(super) fn indent(value: &Value, args: Args) -> Outcome<Value> {
     Value::marked(out, own.safe)
 }
 
-pub(super) fn wordcount(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn wordcount(value: &Value, args: CallArgs) -> Outcome<Value> {
     args.none("wordcount")?;
     let own = soft(value)?;
     Ok(own.text.split(|c| !is_word(c)).filter(|word| !word.is_empty()).count().into())
@@ -160,7 +160,7 @@ fn quoted(text: &str, is_query: bool) -> Outcome<String> {
     Ok(out)
 }
 
-pub(super) fn urlencode(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn urlencode(value: &Value, args: CallArgs) -> Outcome<Value> {
     args.none("urlencode")?;
     let pairs: Vec<(Value, Value)> = match value {
         Value::Dict(dict) => dict.iter().map(|(key, value)| (key.clone(), value.clone())).collect(),
@@ -186,7 +186,7 @@ pub(super) fn urlencode(value: &Value, args: Args) -> Outcome<Value> {
     Value::text(out)
 }
 
-pub(super) fn xmlattr(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn xmlattr(value: &Value, args: CallArgs) -> Outcome<Value> {
     let [autospace] = args.bind("xmlattr", ["autospace"], 0)?;
     defined(value)?;
     let Value::Dict(dict) = value else { return Err(type_fault(format!("`xmlattr` needs a dict, not {}", value.type_name()))) };

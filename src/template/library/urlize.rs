@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::args::{Args, flag, int, some, text};
+use super::call_args::{CallArgs, flag, int, some, text};
 use super::markup::{escape, escaped};
 use crate::budget::{afford, afford_copies, walk_items};
 use crate::failure::{Outcome, value_fault};
@@ -16,7 +16,7 @@ struct Links {
     schemes: Vec<String>,
 }
 
-pub(super) fn urlize(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn urlize(value: &Value, args: CallArgs) -> Outcome<Value> {
     let names = ["trim_url_limit", "nofollow", "target", "rel", "extra_schemes"];
     let [limit, nofollow, target, rel, schemes] = args.bind("urlize", names, 0)?;
     let rel = some(rel).map_or_else(|| Value::text(""), Ok)?;

@@ -1,6 +1,6 @@
 //! The filters `truncate` and `wordwrap`, which break lines like Python's `textwrap`.
 
-use super::args::{Args, defined, flag, int_or, some, text};
+use super::call_args::{CallArgs, defined, flag, int_or, some, text};
 use super::splitting::lines;
 use crate::budget::{afford_copies, walk_items};
 use crate::failure::{Outcome, other, type_fault, value_fault};
@@ -10,7 +10,7 @@ use crate::value::Value;
 /// A text may be this much longer before it is cut.
 const LEEWAY: i64 = 5;
 
-pub(super) fn truncate(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn truncate(value: &Value, args: CallArgs) -> Outcome<Value> {
     let [length, killwords, end, leeway] = args.bind("truncate", ["length", "killwords", "end", "leeway"], 0)?;
     let length = int_or("truncate", length.as_ref(), 255)?;
     let end = end.map_or_else(|| Value::text("..."), Ok)?;
@@ -35,7 +35,7 @@ struct Style {
     hyphens: bool,
 }
 
-pub(super) fn wordwrap(value: &Value, args: Args) -> Outcome<Value> {
+pub(super) fn wordwrap(value: &Value, args: CallArgs) -> Outcome<Value> {
     let names = ["width", "break_long_words", "wrapstring", "break_on_hyphens"];
     let [width, long_words, wrapstring, hyphens] = args.bind("wordwrap", names, 0)?;
     defined(value)?;

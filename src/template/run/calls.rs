@@ -9,7 +9,7 @@ use super::macros::MacroValue;
 use super::scope::Scope;
 use crate::budget::walk_items;
 use crate::failure::{Outcome, type_fault};
-use crate::library::args::Args;
+use crate::library::call_args::CallArgs;
 use crate::library::functions::call_function;
 use crate::library::methods::call_method;
 use crate::library::objects::{Joiner, Namespace};
@@ -17,8 +17,8 @@ use crate::syntax::ast::Arguments;
 use crate::value::{Value, drain};
 
 impl Interpreter {
-    pub(super) fn arguments(&mut self, arguments: &Arguments, scope: &Rc<Scope>) -> Outcome<Args> {
-        let mut args = Args::default();
+    pub(super) fn arguments(&mut self, arguments: &Arguments, scope: &Rc<Scope>) -> Outcome<CallArgs> {
+        let mut args = CallArgs::default();
         for value in &arguments.positional {
             args.positional.push(self.eval(value, scope)?);
         }
@@ -45,7 +45,7 @@ impl Interpreter {
         }
     }
 
-    pub(super) fn call(&mut self, callee: &Value, args: Args) -> Outcome<Value> {
+    pub(super) fn call(&mut self, callee: &Value, args: CallArgs) -> Outcome<Value> {
         match callee {
             Value::Undefined(why) => Err(why.fault()),
             Value::Function(name) => {

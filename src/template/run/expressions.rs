@@ -6,8 +6,8 @@ use super::Interpreter;
 use super::scope::Scope;
 use crate::budget::step;
 use crate::failure::{Kind, Outcome};
-use crate::library::args::Args;
 use crate::library::attributes::{attribute, item};
+use crate::library::call_args::CallArgs;
 use crate::library::functions::function;
 use crate::library::operators::{binary, concat, signed};
 use crate::library::{self, compare, slice};
@@ -134,7 +134,7 @@ impl Interpreter {
         }
     }
 
-    pub(super) fn filter(&mut self, name: &str, value: &Value, args: Args) -> Outcome<Value> {
+    pub(super) fn filter(&mut self, name: &str, value: &Value, args: CallArgs) -> Outcome<Value> {
         library::filter(name, value, args, library::test)
     }
 }

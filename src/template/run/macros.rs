@@ -7,7 +7,7 @@ use super::Interpreter;
 use super::scope::Scope;
 use crate::budget::walk_over;
 use crate::failure::{Outcome, type_fault};
-use crate::library::args::Args;
+use crate::library::call_args::CallArgs;
 use crate::syntax::ast::Macro;
 use crate::value::{Object, Value};
 
@@ -55,15 +55,15 @@ impl Interpreter {
     }
 
     /// The text that a macro writes.
-    pub(super) fn call_macro(&mut self, called: &MacroValue, args: Args) -> Outcome<Value> {
+    pub(super) fn call_macro(&mut self, called: &MacroValue, args: CallArgs) -> Outcome<Value> {
         let node = Arc::clone(&called.node);
         let inner = Scope::new(Some(&called.scope));
         self.bind_parameters(&node, args, &inner)?;
         self.capture(|interpreter| interpreter.run(&node.body, &inner).map(|_| ()))
     }
 
-    fn bind_parameters(&mut self, node: &Macro, args: Args, scope: &Rc<Scope>) -> Outcome<()> {
-        let Args { positional, mut named } = args;
+    fn bind_parameters(&mut self, node: &Macro, args: CallArgs, scope: &Rc<Scope>) -> Outcome<()> {
+        let CallArgs { positional, mut named } = args;
         let name = &node.name;
         // Each parameter is looked for among the names.
         walk_over((node.params.len() as u64).saturating_mul(named.len() as u64))?;

@@ -6,7 +6,7 @@ use super::Interpreter;
 use super::scope::Scope;
 use crate::budget::step;
 use crate::failure::{Outcome, other, type_fault, value_fault};
-use crate::library::args::Args;
+use crate::library::call_args::CallArgs;
 use crate::library::escape;
 use crate::library::objects::Namespace;
 use crate::syntax::ast::{Arguments, Expr, Filters, Statement, StatementKind as Kind, Target};
@@ -157,7 +157,7 @@ impl Interpreter {
     /// Calls the result of `callee`, with `caller` as a further argument.
     fn call_with(&mut self, callee: &Expr, arguments: &Arguments, caller: Option<Value>, scope: &Rc<Scope>) -> Outcome<Value> {
         let callee = self.eval(callee, scope)?;
-        let mut args: Args = self.arguments(arguments, scope)?;
+        let mut args: CallArgs = self.arguments(arguments, scope)?;
         args.named.extend(caller.map(|caller| ("caller".into(), caller)));
         self.call(&callee, args)
     }

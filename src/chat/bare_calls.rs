@@ -7,7 +7,7 @@ const KEYS: [&str; 2] = ["\"arguments\"", "\"parameters\""];
 
 /// Whether an answer begins with a bare call.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Beginning {
+pub enum BareCall {
     /// It may, depending on what comes next.
     Open,
     No,
@@ -16,20 +16,20 @@ pub enum Beginning {
 }
 
 /// Whether a text begins with a tag.
-pub enum Due {
+pub enum TagMatch {
     There,
     /// The text is a beginning of the tag.
     Open,
     Missing,
 }
 
-pub fn due(text: &str, tag: &str) -> Due {
+pub fn match_tag(text: &str, tag: &str) -> TagMatch {
     if text.starts_with(tag) {
-        Due::There
+        TagMatch::There
     } else if tag.starts_with(text) {
-        Due::Open
+        TagMatch::Open
     } else {
-        Due::Missing
+        TagMatch::Missing
     }
 }
 
@@ -41,25 +41,25 @@ pub fn partial(text: impl AsRef<[u8]>, tag: impl AsRef<[u8]>) -> usize {
 }
 
 /// Whether `text` begins with a bare call of one of `functions`. It is known as soon as the function's name has ended.
-pub fn beginning(text: &str, functions: &[String]) -> Beginning {
+pub fn beginning(text: &str, functions: &[String]) -> BareCall {
     let mut rest = text.trim_start();
-    match due(rest, FENCE) {
-        Due::There => rest = &rest[FENCE.len()..],
-        Due::Open => return Beginning::Open,
-        Due::Missing => {}
+    match match_tag(rest, FENCE) {
+        TagMatch::There => rest = &rest[FENCE.len()..],
+        TagMatch::Open => return BareCall::Open,
+        TagMatch::Missing => {}
     }
     for token in ["{", "\"name\"", ":", "\""] {
         rest = rest.trim_start();
-        match due(rest, token) {
-            Due::There => rest = &rest[token.len()..],
-            Due::Open => return Beginning::Open,
-            Due::Missing => return Beginning::No,
+        match match_tag(rest, token) {
+            TagMatch::There => rest = &rest[token.len()..],
+            TagMatch::Open => return BareCall::Open,
+            TagMatch::Missing => return BareCall::No,
         }
     }
     match rest.split_once('"') {
-        Some((name, _)) if functions.iter().any(|function| function == name) => Beginning::At(text.len() - rest.len()),
-        None if functions.iter().any(|function| function.starts_with(rest)) => Beginning::Open,
-        _ => Beginning::No,
+        Some((name, _)) if functions.iter().any(|function| function == name) => BareCall::At(text.len() - rest.len()),
+        None if functions.iter().any(|function| function.starts_with(rest)) => BareCall::Open,
+        _ => BareCall::No,
     }
 }
 
@@ -90,13 +90,13 @@ mod tests {
         let functions = ["get".to_owned(), "get_all".to_owned()];
         for text in ["{\"name\": \"get\"", " \n{\"name\":\"get\",", "```json\n{\n  \"name\" : \"get_all\", \"arg"] {
             let at = text.find("get").unwrap();
-            assert_eq!(beginning(text, &functions), Beginning::At(at), "{text}");
+            assert_eq!(beginning(text, &functions), BareCall::At(at), "{text}");
             for end in 0..text.rfind("get").unwrap() + 3 {
-                assert_eq!(beginning(&text[..end], &functions), Beginning::Open, "{}", &text[..end]);
+                assert_eq!(beginning(&text[..end], &functions), BareCall::Open, "{}", &text[..end]);
             }
         }
         for text in ["x", "{\"name\": \"Ada\"", "{\"name\": \"g\"", "{\"age\"", "```python", "[{\"name\"", "{\"name\": \"get_any"] {
-            assert_eq!(beginning(text, &functions), Beginning::No, "{text}");
+            assert_eq!(beginning(text, &functions), BareCall::No, "{text}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! [`Args`]: the arguments of a call, and how they are bound to the names of parameters.
+//! [`CallArgs`]: the arguments of a call, and how they are bound to the names of parameters.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use crate::failure::{Fault, Kind, Outcome, other, type_fault};
 use crate::value::{Number, Value};
 
 #[derive(Default)]
-pub(crate) struct Args {
+pub(crate) struct CallArgs {
     pub positional: Vec<Value>,
     pub named: Vec<(Arc<str>, Value)>,
 }
 
-impl Args {
+impl CallArgs {
     pub fn of(positional: Vec<Value>) -> Self {
         Self { positional, named: Vec::new() }
     }

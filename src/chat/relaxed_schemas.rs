@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::closing::OTHER_NAMES;
+use super::closed_schemas::OTHER_NAMES;
 
 /// Keywords that no grammar follows.
 const NEVER: [&str; 15] = [
@@ -42,7 +42,7 @@ const COMBINING: [&str; 7] = ["anyOf", "oneOf", "allOf", "not", "if", "then", "e
 
 /// How much of a schema is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Looseness {
+pub enum Relaxation {
     /// What no grammar follows.
     Followable,
     /// All but types, names and values.
@@ -51,17 +51,17 @@ pub enum Looseness {
     Open,
 }
 
-impl Looseness {
+impl Relaxation {
     pub fn next(self) -> Self {
         if self == Self::Followable { Self::Outline } else { Self::Open }
     }
 }
 
 /// The schema without what a looseness leaves out. It takes whatever the schema takes.
-pub fn loosened(schema: &Value, looseness: Looseness) -> Value {
+pub fn loosened(schema: &Value, looseness: Relaxation) -> Value {
     match looseness {
-        Looseness::Open => json!({"type": "object"}),
-        _ => part(schema, looseness == Looseness::Outline),
+        Relaxation::Open => json!({"type": "object"}),
+        _ => part(schema, looseness == Relaxation::Outline),
     }
 }
 
@@ -129,8 +129,8 @@ mod tests {
         let due = json!({
             "type": "object", "required": ["a"], "properties": {"a": {"type": "array", "maxItems": 3}, "not": {"enum": [{"not": 1}]}},
         });
-        assert_eq!(loosened(&schema, Looseness::Followable), due);
-        assert_eq!(loosened(&schema, Looseness::Open), json!({"type": "object"}));
+        assert_eq!(loosened(&schema, Relaxation::Followable), due);
+        assert_eq!(loosened(&schema, Relaxation::Open), json!({"type": "object"}));
     }
 
     #[test]
@@ -140,7 +140,7 @@ mod tests {
             "anyOf": [{"required": ["a"]}, {"required": ["b"]}],
         });
         let due = json!({"properties": {"a": {"type": "string"}, "b": {"anyOf": [{"type": "null"}, {"const": 3}]}}});
-        assert_eq!(loosened(&schema, Looseness::Outline), due);
+        assert_eq!(loosened(&schema, Relaxation::Outline), due);
     }
 
     #[test]
@@ -153,7 +153,7 @@ mod tests {
         ] {
             let mut schema = json!({"properties": {"a": {}}});
             schema[key] = value;
-            assert_eq!(loosened(&schema, Looseness::Outline)["additionalProperties"], true, "{key}");
+            assert_eq!(loosened(&schema, Relaxation::Outline)["additionalProperties"], true, "{key}");
         }
     }
 }

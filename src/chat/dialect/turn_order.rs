@@ -37,7 +37,7 @@ pub enum CallText {
 
 /// What a chat template does with orders of messages that clients send. A template that takes an order is given the messages as they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Turns {
+pub struct TurnOrder {
     pub system: SystemPlace,
     /// Whether a system message behind the first turn is shown in its place.
     pub late_system: bool,
@@ -55,7 +55,7 @@ pub struct Turns {
     pub needs_tools: bool,
 }
 
-impl Turns {
+impl TurnOrder {
     /// All messages go to the template as they are.
     pub const ALL: Self = Self {
         system: SystemPlace::Messages,

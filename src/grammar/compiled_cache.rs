@@ -1,4 +1,4 @@
-//! [`Kept`]: the compiled grammars that were used last.
+//! [`CompiledCache`]: the compiled grammars that were used last.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,18 +12,18 @@ pub const MAX_BYTES: usize = 256 << 20;
 
 /// Compiled grammars by the text of their source. The one used last is at the end.
 #[derive(Default)]
-pub struct Kept {
-    all: VecDeque<One>,
+pub struct CompiledCache {
+    all: VecDeque<CachedGrammar>,
     bytes: usize,
 }
 
-struct One {
+struct CachedGrammar {
     key: Arc<str>,
     compiled: Arc<Compiled>,
     bytes: usize,
 }
 
-impl Kept {
+impl CompiledCache {
     pub fn find(&mut self, key: &str) -> Option<Arc<Compiled>> {
         let at = self.all.iter().position(|one| *one.key == *key)?;
         let found = self.all.remove(at)?;
@@ -40,7 +40,7 @@ impl Kept {
         }
         let bytes = bytes + key.len();
         self.bytes += bytes;
-        self.all.push_back(One { key, compiled, bytes });
+        self.all.push_back(CachedGrammar { key, compiled, bytes });
         while self.all.len() > MAX_KEPT || self.bytes > MAX_BYTES {
             let Some(oldest) = self.all.pop_front() else { return };
             self.bytes -= oldest.bytes;
@@ -61,7 +61,7 @@ mod tests {
     fn grammars_are_kept_up_to_a_number_and_a_sum_of_bytes() {
         let (compiler, _) = crate::testing::compiler(fixtures::vocabulary("smollm2").path());
         let one = compiler.compiled("start: \"a\"");
-        let mut kept = Kept::default();
+        let mut kept = CompiledCache::default();
         for i in 0..100 {
             kept.add(i.to_string().into(), one.clone(), 10 << 20);
             assert!(kept.len() <= 25 && kept.find(&i.to_string()).is_some(), "{i}");

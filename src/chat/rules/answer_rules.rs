@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::{RuleError, Rules};
-use crate::loosened::{Looseness, loosened};
+use crate::relaxed_schemas::{Relaxation, loosened};
 use crate::subject::Subject;
 use crate::tools::Tools;
 use grammar::GrammarError;
@@ -16,7 +16,7 @@ const MAX_TRIES: usize = 8;
 const MAX_TIME: Duration = Duration::from_secs(4);
 
 /// The rules of an answer.
-pub struct Followed {
+pub struct AnswerRules {
     /// `None`: the model may write anything.
     pub grammar: Option<Arc<dyn Grammar>>,
     /// The tools with the schemas that the rules follow, if those are not the tools' own.
@@ -31,16 +31,16 @@ impl Rules<'_> {
     ///
     /// # Errors
     /// A format or the schema of a strict tool cannot be followed.
-    pub fn followed(&self) -> Result<Followed, RuleError> {
+    pub fn followed(&self) -> Result<AnswerRules, RuleError> {
         let Some(given) = self.tools else {
-            return Ok(Followed { grammar: self.grammar()?, tools: None, loosened: Vec::new() });
+            return Ok(AnswerRules { grammar: self.grammar()?, tools: None, loosened: Vec::new() });
         };
         let mut loose = Loose::new(given);
         loop {
             match (Rules { tools: Some(&loose.tools), ..*self }).grammar() {
                 Ok(grammar) => {
                     let tools = Some(loose.tools).filter(|tools| tools != given);
-                    return Ok(Followed { grammar, tools, loosened: loose.reasons });
+                    return Ok(AnswerRules { grammar, tools, loosened: loose.reasons });
                 }
                 Err(error) => loose.loosen(given, error)?,
             }
@@ -51,7 +51,7 @@ impl Rules<'_> {
 struct Loose {
     tools: Tools,
     /// By index of the tool.
-    steps: Vec<Looseness>,
+    steps: Vec<Relaxation>,
     reasons: Vec<(String, String)>,
     num_tries: usize,
     start: Instant,
@@ -59,16 +59,16 @@ struct Loose {
 
 impl Loose {
     fn new(given: &Tools) -> Self {
-        let steps = vec![Looseness::Followable; given.tools.len()];
+        let steps = vec![Relaxation::Followable; given.tools.len()];
         let mut loose = Self { tools: given.clone(), steps, reasons: Vec::new(), num_tries: 0, start: Instant::now() };
         for i in 0..given.tools.len() {
-            loose.set(given, i, Looseness::Followable, "it has keywords that no grammar follows");
+            loose.set(given, i, Relaxation::Followable, "it has keywords that no grammar follows");
         }
         loose
     }
 
     /// Whether the schema of a tool has changed.
-    fn set(&mut self, given: &Tools, i: usize, step: Looseness, why: &str) -> bool {
+    fn set(&mut self, given: &Tools, i: usize, step: Relaxation, why: &str) -> bool {
         self.steps[i] = step;
         let tool = &given.tools[i];
         let Some(schema) = tool.parameters.as_ref().filter(|_| !tool.strict) else { return false };
@@ -87,11 +87,11 @@ impl Loose {
         let is_enough = self.num_tries > MAX_TRIES || self.start.elapsed() > MAX_TIME;
         let (all, step) = match (&error.subject, &error.error) {
             (_, GrammarError::Busy) => return Err(error),
-            (Subject::Tools | Subject::ToolParameters(_), GrammarError::Expensive(_)) => (true, Some(Looseness::Open)),
+            (Subject::Tools | Subject::ToolParameters(_), GrammarError::Expensive(_)) => (true, Some(Relaxation::Open)),
             (Subject::ToolParameters(i), _) if given.tools[*i].strict => return Err(error),
-            (Subject::ToolParameters(_), _) if is_enough => (true, Some(Looseness::Open)),
+            (Subject::ToolParameters(_), _) if is_enough => (true, Some(Relaxation::Open)),
             (Subject::ToolParameters(_), _) => (false, None),
-            (Subject::Tools, _) => (true, is_enough.then_some(Looseness::Open)),
+            (Subject::Tools, _) => (true, is_enough.then_some(Relaxation::Open)),
             _ => return Err(error),
         };
         let which = match error.subject {
@@ -102,7 +102,7 @@ impl Loose {
         for i in which {
             let mut changes = false;
             // The next form may be the same.
-            while !changes && self.steps[i] < Looseness::Open {
+            while !changes && self.steps[i] < Relaxation::Open {
                 changes = self.set(given, i, step.unwrap_or_else(|| self.steps[i].next()), &why);
             }
             has_changed |= changes;

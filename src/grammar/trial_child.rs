@@ -1,4 +1,4 @@
-//! The process that compiles a grammar on trial: what it reads, does and answers (`worker.rs` has the other side).
+//! The process that compiles a grammar on trial: what it reads, does and answers (`trial_worker.rs` has the other side).
 //!
 //! It reads lines from stdin, each a list in JSON:
 //! - `["vocabulary", OUTLINE]`: the vocabulary of what follows. The tables over it are made at once, before there is a grammar.
@@ -48,7 +48,7 @@ pub fn serve() -> i32 {
             (Some("grammar"), Some(factory)) => {
                 let mut parts = message.into_iter().skip(1);
                 let (Some(source), Some(budget)) = (parts.next().and_then(Source::of_value), parts.next()) else { return 1 };
-                let Some(budget) = Budget::read(&budget) else { return 1 };
+                let Some(budget) = TrialBudget::read(&budget) else { return 1 };
                 return run(factory, source, budget);
             }
             _ => return 1,
@@ -66,12 +66,12 @@ fn made(message: &[Value]) -> Option<ParserFactory> {
     Some(factory)
 }
 
-struct Budget {
+struct TrialBudget {
     time: Duration,
     bytes: usize,
 }
 
-impl Budget {
+impl TrialBudget {
     fn read(value: &Value) -> Option<Self> {
         let time = Duration::from_millis(value["milliseconds"].as_u64()?);
         Some(Self { time, bytes: usize::try_from(value["bytes"].as_u64()?).ok()? })
@@ -79,7 +79,7 @@ impl Budget {
 }
 
 /// Compiles on a thread of its own and watches what that takes.
-fn run(factory: ParserFactory, source: Source, budget: Budget) -> i32 {
+fn run(factory: ParserFactory, source: Source, budget: TrialBudget) -> i32 {
     let (before, used) = (memory(), processor_time());
     bound_by_system(&budget, used);
     let Ok(thread) = std::thread::Builder::new().stack_size(STACK).spawn(move || compile(&factory, source)) else { return 1 };
@@ -127,7 +127,7 @@ fn compile(factory: &ParserFactory, source: Source) {
 
 /// Lets the system end this process if it takes much more than its budget between two looks at what it uses. Where the system refuses, its
 /// own watch alone remains.
-fn bound_by_system(budget: &Budget, used: Duration) {
+fn bound_by_system(budget: &TrialBudget, used: Duration) {
     let space = space().map(|space| (space + STACK + budget.bytes + RESERVED) as u64);
     let bounds = [(Resource::RLIMIT_AS, space), (Resource::RLIMIT_CPU, Some((used + budget.time).as_secs() + 2))];
     for (resource, most) in bounds {

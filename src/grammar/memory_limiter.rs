@@ -1,4 +1,4 @@
-//! [`Live`]: bounds the memory of large grammars that texts follow at the same time.
+//! [`MemoryLimiter`]: bounds the memory of large grammars that texts follow at the same time.
 //!
 //! Each text has a copy of its compiled grammar, and a request may ask for many texts, so a pattern of fifty bytes could take gigabytes.
 
@@ -13,9 +13,9 @@ static BYTES: AtomicUsize = AtomicUsize::new(0);
 
 /// The place of one copy. Dropping it returns the place.
 #[derive(Debug)]
-pub struct Live(usize);
+pub struct MemoryLimiter(usize);
 
-impl Live {
+impl MemoryLimiter {
     /// The place of a copy of `bytes` bytes. None if there is no room.
     pub fn take(bytes: usize) -> Option<Self> {
         Self::take_of(&BYTES, bytes)
@@ -28,7 +28,7 @@ impl Live {
     }
 }
 
-impl Drop for Live {
+impl Drop for MemoryLimiter {
     fn drop(&mut self) {
         BYTES.fetch_sub(self.0, Ordering::Relaxed);
     }
@@ -41,11 +41,11 @@ mod tests {
     #[test]
     fn large_grammars_share_their_room_and_small_ones_need_none() {
         let all = AtomicUsize::new(0);
-        let mut taken: Vec<Live> = (0..32).map_while(|_| Live::take_of(&all, 40 << 20)).collect();
+        let mut taken: Vec<MemoryLimiter> = (0..32).map_while(|_| MemoryLimiter::take_of(&all, 40 << 20)).collect();
         assert_eq!(taken.len(), 25, "1 GiB in all");
-        taken.extend((0..100).map_while(|_| Live::take_of(&all, LARGE)));
+        taken.extend((0..100).map_while(|_| MemoryLimiter::take_of(&all, LARGE)));
         assert_eq!(taken.len(), 125);
         taken.into_iter().for_each(std::mem::forget); // they are of another sum than `drop` returns them to
-        assert!(Live::take(usize::MAX).is_none());
+        assert!(MemoryLimiter::take(usize::MAX).is_none());
     }
 }

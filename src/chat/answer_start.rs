@@ -5,7 +5,7 @@ use super::dialect::Dialect;
 
 /// Where in the model's turn an answer begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Entry {
+pub enum AnswerStart {
     /// At its start, so that the model may reason first.
     #[default]
     Turn,
@@ -17,16 +17,16 @@ pub enum Entry {
 
 impl Dialect {
     /// Where the answer to a conversation begins. `prompt`: the rendered conversation.
-    pub fn entry(&self, conversation: &Conversation, prompt: &str) -> Entry {
+    pub fn entry(&self, conversation: &Conversation, prompt: &str) -> AnswerStart {
         if self.opens_reasoning(prompt) {
-            return Entry::Reasoning { begun: false };
+            return AnswerStart::Reasoning { begun: false };
         }
         if let Some(thought) = self.continued_reasoning(conversation) {
-            return Entry::Reasoning { begun: !thought.trim().is_empty() };
+            return AnswerStart::Reasoning { begun: !thought.trim().is_empty() };
         }
         match continued(conversation).is_some_and(|message| !message.text().trim().is_empty()) {
-            true => Entry::Text,
-            false => Entry::Turn,
+            true => AnswerStart::Text,
+            false => AnswerStart::Turn,
         }
     }
 
@@ -44,7 +44,7 @@ fn continued(conversation: &Conversation) -> Option<&Message> {
 }
 
 #[cfg(test)]
-impl Entry {
+impl AnswerStart {
     /// Inside reasoning that the template has opened, or at the start of the turn.
     pub fn opened(is_opened: bool) -> Self {
         if is_opened { Self::Reasoning { begun: false } } else { Self::Turn }
@@ -66,13 +66,13 @@ mod tests {
             dialect.entry(&conversation, &format!("<|assistant|>{text}"))
         };
         let continued = |text| of(text, Ending::Continue);
-        assert_eq!(continued("The capital"), Entry::Text);
-        assert_eq!(continued("Write <think> first, then"), Entry::Text, "a text about the tag");
-        assert_eq!(continued("<think>Hm.</think>\n\nThe"), Entry::Text);
-        assert_eq!([continued(""), continued("\n")], [Entry::Turn; 2]);
-        assert_eq!(continued("<think>\n"), Entry::Reasoning { begun: false });
-        assert_eq!(continued("<think>\nHm,"), Entry::Reasoning { begun: true });
-        assert_eq!(of("<think>\nHm,", Ending::OpenTurn), Entry::Turn);
-        assert_eq!(of("<|assistant|><think>\n", Ending::OpenTurn), Entry::Reasoning { begun: false }, "the template opens it");
+        assert_eq!(continued("The capital"), AnswerStart::Text);
+        assert_eq!(continued("Write <think> first, then"), AnswerStart::Text, "a text about the tag");
+        assert_eq!(continued("<think>Hm.</think>\n\nThe"), AnswerStart::Text);
+        assert_eq!([continued(""), continued("\n")], [AnswerStart::Turn; 2]);
+        assert_eq!(continued("<think>\n"), AnswerStart::Reasoning { begun: false });
+        assert_eq!(continued("<think>\nHm,"), AnswerStart::Reasoning { begun: true });
+        assert_eq!(of("<think>\nHm,", Ending::OpenTurn), AnswerStart::Turn);
+        assert_eq!(of("<|assistant|><think>\n", Ending::OpenTurn), AnswerStart::Reasoning { begun: false }, "the template opens it");
     }
 }

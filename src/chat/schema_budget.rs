@@ -1,4 +1,4 @@
-//! [`Room`]: bounds what the copied parts of a request's schemas take.
+//! [`SchemaBudget`]: bounds what the copied parts of a request's schemas take.
 
 use std::collections::BTreeSet;
 
@@ -14,19 +14,19 @@ const DEFINITIONS: [&str; 2] = ["$defs", "definitions"];
 /// What copies of schemas may still take. A part of a schema brings along the definitions to which it refers, and many parts may refer to
 /// the same, so a text of a megabyte could become gigabytes. Everything is measured before it is copied.
 #[derive(Debug)]
-pub struct Room(usize);
+pub struct SchemaBudget(usize);
 
-impl Default for Room {
+impl Default for SchemaBudget {
     fn default() -> Self {
         Self(MOST)
     }
 }
 
-impl Room {
-    /// Takes the room of one value.
+impl SchemaBudget {
+    /// Takes the bytes of one value.
     ///
     /// # Errors
-    /// No room is left.
+    /// No bytes are left.
     pub fn step(&mut self) -> Result<(), String> {
         self.take(PER_VALUE)
     }
@@ -60,7 +60,7 @@ impl Room {
     /// A copy of a value.
     ///
     /// # Errors
-    /// As with [`Room::step`].
+    /// As with [`SchemaBudget::step`].
     pub fn copy(&mut self, value: &Value) -> Result<Value, String> {
         self.measure(value)?;
         Ok(value.clone())
@@ -69,11 +69,11 @@ impl Room {
     /// A copy of a part of `root` with the definitions to which it refers.
     ///
     /// # Errors
-    /// As with [`Room::step`].
+    /// As with [`SchemaBudget::step`].
     pub fn part(&mut self, root: &Value, part: &Map<String, Value>) -> Result<Map<String, Value>, String> {
         self.measure_map(part)?;
         let mut out = part.clone();
-        let mut named = Named::default();
+        let mut named = SchemaRef::default();
         part.values().for_each(|value| named.find(value));
         named.see(part);
         let definitions = DEFINITIONS.map(|key| root.get(key).and_then(Value::as_object));
@@ -107,14 +107,14 @@ fn insert(out: &mut Map<String, Value>, key: &str, name: &str, definition: &Valu
 
 /// The definitions that a part refers to, as the index of their keyword and their name.
 #[derive(Default)]
-struct Named {
+struct SchemaRef {
     open: BTreeSet<(usize, String)>,
     seen: BTreeSet<(usize, String)>,
     /// Whether a reference may lead to any of them.
     all: bool,
 }
 
-impl Named {
+impl SchemaRef {
     fn find(&mut self, value: &Value) {
         match value {
             Value::Array(items) => items.iter().for_each(|item| self.find(item)),
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     fn part(root: &Value, part: Value) -> Result<Value, String> {
-        Room::default().part(root, part.as_object().unwrap()).map(Value::Object)
+        SchemaBudget::default().part(root, part.as_object().unwrap()).map(Value::Object)
     }
 
     #[test]
@@ -173,10 +173,10 @@ mod tests {
     #[test]
     fn what_has_no_room_is_not_copied() {
         let root = json!({"$defs": {"a": {"enum": ["x".repeat(1 << 20)]}}});
-        let mut room = Room::default();
+        let mut budget = SchemaBudget::default();
         let one = json!({"$ref": "#/$defs/a"});
-        let copies = (0..20).map_while(|_| room.part(&root, one.as_object().unwrap()).ok()).count();
+        let copies = (0..20).map_while(|_| budget.part(&root, one.as_object().unwrap()).ok()).count();
         assert_eq!(copies, 15);
-        assert!(room.step().unwrap_err().contains("16 MiB"));
+        assert!(budget.step().unwrap_err().contains("16 MiB"));
     }
 }
