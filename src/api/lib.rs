@@ -16,7 +16,7 @@ use actix_web::web::Data;
 use config::Config;
 use http::dialect::{Dialect, Dialects};
 use http::paths::Directory;
-use http::routes::Site;
+use http::routes::ServerContext;
 use http::state::AppState;
 use registry::Registry;
 
@@ -41,7 +41,7 @@ pub fn serve(
 ) -> anyhow::Result<()> {
     let (state, dialects) = (Data::new(AppState::new(config, registry, access.keys.clone())), Data::new(dialects(config)));
     let directory = Data::new(Directory::new(ops::document));
-    http::server::serve(config, listener, access, Site { state, dialects, shared_routes: ops::routes, directory }, reload, stopped)
+    http::server::serve(config, listener, access, ServerContext { state, dialects, shared_routes: ops::routes, directory }, reload, stopped)
 }
 
 #[cfg(test)]

@@ -1,12 +1,12 @@
 //! The dialects and the operators' routes together.
 
-use config::{Config, Overrides, Surroundings};
+use config::{Config, ConfigSources, Overrides};
 
 /// `PENSTOCK_BLESS=1` rewrites the committed document.
 #[test]
 fn the_committed_document_is_current() {
     let env = vec![("HOME".to_owned(), "/home/u".to_owned())];
-    let config = Config::load_from(&Surroundings { env, ..Default::default() }, &Overrides::default()).unwrap();
+    let config = Config::load_from(&ConfigSources { env, ..Default::default() }, &Overrides::default()).unwrap();
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../openapi/openapi.json");
     let text = super::ops::openapi_json(&super::dialects(&config));
     if std::env::var_os("PENSTOCK_BLESS").is_some() {

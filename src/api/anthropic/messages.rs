@@ -7,20 +7,20 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use super::convert::names::MESSAGES;
 use super::convert::request::{self, Messages};
 use super::convert::schemas;
-use super::draft::{Draft, Folded};
 use super::edits;
 use super::error;
-use super::stream::Stream;
+use super::message_builder::{FoldedMessage, MessageBuilder};
+use super::stream::MessageStream;
 use super::types::answer::MessagesAnswer;
 use super::types::error::MessagesErrorBody;
 use super::types::event::MessagesEvent;
 use super::types::request::MessagesRequest;
-use crate::http::budget::Held;
 use crate::http::caller::Caller;
-use crate::http::choices::{self, Ask, Choices};
+use crate::http::choices::{self, Choices, GenerationRequest};
+use crate::http::deferred_stream;
 use crate::http::error::{ApiError, Kind};
 use crate::http::json::JsonBody;
-use crate::http::later;
+use crate::http::memory_budget::MemoryPermit;
 use crate::http::state::AppState;
 use serving::Prompt;
 
@@ -45,12 +45,12 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
         let id = journal.id();
         let begin = async move {
             let (choices, draft) = start(of_stream, &caller, request, held).await?;
-            Ok(Stream::new(choices, draft, caller.journal.id()))
+            Ok(MessageStream::new(choices, draft, caller.journal.id()))
         };
-        return later::stream(&state, &model, journal, move |error| error::event(error, Some(&id)), begin).await;
+        return deferred_stream::stream(&state, &model, journal, move |error| error::event(error, Some(&id)), begin).await;
     }
     let (mut choices, mut draft) = start(state, &caller, request, held).await?;
-    let mut folded = Folded::default();
+    let mut folded = FoldedMessage::default();
     folded.add(draft.start(choices.begun()));
     while let Some(next) = choices.next().await {
         draft.take(next?.1).into_iter().for_each(|event| folded.add(event));
@@ -60,15 +60,20 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
 }
 
 /// Starts the answer of a request once its model is there.
-async fn start(state: web::Data<AppState>, caller: &Caller, request: Messages, held: Arc<Held>) -> Result<(Choices, Draft), ApiError> {
+async fn start(
+    state: web::Data<AppState>,
+    caller: &Caller,
+    request: Messages,
+    held: Arc<MemoryPermit>,
+) -> Result<(Choices, MessageBuilder), ApiError> {
     let model = caller.model(&state, &request.prompt.model).await?;
     let Messages { prompt, max_tokens, mut options, .. } = request;
     options.thinking_budget = prompt.thinking.and_then(|thinking| thinking.budget);
     let shown = prompt.thinking.map(|thinking| thinking.shown).unwrap_or_default();
     let id = format!("msg_{}", uuid::Uuid::new_v4().simple());
-    let draft = Draft::new(id, model.id.clone(), shown, options.stop.clone(), max_tokens);
+    let draft = MessageBuilder::new(id, model.id.clone(), shown, options.stop.clone(), max_tokens);
     let conversation = edits::edited(&state, &model, prompt).await?;
-    let ask = Ask {
+    let ask = GenerationRequest {
         model,
         prompts: vec![Prompt::Chat(conversation)],
         options,

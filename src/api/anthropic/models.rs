@@ -6,8 +6,8 @@ use actix_web::{HttpRequest, HttpResponse, web};
 
 use super::types::models::{MessagesModel, MessagesModelList};
 use crate::http::error::{ApiError, quoted};
-use crate::http::moment::of_seconds;
 use crate::http::percent::percent_decode;
+use crate::http::rfc3339::of_seconds;
 use crate::http::state::AppState;
 use crate::http::tenant::Tenant;
 use registry::ModelInfo;

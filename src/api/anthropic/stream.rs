@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
-use super::draft::Draft;
 use super::error;
+use super::message_builder::MessageBuilder;
 use super::types::event::MessagesEvent;
 use crate::http::choices::Choices;
 use crate::http::sse;
@@ -14,9 +14,9 @@ use crate::http::stream::Frames;
 
 /// Reads the generation and words what it yields. It begins with the first piece, when it is known what the cache held, or with the first
 /// silence.
-pub struct Stream {
+pub struct MessageStream {
     choices: Choices,
-    draft: Draft,
+    draft: MessageBuilder,
     /// The request's id.
     id: String,
     has_begun: Cell<bool>,
@@ -29,8 +29,8 @@ fn frame(event: &MessagesEvent) -> Bytes {
     sse::named(event.name(), event)
 }
 
-impl Stream {
-    pub fn new(choices: Choices, draft: Draft, id: String) -> Self {
+impl MessageStream {
+    pub fn new(choices: Choices, draft: MessageBuilder, id: String) -> Self {
         Self { choices, draft, id, has_begun: Cell::new(false), ready: VecDeque::new(), has_ended: false }
     }
 
@@ -40,7 +40,7 @@ impl Stream {
     }
 }
 
-impl Frames for Stream {
+impl Frames for MessageStream {
     fn stall(&self) {
         self.choices.stall();
     }

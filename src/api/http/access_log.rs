@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tracing::field::display;
 
 use super::error::Kind;
-use super::record::{Outcome, Record};
+use super::request_record::{Outcome, RequestRecord};
 
 /// Texts of clients are cut after as many characters.
 const MAX_TEXT: usize = 200;
@@ -42,8 +42,8 @@ macro_rules! line {
 }
 
 /// What the line says and the record does not hold as it is.
-struct Line<'a> {
-    record: &'a Record,
+struct AccessLine<'a> {
+    record: &'a RequestRecord,
     outcome: Outcome,
     path: &'a str,
     field: Option<&'a str>,
@@ -52,9 +52,9 @@ struct Line<'a> {
 
 /// Writes the line: at `debug` for probes, at `warn` if the request was refused or its answer broken off, at `error` if the server was at
 /// fault, else at `info`.
-pub fn write(record: &Record, now: Instant) {
+pub fn write(record: &RequestRecord, now: Instant) {
     let field = record.refusal.as_ref().and_then(|refusal| refusal.field.as_deref()).map(cut);
-    let line = Line { record, outcome: record.outcome(), path: cut(&record.path), field, now };
+    let line = AccessLine { record, outcome: record.outcome(), path: cut(&record.path), field, now };
     match line.outcome {
         _ if record.is_probe => line!(tracing::Level::DEBUG, line),
         Outcome::Ok | Outcome::Left => line!(tracing::Level::INFO, line),

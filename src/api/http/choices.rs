@@ -9,30 +9,30 @@ use futures_util::future::{Fuse, LocalBoxFuture};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 
-use super::budget::Held;
 use super::error::{ApiError, Kind};
 use super::journal::Journal;
+use super::memory_budget::MemoryPermit;
 use super::metrics;
-use super::record::Ending;
-use super::state::{Active, AppState, off_loop};
+use super::request_record::BodyEnd;
+use super::state::{ActiveGeneration, AppState, off_loop};
 use super::subject::FieldNames;
 use super::tenant::Tenant;
 use chat::{Piece, Text, TokenLogprob};
-use serving::{self, Account, Counts, End, EndReason, Failure, Generation, Model, Options, Output, Prompt, StopCause, ValidRequest};
+use serving::{self, Counts, End, EndReason, Failure, Generation, Model, Options, Output, Prompt, RequestUsage, StopCause, ValidRequest};
 
 /// Texts up to this length are checked where they are: a text that is tokenized by another thread costs two switches of threads, which
 /// take longer. In bytes.
 const CHECK_INLINE: usize = 512;
 
 /// A generation that has yielded an output.
-struct Yield {
+struct NextOutput {
     index: usize,
     generation: Generation,
     output: Option<Result<Output, Failure>>,
 }
 
 /// What to generate.
-pub struct Ask {
+pub struct GenerationRequest {
     pub model: Arc<Model>,
     pub prompts: Vec<Prompt>,
     pub options: Options,
@@ -43,7 +43,7 @@ pub struct Ask {
     /// By which errors name the request's fields.
     pub names: FieldNames,
     /// The memory that is held for the request.
-    pub held: Arc<Held>,
+    pub held: Arc<MemoryPermit>,
     /// Who asks.
     pub tenant: Tenant,
     pub journal: Rc<Journal>,
@@ -80,7 +80,7 @@ pub struct PromptProgress {
 
 /// The running generations of a response. Dropping it cancels them.
 pub struct Choices {
-    running: FuturesUnordered<LocalBoxFuture<'static, Yield>>,
+    running: FuturesUnordered<LocalBoxFuture<'static, NextOutput>>,
     /// Generations that wait until the first of their prompt has returned the prompt's tokens.
     held: Vec<(usize, Generation)>,
     /// Outputs that were not handed out yet.
@@ -101,21 +101,21 @@ pub struct Choices {
     /// Generated tokens of each generation that were counted against the tenant's rate.
     spent: Vec<u32>,
     /// What the first generation has cost.
-    account: Option<Account>,
+    account: Option<RequestUsage>,
     tenant: Tenant,
     journal: Rc<Journal>,
     /// Completes when the request has taken too long.
     overdue: Fuse<LocalBoxFuture<'static, ApiError>>,
-    active: Active,
+    active: ActiveGeneration,
     complete: bool,
     /// The memory of a conversation that the generations may need again.
-    _held: Option<Arc<Held>>,
+    _held: Option<Arc<MemoryPermit>>,
 }
 
 /// Checks every prompt, then hands all of them to the engine or none.
-pub async fn start(state: web::Data<AppState>, ask: Ask) -> Result<Choices, ApiError> {
-    let Ask { model, prompts, mut options, num_choices, best_of, names, held, tenant, journal } = ask;
-    let active = Active::new(state);
+pub async fn start(state: web::Data<AppState>, ask: GenerationRequest) -> Result<Choices, ApiError> {
+    let GenerationRequest { model, prompts, mut options, num_choices, best_of, names, held, tenant, journal } = ask;
+    let active = ActiveGeneration::new(state);
     (options.cache_salt, options.client) = (tenant.salt(options.cache_salt), tenant.client());
     if best_of > num_choices {
         // They tell which texts are the likeliest.
@@ -170,10 +170,10 @@ pub async fn start(state: web::Data<AppState>, ask: Ask) -> Result<Choices, ApiE
     })
 }
 
-fn next(index: usize, mut generation: Generation) -> LocalBoxFuture<'static, Yield> {
+fn next(index: usize, mut generation: Generation) -> LocalBoxFuture<'static, NextOutput> {
     Box::pin(async move {
         let output = generation.next().await;
-        Yield { index, generation, output }
+        NextOutput { index, generation, output }
     })
 }
 
@@ -239,7 +239,7 @@ impl Choices {
                     return Some(Err(self.refused(error)));
                 }
             };
-            let Some(Yield { index, mut generation, output }) = yielded else {
+            let Some(NextOutput { index, mut generation, output }) = yielded else {
                 self.complete = true;
                 return None;
             };
@@ -291,7 +291,7 @@ impl Choices {
 
     /// The client does not read, so that its answer is cut.
     pub fn stall(&self) {
-        self.journal.end(Ending::Stalled);
+        self.journal.end(BodyEnd::Stalled);
     }
 
     /// A prompt counts once, however many choices it has.

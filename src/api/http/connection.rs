@@ -20,7 +20,7 @@ use super::{access_log, metrics};
 
 /// What a connection is allowed to take. In time.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct ConnectionTimeouts {
     /// From the first byte of a head to its last one; for the first head, from the beginning of the connection.
     pub head: Duration,
     /// From an answer to the next head.
@@ -28,8 +28,8 @@ pub struct Patience {
 }
 
 /// What the middleware and the connection know about each other.
-pub struct Watch {
-    patience: Patience,
+pub struct ConnectionWatch {
+    patience: ConnectionTimeouts,
     /// The number of requests that are being answered.
     busy: Cell<usize>,
     /// Whether bytes arrived while a request was being answered: the rest of its body, or the beginning of the next head.
@@ -42,20 +42,20 @@ pub struct Watch {
     says_close: Cell<bool>,
 }
 
-impl Watch {
-    fn new(patience: Patience) -> Rc<Self> {
+impl ConnectionWatch {
+    fn new(patience: ConnectionTimeouts) -> Rc<Self> {
         let deadline = Cell::new(Some(Instant::now() + patience.head));
         let (busy, overlap, num_requests, says_close) = (Cell::new(0), Cell::new(false), Cell::new(0), Cell::new(false));
         Rc::new(Self { patience, busy, overlap, deadline, num_requests, says_close })
     }
 
     /// A whole head has arrived. Its request is being answered until the returned value is dropped.
-    pub fn begin(self: &Rc<Self>) -> Busy {
+    pub fn begin(self: &Rc<Self>) -> ActiveRequest {
         self.busy.set(self.busy.get() + 1);
         self.num_requests.set(self.num_requests.get() + 1);
         self.overlap.set(false);
         self.deadline.set(None);
-        Busy(self.clone())
+        ActiveRequest(self.clone())
     }
 
     /// The head of the answer to a request of HTTP/1.0, which is written next, says that the connection closes. Behind other answers, which
@@ -74,15 +74,15 @@ impl Watch {
 }
 
 /// A request that is being answered.
-pub struct Busy(Rc<Watch>);
+pub struct ActiveRequest(Rc<ConnectionWatch>);
 
-impl Busy {
-    pub fn watch(&self) -> Rc<Watch> {
+impl ActiveRequest {
+    pub fn watch(&self) -> Rc<ConnectionWatch> {
         self.0.clone()
     }
 }
 
-impl Drop for Busy {
+impl Drop for ActiveRequest {
     fn drop(&mut self) {
         let watch = &self.0;
         watch.busy.set(watch.busy.get() - 1);
@@ -95,16 +95,16 @@ impl Drop for Busy {
 
 pub struct Connection {
     stream: Stream,
-    watch: Rc<Watch>,
+    watch: Rc<ConnectionWatch>,
     timer: Pin<Box<Sleep>>,
     dialects: Data<Dialects>,
     /// What is written in place of what the library writes.
-    instead: Option<Instead>,
+    instead: Option<Replacement>,
     /// Whether a part of an answer waits for the client to read.
     stalled: bool,
 }
 
-struct Instead {
+struct Replacement {
     bytes: Vec<u8>,
     written: usize,
     /// The number of bytes that it takes the place of.
@@ -112,13 +112,13 @@ struct Instead {
 }
 
 impl Connection {
-    pub fn new(stream: Stream, patience: Patience, dialects: Data<Dialects>) -> Self {
-        let watch = Watch::new(patience);
+    pub fn new(stream: Stream, patience: ConnectionTimeouts, dialects: Data<Dialects>) -> Self {
+        let watch = ConnectionWatch::new(patience);
         let timer = Box::pin(sleep_until(Instant::now() + patience.head));
         Self { stream, watch, timer, dialects, instead: None, stalled: false }
     }
 
-    pub fn watch(&self) -> &Rc<Watch> {
+    pub fn watch(&self) -> &Rc<ConnectionWatch> {
         &self.watch
     }
 
@@ -132,7 +132,7 @@ impl Connection {
     }
 
     /// What to write in place of `bytes`, or of their beginning.
-    fn instead_of(&self, bytes: &[u8]) -> Option<Instead> {
+    fn instead_of(&self, bytes: &[u8]) -> Option<Replacement> {
         let says_close = self.watch.says_close.take();
         let (bytes, replaced) = match bare_error(bytes) {
             Some(status) => (self.error_answer(status), bytes.len()),
@@ -142,7 +142,7 @@ impl Connection {
             }
             None => return None,
         };
-        Some(Instead { bytes, written: 0, replaced })
+        Some(Replacement { bytes, written: 0, replaced })
     }
 
     /// A whole answer with the error of a head that could not be read.
@@ -267,8 +267,8 @@ mod tests {
 
     #[test]
     fn a_head_has_a_deadline_and_an_idle_connection_has_none_before_its_first_byte() {
-        let patience = Patience { head: Duration::from_secs(5), idle: Duration::from_secs(75) };
-        let watch = Watch::new(patience);
+        let patience = ConnectionTimeouts { head: Duration::from_secs(5), idle: Duration::from_secs(75) };
+        let watch = ConnectionWatch::new(patience);
         let left = || watch.deadline.get().map(|deadline| (deadline - Instant::now()).as_secs_f64().round());
         let first = watch.deadline.get();
         assert_eq!(left(), Some(5.0), "the first head is due although nothing has arrived");

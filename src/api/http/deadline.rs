@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use actix_web::http::header::HeaderMap;
 
 use super::error::{ApiError, Kind, quoted};
-use super::record::Turn;
+use super::request_record::QueueState;
 use config::Limits;
 
 /// The seconds that a request may take.
@@ -37,19 +37,19 @@ impl Deadline {
     }
 
     /// What limits a request that arrived at `started`: when, and with which error it ends then. `None`: it is to be looked at again.
-    pub fn next(&self, started: Instant, turn: Turn) -> Option<(Instant, Option<ApiError>)> {
+    pub fn next(&self, started: Instant, turn: QueueState) -> Option<(Instant, Option<ApiError>)> {
         let whole = self.whole.map(|(time, is_asked)| {
             let of = if is_asked { HEADER } else { "limits.request_timeout_seconds" };
             let message = format!("the request took longer than {} s, which {of} allows", time.as_secs_f64());
             (started + time, Some(ApiError::new(Kind::Deadline, message)))
         });
         let wait = self.wait.and_then(|time| match turn {
-            Turn::NotYet => Some((Instant::now() + time, None)),
-            Turn::WaitsSince(since) => {
+            QueueState::NotYet => Some((Instant::now() + time, None)),
+            QueueState::WaitsSince(since) => {
                 let message = format!("the request waited {} s for its turn (limits.max_queue_seconds): try again later", time.as_secs());
                 Some((since + time, Some(ApiError::new(Kind::QueueTimeout, message))))
             }
-            Turn::Came => None,
+            QueueState::Came => None,
         });
         whole.into_iter().chain(wait).min_by_key(|(at, _)| *at)
     }
@@ -74,11 +74,11 @@ mod tests {
     use actix_web::http::header::{HeaderName, HeaderValue};
 
     use super::*;
-    use config::{Config, Overrides, Surroundings};
+    use config::{Config, ConfigSources, Overrides};
 
     fn limits() -> Limits {
         let env = vec![("HOME".to_owned(), "/home/u".to_owned())];
-        Config::load_from(&Surroundings { env, ..Default::default() }, &Overrides::default()).unwrap().limits
+        Config::load_from(&ConfigSources { env, ..Default::default() }, &Overrides::default()).unwrap().limits
     }
 
     fn headers(values: &[&'static str]) -> HeaderMap {
@@ -109,10 +109,10 @@ mod tests {
         let at = |seconds| start + Duration::from_secs(seconds);
         let deadline = Deadline { whole: Some((Duration::from_secs(10), true)), wait: Some(Duration::from_secs(4)) };
         let next = |turn| deadline.next(start, turn).map(|(at, error)| (at, error.map(|error| error.kind))).unwrap();
-        assert_eq!(next(Turn::WaitsSince(at(1))), (at(5), Some(Kind::QueueTimeout)));
-        assert_eq!(next(Turn::WaitsSince(at(7))), (at(10), Some(Kind::Deadline)));
-        assert_eq!(next(Turn::Came), (at(10), Some(Kind::Deadline)));
-        assert_eq!(next(Turn::NotYet).1, None, "it does not wait in a queue yet");
-        assert!(Deadline::default().next(start, Turn::NotYet).is_none());
+        assert_eq!(next(QueueState::WaitsSince(at(1))), (at(5), Some(Kind::QueueTimeout)));
+        assert_eq!(next(QueueState::WaitsSince(at(7))), (at(10), Some(Kind::Deadline)));
+        assert_eq!(next(QueueState::Came), (at(10), Some(Kind::Deadline)));
+        assert_eq!(next(QueueState::NotYet).1, None, "it does not wait in a queue yet");
+        assert!(Deadline::default().next(start, QueueState::NotYet).is_none());
     }
 }

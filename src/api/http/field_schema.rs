@@ -13,9 +13,9 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::error::{ApiError, Kind, quoted};
+use super::foreign_fields::{Meaning, SAMPLES, meaning};
 use super::ignored::{self, Ignored};
 use super::neutral::Neutral;
-use super::peers::{Meaning, SAMPLES, meaning};
 use config::UnknownFields;
 
 /// A field that a dialect knows without documenting it: it has no effect, or something else reads it.

@@ -8,7 +8,7 @@ use actix_web::HttpResponse;
 use actix_web::body::{BodySize, MessageBody};
 use actix_web::http::{Version, header};
 
-use super::connection::{Busy, Watch};
+use super::connection::{ActiveRequest, ConnectionWatch};
 
 /// What a request allows its answer's framing to be.
 pub struct Framing {
@@ -17,12 +17,12 @@ pub struct Framing {
     /// The connection cannot be used again after the answer.
     closes: bool,
     /// Set if the client speaks HTTP/1.0.
-    old: Option<Rc<Watch>>,
+    old: Option<Rc<ConnectionWatch>>,
 }
 
 impl Framing {
     /// `busy`: of the request's connection.
-    pub fn of(head: &RequestHead, busy: Option<&Busy>) -> Self {
+    pub fn of(head: &RequestHead, busy: Option<&ActiveRequest>) -> Self {
         let is_old = head.version < Version::HTTP_11;
         // After a request for a web socket the library writes no chunks and still announces them.
         let is_socket = |value: &header::HeaderValue| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"websocket");
@@ -30,7 +30,7 @@ impl Framing {
         Self {
             takes_chunks: !is_old && !asks_socket,
             closes: head.connection_type() != ConnectionType::KeepAlive,
-            old: busy.filter(|_| is_old).map(Busy::watch),
+            old: busy.filter(|_| is_old).map(ActiveRequest::watch),
         }
     }
 

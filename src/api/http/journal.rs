@@ -13,11 +13,11 @@ use tokio::time::sleep_until;
 use super::deadline::Deadline;
 use super::error::{ApiError, quoted};
 use super::ignored::Ignored;
-use super::record::{Ending, Followed, Record, Refusal};
+use super::request_record::{BodyEnd, Refusal, RequestRecord, TrackedGeneration};
 use super::tenant::Tenant;
 use super::{access_log, metrics, spans};
 use keys::InFlight;
-use serving::{Account, EndReason};
+use serving::{EndReason, RequestUsage};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
@@ -27,7 +27,7 @@ const IGNORED_FIELDS: HeaderName = HeaderName::from_static("penstock-ignored-fie
 const MAX_HEADER: usize = 128;
 
 pub struct Journal {
-    record: RefCell<Record>,
+    record: RefCell<RequestRecord>,
     deadline: Cell<Deadline>,
     is_overdue: Cell<bool>,
     /// Counts the request against the limits of its key, until its answer or whoever works on takes it.
@@ -67,7 +67,7 @@ impl Journal {
         error.into_iter().for_each(|error| self.refuse(error));
         let path = self.record.borrow().path.clone();
         self.answer(Some(path), status);
-        self.end(Ending::Whole);
+        self.end(BodyEnd::Whole);
         self.is_written.set(true);
     }
 
@@ -77,7 +77,7 @@ impl Journal {
         found.unwrap_or_else(|| Rc::new(Self::new(empty(), false)))
     }
 
-    fn new(record: Record, is_written: bool) -> Self {
+    fn new(record: RequestRecord, is_written: bool) -> Self {
         Self {
             record: RefCell::new(record),
             deadline: Cell::default(),
@@ -172,8 +172,8 @@ impl Journal {
     }
 
     /// Counts what a generation costs. `counts_prompt`: no other one has the same prompt.
-    pub fn follow(&self, account: &Account, counts_prompt: bool) {
-        self.record.borrow_mut().generations.push(Followed { account: account.clone(), counts_prompt });
+    pub fn follow(&self, account: &RequestUsage, counts_prompt: bool) {
+        self.record.borrow_mut().generations.push(TrackedGeneration { account: account.clone(), counts_prompt });
     }
 
     /// Tokens of the prompts that were found in the prefix cache, as far as that is known.
@@ -182,7 +182,7 @@ impl Journal {
     }
 
     /// What the first generation costs. `None`: there is none.
-    pub fn first_account(&self) -> Option<Account> {
+    pub fn first_account(&self) -> Option<RequestUsage> {
         self.record.borrow().generations.first().map(|followed| followed.account.clone())
     }
 
@@ -200,9 +200,9 @@ impl Journal {
     }
 
     /// The body of the answer has ended. The first end counts.
-    pub fn end(&self, ending: Ending) {
+    pub fn end(&self, ending: BodyEnd) {
         let mut record = self.record.borrow_mut();
-        if record.ending == Ending::Left {
+        if record.ending == BodyEnd::Left {
             record.ending = ending;
         }
     }
@@ -221,8 +221,8 @@ impl Drop for Journal {
     }
 }
 
-fn empty() -> Record {
-    Record {
+fn empty() -> RequestRecord {
+    RequestRecord {
         started: Instant::now(),
         started_at: SystemTime::now(),
         method: String::new(),
@@ -239,7 +239,7 @@ fn empty() -> Record {
         ignored: Ignored::default(),
         generations: Vec::new(),
         finished: Vec::new(),
-        ending: Ending::Left,
+        ending: BodyEnd::Left,
         is_probe: false,
     }
 }

@@ -13,12 +13,12 @@ use futures_util::StreamExt;
 use futures_util::future::LocalBoxFuture;
 use serde_json::Value;
 
-use super::budget::{Budget, Held};
 use super::error::{ApiError, Kind, quoted};
 use super::field_schema::FieldSchema;
 use super::ignored::Ignored;
 use super::inflate::{Encoding, too_large};
 use super::journal::Journal;
+use super::memory_budget::{MemoryBudget, MemoryPermit};
 use super::parse::{Meter, parse};
 use super::state::{AppState, off_loop};
 use config::UnknownFields;
@@ -52,7 +52,7 @@ struct Received {
     /// The largest size after decompression. In bytes.
     limit: usize,
     unknown: UnknownFields,
-    held: Held,
+    held: MemoryPermit,
     /// The request's id, if its body is to be logged.
     logged_as: Option<String>,
 }
@@ -96,7 +96,7 @@ impl JsonBody {
         self,
         schema: &'static FieldSchema,
         read: impl FnOnce(&Value) -> Result<T, ApiError> + Send + 'static,
-    ) -> Result<(T, Arc<Held>), ApiError> {
+    ) -> Result<(T, Arc<MemoryPermit>), ApiError> {
         let Self { received, journal } = self;
         let (ignored, result) = match received.encoding == Encoding::Identity && received.bytes.len() <= PARSE_INLINE {
             true => received.read(schema, read),
@@ -113,7 +113,7 @@ impl Received {
         self,
         schema: &FieldSchema,
         read: impl FnOnce(&Value) -> Result<T, ApiError>,
-    ) -> (Ignored, Result<(T, Arc<Held>), ApiError>) {
+    ) -> (Ignored, Result<(T, Arc<MemoryPermit>), ApiError>) {
         let mut ignored = Ignored::default();
         let known = |value: &mut Value, unknown| schema.admit(value, unknown).map(|found| ignored = found);
         let result = self.read_known(known, read);
@@ -124,7 +124,7 @@ impl Received {
         self,
         admit: impl FnOnce(&mut Value, UnknownFields) -> Result<(), ApiError>,
         read: impl FnOnce(&Value) -> Result<T, ApiError>,
-    ) -> Result<(T, Arc<Held>), ApiError> {
+    ) -> Result<(T, Arc<MemoryPermit>), ApiError> {
         let Self { bytes, encoding, limit, unknown, mut held, logged_as } = self;
         let size = encoding.unpacked_size(&bytes, limit)?;
         let texts = bytes.len() + COPIES * size;
@@ -173,7 +173,7 @@ fn check_head(request: &HttpRequest, limit: usize) -> Result<Encoding, ApiError>
 }
 
 /// Receives a body of at most `limit` bytes. What has arrived is held of `budget`.
-async fn receive(mut payload: Payload, limit: usize, budget: &Arc<Budget>) -> Result<(Bytes, Held), ApiError> {
+async fn receive(mut payload: Payload, limit: usize, budget: &Arc<MemoryBudget>) -> Result<(Bytes, MemoryPermit), ApiError> {
     let (mut body, mut held) = (BytesMut::new(), budget.share());
     while let Some(chunk) = payload.next().await {
         let chunk = chunk.map_err(|error| match error {

@@ -3,13 +3,13 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 use config::{Config, RequireKeys};
-use keys::{Digest, Entry, Key, KeyFile, Limits, Ring, Version};
+use keys::{Digest, Key, KeyEntry, KeyFile, Limits, Ring, Version};
 
 pub struct Keyring {
     /// `None`: there is no place for a file.
     file: Option<KeyFile>,
     /// The keys of the configuration.
-    fixed: Vec<Entry>,
+    fixed: Vec<KeyEntry>,
     defaults: Limits,
     require: RequireKeys,
     open_paths: Vec<String>,
@@ -33,7 +33,7 @@ impl Keyring {
     /// The file of keys is there and cannot be read, or two keys are alike.
     pub fn open(config: &Config) -> anyhow::Result<Self> {
         let auth = &config.auth;
-        let fixed = auth.keys.iter().map(|pair| Entry::from_pair(pair)).collect::<Result<_, _>>().map_err(anyhow::Error::msg)?;
+        let fixed = auth.keys.iter().map(|pair| KeyEntry::from_pair(pair)).collect::<Result<_, _>>().map_err(anyhow::Error::msg)?;
         let defaults = Limits {
             requests_per_minute: auth.requests_per_minute,
             tokens_per_minute: auth.tokens_per_minute,
@@ -136,17 +136,17 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use config::{Overrides, Surroundings};
+    use config::{ConfigSources, Overrides};
 
     fn keyring(file: &Path, require: RequireKeys, keys: &[String]) -> anyhow::Result<Keyring> {
         let env = vec![("HOME".to_owned(), "/home/u".to_owned())];
-        let mut config = Config::load_from(&Surroundings { env, ..Default::default() }, &Overrides::default()).unwrap();
+        let mut config = Config::load_from(&ConfigSources { env, ..Default::default() }, &Overrides::default()).unwrap();
         (config.auth.keys_file, config.auth.require_keys, config.auth.keys) = (file.to_owned(), require, keys.to_vec());
         Keyring::open(&config)
     }
 
-    fn entry(name: &str) -> Entry {
-        Entry::new(name, Digest::of(name.as_bytes()))
+    fn entry(name: &str) -> KeyEntry {
+        KeyEntry::new(name, Digest::of(name.as_bytes()))
     }
 
     #[test]

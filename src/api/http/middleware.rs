@@ -18,13 +18,13 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 
 use super::caller::Caller;
-use super::connection::{Busy, Watch};
+use super::connection::{ActiveRequest, ConnectionWatch};
 use super::deadline::Deadline;
 use super::dialect::{Dialect, Dialects};
 use super::error::{ApiError, Kind};
 use super::framing::Framing;
 use super::journal::Journal;
-use super::record::Ending;
+use super::request_record::BodyEnd;
 use super::state::AppState;
 use super::tenant::Tenant;
 use super::{auth, host, metrics, paths};
@@ -88,7 +88,7 @@ pub async fn around(mut request: ServiceRequest, next: Next<impl MessageBody + '
         return Err(ErrorInternalServerError("the server has no state"));
     };
     // It ends with the last byte of the answer's body.
-    let busy = request.request().conn_data::<Rc<Watch>>().map(Watch::begin);
+    let busy = request.request().conn_data::<Rc<ConnectionWatch>>().map(ConnectionWatch::begin);
     let framing = Framing::of(request.head(), busy.as_ref());
     // The log has the path as it was sent.
     let journal = Journal::open(&request, is_probe(request.path()));
@@ -136,7 +136,7 @@ pub async fn around(mut request: ServiceRequest, next: Next<impl MessageBody + '
             let cause = cause.unwrap_or_else(|| ApiError::new(Kind::Internal, "an internal error occurred"));
             count(None, &journal, status, Some(&cause));
             journal.answer(None, status);
-            journal.end(Ending::Whole);
+            journal.end(BodyEnd::Whole);
             Err(InternalError::from_response(error, response).into())
         }
     }
@@ -156,14 +156,14 @@ fn write_error(mut response: HttpResponse, dialect: &dyn Dialect, journal: &Jour
 struct Answer {
     body: BoxBody,
     journal: Rc<Journal>,
-    _busy: Option<Busy>,
+    _busy: Option<ActiveRequest>,
     _in_flight: Option<InFlight>,
 }
 
 impl Answer {
-    fn new(body: BoxBody, journal: Rc<Journal>, busy: Option<Busy>, in_flight: Option<InFlight>) -> Self {
+    fn new(body: BoxBody, journal: Rc<Journal>, busy: Option<ActiveRequest>, in_flight: Option<InFlight>) -> Self {
         if body.size().is_eof() {
-            journal.end(Ending::Whole);
+            journal.end(BodyEnd::Whole);
         }
         Self { body, journal, _busy: busy, _in_flight: in_flight }
     }
@@ -179,8 +179,8 @@ impl MessageBody for Answer {
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context) -> Poll<Option<Result<Bytes, Self::Error>>> {
         let polled = Pin::new(&mut self.body).poll_next(cx);
         match &polled {
-            Poll::Ready(None) => self.journal.end(Ending::Whole),
-            Poll::Ready(Some(Err(_))) => self.journal.end(Ending::Cut),
+            Poll::Ready(None) => self.journal.end(BodyEnd::Whole),
+            Poll::Ready(Some(Err(_))) => self.journal.end(BodyEnd::Cut),
             _ => {}
         }
         polled

@@ -11,7 +11,7 @@ use super::state::AppState;
 
 /// What the server serves.
 #[derive(Clone)]
-pub struct Site {
+pub struct ServerContext {
     pub state: web::Data<AppState>,
     pub dialects: web::Data<Dialects>,
     /// Registers the routes that belong to no dialect.
@@ -20,7 +20,7 @@ pub struct Site {
     pub directory: web::Data<Directory>,
 }
 
-impl Site {
+impl ServerContext {
     pub fn configure(&self, config: &mut ServiceConfig) {
         config.app_data(self.state.clone()).app_data(self.dialects.clone()).app_data(self.directory.clone());
         self.dialects.in_order_of_routes().for_each(|dialect| dialect.routes(config));

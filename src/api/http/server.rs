@@ -17,9 +17,9 @@ use socket2::{Domain, SockRef, Socket, Type};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::access::Access;
-use super::connection::{Connection, Patience};
+use super::connection::{Connection, ConnectionTimeouts};
 use super::middleware::around;
-use super::routes::Site;
+use super::routes::ServerContext;
 use super::state::AppState;
 use super::stream;
 use super::tls::{Stream, Tls};
@@ -60,13 +60,13 @@ pub fn serve(
     config: &Config,
     listener: TcpListener,
     access: &Access,
-    site: Site,
+    site: ServerContext,
     reload: Reload,
     stopped: impl Future<Output = anyhow::Error> + 'static,
 ) -> anyhow::Result<()> {
     let (state, dialects, access, tls) = (site.state.clone(), site.dialects.clone(), access.clone(), access.tls.clone());
     let (limits, drain) = (&config.limits, Duration::from_secs(config.server.drain_seconds));
-    let patience = Patience { head: Duration::from_secs(limits.head_timeout_seconds), idle: KEEP_ALIVE };
+    let patience = ConnectionTimeouts { head: Duration::from_secs(limits.head_timeout_seconds), idle: KEEP_ALIVE };
     let server = Server::build().workers(config.server.workers.max(1)).shutdown_timeout(1).disable_signals();
     let stopping = server.graceful_shutdown_signal();
     let http = move || {
@@ -118,7 +118,7 @@ pub fn serve(
 }
 
 /// The stream, encrypted if the server has a certificate.
-async fn encrypted(stream: TcpStream, tls: Option<Arc<Tls>>, patience: Patience) -> std::io::Result<Stream> {
+async fn encrypted(stream: TcpStream, tls: Option<Arc<Tls>>, patience: ConnectionTimeouts) -> std::io::Result<Stream> {
     match tls {
         Some(tls) => tls.accept(stream, patience.head).await,
         None => Ok(Stream::Plain(stream)),

@@ -9,8 +9,8 @@ use opentelemetry::trace::{
 };
 use opentelemetry::{Context, KeyValue, global};
 
-use super::record::{Outcome, Record};
-use serving::Account;
+use super::request_record::{Outcome, RequestRecord};
+use serving::RequestUsage;
 
 /// Spans of further generations of one request are left out.
 const MAX_GENERATIONS: usize = 16;
@@ -23,7 +23,7 @@ pub fn switch_on() {
 }
 
 /// Makes the spans of a request that ends `now`. Returns the id of its trace, unless the sampler leaves it out.
-pub fn write(record: &Record, now: Instant) -> Option<String> {
+pub fn write(record: &RequestRecord, now: Instant) -> Option<String> {
     if !ON.load(Ordering::Relaxed) {
         return None;
     }
@@ -65,7 +65,7 @@ struct Phase {
 }
 
 /// The phases that a generation has begun. One that has not ended ends `now`.
-fn phases(account: &Account, now: Instant) -> Vec<Phase> {
+fn phases(account: &RequestUsage, now: Instant) -> Vec<Phase> {
     let (arrived, admitted, prefilled, last) = (account.arrived(), account.admitted(), account.prefilled(), account.last());
     let phase = |name, start: Option<Instant>, end: Option<Instant>| Some(Phase { name, start: start?, end: end.unwrap_or(now) });
     let decodes = prefilled.filter(|_| account.generated_tokens() > 0);
@@ -75,7 +75,7 @@ fn phases(account: &Account, now: Instant) -> Vec<Phase> {
         .collect()
 }
 
-fn attributes_of(phase: &str, index: usize, account: &Account) -> Vec<KeyValue> {
+fn attributes_of(phase: &str, index: usize, account: &RequestUsage) -> Vec<KeyValue> {
     let mut attributes = vec![KeyValue::new("penstock.generation", index as i64)];
     match phase {
         "prefill" => {
@@ -89,7 +89,7 @@ fn attributes_of(phase: &str, index: usize, account: &Account) -> Vec<KeyValue> 
 }
 
 /// What the span of the server says, in the names of OpenTelemetry's conventions where they have one.
-fn attributes(record: &Record) -> Vec<KeyValue> {
+fn attributes(record: &RequestRecord) -> Vec<KeyValue> {
     let mut attributes = vec![
         KeyValue::new("http.request.method", record.method.clone()),
         KeyValue::new("url.path", record.path.clone()),
@@ -149,6 +149,6 @@ mod tests {
 
     #[test]
     fn nothing_that_the_engine_never_saw_has_a_phase() {
-        assert_eq!(phases(&Account::default(), Instant::now()), []);
+        assert_eq!(phases(&RequestUsage::default(), Instant::now()), []);
     }
 }

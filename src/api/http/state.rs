@@ -7,11 +7,11 @@ use std::time::Duration;
 use actix_web::web;
 use tokio::sync::watch;
 
-use super::budget::Budget;
 use super::cors::Cors;
 use super::error::{ApiError, Kind};
 use super::host::Hosts;
 use super::keyring::Keyring;
+use super::memory_budget::MemoryBudget;
 use config::{Config, Limits};
 use registry::Registry;
 use serving::{Client, Model};
@@ -20,7 +20,7 @@ pub struct AppState {
     pub registry: Arc<Registry>,
     limits: RwLock<Arc<Limits>>,
     /// The memory for the bodies of all requests.
-    pub bodies: Arc<Budget>,
+    pub bodies: Arc<MemoryBudget>,
     /// The silence after which a stream gets a keep-alive frame.
     pub keep_alive: Duration,
     pub hosts: Hosts,
@@ -40,7 +40,7 @@ impl AppState {
         Self {
             registry,
             limits: RwLock::new(Arc::new(config.limits.clone())),
-            bodies: Budget::new(config.limits.max_bodies_bytes),
+            bodies: MemoryBudget::new(config.limits.max_bodies_bytes),
             keep_alive: Duration::from_secs(config.server.keep_alive_seconds.max(1)),
             hosts: Hosts::new(config.server.host, &config.server.allowed_hosts),
             cors: Cors::new(&config.server.cors_origins),
@@ -82,7 +82,7 @@ impl AppState {
 
     /// Waits for a load, while the server waits for the request if it drains.
     async fn wait_for(state: &web::Data<Self>, id: &str) -> Result<Arc<Model>, ApiError> {
-        let _active = Active::new(state.clone());
+        let _active = ActiveGeneration::new(state.clone());
         tokio::select! {
             model = state.registry.acquire(id) => Ok(model?),
             // The load may take longer than the process has left. The client can ask another one.
@@ -145,9 +145,9 @@ async fn is_set(flag: &watch::Sender<bool>) {
 }
 
 /// Counts a generation as active until dropped.
-pub struct Active(web::Data<AppState>);
+pub struct ActiveGeneration(web::Data<AppState>);
 
-impl Active {
+impl ActiveGeneration {
     pub fn new(state: web::Data<AppState>) -> Self {
         state.drain.active.fetch_add(1, Ordering::SeqCst);
         Self(state)
@@ -158,7 +158,7 @@ impl Active {
     }
 }
 
-impl Drop for Active {
+impl Drop for ActiveGeneration {
     fn drop(&mut self) {
         self.0.drain.active.fetch_sub(1, Ordering::SeqCst);
     }
@@ -171,7 +171,7 @@ mod tests {
     use futures_util::future::{join, join_all};
 
     use super::*;
-    use config::{Overrides, Surroundings};
+    use config::{ConfigSources, Overrides};
 
     #[actix_web::test]
     async fn a_bounded_number_of_requests_wait_for_a_load_and_the_rest_are_refused() {
@@ -180,11 +180,11 @@ mod tests {
         let path = dir.path().join("slow.gguf");
         std::fs::write(&path, b"GGUF").unwrap();
         let env = vec![("HOME".to_owned(), dir.path().display().to_string())];
-        let mut config = Config::load_from(&Surroundings { env, ..Default::default() }, &Overrides::default()).unwrap();
+        let mut config = Config::load_from(&ConfigSources { env, ..Default::default() }, &Overrides::default()).unwrap();
         config.limits.max_queue = MOST;
         let (go, wait) = mpsc::channel::<()>();
         let wait = Mutex::new(wait);
-        let load = Box::new(move |_: &Config, _: &registry::Base, _: &std::path::Path, _: &registry::Room<'_>| {
+        let load = Box::new(move |_: &Config, _: &registry::Base, _: &std::path::Path, _: &registry::LoadAdmission<'_>| {
             let _ = wait.lock().unwrap().recv();
             anyhow::bail!("a broken file")
         });

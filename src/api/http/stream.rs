@@ -41,10 +41,10 @@ pub trait Frames: 'static {
 /// Streams `frames` to the client. After each `keep_alive` of silence, the stream sends the framing's keep-alive frame.
 pub fn respond(framing: Framing, frames: impl Frames, keep_alive: Duration) -> HttpResponse {
     let (queue, receiver) = mpsc::channel(BUFFERED_FRAMES);
-    let out = Out { queue, patience: WRITE_TIMEOUT };
+    let out = FrameSender { queue, patience: WRITE_TIMEOUT };
     rt::spawn(async move {
         let beat = framing.keep_alive.map(|frame| (keep_alive, frame));
-        if let Err(Gone::Stalled) = pump(frames, beat, &out).await {
+        if let Err(Disconnect::Stalled) = pump(frames, beat, &out).await {
             metrics::http().stalled.inc();
         }
     });
@@ -57,7 +57,7 @@ pub fn respond(framing: Framing, frames: impl Frames, keep_alive: Duration) -> H
 }
 
 /// Sends every frame, and the frame of `beat` after each silence of its length.
-async fn pump(mut frames: impl Frames, beat: Option<(Duration, &'static [u8])>, out: &Out) -> Result<(), Gone> {
+async fn pump(mut frames: impl Frames, beat: Option<(Duration, &'static [u8])>, out: &FrameSender) -> Result<(), Disconnect> {
     loop {
         let next = async {
             let Some((silence, frame)) = beat else { return frames.next().await };
@@ -66,12 +66,12 @@ async fn pump(mut frames: impl Frames, beat: Option<(Duration, &'static [u8])>, 
         };
         let frame = tokio::select! {
             // This branch also notices a client that leaves while its request is still queued or in prefill.
-            () = out.queue.closed() => return Err(Gone::Left),
+            () = out.queue.closed() => return Err(Disconnect::Left),
             frame = next => frame,
         };
         let is_end = frame.is_none();
         if let Err(gone) = out.send(frame).await {
-            if gone == Gone::Stalled {
+            if gone == Disconnect::Stalled {
                 frames.stall();
             }
             return Err(gone);
@@ -83,7 +83,7 @@ async fn pump(mut frames: impl Frames, beat: Option<(Duration, &'static [u8])>, 
 }
 
 #[derive(Debug, PartialEq)]
-enum Gone {
+enum Disconnect {
     /// The client has closed the connection.
     Left,
     /// The client reads nothing.
@@ -91,18 +91,18 @@ enum Gone {
 }
 
 /// The pump's end of a response body.
-struct Out {
+struct FrameSender {
     queue: mpsc::Sender<Option<Bytes>>,
     patience: Duration,
 }
 
-impl Out {
+impl FrameSender {
     /// Sends a frame; `None` marks the complete end of the stream.
-    async fn send(&self, frame: Option<Bytes>) -> Result<(), Gone> {
+    async fn send(&self, frame: Option<Bytes>) -> Result<(), Disconnect> {
         match timeout(self.patience, self.queue.send(frame)).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) => Err(Gone::Left),
-            Err(_) => Err(Gone::Stalled),
+            Ok(Err(_)) => Err(Disconnect::Left),
+            Err(_) => Err(Disconnect::Stalled),
         }
     }
 }
@@ -144,9 +144,9 @@ mod tests {
         }
     }
 
-    fn out(capacity: usize) -> (Out, mpsc::Receiver<Option<Bytes>>) {
+    fn out(capacity: usize) -> (FrameSender, mpsc::Receiver<Option<Bytes>>) {
         let (queue, receiver) = mpsc::channel(capacity);
-        (Out { queue, patience: Duration::from_millis(20) }, receiver)
+        (FrameSender { queue, patience: Duration::from_millis(20) }, receiver)
     }
 
     #[actix_web::test]
@@ -163,9 +163,9 @@ mod tests {
     async fn a_client_that_does_not_read_is_stalled_and_one_that_closes_has_left() {
         let (out, receiver) = out(1);
         assert_eq!(out.send(Some(Bytes::new())).await, Ok(()));
-        assert_eq!(out.send(Some(Bytes::new())).await, Err(Gone::Stalled));
+        assert_eq!(out.send(Some(Bytes::new())).await, Err(Disconnect::Stalled));
         drop(receiver);
-        assert_eq!(out.send(Some(Bytes::new())).await, Err(Gone::Left));
+        assert_eq!(out.send(Some(Bytes::new())).await, Err(Disconnect::Left));
     }
 
     #[actix_web::test]
@@ -184,6 +184,6 @@ mod tests {
             drop(receiver);
         };
         let (result, ()) = futures_util::future::join(pump(silent, Some((Duration::from_millis(1), b"beat")), &out), beats).await;
-        assert_eq!(result, Err(Gone::Left), "a client that leaves while nothing is sent is noticed");
+        assert_eq!(result, Err(Disconnect::Left), "a client that leaves while nothing is sent is noticed");
     }
 }

@@ -17,9 +17,9 @@ use super::json::JsonBody;
 use super::keyring::Keyring;
 use super::middleware::around;
 use super::paths::Directory;
-use super::routes::{Site, get, resource};
+use super::routes::{ServerContext, get, resource};
 use super::state::AppState;
-use config::{Config, Overrides, Surroundings};
+use config::{Config, ConfigSources, Overrides};
 use registry::Registry;
 
 /// A dialect with one route and an envelope that has the dialect's name as its only key.
@@ -68,20 +68,20 @@ fn shared_routes(config: &mut ServiceConfig) {
     config.service(resource("/panic", "GET", get().to(panics))).service(resource("/v1/other/panic", "GET", get().to(panics)));
 }
 
-fn site() -> Site {
+fn site() -> ServerContext {
     let env = vec![("HOME".to_owned(), "/home/u".to_owned())];
-    let mut config = Config::load_from(&Surroundings { env, ..Default::default() }, &Overrides::default()).unwrap();
+    let mut config = Config::load_from(&ConfigSources { env, ..Default::default() }, &Overrides::default()).unwrap();
     config.limits.max_body_bytes = 64;
     let registry = Registry::new(&config, &["smollm2".to_owned()]).unwrap();
     let keys = Arc::new(Keyring::open(&config).unwrap());
     let dialects = Dialects::new(Box::new(DEFAULT), vec![Box::new(OTHER)]);
     let (state, directory) =
         (Data::new(AppState::new(&config, registry, keys)), Data::new(Directory::new(|| json!({"paths": {"/panic": {}}}))));
-    Site { state, dialects: Data::new(dialects), shared_routes, directory }
+    ServerContext { state, dialects: Data::new(dialects), shared_routes, directory }
 }
 
 /// The status and the body of the answer to a request with the host header `localhost`.
-async fn answer(site: &Site, request: TestRequest) -> (u16, Value) {
+async fn answer(site: &ServerContext, request: TestRequest) -> (u16, Value) {
     let app = App::new().wrap(from_fn(around)).configure(|config| site.configure(config));
     let response = match try_call_service(&init_service(app).await, request.to_request()).await {
         Ok(response) => ServiceResponse::into_parts(response).1.map_into_boxed_body(),

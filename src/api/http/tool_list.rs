@@ -4,9 +4,9 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
+use super::client_tools::client_tools;
 use super::error::{ApiError, quoted};
 use super::fields::Fields;
-use super::offered::offered;
 use chat::Tool;
 
 /// Agents with several servers of tools have hundreds.
@@ -25,15 +25,15 @@ pub fn tool_name<'a>(fields: &Fields<'a>) -> Result<&'a str, ApiError> {
     Ok(name)
 }
 
-/// The tools of a request but for `hosted` ones, as [`offered`] has them. Their names are unique. `read`: reads one of them, within all
-/// fields and at its path.
+/// The tools of a request but for `hosted` ones, as [`client_tools`] has them. Their names are unique. `read`: reads one of them, within
+/// all fields and at its path.
 pub fn tool_list(
     fields: &Fields,
     hosted: &[&str],
     read: impl Fn(&Fields, &Value, &str) -> Result<Tool, ApiError>,
 ) -> Result<Vec<Tool>, ApiError> {
     fields.check_size("tools", MAX_BYTES)?;
-    let list = offered(fields, "tools", hosted)?;
+    let list = client_tools(fields, "tools", hosted)?;
     if list.len() > MAX_TOOLS {
         return Err(fields.invalid("tools", format_args!("holds {} tools, and {MAX_TOOLS} are allowed", list.len())));
     }

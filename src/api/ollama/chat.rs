@@ -4,19 +4,19 @@ use std::time::Instant;
 
 use actix_web::{HttpRequest, HttpResponse, web};
 
+use super::answer_part::AnswerPart;
 use super::body::Body;
-use super::convert::{self, ask::Common};
-use super::life::load_or_unload;
+use super::convert::{self, common::Common};
+use super::load_requests::load_or_unload;
 use super::models::now;
 use super::names;
-use super::said::Said;
 use super::start::{self, answer, set_effort};
-use super::stream::Words;
-use super::timing::Clock;
+use super::stream::AnswerFormat;
+use super::timing::Timings;
 use super::types::chat::{AnswerMessage, Chat, ChatRequest};
 use super::types::common::{End, ErrorBody};
 use crate::http::caller::Caller;
-use crate::http::choices::{self, Ask};
+use crate::http::choices::{self, GenerationRequest};
 use crate::http::error::ApiError;
 use crate::http::state::AppState;
 use serving::Prompt;
@@ -34,17 +34,17 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: Body) -
     let (began, limits) = (Instant::now(), state.limits());
     let (request, held) = body.0.read(&convert::schemas::CHATS, move |value| convert::chat::parse(value, &limits)).await?;
     let convert::chat::Chat { common, mut conversation } = request;
-    let mut words = ChatWords { model: common.model.clone(), has_logprobs: common.settings.options.logprobs.is_some() };
+    let mut words = ChatFormat { model: common.model.clone(), has_logprobs: common.settings.options.logprobs.is_some() };
     if conversation.messages.is_empty() {
         let end = load_or_unload(&state, &http, &common, began).await?;
-        return Ok(HttpResponse::Ok().json(words.object(Said::default(), Some(end))));
+        return Ok(HttpResponse::Ok().json(words.object(AnswerPart::default(), Some(end))));
     }
     let (caller, Common { model: name, settings, think, keep, stream }) = (Caller::of(&http), common);
     let model = start::model(&state, &http, &caller, &name, keep).await?;
     settings.log_differences(&model);
     set_effort(&model, think, &mut conversation)?;
-    let clock = Clock::new(began, caller.journal.clone());
-    let ask = Ask {
+    let clock = Timings::new(began, caller.journal.clone());
+    let ask = GenerationRequest {
         model,
         prompts: vec![Prompt::Chat(conversation)],
         options: settings.options,
@@ -59,21 +59,21 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: Body) -
     answer(&state, choices, clock, words, stream).await
 }
 
-struct ChatWords {
+struct ChatFormat {
     /// The name that the request has.
     model: String,
     has_logprobs: bool,
 }
 
-impl Words for ChatWords {
+impl AnswerFormat for ChatFormat {
     type Object = Chat;
 
-    fn hear(&mut self, _: &Said) {}
+    fn hear(&mut self, _: &AnswerPart) {}
 
     async fn finish(&mut self) {}
 
-    fn object(&mut self, said: Said, end: Option<End>) -> Chat {
-        let Said { text, thinking, calls, logprobs } = said;
+    fn object(&mut self, said: AnswerPart, end: Option<End>) -> Chat {
+        let AnswerPart { text, thinking, calls, logprobs } = said;
         let thinking = Some(thinking).filter(|text| !text.is_empty());
         Chat {
             model: self.model.clone(),

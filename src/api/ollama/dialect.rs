@@ -6,7 +6,7 @@ use actix_web::http::header;
 use actix_web::web::{self, ServiceConfig};
 use serde_json::Value;
 
-use super::{chat, docs, embed, error, generate, models, pull, refused, show};
+use super::{chat, docs, embed, error, generate, models, pull, show, unsupported};
 use crate::http::dialect::Dialect;
 use crate::http::error::ApiError;
 use crate::http::routes::{get, resource};
@@ -34,7 +34,7 @@ impl Dialect for Ollama {
             .service(resource("/api/embeddings", "POST", web::post().to(embed::embeddings)))
             .service(resource("/api/pull", "POST", web::post().to(pull::pull)))
             .service(resource("/api/delete", "DELETE", web::delete().to(models::delete)))
-            .configure(refused::routes);
+            .configure(unsupported::routes);
     }
 
     fn error_body(&self, error: &ApiError) -> String {

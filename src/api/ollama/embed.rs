@@ -11,13 +11,13 @@ use super::convert::embed::Embed;
 use super::convert::schemas::{EMBEDS, OLDER_EMBEDS};
 use super::names;
 use super::start;
-use super::timing::Clock;
+use super::timing::Timings;
 use super::types::common::ErrorBody;
 use super::types::embed::{EmbedRequest, Embedded, EmbeddingsRequest, OneEmbedding};
-use crate::http::budget::Held;
 use crate::http::caller::Caller;
 use crate::http::error::{ApiError, Kind};
-use crate::http::state::{Active, AppState, off_loop};
+use crate::http::memory_budget::MemoryPermit;
+use crate::http::state::{ActiveGeneration, AppState, off_loop};
 use crate::http::subject::FieldNames;
 use serving::embedding::{self, ValidText};
 use serving::{Model, Prompt};
@@ -61,7 +61,7 @@ pub async fn embeddings(state: web::Data<AppState>, http: HttpRequest, body: Bod
 struct Done {
     vectors: Vec<Vec<f32>>,
     num_tokens: u32,
-    clock: Clock,
+    clock: Timings,
 }
 
 async fn run(
@@ -69,7 +69,7 @@ async fn run(
     http: &HttpRequest,
     began: Instant,
     request: Embed,
-    held: Arc<Held>,
+    held: Arc<MemoryPermit>,
     names: FieldNames,
 ) -> Result<Done, ApiError> {
     let caller = Caller::of(http);
@@ -79,7 +79,7 @@ async fn run(
     if let Some(count) = request.dimensions.filter(|&count| count > hidden) {
         return Err(ApiError::field("dimensions", format!("`dimensions` is {count}, but the model's vectors have {hidden}")));
     }
-    let (clock, active) = (Clock::new(began, caller.journal.clone()), Active::new(state.clone()));
+    let (clock, active) = (Timings::new(began, caller.journal.clone()), ActiveGeneration::new(state.clone()));
     tokio::select! {
         result = vectors(model, request, held, &caller, names) => result.map(|(vectors, num_tokens)| Done { vectors, num_tokens, clock }),
         () = active.state().drain.when_cut() => Err(ApiError::new(Kind::Draining, "the server is shutting down")),
@@ -90,7 +90,7 @@ async fn run(
 async fn vectors(
     model: Arc<Model>,
     request: Embed,
-    held: Arc<Held>,
+    held: Arc<MemoryPermit>,
     caller: &Caller,
     names: FieldNames,
 ) -> Result<(Vec<Vec<f32>>, u32), ApiError> {

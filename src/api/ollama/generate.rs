@@ -5,21 +5,21 @@ use std::time::Instant;
 
 use actix_web::{HttpRequest, HttpResponse, web};
 
+use super::answer_part::AnswerPart;
 use super::body::Body;
-use super::convert::ask::Think;
-use super::convert::generate::{Generate, Kind, Turn};
-use super::convert::{self, ask::Common};
-use super::life::load_or_unload;
+use super::convert::common::Think;
+use super::convert::generate::{ChatTurn, Generate, Kind};
+use super::convert::{self, common::Common};
+use super::load_requests::load_or_unload;
 use super::models::now;
 use super::names;
-use super::said::Said;
 use super::start::{self, answer, set_effort};
-use super::stream::Words;
-use super::timing::Clock;
+use super::stream::AnswerFormat;
+use super::timing::Timings;
 use super::types::common::{End, ErrorBody};
 use super::types::generate::{GenerateRequest, Generated};
 use crate::http::caller::Caller;
-use crate::http::choices::{self, Ask};
+use crate::http::choices::{self, GenerationRequest};
 use crate::http::error::ApiError;
 use crate::http::state::{AppState, off_loop};
 use chat::{Conversation, Ending, Message, Role};
@@ -39,18 +39,18 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: Body) -
     let (request, held) = body.0.read(&convert::schemas::GENERATES, move |value| convert::generate::parse(value, &limits)).await?;
     let Generate { common, prompt, kind } = request;
     let has_logprobs = common.settings.options.logprobs.is_some();
-    let mut words = GenerateWords { model: common.model.clone(), has_logprobs, told: None, answer: String::new(), context: None };
+    let mut words = GenerateFormat { model: common.model.clone(), has_logprobs, told: None, answer: String::new(), context: None };
     if kind == Kind::Empty {
         let end = load_or_unload(&state, &http, &common, began).await?;
-        return Ok(HttpResponse::Ok().json(words.object(Said::default(), Some(end))));
+        return Ok(HttpResponse::Ok().json(words.object(AnswerPart::default(), Some(end))));
     }
     let (caller, Common { model: name, mut settings, think, keep, stream }) = (Caller::of(&http), common);
     let model = start::model(&state, &http, &caller, &name, keep).await?;
     settings.log_differences(&model);
     let (model, prompt, told) = prepared(model, prompt, kind, think, &mut settings.options).await?;
     words.told = told;
-    let clock = Clock::new(began, caller.journal.clone());
-    let ask = Ask {
+    let clock = Timings::new(began, caller.journal.clone());
+    let ask = GenerationRequest {
         model,
         prompts: vec![prompt],
         options: settings.options,
@@ -66,7 +66,7 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: Body) -
 }
 
 /// What the next request's context is made of, besides the answer.
-struct Told {
+struct ContextParts {
     model: Arc<Model>,
     /// The context of this request.
     before: Vec<u32>,
@@ -80,16 +80,16 @@ async fn prepared(
     kind: Kind,
     think: Option<Think>,
     options: &mut Options,
-) -> Result<(Arc<Model>, Prompt, Option<Told>), ApiError> {
+) -> Result<(Arc<Model>, Prompt, Option<ContextParts>), ApiError> {
     let turn = match kind {
-        Kind::Turn(turn) => turn,
+        Kind::ChatTurn(turn) => turn,
         _ if think.as_ref().is_some_and(|think| *think != Think::Switch(false)) => {
             return Err(ApiError::field("think", "`think` is not allowed without a chat template: leave `raw` and `suffix` out"));
         }
         Kind::Infill(suffix) => return Ok((model, Prompt::Infill { prefix: text, suffix: suffix.into() }, None)),
         Kind::Raw | Kind::Empty => return Ok((model, Prompt::Text(text), None)),
     };
-    let Turn { system, template, context: before } = turn;
+    let ChatTurn { system, template, context: before } = turn;
     let model = match template {
         Some(template) => with_template(model, template).await?,
         None => model,
@@ -103,7 +103,7 @@ async fn prepared(
     set_effort(&model, think, &mut conversation)?;
     options.prefix.clone_from(&before);
     let prompt = Prompt::Chat(conversation);
-    Ok((model.clone(), prompt.clone(), Some(Told { model, before, prompt })))
+    Ok((model.clone(), prompt.clone(), Some(ContextParts { model, before, prompt })))
 }
 
 /// The model with the template of a request.
@@ -120,12 +120,12 @@ async fn plain(
     text: String,
     system: Option<String>,
     before: Vec<u32>,
-) -> Result<(Arc<Model>, Prompt, Option<Told>), ApiError> {
+) -> Result<(Arc<Model>, Prompt, Option<ContextParts>), ApiError> {
     if system.is_some() {
         let message = format!("`system`: the model `{}` has no chat template: it can continue text, but has no system message", model.id);
         return Err(ApiError::field("system", message));
     }
-    let told = |prompt: Prompt, before: Vec<u32>| Some(Told { model: model.clone(), before, prompt });
+    let told = |prompt: Prompt, before: Vec<u32>| Some(ContextParts { model: model.clone(), before, prompt });
     if before.is_empty() {
         let prompt = Prompt::Text(text);
         return Ok((model.clone(), prompt.clone(), told(prompt, before)));
@@ -136,7 +136,7 @@ async fn plain(
     Ok((model.clone(), prompt.clone(), told(prompt, Vec::new())))
 }
 
-impl Told {
+impl ContextParts {
     /// The ids of the conversation with the answer.
     fn context(self, answer: String) -> Option<Vec<u32>> {
         let Self { model, before, prompt } = self;
@@ -153,20 +153,20 @@ impl Told {
     }
 }
 
-struct GenerateWords {
+struct GenerateFormat {
     /// The name that the request has.
     model: String,
     has_logprobs: bool,
     /// `None`: the answer brings no context.
-    told: Option<Told>,
+    told: Option<ContextParts>,
     answer: String,
     context: Option<Vec<u32>>,
 }
 
-impl Words for GenerateWords {
+impl AnswerFormat for GenerateFormat {
     type Object = Generated;
 
-    fn hear(&mut self, said: &Said) {
+    fn hear(&mut self, said: &AnswerPart) {
         if self.told.is_some() {
             self.answer.push_str(&said.text);
         }
@@ -178,7 +178,7 @@ impl Words for GenerateWords {
         self.context = off_loop(move || told.context(answer)).await.ok().flatten();
     }
 
-    fn object(&mut self, said: Said, end: Option<End>) -> Generated {
+    fn object(&mut self, said: AnswerPart, end: Option<End>) -> Generated {
         Generated {
             model: self.model.clone(),
             created_at: now(),

@@ -1,5 +1,6 @@
 //! Ollama's dialect: the types on the wire, their conversion to domain requests, and one handler per endpoint.
 
+pub mod answer_part;
 pub mod body;
 pub mod chat;
 pub mod convert;
@@ -8,15 +9,14 @@ pub mod docs;
 pub mod embed;
 pub mod error;
 pub mod generate;
-pub mod life;
 pub mod lines;
+pub mod load_requests;
 pub mod models;
 pub mod names;
 pub mod pull;
-pub mod refused;
-pub mod said;
 pub mod show;
 pub mod start;
 pub mod stream;
 pub mod timing;
 pub mod types;
+pub mod unsupported;

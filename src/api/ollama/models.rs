@@ -10,10 +10,10 @@ use super::convert;
 use super::types::common::ErrorBody;
 use super::types::models::{Details, Loaded, Running, Tag, Tags, Version};
 use crate::http::error::ApiError;
-use crate::http::moment::{NEVER, of_seconds, written};
+use crate::http::rfc3339::{NEVER, of_seconds, written};
 use crate::http::state::{AppState, off_loop};
 use crate::http::tenant::Tenant;
-use registry::{LATEST, ModelFacts, ModelStatus, State};
+use registry::{LATEST, ModelFacts, ModelState, ModelStatus};
 
 /// The version of Ollama whose API this is. Clients ask it for what they may use.
 const VERSION: &str = "0.13.0";
@@ -56,7 +56,7 @@ pub async fn tags(state: web::Data<AppState>, request: HttpRequest) -> Result<Ht
     (status = 200, description = "every loaded model that the key may use", body = Running)))]
 pub async fn ps(state: web::Data<AppState>, request: HttpRequest) -> Result<HttpResponse, ApiError> {
     let (tenant, registry) = (Tenant::of(&request), state.registry.clone());
-    let shows = move |status: &ModelStatus| status.state == State::Loaded && tenant.may_use(&registry, &status.id);
+    let shows = move |status: &ModelStatus| status.state == ModelState::Loaded && tenant.may_use(&registry, &status.id);
     let registry = state.registry.clone();
     let loaded = move || {
         let statuses = registry.statuses().into_iter().filter(shows);

@@ -39,7 +39,7 @@ pub async fn pull(state: web::Data<AppState>, http: HttpRequest, body: Body) -> 
     // Looking a name up may read the disk.
     let pull = off_loop(move || registry.pull(&name)).await??;
     if request.stream {
-        let frames = Pulled { state: state.clone(), pull, stage: Stage::Begin };
+        let frames = PullStream { state: state.clone(), pull, stage: PullStage::PullFuture };
         return Ok(respond(FRAMING, frames, state.keep_alive));
     }
     tokio::select! {
@@ -64,37 +64,37 @@ fn failed() -> ApiError {
     ApiError::new(Kind::PullFailed, "the model could not be fetched: the server's log has the cause").with_param("model")
 }
 
-enum Stage {
-    Begin,
+enum PullStage {
+    PullFuture,
     Running,
     Ended,
 }
 
 /// The progress of a download until it has ended.
-struct Pulled {
+struct PullStream {
     state: web::Data<AppState>,
     pull: Arc<Pull>,
-    stage: Stage,
+    stage: PullStage,
 }
 
-impl Frames for Pulled {
+impl Frames for PullStream {
     async fn next(&mut self) -> Option<Bytes> {
         match self.stage {
-            Stage::Begin => {
-                self.stage = Stage::Running;
+            PullStage::PullFuture => {
+                self.stage = PullStage::Running;
                 return Some(line(&Progress { status: "pulling manifest".into(), ..Progress::default() }));
             }
-            Stage::Running => {
+            PullStage::Running => {
                 tokio::select! {
                     // It has ended, or it is time to tell how far it is.
                     _ = timeout(PERIOD, self.pull.ended()) => {}
                     () = self.state.drain.when_draining() => {
-                        self.stage = Stage::Ended;
+                        self.stage = PullStage::Ended;
                         return Some(error_line(&ApiError::new(Kind::Draining, "the server is shutting down")));
                     }
                 }
             }
-            Stage::Ended => return None,
+            PullStage::Ended => return None,
         }
         Some(match self.pull.state() {
             PullState::Running { done, total } => {
@@ -102,11 +102,11 @@ impl Frames for Pulled {
                 line(&Progress { status: format!("pulling {id}"), digest: Some(id.clone()), total, completed: Some(done) })
             }
             PullState::Done => {
-                self.stage = Stage::Ended;
+                self.stage = PullStage::Ended;
                 line(&Progress { status: "success".into(), ..Progress::default() })
             }
             PullState::Failed => {
-                self.stage = Stage::Ended;
+                self.stage = PullStage::Ended;
                 error_line(&failed())
             }
         })

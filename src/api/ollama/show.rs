@@ -9,12 +9,12 @@ use super::models::details;
 use super::types::common::ErrorBody;
 use super::types::models::{Show, ShowRequest};
 use crate::http::error::ApiError;
-use crate::http::moment::of_seconds;
+use crate::http::rfc3339::of_seconds;
 use crate::http::state::{AppState, off_loop};
 use crate::http::tenant::Tenant;
 use logits::SamplingChoice;
 use registry::{ModelFacts, RegistryError};
-use serving::{Abilities, Metadata};
+use serving::{Capabilities, Metadata};
 
 /// Describe a model, as Ollama does
 ///
@@ -58,7 +58,7 @@ fn bound_context(info: &mut Metadata, architecture: &str, served: Option<usize>)
     }
 }
 
-fn worded(facts: &ModelFacts, abilities: Abilities) -> Show {
+fn worded(facts: &ModelFacts, abilities: Capabilities) -> Show {
     let description = &facts.file.description;
     let named = [
         ("completion", abilities.completion),

@@ -4,18 +4,18 @@ use std::sync::Arc;
 
 use actix_web::{HttpRequest, HttpResponse, web};
 
-use super::convert::ask::Think;
+use super::answer_part::AnswerPart;
+use super::convert::common::Think;
 use super::lines::FRAMING;
-use super::said::Said;
-use super::stream::{Lines, Words};
-use super::timing::Clock;
+use super::stream::{AnswerFormat, AnswerLines};
+use super::timing::Timings;
 use crate::http::caller::Caller;
 use crate::http::choices::Choices;
 use crate::http::error::{ApiError, quoted};
 use crate::http::state::AppState;
 use crate::http::stream::respond;
 use chat::{Conversation, REASON, nearest_efforts};
-use registry::Keep;
+use registry::KeepAlive;
 use serving::Model;
 
 /// Whether a request may say how long models stay loaded. With keys, its key must be one that manages models.
@@ -29,7 +29,7 @@ pub async fn model(
     http: &HttpRequest,
     caller: &Caller,
     name: &str,
-    keep: Option<Keep>,
+    keep: Option<KeepAlive>,
 ) -> Result<Arc<Model>, ApiError> {
     let model = caller.model(state, name).await?;
     if let Some(keep) = keep.filter(|_| may_keep(state, http, caller)) {
@@ -65,20 +65,20 @@ pub fn set_effort(model: &Model, think: Option<Think>, conversation: &mut Conver
 }
 
 /// The answer, as a stream of lines or as one object.
-pub async fn answer<W: Words>(
+pub async fn answer<W: AnswerFormat>(
     state: &AppState,
     choices: Choices,
-    clock: Clock,
+    clock: Timings,
     mut words: W,
     streams: bool,
 ) -> Result<HttpResponse, ApiError> {
     if streams {
-        return Ok(respond(FRAMING, Lines::new(choices, clock, words), state.keep_alive));
+        return Ok(respond(FRAMING, AnswerLines::new(choices, clock, words), state.keep_alive));
     }
     let (answers, counts) = choices.collect().await?;
     let answer = answers.into_iter().next().unwrap_or_default();
     let reason = answer.reason;
-    let said = Said::of(answer);
+    let said = AnswerPart::of(answer);
     words.hear(&said);
     words.finish().await;
     Ok(HttpResponse::Ok().json(words.object(said, Some(clock.end(reason, counts)))))

@@ -5,10 +5,10 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 use serde::Serialize;
 
+use super::answer_part::{AnswerPart, logprob, whole_call};
 use super::error::error_line;
 use super::lines::line;
-use super::said::{Said, logprob, whole_call};
-use super::timing::Clock;
+use super::timing::Timings;
 use super::types::common::End;
 use crate::http::choices::{Choices, FunctionCall};
 use crate::http::stream::Frames;
@@ -16,20 +16,20 @@ use chat::Piece;
 use serving::Output;
 
 /// An endpoint's objects.
-pub trait Words: 'static {
+pub trait AnswerFormat: 'static {
     type Object: Serialize;
     /// The object of a piece, or of a whole answer. `end`: it is the last one.
-    fn object(&mut self, said: Said, end: Option<End>) -> Self::Object;
+    fn object(&mut self, said: AnswerPart, end: Option<End>) -> Self::Object;
     /// Takes note of a piece, before its object is made.
-    fn hear(&mut self, said: &Said);
+    fn hear(&mut self, said: &AnswerPart);
     /// Prepares the last object. Only then the whole text is known.
     fn finish(&mut self) -> impl Future<Output = ()>;
 }
 
 /// An answer as lines.
-pub struct Lines<W> {
+pub struct AnswerLines<W> {
     choices: Choices,
-    clock: Clock,
+    clock: Timings,
     words: W,
     /// The call that the answer is writing, and how many came before it.
     call: Option<FunctionCall>,
@@ -38,12 +38,12 @@ pub struct Lines<W> {
     has_ended: bool,
 }
 
-impl<W: Words> Lines<W> {
-    pub fn new(choices: Choices, clock: Clock, words: W) -> Self {
+impl<W: AnswerFormat> AnswerLines<W> {
+    pub fn new(choices: Choices, clock: Timings, words: W) -> Self {
         Self { choices, clock, words, call: None, num_calls: 0, ready: VecDeque::new(), has_ended: false }
     }
 
-    fn say(&mut self, said: Said) {
+    fn say(&mut self, said: AnswerPart) {
         self.words.hear(&said);
         let object = self.words.object(said, None);
         self.ready.push_back(line(&object));
@@ -55,7 +55,7 @@ impl<W: Words> Lines<W> {
         let index = self.num_calls;
         self.num_calls += 1;
         if let Some(call) = whole_call(index, call) {
-            self.say(Said { calls: vec![call], ..Said::default() });
+            self.say(AnswerPart { calls: vec![call], ..AnswerPart::default() });
         }
     }
 
@@ -67,16 +67,16 @@ impl<W: Words> Lines<W> {
             Piece::Prompt(_) => {}
             Piece::Text(text) => {
                 let logprobs = text.tokens.into_iter().map(logprob).collect();
-                self.say(Said { text: text.text, logprobs, ..Said::default() });
+                self.say(AnswerPart { text: text.text, logprobs, ..AnswerPart::default() });
             }
-            Piece::Reasoning(thinking) => self.say(Said { thinking, ..Said::default() }),
+            Piece::Reasoning(thinking) => self.say(AnswerPart { thinking, ..AnswerPart::default() }),
             Piece::CallStart { name, .. } => self.call = Some(FunctionCall { name, ..FunctionCall::default() }),
             Piece::Arguments { text, .. } => self.call.iter_mut().for_each(|call| call.arguments.push_str(&text)),
         }
     }
 }
 
-impl<W: Words> Frames for Lines<W> {
+impl<W: AnswerFormat> Frames for AnswerLines<W> {
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(line) = self.ready.pop_front() {
@@ -90,7 +90,7 @@ impl<W: Words> Frames for Lines<W> {
                 Some(Ok((_, Output::End(end)))) => {
                     self.end_call();
                     self.words.finish().await;
-                    let object = self.words.object(Said::default(), Some(self.clock.end(end.reason, end.counts)));
+                    let object = self.words.object(AnswerPart::default(), Some(self.clock.end(end.reason, end.counts)));
                     self.ready.push_back(line(&object));
                 }
                 Some(Err(error)) => {

@@ -9,14 +9,14 @@ use serving::{Counts, EndReason};
 
 /// The times of a request, and the journal that knows those of its generation.
 #[derive(Clone)]
-pub struct Clock {
+pub struct Timings {
     began: Instant,
     /// When the model was there.
     loaded: Instant,
     journal: Rc<Journal>,
 }
 
-impl Clock {
+impl Timings {
     /// The model is there.
     pub fn new(began: Instant, journal: Rc<Journal>) -> Self {
         Self { began, loaded: Instant::now(), journal }

@@ -7,11 +7,11 @@ use actix_web::{HttpRequest, HttpResponse, web};
 
 use super::chat_store::StoredChat;
 use super::convert;
-use super::convert::chat::{Asked, Chat};
-use super::extras::{Extras, Note};
+use super::convert::chat::{Chat, StoredRequest};
 use super::input_text::{InputText, text_of};
-use super::shelves::Shelves;
-use super::stream::{self, ChunkFormat, Watch};
+use super::response_options::{EventNote, ResponseOptions};
+use super::stores::Stores;
+use super::stream::{self, EventFormat, OutputObserver};
 use super::types;
 use super::types::chat::{AssistantMessage, ChatChoice, ChatChunk, ChatChunkChoice, ChatCompletion, ChatRequest, Delta};
 use super::types::error::ErrorBody;
@@ -20,13 +20,13 @@ use super::types::tools::{
     CustomCall, CustomDelta, CustomToolCall, FunctionCall, FunctionDelta, FunctionToolCall, ToolCall, ToolCallDelta,
 };
 use super::types::usage::Usage;
-use crate::http::budget::Held;
 use crate::http::caller::Caller;
-use crate::http::choices::{self, Answer, Ask, Choices, FunctionCall as Call, PromptProgress};
+use crate::http::choices::{self, Answer, Choices, FunctionCall as Call, GenerationRequest, PromptProgress};
+use crate::http::deferred_stream;
 use crate::http::error::ApiError;
-use crate::http::head::Head;
 use crate::http::json::JsonBody;
-use crate::http::later;
+use crate::http::memory_budget::MemoryPermit;
+use crate::http::response_head::ResponseHead;
 use crate::http::state::AppState;
 use crate::http::tenant::Tenant;
 use chat::Piece;
@@ -45,17 +45,17 @@ use serving::{End, EndReason, Output};
     (status = 504, description = "the request took longer than the server or its own `x-request-timeout` allows", body = ErrorBody)))]
 pub async fn create(
     state: web::Data<AppState>,
-    shelves: web::Data<Shelves>,
+    stores: web::Data<Stores>,
     http: HttpRequest,
     body: JsonBody,
 ) -> Result<HttpResponse, ApiError> {
     let limits = state.limits();
     let (mut request, held) = body.read(&convert::schemas::CHATS, move |value| convert::chat::parse(value, &limits)).await?;
     let (caller, has_logprobs) = (Caller::of(&http), request.options.logprobs.is_some());
-    let (extras, legacy) = (Extras::of(&request.options, request.stream), request.legacy);
+    let (extras, legacy) = (ResponseOptions::of(&request.options, request.stream), request.legacy);
     let scores_prompt = request.options.prompt_logprobs.is_some();
     let form = Form { has_logprobs, scores_prompt, legacy, customs: std::mem::take(&mut request.customs), extras, prompt_ids: None };
-    let keep = request.keep.take().map(|asked| Keeper::new(shelves, caller.tenant.clone(), asked, form.clone()));
+    let keep = request.keep.take().map(|asked| ChatRecorder::new(stores, caller.tenant.clone(), asked, form.clone()));
     if let Some(options) = request.stream {
         let (model, journal, of_stream) = (request.model.clone(), caller.journal.clone(), state.clone());
         let begin = async move {
@@ -63,10 +63,10 @@ pub async fn create(
             let keep = keep.map(|keep| keep.of(&head, choices.len()));
             let prompt_ids = choices.prompt_ids().into_iter().next();
             let form = Form { prompt_ids, ..form };
-            let chunks = Chunks { head, include_usage: options.include_usage, form, inputs: BTreeMap::new() };
-            Ok(stream::watched_chunks(choices, chunks, options, keep))
+            let events = ChatEvents { head, include_usage: options.include_usage, form, inputs: BTreeMap::new() };
+            Ok(stream::observed_events(choices, events, options, keep))
         };
-        return later::stream(&state, &model, journal, stream::error_event, begin).await;
+        return deferred_stream::stream(&state, &model, journal, stream::error_event, begin).await;
     }
     let (choices, head) = start(state, &caller, request, held).await?;
     let form = Form { prompt_ids: choices.prompt_ids().into_iter().next(), ..form };
@@ -88,13 +88,13 @@ struct Form {
     legacy: bool,
     /// The names of tools whose calls are texts.
     customs: Vec<String>,
-    extras: Extras,
-    /// The prompt as ids, if the request wants them. In a stream, until the first chunk.
+    extras: ResponseOptions,
+    /// The prompt as ids, if the request wants them. In a stream, until the first event.
     prompt_ids: Option<Vec<u32>>,
 }
 
 /// The whole answer.
-fn completion(head: Head, answers: Vec<Answer>, usage: Usage, form: Form) -> ChatCompletion {
+fn completion(head: ResponseHead, answers: Vec<Answer>, usage: Usage, form: Form) -> ChatCompletion {
     let Form { has_logprobs, scores_prompt, legacy, customs, extras, prompt_ids: prompt_token_ids } = form;
     let choice = |(index, answer): (usize, Answer)| ChatChoice {
         index,
@@ -106,39 +106,39 @@ fn completion(head: Head, answers: Vec<Answer>, usage: Usage, form: Form) -> Cha
     };
     let prompt_logprobs = answers.first().filter(|_| scores_prompt).map(|answer| prompt_logprobs(&answer.prompt));
     let choices = answers.into_iter().enumerate().map(choice).collect();
-    let Head { id, created, model, fingerprint } = head;
+    let ResponseHead { id, created, model, fingerprint } = head;
     let object = "chat.completion".into();
     ChatCompletion { id, object, created, model, choices, system_fingerprint: fingerprint, usage, prompt_token_ids, prompt_logprobs }
 }
 
 /// Keeps an answer that the client wants to ask for again.
-struct Keeper {
-    shelves: web::Data<Shelves>,
+struct ChatRecorder {
+    stores: web::Data<Stores>,
     tenant: Tenant,
-    asked: Asked,
+    asked: StoredRequest,
     form: Form,
     /// The answer so far, if it is streamed.
-    head: Option<Head>,
+    head: Option<ResponseHead>,
     answers: Vec<Answer>,
 }
 
-impl Keeper {
-    fn new(shelves: web::Data<Shelves>, tenant: Tenant, asked: Asked, form: Form) -> Self {
-        Self { shelves, tenant, asked, form, head: None, answers: Vec::new() }
+impl ChatRecorder {
+    fn new(stores: web::Data<Stores>, tenant: Tenant, asked: StoredRequest, form: Form) -> Self {
+        Self { stores, tenant, asked, form, head: None, answers: Vec::new() }
     }
 
     /// Sees a streamed answer.
-    fn of(self, head: &Head, num_choices: usize) -> Self {
+    fn of(self, head: &ResponseHead, num_choices: usize) -> Self {
         Self { head: Some(head.clone()), answers: vec![Answer::default(); num_choices], ..self }
     }
 
     fn keep(&self, completion: &ChatCompletion) {
         let stored = StoredChat::new(completion, self.asked.clone());
-        self.shelves.chats.insert(self.tenant.name(), &completion.id, stored);
+        self.stores.chats.insert(self.tenant.name(), &completion.id, stored);
     }
 }
 
-impl Watch for Keeper {
+impl OutputObserver for ChatRecorder {
     fn output(&mut self, index: usize, output: &Output) {
         match output {
             Output::Piece(piece) => self.answers[index].add(piece.clone()),
@@ -155,10 +155,15 @@ impl Watch for Keeper {
 }
 
 /// Starts the choices of a request once its model is there.
-async fn start(state: web::Data<AppState>, caller: &Caller, request: Chat, held: Arc<Held>) -> Result<(Choices, Head), ApiError> {
+async fn start(
+    state: web::Data<AppState>,
+    caller: &Caller,
+    request: Chat,
+    held: Arc<MemoryPermit>,
+) -> Result<(Choices, ResponseHead), ApiError> {
     let model = caller.model(&state, &request.model).await?;
-    let head = Head::new("chatcmpl", &model);
-    let ask = Ask {
+    let head = ResponseHead::new("chatcmpl", &model);
+    let ask = GenerationRequest {
         model,
         prompts: vec![request.prompt],
         options: request.options,
@@ -211,28 +216,28 @@ fn call_id() -> String {
     format!("call_{}", uuid::Uuid::new_v4().simple())
 }
 
-struct Chunks {
-    head: Head,
+struct ChatEvents {
+    head: ResponseHead,
     include_usage: bool,
     form: Form,
     /// The texts of the calls of custom tools, by choice and call.
     inputs: BTreeMap<(usize, usize), InputText>,
 }
 
-impl Chunks {
-    fn chunk(&self, choices: Vec<ChatChunkChoice>, usage: Option<Usage>) -> ChatChunk {
-        let Head { id, created, model, fingerprint } = self.head.clone();
+impl ChatEvents {
+    fn event(&self, choices: Vec<ChatChunkChoice>, usage: Option<Usage>) -> ChatChunk {
+        let ResponseHead { id, created, model, fingerprint } = self.head.clone();
         let (object, usage) = ("chat.completion.chunk".into(), self.include_usage.then_some(usage));
         ChatChunk { id, object, created, model, choices, system_fingerprint: fingerprint, usage, ..Default::default() }
     }
 
     fn choice(&self, index: usize, delta: Delta, finish_reason: Option<String>) -> ChatChunk {
-        self.chunk(vec![ChatChunkChoice { index, delta, finish_reason, ..ChatChunkChoice::default() }], None)
+        self.event(vec![ChatChunkChoice { index, delta, finish_reason, ..ChatChunkChoice::default() }], None)
     }
 }
 
-impl ChunkFormat for Chunks {
-    type Chunk = ChatChunk;
+impl EventFormat for ChatEvents {
+    type Event = ChatChunk;
 
     fn first(&self, index: usize) -> Option<ChatChunk> {
         let delta = Delta { role: Some("assistant".into()), content: Some(String::new()), ..Delta::default() };
@@ -278,33 +283,33 @@ impl ChunkFormat for Chunks {
                 (Delta { tool_calls: Some(vec![delta]), ..Delta::default() }, None)
             }
         };
-        Some(self.chunk(vec![ChatChunkChoice { index, delta, logprobs, ..ChatChunkChoice::default() }], None))
+        Some(self.event(vec![ChatChunkChoice { index, delta, logprobs, ..ChatChunkChoice::default() }], None))
     }
 
     fn end(&self, index: usize, end: End) -> ChatChunk {
-        let mut chunk = self.choice(index, Delta::default(), Some(chat_reason(end.reason, self.form.legacy).into()));
-        chunk.choices[0].stop_reason = self.form.extras.stop_reason(end.stop);
-        chunk
+        let mut event = self.choice(index, Delta::default(), Some(chat_reason(end.reason, self.form.legacy).into()));
+        event.choices[0].stop_reason = self.form.extras.stop_reason(end.stop);
+        event
     }
 
-    fn complete(&mut self, _index: usize, chunk: &mut ChatChunk, note: Option<Note>) {
-        chunk.prompt_token_ids = self.form.prompt_ids.take();
-        if let Some(choice) = chunk.choices.first_mut() {
-            chunk.obfuscation = self.form.extras.obfuscation(choice.delta.num_bytes());
+    fn complete(&mut self, _index: usize, event: &mut ChatChunk, note: Option<EventNote>) {
+        event.prompt_token_ids = self.form.prompt_ids.take();
+        if let Some(choice) = event.choices.first_mut() {
+            event.obfuscation = self.form.extras.obfuscation(choice.delta.num_bytes());
             choice.token_ids = note.as_ref().and_then(|note| self.form.extras.ids(note.ids.clone()));
         }
         if self.form.extras.counts {
-            chunk.usage = note.map(|note| Some(note.usage)).or(chunk.usage);
+            event.usage = note.map(|note| Some(note.usage)).or(event.usage);
         }
     }
 
     fn usage(&self, usage: Usage) -> ChatChunk {
-        self.chunk(Vec::new(), Some(usage))
+        self.event(Vec::new(), Some(usage))
     }
 
     fn progress(&self, PromptProgress { total, cached, processed }: PromptProgress) -> Option<ChatChunk> {
         let prompt_progress = Some(types::chat::PromptProgress { total, cached, processed });
-        Some(ChatChunk { prompt_progress, ..self.chunk(Vec::new(), None) })
+        Some(ChatChunk { prompt_progress, ..self.event(Vec::new(), None) })
     }
 }
 
@@ -315,25 +320,25 @@ mod tests {
     use super::*;
     use serving::Counts;
 
-    fn json_of(chunk: &ChatChunk) -> Value {
-        let mut value = serde_json::to_value(chunk).unwrap();
+    fn json_of(event: &ChatChunk) -> Value {
+        let mut value = serde_json::to_value(event).unwrap();
         for key in ["id", "created", "model", "object", "system_fingerprint"] {
             assert!(!value.as_object_mut().unwrap().remove(key).unwrap().is_null());
         }
         value
     }
 
-    fn chunks(include_usage: bool) -> Chunks {
-        let head = Head { id: "chatcmpl-1".into(), created: 1, model: "m".into(), fingerprint: "fp".into() };
+    fn events(include_usage: bool) -> ChatEvents {
+        let head = ResponseHead { id: "chatcmpl-1".into(), created: 1, model: "m".into(), fingerprint: "fp".into() };
         let form = Form {
             has_logprobs: false,
             scores_prompt: false,
             legacy: false,
             customs: Vec::new(),
-            extras: Extras::default(),
+            extras: ResponseOptions::default(),
             prompt_ids: None,
         };
-        Chunks { head, include_usage, form, inputs: BTreeMap::new() }
+        ChatEvents { head, include_usage, form, inputs: BTreeMap::new() }
     }
 
     fn hi() -> Piece {
@@ -342,22 +347,22 @@ mod tests {
 
     #[test]
     fn chunks_are_worded_as_clients_expect() {
-        let mut chunks = chunks(false);
+        let mut events = events(false);
         let choice = |delta, reason: Value| json!({"choices": [{"index": 0, "delta": delta, "logprobs": null, "finish_reason": reason}]});
-        assert_eq!(json_of(&chunks.first(0).unwrap()), choice(json!({"role": "assistant", "content": ""}), Value::Null));
-        assert_eq!(json_of(&chunks.piece(0, hi()).unwrap()), choice(json!({"content": "hi"}), Value::Null));
+        assert_eq!(json_of(&events.first(0).unwrap()), choice(json!({"role": "assistant", "content": ""}), Value::Null));
+        assert_eq!(json_of(&events.piece(0, hi()).unwrap()), choice(json!({"content": "hi"}), Value::Null));
         assert_eq!(
-            json_of(&chunks.end(0, End { reason: EndReason::Stop, counts: Counts::default(), stop: None })),
+            json_of(&events.end(0, End { reason: EndReason::Stop, counts: Counts::default(), stop: None })),
             choice(json!({}), json!("stop"))
         );
     }
 
     #[test]
     fn usage_is_null_until_the_last_chunk() {
-        let mut chunks = chunks(true);
-        assert_eq!(json_of(&chunks.piece(0, hi()).unwrap())["usage"], Value::Null);
-        assert!(json_of(&chunks.piece(0, hi()).unwrap()).as_object().unwrap().contains_key("usage"));
-        let last = json_of(&chunks.usage(Counts { prompt: 3, cached: 2, generated: 4, reasoning: 0 }.into()));
+        let mut events = events(true);
+        assert_eq!(json_of(&events.piece(0, hi()).unwrap())["usage"], Value::Null);
+        assert!(json_of(&events.piece(0, hi()).unwrap()).as_object().unwrap().contains_key("usage"));
+        let last = json_of(&events.usage(Counts { prompt: 3, cached: 2, generated: 4, reasoning: 0 }.into()));
         assert_eq!(
             last,
             json!({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7,

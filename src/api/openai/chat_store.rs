@@ -3,9 +3,9 @@
 
 use serde_json::{Map, Value};
 
-use super::convert::chat::Asked;
-use super::kept::{ENTRY, Keepable, Kept};
-use super::response_draft::value;
+use super::convert::chat::StoredRequest;
+use super::response_builder::value;
+use super::tenant_lru::{ENTRY, LruValue, TenantLru};
 use super::types::chat::ChatCompletion;
 
 #[derive(Clone)]
@@ -20,8 +20,8 @@ pub struct StoredChat {
 }
 
 impl StoredChat {
-    pub fn new(completion: &ChatCompletion, asked: Asked) -> Self {
-        let Asked { messages, metadata } = asked;
+    pub fn new(completion: &ChatCompletion, asked: StoredRequest) -> Self {
+        let StoredRequest { messages, metadata } = asked;
         let text = value(completion).to_string();
         Self { id: completion.id.clone(), model: completion.model.clone(), metadata, completion: text, messages }
     }
@@ -54,7 +54,7 @@ impl StoredChat {
     }
 }
 
-impl Keepable for StoredChat {
+impl LruValue for StoredChat {
     fn num_bytes(&self) -> usize {
         let metadata: usize = self.metadata.iter().map(|(key, value)| ENTRY + key.len() + value.as_str().map_or(0, str::len)).sum();
         let messages: usize = self.messages.iter().map(|text| ENTRY + text.capacity()).sum();
@@ -62,4 +62,4 @@ impl Keepable for StoredChat {
     }
 }
 
-pub type ChatStore = Kept<StoredChat>;
+pub type ChatStore = TenantLru<StoredChat>;

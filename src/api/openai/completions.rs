@@ -7,19 +7,19 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use super::chat::finish_reason;
 use super::convert;
 use super::convert::completions::Completions;
-use super::extras::{Extras, Note};
-use super::stream::{self, ChunkFormat};
+use super::response_options::{EventNote, ResponseOptions};
+use super::stream::{self, EventFormat};
 use super::types::completions::{Completion, CompletionChoice, CompletionRequest};
 use super::types::error::ErrorBody;
 use super::types::logprobs::{CompletionLogprobs, prompt_logprobs};
 use super::types::usage::Usage;
-use crate::http::budget::Held;
 use crate::http::caller::Caller;
-use crate::http::choices::{self, Answer, Ask, Choices};
+use crate::http::choices::{self, Answer, Choices, GenerationRequest};
+use crate::http::deferred_stream;
 use crate::http::error::ApiError;
-use crate::http::head::Head;
 use crate::http::json::JsonBody;
-use crate::http::later;
+use crate::http::memory_budget::MemoryPermit;
+use crate::http::response_head::ResponseHead;
 use crate::http::state::AppState;
 use chat::{Piece, TokenLogprob};
 use serving::End;
@@ -40,17 +40,17 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
     let limits = state.limits();
     let (request, held) = body.read(&convert::schemas::COMPLETIONS, move |value| convert::completions::parse(value, &limits)).await?;
     let (caller, has_logprobs) = (Caller::of(&http), request.options.logprobs.is_some());
-    let (extras, scores_prompt) = (Extras::of(&request.options, request.stream), request.options.prompt_logprobs.is_some());
+    let (extras, scores_prompt) = (ResponseOptions::of(&request.options, request.stream), request.options.prompt_logprobs.is_some());
     if let Some(options) = request.stream {
         let (model, journal, of_stream) = (request.model.clone(), caller.journal.clone(), state.clone());
         let begin = async move {
             let (choices, head) = start(of_stream, &caller, request, held).await?;
             let prompt_ids = choices.prompt_ids().into_iter().map(Some).collect();
             let (include_usage, echo) = (options.include_usage, choices.echoes());
-            let chunks = Chunks { head, include_usage, echo, has_logprobs, extras, prompt_ids };
-            Ok(stream::chunks(choices, chunks, options))
+            let events = TextEvents { head, include_usage, echo, has_logprobs, extras, prompt_ids };
+            Ok(stream::events(choices, events, options))
         };
-        return later::stream(&state, &model, journal, stream::error_event, begin).await;
+        return deferred_stream::stream(&state, &model, journal, stream::error_event, begin).await;
     }
     let (choices, head) = start(state, &caller, request, held).await?;
     let (echo, mut prompt_ids) = (choices.echoes(), choices.prompt_ids());
@@ -77,7 +77,7 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
         }
     };
     let choices = answers.into_iter().enumerate().map(choice).collect();
-    let Head { id, created, model, fingerprint } = head;
+    let ResponseHead { id, created, model, fingerprint } = head;
     let (object, usage) = ("text_completion".into(), Some(Some(usage.into())));
     Ok(HttpResponse::Ok().json(Completion {
         id,
@@ -92,35 +92,40 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
 }
 
 /// Starts the choices of a request once its model is there.
-async fn start(state: web::Data<AppState>, caller: &Caller, request: Completions, held: Arc<Held>) -> Result<(Choices, Head), ApiError> {
+async fn start(
+    state: web::Data<AppState>,
+    caller: &Caller,
+    request: Completions,
+    held: Arc<MemoryPermit>,
+) -> Result<(Choices, ResponseHead), ApiError> {
     let model = caller.model(&state, &request.model).await?;
-    let head = Head::new("cmpl", &model);
+    let head = ResponseHead::new("cmpl", &model);
     let Completions { prompts, options, names, num_choices, best_of, .. } = request;
     let (tenant, journal) = (caller.tenant.clone(), caller.journal.clone());
-    let ask = Ask { model, prompts, options, num_choices, best_of, names, held, tenant, journal };
+    let ask = GenerationRequest { model, prompts, options, num_choices, best_of, names, held, tenant, journal };
     Ok((choices::start(state, ask).await?, head))
 }
 
-struct Chunks {
-    head: Head,
+struct TextEvents {
+    head: ResponseHead,
     include_usage: bool,
     /// Each choice's prompt. Empty without `echo`.
     echo: Vec<String>,
     has_logprobs: bool,
-    extras: Extras,
-    /// Each choice's prompt as ids, until its first chunk. Empty unless the request wants them.
+    extras: ResponseOptions,
+    /// Each choice's prompt as ids, until its first event. Empty unless the request wants them.
     prompt_ids: Vec<Option<Vec<u32>>>,
 }
 
-impl Chunks {
-    fn chunk(&self, choices: Vec<CompletionChoice>, usage: Option<Usage>) -> Completion {
-        let Head { id, created, model, fingerprint } = self.head.clone();
+impl TextEvents {
+    fn event(&self, choices: Vec<CompletionChoice>, usage: Option<Usage>) -> Completion {
+        let ResponseHead { id, created, model, fingerprint } = self.head.clone();
         let (object, usage) = ("text_completion".into(), self.include_usage.then_some(usage));
         Completion { id, object, created, model, choices, system_fingerprint: fingerprint, usage, obfuscation: None }
     }
 
     fn choice(&self, index: usize, text: String, finish_reason: Option<String>) -> Completion {
-        self.chunk(vec![CompletionChoice { index, text, finish_reason, ..CompletionChoice::default() }], None)
+        self.event(vec![CompletionChoice { index, text, finish_reason, ..CompletionChoice::default() }], None)
     }
 
     /// A text and its tokens, which follow `shift` characters.
@@ -130,15 +135,15 @@ impl Chunks {
             logprobs.extend(tokens, shift);
             logprobs
         });
-        self.chunk(vec![CompletionChoice { index, text, logprobs, ..CompletionChoice::default() }], None)
+        self.event(vec![CompletionChoice { index, text, logprobs, ..CompletionChoice::default() }], None)
     }
 }
 
-impl ChunkFormat for Chunks {
-    type Chunk = Completion;
+impl EventFormat for TextEvents {
+    type Event = Completion;
 
     fn first(&self, index: usize) -> Option<Completion> {
-        // With log-probabilities, the echo comes in the chunk of the prompt's tokens.
+        // With log-probabilities, the echo comes in the event of the prompt's tokens.
         self.echo.get(index).filter(|_| !self.has_logprobs).map(|echo| self.choice(index, echo.clone(), None))
     }
 
@@ -154,23 +159,23 @@ impl ChunkFormat for Chunks {
     }
 
     fn end(&self, index: usize, end: End) -> Completion {
-        let mut chunk = self.choice(index, String::new(), Some(finish_reason(end.reason).into()));
-        chunk.choices[0].stop_reason = self.extras.stop_reason(end.stop);
-        chunk
+        let mut event = self.choice(index, String::new(), Some(finish_reason(end.reason).into()));
+        event.choices[0].stop_reason = self.extras.stop_reason(end.stop);
+        event
     }
 
-    fn complete(&mut self, index: usize, chunk: &mut Completion, note: Option<Note>) {
-        if let Some(choice) = chunk.choices.first_mut() {
-            chunk.obfuscation = self.extras.obfuscation(choice.text.len());
+    fn complete(&mut self, index: usize, event: &mut Completion, note: Option<EventNote>) {
+        if let Some(choice) = event.choices.first_mut() {
+            event.obfuscation = self.extras.obfuscation(choice.text.len());
             choice.prompt_token_ids = self.prompt_ids.get_mut(index).and_then(Option::take);
             choice.token_ids = self.extras.ids(note.as_ref().map(|note| note.ids.clone()).unwrap_or_default());
         }
         if self.extras.counts {
-            chunk.usage = note.map(|note| Some(note.usage)).or(chunk.usage);
+            event.usage = note.map(|note| Some(note.usage)).or(event.usage);
         }
     }
 
     fn usage(&self, usage: Usage) -> Completion {
-        self.chunk(Vec::new(), Some(usage))
+        self.event(Vec::new(), Some(usage))
     }
 }

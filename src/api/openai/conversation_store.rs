@@ -5,8 +5,8 @@ use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use super::disk::now;
-use super::kept::{ENTRY, Item, Keepable, Kept};
-use super::store::named;
+use super::response_store::named;
+use super::tenant_lru::{ENTRY, Item, LruValue, TenantLru};
 use super::types::conversations::ConversationObject;
 
 /// The most items of one conversation.
@@ -20,7 +20,7 @@ pub struct Conversation {
     pub items: Vec<Item>,
 }
 
-impl Keepable for Conversation {
+impl LruValue for Conversation {
     fn num_bytes(&self) -> usize {
         let items: usize = self.items.iter().map(|item| ENTRY + item.0.capacity() + item.1.capacity()).sum();
         let metadata: usize = self.metadata.iter().map(|(key, value)| ENTRY + key.len() + value.as_str().map_or(0, str::len)).sum();
@@ -50,9 +50,9 @@ impl Conversation {
     }
 }
 
-pub type ConversationStore = Kept<Conversation>;
+pub type ConversationStore = TenantLru<Conversation>;
 
-impl Kept<Conversation> {
+impl TenantLru<Conversation> {
     /// Adds what a response has brought. A conversation that was deleted in the meantime stays deleted. One that is full, or for which
     /// there is no room, drops its oldest items, because the response was given already.
     pub fn append(&self, tenant: &str, id: &str, items: &[Value]) {
@@ -75,7 +75,7 @@ impl Kept<Conversation> {
 mod tests {
     use serde_json::json;
 
-    use super::super::kept::MAX_BYTES;
+    use super::super::tenant_lru::MAX_BYTES;
     use super::*;
 
     fn item(id: &str, size: usize) -> Value {

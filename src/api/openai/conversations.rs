@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 use super::conversation_store::{Conversation, ConversationStore, MAX_ITEMS};
 use super::convert::metadata::metadata;
 use super::convert::responses::check_included;
-use super::convert::{kept_items, response_input, schemas};
-use super::kept::{Item, too_large};
+use super::convert::{response_input, schemas, stored_items};
 use super::list::{Page, Query, check_known, parameters};
-use super::store::ResponseStore;
+use super::response_store::ResponseStore;
+use super::tenant_lru::{Item, too_large};
 use super::types::conversations::{ConversationObject, ConversationRequest, DeletedConversation, ItemsRequest, MetadataRequest};
 use super::types::error::ErrorBody;
 use super::types::response_items::InputItem;
@@ -59,7 +59,7 @@ fn new_items(fields: &Fields, responses: &ResponseStore, tenant: &str, least: us
     }
     let stored = |id: &str| responses.item(tenant, id);
     response_input::of_items(items, "items", &stored)?;
-    Ok(kept_items::of_items(items, &stored))
+    Ok(stored_items::of_items(items, &stored))
 }
 
 fn id_of(http: &HttpRequest) -> &str {

@@ -7,8 +7,8 @@ use serde_json::Value;
 use super::batches::handlers as batches;
 use super::batches::worker::keep_running;
 use super::files::handlers as files;
-use super::files::room::Rooms;
-use super::shelves::Shelves;
+use super::files::storage_folder::LazyStorage;
+use super::stores::Stores;
 use super::{chat, completions, conversations, docs, embeddings, error, models, rerank, response_parts, responses, stored_chats, tokens};
 use crate::http::dialect::Dialect;
 use crate::http::error::ApiError;
@@ -19,13 +19,13 @@ use config::Config;
 /// The dialect. Its clones share what clients keep.
 #[derive(Clone)]
 pub struct OpenAi {
-    rooms: Data<Rooms>,
-    shelves: Data<Shelves>,
+    storage: Data<LazyStorage>,
+    stores: Data<Stores>,
 }
 
 impl OpenAi {
     pub fn new(config: &Config) -> Self {
-        Self { rooms: Data::new(Rooms::new(config.storage.clone())), shelves: Data::new(Shelves::new(config)) }
+        Self { storage: Data::new(LazyStorage::new(config.storage.clone())), stores: Data::new(Stores::new(config)) }
     }
 }
 
@@ -36,10 +36,10 @@ impl Dialect for OpenAi {
 
     fn routes(&self, config: &mut ServiceConfig) {
         config
-            .app_data(self.shelves.clone())
-            .app_data(self.shelves.responses.clone())
-            .app_data(self.shelves.conversations.clone())
-            .app_data(self.rooms.clone())
+            .app_data(self.stores.clone())
+            .app_data(self.stores.responses.clone())
+            .app_data(self.stores.conversations.clone())
+            .app_data(self.storage.clone())
             .service(resource("/v1/chat/completions", "GET, HEAD, POST", web::post().to(chat::create)).route(get().to(stored_chats::list)))
             .service(
                 resource("/v1/chat/completions/{id}", "GET, HEAD, POST, DELETE", get().to(stored_chats::retrieve))
@@ -93,7 +93,7 @@ impl Dialect for OpenAi {
 
     fn begin(&self, state: &Data<AppState>) {
         let routes = self.clone();
-        rt::spawn(keep_running(self.rooms.clone().into_inner(), state.clone(), move |config| routes.routes(config)));
+        rt::spawn(keep_running(self.storage.clone().into_inner(), state.clone(), move |config| routes.routes(config)));
     }
 
     fn error_body(&self, error: &ApiError) -> String {

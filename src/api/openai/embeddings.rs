@@ -10,12 +10,12 @@ use super::convert::embeddings::{Embeddings, Encoding};
 use super::convert::{self, names};
 use super::types::embeddings::{EmbeddingList, EmbeddingObject, EmbeddingRequest, EmbeddingUsage, Vector};
 use super::types::error::ErrorBody;
-use crate::http::budget::Held;
 use crate::http::error::{ApiError, Kind};
 use crate::http::journal::Journal;
 use crate::http::json::JsonBody;
+use crate::http::memory_budget::MemoryPermit;
 use crate::http::middleware::requested_model;
-use crate::http::state::{Active, AppState, off_loop};
+use crate::http::state::{ActiveGeneration, AppState, off_loop};
 use crate::http::tenant::Tenant;
 use serving::Model;
 use serving::embedding::{self, ValidText};
@@ -38,7 +38,7 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
     if let Some(count) = request.dimensions.filter(|&count| count > hidden) {
         return Err(ApiError::field("dimensions", format!("`dimensions` is {count}, but the model's vectors have {hidden}")));
     }
-    let (encoding, id, active, journal) = (request.encoding, model.id.clone(), Active::new(state), Journal::of(&http));
+    let (encoding, id, active, journal) = (request.encoding, model.id.clone(), ActiveGeneration::new(state), Journal::of(&http));
     let tenant = Tenant::of(&http);
     let (vectors, num_tokens) = tokio::select! {
         result = vectors(model, request, held, &tenant, &journal) => result?,
@@ -54,7 +54,7 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
 async fn vectors(
     model: Arc<Model>,
     request: Embeddings,
-    held: Arc<Held>,
+    held: Arc<MemoryPermit>,
     tenant: &Tenant,
     journal: &Journal,
 ) -> Result<(Vec<Vec<f32>>, u32), ApiError> {

@@ -15,7 +15,7 @@ pub fn text_of(arguments: &str) -> String {
 /// Reads the text out of arguments that come in pieces.
 #[derive(Clone, Debug, Default)]
 pub struct InputText {
-    place: Place,
+    place: ScanState,
     /// An escape that is not yet complete.
     escape: String,
     /// The first half of a pair of escapes that are one character together.
@@ -23,7 +23,7 @@ pub struct InputText {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Place {
+enum ScanState {
     /// Before the colon behind the key.
     #[default]
     Key,
@@ -39,12 +39,12 @@ impl InputText {
         let mut text = String::with_capacity(arguments.len());
         for c in arguments.chars() {
             match (self.place, c) {
-                (Place::Key, ':') => self.place = Place::Colon,
-                (Place::Colon, '"') => self.place = Place::Text,
-                (Place::Text, _) if !self.escape.is_empty() => self.escaped(c, &mut text),
-                (Place::Text, '\\') => self.escape.push('\\'),
-                (Place::Text, '"') => self.place = Place::Past,
-                (Place::Text, c) => {
+                (ScanState::Key, ':') => self.place = ScanState::Colon,
+                (ScanState::Colon, '"') => self.place = ScanState::Text,
+                (ScanState::Text, _) if !self.escape.is_empty() => self.escaped(c, &mut text),
+                (ScanState::Text, '\\') => self.escape.push('\\'),
+                (ScanState::Text, '"') => self.place = ScanState::Past,
+                (ScanState::Text, c) => {
                     self.half(None, &mut text);
                     text.push(c);
                 }

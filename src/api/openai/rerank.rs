@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use actix_web::{HttpRequest, HttpResponse, web};
 
-use super::convert::rerank::{self, Asked};
+use super::convert::rerank::{self, RankOptions};
 use super::convert::{names, schemas};
 use super::types::error::ErrorBody;
 use super::types::rerank::{DocumentText, RankUsage, Ranked, Ranking, RerankRequest, Score, ScoreRequest, Scores};
-use crate::http::budget::Held;
 use crate::http::error::{ApiError, Kind};
-use crate::http::head::Head;
 use crate::http::journal::Journal;
 use crate::http::json::JsonBody;
+use crate::http::memory_budget::MemoryPermit;
 use crate::http::middleware::requested_model;
-use crate::http::state::{Active, AppState, off_loop};
+use crate::http::response_head::ResponseHead;
+use crate::http::state::{ActiveGeneration, AppState, off_loop};
 use crate::http::subject::FieldNames;
 use crate::http::tenant::Tenant;
 use serving::score;
@@ -36,7 +36,7 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
     let (documents, _held) = if request.return_documents { (request.documents.clone(), Some(held.clone())) } else { (Vec::new(), None) };
     let query = request.query;
     let pairs = request.documents.into_iter().map(|document| (query.clone(), document)).collect();
-    let (head, scores, usage) = scored(state, &http, Work { asked: request.asked, pairs, held, names: names::RERANK }).await?;
+    let (head, scores, usage) = scored(state, &http, RankJob { asked: request.asked, pairs, held, names: names::RERANK }).await?;
     let mut order: Vec<usize> = (0..scores.len()).collect();
     // Documents with equal scores stay in the client's order.
     order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
@@ -58,28 +58,28 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
     (status = 504, description = "the request took longer than the server or its own `x-request-timeout` allows", body = ErrorBody)))]
 pub async fn score(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
     let (request, held) = body.read(&schemas::SCORES, rerank::score).await?;
-    let work = Work { asked: request.asked, pairs: request.pairs, held, names: names::SCORE };
+    let work = RankJob { asked: request.asked, pairs: request.pairs, held, names: names::SCORE };
     let (head, scores, usage) = scored(state, &http, work).await?;
     let one = |(index, score): (usize, f32)| Score { index, object: "score".into(), score: score.into() };
     let data = scores.into_iter().enumerate().map(one).collect();
-    let Head { id, created, model, .. } = head;
+    let ResponseHead { id, created, model, .. } = head;
     Ok(HttpResponse::Ok().json(Scores { id, object: "list".into(), created, model, data, usage }))
 }
 
 /// Pairs to score, and what was asked about them.
-struct Work {
-    asked: Asked,
+struct RankJob {
+    asked: RankOptions,
     pairs: Vec<(Arc<str>, Arc<str>)>,
-    held: Arc<Held>,
+    held: Arc<MemoryPermit>,
     names: FieldNames,
 }
 
 /// The scores of the pairs.
-async fn scored(state: web::Data<AppState>, http: &HttpRequest, work: Work) -> Result<(Head, Vec<f32>, RankUsage), ApiError> {
-    let Work { asked, pairs, held, names } = work;
+async fn scored(state: web::Data<AppState>, http: &HttpRequest, work: RankJob) -> Result<(ResponseHead, Vec<f32>, RankUsage), ApiError> {
+    let RankJob { asked, pairs, held, names } = work;
     let model = requested_model(&state, http, &asked.model).await?;
-    let (tenant, journal, active) = (Tenant::of(http), Journal::of(http), Active::new(state));
-    let (head, salt) = (Head::new("score", &model), tenant.salt(asked.user));
+    let (tenant, journal, active) = (Tenant::of(http), Journal::of(http), ActiveGeneration::new(state));
+    let (head, salt) = (ResponseHead::new("score", &model), tenant.salt(asked.user));
     let validate = move || {
         let _held = held;
         let pairs: Vec<(&str, &str)> = pairs.iter().map(|(one, other)| (&**one, &**other)).collect();

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::error::response_code;
-use super::response_draft::{Event, value};
-use super::response_record::Record;
+use super::response_builder::{Event, value};
+use super::response_record::ResponseRecord;
 use super::stream::Events;
 use super::types::responses::ResponseEvent;
 use super::types::usage::Usage;
@@ -17,21 +17,21 @@ use serving::Output;
 /// The text of a delta and its padding together have a multiple of so many bytes.
 const PADDED_TO: usize = 16;
 
-pub struct Streamed {
-    answer: Record,
+pub struct ResponseStream {
+    answer: ResponseRecord,
     /// The next event's number.
     next: u64,
     /// Whether deltas are padded.
     obfuscates: bool,
 }
 
-impl Streamed {
-    pub fn new(answer: Record, obfuscates: bool) -> Self {
+impl ResponseStream {
+    pub fn new(answer: ResponseRecord, obfuscates: bool) -> Self {
         Self { answer, next: 0, obfuscates }
     }
 
     /// A stream whose first events were sent already.
-    pub fn after(answer: Record, obfuscates: bool, next: u64) -> Self {
+    pub fn after(answer: ResponseRecord, obfuscates: bool, next: u64) -> Self {
         Self { answer, next, obfuscates }
     }
 
@@ -65,7 +65,7 @@ pub fn error_event(error: &ApiError) -> Bytes {
     sse::named("error", &json!({"type": "error", "code": code, "message": message, "param": error.param, "sequence_number": 0}))
 }
 
-impl Events for Streamed {
+impl Events for ResponseStream {
     fn begin(&mut self, _num_choices: usize) -> Vec<Bytes> {
         let created = (self.next == 0).then(|| self.whole("response.created"));
         created.into_iter().chain([self.whole("response.in_progress")]).collect()

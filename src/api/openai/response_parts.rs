@@ -6,9 +6,9 @@ use serde_json::Value;
 use super::conversations::page_of;
 use super::convert;
 use super::list::Page;
-use super::response_start::{Said, shown};
+use super::response_start::{ConversationSoFar, shown};
 use super::responses::{id_of, json, not_found};
-use super::shelves::Shelves;
+use super::stores::Stores;
 use super::types::error::ErrorBody;
 use super::types::response_items::InputItem;
 use super::types::responses::{InputTokens, ResponseObject, ResponseRequest};
@@ -29,16 +29,16 @@ use chat::Conversation;
     (status = 404, description = "the model is unknown", body = ErrorBody)))]
 pub async fn input_tokens(
     state: web::Data<AppState>,
-    shelves: web::Data<Shelves>,
+    stores: web::Data<Stores>,
     http: HttpRequest,
     body: JsonBody,
 ) -> Result<HttpResponse, ApiError> {
-    let (limits, items, tenant) = (state.limits(), shelves.clone(), Tenant::of(&http));
+    let (limits, items, tenant) = (state.limits(), stores.clone(), Tenant::of(&http));
     let owner = tenant.clone();
     let read = move |value: &Value| convert::responses::parse(value, &limits, &|id| items.responses.item(owner.name(), id));
     let (request, held) = body.read(&convert::schemas::RESPONSES, read).await?;
     let model = requested_model(&state, &http, &request.model).await?;
-    let said = Said::new(&state, &shelves, tenant.name(), request.conversation.messages, &request.settings).await?;
+    let said = ConversationSoFar::new(&state, &stores, tenant.name(), request.conversation.messages, &request.settings).await?;
     let conversation = shown(Conversation { messages: said.messages, ..request.conversation }, &request.settings);
     let mut memory = state.bodies.share();
     let size: usize = conversation.messages.iter().map(chat::Message::num_bytes).sum();
@@ -74,9 +74,9 @@ pub async fn compact() -> Result<HttpResponse, ApiError> {
         (status = 200, description = "a page of items", body = Page<InputItem>),
         (status = 400, description = "a parameter is wrong", body = ErrorBody),
         (status = 404, description = "the response is not there", body = ErrorBody)))]
-pub async fn input_items(shelves: web::Data<Shelves>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
+pub async fn input_items(stores: web::Data<Stores>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
     let (id, tenant) = (id_of(&http), Tenant::of(&http));
-    let input = match (shelves.responses.get(tenant.name(), id), shelves.lives.get(tenant.name(), id)) {
+    let input = match (stores.responses.get(tenant.name(), id), stores.background.get(tenant.name(), id)) {
         (Some(stored), _) => stored.input.clone(),
         (None, Some(live)) => live.input.clone(),
         (None, None) => return Err(not_found(id)),
@@ -91,14 +91,14 @@ pub async fn input_items(shelves: web::Data<Shelves>, http: HttpRequest) -> Resu
         (status = 200, description = "the response, which has ended", body = ResponseObject),
         (status = 400, description = "it was not made in the background", body = ErrorBody),
         (status = 404, description = "it is not there", body = ErrorBody)))]
-pub async fn cancel(shelves: web::Data<Shelves>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
+pub async fn cancel(stores: web::Data<Stores>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
     let (id, tenant) = (id_of(&http), Tenant::of(&http));
-    if let Some(live) = shelves.lives.get(tenant.name(), id) {
+    if let Some(live) = stores.background.get(tenant.name(), id) {
         live.end_now().await?;
         return Ok(json(live.response()));
     }
-    let stored = shelves.responses.get(tenant.name(), id).ok_or_else(|| not_found(id))?;
-    match stored.live {
+    let stored = stores.responses.get(tenant.name(), id).ok_or_else(|| not_found(id))?;
+    match stored.background {
         Some(_) => Ok(json(stored.response.clone())),
         None => {
             let message = format!("the response `{}` was not made with `background`, so that there is nothing to cancel", quoted(id));

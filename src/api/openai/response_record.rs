@@ -5,34 +5,34 @@ use std::sync::Arc;
 use actix_web::web;
 use serde_json::Value;
 
+use super::background_responses::BackgroundResponse;
 use super::error::response_code;
-use super::live::Live;
-use super::response_draft::{Draft, value};
-use super::shelves::Shelves;
-use super::store::{Stored, named};
+use super::response_builder::{ResponseBuilder, value};
+use super::response_store::{StoredResponse, named};
+use super::stores::Stores;
 use super::types::responses::ResponseError;
 use super::types::usage::Usage;
-use crate::http::budget::Held;
 use crate::http::error::ApiError;
+use crate::http::memory_budget::MemoryPermit;
 use crate::http::tenant::Tenant;
 use chat::Message;
 
-pub struct Record {
-    pub draft: Draft,
+pub struct ResponseRecord {
+    pub draft: ResponseBuilder,
     /// The conversation before the answer, without instructions. Empty unless the response is stored.
     pub messages: Vec<Message>,
     /// The new items of the request's input, as they are kept.
     pub input: Vec<Value>,
-    pub shelves: web::Data<Shelves>,
+    pub stores: web::Data<Stores>,
     /// Whose response it is.
     pub tenant: Tenant,
     /// Whoever waits for it, if it is made in the background.
-    pub live: Option<Arc<Live>>,
+    pub background: Option<Arc<BackgroundResponse>>,
     /// The memory that is held for the request, whose settings the response repeats.
-    pub _held: Arc<Held>,
+    pub _held: Arc<MemoryPermit>,
 }
 
-impl Record {
+impl ResponseRecord {
     /// Ends the response. Returns it as JSON.
     pub fn end(&mut self, usage: Usage) -> String {
         self.draft.usage = Some(usage);
@@ -42,13 +42,13 @@ impl Record {
         let input = std::mem::take(&mut self.input);
         if let Some(conversation) = &self.draft.settings.conversation {
             let items: Vec<Value> = input.iter().cloned().chain(response.output.iter().map(value)).collect();
-            self.shelves.conversations.append(self.tenant.name(), &conversation.id, &items);
+            self.stores.conversations.append(self.tenant.name(), &conversation.id, &items);
         }
         if self.draft.settings.store {
             let mut messages = std::mem::take(&mut self.messages);
             messages.push(self.draft.as_message());
-            let stored = Stored::new(&response, text.clone(), Some(messages));
-            self.keep(Stored { input: input.iter().map(named).collect(), ..stored });
+            let stored = StoredResponse::new(&response, text.clone(), Some(messages));
+            self.keep(StoredResponse { input: input.iter().map(named).collect(), ..stored });
         }
         text
     }
@@ -57,19 +57,19 @@ impl Record {
     pub fn fail(&mut self, error: &ApiError) {
         self.draft.status = "failed";
         self.draft.error = Some(ResponseError { code: response_code(error.kind).into(), message: error.message.clone() });
-        if self.live.is_some() {
+        if self.background.is_some() {
             let response = self.draft.object();
             let text = value(&response).to_string();
             let input = self.input.iter().map(named).collect();
-            self.keep(Stored { input, ..Stored::new(&response, text, None) });
+            self.keep(StoredResponse { input, ..StoredResponse::new(&response, text, None) });
         }
     }
 
-    fn keep(&self, stored: Stored) {
-        if let Some(live) = &self.live {
-            live.set_response(stored.response.clone());
+    fn keep(&self, stored: StoredResponse) {
+        if let Some(background) = &self.background {
+            background.set_response(stored.response.clone());
         }
-        let stored = Stored { live: self.live.clone(), ..stored };
-        self.shelves.responses.insert(self.tenant.name(), &self.draft.head.id, stored);
+        let stored = StoredResponse { background: self.background.clone(), ..stored };
+        self.stores.responses.insert(self.tenant.name(), &self.draft.head.id, stored);
     }
 }

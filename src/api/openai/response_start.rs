@@ -4,21 +4,21 @@ use std::sync::Arc;
 
 use actix_web::web;
 
+use super::background_responses::BackgroundResponse;
 use super::conversation_store::Conversation as StoredConversation;
 use super::convert::responses::Responses;
-use super::kept::Keepable;
-use super::live::Live;
-use super::response_draft::Draft;
-use super::response_record::Record;
-use super::shelves::Shelves;
-use super::store::Stored;
+use super::response_builder::ResponseBuilder;
+use super::response_record::ResponseRecord;
+use super::response_store::StoredResponse;
+use super::stores::Stores;
+use super::tenant_lru::LruValue;
 use super::types::responses::{ConversationRef, Settings};
 use super::{conversations, truncation};
-use crate::http::budget::Held;
 use crate::http::caller::Caller;
-use crate::http::choices::{self, Ask, Choices};
+use crate::http::choices::{self, Choices, GenerationRequest};
 use crate::http::error::{ApiError, Kind, quoted};
-use crate::http::head::Head;
+use crate::http::memory_budget::MemoryPermit;
+use crate::http::response_head::ResponseHead;
 use crate::http::state::{AppState, off_loop};
 use chat::{Conversation, Message, Role};
 use serving::Prompt;
@@ -29,31 +29,32 @@ const COPIES: usize = 4;
 /// Starts the answer of a request once its model is there. `begun`: the response's head and readers, if it is made in the background.
 pub async fn start(
     state: web::Data<AppState>,
-    shelves: web::Data<Shelves>,
+    stores: web::Data<Stores>,
     caller: &Caller,
     request: Responses,
-    held: Arc<Held>,
-    begun: Option<(Head, Arc<Live>)>,
-) -> Result<(Choices, Record), ApiError> {
+    held: Arc<MemoryPermit>,
+    begun: Option<(ResponseHead, Arc<BackgroundResponse>)>,
+) -> Result<(Choices, ResponseRecord), ApiError> {
     let (tenant, journal) = (caller.tenant.clone(), caller.journal.clone());
     let model = caller.model(&state, &request.model).await?;
     let Responses { conversation, options, names, settings, input, .. } = request;
     let settings = settings.sampled_with(&model.sampling_of(&options));
-    let Said { messages, kept, memory } = Said::new(&state, &shelves, tenant.name(), conversation.messages, &settings).await?;
+    let ConversationSoFar { messages, kept, memory } =
+        ConversationSoFar::new(&state, &stores, tenant.name(), conversation.messages, &settings).await?;
     let held = Arc::new(memory.along(held));
     let conversation = shown(Conversation { messages, ..conversation }, &settings);
     let conversation = match settings.truncation == "auto" {
         true => truncation::fitted(model.clone(), conversation, settings.max_output_tokens).await?,
         false => conversation,
     };
-    let (head, live) = match begun {
-        Some((head, live)) => (head, Some(live)),
-        None => (Head::new("resp", &model), None),
+    let (head, background) = match begun {
+        Some((head, background)) => (head, Some(background)),
+        None => (ResponseHead::new("resp", &model), None),
     };
-    let draft = Draft::new(head, settings, options.logprobs.is_some());
-    let answer = Record { draft, messages: kept, input, shelves, tenant: tenant.clone(), live, _held: held.clone() };
+    let draft = ResponseBuilder::new(head, settings, options.logprobs.is_some());
+    let answer = ResponseRecord { draft, messages: kept, input, stores, tenant: tenant.clone(), background, _held: held.clone() };
     let prompts = vec![Prompt::Chat(conversation)];
-    let ask = Ask { model, prompts, options, num_choices: 1, best_of: 1, names, held, tenant, journal };
+    let ask = GenerationRequest { model, prompts, options, num_choices: 1, best_of: 1, names, held, tenant, journal };
     Ok((choices::start(state, ask).await?, answer))
 }
 
@@ -65,25 +66,25 @@ pub fn shown(conversation: Conversation, settings: &Settings) -> Conversation {
 }
 
 /// What was said so far: the messages of the conversation or of the previous response, and the new ones.
-pub struct Said {
+pub struct ConversationSoFar {
     pub messages: Vec<Message>,
     /// The same, if the response is stored. Otherwise empty.
     pub kept: Vec<Message>,
     /// The memory that is held for both.
-    pub memory: Held,
+    pub memory: MemoryPermit,
 }
 
 /// What comes before a response.
-enum Earlier {
+enum Predecessor {
     Conversation(Arc<StoredConversation>),
-    Response(Arc<Stored>),
+    Response(Arc<StoredResponse>),
 }
 
-impl Earlier {
+impl Predecessor {
     /// Finds what a request refers to. `None`: nothing.
-    fn of(shelves: &Shelves, tenant: &str, settings: &Settings) -> Result<Option<Self>, ApiError> {
+    fn of(stores: &Stores, tenant: &str, settings: &Settings) -> Result<Option<Self>, ApiError> {
         if let Some(ConversationRef { id }) = &settings.conversation {
-            let conversation = shelves.conversations.get(tenant, id).ok_or_else(|| conversations::gone(id))?;
+            let conversation = stores.conversations.get(tenant, id).ok_or_else(|| conversations::gone(id))?;
             return Ok(Some(Self::Conversation(conversation)));
         }
         let Some(id) = settings.previous_response_id.as_deref() else { return Ok(None) };
@@ -91,7 +92,7 @@ impl Earlier {
             let message = format!("the response `{}` {why}", quoted(id));
             ApiError::new(Kind::PreviousResponse, message).with_param("previous_response_id")
         };
-        let stored = shelves.responses.get(tenant, id).ok_or_else(|| match shelves.lives.get(tenant, id) {
+        let stored = stores.responses.get(tenant, id).ok_or_else(|| match stores.background.get(tenant, id) {
             Some(_) => gone("has not ended: wait until it is completed"),
             None => gone("is not there: it was not stored, was deleted, or is too old"),
         })?;
@@ -111,15 +112,15 @@ impl Earlier {
 }
 
 /// Checks that what a request refers to is there.
-pub fn check_earlier(shelves: &Shelves, tenant: &str, settings: &Settings) -> Result<(), ApiError> {
-    Earlier::of(shelves, tenant, settings).map(drop)
+pub fn check_earlier(stores: &Stores, tenant: &str, settings: &Settings) -> Result<(), ApiError> {
+    Predecessor::of(stores, tenant, settings).map(drop)
 }
 
-impl Said {
-    pub async fn new(state: &AppState, shelves: &Shelves, tenant: &str, new: Vec<Message>, settings: &Settings) -> Result<Self, ApiError> {
-        let (mut memory, stores) = (state.bodies.share(), settings.store);
-        let kept = move |messages: &Vec<Message>| if stores { messages.clone() } else { Vec::new() };
-        let Some(earlier) = Earlier::of(shelves, tenant, settings)? else {
+impl ConversationSoFar {
+    pub async fn new(state: &AppState, stores: &Stores, tenant: &str, new: Vec<Message>, settings: &Settings) -> Result<Self, ApiError> {
+        let (mut memory, is_stored) = (state.bodies.share(), settings.store);
+        let kept = move |messages: &Vec<Message>| if is_stored { messages.clone() } else { Vec::new() };
+        let Some(earlier) = Predecessor::of(stores, tenant, settings)? else {
             return Ok(Self { kept: kept(&new), messages: new, memory });
         };
         let texts = COPIES * earlier.num_bytes();
@@ -127,8 +128,8 @@ impl Said {
         // It may be many megabytes, which the event loop has no time for.
         let read = move || {
             let mut messages = match earlier {
-                Earlier::Conversation(conversation) => conversations::earlier(&conversation, &mut |weight| memory.set(texts + weight))?,
-                Earlier::Response(stored) => stored.messages.clone().unwrap_or_default(),
+                Predecessor::Conversation(conversation) => conversations::earlier(&conversation, &mut |weight| memory.set(texts + weight))?,
+                Predecessor::Response(stored) => stored.messages.clone().unwrap_or_default(),
             };
             memory.shrink_to(texts);
             messages.extend(new);

@@ -5,16 +5,16 @@ use serde_json::Value;
 
 use super::convert::{self, responses::check_included};
 use super::list::{check_known, flag, number, parameters};
-use super::response_events::{Streamed, error_event};
+use super::response_events::{ResponseStream, error_event};
 use super::response_start::start;
-use super::shelves::Shelves;
+use super::stores::Stores;
 use super::types::error::ErrorBody;
 use super::types::responses::{DeletedResponse, ResponseEvent, ResponseObject, ResponseRequest};
-use super::{response_background, stream};
+use super::{background_task, stream};
 use crate::http::caller::Caller;
+use crate::http::deferred_stream;
 use crate::http::error::{ApiError, Kind, quoted};
 use crate::http::json::JsonBody;
-use crate::http::later;
 use crate::http::sse::FRAMING;
 use crate::http::state::AppState;
 use crate::http::stream::respond;
@@ -33,27 +33,27 @@ use crate::http::tenant::Tenant;
     (status = 504, description = "the request took longer than the server or its own `x-request-timeout` allows", body = ErrorBody)))]
 pub async fn create(
     state: web::Data<AppState>,
-    shelves: web::Data<Shelves>,
+    stores: web::Data<Stores>,
     http: HttpRequest,
     body: JsonBody,
 ) -> Result<HttpResponse, ApiError> {
-    let (limits, items, owner) = (state.limits(), shelves.clone(), Tenant::of(&http));
+    let (limits, items, owner) = (state.limits(), stores.clone(), Tenant::of(&http));
     let read = move |value: &Value| convert::responses::parse(value, &limits, &|id| items.responses.item(owner.name(), id));
     let (request, held) = body.read(&convert::schemas::RESPONSES, read).await?;
     let caller = Caller::of(&http);
     if request.settings.background {
-        return response_background::begin(state, shelves, caller, request, held);
+        return background_task::begin(state, stores, caller, request, held);
     }
     if request.stream {
         let (model, journal, of_stream) = (request.model.clone(), caller.journal.clone(), state.clone());
         let obfuscates = request.obfuscates;
         let begin = async move {
-            let (choices, answer) = start(of_stream, shelves, &caller, request, held, None).await?;
-            Ok(stream::frames(choices, Streamed::new(answer, obfuscates)))
+            let (choices, answer) = start(of_stream, stores, &caller, request, held, None).await?;
+            Ok(stream::frames(choices, ResponseStream::new(answer, obfuscates)))
         };
-        return later::stream(&state, &model, journal, error_event, begin).await;
+        return deferred_stream::stream(&state, &model, journal, error_event, begin).await;
     }
-    let (mut choices, mut answer) = start(state, shelves, &caller, request, held, None).await?;
+    let (mut choices, mut answer) = start(state, stores, &caller, request, held, None).await?;
     while let Some(next) = choices.next().await {
         answer.draft.take(next?.1);
     }
@@ -71,7 +71,7 @@ pub async fn create(
         (status = 200, description = "the response", content((ResponseObject = "application/json"), (ResponseEvent = "text/event-stream"))),
         (status = 400, description = "a parameter is wrong", body = ErrorBody),
         (status = 404, description = "it is not there", body = ErrorBody)))]
-pub async fn retrieve(state: web::Data<AppState>, shelves: web::Data<Shelves>, request: HttpRequest) -> Result<HttpResponse, ApiError> {
+pub async fn retrieve(state: web::Data<AppState>, stores: web::Data<Stores>, request: HttpRequest) -> Result<HttpResponse, ApiError> {
     let (id, tenant, given) = (id_of(&request), Tenant::of(&request), parameters(&request)?);
     check_known(&given, &["stream", "starting_after", "include", "include[]", "include_obfuscation"])?;
     check_included(given.get("include").or(given.get("include[]")).map(String::as_str))?;
@@ -81,8 +81,8 @@ pub async fn retrieve(state: web::Data<AppState>, shelves: web::Data<Shelves>, r
     if after.is_some() && !stream {
         return Err(ApiError::field("starting_after", "`starting_after` is only allowed with `stream`"));
     }
-    let (live, stored) = (shelves.lives.get(tenant.name(), id), shelves.responses.get(tenant.name(), id));
-    let live = live.or_else(|| stored.as_ref().and_then(|stored| stored.live.clone()));
+    let (live, stored) = (stores.background.get(tenant.name(), id), stores.responses.get(tenant.name(), id));
+    let live = live.or_else(|| stored.as_ref().and_then(|stored| stored.background.clone()));
     match (stream, live, stored) {
         (true, Some(live), _) => Ok(respond(FRAMING, live.follow(after.map_or(0, |after| after + 1))?, state.keep_alive)),
         (true, None, Some(_)) => {
@@ -108,12 +108,12 @@ pub fn json(text: String) -> HttpResponse {
     responses(
         (status = 200, description = "it is forgotten", body = DeletedResponse),
         (status = 404, description = "it is not there", body = ErrorBody)))]
-pub async fn delete(shelves: web::Data<Shelves>, request: HttpRequest) -> Result<HttpResponse, ApiError> {
+pub async fn delete(stores: web::Data<Stores>, request: HttpRequest) -> Result<HttpResponse, ApiError> {
     let (id, tenant) = (id_of(&request), Tenant::of(&request));
-    if let Some(live) = shelves.lives.get(tenant.name(), id) {
+    if let Some(live) = stores.background.get(tenant.name(), id) {
         live.end_now().await?;
     }
-    if !shelves.responses.delete(tenant.name(), id) {
+    if !stores.responses.delete(tenant.name(), id) {
         return Err(not_found(id));
     }
     Ok(HttpResponse::Ok().json(DeletedResponse { id: id.to_owned(), object: "response".into(), deleted: true }))

@@ -9,7 +9,7 @@ use super::chat_store::StoredChat;
 use super::convert::metadata::metadata;
 use super::convert::schemas::METADATA;
 use super::list::{Page, Query};
-use super::shelves::Shelves;
+use super::stores::Stores;
 use super::types::chat::{ChatCompletion, Message};
 use super::types::conversations::MetadataRequest;
 use super::types::error::ErrorBody;
@@ -32,8 +32,8 @@ fn gone(id: &str) -> ApiError {
     ApiError::new(Kind::NotFound, message).with_param("id")
 }
 
-fn found(shelves: &Shelves, http: &HttpRequest) -> Result<Arc<StoredChat>, ApiError> {
-    shelves.chats.get(Tenant::of(http).name(), id_of(http)).ok_or_else(|| gone(id_of(http)))
+fn found(stores: &Stores, http: &HttpRequest) -> Result<Arc<StoredChat>, ApiError> {
+    stores.chats.get(Tenant::of(http).name(), id_of(http)).ok_or_else(|| gone(id_of(http)))
 }
 
 /// List the stored chat completions
@@ -45,14 +45,14 @@ fn found(shelves: &Shelves, http: &HttpRequest) -> Result<Arc<StoredChat>, ApiEr
     responses(
         (status = 200, description = "a page of answers; `metadata[KEY]=VALUE` in the address selects", body = Page<ChatCompletion>),
         (status = 400, description = "a parameter is wrong", body = ErrorBody)))]
-pub async fn list(shelves: web::Data<Shelves>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
+pub async fn list(stores: web::Data<Stores>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
     let query = Query::of(&http, PAGE, &["model", "metadata["])?.ascending_unless_asked(&http);
     let wanted: Vec<(&str, &str)> = query.others().iter().filter_map(|(name, value)| Some((key_of(name)?, value.as_str()))).collect();
     let is_wanted = |chat: &Arc<StoredChat>| {
         query.other("model").is_none_or(|model| chat.model == model)
             && wanted.iter().all(|(key, value)| chat.metadata.get(*key).and_then(Value::as_str) == Some(*value))
     };
-    let chats = shelves.chats.list(Tenant::of(&http).name()).into_iter().filter(is_wanted).collect();
+    let chats = stores.chats.list(Tenant::of(&http).name()).into_iter().filter(is_wanted).collect();
     let page = query.page(chats, |chat: &Arc<StoredChat>| chat.id.clone())?;
     Ok(HttpResponse::Ok().json(off_loop(move || page.map(|chat| chat.object())).await?))
 }
@@ -68,8 +68,8 @@ fn key_of(name: &str) -> Option<&str> {
     responses(
         (status = 200, description = "the answer, with its metadata", body = ChatCompletion),
         (status = 404, description = "it is not there", body = ErrorBody)))]
-pub async fn retrieve(shelves: web::Data<Shelves>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
-    Ok(HttpResponse::Ok().json(found(&shelves, &http)?.object()))
+pub async fn retrieve(stores: web::Data<Stores>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
+    Ok(HttpResponse::Ok().json(found(&stores, &http)?.object()))
 }
 
 /// Change a stored chat completion's metadata
@@ -79,7 +79,7 @@ pub async fn retrieve(shelves: web::Data<Shelves>, http: HttpRequest) -> Result<
         (status = 200, description = "the answer, with its metadata", body = ChatCompletion),
         (status = 400, description = "a field is wrong", body = ErrorBody),
         (status = 404, description = "it is not there", body = ErrorBody)))]
-pub async fn update(shelves: web::Data<Shelves>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
+pub async fn update(stores: web::Data<Stores>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
     let read = |value: &Value| {
         let fields = Fields::root(value)?;
         fields.required("metadata", fields.get("metadata"))?;
@@ -87,7 +87,7 @@ pub async fn update(shelves: web::Data<Shelves>, http: HttpRequest, body: JsonBo
     };
     let (metadata, _held) = body.read(&METADATA, read).await?;
     let change = |chat: &StoredChat| Ok(chat.with_metadata(metadata));
-    let changed = shelves.chats.change(Tenant::of(&http).name(), id_of(&http), change).ok_or_else(|| gone(id_of(&http)))?;
+    let changed = stores.chats.change(Tenant::of(&http).name(), id_of(&http), change).ok_or_else(|| gone(id_of(&http)))?;
     Ok(HttpResponse::Ok().json(changed?.object()))
 }
 
@@ -97,9 +97,9 @@ pub async fn update(shelves: web::Data<Shelves>, http: HttpRequest, body: JsonBo
     responses(
         (status = 200, description = "it is forgotten", body = DeletedResponse),
         (status = 404, description = "it is not there", body = ErrorBody)))]
-pub async fn delete(shelves: web::Data<Shelves>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
+pub async fn delete(stores: web::Data<Stores>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
     let id = id_of(&http);
-    if !shelves.chats.delete(Tenant::of(&http).name(), id) {
+    if !stores.chats.delete(Tenant::of(&http).name(), id) {
         return Err(gone(id));
     }
     let object = "chat.completion.deleted".into();
@@ -116,9 +116,9 @@ pub async fn delete(shelves: web::Data<Shelves>, http: HttpRequest) -> Result<Ht
         (status = 200, description = "a page of the request's messages", body = Page<Message>),
         (status = 400, description = "a parameter is wrong", body = ErrorBody),
         (status = 404, description = "it is not there", body = ErrorBody)))]
-pub async fn messages(shelves: web::Data<Shelves>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
+pub async fn messages(stores: web::Data<Stores>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
     let query = Query::of(&http, PAGE, &[])?.ascending_unless_asked(&http);
-    let chat = found(&shelves, &http)?;
+    let chat = found(&stores, &http)?;
     let page = query.page(chat.message_ids(), String::clone)?;
     Ok(HttpResponse::Ok().json(off_loop(move || page.map(|id| chat.message(&id))).await?))
 }

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use serde::Serialize;
 
 use super::error;
-use super::extras::Note;
+use super::response_options::EventNote;
 use super::types::common::StreamOptions;
 use super::types::usage::Usage;
 use crate::http::choices::{Choices, PromptProgress};
@@ -22,7 +22,7 @@ use serving::{End, Output};
 pub trait Events: 'static {
     fn begin(&mut self, num_choices: usize) -> Vec<Bytes>;
     /// What is known of the choice `index` before its next output.
-    fn note(&mut self, _index: usize, _note: Note) {}
+    fn note(&mut self, _index: usize, _note: EventNote) {}
     /// The frames of what the choice `index` yields.
     fn output(&mut self, index: usize, output: Output) -> Vec<Bytes>;
     fn end(&mut self, usage: Usage) -> Vec<Bytes>;
@@ -34,20 +34,20 @@ pub trait Events: 'static {
     fn fail(&mut self, error: &ApiError) -> Vec<Bytes>;
 }
 
-/// An endpoint's chunks.
-pub trait ChunkFormat: 'static {
-    type Chunk: Serialize;
+/// The events of an endpoint's stream.
+pub trait EventFormat: 'static {
+    type Event: Serialize;
     /// The event that opens a choice, if the endpoint has one.
-    fn first(&self, index: usize) -> Option<Self::Chunk>;
+    fn first(&self, index: usize) -> Option<Self::Event>;
     /// `None` for pieces that the endpoint does not return.
-    fn piece(&mut self, index: usize, piece: Piece) -> Option<Self::Chunk>;
-    fn end(&self, index: usize, end: End) -> Self::Chunk;
+    fn piece(&mut self, index: usize, piece: Piece) -> Option<Self::Event>;
+    fn end(&self, index: usize, end: End) -> Self::Event;
     /// Adds what the request asks for beside the answer. `note`: none for the event that opens a choice.
-    fn complete(&mut self, index: usize, chunk: &mut Self::Chunk, note: Option<Note>);
+    fn complete(&mut self, index: usize, event: &mut Self::Event, note: Option<EventNote>);
     /// The last event, without choices.
-    fn usage(&self, usage: Usage) -> Self::Chunk;
+    fn usage(&self, usage: Usage) -> Self::Event;
     /// The event that tells how far the prompt is, if the endpoint has one.
-    fn progress(&self, _progress: PromptProgress) -> Option<Self::Chunk> {
+    fn progress(&self, _progress: PromptProgress) -> Option<Self::Event> {
         None
     }
 }
@@ -55,28 +55,28 @@ pub trait ChunkFormat: 'static {
 /// The time between two events about the prompt.
 const PROGRESS_EVERY: Duration = Duration::from_millis(250);
 
-/// The stream of chat and text completions: chunks, and `[DONE]` unless it failed.
-struct Chunks<F> {
+/// The stream of chat and text completions: events, and `[DONE]` unless it failed.
+struct CompletionStream<F> {
     format: F,
     options: StreamOptions,
-    /// Tokens that came since each choice's last chunk, and the counts.
-    notes: BTreeMap<usize, Note>,
+    /// Tokens that came since each choice's last event, and the counts.
+    notes: BTreeMap<usize, EventNote>,
 }
 
-impl<F: ChunkFormat> Events for Chunks<F> {
+impl<F: EventFormat> Events for CompletionStream<F> {
     fn begin(&mut self, num_choices: usize) -> Vec<Bytes> {
         let first = |index| {
-            let mut chunk = self.format.first(index)?;
-            self.format.complete(index, &mut chunk, None);
-            Some(data(&chunk))
+            let mut event = self.format.first(index)?;
+            self.format.complete(index, &mut event, None);
+            Some(data(&event))
         };
         (0..num_choices).filter_map(first).collect()
     }
 
-    fn note(&mut self, index: usize, note: Note) {
+    fn note(&mut self, index: usize, note: EventNote) {
         match self.notes.entry(index) {
             Entry::Vacant(entry) => drop(entry.insert(note)),
-            // The last output had no chunk.
+            // The last output had no event.
             Entry::Occupied(mut entry) => {
                 let kept = entry.get_mut();
                 kept.ids.extend(note.ids);
@@ -86,15 +86,15 @@ impl<F: ChunkFormat> Events for Chunks<F> {
     }
 
     fn output(&mut self, index: usize, output: Output) -> Vec<Bytes> {
-        let chunk = match output {
+        let event = match output {
             Output::Piece(piece) => self.format.piece(index, piece),
             Output::End(end) => Some(self.format.end(index, end)),
         };
-        let complete = |mut chunk: F::Chunk| {
-            self.format.complete(index, &mut chunk, self.notes.remove(&index));
-            data(&chunk)
+        let complete = |mut event: F::Event| {
+            self.format.complete(index, &mut event, self.notes.remove(&index));
+            data(&event)
         };
-        chunk.map(complete).into_iter().collect()
+        event.map(complete).into_iter().collect()
     }
 
     fn end(&mut self, usage: Usage) -> Vec<Bytes> {
@@ -103,8 +103,8 @@ impl<F: ChunkFormat> Events for Chunks<F> {
     }
 
     fn progress(&mut self, progress: PromptProgress) -> Option<Vec<Bytes>> {
-        let chunk = self.format.progress(progress).filter(|_| self.options.include_progress)?;
-        Some(vec![data(&chunk)])
+        let event = self.format.progress(progress).filter(|_| self.options.include_progress)?;
+        Some(vec![data(&event)])
     }
 
     fn fail(&mut self, error: &ApiError) -> Vec<Bytes> {
@@ -112,72 +112,77 @@ impl<F: ChunkFormat> Events for Chunks<F> {
     }
 }
 
-/// The choices as chunks.
-pub fn chunks(choices: Choices, format: impl ChunkFormat, options: StreamOptions) -> impl Frames {
-    frames(choices, Chunks { format, options, notes: BTreeMap::new() })
+/// The choices as events.
+pub fn events(choices: Choices, format: impl EventFormat, options: StreamOptions) -> impl Frames {
+    frames(choices, CompletionStream { format, options, notes: BTreeMap::new() })
 }
 
 /// Someone who sees what a stream consists of.
-pub trait Watch: 'static {
+pub trait OutputObserver: 'static {
     fn output(&mut self, index: usize, output: &Output);
     fn end(&mut self, usage: Usage);
 }
 
-struct Watched<F, W> {
-    chunks: Chunks<F>,
+struct ObservedStream<F, W> {
+    inner: CompletionStream<F>,
     watch: Option<W>,
 }
 
-impl<F: ChunkFormat, W: Watch> Events for Watched<F, W> {
+impl<F: EventFormat, W: OutputObserver> Events for ObservedStream<F, W> {
     fn begin(&mut self, num_choices: usize) -> Vec<Bytes> {
-        self.chunks.begin(num_choices)
+        self.inner.begin(num_choices)
     }
 
-    fn note(&mut self, index: usize, note: Note) {
-        self.chunks.note(index, note);
+    fn note(&mut self, index: usize, note: EventNote) {
+        self.inner.note(index, note);
     }
 
     fn output(&mut self, index: usize, output: Output) -> Vec<Bytes> {
         if let Some(watch) = &mut self.watch {
             watch.output(index, &output);
         }
-        self.chunks.output(index, output)
+        self.inner.output(index, output)
     }
 
     fn end(&mut self, usage: Usage) -> Vec<Bytes> {
         if let Some(watch) = &mut self.watch {
             watch.end(usage);
         }
-        self.chunks.end(usage)
+        self.inner.end(usage)
     }
 
     fn progress(&mut self, progress: PromptProgress) -> Option<Vec<Bytes>> {
-        self.chunks.progress(progress)
+        self.inner.progress(progress)
     }
 
     fn fail(&mut self, error: &ApiError) -> Vec<Bytes> {
-        self.chunks.fail(error)
+        self.inner.fail(error)
     }
 }
 
-/// The choices as chunks, which `watch` sees too.
-pub fn watched_chunks(choices: Choices, format: impl ChunkFormat, options: StreamOptions, watch: Option<impl Watch>) -> impl Frames {
-    frames(choices, Watched { chunks: Chunks { format, options, notes: BTreeMap::new() }, watch })
+/// The choices as events, which `watch` sees too.
+pub fn observed_events(
+    choices: Choices,
+    format: impl EventFormat,
+    options: StreamOptions,
+    watch: Option<impl OutputObserver>,
+) -> impl Frames {
+    frames(choices, ObservedStream { inner: CompletionStream { format, options, notes: BTreeMap::new() }, watch })
 }
 
 /// The choices as `events`.
 pub fn frames(choices: Choices, mut events: impl Events) -> impl Frames {
     let ready = events.begin(choices.len()).into();
-    Reader { choices, events, ready, told: None, has_ended: false }
+    ChoiceReader { choices, events, ready, told: None, has_ended: false }
 }
 
-/// The last frame of a stream of chunks that fails.
+/// The last frame of a stream of events that fails.
 pub fn error_event(error: &ApiError) -> Bytes {
     data(&error::body(error))
 }
 
 /// Reads the choices and words what they yield. The choices live as long as the reader, so a draining server waits for the last frame.
-struct Reader<E> {
+struct ChoiceReader<E> {
     choices: Choices,
     events: E,
     /// Frames that are not yet handed out.
@@ -187,7 +192,7 @@ struct Reader<E> {
     has_ended: bool,
 }
 
-impl<E: Events> Reader<E> {
+impl<E: Events> ChoiceReader<E> {
     /// What the choices yield next. None: something is to be said about the prompt first.
     async fn next_output(&mut self) -> Option<Option<Result<(usize, Output), ApiError>>> {
         while let Some(progress) = self.choices.prompt_progress() {
@@ -205,7 +210,7 @@ impl<E: Events> Reader<E> {
     }
 }
 
-impl<E: Events> Frames for Reader<E> {
+impl<E: Events> Frames for ChoiceReader<E> {
     fn stall(&self) {
         self.choices.stall();
     }
@@ -222,7 +227,7 @@ impl<E: Events> Frames for Reader<E> {
             self.has_ended = !matches!(next, Some(Ok(_)));
             self.ready = match next {
                 Some(Ok((index, output))) => {
-                    let note = Note { ids: self.choices.take_ids(index), usage: self.choices.usage_so_far().into() };
+                    let note = EventNote { ids: self.choices.take_ids(index), usage: self.choices.usage_so_far().into() };
                     self.events.note(index, note);
                     self.events.output(index, output)
                 }

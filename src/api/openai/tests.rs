@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::convert::{chat, completions, schemas};
 use crate::http::error::ApiError;
-use crate::http::left_out;
+use crate::http::omitted_content;
 use ::chat::{Ending, Role};
 use config::Limits;
 use serving::{Budget, Prompt};
@@ -223,7 +223,7 @@ fn a_picture_is_left_out_of_a_result_alone() {
     for role in ["tool", "function"] {
         let messages = json!([{"role": role, "name": "f", "tool_call_id": "x", "content": parts}]);
         let Prompt::Chat(conversation) = chat::parse(&with("messages", messages), &limits()).unwrap().prompt else { panic!("a chat") };
-        assert_eq!(conversation.messages[0].text(), ["a", left_out::IMAGE, left_out::FILE].join("\n"));
+        assert_eq!(conversation.messages[0].text(), ["a", omitted_content::IMAGE, omitted_content::FILE].join("\n"));
     }
     let audio = json!([{"role": "tool", "tool_call_id": "x", "content": [{"type": "input_audio", "input_audio": {}}]}]);
     let asked = json!([{"role": "user", "content": [picture]}]);

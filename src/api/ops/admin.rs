@@ -7,14 +7,14 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use super::admin_types::{
     AdminEvent, AdminModel, AdminModelList, LOADS, LoadRequest, PULLS, PullProgress, PullRequest, UNLOADS, UnloadRequest, named,
 };
-use super::model_events::{Followed, pull_frames};
+use super::model_events::{ModelEventFrames, pull_frames};
 use crate::http::error::{ApiError, Kind};
 use crate::http::json::JsonBody;
 use crate::http::sse::{self, data};
-use crate::http::state::{Active, AppState, off_loop};
+use crate::http::state::{ActiveGeneration, AppState, off_loop};
 use crate::http::stream::respond;
 use crate::http::tenant::Tenant;
-use registry::{ModelEvent, PullState, RegistryError, What};
+use registry::{ModelEvent, ModelEventKind, PullState, RegistryError};
 
 /// How often a request to unload looks whether a load has ended.
 const LOADING_POLL: Duration = Duration::from_millis(50);
@@ -53,7 +53,7 @@ pub async fn list(state: web::Data<AppState>, request: HttpRequest) -> Result<Ht
 pub async fn load(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
     check(&state, &http)?;
     let (request, _held) = body.read(&LOADS, |value| named(value, None)).await?;
-    let _active = Active::new(state.clone());
+    let _active = ActiveGeneration::new(state.clone());
     tokio::select! {
         loaded = state.registry.acquire(&request.model) => drop(loaded?),
         () = state.drain.when_cut() => return Err(ApiError::new(Kind::Draining, "the server is shutting down")),
@@ -132,15 +132,15 @@ pub async fn pull(state: web::Data<AppState>, http: HttpRequest, body: JsonBody)
 pub async fn events(state: web::Data<AppState>, request: HttpRequest) -> Result<HttpResponse, ApiError> {
     check(&state, &request)?;
     let word = |event: &ModelEvent| data(&worded(event));
-    Ok(respond(sse::FRAMING, Followed::new(state.clone(), word), state.keep_alive))
+    Ok(respond(sse::FRAMING, ModelEventFrames::new(state.clone(), word), state.keep_alive))
 }
 
 fn worded(event: &ModelEvent) -> AdminEvent {
     let model = Some(event.model.clone()).filter(|model| !model.is_empty());
     let plain = |name: &str| AdminEvent { model: model.clone(), event: name.into(), state: None, completed: None, total: None };
     match event.what {
-        What::State(state) => AdminEvent { state: Some(state.name().into()), ..plain("state") },
-        What::Progress { done, total } => AdminEvent { completed: Some(done), total, ..plain("progress") },
-        What::Listed => plain("list"),
+        ModelEventKind::ModelState(state) => AdminEvent { state: Some(state.name().into()), ..plain("state") },
+        ModelEventKind::Progress { done, total } => AdminEvent { completed: Some(done), total, ..plain("progress") },
+        ModelEventKind::Listed => plain("list"),
     }
 }

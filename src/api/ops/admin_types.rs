@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use crate::http::error::ApiError;
 use crate::http::field_schema::FieldSchema;
 use crate::http::fields::Fields;
-use registry::{Bytes, ModelStatus, State};
+use registry::{ModelMemory, ModelState, ModelStatus};
 
 /// A model as operators see it.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -167,16 +167,16 @@ impl From<ModelStatus> for AdminModel {
     }
 }
 
-impl From<Bytes> for AdminBytes {
-    fn from(bytes: Bytes) -> Self {
+impl From<ModelMemory> for AdminBytes {
+    fn from(bytes: ModelMemory) -> Self {
         Self { weights: bytes.weights, cache: bytes.cache, scratch: bytes.scratch, total: bytes.total() }
     }
 }
 
 /// The state in the words of llama.cpp's router, and whether the last load failed.
-pub fn router_state(state: State) -> (&'static str, bool) {
+pub fn router_state(state: ModelState) -> (&'static str, bool) {
     match state {
-        State::Failed => ("unloaded", true),
+        ModelState::Failed => ("unloaded", true),
         other => (other.name(), false),
     }
 }

@@ -13,25 +13,25 @@ use crate::http::error::{ApiError, Kind};
 use crate::http::sse::data;
 use crate::http::state::AppState;
 use crate::http::stream::Frames;
-use registry::{Follower, ModelEvent, Pull, PullState};
+use registry::{ModelEvent, ModelEventStream, Pull, PullState};
 
 /// Every event from now on, in some words, until the server drains.
-pub struct Followed<W> {
+pub struct ModelEventFrames<W> {
     state: web::Data<AppState>,
-    follower: Follower,
+    follower: ModelEventStream,
     word: W,
     /// Whether the comment was sent with which the head goes out.
     has_begun: bool,
 }
 
-impl<W: Fn(&ModelEvent) -> Bytes + 'static> Followed<W> {
+impl<W: Fn(&ModelEvent) -> Bytes + 'static> ModelEventFrames<W> {
     pub fn new(state: web::Data<AppState>, word: W) -> Self {
         let follower = state.registry.follow();
         Self { state, follower, word, has_begun: false }
     }
 }
 
-impl<W: Fn(&ModelEvent) -> Bytes + 'static> Frames for Followed<W> {
+impl<W: Fn(&ModelEvent) -> Bytes + 'static> Frames for ModelEventFrames<W> {
     async fn next(&mut self) -> Option<Bytes> {
         if !std::mem::replace(&mut self.has_begun, true) {
             return Some(Bytes::from_static(b": following\n\n"));
@@ -48,17 +48,17 @@ const PERIOD: Duration = Duration::from_millis(500);
 
 /// The progress of a download until it has ended. A failure is an error in the envelope that other errors have.
 pub fn pull_frames(state: web::Data<AppState>, pull: Arc<Pull>) -> impl Frames {
-    Pulled { state, pull, has_begun: false, has_ended: false }
+    PullFrames { state, pull, has_begun: false, has_ended: false }
 }
 
-struct Pulled {
+struct PullFrames {
     state: web::Data<AppState>,
     pull: Arc<Pull>,
     has_begun: bool,
     has_ended: bool,
 }
 
-impl Frames for Pulled {
+impl Frames for PullFrames {
     async fn next(&mut self) -> Option<Bytes> {
         if self.has_ended {
             return None;

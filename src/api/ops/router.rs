@@ -7,14 +7,14 @@ use utoipa::ToSchema;
 
 use super::admin::{check, unload_now};
 use super::admin_types::{LOADS, LoadRequest, named, router_state};
-use super::model_events::Followed;
+use super::model_events::ModelEventFrames;
 use crate::http::error::ApiError;
 use crate::http::json::JsonBody;
 use crate::http::sse::{self, data};
 use crate::http::state::{AppState, off_loop};
 use crate::http::stream::respond;
 use crate::http::tenant::Tenant;
-use registry::{ModelEvent, ModelStatus, What};
+use registry::{ModelEvent, ModelEventKind, ModelStatus};
 
 /// A model with its status.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -140,18 +140,20 @@ pub async fn pull(state: web::Data<AppState>, http: HttpRequest, body: JsonBody)
     (status = 403, description = "the request may not manage models")))]
 pub async fn events(state: web::Data<AppState>, request: HttpRequest) -> Result<HttpResponse, ApiError> {
     check(&state, &request)?;
-    Ok(respond(sse::FRAMING, Followed::new(state.clone(), |event: &ModelEvent| data(&worded(event))), state.keep_alive))
+    Ok(respond(sse::FRAMING, ModelEventFrames::new(state.clone(), |event: &ModelEvent| data(&worded(event))), state.keep_alive))
 }
 
 fn worded(event: &ModelEvent) -> RouterEvent {
     let (name, data) = match event.what {
-        What::State(state) => {
+        ModelEventKind::ModelState(state) => {
             let (status, failed) = router_state(state);
             let data = if failed { json!({"status": status, "failed": true}) } else { json!({"status": status}) };
             ("model_status", Some(data))
         }
-        What::Progress { done, total } => ("download_progress", Some(json!({event.model.as_str(): {"done": done, "total": total}}))),
-        What::Listed => return RouterEvent { model: "*".into(), event: "models_reload".into(), data: None },
+        ModelEventKind::Progress { done, total } => {
+            ("download_progress", Some(json!({event.model.as_str(): {"done": done, "total": total}})))
+        }
+        ModelEventKind::Listed => return RouterEvent { model: "*".into(), event: "models_reload".into(), data: None },
     };
     RouterEvent { model: event.model.clone(), event: name.into(), data }
 }

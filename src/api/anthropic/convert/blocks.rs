@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::cache_control::cache_control;
 use crate::http::error::{ApiError, quoted};
 use crate::http::fields::{Fields, wrong_type};
-use crate::http::left_out;
+use crate::http::omitted_content;
 use chat::Part;
 
 /// The most blocks of one message.
@@ -21,7 +21,7 @@ pub const CARRIED: &str = "reasoning:";
 
 /// Where blocks stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum BlockPlace {
     System,
     Message,
     Result,
@@ -31,7 +31,7 @@ pub enum Place {
 pub type Other<'a, 'b> = &'a mut dyn FnMut(&Fields<'b>, &str) -> Result<Option<Part>, ApiError>;
 
 /// The parts of a string or of a list of blocks. `other` reads the blocks that are not text.
-pub fn parts<'b>(fields: &Fields<'b>, name: &str, place: Place, other: Other<'_, 'b>) -> Result<Vec<Part>, ApiError> {
+pub fn parts<'b>(fields: &Fields<'b>, name: &str, place: BlockPlace, other: Other<'_, 'b>) -> Result<Vec<Part>, ApiError> {
     let path = fields.path(name);
     let blocks = match fields.required(name, fields.get(name))? {
         Value::String(text) => return Ok(text_part(text, place).into_iter().collect()),
@@ -50,8 +50,8 @@ pub fn parts<'b>(fields: &Fields<'b>, name: &str, place: Place, other: Other<'_,
             "text" => {
                 parts.extend(text_part(block.required("text", block.string("text")?)?, place));
             }
-            kind if place == Place::Result && left_out::in_result(kind).is_some() => {
-                parts.extend(left_out::in_result(kind).map(|text| Part::Text(text.into())));
+            kind if place == BlockPlace::Result && omitted_content::in_result(kind).is_some() => {
+                parts.extend(omitted_content::in_result(kind).map(|text| Part::Text(text.into())));
             }
             "document" => parts.extend(document(&block, place)?),
             "search_result" => parts.extend(search_result(&block, place)?),
@@ -76,8 +76,8 @@ pub fn refused(block: &Fields, kind: &str) -> ApiError {
 }
 
 /// A system prompt loses the line of the billing header. `None` if nothing else is in it.
-fn text_part(text: &str, place: Place) -> Option<Part> {
-    let rest = match place == Place::System && text.starts_with(BILLING) {
+fn text_part(text: &str, place: BlockPlace) -> Option<Part> {
+    let rest = match place == BlockPlace::System && text.starts_with(BILLING) {
         true => text.split_once('\n').map(|(_, rest)| rest).filter(|rest| !rest.trim().is_empty())?,
         false => text,
     };
@@ -85,14 +85,14 @@ fn text_part(text: &str, place: Place) -> Option<Part> {
 }
 
 /// A document of plain text.
-fn document(block: &Fields, place: Place) -> Result<Vec<Part>, ApiError> {
+fn document(block: &Fields, place: BlockPlace) -> Result<Vec<Part>, ApiError> {
     let path = block.path("source");
     check_citations(block)?;
     let source = block.within(block.required("source", block.get("source"))?, &path)?;
     let texts = match source.required("type", source.string("type")?)? {
         "text" => vec![Part::Text(source.required("data", source.string("data")?)?.to_owned())],
         "content" => parts(&source, "content", place, &mut |block, kind| Err(refused(block, kind)))?,
-        _ if place == Place::Result => vec![Part::Text(left_out::DOCUMENT.into())],
+        _ if place == BlockPlace::Result => vec![Part::Text(omitted_content::DOCUMENT.into())],
         other => {
             let path = source.path("type");
             let message = format!("`{path}` is `{}`; only documents of text are supported (type text or content)", quoted(other));
@@ -104,7 +104,7 @@ fn document(block: &Fields, place: Place) -> Result<Vec<Part>, ApiError> {
 }
 
 /// What a search has found, with its title and where it is from.
-fn search_result(block: &Fields, place: Place) -> Result<Vec<Part>, ApiError> {
+fn search_result(block: &Fields, place: BlockPlace) -> Result<Vec<Part>, ApiError> {
     check_citations(block)?;
     let head = |name| Ok::<_, ApiError>(Part::Text(block.required(name, block.string(name)?)?.to_owned()));
     let texts = parts(block, "content", place, &mut |part, kind| Err(refused(part, kind)))?;
@@ -132,7 +132,7 @@ pub fn thinking(block: &Fields) -> Result<String, ApiError> {
 pub fn result(block: &Fields, tools: &HashSet<&str>) -> Result<Vec<Part>, ApiError> {
     let mut found = match block.get("content") {
         None => Vec::new(),
-        Some(_) => parts(block, "content", Place::Result, &mut |part, kind| match kind {
+        Some(_) => parts(block, "content", BlockPlace::Result, &mut |part, kind| match kind {
             "tool_reference" => reference(part, tools).map(Some),
             kind => Err(refused(part, kind)),
         })?,

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::blocks::{self, Place};
+use super::blocks::{self, BlockPlace};
 use crate::http::error::{ApiError, quoted};
 use crate::http::fields::{Fields, wrong_type};
 use crate::http::tool_list::tool_name;
@@ -23,7 +23,7 @@ pub fn messages(fields: &Fields, tools: &HashSet<&str>) -> Result<(Vec<Message>,
     }
     let mut writer = Writer::new(tools);
     if fields.get("system").is_some() {
-        let parts = blocks::parts(fields, "system", Place::System, &mut |block, kind| Err(blocks::refused(block, kind)))?;
+        let parts = blocks::parts(fields, "system", BlockPlace::System, &mut |block, kind| Err(blocks::refused(block, kind)))?;
         writer.push(Message { parts, ..Message::new(Role::System) });
     }
     for (i, value) in list.iter().enumerate() {
@@ -86,7 +86,7 @@ impl<'a> Writer<'a> {
     }
 
     fn system(&mut self, fields: &Fields) -> Result<(), ApiError> {
-        let parts = blocks::parts(fields, "content", Place::System, &mut |block, kind| Err(blocks::refused(block, kind)))?;
+        let parts = blocks::parts(fields, "content", BlockPlace::System, &mut |block, kind| Err(blocks::refused(block, kind)))?;
         let message = Message { parts, ..Message::new(Role::System) };
         match self.open.is_empty() {
             true => self.push(message),
@@ -99,7 +99,7 @@ impl<'a> Writer<'a> {
     fn user(&mut self, fields: &Fields) -> Result<(), ApiError> {
         check_not_empty(fields)?;
         let (mut results, tools, called) = (Vec::new(), self.tools, &self.called);
-        let parts = blocks::parts(fields, "content", Place::Message, &mut |block, kind| {
+        let parts = blocks::parts(fields, "content", BlockPlace::Message, &mut |block, kind| {
             if kind != "tool_result" {
                 return Err(blocks::refused(block, kind));
             }
@@ -121,7 +121,7 @@ impl<'a> Writer<'a> {
 
     fn assistant(&mut self, fields: &Fields) -> Result<(), ApiError> {
         let (mut calls, mut reasoning) = (Vec::new(), None::<String>);
-        let parts = blocks::parts(fields, "content", Place::Message, &mut |block, kind| {
+        let parts = blocks::parts(fields, "content", BlockPlace::Message, &mut |block, kind| {
             match kind {
                 "tool_use" => calls.push(call(block)?),
                 "thinking" => {

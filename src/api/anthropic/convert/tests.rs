@@ -6,12 +6,12 @@ use super::request::{Messages, parse, parse_count};
 use super::schemas::MESSAGES;
 use super::thinking::Shown;
 use chat::{Call, Conversation, Ending, Message, Role, ToolChoice};
-use config::{Config, Limits, Overrides, Surroundings};
+use config::{Config, ConfigSources, Limits, Overrides};
 use serving::Budget;
 
 fn limits() -> Limits {
     let env = vec![("HOME".to_owned(), "/home/u".to_owned())];
-    Config::load_from(&Surroundings { env, ..Default::default() }, &Overrides::default()).unwrap().limits
+    Config::load_from(&ConfigSources { env, ..Default::default() }, &Overrides::default()).unwrap().limits
 }
 
 /// A request with some more fields.

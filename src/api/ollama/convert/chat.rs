@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::ask::{self, Common};
+use super::common::{self, Common};
 use super::{messages, tools};
 use crate::http::error::ApiError;
 use crate::http::fields::Fields;
@@ -22,5 +22,5 @@ pub fn parse(body: &Value, limits: &Limits) -> Result<Chat, ApiError> {
     let messages = messages::messages(&fields)?;
     let ending = messages::ending(&messages);
     let tools = tools::tools(&fields)?;
-    Ok(Chat { common: ask::common(&fields, limits)?, conversation: Conversation { messages, tools, ending, ..Conversation::default() } })
+    Ok(Chat { common: common::common(&fields, limits)?, conversation: Conversation { messages, tools, ending, ..Conversation::default() } })
 }

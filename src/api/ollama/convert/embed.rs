@@ -7,7 +7,7 @@ use super::options::{Settings, settings};
 use crate::http::error::ApiError;
 use crate::http::fields::{Fields, wrong_type};
 use config::Limits;
-use registry::Keep;
+use registry::KeepAlive;
 
 /// They join the queue together.
 const MAX_INPUTS: usize = 2048;
@@ -24,7 +24,7 @@ pub struct Embed {
     pub dimensions: Option<usize>,
     /// Only the context counts.
     pub settings: Settings,
-    pub keep: Option<Keep>,
+    pub keep: Option<KeepAlive>,
 }
 
 pub fn embed(body: &Value, limits: &Limits) -> Result<Embed, ApiError> {

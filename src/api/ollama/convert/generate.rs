@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::ask::{self, Common};
+use super::common::{self, Common};
 use super::messages;
 use crate::http::error::ApiError;
 use crate::http::fields::Fields;
@@ -29,11 +29,11 @@ pub enum Kind {
     /// The answer stands between the prompt and this text.
     Infill(String),
     /// It is what the user says.
-    Turn(Turn),
+    ChatTurn(ChatTurn),
 }
 
 #[derive(Debug, Default, PartialEq)]
-pub struct Turn {
+pub struct ChatTurn {
     pub system: Option<String>,
     /// In place of the model's chat template.
     pub template: Option<String>,
@@ -50,13 +50,13 @@ pub fn parse(body: &Value, limits: &Limits) -> Result<Generate, ApiError> {
         }
     }
     let prompt = fields.string("prompt")?.unwrap_or_default().to_owned();
-    Ok(Generate { common: ask::common(&fields, limits)?, kind: kind(&fields, &prompt)?, prompt })
+    Ok(Generate { common: common::common(&fields, limits)?, kind: kind(&fields, &prompt)?, prompt })
 }
 
 fn kind(fields: &Fields, prompt: &str) -> Result<Kind, ApiError> {
     let text = |name: &str| Ok::<_, ApiError>(fields.string(name)?.filter(|text| !text.is_empty()).map(str::to_owned));
     let (raw, suffix) = (fields.bool("raw")?.unwrap_or(false), text("suffix")?);
-    let turn = Turn { system: text("system")?, template: text("template")?, context: fields.ids("context")?.unwrap_or_default() };
+    let turn = ChatTurn { system: text("system")?, template: text("template")?, context: fields.ids("context")?.unwrap_or_default() };
     if turn.template.as_ref().is_some_and(|template| template.len() > MAX_TEMPLATE) {
         return Err(fields.invalid("template", format_args!("has more than {MAX_TEMPLATE} bytes")));
     }
@@ -71,6 +71,6 @@ fn kind(fields: &Fields, prompt: &str) -> Result<Kind, ApiError> {
         }
         (_, None, _) if prompt.is_empty() => Ok(Kind::Empty),
         (true, None, None) => Ok(Kind::Raw),
-        (false, None, _) => Ok(Kind::Turn(turn)),
+        (false, None, _) => Ok(Kind::ChatTurn(turn)),
     }
 }

@@ -3,7 +3,7 @@
 use super::tools;
 use crate::http::error::ApiError;
 use crate::http::fields::Fields;
-use crate::http::left_out;
+use crate::http::omitted_content;
 use chat::{Ending, Message, Part, Role};
 
 const MAX_MESSAGES: usize = 16_384;
@@ -80,7 +80,7 @@ impl Reader {
         self.open.extend(calls.iter().map(|call| (call.id.clone(), call.name.clone())));
         let is_empty = content.is_empty() && (!calls.is_empty() || images > 0);
         let mut parts = if is_empty { Vec::new() } else { vec![Part::Text(content)] };
-        parts.extend(std::iter::repeat_n(Part::Text(left_out::IMAGE.into()), images));
+        parts.extend(std::iter::repeat_n(Part::Text(omitted_content::IMAGE.into()), images));
         let mut message = Message { parts, reasoning, calls, ..Message::new(role) };
         if role == Role::Tool {
             let (id, name) = self.result(asked_id.filter(|id| !id.is_empty()), tool_name.or(own_name));
@@ -131,7 +131,10 @@ mod tests {
     fn an_image_in_a_tool_s_result_becomes_a_text() {
         let result = |content: &str| json!({"role": "tool", "content": content, "images": ["aGk="], "tool_name": "f"});
         let found = read(json!([{"role": "user", "content": "q"}, result("Here:"), result("")])).unwrap();
-        assert_eq!([&found[1], &found[2]].map(Message::text), [format!("Here:\n{}", left_out::IMAGE), left_out::IMAGE.to_owned()]);
+        assert_eq!(
+            [&found[1], &found[2]].map(Message::text),
+            [format!("Here:\n{}", omitted_content::IMAGE), omitted_content::IMAGE.to_owned()]
+        );
         let others = json!({"role": "tool", "content": "", "images": vec![""; MAX_IMAGES + 1]});
         assert_eq!(read(json!([others])).unwrap_err().param.as_deref(), Some("messages[0].images"));
     }

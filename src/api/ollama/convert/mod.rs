@@ -1,7 +1,7 @@
 //! Ollama's JSON becomes what `serving` understands, or an error that names the field.
 
-pub mod ask;
 pub mod chat;
+pub mod common;
 pub mod duration;
 pub mod embed;
 pub mod generate;

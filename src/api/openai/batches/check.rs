@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::super::conversations::any_item;
 use super::super::convert::{chat, completions, embeddings, responses, schemas};
 use super::super::types::batches::BatchError;
-use super::lines::{Lines, Raw};
+use super::lines::{Lines, RawLine};
 use crate::http::error::{ApiError, quoted};
 use crate::http::field_schema::FieldSchema;
 use crate::http::fields::Fields;
@@ -77,7 +77,7 @@ impl Check<'_> {
         Ok(Some(if errors.is_empty() { Ok(count) } else { Err(errors) }))
     }
 
-    fn line(&self, raw: &Raw, ids: &mut HashSet<String>) -> Result<(), BatchError> {
+    fn line(&self, raw: &RawLine, ids: &mut HashSet<String>) -> Result<(), BatchError> {
         let most = self.limits.max_body_bytes;
         if raw.is_too_long {
             let error = ApiError::field("body", format!("the line has more than {most} bytes (limits.max_body_bytes)"));

@@ -9,14 +9,14 @@ use uuid::Uuid;
 use super::super::convert::metadata::metadata;
 use super::super::convert::schemas::BATCHES;
 use super::super::disk::{self, now};
-use super::super::files::entry::new_id;
-use super::super::files::room::{Room, Rooms};
+use super::super::files::record::new_id;
+use super::super::files::storage_folder::{LazyStorage, StorageFolder};
 use super::super::list::{Page, Query};
 use super::super::types::batches::{BatchObject, BatchRequest};
 use super::super::types::error::ErrorBody;
-use super::book::OUTPUTS;
 use super::check::ENDPOINTS;
 use super::state::Batch;
+use super::store::OUTPUTS;
 use crate::http::error::{ApiError, Kind, quoted};
 use crate::http::fields::Fields;
 use crate::http::json::JsonBody;
@@ -39,13 +39,13 @@ const EXPIRY: std::ops::RangeInclusive<i64> = 3600..=30 * DAY as i64;
     (status = 400, description = "a field is wrong, the file is not there, or the server holds too many files", body = ErrorBody),
     (status = 429, description = "too many batches are unfinished", body = ErrorBody),
     (status = 507, description = "the disk is full", body = ErrorBody)))]
-pub async fn create(rooms: web::Data<Rooms>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
-    let (tenant, rooms) = (Tenant::of(&http), rooms.into_inner());
-    let keep = rooms.storage.batch_days * DAY;
+pub async fn create(storage: web::Data<LazyStorage>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
+    let (tenant, storage) = (Tenant::of(&http), storage.into_inner());
+    let keep = storage.storage.batch_days * DAY;
     let (mut batch, _held) = body.read(&BATCHES, move |value| parse(value, keep)).await?;
     (batch.tenant, batch.key) = (tenant.name().to_owned(), tenant.key_name().map(str::to_owned));
-    let room = rooms.need().await?;
-    let input = room.files.get(tenant.name(), &batch.object.input_file_id).ok_or_else(|| {
+    let folder = storage.need().await?;
+    let input = folder.files.get(tenant.name(), &batch.object.input_file_id).ok_or_else(|| {
         let message =
             format!("`input_file_id` names `{}`, which is not there: upload it to /v1/files", quoted(&batch.object.input_file_id));
         ApiError::field("input_file_id", message)
@@ -55,11 +55,11 @@ pub async fn create(rooms: web::Data<Rooms>, http: HttpRequest, body: JsonBody) 
         return Err(ApiError::field("input_file_id", message));
     }
     // The batch keeps its input even if the file is deleted, and its output becomes a file.
-    let mut held = room.files.places(tenant.name(), OUTPUTS)?;
+    let mut held = folder.files.reserve(tenant.name(), OUTPUTS)?;
     held.grow(input.bytes)?;
-    let path = room.files.path(&input.id);
-    let batch = off_loop(move || room.batches.create(batch, &path, held)).await??;
-    rooms.wake.notify_one();
+    let path = folder.files.path(&input.id);
+    let batch = off_loop(move || folder.batches.create(batch, &path, held)).await??;
+    storage.wake.notify_one();
     Ok(HttpResponse::Ok().json(batch.object))
 }
 
@@ -124,20 +124,20 @@ fn seconds_of(window: &str) -> Option<u64> {
     responses(
         (status = 200, description = "a page of batches", body = Page<BatchObject>),
         (status = 400, description = "a parameter is wrong", body = ErrorBody)))]
-pub async fn list(rooms: web::Data<Rooms>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
+pub async fn list(storage: web::Data<LazyStorage>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
     let query = Query::of(&http, PAGE, &[])?;
-    let room = rooms.into_inner().need().await?;
-    let batches = room.batches.list(Tenant::of(&http).name()).into_iter().map(|batch| batch.object).collect();
+    let folder = storage.into_inner().need().await?;
+    let batches = folder.batches.list(Tenant::of(&http).name()).into_iter().map(|batch| batch.object).collect();
     Ok(HttpResponse::Ok().json(query.page(batches, |batch: &BatchObject| batch.id.clone())?))
 }
 
 /// A batch of the tenant whom a request comes from.
-async fn found(rooms: Arc<Rooms>, http: &HttpRequest) -> Result<(Arc<Room>, Batch), ApiError> {
+async fn found(storage: Arc<LazyStorage>, http: &HttpRequest) -> Result<(Arc<StorageFolder>, Batch), ApiError> {
     let id = http.match_info().query("id");
-    let room = rooms.need().await?;
-    let batch = room.batches.get(id).filter(|batch| batch.tenant == Tenant::of(http).name());
+    let folder = storage.need().await?;
+    let batch = folder.batches.get(id).filter(|batch| batch.tenant == Tenant::of(http).name());
     let batch = batch.ok_or_else(|| ApiError::new(Kind::NotFound, format!("the batch `{}` is not there", quoted(id))).with_param("id"))?;
-    Ok((room, batch))
+    Ok((folder, batch))
 }
 
 /// Describe a batch
@@ -146,8 +146,8 @@ async fn found(rooms: Arc<Rooms>, http: &HttpRequest) -> Result<(Arc<Room>, Batc
     responses(
         (status = 200, description = "the batch", body = BatchObject),
         (status = 404, description = "it is not there", body = ErrorBody)))]
-pub async fn retrieve(rooms: web::Data<Rooms>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
-    Ok(HttpResponse::Ok().json(found(rooms.into_inner(), &http).await?.1.object))
+pub async fn retrieve(storage: web::Data<LazyStorage>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
+    Ok(HttpResponse::Ok().json(found(storage.into_inner(), &http).await?.1.object))
 }
 
 /// Cancel a batch
@@ -159,9 +159,9 @@ pub async fn retrieve(rooms: web::Data<Rooms>, http: HttpRequest) -> Result<Http
         (status = 200, description = "the batch, which is being cancelled", body = BatchObject),
         (status = 400, description = "it has ended", body = ErrorBody),
         (status = 404, description = "it is not there", body = ErrorBody)))]
-pub async fn cancel(rooms: web::Data<Rooms>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
-    let rooms = rooms.into_inner();
-    let (room, batch) = found(rooms.clone(), &http).await?;
+pub async fn cancel(storage: web::Data<LazyStorage>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
+    let storage = storage.into_inner();
+    let (folder, batch) = found(storage.clone(), &http).await?;
     let id = batch.object.id.clone();
     let change = move |batch: &mut Batch| {
         let may = batch.ending.is_none() && !batch.has_ended();
@@ -170,15 +170,15 @@ pub async fn cancel(rooms: web::Data<Rooms>, http: HttpRequest) -> Result<HttpRe
         }
         may
     };
-    let (of_change, of_id) = (room.clone(), id.clone());
+    let (of_change, of_id) = (folder.clone(), id.clone());
     let changed = off_loop(move || of_change.batches.change(&of_id, change)).await?;
     let batch = changed.map_err(|error| disk::refused(&error, "cancelling the batch"))?.unwrap_or(batch);
     if batch.object.cancelling_at.is_none() {
         let message = format!("the batch `{id}` is {} and cannot be cancelled", batch.object.status);
         return Err(ApiError::new(Kind::InvalidValue, message).with_param("id"));
     }
-    room.batches.cancelled.notify_waiters();
-    rooms.wake.notify_one();
+    folder.batches.cancelled.notify_waiters();
+    storage.wake.notify_one();
     Ok(HttpResponse::Ok().json(batch.object))
 }
 

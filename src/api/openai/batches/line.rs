@@ -9,22 +9,22 @@ use tokio::time::sleep;
 use uuid::Uuid;
 
 use super::super::types::batches::{BatchLine, LineError, LineResponse};
-use super::inside::Reply;
+use super::context::{BatchContext, RETRY, blocking};
+use super::in_process::Reply;
 use super::lines::Task;
 use super::state::Batch;
-use super::workshop::{RETRY, Workshop, blocking};
 use crate::http::error::{ApiError, Kind};
 use crate::http::journal::Journal;
 use crate::http::tenant::Tenant;
 
 /// A line that has ended.
-pub struct Done {
+pub struct FinishedLine {
     pub line: BatchLine,
     pub has_failed: bool,
 }
 
 /// What has come of a line's turn.
-enum Turn {
+enum LineOutcome {
     Ended(Reply),
     /// It did not run, and never will.
     Refused(ApiError),
@@ -33,56 +33,56 @@ enum Turn {
 }
 
 /// The tenant of a batch, if it may still do what it did when it made the batch.
-pub fn tenant(shop: &Workshop, batch: &Batch) -> Result<Tenant, ApiError> {
+pub fn tenant(context: &BatchContext, batch: &Batch) -> Result<Tenant, ApiError> {
     let Some(name) = &batch.key else { return Ok(Tenant::default().of_batch()) };
-    let key = shop.state.keys.named(name).filter(|key| *key.tenant == *batch.tenant);
+    let key = context.state.keys.named(name).filter(|key| *key.tenant == *batch.tenant);
     let key = key.ok_or_else(|| ApiError::new(Kind::Unauthorized, "the key that the batch was made with was revoked"))?;
     Ok(Tenant::with_key(key).of_batch())
 }
 
 /// Runs a line to its end. While it waits, it holds neither a place nor its text, so that it keeps up nobody else's.
-pub async fn run(shop: Rc<Workshop>, batch: Batch, task: Task) -> Done {
+pub async fn run(context: Rc<BatchContext>, batch: Batch, task: Task) -> FinishedLine {
     let id = request_id();
     let public_id = id.replacen("batch_req", "req", 1);
     loop {
-        match turn(&shop, &batch, &task, &public_id).await {
-            Turn::Ended(reply) if reply.error.as_ref().is_some_and(|error| is_passing(error.kind)) => sleep(RETRY).await,
-            Turn::Later(wait) => sleep(wait).await,
-            Turn::Ended(Reply { status, body, error }) => {
+        match turn(&context, &batch, &task, &public_id).await {
+            LineOutcome::Ended(reply) if reply.error.as_ref().is_some_and(|error| is_passing(error.kind)) => sleep(RETRY).await,
+            LineOutcome::Later(wait) => sleep(wait).await,
+            LineOutcome::Ended(Reply { status, body, error }) => {
                 let response = LineResponse { status_code: status, request_id: public_id, body };
-                return Done {
+                return FinishedLine {
                     line: BatchLine { id, custom_id: task.custom_id, response: Some(response), error: None },
                     has_failed: error.is_some(),
                 };
             }
-            Turn::Refused(error) => return never_run(task.custom_id, error.kind.code(), &error.message),
+            LineOutcome::Refused(error) => return never_run(task.custom_id, error.kind.code(), &error.message),
         }
     }
 }
 
 /// A line's turn, with one of the places for lines that run at once. `id`: of its request.
-async fn turn(shop: &Workshop, batch: &Batch, task: &Task, id: &str) -> Turn {
-    let _place = shop.places.take(&batch.tenant).await;
-    let tenant = match tenant(shop, batch) {
+async fn turn(context: &BatchContext, batch: &Batch, task: &Task, id: &str) -> LineOutcome {
+    let _permit = context.line_permits.take(&batch.tenant).await;
+    let tenant = match tenant(context, batch) {
         Ok(tenant) => tenant,
-        Err(error) => return Turn::Refused(error),
+        Err(error) => return LineOutcome::Refused(error),
     };
     let _in_flight = match tenant.begin(Instant::now()) {
         Ok(in_flight) => in_flight,
-        Err(refusal) => return Turn::Later(refusal.retry_after.clamp(Duration::from_millis(50), Duration::from_secs(60))),
+        Err(refusal) => return LineOutcome::Later(refusal.retry_after.clamp(Duration::from_millis(50), Duration::from_secs(60))),
     };
-    match body(shop, batch, task).await {
-        Ok(Some(json)) => Turn::Ended(answer(shop, &batch.object.endpoint, json, tenant, id).await),
-        Ok(None) => Turn::Refused(ApiError::new(Kind::BrokenBody, "the line cannot be read any more")),
+    match body(context, batch, task).await {
+        Ok(Some(json)) => LineOutcome::Ended(answer(context, &batch.object.endpoint, json, tenant, id).await),
+        Ok(None) => LineOutcome::Refused(ApiError::new(Kind::BrokenBody, "the line cannot be read any more")),
         // The process may have too many open files.
-        Err(_) => Turn::Later(RETRY),
+        Err(_) => LineOutcome::Later(RETRY),
     }
 }
 
 /// What the endpoint answers to a line. A line that is tried again has its line in the log once it has succeeded or failed for good.
-async fn answer(shop: &Workshop, endpoint: &str, json: Vec<u8>, tenant: Tenant, id: &str) -> Reply {
+async fn answer(context: &BatchContext, endpoint: &str, json: Vec<u8>, tenant: Tenant, id: &str) -> Reply {
     let journal = Journal::inside(endpoint, id, &tenant);
-    let reply = shop.inside.post(endpoint, json, tenant, journal.clone()).await;
+    let reply = context.client.post(endpoint, json, tenant, journal.clone()).await;
     if !reply.error.as_ref().is_some_and(|error| is_passing(error.kind)) {
         journal.conclude(reply.status, reply.error.as_ref());
     }
@@ -90,8 +90,8 @@ async fn answer(shop: &Workshop, endpoint: &str, json: Vec<u8>, tenant: Tenant, 
 }
 
 /// The body of a line as JSON, for its endpoint. `None`: the input does not have it any more.
-async fn body(shop: &Workshop, batch: &Batch, task: &Task) -> std::io::Result<Option<Vec<u8>>> {
-    let input = shop.room.batches.path(&batch.object.id, "input.jsonl");
+async fn body(context: &BatchContext, batch: &Batch, task: &Task) -> std::io::Result<Option<Vec<u8>>> {
+    let input = context.folder.batches.path(&batch.object.id, "input.jsonl");
     let (task, endpoint) = (task.clone(), batch.object.endpoint.clone());
     let read = move || {
         let mut body = task.body(&File::open(input)?);
@@ -111,9 +111,9 @@ fn request_id() -> String {
     format!("batch_req_{}", Uuid::new_v4().simple())
 }
 
-pub fn never_run(custom_id: String, code: &str, message: &str) -> Done {
+pub fn never_run(custom_id: String, code: &str, message: &str) -> FinishedLine {
     let error = Some(LineError { code: code.into(), message: message.into() });
-    Done { line: BatchLine { id: request_id(), custom_id, response: None, error }, has_failed: true }
+    FinishedLine { line: BatchLine { id: request_id(), custom_id, response: None, error }, has_failed: true }
 }
 
 /// Whether a line may succeed later: the model is busy or being loaded, or the server ends.

@@ -22,7 +22,7 @@ pub struct Lines {
 
 /// A line as it stands in the file.
 #[derive(Debug, PartialEq)]
-pub struct Raw {
+pub struct RawLine {
     /// From 1.
     pub number: usize,
     /// Where the line starts in the file.
@@ -38,7 +38,7 @@ impl Lines {
     }
 
     /// The next line that is not blank.
-    pub fn next(&mut self) -> io::Result<Option<Raw>> {
+    pub fn next(&mut self) -> io::Result<Option<RawLine>> {
         loop {
             let mut bytes = Vec::new();
             let length = self.file.by_ref().take((self.max as u64).saturating_add(1)).read_until(b'\n', &mut bytes)?;
@@ -55,7 +55,7 @@ impl Lines {
             let mark = if start == 0 && bytes.starts_with(BOM) { BOM.len() } else { 0 };
             bytes.drain(..mark);
             if is_too_long || !bytes.trim_ascii().is_empty() {
-                return Ok(Some(Raw { number: self.number, start: start + mark as u64, bytes, is_too_long }));
+                return Ok(Some(RawLine { number: self.number, start: start + mark as u64, bytes, is_too_long }));
             }
         }
     }
@@ -87,7 +87,7 @@ impl Task {
     /// id, so that the batch still comes to its end.
     pub fn next(lines: &mut Lines, done: &HashSet<String>) -> io::Result<Option<Self>> {
         while let Some(raw) = lines.next()? {
-            let head = serde_json::from_slice::<Head>(&raw.bytes);
+            let head = serde_json::from_slice::<LineId>(&raw.bytes);
             let custom_id = head.map_or_else(|_| format!("line {}", raw.number), |head| head.custom_id);
             if !done.contains(&custom_id) {
                 return Ok(Some(Self { custom_id, start: raw.start, length: raw.bytes.len() }));
@@ -110,7 +110,7 @@ impl Task {
 
 /// The id of a line of the input, or of the results.
 #[derive(Deserialize)]
-struct Head {
+struct LineId {
     custom_id: String,
 }
 
@@ -124,7 +124,8 @@ pub fn done(path: &Path) -> io::Result<HashSet<String>> {
     loop {
         let mut line = Vec::new();
         let length = reader.read_until(b'\n', &mut line)?;
-        let Some(done) = Some(&line).filter(|line| line.ends_with(b"\n")).and_then(|line| serde_json::from_slice::<Head>(line).ok()) else {
+        let Some(done) = Some(&line).filter(|line| line.ends_with(b"\n")).and_then(|line| serde_json::from_slice::<LineId>(line).ok())
+        else {
             break;
         };
         good += length as u64;
@@ -145,7 +146,7 @@ mod tests {
         let path = dir.path().join("a");
         std::fs::write(&path, text).unwrap();
         let mut lines = Lines::open(&path, max).unwrap();
-        let text = |raw: Raw| (raw.number, (!raw.is_too_long).then(|| String::from_utf8(raw.bytes).unwrap().trim_end().to_owned()));
+        let text = |raw: RawLine| (raw.number, (!raw.is_too_long).then(|| String::from_utf8(raw.bytes).unwrap().trim_end().to_owned()));
         std::iter::from_fn(|| lines.next().unwrap()).map(text).collect()
     }
 

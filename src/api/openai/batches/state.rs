@@ -8,7 +8,7 @@ use super::super::types::batches::{BatchError, BatchErrors, BatchObject};
 /// How a batch ends whose lines are done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Ending {
+pub enum BatchEnd {
     Completed,
     Expired,
     Cancelled,
@@ -27,7 +27,7 @@ pub struct Batch {
     /// Seconds after which its output goes.
     pub keep_output: u64,
     /// How it ends. `None`: it has lines to run.
-    pub ending: Option<Ending>,
+    pub ending: Option<BatchEnd>,
     /// The ids that its files get.
     pub output_id: String,
     pub errors_id: String,
@@ -65,26 +65,26 @@ impl Batch {
     pub fn cancel(&mut self) {
         self.object.cancelling_at = Some(now());
         self.object.status = "cancelling".into();
-        self.ending = Some(Ending::Cancelled);
+        self.ending = Some(BatchEnd::Cancelled);
     }
 
     /// No more lines are run.
-    pub fn finalize(&mut self, ending: Ending) {
+    pub fn finalize(&mut self, ending: BatchEnd) {
         self.object.finalizing_at = Some(now());
-        if ending != Ending::Cancelled {
+        if ending != BatchEnd::Cancelled {
             self.object.status = "finalizing".into();
         }
         self.ending = Some(ending);
     }
 
     /// Its files are there.
-    pub fn end(&mut self, ending: Ending, output: Option<String>, errors: Option<String>) {
+    pub fn end(&mut self, ending: BatchEnd, output: Option<String>, errors: Option<String>) {
         let object = &mut self.object;
         (object.output_file_id, object.error_file_id) = (output, errors);
         let (status, at) = match ending {
-            Ending::Completed => ("completed", &mut object.completed_at),
-            Ending::Expired => ("expired", &mut object.expired_at),
-            Ending::Cancelled => ("cancelled", &mut object.cancelled_at),
+            BatchEnd::Completed => ("completed", &mut object.completed_at),
+            BatchEnd::Expired => ("expired", &mut object.expired_at),
+            BatchEnd::Cancelled => ("cancelled", &mut object.cancelled_at),
         };
         *at = Some(now());
         object.status = status.into();

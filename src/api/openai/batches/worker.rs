@@ -11,11 +11,11 @@ use actix_web::rt;
 use actix_web::web::{Data, ServiceConfig};
 use tokio::time::{sleep, timeout};
 
-use super::super::files::room::{Room, Rooms};
-use super::inside::Inside;
-use super::places::Places;
+use super::super::files::storage_folder::{LazyStorage, StorageFolder};
+use super::context::BatchContext;
+use super::fair_semaphore::FairSemaphore;
+use super::in_process::InProcessClient;
 use super::run::run;
-use super::workshop::Workshop;
 use crate::http::state::{AppState, off_loop};
 
 /// How often the worker looks for work of which nobody has told it.
@@ -24,16 +24,18 @@ const TICK: Duration = Duration::from_secs(2);
 const SWEEP: Duration = Duration::from_secs(30);
 
 /// Runs batches until the server drains. Lines that run then are dropped, and run again at the next start.
-pub async fn keep_running(rooms: Arc<Rooms>, state: Data<AppState>, routes: impl FnOnce(&mut ServiceConfig) + 'static) {
+pub async fn keep_running(rooms: Arc<LazyStorage>, state: Data<AppState>, routes: impl FnOnce(&mut ServiceConfig) + 'static) {
     let stop = Arc::new(AtomicBool::new(false));
     let (of_work, drained) = (stop.clone(), state.clone());
     let work = async move {
-        let room = open(&rooms).await;
-        let inside = Inside::new(state.clone(), routes).await;
+        let folder = open(&rooms).await;
+        let client = InProcessClient::new(state.clone(), routes).await;
         let storage = rooms.storage.clone();
-        let (places, reading, checking) = (Places::new(storage.batch_concurrency), Places::new(1), Places::new(1));
-        let shop = Rc::new(Workshop { state, room: room.clone(), inside, storage, places, reading, checking, stop: of_work });
-        follow(&rooms, &shop).await;
+        let (line_permits, reading, checking) =
+            (FairSemaphore::new(storage.batch_concurrency), FairSemaphore::new(1), FairSemaphore::new(1));
+        let context =
+            Rc::new(BatchContext { state, folder: folder.clone(), client, storage, line_permits, reading, checking, stop: of_work });
+        follow(&rooms, &context).await;
     };
     tokio::select! {
         () = work => {}
@@ -42,30 +44,30 @@ pub async fn keep_running(rooms: Arc<Rooms>, state: Data<AppState>, routes: impl
 }
 
 /// Waits for the folder, which an earlier process or the first request makes.
-async fn open(rooms: &Arc<Rooms>) -> Arc<Room> {
+async fn open(rooms: &Arc<LazyStorage>) -> Arc<StorageFolder> {
     loop {
         let again = rooms.clone();
-        if let Ok(Some(room)) = off_loop(move || again.resume()).await {
-            return room;
+        if let Ok(Some(folder)) = off_loop(move || again.resume()).await {
+            return folder;
         }
         // Whether something else comes first does not matter.
         let _ = timeout(TICK, rooms.wake.notified()).await;
     }
 }
 
-async fn follow(rooms: &Rooms, shop: &Rc<Workshop>) {
+async fn follow(rooms: &LazyStorage, context: &Rc<BatchContext>) {
     let running: Rc<RefCell<HashSet<String>>> = Rc::default();
     let mut tasks = Tasks::default();
     let mut swept: Option<Instant> = None;
     loop {
-        let idle = shop.storage.batch_concurrency == 0;
-        for id in shop.room.batches.unfinished() {
+        let idle = context.storage.batch_concurrency == 0;
+        for id in context.folder.batches.unfinished() {
             // Without places for lines, a batch that is to end still ends.
-            let waits = idle && shop.room.batches.get(&id).is_some_and(|batch| batch.ending.is_none());
+            let waits = idle && context.folder.batches.get(&id).is_some_and(|batch| batch.ending.is_none());
             if !waits && running.borrow_mut().insert(id.clone()) {
-                let (shop, running) = (shop.clone(), running.clone());
+                let (context, running) = (context.clone(), running.clone());
                 tasks.0.push(rt::spawn(async move {
-                    run(shop, id.clone()).await;
+                    run(context, id.clone()).await;
                     running.borrow_mut().remove(&id);
                 }));
             }
@@ -73,14 +75,14 @@ async fn follow(rooms: &Rooms, shop: &Rc<Workshop>) {
         tasks.0.retain(|task| !task.is_finished());
         if swept.is_none_or(|at| at.elapsed() >= SWEEP) {
             swept = Some(Instant::now());
-            sweep(shop.room.clone()).await;
+            sweep(context.folder.clone()).await;
         }
         let _ = timeout(TICK, rooms.wake.notified()).await;
     }
 }
 
-async fn sweep(room: Arc<Room>) {
-    let swept = off_loop(move || room.files.sweep().and_then(|()| room.batches.sweep())).await;
+async fn sweep(folder: Arc<StorageFolder>) {
+    let swept = off_loop(move || folder.files.sweep().and_then(|()| folder.batches.sweep())).await;
     if let Ok(Err(error)) = swept {
         tracing::error!("what has expired could not be deleted: {error}");
         sleep(TICK).await;

@@ -10,7 +10,7 @@ use super::tools;
 use super::{custom_tools, generation, names, reasoning, structured, verbosity};
 use crate::http::error::{ApiError, quoted};
 use crate::http::fields::{Fields, wrong_type};
-use crate::http::left_out;
+use crate::http::omitted_content;
 use crate::http::subject::FieldNames;
 use chat::{Conversation, Ending, Message, Part, Role, is_reserved};
 use config::Limits;
@@ -36,12 +36,12 @@ pub struct Chat {
     /// The names of the custom tools, whose calls are answered as texts.
     pub customs: Vec<String>,
     /// What is kept with the answer. `None`: it is not kept.
-    pub keep: Option<Asked>,
+    pub keep: Option<StoredRequest>,
 }
 
 /// What a request said, as far as it is kept.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct StoredRequest {
     /// Each message as JSON.
     pub messages: Vec<String>,
     pub metadata: Map<String, Value>,
@@ -74,12 +74,12 @@ pub fn parse(body: &Value, limits: &Limits) -> Result<Chat, ApiError> {
 }
 
 /// `store`, and what is stored.
-fn asked(fields: &Fields) -> Result<Option<Asked>, ApiError> {
+fn asked(fields: &Fields) -> Result<Option<StoredRequest>, ApiError> {
     if !fields.bool("store")?.unwrap_or(false) {
         return Ok(None);
     }
     let messages = fields.array("messages")?.unwrap_or_default().iter().map(Value::to_string).collect();
-    Ok(Some(Asked { messages, metadata: super::metadata::metadata(fields)? }))
+    Ok(Some(StoredRequest { messages, metadata: super::metadata::metadata(fields)? }))
 }
 
 /// What the template gets, but for the level of reasoning.
@@ -232,7 +232,7 @@ fn content(fields: &Fields, role: Role) -> Result<Vec<Part>, ApiError> {
         match part.required("type", part.string("type")?)? {
             "text" => Ok(Part::Text(part.required("text", part.string("text")?)?.to_owned())),
             "refusal" if role == Role::Assistant => Ok(Part::Text(part.required("refusal", part.string("refusal")?)?.to_owned())),
-            other => match left_out::in_result(other).filter(|_| role == Role::Tool) {
+            other => match omitted_content::in_result(other).filter(|_| role == Role::Tool) {
                 Some(text) => Ok(Part::Text(text.to_owned())),
                 None => Err(part.invalid("type", format_args!("is `{}`; only `text` parts are supported", quoted(other)))),
             },

@@ -44,7 +44,7 @@ mod tests {
     use crate::http::error::{ApiError, Kind};
     use chat::{RenderError, RuleError, Subject};
     use grammar::GrammarError;
-    use serving::{Failure, RequestError, Room};
+    use serving::{ContextLimit, Failure, RequestError};
 
     #[test]
     fn an_error_names_the_dialect_s_field() {
@@ -59,7 +59,7 @@ mod tests {
         let (kind, param, message) = of(RequestError::Vocabulary { subject: Subject::StopTokens, id: 10, vocab_size: 10 });
         assert_eq!((kind, param.as_str()), (Kind::InvalidValue, "stop_token_ids"));
         assert!(message.starts_with("`stop_token_ids`: there is no token 10"), "{message}");
-        let (kind, param, message) = of(RequestError::TooLong { most: 8, room: Room { context: 2, most: 2 } });
+        let (kind, param, message) = of(RequestError::TooLong { most: 8, room: ContextLimit { context: 2, most: 2 } });
         assert!(kind == Kind::ContextLength && param == "messages" && message.starts_with("context_length_exceeded: "), "{message}");
         assert_eq!(of(RequestError::Render(RenderError::NoEffort)).1, "reasoning_effort");
     }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::generation;
 use crate::http::error::ApiError;
 use crate::http::fields::{Fields, wrong_type};
-use serving::{Cut, Truncate};
+use serving::{Truncate, Truncation};
 
 const MAX_PAIRS: usize = 1024;
 /// The largest total size of the texts of all pairs. A text counts once per pair that it is in, because it is encoded so often. In bytes.
@@ -18,7 +18,7 @@ type Pair = (Arc<str>, Arc<str>);
 /// A query and the texts that may answer it.
 #[derive(Debug)]
 pub struct Rerank {
-    pub asked: Asked,
+    pub asked: RankOptions,
     pub query: Arc<str>,
     pub documents: Vec<Arc<str>>,
     /// How many results to return.
@@ -29,26 +29,26 @@ pub struct Rerank {
 /// Pairs of texts.
 #[derive(Debug)]
 pub struct Scores {
-    pub asked: Asked,
+    pub asked: RankOptions,
     pub pairs: Vec<Pair>,
 }
 
 /// What both requests say.
 #[derive(Debug)]
-pub struct Asked {
+pub struct RankOptions {
     pub model: String,
     /// Probabilities rather than logits.
     pub activated: bool,
-    pub cut: Cut,
+    pub cut: Truncation,
     /// The number of the `user`.
     pub user: u64,
 }
 
-fn asked(fields: &Fields) -> Result<Asked, ApiError> {
+fn asked(fields: &Fields) -> Result<RankOptions, ApiError> {
     let activated = fields.bool("use_activation")?.unwrap_or(true);
     let document = fields.count("max_tokens_per_doc", 1)?.map(|most| most as usize);
-    let cut = Cut { document, prompt: generation::truncate(fields)?.map(Truncate::most) };
-    Ok(Asked { model: super::model(fields)?, activated, cut, user: generation::user(fields)? })
+    let cut = Truncation { document, prompt: generation::truncate(fields)?.map(Truncate::most) };
+    Ok(RankOptions { model: super::model(fields)?, activated, cut, user: generation::user(fields)? })
 }
 
 pub fn rerank(body: &Value) -> Result<Rerank, ApiError> {

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{custom_tools, tools};
 use crate::http::error::{ApiError, quoted};
 use crate::http::fields::{Fields, wrong_type};
-use crate::http::left_out;
+use crate::http::omitted_content;
 use chat::{Message, Part, Role};
 
 const MAX_ITEMS: usize = 16_384;
@@ -86,7 +86,7 @@ pub fn of_items(items: &[Value], path: &str, stored: &dyn Fn(&str) -> Option<Val
             Some("function_call_output" | "custom_tool_call_output") => {
                 let id = fields.required("call_id", fields.string("call_id")?)?;
                 messages.push(Message {
-                    parts: parts(&fields, "output", left_out::in_result)?,
+                    parts: parts(&fields, "output", omitted_content::in_result)?,
                     call_id: Some(id.to_owned()),
                     ..Message::new(Role::Tool)
                 });
@@ -217,7 +217,7 @@ mod tests {
         let picture = json!({"type": "input_image", "image_url": "data:image/png;base64,AA=="});
         let result = |output: Value| json!([{"type": "function_call_output", "call_id": "c", "output": output}]);
         let messages = of(result(json!([{"type": "input_text", "text": "a"}, picture, {"type": "input_file", "file_id": "f"}]))).unwrap();
-        assert_eq!(messages[0].text(), format!("a\n{}\n{}", left_out::IMAGE, left_out::FILE));
+        assert_eq!(messages[0].text(), format!("a\n{}\n{}", omitted_content::IMAGE, omitted_content::FILE));
         assert_eq!(of(result(json!([{"type": "input_audio"}]))).unwrap_err().param.as_deref(), Some("input[0].output[0].type"));
         let asked = of(json!([{"role": "user", "content": [picture]}]));
         assert_eq!(asked.unwrap_err().param.as_deref(), Some("input[0].content[0].type"));

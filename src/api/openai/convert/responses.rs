@@ -3,11 +3,11 @@
 use serde_json::{Value, json};
 
 use super::super::types::responses::{ConversationRef, Settings};
+use super::listed_tools::offers;
 use super::metadata::{MAX_VALUE, metadata};
-use super::offered_tools::offers;
 use super::tool_shape::Shape;
 use super::tools;
-use super::{chat, generation, kept_items, names, response_input, structured};
+use super::{chat, generation, names, response_input, stored_items, structured};
 use crate::http::error::{ApiError, quoted};
 use crate::http::fields::{Fields, wrong_type};
 use crate::http::subject::FieldNames;
@@ -68,7 +68,7 @@ pub fn parse(body: &Value, limits: &Limits, stored: &dyn Fn(&str) -> Option<Valu
     let stream = fields.bool("stream")?.unwrap_or(false);
     let obfuscates = obfuscates(&fields, stream)?;
     conversation.messages = response_input::messages(&fields, stored)?;
-    let input = if settings.store || settings.conversation.is_some() { kept_items::of_input(&fields, stored) } else { Vec::new() };
+    let input = if settings.store || settings.conversation.is_some() { stored_items::of_input(&fields, stored) } else { Vec::new() };
     Ok(Responses { model, conversation, options, names, settings, input, stream, obfuscates })
 }
 

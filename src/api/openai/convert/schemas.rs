@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use super::super::types::{batches, chat, completions, conversations, embeddings, rerank, responses, tokens};
-use super::offered_tools::HOSTED;
+use super::listed_tools::HOSTED;
 use super::refuse::{self, BOTH};
 use super::response_input::ELSEWHERE;
 use crate::http::field_schema::{FieldSchema, SilentField};

@@ -5,10 +5,10 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::tool_shape::{Shape, full_name, name};
-use super::{custom_tools, offered_tools};
+use super::{custom_tools, listed_tools};
+use crate::http::client_tools::ClientTool;
 use crate::http::error::{ApiError, quoted};
 use crate::http::fields::{Fields, wrong_type};
-use crate::http::offered::Offer;
 use chat::{Call, Declaration, Tool, ToolChoice, Tools};
 
 /// Agents with several servers of tools have hundreds.
@@ -20,11 +20,11 @@ const MAX_CALLS: usize = 128;
 /// The tools of a list, and their names.
 fn list<'a>(fields: &Fields, field: &str, shape: Shape, tools: &'a mut Vec<Tool>) -> Result<HashSet<&'a str>, ApiError> {
     fields.check_size(field, MAX_BYTES)?;
-    let list = offered_tools::found(fields, field, shape)?;
+    let list = listed_tools::found(fields, field, shape)?;
     if list.len() > MAX_TOOLS {
         return Err(fields.invalid(field, format_args!("holds {} tools, and {MAX_TOOLS} are allowed", list.len())));
     }
-    let read = |found: offered_tools::Found| {
+    let read = |found: listed_tools::ListedTool| {
         let tool = tool(found.value, &found.path, shape)?;
         Ok::<_, ApiError>(match found.namespace {
             Some(namespace) => namespace.adopt(tool),
@@ -160,11 +160,11 @@ fn allowed(choice: &Fields, names: &HashSet<&str>, shape: Shape) -> Result<ToolC
         other => return Err(fields.invalid("mode", format_args!("must be auto or required, not `{}`", quoted(other)))),
     };
     fields.required("tools", fields.array("tools")?)?;
-    let list = offered_tools::offers(fields, "tools", shape)?;
+    let list = listed_tools::offers(fields, "tools", shape)?;
     if list.is_empty() || list.len() > MAX_TOOLS {
         return Err(fields.invalid("tools", format_args!("must hold 1 to {MAX_TOOLS} tools")));
     }
-    let one = |(path, value): &Offer| {
+    let one = |(path, value): &ClientTool| {
         let named = Fields::at(value, path)?;
         let nested = if named.has("function") || named.has("custom") { Shape::Nested } else { Shape::Flat };
         let function = function_of(named, nested)?;

@@ -14,8 +14,8 @@ use super::super::disk;
 use super::super::list::{Page, Query};
 use super::super::types::error::ErrorBody;
 use super::super::types::files::{DeletedFile, FileObject, FileUpload};
-use super::entry::Entry;
-use super::room::{Room, Rooms};
+use super::record::FileRecord;
+use super::storage_folder::{LazyStorage, StorageFolder};
 use super::upload;
 use crate::http::error::{ApiError, Kind, quoted};
 use crate::http::state::{AppState, off_loop};
@@ -35,12 +35,12 @@ const PIECE: usize = 1 << 18;
     (status = 507, description = "the disk is full", body = ErrorBody)))]
 pub async fn create(
     state: web::Data<AppState>,
-    rooms: web::Data<Rooms>,
+    storage: web::Data<LazyStorage>,
     http: HttpRequest,
     body: web::Payload,
 ) -> Result<HttpResponse, ApiError> {
-    let room = rooms.clone().into_inner().need().await?;
-    let entry = upload::receive(&state, &http, body, room, &rooms.storage).await?;
+    let folder = storage.clone().into_inner().need().await?;
+    let entry = upload::receive(&state, &http, body, folder, &storage.storage).await?;
     Ok(HttpResponse::Ok().json(entry.object()))
 }
 
@@ -53,22 +53,22 @@ pub async fn create(
     responses(
         (status = 200, description = "a page of files", body = Page<FileObject>),
         (status = 400, description = "a parameter is wrong", body = ErrorBody)))]
-pub async fn list(rooms: web::Data<Rooms>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
+pub async fn list(storage: web::Data<LazyStorage>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
     let query = Query::of(&http, PAGE, &["purpose"])?;
-    let room = rooms.into_inner().need().await?;
-    let files = room.files.list(Tenant::of(&http).name());
-    let is_wanted = |entry: &&Entry| query.other("purpose").is_none_or(|purpose| entry.purpose == purpose);
-    let files = files.iter().filter(is_wanted).map(Entry::object).collect();
+    let folder = storage.into_inner().need().await?;
+    let files = folder.files.list(Tenant::of(&http).name());
+    let is_wanted = |entry: &&FileRecord| query.other("purpose").is_none_or(|purpose| entry.purpose == purpose);
+    let files = files.iter().filter(is_wanted).map(FileRecord::object).collect();
     Ok(HttpResponse::Ok().json(query.page(files, |file: &FileObject| file.id.clone())?))
 }
 
 /// A file of the tenant whom a request comes from.
-async fn found(rooms: web::Data<Rooms>, http: &HttpRequest) -> Result<(Arc<Room>, Entry), ApiError> {
+async fn found(storage: web::Data<LazyStorage>, http: &HttpRequest) -> Result<(Arc<StorageFolder>, FileRecord), ApiError> {
     let id = http.match_info().query("id");
-    let room = rooms.into_inner().need().await?;
-    let entry = room.files.get(Tenant::of(http).name(), id);
+    let folder = storage.into_inner().need().await?;
+    let entry = folder.files.get(Tenant::of(http).name(), id);
     let entry = entry.ok_or_else(|| ApiError::new(Kind::NotFound, format!("the file `{}` is not there", quoted(id))).with_param("id"))?;
-    Ok((room, entry))
+    Ok((folder, entry))
 }
 
 /// Describe a file
@@ -77,8 +77,8 @@ async fn found(rooms: web::Data<Rooms>, http: &HttpRequest) -> Result<(Arc<Room>
     responses(
         (status = 200, description = "the file", body = FileObject),
         (status = 404, description = "it is not there", body = ErrorBody)))]
-pub async fn retrieve(rooms: web::Data<Rooms>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
-    Ok(HttpResponse::Ok().json(found(rooms, &http).await?.1.object()))
+pub async fn retrieve(storage: web::Data<LazyStorage>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
+    Ok(HttpResponse::Ok().json(found(storage, &http).await?.1.object()))
 }
 
 /// Delete a file
@@ -89,10 +89,10 @@ pub async fn retrieve(rooms: web::Data<Rooms>, http: HttpRequest) -> Result<Http
     responses(
         (status = 200, description = "it is deleted", body = DeletedFile),
         (status = 404, description = "it is not there", body = ErrorBody)))]
-pub async fn delete(rooms: web::Data<Rooms>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
-    let (room, Entry { id, .. }) = found(rooms, &http).await?;
+pub async fn delete(storage: web::Data<LazyStorage>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
+    let (folder, FileRecord { id, .. }) = found(storage, &http).await?;
     let gone = id.clone();
-    off_loop(move || room.files.delete(&gone)).await?.map_err(|error| disk::refused(&error, "deleting the file"))?;
+    off_loop(move || folder.files.delete(&gone)).await?.map_err(|error| disk::refused(&error, "deleting the file"))?;
     Ok(HttpResponse::Ok().json(DeletedFile { id, object: "file".into(), deleted: true }))
 }
 
@@ -102,10 +102,10 @@ pub async fn delete(rooms: web::Data<Rooms>, http: HttpRequest) -> Result<HttpRe
     responses(
         (status = 200, description = "the content", content_type = "application/octet-stream"),
         (status = 404, description = "it is not there", body = ErrorBody)))]
-pub async fn content(rooms: web::Data<Rooms>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
-    let (room, entry) = found(rooms, &http).await?;
+pub async fn content(storage: web::Data<LazyStorage>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
+    let (folder, entry) = found(storage, &http).await?;
     let of_file = entry.clone();
-    let file = off_loop(move || room.files.read(&of_file)).await?.map_err(|error| disk::refused(&error, "reading the file"))?;
+    let file = off_loop(move || folder.files.read(&of_file)).await?.map_err(|error| disk::refused(&error, "reading the file"))?;
     // A browser must neither show what somebody has uploaded nor guess what it is.
     let mut response = HttpResponse::Ok();
     response.content_type("application/octet-stream");

@@ -1,7 +1,7 @@
 //! `/v1/files`: what clients upload and what batches write, kept in a folder.
 
-pub mod entry;
 pub mod handlers;
-pub mod room;
-pub mod shelf;
+pub mod record;
+pub mod storage_folder;
+pub mod store;
 pub mod upload;

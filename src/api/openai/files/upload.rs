@@ -13,9 +13,9 @@ use actix_web::{HttpRequest, web};
 use futures_util::StreamExt;
 
 use super::super::disk;
-use super::entry::Entry;
-use super::room::Room;
-use super::shelf::Reserved;
+use super::record::FileRecord;
+use super::storage_folder::StorageFolder;
+use super::store::Reserved;
 use crate::http::error::{ApiError, Kind, quoted};
 use crate::http::state::{AppState, off_loop};
 use crate::http::tenant::Tenant;
@@ -42,12 +42,12 @@ struct Parts {
     file: Option<Written>,
 }
 
-/// A file on the disk that is not on the shelf yet. Dropping it removes it.
+/// A file on the disk that is not in the store yet. Dropping it removes it.
 struct Written {
     path: PathBuf,
     name: String,
     bytes: u64,
-    room: Reserved,
+    reserved: Reserved,
 }
 
 impl Drop for Written {
@@ -57,20 +57,20 @@ impl Drop for Written {
     }
 }
 
-/// Receives an upload and puts it on the shelf.
+/// Receives an upload and puts it in the store.
 pub async fn receive(
     state: &AppState,
     http: &HttpRequest,
     body: web::Payload,
-    room: Arc<Room>,
+    folder: Arc<StorageFolder>,
     storage: &Storage,
-) -> Result<Entry, ApiError> {
+) -> Result<FileRecord, ApiError> {
     check_head(state, http, storage)?;
     let tenant = Tenant::of(http);
     let mut multipart = Multipart::new(http.headers(), body);
     let patience = Duration::from_secs(state.limits().body_timeout_seconds);
     let mut parts = Parts::default();
-    let mut entry = Entry::new(tenant.name(), String::new(), "");
+    let mut entry = FileRecord::new(tenant.name(), String::new(), "");
     let mut num_parts = 0;
     while let Some(field) = in_time(patience, multipart.next()).await? {
         let mut field = field.map_err(|error| malformed(&error))?;
@@ -82,7 +82,7 @@ pub async fn receive(
         let name = field.name().unwrap_or_default().to_owned();
         match name.as_str() {
             "file" if parts.file.is_some() => return Err(ApiError::field("file", "`file` occurs twice: upload one file per request")),
-            "file" => parts.file = Some(write(&mut field, room.clone(), &entry, storage, patience).await?),
+            "file" => parts.file = Some(write(&mut field, folder.clone(), &entry, storage, patience).await?),
             "purpose" | "expires_after[anchor]" | "expires_after[seconds]" => {
                 let value = text(&mut field, &name, patience).await?;
                 parts.set(&name, value)?;
@@ -97,7 +97,7 @@ pub async fn receive(
     let file = parts.file.take().ok_or_else(|| ApiError::field("file", "`file` is required: a part with a file name"))?;
     entry.expires_at = parts.expiry()?.map(|seconds| entry.created_at + seconds);
     (entry.purpose, entry.filename, entry.bytes) = (purpose, file.name.clone(), file.bytes);
-    off_loop(move || room.files.take(entry, &file.path)).await?.map_err(|error| disk::refused(&error, "keeping the file"))
+    off_loop(move || folder.files.take(entry, &file.path)).await?.map_err(|error| disk::refused(&error, "keeping the file"))
 }
 
 impl Parts {
@@ -210,13 +210,19 @@ async fn text(field: &mut Field, name: &str, patience: Duration) -> Result<Strin
 }
 
 /// Writes the content of a file to the disk as it arrives.
-async fn write(field: &mut Field, room: Arc<Room>, entry: &Entry, storage: &Storage, patience: Duration) -> Result<Written, ApiError> {
+async fn write(
+    field: &mut Field,
+    folder: Arc<StorageFolder>,
+    entry: &FileRecord,
+    storage: &Storage,
+    patience: Duration,
+) -> Result<Written, ApiError> {
     let name = field.content_disposition().and_then(|disposition| disposition.get_filename()).unwrap_or_default();
     if name.is_empty() || name.len() > MAX_NAME || name.chars().any(char::is_control) {
         return Err(ApiError::field("file", format!("`file` must have a file name of 1 to {MAX_NAME} bytes without control characters")));
     }
-    let path = room.files.unfinished(&entry.id);
-    let mut written = Written { path: path.clone(), name: name.to_owned(), bytes: 0, room: room.files.places(&entry.tenant, 1)? };
+    let path = folder.files.unfinished(&entry.id);
+    let mut written = Written { path: path.clone(), name: name.to_owned(), bytes: 0, reserved: folder.files.reserve(&entry.tenant, 1)? };
     let mut file = off_loop(move || File::create(path)).await?.map_err(|error| disk::refused(&error, "keeping the file"))?;
     let mut piece = Vec::new();
     loop {
@@ -227,7 +233,7 @@ async fn write(field: &mut Field, room: Arc<Room>, entry: &Entry, storage: &Stor
             return Err(too_large(storage));
         }
         if is_end || piece.len() >= PIECE {
-            written.room.grow(piece.len() as u64)?;
+            written.reserved.grow(piece.len() as u64)?;
             written.bytes += piece.len() as u64;
             let whole = std::mem::take(&mut piece);
             let work = move || file.write_all(&whole).and_then(|()| if is_end { file.sync_all() } else { Ok(()) }).map(|()| file);

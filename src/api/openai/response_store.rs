@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::kept::{ENTRY, Item, Keepable, Kept};
-use super::live::Live;
-use super::response_draft::value;
+use super::background_responses::BackgroundResponse;
+use super::response_builder::value;
+use super::tenant_lru::{ENTRY, Item, LruValue, TenantLru};
 use super::types::responses::ResponseObject;
 use chat::Message;
 
 /// A response and its conversation. What a client sees is kept as text: a tree would take many times its size.
 #[derive(Default)]
-pub struct Stored {
+pub struct StoredResponse {
     /// The response as JSON.
     pub response: String,
     /// Without instructions. `None`: the response did not come to its end, so that nothing continues it.
@@ -22,7 +22,7 @@ pub struct Stored {
     /// The request's input.
     pub input: Vec<Item>,
     /// The events of a response that was made in the background.
-    pub live: Option<Arc<Live>>,
+    pub background: Option<Arc<BackgroundResponse>>,
 }
 
 /// The id of an item, and the item as JSON.
@@ -33,7 +33,7 @@ pub fn named(item: &Value) -> Item {
     Arc::new((item["id"].as_str().unwrap_or_default().to_owned(), text))
 }
 
-impl Stored {
+impl StoredResponse {
     /// `text`: the response as JSON.
     pub fn new(response: &ResponseObject, text: String, messages: Option<Vec<Message>>) -> Self {
         let items = response.output.iter().map(|item| named(&value(item))).collect();
@@ -45,11 +45,11 @@ impl Stored {
     }
 }
 
-impl Keepable for Stored {
+impl LruValue for StoredResponse {
     fn num_bytes(&self) -> usize {
         let items: usize = self.all_items().map(|item| ENTRY + item.0.capacity() + item.1.capacity()).sum();
         let messages: usize = self.messages.iter().flatten().map(Message::num_bytes).sum();
-        ENTRY + self.response.capacity() + items + messages + self.live.as_ref().map_or(0, |live| live.num_bytes())
+        ENTRY + self.response.capacity() + items + messages + self.background.as_ref().map_or(0, |background| background.num_bytes())
     }
 
     fn parts(&self) -> Vec<&str> {
@@ -57,9 +57,9 @@ impl Keepable for Stored {
     }
 }
 
-pub type ResponseStore = Kept<Stored>;
+pub type ResponseStore = TenantLru<StoredResponse>;
 
-impl Kept<Stored> {
+impl TenantLru<StoredResponse> {
     /// An item of a stored response of a tenant.
     pub fn item(&self, tenant: &str, id: &str) -> Option<Value> {
         let stored = self.whole_of(tenant, id)?;
@@ -73,14 +73,14 @@ impl Kept<Stored> {
 mod tests {
     use super::*;
     use crate::http::error::Kind;
-    use crate::openai::kept::MAX_BYTES;
+    use crate::openai::tenant_lru::MAX_BYTES;
     use chat::Role;
 
-    fn stored(text: &str) -> Stored {
+    fn stored(text: &str) -> StoredResponse {
         let item = format!("{{\"id\":\"item_{text:.8}\",\"text\":\"{text:.8}\"}}");
         let items = vec![Arc::new((format!("item_{text:.8}"), item))];
         let messages = Some(vec![Message::of_text(Role::User, text)]);
-        Stored { response: text.to_owned(), messages, items, ..Stored::default() }
+        StoredResponse { response: text.to_owned(), messages, items, ..StoredResponse::default() }
     }
 
     impl ResponseStore {
@@ -123,13 +123,13 @@ mod tests {
     #[test]
     fn a_response_that_has_grown_is_counted_again() {
         let store = ResponseStore::new(10);
-        let live = Live::new("{}".into(), Vec::new());
-        store.insert("", "a", Stored { live: Some(live.clone()), ..stored("a") });
+        let background = BackgroundResponse::new("{}".into(), Vec::new());
+        store.insert("", "a", StoredResponse { background: Some(background.clone()), ..stored("a") });
         let before = store.check();
-        live.push("x".repeat(1000).into());
+        background.push("x".repeat(1000).into());
         store.measure("", "a");
         assert_eq!(store.check(), before + 1000);
-        live.set_response("x".repeat(502));
+        background.set_response("x".repeat(502));
         store.measure("", "a");
         assert_eq!(store.check(), before + 1500);
     }
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn an_item_of_two_responses_stays_until_both_are_gone() {
         let store = ResponseStore::new(10);
-        let again = || Stored { input: stored("one").items, ..Stored::default() };
+        let again = || StoredResponse { input: stored("one").items, ..StoredResponse::default() };
         for order in [["a", "b"], ["b", "a"]] {
             store.insert("", "a", stored("one"));
             store.insert("", "b", again());

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
 use super::super::disk::{self, now};
-use super::super::files::shelf::{Reserved, Shelf};
-use super::super::shares::{Refused, Shares};
+use super::super::files::store::{FileStore, Reserved};
+use super::super::tenant_quotas::{QuotaError, TenantQuotas};
 use super::state::Batch;
 use crate::http::error::{ApiError, Kind};
 use config::Storage;
@@ -26,7 +26,7 @@ const HELD: [&str; 3] = [INPUT, "output.jsonl", "errors.jsonl"];
 /// Seconds of a day.
 const DAY: u64 = 86400;
 
-pub struct Book {
+pub struct BatchStore {
     folder: PathBuf,
     max_ended: usize,
     keep_seconds: u64,
@@ -41,26 +41,26 @@ pub struct Book {
 struct Inner {
     by_serial: BTreeMap<u64, Batch>,
     /// The batches that have not ended, and those that are being made.
-    unfinished: Shares,
+    unfinished: TenantQuotas,
     /// The place of the next batch.
     next: u64,
     /// What each batch holds until it has ended, by the batch's id.
-    held: HashMap<String, Holding>,
+    held: HashMap<String, ReservedSpace>,
 }
 
-/// The input and the results of a batch, and the room that they take on the shelf of files.
-struct Holding {
+/// The input and the results of a batch, and the room that they take in the store of files.
+struct ReservedSpace {
     input: u64,
-    room: Reserved,
+    reserved: Reserved,
 }
 
 impl Inner {
     fn new(storage: &Storage) -> Self {
-        let unfinished = Shares::new(storage.max_batches as u64);
+        let unfinished = TenantQuotas::new(storage.max_batches as u64);
         Self { by_serial: BTreeMap::new(), unfinished, next: 0, held: HashMap::new() }
     }
 
-    fn add(&mut self, batch: Batch, held: Holding) {
+    fn add(&mut self, batch: Batch, held: ReservedSpace) {
         self.next = self.next.max(batch.serial + 1);
         self.held.insert(batch.object.id.clone(), held);
         self.by_serial.insert(batch.serial, batch);
@@ -71,13 +71,13 @@ impl Inner {
     }
 }
 
-impl Book {
-    /// Reads the batches in the folder, which is made if it is not there. What they hold counts on the shelf.
-    pub fn open(folder: &Path, storage: &Storage, shelf: &Arc<Shelf>) -> io::Result<Self> {
+impl BatchStore {
+    /// Reads the batches in the folder, which is made if it is not there. What they hold counts in the store.
+    pub fn open(folder: &Path, storage: &Storage, store: &Arc<FileStore>) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
         let (max_ended, keep_seconds) = (ENDED * storage.max_batches, storage.batch_days * DAY);
         let (writing, inner, cancelled) = (Mutex::default(), Mutex::new(Inner::new(storage)), Notify::new());
-        let book = Self { folder: folder.to_owned(), max_ended, keep_seconds, writing, inner, cancelled };
+        let batches = Self { folder: folder.to_owned(), max_ended, keep_seconds, writing, inner, cancelled };
         for item in fs::read_dir(folder)? {
             let path = item?.path();
             match fs::read(path.join(STATE)).and_then(|text| serde_json::from_slice::<Batch>(&text).map_err(io::Error::other)) {
@@ -85,16 +85,16 @@ impl Book {
                     let (id, has_ended) = (batch.object.id.clone(), batch.has_ended());
                     let [input, output, errors] = HELD.map(|name| path.join(name).metadata().map_or(0, |data| data.len()));
                     let outputs = if has_ended { 0 } else { OUTPUTS };
-                    let room = shelf.held(&batch.tenant, outputs, input + output + errors);
-                    let mut inner = book.lock();
+                    let reserved = store.held(&batch.tenant, outputs, input + output + errors);
+                    let mut inner = batches.lock();
                     if !has_ended {
                         inner.unfinished.add(&batch.tenant, 1);
                     }
-                    inner.add(batch, Holding { input, room });
+                    inner.add(batch, ReservedSpace { input, reserved });
                     drop(inner);
                     if has_ended {
                         // It ended, and then the process did. If this fails, the next sweep tries it again.
-                        let _ = book.let_go(&id);
+                        let _ = batches.let_go(&id);
                     }
                 }
                 // It was being made, or being deleted.
@@ -102,7 +102,7 @@ impl Book {
                 Err(error) => tracing::warn!(folder = %path.display(), "the state of a batch cannot be read, so it is left alone: {error}"),
             }
         }
-        Ok(book)
+        Ok(batches)
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -127,7 +127,7 @@ impl Book {
     ///
     /// # Errors
     /// As many batches are unfinished as may be, or the tenant has its share of them, or the disk refuses.
-    pub fn create(&self, mut batch: Batch, input: &Path, room: Reserved) -> Result<Batch, ApiError> {
+    pub fn create(&self, mut batch: Batch, input: &Path, reserved: Reserved) -> Result<Batch, ApiError> {
         let mut inner = self.lock();
         inner.unfinished.take(&batch.tenant, 1).map_err(|refused| too_many(refused, inner.unfinished.taken()))?;
         batch.serial = inner.next;
@@ -144,7 +144,7 @@ impl Book {
             let _ = disk::remove(&folder.join(STATE)).and_then(|()| fs::remove_dir_all(&folder));
             return Err(disk::refused(&error, "keeping the batch"));
         }
-        self.lock().add(batch.clone(), Holding { input: room.num_bytes(), room });
+        self.lock().add(batch.clone(), ReservedSpace { input: reserved.num_bytes(), reserved });
         Ok(batch)
     }
 
@@ -192,16 +192,16 @@ impl Book {
             (batch.object.request_counts.completed, batch.object.request_counts.failed) = (completed, failed);
         }
         if let Some(held) = inner.held.get_mut(id) {
-            held.room.set(held.input + results);
+            held.reserved.set(held.input + results);
         }
     }
 
-    /// Takes room for `more` bytes of a batch's results, which [`Book::count`] counts once they are written.
+    /// Takes room for `more` bytes of a batch's results, which [`BatchStore::count`] counts once they are written.
     ///
     /// # Errors
     /// There is no room, or the batch's tenant has its share.
     pub fn make_room(&self, id: &str, more: u64) -> Result<(), ApiError> {
-        self.lock().held.get_mut(id).map_or(Ok(()), |held| held.room.grow(more))
+        self.lock().held.get_mut(id).map_or(Ok(()), |held| held.reserved.grow(more))
     }
 
     /// Removes the input and the results of a batch that has ended, so that their room is free. Blocks.
@@ -240,10 +240,10 @@ impl Book {
     }
 }
 
-fn too_many(refused: Refused, unfinished: u64) -> ApiError {
+fn too_many(refused: QuotaError, unfinished: u64) -> ApiError {
     let message = match refused {
-        Refused::Full => format!("{unfinished} batches are unfinished (storage.max_batches): wait for one to end"),
-        Refused::Share { own, free } => {
+        QuotaError::Full => format!("{unfinished} batches are unfinished (storage.max_batches): wait for one to end"),
+        QuotaError::Share { own, free } => {
             format!(
                 "{own} of your batches are unfinished, and {free} places are left for others (storage.max_batches): wait for one to end"
             )

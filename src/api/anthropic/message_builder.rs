@@ -14,7 +14,7 @@ use crate::http::integers::arguments;
 use chat::Piece;
 use serving::{Counts, End, EndReason, Output, StopCause};
 
-pub struct Draft {
+pub struct MessageBuilder {
     pub id: String,
     pub model: String,
     pub shown: Shown,
@@ -22,11 +22,11 @@ pub struct Draft {
     pub max_tokens: u32,
     /// The index of the open block, or of the next one.
     index: usize,
-    open: Option<Open>,
+    open: Option<OpenBlock>,
 }
 
 /// The block that is being written.
-enum Open {
+enum OpenBlock {
     Text,
     /// With the reasoning so far.
     Thinking(String),
@@ -45,7 +45,7 @@ impl From<Counts> for MessagesUsage {
     }
 }
 
-impl Draft {
+impl MessageBuilder {
     pub fn new(id: String, model: String, shown: Shown, stop_sequences: Vec<String>, max_tokens: u32) -> Self {
         Self { id, model, shown, stop_sequences, max_tokens, index: 0, open: None }
     }
@@ -74,7 +74,7 @@ impl Draft {
             Output::Piece(Piece::CallStart { name, .. }) => {
                 self.close(&mut events);
                 let id = format!("toolu_{}", uuid::Uuid::new_v4().simple());
-                self.begin(Open::Call, AnswerBlock::ToolUse { id, name, input: json!({}) }, &mut events);
+                self.begin(OpenBlock::Call, AnswerBlock::ToolUse { id, name, input: json!({}) }, &mut events);
             }
             Output::Piece(Piece::Arguments { text, .. }) if !text.is_empty() => {
                 events.push(self.delta(BlockDelta::InputJsonDelta { partial_json: text }));
@@ -86,20 +86,20 @@ impl Draft {
     }
 
     fn text(&mut self, text: String, events: &mut Vec<MessagesEvent>) {
-        if !matches!(self.open, Some(Open::Text)) {
+        if !matches!(self.open, Some(OpenBlock::Text)) {
             self.close(events);
-            self.begin(Open::Text, AnswerBlock::Text { text: String::new() }, events);
+            self.begin(OpenBlock::Text, AnswerBlock::Text { text: String::new() }, events);
         }
         events.push(self.delta(BlockDelta::TextDelta { text }));
     }
 
     fn thinking(&mut self, text: &str, events: &mut Vec<MessagesEvent>) {
-        if !matches!(self.open, Some(Open::Thinking(_))) {
+        if !matches!(self.open, Some(OpenBlock::Thinking(_))) {
             self.close(events);
             let block = AnswerBlock::Thinking { thinking: String::new(), signature: String::new() };
-            self.begin(Open::Thinking(String::new()), block, events);
+            self.begin(OpenBlock::Thinking(String::new()), block, events);
         }
-        if let Some(Open::Thinking(so_far)) = &mut self.open {
+        if let Some(OpenBlock::Thinking(so_far)) = &mut self.open {
             so_far.push_str(text);
         }
         if self.shown == Shown::Whole {
@@ -107,7 +107,7 @@ impl Draft {
         }
     }
 
-    fn begin(&mut self, open: Open, content_block: AnswerBlock, events: &mut Vec<MessagesEvent>) {
+    fn begin(&mut self, open: OpenBlock, content_block: AnswerBlock, events: &mut Vec<MessagesEvent>) {
         self.open = Some(open);
         events.push(MessagesEvent::ContentBlockStart { index: self.index, content_block });
     }
@@ -118,7 +118,7 @@ impl Draft {
 
     fn close(&mut self, events: &mut Vec<MessagesEvent>) {
         let Some(open) = self.open.take() else { return };
-        if let Open::Thinking(text) = open {
+        if let OpenBlock::Thinking(text) = open {
             events.push(self.delta(BlockDelta::SignatureDelta { signature: signature(&text, self.shown) }));
         }
         events.push(MessagesEvent::ContentBlockStop { index: self.index });
@@ -155,13 +155,13 @@ fn signature(text: &str, shown: Shown) -> String {
 
 /// A message that the events of a stream are folded into.
 #[derive(Default)]
-pub struct Folded {
+pub struct FoldedMessage {
     message: Option<MessagesAnswer>,
     /// The input of the open call.
     input: String,
 }
 
-impl Folded {
+impl FoldedMessage {
     pub fn add(&mut self, event: MessagesEvent) {
         match (event, &mut self.message) {
             (MessagesEvent::MessageStart { message }, _) => self.message = Some(message),
@@ -203,5 +203,5 @@ fn close(content: &mut Vec<AnswerBlock>, text: &str) {
 }
 
 #[cfg(test)]
-#[path = "draft_tests.rs"]
+#[path = "message_builder_tests.rs"]
 mod tests;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 /// Why there is no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refused {
+pub enum QuotaError {
     /// Others have taken what is left.
     Full,
     /// The tenant has taken its share.
@@ -14,13 +14,13 @@ pub enum Refused {
 
 /// Room of one kind, in bytes or in places, and who has taken how much.
 #[derive(Debug)]
-pub struct Shares {
+pub struct TenantQuotas {
     max: u64,
     taken: u64,
     by_tenant: HashMap<String, u64>,
 }
 
-impl Shares {
+impl TenantQuotas {
     pub fn new(max: u64) -> Self {
         Self { max, taken: 0, by_tenant: HashMap::new() }
     }
@@ -32,15 +32,15 @@ impl Shares {
 
     /// Takes `more` for a tenant. One with a key takes at most as much as it leaves free: a tenant alone gets half, and one that has
     /// nothing finds a place while there is one. Without keys there are no others.
-    pub fn take(&mut self, tenant: &str, more: u64) -> Result<(), Refused> {
+    pub fn take(&mut self, tenant: &str, more: u64) -> Result<(), QuotaError> {
         let free = self.max.saturating_sub(self.taken);
         let own = self.by_tenant.get(tenant).copied().unwrap_or(0);
         if more > free {
-            return Err(Refused::Full);
+            return Err(QuotaError::Full);
         }
         let is_first = own == 0 && more == 1;
         if more > 0 && !tenant.is_empty() && !is_first && own + more > free - more {
-            return Err(Refused::Share { own, free });
+            return Err(QuotaError::Share { own, free });
         }
         self.add(tenant, more);
         Ok(())
@@ -74,23 +74,23 @@ mod tests {
 
     #[test]
     fn a_tenant_takes_at_most_as_much_as_it_leaves_free() {
-        let mut shares = Shares::new(8);
+        let mut shares = TenantQuotas::new(8);
         assert!((0..4).all(|_| shares.take("ann", 1).is_ok()));
-        assert_eq!(shares.take("ann", 1), Err(Refused::Share { own: 4, free: 4 }));
+        assert_eq!(shares.take("ann", 1), Err(QuotaError::Share { own: 4, free: 4 }));
         assert!(shares.take("bob", 3).is_err() && shares.take("bob", 2).is_ok());
-        assert_eq!(shares.take("carl", 3), Err(Refused::Full));
+        assert_eq!(shares.take("carl", 3), Err(QuotaError::Full));
         assert!(shares.take("carl", 1).is_ok() && shares.take("dora", 1).is_ok() && shares.take("ann", 0).is_ok());
         shares.give("ann", 4);
         assert!(shares.take("ann", 2).is_ok() && shares.taken() == 6);
-        let mut alone = Shares::new(2);
+        let mut alone = TenantQuotas::new(2);
         assert!(alone.take("", 2).is_ok() && alone.take("", 0).is_ok(), "without keys");
-        assert_eq!(alone.take("", 1), Err(Refused::Full));
+        assert_eq!(alone.take("", 1), Err(QuotaError::Full));
     }
 
     proptest! {
         #[test]
         fn whatever_a_tenant_asks_for_half_is_left_for_others(max in 2u64..9_000, pieces in prop::collection::vec(0u64..9_000, 1..200)) {
-            let mut shares = Shares::new(max);
+            let mut shares = TenantQuotas::new(max);
             let mut taken = 0;
             for piece in pieces {
                 if shares.take("greedy", piece).is_ok() {

@@ -4,12 +4,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::error::{ApiError, Kind};
 use super::ignored::Ignored;
-use serving::Account;
+use serving::RequestUsage;
 
 /// The status of a request whose client left before there was one, as proxies write it.
 const LEFT: u16 = 499;
 
-pub struct Record {
+pub struct RequestRecord {
     pub started: Instant,
     pub started_at: SystemTime,
     pub method: String,
@@ -29,10 +29,10 @@ pub struct Record {
     pub refusal: Option<Refusal>,
     /// The fields that were left out.
     pub ignored: Ignored,
-    pub generations: Vec<Followed>,
+    pub generations: Vec<TrackedGeneration>,
     /// How the choices ended, each way once.
     pub finished: Vec<&'static str>,
-    pub ending: Ending,
+    pub ending: BodyEnd,
     /// Whether something that calls often asks how the server is.
     pub is_probe: bool,
 }
@@ -45,15 +45,15 @@ pub struct Refusal {
 }
 
 /// A generation or an embedded text of a request.
-pub struct Followed {
-    pub account: Account,
+pub struct TrackedGeneration {
+    pub account: RequestUsage,
     /// Whether no other one has counted its prompt.
     pub counts_prompt: bool,
 }
 
 /// Whether a request waits for an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum QueueState {
     /// No engine knows of it.
     NotYet,
     WaitsSince(Instant),
@@ -63,7 +63,7 @@ pub enum Turn {
 
 /// How the answer's body ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Ending {
+pub enum BodyEnd {
     /// The client was gone before the last byte, or before the first.
     #[default]
     Left,
@@ -106,7 +106,7 @@ impl Refusal {
     }
 }
 
-impl Record {
+impl RequestRecord {
     pub fn status(&self) -> u16 {
         self.status.unwrap_or(LEFT)
     }
@@ -118,11 +118,11 @@ impl Record {
             Some(_) if began => Outcome::Aborted,
             Some(_) => Outcome::Refused,
             None => match self.ending {
-                Ending::Left => Outcome::Left,
-                Ending::Cut | Ending::Stalled => Outcome::Aborted,
-                Ending::Whole if began => Outcome::Ok,
-                Ending::Whole if self.status() >= 500 => Outcome::Failed,
-                Ending::Whole => Outcome::Refused,
+                BodyEnd::Left => Outcome::Left,
+                BodyEnd::Cut | BodyEnd::Stalled => Outcome::Aborted,
+                BodyEnd::Whole if began => Outcome::Ok,
+                BodyEnd::Whole if self.status() >= 500 => Outcome::Failed,
+                BodyEnd::Whole => Outcome::Refused,
             },
         }
     }
@@ -130,10 +130,10 @@ impl Record {
     /// Why the outcome is not a good one, as a word of a closed set.
     pub fn reason(&self) -> Option<&'static str> {
         let cut = || match self.ending {
-            Ending::Stalled => Some("client_does_not_read"),
-            Ending::Cut => Some("stream_cut"),
-            Ending::Left => Some("client_left"),
-            Ending::Whole => None,
+            BodyEnd::Stalled => Some("client_does_not_read"),
+            BodyEnd::Cut => Some("stream_cut"),
+            BodyEnd::Left => Some("client_left"),
+            BodyEnd::Whole => None,
         };
         self.refusal.as_ref().map(|refusal| refusal.kind.code()).or_else(cut)
     }
@@ -150,32 +150,32 @@ impl Record {
         self.sum(|followed| followed.account.generated_tokens())
     }
 
-    fn sum(&self, of: impl Fn(&Followed) -> u32) -> Option<u64> {
+    fn sum(&self, of: impl Fn(&TrackedGeneration) -> u32) -> Option<u64> {
         (!self.generations.is_empty()).then(|| self.generations.iter().map(|followed| u64::from(of(followed))).sum())
     }
 
     /// From the request's first place in an engine's queue to its first sequence that ran, or until now.
     pub fn queued(&self, now: Instant) -> Option<Duration> {
-        let arrived = self.first(Account::arrived)?;
-        Some(self.first(Account::admitted).unwrap_or(now).saturating_duration_since(arrived))
+        let arrived = self.first(RequestUsage::arrived)?;
+        Some(self.first(RequestUsage::admitted).unwrap_or(now).saturating_duration_since(arrived))
     }
 
-    pub fn turn(&self) -> Turn {
-        match (self.first(Account::admitted), self.first(Account::arrived)) {
-            (Some(_), _) => Turn::Came,
-            (None, Some(since)) => Turn::WaitsSince(since),
-            (None, None) => Turn::NotYet,
+    pub fn turn(&self) -> QueueState {
+        match (self.first(RequestUsage::admitted), self.first(RequestUsage::arrived)) {
+            (Some(_), _) => QueueState::Came,
+            (None, Some(since)) => QueueState::WaitsSince(since),
+            (None, None) => QueueState::NotYet,
         }
     }
 
     /// From the request's arrival to its first generated token.
     pub fn time_to_first_token(&self) -> Option<Duration> {
-        let generates = |followed: &&Followed| followed.account.generated_tokens() > 0;
+        let generates = |followed: &&TrackedGeneration| followed.account.generated_tokens() > 0;
         let first = self.generations.iter().filter(generates).filter_map(|followed| followed.account.prefilled()).min()?;
         Some(first.saturating_duration_since(self.started))
     }
 
-    fn first(&self, moment: impl Fn(&Account) -> Option<Instant>) -> Option<Instant> {
+    fn first(&self, moment: impl Fn(&RequestUsage) -> Option<Instant>) -> Option<Instant> {
         self.generations.iter().filter_map(|followed| moment(&followed.account)).min()
     }
 
@@ -189,8 +189,8 @@ impl Record {
 pub(super) mod tests {
     use super::*;
 
-    pub fn record() -> Record {
-        Record {
+    pub fn record() -> RequestRecord {
+        RequestRecord {
             started: Instant::now(),
             started_at: SystemTime::now(),
             method: "POST".into(),
@@ -207,7 +207,7 @@ pub(super) mod tests {
             ignored: Ignored::default(),
             generations: Vec::new(),
             finished: Vec::new(),
-            ending: Ending::Whole,
+            ending: BodyEnd::Whole,
             is_probe: false,
         }
     }
@@ -216,18 +216,18 @@ pub(super) mod tests {
     fn an_outcome_follows_from_the_error_the_end_and_the_status() {
         let of = |status, kind: Option<Kind>, ending| {
             let refusal = kind.map(|kind| Refusal { kind, field: None });
-            let record = Record { status, refusal, ending, ..record() };
+            let record = RequestRecord { status, refusal, ending, ..record() };
             (record.outcome(), record.status(), record.reason())
         };
-        assert_eq!(of(Some(200), None, Ending::Whole), (Outcome::Ok, 200, None));
-        assert_eq!(of(Some(200), None, Ending::Left), (Outcome::Left, 200, Some("client_left")));
-        assert_eq!(of(None, None, Ending::Left), (Outcome::Left, 499, Some("client_left")));
-        assert_eq!(of(Some(200), None, Ending::Stalled), (Outcome::Aborted, 200, Some("client_does_not_read")));
-        assert_eq!(of(Some(400), Some(Kind::InvalidValue), Ending::Whole), (Outcome::Refused, 400, Some("invalid_value")));
-        assert_eq!(of(Some(503), Some(Kind::Draining), Ending::Whole), (Outcome::Refused, 503, Some("shutting_down")));
-        assert_eq!(of(Some(200), Some(Kind::Draining), Ending::Whole), (Outcome::Aborted, 200, Some("shutting_down")));
-        assert_eq!(of(Some(200), Some(Kind::GenerationFailed), Ending::Left), (Outcome::Failed, 200, Some("generation_failed")));
-        assert_eq!(of(Some(500), Some(Kind::Internal), Ending::Whole), (Outcome::Failed, 500, Some("internal_error")));
-        assert_eq!(of(Some(404), None, Ending::Whole), (Outcome::Refused, 404, None));
+        assert_eq!(of(Some(200), None, BodyEnd::Whole), (Outcome::Ok, 200, None));
+        assert_eq!(of(Some(200), None, BodyEnd::Left), (Outcome::Left, 200, Some("client_left")));
+        assert_eq!(of(None, None, BodyEnd::Left), (Outcome::Left, 499, Some("client_left")));
+        assert_eq!(of(Some(200), None, BodyEnd::Stalled), (Outcome::Aborted, 200, Some("client_does_not_read")));
+        assert_eq!(of(Some(400), Some(Kind::InvalidValue), BodyEnd::Whole), (Outcome::Refused, 400, Some("invalid_value")));
+        assert_eq!(of(Some(503), Some(Kind::Draining), BodyEnd::Whole), (Outcome::Refused, 503, Some("shutting_down")));
+        assert_eq!(of(Some(200), Some(Kind::Draining), BodyEnd::Whole), (Outcome::Aborted, 200, Some("shutting_down")));
+        assert_eq!(of(Some(200), Some(Kind::GenerationFailed), BodyEnd::Left), (Outcome::Failed, 200, Some("generation_failed")));
+        assert_eq!(of(Some(500), Some(Kind::Internal), BodyEnd::Whole), (Outcome::Failed, 500, Some("internal_error")));
+        assert_eq!(of(Some(404), None, BodyEnd::Whole), (Outcome::Refused, 404, None));
     }
 }

@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::tool_shape::{Shape, joined, name};
+use crate::http::client_tools::{ClientTool, client_tools};
 use crate::http::error::ApiError;
 use crate::http::fields::Fields;
-use crate::http::offered::{Offer, offered};
 use chat::{Declaration, Tool};
 
 /// How the types begin of tools of `/v1/responses` that OpenAI's servers run, or that its models were trained to call.
@@ -30,7 +30,7 @@ pub struct Namespace<'a> {
 }
 
 /// A tool, and where it stands.
-pub struct Found<'a> {
+pub struct ListedTool<'a> {
     pub path: String,
     pub value: &'a Value,
     /// Only for the first tool of a namespace does it hold the description.
@@ -38,32 +38,32 @@ pub struct Found<'a> {
 }
 
 /// The tools and namespaces of the list `field`.
-pub fn offers<'a>(fields: &Fields<'a>, field: &str, shape: Shape) -> Result<Vec<Offer<'a>>, ApiError> {
-    offered(fields, field, if shape == Shape::Flat { &HOSTED } else { &[] })
+pub fn offers<'a>(fields: &Fields<'a>, field: &str, shape: Shape) -> Result<Vec<ClientTool<'a>>, ApiError> {
+    client_tools(fields, field, if shape == Shape::Flat { &HOSTED } else { &[] })
 }
 
 /// The tools of the list `field`.
-pub fn found<'a>(fields: &Fields<'a>, field: &str, shape: Shape) -> Result<Vec<Found<'a>>, ApiError> {
+pub fn found<'a>(fields: &Fields<'a>, field: &str, shape: Shape) -> Result<Vec<ListedTool<'a>>, ApiError> {
     let mut all = Vec::new();
     for (path, value) in offers(fields, field, shape)? {
         match shape == Shape::Flat && value["type"] == "namespace" {
             true => all.extend(members(&path, value)?),
-            false => all.push(Found { path, value, namespace: None }),
+            false => all.push(ListedTool { path, value, namespace: None }),
         }
     }
     Ok(all)
 }
 
 /// The tools of a namespace.
-fn members<'a>(path: &str, value: &'a Value) -> Result<Vec<Found<'a>>, ApiError> {
+fn members<'a>(path: &str, value: &'a Value) -> Result<Vec<ListedTool<'a>>, ApiError> {
     let namespace = Fields::at(value, path)?;
     let (name, description) = (name(&namespace)?, namespace.string("description")?);
     namespace.required("tools", namespace.array("tools")?)?;
-    let member = |(i, (path, value)): (usize, Offer<'a>)| {
+    let member = |(i, (path, value)): (usize, ClientTool<'a>)| {
         let description = description.filter(|text| i == 0 && !text.is_empty());
-        Found { path, value, namespace: Some(Namespace { name, description }) }
+        ListedTool { path, value, namespace: Some(Namespace { name, description }) }
     };
-    Ok(offered(&namespace, "tools", &[])?.into_iter().enumerate().map(member).collect())
+    Ok(client_tools(&namespace, "tools", &[])?.into_iter().enumerate().map(member).collect())
 }
 
 impl Namespace<'_> {
@@ -84,24 +84,24 @@ impl Namespace<'_> {
 
 /// What a tool is known by outside: its namespace and its name, and whether it takes a text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Address {
+pub struct ToolAddress {
     pub namespace: Option<String>,
     pub name: String,
     pub takes_text: bool,
 }
 
 /// The tool that the model knows by the name `full`. `tools`: as the response repeats them.
-pub fn address(tools: &[Value], full: &str) -> Address {
+pub fn address(tools: &[Value], full: &str) -> ToolAddress {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let of = |tool: &Value, namespace: Option<String>| {
         let name = text(&tool["name"]).filter(|name| joined(namespace.as_deref(), name) == full)?;
-        Some(Address { namespace, name, takes_text: tool["type"] == "custom" })
+        Some(ToolAddress { namespace, name, takes_text: tool["type"] == "custom" })
     };
     let found = tools.iter().find_map(|tool| match tool["type"].as_str() {
         Some("namespace") => tool["tools"].as_array()?.iter().find_map(|member| of(member, text(&tool["name"]))),
         _ => of(tool, None),
     });
-    found.unwrap_or_else(|| Address { name: full.to_owned(), ..Address::default() })
+    found.unwrap_or_else(|| ToolAddress { name: full.to_owned(), ..ToolAddress::default() })
 }
 
 #[cfg(test)]
@@ -138,7 +138,7 @@ mod tests {
     fn a_call_is_addressed_as_its_tool_was_declared() {
         let tools = [json!({"type": "function", "name": "gates.close"}), namespace()];
         let of = |full: &str| {
-            let Address { namespace, name, takes_text } = address(&tools, full);
+            let ToolAddress { namespace, name, takes_text } = address(&tools, full);
             (namespace, name, takes_text)
         };
         assert_eq!(of("gates.open"), (Some("gates".into()), "open".into(), false));

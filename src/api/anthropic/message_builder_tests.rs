@@ -1,7 +1,7 @@
 use super::*;
 
-fn draft(shown: Shown) -> Draft {
-    Draft::new("msg_1".into(), "m".into(), shown, vec!["END".into()], 10)
+fn draft(shown: Shown) -> MessageBuilder {
+    MessageBuilder::new("msg_1".into(), "m".into(), shown, vec!["END".into()], 10)
 }
 
 fn text(text: &str) -> Output {
@@ -13,8 +13,8 @@ fn end(reason: EndReason, stop: Option<StopCause>) -> Output {
 }
 
 /// The events as JSON, and the message that they fold into.
-fn taken(mut draft: Draft, outputs: Vec<Output>) -> (Vec<Value>, Value) {
-    let mut folded = Folded::default();
+fn taken(mut draft: MessageBuilder, outputs: Vec<Output>) -> (Vec<Value>, Value) {
+    let mut folded = FoldedMessage::default();
     folded.add(draft.start(Counts { prompt: 9, ..Counts::default() }));
     let events: Vec<MessagesEvent> = outputs.into_iter().flat_map(|output| draft.take(output)).collect();
     let json = events.iter().map(|event| serde_json::to_value(event).unwrap()).collect();
@@ -83,7 +83,7 @@ fn reasoning_is_shown_as_it_was_asked_for() {
 #[test]
 fn the_stop_reason_tells_how_the_answer_ended() {
     let of = |max_tokens, reason, stop| {
-        let (_, message) = taken(Draft { max_tokens, ..draft(Shown::No) }, vec![text("a"), end(reason, stop)]);
+        let (_, message) = taken(MessageBuilder { max_tokens, ..draft(Shown::No) }, vec![text("a"), end(reason, stop)]);
         (message["stop_reason"].as_str().unwrap().to_owned(), message["stop_sequence"].as_str().map(str::to_owned))
     };
     let due = |reason: &str, text: Option<&str>| (reason.to_owned(), text.map(str::to_owned));

@@ -8,8 +8,8 @@ use bytes::Bytes;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use super::kept::{ENTRY, Item};
-use super::shares::{Refused, Shares};
+use super::tenant_lru::{ENTRY, Item};
+use super::tenant_quotas::{QuotaError, TenantQuotas};
 use crate::http::error::{ApiError, Kind};
 use crate::http::stream::Frames;
 
@@ -19,16 +19,16 @@ const MAX_BYTES: usize = 4 << 20;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A response in the background. It stays with the stored response after its end.
-pub struct Live {
+pub struct BackgroundResponse {
     /// The new items of the input.
     pub input: Vec<Item>,
-    events: Mutex<Events>,
+    events: Mutex<EventLog>,
     /// The number of events so far, and whether there will be no more.
     progress: watch::Sender<(u64, bool)>,
     cancelled: watch::Sender<bool>,
 }
 
-struct Events {
+struct EventLog {
     /// The response as it is now, as JSON.
     response: String,
     frames: VecDeque<Bytes>,
@@ -37,15 +37,15 @@ struct Events {
     num_bytes: usize,
 }
 
-impl Live {
+impl BackgroundResponse {
     /// `response`: as it is while it waits.
     pub fn new(response: String, input: Vec<Item>) -> Arc<Self> {
-        let events = Events { response, frames: VecDeque::new(), first: 0, num_bytes: 0 };
+        let events = EventLog { response, frames: VecDeque::new(), first: 0, num_bytes: 0 };
         let (progress, cancelled) = (watch::Sender::new((0, false)), watch::Sender::new(false));
         Arc::new(Self { input, events: Mutex::new(events), progress, cancelled })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Events> {
+    fn lock(&self) -> MutexGuard<'_, EventLog> {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -108,7 +108,7 @@ impl Live {
     ///
     /// # Errors
     /// They are not kept any more.
-    pub fn follow(self: &Arc<Self>, from: u64) -> Result<Follower, ApiError> {
+    pub fn follow(self: &Arc<Self>, from: u64) -> Result<EventReader, ApiError> {
         let events = self.lock();
         if from < events.first {
             let message = format!("`starting_after` must be at least {}: older events of the response are not kept", events.first - 1);
@@ -119,18 +119,18 @@ impl Live {
             return Err(ApiError::field("starting_after", format!("`starting_after` must be at most {last}, the last event so far")));
         }
         drop(events);
-        Ok(Follower { live: self.clone(), next: from, progress: self.progress.subscribe() })
+        Ok(EventReader { live: self.clone(), next: from, progress: self.progress.subscribe() })
     }
 }
 
 /// Someone who reads a response's events.
-pub struct Follower {
-    live: Arc<Live>,
+pub struct EventReader {
+    live: Arc<BackgroundResponse>,
     next: u64,
     progress: watch::Receiver<(u64, bool)>,
 }
 
-impl Frames for Follower {
+impl Frames for EventReader {
     async fn next(&mut self) -> Option<Bytes> {
         let (count, _) = *self.progress.wait_for(|(count, has_ended)| *count > self.next || *has_ended).await.ok()?;
         let events = self.live.lock();
@@ -145,33 +145,33 @@ impl Frames for Follower {
 }
 
 /// The responses in the background that have not ended.
-pub struct Lives {
-    inner: Mutex<Running>,
+pub struct BackgroundResponses {
+    inner: Mutex<BackgroundState>,
 }
 
-struct Running {
-    places: Shares,
-    by_id: HashMap<String, (String, Arc<Live>)>,
+struct BackgroundState {
+    places: TenantQuotas,
+    by_id: HashMap<String, (String, Arc<BackgroundResponse>)>,
 }
 
-impl Lives {
+impl BackgroundResponses {
     pub fn new(max: usize) -> Self {
-        Self { inner: Mutex::new(Running { places: Shares::new(max as u64), by_id: HashMap::new() }) }
+        Self { inner: Mutex::new(BackgroundState { places: TenantQuotas::new(max as u64), by_id: HashMap::new() }) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Running> {
+    fn lock(&self) -> MutexGuard<'_, BackgroundState> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a response, if there is a place for its tenant.
-    pub fn insert(&self, tenant: &str, id: &str, live: Arc<Live>) -> Result<(), ApiError> {
+    pub fn insert(&self, tenant: &str, id: &str, live: Arc<BackgroundResponse>) -> Result<(), ApiError> {
         let mut inner = self.lock();
         inner.places.take(tenant, 1).map_err(|refused| {
             let message = match refused {
-                Refused::Full => {
+                QuotaError::Full => {
                     format!("{} responses run in the background (storage.max_background): wait for one to end", inner.places.taken())
                 }
-                Refused::Share { own, free } => {
+                QuotaError::Share { own, free } => {
                     format!("{own} of your responses run in the background, and {free} places are left for others: wait for one to end")
                 }
             };
@@ -181,7 +181,7 @@ impl Lives {
         Ok(())
     }
 
-    pub fn get(&self, tenant: &str, id: &str) -> Option<Arc<Live>> {
+    pub fn get(&self, tenant: &str, id: &str) -> Option<Arc<BackgroundResponse>> {
         self.lock().by_id.get(id).filter(|(owner, _)| owner == tenant).map(|(_, live)| live.clone())
     }
 
@@ -199,7 +199,7 @@ mod tests {
 
     #[actix_web::test]
     async fn a_reader_gets_every_event_from_where_it_begins() {
-        let live = Live::new(String::new(), Vec::new());
+        let live = BackgroundResponse::new(String::new(), Vec::new());
         for n in 0..5 {
             live.push(Bytes::from(n.to_string()));
         }
@@ -223,19 +223,22 @@ mod tests {
 
     #[test]
     fn a_tenant_leaves_places_for_others() {
-        let lives = Lives::new(4);
-        let begin = |tenant: &str, id: &str| lives.insert(tenant, id, Live::new(String::new(), Vec::new())).is_ok();
+        let background = BackgroundResponses::new(4);
+        let begin = |tenant: &str, id: &str| background.insert(tenant, id, BackgroundResponse::new(String::new(), Vec::new())).is_ok();
         assert!(begin("ann", "1") && begin("ann", "2") && !begin("ann", "3"));
         assert!(begin("bob", "4") && !begin("bob", "5") && begin("carl", "6") && !begin("dora", "7"));
-        lives.remove("1");
+        background.remove("1");
         assert!(!begin("ann", "8") && begin("dora", "9"));
-        let alone = Lives::new(2);
-        assert!((0..2).all(|id| alone.insert("", &id.to_string(), Live::new(String::new(), Vec::new())).is_ok()), "without keys");
+        let alone = BackgroundResponses::new(2);
+        assert!(
+            (0..2).all(|id| alone.insert("", &id.to_string(), BackgroundResponse::new(String::new(), Vec::new())).is_ok()),
+            "without keys"
+        );
     }
 
     #[actix_web::test]
     async fn the_oldest_events_go_first() {
-        let live = Live::new(String::new(), Vec::new());
+        let live = BackgroundResponse::new(String::new(), Vec::new());
         for _ in 0..5 {
             live.push(Bytes::from(vec![b'x'; MAX_BYTES / 4]));
         }

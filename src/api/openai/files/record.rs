@@ -10,7 +10,7 @@ use super::super::types::files::FileObject;
 pub const OUTPUT: &str = "batch_output";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct FileRecord {
     pub id: String,
     /// Whose file it is. Empty: it was uploaded without a key.
     pub tenant: String,
@@ -25,8 +25,8 @@ pub struct Entry {
     pub serial: u64,
 }
 
-impl Entry {
-    /// A file of a tenant. The shelf gives it its place.
+impl FileRecord {
+    /// A file of a tenant. The store gives it its place.
     pub fn new(tenant: &str, filename: String, purpose: &str) -> Self {
         Self {
             id: new_id(),

@@ -19,14 +19,14 @@ const TICKS: usize = 8;
 /// The allocator takes blocks of this size from the system's pages, and looks for pages to give back when one is freed. In bytes.
 const PAGES: usize = 32 << 20;
 
-pub struct Budget {
+pub struct MemoryBudget {
     max: usize,
     used: AtomicUsize,
     /// The ticks left for which memory is given back.
     ticks: AtomicUsize,
 }
 
-impl Budget {
+impl MemoryBudget {
     /// `max`: in bytes.
     pub fn new(max: usize) -> Arc<Self> {
         Arc::new(Self { max, used: AtomicUsize::new(0), ticks: AtomicUsize::new(0) })
@@ -44,8 +44,8 @@ impl Budget {
     }
 
     /// A share of the budget, at first of nothing.
-    pub fn share(self: &Arc<Self>) -> Held {
-        Held { budget: self.clone(), bytes: 0, _along: None }
+    pub fn share(self: &Arc<Self>) -> MemoryPermit {
+        MemoryPermit { budget: self.clone(), bytes: 0, _along: None }
     }
 
     /// Takes `more` bytes for a body that then holds `whole`.
@@ -62,14 +62,14 @@ impl Budget {
 }
 
 /// What one request holds of the budget, until dropped.
-pub struct Held {
-    budget: Arc<Budget>,
+pub struct MemoryPermit {
+    budget: Arc<MemoryBudget>,
     bytes: usize,
     /// What else is held as long.
-    _along: Option<Arc<Held>>,
+    _along: Option<Arc<MemoryPermit>>,
 }
 
-impl Held {
+impl MemoryPermit {
     /// Holds `bytes`, more or less than so far.
     pub fn set(&mut self, bytes: usize) -> Result<(), ApiError> {
         if bytes > self.bytes {
@@ -82,7 +82,7 @@ impl Held {
     }
 
     /// Holds what `other` holds, too.
-    pub fn along(mut self, other: Arc<Held>) -> Self {
+    pub fn along(mut self, other: Arc<MemoryPermit>) -> Self {
         self._along = Some(other);
         self
     }
@@ -99,7 +99,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for MemoryPermit {
     fn drop(&mut self) {
         self.shrink_to(0);
     }
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn what_is_held_fits_the_budget_and_returns_to_it() {
-        let budget = Budget::new(64 << 20);
+        let budget = MemoryBudget::new(64 << 20);
         let (mut large, mut other, mut small) = (budget.share(), budget.share(), budget.share());
         large.set(40 << 20).unwrap();
         assert_eq!(other.set(17 << 20).unwrap_err().kind, Kind::Overloaded, "an eighth is kept");

@@ -28,20 +28,20 @@ pub struct Reply {
     pub error: Option<ApiError>,
 }
 
-type Answering = LocalBoxFuture<'static, Reply>;
+type ReplyFuture = LocalBoxFuture<'static, Reply>;
 
-pub struct Inside {
-    call: Box<dyn Fn(Request) -> Answering>,
+pub struct InProcessClient {
+    call: Box<dyn Fn(Request) -> ReplyFuture>,
 }
 
-impl Inside {
+impl InProcessClient {
     /// `routes`: those of the dialect.
     pub async fn new(state: Data<AppState>, routes: impl FnOnce(&mut ServiceConfig)) -> Self {
         let app = App::new().app_data(state).configure(routes);
         let service = map_config(app, |()| AppConfig::default()).new_service(()).await;
         // A failure to make the service is a fault of the program: its parts are those that the server was made of.
         let service = service.expect("the routes make a service");
-        let call = move |request| -> Answering {
+        let call = move |request| -> ReplyFuture {
             let answer = service.call(request);
             Box::pin(async move {
                 let answer = AssertUnwindSafe(answer).catch_unwind().await;
@@ -61,7 +61,7 @@ impl Inside {
     }
 
     /// Posts JSON to an endpoint as a tenant.
-    pub fn post(&self, endpoint: &str, json: Vec<u8>, tenant: Tenant, journal: Rc<Journal>) -> Answering {
+    pub fn post(&self, endpoint: &str, json: Vec<u8>, tenant: Tenant, journal: Rc<Journal>) -> ReplyFuture {
         let (_, mut payload) = h1::Payload::create(true);
         payload.unread_data(Bytes::from(json));
         let mut request = Request::with_payload(Payload::from(payload));

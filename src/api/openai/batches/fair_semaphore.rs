@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use tokio::sync::oneshot;
 
-pub struct Places {
+pub struct FairSemaphore {
     max: usize,
     /// Places that only tenants take that hold none, so that a tenant whose lines are long keeps nobody waiting.
     reserve: usize,
@@ -19,40 +19,40 @@ struct Inner {
     taken: usize,
     /// Counts the places that were given and the lines that were begun.
     clock: u64,
-    lines: HashMap<String, Line>,
+    lines: HashMap<String, TenantQueue>,
 }
 
 /// A tenant's line.
 #[derive(Default)]
-struct Line {
+struct TenantQueue {
     held: usize,
     /// When it was last given a place. 0: never.
     served: u64,
     /// When it was begun.
     came: u64,
-    waiting: VecDeque<oneshot::Sender<Place>>,
+    waiting: VecDeque<oneshot::Sender<FairPermit>>,
 }
 
 /// A place, until dropped.
-pub struct Place {
-    places: Rc<Places>,
+pub struct FairPermit {
+    semaphore: Rc<FairSemaphore>,
     tenant: String,
 }
 
-impl Drop for Place {
+impl Drop for FairPermit {
     fn drop(&mut self) {
-        self.places.give_back(&self.tenant);
+        self.semaphore.give_back(&self.tenant);
     }
 }
 
 impl Inner {
-    fn line(&mut self, tenant: &str) -> &mut Line {
+    fn line(&mut self, tenant: &str) -> &mut TenantQueue {
         self.clock += 1;
-        self.lines.entry(tenant.to_owned()).or_insert_with(|| Line { came: self.clock, ..Line::default() })
+        self.lines.entry(tenant.to_owned()).or_insert_with(|| TenantQueue { came: self.clock, ..TenantQueue::default() })
     }
 }
 
-impl Places {
+impl FairSemaphore {
     /// `max`: 0 gives nobody a place. An eighth is kept for tenants that hold none, unless there is one place only.
     pub fn new(max: usize) -> Rc<Self> {
         let reserve = if max > 1 { max.div_ceil(8) } else { 0 };
@@ -60,7 +60,7 @@ impl Places {
     }
 
     /// Waits for a place. A dropped future leaves the line.
-    pub async fn take(self: &Rc<Self>, tenant: &str) -> Place {
+    pub async fn take(self: &Rc<Self>, tenant: &str) -> FairPermit {
         let (sender, receiver) = oneshot::channel();
         self.inner.borrow_mut().line(tenant).waiting.push_back(sender);
         self.serve();
@@ -85,17 +85,17 @@ impl Places {
     fn serve(self: &Rc<Self>) {
         while let Some((tenant, sender)) = self.next() {
             // If nobody waits for it any more, the place comes back when it is dropped.
-            let _ = sender.send(Place { places: self.clone(), tenant });
+            let _ = sender.send(FairPermit { semaphore: self.clone(), tenant });
         }
     }
 
     /// Who gets the next place. It is taken already.
-    fn next(&self) -> Option<(String, oneshot::Sender<Place>)> {
+    fn next(&self) -> Option<(String, oneshot::Sender<FairPermit>)> {
         let mut inner = self.inner.borrow_mut();
         let Inner { taken, clock, lines } = &mut *inner;
         let free = self.max - *taken;
         // Without keys there are no others for whom a place is kept.
-        let may = |tenant: &str, line: &Line| free > 0 && (line.held == 0 || tenant.is_empty() || free > self.reserve);
+        let may = |tenant: &str, line: &TenantQueue| free > 0 && (line.held == 0 || tenant.is_empty() || free > self.reserve);
         loop {
             lines.retain(|_, line| line.held > 0 || !line.waiting.is_empty());
             let waiting = lines.iter_mut().filter(|(tenant, line)| !line.waiting.is_empty() && may(tenant, line));
@@ -118,15 +118,15 @@ mod tests {
 
     /// Tenants that wait, and the places that they have got.
     struct Waiters {
-        waiting: Vec<(&'static str, LocalBoxFuture<'static, Place>)>,
-        held: Vec<(&'static str, Place)>,
+        waiting: Vec<(&'static str, LocalBoxFuture<'static, FairPermit>)>,
+        held: Vec<(&'static str, FairPermit)>,
     }
 
     impl Waiters {
-        fn new(places: &Rc<Places>, tenants: &[&'static str]) -> Self {
-            let wait = |tenant: &'static str| -> LocalBoxFuture<'static, Place> {
-                let places = places.clone();
-                Box::pin(async move { places.take(tenant).await })
+        fn new(semaphore: &Rc<FairSemaphore>, tenants: &[&'static str]) -> Self {
+            let wait = |tenant: &'static str| -> LocalBoxFuture<'static, FairPermit> {
+                let semaphore = semaphore.clone();
+                Box::pin(async move { semaphore.take(tenant).await })
             };
             Self { waiting: tenants.iter().map(|tenant| (*tenant, wait(tenant))).collect(), held: Vec::new() }
         }
@@ -149,10 +149,10 @@ mod tests {
 
     #[test]
     fn a_tenant_with_many_lines_gets_what_one_with_few_gets() {
-        let places = Places::new(4);
-        let mut many = Waiters::new(&places, &["a"; 100]);
+        let semaphore = FairSemaphore::new(4);
+        let mut many = Waiters::new(&semaphore, &["a"; 100]);
         assert_eq!(many.served(), "aaa", "one place is kept for tenants that hold none");
-        let mut few = Waiters::new(&places, &["b"; 3]);
+        let mut few = Waiters::new(&semaphore, &["b"; 3]);
         assert_eq!(few.served(), "b", "nobody waits behind the hundred");
         many.held.pop();
         assert_eq!((few.served().as_str(), many.served().as_str()), ("", ""), "the place is kept for a third tenant");
@@ -160,14 +160,14 @@ mod tests {
         assert_eq!((few.served().as_str(), many.served().as_str()), ("", "a"), "of two that hold one, `a` got it before");
         few.held.clear();
         assert_eq!((few.served().as_str(), many.served().as_str()), ("b", ""));
-        let mut third = Waiters::new(&places, &["c"]);
+        let mut third = Waiters::new(&semaphore, &["c"]);
         assert_eq!(third.served(), "c");
     }
 
     #[test]
     fn tenants_take_turns_at_a_single_place() {
-        let places = Places::new(1);
-        let mut all = Waiters::new(&places, &["a", "a", "a", "b", "b", "c"]);
+        let semaphore = FairSemaphore::new(1);
+        let mut all = Waiters::new(&semaphore, &["a", "a", "a", "b", "b", "c"]);
         let mut order = String::new();
         for _ in 0..6 {
             order += &all.served();
@@ -178,20 +178,20 @@ mod tests {
 
     #[test]
     fn a_place_is_not_lost_with_one_who_waited_for_it_and_none_gives_none() {
-        let places = Places::new(1);
-        let mut first = Waiters::new(&places, &["a"]);
+        let semaphore = FairSemaphore::new(1);
+        let mut first = Waiters::new(&semaphore, &["a"]);
         assert_eq!(first.served(), "a");
-        let (mut gone, mut last) = (Waiters::new(&places, &["b"; 50]), Waiters::new(&places, &["c"]));
+        let (mut gone, mut last) = (Waiters::new(&semaphore, &["b"; 50]), Waiters::new(&semaphore, &["c"]));
         assert_eq!((gone.served(), last.served()), (String::new(), String::new()));
         first.held.clear();
         // One of them was given the place, and none has looked.
         drop(gone);
         assert_eq!(last.served(), "c");
         last.held.clear();
-        assert_eq!(places.inner.borrow().taken, 0);
-        let mut alone = Waiters::new(&Places::new(2), &[""; 3]);
+        assert_eq!(semaphore.inner.borrow().taken, 0);
+        let mut alone = Waiters::new(&FairSemaphore::new(2), &[""; 3]);
         alone.served();
         assert_eq!((alone.held.len(), alone.waiting.len()), (2, 1), "without keys, all places are taken");
-        assert_eq!(Waiters::new(&Places::new(0), &["a"]).served(), "");
+        assert_eq!(Waiters::new(&FairSemaphore::new(0), &["a"]).served(), "");
     }
 }

@@ -14,7 +14,7 @@ pub const ENTRY: usize = 512;
 pub type Item = Arc<(String, String)>;
 
 /// Something that is kept.
-pub trait Keepable {
+pub trait LruValue {
     /// The size in memory.
     fn num_bytes(&self) -> usize;
 
@@ -25,22 +25,22 @@ pub trait Keepable {
 }
 
 /// Things of one kind, each of a tenant. Another tenant's is not there.
-pub struct Kept<T> {
+pub struct TenantLru<T> {
     max_count: usize,
-    inner: Mutex<Inner<T>>,
+    inner: Mutex<LruState<T>>,
 }
 
-struct Entry<T> {
+struct LruEntry<T> {
     thing: Arc<T>,
     num_bytes: usize,
-    /// When it came and when it was last used, on the clock of all shelves.
+    /// When it came and when it was last used, on the clock of all tenants.
     came: u64,
     used: u64,
 }
 
 /// What a tenant has stored.
-struct Shelf<T> {
-    by_id: HashMap<String, Entry<T>>,
+struct TenantEntries<T> {
+    by_id: HashMap<String, LruEntry<T>>,
     /// Maps each part's id to the ids of its wholes: an answer that a client sends back is a part of two.
     by_part: HashMap<String, Vec<String>>,
     /// The id of each thing by the time of its last use.
@@ -48,30 +48,30 @@ struct Shelf<T> {
     num_bytes: usize,
 }
 
-struct Inner<T> {
+struct LruState<T> {
     /// By the tenant's name.
-    shelves: HashMap<String, Shelf<T>>,
+    tenants: HashMap<String, TenantEntries<T>>,
     /// Counts uses.
     clock: u64,
-    /// Sums over all shelves.
+    /// Sums over all tenants.
     count: usize,
     num_bytes: usize,
 }
 
-impl<T> Default for Shelf<T> {
+impl<T> Default for TenantEntries<T> {
     fn default() -> Self {
         Self { by_id: HashMap::new(), by_part: HashMap::new(), by_use: BTreeMap::new(), num_bytes: 0 }
     }
 }
 
-impl<T> Default for Inner<T> {
+impl<T> Default for LruState<T> {
     fn default() -> Self {
-        Self { shelves: HashMap::new(), clock: 0, count: 0, num_bytes: 0 }
+        Self { tenants: HashMap::new(), clock: 0, count: 0, num_bytes: 0 }
     }
 }
 
-impl<T: Keepable> Shelf<T> {
-    fn remove(&mut self, id: &str) -> Option<Entry<T>> {
+impl<T: LruValue> TenantEntries<T> {
+    fn remove(&mut self, id: &str) -> Option<LruEntry<T>> {
         let entry = self.by_id.remove(id)?;
         self.num_bytes -= entry.num_bytes;
         self.by_use.remove(&entry.used);
@@ -87,7 +87,7 @@ impl<T: Keepable> Shelf<T> {
         Some(entry)
     }
 
-    fn add(&mut self, id: &str, entry: Entry<T>) {
+    fn add(&mut self, id: &str, entry: LruEntry<T>) {
         self.num_bytes += entry.num_bytes;
         for part in entry.thing.parts() {
             self.by_part.entry(part.to_owned()).or_default().push(id.to_owned());
@@ -106,47 +106,47 @@ impl<T: Keepable> Shelf<T> {
     }
 }
 
-impl<T: Keepable> Inner<T> {
+impl<T: LruValue> LruState<T> {
     fn now(&mut self) -> u64 {
         self.clock += 1;
         self.clock
     }
 
-    fn add(&mut self, tenant: &str, id: &str, entry: Entry<T>) {
+    fn add(&mut self, tenant: &str, id: &str, entry: LruEntry<T>) {
         (self.count, self.num_bytes) = (self.count + 1, self.num_bytes + entry.num_bytes);
-        self.shelves.entry(tenant.to_owned()).or_default().add(id, entry);
+        self.tenants.entry(tenant.to_owned()).or_default().add(id, entry);
     }
 
-    fn remove(&mut self, tenant: &str, id: &str) -> Option<Entry<T>> {
-        let shelf = self.shelves.get_mut(tenant)?;
-        let entry = shelf.remove(id)?;
-        if shelf.by_id.is_empty() {
-            self.shelves.remove(tenant);
+    fn remove(&mut self, tenant: &str, id: &str) -> Option<LruEntry<T>> {
+        let entries = self.tenants.get_mut(tenant)?;
+        let entry = entries.remove(id)?;
+        if entries.by_id.is_empty() {
+            self.tenants.remove(tenant);
         }
         (self.count, self.num_bytes) = (self.count - 1, self.num_bytes - entry.num_bytes);
         Some(entry)
     }
 
     fn has(&self, tenant: &str, id: &str) -> bool {
-        self.shelves.get(tenant).is_some_and(|shelf| shelf.by_id.contains_key(id))
+        self.tenants.get(tenant).is_some_and(|entries| entries.by_id.contains_key(id))
     }
 
     /// Takes what was not used for longest of the tenant that has stored most, by the given measure. So nobody displaces what others
     /// have stored.
-    fn remove_unused(&mut self, measure: fn(&Shelf<T>) -> usize) -> Option<Entry<T>> {
-        let (tenant, shelf) = self.shelves.iter().max_by_key(|(_, shelf)| measure(shelf))?;
-        let (tenant, id) = (tenant.clone(), shelf.by_use.first_key_value()?.1.clone());
+    fn remove_unused(&mut self, measure: fn(&TenantEntries<T>) -> usize) -> Option<LruEntry<T>> {
+        let (tenant, entries) = self.tenants.iter().max_by_key(|(_, entries)| measure(entries))?;
+        let (tenant, id) = (tenant.clone(), entries.by_use.first_key_value()?.1.clone());
         self.remove(&tenant, &id)
     }
 
     /// Drops what was not used for longest until the bounds hold.
-    fn bound(&mut self, max_count: usize) -> Vec<Entry<T>> {
+    fn bound(&mut self, max_count: usize) -> Vec<LruEntry<T>> {
         let mut gone = Vec::new();
         while self.count > max_count {
-            gone.extend(self.remove_unused(|shelf| shelf.by_id.len()));
+            gone.extend(self.remove_unused(|entries| entries.by_id.len()));
         }
         while self.num_bytes > MAX_BYTES {
-            gone.extend(self.remove_unused(|shelf| shelf.num_bytes));
+            gone.extend(self.remove_unused(|entries| entries.num_bytes));
         }
         gone
     }
@@ -159,12 +159,12 @@ pub fn too_large() -> ApiError {
     ApiError::new(Kind::StorageFull, message)
 }
 
-impl<T: Keepable> Kept<T> {
+impl<T: LruValue> TenantLru<T> {
     pub fn new(max_count: usize) -> Self {
         Self { max_count, inner: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner<T>> {
+    fn lock(&self) -> MutexGuard<'_, LruState<T>> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -173,7 +173,7 @@ impl<T: Keepable> Kept<T> {
         let num_bytes = thing.num_bytes();
         let mut inner = self.lock();
         let (now, old) = (inner.now(), inner.remove(tenant, id));
-        inner.add(tenant, id, Entry { thing: Arc::new(thing), num_bytes, came: now, used: now });
+        inner.add(tenant, id, LruEntry { thing: Arc::new(thing), num_bytes, came: now, used: now });
         let gone = inner.bound(self.max_count);
         let is_kept = inner.has(tenant, id);
         drop(inner);
@@ -186,23 +186,23 @@ impl<T: Keepable> Kept<T> {
     pub fn get(&self, tenant: &str, id: &str) -> Option<Arc<T>> {
         let mut inner = self.lock();
         let now = inner.now();
-        inner.shelves.get_mut(tenant)?.used(id, now)
+        inner.tenants.get_mut(tenant)?.used(id, now)
     }
 
     /// The thing that has a part of this id.
     pub fn whole_of(&self, tenant: &str, part: &str) -> Option<Arc<T>> {
         let mut inner = self.lock();
         let now = inner.now();
-        let shelf = inner.shelves.get_mut(tenant)?;
-        let id = shelf.by_part.get(part)?.last()?.clone();
-        shelf.used(&id, now)
+        let entries = inner.tenants.get_mut(tenant)?;
+        let id = entries.by_part.get(part)?.last()?.clone();
+        entries.used(&id, now)
     }
 
     /// What a tenant has stored, in the order of its arrival.
     pub fn list(&self, tenant: &str) -> Vec<Arc<T>> {
         let inner = self.lock();
-        let Some(shelf) = inner.shelves.get(tenant) else { return Vec::new() };
-        let mut all: Vec<_> = shelf.by_id.values().map(|entry| (entry.came, entry.thing.clone())).collect();
+        let Some(entries) = inner.tenants.get(tenant) else { return Vec::new() };
+        let mut all: Vec<_> = entries.by_id.values().map(|entry| (entry.came, entry.thing.clone())).collect();
         drop(inner);
         all.sort_unstable_by_key(|(came, _)| *came);
         all.into_iter().map(|(_, thing)| thing).collect()
@@ -212,13 +212,13 @@ impl<T: Keepable> Kept<T> {
     /// leave no room for the thing itself.
     pub fn change(&self, tenant: &str, id: &str, change: impl FnOnce(&T) -> Result<T, ApiError>) -> Option<Result<Arc<T>, ApiError>> {
         let mut inner = self.lock();
-        let thing = match change(&inner.shelves.get(tenant)?.by_id.get(id)?.thing) {
+        let thing = match change(&inner.tenants.get(tenant)?.by_id.get(id)?.thing) {
             Ok(changed) => Arc::new(changed),
             Err(error) => return Some(Err(error)),
         };
         let (now, num_bytes) = (inner.now(), thing.num_bytes());
         let old = inner.remove(tenant, id)?;
-        inner.add(tenant, id, Entry { thing: thing.clone(), num_bytes, came: old.came, used: now });
+        inner.add(tenant, id, LruEntry { thing: thing.clone(), num_bytes, came: old.came, used: now });
         let gone = inner.bound(self.max_count);
         let is_kept = inner.has(tenant, id);
         let mut back = Some(old);
@@ -236,7 +236,7 @@ impl<T: Keepable> Kept<T> {
         let mut inner = self.lock();
         let Some(entry) = inner.remove(tenant, id) else { return };
         let num_bytes = entry.thing.num_bytes();
-        inner.add(tenant, id, Entry { num_bytes, ..entry });
+        inner.add(tenant, id, LruEntry { num_bytes, ..entry });
         let gone = inner.bound(self.max_count);
         drop(inner);
         drop(gone);
@@ -252,12 +252,12 @@ impl<T: Keepable> Kept<T> {
     #[cfg(test)]
     pub fn check(&self) -> usize {
         let inner = self.lock();
-        let sum = |of: fn(&Shelf<T>) -> usize| inner.shelves.values().map(of).sum::<usize>();
-        assert_eq!(inner.num_bytes, sum(|shelf| shelf.by_id.values().map(|entry| entry.num_bytes).sum()));
-        assert_eq!((inner.num_bytes, inner.count), (sum(|shelf| shelf.num_bytes), sum(|shelf| shelf.by_use.len())));
-        assert_eq!(inner.count, sum(|shelf| shelf.by_id.len()));
-        let parts = sum(|shelf| shelf.by_id.values().map(|entry| entry.thing.parts().len()).sum());
-        assert_eq!(sum(|shelf| shelf.by_part.values().map(Vec::len).sum()), parts);
+        let sum = |of: fn(&TenantEntries<T>) -> usize| inner.tenants.values().map(of).sum::<usize>();
+        assert_eq!(inner.num_bytes, sum(|entries| entries.by_id.values().map(|entry| entry.num_bytes).sum()));
+        assert_eq!((inner.num_bytes, inner.count), (sum(|entries| entries.num_bytes), sum(|entries| entries.by_use.len())));
+        assert_eq!(inner.count, sum(|entries| entries.by_id.len()));
+        let parts = sum(|entries| entries.by_id.values().map(|entry| entry.thing.parts().len()).sum());
+        assert_eq!(sum(|entries| entries.by_part.values().map(Vec::len).sum()), parts);
         inner.num_bytes
     }
 }

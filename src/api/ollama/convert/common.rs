@@ -9,7 +9,7 @@ use crate::http::fields::{Fields, wrong_type};
 use chat::Format;
 use config::Limits;
 use logits::MAX_LOGPROBS;
-use registry::Keep;
+use registry::KeepAlive;
 
 /// Whether to reason before the answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct Common {
     pub model: String,
     pub settings: Settings,
     pub think: Option<Think>,
-    pub keep: Option<Keep>,
+    pub keep: Option<KeepAlive>,
     pub stream: bool,
 }
 

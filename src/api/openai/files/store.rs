@@ -7,35 +7,35 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::super::disk::{self, UNFINISHED, now};
-use super::super::shares::{Refused, Shares};
-use super::entry::Entry;
+use super::super::tenant_quotas::{QuotaError, TenantQuotas};
+use super::record::FileRecord;
 use crate::http::error::{ApiError, Kind};
 use config::Storage;
 
 /// Every file of every tenant.
-pub struct Shelf {
+pub struct FileStore {
     folder: PathBuf,
     inner: Mutex<Inner>,
 }
 
 struct Inner {
-    by_serial: BTreeMap<u64, Entry>,
+    by_serial: BTreeMap<u64, FileRecord>,
     serials: HashMap<String, u64>,
     /// The place of the next file.
     next: u64,
     /// All files, those that are being uploaded, and those that batches will make.
-    files: Shares,
+    files: TenantQuotas,
     /// The size of all files, those that are being uploaded, and what batches hold.
-    bytes: Shares,
+    bytes: TenantQuotas,
 }
 
 impl Inner {
     fn new(storage: &Storage) -> Self {
-        let (files, bytes) = (Shares::new(storage.max_files as u64), Shares::new(storage.max_bytes));
+        let (files, bytes) = (TenantQuotas::new(storage.max_files as u64), TenantQuotas::new(storage.max_bytes));
         Self { by_serial: BTreeMap::new(), serials: HashMap::new(), next: 0, files, bytes }
     }
 
-    fn add(&mut self, entry: Entry) {
+    fn add(&mut self, entry: FileRecord) {
         self.files.add(&entry.tenant, 1);
         self.bytes.add(&entry.tenant, entry.bytes);
         self.next = self.next.max(entry.serial + 1);
@@ -44,7 +44,7 @@ impl Inner {
     }
 }
 
-impl Shelf {
+impl FileStore {
     /// Reads what is in the folder, which is made if it is not there. Removes what an end in the middle has left.
     pub fn open(folder: &Path, storage: &Storage) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
@@ -59,7 +59,7 @@ impl Shelf {
             }
         }
         for path in entries {
-            let read = fs::read(&path).and_then(|text| serde_json::from_slice::<Entry>(&text).map_err(io::Error::other));
+            let read = fs::read(&path).and_then(|text| serde_json::from_slice::<FileRecord>(&text).map_err(io::Error::other));
             match read {
                 Ok(entry) if folder.join(&entry.id).is_file() => inner.add(entry),
                 // Its content went first: it was being deleted.
@@ -94,18 +94,18 @@ impl Shelf {
     /// Takes places for files that a tenant is about to make, and no bytes yet.
     ///
     /// # Errors
-    /// The shelf is full, or the tenant has its share.
-    pub fn places(self: &Arc<Self>, tenant: &str, files: u64) -> Result<Reserved, ApiError> {
+    /// The store is full, or the tenant has its share.
+    pub fn reserve(self: &Arc<Self>, tenant: &str, files: u64) -> Result<Reserved, ApiError> {
         let taken = self.lock().files.take(tenant, files);
         taken.map_err(|refused| match refused {
-            Refused::Full => {
+            QuotaError::Full => {
                 full("the server has no place for more files (storage.max_files): delete some with DELETE /v1/files/ID".into())
             }
-            Refused::Share { own, free } => full(format!(
+            QuotaError::Share { own, free } => full(format!(
                 "you have {own} files, and {free} places are left for others (storage.max_files): delete some with DELETE /v1/files/ID"
             )),
         })?;
-        Ok(Reserved { shelf: self.clone(), tenant: tenant.to_owned(), files, bytes: 0 })
+        Ok(Reserved { store: self.clone(), tenant: tenant.to_owned(), files, bytes: 0 })
     }
 
     /// What a tenant holds already, whether there is room for it or not.
@@ -113,12 +113,12 @@ impl Shelf {
         let mut inner = self.lock();
         inner.files.add(tenant, files);
         inner.bytes.add(tenant, bytes);
-        Reserved { shelf: self.clone(), tenant: tenant.to_owned(), files, bytes }
+        Reserved { store: self.clone(), tenant: tenant.to_owned(), files, bytes }
     }
 
-    /// Puts a file on the shelf whose content is on the disk as `from`. After a crash in between, `from` is still there, and the same file
+    /// Puts a file in the store whose content is on the disk as `from`. After a crash in between, `from` is still there, and the same file
     /// may come again.
-    pub fn take(&self, mut entry: Entry, from: &Path) -> io::Result<Entry> {
+    pub fn take(&self, mut entry: FileRecord, from: &Path) -> io::Result<FileRecord> {
         let mut inner = self.lock();
         if let Some(serial) = inner.serials.get(&entry.id) {
             return Ok(inner.by_serial[serial].clone());
@@ -139,14 +139,14 @@ impl Shelf {
     }
 
     /// A file of a tenant. Another tenant's is not there.
-    pub fn get(&self, tenant: &str, id: &str) -> Option<Entry> {
+    pub fn get(&self, tenant: &str, id: &str) -> Option<FileRecord> {
         let inner = self.lock();
         let entry = inner.by_serial.get(inner.serials.get(id)?)?;
         (entry.tenant == tenant && !entry.is_expired(now())).then(|| entry.clone())
     }
 
     /// The files of a tenant, in the order of their arrival.
-    pub fn list(&self, tenant: &str) -> Vec<Entry> {
+    pub fn list(&self, tenant: &str) -> Vec<FileRecord> {
         let now = now();
         self.lock().by_serial.values().filter(|entry| entry.tenant == tenant && !entry.is_expired(now)).cloned().collect()
     }
@@ -171,7 +171,7 @@ impl Shelf {
     }
 
     /// Opens a file's content.
-    pub fn read(&self, entry: &Entry) -> io::Result<File> {
+    pub fn read(&self, entry: &FileRecord) -> io::Result<File> {
         File::open(self.path(&entry.id))
     }
 }
@@ -182,7 +182,7 @@ fn full(message: String) -> ApiError {
 
 /// Room for files that are being uploaded, or for what a batch holds, until dropped.
 pub struct Reserved {
-    shelf: Arc<Shelf>,
+    store: Arc<FileStore>,
     tenant: String,
     files: u64,
     bytes: u64,
@@ -198,12 +198,12 @@ impl Reserved {
     /// # Errors
     /// There is no room, or the tenant has its share.
     pub fn grow(&mut self, more: u64) -> Result<(), ApiError> {
-        let taken = self.shelf.lock().bytes.take(&self.tenant, more);
+        let taken = self.store.lock().bytes.take(&self.tenant, more);
         taken.map_err(|refused| match refused {
-            Refused::Full => {
+            QuotaError::Full => {
                 full("the files of all clients take all the room that the server has for them (storage.max_bytes): delete some".into())
             }
-            Refused::Share { own, free } => {
+            QuotaError::Share { own, free } => {
                 full(format!("your files take {own} bytes, and {free} bytes are left for others (storage.max_bytes): delete some"))
             }
         })?;
@@ -213,7 +213,7 @@ impl Reserved {
 
     /// Holds so much, whether there is room or not.
     pub fn set(&mut self, bytes: u64) {
-        let mut inner = self.shelf.lock();
+        let mut inner = self.store.lock();
         inner.bytes.give(&self.tenant, self.bytes);
         inner.bytes.add(&self.tenant, bytes);
         self.bytes = bytes;
@@ -222,7 +222,7 @@ impl Reserved {
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        let mut inner = self.shelf.lock();
+        let mut inner = self.store.lock();
         inner.files.give(&self.tenant, self.files);
         inner.bytes.give(&self.tenant, self.bytes);
     }
@@ -231,42 +231,42 @@ impl Drop for Reserved {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use config::{Config, Overrides, Surroundings};
+    use config::{Config, ConfigSources, Overrides};
 
-    fn shelf(folder: &Path, max_files: usize, max_bytes: u64) -> Arc<Shelf> {
+    fn store(folder: &Path, max_files: usize, max_bytes: u64) -> Arc<FileStore> {
         let env = vec![("HOME".to_owned(), "/home/u".to_owned())];
-        let config = Config::load_from(&Surroundings { env, ..Default::default() }, &Overrides::default()).unwrap();
-        Arc::new(Shelf::open(folder, &Storage { max_files, max_bytes, ..config.storage }).unwrap())
+        let config = Config::load_from(&ConfigSources { env, ..Default::default() }, &Overrides::default()).unwrap();
+        Arc::new(FileStore::open(folder, &Storage { max_files, max_bytes, ..config.storage }).unwrap())
     }
 
-    fn put(shelf: &Arc<Shelf>, tenant: &str, size: usize) -> Result<Entry, ApiError> {
-        let mut room = shelf.places(tenant, 1)?;
-        room.grow(size as u64)?;
-        let entry = Entry { bytes: size as u64, ..Entry::new(tenant, "a".into(), "batch") };
-        let path = shelf.unfinished(&entry.id);
+    fn put(store: &Arc<FileStore>, tenant: &str, size: usize) -> Result<FileRecord, ApiError> {
+        let mut reserved = store.reserve(tenant, 1)?;
+        reserved.grow(size as u64)?;
+        let entry = FileRecord { bytes: size as u64, ..FileRecord::new(tenant, "a".into(), "batch") };
+        let path = store.unfinished(&entry.id);
         fs::write(&path, vec![0; size]).unwrap();
-        Ok(shelf.take(entry, &path).unwrap())
+        Ok(store.take(entry, &path).unwrap())
     }
 
     #[test]
     fn a_tenant_cannot_fill_the_shelf_for_others_and_a_restart_knows_who_has_what() {
         let folder = tempfile::tempdir().unwrap();
-        let shelf_of_twelve = || shelf(folder.path(), 12, 8000);
-        let first = shelf_of_twelve();
+        let store_of_twelve = || store(folder.path(), 12, 8000);
+        let first = store_of_twelve();
         let files: Vec<_> = (0..6).map(|_| put(&first, "ann", 10).unwrap()).collect();
         let error = put(&first, "ann", 10).unwrap_err();
         assert!(error.kind == Kind::StorageFull && error.message.starts_with("you have 6 files"), "{}", error.message);
         drop(first);
-        let shelf = shelf_of_twelve();
-        assert!(put(&shelf, "ann", 10).is_err() && put(&shelf, "bob", 10).is_ok());
-        files[..2].iter().for_each(|file| shelf.delete(&file.id).unwrap());
-        let error = put(&shelf, "ann", 4000).unwrap_err();
+        let store = store_of_twelve();
+        assert!(put(&store, "ann", 10).is_err() && put(&store, "bob", 10).is_ok());
+        files[..2].iter().for_each(|file| store.delete(&file.id).unwrap());
+        let error = put(&store, "ann", 4000).unwrap_err();
         assert!(error.message.contains("storage.max_bytes") && error.message.starts_with("your files take 40 bytes"), "{}", error.message);
-        assert!(put(&shelf, "ann", 3900).is_ok() && put(&shelf, "bob", 1900).is_ok(), "a refusal has given its place back");
+        assert!(put(&store, "ann", 3900).is_ok() && put(&store, "bob", 1900).is_ok(), "a refusal has given its place back");
         // What a batch holds counts as its tenant's.
-        let held = shelf.held("bob", 2, 5000);
-        assert!(put(&shelf, "bob", 1).is_err() && put(&shelf, "carl", 1).is_err());
+        let held = store.held("bob", 2, 5000);
+        assert!(put(&store, "bob", 1).is_err() && put(&store, "carl", 1).is_err());
         drop(held);
-        assert!(put(&shelf, "carl", 1).is_ok());
+        assert!(put(&store, "carl", 1).is_ok());
     }
 }

@@ -4,7 +4,7 @@
 use super::neutral::Neutral::{self, *};
 
 /// A field of another server, the values with which it asks for nothing, and our names for the same.
-pub type Peer = (&'static str, Neutral, &'static [&'static str]);
+pub type ForeignField = (&'static str, Neutral, &'static [&'static str]);
 
 /// The field that every request with sampling has. It is offered for a sampling field that has no counterpart.
 pub const SAMPLES: &str = "temperature";
@@ -17,7 +17,7 @@ const ONE: Neutral = Numbers(&[1.0]);
 
 /// Fields of sampling. They are refused wherever there is `temperature`.
 #[rustfmt::skip]
-pub const SAMPLING: &[Peer] = &[
+pub const SAMPLING: &[ForeignField] = &[
     ("adaptive_decay", Anything, &[]),
     ("adaptive_target", Numbers(&[-1.0]), &[]),
     ("allowed_token_ids", Empty, &[]),
@@ -118,7 +118,7 @@ pub const SAMPLING: &[Peer] = &[
 ];
 
 /// Other fields. They are refused wherever the server has the same under one of the names.
-const OTHERS: &[Peer] = &[
+const OTHERS: &[ForeignField] = &[
     ("decoder_input_details", False, &["prompt_logprobs"]),
     ("ebnf", Texts(&[""]), &["grammar"]),
     ("format", Texts(&[""]), &["response_format"]),
@@ -142,8 +142,8 @@ pub enum Meaning {
 
 /// What the field `name` means where the fields that `knows` finds are known. `None`: it changes no answer there.
 pub fn meaning(name: &str, knows: impl Fn(&str) -> bool) -> Option<(Neutral, Meaning)> {
-    let find = |table: &'static [Peer]| table.iter().find(|(peer, ..)| *peer == name);
-    let same = |(_, off, ours): &Peer| ours.iter().find(|ours| knows(ours)).map(|ours| (*off, Meaning::Same(ours)));
+    let find = |table: &'static [ForeignField]| table.iter().find(|(peer, ..)| *peer == name);
+    let same = |(_, off, ours): &ForeignField| ours.iter().find(|ours| knows(ours)).map(|ours| (*off, Meaning::Same(ours)));
     let sampling = find(SAMPLING).filter(|_| knows(SAMPLES));
     let found = sampling.and_then(same).or_else(|| sampling.map(|(_, off, _)| (*off, Meaning::Sampling)));
     found.or_else(|| find(OTHERS).and_then(same))

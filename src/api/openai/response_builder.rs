@@ -4,22 +4,22 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::convert::offered_tools::{self, Address};
+use super::convert::listed_tools::{self, ToolAddress};
 use super::convert::tool_shape::joined;
 use super::input_text::{InputText, arguments_of};
 use super::types::logprobs::ChatLogprobs;
 use super::types::response_items::{OutputCall, OutputCustomCall, OutputItem, OutputMessage, OutputReasoning, OutputText, ReasoningText};
 use super::types::responses::{IncompleteDetails, ResponseError, ResponseObject, ResponseUsage, Settings};
 use super::types::usage::Usage;
-use crate::http::head::Head;
+use crate::http::response_head::ResponseHead;
 use chat::{Call, Message, Piece, Role};
 use serving::{End, EndReason, Output};
 
 /// An event: its type, and its fields.
 pub type Event = (&'static str, Value);
 
-pub struct Draft {
-    pub head: Head,
+pub struct ResponseBuilder {
+    pub head: ResponseHead,
     pub settings: Settings,
     pub has_logprobs: bool,
     /// `in_progress` until it has ended.
@@ -59,12 +59,12 @@ impl OutputItem {
         Self::Reasoning(OutputReasoning { id: id("rs"), status: "in_progress".into(), summary: Vec::new(), content: Vec::new() })
     }
 
-    fn call(Address { namespace, name, .. }: Address) -> Self {
+    fn call(ToolAddress { namespace, name, .. }: ToolAddress) -> Self {
         let (id, call_id, status) = (id("fc"), id("call"), "in_progress".into());
         Self::FunctionCall(OutputCall { id, status, call_id, namespace, name, arguments: String::new() })
     }
 
-    fn custom_call(Address { namespace, name, .. }: Address) -> Self {
+    fn custom_call(ToolAddress { namespace, name, .. }: ToolAddress) -> Self {
         let (id, call_id, status) = (id("ctc"), id("call"), "in_progress".into());
         Self::CustomToolCall(OutputCustomCall { id, status, call_id, namespace, name, input: String::new() })
     }
@@ -104,9 +104,9 @@ impl OutputItem {
     }
 }
 
-impl Draft {
-    pub fn new(head: Head, settings: Settings, has_logprobs: bool) -> Self {
-        let head = Head { id: head.id.replacen('-', "_", 1), ..head };
+impl ResponseBuilder {
+    pub fn new(head: ResponseHead, settings: Settings, has_logprobs: bool) -> Self {
+        let head = ResponseHead { id: head.id.replacen('-', "_", 1), ..head };
         let (items, input) = (Vec::new(), InputText::default());
         Self { head, settings, has_logprobs, status: "in_progress", error: None, usage: None, items, open: false, input }
     }
@@ -154,7 +154,7 @@ impl Draft {
             }
             Piece::CallStart { name, .. } => {
                 self.input = InputText::default();
-                let address = offered_tools::address(&self.settings.tools, &name);
+                let address = listed_tools::address(&self.settings.tools, &name);
                 self.begin(if address.takes_text { OutputItem::custom_call(address) } else { OutputItem::call(address) })
             }
             Piece::Arguments { text, .. } => self.add_arguments(&text),

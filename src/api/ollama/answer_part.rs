@@ -11,7 +11,7 @@ const IMPOSSIBLE: f32 = -9999.0;
 
 /// An answer or a piece of it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Said {
+pub struct AnswerPart {
     pub text: String,
     pub thinking: String,
     pub calls: Vec<ToolCall>,
@@ -19,7 +19,7 @@ pub struct Said {
     pub logprobs: Vec<Logprob>,
 }
 
-impl Said {
+impl AnswerPart {
     pub fn of(answer: Answer) -> Self {
         let calls = answer.calls.into_iter().enumerate().filter_map(|(index, call)| whole_call(index, call));
         Self {

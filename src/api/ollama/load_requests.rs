@@ -4,18 +4,18 @@ use std::time::{Duration, Instant};
 
 use actix_web::{HttpRequest, web};
 
-use super::convert::ask::Common;
+use super::convert::common::Common;
 use super::start::{self, may_keep};
 use super::types::common::End;
 use crate::http::caller::Caller;
 use crate::http::error::{ApiError, Kind};
 use crate::http::state::{AppState, off_loop};
-use registry::Keep;
+use registry::KeepAlive;
 
 /// Loads or unloads a model.
 pub async fn load_or_unload(state: &web::Data<AppState>, http: &HttpRequest, common: &Common, began: Instant) -> Result<End, ApiError> {
     let caller = Caller::of(http);
-    if common.keep != Some(Keep::For(Duration::ZERO)) {
+    if common.keep != Some(KeepAlive::For(Duration::ZERO)) {
         let model = start::model(state, http, &caller, &common.model, common.keep).await?;
         common.settings.log_differences(&model);
         let load = u64::try_from(began.elapsed().as_nanos()).ok();

@@ -18,7 +18,7 @@ use super::stream::{Frames, respond};
 /// How long a request waits for its model before its answer begins without it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-type Begin<F> = Pin<Box<dyn Future<Output = Result<F, ApiError>>>>;
+type OpenFuture<F> = Pin<Box<dyn Future<Output = Result<F, ApiError>>>>;
 
 /// Streams what `begin` makes once the model is there. `fail`: the last frame of a stream that fails before its first piece.
 pub async fn stream<F: Frames>(
@@ -33,24 +33,24 @@ pub async fn stream<F: Frames>(
     if state.registry.is_loaded(model) {
         return Ok(respond(FRAMING, begin.await?, keep_alive));
     }
-    let mut begin: Begin<F> = Box::pin(begin);
+    let mut begin: OpenFuture<F> = Box::pin(begin);
     match timeout(PATIENCE, &mut begin).await {
         Ok(frames) => Ok(respond(FRAMING, frames?, keep_alive)),
         Err(_) => {
-            let later = Later { stage: Stage::Waiting(begin), since, journal, fail: Box::new(fail), has_begun: false };
-            Ok(respond(FRAMING, later, keep_alive))
+            let deferred = DeferredStream { stage: DeferredState::Waiting(begin), since, journal, fail: Box::new(fail), has_begun: false };
+            Ok(respond(FRAMING, deferred, keep_alive))
         }
     }
 }
 
-enum Stage<F> {
-    Waiting(Begin<F>),
+enum DeferredState<F> {
+    Waiting(OpenFuture<F>),
     Running(F),
     Ended,
 }
 
-struct Later<F> {
-    stage: Stage<F>,
+struct DeferredStream<F> {
+    stage: DeferredState<F>,
     since: Instant,
     journal: Rc<Journal>,
     fail: Box<dyn Fn(&ApiError) -> Bytes>,
@@ -58,37 +58,37 @@ struct Later<F> {
     has_begun: bool,
 }
 
-impl<F: Frames> Frames for Later<F> {
+impl<F: Frames> Frames for DeferredStream<F> {
     async fn next(&mut self) -> Option<Bytes> {
         if !self.has_begun {
             self.has_begun = true;
             return self.beat();
         }
-        if let Stage::Waiting(begin) = &mut self.stage {
+        if let DeferredState::Waiting(begin) = &mut self.stage {
             match begin.await {
-                Ok(frames) => self.stage = Stage::Running(frames),
+                Ok(frames) => self.stage = DeferredState::Running(frames),
                 Err(error) => {
                     self.journal.refuse(&error);
-                    self.stage = Stage::Ended;
+                    self.stage = DeferredState::Ended;
                     return Some((self.fail)(&error));
                 }
             }
         }
         match &mut self.stage {
-            Stage::Running(frames) => frames.next().await,
+            DeferredState::Running(frames) => frames.next().await,
             _ => None,
         }
     }
 
     fn stall(&self) {
-        if let Stage::Running(frames) = &self.stage {
+        if let DeferredState::Running(frames) = &self.stage {
             frames.stall();
         }
     }
 
     fn beat(&self) -> Option<Bytes> {
         match &self.stage {
-            Stage::Running(frames) => frames.beat(),
+            DeferredState::Running(frames) => frames.beat(),
             _ => Some(format!(": loading the model, {} s\n\n", self.since.elapsed().as_secs()).into()),
         }
     }

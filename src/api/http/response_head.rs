@@ -1,11 +1,11 @@
-//! The fields that every chunk of a response repeats.
+//! The fields that every event of a response repeats.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serving::Model;
 
 #[derive(Clone, Debug)]
-pub struct Head {
+pub struct ResponseHead {
     pub id: String,
     /// Unix seconds.
     pub created: u64,
@@ -14,7 +14,7 @@ pub struct Head {
     pub fingerprint: String,
 }
 
-impl Head {
+impl ResponseHead {
     /// Makes the head of a new response. Its id starts with `prefix`.
     pub fn new(prefix: &str, model: &Model) -> Self {
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());

@@ -6,15 +6,15 @@ use super::error::{ApiError, quoted};
 use super::fields::Fields;
 
 /// A tool of a list, and its path.
-pub type Offer<'a> = (String, &'a Value);
+pub type ClientTool<'a> = (String, &'a Value);
 
 /// The tools of the list `field` that a model here can be told of. A tool whose type begins like one of `hosted` is run by its own vendor's
 /// servers, or only models that were trained for it can call it. Agents send such tools beside their own; a model may do without any tool,
 /// so they are left out. If there are no others, the request is refused: its client counts on them.
-pub fn offered<'a>(fields: &Fields<'a>, field: &str, hosted: &[&str]) -> Result<Vec<Offer<'a>>, ApiError> {
+pub fn client_tools<'a>(fields: &Fields<'a>, field: &str, hosted: &[&str]) -> Result<Vec<ClientTool<'a>>, ApiError> {
     let list = fields.array(field)?.unwrap_or_default();
     let kind = |tool: &'a Value| tool["type"].as_str().filter(|kind| hosted.iter().any(|prefix| kind.starts_with(prefix)));
-    let ours: Vec<Offer> = list
+    let ours: Vec<ClientTool> = list
         .iter()
         .enumerate()
         .filter(|(_, tool)| kind(tool).is_none())
@@ -40,7 +40,7 @@ mod tests {
     fn hosted_tools_are_left_out_unless_there_are_no_others() {
         let paths = |tools: Value| {
             let body = json!({"tools": tools});
-            let found = offered(&Fields::root(&body).unwrap(), "tools", &["web_search", "mcp"]);
+            let found = client_tools(&Fields::root(&body).unwrap(), "tools", &["web_search", "mcp"]);
             found.map(|found| found.into_iter().map(|(path, _)| path).collect::<Vec<_>>()).map_err(|error| error.param.unwrap())
         };
         let (search, ours) = (json!({"type": "web_search_2025_08_26"}), json!({"type": "function"}));

@@ -1,4 +1,4 @@
-//! What every batch runs with.
+//! [`BatchContext`]: what every batch runs with.
 
 use std::io;
 use std::rc::Rc;
@@ -8,26 +8,26 @@ use std::time::Duration;
 
 use actix_web::web::Data;
 
-use super::super::files::room::Room;
-use super::inside::Inside;
-use super::places::Places;
+use super::super::files::storage_folder::StorageFolder;
+use super::fair_semaphore::FairSemaphore;
+use super::in_process::InProcessClient;
 use crate::http::state::{AppState, off_loop};
 use config::Storage;
 
 /// How long to wait before something is tried again that did not work: a busy model, a full disk.
 pub const RETRY: Duration = Duration::from_secs(1);
 
-pub struct Workshop {
+pub struct BatchContext {
     pub state: Data<AppState>,
-    pub room: Arc<Room>,
-    pub inside: Inside,
+    pub folder: Arc<StorageFolder>,
+    pub client: InProcessClient,
     pub storage: Storage,
-    /// The places for lines that run at once.
-    pub places: Rc<Places>,
-    /// The place for a batch that looks for its next line, which may be long.
-    pub reading: Rc<Places>,
-    /// The place for a batch whose input is checked, all of it.
-    pub checking: Rc<Places>,
+    /// Permits for lines that run at once.
+    pub line_permits: Rc<FairSemaphore>,
+    /// The permit for a batch that looks for its next line, which may be long.
+    pub reading: Rc<FairSemaphore>,
+    /// The permit for a batch whose input is checked, all of it.
+    pub checking: Rc<FairSemaphore>,
     /// The server ends.
     pub stop: Arc<AtomicBool>,
 }
