@@ -1,11 +1,11 @@
 //! Names that are not in the catalogue.
 
 use super::*;
-use config::{Overrides, Surroundings};
+use config::{ConfigSources, Overrides};
 
 fn config(dir: &Path) -> Config {
     let env = vec![("PENSTOCK__SERVER__MODELS_DIR".into(), dir.join("store").display().to_string())];
-    Config::load_from(&Surroundings { env, ..Default::default() }, &Overrides::default()).unwrap()
+    Config::load_from(&ConfigSources { env, ..Default::default() }, &Overrides::default()).unwrap()
 }
 
 #[test]

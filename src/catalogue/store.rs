@@ -14,7 +14,7 @@ const LOCKS: &str = ".locks";
 
 /// A model that is on disk after a pull.
 #[derive(Clone, Debug)]
-pub struct Pulled {
+pub struct PulledModel {
     pub path: PathBuf,
     pub sha256: String,
     pub size: u64,
@@ -129,12 +129,12 @@ impl Store {
     }
 
     /// Fetches a model. If the model is on disk already, verifies it and fetches it again if it is damaged. Blocking.
-    pub fn pull(&self, entry: &ModelEntry, tools: &Tools, progress: &Progress) -> Result<Pulled, PullError> {
+    pub fn pull(&self, entry: &ModelEntry, tools: &Tools, progress: &Progress) -> Result<PulledModel, PullError> {
         config::check_entry(entry).map_err(|fault| PullError::Refused(format!("model {:?}: {fault}", entry.id)))?;
         if let Source::File { path } = &entry.source {
             let fault = |error| PullError::disk(path, error);
             let size = std::fs::metadata(path).map_err(fault)?.len();
-            return Ok(Pulled { path: path.clone(), sha256: sha256_of(path).map_err(fault)?, size, fetched: false });
+            return Ok(PulledModel { path: path.clone(), sha256: sha256_of(path).map_err(fault)?, size, fetched: false });
         }
         let dir = self.dir(entry.stored_as());
         let fault = |error| PullError::disk(&dir, error);
@@ -145,7 +145,7 @@ impl Store {
             let right = |(name, digest, _): (&str, &str, u64)| Ok(sha256_of(&dir.join(name)).map_err(fault)? == digest);
             let all = manifest.files().into_iter().map(right).collect::<Result<Vec<bool>, PullError>>()?;
             if !all.contains(&false) {
-                return Ok(Pulled { path: self.file(&manifest), sha256: manifest.sha256, size: manifest.size, fetched: false });
+                return Ok(PulledModel { path: self.file(&manifest), sha256: manifest.sha256, size: manifest.size, fetched: false });
             }
             progress.note(&format!("{} is damaged on disk: fetching it again", entry.id));
         }
@@ -161,7 +161,7 @@ impl Store {
         let manifest = Manifest::new(entry, parts);
         let (text, temporary) = (serde_json::to_vec_pretty(&manifest).expect("plain data"), dir.join(MANIFEST).with_extension("tmp"));
         write_atomically(&dir.join(MANIFEST), &temporary, &text).map_err(|error| PullError::disk(&temporary, error))?;
-        Ok(Pulled { path: self.file(&manifest), sha256: manifest.sha256, size: manifest.size, fetched: true })
+        Ok(PulledModel { path: self.file(&manifest), sha256: manifest.sha256, size: manifest.size, fetched: true })
     }
 
     /// Deletes a model from disk, including unfinished downloads. Returns the bytes freed, or None if nothing was on disk.

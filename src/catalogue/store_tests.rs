@@ -41,7 +41,7 @@ impl Scene {
         Self { store: Store::new(dir.path()), dir }
     }
 
-    fn pull(&self, entry: &ModelEntry) -> Result<Pulled, PullError> {
+    fn pull(&self, entry: &ModelEntry) -> Result<PulledModel, PullError> {
         self.store.pull(entry, &tools(), &Progress::silent())
     }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::store::Pulled;
+use super::store::PulledModel;
 use super::test_server::{Heads, hub};
 use super::*;
 use config::{ModelEntry, Source};
@@ -28,7 +28,7 @@ impl Scene {
         Self { store: Store::new(dir.path()), dir, tools, heads }
     }
 
-    fn pull(&self, entry: &ModelEntry) -> Result<Pulled, PullError> {
+    fn pull(&self, entry: &ModelEntry) -> Result<PulledModel, PullError> {
         self.store.pull(entry, &self.tools, &Progress::silent())
     }
 

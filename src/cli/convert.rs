@@ -19,7 +19,7 @@ Examples:
   penstock convert Qwen3-0.6B
   penstock convert Qwen3-0.6B --type Q4_K_M -o qwen3-q4_k_m.gguf
   penstock convert Qwen3-0.6B --type Q8_0 --dry-run")]
-pub struct Args {
+pub struct ConvertArgs {
     /// The folder of the checkpoint
     #[arg(value_name = "DIR")]
     dir: PathBuf,
@@ -43,7 +43,7 @@ pub struct Args {
     json: bool,
 }
 
-pub fn run(args: Args) -> anyhow::Result<()> {
+pub fn run(args: ConvertArgs) -> anyhow::Result<()> {
     let start = Instant::now();
     let options = Options { kind: args.kind, threads: args.threads.into(), force: args.force };
     let conversion = Conversion::plan(&args.dir, options).with_context(|| args.dir.display().to_string())?;
@@ -58,7 +58,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     })
 }
 
-fn written(conversion: &Conversion, args: &Args, out: &Path) -> anyhow::Result<Report> {
+fn written(conversion: &Conversion, args: &ConvertArgs, out: &Path) -> anyhow::Result<Report> {
     let bar = std::io::stderr().is_terminal();
     let (mut done, all) = (0, conversion.tensors());
     let mut progress = |tensor: &TensorReport| {
@@ -80,7 +80,7 @@ fn default_output(dir: &Path, kind: &FileType) -> PathBuf {
     format!("{name}-{}.gguf", kind.name).into()
 }
 
-fn json_of(args: &Args, conversion: &Conversion, report: &Report, out: &Path, start: Instant) -> String {
+fn json_of(args: &ConvertArgs, conversion: &Conversion, report: &Report, out: &Path, start: Instant) -> String {
     let tensor = |tensor: &TensorReport| {
         let TensorReport { name, from, to, bytes, relative_error, .. } = tensor;
         json!({ "name": name, "from": from, "to": to, "bytes": bytes, "relative_squared_error": relative_error })
@@ -98,7 +98,7 @@ fn json_of(args: &Args, conversion: &Conversion, report: &Report, out: &Path, st
     format!("{shown:#}\n")
 }
 
-fn text_of(args: &Args, conversion: &Conversion, report: &Report, out: &Path, start: Instant) -> String {
+fn text_of(args: &ConvertArgs, conversion: &Conversion, report: &Report, out: &Path, start: Instant) -> String {
     let mut types = BTreeMap::<(&str, &str), (usize, u64, f64)>::new();
     for tensor in &report.tensors {
         let row = types.entry((tensor.from, tensor.to)).or_default();

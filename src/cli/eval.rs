@@ -35,7 +35,7 @@ Examples:
   penstock eval model-q4_k_m.gguf --reference model-f16.gguf --text wiki.txt --chunks 16
   penstock eval smollm2 --reference exact --text wiki.txt --json"
 )]
-pub struct Args {
+pub struct EvalArgs {
     /// An id or alias of a model on disk, or a GGUF file
     #[arg(value_name = "MODEL|FILE.gguf")]
     model: String,
@@ -75,7 +75,7 @@ struct Report {
     seconds: f64,
 }
 
-pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
+pub fn run(args: EvalArgs, config: Option<&Path>) -> anyhow::Result<()> {
     let start = Instant::now();
     let file = Arc::new(GgufFile::open(&file_of(config, &args.model)?)?);
     let reference = match args.reference.as_deref() {
@@ -129,7 +129,7 @@ fn check_vocabulary(file: &GgufFile, reference: &GgufFile) -> anyhow::Result<()>
 }
 
 /// The chunks of the text. The first token of each is the one that the model's texts begin with, if it has such a token.
-fn chunks(args: &Args, file: &GgufFile) -> anyhow::Result<Vec<Vec<u32>>> {
+fn chunks(args: &EvalArgs, file: &GgufFile) -> anyhow::Result<Vec<Vec<u32>>> {
     let path = args.text.display();
     let bytes = std::fs::metadata(&args.text).with_context(|| format!("--text: cannot read {path}"))?.len();
     ensure!(bytes <= MOST_TEXT, "--text: {path} has {bytes} bytes, at most {MOST_TEXT} are read: cut it");
@@ -153,7 +153,7 @@ fn chunks(args: &Args, file: &GgufFile) -> anyhow::Result<Vec<Vec<u32>>> {
     Ok(chunks)
 }
 
-fn open(args: &Args, file: Arc<GgufFile>, exact: bool) -> anyhow::Result<Rows> {
+fn open(args: &EvalArgs, file: Arc<GgufFile>, exact: bool) -> anyhow::Result<Rows> {
     let path = file.path().display().to_string();
     let weights = Weights::load(file)?;
     ensure!(

@@ -7,8 +7,8 @@ use crate::logits::Distribution;
 /// The sums over all measured tokens.
 #[derive(Default)]
 pub struct Sums {
-    tested: Surprise,
-    reference: Surprise,
+    tested: NegLogLikelihood,
+    reference: NegLogLikelihood,
     /// The divergence at each position, for its quantiles.
     divergences: Vec<f64>,
     same_first: usize,
@@ -16,13 +16,13 @@ pub struct Sums {
 
 /// The sum of negative log-probabilities, and that of their squares.
 #[derive(Clone, Copy, Default)]
-struct Surprise {
+struct NegLogLikelihood {
     count: usize,
     sum: f64,
     squares: f64,
 }
 
-impl Surprise {
+impl NegLogLikelihood {
     fn add(&mut self, log_probability: f64) {
         self.count += 1;
         self.sum -= log_probability;
@@ -46,12 +46,12 @@ pub struct Figures {
     pub perplexity: f64,
     /// Its standard error.
     pub perplexity_error: f64,
-    pub against: Option<Against>,
+    pub against: Option<ReferenceComparison>,
 }
 
 /// What a model differs by from its reference. Divergences are in nats.
 #[derive(Serialize)]
-pub struct Against {
+pub struct ReferenceComparison {
     /// The reference's own perplexity.
     pub perplexity: f64,
     pub perplexity_error: f64,
@@ -89,7 +89,7 @@ impl Sums {
         Figures { tokens: self.tested.count, perplexity, perplexity_error, against }
     }
 
-    fn against(&mut self) -> Against {
+    fn against(&mut self) -> ReferenceComparison {
         let sorted = &mut self.divergences;
         sorted.sort_by(f64::total_cmp);
         let (n, last) = (sorted.len() as f64, sorted.len() - 1);
@@ -99,7 +99,7 @@ impl Sums {
         let variance = sorted.iter().map(|kl| (kl - mean) * (kl - mean)).sum::<f64>() / n;
         let (perplexity, perplexity_error) = self.reference.perplexity();
         let same_first = self.same_first as f64 / n;
-        Against {
+        ReferenceComparison {
             perplexity,
             perplexity_error,
             kl_mean: mean,

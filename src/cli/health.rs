@@ -20,7 +20,7 @@ Examples:
   penstock health
   penstock health --port 9000 --live
   penstock health --url https://llm.example")]
-pub struct Args {
+pub struct HealthArgs {
     #[command(flatten)]
     remote: RemoteArgs,
     /// Only ask whether the process and its engines are alive, which they are while models load
@@ -28,7 +28,7 @@ pub struct Args {
     live: bool,
 }
 
-pub fn run(args: &Args, config: Option<&Path>) -> anyhow::Result<()> {
+pub fn run(args: &HealthArgs, config: Option<&Path>) -> anyhow::Result<()> {
     let path = if args.live { "health" } else { "ready" };
     let (address, tls) = match args.remote.named() {
         Some(url) => (url, TlsConfig::builder().build()),

@@ -20,7 +20,7 @@ const TEXT_ITEMS: usize = 6;
 const TEXT_CHARS: usize = 80;
 
 #[derive(clap::Args, Debug)]
-pub struct Args {
+pub struct InspectArgs {
     /// A model on disk, or a GGUF file (any part of a split model)
     #[arg(value_name = "MODEL|FILE.gguf")]
     model: String,
@@ -32,7 +32,7 @@ pub struct Args {
     full: bool,
 }
 
-pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
+pub fn run(args: InspectArgs, config: Option<&Path>) -> anyhow::Result<()> {
     let file = Arc::new(GgufFile::open(&file_of(config, &args.model)?)?);
     let fault = fault_of(&file);
     match write_to_stdout(&args, &file, fault) {
@@ -50,7 +50,7 @@ fn fault_of(file: &Arc<GgufFile>) -> Option<String> {
 }
 
 /// A terminal gets safe text.
-fn write_to_stdout(args: &Args, file: &GgufFile, fault: Option<String>) -> io::Result<()> {
+fn write_to_stdout(args: &InspectArgs, file: &GgufFile, fault: Option<String>) -> io::Result<()> {
     let write = |out: &mut dyn Write| match args.json {
         true => write_json(out, file, fault, args.full),
         false => write_text(out, file, fault, args.full),
@@ -67,15 +67,15 @@ fn write_to_stdout(args: &Args, file: &GgufFile, fault: Option<String>) -> io::R
 
 /// The tensors of one type.
 #[derive(Default)]
-struct Share {
+struct TypeShare {
     tensors: usize,
     weights: u64,
     bytes: u64,
 }
 
 /// The types, sorted by bytes in descending order, and the total. The sums cannot overflow, since tensors do not overlap in their files.
-fn shares(file: &GgufFile) -> (Vec<(&'static str, Share)>, Share) {
-    let (mut types, mut total) = (BTreeMap::<&str, Share>::new(), Share::default());
+fn shares(file: &GgufFile) -> (Vec<(&'static str, TypeShare)>, TypeShare) {
+    let (mut types, mut total) = (BTreeMap::<&str, TypeShare>::new(), TypeShare::default());
     for tensor in file.tensors() {
         for share in [types.entry(tensor.type_name()).or_default(), &mut total] {
             share.tensors += 1;
@@ -116,7 +116,7 @@ fn write_text(out: &mut dyn Write, file: &GgufFile, fault: Option<String>, full:
     let whole = total.bytes;
     for (name, share) in types.iter().chain([&("total", total)]) {
         let part = percent(share.bytes, whole);
-        let Share { tensors, weights, bytes } = share;
+        let TypeShare { tensors, weights, bytes } = share;
         writeln!(out, "  {name:7}  {tensors:>5} tensors  {weights:>14} weights  {bytes:>14} bytes  {part:5.1} %")?;
     }
     Ok(())
@@ -165,7 +165,7 @@ fn write_json(out: &mut dyn Write, file: &GgufFile, fault: Option<String>, full:
     let types: Vec<_> = types
         .iter()
         .map(|(name, share)| {
-            let Share { tensors, weights, bytes } = share;
+            let TypeShare { tensors, weights, bytes } = share;
             json!({ "type": name, "tensors": tensors, "weights": weights, "bytes": bytes, "percent": percent(*bytes, total.bytes) })
         })
         .collect();

@@ -8,7 +8,7 @@ use clap::Subcommand;
 
 use super::output::{columns, print};
 use crate::config::{Config, Overrides};
-use crate::keys::{Digest, Entry, KeyFile, new_secret};
+use crate::keys::{Digest, KeyEntry, KeyFile, new_secret};
 
 const EXAMPLES: &str = "Examples:
   penstock keys add alice                                     a key without limits
@@ -19,7 +19,7 @@ const EXAMPLES: &str = "Examples:
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {
+pub struct KeysArgs {
     #[command(subcommand)]
     command: Command,
 }
@@ -64,7 +64,7 @@ struct Add {
     admin: bool,
 }
 
-pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
+pub fn run(args: KeysArgs, config: Option<&Path>) -> anyhow::Result<()> {
     let config = Config::load(config, &Overrides::default())?;
     let path = &config.auth.keys_file;
     ensure!(!path.as_os_str().is_empty(), "auth.keys_file is not set, and there is no user's data directory (HOME, XDG_DATA_HOME)");
@@ -85,8 +85,8 @@ fn add(file: &KeyFile, path: &Path, add: Add) -> anyhow::Result<()> {
     let models = Some(models).filter(|models| !models.is_empty());
     let created = SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|now| now.as_secs());
     let digest = Digest::of(secret.as_bytes());
-    let limits = Entry { requests_per_minute, tokens_per_minute, max_concurrent, ..Entry::new(&name, digest) };
-    let entry = Entry { tenant, models, priority, admin, created, ..limits };
+    let limits = KeyEntry { requests_per_minute, tokens_per_minute, max_concurrent, ..KeyEntry::new(&name, digest) };
+    let entry = KeyEntry { tenant, models, priority, admin, created, ..limits };
     entry.check().map_err(anyhow::Error::msg)?;
     file.add(entry)?;
     // Only the key goes to stdout, so that `KEY=$(penstock keys add NAME)` works.
@@ -95,14 +95,14 @@ fn add(file: &KeyFile, path: &Path, add: Add) -> anyhow::Result<()> {
 }
 
 fn list(file: &KeyFile, config: &Config) -> anyhow::Result<()> {
-    let fixed = config.auth.keys.iter().map(|pair| Entry::from_pair(pair)).collect::<Result<Vec<_>, _>>().map_err(anyhow::Error::msg)?;
+    let fixed = config.auth.keys.iter().map(|pair| KeyEntry::from_pair(pair)).collect::<Result<Vec<_>, _>>().map_err(anyhow::Error::msg)?;
     let listed = file.read()?.unwrap_or_default();
     if fixed.is_empty() && listed.is_empty() {
         return print("no keys: `penstock keys add NAME` makes one\n");
     }
     let head = ["NAME", "TENANT", "MODELS", "REQUESTS/MIN", "TOKENS/MIN", "AT ONCE", "PRIORITY", "ADMIN", "CREATED"].map(str::to_owned);
     let auth = &config.auth;
-    let row = |key: &Entry, created: String| {
+    let row = |key: &KeyEntry, created: String| {
         let limit = |own: Option<u64>, default: u64| match own.unwrap_or(default) {
             0 => "-".to_owned(),
             limit => limit.to_string(),

@@ -14,7 +14,7 @@ use crate::config::{Config, ModelEntry, Overrides, Source};
   penstock list --on-disk
   penstock list --all
   penstock list --json | jq -r '.[] | select(.on_disk) | .path'")]
-pub struct Args {
+pub struct ListArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -37,7 +37,7 @@ struct Listed {
     source: Source,
 }
 
-pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
+pub fn run(args: ListArgs, config: Option<&Path>) -> anyhow::Result<()> {
     let config = Config::load(config, &Overrides::default())?;
     if args.all {
         return print(&by_family(&config));
@@ -136,7 +136,7 @@ fn table(models: &[Listed]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Surroundings;
+    use crate::config::ConfigSources;
 
     #[test]
     fn the_list_shows_the_catalogue_and_what_is_on_disk() {
@@ -146,7 +146,7 @@ mod tests {
         let text = format!("[[models]]\nid = 'own'\nsource = {{ type = 'file', path = '{}' }}", own.display());
         std::fs::write(dir.path().join("x.toml"), text).unwrap();
         let env = vec![("PENSTOCK__SERVER__MODELS_DIR".to_owned(), dir.path().join("store").display().to_string())];
-        let config = Config::load_from(&Surroundings { dir: dir.path().into(), file: None, env }, &Overrides::default()).unwrap();
+        let config = Config::load_from(&ConfigSources { dir: dir.path().into(), file: None, env }, &Overrides::default()).unwrap();
         let partial = dir.path().join("store/smollm2+135m");
         std::fs::create_dir_all(&partial).unwrap();
         std::fs::write(partial.join("model.gguf.partial"), vec![0; 9_836_244]).unwrap();

@@ -17,7 +17,7 @@ use crate::registry::backend;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n  echo '[[1,2,3]]' > ids.json && penstock logits model.gguf --ids ids.json --out logits.npy")]
-pub struct Args {
+pub struct LogitsArgs {
     /// A model on disk, or a GGUF file
     #[arg(value_name = "MODEL|FILE.gguf")]
     model: String,
@@ -35,7 +35,7 @@ pub struct Args {
     device: DeviceArgs,
 }
 
-pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
+pub fn run(args: LogitsArgs, config: Option<&Path>) -> anyhow::Result<()> {
     let text = std::fs::read_to_string(&args.ids).with_context(|| format!("cannot read {}", args.ids.display()))?;
     let prompts: Vec<Vec<u32>> =
         serde_json::from_str(&text).with_context(|| format!("{}: expected an array of arrays of token ids", args.ids.display()))?;
@@ -55,7 +55,7 @@ pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
     write_npy(&args.out, &rows, rows.first().map_or(0, Vec::len)).with_context(|| format!("cannot write {}", args.out.display()))
 }
 
-fn open(args: &Args, file: &Path, context: usize) -> anyhow::Result<Rows> {
+fn open(args: &LogitsArgs, file: &Path, context: usize) -> anyhow::Result<Rows> {
     let weights = Weights::load(Arc::new(GgufFile::open(file)?))?;
     let (device, chosen) = (args.device.index(), args.device.backend(Backend::Cpu)?);
     let max_batch_tokens = if weights.spec.arch.bidirectional { context } else { CHUNK };

@@ -10,14 +10,14 @@ use super::output::print;
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:
   penstock man ~/.local/share/man/man1 && man penstock-run")]
-pub struct Args {
+pub struct ManArgs {
     /// The folder to write penstock.1, penstock-serve.1 and so on to; it is made if it is missing
     #[arg(value_name = "DIR")]
     dir: PathBuf,
 }
 
 /// `Line`: the whole command line.
-pub fn run<Line: CommandFactory>(args: &Args) -> anyhow::Result<()> {
+pub fn run<Line: CommandFactory>(args: &ManArgs) -> anyhow::Result<()> {
     let named = || format!("cannot write to {}", args.dir.display());
     std::fs::create_dir_all(&args.dir).with_context(named)?;
     // The command `help` repeats the others.

@@ -56,47 +56,47 @@ pub struct Cli {
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Serve models over HTTP
-    Serve(serve::Args),
+    Serve(serve::ServeArgs),
     /// Chat with a model, or answer one prompt
-    Run(run::Args),
+    Run(run::RunArgs),
     /// Ask a running server how it is
-    Health(health::Args),
+    Health(health::HealthArgs),
     /// Fetch a model
-    Pull(pull::Args),
+    Pull(pull::PullArgs),
     /// List the models on disk and in the catalogue
-    List(list::Args),
+    List(list::ListArgs),
     /// List the models that a running server has loaded
-    Ps(ps::Args),
+    Ps(ps::PsArgs),
     /// Unload models of a running server
-    Stop(stop::Args),
+    Stop(stop::StopArgs),
     /// Add, list and revoke API keys
-    Keys(keys::Args),
+    Keys(keys::KeysArgs),
     /// Remove a model from disk
-    Rm(rm::Args),
+    Rm(rm::RmArgs),
     /// Show what a model is
-    Show(show::Args),
+    Show(show::ShowArgs),
     /// Print the contents of a GGUF file: metadata, tensors, types, sizes
-    Inspect(inspect::Args),
+    Inspect(inspect::InspectArgs),
     /// Turn text on stdin into token ids
-    Tokenize(tokenize::Args),
+    Tokenize(tokenize::TokenizeArgs),
     /// Render a chat template
-    Render(render::Args),
+    Render(render::RenderArgs),
     /// Measure the speed of an engine with a model
-    Bench(bench::Args),
+    Bench(bench::BenchArgs),
     /// Write the logits at the last position of each prompt
-    Logits(logits::Args),
+    Logits(logits::LogitsArgs),
     /// Measure a model on a text: perplexity, and how far its logits are from a reference
-    Eval(eval::Args),
+    Eval(eval::EvalArgs),
     /// Write a Hugging Face checkpoint as a GGUF file
-    Convert(convert::Args),
+    Convert(convert::ConvertArgs),
     /// Write a model's tensors in other types
-    Quantize(quantize::Args),
+    Quantize(quantize::QuantizeArgs),
     /// Show what this machine has, which models fit, and what would make it faster
-    Doctor(doctor::Args),
+    Doctor(doctor::DoctorArgs),
     /// Write what a shell needs to complete the command line
-    Completions(completions::Args),
+    Completions(completions::CompletionsArgs),
     /// Write manual pages
-    Man(man::Args),
+    Man(man::ManArgs),
 }
 
 /// Runs a command and ends the process; errors go to stderr.
@@ -133,7 +133,7 @@ pub fn main() -> ! {
         Err(error) if error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe) => 1,
         Err(error) => {
             telemetry::print_error(&output::for_terminal(&format!("{error:#}")));
-            match error.downcast_ref::<supervise::Ended>() {
+            match error.downcast_ref::<supervise::ChildExit>() {
                 Some(ended) => ended.code(),
                 None if error.is::<Interrupted>() || error.is::<run::Interrupted>() => 130,
                 None => 1,

@@ -8,7 +8,7 @@ use crate::catalogue::{Store, resolve};
 use crate::config::{Config, ModelEntry, Overrides, Source};
 
 /// A model's file, and the settings of its entry.
-pub struct Located {
+pub struct ModelLocation {
     pub path: PathBuf,
     pub entry: ModelEntry,
 }
@@ -17,15 +17,15 @@ pub struct Located {
 ///
 /// # Errors
 /// No model has the name, or its file is not on disk.
-pub fn locate(config: &Config, name: &str) -> anyhow::Result<Located> {
+pub fn locate(config: &Config, name: &str) -> anyhow::Result<ModelLocation> {
     match resolve(config, name) {
         Ok(entry) => {
             let path = Store::new(&config.server.models_dir).path(&entry);
             let path = path.with_context(|| format!("`{}` is not on disk: `penstock pull {}` fetches it", entry.id, entry.id))?;
-            Ok(Located { path, entry })
+            Ok(ModelLocation { path, entry })
         }
         Err(_) if Path::new(name).is_file() => {
-            Ok(Located { path: name.into(), entry: ModelEntry::new(name, Source::File { path: name.into() }) })
+            Ok(ModelLocation { path: name.into(), entry: ModelEntry::new(name, Source::File { path: name.into() }) })
         }
         Err(error) if is_path(name) => Err(error.context(format!("{name}: no such file"))),
         Err(error) => Err(error),
@@ -51,13 +51,13 @@ fn is_path(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Surroundings;
+    use crate::config::ConfigSources;
 
     #[test]
     fn a_name_is_looked_up_before_a_file_and_both_say_what_is_missing() {
         let dir = tempfile::tempdir().unwrap();
         let env = vec![("PENSTOCK__SERVER__MODELS_DIR".to_owned(), dir.path().display().to_string())];
-        let config = Config::load_from(&Surroundings { env, ..Default::default() }, &Overrides::default()).unwrap();
+        let config = Config::load_from(&ConfigSources { env, ..Default::default() }, &Overrides::default()).unwrap();
         let error = |name: &str| format!("{:#}", locate(&config, name).err().unwrap());
         assert!(error("smollm2").contains("`penstock pull smollm2:135m` fetches it"));
         assert!(error("smollm2:136m").contains("did you mean smollm2:135m?"));

@@ -13,7 +13,7 @@ use super::remote::{Remote, RemoteArgs};
   penstock ps
   penstock ps --all --url http://llm.example:8080
   penstock ps --json | jq -r '.[].id'")]
-pub struct Args {
+pub struct PsArgs {
     #[command(flatten)]
     remote: RemoteArgs,
     /// Also models that are not loaded
@@ -24,7 +24,7 @@ pub struct Args {
     json: bool,
 }
 
-pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
+pub fn run(args: PsArgs, config: Option<&Path>) -> anyhow::Result<()> {
     let answer = Remote::new(&args.remote, config)?.get("/admin/models")?;
     let models = answer["data"].as_array().cloned().unwrap_or_default();
     let shown: Vec<Value> = models.into_iter().filter(|model| args.all || model["state"] != "unloaded").collect();

@@ -17,13 +17,13 @@ use crate::config::{Config, Overrides};
 
 An interrupted pull continues where it stopped. Pulling a model that is on disk verifies its digest.
 HF_TOKEN and HF_ENDPOINT apply to models on the Hugging Face hub, and pip's own configuration to models in Python packages.")]
-pub struct Args {
+pub struct PullArgs {
     /// Ids or aliases of the catalogue (`penstock list`), or hf:OWNER/REPO/FILE.gguf[@REVISION], or hf:OWNER/REPO:TYPE[@REVISION]
     #[arg(required = true, value_name = "MODEL")]
     models: Vec<String>,
 }
 
-pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
+pub fn run(args: PullArgs, config: Option<&Path>) -> anyhow::Result<()> {
     let config = Config::load(config, &Overrides::default())?;
     let store = Store::new(&config.server.models_dir);
     // All names are looked up first, so that a typo in the last one shows before the first download.

@@ -22,7 +22,7 @@ Examples:
   penstock quantize model-f16.gguf --type Q8_0 -o model-q8_0.gguf
   penstock quantize smollm2 --type F32 -o smollm2-f32.gguf"
 )]
-pub struct Args {
+pub struct QuantizeArgs {
     /// An id or alias of a model on disk, or a GGUF file
     #[arg(value_name = "MODEL|FILE.gguf")]
     model: String,
@@ -46,7 +46,7 @@ pub struct Args {
     json: bool,
 }
 
-pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
+pub fn run(args: QuantizeArgs, config: Option<&Path>) -> anyhow::Result<()> {
     let start = Instant::now();
     let path = file_of(config, &args.model)?;
     let source = GgufFile::open(&path)?;
@@ -109,7 +109,7 @@ fn planned(source: &GgufFile, kind: &FileType) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-fn json_of(args: &Args, report: &Report, out: &Path, start: Instant) -> String {
+fn json_of(args: &QuantizeArgs, report: &Report, out: &Path, start: Instant) -> String {
     let tensor = |tensor: &TensorReport| {
         let TensorReport { name, from, to, bytes, relative_error } = tensor;
         json!({ "name": name, "from": from, "to": to, "bytes": bytes, "relative_squared_error": relative_error })
@@ -125,7 +125,7 @@ fn json_of(args: &Args, report: &Report, out: &Path, start: Instant) -> String {
     format!("{shown:#}\n")
 }
 
-fn text_of(args: &Args, report: &Report, (out, before, weights): (&Path, u64, u64), start: Instant) -> String {
+fn text_of(args: &QuantizeArgs, report: &Report, (out, before, weights): (&Path, u64, u64), start: Instant) -> String {
     let mut types = BTreeMap::<(&str, &str), (usize, u64, f64)>::new();
     for tensor in &report.tensors {
         let row = types.entry((tensor.from, tensor.to)).or_default();

@@ -85,13 +85,13 @@ fn json(config: &Config) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Surroundings;
+    use crate::config::ConfigSources;
 
     #[test]
     fn what_cannot_change_is_named() {
         let config = |pairs: &[(&str, &str)]| {
             let env = pairs.iter().chain(&[("HOME", "/home/u")]).map(|(key, value)| (key.to_string(), value.to_string())).collect();
-            Config::load_from(&Surroundings { env, ..Default::default() }, &Overrides::default()).unwrap()
+            Config::load_from(&ConfigSources { env, ..Default::default() }, &Overrides::default()).unwrap()
         };
         let after = config(&[
             ("PENSTOCK__SERVER__PORT", "1"),

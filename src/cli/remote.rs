@@ -108,7 +108,7 @@ fn configured(config: &Config) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Surroundings;
+    use crate::config::ConfigSources;
 
     #[test]
     fn an_address_is_given_or_configured() {
@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(with_scheme("https://a.example"), "https://a.example");
         let env = [("HOME", "/home/u"), ("PENSTOCK__SERVER__HOST", "0.0.0.0"), ("PENSTOCK__SERVER__PORT", "81")];
         let env = env.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
-        let config = Config::load_from(&Surroundings { env, ..Default::default() }, &Overrides::default()).unwrap();
+        let config = Config::load_from(&ConfigSources { env, ..Default::default() }, &Overrides::default()).unwrap();
         assert_eq!(configured(&config), "http://127.0.0.1:81");
     }
 }

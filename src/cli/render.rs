@@ -16,7 +16,7 @@ use crate::tokenizer::Tokenizer;
 
 /// Renders a conversation with a chat template and writes exactly the resulting prompt.
 #[derive(clap::Args, Debug)]
-pub struct Args {
+pub struct RenderArgs {
     /// A model on disk, a GGUF file, or a Jinja template
     #[arg(value_name = "MODEL|FILE.gguf|TEMPLATE.jinja")]
     model: String,
@@ -52,7 +52,7 @@ struct Source {
     eos: String,
 }
 
-pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
+pub fn run(args: RenderArgs, config: Option<&Path>) -> anyhow::Result<()> {
     let clock = match args.date.as_deref() {
         None => Clock::System,
         Some(date) => Clock::from_date(date).with_context(|| format!("--date: `{date}` is not a date (YYYY-MM-DD)"))?,

@@ -11,13 +11,13 @@ use crate::config::{Config, ModelEntry, Overrides, Source, find_model, nearest_m
   penstock rm smollm2:135m
 
 Files of unfinished pulls are removed as well. A model that is a file of your own is never deleted.")]
-pub struct Args {
+pub struct RmArgs {
     /// Ids or aliases
     #[arg(required = true, value_name = "MODEL")]
     models: Vec<String>,
 }
 
-pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
+pub fn run(args: RmArgs, config: Option<&Path>) -> anyhow::Result<()> {
     let config = Config::load(config, &Overrides::default())?;
     let store = Store::new(&config.server.models_dir);
     for name in &args.models {
@@ -58,7 +58,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::new(dir.path());
         let env = vec![("HOME".to_owned(), "/home/u".to_owned())];
-        let surroundings = crate::config::Surroundings { env, ..Default::default() };
+        let surroundings = crate::config::ConfigSources { env, ..Default::default() };
         let mut models = Config::load_from(&surroundings, &Overrides::default()).unwrap().models;
         assert_eq!(stored_id(&store, &models, "smollm2").unwrap(), "smollm2:135m");
         models[0].source = Source::File { path: "/own.gguf".into() };

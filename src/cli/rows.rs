@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::engine::{BackendKind, Batch, Engine, Input, SlotInit, StepOutput, Tables, VectorRequest};
+use crate::engine::{BackendKind, Batch, BlockTables, Engine, Input, SlotInit, StepOutput, VectorRequest};
 use crate::logits::SamplingParams;
 
 /// Rows per step without logits.
@@ -35,14 +35,14 @@ enum Wanted {
 /// An engine that reads one sequence after the other.
 pub struct Rows {
     pub engine: Box<dyn Engine>,
-    tables: Tables,
+    tables: BlockTables,
     out: StepOutput,
     params: Arc<SamplingParams>,
 }
 
 impl Rows {
     pub fn new(engine: Box<dyn Engine>) -> Self {
-        let tables = Tables::new(engine.kv_capacity(), 1);
+        let tables = BlockTables::new(engine.kv_capacity(), 1);
         Self { engine, tables, out: StepOutput::default(), params: Arc::new(SamplingParams::greedy()) }
     }
 
@@ -96,7 +96,7 @@ impl Rows {
         let mut init = Vec::new();
         if range.start == 0 {
             // a new sequence: all blocks are free
-            self.tables = Tables::new(self.engine.kv_capacity(), 1);
+            self.tables = BlockTables::new(self.engine.kv_capacity(), 1);
             init.push(SlotInit { slot: 0, params: self.params.clone(), prompt: [].into(), generated: Vec::new() });
         }
         let len = range.len() as u32;
@@ -105,7 +105,7 @@ impl Rows {
             positions: (range.start as u32..range.end as u32).collect(),
             cu_seqlens_q: vec![0, len],
             context_lens: vec![range.end as u32],
-            engine_slots: vec![0],
+            sequence_slots: vec![0],
             sampled_rows: match wanted {
                 Wanted::Rows => (0..len).collect(),
                 Wanted::Last => vec![len - 1],

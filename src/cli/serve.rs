@@ -27,7 +27,7 @@ const EXAMPLES: &str = "Examples:
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {
+pub struct ServeArgs {
     /// The address to listen on
     #[arg(long, value_name = "IP")]
     host: Option<IpAddr>,
@@ -49,8 +49,8 @@ pub struct Args {
     engine: EngineArgs,
 }
 
-pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
-    let Args { host, port, models, supervise, supervised, log, engine } = args;
+pub fn run(args: ServeArgs, config: Option<&Path>) -> anyhow::Result<()> {
+    let ServeArgs { host, port, models, supervise, supervised, log, engine } = args;
     let overrides = log.add_to(Overrides { host, port, models, ..engine.overrides() });
     let file = config.map(Path::to_owned);
     let config = Config::load(file.as_deref(), &overrides)?;
@@ -69,7 +69,7 @@ pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
     let backends: Vec<&str> = BACKENDS.iter().rev().map(|backend| backend.kind.name()).collect();
     metrics::set_build_info(env!("CARGO_PKG_VERSION"), &backends.join(","));
     let registry = Registry::new(&config, &config.server.default_models)?;
-    registry.keep_house()?;
+    registry.spawn_janitor()?;
     let _sending = telemetry::traces::start(&config.traces)?.inspect(|_| api::trace_requests());
     let site = Address { address, tls: access.has_tls(), keys: access.needs_keys(), page: config.server.chat_page };
     let loaded = load(registry.clone(), site)?;

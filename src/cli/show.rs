@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Value as Json, json};
 
-use super::names::{Located, locate};
+use super::names::{ModelLocation, locate};
 use super::output::{columns, human_bytes, print};
 use crate::config::{Config, Context, Overrides};
 use crate::engine::{EngineOptions, Footprint, find_device, footprints, longest_context};
@@ -23,7 +23,7 @@ use crate::tokenizer::Tokenizer;
   penstock show smollm2
   penstock show ./model.gguf --json
   penstock show qwen3 --context 32768 --sequences 8")]
-pub struct Args {
+pub struct ShowArgs {
     /// An id or alias of a model on disk, or a GGUF file
     #[arg(value_name = "MODEL|FILE.gguf")]
     model: String,
@@ -38,7 +38,7 @@ pub struct Args {
     sequences: u32,
 }
 
-pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
+pub fn run(args: ShowArgs, config: Option<&Path>) -> anyhow::Result<()> {
     let config = Config::load(config, &Overrides::default())?;
     let located = locate(&config, &args.model)?;
     let file = Arc::new(GgufFile::open(&located.path)?);
@@ -62,7 +62,7 @@ fn makes_vectors(file: &GgufFile) -> bool {
 }
 
 /// The features of the chat template. Null without a template.
-fn template(located: &Located, file: &GgufFile) -> Json {
+fn template(located: &ModelLocation, file: &GgufFile) -> Json {
     if located.entry.chat_template.is_none() && file.get_str("tokenizer.chat_template").is_none() {
         return Json::Null;
     }
@@ -98,7 +98,7 @@ fn sampling(choice: SamplingChoice) -> Json {
 ///
 /// # Errors
 /// No engine can run the model.
-fn memory(config: &Config, located: &Located, args: &Args, file: Arc<GgufFile>) -> anyhow::Result<Json> {
+fn memory(config: &Config, located: &ModelLocation, args: &ShowArgs, file: Arc<GgufFile>) -> anyhow::Result<Json> {
     let engine = &config.engine;
     ModelFile::of(file.clone())?;
     let weights = Weights::load(file)?;

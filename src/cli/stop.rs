@@ -11,7 +11,7 @@ use super::remote::{Remote, RemoteArgs};
 #[command(after_help = "Examples:
   penstock stop smollm2:135m
   penstock stop qwen3 --force          also if requests use it: they end with an error")]
-pub struct Args {
+pub struct StopArgs {
     /// Ids or aliases
     #[arg(required = true, value_name = "MODEL")]
     models: Vec<String>,
@@ -25,7 +25,7 @@ pub struct Args {
     json: bool,
 }
 
-pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
+pub fn run(args: StopArgs, config: Option<&Path>) -> anyhow::Result<()> {
     let remote = Remote::new(&args.remote, config)?;
     for model in &args.models {
         let answer = remote.post("/admin/models/unload", &json!({"model": model, "force": args.force}))?;

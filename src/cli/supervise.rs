@@ -52,11 +52,11 @@ pub fn inherited(parent: u32) -> anyhow::Result<TcpListener> {
 
 /// How the child ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended(ExitStatus);
+pub struct ChildExit(ExitStatus);
 
-impl std::error::Error for Ended {}
+impl std::error::Error for ChildExit {}
 
-impl Ended {
+impl ChildExit {
     /// The exit code, or for a signal what a shell would say.
     pub fn code(&self) -> i32 {
         self.0.code().or_else(|| self.0.signal().map(|signal| 128 + signal)).unwrap_or(1)
@@ -68,7 +68,7 @@ impl Ended {
     }
 }
 
-impl fmt::Display for Ended {
+impl fmt::Display for ChildExit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let named = |signal: i32| Signal::try_from(signal).map_or_else(|_| format!("signal {signal}"), |signal| signal.to_string());
         match (self.0.code(), self.0.signal()) {
@@ -83,7 +83,7 @@ impl fmt::Display for Ended {
 
 /// What to do after a child has ended.
 #[derive(Debug, PartialEq, Eq)]
-enum Next {
+enum RestartDecision {
     Start(Duration),
     End,
     GiveUp(usize),
@@ -98,16 +98,16 @@ struct Failures {
 impl Failures {
     /// `lived`: how long the child ran. A child that cannot start is started again only after a crash: the fault may pass, as that of a
     /// device that recovers.
-    fn after(&mut self, ended: Ended, lived: Duration) -> Next {
+    fn after(&mut self, ended: ChildExit, lived: Duration) -> RestartDecision {
         if ended.0.success() || !(ended.is_crash() || self.num_quick > 0) {
-            return Next::End;
+            return RestartDecision::End;
         }
         if lived >= QUICK {
             self.num_quick = 0;
         }
         let wait = WAITS.get(self.num_quick).copied();
         self.num_quick += 1;
-        wait.map_or(Next::GiveUp(self.num_quick), Next::Start)
+        wait.map_or(RestartDecision::GiveUp(self.num_quick), RestartDecision::Start)
     }
 }
 
@@ -116,16 +116,16 @@ async fn supervise(listener: &TcpListener) -> anyhow::Result<()> {
     loop {
         let (mut child, started) = (start(listener)?, Instant::now());
         tracing::info!(pid = child.id(), "the server was started under supervision");
-        let ended = Ended(signals.pass_on_until_end(&mut child).await?);
+        let ended = ChildExit(signals.pass_on_until_end(&mut child).await?);
         match failures.after(ended, started.elapsed()) {
-            Next::End if ended.0.success() => return Ok(()),
-            Next::End => return Err(ended.into()),
+            RestartDecision::End if ended.0.success() => return Ok(()),
+            RestartDecision::End => return Err(ended.into()),
             _ if signals.is_over => return Err(ended.into()),
-            Next::GiveUp(count) => {
+            RestartDecision::GiveUp(count) => {
                 let given_up = format!("the server failed {count} times in a row and is not started again");
                 return Err(anyhow::Error::new(ended).context(given_up));
             }
-            Next::Start(wait) => {
+            RestartDecision::Start(wait) => {
                 tracing::error!("{ended}: it is started again in {:.1} s", wait.as_secs_f64());
                 if signals.is_over_within(wait).await {
                     return Ok(());
@@ -216,27 +216,27 @@ impl Signals {
 mod tests {
     use super::*;
 
-    fn ended(code: i32) -> Ended {
-        Ended(ExitStatus::from_raw(code << 8))
+    fn ended(code: i32) -> ChildExit {
+        ChildExit(ExitStatus::from_raw(code << 8))
     }
 
     #[test]
     fn a_crash_is_told_from_an_end() {
-        let killed = Ended(ExitStatus::from_raw(9));
+        let killed = ChildExit(ExitStatus::from_raw(9));
         assert_eq!((killed.code(), killed.to_string().as_str()), (137, "the server was ended by SIGKILL"));
         assert_eq!(ended(71).to_string(), "the server ended with code 71: its GPU was lost");
-        assert!(killed.is_crash() && [70, 71, 101].map(ended).iter().all(Ended::is_crash));
-        assert!(![0, 1, 2, 130].map(ended).iter().any(Ended::is_crash));
+        assert!(killed.is_crash() && [70, 71, 101].map(ended).iter().all(ChildExit::is_crash));
+        assert!(![0, 1, 2, 130].map(ended).iter().any(ChildExit::is_crash));
     }
 
     #[test]
     fn quick_failures_wait_longer_and_end_the_supervision() {
         let (quick, long) = (Duration::from_secs(1), QUICK);
         let mut failures = Failures::default();
-        assert_eq!([failures.after(ended(0), long), failures.after(ended(1), quick)], [Next::End, Next::End]);
-        let waits: Vec<Next> = (0..WAITS.len()).map(|_| failures.after(ended(70), quick)).collect();
-        assert_eq!(waits, WAITS.map(Next::Start));
-        assert_eq!(failures.after(ended(1), quick), Next::GiveUp(6), "it crashed before");
-        assert_eq!(failures.after(ended(70), long), Next::Start(Duration::ZERO), "it has served for a while");
+        assert_eq!([failures.after(ended(0), long), failures.after(ended(1), quick)], [RestartDecision::End, RestartDecision::End]);
+        let waits: Vec<RestartDecision> = (0..WAITS.len()).map(|_| failures.after(ended(70), quick)).collect();
+        assert_eq!(waits, WAITS.map(RestartDecision::Start));
+        assert_eq!(failures.after(ended(1), quick), RestartDecision::GiveUp(6), "it crashed before");
+        assert_eq!(failures.after(ended(70), long), RestartDecision::Start(Duration::ZERO), "it has served for a while");
     }
 }

@@ -14,7 +14,7 @@ use crate::tokenizer::Tokenizer;
 
 /// Reads text (UTF-8) from stdin, writes a JSON array of token ids to stdout.
 #[derive(clap::Args, Debug)]
-pub struct Args {
+pub struct TokenizeArgs {
     /// A model on disk, a GGUF file (a vocabulary without weights is enough), or a Hugging Face tokenizer.json
     #[arg(value_name = "MODEL|FILE.gguf|FILE.json")]
     model: String,
@@ -26,7 +26,7 @@ pub struct Args {
     time: Option<u64>,
 }
 
-pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
+pub fn run(args: TokenizeArgs, config: Option<&Path>) -> anyhow::Result<()> {
     let file = file_of(config, &args.model)?;
     let is_json = file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
     let opened = if is_json { Tokenizer::from_json(&file) } else { Tokenizer::open(&GgufFile::open(&file)?) };

@@ -11,8 +11,8 @@ use super::error::ConfigError;
 use super::models::{BUILT_IN, Models};
 use super::overrides::Overrides;
 use super::settings::{Config, Engine, Limits, Server};
+use super::sources::{ConfigSources, PREFIX, env_origin};
 use super::storage::{self, Storage};
-use super::surroundings::{PREFIX, Surroundings, env_origin};
 use super::traces::{self, Traces};
 use super::validate;
 
@@ -24,11 +24,11 @@ const NOT_READ: [&str; 3] = ["default.toml", "catalogue.toml", "example.toml"];
 impl Config {
     /// Reads every layer. `file` is the flag `--config`.
     pub fn load(file: Option<&Path>, overrides: &Overrides) -> Result<Self, ConfigError> {
-        load(&Surroundings::of_process(file)?, overrides)
+        load(&ConfigSources::of_process(file)?, overrides)
     }
 
     /// Like [`Config::load`], with the given directory, file and environment.
-    pub fn load_from(surroundings: &Surroundings, overrides: &Overrides) -> Result<Self, ConfigError> {
+    pub fn load_from(surroundings: &ConfigSources, overrides: &Overrides) -> Result<Self, ConfigError> {
         load(surroundings, overrides)
     }
 }
@@ -49,7 +49,7 @@ struct Merged {
     models: Models,
 }
 
-fn load(surroundings: &Surroundings, overrides: &Overrides) -> Result<Config, ConfigError> {
+fn load(surroundings: &ConfigSources, overrides: &Overrides) -> Result<Config, ConfigError> {
     let mut merged = Merged::new()?;
     for path in files(surroundings)? {
         let origin = path.display().to_string();
@@ -77,7 +77,7 @@ fn builtin_fault(fault: &str) -> ConfigError {
 }
 
 /// The files to read, in order.
-fn files(surroundings: &Surroundings) -> Result<Vec<PathBuf>, ConfigError> {
+fn files(surroundings: &ConfigSources) -> Result<Vec<PathBuf>, ConfigError> {
     let mut paths = Vec::new();
     if let Ok(entries) = std::fs::read_dir(&surroundings.dir) {
         paths.extend(entries.flatten().map(|entry| entry.path()).filter(|path| {

@@ -16,8 +16,8 @@ mod overrides;
 mod reach;
 mod sampling;
 mod settings;
+mod sources;
 mod storage;
-mod surroundings;
 #[cfg(test)]
 mod tests;
 mod traces;
@@ -31,6 +31,6 @@ pub use error::ConfigError;
 pub use log::{LogFormat, log_filter};
 pub use overrides::Overrides;
 pub use settings::{Backend, Config, Engine, Limits, Server, UnknownFields};
+pub use sources::ConfigSources;
 pub use storage::Storage;
-pub use surroundings::Surroundings;
 pub use traces::Traces;

@@ -6,13 +6,13 @@ use super::*;
 
 struct Scene {
     dir: tempfile::TempDir,
-    surroundings: Surroundings,
+    surroundings: ConfigSources,
 }
 
 impl Scene {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let surroundings = Surroundings {
+        let surroundings = ConfigSources {
             dir: dir.path().to_owned(),
             file: None,
             env: vec![("HOME".into(), "/home/u".into()), ("OTHER".into(), "x".into())],
@@ -187,9 +187,9 @@ fn a_setting_that_is_not_utf8_is_refused() {
     use std::ffi::OsString;
     use std::os::unix::ffi::OsStringExt;
     let bad = || OsString::from_vec(vec![0xff]);
-    let error = surroundings::utf8_pairs([("PENSTOCK__SERVER__LOG".into(), bad())].into_iter()).unwrap_err().to_string();
+    let error = sources::utf8_pairs([("PENSTOCK__SERVER__LOG".into(), bad())].into_iter()).unwrap_err().to_string();
     names(&error, &["PENSTOCK__SERVER__LOG", "UTF-8"]);
-    assert_eq!(surroundings::utf8_pairs([("OTHER".into(), bad())].into_iter()).unwrap(), []);
+    assert_eq!(sources::utf8_pairs([("OTHER".into(), bad())].into_iter()).unwrap(), []);
 }
 
 const MINE: &str = "[[models]]\nid = 'mine'\nsource = { type = 'file', path = '~/m.gguf' }\n";

@@ -8,7 +8,7 @@ use super::error::ConfigError;
 use super::log::log_filter;
 use super::reach::{check_host, check_origin};
 use super::settings::{Config, Engine, Limits, Server};
-use super::surroundings::Surroundings;
+use super::sources::ConfigSources;
 
 /// The least memory for all bodies, in bodies of the largest size. One body takes up to 13, and an eighth is kept for small bodies.
 const BODIES_PER_LARGEST: usize = 16;
@@ -100,7 +100,7 @@ pub(super) fn plain(error: config_rs::ConfigError) -> String {
 }
 
 /// Replaces values that mean "use this machine's default".
-pub(super) fn resolve(config: &mut Config, surroundings: &Surroundings) -> Result<(), ConfigError> {
+pub(super) fn resolve(config: &mut Config, surroundings: &ConfigSources) -> Result<(), ConfigError> {
     if config.server.workers == 0 {
         config.server.workers = std::thread::available_parallelism().map_or(2, usize::from);
     }
@@ -137,7 +137,7 @@ pub(super) fn resolve(config: &mut Config, surroundings: &Surroundings) -> Resul
     Ok(())
 }
 
-fn data_dir(surroundings: &Surroundings) -> Result<PathBuf, ConfigError> {
+fn data_dir(surroundings: &ConfigSources) -> Result<PathBuf, ConfigError> {
     // The XDG specification says to ignore relative paths.
     if let Some(dir) = surroundings.var("XDG_DATA_HOME").map(Path::new).filter(|dir| dir.is_absolute()) {
         return Ok(dir.to_owned());
@@ -149,7 +149,7 @@ fn data_dir(surroundings: &Surroundings) -> Result<PathBuf, ConfigError> {
     })
 }
 
-fn expand_home(path: &Path, surroundings: &Surroundings) -> PathBuf {
+fn expand_home(path: &Path, surroundings: &ConfigSources) -> PathBuf {
     match (path.strip_prefix("~"), surroundings.var("HOME")) {
         (Ok(rest), Some(home)) => Path::new(home).join(rest),
         _ => path.to_owned(),

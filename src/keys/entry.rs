@@ -22,7 +22,7 @@ const MAX_MODELS: usize = 1000;
 /// A table of `[[keys]]`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Entry {
+pub struct KeyEntry {
     /// Names the key in lists and logs.
     pub name: String,
     #[serde(deserialize_with = "digest")]
@@ -48,7 +48,7 @@ fn digest<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Digest, D::Error
     String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
 }
 
-impl Entry {
+impl KeyEntry {
     /// A key without limits of its own.
     pub fn new(name: &str, sha256: Digest) -> Self {
         Self {
@@ -154,9 +154,9 @@ mod tests {
 
     #[test]
     fn wrong_values_are_named() {
-        let good = Entry::new("a.b_c@d-1", Digest::of(b"x"));
+        let good = KeyEntry::new("a.b_c@d-1", Digest::of(b"x"));
         assert_eq!(good.check(), Ok(()));
-        let fault = |change: fn(&mut Entry)| {
+        let fault = |change: fn(&mut KeyEntry)| {
             let mut entry = good.clone();
             change(&mut entry);
             entry.check().unwrap_err()
@@ -174,9 +174,9 @@ mod tests {
     #[test]
     fn a_pair_is_a_name_and_a_hash() {
         let digest = Digest::of(b"x");
-        assert_eq!(Entry::from_pair(&format!("ci:{digest}")), Ok(Entry::new("ci", digest)));
+        assert_eq!(KeyEntry::from_pair(&format!("ci:{digest}")), Ok(KeyEntry::new("ci", digest)));
         for bad in ["ci", "ci:12", &format!(":{digest}"), &format!("c i:{digest}")] {
-            assert!(Entry::from_pair(bad).is_err(), "{bad}");
+            assert!(KeyEntry::from_pair(bad).is_err(), "{bad}");
         }
     }
 }

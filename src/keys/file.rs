@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::entry::Entry;
+use crate::entry::KeyEntry;
 use crate::version::Version;
 
 /// The most keys of a file, and its largest size [bytes].
@@ -22,7 +22,7 @@ pub enum KeyFileError {
     #[error("{}: {error}", path.display())]
     Io { path: PathBuf, error: std::io::Error },
     #[error("{}: {fault}", path.display())]
-    Content { path: PathBuf, fault: String },
+    KeyFileContent { path: PathBuf, fault: String },
     #[error("{}: there is a key `{name}` already: revoke it first, or choose another name", path.display())]
     Exists { path: PathBuf, name: String },
     #[error("{}: there is no key `{name}`: see `penstock keys list`", path.display())]
@@ -31,9 +31,9 @@ pub enum KeyFileError {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Content {
+struct KeyFileContent {
     #[serde(default)]
-    keys: Vec<Entry>,
+    keys: Vec<KeyEntry>,
 }
 
 pub struct KeyFile {
@@ -50,7 +50,7 @@ impl KeyFile {
     }
 
     fn content(&self, fault: impl Into<String>) -> KeyFileError {
-        KeyFileError::Content { path: self.path.clone(), fault: fault.into() }
+        KeyFileError::KeyFileContent { path: self.path.clone(), fault: fault.into() }
     }
 
     /// The version of the file that is there. `None`: there is none.
@@ -65,7 +65,7 @@ impl KeyFile {
     ///
     /// # Errors
     /// The file cannot be read, or it is no list of keys with names and hashes that differ.
-    pub fn read(&self) -> Result<Option<Vec<Entry>>, KeyFileError> {
+    pub fn read(&self) -> Result<Option<Vec<KeyEntry>>, KeyFileError> {
         let file = match File::open(&self.path) {
             Ok(file) => file,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
@@ -76,7 +76,7 @@ impl KeyFile {
         if text.len() as u64 > MAX_SIZE {
             return Err(self.content(format!("the file has more than {MAX_SIZE} bytes")));
         }
-        let content: Content = toml::from_str(&text).map_err(|error| self.content(one_line(&error.to_string())))?;
+        let content: KeyFileContent = toml::from_str(&text).map_err(|error| self.content(one_line(&error.to_string())))?;
         check(&content.keys).map_err(|fault| self.content(fault))?;
         Ok(Some(content.keys))
     }
@@ -85,7 +85,7 @@ impl KeyFile {
     ///
     /// # Errors
     /// The file cannot be read or written, or it has a key of that name.
-    pub fn add(&self, entry: Entry) -> Result<(), KeyFileError> {
+    pub fn add(&self, entry: KeyEntry) -> Result<(), KeyFileError> {
         self.change(|keys| {
             if keys.iter().any(|key| key.name == entry.name) {
                 return Err(KeyFileError::Exists { path: self.path.clone(), name: entry.name });
@@ -109,7 +109,7 @@ impl KeyFile {
     }
 
     /// Reads, changes and writes the file, while no other process does.
-    fn change(&self, change: impl FnOnce(&mut Vec<Entry>) -> Result<(), KeyFileError>) -> Result<(), KeyFileError> {
+    fn change(&self, change: impl FnOnce(&mut Vec<KeyEntry>) -> Result<(), KeyFileError>) -> Result<(), KeyFileError> {
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         std::fs::create_dir_all(folder).map_err(|error| self.io(error))?;
         // The file itself is replaced, so the lock is on its folder.
@@ -122,8 +122,8 @@ impl KeyFile {
         lock.sync_all().map_err(|error| self.io(error))
     }
 
-    fn write(&self, keys: &[Entry]) -> std::io::Result<()> {
-        let tables: Vec<String> = keys.iter().map(Entry::to_toml).collect();
+    fn write(&self, keys: &[KeyEntry]) -> std::io::Result<()> {
+        let tables: Vec<String> = keys.iter().map(KeyEntry::to_toml).collect();
         let text = format!("{HEAD}\n{}", tables.join("\n"));
         // A link stays a link, to a file that changes.
         let path = std::fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
@@ -146,7 +146,7 @@ fn one_line(text: &str) -> String {
 }
 
 /// Checks that every key is right by itself, and that no two have the same name or the same hash.
-pub(crate) fn check(keys: &[Entry]) -> Result<(), String> {
+pub(crate) fn check(keys: &[KeyEntry]) -> Result<(), String> {
     if keys.len() > MAX_KEYS {
         return Err(format!("there are {} keys, at most {MAX_KEYS} are allowed", keys.len()));
     }
@@ -172,8 +172,8 @@ mod tests {
     use super::*;
     use crate::digest::Digest;
 
-    fn entry(name: &str) -> Entry {
-        Entry::new(name, Digest::of(name.as_bytes()))
+    fn entry(name: &str) -> KeyEntry {
+        KeyEntry::new(name, Digest::of(name.as_bytes()))
     }
 
     #[test]
@@ -184,7 +184,7 @@ mod tests {
         assert!(file.read().unwrap().is_none() && file.version().unwrap().is_none());
         file.add(entry("a")).unwrap();
         let first = file.version().unwrap();
-        let second = Entry { tenant: Some("t".into()), models: Some(vec!["m \"é\\".into()]), priority: Some(3), ..entry("b") };
+        let second = KeyEntry { tenant: Some("t".into()), models: Some(vec!["m \"é\\".into()]), priority: Some(3), ..entry("b") };
         file.add(second.clone()).unwrap();
         assert_ne!(file.version().unwrap(), first);
         assert_eq!(file.read().unwrap(), Some(vec![entry("a"), second.clone()]));
@@ -262,7 +262,7 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let file = KeyFile::new(&folder.path().join("keys.toml"));
             let [requests_per_minute, tokens_per_minute, max_concurrent, created] = limits;
-            let keys: Vec<Entry> = names.iter().map(|name| Entry {
+            let keys: Vec<KeyEntry> = names.iter().map(|name| KeyEntry {
                 tenant: Some(name.chars().rev().collect()), models: models.clone(), requests_per_minute, tokens_per_minute,
                 max_concurrent, priority, admin, created, ..entry(name)
             }).collect();

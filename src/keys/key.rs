@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::bucket::Bucket;
 use crate::digest::Digest;
-use crate::entry::Entry;
+use crate::entry::KeyEntry;
 
 /// How much a key may use. 0: as much as it likes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,7 +67,7 @@ pub struct Key {
 
 impl Key {
     /// `defaults`: the limits that the entry does not state.
-    pub(crate) fn new(entry: Entry, defaults: Limits) -> Self {
+    pub(crate) fn new(entry: KeyEntry, defaults: Limits) -> Self {
         let limits = Limits {
             requests_per_minute: entry.requests_per_minute.unwrap_or(defaults.requests_per_minute),
             tokens_per_minute: entry.tokens_per_minute.unwrap_or(defaults.tokens_per_minute),
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     fn key(limits: Limits) -> Key {
-        Key::new(Entry::new("a", Digest::of(b"a")), limits)
+        Key::new(KeyEntry::new("a", Digest::of(b"a")), limits)
     }
 
     #[test]

@@ -12,7 +12,7 @@ mod ring;
 mod version;
 
 pub use digest::{Digest, new_secret};
-pub use entry::Entry;
+pub use entry::KeyEntry;
 pub use file::{KeyFile, KeyFileError};
 pub use key::{InFlight, Key, Limit, Limits, Rate, Refusal};
 pub use ring::Ring;

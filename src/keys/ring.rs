@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::digest::Digest;
-use crate::entry::Entry;
+use crate::entry::KeyEntry;
 use crate::file::check;
 use crate::key::{Key, Limits};
 
@@ -19,7 +19,7 @@ impl Ring {
     ///
     /// # Errors
     /// Two entries have the same name or the same hash.
-    pub fn new(entries: Vec<Entry>, defaults: Limits, before: &Self) -> Result<Self, String> {
+    pub fn new(entries: Vec<KeyEntry>, defaults: Limits, before: &Self) -> Result<Self, String> {
         check(&entries)?;
         let mut ring = Self::default();
         for entry in entries {
@@ -63,8 +63,8 @@ mod tests {
 
     use super::*;
 
-    fn entry(name: &str) -> Entry {
-        Entry::new(name, Digest::of(name.as_bytes()))
+    fn entry(name: &str) -> KeyEntry {
+        KeyEntry::new(name, Digest::of(name.as_bytes()))
     }
 
     #[test]
@@ -83,11 +83,11 @@ mod tests {
         let (now, before) = (Instant::now(), Ring::new(vec![entry("a"), entry("b")], defaults, &Ring::default()).unwrap());
         let running = before.find(b"a").unwrap().begin(now).unwrap();
         let more = Limits { max_concurrent: 2, ..defaults };
-        let after = Ring::new(vec![Entry { priority: Some(50), ..entry("a") }, entry("c")], more, &before).unwrap();
+        let after = Ring::new(vec![KeyEntry { priority: Some(50), ..entry("a") }, entry("c")], more, &before).unwrap();
         let key = after.find(b"a").unwrap();
         assert_eq!((key.priority, key.rates(now).0.unwrap().remaining), (50, 0));
         assert!(key.begin(now).is_err() && after.find(b"c").unwrap().begin(now).is_ok() && after.find(b"b").is_none());
-        let free = Ring::new(vec![Entry { requests_per_minute: Some(0), ..entry("a") }], defaults, &after).unwrap();
+        let free = Ring::new(vec![KeyEntry { requests_per_minute: Some(0), ..entry("a") }], defaults, &after).unwrap();
         assert!(free.find(b"a").unwrap().begin(now).is_err(), "the first request still runs");
         drop(running);
         assert!(free.find(b"a").unwrap().begin(now).is_ok());

@@ -15,7 +15,7 @@ const MAX_LINE: usize = 8 << 10;
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The process's log, once something has used it.
-static LOG: OnceLock<Lines> = OnceLock::new();
+static LOG: OnceLock<LogWriter> = OnceLock::new();
 
 /// Writes a line to stderr, behind the lines that wait. Never blocks.
 pub fn print(text: &str) {
@@ -29,22 +29,22 @@ pub fn flush() {
     }
 }
 
-fn log() -> &'static Lines {
-    LOG.get_or_init(|| Lines::to(std::io::stderr()))
+fn log() -> &'static LogWriter {
+    LOG.get_or_init(|| LogWriter::to(std::io::stderr()))
 }
 
-enum Entry {
+enum QueueEntry {
     Line(Vec<u8>),
     /// Everything before this is written once the sender is dropped.
     Flush(SyncSender<()>),
 }
 
 /// Lines on their way to a slow or broken output.
-pub struct Lines {
-    queue: SyncSender<Entry>,
+pub struct LogWriter {
+    queue: SyncSender<QueueEntry>,
 }
 
-impl Lines {
+impl LogWriter {
     /// Starts the thread that writes to `output`. If no thread can be started, every line is lost.
     fn to(output: impl Write + Send + 'static) -> Self {
         let (queue, entries) = sync_channel(MAX_WAITING);
@@ -57,7 +57,7 @@ impl Lines {
             line.truncate(MAX_LINE);
             line.extend_from_slice("…\n".as_bytes());
         }
-        if self.queue.try_send(Entry::Line(line)).is_err() {
+        if self.queue.try_send(QueueEntry::Line(line)).is_err() {
             metrics::log_lines_lost().inc();
         }
     }
@@ -65,7 +65,7 @@ impl Lines {
     /// Returns whether every line is written.
     fn flush(&self, timeout: Duration) -> bool {
         let (done, wait) = sync_channel(0);
-        let (end, mut entry) = (Instant::now() + timeout, Entry::Flush(done));
+        let (end, mut entry) = (Instant::now() + timeout, QueueEntry::Flush(done));
         while let Err(error) = self.queue.try_send(entry) {
             match error {
                 TrySendError::Full(back) if Instant::now() < end => entry = back,
@@ -77,19 +77,19 @@ impl Lines {
     }
 }
 
-fn write(entries: Receiver<Entry>, mut output: impl Write) {
+fn write(entries: Receiver<QueueEntry>, mut output: impl Write) {
     for entry in entries {
         match entry {
-            Entry::Line(line) if output.write_all(&line).is_err() => metrics::log_lines_lost().inc(),
-            Entry::Line(_) => {}
-            Entry::Flush(done) => drop(done),
+            QueueEntry::Line(line) if output.write_all(&line).is_err() => metrics::log_lines_lost().inc(),
+            QueueEntry::Line(_) => {}
+            QueueEntry::Flush(done) => drop(done),
         }
     }
 }
 
 /// One event of `tracing`, which arrives as one write.
 pub struct Line {
-    log: &'static Lines,
+    log: &'static LogWriter,
     /// Whether the line is an object, which must stay one if it is too long.
     is_json: bool,
 }
@@ -148,7 +148,7 @@ mod tests {
     fn an_output_that_is_stuck_or_broken_costs_lines_and_no_time() {
         let (open, gate) = std::sync::mpsc::channel();
         let (written, lines) = std::sync::mpsc::channel();
-        let (log, lost, start) = (Lines::to(Gate { open: gate, written }), metrics::log_lines_lost(), Instant::now());
+        let (log, lost, start) = (LogWriter::to(Gate { open: gate, written }), metrics::log_lines_lost(), Instant::now());
         (0..MAX_WAITING + 100).for_each(|number| log.take(format!("{number}\n").into_bytes()));
         assert!((99..=100).contains(&lost.get()), "the thread may hold one line: {}", lost.get());
         assert!(!log.flush(Duration::from_millis(50)), "nothing is written yet");

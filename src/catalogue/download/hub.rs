@@ -21,7 +21,7 @@ const DEFAULT_QUANT: &str = "Q4_K_M";
 
 /// A file of a repository.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Listed {
+pub struct HubFile {
     pub path: String,
     pub(super) size: u64,
     /// Known only for large files, which the hub stores outside of the repository.
@@ -29,7 +29,7 @@ pub struct Listed {
 }
 
 #[derive(Deserialize)]
-struct Entry {
+struct HubEntry {
     #[serde(rename = "type")]
     kind: String,
     path: String,
@@ -45,7 +45,7 @@ struct Lfs {
 }
 
 /// The files of a repository at a revision.
-pub(super) fn list(repo: &str, revision: &str, tools: &Tools) -> Result<Vec<Listed>, PullError> {
+pub(super) fn list(repo: &str, revision: &str, tools: &Tools) -> Result<Vec<HubFile>, PullError> {
     let hub = tools.hub()?;
     let mut url = format!("{hub}/api/models/{repo}/tree/{}?recursive=true", revision.replace('/', "%2F"));
     let mut listed = Vec::new();
@@ -71,18 +71,18 @@ fn digest(path: &str, oid: &str) -> Result<String, String> {
 }
 
 /// The files on one page of a listing.
-pub fn files_of(page: &str) -> Result<Vec<Listed>, String> {
-    let entries: Vec<Entry> = serde_json::from_str(page).map_err(|error| format!("the hub's listing is malformed: {error}"))?;
+pub fn files_of(page: &str) -> Result<Vec<HubFile>, String> {
+    let entries: Vec<HubEntry> = serde_json::from_str(page).map_err(|error| format!("the hub's listing is malformed: {error}"))?;
     let files = entries.into_iter().filter(|entry| entry.kind == "file" && plain(&entry.path));
     let listed = files.map(|entry| match entry.lfs {
-        Some(lfs) => Ok(Listed { size: lfs.size, sha256: Some(digest(&entry.path, &lfs.oid)?), path: entry.path }),
-        None => Ok(Listed { path: entry.path, size: entry.size, sha256: None }),
+        Some(lfs) => Ok(HubFile { size: lfs.size, sha256: Some(digest(&entry.path, &lfs.oid)?), path: entry.path }),
+        None => Ok(HubFile { path: entry.path, size: entry.size, sha256: None }),
     });
     listed.collect()
 }
 
 /// The files of a model: those of the split model that `file` belongs to, or else those of the model of type `quant`.
-pub fn pick<'a>(listed: &'a [Listed], file: Option<&str>, quant: Option<&str>) -> Result<Vec<&'a Listed>, String> {
+pub fn pick<'a>(listed: &'a [HubFile], file: Option<&str>, quant: Option<&str>) -> Result<Vec<&'a HubFile>, String> {
     match file {
         Some(file) => siblings(listed, file),
         None => choose(listed, quant),
@@ -95,15 +95,15 @@ fn plain(path: &str) -> bool {
 }
 
 /// All files of the split model that `file` belongs to.
-fn siblings<'a>(listed: &'a [Listed], file: &str) -> Result<Vec<&'a Listed>, String> {
+fn siblings<'a>(listed: &'a [HubFile], file: &str) -> Result<Vec<&'a HubFile>, String> {
     let find = |path: &String| listed.iter().find(|one| one.path == *path).ok_or_else(|| format!("{path} is not in the repository"));
     parts_of(file).unwrap_or_else(|| vec![file.to_owned()]).iter().map(find).collect()
 }
 
 /// The files of the model of type `quant`.
-fn choose<'a>(listed: &'a [Listed], quant: Option<&str>) -> Result<Vec<&'a Listed>, String> {
+fn choose<'a>(listed: &'a [HubFile], quant: Option<&str>) -> Result<Vec<&'a HubFile>, String> {
     // keyed by the first file's path, so that a split model counts once
-    let mut models: BTreeMap<String, &Listed> = BTreeMap::new();
+    let mut models: BTreeMap<String, &HubFile> = BTreeMap::new();
     for one in listed.iter().filter(|one| one.path.to_ascii_lowercase().ends_with(".gguf") && !is_accessory(&one.path)) {
         models.entry(parts_of(&one.path).map_or_else(|| one.path.clone(), |parts| parts[0].clone())).or_insert(one);
     }

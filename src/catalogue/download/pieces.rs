@@ -1,7 +1,7 @@
 //! From a catalogue entry to the files of its model.
 
 use super::error::PullError;
-use super::hub::{self, Listed};
+use super::hub::{self, HubFile};
 use super::piece::Piece;
 use super::split::parts_of;
 use super::tools::Tools;
@@ -51,9 +51,9 @@ fn one_file_only(entry: &ModelEntry) -> Result<(), PullError> {
     }
 }
 
-fn numbered<'a>(files: impl ExactSizeIterator<Item = (Source, Option<&'a Listed>)>) -> Vec<Piece> {
+fn numbered<'a>(files: impl ExactSizeIterator<Item = (Source, Option<&'a HubFile>)>) -> Vec<Piece> {
     let count = files.len();
-    let piece = |(no, (source, listed)): (usize, (Source, Option<&Listed>))| Piece {
+    let piece = |(no, (source, listed)): (usize, (Source, Option<&HubFile>))| Piece {
         name: format!("model-{no:05}-of-{count:05}.gguf"),
         source,
         sha256: listed.and_then(|listed| listed.sha256.clone()),

@@ -15,7 +15,7 @@ pub struct Plan<'a> {
     pub generate: u32,
     pub repeat: u32,
     pub chunk: u32,
-    /// Engine slots, which bound the blocks that a step can copy.
+    /// Sequence slots, which bound the blocks that a step can copy.
     pub slots: u32,
 }
 
@@ -78,7 +78,7 @@ impl Plan<'_> {
         let depth = self.chunk.min(self.contexts.iter().max().copied().unwrap_or(1)).max(1);
         steps.prefill(0, 0..depth)?;
         let Steps { engine, .. } = steps;
-        steps.tables = crate::engine::Tables::new(engine.kv_capacity(), self.slots as usize);
+        steps.tables = crate::engine::BlockTables::new(engine.kv_capacity(), self.slots as usize);
         Ok(())
     }
 

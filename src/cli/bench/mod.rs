@@ -34,7 +34,7 @@ const EXAMPLES: &str = "Examples:
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {
+pub struct BenchArgs {
     /// Ids or aliases of models on disk, or GGUF files
     #[arg(value_name = "MODEL|FILE.gguf", required_unless_present = "model", conflicts_with = "model")]
     models: Vec<String>,
@@ -92,10 +92,10 @@ pub struct Args {
 const BLOCK: u32 = 32;
 const CPU_CHUNK: u32 = 512;
 const GPU_CHUNK: u32 = 2048;
-/// Engine slots if caches are copied: a step copies as many blocks at most.
+/// Sequence slots if caches are copied: a step copies as many blocks at most.
 const COPY_SLOTS: u32 = 64;
 
-pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
+pub fn run(args: BenchArgs, config: Option<&Path>) -> anyhow::Result<()> {
     let names = if args.models.is_empty() { &args.model } else { &args.models };
     // All names are looked up first, so that a typo in the last one shows before the first measurement.
     let files = names.iter().map(|name| file_of(config, name)).collect::<anyhow::Result<Vec<_>>>()?;
@@ -110,7 +110,7 @@ pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
     }
 }
 
-impl Args {
+impl BenchArgs {
     fn mode(&self) -> &'static str {
         match (self.mixed, self.context.is_empty()) {
             (true, _) => "mixed",

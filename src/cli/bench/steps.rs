@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::engine::{Batch, Engine, Input, SlotInit, StepId, StepOutput, Tables};
+use crate::engine::{Batch, BlockTables, Engine, Input, SlotInit, StepId, StepOutput};
 use crate::logits::SamplingParams;
 
 /// Keeps as many steps in flight as the engine allows.
@@ -35,7 +35,7 @@ impl Pipeline {
 /// Sequences on an engine.
 pub struct Steps<'a> {
     pub engine: &'a mut dyn Engine,
-    pub tables: Tables,
+    pub tables: BlockTables,
     pub pipeline: Pipeline,
     /// Rows per step of a prompt.
     pub chunk: u32,
@@ -43,7 +43,7 @@ pub struct Steps<'a> {
 
 impl<'a> Steps<'a> {
     pub fn new(engine: &'a mut dyn Engine, num_seqs: u32, chunk: u32) -> Self {
-        let tables = Tables::new(engine.kv_capacity(), num_seqs as usize);
+        let tables = BlockTables::new(engine.kv_capacity(), num_seqs as usize);
         Self { engine, tables, pipeline: Pipeline::default(), chunk }
     }
 
@@ -73,7 +73,7 @@ impl<'a> Steps<'a> {
         Ok(start.elapsed().as_secs_f64())
     }
 
-    /// A step of each sequence per position, each with what its engine slot sampled. Returns the seconds per step.
+    /// A step of each sequence per position, each with what its sequence slot sampled. Returns the seconds per step.
     pub fn decode(&mut self, sequences: &[u32], positions: Range<u32>) -> anyhow::Result<f64> {
         let (start, num_steps) = (Instant::now(), positions.len().max(1));
         for position in positions {
@@ -91,7 +91,7 @@ pub fn greedy(sequence: u32) -> SlotInit {
     SlotInit { slot: sequence, params: Arc::new(SamplingParams::greedy()), prompt: [].into(), generated: Vec::new() }
 }
 
-/// A batch with the same positions of several sequences. Each sequence continues with the token that its engine slot sampled.
+/// A batch with the same positions of several sequences. Each sequence continues with the token that its sequence slot sampled.
 pub fn rows(sequences: &[u32], positions: Range<u32>) -> Batch {
     let each = positions.len() as u32;
     let num = sequences.len();
@@ -100,7 +100,7 @@ pub fn rows(sequences: &[u32], positions: Range<u32>) -> Batch {
         positions: sequences.iter().flat_map(|_| positions.clone()).collect(),
         cu_seqlens_q: (0..=num as u32).map(|i| i * each).collect(),
         context_lens: vec![positions.end; num],
-        engine_slots: sequences.to_vec(),
+        sequence_slots: sequences.to_vec(),
         sampled_rows: (1..=num as u32).map(|i| i * each - 1).collect(),
         ..Batch::default()
     }

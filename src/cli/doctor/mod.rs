@@ -19,13 +19,13 @@ use models::{CONTEXT, Fit, fits};
 #[command(after_help = "Examples:
   penstock doctor
   penstock doctor --json | jq '.models[] | select(.fits) | .id'")]
-pub struct Args {
+pub struct DoctorArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
 }
 
-pub fn run(args: &Args, config: Option<&Path>) -> anyhow::Result<()> {
+pub fn run(args: &DoctorArgs, config: Option<&Path>) -> anyhow::Result<()> {
     let config = Config::load(config, &Overrides::default())?;
     let machine = Machine::of_process(&config.server.models_dir);
     let models = fits(&config, &machine);

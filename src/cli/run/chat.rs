@@ -13,7 +13,7 @@ use crate::cli::colour::{Colour, Colours};
 use crate::serving::{self, EndReason, Generation, Model, Output, Prompt, ValidRequest, apply_template};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum TurnEnd {
     Complete,
     Interrupted,
 }
@@ -28,7 +28,7 @@ pub struct Chat {
 /// An answer, and how it ended.
 struct Answer {
     text: String,
-    end: End,
+    end: TurnEnd,
     /// The context is full.
     is_cut: bool,
 }
@@ -73,7 +73,7 @@ impl Chat {
     }
 
     /// Streams the answer to stdout. If the answer fails, the conversation stays as it was. An interrupted answer becomes part of it.
-    pub async fn answer(&mut self, text: &str) -> anyhow::Result<End> {
+    pub async fn answer(&mut self, text: &str) -> anyhow::Result<TurnEnd> {
         images::refuse(text, &self.model.id)?;
         let before = self.messages.len();
         self.messages.push(Message::of_text(Role::User, text));
@@ -102,7 +102,7 @@ impl Chat {
         let (end, is_cut) = loop {
             let output = tokio::select! {
                 output = generation.next() => output,
-                _ = interrupts.recv() => break (End::Interrupted, false),
+                _ = interrupts.recv() => break (TurnEnd::Interrupted, false),
                 _ = turns.tick() => {
                     screen.wait(generation.account());
                     continue;
@@ -122,9 +122,9 @@ impl Chat {
                 }
                 Some(Ok(Output::End(end))) => {
                     let used = end.counts.prompt + end.counts.generated;
-                    break (End::Complete, end.reason == EndReason::Length && used as usize >= self.model.base.context);
+                    break (TurnEnd::Complete, end.reason == EndReason::Length && used as usize >= self.model.base.context);
                 }
-                None => break (End::Complete, false),
+                None => break (TurnEnd::Complete, false),
             }
         };
         screen.end()?;

@@ -61,13 +61,13 @@ pub fn unknown(name: &str) -> String {
 
 /// A text that may go on over several lines.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Entry {
+pub enum ChatLine {
     Complete(String),
     /// What stands before the quotes, and the text behind them so far.
     Open(String, String),
 }
 
-impl Entry {
+impl ChatLine {
     /// Begins with a line. Quotes count at the start of a message, or of a value that is set.
     pub fn begin(line: &str) -> Self {
         let before = match line.find(QUOTES) {
@@ -122,19 +122,19 @@ mod tests {
         assert!(unknown("/claer").contains("did you mean /clear?") && !unknown("/xyzzy").contains("mean"));
     }
 
-    fn of(lines: &[&str]) -> Entry {
-        lines[1..].iter().fold(Entry::begin(lines[0]), |entry, line| entry.add(line))
+    fn of(lines: &[&str]) -> ChatLine {
+        lines[1..].iter().fold(ChatLine::begin(lines[0]), |entry, line| entry.add(line))
     }
 
     #[test]
     fn quotes_hold_several_lines_together() {
-        let complete = |text: &str| Entry::Complete(text.to_owned());
+        let complete = |text: &str| ChatLine::Complete(text.to_owned());
         assert_eq!(of(&["plain"]), complete("plain"));
         assert_eq!(of(&["\"\"\"one\"\"\""]), complete("one"));
         assert_eq!(of(&["\"\"\"one", "  two", "\"\"\""]), complete("one\n  two"));
         assert_eq!(of(&["\"\"\"", "", "/bye", "\"\"\""]), complete("\n/bye"));
         assert_eq!(of(&["/set system \"\"\"Be", "brief.\"\"\""]), complete("/set system Be\nbrief."));
         assert_eq!(of(&["what is \"\"\" in Python?"]), complete("what is \"\"\" in Python?"), "in the middle they are text");
-        assert!(matches!(of(&["\"\"\"one", "two"]), Entry::Open(..)));
+        assert!(matches!(of(&["\"\"\"one", "two"]), ChatLine::Open(..)));
     }
 }

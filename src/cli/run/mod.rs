@@ -2,9 +2,9 @@
 
 mod chat;
 mod command;
+mod echo_guard;
 mod exported;
 mod images;
-mod quiet;
 mod repl;
 mod saved;
 mod screen;
@@ -22,7 +22,7 @@ use crate::config::{Config, LogFormat, Overrides};
 use crate::logits::SamplingChoice;
 use crate::registry::Registry;
 use crate::telemetry;
-use chat::{Chat, End};
+use chat::{Chat, TurnEnd};
 use settings::Settings;
 
 const EXAMPLES: &str = "Examples:
@@ -48,7 +48,7 @@ const MAX_STDIN: u64 = 64 << 20;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
-pub struct Args {
+pub struct RunArgs {
     /// A model (see `penstock list`), or a GGUF file
     model: String,
     /// One prompt, which stands behind what comes on stdin; without it, a chat starts if stdin is a terminal
@@ -85,7 +85,7 @@ fn parse_temperature(text: &str) -> Result<f32, String> {
     text.parse().ok().filter(|value| (0.0..=2.0).contains(value)).ok_or_else(|| "must be a number from 0 to 2".into())
 }
 
-impl Args {
+impl RunArgs {
     fn settings(&self) -> anyhow::Result<Settings> {
         let mut settings = Settings {
             system: self.system.clone(),
@@ -104,7 +104,7 @@ impl Args {
     }
 }
 
-pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
+pub fn run(args: RunArgs, config: Option<&Path>) -> anyhow::Result<()> {
     let settings = args.settings()?;
     let overrides = Overrides { models: vec![args.model.clone()], ..args.engine.overrides() };
     let config = Config::load(config, &overrides)?;
@@ -123,8 +123,8 @@ pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
     chat.settings = settings;
     let result = match prompt(&args)? {
         Some(prompt) => match runtime.block_on(chat.answer(&prompt))? {
-            End::Complete => Ok(()),
-            End::Interrupted => Err(Interrupted.into()),
+            TurnEnd::Complete => Ok(()),
+            TurnEnd::Interrupted => Err(Interrupted.into()),
         },
         None => repl::run(&mut chat, &runtime),
     };
@@ -133,7 +133,7 @@ pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
 }
 
 /// The prompt from the command line, behind what comes through a pipe. None: stdin is a terminal to chat on.
-fn prompt(args: &Args) -> anyhow::Result<Option<String>> {
+fn prompt(args: &RunArgs) -> anyhow::Result<Option<String>> {
     let asked = args.prompt.join(" ");
     let asked = Some(asked).filter(|text| !text.trim().is_empty());
     ensure!(args.prompt.is_empty() || asked.is_some(), "the prompt is empty");

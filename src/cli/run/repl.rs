@@ -8,9 +8,9 @@ use rustyline::config::Configurer;
 use rustyline::error::ReadlineError;
 
 use super::chat::Chat;
-use super::command::{Command, Entry, HELP, parse, unknown};
+use super::command::{ChatLine, Command, HELP, parse, unknown};
+use super::echo_guard::EchoGuard;
 use super::images::at_home;
-use super::quiet::Quiet;
 use super::saved::{load, save};
 use crate::cli::colour::{Colour, Colours};
 use crate::cli::output::for_terminal;
@@ -31,7 +31,7 @@ enum Line {
     /// Ctrl-C at the prompt.
     Dropped,
     /// Ctrl-D at the prompt.
-    End,
+    TurnEnd,
 }
 
 pub fn run(chat: &mut Chat, runtime: &tokio::runtime::Runtime) -> anyhow::Result<()> {
@@ -50,14 +50,14 @@ pub fn run(chat: &mut Chat, runtime: &tokio::runtime::Runtime) -> anyhow::Result
             Line::Text(text) if text.trim().is_empty() => continue,
             Line::Text(text) => text,
             Line::Dropped => continue,
-            Line::End => return Ok(()),
+            Line::TurnEnd => return Ok(()),
         };
         repl.remember(&text);
         match parse(&text) {
             Some(Command::Bye) => return Ok(()),
             Some(command) => repl.obey(command),
             None => {
-                let quiet = Quiet::begin();
+                let quiet = EchoGuard::begin();
                 let result = runtime.block_on(repl.chat.answer(text.trim()));
                 drop(quiet);
                 if let Err(error) = result {
@@ -76,16 +76,16 @@ impl Repl<'_> {
             let line = match self.editor.readline(if entry.is_none() { "> " } else { ". " }) {
                 Ok(line) => line,
                 Err(ReadlineError::Interrupted) => return Ok(Line::Dropped),
-                Err(ReadlineError::Eof) if entry.is_none() => return Ok(Line::End),
+                Err(ReadlineError::Eof) if entry.is_none() => return Ok(Line::TurnEnd),
                 Err(ReadlineError::Eof) => return Ok(Line::Dropped),
                 Err(error) => return Err(error.into()),
             };
             let next = match entry.take() {
-                None => Entry::begin(&line),
-                Some(open) => Entry::add(open, &line),
+                None => ChatLine::begin(&line),
+                Some(open) => ChatLine::add(open, &line),
             };
             match next {
-                Entry::Complete(text) => return Ok(Line::Text(text)),
+                ChatLine::Complete(text) => return Ok(Line::Text(text)),
                 open => entry = Some(open),
             }
         }

@@ -19,7 +19,7 @@ const FORMAT: &str = "penstock-chat";
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Saved {
+struct SavedChat {
     format: String,
     model: String,
     #[serde(default)]
@@ -51,7 +51,7 @@ pub fn save(chat: &Chat, path: &Path) -> anyhow::Result<()> {
         SavedMessage { role, content: message.text() }
     };
     let messages = chat.messages.iter().map(message).collect();
-    let saved = Saved { format: FORMAT.into(), model: chat.model.id.clone(), settings: chat.settings.clone(), messages };
+    let saved = SavedChat { format: FORMAT.into(), model: chat.model.id.clone(), settings: chat.settings.clone(), messages };
     let text = serde_json::to_string_pretty(&saved)? + "\n";
     let name = path.file_name().and_then(|name| name.to_str()).with_context(|| format!("{}: not the name of a file", path.display()))?;
     let partial = path.with_file_name(format!(".{name}.{}.partial", std::process::id()));
@@ -87,7 +87,7 @@ fn read_any(path: &Path) -> anyhow::Result<Branch> {
         let named = || path.display().to_string();
         return serde_json::from_value::<Exported>(value).with_context(named)?.branch().with_context(named);
     }
-    let Saved { model, settings, messages, .. } = read(path)?;
+    let SavedChat { model, settings, messages, .. } = read(path)?;
     let message = |message: SavedMessage| {
         let role = if matches!(message.role, Speaker::Assistant) { Role::Assistant } else { Role::User };
         Message::of_text(role, message.content)
@@ -106,10 +106,10 @@ fn bytes_of(path: &Path) -> anyhow::Result<Vec<u8>> {
 }
 
 /// A conversation that `/save` wrote.
-fn read(path: &Path) -> anyhow::Result<Saved> {
+fn read(path: &Path) -> anyhow::Result<SavedChat> {
     let named = || path.display().to_string();
     let bytes = bytes_of(path)?;
-    let saved: Saved = serde_json::from_slice(&bytes).with_context(|| format!("{}: no conversation that /save wrote", named()))?;
+    let saved: SavedChat = serde_json::from_slice(&bytes).with_context(|| format!("{}: no conversation that /save wrote", named()))?;
     if saved.format != FORMAT {
         bail!("{}: its format is `{}`, expected `{FORMAT}`", named(), saved.format);
     }

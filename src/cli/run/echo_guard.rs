@@ -5,12 +5,12 @@ use std::io::{IsTerminal, Stdin, stdin};
 use nix::sys::termios::{LocalFlags, SetArg, Termios, tcgetattr, tcsetattr};
 
 /// Gives the terminal back its mode when it is dropped.
-pub struct Quiet {
+pub struct EchoGuard {
     before: Option<Termios>,
     terminal: Stdin,
 }
 
-impl Quiet {
+impl EchoGuard {
     /// Stdin stays as it is if it is no terminal.
     pub fn begin() -> Self {
         let terminal = stdin();
@@ -28,7 +28,7 @@ impl Quiet {
     }
 }
 
-impl Drop for Quiet {
+impl Drop for EchoGuard {
     fn drop(&mut self) {
         if let Some(before) = &self.before {
             let _ = tcsetattr(&self.terminal, SetArg::TCSANOW, before);

@@ -10,7 +10,7 @@ pub(super) const PREFIX: &str = "PENSTOCK__";
 
 /// Everything a configuration is read from, except flags.
 #[derive(Clone, Debug, Default)]
-pub struct Surroundings {
+pub struct ConfigSources {
     /// The directory whose `*.toml` files are read. It may be missing.
     pub dir: PathBuf,
     /// `--config`
@@ -19,7 +19,7 @@ pub struct Surroundings {
     pub env: Vec<(String, String)>,
 }
 
-impl Surroundings {
+impl ConfigSources {
     /// `./config` and the process's environment.
     pub fn of_process(file: Option<&Path>) -> Result<Self, ConfigError> {
         Ok(Self { dir: PathBuf::from("config"), file: file.map(Path::to_owned), env: utf8_pairs(std::env::vars_os())? })
