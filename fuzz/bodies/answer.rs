@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use chat::{Dialect, Entry, Parser, Piece, Text};
+use chat::{AnswerStart, Dialect, Parser, Piece, Text};
 use template::ChatTemplate;
 
 use crate::sections::{sections, text};
@@ -30,7 +30,8 @@ pub fn body(input: &[u8]) {
     let [head, answer] = sections(input);
     let [kind, lengths @ ..] = head else { return };
     let dialect = &DIALECTS[usize::from(*kind) % DIALECTS.len()];
-    let entry = [Entry::Turn, Entry::Text, Entry::Reasoning { begun: false }, Entry::Reasoning { begun: true }][usize::from(*kind) / 64];
+    let entry = [AnswerStart::Turn, AnswerStart::Text, AnswerStart::Reasoning { begun: false }, AnswerStart::Reasoning { begun: true }]
+        [usize::from(*kind) / 64];
     let parser = Parser::new(Some(dialect.syntax), dialect.thinking, entry);
     let parser = match lengths.len() % 2 {
         0 => parser.with_bare_calls(vec!["f".into(), "get_weather".into()], vec![]),

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::sync::LazyLock;
 
-use config::{Config, Overrides, Surroundings, log_filter};
+use config::{Config, ConfigSources, Overrides, log_filter};
 use keys::KeyFile;
 
 use crate::memory_file::MemoryFile;
@@ -13,9 +13,9 @@ pub static DEFAULTS: LazyLock<Config> =
     LazyLock::new(|| Config::load_from(&surroundings(Vec::new()), &Overrides::default()).expect("the defaults"));
 
 /// Where nothing but these variables sets anything.
-fn surroundings(mut env: Vec<(String, String)>) -> Surroundings {
+fn surroundings(mut env: Vec<(String, String)>) -> ConfigSources {
     env.push(("HOME".to_owned(), "/nowhere".to_owned()));
-    Surroundings { env, ..Surroundings::default() }
+    ConfigSources { env, ..ConfigSources::default() }
 }
 
 /// The kind; a file of settings, settings of the environment, a file of keys, a filter of the log, or a model's name.
@@ -24,7 +24,7 @@ pub fn body(input: &[u8]) {
     match kind % 5 {
         0 => {
             let file = MemoryFile::new(rest);
-            let with_file = Surroundings { file: Some(file.path().to_owned()), ..surroundings(Vec::new()) };
+            let with_file = ConfigSources { file: Some(file.path().to_owned()), ..surroundings(Vec::new()) };
             let _ = black_box(Config::load_from(&with_file, &Overrides::default()));
         }
         1 => {
@@ -36,7 +36,7 @@ pub fn body(input: &[u8]) {
         2 => {
             let file = MemoryFile::new(rest);
             if let Ok(Some(entries)) = KeyFile::new(file.path()).read() {
-                let written: String = entries.iter().map(keys::Entry::to_toml).collect();
+                let written: String = entries.iter().map(keys::KeyEntry::to_toml).collect();
                 let again = KeyFile::new(MemoryFile::new(written.as_bytes()).path()).read();
                 assert_eq!(again.ok().flatten(), Some(entries), "what was written is read back");
             }

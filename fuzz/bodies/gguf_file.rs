@@ -54,7 +54,7 @@ fn read(file: &GgufFile) {
 
 fn weights(file: Arc<GgufFile>) {
     let Ok(weights) = Weights::load(file) else { return };
-    let small = weights.by_slot.iter().filter(|(_, weight)| weight.rows.saturating_mul(weight.cols) <= MAX_WEIGHTS);
+    let small = weights.by_role.iter().filter(|(_, weight)| weight.rows.saturating_mul(weight.cols) <= MAX_WEIGHTS);
     for ((slot, layer), weight) in small.take(MAX_TENSORS) {
         let values = weights.vector(*slot, *layer).expect("the slot is filled");
         assert_eq!(values.len(), weight.rows * weight.cols);

@@ -38,7 +38,8 @@ impl Input {
                 let source = std::fs::read_to_string(path).expect("a template");
                 let dialect = Dialect::of(&ChatTemplate::new(&source, "<s>", "</s>").expect("a template"), tokenizer);
                 let tools = Tools { tools: tools.clone(), choice: ToolChoice::Required, parallel: true };
-                let rules = Rules { dialect: &dialect, grammars: compiler, tools: Some(&tools), format: None, entry: chat::Entry::Turn };
+                let rules =
+                    Rules { dialect: &dialect, grammars: compiler, tools: Some(&tools), format: None, entry: chat::AnswerStart::Turn };
                 rules.followed().ok().and_then(|followed| followed.grammar).is_some_and(starts)
             }
         }

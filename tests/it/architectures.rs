@@ -42,7 +42,7 @@ fn batch(prompt: &[u32], from: usize, to: usize, state: bool) -> Batch {
         slot_mapping: (from as u32..to as u32).collect(),
         block_tables: (0..8).collect(),
         max_blocks: 8,
-        engine_slots: vec![0],
+        sequence_slots: vec![0],
         state_slots: if state { vec![0] } else { Vec::new() },
         init: match from {
             0 => vec![SlotInit { slot: 0, params: Arc::new(SamplingParams::greedy()), prompt: prompt.into(), generated: Vec::new() }],

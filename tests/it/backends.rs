@@ -12,7 +12,7 @@ use logits::SamplingParams;
 use metrics::ModelMetrics;
 use model::testing::TinyModel;
 use model::{ARCHS, QUANTS, Weights};
-use scheduler::{Event, EventStream, Family, Handle, NewSequence, SchedulerOptions};
+use scheduler::{Event, EventStream, Handle, NewSequence, SchedulerOptions, SequenceGroup};
 
 /// Opens an engine with the given number of KV blocks for each cache group.
 fn open(path: &Path, options: &CpuOptions, kernels: &'static simd::Kernels) -> CpuEngine {
@@ -109,18 +109,18 @@ pub fn run(
     let metrics = ModelMetrics::for_model(name);
     let handle = Handle::spawn(engine, scheduling, metrics.clone());
     let enqueue = |prompt: &Vec<u32>| {
-        let family = (load.relatives > 0).then(Family::unique);
-        let sequence = NewSequence { family, ..NewSequence::new(prompt.clone(), SamplingParams::greedy(), tokens) };
+        let sequence_group = (load.relatives > 0).then(SequenceGroup::unique);
+        let sequence = NewSequence { sequence_group, ..NewSequence::new(prompt.clone(), SamplingParams::greedy(), tokens) };
         (0..=load.relatives).map(|_| handle.enqueue(sequence.clone()).unwrap()).collect()
     };
-    let families: Vec<Vec<EventStream>> = prompts.iter().map(enqueue).collect();
-    let alike = |family: Vec<EventStream>| {
-        let mut texts: Vec<_> = family.into_iter().map(drain).collect();
+    let sequence_groups: Vec<Vec<EventStream>> = prompts.iter().map(enqueue).collect();
+    let alike = |sequence_group: Vec<EventStream>| {
+        let mut texts: Vec<_> = sequence_group.into_iter().map(drain).collect();
         texts.dedup();
         assert_eq!(texts.len(), 1, "sequences with the same prompt differ");
         texts.remove(0)
     };
-    let texts = families.into_iter().map(alike).collect();
+    let texts = sequence_groups.into_iter().map(alike).collect();
     // The process must not end while an engine frees a GPU's memory.
     handle.stop();
     assert!(handle.wait_ended(std::time::Duration::from_secs(60)), "the engine does not end");
@@ -367,7 +367,7 @@ pub fn greedy(engine: &mut dyn Engine, prompt: &[u32], steps: u32, mut look: imp
             slot_mapping: (context..end).collect(),
             block_tables: (0..blocks).collect(),
             max_blocks: blocks as usize,
-            engine_slots: vec![0],
+            sequence_slots: vec![0],
             init: if step == 0 { vec![init] } else { Vec::new() },
             want_logits: true,
             ..Batch::default()

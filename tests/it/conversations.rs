@@ -10,7 +10,7 @@ use gguf::GgufFile;
 use logits::SamplingParams;
 use metrics::ModelMetrics;
 use model::Weights;
-use scheduler::{Event, EventStream, Family, Handle, NewSequence, SchedulerOptions};
+use scheduler::{Event, EventStream, Handle, NewSequence, SchedulerOptions, SequenceGroup};
 
 /// Recurrent mixers of each kind, alone and beside attention, and windows of each kind.
 const MODELS: [&str; 9] = [
@@ -71,8 +71,8 @@ impl Runner {
         let streams: Vec<Vec<_>> = prompts
             .iter()
             .map(|prompt| {
-                let family = (self.n > 1).then(Family::unique);
-                let new = NewSequence { family, ..NewSequence::new(prompt.clone(), SamplingParams::greedy(), TOKENS) };
+                let sequence_group = (self.n > 1).then(SequenceGroup::unique);
+                let new = NewSequence { sequence_group, ..NewSequence::new(prompt.clone(), SamplingParams::greedy(), TOKENS) };
                 (0..self.n).map(|_| self.handle.enqueue(new.clone()).unwrap()).collect()
             })
             .collect();
@@ -92,8 +92,8 @@ impl Runner {
         };
         let answers: Vec<Vec<u32>> = streams
             .into_iter()
-            .map(|family| {
-                let mut answers: Vec<Vec<u32>> = family.into_iter().map(&mut answer).collect();
+            .map(|sequence_group| {
+                let mut answers: Vec<Vec<u32>> = sequence_group.into_iter().map(&mut answer).collect();
                 answers.dedup();
                 assert_eq!(answers.len(), 1, "sequences with the same prompt differ");
                 answers.remove(0)

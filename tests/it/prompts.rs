@@ -7,7 +7,7 @@ use engine::{Batch, Engine, Input, Pooling, Sampled, Scored, SlotInit, StepOutpu
 use gguf::GgufFile;
 use logits::{Logprobs, SamplingParams};
 use model::testing::TinyModel;
-use model::{TensorSlot, Weights};
+use model::{TensorRole, Weights};
 
 use crate::backends::{Factory, gpu, on_cpu, on_gpu};
 
@@ -18,7 +18,7 @@ fn prompt() -> Vec<u32> {
     (0..77).map(|i| i * 31 % VOCAB).collect()
 }
 
-/// The rows of a sequence from `start` on, in its own engine slot and blocks. `params` is set if the sequence is new.
+/// The rows of a sequence from `start` on, in its own sequence slot and blocks. `params` is set if the sequence is new.
 struct Rows<'a> {
     slot: u32,
     blocks: &'a [u32],
@@ -41,7 +41,7 @@ fn push(batch: &mut Batch, rows: &Rows) {
     batch.cu_seqlens_q.push(batch.inputs.len() as u32);
     batch.context_lens.push((rows.start + rows.ids.len()) as u32);
     batch.block_tables.extend(rows.blocks);
-    batch.engine_slots.push(rows.slot);
+    batch.sequence_slots.push(rows.slot);
     if rows.sample {
         batch.sampled_rows.push(batch.inputs.len() as u32 - 1);
     }
@@ -127,7 +127,7 @@ fn a_prompt_becomes_a_vector(engine: &mut dyn Engine, path: &Path) {
     }
     // The head computes the logits from the vector.
     let weights = Weights::load(Arc::new(GgufFile::open(path).unwrap())).unwrap();
-    let head = weights.get(TensorSlot::Output, 0).or(weights.get(TensorSlot::TokenEmbd, 0)).unwrap();
+    let head = weights.get(TensorRole::Output, 0).or(weights.get(TensorRole::TokenEmbd, 0)).unwrap();
     let mut matrix = vec![0f32; head.rows * head.cols];
     (head.quant.dequantize)(weights.data(head), &mut matrix);
     let mut batch = Batch { want_logits: true, ..Batch::default() };

@@ -104,7 +104,7 @@ impl Engine for Recorder {
         self.prompts.extend(batch.init.iter().map(|init| (init.slot, init.prompt.clone())));
         self.engine.collect(step, out)?;
         for ((i, &row), logits) in batch.sampled_seqs().zip(&batch.sampled_rows).zip(&out.logits) {
-            self.seen.add(self.prompts[&batch.engine_slots[i]].clone(), batch.positions[row as usize], logits);
+            self.seen.add(self.prompts[&batch.sequence_slots[i]].clone(), batch.positions[row as usize], logits);
         }
         Ok(())
     }

@@ -56,7 +56,7 @@ fn batch(step: u32, ask: &Ask) -> (Batch, Masks) {
         batch.cu_seqlens_q.push(batch.inputs.len() as u32);
         batch.context_lens.push(positions.end);
         batch.block_tables.extend(i * BLOCKS..(i + 1) * BLOCKS);
-        batch.engine_slots.push(i);
+        batch.sequence_slots.push(i);
         batch.sampled_rows.push(batch.inputs.len() as u32 - 1);
         if step == 0 {
             batch.init.push(SlotInit { slot: i, params: Arc::new(params), prompt: prompt.into(), generated: Vec::new() });

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use api::untrusted::request;
 use chat::{Dialect, render};
-use config::{Config, Limits, Overrides, Surroundings};
+use config::{Config, ConfigSources, Limits, Overrides};
 use gguf::GgufFile;
 use serde_json::{Value, json};
 use template::ChatTemplate;
@@ -187,7 +187,7 @@ fn body(door: &str, conversation: &[Said], with_tools: bool) -> Vec<u8> {
 
 fn limits() -> Limits {
     let env = vec![("HOME".to_owned(), "/home/u".to_owned())];
-    Config::load_from(&Surroundings { env, ..Default::default() }, &Overrides::default()).unwrap().limits
+    Config::load_from(&ConfigSources { env, ..Default::default() }, &Overrides::default()).unwrap().limits
 }
 
 /// The names and the sources of the golden templates.
