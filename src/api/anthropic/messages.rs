@@ -15,13 +15,13 @@ use super::types::answer::MessagesAnswer;
 use super::types::error::MessagesErrorBody;
 use super::types::event::MessagesEvent;
 use super::types::request::MessagesRequest;
-use crate::http::caller::Caller;
-use crate::http::choices::{self, Choices, GenerationRequest};
-use crate::http::deferred_stream;
-use crate::http::error::{ApiError, Kind};
-use crate::http::json::JsonBody;
-use crate::http::memory_budget::MemoryPermit;
-use crate::http::state::AppState;
+use http::caller::Caller;
+use http::choices::{self, Choices, GenerationRequest};
+use http::deferred_stream;
+use http::error::{ApiError, Kind};
+use http::json::JsonBody;
+use http::memory_budget::MemoryPermit;
+use http::state::AppState;
 use serving::Prompt;
 
 /// Answer a conversation, in Anthropic's words

@@ -15,10 +15,10 @@ use super::stream::AnswerFormat;
 use super::timing::Timings;
 use super::types::chat::{AnswerMessage, Chat, ChatRequest};
 use super::types::common::{End, ErrorBody};
-use crate::http::caller::Caller;
-use crate::http::choices::{self, GenerationRequest};
-use crate::http::error::ApiError;
-use crate::http::state::AppState;
+use http::caller::Caller;
+use http::choices::{self, GenerationRequest};
+use http::error::ApiError;
+use http::state::AppState;
 use serving::Prompt;
 
 /// Answer a conversation, as Ollama does

@@ -14,11 +14,11 @@ use super::start;
 use super::timing::Timings;
 use super::types::common::ErrorBody;
 use super::types::embed::{EmbedRequest, Embedded, EmbeddingsRequest, OneEmbedding};
-use crate::http::caller::Caller;
-use crate::http::error::{ApiError, Kind};
-use crate::http::memory_budget::MemoryPermit;
-use crate::http::state::{ActiveGeneration, AppState, off_loop};
-use crate::http::subject::FieldNames;
+use http::caller::Caller;
+use http::error::{ApiError, Kind};
+use http::memory_budget::MemoryPermit;
+use http::state::{ActiveGeneration, AppState, off_loop};
+use http::subject::FieldNames;
 use serving::embedding::{self, ValidText};
 use serving::{Model, Prompt};
 

@@ -16,14 +16,14 @@ use super::response_start::{check_earlier, start};
 use super::response_store::{StoredResponse, named};
 use super::stores::Stores;
 use super::stream;
-use crate::http::caller::Caller;
-use crate::http::error::{ApiError, Kind};
-use crate::http::memory_budget::MemoryPermit;
-use crate::http::response_head::ResponseHead;
-use crate::http::sse::FRAMING;
-use crate::http::state::AppState;
-use crate::http::stream::{Frames, respond};
-use crate::http::tenant::Tenant;
+use http::caller::Caller;
+use http::error::{ApiError, Kind};
+use http::memory_budget::MemoryPermit;
+use http::response_head::ResponseHead;
+use http::sse::FRAMING;
+use http::state::AppState;
+use http::stream::{Frames, respond};
+use http::tenant::Tenant;
 use keys::InFlight;
 
 /// Begins a response and leaves it to itself.

@@ -20,15 +20,15 @@ use super::types::tools::{
     CustomCall, CustomDelta, CustomToolCall, FunctionCall, FunctionDelta, FunctionToolCall, ToolCall, ToolCallDelta,
 };
 use super::types::usage::Usage;
-use crate::http::caller::Caller;
-use crate::http::choices::{self, Answer, Choices, FunctionCall as Call, GenerationRequest, PromptProgress};
-use crate::http::deferred_stream;
-use crate::http::error::ApiError;
-use crate::http::json::JsonBody;
-use crate::http::memory_budget::MemoryPermit;
-use crate::http::response_head::ResponseHead;
-use crate::http::state::AppState;
-use crate::http::tenant::Tenant;
+use http::caller::Caller;
+use http::choices::{self, Answer, Choices, FunctionCall as Call, GenerationRequest, PromptProgress};
+use http::deferred_stream;
+use http::error::ApiError;
+use http::json::JsonBody;
+use http::memory_budget::MemoryPermit;
+use http::response_head::ResponseHead;
+use http::state::AppState;
+use http::tenant::Tenant;
 use chat::Piece;
 use serving::{End, EndReason, Output};
 

@@ -13,14 +13,14 @@ use super::types::completions::{Completion, CompletionChoice, CompletionRequest}
 use super::types::error::ErrorBody;
 use super::types::logprobs::{CompletionLogprobs, prompt_logprobs};
 use super::types::usage::Usage;
-use crate::http::caller::Caller;
-use crate::http::choices::{self, Answer, Choices, GenerationRequest};
-use crate::http::deferred_stream;
-use crate::http::error::ApiError;
-use crate::http::json::JsonBody;
-use crate::http::memory_budget::MemoryPermit;
-use crate::http::response_head::ResponseHead;
-use crate::http::state::AppState;
+use http::caller::Caller;
+use http::choices::{self, Answer, Choices, GenerationRequest};
+use http::deferred_stream;
+use http::error::ApiError;
+use http::json::JsonBody;
+use http::memory_budget::MemoryPermit;
+use http::response_head::ResponseHead;
+use http::state::AppState;
 use chat::{Piece, TokenLogprob};
 use serving::End;
 

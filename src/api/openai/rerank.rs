@@ -8,15 +8,15 @@ use super::convert::rerank::{self, RankOptions};
 use super::convert::{names, schemas};
 use super::types::error::ErrorBody;
 use super::types::rerank::{DocumentText, RankUsage, Ranked, Ranking, RerankRequest, Score, ScoreRequest, Scores};
-use crate::http::error::{ApiError, Kind};
-use crate::http::journal::Journal;
-use crate::http::json::JsonBody;
-use crate::http::memory_budget::MemoryPermit;
-use crate::http::middleware::requested_model;
-use crate::http::response_head::ResponseHead;
-use crate::http::state::{ActiveGeneration, AppState, off_loop};
-use crate::http::subject::FieldNames;
-use crate::http::tenant::Tenant;
+use http::error::{ApiError, Kind};
+use http::journal::Journal;
+use http::json::JsonBody;
+use http::memory_budget::MemoryPermit;
+use http::middleware::requested_model;
+use http::response_head::ResponseHead;
+use http::state::{ActiveGeneration, AppState, off_loop};
+use http::subject::FieldNames;
+use http::tenant::Tenant;
 use serving::score;
 
 /// Rank documents by how well they answer a query

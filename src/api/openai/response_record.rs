@@ -12,9 +12,9 @@ use super::response_store::{StoredResponse, named};
 use super::stores::Stores;
 use super::types::responses::ResponseError;
 use super::types::usage::Usage;
-use crate::http::error::ApiError;
-use crate::http::memory_budget::MemoryPermit;
-use crate::http::tenant::Tenant;
+use http::error::ApiError;
+use http::memory_budget::MemoryPermit;
+use http::tenant::Tenant;
 use chat::Message;
 
 pub struct ResponseRecord {

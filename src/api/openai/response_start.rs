@@ -14,12 +14,12 @@ use super::stores::Stores;
 use super::tenant_lru::LruValue;
 use super::types::responses::{ConversationRef, Settings};
 use super::{conversations, truncation};
-use crate::http::caller::Caller;
-use crate::http::choices::{self, Choices, GenerationRequest};
-use crate::http::error::{ApiError, Kind, quoted};
-use crate::http::memory_budget::MemoryPermit;
-use crate::http::response_head::ResponseHead;
-use crate::http::state::{AppState, off_loop};
+use http::caller::Caller;
+use http::choices::{self, Choices, GenerationRequest};
+use http::error::{ApiError, Kind, quoted};
+use http::memory_budget::MemoryPermit;
+use http::response_head::ResponseHead;
+use http::state::{AppState, off_loop};
 use chat::{Conversation, Message, Role};
 use serving::Prompt;
 

@@ -72,8 +72,8 @@ impl TenantLru<StoredResponse> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::error::Kind;
-    use crate::openai::tenant_lru::MAX_BYTES;
+    use http::error::Kind;
+    use crate::tenant_lru::MAX_BYTES;
     use chat::Role;
 
     fn stored(text: &str) -> StoredResponse {

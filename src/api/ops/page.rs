@@ -10,8 +10,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use sha2::{Digest, Sha256};
 
-use crate::http::routes::not_found;
-use crate::http::state::AppState;
+use http::routes::not_found;
+use http::state::AppState;
 
 /// The page's content security policy. It allows this server's own scripts, styles and fonts and requests to this server. It forbids making
 /// HTML from text. Images are those that the user attaches.

@@ -11,7 +11,7 @@ use actix_web::web::Data;
 use super::super::files::storage_folder::StorageFolder;
 use super::fair_semaphore::FairSemaphore;
 use super::in_process::InProcessClient;
-use crate::http::state::{AppState, off_loop};
+use http::state::{AppState, off_loop};
 use config::Storage;
 
 /// How long to wait before something is tried again that did not work: a busy model, a full disk.

@@ -13,9 +13,9 @@ use super::context::{BatchContext, RETRY, blocking};
 use super::in_process::Reply;
 use super::lines::Task;
 use super::state::Batch;
-use crate::http::error::{ApiError, Kind};
-use crate::http::journal::Journal;
-use crate::http::tenant::Tenant;
+use http::error::{ApiError, Kind};
+use http::journal::Journal;
+use http::tenant::Tenant;
 
 /// A line that has ended.
 pub struct FinishedLine {

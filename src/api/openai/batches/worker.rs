@@ -16,7 +16,7 @@ use super::context::BatchContext;
 use super::fair_semaphore::FairSemaphore;
 use super::in_process::InProcessClient;
 use super::run::run;
-use crate::http::state::{AppState, off_loop};
+use http::state::{AppState, off_loop};
 
 /// How often the worker looks for work of which nobody has told it.
 const TICK: Duration = Duration::from_secs(2);

@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::{custom_tools, tools};
-use crate::http::error::{ApiError, quoted};
-use crate::http::fields::{Fields, wrong_type};
-use crate::http::omitted_content;
+use http::error::{ApiError, quoted};
+use http::fields::{Fields, wrong_type};
+use http::omitted_content;
 use chat::{Message, Part, Role};
 
 const MAX_ITEMS: usize = 16_384;
