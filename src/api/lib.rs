@@ -1,11 +1,6 @@
 //! HTTP and its dialects: the only place that knows them. `http` holds what every dialect shares, `openai`, `anthropic` and `ollama` are
 //! dialects, and `ops` is for operators.
 
-mod anthropic;
-mod http;
-mod ollama;
-mod openai;
-mod ops;
 #[doc(hidden)]
 pub mod untrusted;
 

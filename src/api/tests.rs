@@ -8,7 +8,7 @@ fn the_committed_document_is_current() {
     let env = vec![("HOME".to_owned(), "/home/u".to_owned())];
     let config = Config::load_from(&Surroundings { env, ..Default::default() }, &Overrides::default()).unwrap();
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../openapi/openapi.json");
-    let text = super::ops::openapi_json(&super::dialects(&config));
+    let text = ops::openapi_json(&super::dialects(&config));
     if std::env::var_os("PENSTOCK_BLESS").is_some() {
         std::fs::write(path, &text).unwrap();
     }

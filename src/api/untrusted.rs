@@ -5,13 +5,13 @@ use bytes::Bytes;
 use config::Limits;
 use serving::Prompt;
 
-use super::anthropic::convert::{request as messages, schemas as anthropic};
-use super::http::error::ApiError;
-use super::http::field_schema::FieldSchema;
-use super::http::inflate::Encoding;
-use super::http::parse::{Meter, parse};
-use super::ollama::convert as ollama;
-use super::openai::convert::{chat, completions, embeddings, rerank, responses, schemas, tokens};
+use anthropic::convert::{request as messages, schemas as anthropic};
+use http::error::ApiError;
+use http::field_schema::FieldSchema;
+use http::inflate::Encoding;
+use http::parse::{Meter, parse};
+use ollama::convert as ollama;
+use openai::convert::{chat, completions, embeddings, rerank, responses, schemas, tokens};
 
 /// The endpoints whose requests have a body.
 pub const ENDPOINTS: [&str; 13] = [

@@ -8,10 +8,10 @@ use super::edits;
 use super::types::answer::MessagesCount;
 use super::types::error::MessagesErrorBody;
 use super::types::request::MessagesPrompt;
-use crate::http::error::ApiError;
-use crate::http::json::JsonBody;
-use crate::http::middleware::requested_model;
-use crate::http::state::{AppState, off_loop};
+use http::error::ApiError;
+use http::json::JsonBody;
+use http::middleware::requested_model;
+use http::state::{AppState, off_loop};
 use chat::Message;
 use serving::{MAX_TEXT, MEMORY_PER_BYTE, tokenize_chat};
 

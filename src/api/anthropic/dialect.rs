@@ -7,9 +7,9 @@ use actix_web::web::{self, ServiceConfig};
 use serde_json::Value;
 
 use super::{count, docs, error, messages, models};
-use crate::http::dialect::Dialect;
-use crate::http::error::ApiError;
-use crate::http::routes::{get, resource};
+use http::dialect::Dialect;
+use http::error::ApiError;
+use http::routes::{get, resource};
 
 /// Every client of this dialect sends it, so it tells which form a path of both dialects is asked for.
 const VERSION: &str = "anthropic-version";

@@ -4,7 +4,7 @@ use serde_json::Value;
 use utoipa::OpenApi;
 
 use super::types::{answer, error, event, models, request};
-use crate::http::sse::describe_streams;
+use http::sse::describe_streams;
 
 #[derive(OpenApi)]
 #[openapi(

@@ -10,7 +10,7 @@ use super::convert::blocks::CARRIED;
 use super::convert::thinking::Shown;
 use super::types::answer::{AnswerBlock, MessagesAnswer, MessagesUsage, ThinkingCount};
 use super::types::event::{BlockDelta, MessagesEvent, StopDelta};
-use crate::http::integers::arguments;
+use http::integers::arguments;
 use chat::Piece;
 use serving::{Counts, End, EndReason, Output, StopCause};
 

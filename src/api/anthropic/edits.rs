@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::convert::edits::{Edit, Trigger};
 use super::convert::names::MESSAGES;
 use super::convert::request::Prompt;
-use crate::http::error::ApiError;
-use crate::http::state::{AppState, off_loop};
+use http::error::ApiError;
+use http::state::{AppState, off_loop};
 use chat::{Conversation, Message};
 use serving::{MAX_TEXT, MEMORY_PER_BYTE, Model, tokenize_chat};
 

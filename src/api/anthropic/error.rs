@@ -5,8 +5,8 @@ use bytes::Bytes;
 
 use super::convert::options::THREAD;
 use super::types::error::{MessagesError, MessagesErrorBody, MessagesErrorDetails};
-use crate::http::error::{ApiError, Kind};
-use crate::http::sse;
+use http::error::{ApiError, Kind};
+use http::sse;
 
 /// What the shared message of an error about the context begins with.
 const OVERFLOW: &str = "context_length_exceeded: ";

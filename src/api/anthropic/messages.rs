@@ -15,13 +15,13 @@ use super::types::answer::MessagesAnswer;
 use super::types::error::MessagesErrorBody;
 use super::types::event::MessagesEvent;
 use super::types::request::MessagesRequest;
-use crate::http::budget::Held;
-use crate::http::caller::Caller;
-use crate::http::choices::{self, Ask, Choices};
-use crate::http::error::{ApiError, Kind};
-use crate::http::json::JsonBody;
-use crate::http::later;
-use crate::http::state::AppState;
+use http::budget::Held;
+use http::caller::Caller;
+use http::choices::{self, Ask, Choices};
+use http::error::{ApiError, Kind};
+use http::json::JsonBody;
+use http::later;
+use http::state::AppState;
 use serving::Prompt;
 
 /// Answer a conversation, in Anthropic's words

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use actix_web::{HttpRequest, HttpResponse, web};
 
 use super::types::models::{MessagesModel, MessagesModelList};
-use crate::http::error::{ApiError, quoted};
-use crate::http::moment::of_seconds;
-use crate::http::percent::percent_decode;
-use crate::http::state::AppState;
-use crate::http::tenant::Tenant;
+use http::error::{ApiError, quoted};
+use http::moment::of_seconds;
+use http::percent::percent_decode;
+use http::state::AppState;
+use http::tenant::Tenant;
 use registry::ModelInfo;
 
 pub const PATH: &str = "/v1/models";

@@ -8,9 +8,9 @@ use bytes::Bytes;
 use super::draft::Draft;
 use super::error;
 use super::types::event::MessagesEvent;
-use crate::http::choices::Choices;
-use crate::http::sse;
-use crate::http::stream::Frames;
+use http::choices::Choices;
+use http::sse;
+use http::stream::Frames;
 
 /// Reads the generation and words what it yields. It begins with the first piece, when it is known what the cache held, or with the first
 /// silence.

@@ -5,8 +5,8 @@ use actix_web::{FromRequest, HttpMessage, HttpRequest};
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 
-use crate::http::error::ApiError;
-use crate::http::json::{JsonBody, check_type, is_of_browser};
+use http::error::ApiError;
+use http::json::{JsonBody, check_type, is_of_browser};
 
 /// The type that `curl -d` gives a body.
 const FORM: &str = "application/x-www-form-urlencoded";

@@ -15,10 +15,10 @@ use super::stream::Words;
 use super::timing::Clock;
 use super::types::chat::{AnswerMessage, Chat, ChatRequest};
 use super::types::common::{End, ErrorBody};
-use crate::http::caller::Caller;
-use crate::http::choices::{self, Ask};
-use crate::http::error::ApiError;
-use crate::http::state::AppState;
+use http::caller::Caller;
+use http::choices::{self, Ask};
+use http::error::ApiError;
+use http::state::AppState;
 use serving::Prompt;
 
 /// Answer a conversation, as Ollama does

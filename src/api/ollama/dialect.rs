@@ -7,9 +7,9 @@ use actix_web::web::{self, ServiceConfig};
 use serde_json::Value;
 
 use super::{chat, docs, embed, error, generate, models, pull, refused, show};
-use crate::http::dialect::Dialect;
-use crate::http::error::ApiError;
-use crate::http::routes::{get, resource};
+use http::dialect::Dialect;
+use http::error::ApiError;
+use http::routes::{get, resource};
 
 /// Where browsers get the chat page.
 const ROOT: &str = "/";

@@ -14,11 +14,11 @@ use super::start;
 use super::timing::Clock;
 use super::types::common::ErrorBody;
 use super::types::embed::{EmbedRequest, Embedded, EmbeddingsRequest, OneEmbedding};
-use crate::http::budget::Held;
-use crate::http::caller::Caller;
-use crate::http::error::{ApiError, Kind};
-use crate::http::state::{Active, AppState, off_loop};
-use crate::http::subject::FieldNames;
+use http::budget::Held;
+use http::caller::Caller;
+use http::error::{ApiError, Kind};
+use http::state::{Active, AppState, off_loop};
+use http::subject::FieldNames;
 use serving::embedding::{self, ValidText};
 use serving::{Model, Prompt};
 

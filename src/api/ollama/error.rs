@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::lines::line;
 use super::types::common::ErrorBody;
-use crate::http::error::ApiError;
+use http::error::ApiError;
 
 pub fn body(error: &ApiError) -> ErrorBody {
     ErrorBody { error: error.message.clone() }

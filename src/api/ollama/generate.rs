@@ -18,10 +18,10 @@ use super::stream::Words;
 use super::timing::Clock;
 use super::types::common::{End, ErrorBody};
 use super::types::generate::{GenerateRequest, Generated};
-use crate::http::caller::Caller;
-use crate::http::choices::{self, Ask};
-use crate::http::error::ApiError;
-use crate::http::state::{AppState, off_loop};
+use http::caller::Caller;
+use http::choices::{self, Ask};
+use http::error::ApiError;
+use http::state::{AppState, off_loop};
 use chat::{Conversation, Ending, Message, Role};
 use serving::{Model, Options, Prompt};
 

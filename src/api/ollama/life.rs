@@ -7,9 +7,9 @@ use actix_web::{HttpRequest, web};
 use super::convert::ask::Common;
 use super::start::{self, may_keep};
 use super::types::common::End;
-use crate::http::caller::Caller;
-use crate::http::error::{ApiError, Kind};
-use crate::http::state::{AppState, off_loop};
+use http::caller::Caller;
+use http::error::{ApiError, Kind};
+use http::state::{AppState, off_loop};
 use registry::Keep;
 
 /// Loads or unloads a model.

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use serde::Serialize;
 
-use crate::http::stream::Framing;
+use http::stream::Framing;
 
 /// A line has no comment that could be sent while there is nothing to say.
 pub const FRAMING: Framing = Framing { content_type: "application/x-ndjson", keep_alive: None };

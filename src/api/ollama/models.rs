@@ -9,10 +9,10 @@ use super::body::Body;
 use super::convert;
 use super::types::common::ErrorBody;
 use super::types::models::{Details, Loaded, Running, Tag, Tags, Version};
-use crate::http::error::ApiError;
-use crate::http::moment::{NEVER, of_seconds, written};
-use crate::http::state::{AppState, off_loop};
-use crate::http::tenant::Tenant;
+use http::error::ApiError;
+use http::moment::{NEVER, of_seconds, written};
+use http::state::{AppState, off_loop};
+use http::tenant::Tenant;
 use registry::{LATEST, ModelFacts, ModelStatus, State};
 
 /// The version of Ollama whose API this is. Clients ask it for what they may use.

@@ -1,6 +1,6 @@
 //! Ollama's names for what errors below `api` are about.
 
-use crate::http::subject::FieldNames;
+use http::subject::FieldNames;
 
 pub const CHAT: FieldNames = FieldNames {
     model: "model",

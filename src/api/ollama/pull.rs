@@ -13,10 +13,10 @@ use super::error::error_line;
 use super::lines::{FRAMING, line};
 use super::types::common::ErrorBody;
 use super::types::models::{Progress, PullRequest};
-use crate::http::error::{ApiError, Kind};
-use crate::http::state::{AppState, off_loop};
-use crate::http::stream::{Frames, respond};
-use crate::http::tenant::Tenant;
+use http::error::{ApiError, Kind};
+use http::state::{AppState, off_loop};
+use http::stream::{Frames, respond};
+use http::tenant::Tenant;
 use registry::{LATEST, Pull, PullState};
 
 /// How often a download tells how far it is.

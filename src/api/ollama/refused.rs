@@ -4,8 +4,8 @@
 use actix_web::web::{self, ServiceConfig};
 use actix_web::{HttpRequest, ResponseError};
 
-use crate::http::error::{ApiError, Kind};
-use crate::http::routes::resource;
+use http::error::{ApiError, Kind};
+use http::routes::resource;
 
 const ENTRY: &str = "an entry of its configuration gives a model another name and parameters of its own (docs/models.md)";
 const FILES: &str = "name the file in its configuration instead";

@@ -2,8 +2,8 @@
 
 use super::types::chat::{CalledFunction, ToolCall};
 use super::types::common::{Logprob, TokenProbability};
-use crate::http::choices::{Answer, FunctionCall};
-use crate::http::integers::arguments as arguments_of;
+use http::choices::{Answer, FunctionCall};
+use http::integers::arguments as arguments_of;
 use chat::TokenLogprob;
 
 /// The log-probability of an impossible token. JSON has no infinity.

@@ -10,8 +10,8 @@ use super::lines::line;
 use super::said::{Said, logprob, whole_call};
 use super::timing::Clock;
 use super::types::common::End;
-use crate::http::choices::{Choices, FunctionCall};
-use crate::http::stream::Frames;
+use http::choices::{Choices, FunctionCall};
+use http::stream::Frames;
 use chat::Piece;
 use serving::Output;
 

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::types::common::End;
-use crate::http::journal::Journal;
+use http::journal::Journal;
 use serving::{Counts, EndReason};
 
 /// The times of a request, and the journal that knows those of its generation.

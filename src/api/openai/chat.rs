@@ -20,15 +20,15 @@ use super::types::tools::{
     CustomCall, CustomDelta, CustomToolCall, FunctionCall, FunctionDelta, FunctionToolCall, ToolCall, ToolCallDelta,
 };
 use super::types::usage::Usage;
-use crate::http::budget::Held;
-use crate::http::caller::Caller;
-use crate::http::choices::{self, Answer, Ask, Choices, FunctionCall as Call, PromptProgress};
-use crate::http::error::ApiError;
-use crate::http::head::Head;
-use crate::http::json::JsonBody;
-use crate::http::later;
-use crate::http::state::AppState;
-use crate::http::tenant::Tenant;
+use http::budget::Held;
+use http::caller::Caller;
+use http::choices::{self, Answer, Ask, Choices, FunctionCall as Call, PromptProgress};
+use http::error::ApiError;
+use http::head::Head;
+use http::json::JsonBody;
+use http::later;
+use http::state::AppState;
+use http::tenant::Tenant;
 use chat::Piece;
 use serving::{End, EndReason, Output};
 

@@ -13,14 +13,14 @@ use super::types::completions::{Completion, CompletionChoice, CompletionRequest}
 use super::types::error::ErrorBody;
 use super::types::logprobs::{CompletionLogprobs, prompt_logprobs};
 use super::types::usage::Usage;
-use crate::http::budget::Held;
-use crate::http::caller::Caller;
-use crate::http::choices::{self, Answer, Ask, Choices};
-use crate::http::error::ApiError;
-use crate::http::head::Head;
-use crate::http::json::JsonBody;
-use crate::http::later;
-use crate::http::state::AppState;
+use http::budget::Held;
+use http::caller::Caller;
+use http::choices::{self, Answer, Ask, Choices};
+use http::error::ApiError;
+use http::head::Head;
+use http::json::JsonBody;
+use http::later;
+use http::state::AppState;
 use chat::{Piece, TokenLogprob};
 use serving::End;
 

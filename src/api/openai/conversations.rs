@@ -15,12 +15,12 @@ use super::store::ResponseStore;
 use super::types::conversations::{ConversationObject, ConversationRequest, DeletedConversation, ItemsRequest, MetadataRequest};
 use super::types::error::ErrorBody;
 use super::types::response_items::InputItem;
-use crate::http::error::{ApiError, Kind, quoted};
-use crate::http::fields::Fields;
-use crate::http::json::JsonBody;
-use crate::http::parse::{Meter, parse};
-use crate::http::state::off_loop;
-use crate::http::tenant::Tenant;
+use http::error::{ApiError, Kind, quoted};
+use http::fields::Fields;
+use http::json::JsonBody;
+use http::parse::{Meter, parse};
+use http::state::off_loop;
+use http::tenant::Tenant;
 
 /// The most items that a request brings.
 const MAX_NEW: usize = 20;

@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::http::error::{ApiError, Kind};
+use http::error::{ApiError, Kind};
 
 /// What the name of an unfinished file ends with.
 pub const UNFINISHED: &str = ".part";

@@ -6,7 +6,7 @@ use utoipa::OpenApi;
 use super::types::{
     batches, chat, common, completions, conversations, embeddings, error, files, logprobs, models, rerank, responses, tokens, usage,
 };
-use crate::http::sse::describe_streams;
+use http::sse::describe_streams;
 
 #[derive(OpenApi)]
 #[openapi(

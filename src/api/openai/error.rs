@@ -3,7 +3,7 @@
 use actix_web::http::StatusCode;
 
 use super::types::error::{ErrorBody, ErrorDetail};
-use crate::http::error::{ApiError, Kind};
+use http::error::{ApiError, Kind};
 
 const REQUEST: &str = "invalid_request_error";
 

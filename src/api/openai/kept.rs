@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::http::error::{ApiError, Kind};
+use http::error::{ApiError, Kind};
 
 /// The bound on the total size of one kind of things. In bytes.
 pub const MAX_BYTES: usize = 64 << 20;

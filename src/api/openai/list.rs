@@ -6,7 +6,7 @@ use actix_web::{HttpRequest, web};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::http::error::{ApiError, Kind, quoted};
+use http::error::{ApiError, Kind, quoted};
 
 /// What a client asks for of a list.
 #[derive(Debug)]

@@ -10,8 +10,8 @@ use tokio::time::timeout;
 
 use super::kept::{ENTRY, Item};
 use super::shares::{Refused, Shares};
-use crate::http::error::{ApiError, Kind};
-use crate::http::stream::Frames;
+use http::error::{ApiError, Kind};
+use http::stream::Frames;
 
 /// The largest size of a response's events. The oldest go first. In bytes.
 const MAX_BYTES: usize = 4 << 20;

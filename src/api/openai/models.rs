@@ -4,10 +4,10 @@ use actix_web::{HttpRequest, HttpResponse, web};
 
 use super::types::error::ErrorBody;
 use super::types::models::{Model, ModelList, ModelSampling};
-use crate::http::error::ApiError;
-use crate::http::percent::percent_decode;
-use crate::http::state::AppState;
-use crate::http::tenant::Tenant;
+use http::error::ApiError;
+use http::percent::percent_decode;
+use http::state::AppState;
+use http::tenant::Tenant;
 use logits::SamplingChoice;
 use registry::ModelInfo;
 

@@ -8,15 +8,15 @@ use super::convert::rerank::{self, Asked};
 use super::convert::{names, schemas};
 use super::types::error::ErrorBody;
 use super::types::rerank::{DocumentText, RankUsage, Ranked, Ranking, RerankRequest, Score, ScoreRequest, Scores};
-use crate::http::budget::Held;
-use crate::http::error::{ApiError, Kind};
-use crate::http::head::Head;
-use crate::http::journal::Journal;
-use crate::http::json::JsonBody;
-use crate::http::middleware::requested_model;
-use crate::http::state::{Active, AppState, off_loop};
-use crate::http::subject::FieldNames;
-use crate::http::tenant::Tenant;
+use http::budget::Held;
+use http::error::{ApiError, Kind};
+use http::head::Head;
+use http::journal::Journal;
+use http::json::JsonBody;
+use http::middleware::requested_model;
+use http::state::{Active, AppState, off_loop};
+use http::subject::FieldNames;
+use http::tenant::Tenant;
 use serving::score;
 
 /// Rank documents by how well they answer a query

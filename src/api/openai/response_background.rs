@@ -16,14 +16,14 @@ use super::response_start::{check_earlier, start};
 use super::shelves::Shelves;
 use super::store::{Stored, named};
 use super::stream;
-use crate::http::budget::Held;
-use crate::http::caller::Caller;
-use crate::http::error::{ApiError, Kind};
-use crate::http::head::Head;
-use crate::http::sse::FRAMING;
-use crate::http::state::AppState;
-use crate::http::stream::{Frames, respond};
-use crate::http::tenant::Tenant;
+use http::budget::Held;
+use http::caller::Caller;
+use http::error::{ApiError, Kind};
+use http::head::Head;
+use http::sse::FRAMING;
+use http::state::AppState;
+use http::stream::{Frames, respond};
+use http::tenant::Tenant;
 use keys::InFlight;
 
 /// Begins a response and leaves it to itself.

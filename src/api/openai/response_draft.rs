@@ -11,7 +11,7 @@ use super::types::logprobs::ChatLogprobs;
 use super::types::response_items::{OutputCall, OutputCustomCall, OutputItem, OutputMessage, OutputReasoning, OutputText, ReasoningText};
 use super::types::responses::{IncompleteDetails, ResponseError, ResponseObject, ResponseUsage, Settings};
 use super::types::usage::Usage;
-use crate::http::head::Head;
+use http::head::Head;
 use chat::{Call, Message, Piece, Role};
 use serving::{End, EndReason, Output};
 

@@ -10,8 +10,8 @@ use super::response_record::Record;
 use super::stream::Events;
 use super::types::responses::ResponseEvent;
 use super::types::usage::Usage;
-use crate::http::error::ApiError;
-use crate::http::sse;
+use http::error::ApiError;
+use http::sse;
 use serving::Output;
 
 /// The text of a delta and its padding together have a multiple of so many bytes.

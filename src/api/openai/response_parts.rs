@@ -12,11 +12,11 @@ use super::shelves::Shelves;
 use super::types::error::ErrorBody;
 use super::types::response_items::InputItem;
 use super::types::responses::{InputTokens, ResponseObject, ResponseRequest};
-use crate::http::error::{ApiError, Kind, quoted};
-use crate::http::json::JsonBody;
-use crate::http::middleware::requested_model;
-use crate::http::state::{AppState, off_loop};
-use crate::http::tenant::Tenant;
+use http::error::{ApiError, Kind, quoted};
+use http::json::JsonBody;
+use http::middleware::requested_model;
+use http::state::{AppState, off_loop};
+use http::tenant::Tenant;
 use chat::Conversation;
 
 /// Count the tokens of a response's input

@@ -12,9 +12,9 @@ use super::shelves::Shelves;
 use super::store::{Stored, named};
 use super::types::responses::ResponseError;
 use super::types::usage::Usage;
-use crate::http::budget::Held;
-use crate::http::error::ApiError;
-use crate::http::tenant::Tenant;
+use http::budget::Held;
+use http::error::ApiError;
+use http::tenant::Tenant;
 use chat::Message;
 
 pub struct Record {

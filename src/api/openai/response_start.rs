@@ -14,12 +14,12 @@ use super::shelves::Shelves;
 use super::store::Stored;
 use super::types::responses::{ConversationRef, Settings};
 use super::{conversations, truncation};
-use crate::http::budget::Held;
-use crate::http::caller::Caller;
-use crate::http::choices::{self, Ask, Choices};
-use crate::http::error::{ApiError, Kind, quoted};
-use crate::http::head::Head;
-use crate::http::state::{AppState, off_loop};
+use http::budget::Held;
+use http::caller::Caller;
+use http::choices::{self, Ask, Choices};
+use http::error::{ApiError, Kind, quoted};
+use http::head::Head;
+use http::state::{AppState, off_loop};
 use chat::{Conversation, Message, Role};
 use serving::Prompt;
 

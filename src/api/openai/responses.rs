@@ -11,14 +11,14 @@ use super::shelves::Shelves;
 use super::types::error::ErrorBody;
 use super::types::responses::{DeletedResponse, ResponseEvent, ResponseObject, ResponseRequest};
 use super::{response_background, stream};
-use crate::http::caller::Caller;
-use crate::http::error::{ApiError, Kind, quoted};
-use crate::http::json::JsonBody;
-use crate::http::later;
-use crate::http::sse::FRAMING;
-use crate::http::state::AppState;
-use crate::http::stream::respond;
-use crate::http::tenant::Tenant;
+use http::caller::Caller;
+use http::error::{ApiError, Kind, quoted};
+use http::json::JsonBody;
+use http::later;
+use http::sse::FRAMING;
+use http::state::AppState;
+use http::stream::respond;
+use http::tenant::Tenant;
 
 /// Answer a conversation, and keep it
 ///

@@ -72,8 +72,8 @@ impl Kept<Stored> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::error::Kind;
-    use crate::openai::kept::MAX_BYTES;
+    use http::error::Kind;
+    use crate::kept::MAX_BYTES;
     use chat::Role;
 
     fn stored(text: &str) -> Stored {

@@ -11,10 +11,10 @@ use super::error;
 use super::extras::Note;
 use super::types::common::StreamOptions;
 use super::types::usage::Usage;
-use crate::http::choices::{Choices, PromptProgress};
-use crate::http::error::ApiError;
-use crate::http::sse::data;
-use crate::http::stream::Frames;
+use http::choices::{Choices, PromptProgress};
+use http::error::ApiError;
+use http::sse::data;
+use http::stream::Frames;
 use chat::Piece;
 use serving::{End, Output};
 

@@ -4,8 +4,8 @@ use actix_web::http::StatusCode;
 use serde_json::{Value, json};
 
 use super::convert::{chat, completions, schemas};
-use crate::http::error::ApiError;
-use crate::http::left_out;
+use http::error::ApiError;
+use http::left_out;
 use ::chat::{Ending, Role};
 use config::Limits;
 use serving::{Budget, Prompt};

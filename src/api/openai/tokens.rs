@@ -9,11 +9,11 @@ use super::convert::tokens::Text;
 use super::convert::{self, names, schemas};
 use super::types::error::ErrorBody;
 use super::types::tokens::{DetokenizeRequest, PromptText, TemplateRequest, TokenizeRequest, TokenizerInfo, Tokens};
-use crate::http::error::{ApiError, Kind};
-use crate::http::json::JsonBody;
-use crate::http::middleware::requested_model;
-use crate::http::state::{AppState, off_loop};
-use crate::http::tenant::Tenant;
+use http::error::{ApiError, Kind};
+use http::json::JsonBody;
+use http::middleware::requested_model;
+use http::state::{AppState, off_loop};
+use http::tenant::Tenant;
 use chat::Message;
 use serving::{self, Model, RequestError};
 

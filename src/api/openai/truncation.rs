@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::convert::names;
-use crate::http::error::ApiError;
-use crate::http::state::off_loop;
+use http::error::ApiError;
+use http::state::off_loop;
 use chat::{Conversation, Role};
 use serving::{Model, RequestError, tokenize_chat};
 

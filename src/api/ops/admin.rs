@@ -8,12 +8,12 @@ use super::admin_types::{
     AdminEvent, AdminModel, AdminModelList, LOADS, LoadRequest, PULLS, PullProgress, PullRequest, UNLOADS, UnloadRequest, named,
 };
 use super::model_events::{Followed, pull_frames};
-use crate::http::error::{ApiError, Kind};
-use crate::http::json::JsonBody;
-use crate::http::sse::{self, data};
-use crate::http::state::{Active, AppState, off_loop};
-use crate::http::stream::respond;
-use crate::http::tenant::Tenant;
+use http::error::{ApiError, Kind};
+use http::json::JsonBody;
+use http::sse::{self, data};
+use http::state::{Active, AppState, off_loop};
+use http::stream::respond;
+use http::tenant::Tenant;
 use registry::{ModelEvent, PullState, RegistryError, What};
 
 /// How often a request to unload looks whether a load has ended.

@@ -6,9 +6,9 @@ use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::http::error::ApiError;
-use crate::http::field_schema::FieldSchema;
-use crate::http::fields::Fields;
+use http::error::ApiError;
+use http::field_schema::FieldSchema;
+use http::fields::Fields;
 use registry::{Bytes, ModelStatus, State};
 
 /// A model as operators see it.

@@ -9,11 +9,11 @@ use utoipa::OpenApi;
 use utoipa_swagger_ui::Config;
 
 use super::{admin, admin_types, health, metrics, router};
-use crate::http::dialect::Dialects;
-use crate::http::error::{ApiError, Kind};
-use crate::http::routes::not_found;
-use crate::http::sse::describe_streams;
-use crate::http::state::AppState;
+use http::dialect::Dialects;
+use http::error::{ApiError, Kind};
+use http::routes::not_found;
+use http::sse::describe_streams;
+use http::state::AppState;
 
 #[derive(OpenApi)]
 #[openapi(

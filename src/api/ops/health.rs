@@ -5,7 +5,7 @@ use actix_web::{HttpResponse, web};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::http::state::AppState;
+use http::state::AppState;
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Status {

@@ -3,8 +3,8 @@
 use actix_web::{HttpResponse, web};
 use prometheus::{Encoder, TextEncoder};
 
-use crate::http::error::{ApiError, Kind};
-use crate::http::state::AppState;
+use http::error::{ApiError, Kind};
+use http::state::AppState;
 
 /// Metrics in Prometheus' text format
 #[utoipa::path(get, path = "/metrics", tag = "operations", responses(

@@ -9,10 +9,10 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use super::admin_types::PullProgress;
-use crate::http::error::{ApiError, Kind};
-use crate::http::sse::data;
-use crate::http::state::AppState;
-use crate::http::stream::Frames;
+use http::error::{ApiError, Kind};
+use http::sse::data;
+use http::state::AppState;
+use http::stream::Frames;
 use registry::{Follower, ModelEvent, Pull, PullState};
 
 /// Every event from now on, in some words, until the server drains.

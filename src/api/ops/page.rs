@@ -10,8 +10,8 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use sha2::{Digest, Sha256};
 
-use crate::http::routes::not_found;
-use crate::http::state::AppState;
+use http::routes::not_found;
+use http::state::AppState;
 
 /// The page's content security policy. It allows this server's own scripts, styles and fonts and requests to this server. It forbids making
 /// HTML from text. Images are those that the user attaches.
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn every_file_that_the_build_makes_is_served() {
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("ops/page");
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("page");
         let names = |folder: &std::path::Path| {
             let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
             entries.filter(|path| path.is_file()).map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect::<Vec<_>>()
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn our_scripts_make_no_html_and_compile_nothing() {
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../page/src");
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../page/src");
         let mut count = 0;
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();

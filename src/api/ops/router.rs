@@ -8,12 +8,12 @@ use utoipa::ToSchema;
 use super::admin::{check, unload_now};
 use super::admin_types::{LOADS, LoadRequest, named, router_state};
 use super::model_events::Followed;
-use crate::http::error::ApiError;
-use crate::http::json::JsonBody;
-use crate::http::sse::{self, data};
-use crate::http::state::{AppState, off_loop};
-use crate::http::stream::respond;
-use crate::http::tenant::Tenant;
+use http::error::ApiError;
+use http::json::JsonBody;
+use http::sse::{self, data};
+use http::state::{AppState, off_loop};
+use http::stream::respond;
+use http::tenant::Tenant;
 use registry::{ModelEvent, ModelStatus, What};
 
 /// A model with its status.

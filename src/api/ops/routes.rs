@@ -3,7 +3,7 @@
 use actix_web::web::{self, ServiceConfig};
 
 use super::{admin, docs, health, metrics, page, router};
-use crate::http::routes::{get, resource};
+use http::routes::{get, resource};
 
 pub fn routes(config: &mut ServiceConfig) {
     config

@@ -7,9 +7,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use super::cache_control::cache_control;
-use crate::http::error::{ApiError, quoted};
-use crate::http::fields::{Fields, wrong_type};
-use crate::http::left_out;
+use http::error::{ApiError, quoted};
+use http::fields::{Fields, wrong_type};
+use http::left_out;
 use chat::Part;
 
 /// The most blocks of one message.

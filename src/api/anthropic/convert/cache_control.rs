@@ -1,7 +1,7 @@
 //! `cache_control`: nothing to do.
 
-use crate::http::error::{ApiError, quoted};
-use crate::http::fields::Fields;
+use http::error::{ApiError, quoted};
+use http::fields::Fields;
 
 /// Checks the `cache_control` of an object, which asks for nothing that does not happen anyway: every prompt is cached.
 pub fn cache_control(fields: &Fields) -> Result<(), ApiError> {

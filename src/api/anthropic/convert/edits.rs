@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use crate::http::error::{ApiError, quoted};
-use crate::http::fields::Fields;
+use http::error::{ApiError, quoted};
+use http::fields::Fields;
 use chat::{Message, Part, Role};
 
 /// Values of fields that are absent, as in Anthropic's API.

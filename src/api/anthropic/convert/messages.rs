@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::blocks::{self, Place};
-use crate::http::error::{ApiError, quoted};
-use crate::http::fields::{Fields, wrong_type};
-use crate::http::tool_list::tool_name;
+use http::error::{ApiError, quoted};
+use http::fields::{Fields, wrong_type};
+use http::tool_list::tool_name;
 use chat::{Call, Ending, Message, Part, Role};
 
 const MAX_MESSAGES: usize = 100_000;

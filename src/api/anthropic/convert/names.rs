@@ -1,6 +1,6 @@
 //! Anthropic's names for what errors below `api` are about.
 
-use crate::http::subject::FieldNames;
+use http::subject::FieldNames;
 
 pub const MESSAGES: FieldNames = FieldNames {
     model: "model",

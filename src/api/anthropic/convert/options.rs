@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::http::error::{ApiError, quoted};
-use crate::http::fields::{Fields, wrong_type};
-use crate::http::stop::{MOST, stop_texts};
+use http::error::{ApiError, quoted};
+use http::fields::{Fields, wrong_type};
+use http::stop::{MOST, stop_texts};
 use chat::Format;
 use config::Limits;
 use logits::{SamplingChoice, SamplingParams};

@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use super::super::types::request::MessagesRequest;
 use super::tools::HOSTED;
-use crate::http::field_schema::{FieldSchema, SilentField};
+use http::field_schema::{FieldSchema, SilentField};
 
 const REQUEST: &str = "MessagesRequest";
 const BLOCK: &str = "InputBlock";

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use crate::http::error::{ApiError, quoted};
-use crate::http::fields::Fields;
+use http::error::{ApiError, quoted};
+use http::fields::Fields;
 use chat::{Conversation, nearest_efforts};
 
 /// The least budget, as in Anthropic's API.

@@ -43,7 +43,7 @@ pub enum AnswerBlock {
         id: String,
         name: String,
         #[schema(value_type = Object)]
-        #[serde(serialize_with = "crate::http::integers::write_input")]
+        #[serde(serialize_with = "http::integers::write_input")]
         input: Value,
     },
 }

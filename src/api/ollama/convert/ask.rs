@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::keep_alive::keep_alive;
 use super::options::{Settings, settings};
-use crate::http::error::{ApiError, quoted};
-use crate::http::fields::{Fields, wrong_type};
+use http::error::{ApiError, quoted};
+use http::fields::{Fields, wrong_type};
 use chat::Format;
 use config::Limits;
 use logits::MAX_LOGPROBS;

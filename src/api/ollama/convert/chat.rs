@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::ask::{self, Common};
 use super::{messages, tools};
-use crate::http::error::ApiError;
-use crate::http::fields::Fields;
+use http::error::ApiError;
+use http::fields::Fields;
 use ::chat::Conversation;
 use config::Limits;
 

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::keep_alive::keep_alive;
 use super::options::{Settings, settings};
-use crate::http::error::ApiError;
-use crate::http::fields::{Fields, wrong_type};
+use http::error::ApiError;
+use http::fields::{Fields, wrong_type};
 use config::Limits;
 use registry::Keep;
 

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::ask::{self, Common};
 use super::messages;
-use crate::http::error::ApiError;
-use crate::http::fields::Fields;
+use http::error::ApiError;
+use http::fields::Fields;
 use config::Limits;
 
 /// The largest template, in bytes.

@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::duration::{Signed, of_seconds, parse};
-use crate::http::error::{ApiError, quoted};
-use crate::http::fields::{Fields, wrong_type};
+use http::error::{ApiError, quoted};
+use http::fields::{Fields, wrong_type};
 use registry::Keep;
 
 const FIELD: &str = "keep_alive";

@@ -1,9 +1,9 @@
 //! `messages`. Results name their function rather than their call, so calls get ids here and results find theirs.
 
 use super::tools;
-use crate::http::error::ApiError;
-use crate::http::fields::Fields;
-use crate::http::left_out;
+use http::error::ApiError;
+use http::fields::Fields;
+use http::left_out;
 use chat::{Ending, Message, Part, Role};
 
 const MAX_MESSAGES: usize = 16_384;

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::http::error::ApiError;
-use crate::http::fields::Fields;
+use http::error::ApiError;
+use http::fields::Fields;
 
 /// The `model` field.
 pub fn model(fields: &Fields) -> Result<String, ApiError> {

@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use crate::http::error::ApiError;
-use crate::http::fields::{Fields, wrong_type};
-use crate::http::stop::{MOST, stop_texts};
+use http::error::ApiError;
+use http::fields::{Fields, wrong_type};
+use http::stop::{MOST, stop_texts};
 use config::Limits;
 use logits::{SamplingChoice, SamplingParams};
 use serving::{Budget, Model, Options};

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use super::super::types::{chat, embed, generate, models};
-use crate::http::field_schema::{FieldSchema, SilentField};
+use http::field_schema::{FieldSchema, SilentField};
 
 const CHAT: &str = "OllamaChatRequest";
 const GENERATE: &str = "OllamaGenerateRequest";

@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value};
 
-use crate::http::error::{ApiError, quoted};
-use crate::http::fields::{Fields, wrong_type};
-use crate::http::tool_list::{tool_list, tool_name};
+use http::error::{ApiError, quoted};
+use http::fields::{Fields, wrong_type};
+use http::tool_list::{tool_list, tool_name};
 use chat::{Call, Declaration, Tool, ToolChoice, Tools};
 
 const MAX_CALLS: usize = 128;

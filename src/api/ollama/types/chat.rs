@@ -81,7 +81,7 @@ pub struct CalledFunction {
     pub index: usize,
     pub name: String,
     #[schema(value_type = Object)]
-    #[serde(serialize_with = "crate::http::integers::write_arguments")]
+    #[serde(serialize_with = "http::integers::write_arguments")]
     pub arguments: Map<String, Value>,
 }
 

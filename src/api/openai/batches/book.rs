@@ -12,7 +12,7 @@ use super::super::disk::{self, now};
 use super::super::files::shelf::{Reserved, Shelf};
 use super::super::shares::{Refused, Shares};
 use super::state::Batch;
-use crate::http::error::{ApiError, Kind};
+use http::error::{ApiError, Kind};
 use config::Storage;
 
 /// The number of ended batches that are kept, for each that may be unfinished.

@@ -10,11 +10,11 @@ use super::super::conversations::any_item;
 use super::super::convert::{chat, completions, embeddings, responses, schemas};
 use super::super::types::batches::BatchError;
 use super::lines::{Lines, Raw};
-use crate::http::error::{ApiError, quoted};
-use crate::http::field_schema::FieldSchema;
-use crate::http::fields::Fields;
-use crate::http::parse::{Meter, parse};
-use crate::http::tenant::Tenant;
+use http::error::{ApiError, quoted};
+use http::field_schema::FieldSchema;
+use http::fields::Fields;
+use http::parse::{Meter, parse};
+use http::tenant::Tenant;
 use config::Limits;
 use registry::Registry;
 

@@ -17,11 +17,11 @@ use super::super::types::error::ErrorBody;
 use super::book::OUTPUTS;
 use super::check::ENDPOINTS;
 use super::state::Batch;
-use crate::http::error::{ApiError, Kind, quoted};
-use crate::http::fields::Fields;
-use crate::http::json::JsonBody;
-use crate::http::state::off_loop;
-use crate::http::tenant::Tenant;
+use http::error::{ApiError, Kind, quoted};
+use http::fields::Fields;
+use http::json::JsonBody;
+use http::state::off_loop;
+use http::tenant::Tenant;
 
 /// The default and the largest number of batches on a page.
 const PAGE: (usize, usize) = (20, 100);

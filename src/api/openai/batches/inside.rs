@@ -15,10 +15,10 @@ use futures_util::future::LocalBoxFuture;
 use serde_json::Value;
 
 use super::super::error;
-use crate::http::error::{ApiError, Kind};
-use crate::http::journal::Journal;
-use crate::http::state::AppState;
-use crate::http::tenant::Tenant;
+use http::error::{ApiError, Kind};
+use http::journal::Journal;
+use http::state::AppState;
+use http::tenant::Tenant;
 
 /// What an endpoint has answered.
 pub struct Reply {

@@ -13,9 +13,9 @@ use super::inside::Reply;
 use super::lines::Task;
 use super::state::Batch;
 use super::workshop::{RETRY, Workshop, blocking};
-use crate::http::error::{ApiError, Kind};
-use crate::http::journal::Journal;
-use crate::http::tenant::Tenant;
+use http::error::{ApiError, Kind};
+use http::journal::Journal;
+use http::tenant::Tenant;
 
 /// A line that has ended.
 pub struct Done {

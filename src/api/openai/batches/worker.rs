@@ -16,7 +16,7 @@ use super::inside::Inside;
 use super::places::Places;
 use super::run::run;
 use super::workshop::Workshop;
-use crate::http::state::{AppState, off_loop};
+use http::state::{AppState, off_loop};
 
 /// How often the worker looks for work of which nobody has told it.
 const TICK: Duration = Duration::from_secs(2);

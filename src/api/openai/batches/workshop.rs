@@ -11,7 +11,7 @@ use actix_web::web::Data;
 use super::super::files::room::Room;
 use super::inside::Inside;
 use super::places::Places;
-use crate::http::state::{AppState, off_loop};
+use http::state::{AppState, off_loop};
 use config::Storage;
 
 /// How long to wait before something is tried again that did not work: a busy model, a full disk.

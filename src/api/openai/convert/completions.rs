@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use super::super::types::common::StreamOptions;
 use super::{generation, names, prompts, structured};
-use crate::http::error::ApiError;
-use crate::http::fields::Fields;
-use crate::http::subject::FieldNames;
+use http::error::ApiError;
+use http::fields::Fields;
+use http::subject::FieldNames;
 use config::Limits;
 use serving::{Budget, Options, Prompt};
 

@@ -4,8 +4,8 @@ use serde_json::{Map, Value, json};
 
 use super::super::input_text::arguments_of;
 use super::tool_shape::{self, Shape};
-use crate::http::error::{ApiError, quoted};
-use crate::http::fields::Fields;
+use http::error::{ApiError, quoted};
+use http::fields::Fields;
 use chat::{Call, Declaration, InputGrammar, Tool};
 
 /// A tool of the list `tools`.

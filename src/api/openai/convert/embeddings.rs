@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::{generation, prompts};
-use crate::http::error::{ApiError, quoted};
-use crate::http::fields::Fields;
+use http::error::{ApiError, quoted};
+use http::fields::Fields;
 use serving::{Prompt, Truncate};
 
 /// As many as OpenAI takes. They join the queue a few at a time.

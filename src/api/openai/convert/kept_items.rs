@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
-use crate::http::fields::Fields;
+use http::fields::Fields;
 
 /// The items of `input`, which was found valid. `stored` finds an item by its id.
 pub fn of_input(fields: &Fields, stored: &dyn Fn(&str) -> Option<Value>) -> Vec<Value> {

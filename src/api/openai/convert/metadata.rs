@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use crate::http::error::ApiError;
-use crate::http::fields::Fields;
+use http::error::ApiError;
+use http::fields::Fields;
 
 const MAX_METADATA: usize = 16;
 const MAX_KEY: usize = 64;

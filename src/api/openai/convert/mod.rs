@@ -22,8 +22,8 @@ pub mod tool_shape;
 pub mod tools;
 mod verbosity;
 
-use crate::http::error::ApiError;
-use crate::http::fields::Fields;
+use http::error::ApiError;
+use http::fields::Fields;
 
 /// The `model` field.
 pub fn model(fields: &Fields) -> Result<String, ApiError> {

@@ -1,6 +1,6 @@
 //! OpenAI's names for what errors below `api` are about.
 
-use crate::http::subject::FieldNames;
+use http::subject::FieldNames;
 
 pub const CHAT: FieldNames = FieldNames {
     model: "model",
@@ -41,7 +41,7 @@ pub const DETOKENIZE: FieldNames = FieldNames { prompt: "tokens", ..CHAT };
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::error::{ApiError, Kind};
+    use http::error::{ApiError, Kind};
     use chat::{RenderError, RuleError, Subject};
     use grammar::GrammarError;
     use serving::{Failure, RequestError, Room};

@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::tool_shape::{Shape, joined, name};
-use crate::http::error::ApiError;
-use crate::http::fields::Fields;
-use crate::http::offered::{Offer, offered};
+use http::error::ApiError;
+use http::fields::Fields;
+use http::offered::{Offer, offered};
 use chat::{Declaration, Tool};
 
 /// How the types begin of tools of `/v1/responses` that OpenAI's servers run, or that its models were trained to call.

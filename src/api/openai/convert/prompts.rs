@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use crate::http::error::ApiError;
-use crate::http::fields::{Fields, token_ids, wrong_type};
+use http::error::ApiError;
+use http::fields::{Fields, token_ids, wrong_type};
 use serving::Prompt;
 
 /// Reads at most `most` prompts from a field.

@@ -1,8 +1,8 @@
 //! `reasoning` of a chat, in which OpenRouter's clients say how much the model reasons, and `reasoning_effort`.
 
 use super::generation;
-use crate::http::error::ApiError;
-use crate::http::fields::Fields;
+use http::error::ApiError;
+use http::fields::Fields;
 
 const FIELD: &str = "reasoning";
 

@@ -1,7 +1,7 @@
 //! Fields that are known but not supported. They are refused unless their value asks for nothing.
 
-use crate::http::field_schema::Unsupported;
-use crate::http::neutral::Neutral::*;
+use http::field_schema::Unsupported;
+use http::neutral::Neutral::*;
 
 /// What generations do not support.
 pub const BOTH: &[Unsupported] = &[

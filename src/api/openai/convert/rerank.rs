@@ -5,8 +5,8 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::generation;
-use crate::http::error::ApiError;
-use crate::http::fields::{Fields, wrong_type};
+use http::error::ApiError;
+use http::fields::{Fields, wrong_type};
 use serving::{Cut, Truncate};
 
 const MAX_PAIRS: usize = 1024;

@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::{custom_tools, tools};
-use crate::http::error::{ApiError, quoted};
-use crate::http::fields::{Fields, wrong_type};
-use crate::http::left_out;
+use http::error::{ApiError, quoted};
+use http::fields::{Fields, wrong_type};
+use http::left_out;
 use chat::{Message, Part, Role};
 
 const MAX_ITEMS: usize = 16_384;

@@ -6,7 +6,7 @@ use super::super::types::{batches, chat, completions, conversations, embeddings,
 use super::offered_tools::HOSTED;
 use super::refuse::{self, BOTH};
 use super::response_input::ELSEWHERE;
-use crate::http::field_schema::{FieldSchema, SilentField};
+use http::field_schema::{FieldSchema, SilentField};
 
 const CHAT: &str = "ChatRequest";
 const COMPLETION: &str = "CompletionRequest";

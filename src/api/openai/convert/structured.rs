@@ -3,10 +3,10 @@
 use serde_json::Value;
 
 use super::verbosity;
-use crate::http::error::{ApiError, quoted};
-use crate::http::fields::{Fields, wrong_type};
-use crate::http::integers::rounded;
-use crate::http::subject::FieldNames;
+use http::error::{ApiError, quoted};
+use http::fields::{Fields, wrong_type};
+use http::integers::rounded;
+use http::subject::FieldNames;
 use chat::Format;
 
 const MAX_CHOICES: usize = 1000;

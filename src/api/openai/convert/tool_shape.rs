@@ -1,7 +1,7 @@
 //! Where the fields of a tool are, and what its name may be.
 
-use crate::http::error::ApiError;
-use crate::http::fields::Fields;
+use http::error::ApiError;
+use http::fields::Fields;
 
 const MAX_NAME: usize = 64;
 

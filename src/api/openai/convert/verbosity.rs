@@ -1,7 +1,7 @@
 //! `verbosity`, and `text.verbosity` of a response.
 
-use crate::http::error::{ApiError, quoted};
-use crate::http::fields::Fields;
+use http::error::{ApiError, quoted};
+use http::fields::Fields;
 
 /// Checks the length that is asked for. Clients send one to every model, and no model here has another length than its own.
 pub fn check(fields: &Fields) -> Result<(), ApiError> {

@@ -17,9 +17,9 @@ use super::super::types::files::{DeletedFile, FileObject, FileUpload};
 use super::entry::Entry;
 use super::room::{Room, Rooms};
 use super::upload;
-use crate::http::error::{ApiError, Kind, quoted};
-use crate::http::state::{AppState, off_loop};
-use crate::http::tenant::Tenant;
+use http::error::{ApiError, Kind, quoted};
+use http::state::{AppState, off_loop};
+use http::tenant::Tenant;
 
 /// The default and the largest number of files on a page.
 const PAGE: (usize, usize) = (10_000, 10_000);

@@ -10,8 +10,8 @@ use tokio::sync::Notify;
 use super::super::batches::book::Book;
 use super::super::disk;
 use super::shelf::Shelf;
-use crate::http::error::{ApiError, Kind};
-use crate::http::state::off_loop;
+use http::error::{ApiError, Kind};
+use http::state::off_loop;
 use config::Storage;
 
 /// What the folder holds.

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::super::disk::{self, UNFINISHED, now};
 use super::super::shares::{Refused, Shares};
 use super::entry::Entry;
-use crate::http::error::{ApiError, Kind};
+use http::error::{ApiError, Kind};
 use config::Storage;
 
 /// Every file of every tenant.

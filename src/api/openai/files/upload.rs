@@ -16,9 +16,9 @@ use super::super::disk;
 use super::entry::Entry;
 use super::room::Room;
 use super::shelf::Reserved;
-use crate::http::error::{ApiError, Kind, quoted};
-use crate::http::state::{AppState, off_loop};
-use crate::http::tenant::Tenant;
+use http::error::{ApiError, Kind, quoted};
+use http::state::{AppState, off_loop};
+use http::tenant::Tenant;
 use config::Storage;
 
 /// What a file may be for. The server itself reads those for batches only.
