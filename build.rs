@@ -11,6 +11,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const DEFAULT_ARCHS: &str = "80;86;89;90a;90+ptx";
+/// Flags that the compiler itself takes from the environment.
+const FLAGS_OF_NVCC: [&str; 2] = ["NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"];
 
 fn main() {
     println!("cargo::rerun-if-changed={}", root().join("build.rs").display());
@@ -29,7 +31,7 @@ fn main() {
 }
 
 fn build_cuda() -> Result<(), String> {
-    for name in ["NVCC", "CUDA_HOME", "CUDA_PATH", "PENSTOCK_CUDA_ARCHS"] {
+    for name in ["NVCC", "CUDA_HOME", "CUDA_PATH", "PENSTOCK_CUDA_ARCHS"].into_iter().chain(FLAGS_OF_NVCC) {
         println!("cargo::rerun-if-env-changed={name}");
     }
     let root = root();
@@ -99,6 +101,7 @@ fn object_folders<'a>(files: &'a [PathBuf], root: &Path, nvcc: &Path, flags: &[S
     let version = Command::new(nvcc).arg("--version").output().map_err(|error| format!("{}: {error}", nvcc.display()))?;
     let mut flags = flags.to_vec();
     flags.extend([nvcc.display().to_string(), String::from_utf8_lossy(&version.stdout).into_owned()]);
+    flags.extend(FLAGS_OF_NVCC.map(|name| std::env::var(name).unwrap_or_default()));
     let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let (cuda, include) = (root.join("cuda"), root.join("cuda/include"));
     let mut folders = Vec::new();

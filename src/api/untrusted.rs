@@ -5,7 +5,7 @@ use bytes::Bytes;
 use config::Limits;
 use serving::Prompt;
 
-use anthropic::convert::{request as messages, schemas as anthropic};
+use ::anthropic::convert::{request as messages, schemas as anthropic};
 use http::error::ApiError;
 use http::field_schema::FieldSchema;
 use http::inflate::Encoding;

@@ -14,7 +14,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 
 #[derive(Clone)]
 pub struct Access {
-    pub(crate) keys: Arc<Keyring>,
+    pub keys: Arc<Keyring>,
     pub(crate) tls: Option<Arc<Tls>>,
 }
 

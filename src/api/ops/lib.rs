@@ -10,7 +10,5 @@ mod page;
 mod router;
 mod routes;
 
-pub use docs::document;
-#[cfg(test)]
-pub use docs::openapi_json;
+pub use docs::{document, openapi_json};
 pub use routes::routes;

@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn every_file_that_the_build_makes_is_served() {
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("ops/page");
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("page");
         let names = |folder: &std::path::Path| {
             let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
             entries.filter(|path| path.is_file()).map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect::<Vec<_>>()
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn our_scripts_make_no_html_and_compile_nothing() {
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../page/src");
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../page/src");
         let mut count = 0;
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();

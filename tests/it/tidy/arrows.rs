@@ -11,10 +11,6 @@ use crate::source::root;
 /// may name all.
 const ARROWS: &[(&str, &[&str])] = &[
     ("telemetry", &["config", "metrics"]),
-    ("api/http", &[]),
-    ("api/ollama", &["api/http"]),
-    ("api/openai", &["api/http"]),
-    ("api/ops", &["api/http"]),
     ("engine/cpu", &[]),
     ("engine/cuda", &[]),
 ];
