@@ -9,12 +9,12 @@ use super::convert::common::Think;
 use super::lines::FRAMING;
 use super::stream::{AnswerFormat, AnswerLines};
 use super::timing::Timings;
+use chat::{Conversation, REASON, nearest_efforts};
 use http::caller::Caller;
 use http::choices::Choices;
 use http::error::{ApiError, quoted};
 use http::state::AppState;
 use http::stream::respond;
-use chat::{Conversation, REASON, nearest_efforts};
 use registry::KeepAlive;
 use serving::Model;
 

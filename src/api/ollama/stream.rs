@@ -10,9 +10,9 @@ use super::error::error_line;
 use super::lines::line;
 use super::timing::Timings;
 use super::types::common::End;
+use chat::Piece;
 use http::choices::{Choices, FunctionCall};
 use http::stream::Frames;
-use chat::Piece;
 use serving::Output;
 
 /// An endpoint's objects.

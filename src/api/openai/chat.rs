@@ -20,6 +20,7 @@ use super::types::tools::{
     CustomCall, CustomDelta, CustomToolCall, FunctionCall, FunctionDelta, FunctionToolCall, ToolCall, ToolCallDelta,
 };
 use super::types::usage::Usage;
+use chat::Piece;
 use http::caller::Caller;
 use http::choices::{self, Answer, Choices, FunctionCall as Call, GenerationRequest, PromptProgress};
 use http::deferred_stream;
@@ -29,7 +30,6 @@ use http::memory_budget::MemoryPermit;
 use http::response_head::ResponseHead;
 use http::state::AppState;
 use http::tenant::Tenant;
-use chat::Piece;
 use serving::{End, EndReason, Output};
 
 /// Answer a conversation

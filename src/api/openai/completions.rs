@@ -13,6 +13,7 @@ use super::types::completions::{Completion, CompletionChoice, CompletionRequest}
 use super::types::error::ErrorBody;
 use super::types::logprobs::{CompletionLogprobs, prompt_logprobs};
 use super::types::usage::Usage;
+use chat::{Piece, TokenLogprob};
 use http::caller::Caller;
 use http::choices::{self, Answer, Choices, GenerationRequest};
 use http::deferred_stream;
@@ -21,7 +22,6 @@ use http::json::JsonBody;
 use http::memory_budget::MemoryPermit;
 use http::response_head::ResponseHead;
 use http::state::AppState;
-use chat::{Piece, TokenLogprob};
 use serving::End;
 
 /// Continue a text

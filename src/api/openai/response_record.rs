@@ -12,10 +12,10 @@ use super::response_store::{StoredResponse, named};
 use super::stores::Stores;
 use super::types::responses::ResponseError;
 use super::types::usage::Usage;
+use chat::Message;
 use http::error::ApiError;
 use http::memory_budget::MemoryPermit;
 use http::tenant::Tenant;
-use chat::Message;
 
 pub struct ResponseRecord {
     pub draft: ResponseBuilder,

@@ -14,13 +14,13 @@ use super::stores::Stores;
 use super::tenant_lru::LruValue;
 use super::types::responses::{ConversationRef, Settings};
 use super::{conversations, truncation};
+use chat::{Conversation, Message, Role};
 use http::caller::Caller;
 use http::choices::{self, Choices, GenerationRequest};
 use http::error::{ApiError, Kind, quoted};
 use http::memory_budget::MemoryPermit;
 use http::response_head::ResponseHead;
 use http::state::{AppState, off_loop};
-use chat::{Conversation, Message, Role};
 use serving::Prompt;
 
 /// How much memory the texts of what came before may take at once: as messages, for the store, in what a template is given, in the prompt.

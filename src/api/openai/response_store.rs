@@ -72,9 +72,9 @@ impl TenantLru<StoredResponse> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::error::Kind;
     use crate::tenant_lru::MAX_BYTES;
     use chat::Role;
+    use http::error::Kind;
 
     fn stored(text: &str) -> StoredResponse {
         let item = format!("{{\"id\":\"item_{text:.8}\",\"text\":\"{text:.8}\"}}");

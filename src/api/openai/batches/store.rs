@@ -12,8 +12,8 @@ use super::super::disk::{self, now};
 use super::super::files::store::{FileStore, Reserved};
 use super::super::tenant_quotas::{QuotaError, TenantQuotas};
 use super::state::Batch;
-use http::error::{ApiError, Kind};
 use config::Storage;
+use http::error::{ApiError, Kind};
 
 /// The number of ended batches that are kept, for each that may be unfinished.
 const ENDED: usize = 100;

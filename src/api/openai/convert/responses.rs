@@ -8,11 +8,11 @@ use super::metadata::{MAX_VALUE, metadata};
 use super::tool_shape::Shape;
 use super::tools;
 use super::{chat, generation, names, response_input, stored_items, structured};
+use ::chat::Conversation;
+use config::Limits;
 use http::error::{ApiError, quoted};
 use http::fields::{Fields, wrong_type};
 use http::subject::FieldNames;
-use ::chat::Conversation;
-use config::Limits;
 use logits::MAX_LOGPROBS;
 use serving::{Budget, Options};
 
