@@ -1,5 +1,5 @@
-//! HTTP and its dialects: the only place that knows them. `http` holds what every dialect shares, `openai`, `anthropic` and `ollama` are
-//! dialects, and `ops` is for operators.
+//! The HTTP API and its dialects, the only place that knows the protocols. `http` holds what every dialect shares. `openai`, `anthropic`
+//! and `ollama` are dialects, and `ops` serves operators.
 
 #[doc(hidden)]
 pub mod untrusted;
@@ -19,13 +19,13 @@ pub use http::access::Access;
 pub use http::server::{Interrupted, Reload, ignores_hangup, listen};
 pub use http::spans::switch_on as trace_requests;
 
-/// The dialects that the server speaks, the default first. To add one, write its folder beside `openai` and name it here.
+/// The dialects that the server speaks, the default first. To add one, create its folder next to `openai` and name it here.
 fn dialects(config: &Config) -> Dialects {
     let others: Vec<Box<dyn Dialect>> = vec![Box::new(anthropic::dialect::Anthropic), Box::new(ollama::dialect::Ollama)];
     Dialects::new(Box::new(openai::dialect::OpenAi::new(config)), others)
 }
 
-/// Serves until a signal ends the process, or `stopped` reports that loading failed. `reload` is called at each SIGHUP. Blocks.
+/// Serves until a signal ends the process, or until `stopped` reports that loading failed. Calls `reload` at each SIGHUP. Blocks.
 pub fn serve(
     config: &Config,
     listener: TcpListener,

@@ -1,8 +1,8 @@
-//! The dialects and the operators' routes together.
+//! Tests of the assembled API: the dialects together with the operators' routes.
 
 use config::{Config, ConfigSources, Overrides};
 
-/// `PENSTOCK_BLESS=1` rewrites the committed document.
+/// Compares the committed OpenAPI document with the code. `PENSTOCK_BLESS=1` rewrites the document.
 #[test]
 fn the_committed_document_is_current() {
     let env = vec![("HOME".to_owned(), "/home/u".to_owned())];

@@ -1,4 +1,4 @@
-//! What a client sends, read as the handlers read it, without a server around it. The fuzz targets call this.
+//! Reads client input as the handlers do, without a server. The fuzz targets call this.
 
 use ::chat::Conversation;
 use bytes::Bytes;
@@ -30,7 +30,7 @@ pub const ENDPOINTS: [&str; 13] = [
     "/api/embed",
 ];
 
-/// The largest tree of a body, in bytes of memory.
+/// The largest tree of a body [bytes of memory].
 const MAX_WEIGHT: usize = 8 << 20;
 
 /// Reads a request to one of [`ENDPOINTS`]. Returns its conversation, if it has one.
@@ -41,7 +41,7 @@ pub fn request(endpoint: &str, body: &[u8], limits: &Limits) -> Result<Option<Co
     read(endpoint, body, limits).map_err(|error| error.message)
 }
 
-/// The fields of an endpoint's requests.
+/// Returns the field schema of an endpoint's requests.
 fn schema(endpoint: &str) -> &'static FieldSchema {
     match endpoint {
         "/v1/chat/completions" => &schemas::CHATS,
@@ -84,7 +84,7 @@ fn read(endpoint: &str, body: &[u8], limits: &Limits) -> Result<Option<Conversat
     })
 }
 
-/// Unpacks a body with a `content-encoding`, to at most `limit` bytes.
+/// Decompresses a body with a `content-encoding`, to at most `limit` bytes.
 ///
 /// # Errors
 /// The message that the client gets.

@@ -1,4 +1,4 @@
-//! Who may use the server, and how: keys and certificates. Both are in files, which are read again when they change.
+//! Access control: API keys and TLS certificates. Both are read from files, which are read again when they change.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::keyring::Keyring;
 use super::tls::Tls;
 use config::Config;
 
-/// How often the files are looked at. It bounds how long a revoked key still works.
+/// How often the files are checked for changes. This bounds how long a revoked key still works.
 const PERIOD: Duration = Duration::from_secs(1);
 
 #[derive(Clone)]
@@ -22,7 +22,7 @@ impl Access {
     /// Reads the files that the configuration names.
     ///
     /// # Errors
-    /// A file is wrong. The error names it.
+    /// Fails if a file is invalid. The error names the file.
     pub fn open(config: &Config) -> anyhow::Result<Self> {
         Ok(Self { keys: Arc::new(Keyring::open(config)?), tls: Tls::open(config)? })
     }
@@ -37,7 +37,7 @@ impl Access {
         self.tls.is_some()
     }
 
-    /// Reads files again whenever they change.
+    /// Reads the files again whenever they change. Never completes.
     pub(crate) async fn refresh(self) {
         loop {
             rt::time::sleep(PERIOD).await;

@@ -1,4 +1,4 @@
-//! A request's line in the log, written when the request ends.
+//! The access log: one line per request, written when the request ends.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +7,11 @@ use tracing::field::display;
 use super::error::Kind;
 use super::request_record::{Outcome, RequestRecord};
 
-/// Texts of clients are cut after as many characters.
+/// The longest text of a client that is logged whole. Longer ones are cut [characters].
 const MAX_TEXT: usize = 200;
 
-/// One line. The log's format escapes texts of clients, which are recorded as strings; other values come from closed sets or are plain.
+/// Writes one line. The log's format escapes client-supplied texts, which are recorded as strings. Other values come from closed sets or
+/// are plain.
 macro_rules! line {
     ($level:expr, $line:expr) => {
         tracing::event!(
@@ -41,7 +42,7 @@ macro_rules! line {
     };
 }
 
-/// What the line says and the record does not hold as it is.
+/// Fields of the line that the record does not hold in the form that is logged.
 struct AccessLine<'a> {
     record: &'a RequestRecord,
     outcome: Outcome,
@@ -50,7 +51,7 @@ struct AccessLine<'a> {
     now: Instant,
 }
 
-/// Writes the line: at `debug` for probes, at `warn` if the request was refused or its answer broken off, at `error` if the server was at
+/// Writes the line: at `debug` for probes, at `warn` if the request was refused or its response was cut, at `error` if the server was at
 /// fault, else at `info`.
 pub fn write(record: &RequestRecord, now: Instant) {
     let field = record.refusal.as_ref().and_then(|refusal| refusal.field.as_deref()).map(cut);
@@ -69,7 +70,7 @@ pub fn write_unreadable(id: &str, kind: Kind, peer: &str) {
     tracing::warn!(target: "penstock::access", outcome, status, reason, id = display(id), peer = display(peer));
 }
 
-/// In milliseconds, with one digit behind the point.
+/// Converts a time to milliseconds, with one decimal.
 fn ms(time: Duration) -> f64 {
     (time.as_secs_f64() * 1e4).round() / 10.0
 }

@@ -1,4 +1,4 @@
-//! The check of a request's API key, and what the answer tells about the key's limits.
+//! Authentication by API key, and the response headers that report the key's limits.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use keys::{InFlight, Limit, Rate, Refusal};
 
 const X_API_KEY: HeaderName = HeaderName::from_static("x-api-key");
 
-/// The headers that OpenAI's SDKs and the libraries on them read: limit, remaining, reset.
+/// The rate-limit headers that OpenAI's SDKs and libraries based on them read: limit, remaining, reset.
 const OF_REQUESTS: [HeaderName; 3] = [
     HeaderName::from_static("x-ratelimit-limit-requests"),
     HeaderName::from_static("x-ratelimit-remaining-requests"),
@@ -24,10 +24,10 @@ const OF_TOKENS: [HeaderName; 3] = [
     HeaderName::from_static("x-ratelimit-reset-tokens"),
 ];
 
-/// Finds out whose request it is.
+/// Finds the tenant of a request by its key.
 ///
 /// # Errors
-/// The request needs a key and has none that is known.
+/// Fails if the request needs a key and has no known one.
 pub fn authenticate(request: &ServiceRequest, keyring: &Keyring) -> Result<Tenant, ApiError> {
     if keyring.is_open(request.path()) {
         return Ok(Tenant::default());
@@ -44,7 +44,7 @@ pub fn authenticate(request: &ServiceRequest, keyring: &Keyring) -> Result<Tenan
     Ok(Tenant::with_key(key))
 }
 
-/// The value of a header that may occur once.
+/// Returns the value of a header that may occur once.
 fn one<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a [u8]>, ApiError> {
     let mut values = headers.get_all(name);
     match (values.next(), values.next()) {
@@ -53,17 +53,18 @@ fn one<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a [u8]>
     }
 }
 
-/// The token of `Authorization: Bearer TOKEN`. Other schemes are for others, such as a proxy.
+/// Returns the token of `Authorization: Bearer TOKEN`. Other schemes are ignored, since they may be meant for a proxy.
 fn bearer(headers: &HeaderMap) -> Result<Option<&[u8]>, ApiError> {
     let Some(value) = one(headers, &header::AUTHORIZATION)? else { return Ok(None) };
     let (scheme, rest) = value.split_at(value.iter().position(|byte| *byte == b' ').unwrap_or(value.len()));
     Ok(scheme.eq_ignore_ascii_case(b"bearer").then(|| rest.trim_ascii()).filter(|token| !token.is_empty()))
 }
 
-/// Begins a request of a tenant, which counts against the limits of its key. One that only looks takes no place among those that run.
+/// Starts a request of a tenant, which counts against the limits of its key. If `only_looks`, the request takes no place among the running
+/// ones.
 ///
 /// # Errors
-/// A limit is reached.
+/// Fails if a limit is reached.
 pub fn begin(tenant: &Tenant, only_looks: bool) -> Result<Option<InFlight>, ApiError> {
     let now = Instant::now();
     let begun = if only_looks { tenant.look(now).map(|()| None) } else { tenant.begin(now) };
@@ -77,7 +78,7 @@ pub fn begin(tenant: &Tenant, only_looks: bool) -> Result<Option<InFlight>, ApiE
     })
 }
 
-/// Writes what is left of the key's rates.
+/// Writes the key's remaining rates to the response's headers.
 pub fn mark(headers: &mut HeaderMap, tenant: &Tenant) {
     let (requests, tokens) = tenant.rates();
     let mut write = |names: &[HeaderName; 3], rate: Option<Rate>| {
@@ -91,9 +92,9 @@ pub fn mark(headers: &mut HeaderMap, tenant: &Tenant) {
     write(&OF_TOKENS, tokens);
 }
 
-/// A time as OpenAI writes it: `6m0s`, `1.5s`, `20ms`, `0s`.
+/// Formats a duration as OpenAI does: `6m0s`, `1.5s`, `20ms`, `0s`.
 fn seconds(time: Duration) -> String {
-    // Rounded up, so that whoever waits as long has waited long enough.
+    // Rounded up, so that a client that waits this long has waited long enough.
     let milliseconds = time.as_nanos().div_ceil(1_000_000);
     let (minutes, rest) = (milliseconds / 60_000, milliseconds % 60_000);
     match (minutes, rest / 1000, rest % 1000) {

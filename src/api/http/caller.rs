@@ -1,4 +1,4 @@
-//! Who asks, apart from the request itself: what a stream needs that begins after its request was answered.
+//! The caller of a request, apart from the request itself. A stream needs it if it begins after its request was answered.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -23,8 +23,7 @@ impl Caller {
         Self { tenant: Tenant::of(request), journal: Journal::of(request), route: request.match_pattern() }
     }
 
-    /// The model that a request asks for, which waits for it if it is not loaded. From then on, the request's line in the log and its
-    /// metrics name the model.
+    /// Returns the requested model, and waits for its load if necessary. Afterwards the request's log line and metrics name the model.
     pub async fn model(&self, state: &web::Data<AppState>, id: &str) -> Result<Arc<Model>, ApiError> {
         self.tenant.check_model(&state.registry, id)?;
         let model = AppState::model(state, id, self.tenant.client()).await?;

@@ -1,4 +1,4 @@
-//! The generations behind one response. Each is a choice, and their outputs are read as they arrive.
+//! The generations of one response. Each is a choice, and their outputs are read as they arrive.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -20,36 +20,37 @@ use super::tenant::Tenant;
 use chat::{Piece, Text, TokenLogprob};
 use serving::{self, Counts, End, EndReason, Failure, Generation, Model, Options, Output, Prompt, RequestUsage, StopCause, ValidRequest};
 
-/// Texts up to this length are checked where they are: a text that is tokenized by another thread costs two switches of threads, which
-/// take longer. In bytes.
+/// The longest text that is validated on the event loop. To tokenize on another thread costs two thread switches, which take longer than a
+/// short text [bytes].
 const CHECK_INLINE: usize = 512;
 
-/// A generation that has yielded an output.
+/// A generation together with the output that it has just yielded.
 struct NextOutput {
     index: usize,
     generation: Generation,
     output: Option<Result<Output, Failure>>,
 }
 
-/// What to generate.
+/// A request to generate: prompts, options, and the state that the generations need.
 pub struct GenerationRequest {
     pub model: Arc<Model>,
     pub prompts: Vec<Prompt>,
     pub options: Options,
     /// Choices per prompt.
     pub num_choices: usize,
-    /// Texts per prompt, of which the likeliest become its choices. With more texts than choices, the response cannot be streamed.
+    /// Candidates per prompt, of which the likeliest become its choices. With more candidates than choices, the response cannot be
+    /// streamed.
     pub best_of: usize,
-    /// By which errors name the request's fields.
+    /// The dialect's field names, for errors.
     pub names: FieldNames,
     /// The memory that is held for the request.
     pub held: Arc<MemoryPermit>,
-    /// Who asks.
+    /// The tenant that the request belongs to.
     pub tenant: Tenant,
     pub journal: Rc<Journal>,
 }
 
-/// A whole choice.
+/// A complete choice.
 #[derive(Clone, Debug, Default)]
 pub struct Answer {
     /// The prompt's tokens, if they were requested.
@@ -58,9 +59,9 @@ pub struct Answer {
     pub reasoning: String,
     pub calls: Vec<FunctionCall>,
     pub reason: EndReason,
-    /// What the request named that ended it.
+    /// The requested stop condition that ended the choice, if one did.
     pub stop: Option<StopCause>,
-    /// Its tokens, if they were requested.
+    /// The generated token ids, if they were requested.
     pub ids: Vec<u32>,
 }
 
@@ -70,7 +71,7 @@ pub struct FunctionCall {
     pub arguments: String,
 }
 
-/// How far a prompt is, in tokens. `processed` includes `cached`.
+/// How much of a prompt has been computed [tokens]. `processed` includes `cached`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PromptProgress {
     pub total: u32,
@@ -78,47 +79,47 @@ pub struct PromptProgress {
     pub processed: u32,
 }
 
-/// The running generations of a response. Dropping it cancels them.
+/// The running generations of a response. Dropping this value cancels them.
 pub struct Choices {
     running: FuturesUnordered<LocalBoxFuture<'static, NextOutput>>,
-    /// Generations that wait until the first of their prompt has returned the prompt's tokens.
+    /// Generations that start once the first one of their prompt has returned the prompt's tokens.
     held: Vec<(usize, Generation)>,
-    /// Outputs that were not handed out yet.
+    /// Outputs that have not been returned yet.
     ready: VecDeque<(usize, Output)>,
-    /// Each prompt as text. Empty unless the request wants to see them.
+    /// Each prompt as text. Empty unless the request asks for an echo.
     echoes: Vec<String>,
     num_prompts: usize,
     num_choices: usize,
     best_of: usize,
     names: FieldNames,
     usage: Counts,
-    /// The token ids of each prompt. Empty unless the request wants them.
+    /// The token ids of each prompt. Empty unless the request asks for them.
     prompt_ids: Vec<Vec<u32>>,
-    /// Token ids of each generation that were not taken yet, if the request wants them.
+    /// The token ids of each generation that have not been taken yet. Empty unless the request asks for them.
     ids: Vec<Vec<u32>>,
-    /// The tokens of all prompts.
+    /// The total tokens of all prompts.
     num_prompt: u32,
-    /// Generated tokens of each generation that were counted against the tenant's rate.
+    /// The generated tokens of each generation that have been counted against the tenant's rate.
     spent: Vec<u32>,
-    /// What the first generation has cost.
+    /// The account of the first generation: its times and counts.
     account: Option<RequestUsage>,
     tenant: Tenant,
     journal: Rc<Journal>,
-    /// Completes when the request has taken too long.
+    /// Completes when the request's time is up.
     overdue: Fuse<LocalBoxFuture<'static, ApiError>>,
     active: ActiveGeneration,
     complete: bool,
-    /// The memory of a conversation that the generations may need again.
+    /// The memory of a conversation with tools, which the generations may need again.
     _held: Option<Arc<MemoryPermit>>,
 }
 
-/// Checks every prompt, then hands all of them to the engine or none.
+/// Validates every prompt, then submits all of them to the engine or none.
 pub async fn start(state: web::Data<AppState>, ask: GenerationRequest) -> Result<Choices, ApiError> {
     let GenerationRequest { model, prompts, mut options, num_choices, best_of, names, held, tenant, journal } = ask;
     let active = ActiveGeneration::new(state);
     (options.cache_salt, options.client) = (tenant.salt(options.cache_salt), tenant.client());
     if best_of > num_choices {
-        // They tell which texts are the likeliest.
+        // The log-probabilities decide which candidates are the likeliest.
         options.logprobs = options.logprobs.or(Some(0));
     }
     let return_ids = options.return_ids;
@@ -128,7 +129,7 @@ pub async fn start(state: web::Data<AppState>, ask: GenerationRequest) -> Result
     let is_quick = options.format.is_none() && matches!(&prompts[..], [Prompt::Text(text)] if text.len() <= CHECK_INLINE);
     let valid = move || {
         let valid = prompts.into_iter().map(|prompt| ValidRequest::new(model.clone(), prompt, &options)).collect::<Result<Vec<_>, _>>();
-        // This thread holds the memory until here, even if the client has gone.
+        // The closure returns the memory, so it is held until validation ends even if the client has left.
         valid.map(|valid| (valid, held))
     };
     let valid = if is_quick { valid() } else { off_loop(valid).await? };
@@ -183,46 +184,46 @@ impl Choices {
         self.num_prompts * self.num_choices
     }
 
-    /// Each choice's prompt. Empty unless the request wants to see them.
+    /// The text of each choice's prompt. Empty unless the request asks for an echo.
     pub fn echoes(&self) -> Vec<String> {
         self.echoes.iter().flat_map(|echo| std::iter::repeat_n(echo.clone(), self.num_choices)).collect()
     }
 
-    /// How far the first prompt is. None once it has been computed.
+    /// The progress of the first prompt. `None` once the prompt has been computed.
     pub fn prompt_progress(&self) -> Option<PromptProgress> {
         let account = self.account.as_ref().filter(|account| account.prefilled().is_none())?;
         let (total, cached, processed) = (account.prompt_tokens(), account.cached_tokens(), account.computed_tokens());
         Some(PromptProgress { total, cached, processed })
     }
 
-    /// The token ids of each choice's prompt. Empty unless the request wants them.
+    /// The token ids of each choice's prompt. Empty unless the request asks for them.
     pub fn prompt_ids(&self) -> Vec<Vec<u32>> {
         self.prompt_ids.iter().flat_map(|ids| std::iter::repeat_n(ids.clone(), self.num_choices)).collect()
     }
 
-    /// The ids of a choice since the last call. Empty unless the request wants them.
+    /// Takes the ids that a choice has generated since the last call. Empty unless the request asks for them.
     pub fn take_ids(&mut self, index: usize) -> Vec<u32> {
         std::mem::take(&mut self.ids[index])
     }
 
-    /// The counts of all choices so far.
+    /// The token counts of all choices so far.
     pub fn usage_so_far(&self) -> Counts {
         Counts { prompt: self.num_prompt, generated: self.spent.iter().sum(), ..self.usage }
     }
 
-    /// The sum over the choices that have ended.
+    /// The sum of the token counts of the choices that have ended.
     pub fn usage(&self) -> Counts {
         self.usage
     }
 
-    /// The counts of the prompts, for a stream that tells them before its first piece. Tokens found in the cache are known once the
-    /// prompts have their turn.
+    /// The token counts of the prompts, for a stream that reports them before its first piece. Cached tokens are known once the prompts
+    /// have been scheduled.
     pub fn begun(&self) -> Counts {
         let cached = u32::try_from(self.journal.cached_tokens()).unwrap_or(u32::MAX);
         Counts { prompt: self.num_prompt, cached: cached.min(self.num_prompt), ..Counts::default() }
     }
 
-    /// What a choice yields next, with the choice's index. `None` once every choice has ended. Cancel safe.
+    /// Returns the next output of any choice, with the choice's index. `None` once every choice has ended. Cancel safe.
     pub async fn next(&mut self) -> Option<Result<(usize, Output), ApiError>> {
         loop {
             if let Some(output) = self.ready.pop_front() {
@@ -263,7 +264,7 @@ impl Choices {
         }
     }
 
-    /// Counts what a generation has generated so far, so that a client that leaves early has spent it too.
+    /// Charges the tenant for the tokens generated so far, so a client that leaves early pays for them as well.
     fn spend(&mut self, index: usize, num_generated: u32) {
         let before = std::mem::replace(&mut self.spent[index], num_generated);
         if num_generated > before {
@@ -275,7 +276,7 @@ impl Choices {
         if !matches!(piece, Piece::Prompt(_)) {
             return self.ready.push_back((index, Output::Piece(piece)));
         }
-        // A prompt's tokens go to each of its choices. The others may run now.
+        // The prompt's tokens go to each of its choices, and the held generations of the prompt may start.
         let siblings = index..index + self.best_of;
         self.ready.extend(siblings.clone().map(|index| (index, Output::Piece(piece.clone()))));
         for (index, generation) in self.held.extract_if(.., |(held, _)| siblings.contains(held)) {
@@ -283,25 +284,25 @@ impl Choices {
         }
     }
 
-    /// An error may come after the head of the answer has been sent.
+    /// Records an error, which may occur after the head of the response has been sent.
     fn refused(&self, error: ApiError) -> ApiError {
         self.journal.refuse(&error);
         error
     }
 
-    /// The client does not read, so that its answer is cut.
+    /// Records that the response is cut because the client does not read.
     pub fn stall(&self) {
         self.journal.end(BodyEnd::Stalled);
     }
 
-    /// A prompt counts once, however many choices it has.
+    /// Adds up a choice's counts. A prompt counts once, however many choices it has.
     fn count(&mut self, index: usize, End { counts, reason, .. }: End) {
         self.journal.finish(reason);
         let counts = if index.is_multiple_of(self.best_of) { counts } else { Counts { prompt: 0, cached: 0, ..counts } };
         self.usage = self.usage.plus(counts);
     }
 
-    /// Every choice, in order.
+    /// Waits for every choice and returns them in order.
     pub async fn collect(mut self) -> Result<(Vec<Answer>, Counts), ApiError> {
         let mut answers = vec![Answer::default(); self.num_prompts * self.best_of];
         while let Some(next) = self.next().await {
@@ -338,7 +339,7 @@ impl Answer {
     }
 }
 
-/// The `count` answers with the greatest log-probability per token, the best first. If all are wanted, their order stays.
+/// The `count` answers with the greatest log-probability per token, the best first. If all are requested, the order is unchanged.
 fn best(candidates: &[Answer], count: usize) -> Vec<Answer> {
     let mut order: Vec<usize> = (0..candidates.len()).collect();
     if count < candidates.len() {

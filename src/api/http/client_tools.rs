@@ -1,16 +1,19 @@
-//! The tools that a request offers to the model.
+//! Selects the tools of a request that are offered to the model.
 
 use serde_json::Value;
 
 use super::error::{ApiError, quoted};
 use super::fields::Fields;
 
-/// A tool of a list, and its path.
+/// The path of a tool in the body, and the tool.
 pub type ClientTool<'a> = (String, &'a Value);
 
-/// The tools of the list `field` that a model here can be told of. A tool whose type begins like one of `hosted` is run by its own vendor's
-/// servers, or only models that were trained for it can call it. Agents send such tools beside their own; a model may do without any tool,
-/// so they are left out. If there are no others, the request is refused: its client counts on them.
+/// Returns the tools of the list `field` that can be offered to a model here. Tools whose type begins with a prefix in `hosted` are left
+/// out: their vendor's servers run them, or only models trained for them can call them. Agents send such tools along with their own, and a
+/// model can do without any tool.
+///
+/// # Errors
+/// Refuses a list that has only hosted tools, because its client depends on them.
 pub fn client_tools<'a>(fields: &Fields<'a>, field: &str, hosted: &[&str]) -> Result<Vec<ClientTool<'a>>, ApiError> {
     let list = fields.array(field)?.unwrap_or_default();
     let kind = |tool: &'a Value| tool["type"].as_str().filter(|kind| hosted.iter().any(|prefix| kind.starts_with(prefix)));

@@ -1,5 +1,5 @@
-//! A connection below HTTP. It bounds the time that each head of a request takes, and gives a body to the errors that the HTTP library
-//! answers by itself. The library bounds the time of a connection's first head only, and its own errors are bare.
+//! A connection below HTTP. It bounds the time that each request head takes, and adds a body to the errors that the HTTP library answers by
+//! itself. The library bounds only the first head's time, and its own errors have no body.
 
 use std::cell::Cell;
 use std::io;
@@ -18,27 +18,27 @@ use super::error::{ApiError, Kind};
 use super::tls::Stream;
 use super::{access_log, metrics};
 
-/// What a connection is allowed to take. In time.
+/// The time limits of a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct ConnectionTimeouts {
-    /// From the first byte of a head to its last one; for the first head, from the beginning of the connection.
+    /// From the first byte of a head to its last one. For the first head, from the start of the connection.
     pub head: Duration,
-    /// From an answer to the next head.
+    /// From a response to the next head.
     pub idle: Duration,
 }
 
-/// What the middleware and the connection know about each other.
+/// State that the middleware and the connection share.
 pub struct ConnectionWatch {
     patience: ConnectionTimeouts,
     /// The number of requests that are being answered.
     busy: Cell<usize>,
-    /// Whether bytes arrived while a request was being answered: the rest of its body, or the beginning of the next head.
+    /// Whether bytes arrived while a request was being answered: the rest of its body, or the start of the next head.
     overlap: Cell<bool>,
-    /// When the connection is cut unless a request begins before.
+    /// When the connection is closed unless a request begins first.
     deadline: Cell<Option<Instant>>,
     /// The number of requests so far.
     num_requests: Cell<usize>,
-    /// Whether the next answer is of HTTP/1.0 and its head is to say that the connection closes, which the library leaves out there.
+    /// Whether the next response is an HTTP/1.0 one whose head must say that the connection closes, which the library omits.
     says_close: Cell<bool>,
 }
 
@@ -49,7 +49,7 @@ impl ConnectionWatch {
         Rc::new(Self { patience, busy, overlap, deadline, num_requests, says_close })
     }
 
-    /// A whole head has arrived. Its request is being answered until the returned value is dropped.
+    /// Records that a whole head has arrived. Its request is being answered until the returned value is dropped.
     pub fn begin(self: &Rc<Self>) -> ActiveRequest {
         self.busy.set(self.busy.get() + 1);
         self.num_requests.set(self.num_requests.get() + 1);
@@ -58,8 +58,8 @@ impl ConnectionWatch {
         ActiveRequest(self.clone())
     }
 
-    /// The head of the answer to a request of HTTP/1.0, which is written next, says that the connection closes. Behind other answers, which
-    /// may still be waiting to be written, it does not: to be closed is what HTTP/1.0 expects.
+    /// Adds `connection: close` to the next response head, for a request of HTTP/1.0. Does nothing unless the connection has had one
+    /// request only, since earlier responses may still wait to be written. HTTP/1.0 clients expect the connection to close anyway.
     pub fn say_close(&self) {
         self.says_close.set(self.num_requests.get() == 1);
     }
@@ -73,7 +73,7 @@ impl ConnectionWatch {
     }
 }
 
-/// A request that is being answered.
+/// A request that is being answered, until dropped.
 pub struct ActiveRequest(Rc<ConnectionWatch>);
 
 impl ActiveRequest {
@@ -86,7 +86,7 @@ impl Drop for ActiveRequest {
     fn drop(&mut self) {
         let watch = &self.0;
         watch.busy.set(watch.busy.get() - 1);
-        // The library stops its timer of idle connections at the first byte of a head, which may have come already.
+        // The library stops its idle timer at the first byte of a head, which may have arrived already.
         if watch.busy.get() == 0 && watch.overlap.get() {
             watch.deadline.set(Some(Instant::now() + watch.patience.idle));
         }
@@ -98,16 +98,16 @@ pub struct Connection {
     watch: Rc<ConnectionWatch>,
     timer: Pin<Box<Sleep>>,
     dialects: Data<Dialects>,
-    /// What is written in place of what the library writes.
+    /// The bytes to write in place of the library's.
     instead: Option<Replacement>,
-    /// Whether a part of an answer waits for the client to read.
+    /// Whether part of a response waits for the client to read.
     stalled: bool,
 }
 
 struct Replacement {
     bytes: Vec<u8>,
     written: usize,
-    /// The number of bytes that it takes the place of.
+    /// The number of the library's bytes that are replaced.
     replaced: usize,
 }
 
@@ -131,7 +131,7 @@ impl Connection {
         self.timer.as_mut().poll(cx).is_ready()
     }
 
-    /// What to write in place of `bytes`, or of their beginning.
+    /// Returns the replacement for `bytes` or their beginning, if they need one.
     fn instead_of(&self, bytes: &[u8]) -> Option<Replacement> {
         let says_close = self.watch.says_close.take();
         let (bytes, replaced) = match bare_error(bytes) {
@@ -145,7 +145,7 @@ impl Connection {
         Some(Replacement { bytes, written: 0, replaced })
     }
 
-    /// A whole answer with the error of a head that could not be read.
+    /// Builds a complete error response for a head that could not be read.
     fn error_answer(&self, status: StatusCode) -> Vec<u8> {
         let (kind, message) = match status {
             StatusCode::REQUEST_TIMEOUT => {
@@ -169,8 +169,8 @@ impl Connection {
     }
 }
 
-/// The status of an answer that the library itself made: an error without a body, and without the id that the middleware gives to every
-/// answer.
+/// Returns the status of a response that the library made itself: an error with neither a body nor the id that the middleware gives every
+/// response.
 fn bare_error(bytes: &[u8]) -> Option<StatusCode> {
     let head = std::str::from_utf8(bytes.strip_suffix(b"\r\n\r\n")?).ok()?.to_ascii_lowercase();
     let mut lines = head.split("\r\n");
@@ -181,7 +181,7 @@ fn bare_error(bytes: &[u8]) -> Option<StatusCode> {
     (is_bare && lines.all(|line| !line.starts_with("x-request-id:") && !line.is_empty())).then_some(status)
 }
 
-/// The first line of an answer of HTTP/1.0, with its end.
+/// Returns the status line of an HTTP/1.0 response, with its line break.
 fn status_line(bytes: &[u8]) -> Option<&[u8]> {
     let end = bytes.windows(2).position(|pair| pair == b"\r\n")? + 2;
     bytes.starts_with(b"HTTP/1.0 ").then_some(&bytes[..end])
@@ -198,11 +198,11 @@ impl AsyncRead for Connection {
         if polled.is_pending() && this.is_late(cx) {
             this.watch.deadline.set(None);
             if !this.stalled {
-                // An idle client has an empty buffer, so the answer is written whole or the client has gone.
+                // An idle client's send buffer is empty, so the response is written whole unless the client has left.
                 let answer = this.error_answer(StatusCode::REQUEST_TIMEOUT);
                 this.stream.write_now(cx, &answer);
             }
-            // No bytes mean the end of the stream, upon which the library closes the connection.
+            // Reading no bytes means the end of the stream, and the library closes the connection.
             return Poll::Ready(Ok(()));
         }
         polled
@@ -229,7 +229,7 @@ impl AsyncWrite for Connection {
         if polled.is_ready() {
             this.instead = None;
         }
-        // An answer that has just ended may have set a deadline. The task must wake for it.
+        // A response that has just ended may have set a deadline, for which the task must be woken.
         let _ = this.is_late(cx);
         polled
     }

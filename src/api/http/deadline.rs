@@ -1,4 +1,4 @@
-//! How long a request may take, and how long it may wait for an engine.
+//! Deadlines: how long a request may take, and how long it may wait for an engine.
 
 use std::time::{Duration, Instant};
 
@@ -8,24 +8,24 @@ use super::error::{ApiError, Kind, quoted};
 use super::request_record::QueueState;
 use config::Limits;
 
-/// The seconds that a request may take.
+/// The client's header with the time limit [s].
 const HEADER: &str = "x-request-timeout";
-/// A day. In seconds.
+/// The longest time that a client may set: a day [s].
 const MOST: f64 = 86400.0;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Deadline {
-    /// From the arrival of the head to the last byte of the answer, and whether the client has set it.
+    /// The limit from the arrival of the head to the last byte of the response, and whether the client has set it.
     whole: Option<(Duration, bool)>,
-    /// In the queue of an engine.
+    /// The limit on waiting in an engine's queue.
     wait: Option<Duration>,
 }
 
 impl Deadline {
-    /// The client may ask for less time than the server gives. A number of 0 in `limits` means no limit.
+    /// Reads the limits of a request. The client may ask for less time than the server gives. A 0 in `limits` means no limit.
     ///
     /// # Errors
-    /// The header is not a number of seconds.
+    /// Fails if the header is not a number of seconds.
     pub fn of(headers: &HeaderMap, limits: &Limits) -> Result<Self, ApiError> {
         let some = |seconds: u64| Some(Duration::from_secs(seconds)).filter(|time| !time.is_zero());
         let (own, asked) = (some(limits.request_timeout_seconds), asked(headers)?);
@@ -36,7 +36,8 @@ impl Deadline {
         Ok(Self { whole, wait: some(limits.max_queue_seconds) })
     }
 
-    /// What limits a request that arrived at `started`: when, and with which error it ends then. `None`: it is to be looked at again.
+    /// Returns the nearest limit of a request that arrived at `started`: its time, and the error that ends the request then. If the error
+    /// is `None`, the limits must be computed again at that time.
     pub fn next(&self, started: Instant, turn: QueueState) -> Option<(Instant, Option<ApiError>)> {
         let whole = self.whole.map(|(time, is_asked)| {
             let of = if is_asked { HEADER } else { "limits.request_timeout_seconds" };

@@ -1,5 +1,5 @@
-//! Streams whose model is still to be loaded. If that takes long, the head of the answer is sent, and comments show the client that the
-//! server is there. An error then comes in the stream.
+//! Streams that are opened before their model is loaded. If the load takes long, the response head is sent, followed by comments that show
+//! the client the server is alive. A later error is sent in the stream.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -15,12 +15,12 @@ use super::sse::FRAMING;
 use super::state::AppState;
 use super::stream::{Frames, respond};
 
-/// How long a request waits for its model before its answer begins without it.
+/// How long a request waits for its model before the response begins without it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 type OpenFuture<F> = Pin<Box<dyn Future<Output = Result<F, ApiError>>>>;
 
-/// Streams what `begin` makes once the model is there. `fail`: the last frame of a stream that fails before its first piece.
+/// Streams the frames of `begin` once the model is loaded. `fail` makes the last frame of a stream that fails before its first piece.
 pub async fn stream<F: Frames>(
     state: &AppState,
     model: &str,
@@ -29,7 +29,7 @@ pub async fn stream<F: Frames>(
     begin: impl Future<Output = Result<F, ApiError>> + 'static,
 ) -> Result<HttpResponse, ApiError> {
     let (since, keep_alive) = (Instant::now(), state.keep_alive);
-    // What is refused gets a status of its own, unless the wait has sent another one.
+    // An error here gets its own HTTP status. After the wait below, the status may have been sent already.
     if state.registry.is_loaded(model) {
         return Ok(respond(FRAMING, begin.await?, keep_alive));
     }
@@ -54,7 +54,7 @@ struct DeferredStream<F> {
     since: Instant,
     journal: Rc<Journal>,
     fail: Box<dyn Fn(&ApiError) -> Bytes>,
-    /// Whether the first comment was sent, with which the head goes out.
+    /// Whether the first comment was sent, and with it the response head.
     has_begun: bool,
 }
 

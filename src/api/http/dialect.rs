@@ -1,4 +1,4 @@
-//! An API dialect, as the server sees one: the paths it owns, its routes, and how it words an error.
+//! The server's view of an API dialect: the paths that it owns, its routes, and the envelope of its errors.
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::HeaderMap;
@@ -8,37 +8,37 @@ use serde_json::Value;
 use super::error::ApiError;
 use super::state::AppState;
 
-/// A dialect stands in a folder of its own beside `http/`, and nothing in `http/` knows it by name.
+/// An API dialect. Each has a folder next to `http/`, and nothing in `http/` knows a dialect by name.
 pub trait Dialect: Send + Sync + 'static {
     /// The path prefixes that belong to the dialect, in whole segments: `/v1/messages` owns `/v1/messages/batches`, but not
-    /// `/v1/messages-old`. The longest prefix wins. The default dialect's first one is what base addresses end with.
+    /// `/v1/messages-old`. The longest prefix wins. Base addresses end with the default dialect's first prefix.
     fn prefixes(&self) -> &'static [&'static str];
 
-    /// Whether a request whose path another dialect owns is nevertheless in this one, as its headers tell.
+    /// Whether the dialect claims a request whose path another dialect owns, judged by the request's headers.
     fn claims(&self, _path: &str, _headers: &HeaderMap) -> bool {
         false
     }
 
-    /// Registers the dialect's routes and the state they share.
+    /// Registers the dialect's routes and their shared state.
     fn routes(&self, config: &mut ServiceConfig);
 
-    /// Starts what the dialect does beside its requests, within the server's runtime.
+    /// Starts the dialect's background work in the server's runtime.
     fn begin(&self, _state: &Data<AppState>) {}
 
     /// The dialect's error envelope, as JSON.
     fn error_body(&self, error: &ApiError) -> String;
 
-    /// The error envelope of an answer to the request with this id.
+    /// The error envelope of the response to the request with this id.
     fn error_answer(&self, error: &ApiError, _id: &str) -> String {
         self.error_body(error)
     }
 
-    /// The status with which the dialect tells an error.
+    /// The HTTP status that the dialect uses for an error.
     fn error_status(&self, error: &ApiError) -> StatusCode {
         error.kind.status()
     }
 
-    /// Gives every answer the headers that the dialect's clients read. `id`: the request's.
+    /// Adds the headers that the dialect's clients read to every response. `id` is the request's.
     fn mark(&self, _headers: &mut HeaderMap, _id: &str) {}
 
     /// The dialect's part of the OpenAPI document.
@@ -55,7 +55,7 @@ pub struct Dialects {
 }
 
 impl Dialects {
-    /// The `default` dialect also words the errors on paths that no dialect owns.
+    /// Creates the set of dialects. The `default` dialect also words the errors on paths that no dialect owns.
     pub fn new(default: Box<dyn Dialect>, others: Vec<Box<dyn Dialect>>) -> Self {
         Self { default, others }
     }
@@ -68,7 +68,7 @@ impl Dialects {
         &*self.default
     }
 
-    /// The prefix of the default dialect, which clients leave out if their base address lacks it.
+    /// The default dialect's prefix, which clients omit if their base address lacks it.
     pub fn base(&self) -> &'static str {
         self.default.prefixes().first().copied().unwrap_or_default()
     }
@@ -78,13 +78,13 @@ impl Dialects {
         self.iter().any(|dialect| dialect.prefixes().iter().any(|prefix| owns(prefix, path)))
     }
 
-    /// The dialects in the order in which their routes are tried. A route of another dialect may stand on a path of the default one, for
+    /// The dialects in the order in which their routes are tried. Another dialect may have a route on a path of the default one, for
     /// requests with its own headers.
     pub fn in_order_of_routes(&self) -> impl Iterator<Item = &dyn Dialect> {
         self.others.iter().chain(std::iter::once(&self.default)).map(|dialect| &**dialect)
     }
 
-    /// The dialect of a request: the one that claims it, or the one that owns its path.
+    /// The dialect of a request: the one that claims it, else the one that owns its path.
     pub fn of_request(&self, path: &str, headers: &HeaderMap) -> &dyn Dialect {
         let claiming = self.others.iter().map(|dialect| &**dialect).find(|dialect| dialect.claims(path, headers));
         claiming.unwrap_or_else(|| self.of(path))

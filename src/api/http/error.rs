@@ -1,5 +1,5 @@
-//! Errors on their way to a client: one table maps each kind to its status and code. The dialect that
-//! owns the request's path writes the envelope around them.
+//! Errors that clients see. One table maps each kind to its status and code, and the dialect that owns the request's path writes the
+//! envelope.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use serving::SubmitError;
 
 const RETRY_AFTER_MS: header::HeaderName = header::HeaderName::from_static("retry-after-ms");
 
-/// What went wrong. Each kind has its own status and code, so a client can tell them apart. Both limits of keys and full queues have the
-/// code that clients know for "wait and try again".
+/// The kind of an error. Each kind has its own status and code, so that a client can tell them apart. Exceeded key limits and full queues
+/// share the code that clients know for "wait and try again".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// The body is whole and no JSON.
+    /// The body is complete but not JSON.
     MalformedBody,
-    /// The body cannot be received or unpacked.
+    /// The body cannot be received or decompressed.
     BrokenBody,
-    /// The body is no multipart form, or a broken one.
+    /// The body is not a multipart form, or a malformed one.
     MalformedForm,
     MalformedHead,
     HeadTooLarge,
@@ -115,13 +115,13 @@ impl Kind {
         self.row().1
     }
 
-    /// Whether the server is at fault. A server that loads a model, shuts down, keeps to a deadline or lacks an endpoint is not.
+    /// Whether the server is at fault. Loading a model, shutting down, keeping a deadline or lacking an endpoint are no faults.
     pub fn is_fault(self) -> bool {
         let waits = matches!(self, Self::ModelLoading | Self::ModelNoRoom | Self::Draining | Self::Deadline | Self::NotImplemented);
         self.status().is_server_error() && !waits
     }
 
-    /// After which time a retry may succeed.
+    /// The time after which a retry may succeed.
     const fn retry_after(self) -> Option<Duration> {
         match self {
             Self::RateLimit | Self::QueueFull | Self::QueueTimeout | Self::Overloaded | Self::Draining => Some(Duration::from_secs(1)),
@@ -130,7 +130,7 @@ impl Kind {
         }
     }
 
-    /// Whether the rest of the request may still be arriving. In that case the connection cannot be reused.
+    /// Whether the rest of the request may still be arriving, so that the connection cannot be reused.
     const fn closes_connection(self) -> bool {
         matches!(self, Self::Timeout | Self::TooLarge | Self::Overloaded | Self::Deadline)
     }
@@ -143,9 +143,9 @@ pub struct ApiError {
     pub kind: Kind,
     pub message: String,
     pub param: Option<String>,
-    /// In place of what the kind says.
+    /// Overrides the kind's own retry time.
     pub retry_after: Option<Duration>,
-    /// How many tokens a prompt has and how many it may have, if they are too many.
+    /// The number of tokens that a prompt has and the number that it may have, if it is too long.
     pub overflow: Option<(usize, usize)>,
 }
 
@@ -154,17 +154,17 @@ impl ApiError {
         Self { kind, message: message.into(), param: None, retry_after: None, overflow: None }
     }
 
-    /// A known field has a wrong value.
+    /// Creates the error for a known field with a wrong value.
     pub fn field(param: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(Kind::InvalidValue, message).with_param(param)
     }
 
-    /// The server knows the field but cannot honour it.
+    /// Creates the error for a known field that the server cannot honour.
     pub fn unsupported(param: &str, message: impl Into<String>) -> Self {
         Self::new(Kind::Unsupported, message).with_param(param)
     }
 
-    /// `near`: a served model with a like name.
+    /// Creates the error for an unknown model. `near` is a served model with a similar name.
     pub fn model_not_found(id: &str, near: Option<&str>) -> Self {
         let hint = near.map_or(String::new(), |near| format!(": did you mean {near}?"));
         Self::new(Kind::ModelNotFound, format!("the model `{}` does not exist{hint}", quoted(id))).with_param("model")
@@ -201,7 +201,7 @@ impl From<RegistryError> for ApiError {
                 Self::new(Kind::ModelInUse, error.to_string()).with_param("model")
             }
             RegistryError::PullFailed { .. } => Self::new(Kind::PullFailed, error.to_string()).with_param("model"),
-            // The cause may name files of the server. It is in the log.
+            // The cause may name files of the server, so it is in the log only.
             RegistryError::LoadFailed { id, .. } => {
                 Self::new(Kind::ModelFailed, format!("the model `{}` could not be loaded: the server's log has the cause", quoted(id)))
             }
@@ -214,11 +214,12 @@ impl ResponseError for ApiError {
         self.kind.status()
     }
 
-    /// A response without a body. The middleware takes the error out of the response's extensions and lets the dialect write the body.
+    /// Makes a response without a body. The middleware takes the error out of the response's extensions and lets the dialect write the
+    /// body.
     fn error_response(&self) -> HttpResponse {
         let mut builder = HttpResponse::build(self.status_code());
         if let Some(wait) = self.retry_after.or(self.kind.retry_after()) {
-            // SDKs prefer the time in milliseconds; the header of the standard has whole seconds.
+            // SDKs prefer the time in milliseconds. The standard header has whole seconds.
             builder.insert_header((header::RETRY_AFTER, wait.as_nanos().div_ceil(1_000_000_000).max(1).to_string()));
             builder.insert_header((RETRY_AFTER_MS, wait.as_nanos().div_ceil(1_000_000).max(1).to_string()));
         }
@@ -234,7 +235,7 @@ impl ResponseError for ApiError {
     }
 }
 
-/// Prepares `text` for a message: escapes control characters and cuts after 100 characters.
+/// Prepares `text` for a message: escapes control characters and cuts the text after 100 characters.
 pub fn quoted(text: &str) -> String {
     let mut out: String = text.chars().take(100).flat_map(char::escape_debug).collect();
     if text.chars().nth(100).is_some() {

@@ -1,10 +1,10 @@
-//! The fields that the body of a request may have, in every dialect and at every depth.
+//! The fields that a request body may have, in every dialect and at every depth.
 //!
-//! What is known follows from the type that describes the request in the OpenAPI document. So a field is known as soon as it is documented.
-//! A dialect adds the names that it knows without documenting them ([`SilentField`]), and those that it refuses ([`Unsupported`]).
+//! The known fields are derived from the type that describes the request in the OpenAPI document, so a documented field is a known one. A
+//! dialect adds names that it knows without documenting them ([`SilentField`]) and names that it refuses ([`Unsupported`]).
 //!
-//! A field that is not known is refused if it looks like a mistake: its name is within two edits of a known one, or another server has
-//! it and it would change the answer. Every other one is taken out of the body, before anything reads it, and named.
+//! An unknown field is refused if it looks like a mistake: its name is within two edits of a known one, or another server has the field and
+//! it would change the answer. Every other unknown field is removed from the body before anything reads the body, and is reported by name.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,59 +18,59 @@ use super::ignored::{self, Ignored};
 use super::neutral::Neutral;
 use config::UnknownFields;
 
-/// A field that a dialect knows without documenting it: it has no effect, or something else reads it.
+/// A field that a dialect knows without documenting it, because the field has no effect or something else reads it.
 pub struct SilentField {
     /// The type that has the field.
     pub schema: &'static str,
     pub field: &'static str,
-    /// Why its value means nothing here, or what reads or refuses it.
+    /// Why the value has no effect here, or what reads or refuses it.
     #[allow(dead_code, reason = "the table's readers need it, the program does not")]
     pub reason: &'static str,
 }
 
-/// A field that is known and not supported, and the values with which it asks for nothing.
+/// A known but unsupported field, and the values with which it asks for nothing.
 pub type Unsupported = (&'static str, Neutral);
 
-/// Deeper references are not followed: what stands there is free.
+/// The greatest depth to which references are followed. Below it, any field is accepted.
 const MAX_DEPTH: usize = 24;
-/// How alike two names must be for one to be offered for the other: 1 is equal.
+/// The least similarity at which one name is suggested for another (1 means equal).
 const ALIKE: f64 = 0.82;
-/// From this length on, names that are alike by chance are rare. In bytes.
+/// The length from which names are seldom similar by chance [bytes].
 const LONG: usize = 8;
-/// The longest name that is compared with the known ones. In bytes.
+/// The longest name that is compared with the known ones [bytes].
 const MAX_COMPARED: usize = 64;
 
-/// The fields of a JSON value, and of what it holds.
+/// The fields of a JSON value and of everything inside it.
 #[derive(Clone, Debug, Default)]
 pub struct FieldSchema {
     fields: BTreeMap<String, Field>,
-    /// What a list holds.
+    /// The schema of a list's items.
     items: Option<Box<FieldSchema>>,
     /// Whether an object may have any field.
     open: bool,
-    /// Whether unknown fields stay in the body, because it is given back as it came. They are named all the same.
+    /// Whether unknown fields stay in the body because it is returned as it came. They are reported all the same.
     keeps: bool,
-    /// How the types of objects begin that nothing here reads, so that they may have any field.
+    /// The prefixes of the types of objects that nothing here reads, which may have any field.
     foreign: &'static [&'static str],
 }
 
 #[derive(Clone, Debug, Default)]
 struct Field {
     schema: FieldSchema,
-    /// Only a field that is documented is offered for an unknown one.
+    /// Whether the field is documented. Only documented fields are suggested for unknown ones.
     documented: bool,
-    /// Refused unless it asks for nothing, and why.
+    /// Refuses the field unless it asks for nothing. The text is the reason.
     refused: Option<(Neutral, &'static str)>,
 }
 
-/// What happens to the unknown fields of one body.
+/// Collects what happens to the unknown fields of one body.
 struct Visit {
     unknown: UnknownFields,
     ignored: Ignored,
 }
 
 impl FieldSchema {
-    /// The fields that `T` documents, with what `silent` adds to its types.
+    /// Builds the schema of the fields that `T` documents, plus those that `silent` adds to its types.
     pub fn of<T: ToSchema>(silent: &[SilentField]) -> Self {
         let mut all = Vec::new();
         T::schemas(&mut all);
@@ -81,7 +81,7 @@ impl FieldSchema {
         reader.named(&name, 0)
     }
 
-    /// Adds fields that are refused by name. `why`: completes "`FIELD` …".
+    /// Adds fields that are refused by name. `why` completes the sentence "`FIELD` …".
     #[must_use]
     pub fn refusing(mut self, tables: &[&[Unsupported]], why: &'static str) -> Self {
         for (name, neutral) in tables.iter().copied().flatten() {
@@ -91,14 +91,14 @@ impl FieldSchema {
         self
     }
 
-    /// Keeps what is unknown in the list `field`, because it is stored and given back.
+    /// Keeps unknown fields in the list `field`, because the list is stored and returned.
     #[must_use]
     pub fn keeping(mut self, field: &str) -> Self {
         self.fields.entry(field.to_owned()).and_modify(|field| field.schema.each_below(&|schema| schema.keeps = true));
         self
     }
 
-    /// Lets objects of the list `field` have any field if their `type` begins like one of `foreign`.
+    /// Lets objects of the list `field` have any field if their `type` begins with a prefix in `foreign`.
     #[must_use]
     pub fn passing(mut self, field: &str, foreign: &'static [&'static str]) -> Self {
         if let Some(items) = self.fields.get_mut(field).and_then(|field| field.schema.items.as_mut()) {
@@ -113,7 +113,7 @@ impl FieldSchema {
         self.fields.values_mut().for_each(|field| field.schema.each_below(change));
     }
 
-    /// Refuses the first field that the body must not have. Takes the other unknown fields out of it, and returns their names.
+    /// Refuses the first field that the body must not have. Removes the other unknown fields from the body and returns their names.
     pub fn admit(&self, body: &mut Value, unknown: UnknownFields) -> Result<Ignored, ApiError> {
         let mut visit = Visit { unknown, ignored: Ignored::default() };
         self.visit(body, &Path::Root, &mut visit)?;
@@ -156,7 +156,7 @@ impl FieldSchema {
         result
     }
 
-    /// Decides about a field that is not known.
+    /// Decides whether an unknown field is refused or left out.
     fn leave_out(&self, name: &str, value: &Value, path: &Path<'_>, visit: &mut Visit) -> Result<(), ApiError> {
         if asks_nothing(value) {
             return Ok(());
@@ -181,7 +181,7 @@ impl FieldSchema {
         meaning(name, |known| self.offers(known)).is_some_and(|(off, _)| off.is(value))
     }
 
-    /// The error about a field that another server has and that would change the answer, or whose name looks mistyped.
+    /// Returns the error for a field of another server that would change the answer, or for a name that looks mistyped.
     fn refused(&self, name: &str, value: &Value, path: &Path<'_>) -> Option<ApiError> {
         match meaning(name, |known| self.offers(known)) {
             Some((off, _)) if off.is(value) => None,
@@ -200,8 +200,8 @@ impl FieldSchema {
         self.fields.get(name).is_some_and(|field| field.documented)
     }
 
-    /// The known name that `name` is a few edits away from: one if the shorter of both has three to six bytes, two if it has more. A short
-    /// name without an effect is no one's mistake.
+    /// Returns the known name that `name` is a few edits away from: at most one edit if the shorter name has three to six bytes, two if it
+    /// has more. A short known name without an effect is not considered.
     fn mistyped(&self, name: &str) -> Option<&str> {
         let name = comparable(name)?;
         let is_near = |known: &str| {
@@ -217,12 +217,12 @@ impl FieldSchema {
         near.max_by(|a, b| likeness(a, &name).total_cmp(&likeness(b, &name)))
     }
 
-    /// The documented name that is most like `name`, if one is.
+    /// Returns the documented name most similar to `name`, if one is similar enough.
     fn alike(&self, name: &str) -> Option<&str> {
         nearest(self.fields.iter().filter(|(_, field)| field.documented).map(|(known, _)| known.as_str()), name)
     }
 
-    /// What either schema knows.
+    /// Adds everything that the other schema knows.
     fn merge(&mut self, other: Self) {
         self.open |= other.open;
         for (name, field) in other.fields {
@@ -238,7 +238,7 @@ impl FieldSchema {
 }
 
 impl Field {
-    /// A field with any value, which is not offered.
+    /// Creates a field that takes any value and is not suggested.
     fn open() -> Self {
         Self { schema: FieldSchema { open: true, ..FieldSchema::default() }, ..Self::default() }
     }
@@ -254,7 +254,7 @@ impl Field {
     }
 }
 
-/// The schemas that a type is made of, by name, and the table of the dialect.
+/// The schemas that a type is made of, by name, and the dialect's table of silent fields.
 struct Reader<'a> {
     schemas: BTreeMap<String, Value>,
     silent: &'a [SilentField],
@@ -294,7 +294,7 @@ impl Reader<'_> {
     }
 }
 
-/// The error about a field that is not known. `near`: the name that it most likely stands for.
+/// Creates the error for an unknown field. `near` is the name that was most likely meant.
 fn unknown(path: &Path<'_>, near: Option<&str>) -> ApiError {
     let path = quoted(&path.to_string());
     let advice = match near {
@@ -304,24 +304,24 @@ fn unknown(path: &Path<'_>, near: Option<&str>) -> ApiError {
     ApiError::new(Kind::UnknownField, format!("there is no field `{path}`: {advice}")).with_param(path)
 }
 
-/// A name as it is compared with the known ones. `None`: it is too long for any.
+/// Normalises a name for comparison. `None` if it is longer than any known name.
 fn comparable(name: &str) -> Option<String> {
     (name.len() <= MAX_COMPARED).then(|| name.to_ascii_lowercase())
 }
 
-/// The known name that is most like `name`, if one is.
+/// Returns the known name most similar to `name`, if one is similar enough.
 pub fn nearest<'a>(known: impl Iterator<Item = &'a str>, name: &str) -> Option<&'a str> {
     let name = comparable(name)?;
     let scored = known.map(|known| (likeness(known, &name), known)).filter(|(score, _)| *score >= ALIKE);
     scored.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, known)| known)
 }
 
-/// How alike two names are: 1 is equal.
+/// The similarity of two names (1 means equal).
 fn likeness(known: &str, name: &str) -> f64 {
     strsim::jaro_winkler(known, name).max(strsim::normalized_damerau_levenshtein(known, name))
 }
 
-/// Null is absence, and what is empty says nothing either.
+/// Whether a value asks for nothing. Null means absence, and an empty value says nothing either.
 fn asks_nothing(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -335,7 +335,7 @@ fn is_object(kind: &Value) -> bool {
     kind == "object" || kind.as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind == "object"))
 }
 
-/// Where a value stands in the body. It is written only if something is wrong there.
+/// The path of a value in the body. It becomes text only if there is an error to report.
 enum Path<'a> {
     Root,
     Field(&'a Path<'a>, &'a str),
@@ -343,7 +343,7 @@ enum Path<'a> {
 }
 
 impl Path<'_> {
-    /// The names from the root on, as in `messages.content.text`.
+    /// The field names from the root, without list positions, as in `messages.content.text`.
     fn without_places(&self) -> String {
         match self {
             Self::Root => String::new(),

@@ -43,7 +43,7 @@ fn schema() -> FieldSchema {
     schema.passing("many", &["web_"]).keeping("kept")
 }
 
-/// What becomes of a body: what is left of it and the list of what was left out, or the field and the message of the error.
+/// Admits a body. Returns the remaining body and the list of the fields left out, or the field and the message of the error.
 fn admitted(body: &Value, unknown: UnknownFields) -> Result<(Value, String), (String, String)> {
     let mut left = body.clone();
     match schema().admit(&mut left, unknown) {
@@ -139,7 +139,7 @@ fn more_unknown_fields_than_any_client_sends_are_refused() {
 }
 
 proptest! {
-    /// One edit of a long name is refused, whatever the edit is.
+    /// Any single edit of a long name is refused.
     #[test]
     fn an_edit_of_a_known_name_is_refused(at in 0..11_usize, letter in "[a-z_]", kind in 0..4) {
         let mut name: Vec<char> = "temperature".chars().collect();
@@ -155,7 +155,7 @@ proptest! {
         prop_assert!(param == name && message.contains("did you mean `temperature`?"), "{message}");
     }
 
-    /// Whatever the fields are called, a body is refused with a short message, or left with nothing that is not known.
+    /// Whatever its fields are called, a body is refused with a short message or left without unknown fields.
     #[test]
     fn wild_bodies_are_admitted_or_refused(names in prop::collection::vec(".{0,90}", 0..20)) {
         let object = Value::Object(names.iter().map(|name| (name.clone(), json!({"id": 1}))).collect());

@@ -1,4 +1,4 @@
-//! Typed reading of a JSON object's fields. The error for a wrong field has the field's path as its `param`. A null field counts as absent.
+//! Typed reading of a JSON object's fields. An error for a wrong field has the field's path as its `param`. A null field counts as absent.
 
 use std::ops::RangeInclusive;
 
@@ -6,7 +6,7 @@ use serde_json::{Map, Number, Value};
 
 use super::error::{ApiError, Kind, quoted};
 
-/// The largest float up to which every integer has its own float.
+/// 2^53, the bound up to which a float represents every integer exactly.
 const MAX_EXACT: f64 = 9007199254740992.0;
 
 /// A JSON object and its path in the body (empty for the root).
@@ -44,7 +44,7 @@ impl<'a> Fields<'a> {
         Ok(Self { map, path: path.into() })
     }
 
-    /// An object inside this one, at `path` in the body.
+    /// Returns the fields of an object inside this one, at `path` in the body.
     pub fn within(&self, value: &'a Value, path: &str) -> Result<Self, ApiError> {
         Self::at(value, path)
     }
@@ -111,7 +111,7 @@ impl<'a> Fields<'a> {
         Ok(self.integer(field, i64::from(least)..=i64::from(u32::MAX))?.map(|value| value as u32))
     }
 
-    /// An array of token ids. `serving` checks later whether the vocabulary has them.
+    /// Reads an array of token ids. `serving` checks later that the vocabulary has them.
     pub fn ids(&self, field: &str) -> Result<Option<Vec<u32>>, ApiError> {
         let Some(values) = self.array(field)? else { return Ok(None) };
         token_ids(values).map(Some).map_err(|problem| self.invalid(field, problem))
@@ -120,7 +120,7 @@ impl<'a> Fields<'a> {
     /// Refuses a field whose value takes more than `most` bytes as JSON.
     pub fn check_size(&self, field: &str, most: usize) -> Result<(), ApiError> {
         let Some(value) = self.get(field) else { return Ok(()) };
-        // Strings in a list of millions would take long to write: the sink ends the writing at the bound.
+        // A list of millions of strings would take long to write, so the sink stops at the bound.
         match serde_json::to_writer(Sink(most), value) {
             Ok(()) => Ok(()),
             Err(_) => Err(self.invalid(field, format_args!("takes more than {most} bytes as JSON: shorten it"))),
@@ -132,7 +132,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Counts down the bytes that may still be written.
+/// A writer that counts down the remaining bytes and fails at zero.
 struct Sink(usize);
 
 impl std::io::Write for Sink {
@@ -146,13 +146,13 @@ impl std::io::Write for Sink {
     }
 }
 
-/// The integer that a number equals: in JSON Schema, 5.0 is an integer.
+/// Returns the integer that a number equals. In JSON Schema, 5.0 is an integer.
 fn whole(number: &Number) -> Option<i64> {
     let of_float = |value: f64| (value.fract() == 0.0 && value.abs() <= MAX_EXACT).then_some(value as i64);
     number.as_i64().or_else(|| number.as_f64().and_then(of_float))
 }
 
-/// A value as an error shows it: a text as it is, between backticks, and anything else as JSON.
+/// Formats a value for an error: a text between backticks, anything else as JSON.
 fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => format!("the text `{}`", quoted(text)),
@@ -161,7 +161,7 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// Reads token ids, or says what is wrong with the first bad one.
+/// Reads token ids, or describes the first invalid one.
 pub fn token_ids(values: &[Value]) -> Result<Vec<u32>, String> {
     let id = |value: &Value| value.as_number().and_then(whole).and_then(|id| u32::try_from(id).ok());
     values.iter().map(|value| id(value).ok_or_else(|| format!("holds {}, which is not a token id", shown(value)))).collect()

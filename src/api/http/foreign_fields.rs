@@ -1,12 +1,12 @@
-//! Fields of other servers that would change an answer: llama.cpp, vLLM, SGLang, TGI, Ollama, KoboldCpp, text-generation-webui and the
-//! APIs of Mistral, Cohere, Anthropic and OpenAI. Where the server has no such field, it refuses them instead of leaving them out.
+//! Fields of other servers that would change an answer: llama.cpp, vLLM, SGLang, TGI, Ollama, KoboldCpp, text-generation-webui and the APIs
+//! of Mistral, Cohere, Anthropic and OpenAI. Where the server has no such field, it refuses the request and does not leave them out.
 
 use super::neutral::Neutral::{self, *};
 
-/// A field of another server, the values with which it asks for nothing, and our names for the same.
+/// A field of another server, the values with which it asks for nothing, and our names for the same thing.
 pub type ForeignField = (&'static str, Neutral, &'static [&'static str]);
 
-/// The field that every request with sampling has. It is offered for a sampling field that has no counterpart.
+/// The field that every sampling request has. It stands in for a sampling field without a counterpart.
 pub const SAMPLES: &str = "temperature";
 
 const LENGTH: &[&str] = &["max_tokens", "max_output_tokens", "num_predict"];
@@ -15,7 +15,7 @@ const STOP: &[&str] = &["stop", "stop_sequences"];
 const ZERO: Neutral = Numbers(&[0.0]);
 const ONE: Neutral = Numbers(&[1.0]);
 
-/// Fields of sampling. They are refused wherever there is `temperature`.
+/// Sampling fields. They are refused at every endpoint that has `temperature`.
 #[rustfmt::skip]
 pub const SAMPLING: &[ForeignField] = &[
     ("adaptive_decay", Anything, &[]),
@@ -117,7 +117,7 @@ pub const SAMPLING: &[ForeignField] = &[
     ("xtc_threshold", Anything, &[]),
 ];
 
-/// Other fields. They are refused wherever the server has the same under one of the names.
+/// Other fields. They are refused at every endpoint that has the same function under one of our names.
 const OTHERS: &[ForeignField] = &[
     ("decoder_input_details", False, &["prompt_logprobs"]),
     ("ebnf", Texts(&[""]), &["grammar"]),
@@ -132,15 +132,15 @@ const OTHERS: &[ForeignField] = &[
     ("top_n_tokens", ZERO, &["top_logprobs"]),
 ];
 
-/// What a field of another server means in a place.
+/// The meaning of another server's field at an endpoint.
 pub enum Meaning {
-    /// The server has the same under another name.
+    /// The server has the same function under another name.
     Same(&'static str),
-    /// The server samples without it.
+    /// A sampling field that the server does not have.
     Sampling,
 }
 
-/// What the field `name` means where the fields that `knows` finds are known. `None`: it changes no answer there.
+/// Returns what the field `name` means at an endpoint whose known fields `knows` finds. `None` if it changes no answer there.
 pub fn meaning(name: &str, knows: impl Fn(&str) -> bool) -> Option<(Neutral, Meaning)> {
     let find = |table: &'static [ForeignField]| table.iter().find(|(peer, ..)| *peer == name);
     let same = |(_, off, ours): &ForeignField| ours.iter().find(|ours| knows(ours)).map(|ours| (*off, Meaning::Same(ours)));

@@ -1,5 +1,5 @@
-//! How an answer's end is told. The HTTP library frames every streamed body in chunks, which clients of HTTP/1.0 do not know: to them a
-//! body without a length ends with the connection (RFC 9112, sections 6.1 and 6.3).
+//! Framing of a response's end. The HTTP library frames every streamed body in chunks, which HTTP/1.0 clients do not know. For them, a body
+//! without a length ends with the connection (RFC 9112, sections 6.1 and 6.3).
 
 use std::rc::Rc;
 
@@ -10,21 +10,21 @@ use actix_web::http::{Version, header};
 
 use super::connection::{ActiveRequest, ConnectionWatch};
 
-/// What a request allows its answer's framing to be.
+/// The framing that a request permits for its response.
 pub struct Framing {
-    /// The client reads chunks.
+    /// The client understands chunks.
     takes_chunks: bool,
-    /// The connection cannot be used again after the answer.
+    /// The connection cannot be reused after the response.
     closes: bool,
     /// Set if the client speaks HTTP/1.0.
     old: Option<Rc<ConnectionWatch>>,
 }
 
 impl Framing {
-    /// `busy`: of the request's connection.
+    /// Derives the framing from a request's head. `busy` is the active request of the connection.
     pub fn of(head: &RequestHead, busy: Option<&ActiveRequest>) -> Self {
         let is_old = head.version < Version::HTTP_11;
-        // After a request for a web socket the library writes no chunks and still announces them.
+        // After a WebSocket upgrade request, the library writes no chunks but still announces them.
         let is_socket = |value: &header::HeaderValue| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"websocket");
         let asks_socket = head.headers().get_all(header::UPGRADE).any(is_socket);
         Self {
@@ -34,11 +34,11 @@ impl Framing {
         }
     }
 
-    /// Frames an answer. One of a known length keeps the connection if the request allows that.
+    /// Frames a response. One with a known length keeps the connection open if the request allows it.
     pub fn fit<B: MessageBody>(&self, response: &mut HttpResponse<B>) {
         let is_endless = response.body().size() == BodySize::Stream && !self.takes_chunks;
         let head = response.head_mut();
-        // The library uses heads again and leaves an earlier answer's version in them, which is no wish to close.
+        // The library reuses heads and leaves an earlier response's version in them, which must not close the connection.
         head.version = Version::HTTP_11;
         head.no_chunking(is_endless);
         if self.closes || is_endless || head.connection_type() == ConnectionType::Close {
@@ -57,7 +57,7 @@ mod tests {
 
     use super::*;
 
-    /// Whether an answer is chunked, and whether its connection closes.
+    /// Returns whether a response is chunked and whether its connection closes.
     fn framed(version: Version, connection: Option<ConnectionType>, upgrade: bool, is_streamed: bool) -> (bool, bool) {
         let mut head = RequestHead::default();
         head.version = version;
@@ -68,7 +68,7 @@ mod tests {
         let stream = stream::empty::<Result<Bytes, std::io::Error>>();
         let body = if is_streamed { BoxBody::new(BodyStream::new(stream)) } else { BoxBody::new("whole") };
         let mut response = HttpResponse::Ok().finish().set_body(body);
-        // As an answer to a client of HTTP/1.0 leaves it.
+        // The state in which a response to an HTTP/1.0 client leaves the head.
         response.head_mut().version = Version::HTTP_10;
         Framing::of(&head, None).fit(&mut response);
         (response.head().chunked(), response.head().connection_type() == ConnectionType::Close)
@@ -80,7 +80,7 @@ mod tests {
         for connection in [None, Some(Close), Some(KeepAlive)] {
             assert_eq!(framed(Version::HTTP_10, connection, false, true), (false, true));
             assert_eq!(framed(Version::HTTP_11, connection, false, true), (true, connection == Some(Close)));
-            // What has a length leaves the connection to the client's wish.
+            // With a known length, the client decides whether the connection closes.
             assert_eq!(framed(Version::HTTP_10, connection, false, false).1, connection != Some(KeepAlive));
             assert_eq!(framed(Version::HTTP_11, connection, false, false).1, connection == Some(Close));
         }

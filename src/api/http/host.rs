@@ -1,6 +1,6 @@
-//! The check of the `Host` header. A server on a loopback address answers only requests for local names and for those of
-//! `server.allowed_hosts`. This stops DNS rebinding, in which a page of another site makes the site's name resolve to this machine. On
-//! other addresses, the server answers for any host unless there is such a list.
+//! The check of the `Host` header. On a loopback address, the server answers only requests for local names and for the names in
+//! `server.allowed_hosts`. This stops DNS rebinding, in which another site's page makes the site's name resolve to this machine. On other
+//! addresses, the server answers for any host unless that list is set.
 
 use std::net::IpAddr;
 
@@ -31,7 +31,7 @@ impl Hosts {
             Some(domain) => is_below(domain),
             None => name.eq_ignore_ascii_case(listed),
         };
-        // A name can be made to resolve to this machine, an address cannot: probes use the machine's own.
+        // A name can be made to resolve to this machine, but an address cannot. Probes use the machine's own address.
         is_local(name) || self.allowed.iter().any(is_listed) || !self.bound.is_loopback() && address(name).is_some()
     }
 }
@@ -45,7 +45,7 @@ pub fn check(request: &ServiceRequest, allowed: &Hosts) -> Result<(), ApiError> 
     if second.is_some() {
         return Err(ApiError::new(Kind::MalformedHead, "a request must have one host header"));
     }
-    // The target of a request may name a host, too: `GET http://host/path`.
+    // The request target may also name a host: `GET http://host/path`.
     let names = [host.map(|host| String::from_utf8_lossy(host.as_bytes())), request.uri().authority().map(|name| name.as_str().into())];
     match names.into_iter().flatten().find(|name| !allowed.contains(name)) {
         Some(name) => {
@@ -56,7 +56,7 @@ pub fn check(request: &ServiceRequest, allowed: &Hosts) -> Result<(), ApiError> 
     }
 }
 
-/// The host of `host` or `host:port`, with the brackets of an IPv6 address. `None` if `value` has neither form.
+/// Returns the host of `host` or `host:port`, with the brackets of an IPv6 address. `None` if `value` has neither form.
 fn name_of(value: &str) -> Option<&str> {
     let end = match value.strip_prefix('[') {
         Some(rest) => rest.find(']')? + 2,

@@ -1,4 +1,4 @@
-//! The fields of a request that were left out: what the answer's header, the log and a counter name.
+//! The fields of a request that were left out, as reported in a response header, the log and a counter.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -6,35 +6,35 @@ use std::sync::{Mutex, PoisonError};
 
 use super::metrics;
 
-/// The most fields that one request may have left out. More are no client's, but an attack's.
+/// The most fields that one request may have left out. No client sends more; that would be an attack.
 pub const MOST: usize = 256;
-/// The longest name of a field, from the root on. The rest is cut. In bytes.
+/// The longest name of a field, from the root. The rest is cut [bytes].
 const MAX_NAME: usize = 128;
-/// The longest list of names. In bytes.
+/// The longest list of names [bytes].
 const MAX_LIST: usize = 1000;
-/// What stands for the names that a list has no room for.
+/// Replaces the names that do not fit into a list.
 const MORE: &str = "...";
-/// The most names that are counted apart.
+/// The most names with a label of their own in the counter.
 const MAX_COUNTED: usize = 200;
-/// The label of all others.
+/// The label of all other names.
 const OTHERS: &str = "other";
 
-/// Fields that were left out, by their names from the root on, without the places in lists: `messages.id`. Each is there once.
+/// The fields that were left out, by their names from the root without list positions: `messages.id`. Each occurs once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ignored(BTreeSet<String>);
 
 impl Ignored {
-    /// Whether the field was left out before.
+    /// Whether the field has been left out already.
     pub fn has(&self, name: &str) -> bool {
         self.0.contains(name)
     }
 
-    /// Adds a field. False: there is no room for it.
+    /// Adds a field. Returns false if there is no room for it or it was already there.
     pub fn add(&mut self, name: String) -> bool {
         self.0.len() < MOST && self.0.insert(name)
     }
 
-    /// The names as a value of a header, which holds nothing but characters of tokens, commas and spaces. `None`: there are none.
+    /// The names as a header value of token characters, commas and spaces only. `None` if there are none.
     pub fn list(&self) -> Option<String> {
         let mut list = String::new();
         for name in &self.0 {
@@ -59,7 +59,7 @@ impl Ignored {
     }
 }
 
-/// A field's name as it is listed. What is no character of a token (RFC 9110, 5.6.2) becomes an underscore.
+/// Formats a field's name for the list. A character that is not allowed in a token (RFC 9110, 5.6.2) becomes an underscore.
 pub fn plain(name: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
     let name: String = name.chars().take(MAX_NAME).map(|c| if is_plain(c) { c } else { '_' }).collect();

@@ -1,4 +1,4 @@
-//! Compressed bodies. Unpacking measures the size first, so a body that is too large costs no memory.
+//! Compressed bodies. The size is measured before decompression, so a body that is too large takes no memory.
 
 use std::io::{self, Read};
 
@@ -8,12 +8,12 @@ use flate2::read::{MultiGzDecoder, ZlibDecoder};
 
 use super::error::{ApiError, Kind, quoted};
 
-/// How a body is compressed.
+/// The compression of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
     Identity,
     Gzip,
-    /// `deflate` as RFC 9110 defines it: deflated data in the zlib format.
+    /// `deflate` as defined by RFC 9110: DEFLATE data in the zlib format.
     Deflate,
 }
 
@@ -45,7 +45,7 @@ impl Encoding {
         }
     }
 
-    /// The size of a body once it is unpacked, at most `limit`. Takes up to one second per gigabyte: call it off the event loop.
+    /// Measures the decompressed size of a body, at most `limit`. Takes up to one second per gigabyte, so call this off the event loop.
     pub fn unpacked_size(self, packed: &[u8], limit: usize) -> Result<usize, ApiError> {
         if self == Self::Identity {
             return Ok(packed.len());
@@ -54,7 +54,7 @@ impl Encoding {
         if size > limit as u64 { Err(too_large(limit)) } else { Ok(size as usize) }
     }
 
-    /// Unpacks a body whose unpacked size is `size`. Call it off the event loop, too.
+    /// Decompresses a body to `size` bytes. Call this off the event loop as well.
     pub fn unpack(self, packed: Bytes, size: usize) -> Result<Bytes, ApiError> {
         if self == Self::Identity {
             return Ok(packed);

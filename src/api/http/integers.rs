@@ -1,4 +1,4 @@
-//! Whole numbers that a tree of JSON would round. They are refused by name, because no answer would show that digits were lost.
+//! Integers that parsing to a JSON tree would round. They are refused by name, because the loss of digits would not show in an answer.
 
 use serde::Serialize;
 use serde::ser::{Error, SerializeMap, Serializer};
@@ -7,8 +7,8 @@ use serde_json::{Map, Value};
 use super::error::quoted;
 use chat::{end_of_string, long_integer, long_integers};
 
-/// The path and the problem of the first whole number in a JSON text that would be rounded. A double may hold one of more than 64 bits if
-/// few of its digits are no zeros, such as 10^30.
+/// Returns the path and the problem of the first integer in a JSON text that would be rounded. A double can hold an integer of more than 64
+/// bits if few of its digits are nonzero, such as 10^30.
 pub fn rounded(json: &[u8]) -> Option<(String, String)> {
     long_integers(json).find_map(|place| {
         let number = String::from_utf8_lossy(&json[place.clone()]);
@@ -21,18 +21,18 @@ pub fn rounded(json: &[u8]) -> Option<(String, String)> {
     })
 }
 
-/// A container that is open at some place of a JSON text.
+/// A container that is open at a position in a JSON text.
 enum Open {
     Array(usize),
-    /// The key of the member, with its quotes.
+    /// The key of the current member, with its quotes.
     Object(std::ops::Range<usize>),
 }
 
-/// The path of the value at a place of a JSON text.
+/// Returns the path of the value at a position in a JSON text.
 fn path(json: &[u8], place: usize) -> String {
     let mut open = Vec::new();
     let mut at = 0;
-    // Where the last string stands: a key, if a colon follows
+    // The range of the last string, which is a key if a colon follows.
     let mut string = 0..0;
     while at < place {
         match (json[at], open.last_mut()) {
@@ -64,7 +64,7 @@ fn path(json: &[u8], place: usize) -> String {
     path
 }
 
-/// The arguments of a call, which a model wrote, as an object. Whole numbers keep their digits up to 128 bits.
+/// Parses the arguments of a call, as a model wrote them, into an object. Integers keep their digits up to 128 bits.
 pub fn arguments(text: &str) -> Option<Map<String, Value>> {
     match chat::parse_json(text).ok().or_else(|| serde_json::from_str(text).ok())? {
         Value::Object(map) => Some(map),
@@ -72,14 +72,14 @@ pub fn arguments(text: &str) -> Option<Map<String, Value>> {
     }
 }
 
-/// Writes what [`arguments`] has read.
+/// Serialises an object that [`arguments`] has read.
 pub fn write_arguments<S: Serializer>(map: &Map<String, Value>, serializer: S) -> Result<S::Ok, S::Error> {
     let mut out = serializer.serialize_map(Some(map.len()))?;
     map.iter().try_for_each(|(name, value)| out.serialize_entry(name, &Exact(value)))?;
     out.end()
 }
 
-/// Writes an object that [`arguments`] has read.
+/// Serialises a value that [`arguments`] has read.
 pub fn write_input<S: Serializer>(value: &Value, serializer: S) -> Result<S::Ok, S::Error> {
     Exact(value).serialize(serializer)
 }

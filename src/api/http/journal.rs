@@ -1,5 +1,5 @@
-//! The journal of a request. Whoever works for the request holds it, and when the last of them lets go, its line is written to the log and
-//! its spans are sent. A stream's line therefore comes at the end of the stream, with what it has cost.
+//! The journal of a request. Everything that works for the request holds it. When the last holder drops it, the request's line is written
+//! to the log and its spans are sent, so a stream's line is written when the stream ends and includes its cost.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -21,23 +21,23 @@ use serving::{EndReason, RequestUsage};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-/// The fields of the request that were left out.
+/// Names the request's fields that were left out.
 const IGNORED_FIELDS: HeaderName = HeaderName::from_static("penstock-ignored-fields");
-/// The longest id or traceparent that is taken over. In bytes.
+/// The longest request id or traceparent that is accepted from a client [bytes].
 const MAX_HEADER: usize = 128;
 
 pub struct Journal {
     record: RefCell<RequestRecord>,
     deadline: Cell<Deadline>,
     is_overdue: Cell<bool>,
-    /// Counts the request against the limits of its key, until its answer or whoever works on takes it.
+    /// Counts the request against the limits of its key, until the response's body or the remaining work takes this over.
     in_flight: Cell<Option<InFlight>>,
-    /// False for a request that did not come through the middleware, as in tests: nothing is written.
+    /// Whether the journal is written. False for a request that did not pass the middleware, as in tests.
     is_written: Cell<bool>,
 }
 
 impl Journal {
-    /// Opens the journal of a request, which holds it from now on.
+    /// Opens the journal of a request and stores it in the request's extensions.
     pub fn open(request: &ServiceRequest, is_probe: bool) -> Rc<Self> {
         let mut record = empty();
         record.method = quoted(request.method().as_str());
@@ -51,8 +51,8 @@ impl Journal {
         journal
     }
 
-    /// Opens the journal of a request that the server makes itself: the line of a batch. It is written after
-    /// [`Journal::conclude`].
+    /// Opens the journal of a request that the server makes itself: a line of a batch. [`Journal::conclude`] marks its end, and then it is
+    /// written.
     pub fn inside(path: &str, id: &str, tenant: &Tenant) -> Rc<Self> {
         let mut record = empty();
         (record.method, record.peer) = ("POST".into(), "batch".into());
@@ -62,7 +62,7 @@ impl Journal {
         journal
     }
 
-    /// The request that the server made itself has its answer.
+    /// Records the response to a request that the server made itself.
     pub fn conclude(&self, status: u16, error: Option<&ApiError>) {
         error.into_iter().for_each(|error| self.refuse(error));
         let path = self.record.borrow().path.clone();
@@ -71,7 +71,7 @@ impl Journal {
         self.is_written.set(true);
     }
 
-    /// The journal of a request.
+    /// Returns the journal of a request.
     pub fn of(request: &HttpRequest) -> Rc<Self> {
         let found = request.extensions().get::<Rc<Self>>().cloned();
         found.unwrap_or_else(|| Rc::new(Self::new(empty(), false)))
@@ -91,7 +91,7 @@ impl Journal {
         self.in_flight.set(in_flight);
     }
 
-    /// Takes over what counts the request against the limits of its key. The request counts until that is dropped.
+    /// Takes the guard that counts the request against its key's limits. The request counts until the guard is dropped.
     pub fn take_in_flight(&self) -> Option<InFlight> {
         self.in_flight.take()
     }
@@ -100,7 +100,7 @@ impl Journal {
         self.deadline.set(deadline);
     }
 
-    /// Completes when the request has taken too long, with the error that it ends with.
+    /// Completes when the request's time is up, with the error that ends it.
     pub async fn overdue(self: Rc<Self>) -> ApiError {
         let next = || {
             let record = self.record.borrow();
@@ -108,23 +108,23 @@ impl Journal {
         };
         while let Some((at, error)) = next() {
             sleep_until(at.into()).await;
-            // Its turn may have come in the meantime.
+            // The request may have been scheduled in the meantime.
             let is_due = next().is_some_and(|(at, _)| at <= Instant::now());
             if let Some(error) = error.filter(|_| is_due) {
                 self.is_overdue.set(true);
                 return error;
             }
         }
-        // Nothing limits it any more: it does not wait for a turn twice.
+        // No limit applies any more, because a request does not wait for its turn twice.
         std::future::pending().await
     }
 
-    /// Whether the request was ended because it took too long.
+    /// Whether the request was ended because its time was up.
     pub fn is_overdue(&self) -> bool {
         self.is_overdue.get()
     }
 
-    /// Gives the answer the request's id, the names of the fields that were left out, and the client's trace back.
+    /// Adds the request's id, the names of the fields left out, and the client's trace context to the response's headers.
     pub fn mark(&self, headers: &mut HeaderMap) {
         let record = self.record.borrow();
         let (value, ignored) = (|text: &str| HeaderValue::from_str(text).ok(), record.ignored.list());
@@ -139,13 +139,13 @@ impl Journal {
         self.record.borrow().id.clone()
     }
 
-    /// The model exists. `route`: what asks for it.
+    /// Records the model, which is known to exist. `route` is the pattern of the route that asks for it.
     pub fn set_model(&self, id: &str, route: Option<String>) {
         let mut record = self.record.borrow_mut();
         (record.model, record.route) = (Some(id.to_owned()), route);
     }
 
-    /// The model, once it is known to exist.
+    /// Returns the model, once it is known to exist.
     pub fn model(&self) -> Option<String> {
         self.record.borrow().model.clone()
     }
@@ -154,39 +154,39 @@ impl Journal {
         self.record.borrow_mut().tenant = Some(tenant.name().to_owned()).filter(|name| !name.is_empty());
     }
 
-    /// The head of the answer is made.
+    /// Records the route and the status of the response, whose head is complete.
     pub fn answer(&self, route: Option<String>, status: u16) {
         let mut record = self.record.borrow_mut();
         (record.route, record.status) = (route, Some(status));
     }
 
-    /// Some fields of the request are unknown and were left out.
+    /// Records and counts the unknown fields that were left out.
     pub fn leave_out(&self, fields: Ignored) {
         fields.count();
         self.record.borrow_mut().ignored = fields;
     }
 
-    /// The request fails, before its answer has begun or after.
+    /// Records why the request fails, whether its response has begun or not.
     pub fn refuse(&self, error: &ApiError) {
         self.record.borrow_mut().refusal = Some(Refusal::of(error));
     }
 
-    /// Counts what a generation costs. `counts_prompt`: no other one has the same prompt.
+    /// Tracks the cost of a generation. `counts_prompt` is set for one generation per prompt.
     pub fn follow(&self, account: &RequestUsage, counts_prompt: bool) {
         self.record.borrow_mut().generations.push(TrackedGeneration { account: account.clone(), counts_prompt });
     }
 
-    /// Tokens of the prompts that were found in the prefix cache, as far as that is known.
+    /// The tokens of the prompts that were found in the prefix cache, as far as known.
     pub fn cached_tokens(&self) -> u64 {
         self.record.borrow().cached_tokens().unwrap_or(0)
     }
 
-    /// What the first generation costs. `None`: there is none.
+    /// The account of the first generation. `None` if there is none.
     pub fn first_account(&self) -> Option<RequestUsage> {
         self.record.borrow().generations.first().map(|followed| followed.account.clone())
     }
 
-    /// A choice has ended.
+    /// Records why a choice has ended.
     pub fn finish(&self, reason: EndReason) {
         let name = match reason {
             EndReason::Stop => "stop",
@@ -199,7 +199,7 @@ impl Journal {
         }
     }
 
-    /// The body of the answer has ended. The first end counts.
+    /// Records how the response's body has ended. Only the first call counts.
     pub fn end(&self, ending: BodyEnd) {
         let mut record = self.record.borrow_mut();
         if record.ending == BodyEnd::Left {
@@ -244,7 +244,7 @@ fn empty() -> RequestRecord {
     }
 }
 
-/// A header, if it is one short word of plain characters.
+/// Returns a header's value if it is one short word of plain characters.
 fn plain(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
     let value = headers.get(name)?.to_str().ok()?;
     ((1..=MAX_HEADER).contains(&value.len()) && value.bytes().all(|byte| byte.is_ascii_graphic())).then(|| value.to_owned())

@@ -1,4 +1,4 @@
-//! The JSON body of a request: bounded in size, in time and in the memory that it takes in any form.
+//! The JSON body of a request, bounded in size, in time and in the memory of all its forms.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -23,20 +23,20 @@ use super::parse::{Meter, parse};
 use super::state::{AppState, off_loop};
 use config::UnknownFields;
 
-/// The server parses larger bodies off the event loop. In bytes.
+/// The largest body that is parsed on the event loop [bytes].
 const PARSE_INLINE: usize = 64 << 10;
-/// The largest weight of a body's tree, in bodies of the largest size.
+/// The largest weight of a body's tree, as a multiple of the body limit.
 const MAX_WEIGHT: usize = 8;
-/// Even a small body may have a tree of several times this size. In bytes.
+/// The least body limit that the largest weight is computed from. Even a small body may have a tree several times its size [bytes].
 const SMALL_BODY: usize = 1 << 20;
-/// How much of a body is logged, if bodies are. In bytes.
+/// The longest part of a body that is logged, if bodies are logged [bytes].
 const MAX_LOGGED: usize = 4 << 10;
-/// How much memory the texts of a body may take at once: in its tree, in the request, in what a template is given, in the prompt.
+/// The number of copies of a body's texts that may exist at once: in the tree, in the request, in the template's input and in the prompt.
 const COPIES: usize = 4;
 
-/// The types that a page of another origin may send without a preflight request.
+/// The content types that another origin's page may send without a preflight request.
 const OF_PAGES: [&str; 3] = ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"];
-/// Headers that every browser sends with a page's request.
+/// Headers that every browser adds to a page's request.
 const OF_BROWSERS: [header::HeaderName; 2] = [header::ORIGIN, header::HeaderName::from_static("sec-fetch-site")];
 
 /// A body that has arrived. [`JsonBody::read`] parses it.
@@ -45,11 +45,11 @@ pub struct JsonBody {
     journal: Rc<Journal>,
 }
 
-/// What has arrived, and how it is read.
+/// The received bytes, and how they are read.
 struct Received {
     bytes: Bytes,
     encoding: Encoding,
-    /// The largest size after decompression. In bytes.
+    /// The largest size after decompression [bytes].
     limit: usize,
     unknown: UnknownFields,
     held: MemoryPermit,
@@ -67,7 +67,7 @@ impl FromRequest for JsonBody {
 }
 
 impl JsonBody {
-    /// Receives a body whose type `check` accepts.
+    /// Receives a body whose content type `check` accepts.
     pub fn receive(
         request: &HttpRequest,
         payload: &mut Payload,
@@ -90,8 +90,8 @@ impl JsonBody {
         })
     }
 
-    /// Parses the body and reads a request out of its tree, of which `schema` has taken the unknown fields. The tree of a large body never
-    /// sees the event loop: it is built, read and freed on another thread. The request comes with the memory that is held for it.
+    /// Parses the body, lets `schema` remove the unknown fields from its tree, and reads a request from the tree. The tree of a large body
+    /// is built, read and freed on another thread, never on the event loop. The request is returned with its memory permit.
     pub async fn read<T: Send + 'static>(
         self,
         schema: &'static FieldSchema,
@@ -108,7 +108,7 @@ impl JsonBody {
 }
 
 impl Received {
-    /// The fields that were left out, and what `read` makes of the others.
+    /// Returns the fields that were left out, and the request that `read` makes from the others.
     fn read<T>(
         self,
         schema: &FieldSchema,
@@ -147,13 +147,13 @@ impl Received {
     }
 }
 
-/// Whether a browser sends the request.
+/// Whether a browser sent the request.
 pub fn is_of_browser(request: &HttpRequest) -> bool {
     OF_BROWSERS.iter().any(|name| request.headers().contains_key(name))
 }
 
-/// Refuses a body that a page of another origin may have sent without being asked: one of three types, or of none in a browser. Clients
-/// give JSON all other types, or none.
+/// Refuses a body that another origin's page can send without a preflight request: one with any of three content types, or one without a
+/// type from a browser. API clients send JSON with other types, or with none.
 pub fn check_type(request: &HttpRequest) -> Result<(), ApiError> {
     let kind = request.content_type().to_ascii_lowercase();
     if OF_PAGES.contains(&kind.as_str()) || (kind.is_empty() && is_of_browser(request)) {
@@ -172,7 +172,7 @@ fn check_head(request: &HttpRequest, limit: usize) -> Result<Encoding, ApiError>
     Ok(encoding)
 }
 
-/// Receives a body of at most `limit` bytes. What has arrived is held of `budget`.
+/// Receives a body of at most `limit` bytes, and charges the received bytes to `budget`.
 async fn receive(mut payload: Payload, limit: usize, budget: &Arc<MemoryBudget>) -> Result<(Bytes, MemoryPermit), ApiError> {
     let (mut body, mut held) = (BytesMut::new(), budget.share());
     while let Some(chunk) = payload.next().await {
@@ -185,7 +185,7 @@ async fn receive(mut payload: Payload, limit: usize, budget: &Arc<MemoryBudget>)
             return Err(too_large(limit));
         }
         if size > body.capacity() {
-            // While the buffer moves, there are two of them.
+            // Both buffers exist while the bytes are copied.
             let capacity = (2 * body.capacity()).max(size).min(limit);
             held.set(body.capacity() + capacity)?;
             body.reserve(capacity - body.len());

@@ -1,4 +1,4 @@
-//! The keys of the server. The file of keys is read again when it changes, so that a key is added or revoked while the server runs.
+//! The server's API keys. The key file is read again when it changes, so keys can be added and revoked while the server runs.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -6,9 +6,9 @@ use config::{Config, RequireKeys};
 use keys::{Digest, Key, KeyEntry, KeyFile, Limits, Ring, Version};
 
 pub struct Keyring {
-    /// `None`: there is no place for a file.
+    /// The key file. `None` if no path is set.
     file: Option<KeyFile>,
-    /// The keys of the configuration.
+    /// The keys from the configuration.
     fixed: Vec<KeyEntry>,
     defaults: Limits,
     require: RequireKeys,
@@ -22,7 +22,7 @@ struct Current {
     version: Option<Version>,
     /// Whether requests need a key.
     required: bool,
-    /// The last fault that was logged.
+    /// The last error that was logged.
     fault: Option<String>,
 }
 
@@ -30,7 +30,7 @@ impl Keyring {
     /// Reads the keys that the configuration names.
     ///
     /// # Errors
-    /// The file of keys is there and cannot be read, or two keys are alike.
+    /// Fails if the key file exists but cannot be read, or if two keys are equal.
     pub fn open(config: &Config) -> anyhow::Result<Self> {
         let auth = &config.auth;
         let fixed = auth.keys.iter().map(|pair| KeyEntry::from_pair(pair)).collect::<Result<_, _>>().map_err(anyhow::Error::msg)?;
@@ -62,7 +62,7 @@ impl Keyring {
 
     /// Whether a request for `path` needs no key.
     pub fn is_open(&self, path: &str) -> bool {
-        // The documentation and the chat page have files of their own.
+        // The documentation and the chat page serve files from these paths.
         let below = |open: &str| match open {
             "/docs" => path.starts_with("/docs/"),
             "/" => path.starts_with("/page/"),
@@ -72,19 +72,20 @@ impl Keyring {
         !self.is_required() || self.open_paths.iter().any(covers)
     }
 
-    /// The key with this secret.
+    /// Returns the key with this secret.
     pub fn find(&self, secret: &[u8]) -> Option<Arc<Key>> {
         let ring = self.current.read().unwrap_or_else(PoisonError::into_inner).ring.clone();
         ring.find(secret).cloned()
     }
 
-    /// The key with this name, for work that goes on after its request has ended.
+    /// Returns the key with this name, for work that continues after its request has ended.
     pub fn named(&self, name: &str) -> Option<Arc<Key>> {
         let ring = self.current.read().unwrap_or_else(PoisonError::into_inner).ring.clone();
         ring.named(name).cloned()
     }
 
-    /// Reads the keys again if the file has changed. If the new file is wrong or gone, the keys stay as they are and the fault is logged.
+    /// Reads the keys again if the file has changed. If the new file is invalid or missing, the keys stay as they are and the error is
+    /// logged.
     pub fn refresh(&self) {
         let before = self.current();
         let Some(file) = &self.file else { return };
@@ -107,7 +108,7 @@ impl Keyring {
     }
 
     fn read(&self, before: &Current) -> Result<Current, String> {
-        // If the file changes between the two, it is read once more than needed.
+        // The version is read first. If the file changes before the keys are read, it is only read once more than needed.
         let version = self.file.as_ref().map(KeyFile::version).transpose().map_err(|error| error.to_string())?.flatten();
         let listed = self.file.as_ref().map(KeyFile::read).transpose().map_err(|error| error.to_string())?.flatten();
         let required = match self.require {
@@ -121,8 +122,8 @@ impl Keyring {
     }
 }
 
-/// What a tenant's entries in a shared cache are marked with. Nobody outside of the process can compute it, so nobody can look for a user's
-/// name that gives another tenant's mark.
+/// Computes the mark of a tenant's entries in a shared cache. Only this process can compute it, so no client can search for a user name
+/// that yields another tenant's mark.
 pub fn mark(tenant: &str, user: u64) -> u64 {
     use std::sync::OnceLock;
     static SECRET: OnceLock<uuid::Uuid> = OnceLock::new();

@@ -1,4 +1,4 @@
-//! What every API dialect shares: the server, the middleware, request bodies, streams and errors.
+//! The part of HTTP that every API dialect shares: the server, the middleware, request bodies, streams and errors.
 
 pub mod access;
 pub mod access_log;

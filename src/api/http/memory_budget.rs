@@ -1,4 +1,4 @@
-//! A budget of memory that the bodies of all requests share. A body that does not fit is refused until others are done.
+//! A memory budget that the bodies of all requests share. A body that does not fit is refused until other requests have ended.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,33 +7,33 @@ use std::time::Duration;
 use super::error::{ApiError, Kind};
 use super::metrics;
 
-/// Bodies that take no more than this may use the last part of the budget, so that a few large ones cannot shut out all others. In bytes.
+/// The largest body that may use the reserved part of the budget, so that a few large bodies cannot shut out all others [bytes].
 const SMALL: usize = 1 << 20;
-/// The part of the budget that is kept for small bodies: one in this many.
+/// The reserved part of the budget for small bodies, as a divisor: one part in this many.
 const KEPT: usize = 8;
 
-/// How often freed memory is looked for. The allocator keeps freed pages for one second, in case they are needed again.
+/// How often freed memory is returned to the system. The allocator keeps freed pages for one second in case they are needed again.
 const TICK: Duration = Duration::from_millis(700);
-/// The ticks for which memory is given back after a large body: the allocator gives back a part of it at a time.
+/// The number of ticks over which memory is returned after a large body, since the allocator returns only part of it at a time.
 const TICKS: usize = 8;
-/// The allocator takes blocks of this size from the system's pages, and looks for pages to give back when one is freed. In bytes.
+/// The size from which the allocator maps a block directly, and looks for pages to return when it is freed [bytes].
 const PAGES: usize = 32 << 20;
 
 pub struct MemoryBudget {
     max: usize,
     used: AtomicUsize,
-    /// The ticks left for which memory is given back.
+    /// The remaining ticks in which memory is returned.
     ticks: AtomicUsize,
 }
 
 impl MemoryBudget {
-    /// `max`: in bytes.
+    /// Creates a budget of `max` bytes.
     pub fn new(max: usize) -> Arc<Self> {
         Arc::new(Self { max, used: AtomicUsize::new(0), ticks: AtomicUsize::new(0) })
     }
 
-    /// Gives the memory of large bodies back to the system after they are freed. Without this, an idle server would keep it: the allocator
-    /// gives back pages only while it is in use. Never completes.
+    /// Returns the memory of freed large bodies to the system. Otherwise an idle server would keep it, because the allocator returns pages
+    /// only while it is in use. Never completes.
     pub async fn give_back(&self) {
         loop {
             tokio::time::sleep(TICK).await;
@@ -43,12 +43,12 @@ impl MemoryBudget {
         }
     }
 
-    /// A share of the budget, at first of nothing.
+    /// Creates a permit for zero bytes of the budget.
     pub fn share(self: &Arc<Self>) -> MemoryPermit {
         MemoryPermit { budget: self.clone(), bytes: 0, _along: None }
     }
 
-    /// Takes `more` bytes for a body that then holds `whole`.
+    /// Takes `more` bytes for a body that then holds `whole` bytes.
     fn take(&self, more: usize, whole: usize) -> Result<(), ApiError> {
         let max = if whole <= SMALL { self.max } else { self.max - self.max / KEPT };
         let grown = |used: usize| used.checked_add(more).filter(|used| *used <= max);
@@ -61,16 +61,16 @@ impl MemoryBudget {
     }
 }
 
-/// What one request holds of the budget, until dropped.
+/// A request's share of the budget, returned when dropped.
 pub struct MemoryPermit {
     budget: Arc<MemoryBudget>,
     bytes: usize,
-    /// What else is held as long.
+    /// Another permit that is held for as long as this one.
     _along: Option<Arc<MemoryPermit>>,
 }
 
 impl MemoryPermit {
-    /// Holds `bytes`, more or less than so far.
+    /// Sets the share to `bytes`, larger or smaller than before.
     pub fn set(&mut self, bytes: usize) -> Result<(), ApiError> {
         if bytes > self.bytes {
             self.budget.take(bytes - self.bytes, bytes)?;
@@ -81,13 +81,13 @@ impl MemoryPermit {
         Ok(())
     }
 
-    /// Holds what `other` holds, too.
+    /// Holds `other` for as long as this permit.
     pub fn along(mut self, other: Arc<MemoryPermit>) -> Self {
         self._along = Some(other);
         self
     }
 
-    /// Holds `bytes` at most.
+    /// Reduces the share to at most `bytes`.
     pub fn shrink_to(&mut self, bytes: usize) {
         let less = self.bytes.saturating_sub(bytes);
         if less > SMALL {

@@ -5,21 +5,21 @@ use std::sync::OnceLock;
 use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts};
 
 pub struct HttpMetrics {
-    /// by `route`, `model_name` (empty if no model is known) and `status`
+    /// Requests by `route`, `model_name` (empty if no model is known) and `status`.
     pub requests: IntCounterVec,
-    /// by `reason`: the error's code
+    /// Refused requests by `reason`, the error's code.
     pub rejections: IntCounterVec,
-    /// by `field`: its names from the root on. A bounded number of fields has labels of its own
+    /// Ignored fields by `field`, the name from the root. A bounded number of fields have labels of their own.
     pub ignored: IntCounterVec,
-    /// Clients that left before their answer was complete
+    /// Clients that left before their response was complete.
     pub disconnects: IntCounter,
-    /// Streams that the server cut because the client did not read
+    /// Streams that the server cut because the client did not read.
     pub stalled: IntCounter,
-    /// Memory held for request bodies, of `limits.max_bodies_bytes`
+    /// Memory held for request bodies, out of `limits.max_bodies_bytes`.
     pub body_bytes: IntGauge,
 }
 
-/// The process's HTTP metrics. The first use registers them.
+/// Returns the process's HTTP metrics. The first call registers them.
 pub fn http() -> &'static HttpMetrics {
     static METRICS: OnceLock<HttpMetrics> = OnceLock::new();
     METRICS.get_or_init(|| {
@@ -49,7 +49,7 @@ pub fn http() -> &'static HttpMetrics {
     })
 }
 
-/// Counts a request whose answer begins, or whose client left before that.
+/// Counts a request whose response begins, or whose client left before that.
 pub fn count(route: Option<&str>, model: Option<&str>, status: u16) {
     http().requests.with_label_values(&[route.unwrap_or("unmatched"), model.unwrap_or_default(), &status.to_string()]).inc();
 }

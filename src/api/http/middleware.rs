@@ -31,20 +31,20 @@ use super::{auth, host, metrics, paths};
 use keys::InFlight;
 use serving::Model;
 
-/// The model that a request asks for. From then on, the request's line in the log and its metrics name the model.
+/// Returns the model that a request asks for. Afterwards the request's log line and metrics name the model.
 pub async fn requested_model(state: &web::Data<AppState>, request: &HttpRequest, id: &str) -> Result<Arc<Model>, ApiError> {
     Caller::of(request).model(state, id).await
 }
 
-/// What operators ask for, such as a model to be loaded, takes as long as it takes.
+/// The path prefix of operators' requests, which have no deadline: loading a model may take any time.
 const ADMIN: &str = "/admin/";
 
-/// Whether something that calls often asks how the server is.
+/// Whether `path` is that of a health probe, which is called often.
 fn is_probe(path: &str) -> bool {
     matches!(path, "/health" | "/ready" | "/metrics" | "/version")
 }
 
-/// Whether a request asks for a response or ends it. A key whose responses in the background take all its places can still do that.
+/// Whether a request retrieves, cancels or deletes a response. A key whose background responses take all its places can still do that.
 fn only_looks(request: &ServiceRequest) -> bool {
     let (path, method) = (request.path(), request.method());
     let is_quick = match *method {
@@ -55,16 +55,16 @@ fn only_looks(request: &ServiceRequest) -> bool {
     is_quick && path.starts_with("/v1/responses/")
 }
 
-/// What becomes of a request that is not refused.
+/// The result of admitting a request.
 enum Admission {
-    /// The answer is known.
+    /// The middleware answers the request itself.
     Answer(HttpResponse),
     /// The request goes to its handler. `InFlight` counts it against the limits of its key.
     Serve(Option<InFlight>),
 }
 
-/// Refuses a request for a foreign host, one without a key where one is needed, one beyond the limits of its key, and any request but a
-/// probe's once the server drains.
+/// Refuses a request for a foreign host, one that lacks a needed key, one beyond the limits of its key, and any request but a probe's while
+/// the server drains.
 fn admit(request: &ServiceRequest, state: &AppState, journal: &Journal) -> Result<Admission, ApiError> {
     host::check(request, &state.hosts)?;
     if let Some(response) = state.cors.preflight(request) {
@@ -87,10 +87,10 @@ pub async fn around(mut request: ServiceRequest, next: Next<impl MessageBody + '
     let (Some(state), Some(dialects)) = (state, dialects) else {
         return Err(ErrorInternalServerError("the server has no state"));
     };
-    // It ends with the last byte of the answer's body.
+    // Marks the connection busy until the last byte of the response's body.
     let busy = request.request().conn_data::<Rc<ConnectionWatch>>().map(ConnectionWatch::begin);
     let framing = Framing::of(request.head(), busy.as_ref());
-    // The log has the path as it was sent.
+    // The log records the path as it was sent, so the journal is opened before the path is corrected.
     let journal = Journal::open(&request, is_probe(request.path()));
     paths::put_right(&mut request, &dialects);
     let dialect = dialects.of_request(request.path(), request.headers());
@@ -101,7 +101,7 @@ pub async fn around(mut request: ServiceRequest, next: Next<impl MessageBody + '
         Admission::Serve(in_flight) => {
             journal.set_in_flight(in_flight);
             tokio::select! {
-                // Without this, a panic would close the connection without an answer.
+                // Without this, a panic would close the connection without a response.
                 served = AssertUnwindSafe(next.call(request)).catch_unwind() => match served {
                     Ok(result) => result.map(ServiceResponse::map_into_boxed_body),
                     Err(_) => Err(ApiError::new(Kind::Internal, "an internal error occurred").into()),
@@ -125,7 +125,7 @@ pub async fn around(mut request: ServiceRequest, next: Next<impl MessageBody + '
             journal.answer(route, response.status().as_u16());
             Ok(ServiceResponse::new(request, response.map_body(|_, body| BoxBody::new(Answer::new(body, journal, busy, in_flight)))))
         }
-        // A panic or a deadline has taken the request with it, so the response travels as an error.
+        // After a panic or a deadline the request is gone, so the response is passed on as an error.
         Err(error) => {
             let (mut response, cause) = write_error(error.error_response(), dialect, &journal);
             journal.mark(response.headers_mut());
@@ -142,7 +142,7 @@ pub async fn around(mut request: ServiceRequest, next: Next<impl MessageBody + '
     }
 }
 
-/// Writes the envelope of an [`ApiError`] that the response carries, in the dialect's words.
+/// Writes the envelope for an [`ApiError`] in the response's extensions, in the dialect's words.
 fn write_error(mut response: HttpResponse, dialect: &dyn Dialect, journal: &Journal) -> (HttpResponse, Option<ApiError>) {
     let error = response.extensions_mut().remove::<ApiError>();
     let Some(error) = error else { return (response, None) };
@@ -151,8 +151,8 @@ fn write_error(mut response: HttpResponse, dialect: &dyn Dialect, journal: &Jour
     (response.set_body(BoxBody::new(dialect.error_answer(&error, &journal.id()))), Some(error))
 }
 
-/// An answer's body. While it is sent, its connection is busy, its request's journal is open, and its request counts against the limits of
-/// its key.
+/// The body of a response. Until the body has been sent, its connection is busy, its request's journal stays open, and its request counts
+/// against the limits of its key.
 struct Answer {
     body: BoxBody,
     journal: Rc<Journal>,

@@ -1,22 +1,22 @@
-//! The values with which a field that is not supported asks for nothing, so that a request with it is accepted.
+//! Neutral values: values with which an unsupported field asks for nothing, so that a request with the field is accepted.
 
 use serde_json::Value;
 
-/// Null, `[]` and `{}` always ask for nothing.
+/// The neutral values of a field. Null, `[]` and `{}` are always neutral.
 #[derive(Clone, Copy, Debug)]
 pub enum Neutral {
-    /// No value.
+    /// No value is neutral.
     Nothing,
-    /// Any value: the field means something only beside another one.
+    /// Every value is neutral, because the field has a meaning only together with another one.
     Anything,
     False,
     True,
     Empty,
     Numbers(&'static [f64]),
     Texts(&'static [&'static str]),
-    /// `["text"]`
+    /// The list `["text"]`.
     TextOnly,
-    /// An object of nulls.
+    /// An object whose values are all null.
     Nulls,
 }
 

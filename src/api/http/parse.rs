@@ -1,4 +1,4 @@
-//! Strict JSON: bounded in depth and in the memory that its values take, without duplicate keys.
+//! Strict JSON parsing: bounded depth, bounded memory, and no duplicate keys.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -9,18 +9,18 @@ use serde_json::{Map, Number, Value};
 use super::error::{ApiError, Kind, quoted};
 use super::integers::rounded;
 
-/// What an array or an object costs besides its items: a table, a buffer, and the copies that a request makes of it. In bytes.
+/// The memory that an array or object takes besides its items: a table, a buffer, and the copies that a request makes of it [bytes].
 const CONTAINER: usize = 512;
-/// What a value costs in its array or object, which doubles as it grows. In bytes.
+/// The memory that a value takes in its array or object, whose capacity doubles as it grows [bytes].
 const VALUE: usize = 2 * size_of::<Value>();
-/// What a field costs besides its value and the text of its key: the key, a hash and the index's slot. In bytes.
+/// The memory that a field takes besides its value and the text of its key: the key, a hash and the index's slot [bytes].
 const FIELD: usize = 64;
-/// The steps in which the weight of a tree is charged. In bytes.
+/// The steps in which the weight of a tree is charged [bytes].
 const STEP: usize = 1 << 18;
 
-/// Weighs the values of one body while they are parsed, so that a tree which is too large is never built.
+/// Weighs the values of a body during parsing, so that a tree which is too large is never built.
 pub struct Meter<'a> {
-    /// The largest weight of a tree. In bytes.
+    /// The largest weight of a tree [bytes].
     max: usize,
     weight: Cell<usize>,
     charged: Cell<usize>,
@@ -29,12 +29,12 @@ pub struct Meter<'a> {
 }
 
 impl<'a> Meter<'a> {
-    /// `charge` is called with the weight so far, rounded up, as it grows.
+    /// Creates a meter that calls `charge` with the rounded-up weight whenever it grows.
     pub fn new(max: usize, charge: &'a mut dyn FnMut(usize) -> Result<(), ApiError>) -> Self {
         Self { max, weight: Cell::new(0), charged: Cell::new(0), charge: RefCell::new(charge), fault: RefCell::new(None) }
     }
 
-    /// The weight of everything parsed so far, at least its size in memory. In bytes.
+    /// The weight of everything parsed so far, which is at least its size in memory [bytes].
     pub fn weight(&self) -> usize {
         self.weight.get()
     }
@@ -58,8 +58,7 @@ impl<'a> Meter<'a> {
     }
 }
 
-/// Parses one value in UTF-8, with less than 128 levels (serde_json's own bound), no duplicate key, and no whole number that would be
-/// rounded.
+/// Parses one UTF-8 value. Refuses 128 or more levels (serde_json's own bound), duplicate keys, and integers that would be rounded.
 pub fn parse(body: &[u8], meter: &Meter) -> Result<Value, ApiError> {
     let mut deserializer = serde_json::Deserializer::from_slice(body);
     let value = Strict(meter).deserialize(&mut deserializer).and_then(|value| deserializer.end().map(|()| value));

@@ -1,8 +1,8 @@
-//! The path of a request as its client has built it. Base addresses are given with `/v1` and without, with a slash at their end and
-//! without, so paths come without `/v1`, with it twice, or with a slash too many. Such a path is put right before anything reads it: keys,
-//! limits, routes, labels of metrics and dialects see one path per route.
+//! Correction of request paths. Clients get base addresses with or without `/v1` and with or without a trailing slash, so paths arrive
+//! without `/v1`, with `/v1` twice, or with an extra slash. Such a path is corrected before anything reads it, so keys, limits, routes,
+//! metric labels and dialects see one path per route.
 //!
-//! Only paths that a dialect owns are put right. Those of operators must be exact, because proxies close them off by their names.
+//! Only paths that a dialect owns are corrected. Operators' paths must be exact, because proxies block them by name.
 
 use std::sync::OnceLock;
 
@@ -14,10 +14,10 @@ use serde_json::Value;
 use super::dialect::Dialects;
 use super::field_schema::nearest;
 
-/// A longer path is no misspelling. In bytes.
+/// The longest path that is matched against the routes as a misspelling [bytes].
 const MAX_LENGTH: usize = 256;
 
-/// Gives a request the path that its client means, if its own leads nowhere.
+/// Corrects the path of a request if it has no route as sent.
 pub fn put_right(request: &mut ServiceRequest, dialects: &Dialects) {
     let (uri, map) = (request.uri().clone(), request.resource_map());
     if is_plain(uri.path()) && map.has_resource(request.path()) {
@@ -31,12 +31,13 @@ pub fn put_right(request: &mut ServiceRequest, dialects: &Dialects) {
     }
 }
 
-/// Whether each slash begins a segment.
+/// Whether every slash begins a segment.
 fn is_plain(path: &str) -> bool {
     !path.contains("//") && !path.ends_with('/')
 }
 
-/// The path that `sent` means, if it is another one. `base`: what clients leave out. `leads`: whether a path has a route.
+/// Returns the path that `sent` was meant to be, if it differs. `base` is the prefix that clients omit, and `leads` says whether a path has
+/// a route.
 fn meant(sent: &str, base: &str, leads: impl Fn(&str) -> bool) -> Option<String> {
     if !sent.starts_with('/') {
         return None;
@@ -50,7 +51,7 @@ fn meant(sent: &str, base: &str, leads: impl Fn(&str) -> bool) -> Option<String>
     [plain].into_iter().chain(once).chain([based]).find(|path| leads(path)).filter(|path| path != sent)
 }
 
-/// `uri` with another path.
+/// Returns `uri` with another path.
 fn with_path(uri: &Uri, path: &str) -> Option<Uri> {
     let mut parts = uri.clone().into_parts();
     let whole = match uri.query() {
@@ -61,10 +62,10 @@ fn with_path(uri: &Uri, path: &str) -> Option<Uri> {
     Uri::from_parts(parts).ok()
 }
 
-/// The paths of all routes, for those who have missed one.
+/// The paths of all routes, to suggest one for a path without a route.
 pub struct Directory {
     paths: OnceLock<Vec<String>>,
-    /// The part of the OpenAPI document that belongs to no dialect.
+    /// Makes the part of the OpenAPI document that belongs to no dialect.
     shared: fn() -> Value,
 }
 
@@ -73,7 +74,7 @@ impl Directory {
         Self { paths: OnceLock::new(), shared }
     }
 
-    /// The path that was most likely meant by one without a route.
+    /// Returns the path that was most likely meant by one without a route.
     pub fn nearest(&self, sent: &str, dialects: &Dialects) -> Option<&str> {
         let paths_of = |document: Value| document["paths"].as_object().map(|paths| paths.keys().cloned().collect::<Vec<_>>());
         let documents = || dialects.iter().map(|dialect| dialect.document()).chain([(self.shared)()]);
@@ -82,16 +83,16 @@ impl Directory {
     }
 }
 
-/// The path that has the most segments in common with `sent` at its end, and of several the one that is spelled most alike.
+/// Returns the path that shares the most trailing segments with `sent`. If several do, the one with the most similar spelling wins.
 fn nearest_of<'a>(paths: &'a [String], sent: &str) -> Option<&'a str> {
     let scored = paths.iter().map(|path| (common_end(path, sent), strsim::normalized_damerau_levenshtein(path, sent), path.as_str()));
     let best = scored.filter(|(length, ..)| *length > 0).max_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
-    // A base address is no misspelling of what lies below it.
+    // A base address is not a misspelling of a path below it.
     let is_as_deep = |path: &&str| path.split('/').count() == sent.split('/').count();
     best.map(|(.., path)| path).or_else(|| nearest(paths.iter().map(String::as_str).filter(is_as_deep), sent))
 }
 
-/// The number of segments that two paths have in common at their ends. `{id}` in `path` stands for any, but has no name by itself.
+/// Counts the trailing segments that two paths share. `{id}` in `path` matches any segment, but does not count as a shared name itself.
 fn common_end(path: &str, sent: &str) -> usize {
     let is_free = |segment: &str| segment.starts_with('{');
     let ends = path.rsplit('/').zip(sent.trim_end_matches('/').rsplit('/')).filter(|(ours, _)| !ours.is_empty());

@@ -1,4 +1,4 @@
-//! What is known of a request when it ends: the facts of its line in the log and of its spans.
+//! The facts about a request that its log line and its spans report when it ends.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -6,7 +6,7 @@ use super::error::{ApiError, Kind};
 use super::ignored::Ignored;
 use serving::RequestUsage;
 
-/// The status of a request whose client left before there was one, as proxies write it.
+/// The status that is logged if the client left before a response, as proxies do.
 const LEFT: u16 = 499;
 
 pub struct RequestRecord {
@@ -16,15 +16,15 @@ pub struct RequestRecord {
     pub path: String,
     pub peer: String,
     pub id: String,
-    /// The client's own header.
+    /// The client's `traceparent` header.
     pub traceparent: Option<String>,
-    /// The id of the request's trace, if spans of it are sent.
+    /// The id of the request's trace, if its spans are sent.
     pub trace: Option<String>,
-    /// The route's pattern. None: no route has the path, or the client left before the answer.
+    /// The route's pattern. `None` if no route has the path, or if the client left before the response.
     pub route: Option<String>,
     pub tenant: Option<String>,
     pub model: Option<String>,
-    /// None: there was no answer.
+    /// The status of the response. `None` if there was no response.
     pub status: Option<u16>,
     pub refusal: Option<Refusal>,
     /// The fields that were left out.
@@ -33,11 +33,11 @@ pub struct RequestRecord {
     /// How the choices ended, each way once.
     pub finished: Vec<&'static str>,
     pub ending: BodyEnd,
-    /// Whether something that calls often asks how the server is.
+    /// Whether the request is a health probe.
     pub is_probe: bool,
 }
 
-/// Why a request got no answer, or no whole one.
+/// Why a request got no response, or an incomplete one.
 pub struct Refusal {
     pub kind: Kind,
     /// The request's field that is at fault.
@@ -47,34 +47,34 @@ pub struct Refusal {
 /// A generation or an embedded text of a request.
 pub struct TrackedGeneration {
     pub account: RequestUsage,
-    /// Whether no other one has counted its prompt.
+    /// Whether this generation is the one that counts its prompt's tokens.
     pub counts_prompt: bool,
 }
 
-/// Whether a request waits for an engine.
+/// A request's progress through the queue of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueState {
-    /// No engine knows of it.
+    /// The request is not queued yet.
     NotYet,
     WaitsSince(Instant),
-    /// A sequence of it runs or has run.
+    /// A sequence of the request runs or has run.
     Came,
 }
 
-/// How the answer's body ended.
+/// How the response's body ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BodyEnd {
-    /// The client was gone before the last byte, or before the first.
+    /// The client left before the last byte, or before the first.
     #[default]
     Left,
     Whole,
-    /// The server cut it.
+    /// The server cut the body.
     Cut,
-    /// The server cut it, because the client did not read.
+    /// The server cut the body because the client did not read.
     Stalled,
 }
 
-/// What became of a request, in one word of the log.
+/// The outcome of a request, as one word in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Ok,
@@ -82,7 +82,7 @@ pub enum Outcome {
     Left,
     /// The request was at fault, or the server has no room for it.
     Refused,
-    /// The answer began, and something else than the client ended it.
+    /// The response began and then ended early, but not because the client left.
     Aborted,
     /// The server was at fault.
     Failed,
@@ -127,7 +127,7 @@ impl RequestRecord {
         }
     }
 
-    /// Why the outcome is not a good one, as a word of a closed set.
+    /// Why the outcome is not `Ok`, as a word from a closed set.
     pub fn reason(&self) -> Option<&'static str> {
         let cut = || match self.ending {
             BodyEnd::Stalled => Some("client_does_not_read"),
@@ -154,7 +154,7 @@ impl RequestRecord {
         (!self.generations.is_empty()).then(|| self.generations.iter().map(|followed| u64::from(of(followed))).sum())
     }
 
-    /// From the request's first place in an engine's queue to its first sequence that ran, or until now.
+    /// The time from the request's first place in an engine's queue to its first running sequence, or until now.
     pub fn queued(&self, now: Instant) -> Option<Duration> {
         let arrived = self.first(RequestUsage::arrived)?;
         Some(self.first(RequestUsage::admitted).unwrap_or(now).saturating_duration_since(arrived))
@@ -168,7 +168,7 @@ impl RequestRecord {
         }
     }
 
-    /// From the request's arrival to its first generated token.
+    /// The time from the request's arrival to its first generated token.
     pub fn time_to_first_token(&self) -> Option<Duration> {
         let generates = |followed: &&TrackedGeneration| followed.account.generated_tokens() > 0;
         let first = self.generations.iter().filter(generates).filter_map(|followed| followed.account.prefilled()).min()?;
@@ -179,7 +179,7 @@ impl RequestRecord {
         self.generations.iter().filter_map(|followed| moment(&followed.account)).min()
     }
 
-    /// How the choices ended, in one word.
+    /// How the choices ended, joined by commas.
     pub fn finish(&self) -> Option<String> {
         (!self.finished.is_empty()).then(|| self.finished.join(","))
     }

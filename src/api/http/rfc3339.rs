@@ -1,17 +1,17 @@
-//! Moments in RFC 3339.
+//! Timestamps in RFC 3339.
 
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// A moment that never comes.
+/// A timestamp that never comes.
 pub const NEVER: &str = "9999-12-31T23:59:59Z";
 
-/// A moment as clients write it.
+/// Formats a timestamp.
 pub fn written(time: OffsetDateTime) -> String {
     time.format(&Rfc3339).unwrap_or_else(|_| NEVER.into())
 }
 
-/// A number of Unix seconds as clients write it.
+/// Formats a timestamp from Unix seconds.
 pub fn of_seconds(seconds: u64) -> String {
     let time = i64::try_from(seconds).ok().and_then(|seconds| OffsetDateTime::from_unix_timestamp(seconds).ok());
     time.map_or_else(|| NEVER.into(), written)

@@ -1,4 +1,4 @@
-//! The routes of the server, and the parts that they are made of.
+//! The server's routes, and helpers to define them.
 
 use actix_web::http::header;
 use actix_web::web::ServiceConfig;
@@ -9,14 +9,14 @@ use super::error::{ApiError, Kind, quoted};
 use super::paths::Directory;
 use super::state::AppState;
 
-/// What the server serves.
+/// Everything that the server serves.
 #[derive(Clone)]
 pub struct ServerContext {
     pub state: web::Data<AppState>,
     pub dialects: web::Data<Dialects>,
     /// Registers the routes that belong to no dialect.
     pub shared_routes: fn(&mut ServiceConfig),
-    /// For those who have missed a route.
+    /// Suggests a path for requests without a route.
     pub directory: web::Data<Directory>,
 }
 
@@ -28,12 +28,12 @@ impl ServerContext {
     }
 }
 
-/// A route for GET, and for HEAD as probes send it: the server leaves out the body.
+/// A route for GET and HEAD. Probes send HEAD, and the server then leaves out the body.
 pub fn get() -> Route {
     web::route().guard(guard::Any(guard::Get()).or(guard::Head()))
 }
 
-/// A route on `path`. A method that is not in `allowed` gets status 405 and the list of allowed methods.
+/// A resource at `path`. A method that is not in `allowed` gets status 405 with the list of allowed methods.
 pub fn resource(path: &str, allowed: &'static str, route: Route) -> Resource {
     web::resource(path).route(route).default_service(web::to(move |request: HttpRequest| async move {
         let message = format!("{} is not allowed on {}: use {allowed}", quoted(request.method().as_str()), quoted(request.path()));
@@ -43,7 +43,7 @@ pub fn resource(path: &str, allowed: &'static str, route: Route) -> Resource {
     }))
 }
 
-/// Answers a request for a path that has no route with the path that was most likely meant.
+/// Answers a request for a path without a route, and suggests the path that was most likely meant.
 pub async fn not_found(request: HttpRequest) -> HttpResponse {
     let (dialects, directory) = (request.app_data::<web::Data<Dialects>>(), request.app_data::<web::Data<Directory>>());
     let near = directory.zip(dialects).and_then(|(directory, dialects)| directory.nearest(request.path(), dialects));

@@ -1,4 +1,4 @@
-//! The listening socket, the worker threads and the shutdown.
+//! The HTTP server: the listening socket, the worker threads and the shutdown.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener};
@@ -25,14 +25,14 @@ use super::stream;
 use super::tls::{Stream, Tls};
 use config::Config;
 
-/// The largest number of connections that wait to be accepted.
+/// The most connections that wait to be accepted.
 const BACKLOG: i32 = 4096;
-/// The number of bytes that the kernel buffers for a client that does not read.
+/// The size of the kernel's send buffer for a client that does not read [bytes].
 const SEND_BUFFER: usize = 128 << 10;
 /// How long an idle connection stays open.
 const KEEP_ALIVE: Duration = Duration::from_secs(75);
 
-/// Opens the socket. Called before any download or load, so that a taken port is reported at once.
+/// Opens the socket. This comes before any download or load, so that a port in use is reported at once.
 pub fn listen(host: IpAddr, port: u16) -> anyhow::Result<TcpListener> {
     let address = SocketAddr::new(host, port);
     let open = || {
@@ -50,12 +50,12 @@ pub fn listen(host: IpAddr, port: u16) -> anyhow::Result<TcpListener> {
     })
 }
 
-/// A second signal arrived: the user does not want to wait for the running requests.
+/// A second signal arrived, so the user does not want to wait for the running requests.
 #[derive(Debug, thiserror::Error)]
 #[error("a second signal ends the process at once")]
 pub struct Interrupted;
 
-/// Serves `site` until a signal ends the process, or `stopped` reports that loading failed. Blocks.
+/// Serves `site` until a signal ends the process, or until `stopped` reports that loading failed. Blocks.
 pub fn serve(
     config: &Config,
     listener: TcpListener,
@@ -79,9 +79,9 @@ pub fn serve(
                 let stopping = stopping.clone();
                 async move { stopping.notified().await }
             })
-            // With half-closed connections, the server would not notice a client that has closed its connection.
+            // With half-closed connections allowed, the server would not notice that a client has closed its connection.
             .h1_allow_half_closed(false)
-            // `Connection` bounds the time of every head.
+            // `Connection` bounds the time of every head instead.
             .client_request_timeout(Duration::ZERO)
             .client_disconnect_timeout(Duration::from_secs(1))
             .keep_alive(KEEP_ALIVE)
@@ -117,7 +117,7 @@ pub fn serve(
     })
 }
 
-/// The stream, encrypted if the server has a certificate.
+/// Returns the stream, encrypted if the server has a certificate.
 async fn encrypted(stream: TcpStream, tls: Option<Arc<Tls>>, patience: ConnectionTimeouts) -> std::io::Result<Stream> {
     match tls {
         Some(tls) => tls.accept(stream, patience.head).await,
@@ -125,24 +125,25 @@ async fn encrypted(stream: TcpStream, tls: Option<Arc<Tls>>, patience: Connectio
     }
 }
 
-/// Bounds how much the kernel buffers for a client, and for how long if the client does not read.
+/// Bounds the kernel's buffer for a client, and how long it is kept if the client does not read.
 fn bound_socket(stream: &TcpStream) {
     let socket = SockRef::from(stream);
-    // If the system does not know an option, the stream's own bounds still hold.
+    // A system without these options still has the stream's own bounds.
     let _ = socket.set_send_buffer_size(SEND_BUFFER);
     let _ = socket.set_tcp_user_timeout(Some(stream::WRITE_TIMEOUT));
 }
 
-/// The signals that end the server.
+/// The signals that stop the server.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
 }
 
-/// Reads the configuration again and applies what can change while the server runs. `None`: it is wrong, which was logged.
+/// Reads the configuration again and applies the settings that can change at run time. Returns `None` if the configuration is invalid,
+/// after logging why.
 pub type Reload = Arc<dyn Fn() -> Option<Config> + Send + Sync>;
 
-/// Reads the configuration again at each SIGHUP, unless the process ignores them. No request notices.
+/// Reads the configuration again at each SIGHUP, unless the process ignores the signal. Running requests are not affected.
 fn follow_hangups(state: web::Data<AppState>, reload: Reload) -> std::io::Result<()> {
     if ignores_hangup() {
         return Ok(());
@@ -173,20 +174,21 @@ impl Signals {
     }
 }
 
-/// Whether the process ignored SIGHUP when it was started, as `nohup` does. Then it still does.
+/// Whether the process was started with SIGHUP ignored, as under `nohup`, which it then keeps.
 pub fn ignores_hangup() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
     ignored.is_some_and(|mask| mask & 1 != 0)
 }
 
-/// Accepts no connection any more once a fault is about to end the process: under supervision, clients wait at the port for the next one.
+/// Stops accepting connections once a fault is about to end the process. Under supervision, clients then wait at the port for the next
+/// process.
 async fn close(server: ServerHandle) {
     registry::closing().await;
     server.pause().await;
 }
 
-/// On the first signal, refuses new requests and lets the running ones end within `deadline`. On the second signal, returns an error.
+/// Shuts down on the first signal: refuses new requests and lets running ones end within `deadline`. Returns an error on a second signal.
 async fn shutdown(mut signals: Signals, state: web::Data<AppState>, server: ServerHandle, deadline: Duration) -> Result<(), Interrupted> {
     signals.next().await;
     state.drain.start();

@@ -1,5 +1,5 @@
-//! A request's spans for OpenTelemetry, made when the request ends: one of the server, and below it one each for queue, prefill and
-//! decode of every generation. Without a tracer (`traces.endpoint`), none are made.
+//! OpenTelemetry spans of a request, made when it ends: one for the server, and below it one each for the queue, prefill and decode of
+//! every generation. Without a tracer (`traces.endpoint`), none are made.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -12,17 +12,17 @@ use opentelemetry::{Context, KeyValue, global};
 use super::request_record::{Outcome, RequestRecord};
 use serving::RequestUsage;
 
-/// Spans of further generations of one request are left out.
+/// The most generations of one request that get spans.
 const MAX_GENERATIONS: usize = 16;
 
 static ON: AtomicBool = AtomicBool::new(false);
 
-/// From now on, requests have spans, which the process's tracer takes.
+/// Enables spans, which go to the process's tracer.
 pub fn switch_on() {
     ON.store(true, Ordering::Relaxed);
 }
 
-/// Makes the spans of a request that ends `now`. Returns the id of its trace, unless the sampler leaves it out.
+/// Makes the spans of a request that ends `now`. Returns the id of its trace, unless the sampler drops the trace.
 pub fn write(record: &RequestRecord, now: Instant) -> Option<String> {
     if !ON.load(Ordering::Relaxed) {
         return None;
@@ -56,7 +56,7 @@ pub fn write(record: &RequestRecord, now: Instant) -> Option<String> {
     Some(context.trace_id().to_string())
 }
 
-/// A stretch of a generation.
+/// A phase of a generation.
 #[derive(Debug, PartialEq)]
 struct Phase {
     name: &'static str,
@@ -64,7 +64,7 @@ struct Phase {
     end: Instant,
 }
 
-/// The phases that a generation has begun. One that has not ended ends `now`.
+/// Returns the phases that a generation has begun. A phase without an end is given `now`.
 fn phases(account: &RequestUsage, now: Instant) -> Vec<Phase> {
     let (arrived, admitted, prefilled, last) = (account.arrived(), account.admitted(), account.prefilled(), account.last());
     let phase = |name, start: Option<Instant>, end: Option<Instant>| Some(Phase { name, start: start?, end: end.unwrap_or(now) });
@@ -88,7 +88,7 @@ fn attributes_of(phase: &str, index: usize, account: &RequestUsage) -> Vec<KeyVa
     attributes
 }
 
-/// What the span of the server says, in the names of OpenTelemetry's conventions where they have one.
+/// Returns the attributes of the server's span, named by OpenTelemetry's conventions where these have a name.
 fn attributes(record: &RequestRecord) -> Vec<KeyValue> {
     let mut attributes = vec![
         KeyValue::new("http.request.method", record.method.clone()),
@@ -115,7 +115,7 @@ fn attributes(record: &RequestRecord) -> Vec<KeyValue> {
     attributes
 }
 
-/// The client's span, if the header `traceparent` is one of the W3C's version 00, or of a later one that begins as it.
+/// Returns the client's span, if the `traceparent` header follows version 00 of the W3C's format, or a later version that begins like it.
 fn remote_parent(header: &str) -> Option<SpanContext> {
     let mut parts = header.split('-');
     let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);

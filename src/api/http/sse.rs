@@ -1,4 +1,4 @@
-//! Server-sent events: how an event is framed and described.
+//! Server-sent events: their framing and their description in OpenAPI.
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -8,27 +8,27 @@ use super::stream::Framing;
 
 pub const FRAMING: Framing = Framing { content_type: "text/event-stream; charset=utf-8", keep_alive: Some(b": ping\n\n") };
 
-/// `data: …` and a blank line. JSON escapes line breaks, so the event's data is one line.
+/// Frames an event as `data: …` and a blank line. JSON escapes line breaks, so the data is one line.
 pub fn data(value: &impl Serialize) -> Bytes {
     let mut frame = b"data: ".to_vec();
-    // Our own types always serialise: their maps have string keys.
+    // Serialising our own types cannot fail, because all keys of their maps are strings.
     serde_json::to_writer(&mut frame, value).expect("an event is JSON");
     frame.extend_from_slice(b"\n\n");
     frame.into()
 }
 
-/// `event: …`, `data: …` and a blank line.
+/// Frames an event as `event: …`, `data: …` and a blank line.
 pub fn named(name: &str, value: &impl Serialize) -> Bytes {
     [format!("event: {name}\n").as_bytes(), &data(value)].concat().into()
 }
 
-/// [`named`], for data that is JSON already.
+/// Frames an event like [`named`], for data that is JSON already.
 pub fn named_json(name: &str, json: &str) -> Bytes {
     format!("event: {name}\ndata: {json}\n\n").into()
 }
 
-/// A derived OpenAPI document describes the JSON in an event of a stream; this adds the event around it. The data of an event is what the
-/// operation states, an error, or `end_mark`.
+/// Adds the event around the data to a derived OpenAPI document, which describes only the JSON inside a stream's events. The data of an
+/// event is the operation's type, an error, or `end_mark`.
 pub fn describe_streams(document: &mut Value, error_schema: &str, end_mark: Option<&str>) {
     match document {
         Value::Array(items) => items.iter_mut().for_each(|item| describe_streams(item, error_schema, end_mark)),

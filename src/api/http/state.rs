@@ -19,7 +19,7 @@ use serving::{Client, Model};
 pub struct AppState {
     pub registry: Arc<Registry>,
     limits: RwLock<Arc<Limits>>,
-    /// The memory for the bodies of all requests.
+    /// The memory budget for the bodies of all requests.
     pub bodies: Arc<MemoryBudget>,
     /// The silence after which a stream gets a keep-alive frame.
     pub keep_alive: Duration,
@@ -27,11 +27,11 @@ pub struct AppState {
     pub cors: Cors,
     pub keys: Arc<Keyring>,
     pub drain: Drain,
-    /// Whether `/metrics` also has vLLM's names.
+    /// Whether `/metrics` repeats metrics under vLLM's names.
     pub vllm_metrics: bool,
     /// Whether `/` serves the chat page.
     pub chat_page: bool,
-    /// Whether the bodies of requests are logged.
+    /// Whether request bodies are logged.
     pub log_prompts: bool,
 }
 
@@ -52,19 +52,19 @@ impl AppState {
         }
     }
 
-    /// The limits of requests, which can change while the server runs.
+    /// The request limits, which can change while the server runs.
     pub fn limits(&self) -> Arc<Limits> {
         self.limits.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Takes over the limits of a configuration that was read again. Those that something was made of at start stay.
+    /// Replaces the limits after the configuration was read again. Limits that were used to build something at start keep their values.
     pub fn set_limits(&self, limits: &Limits) {
         let Limits { max_queue, max_queue_tokens, max_bodies_bytes, max_stored_responses, head_timeout_seconds, .. } = *self.limits();
         let limits = Limits { max_queue, max_queue_tokens, max_bodies_bytes, max_stored_responses, head_timeout_seconds, ..limits.clone() };
         *self.limits.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(limits);
     }
 
-    /// The model of a client's request, which waits for it if it is not loaded.
+    /// Returns the model of a client's request, and waits for its load if necessary.
     pub async fn model(state: &web::Data<Self>, id: &str, client: Client) -> Result<Arc<Model>, ApiError> {
         let model = match state.registry.get_loaded(id) {
             Some(model) => model,
@@ -73,30 +73,30 @@ impl AppState {
         if !model.base.handle.is_alive() {
             return Err(ApiError::new(Kind::EngineStopped, format!("the engine of `{}` has stopped", model.id)));
         }
-        // Encoding a prompt costs time, so a full queue refuses requests before that.
+        // Refuses the request before its prompt is encoded, which would take time.
         if let Some(full) = model.base.handle.full(client) {
             return Err(serving::SubmitError::from(full).into());
         }
         Ok(model)
     }
 
-    /// Waits for a load, while the server waits for the request if it drains.
+    /// Waits for a load. The request counts as active meanwhile, so a draining server waits for it.
     async fn wait_for(state: &web::Data<Self>, id: &str) -> Result<Arc<Model>, ApiError> {
         let _active = ActiveGeneration::new(state.clone());
         tokio::select! {
             model = state.registry.acquire(id) => Ok(model?),
-            // The load may take longer than the process has left. The client can ask another one.
+            // The load may outlast the process, and the client can ask another server.
             () = state.drain.when_draining() => Err(ApiError::new(Kind::Draining, "the server is shutting down")),
         }
     }
 }
 
-/// Runs `work` on a thread where blocking is allowed.
+/// Runs `work` on a thread that may block.
 pub async fn off_loop<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, ApiError> {
     web::block(work).await.map_err(|_| ApiError::new(Kind::Internal, "a worker thread failed"))
 }
 
-/// Shutdown in two phases: the server first refuses new requests, then cuts the running ones.
+/// Two-phase shutdown: the server first refuses new requests and then cuts the running ones.
 pub struct Drain {
     draining: watch::Sender<bool>,
     active: AtomicUsize,
@@ -118,12 +118,12 @@ impl Drain {
         *self.draining.borrow()
     }
 
-    /// Completes when the server begins to drain, or at once if it already did.
+    /// Completes when the server starts to drain, or at once if it already does.
     pub async fn when_draining(&self) {
         is_set(&self.draining).await;
     }
 
-    /// The number of generations that run for a client.
+    /// The number of generations that run for clients.
     pub fn num_active(&self) -> usize {
         self.active.load(Ordering::SeqCst)
     }
@@ -133,14 +133,14 @@ impl Drain {
         self.cut.send_replace(true);
     }
 
-    /// Completes when [`Drain::cut`] is called, or at once if it already was.
+    /// Completes when [`Drain::cut`] is called, or at once if it was called before.
     pub async fn when_cut(&self) {
         is_set(&self.cut).await;
     }
 }
 
 async fn is_set(flag: &watch::Sender<bool>) {
-    // The wait fails only if the sender is dropped, and whoever calls this holds it.
+    // Waiting fails only if the sender is dropped, and the caller holds the sender.
     let _ = flag.subscribe().wait_for(|is_set| *is_set).await;
 }
 

@@ -1,16 +1,16 @@
-//! Stop texts.
+//! Stop texts of a request.
 
 use serde_json::Value;
 
 use super::error::{ApiError, quoted};
 use super::fields::{Fields, wrong_type};
 
-/// The most stop texts of the dialects beside OpenAI's, unless the configuration allows more. Editors send a dozen.
+/// The most stop texts in the dialects other than OpenAI's, unless the configuration allows more. Editors send a dozen.
 pub const MOST: usize = 64;
-/// The most bytes of one stop text.
+/// The longest stop text [bytes].
 const MAX_BYTES: usize = 1024;
 
-/// The stop texts of a field: a list of at most `most` or one alone. An empty text alone asks for nothing.
+/// Reads the stop texts of a field: a list of at most `most` texts, or a single text. An empty single text asks for nothing.
 pub fn stop_texts(fields: &Fields, name: &str, most: usize) -> Result<Vec<String>, ApiError> {
     let wrong = |value: &Value| wrong_type(&fields.path(name), "a string or a list of strings", value);
     let texts = match fields.get(name) {

@@ -1,4 +1,4 @@
-//! Streamed responses: a task reads the frames, so that the server notices a client that leaves or does not read.
+//! Streamed responses. A task sends the frames, so the server notices a client that leaves or does not read.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -13,32 +13,32 @@ use tokio::time::timeout;
 
 use super::metrics;
 
-/// The largest number of frames that wait for the client.
+/// The most frames that wait for the client.
 const BUFFERED_FRAMES: usize = 64;
-/// The server cuts off a client that reads nothing for this long.
+/// The time without reading after which a client is cut off.
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// How a stream's frames travel.
+/// The stream format: its content type and its keep-alive frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Framing {
     pub content_type: &'static str,
-    /// The frame that shows a waiting client that the server is still there. `None` if the format has no such frame.
+    /// The frame that shows a waiting client that the server is alive. `None` if the format has no such frame.
     pub keep_alive: Option<&'static [u8]>,
 }
 
-/// A response's frames in a dialect's words.
+/// The frames of a response, in a dialect's words.
 pub trait Frames: 'static {
-    /// The next frame, or `None` after the last. Cancel safe: a dropped future loses no frame.
+    /// Returns the next frame, or `None` after the last one. Cancel safe: a dropped future loses no frame.
     fn next(&mut self) -> impl Future<Output = Option<Bytes>>;
-    /// The client does not read, so that the stream is cut.
+    /// Reports that the stream is cut because the client does not read.
     fn stall(&self) {}
-    /// What to send after a silence, in place of the framing's keep-alive frame.
+    /// Returns the frame to send after a silence, in place of the format's keep-alive frame.
     fn beat(&self) -> Option<Bytes> {
         None
     }
 }
 
-/// Streams `frames` to the client. After each `keep_alive` of silence, the stream sends the framing's keep-alive frame.
+/// Streams `frames` to the client. After each silence of `keep_alive`, sends the keep-alive frame.
 pub fn respond(framing: Framing, frames: impl Frames, keep_alive: Duration) -> HttpResponse {
     let (queue, receiver) = mpsc::channel(BUFFERED_FRAMES);
     let out = FrameSender { queue, patience: WRITE_TIMEOUT };
@@ -51,12 +51,12 @@ pub fn respond(framing: Framing, frames: impl Frames, keep_alive: Duration) -> H
     HttpResponse::Ok()
         .content_type(framing.content_type)
         .insert_header((header::CACHE_CONTROL, "no-cache"))
-        // Without this header, proxies such as nginx hold frames back.
+        // Without this header, proxies such as nginx buffer the frames.
         .insert_header(("x-accel-buffering", "no"))
         .streaming(Body(receiver))
 }
 
-/// Sends every frame, and the frame of `beat` after each silence of its length.
+/// Sends every frame, and a keep-alive frame from `beat` after each silence of its duration.
 async fn pump(mut frames: impl Frames, beat: Option<(Duration, &'static [u8])>, out: &FrameSender) -> Result<(), Disconnect> {
     loop {
         let next = async {
@@ -65,7 +65,7 @@ async fn pump(mut frames: impl Frames, beat: Option<(Duration, &'static [u8])>, 
             next.unwrap_or_else(|_| Some(frames.beat().unwrap_or(Bytes::from_static(frame))))
         };
         let frame = tokio::select! {
-            // This branch also notices a client that leaves while its request is still queued or in prefill.
+            // This branch also detects a client that leaves while its request is queued or in prefill.
             () = out.queue.closed() => return Err(Disconnect::Left),
             frame = next => frame,
         };
@@ -86,18 +86,18 @@ async fn pump(mut frames: impl Frames, beat: Option<(Duration, &'static [u8])>, 
 enum Disconnect {
     /// The client has closed the connection.
     Left,
-    /// The client reads nothing.
+    /// The client does not read.
     Stalled,
 }
 
-/// The pump's end of a response body.
+/// The sending end of a response body.
 struct FrameSender {
     queue: mpsc::Sender<Option<Bytes>>,
     patience: Duration,
 }
 
 impl FrameSender {
-    /// Sends a frame; `None` marks the complete end of the stream.
+    /// Sends a frame. `None` marks the complete end of the stream.
     async fn send(&self, frame: Option<Bytes>) -> Result<(), Disconnect> {
         match timeout(self.patience, self.queue.send(frame)).await {
             Ok(Ok(())) => Ok(()),
@@ -107,7 +107,7 @@ impl FrameSender {
     }
 }
 
-/// The client's end. The body fails if the pump ends without the end mark, so that a cut stream does not look complete.
+/// The receiving end of a response body. It fails if the sender is dropped without the end mark, so a cut stream does not look complete.
 struct Body(mpsc::Receiver<Option<Bytes>>);
 
 impl Stream for Body {
@@ -128,7 +128,7 @@ mod tests {
 
     use super::*;
 
-    /// Waits for `delay`, then yields its frames.
+    /// Test double: waits for `delay`, then yields its frames.
     struct Late {
         delay: Option<Duration>,
         frames: Vec<&'static [u8]>,

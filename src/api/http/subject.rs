@@ -1,20 +1,20 @@
-//! The names of a request's fields, by which an error tells what it is about.
+//! Maps the subject of an error to the name of a request's field in the dialect.
 
 use super::error::{ApiError, Kind};
 use chat::RenderError;
 use chat::Subject;
 use serving::{Failure, RequestError};
 
-/// A dialect's names for what errors below `api` are about.
+/// A dialect's names for the subjects of errors from below `api`.
 #[derive(Clone, Copy, Debug)]
 pub struct FieldNames {
     pub model: &'static str,
     pub prompt: &'static str,
     pub suffix: &'static str,
     pub tools: &'static str,
-    /// The path of the schema of a tool's arguments.
+    /// Returns the path of the schema of a tool's arguments.
     pub tool_parameters: fn(usize) -> String,
-    /// The path of the grammar of a tool's text.
+    /// Returns the path of the grammar of a tool's text.
     pub tool_input: fn(usize) -> String,
     pub format: &'static str,
     pub effort: &'static str,
@@ -23,7 +23,7 @@ pub struct FieldNames {
 }
 
 impl FieldNames {
-    /// The field that an error names.
+    /// Returns the field that an error names.
     fn field(&self, subject: Subject) -> &'static str {
         match subject {
             Subject::Model => self.model,
@@ -39,7 +39,7 @@ impl FieldNames {
         }
     }
 
-    /// Where in the request the subject is.
+    /// Returns the path of the subject in the request.
     fn path(&self, subject: Subject) -> String {
         match subject {
             Subject::ToolParameters(index) => (self.tool_parameters)(index),
@@ -48,10 +48,10 @@ impl FieldNames {
         }
     }
 
-    /// The error of a request that the model refuses.
+    /// Converts the error of an invalid request.
     pub fn request_error(&self, error: &RequestError) -> ApiError {
         let subject = error.subject();
-        // The other messages say by themselves what they are about.
+        // The other messages name their subject themselves.
         let at_field = matches!(
             error,
             RequestError::Vocabulary { .. }
@@ -70,7 +70,7 @@ impl FieldNames {
         ApiError::field(self.field(subject), message)
     }
 
-    /// The error of a request that failed while it ran.
+    /// Converts the error of a request that failed while it ran.
     pub fn failure(&self, failure: &Failure) -> ApiError {
         match failure {
             Failure::Request(message) => ApiError::new(Kind::GenerationFailed, message),

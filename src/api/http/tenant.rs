@@ -1,4 +1,4 @@
-//! Who a request is from.
+//! The tenant of a request: its key's limits, its share of the engine and its permissions.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,15 +12,15 @@ use keys::{InFlight, Key, Rate, Refusal};
 use registry::{Registry, RegistryError};
 use serving::Client;
 
-/// Stands in for a user's number where a tenant's batches are told from its other requests.
+/// Takes the place of a user's number in the mark that separates a tenant's batches from its other requests.
 const BATCHES: u64 = 1;
 
-/// The tenant of a request. The middleware puts one into the extensions of every request whose key it has found, and a nameless one if
+/// The tenant of a request. The middleware stores one in the extensions of every request: that of the request's key, or a nameless one if
 /// the request needs no key.
 #[derive(Clone, Debug, Default)]
 pub struct Tenant {
     key: Option<Arc<Key>>,
-    /// Whether the request is one of a batch, which gets the least of the engine.
+    /// Whether the request belongs to a batch, which runs at the lowest priority.
     of_batch: bool,
 }
 
@@ -29,17 +29,17 @@ impl Tenant {
         Self { key: Some(key), of_batch: false }
     }
 
-    /// The tenant of a batch's requests: everything that the tenant has, at the lowest priority.
+    /// Returns the same tenant for the requests of a batch, which run at the lowest priority.
     pub fn of_batch(self) -> Self {
         Self { of_batch: true, ..self }
     }
 
-    /// The name of the tenant's key, which outlives a restart. `None`: there is no key.
+    /// The name of the tenant's key, which stays the same after a restart. `None` if there is no key.
     pub fn key_name(&self) -> Option<&str> {
         self.key.as_ref().map(|key| key.name.as_str())
     }
 
-    /// The tenant of a request. A request that was not admitted has none, which is the same as a nameless one.
+    /// Returns the tenant of a request. A request that was not admitted gets a nameless tenant.
     pub fn of(request: &HttpRequest) -> Self {
         request.extensions().get::<Self>().cloned().unwrap_or_default()
     }
@@ -49,16 +49,16 @@ impl Tenant {
         self.key.as_ref().map_or("", |key| &key.tenant)
     }
 
-    /// The salt of the prefix cache for one of the tenant's users. Tenants and users do not share prefixes, because how fast an answer
-    /// begins tells whether its prompt was asked before.
+    /// The prefix cache's salt for one of the tenant's users. Tenants and users do not share prefixes, because the time to the first token
+    /// would reveal whether a prompt had been sent before.
     pub fn salt(&self, user: u64) -> u64 {
         if self.key.is_none() && user == 0 { 0 } else { mark(self.name(), user) }
     }
 
-    /// How the engine tells the tenant's requests from others.
+    /// The identity by which the engine tells the tenant's requests from others.
     pub fn client(&self) -> Client {
         if self.of_batch {
-            // All batches of a tenant share the engine as one, beside the tenant's own requests.
+            // A tenant's batches share the engine as one client, apart from the tenant's own requests.
             return Client { tenant: Some(mark(self.name(), BATCHES)), priority: 1 };
         }
         match &self.key {
@@ -67,18 +67,18 @@ impl Tenant {
         }
     }
 
-    /// Begins a request, which counts against the key's limits. `None`: there is no key.
+    /// Starts a request that counts against the key's limits. Returns `None` if there is no key.
     ///
     /// # Errors
-    /// A limit is reached.
+    /// Fails if a limit is reached.
     pub fn begin(&self, now: Instant) -> Result<Option<InFlight>, Refusal> {
         self.key.as_ref().map(|key| key.begin(now)).transpose()
     }
 
-    /// Counts a request that runs nothing against the key's rates.
+    /// Counts a request that runs no model against the key's rates.
     ///
     /// # Errors
-    /// A rate is reached.
+    /// Fails if a rate is reached.
     pub fn look(&self, now: Instant) -> Result<(), Refusal> {
         self.key.as_ref().map_or(Ok(()), |key| key.look(now))
     }
@@ -90,8 +90,8 @@ impl Tenant {
         }
     }
 
-    /// Checks that a request may manage models. With keys, its key must allow that. Without keys, it must come from this machine, and not
-    /// through a proxy.
+    /// Checks that a request may manage models. With keys, the request's key must allow it. Without keys, the request must come from this
+    /// machine and not through a proxy.
     pub fn check_admin(&self, request: &HttpRequest, needs_keys: bool) -> Result<(), ApiError> {
         let refuse = |message: &str| Err(ApiError::new(Kind::AdminRequired, message));
         match &self.key {
@@ -103,19 +103,19 @@ impl Tenant {
         }
     }
 
-    /// What is left of the key's rates of requests and of tokens.
+    /// The remainders of the key's rates of requests and of tokens.
     pub fn rates(&self) -> (Option<Rate>, Option<Rate>) {
         self.key.as_ref().map_or((None, None), |key| key.rates(Instant::now()))
     }
 
-    /// Whether the key may use a model that is served, by its id or an alias.
+    /// Whether the key may use a served model, given by its id or an alias.
     pub fn may_use(&self, registry: &Registry, name: &str) -> bool {
         let Some(models) = self.key.as_ref().and_then(|key| key.models()) else { return true };
         let id = registry.id(name);
         id.is_some() && models.iter().any(|model| registry.id(model) == id)
     }
 
-    /// The error for a name that no served model has. It names no model that the key may not use.
+    /// Returns the error for a name that no served model has. The error suggests no model that the key may not use.
     pub fn not_found(&self, registry: &Registry, name: &str) -> ApiError {
         match registry.not_found(name) {
             RegistryError::NotFound { near: Some(near), .. } if !self.may_use(registry, &near) => ApiError::model_not_found(name, None),
@@ -136,7 +136,7 @@ impl Tenant {
     }
 }
 
-/// Whether a request comes from this machine and was sent to it by a local name.
+/// Whether a request was sent from this machine, to a local name.
 fn is_from_here(request: &HttpRequest) -> bool {
     const OF_PROXIES: [&str; 4] = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
     let is_local = request.peer_addr().is_some_and(|peer| peer.ip().to_canonical().is_loopback());

@@ -1,4 +1,4 @@
-//! Errors of the middleware, the routes and the body's reader come in the envelope of the dialect that owns the path.
+//! Tests that errors of the middleware, the routes and the body reader use the envelope of the dialect that owns the path.
 
 use std::sync::{Arc, LazyLock};
 
@@ -22,7 +22,7 @@ use super::state::AppState;
 use config::{Config, ConfigSources, Overrides};
 use registry::Registry;
 
-/// A dialect with one route and an envelope that has the dialect's name as its only key.
+/// A dialect with one route, whose envelope has the dialect's name as its only key.
 struct Tiny {
     name: &'static str,
     prefixes: &'static [&'static str],
@@ -80,7 +80,7 @@ fn site() -> ServerContext {
     ServerContext { state, dialects: Data::new(dialects), shared_routes, directory }
 }
 
-/// The status and the body of the answer to a request with the host header `localhost`.
+/// Returns the status and the body of the response to a request with the host header `localhost`.
 async fn answer(site: &ServerContext, request: TestRequest) -> (u16, Value) {
     let app = App::new().wrap(from_fn(around)).configure(|config| site.configure(config));
     let response = match try_call_service(&init_service(app).await, request.to_request()).await {

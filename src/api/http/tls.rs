@@ -1,4 +1,4 @@
-//! TLS. The certificate is read again when its files change: new connections get the new one, and those that are open go on.
+//! TLS. The certificate is read again when its files change. New connections use the new certificate, and open ones continue.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ use tokio_rustls::server::TlsStream;
 use config::Config;
 use keys::Version;
 
-/// The certificate of the server, and its private key.
+/// The server's certificate and its private key.
 pub struct Tls {
     certificate: PathBuf,
     key: PathBuf,
@@ -33,15 +33,15 @@ pub struct Tls {
 struct Current {
     config: Arc<ServerConfig>,
     versions: [Option<Version>; 2],
-    /// The last fault that was logged.
+    /// The last error that was logged.
     fault: Option<String>,
 }
 
 impl Tls {
-    /// Reads the files that the configuration names. `None`: it names none.
+    /// Reads the files that the configuration names. Returns `None` if it names none.
     ///
     /// # Errors
-    /// A file is wrong, or the key is not that of the certificate.
+    /// Fails if a file is invalid, or if the key does not belong to the certificate.
     pub fn open(config: &Config) -> anyhow::Result<Option<Arc<Self>>> {
         let (certificate, key) = (config.server.tls_cert.clone(), config.server.tls_key.clone());
         if certificate.as_os_str().is_empty() {
@@ -55,7 +55,7 @@ impl Tls {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Reads the files again if they have changed. Until both are right and belong together, the old ones stay.
+    /// Reads the files again if they have changed. The old certificate stays in use until both files are valid and belong together.
     pub fn refresh(&self) {
         let before = self.current();
         let after = match versions(&self.certificate, &self.key) {
@@ -79,10 +79,10 @@ impl Tls {
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = after;
     }
 
-    /// Greets a client, which has `patience` for its part.
+    /// Performs the TLS handshake with a client, within `patience`.
     ///
     /// # Errors
-    /// The client does not speak TLS, or not the same as the server, or is late.
+    /// Fails if the client does not speak TLS, shares no version or cipher with the server, or is late.
     pub async fn accept(&self, stream: TcpStream, patience: Duration) -> io::Result<Stream> {
         let acceptor = TlsAcceptor::from(self.current().config);
         let stream = timeout(patience, acceptor.accept(stream)).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
@@ -96,7 +96,7 @@ fn versions(certificate: &Path, key: &Path) -> anyhow::Result<[Option<Version>; 
 }
 
 fn read(certificate: &Path, key: &Path) -> anyhow::Result<Current> {
-    // If a file changes between the two, it is read once more than needed.
+    // The versions are read first. If a file changes before it is read, it is only read once more than needed.
     let versions = versions(certificate, key)?;
     let chain = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     let chain = chain.map_err(|error| anyhow!("server.tls_cert, {}: {error}", certificate.display()))?;
@@ -123,9 +123,9 @@ impl Stream {
         }
     }
 
-    /// Writes what fits at once, and no more.
+    /// Writes as many bytes as fit without waiting.
     pub fn write_now(&mut self, cx: &mut Context, bytes: &[u8]) {
-        // A client that takes nothing misses it.
+        // A client that does not read misses the rest.
         match self {
             Self::Plain(stream) => drop(stream.try_write(bytes)),
             Self::Tls(stream) => {

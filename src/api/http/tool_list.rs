@@ -1,4 +1,4 @@
-//! `tools`, as the dialects beside OpenAI's bound them.
+//! Bounds on `tools`, for the dialects other than OpenAI's.
 
 use std::collections::HashSet;
 
@@ -9,13 +9,13 @@ use super::error::{ApiError, quoted};
 use super::fields::Fields;
 use chat::Tool;
 
-/// Agents with several servers of tools have hundreds.
+/// The most tools in a request. Agents with several tool servers have hundreds.
 const MAX_TOOLS: usize = 512;
-/// The largest size of all tools as JSON. In bytes.
+/// The largest size of all tools as JSON [bytes].
 const MAX_BYTES: usize = 2 << 20;
 const MAX_NAME: usize = 128;
 
-/// The name of a tool.
+/// Reads and checks the name of a tool.
 pub fn tool_name<'a>(fields: &Fields<'a>) -> Result<&'a str, ApiError> {
     let name = fields.required("name", fields.string("name")?)?;
     let fits = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
@@ -25,8 +25,8 @@ pub fn tool_name<'a>(fields: &Fields<'a>) -> Result<&'a str, ApiError> {
     Ok(name)
 }
 
-/// The tools of a request but for `hosted` ones, as [`client_tools`] has them. Their names are unique. `read`: reads one of them, within
-/// all fields and at its path.
+/// Reads a request's tools, except `hosted` ones (see [`client_tools`]). Their names are unique. `read` reads one tool, given all fields
+/// and its path.
 pub fn tool_list(
     fields: &Fields,
     hosted: &[&str],
