@@ -1,4 +1,4 @@
-//! What an answer says, in Ollama's types.
+//! Pieces of an answer, in Ollama's types.
 
 use super::types::chat::{CalledFunction, ToolCall};
 use super::types::common::{Logprob, TokenProbability};
@@ -6,7 +6,7 @@ use chat::TokenLogprob;
 use http::choices::{Answer, FunctionCall};
 use http::integers::arguments as arguments_of;
 
-/// The log-probability of an impossible token. JSON has no infinity.
+/// The log-probability that stands for minus infinity, which JSON does not have.
 const IMPOSSIBLE: f32 = -9999.0;
 
 /// An answer or a piece of it.
@@ -15,7 +15,7 @@ pub struct AnswerPart {
     pub text: String,
     pub thinking: String,
     pub calls: Vec<ToolCall>,
-    /// Those of the tokens of `text`, if they were asked for.
+    /// The log-probabilities of the tokens of `text`. Empty unless requested.
     pub logprobs: Vec<Logprob>,
 }
 
@@ -31,7 +31,7 @@ impl AnswerPart {
     }
 }
 
-/// A call with its arguments as an object. `None`: the answer was cut within them.
+/// Converts a call, with its arguments as an object. `None` if the answer was cut within the arguments.
 pub fn whole_call(index: usize, call: FunctionCall) -> Option<ToolCall> {
     let arguments = if call.arguments.trim().is_empty() { "{}" } else { &call.arguments };
     let arguments = arguments_of(arguments)?;
@@ -42,7 +42,7 @@ pub fn whole_call(index: usize, call: FunctionCall) -> Option<ToolCall> {
 pub fn logprob(token: TokenLogprob) -> Logprob {
     let of = |bytes: Vec<u8>, logprob: f32| {
         let logprob = logprob.max(IMPOSSIBLE);
-        // The shortest decimal number that reads back as the same float32.
+        // Takes the shortest decimal number that reads back as the same float32.
         let logprob = logprob.to_string().parse().unwrap_or(f64::from(logprob));
         TokenProbability { token: String::from_utf8_lossy(&bytes).into_owned(), logprob, bytes }
     };

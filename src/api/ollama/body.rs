@@ -1,4 +1,4 @@
-//! Bodies of requests. Ollama's own documentation sends them with `curl -d`, which calls them forms.
+//! Request bodies. Ollama's documentation sends them with `curl -d`, which labels them as forms.
 
 use actix_web::dev::Payload;
 use actix_web::{FromRequest, HttpMessage, HttpRequest};
@@ -8,9 +8,10 @@ use futures_util::future::LocalBoxFuture;
 use http::error::ApiError;
 use http::json::{JsonBody, check_type, is_of_browser};
 
-/// The type that `curl -d` gives a body.
+/// The content type that `curl -d` sets.
 const FORM: &str = "application/x-www-form-urlencoded";
-/// A JSON body. It may say that it is a form, unless a browser sends it: a page of another origin may send forms without being asked.
+/// A JSON body. It may be labelled as a form unless a browser sends it, because another origin's page can send forms without a preflight
+/// request.
 pub struct Body(pub JsonBody);
 
 impl FromRequest for Body {

@@ -23,7 +23,7 @@ use serving::Prompt;
 
 /// Answer a conversation, as Ollama does
 ///
-/// The answer is a stream of `OllamaChat` objects, one per line, unless `stream` is false. Without messages, the model is loaded.
+/// The response is a stream of `OllamaChat` objects, one per line, unless `stream` is false. A request without messages loads the model.
 #[utoipa::path(post, path = "/api/chat", operation_id = "ollamaChat", tag = "ollama", request_body = ChatRequest, responses(
     (status = 200, description = "the answer", content((Chat = "application/json"), (Chat = "application/x-ndjson"))),
     (status = 400, description = "a field is wrong, or the context is too short", body = ErrorBody),
@@ -60,7 +60,7 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: Body) -
 }
 
 struct ChatFormat {
-    /// The name that the request has.
+    /// The model's name as the request gives it.
     model: String,
     has_logprobs: bool,
 }

@@ -1,4 +1,4 @@
-//! Ollama's dialect as the server sees it: its paths, routes, errors and document.
+//! Ollama's implementation of `Dialect`: its paths, routes, errors and document.
 
 use actix_web::HttpResponse;
 use actix_web::guard::{self, GuardContext};
@@ -11,7 +11,7 @@ use http::dialect::Dialect;
 use http::error::ApiError;
 use http::routes::{get, resource};
 
-/// Where browsers get the chat page.
+/// The path where browsers get the chat page.
 const ROOT: &str = "/";
 
 pub struct Ollama;
@@ -50,14 +50,14 @@ impl Dialect for Ollama {
     }
 }
 
-/// Whether `/` is asked for by something else than a browser, which gets the chat page.
+/// Whether the client is not a browser. Browsers get the chat page at `/`.
 fn asks_no_page(context: &GuardContext) -> bool {
     let head = context.head();
     let wants_page = |value: &header::HeaderValue| value.to_str().is_ok_and(|text| text.to_ascii_lowercase().contains("text/html"));
     matches!(head.method.as_str(), "GET" | "HEAD") && !head.headers().get_all(header::ACCEPT).any(wants_page)
 }
 
-/// The text by which clients know that an Ollama is there.
+/// Returns the text by which clients recognise an Ollama server.
 async fn running() -> HttpResponse {
     HttpResponse::Ok().content_type("text/plain; charset=utf-8").insert_header((header::VARY, "accept")).body("Ollama is running")
 }

@@ -1,4 +1,4 @@
-//! `POST /api/embed` and the older `POST /api/embeddings`
+//! `POST /api/embed` and the older `POST /api/embeddings`.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -44,7 +44,7 @@ pub async fn embed(state: web::Data<AppState>, http: HttpRequest, body: Body) ->
 
 /// Embed one text as a vector, as older versions of Ollama do
 ///
-/// A text that is longer than the context is cut at its end.
+/// A text longer than the context is cut at its end.
 #[utoipa::path(post, path = "/api/embeddings", operation_id = "ollamaEmbeddings", tag = "ollama", request_body = EmbeddingsRequest,
     responses(
     (status = 200, description = "the text's vector", body = OneEmbedding),
@@ -86,7 +86,7 @@ async fn run(
     }
 }
 
-/// The vector of each text, and the total number of tokens.
+/// Returns the vector of each text, and the total number of tokens.
 async fn vectors(
     model: Arc<Model>,
     request: Embed,

@@ -1,4 +1,4 @@
-//! Ollama's error envelope: one text.
+//! Ollama's error envelope: one message.
 
 use bytes::Bytes;
 
@@ -10,7 +10,7 @@ pub fn body(error: &ApiError) -> ErrorBody {
     ErrorBody { error: error.message.clone() }
 }
 
-/// The last line of a stream that fails.
+/// Writes the last line of a stream that fails.
 pub fn error_line(error: &ApiError) -> Bytes {
     line(&body(error))
 }

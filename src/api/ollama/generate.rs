@@ -27,7 +27,8 @@ use serving::{Model, Options, Prompt};
 
 /// Answer or continue a text, as Ollama does
 ///
-/// The answer is a stream of `OllamaGenerate` objects, one per line, unless `stream` is false. Without a prompt, the model is loaded.
+/// The response is a stream of `OllamaGenerate` objects, one per line, unless `stream` is false. A request without a prompt loads the
+/// model.
 #[utoipa::path(post, path = "/api/generate", operation_id = "ollamaGenerate", tag = "ollama", request_body = GenerateRequest, responses(
     (status = 200, description = "the answer", content((Generated = "application/json"), (Generated = "application/x-ndjson"))),
     (status = 400, description = "a field is wrong, or the context is too short", body = ErrorBody),
@@ -65,15 +66,15 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: Body) -
     answer(&state, choices, clock, words, stream).await
 }
 
-/// What the next request's context is made of, besides the answer.
+/// The parts of the next request's context, apart from the answer.
 struct ContextParts {
     model: Arc<Model>,
-    /// The context of this request.
+    /// This request's own context.
     before: Vec<u32>,
     prompt: Prompt,
 }
 
-/// The model, the prompt as it takes it, and what the next context is made of.
+/// Returns the model, the prompt in the form that it takes, and the parts of the next context.
 async fn prepared(
     model: Arc<Model>,
     text: String,
@@ -106,7 +107,7 @@ async fn prepared(
     Ok((model.clone(), prompt.clone(), Some(ContextParts { model, before, prompt })))
 }
 
-/// The model with the template of a request.
+/// Returns the model with the template that a request brings.
 async fn with_template(model: Arc<Model>, source: String) -> Result<Arc<Model>, ApiError> {
     let made = off_loop(move || model.with_template(&source)).await?;
     made.map_err(|error| {
@@ -114,7 +115,7 @@ async fn with_template(model: Arc<Model>, source: String) -> Result<Arc<Model>, 
     })
 }
 
-/// A prompt for a model without a chat template, which continues texts.
+/// Makes a prompt for a model without a chat template, which continues texts.
 async fn plain(
     model: Arc<Model>,
     text: String,
@@ -137,7 +138,7 @@ async fn plain(
 }
 
 impl ContextParts {
-    /// The ids of the conversation with the answer.
+    /// Returns the ids of the conversation including the answer.
     fn context(self, answer: String) -> Option<Vec<u32>> {
         let Self { model, before, prompt } = self;
         match prompt {
@@ -154,10 +155,10 @@ impl ContextParts {
 }
 
 struct GenerateFormat {
-    /// The name that the request has.
+    /// The model's name as the request gives it.
     model: String,
     has_logprobs: bool,
-    /// `None`: the answer brings no context.
+    /// The parts of the next context. `None` if the answer returns no context.
     told: Option<ContextParts>,
     answer: String,
     context: Option<Vec<u32>>,

@@ -1,4 +1,4 @@
-//! Ollama's dialect: the types on the wire, their conversion to domain requests, and one handler per endpoint.
+//! Ollama's dialect: the types on the wire, their conversion to domain requests, and a handler per endpoint.
 
 pub mod answer_part;
 pub mod body;

@@ -1,16 +1,16 @@
-//! Streams as lines of JSON.
+//! Streams of JSON objects, one per line.
 
 use bytes::Bytes;
 use serde::Serialize;
 
 use http::stream::Framing;
 
-/// A line has no comment that could be sent while there is nothing to say.
+/// The stream format. It has no keep-alive frame, because JSON lines have no comments.
 pub const FRAMING: Framing = Framing { content_type: "application/x-ndjson", keep_alive: None };
 
-/// An object on a line of its own. JSON escapes line breaks.
+/// Writes an object as a line. JSON escapes line breaks.
 pub fn line(value: &impl Serialize) -> Bytes {
-    // Our own types always serialise: their maps have string keys.
+    // Serialising our own types cannot fail, because all keys of their maps are strings.
     let mut text = serde_json::to_vec(value).expect("a line is JSON");
     text.push(b'\n');
     text.into()

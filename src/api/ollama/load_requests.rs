@@ -1,4 +1,4 @@
-//! Requests without a prompt: they load a model, or unload it with `keep_alive: 0`.
+//! Requests without a prompt: they load a model, or unload it if they have `keep_alive: 0`.
 
 use std::time::{Duration, Instant};
 

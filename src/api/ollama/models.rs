@@ -1,4 +1,4 @@
-//! `/api/version`, `/api/tags`, `/api/ps` and `/api/delete`
+//! `/api/version`, `/api/tags`, `/api/ps` and `/api/delete`.
 
 use std::time::SystemTime;
 
@@ -15,7 +15,7 @@ use http::state::{AppState, off_loop};
 use http::tenant::Tenant;
 use registry::{LATEST, ModelFacts, ModelState, ModelStatus};
 
-/// The version of Ollama whose API this is. Clients ask it for what they may use.
+/// The version of Ollama whose API this is. Clients use it to decide which features they may use.
 const VERSION: &str = "0.13.0";
 
 pub fn now() -> String {
@@ -60,7 +60,7 @@ pub async fn ps(state: web::Data<AppState>, request: HttpRequest) -> Result<Http
     let registry = state.registry.clone();
     let loaded = move || {
         let statuses = registry.statuses().into_iter().filter(shows);
-        // A model whose file went while it is loaded has nothing to tell about.
+        // A model whose file was removed while it was loaded is left out.
         statuses.filter_map(|status| Some((registry.facts(&status.id).ok()?, registry.expires(&status.id), status))).collect::<Vec<_>>()
     };
     let models = off_loop(loaded).await?.into_iter().map(|(facts, expires, status)| {
@@ -81,12 +81,12 @@ pub async fn ps(state: web::Data<AppState>, request: HttpRequest) -> Result<Http
 
 /// Delete a model, as Ollama does
 ///
-/// The body names it: `{"model": "NAME"}`. Models that the server was started with and files of the operator's own are not deleted.
+/// The body names the model: `{"model": "NAME"}`. Models that the server was started with, and the operator's own files, are not deleted.
 #[utoipa::path(delete, path = "/api/delete", operation_id = "ollamaDelete", tag = "ollama", responses(
     (status = 200, description = "its files are gone"),
     (status = 403, description = "the request may not manage models", body = ErrorBody),
     (status = 404, description = "the model is unknown", body = ErrorBody),
-    (status = 409, description = "it is in use, or none that may be deleted", body = ErrorBody)))]
+    (status = 409, description = "the model is in use or may not be deleted", body = ErrorBody)))]
 pub async fn delete(state: web::Data<AppState>, http: HttpRequest, body: Body) -> Result<HttpResponse, ApiError> {
     Tenant::of(&http).check_admin(&http, state.keys.is_required())?;
     let (model, _held) = body.0.read(&convert::schemas::DELETES, convert::model::delete).await?;
@@ -95,7 +95,7 @@ pub async fn delete(state: web::Data<AppState>, http: HttpRequest, body: Body) -
     Ok(HttpResponse::Ok().finish())
 }
 
-/// A name as Ollama lists it: always with a tag.
+/// Formats a name as Ollama lists it, always with a tag.
 fn tagged(id: &str) -> String {
     let name = id.rsplit('/').next().unwrap_or(id);
     if name.contains(':') { id.to_owned() } else { format!("{id}{LATEST}") }
@@ -113,7 +113,7 @@ pub fn details(facts: &ModelFacts) -> Details {
     }
 }
 
-/// A number of weights in three digits or so.
+/// Formats a number of weights with about three digits.
 fn human(count: u64) -> String {
     let number = count as f64;
     match count {

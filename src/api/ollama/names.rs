@@ -1,4 +1,4 @@
-//! Ollama's names for what errors below `api` are about.
+//! Ollama's field names for the subjects of errors from below `api`.
 
 use http::subject::FieldNames;
 

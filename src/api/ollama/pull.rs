@@ -19,24 +19,25 @@ use http::stream::{Frames, respond};
 use http::tenant::Tenant;
 use registry::{LATEST, Pull, PullState};
 
-/// How often a download tells how far it is.
+/// How often the progress of a download is sent.
 const PERIOD: Duration = Duration::from_millis(250);
-/// The hosts by which Ollama's clients name the hub.
+/// The hosts by which Ollama's clients name Hugging Face's hub.
 const HUBS: [&str; 2] = ["hf.co/", "huggingface.co/"];
 
 /// Fetch a model, as Ollama does
 ///
-/// The answer is a stream of `OllamaProgress` objects, one per line, unless `stream` is false. The download goes on if the client leaves.
+/// The response is a stream of `OllamaProgress` objects, one per line, unless `stream` is false. The download continues if the client
+/// leaves.
 #[utoipa::path(post, path = "/api/pull", operation_id = "ollamaPull", tag = "ollama", request_body = PullRequest, responses(
-    (status = 200, description = "it is on disk", content((Progress = "application/json"), (Progress = "application/x-ndjson"))),
-    (status = 400, description = "it cannot be fetched", body = ErrorBody),
+    (status = 200, description = "the model is on disk", content((Progress = "application/json"), (Progress = "application/x-ndjson"))),
+    (status = 400, description = "the model cannot be fetched", body = ErrorBody),
     (status = 403, description = "the request may not manage models", body = ErrorBody),
     (status = 429, description = "too many downloads run", body = ErrorBody)))]
 pub async fn pull(state: web::Data<AppState>, http: HttpRequest, body: Body) -> Result<HttpResponse, ApiError> {
     Tenant::of(&http).check_admin(&http, state.keys.is_required())?;
     let (request, _held) = body.0.read(&convert::schemas::PULLS, convert::model::pull).await?;
     let (registry, name) = (state.registry.clone(), name_of(&request.model));
-    // Looking a name up may read the disk.
+    // Looking up a name may read the disk.
     let pull = off_loop(move || registry.pull(&name)).await??;
     if request.stream {
         let frames = PullStream { state: state.clone(), pull, stage: PullStage::PullFuture };
@@ -52,7 +53,7 @@ pub async fn pull(state: web::Data<AppState>, http: HttpRequest, body: Body) -> 
     }
 }
 
-/// The name by which the catalogue knows a model.
+/// Converts a client's name of a model to the catalogue's.
 fn name_of(name: &str) -> String {
     match HUBS.iter().find_map(|host| name.strip_prefix(host)) {
         Some(rest) => format!("hf:{}", rest.strip_suffix(LATEST).unwrap_or(rest)),
@@ -70,7 +71,7 @@ enum PullStage {
     Ended,
 }
 
-/// The progress of a download until it has ended.
+/// Streams the progress of a download until it has ended.
 struct PullStream {
     state: web::Data<AppState>,
     pull: Arc<Pull>,
@@ -86,7 +87,7 @@ impl Frames for PullStream {
             }
             PullStage::Running => {
                 tokio::select! {
-                    // It has ended, or it is time to tell how far it is.
+                    // The download has ended, or its progress is due.
                     _ = timeout(PERIOD, self.pull.ended()) => {}
                     () = self.state.drain.when_draining() => {
                         self.stage = PullStage::Ended;

@@ -18,11 +18,11 @@ use serving::{Capabilities, Metadata};
 
 /// Describe a model, as Ollama does
 ///
-/// The model is not loaded for this.
+/// This does not load the model.
 #[utoipa::path(post, path = "/api/show", operation_id = "ollamaShow", tag = "ollama", request_body = ShowRequest, responses(
-    (status = 200, description = "what its file says of it", body = Show),
+    (status = 200, description = "the description from the model's file", body = Show),
     (status = 404, description = "the model is unknown", body = ErrorBody),
-    (status = 503, description = "its file cannot be read", body = ErrorBody)))]
+    (status = 503, description = "the model's file cannot be read", body = ErrorBody)))]
 pub async fn show(state: web::Data<AppState>, http: HttpRequest, body: Body) -> Result<HttpResponse, ApiError> {
     let (request, _held) = body.0.read(&convert::schemas::SHOWS, convert::model::show).await?;
     Tenant::of(&http).check_model(&state.registry, &request.model)?;
@@ -38,7 +38,7 @@ pub async fn show(state: web::Data<AppState>, http: HttpRequest, body: Body) -> 
             true => facts.file.whole_metadata().map_err(failed)?,
             false => facts.file.description.metadata.clone(),
         };
-        // Verbose metadata is large: it is written here rather than on the event loop.
+        // Verbose metadata is large, so it is serialised here and not on the event loop.
         let mut shown = worded(&facts, abilities);
         shown.model_info.extend(metadata);
         bound_context(&mut shown.model_info, &facts.file.description.architecture, facts.context);
@@ -48,7 +48,7 @@ pub async fn show(state: web::Data<AppState>, http: HttpRequest, body: Body) -> 
     Ok(HttpResponse::Ok().content_type("application/json").body(text))
 }
 
-/// Tells no longer context than the one that the model is served with, where that is known: clients ask for as much as they are told.
+/// Lowers the reported context length to the one that the model is served with, if known, because clients ask for as much as is reported.
 fn bound_context(info: &mut Metadata, architecture: &str, served: Option<usize>) {
     let trained = info.get_mut(&format!("{architecture}.context_length"));
     if let (Some(trained), Some(served)) = (trained, served.map(|served| served as u64))
@@ -84,7 +84,7 @@ fn worded(facts: &ModelFacts, abilities: Capabilities) -> Show {
     }
 }
 
-/// What the model is sampled with, in Ollama's names.
+/// The model's sampling settings, under Ollama's names.
 fn parameters(sampling: &SamplingChoice) -> Vec<(&'static str, String)> {
     let text = |value: Option<f32>| value.map(|value| value.to_string());
     [

@@ -1,4 +1,4 @@
-//! What every generation begins with: its model, and what that model must agree with.
+//! The start of every generation: getting the model, and the checks that depend on the model.
 
 use std::sync::Arc;
 
@@ -18,12 +18,12 @@ use http::stream::respond;
 use registry::KeepAlive;
 use serving::Model;
 
-/// Whether a request may say how long models stay loaded. With keys, its key must be one that manages models.
+/// Whether a request may say how long models stay loaded. If the server has keys, the request's key must be one that may manage models.
 pub fn may_keep(state: &AppState, http: &HttpRequest, caller: &Caller) -> bool {
     !state.keys.is_required() || caller.tenant.check_admin(http, true).is_ok()
 }
 
-/// The model of a request, which waits for it if it is not loaded.
+/// Returns the model of a request, and waits for its load if necessary.
 pub async fn model(
     state: &web::Data<AppState>,
     http: &HttpRequest,
@@ -38,24 +38,24 @@ pub async fn model(
     Ok(model)
 }
 
-/// Tells the template how much to reason.
+/// Sets how much the template makes the model reason.
 pub fn set_effort(model: &Model, think: Option<Think>, conversation: &mut Conversation) -> Result<(), ApiError> {
     let reasons = model.dialect.as_ref().is_some_and(|dialect| dialect.thinking.is_some());
     conversation.effort = match think {
         None => return Ok(()),
-        // Nothing has to be switched off.
+        // The model does not reason, so there is nothing to switch off.
         Some(Think::Switch(false)) if !reasons => return Ok(()),
         Some(_) if !reasons => {
             let message = format!("`think`: the model `{}` does not reason before it answers: leave it out", quoted(&model.id));
             return Err(ApiError::field("think", message));
         }
-        // A model that nothing switches off reasons.
+        // A model whose reasoning cannot be switched off reasons anyway.
         Some(Think::Switch(false)) => {
             conversation.or_efforts = Some(Vec::new());
             Some("none".to_owned())
         }
         Some(Think::Switch(true)) => Some(REASON.to_owned()),
-        // Where the template has no levels, every level switches reasoning on.
+        // If the template has no levels, every level switches reasoning on.
         Some(Think::Level(level)) => {
             conversation.or_efforts = Some(nearest_efforts(&level).into_iter().chain([REASON.to_owned()]).collect());
             Some(level)
@@ -64,7 +64,7 @@ pub fn set_effort(model: &Model, think: Option<Think>, conversation: &mut Conver
     Ok(())
 }
 
-/// The answer, as a stream of lines or as one object.
+/// Sends the answer as a stream of lines or as one object.
 pub async fn answer<W: AnswerFormat>(
     state: &AppState,
     choices: Choices,

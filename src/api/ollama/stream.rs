@@ -1,4 +1,4 @@
-//! Answers as they are streamed.
+//! Streamed answers.
 
 use std::collections::VecDeque;
 
@@ -15,23 +15,23 @@ use http::choices::{Choices, FunctionCall};
 use http::stream::Frames;
 use serving::Output;
 
-/// An endpoint's objects.
+/// Makes an endpoint's objects from pieces of an answer.
 pub trait AnswerFormat: 'static {
     type Object: Serialize;
-    /// The object of a piece, or of a whole answer. `end`: it is the last one.
+    /// Makes the object of a piece or of a whole answer. `end` is set in the last object.
     fn object(&mut self, said: AnswerPart, end: Option<End>) -> Self::Object;
-    /// Takes note of a piece, before its object is made.
+    /// Records a piece before its object is made.
     fn hear(&mut self, said: &AnswerPart);
-    /// Prepares the last object. Only then the whole text is known.
+    /// Prepares the last object, once the whole text is known.
     fn finish(&mut self) -> impl Future<Output = ()>;
 }
 
-/// An answer as lines.
+/// Streams an answer as lines.
 pub struct AnswerLines<W> {
     choices: Choices,
     clock: Timings,
     words: W,
-    /// The call that the answer is writing, and how many came before it.
+    /// The call that is being written, and the number of calls before it.
     call: Option<FunctionCall>,
     num_calls: usize,
     ready: VecDeque<Bytes>,
@@ -49,7 +49,7 @@ impl<W: AnswerFormat> AnswerLines<W> {
         self.ready.push_back(line(&object));
     }
 
-    /// A call is sent as a whole.
+    /// Sends the call, which goes out whole.
     fn end_call(&mut self) {
         let Some(call) = self.call.take() else { return };
         let index = self.num_calls;

@@ -1,4 +1,4 @@
-//! How long the parts of a request took, in nanoseconds.
+//! The durations of a request's parts [ns].
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -11,13 +11,13 @@ use serving::{Counts, EndReason};
 #[derive(Clone)]
 pub struct Timings {
     began: Instant,
-    /// When the model was there.
+    /// When the model was available.
     loaded: Instant,
     journal: Rc<Journal>,
 }
 
 impl Timings {
-    /// The model is there.
+    /// Creates the timings, once the model is available.
     pub fn new(began: Instant, journal: Rc<Journal>) -> Self {
         Self { began, loaded: Instant::now(), journal }
     }
@@ -30,7 +30,7 @@ impl Timings {
         nanoseconds(self.loaded.saturating_duration_since(self.began))
     }
 
-    /// The end of an answer. A call ends it as a stop does.
+    /// Makes the end of an answer. Ending with a call counts as a stop.
     pub fn end(&self, reason: EndReason, counts: Counts) -> End {
         let account = self.journal.first_account().unwrap_or_default();
         let between = |from: Option<Instant>, to: Option<Instant>| {

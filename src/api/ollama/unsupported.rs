@@ -1,5 +1,5 @@
-//! What Ollama has and this server does not: making, copying and uploading models. It is said rather than described: the document has no
-//! operations that always fail.
+//! Endpoints of Ollama that this server does not have: making, copying and uploading models. They answer with an explanation. The OpenAPI
+//! document omits them, because operations that always fail are of no use there.
 
 use actix_web::web::{self, ServiceConfig};
 use actix_web::{HttpRequest, ResponseError};
@@ -10,7 +10,7 @@ use http::routes::resource;
 const ENTRY: &str = "an entry of its configuration gives a model another name and parameters of its own (docs/models.md)";
 const FILES: &str = "name the file in its configuration instead";
 
-/// The paths, what they would do, and what to do instead.
+/// The paths, the actions that they would perform, and the alternative.
 const PATHS: [(&str, &str, &str); 4] = [
     ("/api/create", "make", ENTRY),
     ("/api/copy", "copy", ENTRY),
@@ -24,7 +24,7 @@ pub fn routes(config: &mut ServiceConfig) {
             let message = format!("this server does not {what} models: {instead}");
             ApiError::new(Kind::NotImplemented, message).error_response()
         };
-        // Clients ask for a part before they send it.
+        // Clients ask whether a part exists before they send it.
         let (post, head) = (web::post().to(refuse), web::head().to(refuse));
         config.service(resource(path, "POST, HEAD", post).route(head));
     }

@@ -1,4 +1,4 @@
-//! `/admin/models`: what operators see of models, and do with them.
+//! `/admin/models`: lets operators list, load, unload and fetch models.
 
 use std::time::Duration;
 
@@ -16,15 +16,15 @@ use http::stream::respond;
 use http::tenant::Tenant;
 use registry::{ModelEvent, ModelEventKind, PullState, RegistryError};
 
-/// How often a request to unload looks whether a load has ended.
+/// How often a request to unload checks whether a running load has ended.
 const LOADING_POLL: Duration = Duration::from_millis(50);
 
-/// Refuses whoever may not manage models.
+/// Refuses a request that may not manage models.
 pub fn check(state: &AppState, request: &HttpRequest) -> Result<(), ApiError> {
     Tenant::of(request).check_admin(request, state.keys.is_required())
 }
 
-/// A model as it is now.
+/// Returns a model's current state.
 fn model(state: &AppState, name: &str) -> Result<AdminModel, ApiError> {
     let is_it = |id: &str, aliases: &[String]| id == name || aliases.iter().any(|alias| alias == name);
     let found = state.registry.statuses().into_iter().find(|status| is_it(&status.id, &status.aliases));
@@ -33,7 +33,7 @@ fn model(state: &AppState, name: &str) -> Result<AdminModel, ApiError> {
 
 /// List the models with their state
 #[utoipa::path(get, path = "/admin/models", operation_id = "adminListModels", tag = "administration", responses(
-    (status = 200, description = "every model, with what it takes and who uses it", body = AdminModelList),
+    (status = 200, description = "every model, with its memory and its use", body = AdminModelList),
     (status = 403, description = "the request may not manage models")))]
 pub async fn list(state: web::Data<AppState>, request: HttpRequest) -> Result<HttpResponse, ApiError> {
     check(&state, &request)?;
@@ -43,13 +43,13 @@ pub async fn list(state: web::Data<AppState>, request: HttpRequest) -> Result<Ht
 
 /// Load a model
 ///
-/// The answer comes once the model is loaded. Others may be unloaded for it.
+/// The response is sent once the model is loaded. Other models may be unloaded to make room.
 #[utoipa::path(post, path = "/admin/models/load", operation_id = "adminLoadModel", tag = "administration", request_body = LoadRequest,
     responses(
-    (status = 200, description = "it is loaded", body = AdminModel),
+    (status = 200, description = "the model is loaded", body = AdminModel),
     (status = 403, description = "the request may not manage models"),
     (status = 404, description = "the model is unknown"),
-    (status = 503, description = "it cannot be loaded, or there is no room for it")))]
+    (status = 503, description = "the model cannot be loaded, or there is no room for it")))]
 pub async fn load(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
     check(&state, &http)?;
     let (request, _held) = body.read(&LOADS, |value| named(value, None)).await?;
@@ -63,14 +63,14 @@ pub async fn load(state: web::Data<AppState>, http: HttpRequest, body: JsonBody)
 
 /// Unload a model
 ///
-/// Every name that stands on the same load goes with it. A model that is not loaded stays so, and one that is still loading is loaded
-/// first. Requests that wait for it use it then.
+/// All names that share the load are unloaded as well. A model that is not loaded stays unloaded. One that is still loading is loaded
+/// first, and the requests that wait for it then use it.
 #[utoipa::path(post, path = "/admin/models/unload", operation_id = "adminUnloadModel", tag = "administration",
     request_body = UnloadRequest, responses(
-    (status = 200, description = "it is not loaded, and its memory is free", body = AdminModel),
+    (status = 200, description = "the model is not loaded, and its memory is free", body = AdminModel),
     (status = 403, description = "the request may not manage models"),
     (status = 404, description = "the model is unknown"),
-    (status = 409, description = "requests use it, and `force` is not set")))]
+    (status = 409, description = "requests use the model, and `force` is not set")))]
 pub async fn unload(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
     check(&state, &http)?;
     let (request, _held) = body.read(&UNLOADS, |value| named(value, Some("force"))).await?;
@@ -78,7 +78,7 @@ pub async fn unload(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
     Ok(HttpResponse::Ok().json(model(&state, &request.model)?))
 }
 
-/// Unloads a model unless it is not loaded. One that is still loading is loaded first.
+/// Unloads a model unless it is not loaded. A model that is still loading is loaded first.
 pub async fn unload_now(state: &web::Data<AppState>, name: &str, force: bool) -> Result<(), ApiError> {
     loop {
         let (registry, name) = (state.registry.clone(), name.to_owned());
@@ -95,18 +95,19 @@ pub async fn unload_now(state: &web::Data<AppState>, name: &str, force: bool) ->
 
 /// Fetch a model
 ///
-/// The download goes on if the client leaves. With `stream`, the answer is a stream of `PullProgress` events.
+/// The download continues if the client leaves. With `stream`, the response is a stream of `PullProgress` events.
 #[utoipa::path(post, path = "/admin/models/pull", operation_id = "adminPullModel", tag = "administration", request_body = PullRequest,
     responses(
-    (status = 200, description = "it is on disk", content((PullProgress = "application/json"), (PullProgress = "text/event-stream"))),
-    (status = 400, description = "it cannot be fetched"),
+    (status = 200, description = "the model is on disk",
+        content((PullProgress = "application/json"), (PullProgress = "text/event-stream"))),
+    (status = 400, description = "the model cannot be fetched"),
     (status = 403, description = "the request may not manage models"),
     (status = 429, description = "too many downloads run")))]
 pub async fn pull(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
     check(&state, &http)?;
     let (request, _held) = body.read(&PULLS, |value| named(value, Some("stream"))).await?;
     let registry = state.registry.clone();
-    // Looking a name up may read the disk.
+    // Looking up a name may read the disk.
     let pull = off_loop(move || registry.pull(&request.model)).await??;
     if request.switch {
         return Ok(respond(sse::FRAMING, pull_frames(state.clone(), pull), state.keep_alive));
@@ -123,11 +124,11 @@ pub async fn pull(state: web::Data<AppState>, http: HttpRequest, body: JsonBody)
     }
 }
 
-/// Follow what happens to models
+/// Follow the events of models
 ///
-/// A stream of `AdminEvent` events, which ends when the server does.
+/// A stream of `AdminEvent` events, which ends when the server shuts down.
 #[utoipa::path(get, path = "/admin/models/events", operation_id = "adminModelEvents", tag = "administration", responses(
-    (status = 200, description = "what happens from now on", content((AdminEvent = "text/event-stream"))),
+    (status = 200, description = "events from now on", content((AdminEvent = "text/event-stream"))),
     (status = 403, description = "the request may not manage models")))]
 pub async fn events(state: web::Data<AppState>, request: HttpRequest) -> Result<HttpResponse, ApiError> {
     check(&state, &request)?;

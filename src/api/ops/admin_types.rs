@@ -1,4 +1,4 @@
-//! What operators send and receive about models.
+//! The requests and responses of the operators' endpoints for models.
 
 use std::sync::LazyLock;
 
@@ -11,13 +11,13 @@ use http::field_schema::FieldSchema;
 use http::fields::Fields;
 use registry::{ModelMemory, ModelState, ModelStatus};
 
-/// A model as operators see it.
+/// A model, as operators see it.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct AdminModel {
     #[schema(example = "smollm2:135m")]
     pub id: String,
     pub aliases: Vec<String>,
-    /// The model whose weights it has. Names with the same weights and options share one load.
+    /// The model that owns the weights. Names with the same weights and options share one load.
     pub root: String,
     #[schema(required = true)]
     pub parent: Option<String>,
@@ -41,13 +41,13 @@ pub struct AdminModel {
     /// Seconds since the load began.
     #[schema(required = true)]
     pub loading_seconds: Option<u64>,
-    /// When a request used it last: Unix seconds.
+    /// The time of the last request that used the model [Unix seconds].
     #[schema(required = true)]
     pub last_use: Option<u64>,
     pub pinned: bool,
 }
 
-/// What a load takes of its device, in bytes.
+/// The device memory that a load takes [bytes].
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct AdminBytes {
     pub weights: u64,
@@ -57,11 +57,11 @@ pub struct AdminBytes {
     pub total: u64,
 }
 
-/// How far a download is, in bytes.
+/// The progress of a download [bytes].
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct AdminDownload {
     pub completed: u64,
-    /// Null until it is known.
+    /// Null while the size is unknown.
     #[schema(required = true)]
     pub total: Option<u64>,
 }
@@ -73,7 +73,7 @@ pub struct AdminModelList {
     pub data: Vec<AdminModel>,
 }
 
-/// The model that is meant.
+/// Names the model to load.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(example = json!({"model": "smollm2:135m"}))]
 pub struct LoadRequest {
@@ -86,20 +86,20 @@ pub struct LoadRequest {
 pub struct UnloadRequest {
     /// An id or an alias
     pub model: String,
-    /// Unload it even if requests use it: they end with an error
+    /// Unload the model even if requests use it. They end with an error
     pub force: Option<bool>,
 }
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(example = json!({"model": "smollm2:135m"}))]
 pub struct PullRequest {
-    /// A name of the catalogue, or `hf:owner/repo/file.gguf`, or `hf:owner/repo:TYPE`
+    /// A name in the catalogue, `hf:owner/repo/file.gguf`, or `hf:owner/repo:TYPE`
     pub model: String,
-    /// Answer with a stream of `PullProgress` events
+    /// Respond with a stream of `PullProgress` events
     pub stream: Option<bool>,
 }
 
-/// How far a download is.
+/// The progress of a download.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(example = json!({"model": "smollm2:135m", "status": "success", "completed": null, "total": null}))]
 pub struct PullProgress {
@@ -112,10 +112,10 @@ pub struct PullProgress {
     pub total: Option<u64>,
 }
 
-/// Something happened to a model.
+/// An event of a model.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct AdminEvent {
-    /// Null if the list of models has changed.
+    /// The model. Null if the list of models has changed.
     #[schema(required = true)]
     pub model: Option<String>,
     /// `state`, `progress` or `list`
@@ -128,7 +128,7 @@ pub struct AdminEvent {
     pub total: Option<u64>,
 }
 
-/// What a request names, and its switch if it has one.
+/// The model that a request names, and the request's switch if it has one.
 pub struct Named {
     pub model: String,
     pub switch: bool,
@@ -138,7 +138,7 @@ pub static LOADS: LazyLock<FieldSchema> = LazyLock::new(|| FieldSchema::of::<Loa
 pub static UNLOADS: LazyLock<FieldSchema> = LazyLock::new(|| FieldSchema::of::<UnloadRequest>(&[]));
 pub static PULLS: LazyLock<FieldSchema> = LazyLock::new(|| FieldSchema::of::<PullRequest>(&[]));
 
-/// Reads a body with a model and a switch of the name `switch`.
+/// Reads a body with a model and a switch named `switch`.
 pub fn named(body: &Value, switch: Option<&str>) -> Result<Named, ApiError> {
     let fields = Fields::root(body)?;
     let model = fields.required("model", fields.string("model")?)?.to_owned();
@@ -173,7 +173,7 @@ impl From<ModelMemory> for AdminBytes {
     }
 }
 
-/// The state in the words of llama.cpp's router, and whether the last load failed.
+/// Returns the state as llama.cpp's router words it, and whether the last load failed.
 pub fn router_state(state: ModelState) -> (&'static str, bool) {
     match state {
         ModelState::Failed => ("unloaded", true),

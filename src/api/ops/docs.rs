@@ -50,21 +50,21 @@ use http::state::AppState;
         router::Success
     )),
     tags(
-        (name = "administration", description = "Models that come and go. With keys, these need one that `penstock keys add --admin` made"),
+        (name = "administration", description = "Managing models. If the server has keys, this needs one made by `penstock keys add --admin`"),
         (name = "operations", description = "For probes, dashboards and autoscalers")
     )
 )]
 struct Document;
 
-/// Answers of a real server, keyed by the names of their schemas.
+/// Responses of a real server, by the names of their schemas.
 const EXAMPLES: &str = include_str!("../../../openapi/examples.json");
 
-/// This folder's part of the OpenAPI document.
+/// The part of the OpenAPI document that describes this crate's endpoints.
 pub fn document() -> Value {
     serde_json::to_value(Document::openapi()).expect("the document is JSON")
 }
 
-/// The OpenAPI document of this build: the parts of the dialects and of this folder.
+/// Assembles the OpenAPI document of this build from the parts of the dialects and of this crate.
 pub fn openapi_json(dialects: &Dialects) -> String {
     let mut document = document();
     let error_schema = dialects.default_dialect().error_schema();
@@ -93,7 +93,7 @@ pub fn openapi_json(dialects: &Dialects) -> String {
     format!("{document:#}\n")
 }
 
-/// Takes the paths, the schemas and the tags out of a document.
+/// Takes the paths, schemas and tags out of a document.
 fn parts(document: &mut Value) -> (BTreeMap<String, Value>, BTreeMap<String, Value>, Vec<Value>) {
     let object = |value: Value| if let Value::Object(map) = value { map.into_iter().collect() } else { BTreeMap::new() };
     let tags = if let Value::Array(tags) = document["tags"].take() { tags } else { Vec::new() };
@@ -115,9 +115,9 @@ fn add_default_errors(value: &mut Value, schema: &str) {
     }
 }
 
-/// Says how a request carries its key. A server without keys needs none, and the probes' paths never do by default.
+/// Describes how a request carries its key. A server without keys needs none, and by default the probes' paths need none either.
 fn add_security(document: &mut Value) {
-    let description = "a key that `penstock keys add` made; a server without keys needs none";
+    let description = "a key made by `penstock keys add`. A server without keys needs none";
     document["components"]["securitySchemes"] = json!({
         "bearer": {"type": "http", "scheme": "bearer", "description": description},
         "apiKey": {"type": "apiKey", "in": "header", "name": "x-api-key", "description": description}
@@ -128,7 +128,8 @@ fn add_security(document: &mut Value) {
     }
 }
 
-/// An optional field has no default: it is absent. utoipa writes null, and Swagger UI prefers a default to an example.
+/// Removes null defaults, since an optional field without a default is simply absent. utoipa writes null, and Swagger UI would prefer that
+/// to the example.
 fn drop_null_defaults(value: &mut Value) {
     let asks_nothing = |default: &Value| default.is_null() || default.as_object().is_some_and(|map| map.values().all(Value::is_null));
     match value {
@@ -143,7 +144,7 @@ fn drop_null_defaults(value: &mut Value) {
     }
 }
 
-/// Repeats the example of each request's type where the request is described: that is what the page sends.
+/// Copies the example of each request's type to the request's description, from where the documentation page sends it.
 fn add_body_examples(document: &mut Value) {
     let schemas = document["components"]["schemas"].clone();
     let operations = document["paths"].as_object_mut().into_iter().flat_map(|paths| paths.values_mut());
@@ -156,7 +157,7 @@ fn add_body_examples(document: &mut Value) {
     }
 }
 
-/// utoipa calls a `u32` an `int32`, which ends at half the range of a `u32`: this states the right bound.
+/// Corrects the bounds of integers. utoipa calls a `u32` an `int32`, which ends at half the range.
 fn bound_integers(value: &mut Value) {
     match value {
         Value::Array(items) => items.iter_mut().for_each(bound_integers),
@@ -172,10 +173,10 @@ fn bound_integers(value: &mut Value) {
     }
 }
 
-/// The model that the examples of this source name.
+/// The model that the examples in the source name.
 const EXAMPLE_MODEL: &str = "\"smollm2:135m\"";
 
-/// `/openapi.json`. Its examples name the first model that is served, so that the page can send them as they are.
+/// Serves `/openapi.json`. The examples name the first served model, so that the page can send them unchanged.
 pub async fn openapi(dialects: web::Data<Dialects>, state: web::Data<AppState>) -> HttpResponse {
     static TEXT: OnceLock<String> = OnceLock::new();
     let text = TEXT.get_or_init(|| openapi_json(&dialects));
@@ -187,16 +188,17 @@ pub async fn openapi(dialects: web::Data<Dialects>, state: web::Data<AppState>) 
     HttpResponse::Ok().content_type("application/json").body(text)
 }
 
-/// `/docs` → `/docs/`
+/// Redirects `/docs` to `/docs/`.
 pub async fn redirect() -> HttpResponse {
     HttpResponse::PermanentRedirect().insert_header((header::LOCATION, "/docs/")).finish()
 }
 
-/// The content security policy of the page: its own files, and requests to this server. The page writes styles into its elements.
+/// The page's content security policy: only its own files, and requests to this server. Inline styles are allowed because the page adds
+/// styles to its elements.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// `/docs/…`: the files of the page that shows the document. They are in the binary, so the page works offline.
+/// Serves `/docs/…`, the files of the documentation page. They are part of the binary, so the page works offline.
 pub async fn page(request: HttpRequest) -> Result<HttpResponse, ApiError> {
     let file = utoipa_swagger_ui::serve(request.match_info().query("file"), Arc::new(Config::from("/openapi.json")));
     let file = file.map_err(|error| ApiError::new(Kind::Internal, format!("the page cannot be made: {error}")))?;

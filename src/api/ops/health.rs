@@ -27,7 +27,7 @@ fn status(ok: bool, text: &str) -> HttpResponse {
 
 /// Whether the process and all its engines are alive
 #[utoipa::path(get, path = "/health", tag = "operations", responses(
-    (status = 200, description = "they are", body = Status),
+    (status = 200, description = "the process and all its engines are alive", body = Status),
     (status = 503, description = "an engine has stopped", body = Status)))]
 pub async fn health(state: web::Data<AppState>) -> HttpResponse {
     if state.registry.has_dead_engine() { status(false, "engine stopped") } else { status(true, "ok") }
@@ -35,9 +35,9 @@ pub async fn health(state: web::Data<AppState>) -> HttpResponse {
 
 /// Whether the server accepts requests
 ///
-/// It does not while models load, and not after a shutdown has begun.
+/// It accepts none while models load, and none once a shutdown has begun.
 #[utoipa::path(get, path = "/ready", tag = "operations", responses(
-    (status = 200, description = "it does", body = Status),
+    (status = 200, description = "the server accepts requests", body = Status),
     (status = 503, description = "a model is loading, an engine has stopped, or the server is shutting down", body = Status)))]
 pub async fn ready(state: web::Data<AppState>) -> HttpResponse {
     if state.drain.is_draining() {

@@ -1,4 +1,4 @@
-//! What operators use: health, version, metrics, the OpenAPI document and the chat page.
+//! The operators' endpoints: health, version, metrics, model management, the OpenAPI document and the chat page.
 
 mod admin;
 mod admin_types;

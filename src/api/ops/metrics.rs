@@ -1,4 +1,4 @@
-//! `/metrics`: every metric of the process, for Prometheus.
+//! `/metrics`: all metrics of the process, for Prometheus.
 
 use actix_web::{HttpResponse, web};
 use prometheus::{Encoder, TextEncoder};

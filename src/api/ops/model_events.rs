@@ -1,4 +1,4 @@
-//! Streams of what happens to models.
+//! Streams of model events and of download progress.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,12 +15,12 @@ use http::state::AppState;
 use http::stream::Frames;
 use registry::{ModelEvent, ModelEventStream, Pull, PullState};
 
-/// Every event from now on, in some words, until the server drains.
+/// Streams every event from now on, in the words of `W`, until the server drains.
 pub struct ModelEventFrames<W> {
     state: web::Data<AppState>,
     follower: ModelEventStream,
     word: W,
-    /// Whether the comment was sent with which the head goes out.
+    /// Whether the first comment was sent, and with it the response head.
     has_begun: bool,
 }
 
@@ -43,10 +43,10 @@ impl<W: Fn(&ModelEvent) -> Bytes + 'static> Frames for ModelEventFrames<W> {
     }
 }
 
-/// How often a download tells how far it is.
+/// How often the progress of a download is sent.
 const PERIOD: Duration = Duration::from_millis(500);
 
-/// The progress of a download until it has ended. A failure is an error in the envelope that other errors have.
+/// Streams the progress of a download until it has ended. A failure is sent as an error in the usual envelope.
 pub fn pull_frames(state: web::Data<AppState>, pull: Arc<Pull>) -> impl Frames {
     PullFrames { state, pull, has_begun: false, has_ended: false }
 }
@@ -65,7 +65,7 @@ impl Frames for PullFrames {
         }
         if std::mem::replace(&mut self.has_begun, true) {
             tokio::select! {
-                // It has ended, or it is time to tell how far it is.
+                // The download has ended, or its progress is due.
                 _ = timeout(PERIOD, self.pull.ended()) => {}
                 () = self.state.drain.when_draining() => return None,
             }

@@ -1,5 +1,5 @@
-//! The chat page at `/` and its files below `/page/`: all from the binary, and nothing from elsewhere. `page/` at the top of the project
-//! has their sources (docs/page.md).
+//! The chat page at `/`, and its files under `/page/`. All are part of the binary, and the page loads nothing from elsewhere. The sources
+//! are in `page/` at the top of the project (docs/page.md).
 
 use std::io::Write as _;
 use std::sync::LazyLock;
@@ -13,22 +13,22 @@ use sha2::{Digest, Sha256};
 use http::routes::not_found;
 use http::state::AppState;
 
-/// The page's content security policy. It allows this server's own scripts, styles and fonts and requests to this server. It forbids making
-/// HTML from text. Images are those that the user attaches.
+/// The page's content security policy. It allows this server's own scripts, styles and fonts, requests to this server, and images that the
+/// user attaches. It forbids HTML made from text.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; font-src 'self'; connect-src 'self'; img-src data:; \
     base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
 const HTML: &str = "text/html; charset=utf-8";
 const FONT: &str = "font/woff2";
 
-/// A file of the page.
+/// A file of the chat page.
 struct File {
     name: &'static str,
     kind: &'static str,
     bytes: &'static [u8],
-    /// `bytes` compressed. None for a font, which is compressed already.
+    /// `bytes` compressed with gzip. `None` for a font, which is compressed already.
     gzip: Option<Vec<u8>>,
-    /// A digest of `bytes` for the header `etag`.
+    /// A digest of `bytes`, for the `etag` header.
     tag: String,
 }
 
@@ -68,19 +68,19 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.write_all(bytes).and_then(|()| encoder.finish()).expect("memory takes every byte")
 }
 
-/// `/`, unless the configuration turns the page off
+/// Serves `/`, unless the configuration turns the page off.
 pub async fn chat(state: web::Data<AppState>, request: HttpRequest) -> HttpResponse {
     answer(&state, request, "index.html").await
 }
 
-/// `/page/{file}`
+/// Serves `/page/{file}`.
 pub async fn file(state: web::Data<AppState>, request: HttpRequest, name: web::Path<String>) -> HttpResponse {
     answer(&state, request, &name).await
 }
 
 async fn answer(state: &AppState, request: HttpRequest, name: &str) -> HttpResponse {
     let found = FILES.iter().find(|file| state.chat_page && file.name == name);
-    // The document has its own address, from which its links to the others are right.
+    // The HTML document is served at its own address only, because its relative links are right only there.
     let Some(file) = found.filter(|file| file.kind != HTML || request.path() == "/") else { return not_found(request).await };
     let asked = |name: header::HeaderName| request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let tag = format!("\"{}\"", file.tag);
@@ -109,7 +109,7 @@ async fn answer(state: &AppState, request: HttpRequest, name: &str) -> HttpRespo
     }
 }
 
-/// Whether the header `accept-encoding` lists gzip and does not refuse it.
+/// Whether the `accept-encoding` header lists gzip and does not refuse it.
 fn takes_gzip(accepted: &str) -> bool {
     accepted.split(',').any(|one| {
         let (name, weight) = one.split_once(';').unwrap_or((one, ""));
@@ -122,7 +122,7 @@ fn takes_gzip(accepted: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// A phone on a slow network loads it within a few seconds.
+    /// The size at which a phone on a slow network still loads the page within a few seconds [bytes].
     const MAX_COMPRESSED: usize = 350_000;
 
     fn text(name: &str) -> &'static str {

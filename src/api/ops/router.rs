@@ -1,4 +1,4 @@
-//! `/models`: models in the words of llama.cpp's router, for tools that load and unload models there.
+//! `/models`: models in the terms of llama.cpp's router, for tools that load and unload models through it.
 
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde::Serialize;
@@ -34,7 +34,7 @@ pub struct RouterStatus {
     /// `unloaded`, `loading`, `loaded` or `downloading`
     #[schema(example = "loaded")]
     pub value: String,
-    /// Whether the last load failed
+    /// Whether the last load failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed: Option<bool>,
 }
@@ -52,16 +52,16 @@ pub struct Success {
     pub success: bool,
 }
 
-/// What happened to a model.
+/// An event of a model.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct RouterEvent {
-    /// `*` stands for all models
+    /// The model. `*` means all models
     #[schema(example = "smollm2:135m")]
     pub model: String,
     /// `model_status`, `download_progress` or `models_reload`
     #[schema(example = "model_status")]
     pub event: String,
-    /// The new status, or the bytes that are done and the bytes in all for each file
+    /// The new status, or the received and total bytes of each file
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>, example = json!({"status": "loaded"}))]
     pub data: Option<Value>,
@@ -86,11 +86,11 @@ pub async fn list(state: web::Data<AppState>, request: HttpRequest) -> HttpRespo
     HttpResponse::Ok().json(RouterModelList { object: "list".into(), data })
 }
 
-/// Begin to load a model, as llama.cpp's router does
+/// Start to load a model, as llama.cpp's router does
 ///
-/// The answer does not wait for the load.
+/// The response does not wait for the load.
 #[utoipa::path(post, path = "/models/load", operation_id = "routerLoadModel", tag = "administration", request_body = LoadRequest, responses(
-    (status = 200, description = "it is loaded or loading", body = Success),
+    (status = 200, description = "the model is loaded or loading", body = Success),
     (status = 403, description = "the request may not manage models"),
     (status = 404, description = "the model is unknown")))]
 pub async fn load(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
@@ -100,20 +100,20 @@ pub async fn load(state: web::Data<AppState>, http: HttpRequest, body: JsonBody)
         return Err(state.registry.not_found(&request.model).into());
     }
     let registry = state.registry.clone();
-    // Whether it succeeds, the status and the events tell.
+    // The status and the events tell whether the load succeeds.
     actix_web::rt::spawn(async move { drop(registry.acquire(&request.model).await) });
     Ok(success())
 }
 
 /// Unload a model, as llama.cpp's router does
 ///
-/// A model that requests use stays loaded, and the answer has status 409. One that is still loading is loaded first.
+/// A model in use stays loaded, and the response has status 409. One that is still loading is loaded first.
 #[utoipa::path(post, path = "/models/unload", operation_id = "routerUnloadModel", tag = "administration", request_body = LoadRequest,
     responses(
-    (status = 200, description = "it is not loaded", body = Success),
+    (status = 200, description = "the model is not loaded", body = Success),
     (status = 403, description = "the request may not manage models"),
     (status = 404, description = "the model is unknown"),
-    (status = 409, description = "requests use it")))]
+    (status = 409, description = "requests use the model")))]
 pub async fn unload(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
     check(&state, &http)?;
     let (request, _held) = body.read(&LOADS, |value| named(value, None)).await?;
@@ -121,10 +121,10 @@ pub async fn unload(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
     Ok(success())
 }
 
-/// Begin to fetch a model, as llama.cpp's router does
+/// Start to fetch a model, as llama.cpp's router does
 #[utoipa::path(post, path = "/models", operation_id = "routerPullModel", tag = "administration", request_body = LoadRequest, responses(
     (status = 200, description = "the download runs", body = Success),
-    (status = 400, description = "it cannot be fetched"),
+    (status = 400, description = "the model cannot be fetched"),
     (status = 403, description = "the request may not manage models")))]
 pub async fn pull(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
     check(&state, &http)?;
@@ -134,9 +134,9 @@ pub async fn pull(state: web::Data<AppState>, http: HttpRequest, body: JsonBody)
     Ok(success())
 }
 
-/// Follow what happens to models, as llama.cpp's router tells it
+/// Follow the events of models, as llama.cpp's router does
 #[utoipa::path(get, path = "/models/sse", operation_id = "routerModelEvents", tag = "administration", responses(
-    (status = 200, description = "what happens from now on", content((RouterEvent = "text/event-stream"))),
+    (status = 200, description = "events from now on", content((RouterEvent = "text/event-stream"))),
     (status = 403, description = "the request may not manage models")))]
 pub async fn events(state: web::Data<AppState>, request: HttpRequest) -> Result<HttpResponse, ApiError> {
     check(&state, &request)?;

@@ -1,4 +1,4 @@
-//! The routes of this folder.
+//! The routes of this crate.
 
 use actix_web::web::{self, ServiceConfig};
 

@@ -1,4 +1,4 @@
-//! `/api/chat`: the request.
+//! Conversion of requests to `/api/chat`.
 
 use serde_json::Value;
 
@@ -9,11 +9,11 @@ use config::Limits;
 use http::error::ApiError;
 use http::fields::Fields;
 
-/// A chat request whose fields are valid by themselves.
+/// A chat request whose fields are each valid.
 #[derive(Debug)]
 pub struct Chat {
     pub common: Common,
-    /// Without messages, the model is to be loaded or unloaded.
+    /// The conversation. Without messages, the model is loaded or unloaded instead.
     pub conversation: Conversation,
 }
 

@@ -1,4 +1,4 @@
-//! The fields that chats and generations share.
+//! Conversion of the fields that `/api/chat` and `/api/generate` share.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use http::fields::{Fields, wrong_type};
 use logits::MAX_LOGPROBS;
 use registry::KeepAlive;
 
-/// Whether to reason before the answer.
+/// Whether and how much the model reasons before it answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Think {
     Switch(bool),
@@ -19,7 +19,7 @@ pub enum Think {
     Level(String),
 }
 
-/// What a chat and a generation ask alike.
+/// The fields that a chat and a generation share.
 #[derive(Debug)]
 pub struct Common {
     pub model: String,
@@ -29,11 +29,11 @@ pub struct Common {
     pub stream: bool,
 }
 
-/// Longer names of levels are not known anywhere.
+/// The longest name of a reasoning level. No model knows a longer one [bytes].
 const MAX_LEVEL: usize = 32;
 
 pub fn common(fields: &Fields, limits: &Limits) -> Result<Common, ApiError> {
-    // A prompt that fits is not cut, and one that does not fit is refused.
+    // Both are accepted without effect: a prompt that fits is not cut, and one that does not fit is refused.
     for name in ["truncate", "shift"] {
         fields.bool(name)?;
     }

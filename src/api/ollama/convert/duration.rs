@@ -1,20 +1,20 @@
-//! Durations as Go writes them: `1h30m`, `1.5s`, `-1m`.
+//! Durations in Go's format: `1h30m`, `1.5s`, `-1m`.
 
 use std::time::Duration;
 
-/// The units and their length in nanoseconds. Those of two letters stand before those that they begin with.
+/// The units and their lengths [ns]. Two-letter units come first, before their own first letters.
 const UNITS: [(&str, f64); 8] = [("ns", 1.0), ("us", 1e3), ("µs", 1e3), ("μs", 1e3), ("ms", 1e6), ("s", 1e9), ("m", 6e10), ("h", 3.6e12)];
-/// A hundred years, in seconds.
+/// A hundred years [s].
 pub const MOST_SECONDS: f64 = 3_155_760_000.0;
 
-/// A duration that may be negative, which stands for no end.
+/// A duration, or an endless one, which clients write as a negative number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signed {
     Endless,
     For(Duration),
 }
 
-/// A number of seconds. `None`: it is more than a hundred years.
+/// Converts a number of seconds. `None` if it is more than a hundred years.
 pub fn of_seconds(seconds: f64) -> Option<Signed> {
     match seconds {
         _ if seconds < 0.0 => Some(Signed::Endless),
@@ -23,7 +23,7 @@ pub fn of_seconds(seconds: f64) -> Option<Signed> {
     }
 }
 
-/// A duration with units, or a number of seconds. `None`: it is neither, or more than a hundred years.
+/// Parses a duration with units, or a number of seconds. `None` if `text` is neither, or is more than a hundred years.
 pub fn parse(text: &str) -> Option<Signed> {
     let (is_negative, text) = match text.strip_prefix(['-', '+']) {
         Some(rest) => (text.starts_with('-'), rest),
@@ -47,7 +47,7 @@ fn with_units(mut text: &str) -> Option<f64> {
     Some(sum)
 }
 
-/// The number that a text begins with, and the rest.
+/// Splits a text into its leading number and the rest.
 fn number(text: &str) -> (Option<f64>, &str) {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (digits, rest) = text.split_at(end);

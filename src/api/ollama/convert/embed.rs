@@ -1,4 +1,4 @@
-//! `/api/embed` and `/api/embeddings`: the requests.
+//! Conversion of requests to `/api/embed` and `/api/embeddings`.
 
 use serde_json::Value;
 
@@ -9,20 +9,20 @@ use http::error::ApiError;
 use http::fields::{Fields, wrong_type};
 use registry::KeepAlive;
 
-/// They join the queue together.
+/// The most texts in a request, which all join the queue at once.
 const MAX_INPUTS: usize = 2048;
 
-/// A request whose fields are valid by themselves.
+/// An embedding request whose fields are each valid.
 #[derive(Debug)]
 pub struct Embed {
     pub model: String,
-    /// Empty: the model is loaded.
+    /// The texts. If there are none, the model is only loaded.
     pub inputs: Vec<String>,
-    /// Whether texts that are longer than the context are cut.
+    /// Whether texts longer than the context are cut.
     pub truncate: bool,
-    /// At least 1. The handler checks whether the model has so many.
+    /// The number of elements to keep, at least 1. The handler checks that the model has so many.
     pub dimensions: Option<usize>,
-    /// Only the context counts.
+    /// The options, of which only the context has an effect.
     pub settings: Settings,
     pub keep: Option<KeepAlive>,
 }
@@ -42,7 +42,7 @@ pub fn embed(body: &Value, limits: &Limits) -> Result<Embed, ApiError> {
         other => return Err(wrong(other)),
     };
     let truncate = fields.bool("truncate")?.unwrap_or(true);
-    // 0 stands for all in Go.
+    // In Ollama, 0 means all elements.
     let dimensions = fields.count("dimensions", 0)?.filter(|&count| count > 0).map(|count| count as usize);
     Ok(Embed { truncate, dimensions, inputs, ..of_model(&fields, limits)? })
 }

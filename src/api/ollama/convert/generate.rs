@@ -1,4 +1,4 @@
-//! `/api/generate`: the request.
+//! Conversion of requests to `/api/generate`.
 
 use serde_json::Value;
 
@@ -8,10 +8,10 @@ use config::Limits;
 use http::error::ApiError;
 use http::fields::Fields;
 
-/// The largest template, in bytes.
+/// The largest template [bytes].
 const MAX_TEMPLATE: usize = 1 << 18;
 
-/// A request whose fields are valid by themselves.
+/// A generation request whose fields are each valid.
 #[derive(Debug)]
 pub struct Generate {
     pub common: Common,
@@ -19,23 +19,23 @@ pub struct Generate {
     pub kind: Kind,
 }
 
-/// What becomes of the prompt.
+/// How the prompt is used.
 #[derive(Debug, PartialEq)]
 pub enum Kind {
-    /// There is none: the model is to be loaded or unloaded.
+    /// There is no prompt, so the model is loaded or unloaded.
     Empty,
-    /// It is continued as it is.
+    /// The model continues the prompt as it is.
     Raw,
-    /// The answer stands between the prompt and this text.
+    /// The model fills in the text between the prompt and this suffix.
     Infill(String),
-    /// It is what the user says.
+    /// The prompt is the user's message in a chat.
     ChatTurn(ChatTurn),
 }
 
 #[derive(Debug, Default, PartialEq)]
 pub struct ChatTurn {
     pub system: Option<String>,
-    /// In place of the model's chat template.
+    /// A template that replaces the model's chat template.
     pub template: Option<String>,
     /// The ids of the conversation so far.
     pub context: Vec<u32>,

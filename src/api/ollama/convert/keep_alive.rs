@@ -1,4 +1,4 @@
-//! `keep_alive`
+//! Conversion of `keep_alive`.
 
 use serde_json::Value;
 
@@ -15,7 +15,7 @@ pub fn keep_alive(fields: &Fields) -> Result<Option<KeepAlive>, ApiError> {
     let found = match fields.get(FIELD) {
         None => return Ok(None),
         Some(Value::Number(number)) => number.as_f64().and_then(of_seconds).ok_or_else(|| wrong(&number.to_string()))?,
-        // Forms of web pages send an empty text for nothing.
+        // Web forms send an empty text to mean nothing.
         Some(Value::String(text)) if text.is_empty() => return Ok(None),
         Some(Value::String(text)) => parse(text).ok_or_else(|| wrong(text))?,
         Some(other) => return Err(wrong_type(FIELD, FORMS, other)),

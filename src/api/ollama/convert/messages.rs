@@ -1,4 +1,5 @@
-//! `messages`. Results name their function rather than their call, so calls get ids here and results find theirs.
+//! Conversion of `messages`. Ollama's tool results name a function and not a call, so calls get ids here and each result is matched to its
+//! call.
 
 use super::tools;
 use chat::{Ending, Message, Part, Role};
@@ -7,7 +8,7 @@ use http::fields::Fields;
 use http::omitted_content;
 
 const MAX_MESSAGES: usize = 16_384;
-/// The most images of one message.
+/// The most images in one message.
 const MAX_IMAGES: usize = 1024;
 
 pub fn messages(fields: &Fields) -> Result<Vec<Message>, ApiError> {
@@ -19,13 +20,13 @@ pub fn messages(fields: &Fields) -> Result<Vec<Message>, ApiError> {
     list.iter().enumerate().map(|(i, value)| reader.message(&fields.within(value, &format!("messages[{i}]"))?)).collect()
 }
 
-/// An answer that the assistant has begun is continued.
+/// Continues the last message if the assistant has begun it. Otherwise opens a new turn.
 pub fn ending(messages: &[Message]) -> Ending {
     let begun = messages.last().filter(|last| last.role == Role::Assistant && last.calls.is_empty() && !last.text().is_empty());
     if begun.is_some() { Ending::Continue } else { Ending::OpenTurn }
 }
 
-/// Refuses images. `path`: where they are.
+/// Refuses a message that has images.
 pub fn refuse_images(fields: &Fields) -> Result<(), ApiError> {
     match fields.array("images")? {
         Some([_, ..]) => {
@@ -36,7 +37,7 @@ pub fn refuse_images(fields: &Fields) -> Result<(), ApiError> {
     }
 }
 
-/// The number of images in a tool's result, in whose places texts stand. Refuses those of other messages.
+/// Counts the images in a tool's result, which texts replace. Refuses images in other messages.
 fn images(fields: &Fields, role: Role) -> Result<usize, ApiError> {
     if role != Role::Tool {
         refuse_images(fields)?;
@@ -50,9 +51,9 @@ fn images(fields: &Fields, role: Role) -> Result<usize, ApiError> {
 
 #[derive(Default)]
 struct Reader {
-    /// Calls so far.
+    /// The number of calls so far.
     num_calls: usize,
-    /// Calls that have no result yet: id and function.
+    /// The calls without a result yet, by id and function.
     open: Vec<(String, String)>,
 }
 
@@ -62,7 +63,7 @@ impl Reader {
             "user" => Role::User,
             "assistant" => Role::Assistant,
             "tool" => Role::Tool,
-            // Modelfiles and clients have names of their own for whoever instructs.
+            // Any other role instructs, because Modelfiles and clients have various names for the system role.
             _ => Role::System,
         };
         let images = images(fields, role)?;
@@ -91,7 +92,8 @@ impl Reader {
         Ok(message)
     }
 
-    /// The call that a result belongs to, and its function: the call of this id, or the first open one of this name, or the first.
+    /// Returns the id and the function of the call that a result answers: the call with this id, else the first open call of this function,
+    /// else the first open call.
     fn result(&mut self, id: Option<String>, name: Option<String>) -> (Option<String>, Option<String>) {
         let by_id = || self.open.iter().position(|(open, _)| Some(open) == id.as_ref());
         let by_name = || self.open.iter().position(|(_, open)| Some(open) == name.as_ref());

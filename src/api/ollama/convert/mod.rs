@@ -1,4 +1,4 @@
-//! Ollama's JSON becomes what `serving` understands, or an error that names the field.
+//! Conversion of Ollama's JSON to domain requests, or to an error that names the field.
 
 pub mod chat;
 pub mod common;

@@ -1,11 +1,11 @@
-//! Requests that name a model and little else.
+//! Conversion of requests that name a model and little else.
 
 use serde_json::Value;
 
 use http::error::ApiError;
 use http::fields::Fields;
 
-/// The `model` field.
+/// Reads the `model` field.
 pub fn model(fields: &Fields) -> Result<String, ApiError> {
     named(fields, "model").and_then(|name| fields.required("model", name))
 }
@@ -17,7 +17,7 @@ fn named(fields: &Fields, field: &str) -> Result<Option<String>, ApiError> {
     }
 }
 
-/// The model, which older clients call `name`.
+/// Reads the model's name, from `model` or from `name` as older clients call it.
 fn model_or_name(fields: &Fields) -> Result<String, ApiError> {
     match (named(fields, "model")?, named(fields, "name")?) {
         (Some(model), Some(name)) if model != name => {
@@ -27,7 +27,7 @@ fn model_or_name(fields: &Fields) -> Result<String, ApiError> {
     }
 }
 
-/// What `/api/show` is asked.
+/// A request to `/api/show`.
 pub struct Show {
     pub model: String,
     pub verbose: bool,
@@ -36,7 +36,7 @@ pub struct Show {
 pub fn show(body: &Value) -> Result<Show, ApiError> {
     let fields = Fields::root(body)?;
     for field in ["system", "template", "options"] {
-        // Clients send them empty.
+        // Clients send these fields empty.
         let asks = fields.get(field).is_some_and(|value| value != "" && value != &Value::Object(serde_json::Map::new()));
         if asks {
             let message = format!("`{field}` is not supported: this endpoint describes the model as it is");
@@ -51,7 +51,7 @@ pub fn delete(body: &Value) -> Result<String, ApiError> {
     model_or_name(&fields)
 }
 
-/// What `/api/pull` is asked.
+/// A request to `/api/pull`.
 pub struct Pull {
     pub model: String,
     pub stream: bool,
@@ -64,7 +64,7 @@ pub fn pull(body: &Value) -> Result<Pull, ApiError> {
             return Err(ApiError::unsupported(field, format!("`{field}` is not supported: the server's operator sets a token")));
         }
     }
-    // Certificates are checked either way.
+    // The field has no effect: certificates are always checked.
     fields.bool("insecure")?;
     Ok(Pull { model: model_or_name(&fields)?, stream: fields.bool("stream")?.unwrap_or(true) })
 }

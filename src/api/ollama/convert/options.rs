@@ -1,4 +1,4 @@
-//! `options`: each is honoured, known to mean nothing here, or refused by name.
+//! Conversion of `options`. Each option is honoured, known to have no effect here, or refused by name.
 
 use serde_json::Value;
 
@@ -10,22 +10,22 @@ use logits::{SamplingChoice, SamplingParams};
 use serving::{Budget, Model, Options};
 
 const FIELD: &str = "options";
-/// Beyond it, all tokens are as likely.
+/// The largest temperature. Beyond it, all tokens are equally likely.
 const MAX_TEMPERATURE: f64 = 1000.0;
-/// The seed that stands for any.
+/// The seed that means a random one.
 const ANY_SEED: i64 = -1;
 
-/// How Ollama would load the model. The server's configuration says how models are loaded, so they change nothing.
+/// Options for loading a model. They have no effect, because the server's configuration decides how models are loaded.
 const OF_LOADING: &[&str] =
     &["num_gpu", "main_gpu", "num_thread", "num_batch", "num_keep", "use_mmap", "use_mlock", "numa", "low_vram", "f16_kv"];
-/// Known and not supported, with the values that ask for nothing.
+/// Known but unsupported options, and the values with which they ask for nothing.
 const OFF: &[(&str, &[f64])] = &[("typical_p", &[1.0, 0.0]), ("tfs_z", &[1.0, 0.0]), ("mirostat", &[0.0])];
-/// They mean something with `mirostat` alone.
+/// Options that have an effect only together with `mirostat`.
 const OF_MIROSTAT: &[&str] = &["mirostat_tau", "mirostat_eta"];
-/// Switches that are known and not supported, with the value that asks for nothing.
+/// Known but unsupported switches, and the value with which they ask for nothing.
 const SWITCHES: &[(&str, bool)] = &[("penalize_newline", true), ("logits_all", false), ("vocab_only", false), ("embedding_only", false)];
 
-/// How to generate, and what the model must agree with.
+/// The generation options, and the values that are checked against the model.
 #[derive(Debug)]
 pub struct Settings {
     pub options: Options,
@@ -38,7 +38,7 @@ pub fn settings(fields: &Fields, limits: &Limits) -> Result<Settings, ApiError> 
     refuse(&options)?;
     let repeat_last_n = options.integer("repeat_last_n", -1..=i64::from(u32::MAX))?;
     let chosen = match repeat_last_n {
-        // A penalty over no tokens is none.
+        // With 0, penalties see no tokens, so they are switched off.
         Some(0) => {
             SamplingChoice { presence_penalty: Some(0.0), frequency_penalty: Some(0.0), repetition_penalty: Some(1.0), ..chosen(&options)? }
         }
@@ -46,7 +46,8 @@ pub fn settings(fields: &Fields, limits: &Limits) -> Result<Settings, ApiError> 
     };
     let seed = options.integer("seed", i64::MIN..=i64::MAX)?;
     let seed = seed.filter(|seed| *seed != ANY_SEED).map_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0, |seed| seed as u64);
-    // A model's context is the one that it is served with. Clients ask for the one that they know, and what does not fit is refused.
+    // A model's context is the one that it is served with. Clients send the context that they know, and prompts that do not fit are
+    // refused.
     options.count("num_ctx", 0)?;
     let sampling = chosen.applied_to(SamplingParams { seed, ..SamplingParams::default() });
     Ok(Settings {
@@ -59,7 +60,7 @@ pub fn settings(fields: &Fields, limits: &Limits) -> Result<Settings, ApiError> 
     })
 }
 
-/// Refuses what is known and not supported.
+/// Refuses known but unsupported options.
 fn refuse(options: &Fields) -> Result<(), ApiError> {
     let unsupported = |name: &str, neutral: &str| {
         let path = options.path(name);
@@ -89,7 +90,7 @@ fn refuse(options: &Fields) -> Result<(), ApiError> {
 
 fn budget(options: &Fields, limits: &Limits) -> Result<Budget, ApiError> {
     match options.integer("num_predict", i64::from(i32::MIN)..=i64::from(u32::MAX))? {
-        // As many as the context has left: nothing is moved out of it to make room.
+        // Zero and negative values mean as many tokens as the context has left. Nothing is moved out of the context to make room.
         None | Some(..=0) => Ok(Budget::Rest),
         Some(count) if limits.strict_max_tokens => Ok(Budget::Strict(count as u32)),
         Some(count) => Ok(Budget::Explicit(count as u32)),
@@ -105,7 +106,7 @@ fn chosen(options: &Fields) -> Result<SamplingChoice, ApiError> {
     Ok(SamplingChoice {
         temperature: number("temperature", 0.0..=MAX_TEMPERATURE)?,
         top_k: options.integer("top_k", -1..=i64::from(u32::MAX))?.map(|value| value.max(0) as u32),
-        // Nothing but the likeliest token fits into a share of 0.
+        // With a share of 0, only the likeliest token remains.
         top_p: number("top_p", 0.0..=1.0)?.map(|share| share.max(f32::MIN_POSITIVE)),
         min_p: number("min_p", 0.0..=1.0)?,
         presence_penalty: number("presence_penalty", -2.0..=2.0)?,
@@ -115,7 +116,7 @@ fn chosen(options: &Fields) -> Result<SamplingChoice, ApiError> {
 }
 
 impl Settings {
-    /// Writes to the log what the model does in another way than was asked: its penalties see more than the last tokens.
+    /// Logs how the model deviates from the request: its penalties see more than the last tokens.
     pub fn log_differences(&self, model: &Model) {
         let sampling = model.sampling_of(&self.options);
         let penalises = sampling.repetition_penalty != 1.0 || sampling.presence_penalty != 0.0 || sampling.frequency_penalty != 0.0;

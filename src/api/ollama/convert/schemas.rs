@@ -1,4 +1,4 @@
-//! The fields of each body: what its type documents, and what is known and not documented.
+//! The field schemas of each body: the fields that its type documents, and those that are known without documentation.
 
 use std::sync::LazyLock;
 
@@ -11,10 +11,10 @@ const SHOW: &str = "OllamaShowRequest";
 const PULL: &str = "OllamaPullRequest";
 const MESSAGE: &str = "OllamaMessage";
 const OPTIONS: &str = "OllamaOptions";
-/// Why options of loading mean nothing.
+/// The reason why options of loading have no effect.
 const LOADING: &str = "the configuration says how models are loaded";
 
-/// Fields that are known and not documented: they mean nothing here, or something else reads or refuses them. Each has its reason.
+/// Fields that are known but not documented. Each has its reason: the field has no effect here, or something else reads or refuses it.
 #[rustfmt::skip]
 const SILENT: &[SilentField] = &[
     SilentField { schema: CHAT, field: "truncate", reason: "a prompt that does not fit is refused" },
@@ -68,5 +68,5 @@ pub static EMBEDS: Schema = LazyLock::new(|| FieldSchema::of::<embed::EmbedReque
 pub static OLDER_EMBEDS: Schema = LazyLock::new(|| FieldSchema::of::<embed::EmbeddingsRequest>(SILENT));
 pub static SHOWS: Schema = LazyLock::new(|| FieldSchema::of::<models::ShowRequest>(SILENT));
 pub static PULLS: Schema = LazyLock::new(|| FieldSchema::of::<models::PullRequest>(SILENT));
-/// A request to delete a model names it as one to describe it does.
+/// The schema of a request to delete a model, which names the model like a request to describe one.
 pub static DELETES: Schema = LazyLock::new(|| FieldSchema::of::<models::ShowRequest>(SILENT));

@@ -1,4 +1,4 @@
-//! `tools` and the calls of earlier answers. Ollama declares tools as OpenAI does, and writes arguments as objects.
+//! Conversion of `tools` and of the calls in earlier answers. Ollama declares tools like OpenAI, and writes arguments as objects.
 
 use serde_json::{Map, Value};
 
@@ -9,7 +9,7 @@ use http::tool_list::{tool_list, tool_name};
 
 const MAX_CALLS: usize = 128;
 
-/// `None`: there are no tools.
+/// Reads the tools. `None` if there are none.
 pub fn tools(fields: &Fields) -> Result<Option<Tools>, ApiError> {
     let tools = tool_list(fields, &[], tool)?;
     Ok((!tools.is_empty()).then_some(Tools { tools, choice: ToolChoice::Auto, parallel: true }))
@@ -24,7 +24,7 @@ fn tool(whole: &Fields, value: &Value, path: &str) -> Result<Tool, ApiError> {
         Some(schema @ Value::Object(_)) => Some(schema.clone()),
         Some(other) => return Err(wrong_type(&function.path("parameters"), "a JSON schema", other)),
     };
-    // Templates ask for the type.
+    // Templates read the type.
     let mut declared = Map::from_iter([("type".to_owned(), "function".into())]);
     declared.extend(value.as_object().cloned().unwrap_or_default());
     Ok(Tool { name: tool_name(&function)?.to_owned(), parameters, strict: false, declaration: Declaration::Whole(declared), input: None })
@@ -38,7 +38,7 @@ fn function_of<'a>(fields: &Fields<'a>) -> Result<Fields<'a>, ApiError> {
     fields.within(fields.required("function", fields.get("function"))?, &fields.path("function"))
 }
 
-/// The calls of a message. A call without an id gets the next of `ids`.
+/// Reads the calls of a message. A call without an id gets the next one of `ids`.
 pub fn calls(message: &Fields, mut ids: impl FnMut() -> String) -> Result<Vec<Call>, ApiError> {
     let list = message.array("tool_calls")?.unwrap_or_default();
     if list.len() > MAX_CALLS {
@@ -53,7 +53,7 @@ pub fn calls(message: &Fields, mut ids: impl FnMut() -> String) -> Result<Vec<Ca
             Some(other) => return Err(wrong_type(&function.path("arguments"), "an object", other)),
         };
         let id = fields.string("id")?.filter(|id| !id.is_empty()).map_or_else(&mut ids, str::to_owned);
-        // Templates show whatever name another model has called.
+        // Any name is accepted, since another model may have made the call. Templates show the name as it is.
         let name = function.required("name", function.string("name")?)?.to_owned();
         Ok(Call { id, name, arguments })
     };

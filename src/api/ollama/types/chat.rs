@@ -13,7 +13,8 @@ use super::options::Options;
 pub struct ChatRequest {
     /// An id or an alias, with or without `:latest`.
     pub model: String,
-    /// Empty: the model is loaded, or unloaded with `keep_alive: 0`. If the last one is the assistant's, the answer continues it.
+    /// The conversation. If it is empty, the model is loaded, or unloaded with `keep_alive: 0`. If its last message is the assistant's, the
+    /// answer continues that message.
     pub messages: Option<Vec<ChatMessage>>,
     pub tools: Option<Vec<Tool>>,
     #[schema(default = true)]
@@ -24,7 +25,7 @@ pub struct ChatRequest {
     pub keep_alive: Option<KeepAlive>,
     /// Return the log-probability of each token of the answer's text.
     pub logprobs: Option<bool>,
-    /// With `logprobs`, also those of this many of the likeliest tokens at each position.
+    /// With `logprobs`, also return the log-probabilities of this many of the likeliest tokens at each position.
     #[schema(minimum = 0, maximum = 20)]
     pub top_logprobs: Option<u8>,
 }
@@ -32,16 +33,16 @@ pub struct ChatRequest {
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = OllamaMessage)]
 pub struct ChatMessage {
-    /// `system`, `user`, `assistant` or `tool`. Any other role instructs as `system` does.
+    /// `system`, `user`, `assistant` or `tool`. Any other role counts as `system`.
     #[schema(example = "user")]
     pub role: String,
     pub content: Option<String>,
     /// The assistant's reasoning.
     pub thinking: Option<String>,
     pub tool_calls: Option<Vec<ToolCall>>,
-    /// The function whose result a message of the role `tool` has.
+    /// In a message of the role `tool`: the function whose result it is.
     pub tool_name: Option<String>,
-    /// The call whose result it is.
+    /// In a message of the role `tool`: the call whose result it is.
     pub tool_call_id: Option<String>,
 }
 
@@ -76,7 +77,7 @@ pub struct ToolCall {
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[schema(as = OllamaCalledFunction)]
 pub struct CalledFunction {
-    /// Calls of an answer are numbered from 0.
+    /// The number of the call in its answer, from 0.
     #[schema(required = false)]
     pub index: usize,
     pub name: String,
@@ -85,11 +86,11 @@ pub struct CalledFunction {
     pub arguments: Map<String, Value>,
 }
 
-/// An answer, or with `stream` a piece of it. The last piece has `done`.
+/// An answer, or a piece of it with `stream`. The last piece has `done`.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = OllamaChat)]
 pub struct Chat {
-    /// The name that the request has.
+    /// The model's name as the request gives it.
     pub model: String,
     #[schema(example = "2026-11-01T12:00:00.000000001Z")]
     pub created_at: String,

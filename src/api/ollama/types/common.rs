@@ -1,4 +1,4 @@
-//! What several endpoints share.
+//! Types that several endpoints share.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -11,7 +11,7 @@ pub struct ErrorBody {
     pub error: String,
 }
 
-/// What the last object of an answer adds. Durations are in nanoseconds.
+/// The end of an answer, in its last object. Durations are in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, ToSchema)]
 #[schema(as = OllamaEnd)]
 pub struct End {
@@ -21,22 +21,23 @@ pub struct End {
     pub done_reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total_duration: Option<u64>,
-    /// The time until the model was there.
+    /// The time until the model was available.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load_duration: Option<u64>,
-    /// Tokens of the prompt, those of the prefix cache included.
+    /// Tokens of the prompt, including those found in the prefix cache.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_eval_count: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_eval_duration: Option<u64>,
-    /// Tokens that were generated.
+    /// Generated tokens.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eval_count: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eval_duration: Option<u64>,
 }
 
-/// Seconds, or a duration such as `5m` or `1h30m`. Negative: until another model needs the memory. 0: until the requests have ended.
+/// Seconds, or a duration such as `5m` or `1h30m`. If negative, the model stays loaded until another one needs the memory. If 0, it stays
+/// until its requests have ended.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 #[schema(as = OllamaKeepAlive)]
@@ -80,7 +81,7 @@ pub struct Logprob {
 #[schema(as = OllamaTokenProbability)]
 pub struct TokenProbability {
     pub token: String,
-    /// In the model's own distribution, before penalties and temperature.
+    /// The log-probability in the model's own distribution, before penalties and temperature.
     pub logprob: f64,
     pub bytes: Vec<u8>,
 }

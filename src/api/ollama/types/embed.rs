@@ -12,7 +12,7 @@ pub struct EmbedRequest {
     /// An id or an alias, with or without `:latest`.
     pub model: String,
     pub input: EmbedInput,
-    /// Cut texts that are longer than the context at its end. False: they are refused.
+    /// Cut texts that are longer than the context at their end. If false, such texts are refused.
     #[schema(default = true)]
     pub truncate: Option<bool>,
     /// Keep this many leading elements of each vector and scale it to length 1 again. 0 keeps all.
@@ -33,13 +33,13 @@ pub enum EmbedInput {
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = OllamaEmbed)]
 pub struct Embedded {
-    /// The name that the request has.
+    /// The model's name as the request gives it.
     pub model: String,
     /// One vector of length 1 per text.
     pub embeddings: Vec<Vec<f32>>,
-    /// In nanoseconds.
+    /// The total time [ns].
     pub total_duration: u64,
-    /// The time until the model was there, in nanoseconds.
+    /// The time until the model was available [ns].
     pub load_duration: u64,
     /// Tokens of all texts.
     pub prompt_eval_count: u32,
@@ -50,7 +50,7 @@ pub struct Embedded {
 pub struct EmbeddingsRequest {
     /// An id or an alias, with or without `:latest`.
     pub model: String,
-    /// Empty: the model is loaded.
+    /// The text. If it is empty, the model is only loaded.
     pub prompt: Option<String>,
     pub options: Option<Options>,
     pub keep_alive: Option<KeepAlive>,

@@ -12,15 +12,15 @@ use super::options::Options;
 pub struct GenerateRequest {
     /// An id or an alias, with or without `:latest`.
     pub model: String,
-    /// Empty: the model is loaded, or unloaded with `keep_alive: 0`.
+    /// The prompt. If it is empty, the model is loaded, or unloaded with `keep_alive: 0`.
     pub prompt: Option<String>,
-    /// The text after the answer: the model fills in the middle. Only for models whose vocabulary has tokens for this.
+    /// The text after the answer, so that the model fills in the middle. Only for models whose vocabulary has tokens for this.
     pub suffix: Option<String>,
     /// The system message.
     pub system: Option<String>,
-    /// A chat template in Jinja in place of the model's own.
+    /// A Jinja chat template that replaces the model's own.
     pub template: Option<String>,
-    /// The ids that an earlier answer returned: the prompt continues that conversation.
+    /// The ids that an earlier answer returned. The prompt continues that conversation.
     pub context: Option<Vec<u32>>,
     /// Continue the prompt as it is, without the chat template.
     #[schema(default = false)]
@@ -33,16 +33,16 @@ pub struct GenerateRequest {
     pub keep_alive: Option<KeepAlive>,
     /// Return the log-probability of each token of the answer's text.
     pub logprobs: Option<bool>,
-    /// With `logprobs`, also those of this many of the likeliest tokens at each position.
+    /// With `logprobs`, also return the log-probabilities of this many of the likeliest tokens at each position.
     #[schema(minimum = 0, maximum = 20)]
     pub top_logprobs: Option<u8>,
 }
 
-/// An answer, or with `stream` a piece of it. The last piece has `done`.
+/// An answer, or a piece of it with `stream`. The last piece has `done`.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = OllamaGenerate)]
 pub struct Generated {
-    /// The name that the request has.
+    /// The model's name as the request gives it.
     pub model: String,
     #[schema(example = "2026-11-01T12:00:00.000000001Z")]
     pub created_at: String,

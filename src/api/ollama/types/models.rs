@@ -1,4 +1,4 @@
-//! Lists and descriptions of models, and downloads.
+//! Lists and descriptions of models, and the progress of downloads.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -14,7 +14,7 @@ pub struct Version {
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[schema(as = OllamaDetails)]
 pub struct Details {
-    /// The model that it is a variant of. Empty: none.
+    /// The model that this one is a variant of. Empty if there is none.
     pub parent_model: String,
     #[schema(example = "gguf")]
     pub format: String,
@@ -34,9 +34,9 @@ pub struct Tag {
     pub name: String,
     pub model: String,
     pub modified_at: String,
-    /// Bytes of the model's files.
+    /// The size of the model's files [bytes].
     pub size: u64,
-    /// The sha256 of a model that the server fetched. Otherwise a short digest of the file's beginnings.
+    /// The sha256 of a model that the server fetched. For other models, a short digest of the file's beginning.
     pub digest: String,
     pub details: Details,
 }
@@ -52,15 +52,15 @@ pub struct Tags {
 pub struct Loaded {
     pub name: String,
     pub model: String,
-    /// Bytes that the model takes: weights, cache and scratch.
+    /// The memory that the model takes for weights, cache and scratch [bytes].
     pub size: u64,
     pub digest: String,
     pub details: Details,
-    /// When the model is unloaded if nobody uses it until then. The end of the year 9999 stands for never.
+    /// When the model is unloaded if it is not used before. The end of the year 9999 means never.
     pub expires_at: String,
     /// The part of `size` that is in a GPU's memory.
     pub size_vram: u64,
-    /// The context that the model is served with, in tokens.
+    /// The context that the model is served with [tokens].
     pub context_length: usize,
 }
 
@@ -75,7 +75,7 @@ pub struct Running {
 pub struct ShowRequest {
     /// An id or an alias, with or without `:latest`. Older clients call it `name`.
     pub model: String,
-    /// Return the arrays of the metadata too.
+    /// Also return the metadata's arrays.
     #[schema(default = false)]
     pub verbose: Option<bool>,
 }
@@ -85,20 +85,20 @@ pub struct ShowRequest {
 pub struct Show {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub license: Option<String>,
-    /// What a Modelfile would say, without the template.
+    /// The content of a Modelfile, without the template.
     pub modelfile: String,
-    /// What the model is sampled with if a request does not say: one name and value per line.
+    /// The default sampling settings: one name and value per line.
     pub parameters: String,
-    /// The chat template, in Jinja. Empty: the model continues texts.
+    /// The chat template, in Jinja. Empty if the model continues texts.
     pub template: String,
-    /// The system message of conversations without one.
+    /// The system message for conversations without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,
     pub details: Details,
     /// The metadata of the model's file. Arrays are null unless `verbose` is set.
     #[schema(value_type = Object)]
     pub model_info: Map<String, Value>,
-    /// What the model is able to do: `completion`, `tools`, `thinking`, `embedding` or `insert`.
+    /// The model's abilities: `completion`, `tools`, `thinking`, `embedding` or `insert`.
     pub capabilities: Vec<String>,
     pub modified_at: String,
 }
@@ -106,13 +106,13 @@ pub struct Show {
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = OllamaPullRequest, example = json!({"model": "smollm2:135m", "stream": false}))]
 pub struct PullRequest {
-    /// A name of the catalogue, or `hf.co/owner/repo:TYPE`. Older clients call it `name`.
+    /// A name in the catalogue, or `hf.co/owner/repo:TYPE`. Older clients call it `name`.
     pub model: String,
     #[schema(default = true)]
     pub stream: Option<bool>,
 }
 
-/// How far a download is.
+/// The progress of a download.
 #[derive(Clone, Debug, Default, Serialize, ToSchema)]
 #[schema(as = OllamaProgress, example = json!({"status": "success"}))]
 pub struct Progress {
@@ -120,7 +120,7 @@ pub struct Progress {
     pub status: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
-    /// Bytes, once they are known.
+    /// The size [bytes], once known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
