@@ -17,7 +17,7 @@ use serving::{MAX_TEXT, MEMORY_PER_BYTE, tokenize_chat};
 
 /// Count the tokens of a prompt
 ///
-/// A prompt is counted whether the model could answer it or not: it may be too long, and its tools are not compiled.
+/// Counts any prompt, even one that the model could not answer: it may be too long, and its tools are not compiled.
 #[utoipa::path(post, path = "/v1/messages/count_tokens", operation_id = "countMessageTokens", tag = "messages",
     request_body = MessagesPrompt, responses(
     (status = 200, description = "the tokens of the prompt, which may be more than the context holds", body = MessagesCount),

@@ -1,4 +1,4 @@
-//! Anthropic's dialect as the server sees it: its paths, routes, errors and document.
+//! Anthropic's implementation of `Dialect`: its paths, routes, errors and document.
 
 use actix_web::guard;
 use actix_web::http::StatusCode;
@@ -11,7 +11,7 @@ use http::dialect::Dialect;
 use http::error::ApiError;
 use http::routes::{get, resource};
 
-/// Every client of this dialect sends it, so it tells which form a path of both dialects is asked for.
+/// A header that every client of this dialect sends. It decides which dialect a shared path belongs to.
 const VERSION: &str = "anthropic-version";
 const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 

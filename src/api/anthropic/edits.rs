@@ -1,4 +1,4 @@
-//! Edits of a conversation that depend on how long its prompt is.
+//! Edits of a conversation that depend on the length of its prompt.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use http::error::ApiError;
 use http::state::{AppState, off_loop};
 use serving::{MAX_TEXT, MEMORY_PER_BYTE, Model, tokenize_chat};
 
-/// The conversation of a request as the model gets it.
+/// Returns the conversation as the model gets it, after the request's edits.
 pub async fn edited(state: &AppState, model: &Arc<Model>, mut prompt: Prompt) -> Result<Conversation, ApiError> {
     let edits = std::mem::take(&mut prompt.edits);
     let mut conversation = prompt.for_model(model);
@@ -60,7 +60,7 @@ fn apply(model: &Model, edit: &Edit, conversation: &mut Conversation) -> Result<
     Ok(())
 }
 
-/// The tokens of a prompt.
+/// Counts the tokens of a prompt.
 fn length(model: &Model, conversation: &Conversation) -> Result<usize, ApiError> {
     tokenize_chat(model, conversation).map(|ids| ids.len()).map_err(|error| MESSAGES.request_error(&error))
 }

@@ -8,10 +8,10 @@ use super::types::error::{MessagesError, MessagesErrorBody, MessagesErrorDetails
 use http::error::{ApiError, Kind};
 use http::sse;
 
-/// What the shared message of an error about the context begins with.
+/// The prefix of the shared message about a context that is too short.
 const OVERFLOW: &str = "context_length_exceeded: ";
 
-/// The status and the type of an error. What passes by itself (a full queue, a load, a drain) is an overload.
+/// Returns the status and type of an error. Conditions that pass by themselves (a full queue, a load, a drain) count as overload.
 fn row(kind: Kind) -> (StatusCode, &'static str) {
     let overloaded = StatusCode::from_u16(529).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
     match kind {
@@ -36,7 +36,8 @@ pub fn status(error: &ApiError) -> StatusCode {
     row(error.kind).0
 }
 
-/// Agents read from these words that they must shorten the conversation, and by how much.
+/// Words the error for a prompt that is too long. Agents recognise this wording and read from it by how much they must shorten the
+/// conversation.
 fn too_long(error: &ApiError) -> String {
     let message = error.message.strip_prefix(OVERFLOW).unwrap_or(&error.message);
     match error.overflow {
@@ -50,7 +51,7 @@ pub fn body(error: &ApiError, id: Option<&str>) -> String {
         Kind::ContextLength => too_long(error),
         _ => error.message.clone(),
     };
-    // Its clients then send the whole conversation.
+    // On this error, clients send the whole conversation.
     let is_thread = error.kind == Kind::Unsupported && error.param.as_deref() == Some(THREAD);
     let details =
         is_thread.then(|| MessagesErrorDetails { error_code: "thread_unsupported_request".into(), unsupported: vec![THREAD.into()] });
@@ -59,7 +60,7 @@ pub fn body(error: &ApiError, id: Option<&str>) -> String {
     serde_json::to_string(&body).expect("the envelope is JSON")
 }
 
-/// The last event of a stream that fails.
+/// Writes the last event of a stream that fails.
 pub fn event(error: &ApiError, id: Option<&str>) -> Bytes {
     sse::named_json("error", &body(error, id))
 }

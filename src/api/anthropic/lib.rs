@@ -1,4 +1,4 @@
-//! Anthropic's dialect: Messages. The types on the wire, their conversion to domain requests, and one handler per endpoint.
+//! Anthropic's dialect, Messages: the types on the wire, their conversion to domain requests, and a handler per endpoint.
 
 pub mod convert;
 pub mod count;

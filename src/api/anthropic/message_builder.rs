@@ -1,5 +1,5 @@
-//! An answer while it is written: what a generation yields becomes the events of a stream. Without a stream, the same events are folded
-//! into one message.
+//! Builds an answer: turns a generation's outputs into the events of a stream. Without streaming, the same events are folded into one
+//! message.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -50,7 +50,7 @@ impl MessageBuilder {
         Self { id, model, shown, stop_sequences, max_tokens, index: 0, open: None }
     }
 
-    /// The event that opens the stream.
+    /// Returns the event that opens the stream.
     pub fn start(&self, counts: Counts) -> MessagesEvent {
         let message = MessagesAnswer {
             id: self.id.clone(),
@@ -65,7 +65,7 @@ impl MessageBuilder {
         MessagesEvent::MessageStart { message }
     }
 
-    /// The events of what the generation yields.
+    /// Converts an output of the generation to events.
     pub fn take(&mut self, output: Output) -> Vec<MessagesEvent> {
         let mut events = Vec::new();
         match output {
@@ -135,7 +135,7 @@ impl MessageBuilder {
             EndReason::Calls => "tool_use",
             EndReason::Stop if stop_sequence.is_some() => "stop_sequence",
             EndReason::Stop => "end_turn",
-            // The context had no room for all tokens that were asked for.
+            // The context had no room for the requested number of tokens.
             EndReason::Length if end.counts.generated < self.max_tokens => "model_context_window_exceeded",
             EndReason::Length => "max_tokens",
         };
@@ -145,7 +145,7 @@ impl MessageBuilder {
     }
 }
 
-/// Reasoning that is not shown travels in its signature, so that the next request can bring it back.
+/// Returns the signature. It carries reasoning that is not shown, so that the next request can send the reasoning back.
 fn signature(text: &str, shown: Shown) -> String {
     match shown {
         Shown::Signed => format!("{CARRIED}{}", STANDARD.encode(text)),
@@ -153,11 +153,11 @@ fn signature(text: &str, shown: Shown) -> String {
     }
 }
 
-/// A message that the events of a stream are folded into.
+/// Folds the events of a stream into a message.
 #[derive(Default)]
 pub struct FoldedMessage {
     message: Option<MessagesAnswer>,
-    /// The input of the open call.
+    /// The input of the open call, as JSON text.
     input: String,
 }
 
@@ -176,7 +176,7 @@ impl FoldedMessage {
         }
     }
 
-    /// `None`: the stream has not begun.
+    /// Returns the message. `None` if the stream has not begun.
     pub fn into_message(self) -> Option<MessagesAnswer> {
         self.message
     }
@@ -192,7 +192,7 @@ fn grow(block: Option<&mut AnswerBlock>, delta: BlockDelta, open_input: &mut Str
     }
 }
 
-/// Reads the input of a call that has ended. One that was cut off is no object, and the call is left out.
+/// Parses the input of a call that has ended. If the answer was cut within the input, the call is left out.
 fn close(content: &mut Vec<AnswerBlock>, text: &str) {
     let Some(AnswerBlock::ToolUse { input, .. }) = content.last_mut() else { return };
     match arguments(text) {

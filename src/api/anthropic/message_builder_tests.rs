@@ -12,7 +12,7 @@ fn end(reason: EndReason, stop: Option<StopCause>) -> Output {
     Output::End(End { reason, counts: Counts { prompt: 9, cached: 4, generated: 10, reasoning: 0 }, stop })
 }
 
-/// The events as JSON, and the message that they fold into.
+/// Returns the events as JSON, and the message that they fold into.
 fn taken(mut draft: MessageBuilder, outputs: Vec<Output>) -> (Vec<Value>, Value) {
     let mut folded = FoldedMessage::default();
     folded.add(draft.start(Counts { prompt: 9, ..Counts::default() }));

@@ -1,4 +1,4 @@
-//! `POST /v1/messages`
+//! `POST /v1/messages`.
 
 use std::sync::Arc;
 
@@ -24,9 +24,9 @@ use http::memory_budget::MemoryPermit;
 use http::state::AppState;
 use serving::Prompt;
 
-/// Answer a conversation, in Anthropic's words
+/// Answer a conversation, in Anthropic's format
 ///
-/// With `stream` the answer is a stream of named events, in the order of `MessagesEvent`'s types. It ends with `message_stop`.
+/// With `stream`, the response is a stream of named events, in the order of `MessagesEvent`'s types. It ends with `message_stop`.
 #[utoipa::path(post, path = "/v1/messages", operation_id = "createMessage", tag = "messages",
     request_body = MessagesRequest, responses(
     (status = 200, description = "the answer", content((MessagesAnswer = "application/json"), (MessagesEvent = "text/event-stream"))),
@@ -59,7 +59,7 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
     Ok(HttpResponse::Ok().json(message))
 }
 
-/// Starts the answer of a request once its model is there.
+/// Starts a request's answer, once its model is loaded.
 async fn start(
     state: web::Data<AppState>,
     caller: &Caller,

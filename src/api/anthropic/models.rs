@@ -18,10 +18,10 @@ pub const PREFIX: &str = "/v1/models/";
 /// Models per page, unless the query says otherwise.
 const PAGE: usize = 20;
 const MAX_PAGE: usize = 1000;
-/// `beta` says which of Anthropic's two documents the client was made from.
+/// Known query parameters. `beta` says which of Anthropic's two API documents the client was generated from.
 const KNOWN: [&str; 6] = ["limit", "after_id", "before_id", "lifecycle", "lifecycle[]", "beta"];
 const STAGES: [&str; 3] = [ACTIVE, "deprecated", "retired"];
-/// The stage of every model here.
+/// The lifecycle stage of every model here.
 const ACTIVE: &str = "active";
 
 impl From<ModelInfo> for MessagesModel {
@@ -32,7 +32,7 @@ impl From<ModelInfo> for MessagesModel {
     }
 }
 
-/// A page of the models that the key may use.
+/// Returns a page of the models that the key may use.
 pub async fn list(state: web::Data<AppState>, request: HttpRequest) -> Result<HttpResponse, ApiError> {
     let query = web::Query::<BTreeMap<String, String>>::from_query(request.query_string());
     let query = query.map_err(|_| ApiError::field("query", "the query is not percent-encoded UTF-8"))?.into_inner();
@@ -44,7 +44,7 @@ pub async fn list(state: web::Data<AppState>, request: HttpRequest) -> Result<Ht
     Ok(HttpResponse::Ok().json(MessagesModelList { data, has_more, first_id, last_id }))
 }
 
-/// The models that a query asks for, and whether there are more in its direction.
+/// Returns the models that a query asks for, and whether more follow in its direction.
 fn page(mut models: Vec<MessagesModel>, query: &BTreeMap<String, String>) -> Result<(Vec<MessagesModel>, bool), ApiError> {
     if let Some(name) = query.keys().find(|name| !KNOWN.contains(&name.as_str())) {
         let name = quoted(name);
@@ -90,12 +90,12 @@ fn page(mut models: Vec<MessagesModel>, query: &BTreeMap<String, String>) -> Res
     }
 }
 
-/// A model by its id.
+/// Returns a model by its id.
 pub async fn retrieve(state: web::Data<AppState>, request: HttpRequest) -> Result<HttpResponse, ApiError> {
     // The router leaves %2F encoded, so this handler decodes the path.
     let raw = request.uri().path().strip_prefix(PREFIX).unwrap_or_default();
     let id = percent_decode(raw).ok_or_else(|| ApiError::model_not_found(raw, None))?;
-    // A model that the key may not use is not in its list, and neither is it here.
+    // A model that the key may not use is treated as unknown, as in the list.
     let (tenant, registry) = (Tenant::of(&request), &state.registry);
     let info = registry.info(&id).filter(|_| tenant.may_use(registry, &id)).ok_or_else(|| tenant.not_found(registry, &id))?;
     Ok(HttpResponse::Ok().json(MessagesModel::from(info)))

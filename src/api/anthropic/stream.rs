@@ -1,4 +1,4 @@
-//! The stream of an answer.
+//! Streamed answers.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -12,15 +12,15 @@ use http::choices::Choices;
 use http::sse;
 use http::stream::Frames;
 
-/// Reads the generation and words what it yields. It begins with the first piece, when it is known what the cache held, or with the first
-/// silence.
+/// Streams a generation as events. The first event is sent with the first piece, when the number of cached tokens is known, or after the
+/// first silence.
 pub struct MessageStream {
     choices: Choices,
     draft: MessageBuilder,
     /// The request's id.
     id: String,
     has_begun: Cell<bool>,
-    /// Frames that are not yet handed out.
+    /// Frames that have not been returned yet.
     ready: VecDeque<Bytes>,
     has_ended: bool,
 }
@@ -34,7 +34,7 @@ impl MessageStream {
         Self { choices, draft, id, has_begun: Cell::new(false), ready: VecDeque::new(), has_ended: false }
     }
 
-    /// The first event, unless it was sent.
+    /// Returns the first event, unless it was sent.
     fn begin(&self) -> Option<Bytes> {
         (!self.has_begun.replace(true)).then(|| frame(&self.draft.start(self.choices.begun())))
     }

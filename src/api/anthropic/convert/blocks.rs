@@ -1,4 +1,4 @@
-//! The blocks of a message's content.
+//! Conversion of the blocks in a message's content.
 
 use std::collections::HashSet;
 
@@ -12,14 +12,14 @@ use http::error::{ApiError, quoted};
 use http::fields::{Fields, wrong_type};
 use http::omitted_content;
 
-/// The most blocks of one message.
+/// The most blocks in one message.
 const MAX_BLOCKS: usize = 16_384;
-/// The line that some agents begin their system prompt with. It changes with every request, so no prefix after it would be found again.
+/// The first line of some agents' system prompts. It changes with every request, so the prefix cache would find nothing after it.
 const BILLING: &str = "x-anthropic-billing-header:";
-/// What a signature begins with that carries the reasoning itself.
+/// The prefix of a signature that carries the reasoning itself.
 pub const CARRIED: &str = "reasoning:";
 
-/// Where blocks stand.
+/// The place of a block in the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockPlace {
     System,
@@ -27,10 +27,10 @@ pub enum BlockPlace {
     Result,
 }
 
-/// A block that is no text has been met: what it is, and who may have it.
+/// Reads a block that is not text, given its type. Returns the part that it becomes, if any.
 pub type Other<'a, 'b> = &'a mut dyn FnMut(&Fields<'b>, &str) -> Result<Option<Part>, ApiError>;
 
-/// The parts of a string or of a list of blocks. `other` reads the blocks that are not text.
+/// Reads the parts of a string or of a list of blocks. `other` reads the blocks that are not text.
 pub fn parts<'b>(fields: &Fields<'b>, name: &str, place: BlockPlace, other: Other<'_, 'b>) -> Result<Vec<Part>, ApiError> {
     let path = fields.path(name);
     let blocks = match fields.required(name, fields.get(name))? {
@@ -61,7 +61,7 @@ pub fn parts<'b>(fields: &Fields<'b>, name: &str, place: BlockPlace, other: Othe
     Ok(parts)
 }
 
-/// Refuses a block that only text may stand in place of.
+/// Returns the error for a block in a place that takes only text.
 pub fn refused(block: &Fields, kind: &str) -> ApiError {
     let path = block.path("type");
     let problem = match kind {
@@ -75,7 +75,7 @@ pub fn refused(block: &Fields, kind: &str) -> ApiError {
     ApiError::unsupported(&path, format!("`{path}` is `{}`, which is not supported here: {problem}", quoted(kind)))
 }
 
-/// A system prompt loses the line of the billing header. `None` if nothing else is in it.
+/// Makes a part of a text. In a system prompt, the billing header's line is removed. `None` if nothing else remains.
 fn text_part(text: &str, place: BlockPlace) -> Option<Part> {
     let rest = match place == BlockPlace::System && text.starts_with(BILLING) {
         true => text.split_once('\n').map(|(_, rest)| rest).filter(|rest| !rest.trim().is_empty())?,
@@ -84,7 +84,7 @@ fn text_part(text: &str, place: BlockPlace) -> Option<Part> {
     Some(Part::Text(rest.to_owned()))
 }
 
-/// A document of plain text.
+/// Reads a plain-text document.
 fn document(block: &Fields, place: BlockPlace) -> Result<Vec<Part>, ApiError> {
     let path = block.path("source");
     check_citations(block)?;
@@ -103,7 +103,7 @@ fn document(block: &Fields, place: BlockPlace) -> Result<Vec<Part>, ApiError> {
     Ok(heads.chain(texts).collect())
 }
 
-/// What a search has found, with its title and where it is from.
+/// Reads a search result: its title, its source and its text.
 fn search_result(block: &Fields, place: BlockPlace) -> Result<Vec<Part>, ApiError> {
     check_citations(block)?;
     let head = |name| Ok::<_, ApiError>(Part::Text(block.required(name, block.string(name)?)?.to_owned()));
@@ -120,7 +120,7 @@ fn check_citations(block: &Fields) -> Result<(), ApiError> {
     Err(ApiError::unsupported(&path, format!("`{path}` cannot be enabled: the models here do not cite")))
 }
 
-/// The reasoning of a block of thinking. If it was left out of the answer, its signature has it.
+/// Returns the reasoning of a thinking block. If the text was omitted from the answer, the signature holds the reasoning.
 pub fn thinking(block: &Fields) -> Result<String, ApiError> {
     let text = block.required("thinking", block.string("thinking")?)?;
     let signature = block.string("signature")?.unwrap_or_default();
@@ -128,7 +128,7 @@ pub fn thinking(block: &Fields) -> Result<String, ApiError> {
     Ok(if text.is_empty() { carried().unwrap_or_default() } else { text.to_owned() })
 }
 
-/// The text of a tool's result. `tools`: the names that a reference may have.
+/// Reads the content of a tool's result. `tools` are the names that a tool reference may have.
 pub fn result(block: &Fields, tools: &HashSet<&str>) -> Result<Vec<Part>, ApiError> {
     let mut found = match block.get("content") {
         None => Vec::new(),

@@ -1,9 +1,9 @@
-//! `cache_control`: nothing to do.
+//! Conversion of `cache_control`, which is checked and has no effect.
 
 use http::error::{ApiError, quoted};
 use http::fields::Fields;
 
-/// Checks the `cache_control` of an object, which asks for nothing that does not happen anyway: every prompt is cached.
+/// Checks the `cache_control` of an object. The field has no effect, because every prompt is cached anyway.
 pub fn cache_control(fields: &Fields) -> Result<(), ApiError> {
     let Some(value) = fields.get("cache_control") else { return Ok(()) };
     let path = fields.path("cache_control");

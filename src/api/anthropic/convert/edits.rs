@@ -1,4 +1,4 @@
-//! `context_management`: what is left out of a long conversation.
+//! Conversion of `context_management`: which parts of a long conversation are left out.
 
 use std::collections::HashSet;
 
@@ -8,45 +8,46 @@ use chat::{Message, Part, Role};
 use http::error::{ApiError, quoted};
 use http::fields::Fields;
 
-/// Values of fields that are absent, as in Anthropic's API.
+/// The defaults of absent fields, as in Anthropic's API.
 const CLEAR_AT: u32 = 100_000;
 const COMPACT_AT: u32 = 150_000;
 const KEPT_USES: u32 = 3;
-/// What stands in place of a result that was cleared.
+/// Replaces a result that was cleared.
 const CLEARED: &str = "[the result was left out to shorten the conversation]";
 
 /// An edit that depends on the length of the prompt.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Edit {
     ClearTools(ClearTools),
-    /// The server would have to write a summary of a prompt that is longer. `path`: the edit's type in the request.
+    /// Compaction. A prompt of more than `above` tokens is refused, because the server would have to write a summary. `path` is that of the
+    /// edit's type in the request.
     Compact {
         above: u32,
         path: String,
     },
 }
 
-/// Clears the oldest results of tools.
+/// Clears the oldest tool results.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClearTools {
     pub trigger: Trigger,
-    /// How many uses stay.
+    /// The number of most recent uses that are kept.
     keep: usize,
-    /// Tools whose uses stay.
+    /// Tools whose uses are kept.
     excluded: HashSet<String>,
     inputs: Inputs,
-    /// The fewest tokens that it is done for.
+    /// The fewest tokens that must be saved. Below that, nothing is cleared.
     pub at_least: usize,
 }
 
-/// What must be exceeded.
+/// The threshold above which an edit is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trigger {
     Tokens(u32),
     Uses(u32),
 }
 
-/// Whose arguments are cleared along with the results.
+/// The tools whose arguments are cleared along with the results.
 #[derive(Clone, Debug, PartialEq)]
 enum Inputs {
     OfNone,
@@ -54,7 +55,7 @@ enum Inputs {
     Of(HashSet<String>),
 }
 
-/// Leaves out reasoning of earlier turns where that is asked for, and returns the edits that are left to do.
+/// Removes reasoning of earlier turns if the request asks for it. Returns the edits that depend on the prompt's length.
 pub fn edits(fields: &Fields, messages: &mut [Message]) -> Result<Vec<Edit>, ApiError> {
     let Some(value) = fields.get("context_management") else { return Ok(Vec::new()) };
     let inner = fields.within(value, "context_management")?;
@@ -66,7 +67,7 @@ pub fn edits(fields: &Fields, messages: &mut [Message]) -> Result<Vec<Edit>, Api
     Ok(later)
 }
 
-/// `None`: it is done.
+/// Makes one edit. `None` if it has been made.
 fn edit(fields: &Fields, messages: &mut [Message]) -> Result<Option<Edit>, ApiError> {
     let path = fields.path("type");
     match fields.required("type", fields.string("type")?)? {
@@ -91,7 +92,7 @@ fn edit(fields: &Fields, messages: &mut [Message]) -> Result<Option<Edit>, ApiEr
     }
 }
 
-/// How many turns keep their reasoning. `None`: all.
+/// Reads the number of turns that keep their reasoning. `None` means all.
 fn kept_turns(edit: &Fields) -> Result<Option<usize>, ApiError> {
     match edit.get("keep") {
         None => Ok(Some(1)),
@@ -122,7 +123,7 @@ fn clear_tools(fields: &Fields) -> Result<ClearTools, ApiError> {
     Ok(ClearTools { trigger, keep, excluded: names(fields, "exclude_tools")?, inputs, at_least })
 }
 
-/// A number and what it counts, which is one of `kinds`.
+/// Reads a number and its unit, which is one of `kinds`.
 fn measure(fields: &Fields, name: &str, kinds: &[&'static str]) -> Result<Option<(&'static str, u32)>, ApiError> {
     let Some(value) = fields.get(name) else { return Ok(None) };
     let inner = fields.within(value, &fields.path(name))?;
@@ -140,7 +141,7 @@ fn names(fields: &Fields, name: &str) -> Result<HashSet<String>, ApiError> {
 }
 
 impl ClearTools {
-    /// Whether so many uses of tools are enough. `None`: tokens count, not uses.
+    /// Whether the conversation has enough tool uses. `None` if the trigger counts tokens.
     pub fn is_triggered(&self, messages: &[Message]) -> Option<bool> {
         match self.trigger {
             Trigger::Uses(most) => Some(messages.iter().map(|message| message.calls.len()).sum::<usize>() > most as usize),
@@ -148,7 +149,7 @@ impl ClearTools {
         }
     }
 
-    /// Clears the oldest uses.
+    /// Clears the oldest tool uses.
     pub fn apply(&self, messages: &mut [Message]) {
         let uses: Vec<(String, String)> =
             messages.iter().flat_map(|message| &message.calls).map(|call| (call.id.clone(), call.name.clone())).collect();
@@ -181,7 +182,7 @@ mod tests {
         edits(&Fields::root(&json!({"context_management": {"edits": [edit]}})).unwrap(), &mut []).map_err(|error| error.param.unwrap())
     }
 
-    /// What the results and the arguments of three calls are after an edit.
+    /// Applies an edit to three calls. Returns their results and arguments afterwards.
     fn cleared(edit: Value) -> (String, String) {
         let Some(Edit::ClearTools(edit)) = read(edit).unwrap().pop() else { panic!("no edit") };
         let call = |id: &str, name: &str| Call { id: id.into(), name: name.into(), arguments: "{\"a\":1}".into() };

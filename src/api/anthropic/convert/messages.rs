@@ -1,4 +1,4 @@
-//! `system` and `messages`: the conversation.
+//! Conversion of `system` and `messages` to a conversation.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ use http::tool_list::tool_name;
 
 const MAX_MESSAGES: usize = 100_000;
 
-/// The messages, with the system prompt first, and how the prompt ends. `tools`: the names of the request's tools.
+/// Reads the messages, with the system prompt first, and decides how the prompt ends. `tools` are the names of the request's tools.
 pub fn messages(fields: &Fields, tools: &HashSet<&str>) -> Result<(Vec<Message>, Ending), ApiError> {
     let list = fields.required("messages", fields.array("messages")?)?;
     if list.is_empty() {
@@ -34,16 +34,16 @@ pub fn messages(fields: &Fields, tools: &HashSet<&str>) -> Result<(Vec<Message>,
     Ok((writer.messages, ending))
 }
 
-/// Writes messages as templates take them: a tool's result is a message of its own, and neighbours of one role are one message.
+/// Writes messages in the form that templates take: each tool result is a message of its own, and adjacent messages of one role are merged.
 struct Writer<'a> {
     /// The names of the request's tools.
     tools: &'a HashSet<&'a str>,
     messages: Vec<Message>,
     /// The ids of all calls so far.
     called: HashSet<String>,
-    /// The ids of the last calls, which wait for their results.
+    /// The ids of the last calls, whose results are missing.
     open: HashSet<String>,
-    /// System messages that came between calls and their results, where no template could show them.
+    /// System messages between calls and their results. They are held back because no template can show them there.
     held: Vec<Message>,
 }
 
@@ -52,7 +52,7 @@ impl<'a> Writer<'a> {
         Self { tools, messages: Vec::new(), called: HashSet::new(), open: HashSet::new(), held: Vec::new() }
     }
 
-    /// Adds a message to the last one, if both are one turn.
+    /// Adds a message, merged with the last one if both belong to one turn.
     fn push(&mut self, message: Message) {
         let joins = |last: &&mut Message| last.role == message.role && last.role != Role::Tool && last.calls.is_empty();
         match self.messages.last_mut().filter(joins) {
@@ -67,7 +67,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Adds the system messages that waited for results.
+    /// Adds the system messages that were held back until the results.
     fn release(&mut self) {
         self.open.clear();
         for message in std::mem::take(&mut self.held) {
@@ -95,7 +95,7 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// The results of tools come first, whatever stands around them: templates know them right behind their calls only.
+    /// Reads a user's message. Tool results are put first, because templates expect them directly after their calls.
     fn user(&mut self, fields: &Fields) -> Result<(), ApiError> {
         check_not_empty(fields)?;
         let (mut results, tools, called) = (Vec::new(), self.tools, &self.called);
@@ -145,7 +145,8 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// A last message of the assistant is continued. One without text is dropped: agents send it if an answer was broken off.
+    /// Decides how the prompt ends. A last message of the assistant is continued. If it has no text it is dropped, since agents send such a
+    /// message after an interrupted answer.
     fn ending(&mut self, last: usize) -> Result<Ending, ApiError> {
         let Some(message) = self.messages.last().filter(|message| message.role == Role::Assistant) else { return Ok(Ending::OpenTurn) };
         if message.calls.is_empty() && !message.text().is_empty() {
@@ -173,7 +174,7 @@ fn check_not_empty(fields: &Fields) -> Result<(), ApiError> {
     if is_empty { Err(fields.invalid("content", "must not be empty")) } else { Ok(()) }
 }
 
-/// A call of an earlier answer.
+/// Reads a call of an earlier answer.
 fn call(block: &Fields) -> Result<Call, ApiError> {
     let id = block.required("id", block.string("id")?)?.to_owned();
     let name = tool_name(block)?.to_owned();

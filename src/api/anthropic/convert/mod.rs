@@ -1,4 +1,4 @@
-//! Anthropic's JSON becomes what `serving` understands, or an error that names the field.
+//! Conversion of Anthropic's JSON to domain requests, or to an error that names the field.
 
 pub mod blocks;
 pub mod cache_control;

@@ -1,4 +1,4 @@
-//! Anthropic's names for what errors below `api` are about.
+//! Anthropic's field names for the subjects of errors from below `api`.
 
 use http::subject::FieldNames;
 

@@ -1,4 +1,4 @@
-//! The fields of a request besides its prompt.
+//! Conversion of a request's options, that is, of all fields outside its prompt.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,14 +15,14 @@ use logits::{SamplingChoice, SamplingParams};
 use serving::{Budget, Options};
 
 const MAX_USER: usize = 4096;
-/// The field that asks the server to keep the conversation.
+/// The field that asks the server to store the conversation.
 pub const THREAD: &str = "thread";
 
 pub fn options(fields: &Fields, limits: &Limits, max_tokens: u32) -> Result<Options, ApiError> {
     let number = |name: &str| Ok::<_, ApiError>(fields.number(name, 0.0..=1.0)?.map(|value| value as f32));
     let chosen = SamplingChoice {
         temperature: number("temperature")?,
-        // Nothing but the likeliest token fits into a share of 0.
+        // With a share of 0, only the likeliest token remains.
         top_p: number("top_p")?.map(|share| share.max(f32::MIN_POSITIVE)),
         top_k: fields.integer("top_k", -1..=i64::from(u32::MAX))?.map(|value| value.max(0) as u32),
         ..SamplingChoice::default()
@@ -39,7 +39,7 @@ pub fn options(fields: &Fields, limits: &Limits, max_tokens: u32) -> Result<Opti
     })
 }
 
-/// A user's id without the session that agents write into it: the next session of the same user begins with the same prompt.
+/// Removes the session that agents write into a user's id, because the same user's next session begins with the same prompt.
 fn without_session(user: &str) -> Cow<'_, str> {
     match serde_json::from_str::<BTreeMap<String, Value>>(user) {
         Ok(mut map) => {
@@ -50,7 +50,7 @@ fn without_session(user: &str) -> Cow<'_, str> {
     }
 }
 
-/// The number of `metadata.user_id`. Users do not share the prefix cache, so that none can probe what another has asked.
+/// Returns the number of `metadata.user_id`. Users do not share the prefix cache, so that none can probe for another's prompts.
 fn user(fields: &Fields) -> Result<u64, ApiError> {
     let Some(value) = fields.get("metadata") else { return Ok(0) };
     let inner = fields.within(value, "metadata")?;
@@ -59,7 +59,7 @@ fn user(fields: &Fields) -> Result<u64, ApiError> {
     Ok(Sha256::digest(without_session(user).as_bytes()).iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte)))
 }
 
-/// `format` of `output_config`, or `output_format` as it was called before.
+/// Reads `format` of `output_config`, or `output_format` as it was called earlier.
 pub fn format(fields: &Fields, output: Option<&Fields>) -> Result<Option<Format>, ApiError> {
     let newer = output.and_then(|output| Some((output.get("format")?, "output_config.format")));
     let older = fields.get("output_format").map(|value| (value, "output_format"));
@@ -80,7 +80,7 @@ pub fn format(fields: &Fields, output: Option<&Fields>) -> Result<Option<Format>
     }
 }
 
-/// Checks the fields that mean nothing here: their values must ask for nothing.
+/// Checks the fields that have no effect here. Their values must ask for nothing.
 pub fn check_neutral(fields: &Fields) -> Result<(), ApiError> {
     let refuse = |name: &str, why: &str| Err(ApiError::unsupported(name, format!("`{name}` is not supported: {why}")));
     match fields.string("service_tier")? {

@@ -1,4 +1,4 @@
-//! `/v1/messages` and `/v1/messages/count_tokens`: the requests.
+//! Conversion of requests to `/v1/messages` and `/v1/messages/count_tokens`.
 
 use std::collections::HashSet;
 
@@ -15,21 +15,21 @@ use http::error::ApiError;
 use http::fields::Fields;
 use serving::{Model, Options};
 
-/// What the name of the beta of interleaved reasoning begins with.
+/// The prefix of the interleaved-reasoning beta's name.
 const INTERLEAVED: &str = "interleaved-thinking";
 
-/// The prompt of a request, valid by itself. `serving` checks what depends on the model.
+/// The prompt of a request, whose fields are each valid. `serving` checks everything that depends on the model.
 #[derive(Debug)]
 pub struct Prompt {
     pub model: String,
     pub conversation: Conversation,
-    /// `None`: the request does not say whether the model is to reason.
+    /// The reasoning settings. `None` if the request does not say whether the model reasons.
     pub thinking: Option<Thinking>,
-    /// What is to be left out of a long conversation.
+    /// The edits that depend on the prompt's length.
     pub edits: Vec<Edit>,
 }
 
-/// Whether a request's header says that the model may reason between its calls.
+/// Whether a request's `anthropic-beta` header permits reasoning between calls.
 pub fn interleaves(http: &HttpRequest) -> bool {
     let betas = http.headers().get_all("anthropic-beta").filter_map(|value| value.to_str().ok());
     betas.flat_map(|betas| betas.split(',')).any(|beta| beta.trim().starts_with(INTERLEAVED))
@@ -44,7 +44,8 @@ pub struct Messages {
 }
 
 impl Prompt {
-    /// The conversation for `model`. Without a word in the request, the model does not reason unless its configuration says so.
+    /// Returns the conversation for `model`. If neither the request nor the model's configuration says otherwise, the model does not
+    /// reason.
     pub fn for_model(mut self, model: &Model) -> Conversation {
         let defaults = &model.defaults;
         if self.thinking.is_none() && defaults.effort.is_none() {
@@ -54,7 +55,7 @@ impl Prompt {
     }
 }
 
-/// A request to generate.
+/// Parses a request to generate.
 pub fn parse(body: &Value, limits: &Limits, interleaved: bool) -> Result<Messages, ApiError> {
     let fields = Fields::root(body)?;
     let max_tokens = fields.required("max_tokens", fields.count("max_tokens", 1)?)?;
@@ -65,7 +66,7 @@ pub fn parse(body: &Value, limits: &Limits, interleaved: bool) -> Result<Message
     Ok(Messages { prompt: prompt(&fields, output.as_ref(), Some(max_tokens), interleaved)?, max_tokens, options, stream })
 }
 
-/// A request to count. It may hold what a request to generate holds, whose fields are checked as they are there.
+/// Parses a request to count tokens. It may have all fields of a request to generate, which are checked in the same way.
 pub fn parse_count(body: &Value, limits: &Limits, interleaved: bool) -> Result<Prompt, ApiError> {
     let fields = Fields::root(body)?;
     let max_tokens = fields.count("max_tokens", 1)?;
@@ -79,7 +80,7 @@ pub fn parse_count(body: &Value, limits: &Limits, interleaved: bool) -> Result<P
 fn output<'a>(fields: &Fields<'a>) -> Result<Option<Fields<'a>>, ApiError> {
     let Some(value) = fields.get("output_config") else { return Ok(None) };
     let inner = fields.within(value, "output_config")?;
-    // A budget of a whole session is the client's to keep: no session is known here.
+    // The budget of a whole session is accepted without effect: sessions are not known here, so the client must keep it.
     inner.object("task_budget")?;
     Ok(Some(inner))
 }

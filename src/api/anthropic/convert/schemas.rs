@@ -1,4 +1,4 @@
-//! The fields of a request: what its type documents, and what is known and not documented.
+//! The field schema of a request: the fields that its type documents, and those that are known without documentation.
 
 use std::sync::LazyLock;
 
@@ -11,10 +11,10 @@ const BLOCK: &str = "InputBlock";
 const RESULT: &str = "ResultBlock";
 const SOURCE: &str = "MessagesDocumentSource";
 const TOOL: &str = "MessagesTool";
-/// Why the parts of a document of another kind are known.
+/// The reason why the fields of other kinds of document are known.
 const OTHER_SOURCE: &str = "its `type` is refused, or left out of a result";
 
-/// Fields that are known and not documented: they mean nothing here, or something else reads or refuses them. Each has its reason.
+/// Fields that are known but not documented. Each has its reason: the field has no effect here, or something else reads or refuses it.
 #[rustfmt::skip]
 const SILENT: &[SilentField] = &[
     SilentField { schema: REQUEST, field: "output_format", reason: "honoured: the older name of output_config.format" },
@@ -54,5 +54,5 @@ const SILENT: &[SilentField] = &[
     SilentField { schema: TOOL, field: "allowed_callers", reason: "refused unless it is the model" },
 ];
 
-/// The fields of a request to answer or to count.
+/// The field schema of requests to answer and to count.
 pub static MESSAGES: LazyLock<FieldSchema> = LazyLock::new(|| FieldSchema::of::<MessagesRequest>(SILENT).passing("tools", &HOSTED));

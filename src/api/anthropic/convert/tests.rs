@@ -1,4 +1,4 @@
-//! Requests as a whole.
+//! Tests of whole requests.
 
 use serde_json::{Value, json};
 
@@ -14,7 +14,7 @@ fn limits() -> Limits {
     Config::load_from(&ConfigSources { env, ..Default::default() }, &Overrides::default()).unwrap().limits
 }
 
-/// A request with some more fields.
+/// A request with additional fields.
 fn with(fields: Value) -> Value {
     let mut body = json!({"model": "m", "max_tokens": 2000, "messages": [{"role": "user", "content": "hi"}]});
     body.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
@@ -25,7 +25,7 @@ fn read(fields: Value) -> Messages {
     parse(&with(fields), &limits(), false).unwrap()
 }
 
-/// The field that an error names.
+/// Returns the field that the error names.
 fn param(fields: Value) -> String {
     let mut body = with(fields.clone());
     let read = MESSAGES.admit(&mut body, limits().unknown_fields).and_then(|_| parse(&body, &limits(), false));

@@ -1,4 +1,4 @@
-//! `thinking` and `output_config.effort`: whether and how much the model reasons.
+//! Conversion of `thinking` and `output_config.effort`: whether and how much the model reasons.
 
 use serde_json::{Map, Value};
 
@@ -6,19 +6,19 @@ use chat::{Conversation, nearest_efforts};
 use http::error::{ApiError, quoted};
 use http::fields::Fields;
 
-/// The least budget, as in Anthropic's API.
+/// The smallest budget, as in Anthropic's API [tokens].
 const MIN_BUDGET: i64 = 1024;
 const EFFORTS: [&str; 5] = ["low", "medium", "high", "xhigh", "max"];
-/// The variables by which chat templates switch reasoning on and off.
+/// The template variables that switch reasoning on and off.
 const SWITCHES: [&str; 2] = ["enable_thinking", "thinking"];
 
-/// What becomes of the model's reasoning.
+/// How the model's reasoning is returned.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Shown {
-    /// It is left out: the client has not asked for it and may not know its blocks.
+    /// Not at all. The client has not asked for it and may not know its blocks.
     #[default]
     No,
-    /// Its blocks hold a signature only, which carries it.
+    /// In the signature only, within blocks that are otherwise empty.
     Signed,
     Whole,
 }
@@ -27,11 +27,11 @@ pub enum Shown {
 pub struct Thinking {
     pub is_on: bool,
     pub shown: Shown,
-    /// The most tokens of reasoning.
+    /// The largest number of reasoning tokens.
     pub budget: Option<u32>,
 }
 
-/// `None`: the request does not say. `interleaved`: it may reason between its calls.
+/// Reads `thinking`. `None` if the request does not have it. `interleaved` says that the model may reason between its calls.
 pub fn thinking(fields: &Fields, max_tokens: Option<u32>, interleaved: bool) -> Result<Option<Thinking>, ApiError> {
     let Some(value) = fields.get("thinking") else { return Ok(None) };
     let inner = fields.within(value, "thinking")?;
@@ -58,7 +58,7 @@ pub fn thinking(fields: &Fields, max_tokens: Option<u32>, interleaved: bool) -> 
     Ok(Some(Thinking { is_on: true, shown, budget }))
 }
 
-/// `interleaved`: the budget is one of all turns, and an answer takes of it what fits.
+/// Reads the budget. If `interleaved`, it covers all turns, and one answer uses as much of it as fits.
 fn budget(inner: &Fields, max_tokens: Option<u32>, interleaved: bool) -> Result<u32, ApiError> {
     let budget = inner.integer("budget_tokens", MIN_BUDGET..=i64::from(u32::MAX))?;
     let budget = inner.required("budget_tokens", budget)? as u32;
@@ -69,7 +69,7 @@ fn budget(inner: &Fields, max_tokens: Option<u32>, interleaved: bool) -> Result<
     }
 }
 
-/// Sets the variables that switch reasoning, except those that `kept` has.
+/// Sets the variables that switch reasoning, except those that are in `kept`.
 pub fn switch(variables: &mut Map<String, Value>, is_on: bool, kept: &Map<String, Value>) {
     let mode = if is_on { "enabled" } else { "disabled" };
     let switches = SWITCHES.map(|name| (name, Value::Bool(is_on))).into_iter().chain([("thinking_mode", mode.into())]);
@@ -78,7 +78,7 @@ pub fn switch(variables: &mut Map<String, Value>, is_on: bool, kept: &Map<String
     }
 }
 
-/// `effort` of `output_config`. It is advice: a template that does not know it gets the nearest that it knows, or none.
+/// Reads `effort` of `output_config`. A template that does not know the level gets the nearest one that it knows, or none.
 pub fn effort(output: &Fields, conversation: &mut Conversation) -> Result<(), ApiError> {
     let Some(effort) = output.string("effort")? else { return Ok(()) };
     if !EFFORTS.contains(&effort) {

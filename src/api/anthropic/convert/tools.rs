@@ -1,4 +1,4 @@
-//! `tools` and `tool_choice`.
+//! Conversion of `tools` and `tool_choice`.
 
 use serde_json::{Map, Value};
 
@@ -8,11 +8,11 @@ use http::error::{ApiError, quoted};
 use http::fields::{Fields, wrong_type};
 use http::tool_list::{tool_list, tool_name};
 
-/// How the types begin of tools that Anthropic's servers run, or that its models were trained to call.
+/// Type prefixes of tools that Anthropic's servers run, or that its models were trained to call.
 pub const HOSTED: [&str; 9] =
     ["bash_", "code_execution_", "computer_", "mcp_toolset", "memory_", "text_editor_", "tool_search_tool_", "web_fetch_", "web_search_"];
 
-/// All tools of a request, whether they may be called or not.
+/// Reads all tools of a request, callable or not.
 pub fn tools(fields: &Fields) -> Result<Vec<Tool>, ApiError> {
     tool_list(fields, &HOSTED, tool)
 }
@@ -50,7 +50,7 @@ fn tool(whole: &Fields, value: &Value, path: &str) -> Result<Tool, ApiError> {
     Ok(Tool { name, parameters: Some(schema), strict, declaration: Declaration::Function(function), input: None })
 }
 
-/// The description, with the examples of the input behind it: templates show no examples.
+/// Returns the description, followed by the examples of the input, which templates do not show.
 fn description(fields: &Fields) -> Result<Option<String>, ApiError> {
     let mut text = fields.string("description")?.map(str::to_owned);
     let examples = fields.array("input_examples")?.unwrap_or_default();
@@ -66,7 +66,7 @@ fn description(fields: &Fields) -> Result<Option<String>, ApiError> {
     Ok(text)
 }
 
-/// Only the model itself calls tools.
+/// Refuses callers other than the model itself.
 fn check_callers(fields: &Fields) -> Result<(), ApiError> {
     let callers = fields.array("allowed_callers")?.unwrap_or_default();
     match callers.iter().find(|caller| caller.as_str() != Some("direct")) {
@@ -78,7 +78,7 @@ fn check_callers(fields: &Fields) -> Result<(), ApiError> {
     }
 }
 
-/// The tools that the model is told of. `None`: none may be called.
+/// Returns the tools that are offered to the model. `None` if none may be called.
 pub fn choice(fields: &Fields, tools: Vec<Tool>) -> Result<Option<Tools>, ApiError> {
     let (mut choice, mut parallel) = (Some(ToolChoice::Auto), true);
     if let Some(value) = fields.get("tool_choice") {

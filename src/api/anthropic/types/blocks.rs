@@ -1,4 +1,4 @@
-//! Messages and the blocks of their content.
+//! Messages and the blocks in their content.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -16,7 +16,7 @@ pub struct InputMessage {
 pub enum InputRole {
     User,
     Assistant,
-    /// It stays in its place, but never between a call and its result.
+    /// A system message. It stays in its place, but is never put between a call and its result.
     System,
     /// Read as `user`.
     Ctx,
@@ -32,8 +32,8 @@ pub enum InputContent {
     Blocks(Vec<InputBlock>),
 }
 
-/// A block of a message. `tool_use`, `thinking` and `redacted_thinking` are the assistant's, `tool_result` is the user's. A
-/// `document` of text and a `search_result` are read as their text.
+/// A block in a message. `tool_use`, `thinking` and `redacted_thinking` belong to the assistant, `tool_result` to the user. A text
+/// `document` and a `search_result` are read as their text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum InputBlock {
@@ -64,7 +64,7 @@ pub enum InputBlock {
         thinking: String,
         signature: String,
     },
-    /// It is accepted, and says nothing to a model here.
+    /// Accepted, but not shown to the model.
     RedactedThinking {
         data: String,
     },
@@ -72,7 +72,7 @@ pub enum InputBlock {
     SearchResult(SearchResult),
 }
 
-/// A document of text.
+/// A text document.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(as = MessagesInputDocument)]
 pub struct InputDocument {
@@ -93,7 +93,7 @@ pub enum DocumentSource {
     Content { content: ResultContent },
 }
 
-/// What a search of the client's has found.
+/// A result of a search that the client has made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(as = MessagesSearchResult)]
 pub struct SearchResult {
@@ -118,16 +118,16 @@ pub enum ResultBlock {
     Text {
         text: String,
     },
-    /// A tool that a search has found. It must be among `tools`.
+    /// A tool that a search has found. It must be one of `tools`.
     ToolReference {
         tool_name: String,
     },
-    /// A text stands in its place.
+    /// Replaced by a text.
     Image {
         #[schema(value_type = Object)]
         source: Value,
     },
-    /// Where the document is not of text, a text stands in its place.
+    /// Replaced by a text unless it is a text document.
     Document {
         #[schema(value_type = Object)]
         source: Value,
@@ -135,7 +135,7 @@ pub enum ResultBlock {
     SearchResult(SearchResult),
 }
 
-/// Accepted wherever Anthropic has it. Every prompt is cached by itself.
+/// Accepted wherever Anthropic accepts it. Every prompt is cached anyway.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct CacheControl {
     #[serde(rename = "type")]

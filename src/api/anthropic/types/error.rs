@@ -5,12 +5,12 @@ use utoipa::ToSchema;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct MessagesErrorBody {
-    /// `error`
+    /// Always `error`
     #[serde(rename = "type")]
     #[schema(example = "error")]
     pub kind: String,
     pub error: MessagesError,
-    /// The same as the header `request-id`.
+    /// The value of the `request-id` header.
     #[schema(required = true, example = "6f1b0a9c4f5e4d0c8f3f5a3f0d1c2b4a")]
     pub request_id: Option<String>,
 }
@@ -22,7 +22,7 @@ pub struct MessagesError {
     pub kind: String,
     #[schema(example = "the model `claude-9` does not exist")]
     pub message: String,
-    /// What a client can do about it by itself. Only for fields whose clients know how to go on without them.
+    /// Details that let a client react by itself. Only for fields that clients know how to do without.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub details: Option<MessagesErrorDetails>,
 }

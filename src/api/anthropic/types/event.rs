@@ -1,11 +1,12 @@
-//! The events of a streamed answer. Each has an `event:` line with its type.
+//! The events of a streamed answer. The `event:` line of each has its type.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::answer::{AnswerBlock, MessagesAnswer, MessagesUsage};
 
-/// An event: `message_start`; for each block `content_block_start`, deltas and `content_block_stop`; `message_delta`; `message_stop`.
+/// An event. The order is `message_start`, then `content_block_start`, deltas and `content_block_stop` for each block, then `message_delta`
+/// and `message_stop`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum MessagesEvent {
@@ -19,7 +20,7 @@ pub enum MessagesEvent {
 }
 
 impl MessagesEvent {
-    /// What stands in the `event:` line.
+    /// The name in the `event:` line.
     pub fn name(&self) -> &'static str {
         match self {
             Self::MessageStart { .. } => "message_start",
@@ -33,7 +34,7 @@ impl MessagesEvent {
     }
 }
 
-/// What a block grows by.
+/// An addition to a block.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[allow(clippy::enum_variant_names, reason = "the names on the wire")]
@@ -44,11 +45,11 @@ pub enum BlockDelta {
     ThinkingDelta {
         thinking: String,
     },
-    /// Before a block of thinking stops.
+    /// The signature of a thinking block, just before the block stops.
     SignatureDelta {
         signature: String,
     },
-    /// The pieces of a call's input concatenate to a JSON object.
+    /// A part of a call's input. The parts concatenate to a JSON object.
     InputJsonDelta {
         partial_json: String,
     },

@@ -1,4 +1,4 @@
-//! `/v1/models`, as Anthropic's clients read it.
+//! `/v1/models`, in the form that Anthropic's clients read.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 /// A model, for a request with the header `anthropic-version`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct MessagesModel {
-    /// `model`
+    /// Always `model`
     #[serde(rename = "type")]
     #[schema(example = "model")]
     pub kind: String,
@@ -14,16 +14,16 @@ pub struct MessagesModel {
     pub id: String,
     #[schema(example = "smollm2:135m")]
     pub display_name: String,
-    /// In RFC 3339.
+    /// The time of creation, in RFC 3339.
     #[schema(example = "2026-11-23T12:00:00Z")]
     pub created_at: String,
-    /// `active`
+    /// Always `active`
     #[schema(example = "active")]
     pub lifecycle: String,
-    /// The context length in tokens. Null until the model is loaded.
+    /// The context length [tokens]. Null until the model is loaded.
     #[schema(required = true)]
     pub max_input_tokens: Option<usize>,
-    /// The most tokens that an answer may have. Null until the model is loaded.
+    /// The most tokens of an answer. Null until the model is loaded.
     #[schema(required = true)]
     pub max_tokens: Option<usize>,
 }

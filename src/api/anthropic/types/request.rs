@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 use super::blocks::{CacheControl, InputMessage};
 use super::tools::{MessagesTool, MessagesToolChoice};
 
-/// Fields that are not listed are left out and named, or refused if they look like a mistake. A null field counts as absent.
+/// A request to answer. Unknown fields are left out and named, or refused if they look like a mistake. A null field counts as absent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({"model": "smollm2:135m", "max_tokens": 40, "messages": [{"role": "user", "content": "Name three rivers."}]}))]
 pub struct MessagesRequest {
@@ -16,28 +16,28 @@ pub struct MessagesRequest {
     /// The largest number of tokens to generate.
     #[schema(minimum = 1)]
     pub max_tokens: u32,
-    /// 0 is greedy. Absent: the model's own.
+    /// 0 means greedy sampling. If absent, the model's own value.
     #[schema(minimum = 0, maximum = 1)]
     pub temperature: Option<f64>,
     #[schema(minimum = 0, maximum = 1)]
     pub top_p: Option<f64>,
-    /// 0 and -1 turn it off.
+    /// 0 and -1 switch this off.
     #[schema(minimum = -1)]
     pub top_k: Option<i64>,
-    /// Texts that end the answer. They are not part of it.
+    /// Texts that end the answer. They are not included in it.
     pub stop_sequences: Option<Vec<String>>,
     pub stream: Option<bool>,
     pub metadata: Option<MessagesMetadata>,
-    /// There is one tier: both values mean it.
+    /// Both values mean the same, because there is one tier.
     pub service_tier: Option<ServiceTier>,
 }
 
-/// What a prompt is made of.
+/// The prompt of a request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({"model": "smollm2:135m", "messages": [{"role": "user", "content": "Name three rivers."}]}))]
 pub struct MessagesPrompt {
     pub model: String,
-    /// If the last one is the assistant's, the answer continues it.
+    /// The conversation. If the last message is the assistant's, the answer continues it.
     #[schema(min_items = 1)]
     pub messages: Vec<InputMessage>,
     pub system: Option<SystemContent>,
@@ -50,7 +50,7 @@ pub struct MessagesPrompt {
     pub context_management: Option<ContextManagement>,
 }
 
-/// What is to be left out of a long conversation.
+/// The edits that leave out parts of a long conversation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ContextManagement {
     pub edits: Option<Vec<ContextEdit>>,
@@ -59,28 +59,28 @@ pub struct ContextManagement {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "type")]
 pub enum ContextEdit {
-    /// Only the last turns keep their reasoning.
+    /// Keep reasoning in the last turns only.
     #[serde(rename = "clear_thinking_20251015")]
     ClearThinking {
-        /// `all`, or how many. Absent: one.
+        /// `all`, or a number of turns. If absent, one.
         keep: Option<KeptTurns>,
     },
-    /// Once the trigger is exceeded, only the last uses of tools keep their results.
+    /// Once the trigger is exceeded, keep the results of the last tool uses only.
     #[serde(rename = "clear_tool_uses_20250919")]
     ClearToolUses {
-        /// Absent: 100,000 input tokens.
+        /// If absent, 100,000 input tokens.
         trigger: Option<Measure>,
-        /// Absent: three uses.
+        /// If absent, three uses.
         keep: Option<Measure>,
         clear_at_least: Option<Measure>,
-        /// Whether arguments are cleared too, or for which tools.
+        /// Whether arguments are cleared as well, or the tools whose arguments are.
         clear_tool_inputs: Option<ClearedInputs>,
         exclude_tools: Option<Vec<String>>,
     },
-    /// Accepted as long as the prompt does not exceed the trigger.
+    /// Accepted unless the prompt exceeds the trigger.
     #[serde(rename = "compact_20260112")]
     Compact {
-        /// Absent: 150,000 input tokens.
+        /// If absent, 150,000 input tokens.
         trigger: Option<Measure>,
         instructions: Option<String>,
         pause_after_compaction: Option<bool>,
@@ -106,7 +106,7 @@ pub struct CountedTurns {
     pub value: Option<u32>,
 }
 
-/// All arguments, or those of some tools.
+/// All arguments, or those of the named tools.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(as = MessagesClearedInputs)]
 #[serde(untagged)]
@@ -115,7 +115,7 @@ pub enum ClearedInputs {
     Of(Vec<String>),
 }
 
-/// A number and what it counts.
+/// A number and its unit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(as = MessagesMeasure)]
 #[serde(tag = "type", content = "value", rename_all = "snake_case")]
@@ -141,12 +141,13 @@ pub enum SystemBlock {
     },
 }
 
-/// Whether the model reasons before it answers. Absent: as with `disabled`, unless the server's configuration says otherwise for the model.
+/// Whether the model reasons before it answers. If absent, as with `disabled`, unless the model's configuration on the server says
+/// otherwise.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum MessagesThinking {
     Enabled {
-        /// The most tokens of reasoning, less than `max_tokens` unless `anthropic-beta` names `interleaved-thinking`.
+        /// The most reasoning tokens, less than `max_tokens` unless `anthropic-beta` names `interleaved-thinking`.
         #[schema(minimum = 1024)]
         budget_tokens: u32,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -166,15 +167,15 @@ pub enum MessagesThinking {
 pub enum ThinkingDisplay {
     /// The reasoning is returned in full.
     Summarized,
-    /// The same.
+    /// The reasoning is returned in full as well.
     Updates,
-    /// Its block is empty but for the signature, which carries it.
+    /// The reasoning is returned in the block's signature only.
     Omitted,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct OutputConfig {
-    /// For models whose chat template has levels of reasoning: the nearest that it knows. The others have one level.
+    /// The level of reasoning. A chat template with levels gets the nearest one that it knows. Templates without levels have only one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effort: Option<MessagesEffort>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -191,7 +192,7 @@ pub enum MessagesEffort {
     Max,
 }
 
-/// The form that the answer's text must have.
+/// The required format of the answer's text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum OutputFormat {
@@ -203,7 +204,7 @@ pub enum OutputFormat {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct MessagesMetadata {
-    /// Users do not share the prefix cache. The session within an id does not count.
+    /// The user. Users do not share the prefix cache. A session within the id does not count.
     pub user_id: Option<String>,
 }
 

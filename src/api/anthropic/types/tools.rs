@@ -9,7 +9,7 @@ use super::blocks::CacheControl;
 /// A tool that the client runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct MessagesTool {
-    /// Absent or `custom`: the server runs no tools of its own.
+    /// Absent or `custom`, because the server runs no tools itself.
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
     pub kind: Option<CustomTool>,
     #[schema(pattern = "^[a-zA-Z0-9_.-]{1,128}$", example = "get_weather")]
@@ -19,8 +19,8 @@ pub struct MessagesTool {
     /// A JSON schema of the input.
     #[schema(value_type = Object)]
     pub input_schema: Map<String, Value>,
-    /// Calls follow the schema either way. With `true`, a schema that the server cannot follow is refused; otherwise calls follow what it
-    /// can follow of it.
+    /// Calls follow the schema either way. If true, a schema that the server cannot follow is refused. Otherwise, calls follow the parts
+    /// that the server supports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strict: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
