@@ -16,7 +16,8 @@ const KEPT: usize = 8;
 const TICK: Duration = Duration::from_millis(700);
 /// The number of ticks over which memory is returned after a large body, since the allocator returns only part of it at a time.
 const TICKS: usize = 8;
-/// The size from which the allocator maps a block directly, and looks for pages to return when it is freed [bytes].
+/// A block size that the allocator takes directly from the system's pages. Freeing such a block makes the allocator look for pages to
+/// return [bytes].
 const PAGES: usize = 32 << 20;
 
 pub struct MemoryBudget {
