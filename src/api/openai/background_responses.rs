@@ -1,4 +1,4 @@
-//! Responses that are made in the background: their state, and their events for whoever reads them, now or later.
+//! Background responses: their state, and their events for current and later readers.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,32 +13,32 @@ use super::tenant_quotas::{QuotaError, TenantQuotas};
 use http::error::{ApiError, Kind};
 use http::stream::Frames;
 
-/// The largest size of a response's events. The oldest go first. In bytes.
+/// The largest size of a response's events. The oldest are dropped first [bytes].
 const MAX_BYTES: usize = 4 << 20;
-/// How long a client that cancels a response waits for its end.
+/// How long a client that cancels a response waits until the response has ended.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A response in the background. It stays with the stored response after its end.
+/// A background response. Once it has ended, it is kept with the stored response.
 pub struct BackgroundResponse {
     /// The new items of the input.
     pub input: Vec<Item>,
     events: Mutex<EventLog>,
-    /// The number of events so far, and whether there will be no more.
+    /// The number of events so far, and whether the response has ended.
     progress: watch::Sender<(u64, bool)>,
     cancelled: watch::Sender<bool>,
 }
 
 struct EventLog {
-    /// The response as it is now, as JSON.
+    /// The current response, as JSON.
     response: String,
     frames: VecDeque<Bytes>,
-    /// The number of the first frame.
+    /// The number of the first frame that is kept.
     first: u64,
     num_bytes: usize,
 }
 
 impl BackgroundResponse {
-    /// `response`: as it is while it waits.
+    /// Creates a background response. `response` is its JSON while it is queued.
     pub fn new(response: String, input: Vec<Item>) -> Arc<Self> {
         let events = EventLog { response, frames: VecDeque::new(), first: 0, num_bytes: 0 };
         let (progress, cancelled) = (watch::Sender::new((0, false)), watch::Sender::new(false));
@@ -49,7 +49,7 @@ impl BackgroundResponse {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The size in memory. It grows until the response has ended.
+    /// The size in memory, which grows until the response has ended [bytes].
     pub fn num_bytes(&self) -> usize {
         let input: usize = self.input.iter().map(|item| ENTRY + item.0.capacity() + item.1.capacity()).sum();
         let events = self.lock();
@@ -81,7 +81,7 @@ impl BackgroundResponse {
         self.progress.borrow().0
     }
 
-    /// No more events follow.
+    /// Marks the end of the events.
     pub fn close(&self) {
         self.progress.send_modify(|(_, has_ended)| *has_ended = true);
     }
@@ -91,11 +91,11 @@ impl BackgroundResponse {
     }
 
     pub async fn when_cancelled(&self) {
-        // The wait fails only if the sender is dropped, and whoever calls this holds it.
+        // Waiting fails only if the sender is dropped, and the caller holds the sender.
         let _ = self.cancelled.subscribe().wait_for(|is_cancelled| *is_cancelled).await;
     }
 
-    /// Cancels the response, and completes once no more events follow.
+    /// Cancels the response, and completes once it has sent its last event.
     pub async fn end_now(&self) -> Result<(), ApiError> {
         self.cancel();
         let mut progress = self.progress.subscribe();
@@ -104,10 +104,10 @@ impl BackgroundResponse {
         ended.map(drop).map_err(late)
     }
 
-    /// The frames from the event `from` on.
+    /// Reads the frames, starting with event `from`.
     ///
     /// # Errors
-    /// They are not kept any more.
+    /// Fails if these events are not kept any more, or do not exist yet.
     pub fn follow(self: &Arc<Self>, from: u64) -> Result<EventReader, ApiError> {
         let events = self.lock();
         if from < events.first {
@@ -123,7 +123,7 @@ impl BackgroundResponse {
     }
 }
 
-/// Someone who reads a response's events.
+/// A reader of a response's events.
 pub struct EventReader {
     live: Arc<BackgroundResponse>,
     next: u64,
@@ -135,7 +135,8 @@ impl Frames for EventReader {
         let (count, _) = *self.progress.wait_for(|(count, has_ended)| *count > self.next || *has_ended).await.ok()?;
         let events = self.live.lock();
         if self.next >= count || self.next < events.first {
-            // The end, or a reader so slow that what it would read next is gone: its stream is cut, so that it does not look whole.
+            // Either the events have ended, or the reader is so slow that its next event was dropped. In the second case the stream is cut,
+            // so that it does not look complete.
             return None;
         }
         let frame = events.frames.get((self.next - events.first) as usize).cloned();
@@ -144,7 +145,7 @@ impl Frames for EventReader {
     }
 }
 
-/// The responses in the background that have not ended.
+/// The background responses that have not ended.
 pub struct BackgroundResponses {
     inner: Mutex<BackgroundState>,
 }
@@ -163,7 +164,7 @@ impl BackgroundResponses {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a response, if there is a place for its tenant.
+    /// Adds a response, if its tenant has a place left.
     pub fn insert(&self, tenant: &str, id: &str, live: Arc<BackgroundResponse>) -> Result<(), ApiError> {
         let mut inner = self.lock();
         inner.places.take(tenant, 1).map_err(|refused| {

@@ -1,4 +1,4 @@
-//! Responses that are made in the background: the client gets an answer at once, and asks for the rest later.
+//! The tasks that make background responses. The client gets an answer at once and fetches the result later.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use http::stream::{Frames, respond};
 use http::tenant::Tenant;
 use keys::InFlight;
 
-/// Begins a response and leaves it to itself.
+/// Starts a background response and answers the request.
 pub fn begin(
     state: web::Data<AppState>,
     stores: web::Data<Stores>,
@@ -34,7 +34,7 @@ pub fn begin(
     request: Responses,
     held: Arc<MemoryPermit>,
 ) -> Result<HttpResponse, ApiError> {
-    // What is wrong by now is refused by now.
+    // Errors that can be detected now are reported now.
     caller.tenant.check_model(&state.registry, &request.model)?;
     check_earlier(&stores, caller.tenant.name(), &request.settings)?;
     let model = state.registry.id(&request.model).unwrap_or_else(|| request.model.clone());
@@ -57,7 +57,7 @@ pub fn begin(
     }
 }
 
-/// Makes the response, unless it is cancelled before its end.
+/// Makes the response, unless it is cancelled first.
 async fn run(state: web::Data<AppState>, caller: Caller, asked: (Responses, Arc<MemoryPermit>), running: BackgroundTask) {
     let (stores, begun) = (running.stores.clone(), (running.head.clone(), running.background.clone()));
     let work = async move {
@@ -81,20 +81,20 @@ async fn run(state: web::Data<AppState>, caller: Caller, asked: (Responses, Arc<
     }
 }
 
-/// A response in the background. Dropping it ends it, even if what makes it has panicked.
+/// A running background response. Dropping it ends the response, even after a panic.
 struct BackgroundTask {
     stores: web::Data<Stores>,
     tenant: Tenant,
     head: ResponseHead,
     background: Arc<BackgroundResponse>,
-    /// It counts against the limits of its key until it ends.
+    /// Counts the response against the limits of its key until it has ended.
     _in_flight: Option<InFlight>,
 }
 
 impl BackgroundTask {
-    /// Ends the response before its time. One that has come to its end stays as it is.
+    /// Ends the response early. A response that has already ended is not changed.
     fn end(&self, status: &str, error: Option<&ApiError>) {
-        // The server itself wrote the text.
+        // The server wrote this text itself, so parsing it cannot fail.
         let mut response: Value = serde_json::from_str(&self.background.response()).unwrap_or_default();
         if !matches!(response["status"].as_str(), Some("queued" | "in_progress")) {
             return;
@@ -117,7 +117,7 @@ impl Drop for BackgroundTask {
         self.end("failed", Some(&ApiError::new(Kind::Internal, "an internal error occurred")));
         self.stores.background.remove(&self.head.id);
         self.background.close();
-        // Its last events came after it was stored.
+        // The last events came after the response was stored, so its size has changed.
         self.stores.responses.measure(self.tenant.name(), &self.head.id);
     }
 }

@@ -1,4 +1,4 @@
-//! `POST /v1/chat/completions`
+//! `POST /v1/chat/completions`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ use serving::{End, EndReason, Output};
 
 /// Answer a conversation
 ///
-/// With `stream` the answer is a stream of `ChatChunk` events that ends with `data: [DONE]`.
+/// With `stream`, the response is a stream of `ChatChunk` events that ends with `data: [DONE]`.
 #[utoipa::path(post, path = "/v1/chat/completions", operation_id = "createChatCompletion", tag = "generation",
     request_body = ChatRequest, responses(
     (status = 200, description = "the answer", content((ChatCompletion = "application/json"), (ChatChunk = "text/event-stream"))),
@@ -78,22 +78,22 @@ pub async fn create(
     Ok(HttpResponse::Ok().json(completion))
 }
 
-/// What a request wants of the form of its answer.
+/// The form of the answer that a request asks for.
 #[derive(Clone)]
 struct Form {
     has_logprobs: bool,
-    /// Whether the answer has the prompt's log-probabilities.
+    /// Whether the answer includes the prompt's log-probabilities.
     scores_prompt: bool,
-    /// The request has `functions`.
+    /// Whether the request uses `functions`.
     legacy: bool,
     /// The names of tools whose calls are texts.
     customs: Vec<String>,
     extras: ResponseOptions,
-    /// The prompt as ids, if the request wants them. In a stream, until the first event.
+    /// The prompt as ids, if the request asks for them. In a stream, until the first event.
     prompt_ids: Option<Vec<u32>>,
 }
 
-/// The whole answer.
+/// Builds the complete answer.
 fn completion(head: ResponseHead, answers: Vec<Answer>, usage: Usage, form: Form) -> ChatCompletion {
     let Form { has_logprobs, scores_prompt, legacy, customs, extras, prompt_ids: prompt_token_ids } = form;
     let choice = |(index, answer): (usize, Answer)| ChatChoice {
@@ -111,13 +111,13 @@ fn completion(head: ResponseHead, answers: Vec<Answer>, usage: Usage, form: Form
     ChatCompletion { id, object, created, model, choices, system_fingerprint: fingerprint, usage, prompt_token_ids, prompt_logprobs }
 }
 
-/// Keeps an answer that the client wants to ask for again.
+/// Stores an answer that the client wants to retrieve later.
 struct ChatRecorder {
     stores: web::Data<Stores>,
     tenant: Tenant,
     asked: StoredRequest,
     form: Form,
-    /// The answer so far, if it is streamed.
+    /// The head of the answer, if it is streamed.
     head: Option<ResponseHead>,
     answers: Vec<Answer>,
 }
@@ -127,7 +127,7 @@ impl ChatRecorder {
         Self { stores, tenant, asked, form, head: None, answers: Vec::new() }
     }
 
-    /// Sees a streamed answer.
+    /// Prepares to record a streamed answer.
     fn of(self, head: &ResponseHead, num_choices: usize) -> Self {
         Self { head: Some(head.clone()), answers: vec![Answer::default(); num_choices], ..self }
     }
@@ -154,7 +154,7 @@ impl OutputObserver for ChatRecorder {
     }
 }
 
-/// Starts the choices of a request once its model is there.
+/// Starts the choices of a request, once its model is loaded.
 async fn start(
     state: web::Data<AppState>,
     caller: &Caller,
@@ -177,7 +177,7 @@ async fn start(
     Ok((choices::start(state, ask).await?, head))
 }
 
-/// How a choice ended, as chat and text completions word it.
+/// Returns the finish reason in the terms of chat and text completions.
 pub fn finish_reason(reason: EndReason) -> &'static str {
     match reason {
         EndReason::Stop => "stop",
@@ -186,7 +186,7 @@ pub fn finish_reason(reason: EndReason) -> &'static str {
     }
 }
 
-/// `legacy`: the request has `functions`.
+/// Returns the finish reason of a chat. `legacy` is set if the request uses `functions`.
 fn chat_reason(reason: EndReason, legacy: bool) -> &'static str {
     if legacy && reason == EndReason::Calls { "function_call" } else { finish_reason(reason) }
 }

@@ -1,5 +1,4 @@
-//! Chat completions with `store`. They take a bounded amount of memory; those that were not used for longest go
-//! first.
+//! Stored chat completions (`store`). They take a bounded amount of memory, and the least recently used ones are dropped first.
 
 use serde_json::{Map, Value};
 
@@ -13,9 +12,9 @@ pub struct StoredChat {
     pub id: String,
     pub model: String,
     pub metadata: Map<String, Value>,
-    /// The answer as JSON, without metadata.
+    /// The completion as JSON, without metadata.
     completion: String,
-    /// Each message of the request as JSON.
+    /// The messages of the request, each as JSON.
     messages: Vec<String>,
 }
 
@@ -26,25 +25,25 @@ impl StoredChat {
         Self { id: completion.id.clone(), model: completion.model.clone(), metadata, completion: text, messages }
     }
 
-    /// The same answer with other metadata.
+    /// Returns the same completion with other metadata.
     pub fn with_metadata(&self, metadata: Map<String, Value>) -> Self {
         Self { metadata, ..self.clone() }
     }
 
-    /// The answer with its metadata.
+    /// Returns the completion with its metadata.
     pub fn object(&self) -> Value {
-        // The server itself wrote the text.
+        // The server wrote this text itself, so parsing it cannot fail.
         let mut object: Value = serde_json::from_str(&self.completion).unwrap_or_default();
         object["metadata"] = self.metadata.clone().into();
         object
     }
 
-    /// The ids of the request's messages.
+    /// Returns the ids of the request's messages.
     pub fn message_ids(&self) -> Vec<String> {
         (0..self.messages.len()).map(|i| format!("{}-{i}", self.id)).collect()
     }
 
-    /// A message of the request, with its id.
+    /// Returns the request's message with this id.
     pub fn message(&self, id: &str) -> Value {
         let at = id.rsplit('-').next().and_then(|at| at.parse::<usize>().ok());
         let text = at.and_then(|at| self.messages.get(at));

@@ -1,4 +1,4 @@
-//! `POST /v1/completions`
+//! `POST /v1/completions`.
 
 use std::sync::Arc;
 
@@ -26,8 +26,8 @@ use serving::End;
 
 /// Continue a text
 ///
-/// Each prompt has its own `n` choices, in order. With `stream`, the answer is a stream of `Completion` events that ends with
-/// `data: [DONE]`.
+/// Each prompt has its own `n` choices, in order. With `stream`, the response is a stream of `Completion` events that ends with `data:
+/// [DONE]`.
 #[utoipa::path(post, path = "/v1/completions", operation_id = "createCompletion", tag = "generation",
     request_body = CompletionRequest, responses(
     (status = 200, description = "the text", content((Completion = "application/json"), (Completion = "text/event-stream"))),
@@ -56,7 +56,7 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
     let (echo, mut prompt_ids) = (choices.echoes(), choices.prompt_ids());
     let (answers, usage) = choices.collect().await?;
     let choice = |(index, mut answer): (usize, Answer)| {
-        // Without an echo, the prompt is no part of the text.
+        // Without an echo, the prompt is not part of the text.
         let prompt = scores_prompt.then(|| std::mem::take(&mut answer.prompt));
         let echo = echo.get(index).map_or("", String::as_str);
         let logprobs = has_logprobs.then(|| {
@@ -91,7 +91,7 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
     }))
 }
 
-/// Starts the choices of a request once its model is there.
+/// Starts the choices of a request, once its model is loaded.
 async fn start(
     state: web::Data<AppState>,
     caller: &Caller,
@@ -109,11 +109,11 @@ async fn start(
 struct TextEvents {
     head: ResponseHead,
     include_usage: bool,
-    /// Each choice's prompt. Empty without `echo`.
+    /// The prompt of each choice. Empty without `echo`.
     echo: Vec<String>,
     has_logprobs: bool,
     extras: ResponseOptions,
-    /// Each choice's prompt as ids, until its first event. Empty unless the request wants them.
+    /// The prompt of each choice as ids, until its first event. Empty unless the request asks for them.
     prompt_ids: Vec<Option<Vec<u32>>>,
 }
 
@@ -128,7 +128,7 @@ impl TextEvents {
         self.event(vec![CompletionChoice { index, text, finish_reason, ..CompletionChoice::default() }], None)
     }
 
-    /// A text and its tokens, which follow `shift` characters.
+    /// Returns an event with a text and its tokens, which start after `shift` characters.
     fn text_with(&self, index: usize, text: String, tokens: Vec<TokenLogprob>, shift: usize) -> Completion {
         let logprobs = self.has_logprobs.then(|| {
             let mut logprobs = CompletionLogprobs::default();
@@ -143,7 +143,7 @@ impl EventFormat for TextEvents {
     type Event = Completion;
 
     fn first(&self, index: usize) -> Option<Completion> {
-        // With log-probabilities, the echo comes in the event of the prompt's tokens.
+        // With log-probabilities, the echo is sent with the prompt's tokens instead.
         self.echo.get(index).filter(|_| !self.has_logprobs).map(|echo| self.choice(index, echo.clone(), None))
     }
 

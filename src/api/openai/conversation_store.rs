@@ -1,5 +1,5 @@
-//! Conversations: lists of items that responses read and extend. They take a bounded amount of memory; those that were not used
-//! for longest go first.
+//! Conversations: lists of items that responses read and extend. They take a bounded amount of memory, and the least recently used ones are
+//! dropped first.
 
 use serde_json::{Map, Value};
 use uuid::Uuid;
@@ -9,7 +9,7 @@ use super::response_store::named;
 use super::tenant_lru::{ENTRY, Item, LruValue, TenantLru};
 use super::types::conversations::ConversationObject;
 
-/// The most items of one conversation.
+/// The most items in a conversation.
 pub const MAX_ITEMS: usize = 16_384;
 
 #[derive(Clone)]
@@ -39,7 +39,7 @@ impl Conversation {
         ConversationObject { id, object: "conversation".into(), created_at, metadata }
     }
 
-    /// The conversation with more items. One of an id that it has replaces the item of that id.
+    /// Returns the conversation with more items. An item with a known id replaces the earlier one.
     pub fn with(&self, more: &[Value]) -> Self {
         let mut grown = self.clone();
         for item in more.iter().map(named) {
@@ -53,8 +53,8 @@ impl Conversation {
 pub type ConversationStore = TenantLru<Conversation>;
 
 impl TenantLru<Conversation> {
-    /// Adds what a response has brought. A conversation that was deleted in the meantime stays deleted. One that is full, or for which
-    /// there is no room, drops its oldest items, because the response was given already.
+    /// Appends the items of a response. A conversation that was deleted in the meantime stays deleted. If a conversation is full, or there
+    /// is no memory for it, its oldest items are dropped, because the response has been sent already.
     pub fn append(&self, tenant: &str, id: &str, items: &[Value]) {
         let mut most = MAX_ITEMS;
         let grow = |most: &mut usize| {

@@ -22,15 +22,15 @@ use http::parse::{Meter, parse};
 use http::state::off_loop;
 use http::tenant::Tenant;
 
-/// The most items that a request brings.
+/// The most items that a request may add.
 const MAX_NEW: usize = 20;
-/// The default and the largest number of items on a page.
+/// The default and the largest number of items per page.
 const PAGE: (usize, usize) = (20, 100);
 
 type Store = web::Data<ConversationStore>;
 type Responses = web::Data<ResponseStore>;
 
-/// Begin a conversation
+/// Create a conversation
 #[utoipa::path(post, path = "/v1/conversations", operation_id = "createConversation", tag = "conversations",
     request_body = ConversationRequest, responses(
     (status = 200, description = "the conversation", body = ConversationObject),
@@ -51,7 +51,7 @@ pub async fn create(store: Store, responses: Responses, http: HttpRequest, body:
     Ok(HttpResponse::Ok().json(object))
 }
 
-/// The items that a request brings, `least` at least.
+/// Reads the items that a request adds, at least `least`.
 fn new_items(fields: &Fields, responses: &ResponseStore, tenant: &str, least: usize) -> Result<Vec<Value>, ApiError> {
     let items = fields.required("items", fields.array("items")?)?;
     if !(least..=MAX_NEW).contains(&items.len()) {
@@ -66,7 +66,7 @@ fn id_of(http: &HttpRequest) -> &str {
     http.match_info().query("id")
 }
 
-/// The error for a conversation that is not there.
+/// The error for a conversation that does not exist.
 pub fn gone(id: &str) -> ApiError {
     let message = format!("the conversation `{}` is not there: it was deleted, or it is too old", quoted(id));
     ApiError::new(Kind::NotFound, message).with_param("conversation")
@@ -82,7 +82,7 @@ fn found(store: &ConversationStore, http: &HttpRequest) -> Result<Arc<Conversati
     params(("id" = String, Path, description = "the id of the conversation")),
     responses(
         (status = 200, description = "the conversation", body = ConversationObject),
-        (status = 404, description = "it is not there", body = ErrorBody)))]
+        (status = 404, description = "not found", body = ErrorBody)))]
 pub async fn retrieve(store: Store, http: HttpRequest) -> Result<HttpResponse, ApiError> {
     Ok(HttpResponse::Ok().json(found(&store, &http)?.object()))
 }
@@ -93,7 +93,7 @@ pub async fn retrieve(store: Store, http: HttpRequest) -> Result<HttpResponse, A
     responses(
         (status = 200, description = "the conversation", body = ConversationObject),
         (status = 400, description = "a field is wrong", body = ErrorBody),
-        (status = 404, description = "it is not there", body = ErrorBody)))]
+        (status = 404, description = "not found", body = ErrorBody)))]
 pub async fn update(store: Store, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
     let read = |value: &Value| {
         let fields = Fields::root(value)?;
@@ -111,7 +111,7 @@ pub async fn update(store: Store, http: HttpRequest, body: JsonBody) -> Result<H
     params(("id" = String, Path, description = "the id of the conversation")),
     responses(
         (status = 200, description = "it is deleted", body = DeletedConversation),
-        (status = 404, description = "it is not there", body = ErrorBody)))]
+        (status = 404, description = "not found", body = ErrorBody)))]
 pub async fn delete(store: Store, http: HttpRequest) -> Result<HttpResponse, ApiError> {
     let id = id_of(&http);
     if !store.delete(Tenant::of(&http).name(), id) {
@@ -120,20 +120,20 @@ pub async fn delete(store: Store, http: HttpRequest) -> Result<HttpResponse, Api
     Ok(HttpResponse::Ok().json(DeletedConversation { id: id.to_owned(), object: "conversation.deleted".into(), deleted: true }))
 }
 
-/// The page of items that a request asks for. Only those on the page are parsed.
+/// Returns the page of items that a request asks for. Only the items on the page are parsed.
 pub async fn page_of(http: &HttpRequest, items: Vec<Item>) -> Result<Page<Value>, ApiError> {
     let query = Query::of(http, PAGE, &["include", "include[]"])?;
     check_included(query.other("include").or(query.other("include[]")))?;
     let page = query.page(items, |item| item.0.clone())?;
-    // The server itself wrote the texts.
+    // The server wrote these texts itself, so parsing them cannot fail.
     off_loop(move || page.map(|item| serde_json::from_str(&item.1).unwrap_or_default())).await
 }
 
 /// List the items of a conversation
 #[utoipa::path(get, path = "/v1/conversations/{id}/items", operation_id = "listConversationItems", tag = "conversations",
     params(("id" = String, Path, description = "the id of the conversation"),
-        ("after" = Option<String>, Query, description = "the id of the last item of the page before"),
-        ("limit" = Option<u32>, Query, description = "at most so many, from 1 to 100"),
+        ("after" = Option<String>, Query, description = "the id of the previous page's last item"),
+        ("limit" = Option<u32>, Query, description = "the page size, from 1 to 100"),
         ("order" = Option<String>, Query, description = "asc or desc by time; the default is desc")),
     responses(
         (status = 200, description = "a page of items", body = Page<InputItem>),
@@ -167,19 +167,19 @@ pub async fn create_items(store: Store, responses: Responses, http: HttpRequest,
     Ok(HttpResponse::Ok().json(Page { object: "list".into(), data: items, first_id, last_id, has_more: false }))
 }
 
-/// The place of the item that a request names.
+/// Returns the index of the item that a request names.
 fn item_of(conversation: &Conversation, http: &HttpRequest) -> Result<usize, ApiError> {
     let id = http.match_info().query("item");
     let at = conversation.items.iter().position(|item| item.0 == id);
     at.ok_or_else(|| ApiError::new(Kind::NotFound, format!("the item `{}` is not in the conversation", quoted(id))).with_param("item_id"))
 }
 
-/// An item of a conversation
+/// Retrieve an item of a conversation
 #[utoipa::path(get, path = "/v1/conversations/{id}/items/{item}", operation_id = "retrieveConversationItem", tag = "conversations",
     params(("id" = String, Path, description = "the id of the conversation"), ("item" = String, Path, description = "the id of the item")),
     responses(
         (status = 200, description = "the item", body = InputItem),
-        (status = 404, description = "it is not there", body = ErrorBody)))]
+        (status = 404, description = "not found", body = ErrorBody)))]
 pub async fn retrieve_item(store: Store, http: HttpRequest) -> Result<HttpResponse, ApiError> {
     let given = parameters(&http)?;
     check_known(&given, &["include", "include[]"])?;
@@ -192,8 +192,8 @@ pub async fn retrieve_item(store: Store, http: HttpRequest) -> Result<HttpRespon
 #[utoipa::path(delete, path = "/v1/conversations/{id}/items/{item}", operation_id = "deleteConversationItem", tag = "conversations",
     params(("id" = String, Path, description = "the id of the conversation"), ("item" = String, Path, description = "the id of the item")),
     responses(
-        (status = 200, description = "the conversation without it", body = ConversationObject),
-        (status = 404, description = "it is not there", body = ErrorBody)))]
+        (status = 200, description = "the conversation without the item", body = ConversationObject),
+        (status = 404, description = "not found", body = ErrorBody)))]
 pub async fn delete_item(store: Store, http: HttpRequest) -> Result<HttpResponse, ApiError> {
     let without = |conversation: &Conversation| {
         let at = item_of(conversation, &http)?;
@@ -205,16 +205,16 @@ pub async fn delete_item(store: Store, http: HttpRequest) -> Result<HttpResponse
     Ok(HttpResponse::Ok().json(changed?.object()))
 }
 
-/// What a response's conversation holds, for the prompt. `charge` is called with the memory of the items' trees as it grows. Takes up to
-/// a second: call it off the event loop.
+/// Converts a conversation's items to messages for the prompt. Calls `charge` with the memory of the items' trees as it grows. Takes up to
+/// a second, so call this off the event loop.
 pub fn earlier(conversation: &Conversation, charge: &mut dyn FnMut(usize) -> Result<(), ApiError>) -> Result<Vec<chat::Message>, ApiError> {
     let meter = Meter::new(usize::MAX, charge);
     let items = conversation.items.iter().map(|item| parse(item.1.as_bytes(), &meter)).collect::<Result<Vec<_>, _>>()?;
-    // What was referred to was put in its place when the item came.
+    // References were replaced by the items that they name when they were added.
     response_input::of_items(&items, "conversation", &any_item)
 }
 
-/// Stands in for an item that a reference names, where it does not matter which.
+/// A placeholder for an item that a reference names, for checks that do not need the real one.
 pub fn any_item(_: &str) -> Option<Value> {
     Some(json!({"type": "message", "role": "user", "content": ""}))
 }

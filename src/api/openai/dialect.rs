@@ -1,4 +1,4 @@
-//! OpenAI's dialect as the server sees it: its paths, routes, errors and document.
+//! OpenAI's implementation of `Dialect`: its paths, routes, errors and document.
 
 use actix_web::rt;
 use actix_web::web::{self, Data, ServiceConfig};
@@ -16,7 +16,7 @@ use http::error::ApiError;
 use http::routes::{get, resource};
 use http::state::AppState;
 
-/// The dialect. Its clones share what clients keep.
+/// OpenAI's dialect. Clones share the stores.
 #[derive(Clone)]
 pub struct OpenAi {
     storage: Data<LazyStorage>,

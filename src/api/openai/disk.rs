@@ -1,4 +1,4 @@
-//! Files of the server's own that must be whole after a crash, and the words for a disk that takes no more.
+//! Crash-safe writing of the server's own files, and the error for a full disk.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
@@ -7,23 +7,23 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use http::error::{ApiError, Kind};
 
-/// What the name of an unfinished file ends with.
+/// The suffix of an unfinished file.
 pub const UNFINISHED: &str = ".part";
 
-/// Writes a file so that a reader finds the old content or the new one, whatever happens in between.
+/// Writes a file atomically: a reader finds either the old content or the new one, even after a crash.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut name = path.as_os_str().to_owned();
     name.push(UNFINISHED);
     let written = File::create(&name).and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()));
     if let Err(error) = written.and_then(|()| publish(Path::new(&name), path)) {
-        // The folder is cleaned at the next start if this fails, too.
+        // If this fails as well, the folder is cleaned at the next start.
         let _ = fs::remove_file(&name);
         return Err(error);
     }
     Ok(())
 }
 
-/// Renames a file whose content is on the disk, so that its name is there, too.
+/// Renames a file whose content is on disk, and syncs the new name.
 pub fn publish(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)?;
     match to.parent() {
@@ -32,12 +32,12 @@ pub fn publish(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes the names in a folder safe from a loss of power.
+/// Syncs the names in a folder to disk, so that a power failure does not lose them.
 pub fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
-/// Gives a whole file a second name, or copies it where the file system has no hard links. `to` is there whole or not at all.
+/// Creates a hard link to a complete file, or a copy if the file system has no hard links. `to` exists completely or not at all.
 pub fn link_or_copy(from: &Path, to: &Path) -> io::Result<()> {
     fs::hard_link(from, to).or_else(|_| copy_whole(from, to))
 }
@@ -47,12 +47,12 @@ fn copy_whole(from: &Path, to: &Path) -> io::Result<()> {
     name.push(UNFINISHED);
     let copied = fs::copy(from, &name).and_then(|_| File::open(&name)?.sync_all());
     copied.and_then(|()| publish(Path::new(&name), to)).inspect_err(|_| {
-        // The folder is cleaned at the next start if this fails, too.
+        // If this fails as well, the folder is cleaned at the next start.
         let _ = fs::remove_file(&name);
     })
 }
 
-/// Removes a file that may be gone already.
+/// Removes a file, which may not exist.
 pub fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
@@ -60,12 +60,12 @@ pub fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether the disk, or what the process may write to it, is full.
+/// Whether the disk is full, or the process may not write more to it.
 pub fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge)
 }
 
-/// The error for a client. The cause may name the server's files, so it goes to the log.
+/// Makes the error for a client. The cause is only logged, since it may name the server's files.
 pub fn refused(error: &io::Error, what: &str) -> ApiError {
     tracing::error!("{what} failed: {error}");
     if is_full(error) {
@@ -74,7 +74,7 @@ pub fn refused(error: &io::Error, what: &str) -> ApiError {
     ApiError::new(Kind::StorageGone, format!("{what} failed: the server's log has the cause"))
 }
 
-/// Unix seconds.
+/// The current time [Unix seconds].
 pub fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs())
 }
@@ -91,7 +91,7 @@ mod tests {
         fs::write(&from, b"text").unwrap();
         copy_whole(&from, &to).unwrap();
         assert_eq!((fs::read(&to).unwrap(), fs::read_dir(dir.path()).unwrap().count()), (b"text".to_vec(), 2));
-        // As if the copy ended in the middle: its name is taken by a folder.
+        // The copy fails as if it were interrupted, because a folder has the temporary name.
         fs::create_dir(dir.path().join("c.part")).unwrap();
         assert!(copy_whole(&from, &dir.path().join("c")).is_err() && !dir.path().join("c").exists());
     }

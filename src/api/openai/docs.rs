@@ -104,7 +104,7 @@ struct Document;
 /// The name of the error envelope's schema.
 pub const ERROR_SCHEMA: &str = "ErrorBody";
 
-/// Further paths of the same operations, with an id for each.
+/// Additional paths for the same operations, each with its own operation id.
 const OTHER_PATHS: [(&str, &str, &str); 3] =
     [("/v1/rerank", "/v2/rerank", "rerankV2"), ("/v1/rerank", "/rerank", "rerankAtRoot"), ("/v1/score", "/score", "scoreAtRoot")];
 

@@ -1,4 +1,4 @@
-//! `POST /v1/embeddings`
+//! `POST /v1/embeddings`.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use serving::embedding::{self, ValidText};
 
 /// Embed texts as vectors
 ///
-/// The model file says how vectors are pooled (mean, first or last token; a generative model uses the last). Every vector has length 1.
+/// The model file determines the pooling (mean, first or last token). A generative model uses the last token. Every vector has length 1.
 #[utoipa::path(post, path = "/v1/embeddings", operation_id = "createEmbedding", tag = "generation",
     request_body = EmbeddingRequest, responses(
     (status = 200, description = "one vector per input, in order", body = EmbeddingList),
@@ -50,7 +50,7 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
     Ok(HttpResponse::Ok().json(EmbeddingList { object: "list".into(), data, model: id, usage }))
 }
 
-/// The vector of each input, and the total number of tokens.
+/// Returns the vector of each input, and the total number of tokens.
 async fn vectors(
     model: Arc<Model>,
     request: Embeddings,

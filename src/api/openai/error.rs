@@ -7,7 +7,7 @@ use http::error::{ApiError, Kind};
 
 const REQUEST: &str = "invalid_request_error";
 
-/// The `type` of an error.
+/// Returns the `type` of an error.
 fn error_type(kind: Kind) -> &'static str {
     match kind.status() {
         StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
@@ -21,7 +21,7 @@ pub fn body(error: &ApiError) -> ErrorBody {
     ErrorBody { error: ErrorDetail { message: error.message.clone(), kind, param: error.param.clone(), code } }
 }
 
-/// The code in a failed response of `/v1/responses`: the nearest of the codes that OpenAI defines there.
+/// Returns the error code of a failed response: the nearest one that OpenAI defines for `/v1/responses`.
 pub fn response_code(kind: Kind) -> &'static str {
     match error_type(kind) {
         REQUEST => "invalid_prompt",

@@ -1,40 +1,40 @@
-//! The text of a custom tool's call. The model writes it as the arguments `{"input": "…"}`.
+//! Extraction of the text of a custom tool's call, which the model writes as the arguments `{"input": "…"}`.
 
 use serde_json::{Value, json};
 
-/// The arguments of a call whose text is `input`.
+/// Makes the arguments of a call whose text is `input`.
 pub fn arguments_of(input: &str) -> String {
     json!({ "input": input }).to_string()
 }
 
-/// The text of whole arguments.
+/// Returns the text in complete arguments.
 pub fn text_of(arguments: &str) -> String {
     InputText::default().push(arguments)
 }
 
-/// Reads the text out of arguments that come in pieces.
+/// Extracts the text from arguments that arrive in pieces.
 #[derive(Clone, Debug, Default)]
 pub struct InputText {
     place: ScanState,
-    /// An escape that is not yet complete.
+    /// An incomplete escape sequence.
     escape: String,
-    /// The first half of a pair of escapes that are one character together.
+    /// The first half of a surrogate pair, whose second half is another escape.
     high: Option<u16>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum ScanState {
-    /// Before the colon behind the key.
+    /// Before the colon after the key.
     #[default]
     Key,
-    /// Behind the colon.
+    /// After the colon.
     Colon,
     Text,
     Past,
 }
 
 impl InputText {
-    /// Takes more of the arguments. Returns what is new of the text.
+    /// Adds a piece of the arguments. Returns the new part of the text.
     pub fn push(&mut self, arguments: &str) -> String {
         let mut text = String::with_capacity(arguments.len());
         for c in arguments.chars() {
@@ -54,7 +54,7 @@ impl InputText {
         text
     }
 
-    /// One more character of an escape.
+    /// Adds a character of an escape sequence.
     fn escaped(&mut self, c: char, text: &mut String) {
         self.escape.push(c);
         if self.escape.starts_with("\\u") {
@@ -65,14 +65,14 @@ impl InputText {
             self.half(Some(unit), text);
         } else {
             self.half(None, text);
-            // The escape is one of JSON's, because the arguments follow a grammar.
+            // The escape is valid JSON, because the arguments follow a grammar.
             let value: Value = serde_json::from_str(&format!("\"{}\"", self.escape)).unwrap_or_default();
             text.push_str(value.as_str().unwrap_or_default());
         }
         self.escape.clear();
     }
 
-    /// Adds a unit of UTF-16, or says that none follows. A half without its other half is a character that stands for any other.
+    /// Adds a UTF-16 unit, or `None` if no escape follows. An unpaired surrogate becomes the replacement character.
     fn half(&mut self, unit: Option<u16>, text: &mut String) {
         let units: Vec<u16> = self.high.take().into_iter().chain(unit).collect();
         if let ([high @ 0xd800..=0xdbff], Some(_)) = (&units[..], unit) {

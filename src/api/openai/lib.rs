@@ -1,4 +1,4 @@
-//! OpenAI's dialect: the types on the wire, their conversion to domain requests, and one handler per endpoint.
+//! OpenAI's dialect: the types on the wire, their conversion to domain requests, and a handler per endpoint.
 
 pub mod background_responses;
 pub mod background_task;

@@ -1,4 +1,4 @@
-//! Lists that clients read page by page.
+//! Paginated lists.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use http::error::{ApiError, Kind, quoted};
 
-/// What a client asks for of a list.
+/// The part of a list that a client asks for.
 #[derive(Debug)]
 pub struct Query {
     after: Option<String>,
@@ -17,7 +17,7 @@ pub struct Query {
     others: BTreeMap<String, String>,
 }
 
-/// A part of a list.
+/// A page of a list.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Page<T> {
     #[schema(example = "list")]
@@ -29,14 +29,14 @@ pub struct Page<T> {
 }
 
 impl<T> Page<T> {
-    /// The same page of what `read` makes of its items.
+    /// Converts the items of a page with `read`.
     pub fn map<U>(self, read: impl FnMut(T) -> U) -> Page<U> {
         let Self { object, data, first_id, last_id, has_more } = self;
         Page { object, data: data.into_iter().map(read).collect(), first_id, last_id, has_more }
     }
 }
 
-/// The parameters in a request's address.
+/// Returns the query parameters of a request.
 pub fn parameters(request: &HttpRequest) -> Result<BTreeMap<String, String>, ApiError> {
     let pairs = web::Query::<Vec<(String, String)>>::from_query(request.query_string());
     let pairs = pairs.map_err(|_| ApiError::new(Kind::InvalidValue, "the query is not percent-encoded UTF-8"))?.into_inner();
@@ -49,14 +49,14 @@ pub fn parameters(request: &HttpRequest) -> Result<BTreeMap<String, String>, Api
     Ok(map)
 }
 
-/// The number that a parameter gives.
+/// Parses a parameter as a number.
 pub fn number(name: &str, value: &str, range: std::ops::RangeInclusive<u64>) -> Result<u64, ApiError> {
     let number = value.parse::<u64>().ok().filter(|number| range.contains(number));
     let (least, most) = (range.start(), range.end());
     number.ok_or_else(|| ApiError::field(name, format!("`{name}` must be an integer from {least} to {most}, not `{}`", quoted(value))))
 }
 
-/// The truth value that a parameter gives.
+/// Parses a parameter as a truth value.
 pub fn flag(name: &str, value: &str) -> Result<bool, ApiError> {
     match value {
         "true" | "True" | "1" => Ok(true),
@@ -65,7 +65,7 @@ pub fn flag(name: &str, value: &str) -> Result<bool, ApiError> {
     }
 }
 
-/// Refuses parameters that are not among `known`. `metadata[` stands for `metadata[KEY]` with any key.
+/// Refuses parameters that are not in `known`. `metadata[` permits `metadata[KEY]` with any key.
 pub fn check_known(parameters: &BTreeMap<String, String>, known: &[&str]) -> Result<(), ApiError> {
     let is_known = |name: &&String| known.iter().any(|known| name == known || known.ends_with('[') && name.starts_with(known));
     match parameters.keys().find(|name| !is_known(name)) {
@@ -78,7 +78,7 @@ pub fn check_known(parameters: &BTreeMap<String, String>, known: &[&str]) -> Res
 }
 
 impl Query {
-    /// `limit`: the default and the largest. `others`: the names of further parameters.
+    /// Reads the query of a request. The pair gives the default and the largest `limit`, and `others` the names of further parameters.
     pub fn of(request: &HttpRequest, (default, most): (usize, usize), others: &[&str]) -> Result<Self, ApiError> {
         let mut map = parameters(request)?;
         check_known(&map, &[&["after", "limit", "order"], others].concat())?;
@@ -91,7 +91,7 @@ impl Query {
         Ok(Self { after: map.remove("after"), limit: limit.map_or(default, |limit| limit as usize), is_ascending, others: map })
     }
 
-    /// A list that begins with the oldest unless the client asks otherwise.
+    /// Lists the oldest entries first, unless the client asks otherwise.
     pub fn ascending_unless_asked(mut self, request: &HttpRequest) -> Self {
         self.is_ascending |= !request.query_string().contains("order=");
         self
@@ -105,10 +105,10 @@ impl Query {
         &self.others
     }
 
-    /// The page of `items`, which come in the order of their creation.
+    /// Returns a page of `items`, which are in the order of their creation.
     ///
     /// # Errors
-    /// `after` names nothing in the list.
+    /// Fails if the list has no item with the id `after`.
     pub fn page<T>(&self, mut items: Vec<T>, id: impl Fn(&T) -> String) -> Result<Page<T>, ApiError> {
         if !self.is_ascending {
             items.reverse();

@@ -1,4 +1,4 @@
-//! `/v1/models`
+//! `/v1/models`.
 
 use actix_web::{HttpRequest, HttpResponse, web};
 
@@ -50,7 +50,7 @@ pub async fn retrieve(state: web::Data<AppState>, request: HttpRequest) -> Resul
     // The router leaves %2F encoded, so this handler decodes the path.
     let raw = request.uri().path().strip_prefix(PREFIX).unwrap_or_default();
     let id = percent_decode(raw).ok_or_else(|| ApiError::model_not_found(raw, None))?;
-    // A model that the key may not use is not in its list, and neither is it here.
+    // A model that the key may not use is treated as unknown, as in the list.
     let (tenant, registry) = (Tenant::of(&request), &state.registry);
     let info = registry.info(&id).filter(|_| tenant.may_use(registry, &id)).ok_or_else(|| tenant.not_found(registry, &id))?;
     Ok(HttpResponse::Ok().json(Model::from(info)))

@@ -21,10 +21,10 @@ use serving::score;
 
 /// Rank documents by how well they answer a query
 ///
-/// A model that ranks reads the query and each document together. A model that embeds compares their vectors. A generative model is asked
+/// A reranking model reads the query and each document together. An embedding model's vectors are compared. A generative model is asked
 /// whether the document answers the query.
 #[utoipa::path(post, path = "/v1/rerank", operation_id = "rerank", tag = "generation", request_body = RerankRequest, responses(
-    (status = 200, description = "the documents' places in the request, the best first", body = Ranking),
+    (status = 200, description = "the documents' indices in the request, the best first", body = Ranking),
     (status = 400, description = "a field is wrong, a text is longer than the context, or the model cannot rank", body = ErrorBody),
     (status = 404, description = "the model is unknown", body = ErrorBody),
     (status = 429, description = "the queue is full", body = ErrorBody),
@@ -32,7 +32,7 @@ use serving::score;
     (status = 504, description = "the request took longer than the server or its own `x-request-timeout` allows", body = ErrorBody)))]
 pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
     let (request, held) = body.read(&schemas::RERANKS, rerank::rerank).await?;
-    // What is returned is held until the answer is written.
+    // The documents' memory is held until the response is written.
     let (documents, _held) = if request.return_documents { (request.documents.clone(), Some(held.clone())) } else { (Vec::new(), None) };
     let query = request.query;
     let pairs = request.documents.into_iter().map(|document| (query.clone(), document)).collect();
@@ -66,7 +66,7 @@ pub async fn score(state: web::Data<AppState>, http: HttpRequest, body: JsonBody
     Ok(HttpResponse::Ok().json(Scores { id, object: "list".into(), created, model, data, usage }))
 }
 
-/// Pairs to score, and what was asked about them.
+/// The pairs to score, and the request's options.
 struct RankJob {
     asked: RankOptions,
     pairs: Vec<(Arc<str>, Arc<str>)>,
@@ -74,7 +74,7 @@ struct RankJob {
     names: FieldNames,
 }
 
-/// The scores of the pairs.
+/// Returns the scores of the pairs.
 async fn scored(state: web::Data<AppState>, http: &HttpRequest, work: RankJob) -> Result<(ResponseHead, Vec<f32>, RankUsage), ApiError> {
     let RankJob { asked, pairs, held, names } = work;
     let model = requested_model(&state, http, &asked.model).await?;

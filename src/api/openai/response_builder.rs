@@ -1,4 +1,4 @@
-//! A response while it is written: its items, and the events that report them.
+//! Builds a response: its items, and the events that report them.
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -15,26 +15,26 @@ use chat::{Call, Message, Piece, Role};
 use http::response_head::ResponseHead;
 use serving::{End, EndReason, Output};
 
-/// An event: its type, and its fields.
+/// An event: its type and its fields.
 pub type Event = (&'static str, Value);
 
 pub struct ResponseBuilder {
     pub head: ResponseHead,
     pub settings: Settings,
     pub has_logprobs: bool,
-    /// `in_progress` until it has ended.
+    /// The status, `in_progress` until the response has ended.
     pub status: &'static str,
     pub error: Option<ResponseError>,
     pub usage: Option<Usage>,
     items: Vec<OutputItem>,
     /// Whether the last item is still being written.
     open: bool,
-    /// Reads the text of the last item, if that is a call with a text.
+    /// Extracts the text of the last item, if that is a custom tool's call.
     input: InputText,
 }
 
 pub fn value(of: &impl Serialize) -> Value {
-    // Our own types always serialize, because their maps have string keys.
+    // Serialising our own types cannot fail, because all keys of their maps are strings.
     serde_json::to_value(of).expect("an event is JSON")
 }
 
@@ -88,7 +88,7 @@ impl OutputItem {
         *place = status.into();
     }
 
-    /// Adds an empty part to an item that has parts. Returns it.
+    /// Adds an empty part to an item that has parts, and returns the part.
     fn add_part(&mut self) -> Option<Value> {
         match self {
             Self::Message(item) => {
@@ -111,7 +111,7 @@ impl ResponseBuilder {
         Self { head, settings, has_logprobs, status: "in_progress", error: None, usage: None, items, open: false, input }
     }
 
-    /// Takes more of the answer. Returns the events that report it.
+    /// Adds a piece of the answer. Returns the events that report it.
     pub fn take(&mut self, output: Output) -> Vec<Event> {
         match output {
             Output::Piece(piece) => self.add(piece),
@@ -181,7 +181,7 @@ impl ResponseBuilder {
         self.items.last().filter(|_| self.open)
     }
 
-    /// Ends the last item and begins the next one.
+    /// Ends the last item and starts the next one.
     fn begin(&mut self, mut item: OutputItem) -> Vec<Event> {
         let mut events = self.end("completed");
         let added = json!({"output_index": self.items.len(), "item": item});
@@ -193,7 +193,7 @@ impl ResponseBuilder {
         events
     }
 
-    /// Ends the last item if it is open.
+    /// Ends the last item, if it is open.
     fn end(&mut self, status: &str) -> Vec<Event> {
         let Some(item) = self.items.last_mut().filter(|_| self.open) else { return Vec::new() };
         item.set_status(status);
@@ -220,21 +220,21 @@ impl ResponseBuilder {
         events
     }
 
-    /// Adds the fields by which an event names the last item.
+    /// Adds the fields by which an event refers to the last item.
     fn of_item(&self, mut fields: Value) -> Value {
         fields["item_id"] = self.items.last().map_or("", OutputItem::id).into();
         fields["output_index"] = self.items.len().saturating_sub(1).into();
         fields
     }
 
-    /// Adds those of the item's one part, too.
+    /// Adds the fields by which an event refers to the last item's only part.
     fn of_part(&self, fields: Value) -> Value {
         let mut fields = self.of_item(fields);
         fields["content_index"] = 0.into();
         fields
     }
 
-    /// The response as it is now. It has an output once it has ended.
+    /// Returns the current response object. It has an output once the response has ended.
     pub fn object(&self) -> ResponseObject {
         let cut = self.status == "incomplete";
         ResponseObject {
@@ -251,7 +251,7 @@ impl ResponseBuilder {
         }
     }
 
-    /// The answer as a message of the conversation.
+    /// Returns the answer as a message of the conversation.
     pub fn as_message(&self) -> Message {
         let (mut text, mut reasoning, mut calls) = (String::new(), String::new(), Vec::new());
         for item in &self.items {

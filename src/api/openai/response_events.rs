@@ -14,12 +14,12 @@ use http::error::ApiError;
 use http::sse;
 use serving::Output;
 
-/// The text of a delta and its padding together have a multiple of so many bytes.
+/// The text of a delta and its padding together have a multiple of this length [bytes].
 const PADDED_TO: usize = 16;
 
 pub struct ResponseStream {
     answer: ResponseRecord,
-    /// The next event's number.
+    /// The number of the next event.
     next: u64,
     /// Whether deltas are padded.
     obfuscates: bool,
@@ -30,7 +30,7 @@ impl ResponseStream {
         Self { answer, next: 0, obfuscates }
     }
 
-    /// A stream whose first events were sent already.
+    /// Creates a stream whose first events were sent already, so that its next event has the number `next`.
     pub fn after(answer: ResponseRecord, obfuscates: bool, next: u64) -> Self {
         Self { answer, next, obfuscates }
     }
@@ -54,12 +54,12 @@ impl ResponseStream {
     }
 }
 
-/// An event that shows the whole response.
+/// Makes an event that contains the whole response.
 pub fn whole_event(name: &'static str, response: &Value, number: u64) -> Bytes {
     sse::named(name, &json!({"type": name, "sequence_number": number, "response": response}))
 }
 
-/// The only event of a stream that fails before its response has begun.
+/// Makes the only event of a stream that fails before its response has begun.
 pub fn error_event(error: &ApiError) -> Bytes {
     let (code, message) = (response_code(error.kind), &error.message);
     sse::named("error", &json!({"type": "error", "code": code, "message": message, "param": error.param, "sequence_number": 0}))

@@ -1,29 +1,29 @@
-//! What a request may ask for beside the answer itself: what ended it, its token ids, counts in every event, events of like sizes.
+//! Optional parts of a response: the stop reason, token ids, counts in every event, and padding that hides the length of texts.
 
 use super::types::common::{StopReason, StreamOptions};
 use super::types::usage::Usage;
 use serving::{Options, StopCause};
 
-/// An event's text is padded to a multiple of this. In bytes.
+/// The length to a multiple of which an event's text is padded [bytes].
 const PADDED_TO: usize = 32;
 
-/// What a request asks for beside the answer.
+/// The optional parts of a response that a request asks for.
 #[derive(Clone, Debug, Default)]
 pub struct ResponseOptions {
     /// The stop texts, in the request's order.
     stop: Vec<String>,
     return_ids: bool,
-    /// Every event has the token counts so far.
+    /// Whether every event includes the token counts so far.
     pub counts: bool,
     obfuscates: bool,
 }
 
-/// What is known when an event is made.
+/// Facts that are known when an event is made.
 #[derive(Clone, Debug)]
 pub struct EventNote {
-    /// The tokens since the event before.
+    /// The token ids since the previous event.
     pub ids: Vec<u32>,
-    /// The counts so far.
+    /// The token counts so far.
     pub usage: Usage,
 }
 
@@ -41,12 +41,12 @@ impl ResponseOptions {
         }
     }
 
-    /// The ids, if the request wants them.
+    /// Returns the ids, if the request asks for them.
     pub fn ids(&self, ids: Vec<u32>) -> Option<Vec<u32>> {
         self.return_ids.then_some(ids)
     }
 
-    /// Random characters beside a text of `length` bytes, so that texts of like lengths make events of one size.
+    /// Returns random padding for a text of `length` bytes, so that texts of similar lengths make events of the same size.
     pub fn obfuscation(&self, length: usize) -> Option<String> {
         let missing = PADDED_TO - length % PADDED_TO;
         self.obfuscates.then(|| uuid::Uuid::new_v4().simple().to_string().chars().take(missing).collect())

@@ -1,4 +1,4 @@
-//! What stands around a response: its input, its length, its end before its time.
+//! Endpoints around a response: counting its input, listing its input items, compacting and cancelling.
 
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde_json::Value;
@@ -21,7 +21,7 @@ use http::tenant::Tenant;
 
 /// Count the tokens of a response's input
 ///
-/// The request is one that `/v1/responses` would answer. Nothing is generated.
+/// The request has the form of one to `/v1/responses`. Nothing is generated.
 #[utoipa::path(post, path = "/v1/responses/input_tokens", operation_id = "countInputTokens", tag = "generation",
     request_body = ResponseRequest, responses(
     (status = 200, description = "the number of tokens", body = InputTokens),
@@ -53,7 +53,7 @@ pub async fn input_tokens(
 
 /// Compact a conversation
 ///
-/// Not supported: the server has no representation of a conversation that is shorter than the conversation and says the same.
+/// Not supported: the server has no shorter representation of a conversation with the same meaning.
 #[utoipa::path(post, path = "/v1/responses/compact", operation_id = "compactResponse", tag = "generation", responses(
     (status = 400, description = "always", body = ErrorBody)))]
 pub async fn compact() -> Result<HttpResponse, ApiError> {
@@ -64,11 +64,11 @@ pub async fn compact() -> Result<HttpResponse, ApiError> {
 
 /// List the input items of a response
 ///
-/// Only those of its own request, not what came before.
+/// Lists the items of the response's own request only, not those of earlier turns.
 #[utoipa::path(get, path = "/v1/responses/{id}/input_items", operation_id = "listInputItems", tag = "generation",
     params(("id" = String, Path, description = "the id of the response"),
-        ("after" = Option<String>, Query, description = "the id of the last item of the page before"),
-        ("limit" = Option<u32>, Query, description = "at most so many, from 1 to 100"),
+        ("after" = Option<String>, Query, description = "the id of the previous page's last item"),
+        ("limit" = Option<u32>, Query, description = "the page size, from 1 to 100"),
         ("order" = Option<String>, Query, description = "asc or desc; the default is desc")),
     responses(
         (status = 200, description = "a page of items", body = Page<InputItem>),
@@ -84,13 +84,13 @@ pub async fn input_items(stores: web::Data<Stores>, http: HttpRequest) -> Result
     Ok(HttpResponse::Ok().json(page_of(&http, input).await?))
 }
 
-/// Cancel a response that is made in the background
+/// Cancel a background response
 #[utoipa::path(post, path = "/v1/responses/{id}/cancel", operation_id = "cancelResponse", tag = "generation",
     params(("id" = String, Path, description = "the id of the response")),
     responses(
         (status = 200, description = "the response, which has ended", body = ResponseObject),
-        (status = 400, description = "it was not made in the background", body = ErrorBody),
-        (status = 404, description = "it is not there", body = ErrorBody)))]
+        (status = 400, description = "the response was not made in the background", body = ErrorBody),
+        (status = 404, description = "not found", body = ErrorBody)))]
 pub async fn cancel(stores: web::Data<Stores>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
     let (id, tenant) = (id_of(&http), Tenant::of(&http));
     if let Some(live) = stores.background.get(tenant.name(), id) {

@@ -1,4 +1,4 @@
-//! A response that the server keeps once it has ended, if the client asked for that.
+//! A response that is stored when it has ended, if the client asked for that.
 
 use std::sync::Arc;
 
@@ -21,12 +21,12 @@ pub struct ResponseRecord {
     pub draft: ResponseBuilder,
     /// The conversation before the answer, without instructions. Empty unless the response is stored.
     pub messages: Vec<Message>,
-    /// The new items of the request's input, as they are kept.
+    /// The new items of the request's input, as they are stored.
     pub input: Vec<Value>,
     pub stores: web::Data<Stores>,
-    /// Whose response it is.
+    /// The tenant that the response belongs to.
     pub tenant: Tenant,
-    /// Whoever waits for it, if it is made in the background.
+    /// The background response with its readers, if there is one.
     pub background: Option<Arc<BackgroundResponse>>,
     /// The memory that is held for the request, whose settings the response repeats.
     pub _held: Arc<MemoryPermit>,
@@ -37,7 +37,7 @@ impl ResponseRecord {
     pub fn end(&mut self, usage: Usage) -> String {
         self.draft.usage = Some(usage);
         let response = self.draft.object();
-        // Our own types always serialize, because their maps have string keys.
+        // Serialising our own types cannot fail, because all keys of their maps are strings.
         let text = serde_json::to_string(&response).expect("a response is JSON");
         let input = std::mem::take(&mut self.input);
         if let Some(conversation) = &self.draft.settings.conversation {
@@ -53,7 +53,7 @@ impl ResponseRecord {
         text
     }
 
-    /// Ends the response with an error. It is kept only if someone may still ask for it.
+    /// Ends the response with an error. A background response is stored anyway, because clients ask for it later.
     pub fn fail(&mut self, error: &ApiError) {
         self.draft.status = "failed";
         self.draft.error = Some(ResponseError { code: response_code(error.kind).into(), message: error.message.clone() });

@@ -1,4 +1,4 @@
-//! The start of a response: what the model sees of the conversation, and its generation.
+//! The start of a response: its conversation, as the model sees it, and its generation.
 
 use std::sync::Arc;
 
@@ -23,10 +23,10 @@ use http::response_head::ResponseHead;
 use http::state::{AppState, off_loop};
 use serving::Prompt;
 
-/// How much memory the texts of what came before may take at once: as messages, for the store, in what a template is given, in the prompt.
+/// The number of copies of the earlier texts that may exist at once: as messages, in the store, in the template's input and in the prompt.
 const COPIES: usize = 4;
 
-/// Starts the answer of a request once its model is there. `begun`: the response's head and readers, if it is made in the background.
+/// Starts the answer of a request, once its model is loaded. `begun` has the head and the readers of a background response.
 pub async fn start(
     state: web::Data<AppState>,
     stores: web::Data<Stores>,
@@ -58,30 +58,30 @@ pub async fn start(
     Ok((choices::start(state, ask).await?, answer))
 }
 
-/// The conversation as the model sees it: with the instructions before it.
+/// Returns the conversation as the model sees it, preceded by the instructions.
 pub fn shown(conversation: Conversation, settings: &Settings) -> Conversation {
     let instructions = settings.instructions.iter().map(|text| Message::of_text(Role::System, text));
     let messages = instructions.chain(conversation.messages).collect();
     Conversation { messages, ..conversation }
 }
 
-/// What was said so far: the messages of the conversation or of the previous response, and the new ones.
+/// The conversation so far: the messages of the conversation or of the previous response, followed by the new ones.
 pub struct ConversationSoFar {
     pub messages: Vec<Message>,
-    /// The same, if the response is stored. Otherwise empty.
+    /// A copy of the messages, if the response is stored. Otherwise empty.
     pub kept: Vec<Message>,
     /// The memory that is held for both.
     pub memory: MemoryPermit,
 }
 
-/// What comes before a response.
+/// The conversation or the response that a response continues.
 enum Predecessor {
     Conversation(Arc<StoredConversation>),
     Response(Arc<StoredResponse>),
 }
 
 impl Predecessor {
-    /// Finds what a request refers to. `None`: nothing.
+    /// Finds the predecessor that a request refers to. `None` if the request has none.
     fn of(stores: &Stores, tenant: &str, settings: &Settings) -> Result<Option<Self>, ApiError> {
         if let Some(ConversationRef { id }) = &settings.conversation {
             let conversation = stores.conversations.get(tenant, id).ok_or_else(|| conversations::gone(id))?;
@@ -102,7 +102,7 @@ impl Predecessor {
         }
     }
 
-    /// The size of its texts. In bytes.
+    /// The size of the texts [bytes].
     fn num_bytes(&self) -> usize {
         match self {
             Self::Conversation(conversation) => conversation.num_bytes(),
@@ -111,7 +111,7 @@ impl Predecessor {
     }
 }
 
-/// Checks that what a request refers to is there.
+/// Checks that the predecessor of a request exists.
 pub fn check_earlier(stores: &Stores, tenant: &str, settings: &Settings) -> Result<(), ApiError> {
     Predecessor::of(stores, tenant, settings).map(drop)
 }
@@ -125,7 +125,7 @@ impl ConversationSoFar {
         };
         let texts = COPIES * earlier.num_bytes();
         memory.set(texts)?;
-        // It may be many megabytes, which the event loop has no time for.
+        // The predecessor may have many megabytes, which would block the event loop.
         let read = move || {
             let mut messages = match earlier {
                 Predecessor::Conversation(conversation) => conversations::earlier(&conversation, &mut |weight| memory.set(texts + weight))?,

@@ -1,4 +1,4 @@
-//! Stored responses, which later ones may continue.
+//! Stored responses, which later responses may continue.
 
 use std::sync::Arc;
 
@@ -10,31 +10,31 @@ use super::tenant_lru::{ENTRY, Item, LruValue, TenantLru};
 use super::types::responses::ResponseObject;
 use chat::Message;
 
-/// A response and its conversation. What a client sees is kept as text: a tree would take many times its size.
+/// A response and its conversation. The parts that clients see are stored as text, because a tree would take many times as much memory.
 #[derive(Default)]
 pub struct StoredResponse {
     /// The response as JSON.
     pub response: String,
-    /// Without instructions. `None`: the response did not come to its end, so that nothing continues it.
+    /// The conversation without instructions. `None` if the response did not complete, so nothing can continue it.
     pub messages: Option<Vec<Message>>,
-    /// The output.
+    /// The output items.
     pub items: Vec<Item>,
-    /// The request's input.
+    /// The input items of the request.
     pub input: Vec<Item>,
-    /// The events of a response that was made in the background.
+    /// The events of a background response.
     pub background: Option<Arc<BackgroundResponse>>,
 }
 
 /// The id of an item, and the item as JSON.
 pub fn named(item: &Value) -> Item {
-    // Its capacity may be twice its length, and counts.
+    // The text's capacity may be twice its length, and it counts.
     let mut text = item.to_string();
     text.shrink_to_fit();
     Arc::new((item["id"].as_str().unwrap_or_default().to_owned(), text))
 }
 
 impl StoredResponse {
-    /// `text`: the response as JSON.
+    /// Creates a stored response. `text` is the response as JSON.
     pub fn new(response: &ResponseObject, text: String, messages: Option<Vec<Message>>) -> Self {
         let items = response.output.iter().map(|item| named(&value(item))).collect();
         Self { response: text, messages, items, ..Self::default() }
@@ -60,11 +60,11 @@ impl LruValue for StoredResponse {
 pub type ResponseStore = TenantLru<StoredResponse>;
 
 impl TenantLru<StoredResponse> {
-    /// An item of a stored response of a tenant.
+    /// Returns an item of a tenant's stored responses.
     pub fn item(&self, tenant: &str, id: &str) -> Option<Value> {
         let stored = self.whole_of(tenant, id)?;
         let item = stored.all_items().find(|item| item.0 == id)?;
-        // The server itself wrote the text.
+        // The server wrote this text itself, so parsing it cannot fail.
         serde_json::from_str(&item.1).ok()
     }
 }

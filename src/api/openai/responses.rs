@@ -1,4 +1,4 @@
-//! `/v1/responses`: one answer to a conversation, which the server may keep for the next turn.
+//! `/v1/responses`: an answer to a conversation, which the server may store for the next turn.
 
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde_json::Value;
@@ -20,10 +20,10 @@ use http::state::AppState;
 use http::stream::respond;
 use http::tenant::Tenant;
 
-/// Answer a conversation, and keep it
+/// Answer a conversation and store the answer
 ///
-/// With `stream` the answer is a stream of named events, in the order of `ResponseEvent`'s types. With `background` the answer comes at
-/// once, with the status `queued`, and the response is asked for until it has ended.
+/// With `stream`, the response is a stream of named events, in the order of `ResponseEvent`'s types. With `background`, the answer comes at
+/// once with the status `queued`, and the client polls the response until it has ended.
 #[utoipa::path(post, path = "/v1/responses", operation_id = "createResponse", tag = "generation", request_body = ResponseRequest, responses(
     (status = 200, description = "the answer", content((ResponseObject = "application/json"), (ResponseEvent = "text/event-stream"))),
     (status = 400, description = "a field is wrong, the context is too short, or the previous response is not there", body = ErrorBody),
@@ -60,17 +60,17 @@ pub async fn create(
     Ok(json(answer.end(choices.usage().into())))
 }
 
-/// A stored response, or one in the background
+/// Retrieve a stored or background response
 ///
-/// With `stream`, the events of a response that was made with `background`.
+/// With `stream`, returns the events of a background response.
 #[utoipa::path(get, path = "/v1/responses/{id}", operation_id = "retrieveResponse", tag = "generation",
     params(("id" = String, Path, description = "the id of the response"),
         ("stream" = Option<bool>, Query, description = "send the events of a response that was made with `background`"),
-        ("starting_after" = Option<u64>, Query, description = "the number of the last event that the client has; with `stream`")),
+        ("starting_after" = Option<u64>, Query, description = "the number of the last event that the client has. Only with `stream`")),
     responses(
         (status = 200, description = "the response", content((ResponseObject = "application/json"), (ResponseEvent = "text/event-stream"))),
         (status = 400, description = "a parameter is wrong", body = ErrorBody),
-        (status = 404, description = "it is not there", body = ErrorBody)))]
+        (status = 404, description = "not found", body = ErrorBody)))]
 pub async fn retrieve(state: web::Data<AppState>, stores: web::Data<Stores>, request: HttpRequest) -> Result<HttpResponse, ApiError> {
     let (id, tenant, given) = (id_of(&request), Tenant::of(&request), parameters(&request)?);
     check_known(&given, &["stream", "starting_after", "include", "include[]", "include_obfuscation"])?;
@@ -95,19 +95,19 @@ pub async fn retrieve(state: web::Data<AppState>, stores: web::Data<Stores>, req
     }
 }
 
-/// A body that is JSON already.
+/// Makes a response from a body that is JSON already.
 pub fn json(text: String) -> HttpResponse {
     HttpResponse::Ok().content_type("application/json").body(text)
 }
 
-/// Forget a stored response
+/// Delete a stored response
 ///
-/// One that is made in the background is cancelled.
+/// A background response that has not ended is cancelled.
 #[utoipa::path(delete, path = "/v1/responses/{id}", operation_id = "deleteResponse", tag = "generation",
     params(("id" = String, Path, description = "the id of the response")),
     responses(
-        (status = 200, description = "it is forgotten", body = DeletedResponse),
-        (status = 404, description = "it is not there", body = ErrorBody)))]
+        (status = 200, description = "it is deleted", body = DeletedResponse),
+        (status = 404, description = "not found", body = ErrorBody)))]
 pub async fn delete(stores: web::Data<Stores>, request: HttpRequest) -> Result<HttpResponse, ApiError> {
     let (id, tenant) = (id_of(&request), Tenant::of(&request));
     if let Some(live) = stores.background.get(tenant.name(), id) {
@@ -119,7 +119,7 @@ pub async fn delete(stores: web::Data<Stores>, request: HttpRequest) -> Result<H
     Ok(HttpResponse::Ok().json(DeletedResponse { id: id.to_owned(), object: "response".into(), deleted: true }))
 }
 
-/// The id in the path of a response.
+/// Returns the response id in a request's path.
 pub fn id_of(request: &HttpRequest) -> &str {
     request.match_info().query("id")
 }

@@ -1,4 +1,4 @@
-//! The endpoints of chat completions that were made with `store`.
+//! The endpoints of stored chat completions.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use http::json::JsonBody;
 use http::state::off_loop;
 use http::tenant::Tenant;
 
-/// The default and the largest number of entries on a page.
+/// The default and the largest number of entries per page.
 const PAGE: (usize, usize) = (20, 100);
 
 fn id_of(http: &HttpRequest) -> &str {
@@ -38,12 +38,12 @@ fn found(stores: &Stores, http: &HttpRequest) -> Result<Arc<StoredChat>, ApiErro
 
 /// List the stored chat completions
 #[utoipa::path(get, path = "/v1/chat/completions", operation_id = "listChatCompletions", tag = "generation",
-    params(("after" = Option<String>, Query, description = "the id of the last one of the page before"),
-        ("limit" = Option<u32>, Query, description = "at most so many, from 1 to 100"),
+    params(("after" = Option<String>, Query, description = "the id of the previous page's last answer"),
+        ("limit" = Option<u32>, Query, description = "the page size, from 1 to 100"),
         ("order" = Option<String>, Query, description = "asc or desc by time; the default is asc"),
-        ("model" = Option<String>, Query, description = "only those of this model")),
+        ("model" = Option<String>, Query, description = "only answers of this model")),
     responses(
-        (status = 200, description = "a page of answers; `metadata[KEY]=VALUE` in the address selects", body = Page<ChatCompletion>),
+        (status = 200, description = "a page of answers, filtered by `metadata[KEY]=VALUE` in the query", body = Page<ChatCompletion>),
         (status = 400, description = "a parameter is wrong", body = ErrorBody)))]
 pub async fn list(stores: web::Data<Stores>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
     let query = Query::of(&http, PAGE, &["model", "metadata["])?.ascending_unless_asked(&http);
@@ -57,17 +57,17 @@ pub async fn list(stores: web::Data<Stores>, http: HttpRequest) -> Result<HttpRe
     Ok(HttpResponse::Ok().json(off_loop(move || page.map(|chat| chat.object())).await?))
 }
 
-/// The key of `metadata[key]`.
+/// Returns the key in `metadata[key]`.
 fn key_of(name: &str) -> Option<&str> {
     name.strip_prefix("metadata[")?.strip_suffix(']')
 }
 
-/// A stored chat completion
+/// Retrieve a stored chat completion
 #[utoipa::path(get, path = "/v1/chat/completions/{id}", operation_id = "retrieveChatCompletion", tag = "generation",
     params(("id" = String, Path, description = "the id of the answer")),
     responses(
         (status = 200, description = "the answer, with its metadata", body = ChatCompletion),
-        (status = 404, description = "it is not there", body = ErrorBody)))]
+        (status = 404, description = "not found", body = ErrorBody)))]
 pub async fn retrieve(stores: web::Data<Stores>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
     Ok(HttpResponse::Ok().json(found(&stores, &http)?.object()))
 }
@@ -78,7 +78,7 @@ pub async fn retrieve(stores: web::Data<Stores>, http: HttpRequest) -> Result<Ht
     responses(
         (status = 200, description = "the answer, with its metadata", body = ChatCompletion),
         (status = 400, description = "a field is wrong", body = ErrorBody),
-        (status = 404, description = "it is not there", body = ErrorBody)))]
+        (status = 404, description = "not found", body = ErrorBody)))]
 pub async fn update(stores: web::Data<Stores>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
     let read = |value: &Value| {
         let fields = Fields::root(value)?;
@@ -91,12 +91,12 @@ pub async fn update(stores: web::Data<Stores>, http: HttpRequest, body: JsonBody
     Ok(HttpResponse::Ok().json(changed?.object()))
 }
 
-/// Forget a stored chat completion
+/// Delete a stored chat completion
 #[utoipa::path(delete, path = "/v1/chat/completions/{id}", operation_id = "deleteChatCompletion", tag = "generation",
     params(("id" = String, Path, description = "the id of the answer")),
     responses(
-        (status = 200, description = "it is forgotten", body = DeletedResponse),
-        (status = 404, description = "it is not there", body = ErrorBody)))]
+        (status = 200, description = "it is deleted", body = DeletedResponse),
+        (status = 404, description = "not found", body = ErrorBody)))]
 pub async fn delete(stores: web::Data<Stores>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
     let id = id_of(&http);
     if !stores.chats.delete(Tenant::of(&http).name(), id) {
@@ -109,13 +109,13 @@ pub async fn delete(stores: web::Data<Stores>, http: HttpRequest) -> Result<Http
 /// List the messages of a stored chat completion
 #[utoipa::path(get, path = "/v1/chat/completions/{id}/messages", operation_id = "listChatMessages", tag = "generation",
     params(("id" = String, Path, description = "the id of the answer"),
-        ("after" = Option<String>, Query, description = "the id of the last message of the page before"),
-        ("limit" = Option<u32>, Query, description = "at most so many, from 1 to 100"),
+        ("after" = Option<String>, Query, description = "the id of the previous page's last message"),
+        ("limit" = Option<u32>, Query, description = "the page size, from 1 to 100"),
         ("order" = Option<String>, Query, description = "asc or desc; the default is asc")),
     responses(
         (status = 200, description = "a page of the request's messages", body = Page<Message>),
         (status = 400, description = "a parameter is wrong", body = ErrorBody),
-        (status = 404, description = "it is not there", body = ErrorBody)))]
+        (status = 404, description = "not found", body = ErrorBody)))]
 pub async fn messages(stores: web::Data<Stores>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
     let query = Query::of(&http, PAGE, &[])?.ascending_unless_asked(&http);
     let chat = found(&stores, &http)?;

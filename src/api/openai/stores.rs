@@ -1,4 +1,4 @@
-//! What clients keep in memory, of every kind.
+//! The in-memory stores for clients' objects.
 
 use actix_web::web::Data;
 
@@ -13,7 +13,7 @@ pub struct Stores {
     pub responses: Data<ResponseStore>,
     pub chats: ChatStore,
     pub conversations: Data<ConversationStore>,
-    /// Responses that are made in the background.
+    /// The background responses that have not ended.
     pub background: BackgroundResponses,
 }
 

@@ -1,4 +1,4 @@
-//! Streams of generations: what the choices yield becomes events as it arrives.
+//! Streams of generations, which convert the choices' outputs to events as they arrive.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
@@ -18,48 +18,48 @@ use http::sse::data;
 use http::stream::Frames;
 use serving::{End, Output};
 
-/// What a response's stream consists of, frame by frame.
+/// Makes the frames of a response's stream.
 pub trait Events: 'static {
     fn begin(&mut self, num_choices: usize) -> Vec<Bytes>;
-    /// What is known of the choice `index` before its next output.
+    /// Receives the facts that are known before the next output of the choice `index`.
     fn note(&mut self, _index: usize, _note: EventNote) {}
-    /// The frames of what the choice `index` yields.
+    /// Returns the frames for an output of the choice `index`.
     fn output(&mut self, index: usize, output: Output) -> Vec<Bytes>;
     fn end(&mut self, usage: Usage) -> Vec<Bytes>;
-    /// The frames that tell how far the prompt is. None: this stream does not tell.
+    /// Returns the frames that report the prompt's progress. `None` if the stream does not report it.
     fn progress(&mut self, _progress: PromptProgress) -> Option<Vec<Bytes>> {
         None
     }
-    /// The last frames of a stream that fails.
+    /// Returns the last frames of a stream that fails.
     fn fail(&mut self, error: &ApiError) -> Vec<Bytes>;
 }
 
-/// The events of an endpoint's stream.
+/// Makes the events of an endpoint's stream.
 pub trait EventFormat: 'static {
     type Event: Serialize;
-    /// The event that opens a choice, if the endpoint has one.
+    /// Returns the event that opens a choice, if the endpoint has one.
     fn first(&self, index: usize) -> Option<Self::Event>;
-    /// `None` for pieces that the endpoint does not return.
+    /// Returns the event for a piece. `None` if the endpoint does not return such pieces.
     fn piece(&mut self, index: usize, piece: Piece) -> Option<Self::Event>;
     fn end(&self, index: usize, end: End) -> Self::Event;
-    /// Adds what the request asks for beside the answer. `note`: none for the event that opens a choice.
+    /// Adds the optional parts that the request asks for. `note` is `None` for the event that opens a choice.
     fn complete(&mut self, index: usize, event: &mut Self::Event, note: Option<EventNote>);
-    /// The last event, without choices.
+    /// Returns the last event, which has no choices.
     fn usage(&self, usage: Usage) -> Self::Event;
-    /// The event that tells how far the prompt is, if the endpoint has one.
+    /// Returns the event that reports the prompt's progress, if the endpoint has one.
     fn progress(&self, _progress: PromptProgress) -> Option<Self::Event> {
         None
     }
 }
 
-/// The time between two events about the prompt.
+/// The time between two events about the prompt's progress.
 const PROGRESS_EVERY: Duration = Duration::from_millis(250);
 
-/// The stream of chat and text completions: events, and `[DONE]` unless it failed.
+/// The stream of a chat or text completion: events, followed by `[DONE]` unless it failed.
 struct CompletionStream<F> {
     format: F,
     options: StreamOptions,
-    /// Tokens that came since each choice's last event, and the counts.
+    /// The tokens since each choice's last event, and the counts so far.
     notes: BTreeMap<usize, EventNote>,
 }
 
@@ -76,7 +76,7 @@ impl<F: EventFormat> Events for CompletionStream<F> {
     fn note(&mut self, index: usize, note: EventNote) {
         match self.notes.entry(index) {
             Entry::Vacant(entry) => drop(entry.insert(note)),
-            // The last output had no event.
+            // The previous output had no event, so its ids are still here.
             Entry::Occupied(mut entry) => {
                 let kept = entry.get_mut();
                 kept.ids.extend(note.ids);
@@ -112,12 +112,12 @@ impl<F: EventFormat> Events for CompletionStream<F> {
     }
 }
 
-/// The choices as events.
+/// Streams the choices as events.
 pub fn events(choices: Choices, format: impl EventFormat, options: StreamOptions) -> impl Frames {
     frames(choices, CompletionStream { format, options, notes: BTreeMap::new() })
 }
 
-/// Someone who sees what a stream consists of.
+/// Observes the outputs that a stream is made of.
 pub trait OutputObserver: 'static {
     fn output(&mut self, index: usize, output: &Output);
     fn end(&mut self, usage: Usage);
@@ -160,7 +160,7 @@ impl<F: EventFormat, W: OutputObserver> Events for ObservedStream<F, W> {
     }
 }
 
-/// The choices as events, which `watch` sees too.
+/// Streams the choices as events, and passes the outputs to `watch` as well.
 pub fn observed_events(
     choices: Choices,
     format: impl EventFormat,
@@ -170,30 +170,31 @@ pub fn observed_events(
     frames(choices, ObservedStream { inner: CompletionStream { format, options, notes: BTreeMap::new() }, watch })
 }
 
-/// The choices as `events`.
+/// Streams the choices as the frames of `events`.
 pub fn frames(choices: Choices, mut events: impl Events) -> impl Frames {
     let ready = events.begin(choices.len()).into();
     ChoiceReader { choices, events, ready, told: None, has_ended: false }
 }
 
-/// The last frame of a stream of events that fails.
+/// Makes the last frame of a stream of events that fails.
 pub fn error_event(error: &ApiError) -> Bytes {
     data(&error::body(error))
 }
 
-/// Reads the choices and words what they yield. The choices live as long as the reader, so a draining server waits for the last frame.
+/// Reads the choices and makes frames of their outputs. The choices live as long as the reader, so a draining server waits for the last
+/// frame.
 struct ChoiceReader<E> {
     choices: Choices,
     events: E,
-    /// Frames that are not yet handed out.
+    /// Frames that have not been returned yet.
     ready: VecDeque<Bytes>,
-    /// What the stream has said about the prompt.
+    /// The progress that was reported last.
     told: Option<PromptProgress>,
     has_ended: bool,
 }
 
 impl<E: Events> ChoiceReader<E> {
-    /// What the choices yield next. None: something is to be said about the prompt first.
+    /// Returns the next output of the choices. `None` if the prompt's progress is to be reported first.
     async fn next_output(&mut self) -> Option<Option<Result<(usize, Output), ApiError>>> {
         while let Some(progress) = self.choices.prompt_progress() {
             if self.told != Some(progress) {

@@ -1,30 +1,30 @@
-//! What clients keep in memory: a bounded number of things, in a bounded amount of memory. The least recently used go first.
+//! A bounded LRU store per tenant, for clients' objects in memory. Both their number and their size are bounded.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::error::{ApiError, Kind};
 
-/// The bound on the total size of one kind of things. In bytes.
+/// The largest total size of one kind of objects [bytes].
 pub const MAX_BYTES: usize = 64 << 20;
-/// What an entry takes besides its texts: ids, and places in the maps. In bytes.
+/// The memory that an entry takes besides its texts: ids, and places in the maps [bytes].
 pub const ENTRY: usize = 512;
 
 /// The id of an item of a response or a conversation, and the item as JSON.
 pub type Item = Arc<(String, String)>;
 
-/// Something that is kept.
+/// An object that can be stored.
 pub trait LruValue {
-    /// The size in memory.
+    /// The size in memory [bytes].
     fn num_bytes(&self) -> usize;
 
-    /// The ids of its parts, by which it can be found.
+    /// The ids of the object's parts, by which it can be found.
     fn parts(&self) -> Vec<&str> {
         Vec::new()
     }
 }
 
-/// Things of one kind, each of a tenant. Another tenant's is not there.
+/// Stored objects of one kind. Other tenants' objects count as missing.
 pub struct TenantLru<T> {
     max_count: usize,
     inner: Mutex<LruState<T>>,
@@ -33,27 +33,27 @@ pub struct TenantLru<T> {
 struct LruEntry<T> {
     thing: Arc<T>,
     num_bytes: usize,
-    /// When it came and when it was last used, on the clock of all tenants.
+    /// When the object was stored and last used, on the clock of all tenants.
     came: u64,
     used: u64,
 }
 
-/// What a tenant has stored.
+/// The objects of a tenant.
 struct TenantEntries<T> {
     by_id: HashMap<String, LruEntry<T>>,
-    /// Maps each part's id to the ids of its wholes: an answer that a client sends back is a part of two.
+    /// Maps each part's id to the ids of the objects that contain it. An answer that a client sends back is part of two objects.
     by_part: HashMap<String, Vec<String>>,
-    /// The id of each thing by the time of its last use.
+    /// The id of each object, by the time of its last use.
     by_use: BTreeMap<u64, String>,
     num_bytes: usize,
 }
 
 struct LruState<T> {
-    /// By the tenant's name.
+    /// The objects of each tenant, by its name.
     tenants: HashMap<String, TenantEntries<T>>,
-    /// Counts uses.
+    /// Counts uses, as a clock.
     clock: u64,
-    /// Sums over all tenants.
+    /// The sums over all tenants.
     count: usize,
     num_bytes: usize,
 }
@@ -96,7 +96,7 @@ impl<T: LruValue> TenantEntries<T> {
         self.by_id.insert(id.to_owned(), entry);
     }
 
-    /// A thing, which is used now.
+    /// Returns an object and marks it as used.
     fn used(&mut self, id: &str, now: u64) -> Option<Arc<T>> {
         let entry = self.by_id.get_mut(id)?;
         self.by_use.remove(&entry.used);
@@ -131,7 +131,7 @@ impl<T: LruValue> LruState<T> {
         self.tenants.get(tenant).is_some_and(|entries| entries.by_id.contains_key(id))
     }
 
-    /// Takes what was not used for longest of the tenant that has stored most, by the given measure. So nobody displaces what others
+    /// Removes the least recently used object of the tenant that has the most, by the given measure. So no tenant displaces what others
     /// have stored.
     fn remove_unused(&mut self, measure: fn(&TenantEntries<T>) -> usize) -> Option<LruEntry<T>> {
         let (tenant, entries) = self.tenants.iter().max_by_key(|(_, entries)| measure(entries))?;
@@ -139,7 +139,7 @@ impl<T: LruValue> LruState<T> {
         self.remove(&tenant, &id)
     }
 
-    /// Drops what was not used for longest until the bounds hold.
+    /// Removes least recently used objects until the bounds hold.
     fn bound(&mut self, max_count: usize) -> Vec<LruEntry<T>> {
         let mut gone = Vec::new();
         while self.count > max_count {
@@ -152,7 +152,7 @@ impl<T: LruValue> LruState<T> {
     }
 }
 
-/// The error for something that does not fit beside what others keep.
+/// The error for an object that does not fit next to the objects of others.
 pub fn too_large() -> ApiError {
     let message =
         format!("what clients keep in the server's memory would take more than {MAX_BYTES} bytes: keep less, or delete something");
@@ -168,7 +168,7 @@ impl<T: LruValue> TenantLru<T> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the place of a thing with the same id. Returns whether it is kept: the bounds may leave no room for it.
+    /// Stores an object, and replaces one with the same id. Returns whether it was stored, since the bounds may leave no room for it.
     pub fn insert(&self, tenant: &str, id: &str, thing: T) -> bool {
         let num_bytes = thing.num_bytes();
         let mut inner = self.lock();
@@ -177,19 +177,19 @@ impl<T: LruValue> TenantLru<T> {
         let gone = inner.bound(self.max_count);
         let is_kept = inner.has(tenant, id);
         drop(inner);
-        // What is gone is freed after the lock.
+        // Objects are freed after the lock is released.
         drop((old, gone));
         is_kept
     }
 
-    /// A thing, which is used by that.
+    /// Returns an object and marks it as used.
     pub fn get(&self, tenant: &str, id: &str) -> Option<Arc<T>> {
         let mut inner = self.lock();
         let now = inner.now();
         inner.tenants.get_mut(tenant)?.used(id, now)
     }
 
-    /// The thing that has a part of this id.
+    /// Returns the object that has a part with this id.
     pub fn whole_of(&self, tenant: &str, part: &str) -> Option<Arc<T>> {
         let mut inner = self.lock();
         let now = inner.now();
@@ -198,7 +198,7 @@ impl<T: LruValue> TenantLru<T> {
         entries.used(&id, now)
     }
 
-    /// What a tenant has stored, in the order of its arrival.
+    /// Lists the objects of a tenant, in the order in which they were stored.
     pub fn list(&self, tenant: &str) -> Vec<Arc<T>> {
         let inner = self.lock();
         let Some(entries) = inner.tenants.get(tenant) else { return Vec::new() };
@@ -208,8 +208,8 @@ impl<T: LruValue> TenantLru<T> {
         all.into_iter().map(|(_, thing)| thing).collect()
     }
 
-    /// Replaces a thing by what `change` makes of it. `None`: it is not there. An error changes nothing, and so does a change that would
-    /// leave no room for the thing itself.
+    /// Replaces an object by the result of `change`. Returns `None` if there is no such object. Nothing changes on an error, or if there
+    /// would be no room for the new object.
     pub fn change(&self, tenant: &str, id: &str, change: impl FnOnce(&T) -> Result<T, ApiError>) -> Option<Result<Arc<T>, ApiError>> {
         let mut inner = self.lock();
         let thing = match change(&inner.tenants.get(tenant)?.by_id.get(id)?.thing) {
@@ -223,7 +223,7 @@ impl<T: LruValue> TenantLru<T> {
         let is_kept = inner.has(tenant, id);
         let mut back = Some(old);
         if !is_kept {
-            // What was there fits again, because nothing else has come.
+            // The old object fits again, because nothing was stored in between.
             back.take().into_iter().for_each(|old| inner.add(tenant, id, old));
         }
         drop(inner);
@@ -231,7 +231,7 @@ impl<T: LruValue> TenantLru<T> {
         Some(if is_kept { Ok(thing) } else { Err(too_large()) })
     }
 
-    /// Counts a thing again whose size has changed.
+    /// Updates the size of an object that has changed.
     pub fn measure(&self, tenant: &str, id: &str) {
         let mut inner = self.lock();
         let Some(entry) = inner.remove(tenant, id) else { return };
@@ -242,13 +242,13 @@ impl<T: LruValue> TenantLru<T> {
         drop(gone);
     }
 
-    /// Deletes a thing of a tenant. Returns whether it was stored.
+    /// Deletes an object of a tenant. Returns whether it was stored.
     pub fn delete(&self, tenant: &str, id: &str) -> bool {
         let removed = self.lock().remove(tenant, id);
         removed.is_some()
     }
 
-    /// Panics unless the sums are right.
+    /// Checks the sums, and panics if one is wrong.
     #[cfg(test)]
     pub fn check(&self) -> usize {
         let inner = self.lock();

@@ -1,18 +1,18 @@
-//! Room that tenants share and that stays taken until its tenant gives it back: files, batches, responses in the background. Nothing of
-//! that can be displaced as what is kept in memory can, so nobody may take all of it.
+//! Quotas of a bounded resource that tenants share and keep until they return it: files, batches, background responses. Unlike objects in
+//! memory, these cannot be displaced, so no tenant may take all of the resource.
 
 use std::collections::HashMap;
 
-/// Why there is no room.
+/// Why a request for more is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QuotaError {
-    /// Others have taken what is left.
+    /// Other tenants have taken the rest.
     Full,
     /// The tenant has taken its share.
     Share { own: u64, free: u64 },
 }
 
-/// Room of one kind, in bytes or in places, and who has taken how much.
+/// The amount of a resource that each tenant has taken, in bytes or in number.
 #[derive(Debug)]
 pub struct TenantQuotas {
     max: u64,
@@ -25,13 +25,13 @@ impl TenantQuotas {
         Self { max, taken: 0, by_tenant: HashMap::new() }
     }
 
-    /// How much is taken.
+    /// The total amount that is taken.
     pub fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// Takes `more` for a tenant. One with a key takes at most as much as it leaves free: a tenant alone gets half, and one that has
-    /// nothing finds a place while there is one. Without keys there are no others.
+    /// Takes `more` for a tenant. A tenant with a key may hold at most as much as remains free: a single tenant gets half, and a tenant
+    /// without anything always gets one if one is left. Without keys, only the total is bounded.
     pub fn take(&mut self, tenant: &str, more: u64) -> Result<(), QuotaError> {
         let free = self.max.saturating_sub(self.taken);
         let own = self.by_tenant.get(tenant).copied().unwrap_or(0);
@@ -46,7 +46,7 @@ impl TenantQuotas {
         Ok(())
     }
 
-    /// Takes `more` whether there is room or not: it is there already.
+    /// Takes `more` even if that exceeds the bounds, for things that exist already.
     pub fn add(&mut self, tenant: &str, more: u64) {
         if more > 0 {
             self.taken += more;
@@ -54,7 +54,7 @@ impl TenantQuotas {
         }
     }
 
-    /// Gives back what a tenant has taken.
+    /// Returns part of what a tenant has taken.
     pub fn give(&mut self, tenant: &str, less: u64) {
         let Some(own) = self.by_tenant.get_mut(tenant) else { return };
         let less = less.min(*own);

@@ -1,4 +1,4 @@
-//! Whole requests: which the conversion refuses, with the name of the field, and what it reads from the others.
+//! Tests of whole requests: which ones the conversion refuses, with the name of the field, and what it reads from the others.
 
 use actix_web::http::StatusCode;
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ pub fn limits() -> Limits {
     }
 }
 
-/// A chat request with one more field.
+/// A chat request with one additional field.
 fn with(field: &str, value: Value) -> Value {
     let mut body = json!({"model": "m", "messages": [{"role": "user", "content": "hi"}]});
     body[field] = value;
@@ -215,7 +215,7 @@ fn what_clients_send_by_default_is_accepted() {
     assert_eq!(texts, ["hi", "no", "never", "why?"]);
 }
 
-/// Agents send pictures in results of tools, and the whole history again each time.
+/// Agents send pictures in tool results, and repeat the whole history with every request.
 #[test]
 fn a_picture_is_left_out_of_a_result_alone() {
     let picture = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}});

@@ -1,4 +1,4 @@
-//! `POST /tokenize`, `/detokenize`, `/apply-template`, `GET /tokenizer_info`: prompts as tokens and as text, without a generation.
+//! `POST /tokenize`, `/detokenize` and `/apply-template`, and `GET /tokenizer_info`: prompts as tokens and as text, without a generation.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -48,7 +48,8 @@ pub async fn tokenize(state: web::Data<AppState>, http: HttpRequest, body: JsonB
     Ok(HttpResponse::Ok().json(off_loop(work).await?.map_err(|error: RequestError| names.request_error(&error))?))
 }
 
-/// The named model, or the first that the key may use: tools that ask for tokens often expect one model per server and name none.
+/// Returns the named model, or the first one that the key may use. Tools that ask for tokens often name none, since they expect one model
+/// per server.
 async fn named_or_first(state: &web::Data<AppState>, http: &HttpRequest, name: Option<&str>) -> Result<Arc<Model>, ApiError> {
     let tenant = Tenant::of(http);
     let first = || state.registry.list().into_iter().find(|info| tenant.may_use(&state.registry, &info.id));
@@ -61,7 +62,7 @@ async fn named_or_first(state: &web::Data<AppState>, http: &HttpRequest, name: O
 
 /// Describe the tokenizer, for tools that count tokens themselves
 #[utoipa::path(get, path = "/tokenizer_info", operation_id = "tokenizerInfo", tag = "tokens",
-    params(("model" = Option<String>, Query, description = "absent: the first model that the server lists")),
+    params(("model" = Option<String>, Query, description = "if absent, the first model that the server lists")),
     responses(
         (status = 200, description = "the tokenizer's special tokens and sizes", body = TokenizerInfo),
         (status = 404, description = "the model is unknown", body = ErrorBody)))]

@@ -1,4 +1,4 @@
-//! `truncation: "auto"`: the oldest turns of a conversation are left out until it fits the context.
+//! `truncation: "auto"`: removes the oldest turns of a conversation until the conversation fits the context.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use http::error::ApiError;
 use http::state::off_loop;
 use serving::{Model, RequestError, tokenize_chat};
 
-/// The part of the context that is left for the answer if the request does not say how long it may be: one in this many.
+/// The part of the context that is reserved for the answer if the request sets no limit, as a divisor: one part in this many.
 const FOR_ANSWER: usize = 8;
 
-/// The conversation without its oldest turns. System messages at its head stay, and so does its last turn.
+/// Returns the conversation without its oldest turns. System messages at its head stay, and so does its last turn.
 pub async fn fitted(model: Arc<Model>, conversation: Conversation, max_output: Option<u32>) -> Result<Conversation, ApiError> {
     off_loop(move || fit(&model, conversation, max_output)).await?.map_err(|error| names::RESPONSES.request_error(&error))
 }
@@ -28,7 +28,8 @@ fn fit(model: &Model, conversation: Conversation, max_output: Option<u32>) -> Re
         return Ok(conversation);
     }
     let starts = turns(&conversation);
-    // The first of the turns from which on the rest fits. The last one is taken unseen: if it does not fit, the context refuses it.
+    // Searches for the first turn from which the rest fits. The last turn is not tried: if it does not fit either, the request is refused
+    // later.
     let (mut low, mut high) = (0, starts.len().saturating_sub(1));
     while low < high {
         let middle = (low + high) / 2;
@@ -42,14 +43,14 @@ fn head(conversation: &Conversation) -> usize {
     conversation.messages.iter().take_while(|message| message.role == Role::System).count()
 }
 
-/// Where a turn begins: with the user's message. So no result is left without its call.
+/// The indices at which turns begin, each with a message of the user. So no tool result loses its call.
 fn turns(conversation: &Conversation) -> Vec<usize> {
     let first = head(conversation);
     let is_user = |&i: &usize| conversation.messages[i].role == Role::User;
     (first + 1..conversation.messages.len()).filter(is_user).collect()
 }
 
-/// The head of a conversation, and its messages from `start` on.
+/// Returns the head of a conversation and its messages starting at `start`.
 fn from(conversation: &Conversation, start: usize) -> Conversation {
     let head = head(conversation);
     let messages = [&conversation.messages[..head], &conversation.messages[start..]].concat();

@@ -1,4 +1,4 @@
-//! The check of a batch's input, all of it before anything runs.
+//! The check of a batch's whole input, before any line runs.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -18,23 +18,23 @@ use http::parse::{Meter, parse};
 use http::tenant::Tenant;
 use registry::Registry;
 
-/// The endpoints that a batch may be for.
+/// The endpoints that a batch may use.
 pub const ENDPOINTS: [&str; 4] = ["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses"];
-/// The most errors that are listed. A last entry tells how many more there are.
+/// The most errors that are listed. A last entry gives the number of further ones.
 const MAX_ERRORS: usize = 100;
 const MAX_CUSTOM_ID: usize = 512;
-/// The largest weight of a line's tree, in lines of the largest size.
+/// The largest weight of a line's tree, as a multiple of the body limit.
 const MAX_WEIGHT: usize = 8;
 const FIELDS: [&str; 4] = ["custom_id", "method", "url", "body"];
 
-/// What lines are checked against.
+/// Everything that lines are checked against.
 pub struct Check<'a> {
     pub endpoint: &'a str,
     pub limits: &'a Limits,
     pub registry: &'a Registry,
     pub tenant: &'a Tenant,
     pub max_lines: usize,
-    /// The server ends.
+    /// Set when the server ends.
     pub stop: &'a AtomicBool,
 }
 
@@ -47,7 +47,7 @@ fn of_line(number: usize, code: &str, error: ApiError) -> BatchError {
 }
 
 impl Check<'_> {
-    /// The number of lines, or what is wrong with them. `None`: the server ends first.
+    /// Checks a file. Returns the number of lines or the errors, and `None` if the server ends first.
     pub fn file(&self, path: &Path) -> std::io::Result<Option<Result<usize, Vec<BatchError>>>> {
         let mut lines = Lines::open(path, self.limits.max_body_bytes)?;
         let (mut ids, mut errors, mut num_errors, mut count) = (HashSet::new(), Vec::new(), 0, 0);
@@ -98,7 +98,7 @@ impl Check<'_> {
         })
     }
 
-    /// The id of a line, which has a body.
+    /// Checks that a line has an id and a body. Returns the id.
     fn head<'v>(&self, fields: &Fields<'v>, value: &'v Value) -> Result<&'v str, (&'static str, ApiError)> {
         let wrong = |error| ("invalid_value", error);
         if let Some(name) = value.as_object().into_iter().flat_map(|map| map.keys()).find(|name| !FIELDS.contains(&name.as_str())) {
@@ -125,7 +125,7 @@ impl Check<'_> {
         Ok(id)
     }
 
-    /// Reads a body as the endpoint would.
+    /// Reads a body as its endpoint would.
     fn body(&self, mut body: Value) -> Result<(), ApiError> {
         let schema: &FieldSchema = match self.endpoint {
             "/v1/chat/completions" => &schemas::CHATS,
@@ -133,7 +133,7 @@ impl Check<'_> {
             "/v1/embeddings" => &schemas::EMBEDDINGS,
             _ => &schemas::RESPONSES,
         };
-        // They are named when the line runs.
+        // Ignored fields are reported when the line runs.
         schema.admit(&mut body, self.limits.unknown_fields)?;
         let body = &body;
         let fields = Fields::root(body)?;
@@ -146,7 +146,7 @@ impl Check<'_> {
             "/v1/chat/completions" => chat::parse(body, self.limits)?.model,
             "/v1/completions" => completions::parse(body, self.limits)?.model,
             "/v1/embeddings" => embeddings::parse(body)?.model,
-            // Whether what it refers to is there is known when it runs.
+            // References are resolved when the line runs.
             _ => responses::parse(body, self.limits, &any_item)?.model,
         };
         self.tenant.check_model(self.registry, &model)

@@ -1,4 +1,4 @@
-//! [`BatchContext`]: what every batch runs with.
+//! [`BatchContext`]: the state that all batches share.
 
 use std::io;
 use std::rc::Rc;
@@ -14,7 +14,7 @@ use super::in_process::InProcessClient;
 use config::Storage;
 use http::state::{AppState, off_loop};
 
-/// How long to wait before something is tried again that did not work: a busy model, a full disk.
+/// The delay before a failed action is tried again, for example because a model is busy or the disk is full.
 pub const RETRY: Duration = Duration::from_secs(1);
 
 pub struct BatchContext {
@@ -22,13 +22,13 @@ pub struct BatchContext {
     pub folder: Arc<StorageFolder>,
     pub client: InProcessClient,
     pub storage: Storage,
-    /// Permits for lines that run at once.
+    /// Permits for lines that run at the same time.
     pub line_permits: Rc<FairSemaphore>,
-    /// The permit for a batch that looks for its next line, which may be long.
+    /// Permits to search for a batch's next line, which may be long.
     pub reading: Rc<FairSemaphore>,
-    /// The permit for a batch whose input is checked, all of it.
+    /// Permits to check the whole input of a batch.
     pub checking: Rc<FairSemaphore>,
-    /// The server ends.
+    /// Set when the server ends.
     pub stop: Arc<AtomicBool>,
 }
 

@@ -1,5 +1,5 @@
-//! Places that the batches of all tenants share. The next one goes to the tenant that holds fewest, and of several to the one that has
-//! waited longest for its turn. So a tenant with a thousand waiting lines gets what one with a single line gets.
+//! A fair semaphore for the batches of all tenants. The next permit goes to the waiting tenant that holds the fewest. Among equals, it goes
+//! to the one whose last permit is the oldest. So a tenant with a thousand waiting lines gets as much as one with a single line.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 pub struct FairSemaphore {
     max: usize,
-    /// Places that only tenants take that hold none, so that a tenant whose lines are long keeps nobody waiting.
+    /// Permits that only tenants without one can take, so that a tenant with slow lines blocks no other.
     reserve: usize,
     inner: RefCell<Inner>,
 }
@@ -17,23 +17,23 @@ pub struct FairSemaphore {
 #[derive(Default)]
 struct Inner {
     taken: usize,
-    /// Counts the places that were given and the lines that were begun.
+    /// Counts the permits that were given and the queues that were created.
     clock: u64,
     lines: HashMap<String, TenantQueue>,
 }
 
-/// A tenant's line.
+/// The queue of a tenant.
 #[derive(Default)]
 struct TenantQueue {
     held: usize,
-    /// When it was last given a place. 0: never.
+    /// When the tenant last got a permit, by the clock. 0 if never.
     served: u64,
-    /// When it was begun.
+    /// When the queue was created, by the clock.
     came: u64,
     waiting: VecDeque<oneshot::Sender<FairPermit>>,
 }
 
-/// A place, until dropped.
+/// A permit, returned when dropped.
 pub struct FairPermit {
     semaphore: Rc<FairSemaphore>,
     tenant: String,
@@ -53,20 +53,21 @@ impl Inner {
 }
 
 impl FairSemaphore {
-    /// `max`: 0 gives nobody a place. An eighth is kept for tenants that hold none, unless there is one place only.
+    /// Creates a semaphore with `max` permits. An eighth is reserved for tenants that hold none, unless `max` is 1. With 0, nobody gets a
+    /// permit.
     pub fn new(max: usize) -> Rc<Self> {
         let reserve = if max > 1 { max.div_ceil(8) } else { 0 };
         Rc::new(Self { max, reserve, inner: RefCell::default() })
     }
 
-    /// Waits for a place. A dropped future leaves the line.
+    /// Waits for a permit. Dropping the future leaves the queue.
     pub async fn take(self: &Rc<Self>, tenant: &str) -> FairPermit {
         let (sender, receiver) = oneshot::channel();
         self.inner.borrow_mut().line(tenant).waiting.push_back(sender);
         self.serve();
         match receiver.await {
             Ok(place) => place,
-            // The line holds the sender until it gives a place.
+            // The queue keeps the sender until it gives a permit, so this does not happen.
             Err(_) => std::future::pending().await,
         }
     }
@@ -81,20 +82,20 @@ impl FairSemaphore {
         self.serve();
     }
 
-    /// Gives places to those who wait while there are any.
+    /// Gives permits to waiting tenants until there are none left.
     fn serve(self: &Rc<Self>) {
         while let Some((tenant, sender)) = self.next() {
-            // If nobody waits for it any more, the place comes back when it is dropped.
+            // If the receiver is gone, dropping the permit returns it.
             let _ = sender.send(FairPermit { semaphore: self.clone(), tenant });
         }
     }
 
-    /// Who gets the next place. It is taken already.
+    /// Takes the next permit, and returns the tenant and the receiver that it is for.
     fn next(&self) -> Option<(String, oneshot::Sender<FairPermit>)> {
         let mut inner = self.inner.borrow_mut();
         let Inner { taken, clock, lines } = &mut *inner;
         let free = self.max - *taken;
-        // Without keys there are no others for whom a place is kept.
+        // Without keys, all requests have the same tenant, so nothing is reserved.
         let may = |tenant: &str, line: &TenantQueue| free > 0 && (line.held == 0 || tenant.is_empty() || free > self.reserve);
         loop {
             lines.retain(|_, line| line.held > 0 || !line.waiting.is_empty());
@@ -116,7 +117,7 @@ mod tests {
 
     use super::*;
 
-    /// Tenants that wait, and the places that they have got.
+    /// Waiting tenants, and the permits that they have got.
     struct Waiters {
         waiting: Vec<(&'static str, LocalBoxFuture<'static, FairPermit>)>,
         held: Vec<(&'static str, FairPermit)>,
@@ -131,7 +132,7 @@ mod tests {
             Self { waiting: tenants.iter().map(|tenant| (*tenant, wait(tenant))).collect(), held: Vec::new() }
         }
 
-        /// Who has got a place since.
+        /// The tenants that have got a permit since the last call.
         fn served(&mut self) -> String {
             let mut served = String::new();
             for (tenant, mut waiting) in std::mem::take(&mut self.waiting) {
@@ -184,7 +185,7 @@ mod tests {
         let (mut gone, mut last) = (Waiters::new(&semaphore, &["b"; 50]), Waiters::new(&semaphore, &["c"]));
         assert_eq!((gone.served(), last.served()), (String::new(), String::new()));
         first.held.clear();
-        // One of them was given the place, and none has looked.
+        // One of the dropped waiters had been given the permit but had not polled.
         drop(gone);
         assert_eq!(last.served(), "c");
         last.held.clear();

@@ -23,19 +23,19 @@ use http::json::JsonBody;
 use http::state::off_loop;
 use http::tenant::Tenant;
 
-/// The default and the largest number of batches on a page.
+/// The default and the largest number of batches per page.
 const PAGE: (usize, usize) = (20, 100);
 const DAY: u64 = 86400;
-/// How long a batch may take at most. In seconds.
+/// The longest completion window [s].
 const MAX_WINDOW: u64 = 30 * DAY;
-/// How soon and how late an output file may expire. In seconds.
+/// The shortest and the longest time until an output file expires [s].
 const EXPIRY: std::ops::RangeInclusive<i64> = 3600..=30 * DAY as i64;
 
 /// Run a file of requests
 ///
-/// The input is checked as a whole before anything runs. Its lines then run at the lowest priority, within the limits of the key.
+/// The whole input is checked before anything runs. Its lines then run at the lowest priority, within the limits of the key.
 #[utoipa::path(post, path = "/v1/batches", operation_id = "createBatch", tag = "files", request_body = BatchRequest, responses(
-    (status = 200, description = "the batch, whose input is yet to be checked", body = BatchObject),
+    (status = 200, description = "the batch, before its input is checked", body = BatchObject),
     (status = 400, description = "a field is wrong, the file is not there, or the server holds too many files", body = ErrorBody),
     (status = 429, description = "too many batches are unfinished", body = ErrorBody),
     (status = 507, description = "the disk is full", body = ErrorBody)))]
@@ -54,7 +54,7 @@ pub async fn create(storage: web::Data<LazyStorage>, http: HttpRequest, body: Js
         let message = format!("`input_file_id` names a file for `{}`: upload it with the purpose `batch`", quoted(&input.purpose));
         return Err(ApiError::field("input_file_id", message));
     }
-    // The batch keeps its input even if the file is deleted, and its output becomes a file.
+    // The batch keeps its input if the file is deleted, and its output becomes files, so both need room.
     let mut held = folder.files.reserve(tenant.name(), OUTPUTS)?;
     held.grow(input.bytes)?;
     let path = folder.files.path(&input.id);
@@ -63,7 +63,7 @@ pub async fn create(storage: web::Data<LazyStorage>, http: HttpRequest, body: Js
     Ok(HttpResponse::Ok().json(batch.object))
 }
 
-/// `keep`: seconds after which the output goes by default.
+/// Reads a request. `keep` is the default time until the output is deleted [s].
 fn parse(body: &Value, keep: u64) -> Result<Batch, ApiError> {
     let fields = Fields::root(body)?;
     let text = |name: &str| fields.required(name, fields.string(name)?).map(str::to_owned);
@@ -102,7 +102,7 @@ fn expiry(fields: &Fields) -> Result<Option<u64>, ApiError> {
     Ok(Some(inner.required("seconds", inner.integer("seconds", EXPIRY)?)? as u64))
 }
 
-/// The seconds of a time such as `24h`.
+/// Parses a time such as `24h` [s].
 fn seconds_of(window: &str) -> Option<u64> {
     let (number, unit) = window.split_at_checked(window.len().checked_sub(1)?)?;
     let unit = match unit {
@@ -118,8 +118,8 @@ fn seconds_of(window: &str) -> Option<u64> {
 
 /// List the batches
 #[utoipa::path(get, path = "/v1/batches", operation_id = "listBatches", tag = "files",
-    params(("after" = Option<String>, Query, description = "the id of the last batch of the page before"),
-        ("limit" = Option<u32>, Query, description = "at most so many, from 1 to 100"),
+    params(("after" = Option<String>, Query, description = "the id of the previous page's last batch"),
+        ("limit" = Option<u32>, Query, description = "the page size, from 1 to 100"),
         ("order" = Option<String>, Query, description = "asc or desc by time; the default is desc")),
     responses(
         (status = 200, description = "a page of batches", body = Page<BatchObject>),
@@ -131,7 +131,7 @@ pub async fn list(storage: web::Data<LazyStorage>, http: HttpRequest) -> Result<
     Ok(HttpResponse::Ok().json(query.page(batches, |batch: &BatchObject| batch.id.clone())?))
 }
 
-/// A batch of the tenant whom a request comes from.
+/// Returns the batch that a request names, if it belongs to the request's tenant.
 async fn found(storage: Arc<LazyStorage>, http: &HttpRequest) -> Result<(Arc<StorageFolder>, Batch), ApiError> {
     let id = http.match_info().query("id");
     let folder = storage.need().await?;
@@ -145,20 +145,20 @@ async fn found(storage: Arc<LazyStorage>, http: &HttpRequest) -> Result<(Arc<Sto
     params(("id" = String, Path, description = "the id of the batch")),
     responses(
         (status = 200, description = "the batch", body = BatchObject),
-        (status = 404, description = "it is not there", body = ErrorBody)))]
+        (status = 404, description = "not found", body = ErrorBody)))]
 pub async fn retrieve(storage: web::Data<LazyStorage>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
     Ok(HttpResponse::Ok().json(found(storage.into_inner(), &http).await?.1.object))
 }
 
 /// Cancel a batch
 ///
-/// Lines that run are dropped. The answers so far become its output file.
+/// Running lines are dropped. The answers so far become the batch's output file.
 #[utoipa::path(post, path = "/v1/batches/{id}/cancel", operation_id = "cancelBatch", tag = "files",
     params(("id" = String, Path, description = "the id of the batch")),
     responses(
         (status = 200, description = "the batch, which is being cancelled", body = BatchObject),
-        (status = 400, description = "it has ended", body = ErrorBody),
-        (status = 404, description = "it is not there", body = ErrorBody)))]
+        (status = 400, description = "the batch has ended", body = ErrorBody),
+        (status = 404, description = "not found", body = ErrorBody)))]
 pub async fn cancel(storage: web::Data<LazyStorage>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
     let storage = storage.into_inner();
     let (folder, batch) = found(storage.clone(), &http).await?;

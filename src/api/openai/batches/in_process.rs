@@ -1,4 +1,4 @@
-//! The dialect's own endpoints, called inside the process: what answers a client answers a line of a batch.
+//! In-process calls to the dialect's own endpoints, so that a line of a batch is answered exactly like a client's request.
 
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
@@ -20,11 +20,11 @@ use http::journal::Journal;
 use http::state::AppState;
 use http::tenant::Tenant;
 
-/// What an endpoint has answered.
+/// The response of an endpoint.
 pub struct Reply {
     pub status: u16,
     pub body: Value,
-    /// `None`: it has succeeded.
+    /// The error, if the request failed.
     pub error: Option<ApiError>,
 }
 
@@ -35,11 +35,11 @@ pub struct InProcessClient {
 }
 
 impl InProcessClient {
-    /// `routes`: those of the dialect.
+    /// Builds the service from the dialect's `routes`.
     pub async fn new(state: Data<AppState>, routes: impl FnOnce(&mut ServiceConfig)) -> Self {
         let app = App::new().app_data(state).configure(routes);
         let service = map_config(app, |()| AppConfig::default()).new_service(()).await;
-        // A failure to make the service is a fault of the program: its parts are those that the server was made of.
+        // Making the service fails only because of a bug, since the server has been made from the same parts.
         let service = service.expect("the routes make a service");
         let call = move |request| -> ReplyFuture {
             let answer = service.call(request);
@@ -60,7 +60,7 @@ impl InProcessClient {
         Self { call: Box::new(call) }
     }
 
-    /// Posts JSON to an endpoint as a tenant.
+    /// Posts JSON to an endpoint on behalf of a tenant.
     pub fn post(&self, endpoint: &str, json: Vec<u8>, tenant: Tenant, journal: Rc<Journal>) -> ReplyFuture {
         let (_, mut payload) = h1::Payload::create(true);
         payload.unread_data(Bytes::from(json));

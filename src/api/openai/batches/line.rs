@@ -1,4 +1,4 @@
-//! One line of a batch, from its wait to its answer.
+//! The life of a batch's line, from waiting to its answer.
 
 use std::fs::File;
 use std::rc::Rc;
@@ -23,16 +23,16 @@ pub struct FinishedLine {
     pub has_failed: bool,
 }
 
-/// What has come of a line's turn.
+/// The result of an attempt to run a line.
 enum LineOutcome {
     Ended(Reply),
-    /// It did not run, and never will.
+    /// The line did not run and never will.
     Refused(ApiError),
-    /// It may run after so long.
+    /// The line may be tried again after this time.
     Later(Duration),
 }
 
-/// The tenant of a batch, if it may still do what it did when it made the batch.
+/// Returns the tenant of a batch, if its key still exists and still belongs to that tenant.
 pub fn tenant(context: &BatchContext, batch: &Batch) -> Result<Tenant, ApiError> {
     let Some(name) = &batch.key else { return Ok(Tenant::default().of_batch()) };
     let key = context.state.keys.named(name).filter(|key| *key.tenant == *batch.tenant);
@@ -40,7 +40,7 @@ pub fn tenant(context: &BatchContext, batch: &Batch) -> Result<Tenant, ApiError>
     Ok(Tenant::with_key(key).of_batch())
 }
 
-/// Runs a line to its end. While it waits, it holds neither a place nor its text, so that it keeps up nobody else's.
+/// Runs a line until it has ended. While it waits, it holds neither a permit nor its text, so it delays no other line.
 pub async fn run(context: Rc<BatchContext>, batch: Batch, task: Task) -> FinishedLine {
     let id = request_id();
     let public_id = id.replacen("batch_req", "req", 1);
@@ -60,7 +60,7 @@ pub async fn run(context: Rc<BatchContext>, batch: Batch, task: Task) -> Finishe
     }
 }
 
-/// A line's turn, with one of the places for lines that run at once. `id`: of its request.
+/// Tries to run a line, with a permit for running lines. `id` is that of its request.
 async fn turn(context: &BatchContext, batch: &Batch, task: &Task, id: &str) -> LineOutcome {
     let _permit = context.line_permits.take(&batch.tenant).await;
     let tenant = match tenant(context, batch) {
@@ -74,12 +74,13 @@ async fn turn(context: &BatchContext, batch: &Batch, task: &Task, id: &str) -> L
     match body(context, batch, task).await {
         Ok(Some(json)) => LineOutcome::Ended(answer(context, &batch.object.endpoint, json, tenant, id).await),
         Ok(None) => LineOutcome::Refused(ApiError::new(Kind::BrokenBody, "the line cannot be read any more")),
-        // The process may have too many open files.
+        // Opening may fail because the process has too many open files.
         Err(_) => LineOutcome::Later(RETRY),
     }
 }
 
-/// What the endpoint answers to a line. A line that is tried again has its line in the log once it has succeeded or failed for good.
+/// Returns the endpoint's answer to a line. A line that is retried is written to the access log once, after it has finally succeeded or
+/// failed.
 async fn answer(context: &BatchContext, endpoint: &str, json: Vec<u8>, tenant: Tenant, id: &str) -> Reply {
     let journal = Journal::inside(endpoint, id, &tenant);
     let reply = context.client.post(endpoint, json, tenant, journal.clone()).await;
@@ -89,14 +90,14 @@ async fn answer(context: &BatchContext, endpoint: &str, json: Vec<u8>, tenant: T
     reply
 }
 
-/// The body of a line as JSON, for its endpoint. `None`: the input does not have it any more.
+/// Reads the body of a line as JSON for its endpoint. `None` if the input no longer has it.
 async fn body(context: &BatchContext, batch: &Batch, task: &Task) -> std::io::Result<Option<Vec<u8>>> {
     let input = context.folder.batches.path(&batch.object.id, "input.jsonl");
     let (task, endpoint) = (task.clone(), batch.object.endpoint.clone());
     let read = move || {
         let mut body = task.body(&File::open(input)?);
         if let Some(body) = body.as_mut().filter(|_| endpoint == "/v1/responses") {
-            // Otherwise a batch would displace what its tenant has stored and still continues.
+            // Without this, a batch would displace its tenant's stored responses, which may still be continued.
             let store = body.entry("store").or_insert(Value::Null);
             if store.is_null() {
                 *store = false.into();
@@ -116,7 +117,7 @@ pub fn never_run(custom_id: String, code: &str, message: &str) -> FinishedLine {
     FinishedLine { line: BatchLine { id: request_id(), custom_id, response: None, error }, has_failed: true }
 }
 
-/// Whether a line may succeed later: the model is busy or being loaded, or the server ends.
+/// Whether a line may succeed later: the model is busy or loading, or the server is ending.
 fn is_passing(kind: Kind) -> bool {
     use Kind::*;
     matches!(kind, RateLimit | QueueFull | QueueTimeout | Overloaded | ModelLoading | ModelNoRoom | Draining | EngineStopped)

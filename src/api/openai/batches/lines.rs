@@ -8,26 +8,26 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// What some programs write before the first line.
+/// The byte order mark that some programs write before the first line.
 const BOM: &[u8] = b"\xef\xbb\xbf";
 
-/// Reads a file line by line, each of at most `max` bytes.
+/// Reads a file line by line. Each line has at most `max` bytes.
 pub struct Lines {
     file: BufReader<File>,
     max: usize,
     number: usize,
-    /// Where the next line starts.
+    /// The offset of the next line [bytes].
     at: u64,
 }
 
-/// A line as it stands in the file.
+/// A line as read from the file.
 #[derive(Debug, PartialEq)]
 pub struct RawLine {
-    /// From 1.
+    /// The number of the line, from 1.
     pub number: usize,
-    /// Where the line starts in the file.
+    /// The offset of the line in the file [bytes].
     start: u64,
-    /// Empty if the line is too long.
+    /// The content. Empty if the line is too long.
     pub bytes: Vec<u8>,
     pub is_too_long: bool,
 }
@@ -37,7 +37,7 @@ impl Lines {
         Ok(Self { file: BufReader::with_capacity(1 << 16, File::open(path)?), max, number: 0, at: 0 })
     }
 
-    /// The next line that is not blank.
+    /// Returns the next line that is not blank.
     pub fn next(&mut self) -> io::Result<Option<RawLine>> {
         loop {
             let mut bytes = Vec::new();
@@ -74,7 +74,7 @@ impl Lines {
     }
 }
 
-/// A line of the input that is to run. While it waits, only its place in the file is known.
+/// A line of the input that is to run. While it waits, only its position in the file is held.
 #[derive(Clone, Debug)]
 pub struct Task {
     pub custom_id: String,
@@ -83,8 +83,8 @@ pub struct Task {
 }
 
 impl Task {
-    /// The next line that is not done. The input was found valid. Should a line have become unreadable since, its number stands in for its
-    /// id, so that the batch still comes to its end.
+    /// Returns the next line that is not done. The input was valid when it was checked. If a line has become unreadable since, its number
+    /// serves as its id, so that the batch can still end.
     pub fn next(lines: &mut Lines, done: &HashSet<String>) -> io::Result<Option<Self>> {
         while let Some(raw) = lines.next()? {
             let head = serde_json::from_slice::<LineId>(&raw.bytes);
@@ -96,7 +96,7 @@ impl Task {
         Ok(None)
     }
 
-    /// The line's body. `None`: the file does not have it any more.
+    /// Reads the line's body. `None` if the file no longer has it.
     pub fn body(&self, mut input: &File) -> Option<Map<String, Value>> {
         #[derive(Deserialize)]
         struct Line {
@@ -108,13 +108,13 @@ impl Task {
     }
 }
 
-/// The id of a line of the input, or of the results.
+/// The id of a line in an input or results file.
 #[derive(Deserialize)]
 struct LineId {
     custom_id: String,
 }
 
-/// The ids of the lines that a file of results has. A last line that a crash has cut is removed from the file.
+/// Returns the ids of the lines in a results file. Removes a last line that a crash has cut off.
 pub fn done(path: &Path) -> io::Result<HashSet<String>> {
     let file = match OpenOptions::new().read(true).write(true).open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(HashSet::new()),

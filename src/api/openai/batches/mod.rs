@@ -1,7 +1,8 @@
-//! `/v1/batches`: files of requests that run when the engine has nothing better to do.
+//! `/v1/batches`: files of requests that run when the engine has no other work.
 //!
-//! A batch has a folder. `input.jsonl` is its input, `output.jsonl` and `errors.jsonl` grow by a line as soon as one has ended, and
-//! `batch.json` has its state. After a crash, the lines in both files are those that are done. Once it has ended, its state alone is left.
+//! Each batch has a folder. `input.jsonl` is the input, `batch.json` is the state, and each line that ends is appended to `output.jsonl` or
+//! `errors.jsonl`. After a crash, the lines in these two files are the ones that are done. When the batch has ended, only its state is
+//! kept.
 
 pub mod check;
 pub mod context;

@@ -1,4 +1,4 @@
-//! A batch from its check to its end.
+//! The life of a batch, from its check to its end.
 
 use std::collections::HashSet;
 use std::io;
@@ -20,10 +20,10 @@ use super::lines::{self, Lines, Task};
 use super::sink::Sink;
 use super::state::{Batch, BatchEnd};
 
-/// How often a running batch looks whether its time is over.
+/// How often a running batch checks whether its time is up.
 const TICK: Duration = Duration::from_millis(500);
 
-/// What has been written so far.
+/// The results written so far.
 struct Results {
     output: Sink,
     errors: Sink,
@@ -31,15 +31,15 @@ struct Results {
     failed: usize,
 }
 
-/// Brings a batch to its end. Returns early only if the server ends, and goes on at the next start then.
+/// Runs a batch until it has ended. Returns early only if the server ends, and the batch then continues at the next start.
 pub async fn run(context: Rc<BatchContext>, id: String) {
     loop {
         let Some(batch) = context.folder.batches.get(&id) else { return };
         if batch.has_ended() {
             let (folder, of_id) = (context.folder.clone(), id.clone());
             if let Err(error) = blocking(move || folder.batches.let_go(&of_id)).await {
-                // The next sweep tries it again.
-                tracing::error!(batch = id, "the input of a batch that has ended cannot be removed: {error}");
+                // The next sweep tries again.
+                tracing::error!(batch = id, "cannot remove the input of a batch that has ended: {error}");
             }
             return;
         }
@@ -49,18 +49,18 @@ pub async fn run(context: Rc<BatchContext>, id: String) {
             (None, _) => work(context.clone(), &batch).await,
         };
         if let Err(error) = step {
-            // Nothing is lost: the step is tried again, and after a restart, too.
-            tracing::error!(batch = id, "a batch cannot go on for now: {error}");
+            // Nothing is lost, because the step is tried again, also after a restart.
+            tracing::error!(batch = id, "a batch cannot continue and will be retried: {error}");
             sleep(RETRY).await;
         }
     }
 }
 
-/// Changes a batch on the disk.
+/// Changes a batch on disk.
 async fn change(context: &BatchContext, id: &str, change: impl FnOnce(&mut Batch) + Send + 'static) -> io::Result<()> {
     let (folder, id) = (context.folder.clone(), id.to_owned());
     let unless_cancelled = move |batch: &mut Batch| {
-        // What a client has cancelled in the meantime stays so.
+        // A cancellation by a client in the meantime takes precedence.
         let may = batch.ending.is_none();
         if may {
             change(batch);
@@ -102,12 +102,12 @@ async fn work(context: Rc<BatchContext>, batch: &Batch) -> io::Result<()> {
         let (mut ids, failed) = (lines::done(&output)?, lines::done(&errors)?);
         let results = Results { completed: ids.len(), failed: failed.len(), output: Sink::open(&output)?, errors: Sink::open(&errors)? };
         ids.extend(failed);
-        // How long a line may be was checked, and may have changed since: its endpoint will say so.
+        // The lengths of lines were checked earlier. If the limit has changed since, the endpoint reports the error.
         Ok((results, ids, Lines::open(&input, usize::MAX)?))
     });
     let (mut results, mut done, mut lines) = opened.await?;
     results.count(&context, id);
-    // Each goes on by itself, so that none keeps its place while the batch waits for something else.
+    // Each line is a task of its own, so that none keeps its permit while the batch waits for something else.
     let mut running: JoinSet<FinishedLine> = JoinSet::new();
     let mut has_more = true;
     loop {
@@ -146,14 +146,14 @@ async fn work(context: Rc<BatchContext>, batch: &Batch) -> io::Result<()> {
     }
 }
 
-/// The next line that is not done.
+/// Finds the next line that is not done.
 fn next_task(mut lines: Lines, done: HashSet<String>) -> io::Result<(Lines, HashSet<String>, Option<Task>)> {
     let task = Task::next(&mut lines, &done)?;
     Ok((lines, done, task))
 }
 
 impl Results {
-    /// Adds a line that ends with a line break, and counts it.
+    /// Appends a line that ends with a line break, and counts it.
     fn append(&mut self, line: &[u8], has_failed: bool) -> io::Result<()> {
         if has_failed {
             self.errors.append(line)?;
@@ -175,8 +175,8 @@ impl Results {
     }
 }
 
-/// Writes what a line has come to, however long that takes: a full disk loses nothing, and neither does a tenant whose files take all the
-/// room that it may have. `false`: the batch has ended in the meantime.
+/// Writes the result of a line, and retries until that succeeds. So nothing is lost if the disk is full, or if the tenant has used up its
+/// room for files. Returns false if the batch has ended in the meantime.
 async fn keep(context: &BatchContext, id: &str, results: Results, done: FinishedLine) -> io::Result<(Results, bool)> {
     let mut line = serde_json::to_vec(&done.line).map_err(io::Error::other)?;
     line.push(b'\n');
@@ -191,10 +191,10 @@ async fn keep(context: &BatchContext, id: &str, results: Results, done: Finished
         })
         .await?;
         let Err(error) = written else { return Ok((results, true)) };
-        // What was taken for it is not needed yet.
+        // Gives back the room that was taken for the line, which is not needed yet.
         results.count(context, id);
         if !has_complained {
-            tracing::error!(batch = id, "a batch waits, because its results cannot be written: {error}");
+            tracing::error!(batch = id, "a batch waits because its results cannot be written: {error}");
         }
         has_complained = true;
         sleep(RETRY).await;
@@ -204,7 +204,7 @@ async fn keep(context: &BatchContext, id: &str, results: Results, done: Finished
     }
 }
 
-/// Ends a batch whose time is over. Its other lines are reported as not run.
+/// Ends a batch whose time is up. The remaining lines are reported as not run.
 async fn expire(context: &BatchContext, batch: &Batch, mut results: Results, mut done: HashSet<String>) -> io::Result<()> {
     let input = context.folder.batches.path(&batch.object.id, "input.jsonl");
     let message = format!("the line was not run within {}, the batch's completion_window", batch.object.completion_window);
@@ -227,7 +227,7 @@ async fn expire(context: &BatchContext, batch: &Batch, mut results: Results, mut
     change(context, &batch.object.id, |batch| batch.finalize(BatchEnd::Expired)).await
 }
 
-/// Makes files of the results, and ends the batch.
+/// Turns the results into files and ends the batch.
 async fn publish(context: &BatchContext, batch: &Batch, ending: BatchEnd) -> io::Result<()> {
     let (folder, batch) = (context.folder.clone(), batch.clone());
     blocking(move || {
@@ -239,7 +239,7 @@ async fn publish(context: &BatchContext, batch: &Batch, ending: BatchEnd) -> io:
                 folder.files.take(output_entry(&batch, name, id, &from)?, &from)?;
                 return Ok(Some((id.to_owned(), count)));
             }
-            // It was put there before a crash.
+            // The file may have been added already, before a crash.
             let Some(entry) = folder.files.get(&batch.tenant, id) else { return Ok(None) };
             Ok(Some((id.to_owned(), lines::done(&folder.files.path(&entry.id))?.len())))
         };

@@ -1,19 +1,19 @@
-//! A file of results, which grows by whole lines.
+//! A results file, to which whole lines are appended.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How often results are made safe from a loss of power. Whatever ends the process itself loses nothing.
+/// How often results are synced to disk. A crash of the process alone loses nothing.
 const SYNC: Duration = Duration::from_millis(500);
 
 pub struct Sink {
     file: File,
-    /// The length of the whole lines.
+    /// The length of all complete lines [bytes].
     good: u64,
     synced: Instant,
-    /// The last attempt to sync has failed.
+    /// Whether the last attempt to sync has failed.
     is_unsafe: bool,
 }
 
@@ -24,13 +24,13 @@ impl Sink {
         Ok(Self { file, good, synced: Instant::now(), is_unsafe: false })
     }
 
-    /// The size of the whole lines. In bytes.
+    /// The size of all complete lines [bytes].
     pub fn num_bytes(&self) -> u64 {
         self.good
     }
 
-    /// Appends a line. If it does not fit, nothing of it stays. A line that is written but cannot be synced stays and is synced later:
-    /// appended again, it would stand in the file twice.
+    /// Appends a line. If it does not fit, the file is left unchanged. A line that is written but cannot be synced is kept and synced
+    /// later, since appending it again would duplicate it.
     pub fn append(&mut self, line: &[u8]) -> io::Result<()> {
         self.file.seek(SeekFrom::Start(self.good))?;
         let written = self.file.write_all(line);
@@ -43,12 +43,12 @@ impl Sink {
             && let (was_unsafe, Err(error)) = (self.is_unsafe, self.sync())
             && !was_unsafe
         {
-            tracing::error!("results of a batch are not safe from a loss of power for now: {error}");
+            tracing::error!("cannot sync the results of a batch to disk, and a power failure would lose them: {error}");
         }
         Ok(())
     }
 
-    /// Makes all lines safe from a loss of power.
+    /// Syncs all lines to disk, so that a power failure does not lose them.
     pub fn sync(&mut self) -> io::Result<()> {
         self.synced = Instant::now();
         let synced = self.file.sync_data();
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn a_line_that_is_written_but_not_synced_is_not_written_again() {
-        // The device takes everything and cannot be synced.
+        // This device accepts all writes and cannot be synced.
         let mut sink = Sink::open(Path::new("/dev/null")).unwrap();
         for _ in 0..3 {
             sink.synced -= SYNC;

@@ -1,11 +1,11 @@
-//! A batch as it stands on the disk.
+//! The state of a batch, as stored on disk.
 
 use serde::{Deserialize, Serialize};
 
 use super::super::disk::now;
 use super::super::types::batches::{BatchError, BatchErrors, BatchObject};
 
-/// How a batch ends whose lines are done.
+/// How a batch ends after its last line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum BatchEnd {
@@ -16,19 +16,19 @@ pub enum BatchEnd {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Batch {
-    /// What a client sees.
+    /// The object that clients see.
     pub object: BatchObject,
-    /// Whose batch it is. Empty: it was made without a key.
+    /// The batch's tenant. Empty if it was made without a key.
     pub tenant: String,
-    /// The name of the key that it was made with.
+    /// The name of the key that made the batch.
     pub key: Option<String>,
-    /// Its place among all batches, in the order of their arrival.
+    /// The batch's number in the order of arrival.
     pub serial: u64,
-    /// Seconds after which its output goes.
+    /// The time until the output is deleted [s].
     pub keep_output: u64,
-    /// How it ends. `None`: it has lines to run.
+    /// How the batch ends. `None` while it has lines to run.
     pub ending: Option<BatchEnd>,
-    /// The ids that its files get.
+    /// The ids that the output files will get.
     pub output_id: String,
     pub errors_id: String,
 }
@@ -38,13 +38,13 @@ impl Batch {
         matches!(self.object.status.as_str(), "completed" | "failed" | "expired" | "cancelled")
     }
 
-    /// When it ended, in Unix seconds.
+    /// When the batch ended [Unix seconds].
     pub fn ended_at(&self) -> Option<u64> {
         let object = &self.object;
         object.completed_at.or(object.failed_at).or(object.expired_at).or(object.cancelled_at)
     }
 
-    /// The time is over for its lines.
+    /// Whether the time for the batch's lines is up.
     pub fn is_overdue(&self) -> bool {
         self.object.expires_at.is_some_and(|at| at <= now())
     }
@@ -61,14 +61,14 @@ impl Batch {
         self.object.status = "failed".into();
     }
 
-    /// A client wants it to end.
+    /// Records that a client cancels the batch.
     pub fn cancel(&mut self) {
         self.object.cancelling_at = Some(now());
         self.object.status = "cancelling".into();
         self.ending = Some(BatchEnd::Cancelled);
     }
 
-    /// No more lines are run.
+    /// Stops running lines.
     pub fn finalize(&mut self, ending: BatchEnd) {
         self.object.finalizing_at = Some(now());
         if ending != BatchEnd::Cancelled {
@@ -77,7 +77,7 @@ impl Batch {
         self.ending = Some(ending);
     }
 
-    /// Its files are there.
+    /// Ends the batch. Its files exist by now.
     pub fn end(&mut self, ending: BatchEnd, output: Option<String>, errors: Option<String>) {
         let object = &mut self.object;
         (object.output_file_id, object.error_file_id) = (output, errors);

@@ -1,4 +1,4 @@
-//! Every batch, in its folder and in memory.
+//! The store of all batches, on disk and in memory.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fs::{self};
@@ -15,40 +15,40 @@ use super::state::Batch;
 use config::Storage;
 use http::error::{ApiError, Kind};
 
-/// The number of ended batches that are kept, for each that may be unfinished.
+/// The number of ended batches that are kept per permitted unfinished one.
 const ENDED: usize = 100;
-/// The files that a batch makes at its end.
+/// The number of files that a batch makes when it ends.
 pub const OUTPUTS: u64 = 2;
 const STATE: &str = "batch.json";
 const INPUT: &str = "input.jsonl";
-/// What a batch holds until it has ended: its input and its results.
+/// The files that a batch needs until it has ended: its input and its results.
 const HELD: [&str; 3] = [INPUT, "output.jsonl", "errors.jsonl"];
-/// Seconds of a day.
+/// A day [s].
 const DAY: u64 = 86400;
 
 pub struct BatchStore {
     folder: PathBuf,
     max_ended: usize,
     keep_seconds: u64,
-    /// Held while a batch's state is changed on the disk. Whoever takes it may block.
+    /// Serialises changes to batches on disk. Taking this lock may block.
     writing: Mutex<()>,
-    /// Handlers on the event loop take it, so nobody waits for the disk with it.
+    /// Handlers on the event loop take this lock, so nothing waits for the disk while holding it.
     inner: Mutex<Inner>,
-    /// Told when a client cancels a batch.
+    /// Notified when a client cancels a batch.
     pub cancelled: Notify,
 }
 
 struct Inner {
     by_serial: BTreeMap<u64, Batch>,
-    /// The batches that have not ended, and those that are being made.
+    /// The batches that have not ended, and those that are being created.
     unfinished: TenantQuotas,
-    /// The place of the next batch.
+    /// The number of the next batch.
     next: u64,
-    /// What each batch holds until it has ended, by the batch's id.
+    /// The room that each batch takes until it has ended, by the batch's id.
     held: HashMap<String, ReservedSpace>,
 }
 
-/// The input and the results of a batch, and the room that they take in the store of files.
+/// The input size of a batch, and the room that its input and results take in the file store.
 struct ReservedSpace {
     input: u64,
     reserved: Reserved,
@@ -72,7 +72,7 @@ impl Inner {
 }
 
 impl BatchStore {
-    /// Reads the batches in the folder, which is made if it is not there. What they hold counts in the store.
+    /// Reads the batches in the folder, which is created if it does not exist. Their room is counted in the file store.
     pub fn open(folder: &Path, storage: &Storage, store: &Arc<FileStore>) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
         let (max_ended, keep_seconds) = (ENDED * storage.max_batches, storage.batch_days * DAY);
@@ -93,13 +93,13 @@ impl BatchStore {
                     inner.add(batch, ReservedSpace { input, reserved });
                     drop(inner);
                     if has_ended {
-                        // It ended, and then the process did. If this fails, the next sweep tries it again.
+                        // The batch had ended when the process stopped. If this fails, the next sweep tries again.
                         let _ = batches.let_go(&id);
                     }
                 }
-                // It was being made, or being deleted.
+                // The batch was being created or deleted when the process stopped.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => fs::remove_dir_all(&path)?,
-                Err(error) => tracing::warn!(folder = %path.display(), "the state of a batch cannot be read, so it is left alone: {error}"),
+                Err(error) => tracing::warn!(folder = %path.display(), "cannot read a batch's state, so the batch is left alone: {error}"),
             }
         }
         Ok(batches)
@@ -113,7 +113,7 @@ impl BatchStore {
         self.writing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A file of a batch.
+    /// Returns the path of a batch's file.
     pub fn path(&self, id: &str, name: &str) -> PathBuf {
         self.folder.join(id).join(name)
     }
@@ -122,11 +122,11 @@ impl BatchStore {
         disk::write_whole(&self.path(&batch.object.id, STATE), &serde_json::to_vec(batch).map_err(io::Error::other)?)
     }
 
-    /// Adds a batch whose input is the file `input`. Its content stays if the file is deleted, so it takes room of its own.
-    /// Once this returns, a loss of power loses nothing of the batch. Blocks.
+    /// Adds a batch with the file `input` as its input. The batch keeps the content if the file is deleted, so it takes room of its own.
+    /// Once this returns, the batch survives a power failure. Blocks.
     ///
     /// # Errors
-    /// As many batches are unfinished as may be, or the tenant has its share of them, or the disk refuses.
+    /// Fails if there are too many unfinished batches, if the tenant has used its share of them, or if the disk fails.
     pub fn create(&self, mut batch: Batch, input: &Path, reserved: Reserved) -> Result<Batch, ApiError> {
         let mut inner = self.lock();
         inner.unfinished.take(&batch.tenant, 1).map_err(|refused| too_many(refused, inner.unfinished.taken()))?;
@@ -140,7 +140,7 @@ impl BatchStore {
             .and_then(|()| disk::sync_folder(&self.folder));
         if let Err(error) = made {
             self.lock().unfinished.give(&batch.tenant, 1);
-            // If this fails, the next start removes it.
+            // If this fails, the next start removes the folder.
             let _ = disk::remove(&folder.join(STATE)).and_then(|()| fs::remove_dir_all(&folder));
             return Err(disk::refused(&error, "keeping the batch"));
         }
@@ -152,17 +152,17 @@ impl BatchStore {
         self.lock().get(id).cloned()
     }
 
-    /// The batches of a tenant, in the order of their arrival.
+    /// Lists the batches of a tenant, in the order of arrival.
     pub fn list(&self, tenant: &str) -> Vec<Batch> {
         self.lock().by_serial.values().filter(|batch| batch.tenant == tenant).cloned().collect()
     }
 
-    /// The batches that have something to do, in the order of their arrival.
+    /// Lists the batches that have work left, in the order of arrival.
     pub fn unfinished(&self) -> Vec<String> {
         self.lock().by_serial.values().filter(|batch| !batch.has_ended()).map(|batch| batch.object.id.clone()).collect()
     }
 
-    /// Changes a batch, on the disk first. `change` returns whether there is a change. Returns the batch as it then is. Blocks.
+    /// Changes a batch, on disk first. `change` returns whether it made a change. Returns the resulting batch. Blocks.
     pub fn change(&self, id: &str, change: impl FnOnce(&mut Batch) -> bool) -> io::Result<Option<Batch>> {
         let _writing = self.lock_writing();
         let Some(before) = self.get(id) else { return Ok(None) };
@@ -185,7 +185,8 @@ impl BatchStore {
         Ok(Some(changed))
     }
 
-    /// Counts the lines that are done, in memory only: after a crash they are counted again. `results`: their size in bytes.
+    /// Updates the number of lines done, in memory only: after a crash they are counted again. `results` is the size of the results
+    /// [bytes].
     pub fn count(&self, id: &str, completed: usize, failed: usize, results: u64) {
         let mut inner = self.lock();
         if let Some(batch) = inner.by_serial.values_mut().find(|batch| batch.object.id == id) {
@@ -196,22 +197,22 @@ impl BatchStore {
         }
     }
 
-    /// Takes room for `more` bytes of a batch's results, which [`BatchStore::count`] counts once they are written.
+    /// Takes room for `more` bytes of a batch's results. [`BatchStore::count`] counts them once they are written.
     ///
     /// # Errors
-    /// There is no room, or the batch's tenant has its share.
+    /// Fails if there is no room, or if the tenant has used its share.
     pub fn make_room(&self, id: &str, more: u64) -> Result<(), ApiError> {
         self.lock().held.get_mut(id).map_or(Ok(()), |held| held.reserved.grow(more))
     }
 
-    /// Removes the input and the results of a batch that has ended, so that their room is free. Blocks.
+    /// Removes the input and the results of a batch that has ended, which frees their room. Blocks.
     pub fn let_go(&self, id: &str) -> io::Result<()> {
         HELD.iter().try_for_each(|name| disk::remove(&self.path(id, name)))?;
         self.lock().held.remove(id);
         Ok(())
     }
 
-    /// Forgets the batches that ended long ago, and the oldest of whoever has most if there are too many. Blocks.
+    /// Deletes the batches that ended long ago. If there are still too many, deletes the oldest ones of the tenant with the most. Blocks.
     pub fn sweep(&self) -> io::Result<()> {
         let _writing = self.lock_writing();
         let ended: Vec<Ended> = {
@@ -225,14 +226,14 @@ impl BatchStore {
         for (i, Ended { serial, id, at, .. }) in ended.iter().enumerate() {
             if surplus.contains(&i) || at + self.keep_seconds <= now() {
                 let folder = self.folder.join(id);
-                // Without its state, the folder is removed at the next start.
+                // A folder without a state is removed at the next start.
                 disk::remove(&folder.join(STATE))?;
                 fs::remove_dir_all(&folder)?;
                 let mut inner = self.lock();
                 inner.by_serial.remove(serial);
                 inner.held.remove(id);
             } else if self.lock().held.contains_key(id) {
-                // What it held could not be removed when it ended.
+                // Its files could not be removed when the batch ended.
                 self.let_go(id)?;
             }
         }
@@ -256,12 +257,12 @@ struct Ended {
     serial: u64,
     id: String,
     tenant: String,
-    /// Unix seconds.
+    /// When the batch ended [Unix seconds].
     at: u64,
 }
 
-/// The places in `ended` of those beyond the `max` that are kept: the oldest of whoever has most. So nobody displaces what others may still
-/// want to look at.
+/// Returns the indices in `ended` to delete if only `max` batches are kept: each time the oldest one of the tenant with the most. So no
+/// tenant displaces batches that another one may still want to see.
 fn surplus(ended: &[Ended], max: usize) -> HashSet<usize> {
     let mut by_tenant: HashMap<&str, VecDeque<usize>> = HashMap::new();
     for (i, batch) in ended.iter().enumerate() {

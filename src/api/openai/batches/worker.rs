@@ -1,4 +1,4 @@
-//! The task that runs batches beside the server, from its start to its end.
+//! The task that runs batches for as long as the server runs.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -18,9 +18,9 @@ use super::in_process::InProcessClient;
 use super::run::run;
 use http::state::{AppState, off_loop};
 
-/// How often the worker looks for work of which nobody has told it.
+/// How often the worker looks for work without being notified.
 const TICK: Duration = Duration::from_secs(2);
-/// How often what has expired is deleted.
+/// How often expired files and batches are deleted.
 const SWEEP: Duration = Duration::from_secs(30);
 
 /// Runs batches until the server drains. Lines that run then are dropped, and run again at the next start.
@@ -43,14 +43,14 @@ pub async fn keep_running(rooms: Arc<LazyStorage>, state: Data<AppState>, routes
     }
 }
 
-/// Waits for the folder, which an earlier process or the first request makes.
+/// Waits for the folder, which an earlier process or the first request creates.
 async fn open(rooms: &Arc<LazyStorage>) -> Arc<StorageFolder> {
     loop {
         let again = rooms.clone();
         if let Ok(Some(folder)) = off_loop(move || again.resume()).await {
             return folder;
         }
-        // Whether something else comes first does not matter.
+        // A notification only shortens the wait, so it does not matter which one ends it.
         let _ = timeout(TICK, rooms.wake.notified()).await;
     }
 }
@@ -62,7 +62,7 @@ async fn follow(rooms: &LazyStorage, context: &Rc<BatchContext>) {
     loop {
         let idle = context.storage.batch_concurrency == 0;
         for id in context.folder.batches.unfinished() {
-            // Without places for lines, a batch that is to end still ends.
+            // If no lines may run, batches that are ending still end.
             let waits = idle && context.folder.batches.get(&id).is_some_and(|batch| batch.ending.is_none());
             if !waits && running.borrow_mut().insert(id.clone()) {
                 let (context, running) = (context.clone(), running.clone());
@@ -84,7 +84,7 @@ async fn follow(rooms: &LazyStorage, context: &Rc<BatchContext>) {
 async fn sweep(folder: Arc<StorageFolder>) {
     let swept = off_loop(move || folder.files.sweep().and_then(|()| folder.batches.sweep())).await;
     if let Ok(Err(error)) = swept {
-        tracing::error!("what has expired could not be deleted: {error}");
+        tracing::error!("cannot delete expired files or batches: {error}");
         sleep(TICK).await;
     }
 }

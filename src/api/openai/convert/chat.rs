@@ -1,4 +1,4 @@
-//! `/v1/chat/completions`: the request.
+//! Conversion of requests to `/v1/chat/completions`.
 
 use std::sync::Arc;
 
@@ -19,10 +19,10 @@ use serving::{Budget, Options, Prompt};
 
 const MAX_MESSAGES: usize = 16_384;
 const MAX_PARTS: usize = 1024;
-/// The longest template of a request. The longest of real models has 20,000. In bytes.
+/// The longest template of a request [bytes]. The longest one of a real model has 20,000.
 const MAX_TEMPLATE: usize = 64 << 10;
 
-/// A chat request whose fields are valid by themselves. `serving` checks what depends on the model.
+/// A chat request whose fields are each valid. `serving` checks everything that depends on the model.
 #[derive(Debug)]
 pub struct Chat {
     pub model: String,
@@ -31,15 +31,15 @@ pub struct Chat {
     pub options: Options,
     pub names: FieldNames,
     pub stream: Option<StreamOptions>,
-    /// The request has `functions`, so that its calls are answered in their form.
+    /// Whether the request uses `functions`, so that calls are returned in that form.
     pub legacy: bool,
-    /// The names of the custom tools, whose calls are answered as texts.
+    /// The names of the custom tools, whose calls are returned as texts.
     pub customs: Vec<String>,
-    /// What is kept with the answer. `None`: it is not kept.
+    /// The parts of the request to store with the answer. `None` if the answer is not stored.
     pub keep: Option<StoredRequest>,
 }
 
-/// What a request said, as far as it is kept.
+/// The parts of a request that are stored.
 #[derive(Clone, Debug)]
 pub struct StoredRequest {
     /// Each message as JSON.
@@ -73,7 +73,7 @@ pub fn parse(body: &Value, limits: &Limits) -> Result<Chat, ApiError> {
     Ok(Chat { model, prompt: Prompt::Chat(conversation), num_choices, options, names, stream, legacy, customs, keep })
 }
 
-/// `store`, and what is stored.
+/// Reads `store` and the parts of the request to store.
 fn asked(fields: &Fields) -> Result<Option<StoredRequest>, ApiError> {
     if !fields.bool("store")?.unwrap_or(false) {
         return Ok(None);
@@ -82,7 +82,7 @@ fn asked(fields: &Fields) -> Result<Option<StoredRequest>, ApiError> {
     Ok(Some(StoredRequest { messages, metadata: super::metadata::metadata(fields)? }))
 }
 
-/// What the template gets, but for the level of reasoning.
+/// Reads the template's input, except the level of reasoning.
 pub fn conversation(fields: &Fields) -> Result<Conversation, ApiError> {
     let messages = messages(fields)?;
     let ending = ending(fields, &messages)?;
@@ -91,7 +91,7 @@ pub fn conversation(fields: &Fields) -> Result<Conversation, ApiError> {
     Ok(Conversation { messages, tools, ending, variables, ..Conversation::default() })
 }
 
-/// `chat_template`
+/// Reads `chat_template`.
 pub fn template(fields: &Fields, limits: &Limits) -> Result<Option<Arc<str>>, ApiError> {
     match fields.string("chat_template")? {
         Some(_) if !limits.request_templates => {
@@ -105,7 +105,7 @@ pub fn template(fields: &Fields, limits: &Limits) -> Result<Option<Arc<str>>, Ap
     }
 }
 
-/// `logprobs` and `top_logprobs`
+/// Reads `logprobs` and `top_logprobs`.
 fn logprobs(fields: &Fields) -> Result<Option<u8>, ApiError> {
     let wanted = fields.bool("logprobs")?.unwrap_or(false);
     let top = fields.integer("top_logprobs", 0..=MAX_LOGPROBS as i64)?;
@@ -115,7 +115,7 @@ fn logprobs(fields: &Fields) -> Result<Option<u8>, ApiError> {
     Ok(wanted.then_some(top.unwrap_or(0) as u8))
 }
 
-/// `add_generation_prompt`, `continue_final_message`, and `prefix` of the last message.
+/// Reads `add_generation_prompt`, `continue_final_message`, and `prefix` of the last message.
 fn ending(fields: &Fields, messages: &[Message]) -> Result<Ending, ApiError> {
     let raw = fields.array("messages")?.and_then(|messages| messages.last());
     let prefix = raw.and_then(|message| message.get("prefix")).and_then(Value::as_bool).unwrap_or(false);
@@ -134,7 +134,7 @@ fn ending(fields: &Fields, messages: &[Message]) -> Result<Ending, ApiError> {
     })
 }
 
-/// `chat_template_kwargs`
+/// Reads `chat_template_kwargs`.
 pub fn template_variables(fields: &Fields) -> Result<Map<String, Value>, ApiError> {
     let Some(map) = fields.object("chat_template_kwargs")? else { return Ok(Map::new()) };
     match map.keys().find(|name| is_reserved(name)) {
@@ -160,7 +160,7 @@ fn messages(fields: &Fields) -> Result<Vec<Message>, ApiError> {
     Ok(messages)
 }
 
-/// Calls and results of the older form have no ids. Each result belongs to the call before it.
+/// Gives ids to calls and results of the older form, which have none. Each result belongs to the call before it.
 fn pair_functions(list: &[Value], messages: &mut [Message]) {
     let mut id = None;
     for (i, (raw, message)) in list.iter().zip(messages).enumerate() {
@@ -175,7 +175,7 @@ fn pair_functions(list: &[Value], messages: &mut [Message]) {
 
 fn message(fields: &Fields) -> Result<Message, ApiError> {
     let role = match fields.required("role", fields.string("role")?)? {
-        // Templates do not know `developer`.
+        // Templates do not know the role `developer`.
         "system" | "developer" => Role::System,
         "user" => Role::User,
         "assistant" => Role::Assistant,
@@ -207,7 +207,7 @@ fn message(fields: &Fields) -> Result<Message, ApiError> {
         }
         (one, other) => one.or(other),
     };
-    // Its value counts only in the last message.
+    // The value counts only in the last message.
     fields.bool("prefix")?;
     let mut calls = tools::calls(fields)?;
     if let Some(call) = fields.get("function_call") {

@@ -1,4 +1,4 @@
-//! `/v1/completions`: the request.
+//! Conversion of requests to `/v1/completions`.
 
 use std::sync::Arc;
 
@@ -14,18 +14,18 @@ use serving::{Budget, Options, Prompt};
 
 /// The most alternatives per token, as in OpenAI's legacy API.
 const MAX_LOGPROBS: i64 = 5;
-/// The largest total size of a suffix that is encoded once per prompt. In bytes.
+/// The largest total size of the suffix, which is encoded once per prompt [bytes].
 const MAX_SUFFIXES: usize = 16 << 20;
 
-/// A completion request whose fields are valid by themselves.
+/// A completion request whose fields are each valid.
 #[derive(Debug)]
 pub struct Completions {
     pub model: String,
-    /// At least one. Each has choices of its own.
+    /// At least one prompt. Each has choices of its own.
     pub prompts: Vec<Prompt>,
     /// Choices per prompt.
     pub num_choices: usize,
-    /// Texts that are generated per prompt. The likeliest become its choices.
+    /// Candidates per prompt, of which the likeliest become its choices.
     pub best_of: usize,
     pub options: Options,
     pub names: FieldNames,
@@ -55,7 +55,7 @@ pub fn parse(body: &Value, limits: &Limits) -> Result<Completions, ApiError> {
         return Err(fields.invalid("stream_options.include_progress", "is only supported by chat completions"));
     }
     let (num_choices, best_of) = candidates(&fields, stream.is_some())?;
-    // The engine could never take more prompts than the queue holds.
+    // The engine can never take more prompts than the queue holds.
     let prompts = prompts::read(&fields, "prompt", limits.max_prompts.min(limits.max_queue))?;
     let prompts = infills(&fields, prompts)?;
     prompts::check(&fields, "prompt", &prompts)?;
@@ -67,7 +67,7 @@ pub fn parse(body: &Value, limits: &Limits) -> Result<Completions, ApiError> {
     Ok(Completions { model, prompts, num_choices, best_of, options, names, stream })
 }
 
-/// `n` and `best_of`
+/// Reads `n` and `best_of`.
 fn candidates(fields: &Fields, streams: bool) -> Result<(usize, usize), ApiError> {
     let n = generation::num_choices(fields)?;
     let best_of = fields.integer("best_of", 1..=generation::MAX_CHOICES)?.map_or(n, |best_of| best_of as usize);
@@ -80,7 +80,7 @@ fn candidates(fields: &Fields, streams: bool) -> Result<(usize, usize), ApiError
     Ok((n, best_of))
 }
 
-/// With a `suffix`, the answer stands between each prompt and the suffix.
+/// If there is a `suffix`, makes the model fill in the text between each prompt and the suffix.
 fn infills(fields: &Fields, prompts: Vec<Prompt>) -> Result<Vec<Prompt>, ApiError> {
     let Some(suffix) = fields.string("suffix")?.filter(|suffix| !suffix.is_empty()) else { return Ok(prompts) };
     if fields.bool("echo")?.unwrap_or(false) {

@@ -1,4 +1,5 @@
-//! Custom tools: they take a text in place of arguments. To the model, each is a function whose only argument is a string named `input`.
+//! Conversion of custom tools, which take a text in place of arguments. The model sees each as a function whose only argument is a string
+//! named `input`.
 
 use serde_json::{Map, Value, json};
 
@@ -8,7 +9,7 @@ use chat::{Call, Declaration, InputGrammar, Tool};
 use http::error::{ApiError, quoted};
 use http::fields::Fields;
 
-/// A tool of the list `tools`.
+/// Reads a tool of the list `tools`.
 pub fn tool(fields: Fields, shape: Shape) -> Result<Tool, ApiError> {
     let custom = shape.inner(fields, "custom")?;
     let name = tool_shape::name(&custom)?.to_owned();
@@ -41,7 +42,7 @@ fn object(input: Value) -> Value {
     json!({"type": "object", "properties": {"input": input}, "required": ["input"], "additionalProperties": false})
 }
 
-/// `format`
+/// Reads `format`.
 fn grammar(format: Fields, shape: Shape) -> Result<Option<InputGrammar>, ApiError> {
     match format.required("type", format.string("type")?)? {
         "text" => return Ok(None),
@@ -60,13 +61,13 @@ fn grammar(format: Fields, shape: Shape) -> Result<Option<InputGrammar>, ApiErro
     }
 }
 
-/// A call of an earlier answer.
+/// Reads a call of an earlier answer.
 pub fn call(id: &str, custom: &Fields) -> Result<Call, ApiError> {
     let input = custom.required("input", custom.string("input")?)?;
     Ok(Call { id: id.to_owned(), name: tool_shape::full_name(custom)?, arguments: arguments_of(input) })
 }
 
-/// The names of the custom tools of a list that was found valid.
+/// Returns the names of the custom tools in a list that was validated before.
 pub fn names(fields: &Fields) -> Result<Vec<String>, ApiError> {
     let customs = fields.array("tools")?.unwrap_or_default().iter().filter(|tool| tool["type"] == "custom");
     Ok(customs.filter_map(|tool| tool["custom"]["name"].as_str()).map(str::to_owned).collect())

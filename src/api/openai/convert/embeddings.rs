@@ -1,4 +1,4 @@
-//! `/v1/embeddings`: the request.
+//! Conversion of requests to `/v1/embeddings`.
 
 use serde_json::Value;
 
@@ -7,26 +7,26 @@ use http::error::{ApiError, quoted};
 use http::fields::Fields;
 use serving::{Prompt, Truncate};
 
-/// As many as OpenAI takes. They join the queue a few at a time.
+/// The most inputs of a request, as in OpenAI's API. They join the queue a few at a time.
 const MAX_INPUTS: usize = 2048;
 
 /// The form of a vector on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
     Float,
-    /// Little-endian float32.
+    /// Base64 of little-endian float32.
     Base64,
 }
 
-/// A request whose fields are valid by themselves.
+/// An embedding request whose fields are each valid.
 #[derive(Debug)]
 pub struct Embeddings {
     pub model: String,
     pub inputs: Vec<Prompt>,
     pub encoding: Encoding,
-    /// At least 1. The handler checks whether the model has so many.
+    /// The number of elements to keep, at least 1. The handler checks that the model has so many.
     pub dimensions: Option<usize>,
-    /// The end of a longer text is left out.
+    /// The most tokens of an input. The end of a longer text is cut.
     pub most_tokens: Option<usize>,
     /// The number of the `user`.
     pub user: u64,

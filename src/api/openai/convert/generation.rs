@@ -1,4 +1,4 @@
-//! The fields that chat and text completions share.
+//! Conversion of the fields that chat and text completions share.
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -22,7 +22,7 @@ const MAX_BAD_WORD: usize = 256;
 /// The most choices per prompt.
 pub const MAX_CHOICES: i64 = 16;
 
-/// All options but the budget, which each endpoint reads in its own way.
+/// Reads all options except the budget, which each endpoint reads in its own way.
 pub fn options(fields: &Fields, limits: &Limits, budget: Budget, structure: Option<Structure>) -> Result<Options, ApiError> {
     let min_tokens = fields.count("min_tokens", 0)?.unwrap_or(0);
     if let Some(max_tokens) = budget.asked()
@@ -52,7 +52,7 @@ pub fn options(fields: &Fields, limits: &Limits, budget: Budget, structure: Opti
     })
 }
 
-/// The value of a limit of tokens, from 1. Clients send -1 for no limit.
+/// Reads a limit on tokens, at least 1. Clients send -1 for no limit.
 pub fn most_tokens(fields: &Fields, name: &str) -> Result<Option<u32>, ApiError> {
     match fields.get(name).and_then(Value::as_i64) {
         Some(-1) => Ok(None),
@@ -60,12 +60,12 @@ pub fn most_tokens(fields: &Fields, name: &str) -> Result<Option<u32>, ApiError>
     }
 }
 
-/// The budget of a request that asks for `max_tokens`.
+/// Makes the budget of a request that asks for `max_tokens`.
 pub fn budget(max_tokens: u32, limits: &Limits) -> Budget {
     if limits.strict_max_tokens { Budget::Strict(max_tokens) } else { Budget::Explicit(max_tokens) }
 }
 
-/// A format says where the answer ends, so that nothing else may.
+/// Refuses fields that contradict a format, because the format determines where the answer ends.
 fn check_structure(fields: &Fields, structure: Option<Structure>, min_tokens: u32) -> Result<Option<Format>, ApiError> {
     let Some(structure) = structure else { return Ok(None) };
     let clash = if min_tokens > 0 { Some("min_tokens") } else { fields.bool("ignore_eos")?.filter(|ignore| *ignore).map(|_| "ignore_eos") };
@@ -77,7 +77,7 @@ fn check_structure(fields: &Fields, structure: Option<Structure>, min_tokens: u3
     }
 }
 
-/// `truncate_prompt_tokens`
+/// Reads `truncate_prompt_tokens`.
 pub fn truncate(fields: &Fields) -> Result<Option<Truncate>, ApiError> {
     Ok(match fields.integer("truncate_prompt_tokens", -1..=i64::from(u32::MAX))? {
         None => None,
@@ -87,7 +87,7 @@ pub fn truncate(fields: &Fields) -> Result<Option<Truncate>, ApiError> {
     })
 }
 
-/// `allowed_token_ids`. An empty list asks for nothing.
+/// Reads `allowed_token_ids`. An empty list asks for nothing.
 fn allowed_ids(fields: &Fields) -> Result<Option<Vec<u32>>, ApiError> {
     let ids = fields.ids("allowed_token_ids")?.filter(|ids| !ids.is_empty());
     if ids.as_ref().is_some_and(|ids| ids.len() > MAX_ALLOWED) {
@@ -111,13 +111,14 @@ fn bad_words(fields: &Fields) -> Result<Vec<String>, ApiError> {
     list.iter().map(word).collect()
 }
 
-/// `thinking_token_budget`: the most tokens of reasoning. -1 asks for no bound.
+/// Reads `thinking_token_budget`, the most reasoning tokens. -1 means no bound.
 pub fn thinking_budget(fields: &Fields) -> Result<Option<u32>, ApiError> {
     let most = fields.integer("thinking_token_budget", -1..=i64::from(u32::MAX))?;
     Ok(most.and_then(|most| u32::try_from(most).ok()))
 }
 
-/// `prompt_logprobs`: how many of the likeliest tokens to return at each position of the prompt. `streams`: whether the answer is streamed.
+/// Reads `prompt_logprobs`, the number of likeliest tokens to return at each position of the prompt. `streams` is set if the answer is
+/// streamed.
 pub fn prompt_logprobs(fields: &Fields, streams: bool, options: &Options) -> Result<Option<u8>, ApiError> {
     let Some(count) = fields.integer("prompt_logprobs", 0..=MAX_LOGPROBS as i64)? else { return Ok(None) };
     if streams {
@@ -129,7 +130,7 @@ pub fn prompt_logprobs(fields: &Fields, streams: bool, options: &Options) -> Res
     Ok(Some(count as u8))
 }
 
-/// The name of a level of reasoning. An empty one asks for nothing.
+/// Reads a level of reasoning. An empty text asks for nothing.
 pub fn effort(fields: &Fields, name: &str) -> Result<Option<String>, ApiError> {
     let Some(effort) = fields.string(name)?.filter(|effort| !effort.is_empty()) else { return Ok(None) };
     match EFFORTS.contains(&effort) {
@@ -138,13 +139,13 @@ pub fn effort(fields: &Fields, name: &str) -> Result<Option<String>, ApiError> {
     }
 }
 
-/// Sets the level of reasoning. It is advice: a template that does not know the level gets the nearest that it knows, or none.
+/// Sets the level of reasoning. A template that does not know the level gets the nearest one that it knows, or none.
 pub fn set_effort(conversation: &mut Conversation, effort: Option<String>) {
     conversation.or_efforts = effort.as_deref().map(nearest_efforts);
     conversation.effort = effort;
 }
 
-/// Calls say where the answer ends, too.
+/// Refuses fields that contradict tools, because calls also determine where the answer ends.
 pub fn check_tools(fields: &Fields, conversation: &Conversation, options: &Options) -> Result<(), ApiError> {
     let clash = [("ignore_eos", options.ignore_eos), ("min_tokens", options.sampling.min_tokens > 0)].into_iter().find(|(_, asked)| *asked);
     match clash.filter(|_| conversation.tools.is_some()) {
@@ -153,8 +154,8 @@ pub fn check_tools(fields: &Fields, conversation: &Conversation, options: &Optio
     }
 }
 
-/// The number of the `user`, which newer clients call `safety_identifier`, and of vLLM's `cache_salt`. Only requests with the same ones
-/// share the prefix cache, so that no user can probe what another has asked.
+/// Returns a number for the `user` (newer clients call it `safety_identifier`) and vLLM's `cache_salt`. Only requests with the same ones
+/// share the prefix cache, so that no user can probe for another's prompts.
 pub fn user(fields: &Fields) -> Result<u64, ApiError> {
     let newer = fields.string("safety_identifier")?;
     let user = fields.string("user")?.or(newer);
@@ -164,17 +165,17 @@ pub fn user(fields: &Fields) -> Result<u64, ApiError> {
     })
 }
 
-/// The number of a name.
+/// Hashes a name to a number.
 fn number_of(user: &str) -> u64 {
     Sha256::digest(user.as_bytes()).iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte))
 }
 
-/// `n` from 1 to 16.
+/// Reads `n`, from 1 to 16.
 pub fn num_choices(fields: &Fields) -> Result<usize, ApiError> {
     Ok(fields.integer("n", 1..=MAX_CHOICES)?.unwrap_or(1) as usize)
 }
 
-/// The values that the model's defaults replace if the request leaves them open.
+/// Reads the sampling values. The model's defaults replace those that are absent.
 fn chosen(fields: &Fields) -> Result<SamplingChoice, ApiError> {
     let number = |field: &str, range| Ok::<_, ApiError>(fields.number(field, range)?.map(|value| value as f32));
     let positive = |field: &str, most: f64| match number(field, 0.0..=most)? {
@@ -184,7 +185,7 @@ fn chosen(fields: &Fields) -> Result<SamplingChoice, ApiError> {
     Ok(SamplingChoice {
         temperature: number("temperature", 0.0..=2.0)?,
         top_k: fields.integer("top_k", -1..=i64::from(u32::MAX))?.map(|value| value.max(0) as u32),
-        // The likeliest token has a share of any size.
+        // With a share of 0, only the likeliest token remains.
         top_p: number("top_p", 0.0..=1.0)?.map(|share| share.max(f32::MIN_POSITIVE)),
         min_p: number("min_p", 0.0..=1.0)?,
         presence_penalty: number("presence_penalty", -2.0..=2.0)?,
@@ -197,7 +198,7 @@ fn sampling(fields: &Fields, chosen: SamplingChoice, min_tokens: u32) -> Result<
     Ok(chosen.applied_to(SamplingParams {
         logit_bias: logit_bias(fields)?,
         seed: match fields.integer("seed", i64::MIN..=i64::MAX)? {
-            // Clients send -1 for any seed.
+            // Clients send -1 for a random seed.
             None | Some(-1) => uuid::Uuid::new_v4().as_u64_pair().0,
             Some(seed) => seed as u64,
         },
@@ -213,7 +214,7 @@ fn logit_bias(fields: &Fields) -> Result<Vec<(u32, f32)>, ApiError> {
     }
     let mut biases = Vec::with_capacity(map.len());
     for (key, value) in map {
-        // `01` and `+1` would name the same id twice.
+        // Otherwise `01` and `+1` would name the same id as `1`.
         let id = key.parse::<u32>().ok().filter(|id| id.to_string() == *key);
         let id = id.ok_or_else(|| fields.invalid("logit_bias", format_args!("names `{}`, which is not a token id", quoted(key))))?;
         let bias = value.as_f64().filter(|bias| (-100.0..=100.0).contains(bias));
@@ -225,7 +226,7 @@ fn logit_bias(fields: &Fields) -> Result<Vec<(u32, f32)>, ApiError> {
     Ok(biases)
 }
 
-/// `stream` and `stream_options`. `None`: the answer is not streamed.
+/// Reads `stream` and `stream_options`. `None` if the answer is not streamed.
 pub fn stream(fields: &Fields) -> Result<Option<StreamOptions>, ApiError> {
     let stream = fields.bool("stream")?.unwrap_or(false);
     let options = match fields.get("stream_options") {

@@ -1,4 +1,4 @@
-//! The tools of a list that a model may be told of: those in a namespace stand for themselves, and hosted ones are left out.
+//! The tools of a list that can be offered to a model. Namespaces are replaced by the tools in them, and hosted tools are left out.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use http::client_tools::{ClientTool, client_tools};
 use http::error::ApiError;
 use http::fields::Fields;
 
-/// How the types begin of tools of `/v1/responses` that OpenAI's servers run, or that its models were trained to call.
+/// Type prefixes of tools at `/v1/responses` that OpenAI's servers run, or that its models were trained to call.
 pub const HOSTED: [&str; 11] = [
     "apply_patch",
     "code_interpreter",
@@ -23,26 +23,26 @@ pub const HOSTED: [&str; 11] = [
     "web_search",
 ];
 
-/// A namespace and what it says about its tools.
+/// The name and the description of a namespace.
 pub struct Namespace<'a> {
     name: &'a str,
     description: Option<&'a str>,
 }
 
-/// A tool, and where it stands.
+/// A tool, and its path in the body.
 pub struct ListedTool<'a> {
     pub path: String,
     pub value: &'a Value,
-    /// Only for the first tool of a namespace does it hold the description.
+    /// The tool's namespace. It holds the description only for the first tool of the namespace.
     pub namespace: Option<Namespace<'a>>,
 }
 
-/// The tools and namespaces of the list `field`.
+/// Returns the tools and namespaces of the list `field`.
 pub fn offers<'a>(fields: &Fields<'a>, field: &str, shape: Shape) -> Result<Vec<ClientTool<'a>>, ApiError> {
     client_tools(fields, field, if shape == Shape::Flat { &HOSTED } else { &[] })
 }
 
-/// The tools of the list `field`.
+/// Returns the tools of the list `field`, including those in namespaces.
 pub fn found<'a>(fields: &Fields<'a>, field: &str, shape: Shape) -> Result<Vec<ListedTool<'a>>, ApiError> {
     let mut all = Vec::new();
     for (path, value) in offers(fields, field, shape)? {
@@ -54,7 +54,7 @@ pub fn found<'a>(fields: &Fields<'a>, field: &str, shape: Shape) -> Result<Vec<L
     Ok(all)
 }
 
-/// The tools of a namespace.
+/// Returns the tools of a namespace.
 fn members<'a>(path: &str, value: &'a Value) -> Result<Vec<ListedTool<'a>>, ApiError> {
     let namespace = Fields::at(value, path)?;
     let (name, description) = (name(&namespace)?, namespace.string("description")?);
@@ -67,7 +67,8 @@ fn members<'a>(path: &str, value: &'a Value) -> Result<Vec<ListedTool<'a>>, ApiE
 }
 
 impl Namespace<'_> {
-    /// Gives a tool of this namespace its full name. The first one says what the namespace is: templates have no other place for it.
+    /// Gives a tool of this namespace its full name. The namespace's description is put before the first tool's, because templates have no
+    /// other place for it.
     pub fn adopt(&self, mut tool: Tool) -> Tool {
         tool.name = joined(Some(self.name), &tool.name);
         if let Declaration::Function(function) = &mut tool.declaration {
@@ -82,7 +83,7 @@ impl Namespace<'_> {
     }
 }
 
-/// What a tool is known by outside: its namespace and its name, and whether it takes a text.
+/// The address of a tool as clients know it: its namespace, its name, and whether it takes a text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToolAddress {
     pub namespace: Option<String>,
@@ -90,7 +91,7 @@ pub struct ToolAddress {
     pub takes_text: bool,
 }
 
-/// The tool that the model knows by the name `full`. `tools`: as the response repeats them.
+/// Returns the address of the tool that the model knows as `full`. `tools` are those that the response repeats.
 pub fn address(tools: &[Value], full: &str) -> ToolAddress {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let of = |tool: &Value, namespace: Option<String>| {

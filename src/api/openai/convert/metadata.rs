@@ -1,4 +1,4 @@
-//! What clients note on the things that they keep.
+//! Conversion of `metadata`, which clients attach to stored objects.
 
 use serde_json::{Map, Value};
 
@@ -7,10 +7,10 @@ use http::fields::Fields;
 
 const MAX_METADATA: usize = 16;
 const MAX_KEY: usize = 64;
-/// The longest text of a client's own that the server returns. In characters.
+/// The longest text that a client attaches and the server returns [characters].
 pub const MAX_VALUE: usize = 512;
 
-/// Up to 16 short texts.
+/// Reads up to 16 short texts.
 pub fn metadata(fields: &Fields) -> Result<Map<String, Value>, ApiError> {
     let Some(map) = fields.object("metadata")? else { return Ok(Map::new()) };
     let fits = |(key, value): (&String, &Value)| {

@@ -1,4 +1,4 @@
-//! OpenAI's JSON becomes what `serving` understands, or an error that names the field.
+//! Conversion of OpenAI's JSON to domain requests, or to an error that names the field.
 
 pub mod chat;
 pub mod completions;
@@ -25,7 +25,7 @@ mod verbosity;
 use http::error::ApiError;
 use http::fields::Fields;
 
-/// The `model` field.
+/// Reads the `model` field.
 pub fn model(fields: &Fields) -> Result<String, ApiError> {
     Ok(fields.required("model", fields.string("model")?)?.to_owned())
 }

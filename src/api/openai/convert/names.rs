@@ -1,4 +1,4 @@
-//! OpenAI's names for what errors below `api` are about.
+//! OpenAI's field names for the subjects of errors from below `api`.
 
 use http::subject::FieldNames;
 
@@ -15,7 +15,7 @@ pub const CHAT: FieldNames = FieldNames {
     logit_bias: "logit_bias",
 };
 
-/// A chat with `functions`.
+/// The names in a chat with `functions`.
 pub const FUNCTIONS: FieldNames =
     FieldNames { tools: "functions", tool_parameters: |index| format!("functions[{index}].parameters"), ..CHAT };
 

@@ -1,4 +1,4 @@
-//! `prompt` and `input`: one or several, as text or as token ids.
+//! Conversion of `prompt` and `input`: one or several prompts, as text or as token ids.
 
 use serde_json::Value;
 

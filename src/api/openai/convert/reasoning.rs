@@ -1,4 +1,4 @@
-//! `reasoning` of a chat, in which OpenRouter's clients say how much the model reasons, and `reasoning_effort`.
+//! Conversion of `reasoning_effort` and of a chat's `reasoning`, with which OpenRouter's clients set how much the model reasons.
 
 use super::generation;
 use http::error::ApiError;
@@ -10,7 +10,7 @@ fn within<'a>(fields: &Fields<'a>) -> Result<Option<Fields<'a>>, ApiError> {
     fields.get(FIELD).map(|value| Fields::at(value, FIELD)).transpose()
 }
 
-/// The level of reasoning: `reasoning_effort`, `reasoning.effort`, or `none` for `reasoning.enabled: false`.
+/// Reads the level of reasoning: `reasoning_effort`, `reasoning.effort`, or `none` for `reasoning.enabled: false`.
 pub fn effort(fields: &Fields) -> Result<Option<String>, ApiError> {
     let own = generation::effort(fields, "reasoning_effort")?;
     let Some(inner) = within(fields)? else { return Ok(own) };
@@ -28,7 +28,7 @@ pub fn effort(fields: &Fields) -> Result<Option<String>, ApiError> {
     }
 }
 
-/// `reasoning.max_tokens`: the most tokens of reasoning.
+/// Reads `reasoning.max_tokens`, the most reasoning tokens.
 pub fn budget(fields: &Fields) -> Result<Option<u32>, ApiError> {
     within(fields)?.map_or(Ok(None), |inner| generation::most_tokens(&inner, "max_tokens"))
 }

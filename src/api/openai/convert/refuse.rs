@@ -1,9 +1,9 @@
-//! Fields that are known but not supported. They are refused unless their value asks for nothing.
+//! Known but unsupported fields. They are refused unless their value asks for nothing.
 
 use http::field_schema::Unsupported;
 use http::neutral::Neutral::*;
 
-/// What generations do not support.
+/// Fields that no generation supports.
 pub const BOTH: &[Unsupported] = &[
     ("use_beam_search", False),
     ("length_penalty", Numbers(&[1.0])),
@@ -12,14 +12,14 @@ pub const BOTH: &[Unsupported] = &[
     ("return_tokens_as_token_ids", False),
     ("priority", Numbers(&[0.0])),
     ("include_reasoning", True),
-    // what the routers of other servers fill in
+    // These are filled in by the routers of other servers.
     ("no_stop_trim", False),
     ("return_hidden_states", False),
     ("separate_reasoning", True),
     ("stream_reasoning", True),
 ];
 
-/// What chats do not support.
+/// Fields that chats do not support.
 pub const CHAT: &[Unsupported] = &[
     ("background", False),
     ("truncation", Texts(&["disabled"])),
@@ -40,7 +40,7 @@ pub const CHAT: &[Unsupported] = &[
     ("text", Nothing),
 ];
 
-/// What text completions do not support.
+/// Fields that text completions do not support.
 pub const COMPLETIONS: &[Unsupported] = &[
     ("background", False),
     ("truncation", Texts(&["disabled"])),
@@ -72,7 +72,7 @@ pub const COMPLETIONS: &[Unsupported] = &[
     ("prediction", Nothing),
 ];
 
-/// vLLM's fields that chat and text completions honour, and responses do not.
+/// vLLM's fields that chat and text completions honour, but responses do not.
 pub const OF_CHOICES: &[Unsupported] = &[
     ("include_stop_str_in_output", False),
     ("skip_special_tokens", True),
@@ -82,7 +82,7 @@ pub const OF_CHOICES: &[Unsupported] = &[
     ("bad_words", Empty),
 ];
 
-/// Fields of other endpoints, and fields of this one that are not supported.
+/// Fields of other endpoints, and unsupported fields of responses.
 pub const RESPONSES: &[Unsupported] = &[
     ("n", Numbers(&[1.0])),
     ("best_of", Numbers(&[1.0])),
@@ -110,7 +110,7 @@ pub const RESPONSES: &[Unsupported] = &[
     ("reasoning_effort", Nothing),
 ];
 
-/// Fields about generation, which mean nothing for an embedding.
+/// Fields for generation, which have no meaning for an embedding.
 pub const EMBEDDINGS: &[Unsupported] = &[
     ("background", False),
     ("truncation", Texts(&["disabled"])),

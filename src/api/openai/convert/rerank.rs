@@ -1,4 +1,4 @@
-//! `/v1/rerank` and `/score`: the requests.
+//! Conversion of requests to `/v1/rerank` and `/score`.
 
 use std::sync::Arc;
 
@@ -10,34 +10,35 @@ use http::fields::{Fields, wrong_type};
 use serving::{Truncate, Truncation};
 
 const MAX_PAIRS: usize = 1024;
-/// The largest total size of the texts of all pairs. A text counts once per pair that it is in, because it is encoded so often. In bytes.
+/// The largest total size of the texts of all pairs. A text counts once per pair that contains it, because it is encoded that often
+/// [bytes].
 const MAX_TEXTS: usize = 16 << 20;
 
 type Pair = (Arc<str>, Arc<str>);
 
-/// A query and the texts that may answer it.
+/// A query, and the documents to rank by it.
 #[derive(Debug)]
 pub struct Rerank {
     pub asked: RankOptions,
     pub query: Arc<str>,
     pub documents: Vec<Arc<str>>,
-    /// How many results to return.
+    /// The number of results to return.
     pub top_n: usize,
     pub return_documents: bool,
 }
 
-/// Pairs of texts.
+/// Pairs of texts to score.
 #[derive(Debug)]
 pub struct Scores {
     pub asked: RankOptions,
     pub pairs: Vec<Pair>,
 }
 
-/// What both requests say.
+/// The options that both requests share.
 #[derive(Debug)]
 pub struct RankOptions {
     pub model: String,
-    /// Probabilities rather than logits.
+    /// Whether to return probabilities and not logits.
     pub activated: bool,
     pub cut: Truncation,
     /// The number of the `user`.
@@ -61,7 +62,7 @@ pub fn rerank(body: &Value) -> Result<Rerank, ApiError> {
     let list = fields.required("documents", fields.array("documents")?)?;
     let documents = texts(&fields, "documents", list, document)?;
     check_total(&fields, "query", query.len() * documents.len() + documents.iter().map(|text| text.len()).sum::<usize>())?;
-    // 0 stands for all.
+    // A value of 0 means all.
     let top_n = fields.count("top_n", 0)?.filter(|&count| count > 0).map_or(documents.len(), |count| documents.len().min(count as usize));
     let return_documents = fields.bool("return_documents")?.unwrap_or(false);
     Ok(Rerank { asked, query: query.into(), documents, top_n, return_documents })
@@ -111,7 +112,7 @@ fn text_of(_: &Fields, item: &Value, path: &str) -> Result<Arc<str>, ApiError> {
     item.as_str().map(Arc::from).ok_or_else(|| wrong_type(path, "a string", item))
 }
 
-/// A text, or an object with one.
+/// Reads a text, or an object that holds one.
 fn document(_: &Fields, item: &Value, path: &str) -> Result<Arc<str>, ApiError> {
     match item {
         Value::String(text) => Ok(text.as_str().into()),

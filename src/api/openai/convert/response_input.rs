@@ -1,4 +1,4 @@
-//! `input` of `/v1/responses`: its items become messages.
+//! Conversion of `input` of `/v1/responses`: its items become messages.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,8 @@ use http::omitted_content;
 const MAX_ITEMS: usize = 16_384;
 const MAX_PARTS: usize = 1024;
 
-/// The items of one answer (reasoning, text and calls) become one message again. `stored` finds an item by its id.
+/// Converts the items to messages. The items of one answer (reasoning, text and calls) become one message again. `stored` finds an item by
+/// its id.
 pub fn messages(fields: &Fields, stored: &dyn Fn(&str) -> Option<Value>) -> Result<Vec<Message>, ApiError> {
     let goes_on = ["previous_response_id", "conversation", "instructions"].iter().any(|name| fields.get(name).is_some());
     let items = match fields.get("input") {
@@ -34,8 +35,8 @@ pub fn messages(fields: &Fields, stored: &dyn Fn(&str) -> Option<Value>) -> Resu
     }
 }
 
-/// How the types begin of items about tools that OpenAI's servers ran, or that its models were trained to call. A conversation that began
-/// there goes on without them.
+/// Type prefixes of items about tools that OpenAI's servers ran, or that its models were trained to call. A conversation that began there
+/// continues without these items.
 pub const ELSEWHERE: [&str; 11] = [
     "apply_patch_call",
     "code_interpreter_call",
@@ -50,7 +51,7 @@ pub const ELSEWHERE: [&str; 11] = [
     "web_search_call",
 ];
 
-/// The messages that a list of items becomes. `path`: of the list, for errors.
+/// Converts a list of items to messages. `path` is the list's path, for errors.
 pub fn of_items(items: &[Value], path: &str, stored: &dyn Fn(&str) -> Option<Value>) -> Result<Vec<Message>, ApiError> {
     let mut messages: Vec<Message> = Vec::with_capacity(items.len());
     // Whether the last items belong to an answer.
@@ -103,7 +104,7 @@ pub fn of_items(items: &[Value], path: &str, stored: &dyn Fn(&str) -> Option<Val
     Ok(messages)
 }
 
-/// The item that an `item_reference` names. Each may be named only once, so that a short request cannot become a huge prompt.
+/// Returns the item that an `item_reference` names. An item can be named only once, so that a short request cannot become a huge prompt.
 fn reference<'a>(
     fields: &Fields<'a>,
     stored: &dyn Fn(&str) -> Option<Value>,
@@ -134,14 +135,14 @@ fn role(fields: &Fields) -> Result<Role, ApiError> {
     }
 }
 
-/// The text in place of a part of a type that is no text, if there is one.
+/// Returns the text that replaces a part of a type other than text, if there is one.
 type Substitute = fn(&str) -> Option<&'static str>;
 
 fn nothing(_kind: &str) -> Option<&'static str> {
     None
 }
 
-/// A string or a list of text parts. `left_out`: what stands in place of other parts.
+/// Reads a string or a list of text parts. `left_out` gives the texts that replace other parts.
 fn parts(fields: &Fields, name: &str, left_out: Substitute) -> Result<Vec<Part>, ApiError> {
     match fields.required(name, fields.get(name))? {
         Value::String(text) => Ok(vec![Part::Text(text.clone())]),
@@ -153,8 +154,8 @@ fn parts(fields: &Fields, name: &str, left_out: Substitute) -> Result<Vec<Part>,
     }
 }
 
-/// The text of a reasoning item. Its summary is not a part of it, and what another server has encrypted is left out: only that server can
-/// read it.
+/// Returns the text of a reasoning item, without its summary. Content that another server has encrypted is left out, because only that
+/// server can read it.
 fn reasoning(fields: &Fields) -> Result<String, ApiError> {
     fields.string("encrypted_content")?;
     Ok(texts_of(fields, "content", fields.array("content")?.unwrap_or_default(), &["reasoning_text"], nothing)?.concat())

@@ -1,4 +1,4 @@
-//! `/v1/responses`: the request.
+//! Conversion of requests to `/v1/responses`.
 
 use serde_json::{Value, json};
 
@@ -16,10 +16,10 @@ use http::subject::FieldNames;
 use logits::MAX_LOGPROBS;
 use serving::{Budget, Options};
 
-/// The largest size as JSON of each field that a response repeats and that has no other bound. In bytes.
+/// The largest JSON size of each field that a response repeats and that has no other bound [bytes].
 const MAX_REPEATED: usize = 1 << 20;
 
-/// What `include` may name. Only log-probabilities are ever returned: the others belong to items that do not occur.
+/// The values that `include` may have. Only log-probabilities are ever returned, because the others belong to items that do not occur here.
 const LOGPROBS: &str = "message.output_text.logprobs";
 const INCLUDABLE: [&str; 8] = [
     LOGPROBS,
@@ -32,22 +32,22 @@ const INCLUDABLE: [&str; 8] = [
     "computer_call_output.output.image_url",
 ];
 
-/// A request whose fields are valid by themselves.
+/// A request whose fields are each valid.
 #[derive(Debug)]
 pub struct Responses {
     pub model: String,
-    /// It holds the new messages only.
+    /// The conversation with the new messages only.
     pub conversation: Conversation,
     pub options: Options,
     pub names: FieldNames,
     pub settings: Settings,
-    /// The new items as they are kept, with ids. Empty unless the response or its conversation is kept.
+    /// The new items in their stored form, with ids. Empty unless the response or its conversation is stored.
     pub input: Vec<Value>,
     pub stream: bool,
     pub obfuscates: bool,
 }
 
-/// `stored` finds an item of a stored response by its id.
+/// Parses a request. `stored` finds an item of a stored response by its id.
 pub fn parse(body: &Value, limits: &Limits, stored: &dyn Fn(&str) -> Option<Value>) -> Result<Responses, ApiError> {
     let fields = Fields::root(body)?;
     let model = super::model(&fields)?;
@@ -72,7 +72,7 @@ pub fn parse(body: &Value, limits: &Limits, stored: &dyn Fn(&str) -> Option<Valu
     Ok(Responses { model, conversation, options, names, settings, input, stream, obfuscates })
 }
 
-/// `stream_options.include_obfuscation`
+/// Reads `stream_options.include_obfuscation`.
 fn obfuscates(fields: &Fields, stream: bool) -> Result<bool, ApiError> {
     let Some(value) = fields.get("stream_options") else { return Ok(false) };
     let options = Fields::at(value, "stream_options")?;
@@ -83,7 +83,7 @@ fn obfuscates(fields: &Fields, stream: bool) -> Result<bool, ApiError> {
     }
 }
 
-/// The id of the conversation that the response belongs to.
+/// Reads the id of the conversation that the response belongs to.
 fn conversation_id(fields: &Fields) -> Result<Option<String>, ApiError> {
     let id = match fields.get("conversation") {
         None => return Ok(None),
@@ -100,7 +100,7 @@ fn conversation_id(fields: &Fields) -> Result<Option<String>, ApiError> {
     Ok(Some(id.to_owned()))
 }
 
-/// `truncation`
+/// Reads `truncation`.
 fn truncation(fields: &Fields) -> Result<String, ApiError> {
     match fields.string("truncation")?.unwrap_or("disabled") {
         known @ ("auto" | "disabled") => Ok(known.to_owned()),
@@ -108,7 +108,7 @@ fn truncation(fields: &Fields) -> Result<String, ApiError> {
     }
 }
 
-/// A text of the client's that the response repeats.
+/// Reads a short text that the response repeats.
 fn short_text(fields: &Fields, name: &str) -> Result<Option<String>, ApiError> {
     let text = fields.string(name)?;
     match text.filter(|text| text.chars().count() > MAX_VALUE) {
@@ -146,7 +146,7 @@ fn settings(fields: &Fields, max_output_tokens: Option<u32>) -> Result<Settings,
     })
 }
 
-/// `background`
+/// Reads `background`.
 fn background(fields: &Fields) -> Result<bool, ApiError> {
     let background = fields.bool("background")?.unwrap_or(false);
     match background && fields.bool("store")? == Some(false) {
@@ -155,7 +155,7 @@ fn background(fields: &Fields) -> Result<bool, ApiError> {
     }
 }
 
-/// `reasoning.effort`. Reasoning is returned in full, which also serves as a summary of any length.
+/// Reads `reasoning.effort`. Reasoning is returned in full, which also satisfies a request for a summary.
 fn reasoning(fields: &Fields) -> Result<Option<String>, ApiError> {
     let Some(value) = fields.get("reasoning") else { return Ok(None) };
     let inner = Fields::at(value, "reasoning")?;
@@ -167,7 +167,7 @@ fn reasoning(fields: &Fields) -> Result<Option<String>, ApiError> {
     generation::effort(&inner, "effort")
 }
 
-/// The `text` that a response repeats, with all fields that clients read.
+/// Returns the `text` object that a response repeats, with all fields that clients read.
 fn text(fields: &Fields) -> Result<Value, ApiError> {
     let mut text = fields.object("text")?.cloned().unwrap_or_default();
     text.retain(|_, value| !value.is_null());
@@ -178,7 +178,7 @@ fn text(fields: &Fields) -> Result<Value, ApiError> {
     Ok(text.into())
 }
 
-/// The tools that a response repeats: those that the model was told of.
+/// Returns the tools that a response repeats: those that were offered to the model.
 fn shown_tools(fields: &Fields) -> Result<Vec<Value>, ApiError> {
     Ok(offers(fields, "tools", Shape::Flat)?.into_iter().map(|(_, tool)| shown_tool(tool)).collect())
 }
@@ -198,7 +198,7 @@ fn shown_tool(tool: &Value) -> Value {
     shown
 }
 
-/// The type and the name of a tool.
+/// Returns the type and the name of a tool.
 fn shown_name(tool: &Value) -> Value {
     let mut shown = json!({"type": if tool["type"] == "custom" { "custom" } else { "function" }, "name": tool.get("name")});
     if let Some(namespace) = tool.get("namespace").filter(|namespace| !namespace.is_null()) {
@@ -207,7 +207,7 @@ fn shown_name(tool: &Value) -> Value {
     shown
 }
 
-/// The `tool_choice` that a response repeats, under the names that clients know.
+/// Returns the `tool_choice` that a response repeats, under the names that clients know.
 fn shown_choice(choice: &Value) -> Value {
     match choice {
         Value::String(any) if any == "any" => "required".into(),
@@ -220,7 +220,7 @@ fn shown_choice(choice: &Value) -> Value {
     }
 }
 
-/// Checks `include` of an address. What it names is there anyway, or never.
+/// Checks an `include` query parameter. Each known value names something that is returned anyway, or never.
 pub fn check_included(name: Option<&str>) -> Result<(), ApiError> {
     match name.filter(|name| !INCLUDABLE.contains(name)) {
         None => Ok(()),
@@ -228,7 +228,7 @@ pub fn check_included(name: Option<&str>) -> Result<(), ApiError> {
     }
 }
 
-/// `top_logprobs`, or `include` with the log-probabilities of the text.
+/// Reads `top_logprobs`, or `include` with the log-probabilities of the text.
 fn logprobs(fields: &Fields) -> Result<Option<u8>, ApiError> {
     let mut wanted = false;
     for item in fields.array("include")?.unwrap_or_default() {

@@ -1,4 +1,5 @@
-//! The fields of each body: what its type documents, what is refused by name, and what is known and not documented.
+//! The field schemas of each body: the fields that its type documents, those that are refused by name, and those that are known without
+//! documentation.
 
 use std::sync::LazyLock;
 
@@ -14,7 +15,7 @@ const RESPONSE: &str = "ResponseRequest";
 const EMBEDDING: &str = "EmbeddingRequest";
 const MESSAGE: &str = "Message";
 
-/// Fields that are known and not documented: they mean nothing here, or something else reads or refuses them. Each has its reason.
+/// Fields that are known but not documented. Each has its reason: the field has no effect here, or something else reads or refuses it.
 #[rustfmt::skip]
 const SILENT: &[SilentField] = &[
     SilentField { schema: CHAT, field: "service_tier", reason: "there is one tier" },
@@ -40,7 +41,7 @@ const SILENT: &[SilentField] = &[
     SilentField { schema: RESPONSE, field: "client_metadata", reason: "what a client tells of itself changes no answer" },
     SilentField { schema: EMBEDDING, field: "service_tier", reason: "there is one tier" },
     SilentField { schema: EMBEDDING, field: "safety_identifier", reason: "honoured: the newer name of `user`" },
-    // Older names of vLLM for a format. They are honoured, and `structured_outputs` is offered in their place.
+    // vLLM's older names for a format are honoured, and errors suggest `structured_outputs` in their place.
     SilentField { schema: "Sampling", field: "guided_json", reason: "honoured: the older name of structured_outputs.json" },
     SilentField { schema: "Sampling", field: "guided_regex", reason: "honoured: the older name of structured_outputs.regex" },
     SilentField { schema: "Sampling", field: "guided_choice", reason: "honoured: the older name of structured_outputs.choice" },
@@ -60,7 +61,7 @@ const SILENT: &[SilentField] = &[
     SilentField { schema: "StructuredOutputs", field: "disable_additional_properties", reason: "refused unless it asks for nothing" },
     SilentField { schema: CHAT, field: "mode", reason: "text-generation-webui's choice between templates" },
     SilentField { schema: CHAT, field: "models", reason: "a router tries them if `model` fails" },
-    // What clients send back with an earlier answer.
+    // Clients send these back with an earlier answer.
     SilentField { schema: MESSAGE, field: "annotations", reason: "citations of an earlier answer, which no template shows" },
     SilentField { schema: MESSAGE, field: "audio", reason: "refused unless it is null" },
     SilentField { schema: MESSAGE, field: "parsed", reason: "the client's own reading of `content`" },
@@ -89,7 +90,7 @@ const SILENT: &[SilentField] = &[
     SilentField { schema: "StructuredOutputs", field: "disable_fallback", reason: "there is one implementation of grammars" },
     SilentField { schema: "StructuredOutputs", field: "_backend", reason: "there is one implementation of grammars" },
     SilentField { schema: "StructuredOutputs", field: "_backend_was_auto", reason: "there is one implementation of grammars" },
-    // Items of a response, which a client sends back as they came.
+    // Items of a response, which clients send back unchanged.
     SilentField { schema: "InputItem", field: "id", reason: "what is kept has ids of the server's own" },
     SilentField { schema: "InputItem", field: "status", reason: "it says how an earlier answer ended" },
     SilentField { schema: "InputItem", field: "phase", reason: "no model here tells commentary from answers" },
@@ -109,7 +110,7 @@ const SILENT: &[SilentField] = &[
     SilentField { schema: "ResponseTool", field: "defer_loading", reason: "the model is told of all tools at once" },
 ];
 
-/// Why what stands in the tables of `refuse` is refused.
+/// The reason for refusing the fields in the tables of `refuse`.
 const NOT_YET: &str = "is not supported yet";
 
 type Schema = LazyLock<FieldSchema>;

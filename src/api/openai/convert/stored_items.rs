@@ -1,11 +1,11 @@
-//! The items of a conversation as they are kept: each with an id, and content as a list of parts.
+//! The stored form of a conversation's items: each has an id, and its content is a list of parts.
 
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use http::fields::Fields;
 
-/// The items of `input`, which was found valid. `stored` finds an item by its id.
+/// Converts the items of `input`, which was validated before. `stored` finds an item by its id.
 pub fn of_input(fields: &Fields, stored: &dyn Fn(&str) -> Option<Value>) -> Vec<Value> {
     match fields.get("input") {
         Some(Value::String(text)) => vec![item(&json!({"type": "message", "role": "user", "content": text}))],
@@ -14,7 +14,7 @@ pub fn of_input(fields: &Fields, stored: &dyn Fn(&str) -> Option<Value>) -> Vec<
     }
 }
 
-/// The items of a list, which was found valid.
+/// Converts a list of items, which was validated before.
 pub fn of_items(items: &[Value], stored: &dyn Fn(&str) -> Option<Value>) -> Vec<Value> {
     let found = |given: &Value| match given["type"].as_str() {
         Some("item_reference") => given["id"].as_str().and_then(stored).unwrap_or_else(|| given.clone()),
@@ -23,7 +23,7 @@ pub fn of_items(items: &[Value], stored: &dyn Fn(&str) -> Option<Value>) -> Vec<
     items.iter().map(|given| item(&found(given))).collect()
 }
 
-/// An item that was found valid.
+/// Converts an item, which was validated before.
 fn item(given: &Value) -> Value {
     let mut kept: Map<String, Value> = given.as_object().into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())).collect();
     kept.retain(|_, value| !value.is_null());
@@ -36,7 +36,7 @@ fn item(given: &Value) -> Value {
         "custom_tool_call_output" => "ctco",
         _ => "fco",
     };
-    // Parts of a conversation have ids of the server's own, so that two items never share one.
+    // Items get ids of the server's own, so that two items never have the same one.
     let is_own = kept.get("id").and_then(Value::as_str).is_some_and(|id| is_own_id(id, prefix));
     if !is_own {
         kept.insert("id".into(), format!("{prefix}_{}", Uuid::new_v4().simple()).into());

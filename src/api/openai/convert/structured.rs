@@ -1,4 +1,4 @@
-//! Structured output: `response_format`, and the fields with which clients of other servers ask for the same.
+//! Conversion of `response_format`, and of the fields with which other servers' clients ask for structured output.
 
 use serde_json::Value;
 
@@ -12,19 +12,19 @@ use http::subject::FieldNames;
 const MAX_CHOICES: usize = 1000;
 const MAX_NAME: usize = 64;
 
-/// A format, and the field that asks for it.
+/// A format, and the field that requests it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Structure {
     pub format: Format,
     pub field: &'static str,
 }
 
-/// The field by which an error names the format.
+/// Returns the field by which an error names the format.
 pub fn field_of(structure: Option<&Structure>, names: FieldNames) -> &'static str {
     structure.map_or(names.format, |structure| structure.field)
 }
 
-/// The form that the answer must have. At most one field may ask for one.
+/// Reads the required format of the answer. At most one field may request one.
 pub fn structure(fields: &Fields) -> Result<Option<Structure>, ApiError> {
     let mut found: Option<Structure> = None;
     let mut take = |field: &'static str, format: Option<Format>| {
@@ -54,7 +54,7 @@ pub fn structure(fields: &Fields) -> Result<Option<Structure>, ApiError> {
     Ok(found)
 }
 
-/// What `structured_outputs` can ask for elsewhere and not here.
+/// Refuses variants of `structured_outputs` that exist elsewhere and not here.
 fn refuse_variants(fields: &Fields) -> Result<(), ApiError> {
     let asks = |name: &str| fields.get(name).is_some_and(|value| value != &Value::Bool(false));
     let variants = ["structural_tag", "whitespace_pattern", "disable_any_whitespace", "disable_additional_properties"];
@@ -67,7 +67,7 @@ fn refuse_variants(fields: &Fields) -> Result<(), ApiError> {
     }
 }
 
-/// The same for `/v1/responses`, which has a field `text` of its own.
+/// Reads the format of a request to `/v1/responses`, which also has a field `text`.
 pub fn of_response(fields: &Fields) -> Result<Option<Structure>, ApiError> {
     let (found, format) = (structure(fields)?, text_format(fields)?);
     if let (Some(found), Some(_)) = (&found, &format) {
@@ -76,7 +76,7 @@ pub fn of_response(fields: &Fields) -> Result<Option<Structure>, ApiError> {
     Ok(format.map(|format| Structure { format, field: "text" }).or(found))
 }
 
-/// `text.format`
+/// Reads `text.format`.
 fn text_format(fields: &Fields) -> Result<Option<Format>, ApiError> {
     let Some(text) = fields.get("text") else { return Ok(None) };
     let text = Fields::at(text, "text")?;
@@ -91,7 +91,7 @@ fn text_format(fields: &Fields) -> Result<Option<Format>, ApiError> {
     }
 }
 
-/// Reads a field of a known kind.
+/// Reads a format of a known kind from a field.
 fn format(fields: &Fields, field: &str, kind: &str) -> Result<Option<Format>, ApiError> {
     Ok(match kind {
         "json" => match fields.get(field) {
@@ -158,11 +158,11 @@ fn json_schema(fields: &Fields) -> Result<Format, ApiError> {
     named_schema(&Fields::at(value, "response_format.json_schema")?)
 }
 
-/// `strict` changes nothing: a schema is either followed strictly or refused.
+/// Reads a named schema. `strict` has no effect: a schema is either followed strictly or refused.
 fn named_schema(inner: &Fields) -> Result<Format, ApiError> {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     let is_name = |name: &str| (1..=MAX_NAME).contains(&name.len()) && name.chars().all(fits);
-    // Nothing shows the name.
+    // The name is checked, but used nowhere.
     if inner.string("name")?.is_some_and(|name| !is_name(name)) {
         return Err(inner.invalid("name", format_args!("must be 1 to {MAX_NAME} of a-z, A-Z, 0-9, _ and -")));
     }

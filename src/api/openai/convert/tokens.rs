@@ -1,4 +1,4 @@
-//! `/tokenize`, `/detokenize` and `/apply-template`: the requests.
+//! Conversion of requests to `/tokenize`, `/detokenize` and `/apply-template`.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use config::Limits;
 use http::error::ApiError;
 use http::fields::Fields;
 
-/// What to tokenize.
+/// The text or conversation to tokenize.
 #[derive(Debug)]
 pub enum Text {
     Plain { text: String, add_special: bool },
@@ -19,7 +19,7 @@ pub enum Text {
 
 #[derive(Debug)]
 pub struct Tokenize {
-    /// `None`: the first that is served.
+    /// The model. `None` means the first one that is served.
     pub model: Option<String>,
     pub of: Text,
     pub with_pieces: bool,
@@ -48,14 +48,14 @@ pub fn tokenize(body: &Value, limits: &Limits) -> Result<Tokenize, ApiError> {
     Ok(Tokenize { model, of, with_pieces: fields.bool("return_token_strs")?.unwrap_or(false) })
 }
 
-/// The model, if one is named, and the ids.
+/// Reads the model, if one is named, and the ids.
 pub fn detokenize(body: &Value) -> Result<(Option<String>, Vec<u32>), ApiError> {
     let fields = Fields::root(body)?;
     let model = fields.string("model")?.map(str::to_owned);
     Ok((model, fields.required("tokens", fields.ids("tokens")?)?))
 }
 
-/// The model, the conversation, and a template in place of the model's.
+/// Reads the model, the conversation, and a template that replaces the model's.
 pub fn apply_template(body: &Value, limits: &Limits) -> Result<(String, Conversation, Option<Arc<str>>), ApiError> {
     let fields = Fields::root(body)?;
     Ok((super::model(&fields)?, chat::conversation(&fields)?, chat::template(&fields, limits)?))

@@ -1,21 +1,21 @@
-//! Where the fields of a tool are, and what its name may be.
+//! The shape of a tool's JSON, and the names that a tool may have.
 
 use http::error::ApiError;
 use http::fields::Fields;
 
 const MAX_NAME: usize = 64;
 
-/// Where a function's fields are.
+/// The place of a function's fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// In `function`, as in a chat.
+    /// Inside `function`, as in a chat.
     Nested,
-    /// Beside `type`, as in `/v1/responses`.
+    /// Next to `type`, as in `/v1/responses`.
     Flat,
 }
 
 impl Shape {
-    /// Where the fields of a tool are, which a chat nests in `key`.
+    /// Returns the fields of a tool. In a chat, they are nested in `key`.
     pub fn inner<'a>(self, fields: Fields<'a>, key: &str) -> Result<Fields<'a>, ApiError> {
         match self {
             Self::Nested => Fields::at(fields.required(key, fields.get(key))?, &fields.path(key)),
@@ -24,7 +24,7 @@ impl Shape {
     }
 }
 
-/// The name by which the model knows what `function` names: a call, or a choice. Its namespace belongs to it.
+/// Returns the name by which the model knows the function of a call or a choice. The name includes the namespace.
 pub fn full_name(function: &Fields) -> Result<String, ApiError> {
     let namespace = match function.string("namespace")? {
         None | Some("") => None,
@@ -33,12 +33,12 @@ pub fn full_name(function: &Fields) -> Result<String, ApiError> {
     Ok(joined(namespace, name(function)?))
 }
 
-/// The name by which the model knows a tool.
+/// Joins a namespace and a name to the name by which the model knows a tool.
 pub fn joined(namespace: Option<&str>, name: &str) -> String {
     namespace.map_or_else(|| name.to_owned(), |namespace| format!("{namespace}.{name}"))
 }
 
-/// The name of a tool.
+/// Reads the name of a tool.
 pub fn name<'a>(function: &Fields<'a>) -> Result<&'a str, ApiError> {
     checked(function, "name")
 }

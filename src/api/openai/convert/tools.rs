@@ -1,4 +1,4 @@
-//! `tools`, `tool_choice`, `parallel_tool_calls`, and the calls of earlier messages.
+//! Conversion of `tools`, `tool_choice` and `parallel_tool_calls`, and of the calls in earlier messages.
 
 use std::collections::HashSet;
 
@@ -11,13 +11,13 @@ use http::client_tools::ClientTool;
 use http::error::{ApiError, quoted};
 use http::fields::{Fields, wrong_type};
 
-/// Agents with several servers of tools have hundreds.
+/// The most tools in a request. Agents with several tool servers have hundreds.
 const MAX_TOOLS: usize = 512;
-/// The largest size of all tools as JSON. A tool is kept as a tree and as a declaration, and a response repeats it. In bytes.
+/// The largest size of all tools as JSON. A tool is held as a tree and as a declaration, and a response repeats it [bytes].
 const MAX_BYTES: usize = 1 << 20;
 const MAX_CALLS: usize = 128;
 
-/// The tools of a list, and their names.
+/// Reads the tools of a list. Returns their names.
 fn list<'a>(fields: &Fields, field: &str, shape: Shape, tools: &'a mut Vec<Tool>) -> Result<HashSet<&'a str>, ApiError> {
     fields.check_size(field, MAX_BYTES)?;
     let list = listed_tools::found(fields, field, shape)?;
@@ -39,7 +39,7 @@ fn list<'a>(fields: &Fields, field: &str, shape: Shape, tools: &'a mut Vec<Tool>
     }
 }
 
-/// Whether the request has `functions`, the older form of `tools`.
+/// Whether the request uses `functions`, the older form of `tools`.
 pub fn is_legacy(fields: &Fields) -> Result<bool, ApiError> {
     let has = |name: &str| Ok::<_, ApiError>(fields.array(name)?.is_some_and(|list| !list.is_empty()));
     let legacy = has("functions")?;
@@ -49,7 +49,7 @@ pub fn is_legacy(fields: &Fields) -> Result<bool, ApiError> {
     }
 }
 
-/// `functions` and `function_call`, the older form. An answer makes one call.
+/// Reads `functions` and `function_call`, the older form, in which an answer makes one call.
 pub fn functions(fields: &Fields) -> Result<Option<Tools>, ApiError> {
     let mut tools = Vec::new();
     let names = list(fields, "functions", Shape::Flat, &mut tools)?;
@@ -73,7 +73,7 @@ pub fn functions(fields: &Fields) -> Result<Option<Tools>, ApiError> {
     Ok(choice.filter(|_| !tools.is_empty()).map(|choice| Tools { tools, choice, parallel: false }))
 }
 
-/// `None`: there are no tools, or none may be called.
+/// Reads the tools. `None` if there are none, or if none may be called.
 pub fn tools(fields: &Fields, shape: Shape) -> Result<Option<Tools>, ApiError> {
     let mut tools = Vec::new();
     let names = list(fields, "tools", shape, &mut tools)?;
@@ -104,7 +104,7 @@ fn tool(value: &Value, path: &str, shape: Shape) -> Result<Tool, ApiError> {
     Ok(Tool { name, parameters, strict, declaration, input: None })
 }
 
-/// The function of a tool, a call or a choice, or what describes a custom tool in its place.
+/// Returns the function of a tool, call or choice, or the description of a custom tool.
 fn function_of<'a>(fields: Fields<'a>, shape: Shape) -> Result<Fields<'a>, ApiError> {
     let key = match fields.string("type")? {
         None | Some("function") => "function",
@@ -116,7 +116,7 @@ fn function_of<'a>(fields: Fields<'a>, shape: Shape) -> Result<Fields<'a>, ApiEr
     shape.inner(fields, key)
 }
 
-/// `None`: no tool may be called.
+/// Reads `tool_choice`. `None` if no tool may be called.
 fn choice(fields: &Fields, names: &HashSet<&str>, shape: Shape) -> Result<Option<ToolChoice>, ApiError> {
     let needs_tools = |choice| match names.is_empty() {
         true => Err(fields.invalid("tool_choice", "asks for a call, but there are no `tools`")),
@@ -147,7 +147,7 @@ fn choice(fields: &Fields, names: &HashSet<&str>, shape: Shape) -> Result<Option
     }
 }
 
-/// `allowed_tools`: some of the tools may be called.
+/// Reads `allowed_tools`, the tools that may be called.
 fn allowed(choice: &Fields, names: &HashSet<&str>, shape: Shape) -> Result<ToolChoice, ApiError> {
     let nested = match shape {
         Shape::Nested => choice.get("allowed_tools").map(|value| Fields::at(value, &choice.path("allowed_tools"))).transpose()?,
@@ -177,7 +177,7 @@ fn allowed(choice: &Fields, names: &HashSet<&str>, shape: Shape) -> Result<ToolC
     Ok(ToolChoice::Among { names: list.iter().map(one).collect::<Result<_, _>>()?, required })
 }
 
-/// A call of an earlier answer. Its arguments are not checked: they are what a model wrote.
+/// Reads a call of an earlier answer. The arguments are not checked, since a model wrote them.
 pub fn call(id: &str, function: &Fields) -> Result<Call, ApiError> {
     let arguments = match function.get("arguments") {
         None => "{}".to_owned(),
@@ -188,7 +188,7 @@ pub fn call(id: &str, function: &Fields) -> Result<Call, ApiError> {
     Ok(Call { id: id.to_owned(), name: full_name(function)?, arguments })
 }
 
-/// The calls of a message.
+/// Reads the calls of a message.
 pub fn calls(message: &Fields) -> Result<Vec<Call>, ApiError> {
     let list = message.array("tool_calls")?.unwrap_or_default();
     if list.len() > MAX_CALLS {

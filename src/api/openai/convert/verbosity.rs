@@ -1,9 +1,9 @@
-//! `verbosity`, and `text.verbosity` of a response.
+//! Conversion of `verbosity`, and of `text.verbosity` in a response.
 
 use http::error::{ApiError, quoted};
 use http::fields::Fields;
 
-/// Checks the length that is asked for. Clients send one to every model, and no model here has another length than its own.
+/// Checks the requested verbosity, which has no effect. Clients send one to every model, and no model here has more than one.
 pub fn check(fields: &Fields) -> Result<(), ApiError> {
     match fields.string("verbosity")? {
         None | Some("" | "low" | "medium" | "high") => Ok(()),

@@ -21,9 +21,9 @@ use http::error::{ApiError, Kind, quoted};
 use http::state::{AppState, off_loop};
 use http::tenant::Tenant;
 
-/// The default and the largest number of files on a page.
+/// The default and the largest number of files per page.
 const PAGE: (usize, usize) = (10_000, 10_000);
-/// How much of a file is read at a time. In bytes.
+/// The number of bytes that are read from a file at a time.
 const PIECE: usize = 1 << 18;
 
 /// Upload a file
@@ -46,8 +46,8 @@ pub async fn create(
 
 /// List the files
 #[utoipa::path(get, path = "/v1/files", operation_id = "listFiles", tag = "files",
-    params(("after" = Option<String>, Query, description = "the id of the last file of the page before"),
-        ("limit" = Option<u32>, Query, description = "at most so many, from 1 to 10000"),
+    params(("after" = Option<String>, Query, description = "the id of the previous page's last file"),
+        ("limit" = Option<u32>, Query, description = "the page size, from 1 to 10000"),
         ("order" = Option<String>, Query, description = "asc or desc by time; the default is desc"),
         ("purpose" = Option<String>, Query, description = "only files of this purpose")),
     responses(
@@ -62,7 +62,7 @@ pub async fn list(storage: web::Data<LazyStorage>, http: HttpRequest) -> Result<
     Ok(HttpResponse::Ok().json(query.page(files, |file: &FileObject| file.id.clone())?))
 }
 
-/// A file of the tenant whom a request comes from.
+/// Returns the file that a request names, if it belongs to the request's tenant.
 async fn found(storage: web::Data<LazyStorage>, http: &HttpRequest) -> Result<(Arc<StorageFolder>, FileRecord), ApiError> {
     let id = http.match_info().query("id");
     let folder = storage.into_inner().need().await?;
@@ -76,19 +76,19 @@ async fn found(storage: web::Data<LazyStorage>, http: &HttpRequest) -> Result<(A
     params(("id" = String, Path, description = "the id of the file")),
     responses(
         (status = 200, description = "the file", body = FileObject),
-        (status = 404, description = "it is not there", body = ErrorBody)))]
+        (status = 404, description = "not found", body = ErrorBody)))]
 pub async fn retrieve(storage: web::Data<LazyStorage>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
     Ok(HttpResponse::Ok().json(found(storage, &http).await?.1.object()))
 }
 
 /// Delete a file
 ///
-/// A batch that is at work on the file goes on.
+/// A batch that uses the file continues.
 #[utoipa::path(delete, path = "/v1/files/{id}", operation_id = "deleteFile", tag = "files",
     params(("id" = String, Path, description = "the id of the file")),
     responses(
         (status = 200, description = "it is deleted", body = DeletedFile),
-        (status = 404, description = "it is not there", body = ErrorBody)))]
+        (status = 404, description = "not found", body = ErrorBody)))]
 pub async fn delete(storage: web::Data<LazyStorage>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
     let (folder, FileRecord { id, .. }) = found(storage, &http).await?;
     let gone = id.clone();
@@ -101,19 +101,19 @@ pub async fn delete(storage: web::Data<LazyStorage>, http: HttpRequest) -> Resul
     params(("id" = String, Path, description = "the id of the file")),
     responses(
         (status = 200, description = "the content", content_type = "application/octet-stream"),
-        (status = 404, description = "it is not there", body = ErrorBody)))]
+        (status = 404, description = "not found", body = ErrorBody)))]
 pub async fn content(storage: web::Data<LazyStorage>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
     let (folder, entry) = found(storage, &http).await?;
     let of_file = entry.clone();
     let file = off_loop(move || folder.files.read(&of_file)).await?.map_err(|error| disk::refused(&error, "reading the file"))?;
-    // A browser must neither show what somebody has uploaded nor guess what it is.
+    // A browser must neither display an uploaded file nor guess its type.
     let mut response = HttpResponse::Ok();
     response.content_type("application/octet-stream");
     response.insert_header((header::CONTENT_DISPOSITION, "attachment")).insert_header((header::X_CONTENT_TYPE_OPTIONS, "nosniff"));
     Ok(response.body(SizedStream::new(entry.bytes, pieces(file))))
 }
 
-/// The content of a file, piece by piece.
+/// Reads the content of a file piece by piece.
 fn pieces(file: File) -> impl stream::Stream<Item = Result<Bytes, actix_web::Error>> {
     stream::try_unfold(file, |mut file| async move {
         let read = move || {

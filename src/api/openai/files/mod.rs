@@ -1,4 +1,4 @@
-//! `/v1/files`: what clients upload and what batches write, kept in a folder.
+//! `/v1/files`: uploads by clients and output of batches, stored in a folder.
 
 pub mod handlers;
 pub mod record;

@@ -1,4 +1,4 @@
-//! What the server knows of a file, as it stands beside the file on disk.
+//! The record of a file, which is stored on disk next to the file.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -6,27 +6,27 @@ use uuid::Uuid;
 use super::super::disk::now;
 use super::super::types::files::FileObject;
 
-/// Files that batches write.
+/// The purpose of files that batches write.
 pub const OUTPUT: &str = "batch_output";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileRecord {
     pub id: String,
-    /// Whose file it is. Empty: it was uploaded without a key.
+    /// The file's tenant. Empty if it was uploaded without a key.
     pub tenant: String,
     pub bytes: u64,
-    /// Unix seconds.
+    /// The time of creation [Unix seconds].
     pub created_at: u64,
-    /// Unix seconds.
+    /// The time of deletion [Unix seconds].
     pub expires_at: Option<u64>,
     pub filename: String,
     pub purpose: String,
-    /// Its place among all files, in the order of their arrival.
+    /// The file's number in the order of arrival.
     pub serial: u64,
 }
 
 impl FileRecord {
-    /// A file of a tenant. The store gives it its place.
+    /// Creates the record of a tenant's file. The store sets its number.
     pub fn new(tenant: &str, filename: String, purpose: &str) -> Self {
         Self {
             id: new_id(),
@@ -58,7 +58,7 @@ impl FileRecord {
     }
 }
 
-/// A new file's id. It is also the name of the file in the folder.
+/// Creates an id for a new file. The id is also the file's name in the folder.
 pub fn new_id() -> String {
     format!("file-{}", Uuid::new_v4().simple())
 }

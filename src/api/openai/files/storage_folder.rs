@@ -1,4 +1,4 @@
-//! The folder of files and batches, which one process at a time uses. It is opened when it is first needed.
+//! The folder of files and batches. Only one process at a time uses it, and it is opened on first use.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -14,19 +14,19 @@ use config::Storage;
 use http::error::{ApiError, Kind};
 use http::state::off_loop;
 
-/// What the folder holds.
+/// The contents of the folder.
 pub struct StorageFolder {
     pub files: Arc<FileStore>,
     pub batches: Arc<BatchStore>,
-    /// While it is open, no other process uses the folder.
+    /// A lock on the folder. As long as it is open, no other process can use the folder.
     _lock: File,
 }
 
-/// The folder before and after it is opened.
+/// The folder, which is opened on first use.
 pub struct LazyStorage {
     pub storage: Storage,
     opened: Mutex<Option<Arc<StorageFolder>>>,
-    /// Told when there is something new for the task that runs batches.
+    /// Notified when there is new work for the task that runs batches.
     pub wake: Notify,
 }
 
@@ -35,7 +35,7 @@ impl LazyStorage {
         Self { storage, opened: Mutex::default(), wake: Notify::new() }
     }
 
-    /// The folder, if it is open.
+    /// Returns the folder, if it is open.
     pub fn get(&self) -> Option<Arc<StorageFolder>> {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -61,7 +61,7 @@ impl LazyStorage {
         Ok(opened.insert(Arc::new(folder)).clone())
     }
 
-    /// The folder, for a request.
+    /// Returns the folder for a request, and opens it if necessary.
     pub async fn need(self: &Arc<Self>) -> Result<Arc<StorageFolder>, ApiError> {
         if let Some(folder) = self.get() {
             return Ok(folder);
@@ -70,7 +70,7 @@ impl LazyStorage {
         off_loop(move || rooms.open()).await?
     }
 
-    /// Opens a folder that an earlier process has made, whose batches may have to go on. Blocks.
+    /// Opens the folder if an earlier process has created it, since its batches may have to continue. Blocks.
     pub fn resume(&self) -> Option<Arc<StorageFolder>> {
         let is_there = !self.storage.folder.as_os_str().is_empty() && self.storage.folder.is_dir();
         is_there.then(|| self.open().ok()).flatten()
@@ -88,7 +88,7 @@ impl StorageFolder {
         })?;
         let files = Arc::new(FileStore::open(&folder.join("files"), storage)?);
         let batches = Arc::new(BatchStore::open(&folder.join("batches"), storage, &files)?);
-        // The names of the two folders, which may be new.
+        // Syncs the names of the two subfolders, which may be new.
         disk::sync_folder(folder)?;
         Ok(Self { files, batches, _lock: lock })
     }

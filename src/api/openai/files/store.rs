@@ -1,4 +1,4 @@
-//! The files in their folder: `ID` holds a file's content and `ID.json` what is known of it. A file is there once both are.
+//! The files on disk. `ID` holds a file's content and `ID.json` its record. A file exists once both do.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
@@ -12,7 +12,7 @@ use super::record::FileRecord;
 use config::Storage;
 use http::error::{ApiError, Kind};
 
-/// Every file of every tenant.
+/// The files of all tenants.
 pub struct FileStore {
     folder: PathBuf,
     inner: Mutex<Inner>,
@@ -21,11 +21,11 @@ pub struct FileStore {
 struct Inner {
     by_serial: BTreeMap<u64, FileRecord>,
     serials: HashMap<String, u64>,
-    /// The place of the next file.
+    /// The number of the next file.
     next: u64,
-    /// All files, those that are being uploaded, and those that batches will make.
+    /// The number of files, including those being uploaded and those that batches will make.
     files: TenantQuotas,
-    /// The size of all files, those that are being uploaded, and what batches hold.
+    /// The size of all files, including those being uploaded and the room of batches [bytes].
     bytes: TenantQuotas,
 }
 
@@ -45,7 +45,7 @@ impl Inner {
 }
 
 impl FileStore {
-    /// Reads what is in the folder, which is made if it is not there. Removes what an end in the middle has left.
+    /// Reads the folder, which is created if it does not exist. Removes the remains of interrupted writes.
     pub fn open(folder: &Path, storage: &Storage) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
         let mut inner = Inner::new(storage);
@@ -62,10 +62,10 @@ impl FileStore {
             let read = fs::read(&path).and_then(|text| serde_json::from_slice::<FileRecord>(&text).map_err(io::Error::other));
             match read {
                 Ok(entry) if folder.join(&entry.id).is_file() => inner.add(entry),
-                // Its content went first: it was being deleted.
+                // The content is deleted first, so the file was being deleted.
                 Ok(_) => disk::remove(&path)?,
                 Err(error) => {
-                    tracing::warn!(file = %path.display(), "what is known of a file cannot be read, so it is left alone: {error}")
+                    tracing::warn!(file = %path.display(), "cannot read a file's record, so the file is left alone: {error}")
                 }
             }
         }
@@ -86,15 +86,15 @@ impl FileStore {
         self.folder.join(format!("{id}.json"))
     }
 
-    /// Where the content of a new file is written before it is there.
+    /// Returns the path where the content of a new file is written before it is complete.
     pub fn unfinished(&self, id: &str) -> PathBuf {
         self.folder.join(format!("{id}{UNFINISHED}"))
     }
 
-    /// Takes places for files that a tenant is about to make, and no bytes yet.
+    /// Reserves a number of files for a tenant, with no bytes yet.
     ///
     /// # Errors
-    /// The store is full, or the tenant has its share.
+    /// Fails if the store is full, or if the tenant has used its share.
     pub fn reserve(self: &Arc<Self>, tenant: &str, files: u64) -> Result<Reserved, ApiError> {
         let taken = self.lock().files.take(tenant, files);
         taken.map_err(|refused| match refused {
@@ -108,7 +108,7 @@ impl FileStore {
         Ok(Reserved { store: self.clone(), tenant: tenant.to_owned(), files, bytes: 0 })
     }
 
-    /// What a tenant holds already, whether there is room for it or not.
+    /// Reserves room for files that a tenant has already, even if that exceeds the bounds.
     pub fn held(self: &Arc<Self>, tenant: &str, files: u64, bytes: u64) -> Reserved {
         let mut inner = self.lock();
         inner.files.add(tenant, files);
@@ -116,8 +116,7 @@ impl FileStore {
         Reserved { store: self.clone(), tenant: tenant.to_owned(), files, bytes }
     }
 
-    /// Puts a file in the store whose content is on the disk as `from`. After a crash in between, `from` is still there, and the same file
-    /// may come again.
+    /// Adds a file whose content is on disk at `from`. After a crash in between, `from` still exists, and the same file may be added again.
     pub fn take(&self, mut entry: FileRecord, from: &Path) -> io::Result<FileRecord> {
         let mut inner = self.lock();
         if let Some(serial) = inner.serials.get(&entry.id) {
@@ -125,27 +124,27 @@ impl FileStore {
         }
         entry.serial = inner.next;
         inner.next += 1;
-        // Handlers on the event loop take the lock, and a disk may be slow.
+        // Handlers on the event loop take the lock, so it is not held while writing to a disk that may be slow.
         drop(inner);
         let text = serde_json::to_vec(&entry).map_err(io::Error::other)?;
         let known = self.entry_path(&entry.id);
         disk::write_whole(&known, &text)?;
         disk::publish(from, &self.path(&entry.id)).inspect_err(|_| {
-            // If this fails, the next start removes it.
+            // If this fails, the next start removes the record.
             let _ = fs::remove_file(&known);
         })?;
         self.lock().add(entry.clone());
         Ok(entry)
     }
 
-    /// A file of a tenant. Another tenant's is not there.
+    /// Returns a file of a tenant. Other tenants' files count as missing.
     pub fn get(&self, tenant: &str, id: &str) -> Option<FileRecord> {
         let inner = self.lock();
         let entry = inner.by_serial.get(inner.serials.get(id)?)?;
         (entry.tenant == tenant && !entry.is_expired(now())).then(|| entry.clone())
     }
 
-    /// The files of a tenant, in the order of their arrival.
+    /// Lists the files of a tenant, in the order of arrival.
     pub fn list(&self, tenant: &str) -> Vec<FileRecord> {
         let now = now();
         self.lock().by_serial.values().filter(|entry| entry.tenant == tenant && !entry.is_expired(now)).cloned().collect()
@@ -163,7 +162,7 @@ impl FileStore {
         Ok(())
     }
 
-    /// Deletes the files whose time has come.
+    /// Deletes the files that have expired.
     pub fn sweep(&self) -> io::Result<()> {
         let now = now();
         let due: Vec<String> = self.lock().by_serial.values().filter(|entry| entry.is_expired(now)).map(|entry| entry.id.clone()).collect();
@@ -180,7 +179,7 @@ fn full(message: String) -> ApiError {
     ApiError::new(Kind::StorageFull, message)
 }
 
-/// Room for files that are being uploaded, or for what a batch holds, until dropped.
+/// Reserved room for uploads or for a batch, returned when dropped.
 pub struct Reserved {
     store: Arc<FileStore>,
     tenant: String,
@@ -193,10 +192,10 @@ impl Reserved {
         self.bytes
     }
 
-    /// Takes room for `more` bytes.
+    /// Reserves `more` bytes.
     ///
     /// # Errors
-    /// There is no room, or the tenant has its share.
+    /// Fails if there is no room, or if the tenant has used its share.
     pub fn grow(&mut self, more: u64) -> Result<(), ApiError> {
         let taken = self.store.lock().bytes.take(&self.tenant, more);
         taken.map_err(|refused| match refused {
@@ -211,7 +210,7 @@ impl Reserved {
         Ok(())
     }
 
-    /// Holds so much, whether there is room or not.
+    /// Sets the reserved size, even if that exceeds the bounds.
     pub fn set(&mut self, bytes: u64) {
         let mut inner = self.store.lock();
         inner.bytes.give(&self.tenant, self.bytes);
@@ -263,7 +262,7 @@ mod tests {
         let error = put(&store, "ann", 4000).unwrap_err();
         assert!(error.message.contains("storage.max_bytes") && error.message.starts_with("your files take 40 bytes"), "{}", error.message);
         assert!(put(&store, "ann", 3900).is_ok() && put(&store, "bob", 1900).is_ok(), "a refusal has given its place back");
-        // What a batch holds counts as its tenant's.
+        // The room of a batch counts as its tenant's.
         let held = store.held("bob", 2, 5000);
         assert!(put(&store, "bob", 1).is_err() && put(&store, "carl", 1).is_err());
         drop(held);

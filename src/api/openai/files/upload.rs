@@ -1,4 +1,4 @@
-//! An upload: its parts are read as they arrive, and the file goes to the disk piece by piece.
+//! Uploads. The parts of a form are read as they arrive, and the file is written to disk piece by piece.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -21,19 +21,19 @@ use http::error::{ApiError, Kind, quoted};
 use http::state::{AppState, off_loop};
 use http::tenant::Tenant;
 
-/// What a file may be for. The server itself reads those for batches only.
+/// The purposes of files. The server itself reads only those for batches.
 const PURPOSES: [&str; 6] = ["batch", "user_data", "assistants", "evals", "fine-tune", "vision"];
-/// The longest value of a part that is no file. In bytes.
+/// The longest value of a part that is not a file [bytes].
 const MAX_VALUE: usize = 512;
 const MAX_NAME: usize = 255;
-/// An upload has a few parts.
+/// The most parts of an upload, which usually has a few.
 const MAX_PARTS: usize = 16;
-/// How much is written to the disk at a time. In bytes.
+/// The number of bytes that are written to disk at a time.
 const PIECE: usize = 1 << 20;
-/// How soon and how late a file may expire. In seconds.
+/// The shortest and the longest time until a file expires [s].
 const EXPIRY: std::ops::RangeInclusive<u64> = 3600..=30 * 86400;
 
-/// The parts of an upload so far.
+/// The parts of an upload that have been read.
 #[derive(Default)]
 struct Parts {
     purpose: Option<String>,
@@ -42,7 +42,7 @@ struct Parts {
     file: Option<Written>,
 }
 
-/// A file on the disk that is not in the store yet. Dropping it removes it.
+/// A file on disk that is not in the store yet. Dropping this value removes the file.
 struct Written {
     path: PathBuf,
     name: String,
@@ -52,12 +52,12 @@ struct Written {
 
 impl Drop for Written {
     fn drop(&mut self) {
-        // Once the file has its final name, nothing is there. If this fails, the next start removes it.
+        // Once the file has its final name, there is nothing to remove. If this fails, the next start removes the file.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Receives an upload and puts it in the store.
+/// Receives an upload and adds it to the store.
 pub async fn receive(
     state: &AppState,
     http: &HttpRequest,
@@ -122,7 +122,7 @@ impl Parts {
         Ok(())
     }
 
-    /// The seconds after which the file goes.
+    /// Returns the time until the file is deleted [s].
     fn expiry(&self) -> Result<Option<u64>, ApiError> {
         match (self.anchor.as_deref(), self.seconds) {
             (None, None) => Ok(None),
@@ -147,20 +147,20 @@ fn check_head(state: &AppState, http: &HttpRequest, storage: &Storage) -> Result
     if http.headers().contains_key(header::CONTENT_ENCODING) {
         return Err(ApiError::new(Kind::MediaType, "an upload must not have a content-encoding"));
     }
-    // A page of another origin may send a form without a preflight request.
+    // Another origin's page can send a form without a preflight request.
     if http.headers().contains_key(header::ORIGIN) && state.cors.allowed(http.headers()).is_none() && !is_same_origin(http) {
         let message = "pages of this origin may not upload files: the server's operator can add it to server.cors_origins";
         return Err(ApiError::new(Kind::ForbiddenHost, message));
     }
     let length = http.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    // The heads of the parts come on top.
+    // The heads of the parts add to the file's size.
     match length.is_some_and(|length| length > storage.max_file_bytes + (MAX_PARTS * PIECE) as u64) {
         true => Err(too_large(storage)),
         false => Ok(()),
     }
 }
 
-/// Whether the page that sends the request came from this server.
+/// Whether the page that sent the request came from this server.
 fn is_same_origin(http: &HttpRequest) -> bool {
     let text = |name| http.headers().get(name).and_then(|value| value.to_str().ok());
     let (origin, host) = (text(header::ORIGIN), text(header::HOST));
@@ -172,7 +172,7 @@ fn too_large(storage: &Storage) -> ApiError {
     ApiError::new(Kind::TooLarge, format!("the file is larger than {most} bytes (storage.max_file_bytes): split it")).with_param("file")
 }
 
-/// The error of a body that is not the multipart form that its content-type announces.
+/// The error for a body that is not the multipart form announced by its content type.
 fn malformed(error: &MultipartError) -> ApiError {
     use MultipartError::*;
     let message = match error {
@@ -197,7 +197,7 @@ async fn in_time<T>(patience: Duration, next: impl Future<Output = T>) -> Result
     tokio::time::timeout(patience, next).await.map_err(late)
 }
 
-/// The value of a part that is no file.
+/// Reads the value of a part that is not a file.
 async fn text(field: &mut Field, name: &str, patience: Duration) -> Result<String, ApiError> {
     let mut bytes = Vec::new();
     while let Some(chunk) = in_time(patience, field.next()).await? {
@@ -209,7 +209,7 @@ async fn text(field: &mut Field, name: &str, patience: Duration) -> Result<Strin
     String::from_utf8(bytes).map_err(|_| ApiError::field(name, format!("`{name}` is not UTF-8")))
 }
 
-/// Writes the content of a file to the disk as it arrives.
+/// Writes the content of a file to disk as it arrives.
 async fn write(
     field: &mut Field,
     folder: Arc<StorageFolder>,

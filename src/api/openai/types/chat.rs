@@ -14,34 +14,34 @@ use super::usage::Usage;
 pub struct ChatRequest {
     pub model: String,
     pub messages: Vec<Message>,
-    /// The largest number of tokens to generate. Absent or -1: up to the end of the context.
+    /// The largest number of tokens to generate. If absent or -1, up to the end of the context.
     #[schema(minimum = -1)]
     pub max_completion_tokens: Option<i64>,
     /// The older name of `max_completion_tokens`, which takes precedence.
     #[schema(minimum = -1)]
     pub max_tokens: Option<i64>,
-    /// The older form of `tools`. Calls are answered in its form too.
+    /// The older form of `tools`. If it is used, calls are returned in the older form, too.
     pub functions: Option<Vec<FunctionDefinition>>,
     /// The older form of `tool_choice`: `none`, `auto`, or the function to call.
     pub function_call: Option<FunctionChoice>,
     /// Whether one answer may make several calls. The default is true.
     pub parallel_tool_calls: Option<bool>,
     /// How much the model reasons before it answers: `none`, `minimal`, `low`, `medium`, `high`, `xhigh` or `max`. A chat template that
-    /// does not know the level gets the nearest that it knows. One without levels takes every value.
+    /// does not know the level gets the nearest one that it knows. Templates without levels accept every value.
     pub reasoning_effort: Option<String>,
     /// OpenRouter's form of `reasoning_effort`.
     pub reasoning: Option<ChatReasoning>,
-    /// vLLM's name: the most tokens that the model reasons for before it answers. -1 asks for no bound.
+    /// vLLM's name for the most reasoning tokens before the answer. -1 means no bound.
     #[schema(minimum = -1)]
     pub thinking_token_budget: Option<i64>,
-    /// `low`, `medium` or `high`. It changes nothing: no model here has another length of answers.
+    /// `low`, `medium` or `high`. Has no effect, because no model here varies the length of its answers.
     pub verbosity: Option<String>,
     /// Return the log-probability of each token of the answer.
     pub logprobs: Option<bool>,
-    /// How many of the likeliest tokens to return at each position. Only with `logprobs`.
+    /// The number of likeliest tokens to return at each position. Only with `logprobs`.
     #[schema(minimum = 0, maximum = 20)]
     pub top_logprobs: Option<u8>,
-    /// Keep the answer, so that it can be asked for again. The server keeps a bounded number in memory.
+    /// Store the answer, so that it can be retrieved later. The server stores a bounded number in memory.
     pub store: Option<bool>,
     #[serde(flatten)]
     pub template: TemplateFields,
@@ -49,7 +49,7 @@ pub struct ChatRequest {
     pub generation: Generation,
 }
 
-/// How much the model reasons, as clients of OpenRouter say it.
+/// How much the model reasons, in the form that OpenRouter's clients use.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ChatReasoning {
     /// A level, as in `reasoning_effort`.
@@ -57,9 +57,9 @@ pub struct ChatReasoning {
     /// The most tokens of reasoning, as in `thinking_token_budget`.
     #[schema(minimum = 1)]
     pub max_tokens: Option<u32>,
-    /// False asks for no reasoning.
+    /// False switches reasoning off.
     pub enabled: Option<bool>,
-    /// Only false: reasoning is returned apart from the answer.
+    /// Only false is allowed: reasoning is returned apart from the answer.
     pub exclude: Option<bool>,
 }
 
@@ -84,7 +84,7 @@ pub struct Message {
     pub name: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_call_id: Option<String>,
-    /// The calls that an assistant's message made.
+    /// The calls in an assistant's message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_calls: Option<Vec<ToolCall>>,
     /// The reasoning of an assistant's message.
@@ -93,13 +93,13 @@ pub struct Message {
     /// Another name of `reasoning_content`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning: Option<String>,
-    /// What the assistant said to refuse. It counts as its text.
+    /// The text with which the assistant refused. It counts as the message's text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refusal: Option<String>,
-    /// The call that an assistant's message made, in the older form.
+    /// The call in an assistant's message, in the older form.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub function_call: Option<FunctionCall>,
-    /// On the last message, if it is the assistant's: the same as `continue_final_message`.
+    /// In the last message, if it is the assistant's: the same as `continue_final_message`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefix: Option<bool>,
 }
@@ -137,20 +137,20 @@ pub struct ChatCompletion {
     pub id: String,
     #[schema(example = "chat.completion")]
     pub object: String,
-    /// Unix seconds.
+    /// The time of creation [Unix seconds].
     pub created: u64,
     pub model: String,
     pub choices: Vec<ChatChoice>,
-    /// Names the build, the model's digest and the backend. Answers with the same seed and the same fingerprint are the same.
+    /// Identifies the build, the model's digest and the backend. Answers with the same seed and the same fingerprint are the same.
     #[schema(example = "fp_0.1.0_5f3a0c9d1b2e_cpu")]
     pub system_fingerprint: String,
     pub usage: Usage,
     /// The tokens of the prompt. Only with `return_token_ids`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_token_ids: Option<Vec<u32>>,
-    /// Only with `prompt_logprobs`. For each token of the prompt, the likeliest tokens at its position and the token itself, by their ids;
-    /// null for the first token. Each has `logprob`, `rank` and `decoded_token`. The rank of a prompt's token that is not among the
-    /// likeliest is null.
+    /// Only with `prompt_logprobs`. For each token of the prompt except the first, which has null: the likeliest tokens at its position and
+    /// the token itself, by their ids. Each has `logprob`, `rank` and `decoded_token`. The rank is null for a prompt token that is not
+    /// among the likeliest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<Option<Object>>>)]
     pub prompt_logprobs: Option<PromptLogprobs>,
@@ -163,9 +163,9 @@ pub struct ChatChoice {
     /// Null unless the request asks for log-probabilities.
     #[schema(required = true)]
     pub logprobs: Option<ChatLogprobs>,
-    /// `stop`, `length` or `tool_calls`; `function_call` if the request has `functions`
+    /// `stop`, `length` or `tool_calls`. If the request has `functions`, `function_call` replaces `tool_calls`
     pub finish_reason: String,
-    /// What ended the answer: the stop text, or one of `stop_token_ids`.
+    /// The stop text or the id in `stop_token_ids` that ended the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_reason: Option<StopReason>,
     /// The tokens of the answer. Only with `return_token_ids`.
@@ -218,13 +218,13 @@ pub struct ChatChunk {
     pub obfuscation: Option<String>,
 }
 
-/// How far the prompt is, in tokens.
+/// The progress of the prompt [tokens].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PromptProgress {
     pub total: u32,
-    /// Tokens that the prefix cache held.
+    /// Tokens that were found in the prefix cache.
     pub cached: u32,
-    /// Tokens that are done, including `cached`.
+    /// Tokens that have been processed, including `cached`.
     pub processed: u32,
 }
 
@@ -237,7 +237,7 @@ pub struct ChatChunkChoice {
     pub logprobs: Option<ChatLogprobs>,
     #[schema(required = true)]
     pub finish_reason: Option<String>,
-    /// What ended the answer: the stop text, or one of `stop_token_ids`.
+    /// The stop text or the id in `stop_token_ids` that ended the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_reason: Option<StopReason>,
     /// The tokens of the answer. Only with `return_token_ids`.
@@ -261,7 +261,7 @@ pub struct Delta {
 }
 
 impl Delta {
-    /// The length of its texts.
+    /// The total length of the delta's texts [bytes].
     pub fn num_bytes(&self) -> usize {
         let texts = [&self.content, &self.reasoning_content].into_iter().flatten().map(String::len).sum::<usize>();
         let calls = self.tool_calls.iter().flatten().map(ToolCallDelta::num_bytes).sum::<usize>();

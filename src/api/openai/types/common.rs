@@ -1,4 +1,4 @@
-//! What chat and text completions share.
+//! Types that chat and text completions share.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ pub struct StreamOptions {
     /// Send a last chunk with the token counts. Only with `stream`.
     #[serde(default)]
     pub include_usage: bool,
-    /// An extension: until the first token comes, send chunks that say how far the prompt is. Chat only, with `stream`.
+    /// An extension: until the first token, send chunks that report the prompt's progress. Chat only, with `stream`.
     #[serde(default)]
     pub include_progress: bool,
-    /// With `include_usage`: every chunk has the token counts so far.
+    /// With `include_usage`: add the token counts so far to every chunk.
     #[serde(default)]
     pub continuous_usage_stats: bool,
-    /// Add random characters to every chunk, so that its size does not tell the length of its text.
+    /// Add random characters to every chunk, so that its size does not reveal the length of its text.
     #[serde(default)]
     pub include_obfuscation: bool,
 }
@@ -30,7 +30,7 @@ pub enum StopReason {
     Token(u32),
 }
 
-/// One text, or up to four.
+/// One text, or a list of up to four.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum Stop {
@@ -38,34 +38,34 @@ pub enum Stop {
     Many(Vec<String>),
 }
 
-/// How the server chooses tokens and when a generation ends. An absent or null field has its default.
+/// How the server chooses tokens, and when a generation ends. An absent or null field has its default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct Sampling {
-    /// 0 is greedy.
+    /// 0 means greedy sampling.
     #[schema(minimum = 0, maximum = 2, default = 1.0)]
     pub temperature: Option<f64>,
-    /// Sample from the smallest set of likeliest tokens whose probabilities add up to this value, and at least one.
+    /// Sample from the smallest set of likeliest tokens whose probabilities add up to this value. The set has at least one token.
     #[schema(minimum = 0, maximum = 1, default = 1.0)]
     pub top_p: Option<f64>,
-    /// Sample from this many of the likeliest tokens. 0 and -1 turn it off.
+    /// Sample from this many of the likeliest tokens. 0 and -1 switch this off.
     #[schema(minimum = -1)]
     pub top_k: Option<i64>,
-    /// Drop tokens whose probability is below this share of the likeliest token's. 0 turns it off.
+    /// Drop tokens whose probability is below this share of the likeliest token's. 0 switches this off.
     #[schema(minimum = 0, maximum = 1)]
     pub min_p: Option<f64>,
     #[schema(minimum = -2, maximum = 2)]
     pub presence_penalty: Option<f64>,
     #[schema(minimum = -2, maximum = 2)]
     pub frequency_penalty: Option<f64>,
-    /// 1 turns it off.
+    /// 1 switches this off.
     #[schema(exclusive_minimum = 0, maximum = 10)]
     pub repetition_penalty: Option<f64>,
     /// Maps token ids (as strings) to numbers from -100 to 100, which are added to the logits of those tokens.
     pub logit_bias: Option<BTreeMap<String, f64>>,
-    /// The same seed, prompt and parameters give the same text. Absent: a random seed.
+    /// The same seed, prompt and parameters give the same text. If absent, the seed is random.
     pub seed: Option<i64>,
-    /// Texts that end the generation. They are not part of the output.
+    /// Texts that end the generation. They are not included in the output.
     pub stop: Option<Stop>,
     /// Token ids that end the generation.
     pub stop_token_ids: Option<Vec<u32>>,
@@ -83,15 +83,15 @@ pub struct Sampling {
     /// An extension: the answer is JSON that follows this schema.
     #[schema(value_type = Option<Object>)]
     pub json_schema: Option<Value>,
-    /// vLLM's way to ask for a format.
+    /// vLLM's form of requesting a format.
     pub structured_outputs: Option<super::structured::StructuredOutputs>,
-    /// Identifies the end user. It does not change the answer. The prefix cache is shared only between requests of the same user.
+    /// Identifies the end user. Has no effect on the answer. Only requests of the same user share the prefix cache.
     pub user: Option<String>,
-    /// The prefix cache is shared only between requests of the same salt. It does not change the answer.
+    /// Only requests with the same salt share the prefix cache. Has no effect on the answer.
     pub cache_salt: Option<String>,
 }
 
-/// What chat and text completions share beyond [`Sampling`].
+/// Fields that chat and text completions share, in addition to [`Sampling`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct Generation {
@@ -103,13 +103,13 @@ pub struct Generation {
     /// Send the answer piece by piece as server-sent events.
     pub stream: Option<bool>,
     pub stream_options: Option<StreamOptions>,
-    /// An extension: an answer that a stop text ends keeps that text.
+    /// An extension: if a stop text ends the answer, keep that text.
     pub include_stop_str_in_output: Option<bool>,
-    /// An extension: false shows the texts of control tokens in the answer.
+    /// An extension: if false, show the texts of control tokens in the answer.
     #[schema(default = true)]
     pub skip_special_tokens: Option<bool>,
-    /// An extension: keep this many tokens at the end of the prompt. -1 keeps as many as the context holds. Absent: a longer prompt is
-    /// refused.
+    /// An extension: keep only this many tokens at the end of the prompt. -1 keeps as many as the context holds. If absent, a prompt that
+    /// is too long is refused.
     #[schema(minimum = -1)]
     pub truncate_prompt_tokens: Option<i64>,
     /// An extension: return the log-probability of each token of the prompt, with this many of the likeliest tokens at its position. Not
@@ -120,6 +120,6 @@ pub struct Generation {
     pub return_token_ids: Option<bool>,
     /// An extension: the answer consists of these token ids only.
     pub allowed_token_ids: Option<Vec<u32>>,
-    /// An extension: texts whose tokens never occur in a row in the answer.
+    /// An extension: texts whose token sequences never occur in the answer.
     pub bad_words: Option<Vec<String>>,
 }

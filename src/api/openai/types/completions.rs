@@ -12,10 +12,10 @@ use super::usage::Usage;
 pub struct CompletionRequest {
     pub model: String,
     pub prompt: Prompt,
-    /// The largest number of tokens to generate. 0 only with `echo`.
+    /// The largest number of tokens to generate. 0 is allowed only with `echo`.
     #[schema(minimum = -1, default = 16)]
     pub max_tokens: Option<i64>,
-    /// Return the prompt before the answer. With `logprobs`, the prompt's tokens have log-probabilities too.
+    /// Return the prompt before the answer. With `logprobs`, also the log-probabilities of the prompt's tokens.
     pub echo: Option<bool>,
     /// Return the log-probability of each token, with this many of the likeliest tokens at its position.
     #[schema(minimum = 0, maximum = 5)]
@@ -23,7 +23,7 @@ pub struct CompletionRequest {
     /// Generate this many texts per prompt and return the `n` likeliest. With `stream`, at most `n`.
     #[schema(minimum = 1, maximum = 16)]
     pub best_of: Option<u8>,
-    /// The text after the answer: the model fills in the middle. Only for models whose vocabulary has tokens for this.
+    /// The text after the answer, so that the model fills in the middle. Only for models whose vocabulary has tokens for this.
     pub suffix: Option<String>,
     #[serde(flatten)]
     pub generation: Generation,
@@ -45,14 +45,14 @@ pub struct Completion {
     pub id: String,
     #[schema(example = "text_completion")]
     pub object: String,
-    /// Unix seconds.
+    /// The time of creation [Unix seconds].
     pub created: u64,
     pub model: String,
     pub choices: Vec<CompletionChoice>,
-    /// Names the build, the model's digest and the backend. Answers with the same seed and the same fingerprint are the same.
+    /// Identifies the build, the model's digest and the backend. Answers with the same seed and the same fingerprint are the same.
     #[schema(example = "fp_0.1.0_5f3a0c9d1b2e_cpu")]
     pub system_fingerprint: String,
-    /// In a stream only with `stream_options.include_usage`. There, null on every chunk except the last.
+    /// In a stream, only with `stream_options.include_usage`, and null on every chunk except the last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Usage>)]
     pub usage: Option<Option<Usage>>,
@@ -71,18 +71,18 @@ pub struct CompletionChoice {
     /// `stop` or `length`. Null in a stream until the choice ends.
     #[schema(required = true)]
     pub finish_reason: Option<String>,
-    /// What ended the answer: the stop text, or one of `stop_token_ids`.
+    /// The stop text or the id in `stop_token_ids` that ended the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_reason: Option<StopReason>,
     /// The tokens of the answer. Only with `return_token_ids`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_ids: Option<Vec<u32>>,
-    /// The tokens of the prompt. Only with `return_token_ids`, in a stream in the first chunk.
+    /// The tokens of the prompt. Only with `return_token_ids`. In a stream, in the first chunk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_token_ids: Option<Vec<u32>>,
-    /// Only with `prompt_logprobs`. For each token of the prompt, the likeliest tokens at its position and the token itself, by their ids;
-    /// null for the first token. Each has `logprob`, `rank` and `decoded_token`. The rank of a prompt's token that is not among the
-    /// likeliest is null.
+    /// Only with `prompt_logprobs`. For each token of the prompt except the first, which has null: the likeliest tokens at its position and
+    /// the token itself, by their ids. Each has `logprob`, `rank` and `decoded_token`. The rank is null for a prompt token that is not
+    /// among the likeliest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Vec<Option<Object>>>)]
     pub prompt_logprobs: Option<PromptLogprobs>,

@@ -13,7 +13,7 @@ pub struct ConversationRequest {
     /// Up to 16 texts.
     #[schema(value_type = Option<Object>)]
     pub metadata: Option<Map<String, Value>>,
-    /// Up to 20 items to begin with.
+    /// Up to 20 initial items.
     #[schema(max_items = 20)]
     pub items: Option<Vec<InputItem>>,
 }
@@ -21,7 +21,7 @@ pub struct ConversationRequest {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({"metadata": {"topic": "rivers"}}))]
 pub struct MetadataRequest {
-    /// Up to 16 texts, which replace those so far.
+    /// Up to 16 texts, which replace the previous metadata.
     #[schema(value_type = Object)]
     pub metadata: Map<String, Value>,
 }
@@ -40,7 +40,7 @@ pub struct ConversationObject {
     pub id: String,
     #[schema(example = "conversation")]
     pub object: String,
-    /// Unix seconds.
+    /// The time of creation [Unix seconds].
     pub created_at: u64,
     #[schema(value_type = Object)]
     pub metadata: Map<String, Value>,

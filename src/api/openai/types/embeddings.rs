@@ -17,10 +17,11 @@ pub struct EmbeddingRequest {
     /// Keep this many leading elements of each vector and scale it to length 1 again.
     #[schema(minimum = 1)]
     pub dimensions: Option<u32>,
-    /// Keep only so many of an input's first tokens. -1 stands for the context. Absent: a longer input is refused.
+    /// Keep only this many of an input's first tokens. -1 keeps as many as the context holds. If absent, an input that is too long is
+    /// refused.
     #[schema(minimum = -1)]
     pub truncate_prompt_tokens: Option<i64>,
-    /// Identifies the end user. It does not change the answer.
+    /// Identifies the end user. Has no effect on the answer.
     pub user: Option<String>,
 }
 

@@ -3,18 +3,18 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What an upload consists of, as `multipart/form-data`.
+/// The parts of an upload, as `multipart/form-data`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct FileUpload {
     #[schema(value_type = String, format = Binary)]
     pub file: String,
-    /// `batch`, `user_data`, `assistants`, `evals`, `fine-tune` or `vision`. Only files for batches are read by the server.
+    /// `batch`, `user_data`, `assistants`, `evals`, `fine-tune` or `vision`. The server itself reads only files for batches.
     #[schema(example = "batch")]
     pub purpose: String,
-    /// `created_at`
+    /// Always `created_at`
     #[serde(rename = "expires_after[anchor]")]
     pub anchor: Option<String>,
-    /// From an hour to 30 days.
+    /// The time until the file is deleted, from an hour to 30 days [s].
     #[serde(rename = "expires_after[seconds]")]
     #[schema(minimum = 3600, maximum = 2592000)]
     pub seconds: Option<u64>,
@@ -27,14 +27,14 @@ pub struct FileObject {
     #[schema(example = "file")]
     pub object: String,
     pub bytes: u64,
-    /// Unix seconds.
+    /// The time of creation [Unix seconds].
     pub created_at: u64,
-    /// When the server deletes the file. Null: when a client does.
+    /// When the server deletes the file. Null if only a client deletes it.
     #[schema(required = true)]
     pub expires_at: Option<u64>,
     #[schema(example = "requests.jsonl")]
     pub filename: String,
-    /// As uploaded, or `batch_output`.
+    /// The purpose given at upload, or `batch_output`.
     #[schema(example = "batch")]
     pub purpose: String,
     /// Always `processed`.

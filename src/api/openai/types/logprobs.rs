@@ -1,4 +1,4 @@
-//! Log-probabilities in the shape of each endpoint.
+//! Log-probabilities, in the form of each endpoint.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use chat::TokenLogprob;
 
-/// The log-probability of an impossible token. JSON has no infinity.
+/// The log-probability that stands for minus infinity, which JSON does not have.
 const IMPOSSIBLE: f32 = -9999.0;
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -21,9 +21,9 @@ pub struct ChatLogprobs {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ChatToken {
-    /// The token's text. If the token is a part of a character, `bytes:` followed by its bytes as `\x..`.
+    /// The token's text. If the token is part of a character, `bytes:` followed by its bytes as `\x..`.
     pub token: String,
-    /// In the model's own distribution, before penalties and temperature.
+    /// The log-probability in the model's own distribution, before penalties and temperature.
     pub logprob: f64,
     pub bytes: Vec<u8>,
     /// The likeliest tokens at this position.
@@ -37,7 +37,7 @@ pub struct TopToken {
     pub bytes: Vec<u8>,
 }
 
-/// The shape of the legacy API: each list has one entry per token.
+/// Log-probabilities in the form of the legacy API: each list has one entry per token.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct CompletionLogprobs {
     pub tokens: Vec<String>,
@@ -54,12 +54,12 @@ pub struct CompletionLogprobs {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PromptToken {
     pub logprob: f64,
-    /// 1 for the likeliest. Null for a token of the prompt that is not among the likeliest that the request asks for.
+    /// 1 for the likeliest token. Null for a prompt token that is not among the requested number of likeliest ones.
     pub rank: Option<usize>,
     pub decoded_token: String,
 }
 
-/// For each token of the prompt, the likeliest tokens at its position and the token itself, by their ids. Null for the first.
+/// For each token of the prompt, the likeliest tokens at its position and the token itself, by their ids. `None` for the first token.
 pub type PromptLogprobs = Vec<Option<BTreeMap<String, PromptToken>>>;
 
 pub fn prompt_logprobs(tokens: &[TokenLogprob]) -> PromptLogprobs {
@@ -79,7 +79,7 @@ fn text(bytes: &[u8]) -> String {
     }
 }
 
-/// The shortest decimal number that reads back as the same float32, so that no digit is invented.
+/// Returns the shortest decimal number that reads back as the same float32.
 fn finite(logprob: f32) -> f64 {
     let logprob = logprob.max(IMPOSSIBLE);
     logprob.to_string().parse().unwrap_or(f64::from(logprob))
@@ -105,7 +105,7 @@ impl CompletionLogprobs {
             let name = text(&token.bytes);
             let top = token.logprob.map(|logprob| {
                 let mut top = Map::new();
-                // Two tokens may have the same text. The likelier one counts.
+                // If several tokens have the same text, the likeliest one counts.
                 for (bytes, logprob) in token.top.iter().map(|top| (text(&top.bytes), top.logprob)).chain([(name.clone(), logprob)]) {
                     top.entry(bytes).or_insert_with(|| finite(logprob).into());
                 }

@@ -1,4 +1,4 @@
-//! OpenAI's JSON as types. The types of requests only document them: [`super::convert`] reads a request field by field, so that an error
+//! OpenAI's JSON as types. Request types serve as documentation only: [`super::convert`] reads a request field by field, so that an error
 //! names the wrong field.
 
 pub mod batches;

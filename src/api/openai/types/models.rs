@@ -9,26 +9,26 @@ pub struct Model {
     pub id: String,
     #[schema(example = "model")]
     pub object: String,
-    /// Unix seconds.
+    /// The time of creation [Unix seconds].
     pub created: u64,
     #[schema(example = "penstock")]
     pub owned_by: String,
-    /// The model whose weights it has: itself, or the one that it is a variant of.
+    /// The model that owns the weights: this one, or the one that it is a variant of.
     #[schema(example = "smollm2:135m")]
     pub root: String,
-    /// The model that it is a variant of.
+    /// The model that this one is a variant of.
     #[schema(required = true)]
     pub parent: Option<String>,
-    /// The context length in tokens. Null until the model is loaded.
+    /// The context length [tokens]. Null until the model is loaded.
     #[schema(required = true)]
     pub max_model_len: Option<usize>,
     pub loaded: bool,
-    /// What a request that leaves these values open is sampled with. Null until the model is loaded.
+    /// The sampling values for requests that leave them open. Null until the model is loaded.
     #[schema(required = true)]
     pub sampling: Option<ModelSampling>,
 }
 
-/// The values that the model or its entry in the configuration brings. One that is absent has the default of its field.
+/// The values set by the model or by its entry in the configuration. An absent value has the default of its field.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct ModelSampling {
     #[serde(default, skip_serializing_if = "Option::is_none")]

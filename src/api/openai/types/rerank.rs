@@ -11,23 +11,23 @@ pub struct RerankRequest {
     pub query: String,
     /// The texts to rank, at most 1,024.
     pub documents: Vec<Document>,
-    /// How many of the best documents to return. Absent: all of them.
+    /// The number of best documents to return. If absent, all of them.
     #[schema(minimum = 0)]
     pub top_n: Option<u32>,
-    /// Repeat the documents in the answer.
+    /// Repeat the documents in the response.
     #[schema(default = false)]
     pub return_documents: Option<bool>,
-    /// Keep only so many of each document's first tokens. Absent: documents stay whole.
+    /// Keep only this many of each document's first tokens. If absent, documents are not cut.
     #[schema(minimum = 1)]
     pub max_tokens_per_doc: Option<u32>,
-    /// The most tokens of a document and the query together. So much of the document's end is left out. -1 stands for the context. Absent:
-    /// what is longer than the context is refused. A model that makes vectors reads each text by itself.
+    /// The most tokens of a document and the query together. The end of a longer document is cut. -1 means as many as the context holds. If
+    /// absent, texts that do not fit the context are refused. An embedding model reads each text by itself.
     #[schema(minimum = -1)]
     pub truncate_prompt_tokens: Option<i64>,
-    /// false returns a ranking model's own numbers (logits) in place of probabilities.
+    /// If false, return a reranking model's logits and not probabilities.
     #[schema(default = true)]
     pub use_activation: Option<bool>,
-    /// Identifies the end user. It does not change the answer.
+    /// Identifies the end user. Has no effect on the answer.
     pub user: Option<String>,
 }
 
@@ -49,16 +49,16 @@ pub struct Ranking {
     #[schema(example = "rerank-6f1b0a9c4f5e4d0c8f3f5a3f0d1c2b4a")]
     pub id: String,
     pub model: String,
-    /// The best document first.
+    /// The documents, the best first.
     pub results: Vec<Ranked>,
     pub usage: RankUsage,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Ranked {
-    /// The document's place in the request.
+    /// The document's index in the request.
     pub index: usize,
-    /// How well the document answers the query: a probability, or the cosine of two vectors if the model makes vectors of texts.
+    /// How well the document answers the query: a probability, or the cosine of two vectors for an embedding model.
     pub relevance_score: f64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub document: Option<DocumentText>,
@@ -77,16 +77,16 @@ pub struct ScoreRequest {
     pub model: String,
     /// One text, or as many as `text_2` has.
     pub text_1: Texts,
-    /// The texts that are compared with `text_1`.
+    /// The texts to compare with `text_1`.
     pub text_2: Texts,
-    /// The most tokens of a pair. So much of the end of `text_2` is left out. -1 stands for the context. Absent: what is longer than the
-    /// context is refused.
+    /// The most tokens of a pair. The end of a longer `text_2` is cut. -1 means as many as the context holds. If absent, texts that do not
+    /// fit the context are refused.
     #[schema(minimum = -1)]
     pub truncate_prompt_tokens: Option<i64>,
-    /// false returns a ranking model's own numbers (logits) in place of probabilities.
+    /// If false, return a reranking model's logits and not probabilities.
     #[schema(default = true)]
     pub use_activation: Option<bool>,
-    /// Identifies the end user. It does not change the answer.
+    /// Identifies the end user. Has no effect on the answer.
     pub user: Option<String>,
 }
 
@@ -104,10 +104,10 @@ pub struct Scores {
     pub id: String,
     #[schema(example = "list")]
     pub object: String,
-    /// Unix seconds.
+    /// The time of creation [Unix seconds].
     pub created: u64,
     pub model: String,
-    /// In the order of the request.
+    /// The scores, in the order of the request.
     pub data: Vec<Score>,
     pub usage: RankUsage,
 }
@@ -117,6 +117,6 @@ pub struct Score {
     pub index: usize,
     #[schema(example = "score")]
     pub object: String,
-    /// A probability, or the cosine of two vectors if the model makes vectors of texts.
+    /// A probability, or the cosine of two vectors for an embedding model.
     pub score: f64,
 }

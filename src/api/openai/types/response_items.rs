@@ -20,7 +20,7 @@ pub enum InputItem {
     Reference(ItemReference),
 }
 
-/// Names an item of a stored response.
+/// A reference to an item of a stored response.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ItemReference {
     #[serde(rename = "type")]
@@ -145,7 +145,7 @@ pub struct OutputCall {
     pub id: String,
     /// `in_progress`, `completed` or `incomplete`
     pub status: String,
-    /// The client sends the result of the call with this id.
+    /// The id of the call. The client sends the call's result with it.
     #[schema(example = "call_9f2c1e0d4b5a46c7a8b9c0d1e2f3a4b5")]
     pub call_id: String,
     /// The namespace of the tool, if it is in one.
@@ -163,7 +163,7 @@ pub struct OutputCustomCall {
     pub id: String,
     /// `in_progress`, `completed` or `incomplete`
     pub status: String,
-    /// The client sends the result of the call with this id.
+    /// The id of the call. The client sends the call's result with it.
     #[schema(example = "call_9f2c1e0d4b5a46c7a8b9c0d1e2f3a4b5")]
     pub call_id: String,
     /// The namespace of the tool, if it is in one.

@@ -24,7 +24,7 @@ pub struct ResponseRequest {
     pub store: Option<bool>,
     /// Send the answer piece by piece as server-sent events.
     pub stream: Option<bool>,
-    /// Absent or -1: up to the end of the context.
+    /// The largest number of tokens to generate. If absent or -1, up to the end of the context.
     #[schema(minimum = -1)]
     pub max_output_tokens: Option<i64>,
     /// Tools that the model may call.
@@ -34,19 +34,19 @@ pub struct ResponseRequest {
     pub parallel_tool_calls: Option<bool>,
     /// How much the model reasons before it answers. A chat template without levels takes every value.
     pub reasoning: Option<ReasoningSettings>,
-    /// A conversation that the response belongs to: its items come before the input, and it gets the input and the output at the end.
+    /// The conversation that the response belongs to. Its items precede the input, and the input and the output are added to it at the end.
     #[schema(value_type = Option<ConversationChoice>)]
     pub conversation: Option<Value>,
-    /// Answer at once and go on in the background. The response is asked for with GET until it has ended. Needs `store`.
+    /// Answer at once and continue in the background. The client polls the response with GET until it has ended. Needs `store`.
     pub background: Option<bool>,
-    /// `disabled`, or `auto`: if the conversation is longer than the context, its oldest turns are left out.
+    /// `disabled` or `auto`. With `auto`, the oldest turns of a conversation longer than the context are left out.
     pub truncation: Option<String>,
     /// Only with `stream`.
     pub stream_options: Option<ResponseStreamOptions>,
-    /// Has no effect: it bounds the calls of built-in tools, and there are none.
+    /// Has no effect: it bounds the calls of built-in tools, and there are none here.
     #[schema(minimum = 1)]
     pub max_tool_calls: Option<u32>,
-    /// Has no effect but to be returned: the server finds common prefixes by itself.
+    /// Returned without another effect, because the server finds common prefixes by itself.
     #[schema(max_length = 512)]
     pub prompt_cache_key: Option<String>,
     /// Identifies the end user, as `user` does.
@@ -54,9 +54,9 @@ pub struct ResponseRequest {
     pub safety_identifier: Option<String>,
     /// The format of the answer.
     pub text: Option<TextSettings>,
-    /// `message.output_text.logprobs` adds log-probabilities to the text.
+    /// Additional output. `message.output_text.logprobs` adds log-probabilities to the text.
     pub include: Option<Vec<String>>,
-    /// How many of the likeliest tokens to return at each position, together with log-probabilities.
+    /// The number of likeliest tokens to return at each position, with their log-probabilities.
     #[schema(minimum = 0, maximum = 20)]
     pub top_logprobs: Option<u8>,
     /// Up to 16 texts, which the response returns unchanged.
@@ -68,7 +68,7 @@ pub struct ResponseRequest {
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ResponseStreamOptions {
-    /// Pad each delta with a random `obfuscation`, so that the sizes of events do not tell what they hold. The default is false.
+    /// Pad each delta with a random `obfuscation`, so that the sizes of events do not reveal their content. The default is false.
     pub include_obfuscation: Option<bool>,
 }
 
@@ -93,7 +93,7 @@ pub enum ResponseInput {
     Items(Vec<InputItem>),
 }
 
-/// A function, a tool that takes a text, a namespace of them, or a tool that only OpenAI's servers or models know.
+/// A function, a tool that takes a text, a namespace of such tools, or a tool that only OpenAI's servers or models know.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum ResponseTool {
@@ -103,7 +103,7 @@ pub enum ResponseTool {
     Hosted(HostedTool),
 }
 
-/// Tools that share the first part of their names. A call of one names both.
+/// Tools that share a namespace. A call names both the namespace and the tool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ResponseNamespace {
     #[serde(rename = "type")]
@@ -111,7 +111,7 @@ pub struct ResponseNamespace {
     pub kind: String,
     #[schema(pattern = "^[a-zA-Z0-9_.-]{1,64}$", example = "crm")]
     pub name: String,
-    /// What the tools are for. The model reads it before the description of the first one.
+    /// The purpose of the tools. The model sees it before the description of the first tool.
     pub description: Option<String>,
     pub tools: Vec<NamespaceMember>,
 }
@@ -123,7 +123,7 @@ pub enum NamespaceMember {
     Function(ResponseFunctionTool),
 }
 
-/// A tool such as `web_search`, which the model is not told of: nothing here can run it. A request needs other tools beside it.
+/// A tool such as `web_search`, which is not offered to the model because nothing here can run it. The request needs other tools as well.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct HostedTool {
     #[serde(rename = "type")]
@@ -149,7 +149,7 @@ pub struct ResponseCustomTool {
     #[schema(pattern = "^[a-zA-Z0-9_.-]{1,64}$", example = "run_sql")]
     pub name: String,
     pub description: Option<String>,
-    /// What the text must be. Absent: any text.
+    /// The format of the text. If absent, any text.
     pub format: Option<ResponseCustomFormat>,
 }
 
@@ -161,7 +161,7 @@ pub enum ResponseCustomFormat {
     Grammar(TextGrammar),
 }
 
-/// `none`, `auto` (the model decides), `required` (at least one call), the tool to call, or those that may be called.
+/// `none`, `auto` (the model decides), `required` (at least one call), the tool to call, or the tools that may be called.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum ResponseToolChoice {
@@ -189,7 +189,7 @@ pub struct ResponseAllowedTools {
     /// `auto`, or `required` for at least one call.
     #[schema(pattern = "^(auto|required)$", example = "auto")]
     pub mode: String,
-    /// The tools that may be called. The model sees the others too.
+    /// The tools that may be called. The model sees the others as well.
     pub tools: Vec<ResponseNamedTool>,
 }
 
@@ -204,7 +204,8 @@ pub struct TextSettings {
     pub format: Option<TextFormat>,
 }
 
-/// The answer follows the format token by token, unless `max_output_tokens` cuts it. The server refuses a format that it cannot follow.
+/// The format of the answer, which the answer follows token by token unless `max_output_tokens` cuts it. A format that the server cannot
+/// follow is refused.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum TextFormat {
@@ -220,7 +221,7 @@ pub struct ResponseObject {
     pub id: String,
     #[schema(example = "response")]
     pub object: String,
-    /// Unix seconds.
+    /// The time of creation [Unix seconds].
     pub created_at: u64,
     /// `queued`, `in_progress`, `completed`, `incomplete`, `cancelled` or `failed`
     #[schema(example = "completed")]
@@ -238,7 +239,7 @@ pub struct ResponseObject {
     pub settings: Settings,
 }
 
-/// The request's settings, which the response returns.
+/// The request's settings, which the response repeats.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Settings {
     #[schema(required = true)]
@@ -280,9 +281,9 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The settings with the values that the model's defaults have filled in.
+    /// Returns the settings with the values that the model's defaults have filled in.
     pub fn sampled_with(self, params: &SamplingParams) -> Self {
-        // the float32 as people write it: 0.7, not 0.699999988079071
+        // Shows the float32 as people write it: 0.7, not 0.699999988079071.
         let shown = |value: f32| value.to_string().parse().unwrap_or(f64::from(value));
         Self { temperature: shown(params.temperature), top_p: shown(params.top_p), ..self }
     }
@@ -312,7 +313,7 @@ pub struct ResponseUsage {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct InputTokensDetails {
     pub cached_tokens: u32,
-    /// Always 0: the server does not charge for cache writes.
+    /// Always 0, because the server does not charge for cache writes.
     pub cache_write_tokens: u32,
 }
 
@@ -336,10 +337,10 @@ impl From<Usage> for ResponseUsage {
 /// One server-sent event of a streamed response. Its other fields depend on its type.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ResponseEvent {
-    /// In this order: `response.created` and `response.in_progress`; for each item `response.output_item.added`, the events of its content
-    /// and `response.output_item.done`; at the end `response.completed`, `response.incomplete` or `response.failed`. The content of a
-    /// message or of reasoning is `response.content_part.added`, then `response.output_text.delta` and `.done` or
-    /// `response.reasoning_text.delta` and `.done`, then `response.content_part.done`. The content of a call is
+    /// The type. A response begins with `response.created` and `response.in_progress`. Each item has `response.output_item.added`, the
+    /// events of its content, and `response.output_item.done`. The last event is `response.completed`, `response.incomplete` or
+    /// `response.failed`. The content of a message or of reasoning is `response.content_part.added`, then `response.output_text.delta` and
+    /// `.done` or `response.reasoning_text.delta` and `.done`, then `response.content_part.done`. The content of a call is
     /// `response.function_call_arguments.delta` and `.done`, or `response.custom_tool_call_input.delta` and `.done`.
     #[serde(rename = "type")]
     pub kind: String,
@@ -362,6 +363,6 @@ pub struct DeletedResponse {
 pub struct InputTokens {
     #[schema(example = "response.input_tokens")]
     pub object: String,
-    /// The tokens that the request's prompt would have.
+    /// The number of tokens in the request's prompt.
     pub input_tokens: usize,
 }

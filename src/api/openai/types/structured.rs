@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// The format of the answer. The answer follows the format token by token, unless `max_tokens` cuts it. The server refuses a format that
-/// it cannot follow.
+/// The format of the answer, which the answer follows token by token unless `max_tokens` cuts it. A format that the server cannot follow is
+/// refused.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ResponseFormat {
@@ -30,10 +30,10 @@ pub enum ResponseFormat {
     },
 }
 
-/// The form of the answer as clients of vLLM ask for it. Exactly one of its fields may ask.
+/// The format of the answer, as vLLM's clients request it. Exactly one field may be set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct StructuredOutputs {
-    /// A JSON schema, also as text.
+    /// A JSON schema, which may be given as text.
     #[schema(value_type = Option<Object>)]
     pub json: Option<Value>,
     pub regex: Option<String>,
@@ -45,11 +45,11 @@ pub struct StructuredOutputs {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct NamedSchema {
-    /// Nothing shows it.
+    /// A name, which has no effect.
     #[schema(pattern = "^[a-zA-Z0-9_-]{1,64}$")]
     pub name: Option<String>,
     pub description: Option<String>,
-    /// A JSON schema. Absent: any object.
+    /// A JSON schema. If absent, any object.
     #[schema(value_type = Option<Object>)]
     pub schema: Option<Value>,
     /// Has no effect: answers always follow the schema strictly.

@@ -9,11 +9,11 @@ use super::template::TemplateFields;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({"model": "smollm2:135m", "prompt": "The longest river"}))]
 pub struct TokenizeRequest {
-    /// Absent: the first model that the server lists.
+    /// The model. If absent, the first one that the server lists.
     pub model: Option<String>,
     /// A text. Either `prompt` or `messages` is required.
     pub prompt: Option<String>,
-    /// A conversation, which goes through the model's chat template.
+    /// A conversation, which is rendered by the model's chat template.
     pub messages: Option<Vec<Message>>,
     /// Only with `prompt`: add the special tokens that start a prompt, such as BOS if the model uses one.
     #[schema(default = true)]
@@ -28,7 +28,7 @@ pub struct TokenizeRequest {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Tokens {
     pub count: usize,
-    /// The context length in tokens.
+    /// The context length [tokens].
     pub max_model_len: usize,
     pub tokens: Vec<u32>,
     /// Null unless the request sets `return_token_strs`.
@@ -39,7 +39,7 @@ pub struct Tokens {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({"model": "smollm2:135m", "tokens": [504, 3575]}))]
 pub struct DetokenizeRequest {
-    /// Absent: the first model that the server lists.
+    /// The model. If absent, the first one that the server lists.
     pub model: Option<String>,
     pub tokens: Vec<u32>,
 }
@@ -62,12 +62,12 @@ pub struct PromptText {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TokenizerInfo {
     pub model: String,
-    /// Null if the model has none.
+    /// Null if the model does not have one.
     #[schema(required = true)]
     pub bos_token: Option<String>,
     #[schema(required = true)]
     pub eos_token: Option<String>,
     pub vocab_size: usize,
-    /// The context length in tokens.
+    /// The context length [tokens].
     pub max_model_len: usize,
 }

@@ -1,4 +1,4 @@
-//! Tools that a model may call, which of them it has to, and its calls.
+//! Tools that a model may call, the choice among them, and calls.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -35,7 +35,7 @@ pub struct CustomDefinition {
     #[schema(pattern = "^[a-zA-Z0-9_.-]{1,64}$", example = "run_sql")]
     pub name: String,
     pub description: Option<String>,
-    /// What the text must be. Absent: any text.
+    /// The format of the text. If absent, any text.
     pub format: Option<CustomFormat>,
 }
 
@@ -50,8 +50,8 @@ pub enum CustomFormat {
 /// A grammar that every call's text follows, token by token.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TextGrammar {
-    /// `regex`, a regular expression that the whole text matches, or `lark`, a grammar in Lark's syntax. Models whose calls hold no JSON
-    /// take `regex` alone.
+    /// `regex` (a regular expression that matches the whole text) or `lark` (a grammar in Lark's syntax). Models whose calls are not JSON
+    /// accept only `regex`.
     #[schema(pattern = "^(lark|regex)$", example = "regex")]
     pub syntax: String,
     pub definition: String,
@@ -62,15 +62,15 @@ pub struct FunctionDefinition {
     #[schema(pattern = "^[a-zA-Z0-9_.-]{1,64}$", example = "get_weather")]
     pub name: String,
     pub description: Option<String>,
-    /// A JSON schema for the arguments. Absent: any object.
+    /// A JSON schema for the arguments. If absent, any object.
     #[schema(value_type = Option<Object>)]
     pub parameters: Option<Value>,
-    /// Calls follow the schema either way. With `true`, a schema that the server cannot follow is refused; otherwise calls follow what it
-    /// can follow of it.
+    /// Calls follow the schema either way. If true, a schema that the server cannot follow is refused. Otherwise, calls follow the parts
+    /// that the server supports.
     pub strict: Option<bool>,
 }
 
-/// `none`, `auto` (the model decides), `required` (at least one call), the function to call, or those that may be called.
+/// `none`, `auto` (the model decides), `required` (at least one call), the function to call, or the functions that may be called.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum ToolChoice {
@@ -92,7 +92,7 @@ pub struct AllowedTools {
     /// `auto`, or `required` for at least one call.
     #[schema(pattern = "^(auto|required)$", example = "auto")]
     pub mode: String,
-    /// The tools that may be called. The model sees the others too.
+    /// The tools that may be called. The model sees the others as well.
     pub tools: Vec<NamedTool>,
 }
 
@@ -168,8 +168,8 @@ pub struct CustomCall {
     pub input: String,
 }
 
-/// A piece of a call. The first piece of each call has the id, the type and the name. The arguments of all its pieces concatenate to JSON,
-/// and the inputs to the text.
+/// A piece of a call. The first piece of each call has the id, the type and the name. The arguments of all pieces concatenate to JSON, and
+/// the inputs to the text.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ToolCallDelta {
     pub index: usize,
@@ -198,7 +198,7 @@ pub struct CustomDelta {
 }
 
 impl ToolCallDelta {
-    /// The length of its texts.
+    /// The total length of the delta's texts [bytes].
     pub fn num_bytes(&self) -> usize {
         let arguments = self.function.as_ref().map_or(0, |function| function.arguments.len());
         arguments + self.custom.as_ref().map_or(0, |custom| custom.input.len())
