@@ -48,7 +48,7 @@ pub async fn list(state: web::Data<AppState>, request: HttpRequest) -> Result<Ht
 fn page(mut models: Vec<MessagesModel>, query: &BTreeMap<String, String>) -> Result<(Vec<MessagesModel>, bool), ApiError> {
     if let Some(name) = query.keys().find(|name| !KNOWN.contains(&name.as_str())) {
         let name = quoted(name);
-        return Err(ApiError::field(&name, format!("`{name}` is not a known parameter: there are {}", KNOWN.join(", "))));
+        return Err(ApiError::field(&name, format!("`{name}` is not a known parameter: the known ones are {}", KNOWN.join(", "))));
     }
     for stages in ["lifecycle", "lifecycle[]"].iter().filter_map(|name| query.get(*name)) {
         if let Some(stage) = stages.split(',').find(|stage| !STAGES.contains(stage)) {
@@ -72,7 +72,7 @@ fn page(mut models: Vec<MessagesModel>, query: &BTreeMap<String, String>) -> Res
             .iter()
             .position(|model| model.id == *id)
             .map(Some)
-            .ok_or_else(|| ApiError::field(name, format!("`{name}` is `{}`, which is no id of a model in the list", quoted(id)))),
+            .ok_or_else(|| ApiError::field(name, format!("`{name}` is `{}`, which is not the id of a listed model", quoted(id)))),
     };
     match (at("after_id", &models)?, at("before_id", &models)?) {
         (Some(_), Some(_)) => Err(ApiError::field("before_id", "`before_id` is not allowed with `after_id`")),

@@ -26,7 +26,7 @@ pub fn client_tools<'a>(fields: &Fields<'a>, field: &str, hosted: &[&str]) -> Re
     match list.first().and_then(kind).filter(|_| ours.is_empty()) {
         Some(first) => {
             let path = format!("{}[0].type", fields.path(field));
-            let message = format!("`{path}` is `{}`: no model here can be told of such a tool. Send functions, too", quoted(first));
+            let message = format!("`{path}` is `{}`: this tool cannot be offered to a model here. Send functions as well", quoted(first));
             Err(ApiError::unsupported(&path, message))
         }
         None => Ok(ours),

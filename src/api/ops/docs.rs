@@ -50,7 +50,7 @@ use http::state::AppState;
         router::Success
     )),
     tags(
-        (name = "administration", description = "Managing models. If the server has keys, this needs one made by `penstock keys add --admin`"),
+        (name = "administration", description = "Managing models. With keys, this needs one made by `penstock keys add --admin`"),
         (name = "operations", description = "For probes, dashboards and autoscalers")
     )
 )]

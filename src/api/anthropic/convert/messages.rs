@@ -155,7 +155,7 @@ impl<'a> Writer<'a> {
         let path = format!("messages[{last}].content");
         let problem = match message.calls.is_empty() {
             false => "makes calls, whose results must follow: send them as `tool_result` in a message of the user",
-            true if self.messages.len() == 1 => "is the only message's and has no text that the answer could continue",
+            true if self.messages.len() == 1 => "belongs to the only message, which has no text that the answer could continue",
             true => {
                 self.messages.pop();
                 return Ok(Ending::OpenTurn);
@@ -188,7 +188,7 @@ fn call(block: &Fields) -> Result<Call, ApiError> {
 fn result(block: &Fields, tools: &HashSet<&str>, called: &HashSet<String>) -> Result<Message, ApiError> {
     let id = block.required("tool_use_id", block.string("tool_use_id")?)?;
     if !called.contains(id) {
-        return Err(block.invalid("tool_use_id", format_args!("is `{}`, which is no id of an earlier `tool_use`", quoted(id))));
+        return Err(block.invalid("tool_use_id", format_args!("is `{}`, which is not the id of an earlier `tool_use`", quoted(id))));
     }
     let parts: Vec<Part> = blocks::result(block, tools)?;
     Ok(Message { parts, call_id: Some(id.to_owned()), ..Message::new(Role::Tool) })

@@ -64,7 +64,7 @@ pub fn format(fields: &Fields, output: Option<&Fields>) -> Result<Option<Format>
     let newer = output.and_then(|output| Some((output.get("format")?, "output_config.format")));
     let older = fields.get("output_format").map(|value| (value, "output_format"));
     let (value, path) = match (newer, older) {
-        (Some(_), Some(_)) => return Err(fields.invalid("output_format", "asks for a second format beside `output_config.format`")),
+        (Some(_), Some(_)) => return Err(fields.invalid("output_format", "requests a second format besides `output_config.format`")),
         (newer, older) => match newer.or(older) {
             Some(found) => found,
             None => return Ok(None),

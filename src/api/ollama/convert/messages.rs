@@ -37,7 +37,7 @@ pub fn refuse_images(fields: &Fields) -> Result<(), ApiError> {
     }
 }
 
-/// Counts the images in a tool's result, which texts replace. Refuses images in other messages.
+/// Counts the images in a tool's result, which are replaced by texts. Refuses images in other messages.
 fn images(fields: &Fields, role: Role) -> Result<usize, ApiError> {
     if role != Role::Tool {
         refuse_images(fields)?;

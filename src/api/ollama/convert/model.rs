@@ -21,7 +21,7 @@ fn named(fields: &Fields, field: &str) -> Result<Option<String>, ApiError> {
 fn model_or_name(fields: &Fields) -> Result<String, ApiError> {
     match (named(fields, "model")?, named(fields, "name")?) {
         (Some(model), Some(name)) if model != name => {
-            Err(fields.invalid("name", "is the older name of `model`, and says something else: send `model` alone"))
+            Err(fields.invalid("name", "is the older name of `model`, and has another value: send `model` alone"))
         }
         (model, name) => fields.required("model", model.or(name)),
     }

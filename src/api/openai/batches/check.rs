@@ -88,7 +88,7 @@ impl Check<'_> {
         let fields = Fields::root(&value).map_err(|error| of_line(raw.number, "invalid_json_line", error))?;
         let id = self.head(&fields, &value).map_err(|(code, error)| of_line(raw.number, code, error))?;
         if !ids.insert(id.to_owned()) {
-            let error = fields.invalid("custom_id", format_args!("`{}` stands in an earlier line, too: it must be unique", quoted(id)));
+            let error = fields.invalid("custom_id", format_args!("`{}` is already used in an earlier line: it must be unique", quoted(id)));
             return Err(of_line(raw.number, "duplicate_custom_id", error));
         }
         self.body(value["body"].take()).map_err(|error| {
@@ -139,7 +139,7 @@ impl Check<'_> {
         let fields = Fields::root(body)?;
         for name in ["stream", "background"] {
             if fields.bool(name).is_ok_and(|value| value == Some(true)) {
-                return Err(fields.invalid(name, "must not be true in a batch, whose answers are whole"));
+                return Err(fields.invalid(name, "must not be true in a batch: its answers cannot be streamed"));
             }
         }
         let model = match self.endpoint {

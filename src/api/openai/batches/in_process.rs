@@ -53,7 +53,7 @@ impl InProcessClient {
                 let bytes = body::to_bytes(response.into_body()).await.unwrap_or_default();
                 match serde_json::from_slice(&bytes) {
                     Ok(body) => Reply { status, body, error: None },
-                    Err(_) => refused(&ApiError::new(Kind::Internal, "the endpoint answered something that is no JSON")),
+                    Err(_) => refused(&ApiError::new(Kind::Internal, "the endpoint's response is not JSON")),
                 }
             })
         };

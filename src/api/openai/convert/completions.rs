@@ -84,12 +84,12 @@ fn candidates(fields: &Fields, streams: bool) -> Result<(usize, usize), ApiError
 fn infills(fields: &Fields, prompts: Vec<Prompt>) -> Result<Vec<Prompt>, ApiError> {
     let Some(suffix) = fields.string("suffix")?.filter(|suffix| !suffix.is_empty()) else { return Ok(prompts) };
     if fields.bool("echo")?.unwrap_or(false) {
-        return Err(fields.invalid("echo", "is not allowed with `suffix`: the prompt stands on both sides of the answer"));
+        return Err(fields.invalid("echo", "is not allowed with `suffix`: the prompt surrounds the answer"));
     }
     let size = suffix.len().saturating_mul(prompts.len());
     if prompts.len() > 1 && size > MAX_SUFFIXES {
         let count = prompts.len();
-        return Err(fields.invalid("suffix", format_args!("takes {size} bytes behind {count} prompts, and {MAX_SUFFIXES} are allowed")));
+        return Err(fields.invalid("suffix", format_args!("takes {size} bytes after {count} prompts, and {MAX_SUFFIXES} are allowed")));
     }
     let suffix: Arc<str> = suffix.into();
     let infill = |prompt| match prompt {

@@ -224,7 +224,7 @@ fn shown_choice(choice: &Value) -> Value {
 pub fn check_included(name: Option<&str>) -> Result<(), ApiError> {
     match name.filter(|name| !INCLUDABLE.contains(name)) {
         None => Ok(()),
-        Some(name) => Err(ApiError::field("include", format!("`include` names `{}`, which is nothing that can be included", quoted(name)))),
+        Some(name) => Err(ApiError::field("include", format!("`include` names `{}`, which cannot be included", quoted(name)))),
     }
 }
 
@@ -234,7 +234,7 @@ fn logprobs(fields: &Fields) -> Result<Option<u8>, ApiError> {
     for item in fields.array("include")?.unwrap_or_default() {
         let name = item.as_str().ok_or_else(|| wrong_type("include", "a list of strings", item))?;
         if !INCLUDABLE.contains(&name) {
-            return Err(fields.invalid("include", format_args!("names `{}`, which is nothing that can be included", quoted(name))));
+            return Err(fields.invalid("include", format_args!("names `{}`, which cannot be included", quoted(name))));
         }
         wanted |= name == LOGPROBS;
     }

@@ -46,7 +46,7 @@ pub struct ResponseRequest {
     /// Has no effect: it bounds the calls of built-in tools, and there are none here.
     #[schema(minimum = 1)]
     pub max_tool_calls: Option<u32>,
-    /// Returned without another effect, because the server finds common prefixes by itself.
+    /// Has no effect except that the response repeats it, because the server finds common prefixes by itself.
     #[schema(max_length = 512)]
     pub prompt_cache_key: Option<String>,
     /// Identifies the end user, as `user` does.
