@@ -99,7 +99,7 @@ impl Message {
         texts.join("\n")
     }
 
-    /// The message's size in memory [bytes].
+    /// The message's size in memory, in bytes.
     pub fn num_bytes(&self) -> usize {
         let texts: usize = self.parts.iter().map(|Part::Text(text)| text.capacity()).sum();
         let fields = [&self.name, &self.call_id, &self.reasoning];

@@ -79,8 +79,7 @@ impl ReasoningLevels {
     }
 
     /// The variable that sets the effort of a conversation. If the effort is advice, the first effort that the template knows is set, or
-    /// none
-    /// at all. `None`: the template does not know the effort.
+    /// none at all. `None`: the template does not know the effort.
     pub(super) fn variable_of(&self, conversation: &Conversation, reasons: bool) -> Option<Variable> {
         let Some(effort) = &conversation.effort else { return Some(None) };
         match &conversation.or_efforts {

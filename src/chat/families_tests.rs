@@ -129,8 +129,7 @@ impl Family {
         let from = prompt[..first].rfind(QUESTION).unwrap_or(0);
         match prompt[from..first].rfind(trigger).map(|at| at + from) {
             // gpt-oss's template names a call's function in the head of the message, while the model names it after the channel. Reka's
-            // template
-            // escapes characters that the rules do not escape.
+            // template escapes characters that the rules do not escape.
             Some(at) if self.dialect.syntax.name != "gpt-oss" && !prompt[at..].contains("\\u00") => prompt[at..].to_owned(),
             _ => self.dialect.syntax.calls(own.iter().map(|(name, arguments)| (*name, arguments.as_str()))),
         }

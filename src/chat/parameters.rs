@@ -99,8 +99,7 @@ impl Parameter {
     }
 
     /// The part that `pick` finds in a schema, or else in the first of its alternatives that has one, with the definitions to which the
-    /// part
-    /// may refer.
+    /// part may refer.
     pub fn part(schema: &Value, pick: impl Fn(&Value) -> Option<Value> + Copy) -> Option<Value> {
         let mut budget = SchemaBudget::default();
         let part = find(schema, schema, &pick, 0, &mut budget)?;

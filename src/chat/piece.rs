@@ -32,7 +32,7 @@ pub struct Text {
 pub struct TokenLogprob {
     /// The token's bytes, which may be a part of a character. For a control token, its name.
     pub bytes: Vec<u8>,
-    /// The text before the token [characters].
+    /// The length of the text before the token, in characters.
     pub offset: usize,
     /// `None` for the first token of a prompt, which has nothing before it.
     pub logprob: Option<f32>,
@@ -56,7 +56,7 @@ impl From<String> for Text {
 }
 
 impl TokenLogprob {
-    /// The text up to the token's end [characters].
+    /// The length of the text up to the token's end, in characters.
     pub(super) fn end(&self) -> usize {
         self.offset + String::from_utf8_lossy(&self.bytes).chars().count()
     }

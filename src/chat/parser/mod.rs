@@ -131,8 +131,7 @@ impl Parser {
     }
 
     /// Treats an answer as a call if the whole answer is a JSON object with `name` and `arguments`, perhaps in a code fence, and names one
-    /// of
-    /// `functions`. A call in `answered` is returned by [`Parser::take_repeated`] instead of pieces.
+    /// of `functions`. A call in `answered` is returned by [`Parser::take_repeated`] instead of pieces.
     pub fn with_bare_calls(mut self, functions: Vec<String>, answered: Vec<(String, Value)>) -> Self {
         (self.bare, self.answered) = (functions, answered);
         if self.state == ParserState::Text && self.syntax.is_some() {

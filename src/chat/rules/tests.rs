@@ -40,8 +40,7 @@ impl Rig {
     }
 
     /// Writes random tokens until nothing more is allowed or the text may end. If nearly every token is allowed, the writer sometimes
-    /// writes
-    /// `hint`, which ends a free text. `None` if that takes too long.
+    /// writes `hint`, which ends a free text. `None` if that takes too long.
     fn scribble_with(&self, place: &mut dyn Constraint, seed: u64, hint: &str) -> Option<String> {
         let mut ids = Vec::new();
         let hint: Vec<u32> = self.tokenizer.encode_within(hint);
