@@ -11,7 +11,7 @@ pub struct Conversation {
     /// `None`: the request has no tools, or none of them may be called.
     pub tools: Option<Tools>,
     pub ending: Ending,
-    /// How much to reason before the answer, for templates with levels of reasoning.
+    /// The level of reasoning before the answer, for templates with levels of reasoning.
     pub effort: Option<String>,
     /// Efforts to try in turn if the template does not know `effort`. If it knows none of them, no effort is set.
     /// `None`: an effort that the template does not know is an error.
@@ -20,7 +20,7 @@ pub struct Conversation {
     pub variables: Map<String, Value>,
 }
 
-/// How the prompt ends.
+/// The end of the prompt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ending {
     /// After the opening of the assistant's turn.

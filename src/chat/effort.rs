@@ -1,4 +1,4 @@
-//! Levels of reasoning: how a template sets them, and which one a conversation gets.
+//! [`ReasoningLevels`]: the way in which a template sets levels of reasoning, and the level that a conversation gets.
 
 use serde_json::Value;
 
@@ -44,7 +44,7 @@ impl ReasoningSwitch {
     }
 }
 
-/// How a template sets levels of reasoning.
+/// The way in which a template sets levels of reasoning.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum ReasoningLevels {
     #[default]

@@ -91,7 +91,7 @@ impl Parameters {
 }
 
 impl Parameter {
-    /// What a single schema allows. Its references are resolved within itself.
+    /// Reads what a single schema allows. The schema's references are resolved within the schema itself.
     pub fn of(schema: &Value) -> Result<Self, String> {
         let mut parameter = Self { schema: schema.clone(), ..Self::default() };
         parameter.add(schema, schema, 0, &mut SchemaBudget::default())?;

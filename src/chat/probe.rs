@@ -108,7 +108,8 @@ impl Probe<'_> {
         self.with_call(form, null_content).is_some_and(|text| text.contains("probe") && text.contains("value"))
     }
 
-    /// Where the template shows tools. `is_generic`: the model is to write calls in the generic syntax, not as the template says.
+    /// Finds the place where the template shows tools. `is_generic`: the model is to write calls in the generic syntax, not as the template
+    /// says.
     fn placement(&self, is_generic: bool) -> ToolPlacement {
         let shows_tool = |placement: &ToolPlacement| {
             let messages = vec![Message::of_text(Role::User, "a")];
@@ -148,7 +149,8 @@ impl Probe<'_> {
         }
     }
 
-    /// How the family reasons. Searches the template's source and its rendering, because some templates build their tags from parts.
+    /// Finds the form of the family's reasoning. Searches the template's source and its rendering, because some templates build their tags
+    /// from parts.
     fn thinking(&self, dialect: &Dialect) -> Option<&'static Thinking> {
         let shown = self.conversation(dialect, CALL_ID).unwrap_or_default();
         let holds = |text: &str| self.template.source().contains(text) || shown.contains(text);

@@ -5,7 +5,7 @@ use super::dialect::Dialect;
 use super::effort::{LEVELS, NONE, ReasoningLevels, STRENGTHS, SWITCHES};
 use super::trial::Trials;
 
-/// How the template sets levels of reasoning.
+/// Finds the way in which the template sets levels of reasoning.
 pub(super) fn levels(trials: &Trials, dialect: &Dialect) -> ReasoningLevels {
     let source = trials.template.source();
     let shown = |name: &str, value| {

@@ -1,5 +1,5 @@
 //! Finds by trial renders which orders of messages a chat template takes. If the template shows every text of an order, it gets such
-//! messages as they are. Otherwise it gets them in the least changed form of those in which it shows most texts.
+//! messages unchanged. Otherwise it gets them in the least changed form among those in which it shows the most texts.
 
 use super::dialect::{Alternation, CallForm, CallText, Dialect, SystemPlace, TurnOrder};
 use super::tools::Tools;
@@ -75,7 +75,7 @@ impl TurnProbe<'_> {
         best.map(|(_, form)| form).expect("there is a form")
     }
 
-    /// Where the template shows the system message, considering only conversations that it shows without one.
+    /// Finds the place where the template shows the system message. Considers only conversations that the template shows without one.
     fn system(&self, turns: &TurnOrder) -> SystemPlace {
         let of = |system| TurnOrder { system, ..*turns };
         let adds =
@@ -90,7 +90,7 @@ impl TurnProbe<'_> {
         }
     }
 
-    /// How the template shows the text of a message that also makes a call.
+    /// Finds the form in which the template shows the text of a message that also makes a call.
     fn call_text(&self, turns: TurnOrder) -> CallText {
         let syntax = self.dialect.syntax;
         let has_marks = self.dialect.thinking.is_some_and(|thinking| !thinking.head.is_empty());

@@ -74,7 +74,7 @@ impl ReasoningMeter {
         self.tail().map_or(0, |tail| tail.held.len() as u32)
     }
 
-    /// How much of the closing tag has been written, in bytes, while the model reasons.
+    /// The length of the closing tag's part that has been written, in bytes. `None` unless the model is reasoning.
     pub fn num_closing(&self) -> Option<usize> {
         self.tail().map(|tail| tail.bytes.len())
     }

@@ -40,7 +40,7 @@ const OUTLINE: [&str; 12] = [
 /// Keywords that combine schemas. The combined schemas may list names of members.
 const COMBINING: [&str; 7] = ["anyOf", "oneOf", "allOf", "not", "if", "then", "else"];
 
-/// How much of a schema is left out.
+/// The part of a schema that is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Relaxation {
     /// The keywords that no grammar follows.

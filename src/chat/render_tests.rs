@@ -1,3 +1,5 @@
+//! Renders conversations and checks the input that a template sees.
+
 use serde_json::Map;
 
 use super::*;

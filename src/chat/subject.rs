@@ -15,7 +15,7 @@ pub enum Subject {
     ToolInput(usize),
     /// The form that the answer must have.
     Format,
-    /// How much to reason.
+    /// The level of reasoning.
     Effort,
     StopTokens,
     LogitBias,

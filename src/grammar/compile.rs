@@ -18,8 +18,8 @@ use llguidance::{Matcher, ParserFactory};
 use logits::Grammar;
 use tokenizer::Tokenizer;
 
-/// The most threads per model that compile at once, including those for whose result nobody waits any more. The rest of the processor is
-/// for inference.
+/// The most threads per model that compile at once, including threads whose result is no longer awaited. The rest of the processor is for
+/// inference.
 const MAX_COMPILING: usize = 2;
 /// The longest wait for a permit.
 const WAIT: Duration = Duration::from_secs(5);

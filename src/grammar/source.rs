@@ -42,7 +42,7 @@ enum Named {
     Schema(Value),
 }
 
-/// How a named grammar is written.
+/// The form in which a named grammar is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Syntax {
     Lark,

@@ -17,7 +17,7 @@ pub use reasoning::{MAX_SEPARATOR, THINKING};
 pub use syntax::{Arguments, Syntax, Tagged, Thinking, type_of};
 pub use turn_order::{Alternation, CallText, SystemPlace, TurnOrder};
 
-/// Where a template takes the tools of a request.
+/// The place in which a template takes the tools of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToolPlacement {
     /// In the template's variable `tools`.
@@ -30,7 +30,7 @@ pub enum ToolPlacement {
     Words,
 }
 
-/// How a template takes the calls of earlier answers.
+/// The form in which a template takes the calls of earlier answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallForm {
     /// As `tool_calls`, with the arguments as an object.
@@ -41,7 +41,7 @@ pub enum CallForm {
     Text,
 }
 
-/// How a template takes the results of calls.
+/// The form in which a template takes the results of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResultForm {
     /// As messages with the role `tool`.
@@ -60,13 +60,13 @@ pub struct Dialect {
     pub calls: CallForm,
     /// Whether the template shows a call only if the message's content is null.
     pub null_content: bool,
-    /// How the template takes the results of calls.
+    /// The form in which the template takes the results of calls.
     pub results: ResultForm,
     /// The key under which the template takes the reasoning of earlier answers.
     pub reasoning_key: &'static str,
     /// The orders of messages that the template takes.
     pub turns: TurnOrder,
-    /// How the template sets levels of reasoning.
+    /// The levels of reasoning that the template supports, and the way to set them.
     pub levels: ReasoningLevels,
     /// Whether the template refuses ids of calls other than nine letters and digits.
     pub short_ids: bool,
@@ -95,7 +95,7 @@ impl Dialect {
         self.placement != ToolPlacement::Words
     }
 
-    /// How the family writes reasoning, if it reasons.
+    /// The texts around the family's reasoning. `None` if the family does not reason.
     pub fn reasons(&self) -> Option<&'static Thinking> {
         self.thinking.filter(|thinking| !thinking.open.is_empty())
     }

@@ -1,4 +1,4 @@
-//! How families whose calls hold no JSON write values of any depth.
+//! [`Notation`]: the way in which a family whose calls hold no JSON writes values of any depth.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! How families write reasoning.
+//! The table of forms in which families write reasoning.
 
 use super::syntax::Thinking;
 

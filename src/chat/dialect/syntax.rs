@@ -1,4 +1,4 @@
-//! How a family of models writes tool calls and reasoning.
+//! [`Syntax`]: the texts with which a family of models writes tool calls, and [`Thinking`]: those of its reasoning.
 
 use serde_json::Value;
 
@@ -31,7 +31,7 @@ pub struct Syntax {
     pub follows_text: bool,
 }
 
-/// How a call writes its arguments.
+/// The form in which a call writes its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arguments {
     /// As a JSON object.

@@ -1,6 +1,6 @@
-//! [`TurnOrder`]: which orders of messages a chat template takes.
+//! [`TurnOrder`]: the orders of messages that a chat template takes.
 
-/// Where a template takes the system messages that begin a conversation.
+/// The place in which a template takes the system messages that begin a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SystemPlace {
     /// As messages, any number of them.
@@ -13,7 +13,7 @@ pub enum SystemPlace {
     LastUser,
 }
 
-/// How strictly the user's and the assistant's messages must take turns.
+/// The strictness with which the user's and the assistant's messages must take turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Alternation {
     /// Not at all.
@@ -24,7 +24,7 @@ pub enum Alternation {
     Strict,
 }
 
-/// How a template takes the text of a message that also makes calls.
+/// The form in which a template takes the text of a message that also makes calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallText {
     /// As the message's content.
@@ -35,8 +35,8 @@ pub enum CallText {
     Inserted,
 }
 
-/// How a chat template treats the orders of messages that clients send. If a template takes an order, its messages are passed on as they
-/// are.
+/// The treatment that a chat template needs for the orders of messages that clients send. If a template takes an order, its messages are
+/// passed on as they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TurnOrder {
     pub system: SystemPlace,

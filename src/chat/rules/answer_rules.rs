@@ -50,7 +50,7 @@ impl Rules<'_> {
 
 struct Loose {
     tools: Tools,
-    /// How far each tool is relaxed, by its index.
+    /// Each tool's relaxation, by the tool's index.
     steps: Vec<Relaxation>,
     reasons: Vec<(String, String)>,
     num_tries: usize,

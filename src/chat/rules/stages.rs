@@ -80,7 +80,7 @@ impl Separator {
         count.is_some()
     }
 
-    /// Permits the tokens of line breaks that still fit, and forbids longer ones.
+    /// While line breaks are left: permits the tokens of line breaks that fit, and forbids all others that begin with a line break.
     fn permit(&self, tokenizer: &Tokenizer, words: &mut [u32]) {
         for &id in self.tokens.iter().filter(|_| self.left > 0) {
             let count = lines(tokenizer.token_bytes(id, true).unwrap_or_default());
@@ -115,7 +115,7 @@ struct BareCalls {
     grammar: Arc<dyn Grammar>,
     /// Tokens that may end a name and continue.
     crossing: Arc<[u32]>,
-    /// How the crossing tokens may continue.
+    /// The permitted continuations of the crossing tokens.
     tail: Tail,
     /// The number of stages left during the last one: 1 if a tag may come instead of a bare call, 0 if none may.
     stages_left: usize,

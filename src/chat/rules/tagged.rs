@@ -12,7 +12,7 @@ use grammar::{GrammarError, Source};
 /// The most arguments whose names the schema does not list.
 const MAX_FURTHER: usize = 32;
 
-/// How texts are converted to rules.
+/// The conversion of texts to rules.
 pub struct Literals<'a> {
     /// Converts a text to Lark's syntax, with its control tokens as tokens.
     pub literal: &'a dyn Fn(&str) -> String,

@@ -31,7 +31,7 @@ pub fn is_gbnf(text: &str) -> bool {
 /// Translates a grammar to a text of at most `most` bytes in Lark's syntax.
 ///
 /// # Errors
-/// What is wrong with the grammar, and where.
+/// The grammar is wrong. The text says why and where.
 pub fn to_lark(text: &str, most: usize) -> Result<String, String> {
     lark::write(&conflict::resolve(&simplify::simplify(parse::parse(text)?)?)?, most)
 }

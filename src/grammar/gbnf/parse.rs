@@ -13,7 +13,7 @@ const MAX_NODES: usize = 20_000;
 const MAX_REPEAT: u32 = 10_000;
 
 /// # Errors
-/// What is wrong, with the line.
+/// The grammar is wrong. The text says why and in which line.
 pub fn parse(text: &str) -> Result<Grammar, String> {
     let mut parser = Parser { text, at: 0, numbers: HashMap::new(), names: Vec::new(), bodies: Vec::new(), used: Vec::new(), nodes: 0 };
     parser.number("root");
@@ -28,7 +28,7 @@ struct Parser<'a> {
     numbers: HashMap<String, usize>,
     names: Vec<String>,
     bodies: Vec<Option<Expr>>,
-    /// Where each rule is first named.
+    /// The position at which each rule is first named.
     used: Vec<usize>,
     nodes: usize,
 }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::read::{IN_PLACE, OF_NUMBERS, Reader};
 use super::rewrite::holds_large;
 
-/// What one schema requires of the parts of a value, and whether that depends on large numbers.
+/// The requirements of one schema for the parts of a value, and whether they depend on large numbers.
 #[derive(Default)]
 struct Parts<'a> {
     /// By the member's name.
@@ -65,7 +65,7 @@ fn of<'a: 'b, 'b>(reader: &mut Reader<'a>, schema: &'b Value, depth: usize) -> R
     Ok(all)
 }
 
-/// What a schema's own keywords require of the value's parts.
+/// The requirements of a schema's own keywords for the value's parts.
 fn own<'b>(reader: &mut Reader, map: &'b Map<String, Value>, depth: usize) -> Result<Parts<'b>, String> {
     reader.step(depth)?;
     let mut parts = Parts::default();

@@ -7,7 +7,7 @@ use crate::budget::walk_over;
 use crate::failure::{Outcome, type_fault};
 use crate::value::{Number, Value, equal};
 
-/// How two values compare. `None` if neither is less, as with NaN. Fails if the values have no order.
+/// Compares two values. `None` if neither is less, as with NaN. Fails if the values have no order.
 pub(crate) fn order(a: &Value, b: &Value) -> Outcome<Option<Ordering>> {
     defined(a)?;
     defined(b)?;

@@ -12,7 +12,7 @@ use crate::library::objects::Namespace;
 use crate::syntax::ast::{Arguments, Expr, Filters, Statement, StatementKind as Kind, Target};
 use crate::value::{Value, drain, text_of};
 
-/// How a statement ends.
+/// The way in which a statement ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flow {
     Next,

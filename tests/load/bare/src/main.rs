@@ -1,5 +1,5 @@
-//! Measures what actix-web alone costs. The server parses the body of a completion and answers with as many tokens as were requested. A
-//! separate thread hands the tokens over one by one, as an engine would.
+//! A server that is only actix-web, to measure what the framework costs. It parses the body of a completion and answers with as many tokens
+//! as were requested. A separate thread hands the tokens over one by one, as an engine would.
 
 use std::sync::mpsc;
 
