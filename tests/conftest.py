@@ -1,4 +1,4 @@
-"""Fixtures for the tests on the wire and with clients."""
+"""Fixtures for the wire tests and the client tests."""
 
 import signal
 import sys
@@ -11,7 +11,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from harness import BINARY, MODEL, Server  # noqa: E402
 
 
-# Programs inherit it, and a run under nohup or in the background ignores these signals.
+# Child processes inherit signal dispositions, and a run under nohup or in the background ignores these signals.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -23,7 +23,7 @@ def pytest_sessionstart(session):
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory):
-    """A server of the default model, shared by every test that changes nothing for others."""
+    """A server of the default model, shared by all tests that do not affect other tests."""
     folder = {"STORAGE__FOLDER": str(tmp_path_factory.mktemp("kept"))}
     with Server({"SERVER__DEFAULT_MODELS": MODEL, "SERVER__ON_DEMAND": "false", "ENGINE__KV_TOKENS": "8192"} | folder) as running:
         yield running

@@ -1,4 +1,4 @@
-"""Starts and stops the real binary for tests, with a small HTTP client that hides nothing. Uses the standard library only."""
+"""Starts and stops the real binary for tests, with a small HTTP client that hides nothing. Uses only the standard library."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from typing import Callable, ClassVar
 
 ROOT = Path(__file__).resolve().parent.parent
 BINARY = Path(os.environ.get("PENSTOCK_BINARY", ROOT / "target" / "release" / "penstock"))
-# With every feature: the CUDA engine, faults on demand, an engine without a model. tests/run builds it.
+# The binary with every feature: the CUDA engine, injected faults, and an engine without a model. tests/run builds it.
 ALL_FEATURES = ROOT / "target" / "release" / "penstock-all"
 MODEL = "smollm2:135m"
-# A model with a template for tools.
+# A model whose template supports tools.
 CODER = "qwen2.5-coder:0.5b"
 START_SECONDS = 120
 
@@ -33,10 +33,10 @@ def free_port() -> int:
 
 
 def environment(overrides: dict[str, str] | None = None) -> dict[str, str]:
-    """The environment with settings: `{"ENGINE__CONTEXT": "512"}` becomes PENSTOCK__ENGINE__CONTEXT=512."""
+    """The environment plus settings: `{"ENGINE__CONTEXT": "512"}` becomes PENSTOCK__ENGINE__CONTEXT=512."""
     env = dict(os.environ)
     if "PYTEST_XDIST_WORKER" in env:
-        # a process of tests per core, so a thread per engine
+        # pytest runs one process per core, so each engine gets one thread.
         env.setdefault("PENSTOCK__ENGINE__THREADS", "1")
     env.update({f"PENSTOCK__{name}": str(value) for name, value in (overrides or {}).items()})
     return env
@@ -50,7 +50,7 @@ def cli(
     cwd: Path | None = None,
     binary: Path = BINARY,
 ):
-    """Runs one command to its end and returns its output as text."""
+    """Runs one command to completion and returns its output as text."""
     data = stdin.encode() if isinstance(stdin, str) else stdin
     done = subprocess.run(
         [str(binary), *map(str, args)],
@@ -75,7 +75,7 @@ class Reply:
 
     @property
     def error(self) -> dict:
-        """The error object. Checks the envelope: exactly the key `error`, with exactly four keys of the right types."""
+        """Returns the error object. Checks the envelope: only the key `error`, which holds exactly four keys of the right types."""
         payload = self.json()
         assert set(payload) == {"error"}, payload
         error = payload["error"]
@@ -95,11 +95,11 @@ class Server:
     config: dict[str, str] = field(default_factory=dict)
     args: tuple[str, ...] = ()
     binary: Path = BINARY
-    # Where stderr goes: a file or a descriptor. None: into the log, with stdout.
+    # The target of stderr: a file or a descriptor. None: the log, together with stdout.
     stderr: object = None
-    # Further variables of the environment.
+    # Additional environment variables.
     env: dict[str, str] = field(default_factory=dict)
-    # Called with each server before it is stopped, unless its test has failed or the process has ended.
+    # Called with each server before it is stopped, unless its test has failed or the process has already ended.
     before_stop: ClassVar[Callable[[Server], None] | None] = None
 
     def __enter__(self) -> "Server":
@@ -141,9 +141,9 @@ class Server:
 
     @property
     def backend(self) -> str:
-        """The backend of its models as the server reports it: cpu or cuda."""
+        """The backend of the server's models, as the server reports it: cpu or cuda."""
         found = lambda: re.search(r"  (cpu|cuda) backend", Path(self.log.name).read_text(errors="replace"))
-        wait_until(found, 5, "the server names its backend")  # a moment after it is ready
+        wait_until(found, 5, "the server names its backend")  # the server logs it shortly after it is ready
         return found()[1]
 
     def output(self) -> str:
@@ -163,7 +163,7 @@ class Server:
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
 
     def request(self, method: str, path: str, body=None, headers: dict[str, str] | None = None, timeout: float = 90) -> Reply:
-        """Sends a request. A body of bytes is sent as it is, anything else as JSON."""
+        """Sends a request. A bytes body is sent unchanged, anything else as JSON."""
         sent = dict(headers or {})
         if body is not None and not isinstance(body, (bytes, bytearray)):
             body = json.dumps(body).encode()
@@ -193,13 +193,13 @@ class Server:
         )
 
     def text(self, prompt="The capital of France is", **fields) -> str:
-        """The text of a completion. Any status but 200 fails."""
+        """Returns the text of a completion. Fails unless the status is 200."""
         reply = self.complete(prompt, **fields)
         assert reply.status == 200, reply.body
         return reply.json()["choices"][0]["text"]
 
     def metrics(self) -> dict[tuple, float]:
-        """The samples by (name, sorted labels)."""
+        """The metrics' samples by (name, sorted labels)."""
         return parse_metrics(self.get("/metrics").body.decode())
 
     def gauge(self, name: str, model: str = MODEL) -> float:
@@ -207,7 +207,7 @@ class Server:
 
 
 def parse_metrics(text: str) -> dict[tuple, float]:
-    """Reads the exposition format. Labels must not hold quotes."""
+    """Parses Prometheus' exposition format. Labels must not hold quotes."""
     samples = {}
     for line in text.splitlines():
         if not line or line.startswith("#"):
@@ -220,7 +220,7 @@ def parse_metrics(text: str) -> dict[tuple, float]:
 
 
 def wait_until(condition, seconds: float, what: str) -> float:
-    """Waits until `condition` holds and returns how long it took [s]."""
+    """Waits until `condition` holds and returns how long that took [s]."""
     start = time.monotonic()
     while True:
         if condition():
@@ -230,13 +230,13 @@ def wait_until(condition, seconds: float, what: str) -> float:
 
 
 def resident(server: Server, kind: str = "RssAnon") -> int:
-    """The memory of the server's process in bytes: `RssAnon` (no part of a file), `VmRSS` (all) or `VmHWM` (the most so far)."""
+    """The memory of the server's process [bytes]: `RssAnon` (without mapped files), `VmRSS` (all) or `VmHWM` (the peak)."""
     status = Path(f"/proc/{server.process.pid}/status").read_text()
     return int(re.search(rf"^{kind}:\s+(\d+) kB", status, re.M)[1]) << 10
 
 
 def gzip_bomb(mebibytes: int) -> bytes:
-    """About a thousandth as many bytes of gzip. Its check sum is wrong, which shows only to who reads it to its end."""
+    """Gzip data of about a thousandth of this size. Its checksum is wrong, which only a reader who reaches the end notices."""
     packer = zlib.compressobj(9, zlib.DEFLATED, -15)
     block = packer.compress(b" " * (1 << 20)) + packer.flush(zlib.Z_FULL_FLUSH)
     return b"\x1f\x8b\x08" + bytes(6) + b"\xff" + block * mebibytes + b"\x03\x00" + bytes(8)
@@ -246,7 +246,7 @@ CANARY = "Once upon a time"
 
 
 def at_rest(server: Server, **request) -> bool:
-    """Whether no sequence runs or waits, no block of any model's cache is in use, and no body is held."""
+    """Whether no sequence runs or waits, no cache block of any model is in use, and no request body is held."""
     text = server.get("/metrics", **request).body.decode()
     names = "num_requests_running|num_requests_waiting|kv_cache_usage_perc|http_body_bytes"
     values = re.findall(rf"^penstock_(?:{names})(?:{{[^}}]*}})? (\S+)$", text, re.M)
@@ -254,8 +254,8 @@ def at_rest(server: Server, **request) -> bool:
 
 
 def serves_as_before(server: Server, canary: str) -> None:
-    """What holds after every row of the table of faults: the process lives, it is healthy, a greedy request gets the same text, and
-    nothing is left of what was running. `headers_of_checks` of a server are sent along (a key)."""
+    """Checks what must hold after every fault: the process is alive and healthy, a greedy request gets the same text, and nothing is left
+    of earlier requests. Sends the server's `headers_of_checks` (a key) along."""
     request = {"headers": getattr(server, "headers_of_checks", None)}
     assert server.process.poll() is None, server.output()
     assert server.get("/health", **request).status == 200
@@ -266,7 +266,7 @@ def serves_as_before(server: Server, canary: str) -> None:
 
 
 def sse_events(body: bytes) -> list[str]:
-    """The data of each event of a whole stream. Every line must be a `data:` line, a comment or empty."""
+    """The data of each event of a complete stream. Every line must be a `data:` line, a comment or empty."""
     text = body.decode()
     assert text.endswith("\n\n"), f"the stream ends within an event: {text[-80:]!r}"
     events = []
@@ -280,7 +280,7 @@ def sse_events(body: bytes) -> list[str]:
 
 
 def chunks_of(reply: Reply) -> list[dict]:
-    """The JSON chunks of a stream. Checks the content type and the final [DONE]."""
+    """The JSON events of a stream. Checks the content type and the final [DONE]."""
     assert reply.status == 200, reply.body
     assert reply.headers["content-type"].startswith("text/event-stream"), reply.headers["content-type"]
     events = sse_events(reply.body)
@@ -299,7 +299,7 @@ def open_stream(server: Server, path: str, body: dict, headers: dict[str, str] |
 
 
 def raw(server: Server, data: bytes, seconds: float = 10) -> bytes:
-    """Sends bytes as they are. Reads until the server closes, is silent for a second after an answer, or `seconds` have passed."""
+    """Sends raw bytes. Reads until the server closes, is silent for a second after an answer, or `seconds` have passed."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=seconds) as connection:
         got = b""
         end = time.monotonic() + seconds

@@ -1,5 +1,5 @@
-"""Installs packages of Penstock where nothing of it was before, and talks to what was installed: for tests/wire/test_packages.py and
-tests/bench/first_token.py. A place knows how its packages are installed and removed, and what is left of them."""
+"""Installs packages of Penstock into empty places and talks to the installed program, for tests/wire/test_packages.py and
+tests/bench/first_token.py. A place installs and removes its packages, and tells what is left of them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
 
 
 def run(command: list, **options) -> str:
-    """What a program prints. Its failure is an error with its own words."""
+    """Runs a program and returns its output. If the program fails, raises an error with the program's own output."""
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True, **options)
     assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
     return done.stdout
@@ -30,7 +30,7 @@ def run(command: list, **options) -> str:
 
 @dataclass
 class Running:
-    """A server that was started from a package."""
+    """A running server from an installed package."""
 
     port: int
     process: subprocess.Popen
@@ -40,7 +40,7 @@ class Running:
         return "".join(piece for _, piece in self.pieces())
 
     def pieces(self):
-        """The pieces of a streamed answer to a question, each with the time at which it came."""
+        """The pieces of a streamed answer to a question, each with its time of arrival."""
         body = {"model": MODEL, "messages": QUESTION, "max_tokens": 16, "temperature": 0, "stream": True}
         url = f"http://127.0.0.1:{self.port}/v1/chat/completions"
         request = urllib.request.Request(url, json.dumps(body).encode(), {"content-type": "application/json"})
@@ -53,7 +53,7 @@ class Running:
 
 
 class Place:
-    """A folder, an environment without anybody's settings, and the command that starts what is installed there."""
+    """A folder for an installation, an environment without the user's settings, and the command that starts the installed program."""
 
     def __init__(self, folder: Path, models: Path):
         self.folder = folder
@@ -65,16 +65,16 @@ class Place:
         self.before = self.files()
 
     def prepare(self) -> None:
-        """Makes what must be there before a package is installed."""
+        """Creates what must exist before a package is installed."""
 
     def close(self) -> None:
-        """Ends what `prepare` has started."""
+        """Stops what `prepare` has started."""
 
     def files(self) -> set[str]:
         return {str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if not path.is_dir() or path.is_symlink()}
 
     def left(self) -> list[str]:
-        """What is there now and was not before the package was installed."""
+        """The files that exist now and did not exist before the package was installed."""
         return sorted(self.files() - self.before)
 
     def command(self, *args: str) -> list:
@@ -85,7 +85,7 @@ class Place:
 
     @contextmanager
     def serving(self, *args: str):
-        """A server of the default model, once it is ready. It must end with 0 on SIGTERM."""
+        """Yields a server of the default model once it is ready. The server must exit with 0 on SIGTERM."""
         port = free_port()
         log = open(self.folder / "server.log", "w+")
         command = [str(part) for part in self.command(*args, "serve", "--port", str(port))]
@@ -125,7 +125,7 @@ class WheelPlace(Place):
         self.binary = self.venv / "bin" / "penstock"
         self.python = self.venv / "bin" / "python"
         self.pip = [self.python, "-m", "pip", "--disable-pip-version-check", "--no-cache-dir"]
-        # pip leaves compiled files of its own modules
+        # Otherwise pip would leave compiled files of its own modules.
         self.env |= {"PYTHONDONTWRITEBYTECODE": "1"}
         run([*self.pip, "list"], env=self.env)
 
@@ -174,15 +174,15 @@ class NpmPlace(Place):
 
 
 def npm_path() -> str | None:
-    """npm as the system has it, or as tests/run installs it."""
+    """The path of the system's npm, or else of the one that tests/run installs."""
     return shutil.which("npm") or shutil.which("npm", path=str(ROOT / ".venv-node" / "bin"))
 
 
 class DebPlace(Place):
-    """This machine's files below an overlay: whatever is written lands in memory, and the machine stays as it is. The overlay goes with the
-    process that holds its namespace."""
+    """This machine's files under an overlay: writes go to memory, and the machine stays unchanged. The overlay ends with the process that
+    holds its namespace."""
 
-    # dpkg's own lists and what the system notes of every change
+    # dpkg's own lists, and what the system records about every change
     NOTES = ("/var/lib/dpkg/", "/var/log/", "/var/cache/", "/etc/passwd-", "/etc/group-", "/etc/shadow-", "/etc/gshadow-")
     SCRIPT = """
     set -e
@@ -212,23 +212,23 @@ class DebPlace(Place):
         self.holder.wait()
 
     def inside(self, *args, user: str | None = None) -> list:
-        """A command below the overlay, as root or as another user."""
+        """A command that runs inside the overlay, as root or as another user."""
         as_user = ["--userspec", f"{user}:{user}"] if user else []
         return ["nsenter", "--target", str(self.holder.pid), "--mount", "chroot", *as_user, str(self.root), *args]
 
     def command(self, *args: str) -> list:
-        """As the unit starts it: its user, its configuration."""
+        """The command as systemd's unit starts it, with the unit's user and configuration."""
         return self.inside("/usr/bin/penstock", "--config", "/etc/penstock/penstock.toml", *args, user="penstock")
 
     def files(self) -> set[str]:
-        """What differs from the machine's own files."""
+        """The files that differ from the machine's own."""
         upper = str(self.folder / "overlay" / "upper")
         find = ["nsenter", "--target", str(self.holder.pid), "--mount", "find", upper, "!", "-type", "d"]
         files = {path.removeprefix(upper) for path in run(find).splitlines()}
         return {path for path in files if not path.startswith(self.NOTES) and not self.is_unchanged(path)}
 
     def is_unchanged(self, path: str) -> bool:
-        """Whether a file was written with the contents that it had: the lists of users."""
+        """Whether a file was rewritten with its old contents, as the lists of users are."""
         own = Path(path)
         return own.is_file() and run(self.inside("sha256sum", path)).split()[0] == run(["sha256sum", path]).split()[0]
 
@@ -240,7 +240,7 @@ class DebPlace(Place):
         run(self.inside("rm", into))
 
     def bring_model(self) -> None:
-        """Puts the model that the tests use into the service's folder, as its user."""
+        """Puts the test model into the service's folder, as the service's user."""
         name = MODEL.replace(":", "+")
         pack = subprocess.Popen(["tar", "c", "-C", self.models, name], stdout=subprocess.PIPE)
         run(self.inside("mkdir", "-p", "/var/lib/penstock/models", user="penstock"))

@@ -1,4 +1,4 @@
-"""A server that answers chats at a set pace, for what a client does with an answer while it comes. Uses the standard library only."""
+"""Serves chat answers at a set pace, to test how a client handles an answer while it arrives. Uses only the standard library."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Callable, Iterable
 
 
 def event(data: dict | str) -> bytes:
-    """A server-sent event in a chunk of its own."""
+    """Encodes a server-sent event as its own HTTP chunk."""
     text = data if isinstance(data, str) else json.dumps(data)
     body = f"data: {text}\n\n".encode()
     return b"%x\r\n%s\r\n" % (len(body), body)
@@ -22,8 +22,8 @@ def chunk(delta: dict, reason: str | None = None) -> dict:
 
 
 class PacedAnswers:
-    """Answers each POST with the stream of the deltas that `deltas()` makes, so many per second [1/s]. A piece that is late does not delay
-    those behind it. `sent` has the time of each piece of the last answer, as `time.time()` tells it."""
+    """Answers each POST with a stream of the deltas from `deltas()` at a set rate [1/s]. A late piece does not delay later ones. `sent`
+    holds the time of each piece of the last answer, as `time.time()` returns it."""
 
     def __init__(self, deltas: Callable[[], Iterable[dict]], rate: float):
         self.deltas, self.rate = deltas, rate
@@ -47,7 +47,7 @@ class PacedAnswers:
                 try:
                     paced.answer(self.wfile)
                 except OSError:
-                    # the client has left
+                    # The client has disconnected.
                     self.close_connection = True
 
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -71,5 +71,5 @@ class PacedAnswers:
         self.server.server_close()
 
     def route(self, page) -> None:
-        """Sends the chats of a page of Playwright here."""
+        """Routes the chat requests of a Playwright page to this server."""
         page.route("**/v1/chat/completions", lambda route: route.continue_(url=self.url))

@@ -1,4 +1,4 @@
-"""What an answer costs a real browser while it comes, and how far the text on the screen is behind (Chromium, driven by Playwright)."""
+"""Measures what an answer costs a real browser while it arrives, and how late the text appears (Chromium, driven by Playwright)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from paced_answers import PacedAnswers
 
-# Notes the number of the last word `w123` of the answer with the time at which the frame that shows it was over.
+# Records the number of the answer's last word `w123`, with the time at which the frame that shows it ended.
 WATCH = """() => {
   window.drawn = [];
   new MutationObserver(() => {
@@ -21,11 +21,11 @@ PIECES = 4000
 
 
 def words(head: str = "", form: str = "w{0} ", field: str = "content"):
-    """A function that makes an answer of numbered words, one per piece."""
+    """Returns a function that makes an answer of numbered words, one per piece."""
 
     def deltas():
         for at in range(PIECES):
-            # a further block now and then
+            # A new block begins now and then.
             end = "\n\n" if field == "content" and not head and at % 50 == 49 else ""
             yield {field: (head if at == 0 else "") + form.format(at) + end}
 
@@ -40,7 +40,7 @@ def calls():
         yield {"tool_calls": [call]}
 
 
-# What an answer may consist of. Each piece is about a token.
+# The kinds of answers. Each piece is about one token.
 KINDS = {
     "paragraphs": words(),
     "one paragraph": words(form="w{0} ", head=" "),
@@ -55,14 +55,14 @@ KINDS = {
 @dataclass
 class Costs:
     layouts: float  # [1/s]
-    main: float  # share of its time that the main thread was busy
+    main: float  # share of the time in which the main thread was busy
     cpu: float  # processor time of the renderer's process per second
-    lags: list[float]  # per frame, how long the oldest of its pieces was on its way [s], in order
+    lags: list[float]  # per frame, the delay of its oldest piece [s], in ascending order
     pieces: int
     shown: int
 
     def lag(self, share: float) -> float:
-        """The delay [s] that so large a share of the frames keeps."""
+        """The delay within which this share of the frames stays [s]."""
         return self.lags[min(len(self.lags) - 1, int(share * len(self.lags)))]
 
     def __str__(self) -> str:
@@ -78,7 +78,7 @@ def metrics(session) -> dict[str, float]:
 
 
 def lags(drawn: list[tuple[float, int]], sent: list[float], before: int) -> list[float]:
-    """How long the oldest piece of each frame was on its way [s], in order. `before`: the last piece that was shown already."""
+    """The delay of the oldest piece of each frame, in ascending order [s]. `before`: the last piece that had already been shown."""
     out = []
     for at, last in drawn:
         if last > before:
@@ -88,7 +88,7 @@ def lags(drawn: list[tuple[float, int]], sent: list[float], before: int) -> list
 
 
 def measure(page, session, paced: PacedAnswers, seconds: float) -> Costs:
-    """What the answer in progress costs for so long. The page must have run `WATCH`, and the session `Performance.enable`."""
+    """Measures the answer in progress for `seconds`. The page must have run `WATCH`, and the session `Performance.enable`."""
     before, first = metrics(session), page.evaluate("drawn.length")
     time.sleep(seconds)
     after, drawn = metrics(session), page.evaluate("drawn")
@@ -98,12 +98,12 @@ def measure(page, session, paced: PacedAnswers, seconds: float) -> Costs:
     return Costs(rate("LayoutCount"), rate("TaskDuration"), rate("ProcessTime"), known, pieces, drawn[-1][1] + 1)
 
 
-# What runs scripts. A layout within one of them was forced by a script that asked for a size or a place.
+# Trace events that run scripts. A layout inside one of them was forced by a script that asked for a size or a position.
 SCRIPTS = {"FunctionCall", "EvaluateScript", "FireAnimationFrame", "TimerFire", "EventDispatch", "RunMicrotasks"}
 
 
 def forced_layouts(browser, page, seconds: float) -> tuple[int, int]:
-    """How many layouts scripts forced in so long, of how many there were."""
+    """The number of layouts that scripts forced within `seconds`, and the number of all layouts."""
     browser.start_tracing(page=page, categories=["devtools.timeline"])
     time.sleep(seconds)
     events = json.loads(browser.stop_tracing())["traceEvents"]

@@ -5,9 +5,9 @@
     tests/summary.py RESULTS --exact    fails unless the skipped tests are exactly those of tests/skips.txt
     tests/summary.py RESULTS --write    writes tests/skips.txt anew
 
-RESULTS is a folder with what the test runners wrote: `rust*.log` (the output of `cargo test`) and `wire.xml`, `clients*.xml`, `node.xml`
-(JUnit). A test that ran in one of several runs (with the real models, in another environment of clients) counts as run.
-The cases of a parametrised test are counted one by one and listed as one.
+RESULTS is a folder with the test runners' output: `rust*.log` (from `cargo test`) and `wire.xml`, `clients*.xml`, `node.xml` (JUnit).
+If a test ran in one of several runs (with the real models, in another environment of clients), it counts as run.
+The cases of a parametrised test are counted separately and listed as one.
 """
 
 import re
@@ -24,12 +24,12 @@ HEAD = """\
 """
 
 SLOWEST = 10
-# (state, reason, seconds) by test; the later state of this list wins if a test ran more than once.
+# (state, reason, seconds) by test. If a test ran more than once, the state that is later in this list wins.
 STATES = ["skipped", "passed", "failed"]
 
 
 def from_cargo(text: str):
-    """The tests in the output of `cargo test`: (name, state, reason, seconds)."""
+    """Yields the tests in the output of `cargo test`: (name, state, reason, seconds)."""
     binary = "?"
     for line in text.splitlines():
         if found := re.match(r"\s+Running .*\(.*/(.+)-[0-9a-f]+\)$", line):
@@ -42,7 +42,7 @@ def from_cargo(text: str):
 
 
 def from_junit(stage: str, path: Path):
-    """The tests in a JUnit file of pytest or Node: (name, state, reason, seconds)."""
+    """Yields the tests in a JUnit file of pytest or Node: (name, state, reason, seconds)."""
     for case in xml.parse(path).iter("testcase"):
         module = case.get("classname", "").rpartition(".")[2] if stage != "node" else Path(case.get("file", "node")).name.partition(".")[0]
         skipped = case.find("skipped")
@@ -58,7 +58,7 @@ def from_junit(stage: str, path: Path):
 
 
 def collect(folder: Path) -> dict[str, tuple[str, str, float]]:
-    """The state of every test, the reason if it was skipped, and how long it took [s]."""
+    """The state of every test, the reason if it was skipped, and its time [s]."""
     tests: dict[str, tuple[str, str, float]] = {}
     for path in sorted(folder.iterdir()):
         stage = re.match(r"[a-z]+", path.name)[0]
@@ -67,7 +67,7 @@ def collect(folder: Path) -> dict[str, tuple[str, str, float]]:
             if name not in tests or STATES.index(state) > STATES.index(tests[name][0]):
                 tests[name] = (state, " ".join(reason.split()), seconds)
     if any(name.startswith("clients/") for name in tests):
-        # Environments leave out the modules whose client they lack: each module must have run in one of them.
+        # An environment skips the modules whose client it lacks, so check that each module ran in at least one environment.
         for module in sorted(path.stem for path in (ROOT / "tests" / "clients").glob("test_*.py")):
             if not any(name.startswith(f"clients/{module}::") for name in tests):
                 tests[f"clients/{module}"] = ("skipped", "no environment has its client", 0.0)
@@ -80,7 +80,7 @@ def without_case(name: str) -> str:
 
 
 def differences(tests: dict[str, tuple[str, str, float]]) -> list[str]:
-    """How the skipped tests differ from the known list, for the stages that ran."""
+    """The differences between the skipped tests and the known list, for the stages that ran."""
     lines = [line for line in KNOWN.read_text().splitlines() if line and not line.startswith("#")]
     known = {tuple(line.split(": ", 1)) for line in lines}
     stages = {name.partition("/")[0] for name in tests}

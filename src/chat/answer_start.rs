@@ -1,22 +1,22 @@
-//! Where in the model's turn an answer begins.
+//! [`AnswerStart`]: where in the model's turn an answer begins.
 
 use super::conversation::{Conversation, Ending, Message};
 use super::dialect::Dialect;
 
-/// Where in the model's turn an answer begins.
+/// The place in the model's turn at which an answer begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AnswerStart {
-    /// At its start, so that the model may reason first.
+    /// At the start of the turn, so the model may reason first.
     #[default]
     Turn,
-    /// Inside reasoning. `begun`: the prompt holds some of it already, not only the tag that opens it.
+    /// Inside reasoning. `begun`: the prompt already holds some reasoning, not only the tag that opens it.
     Reasoning { begun: bool },
     /// Inside the answer's text, which the model continues.
     Text,
 }
 
 impl Dialect {
-    /// Where the answer to a conversation begins. `prompt`: the rendered conversation.
+    /// Where the answer to a conversation begins. `prompt` is the rendered conversation.
     pub fn entry(&self, conversation: &Conversation, prompt: &str) -> AnswerStart {
         if self.opens_reasoning(prompt) {
             return AnswerStart::Reasoning { begun: false };
@@ -30,7 +30,7 @@ impl Dialect {
         }
     }
 
-    /// The reasoning that the answer continues: that of a last message that opens reasoning and does not close it.
+    /// The reasoning that the answer continues, if the last message opens reasoning and does not close it.
     pub fn continued_reasoning(&self, conversation: &Conversation) -> Option<String> {
         let (thinking, text) = (self.reasons()?, continued(conversation)?.text());
         let thought = text.trim_start().strip_prefix(thinking.open.trim())?;

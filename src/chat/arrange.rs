@@ -1,10 +1,11 @@
-//! Turns as a chat template takes them: neighbours joined, system texts where they are shown, turns filled in where one is missing.
+//! Arranges turns as a chat template takes them: joins neighbours of one role, moves the system text to where the template shows it, and
+//! fills in a turn where one is missing.
 
 use super::conversation::Role;
 use super::dialect::{Alternation, CallText, SystemPlace, TurnOrder};
 use super::turn::Turn;
 
-/// Joins the system messages that begin a conversation, if the template shows one only.
+/// Joins the system messages that begin a conversation if the template shows only one.
 pub(super) fn join_heads(turns: &mut Vec<Turn>, place: SystemPlace) {
     let count = num_heads(turns);
     if place != SystemPlace::Messages && count > 1 {
@@ -17,7 +18,7 @@ pub(super) fn join_heads(turns: &mut Vec<Turn>, place: SystemPlace) {
     }
 }
 
-/// Arranges turns whose system messages at the head are [joined](join_heads). Takes time in proportion to their number.
+/// Arranges turns whose leading system messages [`join_heads`] has joined. Takes time in proportion to the number of turns.
 pub(super) fn arranged(mut turns: Vec<Turn>, form: &TurnOrder) -> Vec<Turn> {
     place_system(&mut turns, form.system);
     if form.alternation != Alternation::Free {
@@ -41,10 +42,10 @@ fn num_heads(turns: &[Turn]) -> usize {
     turns.iter().take_while(|turn| turn.role == Role::System).count()
 }
 
-/// Puts the system message at the head before the words of the user.
+/// Moves the leading system message into a turn of the user, before the user's words.
 fn place_system(turns: &mut Vec<Turn>, place: SystemPlace) {
     let is_user = |turn: &Turn| turn.role == Role::User;
-    // A message that holds the tools stays one.
+    // A message that holds the tools stays a message.
     let moves = turns.first().is_some_and(|first| first.role == Role::System && first.tools.is_none());
     if !moves || matches!(place, SystemPlace::Messages | SystemPlace::OneMessage) {
         return;
@@ -64,7 +65,7 @@ fn place_system(turns: &mut Vec<Turn>, place: SystemPlace) {
     }
 }
 
-/// Neighbours of one role as one turn. What follows a call stays behind it.
+/// Joins neighbours of one role into one turn. A turn after a call keeps its place after it.
 fn joined(turns: Vec<Turn>) -> Vec<Turn> {
     let mut out: Vec<Turn> = Vec::with_capacity(turns.len());
     for turn in turns {
@@ -77,14 +78,14 @@ fn joined(turns: Vec<Turn>) -> Vec<Turn> {
     out
 }
 
-/// The text of a turn with calls as a turn before it.
+/// Splits a turn that has text and calls into a turn with the text and a turn with the calls.
 fn without_text(mut turn: Turn) -> impl Iterator<Item = Turn> {
     let is_mixed = !turn.calls.is_empty() && !turn.content.is_empty();
     let text = is_mixed.then(|| Turn::new(turn.role, std::mem::take(&mut turn.content)));
     text.into_iter().chain([turn])
 }
 
-/// Fills in an empty turn of the other role where two turns of one role have only calls and results between them. The user begins.
+/// Inserts an empty turn of the other role between two turns of one role that only calls and results separate. The user begins.
 fn alternated(turns: Vec<Turn>) -> Vec<Turn> {
     let (mut out, mut last) = (Vec::with_capacity(turns.len()), Role::Assistant);
     for turn in turns {
@@ -106,7 +107,7 @@ mod tests {
 
     use super::*;
 
-    /// Turns by letters: `s`, `u`, `a`, `r` (a result), `c` (a call) and `t` (a call with a text). The content is the letter's place.
+    /// Turns by letters: `s`, `u`, `a`, `r` (a result), `c` (a call) and `t` (a call with a text). A turn's content is its letter's index.
     fn turns(letters: &str) -> Vec<Turn> {
         let turn = |(at, letter): (usize, char)| {
             let role = match letter {

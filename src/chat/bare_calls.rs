@@ -1,4 +1,4 @@
-//! Bare calls: `{"name": …, "arguments": …}` without the family's tags, perhaps in a code fence. Small models forget the tags.
+//! Recognises bare calls: `{"name": …, "arguments": …}` without the family's tags, perhaps in a code fence. Small models forget the tags.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ const KEYS: [&str; 2] = ["\"arguments\"", "\"parameters\""];
 /// Whether an answer begins with a bare call.
 #[derive(Debug, PartialEq, Eq)]
 pub enum BareCall {
-    /// It may, depending on what comes next.
+    /// Undecided: it depends on what comes next.
     Open,
     No,
     /// It does. The function's name begins at this byte.
@@ -33,14 +33,14 @@ pub fn match_tag(text: &str, tag: &str) -> TagMatch {
     }
 }
 
-/// How many bytes at the end of `text` are a proper beginning of `tag`.
+/// The length of the longest end of `text` that is a proper beginning of `tag` [bytes].
 pub fn partial(text: impl AsRef<[u8]>, tag: impl AsRef<[u8]>) -> usize {
     let (text, tag) = (text.as_ref(), tag.as_ref());
     let longest = text.len().min(tag.len().saturating_sub(1));
     (1..=longest).rev().find(|&len| text.ends_with(&tag[..len])).unwrap_or(0)
 }
 
-/// Whether `text` begins with a bare call of one of `functions`. It is known as soon as the function's name has ended.
+/// Whether `text` begins with a bare call of one of `functions`. The answer is known once the function's name has ended.
 pub fn beginning(text: &str, functions: &[String]) -> BareCall {
     let mut rest = text.trim_start();
     match match_tag(rest, FENCE) {
@@ -70,8 +70,8 @@ pub fn goes_on(rest: &str) -> bool {
     KEYS.iter().any(|key| key.starts_with(rest))
 }
 
-/// Reads a complete object from its function's name on: the function, its arguments as written, and their value. `None` if it is not a
-/// call.
+/// Reads a complete object that begins at its function's name: the function, its arguments as written, and their value. `None` if the
+/// object is not a call.
 pub fn call(text: &str) -> Option<(&str, &str, Value)> {
     let (name, rest) = text.split_once('"')?;
     let rest = rest.trim_start().strip_prefix(',')?.trim_start();

@@ -1,4 +1,4 @@
-//! Ids of calls for templates that refuse any but nine letters and digits.
+//! Shortens ids of calls for templates that refuse ids other than nine letters and digits.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashMap, HashSet};
@@ -9,8 +9,8 @@ use super::conversation::Message;
 const LEN: usize = 9;
 const DIGITS: &[u8; 62] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
-/// A short id for each id of a call or a result. Different ids have different short ones, and an id that is short keeps itself. An id's
-/// short one depends on nothing else but for a collision, so a conversation's beginning stays the same when it goes on.
+/// A short id for each id of a call or a result. Different ids get different short ids, and an id that is already short is kept. Unless
+/// two ids collide, a short id depends on its id alone, so the beginning of a conversation stays the same when the conversation goes on.
 pub fn short_ids(messages: &[Message]) -> HashMap<&str, String> {
     let calls = messages.iter().flat_map(|message| &message.calls).map(|call| call.id.as_str());
     let results = messages.iter().filter_map(|message| message.call_id.as_deref());

@@ -1,8 +1,8 @@
-//! Closes the schemas of arguments: without it a model could invent names of arguments that no function has.
+//! Closes the schemas of arguments. Without this, a model could invent names of arguments that no function has.
 
 use serde_json::{Map, Value};
 
-/// Keywords next to which `properties` is not the whole list of names.
+/// Keywords whose presence means that `properties` may not list all names.
 pub const OTHER_NAMES: [&str; 12] = [
     "additionalProperties",
     "unevaluatedProperties",
@@ -18,7 +18,7 @@ pub const OTHER_NAMES: [&str; 12] = [
     "$ref",
 ];
 
-/// The schema with `additionalProperties: false` in each object that lists its properties and says nothing about further ones.
+/// Adds `additionalProperties: false` to each object that lists its properties and says nothing about further ones.
 pub fn closed(mut schema: Value) -> Value {
     close(&mut schema);
     schema
@@ -35,7 +35,8 @@ fn close(schema: &mut Value) {
     for key in ["items", "additionalProperties"] {
         map.get_mut(key).into_iter().for_each(close);
     }
-    // The alternatives of an object with properties of its own are parts of it. So are those of `allOf` and definitions, perhaps.
+    // If an object has properties of its own, its alternatives describe parts of it and must stay open. The same may hold for `allOf` and
+    // definitions, so they are left alone.
     let alternatives = if map.contains_key("properties") { [None, None] } else { ["anyOf", "oneOf"].map(Some) };
     for key in alternatives.into_iter().flatten() {
         map.get_mut(key).and_then(Value::as_array_mut).into_iter().flatten().for_each(close);

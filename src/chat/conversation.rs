@@ -1,32 +1,32 @@
-//! A conversation as types. [`render`](super::render) makes JSON of it for a template.
+//! A conversation as types. [`render`](super::render) turns it into JSON for a chat template.
 
 use serde_json::{Map, Value};
 
 use super::tools::Tools;
 
-/// What a model is asked to answer, and what its chat template is told about it.
+/// The messages that a model answers, and the settings that its chat template receives.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Conversation {
     pub messages: Vec<Message>,
     /// `None`: the request has no tools, or none of them may be called.
     pub tools: Option<Tools>,
     pub ending: Ending,
-    /// How much to reason before the answer, for templates that know levels of reasoning.
+    /// The level of reasoning before the answer, for templates with levels of reasoning.
     pub effort: Option<String>,
-    /// Efforts to try in turn if the template does not take the one asked for. If it takes none of them, it is told of none.
-    /// `None`: the effort is taken or refused.
+    /// Efforts to try in turn if the template does not know `effort`. If it knows none of them, no effort is set.
+    /// `None`: an effort that the template does not know is an error.
     pub or_efforts: Option<Vec<String>>,
     /// Further variables of the template. Their names must not be reserved ([`is_reserved`](super::is_reserved)).
     pub variables: Map<String, Value>,
 }
 
-/// How the prompt ends.
+/// The end of the prompt.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ending {
-    /// With the beginning of the assistant's turn.
+    /// After the opening of the assistant's turn.
     #[default]
     OpenTurn,
-    /// With the end of the last message.
+    /// After the last message.
     ClosedTurn,
     /// Inside the last message, which is the assistant's: the answer continues it.
     Continue,
@@ -47,9 +47,9 @@ pub struct Message {
     pub parts: Vec<Part>,
     /// The author's name.
     pub name: Option<String>,
-    /// The id of the call that this message is the result of.
+    /// The id of the call whose result this message is.
     pub call_id: Option<String>,
-    /// What the assistant thought before it answered.
+    /// The assistant's reasoning, if the message carries any.
     pub reasoning: Option<String>,
     /// The calls that the assistant made.
     pub calls: Vec<Call>,
@@ -67,12 +67,12 @@ pub struct Call {
     pub id: String,
     /// The name of the function.
     pub name: String,
-    /// A JSON object as the model wrote it.
+    /// The arguments as the model wrote them: a JSON object.
     pub arguments: String,
 }
 
 impl Role {
-    /// The name by which templates know it.
+    /// The role's name in chat templates.
     pub fn name(self) -> &'static str {
         match self {
             Self::System => "system",
@@ -84,7 +84,7 @@ impl Role {
 }
 
 impl Message {
-    /// A message without parts, to be filled in.
+    /// A message without parts, for the caller to fill in.
     pub fn new(role: Role) -> Self {
         Self { role, parts: Vec::new(), name: None, call_id: None, reasoning: None, calls: Vec::new() }
     }
@@ -93,13 +93,13 @@ impl Message {
         Self { parts: vec![Part::Text(text.into())], ..Self::new(role) }
     }
 
-    /// The text of its parts, one per line.
+    /// The text of the message's parts, one part per line.
     pub fn text(&self) -> String {
         let texts: Vec<&str> = self.parts.iter().map(|Part::Text(text)| text.as_str()).collect();
         texts.join("\n")
     }
 
-    /// The size in memory, in bytes.
+    /// The message's size in memory, in bytes.
     pub fn num_bytes(&self) -> usize {
         let texts: usize = self.parts.iter().map(|Part::Text(text)| text.capacity()).sum();
         let fields = [&self.name, &self.call_id, &self.reasoning];

@@ -1,18 +1,18 @@
-//! Levels of reasoning: how a template knows them, and which one a conversation gets.
+//! [`ReasoningLevels`]: the way in which a template sets levels of reasoning, and the level that a conversation gets.
 
 use serde_json::Value;
 
 use super::conversation::Conversation;
 
-/// The effort with which a model reasons at the level that its template chooses.
+/// The effort that turns reasoning on at the template's own level.
 pub const REASON: &str = "on";
-/// The effort of a model that is not to reason.
+/// The effort that turns reasoning off.
 pub(super) const NONE: &str = "none";
 
-/// Levels of reasoning by their strength.
+/// Levels of reasoning, weakest first.
 pub(super) const STRENGTHS: [&str; 6] = ["minimal", "low", "medium", "high", "xhigh", "max"];
 
-/// The variables by which templates know levels of reasoning.
+/// The variables in which templates take a level of reasoning.
 pub(super) const LEVELS: [&str; 3] = ["reasoning_effort", "thinking_effort", "reasoning_strength"];
 
 /// A variable that switches reasoning on and off.
@@ -44,12 +44,12 @@ impl ReasoningSwitch {
     }
 }
 
-/// How a template knows levels of reasoning.
+/// The way in which a template sets levels of reasoning.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum ReasoningLevels {
     #[default]
     None,
-    /// By name, in a variable. `refused`: those of [`STRENGTHS`] and `none` that the template refuses.
+    /// By name, in a variable. `refused`: the levels among [`STRENGTHS`] and `none` that the template refuses.
     Named {
         variable: &'static str,
         refused: Vec<&'static str>,
@@ -57,12 +57,12 @@ pub enum ReasoningLevels {
     Switched(&'static ReasoningSwitch),
 }
 
-/// A variable of the template that no conversation needs, or that it needs with this value.
+/// The variable of the template to set, with its value. `None`: no variable is needed.
 pub(super) type Variable = Option<(&'static str, Value)>;
 
 impl ReasoningLevels {
-    /// The variable that sets an effort. `reasons`: whether the model reasons. `is_advice`: only what is sure to count is set. `None`: the
-    /// template does not know the effort.
+    /// The variable that sets an effort. `reasons`: whether the model reasons. `is_advice`: set only levels that the template is sure to
+    /// take. `None`: the template does not know the effort.
     fn variable(&self, effort: &str, reasons: bool, is_advice: bool) -> Option<Variable> {
         match self {
             Self::Named { variable, refused } if effort != REASON => {
@@ -70,16 +70,16 @@ impl ReasoningLevels {
                 is_known.then(|| Some((*variable, effort.into())))
             }
             Self::Switched(switch) if effort == REASON || effort == NONE => Some(Some((switch.name, switch.value(effort == REASON)))),
-            // Where nothing switches reasoning on, the model reasons by itself.
+            // Without a switch, the model reasons on its own.
             _ if effort == REASON => Some(None),
-            // Levels that ask for nothing: the one that clients send by default, and no reasoning of a model that does none.
+            // Levels that need no variable: the one that clients send by default, and `none` for a model that does not reason.
             _ if !is_advice && (effort == "medium" || (effort == NONE && !reasons)) => Some(None),
             _ => None,
         }
     }
 
-    /// The variable that sets the effort of a conversation. An effort that is advice becomes the first of its others that the template
-    /// knows, or is left out. `None`: the template does not know the effort.
+    /// The variable that sets the effort of a conversation. If the effort is advice, the first effort that the template knows is set, or
+    /// none at all. `None`: the template does not know the effort.
     pub(super) fn variable_of(&self, conversation: &Conversation, reasons: bool) -> Option<Variable> {
         let Some(effort) = &conversation.effort else { return Some(None) };
         match &conversation.or_efforts {
@@ -92,7 +92,7 @@ impl ReasoningLevels {
     }
 }
 
-/// The levels next to one, the nearest first, and the stronger one of two that are as near. Empty if the level is not known.
+/// The other levels, nearest first; of two equally near ones, the stronger first. Empty if the level is unknown.
 pub fn nearest_efforts(effort: &str) -> Vec<String> {
     let Some(at) = STRENGTHS.iter().position(|level| *level == effort) else { return Vec::new() };
     let mut others: Vec<usize> = (0..STRENGTHS.len()).rev().filter(|other| *other != at).collect();

@@ -1,4 +1,4 @@
-//! Whole conversations with the template of each family: a call as the template writes it, its result, and an answer.
+//! Whole conversations with each family's template: a call as the template writes it, its result, and an answer.
 
 use std::sync::{Arc, LazyLock};
 
@@ -89,7 +89,7 @@ impl Family {
         Layout::new(&self.dialect, &str::to_owned, &conversation).render(&self.template).map_err(|error| error.to_string())
     }
 
-    /// What a question, `calls` and their results look like. If the template takes one call per message, the second is left out.
+    /// The messages of a question, `calls` and their results. If the template takes one call per message, the second call is left out.
     fn turn(&self, round: usize) -> (Vec<Message>, Vec<(&'static str, Value)>) {
         let of = |calls: &[(&'static str, Value)]| {
             let id = |i: usize| format!("call_{round}_{i}");
@@ -118,24 +118,24 @@ impl Family {
         (of(&calls), calls)
     }
 
-    /// The calls as the model writes them: the template's own text from the tag on.
+    /// The calls as the model writes them: the template's own text, beginning at the tag.
     fn written(&self, prompt: &str, calls: &[(&'static str, Value)]) -> String {
         let own: Vec<(&str, String)> = calls.iter().map(|(name, arguments)| (*name, arguments.to_string())).collect();
         let trigger = self.dialect.syntax.trigger;
         let last = prompt.rfind(RESULTS[0]).unwrap_or(prompt.len());
         let name = prompt[..last].rfind("look_up").filter(|_| calls.len() > 1).or_else(|| prompt[..last].rfind("get_weather")).unwrap();
         let first = prompt[..name].rfind("get_weather").filter(|_| calls.len() > 1).unwrap_or(name);
-        // Some templates write the tag before the first calls of a conversation only.
+        // Some templates write the tag only before the first calls of a conversation.
         let from = prompt[..first].rfind(QUESTION).unwrap_or(0);
         match prompt[from..first].rfind(trigger).map(|at| at + from) {
-            // gpt-oss's template names a call's function in the head of the message, the model itself behind the channel. Reka's writes
-            // escapes in place of characters, as the rules do not.
+            // gpt-oss's template names a call's function in the head of the message, while the model names it after the channel. Reka's
+            // template escapes characters that the rules do not escape.
             Some(at) if self.dialect.syntax.name != "gpt-oss" && !prompt[at..].contains("\\u00") => prompt[at..].to_owned(),
             _ => self.dialect.syntax.calls(own.iter().map(|(name, arguments)| (*name, arguments.as_str()))),
         }
     }
 
-    /// The pieces of an answer, however it is cut.
+    /// The pieces of an answer, which must not depend on how the answer is cut.
     fn parse(&self, answer: &str, opened: bool) -> Vec<Piece> {
         let syntax = self.dialect.syntax;
         let parser = Parser::new(Some(syntax), self.dialect.thinking, AnswerStart::opened(opened)).with_tools(&tools(ToolChoice::Auto));
@@ -161,7 +161,7 @@ impl Family {
     }
 }
 
-/// Consecutive pieces of the same kind as one.
+/// Joins consecutive pieces of the same kind.
 fn joined(pieces: Vec<Piece>) -> Vec<Piece> {
     let mut out: Vec<Piece> = Vec::new();
     for piece in pieces {
@@ -189,7 +189,7 @@ fn calls_of(pieces: &[Piece]) -> Vec<(String, Value)> {
     calls
 }
 
-/// Checks each family, and fails with the names of all those that fail.
+/// Checks each family, and fails with the names of all families that fail.
 fn each(families: Vec<Family>, check: impl Fn(&Family)) {
     let failed = |family: &Family| std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(family))).is_err();
     let failed: Vec<String> = families.into_iter().filter(failed).map(|family| family.name).collect();
@@ -212,7 +212,7 @@ fn a_call_its_result_and_an_answer_go_through_each_template() {
         let written = family.written(&shown, &calls);
         let due: Vec<(String, Value)> = calls.iter().map(|(name, arguments)| ((*name).to_owned(), arguments.clone())).collect();
         assert_eq!(calls_of(&family.parse(&written, false)), due, "{}: {written}", family.name);
-        // A thought before the calls.
+        // Reasoning before the calls.
         if let Some(thinking) = family.dialect.reasons() {
             for opened in [false, true] {
                 let open = if opened { "" } else { thinking.open };
@@ -235,7 +235,7 @@ fn a_call_its_result_and_an_answer_go_through_each_template() {
     });
 }
 
-/// The rules of a required call admit what the template writes, and nothing ends before they are met.
+/// The rules of a required call admit what the template writes, and no answer may end before the call does.
 #[test]
 fn what_a_template_writes_follows_the_rules() {
     let (grammars, tokenizer) = &*RIG;
@@ -279,7 +279,7 @@ fn a_long_conversation_renders() {
     });
 }
 
-/// With a call or a form asked for, an answer cannot end before it, whether or not the model thinks first.
+/// If a call or a format is required, an answer cannot end before it, whether or not the model reasons first.
 #[test]
 fn no_answer_ends_before_its_rule_is_met() {
     let (grammars, tokenizer) = &*RIG;

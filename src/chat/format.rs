@@ -1,4 +1,4 @@
-//! The form that an answer must have, as a grammar.
+//! [`Format`]: the form that an answer must have, as a grammar.
 
 use serde_json::{Value, json};
 
@@ -20,7 +20,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// A grammar in either syntax.
+    /// A grammar in GBNF or in Lark's syntax, told apart by its text.
     pub fn grammar(text: String) -> Self {
         if grammar::is_gbnf(&text) { Self::Gbnf(text) } else { Self::Lark(text) }
     }
@@ -34,7 +34,7 @@ impl Format {
             Self::Lark(lark) => source.with_lark("answer", lark),
             Self::Gbnf(gbnf) => source.with_gbnf("answer", gbnf),
             Self::Choice(texts) => {
-                // The whole is measured before it is written: a text may become six times as long.
+                // Measured before anything is written: escaping may make a text six times as long.
                 let source = source.with_room_for(texts.iter().map(String::len).sum())?;
                 let texts: Vec<String> = texts.iter().map(|text| lark_string(text)).collect();
                 source.with_lark("answer", &format!("start: {}", texts.join(" | ")))

@@ -1,14 +1,14 @@
-//! Texts that a chat template does not show, put into the prompt where they belong: before the calls of the same message.
+//! Inserts texts that a chat template does not show into the prompt, before the calls of the same message.
 
 use serde_json::Value;
 
 use super::turn::Turn;
 
-/// Noncharacters around the number of a text, before the name of the first call.
+/// Noncharacters around a text's number. Together they mark the place of the text before the name of the first call.
 const OPEN: char = '\u{fdd5}';
 const CLOSE: char = '\u{fdd6}';
 
-/// Takes the texts out of turns with calls and marks their places. Returns the texts.
+/// Takes the texts out of turns with calls, marks their places, and returns them.
 pub(super) fn taken_out(turns: &mut [Turn]) -> Vec<String> {
     let mut texts = Vec::new();
     for turn in turns.iter_mut().filter(|turn| !turn.content.is_empty()) {
@@ -24,8 +24,8 @@ fn mark(number: usize) -> String {
     format!("{OPEN}{number}{CLOSE}")
 }
 
-/// The prompt with each text before the calls that its mark stands in, and without the marks. `trigger`: what calls begin with. `space`
-/// stands between a text and the calls. Where no trigger is, a text takes the place of its mark.
+/// Puts each text before the calls that hold its mark, and removes the marks. `trigger` is the text with which calls begin, and `space`
+/// separates a text from the calls. If there is no trigger before a mark, the text replaces the mark.
 pub(super) fn put_back(prompt: String, texts: &[String], trigger: &str, space: &str) -> String {
     if texts.is_empty() {
         return prompt;

@@ -1,12 +1,12 @@
-//! System messages in the middle of a conversation, for templates that do not show them there. Such templates refuse them, or move them to
-//! the head, where they would change the whole prompt.
+//! Moves system messages in the middle of a conversation into the user's turns, for templates that do not show them in place. Such
+//! templates refuse them, or move them to the head, where they would change the whole prompt.
 
 use std::borrow::Cow;
 
 use super::conversation::{Message, Part, Role};
 
-/// The messages with each system message behind the first turn as a part of the user's turn in its place. One between a call and its
-/// result follows the result.
+/// Turns each system message after the first turn into a part of the user's turn at the same place. A system message between a call and
+/// its result moves to after the result.
 pub(super) fn as_users(messages: &[Message]) -> Cow<'_, [Message]> {
     let head = messages.iter().take_while(|message| message.role == Role::System).count();
     if !messages[head..].iter().any(|message| message.role == Role::System) {
@@ -14,7 +14,7 @@ pub(super) fn as_users(messages: &[Message]) -> Cow<'_, [Message]> {
     }
     let mut out: Vec<Message> = messages[..head].to_vec();
     let mut late: Vec<Part> = Vec::new();
-    // Whether the last message holds a system message, so that the user's next words belong to it.
+    // Whether the last message holds a system message. If so, the user's next words are added to that message.
     let mut joins = false;
     for message in &messages[head..] {
         match message.role {
@@ -35,7 +35,7 @@ pub(super) fn as_users(messages: &[Message]) -> Cow<'_, [Message]> {
     Cow::Owned(out)
 }
 
-/// Adds some text to the user's turn, if there is any.
+/// Appends `parts`, if there are any, to the user's turn.
 fn say(parts: Vec<Part>, out: &mut Vec<Message>) {
     match out.last_mut().filter(|last| last.role == Role::User) {
         _ if parts.is_empty() => {}

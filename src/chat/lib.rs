@@ -1,9 +1,9 @@
 //! Conversations and answers: their types, and how families of models write them.
 //!
-//! A [`Conversation`] becomes a prompt by [`render`], which is the only place that makes JSON for a chat template. A model's [`Dialect`]
-//! is read from its template when the model is loaded: how tools are declared, and how calls and reasoning are written. The dialect, the
-//! tools and the requested format determine the [`Rules`] that the answer must follow. The [`Parser`] takes the answer apart into
-//! [`Piece`]s while the model writes it.
+//! [`render`] turns a [`Conversation`] into a prompt, and is the only place that makes JSON for a chat template. A model's [`Dialect`] is
+//! read from its template when the model is loaded: how tools are declared, and how calls and reasoning are written. The dialect, the
+//! tools and the requested format determine the [`Rules`] that the answer must follow. The [`Parser`] splits the answer into [`Piece`]s
+//! while the model writes it.
 
 mod answer_start;
 mod arrange;

@@ -1,8 +1,8 @@
-//! Finds the end of a Python literal while it is written, and makes JSON of it.
+//! Finds the end of a Python literal while the model writes it, and converts the literal to JSON.
 
 use serde_json::Value;
 
-/// How far the search for a literal's end has come.
+/// The progress of the search for a literal's end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Scan {
     seen: usize,
@@ -12,7 +12,7 @@ pub(crate) struct Scan {
 }
 
 impl Scan {
-    /// The position of the comma or bracket behind the literal with which `text` begins. `None`: more of it must come.
+    /// The position of the comma or bracket after the literal with which `text` begins. `None`: the literal may not be complete yet.
     pub(crate) fn end(&mut self, text: &str) -> Option<usize> {
         for (at, byte) in text.bytes().enumerate().skip(self.seen) {
             match (self.quote, byte) {
@@ -31,13 +31,13 @@ impl Scan {
     }
 }
 
-/// A literal as JSON. What is none becomes a string.
+/// Converts a literal to JSON. Text that is no literal becomes a string.
 pub(crate) fn json(text: &str) -> String {
     let text = text.trim();
     json_if_any(text).unwrap_or_else(|| Value::from(text).to_string())
 }
 
-/// A literal as JSON, if it is one.
+/// Converts text to JSON if it is a literal.
 pub(crate) fn json_if_any(text: &str) -> Option<String> {
     let is_json = |text: &str| serde_json::from_str::<Value>(text).is_ok();
     let text = text.trim();

@@ -1,5 +1,5 @@
-//! Orders of messages that some templates refuse or lose, as orders that they take: each result behind its call, one call per message,
-//! and system messages in the user's turns.
+//! Reorders messages for templates that refuse or lose some orders: puts each result after its call, one call in each message, and system
+//! messages into the user's turns.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -8,7 +8,7 @@ use super::conversation::{Message, Role};
 use super::dialect::TurnOrder;
 use super::late_system::as_users;
 
-/// The messages in an order that the template takes. Borrowed if they are in one already. Takes time in proportion to their number.
+/// Puts the messages into an order that the template takes. Borrowed if they already are in one. Takes time in proportion to their number.
 pub(super) fn ordered<'a>(messages: &'a [Message], turns: &TurnOrder) -> Cow<'a, [Message]> {
     let mut out = with_ids(messages);
     let one_by_one = !turns.several_calls && out.iter().any(|message| message.calls.len() > 1);
@@ -51,7 +51,7 @@ fn with_ids(messages: &[Message]) -> Cow<'_, [Message]> {
     Cow::Owned(out)
 }
 
-/// Whether nothing but other results stands between a result and the message with its call.
+/// Whether only other results separate each result from the message with its call.
 fn follow_calls(messages: &[Message]) -> bool {
     let (mut called, mut last): (HashSet<&str>, HashSet<&str>) = (HashSet::new(), HashSet::new());
     messages.iter().all(|message| {
@@ -64,7 +64,7 @@ fn follow_calls(messages: &[Message]) -> bool {
     })
 }
 
-/// Moves each result behind the message with its call. `one_by_one`: each call becomes a message of its own.
+/// Moves each result to after the message with its call. `one_by_one`: each call gets a message of its own.
 fn behind_calls(messages: &[Message], one_by_one: bool) -> Vec<Message> {
     let mut calls: HashMap<&str, (usize, usize)> = HashMap::new();
     let mut results: HashMap<(usize, usize), Vec<usize>> = HashMap::new();

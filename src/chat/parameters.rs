@@ -1,4 +1,4 @@
-//! The parameters of a tool one by one, for families whose calls do not hold JSON.
+//! [`Parameters`]: a tool's parameters one by one, for families whose calls do not hold JSON.
 
 use serde_json::{Value, json};
 
@@ -6,9 +6,9 @@ use super::closed_schemas::closed;
 use super::literal;
 use super::schema_budget::SchemaBudget;
 
-/// Longest chain of references.
+/// The longest chain of references that is followed.
 const MAX_REFS: usize = 16;
-/// Keywords of a whole list of parameters that these families' calls can follow.
+/// Keywords of the list of parameters that calls of these families can follow.
 const OF_LISTS: [&str; 14] = [
     "type",
     "properties",
@@ -26,11 +26,11 @@ const OF_LISTS: [&str; 14] = [
     "$comment",
 ];
 
-/// What a call of a tool may hold.
+/// The arguments that a call of a tool may hold.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Parameters {
     pub listed: Vec<Parameter>,
-    /// Whether further names may come.
+    /// Whether names that are not listed may come.
     pub open: bool,
 }
 
@@ -38,16 +38,16 @@ pub struct Parameters {
 pub struct Parameter {
     pub name: String,
     pub required: bool,
-    /// Its whole schema, with the definitions to which it refers.
+    /// The parameter's whole schema, with the definitions to which it refers.
     pub schema: Value,
-    /// The schemas of the strings that it may be.
+    /// The schemas of the parameter's alternatives that are strings.
     pub strings: Vec<Value>,
-    /// The schemas of whatever else it may be.
+    /// The schemas of the parameter's other alternatives.
     pub others: Vec<Value>,
 }
 
 impl Parameters {
-    /// Reads the schema of a tool's arguments. What it copies takes of `budget`. The error names the keyword that such calls cannot follow.
+    /// Reads the schema of a tool's arguments. Copies are charged to `budget`. The error names the keyword that such calls cannot follow.
     pub fn of(schema: &Value, budget: &mut SchemaBudget) -> Result<Self, String> {
         let root_value = closed(referred(schema, schema)?.clone());
         let Value::Object(root) = &root_value else { return Ok(Self { open: true, ..Self::default() }) };
@@ -70,7 +70,7 @@ impl Parameters {
         Ok(Self { listed, open: root.get("additionalProperties") != Some(&Value::Bool(false)) })
     }
 
-    /// A value of a parameter as JSON. `is_text`: what its tag says, if it says so.
+    /// Converts a parameter's value to JSON. `is_text`: whether the value's tag calls it a string, if the tag tells.
     pub fn value(&self, name: &str, text: &str, is_text: Option<bool>) -> String {
         let parameter = self.listed.iter().find(|parameter| parameter.name == name);
         let parsed = serde_json::from_str::<Value>(text.trim()).ok();
@@ -91,14 +91,15 @@ impl Parameters {
 }
 
 impl Parameter {
-    /// What a schema alone allows, whose references lead into itself.
+    /// Reads what a single schema allows. The schema's references are resolved within the schema itself.
     pub fn of(schema: &Value) -> Result<Self, String> {
         let mut parameter = Self { schema: schema.clone(), ..Self::default() };
         parameter.add(schema, schema, 0, &mut SchemaBudget::default())?;
         Ok(parameter)
     }
 
-    /// A part of a schema or of the first of its alternatives that has it, with the definitions to which it may refer.
+    /// The part that `pick` finds in a schema, or else in the first of its alternatives that has one, with the definitions to which the
+    /// part may refer.
     pub fn part(schema: &Value, pick: impl Fn(&Value) -> Option<Value> + Copy) -> Option<Value> {
         let mut budget = SchemaBudget::default();
         let part = find(schema, schema, &pick, 0, &mut budget)?;
@@ -108,7 +109,7 @@ impl Parameter {
         }
     }
 
-    /// Whether a string that says this fits.
+    /// Whether the string `text` is allowed.
     fn takes_text(&self, text: &str) -> bool {
         let fits =
             |schema: &Value| schema.get("enum").and_then(Value::as_array).is_none_or(|values| values.iter().any(|value| value == text));
@@ -172,7 +173,7 @@ impl Parameter {
     }
 }
 
-/// The first part of a schema or of its alternatives that `pick` gives.
+/// The first part that `pick` finds in a schema or in its alternatives.
 fn find(root: &Value, schema: &Value, pick: &dyn Fn(&Value) -> Option<Value>, depth: usize, budget: &mut SchemaBudget) -> Option<Value> {
     budget.step().ok()?;
     let schema = referred(root, schema).ok()?;
@@ -181,7 +182,7 @@ fn find(root: &Value, schema: &Value, pick: &dyn Fn(&Value) -> Option<Value>, de
     pick(schema).or_else(|| branches.flatten().find_map(&mut deeper))
 }
 
-/// What a schema's local references lead to.
+/// Follows a schema's local references.
 fn referred<'a>(root: &'a Value, mut schema: &'a Value) -> Result<&'a Value, String> {
     for _ in 0..MAX_REFS {
         let Some(reference) = schema.get("$ref").and_then(Value::as_str) else { return Ok(schema) };

@@ -1,4 +1,4 @@
-//! What an answer consists of, piece by piece.
+//! [`Piece`]: a part of an answer as it is streamed.
 
 /// A piece of an answer. Pieces arrive in the order in which the model wrote them.
 #[derive(Clone, Debug, PartialEq)]
@@ -12,7 +12,7 @@ pub enum Piece {
         call: usize,
         name: String,
     },
-    /// More of the arguments of that call. Concatenated they are a JSON object.
+    /// More of that call's arguments. Together they are a JSON object.
     Arguments {
         call: usize,
         text: String,
@@ -30,9 +30,9 @@ pub struct Text {
 /// A token of a text with its log-probability.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenLogprob {
-    /// The token's own bytes, which may be a part of a character. For a control token, its name.
+    /// The token's bytes, which may be a part of a character. For a control token, its name.
     pub bytes: Vec<u8>,
-    /// Characters of the text before it.
+    /// The length of the text before the token, in characters.
     pub offset: usize,
     /// `None` for the first token of a prompt, which has nothing before it.
     pub logprob: Option<f32>,
@@ -56,7 +56,7 @@ impl From<String> for Text {
 }
 
 impl TokenLogprob {
-    /// Characters of the text up to the token's end.
+    /// The length of the text up to the token's end, in characters.
     pub(super) fn end(&self) -> usize {
         self.offset + String::from_utf8_lossy(&self.bytes).chars().count()
     }

@@ -1,4 +1,4 @@
-//! Reads a dialect from a chat template, by what its source holds and by how it renders a conversation with a call.
+//! Reads a dialect from a chat template: from the texts in its source, and from its rendering of a conversation with a call.
 
 use serde_json::Value;
 
@@ -13,10 +13,10 @@ use tokenizer::Tokenizer;
 
 /// An id that every template takes.
 const CALL_ID: &str = "000000000";
-/// What the probe's assistant thinks, and what its function returns.
+/// The reasoning of the probe's assistant, and the result of its function.
 const THOUGHT: &str = "penstock_thought";
 const RESULT: &str = "penstock_result";
-/// An id such as clients and this server make.
+/// An id like those that clients and this server make.
 const LONG_ID: &str = "call_0000000000000000";
 
 impl Dialect {
@@ -42,7 +42,7 @@ fn without_tags(template: &ChatTemplate) -> Dialect {
     });
     let (syntax, calls, null_content) = match shown {
         Some(shown) => shown,
-        // A template that shows calls in a way of its own would also teach the model that way.
+        // If a template shows calls in its own way, it would also teach the model to write them that way.
         None if ways.iter().any(|(form, null)| probe.mentions_call(*form, *null)) => (GENERIC, CallForm::Text, false),
         None => (SYNTAXES.iter().find(family).unwrap_or(GENERIC), CallForm::Text, false),
     };
@@ -56,7 +56,7 @@ fn without_tags(template: &ChatTemplate) -> Dialect {
     Dialect { levels: levels(&probe.trials, &plain), ..plain }
 }
 
-/// Whether a rendering holds the probe's call in this family's form. `loosely`: white space and the kind of quotation marks do not count.
+/// Whether a rendering holds the probe's call in this family's form. `loosely`: ignore white space and the kind of quotation marks.
 fn shows(text: &str, syntax: &Syntax, loosely: bool) -> bool {
     let squeezed = |text: &str| match loosely {
         true => text.split_whitespace().collect::<String>().replace('\'', "\""),
@@ -70,11 +70,11 @@ fn shows(text: &str, syntax: &Syntax, loosely: bool) -> bool {
         let first = serde_json::Deserializer::from_str(rest).into_iter::<Value>().next();
         matches!(first, Some(Ok(value)) if value == arguments())
     };
-    // Two forms may differ only in what stands around all calls: then the exact one counts.
+    // Two forms may differ only in the texts around all calls. Then only an exact match counts.
     let around = if loosely { ["", ""] } else { [syntax.trigger, syntax.open] };
     let head = [around[0], around[1], &filled(syntax.before, 0, NAME), NAME, &filled(syntax.between, 0, NAME)].concat();
     let head = squeezed(&head);
-    // gpt-oss's template names a call's function in the head of the message, the model itself behind the channel.
+    // gpt-oss's template names a call's function in the head of the message, while the model names it after the channel.
     let in_head = syntax.name == "gpt-oss" && text.contains(&format!("to=functions.{NAME}"));
     in_head || text.match_indices(&head).any(|(at, _)| holds_arguments(&text[at + head.len()..]))
 }
@@ -89,7 +89,7 @@ impl Probe<'_> {
         self.trials.render(&Conversation { messages, tools, ..Conversation::default() }, dialect)
     }
 
-    /// A call with reasoning, and its result.
+    /// The rendering of a call with reasoning and of its result.
     fn conversation(&self, dialect: &Dialect, id: &str) -> Option<String> {
         let call = Call { id: id.into(), name: NAME.into(), arguments: arguments().to_string() };
         let messages = vec![
@@ -108,7 +108,8 @@ impl Probe<'_> {
         self.with_call(form, null_content).is_some_and(|text| text.contains("probe") && text.contains("value"))
     }
 
-    /// Where the template shows tools. `is_generic`: the model would not call them as the template says.
+    /// Finds the place where the template shows tools. `is_generic`: the model is to write calls in the generic syntax, not as the template
+    /// says.
     fn placement(&self, is_generic: bool) -> ToolPlacement {
         let shows_tool = |placement: &ToolPlacement| {
             let messages = vec![Message::of_text(Role::User, "a")];
@@ -119,7 +120,7 @@ impl Probe<'_> {
         places.into_iter().filter(|_| !is_generic).find(shows_tool).unwrap_or(ToolPlacement::Words)
     }
 
-    /// The key under which the reasoning of an answer with a call is shown, or with which the template names it.
+    /// The key under which the template shows the reasoning of an answer with a call.
     fn reasoning_key(&self, dialect: &Dialect) -> &'static str {
         let keys = ["reasoning_content", "reasoning", "thinking", "thought"];
         let shows = |key: &&'static str| {
@@ -133,7 +134,7 @@ impl Probe<'_> {
         let forms = match dialect.calls {
             CallForm::Text if *dialect.syntax == *GENERIC => return ResultForm::Text,
             CallForm::Text => vec![ResultForm::Messages],
-            // A template that knows both forms names a result's function only in the one that the model was trained with.
+            // If a template supports both forms, it names a result's function only in the form that the model was trained with.
             _ => vec![ResultForm::Messages, ResultForm::OfCalls],
         };
         let shown = |form: &ResultForm| self.conversation(&Dialect { results: *form, ..dialect.clone() }, CALL_ID).unwrap_or_default();
@@ -148,7 +149,8 @@ impl Probe<'_> {
         }
     }
 
-    /// How the family reasons, by the template's source and by what it renders: some build their tags of parts.
+    /// Finds the form of the family's reasoning. Searches the template's source and its rendering, because some templates build their tags
+    /// from parts.
     fn thinking(&self, dialect: &Dialect) -> Option<&'static Thinking> {
         let shown = self.conversation(dialect, CALL_ID).unwrap_or_default();
         let holds = |text: &str| self.template.source().contains(text) || shown.contains(text);

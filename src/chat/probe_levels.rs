@@ -1,11 +1,11 @@
-//! Reads from a chat template how it knows levels of reasoning: by name, or by a switch that shows in the prompt.
+//! Reads from a chat template how it sets levels of reasoning: by name, or by a switch that changes the prompt.
 
 use super::conversation::{Conversation, Message, Role};
 use super::dialect::Dialect;
 use super::effort::{LEVELS, NONE, ReasoningLevels, STRENGTHS, SWITCHES};
 use super::trial::Trials;
 
-/// How the template knows levels of reasoning.
+/// Finds the way in which the template sets levels of reasoning.
 pub(super) fn levels(trials: &Trials, dialect: &Dialect) -> ReasoningLevels {
     let source = trials.template.source();
     let shown = |name: &str, value| {

@@ -28,7 +28,7 @@ fn the_dialects_of_real_templates_are_recognized() {
         ("meta-llama-Llama-3.2-3B-Instruct", "llama3", Variable, Objects, None),
         ("mistralai-Mistral-Nemo-Instruct-2407", "mistral", Variable, Objects, None),
         ("Mistral-Small-3.2-24B-Instruct-2506", "mistral-3", Variable, Objects, None),
-        // It shows calls, but takes no tools.
+        // This template shows calls, but takes no tools.
         ("deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", "deepseek", Words, Objects, Some("<think>")),
         ("openai-gpt-oss-120b", "gpt-oss", Variable, Objects, Some("<|channel|>analysis<|message|>")),
         ("moonshotai-Kimi-K2", "kimi", Variable, Objects, None),
@@ -39,7 +39,7 @@ fn the_dialects_of_real_templates_are_recognized() {
         ("MiniMax-M1", "tool-calls-lines", Variable, Objects, None),
         ("GigaChat3.1-10B-A1.8B", "gigachat", Variable, Objects, None),
         ("CohereForAI-c4ai-command-r7b-12-2024-tool_use", "cohere", Variable, Objects, Some("<|START_THINKING|>")),
-        // Arguments one by one.
+        // Arguments written one by one.
         ("GLM-4.7-Flash", "key-tags", Variable, Objects, Some("<think>")),
         ("NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "function-tags", Variable, Objects, Some("<think>")),
         ("StepFun3.5-Flash", "function-tags", Variable, Objects, Some("<think>")),
@@ -54,9 +54,9 @@ fn the_dialects_of_real_templates_are_recognized() {
         ("Apriel-1.6-15b-Thinker-fixed", "tool-calls-list", Variable, Objects, Some("Here are my reasoning steps:")),
         ("inclusionai-ling-3.0-flash", "key-tags-ling", Variable, Objects, Some("<think>")),
         ("Cohere2MoE", "cohere", Variable, Objects, Some("<|START_THINKING|>")),
-        // It tells the model nothing about tools, and the model writes Hermes' tags.
+        // This template does not tell the model about tools, and the model writes Hermes' tags.
         ("HuggingFaceTB-SmolLM3-3B", "generic", Words, Text, Some("<think>")),
-        // No tools at all: these models are told to write Hermes' tags.
+        // No support for tools: these models are told to write Hermes' tags.
         ("microsoft-Phi-3.5-mini-instruct", "generic", Words, Text, None),
         ("google-gemma-2-2b-it", "generic", Words, Text, None),
         ("smollm2", "generic", Words, Text, None),
@@ -86,7 +86,7 @@ fn a_template_may_take_tools_in_a_variable_of_another_name() {
     assert_eq!(got, ("tagged", ToolPlacement::Named("xml_tools"), CallForm::Text, ResultForm::Messages));
 }
 
-/// Forms of families of which no whole template is among the fixtures.
+/// Forms of families whose whole templates are not among the fixtures.
 #[test]
 fn the_forms_of_further_families_are_recognized() {
     let turns = |call: &str| {
@@ -119,7 +119,7 @@ fn the_forms_of_further_families_are_recognized() {
     }
 }
 
-/// Templates want null in place of an empty text, results beside the calls, or reasoning under a name of their own.
+/// Templates need null in place of an empty text, results inside the message with the calls, or a particular key for reasoning.
 #[test]
 fn a_template_is_given_messages_in_the_form_that_it_takes() {
     for (name, null_content, results, reasoning_key) in [
@@ -135,7 +135,7 @@ fn a_template_is_given_messages_in_the_form_that_it_takes() {
     }
 }
 
-/// A conversation with a call whose id is the client's renders, whatever ids the template asks for.
+/// A conversation with a client's own call id renders, regardless of the ids that the template accepts.
 #[test]
 fn a_call_of_any_id_renders() {
     let mut short = Vec::new();

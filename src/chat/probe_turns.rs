@@ -1,17 +1,17 @@
-//! Reads from a chat template which orders of messages it takes. Each answer is that of trials: a template that shows every text of them is
-//! given such messages as they are, and another one in the least changed form in which it shows most.
+//! Finds by trial renders which orders of messages a chat template takes. If the template shows every text of an order, it gets such
+//! messages unchanged. Otherwise it gets them in the least changed form among those in which it shows the most texts.
 
 use super::dialect::{Alternation, CallForm, CallText, Dialect, SystemPlace, TurnOrder};
 use super::tools::Tools;
 use super::trial::{Trials, tools};
 
-/// Conversations that begin with a system message, in whose place `s` stands.
+/// Conversations that begin with a system message, the letter `s`.
 const HEADS: [&str; 4] = ["su", "sua", "sucr", "sucra"];
-/// Conversations with a system message behind the first turn.
+/// Conversations with a system message after the first turn.
 const LATE: [&str; 9] = ["usu", "us", "uas", "uasu", "usau", "susu", "ucrs", "ucrsu", "ucsr"];
 /// Conversations in which the user and the assistant do not take turns.
 const UNEVEN: [&str; 12] = ["uu", "uuau", "uaau", "au", "sau", "ucru", "ucruau", "ucu", "ucuau", "uacrau", "ucrau", "ucrcra"];
-/// Conversations that the user does not begin, or in which there is none.
+/// Conversations that do not begin with the user, or have no message of the user.
 const USERLESS: [&str; 4] = ["s", "au", "sau", "cru"];
 
 /// Conversations with a message between a call and its result.
@@ -19,7 +19,7 @@ const APART: [&str; 4] = ["ucur", "ucurau", "ucar", "ucarau"];
 /// Conversations with a result that belongs to no call.
 const LONE: [&str; 7] = ["ul", "ulau", "ulu", "lu", "ual", "ucral", "ullaul"];
 
-/// What the template does with the orders that clients send. `dialect`: in which form it takes calls, results and tools.
+/// The orders of messages that the template takes. `dialect`: the form in which it takes calls, results and tools.
 pub(super) fn turns(trials: &Trials, dialect: &Dialect) -> TurnOrder {
     let probe = TurnProbe { trials, dialect, tools: tools() };
     let mut turns = TurnOrder::ALL;
@@ -35,7 +35,7 @@ pub(super) fn turns(trials: &Trials, dialect: &Dialect) -> TurnOrder {
     turns.late_results = turns.alternation == Alternation::Free && APART.iter().all(|letters| probe.shows(&turns, letters));
     turns.lone_results = probe.best([true, false], &LONE, |lone_results| TurnOrder { lone_results, ..turns });
     turns.call_text = probe.call_text(turns);
-    // Answers that rest on trials without an end are none.
+    // The time ran out during the trials, so their results mean nothing.
     if trials.is_over() { TurnOrder::ALL } else { turns }
 }
 
@@ -51,12 +51,12 @@ impl TurnProbe<'_> {
         self.trials.shows(letters, tools, &dialect)
     }
 
-    /// Whether the template shows messages without tools.
+    /// Whether the template shows all texts of these messages, without tools.
     fn shows(&self, turns: &TurnOrder, letters: &str) -> bool {
         self.shows_with(turns, letters, None)
     }
 
-    /// The first of some forms in which the template shows as many of these conversations, with and without tools, as in any.
+    /// The first of the forms in which the template shows the most conversations, each tried with and without tools.
     fn best<T: Copy>(&self, forms: impl IntoIterator<Item = T>, conversations: &[&str], turns: impl Fn(T) -> TurnOrder) -> T {
         let most = 2 * conversations.len();
         let mut best: Option<(usize, T)> = None;
@@ -75,7 +75,7 @@ impl TurnProbe<'_> {
         best.map(|(_, form)| form).expect("there is a form")
     }
 
-    /// Where the template shows a system message wherever it shows the conversation without one.
+    /// Finds the place where the template shows the system message. Considers only conversations that the template shows without one.
     fn system(&self, turns: &TurnOrder) -> SystemPlace {
         let of = |system| TurnOrder { system, ..*turns };
         let adds =
@@ -83,19 +83,19 @@ impl TurnProbe<'_> {
         if HEADS.iter().all(|letters| adds(letters, None) && adds(letters, Some(&self.tools))) {
             return if self.shows(turns, "ssu") { SystemPlace::Messages } else { SystemPlace::OneMessage };
         }
-        // Where the template itself puts the text before the user's last words, it stays there.
+        // If the template moves the text to before the user's last words, the text is put there.
         match self.trials.moves_system(&Dialect { turns: of(SystemPlace::OneMessage), ..self.dialect.clone() }) {
             true => SystemPlace::LastUser,
             false => SystemPlace::FirstUser,
         }
     }
 
-    /// How the template shows the text of a message that makes a call, before the call and its result.
+    /// Finds the form in which the template shows the text of a message that also makes a call.
     fn call_text(&self, turns: TurnOrder) -> CallText {
         let syntax = self.dialect.syntax;
         let has_marks = self.dialect.thinking.is_some_and(|thinking| !thinking.head.is_empty());
         let can_insert = self.dialect.calls != CallForm::Text && !syntax.trigger.is_empty();
-        // A family that writes calls behind a text, and the text without marks around it, does so in one message.
+        // If a family writes calls after a text that has no marks around it, both belong to one message.
         let writes_both = can_insert && syntax.follows_text && !has_marks;
         let forms = [Some(CallText::Content), writes_both.then_some(CallText::Inserted), Some(CallText::Message)];
         let forms = forms.into_iter().flatten().chain(can_insert.then_some(CallText::Inserted));

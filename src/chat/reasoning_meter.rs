@@ -6,7 +6,7 @@ use super::answer_start::AnswerStart;
 use super::bare_calls::partial;
 use super::dialect::Thinking;
 
-/// Follows one answer token by token. The tokens of the tags around the reasoning do not count.
+/// Counts one answer's tokens of reasoning. The tokens of the tags around the reasoning do not count.
 #[derive(Clone, Debug)]
 pub struct ReasoningMeter {
     open: &'static str,
@@ -17,7 +17,8 @@ pub struct ReasoningMeter {
 
 #[derive(Clone, Debug)]
 enum MeterState {
-    /// `text` since the start, or since the last reasoning if it comes `again`, may become the tag that reasoning begins with.
+    /// No reasoning now. `text` since the start may become the tag that opens reasoning. `again`: since the last reasoning, not since the
+    /// start.
     Before {
         text: Vec<u8>,
         again: bool,
@@ -31,9 +32,9 @@ enum MeterState {
 #[derive(Clone, Debug, Default)]
 struct Tail {
     bytes: Vec<u8>,
-    /// The bytes at its start that belong to a counted token.
+    /// The number of bytes at the start that belong to counted tokens.
     counted: usize,
-    /// The lengths of the tokens after those, which do not count yet.
+    /// The lengths of the later tokens, which do not count yet [bytes].
     held: VecDeque<usize>,
 }
 
@@ -63,22 +64,22 @@ impl ReasoningMeter {
         }
     }
 
-    /// Tokens that are reasoning for certain.
+    /// The number of tokens that certainly are reasoning.
     pub fn tokens(&self) -> u32 {
         self.tokens
     }
 
-    /// Tokens at the end of unfinished reasoning that may turn out to belong to the closing tag.
+    /// The number of tokens at the end of unfinished reasoning that may belong to the closing tag.
     pub fn held(&self) -> u32 {
         self.tail().map_or(0, |tail| tail.held.len() as u32)
     }
 
-    /// The bytes of the closing tag that have been written, while the model reasons.
+    /// The length of the closing tag's part that has been written, in bytes. `None` unless the model is reasoning.
     pub fn num_closing(&self) -> Option<usize> {
         self.tail().map(|tail| tail.bytes.len())
     }
 
-    /// What is missing of the tag with which reasoning would begin again after its end.
+    /// The missing rest of the tag that would reopen reasoning.
     pub fn reopening(&self) -> Option<&'static str> {
         let MeterState::Before { text, again: true } = &self.place else { return None };
         self.open.get(text.trim_ascii_start().len()..)
@@ -93,7 +94,7 @@ impl ReasoningMeter {
         let text = text.trim_ascii_start();
         match text.strip_prefix(self.open.as_bytes()) {
             Some(rest) => {
-                // The rest of the token that completes the tag counts no more than the tag does.
+                // A token that completes the tag and continues counts as part of the tag.
                 self.place = MeterState::Inside(Tail { bytes: rest.to_vec(), counted: rest.len(), held: VecDeque::new() });
                 self.inside();
             }
@@ -106,7 +107,7 @@ impl ReasoningMeter {
         let (close, MeterState::Inside(tail)) = (self.close.as_bytes(), &mut self.place) else { return };
         let closed = tail.bytes.windows(close.len()).position(|window| window == close);
         let tag = closed.unwrap_or_else(|| tail.bytes.len() - partial(&tail.bytes, close));
-        // A token that begins before the tag holds reasoning.
+        // A token that begins before the tag is reasoning.
         while tail.counted < tag
             && let Some(len) = tail.held.pop_front()
         {
@@ -131,7 +132,7 @@ mod tests {
     use super::*;
     use crate::dialect::THINKING;
 
-    /// The tokens of reasoning, and those that may belong to the closing tag.
+    /// The number of tokens that are reasoning, and of those that may belong to the closing tag.
     fn counts(entry: AnswerStart, tokens: &[&str]) -> (u32, u32) {
         let mut meter = ReasoningMeter::new(&THINKING[1], entry);
         tokens.iter().for_each(|token| meter.push(token.as_bytes()));

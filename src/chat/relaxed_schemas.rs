@@ -1,10 +1,10 @@
-//! Looser forms of schemas that cannot be followed: a tool that does not ask to be `strict` is offered with them rather than refused.
+//! Relaxes schemas that no grammar can follow. A tool that is not `strict` is offered with a looser schema instead of being refused.
 
 use serde_json::{Map, Value, json};
 
 use super::closed_schemas::OTHER_NAMES;
 
-/// Keywords that no grammar follows.
+/// Keywords that grammars cannot follow.
 const NEVER: [&str; 15] = [
     "not",
     "if",
@@ -22,7 +22,7 @@ const NEVER: [&str; 15] = [
     "unevaluatedProperties",
     "contentSchema",
 ];
-/// The keywords of a schema's outline.
+/// The keywords that a schema's outline keeps.
 const OUTLINE: [&str; 12] = [
     "type",
     "properties",
@@ -37,17 +37,17 @@ const OUTLINE: [&str; 12] = [
     "definitions",
     "description",
 ];
-/// Keywords that combine schemas. They can list names of members in them.
+/// Keywords that combine schemas. The combined schemas may list names of members.
 const COMBINING: [&str; 7] = ["anyOf", "oneOf", "allOf", "not", "if", "then", "else"];
 
-/// How much of a schema is left out.
+/// The part of a schema that is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Relaxation {
-    /// What no grammar follows.
+    /// The keywords that no grammar follows.
     Followable,
-    /// All but types, names and values.
+    /// Everything except types, names and values.
     Outline,
-    /// Everything: any object is taken.
+    /// Everything: any object is allowed.
     Open,
 }
 
@@ -57,7 +57,7 @@ impl Relaxation {
     }
 }
 
-/// The schema without what a looseness leaves out. It takes whatever the schema takes.
+/// Removes from a schema what `looseness` leaves out. The result allows everything that the schema allows.
 pub fn loosened(schema: &Value, looseness: Relaxation) -> Value {
     match looseness {
         Relaxation::Open => json!({"type": "object"}),
@@ -77,21 +77,22 @@ fn part(schema: &Value, outline: bool) -> Value {
     let mut loses_names = false;
     for (key, value) in map {
         if stays(key) {
-            // Alternatives that exclude each other are followed only if that shows.
+            // A grammar follows exclusive alternatives only if the schema shows that they exclude each other, and an outline may not show
+            // that.
             let name = if outline && key == "oneOf" { "anyOf" } else { key };
             out.insert(name.to_owned(), inner(key, value, outline));
         } else {
             loses_names |= if COMBINING.contains(&key.as_str()) { lists_names(value) } else { OTHER_NAMES.contains(&key.as_str()) };
         }
     }
-    // Otherwise the names that are left would be taken for all.
+    // Otherwise the remaining names would be taken for the complete list.
     if loses_names && out.contains_key("properties") && !out.contains_key("additionalProperties") {
         out.insert("additionalProperties".into(), true.into());
     }
     Value::Object(out)
 }
 
-/// The value of a keyword, whose schemas are looser.
+/// A keyword's value with its schemas relaxed.
 fn inner(key: &str, value: &Value, outline: bool) -> Value {
     match (key, value) {
         ("properties" | "patternProperties" | "$defs" | "definitions", Value::Object(named)) => {
@@ -105,7 +106,7 @@ fn inner(key: &str, value: &Value, outline: bool) -> Value {
     }
 }
 
-/// Whether a schema within the value may list names of members.
+/// Whether a schema inside the value may list names of members.
 fn lists_names(value: &Value) -> bool {
     match value {
         Value::Object(map) => {

@@ -1,4 +1,4 @@
-//! A conversation as a prompt: the only place that makes JSON for a chat template.
+//! Renders a conversation as a prompt. This is the only place that makes JSON for a chat template.
 
 use std::collections::HashMap;
 
@@ -44,8 +44,8 @@ impl From<TemplateError> for RenderError {
     }
 }
 
-/// The prompt as text, with the tokenizer's marks in it. Every text of the client is shielded, so that only the template itself can
-/// write control tokens. Takes up to a second per megabyte: call it off the event loop.
+/// Renders the prompt as text with the tokenizer's marks. Every text of the client is shielded, so only the template itself can write
+/// control tokens. Takes up to a second per megabyte: call it off the event loop.
 pub fn render(
     template: &ChatTemplate,
     dialect: &Dialect,
@@ -61,7 +61,7 @@ pub fn render(
             shield_value(&shield, &mut value);
             let own = layout.input.kwargs.insert(name.into(), value);
             match layout.render(template) {
-                // A level that is advice, and that no trial has tried.
+                // The level is advice, and no trial has tested it.
                 Err(_) if conversation.or_efforts.is_some() => {
                     match own {
                         Some(own) => drop(layout.input.kwargs.insert(name.into(), own)),
@@ -80,17 +80,17 @@ pub fn render(
     Ok(text)
 }
 
-/// A conversation as its template takes it.
+/// A conversation in the form that its template takes.
 pub(super) struct Layout {
     pub input: RenderInput,
-    /// Texts that the template does not show.
+    /// Texts that the template does not show, to be inserted into the prompt.
     inserted: Vec<String>,
-    /// What calls begin with, and what stands between such a text and them.
+    /// The text with which calls begin, and the separator between an inserted text and the calls.
     around: [&'static str; 2],
 }
 
 impl Layout {
-    /// `shield` is applied to every text of the client.
+    /// Lays out a conversation. `shield` is applied to every text of the client.
     pub fn new(dialect: &Dialect, shield: &dyn Fn(&str) -> String, conversation: &Conversation) -> Self {
         let messages = ordered(&conversation.messages, &dialect.turns);
         let ids = if dialect.short_ids { short_ids(&messages) } else { HashMap::new() };
@@ -125,7 +125,7 @@ impl Layout {
     }
 }
 
-/// Shields every string, the names of members included: templates print whole values as JSON.
+/// Shields every string, including the names of members, because templates print whole values as JSON.
 fn shield_value(shield: &dyn Fn(&str) -> String, value: &mut Value) {
     match value {
         Value::String(text) => *text = shield(text),
@@ -143,7 +143,7 @@ fn shield_value(shield: &dyn Fn(&str) -> String, value: &mut Value) {
 struct Writer<'a> {
     dialect: &'a Dialect,
     shield: &'a dyn Fn(&str) -> String,
-    /// What the template sees in place of an id of a call.
+    /// The ids that the template sees in place of the calls' ids.
     ids: HashMap<&'a str, String>,
 }
 
@@ -156,7 +156,7 @@ impl Writer<'_> {
         (self.shield)(text)
     }
 
-    /// `continues`: the answer continues the last message.
+    /// The messages as turns. `continues`: the answer continues the last message.
     fn turns(&self, messages: &[Message], continues: bool) -> Vec<Turn> {
         let last = messages.len().checked_sub(1).filter(|_| continues);
         let names: HashMap<&str, &str> =
@@ -189,11 +189,11 @@ impl Writer<'_> {
         out
     }
 
-    /// How a message goes to the template. `has_call`: a result belongs to a call of the conversation.
+    /// The form in which the template gets a message. `has_call`: the message is a result whose call is in the conversation.
     fn form(&self, message: &Message, has_call: bool) -> ResultForm {
         match message.role {
             Role::Tool if has_call => self.dialect.results,
-            // Templates that ask for short ids ask for an id.
+            // A template that needs short ids needs an id.
             Role::Tool if self.dialect.turns.lone_results && (message.call_id.is_some() || !self.dialect.short_ids) => self.dialect.results,
             Role::Tool => ResultForm::Text,
             _ => ResultForm::Messages,
@@ -235,7 +235,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The arguments of a call as an object, without and with the shield. None if they are none.
+    /// The arguments of a call as an object, without and with the shield. `None` if they are no object.
     fn object(&self, call: &Call) -> Option<(Value, Value)> {
         let object = parse_json(&call.arguments).ok().filter(Value::is_object)?;
         let mut shielded = object.clone();
@@ -248,7 +248,7 @@ impl Writer<'_> {
         self.dialect.syntax.calls(calls.iter().map(|(name, arguments)| (name.as_str(), arguments.as_str())))
     }
 
-    /// A tool as templates expect it: with all keys that they read.
+    /// A tool with all keys that templates read.
     fn declaration(&self, tool: &Tool) -> Value {
         let mut declaration = match &tool.declaration {
             Declaration::Whole(fields) => Value::Object(fields.clone()),
@@ -266,7 +266,7 @@ impl Writer<'_> {
     }
 }
 
-/// The system message that begins the conversation. There is one afterwards.
+/// The system message that begins the conversation, which is created if missing.
 fn system_turn(turns: &mut Vec<Turn>) -> &mut Turn {
     if turns.first().is_none_or(|first| first.role != Role::System) {
         turns.insert(0, Turn::new(Role::System, String::new()));
@@ -274,7 +274,7 @@ fn system_turn(turns: &mut Vec<Turn>) -> &mut Turn {
     &mut turns[0]
 }
 
-/// Describes the tools in words, behind what the system message says.
+/// Describes the tools in words, after the system message's text.
 fn describe_tools(dialect: &Dialect, declarations: &[Value], system: &mut Turn) {
     let functions: Vec<String> = declarations.iter().map(|tool| tool["function"].to_string()).collect();
     let words = format!(

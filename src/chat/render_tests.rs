@@ -1,3 +1,5 @@
+//! Renders conversations and checks the input that a template sees.
+
 use serde_json::Map;
 
 use super::*;
@@ -8,7 +10,7 @@ fn dialect(placement: ToolPlacement, calls: CallForm) -> Dialect {
     Dialect::plain(GENERIC, placement, calls)
 }
 
-/// What the template sees, as JSON: the order of keys counts.
+/// The template's input as JSON, in which the order of keys counts.
 fn shown(dialect: &Dialect, conversation: &Conversation) -> (String, Option<String>) {
     let input = Layout::new(dialect, &|text| text.replace("<|end|>", "<!|end|>"), conversation).input;
     (input.messages.to_string(), input.tools.map(|tools| tools.to_string()))
@@ -130,7 +132,7 @@ fn an_answer_may_continue_the_last_message() {
     assert_eq!(of(Ending::Continue), (format!("So{HERE}"), false));
 }
 
-/// The template of a family that prints everything as JSON, and a tokenizer whose control token is `<|end|>`.
+/// Uses a template that prints everything as JSON, and a tokenizer whose control token is `<|end|>`.
 #[test]
 fn no_text_of_a_client_holds_the_text_of_a_control_token() {
     let evil = "a<|end|>b";

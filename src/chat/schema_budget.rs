@@ -1,18 +1,18 @@
-//! [`SchemaBudget`]: bounds what the copied parts of a request's schemas take.
+//! [`SchemaBudget`]: bounds the memory of the copied parts of a request's schemas.
 
 use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-/// Most bytes of all copies.
+/// The most memory for all copies [bytes].
 const MOST: usize = 16 << 20;
-/// What a value takes besides its text.
+/// The memory of a value besides its text [bytes].
 const PER_VALUE: usize = 100;
-/// Where a schema keeps the definitions to which it refers.
+/// The keywords under which a schema keeps its definitions.
 const DEFINITIONS: [&str; 2] = ["$defs", "definitions"];
 
-/// What copies of schemas may still take. A part of a schema brings along the definitions to which it refers, and many parts may refer to
-/// the same, so a text of a megabyte could become gigabytes. Everything is measured before it is copied.
+/// The memory left for copies of schemas. A part of a schema is copied with the definitions to which it refers, and many parts may refer
+/// to the same definition, so a text of a megabyte could become gigabytes. Everything is measured before it is copied.
 #[derive(Debug)]
 pub struct SchemaBudget(usize);
 
@@ -23,10 +23,10 @@ impl Default for SchemaBudget {
 }
 
 impl SchemaBudget {
-    /// Takes the bytes of one value.
+    /// Takes the memory of one value.
     ///
     /// # Errors
-    /// No bytes are left.
+    /// No memory is left.
     pub fn step(&mut self) -> Result<(), String> {
         self.take(PER_VALUE)
     }
@@ -57,19 +57,19 @@ impl SchemaBudget {
         })
     }
 
-    /// A copy of a value.
+    /// Copies a value.
     ///
     /// # Errors
-    /// As with [`SchemaBudget::step`].
+    /// The same as for [`SchemaBudget::step`].
     pub fn copy(&mut self, value: &Value) -> Result<Value, String> {
         self.measure(value)?;
         Ok(value.clone())
     }
 
-    /// A copy of a part of `root` with the definitions to which it refers.
+    /// Copies a part of `root` with the definitions to which the part refers.
     ///
     /// # Errors
-    /// As with [`SchemaBudget::step`].
+    /// The same as for [`SchemaBudget::step`].
     pub fn part(&mut self, root: &Value, part: &Map<String, Value>) -> Result<Map<String, Value>, String> {
         self.measure_map(part)?;
         let mut out = part.clone();
@@ -98,19 +98,19 @@ impl SchemaBudget {
 }
 
 fn insert(out: &mut Map<String, Value>, key: &str, name: &str, definition: &Value) {
-    // A part's own definitions are not what its references lead to: those lead into the root.
+    // A part's references lead into the root, not into the part's own definitions.
     let of_key = out.entry(key).or_insert_with(|| Value::Object(Map::new()));
     if let Value::Object(map) = of_key {
         map.insert(name.to_owned(), definition.clone());
     }
 }
 
-/// The definitions that a part refers to, as the index of their keyword and their name.
+/// The definitions to which a part refers, each as its keyword's index and its name.
 #[derive(Default)]
 struct SchemaRef {
     open: BTreeSet<(usize, String)>,
     seen: BTreeSet<(usize, String)>,
-    /// Whether a reference may lead to any of them.
+    /// Whether a reference may lead to any definition.
     all: bool,
 }
 
@@ -126,7 +126,7 @@ impl SchemaRef {
         }
     }
 
-    /// Notes the reference of one schema.
+    /// Records the reference of one schema.
     fn see(&mut self, map: &Map<String, Value>) {
         for (_, reference) in map.iter().filter(|(key, _)| key.starts_with('$') && key.ends_with("ef")) {
             let known = reference.as_str().and_then(|reference| {

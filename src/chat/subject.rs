@@ -1,12 +1,12 @@
-//! What an error is about.
+//! [`Subject`]: the part of a request that an error is about.
 
-/// What part of a request an error below `api` is about. Each API dialect maps it to the name of its own field.
+/// The part of a request that an error below `api` is about. Each API dialect maps it to the name of its own field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Subject {
     Model,
-    /// What the model is to continue or to embed: messages, text or token ids.
+    /// The input that the model continues or embeds: messages, text or token ids.
     Prompt,
-    /// The text behind the one that is to be filled in.
+    /// The text after the gap that the model fills in.
     Suffix,
     Tools,
     /// The schema of the arguments of the tool with this index.
@@ -15,7 +15,7 @@ pub enum Subject {
     ToolInput(usize),
     /// The form that the answer must have.
     Format,
-    /// How much to reason.
+    /// The level of reasoning.
     Effort,
     StopTokens,
     LogitBias,

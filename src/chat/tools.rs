@@ -7,21 +7,21 @@ use super::subject::Subject;
 /// A function that the model may call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tool {
-    /// 1 to 129 of a-z, A-Z, 0-9, `_`, `-` and `.`: it may begin with a namespace.
+    /// 1 to 129 of a-z, A-Z, 0-9, `_`, `-` and `.`. May begin with a namespace.
     pub name: String,
-    /// The schema of its arguments. `None`: any object.
+    /// The schema of the function's arguments. `None`: any object.
     pub parameters: Option<Value>,
-    /// Whether the request is refused if the schema cannot be followed. Otherwise a looser one is.
+    /// Whether the request is refused if the schema cannot be followed. Otherwise, a looser schema is used.
     pub strict: bool,
     pub declaration: Declaration,
-    /// What the text `input` follows, if that is the tool's only argument and has a grammar.
+    /// The grammar of the text `input`, if that is the tool's only argument and has a grammar.
     pub input: Option<InputGrammar>,
 }
 
 /// The grammar of a tool's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InputGrammar {
-    /// A regular expression that the whole text matches.
+    /// A regular expression that must match the whole text.
     Regex(String),
     /// A grammar in Lark's syntax.
     Lark(String),
@@ -31,25 +31,25 @@ pub enum InputGrammar {
 /// reach the model.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Declaration {
-    /// `type` and `function`: the form that templates know.
+    /// `type` and `function`, as templates expect it.
     Whole(Map<String, Value>),
     /// The fields of the function alone.
     Function(Map<String, Value>),
 }
 
-/// Which tools must be called.
+/// Which tools the model may or must call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToolChoice {
     /// The model decides whether it calls a tool, and which.
     Auto,
-    /// At least one.
+    /// The model must call at least one tool.
     Required,
-    /// The one of this name.
+    /// The model must call the tool with this name.
     Named(String),
-    /// Some of these names.
+    /// The model may call the tools with these names.
     Among {
         names: Vec<String>,
-        /// Whether one of them must be called.
+        /// Whether the model must call one of them.
         required: bool,
     },
 }
@@ -74,12 +74,12 @@ impl Tools {
         })
     }
 
-    /// What an error of a tool's schema is about.
+    /// The subject of an error in a tool's schema.
     pub fn parameters_of(&self, tool: &Tool) -> Subject {
         Subject::ToolParameters(self.tools.iter().position(|other| other.name == tool.name).unwrap_or(0))
     }
 
-    /// Whether the answer has to make a call.
+    /// Whether the answer must make a call.
     pub fn must_call(&self) -> bool {
         !matches!(self.choice, ToolChoice::Auto | ToolChoice::Among { required: false, .. })
     }

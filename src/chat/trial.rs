@@ -1,4 +1,4 @@
-//! Trial renders: what a chat template makes of short conversations whose texts are known.
+//! Trial renders: shows how a chat template renders short conversations whose texts are known.
 
 use std::time::{Duration, Instant};
 
@@ -10,14 +10,14 @@ use super::render::Layout;
 use super::tools::{Declaration, Tool, ToolChoice, Tools};
 use template::ChatTemplate;
 
-/// The name of the function in trials.
+/// The function's name in trials.
 pub(super) const NAME: &str = "penstock_probe";
 /// The number of a call that is not in the conversation.
 const LONE: usize = 999_999_999;
-/// How long the trials of one template may take. Those of real templates take some milliseconds.
+/// The time limit for all trials of one template. Real templates take some milliseconds.
 const MAX_TIME: Duration = Duration::from_secs(5);
 
-/// Renders trials until the time is up. After that, each trial counts as refused.
+/// Renders trials until the time is up. After that, every trial counts as refused.
 pub(super) struct Trials<'a> {
     pub template: &'a ChatTemplate,
     end: Instant,
@@ -33,7 +33,7 @@ impl<'a> Trials<'a> {
         Instant::now() > self.end
     }
 
-    /// How the template renders a conversation for a dialect. `None`: it refuses the conversation.
+    /// Renders a conversation for a dialect. `None`: the template refuses the conversation.
     pub fn render(&self, conversation: &Conversation, dialect: &Dialect) -> Option<String> {
         if self.is_over() {
             return None;
@@ -41,7 +41,7 @@ impl<'a> Trials<'a> {
         Layout::new(dialect, &str::to_owned, conversation).render(self.template).ok()
     }
 
-    /// Whether the template shows every text of the messages that `letters` stand for:
+    /// Whether the template shows every text of the messages in `letters`:
     ///
     /// | letter | message |
     /// |---|---|
@@ -53,7 +53,7 @@ impl<'a> Trials<'a> {
     /// | `r` | the result of the first call that has none |
     /// | `l` | the result of a call that is not in the conversation |
     ///
-    /// All but the system messages that begin the conversation must be shown in their order.
+    /// All other texts must be shown in their order, except for the leading system messages.
     pub fn shows(&self, letters: &str, tools: Option<&Tools>, dialect: &Dialect) -> bool {
         let trial = Trial::new(letters);
         let conversation = Conversation { messages: trial.messages, tools: tools.cloned(), ..Conversation::default() };
@@ -62,7 +62,7 @@ impl<'a> Trials<'a> {
         places.is_some_and(|places| places.is_sorted()) && trial.anywhere.iter().all(|word| text.contains(word))
     }
 
-    /// Whether the template shows the system message behind the first turns of a conversation.
+    /// Whether the template shows the leading system message after the first turns of a conversation.
     pub fn moves_system(&self, dialect: &Dialect) -> bool {
         let trial = Trial::new("suau");
         let text = self.render(&Conversation { messages: trial.messages, ..Conversation::default() }, dialect).unwrap_or_default();
@@ -71,7 +71,7 @@ impl<'a> Trials<'a> {
     }
 }
 
-/// Messages, and the words that they hold.
+/// Messages, and the words in them.
 struct Trial {
     messages: Vec<Message>,
     ordered: Vec<String>,

@@ -1,10 +1,10 @@
-//! A message as a chat template sees it.
+//! [`Turn`]: a message as a chat template sees it.
 
 use serde_json::{Value, json};
 
 use super::conversation::Role;
 
-/// A message whose texts are shielded. Calls and results that the template takes as text are a part of `content`.
+/// A message whose texts are shielded. Calls and results that the template takes as text are part of `content`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Turn {
     pub role: Role,
@@ -14,7 +14,7 @@ pub struct Turn {
     pub reasoning: Option<String>,
     /// The calls, as JSON.
     pub calls: Vec<Value>,
-    /// The results of the calls, for templates that take them in the message that made the calls.
+    /// The results of the calls, for templates that take them inside the message with the calls.
     pub results: Vec<Value>,
     /// The declarations of the tools as JSON, for templates that take them in the system message.
     pub tools: Option<String>,
@@ -25,12 +25,12 @@ impl Turn {
         Self { role, content, name: None, call_id: None, reasoning: None, calls: Vec::new(), results: Vec::new(), tools: None }
     }
 
-    /// Whether the turn is a message of a user or an assistant without calls, which are those that strict templates count.
+    /// Whether the turn is a message of the user or the assistant without calls. Strict templates count only those.
     pub fn is_said(&self) -> bool {
         matches!(self.role, Role::User | Role::Assistant) && self.calls.is_empty()
     }
 
-    /// Appends what the same role says next.
+    /// Appends the next message of the same role.
     pub fn join(&mut self, next: Self) {
         append(&mut self.content, &next.content, "\n");
         if let Some(more) = next.reasoning {
@@ -42,8 +42,8 @@ impl Turn {
         self.tools = self.tools.take().or(next.tools);
     }
 
-    /// The message as JSON. Templates may print a message, so the order of its keys is part of the prompt. `null_content`: of a message
-    /// that makes calls, an empty content is null.
+    /// The message as JSON. Templates may print a message, so the order of its keys is part of the prompt. `null_content`: if the message
+    /// makes calls, empty content becomes null.
     pub fn json(self, reasoning_key: &str, null_content: bool) -> Value {
         let mut json = json!({"role": self.role.name(), "content": self.content});
         if null_content && !self.calls.is_empty() && json["content"] == "" {
@@ -64,7 +64,7 @@ impl Turn {
     }
 }
 
-/// Appends a text behind a separator, which stands only between two texts that are not empty.
+/// Appends a text. The separator is added only between two texts that are not empty.
 fn append(text: &mut String, more: &str, separator: &str) {
     let separator = if text.is_empty() || more.is_empty() { "" } else { separator };
     text.extend([separator, more]);

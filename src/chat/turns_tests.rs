@@ -1,4 +1,4 @@
-//! Conversations such as clients send, through the template of each family: nothing of them is lost.
+//! Renders conversations such as clients send through each family's template, and checks that nothing is lost.
 
 use std::sync::LazyLock;
 
@@ -80,7 +80,7 @@ fn conversation(letters: &str) -> (Vec<Message>, Vec<String>) {
     (messages, words)
 }
 
-/// What clients send, and what they should not but do.
+/// Orders that clients send, including orders that they should not send.
 const CONVERSATIONS: &[&str] = &[
     // Plain ones.
     "u",
@@ -107,7 +107,7 @@ const CONVERSATIONS: &[&str] = &[
     "suasu",
     "sususau",
     "sasu",
-    // The assistant begins, goes on, or has the last word.
+    // The assistant begins, continues, or has the last message.
     "au",
     "sau",
     "a",
@@ -136,7 +136,7 @@ const CONVERSATIONS: &[&str] = &[
     "uacr",
     "uacrau",
     "ucrtrdrrau",
-    // A user or a system message behind a result or a call, and between both.
+    // A user or a system message after a result or a call, and between both.
     "ucru",
     "sucru",
     "ucruau",
@@ -200,7 +200,7 @@ fn nothing_of_a_conversation_is_lost() {
     assert!(lost.is_empty(), "{} of them:\n{}", lost.len(), lost.join("\n"));
 }
 
-/// Families of which no whole template is among the fixtures, by what their templates do with turns.
+/// Families whose whole templates are not among the fixtures, described by how their templates treat turns.
 const LLAMA_2: &str = "{% if messages[0].role == 'system' %}{% set rest = messages[1:] %}{% set head = messages[0].content %}{% else %}\
     {% set rest = messages %}{% set head = false %}{% endif %}{% for m in rest %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}\
     {{ raise_exception('roles must alternate') }}{% endif %}\
@@ -222,11 +222,11 @@ const QWEN_3_5: &str = "{% if messages | selectattr('role', 'equalto', 'user') |
     {% endif %}{% for m in messages %}{% if m.role == 'system' and not loop.first %}\
     {{ raise_exception('system must be first') }}{% endif %}\
     <|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}";
-/// It shows one message of each turn.
+/// This template shows one message of each turn.
 const LAST_OF_TURN: &str = "{% for m in messages %}{% if loop.last or loop.nextitem.role != m.role %}<{{ m.role }}>\
     {{ m.content }}{% endif %}\
     {% endfor %}";
-/// It counts turns and refuses calls that are not the only one.
+/// This template counts turns and refuses calls that are not the only one.
 const ONE_CALL: &str = "{% for m in messages %}{% if m.tool_calls and m.tool_calls | length > 1 %}\
     {{ raise_exception('one call') }}{% endif %}\
     <{{ m.role }}>{{ m.content }}{% for c in m.tool_calls %}<tool_call>{{ c.function | tojson }}</tool_call>{% endfor %}{% endfor %}\
@@ -272,7 +272,7 @@ fn what_a_template_takes_is_found_by_trials() {
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(300))]
 
-    /// Whatever the order of messages, templates that are strict about it show all of them.
+    /// Templates that are strict about the order of messages show all of them in any order.
     #[test]
     fn no_order_of_messages_loses_anything(letters in "[suacdterRnil09]{1,12}", with_tools in proptest::bool::ANY) {
         static FAMILIES: LazyLock<Vec<Family>> = LazyLock::new(|| {
@@ -289,7 +289,7 @@ proptest::proptest! {
     }
 }
 
-/// A template that takes an order of messages renders them as it would by itself.
+/// If a template takes an order of messages, the rendering is the template's own.
 #[test]
 fn messages_that_a_template_takes_are_rendered_as_they_are() {
     let family = families().into_iter().find(|family| family.name == "Qwen-Qwen2.5-7B-Instruct").unwrap();
@@ -323,7 +323,7 @@ fn a_strict_template_gets_what_it_asks_for() {
     );
 }
 
-/// Templates of requests are read while the client waits.
+/// A request's own template is probed while the client waits.
 #[test]
 fn a_template_that_never_ends_is_tried_a_few_times_only() {
     let start = std::time::Instant::now();

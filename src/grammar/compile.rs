@@ -1,4 +1,4 @@
-//! [`Compiler`]: compiles grammars within limits on time, stack and number, and keeps those that were used last.
+//! [`Compiler`]: compiles grammars within limits on time, stack and number, and caches the most recently used ones.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
@@ -18,17 +18,17 @@ use llguidance::{Matcher, ParserFactory};
 use logits::Grammar;
 use tokenizer::Tokenizer;
 
-/// Most threads per model that compile at once, including those whose result nobody waits for any more. The rest of the processor is for
+/// The most threads per model that compile at once, including threads whose result is no longer awaited. The rest of the processor is for
 /// inference.
 const MAX_COMPILING: usize = 2;
-/// Longest time to wait for a permit.
+/// The longest wait for a permit.
 const WAIT: Duration = Duration::from_secs(5);
-/// Longest time to wait for a grammar that has a permit. Trials end by themselves before.
+/// The longest wait for a grammar that has a permit. Trials end earlier on their own.
 const TIME: Duration = Duration::from_secs(20);
-/// The bytes that a compiled grammar is taken to have if there was no trial to measure them.
+/// The assumed size of a compiled grammar if no trial has measured it [bytes].
 const UNMEASURED: usize = 1 << 20;
 
-/// What is made of a vocabulary once.
+/// The tables that are built once per vocabulary.
 struct Tables {
     factory: ParserFactory,
     /// The vocabulary's outline as JSON, for trials.
@@ -70,7 +70,7 @@ impl Compiler {
         self.find(&self.crossing, byte, crosses)
     }
 
-    /// The ids of all tokens that begin with `byte`, except control tokens. Computed once per byte, too.
+    /// The ids of all tokens that begin with `byte`, except control tokens. Also computed once per byte.
     pub fn beginning(&self, byte: u8) -> Arc<[u32]> {
         self.find(&self.beginning, byte, |bytes| bytes.first() == Some(&byte))
     }
@@ -81,11 +81,11 @@ impl Compiler {
         found.entry(byte).or_insert_with(|| (0..self.tokenizer.vocab_size() as u32).filter(fits).collect()).clone()
     }
 
-    /// Compiles a grammar, unless it is among those kept. May take seconds, so do not call it on the event loop.
+    /// Compiles a grammar, or returns it from the cache. May take seconds, so do not call this on the event loop.
     ///
     /// # Errors
     /// [`GrammarError::Invalid`] says what is not supported, and where in a schema. [`GrammarError::Expensive`] if compiling exceeds its
-    /// budget. [`GrammarError::Busy`] if too many grammars compile.
+    /// budget. [`GrammarError::Busy`] if too many grammars are being compiled.
     pub fn compile(&self, source: &Source) -> Result<Arc<dyn Grammar>, GrammarError> {
         source.check()?;
         let key: Arc<str> = source.text().into();
@@ -99,7 +99,7 @@ impl Compiler {
         let (source, text, vocab_size) = (source.clone(), key.clone(), self.vocab_size);
         let work = move || {
             let _permit = permit;
-            // Fails if the caller has given up waiting, which is no problem.
+            // Sending fails if the caller has given up waiting, which does no harm.
             let _ = sender.send(compile(&tables, source, &text, vocab_size));
         };
         let thread = std::thread::Builder::new().name("grammar".into()).stack_size(STACK).spawn(work);
@@ -142,8 +142,8 @@ impl Compiler {
     }
 }
 
-/// Compiles a source, which `text` holds as well, and tells how many bytes it takes. A trial comes first, which bounds the time and the
-/// memory that this takes.
+/// Compiles a source, whose text is `text`, and returns the compiled grammar's size [bytes]. A trial comes first, and bounds the time and
+/// the memory of the compilation.
 fn compile(tables: &Tables, source: Source, text: &str, vocab_size: usize) -> Result<(Compiled, usize), GrammarError> {
     let Tables { factory, outline } = tables;
     let tried = trial::run(outline, text)?;
@@ -162,7 +162,7 @@ fn compile(tables: &Tables, source: Source, text: &str, vocab_size: usize) -> Re
         },
         Some(error) => reason(&error),
     };
-    // Finding the place means to compile many parts, which a trial has not bounded.
+    // Finding the place in a schema means compiling many parts, and no trial has bounded that.
     let (part, refusal) = if measured.is_some() { (None, refusal) } else { explain(factory, &source, refusal) };
     let error = GrammarError::Invalid(refusal);
     Err(if let Some(part) = part { error.of_part(&part) } else { error })

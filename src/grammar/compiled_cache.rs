@@ -1,16 +1,16 @@
-//! [`CompiledCache`]: the compiled grammars that were used last.
+//! [`CompiledCache`]: the most recently used compiled grammars.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::matcher::Compiled;
 
-/// Most compiled grammars that are kept.
+/// The most compiled grammars in the cache.
 pub const MAX_KEPT: usize = 64;
-/// Most bytes of compiled grammars that are kept.
+/// The largest total size of the compiled grammars in the cache [bytes].
 pub const MAX_BYTES: usize = 256 << 20;
 
-/// Compiled grammars by the text of their source. The one used last is at the end.
+/// Compiled grammars by the text of their source. The most recently used one is last.
 #[derive(Default)]
 pub struct CompiledCache {
     all: VecDeque<CachedGrammar>,
@@ -32,7 +32,7 @@ impl CompiledCache {
         Some(compiled)
     }
 
-    /// Adds a grammar of `bytes` bytes, and drops those that were not used for the longest time.
+    /// Adds a grammar of `bytes` bytes, and drops the least recently used ones.
     pub fn add(&mut self, key: Arc<str>, compiled: Arc<Compiled>, bytes: usize) {
         // Two requests may have compiled the same grammar.
         if self.find(&key).is_some() {

@@ -1,23 +1,23 @@
-//! The error of a grammar that cannot be compiled or followed.
+//! [`GrammarError`]: why a grammar cannot be compiled or followed.
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GrammarError {
     /// The grammar is malformed, not supported or too large. The text says why.
     #[error("{0}")]
     Invalid(String),
-    /// Compiling the grammar takes more than this.
+    /// Compiling the grammar takes more than the text says.
     #[error("the grammar takes {0} to compile: make it smaller")]
     Expensive(String),
-    /// Too many grammars are being compiled, or texts follow as many large ones as may be.
+    /// Too many grammars are being compiled, or too many texts follow large ones.
     #[error("too many grammars are compiled or followed at once: try again later")]
     Busy,
-    /// An error of one of a source's named grammars.
+    /// An error in one of a source's named grammars.
     #[error("{error}")]
     Part { name: String, error: Box<GrammarError> },
 }
 
 impl GrammarError {
-    /// The error as one of the named grammar `name`. Being busy is nobody's error.
+    /// Attributes the error to the named grammar `name`, unless the error is [`GrammarError::Busy`], which no grammar causes.
     pub(crate) fn of_part(self, name: &str) -> Self {
         match self {
             Self::Part { .. } | Self::Busy => self,
@@ -25,7 +25,7 @@ impl GrammarError {
         }
     }
 
-    /// The named grammar that the error is of, if it is known, and the error itself.
+    /// The name of the grammar at fault, if known, and the error itself.
     pub fn split(self) -> (Option<String>, Self) {
         match self {
             Self::Part { name, error } => (Some(name), *error),

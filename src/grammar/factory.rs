@@ -1,4 +1,4 @@
-//! llguidance's compiler with our limits, and its errors with the place in a schema.
+//! Sets up llguidance's compiler with our limits, and adds the place in a schema to its errors.
 
 use llguidance::ParserFactory;
 use llguidance::toktrie::{InferenceCapabilities, TokEnv};
@@ -6,12 +6,12 @@ use llguidance::toktrie::{InferenceCapabilities, TokEnv};
 use crate::locate::locate;
 use crate::source::Source;
 
-/// Most positions in the grammar (Earley items) that one position in a text may correspond to.
+/// The most positions in the grammar (Earley items) per position in a text.
 const MAX_ITEMS: usize = 8000;
-/// Most states of the lexer's automaton. They are created while a text is followed and take about 400 bytes each, per text.
+/// The most states of the lexer's automaton. They are created while a text is followed, and take about 400 bytes each, per text.
 const MAX_LEXER_STATES: usize = 50_000;
 
-/// llguidance's compiler over a vocabulary. `slices`: patterns of JSON strings whose tokens are known in advance, which makes masks cheap.
+/// llguidance's compiler over a vocabulary. `slices`: patterns of JSON strings whose tokens are precomputed, which makes masks cheap.
 pub fn factory(vocabulary: &TokEnv, slices: &[String]) -> Result<ParserFactory, String> {
     let factory = ParserFactory::new(vocabulary, InferenceCapabilities::default(), slices);
     let mut factory = factory.map_err(|error| format!("the model's vocabulary does not support grammars: {error}"))?;
@@ -24,7 +24,8 @@ pub fn factory(vocabulary: &TokEnv, slices: &[String]) -> Result<ParserFactory, 
     Ok(factory)
 }
 
-/// llguidance's error text in one line. The lines between the first and the one with `error:` quote the pattern and internal state.
+/// llguidance's error text in one line. Drops the lines between the first one and the one with `error:`, which quote the pattern and
+/// internal state.
 pub fn reason(error: &str) -> String {
     let mut lines = error.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('<'));
     let first = lines.next().unwrap_or_default().trim_end_matches(':');
@@ -37,8 +38,8 @@ pub fn reason(error: &str) -> String {
     text.chars().take(300).collect()
 }
 
-/// For a source that was refused for a reason: the named grammar that the reason is of, if it is known, and the message, with the place if
-/// that grammar is a schema.
+/// Finds the named grammar that caused a refusal, if it is known, and completes the message. If the grammar is a schema, the message names
+/// the place in it.
 pub fn explain(factory: &ParserFactory, source: &Source, refusal: String) -> (Option<String>, String) {
     let why = |alone: &Source| alone.parser(factory).err().map(|error| reason(&error.to_string()));
     let of_schema = |schema: &serde_json::Value| why(&Source::new("start: @schema").with_schema("schema", schema).ok()?);

@@ -17,14 +17,14 @@
 //! # Invariants
 //! Clients write grammars and schemas, so they are not trusted:
 //! - Sizes are limited before anything is compiled (`source.rs`, `size.rs`).
-//! - A grammar is rewritten in Lark's syntax and compiled on trial by a child process first, which ends itself when it has used up its
-//!   budget of time or memory (`trial.rs`). Then it is compiled on a thread of its own with a large stack. Only a few compile at once
+//! - A child process first rewrites a grammar in Lark's syntax and compiles it on trial. It ends itself when it has used up its budget of
+//!   time or memory (`trial.rs`). Then the grammar is compiled on a thread of its own with a large stack. Only a few compile at once
 //!   (`compile.rs`).
-//! - The compiled grammars that are kept are limited in number and in bytes (`compiled_cache.rs`), and so are the copies that texts follow
+//! - The cached compiled grammars are limited in number and in bytes (`compiled_cache.rs`), and so are the copies that texts follow
 //!   (`memory_limiter.rs`).
-//! - Following a grammar has a time budget per text, which grows with each token (`meter.rs`). A text that exceeds it fails with the
-//!   reason.
-//! - A refused schema is named by the JSON pointer of the innermost part that causes the refusal (`locate.rs`).
+//! - Following a grammar has a time budget per text, which grows with each token (`meter.rs`). A text that exceeds the budget fails with
+//!   the reason.
+//! - The error for a refused schema names the JSON pointer of the innermost part that causes the refusal (`locate.rs`).
 
 mod compile;
 mod compiled_cache;

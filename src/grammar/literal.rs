@@ -1,4 +1,4 @@
-//! Texts in Lark's syntax.
+//! Writes texts in Lark's syntax.
 
 use serde_json::Value;
 

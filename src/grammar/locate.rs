@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-/// Most parts of a schema that are compiled to find the cause.
+/// The most parts of a schema that are compiled to find the cause.
 const MAX_TRIALS: usize = 200;
 
 pub const DEFINITIONS: [&str; 2] = ["$defs", "definitions"];
@@ -11,7 +11,7 @@ pub const ONE: [&str; 4] = ["items", "additionalProperties", "additionalItems", 
 pub const LIST: [&str; 5] = ["items", "prefixItems", "anyOf", "oneOf", "allOf"];
 pub const NAMED: [&str; 4] = ["properties", "patternProperties", "$defs", "definitions"];
 
-/// The JSON pointer of the innermost schema within `root` that fails for the same reason as `root`. `why` gives the reason for which a
+/// The JSON pointer of the innermost schema within `root` that fails for the same reason as `root`. `why` returns the reason for which a
 /// schema fails, if it does.
 pub fn locate(root: &Value, reason: &str, why: impl Fn(&Value) -> Option<String>) -> String {
     let (mut at, mut path, mut trials) = (root, String::from("#"), 0);
@@ -31,7 +31,7 @@ pub fn locate(root: &Value, reason: &str, why: impl Fn(&Value) -> Option<String>
     }
 }
 
-/// The first keyword of the schema that the reason quotes, as a step of a JSON pointer.
+/// The schema's first keyword that the reason quotes, as a step of a JSON pointer.
 fn keyword(schema: &Value, reason: &str) -> String {
     let quoted = |key: &&String| reason.contains(&format!("\"{key}\""));
     let key = schema.as_object().and_then(|map| map.keys().find(quoted));
@@ -59,7 +59,7 @@ fn children(schema: &Value) -> Vec<(String, &Value)> {
     found
 }
 
-/// A part of `root` as a schema of its own, with the definitions that it may refer to.
+/// A part of `root` as a schema of its own, with the definitions to which it may refer.
 fn with_definitions(part: &Value, root: &Value) -> Value {
     let Some(part) = part.as_object() else { return part.clone() };
     let mut whole: Map<String, Value> = part.clone();

@@ -1,4 +1,4 @@
-//! [`Compiled`]: a compiled grammar, and [`Cursor`]: a sequence's position in it.
+//! [`Compiled`]: a compiled grammar, and [`Cursor`]: a sequence's position in one.
 
 use llguidance::toktrie::SimpleVob;
 use llguidance::{Cancelled, Matcher};
@@ -9,12 +9,12 @@ use crate::memory_limiter::MemoryLimiter;
 use crate::meter::{CREDIT, EARNED, Meter};
 use logits::{Allowed, Constraint, Grammar, mask_words};
 
-/// A compiled grammar, at the beginning of a text. Each sequence gets a copy of the matcher.
+/// A compiled grammar at the beginning of a text. Each sequence gets a copy of the matcher.
 pub struct Compiled {
     matcher: std::sync::Mutex<Matcher>,
     ends: SimpleVob,
     vocab_size: usize,
-    /// What it takes, in bytes.
+    /// The size of the matcher [bytes].
     bytes: usize,
 }
 
@@ -25,24 +25,24 @@ impl std::fmt::Debug for Compiled {
 }
 
 impl Compiled {
-    /// `ends`: the ids that may end a text. Ids are below `vocab_size`. `bytes`: what the matcher takes.
+    /// A grammar for ids below `vocab_size`. `ends`: the ids that may end a text. `bytes`: the size of the matcher.
     ///
     /// # Errors
-    /// If no text satisfies the grammar, or if texts that follow large grammars leave no room for one more.
+    /// No text satisfies the grammar, or the texts that follow large grammars leave no room for another one.
     pub fn new(matcher: Matcher, ends: SimpleVob, vocab_size: usize, bytes: usize) -> Result<Self, GrammarError> {
         let compiled = Self { matcher: std::sync::Mutex::new(matcher), ends, vocab_size, bytes };
         compiled.cursor().ok_or(GrammarError::Busy)?.allowed().map_err(GrammarError::Invalid)?;
         Ok(compiled)
     }
 
-    /// Checks that there is room for one more text.
+    /// Checks that there is room for another text.
     pub fn check(&self) -> Result<(), GrammarError> {
         MemoryLimiter::take(self.bytes).map(drop).ok_or(GrammarError::Busy)
     }
 
     fn cursor(&self) -> Option<Cursor> {
         let live = MemoryLimiter::take(self.bytes)?;
-        // A deep copy, so that the states that following a text adds are freed with it.
+        // A deep copy, so that the states which following a text adds are freed with it.
         let matcher = self.matcher.lock().unwrap_or_else(std::sync::PoisonError::into_inner).deep_clone().into_cancellable();
         let meter = Meter::new(matcher.cancellation_handle().unwrap_or_default());
         Some(Cursor { matcher, meter, ends: self.ends.clone(), vocab_size: self.vocab_size, _live: live })
@@ -58,7 +58,7 @@ impl Grammar for Compiled {
     }
 }
 
-/// A text for whose copy of the grammar there is no room.
+/// The error if there is no room for another text's copy of the grammar.
 struct OutOfMemory;
 
 impl OutOfMemory {
@@ -86,7 +86,7 @@ struct Cursor {
     _live: MemoryLimiter,
 }
 
-/// The message for an error while a text is followed.
+/// The message of an error that occurs while a text is followed.
 fn cannot_follow(error: &str) -> String {
     if error == Cancelled.to_string() {
         let (credit, earned) = (CREDIT.as_secs(), EARNED.as_millis());

@@ -4,19 +4,19 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Most bytes of all copies of large grammars.
+/// The largest total size of all copies of large grammars [bytes].
 const MAX_BYTES: usize = 1 << 30;
-/// Grammars that take less are not counted: as many texts as run may follow them.
+/// Smaller grammars are not counted: any number of running texts may follow them [bytes].
 const LARGE: usize = 1 << 20;
 
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// The place of one copy. Dropping it returns the place.
+/// The memory reserved for one copy, which is released on drop.
 #[derive(Debug)]
 pub struct MemoryLimiter(usize);
 
 impl MemoryLimiter {
-    /// The place of a copy of `bytes` bytes. None if there is no room.
+    /// Reserves memory for a copy of `bytes` bytes. `None` if there is no room.
     pub fn take(bytes: usize) -> Option<Self> {
         Self::take_of(&BYTES, bytes)
     }
@@ -45,7 +45,7 @@ mod tests {
         assert_eq!(taken.len(), 25, "1 GiB in all");
         taken.extend((0..100).map_while(|_| MemoryLimiter::take_of(&all, LARGE)));
         assert_eq!(taken.len(), 125);
-        taken.into_iter().for_each(std::mem::forget); // they are of another sum than `drop` returns them to
+        taken.into_iter().for_each(std::mem::forget); // `drop` would subtract them from another sum
         assert!(MemoryLimiter::take(usize::MAX).is_none());
     }
 }

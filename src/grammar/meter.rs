@@ -1,7 +1,7 @@
-//! Limits the time that following a grammar may take.
+//! [`Meter`]: limits the time that following a grammar may take.
 //!
-//! llguidance's own limits count the items it creates, not how often it visits them. An ambiguous grammar can stay below them for minutes.
-//! So its work is also timed, and cancelled when it takes too long.
+//! llguidance's own limits count the items that it creates, not how often it visits them. An ambiguous grammar can stay within them for
+//! minutes. So the work is also timed, and cancelled if it takes too long.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use llguidance::CancellationHandle;
 
-/// The time that a text may take in addition to what its tokens earn, and the most that it may save up.
+/// The time that a text may take beyond what its tokens earn. Also the most time that a text may save up.
 pub const CREDIT: Duration = Duration::from_secs(2);
 /// The time that each token earns: about a hundred times what a token usually takes.
 pub const EARNED: Duration = Duration::from_millis(50);
-/// How often the timer checks.
+/// The interval between the timer's checks.
 const PERIOD: Duration = Duration::from_millis(20);
 /// The deadline while no work is running.
 const NEVER: u64 = u64::MAX;
@@ -55,7 +55,7 @@ fn clock() -> u64 {
     START.get_or_init(Instant::now).elapsed().as_millis() as u64
 }
 
-/// A thread that cancels work past its deadline. It sleeps while no grammar is being followed.
+/// The thread that cancels work past its deadline. It sleeps while no grammar is being followed.
 #[derive(Default)]
 struct Timer {
     works: Mutex<Vec<Weak<MeteredWork>>>,

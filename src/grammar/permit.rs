@@ -1,4 +1,4 @@
-//! Permits to compile a grammar, which limit how many compile at once.
+//! [`Permit`]: the right to compile a grammar, which limits how many compile at once.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -10,17 +10,17 @@ pub struct Permits {
 }
 
 impl Permits {
-    /// `most` permits.
+    /// A pool of `most` permits.
     pub fn new(most: usize) -> Self {
         Self { most, taken: Mutex::default(), returned: Condvar::new() }
     }
 }
 
-/// A permit to compile. Dropping it returns it.
+/// A permit to compile. Returned to its pool on drop.
 pub struct Permit(Arc<Permits>);
 
 impl Permit {
-    /// Waits for a permit. None if none is returned in time.
+    /// Waits for a permit. `None` if the timeout ends first.
     pub fn acquire(permits: &Arc<Permits>, timeout: Duration) -> Option<Self> {
         let taken = permits.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = permits.returned.wait_timeout_while(taken, timeout, |taken| *taken >= permits.most);

@@ -1,9 +1,9 @@
-//! Texts inside JSON's strings: a grammar of a text becomes a grammar of what stands for that text between a string's quotes.
+//! Rewrites a grammar of a text as a grammar of the same text inside a JSON string.
 //!
 //! Each character is written in one way (a line break is `\n`, a quote is `\"`), and no character's form begins another's. So it is enough
 //! to rewrite the terminals character by character: the rules stay, and the longest match stays the longest match. The complement of a
-//! terminal is not the complement of its rewritten form, so `~TERMINAL` is refused, as is everything that is not a text (tokens, other
-//! grammars).
+//! terminal is not the complement of its rewritten form, so `~TERMINAL` is refused. So is everything that is not a text, such as tokens and
+//! other grammars.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use regex_syntax::hir::{Class, ClassUnicode, ClassUnicodeRange, Hir, HirKind, Lo
 
 use super::literal::lark_string;
 
-/// The regular expressions of Lark's library that grammars import most.
+/// The regular expressions of Lark's library that grammars import most often.
 const COMMON: [(&str, &str); 24] = [
     ("DIGIT", "[0-9]"),
     ("HEXDIGIT", "[0-9a-fA-F]"),
@@ -39,10 +39,10 @@ const COMMON: [(&str, &str); 24] = [
     ("SQL_COMMENT", r"--[^\n]*"),
 ];
 
-/// Rewrites a grammar in Lark's syntax. What it becomes has about `most` bytes at most: 70 are written for a `.`.
+/// Rewrites a grammar in Lark's syntax. The result has at most about `most` bytes: a `.` becomes 70.
 ///
 /// # Errors
-/// What stands in the grammar that has no meaning inside a string, or that is no Lark. The rewritten grammar would be longer.
+/// The grammar is not valid Lark, or holds something that has no meaning inside a string, or the result would be too long.
 pub fn lark(text: &str, most: usize) -> Result<String, String> {
     let mut reader = Reader { rest: text, out: String::new(), most };
     while let Some(c) = reader.rest.chars().next() {
@@ -91,7 +91,7 @@ impl<'a> Reader<'a> {
         line
     }
 
-    /// Takes a text between two `mark`s. Returns it without them, its escapes as they are.
+    /// Reads a text between two `mark`s. Returns the text without the marks and with its escapes as written.
     fn between(&mut self, mark: char) -> Result<&'a str, String> {
         let mut escaped = false;
         for (at, c) in self.rest.char_indices().skip(1) {
@@ -106,21 +106,21 @@ impl<'a> Reader<'a> {
                 _ => {}
             }
         }
-        Err(format!("nothing ends the text that begins with {}", self.rest.chars().take(20).collect::<String>()))
+        Err(format!("the text that begins with {} is not closed", self.rest.chars().take(20).collect::<String>()))
     }
 
-    /// A literal, or a range of characters.
+    /// Reads a literal or a range of characters.
     fn string(&mut self) -> Result<(), String> {
         let text = unescaped(self.between('"')?)?;
         if let Some(rest) = self.rest.trim_start_matches([' ', '\t']).strip_prefix("..") {
             self.rest = rest.trim_start_matches([' ', '\t']);
             if !self.rest.starts_with('"') {
-                return Err("a range needs a string behind its `..`".into());
+                return Err("a range needs a string after its `..`".into());
             }
             let last = unescaped(self.between('"')?)?;
             let class = match (&*text.chars().collect::<Vec<_>>(), &*last.chars().collect::<Vec<_>>()) {
                 ([first], [last]) if first <= last => ClassUnicode::new([ClassUnicodeRange::new(*first, *last)]),
-                _ => return Err(format!("{} is no range of characters", [lark_string(&text), lark_string(&last)].join(".."))),
+                _ => return Err(format!("{} is not a range of characters", [lark_string(&text), lark_string(&last)].join(".."))),
             };
             self.write(&Hir::class(Class::Unicode(class)))
         } else if let Some(rest) = self.rest.strip_prefix('i') {
@@ -159,7 +159,7 @@ impl<'a> Reader<'a> {
                 self.import(name.trim(), alias.trim())
             }
             (None, Some(names)) => names.split(',').map(str::trim).try_for_each(|name| self.import(name, name)),
-            (None, None) => Err(format!("{line} is no import")),
+            (None, None) => Err(format!("{line} is not an import")),
         }
     }
 
@@ -174,7 +174,7 @@ impl<'a> Reader<'a> {
     /// Writes the quoted form of a terminal.
     fn write(&mut self, hir: &Hir) -> Result<(), String> {
         let start = self.out.len();
-        // A long terminal is written part by part, so that it ends where it is too long.
+        // A long terminal is written part by part, so that writing stops once it is too long.
         let parts = if let HirKind::Concat(parts) = hir.kind() { parts.as_slice() } else { std::slice::from_ref(hir) };
         for (i, part) in parts.iter().enumerate() {
             let image = image(part, i == 0, i + 1 == parts.len())?;
@@ -194,7 +194,7 @@ fn parsed(pattern: &str) -> Result<Hir, String> {
     regex_syntax::Parser::new().parse(pattern).map_err(|error| error.to_string())
 }
 
-/// A string literal's text. Beside JSON's escapes there is `\xHH`.
+/// A string literal's text. Besides JSON's escapes, `\xHH` is allowed.
 fn unescaped(literal: &str) -> Result<String, String> {
     let mut json = String::with_capacity(literal.len() + 2);
     let mut chars = literal.chars();
@@ -226,7 +226,7 @@ fn needs_escape(c: char) -> bool {
     c < ' ' || c == '"' || c == '\\'
 }
 
-/// What stands for the texts of an expression. `first`, `last`: whether it begins and ends the terminal.
+/// Rewrites an expression for the inside of a JSON string. `first`, `last`: whether the expression begins and ends the terminal.
 fn image(hir: &Hir, first: bool, last: bool) -> Result<Hir, String> {
     Ok(match hir.kind() {
         HirKind::Empty => Hir::empty(),
@@ -259,7 +259,7 @@ fn of_class(class: &ClassUnicode) -> Hir {
         .collect();
     let mut plain = class.clone();
     plain.difference(&ClassUnicode::new(escaped.iter().map(|c| ClassUnicodeRange::new(*c, *c))));
-    // Forms that differ in their last character are one class behind what they share: a dot alone has 33 of them.
+    // Forms that differ only in their last character share a prefix and a class: a dot alone has 33 of them.
     let mut by_head: BTreeMap<String, Vec<ClassUnicodeRange>> = BTreeMap::new();
     for mut form in escaped.into_iter().map(quoted) {
         let Some(last) = form.pop() else { continue };
@@ -311,12 +311,12 @@ mod tests {
             ("start: <|im_end|>", "`<`"),
             ("start: @other", "`@`"),
             ("start: %json {}", "`%json`"),
-            ("start: \"a", "nothing ends"),
+            ("start: \"a", "is not closed"),
             ("A: /a(/", "unclosed"),
             ("A: /a\\bc/", "looks around"),
             ("%import python.NAME", "only `common`"),
             ("%import common.NAME", "common.NAME"),
-            ("A: \"a\"..\"bc\"", "no range"),
+            ("A: \"a\"..\"bc\"", "not a range"),
         ] {
             let error = lark(text, 1000).unwrap_err();
             assert!(error.contains(due), "{text}: {error}");

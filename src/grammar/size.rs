@@ -1,21 +1,22 @@
-//! The sizes of a schema.
+//! Limits the size of schemas.
 
 use serde_json::Value;
 
 use crate::error::GrammarError;
 use crate::locate::DEFINITIONS;
 
-/// Most bytes of strings in a schema.
+/// The most bytes of strings in a schema.
 const MAX_BYTES: usize = 1 << 20;
-/// Most values in a schema. Compiling takes about a microsecond per value, and longer for some.
+/// The most values in a schema. Compiling takes about a microsecond per value, and longer for some.
 const MAX_VALUES: usize = 100_000;
-/// Most members of an object, except of definitions. Their order is part of the grammar, whose size is quadratic in their number.
+/// The most members of an object, except for definitions. Their order is part of the grammar, whose size is quadratic in their number.
 const MAX_MEMBERS: usize = 500;
-/// Most items of a list, except of values (`enum`, `examples`). Alternatives are compared with each other.
+/// The most items of a list, except for values (`enum`, `examples`). Alternatives are compared with each other.
 const MAX_ITEMS: usize = 2000;
-/// Most references. Each may lead to another, and the stack of the compiling thread must hold the chain.
+/// The most references. Each may lead to another, and the stack of the compiling thread must hold the whole chain.
 const MAX_REFS: usize = 5000;
-/// What a value counts as besides its strings. As text that is its quotes, comma and colon, or its digits; in memory it takes more.
+/// The cost of a value besides its strings [bytes]. In a text, these are its quotes, comma and colon, or its digits. In memory, a value
+/// takes more.
 const BYTES_PER_VALUE: usize = 16;
 
 /// Whether the last backslash of a regular expression escapes nothing. The compiler drops such a backslash instead of refusing it.
@@ -50,7 +51,7 @@ impl Size {
                     self.bytes += key.len();
                     self.refs += usize::from(key.ends_with("ef") && key.starts_with('$'));
                     match (key.as_str(), value) {
-                        // Each required name is a member, whether it is declared or not.
+                        // Each required name is a member, whether or not it is declared.
                         ("required", Value::Array(names)) => self.members = self.members.max(names.len()),
                         ("enum" | "examples", _) => {}
                         ("pattern", Value::String(pattern)) => self.ends_in_escape |= ends_in_escape(pattern),
@@ -75,18 +76,18 @@ impl Size {
     }
 }
 
-/// What a schema counts as, in bytes.
+/// The cost of a schema [bytes].
 pub fn measured(schema: &Value) -> usize {
     let mut size = Size::default();
     size.add(schema);
     size.counted()
 }
 
-/// Checks the sizes of a schema. Recursion is safe, because request bodies are nested less than 128 levels deep. Returns what
-/// the schema counts as, in bytes.
+/// Checks the sizes of a schema and returns its cost in bytes. Recursion is safe, because request bodies are nested less than 128 levels
+/// deep.
 ///
 /// # Errors
-/// Which size is too large, and that a pattern's last backslash escapes nothing.
+/// A size is too large, or a pattern ends with a backslash that escapes nothing.
 pub fn check_size(schema: &Value) -> Result<usize, GrammarError> {
     let mut size = Size::default();
     size.add(schema);

@@ -1,7 +1,7 @@
-//! [`Source`]: a grammar before it is compiled. It consists of a main grammar in Lark's syntax and the named grammars that it refers to.
+//! [`Source`]: a grammar before compilation. It consists of a main grammar in Lark's syntax and the named grammars to which it refers.
 //!
-//! A source holds texts as clients wrote them. Whatever makes a text larger than that happens in [`Source::finished`], which the process
-//! that compiles on trial calls within its budget (`trial.rs`).
+//! A source holds texts as clients wrote them. Everything that makes a text longer happens in [`Source::finished`], which the process that
+//! compiles on trial calls within its budget (`trial.rs`).
 
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -16,15 +16,15 @@ use crate::numbers::{Placeholder, depends, replace, rewrite};
 use crate::quoted;
 use crate::size::{check_size, ends_in_escape, measured};
 
-/// Longest text of one grammar, as it is written and as it is finished.
+/// The longest text of one grammar, both as written and as finished [bytes].
 pub const MAX_BYTES: usize = 1 << 20;
-/// Most bytes of all grammars of a source together.
+/// The most bytes of all grammars of a source together.
 pub const MAX_ALL_BYTES: usize = 4 << 20;
 
 /// The known drafts of JSON Schema, which differ in some keywords.
 const DRAFTS: [&str; 5] = ["draft-04", "draft-06", "draft-07", "draft/2019-09", "draft/2020-12"];
 
-/// White space between JSON's tokens: what people and programs write, but without unlimited runs, which small models tend to get stuck in.
+/// White space between JSON's tokens: what people and programs write, but without unlimited runs, in which small models tend to get stuck.
 const WHITE_SPACE: &str = r"[ \t]{1,2}|\r?\n[ \t]{0,40}";
 
 /// A grammar. Its first rule is `start`. In a rule, `@name` refers to the named grammar `name`.
@@ -32,7 +32,7 @@ const WHITE_SPACE: &str = r"[ \t]{1,2}|\r?\n[ \t]{0,40}";
 pub struct Source {
     lark: String,
     named: Vec<(String, Named)>,
-    /// The bytes of all grammars, as [`Source::with`] counts them.
+    /// The total size of all grammars, as [`Source::with`] counts them [bytes].
     bytes: usize,
 }
 
@@ -42,13 +42,13 @@ enum Named {
     Schema(Value),
 }
 
-/// How a named grammar is written.
+/// The form in which a named grammar is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Syntax {
     Lark,
     Gbnf,
     Regex,
-    /// A grammar in Lark's syntax for a text that stands between a JSON string's quotes.
+    /// A grammar in Lark's syntax for a text between a JSON string's quotes.
     QuotedLark,
     /// A regular expression for such a text.
     QuotedRegex,
@@ -71,7 +71,7 @@ impl Syntax {
         Self::ALL.iter().find(|(_, known)| *known == name).map(|(syntax, _)| *syntax)
     }
 
-    /// The text in Lark's syntax, of at most [`MAX_BYTES`].
+    /// Converts a text to Lark's syntax, with at most [`MAX_BYTES`].
     fn finished(self, text: &str) -> Result<String, String> {
         let of_regex = || format!("start: /{}/", llguidance::regex_to_lark(text, "d"));
         match self {
@@ -94,7 +94,7 @@ impl Source {
     /// Adds a named grammar in Lark's syntax.
     ///
     /// # Errors
-    /// This and all that follow refuse a grammar of more than 1 MiB, and one with which the source has more than 4 MiB.
+    /// The grammar has more than 1 MiB, or the source would have more than 4 MiB. The same holds for the methods that follow.
     pub fn with_lark(self, name: &str, lark: &str) -> Result<Self, GrammarError> {
         self.with_text(name, Syntax::Lark, lark)
     }
@@ -109,17 +109,17 @@ impl Source {
         self.with_text(name, Syntax::Regex, regex)
     }
 
-    /// Adds the named grammar of a text as it stands between a JSON string's quotes. The text follows a grammar in Lark's syntax.
+    /// Adds a named grammar of a text between a JSON string's quotes. The text follows a grammar in Lark's syntax.
     pub fn with_quoted_lark(self, name: &str, lark: &str) -> Result<Self, GrammarError> {
         self.with_text(name, Syntax::QuotedLark, lark)
     }
 
-    /// The same for a text that a regular expression matches.
+    /// The same for a text that matches a regular expression.
     pub fn with_quoted_regex(self, name: &str, regex: &str) -> Result<Self, GrammarError> {
         self.with_text(name, Syntax::QuotedRegex, regex)
     }
 
-    /// The source, if a grammar of at least `bytes` bytes may be added.
+    /// Returns the source if a grammar of at least `bytes` bytes may be added.
     pub fn with_room_for(self, bytes: usize) -> Result<Self, GrammarError> {
         check_length(bytes)?;
         Ok(self)
@@ -133,7 +133,7 @@ impl Source {
         Ok(self.counted(name, text.len())?.with(name, Named::Text(syntax, text.to_owned())))
     }
 
-    /// The source with the bytes of a further grammar counted.
+    /// Adds a further grammar's bytes to the count.
     fn counted(mut self, name: &str, bytes: usize) -> Result<Self, GrammarError> {
         self.bytes += name.len() + bytes;
         self.check()?;
@@ -176,11 +176,11 @@ impl Source {
         Ok(source.with(name, Named::Schema(Value::Object(schema))))
     }
 
-    /// The source with every text in Lark's syntax, which is what [`Source::parser`] takes, and whose schemas' numbers can be followed
-    /// exactly. `begins` is called with the name of each text before it is rewritten, and of a schema that is refused.
+    /// Converts every text to Lark's syntax, which [`Source::parser`] requires, and checks that the schemas' numbers can be followed
+    /// exactly. `begins` is called with the name of each text before it is rewritten, and with the name of a schema that is refused.
     ///
     /// # Errors
-    /// What is wrong with a text, and its name.
+    /// A text is wrong. The error holds the reason and the text's name.
     pub(super) fn finished(self, begins: &mut dyn FnMut(&str)) -> Result<Self, GrammarError> {
         let empty = Self::new(self.lark);
         self.named.into_iter().try_fold(empty, |all, (name, grammar)| match grammar {
@@ -207,7 +207,7 @@ impl Source {
         !self.named.iter().any(|(_, grammar)| matches!(grammar, Named::Text(syntax, _) if *syntax != Syntax::Lark))
     }
 
-    /// The whole source as JSON in one line. Equal texts of it are the same grammar.
+    /// The whole source as JSON in one line. Two sources are the same grammar if their texts are equal.
     pub(super) fn text(&self) -> String {
         let mut text = format!("[{}", Value::from(self.lark.as_str()));
         for (name, grammar) in &self.named {
@@ -219,12 +219,12 @@ impl Source {
         text + "]"
     }
 
-    /// The inverse of [`Source::text`]. None if the text is malformed.
+    /// The inverse of [`Source::text`]. `None` if the text is malformed.
     pub(super) fn of_text(text: &str) -> Option<Self> {
         Self::of_value(serde_json::from_str(text).ok()?)
     }
 
-    /// The same for text that was read.
+    /// The same for text that is already parsed.
     pub(super) fn of_value(value: Value) -> Option<Self> {
         let Value::Array(parts) = value else { return None };
         let mut parts = parts.into_iter();
@@ -248,7 +248,7 @@ impl Source {
         Some(source)
     }
 
-    /// The names of the named grammars, and those that are schemas.
+    /// The names of the named grammars, each with its schema if it is one.
     pub(super) fn names(&self) -> impl Iterator<Item = (&str, Option<&Value>)> {
         self.named.iter().map(|(name, grammar)| match grammar {
             Named::Schema(schema) => (name.as_str(), Some(schema)),
@@ -256,16 +256,16 @@ impl Source {
         })
     }
 
-    /// One of the named grammars as a source.
+    /// One named grammar as a source.
     pub(super) fn alone(&self, name: &str) -> Self {
         let named = self.named.iter().filter(|(known, _)| known == name).cloned().collect();
         Self { named, ..Self::new(format!("start: @{name}")) }
     }
 
-    /// Compiles a source that is finished. Large numbers in schemas keep all of their digits (`numbers/`).
+    /// Compiles a finished source. Large numbers in schemas keep all their digits (`numbers/`).
     ///
     /// # Errors
-    /// llguidance's, and what it cannot do with large numbers.
+    /// llguidance refuses the grammar, or cannot handle its large numbers.
     pub(super) fn parser(&self, factory: &ParserFactory) -> anyhow::Result<TokenParser> {
         let (grammar, placeholders) = self.grammar()?;
         if placeholders.is_empty() {
@@ -277,7 +277,7 @@ impl Source {
         factory.create_parser_from_init_default(GrammarInit::Internal(grammar, lexer))
     }
 
-    /// The numbers that no placeholder may equal: those of as many digits that the source's texts and schemas hold.
+    /// The numbers that no placeholder may equal: those with as many digits in the source's texts and schemas.
     fn taken(&self) -> HashSet<u64> {
         if !self.names().any(|(_, schema)| schema.is_some_and(depends)) {
             return HashSet::new();
@@ -287,7 +287,7 @@ impl Source {
         runs.filter_map(|run| std::str::from_utf8(run).ok()?.parse().ok()).collect()
     }
 
-    /// What llguidance compiles, and what is to be put in place of its placeholders.
+    /// The grammar for llguidance, and the placeholders that are to be replaced in it.
     fn grammar(&self) -> anyhow::Result<(TopLevelGrammar, Vec<Placeholder>)> {
         let mut grammars = vec![GrammarWithLexer::from_lark(self.lark.clone())];
         let mut placeholders = Vec::new();

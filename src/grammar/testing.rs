@@ -1,4 +1,4 @@
-//! Helpers for tests of grammars, in this crate and in those above.
+//! Helpers for tests of grammars in this crate and in crates above it.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Grammars over a real vocabulary, followed by a writer that picks random tokens among the allowed ones.
+//! Grammars over a real vocabulary, followed by a writer that picks random allowed tokens.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,7 +14,7 @@ fn compiler() -> (Compiler, Arc<Tokenizer>) {
     crate::testing::compiler(fixtures::vocabulary("smollm2").path())
 }
 
-/// The text of a writer that picks random allowed tokens. None if the text does not end.
+/// Writes a text of random allowed tokens. `None` if the text does not end.
 fn write(compiler: &Compiler, tokenizer: &Tokenizer, source: &Source, seed: u64) -> Result<Option<String>, GrammarError> {
     let mut position = compiler.compile(source)?.start();
     let mut ids = Vec::new();

@@ -1,17 +1,17 @@
-//! The process that compiles a grammar on trial: what it reads, does and answers (`trial_worker.rs` has the other side).
+//! The child process that compiles a grammar on trial. `trial_worker.rs` is the parent's side.
 //!
-//! It reads lines from stdin, each a list in JSON:
-//! - `["vocabulary", OUTLINE]`: the vocabulary of what follows. The tables over it are made at once, before there is a grammar.
-//! - `["grammar", SOURCE, {"milliseconds", "bytes"}]`: a source as `Source::text` writes it, and what it may take. It is the last line.
+//! The child reads lines from stdin, each a list in JSON:
+//! - `["vocabulary", OUTLINE]`: the vocabulary for what follows. Its tables are built at once, before a grammar arrives.
+//! - `["grammar", SOURCE, {"milliseconds", "bytes"}]`: a source as `Source::text` writes it, and its budget. This is the last line.
 //!
-//! It answers in lines on stdout, and ends:
-//! - `part "NAME"`: the grammar of this name is being rewritten in Lark's syntax, or is the one that is refused. An empty name: the whole
-//!   source compiles.
+//! The child answers in lines on stdout, and ends:
+//! - `part "NAME"`: the grammar of this name is being rewritten in Lark's syntax, or has been refused. An empty name means that the whole
+//!   source is being compiled.
 //! - `refused "REASON"`: the last of these counts.
-//! - `finished SOURCE` if the source was rewritten, and then `compiled BYTES`: what the compiled grammar takes.
+//! - `finished SOURCE` if the source was rewritten, and then `compiled BYTES`: the memory of the compiled grammar.
 //!
-//! A process that has used up its budget ends with the code of what it used up. Beyond its own watch, the system bounds its address space
-//! and its processor time.
+//! If the child has used up its budget, its exit code says which part of the budget. In addition, the system bounds the child's address
+//! space and its processor time.
 
 use std::io::{BufRead, Write};
 use std::time::{Duration, Instant};
@@ -25,20 +25,20 @@ use crate::factory::{explain, factory, reason};
 use crate::source::Source;
 use crate::vocab::Vocabulary;
 
-/// Stack of a compiling thread, in bytes of address space. llguidance recurses over schemas and their references.
+/// The stack of a compiling thread [bytes of address space]. llguidance recurses over schemas and their references.
 pub const STACK: usize = 256 << 20;
-/// The time on the clock that a trial may take, for a machine that is busy.
+/// The wall-clock time that a trial may take, longer than its processor time because the machine may be busy.
 pub const PATIENCE: Duration = Duration::from_secs(8);
-/// How often the process compares its use with its budget.
+/// The interval at which the process compares its use with its budget.
 const PERIOD: Duration = Duration::from_millis(5);
-/// Address space beyond the budget: what allocators reserve without using it.
+/// Address space beyond the budget, which allocators reserve without using it [bytes].
 const RESERVED: usize = 1 << 30;
 
 /// Exit codes of a process that ended itself.
 pub const OUT_OF_TIME: i32 = 3;
 pub const OUT_OF_MEMORY: i32 = 4;
 
-/// The work of the process. Returns its exit code.
+/// Runs the child process. Returns its exit code.
 pub fn serve() -> i32 {
     let mut tables: Option<ParserFactory> = None;
     for line in std::io::stdin().lock().lines() {
@@ -54,14 +54,14 @@ pub fn serve() -> i32 {
             _ => return 1,
         }
     }
-    // Whoever started this process has ended, or has no use for it.
+    // The parent has ended, or no longer needs this process.
     0
 }
 
-/// The tables over a vocabulary.
+/// Builds the tables over a vocabulary.
 fn made(message: &[Value]) -> Option<ParserFactory> {
     let factory = factory(&Vocabulary::of_outline(message.get(1)?)?.environment(), &[]).ok()?;
-    // The first grammar takes what later ones reuse, so it is not the one that is measured.
+    // The first grammar allocates memory that later ones reuse, so a measured grammar must not be the first.
     drop(Source::new("start: \"a\"").parser(&factory));
     Some(factory)
 }
@@ -78,7 +78,7 @@ impl TrialBudget {
     }
 }
 
-/// Compiles on a thread of its own and watches what that takes.
+/// Compiles on a thread of its own, and watches its use of time and memory.
 fn run(factory: ParserFactory, source: Source, budget: TrialBudget) -> i32 {
     let (before, used) = (memory(), processor_time());
     bound_by_system(&budget, used);
@@ -105,7 +105,7 @@ fn compile(factory: &ParserFactory, source: Source) {
     say("part \"\"");
     let before = memory();
     match source.parser(factory) {
-        // It is not dropped, which would take time.
+        // The parser is not dropped, because that would take time.
         Ok(parser) => {
             let bytes = memory().saturating_sub(before);
             if rewritten {
@@ -116,7 +116,7 @@ fn compile(factory: &ParserFactory, source: Source) {
         }
         Err(error) => {
             let refusal = reason(&error.to_string());
-            // Said twice, because the search for the place may exceed the budget.
+            // Report first: the search for the position may exceed the budget. A second report with the position follows if it does not.
             say(&format!("refused {}", json!(refusal)));
             let (name, refusal) = explain(factory, &source, refusal);
             name.iter().for_each(|name| say(&format!("part {}", json!(name))));
@@ -125,8 +125,8 @@ fn compile(factory: &ParserFactory, source: Source) {
     }
 }
 
-/// Lets the system end this process if it takes much more than its budget between two looks at what it uses. Where the system refuses, its
-/// own watch alone remains.
+/// Lets the system end this process if it takes much more than its budget between two checks. If the system refuses, only the process's own
+/// checks remain.
 fn bound_by_system(budget: &TrialBudget, used: Duration) {
     let space = space().map(|space| (space + STACK + budget.bytes + RESERVED) as u64);
     let bounds = [(Resource::RLIMIT_AS, space), (Resource::RLIMIT_CPU, Some((used + budget.time).as_secs() + 2))];
@@ -147,12 +147,12 @@ fn processor_time() -> Duration {
     clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
-/// The most memory that this process has used so far, in bytes. 0 where the system does not tell.
+/// The most memory that this process has used so far [bytes]. 0 if the system does not tell.
 fn memory() -> usize {
     status("VmHWM:").unwrap_or(0)
 }
 
-/// The address space of this process, in bytes.
+/// The address space of this process [bytes].
 fn space() -> Option<usize> {
     status("VmSize:")
 }

@@ -1,3 +1,5 @@
+//! Checks how the answers of the process that compiles on trial are read.
+
 use serde_json::json;
 
 use super::*;

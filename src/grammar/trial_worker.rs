@@ -1,4 +1,4 @@
-//! [`Worker`]: a process that compiles one grammar on trial, and the one that is kept ready for the next.
+//! [`Worker`]: a child process that compiles one grammar on trial. One is kept ready for the next grammar.
 
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
@@ -13,33 +13,33 @@ use nix::unistd::Pid;
 
 /// The first argument of a process that compiles a grammar on trial.
 pub const ARG: &str = "compile-grammar-on-trial";
-/// Longest answer that is read: a finished source with each of its characters escaped, and the lines beside it.
+/// The longest answer that is read: a finished source with each of its characters escaped, and the other lines [bytes].
 const MAX_ANSWER: u64 = (6 * crate::source::MAX_ALL_BYTES + (64 << 10)) as u64;
-/// How long nobody starts a worker again that has ended by itself.
+/// The pause before a worker that ended by itself is replaced.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The worker that is kept ready.
 static READY: Mutex<Option<Worker>> = Mutex::new(None);
-/// Whether one is kept.
+/// Whether a worker is kept ready.
 static KEEPS: AtomicBool = AtomicBool::new(false);
-/// Whether one is being started to be kept.
+/// Whether a worker is being started to be kept ready.
 static STARTING: AtomicBool = AtomicBool::new(false);
 
 /// A process that waits for its grammar. Ends with this program, which holds the other end of its stdin.
 pub struct Worker {
     child: Child,
     stdin: Option<ChildStdin>,
-    /// The vocabulary that it was told.
+    /// The vocabulary that the worker has received.
     vocabulary: Option<Arc<str>>,
 }
 
-/// From here on, one worker is kept ready.
+/// Starts to keep one worker ready.
 pub fn keep_one() {
     KEEPS.store(true, Ordering::Relaxed);
     replace(None);
 }
 
-/// Starts the worker that is kept, in the background, unless there is one or none is kept.
+/// Starts a worker to keep, in the background, unless there is one already or none is to be kept.
 pub fn replace(vocabulary: Option<Arc<str>>) {
     if !KEEPS.load(Ordering::Relaxed) || !may_start() {
         return;
@@ -49,12 +49,12 @@ pub fn replace(vocabulary: Option<Arc<str>>) {
     }
 }
 
-/// Whether a worker is to be started: there is none, and none is being started.
+/// Whether a worker should be started: there is none, and none is being started.
 fn may_start() -> bool {
     ready().is_none() && !STARTING.swap(true, Ordering::Relaxed)
 }
 
-/// Starts a worker and watches it until it ends. If nobody has taken it by then, another follows.
+/// Starts a worker and watches it until it ends. If nobody has taken the worker by then, starts another.
 fn keep(mut vocabulary: Option<Arc<str>>) {
     loop {
         let started = Worker::start().and_then(|mut worker| {
@@ -71,13 +71,14 @@ fn keep(mut vocabulary: Option<Arc<str>>) {
             Ok(pid) => pid,
             Err(error) => return tracing::warn!("the process that compiles the next grammar on trial did not start: {error}"),
         };
-        // Whoever has taken it reaps it, perhaps before this thread looks: then there is an error, which says that it has ended.
+        // If the worker was taken, its taker reaps it, perhaps before this thread looks. `waitid` then fails, which also means that it has
+        // ended.
         let id = || Id::Pid(Pid::from_raw(pid.cast_signed()));
         while waitid(id(), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) == Err(Errno::EINTR) {}
         let Some(ended) = ready().take_if(|worker| worker.child.id() == pid) else { return };
         vocabulary.clone_from(&ended.vocabulary);
         drop(ended);
-        tracing::warn!("the process that waits for the next grammar ended: another is started");
+        tracing::warn!("the process that waits for the next grammar ended: starting another");
         std::thread::sleep(PAUSE);
         if !may_start() {
             return;
@@ -106,13 +107,13 @@ impl Worker {
 
     fn start() -> io::Result<Self> {
         let mut command = Command::new(program());
-        // In a group of its own, an interrupt at a terminal does not end it before the requests that are still served.
+        // In its own process group, the worker survives an interrupt at a terminal until the requests that are still served have ended.
         command.arg(ARG).process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn()?;
         Ok(Self { stdin: child.stdin.take(), child, vocabulary: None })
     }
 
-    /// Tells the vocabulary, unless it knows it.
+    /// Sends the vocabulary, unless the worker knows it.
     fn learn(&mut self, vocabulary: &Arc<str>) -> io::Result<()> {
         if self.vocabulary.as_ref().is_none_or(|known| known != vocabulary) {
             self.tell(&["[\"vocabulary\",", vocabulary, "]\n"])?;
@@ -126,9 +127,9 @@ impl Worker {
         pieces.iter().try_for_each(|piece| stdin.write_all(piece.as_bytes()))
     }
 
-    /// Has a source compiled. Returns the answer and how the process ended.
+    /// Has a source compiled. Returns the answer and the process's exit status.
     pub fn compile(mut self, source: &str, budget: &str) -> io::Result<(String, ExitStatus)> {
-        // If it ends before it has read all of it, its status says why.
+        // If the worker ends before it has read everything, its exit status says why.
         let _ = self.tell(&["[\"grammar\",", source, ",", budget, "]\n"]);
         self.stdin = None;
         let mut answer = Vec::new();
@@ -141,13 +142,13 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // Both fail where the process has ended and was waited for.
+        // Both fail if the process has ended and has been reaped.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// This program, even if its file was replaced since it started.
+/// The path of this program, even if its file was replaced since it started.
 fn program() -> std::path::PathBuf {
     let own = std::path::PathBuf::from("/proc/self/exe");
     if own.exists() { own } else { std::env::current_exe().unwrap_or_default() }

@@ -1,4 +1,4 @@
-//! [`Vocabulary`]: a model's vocabulary as llguidance needs it, and the trie with which masks are computed.
+//! [`Vocabulary`]: a model's vocabulary as llguidance needs it, and the trie that masks are computed with.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ impl TokenizerEnv for Env {
         &self.0
     }
 
-    /// Takes the longest token each time. llguidance uses the result for predictions only, never for sampling.
+    /// Takes the longest token each time. llguidance uses the result only for predictions, never for sampling.
     fn tokenize_bytes(&self, bytes: &[u8]) -> Vec<TokenId> {
         self.0.greedy_tokenize(bytes)
     }
 
-    /// False, because a model may write a text with other tokens than its tokenizer would.
+    /// `false`, because a model may write a text with other tokens than its tokenizer would.
     fn tokenize_is_canonical(&self) -> bool {
         false
     }
@@ -28,15 +28,15 @@ impl TokenizerEnv for Env {
 /// A vocabulary. Control tokens and end tokens are not text: a grammar allows them only if it names them.
 pub struct Vocabulary {
     ends: Vec<u32>,
-    /// By id. Control tokens begin with llguidance's marker. Ids without a token are empty.
+    /// The tokens by id. Control tokens begin with llguidance's marker. Ids without a token are empty.
     words: Vec<Vec<u8>>,
 }
 
 impl Vocabulary {
-    /// A vocabulary of `size` ids, which may be more than the tokenizer has.
+    /// A vocabulary of `size` ids, possibly more than the tokenizer has.
     pub fn of(tokenizer: &Tokenizer, size: usize) -> Self {
         let ends = tokenizer.end_ids();
-        // Without an end token, an extra id after the last one stands for it. It cannot be sampled.
+        // Without an end token, an extra id after the last one represents it. That id cannot be sampled.
         let size = size + usize::from(ends.is_empty());
         let word = |id: u32| match tokenizer.token_bytes(id, true) {
             Some(bytes) if tokenizer.is_control(id) || ends.contains(&id) => [&[TokTrie::SPECIAL_TOKEN_MARKER], bytes].concat(),
@@ -54,8 +54,8 @@ impl Vocabulary {
         Arc::new(Env(trie))
     }
 
-    /// The same ids with the tokens that compiling a grammar looks at: control tokens and single bytes. A token is its text if it is a
-    /// control token, or else its byte.
+    /// The same ids with only the tokens that compiling a grammar looks at: control tokens, as their text, and single bytes, as their
+    /// value.
     pub fn outline(&self) -> Value {
         let outlined = |(id, word): (usize, &Vec<u8>)| match word.as_slice() {
             [byte] => Some(json!([id, byte])),
@@ -66,7 +66,7 @@ impl Vocabulary {
         json!({ "size": self.words.len(), "ends": self.ends, "words": words })
     }
 
-    /// The inverse of [`Vocabulary::outline`]. None if `outline` is malformed.
+    /// The inverse of [`Vocabulary::outline`]. `None` if `outline` is malformed.
     pub fn of_outline(outline: &Value) -> Option<Self> {
         let size = usize::try_from(outline["size"].as_u64()?).ok()?;
         let id = |id: &Value| id.as_u64().and_then(|id| u32::try_from(id).ok()).filter(|id| (*id as usize) < size);

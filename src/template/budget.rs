@@ -1,8 +1,8 @@
-//! The budget of one render: how many steps it may take, how many bytes of values it may make and walk, and how long it may take.
+//! The budget of one render: bounds its steps, the bytes of values that it makes and walks, and its time.
 //!
-//! Every operation that makes or walks values draws on the budget: constructors of values charge what they make, and an operation that
-//! multiplies its arguments asks first whether the budget can afford the product. Containers know their size with shared parts counted as
-//! often as they occur ([`crate::value::Measure`]), so a walk is charged before it begins.
+//! Every operation that makes or walks values draws on the budget. Constructors of values charge what they make, and an operation that
+//! multiplies its arguments first asks whether the budget can afford the product. Containers know their size, in which shared parts count
+//! as often as they occur ([`crate::value::Measure`]), so a walk is charged before it begins.
 //!
 //! A charge is not refunded when a value is dropped, because a render is short and its budget grows with its input.
 
@@ -11,26 +11,27 @@ use std::time::{Duration, Instant};
 
 use crate::failure::{Fault, Outcome, limit};
 
-/// Longest output of a render, in bytes.
+/// The longest output of a render [bytes].
 pub(super) const MAX_OUTPUT: usize = 32 << 20;
-/// A render may make `BASE_BYTES` bytes of values plus `INPUT_COPIES` times the size of its input. Real templates copy a conversation two
-/// or three times.
+/// A render may make `BASE_BYTES` of values plus `INPUT_COPIES` times the size of its input. Real templates copy a conversation two or
+/// three times.
 const BASE_BYTES: u64 = 32 << 20;
 const INPUT_COPIES: u64 = 16;
-/// A render may walk `BASE_WORK` bytes of values plus `INPUT_WALKS` times the size of its input. A search (`.count`, `in`) makes nothing,
+/// A render may walk `BASE_WORK` bytes of values plus `INPUT_WALKS` times the size of its input. A search (`.count`, `in`) makes no values,
 /// but takes about a nanosecond per byte.
 const BASE_WORK: u64 = 256 << 20;
 const INPUT_WALKS: u64 = 256;
-/// A render takes a few milliseconds. This limit is far above that even on a loaded machine.
+/// The time limit of a render. A render takes a few milliseconds, which is far less even on a loaded machine.
 const MAX_TIME: Duration = Duration::from_secs(5);
-/// Approximate size of an item of a list or dict, in bytes.
+/// The approximate size of an item of a list or dict [bytes].
 pub(crate) const ITEM_BYTES: u64 = 64;
-/// The time is looked at once per this many steps, and per so many bytes that are charged.
+/// The clock is read once per this many steps, and once per this many charged bytes.
 const STEPS_PER_LOOK: u64 = 64;
 const BYTES_PER_LOOK: u64 = 1 << 16;
 
 thread_local! {
-    /// Steps, bytes to make, bytes to walk, and the end of the render on this thread. Outside of a render nothing is limited.
+    /// The steps, the bytes to make and the bytes to walk that are left to the render on this thread, and its deadline. Outside a render,
+    /// nothing is limited.
     static STEPS: Cell<u64> = const { Cell::new(u64::MAX) };
     static LEFT: Cell<u64> = const { Cell::new(u64::MAX) };
     static WORK: Cell<u64> = const { Cell::new(u64::MAX) };
@@ -69,12 +70,12 @@ pub(crate) fn step() -> Outcome<()> {
     if left.is_multiple_of(STEPS_PER_LOOK) { check_time() } else { Ok(()) }
 }
 
-/// Looks at the time if a budget went past a multiple of [`BYTES_PER_LOOK`].
+/// Checks the time if a budget has passed a multiple of [`BYTES_PER_LOOK`].
 fn look_between(before: u64, left: u64) -> Outcome<()> {
     if before / BYTES_PER_LOOK == left / BYTES_PER_LOOK { Ok(()) } else { check_time() }
 }
 
-/// Charges `bytes` that have been made already. If they exceed the budget, the next charge fails.
+/// Charges `bytes` of values that have already been made. If they exceed the budget, the next charge fails.
 pub(crate) fn note(bytes: u64) {
     LEFT.set(LEFT.get().saturating_sub(bytes));
 }
@@ -95,22 +96,23 @@ pub(crate) fn walk_over(bytes: u64) -> Outcome<()> {
     look_between(before, left)
 }
 
-/// Charges the walk over `count` items, without what they hold.
+/// Charges the walk over `count` items without their contents.
 pub(crate) fn walk_items(count: usize) -> Outcome<()> {
     walk_over((count as u64).saturating_mul(ITEM_BYTES))
 }
 
-/// Fails if the budget has less than `bytes` left. Called before a value is made, whose constructor charges it. `None`: an overflow.
+/// Fails if the budget has less than `bytes` left. Called before a value is made, whose constructor then charges the budget. `None` means
+/// that the size overflowed.
 pub(crate) fn afford(bytes: Option<u64>) -> Outcome<()> {
     bytes.filter(|bytes| *bytes <= LEFT.get()).map(|_| ()).ok_or_else(too_much)
 }
 
-/// Like [`afford`], for `count` copies of `bytes` bytes beside `rest` more.
+/// Like [`afford`], for `count` copies of `bytes` bytes and `rest` more bytes.
 pub(crate) fn afford_copies(count: usize, bytes: usize, rest: usize) -> Outcome<()> {
     afford((count as u64).checked_mul(bytes as u64).and_then(|product| product.checked_add(rest as u64)))
 }
 
-/// Approximate size of a template's input, in bytes.
+/// The approximate size of a template's input [bytes].
 pub(super) fn input_bytes(value: &serde_json::Value) -> u64 {
     match value {
         serde_json::Value::String(text) => text.len() as u64,

@@ -12,8 +12,8 @@ use crate::syntax::ast::Statement;
 use crate::syntax::{Known, parse};
 use crate::{library, run, source};
 
-/// Steps that one render may take: `BASE_STEPS`, and `MESSAGE_STEPS` per message up to `MAX_STEPS`. A real template takes a few thousand
-/// for a short conversation. Some look at every message for each message, and the heaviest takes millions for a thousand.
+/// The most steps of one render: `BASE_STEPS`, and `MESSAGE_STEPS` per message, up to `MAX_STEPS`. A real template takes a few thousand for
+/// a short conversation. Some visit every message for each message, and the heaviest takes millions for a thousand messages.
 const BASE_STEPS: u64 = 500_000;
 const MESSAGE_STEPS: u64 = 20_000;
 const MAX_STEPS: u64 = 20_000_000;
@@ -28,12 +28,12 @@ pub struct ChatTemplate {
 }
 
 impl ChatTemplate {
-    /// Parses a template. `strftime_now` gives the current time in UTC.
+    /// Parses a template. `strftime_now` returns the current time in UTC.
     pub fn new(source: &str, bos_token: &str, eos_token: &str) -> Result<Self, TemplateError> {
         Self::with_clock(source, bos_token, eos_token, Clock::System)
     }
 
-    /// Like `new`, with a clock for `strftime_now`.
+    /// Like `new`, with a given clock for `strftime_now`.
     pub fn with_clock(source: &str, bos_token: &str, eos_token: &str, clock: Clock) -> Result<Self, TemplateError> {
         source::check(source).map_err(TemplateError::Invalid)?;
         let copy = source.to_owned();
@@ -43,7 +43,7 @@ impl ChatTemplate {
         Ok(Self { body: Arc::new(body), clock, source: source.to_owned(), bos_token, eos_token })
     }
 
-    /// The Jinja source.
+    /// The template's Jinja source.
     pub fn source(&self) -> &str {
         &self.source
     }
@@ -62,8 +62,8 @@ impl ChatTemplate {
         let prompt: Outcome<String> = on_large_stack(move || {
             with_budget(bytes, steps, || {
                 let prompt = run::render(&body, &variables, clock);
-                // Templates for tools alone may loop over them without asking whether there are any. An undefined variable is an empty
-                // list.
+                // Templates written only for tools may loop over them without checking that there are any. An undefined variable acts as an
+                // empty list.
                 if without_tools && prompt.as_ref().is_err_and(|fault| fault.kind() == Kind::Type) {
                     variables.retain(|(name, _)| &**name != "tools");
                     return run::render(&body, &variables, clock).or(prompt);

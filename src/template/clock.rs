@@ -1,10 +1,10 @@
-//! The function `strftime_now`: Python's `datetime.now().strftime`, at the time in UTC, with a clock that tests can fix.
+//! Implements `strftime_now`: Python's `datetime.now().strftime` at the time in UTC, with a clock that tests can fix.
 
 use time::{Date, Month, OffsetDateTime};
 
 use crate::failure::{Outcome, value_fault};
 
-/// The source of time of `strftime_now`.
+/// The clock that `strftime_now` reads.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Clock {
     /// The system's time, in UTC.
@@ -14,7 +14,7 @@ pub enum Clock {
 }
 
 impl Clock {
-    /// Midnight (UTC) of a `YYYY-MM-DD` date.
+    /// Midnight (UTC) of a date in the form `YYYY-MM-DD`.
     pub fn from_date(text: &str) -> Option<Self> {
         let mut parts = text.splitn(3, '-');
         let year = parts.next()?.parse().ok()?;
@@ -53,7 +53,7 @@ impl Clock {
     }
 }
 
-/// A field with one of the flags of the GNU C library.
+/// Applies one of the flags of the GNU C library to a field.
 fn flagged(field: &str, flag: char, code: Option<char>) -> String {
     let is_number = field.trim_start().bytes().all(|byte| byte.is_ascii_digit()) && !field.trim().is_empty();
     let digits = field.trim_start_matches(['0', ' ']);
@@ -100,7 +100,7 @@ fn field(code: char, t: OffsetDateTime) -> Option<String> {
         'V' => format!("{:02}", date.iso_week()),
         'G' => format!("{:04}", date.to_iso_week_date().0),
         'g' => format!("{:02}", date.to_iso_week_date().0.rem_euclid(100)),
-        // The time of Transformers has no zone.
+        // Transformers' time has no zone.
         'Z' | 'z' => String::new(),
         's' => t.unix_timestamp().to_string(),
         'F' => format!("{:04}-{:02}-{:02}", t.year(), u8::from(t.month()), t.day()),

@@ -1,4 +1,4 @@
-//! The error of a template that is invalid or fails to render.
+//! [`TemplateError`]: why a template is invalid or fails to render.
 
 #[derive(Debug, thiserror::Error)]
 pub enum TemplateError {

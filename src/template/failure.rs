@@ -2,12 +2,12 @@
 
 use std::borrow::Cow;
 
-/// What kind of exception Jinja in Python raises. Some filters catch some kinds.
+/// The kind of exception that Jinja in Python would raise. Some filters catch some kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// `raise_exception`, with the template's own text.
     Raised,
-    /// A limit of the sandbox. Nothing catches it.
+    /// A limit of the sandbox, which nothing catches.
     Limit,
     Syntax,
     Type,
@@ -15,7 +15,7 @@ pub(crate) enum Kind {
     Lookup,
     /// An operation on an undefined value.
     Undefined,
-    /// Any other one: an overflow, a division by zero, a runtime error of Jinja.
+    /// Anything else: an overflow, a division by zero, or a runtime error of Jinja.
     Other,
 }
 
@@ -44,12 +44,12 @@ impl Fault {
         &self.0.text
     }
 
-    /// The line of the source, counted from 1.
+    /// The line in the source, counted from 1.
     pub fn line(&self) -> Option<u32> {
         self.0.line
     }
 
-    /// Adds the line, unless an inner statement has added its own.
+    /// Adds the line, unless an inner statement has already added its own.
     pub fn at(mut self, line: u32) -> Self {
         self.0.line.get_or_insert(line);
         self

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use crate::chat_template::ChatTemplate;
 use crate::input::RenderInput;
 
-/// Which parts of a conversation a template puts into the prompt.
+/// The parts of a conversation that a template puts into the prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features {
     /// Whether the text of a system message appears.
@@ -19,7 +19,7 @@ pub struct Features {
 }
 
 impl ChatTemplate {
-    /// Renders a sample conversation for each feature. A template that refuses one does not have the feature.
+    /// Renders a sample conversation per feature. If the template refuses a sample, it does not have the feature.
     pub fn features(&self) -> Features {
         let user = json!({ "role": "user", "content": "probe-user" });
         let system = json!({ "role": "system", "content": "probe-system" });

@@ -1,4 +1,4 @@
-//! Small templates against Jinja in Python (`tests/golden/make_jinja.py`).
+//! Compares small templates with Jinja in Python (`tests/golden/make_jinja.py`).
 
 use serde_json::{Map, Value};
 
@@ -13,7 +13,7 @@ fn input(context: &Value) -> RenderInput {
     }
 }
 
-/// How a case differs from what Jinja gives, if it does.
+/// The difference of a case from Jinja's result, if there is one.
 fn difference(case: &Value, input: &RenderInput, clock: Clock) -> Option<String> {
     let source = case["template"].as_str().unwrap();
     let got = ChatTemplate::with_clock(source, "<s>", "</s>", clock).and_then(|template| template.render(input));

@@ -1,4 +1,4 @@
-//! [`RenderInput`]: the variables of a template.
+//! [`RenderInput`]: a template's variables.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use crate::integers::as_integer;
 /// Names of variables and functions that the context of every template defines.
 pub(crate) const RESERVED: [&str; 9] =
     ["messages", "tools", "add_generation_prompt", "bos_token", "eos_token", "raise_exception", "strftime_now", "namespace", "range"];
-/// Prefix of names that are kept for the sandbox.
+/// The prefix of names that are reserved for the sandbox.
 const PREFIX: &str = "pen__";
 
-/// Whether the context itself defines a name, so that no variable of a request may have it.
+/// Whether the context itself defines a name. No variable of a request may have such a name.
 pub fn is_reserved(name: &str) -> bool {
     RESERVED.contains(&name) || name.starts_with(PREFIX)
 }
@@ -29,12 +29,12 @@ pub struct RenderInput {
     pub kwargs: Map<String, Value>,
 }
 
-/// JSON on its way to the thread that renders. Values there share its strings.
+/// JSON to be sent to the thread that renders. Values there share its strings.
 pub(crate) enum Input {
     None,
     Bool(bool),
     Int(i64),
-    /// An integer that 64 bits with a sign do not hold.
+    /// An integer that does not fit in a signed 64-bit integer.
     Big(BigInt),
     Float(f64),
     Text(Arc<str>),

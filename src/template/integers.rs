@@ -1,6 +1,7 @@
-//! Whole numbers of more than 64 bits, which `serde_json` would round to doubles.
+//! Keeps whole numbers of more than 64 bits exact, which `serde_json` would round to doubles.
 //!
-//! In a tree, an object with one member stands for such a number: no JSON that people write has its name. A template sees an integer.
+//! In a JSON tree, an object with one member represents such a number. The member's name does not occur in JSON that people write. A
+//! template sees an integer.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -8,15 +9,15 @@ use std::ops::Range;
 use num_bigint::BigInt;
 use serde_json::Value;
 
-/// The name of the member.
+/// The name of that member.
 const NAME: &str = "\u{0}integer";
-/// The object up to its digits, as `serde_json` writes it.
+/// The object's text before its digits, as `serde_json` writes it.
 const BEFORE: &str = "{\"\\u0000integer\":\"";
 const AFTER: &str = "\"}";
-/// Fewest digits of a number that 64 bits do not hold.
+/// The fewest digits of a number that does not fit in 64 bits.
 const DIGITS: usize = 19;
 
-/// The places of whole numbers in a JSON text that 64 bits do not hold. Numbers with a point or an exponent are doubles to everybody.
+/// The places of whole numbers in a JSON text that do not fit in 64 bits. Numbers with a point or an exponent are doubles everywhere.
 pub fn long_integers(json: &[u8]) -> impl Iterator<Item = Range<usize>> {
     let mut at = if has_digits(json) { 0 } else { json.len() };
     std::iter::from_fn(move || {
@@ -39,7 +40,7 @@ pub fn long_integers(json: &[u8]) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-/// The place behind a string that begins at `at`.
+/// The position after a string that begins at `at`.
 pub fn end_of_string(json: &[u8], at: usize) -> usize {
     let mut at = at + 1;
     while at < json.len() && json[at] != b'"' {
@@ -48,7 +49,7 @@ pub fn end_of_string(json: &[u8], at: usize) -> usize {
     (at + 1).min(json.len())
 }
 
-/// Whether a text has as many digits in a row as a long integer. Looks at few bytes of a text with few digits.
+/// Whether a text has as many digits in a row as a long integer. Reads few bytes of a text with few digits.
 fn has_digits(text: &[u8]) -> bool {
     let mut at = DIGITS - 1;
     while at < text.len() {
@@ -71,7 +72,7 @@ fn is_long(number: &[u8]) -> bool {
 /// Parses a JSON text without rounding whole numbers.
 ///
 /// # Errors
-/// The text is no JSON, or a number has more than 128 bits.
+/// The text is not JSON, or a number has more than 128 bits.
 pub fn parse_json(text: &str) -> Result<Value, String> {
     let mut marked = Cow::Borrowed(text);
     let mut copied = 0;
@@ -92,7 +93,7 @@ pub fn parse_json(text: &str) -> Result<Value, String> {
     serde_json::from_str(&marked).map_err(|error| error.to_string())
 }
 
-/// A tree of [`parse_json`] as JSON.
+/// Writes a tree of [`parse_json`] as JSON.
 pub fn json_text(value: &Value) -> String {
     let text = value.to_string();
     let mut out = String::new();
@@ -109,13 +110,13 @@ pub fn json_text(value: &Value) -> String {
     out + rest
 }
 
-/// The digits of a number of more than 64 bits in a tree of [`parse_json`]. None for any other value.
+/// The digits of a number of more than 64 bits in a tree of [`parse_json`]. `None` for any other value.
 pub fn long_integer(value: &Value) -> Option<&str> {
     let map = value.as_object().filter(|map| map.len() == 1)?;
     map.get(NAME)?.as_str().filter(|digits| integer(digits).is_some())
 }
 
-/// The number of more than 64 bits that a tree of [`parse_json`] is.
+/// The number of more than 64 bits that a tree of [`parse_json`] represents.
 pub(crate) fn as_integer(value: &Value) -> Option<BigInt> {
     long_integer(value).and_then(integer)
 }

@@ -1,5 +1,6 @@
-//! Threads with a large stack. On a server's thread, whose stack has 2 MiB, a deep syntax tree or a deeply nested value could overflow the
-//! stack and abort the process. To start a thread takes as long as a short render, so a thread waits a while for another one.
+//! Runs jobs on threads with a large stack. On a server's thread with a stack of 2 MiB, a deep syntax tree or a deeply nested value could
+//! overflow the stack and abort the process. Starting a thread takes as long as a short render, so an idle thread waits a while for another
+//! job.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
@@ -9,16 +10,16 @@ use std::time::Duration;
 
 use crate::error::TemplateError;
 
-/// In bytes of address space. Only the pages that a render touches take memory.
+/// The size of a stack [bytes of address space]. Only the pages that a render touches take memory.
 const STACK: usize = 256 << 20;
-/// The most threads that wait. More may work.
+/// The most idle threads. More may be working.
 const MAX_IDLE: usize = 4;
-/// How long a thread waits. With it, the memory of its stack goes.
+/// The time after which an idle thread ends, which frees its stack's memory.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// A thread that waits.
+/// An idle thread.
 struct Idle {
     thread: ThreadId,
     jobs: Sender<Job>,
@@ -30,7 +31,7 @@ static IDLE: Mutex<Vec<Idle>> = Mutex::new(Vec::new());
 pub fn on_large_stack<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> Result<T, TemplateError> {
     let (sender, result) = sync_channel(1);
     let job: Job = Box::new(move || {
-        // The caller waits for it.
+        // The caller is waiting for the result.
         let _ = sender.send(f());
     });
     let idle = IDLE.lock().unwrap_or_else(PoisonError::into_inner).pop();
@@ -38,7 +39,7 @@ pub fn on_large_stack<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static)
         Some(idle) => idle.jobs,
         None => start().map_err(|e| TemplateError::Invalid(format!("the rendering thread did not start: {e}")))?,
     };
-    // A thread takes every job that it is sent, so this fails only as the next line does.
+    // A thread runs every job that it is sent, so this fails only if the next line fails too.
     let _ = jobs.send(job);
     result.recv().map_err(|_| TemplateError::Invalid("the renderer panicked".into()))
 }
@@ -50,7 +51,7 @@ fn start() -> std::io::Result<Sender<Job>> {
     Ok(sender)
 }
 
-/// Runs jobs until one panics, none comes for a while, or enough threads wait already.
+/// Runs jobs until one panics, none arrives for a while, or enough other threads are idle.
 fn work(jobs: &Receiver<Job>, own: &Sender<Job>) {
     let thread = thread::current().id();
     loop {
@@ -64,12 +65,12 @@ fn work(jobs: &Receiver<Job>, own: &Sender<Job>) {
                         idle.remove(at);
                         return;
                     }
-                    // Somebody has taken this thread, whose job is on its way.
+                    // This thread was just taken, and its job is on the way.
                     None => continue,
                 }
             }
         };
-        // A panic may have left anything behind on this thread.
+        // After a panic, the state of this thread is unknown, so the thread ends.
         if catch_unwind(AssertUnwindSafe(job)).is_err() {
             return;
         }

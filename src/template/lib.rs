@@ -10,7 +10,7 @@
 //! assert_eq!(prompt, "user: hi\n");
 //! ```
 //!
-//! The language is Jinja's, and values behave as in Python: templates are written for Jinja in Python, as Transformers sets it up.
+//! The language is Jinja, and values behave as in Python, because templates are written for Jinja in Python as Transformers sets it up.
 //!
 //! - `syntax/`: text → tokens → tree.
 //! - `value/`: Python's values, their text, equality and order.
@@ -23,7 +23,7 @@
 //! - It is parsed and rendered on a thread with a large stack, because parser and interpreter recurse (`large_stack.rs`).
 //! - A render is limited in steps, in time, in the bytes of the values that it makes and walks, and in the length of its output
 //!   (`budget.rs`). Constructors of values charge the budget, and an operation that multiplies its arguments asks it first.
-//! - Values do not change once they are made, and their nesting is limited when they are made (`value/mod.rs`). So no walk is endless.
+//! - Values are immutable, and their nesting is limited when they are made (`value/mod.rs`). So no walk is endless.
 
 mod budget;
 mod chat_template;

@@ -1,6 +1,6 @@
 //! Checks a template's source before it is parsed.
 
-/// Longest source, in bytes. The longest of 51 real templates has 17 KiB.
+/// The longest source [bytes]. The longest of 51 real templates has 17 KiB.
 pub(super) const MAX_SOURCE: usize = 192 << 10;
 
 pub(super) fn check(source: &str) -> Result<(), String> {

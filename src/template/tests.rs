@@ -21,7 +21,7 @@ fn case_input(case: &Value) -> RenderInput {
     }
 }
 
-/// The number of a template's cases, and a description of each that fails.
+/// The number of a template's cases, and a description of each case that fails.
 fn failures(dir: &std::path::Path, name: &str) -> (usize, Vec<String>) {
     let cases = read(&dir.join("cases.json"));
     let expected = read(&dir.join(format!("{name}.json")));
@@ -64,7 +64,7 @@ fn real_templates_render_like_transformers() {
     assert!(bad.is_empty(), "{}", bad.join("\n"));
 }
 
-/// What one template of the wild has, ten times as much passes.
+/// A source ten times as large as that of any template in use passes.
 #[test]
 fn the_bounds_leave_real_templates_a_factor_of_ten() {
     let dir = fixtures::golden("templates");
@@ -91,7 +91,7 @@ fn the_bounds_leave_real_templates_a_factor_of_ten() {
     }
     eprintln!("{count} templates: tag {tag}, source {length}, nesting {depth}, output {output}");
     assert!(count >= 51 && tag * 10 <= syntax::MAX_TAG && length * 10 <= source::MAX_SOURCE && output * 10 <= budget::MAX_OUTPUT);
-    // The nesting is the parser's own limit, so it is tried.
+    // The parser's own limit is on nesting, so that is tried too.
     render(&format!("{}{}", "{% if 1 %}".repeat(depth * 10), "{% endif %}".repeat(depth * 10))).unwrap();
 }
 
@@ -234,7 +234,7 @@ fn hostile_templates_are_stopped_within_seconds() {
     }
 }
 
-/// Namespaces alone can hold each other. Python writes such a circle with dots.
+/// Only namespaces can hold each other. Python writes such a circle with dots.
 #[test]
 fn namespaces_in_a_circle_end_a_walk() {
     let cyclic = "{% set ns = namespace() %}{% set ns.x = [ns] %}{% set ms = namespace() %}{% set ms.x = [ms] %}";
@@ -258,7 +258,7 @@ fn namespaces_in_a_circle_end_a_walk() {
     assert!(refusal(&format!("{chain}{{{{ ns }}}}")).contains("nested too deeply"));
 }
 
-/// A width, a count or a repeated part costs what it writes, so it is refused before it is written.
+/// A width, a count or a repeated part costs what it writes, so it is refused before anything is written.
 #[test]
 fn what_multiplies_a_text_is_refused_before_it_is_made() {
     let sources = [
@@ -324,13 +324,13 @@ fn what_multiplies_a_text_is_refused_before_it_is_made() {
         refusal(&format!("{{{{ ({source})|length }}}}"));
         assert!(start.elapsed() < std::time::Duration::from_secs(2), "{source}: {:?}", start.elapsed());
     }
-    // Within the budget, the same operations give what Python gives.
+    // Within the budget, the same operations return what Python returns.
     let within =
         "{{ ('%1000d' % 1)|length }} {{ 'a'.center(999)|length }} {{ '{:>5000}'.format('x')|length }} {{ ('%.2000f' % 0.1)|length }}";
     assert_eq!(render(within).unwrap(), "1000 999 5000 2002");
 }
 
-/// Whatever nests is limited when it is made, so nothing that walks it overflows the stack.
+/// Nesting is limited when a value is made, so no walk overflows the stack.
 #[test]
 fn deep_values_and_calls_do_not_overflow_the_stack() {
     let grow = |each: &str, end: &str| {
@@ -353,8 +353,8 @@ fn deep_values_and_calls_do_not_overflow_the_stack() {
     }
 }
 
-/// What the length of a tag is measured by is what the lexer reads, so nothing hides a chain of thousands of operators. To free such a
-/// tree would overflow the stack of a server's thread.
+/// The lexer itself measures the length of a tag, so nothing can hide a chain of thousands of operators. Dropping the tree of such a chain
+/// would overflow the stack of a server's thread.
 #[test]
 fn braces_and_quotes_do_not_hide_the_length_of_a_tag() {
     for (start, end) in [("{{ [{'a':{}}, x", "] }}"), ("{% raw %}{{ '{% endraw %}{{ x", " }}"), ("{# ' #}{{ x", " }}")] {
@@ -365,7 +365,7 @@ fn braces_and_quotes_do_not_hide_the_length_of_a_tag() {
     }
 }
 
-/// Values that hold others without being lists: they are freed one after the other, or do not nest.
+/// Values other than lists that hold values: they are freed one after another, or do not nest.
 #[test]
 fn long_chains_of_values_are_freed_without_recursion() {
     let chains = [
@@ -425,7 +425,7 @@ fn what_an_operation_repeats_is_charged_each_time() {
     }
 }
 
-/// A search makes no text, so only the work that it takes is charged.
+/// A search makes no text, so only its work is charged.
 #[test]
 fn searching_a_long_text_again_and_again_is_stopped() {
     let long = format!("{}y", "x".repeat(1_000_000));

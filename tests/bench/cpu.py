@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Compares the speed on the CPU with llama.cpp, in turns on the same machine: prefill of a prompt, then decode.
+"""Compares Penstock's speed on the CPU with llama.cpp's on the same machine: prefill of a prompt, then decode.
 
     tests/bench/cpu.py MODEL.gguf… [--prompt 256] [--gen 128] [--threads 2] [--rounds 5] [--penstock target/release/penstock]
 
 Needs `pip install --no-binary llama-cpp-python llama-cpp-python` (built for this processor). Each round measures Penstock (`penstock
-bench`) and llama.cpp in turn, each in a process of its own. Prints the medians and their ratio.
+bench`), then llama.cpp, each in its own process. Prints the medians and their ratio.
 """
 
 import argparse
@@ -16,7 +16,7 @@ import time
 
 
 def peer(model, prompt, gen, threads):
-    """Prefill and decode through the C API as the benchmark of llama.cpp does it: random ids, no sampling."""
+    """Measures prefill and decode through the C API, as llama.cpp's own benchmark does: random ids, no sampling."""
     import ctypes
     import llama_cpp as l
 
@@ -30,7 +30,7 @@ def peer(model, prompt, gen, threads):
     vocab = l.llama_vocab_n_tokens(l.llama_model_get_vocab(handle))
     ids = (l.llama_token * prompt)(*[(i * 7919 + 17) % vocab for i in range(prompt)])
     best = []
-    for _ in range(2):  # the first warms the page cache
+    for _ in range(2):  # the first round warms the page cache
         l.llama_memory_clear(l.llama_get_memory(context), True)
         start = time.perf_counter()
         assert l.llama_decode(context, l.llama_batch_get_one(ids, prompt)) == 0

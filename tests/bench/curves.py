@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Draws curves from what `penstock bench --json` printed: an SVG file per quantity.
+"""Draws curves from the output of `penstock bench --json`, one SVG file per quantity.
 
     penstock bench model.gguf --context 0,8192,32000 --batch 1,16 --json > decode.json
     penstock bench model.gguf --mixed --at-once 8,32,128 --json > mixed.json
     tests/bench/curves.py decode.json mixed.json --out docs/images
 
-A file holds an object, or an array of them for several models. Files of the same mode are drawn into the same pictures, each line named
-after its model. `LABEL=FILE` gives the lines of a file another name, to compare two versions. Uses the standard library only."""
+A file holds one object, or an array of objects for several models. Files of the same mode share pictures, in which each line is named
+after its model. `LABEL=FILE` names the lines of a file, for example to compare two versions. Uses the standard library only."""
 
 import argparse
 import json
@@ -19,10 +19,10 @@ from pathlib import Path
 WIDTH, HEIGHT = 640, 360
 LEFT, RIGHT, TOP, BOTTOM = 64, 32, 44, 48
 LINE = 18
-# Colours that differ for most people who see fewer of them.
+# Colours that most people with colour-blindness can tell apart.
 COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#555555"]
 
-# By mode: name of the file, title, what is across, whether each step across doubles, the value of a row.
+# Per mode: the file's name, the title, the x axis, whether the x axis doubles per step, and the value of a row.
 PICTURES = {
     "context": [("decode-context", "decode step [ms]", "tokens of context", False, lambda row: row["decode_step_milliseconds"])],
     "decode": [
@@ -39,7 +39,7 @@ ACROSS = {"context": "context", "decode": "batch", "mixed": "at_once"}
 
 
 def read(arguments: list[str]) -> list[tuple[str | None, dict]]:
-    """The reports of all files, each with the label of its file."""
+    """Reads the reports of all files, each with its file's label."""
     found = []
     for argument in arguments:
         label, _, name = argument.rpartition("=")
@@ -55,7 +55,7 @@ def read(arguments: list[str]) -> list[tuple[str | None, dict]]:
 
 
 def lines(reports: list[tuple[str | None, dict]], mode: str, value) -> dict[str, list[tuple[float, float]]]:
-    """The points of each line, sorted across."""
+    """The points of each line, sorted by x."""
     found: dict[str, list[tuple[float, float]]] = {}
     for label, report in reports:
         for row in report["rows"] if report["mode"] == mode else []:
@@ -67,7 +67,7 @@ def lines(reports: list[tuple[str | None, dict]], mode: str, value) -> dict[str,
 
 
 def nice(least: float) -> float:
-    """1, 2 or 5 times a power of ten, at least `least`."""
+    """The smallest of 1, 2 and 5 times a power of ten that is at least `least`."""
     if least <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(least))
@@ -94,7 +94,7 @@ def draw(title: str, across: str, doubles: bool, curves: dict[str, list[tuple[fl
         svg.append(text(LEFT - 6, y + 4, number(i * step), ' text-anchor="end"'))
     last = -math.inf
     for x in sorted({x for x, _ in points}):
-        if place(x) - last >= 40:  # labels do not overlap
+        if place(x) - last >= 40:  # keeps labels from overlapping
             last = place(x)
             svg.append(text(last, HEIGHT - BOTTOM + 18, number(x), ' text-anchor="middle"'))
     svg.append(text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, across, ' text-anchor="middle"'))
@@ -118,7 +118,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", metavar="[LABEL=]FILE.json")
     parser.add_argument("--out", type=Path, default=Path("."), metavar="FOLDER")
-    parser.add_argument("--prefix", default="", help="what the names of the pictures begin with")
+    parser.add_argument("--prefix", default="", help="a prefix for the names of the pictures")
     args = parser.parse_args()
     reports = read(args.files)
     args.out.mkdir(parents=True, exist_ok=True)

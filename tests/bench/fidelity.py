@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""How far each file type is from its source: a row per model and type, as JSON lines, or the table of docs/fidelity.md.
+"""Measures how far each file type is from its source: one row per model and type, as JSON lines, or the table of docs/fidelity.md.
 
-    fidelity.py --models smollm2:135m gemma3:270m --out rows.jsonl       measures; continues where rows.jsonl ends
+    fidelity.py --models smollm2:135m gemma3:270m --out rows.jsonl       measures, and continues after the rows in rows.jsonl
     fidelity.py --table rows.jsonl                                       prints the table
 
 The source is the model's file with every tensor dequantised to F32, which is exact. Each type is written from it by `penstock quantize` and
@@ -25,7 +25,7 @@ SHIPPED = "as shipped"
 
 
 def run(penstock: Path, *args: str) -> dict:
-    """Runs a command that prints JSON."""
+    """Runs a command that prints JSON, and returns the parsed output."""
     done = subprocess.run([str(penstock), *args, "--json"], capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"penstock {' '.join(args)}: {done.stderr.strip()}")
@@ -89,7 +89,7 @@ def table(path: Path) -> None:
 
 
 def table_row(kind: str, found: list[dict | None]) -> str:
-    """One type, with the figures of each device. A dash: not measured."""
+    """The row of one type, with the figures of each device. A dash means that a figure was not measured."""
     num_bytes = next(row["bytes"] for row in found if row)
     each = lambda text: " / ".join(text(row) if row else "–" for row in found)
     cells = [
@@ -110,13 +110,13 @@ def main() -> None:
     parser.add_argument("--types", nargs="+", default=TYPES)
     parser.add_argument("--name", help="the model's name in the rows, if a file is measured")
     parser.add_argument("--device", nargs="+", default=["cpu"], help="cpu, cuda or both")
-    parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0: one per physical core")
+    parser.add_argument("--threads", type=int, default=0, help="CPU threads (0 means one per physical core)")
     parser.add_argument("--text", type=Path, default=ROOT / "ARCHITECTURE.md")
     parser.add_argument("--context", type=int, default=256)
     parser.add_argument("--chunks", type=int, default=4)
-    parser.add_argument("--folder", type=Path, help="where the files are written; they take five bytes per weight")
+    parser.add_argument("--folder", type=Path, help="folder for the written files, which take five bytes per weight")
     parser.add_argument("--out", type=Path, default=Path("fidelity.jsonl"))
-    parser.add_argument("--table", type=Path, metavar="ROWS", help="print the table of rows that were measured")
+    parser.add_argument("--table", type=Path, metavar="ROWS", help="print the table of the measured rows")
     args = parser.parse_args()
     table(args.table) if args.table else measure(args)
 

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Measures how long it takes from nothing to the first token, for each package in a folder that `tools/package` wrote.
+"""Measures the time from an installation to the first token, for each package in a folder that `tools/package` wrote.
 
     tests/bench/first_token.py dist                 a table for docs/install.md
-    tests/bench/first_token.py dist --rounds 5      medians of so many rounds; 3 without it
-    tests/bench/first_token.py dist --fetch         also how long the model's download takes here, once
+    tests/bench/first_token.py dist --rounds 5      the medians of this many rounds (default: 3)
+    tests/bench/first_token.py dist --fetch         also measures the model's download once
 
-Each round installs the package where nothing was before (tests/installed.py), starts `penstock serve` with SmolLM2 135M, which is on disk
-already, asks one question and takes the package away. `install` is pip's, npm's, dpkg's or tar's time, `ready` the time from the start of
-the process to an answer of /ready, `first token` the time from the request to the first piece of text. A deb needs root.
+Each round installs the package into an empty place (tests/installed.py), starts `penstock serve` with SmolLM2 135M, which is already on
+disk, asks one question and removes the package. `install` is the time of pip, npm, dpkg or tar. `ready` is the time from the start of
+the process to an answer of /ready. `first token` is the time from the request to the first piece of text. A deb needs root.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from installed import PLACES, place_for  # noqa: E402
 
 
 def models_dir() -> Path:
-    """Where a user's models are by default; it must have the default model."""
+    """The default folder of a user's models, which must hold the default model."""
     shown = cli("show", MODEL, "--json")
     if shown.returncode:
         sys.exit(f"first_token.py: {shown.stderr.strip()}\nFetch the model first: penstock pull {MODEL}")
@@ -34,7 +34,7 @@ def models_dir() -> Path:
 
 
 def measure(package: Path, models: Path) -> tuple[float, float, float]:
-    """The seconds of the installation, of the start and of the first token."""
+    """Measures the installation, the start and the first token [s]."""
     with tempfile.TemporaryDirectory() as folder, place_for(package, Path(folder) / "place", models) as place:
         start = time.monotonic()
         place.install(package)
@@ -51,7 +51,7 @@ def measure(package: Path, models: Path) -> tuple[float, float, float]:
 
 
 def fetch_time() -> float:
-    """The seconds in which the model is fetched into an empty folder."""
+    """Measures the download of the model into an empty folder [s]."""
     with tempfile.TemporaryDirectory() as folder:
         start = time.monotonic()
         pulled = cli("pull", MODEL, env={"SERVER__MODELS_DIR": folder}, timeout=600)

@@ -1,6 +1,6 @@
-"""Writes GGUF files of random weights fast: the random blocks of each tensor type are made once, and tensors are cut from them.
+"""Writes GGUF files with random weights fast: makes random blocks once per tensor type, and cuts all tensors from them.
 
-Scales are such that weights have a mean of 0 and a standard deviation of about 0.02, so that activations stay finite.
+The scales give weights a mean of 0 and a standard deviation of about 0.02, so that activations stay finite.
 """
 
 import functools
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# A tensor type's id in files, weights per block, bytes per block.
+# Each tensor type's id in files, weights per block, and bytes per block.
 TYPES = {
     "F32": (0, 1, 4),
     "F16": (1, 1, 2),
@@ -35,7 +35,7 @@ class Tensor:
     name: str
     dims: tuple  # innermost first
     type: str
-    value: float | None = None  # of every element; None: random. Only for F32.
+    value: float | None = None  # the value of every element; None means random. Only for F32.
 
     @property
     def elements(self):
@@ -54,14 +54,14 @@ def f16(value):
 
 @functools.cache
 def slab(kind):
-    """Random blocks of one type, about SLAB_BYTES in all."""
+    """Makes random blocks of one type, about SLAB_BYTES in total."""
     size = TYPES[kind][2]
     count = SLAB_BYTES // size
     rng = np.random.default_rng(1234)
     if kind in ("F32", "F16"):
         return (rng.standard_normal(count, np.float32) * STD).astype(np.float32 if kind == "F32" else np.float16).view(np.uint8)
     b = rng.integers(0, 256, (count, size), dtype=np.uint8)
-    # A uniform n-bit number has a standard deviation of 2^n / √12, a random 6-bit scale a mean square of 1302.
+    # A uniform n-bit number has a standard deviation of 2^n / √12, and a random 6-bit scale has a mean square of 1302.
     match kind:
         case "Q8_0":
             b[:, 0:2] = f16(STD / 74)
@@ -69,20 +69,20 @@ def slab(kind):
             b[:, 0:2] = f16(STD / 9.2)
         case "Q5_1":
             b[:, 0:2], b[:, 2:4] = f16(STD / 9.2), f16(-15.5 * STD / 9.2)
-        case "Q4_K":  # the scale times its 6 bits and 4 bits, less the minimum's scale times its 6 bits
+        case "Q4_K":  # a weight: scale × 6 bits × 4 bits − the minimum's scale × 6 bits
             b[:, 0:2], b[:, 2:4] = f16(STD / 258), f16(7.5 * STD / 258)
         case "Q5_K":
             b[:, 0:2], b[:, 2:4] = f16(STD / 527), f16(15.5 * STD / 527)
-        case "Q6_K":  # sixteen signed scales of 8 bits, here of 6
+        case "Q6_K":  # sixteen signed scales of 8 bits, of which 6 are used here
             b[:, 192:208] = (b[:, 192:208].view(np.int8) // 4).view(np.uint8)
             b[:, 208:210] = f16(STD / 342)
-        case "MXFP4":  # a power of two, 127 above its exponent; the sixteen values have a mean square of 8.6
+        case "MXFP4":  # the scale is a power of two, stored as its exponent + 127; the sixteen values have a mean square of 8.6
             b[:, 0] = 119 + b[:, 0] % 2
     return b.reshape(-1)
 
 
 def pieces(index, tensor):
-    """Runs of bytes that add up to a tensor's bytes. Each tensor starts at a block of its own within the slab."""
+    """Yields runs of bytes that together are a tensor. Each tensor starts at a different block of the slab."""
     if tensor.value is not None:
         yield np.full(tensor.elements, tensor.value, np.float32).view(np.uint8)
         return
@@ -100,7 +100,7 @@ def text(value):
 
 
 def typed(value):
-    """A value's type id and bytes."""
+    """Encodes a metadata value as its type id and bytes."""
     match value:
         case bool():
             return 7, struct.pack("<?", value)
@@ -123,7 +123,7 @@ def aligned(offset):
 def write(path, metadata, tensors):
     """Writes a GGUF file and returns its bytes.
 
-    Several threads copy into the mapped file: calls that write to one file wait for each other, and one thread is slower than memory.
+    Several threads copy into the mapped file, because `write` calls on one file wait for each other, and one thread is slower than memory.
     """
     head = [struct.pack("<4sIQQ", b"GGUF", 3, len(tensors), len(metadata))]
     for key, value in metadata.items():
@@ -157,7 +157,7 @@ def jobs(tensors, offsets):
 
 
 def create(path, size):
-    """An empty file of a size, mapped. Without room for all of it, the first copy beyond the room would end the process."""
+    """Creates and maps a file of a given size. Checks the free space first, because a copy beyond it would end the process."""
     folder = os.path.dirname(os.path.abspath(path))
     if os.path.exists(path):
         os.remove(path)

@@ -1,7 +1,7 @@
 """The shapes of real models.
 
-Dimensions are those of the `config.json` that the model's makers publish, under the name in the comment. Tensor types are those that
-the common GGUF files of the model have: `Q4_K_M` as llama.cpp's quantiser picks them, or as the model's makers published them.
+Dimensions come from the `config.json` that the model's makers publish under the name in the comment. Tensor types are those of the model's
+common GGUF files: `Q4_K_M` as llama.cpp's quantiser picks them, or as the model's makers published them.
 """
 
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 @dataclass(frozen=True)
 class Shape:
     arch: str
-    billions: float  # parameters, as the makers round them; `--list` prints them beside the count of the tensors
+    billions: float  # parameters, as the makers round them; `--list` prints this next to the count from the tensors
     mixers: str  # one letter per layer: Attention, Window, Latent attention, Mamba 2, Delta rule, short Convolution
     hidden: int
     ffn: int
@@ -25,12 +25,12 @@ class Shape:
     quant: str = "Q4_K_M"
     experts: tuple = ()  # count, used per row, inner dimension
     dense: int = 0  # leading layers without experts
-    shared: int = 0  # inner dimension of the expert that all rows share
+    shared: int = 0  # inner dimension of the shared expert
     shared_router: bool = False
-    choice_bias: bool = False  # a bias on the choice of experts
-    latent: tuple = ()  # of latent attention: rank, columns of a key with and without rotation, columns of a value
-    ssm: tuple = ()  # taps of the convolution, inner size, state size, heads, groups
-    biases: bool = False  # on attention's output, the router and the experts
+    choice_bias: bool = False  # whether a bias is added when experts are chosen
+    latent: tuple = ()  # latent attention: rank, columns of a key with and without rotation, columns of a value
+    ssm: tuple = ()  # convolution taps, inner size, state size, heads, groups
+    biases: bool = False  # whether attention's output, the router and the experts have biases
     qkv_bias: bool = False
     qk_norm: bool = False
     gate_in_query: bool = False
@@ -39,7 +39,7 @@ class Shape:
     keys: dict = field(default_factory=dict)
 
     def layers(self, count=None):
-        """Per layer: its mixer, and whether it has experts. With a `count`, as many layers, and of each kind at least one if possible."""
+        """Each layer's mixer, and whether it has experts. `count`: keep this many layers, with at least one of each kind if possible."""
         every = [(mixer, bool(self.experts) and i >= self.dense) for i, mixer in enumerate(self.mixers)]
         firsts = sorted(every.index(kind) for kind in set(every))
         others = [i for i in range(len(every)) if i not in firsts]

@@ -1,12 +1,12 @@
-"""The metadata and tensors of a shape, by the names that GGUF files have, and the bytes that a decode step reads."""
+"""Lists the metadata and tensors of a shape under their GGUF names, and computes the bytes that a decode step reads."""
 
 from gguf_writer import TYPES, Tensor
 
-# Tensors that a quantiser leaves alone: vectors, and these.
+# Tensors that a quantiser leaves unquantised: vectors, and these.
 FLOATS = ("norm.weight", "ffn_gate_inp.weight", "ssm_a", "ssm_d", "conv1d.weight", "shortconv.conv.weight")
-# Elements of vectors that are the same everywhere. Other vectors are random.
+# The constant elements of some vectors. Other vectors are random.
 VALUES = {"norm.weight": 1.0, "ssm_a": -1.0, "ssm_d": 1.0, "rope_freqs.weight": 1.0}
-# What rows that are no whole blocks of 256 get instead.
+# The types of rows whose length is not a multiple of 256.
 SMALLER_BLOCKS = {"Q4_K": "Q5_0", "Q5_K": "Q5_1", "Q6_K": "Q8_0"}
 
 
@@ -140,7 +140,7 @@ def tensor(shape, name, dims, depth):
 
 
 def weight_type(shape, name, depth):
-    """The type of a matrix. `depth`: its place among the values' or the down projections of all layers, and how many there are."""
+    """The type of a matrix. `depth`: its index among the value or down projections of all layers, and the number of these."""
     if shape.quant == "MXFP4":
         return "MXFP4" if "_exps" in name else "Q8_0"
     if shape.quant != "Q4_K_M":
@@ -149,15 +149,15 @@ def weight_type(shape, name, depth):
         return "Q6_K"
     if name.endswith("attn_qkv.weight"):
         return "Q5_K"
-    if depth:  # the first and the last eighth, and every third between them
+    if depth:  # the first and last eighth of the layers, and every third layer between them
         i, count = depth
         return "Q6_K" if i < count // 8 or i >= 7 * count // 8 or (i - count // 8) % 3 == 2 else "Q4_K"
     return "Q4_K"
 
 
 def step_bytes(shape, vocab, layers, batch, context):
-    """Bytes that a decode step of `batch` sequences cannot avoid: the weights, each expert that some row uses once (if rows choose at
-    random), float16 keys and values, and the recurrent state, which is read and written in float32."""
+    """The fewest bytes that a decode step of `batch` sequences must move: the weights, each used expert once (if rows choose at random),
+    float16 keys and values, and the recurrent state, which is read and written in float32."""
     total = 0.0
     for t in tensors(shape, vocab, layers):
         if t.name == "token_embd.weight" and not shape.tied:

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes a GGUF model that has the shape of a real one, and random weights. Speed and memory do not depend on the weights' values.
+"""Writes a GGUF model with the shape of a real one and random weights. Speed and memory do not depend on the weights' values.
 
     tests/bench/random_model.py OUT.gguf --shape qwen3-30b-a3b [--layers 4] [--vocab 4096]
     tests/bench/random_model.py --list
 
-Needs numpy. The file has no vocabulary: `penstock bench` and `penstock logits` take it, a server does not.
+Needs numpy. The file has no vocabulary, so `penstock bench` and `penstock logits` accept it, but a server does not.
 """
 
 import argparse
@@ -33,8 +33,8 @@ def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("out", nargs="?", metavar="OUT.gguf")
     p.add_argument("--shape", choices=SHAPES)
-    p.add_argument("--layers", type=positive, help="fewer layers than the shape has; each kind of layer stays if there is room for it")
-    p.add_argument("--vocab", type=positive, help="another size of the vocabulary")
+    p.add_argument("--layers", type=positive, help="keep this many of the shape's layers, with at least one of each kind if possible")
+    p.add_argument("--vocab", type=positive, help="size of the vocabulary, instead of the shape's own")
     p.add_argument("--list", action="store_true", help="print every shape and exit")
     args = p.parse_args()
     if args.list:

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Compares the decode speed with and without a schema: eight requests at once, the same number of tokens in both, rounds in turns.
+"""Compares the decode speed with and without a schema: eight concurrent requests, the same number of tokens, alternating rounds.
 
     tests/bench/schema.py [MODEL…] [--batch 8] [--tokens 192] [--rounds 7] [--others 0.05] [--penstock target/release/penstock]
 
-Each request streams. Its speed is that of its tokens after the first, so that prompts and compilation do not count, and HTTP counts the
-same for both. The speed of a round is the sum over its requests. Prints medians and the ratio of each round. The schemas need more text
+Each request streams. Its speed is measured over the tokens after the first, so that prompts and compilation do not count, and HTTP costs
+both the same. The speed of a round is the sum over its requests. Prints the medians and the ratio of each round. The schemas need more text
 than there are tokens, so both kinds of answers are cut at the same length. A round is repeated if other programs used a larger share of
-the processor than `--others` during it or just before it.
+the processor than `--others` during the round or just before it.
 """
 
 import argparse
@@ -39,7 +39,7 @@ SCHEMAS = {
 
 
 def speed(server, model, index, tokens, schema):
-    """The speed of one request after its first token [tokens/s]."""
+    """Measures the speed of one request after its first token [tokens/s]."""
     body = {"model": model, "messages": [{"role": "user", "content": f"Write a long list of people, as JSON. It is list {index}."}]}
     body |= {"max_tokens": tokens, "temperature": 1, "seed": index, "stream": True, "stream_options": {"include_usage": True}}
     if schema is None:
@@ -64,7 +64,7 @@ def speed(server, model, index, tokens, schema):
 
 
 def ticks(server):
-    """The time of the processor: the total, and the part that programs other than the server and this one used."""
+    """The processor's total time, and the part used by programs other than the server and this one [ticks]."""
     numbers = [int(x) for x in Path("/proc/stat").read_text().split("\n")[0].split()[1:9]]
     ours = [Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split() for pid in (server.process.pid, "self")]
     total = sum(numbers)
@@ -72,7 +72,7 @@ def ticks(server):
 
 
 def one_round(server, model, a, schema):
-    """Runs a round until other programs used almost none of the processor during it and just before it."""
+    """Repeats a round until other programs used almost none of the processor during the round and just before it."""
     while True:
         before = ticks(server)
         time.sleep(0.3)

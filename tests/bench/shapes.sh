@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Measures models with the shapes of real ones: writes each to a folder, runs `penstock bench` on it, removes it, and prints a table.
+# Measures models with the shapes of real ones. Writes each model to a folder, runs `penstock bench` on it, removes it, and prints a table.
 #
 #     tests/bench/shapes.sh FOLDER [SHAPE…] [--limit SECONDS] [--penstock PATH] [--backend cuda] [--prompt 512] [--gen 64]
 #                           [--batch 1,8,64] [--repeat 3] [--layers N] [--vocab N]
 #
-# FOLDER should be in a tmpfs with room for the largest shape (glm-4.5-air has 70 GB). Without a SHAPE, all of them are measured. A shape
-# gets `--limit` seconds [default: 300] to be written, loaded and measured. Python needs numpy: PYTHON=.venv/bin/python names another one.
-# Ends with status 1 if a shape could not be measured. Its row then says why.
+# FOLDER should be in a tmpfs with room for the largest shape (glm-4.5-air needs 70 GB). Without a SHAPE, all shapes are measured. Each
+# shape gets `--limit` seconds [default: 300] to be written, loaded and measured. Python needs numpy. PYTHON=.venv/bin/python names another
+# Python. Exits with status 1 if a shape could not be measured, and its row says why.
 set -euo pipefail
 
 here=$(dirname "$0")
@@ -30,7 +30,7 @@ while (($#)); do
     esac
 done
 ((${#names[@]})) || { echo "a folder is missing: see $0 --help" >&2 && exit 2; }
-[[ -x $penstock ]] || { echo "$penstock is no program: name one with --penstock" >&2 && exit 2; }
+[[ -x $penstock ]] || { echo "$penstock is not a program: name one with --penstock" >&2 && exit 2; }
 folder=${names[0]}
 mkdir -p "$folder"
 work=$(mktemp -d "$folder/shapes.XXXXXX")
@@ -42,7 +42,7 @@ for option in "${!bench[@]}"; do
     options+=("$option" "${bench[$option]}")
 done
 
-# Seconds that are left of the shape's limit. 0 would be no limit.
+# Prints the seconds left of the shape's limit, at least 1, because 0 would mean no limit.
 left() {
     local left=$((limit - SECONDS))
     echo $((left > 0 ? left : 1))

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""A row of the table that `shapes.sh` prints: what `penstock bench --json` measured, beside the bytes that a decode step cannot avoid.
+"""Prints a row of the table of `shapes.sh`: the results of `penstock bench --json`, and the fewest bytes that a decode step must move.
 
     tests/bench/shapes_row.py SHAPE RESULT.json [--layers 4] [--vocab 4096]
     tests/bench/shapes_row.py --head 1,8,64
 
-The share is that of the speed of a copy within the device's memory. `penstock bench` counts the experts of one sequence only, so its own
-share is too low for larger batches; here the experts of all rows count (see `step_bytes`), and so does recurrent state.
+The share is relative to the speed of a copy within the device's memory. `penstock bench` counts only the experts of one sequence, so its
+own share is too low for larger batches. Here the experts of all rows count (see `step_bytes`), and so does recurrent state.
 """
 
 import argparse

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares the tokenizing speed with splintr and Hugging Face's tokenizers: one thread, the same tokenizer.json, the same text, in turns.
+"""Compares the tokenizing speed with splintr and Hugging Face's tokenizers: one thread, the same tokenizer.json and the same text.
 
     tokenizer.py VOCABULARY.gguf TEXT [--rounds 5] [--pre qwen2]
 
@@ -27,7 +27,7 @@ SECONDS = 3
 
 
 def tokenizer_json(vocabulary: str, pre: str) -> str:
-    """The vocabulary of a GGUF file as a tokenizer.json."""
+    """Converts the vocabulary of a GGUF file to a tokenizer.json."""
     fields = GGUFReader(vocabulary).fields
     value = lambda key: fields[f"tokenizer.ggml.{key}"].contents()  # noqa: E731
     cases = json.loads((ROOT / "tests/golden/pretokenizers.json").read_text())["cases"]

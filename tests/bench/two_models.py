@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Two models on one device: how long the small one waits for its first token beside the large one, and who holds how much memory.
+"""Measures two models on one device: how long the small one waits for its first token under load of the large one, and their memory.
 
     tests/bench/two_models.py SMALL LARGE [--penstock target/release/penstock] [--requests 64] [--prompt 512] [--gen 32]
         [--large-requests 16] [--large-prompt 4096] [--large-gen 64] [--long 30000] [--idle 8] [--set ENGINE__KEY=VALUE]
 
 SMALL and LARGE are model files or catalogue names. Prints one JSON object: first-token times (p50, p99) of the small model alone and
-beside the large one, throughputs alone and together, and the caches' bytes after loading both, under load, after a long prompt and after
-some seconds without requests. Prompts are token ids, so that their lengths are exact.
+together with the large one, throughputs alone and together, and the caches' bytes after loading both, under load, after a long prompt and
+after some seconds without requests. Prompts are token ids, so their lengths are exact.
 """
 
 import argparse
@@ -34,8 +34,8 @@ def arguments():
     p.add_argument("--large-requests", type=int, default=16)
     p.add_argument("--large-prompt", type=int, default=4096)
     p.add_argument("--large-gen", type=int, default=64)
-    p.add_argument("--long", type=int, default=0, help="tokens of one long prompt for the large model; 0: none")
-    p.add_argument("--idle", type=float, default=8, help="seconds without requests before the last look at the memory")
+    p.add_argument("--long", type=int, default=0, help="tokens of one long prompt for the large model (0 means none)")
+    p.add_argument("--idle", type=float, default=8, help="seconds without requests before the memory is read for the last time")
     p.add_argument("--vocab", type=int, default=30000)
     p.add_argument("--set", action="append", default=[], help="a setting, such as ENGINE__CONTEXT=8192")
     return p.parse_args()
@@ -74,7 +74,7 @@ class Server:
         return [model["id"] for model in json.loads(self.request("GET", "/v1/models").read())["data"]]
 
     def memory(self):
-        """Gigabytes per model and kind, and the server's own memory on the host."""
+        """The memory per model and kind, and the server's own memory on the host [GB]."""
         text = self.request("GET", "/metrics").read().decode()
         found = {}
         for name in ("kv_cache_bytes", "device_memory_bytes"):
@@ -91,7 +91,7 @@ class Server:
 
 
 def one(server, model, prompt, gen, seed, vocab):
-    """Seconds to the first token and to the end."""
+    """Measures the time to the first token and to the end of a request [s]."""
     rng = random.Random(seed)
     body = {"model": model, "prompt": [rng.randrange(1000, vocab) for _ in range(prompt)], "max_tokens": gen, "temperature": 0}
     start, first = time.perf_counter(), None
@@ -106,7 +106,7 @@ def one(server, model, prompt, gen, seed, vocab):
 
 
 def burst(server, model, count, prompt, gen, vocab, seed):
-    """All requests at once."""
+    """Sends all requests at once."""
     start = time.perf_counter()
     with ThreadPoolExecutor(count) as pool:
         times = list(pool.map(lambda i: one(server, model, prompt, gen, seed * 10**6 + i, vocab), range(count)))

@@ -1,12 +1,12 @@
-"""One server with two models for all clients. An environment leaves out the tests of clients that it does not have; tests/summary.py checks
-that each test runs in one of them."""
+"""Provides one server with two models for all clients. An environment skips the tests of clients that it lacks. tests/summary.py checks
+that each test runs in at least one environment."""
 
 from importlib.util import find_spec
 
 import pytest
 from harness import CODER, MODEL, Server
 
-# The module that each file of tests needs. The environments are .venv, .venv-openai2 and .venv-lm-eval.
+# The module that each test file needs. The environments are .venv, .venv-openai2 and .venv-lm-eval.
 NEEDS = {
     "test_agents_sdk.py": "agents",
     "test_anthropic.py": "anthropic",
@@ -49,7 +49,7 @@ def model():
 
 @pytest.fixture(scope="session")
 def coder():
-    """The model whose template knows tools."""
+    """The model whose template supports tools."""
     return CODER
 
 

@@ -1,4 +1,4 @@
-"""OpenAI's Agents SDK against the real binary."""
+"""Tests OpenAI's Agents SDK against the real binary."""
 
 import asyncio
 

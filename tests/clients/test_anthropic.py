@@ -1,4 +1,4 @@
-"""Anthropic's Python SDK against the real binary: answers, streams, tools in two steps, thinking, counts, models, the classes of errors."""
+"""Tests Anthropic's Python SDK against the real binary: answers, streams, two-step tools, thinking, counts, models and error classes."""
 
 import asyncio
 import json
@@ -18,9 +18,9 @@ WEATHER = {
     "description": "The weather in a city.",
     "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
 }
-# The SDK's newest line has no parameter for it.
+# The SDK's newest version has no parameter for the temperature.
 GREEDY = {"temperature": 0}
-# A template that opens reasoning unless it is switched off.
+# A template that opens reasoning unless reasoning is switched off.
 THINKER = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n"
     "{% if m.reasoning_content %}<think>\n{{ m.reasoning_content }}\n</think>\n\n{% endif %}{{ m.content }}<|im_end|>\n{% endfor %}"
@@ -54,14 +54,14 @@ def ask(client, model, **fields):
 
 
 def test_no_field_of_the_sdk_is_unknown(server, model):
-    """A wrong value may be refused, but each field that the SDK can send in a body has its own answer."""
+    """Every body field that the SDK can send is known: a wrong value may be refused, but with an error of its own."""
     wanted = {"model": model, "messages": QUESTION, "max_tokens": 1}
 
     def is_unknown(path: str, **fields) -> bool:
         reply = server.post("/v1/messages", {**wanted, **fields})
         return path in reply.headers.get("penstock-ignored-fields", "").split(", ") or "there is no field" in reply.body.decode()
 
-    # The list of betas is a header.
+    # The list of betas is sent as a header.
     params = {*message_create_params.MessageCreateParamsBase.__annotations__, *beta_params.MessageCreateParamsBase.__annotations__}
     assert {"user_profile_id", "fallbacks", "compaction"} < params
     unknown = [name for name in params - {"betas"} if is_unknown(name, **{name: {"type": "x"}})]

@@ -1,5 +1,5 @@
-"""A coding agent, scripted: many turns, a billing header that changes with every request, system messages in the middle, tools whose
-results follow. From the second turn on, nearly the whole prompt comes from the prefix cache."""
+"""Runs a scripted coding agent: many turns, a billing header that changes with every request, system messages in the middle, and tool
+results. After the first turn, nearly the whole prompt comes from the prefix cache."""
 
 import anthropic
 
@@ -39,7 +39,7 @@ def test_the_prefix_cache_holds_an_agents_conversation(server, coder, capsys):
             for call in pending
         ]
         if turn % 4 == 3:
-            # It may even stand between a call and its result.
+            # A system message may even come between a call and its result.
             messages.append({"role": "system", "content": f"The user has opened src/module_{turn}.py in the editor."})
         messages.append({"role": "user", "content": [*results, words]})
         with client.messages.stream(
@@ -62,5 +62,5 @@ def test_the_prefix_cache_holds_an_agents_conversation(server, coder, capsys):
     share = sum(cached for cached, _ in rows[1:]) / sum(total for _, total in rows[1:])
     with capsys.disabled():
         size = f"{rows[0][1]} to {rows[-1][1]} tokens"
-        print(f"\nprompts of {size}; from the cache, from the second turn on: {share:.1%} (least {min(shares):.1%})")
+        print(f"\nprompts of {size}; from the cache after the first turn: {share:.1%} (least {min(shares):.1%})")
     assert min(shares) > 0.85 and share > 0.93, rows

@@ -1,4 +1,4 @@
-"""Instructor against the real binary, in its modes for OpenAI-compatible servers."""
+"""Tests Instructor against the real binary, in its modes for OpenAI-compatible servers."""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -35,7 +35,7 @@ def using(url, coder):
 
 @pytest.mark.parametrize("mode", [Mode.JSON_SCHEMA, Mode.JSON, Mode.MD_JSON, Mode.TOOLS, Mode.TOOLS_STRICT], ids=lambda mode: mode.name)
 def test_each_mode_gives_an_object(using, mode):
-    # the result has a class of its own, derived from City
+    # The result's class is derived from City.
     assert using(mode)(City).model_dump() == {"name": "Paris", "country": "France"}
 
 

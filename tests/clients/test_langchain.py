@@ -1,4 +1,4 @@
-"""LangChain's ChatOpenAI against the real binary."""
+"""Tests LangChain's ChatOpenAI against the real binary."""
 
 import asyncio
 

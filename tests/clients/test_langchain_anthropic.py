@@ -1,4 +1,4 @@
-"""LangChain's ChatAnthropic against the real binary."""
+"""Tests LangChain's ChatAnthropic against the real binary."""
 
 import pytest
 from langchain_anthropic import ChatAnthropic

@@ -1,4 +1,4 @@
-"""Structured output, tools and agents of LangChain against the real binary."""
+"""Tests LangChain's structured output, tools and agents against the real binary."""
 
 import asyncio
 
@@ -88,7 +88,7 @@ def test_an_agent_can_be_streamed(chat):
 
 
 def test_an_agent_works_over_responses(chat, url, coder):
-    """The agent through the Responses API."""
+    """Runs the agent over the Responses API."""
     model = langchain_openai.ChatOpenAI(
         base_url=url, api_key="x", model=coder, temperature=0, max_tokens=120, max_retries=0, timeout=90, use_responses_api=True
     )

@@ -1,4 +1,4 @@
-"""LlamaIndex' OpenAILike against the real binary."""
+"""Tests LlamaIndex's OpenAILike against the real binary."""
 
 import asyncio
 

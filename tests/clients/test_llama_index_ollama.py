@@ -1,4 +1,4 @@
-"""LlamaIndex' Ollama against the real binary."""
+"""Tests LlamaIndex's Ollama client against the real binary."""
 
 import asyncio
 

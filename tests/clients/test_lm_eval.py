@@ -1,4 +1,4 @@
-"""EleutherAI's evaluation harness: log-likelihoods through completions, on the tasks in tasks/."""
+"""Tests EleutherAI's evaluation harness, which computes log-likelihoods through completions, on the tasks in tasks/."""
 
 import json
 import math
@@ -26,7 +26,7 @@ def evaluate(url, model, monkeypatch):
 
 
 def log_likelihood(url, model, prompt, answer):
-    """The answer of the server itself: the sum over the tokens, and whether each token was the likeliest."""
+    """Asks the server directly: the sum over the answer's tokens, and whether each token was the likeliest."""
     body = {"model": model, "prompt": prompt + answer, "max_tokens": 0, "echo": True, "logprobs": 1}
     request = urllib.request.Request(f"{url}/completions", json.dumps(body).encode(), {"content-type": "application/json"})
     told = json.load(urllib.request.urlopen(request, timeout=60))["choices"][0]["logprobs"]

@@ -1,4 +1,4 @@
-"""Ollama's own package for Python and LangChain's ChatOllama against the real binary."""
+"""Tests Ollama's own Python package and LangChain's ChatOllama against the real binary."""
 
 import asyncio
 

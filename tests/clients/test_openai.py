@@ -1,4 +1,4 @@
-"""The official Python SDK against the real binary. Run with the newest 2.x and the newest 3.x."""
+"""Tests the official Python SDK against the real binary. Runs with the newest 2.x and the newest 3.x."""
 
 import asyncio
 import json

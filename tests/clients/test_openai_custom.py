@@ -1,4 +1,4 @@
-"""Custom tools with the official Python SDK, in chat and as a response, whole and streamed; some tools allowed."""
+"""Tests custom tools with the official Python SDK over chat and responses, whole and streamed, and with only some tools allowed."""
 
 import re
 

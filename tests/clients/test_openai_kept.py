@@ -1,4 +1,4 @@
-"""What the official Python SDK keeps on the server: files, batches, conversations, responses in the background, stored chats."""
+"""Tests what the official Python SDK stores on the server: files, batches, conversations, background responses and chat completions."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""Structured output and tools through the helpers of the official Python SDK."""
+"""Tests structured output and tools through the helpers of the official Python SDK."""
 
 import json
 

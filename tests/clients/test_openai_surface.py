@@ -1,4 +1,4 @@
-"""More of the official Python SDK: log-probabilities, choices, embeddings, and responses with its helpers."""
+"""Tests more of the official Python SDK: log-probabilities, choices, embeddings, and responses with the SDK's helpers."""
 
 import asyncio
 import json
@@ -120,7 +120,7 @@ def weather_of(city: str) -> str:
 
 
 def test_a_tool_works_over_responses(client, coder):
-    """The result of a call is answered, once with the items as input and once by the id of the stored response."""
+    """The model answers the result of a call, once with the items as input and once by the stored response's id."""
     tool = openai.pydantic_function_tool(GetWeather, name="get_weather", description="The weather in a city.")
     fields = {"model": coder, "tools": [tool], "temperature": 0, "max_output_tokens": 80}
     question = [{"role": "user", "content": "What is the weather in Paris?"}]
@@ -184,7 +184,7 @@ TOOL = {
     ids=["text", "cut", "call", "any", "named", "format"],
 )
 def test_no_field_of_the_sdks_types_is_missing(server, model, fields):
-    """The SDK does not check an answer: a missing field would fail only when it is read."""
+    """The SDK does not validate an answer, so a missing field would fail only when it is read."""
     body = {"model": model, "input": "What is the weather in Paris?", "temperature": 0, "max_output_tokens": 60, **fields}
     Response.model_validate_json(server.post("/v1/responses", body).body, strict=True)
     types = event_types()

@@ -1,4 +1,4 @@
-"""Pydantic AI against the real binary."""
+"""Tests Pydantic AI against the real binary."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""Every piece of code in docs/clients.md and docs/anthropic.md works as printed. node/document.test.mjs runs those for Node."""
+"""Checks that all code in docs/clients.md and docs/anthropic.md works as printed. node/document.test.mjs runs the Node code."""
 
 import os
 import re
@@ -13,7 +13,7 @@ from harness import ROOT
 
 
 def pieces_of(page):
-    """The pieces of a page: section, language, code."""
+    """The code blocks of a page, each with its section and language."""
     sections = (ROOT / "docs" / page).read_text().split("\n## ")[1:]
     found = [(section.split("\n", 1)[0], *piece) for section in sections for piece in re.findall(r"```(\w+)\n(.*?)```", section, re.S)]
     return [(f"{title} of {page}" if page != "clients.md" else title, *piece) for title, *piece in found]
@@ -22,7 +22,7 @@ def pieces_of(page):
 PIECES = pieces_of("clients.md") + pieces_of("anthropic.md")
 PARIS = r"^The capital of France is Paris\.$"
 
-# The pieces of Python by section: the module that an environment needs, and what the piece prints.
+# The Python code blocks by section: the module that a block needs, and what it prints.
 PRINTED = {
     "openai (Python)": [("openai", PARIS)],
     "anthropic (Python)": [("anthropic", PARIS)],

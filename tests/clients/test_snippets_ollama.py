@@ -1,4 +1,4 @@
-"""Every piece of Python and the piece for curl in docs/ollama.md work as printed. node/ollama.test.mjs runs the one for Node."""
+"""Checks that the Python and curl code in docs/ollama.md works as printed. node/ollama.test.mjs runs the Node code."""
 
 import json
 import re
@@ -13,7 +13,7 @@ DOCUMENT = (ROOT / "docs" / "ollama.md").read_text()
 PIECES = re.findall(r"```(\w+)\n(.*?)```", DOCUMENT, re.S)
 PYTHON = [code for language, code in PIECES if language == "python"]
 PARIS = r"^The capital of France is Paris\.$"
-# The module that each piece needs, and what it prints.
+# The module that each code block needs, and what the block prints.
 PRINTED = [("ollama", PARIS), ("ollama", r"24"), ("langchain_ollama", PARIS), ("llama_index", PARIS)]
 
 

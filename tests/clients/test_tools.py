@@ -1,4 +1,4 @@
-"""Tools and structured output through OpenAI's SDK and LangChain."""
+"""Tests tools and structured output through OpenAI's SDK and LangChain."""
 
 import json
 
@@ -56,7 +56,7 @@ def test_the_result_of_a_call_is_answered(client):
 
 
 def test_choices_that_are_asked_again_differ(client):
-    """This model repeats the call that was answered, so the server asks it again with the result alone."""
+    """This model repeats a call that has a result, so the server asks again with only the result."""
     call = {"id": "a", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Oslo"}'}}
     messages = [
         {"role": "user", "content": QUESTION},

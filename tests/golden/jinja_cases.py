@@ -1,4 +1,4 @@
-"""The templates of make_jinja.py, by what they are about."""
+"""The templates for make_jinja.py, grouped by topic."""
 
 VALUES = [
     "'abc'", "''", "'A1'", "' '", "'ÄÖ'", "1", "0", "-3", "2.0", "2.5", "true", "false", "none", "[]", "[1, 2]", "()", "(1,)", "{}",

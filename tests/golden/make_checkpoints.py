@@ -1,9 +1,9 @@
-"""Writes checkpoints.jsonl.gz anew: tiny checkpoints of many classes of `transformers`, without their weights, and its logits.
+"""Rewrites checkpoints.jsonl.gz: tiny checkpoints of many classes of `transformers`, without weights, and the logits that it computes.
 
     python make_checkpoints.py      (pip install torch==2.15.0 transformers==5.23.0 numpy)
 
 The first line holds the prompts. Each other line holds a name, `config.json`, the names and shapes of the tensors (the weights follow from
-them, see `layout_values` in `tests/wire/tiny.py`), and the logits behind each prompt in float32.
+them, see `layout_values` in `tests/wire/tiny.py`), and the float32 logits at the end of each prompt.
 """
 
 import gzip
@@ -44,7 +44,7 @@ LOCAL = {"num_local_experts": 4, "num_experts_per_tok": 2}
 GRANITE = {"embedding_multiplier": 3.0, "residual_multiplier": 0.4, "attention_multiplier": 0.2, "logits_scaling": 2.0}
 GEMMA = {"head_dim": 16, "sliding_window": 16, "query_pre_attn_scalar": 24}
 
-# What precedes `Config` and `ForCausalLM` in the names of the classes, and settings
+# The prefix of the class names before `Config` and `ForCausalLM`, and the settings
 MODELS = {
     "llama": ("Llama", {"tie_word_embeddings": False}),
     "llama 3": ("Llama", {"rope_parameters": LLAMA3, "tie_word_embeddings": True, "head_dim": 16}),
@@ -108,7 +108,7 @@ def checkpoint(name: str, prompts) -> dict:
     config._attn_implementation = "eager"
     model = model_class(config).eval().float()
     with tempfile.TemporaryDirectory() as folder:
-        # The names of a saved checkpoint are not always those in memory, so the weights take the way through files.
+        # A saved checkpoint's tensor names may differ from those in memory, so the weights are set through files.
         path = Path(folder)
         model.save_pretrained(path)
         shapes = {name: list(tensor.shape) for name, tensor in load_file(path / "model.safetensors").items()}

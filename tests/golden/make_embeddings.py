@@ -1,5 +1,5 @@
-"""Writes `embeddings.jsonl.gz` anew: tiny embedding models, one per line, in the form of `architectures.jsonl.gz` (the weights follow from
-the tensors' names and shapes), with a vocabulary each, and what sentence-transformers makes of texts: normalised vectors, or scores of pairs.
+"""Rewrites `embeddings.jsonl.gz`: tiny embedding models, one per line, in the form of `architectures.jsonl.gz` (the weights follow from the
+tensors' names and shapes). Each has a vocabulary, and sentence-transformers' results for texts: normalised vectors, or scores of pairs.
 
     python make_embeddings.py      (pip install sentence-transformers==6.2.0 transformers==5.23.0 tokenizers==0.23.3 torch==2.15.0)
 """
@@ -39,7 +39,7 @@ PAIRS = [("What opens?", "The gate opens, and water runs."), ("水", "a"), ("Who
 
 @dataclass
 class Model:
-    """A model in both forms. `names`: for each of its tensors in GGUF the shape and the names in transformers, whose rows it joins."""
+    """A model in both forms. `names`: each GGUF tensor's shape, and the names in transformers of the tensors whose rows it joins."""
 
     arch: str
     network: torch.nn.Module
@@ -56,7 +56,7 @@ class Model:
                 self.names[f"blk.{i}.{ours}"] = [prefix.format(i) + name for name in theirs.split()]
 
     def fill(self, centred: bool = False) -> list:
-        """Gives the network its weights, and returns the tensors' names and shapes. `centred`: norms multiply by 1 + weight."""
+        """Sets the network's weights, and returns the tensors' names and shapes. `centred`: norms multiply by 1 + weight."""
         theirs, tensors = dict(self.network.named_parameters()), []
         for name, parts in self.names.items():
             for kind in ("weight", "bias"):
@@ -84,7 +84,7 @@ def special_ids(tokenizer: Tokenizer, names: dict[str, str]) -> dict:
 
 
 def word_piece(cased: bool) -> tuple[Tokenizer, dict]:
-    """As in BERT's GGUF files: tokens that begin a word are marked with `▁`, and `##` is left out."""
+    """Makes a vocabulary as in BERT's GGUF files: tokens that begin a word are marked with `▁`, and `##` is left out."""
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     tokenizer = Tokenizer(cutters.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.BertNormalizer(lowercase=not cased), pre_tokenizers.BertPreTokenizer()

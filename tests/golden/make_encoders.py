@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes encoders/: weights, and the blocks that ggml's quantisers make of them.
+"""Writes encoders/: weights, and the blocks that ggml's quantisers make from them.
 
     make_encoders.py LIBRARY     (needs numpy; LIBRARY: a shared library that exports ggml_quantize_chunk, such as the one in the wheel
                                   xllamacpp 2026.10.11549)
 
-`weights.bin` has 8,192 weights as little-endian float32: three eighths of them like those of a model, the rest wild. `NAME.bin` has the blocks of
-a type. Types with a formula must have these bits; types with a search must have no larger squared error.
+`weights.bin` has 8,192 weights as little-endian float32: three eighths are like those of a model, the rest are extreme. `NAME.bin` has the
+blocks of a type. A type with a formula must give the same bits. A type with a search must have no larger squared error.
 """
 
 import ctypes
@@ -30,7 +30,7 @@ def weights() -> np.ndarray:
     like_a_model = rng.normal(0, 0.03, (12, 256)) * rng.lognormal(0, 0.5, (12, 256))
     wild = np.zeros((20, 256))
     for row in range(12):
-        # every magnitude that a float has and that a half-precision scale can hold
+        # every magnitude of a float that a half-precision scale can hold
         wild[row] = rng.normal(0, 1, 256) * 2.0 ** rng.uniform(-149, 13, (8, 1)).repeat(32, 1).reshape(256)
     wild[12] = rng.choice([0.0, 1.0, -1.0], 256)
     wild[13] = 0.37

@@ -2,10 +2,10 @@
 
     make_exact_logits.py        (needs numpy, takes two minutes)
 
-The models are lines of architectures.jsonl.gz. Their attention scores have no factor, so random weights make them large, and a difference
-grows from layer to layer. `rounding` has, per prompt, the largest change of a logit, in standard deviations, that random relative errors
-of float32's size (up to 2^-24) behind every operation cause in eight trials. A float32 implementation differs from the exact logits by a
-few times that.
+The models are lines of architectures.jsonl.gz. Their attention scores have no factor, so random weights make the scores large, and a
+difference grows from layer to layer. `rounding` has, per prompt, the largest change of a logit in eight trials, in standard deviations,
+if every operation adds a random relative error of float32's size (up to 2^-24). A float32 implementation differs from the exact logits
+by a few times that.
 """
 
 import gzip
@@ -17,12 +17,12 @@ import numpy as np
 HERE = Path(__file__).parent
 NAMES = ("gemma3n-dense", "gemma4-dense", "gemma4-moe")
 TRIALS = 8
-# Gemma 3n's constants, which its files leave out: layers with keys of their own, layers that cut gates off, the cutoff in deviations.
+# Gemma 3n's constants, which its files omit: layers with their own keys, layers that cut gates off, and the cutoff in deviations.
 OWN_KEYS, CUT_LAYERS, CUTOFF = 20, 10, float(np.float32(1.6448533535003662))
 
 
 def weights(name: str, shape: list[int]) -> np.ndarray:
-    """As `weights` of tests/fixtures/architectures.rs."""
+    """Makes weights like `weights` in tests/fixtures/architectures.rs."""
     seed = 0xCBF29CE484222325
     for byte in name.encode():
         seed = (seed ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
@@ -57,7 +57,7 @@ def length(x: np.ndarray) -> np.ndarray:
 
 
 class Model:
-    """`error`: the size of random relative errors behind every operation."""
+    """A model in float64. `error`: the size of the random relative errors that every operation adds."""
 
     def __init__(self, layout: dict, error: float = 0.0, seed: int = 0):
         self.meta = {key.split(".", 1)[1]: value for key, _, _, value in layout["metadata"]}
@@ -75,7 +75,7 @@ class Model:
         return self.noisy(x / np.sqrt((x * x).mean(-1, keepdims=True) + self.eps) * weight)
 
     def rotate(self, x: np.ndarray, theta: float, factors: np.ndarray | float = 1.0) -> np.ndarray:
-        """[tokens, heads, dim], element i paired with i + dim / 2"""
+        """Rotates x, in which element i is paired with i + dim / 2 [tokens, heads, dim]."""
         half = x.shape[-1] // 2
         angle = (np.arange(len(x))[:, None] * theta ** (-np.arange(half) / half) / factors)[:, None]
         a, b = x[..., :half], x[..., half:]
@@ -92,7 +92,7 @@ class Model:
         return out.reshape(len(q), -1)
 
     def inputs(self, ids: list[int]) -> tuple[np.ndarray, np.ndarray | None]:
-        """The embeddings, and the layers' own inputs: [tokens, layers, …]."""
+        """The embeddings, and the layers' own inputs [tokens, layers, …]."""
         x = self.tensors["token_embd.weight"][ids] * np.sqrt(self.meta["embedding_length"])
         if "per_layer_token_embd.weight" not in self.tensors:
             return x, None
@@ -112,7 +112,7 @@ class Model:
         return self.norm(self.linear(gated, layer("proj.weight")), layer("post_norm.weight"))
 
     def attention(self, h: np.ndarray, layer, dim: int, rope: tuple, window: int | None, kv: tuple | None) -> tuple[np.ndarray, tuple]:
-        """What attention adds, and its keys and values; `kv`: those of an earlier layer."""
+        """The output of attention, and its keys and values. `kv`: the keys and values of an earlier layer."""
 
         def project(part: str) -> np.ndarray:
             bias = layer(f"attn_{part}.bias") if kv is None else None

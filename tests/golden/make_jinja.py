@@ -1,4 +1,4 @@
-"""Writes jinja.json: small templates, each with the text that Jinja in Python gives or the exception that it raises.
+"""Writes jinja.json: small templates, each with the text that Jinja in Python renders or the exception that it raises.
 
     python make_jinja.py [OUTPUT]        # with jinja2 3.1.6 and Python 3.11
 
@@ -17,7 +17,7 @@ from jinja2 import nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja_cases import CASES, FORMATS, METHODS, OPERANDS, OPERATORS, PERCENTS, PRODUCTS, TESTS, VALUES
 
-# Of the products of values, one in so many is kept.
+# One in this many products of values is kept.
 KEPT = 7
 DATE = datetime.datetime(2026, 3, 5)
 CONTEXT = {
@@ -89,7 +89,7 @@ def main() -> None:
     every = 1 if "--all" in sys.argv else KEPT
     templates = dict.fromkeys([*CASES, *itertools.islice(products(), 0, None, every)])
     cases = [rendered(env, template) for template in templates]
-    # An address is another one each time, and templates have no complex numbers.
+    # Addresses change with each run, and templates have no complex numbers.
     cases = [case for case in cases if " at 0x" not in case.get("text", "") and not case.get("text", "").endswith("j)")]
     output = Path(sys.argv[-1] if sys.argv[-1].endswith(".json") else Path(__file__).with_name("jinja.json"))
     lines = ",\n".join(json.dumps(case, ensure_ascii=False) for case in cases)

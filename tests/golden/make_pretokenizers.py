@@ -1,4 +1,4 @@
-"""Writes pretokenizers.json anew: how Hugging Face's `tokenizers` splits random texts with each list of patterns in the file.
+"""Rewrites pretokenizers.json: how Hugging Face's `tokenizers` splits random texts with each list of patterns in the file.
 
 python make_pretokenizers.py [TEXTS] [FILE]      (pip install tokenizers==0.23.3)
 """

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Writes the code books and quants/NAME.bin: random blocks of each tensor type with the weights that the gguf package gives for them.
+"""Writes the code books and quants/NAME.bin: random blocks of each tensor type, with the weights that the gguf package decodes from them.
 
-    make_quants.py        (needs numpy and gguf, writes the files beside it and cuda/quant/books/)
+    make_quants.py        (needs numpy and gguf, writes into its own folder and cuda/quant/books/)
 
 A file has the bytes of the blocks, then their weights as little-endian float32. BLOCKS has the numbers of blocks, which the Rust test
-derives from the length of the file. Scales (float16) are random bits without NaN and infinity, so that the bits of every product can be
-compared and subnormal and huge scales occur.
+derives from the length of the file. Scales (float16) are random bits except NaN and infinity, so the bits of every product can be
+compared, and subnormal and huge scales occur.
 """
 
 import pathlib
@@ -60,7 +60,7 @@ for name, halves in HALVES.items():
     if name in ("F32", "BF16"):
         blocks[:, -1] &= 0xBF  # an exponent below 2^1: no NaN
     if name == "IQ1_M":
-        blocks[:, 55] &= 0xBF  # its scale is spread over four bytes; this bit is the exponent's highest
+        blocks[:, 55] &= 0xBF  # the scale is spread over four bytes; this bit is the exponent's highest
     if name == "MXFP4":
         blocks[:3, 0] = 0, 1, 255  # subnormal scales, and the largest
     if name == "NVFP4":
@@ -74,7 +74,7 @@ for name, halves in HALVES.items():
     assert weights.dtype == np.float32 and weights.size == n * block_size and not np.isnan(weights).any(), name
     (out / f"{name}.bin").write_bytes(blocks.tobytes() + weights.astype("<f4").tobytes())
 
-# Code books: an entry is its elements' indexes into the type's levels, the first lowest, as four hexadecimal digits.
+# Code books: an entry lists its elements' indexes into the type's levels as four hexadecimal digits, the first element lowest.
 books = pathlib.Path(__file__).parents[2] / "cuda" / "quant" / "books"
 books.mkdir(exist_ok=True)
 for name in ("IQ1_S", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S"):

@@ -1,4 +1,4 @@
-"""Writes tokenizers/NAME.json anew: small vocabularies as Hugging Face's `tokenizer.json`, with texts and the ids that its library gives,
+"""Rewrites tokenizers/NAME.json: small vocabularies as Hugging Face's `tokenizer.json`, with texts and the ids that its library returns,
 and a unigram model of SentencePiece as GGUF stores it.
 
     python make_tokenizers.py      (pip install tokenizers==0.23.3 sentencepiece==0.2.3)

@@ -1,8 +1,8 @@
-"""Writes `vocab/NAME.gguf.gz`: a model file's metadata without its tensors, compressed.
+"""Writes `vocab/NAME.gguf.gz`: the compressed metadata of a model file, without its tensors.
 
     tests/golden/make_vocabularies.py NAME=MODEL.gguf …
 
-The vocabularies but `smollm2` are `models/ggml-vocab-NAME.gguf` of llama.cpp. `cases.txt` holds the texts of its `.inp` files (all are
+All vocabularies except `smollm2` are llama.cpp's `models/ggml-vocab-NAME.gguf`. `cases.txt` holds the texts of its `.inp` files (all are
 equal), separated by lines `__ggml_vocab_test__`. `NAME.ids` is its `.out` file: one line of ids per text, without the token that begins a
 text. `smollm2` is the vocabulary of SmolLM2-135M-Instruct Q4_1.
 """
@@ -12,7 +12,7 @@ import struct
 import sys
 from pathlib import Path
 
-# Sizes of GGUF's scalar types by id: u8 i8 u16 i16 u32 i32 f32 bool, then u64 i64 f64.
+# The sizes of GGUF's scalar types by id: u8 i8 u16 i16 u32 i32 f32 bool, then u64 i64 f64.
 SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
 STRING, ARRAY = 8, 9
 

@@ -1,5 +1,5 @@
-"""Writes `tokenizers/wordpiece.json.gz` anew: two WordPiece vocabularies (one that takes no notice of case, one that does), texts of many
-scripts with the words and ids that Hugging Face's library gives, and the sets of characters behind its rules.
+"""Rewrites `tokenizers/wordpiece.json.gz`: two WordPiece vocabularies (one ignores case, one does not), texts in many scripts with the
+words and ids that Hugging Face's library returns, and the sets of characters that its rules use.
 
     python make_wordpiece.py      (pip install tokenizers==0.23.3)
 """
@@ -149,7 +149,7 @@ BITS = [
 
 
 def alphabet() -> list[str]:
-    """Characters that begin and continue words, so that most words are no unknown token."""
+    """Characters that begin and continue words, so that few words become the unknown token."""
     ranges = [(0x21, 0x7F), (0xA1, 0x250), (0x300, 0x530), (0x5D0, 0x5EB), (0x620, 0x660), (0x900, 0x980), (0xE01, 0xE4F), (0x1100, 0x1200)]
     ranges += [
         (0x1E00, 0x2000),
@@ -196,7 +196,7 @@ def texts(count: int) -> list[str]:
             (lambda: rng.choice(BITS)) if i % 2 else (lambda: rng.choice(BITS) if rng.random() < 0.6 else rng.choice(known))
         )
         out.append("".join(pick() for _ in range(rng.randint(1, 16))))
-    # characters of one script and its neighbours side by side
+    # neighbouring characters of one script and of adjacent scripts
     for start in range(0x80, 0x3100, 0x80):
         block = [chr(code) for code in range(start, start + 0x80)]
         out.append("".join(rng.choice(["", "", " "]) + rng.choice(block) for _ in range(40)))
@@ -204,7 +204,7 @@ def texts(count: int) -> list[str]:
 
 
 def bounds(holds: Callable[[str], bool]) -> list[int]:
-    """Ranges of code points as ascending bounds: each begins at a bound of even index and ends before the next one."""
+    """Encodes a set of code points as ascending bounds: a range begins at each bound of even index and ends before the next bound."""
     out: list[int] = []
     for code in range(0x110000):
         if (not 0xD800 <= code < 0xE000 and holds(chr(code))) != (len(out) % 2 == 1):

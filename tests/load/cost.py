@@ -1,5 +1,5 @@
-"""What the gateway itself costs: processor time per request and per streamed token, with an engine that answers at once, beside a server
-of actix-web alone. Times are user and system time of the server's process, so that a busy machine and a slow client change little.
+"""Measures what the gateway itself costs: processor time per request and per streamed token, with an engine that answers at once, compared
+with a server that is only actix-web. Times are the process's user and system time, so a busy machine and a slow client change little.
 
     cargo build --release --features test-engine && cp target/release/penstock target/release/penstock-paced && cargo build --release
     cargo build --release --manifest-path tests/load/bare/Cargo.toml --target-dir target/bare
@@ -24,13 +24,13 @@ MAX_REQUEST, MAX_TOKEN = 100e-6, 5e-6  # seconds of one core
 
 
 def cpu_seconds(pid: int) -> float:
-    """Time that a process has run, with threads that have ended. Linux keeps it exactly and tells it in ticks."""
+    """The processor time of a process, including ended threads [s]. Linux measures it exactly and reports it in ticks."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def client(port: int, path: str, body: bytes, num_requests: int) -> None:
-    """Sends requests one after the other on one connection."""
+    """Sends requests one after another on one connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 20)
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
@@ -41,7 +41,7 @@ async def client(port: int, path: str, body: bytes, num_requests: int) -> None:
         head_lines = answer.lower().split(b"\r\n")
         length = next((int(line.split(b":")[1]) for line in head_lines if line.startswith(b"content-length:")), None)
         if length is None:
-            # Chunks are not parsed: the last one is the only text of this kind in a stream.
+            # Chunks are not parsed: the bytes of the last chunk occur nowhere else in a stream.
             await reader.readuntil(b"\r\n0\r\n\r\n")
         else:
             await reader.readexactly(length)
@@ -49,7 +49,7 @@ async def client(port: int, path: str, body: bytes, num_requests: int) -> None:
 
 
 def measure(target: tuple[int, int], num_clients: int, num_requests: int, **fields) -> float:
-    """Processor time per request [s] of the server with this port and process."""
+    """Measures the processor time per request of the server with this port and process [s]."""
     port, pid = target
     body = {"model": MODEL, "max_tokens": 1, "temperature": 0, **fields}
     path = "/v1/chat/completions" if "messages" in fields else "/v1/completions"

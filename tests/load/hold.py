@@ -1,9 +1,9 @@
-"""Many streams held at once on two cores, with an engine that gives each of them a token per step. Tells what a stream costs in memory,
-and the slowest answer of /health meanwhile.
+"""Holds many streams at once on two cores, with an engine that gives each stream one token per step. Reports the memory per stream, and the
+slowest answer of /health meanwhile.
 
     PENSTOCK_BINARY=target/release/penstock-paced .venv/bin/python tests/load/hold.py --streams 10000
 
-tests/load/cost.py says how that binary is built. Needs as many file descriptors for each of the two processes (ulimit -n).
+tests/load/cost.py says how to build that binary. Each of the two processes needs a file descriptor per stream (ulimit -n).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from cost import cpu_seconds  # noqa: E402
 from harness import MODEL, Server, wait_until  # noqa: E402
 
-MAX_PROBE = 1.0  # seconds; a kubelet gives up after as long by default
+MAX_PROBE = 1.0  # seconds; a kubelet's default timeout
 MAX_LEFT = 32 << 20  # bytes; a leak of 1 KiB per stream leaves 40 MiB in the last four crowds
 
 
@@ -32,7 +32,7 @@ def memory(server: Server) -> int:
 
 
 class Streams:
-    """Streams that a thread reads as fast as they come."""
+    """Streams that a thread reads as fast as data arrives."""
 
     def __init__(self, port: int, count: int):
         body = {"model": MODEL, "prompt": "Once upon a time", "max_tokens": 4000, "temperature": 0, "stream": True, "ignore_eos": True}
@@ -74,7 +74,7 @@ class Streams:
 
 
 def probe(server: Server, seconds: float) -> list[float]:
-    """How long each answer of /health takes, on connections of their own [s]."""
+    """Measures how long each answer of /health takes, each on a new connection [s]."""
     times, end = [], time.monotonic() + seconds
     while time.monotonic() < end:
         start = time.monotonic()
@@ -89,7 +89,7 @@ def main() -> int:
     parser.add_argument("--streams", type=int, default=10_000)
     parser.add_argument("--step-ms", type=float, default=1000)
     parser.add_argument("--seconds", type=float, default=30)
-    parser.add_argument("--crowds", type=int, default=6, help="how often the streams are opened; the first time, /health is asked")
+    parser.add_argument("--crowds", type=int, default=6, help="how often the streams are opened; /health is probed during the first time")
     parser.add_argument("--out", default="hold.json")
     args = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
@@ -98,7 +98,7 @@ def main() -> int:
     config = {"SERVER__DEFAULT_MODELS": MODEL, "SERVER__WORKERS": "2", "SERVER__LOG": "error", "LIMITS__MAX_QUEUE": "20000"}
     config |= {"ENGINE__CONTEXT": "4096", "ENGINE__KV_TOKENS": str(1 << 23)}
     with Server(config) as server:
-        # Warm-up: what the first requests make stays.
+        # Warm-up: memory that the first requests allocate is kept.
         warm = Streams(server.port, 50)
         wait_until(lambda: len(warm.started) == 50, 30, "streams begin")
         warm.close()
@@ -120,7 +120,7 @@ def main() -> int:
         released = wait_until(lambda: server.gauge("num_requests_running") == 0, 60, "all streams have gone")
         time.sleep(5)
         after = [memory(server)]
-        # What a crowd leaves varies, because the allocator keeps pages. Further crowds must not leave more and more.
+        # The memory that a crowd leaves varies, because the allocator keeps pages. It must not grow with further crowds.
         for _ in range(args.crowds - 1):
             again = Streams(server.port, args.streams)
             wait_until(lambda: len(again.started) == args.streams, 300, "all streams have begun again")

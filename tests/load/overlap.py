@@ -1,5 +1,5 @@
-"""Random valid requests, each first alone and then overlapping with the others: the greedy texts must be the same. Prompts, lengths,
-choices, stop strings, penalties, grammars and streaming differ.
+"""Sends random valid requests, first alone and then overlapping. The greedy texts must be the same. Prompts, lengths, choices, stop
+strings, penalties, grammars and streaming vary.
 
     .venv/bin/python tests/load/overlap.py --requests 512
 """
@@ -20,7 +20,7 @@ from workload import Job, ask, random_job  # noqa: E402
 
 
 async def texts(port: int, job: Job, stream: bool) -> list[str] | str:
-    """The text of each choice, or what went wrong."""
+    """The text of each choice, or a description of what went wrong."""
     for _ in range(200):
         answer = await ask(port, job, stream)
         if answer.status != 429:
@@ -51,12 +51,12 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=512)
     parser.add_argument("--at-once", type=int, default=48)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--prompt", type=int, default=200, help="words of the longest prompts")
+    parser.add_argument("--prompt", type=int, default=200, help="length of the longest prompts [words]")
     parser.add_argument("--out", default="overlap.json")
     args = parser.parse_args()
     rng = random.Random(args.seed)
     jobs = [random_job(rng, MODEL, args.prompt) for _ in range(args.requests)]
-    # A cache that holds only some of them at once
+    # The cache holds only some of the requests at once.
     config = {"SERVER__DEFAULT_MODELS": MODEL, "ENGINE__CONTEXT": "2048", "ENGINE__KV_TOKENS": "3072"}
     with Server(config) as server:
         start = time.monotonic()
@@ -65,7 +65,7 @@ def main() -> int:
         second = asyncio.run(together(server.port, jobs, args.at_once, rng))
         end = time.monotonic()
         preempted = server.gauge("num_preemptions_total")
-    # The text of a refused request is its error, which must not differ either, but every one of these is valid.
+    # A refused request's text is its error. Every request here is valid, so an error is a failure even if it is the same both times.
     failed = [number for number, found in enumerate(first) if isinstance(found, str)]
     other = [number for number in range(len(jobs)) if first[number] != second[number]]
     report = {

@@ -1,10 +1,10 @@
-"""What the chat page costs a browser while an answer comes, and how soon a second tab of the same process is ready: with the real model at
-full speed, and with an answer that comes at a set pace, as a whole and at a part of the browser's speed.
+"""Measures what the chat page costs a browser while an answer arrives, and how soon a second tab in the same process is ready: with the
+real model at full speed, and with an answer at a set pace, at the browser's full speed and at a fraction of it.
 
     cargo build --release
     .venv/bin/python tests/load/page.py
 
-Needs Debian's Chromium. Shares are of one core, so other work changes them little. Times need a machine that does nothing else.
+Needs Debian's Chromium. Shares are of one core, so other work hardly changes them. Times need an otherwise idle machine.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ANSWER = ".assistant > .text"
 
 
 class Page:
-    """The chat page in a browser of its own, all of whose tabs share a process."""
+    """The chat page in a new browser whose tabs all share a process."""
 
     def __init__(self, playwright, url: str):
         root = ["--no-sandbox"] if os.geteuid() == 0 else []
@@ -57,7 +57,7 @@ class Page:
         time.sleep(1)
 
     def second_tabs(self, count: int = 3) -> list[float]:
-        """How long [s] each of some tabs takes that are opened and closed one after the other."""
+        """Measures how long each of some tabs takes to be ready, opened and closed one after another [s]."""
         took = []
         for _ in range(count):
             start = time.monotonic()
@@ -69,7 +69,7 @@ class Page:
 
 
 def real(playwright, url: str, seconds: float) -> dict:
-    """An answer of the model at full speed."""
+    """Measures an answer of the model at full speed."""
     one = Page(playwright, url)
     parameters(one.page, temperature=0, max_completion_tokens=4000)
     one.ask()
@@ -84,7 +84,7 @@ def real(playwright, url: str, seconds: float) -> dict:
 
 
 def paced(playwright, url: str, args: argparse.Namespace, kind: str, slower: float) -> dict:
-    """An answer of one kind at the set pace. `slower`: how much slower the main thread is than the machine's."""
+    """Measures an answer of one kind at the set pace. `slower`: the factor by which the main thread is slowed down."""
     one = Page(playwright, url)
     with PacedAnswers(KINDS[kind], args.rate) as answers:
         answers.route(one.page)

@@ -1,5 +1,5 @@
-"""A soak: random clients use the real model for a long time, and a tenth of them crash. Every `--rest` seconds the load pauses, and at
-rest nothing may be left behind: no block, no place, no descriptor, no thread, no memory.
+"""Soak test: random clients use the real model for a long time, and a tenth of them crash. Every `--rest` seconds the load pauses. At rest,
+nothing may be left of earlier requests: no block, no sequence slot, no descriptor, no thread, no memory.
 
     .venv/bin/python tests/load/soak.py --minutes 60 --out soak.json
 """
@@ -20,10 +20,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from harness import MODEL, Server, wait_until  # noqa: E402
 from workload import Job, ask, random_job  # noqa: E402
 
-# Bounds of the verdict. The first third of a run is warm-up: caches and the allocator's pools fill.
+# Bounds for a pass. The first third of a run is warm-up, during which caches and the allocator's pools fill.
 MAX_GROWTH = 100 << 20  # bytes of anonymous memory from the end of the warm-up to the last rest
 MAX_DRIFT = 16 << 20  # bytes between the means of the middle third and of the last third
-MAX_THREADS = 4  # that the pools for blocking work may have added after the warm-up
+MAX_THREADS = 4  # threads that the pools for blocking work may add after the warm-up
 BAD = [
     {"model": MODEL, "prompt": "x", "max_tokens": -2},
     {"model": MODEL, "prompt": "x", "temperature": "hot"},
@@ -61,11 +61,11 @@ class Soak:
                 self.faults.append(f"{kind}: status {answer.status}, whole: {answer.whole}, {job.path} {json.dumps(job.body)[:300]}")
 
     def rest(self, start: float) -> None:
-        """Waits until nothing runs and notes what the process holds then."""
+        """Waits until nothing runs, and records what the process then holds."""
         server = self.server
         idle = lambda: all(server.gauge(name) == 0 for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"))
         wait_until(idle, 30, "gauges at rest")
-        time.sleep(2)  # freed heap is given back, and closed connections leave
+        time.sleep(2)  # the allocator returns freed memory, and closed connections end
         found = {name[0]: value for name, value in server.metrics().items()}
         rest = {"seconds": round(time.monotonic() - start), "requests": sum(self.counts[kind] for kind in ("good", "bad", "crash"))}
         for name in ("process_anonymous_memory_bytes", "process_open_fds", "process_threads", "penstock_http_body_bytes"):
@@ -120,18 +120,18 @@ class Soak:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=60)
-    parser.add_argument("--rest", type=float, default=60, help="seconds between two rests")
+    parser.add_argument("--rest", type=float, default=60, help="time between two rests [s]")
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--crash", type=float, default=0.1, help="share of clients that crash")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", default="soak.json")
     args = parser.parse_args()
-    # a small cache, which is full within the warm-up: its pages count from their first use
+    # A small cache that fills during the warm-up, because its pages count from their first use.
     with Server({"SERVER__DEFAULT_MODELS": MODEL, "ENGINE__CONTEXT": "2048", "ENGINE__KV_TOKENS": "4096"}) as server:
         soak = Soak(server, args)
         report = soak.run()
         server.stop()
-        # What the server still counted as running when it was told to stop: tasks that never ended.
+        # The requests that the server still counted as running when it was told to stop: tasks that never ended.
         active = re.search(r"active=(\d+)", Path(server.log.name).read_text(errors="replace").rpartition("shutting down")[2])
         report["checks"]["no request is left at the end"] = bool(active) and active[1] == "0"
     report["verdict"] = "pass" if all(report["checks"].values()) else "fail"

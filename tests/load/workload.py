@@ -1,4 +1,4 @@
-"""Requests for the load tests: random but valid, each from one seed, and a client on a bare socket that can leave at any moment."""
+"""Random valid requests for the load tests, each made from one seed, and a client on a raw socket that can disconnect at any moment."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ SCHEMAS = [
 
 @dataclass
 class Job:
-    """A request. `body` has no `stream`: that is the caller's choice."""
+    """A request. `body` has no `stream`, because the caller chooses that."""
 
     path: str
     body: dict
 
 
 def random_job(rng: random.Random, model: str, longest_prompt: int = 300, most_tokens: int = 24) -> Job:
-    """A valid request whose answer is greedy: any endpoint of text, any length, with or without choices, stop strings and a grammar."""
+    """Makes a valid request with a greedy answer: any text endpoint, any length, with or without choices, stop strings and a grammar."""
     prompt = " ".join(rng.choices(WORDS, k=rng.choice([1, 4, 15, 60, longest_prompt])))
     body = {"model": model, "temperature": 0, "max_tokens": rng.randint(1, most_tokens)}
     if rng.random() < 0.3:
@@ -54,11 +54,11 @@ def random_job(rng: random.Random, model: str, longest_prompt: int = 300, most_t
 class Answer:
     status: int
     body: bytes
-    # Whether the body came to its end as HTTP has it.
+    # Whether the body arrived completely, according to HTTP.
     whole: bool
 
     def texts(self, path: str) -> list[str]:
-        """The text of each choice, of a stream or of one body."""
+        """The text of each choice, from a stream or from one body."""
         if not self.body.startswith(b"data: ") and not self.body.startswith(b":"):
             choices = json.loads(self.body)["choices"]
             return [choice["text"] if path == TEXT else choice["message"]["content"] or "" for choice in choices]
@@ -74,7 +74,7 @@ class Answer:
 async def ask(
     port: int, job: Job, stream: bool = False, leave_after: float | None = None, rng: random.Random | None = None
 ) -> Answer | None:
-    """Sends a request on a connection of its own. With `leave_after`, the client goes after as many seconds; then there is no answer."""
+    """Sends a request on a new connection. With `leave_after`, the client disconnects after that many seconds, and there is no answer."""
     payload = json.dumps(job.body | ({"stream": True} if stream else {})).encode()
     head = f"POST {job.path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -91,7 +91,7 @@ async def ask(
 
 
 async def leave(reader, writer, sent: bytes, seconds: float, rng: random.Random) -> None:
-    """Goes away as crashed clients do: within the request, unread, or within the answer; with FIN or RST."""
+    """Disconnects as crashed clients do: during the request, before reading, or during the answer, with FIN or RST."""
     kind = rng.choice(["within the request", "unread", "within the answer"])
     writer.write(sent[: rng.randrange(1, len(sent))] if kind == "within the request" else sent)
     await writer.drain()

@@ -1,9 +1,9 @@
-//! The table of model families. The texts are those of their chat templates.
+//! The table of model families. The texts come from the families' chat templates.
 
 use super::notation::Notation;
 use super::syntax::{Arguments, Syntax, Tagged};
 
-/// The texts that most families leave empty.
+/// A syntax with the texts that most families share, most of them empty.
 const PLAIN: Syntax = Syntax {
     name: "",
     marks: &[],
@@ -31,10 +31,10 @@ const TAGGED: Syntax = Syntax {
     ..PLAIN
 };
 
-/// What a model is told to write if its template does not know tools.
+/// The syntax that a model is told to write if its template does not support tools.
 pub const GENERIC: &Syntax = &Syntax { name: "generic", marks: &[], ..TAGGED };
 
-/// Calls as a JSON array between brackets of the family's own.
+/// Calls as a JSON array between the family's own brackets.
 const fn array(
     name: &'static str,
     marks: &'static [&'static str],
@@ -46,11 +46,10 @@ const fn array(
     Syntax { name, marks, trigger, open, before, between, after, separator, close, ..PLAIN }
 }
 
-/// An id behind the arguments.
+/// An id after the arguments.
 const ID: &str = ", \"id\": \"{id}\"";
 
-/// Each argument as a tag for its key and one for its value. `lines`: what stands behind the function's name, between the tags of an
-/// argument, behind each argument, before the end of the call and between calls.
+/// Each argument as a tag for its key and a tag for its value. `lines`: the texts after the function's name and before the end of the call.
 const fn key_tags(name: &'static str, lines: [&'static str; 2], tagged: Tagged) -> Syntax {
     let (marks, trigger) = (&["<tool_call>", "<arg_key>", "<arg_value>"], "<tool_call>");
     let [between, after] = lines;
@@ -62,7 +61,7 @@ const fn arg_tags(mid: &'static str, after: &'static str) -> Tagged {
     Tagged { before: "<arg_key>", text: mid, json: mid, after }
 }
 
-/// Each function as a tag with its name, around tags with the names of arguments.
+/// Each function as a tag with the function's name, around tags with the names of arguments.
 const fn function_tags(name: &'static str, marks: &'static [&'static str], tags: [&'static str; 3], value: [&'static str; 2]) -> Syntax {
     let [trigger, after, separator] = tags;
     let [text, end] = value;
@@ -71,13 +70,14 @@ const fn function_tags(name: &'static str, marks: &'static [&'static str], tags:
     Syntax { name, marks, trigger, open: "\n", before: "<function=", between: ">\n", after, separator, arguments, ..PLAIN }
 }
 
-/// Calls as tags with the name in an attribute: `tags` begin and end all calls, begin the name of one and end one.
+/// Calls as tags with the name in an attribute. `tags`: the beginning and the end of all calls, the beginning of a call's name, and the
+/// end of a call.
 const fn named_tags(name: &'static str, marks: &'static [&'static str], tags: [&'static str; 4], tagged: Tagged) -> Syntax {
     let [trigger, close, before, after] = tags;
     Syntax { name, marks, trigger, open: "\n", before, between: "\">\n", after, close, arguments: Arguments::Tagged(tagged), ..PLAIN }
 }
 
-/// The tag of an argument says whether it is a string.
+/// Tags whose attribute says whether the argument is a string.
 const DSML: Tagged = Tagged {
     before: "<｜DSML｜parameter name=\"",
     text: "\" string=\"true\">",
@@ -92,7 +92,7 @@ const fn python(name: &'static str, marks: &'static [&'static str], tags: [&'sta
     Syntax { name, marks, trigger, open, between, after, separator, close, arguments, ..PLAIN }
 }
 
-/// Each call between the tokens of an action.
+/// Each call between InternLM's action tokens.
 const fn internlm(name: &'static str, between: &'static str) -> Syntax {
     let (trigger, before, after) = ("<|action_start|><|plugin|>\n", "{\"name\": \"", "}<|action_end|>");
     let marks = &["<|action_start|>", "<|plugin|>"];
@@ -101,7 +101,7 @@ const fn internlm(name: &'static str, between: &'static str) -> Syntax {
 
 const LISTS: [&str; 3] = ["<|tool_call_start|>", "[", "]<|tool_call_end|>"];
 
-/// Like JSON with bare keys and marks of their own around strings.
+/// JSON with bare keys and with Gemma's own marks around strings.
 const GEMMA: Notation = Notation {
     object: ["{", "}"],
     key: ["", ":"],
@@ -114,7 +114,7 @@ const GEMMA: Notation = Notation {
     sorted: true,
 };
 
-/// Every member and every item as a tag, at any depth.
+/// A tag around every member and every item, at any depth.
 const MINIMAX: Notation = Notation {
     object: ["", ""],
     key: ["]<]minimax[>[<", ">"],
@@ -127,7 +127,7 @@ const MINIMAX: Notation = Notation {
     sorted: false,
 };
 
-/// A template belongs to the first of these whose marks it holds and whose form its rendering of calls has.
+/// The families in order of precedence. A template belongs to the first one whose marks it holds and whose form its rendered calls have.
 pub const SYNTAXES: &[Syntax] = &[
     Syntax {
         name: "deepseek",
@@ -272,7 +272,7 @@ pub const SYNTAXES: &[Syntax] = &[
         name: "gpt-oss",
         marks: &["<|channel|>", "functions."],
         trigger: "<|channel|>commentary to=functions.",
-        // The end of the call ends the answer.
+        // The end of a call ends the answer.
         between: " <|constrain|>json<|message|>",
         ..PLAIN
     },

@@ -1,4 +1,4 @@
-//! The dialect of a model's family: how its template takes tools, and how the model writes calls and reasoning.
+//! The dialect of a model family: how its template takes tools, and how the model writes calls and reasoning.
 
 mod families;
 mod notation;
@@ -17,10 +17,10 @@ pub use reasoning::{MAX_SEPARATOR, THINKING};
 pub use syntax::{Arguments, Syntax, Tagged, Thinking, type_of};
 pub use turn_order::{Alternation, CallText, SystemPlace, TurnOrder};
 
-/// Where a template takes the tools of a request.
+/// The place in which a template takes the tools of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToolPlacement {
-    /// In its variable `tools`.
+    /// In the template's variable `tools`.
     Variable,
     /// In a variable of another name.
     Named(&'static str),
@@ -30,25 +30,25 @@ pub enum ToolPlacement {
     Words,
 }
 
-/// How a template takes the calls of earlier answers.
+/// The form in which a template takes the calls of earlier answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallForm {
     /// As `tool_calls`, with the arguments as an object.
     Objects,
     /// As `tool_calls`, with the arguments as JSON in a string.
     Strings,
-    /// As text of the answer, because it does not know calls.
+    /// As text of the answer, because the template does not support calls.
     Text,
 }
 
-/// How a template takes the results of calls.
+/// The form in which a template takes the results of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResultForm {
     /// As messages with the role `tool`.
     Messages,
     /// As the key `tool_responses` of the message that made the calls, as Gemma 4's template does.
     OfCalls,
-    /// As text of the user's messages, because it does not know results.
+    /// As text of the user's messages, because the template does not support results.
     Text,
 }
 
@@ -58,19 +58,19 @@ pub struct Dialect {
     pub thinking: Option<&'static Thinking>,
     pub placement: ToolPlacement,
     pub calls: CallForm,
-    /// Whether a call is shown only in a message whose content is null.
+    /// Whether the template shows a call only if the message's content is null.
     pub null_content: bool,
-    /// How the template takes the results of calls.
+    /// The form in which the template takes the results of calls.
     pub results: ResultForm,
     /// The key under which the template takes the reasoning of earlier answers.
     pub reasoning_key: &'static str,
-    /// Which orders of messages the template takes.
+    /// The orders of messages that the template takes.
     pub turns: TurnOrder,
-    /// How the template knows levels of reasoning.
+    /// The levels of reasoning that the template supports, and the way to set them.
     pub levels: ReasoningLevels,
     /// Whether the template refuses ids of calls other than nine letters and digits.
     pub short_ids: bool,
-    /// The control tokens that calls and reasoning are written with.
+    /// The control tokens that are used to write calls and reasoning.
     pub tags: Vec<u32>,
 }
 
@@ -95,12 +95,12 @@ impl Dialect {
         self.placement != ToolPlacement::Words
     }
 
-    /// How the family reasons, if it does.
+    /// The texts around the family's reasoning. `None` if the family does not reason.
     pub fn reasons(&self) -> Option<&'static Thinking> {
         self.thinking.filter(|thinking| !thinking.open.is_empty())
     }
 
-    /// A dialect that takes everything as messages do. For probes and tests.
+    /// A dialect whose template takes any order of messages as is. For probes and tests.
     pub(super) fn plain(syntax: &'static Syntax, placement: ToolPlacement, calls: CallForm) -> Self {
         Self {
             syntax,

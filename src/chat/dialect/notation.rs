@@ -1,33 +1,34 @@
-//! How values of any depth are written by families whose calls hold no JSON.
+//! [`Notation`]: the way in which a family whose calls hold no JSON writes values of any depth.
 
 use serde_json::Value;
 
 use template::{json_text, long_integer};
 
-/// Members of an object are `key.0 KEY key.1 VALUE member_end`, with `comma` between them. Numbers and constants are JSON's.
+/// The texts of a notation. An object's members are written `key.0 KEY key.1 VALUE member_end`, with `comma` between them. Numbers and
+/// constants are written as in JSON.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Notation {
     pub object: [&'static str; 2],
     pub key: [&'static str; 2],
-    /// `{name}` is the key.
+    /// The end of a member. `{name}` in it is the member's key.
     pub member_end: &'static str,
     pub list: [&'static str; 2],
     pub item: [&'static str; 2],
     pub comma: &'static str,
     pub string: [&'static str; 2],
-    /// The mark that no string can hold: it is in every tag that may follow one.
+    /// A mark that no string can hold: every tag that may follow a string contains it.
     pub mark: &'static str,
-    /// Whether members come in the order of their keys.
+    /// Whether members are sorted by their keys.
     pub sorted: bool,
 }
 
 impl Notation {
-    /// Whether every value stands between tags, so that only its schema tells a string from a number.
+    /// Whether every value is between tags, so only its schema tells a string from a number.
     pub fn is_tags(&self) -> bool {
         self.string[0].is_empty()
     }
 
-    /// The keys of an object in the order in which they are written.
+    /// An object's keys in the order in which they are written.
     pub fn order<'a>(&self, keys: impl Iterator<Item = &'a String>) -> Vec<&'a String> {
         let mut keys: Vec<&String> = keys.collect();
         if self.sorted {
@@ -36,7 +37,7 @@ impl Notation {
         keys
     }
 
-    /// The members of an object.
+    /// An object's members as text.
     pub fn members(&self, map: &serde_json::Map<String, Value>) -> String {
         let member = |key: &String| {
             let end = self.member_end.replace("{name}", key);
@@ -45,7 +46,7 @@ impl Notation {
         self.order(map.keys()).into_iter().map(member).collect::<Vec<_>>().join(self.comma)
     }
 
-    /// A value.
+    /// A value as text.
     pub fn value(&self, value: &Value) -> String {
         match value {
             Value::String(text) => [self.string[0], text, self.string[1]].concat(),

@@ -1,11 +1,11 @@
-//! Slots in a syntax's texts: places whose text differs from call to call.
+//! Placeholders in a syntax's texts: parts that differ from call to call.
 
 use crate::bare_calls::TagMatch;
 
-/// The most characters of a placeholder's text: a namespace of 64, a dot and a name of 64.
+/// The longest text of a placeholder: a namespace of 64, a dot and a name of 64 [characters].
 const MAX_PLACEHOLDER: usize = 129;
 
-/// A piece of a syntax's text.
+/// A part of a syntax's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyntaxPart<'a> {
     Text(&'a str),
@@ -29,7 +29,7 @@ const PLACEHOLDERS: [(&str, SyntaxPart); 5] = [
     ("{type}", SyntaxPart::Type),
 ];
 
-/// The pieces of a syntax's text in order.
+/// The parts of a syntax's text in order.
 pub fn parts(text: &str) -> Vec<SyntaxPart<'_>> {
     let (mut out, mut rest) = (Vec::new(), text);
     let first = |text: &str| {
@@ -47,13 +47,13 @@ pub fn parts(text: &str) -> Vec<SyntaxPart<'_>> {
     out
 }
 
-/// What stands before the first placeholder, and the rest.
+/// Splits a text before its first placeholder.
 pub fn split(text: &str) -> (&str, &str) {
     let at = PLACEHOLDERS.iter().filter_map(|(placeholder, _)| text.find(placeholder)).min().unwrap_or(text.len());
     text.split_at(at)
 }
 
-/// A syntax's text with its placeholders filled in, for the call `index` of the function `name`.
+/// Fills in the placeholders of a syntax's text for the call `index` of the function `name`.
 pub fn filled(text: &str, index: usize, name: &str) -> String {
     let fill = |part| match part {
         SyntaxPart::Text(text) => text.to_owned(),
@@ -66,8 +66,8 @@ pub fn filled(text: &str, index: usize, name: &str) -> String {
     parts(text).into_iter().map(fill).collect()
 }
 
-/// Whether `text` begins with a syntax's text, and how long that is there. The length counts only if it is there. Without `name`, any
-/// name will do.
+/// Whether `text` begins with the syntax's text `pattern`, and the length of that match. The length is valid only for
+/// [`TagMatch::There`]. If `name` is empty, any name matches.
 pub fn match_with_placeholders(text: &str, pattern: &str, name: &str) -> (TagMatch, usize) {
     let mut at = 0;
     for part in parts(pattern) {

@@ -1,15 +1,16 @@
-//! How families write reasoning.
+//! The table of forms in which families write reasoning.
 
 use super::syntax::Thinking;
 
-/// The most line breaks between reasoning and an answer that follows rules. Further ones belong to the answer.
+/// The most line breaks that separate reasoning from an answer that follows rules. Further ones belong to the answer.
 pub const MAX_SEPARATOR: usize = 2;
 
 const fn between(open: &'static str, close: &'static str) -> Thinking {
     Thinking { marks: &[], open, close, head: "", tail: "" }
 }
 
-/// A template's reasoning is written like the first of these of which it holds the marks and the opening or the closing text.
+/// The forms of reasoning in order of precedence. A template gets the first one whose marks it holds, together with the opening or the
+/// closing text.
 pub const THINKING: &[Thinking] = &[
     Thinking { head: "<|channel|>final<|message|>", ..between("<|channel|>analysis<|message|>", "<|end|><|start|>assistant") },
     between("<think>", "</think>"),
@@ -33,6 +34,6 @@ pub const THINKING: &[Thinking] = &[
     Thinking { head: " to=user<|message|>", ..between(" to=self<|message|>", "<|eom|><|start|>assistant") },
     Thinking { head: "<|content|>", ..between("<|think|>", "<|end|><|begin|>assistant") },
     Thinking { tail: "[END FINAL RESPONSE]", ..between("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]") },
-    // The prompt ends with `>>>`, and the model writes to whom it speaks.
+    // The prompt ends with `>>>`, and the model writes the recipient first.
     Thinking { marks: &[">>>all"], head: "all\n", ..between("", "") },
 ];

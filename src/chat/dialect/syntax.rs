@@ -1,4 +1,4 @@
-//! How a family of models writes tool calls and reasoning.
+//! [`Syntax`]: the texts with which a family of models writes tool calls, and [`Thinking`]: those of its reasoning.
 
 use serde_json::Value;
 
@@ -6,22 +6,22 @@ use super::notation::Notation;
 use super::placeholders::{filled, split};
 use template::{json_text, long_integer, parse_json};
 
-/// How a family writes calls:
-/// `header trigger open before NAME between ARGUMENTS after`, then for each further call `separator before NAME between ARGUMENTS after`,
-/// then `close`. All but `trigger`, `open` and `close` may hold [slots](super::slots).
+/// The texts with which a family writes calls:
+/// `header trigger open before NAME between ARGUMENTS after`, then `separator before NAME between ARGUMENTS after` for each further call,
+/// then `close`. All but `trigger`, `open` and `close` may hold [placeholders](super::placeholders).
 #[derive(Debug, PartialEq, Eq)]
 pub struct Syntax {
     pub name: &'static str,
-    /// A template of this family holds all of these texts.
+    /// Texts that every template of this family holds.
     pub marks: &'static [&'static str],
-    /// What the family writes before calls that no text precedes. Often empty. An answer may lack it.
+    /// The text before calls that no other text precedes. Often empty. An answer may lack it.
     pub header: &'static str,
-    /// The calls begin with it. What stands before it is text.
+    /// The text with which the calls begin. Whatever comes before is text.
     pub trigger: &'static str,
     pub open: &'static str,
     pub before: &'static str,
     pub between: &'static str,
-    /// What the model may write between the arguments and `after`. Often empty.
+    /// Text that the model may write between the arguments and `after`. Often empty.
     pub extra: &'static str,
     pub after: &'static str,
     pub separator: &'static str,
@@ -31,21 +31,21 @@ pub struct Syntax {
     pub follows_text: bool,
 }
 
-/// How a call writes its arguments.
+/// The form in which a call writes its arguments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arguments {
     /// As a JSON object.
     Json,
-    /// One by one, between tags.
+    /// Each argument between its tags.
     Tagged(Tagged),
-    /// One by one, as Python's `KEY=VALUE, KEY=VALUE`.
+    /// Each argument as in Python: `KEY=VALUE, KEY=VALUE`.
     Python,
-    /// As the members of an object in a notation of the family's own.
+    /// The members of an object in the family's own notation.
     Notated(&'static Notation),
 }
 
-/// An argument is `before KEY text STRING after`, or `before KEY json JSON after` if it is no string. A line break that ends `text` or
-/// begins `after` belongs to the tags, not to the value. `json` may hold the slot `{type}`.
+/// The tags of an argument: `before KEY text STRING after`, or `before KEY json JSON after` if the value is no string. A line break that
+/// ends `text` or begins `after` belongs to the tags, not to the value. `json` may hold the placeholder `{type}`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tagged {
     pub before: &'static str,
@@ -60,17 +60,17 @@ impl Tagged {
         self.after.trim()
     }
 
-    /// The white space behind it.
+    /// The white space after the tag that ends a value.
     pub fn end(&self) -> &'static str {
         &self.after[self.after.trim_end().len()..]
     }
 
-    /// The line break before it, as a part of a regular expression.
+    /// The line break before the tag that ends a value, as a part of a regular expression.
     pub fn line(&self) -> &'static str {
         if self.after.starts_with('\n') { "\\n" } else { "" }
     }
 
-    /// A value without the line breaks of its tags and without the marks of a section of plain text in XML.
+    /// A value without its tags' line breaks and without the marks of an XML CDATA section.
     pub fn inside<'a>(&self, text: &'a str) -> &'a str {
         let text = if self.text.ends_with('\n') { text.strip_prefix('\n').unwrap_or(text) } else { text };
         let text = if self.after.starts_with('\n') { text.strip_suffix('\n').unwrap_or(text) } else { text };
@@ -97,12 +97,12 @@ pub fn type_of(value: &Value) -> &'static str {
 }
 
 impl Syntax {
-    /// The white space between a text and the calls behind it.
+    /// The white space between a text and the calls after it.
     pub fn space(&self) -> &'static str {
         if self.separator.starts_with('\n') { "\n" } else { "" }
     }
 
-    /// The tags of the arguments, if they have tags.
+    /// The tags of arguments, if the family writes any.
     pub fn tagged(&self) -> Option<&Tagged> {
         match &self.arguments {
             Arguments::Tagged(tags) => Some(tags),
@@ -110,7 +110,7 @@ impl Syntax {
         }
     }
 
-    /// Arguments as this family writes them. Text that is no JSON object stays as it is.
+    /// Writes arguments as this family does. Text that is no JSON object stays as it is.
     pub fn written(&self, arguments: &str) -> String {
         let Some(Value::Object(map)) = parse_json(arguments).ok().filter(|_| self.arguments != Arguments::Json) else {
             return arguments.to_owned();
@@ -127,13 +127,13 @@ impl Syntax {
         }
     }
 
-    /// One call, without what stands around all of them. `index` counts from 0.
+    /// One call, without the texts around all calls. `index` counts from 0.
     pub fn call(&self, index: usize, name: &str, arguments: &str) -> String {
         let fill = |text| filled(text, index, name);
         [&fill(self.before), name, &fill(self.between), &self.written(arguments), self.after].concat()
     }
 
-    /// Calls, each a name and arguments, with what stands around them.
+    /// Calls with the texts around them. Each is a name and arguments.
     pub fn calls<'a>(&self, calls: impl Iterator<Item = (&'a str, &'a str)>) -> String {
         let mut text = [self.trigger, self.open].concat();
         for (index, (name, arguments)) in calls.enumerate() {
@@ -148,12 +148,12 @@ impl Syntax {
         !(self.after.is_empty() && self.separator.is_empty())
     }
 
-    /// What stands before the name of the first call, up to the first slot.
+    /// The text before the first call's name, up to the first placeholder.
     pub fn lead(&self) -> String {
         [self.trigger, self.open, split(self.before).0].concat()
     }
 
-    /// Its texts.
+    /// All texts of the syntax.
     pub fn texts(&self) -> Vec<&'static str> {
         let mut texts = vec![self.header, self.trigger, self.open, self.before, self.between, self.extra, self.after];
         texts.extend([self.separator, self.close]);
@@ -172,9 +172,9 @@ impl Syntax {
 /// The texts around a model's reasoning.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Thinking {
-    /// A template of this family holds all of these texts.
+    /// Texts that every template of this family holds.
     pub marks: &'static [&'static str],
-    /// Empty: the family does not reason, and only `head` and `tail` count.
+    /// The tag that opens reasoning. Empty: the family does not reason, and only `head` and `tail` count.
     pub open: &'static str,
     pub close: &'static str,
     /// A tag before the answer's text, which is not part of it. Often empty.

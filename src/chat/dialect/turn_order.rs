@@ -1,6 +1,6 @@
-//! Which orders of messages a chat template takes.
+//! [`TurnOrder`]: the orders of messages that a chat template takes.
 
-/// Where a template takes the system messages that begin a conversation.
+/// The place in which a template takes the system messages that begin a conversation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SystemPlace {
     /// As messages, any number of them.
@@ -13,50 +13,51 @@ pub enum SystemPlace {
     LastUser,
 }
 
-/// How strictly the user's and the assistant's messages must take turns.
+/// The strictness with which the user's and the assistant's messages must take turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Alternation {
     /// Not at all.
     Free,
-    /// Neighbours of one role are one message.
+    /// Neighbours of one role are joined into one message.
     Joined,
-    /// The same, and messages without calls alternate whatever calls and results stand between them. The user begins.
+    /// As `Joined`, and messages without calls alternate regardless of the calls and results between them. The user begins.
     Strict,
 }
 
-/// How a template takes the text of a message that also makes calls.
+/// The form in which a template takes the text of a message that also makes calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallText {
     /// As the message's content.
     Content,
     /// As a message before the one that makes the calls.
     Message,
-    /// Not at all: the text is put into the prompt before the calls.
+    /// Not at all: the text is inserted into the prompt before the calls.
     Inserted,
 }
 
-/// What a chat template does with orders of messages that clients send. A template that takes an order is given the messages as they are.
+/// The treatment that a chat template needs for the orders of messages that clients send. If a template takes an order, its messages are
+/// passed on as they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TurnOrder {
     pub system: SystemPlace,
-    /// Whether a system message behind the first turn is shown in its place.
+    /// Whether the template shows a system message after the first turn in its place.
     pub late_system: bool,
     pub alternation: Alternation,
-    /// Whether a conversation needs a message of the user before any of the assistant, and one at all.
+    /// Whether a conversation needs a message of the user, before any of the assistant.
     pub needs_user: bool,
     pub call_text: CallText,
     /// Whether a message may make several calls.
     pub several_calls: bool,
     /// Whether messages may stand between a call and its result.
     pub late_results: bool,
-    /// Whether a result is shown that belongs to no call.
+    /// Whether the template shows a result that belongs to no call.
     pub lone_results: bool,
-    /// Whether the template needs a list of tools, if only an empty one.
+    /// Whether the template needs a list of tools, even an empty one.
     pub needs_tools: bool,
 }
 
 impl TurnOrder {
-    /// All messages go to the template as they are.
+    /// A template that takes all messages as they are.
     pub const ALL: Self = Self {
         system: SystemPlace::Messages,
         late_system: true,

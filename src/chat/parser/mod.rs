@@ -1,4 +1,4 @@
-//! Takes an answer apart while the model writes it. However the answer is cut into texts, its pieces concatenate to the same.
+//! Splits an answer into pieces while the model writes it. The concatenated pieces do not depend on how the answer's text arrives.
 
 mod nesting;
 mod notated;
@@ -25,7 +25,7 @@ use notated::MemberScan;
 /// The longest name of a function, in bytes.
 const MAX_NAME: usize = 64;
 
-/// A call that was made and answered before.
+/// A call that repeats one whose result the model already has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repeated {
     pub name: String,
@@ -33,7 +33,7 @@ pub struct Repeated {
 }
 
 impl Repeated {
-    /// The call as an answer's only one.
+    /// The pieces of an answer that consists of this call alone.
     pub fn into_pieces(self) -> [Piece; 2] {
         [Piece::CallStart { call: 0, name: self.name }, Piece::Arguments { call: 0, text: self.arguments }]
     }
@@ -41,25 +41,25 @@ impl Repeated {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum ParserState {
-    /// There was nothing but white space so far, and reasoning may begin.
+    /// Only white space so far, and reasoning may begin.
     Start,
     Reasoning {
         begun: bool,
     },
-    /// There was nothing but white space since the start or since the reasoning.
+    /// Only white space since the start or since the reasoning.
     Before,
     #[default]
     Text,
-    /// Inside a bare call. `name` is where its function's name begins in the held text, of which `seen` bytes were looked at.
+    /// Inside a bare call. `name` is where the function's name begins in the held text, of which the first `seen` bytes were searched.
     Bare {
         name: usize,
         nesting: Nesting,
         seen: usize,
     },
-    /// After what stands before a call's name.
+    /// After the text that precedes a call's name.
     Name,
     Arguments(Nesting),
-    /// Among arguments that are written one by one. The end of the current one was not found in `seen` bytes of the held text.
+    /// Among arguments that are written one by one. The first `seen` bytes of the held text do not hold the end of the current argument.
     Parameters {
         first: bool,
         seen: usize,
@@ -69,57 +69,57 @@ enum ParserState {
         first: bool,
         scan: Scan,
     },
-    /// Among arguments in a notation of the family's own.
+    /// Among arguments in the family's own notation.
     Notated {
         first: bool,
         progress: MemberScan,
     },
     AfterCall,
-    /// After all calls. What follows is not part of the answer.
+    /// After all calls. Whatever follows is not part of the answer.
     Done,
 }
 
-/// Follows one answer.
+/// Parses one answer.
 #[derive(Clone, Debug, Default)]
 pub struct Parser {
     syntax: Option<&'static Syntax>,
     thinking: Option<&'static Thinking>,
-    /// What stands before the first call's name.
+    /// The text before the first call's name.
     lead: String,
-    /// The functions of which a bare call is one.
+    /// The functions that a bare call may name.
     bare: Vec<String>,
-    /// The calls whose results the model was given: functions and arguments.
+    /// The calls whose results the model has: functions and arguments.
     answered: Vec<(String, Value)>,
     state: ParserState,
     /// Text that may turn out to be a tag, or white space before one.
     held: String,
-    /// Whether the answer has reasoned: then white space before its text only separates the two.
+    /// Whether the answer has reasoned. If so, white space before the text is a separator.
     reasoned: bool,
-    /// Whether reasoning was handed out, and whether more of it begins after its end.
+    /// Whether reasoning was handed out, and whether more reasoning follows it.
     thought: bool,
     resumed: bool,
-    /// Whether the text follows rules of its own, which may begin with white space.
+    /// Whether the text follows rules of its own, which may allow white space at the beginning.
     formatted: bool,
-    /// What was taken for the beginning of the first call, with the white space before it, until the call's name is known.
+    /// The presumed beginning of the first call, with the white space before it, until the call's name is known.
     unsure: String,
     /// Characters of the answer before the held text.
     position: usize,
     /// Whether the tag after the text has been written.
     text_ended: bool,
-    /// Calls that have begun.
+    /// The number of calls that have begun.
     calls: usize,
-    /// The functions whose arguments are written one by one, and the one that is called.
-    /// Of each tool. Choices share them.
+    /// Each tool's parameters, if its arguments are written one by one. Choices share them.
     parameters: Arc<[(String, Parameters)]>,
+    /// The parameters of the function that is being called.
     called: Parameters,
-    /// Tokens of which it is not known yet whether they are text.
+    /// Tokens that may or may not turn out to be text.
     undecided: VecDeque<TokenLogprob>,
     pieces: Vec<Piece>,
     repeated: Option<Repeated>,
 }
 
 impl Parser {
-    /// `entry`: where the answer begins. Without `syntax` an answer has no calls.
+    /// A parser for an answer that begins at `entry`. Without `syntax`, an answer has no calls.
     pub fn new(syntax: Option<&'static Syntax>, thinking: Option<&'static Thinking>, entry: AnswerStart) -> Self {
         let state = match (thinking, entry) {
             (Some(thinking), AnswerStart::Reasoning { begun }) if !thinking.open.is_empty() => ParserState::Reasoning { begun },
@@ -130,8 +130,8 @@ impl Parser {
         Self { syntax, thinking, lead: syntax.map(Syntax::lead).unwrap_or_default(), state, ..Self::default() }
     }
 
-    /// Also takes an answer for a call if it is nothing but a JSON object with `name` and `arguments`, perhaps in a code fence, and names
-    /// one of these functions. A call that is in `answered` becomes [`Parser::take_repeated`] instead of pieces.
+    /// Treats an answer as a call if the whole answer is a JSON object with `name` and `arguments`, perhaps in a code fence, and names one
+    /// of `functions`. A call in `answered` is returned by [`Parser::take_repeated`] instead of pieces.
     pub fn with_bare_calls(mut self, functions: Vec<String>, answered: Vec<(String, Value)>) -> Self {
         (self.bare, self.answered) = (functions, answered);
         if self.state == ParserState::Text && self.syntax.is_some() {
@@ -140,12 +140,12 @@ impl Parser {
         self
     }
 
-    /// Takes the answer's text for one that follows rules: only [`MAX_SEPARATOR`] line breaks separate it from reasoning.
+    /// Treats the answer's text as one that follows rules: at most [`MAX_SEPARATOR`] line breaks separate it from reasoning.
     pub fn with_format(self) -> Self {
         Self { formatted: true, ..self }
     }
 
-    /// Takes the types of arguments from the schemas of these tools, if the family's calls do not tell them.
+    /// Reads the types of arguments from the schemas of these tools, if the family's calls do not tell them.
     pub fn with_tools(mut self, tools: &Tools) -> Self {
         if self.syntax.is_some_and(|syntax| !matches!(syntax.arguments, Arguments::Json | Arguments::Python)) {
             let mut budget = SchemaBudget::default();
@@ -176,12 +176,12 @@ impl Parser {
         self.calls > 0
     }
 
-    /// The call of an answer that repeats an answered call and holds nothing else.
+    /// The call that an answer repeats, if the answer holds nothing else.
     pub fn take_repeated(&mut self) -> Option<Repeated> {
         self.repeated.take()
     }
 
-    /// Takes more of the answer.
+    /// Parses more of the answer.
     pub fn push(&mut self, more: Text) -> Vec<Piece> {
         self.held.push_str(&more.text);
         self.undecided.extend(more.tokens);
@@ -189,7 +189,7 @@ impl Parser {
         self.decided()
     }
 
-    /// Takes the end of the answer. If it was `cut`, the beginning of a tag at its end is not text.
+    /// Parses the end of the answer. If it was `cut`, a partial tag at its end is not text.
     pub fn finish(&mut self, cut: bool) -> Vec<Piece> {
         if matches!(self.state, ParserState::Start | ParserState::Before | ParserState::Bare { .. }) {
             self.take(self.separator());
@@ -209,7 +209,7 @@ impl Parser {
                 let reasoning = held[..without(self.close())].trim_end().to_owned();
                 self.reasoning_text(reasoning);
             }
-            // The model may end without the end of its call.
+            // The model may stop without writing the end of its call.
             ParserState::Parameters { first, .. } | ParserState::Python { first, .. } | ParserState::Notated { first, .. } if !cut => {
                 self.end_arguments(first);
             }
@@ -229,13 +229,13 @@ impl Parser {
         self.thinking.map_or("", |thinking| thinking.close)
     }
 
-    /// Hands out the pieces so far.
+    /// Hands out the pieces that are complete.
     fn decided(&mut self) -> Vec<Piece> {
         self.skip_tokens(self.position - self.unsure.chars().count());
         std::mem::take(&mut self.pieces)
     }
 
-    /// A text that begins at the character `at`, with its tokens.
+    /// Adds a text that begins at the character `at`, with its tokens.
     fn text(&mut self, at: usize, text: String) {
         if text.is_empty() || self.text_ended {
             return;
@@ -247,12 +247,12 @@ impl Parser {
         self.pieces.push(Piece::Text(Text { text, tokens }));
     }
 
-    /// Drops the tokens that end before the character `at`: they are not text.
+    /// Drops the tokens that end before the character `at`, because they are not text.
     fn skip_tokens(&mut self, at: usize) {
         while self.undecided.pop_front_if(|token| token.end() <= at).is_some() {}
     }
 
-    /// Hands out the tokens from the character `at` on that stand for no text, as control tokens at the end of an answer do.
+    /// Hands out the tokens without text at or after the character `at`, such as control tokens at the end of an answer.
     fn last_tokens(&mut self, at: usize) {
         let tokens: Vec<TokenLogprob> = self.undecided.drain(..).filter(|token| token.offset >= at).collect();
         match self.pieces.last_mut() {
@@ -270,8 +270,8 @@ impl Parser {
         }
     }
 
-    /// How many bytes at the start of the held text only separate reasoning from the answer's text. The indentation of the text's first
-    /// line belongs to the text.
+    /// The length of the separator between reasoning and the answer's text at the start of the held text [bytes]. The indentation of the
+    /// text's first line belongs to the text.
     fn separator(&self) -> usize {
         let space = &self.held[..self.held.len() - self.held.trim_start().len()];
         match (self.reasoned, self.formatted) {
@@ -282,7 +282,7 @@ impl Parser {
         }
     }
 
-    /// Takes `len` bytes out of the held text.
+    /// Removes `len` bytes from the start of the held text and returns them.
     fn take(&mut self, len: usize) -> String {
         let rest = self.held.split_off(len);
         self.position += self.held.chars().count();

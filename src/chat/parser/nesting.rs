@@ -1,6 +1,6 @@
-//! Finds the end of a JSON value while it is written.
+//! Finds the end of a JSON value while the model writes it.
 
-/// How deep inside a JSON value a position is.
+/// The depth of a position inside a JSON value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Nesting {
     depth: u32,
@@ -9,7 +9,7 @@ pub(super) struct Nesting {
 }
 
 impl Nesting {
-    /// Takes the next byte. Returns whether the object or array is complete with it.
+    /// Takes the next byte. Returns whether this byte completes the object or array.
     pub(super) fn step(&mut self, byte: u8) -> bool {
         if self.in_string {
             match byte {

@@ -1,4 +1,4 @@
-//! Arguments in a notation of the family's own: finds the end of each while it is written, and makes JSON of it.
+//! Parses arguments in a family's own notation: finds the end of each while the model writes it, and converts it to JSON.
 
 use serde_json::{Map, Value};
 
@@ -6,10 +6,10 @@ use crate::dialect::Notation;
 use crate::parameters::{Parameter, Parameters};
 use template::{json_text, parse_json};
 
-/// The deepest nesting of a value that is taken apart. What is deeper stays text.
+/// The deepest nesting of a value that is parsed. Deeper values stay text.
 const MAX_DEPTH: usize = 64;
 
-/// How far the search for a member's end has come.
+/// The progress of the search for a member's end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct MemberScan {
     seen: usize,
@@ -18,7 +18,7 @@ pub(super) struct MemberScan {
 }
 
 pub(super) enum NextMember {
-    /// More of the member must come.
+    /// The member is not complete yet.
     Open,
     /// A member of this length is complete.
     Member(usize),
@@ -27,7 +27,7 @@ pub(super) enum NextMember {
 }
 
 impl MemberScan {
-    /// Looks for the end of the member with which `text` begins.
+    /// Searches for the end of the member with which `text` begins.
     pub(super) fn next(&mut self, notation: &Notation, text: &str) -> NextMember {
         if notation.is_tags() { self.next_tags(notation, text) } else { self.next_brackets(notation, text) }
     }
@@ -58,7 +58,7 @@ impl MemberScan {
 
     fn next_tags(&mut self, notation: &Notation, text: &str) -> NextMember {
         while let Some(at) = text[self.seen..].find(notation.mark).map(|at| at + self.seen) {
-            // A tag counts once it is complete.
+            // An incomplete tag does not count.
             let Some(end) = text[at..].find('>').and_then(|_| text[at + notation.mark.len()..].find('>')) else { return NextMember::Open };
             let end = at + notation.mark.len() + end + 1;
             let closes = text[at + notation.mark.len()..].starts_with("</");
@@ -70,7 +70,7 @@ impl MemberScan {
             }
             self.seen = end;
         }
-        // A mark may have begun at the end of the text.
+        // A mark may begin at the end of the text.
         let mut from = text.len().saturating_sub(notation.mark.len()).max(self.seen);
         while !text.is_char_boundary(from) {
             from -= 1;
@@ -80,7 +80,7 @@ impl MemberScan {
     }
 }
 
-/// A complete member as its key and its value in JSON. `None`: it is none.
+/// The key of a complete member, and its value as JSON. `None`: the text is no member.
 pub(super) fn member(notation: &Notation, text: &str, parameters: &Parameters) -> Option<(String, String)> {
     if !notation.is_tags() {
         let (key, value) = text.trim().trim_end_matches(',').split_once(notation.key[1])?;
@@ -96,7 +96,7 @@ pub(super) fn member(notation: &Notation, text: &str, parameters: &Parameters) -
     Some((key.to_owned(), scalar(parameters, key, inner)))
 }
 
-/// The text of an element without further elements, in JSON.
+/// The text of an element without nested elements, as JSON.
 fn scalar(parameters: &Parameters, key: &str, text: &str) -> String {
     let parameter = parameters.listed.iter().find(|parameter| parameter.name == key);
     match parameter.filter(|parameter| text.is_empty() && parameter.strings.is_empty()) {
@@ -173,7 +173,7 @@ impl NotatedReader<'_> {
     }
 }
 
-/// The element with which a text begins: its name, what is inside, and what follows.
+/// The element with which a text begins: its name, its content, and the text after it.
 fn element<'a>(notation: &Notation, text: &'a str) -> Option<(&'a str, &'a str, &'a str)> {
     let open = notation.key[0];
     let text = &text[text.find(open)? + open.len()..];
@@ -192,7 +192,7 @@ fn element<'a>(notation: &Notation, text: &'a str) -> Option<(&'a str, &'a str, 
     None
 }
 
-/// The value of elements inside an element.
+/// The value of an element's nested elements.
 fn nested(notation: &Notation, inner: &str, schema: Option<&Value>, depth: usize) -> Value {
     let Some(depth) = depth.checked_sub(1) else { return inner.into() };
     let mut children = Vec::new();

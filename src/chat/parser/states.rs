@@ -1,4 +1,4 @@
-//! The parser's states: each goes on by the text that is held, and returns whether there may be more to do.
+//! The parser's states. Each consumes held text, and returns whether another step may follow.
 
 use serde_json::Value;
 
@@ -11,7 +11,7 @@ use crate::literal::{self, Scan};
 use crate::piece::Piece;
 
 impl Parser {
-    /// Goes on by the text that is held. `false`: more of it must arrive first.
+    /// Consumes held text. `false`: more text must arrive first.
     pub(super) fn step(&mut self) -> bool {
         match self.state {
             ParserState::Start => self.at_start(),
@@ -45,7 +45,7 @@ impl Parser {
         }
     }
 
-    /// White space around reasoning does not belong to it.
+    /// Hands out reasoning without the white space around it.
     fn in_reasoning(&mut self, begun: bool) -> bool {
         if !begun {
             let space = self.held.len() - self.held.trim_start().len();
@@ -66,12 +66,12 @@ impl Parser {
         false
     }
 
-    /// Leaves out what the family puts between its tags and a text.
+    /// Skips what the family puts between its tags and a text.
     fn before_text(&mut self) -> bool {
         let (head, trimmed) = (self.thinking.map_or("", |thinking| thinking.head.trim_start()), self.held.trim_start());
         let space = self.held.len() - trimmed.len();
         let bare = if self.bare.is_empty() { BareCall::No } else { bare_calls::beginning(trimmed, &self.bare) };
-        // The family's own syntax comes first: in some families it is JSON without tags, too, and can hold several calls.
+        // The family's own syntax comes first: in some families it also is JSON without tags, and can hold several calls.
         let header = self.syntax.map_or("", |syntax| syntax.header.trim_start());
         let (header_due, header_len) = match_with_placeholders(trimmed, header, "");
         // Some models reason several times in a row.
@@ -106,14 +106,14 @@ impl Parser {
         }
     }
 
-    /// Leaves out what separates the text from reasoning before it.
+    /// Skips the separator between reasoning and the text.
     fn begin_text(&mut self) -> bool {
         let separator = self.separator();
         self.take(separator);
         self.turn(ParserState::Text)
     }
 
-    /// Takes the beginning of a call, which is text after all if what follows is no call.
+    /// Takes the beginning of a call, which becomes text if no call follows.
     fn begin_call(&mut self, len: usize) -> bool {
         let begun = self.take(len);
         if self.calls == 0 {
@@ -175,7 +175,7 @@ impl Parser {
         }
     }
 
-    /// Takes the rest of what stands before the name, the name, and what follows it.
+    /// Takes the rest of the text before the name, the name, and the text after it.
     fn in_name(&mut self) -> bool {
         let (before, between) = self.syntax.map_or(("", ""), |syntax| (split(syntax.before).1, syntax.between));
         let (mut matched, name_at) = match_with_placeholders(&self.held, before, "");
@@ -207,7 +207,7 @@ impl Parser {
         }
         match matched {
             TagMatch::There | TagMatch::Open => false,
-            // It is not a call after all, so that what looked like the first one's beginning is text.
+            // This is no call, so the presumed beginning of the first call is text.
             TagMatch::Missing if self.calls == 0 => {
                 let text = std::mem::take(&mut self.unsure);
                 self.text(self.position - text.chars().count(), text);
@@ -240,7 +240,7 @@ impl Parser {
             }
         }
         let key_at = space + tags.before.len();
-        // The tag behind the key: where it begins, where it ends, and whether it is the one before a string.
+        // The tag after the key: where it begins, where it ends, and whether a string follows it.
         let found = |mid: &'static str, is_text: bool| {
             let (mid, after) = (mid.trim_end(), &self.held[key_at..]);
             let fixed = split(mid).0;

@@ -1,11 +1,11 @@
-//! Every family's calls, cut at every position.
+//! Parses every family's calls, cut at every position.
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::dialect::{Arguments, GENERIC, SYNTAXES, THINKING, filled};
 
-/// Consecutive pieces of the same kind as one.
+/// Joins consecutive pieces of the same kind.
 fn joined(pieces: impl IntoIterator<Item = Piece>) -> Vec<Piece> {
     let mut out: Vec<Piece> = Vec::new();
     for piece in pieces {
@@ -19,14 +19,14 @@ fn joined(pieces: impl IntoIterator<Item = Piece>) -> Vec<Piece> {
     out
 }
 
-/// The characters of a text as tokens.
+/// One token per character of a text.
 fn tokens(text: &str, from: usize) -> Vec<TokenLogprob> {
     let token =
         |(i, c): (usize, char)| TokenLogprob { bytes: c.to_string().into(), offset: from + i, logprob: None, top: Vec::new(), id: 0 };
     text.chars().enumerate().map(token).collect()
 }
 
-/// Pushes the texts one after the other. The tokens of each text piece must be the piece's own.
+/// Pushes the texts one after another. The tokens of each text piece must be the piece's own.
 fn parse<'a>(parser: &Parser, texts: impl IntoIterator<Item = &'a str>, cut: bool) -> Vec<Piece> {
     let mut parser = parser.clone();
     let (mut pieces, mut written) = (Vec::new(), 0);
@@ -44,7 +44,7 @@ fn parse<'a>(parser: &Parser, texts: impl IntoIterator<Item = &'a str>, cut: boo
     joined(pieces)
 }
 
-/// The pieces of a whole answer. Every way to cut it in two, and one character at a time, must give the same.
+/// The pieces of a whole answer, which must be the same for every cut in two and for one character at a time.
 fn everywhere(parser: &Parser, answer: &str) -> Vec<Piece> {
     let whole = parse(parser, [answer], false);
     for (at, _) in answer.char_indices() {
@@ -78,7 +78,7 @@ fn expected(calls: &[(&str, &str)]) -> Vec<Piece> {
     calls.iter().enumerate().flat_map(|(i, (name, arguments))| call(i, name, arguments)).collect()
 }
 
-/// What a family's calls hold once they are read. Arguments that were written one by one come without white space inside.
+/// The pieces that a family's calls parse to. Arguments that were written one by one have no white space inside.
 fn read(syntax: &Syntax, calls: &[(&str, &str)]) -> Vec<Piece> {
     let mut pieces = expected(calls);
     for piece in pieces.iter_mut().filter(|_| syntax.arguments != Arguments::Json) {
@@ -133,7 +133,7 @@ fn a_tag_that_was_cut_is_never_text() {
         for (at, _) in answer.char_indices() {
             let pieces = parse(&Parser::new(Some(syntax), None, AnswerStart::Turn), [&answer[..at]], true);
             assert!(!pieces.iter().any(|piece| matches!(piece, Piece::Text(..))), "{}: {pieces:?}", syntax.name);
-            // A name has ended once something else follows it.
+            // A name ends only when something else follows it.
             let end_of_name = end_of_name + usize::from(between.is_empty());
             assert_eq!(pieces.is_empty(), at < end_of_name, "{}: {pieces:?}", syntax.name);
         }
@@ -224,7 +224,7 @@ fn reasoning_is_separated_from_text() {
     }
 }
 
-/// Answers that begin, or consist of, white space.
+/// Answers that begin with white space or hold nothing else.
 const SPACED: [&str; 7] = [" \n    return a + b", " yes", "\n\n", "   ", "\t", "\r\n x \n", "\u{a0}\u{2003}é"];
 
 #[test]
@@ -263,7 +263,7 @@ fn only_what_separates_an_answer_from_its_reasoning_goes() {
         for (answer, due) in [("\n\n yes", " yes"), ("   ", "   "), ("\n   ", "   "), ("\n\n\n", "\n"), ("yes", "yes")] {
             assert_eq!(of(free.clone().with_format(), answer), [text(due)], "{answer:?}");
         }
-        // What a family writes around its texts shows where they begin and end.
+        // The texts that a family writes around an answer show where the answer begins and ends.
         if !head.is_empty() || !tail.is_empty() {
             let answer = format!("\n{head} {}x \n{tail}", if head.is_empty() { "\n" } else { "" });
             let due = if head.is_empty() { "x \n" } else { " x \n" };
@@ -359,7 +359,7 @@ fn arguments_one_by_one_have_the_types_of_their_schema() {
     let keys = "<tool_call>run\n<arg_key>code</arg_key><arg_value>7\n<b></arg_value><arg_key>n</arg_key><arg_value>3</arg_value>\n\
         <arg_key>on</arg_key><arg_value>true</arg_value></tool_call>";
     assert_eq!(everywhere(&of("key-tags"), keys), due);
-    // The model ended without the end of its call.
+    // The model stopped without writing the end of its call.
     let open = "<tool_call>\n<function=run>\n<parameter=n>\n3\n</parameter>\n";
     assert_eq!(everywhere(&of("function-tags"), open), call(0, "run", r#"{"n": 3}"#));
 }

@@ -1,4 +1,4 @@
-//! Rules for tools whose schemas cannot all be followed.
+//! [`AnswerRules`]: relaxes tools' schemas until the rules of an answer can be followed.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,23 +10,23 @@ use crate::tools::Tools;
 use grammar::GrammarError;
 use logits::Grammar;
 
-/// How often one tool alone is made looser. Each time, tools are compiled one by one to find the one at fault.
+/// The most tries to relax single tools. Each try compiles tools one by one to find the one at fault.
 const MAX_TRIES: usize = 8;
-/// How long one tool alone is made looser.
+/// The longest time spent on relaxing single tools.
 const MAX_TIME: Duration = Duration::from_secs(4);
 
 /// The rules of an answer.
 pub struct AnswerRules {
     /// `None`: the model may write anything.
     pub grammar: Option<Arc<dyn Grammar>>,
-    /// The tools with the schemas that the rules follow, if those are not the tools' own.
+    /// The tools with the schemas that the rules follow, if they differ from the tools' own.
     pub tools: Option<Tools>,
-    /// Tools that are not strict and whose schemas could not be followed as they are: their names, and why.
+    /// The names of tools that are not strict and whose schemas had to be relaxed, each with the reason.
     pub loosened: Vec<(String, String)>,
 }
 
 impl Rules<'_> {
-    /// Rules in which the schema of a tool that is not strict has only what can be followed. This may take seconds: call it off the
+    /// Compiles the rules, and relaxes schemas of tools that are not strict until they can be followed. May take seconds: call this off the
     /// event loop.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ impl Rules<'_> {
 
 struct Loose {
     tools: Tools,
-    /// By index of the tool.
+    /// Each tool's relaxation, by the tool's index.
     steps: Vec<Relaxation>,
     reasons: Vec<(String, String)>,
     num_tries: usize,
@@ -67,7 +67,7 @@ impl Loose {
         loose
     }
 
-    /// Whether the schema of a tool has changed.
+    /// Relaxes a tool's schema. Returns whether the schema has changed.
     fn set(&mut self, given: &Tools, i: usize, step: Relaxation, why: &str) -> bool {
         self.steps[i] = step;
         let tool = &given.tools[i];
@@ -81,7 +81,7 @@ impl Loose {
         changes
     }
 
-    /// Makes the tools looser that an error may be about.
+    /// Relaxes the tools that an error may be about.
     fn loosen(&mut self, given: &Tools, error: RuleError) -> Result<(), RuleError> {
         self.num_tries += 1;
         let is_enough = self.num_tries > MAX_TRIES || self.start.elapsed() > MAX_TIME;
@@ -101,7 +101,7 @@ impl Loose {
         let (why, mut has_changed) = (error.error.to_string(), false);
         for i in which {
             let mut changes = false;
-            // The next form may be the same.
+            // The next looser form may be the same.
             while !changes && self.steps[i] < Relaxation::Open {
                 changes = self.set(given, i, step.unwrap_or_else(|| self.steps[i].next()), &why);
             }

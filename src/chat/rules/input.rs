@@ -5,7 +5,7 @@ use crate::subject::Subject;
 use crate::tools::{InputGrammar, Tool, Tools};
 use grammar::{GrammarError, Source};
 
-/// Adds the arguments of a call as `tool_I`.
+/// Adds the arguments of a call as the grammar `tool_I`.
 pub fn with_arguments(source: Source, i: usize, grammar: &InputGrammar) -> Result<Source, GrammarError> {
     let name = format!("input_{i}");
     let source = match grammar {
@@ -16,13 +16,13 @@ pub fn with_arguments(source: Source, i: usize, grammar: &InputGrammar) -> Resul
     source.with_lark(&format!("tool_{i}"), &format!("{start}\nSPACE: /[ \\t]{{1,2}}|\\r?\\n[ \\t]{{0,40}}/\n"))
 }
 
-/// What an error about the grammar of a tool's text is about.
+/// The subject of an error in the grammar of a tool's text.
 pub fn subject(tools: &Tools, tool: &Tool) -> Subject {
     Subject::ToolInput(tools.tools.iter().position(|other| other.name == tool.name).unwrap_or(0))
 }
 
-/// What calls without JSON cannot follow, and why: a grammar does not know where its text ends. A regular expression is followed as the
-/// pattern of the argument.
+/// The tool whose grammar calls without JSON cannot follow, and why: a grammar in Lark's syntax does not know where its text ends. A
+/// regular expression is followed as the pattern of the argument.
 pub fn refused(syntax: &Syntax, tools: &Tools) -> Option<(Subject, GrammarError)> {
     let is_lark = |tool: &&Tool| matches!(tool.input, Some(InputGrammar::Lark(_)));
     let tool = tools.callable().find(is_lark).filter(|_| syntax.arguments != Arguments::Json)?;

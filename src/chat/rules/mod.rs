@@ -1,4 +1,4 @@
-//! What an answer must follow: a grammar made of a conversation's tools, the requested format and the model's dialect.
+//! [`Rules`] builds the grammar that an answer must follow, from a conversation's tools, the requested format and the model's dialect.
 
 mod answer_rules;
 mod input;
@@ -31,10 +31,10 @@ use tagged::Literals;
 
 /// The most calls in one answer.
 const MAX_CALLS: usize = 32;
-/// The longest search for the tool that an error is about. Each tool that it looks at is compiled.
+/// The time limit of the search for the tool that an error is about. Each candidate is compiled.
 const SEARCH: Duration = Duration::from_secs(2);
 
-/// What the rules of an answer are made of.
+/// The inputs of an answer's rules.
 pub struct Rules<'a> {
     pub dialect: &'a Dialect,
     pub grammars: &'a Compiler,
@@ -59,7 +59,7 @@ impl RuleError {
 }
 
 impl Rules<'_> {
-    /// `None`: the model may write anything. This may take seconds: call it off the event loop.
+    /// Compiles the grammar. `None`: the model may write anything. May take seconds: call this off the event loop.
     pub fn grammar(&self) -> Result<Option<Arc<dyn Grammar>>, RuleError> {
         match (self.tools, self.format) {
             (None, None) => Ok(None),
@@ -68,7 +68,7 @@ impl Rules<'_> {
         }
     }
 
-    /// Free text, and rules from the tag of a call on.
+    /// Free text, in which the tag of a call begins the rules.
     fn when_called(&self, tools: &Tools) -> Result<Arc<dyn Grammar>, RuleError> {
         let syntax = self.dialect.syntax;
         let source = self.with_arguments(Source::new(self.call_rules(tools, false)?), tools)?;
@@ -104,7 +104,7 @@ impl Rules<'_> {
             (Some(_), None) => Ok(()),
             (None, _) => write!(lark, "start: {answer}"),
         };
-        // A family that closes its texts may write an empty one before its calls.
+        // A family that closes its texts may write an empty text before its calls.
         if calls.is_some() && !head.is_empty() && !tail.is_empty() {
             let empty = [head, tail].map(|tag| self.literal(tag)).concat();
             lark = lark.replacen("start:", &format!("start: ({empty})? body\nbody:"), 1);
@@ -117,7 +117,7 @@ impl Rules<'_> {
             source = self.with_arguments(source, tools)?;
         }
         let grammar = self.compile(&source)?;
-        // A tag that begins with a space brings it along.
+        // If the tag begins with a space, the tag is the separator.
         let separator = if head.starts_with(' ') { 0 } else { MAX_SEPARATOR };
         let (preface, stages) = self.reasoning(Tail::Lines(separator));
         if preface.is_none() && stages.is_empty() {
@@ -126,7 +126,7 @@ impl Rules<'_> {
         Ok(Arc::new(self.staged(preface, stages, Some(grammar)).with_separator(self.grammars, separator).without_early_end()))
     }
 
-    /// The reasoning with which an answer may begin, or the rest of that in which it begins.
+    /// The reasoning that may begin an answer, or the rest of the reasoning in which the answer begins.
     fn reasoning(&self, tail: Tail) -> (Option<Preface>, Vec<Until>) {
         let Some(thinking) = self.dialect.reasons() else { return (None, Vec::new()) };
         let until = Until { tag: thinking.close.into(), tail };
@@ -141,7 +141,7 @@ impl Rules<'_> {
         Staged::new(self.grammars, preface, stages, grammar)
     }
 
-    /// The rule `start` for calls. It begins with their trigger or after it.
+    /// The rule `start` for calls, which begins with or after their trigger.
     fn call_rules(&self, tools: &Tools, with_trigger: bool) -> Result<String, RuleError> {
         if let Some((subject, error)) = input::refused(self.dialect.syntax, tools) {
             return Err(RuleError { subject, error });
@@ -187,7 +187,7 @@ impl Rules<'_> {
         Ok(lark)
     }
 
-    /// Adds the grammars that the rules of calls refer to.
+    /// Adds the grammars to which the rules of calls refer.
     fn with_arguments(&self, source: Source, tools: &Tools) -> Result<Source, RuleError> {
         let source = match self.dialect.syntax.arguments {
             Arguments::Json => return source.with_tools(tools),
@@ -198,7 +198,7 @@ impl Rules<'_> {
         source.map_err(RuleError::of(Subject::Tools))
     }
 
-    /// A further call with what stands before it. White space between the tags of two calls is the model's to choose.
+    /// A further call with its separator. The model may choose the white space between the tags of two calls.
     fn further_calls(&self, tools: &Tools) -> String {
         let separator = self.dialect.syntax.separator;
         if !split(separator).1.is_empty() {
@@ -212,7 +212,7 @@ impl Rules<'_> {
         }
     }
 
-    /// The rules of arguments in a notation of the family's own.
+    /// The rules of arguments in the family's own notation.
     fn notated(&self, notation: &'static Notation, tools: &Tools) -> Result<notated::NotatedRules, RuleError> {
         let writer = Literals { literal: &|text| self.literal(text), closes_by_token: self.has_control(notation.mark) };
         let mut rules = notated::NotatedRules::default();
@@ -229,7 +229,7 @@ impl Rules<'_> {
         self.grammars.tokenizer().control_pieces(text).iter().any(Result::is_ok)
     }
 
-    /// A syntax's text in Lark's syntax, with its slots.
+    /// Converts a syntax's text, with its placeholders, to Lark's syntax.
     fn pattern(&self, text: &str, name: &str) -> String {
         let part = |part| match part {
             SyntaxPart::Text(text) => self.literal(text),
@@ -241,9 +241,9 @@ impl Rules<'_> {
         parts(text).into_iter().map(part).collect::<Vec<_>>().join(" ")
     }
 
-    /// A text in Lark's syntax, with its control tokens as tokens.
+    /// Converts a text to Lark's syntax, with its control tokens as tokens.
     fn literal(&self, text: &str) -> String {
-        // A mark that many tags begin with is a part of its own, because the longest part that fits is taken.
+        // A mark with which many tags begin is its own part, because the longest matching part is taken.
         if let Arguments::Notated(Notation { mark, .. }) = self.dialect.syntax.arguments
             && let Some((before, after)) = text.split_once(mark)
             && !(before.is_empty() && after.is_empty())
@@ -274,14 +274,14 @@ impl Rules<'_> {
         self.grammars.compile(source).map_err(|error| self.blame(error))
     }
 
-    /// Finds out which tool the error is about, or that it is about the format.
+    /// Finds the tool that an error is about. Without such a tool, the error is about the format or all tools.
     fn blame(&self, error: GrammarError) -> RuleError {
         let subject = if self.format.is_some() { Subject::Format } else { Subject::Tools };
         let (part, error) = error.split();
         if let Some(part) = part {
             return RuleError { subject: self.tools.and_then(|tools| of_named(tools, &part)).unwrap_or(subject), error };
         }
-        // To compile the tools of an expensive grammar one by one would cost a multiple of the budget.
+        // Compiling the tools of an expensive grammar one by one would cost a multiple of the budget.
         if !matches!(error, GrammarError::Invalid(_)) {
             return RuleError { subject, error };
         }
@@ -302,7 +302,8 @@ impl Rules<'_> {
     }
 }
 
-/// What an error about a named grammar is about, if it is a tool's: the index among those that may be called stands in its name.
+/// The subject of an error in a named grammar, if the grammar belongs to a tool. The grammar's name holds the tool's index among those
+/// that may be called.
 fn of_named(tools: &Tools, name: &str) -> Option<Subject> {
     let (kind, rest) = name.split_once('_')?;
     let index = rest.split('_').next()?.parse().ok()?;
@@ -322,7 +323,7 @@ fn parameters(tools: &Tools) -> Result<Vec<Parameters>, RuleError> {
     tools.callable().map(of).collect()
 }
 
-/// The rule `start` for a bare call from its function's name on, with the end of a code fence around it.
+/// The rule `start` for a bare call, which begins at the function's name and allows the end of a code fence.
 fn bare_rules(tools: &Tools) -> String {
     let names: Vec<String> = (0..tools.callable().count()).map(|i| format!("call_{i}")).collect();
     let mut lark = format!("start: ({}) FENCE?\nFENCE: /[ \\t\\r\\n]{{0,4}}```/\nSPACE: /[ \\t\\r\\n]{{1,100}}/\n", names.join(" | "));
@@ -334,9 +335,9 @@ fn bare_rules(tools: &Tools) -> String {
     lark
 }
 
-/// Grammars whose leaves are the tools' arguments.
+/// Sources that can hold the tools' arguments as named grammars.
 trait WithTools: Sized {
-    /// Adds the arguments of each tool that may be called as `tool_0` and so on.
+    /// Adds the arguments of each tool that may be called, as `tool_0`, `tool_1` and so on.
     fn with_tools(self, tools: &Tools) -> Result<Self, RuleError>;
 }
 

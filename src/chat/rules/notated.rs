@@ -1,4 +1,4 @@
-//! Rules for arguments in a notation of the family's own, made of the schema of each value at any depth.
+//! Rules for arguments in a family's own notation, built from the schema of each value at any depth.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -10,11 +10,12 @@ use crate::closed_schemas::closed;
 use crate::dialect::{Notation, Tagged};
 use grammar::{GrammarError, Source};
 
-/// The most members of names that a schema does not list.
+/// The most members whose names the schema does not list.
 const MAX_FURTHER: usize = 32;
-/// The most rules of a tool. A schema that needs more is refused.
+/// The most rules per tool. A schema that needs more is refused.
 const MAX_RULES: usize = 2000;
-/// The most bytes of the rules of all tools. Each reference leads to rules of its own, so they may be many times as long as the schema.
+/// The longest rules of all tools together [bytes]. Each reference leads to rules of its own, so the rules may be many times as long as
+/// the schema.
 const MAX_BYTES: usize = 1 << 20;
 const TOO_LARGE: &str = ": the schema is too large for this model's calls";
 /// Keywords that such rules cannot follow.
@@ -36,12 +37,12 @@ const REFUSED: [&str; 16] = [
     "unevaluatedProperties",
     "uniqueItems",
 ];
-/// What a value may be.
+/// The types that a value may have.
 const TYPES: [&str; 6] = ["string", "number", "boolean", "null", "array", "object"];
-/// The keywords of a number.
+/// The keywords that constrain a number.
 const OF_NUMBERS: [&str; 5] = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"];
 
-/// The rules `arguments_I` of tools, and the values in them that are JSON's.
+/// The rules `arguments_I` of tools, and the values in them that are written as JSON.
 #[derive(Default)]
 pub struct NotatedRules {
     pub lark: String,
@@ -49,7 +50,7 @@ pub struct NotatedRules {
 }
 
 impl NotatedRules {
-    /// Adds the JSON values, as the named grammars to which the rules refer.
+    /// Adds the values that are written as JSON, as the named grammars to which the rules refer.
     pub fn with_values(&self, source: Source) -> Result<Source, GrammarError> {
         self.values.iter().try_fold(source, |source, (name, schema)| source.with_schema(name, schema))
     }
@@ -72,7 +73,7 @@ struct Builder<'a> {
     root: &'a Value,
     tool: usize,
     count: usize,
-    /// The rules of references, which may be recursive, and of any value.
+    /// The names of rules for references, which may be recursive, and for any value.
     named: HashMap<String, String>,
 }
 
@@ -97,7 +98,7 @@ impl<'a> Builder<'a> {
         (self.writer.literal)(text)
     }
 
-    /// The name of a rule for a value. The error begins with the place.
+    /// The name of a rule for a value. An error begins with the place in the schema.
     fn value(&mut self, schema: &Value) -> Result<String, String> {
         let key = match schema.get("$ref").and_then(Value::as_str) {
             Some(reference) => reference.to_owned(),
@@ -152,7 +153,7 @@ impl<'a> Builder<'a> {
             _ if map.contains_key("items") => vec!["array"],
             _ => TYPES.to_vec(),
         };
-        // A type that is listed again adds nothing but rules.
+        // A repeated type would add only rules.
         let types: Vec<&str> = types.iter().enumerate().filter(|(i, name)| !types[..*i].contains(name)).map(|(_, name)| *name).collect();
         let forms: Result<Vec<String>, String> = types.into_iter().map(|kind| self.of_type(kind, map)).collect();
         Ok(forms?.join(" | "))
@@ -193,7 +194,7 @@ impl<'a> Builder<'a> {
         Ok([&self.literal(notation.list[0]), " ", &items, " ", &self.literal(notation.list[1])].concat())
     }
 
-    /// A string with the mark behind it, which no string holds.
+    /// A string with the mark after it, which no string can hold.
     fn string(&mut self, map: &Map<String, Value>) -> Result<String, String> {
         let (notation, name) = (self.notation, self.new_name()?);
         let mark = Tagged { before: "", text: "", json: "", after: notation.mark };
@@ -207,17 +208,17 @@ impl<'a> Builder<'a> {
         Ok([&self.literal(notation.string[0]), " ", &name].concat())
     }
 
-    /// A value that is no string. Where values stand between tags, the mark behind each belongs to its rule, as with strings.
+    /// A value that is no string. If values are between tags, the rule of each value includes the mark after the value, as with strings.
     fn closed(&self, value: String) -> String {
         if self.notation.is_tags() { format!("{value} {}", self.literal(self.notation.mark)) } else { value }
     }
 
-    /// A tag without the mark that belongs to the value before it.
+    /// A tag without the mark, which belongs to the rule of the value before it.
     fn end<'b>(&self, tag: &'b str) -> &'b str {
         if self.notation.is_tags() { tag.strip_prefix(self.notation.mark).unwrap_or(tag) } else { tag }
     }
 
-    /// The members of an object. `first_J` are those from the one with index J on, if none came before, and `next_J` if some did.
+    /// The members of an object. `first_J` are the members with index J and above if none came before, and `next_J` if some did.
     fn members(&mut self, map: &Map<String, Value>) -> Result<String, String> {
         if let Some(key) = map.keys().find(|key| REFUSED.contains(&key.as_str()) || ["anyOf", "oneOf"].contains(&key.as_str())) {
             return Err(format!("/{key}: this model's calls cannot follow it beside `properties`"));
@@ -249,7 +250,7 @@ impl<'a> Builder<'a> {
         };
         let (first, next) = match further {
             Some(value) => {
-                // The tag behind a member repeats its key, which no grammar of this kind can follow. Only its end counts.
+                // The tag after a member repeats the member's key, which no grammar of this kind can follow. Only the tag's end counts.
                 let key = "/[A-Za-z_][A-Za-z0-9_.-]{0,63}/";
                 let end = match self.end(notation.member_end).split_once("{name}") {
                     Some((before, after)) => format!("{} {key} {}", self.literal(before), self.literal(after)),
@@ -266,7 +267,7 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// What a schema's reference leads to, if it is one.
+/// Follows a schema's reference, if the schema is one.
 fn referred<'a>(root: &'a Value, schema: &'a Value) -> Result<&'a Value, String> {
     let Some(reference) = schema.get("$ref").and_then(Value::as_str) else { return Ok(schema) };
     let target = reference.strip_prefix('#').and_then(|pointer| root.pointer(pointer));

@@ -7,10 +7,11 @@ use serde_json::{Value, json};
 use crate::parameters::{Parameter, Parameters};
 use grammar::{GrammarError, Source};
 
-/// The most arguments of names that a schema does not list.
+/// The most arguments whose names the schema does not list.
 const MAX_FURTHER: usize = 32;
 
-/// The values that are JSON, as the named grammars to which [`rules`] refer. JSON's strings, numbers and lists are Python's, too.
+/// Adds the values that are written as JSON, as the named grammars to which [`rules`] refers. JSON's strings, numbers and lists are also
+/// Python's.
 pub fn with_values(parameters: &[Parameters], mut source: Source) -> Result<Source, GrammarError> {
     for (i, of_tool) in parameters.iter().enumerate() {
         for (j, parameter) in of_tool.listed.iter().enumerate() {
@@ -23,7 +24,7 @@ pub fn with_values(parameters: &[Parameters], mut source: Source) -> Result<Sour
     Ok(source)
 }
 
-/// The values of a parameter: JSON's, and what Python writes in another way.
+/// A parameter's values: as in JSON, and as Python writes them if that differs.
 fn values(literal: &dyn Fn(&str) -> String, parameter: &Parameter, at: &str) -> String {
     let mut forms = vec![format!("@json_{at}")];
     let constants = [(json!(true), "True"), (json!(false), "False"), (json!(null), "None")];
@@ -45,8 +46,8 @@ fn values(literal: &dyn Fn(&str) -> String, parameter: &Parameter, at: &str) -> 
     forms.join(" | ")
 }
 
-/// The rule `arguments_I` of each tool, and what it refers to. `first_I_J` are the arguments from the one with index J on, if none came
-/// before, and `next_I_J` if some did.
+/// The rule `arguments_I` of each tool, and the rules to which it refers. `first_I_J` are the arguments with index J and above if none
+/// came before, and `next_I_J` if some did.
 pub fn rules(literal: &dyn Fn(&str) -> String, parameters: &[Parameters]) -> String {
     let mut lark = String::from("QUOTED: /'([^'\\\\]|\\\\.)*'/\n");
     for (i, of_tool) in parameters.iter().enumerate() {

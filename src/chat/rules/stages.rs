@@ -1,4 +1,4 @@
-//! Rules that begin once a tag has been written. The text before it is free, and following it costs almost nothing.
+//! [`Staged`]: rules that begin once a tag has been written. The text before the tag is free, and following it costs almost nothing.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use grammar::Compiler;
 use logits::{Allowed, Constraint, Grammar, mask_words};
 use tokenizer::Tokenizer;
 
-/// What may follow a tag inside the token that completes it.
+/// The bytes that may follow a tag inside the token that completes the tag.
 #[derive(Clone, Debug)]
 pub enum Tail {
     /// Anything, because no rules begin with this tag.
     Any,
-    /// So many line breaks.
+    /// At most this many line breaks.
     Lines(usize),
     /// The beginning of this text.
     Text(String),
-    /// What follows the function's name in a bare call.
+    /// The continuation of a bare call after the function's name.
     Call,
 }
 
@@ -28,18 +28,18 @@ pub struct Until {
     pub tail: Tail,
 }
 
-/// Reasoning with which the model may begin, before rules that otherwise hold from the start.
+/// Reasoning that may precede rules which otherwise hold from the start.
 #[derive(Clone, Debug)]
 pub struct Preface {
     pub open: String,
     pub until: Until,
 }
 
-/// Stages of free text, each up to its tag, and then a grammar.
+/// Stages of free text, each of which ends with its tag, and then a grammar.
 pub struct Staged {
     tokenizer: Arc<Tokenizer>,
     vocab_size: usize,
-    /// The ids that open the preface, and the stage that it is.
+    /// The ids that open the preface, and the preface as a stage.
     preface: Option<(Vec<u32>, Stage)>,
     stages: Vec<Stage>,
     bare: Option<BareCalls>,
@@ -49,38 +49,38 @@ pub struct Staged {
     early_ends: Arc<[u32]>,
 }
 
-/// Line breaks between a stage's tag and the grammar, as many as the model likes. They are not the grammar's, which may begin with white
-/// space of its own: a line break belongs to the separator as long as that is not full.
+/// The line breaks between a stage's tag and the grammar, as many as the model likes up to a limit. They do not belong to the grammar,
+/// which may begin with white space of its own: up to the limit, a line break belongs to the separator.
 #[derive(Clone, Default)]
 struct Separator {
     most: usize,
-    /// How many may still come. 0 until the tag is complete.
+    /// The number of line breaks that may still come. 0 until the tag is complete.
     left: usize,
     /// Tokens that begin with a line break.
     tokens: Arc<[u32]>,
 }
 
-/// How many line breaks these bytes are. `None`: they hold something else.
+/// The number of line breaks if these bytes hold nothing else.
 fn lines(bytes: &[u8]) -> Option<usize> {
     bytes.iter().all(|byte| *byte == b'\n').then_some(bytes.len())
 }
 
 impl Separator {
-    /// Begins behind the tag. Returns what remains of the bytes that the tag's last token has beyond it.
+    /// Begins after the tag. Returns the bytes of the tag's last token that belong neither to the tag nor to the separator.
     fn begin<'a>(&mut self, rest: &'a [u8]) -> &'a [u8] {
         let taken = rest.iter().take(self.most).take_while(|byte| **byte == b'\n').count();
         self.left = if taken == rest.len() { self.most - taken } else { 0 };
         &rest[taken..]
     }
 
-    /// Takes a token. `false`: it belongs to the grammar, as all further ones do.
+    /// Takes a token. `false`: this token and all further ones belong to the grammar.
     fn takes(&mut self, bytes: &[u8]) -> bool {
         let count = lines(bytes).filter(|count| (1..=self.left).contains(count));
         self.left = count.map_or(0, |count| self.left - count);
         count.is_some()
     }
 
-    /// Permits those of its tokens that may come, and no others.
+    /// While line breaks are left: permits the tokens of line breaks that fit, and forbids all others that begin with a line break.
     fn permit(&self, tokenizer: &Tokenizer, words: &mut [u32]) {
         for &id in self.tokens.iter().filter(|_| self.left > 0) {
             let count = lines(tokenizer.token_bytes(id, true).unwrap_or_default());
@@ -101,25 +101,25 @@ impl std::fmt::Debug for Staged {
 #[derive(Clone, Debug)]
 struct Stage {
     until: Until,
-    /// Tokens that may complete the tag and continue: those that hold its last byte before their end.
+    /// Tokens that may complete the tag and continue: those with the tag's last byte before their end.
     crossing: Arc<[u32]>,
     /// The crossing tokens that hold the whole tag.
     whole: Arc<[u32]>,
 }
 
-/// Bare calls, with which the last stage may begin.
+/// Bare calls that may begin the last stage.
 #[derive(Clone)]
 struct BareCalls {
     functions: Arc<[String]>,
-    /// The rules from the function's name on.
+    /// The rules that begin at the function's name.
     grammar: Arc<dyn Grammar>,
     /// Tokens that may end a name and continue.
     crossing: Arc<[u32]>,
-    /// How they may continue.
+    /// The permitted continuations of the crossing tokens.
     tail: Tail,
-    /// How many stages are left during the last one: 1 if a tag may come instead of a bare call, 0 if none may.
+    /// The number of stages left during the last one: 1 if a tag may come instead of a bare call, 0 if none may.
     stages_left: usize,
-    /// The text of the last stage, as long as it may be a bare call.
+    /// The text of the last stage, while it may still be a bare call.
     text: Vec<u8>,
 }
 
@@ -127,7 +127,7 @@ impl Stage {
     fn new(grammars: &Compiler, until: Until) -> Self {
         let tag = until.tag.as_bytes();
         let bytes = |id: &u32| grammars.tokenizer().token_bytes(*id, true).unwrap_or_default();
-        // If no rules follow the tag, any text may.
+        // If no rules follow the tag, any text may follow it.
         let last = tag.last().filter(|_| !matches!(until.tail, Tail::Any));
         let crossing = last.map(|last| grammars.crossing(*last)).unwrap_or_default();
         let whole = crossing.iter().copied().filter(|id| bytes(id).windows(tag.len().max(1)).any(|window| window == tag)).collect();
@@ -136,7 +136,7 @@ impl Stage {
 }
 
 impl Staged {
-    /// `preface`, then `stages` in order, then `grammar`. Without a grammar the rest is free.
+    /// An optional `preface`, then `stages` in order, then `grammar`. Without a grammar, the rest is free text.
     pub fn new(grammars: &Compiler, preface: Option<Preface>, stages: Vec<Until>, grammar: Option<Arc<dyn Grammar>>) -> Self {
         let tokenizer = grammars.tokenizer().clone();
         let stages = stages.into_iter().map(|until| Stage::new(grammars, until)).collect();
@@ -145,7 +145,7 @@ impl Staged {
         Self { tokenizer, vocab_size, preface, stages, bare: None, grammar, separator, early_ends }
     }
 
-    /// Lets up to `most` line breaks stand between the last stage and the grammar.
+    /// Allows up to `most` line breaks between the last stage and the grammar.
     pub fn with_separator(mut self, grammars: &Compiler, most: usize) -> Self {
         self.separator = Separator { most, left: 0, tokens: grammars.beginning(b'\n') };
         self
@@ -160,7 +160,7 @@ impl Staged {
         self
     }
 
-    /// Lets the last stage begin with a bare call of one of `functions`, which follows `grammar` from the function's name on.
+    /// Allows the last stage to begin with a bare call of one of `functions`. The call follows `grammar` from the function's name.
     pub fn with_bare_calls(mut self, grammars: &Compiler, functions: Vec<String>, grammar: Arc<dyn Grammar>, tail: Tail) -> Self {
         let crossing = grammars.crossing(b'"');
         let stages_left = usize::from(self.grammar.is_some());
@@ -191,39 +191,39 @@ impl Grammar for Staged {
 
 /// The ids that open the preface.
 struct Opening {
-    /// Those that are still to come.
+    /// The ids that have not come yet.
     ids: VecDeque<u32>,
     begun: bool,
-    /// Whether what has come of them cannot be the beginning of anything else.
+    /// Whether the ids so far cannot begin anything else.
     only: bool,
     /// The bare calls that may begin after the preface.
     bare: Option<BareCalls>,
 }
 
-/// How far one answer has come.
+/// The state of one answer.
 struct StageState {
     tokenizer: Arc<Tokenizer>,
     vocab_size: usize,
     opening: Opening,
     preface: Option<Stage>,
     stages: VecDeque<Stage>,
-    /// The end of the current stage's text that may be a tag's beginning.
+    /// The end of the current stage's text that may be the beginning of a tag.
     text: Vec<u8>,
-    /// `None` once it is clear that the answer does not begin with one.
+    /// `None` once the answer cannot begin with a bare call.
     bare: Option<BareCalls>,
     grammar: Option<Arc<dyn Grammar>>,
     separator: Separator,
     early_ends: Arc<[u32]>,
-    /// `None` until they begin.
+    /// `None` until the rules begin.
     rules: Option<Box<dyn Constraint>>,
 }
 
-/// How many bytes at the end of `text` are a beginning of `tag` or all of it.
+/// The length of the longest end of `text` that is a beginning of `tag` or the whole tag [bytes].
 fn overlap(text: &[u8], tag: &[u8]) -> usize {
     (0..=text.len().min(tag.len())).rev().find(|&len| text.ends_with(&tag[..len])).unwrap_or(0)
 }
 
-/// What follows the stage's tag in `text`, if the tag is there.
+/// The text after the stage's tag, if `text` holds the tag.
 fn after_tag<'a>(text: &'a [u8], until: &Until) -> Option<&'a [u8]> {
     let tag = until.tag.as_bytes();
     text.windows(tag.len()).position(|window| window == tag).map(|at| &text[at + tag.len()..])
@@ -250,7 +250,7 @@ impl BareCalls {
         self.text.len() >= "{\"name\":".len()
     }
 
-    /// Whether a token may come next: if it ends the function's name, it must continue as a call does.
+    /// Whether a token may come next. If the token ends the function's name, the rest of the token must continue the call.
     fn allows(&self, more: &[u8]) -> bool {
         let BareCall::At(at) = self.beginning(more) else { return true };
         let text = [&self.text[..], more].concat();
@@ -283,7 +283,7 @@ impl StageState {
         }
     }
 
-    /// From here on the answer follows `grammar`. `text` is what it has written of it already.
+    /// Makes the answer follow `grammar`. `text` is the part of it that has already been written.
     fn follow(&mut self, grammar: &dyn Grammar, text: &[u8]) -> Result<(), String> {
         let mut rules = grammar.start();
         let text = String::from_utf8_lossy(text).into_owned();
@@ -308,15 +308,15 @@ impl StageState {
         Ok(())
     }
 
-    /// Drops text that cannot be a part of a tag any more.
+    /// Drops text that can no longer be a part of a tag.
     fn forget(&mut self) {
         let Some(stage) = self.stages.front() else { return };
         let keep = overlap(&self.text, stage.until.tag.as_bytes());
         self.text.drain(..self.text.len() - keep);
     }
 
-    /// Forbids the tokens that would end the answer too early, and those that would complete the stage's tag or a bare call's name and
-    /// continue against the rules.
+    /// Forbids the tokens that would end the answer too early, and those that would complete the stage's tag or a bare call's name and then
+    /// break the rules.
     fn free_mask(&self) -> Allowed {
         let mut mask = None;
         let mut forbid = |id: u32| {
@@ -350,7 +350,7 @@ impl StageState {
 }
 
 impl StageState {
-    /// Takes a token that does not belong to the opening of the preface, or may not.
+    /// Takes a token as if there were no preface.
     fn besides(&mut self, id: u32) -> Result<(), String> {
         let bytes = self.tokenizer.token_bytes(id, true).unwrap_or_default().to_vec();
         match &mut self.rules {
@@ -377,7 +377,7 @@ impl Constraint for StageState {
             (self.rules, self.bare) = (None, self.opening.bare.take());
         } else {
             self.preface = Some(stage);
-            // The first tokens of the tag may begin something else, too.
+            // The first tokens of the tag may also begin something else.
             self.opening.only = self.opening.only || self.besides(id).is_err();
         }
         Ok(())

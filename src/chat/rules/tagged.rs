@@ -1,4 +1,4 @@
-//! Rules for calls that write their arguments one by one.
+//! Rules for calls that write their arguments one by one between tags.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -9,18 +9,18 @@ use crate::dialect::{Tagged, type_of};
 use crate::parameters::{Parameter, Parameters};
 use grammar::{GrammarError, Source};
 
-/// The most arguments of names that a schema does not list.
+/// The most arguments whose names the schema does not list.
 const MAX_FURTHER: usize = 32;
 
-/// How texts become rules.
+/// The conversion of texts to rules.
 pub struct Literals<'a> {
-    /// A text in Lark's syntax, with its control tokens as tokens.
+    /// Converts a text to Lark's syntax, with its control tokens as tokens.
     pub literal: &'a dyn Fn(&str) -> String,
-    /// Whether the tag behind a value is a control token, so that the value cannot hold it.
+    /// Whether the tag after a value is a control token, so that the value cannot hold it.
     pub closes_by_token: bool,
 }
 
-/// The values that are JSON, as the named grammars to which [`rules`] refer.
+/// Adds the values that are written as JSON, as the named grammars to which [`rules`] refers.
 pub fn with_values(parameters: &[Parameters], mut source: Source) -> Result<Source, GrammarError> {
     for (i, of_tool) in parameters.iter().enumerate() {
         for (j, parameter) in of_tool.listed.iter().enumerate() {
@@ -32,7 +32,7 @@ pub fn with_values(parameters: &[Parameters], mut source: Source) -> Result<Sour
     Ok(source)
 }
 
-/// The rule `arguments_I` of each tool, and what it refers to.
+/// The rule `arguments_I` of each tool, and the rules to which it refers.
 pub fn rules(writer: &Literals, tags: &Tagged, parameters: &[Parameters]) -> Result<String, GrammarError> {
     let mut lark = String::new();
     for (i, of_tool) in parameters.iter().enumerate() {
@@ -54,7 +54,7 @@ pub fn rules(writer: &Literals, tags: &Tagged, parameters: &[Parameters]) -> Res
     Ok(lark)
 }
 
-/// The rule `argument_AT`, which is one argument with its tags.
+/// The rule `argument_AT` for one argument with its tags.
 fn argument(writer: &Literals, tags: &Tagged, parameter: &Parameter, at: &str) -> Result<String, GrammarError> {
     let (literal, mut lark) = (writer.literal, String::new());
     let head = |mid: &str| literal(&[tags.before, &parameter.name, mid].concat());
@@ -82,14 +82,14 @@ fn argument(writer: &Literals, tags: &Tagged, parameter: &Parameter, at: &str) -
         };
         forms.push(format!("{} {form}", head(tags.text)));
     }
-    // Where the tags do not tell them apart, free text covers every other value.
+    // If the tags do not tell strings from other values, free text covers every other value.
     if !is_free || tags.text != tags.json {
         for (k, schema) in parameter.others.iter().enumerate() {
             let tags_of_types: BTreeSet<String> = types(schema).into_iter().map(|kind| head(&tags.json_of(kind))).collect();
             let tags_of_types: Vec<String> = tags_of_types.into_iter().collect();
             forms.push(format!("({}) @value_{at}_{k} {}", tags_of_types.join(" | "), literal(tags.after)));
         }
-        // Where the tags do not tell types, templates write Python's constants.
+        // If the tags do not tell types, templates write Python's constants.
         let constants = [(json!(true), "True"), (json!(false), "False"), (json!(null), "None")];
         for (_, word) in constants.iter().filter(|(value, _)| tags.text == tags.json && parameter.takes(value)) {
             forms.push(format!("{} {}", head(tags.json), literal(&[*word, tags.after].concat())));
@@ -99,7 +99,7 @@ fn argument(writer: &Literals, tags: &Tagged, parameter: &Parameter, at: &str) -
     Ok(lark)
 }
 
-/// The type as a tag names it.
+/// The name of a type in a tag.
 fn type_name(name: &Value) -> Option<&'static str> {
     Some(match name.as_str()? {
         "integer" | "number" => "number",
@@ -110,7 +110,7 @@ fn type_name(name: &Value) -> Option<&'static str> {
     })
 }
 
-/// The rule `name`: a string that matches `regex`, and `more` where that is not empty, with the tag behind it.
+/// The rule `name`: a string that matches `regex`, and also `more` unless `more` is empty, with the tag after it.
 pub fn string(writer: &Literals, tags: &Tagged, name: &str, regex: &str, more: &str) -> String {
     let (literal, close, free) = (writer.literal, escaped(tags.close()), regex == "(?s:.*)");
     // Free text may lack the line break before its tag.
@@ -120,13 +120,13 @@ pub fn string(writer: &Literals, tags: &Tagged, name: &str, regex: &str, more: &
         let terminal = format!("{}_TEXT", name.to_uppercase());
         return format!("{name}: {terminal} {} {end}\n{terminal}: /{regex}{line}/{more}\n", literal(tags.close()));
     }
-    // The text ends at the first closing tag, whatever it has to match.
+    // The text ends at the first closing tag, even if a longer text would match.
     let more = if more.is_empty() { String::new() } else { format!(" & /{more}{line}{close}/") };
     let first = if free { String::new() } else { format!(" & ~/(?s:.*){close}(?s:.+)/") };
     format!("{name}: {name}_text {end}\n{name}_text[lazy]: /{regex}{line}{close}/{more}{first}\n")
 }
 
-/// What a string has to match: regular expressions for its length and, perhaps empty, for its pattern. `None`: anything.
+/// The regular expressions for a string's length and for its pattern, of which the latter may be empty. `None`: any string is allowed.
 pub fn constraints(tags: &Tagged, schema: &Value) -> Result<Option<(String, String)>, GrammarError> {
     let length = |key: &str| schema.get(key).and_then(Value::as_u64);
     let (min, max) = (length("minLength"), length("maxLength"));
@@ -149,7 +149,7 @@ pub fn constraints(tags: &Tagged, schema: &Value) -> Result<Option<(String, Stri
     Ok(Some((regex, format!("{}({inner}){}", any(begins), any(ends)))))
 }
 
-/// Whether a pattern is `^(?:…)$` with one group, which is as good as its inside.
+/// Whether a pattern is `^(?:…)$` with one group, which matches the same as the group's content.
 fn is_one_group(pattern: &str) -> bool {
     let Some(inner) = pattern.strip_prefix("^(?:").and_then(|rest| rest.strip_suffix(")$")) else { return false };
     let (mut depth, mut in_class, mut escaped) = (0_i32, false, false);
@@ -168,7 +168,7 @@ fn is_one_group(pattern: &str) -> bool {
         && !escaped
 }
 
-/// A text inside a regular expression.
+/// Escapes a text for a regular expression.
 fn escaped(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars() {

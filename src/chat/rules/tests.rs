@@ -1,4 +1,4 @@
-//! Rules over a real vocabulary, followed by a writer that picks an allowed token at random.
+//! Rules over a real vocabulary, followed by a writer that picks random allowed tokens.
 
 use serde_json::json;
 
@@ -27,7 +27,7 @@ impl Rig {
         rules.grammar().unwrap().expect("rules").start()
     }
 
-    /// Writes a text, every token of which must be allowed.
+    /// Writes a text whose every token must be allowed.
     fn write(&self, place: &mut dyn Constraint, text: &str) {
         for id in self.tokenizer.encode_within(text) {
             match place.allowed().unwrap() {
@@ -39,8 +39,8 @@ impl Rig {
         }
     }
 
-    /// Writes random tokens until nothing more is allowed or the text may end. Where nearly every token is allowed, it now and then writes
-    /// `hint`, which ends a free text. `None` if that takes too long.
+    /// Writes random tokens until nothing more is allowed or the text may end. If nearly every token is allowed, the writer sometimes
+    /// writes `hint`, which ends a free text. `None` if that takes too long.
     fn scribble_with(&self, place: &mut dyn Constraint, seed: u64, hint: &str) -> Option<String> {
         let mut ids = Vec::new();
         let hint: Vec<u32> = self.tokenizer.encode_within(hint);
@@ -71,7 +71,7 @@ impl Rig {
     }
 }
 
-/// What ends a free text in a family's calls.
+/// The text that ends a free text in a family's calls.
 fn hint(syntax: &Syntax) -> &'static str {
     match syntax.arguments {
         Arguments::Json | Arguments::Python => "\"",
@@ -136,7 +136,7 @@ fn the_text_before_an_optional_call_is_free() {
             rig.write(&mut *place, "I look it up. { < [\n");
             assert_eq!(place.allowed().unwrap(), Allowed::All, "{}", syntax.name);
         }
-        // If the tag is only the beginning of JSON, a call begins with a function's name.
+        // If the tag is only the beginning of JSON, the call is recognised by its function's name.
         let beginning = if syntax.follows_text { syntax.trigger.to_owned() } else { format!("{}second\"", syntax.trigger) };
         rig.write(&mut *place, &beginning);
         assert!(matches!(place.allowed().unwrap(), Allowed::Mask(_)), "{}", syntax.name);
@@ -201,10 +201,10 @@ fn a_format_holds_after_reasoning() {
     }
 }
 
-/// Whether a text has a format.
+/// Whether a text matches a format.
 type Fits<'a> = &'a dyn Fn(&str) -> bool;
 
-/// What an answer to a format consists of is what the format says, white space included.
+/// An answer's text matches its format, including white space.
 #[test]
 fn a_format_may_begin_with_white_space() {
     let rig = Rig::new();
@@ -253,7 +253,7 @@ fn a_format_holds_for_a_text_that_is_continued() {
     }
 }
 
-/// Writes random tokens where the rules allow it, and `close` after 40 of them.
+/// Writes 40 random tokens that the rules allow, and then `close`.
 fn think(rig: &Rig, place: &mut dyn Constraint, close: &str, seed: u64) {
     for step in 0..40 {
         let allowed = place.allowed().unwrap();
@@ -294,13 +294,13 @@ fn an_answer_cannot_end_in_a_thought_before_its_rules_are_met() {
             }
         }
     }
-    // An optional call may stay away, so the model may end whenever it likes.
+    // An optional call may be left out, so the model may end at any time.
     let mut place = rig.start(&dialect(GENERIC, true), Some(&tools(ToolChoice::Auto)), None, true);
     rig.write(&mut *place, "Hm.");
     assert_eq!(place.allowed().unwrap(), Allowed::All);
 }
 
-/// Strings, numbers, lists and optional arguments, written one by one, follow their schemas.
+/// Strings, numbers, lists and optional arguments that are written one by one follow their schemas.
 #[test]
 fn arguments_one_by_one_follow_their_schemas() {
     let rig = Rig::new();
@@ -365,7 +365,7 @@ fn an_invalid_schema_is_blamed_on_its_tool() {
     assert!(subject == Subject::ToolParameters(1) && error.to_string().starts_with("#/properties/a"), "{error}");
 }
 
-/// The schemas that rules follow in place of `schema`, the second tool's.
+/// The schemas that rules follow if the second tool's schema is `schema`.
 fn followed(rig: &Rig, syntax: &'static Syntax, schema: Value, strict: bool) -> Result<Vec<Value>, Subject> {
     let mut tools = tools(ToolChoice::Auto);
     (tools.tools[1].parameters, tools.tools[1].strict) = (Some(schema), strict);

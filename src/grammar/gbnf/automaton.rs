@@ -3,11 +3,11 @@
 use super::chars::Chars;
 use super::expr::Expr;
 
-/// Most positions.
+/// The most positions.
 const MAX_POSITIONS: usize = 1000;
-/// Most pairs of a position and one behind it.
+/// The most pairs of a position and one that follows it.
 const MAX_EDGES: usize = 50_000;
-/// Most such pairs of all terminals of a plan, each as often as it is found: 8 MB.
+/// The most such pairs of all terminals of a plan together, counted each time they are found: 8 MB.
 pub const MAX_ALL_EDGES: usize = 1_000_000;
 
 pub struct Automaton {
@@ -29,7 +29,7 @@ struct Part {
 }
 
 impl Automaton {
-    /// `None` if there would be too many positions or pairs. `edges`: how many pairs there may still be.
+    /// `None` if there would be too many positions or pairs. `edges`: the number of pairs that are still allowed.
     pub fn new(expr: &Expr, edges: &mut usize) -> Option<Self> {
         let mut made = Self { chars: Vec::new(), first: Vec::new(), next: Vec::new(), last: Vec::new() };
         let part = made.add(expr, edges)?;

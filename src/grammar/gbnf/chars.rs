@@ -5,15 +5,15 @@ use std::sync::Arc;
 
 /// The last code point.
 const LAST: u32 = 0x10_FFFF;
-/// The code points that UTF-8 cannot write.
+/// The code points that UTF-8 cannot encode.
 const SURROGATES: (u32, u32) = (0xD800, 0xDFFF);
 
-/// A set of characters: ranges of code points with both ends, in ascending order, neither overlapping nor adjacent.
-/// A copy shares them.
+/// A set of characters: ranges of code points, both ends included, in ascending order, neither overlapping nor adjacent. Copies share the
+/// ranges.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chars {
     ranges: Arc<[(u32, u32)]>,
-    /// Of the ranges: a grammar may name a class of 10,000 ranges at 10,000 places, each of which is looked up.
+    /// The hash of the ranges, kept because a grammar may name a class of 10,000 ranges at 10,000 places, each of which is looked up.
     hash: u64,
 }
 
@@ -38,7 +38,7 @@ impl Chars {
         writable(vec![(0, LAST)])
     }
 
-    /// The characters of `ranges`, which may overlap.
+    /// The characters in `ranges`, which may overlap.
     pub fn of(mut ranges: Vec<(u32, u32)>) -> Self {
         ranges.sort_unstable();
         let mut merged: Vec<(u32, u32)> = Vec::new();
@@ -74,7 +74,7 @@ impl Chars {
         &self.ranges
     }
 
-    /// Whether a character is in both sets. Takes time in proportion to [`Chars::cost`].
+    /// Whether the sets have a character in common. Takes time in proportion to [`Chars::cost`].
     pub fn meets(&self, other: &Self) -> bool {
         let (few, many) =
             if self.ranges.len() <= other.ranges.len() { (&self.ranges, &other.ranges) } else { (&other.ranges, &self.ranges) };
@@ -84,7 +84,7 @@ impl Chars {
         few.iter().any(|(first, last)| many.get(many.partition_point(|(_, end)| end < first)).is_some_and(|(start, _)| start <= last))
     }
 
-    /// The steps that [`Chars::meets`] takes.
+    /// The number of steps that [`Chars::meets`] takes.
     pub fn cost(&self, other: &Self) -> usize {
         let (few, many) = (self.ranges.len().min(other.ranges.len()), self.ranges.len().max(other.ranges.len()));
         if Arc::ptr_eq(&self.ranges, &other.ranges) { 1 } else { few * (1 + many.max(1).ilog2() as usize) }

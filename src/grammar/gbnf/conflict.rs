@@ -1,9 +1,9 @@
-//! Finds terminals that would take more than their share of a text.
+//! Divides terminals that would match more of a text than the grammar lets them.
 //!
-//! The lexer takes the longest match of all terminals that are allowed at a place. So a terminal B takes too much if a text w of an allowed
-//! terminal A goes on to a longer beginning of B with a character that may also begin what follows A: the grammar allows the text to be
-//! cut behind w, but the lexer does not. Such a B is divided into its parts until no such pair is left. Terminals of one character take
-//! nothing too much, so this ends.
+//! The lexer takes the longest match of all terminals that are allowed at a place. Suppose that a terminal A matches a text w, and that a
+//! terminal B at the same place can continue beyond w with a character that may also begin what follows A. Then the grammar allows the text
+//! to be split after w, but the lexer does not: B is greedy. Such a B is divided into its parts until no such pair is left. Terminals of
+//! one character are never greedy, so this ends.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -13,17 +13,17 @@ use super::chars::Chars;
 use super::expr::{Expr, Grammar};
 use super::plan::{Node, Plan};
 
-/// Most terminals. Their numbers fit 16 bits.
+/// The most terminals. Their numbers fit 16 bits.
 const MAX_TERMINALS: usize = 2000;
-/// Most steps that comparing sets of characters takes in all. Beyond, terminals that might take too much are divided without a look.
+/// The most steps that all comparisons of sets of characters may take. Beyond that, terminals that might be greedy are divided unseen.
 const MAX_WORK: usize = 20_000_000;
-/// The steps that joining a range to a set of characters counts as. So the sets in memory have at most a million ranges.
+/// The cost of joining a range to a set of characters [steps]. It limits the sets in memory to a million ranges.
 const JOINING: usize = 20;
 
-/// A plan whose terminals the lexer finds wherever the grammar has them.
+/// Makes a plan whose terminals the lexer finds everywhere the grammar allows them.
 ///
 /// # Errors
-/// If the grammar needs too many terminals.
+/// The grammar needs too many terminals.
 pub fn resolve(grammar: &Grammar) -> Result<Plan, String> {
     let mut divided = HashSet::new();
     let mut work = MAX_WORK;
@@ -40,7 +40,7 @@ pub fn resolve(grammar: &Grammar) -> Result<Plan, String> {
     }
 }
 
-/// The terminals that take too much.
+/// The terminals that are greedy.
 fn greedy(plan: &Plan, work: &mut usize) -> Vec<usize> {
     let mut edges = MAX_ALL_EDGES;
     let automata: Vec<_> = plan.terminals.iter().map(|terminal| Automaton::new(terminal, &mut edges)).collect();
@@ -69,7 +69,7 @@ fn greedy(plan: &Plan, work: &mut usize) -> Vec<usize> {
     (0..automata.len()).filter(|terminal| !single(*terminal) && takes_too_much(*terminal, work)).collect()
 }
 
-/// The characters that may begin what follows a terminal. Many terminals have the same.
+/// The characters that may begin what follows a terminal. Many terminals have the same set.
 struct After<'a> {
     first: &'a [Chars],
     follow: &'a Follow<'a>,
@@ -88,7 +88,7 @@ impl After<'_> {
     }
 }
 
-/// Whether a text of `short` goes on to a longer beginning of `long` with a character of `after`.
+/// Whether `long` can continue beyond a text of `short` with a character of `after`.
 fn overtakes(long: &Automaton, short: &Automaton, after: &Chars, work: &mut usize) -> bool {
     let goes_on = |next: &usize, work: &mut usize| {
         *work = work.saturating_sub(long.chars[*next].cost(after));
@@ -99,12 +99,12 @@ fn overtakes(long: &Automaton, short: &Automaton, after: &Chars, work: &mut usiz
             && together(long, short, work, &|a, b, work| short.last[a] && long.next[b].iter().any(|next| goes_on(next, work)))
 }
 
-/// Whether both match some text.
+/// Whether both match a common text.
 fn share(one: &Automaton, other: &Automaton, work: &mut usize) -> bool {
     together(one, other, work, &|a, b, _| other.last[a] && one.last[b])
 }
 
-/// Whether a text leads `short` and `long` to positions for which `holds`. Also if there is no work left to find out.
+/// Whether a text leads `short` and `long` to positions for which `holds`. Also true if no work is left to find out.
 fn together(long: &Automaton, short: &Automaton, work: &mut usize, holds: &dyn Fn(usize, usize, &mut usize) -> bool) -> bool {
     let width = long.chars.len();
     let mut seen = vec![false; width * short.chars.len()];
@@ -130,7 +130,7 @@ fn together(long: &Automaton, short: &Automaton, work: &mut usize, holds: &dyn F
     *work == 0
 }
 
-/// All characters of `sets`, as long as there is `work` left. Without, nothing is looked at any more.
+/// All characters of `sets`. Sets beyond the remaining `work` are left out.
 fn union<'a>(sets: impl Iterator<Item = &'a Chars>, work: &mut usize) -> Chars {
     let mut sets = sets.peekable();
     let Some(one) = sets.next() else { return Chars::of(Vec::new()) };
@@ -171,7 +171,7 @@ impl Set {
         set
     }
 
-    /// Leaves out what is in another set.
+    /// Removes the members of another set.
     fn leave(&mut self, other: &Self) {
         self.0.iter_mut().zip(&other.0).for_each(|(word, other)| *word &= !other);
     }
@@ -185,7 +185,7 @@ impl Set {
     }
 }
 
-/// What may stand behind what.
+/// The terminals that may follow each rule and terminal.
 struct Follow<'a> {
     plan: &'a Plan,
     /// The terminals that each rule can begin with.
@@ -242,7 +242,7 @@ impl<'a> Follow<'a> {
         set
     }
 
-    /// Notes what follows the terminals and rules of `node`, which `behind` follows.
+    /// Records what follows the terminals and rules of `node`, which is followed by `behind`.
     fn walk(&mut self, node: &Node, behind: &Set) {
         match node {
             Node::Terminal(terminal) => self.terminals[*terminal].join(behind),
@@ -270,8 +270,9 @@ impl<'a> Follow<'a> {
         }
     }
 
-    /// For each terminal, those that may be allowed at the same place. If two terminals of one place match the same text, all that follows
-    /// either is allowed behind that text. `share`: whether two match some text, which takes of `work`.
+    /// For each terminal, the terminals that may be allowed at the same place. If two terminals of one place match the same text,
+    /// everything that follows either one is allowed after that text. `share`: whether two terminals match a common text, charged to
+    /// `work`.
     fn beside(&self, share: &dyn Fn(usize, usize, &mut usize) -> bool, work: &mut usize) -> Vec<Set> {
         let size = self.plan.terminals.len();
         let mut beside = vec![Set::new(size); size];
@@ -280,7 +281,7 @@ impl<'a> Follow<'a> {
                 beside[terminal].join(places);
             }
         }
-        // What follows both alike is at one place already.
+        // Terminals that are followed by the same set already share a place.
         let differ = |a: usize, b: usize| a < b && self.terminals[a] != self.terminals[b];
         let pairs = |a: usize, others: &Set| {
             let pair = |b: usize| differ(a, b).then(|| [a, b].map(|terminal| terminal as u16));

@@ -8,7 +8,7 @@ pub enum Expr {
     Chars(Chars),
     Seq(Vec<Expr>),
     Alt(Vec<Expr>),
-    /// The expression, at least `min` times, at most `max` times.
+    /// An expression that occurs at least `min` and at most `max` times.
     Repeat {
         inner: Box<Expr>,
         min: u32,
@@ -30,7 +30,7 @@ impl Expr {
         Self::Seq(Vec::new())
     }
 
-    /// A sequence. A sequence among the items stays one item: the parts of a rule or a literal belong together (`conflict.rs`).
+    /// A sequence. A sequence among the items stays one item, because the parts of a rule or a literal belong together (`conflict.rs`).
     pub fn seq(mut items: Vec<Expr>) -> Self {
         items.retain(|item| *item != Self::empty());
         if items.len() == 1 { items.remove(0) } else { Self::Seq(items) }
@@ -57,7 +57,7 @@ impl Expr {
         }
     }
 
-    /// The number of its nodes.
+    /// The number of the expression's nodes.
     pub fn size(&self) -> usize {
         1 + self.children().iter().map(Self::size).sum::<usize>()
     }
@@ -74,12 +74,12 @@ impl Expr {
         self.children().iter().for_each(|child| child.each_rule(see));
     }
 
-    /// Whether no rule is named.
+    /// Whether the expression names no rule.
     pub fn is_regular(&self) -> bool {
         !matches!(self, Self::Rule(_)) && self.children().iter().all(Self::is_regular)
     }
 
-    /// Whether the expression matches the empty text, if `rule` tells that of rules.
+    /// Whether the expression matches the empty text. `rule` tells whether a rule does.
     pub fn is_nullable(&self, rule: &impl Fn(usize) -> bool) -> bool {
         match self {
             Self::Chars(_) => false,
@@ -90,7 +90,7 @@ impl Expr {
         }
     }
 
-    /// The expression with each rule replaced by what `with` gives for it.
+    /// Replaces each rule by the result of `with`.
     pub fn replaced(&self, with: &mut impl FnMut(usize) -> Expr) -> Expr {
         match self {
             Self::Chars(_) => self.clone(),

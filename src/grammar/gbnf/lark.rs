@@ -6,8 +6,8 @@ use super::chars::Chars;
 use super::expr::Expr;
 use super::plan::{Node, Plan};
 
-/// A plan as a text of at most `most` bytes. A class of characters stands there as often as terminals hold it, so the text may be much
-/// larger than the plan: writing ends where the text would be too long.
+/// Writes a plan as a text of at most `most` bytes. A class of characters is repeated in each terminal that holds it, so the text may be
+/// much larger than the plan. Writing stops once the text is too long.
 ///
 /// # Errors
 /// The text would be longer.
@@ -44,7 +44,7 @@ fn lines(plan: &Plan, out: &mut LarkWriter) -> fmt::Result {
     for (terminal, expr) in plan.terminals.iter().enumerate() {
         write!(out, "T{terminal}: /")?;
         regex(expr, out)?;
-        // a terminal matches some text: the rules know where it may be left out
+        // A terminal never matches the empty text, because the rules know where it may be left out.
         out.write_str(if expr.is_nullable(&|_| false) { "/ & /(?s:.+)/\n" } else { "/\n" })?;
     }
     Ok(())
@@ -90,7 +90,7 @@ fn regex(expr: &Expr, out: &mut LarkWriter) -> fmt::Result {
     }
 }
 
-/// Writes all `parts` with `mark` between them.
+/// Writes all `parts`, separated by `mark`.
 fn between<T>(parts: &[T], mark: &str, out: &mut LarkWriter, write: &impl Fn(&T, &mut LarkWriter) -> fmt::Result) -> fmt::Result {
     for (i, part) in parts.iter().enumerate() {
         if i > 0 {
@@ -111,7 +111,7 @@ fn bounds(min: u32, max: Option<u32>, out: &mut LarkWriter) -> fmt::Result {
     }
 }
 
-/// A class of code points by their numbers, so that nothing needs an escape.
+/// Writes a class of code points by their numbers, so that nothing needs an escape.
 fn class(chars: &Chars, out: &mut LarkWriter) -> fmt::Result {
     out.write_str("[")?;
     for (first, last) in chars.ranges() {

@@ -1,8 +1,8 @@
-//! GBNF: the grammars of llama.cpp's clients, as a grammar in Lark's syntax that allows the same texts.
+//! Translates GBNF, the grammars of llama.cpp's clients, to Lark's syntax. The result allows the same texts.
 //!
-//! A grammar in Lark's syntax has terminals, and the lexer takes the longest match of all terminals that are allowed at a place. GBNF knows
-//! characters alone. So a regular part becomes a terminal only if taking the longest match allows the same texts (`conflict.rs`).
-//! Whatever stays is matched character by character.
+//! A grammar in Lark's syntax has terminals, and the lexer takes the longest match of all terminals that are allowed at a place. GBNF has
+//! only characters. So a regular part becomes a terminal only if taking the longest match allows the same texts (`conflict.rs`). Everything
+//! else is matched character by character.
 //!
 //! ```text
 //! text → parse → rules → simplify → rules, more of them regular → resolve → plan over terminals → write → Lark
@@ -19,7 +19,7 @@ mod simplify;
 #[cfg(test)]
 mod tests;
 
-/// Whether a grammar is written in GBNF. In Lark's syntax, a rule's name stands before a single colon.
+/// Whether a grammar is written in GBNF. In Lark's syntax, a single colon follows the name of a rule.
 pub fn is_gbnf(text: &str) -> bool {
     text.lines().any(|line| {
         let line = line.trim_start();
@@ -28,10 +28,10 @@ pub fn is_gbnf(text: &str) -> bool {
     })
 }
 
-/// Translates a grammar to Lark's syntax, in which it has at most `most` bytes.
+/// Translates a grammar to a text of at most `most` bytes in Lark's syntax.
 ///
 /// # Errors
-/// What is wrong with the grammar, and where.
+/// The grammar is wrong. The text says why and where.
 pub fn to_lark(text: &str, most: usize) -> Result<String, String> {
     lark::write(&conflict::resolve(&simplify::simplify(parse::parse(text)?)?)?, most)
 }

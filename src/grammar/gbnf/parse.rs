@@ -1,19 +1,19 @@
-//! Reads the text of a grammar.
+//! Parses the text of a GBNF grammar.
 
 use std::collections::HashMap;
 
 use super::chars::Chars;
 use super::expr::{Expr, Grammar};
 
-/// Deepest nesting of parentheses. Later passes recurse as deep.
+/// The deepest nesting of parentheses. Later passes recurse as deep.
 const MAX_DEPTH: usize = 64;
-/// Most nodes of all rules.
+/// The most nodes of all rules together.
 const MAX_NODES: usize = 20_000;
-/// Highest bound of a repetition.
+/// The highest bound of a repetition.
 const MAX_REPEAT: u32 = 10_000;
 
 /// # Errors
-/// What is wrong, with the line.
+/// The grammar is wrong. The text says why and in which line.
 pub fn parse(text: &str) -> Result<Grammar, String> {
     let mut parser = Parser { text, at: 0, numbers: HashMap::new(), names: Vec::new(), bodies: Vec::new(), used: Vec::new(), nodes: 0 };
     parser.number("root");
@@ -28,7 +28,7 @@ struct Parser<'a> {
     numbers: HashMap<String, usize>,
     names: Vec<String>,
     bodies: Vec<Option<Expr>>,
-    /// Where each rule was named first.
+    /// The position at which each rule is first named.
     used: Vec<usize>,
     nodes: usize,
 }
@@ -41,13 +41,13 @@ impl Parser<'_> {
             let name = self.name().ok_or_else(|| self.error(start, "expected the name of a rule"))?;
             self.space(false);
             if !self.take("::=") {
-                return Err(self.error(self.at, &format!("expected `::=` behind `{name}`")));
+                return Err(self.error(self.at, &format!("expected `::=` after `{name}`")));
             }
             self.space(true);
             let body = self.alternatives(0)?;
             let number = self.number(&name);
             if self.bodies[number].replace(body).is_some() {
-                return Err(self.error(start, &format!("the rule `{name}` stands there a second time")));
+                return Err(self.error(start, &format!("the rule `{name}` is defined a second time")));
             }
             if !matches!(self.peek(), None | Some('\n' | '\r')) {
                 return Err(self.error(self.at, "expected the end of the line, `|` or another item"));
@@ -86,7 +86,7 @@ impl Parser<'_> {
         Ok(Expr::alt(members))
     }
 
-    /// Skips line breaks if the next line goes on with `|`.
+    /// Skips line breaks if the next line continues with `|`.
     fn leading_bar(&mut self) {
         let before = self.at;
         self.space(true);
@@ -110,7 +110,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `None` where no item begins.
+    /// Parses an item. `None` if no item begins here.
     fn item(&mut self, depth: usize) -> Result<Option<Expr>, String> {
         let start = self.at;
         Ok(Some(match self.peek() {
@@ -132,7 +132,7 @@ impl Parser<'_> {
             Some('<' | '!') => return Err(self.error(start, "tokens (`<…>`) are not supported in a grammar: write their text")),
             Some('|' | ')' | '\n' | '\r') | None => return Ok(None),
             Some(found) => {
-                let name = self.name().ok_or_else(|| self.error(start, &format!("`{}` begins no item", found.escape_default())))?;
+                let name = self.name().ok_or_else(|| self.error(start, &format!("`{}` does not begin an item", found.escape_default())))?;
                 let number = self.number(&name);
                 self.used[number] = self.used[number].min(start);
                 Expr::Rule(number)
@@ -160,7 +160,7 @@ impl Parser<'_> {
         }
     }
 
-    /// `{m}`, `{m,}`, `{,n}` or `{m,n}`, up to the closing brace.
+    /// Parses `{m}`, `{m,}`, `{,n}` or `{m,n}`, including the closing brace.
     fn bounds(&mut self) -> Result<(u32, Option<u32>), String> {
         let start = self.at;
         let length = self.text[start..].find('}').ok_or_else(|| self.error(start, "this brace is not closed"))?;
@@ -231,7 +231,7 @@ impl Parser<'_> {
         Ok(chars)
     }
 
-    /// The next character of a text or a class, which may be written as an escape.
+    /// Parses the next character of a text or a class, which may be escaped.
     fn character(&mut self) -> Result<char, String> {
         let start = self.at;
         let mut chars = self.text[start..].chars();
@@ -251,7 +251,7 @@ impl Parser<'_> {
             'u' => 4,
             'U' => 8,
             '"' | '\\' | '[' | ']' | '-' | '^' | '/' | '\'' => return Ok(escape),
-            _ => return Err(self.error(start, &format!("`\\{}` is no escape", escape.escape_default()))),
+            _ => return Err(self.error(start, &format!("`\\{}` is not an escape", escape.escape_default()))),
         };
         let code = self.text.get(self.at..self.at + digits).filter(|code| code.bytes().all(|byte| byte.is_ascii_hexdigit()));
         let code = code.and_then(|code| u32::from_str_radix(code, 16).ok()).and_then(char::from_u32);
@@ -266,7 +266,7 @@ impl Parser<'_> {
         (!name.is_empty()).then(|| name.to_owned())
     }
 
-    /// The number of the rule `name`, which may stand further down.
+    /// The number of the rule `name`, which may be defined further down.
     fn number(&mut self, name: &str) -> usize {
         let next = self.names.len();
         let number = *self.numbers.entry(name.to_owned()).or_insert(next);
@@ -278,7 +278,7 @@ impl Parser<'_> {
         number
     }
 
-    /// Skips spaces and comments, and line breaks if `lines`.
+    /// Skips spaces and comments, and also line breaks if `lines` is set.
     fn space(&mut self, lines: bool) {
         while let Some(c) = self.peek() {
             match c {

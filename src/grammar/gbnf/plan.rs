@@ -1,4 +1,4 @@
-//! [`Plan`]: a grammar over terminals. A terminal is a regular part, which the lexer matches as a whole.
+//! [`Plan`]: a grammar over terminals. A terminal is a regular part that the lexer matches as a whole.
 
 use std::collections::{HashMap, HashSet};
 
@@ -17,14 +17,14 @@ pub enum Node {
 
 pub struct Plan {
     pub terminals: Vec<Expr>,
-    /// The rules that the root leads to. The root is the first.
+    /// The rules that the root reaches, the root first.
     pub rules: Vec<(usize, Node)>,
     /// Whether a rule matches the empty text.
     pub nullable: Vec<bool>,
 }
 
 impl Plan {
-    /// Makes the largest regular parts terminals, except those of `divided`, whose parts become terminals.
+    /// Makes the largest regular parts terminals. For those in `divided`, their parts become terminals instead.
     pub fn new(grammar: &Grammar, divided: &HashSet<Expr>) -> Self {
         let mut maker = Planner { divided, numbers: HashMap::new() };
         let rules: Vec<_> = reachable(&grammar.bodies).into_iter().map(|rule| (rule, maker.node(&grammar.bodies[rule]))).collect();

@@ -1,17 +1,17 @@
-//! Rewrites rules so that as much as possible is regular: recursion at an end of a rule becomes a repetition, and regular rules move
+//! Rewrites rules so that as much as possible is regular: recursion at an end of a rule becomes a repetition, and regular rules are inlined
 //! into the rules that name them.
 
 use super::expr::{Expr, Grammar};
 
-/// Most nodes that all copies of one rule may add.
+/// The most nodes that all copies of one rule may add.
 const MAX_COPIES: usize = 20_000;
-/// Most nodes that all copies may add together.
+/// The most nodes that all copies may add together.
 const MAX_ALL_COPIES: usize = 200_000;
-/// Deepest expression that is copied. Later passes recurse as deep.
+/// The deepest expression that is copied. Later passes recurse as deep.
 const MAX_DEPTH: usize = 200;
 
 /// # Errors
-/// If the root matches no finite text.
+/// The root matches no finite text.
 pub fn simplify(mut grammar: Grammar) -> Result<Grammar, String> {
     let finite = least(&grammar.bodies, &|body, known| is_finite(body, &|rule| known[rule]));
     if let Some(rule) = reachable(&grammar.bodies).into_iter().find(|rule| !finite[*rule]) {
@@ -25,7 +25,7 @@ pub fn simplify(mut grammar: Grammar) -> Result<Grammar, String> {
     Ok(grammar)
 }
 
-/// For each rule, the least solution of `holds(body, solution)`.
+/// The least solution of `holds(body, solution)` for all rules.
 pub fn least(bodies: &[Expr], holds: &impl Fn(&Expr, &[bool]) -> bool) -> Vec<bool> {
     let mut users = vec![Vec::new(); bodies.len()];
     for (rule, body) in bodies.iter().enumerate() {
@@ -43,7 +43,7 @@ pub fn least(bodies: &[Expr], holds: &impl Fn(&Expr, &[bool]) -> bool) -> Vec<bo
     known
 }
 
-/// The rules that the root leads to, the root first.
+/// The rules that the root reaches, the root first.
 pub fn reachable(bodies: &[Expr]) -> Vec<usize> {
     let mut seen = vec![false; bodies.len()];
     let (mut found, mut open) = (Vec::new(), vec![0]);
@@ -66,7 +66,7 @@ fn is_finite(expr: &Expr, rule: &impl Fn(usize) -> bool) -> bool {
     }
 }
 
-/// `A = A x | y` is `A = y x*`, and `A = x A | y` is `A = x* y`, whatever x and y are.
+/// Turns recursion at an end into a repetition: `A = A x | y` is `A = y x*`, and `A = x A | y` is `A = x* y`, for any x and y.
 fn looped(rule: usize, body: Expr) -> Expr {
     let mut members = match body {
         Expr::Alt(members) => members,
@@ -105,7 +105,7 @@ fn looped(rule: usize, body: Expr) -> Expr {
     Expr::seq(if left { vec![others, rests] } else { vec![rests, others] })
 }
 
-/// Copies each rule that names no recursive one into the rules that name it, as far as the bounds allow.
+/// Inlines each rule that names no recursive rule into the rules that name it, as far as the bounds allow.
 fn joined(bodies: &[Expr]) -> Vec<Expr> {
     let mut users = vec![Vec::new(); bodies.len()];
     let mut missing = vec![0; bodies.len()];

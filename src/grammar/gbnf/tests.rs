@@ -1,4 +1,4 @@
-//! Translated grammars allow the same texts as a naive matcher of GBNF, character by character.
+//! Checks that translated grammars allow the same texts as a naive matcher of GBNF, character by character.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
@@ -39,8 +39,8 @@ count  ::= "-"? ("0" | [1-9] [0-9]{0,15}) ("." [0-9]+)? ([eE] [-+]? [0-9]{1,3})?
 gap    ::= "" | " " | "\n" [ \t]{0,20}
 "#;
 
-/// Whether the engine lets a text through, one character per token, and lets it end there. `None` if that takes more than its budget,
-/// which is the lot of grammars that can be read in very many ways.
+/// Whether the engine lets a text through, one character per token, and lets it end there. `None` if following it exceeds the budget, as
+/// happens with very ambiguous grammars.
 fn follows(grammar: &Arc<dyn logits::Grammar>, text: &str) -> Option<bool> {
     let tokenizer = &COMPILER.1;
     let mut position = grammar.start();
@@ -66,7 +66,7 @@ fn compiled(lark: &str) -> Result<Arc<dyn logits::Grammar>, GrammarError> {
     COMPILER.0.compile(&Source::new(lark))
 }
 
-/// The places where a match of `expr` from `start` can end.
+/// A naive matcher: finds the places at which a match of `expr` from `start` can end.
 struct Naive {
     text: Vec<char>,
     /// For each rule and start, the ends known so far.
@@ -154,7 +154,7 @@ fn a_text_follows_the_grammar_or_not() {
 
 #[test]
 fn what_follows_terminals_that_match_the_same_text_is_at_one_place() {
-    // Behind `a`, which is of x and of y, the rest of y must not take what begins another x.
+    // After `a`, which matches both x and y, the rest of y must not take what begins another x.
     let gbnf = "root ::= x*\nx ::= \"a\" | root | y | \" \"*\ny ::= ([ab] \"aab\")*";
     let grammar = compiled(&to_lark(gbnf).unwrap()).unwrap();
     let naive = parse::parse(gbnf).unwrap();
@@ -204,7 +204,7 @@ fn an_error_says_what_is_wrong_and_where() {
     let cases = [
         ("root ::= x", "line 1 of the grammar: there is no rule `x`"),
         ("a ::= \"x\"", "the grammar has no rule `root`"),
-        ("root ::= \"x\"\nroot ::= \"y\"", "line 2 of the grammar: the rule `root` stands there a second time"),
+        ("root ::= \"x\"\nroot ::= \"y\"", "line 2 of the grammar: the rule `root` is defined a second time"),
         ("root ::= \"x", "line 1 of the grammar: this text is not closed"),
         ("root ::= [a", "this bracket is not closed"),
         ("root ::= []", "these brackets match no character"),
@@ -212,11 +212,11 @@ fn an_error_says_what_is_wrong_and_where() {
         ("root ::= (\"a\"", "this parenthesis is not closed"),
         ("root ::= \"a\"{3,2}", "the lower bound of a repetition is above the upper one"),
         ("root ::= \"a\"{99999}", "a repetition has two bounds from 0 to 10000"),
-        ("root ::= \"\\q\"", "`\\q` is no escape"),
+        ("root ::= \"\\q\"", "`\\q` is not an escape"),
         ("root ::= \"\\ud800\"", "`\\u` needs 4 hexadecimal digits that name a character"),
         ("root ::= <think>", "tokens (`<…>`) are not supported"),
-        ("root ::= \"a\" ] \n", "`]` begins no item"),
-        ("\n\nroot = \"a\"\nx ::= \"a\"", "line 3 of the grammar: expected `::=` behind `root`"),
+        ("root ::= \"a\" ] \n", "`]` does not begin an item"),
+        ("\n\nroot = \"a\"\nx ::= \"a\"", "line 3 of the grammar: expected `::=` after `root`"),
         ("root ::= \"a\" root", "the rule `root` never ends"),
     ];
     for (gbnf, error) in cases {
@@ -230,7 +230,7 @@ fn an_error_says_what_is_wrong_and_where() {
     assert!(to_lark(&format!("root ::= \"a\"{}", "*".repeat(5000))).unwrap_err().contains("too many repetitions"));
 }
 
-/// Bodies of rules over few characters, so that terminals meet.
+/// Bodies of rules over few characters, so that terminals overlap.
 fn body(depth: u32) -> BoxedStrategy<String> {
     let leaf = prop_oneof![
         4 => prop::sample::select(vec!["\"a\"", "\"b\"", "\" \"", "[ab]", "[ a]", "\"ab\"", "\"aab\"", "\"\"", "[^a]"])
@@ -247,7 +247,7 @@ fn body(depth: u32) -> BoxedStrategy<String> {
     .boxed()
 }
 
-/// All texts over three characters with at most five of them.
+/// All texts of at most five characters over an alphabet of three.
 fn texts() -> Vec<String> {
     let mut all = vec![String::new()];
     let mut last = 0;

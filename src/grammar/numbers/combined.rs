@@ -1,22 +1,22 @@
-//! Finds schemas that llguidance would have to combine with each other inside an array or an object. It knows a placeholder's numbers no
-//! better than those of any constant, so it would combine them wrongly.
+//! Refuses schemas that llguidance would have to combine with each other inside an array or an object. To llguidance, a placeholder is a
+//! constant like any other, so it would combine the numbers wrongly.
 
 use serde_json::{Map, Value};
 
 use super::read::{IN_PLACE, OF_NUMBERS, Reader};
 use super::rewrite::holds_large;
 
-/// What one of several schemas of the same value says of the value's parts, and whether that depends on large numbers.
+/// The requirements of one schema for the parts of a value, and whether they depend on large numbers.
 #[derive(Default)]
 struct Parts<'a> {
     /// By the member's name.
     named: Vec<(&'a str, bool)>,
-    /// Members by pattern, and all others.
+    /// Members that match a pattern, and all members that are not named.
     other: Option<bool>,
     items: Option<bool>,
 }
 
-/// Refuses a schema of which several parts apply to the same member or item, if one of them depends on large numbers.
+/// Refuses a schema if several of its parts apply to the same member or item and one of them depends on large numbers.
 pub fn check_combined(reader: &mut Reader, map: &Map<String, Value>) -> Result<(), String> {
     let mut sources = vec![own(reader, map, 0)?];
     let pattern = ["patternProperties"].iter().any(|key| map.contains_key(*key));
@@ -52,7 +52,7 @@ pub fn check_combined(reader: &mut Reader, map: &Map<String, Value>) -> Result<(
     Ok(())
 }
 
-/// Everything that a schema and those that apply to the same value say of the value's parts.
+/// Everything that a schema, and the schemas that apply to the same value, require of the value's parts.
 fn of<'a: 'b, 'b>(reader: &mut Reader<'a>, schema: &'b Value, depth: usize) -> Result<Parts<'b>, String> {
     let Value::Object(map) = schema else { return Ok(Parts::default()) };
     let mut all = own(reader, map, depth)?;
@@ -65,7 +65,7 @@ fn of<'a: 'b, 'b>(reader: &mut Reader<'a>, schema: &'b Value, depth: usize) -> R
     Ok(all)
 }
 
-/// What a schema's own keywords say of the value's parts.
+/// The requirements of a schema's own keywords for the value's parts.
 fn own<'b>(reader: &mut Reader, map: &'b Map<String, Value>, depth: usize) -> Result<Parts<'b>, String> {
     reader.step(depth)?;
     let mut parts = Parts::default();
@@ -88,7 +88,7 @@ fn own<'b>(reader: &mut Reader, map: &'b Map<String, Value>, depth: usize) -> Re
     Ok(parts)
 }
 
-/// Whether a large number stands in a schema or behind its references.
+/// Whether a schema, or a schema to which it refers, holds a large number.
 fn reaches_large(reader: &mut Reader, value: &Value, seen: &mut Vec<*const Value>) -> Result<bool, String> {
     reader.step(0)?;
     match value {
@@ -142,7 +142,7 @@ impl<'a> Parts<'a> {
         self.items = either(self.items, other.items);
     }
 
-    /// Whether both say something of the same member or item, and one of them depends on large numbers.
+    /// Whether both restrict the same member or item, and one of them depends on large numbers.
     fn meets(&self, other: &Self) -> bool {
         let both = |a: Option<bool>, b: Option<bool>| a.is_some() && b.is_some() && (a == Some(true) || b == Some(true));
         let any = |parts: &Self| (!parts.named.is_empty()).then(|| parts.named.iter().any(|(_, large)| *large));

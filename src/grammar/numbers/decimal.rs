@@ -1,23 +1,23 @@
-//! [`Decimal`]: a number of any size with all of its digits.
+//! [`Decimal`]: a number of any size with all its digits.
 
 use std::cmp::Ordering;
 
 use serde_json::Number;
 
-/// From here on, a double has no longer a value for each whole number.
+/// The least whole number from which doubles skip whole numbers.
 const DOUBLES_END: u64 = 1 << 53;
 
-/// A number as JSON writes it without an exponent. -0 is 0.
+/// A number as JSON writes it without an exponent. -0 equals 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decimal {
     pub negative: bool,
     /// The digits before the point, without leading zeros. `0` if there are none.
     pub whole: String,
-    /// The digits behind the point, without trailing zeros.
+    /// The digits after the point, without trailing zeros.
     pub fraction: String,
 }
 
-/// Whether rounding to a double may change the number, or numbers beside it.
+/// Whether rounding to a double may change the number or its neighbours.
 pub fn is_large(number: &Number) -> bool {
     match (number.as_u64(), number.as_i64()) {
         (Some(number), _) => number >= DOUBLES_END,
@@ -27,7 +27,8 @@ pub fn is_large(number: &Number) -> bool {
 }
 
 impl Decimal {
-    /// A double counts as the shortest number that reads back as it, which is what a client wrote if it wrote up to 15 digits.
+    /// Converts a number. A double becomes the shortest decimal that reads back as the same double, which is what the client wrote if it
+    /// wrote up to 15 digits.
     pub fn of(number: &Number) -> Self {
         let text = match (number.as_u64(), number.as_i64()) {
             (Some(number), _) => number.to_string(),
@@ -98,7 +99,7 @@ impl std::fmt::Display for Decimal {
     }
 }
 
-/// The next whole number. Takes and gives digits without leading zeros.
+/// The next whole number. Takes and returns digits without leading zeros.
 pub fn successor(digits: &str) -> String {
     let kept = digits.trim_end_matches('9');
     let zeros = "0".repeat(digits.len() - kept.len());
@@ -106,7 +107,7 @@ pub fn successor(digits: &str) -> String {
     format!("{rest}{}{zeros}", last.parse::<u8>().unwrap_or_default() + 1)
 }
 
-/// The whole number before. None for 0.
+/// The previous whole number. `None` for 0.
 pub fn predecessor(digits: &str) -> Option<String> {
     let kept = digits.trim_end_matches('0');
     let (rest, last) = kept.split_at(kept.len().checked_sub(1)?);

@@ -1,21 +1,21 @@
-//! [`Placeholder`]: a constant in a schema, whose lexeme is replaced once the schema is compiled.
+//! [`Placeholder`]: a constant in a schema whose lexeme is replaced once the schema is compiled.
 
 use std::collections::HashSet;
 
 use llguidance::derivre::RegexAst;
 use llguidance::earley::lexerspec::LexerSpec;
 
-/// The whole numbers that serve as placeholders: doubles hold them, and they have 16 digits.
+/// The range of whole numbers that serve as placeholders: they have 16 digits, and doubles hold them.
 const LEAST: u64 = 1_000_000_000_000_000;
 const COUNT: u64 = 8_000_000_000_000_000;
 /// An odd number whose multiples modulo 2^64 have unlike digits: 2^64 divided by the golden ratio.
 const STRIDE: u64 = 0x9e37_79b9_7f4a_7c15;
-/// The last digits of a placeholder, by which it is recognised in an expression that a compiler has merged with others.
+/// The number of a placeholder's last digits that identify it in an expression that a compiler has merged with others.
 const TAIL: usize = 9;
-/// Most bytes of an expression that are searched for a placeholder.
+/// The longest expression that is searched for a placeholder [bytes].
 const MAX_SHOWN: usize = 1 << 24;
 
-/// A number that stands for a set of numbers.
+/// A number that represents a set of numbers.
 #[derive(Clone, Debug)]
 pub struct Placeholder {
     pub id: u64,
@@ -23,10 +23,10 @@ pub struct Placeholder {
 }
 
 impl Placeholder {
-    /// The digits of a placeholder.
+    /// The number of digits of a placeholder.
     pub const DIGITS: usize = 16;
 
-    /// A placeholder for `texts`. `taken`: the numbers that it may not equal, of which it becomes one.
+    /// A placeholder for `texts`. `taken`: the numbers that it must not equal, to which its own is added.
     pub fn new(at: usize, taken: &mut HashSet<u64>, texts: RegexAst) -> Self {
         let mut id = LEAST + (at as u64 + 1).wrapping_mul(STRIDE) % COUNT;
         while !taken.insert(id) {
@@ -57,10 +57,10 @@ pub fn replace(lexer: &mut LexerSpec, placeholders: &[Placeholder]) -> anyhow::R
     Ok(())
 }
 
-/// Puts another lexeme of the same class at an index. A lexeme knows its index, so it must be made where it is to stand.
+/// Replaces the lexeme at an index by another one of the same class. A lexeme knows its index, so it must be created at its final place.
 fn replace_one(lexer: &mut LexerSpec, at: usize, texts: RegexAst) -> anyhow::Result<()> {
     let class = std::mem::replace(&mut lexer.current_class, lexer.lexemes[at].class());
-    // White space is no lexeme that the new one could be taken for.
+    // White space is a filler for which the new lexeme cannot be mistaken.
     let filler = lexer.lexeme_spec(lexer.skip_id(lexer.current_class)).clone();
     let mut lexemes = std::mem::replace(&mut lexer.lexemes, vec![filler; at]);
     let added = lexer.add_greedy_lexeme(String::new(), texts, false, None, usize::MAX);

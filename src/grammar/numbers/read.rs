@@ -1,4 +1,4 @@
-//! The numbers that a schema permits.
+//! [`Reader`]: computes the numbers that a schema permits.
 
 use serde_json::{Map, Number, Value};
 
@@ -6,16 +6,16 @@ use super::decimal::{Decimal, is_large};
 use super::set::{Bound, Numbers, Range};
 use super::step::Step;
 
-/// Keywords about numbers alone.
+/// Keywords that concern only numbers.
 pub const OF_NUMBERS: [&str; 5] = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"];
 /// Keywords whose schemas apply to the same value.
 pub const IN_PLACE: [&str; 3] = ["allOf", "anyOf", "oneOf"];
-/// Deepest nesting of schemas that apply to the same value.
+/// The deepest nesting of schemas that apply to the same value.
 const MAX_DEPTH: usize = 64;
-/// Most schemas that are looked at for one schema.
+/// The most schemas that are visited for one schema.
 const MAX_STEPS: usize = 200_000;
 
-/// A schema with its references. Counts what is looked at, so that references in a circle and shared ones have an end.
+/// Reads a schema and its references. Counts the visited schemas, which bounds circular and shared references.
 pub struct Reader<'a> {
     pub root: &'a Value,
     steps: usize,
@@ -26,21 +26,21 @@ impl<'a> Reader<'a> {
         Self { root, steps: 0 }
     }
 
-    /// Counts a step.
+    /// Counts a visited schema.
     pub fn step(&mut self, depth: usize) -> Result<(), String> {
         self.steps += 1;
         match depth > MAX_DEPTH || self.steps > MAX_STEPS {
-            true => Err("large numbers stand behind too many references or alternatives".into()),
+            true => Err("large numbers are nested in too many references or alternatives".into()),
             false => Ok(()),
         }
     }
 
-    /// What a local reference leads to.
+    /// The target of a local reference.
     pub fn target(&self, map: &Map<String, Value>) -> Option<&'a Value> {
         self.root.pointer(map.get("$ref")?.as_str()?.strip_prefix('#')?)
     }
 
-    /// The schemas that apply to the same value as a schema: by keyword, then what its reference leads to.
+    /// The schemas that apply to the same value as a schema: those of its keywords, then the target of its reference.
     fn in_place<'b>(&self, map: &'b Map<String, Value>) -> impl Iterator<Item = &'b Value> + use<'a, 'b>
     where
         'a: 'b,
@@ -49,8 +49,7 @@ impl<'a> Reader<'a> {
         branches.chain(self.target(map))
     }
 
-    /// Whether the numbers that a schema permits depend on a large one, or on steps that llguidance would have to
-    /// multiply or cannot follow.
+    /// Whether the numbers that a schema permits depend on a large one, or on several `multipleOf` or one that llguidance cannot follow.
     pub fn depends(&mut self, schema: &Value, depth: usize) -> Result<bool, String> {
         let mut steps = 0;
         Ok(self.has_large(schema, depth, &mut steps)? || steps > 1)
@@ -70,7 +69,7 @@ impl<'a> Reader<'a> {
         }
         let inner: Vec<&Value> = self.in_place(map).collect();
         for schema in inner {
-            // A reference in a circle that has not led to a number by then never does.
+            // A circular reference that has not led to a number at this depth never does.
             if depth < MAX_DEPTH && self.has_large(schema, depth + 1, steps)? {
                 return Ok(true);
             }
@@ -81,7 +80,7 @@ impl<'a> Reader<'a> {
     /// The numbers that a schema permits.
     ///
     /// # Errors
-    /// What is not supported together with large numbers.
+    /// A keyword is not supported together with large numbers.
     pub fn numbers(&mut self, schema: &Value, depth: usize) -> Result<Numbers, String> {
         self.step(depth)?;
         let map = match schema {
@@ -123,7 +122,7 @@ pub fn constants(map: &Map<String, Value>) -> impl Iterator<Item = &Value> {
     map.get("const").into_iter().chain(listed.into_iter().flatten())
 }
 
-/// Whether only whole numbers are of the schema's types. None if no number is.
+/// Whether the schema's types permit only whole numbers. `None` if they permit no number.
 fn whole(map: &Map<String, Value>) -> Option<bool> {
     let Some(kind) = map.get("type") else { return Some(false) };
     let has = |name: &str| kind == name || kind.as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind == name));
@@ -139,7 +138,7 @@ fn bounds(map: &Map<String, Value>) -> Result<Range, String> {
     let bound = |number: &Number, open| Bound { at: Decimal::of(number), open };
     let mut range = Range::default();
     for (closed, open, is_least) in [("minimum", "exclusiveMinimum", true), ("maximum", "exclusiveMaximum", false)] {
-        // Draft 4 says by a boolean whether the other bound is exclusive.
+        // In draft 4, a boolean says whether the other bound is exclusive.
         let flag = map.get(open).and_then(Value::as_bool).unwrap_or(false);
         for bound in [number(closed)?.map(|at| bound(at, flag)), number(open)?.map(|at| bound(at, true))].into_iter().flatten() {
             let one = match is_least {

@@ -1,4 +1,4 @@
-//! Puts placeholders in a schema where its numbers depend on large ones.
+//! Replaces numbers in a schema by placeholders if they depend on large ones.
 
 use std::collections::HashSet;
 
@@ -12,10 +12,10 @@ use super::step::Step;
 use super::text::texts;
 use crate::locate::{DEFINITIONS, LIST, NAMED, ONE, escaped};
 
-/// The types of values that are no numbers.
+/// The types of values other than numbers.
 const OTHER_TYPES: [&str; 5] = ["null", "boolean", "string", "array", "object"];
-/// Keywords that say what a value is. Others stay beside the alternatives into which a schema is split: names, definitions, annotations,
-/// and what llguidance refuses.
+/// Keywords that restrict a value. When a schema is split into alternatives, the others stay next to these: names, definitions,
+/// annotations, and what llguidance refuses.
 const OF_VALUES: [&str; 22] = [
     "anyOf",
     "oneOf",
@@ -41,14 +41,14 @@ const OF_VALUES: [&str; 22] = [
     "format",
 ];
 
-/// A schema without large numbers, and what to put in place of its placeholders.
+/// A schema without large numbers, and its placeholders.
 pub struct Rewritten {
     pub schema: Value,
     pub placeholders: Vec<Placeholder>,
 }
 
-/// Rewrites a schema. None if it needs no placeholder. `first`: the number of placeholders that other schemas of the grammar have. `taken`:
-/// the numbers that no placeholder may equal, to which the new ones are added.
+/// Rewrites a schema. `None` if it needs no placeholder. `first`: the number of placeholders in other schemas of the grammar. `taken`: the
+/// numbers that no placeholder may equal, to which the new ones are added.
 ///
 /// # Errors
 /// The JSON pointer of a part that cannot be followed exactly, and why.
@@ -92,7 +92,7 @@ pub fn depends(schema: &Value) -> bool {
     walk(schema, &mut steps) || steps > 1
 }
 
-/// The beginning of names of definitions that the schema does not have.
+/// A prefix for names of definitions that no definition of the schema has.
 fn name_for(schema: &Value) -> String {
     let taken = |name: &str| schema["$defs"].as_object().is_some_and(|all| all.keys().any(|key| key.starts_with(name)));
     let mut name = "large-number-".to_owned();
@@ -102,7 +102,7 @@ fn name_for(schema: &Value) -> String {
     name
 }
 
-/// Refuses references to alternatives, whose places change.
+/// Refuses references into alternatives, because rewriting moves alternatives.
 fn check_references(value: &Value, path: &str) -> Result<(), String> {
     match value {
         Value::Array(items) => items.iter().enumerate().try_for_each(|(at, item)| check_references(item, &format!("{path}/{at}"))),
@@ -123,7 +123,7 @@ struct Rewriter<'a> {
     taken: &'a mut HashSet<u64>,
     first: usize,
     placeholders: Vec<Placeholder>,
-    /// The beginning of the placeholders' names.
+    /// The prefix of the placeholders' names.
     name: String,
 }
 
@@ -135,7 +135,7 @@ impl Rewriter<'_> {
         check_combined(&mut self.reader, map).map_err(at)?;
         let says = |key: &str| map.contains_key(key);
         let narrows = OF_NUMBERS.into_iter().chain(["const", "enum", "type", "allOf", "oneOf"]).any(says);
-        // A reference or alternatives alone: what they lead to is rewritten in its place.
+        // Only a reference or only alternatives: their targets are rewritten in place.
         let is_plain = !(narrows || says("$ref") && says("anyOf"));
         if is_plain || !self.reader.depends(schema, 0).map_err(at)? {
             return self.parts(map, path).map(Value::Object);
@@ -164,7 +164,7 @@ impl Rewriter<'_> {
         json!({"$ref": format!("#/$defs/{}{at}", self.name)})
     }
 
-    /// The values that a schema permits besides numbers. None if there are none.
+    /// The values other than numbers that a schema permits. `None` if there are none.
     fn without_numbers(&mut self, map: &Map<String, Value>, path: &str) -> Result<Option<Value>, String> {
         let of_types: Vec<&str> = match map.get("type") {
             None => OTHER_TYPES.to_vec(),
@@ -186,7 +186,7 @@ impl Rewriter<'_> {
         self.parts(&rest, path).map(|rest| Some(Value::Object(rest)))
     }
 
-    /// A schema whose parts are rewritten.
+    /// Rewrites the parts of a schema.
     fn parts(&mut self, map: &Map<String, Value>, path: &str) -> Result<Map<String, Value>, String> {
         let mut all = Map::new();
         let mut spelt = Vec::new();
@@ -225,7 +225,7 @@ impl Rewriter<'_> {
         Ok(all)
     }
 
-    /// A constant as a schema. Large numbers in it become placeholders.
+    /// Converts a constant to a schema. Large numbers in it become placeholders.
     fn constant(&mut self, value: &Value) -> Result<Value, String> {
         Ok(match value {
             _ if !holds_large(value) => json!({"const": value}),

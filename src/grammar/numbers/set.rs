@@ -5,7 +5,7 @@ use serde_json::Number;
 use super::decimal::{Decimal, cmp_digits, predecessor, successor};
 use super::step::Step;
 
-/// Most values and ranges of a set.
+/// The most values and ranges of a set.
 const MAX_PIECES: usize = 100_000;
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -17,10 +17,10 @@ pub enum Piece {
     Range(Range),
 }
 
-/// What lies between two bounds and is a multiple of all steps.
+/// The numbers between two bounds that are multiples of all steps.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Range {
-    /// Whether only whole numbers belong to it.
+    /// Whether the range holds only whole numbers.
     pub whole: bool,
     pub least: Option<Bound>,
     pub most: Option<Bound>,
@@ -30,7 +30,7 @@ pub struct Range {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bound {
     pub at: Decimal,
-    /// Whether the bound itself does not belong to the range.
+    /// Whether the range excludes the bound itself.
     pub open: bool,
 }
 
@@ -39,18 +39,18 @@ impl Bound {
         Self { at: self.at.negated(), open: self.open }
     }
 
-    /// The least whole number from a lower bound on, which is not negative.
+    /// The least whole number that a lower bound of 0 or more allows.
     pub fn whole_above(&self) -> String {
         if self.open || !self.at.is_whole() { successor(&self.at.whole) } else { self.at.whole.clone() }
     }
 
-    /// The largest whole number up to an upper bound, which is not negative. None: there is none that is not negative.
+    /// The largest whole number that an upper bound of 0 or more allows. `None` if no number of 0 or more is left.
     pub fn whole_below(&self) -> Option<String> {
         if self.open && self.at.is_whole() { predecessor(&self.at.whole) } else { Some(self.at.whole.clone()) }
     }
 }
 
-/// The tighter of two bounds. `order` is the order of a bound that excludes more.
+/// The tighter of two bounds. `order` is how the tighter bound compares to the other one.
 fn tighter(a: Option<Bound>, b: Option<&Bound>, order: std::cmp::Ordering) -> Option<Bound> {
     match (a, b) {
         (Some(a), Some(b)) => {
@@ -79,7 +79,7 @@ impl Range {
         }
     }
 
-    /// Whether the bounds leave nothing. The steps may leave nothing of what they do leave.
+    /// Whether the bounds leave no number. The steps may exclude every number that the bounds leave.
     pub fn is_empty(&self) -> bool {
         let (Some(least), Some(most)) = (&self.least, &self.most) else { return false };
         match least.at.cmp(&most.at) {
@@ -89,7 +89,7 @@ impl Range {
                 let (low, high) = if least.at.negative { (most.negated(), least.negated()) } else { (least.clone(), most.clone()) };
                 high.whole_below().is_none_or(|high| cmp_digits(&low.whole_above(), &high).is_gt())
             }
-            // 0 lies between them, unless the upper bound is 0 itself.
+            // 0 is between the bounds, unless the upper bound is 0 itself.
             std::cmp::Ordering::Less if self.whole && most.at.is_zero() && most.open => {
                 least.negated().whole_below().is_none_or(|digits| digits == "0")
             }

@@ -1,4 +1,4 @@
-//! [`Step`]: what numbers are multiples of.
+//! [`Step`]: the value of a `multipleOf`.
 
 use serde_json::Number;
 
@@ -13,18 +13,18 @@ pub struct Step {
 }
 
 impl Step {
-    /// The step by one.
+    /// The step of whole numbers.
     pub const ONE: Self = Self { coefficient: 1, places: 0 };
 
-    /// None: the number is 0 or has too many digits.
+    /// `None` if the number is 0 or has too many digits.
     pub fn of(number: &Number) -> Option<Self> {
         let Decimal { negative, whole, fraction } = Decimal::of(number);
         let coefficient = format!("{whole}{fraction}").parse().ok().filter(|_| !negative)?;
         Self::new(coefficient, fraction.len() as u32)
     }
 
-    /// None: llguidance's remainder, which has 32 bits, cannot hold what it needs to go on by a digit: ten times the coefficient, and a
-    /// digit before the point.
+    /// `None` if the step is too long for llguidance's remainder of 32 bits. To advance by a digit, the remainder must hold ten times the
+    /// coefficient and a digit before the point.
     fn new(coefficient: u64, places: u32) -> Option<Self> {
         let (mut coefficient, mut places) = (coefficient, places);
         while places > 0 && coefficient.is_multiple_of(10) {
@@ -35,7 +35,7 @@ impl Step {
         (coefficient > 0 && most <= u64::from(u32::MAX)).then_some(Self { coefficient: coefficient as u32, places })
     }
 
-    /// The least common multiple of two steps. None if it has too many digits.
+    /// The least common multiple of two steps. `None` if it has too many digits.
     pub fn common(self, other: Self) -> Option<Self> {
         let places = self.places.max(other.places);
         // Both fit: a coefficient has 32 bits, and there are at most 9 places.
@@ -52,7 +52,7 @@ impl Step {
         number.fraction.len() <= self.places as usize && self.rest(&scaled(number, self.places).0) == 0
     }
 
-    /// Whether a range that is not empty has a multiple of the step. Its own steps do not count.
+    /// Whether a range that is not empty holds a multiple of the step. The range's own steps do not count.
     pub fn is_within(self, range: &Range) -> bool {
         let zero = Decimal::zero();
         let is_above = |bound: &Bound| bound.at > zero || bound.at == zero && bound.open;
@@ -74,20 +74,20 @@ impl Step {
         cmp_digits(&sum(&from, missing), &to).is_le()
     }
 
-    /// The remainder of a whole number, by its digits.
+    /// The remainder of a whole number, given by its digits.
     fn rest(self, digits: &str) -> u64 {
         digits.bytes().fold(0, |rest, digit| (rest * 10 + u64::from(digit - b'0')) % u64::from(self.coefficient))
     }
 }
 
-/// The size of a number times 10^`places`, without what stands behind the point then, and whether nothing stands there.
+/// The absolute value of a number times 10^`places` without its fraction, and whether that fraction is zero.
 fn scaled(number: &Decimal, places: u32) -> (String, bool) {
     let places = places as usize;
     let fraction: String = number.fraction.chars().chain(std::iter::repeat_n('0', places)).take(places).collect();
     (Decimal::new(false, &format!("{}{fraction}", number.whole), "").whole, number.fraction.len() <= places)
 }
 
-/// The sum of two whole numbers, by the digits of one without leading zeros.
+/// The sum of two whole numbers, one of which is given by its digits. The digits have no leading zeros.
 fn sum(digits: &str, number: u64) -> String {
     let (mut sum, mut carry) = (Vec::new(), number);
     for digit in digits.bytes().rev() {
@@ -120,7 +120,7 @@ mod tests {
             let (low, high) = (bounds[0].min(bounds[1]), bounds[0].max(bounds[1]));
             let range = Range { least: Some(bound(low, open[0])), most: Some(bound(high, open[1])), ..Range::default() };
             prop_assume!(!range.is_empty());
-            // In hundredths
+            // In hundredths.
             let size = (step * 10u64.pow(2 - places)).cast_signed();
             let due = (low..=high).any(|at| at % size == 0 && !(at == low && open[0]) && !(at == high && open[1]));
             prop_assert_eq!(Step::new(step, places).unwrap().is_within(&range), due);

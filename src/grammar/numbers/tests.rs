@@ -1,4 +1,4 @@
-//! What schemas with large numbers permit, by the masks over a real vocabulary.
+//! Checks which numbers schemas with large numbers permit, through masks over a real vocabulary.
 
 use std::sync::LazyLock;
 
@@ -12,7 +12,7 @@ use tokenizer::Tokenizer;
 static COMPILER: LazyLock<(Compiler, std::sync::Arc<Tokenizer>)> =
     LazyLock::new(|| crate::testing::compiler(fixtures::vocabulary("smollm2").path()));
 
-/// Whether a schema permits a text as a whole.
+/// Whether a schema permits the whole text.
 fn permits(schema: &Value, text: &str) -> Result<bool, GrammarError> {
     let (compiler, tokenizer) = &*COMPILER;
     let source = Source::new("start: @answer").with_schema("answer", schema)?;
@@ -235,7 +235,7 @@ proptest! {
         for number in tried {
             match permits(&schema, &number.to_string()) {
                 Ok(permitted) => prop_assert_eq!(permitted, is_in(number), "{}: {}", schema, number),
-                // Nothing may be in a range.
+                // The range may be empty.
                 Err(error) => prop_assert!(!is_in(number), "{}: {}: {}", schema, number, error),
             }
         }
@@ -251,7 +251,7 @@ proptest! {
         let key = if open { "exclusiveMinimum" } else { "minimum" };
         let schema = json!({"type": "number", key: tenths as f64 / 10.0, "maximum": whole});
         for (number, hundredths, at_end) in tried {
-            // In hundredths: above the least, and around the largest
+            // In hundredths: above the least, and around the largest.
             let (text, is_in) = if at_end {
                 let above = number % 2 == 0;
                 (format!("{}.{hundredths:02}", if above { whole } else { whole - 1 }), !above || hundredths == 0)

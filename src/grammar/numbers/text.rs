@@ -1,7 +1,7 @@
-//! The texts of a set of numbers as a regular expression, exact for numbers of any size.
+//! Converts a set of numbers to a regular expression over their texts, exact for numbers of any size.
 //!
-//! A text has no exponent, no leading zeros and no `-0`. Numbers are compared digit by digit: one with as many digits as the bound exceeds
-//! it if it has the larger digit at the first place where they differ.
+//! A text has no exponent, no leading zeros and no `-0`. Numbers are compared digit by digit: a number with as many digits as the bound
+//! exceeds the bound if its digit is larger at the first place where they differ.
 
 use llguidance::derivre::RegexAst;
 
@@ -13,7 +13,7 @@ use super::step::Step;
 const ANY: &str = r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?";
 const FRACTION: &str = r"(\.[0-9]+)?";
 
-/// The texts of a set. None if it has no number.
+/// The texts of a set. `None` if the set is empty.
 ///
 /// # Errors
 /// The steps of a range have no common multiple that an expression can follow.
@@ -54,7 +54,7 @@ fn in_range(range: &Range) -> Result<Option<RegexAst>, String> {
     Ok(step.is_within(range).then(|| RegexAst::And(vec![signed, multiple])))
 }
 
-/// The texts of the numbers in a range that are not negative.
+/// The texts of a range's numbers of 0 or more.
 fn positive(range: &Range) -> Option<RegexAst> {
     let most = range.most.as_ref();
     if most.is_some_and(|most| most.at.negative || most.at.is_zero() && most.open) {
@@ -64,7 +64,7 @@ fn positive(range: &Range) -> Option<RegexAst> {
     magnitudes(range.whole, least, most)
 }
 
-/// The texts of the negative numbers in a range, without their sign.
+/// The texts of a range's negative numbers, without their sign.
 fn negative(range: &Range) -> Option<RegexAst> {
     let most = range.least.as_ref().map(Bound::negated);
     if most.as_ref().is_some_and(|most| most.at.negative || most.at.is_zero()) {
@@ -75,7 +75,7 @@ fn negative(range: &Range) -> Option<RegexAst> {
     magnitudes(range.whole, Some(&least), most.as_ref())
 }
 
-/// The texts of the numbers between two bounds that are not negative.
+/// The texts of the numbers between two bounds of 0 or more.
 fn magnitudes(whole: bool, least: Option<&Bound>, most: Option<&Bound>) -> Option<RegexAst> {
     let both = match whole {
         true => {
@@ -98,7 +98,7 @@ fn magnitudes(whole: bool, least: Option<&Bound>, most: Option<&Bound>) -> Optio
     })
 }
 
-/// Whole numbers above `digits`, or from it on.
+/// Whole numbers above `digits`, or not below it if `inclusive`.
 fn above(digits: &str, inclusive: bool) -> Vec<RegexAst> {
     let mut all = vec![regex(&format!("[1-9][0-9]{{{},}}", digits.len()))];
     for (at, digit) in digits.bytes().enumerate().filter(|(_, digit)| *digit < b'9') {
@@ -108,7 +108,7 @@ fn above(digits: &str, inclusive: bool) -> Vec<RegexAst> {
     all
 }
 
-/// Whole numbers below `digits`, or up to it.
+/// Whole numbers below `digits`, or not above it if `inclusive`.
 fn below(digits: &str, inclusive: bool) -> Vec<RegexAst> {
     let mut all: Vec<RegexAst> = match digits.len() {
         1 => Vec::new(),
@@ -148,7 +148,7 @@ fn decimals_below(bound: &Bound) -> Vec<RegexAst> {
         all.push(RegexAst::Concat(vec![RegexAst::Or(smaller), regex(FRACTION)]));
     }
     let start = format!("{whole}.");
-    // The beginnings of the bound's fraction, and fractions with a smaller digit
+    // The beginnings of the bound's fraction, and fractions with a smaller digit.
     all.extend((!fraction.is_empty()).then(|| literal(whole)));
     for (at, digit) in fraction.bytes().enumerate() {
         let same = format!("{start}{}", &fraction[..at]);
@@ -165,7 +165,7 @@ fn decimals_below(bound: &Bound) -> Vec<RegexAst> {
     all
 }
 
-/// The texts that begin with `same`, go on with a digit of a range, and end with `rest`.
+/// The texts that begin with `same`, continue with a digit of a range, and end with `rest`.
 fn differing(same: &str, (from, to): (u8, u8), rest: &str) -> RegexAst {
     RegexAst::Concat(vec![literal(same), regex(&format!("[{}-{}]{rest}", char::from(from), char::from(to)))])
 }

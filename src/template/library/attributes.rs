@@ -1,4 +1,4 @@
-//! `value.name` and `value[key]` in the sandbox: what Python's values have, without what would change them.
+//! Evaluates `value.name` and `value[key]` in the sandbox: what Python's values offer, except for whatever would change them.
 
 use super::call_args::defined;
 use super::index::element;
@@ -63,7 +63,7 @@ const DICT_UNSAFE: [&str; 5] = ["clear", "pop", "popitem", "setdefault", "update
 const INT: [&str; 4] = ["as_integer_ratio", "bit_count", "bit_length", "conjugate"];
 const FLOAT: [&str; 3] = ["as_integer_ratio", "conjugate", "is_integer"];
 
-/// The method of that name, and whether the sandbox permits it.
+/// The method of that name, and whether the sandbox permits calling it.
 fn method_of(value: &Value, name: &str) -> Option<(&'static str, bool)> {
     let among = |names: &'static [&'static str], safe: bool| names.iter().find(|known| **known == name).map(|known| (*known, safe));
     match value {
@@ -79,7 +79,7 @@ fn method_of(value: &Value, name: &str) -> Option<(&'static str, bool)> {
     }
 }
 
-/// An attribute that is no method.
+/// An attribute that is not a method.
 fn data(value: &Value, name: &str) -> Option<Value> {
     let whole = |value: &Value| Number::of(value).and_then(|number| number.big()).map(Value::big);
     match (value, name) {
@@ -110,7 +110,7 @@ fn member(value: &Value, name: &str) -> Option<Value> {
     }
 }
 
-/// `value.name`: an attribute, or else the key of a dict.
+/// `value.name`: an attribute, or else a dict's value for that key.
 pub(crate) fn attribute(value: &Value, name: &str) -> Outcome<Value> {
     defined(value)?;
     if let Some(found) = member(value, name) {
@@ -124,7 +124,7 @@ pub(crate) fn attribute(value: &Value, name: &str) -> Outcome<Value> {
     Ok(Value::undefined_member(value, Value::text(name)?))
 }
 
-/// Like `attribute`, without the keys of a dict: the filter `attr`.
+/// Like `attribute`, without the keys of a dict. This is the filter `attr`.
 pub(crate) fn attribute_only(value: &Value, name: &str) -> Outcome<Value> {
     match member(value, name) {
         Some(found) => Ok(found),

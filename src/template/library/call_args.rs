@@ -1,4 +1,4 @@
-//! [`CallArgs`]: the arguments of a call, and how they are bound to the names of parameters.
+//! [`CallArgs`]: the arguments of a call, which are bound to the names of parameters.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ impl CallArgs {
         Self { positional, named: Vec::new() }
     }
 
-    /// The value of each parameter. The first `required` ones must be there. A parameter whose name is empty takes no keyword.
+    /// The value of each parameter. The first `required` ones must be given. A parameter with an empty name cannot be given by keyword.
     pub fn bind<const N: usize>(self, what: &str, names: [&str; N], required: usize) -> Outcome<[Option<Value>; N]> {
         let given = self.positional.len();
         if given > N {
@@ -48,12 +48,12 @@ impl CallArgs {
     }
 }
 
-/// The string of an argument.
+/// An argument as a string.
 pub(crate) fn text<'a>(what: &str, value: &'a Value) -> Outcome<&'a str> {
     value.as_text().ok_or_else(|| type_fault(format!("`{what}` needs a string, not {}", value.type_name())))
 }
 
-/// The integer of an argument, clamped to what `i64` holds. Lengths of values are far below.
+/// An argument as an integer. Fails if it does not fit in an `i64`.
 pub(crate) fn int(what: &str, value: &Value) -> Outcome<i64> {
     match (value, Number::of(value)) {
         (Value::Undefined(why), _) => Err(type_fault(format!("`{what}` needs an integer: {}", why.fault().text()))),
@@ -68,17 +68,17 @@ pub(crate) fn int_or(what: &str, value: Option<&Value>, default: i64) -> Outcome
     value.map_or(Ok(default), |value| int(what, value))
 }
 
-/// Whether an argument counts as true. A missing one does not.
+/// Whether an argument is true. A missing argument is false.
 pub(crate) fn flag(value: Option<&Value>) -> bool {
     value.is_some_and(Value::truth)
 }
 
-/// An argument that is neither missing nor none.
+/// An argument, unless it is missing or `none`.
 pub(crate) fn some(value: Option<Value>) -> Option<Value> {
     value.filter(|value| !matches!(value, Value::None))
 }
 
-/// The error of an operation on an undefined value, if `value` is one.
+/// Fails if `value` is undefined.
 pub(crate) fn defined(value: &Value) -> Outcome<()> {
     match value {
         Value::Undefined(why) => Err(why.fault()),
@@ -86,7 +86,7 @@ pub(crate) fn defined(value: &Value) -> Outcome<()> {
     }
 }
 
-/// The error of Python where an index or a key does not exist.
+/// The error for an index or a key that does not exist.
 pub(crate) fn lookup_fault(text: impl Into<std::borrow::Cow<'static, str>>) -> Fault {
     Fault::new(Kind::Lookup, text)
 }

@@ -1,13 +1,13 @@
-//! Upper and lower case, and Python's questions about the characters of a string.
+//! Upper and lower case, and Python's `is…` methods on the characters of a string.
 
 use unicode_general_category::{GeneralCategory as Category, get_general_category};
 
 use crate::syntax::chars::is_space;
 use crate::value::is_printable;
 
-/// The character as it begins a title: a ligature gives one capital.
+/// The character in title case. A ligature yields one capital.
 fn titled(c: char) -> String {
-    // These have forms of their own for titles.
+    // These characters have title-case forms of their own.
     match c {
         '\u{1c4}'..='\u{1c6}' => return '\u{1c5}'.into(),
         '\u{1c7}'..='\u{1c9}' => return '\u{1c8}'.into(),
@@ -22,7 +22,7 @@ fn titled(c: char) -> String {
 
 pub(super) fn capitalize(text: &str) -> String {
     let Some(first) = text.chars().next() else { return String::new() };
-    // The form of a small letter may depend on those before it, so all are made small at once.
+    // The lower-case form of a letter may depend on earlier letters, so the whole text is converted at once.
     let small = text.to_lowercase();
     let behind: usize = first.to_lowercase().map(char::len_utf8).sum();
     titled(first) + small.get(behind..).unwrap_or_default()
@@ -32,14 +32,14 @@ fn is_cased(c: char) -> bool {
     c.is_lowercase() || c.is_uppercase() || get_general_category(c) == Category::TitlecaseLetter
 }
 
-/// The small form of the character at `at`. A sigma has one of its own at the end of a word.
+/// The lower-case form of the character at `at`. A sigma has a special form at the end of a word.
 fn small(text: &str, at: usize, c: char) -> String {
     let begins_cased = |text: &str| text.chars().next().is_some_and(is_cased);
     let is_final = c == 'Σ' && text[..at].chars().next_back().is_some_and(is_cased) && !begins_cased(&text[at + c.len_utf8()..]);
     if is_final { "ς".into() } else { c.to_lowercase().collect() }
 }
 
-/// `str.title`: a letter behind a letter is small.
+/// `str.title`: a letter after a letter becomes lower case.
 pub(super) fn title(text: &str) -> String {
     let (mut out, mut behind_letter) = (String::with_capacity(text.len()), false);
     for (at, c) in text.char_indices() {
@@ -137,7 +137,7 @@ fn is_identifier(text: &str) -> bool {
     text.chars().next().is_some_and(begins) && text.chars().all(goes_on)
 }
 
-/// A method `is…`.
+/// Evaluates a method `is…`.
 pub(super) fn question(name: &str, text: &str) -> Option<bool> {
     Some(match name {
         "isalnum" => all(text, |c| is_alpha(c) || is_numeric(c)),

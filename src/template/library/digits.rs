@@ -1,9 +1,9 @@
-//! The digits of floats with a given precision. All digits are exact, as in Python.
+//! Writes the digits of floats with a given precision. All digits are exact, as in Python.
 
-/// A float has at most this many digits that are not zero. Further ones are added as zeros.
+/// The most digits of a float that are not zero. Further ones are written as zeros.
 const MAX_EXACT: usize = 1100;
 
-/// `%.PRECISIONf` of a number that is not negative. `dot`: there is a point even without a fraction.
+/// `%.PRECISIONf` of a number of 0 or more. `dot`: write a point even without a fraction.
 pub(super) fn fixed(number: f64, precision: usize, dot: bool) -> String {
     let exact = precision.min(MAX_EXACT);
     let mut text = format!("{number:.exact$}");
@@ -21,7 +21,7 @@ pub(super) fn scientific(number: f64, precision: usize, dot: bool) -> String {
     format!("{mantissa}{dot}{}", written(exponent))
 }
 
-/// Digits with `precision` of them behind the point, and the exponent.
+/// The digits, `precision` of them after the point, and the exponent.
 fn split(number: f64, precision: usize) -> (String, i32) {
     let exact = precision.min(MAX_EXACT);
     let text = format!("{number:.exact$e}");
@@ -33,7 +33,7 @@ fn written(exponent: i32) -> String {
     format!("e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.unsigned_abs())
 }
 
-/// `%.PRECISIONg`. `keep`: zeros at the end stay. `float`: the result has a fraction or an exponent.
+/// `%.PRECISIONg`. `keep`: keep zeros at the end. `float`: the result must have a fraction or an exponent.
 pub(super) fn general(number: f64, precision: usize, keep: bool, float: bool) -> String {
     let precision = precision.max(1);
     let (mantissa, exponent) = split(number, precision - 1);

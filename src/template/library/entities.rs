@@ -1,6 +1,6 @@
-//! HTML's character references: `&eacute;`, `&#233;`, `&#xe9;`.
+//! Resolves HTML's character references: `&eacute;`, `&#233;`, `&#xe9;`.
 
-/// Names of HTML 4, in runs of successive codes. `-`: a code without a name.
+/// The names of HTML 4, in runs of successive codes. `-` is a code without a name.
 const NAMED: [(u32, &str); 39] = [
     (0x22, "quot - - - amp"),
     (0x3c, "lt - gt"),
@@ -67,12 +67,12 @@ const NAMED: [(u32, &str); 39] = [
 ];
 /// Further names of HTML 5 for ASCII and for two signs.
 const MORE: [(&str, char); 7] = [("apos", '\''), ("AMP", '&'), ("LT", '<'), ("GT", '>'), ("QUOT", '"'), ("COPY", '©'), ("REG", '®')];
-/// What the codes 0x80 to 0x9f stand for in the encoding Windows-1252.
+/// The characters that the codes 0x80 to 0x9f represent in Windows-1252.
 const WINDOWS: &str = "€\u{81}‚ƒ„…†‡ˆ‰Š‹Œ\u{8d}Ž\u{8f}\u{90}‘’“”•–—˜™š›œ\u{9d}žŸ";
-/// Longest name, in characters. Names behind an ampersand are looked for within it.
+/// The longest name [characters]. A name is only searched for within this distance of an ampersand.
 const MAX_NAME: usize = 32;
 
-/// `text` with the characters that its references name, as Python's `html.unescape` reads them.
+/// Resolves the references in `text` as Python's `html.unescape` does.
 pub(super) fn unescape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -91,7 +91,7 @@ pub(super) fn unescape(text: &str) -> String {
     out
 }
 
-/// The character of `#233;` or `#xe9;` at the start of `rest`, if the code is of one, and the length of the reference.
+/// The character of `#233;` or `#xe9;` at the start of `rest`, if the code is valid, and the length of the reference.
 fn numbered(rest: &str) -> Option<(Option<char>, usize)> {
     let (start, radix) = if rest[1..].starts_with(['x', 'X']) { (2, 16) } else { (1, 10) };
     let length = rest[start..].bytes().take_while(|byte| char::from(*byte).is_digit(radix)).count();
@@ -105,7 +105,7 @@ fn numbered(rest: &str) -> Option<(Option<char>, usize)> {
     Some((character(code), end + usize::from(rest[end..].starts_with(';'))))
 }
 
-/// The character of a code. `None` for a code: it is too large.
+/// The character of a code. The argument `None` means that the code is too large.
 fn character(code: Option<u32>) -> Option<char> {
     match code {
         None | Some(0 | 0xd800..=0xdfff) => Some('\u{fffd}'),

@@ -1,4 +1,4 @@
-//! Python's format specifications: `format(value, ">+10.3f")`.
+//! Implements Python's format specifications: `format(value, ">+10.3f")`.
 
 use num_bigint::BigInt;
 use num_traits::{Signed, ToPrimitive};
@@ -33,7 +33,7 @@ pub(super) fn format_value(value: &Value, spec: &str) -> Outcome<String> {
     }
 }
 
-/// Takes a number off the front. Digits beyond what any budget affords saturate.
+/// Takes a number from the start of `rest`. Digits beyond what any budget affords saturate.
 fn take_number(rest: &mut &str) -> Option<usize> {
     let length = rest.bytes().take_while(u8::is_ascii_digit).count();
     let (digits, behind) = rest.split_at(length);
@@ -76,12 +76,12 @@ fn parse(text: &str) -> Outcome<Spec> {
         return Err(bad());
     }
     let fill = fill.unwrap_or(if is_zero { '0' } else { ' ' });
-    // A zero before the width pads numbers behind their sign.
+    // A zero before the width pads numbers after their sign.
     let align = if is_zero && align.is_none() { Some('0') } else { align };
     Ok(Spec { fill, align, sign, alternate, no_minus_zero, width, group, precision, kind: kind.0 })
 }
 
-/// Pads `body` behind `lead` (a sign and a prefix) to the width.
+/// Pads `body` to the width, with `lead` (a sign and a prefix) before it.
 fn padded(lead: &str, body: &str, spec: &Spec, default: char) -> Outcome<String> {
     let length = lead.chars().count() + body.chars().count();
     let missing = spec.width.saturating_sub(length);
@@ -162,7 +162,7 @@ fn format_integer(number: &BigInt, spec: &Spec) -> Outcome<String> {
     with_groups(&lead, &digits, "", spec, group.map(|separator| (separator, every)))
 }
 
-/// The whole part of a number in groups, with the rest behind it. Zeros that pad it are grouped too.
+/// Groups the whole part of a number, and appends the rest. Zeros used as padding are grouped too.
 fn with_groups(lead: &str, digits: &str, rest: &str, spec: &Spec, group: Option<(char, usize)>) -> Outcome<String> {
     let Some((separator, every)) = group else { return padded(lead, &format!("{digits}{rest}"), spec, '>') };
     let is_filled = spec.fill == '0' && matches!(spec.align, Some('0' | '='));

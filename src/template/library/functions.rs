@@ -1,4 +1,4 @@
-//! The functions of the environment.
+//! The functions that every template can call.
 
 use super::call_args::{CallArgs, int};
 use super::objects::{cycler, dict_pairs, joiner, namespace};

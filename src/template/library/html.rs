@@ -1,9 +1,9 @@
-//! Text out of HTML.
+//! Extracts text from HTML.
 
 use super::entities::unescape;
 use crate::syntax::chars::is_space;
 
-/// `text` without tags and comments, with white space collapsed and references resolved.
+/// Removes tags and comments from `text`, collapses white space and resolves references.
 pub(super) fn strip_tags(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

@@ -7,7 +7,7 @@ use crate::budget::walk_over;
 use crate::failure::{Outcome, type_fault, value_fault};
 use crate::value::{Number, Range, Text, Value};
 
-/// The item of a sequence or dict. `None`: there is none with that key.
+/// The item of a sequence or dict. `None` if there is no item with that key.
 pub(super) fn element(value: &Value, key: &Value) -> Outcome<Option<Value>> {
     if let Value::Dict(dict) = value {
         return Ok(dict.get(key)?.cloned());
@@ -75,7 +75,7 @@ pub(crate) fn slice(value: &Value, bounds: [&Value; 3]) -> Outcome<Value> {
     }
 }
 
-/// A bound of a slice, clamped. `None`: it is not given.
+/// A bound of a slice, clamped. `None` if the bound is not given.
 fn bound(value: &Value) -> Outcome<Option<i64>> {
     match (value, Number::of(value)) {
         (Value::None, _) => Ok(None),

@@ -1,4 +1,5 @@
-//! The filter `tojson` as in Transformers: Python's `json.dumps`, which by default escapes neither non-ASCII characters nor HTML.
+//! Implements the filter `tojson` as in Transformers: Python's `json.dumps`, which by default escapes neither non-ASCII characters nor
+//! HTML.
 
 use std::fmt::Write;
 
@@ -10,7 +11,7 @@ use crate::input::Input;
 use crate::integers::parse_json;
 use crate::value::{Number, Value, afford_items, drain, float_repr, repr};
 
-/// Longest indent, in bytes. It is written once per level for each item.
+/// The longest indent [bytes]. The indent is written once per level for each item.
 const MAX_INDENT: usize = 64;
 
 struct Style {
@@ -52,7 +53,7 @@ pub(super) fn tojson(value: &Value, args: CallArgs) -> Outcome<Value> {
 pub(super) fn from_json(value: &Value, args: CallArgs) -> Outcome<Value> {
     args.none("from_json")?;
     let source = text("from_json", value)?;
-    // Each item stands behind one of these.
+    // Each item follows one of these.
     afford_items(source.bytes().filter(|byte| matches!(byte, b',' | b':' | b'[' | b'{')).count())?;
     let value = parse_json(source).map_err(|error| failure(&error))?;
     Value::of_input(&Input::of(&value))

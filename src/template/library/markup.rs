@@ -1,4 +1,4 @@
-//! Strings that are safe in HTML: `Markup`.
+//! Implements `Markup`: strings that are safe in HTML.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::budget::afford;
 use crate::failure::Outcome;
 use crate::value::{Text, Value, text_of};
 
-/// `text` with the five special characters of HTML as references.
+/// Replaces the five special characters of HTML in `text` by references.
 pub(crate) fn escape(text: &str) -> Outcome<String> {
     let special = text.bytes().filter(|byte| matches!(byte, b'&' | b'<' | b'>' | b'\'' | b'"')).count();
     crate::budget::afford_copies(special, 5, text.len())?;
@@ -30,7 +30,7 @@ pub(crate) fn escaped(value: &Value) -> Outcome<String> {
     if value.is_safe() { Ok(text) } else { escape(&text) }
 }
 
-/// `a + b`. If one is safe, the other is escaped.
+/// `a + b`. If one operand is safe, the other is escaped.
 pub(crate) fn joined(a: &Text, b: &Text) -> Outcome<Value> {
     let safe = a.safe || b.safe;
     let part =

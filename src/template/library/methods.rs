@@ -1,4 +1,4 @@
-//! Calls of methods.
+//! Calls methods of values.
 
 use super::call_args::CallArgs;
 use super::methods_other::{dict_method, float_method, int_method, sequence_method};

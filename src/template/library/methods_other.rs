@@ -28,7 +28,7 @@ pub(super) fn dict_method(dict: &Rc<Dict>, name: &str, args: CallArgs) -> Outcom
                 "keys" => view(ViewKind::Keys),
                 "values" => view(ViewKind::Values),
                 "items" => view(ViewKind::Items),
-                // A dict does not change, so a copy is the dict.
+                // A dict is immutable, so it is its own copy.
                 _ => Value::Dict(Rc::clone(dict)),
             })
         }

@@ -59,7 +59,7 @@ pub(super) fn text_method(own: &Text, name: &'static str, args: CallArgs) -> Out
     }
 }
 
-/// Fails unless the budget can afford the text in another case, in which a character may become three.
+/// Fails unless the budget can afford the text in another case, in which one character may become three.
 pub(super) fn afford_case(text: &str) -> Outcome<()> {
     afford_copies(text.len(), if text.is_ascii() { 1 } else { 3 }, 0)
 }
@@ -81,11 +81,11 @@ fn cased(own: &Text, name: &str, args: CallArgs) -> Outcome<Value> {
     Value::marked(changed, own.safe)
 }
 
-/// `text` without the characters in `chars`, or without white space, at both ends, the left or the right one.
+/// Strips the characters in `chars`, or white space, from the ends of `text`. `ends`: whether to strip the left and the right end.
 pub(super) fn stripped<'a>(text: &'a str, chars: Option<&str>, ends: [bool; 2]) -> Outcome<&'a str> {
     let mut cut = text;
     let set = chars.unwrap_or_default();
-    // Each character is looked for in the set.
+    // Each character is searched for in the set.
     walk_over((text.len() as u64).saturating_mul(set.len() as u64 / 16))?;
     let goes = |c: char| if chars.is_some() { set.contains(c) } else { is_space(c) };
     if ends[0] {
@@ -104,7 +104,7 @@ fn strip(own: &Text, name: &str, args: CallArgs) -> Outcome<Value> {
     Value::marked(stripped(&own.text, chars, [name != "rstrip", name != "lstrip"])?, own.safe)
 }
 
-/// The part of a string between two indices of characters, and how many characters stand before it. `None`: the start is behind the end.
+/// The part of a string between two indices of characters, and the number of characters before it. `None` if the start is after the end.
 fn between<'a>(own: &'a str, what: &str, start: Option<Value>, stop: Option<Value>) -> Outcome<Option<(&'a str, usize)>> {
     let (start, stop) = (some(start), some(stop));
     if start.is_none() && stop.is_none() {
@@ -163,7 +163,7 @@ fn pad(fill: char, count: usize) -> String {
     fill.to_string().repeat(count)
 }
 
-/// Like `str.center`: of an odd number of blanks, the larger half stands on the left if the width is odd.
+/// Implements `str.center`. If the number of blanks is odd, the larger half is on the left if the width is odd.
 pub(super) fn centered(own: &str, width: i64, fill: char) -> Outcome<String> {
     let length = own.chars().count();
     let missing = usize::try_from(width).unwrap_or(0).saturating_sub(length);
@@ -228,7 +228,7 @@ fn expandtabs(own: &Text, args: CallArgs) -> Outcome<Value> {
     Value::marked(out, own.safe)
 }
 
-/// `text.replace(old, new, count)`. A negative count is no limit.
+/// `text.replace(old, new, count)`. A negative count means no limit.
 pub(super) fn replace(own: &str, old: &str, new: &str, count: i64) -> Outcome<String> {
     walk_over(own.len() as u64)?;
     let most = usize::try_from(count).unwrap_or(usize::MAX);
@@ -253,7 +253,7 @@ fn join(own: &Text, items: &Value) -> Outcome<Value> {
     Value::marked(out, own.safe)
 }
 
-/// `translate` with a dict from codes of characters to codes, strings or none.
+/// `translate` with a dict from characters' codes to codes, strings or none.
 fn translate(own: &Text, args: CallArgs) -> Outcome<Value> {
     let [table] = args.bind("translate", [""], 1)?;
     let Some(Value::Dict(table)) = table else { return Err(type_fault("`translate` needs a dict")) };
@@ -275,7 +275,7 @@ fn translate(own: &Text, args: CallArgs) -> Outcome<Value> {
     Value::marked(out, own.safe)
 }
 
-/// The table of `translate`: from a dict, or from two strings of one length and characters to remove.
+/// The table of `translate`, made from a dict, or from two strings of the same length and the characters to remove.
 fn maketrans(args: CallArgs) -> Outcome<Value> {
     let [from, to, gone] = args.bind("maketrans", ["", "", ""], 1)?;
     let code = |c: char| Value::Int(i64::from(c as u32));

@@ -1,4 +1,4 @@
-//! What templates can call: operators, filters, tests, methods and functions, as Jinja and Python define them.
+//! Everything that templates can call: operators, filters, tests, methods and functions, as Jinja and Python define them.
 
 pub(crate) mod attributes;
 pub(crate) mod call_args;

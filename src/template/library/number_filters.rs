@@ -96,7 +96,7 @@ pub(super) fn round(value: &Value, args: CallArgs) -> Outcome<Value> {
     Ok(Value::Float(scaled / scale))
 }
 
-/// `round(value, precision)`: to even where two are as near.
+/// `round(value, precision)`, with ties to even.
 fn rounded(value: &Value, precision: Option<&Value>) -> Outcome<Value> {
     let number = match (value, Number::of(value)) {
         (_, Some(number)) => number,
@@ -120,7 +120,7 @@ fn rounded(value: &Value, precision: Option<&Value>) -> Outcome<Value> {
         if digits < -308 {
             return Ok(Value::Float(0.0_f64.copysign(float)));
         }
-        // The nearest multiple of a power of ten, by the exact value of the float.
+        // The nearest multiple of a power of ten, computed from the exact value of the float.
         let whole = Number::exact(&Value::Float(float.trunc())).unwrap_or_default();
         let unit = BigInt::from(10).pow(digits.unsigned_abs() as u32);
         let (quotient, rest) = whole.abs().div_rem(&unit);

@@ -1,4 +1,4 @@
-//! Jinja's objects: `namespace`, `cycler` and `joiner`. Only these change while a template renders.
+//! Jinja's objects `namespace`, `cycler` and `joiner`, the only values that change while a template renders.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -10,7 +10,7 @@ use super::call_args::CallArgs;
 use crate::failure::{Outcome, other, type_fault, value_fault};
 use crate::value::{Measure, Object, Value, drain, repr};
 
-/// How deeply values nest in an object that holds these items.
+/// The nesting depth of an object that holds these items.
 fn depth_of(items: &[Value]) -> Outcome<u16> {
     Measure::of(items.iter()).map(|measure| measure.depth)
 }
@@ -18,14 +18,14 @@ fn depth_of(items: &[Value]) -> Outcome<u16> {
 #[derive(Default)]
 pub(crate) struct Namespace {
     members: RefCell<IndexMap<Arc<str>, Value>>,
-    /// Whether its text is being written, which may lead back to it.
+    /// Whether the namespace's text is being written. Writing may lead back to the namespace.
     is_shown: Cell<bool>,
 }
 
 impl Namespace {
     pub fn set(&self, name: &Arc<str>, value: Value) -> Outcome<()> {
         crate::budget::charge(crate::budget::ITEM_BYTES)?;
-        // The old value is dropped when the members are no longer borrowed.
+        // The old value is dropped only after the borrow of the members has ended.
         let old = self.members.borrow_mut().insert(Arc::clone(name), value);
         drop(old);
         Ok(())
@@ -90,7 +90,7 @@ pub(super) fn dict_pairs(what: &str, args: CallArgs) -> Outcome<Vec<(Value, Valu
     Ok(pairs)
 }
 
-/// Gives its items in turn.
+/// Returns its items in turn.
 pub(crate) struct Cycler {
     items: Vec<Value>,
     at: Cell<usize>,
@@ -146,7 +146,7 @@ impl Object for Cycler {
     }
 }
 
-/// Gives nothing when it is called first, and a separator later.
+/// Returns nothing on the first call, and a separator on later ones.
 pub(crate) struct Joiner {
     separator: Value,
     used: Cell<bool>,

@@ -1,4 +1,4 @@
-//! Python's operators.
+//! Evaluates Python's operators.
 
 use num_bigint::BigInt;
 use num_integer::Integer;
@@ -120,7 +120,7 @@ fn power(base: &BigInt, exponent: &BigInt) -> Outcome<Value> {
         );
     }
     if base.bits() <= 1 {
-        // 0, 1 and -1
+        // 0, 1 and -1.
         let is_odd = exponent.is_odd();
         return Ok(Value::big(if exponent.is_zero() {
             1.into()
@@ -167,7 +167,7 @@ fn floats(operator: Operator, a: &Number, b: &Number) -> Outcome<Value> {
     }))
 }
 
-/// Quotient and remainder as in Python: the remainder has the sign of the divisor.
+/// The quotient and remainder as in Python: the remainder has the sign of the divisor.
 fn floor_division(x: f64, y: f64) -> (f64, f64) {
     let mut rest = x % y;
     let mut quotient = (x - rest) / y;
@@ -220,7 +220,7 @@ pub(crate) fn is_less(a: &Value, b: &Value) -> Outcome<bool> {
     compare(Comparison::Lt, a, b)
 }
 
-/// `a ~ b ~ …`. With `escaped`, the values that are not safe are escaped.
+/// `a ~ b ~ …`. If `escaped`, values that are not safe are escaped.
 pub(crate) fn concat(values: &[Value], escaped: bool) -> Outcome<Value> {
     let is_markup = escaped && values.iter().any(Value::is_safe);
     let mut out = String::new();

@@ -1,4 +1,4 @@
-//! `<` and sorting.
+//! Compares values with `<`, and sorts them.
 
 use std::cmp::Ordering;
 
@@ -7,7 +7,7 @@ use crate::budget::walk_over;
 use crate::failure::{Outcome, type_fault};
 use crate::value::{Number, Value, equal};
 
-/// How two values compare. `None`: neither is less, as with NaN. Fails if they have no order.
+/// Compares two values. `None` if neither is less, as with NaN. Fails if the values have no order.
 pub(crate) fn order(a: &Value, b: &Value) -> Outcome<Option<Ordering>> {
     defined(a)?;
     defined(b)?;
@@ -31,7 +31,7 @@ pub(crate) fn order(a: &Value, b: &Value) -> Outcome<Option<Ordering>> {
     }
 }
 
-/// Sorts items by their keys. Equal keys keep their order, in reverse too.
+/// Sorts items by their keys. The sort is stable, also in reverse.
 pub(crate) fn sorted<T>(items: Vec<(Value, T)>, reverse: bool) -> Outcome<Vec<T>> {
     let less = |a: &(Value, T), b: &(Value, T)| {
         let (a, b) = if reverse { (b, a) } else { (a, b) };
@@ -40,7 +40,7 @@ pub(crate) fn sorted<T>(items: Vec<(Value, T)>, reverse: bool) -> Outcome<Vec<T>
     Ok(merge_sort(items, &less)?.into_iter().map(|(_, item)| item).collect())
 }
 
-/// The standard library's sort panics if an order contradicts itself, as one with NaN does.
+/// A merge sort, because the standard library's sort may panic if an order contradicts itself, as one with NaN does.
 fn merge_sort<T>(mut items: Vec<T>, less: &impl Fn(&T, &T) -> Outcome<bool>) -> Outcome<Vec<T>> {
     if items.len() < 2 {
         return Ok(items);

@@ -1,4 +1,4 @@
-//! `pattern % values`, as Python formats strings.
+//! Implements `pattern % values`, Python's formatting of strings.
 
 use num_traits::{Signed, ToPrimitive};
 
@@ -18,7 +18,7 @@ struct Field {
     precision: Option<usize>,
 }
 
-/// Where the values of the fields come from.
+/// The source of the fields' values.
 struct Values<'a> {
     all: &'a Value,
     items: &'a [Value],
@@ -49,7 +49,7 @@ pub(super) fn percent(pattern: &Text, values: &Value) -> Outcome<Value> {
         afford(Some(out.len() as u64))?;
     }
     out.push_str(rest);
-    // What could be a mapping may stay unused.
+    // A value that could be a mapping may stay unused.
     let may_rest = matches!(values, Value::Dict(_) | Value::List(_) | Value::Undefined(_) | Value::Range(_));
     if source.next < items.len() && !may_rest {
         return Err(type_fault("a format has fewer fields than values"));
@@ -57,7 +57,7 @@ pub(super) fn percent(pattern: &Text, values: &Value) -> Outcome<Value> {
     Value::marked(out, pattern.safe)
 }
 
-/// Writes the field at the start of `rest`, behind its `%`.
+/// Writes the field at the start of `rest`, after its `%`.
 fn field(rest: &mut &str, source: &mut Values, safe: bool, out: &mut String) -> Outcome<()> {
     let named = match rest.strip_prefix('(') {
         None => None,
@@ -99,7 +99,7 @@ fn field(rest: &mut &str, source: &mut Values, safe: bool, out: &mut String) -> 
     Ok(())
 }
 
-/// Where the bracket that is open closes.
+/// The position at which the open bracket closes.
 fn closing(text: &str) -> Option<usize> {
     let mut depth = 1;
     text.bytes().position(|byte| {
@@ -138,7 +138,7 @@ fn width(rest: &mut &str, source: &mut Values, field: &mut Field) -> Outcome<()>
     Ok(())
 }
 
-/// A number, or `*`: the next value.
+/// Reads a number, or `*` for the next value.
 fn amount(rest: &mut &str, source: &mut Values) -> Outcome<Option<i64>> {
     if let Some(behind) = rest.strip_prefix('*') {
         *rest = behind;

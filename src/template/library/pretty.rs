@@ -1,4 +1,4 @@
-//! The filter `pprint`: Python's `pprint.pformat`, in lines of 80 characters.
+//! Implements the filter `pprint`: Python's `pprint.pformat` in lines of 80 characters.
 
 use super::call_args::CallArgs;
 use crate::budget::{afford, afford_copies, step};
@@ -19,7 +19,7 @@ struct Printer {
 }
 
 impl Printer {
-    /// Writes a value that starts in column `indent`, with `allowance` characters behind it on its last line.
+    /// Writes a value that starts in column `indent`. `allowance` characters follow on its last line.
     fn value(&mut self, value: &Value, indent: usize, allowance: usize, is_top: bool) -> Outcome<()> {
         step()?;
         let text = repr_sorted(value)?;
@@ -73,7 +73,7 @@ impl Printer {
         Ok(())
     }
 
-    /// A string in several literals, one per line.
+    /// Writes a string as several literals, one per line.
     fn text(&mut self, text: &str, indent: usize, allowance: usize, is_top: bool) -> Outcome<()> {
         let (indent, allowance) = (indent + usize::from(is_top), allowance + usize::from(is_top));
         let most = WIDTH.saturating_sub(indent);
@@ -114,7 +114,7 @@ impl Printer {
     }
 }
 
-/// Words, each with the white space behind it.
+/// The words of a line, each with the white space after it.
 fn words(line: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut rest = line;

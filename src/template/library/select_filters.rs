@@ -1,4 +1,4 @@
-//! Filters that look at the items of a sequence by an attribute, a key or a test.
+//! Filters that read the items of a sequence by an attribute, a key or a test.
 
 use std::collections::HashSet;
 
@@ -11,9 +11,9 @@ use crate::failure::{Outcome, type_fault};
 use crate::syntax::ast::Operator;
 use crate::value::{Generator, Value, drain, equal, hashable, iterate, text_of};
 
-/// How a test is called by its name.
+/// Calls a test by its name.
 pub(crate) type Test = fn(&str, &Value, CallArgs) -> Outcome<bool>;
-/// How a filter is called by its name.
+/// Calls a filter by its name.
 type Call<'a> = &'a dyn Fn(&str, &Value, CallArgs) -> Outcome<Value>;
 
 /// A path of attributes and items: `a.0.b`.
@@ -31,7 +31,7 @@ impl Path {
         Ok(Self(text.split('.').map(part).collect::<Outcome<_>>()?))
     }
 
-    /// The part of `value` at the path. An undefined part becomes `default`, if there is one.
+    /// The part of `value` at the path. An undefined part becomes `default`, if one is given.
     fn get(&self, value: &Value, default: Option<&Value>) -> Outcome<Value> {
         walk_items(self.0.len())?;
         let mut found = value.clone();
@@ -45,7 +45,7 @@ impl Path {
     }
 }
 
-/// A string in small letters, and any other value as it is.
+/// Converts a string to lower case, and leaves any other value as it is.
 pub(super) fn folded(value: Value) -> Outcome<Value> {
     match value.as_text() {
         Some(text) => Value::text(text.to_lowercase()),
@@ -59,7 +59,7 @@ fn key(value: &Value, path: &Path, default: Option<&Value>, case_sensitive: bool
     if case_sensitive { Ok(key) } else { folded(key) }
 }
 
-/// What `map` makes of an item.
+/// The function that `map` applies to each item.
 type Mapped<'a> = Box<dyn Fn(&Value) -> Outcome<Value> + 'a>;
 
 pub(super) fn map(value: &Value, args: CallArgs, call: Call) -> Outcome<Value> {
@@ -89,7 +89,7 @@ pub(super) fn map(value: &Value, args: CallArgs, call: Call) -> Outcome<Value> {
     }
 }
 
-/// `select`, `reject` and their forms for attributes. `flags`: whether the items that pass are kept, and whether an attribute is tested.
+/// `select`, `reject` and their variants for attributes. `flags`: whether to keep the items that pass, and whether to test an attribute.
 pub(super) fn select(value: &Value, args: CallArgs, test: Test, flags: [bool; 2]) -> Outcome<Value> {
     let [keep, by_attribute] = flags;
     let name = match flags {
@@ -146,8 +146,7 @@ pub(super) fn sort(value: &Value, args: CallArgs) -> Outcome<Value> {
 pub(super) fn unique(value: &Value, args: CallArgs) -> Outcome<Value> {
     let [case_sensitive, attribute] = args.bind("unique", ["case_sensitive", "attribute"], 0)?;
     let path = Path::new(&attribute.unwrap_or(Value::None))?;
-    // objects are compared and hashed by their address, which does not change
-    #[allow(clippy::mutable_key_type)]
+    #[allow(clippy::mutable_key_type, reason = "objects are compared and hashed by their address, which does not change")]
     let mut seen = HashSet::new();
     let items = match drain(value) {
         Ok(items) => items,
@@ -220,7 +219,7 @@ pub(super) fn groupby(value: &Value, args: CallArgs) -> Outcome<Value> {
         }
     }
     let pairs = groups.into_iter().map(|(key, group)| {
-        // The name of a group is that of its first item, in its own letters.
+        // The name of a group is that of its first item, in that item's own case.
         let shown = if case_sensitive { key } else { path.get(&group[0], default.as_ref())? };
         Value::group(shown, group)
     });

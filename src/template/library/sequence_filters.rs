@@ -44,7 +44,7 @@ pub(super) fn first(value: &Value, args: CallArgs) -> Outcome<Value> {
     Ok(found.unwrap_or_else(|| Value::undefined_because("the sequence has no first item, because it is empty")))
 }
 
-/// What can be read from its end.
+/// The items of a value in reverse order. Fails if the value cannot be read from its end.
 fn reversed(value: &Value) -> Outcome<Vec<Value>> {
     let is_reversible = matches!(
         value,
@@ -101,7 +101,7 @@ pub(super) fn random(value: &Value, args: CallArgs) -> Outcome<Value> {
     if length == 0 {
         return Ok(Value::undefined_because("the sequence has no random item, because it is empty"));
     }
-    // A hasher has random keys.
+    // A new hasher has random keys.
     let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), length);
     let at = Value::Int((random % length as u64) as i64);
     match super::attributes::item(value, &at)? {
@@ -147,7 +147,7 @@ pub(super) fn batch(value: &Value, args: CallArgs) -> Outcome<Value> {
         Ok(items) => items,
         Err(fault) => return Generator::of("do_batch", std::iter::once(Err(fault))),
     };
-    // A count that is no integer is equal to no length, so there is one row.
+    // A count that is not an integer equals no length, so there is one row.
     let size = size.and_then(|_| int("batch", &count).ok()).unwrap_or(-1);
     let mut rows: Vec<Vec<Value>> = Vec::new();
     let mut row: Vec<Value> = Vec::new();

@@ -1,4 +1,4 @@
-//! `split`, `rsplit`, `splitlines` and `partition`.
+//! Implements `split`, `rsplit`, `splitlines` and `partition`.
 
 use super::call_args::{CallArgs, flag, int_or, some, text};
 use crate::budget::walk_items;
@@ -6,12 +6,12 @@ use crate::failure::{Outcome, value_fault};
 use crate::syntax::chars::is_space;
 use crate::value::{Text, Value, afford_items};
 
-/// Whether the character ends a line for Python's `splitlines`.
+/// Whether Python's `splitlines` ends a line at the character.
 fn ends_line(c: char) -> bool {
     matches!(c, '\n' | '\r' | '\x0b' | '\x0c' | '\x1c'..='\x1e' | '\u{85}' | '\u{2028}' | '\u{2029}')
 }
 
-/// The lines of a text, with or without their ends.
+/// The lines of a text, with or without their line breaks.
 pub(super) fn lines(text: &str, keep: bool) -> Outcome<Vec<&str>> {
     afford_items(text.chars().filter(|c| ends_line(*c)).count())?;
     let mut found = Vec::new();
@@ -63,7 +63,7 @@ pub(super) fn split(receiver: &Text, args: CallArgs, right: bool) -> Outcome<Val
     list(parts, receiver.safe)
 }
 
-/// Words between white space. Behind `most` words, or in reverse before them, the rest stays whole.
+/// The words between white space. After `most` words, or before them if `right`, the rest stays whole.
 fn by_space(text: &str, most: usize, right: bool) -> Vec<&str> {
     let mut parts = Vec::new();
     let mut rest = text;

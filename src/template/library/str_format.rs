@@ -1,4 +1,4 @@
-//! `str.format`: fields with names, attributes, conversions and nested specifications.
+//! Implements `str.format`: fields with names, attributes, conversions and nested specifications.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use crate::budget::{afford, walk_items};
 use crate::failure::{Outcome, value_fault};
 use crate::value::{Text, Value, ascii, repr, text_of};
 
-/// Specifications may have fields, and the specifications of those are text.
+/// The deepest nesting of formats: a specification may hold fields, and the specification of such a field is text.
 const MAX_DEPTH: usize = 3;
 
 struct Formatter<'a> {
     args: &'a CallArgs,
     /// The values of `format_map`, by name.
     map: Option<&'a Value>,
-    /// The next automatic number. `None` once a field has a number of its own.
+    /// The next automatic number. `None` once a field has an explicit number.
     auto: Option<usize>,
     safe: bool,
 }
@@ -145,7 +145,7 @@ impl Formatter<'_> {
     }
 }
 
-/// Where the brace that is open closes. Braces in brackets do not count.
+/// The position at which the open brace closes. Braces in brackets do not count.
 fn closing(text: &str) -> Option<usize> {
     let (mut depth, mut bracketed) = (1, false);
     text.bytes().position(|byte| {
@@ -160,7 +160,7 @@ fn closing(text: &str) -> Option<usize> {
     })
 }
 
-/// Where the name of a field ends: at a `!` or `:` outside of brackets.
+/// The position at which the name of a field ends: a `!` or `:` outside brackets.
 fn name_end(field: &str) -> usize {
     let mut bracketed = false;
     let end = field.bytes().position(|byte| {

@@ -12,7 +12,7 @@ use crate::failure::{Outcome, type_fault, value_fault};
 use crate::syntax::chars::{is_space, is_word};
 use crate::value::{Text, Value, drain, text_of};
 
-/// The string itself, or the text of any other value.
+/// The value if it is a string, or else its text.
 pub(super) fn soft(value: &Value) -> Outcome<Text> {
     match value {
         Value::Text(text) => {
@@ -42,7 +42,7 @@ pub(super) fn capitalize(value: &Value, args: CallArgs) -> Outcome<Value> {
     changed("capitalize", value, args, cases::capitalize)
 }
 
-/// A capital behind white space, a hyphen or an opening bracket.
+/// Capitalises each letter after white space, a hyphen or an opening bracket.
 pub(super) fn title(value: &Value, args: CallArgs) -> Outcome<Value> {
     let is_between = |c: char| is_space(c) || matches!(c, '-' | '(' | '{' | '[' | '<');
     changed("title", value, args, move |text| {
@@ -145,7 +145,7 @@ pub(super) fn wordcount(value: &Value, args: CallArgs) -> Outcome<Value> {
     Ok(own.text.split(|c| !is_word(c)).filter(|word| !word.is_empty()).count().into())
 }
 
-/// Percent-encodes all but letters, digits, `_.-~` and, outside of queries, `/`.
+/// Percent-encodes everything except letters, digits, `_.-~` and, outside queries, `/`.
 fn quoted(text: &str, is_query: bool) -> Outcome<String> {
     afford_copies(text.len(), 3, 0)?;
     let mut out = String::with_capacity(text.len());
@@ -194,7 +194,7 @@ pub(super) fn xmlattr(value: &Value, args: CallArgs) -> Outcome<Value> {
     for (key, item) in dict.iter().filter(|(_, item)| !matches!(item, Value::None | Value::Undefined(_))) {
         let name = text("xmlattr", key)?;
         if name.contains([' ', '\t', '\n', '\r', '\x0b', '\x0c', '/', '>', '=']) {
-            return Err(value_fault(format!("`{name}` is no name of an attribute")));
+            return Err(value_fault(format!("`{name}` is not the name of an attribute")));
         }
         let (key, item) = (escaped(key)?, escaped(item)?);
         afford(Some((joined.len() + key.len() + item.len()) as u64))?;

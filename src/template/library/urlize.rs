@@ -1,4 +1,4 @@
-//! The filter `urlize`: addresses in a text become links.
+//! Implements the filter `urlize`, which turns addresses in a text into links.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::syntax::chars::{is_space, is_word};
 use crate::value::{Value, drain};
 
 struct Links {
-    /// The attributes of a link, each with a blank before it.
+    /// The attributes of a link, each with a space before it.
     attributes: String,
     limit: Option<usize>,
     schemes: Vec<String>,
@@ -36,7 +36,7 @@ pub(super) fn urlize(value: &Value, args: CallArgs) -> Outcome<Value> {
         let scheme = text("urlize", &scheme)?.to_owned();
         let name = scheme.trim_end_matches('/').strip_suffix(':').filter(|_| scheme.len() - scheme.trim_end_matches('/').len() <= 2);
         if !name.is_some_and(|name| name.chars().count() >= 2 && name.chars().all(|c| is_word(c) || ".+-".contains(c))) {
-            return Err(value_fault(format!("`{scheme}` is no scheme of an address")));
+            return Err(value_fault(format!("`{scheme}` is not the scheme of an address")));
         }
         extra.push(scheme);
     }
@@ -47,7 +47,7 @@ pub(super) fn urlize(value: &Value, args: CallArgs) -> Outcome<Value> {
     let mut rest = &*whole;
     while !rest.is_empty() {
         let end = rest.find(is_space).unwrap_or(rest.len());
-        // Each scheme is tried on each word.
+        // Each word is compared with each scheme.
         walk_items(links.schemes.len())?;
         out.push_str(&links.word(&rest[..end]));
         let gap = rest[end..].find(|c| !is_space(c)).map_or(rest.len(), |at| end + at);
@@ -58,7 +58,7 @@ pub(super) fn urlize(value: &Value, args: CallArgs) -> Outcome<Value> {
     Value::text(out)
 }
 
-/// The longest start of `text` that consists of these parts.
+/// The length of the longest start of `text` that consists of these parts.
 fn lead(text: &str, parts: &[&str]) -> usize {
     let mut at = 0;
     while let Some(part) = parts.iter().find(|part| text[at..].starts_with(**part)) {
@@ -67,7 +67,7 @@ fn lead(text: &str, parts: &[&str]) -> usize {
     at
 }
 
-/// Where the longest end of `text` begins that consists of these parts.
+/// The start of the longest end of `text` that consists of these parts.
 fn trail(text: &str, parts: &[&str]) -> usize {
     let mut end = text.len();
     while let Some(part) = parts.iter().find(|part| text[..end].ends_with(**part)) {
@@ -81,7 +81,7 @@ impl Links {
         let (head, middle) = word.split_at(lead(word, &["(", "<", "&lt;"]));
         let (middle, tail) = middle.split_at(trail(middle, &[")", ">", ".", ",", "\n", "&gt;"]));
         let (mut middle, mut tail) = (middle.to_owned(), tail);
-        // A bracket that opens within an address closes within it.
+        // A bracket that opens inside an address closes inside it.
         for (open, close) in [("(", ")"), ("<", ">"), ("&lt;", "&gt;")] {
             let opened = middle.matches(open).count();
             if opened <= middle.matches(close).count() {
@@ -153,7 +153,7 @@ fn is_http(address: &str) -> bool {
     DOMAINS.contains(&top) && first.split('.').all(|label| is_label(label) && (2..=63).contains(&label.chars().count()))
 }
 
-/// Whether a host is an address by number.
+/// Whether a host is a numeric address.
 fn is_number(host: &str) -> bool {
     let parts: Vec<&str> = host.split('.').collect();
     let is_v4 =

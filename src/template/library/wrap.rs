@@ -1,4 +1,4 @@
-//! The filters `truncate` and `wordwrap`, which break lines like Python's `textwrap`.
+//! Implements the filters `truncate` and `wordwrap`, which break lines like Python's `textwrap`.
 
 use super::call_args::{CallArgs, defined, flag, int_or, some, text};
 use super::splitting::lines;
@@ -7,7 +7,7 @@ use crate::failure::{Outcome, other, type_fault, value_fault};
 use crate::syntax::chars::is_word;
 use crate::value::Value;
 
-/// A text may be this much longer before it is cut.
+/// The number of characters by which a text may exceed the length without being cut.
 const LEEWAY: i64 = 5;
 
 pub(super) fn truncate(value: &Value, args: CallArgs) -> Outcome<Value> {
@@ -69,13 +69,13 @@ fn ends_word(c: Option<&char>) -> bool {
     c.is_some_and(|c| is_word(*c) || "!\"'&.,?".contains(*c))
 }
 
-/// Whether two or more hyphens stand at `at`, with a word behind them. Returns where that begins.
+/// If two or more hyphens and a word begin at `at`, the start of that word.
 fn dash(chars: &[char], at: usize) -> Option<usize> {
     let count = chars[at..].iter().take_while(|c| **c == '-').count();
     (count >= 2 && chars.get(at + count).is_some_and(|c| is_word(*c))).then_some(at + count)
 }
 
-/// Whether a word may be broken behind the hyphen at `at`.
+/// Whether a word may be broken after the hyphen at `at`.
 fn breaks(chars: &[char], at: usize) -> bool {
     let back = |count: usize| at.checked_sub(count).and_then(|at| chars.get(at));
     let before = (is_letter(back(1)) && is_letter(back(2))) || (ends_word(back(1)) && back(2) == Some(&'-') && is_letter(back(3)));
@@ -84,7 +84,7 @@ fn breaks(chars: &[char], at: usize) -> bool {
 }
 
 impl Style {
-    /// Where the chunk that starts at `start` ends.
+    /// The end of the chunk that begins at `start`.
     fn chunk(&self, chars: &[char], start: usize) -> usize {
         if is_blank(chars[start]) {
             return start + chars[start..].iter().take_while(|c| is_blank(**c)).count();
@@ -143,7 +143,7 @@ impl Style {
         found
     }
 
-    /// Cuts a word that fits no line, or gives it a line of its own.
+    /// Cuts a word that is longer than any line, or puts it on a line of its own.
     fn long_word<'a>(&self, chunks: &mut Vec<&'a [char]>, current: &mut Vec<&'a [char]>, room: usize) {
         let Some(chunk) = chunks.pop() else { return };
         if !self.long_words {

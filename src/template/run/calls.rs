@@ -1,4 +1,4 @@
-//! Calls.
+//! Evaluates calls.
 
 use std::collections::HashSet;
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! Expressions.
+//! Evaluates expressions.
 
 use std::rc::Rc;
 
@@ -35,7 +35,7 @@ impl Interpreter {
         }
     }
 
-    /// A variable, or a function of the environment.
+    /// The value of a variable, or else the function of that name.
     pub(super) fn variable(&self, name: &Text, scope: &Rc<Scope>) -> Value {
         scope.get(name).or_else(|| function(name)).unwrap_or_else(|| Value::undefined(name))
     }
@@ -69,7 +69,7 @@ impl Interpreter {
                 let left = self.eval(left, scope)?;
                 if left.truth() { Ok(left) } else { self.eval(right, scope) }
             }
-            // Jinja joins constants before it knows whether to escape.
+            // Jinja joins constants before it knows whether to escape them.
             Expr::Concat(parts) => concat(&self.all(parts, scope)?, self.escapes && !expr.is_constant()),
             Expr::Compare(first, rest) => self.comparisons(first, rest, scope),
             Expr::If { test, then, otherwise } => match (self.eval(test, scope)?.truth(), otherwise) {
@@ -86,7 +86,7 @@ impl Interpreter {
                 item(&value, &self.eval(key, scope)?)
             }
             Expr::Slice(value, bounds) => match self.slice(value, bounds, scope) {
-                // Of a constant, Jinja looks for the part as it does for an item.
+                // For a constant, Jinja looks an attribute up as if it were an item.
                 Err(fault) if fault.kind() == Kind::Type && expr.is_constant() => Ok(Value::undefined_because(fault.text())),
                 result => result,
             },
@@ -107,7 +107,7 @@ impl Interpreter {
         }
     }
 
-    /// `a < b < c`: each operand is evaluated once, and none behind the first comparison that fails.
+    /// Evaluates `a < b < c`: each operand is evaluated once, and none after the first comparison that fails.
     fn comparisons(&mut self, first: &Expr, rest: &[(Comparison, Expr)], scope: &Rc<Scope>) -> Outcome<Value> {
         let mut left = self.eval(first, scope)?;
         for (comparison, right) in rest {

@@ -1,4 +1,4 @@
-//! Loops, and the variable `loop` in their bodies.
+//! Runs loops, and evaluates the variable `loop` in their bodies.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -12,29 +12,29 @@ use crate::failure::{Outcome, type_fault};
 use crate::syntax::ast::Loop;
 use crate::value::{Generator, Measure, Object, Value, drain, equal};
 
-/// Where the items come from.
+/// The source of a loop's items.
 enum Source {
     Items(std::vec::IntoIter<Value>),
     Generator(Rc<Generator>),
 }
 
-/// A loop that runs.
+/// The state of a running loop.
 pub(super) struct LoopState {
     node: Arc<Loop>,
     /// The scope around the loop.
     scope: Rc<Scope>,
     source: RefCell<Source>,
-    /// Whether the items of the source have passed the loop's test already.
+    /// Whether the source's items have already passed the loop's test.
     is_tested: Cell<bool>,
     index0: Cell<i64>,
     depth0: usize,
-    /// How deeply values nest in the items.
+    /// The nesting depth of the items.
     nesting: u16,
-    /// The number of items, if it is known before the loop ends.
+    /// The number of items, if known before the loop ends.
     length: Cell<Option<usize>>,
     previous: RefCell<Option<Value>>,
     current: RefCell<Option<Value>>,
-    /// The item behind the current one, if somebody has asked for it. `Some(None)`: there is none.
+    /// The item after the current one, if it has been asked for. `Some(None)` if there is none.
     ahead: RefCell<Option<Option<Value>>>,
     /// The arguments of the last call of `changed`.
     seen: RefCell<Option<Vec<Value>>>,
@@ -51,7 +51,7 @@ impl LoopState {
         self.previous.replace(before);
     }
 
-    /// The next item, whether it passes the loop's test or not.
+    /// The next item, regardless of the loop's test.
     fn raw(&self) -> Outcome<Option<Value>> {
         match &mut *self.source.borrow_mut() {
             Source::Items(items) => Ok(items.next()),
@@ -213,7 +213,7 @@ impl Interpreter {
         Ok(state.ahead.borrow().clone().flatten())
     }
 
-    /// The number of items. If it is not known, all that are left are read.
+    /// The number of items. If it is unknown, reads all remaining items.
     fn length_of(&mut self, state: &LoopState) -> Outcome<usize> {
         if let Some(length) = state.length.get() {
             return Ok(length);
@@ -231,7 +231,7 @@ impl Interpreter {
         Ok(length)
     }
 
-    /// An attribute of `loop` that may have to read items ahead. `None`: the value is no loop, or has it without that.
+    /// An attribute of `loop` that may require reading items ahead. `None` if the value is no loop, or has the attribute already.
     pub(super) fn loop_attribute(&mut self, value: &Value, name: &str) -> Outcome<Option<Value>> {
         let Value::Object(object) = value else { return Ok(None) };
         let Some(state) = object.cast::<LoopState>() else { return Ok(None) };
@@ -245,10 +245,10 @@ impl Interpreter {
         }))
     }
 
-    /// `loop(items)` in a recursive loop: what its body writes for these items.
+    /// Evaluates `loop(items)` in a recursive loop: the text that its body writes for these items.
     pub(super) fn call_loop(&mut self, state: &LoopState, items: &Value) -> Outcome<Value> {
         if !state.node.is_recursive {
-            return Err(type_fault("`loop` can be called in a loop that is marked `recursive` only"));
+            return Err(type_fault("`loop` can be called only in a loop that is marked `recursive`"));
         }
         let (node, scope, depth0) = (Arc::clone(&state.node), Rc::clone(&state.scope), state.depth0 + 1);
         self.capture(|interpreter| interpreter.for_loop(&node, items, &scope, depth0))

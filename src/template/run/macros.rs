@@ -1,4 +1,4 @@
-//! Macros and the bodies of call blocks.
+//! Calls macros and the bodies of call blocks.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::library::call_args::CallArgs;
 use crate::syntax::ast::Macro;
 use crate::value::{Object, Value};
 
-/// A macro with the scope that it sees.
+/// A macro with the scope in which it is defined.
 pub(super) struct MacroValue {
     node: Arc<Macro>,
     scope: Rc<Scope>,
@@ -54,7 +54,7 @@ impl Interpreter {
         Ok(())
     }
 
-    /// The text that a macro writes.
+    /// Calls a macro and returns the text that it writes.
     pub(super) fn call_macro(&mut self, called: &MacroValue, args: CallArgs) -> Outcome<Value> {
         let node = Arc::clone(&called.node);
         let inner = Scope::new(Some(&called.scope));
@@ -65,7 +65,7 @@ impl Interpreter {
     fn bind_parameters(&mut self, node: &Macro, args: CallArgs, scope: &Rc<Scope>) -> Outcome<()> {
         let CallArgs { positional, mut named } = args;
         let name = &node.name;
-        // Each parameter is looked for among the names.
+        // Each parameter is searched for among the names.
         walk_over((node.params.len() as u64).saturating_mul(named.len() as u64))?;
         let mut rest = positional.into_iter();
         let mut missing = Vec::new();
@@ -94,7 +94,7 @@ impl Interpreter {
             return Err(type_fault(format!("the macro `{name}` takes at most {} arguments", node.params.len())));
         }
         let first_default = node.params.len() - node.defaults.len();
-        // A default sees the parameters before it.
+        // A default can use the parameters before it.
         for (at, param) in missing {
             let value = match at.checked_sub(first_default) {
                 Some(default) => self.eval(&node.defaults[default], scope)?,

@@ -19,7 +19,7 @@ use crate::input::Input;
 use crate::syntax::ast::{Statement, Text};
 use crate::value::Value;
 
-/// Deepest nesting of expressions, statements and calls that are being evaluated. The interpreter recurses.
+/// The deepest nesting of expressions, statements and calls during evaluation. The interpreter recurses.
 const MAX_DEPTH: usize = 10_000;
 
 pub(crate) struct Interpreter {
@@ -27,12 +27,12 @@ pub(crate) struct Interpreter {
     output: Output,
     /// The variables of the template itself.
     root: Rc<Scope>,
-    /// Scopes and namespaces that may hold each other.
+    /// Scopes and namespaces that may hold each other in a circle.
     captured: Captured,
     depth: usize,
     /// Whether printed values are escaped.
     escapes: bool,
-    /// The name of the variable of every loop.
+    /// The name of the variable `loop`.
     loop_name: Text,
 }
 

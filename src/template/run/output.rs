@@ -1,10 +1,10 @@
-//! Where a render writes.
+//! [`Output`]: collects the text that a render writes.
 
 use crate::budget::{MAX_OUTPUT, charge};
 use crate::failure::{Outcome, limit};
 
-/// An output of more than these bytes reserves the whole limit at once: pages that are not written take no memory, while doubling leaves
-/// copies behind that the allocator returns only some time later.
+/// The length beyond which an output reserves the whole limit at once [bytes]. Pages that are not written take no memory, while doubling
+/// leaves copies that the allocator returns only later.
 const DOUBLING_OUTPUT: usize = 4 << 20;
 
 /// The prompt, and the texts of blocks that are being captured.

@@ -1,4 +1,4 @@
-//! Variables.
+//! [`Scope`]: the variables of a part of a template.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -7,7 +7,7 @@ use crate::failure::Outcome;
 use crate::syntax::ast::Text;
 use crate::value::{Object, Value};
 
-/// The variables of a template, a loop's body, a macro or another block. Each sees those of the scope around it.
+/// The variables of a template, a loop's body, a macro or another block. Each scope sees the variables of the scope around it.
 #[derive(Default)]
 pub(super) struct Scope {
     variables: RefCell<Vec<(Text, Value)>>,
@@ -43,12 +43,12 @@ impl Scope {
 }
 
 thread_local! {
-    /// Variables whose scopes are gone, while the first of them is being freed.
+    /// Variables of scopes that are gone, while the first of them is being freed.
     static GONE: RefCell<Vec<Vec<(Text, Value)>>> = const { RefCell::new(Vec::new()) };
     static IS_FREEING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A variable may be a loop that holds another scope, and so on without end, so scopes are freed one after the other, not by recursion.
+/// A variable may be a loop that holds another scope, and so on without limit, so scopes are freed one after another, not by recursion.
 impl Drop for Scope {
     fn drop(&mut self) {
         let variables = self.variables.take();
@@ -66,8 +66,8 @@ impl Drop for Scope {
     }
 }
 
-/// Scopes that macros capture, and objects that are given values after they are made. They may hold each other in a circle, so they are
-/// emptied when the render ends. All of them are held until then, so that a long chain of them is not freed by recursion.
+/// Scopes captured by macros, and objects that receive values after they are made. They may hold each other in a circle, so they are
+/// emptied when the render ends. All are held until then, so a long chain of them is not freed by recursion.
 #[derive(Default)]
 pub(super) struct Captured {
     scopes: Vec<Rc<Scope>>,

@@ -1,4 +1,4 @@
-//! Statements.
+//! Runs statements.
 
 use std::rc::Rc;
 
@@ -12,7 +12,7 @@ use crate::library::objects::Namespace;
 use crate::syntax::ast::{Arguments, Expr, Filters, Statement, StatementKind as Kind, Target};
 use crate::value::{Value, drain, text_of};
 
-/// How a statement ends.
+/// The way in which a statement ends.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flow {
     Next,
@@ -97,7 +97,7 @@ impl Interpreter {
     fn with(&mut self, values: &[(Target, Expr)], body: &[Statement], scope: &Rc<Scope>) -> Outcome<Flow> {
         let inner = Scope::new(Some(scope));
         for (target, value) in values {
-            // A value sees the variables outside, not its neighbours.
+            // A value sees the variables outside, not the ones set beside it.
             let value = self.eval(value, scope)?;
             self.assign(target, value, &inner)?;
         }
@@ -112,13 +112,13 @@ impl Interpreter {
         flow
     }
 
-    /// The text that `write` writes, as a value.
+    /// Captures the text that `write` writes, as a value.
     pub(super) fn capture(&mut self, write: impl FnOnce(&mut Self) -> Outcome<()>) -> Outcome<Value> {
         self.output.start_capture();
         let result = write(self);
         let text = self.output.end_capture();
         result?;
-        // What was written is charged already.
+        // The text has already been charged.
         Ok(Value::Text(crate::value::Text { text: text.into(), safe: self.escapes }))
     }
 
@@ -142,7 +142,7 @@ impl Interpreter {
                 Value::Object(object) if object.cast::<Namespace>().is_some() => {
                     object.cast::<Namespace>().map_or(Ok(()), |namespace| namespace.set(member, value))
                 }
-                _ => Err(other(format!("`{name}.{member}` cannot be set: `{name}` is no namespace"))),
+                _ => Err(other(format!("`{name}.{member}` cannot be set: `{name}` is not a namespace"))),
             },
             Target::Tuple(targets) => {
                 let items = drain(&value).map_err(|_| type_fault(format!("a value of type {} cannot be unpacked", value.type_name())))?;
@@ -154,7 +154,7 @@ impl Interpreter {
         }
     }
 
-    /// Calls the result of `callee`, with `caller` as a further argument.
+    /// Calls the result of `callee` with `caller` as an additional argument.
     fn call_with(&mut self, callee: &Expr, arguments: &Arguments, caller: Option<Value>, scope: &Rc<Scope>) -> Outcome<Value> {
         let callee = self.eval(callee, scope)?;
         let mut args: CallArgs = self.arguments(arguments, scope)?;

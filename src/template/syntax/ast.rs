@@ -1,4 +1,4 @@
-//! The syntax tree of a template. It is shared between threads, so literals hold no [`crate::value::Value`].
+//! The syntax tree of a template. Threads share the tree, so literals hold no [`crate::value::Value`].
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ pub(crate) enum Operator {
 }
 
 impl Operator {
-    /// As it is written.
+    /// The operator as written.
     pub fn sign(self) -> &'static str {
         match self {
             Self::Add => "+",
@@ -63,7 +63,7 @@ pub(crate) enum Expr {
     Tuple(Vec<Expr>),
     Dict(Vec<(Expr, Expr)>),
     Not(Box<Expr>),
-    /// A sign: `true` is minus.
+    /// A sign. `true` means minus.
     Sign(bool, Box<Expr>),
     Binary(Operator, Box<Expr>, Box<Expr>),
     And(Box<Expr>, Box<Expr>),
@@ -77,7 +77,7 @@ pub(crate) enum Expr {
     },
     Attribute(Box<Expr>, Text),
     Item(Box<Expr>, Box<Expr>),
-    /// Start, stop and step, each of which may be missing.
+    /// The start, stop and step, each of which may be missing.
     Slice(Box<Expr>, Box<[Option<Expr>; 3]>),
     Filter(Box<Expr>, Text, Arguments),
     Test(Box<Expr>, Text, Arguments),
@@ -85,7 +85,7 @@ pub(crate) enum Expr {
 }
 
 impl Expr {
-    /// Whether it reads no variable and calls nothing but filters and tests, so that Jinja evaluates it before it renders.
+    /// Whether the expression reads no variable and calls only filters and tests, so that Jinja evaluates it before rendering.
     pub fn is_constant(&self) -> bool {
         match self {
             Self::Const(_) => true,
@@ -118,7 +118,7 @@ pub(crate) struct Arguments {
     pub more_named: Option<Box<Expr>>,
 }
 
-/// What an assignment or a loop binds.
+/// The target of an assignment or a loop.
 #[derive(Debug)]
 pub(crate) enum Target {
     Name(Text),
@@ -132,7 +132,7 @@ pub(crate) type Filters = Vec<(Text, Arguments)>;
 
 #[derive(Debug)]
 pub(crate) struct Statement {
-    /// Counted from 1.
+    /// The line of the statement, counted from 1.
     pub line: u32,
     pub kind: StatementKind,
 }
@@ -150,12 +150,12 @@ pub(crate) enum StatementKind {
     Macro(Arc<Macro>),
     CallBlock(Expr, Arguments, Arc<Macro>),
     FilterBlock(Filters, Vec<Statement>),
-    /// A body whose assignments stay inside: `generation`, and a block that is `scoped`.
+    /// A body whose assignments stay inside: `generation`, or a `scoped` block.
     Scope(Vec<Statement>),
-    /// A body that sees the variables of the template only.
+    /// A body that sees only the template's own variables.
     Block(Vec<Statement>),
     AutoEscape(Expr, Vec<Statement>),
-    /// `include`, `import`, `from` and `extends`: there is no other template.
+    /// `include`, `import`, `from` and `extends`, which fail because there is no other template.
     OtherTemplate(&'static str),
     Break,
     Continue,
@@ -173,10 +173,10 @@ pub(crate) struct Loop {
 
 #[derive(Debug)]
 pub(crate) struct Macro {
-    /// `caller` for the body of a call block.
+    /// The macro's name, or `caller` for the body of a call block.
     pub name: Text,
     pub params: Vec<Text>,
-    /// Of the last parameters.
+    /// The defaults of the last parameters.
     pub defaults: Vec<Expr>,
     pub body: Vec<Statement>,
     /// Whether the body reads `caller`, `varargs` and `kwargs`.

@@ -1,11 +1,11 @@
-//! Python's classes of characters where Rust's differ.
+//! Python's classes of characters, which differ from Rust's.
 
-/// Whether Python's `str.isspace` and the pattern `\s` hold: Unicode's white space and four separators of ASCII.
+/// Whether Python's `str.isspace` and the pattern `\s` match: Unicode's white space and four ASCII separators.
 pub(crate) fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }
 
-/// Whether the pattern `\w` holds.
+/// Whether the pattern `\w` matches.
 pub(crate) fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }

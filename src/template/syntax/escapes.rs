@@ -1,6 +1,6 @@
-//! Escapes of string literals, as Python's codec `unicode-escape` decodes them.
+//! Decodes the escapes in string literals like Python's codec `unicode-escape`.
 
-/// The text of a literal without its quotes, or what is wrong with it.
+/// Decodes a literal without its quotes. The error says what is wrong.
 pub(super) fn unescape(text: &str) -> Result<String, String> {
     if !text.contains('\\') {
         return Ok(text.to_owned());
@@ -32,7 +32,7 @@ pub(super) fn unescape(text: &str) -> Result<String, String> {
             'u' => Some(coded(&mut rest, 'u', 4)?),
             'U' => Some(coded(&mut rest, 'U', 8)?),
             'N' => return Err("`\\N{…}` in a string is not supported: write the character itself or its `\\u` code".into()),
-            // Jinja encodes other characters than ASCII as escapes first, and this backslash then stands before one of those.
+            // Jinja first encodes non-ASCII characters as escapes, so here the backslash precedes such an escape.
             c if !c.is_ascii() => {
                 out.push_str(&coded_form(c));
                 None
@@ -53,7 +53,7 @@ fn coded(rest: &mut &str, letter: char, digits: usize) -> Result<char, String> {
     let text = rest.get(..digits).filter(|text| text.bytes().all(|byte| byte.is_ascii_hexdigit())).ok_or_else(short)?;
     *rest = &rest[digits..];
     let code = u32::from_str_radix(text, 16).map_err(|_| short())?;
-    char::from_u32(code).ok_or_else(|| format!("`\\{letter}{text}` in a string is no character"))
+    char::from_u32(code).ok_or_else(|| format!("`\\{letter}{text}` in a string is not a character"))
 }
 
 fn coded_form(c: char) -> String {

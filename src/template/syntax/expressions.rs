@@ -1,4 +1,4 @@
-//! Tokens → expressions, with the precedence of Jinja: `**` groups from the left and binds less than a sign.
+//! Parses expressions from tokens, with Jinja's precedence: `**` is left-associative and binds less tightly than a sign.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use super::parser::{Parser, SPECIAL};
 use super::tags::Token;
 use crate::failure::Outcome;
 
-/// Where a tuple without brackets ends.
+/// The place at which a tuple without brackets ends.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum TupleEnd {
     /// At the end of the tag or at a closing bracket.
     Tag,
-    /// There or at this word.
+    /// At the end of the tag, at a closing bracket, or at this word.
     Word(&'static str),
 }
 
@@ -188,7 +188,7 @@ impl Parser {
         Ok(Expr::Const(literal))
     }
 
-    /// Items between commas up to a closing bracket. A comma may stand before it.
+    /// Parses items between commas up to a closing bracket. A trailing comma is allowed.
     fn listed<T>(&mut self, end: &str, item: impl Fn(&mut Self) -> Outcome<T>) -> Outcome<Vec<T>> {
         let mut items = Vec::new();
         while !self.is_sign(end) {
@@ -204,7 +204,8 @@ impl Parser {
         Ok(items)
     }
 
-    /// An expression, or several with commas as a tuple. `conditional`: an item may be `a if b`. `bracketed`: it may be empty.
+    /// Parses an expression, or several between commas as a tuple. `conditional`: an item may be `a if b`. `bracketed`: the tuple may be
+    /// empty.
     pub fn tuple(&mut self, end: TupleEnd, conditional: bool, bracketed: bool) -> Outcome<Expr> {
         let (mut items, mut is_tuple) = (Vec::new(), false);
         while !self.ends_tuple(end) {
@@ -293,7 +294,7 @@ impl Parser {
         }
     }
 
-    /// `a[b, c]`: the key is a tuple.
+    /// Parses `a[b, c]`, whose key is a tuple.
     fn tuple_subscript(&mut self, value: Expr, mut items: Vec<Expr>) -> Outcome<Expr> {
         while !self.is_sign("]") {
             self.expect_sign(",")?;
@@ -329,7 +330,7 @@ impl Parser {
         Ok(name)
     }
 
-    /// The name of a filter, and its arguments if there are any.
+    /// Parses the name of a filter and its arguments, if there are any.
     fn filter(&mut self) -> Outcome<(Text, Arguments)> {
         let line = self.line();
         let name = self.dotted_name()?;
@@ -338,7 +339,7 @@ impl Parser {
         Ok((name, arguments))
     }
 
-    /// Filters between bars. `inline`: the first one has no bar.
+    /// Parses filters between bars. `inline`: the first filter has no bar.
     pub fn filters(&mut self, inline: bool) -> Outcome<Filters> {
         let mut filters = Vec::new();
         if inline {
@@ -387,7 +388,7 @@ impl Parser {
             let is_late = found.more_named.is_some()
                 || (!is_named && !self.is_sign("**") && (found.more.is_some() || (!self.is_sign("*") && !found.named.is_empty())));
             if is_late {
-                return Err(self.fault("an argument stands behind arguments that must come last"));
+                return Err(self.fault("an argument follows arguments that must come last"));
             }
             if self.skip_sign("*") {
                 found.more = Some(Box::new(self.expression()?));

@@ -1,22 +1,23 @@
-//! Text → tokens, with Jinja's control of white space: `trim_blocks`, `lstrip_blocks`, and the signs `-` and `+` in tags.
+//! Splits a template's text into tokens, with Jinja's control of white space: `trim_blocks`, `lstrip_blocks`, and the signs `-` and `+` in
+//! tags.
 
 use super::chars::is_space;
 use super::tags::{self, Token};
 use crate::failure::{Fault, Kind, Outcome};
 
-/// Longest tag, in bytes without what its string literals hold. The longest one in 51 real templates has 299 bytes. The
-/// interpreter recurses once per operator, filter or attribute of an expression, and so does the release of its tree. A literal is one
-/// token, however long it is: some templates carry a whole system message in one.
+/// The longest tag without the contents of its string literals [bytes]. The longest one in 51 real templates has 299 bytes. The interpreter
+/// recurses once per operator, filter or attribute of an expression, and so does dropping the expression's tree. A literal is one token of
+/// any length: some templates carry a whole system message in one.
 pub(crate) const MAX_TAG: usize = 4 << 10;
 
-/// A token with its line, counted from 1.
+/// A token and its line, counted from 1.
 pub(super) type Placed = (Token, u32);
 
 pub(super) fn tokens(source: &str) -> Outcome<Vec<Placed>> {
     Ok(measured(source)?.0)
 }
 
-/// The tokens, and the length of the longest tag without what its strings hold.
+/// The tokens, and the length of the longest tag without the contents of its strings.
 pub(super) fn measured(source: &str) -> Outcome<(Vec<Placed>, usize)> {
     let mut source = source.replace("\r\n", "\n").replace('\r', "\n");
     // Jinja drops the last line break of a template.
@@ -75,7 +76,7 @@ impl Lexer<'_> {
         }
     }
 
-    /// The text before a tag with that sign. `is_block`: the tag prints nothing, so white space before it on its line goes.
+    /// The text before a tag with that sign. `is_block`: the tag prints nothing, so white space before the tag on its line is removed.
     fn stripped(&self, text: &str, sign: Option<char>, is_block: bool) -> String {
         if sign == Some('-') {
             return text.trim_end_matches(is_space).to_owned();
@@ -89,7 +90,7 @@ impl Lexer<'_> {
         Fault::new(Kind::Syntax, text).at(self.line)
     }
 
-    /// Moves behind `length` bytes.
+    /// Advances by `length` bytes.
     fn pass(&mut self, length: usize) {
         let passed = &self.source[self.at..self.at + length];
         self.line += lines(passed);
@@ -121,12 +122,12 @@ impl Lexer<'_> {
         Err(self.fault("`raw` has no end: expected `{% endraw %}`".into()))
     }
 
-    /// The tokens of a tag up to its end. Inside of brackets the end is not looked for.
+    /// Reads the tokens of a tag up to its end. Inside brackets, the end does not count.
     fn tag(&mut self, start: Token, end: Token, closer: &str) -> Outcome<()> {
         let line = self.line;
         self.tokens.push((start, line));
         let mut open: Vec<char> = Vec::new();
-        // Both ends have two characters.
+        // Each end has two characters.
         let mut own_length = 4;
         loop {
             let rest = &self.source[self.at..];
@@ -197,7 +198,7 @@ fn next_tag(text: &str) -> Option<usize> {
     None
 }
 
-/// How many bytes of white space go behind the end of a tag.
+/// The length of the white space that is removed after the end of a tag [bytes].
 fn tail(rest: &str, sign: Option<char>, trims_line_break: bool) -> usize {
     match sign {
         Some('-') => rest.find(|c| !is_space(c)).unwrap_or(rest.len()),
@@ -206,7 +207,7 @@ fn tail(rest: &str, sign: Option<char>, trims_line_break: bool) -> usize {
     }
 }
 
-/// The length of ` raw %}` behind the opening of a tag.
+/// The length of ` raw %}` after the opening of a tag.
 fn raw_start(rest: &str) -> Option<usize> {
     let inner = rest.trim_start_matches(is_space).strip_prefix("raw")?.trim_start_matches(is_space);
     let (sign, behind) = match inner.strip_prefix("-%}") {
@@ -216,7 +217,7 @@ fn raw_start(rest: &str) -> Option<usize> {
     Some(rest.len() - behind.len() + tail(behind, sign, false))
 }
 
-/// The sign and the length of ` endraw %}` behind the opening of a tag.
+/// The sign and the length of ` endraw %}` after the opening of a tag.
 fn raw_end(rest: &str) -> Option<(Option<char>, usize)> {
     let first = rest.chars().next().filter(|c| matches!(c, '-' | '+'));
     let inner = rest[usize::from(first.is_some())..].trim_start_matches(is_space).strip_prefix("endraw")?.trim_start_matches(is_space);

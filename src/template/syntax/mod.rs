@@ -1,4 +1,4 @@
-//! Jinja's syntax: text → tokens → tree.
+//! Parses Jinja's syntax: text → tokens → tree.
 
 pub(crate) mod ast;
 pub(crate) mod chars;
@@ -13,7 +13,7 @@ mod tags;
 pub(crate) use lexer::MAX_TAG;
 pub(crate) use parser::{Known, parse};
 
-/// The length of the longest tag of a template, in bytes without what its strings hold.
+/// The length of the longest tag of a template without the contents of its strings [bytes].
 #[cfg(test)]
 pub(crate) fn longest_tag(source: &str) -> usize {
     lexer::measured(source).map_or(0, |(_, longest)| longest)

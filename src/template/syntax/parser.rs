@@ -1,4 +1,4 @@
-//! [`Parser`]: a cursor over tokens, with what both expressions and statements need.
+//! [`Parser`]: a cursor over tokens, with the helpers that expressions and statements share.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use super::lexer::{Placed, tokens};
 use super::tags::Token;
 use crate::failure::{Fault, Kind, Outcome};
 
-/// Deepest nesting of expressions and blocks. Parser and interpreter recurse. Python's own limits are lower.
+/// The deepest nesting of expressions and blocks. Parser and interpreter recurse. Python's own limits are lower.
 const MAX_DEPTH: usize = 200;
 
-/// Which filters and tests there are.
+/// Tells which filters and tests exist.
 pub(crate) struct Known {
     pub filter: fn(&str) -> bool,
     pub test: fn(&str) -> bool,
@@ -23,18 +23,18 @@ pub(super) struct Parser {
     tokens: Vec<Placed>,
     at: usize,
     depth: usize,
-    /// How many loops stand around the statement, within its macro.
+    /// The number of loops around the statement, within its macro.
     pub loops: usize,
     known: Known,
-    /// Filters and tests that do not exist, with their lines. Jinja permits them where a condition decides whether they run.
+    /// Filters and tests that do not exist, with their lines. Jinja permits them if a condition decides whether they run.
     pub unknown: Vec<(String, u32)>,
-    /// Which [`SPECIAL`] names have been read so far.
+    /// The [`SPECIAL`] names that have been read so far.
     pub special: Vec<Text>,
-    /// Names of blocks so far.
+    /// The names of the blocks so far.
     pub blocks: Vec<Text>,
 }
 
-/// The tree of a template.
+/// Parses a template into its tree.
 pub(crate) fn parse(source: &str, known: Known) -> Outcome<Vec<Statement>> {
     let tokens = tokens(source)?;
     let (unknown, special, blocks) = (Vec::new(), Vec::new(), Vec::new());
@@ -128,7 +128,7 @@ impl Parser {
         }
     }
 
-    /// A name that may be assigned to.
+    /// Parses a name that may be assigned to.
     pub fn target_name(&mut self) -> Outcome<Text> {
         let line = self.line();
         let name = self.name()?;

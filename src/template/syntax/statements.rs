@@ -1,4 +1,4 @@
-//! Tokens → statements.
+//! Parses statements from tokens.
 
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use crate::failure::Outcome;
 type Kind = StatementKind;
 
 impl Parser {
-    /// Statements up to a tag whose first word is one of `ends`, which is left to be read. Without `ends`: up to the end of the template.
+    /// Parses statements up to a tag whose first word is one of `ends`, without reading that tag. If `ends` is empty, parses to the end of
+    /// the template.
     pub fn statements(&mut self, ends: &[&str]) -> Outcome<Vec<Statement>> {
         let mut body = Vec::new();
         loop {
@@ -41,14 +42,14 @@ impl Parser {
         }
     }
 
-    /// The body of a block up to one of `ends`, behind the rest of its opening tag.
+    /// Parses the body of a block up to one of `ends`, after the rest of its opening tag.
     fn body(&mut self, ends: &[&str]) -> Outcome<Vec<Statement>> {
         self.skip_sign(":");
         self.expect(&Token::TagEnd)?;
         self.statements(ends)
     }
 
-    /// Like `body`, with one end, which is read too.
+    /// Like `body`, with one end, which is also read.
     fn whole_body(&mut self, end: &str) -> Outcome<Vec<Statement>> {
         let body = self.body(&[end])?;
         self.next();
@@ -76,7 +77,7 @@ impl Parser {
                 let on = self.expression()?;
                 Kind::AutoEscape(on, self.whole_body("endautoescape")?)
             }
-            // Transformers marks the assistant's text with it.
+            // Transformers marks the assistant's text with this tag.
             "generation" => {
                 let loops = std::mem::take(&mut self.loops);
                 let inner = self.whole_body("endgeneration")?;
@@ -86,7 +87,7 @@ impl Parser {
             "print" => return self.parse_print(line, body),
             "break" | "continue" => {
                 if self.loops == 0 {
-                    return Err(self.fault(format!("`{word}` stands outside of a loop")));
+                    return Err(self.fault(format!("`{word}` is outside a loop")));
                 }
                 if &*word == "break" { Kind::Break } else { Kind::Continue }
             }
@@ -175,7 +176,7 @@ impl Parser {
                 if self.skip_sign("=") {
                     defaults.push(self.expression()?);
                 } else if !defaults.is_empty() {
-                    return Err(self.fault("a parameter without a default stands behind one with a default"));
+                    return Err(self.fault("a parameter without a default follows one with a default"));
                 }
             }
             self.next();
@@ -244,7 +245,7 @@ impl Parser {
         Ok(())
     }
 
-    /// The rest of the tag is not read as an expression: the statement fails if it runs.
+    /// Skips the rest of the tag without parsing it: the statement fails if it runs.
     fn parse_other_template(&mut self, word: &str) -> Outcome<StatementKind> {
         if matches!(self.peek(), Token::TagEnd) {
             return Err(self.unexpected("the name of a template"));
@@ -260,7 +261,7 @@ impl Parser {
         }))
     }
 
-    /// What is assigned to: a name, a tuple, or with `members` a namespace's attribute.
+    /// Parses the target of an assignment: a name, a tuple, or, if `members`, a namespace's attribute.
     fn target(&mut self, end: TupleEnd, members: bool) -> Outcome<Target> {
         let (mut items, mut is_tuple) = (Vec::new(), false);
         loop {

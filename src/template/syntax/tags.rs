@@ -1,4 +1,4 @@
-//! The tokens inside of a tag.
+//! Reads the tokens inside a tag.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub(super) enum Token {
 }
 
 impl Token {
-    /// As an error shows it.
+    /// The token as errors show it.
     pub fn shown(&self) -> String {
         match self {
             Self::Text(_) => "text".into(),
@@ -45,10 +45,11 @@ const SIGNS: [&str; 26] = [
     "//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*", "%", "~", "[", "]", "(", ")", "{", "}", ">", "<", "=", ".", ":", "|", ",", ";",
 ];
 
-/// Python reads at most this many decimal digits as an integer.
+/// The most decimal digits that Python reads as an integer.
 const MAX_DIGITS: usize = 4300;
 
-/// The token at the start of `rest`, which is no white space, and its length in bytes. A number behind a dot has no fraction.
+/// The token at the start of `rest`, which begins with no white space, and the token's length [bytes]. A number after a dot has no
+/// fraction.
 pub(super) fn token(rest: &str, after_dot: bool) -> Result<(Token, usize), String> {
     let first = rest.chars().next().unwrap_or_default();
     match first {
@@ -78,7 +79,7 @@ fn string(rest: &str, quote: char) -> Result<(Token, usize), String> {
     Err(format!("a string has no end: expected `{quote}`"))
 }
 
-/// The length of digits with single underscores between them. `first`: an underscore may come first.
+/// The length of a run of digits, which may have single underscores between them. `first`: an underscore may come first.
 fn digits(text: &str, radix: u32, first: bool) -> usize {
     let (mut end, mut may_join) = (0, first);
     for (at, c) in text.char_indices() {
@@ -95,7 +96,7 @@ fn number(rest: &str, after_dot: bool) -> Result<(Token, usize), String> {
     let whole = digits(rest, 10, false);
     if !after_dot && let Some(length) = float(rest, whole) {
         let text = rest[..length].replace('_', "");
-        return text.parse().map(|number| (Token::Float(number), length)).map_err(|_| format!("`{text}` is no number"));
+        return text.parse().map(|number| (Token::Float(number), length)).map_err(|_| format!("`{text}` is not a number"));
     }
     let prefix = rest.get(..2).unwrap_or_default().to_ascii_lowercase();
     let radix = [("0b", 2), ("0o", 8), ("0x", 16)].into_iter().find(|(start, _)| *start == prefix).map_or(10, |(_, radix)| radix);
@@ -103,7 +104,7 @@ fn number(rest: &str, after_dot: bool) -> Result<(Token, usize), String> {
     if radix != 10 && length > 0 {
         return integer(&rest[2..2 + length], radix).map(|token| (token, 2 + length));
     }
-    // Zeros before other digits are a number of their own, and the parser refuses two in a row.
+    // Zeros before other digits are a number of their own, and the parser refuses two numbers in a row.
     let zeros = rest[..whole].starts_with('0') && rest[..whole].bytes().any(|byte| (b'1'..=b'9').contains(&byte));
     let length = if zeros || skip > 0 { rest.bytes().take_while(|byte| *byte == b'0').count() } else { whole };
     integer(&rest[..length], 10).map(|token| (token, length))
@@ -114,10 +115,10 @@ fn integer(text: &str, radix: u32) -> Result<Token, String> {
     if text.len() > MAX_DIGITS {
         return Err(format!("a number has {} digits, expected at most {MAX_DIGITS}", text.len()));
     }
-    BigInt::parse_bytes(text.as_bytes(), radix).map(Token::Int).ok_or_else(|| format!("`{text}` is no number"))
+    BigInt::parse_bytes(text.as_bytes(), radix).map(Token::Int).ok_or_else(|| format!("`{text}` is not a number"))
 }
 
-/// The length of a number with a fraction or an exponent whose whole part has `whole` bytes.
+/// The length of a number with a fraction or an exponent. Its whole part has `whole` bytes.
 fn float(rest: &str, whole: usize) -> Option<usize> {
     let fraction = rest[whole..].strip_prefix('.').map(|rest| digits(rest, 10, false)).filter(|length| *length > 0);
     let mantissa = whole + fraction.map_or(0, |length| length + 1);

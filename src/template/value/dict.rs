@@ -9,7 +9,7 @@ use super::{Dict, Measure, Value, View, ViewKind};
 use crate::budget::{ITEM_BYTES, charge, walk_over};
 use crate::failure::Outcome;
 
-/// A key that is a string, without a value of it.
+/// A string key for a lookup that makes no value.
 struct TextKey<'a>(&'a str);
 
 impl Hash for TextKey<'_> {
@@ -25,7 +25,7 @@ impl Equivalent<Value> for TextKey<'_> {
 }
 
 impl Dict {
-    /// Of equal keys, the first one is kept, with the last value.
+    /// Makes a dict. If keys are equal, the first key and the last value are kept.
     pub fn new(pairs: impl IntoIterator<Item = (Value, Value)>) -> Outcome<Self> {
         let mut map = IndexMap::new();
         for (key, value) in pairs {
@@ -49,7 +49,7 @@ impl Dict {
         self.pairs.get(&TextKey(key))
     }
 
-    /// Fails for a key that no dict can have.
+    /// The value of a key. Fails for a key that no dict can have.
     pub fn get(&self, key: &Value) -> Outcome<Option<&Value>> {
         hashable(key)?;
         walk_over(key.measure().bytes)?;

@@ -1,6 +1,6 @@
-//! The text of floats.
+//! Writes floats as text.
 
-/// Like Python's `repr`: the shortest digits that give the number again, with an exponent below 1e-4 and from 1e16 on.
+/// Like Python's `repr`: the shortest digits that read back as the same number, with an exponent below 1e-4 and for 1e16 and more.
 pub(crate) fn float_repr(number: f64) -> String {
     let size = number.abs();
     if number.is_nan() {

@@ -1,4 +1,4 @@
-//! Equality and hashes as in Python: `1`, `1.0` and `True` are equal.
+//! Compares and hashes values as in Python, where `1`, `1.0` and `True` are equal.
 
 use std::hash::{Hash, Hasher};
 use std::rc::Rc;
@@ -15,7 +15,7 @@ pub(crate) fn equal(a: &Value, b: &Value) -> Outcome<bool> {
     Ok(a == b)
 }
 
-/// Whether two values are one object, as far as Python's implementation shows it.
+/// Whether two values are the same object, as far as Python's implementation shows it.
 pub(crate) fn same(a: &Value, b: &Value) -> Outcome<bool> {
     Ok(match (a, b) {
         (Value::List(x), Value::List(y)) | (Value::Tuple(x), Value::Tuple(y)) => {
@@ -27,7 +27,7 @@ pub(crate) fn same(a: &Value, b: &Value) -> Outcome<bool> {
     })
 }
 
-/// Whether `container` holds `item`, as the operator `in` says.
+/// Evaluates `item in container`.
 pub(crate) fn contains(container: &Value, item: &Value) -> Outcome<bool> {
     match container {
         Value::Text(text) => match item.as_text() {
@@ -95,7 +95,7 @@ impl Hash for Value {
             }
             Value::Object(object) => Rc::as_ptr(object).addr().hash(state),
             Value::Generator(generator) => Rc::as_ptr(generator).addr().hash(state),
-            // Others are equal if they are of one kind.
+            // All others hash by their type.
             other => other.type_name().hash(state),
         }
     }
@@ -124,7 +124,7 @@ impl PartialEq for Value {
 
 impl Eq for Value {}
 
-/// What tells one receiver of methods from another: its address, or a number itself.
+/// Identifies a method's receiver: its address, or the number itself.
 fn identity(value: &Value) -> (usize, u64) {
     let at = match value {
         Value::Text(text) => text.text.as_ptr().addr(),
@@ -138,7 +138,7 @@ fn identity(value: &Value) -> (usize, u64) {
     (at, if at == 0 { Number::of(value).map_or(0, |number| number.hash_bits()) } else { 0 })
 }
 
-/// By address: two objects of the interpreter are never equal, and none is empty.
+/// Compares by address: two objects of the interpreter are never equal, and none is empty.
 fn is_same_object(a: &Rc<dyn Object>, b: &Rc<dyn Object>) -> bool {
     std::ptr::addr_eq(Rc::as_ptr(a), Rc::as_ptr(b))
 }

@@ -11,12 +11,12 @@ use crate::budget::note;
 use crate::failure::{Outcome, limit, value_fault};
 use crate::syntax::chars::is_space;
 
-/// Largest integer, in bits. Each operation takes time up to quadratic in it.
+/// The largest integer [bits]. Each operation takes time up to quadratic in this length.
 pub(crate) const MAX_BITS: u64 = 1 << 16;
-/// Python reads and writes integers of at most this many decimal digits.
+/// The most decimal digits of an integer that Python reads or writes.
 pub(crate) const MAX_DIGITS: usize = 4300;
 
-/// A number as arithmetic sees it: booleans are integers.
+/// A number as arithmetic sees it. Booleans are integers.
 #[derive(Clone, Debug)]
 pub(crate) enum Number {
     Int(i64),
@@ -37,7 +37,7 @@ impl Value {
     }
 }
 
-/// The result of arithmetic, if it is not too large.
+/// The result of arithmetic. Fails if it is too large.
 pub(crate) fn bounded(number: BigInt) -> Outcome<Value> {
     if number.bits() > MAX_BITS { Err(limit("an integer is too large")) } else { Ok(Value::big(number)) }
 }
@@ -53,7 +53,7 @@ impl Number {
         }
     }
 
-    /// The integer that a value equals, floats included.
+    /// The integer that a value equals. The value may be a float.
     pub fn exact(value: &Value) -> Option<BigInt> {
         match Self::of(value)? {
             Self::Float(number) => (number.fract() == 0.0).then(|| BigInt::from_f64(number))?,
@@ -61,7 +61,7 @@ impl Number {
         }
     }
 
-    /// As a large integer. `None` for a float.
+    /// The number as a large integer. `None` for a float.
     pub fn big(&self) -> Option<BigInt> {
         match self {
             Self::Int(number) => Some((*number).into()),
@@ -82,7 +82,7 @@ impl Number {
         matches!(self, Self::Float(_))
     }
 
-    /// Equal numbers have equal bits.
+    /// Bits to hash, which are equal for equal numbers.
     pub fn hash_bits(&self) -> u64 {
         match self {
             Self::Int(number) => number.cast_unsigned(),
@@ -95,7 +95,7 @@ impl Number {
         self.compare(other) == Some(Ordering::Equal)
     }
 
-    /// `None` if one is not a number.
+    /// Compares two numbers. `None` if one is NaN.
     pub fn compare(&self, other: &Self) -> Option<Ordering> {
         match (self, other) {
             (Self::Int(a), Self::Int(b)) => Some(a.cmp(b)),
@@ -119,7 +119,7 @@ impl Number {
     }
 }
 
-/// Like `int(text, radix)`. Radix 0 takes it from the prefix.
+/// Like `int(text, radix)`. Radix 0 means that the prefix decides.
 pub(crate) fn parse_integer(text: &str, radix: u32) -> Outcome<Value> {
     let bad = || value_fault("the text is no integer");
     let trimmed = text.trim_matches(is_space);
@@ -150,12 +150,12 @@ pub(crate) fn parse_integer(text: &str, radix: u32) -> Outcome<Value> {
     bounded(if negative { -number } else { number })
 }
 
-/// The value of a digit, of any script, or of a letter.
+/// The value of a digit in any script, or of a letter.
 fn decimal(c: char) -> Option<u32> {
     if c.is_ascii() {
         return c.to_digit(36);
     }
-    // Decimal digits stand in runs of ten.
+    // Decimal digits come in runs of ten.
     let is_digit = |c: char| unicode_general_category::get_general_category(c) == unicode_general_category::GeneralCategory::DecimalNumber;
     is_digit(c).then(|| {
         let before = (1..10).take_while(|back| char::from_u32(c as u32 - back).is_some_and(is_digit)).count() as u32;

@@ -1,4 +1,4 @@
-//! What can be iterated over: ranges, generators and the rest.
+//! Iterates over values: ranges, generators and the rest.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -12,7 +12,7 @@ use super::{Generator, Measure, Range, Value};
 use crate::budget::{ITEM_BYTES, charge, walk_items};
 use crate::failure::{Kind, Outcome, other, type_fault};
 
-/// The sandbox of Jinja permits this many items.
+/// The longest range that Jinja's sandbox permits [items].
 const MAX_RANGE: i128 = 100_000;
 
 impl Range {
@@ -38,7 +38,7 @@ impl Range {
         (0..self.length).map(|index| self.item(index)).collect()
     }
 
-    /// The index of a number in it.
+    /// The index of a number in the range.
     pub fn position(&self, number: &BigInt) -> Option<usize> {
         let (index, rest) = (number - self.start).div_mod_floor(&self.step.into());
         index.to_usize().filter(|index| *index < self.length && rest == BigInt::ZERO)
@@ -50,7 +50,7 @@ impl Range {
 }
 
 impl Generator {
-    /// Of the items that `next` gives until it ends or fails. A limit of the sandbox fails at once.
+    /// A generator of the items that `items` yields until it ends or fails. A limit of the sandbox fails at once.
     pub fn of(name: &'static str, items: impl Iterator<Item = Outcome<Value>>) -> Outcome<Value> {
         let (mut found, mut fault) = (VecDeque::new(), None);
         for item in items {
@@ -76,7 +76,7 @@ impl Generator {
         }
     }
 
-    /// All that is left.
+    /// All remaining items.
     pub fn rest(&self) -> Outcome<Vec<Value>> {
         let items = self.items.take();
         match self.fault.take() {
@@ -99,12 +99,12 @@ impl Generator {
     }
 }
 
-/// The items of a value, which a generator then has no more.
+/// The items of a value. A generator is then empty.
 pub(crate) fn drain(value: &Value) -> Outcome<Vec<Value>> {
     iterate(value)?.ok_or_else(|| type_fault(format!("a value of type {} cannot be iterated over", value.type_name())))
 }
 
-/// The items of a value. `None`: it has none, not even no items.
+/// The items of a value. `None` if the value cannot be iterated over.
 pub(crate) fn iterate(value: &Value) -> Outcome<Option<Vec<Value>>> {
     let items = match value {
         Value::Undefined(_) => Vec::new(),

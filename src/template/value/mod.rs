@@ -1,6 +1,6 @@
-//! [`Value`]: Python's values as templates see them. They do not change once they are made, except for objects of the interpreter.
+//! [`Value`]: Python's values as templates see them. They are immutable, except for objects of the interpreter.
 //!
-//! Constructors charge the budget. Containers know their size and depth, so whoever walks them is bounded before it begins.
+//! Constructors charge the budget. Containers know their size and depth, so a walk is bounded before it begins.
 
 mod dict;
 mod floats;
@@ -29,7 +29,7 @@ use crate::budget::{ITEM_BYTES, afford, charge};
 use crate::failure::{Fault, Outcome, limit, type_fault};
 use crate::input::Input;
 
-/// Deepest nesting of a value. Whoever walks a value recurses.
+/// The deepest nesting of a value. Walks recurse.
 const MAX_DEPTH: u16 = 200;
 
 #[derive(Clone)]
@@ -56,7 +56,7 @@ pub(crate) enum Value {
     Object(Rc<dyn Object>),
 }
 
-/// A string. `safe`: it is a `Markup`, which is not escaped again.
+/// A string. `safe`: the string is a `Markup`, which is not escaped again.
 #[derive(Clone)]
 pub(crate) struct Text {
     pub text: Arc<str>,
@@ -67,7 +67,7 @@ pub(crate) struct Text {
 pub(crate) struct Items {
     pub items: Vec<Value>,
     pub measure: Measure,
-    /// Whether it is what `groupby` gives: a tuple with `grouper` and `list`.
+    /// Whether this is a result of `groupby`: a tuple with `grouper` and `list`.
     pub is_group: bool,
 }
 
@@ -95,10 +95,10 @@ pub(crate) struct Range {
     length: usize,
 }
 
-/// An iterator of which each item can be read once. Its items are computed when it is made; if one fails, the error comes when it would be
-/// read.
+/// An iterator whose items can be read once each. The items are computed when the iterator is made. If one fails, the error is raised when
+/// that item would be read.
 pub(crate) struct Generator {
-    /// What made it, as its text names it.
+    /// The name of the function that made the generator, for its text.
     name: &'static str,
     items: RefCell<VecDeque<Value>>,
     fault: RefCell<Option<Fault>>,
@@ -115,7 +115,7 @@ pub(crate) enum Undefined {
     Because(String),
 }
 
-/// A method of a value, not called yet.
+/// A method of a value, before it is called.
 pub(crate) struct Method {
     pub receiver: Value,
     pub name: &'static str,
@@ -125,23 +125,23 @@ pub(crate) struct Method {
 pub(crate) trait Object: Any {
     fn type_name(&self) -> &'static str;
 
-    /// Its text.
+    /// The object's text.
     fn shown(&self) -> Outcome<String>;
 
     /// An attribute that needs no evaluation.
     fn attribute(&self, name: &str) -> Option<Value>;
 
-    /// The names of its methods.
+    /// The names of the object's methods.
     fn methods(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// Calls one of them.
+    /// Calls a method of the object.
     fn call_method(&self, name: &str, _arguments: Vec<Value>) -> Outcome<Value> {
         Err(type_fault(format!("a value of type {} has no method `{name}`", self.type_name())))
     }
 
-    /// How deeply values nest in it.
+    /// The nesting depth of the object's values.
     fn depth(&self) -> u16 {
         0
     }
@@ -154,11 +154,11 @@ pub(crate) trait Object: Any {
         false
     }
 
-    /// Lets go of the values that it was given after it was made. They may hold it in turn.
+    /// Drops the values that the object received after it was made, because they may hold the object in turn.
     fn release(&self) {}
 }
 
-/// The size of a value in bytes, with shared parts counted as often as they occur, and its depth.
+/// The depth of a value, and its size with shared parts counted as often as they occur [bytes].
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Measure {
     pub bytes: u64,
@@ -166,7 +166,7 @@ pub(crate) struct Measure {
 }
 
 impl Measure {
-    /// Of a container with these items. Fails if it is nested too deeply.
+    /// The measure of a container with these items. Fails if it is nested too deeply.
     pub fn of<'a>(items: impl Iterator<Item = &'a Value>) -> Outcome<Self> {
         let mut measure = Self { bytes: ITEM_BYTES, depth: 0 };
         for item in items {
@@ -183,14 +183,14 @@ impl Value {
         Self::marked(text, false)
     }
 
-    /// A string that is safe or not.
+    /// A string, marked as safe or not.
     pub fn marked(text: impl Into<Arc<str>>, safe: bool) -> Outcome<Self> {
         let text = text.into();
         charge(text.len() as u64)?;
         Ok(Self::Text(Text { text, safe }))
     }
 
-    /// A string that exists already, such as a literal of the template.
+    /// A string that shares existing text, such as a literal of the template.
     pub fn shared(text: &Arc<str>) -> Self {
         Self::Text(Text { text: Arc::clone(text), safe: false })
     }
@@ -203,7 +203,7 @@ impl Value {
         Ok(Self::Tuple(Rc::new(Items::new(items)?)))
     }
 
-    /// A pair as `groupby` gives it.
+    /// A pair as `groupby` returns it.
     pub fn group(grouper: Value, items: Vec<Value>) -> Outcome<Self> {
         let pair = Items::new(vec![grouper, Self::list(items)?])?;
         Ok(Self::Tuple(Rc::new(Items { is_group: true, ..pair })))
@@ -293,7 +293,7 @@ impl Value {
         }
     }
 
-    /// Whether it counts as true.
+    /// Whether the value counts as true.
     pub fn truth(&self) -> bool {
         match self {
             Self::Undefined(_) | Self::None => false,
@@ -309,7 +309,7 @@ impl Value {
         }
     }
 
-    /// The length, or an error for what has none.
+    /// The value's length. Fails if it has none.
     pub fn length(&self) -> Outcome<usize> {
         match self {
             Self::Undefined(_) => Ok(0),

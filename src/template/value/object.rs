@@ -1,4 +1,4 @@
-//! Values with a behaviour of their own: undefined ones, methods, and objects of the interpreter.
+//! Values with special behaviour: undefined ones, methods, and objects of the interpreter.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ impl Value {
         Self::Undefined(Undefined::Because(reason.into()).into())
     }
 
-    /// The result of looking for a member that a value lacks.
+    /// The undefined value for a member that a value lacks.
     pub fn undefined_member(of: &Value, name: Value) -> Self {
         // Only flat keys are kept, so undefined values do not nest.
         let name = match name {

@@ -1,4 +1,4 @@
-//! `str`, `repr` and `ascii` of values.
+//! Writes the `str`, `repr` and `ascii` forms of values.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Ordering;
@@ -28,7 +28,7 @@ pub(crate) fn repr(value: &Value) -> Outcome<String> {
     Writer::run(value, false)
 }
 
-/// `repr(value)` with the keys of dicts in order, as `pprint` writes it.
+/// `repr(value)` with the keys of dicts sorted, as `pprint` writes it.
 pub(crate) fn repr_sorted(value: &Value) -> Outcome<String> {
     Writer::run(value, true)
 }
@@ -48,9 +48,9 @@ pub(crate) fn ascii(value: &Value) -> Outcome<String> {
 }
 
 thread_local! {
-    /// How deeply writers are nested on this thread. Objects write what they hold with writers of their own.
+    /// The nesting depth of writers on this thread. Objects write their contents with writers of their own.
     static DEPTH: Cell<u16> = const { Cell::new(0) };
-    /// The lists and dicts that they are writing, by address. A namespace may lead back to one.
+    /// The addresses of lists and dicts that are being written. A namespace may lead back to one.
     static OPEN: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -83,7 +83,7 @@ impl Writer {
         result
     }
 
-    /// Writes a list or dict, or dots if it is being written already.
+    /// Writes a list or dict, or dots if it is already being written.
     fn once(&mut self, address: usize, value: &Value, dots: &str) -> Outcome<()> {
         if OPEN.with_borrow(|open| open.contains(&address)) {
             self.out.push_str(dots);
@@ -200,9 +200,9 @@ impl Writer {
     }
 }
 
-/// The order of the keys of a dict as `pprint` writes them: by their types where they have no order.
+/// The order of a dict's keys in `pprint`'s output: by type if keys cannot be compared.
 pub(crate) fn key_order(a: &Value, b: &Value) -> Ordering {
-    // Numbers of all types have an order together.
+    // Numbers of all types can be compared with each other.
     let class = |value: &Value| if Number::of(value).is_some() { "float" } else { value.type_name() };
     class(a).cmp(class(b)).then_with(|| match (Number::of(a), Number::of(b)) {
         (Some(x), Some(y)) => x.compare(&y).unwrap_or_else(|| x.float().total_cmp(&y.float())),
@@ -218,7 +218,7 @@ fn escape(out: &mut String, c: char) {
     };
 }
 
-/// Whether `repr` writes a character as it is.
+/// Whether `repr` writes a character unescaped.
 pub(crate) fn is_printable(c: char) -> bool {
     if c.is_ascii() {
         return matches!(c, ' '..='~');

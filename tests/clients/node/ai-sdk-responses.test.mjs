@@ -1,4 +1,4 @@
-// Vercel's AI SDK, through its provider for OpenAI itself, which speaks /v1/responses, against the real binary.
+// Tests Vercel's AI SDK against the real binary, through its provider for OpenAI itself, which uses /v1/responses.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { createOpenAI } from "@ai-sdk/openai";

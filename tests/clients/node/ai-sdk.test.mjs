@@ -1,4 +1,4 @@
-// Vercel's AI SDK, through its provider for compatible servers, against the real binary.
+// Tests Vercel's AI SDK against the real binary, through its provider for OpenAI-compatible servers.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";

@@ -1,4 +1,4 @@
-// Anthropic's Node SDK against the real binary.
+// Tests Anthropic's Node SDK against the real binary.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import Anthropic from "@anthropic-ai/sdk";

@@ -1,4 +1,4 @@
-// Every piece of docs/clients.md and docs/anthropic.md for Node works as printed.
+// Checks that all Node code in docs/clients.md and docs/anthropic.md works as printed.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
@@ -20,7 +20,7 @@ test("the pages have five pieces for Node", () => assert.equal(pieces.length, 5)
 
 for (const [number, code] of pieces.entries()) {
   test(code.split("\n")[0], async () => {
-    // below this folder, so that Node finds the packages
+    // The folder is inside this one, so that Node finds the packages.
     const folder = await mkdtemp(join(import.meta.dirname, ".piece-"));
     try {
       const script = join(folder, `${number}.mjs`);

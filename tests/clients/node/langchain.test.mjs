@@ -1,4 +1,4 @@
-// LangChain's ChatOpenAI for Node against the real binary.
+// Tests LangChain's ChatOpenAI for Node against the real binary.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { AIMessage, HumanMessage, SystemMessage } from "@langchain/core/messages";

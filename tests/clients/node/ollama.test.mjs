@@ -1,4 +1,4 @@
-// Ollama's own package for Node against the real binary.
+// Tests Ollama's own Node package against the real binary.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
@@ -106,7 +106,7 @@ test("a stream can be aborted", async () => {
 test("the piece of docs/ollama.md works as printed", async () => {
   const document = await readFile(new URL("../../../docs/ollama.md", import.meta.url), "utf8");
   const [[, code]] = [...document.matchAll(/```js\n(.*?)```/gs)];
-  // below this folder, so that Node finds the packages
+  // The folder is inside this one, so that Node finds the packages.
   const folder = await mkdtemp(join(import.meta.dirname, ".piece-"));
   try {
     const script = join(folder, "piece.mjs");

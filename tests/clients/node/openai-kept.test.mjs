@@ -1,4 +1,4 @@
-// What the official Node SDK keeps on the server: files, batches, conversations, responses in the background, stored chats.
+// Tests what the official Node SDK stores on the server: files, batches, conversations, background responses and chat completions.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import OpenAI, { toFile } from "openai";

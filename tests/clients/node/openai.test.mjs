@@ -1,4 +1,4 @@
-// The official Node SDK against the real binary.
+// Tests the official Node SDK against the real binary.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import OpenAI from "openai";

@@ -1,4 +1,4 @@
-// A running server for a test file: the one that PENSTOCK_URL names, otherwise one of its own.
+// Provides a running server for a test file: the one that PENSTOCK_URL names, or else a new one.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { mkdtempSync } from "node:fs";

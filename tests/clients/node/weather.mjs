@@ -1,8 +1,8 @@
-// The weather dialogue of the AI SDK: one call, its result, an answer. It is the same over chat and over responses.
+// The AI SDK's weather dialogue: one call, its result, an answer. It is the same over chat and over responses.
 import assert from "node:assert/strict";
 import { streamText } from "ai";
 
-// `wanted` are the arguments of the request whose `steps` and `text` these are. It is streamed once more.
+// Checks the dialogue's `steps` and final `text`, then streams the same request. `wanted`: the arguments of the request.
 export async function checkWeatherDialogue(wanted, steps, text) {
   assert.deepEqual(
     steps[0].toolCalls.map((call) => [call.toolName, call.input]),

@@ -1,5 +1,5 @@
-//! What actix-web alone costs: it parses the body of a completion and answers with as many tokens as were asked for, which a thread of
-//! its own hands over one by one, as an engine would.
+//! A server that is only actix-web, to measure what the framework costs. It parses the body of a completion and answers with as many tokens
+//! as were requested. A separate thread hands the tokens over one by one, as an engine would.
 
 use std::sync::mpsc;
 
@@ -9,7 +9,7 @@ use futures_util::stream;
 use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
-/// A request as the thread knows it: how many tokens it wants, and where they go.
+/// A request as the thread sees it: the number of tokens, and the channel to send them to.
 struct Wanted(u64, UnboundedSender<u64>);
 
 async fn completions(engine: web::Data<mpsc::Sender<Wanted>>, body: web::Json<Value>) -> HttpResponse {
@@ -32,7 +32,7 @@ async fn completions(engine: web::Data<mpsc::Sender<Wanted>>, body: web::Json<Va
     HttpResponse::Ok().json(json!({"id": "x", "object": "text_completion", "choices": [{"index": 0, "text": text}]}))
 }
 
-/// Gives every request one token per round.
+/// Sends every request one token per round.
 fn generate(requests: &mpsc::Receiver<Wanted>) {
     let mut running: Vec<(Wanted, u64)> = Vec::new();
     loop {
