@@ -131,6 +131,7 @@ fn integer(digits: &str) -> Option<BigInt> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{ChatTemplate, RenderInput};
 
     const LONG: [&str; 5] = [
         "18446744073709551616",
@@ -172,5 +173,33 @@ mod tests {
         }
         assert_eq!(found("[18446744073709551615, -9223372036854775808, 1234567890123456789]"), [""; 0]);
         assert_eq!(found("\"18446744073709551616"), [""; 0], "a string without an end");
+    }
+
+    #[test]
+    fn whole_numbers_are_printed_with_all_of_their_digits() {
+        let texts = [
+            "9007199254740993",
+            "1234567890123456789",
+            "9223372036854775807",
+            "-9223372036854775808",
+            "18446744073709551615",
+            "18446744073709551616",
+            "1000000000000000000000000000001",
+            "-170141183460469231731687303715884105728",
+            "340282366920938463463374607431768211455",
+        ];
+        let source = "{% for m in messages %}{{ m.id }} {{ m.id | tojson }} {{ m | tojson }} {{ m.text | from_json | tojson }} \
+                      {{ m.id is number }} \
+                      {{ m.id is mapping }}{% for key, value in m.items() %} {{ key }}={{ value }}{% endfor %}{% endfor %}";
+        for number in texts {
+            let messages = parse_json(&format!("[{{\"id\": {number}, \"text\": \"[{number}]\"}}]")).unwrap();
+            let text = ChatTemplate::new(source, "", "").unwrap().render(&RenderInput { messages, ..RenderInput::default() }).unwrap();
+            let due = format!(
+                "{number} {number} {{\"id\": {number}, \"text\": \"[{number}]\"}} [{number}] True False id={number} text=[{number}]"
+            );
+            assert_eq!(text, due);
+        }
+        let input = RenderInput { messages: serde_json::json!([1e16, 0.5, 1e300, 5.0]), ..RenderInput::default() };
+        assert_eq!(ChatTemplate::new("{{ messages | tojson }}", "", "").unwrap().render(&input).unwrap(), "[1e+16, 0.5, 1e+300, 5.0]");
     }
 }
