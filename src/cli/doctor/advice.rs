@@ -1,13 +1,13 @@
-//! What would make the machine faster, or is in the way.
+//! Advice to make the machine faster, and to fix what prevents its use.
 
 use super::machine::Machine;
 use super::models::Fit;
 use crate::cli::output::human_bytes;
 
-/// Less free disk than this holds no model of a usual size.
+/// The least free disk space that holds a model of a usual size [bytes].
 const LITTLE_DISK: u64 = 5 << 30;
 
-/// What to do, the most helpful first.
+/// Lists advice, the most helpful first.
 pub fn advice(machine: &Machine, models: &[Fit], threads: usize) -> Vec<String> {
     let mut all = Vec::new();
     gpus(machine, &mut all);
