@@ -1,9 +1,18 @@
 //! Penstock: an OpenAI-compatible gateway and an inference engine in one process.
 //!
-//! Rooms import only downwards: `cli → api → registry → serving → scheduler → engine → cpu | cuda`; `registry → catalogue`; `api → keys`;
-//! `serving → chat → grammar → tokenizer`; `serving → template`; `engine → model → gguf`; `convert → quantize → model`; `convert →
-//! tokenizer`. `gguf`, `tokenizer`, `template`, `logits`, `config`, `keys` and `metrics` are leaves. Below `serving` there are only token
-//! ids, above it only text.
+//! Rooms import only downwards:
+//!
+//! - `cli → api → registry → serving → scheduler → engine → cpu | cuda`
+//! - `registry → catalogue`
+//! - `api → keys`
+//! - `serving → chat → grammar → tokenizer`
+//! - `serving → template`
+//! - `engine → model → gguf`
+//! - `convert → quantize → model`
+//! - `convert → tokenizer`
+//!
+//! `gguf`, `tokenizer`, `template`, `logits`, `config`, `keys` and `metrics` are leaves. Below `serving` there are only token ids, above it
+//! only text.
 
 pub mod cli;
 pub mod telemetry;

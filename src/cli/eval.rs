@@ -39,7 +39,7 @@ pub struct EvalArgs {
     /// An id or alias of a model on disk, or a GGUF file
     #[arg(value_name = "MODEL|FILE.gguf")]
     model: String,
-    /// What to measure the divergence from: another model of the same vocabulary, or `exact`: the same weights in plain float32
+    /// The reference for the divergence: another model of the same vocabulary, or `exact`: the same weights in plain float32
     #[arg(long, value_name = "MODEL|FILE.gguf|exact")]
     reference: Option<String>,
     /// The text (UTF-8)

@@ -5,7 +5,7 @@ use crate::telemetry::Log;
 
 #[derive(clap::Args, Debug)]
 pub struct LogArgs {
-    /// What to log: off, error, warn, info, debug or trace, or a list such as warn,penstock::access=info
+    /// The log level: off, error, warn, info, debug or trace, or a list such as warn,penstock::access=info
     #[arg(long, value_name = "LEVEL")]
     log: Option<String>,
     /// Log warnings and errors only

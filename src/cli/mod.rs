@@ -87,9 +87,9 @@ pub enum Command {
     Logits(logits::LogitsArgs),
     /// Measure a model on a text: perplexity, and the divergence of its logits from a reference
     Eval(eval::EvalArgs),
-    /// Write a Hugging Face checkpoint as a GGUF file
+    /// Convert a Hugging Face checkpoint to a GGUF file
     Convert(convert::ConvertArgs),
-    /// Write a model's tensors in other types
+    /// Convert a model's tensors to other types
     Quantize(quantize::QuantizeArgs),
     /// Show this machine's hardware, the models that fit, and advice to make it faster
     Doctor(doctor::DoctorArgs),

@@ -95,7 +95,7 @@ impl Rows {
     fn step(&mut self, ids: &[u32], range: Range<usize>, wanted: Wanted) -> anyhow::Result<()> {
         let mut init = Vec::new();
         if range.start == 0 {
-            // a new sequence: all blocks are free
+            // a new sequence starts with all blocks free
             self.tables = BlockTables::new(self.engine.kv_capacity(), 1);
             init.push(SlotInit { slot: 0, params: self.params.clone(), prompt: [].into(), generated: Vec::new() });
         }

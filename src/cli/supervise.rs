@@ -41,10 +41,10 @@ pub fn run(config: &Config) -> anyhow::Result<()> {
 
 /// Takes over the listening socket in a child. The child will end if its parent ends.
 pub fn inherited(parent: u32) -> anyhow::Result<TcpListener> {
-    set_pdeathsig(Signal::SIGTERM).context("the parent's end cannot be watched")?;
+    set_pdeathsig(Signal::SIGTERM).context("cannot watch for the parent's end")?;
     ensure!(parent_id() == parent, "the process {parent}, which supervises this one, has ended");
     let listener = TcpListener::from(std::io::stdin().as_fd().try_clone_to_owned()?);
-    listener.local_addr().context("stdin is no listening socket: --supervised is for `penstock serve --supervise` alone")?;
+    listener.local_addr().context("stdin is no listening socket: only `penstock serve --supervise` may pass --supervised")?;
     // Processes that this one starts must not keep the port open.
     dup2_stdin(File::open("/dev/null")?)?;
     Ok(listener)
@@ -112,7 +112,7 @@ impl Failures {
 }
 
 async fn supervise(listener: &TcpListener) -> anyhow::Result<()> {
-    let (mut signals, mut failures) = (Signals::new().context("the signals cannot be handled")?, Failures::default());
+    let (mut signals, mut failures) = (Signals::new().context("cannot handle signals")?, Failures::default());
     loop {
         let (mut child, started) = (start(listener)?, Instant::now());
         tracing::info!(pid = child.id(), "the server was started under supervision");

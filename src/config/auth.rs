@@ -32,7 +32,7 @@ impl TryFrom<String> for RequireKeys {
     }
 }
 
-/// `[auth]`
+/// The section `[auth]`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Auth {
@@ -50,7 +50,7 @@ pub struct Auth {
     pub max_concurrent: u64,
 }
 
-/// Checks the key of `[auth]` that was set last.
+/// Checks the setting of `[auth]` that was set last.
 pub(super) fn check(key: &str, auth: &Auth) -> Result<(), String> {
     match key {
         "keys" => auth.keys.iter().try_for_each(|pair| check_pair(pair)),

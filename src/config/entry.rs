@@ -1,4 +1,4 @@
-//! Catalogue entries.
+//! Entries of the catalogue (`[[models]]`), and the search for a name.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -57,7 +57,7 @@ fn directives(text: &str) -> Result<String, String> {
     let is_level = |part: &str| LEVELS.iter().any(|level| level.eq_ignore_ascii_case(part));
     if let Some(bad) = parts.iter().find(|part| !is_level(part) && !has_level(part, is_level)) {
         let levels = LEVELS.join(", ");
-        return Err(format!("{bad:?} is no level ({levels}), and no target with a level, such as penstock::access=debug"));
+        return Err(format!("{bad:?} is neither a level ({levels}) nor a target with a level, such as penstock::access=debug"));
     }
     let base = parts.iter().rev().find(|part| is_level(part)).map_or(DEFAULT, |part| *part).to_ascii_lowercase();
     parts.retain(|part| !is_level(part));
@@ -85,7 +85,7 @@ fn split(text: &str) -> Result<Vec<&str>, String> {
         symbol == ',' && depth <= 0
     });
     let parts = parts.map(str::trim).collect();
-    if depth == 0 { Ok(parts) } else { Err(format!("{text:?}: a bracket is not closed, or one too many is")) }
+    if depth == 0 { Ok(parts) } else { Err(format!("{text:?}: its brackets do not match")) }
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ pub struct Config {
     pub models: Vec<ModelEntry>,
 }
 
-/// `[server]`
+/// The section `[server]`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Server {
@@ -40,7 +40,7 @@ pub struct Server {
     /// The certificate with its chain, and the private key, as PEM files. "": the server speaks plain HTTP.
     pub tls_cert: PathBuf,
     pub tls_key: PathBuf,
-    /// HTTP worker threads. 0 in a file means one per core and is replaced by that number.
+    /// Number of HTTP worker threads. 0 in a file means one per core, and is replaced by that number.
     pub workers: usize,
     /// The directory for downloaded models. "" in a file means the user's data directory and is replaced by its path.
     pub models_dir: PathBuf,
@@ -102,7 +102,7 @@ impl FromStr for Backend {
     }
 }
 
-/// `[engine]`
+/// The section `[engine]`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Engine {
@@ -146,7 +146,7 @@ pub enum UnknownFields {
     Ignore,
 }
 
-/// `[limits]`
+/// The section `[limits]`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {

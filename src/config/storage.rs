@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// `[storage]`
+/// The section `[storage]`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Storage {
@@ -38,7 +38,7 @@ fn within<T: PartialOrd + std::fmt::Display>(value: T, range: RangeInclusive<T>)
     if range.contains(&value) { Ok(()) } else { Err(format!("{value} is not between {} and {}", range.start(), range.end())) }
 }
 
-/// Checks the key that was set last.
+/// Checks the setting that was set last.
 pub(super) fn check(key: &str, storage: &Storage) -> Result<(), String> {
     match key {
         "max_file_bytes" => within(storage.max_file_bytes, 1024..=1 << 40),

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// `[traces]`
+/// The section `[traces]`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Traces {
@@ -33,7 +33,7 @@ fn pair(header: &str) -> Option<(&str, &str)> {
     (is_name && is_value).then_some((name, value))
 }
 
-/// Checks the key that was set last.
+/// Checks the setting that was set last.
 pub(super) fn check(key: &str, traces: &Traces) -> Result<(), String> {
     match key {
         "endpoint" if !traces.endpoint.is_empty() && !is_url(&traces.endpoint) => {

@@ -24,7 +24,7 @@ fn within<T: PartialOrd + std::fmt::Display>(value: T, range: RangeInclusive<T>)
 /// A year [minutes].
 pub(super) const MAX_IDLE_MINUTES: f64 = 525_600.0;
 
-/// Checks the key of `[server]` that was set last.
+/// Checks the setting of `[server]` that was set last.
 pub(super) fn server(key: &str, server: &Server) -> Checked {
     match key {
         "workers" => within(server.workers, 0..=1024),
@@ -41,7 +41,7 @@ pub(super) fn server(key: &str, server: &Server) -> Checked {
     }
 }
 
-/// Checks the key of `[engine]` that was set last.
+/// Checks the setting of `[engine]` that was set last.
 pub(super) fn engine(key: &str, engine: &Engine) -> Checked {
     match key {
         "threads" => within(engine.threads, 0..=1024),
@@ -71,7 +71,7 @@ fn least_for_bodies(limits: &Limits) -> usize {
     BODIES_PER_LARGEST.saturating_mul(limits.max_body_bytes.max(SMALL_BODY))
 }
 
-/// Checks the key of `[limits]` that was set last.
+/// Checks the setting of `[limits]` that was set last.
 pub(super) fn limits(key: &str, limits: &Limits) -> Checked {
     match key {
         "max_queue" => within(limits.max_queue, 1..=1 << 20),

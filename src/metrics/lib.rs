@@ -46,7 +46,7 @@ pub fn gather(vllm: bool) -> Vec<MetricFamily> {
 /// Sets the build's version and its compiled backends.
 pub fn set_build_info(version: &str, backends: &str) {
     static INFO: LazyLock<IntGaugeVec> = LazyLock::new(|| {
-        let opts = Opts::new("penstock_build_info", "What was built; the value is always 1");
+        let opts = Opts::new("penstock_build_info", "Version and backends of the build; the value is always 1");
         registered(IntGaugeVec::new(opts, &["version", "backends"]))
     });
     INFO.with_label_values(&[version, backends]).set(1);
@@ -96,7 +96,7 @@ pub fn log_lines_lost() -> &'static IntCounter {
 /// Counts batches of spans that the collector did not accept.
 pub fn trace_exports_failed() -> &'static IntCounter {
     static FAILED: LazyLock<IntCounter> = LazyLock::new(|| {
-        registered(IntCounter::new("penstock_trace_exports_failed_total", "Batches of spans that the endpoint of traces did not take"))
+        registered(IntCounter::new("penstock_trace_exports_failed_total", "Batches of spans that the collector did not accept"))
     });
     &FAILED
 }
@@ -160,7 +160,7 @@ impl ModelMetrics {
             let _ = request_success_total.with_label_values(&[reason]);
         }
         let cache = opts("cache_config_info", "The largest KV cache, in blocks of tokens; the value is always 1");
-        let bytes = opts("kv_cache_bytes", "The KV cache; used: by running sequences, backed: what it holds, most: what it may grow to");
+        let bytes = opts("kv_cache_bytes", "The KV cache; used: by running sequences, backed: with memory, most: the size it may grow to");
         Self {
             kv_cache_bytes: registered(IntGaugeVec::new(bytes, &["kind"])),
             cache_growths_total: counter("cache_growths_total", "How often the KV cache has taken more memory"),
@@ -192,7 +192,7 @@ impl ModelMetrics {
             request_generation_tokens: histogram("request_generation_tokens", "Generated tokens of a request", TOKEN_BUCKETS),
             request_max_generation_tokens: histogram(
                 "request_max_generation_tokens",
-                "The most tokens that a request may generate: what it asks for, or what the context leaves",
+                "The most tokens that a request may generate: its own limit, or the rest of the context",
                 TOKEN_BUCKETS,
             ),
             step_tokens: histogram("step_tokens", "Tokens that a step computes, of all its sequences", TOKEN_BUCKETS),

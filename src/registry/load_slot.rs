@@ -47,7 +47,7 @@ pub enum LoadPhase {
     Failed,
 }
 
-/// What the caller must do to get the value.
+/// The next action of a caller that wants the value.
 pub enum LoadAction<T> {
     Ready(Arc<T>, Lease),
     /// Load the value and call [`LoadSlot::settle`]. Holds the dead value that the load replaces, if there is one.

@@ -18,7 +18,7 @@ pub struct ModelFacts {
     pub parent: Option<String>,
     /// When the file was written [Unix seconds].
     pub modified: u64,
-    /// The sha256 if the model is in the store, or else the digest of the file's beginning.
+    /// The sha256 if the model is in the store, or else the digest of the beginnings of its files.
     pub digest: String,
     pub file: Arc<DescribedFile>,
     /// The longest context served [tokens]. `None` if it is decided when the model is loaded.

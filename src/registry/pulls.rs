@@ -24,10 +24,10 @@ impl Registry {
         let failed = |cause: String| RegistryError::PullFailed { id: name.into(), cause };
         // Clients must not learn which files this machine has.
         if name.starts_with(['.', '/', '~']) || name.contains("..") {
-            return Err(failed("the name of a model is needed, not a path".into()));
+            return Err(failed("expected the name of a model, not a path".into()));
         }
         let entry = catalogue::resolve(&self.settings(), name).map_err(|error| match std::path::Path::new(name).exists() {
-            true => failed("the name of a model is needed, not a path".into()),
+            true => failed("expected the name of a model, not a path".into()),
             false => failed(error.to_string()),
         })?;
         if matches!(entry.source, Source::File { .. }) {

@@ -92,8 +92,8 @@ impl BlockManager {
         self.can_grow
     }
 
-    /// Whether `count` blocks can be allocated. False, and the number is remembered, also if that would evict cached contents although the
-    /// cache could grow.
+    /// Whether `count` blocks can be allocated. While the cache can grow, cached contents must not be evicted for them. If not, the number
+    /// is remembered.
     pub fn claim(&mut self, count: usize) -> bool {
         let is_there = count <= if self.can_grow { self.free.len() } else { self.num_available() };
         if !is_there {

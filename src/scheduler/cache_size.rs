@@ -18,7 +18,7 @@ const RETRY: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 50 });
 /// Time during which a cache that was asked for memory does not grow.
 const RESTRAINT: Duration = Duration::from_secs(2);
 
-/// What may be given up to give memory back.
+/// The price that may be paid to give memory back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cost {
     Nothing,

@@ -1,6 +1,6 @@
 //! The tenant and the priority of a request.
 
-/// The priority of a client that states none.
+/// The priority of a client that sets none.
 pub const DEFAULT_PRIORITY: u32 = 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Hands the results of a step to its sequences.
+//! Delivers the results of a step to its sequences.
 
 use std::time::Instant;
 

@@ -75,7 +75,7 @@ pub fn run(
     }
 }
 
-/// What the engine thread does next.
+/// The next action of the engine thread.
 enum Flow {
     Step,
     Stop,
@@ -84,7 +84,7 @@ enum Flow {
 /// Repeats commands and steps until a stop command.
 ///
 /// # Errors
-/// The engine cannot go on.
+/// The engine failed for good ([`EngineError::is_final`]).
 fn serve(
     scheduler: &mut Scheduler,
     commands: &Receiver<Command>,
@@ -167,7 +167,7 @@ fn give_back(scheduler: &mut Scheduler, bytes: u64, cost: Cost, (shared, heartbe
     }
 }
 
-/// Why no command has come.
+/// Why no command was received.
 enum Wake {
     Timeout,
     /// Every handle was dropped.

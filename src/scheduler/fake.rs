@@ -104,7 +104,7 @@ pub struct FakeEngine {
     done: VecDeque<(StepId, StepOutput)>,
     unsampled: Option<Unsampled>,
     progress: Progress,
-    /// Leading blocks with memory.
+    /// Number of leading blocks that are backed.
     num_backed: usize,
     control: Arc<Mutex<Control>>,
 }

@@ -153,7 +153,7 @@ impl Handle {
         self.shared.is_alive()
     }
 
-    /// Whether the device is lost or stuck. Then only a new process helps; loading the model again does not.
+    /// Whether the device is lost or stuck. Only a new process cures that, and loading the model again does not.
     pub fn is_lost(&self) -> bool {
         self.shared.is_lost()
     }

@@ -21,7 +21,7 @@ pub enum Work {
 }
 
 pub struct Reply {
-    /// None if following the grammar panicked; its sequence will end.
+    /// None if following the grammar panicked. Its sequence will end.
     pub constraint: Option<Box<dyn Constraint>>,
     /// The mask of the next token, or the sequence's last event.
     pub allowed: Result<Allowed, Event>,

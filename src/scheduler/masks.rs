@@ -19,7 +19,7 @@ pub enum NextMask<'a> {
     Late,
     /// Every id is allowed.
     Unrestricted,
-    /// One bit per id; 0 forbids the id.
+    /// One bit per id. 0 forbids the id.
     Restricted(&'a [u32]),
     /// Nothing is allowed, because the text is complete.
     Complete,

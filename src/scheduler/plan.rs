@@ -28,7 +28,7 @@ pub struct Scheduled {
     pub sampled: bool,
     /// Number of prompt rows that are scored.
     pub num_scored: usize,
-    /// The mask was late: the sampled id is ignored, and the last row runs again.
+    /// Whether the mask was late, so that the sampled id is ignored and the last row runs again.
     pub withheld: bool,
 }
 

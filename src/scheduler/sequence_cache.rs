@@ -22,7 +22,7 @@ pub struct SequenceCache {
     contents: Vec<ContentId>,
     /// A copy of the state for a content that is not registered yet: (number of tokens, state slot).
     saved: Option<(usize, u32)>,
-    /// Tokens whose step has ended.
+    /// Number of tokens whose step has ended.
     num_committed: usize,
     /// The latest checkpoint within the generated tokens, unless it is one of the evenly spaced ones. The next one replaces it.
     tail: Option<ContentId>,
@@ -37,7 +37,7 @@ pub struct SequenceCache {
 #[derive(Clone, Debug, Default)]
 struct BlockTable {
     blocks: Vec<u32>,
-    /// Leading entries without a block, which are 0.
+    /// Number of leading entries without a block, which are 0.
     num_left: usize,
 }
 

@@ -1,3 +1,5 @@
+//! The detokenizer: cuts of the bytes change nothing, and no part of a stop text is returned.
+
 use proptest::prelude::*;
 
 use super::*;

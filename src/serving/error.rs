@@ -32,11 +32,11 @@ pub enum RequestError {
     Rules(#[from] RuleError),
     #[error("the vocabulary of the model `{0}` has no tokens to fill in the middle of a text")]
     NoInfill(String),
-    #[error("the model `{0}` ranks texts: it has no embedding of one")]
+    #[error("the model `{0}` ranks texts: it has no embeddings")]
     NoEmbedding(String),
     #[error("the model `{0}` does not rank texts: its file has no classifier, or another kind of pooling")]
     NoRanking(String),
-    #[error("the model `{0}` makes vectors of texts: it cannot generate text")]
+    #[error("the model `{0}` computes embeddings: it cannot generate text")]
     NoGeneration(String),
 }
 
@@ -59,7 +59,7 @@ impl fmt::Display for ContextLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.context < self.most {
             true => write!(f, "shorten it, or start the server with a larger --context (the model was made for up to {})", self.most),
-            false => write!(f, "shorten it: no --context is larger, for the model was made for {}", self.most),
+            false => write!(f, "shorten it: the model was made for at most {}", self.most),
         }
     }
 }
@@ -107,9 +107,9 @@ impl RequestError {
 /// Why a model's engine refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
-    #[error("the queue is full, as many requests wait as may (limits.max_queue): try again later")]
+    #[error("the queue is full, no more requests may wait (limits.max_queue): try again later")]
     QueueFull,
-    #[error("the queue is full, prompts of as many tokens wait as may (limits.max_queue_tokens): try again later")]
+    #[error("the queue is full, no more prompt tokens may wait (limits.max_queue_tokens): try again later")]
     TokensFull,
     #[error("the engine has stopped")]
     Stopped,

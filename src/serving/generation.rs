@@ -37,7 +37,7 @@ pub fn submit_all(requests: Vec<ValidRequest>, count: usize) -> Result<Vec<Gener
         for index in 0..count {
             let mut one = request.clone();
             one.sequence.sequence_group = sequence_group;
-            // Seeds are far apart, so that the second choice of seed 5 is not the first choice of seed 6.
+            // Seeds are spread, so that the second choice of seed 5 is not the first choice of seed 6.
             one.sequence.params.seed = request.sequence.params.seed ^ (index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             one.sequence.score_prompt = request.sequence.score_prompt.filter(|_| index == 0);
             generations.push(submit_to(&mut handle, one)?);

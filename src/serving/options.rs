@@ -61,7 +61,7 @@ pub struct Options {
     pub keep_stop: bool,
     /// Show the names of control tokens in the answer.
     pub show_control: bool,
-    /// Cut a longer prompt to this many tokens, from its end. None: a prompt that does not fit is refused.
+    /// Cut a longer prompt, and keep its end. None: a prompt that does not fit is refused.
     pub truncate: Option<Truncate>,
     /// The ids that the answer may contain. None: any.
     pub allowed_ids: Option<Vec<u32>>,

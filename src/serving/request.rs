@@ -314,6 +314,6 @@ mod tests {
         assert!(error.contains("is 100 tokens, but the prompt has 10 and 91 more were asked for: "), "{error}");
         let whole = ContextLimit { context: 100, most: 100 };
         let error = super::budget(101, whole, Budget::Rest).unwrap_err().to_string();
-        assert!(error.ends_with("shorten it: no --context is larger, for the model was made for 100"), "{error}");
+        assert!(error.ends_with("shorten it: the model was made for at most 100"), "{error}");
     }
 }

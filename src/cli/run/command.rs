@@ -20,15 +20,15 @@ pub enum Command<'a> {
 }
 
 pub const HELP: &str = "\
-/set NAME VALUE   how to answer: /set alone lists what can be set
+/set NAME VALUE   change a setting; /set alone lists them
 /show [WHAT]      settings, system, messages, model or template
-/save FILE        keep the conversation
-/load FILE        go on with one that was kept
+/save FILE        save the conversation
+/load FILE        continue a saved conversation
 /clear            forget the conversation
 /?, /help         this list
 /bye              leave (also Ctrl-D)
 
-\"\"\" begins and ends a message of several lines. Ctrl-C ends an answer, and what is typed meanwhile is kept for the next line.";
+\"\"\" begins and ends a message of several lines. Ctrl-C ends an answer. Text typed meanwhile is kept for the next line.";
 
 const NAMES: [&str; 7] = ["/bye", "/clear", "/help", "/set", "/show", "/save", "/load"];
 

@@ -53,7 +53,7 @@ impl Exported {
     pub fn branch(mut self) -> anyhow::Result<Branch> {
         let count = self.conversations.len();
         let Some(tree) = self.conversations.pop().filter(|_| count == 1) else {
-            bail!("it holds {count} conversations, expected one: export it by the menu beside its title")
+            bail!("it holds {count} conversations, expected one: export it with the menu next to its title")
         };
         let settings = settings(&tree.settings)?;
         Ok(Branch { messages: tree.branch()?, settings, model: tree.model.unwrap_or_default() })
@@ -73,8 +73,8 @@ impl Tree {
         path.reverse();
         let mut messages: Vec<Message> = Vec::new();
         for node in path {
-            ensure!(node.attachments.is_empty(), "a message has attachments, which the terminal does not take");
-            ensure!(node.calls.is_empty() && node.role != "tool", "it has calls of tools, which the terminal does not make");
+            ensure!(node.attachments.is_empty(), "a message has attachments, which the terminal does not support");
+            ensure!(node.calls.is_empty() && node.role != "tool", "it has calls of tools, which the terminal does not support");
             match node.role.as_str() {
                 // a question without an answer is left out
                 "user" => {
