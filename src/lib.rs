@@ -1,9 +1,18 @@
-//! Penstock: an OpenAI-compatible gateway that feeds an engine thread of its own.
+//! Penstock: an OpenAI-compatible gateway and an inference engine in one process.
 //!
-//! Arrows point down only: `cli → api → registry → serving → scheduler → engine → cpu | cuda`; `registry → catalogue`;
-//! `api → keys`; `serving → chat → grammar → tokenizer`; `serving → template`; `engine → model → gguf`;
-//! `convert → quantize → model`; `convert → tokenizer`. `gguf`, `tokenizer`, `template`, `logits`, `config`, `keys` and `metrics` are
-//! leaves. Token ids below `serving`, text above it.
+//! Rooms import only downwards:
+//!
+//! - `cli → api → registry → serving → scheduler → engine → cpu | cuda`
+//! - `registry → catalogue`
+//! - `api → keys`
+//! - `serving → chat → grammar → tokenizer`
+//! - `serving → template`
+//! - `engine → model → gguf`
+//! - `convert → quantize → model`
+//! - `convert → tokenizer`
+//!
+//! `gguf`, `tokenizer`, `template`, `logits`, `config`, `keys` and `metrics` are leaves. Below `serving` there are only token ids, above it
+//! only text.
 
 pub mod cli;
 pub mod telemetry;

@@ -1,4 +1,4 @@
-//! Which models there are: their names, where their files come from, and which of them are on disk.
+//! The models that exist: their names, the sources of their files, and the store on disk.
 
 mod download;
 mod manifest;

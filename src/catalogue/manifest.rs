@@ -1,4 +1,4 @@
-//! The record of a stored model: what it is and which files it has.
+//! The manifest of a stored model: its identity and its files.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -16,12 +16,12 @@ pub struct Manifest {
     pub source: Source,
     /// The digest of the file, in lower-case hex. For a split model, the digest of its files' digests, one per line.
     pub sha256: String,
-    /// Bytes of all files.
+    /// Size of all files [bytes].
     pub size: u64,
     /// The files of a split model, in order. Empty for a model in one file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<Part>,
-    /// When the model was fetched: Unix seconds.
+    /// When the model was fetched [Unix seconds].
     pub date: u64,
 }
 
@@ -46,7 +46,7 @@ impl Manifest {
         Self { id, source, sha256: hex(&Sha256::digest(lines)), size: parts.iter().map(|part| part.size).sum(), parts, date }
     }
 
-    /// The model's files: name, digest and size of each.
+    /// The model's files, as (name, digest, size).
     pub fn files(&self) -> Vec<(&str, &str, u64)> {
         match &self.parts[..] {
             [] => vec![(MODEL, &self.sha256, self.size)],

@@ -1,18 +1,18 @@
-//! From a name that a user types to a catalogue entry.
+//! Resolves a name that a user types to a catalogue entry.
 
 use std::path::Path;
 
 use super::download::SAFETENSORS;
 use config::{Config, ModelEntry, Source, check_entry, find_model, nearest_model};
 
-/// The entry for a name, which is one of
+/// Finds the entry for a name, which is one of
 /// - an id or an alias of the catalogue,
 /// - the path of a `*.gguf` file, whose stem becomes the id,
 /// - `hf:owner/repo/file.gguf`, a file on the Hugging Face hub,
 /// - `hf:owner/repo:Q4_K_M` (with or without `hf:`), the repository's file of that type,
 /// - `hf:owner/repo`, the repository's only file, or the one of the usual type.
 ///
-/// Names on the hub may end in `@revision`; the default is `main`.
+/// Names on the hub may end in `@revision`. The default is `main`.
 pub fn resolve(config: &Config, name: &str) -> anyhow::Result<ModelEntry> {
     if let Some(entry) = find_model(&config.models, name) {
         return Ok(entry.clone());
@@ -62,7 +62,7 @@ fn from_hub(name: &str, rest: &str) -> anyhow::Result<ModelEntry> {
     Ok(entry)
 }
 
-/// A source in a few words, for lists and messages.
+/// A short description of a source, for lists and messages.
 pub fn describe(source: &Source) -> String {
     match source {
         Source::Pypi { packages } => match packages.as_slice() {

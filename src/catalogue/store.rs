@@ -18,7 +18,7 @@ pub struct PulledModel {
     pub path: PathBuf,
     pub sha256: String,
     pub size: u64,
-    /// False: the model was already on disk and its digests are right.
+    /// Whether files were fetched. False if the model was already on disk with the right digests.
     pub fetched: bool,
 }
 
@@ -26,7 +26,7 @@ pub struct PulledModel {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
     No,
-    /// The number of bytes from which a pull would continue.
+    /// A part, from which a pull would continue [bytes].
     Partial(u64),
     Yes,
 }
@@ -38,7 +38,7 @@ pub struct Store {
 }
 
 /// Held while a model's files change. The operating system releases it when the process ends, even after a crash.
-struct Lock(#[allow(dead_code)] File);
+struct Lock(#[allow(dead_code, reason = "dropping the file releases the lock")] File);
 
 impl Store {
     pub fn new(root: &Path) -> Self {
@@ -50,7 +50,7 @@ impl Store {
         self.root.join(id.replace(':', "+").replace('/', "="))
     }
 
-    /// The path of a model's file; for a split model, of its first file.
+    /// The path of a model's file, or of its first file if the model is split.
     pub fn file(&self, manifest: &Manifest) -> PathBuf {
         self.dir(&manifest.id).join(manifest.files()[0].0)
     }
@@ -85,14 +85,14 @@ impl Store {
         if self.path(entry).is_some() {
             return Presence::Yes;
         }
-        // complete files of a split model count as well
+        // complete files of a split model count, too
         match self.bytes_of(entry.stored_as(), |name| name.ends_with(PARTIAL) || name != MODEL && name.ends_with(".gguf")) {
             0 => Presence::No,
             bytes => Presence::Partial(bytes),
         }
     }
 
-    /// The bytes of those files of a model whose names match.
+    /// Total size of those of a model's files whose names match [bytes].
     fn bytes_of(&self, id: &str, matches: impl Fn(&str) -> bool) -> u64 {
         let Ok(entries) = std::fs::read_dir(self.dir(id)) else { return 0 };
         let sizes =
@@ -128,7 +128,7 @@ impl Store {
         Ok(Lock(file))
     }
 
-    /// Fetches a model. If the model is on disk already, verifies it and fetches it again if it is damaged. Blocking.
+    /// Fetches a model. If the model is on disk already, verifies its files, and fetches them again if they are damaged. Blocks.
     pub fn pull(&self, entry: &ModelEntry, tools: &Tools, progress: &Progress) -> Result<PulledModel, PullError> {
         config::check_entry(entry).map_err(|fault| PullError::Refused(format!("model {:?}: {fault}", entry.id)))?;
         if let Source::File { path } = &entry.source {
@@ -164,7 +164,7 @@ impl Store {
         Ok(PulledModel { path: self.file(&manifest), sha256: manifest.sha256, size: manifest.size, fetched: true })
     }
 
-    /// Deletes a model from disk, including unfinished downloads. Returns the bytes freed, or None if nothing was on disk.
+    /// Deletes a model from disk, including unfinished downloads. Returns the number of bytes freed, or None if nothing was on disk.
     pub fn remove(&self, id: &str) -> Result<Option<u64>, PullError> {
         let dir = self.dir(id);
         refuse_link(&dir).map_err(|error| PullError::disk(&dir, error))?;
@@ -173,7 +173,7 @@ impl Store {
         }
         let _lock = self.lock(id, None)?;
         let freed = self.bytes_of(id, |name| name.ends_with(".gguf") || name.ends_with(PARTIAL));
-        // The manifest goes first: without it the model is no longer listed, even if the next step fails.
+        // The manifest is removed first, so that the model is no longer listed even if the next step fails.
         remove_file(&dir.join(MANIFEST))?;
         std::fs::remove_dir_all(&dir).map_err(|error| PullError::disk(&dir, error))?;
         Ok(Some(freed))
@@ -202,15 +202,15 @@ fn remove_file(path: &Path) -> Result<(), PullError> {
     }
 }
 
-/// Writes a file atomically, under another name first: even after a power cut it is either complete or absent.
+/// Writes a file atomically, under another name first. Even after a power cut, the file is either complete or absent.
 fn write_atomically(path: &Path, temporary: &Path, bytes: &[u8]) -> std::io::Result<()> {
     write_own(temporary, bytes)?.sync_all()?;
     std::fs::rename(temporary, path)?;
     path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
 }
 
-/// Takes the lock of a file. A process that is being started holds a copy of every lock of this one for a moment, so a lock that is taken
-/// is tried again for a while.
+/// Takes the lock of a file, with retries. A child process that is being started briefly holds a copy of every lock of this process, so a
+/// lock may seem to be taken.
 fn try_lock(file: &File) -> Result<(), std::fs::TryLockError> {
     for _ in 0..20 {
         match file.try_lock() {

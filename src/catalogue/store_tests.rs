@@ -49,7 +49,7 @@ impl Scene {
         self.dir.path().join("tiny+1k").join(name)
     }
 
-    /// The pull fails, nothing is listed, and the error holds `text`.
+    /// Asserts that the pull fails with an error that contains `text`, and that nothing is listed.
     fn fails(&self, entry: &ModelEntry, text: &str) {
         let error = self.pull(entry).expect_err("should fail").to_string();
         assert!(error.contains(text), "{text:?} is not in {error:?}");
@@ -202,7 +202,7 @@ fn the_token_is_sent_only_to_the_hub() {
     let seen = heads.lock().unwrap().clone();
     assert!(seen[0].starts_with("get /o/r/resolve/main/d/m.gguf ") && seen[1].starts_with("get /moved "));
     assert!(seen.iter().all(|head| head.contains("authorization: bearer secret")));
-    // Another port is another origin. The redirect is refused, since it is not https, and the server is never contacted.
+    // Another port is another origin. The redirect is refused because it is not https, and the server is never contacted.
     let (other, never) = serve(vec![Answer::File { body: body(), etag: ETAG }]);
     let (url, _) = serve(vec![redirect_to(&format!("{other}/x"))]);
     let error = Scene::new().store.pull(&hub(), &with(&url), &Progress::silent()).unwrap_err().to_string();
@@ -262,7 +262,7 @@ fn a_local_file_is_used_in_place() {
     assert!(scene.pull(&own).unwrap_err().to_string().contains("own.gguf"));
 }
 
-/// Whatever file of the store is a link, what it leads to stays as it is.
+/// If any file of the store is a link, the link's target is never changed.
 #[test]
 fn links_in_the_store_are_refused() {
     use std::os::unix::fs::symlink;

@@ -1,4 +1,4 @@
-//! A small HTTP server for tests: each connection gets the next answer of a script.
+//! A small HTTP server for tests. Each connection gets the next answer of a script.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -31,14 +31,14 @@ pub fn serve(script: Vec<Answer>) -> (String, Heads) {
             let Ok((stream, _)) = listener.accept() else { return };
             let head = read_head(&stream);
             log.lock().unwrap().push(head.clone());
-            // The client hangs up in some tests.
+            // Fails in tests in which the client hangs up.
             let _ = reply(stream, &answer, &head);
         }
     });
     (address, heads)
 }
 
-/// Starts a server that acts like the hub for the repository `o/r` at `main`: it serves a listing in pages of two entries, and the files.
+/// Starts a server that acts like the hub for the repository `o/r` at `main`. It serves the files, and a listing in pages of two entries.
 pub fn hub(files: Vec<(&'static str, Arc<Vec<u8>>)>) -> (String, Heads) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());

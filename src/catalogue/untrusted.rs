@@ -1,13 +1,13 @@
-//! What the other side of a download sends, read as a pull reads it, without a network. The fuzz targets call this.
+//! Parsers of untrusted downloads, as a pull uses them but without a network, for the fuzz targets.
 
 use super::download::{files_of, next_of, pick, redirect};
 use super::manifest::Manifest;
 
-/// Reads a page of the hub's listing, and picks the files of the split model that `file` belongs to or else those of the type `quant`.
+/// Reads a page of the hub's listing and picks the files of the split model that `file` belongs to, or else those of the type `quant`.
 /// Returns their paths.
 ///
 /// # Errors
-/// The message that the user gets.
+/// The message for the user.
 pub fn picked(page: &str, file: Option<&str>, quant: Option<&str>) -> Result<Vec<String>, String> {
     let listed = files_of(page)?;
     Ok(pick(&listed, file, quant)?.into_iter().map(|one| one.path.clone()).collect())
@@ -18,7 +18,7 @@ pub fn next_page(links: &str) -> Option<&str> {
     next_of(links)
 }
 
-/// The target of a redirect of a download that began at `start`. None if it is not followed, or if `start` or `from` is no URL.
+/// The target of a redirect in a download that began at `start`. None if the redirect is not followed, or if `start` or `from` is no URL.
 pub fn redirected(start: &str, from: &str, location: &str) -> Option<String> {
     let (start, from) = (start.parse().ok()?, from.parse().ok()?);
     redirect(&start, &from, location).ok().map(|target| target.to_string())

@@ -1,4 +1,4 @@
-//! Colours of what a person reads, where one reads it and wants them.
+//! Colours in output for people, if the terminal and the environment want them.
 
 use std::io::IsTerminal;
 
@@ -25,8 +25,8 @@ impl Colour {
 
 const END: &str = "\x1b[0m";
 
-/// Whether one of the standard streams gets colours. `NO_COLOR` (set to anything) forbids them, `CLICOLOR_FORCE` (not 0) wants them in
-/// pipes too, and `CLICOLOR=0` and a terminal that is called `dumb` have none.
+/// Whether a standard stream gets colours. `NO_COLOR` (set to anything) turns them off, and `CLICOLOR_FORCE` (not 0) turns them on in
+/// pipes, too. `CLICOLOR=0` and the terminal type `dumb` also turn them off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Colours(bool);
 
@@ -47,7 +47,7 @@ impl Colours {
         if self.0 && !text.is_empty() { format!("{}{text}{END}", colour.code()) } else { text.to_owned() }
     }
 
-    /// What begins and ends a text that comes in parts.
+    /// The codes before and after a coloured text that is written in parts.
     pub fn around(self, colour: Colour) -> (&'static str, &'static str) {
         if self.0 { (colour.code(), END) } else { ("", "") }
     }

@@ -1,4 +1,4 @@
-//! `penstock completions`: what a shell needs to complete the command line.
+//! `penstock completions`: completion scripts for shells.
 
 use clap::CommandFactory;
 use clap_complete::Shell;
@@ -15,7 +15,7 @@ pub struct CompletionsArgs {
     shell: Shell,
 }
 
-/// `Line`: the whole command line.
+/// `Line`: the type of the whole command line.
 pub fn run<Line: CommandFactory>(args: &CompletionsArgs) -> anyhow::Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Line::command(), "penstock", &mut script);

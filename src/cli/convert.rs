@@ -1,4 +1,4 @@
-//! `penstock convert`: a Hugging Face checkpoint as a GGUF file.
+//! `penstock convert`: converts a Hugging Face checkpoint to a GGUF file.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -32,7 +32,7 @@ pub struct ConvertArgs {
     /// Replace the output if it exists
     #[arg(long)]
     force: bool,
-    /// Write nothing, and print what the output would hold
+    /// Write nothing, and print the planned contents of the output
     #[arg(long)]
     dry_run: bool,
     /// Threads; 0: one per processor

@@ -1,4 +1,4 @@
-//! The flags that choose where a measurement runs.
+//! Flags that choose the device of a measurement.
 
 use std::str::FromStr;
 
@@ -8,7 +8,7 @@ use crate::config::Backend;
 
 #[derive(clap::Args, Debug)]
 pub struct DeviceArgs {
-    /// Where to compute: auto, cpu or cuda
+    /// The backend to compute with: auto, cpu or cuda
     #[arg(long)]
     backend: Option<Backend>,
     /// Index of the GPU; or cpu, cuda or cuda:INDEX
@@ -17,7 +17,7 @@ pub struct DeviceArgs {
 }
 
 impl DeviceArgs {
-    /// The backend that was asked for, or `otherwise`.
+    /// The backend that the flags choose, or `otherwise`.
     ///
     /// # Errors
     /// The flags name different backends.
@@ -30,7 +30,7 @@ impl DeviceArgs {
         }
     }
 
-    /// The device's place among those of its backend.
+    /// The device's index among those of its backend.
     pub fn index(&self) -> u32 {
         self.device.index
     }
@@ -39,7 +39,7 @@ impl DeviceArgs {
 /// The index of a GPU, or a backend with an index: `1`, `cuda`, `cuda:1`, `cpu`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct DeviceArg {
-    /// None: the flag `--backend` says it.
+    /// None: the flag `--backend` decides.
     backend: Option<Backend>,
     index: u32,
 }

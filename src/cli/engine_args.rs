@@ -4,7 +4,7 @@ use crate::config::{Backend, Context, Overrides};
 
 #[derive(clap::Args, Debug)]
 pub struct EngineArgs {
-    /// Where to compute: auto, cpu or cuda
+    /// The backend to compute with: auto, cpu or cuda
     #[arg(long)]
     backend: Option<Backend>,
     /// Index of the GPU
@@ -13,7 +13,7 @@ pub struct EngineArgs {
     /// CPU threads; 0: one per physical core
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// The longest context, in tokens; auto: what the model was made for and memory holds
+    /// The longest context, in tokens; auto: as long as the model was made for and memory holds
     #[arg(long, value_name = "TOKENS")]
     context: Option<Context>,
 }

@@ -22,7 +22,7 @@ use crate::model::Weights;
 use crate::registry::backend;
 use crate::tokenizer::Tokenizer;
 
-/// The longest text, in bytes.
+/// The longest text [bytes].
 const MOST_TEXT: u64 = 1 << 28;
 
 #[derive(clap::Args, Debug)]
@@ -39,7 +39,7 @@ pub struct EvalArgs {
     /// An id or alias of a model on disk, or a GGUF file
     #[arg(value_name = "MODEL|FILE.gguf")]
     model: String,
-    /// What to measure the divergence from: another model of the same vocabulary, or `exact`: the same weights in plain float32
+    /// The reference for the divergence: another model of the same vocabulary, or `exact`: the same weights in plain float32
     #[arg(long, value_name = "MODEL|FILE.gguf|exact")]
     reference: Option<String>,
     /// The text (UTF-8)
@@ -61,7 +61,7 @@ pub struct EvalArgs {
     json: bool,
 }
 
-/// What was measured, and on what.
+/// The figures, with the model and the device that they were measured on.
 #[derive(Serialize)]
 struct Report {
     model: String,
@@ -113,7 +113,7 @@ pub fn run(args: EvalArgs, config: Option<&Path>) -> anyhow::Result<()> {
     print(&if args.json { format!("{}\n", serde_json::to_string_pretty(&report)?) } else { text_of(&report) })
 }
 
-/// Logits are compared token by token, so both must mean the same tokens.
+/// Checks that both vocabularies are equal, because logits are compared token by token.
 fn check_vocabulary(file: &GgufFile, reference: &GgufFile) -> anyhow::Result<()> {
     let key = "tokenizer.ggml.tokens";
     let sizes = [file, reference].map(|file| file.vocab_size().unwrap_or(0));
@@ -128,7 +128,7 @@ fn check_vocabulary(file: &GgufFile, reference: &GgufFile) -> anyhow::Result<()>
     Ok(())
 }
 
-/// The chunks of the text. The first token of each is the one that the model's texts begin with, if it has such a token.
+/// Cuts the text into chunks. If the model's texts begin with a BOS, each chunk does, too.
 fn chunks(args: &EvalArgs, file: &GgufFile) -> anyhow::Result<Vec<Vec<u32>>> {
     let path = args.text.display();
     let bytes = std::fs::metadata(&args.text).with_context(|| format!("--text: cannot read {path}"))?.len();

@@ -1,4 +1,4 @@
-//! What `penstock eval` adds up, and the figures that come of it.
+//! The sums of `penstock eval`, and the figures computed from them.
 
 use serde::Serialize;
 
@@ -9,12 +9,12 @@ use crate::logits::Distribution;
 pub struct Sums {
     tested: NegLogLikelihood,
     reference: NegLogLikelihood,
-    /// The divergence at each position, for its quantiles.
+    /// The divergence at each position, for the quantiles.
     divergences: Vec<f64>,
     same_first: usize,
 }
 
-/// The sum of negative log-probabilities, and that of their squares.
+/// The sum of negative log-probabilities, and the sum of their squares.
 #[derive(Clone, Copy, Default)]
 struct NegLogLikelihood {
     count: usize,
@@ -38,18 +38,18 @@ impl NegLogLikelihood {
     }
 }
 
-/// What a text tells of a model.
+/// The figures of a model on a text.
 #[derive(Serialize)]
 pub struct Figures {
-    /// Tokens that were predicted.
+    /// Number of predicted tokens.
     pub tokens: usize,
     pub perplexity: f64,
-    /// Its standard error.
+    /// The perplexity's standard error.
     pub perplexity_error: f64,
     pub against: Option<ReferenceComparison>,
 }
 
-/// What a model differs by from its reference. Divergences are in nats.
+/// The difference of a model from its reference. Divergences are in nats.
 #[derive(Serialize)]
 pub struct ReferenceComparison {
     /// The reference's own perplexity.
@@ -66,7 +66,7 @@ pub struct ReferenceComparison {
 }
 
 impl Sums {
-    /// Adds a position at which `id` followed. None if it is outside of the vocabulary.
+    /// Adds a position that is followed by `id`. None if the id is outside the vocabulary.
     pub fn add(&mut self, row: &Distribution, reference: Option<&Distribution>, id: u32) -> Option<()> {
         self.tested.add(row.log_probability(id)?);
         if let Some(reference) = reference {

@@ -1,4 +1,4 @@
-//! `penstock health`: asks the server of this configuration how it is. Containers have no other program that could ask.
+//! `penstock health`: checks the health of the server of this configuration. A container has no other program for this.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -10,7 +10,7 @@ use ureq::tls::TlsConfig;
 use super::remote::RemoteArgs;
 use super::serve::reachable;
 
-/// How long the server may take to answer.
+/// Time that the server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(clap::Args, Debug)]
@@ -23,7 +23,7 @@ Examples:
 pub struct HealthArgs {
     #[command(flatten)]
     remote: RemoteArgs,
-    /// Only ask whether the process and its engines are alive, which they are while models load
+    /// Check only that the process and its engines are alive, which they are also while models load
     #[arg(long)]
     live: bool,
 }
@@ -36,7 +36,7 @@ pub fn run(args: &HealthArgs, config: Option<&Path>) -> anyhow::Result<()> {
             let server = args.remote.config(config)?.server;
             let scheme = if server.tls_cert.as_os_str().is_empty() { "http" } else { "https" };
             let address = reachable(SocketAddr::new(server.host, server.port));
-            // The certificate is for the site's name, and what is asked is this machine.
+            // The certificate has the site's name, but the request goes to this machine's address.
             (format!("{scheme}://{address}"), TlsConfig::builder().disable_verification(true).build())
         }
     };

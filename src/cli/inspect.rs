@@ -12,11 +12,11 @@ use super::output::show;
 use crate::gguf::{Array, GgufFile, TensorInfo, Value};
 use crate::serving::ModelFile;
 
-/// Items of an array in JSON without `--full`.
+/// Items of an array that JSON shows without `--full`.
 const JSON_ITEMS: usize = 32;
-/// Items of an array in text without `--full`.
+/// Items of an array that text shows without `--full`.
 const TEXT_ITEMS: usize = 6;
-/// Characters of a string in text without `--full`.
+/// Characters of a string that text shows without `--full`.
 const TEXT_CHARS: usize = 80;
 
 #[derive(clap::Args, Debug)]
@@ -42,14 +42,14 @@ pub fn run(args: InspectArgs, config: Option<&Path>) -> anyhow::Result<()> {
     }
 }
 
-/// Why the file cannot be served, if it cannot: its weights, its vocabulary, or that they do not fit each other.
+/// The reason why the file cannot be served, if any: its weights, its vocabulary, or a mismatch of the two.
 fn fault_of(file: &Arc<GgufFile>) -> Option<String> {
     let fault = format!("{:#}", ModelFile::of(file.clone()).err()?);
-    // The report begins with the path.
+    // The report already begins with the path.
     Some(fault.strip_prefix(&format!("{}: ", file.path().display())).unwrap_or(&fault).to_owned())
 }
 
-/// A terminal gets safe text.
+/// Writes the report. A terminal gets safe text.
 fn write_to_stdout(args: &InspectArgs, file: &GgufFile, fault: Option<String>) -> io::Result<()> {
     let write = |out: &mut dyn Write| match args.json {
         true => write_json(out, file, fault, args.full),
@@ -65,7 +65,7 @@ fn write_to_stdout(args: &InspectArgs, file: &GgufFile, fault: Option<String>) -
     out.flush()
 }
 
-/// The tensors of one type.
+/// Totals of the tensors of one type.
 #[derive(Default)]
 struct TypeShare {
     tensors: usize,
@@ -73,7 +73,7 @@ struct TypeShare {
     bytes: u64,
 }
 
-/// The types, sorted by bytes in descending order, and the total. The sums cannot overflow, since tensors do not overlap in their files.
+/// Totals per type, largest first, and over all types. The sums cannot overflow, because tensors do not overlap in their files.
 fn shares(file: &GgufFile) -> (Vec<(&'static str, TypeShare)>, TypeShare) {
     let (mut types, mut total) = (BTreeMap::<&str, TypeShare>::new(), TypeShare::default());
     for tensor in file.tensors() {
@@ -122,7 +122,7 @@ fn write_text(out: &mut dyn Write, file: &GgufFile, fault: Option<String>, full:
     Ok(())
 }
 
-/// A value in one line, with control characters escaped.
+/// Formats a value in one line, with control characters escaped.
 fn text(value: &Value, full: bool) -> String {
     match value {
         Value::String(string) => {
@@ -184,7 +184,7 @@ fn write_json(out: &mut dyn Write, file: &GgufFile, fault: Option<String>, full:
     writeln!(out)
 }
 
-/// Long arrays become their length and first items. Floats that JSON cannot represent become null.
+/// Converts a value to JSON. Long arrays become their length and first items. Floats that JSON cannot represent become null.
 fn to_json(value: &Value, full: bool) -> serde_json::Value {
     match value {
         Value::String(text) => json!(text),

@@ -26,11 +26,11 @@ pub struct KeysArgs {
 
 #[derive(Subcommand, Debug)]
 enum Command {
-    /// Make a key and print it: the only time that it is shown
+    /// Create a key and print it, the only time that it is shown
     Add(Add),
     /// List the keys, without their secrets
     List,
-    /// Revoke keys: within a second, a running server refuses them
+    /// Revoke keys; a running server refuses them within a second
     Revoke {
         #[arg(required = true, value_name = "NAME")]
         names: Vec<String>,
@@ -39,9 +39,9 @@ enum Command {
 
 #[derive(clap::Args, Debug)]
 struct Add {
-    /// Names the key in lists and logs
+    /// The key's name in lists and logs
     name: String,
-    /// Whom the key belongs to; the keys of a tenant share what they store and the engine's time [default: NAME]
+    /// The tenant that the key belongs to; keys of a tenant share stored objects and the engine's time [default: NAME]
     #[arg(long)]
     tenant: Option<String>,
     /// A model that the key may use; can be given several times [default: every model]
@@ -56,10 +56,10 @@ struct Add {
     /// Requests that run or wait at once; 0: no limit [default: auth.max_concurrent]
     #[arg(long, value_name = "N")]
     max_concurrent: Option<u64>,
-    /// The share of an engine beside other tenants, 1 to 100: 20 gets twice as much as 10 [default: 10]
+    /// The weight when tenants share an engine, 1 to 100: 20 gets twice as much as 10 [default: 10]
     #[arg(long, value_name = "N")]
     priority: Option<u32>,
-    /// The key may load, unload and fetch models of a running server
+    /// Allow the key to load, unload and fetch models of a running server
     #[arg(long)]
     admin: bool,
 }
@@ -124,7 +124,7 @@ fn list(file: &KeyFile, config: &Config) -> anyhow::Result<()> {
     print(&columns(&std::iter::once(head).chain(rows).chain(fixed).collect::<Vec<_>>()))
 }
 
-/// The day in UTC as YYYY-MM-DD.
+/// Formats the day in UTC as YYYY-MM-DD.
 fn date(unix_seconds: u64) -> String {
     let time = i64::try_from(unix_seconds).ok().and_then(|seconds| time::OffsetDateTime::from_unix_timestamp(seconds).ok());
     time.map_or("-".to_owned(), |time| time.date().to_string())

@@ -18,7 +18,7 @@ pub struct ListArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// By family, with size, context and licence
+    /// List by family, with size, context and licence
     #[arg(long, conflicts_with_all = ["json", "on_disk"])]
     all: bool,
     /// Only models that are completely on disk
@@ -81,13 +81,13 @@ fn models(config: &Config) -> Vec<Listed> {
     models
 }
 
-/// The catalogue by family.
+/// Formats the catalogue by family.
 fn by_family(config: &Config) -> String {
     let store = Store::new(&config.server.models_dir);
     let mut cells = vec![["FAMILY", "MODEL", "SIZE", "CONTEXT", "LICENCE", "KIND", "ON DISK"].map(str::to_owned)];
     let mut last = None;
     let other = "other";
-    // models of the configuration join their family; those without one come last
+    // models of the configuration join their family, and those without one come last
     let rank = |entry: &&ModelEntry| config.models.iter().position(|other| other.family == entry.family && entry.family.is_some());
     let mut entries: Vec<&ModelEntry> = config.models.iter().collect();
     entries.sort_by_key(|entry| rank(entry).unwrap_or(usize::MAX));

@@ -1,32 +1,32 @@
-//! Flags of what is logged.
+//! Flags of the log.
 
 use crate::config::{Config, LogFormat, Overrides};
 use crate::telemetry::Log;
 
 #[derive(clap::Args, Debug)]
 pub struct LogArgs {
-    /// What to log: off, error, warn, info, debug or trace, or a list such as warn,penstock::access=info
+    /// The log level: off, error, warn, info, debug or trace, or a list such as warn,penstock::access=info
     #[arg(long, value_name = "LEVEL")]
     log: Option<String>,
     /// Log warnings and errors only
     #[arg(short, long, conflicts_with_all = ["log", "verbose"])]
     quiet: bool,
-    /// Log probes and details, too
+    /// Also log probes and details
     #[arg(short, long, conflicts_with = "log")]
     verbose: bool,
-    /// text, or json: an object per line
+    /// The format: text, or json with one object per line
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<LogFormat>,
 }
 
 impl LogArgs {
-    /// The settings with these flags among them.
+    /// Adds these flags to the settings.
     pub fn add_to(&self, overrides: Overrides) -> Overrides {
         let level = if self.quiet { Some("warn") } else { self.verbose.then_some("debug") };
         Overrides { log: self.log.clone().or(level.map(str::to_owned)), log_format: self.log_format, ..overrides }
     }
 
-    /// What to log with a configuration that these flags are part of.
+    /// The log's settings, from a configuration that already includes these flags.
     pub fn of<'a>(&self, config: &'a Config) -> Log<'a> {
         let is_flag = self.log.is_some() || self.quiet || self.verbose;
         Log { filter: &config.server.log, is_flag, format: config.server.log_format }

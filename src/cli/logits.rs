@@ -30,7 +30,7 @@ pub struct LogitsArgs {
     /// The output file: NumPy, float32 [prompts, vocabulary]
     #[arg(long, value_name = "FILE.npy")]
     out: PathBuf,
-    /// The CPU computes unless a flag names another device
+    /// Runs on the CPU unless a flag names another device
     #[command(flatten)]
     device: DeviceArgs,
 }

@@ -1,4 +1,4 @@
-//! `penstock man`: manual pages, one per command.
+//! `penstock man`: writes manual pages, one per command.
 
 use std::path::PathBuf;
 
@@ -11,17 +11,17 @@ use super::output::print;
 #[command(after_help = "Example:
   penstock man ~/.local/share/man/man1 && man penstock-run")]
 pub struct ManArgs {
-    /// The folder to write penstock.1, penstock-serve.1 and so on to; it is made if it is missing
+    /// The folder to write penstock.1, penstock-serve.1 and so on to; created if missing
     #[arg(value_name = "DIR")]
     dir: PathBuf,
 }
 
-/// `Line`: the whole command line.
+/// `Line`: the type of the whole command line.
 pub fn run<Line: CommandFactory>(args: &ManArgs) -> anyhow::Result<()> {
     let named = || format!("cannot write to {}", args.dir.display());
     std::fs::create_dir_all(&args.dir).with_context(named)?;
-    // The command `help` repeats the others.
+    // The command `help` would only repeat the others.
     let command = Line::command().disable_help_subcommand(true);
     clap_mangen::generate_to(command, &args.dir).with_context(named)?;
-    print(&format!("the pages are in {}\n", args.dir.display()))
+    print(&format!("wrote the pages to {}\n", args.dir.display()))
 }

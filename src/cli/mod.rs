@@ -59,7 +59,7 @@ pub enum Command {
     Serve(serve::ServeArgs),
     /// Chat with a model, or answer one prompt
     Run(run::RunArgs),
-    /// Ask a running server how it is
+    /// Check the health of a running server
     Health(health::HealthArgs),
     /// Fetch a model
     Pull(pull::PullArgs),
@@ -73,7 +73,7 @@ pub enum Command {
     Keys(keys::KeysArgs),
     /// Remove a model from disk
     Rm(rm::RmArgs),
-    /// Show what a model is
+    /// Show a model's metadata and the memory that it needs
     Show(show::ShowArgs),
     /// Print the contents of a GGUF file: metadata, tensors, types, sizes
     Inspect(inspect::InspectArgs),
@@ -85,21 +85,21 @@ pub enum Command {
     Bench(bench::BenchArgs),
     /// Write the logits at the last position of each prompt
     Logits(logits::LogitsArgs),
-    /// Measure a model on a text: perplexity, and how far its logits are from a reference
+    /// Measure a model on a text: perplexity, and the divergence of its logits from a reference
     Eval(eval::EvalArgs),
-    /// Write a Hugging Face checkpoint as a GGUF file
+    /// Convert a Hugging Face checkpoint to a GGUF file
     Convert(convert::ConvertArgs),
-    /// Write a model's tensors in other types
+    /// Convert a model's tensors to other types
     Quantize(quantize::QuantizeArgs),
-    /// Show what this machine has, which models fit, and what would make it faster
+    /// Show this machine's hardware, the models that fit, and advice to make it faster
     Doctor(doctor::DoctorArgs),
-    /// Write what a shell needs to complete the command line
+    /// Write a shell's completion script
     Completions(completions::CompletionsArgs),
     /// Write manual pages
     Man(man::ManArgs),
 }
 
-/// Runs a command and ends the process; errors go to stderr.
+/// Runs a command and ends the process. Errors go to stderr.
 pub fn main() -> ! {
     enable_trials();
     let cli = Cli::parse();
@@ -141,6 +141,6 @@ pub fn main() -> ! {
         }
     };
     telemetry::flush();
-    // Without exit handlers no output is lost: stdout flushes at each newline, and commands flush text without one themselves.
+    // Skipping exit handlers loses no output: stdout flushes at each newline, and commands flush other text themselves.
     engine::end_process(code)
 }

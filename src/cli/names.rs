@@ -1,4 +1,4 @@
-//! From the name of a model to its file, for commands that read one.
+//! Finds the file of a named model, for commands that read one.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ pub struct ModelLocation {
     pub entry: ModelEntry,
 }
 
-/// An id, an alias, a name on a hub, or a path, which may have any suffix. Nothing is fetched.
+/// Locates a model by id, alias, name on a hub, or path with any suffix. Fetches nothing.
 ///
 /// # Errors
 /// No model has the name, or its file is not on disk.
@@ -32,9 +32,9 @@ pub fn locate(config: &Config, name: &str) -> anyhow::Result<ModelLocation> {
     }
 }
 
-/// The file of a model for commands without other settings.
+/// Finds the file of a model, for commands without other settings.
 pub fn file_of(config: Option<&Path>, name: &str) -> anyhow::Result<PathBuf> {
-    // A file needs no configuration, which may be broken or without a home.
+    // A path needs no configuration, which may be broken or lack a home directory.
     if is_path(name) && Path::new(name).is_file() {
         return Ok(name.into());
     }

@@ -1,4 +1,4 @@
-//! What commands print: text on stdout, tables, sizes. Text on a terminal is made safe for it.
+//! Output of commands: text on stdout, tables, sizes. Text for a terminal is made safe to print.
 
 use std::borrow::Cow;
 use std::io::{self, ErrorKind, IsTerminal, Write};
@@ -7,10 +7,10 @@ use anyhow::Context;
 
 use crate::quantize::{FILE_TYPES, FileType};
 
-/// Longest cell of a table, in characters.
+/// The longest cell of a table [characters].
 const MAX_CELL: usize = 1000;
 
-/// Writes to stdout. It is no error if the reader has gone.
+/// Writes to stdout. A closed pipe is no error.
 pub fn print(text: &str) -> anyhow::Result<()> {
     match show(text) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
@@ -18,7 +18,7 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Writes to stdout, and tells if the reader has gone. A terminal gets safe text, anything else gets exactly `text`.
+/// Writes to stdout. A closed pipe is an error. A terminal gets safe text, anything else gets exactly `text`.
 pub fn show(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     let text = if stdout.is_terminal() { for_terminal(text) } else { Cow::Borrowed(text) };
@@ -26,14 +26,14 @@ pub fn show(text: &str) -> io::Result<()> {
     stdout.flush()
 }
 
-/// Text of others (models, files, hubs, clients) that is safe to print on a terminal: line breaks and tabs stay, and each other control
-/// character, and each that reorders the text around it, becomes U+FFFD. Such characters could rewrite the screen, the title and the
-/// clipboard, or show another text than there is.
+/// Makes foreign text (of models, files, hubs, clients) safe to print on a terminal. Line breaks and tabs stay. Other control characters,
+/// and those that reorder the text around them, become U+FFFD. Such characters could rewrite the screen, the title and the clipboard, or
+/// disguise the text.
 pub fn for_terminal(text: &str) -> Cow<'_, str> {
     if !text.contains(is_unsafe) {
         return Cow::Borrowed(text);
     }
-    // A line break of Windows is one line break.
+    // A Windows line break is one line break.
     Cow::Owned(text.replace("\r\n", "\n").replace(is_unsafe, "\u{fffd}"))
 }
 
@@ -60,7 +60,7 @@ pub fn columns<const N: usize>(rows: &[[String; N]]) -> String {
     text
 }
 
-/// As [`columns`], without a bound, and right-aligned but for the first `left` of them.
+/// Like [`columns`], but cells are not cut, and all columns except the first `left` are right-aligned.
 pub fn right_columns(rows: &[Vec<String>], left: usize) -> String {
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0);
@@ -75,7 +75,7 @@ pub fn right_columns(rows: &[Vec<String>], left: usize) -> String {
     rows.iter().map(line).collect()
 }
 
-/// A number of bytes in binary units, as memory is counted.
+/// Formats a number of bytes in binary units, as memory is counted.
 pub fn human_bytes(bytes: u64) -> String {
     let (mut value, mut units) = (bytes as f64, ["B", "KiB", "MiB", "GiB", "TiB"].into_iter());
     let mut unit = units.next().unwrap_or_default();
@@ -86,7 +86,7 @@ pub fn human_bytes(bytes: u64) -> String {
     if unit == "B" { format!("{bytes} B") } else { format!("{value:.1} {unit}") }
 }
 
-/// The file type of a name in a command line.
+/// Parses the name of a file type on the command line.
 pub fn file_type(name: &str) -> Result<&'static FileType, String> {
     let names = || FILE_TYPES.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", ");
     FileType::by_name(name).ok_or_else(|| format!("expected one of {}", names()))

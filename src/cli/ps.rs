@@ -16,7 +16,7 @@ use super::remote::{Remote, RemoteArgs};
 pub struct PsArgs {
     #[command(flatten)]
     remote: RemoteArgs,
-    /// Also models that are not loaded
+    /// Include models that are not loaded
     #[arg(long)]
     all: bool,
     /// Print JSON

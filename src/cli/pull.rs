@@ -26,7 +26,7 @@ pub struct PullArgs {
 pub fn run(args: PullArgs, config: Option<&Path>) -> anyhow::Result<()> {
     let config = Config::load(config, &Overrides::default())?;
     let store = Store::new(&config.server.models_dir);
-    // All names are looked up first, so that a typo in the last one shows before the first download.
+    // All names are looked up first, so that a typo in the last one is reported before the first download.
     let entries = args.models.iter().map(|name| resolve(&config, name)).collect::<anyhow::Result<Vec<_>>>()?;
     for entry in entries {
         let progress = Progress::new(&entry.id, entry.size);

@@ -1,4 +1,4 @@
-//! `penstock quantize`: a model's tensors in other types.
+//! `penstock quantize`: converts a model's tensors to other types.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -35,7 +35,7 @@ pub struct QuantizeArgs {
     /// Replace the output if it exists
     #[arg(long)]
     force: bool,
-    /// Write nothing, and print what the output would hold
+    /// Write nothing, and print the planned contents of the output
     #[arg(long)]
     dry_run: bool,
     /// Threads; 0: one per processor
@@ -77,7 +77,7 @@ pub fn run(args: QuantizeArgs, config: Option<&Path>) -> anyhow::Result<()> {
     })
 }
 
-/// Beside a file; in the current directory for a model that was given by its name.
+/// The default output: next to the source if it was given as a file, and in the current directory if it was given by name.
 fn default_output(name: &str, path: &Path, kind: &FileType) -> PathBuf {
     if Path::new(name).is_file() {
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
@@ -87,7 +87,7 @@ fn default_output(name: &str, path: &Path, kind: &FileType) -> PathBuf {
     format!("{safe}-{}.gguf", kind.name).into()
 }
 
-/// Errors add up if a file is quantised twice, and nothing in the output tells.
+/// Warns if the source is quantised already. The errors add up, and the output does not show it.
 fn warn_of_quantised(source: &GgufFile, kind: &FileType) {
     let is_whole = |id: u32| matches!(id, 0 | 1 | 30);
     if !is_whole(kind.base) && source.tensors().iter().any(|tensor| ggml_type(tensor.type_id).is_some_and(|kind| kind.block_size > 1)) {

@@ -1,4 +1,4 @@
-//! What `penstock serve` does at SIGHUP: it reads its configuration again.
+//! Reloads the configuration of `penstock serve` at SIGHUP.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::config::{Config, Overrides};
 use crate::registry::Registry;
 use crate::telemetry;
 
-/// What was given at start, which the new configuration is made of too.
+/// The inputs of the configuration at start, which a reload reads again.
 pub struct Reloader {
     pub file: Option<PathBuf>,
     pub overrides: Overrides,
@@ -20,7 +20,7 @@ pub struct Reloader {
     pub first: Config,
 }
 
-/// The settings that change while the server runs. The file of keys is read again whenever it changes.
+/// The settings that can change while the server runs. The file of keys is read again whenever it changes.
 const LIVE: &[&str] = &[
     "server.default_models",
     "server.on_demand",
@@ -41,7 +41,7 @@ const LIVE: &[&str] = &[
 ];
 
 impl Reloader {
-    /// Reads the configuration and applies what can change. `None`: it is wrong, and the server goes on as before.
+    /// Reads the configuration and applies the settings that can change. `None` if it is wrong. Then the server continues with the old one.
     pub fn reload(&self) -> Option<Config> {
         match self.apply() {
             Ok(config) => {
@@ -78,7 +78,7 @@ fn needing_restart(before: &Config, after: &Config) -> Vec<String> {
 }
 
 fn json(config: &Config) -> Value {
-    // Strings are the keys of its maps.
+    // Cannot fail: all keys of its maps are strings.
     serde_json::to_value(config).unwrap_or_default()
 }
 

@@ -1,4 +1,4 @@
-//! A running server, for commands that speak to it.
+//! A client of a running server, for commands.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::config::{Config, Overrides};
 
-/// How long the server may take. Unloading waits for the engine's last step.
+/// Time that the server may take to answer. Unloading waits for the engine's last step.
 const PATIENCE: Duration = Duration::from_secs(120);
 const MAX_ANSWER: u64 = 64 << 20;
 
@@ -25,7 +25,7 @@ pub struct RemoteArgs {
 }
 
 impl RemoteArgs {
-    /// The address. None: no flag and no variable names it.
+    /// The address in a flag or variable. None if there is none.
     pub fn named(&self) -> Option<String> {
         let variable = || variable("PENSTOCK_HOST").filter(|_| self.port.is_none());
         self.url.clone().or_else(variable).map(|url| with_scheme(&url))
@@ -94,7 +94,7 @@ fn with_scheme(url: &str) -> String {
     if url.contains("://") { url.to_owned() } else { format!("http://{url}") }
 }
 
-/// The address that the configuration makes a server listen on, as a client on this machine uses it.
+/// The configured server's address, for a client on this machine.
 fn configured(config: &Config) -> String {
     let host = match config.server.host {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),

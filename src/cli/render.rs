@@ -45,7 +45,7 @@ fn yes() -> bool {
     true
 }
 
-/// A template's source, with the texts of the tokens that it may use.
+/// A template's source, with the texts of the special tokens that it may use.
 struct Source {
     template: String,
     bos: String,

@@ -30,7 +30,7 @@ pub fn run(args: RmArgs, config: Option<&Path>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The id in the store: that of a catalogue entry, or of a stored model that is no longer in the catalogue.
+/// The id in the store, either of a catalogue entry or of a stored model that is no longer in the catalogue.
 fn stored_id(store: &Store, models: &[ModelEntry], name: &str) -> anyhow::Result<String> {
     match find_model(models, name) {
         Some(ModelEntry { source: Source::File { path }, .. }) => {

@@ -1,4 +1,4 @@
-//! Runs sequences of token ids through an engine, one after the other, and hands out logits or vectors.
+//! Runs sequences of token ids through an engine, one after the other, and returns logits or vectors.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use crate::logits::SamplingParams;
 
 /// Rows per step without logits.
 pub const CHUNK: usize = 256;
-/// Bytes of logits that a step may return.
+/// The most logits that a step may return [bytes].
 const LOGITS_BYTES: usize = 32 << 20;
 /// The most rows per step with logits.
 const MOST_ROWS: usize = 64;
 
-/// How many rows of logits a step returns on the CPU: no more than fit into a fixed amount of memory.
+/// The number of rows whose logits a step returns on the CPU, so that they fit into a fixed amount of memory.
 pub fn rows_at_once(vocab: usize) -> usize {
     (LOGITS_BYTES / 4 / vocab.max(1)).clamp(1, MOST_ROWS)
 }
 
-/// What a step returns.
+/// The wanted results of a step.
 #[derive(Clone, Copy, PartialEq)]
 enum Wanted {
     Nothing,
@@ -32,7 +32,7 @@ enum Wanted {
     },
 }
 
-/// An engine that reads one sequence after the other.
+/// Runs an engine on one sequence after the other.
 pub struct Rows {
     pub engine: Box<dyn Engine>,
     tables: BlockTables,
@@ -46,12 +46,12 @@ impl Rows {
         Self { engine, tables, out: StepOutput::default(), params: Arc::new(SamplingParams::greedy()) }
     }
 
-    /// Whether a step returns the logits of several rows of a sequence.
+    /// Whether a step can return the logits of several rows of a sequence.
     pub fn takes_many(&self) -> bool {
         self.engine.info().backend == BackendKind::Cpu
     }
 
-    /// Reads `ids[range]`, which follows what was read before, without logits.
+    /// Reads `ids[range]`, the continuation of the rows read so far, without logits.
     pub fn skip(&mut self, ids: &[u32], range: Range<usize>) -> anyhow::Result<()> {
         for start in range.clone().step_by(CHUNK) {
             self.step(ids, start..range.end.min(start + CHUNK), Wanted::Nothing)?;
@@ -59,7 +59,7 @@ impl Rows {
         Ok(())
     }
 
-    /// Reads `ids[range]`, which follows what was read before, and returns the logits of each row.
+    /// Reads `ids[range]`, the continuation of the rows read so far, and returns the logits of each row.
     pub fn read(&mut self, ids: &[u32], range: Range<usize>) -> anyhow::Result<Vec<Vec<f32>>> {
         if self.takes_many() {
             self.step(ids, range, Wanted::Rows)?;
@@ -73,7 +73,7 @@ impl Rows {
         Ok(rows)
     }
 
-    /// The logits behind a sequence.
+    /// The logits after the last token of a sequence.
     pub fn last(&mut self, ids: &[u32]) -> anyhow::Result<Vec<f32>> {
         let start = (ids.len() - 1) / CHUNK * CHUNK;
         self.skip(ids, 0..start)?;
@@ -95,7 +95,7 @@ impl Rows {
     fn step(&mut self, ids: &[u32], range: Range<usize>, wanted: Wanted) -> anyhow::Result<()> {
         let mut init = Vec::new();
         if range.start == 0 {
-            // a new sequence: all blocks are free
+            // a new sequence starts with all blocks free
             self.tables = BlockTables::new(self.engine.kv_capacity(), 1);
             init.push(SlotInit { slot: 0, params: self.params.clone(), prompt: [].into(), generated: Vec::new() });
         }

@@ -37,7 +37,7 @@ pub struct ServeArgs {
     /// A model to serve: an id of the catalogue or the path of a GGUF file; can be given several times
     #[arg(long = "model", value_name = "MODEL")]
     models: Vec<String>,
-    /// Start the server again if it crashes, hangs or loses its GPU; the port stays open
+    /// Restart the server if it crashes, hangs or loses its GPU; the port stays open
     #[arg(long)]
     supervise: bool,
     /// The process that supervises this one and gave it the listening socket as stdin
@@ -87,35 +87,35 @@ pub fn run(args: ServeArgs, config: Option<&Path>) -> anyhow::Result<()> {
     result
 }
 
-/// Warns if other machines may use the server without a key, or under a name that a page of another site may have.
+/// Warns if other machines can use the server without a key, or under host names that another site's page could use.
 fn warn_if_open(config: &Config, access: &api::Access, address: SocketAddr) {
     if address.ip().is_loopback() {
         return;
     }
     match (access.needs_keys(), config.server.allowed_hosts.is_empty()) {
         (false, true) => tracing::warn!(
-            "{address} answers other machines, without a key and under any host name: `penstock keys add NAME` makes a key, and \
+            "{address} answers other machines, without a key and under any host name: `penstock keys add NAME` creates a key, and \
              server.allowed_hosts lists names"
         ),
-        (false, false) => tracing::warn!("{address} answers other machines without a key: `penstock keys add NAME` makes one"),
+        (false, false) => tracing::warn!("{address} answers other machines without a key: `penstock keys add NAME` creates one"),
         (true, _) => {}
     }
 }
 
-/// Loads the models in a thread of its own, so that the server answers probes in the meantime.
+/// Loads the models on a separate thread, so that the server answers probes in the meantime.
 fn load(registry: Arc<Registry>, site: Address) -> anyhow::Result<oneshot::Receiver<anyhow::Result<()>>> {
     let (sender, receiver) = oneshot::channel();
     std::thread::Builder::new().name("load".into()).spawn(move || {
         let result = registry.load_eager();
         let banner = result.is_ok().then(|| banner(&registry, site));
         let _ = sender.send(result);
-        // The server neither needs a reader of stdout nor waits for one.
+        // The server does not need a reader of stdout.
         let _ = show(&banner.unwrap_or_default());
     })?;
     Ok(receiver)
 }
 
-/// An address that a client on this machine can use.
+/// The address, as a client on this machine can use it.
 pub(super) fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
@@ -125,7 +125,7 @@ pub(super) fn reachable(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-/// Where the server is, and what it asks of clients.
+/// The server's address, and whether clients need TLS and keys.
 #[derive(Clone, Copy)]
 struct Address {
     address: SocketAddr,
@@ -135,7 +135,7 @@ struct Address {
     page: bool,
 }
 
-/// The address, the models, and a command to try them with.
+/// The text at start: the address, the models, and a command to try.
 fn banner(registry: &Registry, site: Address) -> String {
     let url = format!("{}://{}", if site.tls { "https" } else { "http" }, reachable(site.address));
     let mut text = format!("Penstock {} is ready on {url} (docs: {url}/docs)\n", env!("CARGO_PKG_VERSION"));
@@ -163,7 +163,7 @@ fn banner(registry: &Registry, site: Address) -> String {
     text
 }
 
-/// A command that can be pasted into a shell.
+/// A curl command that can be pasted into a shell.
 fn curl(url: &str, model: &str, has_template: bool, needs_key: bool) -> String {
     let (path, body) = if has_template {
         let message = serde_json::json!({"role": "user", "content": "Name three rivers."});

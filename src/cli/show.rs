@@ -56,7 +56,7 @@ pub fn run(args: ShowArgs, config: Option<&Path>) -> anyhow::Result<()> {
     print(&if args.json { format!("{shown:#}\n") } else { text(&shown) })
 }
 
-/// Whether the file says how its rows become a vector.
+/// Whether the file says how rows are pooled to a vector.
 fn makes_vectors(file: &GgufFile) -> bool {
     file.get_str("general.architecture").is_some_and(|name| file.get(&format!("{name}.pooling_type")).is_some())
 }
@@ -76,7 +76,7 @@ fn template(located: &ModelLocation, file: &GgufFile) -> Json {
     }
 }
 
-/// The values that a request gets if it does not choose. Null: nobody recommends any.
+/// The sampling values for requests that do not choose. Null if none are recommended.
 fn sampling(choice: SamplingChoice) -> Json {
     let SamplingChoice { temperature, top_k, top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty } = choice;
     let shown = |value: Option<f32>| value.map_or(Json::Null, |value| value.to_string().parse::<f64>().unwrap_or(f64::from(value)).into());

@@ -1,5 +1,5 @@
-//! `penstock serve --supervise`: a process that opens the port, and a child that serves. The child is started again after a fault, while
-//! clients wait at the port.
+//! `penstock serve --supervise`: a parent process opens the port, and a child process serves. The child is restarted after a fault, while
+//! clients wait at the open port.
 //!
 //! The child inherits the listening socket as its stdin, which needs no unsafe code. The parent accepts no connections.
 
@@ -24,28 +24,28 @@ use crate::registry::{EXIT_DEVICE_LOST, EXIT_STUCK};
 
 /// The exit code of a process whose main thread panicked.
 const EXIT_PANICKED: i32 = 101;
-/// A child that ends sooner has failed quickly.
+/// A child that ends sooner counts as a quick failure.
 const QUICK: Duration = Duration::from_secs(30);
-/// The waits before the next child, by the quick failures in a row before. One failure more ends the supervision.
+/// The waits before a restart, by the number of quick failures in a row so far. One more failure ends the supervision.
 const WAITS: [Duration; 5] =
     [Duration::ZERO, Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
 
-/// Opens the port, and serves on it through a child until the child ends by itself or a signal ends both. Blocks. The child gets this
-/// process's arguments.
+/// Opens the port and serves through a child, until the child ends by itself or a signal ends both. The child gets this process's
+/// arguments. Blocks.
 pub fn run(config: &Config) -> anyhow::Result<()> {
     let listener = api::listen(config.server.host, config.server.port)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    // On this thread: the death of the thread that started a child counts to the child as that of its parent.
+    // Runs on this thread, because a child treats the end of the thread that started it as the end of its parent.
     runtime.block_on(supervise(&listener))
 }
 
-/// The listening socket, for a child. The child ends if its parent does.
+/// Takes over the listening socket in a child. The child will end if its parent ends.
 pub fn inherited(parent: u32) -> anyhow::Result<TcpListener> {
-    set_pdeathsig(Signal::SIGTERM).context("the parent's end cannot be watched")?;
+    set_pdeathsig(Signal::SIGTERM).context("cannot watch for the parent's end")?;
     ensure!(parent_id() == parent, "the process {parent}, which supervises this one, has ended");
     let listener = TcpListener::from(std::io::stdin().as_fd().try_clone_to_owned()?);
-    listener.local_addr().context("stdin is no listening socket: --supervised is for `penstock serve --supervise` alone")?;
-    // Whatever this process starts must not keep the port open.
+    listener.local_addr().context("stdin is no listening socket: only `penstock serve --supervise` may pass --supervised")?;
+    // Processes that this one starts must not keep the port open.
     dup2_stdin(File::open("/dev/null")?)?;
     Ok(listener)
 }
@@ -57,12 +57,12 @@ pub struct ChildExit(ExitStatus);
 impl std::error::Error for ChildExit {}
 
 impl ChildExit {
-    /// The exit code, or for a signal what a shell would say.
+    /// The exit code. For a signal, the code that a shell would report.
     pub fn code(&self) -> i32 {
         self.0.code().or_else(|| self.0.signal().map(|signal| 128 + signal)).unwrap_or(1)
     }
 
-    /// Whether a new process may serve where this one cannot.
+    /// Whether a new process may succeed where this one failed.
     fn is_crash(&self) -> bool {
         self.0.signal().is_some() || matches!(self.0.code(), Some(EXIT_STUCK | EXIT_DEVICE_LOST | EXIT_PANICKED))
     }
@@ -81,7 +81,7 @@ impl fmt::Display for ChildExit {
     }
 }
 
-/// What to do after a child has ended.
+/// The decision after a child has ended.
 #[derive(Debug, PartialEq, Eq)]
 enum RestartDecision {
     Start(Duration),
@@ -89,15 +89,15 @@ enum RestartDecision {
     GiveUp(usize),
 }
 
-/// The failures so far.
+/// Counts failures.
 #[derive(Debug, Default)]
 struct Failures {
     num_quick: usize,
 }
 
 impl Failures {
-    /// `lived`: how long the child ran. A child that cannot start is started again only after a crash: the fault may pass, as that of a
-    /// device that recovers.
+    /// Decides whether to restart. `lived`: how long the child ran. A child that exits with an ordinary error is restarted only if there
+    /// were crashes before, because such a fault may pass, for example when a device recovers.
     fn after(&mut self, ended: ChildExit, lived: Duration) -> RestartDecision {
         if ended.0.success() || !(ended.is_crash() || self.num_quick > 0) {
             return RestartDecision::End;
@@ -112,7 +112,7 @@ impl Failures {
 }
 
 async fn supervise(listener: &TcpListener) -> anyhow::Result<()> {
-    let (mut signals, mut failures) = (Signals::new().context("the signals cannot be handled")?, Failures::default());
+    let (mut signals, mut failures) = (Signals::new().context("cannot handle signals")?, Failures::default());
     loop {
         let (mut child, started) = (start(listener)?, Instant::now());
         tracing::info!(pid = child.id(), "the server was started under supervision");
@@ -140,12 +140,12 @@ fn start(listener: &TcpListener) -> anyhow::Result<Child> {
     let args = std::env::args_os().skip(1);
     let args = args.map(|arg| if arg == "--supervise" { format!("--supervised={parent}").into() } else { arg });
     let socket = OwnedFd::from(listener.try_clone()?);
-    // In a process group of its own, the child gets a terminal's Ctrl-C once, from here.
+    // The child has its own process group, so it gets a terminal's Ctrl-C only once, from this process.
     let child = Command::new(program()).args(args).stdin(Stdio::from(socket)).process_group(0).spawn();
     child.context("the server's process did not start")
 }
 
-/// This program, also if its file was replaced.
+/// The path of this program, even if its file was replaced.
 fn program() -> PathBuf {
     std::env::current_exe().ok().filter(|path| path.is_file()).unwrap_or_else(|| "/proc/self/exe".into())
 }
@@ -154,9 +154,9 @@ struct Signals {
     child: unix::Signal,
     terminate: unix::Signal,
     interrupt: unix::Signal,
-    /// None if whoever started the process wants hangups ignored, as `nohup` does.
+    /// None if the process was started with hangups ignored, for example by `nohup`.
     hangup: Option<unix::Signal>,
-    /// Whether a signal has asked for the end.
+    /// Whether a signal has requested the end.
     is_over: bool,
 }
 
@@ -167,7 +167,7 @@ impl Signals {
         Ok(Self { child, terminate: unix::signal(SignalKind::terminate())?, interrupt, hangup, is_over: false })
     }
 
-    /// The next signal for the server. None: a child has ended. Cancel safe.
+    /// The next signal for the server. None if a child has ended. Cancel-safe.
     async fn next(&mut self) -> Option<Signal> {
         let Self { child, terminate, interrupt, hangup, .. } = self;
         let hangup = async {
@@ -186,7 +186,7 @@ impl Signals {
         Some(signal)
     }
 
-    /// Passes every signal on to the child until it ends.
+    /// Forwards every signal to the child until the child ends.
     async fn pass_on_until_end(&mut self, child: &mut Child) -> anyhow::Result<ExitStatus> {
         let pid = Pid::from_raw(i32::try_from(child.id()).context("the child's id")?);
         loop {
@@ -194,14 +194,14 @@ impl Signals {
                 return Ok(status);
             }
             if let Some(signal) = self.next().await {
-                tracing::info!("{signal} is passed on to the server");
-                // It fails only if the child has just ended.
+                tracing::info!("{signal} is forwarded to the server");
+                // Fails only if the child has just ended.
                 let _ = kill(pid, signal);
             }
         }
     }
 
-    /// Whether a signal asks for the end within `wait`.
+    /// Whether a signal requests the end within `wait`.
     async fn is_over_within(&mut self, wait: Duration) -> bool {
         let over = async {
             while !self.is_over {

@@ -1,4 +1,4 @@
-//! `penstock tokenize`: text into token ids.
+//! `penstock tokenize`: turns text into token ids.
 
 use std::io::Read;
 use std::path::Path;

@@ -1,6 +1,6 @@
-//! What `penstock --version` tells of the build.
+//! The text of `penstock --version`.
 
-/// The version, then what the binary was built from (`build/version.rs`).
+/// The version, and the commit, target and features of the build (`build/version.rs`).
 pub const LONG: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     "\ncommit:   ",

@@ -1,10 +1,10 @@
-//! Who may use the server: the section `[auth]`.
+//! The section `[auth]`: access to the server.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Paths that may be open to requests without a key. `/docs` stands for what is below it, too.
+/// Paths that may be opened to requests without a key. `/docs` includes the paths below it.
 const MAY_BE_OPEN: [&str; 7] = ["/", "/health", "/ready", "/version", "/metrics", "/openapi.json", "/docs"];
 /// The largest limit.
 const MAX_LIMIT: u64 = 1_000_000_000_000;
@@ -13,7 +13,7 @@ const MAX_LIMIT: u64 = 1_000_000_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", try_from = "String")]
 pub enum RequireKeys {
-    /// If there is a file of keys, or a key in the configuration.
+    /// If there is a file of keys or a key in the configuration.
     Auto,
     Always,
     Never,
@@ -32,24 +32,25 @@ impl TryFrom<String> for RequireKeys {
     }
 }
 
-/// `[auth]`
+/// The section `[auth]`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Auth {
     pub require_keys: RequireKeys,
-    /// The file of keys. "" in a file means the user's data directory and is replaced by a path there, if there is such a directory.
+    /// The file of keys. "" in a file means the default path in the user's data directory, and is replaced by that path if there is such a
+    /// directory.
     pub keys_file: PathBuf,
-    /// Further keys: `NAME:SHA256`.
+    /// Further keys, as `NAME:SHA256`.
     pub keys: Vec<String>,
     /// Paths that need no key.
     pub open_paths: Vec<String>,
-    /// Limits of keys that state none themselves. 0: no limit.
+    /// Limits of keys that set none themselves. 0: no limit.
     pub requests_per_minute: u64,
     pub tokens_per_minute: u64,
     pub max_concurrent: u64,
 }
 
-/// Checks the key of `[auth]` that was set last.
+/// Checks the setting of `[auth]` that was set last.
 pub(super) fn check(key: &str, auth: &Auth) -> Result<(), String> {
     match key {
         "keys" => auth.keys.iter().try_for_each(|pair| check_pair(pair)),
@@ -68,7 +69,7 @@ fn check_limit(limit: u64) -> Result<(), String> {
     if limit <= MAX_LIMIT { Ok(()) } else { Err(format!("{limit} is more than {MAX_LIMIT}")) }
 }
 
-/// Checks the form of `NAME:SHA256`. The error repeats no hash: what is in its place may be a key.
+/// Checks the form of `NAME:SHA256`. The error does not repeat the hash, because the user may have put a key in its place.
 fn check_pair(pair: &str) -> Result<(), String> {
     let form = "expected NAME:SHA256, a name of letters, digits and `._@-` and 64 hex digits";
     let Some((name, digest)) = pair.split_once(':') else { return Err(format!("an entry has no colon: {form}")) };

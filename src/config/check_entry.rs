@@ -4,7 +4,7 @@ use super::entry::{ModelEntry, PypiPackage, Source};
 use super::sampling::check_sampling;
 use super::validate::MAX_IDLE_MINUTES;
 
-/// Checks an entry. Every part that enters a path, a URL or a command line must have a form that cannot escape from it.
+/// Checks an entry. Every part that enters a path, a URL or a command line must have a form that cannot break out of it.
 pub fn check_entry(entry: &ModelEntry) -> Result<(), String> {
     for name in std::iter::once(&entry.id).chain(&entry.aliases) {
         check_name(name)?;
@@ -49,7 +49,7 @@ pub fn check_entry(entry: &ModelEntry) -> Result<(), String> {
     }
 }
 
-/// Checks that an entry as it was written describes its own weights or names another model's, not both.
+/// Checks that an entry, as written, either describes its own weights or names another model's, not both.
 pub(super) fn check_weights(entry: &ModelEntry) -> Result<(), String> {
     let weights = [
         ("source", entry.has_source()),
@@ -70,7 +70,7 @@ pub(super) fn check_weights(entry: &ModelEntry) -> Result<(), String> {
 const MAX_SYSTEM: usize = 1 << 20;
 const MAX_VARIABLES: usize = 100;
 
-/// Checks what a name may set for its requests.
+/// Checks the fields that a name sets for its requests.
 fn check_variant(entry: &ModelEntry) -> Result<(), String> {
     entry.of.iter().try_for_each(|of| check_name(of).map_err(|fault| format!("of: {fault}")))?;
     if entry.max_tokens == Some(0) {

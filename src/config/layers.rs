@@ -1,4 +1,4 @@
-//! The layers of a configuration, and how each one overrides the ones before it.
+//! Reads the layers of a configuration. Each layer overrides the previous ones.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,11 +18,11 @@ use super::validate;
 
 const DEFAULTS: &str = include_str!("../../config/default.toml");
 const CATALOGUE: &str = include_str!("../../config/catalogue.toml");
-/// Files of `./config` that are not read: two are built into the binary, and one is documentation.
+/// Files in `./config` that are not read: two are built into the binary, and one is documentation.
 const NOT_READ: [&str; 3] = ["default.toml", "catalogue.toml", "example.toml"];
 
 impl Config {
-    /// Reads every layer. `file` is the flag `--config`.
+    /// Reads every layer. `file`: the value of the flag `--config`.
     pub fn load(file: Option<&Path>, overrides: &Overrides) -> Result<Self, ConfigError> {
         load(&ConfigSources::of_process(file)?, overrides)
     }
@@ -35,7 +35,7 @@ impl Config {
 
 type Section = Map<String, Value>;
 
-/// A value and where it was set.
+/// A value and its origin.
 struct Setting<'a> {
     origin: &'a str,
     section: &'a str,
@@ -43,7 +43,7 @@ struct Setting<'a> {
     value: Value,
 }
 
-/// The settings so far. They always deserialise and are in range, so that a fault belongs to the value set last.
+/// The settings so far. They always deserialise and are in range, so a fault belongs to the value set last.
 struct Merged {
     sections: Map<String, Section>,
     models: Models,
@@ -120,7 +120,7 @@ impl Merged {
                 return Err(self.unknown(origin, &section));
             }
             let bad = |fault: String| ConfigError::BadValue { origin: origin.into(), key: section.clone(), fault };
-            // All values of a section stand before the first is checked: what one may be can depend on another.
+            // All values of a section are set before the first is checked, because the range of one may depend on another.
             let table: BTreeMap<_, _> = value.into_table().map_err(|_| bad("expected a table".into()))?.into_iter().collect();
             let keys: Vec<String> = table.keys().cloned().collect();
             for (key, value) in table {
@@ -187,7 +187,7 @@ impl Merged {
         }
     }
 
-    /// Checks the value of a key that was just set.
+    /// Checks a value that was just set.
     fn check(&self, origin: &str, section: &str, key: &str) -> Result<(), ConfigError> {
         let path = format!("{section}.{key}");
         let checked = match section {

@@ -1,7 +1,7 @@
-//! The configuration, validated once into typed parts. Each layer overrides the ones before it: built-in defaults and catalogue
-//! < `./config/*.toml` in the order of their names < `--config FILE` < environment (`PENSTOCK__SERVER__PORT`) < flags.
+//! The configuration, validated once into typed sections. Each layer overrides the previous ones: built-in defaults and catalogue <
+//! `./config/*.toml` in the order of their names < `--config FILE` < environment (`PENSTOCK__SERVER__PORT`) < flags.
 //!
-//! `./config/default.toml`, `catalogue.toml` and `example.toml` are not read: the first two are built into the binary, and the third is
+//! `./config/default.toml`, `catalogue.toml` and `example.toml` are not read. The first two are built into the binary, and the third is
 //! documentation. `[[models]]` are merged by id.
 
 mod auth;

@@ -1,4 +1,4 @@
-//! What the log says: its filter and its form.
+//! The log's filter and format.
 
 use std::str::FromStr;
 
@@ -6,19 +6,20 @@ use serde::{Deserialize, Serialize};
 use tracing_subscriber::EnvFilter;
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
-/// What a filter without a level of its own shows of everything that it does not name.
+/// The level of a filter that sets none, for targets that it does not name.
 const DEFAULT: &str = "info";
-/// What the HTTP framework says is of use to those who debug it: how it starts, at `info`, and what is wrong with a client's bytes, at
-/// `error`. Our own line of such a request says that better.
+/// Targets of the HTTP framework, the level that they are reduced to, and the filter levels at which that happens. The framework logs its
+/// start at `info` and malformed requests at `error`, which only helps to debug the framework. Our own log line of such a request says
+/// more.
 const FRAMEWORK: [(&str, &str, &[&str]); 2] = [("actix_server", "warn", &["info"]), ("actix_http", "off", &["error", "warn", "info"])];
 
-/// How a line of the log is written.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
     /// For people.
     Text,
-    /// An object per line, for programs.
+    /// One JSON object per line, for programs.
     Json,
 }
 
@@ -42,11 +43,11 @@ impl FromStr for LogFormat {
     }
 }
 
-/// The directives of a filter: a level, or a list such as `warn,penstock=debug`. What the list does not name is shown from `info` on.
+/// Parses a filter: a level, or a list such as `warn,penstock=debug`. Targets that the list does not name are shown at `info` and above.
 ///
 /// # Errors
-/// What part of the list is neither a level nor a target with a level. To the library, a lone word is a target, and everything else is
-/// then muted.
+/// A part of the list is neither a level nor a target with a level. The library would take a lone word for a target and mute everything
+/// else.
 pub fn log_filter(text: &str) -> Result<EnvFilter, String> {
     EnvFilter::try_new(directives(text)?).map_err(|error| format!("{text:?}: {error}"))
 }
@@ -56,7 +57,7 @@ fn directives(text: &str) -> Result<String, String> {
     let is_level = |part: &str| LEVELS.iter().any(|level| level.eq_ignore_ascii_case(part));
     if let Some(bad) = parts.iter().find(|part| !is_level(part) && !has_level(part, is_level)) {
         let levels = LEVELS.join(", ");
-        return Err(format!("{bad:?} is no level ({levels}), and no target with a level, such as penstock::access=debug"));
+        return Err(format!("{bad:?} is neither a level ({levels}) nor a target with a level, such as penstock::access=debug"));
     }
     let base = parts.iter().rev().find(|part| is_level(part)).map_or(DEFAULT, |part| *part).to_ascii_lowercase();
     parts.retain(|part| !is_level(part));
@@ -72,7 +73,7 @@ fn has_level(part: &str, is_level: impl Fn(&str) -> bool) -> bool {
     part.rsplit_once('=').is_some_and(|(target, level)| !target.trim().is_empty() && is_level(level.trim()))
 }
 
-/// The directives of a list. A comma within brackets or braces belongs to a directive.
+/// Splits a list into directives. A comma within brackets or braces belongs to a directive.
 fn split(text: &str) -> Result<Vec<&str>, String> {
     let mut depth = 0_i32;
     let parts = text.split(|symbol: char| {
@@ -84,7 +85,7 @@ fn split(text: &str) -> Result<Vec<&str>, String> {
         symbol == ',' && depth <= 0
     });
     let parts = parts.map(str::trim).collect();
-    if depth == 0 { Ok(parts) } else { Err(format!("{text:?}: a bracket is not closed, or one too many is")) }
+    if depth == 0 { Ok(parts) } else { Err(format!("{text:?}: its brackets do not match")) }
 }
 
 #[cfg(test)]

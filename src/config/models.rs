@@ -7,7 +7,7 @@ use super::entry::{ModelEntry, find_model};
 use super::error::ConfigError;
 use super::validate::plain;
 
-/// The layer of the catalogue that is part of the program.
+/// Name of the layer that holds the built-in catalogue.
 pub(super) const BUILT_IN: &str = "built-in catalogue";
 
 /// The entries so far, each with the name of its layer.
@@ -47,10 +47,10 @@ impl Models {
         Ok(())
     }
 
-    /// The catalogue.
+    /// Finishes the catalogue.
     ///
     /// # Errors
-    /// Two models have the same id or alias, or a variant stands on no model.
+    /// Two models share an id or alias, or a variant's base model does not exist.
     pub(super) fn finish(mut self) -> Result<Vec<ModelEntry>, ConfigError> {
         self.check_names()?;
         self.place_variants()?;
@@ -70,7 +70,7 @@ impl Models {
         Ok(())
     }
 
-    /// Gives each variant what describes its weights.
+    /// Fills in the fields of each variant that describe its weights.
     fn place_variants(&mut self) -> Result<(), ConfigError> {
         let bases: Vec<ModelEntry> = self.0.iter().map(|(_, entry)| entry.clone()).collect();
         for (origin, entry) in &mut self.0 {

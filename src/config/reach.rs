@@ -1,4 +1,4 @@
-//! Checks of the settings that say who reaches the server: hosts and origins.
+//! Checks the settings that limit access by host and origin.
 
 /// Checks a name of `server.allowed_hosts`: a host without a port, `*.domain`, or `*`.
 pub(super) fn check_host(name: &str) -> Result<(), String> {
@@ -9,7 +9,7 @@ pub(super) fn check_host(name: &str) -> Result<(), String> {
     Err(format!("{name:?} is not a host: expected a name without scheme and port, such as \"llm.example.com\" or \"*.example.com\""))
 }
 
-/// Checks an origin of `server.cors_origins`: what a browser sends, or `*`.
+/// Checks an origin of `server.cors_origins`: an origin as browsers send it, or `*`.
 pub(super) fn check_origin(origin: &str) -> Result<(), String> {
     let is_origin = origin.split_once("://").is_some_and(|(scheme, rest)| {
         let (host, port) = rest.rsplit_once(':').filter(|(_, port)| !port.contains(']')).map_or((rest, None), |(h, p)| (h, Some(p)));
@@ -22,7 +22,7 @@ pub(super) fn check_origin(origin: &str) -> Result<(), String> {
     Err(format!("{origin:?} is not an origin: expected \"https://app.example.com\" or \"http://localhost:3000\", without a path, or \"*\""))
 }
 
-/// A name in lower case or an address, as browsers write it.
+/// Whether `name` is a host name in lower case or an address, as browsers write them.
 fn is_host(name: &str) -> bool {
     let is_address =
         name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).is_some_and(|ip| ip.parse::<std::net::Ipv6Addr>().is_ok());

@@ -2,7 +2,7 @@
 
 use logits::SamplingChoice;
 
-/// Checks the ranges, which are those of a request's fields.
+/// Checks the ranges, which are the same as for a request's fields.
 pub(super) fn check_sampling(sampling: &SamplingChoice) -> Result<(), String> {
     let within = |name: &str, value: Option<f32>, least: f32, most: f32| match value {
         Some(value) if !(least..=most).contains(&value) => Err(format!("sampling.{name} is {value}, not between {least} and {most}")),

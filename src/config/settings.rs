@@ -1,4 +1,4 @@
-//! The settings, with what each one means.
+//! The settings and their meanings.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -27,55 +27,55 @@ pub struct Config {
     pub models: Vec<ModelEntry>,
 }
 
-/// `[server]`
+/// The section `[server]`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Server {
     pub host: IpAddr,
     pub port: u16,
-    /// The host names that requests may name, besides those of this machine. Empty: on a loopback address no other, elsewhere any.
+    /// Further host names that requests may use, besides those of this machine. Empty: none on a loopback address, any on other addresses.
     pub allowed_hosts: Vec<String>,
     /// The origins whose pages may use the server from a browser.
     pub cors_origins: Vec<String>,
-    /// The certificate and its chain, and its private key, as PEM. "": the server speaks plain HTTP.
+    /// The certificate with its chain, and the private key, as PEM files. "": the server speaks plain HTTP.
     pub tls_cert: PathBuf,
     pub tls_key: PathBuf,
-    /// HTTP worker threads. 0 in a file means one per core and is replaced by that number.
+    /// Number of HTTP worker threads. 0 in a file means one per core, and is replaced by that number.
     pub workers: usize,
     /// The directory for downloaded models. "" in a file means the user's data directory and is replaced by its path.
     pub models_dir: PathBuf,
-    /// Seconds that running requests get to finish after SIGTERM.
+    /// Time for running requests to finish after SIGTERM [s].
     pub drain_seconds: u64,
-    /// Seconds without output after which a stream gets a `: ping` comment.
+    /// Time without output after which a stream gets a `: ping` comment [s].
     pub keep_alive_seconds: u64,
-    /// The models to serve without `--model`: catalogue ids.
+    /// The models to serve without `--model`, as catalogue ids.
     pub default_models: Vec<String>,
-    /// Also serve the models of the configuration and those on disk, each loaded at its first request.
+    /// Whether to serve also the models of the configuration and those on disk, each loaded at its first request.
     pub on_demand: bool,
-    /// Minutes without a request after which a model is unloaded, a fraction where wanted. 0: never.
+    /// Time without a request after which a model is unloaded [minutes, may be a fraction]. 0: never.
     pub idle_unload_minutes: f64,
-    /// Models that are loaded at once. 0: as many as memory holds.
+    /// The most models that are loaded at once. 0: as many as memory holds.
     pub max_loaded_models: usize,
-    /// Bytes that loaded models may take together. 0: what the device has free.
+    /// The most memory of all loaded models together [bytes]. 0: the device's free memory.
     pub model_memory_bytes: u64,
-    /// Seconds that a request waits for its model: for room, and for the load.
+    /// The longest time that a request waits for its model, for memory and for the load [s].
     pub model_wait_seconds: u64,
     /// A log level, or a filter in the syntax of `tracing`.
     pub log: String,
     pub log_format: LogFormat,
-    /// Log the body of each request, prompts and all.
+    /// Whether to log the body of each request, including prompts.
     pub log_prompts: bool,
-    /// `/metrics` repeats the metrics that vLLM also has, under vLLM's names.
+    /// Whether `/metrics` repeats the metrics that vLLM also has, under vLLM's names.
     pub vllm_metrics: bool,
-    /// Serve a chat page at `/`.
+    /// Whether to serve a chat page at `/`.
     pub chat_page: bool,
 }
 
-/// Where to compute.
+/// The backend to compute with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Backend {
-    /// On a GPU if there is one, otherwise on the CPU.
+    /// A GPU if there is one, otherwise the CPU.
     Auto,
     Cpu,
     Cuda,
@@ -102,41 +102,41 @@ impl FromStr for Backend {
     }
 }
 
-/// `[engine]`
+/// The section `[engine]`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Engine {
     pub backend: Backend,
     /// Index of the GPU.
     pub device: u32,
-    /// If `kv_tokens` is 0: the share of the GPU's memory that may be in use after the KV cache is allocated.
+    /// Share of the GPU's memory that may be in use after the KV cache is allocated. Used if `kv_tokens` is 0.
     pub gpu_memory_fraction: f64,
-    /// Seconds after which a step on the GPU counts as stuck, which ends the process.
+    /// Time without progress after which an engine counts as stuck, which ends the process [s].
     pub step_timeout_seconds: u64,
-    /// CPU threads. 0: one per physical core.
+    /// Number of CPU threads. 0: one per physical core.
     pub threads: usize,
     /// The longest context served, unless the model's entry sets its own. A model's own limit still applies.
     pub context: Context,
-    /// Tokens in the KV cache. 0: one context on the CPU, as many as fit within `gpu_memory_fraction` on a GPU.
+    /// Size of the KV cache [tokens]. 0: one context on the CPU, and as many as fit within `gpu_memory_fraction` on a GPU.
     pub kv_tokens: usize,
-    /// Seconds after which a model without requests gives back the memory of cached prompts.
+    /// Time without requests after which a model gives back the memory of cached prompts [s].
     pub cache_idle_seconds: u64,
-    /// Tokens per KV block: a power of two from 32 to 256, which every backend takes.
+    /// Tokens per KV block: a power of two from 32 to 256, which every backend supports.
     pub block_size: usize,
-    /// Rows per step. 0: 512 on the CPU, 2048 on a GPU.
+    /// The most rows per step. 0: 512 on the CPU, 2048 on a GPU.
     pub max_batch_tokens: usize,
-    /// Sequences that run at once. 0: 32 on the CPU, 256 on a GPU.
+    /// The most sequences that run at once. 0: 32 on the CPU, 256 on a GPU.
     pub max_running: usize,
     pub prefix_cache: bool,
-    /// Map model files. false copies them into memory, for files that other programs may write to in place.
+    /// Whether to map model files. `false` copies them into memory, for files that other programs may overwrite in place.
     pub mmap: bool,
 }
 
-/// What becomes of a request with a field that the server does not know.
+/// How a request with an unknown field is handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum UnknownFields {
-    /// It gets a 400 that names the field and the nearest known one.
+    /// The request gets a 400 that names the field and the nearest known one.
     Refuse,
     /// The request is refused if the field looks like a mistake: its name is almost a known one, or the field would change the answer
     /// elsewhere. Otherwise the field is left out and named.
@@ -146,37 +146,37 @@ pub enum UnknownFields {
     Ignore,
 }
 
-/// `[limits]`
+/// The section `[limits]`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
-    /// Requests that may wait for each model. Further ones get 429.
+    /// The most requests that wait per model. Further ones get 429.
     pub max_queue: usize,
-    /// Tokens of the prompts that may wait for each model. Further requests get 429. 0: 16 times the model's KV cache, and at least 64 for
-    /// each of the `max_queue`.
+    /// The most prompt tokens that wait per model. Further requests get 429. 0: 16 times the model's KV cache, and at least 64 tokens per
+    /// place of `max_queue`.
     pub max_queue_tokens: usize,
-    /// Seconds that a request may wait for its turn. 0: no limit.
+    /// The longest time that a request may wait in the queue [s]. 0: no limit.
     pub max_queue_seconds: u64,
-    /// Seconds that a request may take. 0: no limit. A client may ask for less.
+    /// The longest time that a request may take [s]. 0: no limit. A client may ask for less.
     pub request_timeout_seconds: u64,
-    /// Bytes of a request body after decompression.
+    /// The largest request body after decompression [bytes].
     pub max_body_bytes: usize,
-    /// Bytes of memory for all request bodies at once, as received and as parsed. A request that does not fit gets 429. 0 in a file means
-    /// 16 times `max_body_bytes`, at least 16 MiB, and is replaced by that number.
+    /// The most memory for all request bodies at once, as received and as parsed [bytes]. A request that does not fit gets 429. 0 in a file
+    /// means 16 times `max_body_bytes`, at least 16 MiB, and is replaced by that number.
     pub max_bodies_bytes: usize,
     pub max_stop_sequences: usize,
-    /// Prompts in one completions request, at most `max_queue`.
+    /// The most prompts in one completions request, at most `max_queue`.
     pub max_prompts: usize,
-    /// Refuse a request whose `max_tokens` go past the context's end. Otherwise its answer ends with the context.
+    /// Whether to refuse a request whose `max_tokens` exceeds the context. Otherwise its answer ends with the context.
     pub strict_max_tokens: bool,
-    /// What becomes of a request with a field that the server does not know.
+    /// How a request with an unknown field is handled.
     pub unknown_fields: UnknownFields,
-    /// Whether a request may bring a chat template of its own. It runs in the sandbox of the models' templates.
+    /// Whether a request may bring its own chat template, which runs in the same sandbox as the models' templates.
     pub request_templates: bool,
-    /// Responses kept for `previous_response_id`. The least recently used one is dropped first. 0: none are kept.
+    /// The most responses kept for `previous_response_id`. The least recently used one is dropped first. 0: none are kept.
     pub max_stored_responses: usize,
-    /// Seconds to receive a request's head.
+    /// The longest time to receive a request's head [s].
     pub head_timeout_seconds: u64,
-    /// Seconds to receive a request's body.
+    /// The longest time to receive a request's body [s].
     pub body_timeout_seconds: u64,
 }

@@ -1,36 +1,36 @@
-//! `[storage]`: what clients keep on the server.
+//! The section `[storage]`: objects that clients keep on the server.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// `[storage]`
+/// The section `[storage]`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Storage {
-    /// The folder of files and batches. "" in a file means a folder of the user's data directory and is replaced by its path. Empty after
-    /// that: there is no such directory, and no files are kept.
+    /// The folder of files and batches. "" in a file means a folder in the user's data directory, and is replaced by its path. If there is
+    /// no such directory, it stays empty and no files are kept.
     pub folder: PathBuf,
-    /// Bytes of one uploaded file.
+    /// The largest uploaded file [bytes].
     pub max_file_bytes: u64,
-    /// Bytes of all files together.
+    /// The most disk space for all files together [bytes].
     pub max_bytes: u64,
-    /// The number of files.
+    /// The most files.
     pub max_files: usize,
-    /// Lines of one batch.
+    /// The most lines of one batch.
     pub max_batch_lines: usize,
-    /// Batches that have not ended.
+    /// The most batches that have not ended.
     pub max_batches: usize,
-    /// Lines of all batches that run at once. 0: batches are taken, but none runs.
+    /// The most batch lines that run at once, over all batches. 0: batches are accepted but do not run.
     pub batch_concurrency: usize,
-    /// Days for which a batch and its output are kept after its end.
+    /// How long a batch and its output are kept after its end [days].
     pub batch_days: u64,
-    /// Conversations, in memory. The least recently used one is dropped first.
+    /// The most conversations in memory. The least recently used one is dropped first.
     pub max_conversations: usize,
-    /// Chat completions with `store`, in memory. The least recently used one is dropped first.
+    /// The most chat completions with `store` in memory. The least recently used one is dropped first.
     pub max_stored_chats: usize,
-    /// Responses with `background` that run at once.
+    /// The most responses with `background` that run at once.
     pub max_background: usize,
 }
 
@@ -38,7 +38,7 @@ fn within<T: PartialOrd + std::fmt::Display>(value: T, range: RangeInclusive<T>)
     if range.contains(&value) { Ok(()) } else { Err(format!("{value} is not between {} and {}", range.start(), range.end())) }
 }
 
-/// Checks the key that was set last.
+/// Checks the setting that was set last.
 pub(super) fn check(key: &str, storage: &Storage) -> Result<(), String> {
     match key {
         "max_file_bytes" => within(storage.max_file_bytes, 1024..=1 << 40),

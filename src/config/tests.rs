@@ -46,7 +46,7 @@ impl Scene {
     }
 }
 
-/// The error contains every one of `parts`.
+/// Asserts that the error contains each of `parts`.
 fn names(error: &str, parts: &[&str]) {
     for part in parts {
         assert!(error.contains(part), "{part:?} is not in {error:?}");
@@ -299,14 +299,14 @@ fn every_entry_of_the_catalogue_is_whole_and_families_stand_together() {
     }
 }
 
-/// The billions of weights that a name such as `1.7b` or `135m` tells.
+/// The number of weights in a name such as `1.7b` or `135m` [billions].
 fn billions(name: &str) -> Option<f64> {
     let name = name.to_ascii_lowercase();
     let of = |unit: char, factor: f64| name.strip_suffix(unit)?.parse::<f64>().ok().map(|count| count * factor);
     of('b', 1.0).or_else(|| of('m', 1e-3))
 }
 
-/// Nobody has fetched every file of the catalogue. So at least an entry must not contradict itself.
+/// Not every file of the catalogue has been fetched, so at least no entry may contradict itself.
 #[test]
 fn the_fields_of_an_entry_of_the_catalogue_agree() {
     let models = Scene::new().config().models;

@@ -1,25 +1,25 @@
-//! `[traces]`: where OpenTelemetry's spans of requests go.
+//! The section `[traces]`: export of OpenTelemetry spans.
 
 use serde::{Deserialize, Serialize};
 
-/// `[traces]`
+/// The section `[traces]`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Traces {
-    /// The URL that takes OTLP over HTTP (`http://127.0.0.1:4318/v1/traces`). "": no spans are made.
+    /// The URL of a collector for OTLP over HTTP (`http://127.0.0.1:4318/v1/traces`). "": no spans are made.
     pub endpoint: String,
     /// The share of requests that have spans, unless the client's `traceparent` decides.
     pub sample: f64,
     /// `service.name` of the spans.
     pub service: String,
-    /// Headers of the requests to the endpoint: `name=value`.
+    /// Headers of requests to the endpoint, as `name=value`.
     pub headers: Vec<String>,
-    /// Seconds that the endpoint may take to answer.
+    /// Time that the endpoint may take to answer [s].
     pub timeout_seconds: u64,
 }
 
 impl Traces {
-    /// The headers as pairs. Those that are none were refused when the setting was read.
+    /// The headers as (name, value). Malformed headers were refused when the setting was read.
     pub fn header_pairs(&self) -> impl Iterator<Item = (&str, &str)> {
         self.headers.iter().filter_map(|header| pair(header))
     }
@@ -33,7 +33,7 @@ fn pair(header: &str) -> Option<(&str, &str)> {
     (is_name && is_value).then_some((name, value))
 }
 
-/// Checks the key that was set last.
+/// Checks the setting that was set last.
 pub(super) fn check(key: &str, traces: &Traces) -> Result<(), String> {
     match key {
         "endpoint" if !traces.endpoint.is_empty() && !is_url(&traces.endpoint) => {
@@ -41,7 +41,7 @@ pub(super) fn check(key: &str, traces: &Traces) -> Result<(), String> {
         }
         "sample" if !(0.0..=1.0).contains(&traces.sample) => Err(format!("{} is not between 0 and 1", traces.sample)),
         "service" if traces.service.is_empty() => Err("the name is empty".into()),
-        // A header may be a secret, so that the error tells its place only.
+        // A header may be a secret, so the error gives only its position.
         "headers" => match traces.headers.iter().position(|header| pair(header).is_none()) {
             Some(index) => Err(format!("entry {} is not name=value", index + 1)),
             None => Ok(()),
@@ -53,7 +53,7 @@ pub(super) fn check(key: &str, traces: &Traces) -> Result<(), String> {
     }
 }
 
-/// Whether `text` is a URL of HTTP with a host and a path.
+/// Whether `text` is an HTTP URL with a host and a path.
 fn is_url(text: &str) -> bool {
     let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
     let parts = rest.and_then(|rest| rest.split_once('/'));

@@ -1,4 +1,4 @@
-//! Ranges of settings, and the defaults that depend on the machine.
+//! Checks the ranges of settings, and fills in defaults that depend on the machine.
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -10,9 +10,9 @@ use super::reach::{check_host, check_origin};
 use super::settings::{Config, Engine, Limits, Server};
 use super::sources::ConfigSources;
 
-/// The least memory for all bodies, in bodies of the largest size. One body takes up to 13, and an eighth is kept for small bodies.
+/// The least memory for all bodies, in multiples of the largest body. One body takes up to 13, and an eighth is kept for small bodies.
 const BODIES_PER_LARGEST: usize = 16;
-/// Even a small body may have a tree of several times this size. In bytes.
+/// The least size that counts as the largest body, because even the tree of a small body may take several times this [bytes].
 const SMALL_BODY: usize = 1 << 20;
 
 type Checked = Result<(), String>;
@@ -21,10 +21,10 @@ fn within<T: PartialOrd + std::fmt::Display>(value: T, range: RangeInclusive<T>)
     if range.contains(&value) { Ok(()) } else { Err(format!("{value} is not between {} and {}", range.start(), range.end())) }
 }
 
-/// A year.
+/// A year [minutes].
 pub(super) const MAX_IDLE_MINUTES: f64 = 525_600.0;
 
-/// Checks the key of `[server]` that was set last.
+/// Checks the setting of `[server]` that was set last.
 pub(super) fn server(key: &str, server: &Server) -> Checked {
     match key {
         "workers" => within(server.workers, 0..=1024),
@@ -41,7 +41,7 @@ pub(super) fn server(key: &str, server: &Server) -> Checked {
     }
 }
 
-/// Checks the key of `[engine]` that was set last.
+/// Checks the setting of `[engine]` that was set last.
 pub(super) fn engine(key: &str, engine: &Engine) -> Checked {
     match key {
         "threads" => within(engine.threads, 0..=1024),
@@ -58,7 +58,7 @@ pub(super) fn engine(key: &str, engine: &Engine) -> Checked {
     }
 }
 
-/// Whether the largest body is sure to be served while there is no other.
+/// Checks that the largest body can always be served while there is no other.
 fn bodies(limits: &Limits) -> Checked {
     let (all, least) = (limits.max_bodies_bytes, least_for_bodies(limits));
     if all == 0 || all >= least {
@@ -71,7 +71,7 @@ fn least_for_bodies(limits: &Limits) -> usize {
     BODIES_PER_LARGEST.saturating_mul(limits.max_body_bytes.max(SMALL_BODY))
 }
 
-/// Checks the key of `[limits]` that was set last.
+/// Checks the setting of `[limits]` that was set last.
 pub(super) fn limits(key: &str, limits: &Limits) -> Checked {
     match key {
         "max_queue" => within(limits.max_queue, 1..=1 << 20),
@@ -89,7 +89,7 @@ pub(super) fn limits(key: &str, limits: &Limits) -> Checked {
     }
 }
 
-/// The fault without its key and source, which the caller adds.
+/// The message without key and source, which the caller adds.
 pub(super) fn plain(error: config_rs::ConfigError) -> String {
     match error {
         config_rs::ConfigError::Type { unexpected, expected, .. } => format!("found {unexpected}, expected {expected}"),
@@ -99,7 +99,7 @@ pub(super) fn plain(error: config_rs::ConfigError) -> String {
     }
 }
 
-/// Replaces values that mean "use this machine's default".
+/// Replaces values that mean "this machine's default".
 pub(super) fn resolve(config: &mut Config, surroundings: &ConfigSources) -> Result<(), ConfigError> {
     if config.server.workers == 0 {
         config.server.workers = std::thread::available_parallelism().map_or(2, usize::from);
@@ -113,7 +113,7 @@ pub(super) fn resolve(config: &mut Config, surroundings: &ConfigSources) -> Resu
         expand_home(&config.server.models_dir, surroundings)
     };
     config.auth.keys_file = match config.auth.keys_file.as_os_str().is_empty() {
-        // Without a data directory there is no such file.
+        // Without a data directory there is no default file.
         true => data_dir(surroundings).map(|dir| dir.join("penstock").join("keys.toml")).unwrap_or_default(),
         false => expand_home(&config.auth.keys_file, surroundings),
     };

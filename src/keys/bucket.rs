@@ -1,14 +1,15 @@
-//! A rate per minute as a bucket that refills steadily.
+//! A token bucket for a rate per minute.
 
 use std::time::{Duration, Instant};
 
-/// One unit, in what a rate of one per minute gives per nanosecond. Levels are whole numbers, so that no rounding adds up.
+/// The level of one unit: a rate of one per minute adds 1 to the level per nanosecond. Levels are integers, so that no rounding errors add
+/// up.
 const UNIT: i128 = 60_000_000_000;
-/// The longest wait that is told: a rate may have been lowered by much.
+/// The longest wait that is reported, because a rate may have been lowered by much.
 const LONGEST_WAIT: Duration = Duration::from_hours(24);
 
-/// What is left of a rate. The bucket holds a minute's worth at most and starts full. Its level may go below zero: what was used beyond
-/// the rate is paid back before anything is given again.
+/// The remaining part of a rate. The bucket starts full and holds at most a minute's worth. Its level may be negative, and then refills to
+/// zero before any unit is available.
 #[derive(Clone, Copy, Debug)]
 pub struct Bucket {
     level: i128,
@@ -20,7 +21,7 @@ impl Bucket {
         Self { level: 0, updated: None }
     }
 
-    /// Brings the level to `now`. Another rate than before holds from now on.
+    /// Brings the level up to `now`. A changed rate applies to the whole time since the last call.
     fn refill(&mut self, per_minute: u64, now: Instant) {
         let most = i128::from(per_minute) * UNIT;
         self.level = match self.updated {
@@ -33,7 +34,7 @@ impl Bucket {
         self.updated = Some(self.updated.map_or(now, |before| before.max(now)));
     }
 
-    /// How long it takes until `amount` is there. Zero if it is.
+    /// Time until `amount` units are available. Zero if they are available now.
     pub fn wait(&mut self, amount: u64, per_minute: u64, now: Instant) -> Duration {
         self.refill(per_minute, now);
         let missing = (i128::from(amount) * UNIT - self.level).max(0);
@@ -42,13 +43,13 @@ impl Bucket {
         u64::try_from(nanoseconds).map_or(LONGEST_WAIT, Duration::from_nanos).min(LONGEST_WAIT)
     }
 
-    /// Takes an amount, whether it is there or not.
+    /// Takes `amount` units, even if fewer are available.
     pub fn take(&mut self, amount: u64, per_minute: u64, now: Instant) {
         self.refill(per_minute, now);
         self.level = self.level.saturating_sub(i128::from(amount) * UNIT);
     }
 
-    /// What is left, in whole units.
+    /// The number of whole units that are left.
     pub fn left(&mut self, per_minute: u64, now: Instant) -> u64 {
         self.refill(per_minute, now);
         (self.level.max(0) / UNIT) as u64
@@ -76,7 +77,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whoever takes one unit whenever it may gets at most a minute's worth and what flows in.
+        /// A client that takes one unit whenever it may gets at most a minute's worth and the refill since.
         #[test]
         fn nobody_gets_more_than_the_rate(per_minute in 1u64..2000, gaps in prop::collection::vec(0u64..5000, 1..300)) {
             let (mut bucket, start) = (Bucket::new(), Instant::now());

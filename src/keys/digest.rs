@@ -8,15 +8,15 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq;
 
-/// What every secret begins with, so that scanners for leaked secrets recognise it.
+/// Prefix of every secret, by which scanners recognise leaked ones.
 const PREFIX: &str = "sk-penstock-";
-/// Random bytes of a secret.
+/// Number of random bytes in a secret.
 const SECRET_BYTES: usize = 32;
 
-/// Makes a secret of 256 random bits.
+/// Generates a secret of 256 random bits.
 ///
 /// # Errors
-/// The system gives no random bytes.
+/// The system provides no random bytes.
 pub fn new_secret() -> std::io::Result<String> {
     let mut bytes = [0; SECRET_BYTES];
     getrandom::fill(&mut bytes).map_err(|error| std::io::Error::other(format!("the system gives no random bytes: {error}")))?;
@@ -32,14 +32,13 @@ impl Digest {
         Self(Sha256::digest(secret).into())
     }
 
-    /// The first bytes, by which a key is looked up. They tell nothing about the secret, so that how long a look-up takes may depend on
-    /// them.
+    /// The first bytes, by which a key is looked up. They reveal nothing about the secret, so the time of a look-up may depend on them.
     pub fn index(&self) -> [u8; 8] {
         self.0[..8].try_into().expect("eight bytes of 32")
     }
 }
 
-/// Takes the same time wherever the digests differ.
+/// Compares in constant time.
 impl PartialEq for Digest {
     fn eq(&self, other: &Self) -> bool {
         self.0.ct_eq(&other.0).into()

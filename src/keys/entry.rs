@@ -1,4 +1,4 @@
-//! A key as files describe it.
+//! A key's entry in a file.
 
 use std::fmt::Write as _;
 
@@ -7,15 +7,15 @@ use serde::de::{Deserializer, Error as _};
 
 use crate::digest::Digest;
 
-/// The priority of a key that states none.
+/// The priority of a key that sets none.
 const DEFAULT_PRIORITY: u32 = 10;
-/// A key of the highest priority gets this many times as much as one of the lowest.
+/// The highest priority. The lowest is 1, so this is also the largest ratio of shares.
 const MAX_PRIORITY: u32 = 100;
 /// The largest limit.
 const MAX_LIMIT: u64 = 1_000_000_000_000;
-/// The longest name, in characters.
+/// The longest name [characters].
 const MAX_NAME: usize = 64;
-/// The longest name of a model, in bytes, and the most models of one key.
+/// The longest name of a model [bytes], and the most models per key.
 const MAX_MODEL: usize = 500;
 const MAX_MODELS: usize = 1000;
 
@@ -23,24 +23,24 @@ const MAX_MODELS: usize = 1000;
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeyEntry {
-    /// Names the key in lists and logs.
+    /// The key's name in lists and logs.
     pub name: String,
     #[serde(deserialize_with = "digest")]
     pub sha256: Digest,
-    /// Whom the key belongs to. `None`: its name.
+    /// The tenant that the key belongs to. `None`: the key's name.
     pub tenant: Option<String>,
     /// The models that the key may use. `None`: every model.
     pub models: Option<Vec<String>>,
-    /// 0: no limit. `None`: what the configuration says. The same holds for the other limits.
+    /// 0: no limit. `None`: the configuration's value. The same holds for the other limits.
     pub requests_per_minute: Option<u64>,
     pub tokens_per_minute: Option<u64>,
     pub max_concurrent: Option<u64>,
-    /// How much of an engine the key's requests get beside those of others, in proportion.
+    /// The weight of the key's requests when an engine is shared.
     pub priority: Option<u32>,
     /// Whether the key may manage the server's models.
     #[serde(default)]
     pub admin: bool,
-    /// Unix seconds.
+    /// When the key was created [Unix seconds].
     pub created: Option<u64>,
 }
 
@@ -81,7 +81,10 @@ impl KeyEntry {
         self.priority.unwrap_or(DEFAULT_PRIORITY)
     }
 
-    /// Checks the values. The error names the field.
+    /// Checks the values.
+    ///
+    /// # Errors
+    /// A value is wrong. The message names the field.
     pub fn check(&self) -> Result<(), String> {
         check_name("name", &self.name)?;
         self.tenant.iter().try_for_each(|tenant| check_name("tenant", tenant))?;
@@ -112,10 +115,10 @@ impl KeyEntry {
         }
     }
 
-    /// The table as TOML.
+    /// Writes the table as TOML.
     pub fn to_toml(&self) -> String {
         let mut text = format!("[[keys]]\nname = \"{}\"\nsha256 = \"{}\"\n", self.name, self.sha256);
-        // Names have no characters that TOML escapes, and it reads JSON's strings as its own if they hold no control characters.
+        // Names have no characters that TOML escapes. JSON strings without control characters are valid TOML strings.
         if let Some(tenant) = &self.tenant {
             let _ = writeln!(text, "tenant = \"{tenant}\"");
         }

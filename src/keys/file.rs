@@ -1,4 +1,4 @@
-//! The file of keys. It is replaced as a whole, so that a server that reads it sees the old one or the new one.
+//! The file of keys. Each change replaces the file as a whole, so that a reader sees either the old or the new version.
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
@@ -10,7 +10,7 @@ use serde::Deserialize;
 use crate::entry::KeyEntry;
 use crate::version::Version;
 
-/// The most keys of a file, and its largest size [bytes].
+/// The most keys in a file, and the largest size of a file [bytes].
 const MAX_KEYS: usize = 10_000;
 const MAX_SIZE: u64 = 16 << 20;
 
@@ -53,18 +53,18 @@ impl KeyFile {
         KeyFileError::KeyFileContent { path: self.path.clone(), fault: fault.into() }
     }
 
-    /// The version of the file that is there. `None`: there is none.
+    /// The present version of the file. `None` if there is no file.
     ///
     /// # Errors
-    /// The system does not say.
+    /// The file's metadata cannot be read.
     pub fn version(&self) -> Result<Option<Version>, KeyFileError> {
         Version::of(&self.path).map_err(|error| self.io(error))
     }
 
-    /// The keys of the file. `None`: there is no file.
+    /// Reads the keys of the file. `None` if there is no file.
     ///
     /// # Errors
-    /// The file cannot be read, or it is no list of keys with names and hashes that differ.
+    /// The file cannot be read, or is no list of keys with distinct names and hashes.
     pub fn read(&self) -> Result<Option<Vec<KeyEntry>>, KeyFileError> {
         let file = match File::open(&self.path) {
             Ok(file) => file,
@@ -81,10 +81,10 @@ impl KeyFile {
         Ok(Some(content.keys))
     }
 
-    /// Adds a key. Makes the file if there is none.
+    /// Adds a key. Creates the file if there is none.
     ///
     /// # Errors
-    /// The file cannot be read or written, or it has a key of that name.
+    /// The file cannot be read or written, or already has a key of that name.
     pub fn add(&self, entry: KeyEntry) -> Result<(), KeyFileError> {
         self.change(|keys| {
             if keys.iter().any(|key| key.name == entry.name) {
@@ -95,10 +95,10 @@ impl KeyFile {
         })
     }
 
-    /// Removes a key. The file stays, even without keys, so that a server that needs keys does not stop doing so.
+    /// Removes a key. The file stays even if it has no keys left, so that a server that requires keys continues to do so.
     ///
     /// # Errors
-    /// The file cannot be read or written, or it has no key of that name.
+    /// The file cannot be read or written, or has no key of that name.
     pub fn revoke(&self, name: &str) -> Result<(), KeyFileError> {
         self.change(|keys| {
             let before = keys.len();
@@ -108,7 +108,7 @@ impl KeyFile {
         })
     }
 
-    /// Reads, changes and writes the file, while no other process does.
+    /// Reads, changes and writes the file under a lock against other processes.
     fn change(&self, change: impl FnOnce(&mut Vec<KeyEntry>) -> Result<(), KeyFileError>) -> Result<(), KeyFileError> {
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         std::fs::create_dir_all(folder).map_err(|error| self.io(error))?;
@@ -125,12 +125,12 @@ impl KeyFile {
     fn write(&self, keys: &[KeyEntry]) -> std::io::Result<()> {
         let tables: Vec<String> = keys.iter().map(KeyEntry::to_toml).collect();
         let text = format!("{HEAD}\n{}", tables.join("\n"));
-        // A link stays a link, to a file that changes.
+        // A symbolic link stays a link: the file that it points to is replaced.
         let path = std::fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
         let name = path.file_name().ok_or_else(|| std::io::Error::other("it does not name a file"))?;
         let temporary = path.with_file_name(format!(".{}.{}.new", name.to_string_lossy(), std::process::id()));
         let write = || {
-            // Whatever an earlier process of the same number has left is not written to.
+            // Removes the file that an earlier process with the same id may have left.
             let _ = std::fs::remove_file(&temporary);
             let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
             file.write_all(text.as_bytes())?;
@@ -145,7 +145,7 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// Checks that every key is right by itself, and that no two have the same name or the same hash.
+/// Checks each key, and that no two keys have the same name or hash.
 pub(crate) fn check(keys: &[KeyEntry]) -> Result<(), String> {
     if keys.len() > MAX_KEYS {
         return Err(format!("there are {} keys, at most {MAX_KEYS} are allowed", keys.len()));
@@ -250,7 +250,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(40))]
-        /// What is written is read back as it was.
+        /// A written file is read back unchanged.
         #[test]
         fn a_written_file_is_read_as_it_was(
             names in prop::collection::hash_set("[a-zA-Z0-9._@-]{1,64}", 0..6),

@@ -1,4 +1,4 @@
-//! A key in use: what it allows, and what it has used.
+//! A key in use: its limits and its usage.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use crate::bucket::Bucket;
 use crate::digest::Digest;
 use crate::entry::KeyEntry;
 
-/// How much a key may use. 0: as much as it likes.
+/// The limits of a key. 0: no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     pub requests_per_minute: u64,
@@ -16,7 +16,7 @@ pub struct Limits {
     pub max_concurrent: u64,
 }
 
-/// Which limit refuses a request.
+/// The limit that refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     Requests,
@@ -24,25 +24,25 @@ pub enum Limit {
     Concurrency,
 }
 
-/// Why a request has to wait.
+/// Why a request must wait, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub limit: Limit,
-    /// What the limit allows.
+    /// The limit's value.
     pub allowed: u64,
     pub retry_after: Duration,
 }
 
-/// What is left of a rate.
+/// The remaining part of a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     pub limit: u64,
     pub remaining: u64,
-    /// How long it takes until the whole rate is there again.
+    /// Time until the whole rate is available again.
     pub reset: Duration,
 }
 
-/// What a key has used. It outlives a change of the key's limits.
+/// The usage of a key. Kept when the key's limits change.
 #[derive(Debug)]
 struct Usage {
     requests: Bucket,
@@ -54,9 +54,9 @@ struct Usage {
 pub struct Key {
     pub name: String,
     pub tenant: Arc<str>,
-    /// How much of an engine its requests get beside those of others, in proportion.
+    /// The weight of the key's requests when an engine is shared.
     pub priority: u32,
-    /// Whether it may manage the server's models.
+    /// Whether the key may manage the server's models.
     pub admin: bool,
     /// `None`: every model.
     models: Option<Vec<String>>,
@@ -66,7 +66,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// `defaults`: the limits that the entry does not state.
+    /// `defaults`: the limits for those that the entry does not set.
     pub(crate) fn new(entry: KeyEntry, defaults: Limits) -> Self {
         let limits = Limits {
             requests_per_minute: entry.requests_per_minute.unwrap_or(defaults.requests_per_minute),
@@ -78,7 +78,7 @@ impl Key {
         Self { name: entry.name, tenant, priority, admin, models: entry.models, limits, digest, usage: Arc::new(Mutex::new(usage)) }
     }
 
-    /// Goes on from what the same key has used before its entry was read again.
+    /// Takes over the usage of `before`, the same key before its entry was read again.
     pub(crate) fn continues(self, before: &Self) -> Self {
         Self { usage: before.usage.clone(), ..self }
     }
@@ -88,15 +88,15 @@ impl Key {
         self.models.as_deref()
     }
 
-    /// Begins a request, which counts against the limits. It runs until the returned value is dropped.
+    /// Begins a request and counts it against the limits. The request counts as running until the returned value is dropped.
     ///
     /// # Errors
-    /// A limit is reached. The request does not count then.
+    /// A limit is reached. The request is not counted.
     pub fn begin(&self, now: Instant) -> Result<InFlight, Refusal> {
         let mut usage = self.usage();
         let allowed = self.limits.max_concurrent;
         if allowed > 0 && usage.num_in_flight >= allowed {
-            // Nobody knows when a request will end.
+            // The end of a running request cannot be predicted.
             return Err(Refusal { limit: Limit::Concurrency, allowed, retry_after: Duration::from_secs(1) });
         }
         self.take_rates(&mut usage, now)?;
@@ -104,10 +104,10 @@ impl Key {
         Ok(InFlight { usage: self.usage.clone() })
     }
 
-    /// Counts a request against the rates alone. It runs nothing, so it takes no place among the requests that run at once.
+    /// Counts a request against the rates only, because it runs nothing and so does not count as concurrent.
     ///
     /// # Errors
-    /// A rate is reached. The request does not count then.
+    /// A rate is reached. The request is not counted.
     pub fn look(&self, now: Instant) -> Result<(), Refusal> {
         self.take_rates(&mut self.usage(), now)
     }
@@ -116,7 +116,7 @@ impl Key {
         let Limits { requests_per_minute, tokens_per_minute, .. } = self.limits;
         let refusal = |limit, allowed, retry_after| Refusal { limit, allowed, retry_after };
         if tokens_per_minute > 0 {
-            // How many tokens a request takes is known at its end only, so one left is enough to begin.
+            // The number of tokens of a request is known only at its end, so one remaining token is enough to begin.
             let wait = usage.tokens.wait(1, tokens_per_minute, now);
             if !wait.is_zero() {
                 return Err(refusal(Limit::Tokens, tokens_per_minute, wait));
@@ -132,14 +132,14 @@ impl Key {
         Ok(())
     }
 
-    /// Counts tokens against the rate. They may be more than there are left: then the next requests wait.
+    /// Counts tokens against the rate, even if fewer are left. Then the next requests must wait.
     pub fn spend(&self, num_tokens: u64, now: Instant) {
         if self.limits.tokens_per_minute > 0 {
             self.usage().tokens.take(num_tokens, self.limits.tokens_per_minute, now);
         }
     }
 
-    /// What is left of the rate of requests and of that of tokens. `None`: there is no such limit.
+    /// The remaining rates of requests and of tokens. `None` if there is no such limit.
     pub fn rates(&self, now: Instant) -> (Option<Rate>, Option<Rate>) {
         let mut usage = self.usage();
         let rate = |bucket: &mut Bucket, limit: u64| {
@@ -158,7 +158,7 @@ fn lock(usage: &Mutex<Usage>) -> MutexGuard<'_, Usage> {
     usage.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A request that runs, until dropped.
+/// Counts a running request, until dropped.
 #[derive(Debug)]
 pub struct InFlight {
     usage: Arc<Mutex<Usage>>,

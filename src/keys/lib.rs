@@ -1,7 +1,7 @@
-//! API keys: the file that holds them, whom they belong to, what they allow and what they have used.
+//! API keys: their file, their tenants, their limits and their usage.
 //!
-//! A key is 256 random bits. Files hold its SHA-256 only. A slow password hash would add nothing: it protects secrets that can be
-//! guessed, and nobody guesses 256 bits. So a request costs one hash.
+//! A key is 256 random bits, and files hold only its SHA-256. A slow password hash would add nothing, because it protects secrets that can
+//! be guessed, and 256 random bits cannot. So a request costs one hash.
 
 mod bucket;
 mod digest;

@@ -1,4 +1,4 @@
-//! The keys of a server, found by their secrets.
+//! The keys of a server, looked up by their secrets.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// `defaults`: the limits that an entry does not state. `before`: a key that it has too goes on from what it has used.
+    /// `defaults`: the limits for those that an entry does not set. `before`: the ring whose keys' usage is kept.
     ///
     /// # Errors
     /// Two entries have the same name or the same hash.

@@ -1,4 +1,4 @@
-//! What tells one version of a file from another.
+//! Identifies a version of a file, to notice changes.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -12,10 +12,10 @@ pub struct Version {
 }
 
 impl Version {
-    /// The version of the file that is there. `None`: there is none.
+    /// The present version of the file. `None` if there is no file.
     ///
     /// # Errors
-    /// The system does not say.
+    /// The file's metadata cannot be read.
     pub fn of(path: &Path) -> std::io::Result<Option<Self>> {
         match std::fs::metadata(path) {
             Ok(data) => Ok(Some(Self { inode: data.ino(), size: data.size(), modified: (data.mtime(), data.mtime_nsec()) })),

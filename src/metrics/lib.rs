@@ -14,9 +14,9 @@ use prometheus::{Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, Int
 /// The prefix of every metric's name.
 const PREFIX: &str = "penstock_";
 
-/// Buckets for waits and whole requests, in seconds.
+/// Buckets for waits and whole requests [s].
 const WAIT_BUCKETS: &[f64] = &[0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0];
-/// Buckets for the time between two tokens, in seconds.
+/// Buckets for the time between two tokens [s].
 const GAP_BUCKETS: &[f64] = &[0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 10.0];
 const TOKEN_BUCKETS: &[f64] = &[1.0, 4.0, 16.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 131072.0];
 
@@ -30,9 +30,10 @@ pub fn registry() -> &'static Registry {
     &REGISTRY
 }
 
-/// The samples of every metric. `vllm` repeats the metrics that vLLM also has as `vllm:…`, for dashboards and autoscalers written for vLLM.
+/// Collects the samples of every metric. `vllm`: whether to repeat the metrics that vLLM also has as `vllm:…`, for dashboards and
+/// autoscalers written for vLLM.
 pub fn gather(vllm: bool) -> Vec<MetricFamily> {
-    // An alert on an increase needs a sample before the first one.
+    // An alert on an increase needs a sample before the first increase.
     let _ = (log_lines_lost(), trace_exports_failed(), unloads());
     let mut families = registry().gather();
     if vllm {
@@ -42,16 +43,16 @@ pub fn gather(vllm: bool) -> Vec<MetricFamily> {
     families
 }
 
-/// Says what was built: the version, and the backends that are compiled in.
+/// Sets the build's version and its compiled backends.
 pub fn set_build_info(version: &str, backends: &str) {
     static INFO: LazyLock<IntGaugeVec> = LazyLock::new(|| {
-        let opts = Opts::new("penstock_build_info", "What was built; the value is always 1");
+        let opts = Opts::new("penstock_build_info", "Version and backends of the build; the value is always 1");
         registered(IntGaugeVec::new(opts, &["version", "backends"]))
     });
     INFO.with_label_values(&[version, backends]).set(1);
 }
 
-/// Says which of the served models are loaded.
+/// Sets for each served model whether it is loaded.
 pub fn set_loaded<'a>(models: impl Iterator<Item = (&'a str, bool)>) {
     static LOADED: LazyLock<IntGaugeVec> = LazyLock::new(|| {
         let opts = Opts::new("penstock_model_loaded", "1 if the model is loaded, 0 if its first request will load it");
@@ -60,7 +61,7 @@ pub fn set_loaded<'a>(models: impl Iterator<Item = (&'a str, bool)>) {
     models.for_each(|(name, loaded)| LOADED.with_label_values(&[name]).set(i64::from(loaded)));
 }
 
-/// Counts a model that was unloaded. `reason`: one of a few words.
+/// Counts an unloaded model. `reason`: one of a fixed set of words.
 pub fn count_unload(reason: &str) {
     unloads().with_label_values(&[reason]).inc();
 }
@@ -78,24 +79,24 @@ fn unloads() -> &'static IntCounterVec {
     &UNLOADS
 }
 
-/// Says how many models are loaded. Names that stand on the same load count once.
+/// Sets the number of loaded models. Names over the same base model count once.
 pub fn set_num_loaded(count: usize) {
     static COUNT: LazyLock<IntGauge> =
         LazyLock::new(|| registered(IntGauge::new("penstock_models_loaded", "Models that are loaded, each load counted once")));
     COUNT.set(i64::try_from(count).unwrap_or(i64::MAX));
 }
 
-/// Lines of the log that stderr did not take in time, or not at all.
+/// Counts log lines that stderr did not take in time, or not at all.
 pub fn log_lines_lost() -> &'static IntCounter {
     static LOST: LazyLock<IntCounter> =
         LazyLock::new(|| registered(IntCounter::new("penstock_log_lines_lost_total", "Lines of the log that could not be written")));
     &LOST
 }
 
-/// Batches of spans that the collector did not take.
+/// Counts batches of spans that the collector did not accept.
 pub fn trace_exports_failed() -> &'static IntCounter {
     static FAILED: LazyLock<IntCounter> = LazyLock::new(|| {
-        registered(IntCounter::new("penstock_trace_exports_failed_total", "Batches of spans that the endpoint of traces did not take"))
+        registered(IntCounter::new("penstock_trace_exports_failed_total", "Batches of spans that the collector did not accept"))
     });
     &FAILED
 }
@@ -107,11 +108,11 @@ pub struct ModelMetrics {
     pub kv_cache_usage_perc: Gauge,
     /// Labelled `kind`: free, total, or held (by the engine's own count). Empty for engines without a device.
     pub device_memory_bytes: IntGaugeVec,
-    /// Labelled `kind`: used (by sequences that run), backed (by memory), or most (that it may grow to).
+    /// Labelled `kind`: used (by running sequences), backed (by memory), or most (the size that it may grow to).
     pub kv_cache_bytes: IntGaugeVec,
     pub cache_growths_total: IntCounter,
     pub cache_give_backs_total: IntCounter,
-    /// Labelled `block_size`, `num_gpu_blocks` and `enable_prefix_caching`, as vLLM's.
+    /// Labelled `block_size`, `num_gpu_blocks` and `enable_prefix_caching`, as in vLLM.
     pub cache_config_info: IntGaugeVec,
     pub prompt_tokens_total: IntCounter,
     pub generation_tokens_total: IntCounter,
@@ -138,7 +139,7 @@ pub struct ModelMetrics {
 }
 
 impl ModelMetrics {
-    /// The metrics of a model. Another call with the same name returns the same series.
+    /// The metrics of a model. Calls with the same name return the same series.
     pub fn for_model(model_name: &str) -> Arc<Self> {
         static MODELS: LazyLock<Mutex<HashMap<String, Arc<ModelMetrics>>>> = LazyLock::new(Default::default);
         let mut models = MODELS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -159,7 +160,7 @@ impl ModelMetrics {
             let _ = request_success_total.with_label_values(&[reason]);
         }
         let cache = opts("cache_config_info", "The largest KV cache, in blocks of tokens; the value is always 1");
-        let bytes = opts("kv_cache_bytes", "The KV cache; used: by running sequences, backed: what it holds, most: what it may grow to");
+        let bytes = opts("kv_cache_bytes", "The KV cache; used: by running sequences, backed: with memory, most: the size it may grow to");
         Self {
             kv_cache_bytes: registered(IntGaugeVec::new(bytes, &["kind"])),
             cache_growths_total: counter("cache_growths_total", "How often the KV cache has taken more memory"),
@@ -191,7 +192,7 @@ impl ModelMetrics {
             request_generation_tokens: histogram("request_generation_tokens", "Generated tokens of a request", TOKEN_BUCKETS),
             request_max_generation_tokens: histogram(
                 "request_max_generation_tokens",
-                "The most tokens that a request may generate: what it asks for, or what the context leaves",
+                "The most tokens that a request may generate: its own limit, or the rest of the context",
                 TOKEN_BUCKETS,
             ),
             step_tokens: histogram("step_tokens", "Tokens that a step computes, of all its sequences", TOKEN_BUCKETS),
@@ -200,7 +201,7 @@ impl ModelMetrics {
         }
     }
 
-    /// The model was unloaded: it has no cache and takes no memory.
+    /// Resets the gauges of an unloaded model, which has no cache and takes no memory.
     pub fn rest(&self) {
         self.num_requests_running.set(0);
         self.num_requests_waiting.set(0);
@@ -209,7 +210,7 @@ impl ModelMetrics {
         self.device_memory_bytes.reset();
     }
 
-    /// Says how large the KV cache is, in place of what was said before.
+    /// Sets the size of the KV cache, and drops the previous one.
     pub fn describe_cache(&self, block_size: usize, num_blocks: usize, caches_prefixes: bool) {
         self.cache_config_info.reset();
         let prefixes = if caches_prefixes { "True" } else { "False" };
@@ -217,7 +218,7 @@ impl ModelMetrics {
     }
 }
 
-/// Registers a metric. Names and labels are constants and each model is registered once, so that a failure is a bug in this file.
+/// Registers a metric. Names and labels are constants and each model is registered once, so a failure is a bug in this file.
 fn registered<C: Collector + Clone + 'static>(metric: prometheus::Result<C>) -> C {
     let metric = metric.expect("metric names and labels are valid");
     registry().register(Box::new(metric.clone())).expect("every metric of a model is registered once");

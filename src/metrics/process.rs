@@ -1,5 +1,5 @@
-//! Memory, descriptors, threads and processor time of this process, under the names that Prometheus' own clients use. The system is asked
-//! at each scrape; what it does not tell is left out.
+//! Memory, descriptors, threads and processor time of this process, under the names of Prometheus' own clients. The values are read at each
+//! scrape. Values that the system does not provide are left out.
 
 use std::collections::HashMap;
 
@@ -36,7 +36,7 @@ impl Process {
         let read = |name: &str| std::fs::read_to_string(format!("/proc/{name}")).unwrap_or_default();
         let (status, limits, stat, system) = (read("self/status"), read("self/limits"), read("self/stat"), read("stat"));
         let bytes = |key: &str| Some(1024.0 * number(field(&status, key)?.split_whitespace().next()?)?);
-        // The name before the other fields may hold spaces and brackets.
+        // The process name, which precedes the other fields, may hold spaces and brackets.
         let times: Vec<&str> = stat.rsplit_once(')').map_or(Vec::new(), |(_, rest)| rest.split_whitespace().collect());
         let ticks = |index: usize| number(times.get(index)?);
         let descriptors = std::fs::read_dir("/proc/self/fd").ok().map(|entries| entries.count().saturating_sub(1) as f64);

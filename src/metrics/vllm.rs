@@ -1,9 +1,9 @@
-//! The metrics that vLLM also has, under vLLM's names: gateways, autoscalers and dashboards are written for those. Names, types, units and
-//! labels are vLLM's. The label `engine` is the index of an engine behind one model, of which there is always one here.
+//! The metrics that vLLM also has, under vLLM's names, for gateways, autoscalers and dashboards that are written for vLLM. Names, types,
+//! units and labels are vLLM's. The label `engine` is the index of one of a model's engines, which is always 0 here.
 
 use prometheus::proto::{Gauge, LabelPair, Metric, MetricFamily, MetricType};
 
-/// Our name and vLLM's, without their prefixes. The older ones are still read by released routers and dashboards.
+/// Our names and vLLM's, without their prefixes. Released routers and dashboards still read vLLM's older names.
 pub const TWINS: [(&str, &str); 27] = [
     ("num_requests_running", "num_requests_running"),
     ("num_requests_waiting", "num_requests_waiting"),
@@ -34,7 +34,7 @@ pub const TWINS: [(&str, &str); 27] = [
     ("step_tokens", "iteration_tokens_total"),
 ];
 
-/// The families under vLLM's names. `prefix`: what our own names begin with.
+/// Returns the families under vLLM's names. `prefix`: the prefix of our own names.
 pub fn twins(families: &[MetricFamily], prefix: &str) -> Vec<MetricFamily> {
     let find = |name: &str| families.iter().find(|family| family.name().strip_prefix(prefix) == Some(name));
     let twin = |&(own, theirs): &(&str, &str)| {
@@ -48,7 +48,7 @@ pub fn twins(families: &[MetricFamily], prefix: &str) -> Vec<MetricFamily> {
     TWINS.iter().filter_map(twin).chain(rate).chain([adapters()]).collect()
 }
 
-/// The share of looked up tokens that were found, which vLLM had before the two counters.
+/// The share of looked-up tokens that were found. Older versions of vLLM had this gauge instead of the two counters.
 fn hit_rate(hits: &MetricFamily, queries: &MetricFamily) -> MetricFamily {
     let ratio = |(hits, queries): (&Metric, &Metric)| {
         let (found, looked_up) = (count(hits), count(queries));
@@ -65,7 +65,7 @@ fn count(metric: &Metric) -> f64 {
     metric.get_counter().get_value()
 }
 
-/// vLLM's word on adapters. There are none.
+/// vLLM's metric on adapters, with none in use.
 fn adapters() -> MetricFamily {
     let labels = [("max_lora", "0"), ("running_lora_adapters", ""), ("waiting_lora_adapters", "")];
     let mut metric = gauge_of(1.0);

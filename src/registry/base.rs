@@ -1,4 +1,4 @@
-//! What is served: base models, the variants that stand on them, and whether they are loaded.
+//! Base models, their variants, and their loaded state.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,30 +10,30 @@ use super::notifier::Notifier;
 use config::ModelEntry;
 use serving::Model;
 
-/// Weights that are loaded once for all their variants.
+/// A base model: weights that are loaded once for all their variants.
 pub struct Base {
-    /// Where the weights come from, and with which context they are served.
+    /// The source of the weights, and the context that they are served with.
     pub entry: ModelEntry,
-    /// The names that clients use, and what each changes about the base model.
+    /// The names that clients use, each with its own settings.
     pub variants: Vec<ModelEntry>,
-    /// Loaded at start rather than at the first request.
+    /// Whether the model is loaded at start rather than at the first request.
     pub eager: bool,
-    /// When the file was written, or else when the server was started: Unix seconds.
+    /// When the file was written, or else when the server was started [Unix seconds].
     pub created: u64,
     pub slot: LoadSlot<Loaded>,
 }
 
-/// A loaded base model, as the models that stand on it.
+/// A loaded base model, with the models over it.
 pub struct Loaded {
-    /// The longest context served, in tokens.
+    /// The longest context served [tokens].
     pub context: usize,
-    /// What it takes of its device.
+    /// Memory on its device.
     pub bytes: ModelMemory,
-    /// In the order of [`Base::variants`].
+    /// The models, in the order of [`Base::variants`].
     pub models: Vec<Arc<Model>>,
 }
 
-/// How long an engine may take to end after its last step.
+/// Time that an engine may take to end after its last step.
 const END: Duration = Duration::from_secs(30);
 
 impl Base {
@@ -46,23 +46,24 @@ impl Base {
         self.variants.iter().position(|variant| answers_to(variant, name))
     }
 
-    /// The name that stands for the base in logs and metrics.
+    /// The base model's name in logs and metrics.
     pub fn id(&self) -> &str {
         &self.entry.id
     }
 
-    /// Whether it is never unloaded to make room or because it is idle.
+    /// Whether the model is never unloaded, neither for memory nor because it is idle.
     pub fn is_pinned(&self) -> bool {
         self.variants.iter().any(|variant| variant.pinned)
     }
 
-    /// The time without a request after which it is unloaded. None: never. `default`: what the configuration says for all.
+    /// Time without a request after which the model is unloaded. None: never. `default`: the configuration's value for all models
+    /// [minutes].
     pub fn idle_time(&self, default: f64) -> Option<Duration> {
         let minutes = self.variants.iter().find_map(|variant| variant.idle_unload_minutes).unwrap_or(default);
         (minutes > 0.0 && !self.is_pinned()).then(|| Duration::from_secs_f64(60.0 * minutes))
     }
 
-    /// Whether two bases offer the same.
+    /// Whether two bases serve the same names over the same weights.
     pub fn is_like(&self, other: &Self) -> bool {
         self.entry == other.entry && self.variants == other.variants
     }
@@ -77,16 +78,16 @@ impl Loaded {
         self.models.iter().all(|model| model.base.handle.is_alive())
     }
 
-    /// Whether the engine's device is lost: only a new process can use it again.
+    /// Whether the engine's device is lost, so that only a new process can use it.
     pub fn is_lost(&self) -> bool {
         self.models.iter().any(|model| model.base.handle.is_lost())
     }
 
-    /// What the KV cache could give back at once, in bytes.
+    /// The part of the KV cache that could be given back at once [bytes].
     pub fn idle_cache(&self) -> u64 {
         self.models.first().map_or(0, |model| {
             let cache = model.base.handle.cache();
-            // What the model was loaded with stays.
+            // The cache keeps its size at the load.
             cache.backed.saturating_sub(cache.used.max(self.bytes.cache))
         })
     }
@@ -95,7 +96,7 @@ impl Loaded {
         self.models.iter().for_each(|model| model.base.handle.stop());
     }
 
-    /// Ends the engine, and waits until its memory is free.
+    /// Ends the engine and waits until its memory is free.
     pub fn end(&self) {
         self.stop();
         for model in &self.models {
@@ -110,7 +111,7 @@ pub fn unix_seconds(time: SystemTime) -> u64 {
     time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// When a file was last written: Unix seconds.
+/// When a file was last written [Unix seconds].
 pub fn modified(path: &Path) -> Option<u64> {
     Some(unix_seconds(path.metadata().ok()?.modified().ok()?))
 }

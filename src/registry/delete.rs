@@ -13,7 +13,7 @@ impl Registry {
     /// Unloads a model and deletes its files. Blocks.
     ///
     /// # Errors
-    /// It is unknown, in use, or not one that may go: a file of the user's own, a variant, or a model that the server was started with.
+    /// The model is unknown, in use, or must not be deleted: a user's own file, a variant, or a model that the server was started with.
     pub fn delete(&self, name: &str) -> Result<(), RegistryError> {
         let (base, index) = self.find(name)?;
         let variant = &base.variants[index];
@@ -23,7 +23,7 @@ impl Registry {
             return Err(kept(format!("it is a variant, whose files are those of `{root}`: delete that")));
         }
         if matches!(variant.source, Source::File { .. }) {
-            return Err(kept("it is a file that nobody fetched: the server does not delete it".into()));
+            return Err(kept("it is a local file that the server did not fetch: delete the file itself".into()));
         }
         let named = self.named.read().unwrap_or_else(PoisonError::into_inner).clone();
         if base.is_pinned() || named.iter().any(|name| base.variant(name).is_some()) {
@@ -36,7 +36,7 @@ impl Registry {
         }
         let removed = self.store.remove(base.entry.stored_as()).map_err(|error| {
             tracing::error!("the model `{id}` could not be deleted: {}", error.to_string().escape_debug());
-            // What is wrong with the disk is for the operator's eyes.
+            // Only the operator may see errors of the disk.
             kept(if let PullError::Refused(_) = error { "it is being fetched".into() } else { "the server's log has the cause".into() })
         })?;
         self.follow_store();

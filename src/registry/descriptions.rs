@@ -1,4 +1,4 @@
-//! Descriptions of model files, which are read once.
+//! A cache of the descriptions of model files.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use serving::{Capabilities, ModelDescription, ModelFile};
 /// The most files whose descriptions are kept.
 const MOST: usize = 256;
 
-/// The description of a file. What it is able to do takes longer to find out, so that waits until somebody asks.
+/// The description of a file. Its capabilities take longer to read, so they are read when first requested.
 pub struct DescribedFile {
     pub description: ModelDescription,
     path: PathBuf,
@@ -18,10 +18,10 @@ pub struct DescribedFile {
     abilities: OnceLock<Capabilities>,
 }
 
-/// A file, the template in place of its own, its length and when it was written.
+/// A file, the template that replaces its own, the file's length, and when it was written.
 type Key = (PathBuf, Option<PathBuf>, u64, Option<SystemTime>);
 
-/// The descriptions of files that were read once.
+/// The descriptions of files read so far.
 #[derive(Default)]
 pub struct Descriptions(Mutex<HashMap<Key, Arc<DescribedFile>>>);
 
@@ -46,7 +46,7 @@ impl Descriptions {
 }
 
 impl DescribedFile {
-    /// What the model is able to do. Blocks: the first call reads the vocabulary.
+    /// The model's capabilities. Blocks: the first call reads the vocabulary.
     pub fn abilities(&self) -> anyhow::Result<Capabilities> {
         if let Some(abilities) = self.abilities.get() {
             return Ok(*abilities);
@@ -56,7 +56,7 @@ impl DescribedFile {
         Ok(*self.abilities.get_or_init(|| abilities))
     }
 
-    /// The metadata with its arrays. Blocks.
+    /// The metadata, including arrays. Blocks.
     pub fn whole_metadata(&self) -> anyhow::Result<serving::Metadata> {
         serving::whole_metadata(&self.path)
     }

@@ -1,4 +1,4 @@
-//! Why there is no model for a request.
+//! Errors of the registry: why a request gets no model, or an operation on a model fails.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ pub enum RegistryError {
     #[error("the model `{id}` does not exist")]
     NotFound {
         id: String,
-        /// The id of a served model with a like name.
+        /// The id of a served model with a similar name.
         near: Option<String>,
     },
     #[error("the model `{0}` is still loading")]
@@ -30,7 +30,7 @@ pub enum RegistryError {
     PullFailed { id: String, cause: String },
 }
 
-/// How long a request waits, and how many do at once.
+/// Limits on waiting for a model: how long, and how many requests at once.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
     pub wait: Duration,

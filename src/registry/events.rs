@@ -1,11 +1,11 @@
-//! What happens to models, for those who follow it.
+//! Events of models, broadcast to all followers.
 
 use tokio::sync::broadcast;
 
-/// How many events a slow follower may be behind. It misses older ones.
+/// The most events that are kept for a slow follower. Older ones are lost for that follower.
 const KEPT: usize = 256;
 
-/// What a model is doing.
+/// The state of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModelState {
     Unloaded,
@@ -26,18 +26,18 @@ impl ModelState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ModelEventKind {
     ModelState(ModelState),
-    /// Bytes of a download that are there, and all of them if their number is known.
+    /// Progress of a download: bytes received, and in total if known.
     Progress {
         done: u64,
         total: Option<u64>,
     },
-    /// The list of models is another one.
+    /// The list of models has changed.
     Listed,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelEvent {
-    /// The id of the model. Empty if the event is about all of them.
+    /// The id of the model. Empty if the event concerns all models.
     pub model: String,
     pub what: ModelEventKind,
 }
@@ -52,7 +52,7 @@ impl Default for Events {
 
 impl Events {
     pub fn send(&self, model: &str, what: ModelEventKind) {
-        // It fails if nobody follows.
+        // Fails if there is no follower.
         let _ = self.0.send(ModelEvent { model: model.to_owned(), what });
     }
 
@@ -61,11 +61,11 @@ impl Events {
     }
 }
 
-/// Receives every event from now on.
+/// Receives every event after the subscription.
 pub struct ModelEventStream(broadcast::Receiver<ModelEvent>);
 
 impl ModelEventStream {
-    /// The next event. None: there will be no more. Cancel safe.
+    /// The next event. None if no more will come. Cancel-safe.
     pub async fn next(&mut self) -> Option<ModelEvent> {
         loop {
             match self.0.recv().await {

@@ -1,22 +1,22 @@
-//! Ends the process after a fault that only a new one cures, so that a supervisor starts it.
+//! Ends the process after a fault that only a new process cures, so that a supervisor restarts it.
 
 use std::time::Duration;
 
 use scheduler::EngineFault;
 use tokio::sync::Notify;
 
-/// The exit code if an engine hangs.
+/// Exit code if an engine hangs.
 pub const EXIT_STUCK: i32 = 70;
-/// The exit code if the device was lost.
+/// Exit code if the device was lost.
 pub const EXIT_DEVICE_LOST: i32 = 71;
-/// Time for clients to read their errors, and for probes to see that the process is not healthy.
+/// Time for clients to read their errors, and for probes to see that the process is unhealthy.
 const GRACE: Duration = Duration::from_secs(2);
-/// Time at the end of [`GRACE`] for connections that were accepted. Later ones wait for the next process.
+/// Time at the end of [`GRACE`] for connections that are already accepted. Later ones wait for the next process.
 const LAST: Duration = Duration::from_millis(300);
 
 static CLOSING: Notify = Notify::const_new();
 
-/// Waits until the process is about to end after a fault. From then on it is to accept no connection. One task waits.
+/// Waits until the process is about to end after a fault and must stop accepting connections. Only one task may wait.
 pub async fn closing() {
     CLOSING.notified().await;
 }

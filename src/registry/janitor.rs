@@ -1,4 +1,4 @@
-//! Periodic maintenance: idle models are unloaded, and the list follows the store and the configuration.
+//! Periodic maintenance: unloads idle models, and updates the list from the store and the configuration.
 
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
@@ -10,9 +10,9 @@ use super::registry::{Registry, lock};
 use super::served_models::ServedModels;
 use config::Config;
 
-/// How often idle models are looked for.
+/// How often idle models are checked.
 const PERIOD: Duration = Duration::from_secs(1);
-/// How often the store is looked at, in periods.
+/// How often the store is checked [periods].
 const STORE_PERIODS: u64 = 5;
 
 impl Registry {
@@ -22,7 +22,7 @@ impl Registry {
         std::thread::Builder::new().name("models".into()).spawn(move || run(&registry)).map(drop)
     }
 
-    /// Unloads models that nobody has used for their idle time, and those that are not served any more.
+    /// Unloads models that were unused for their idle time, and those that are not served any more.
     pub fn unload_idle(&self) {
         let default = self.settings().server.idle_unload_minutes;
         for base in &self.served().bases {
@@ -32,11 +32,11 @@ impl Registry {
                 usage.zip(time).is_some_and(|(usage, time)| usage.num_leases() == 0 && usage.last().instant.elapsed() >= time)
             };
             if is_idle(base) {
-                // A request that came just now keeps it.
+                // Fails if a request has come just now. Then the model stays.
                 let _ = self.unload_base(base, false, UnloadReason::Idle);
             }
         }
-        // Those that are loading are looked at again later.
+        // Models that are being loaded or in use are checked again later.
         let retired: Vec<Arc<Base>> = lock(&self.retired).clone();
         for base in retired {
             use super::load_slot::UnloadError;
@@ -46,19 +46,19 @@ impl Registry {
         }
     }
 
-    /// Offers what is on disk now.
+    /// Updates the list with the models that are on disk now.
     pub fn follow_store(&self) {
         let named = self.named.read().unwrap_or_else(PoisonError::into_inner).clone();
         if let Err(error) = self.serve_anew(&self.settings(), &named) {
-            tracing::warn!("the list of models stays as it was: {}", format!("{error:#}").escape_debug());
+            tracing::warn!("the list of models was not updated: {}", format!("{error:#}").escape_debug());
         }
     }
 
-    /// Takes over the models of a configuration that was read again, and the settings of how they are loaded. Models that it does not have
-    /// any more go once nobody uses them. What else it says about engines needs a restart.
+    /// Applies the models of a reloaded configuration, and the settings for loading them. Models that it no longer has are unloaded once no
+    /// request uses them. Its other settings of engines need a restart.
     ///
     /// # Errors
-    /// A name is unknown. Then nothing changes.
+    /// A name is unknown. Nothing changes then.
     pub fn reload(&self, config: &Config, named: &[String]) -> anyhow::Result<()> {
         let before = self.settings();
         let mut merged = config.clone();
@@ -80,7 +80,7 @@ impl Registry {
             return Ok(());
         }
         *served = Arc::new(next);
-        // While the list is locked, so that whoever looks finds each model in one of the two.
+        // Extended while the list is locked, so that each model is always in one of the two.
         lock(&self.retired).extend(gone);
         drop(served);
         self.events.send("", ModelEventKind::Listed);

@@ -1,4 +1,4 @@
-//! How long a model stays loaded after its last request, where a request itself says so.
+//! Requests that set how long a model stays loaded.
 
 use std::time::{Duration, SystemTime};
 
@@ -10,7 +10,7 @@ use super::registry::Registry;
 use super::usage::{KeepAlive, Usage};
 
 impl Base {
-    /// The time without a request after which this load ends. None: never. `default_minutes`: what the configuration says for all.
+    /// Time without a request after which the model is unloaded. None: never. `default_minutes`: the configuration's value for all models.
     pub(crate) fn idle_time_of(&self, usage: &Usage, default_minutes: f64) -> Option<Duration> {
         match usage.keep() {
             _ if self.is_pinned() => None,
@@ -22,7 +22,7 @@ impl Base {
 }
 
 impl Registry {
-    /// Sets how long a loaded model stays, until a later request or load says otherwise. A pinned model stays whatever this says.
+    /// Sets how long a loaded model stays loaded. A later request or load may change that. A pinned model always stays.
     pub fn keep(&self, name: &str, keep: KeepAlive) {
         let loaded = self.find(name).ok().and_then(|(base, _)| base.slot.loaded());
         if let Some((_, usage)) = loaded {
@@ -30,10 +30,10 @@ impl Registry {
         }
     }
 
-    /// Unloads a model now, or once the requests that use it have ended. A model that is not loaded stays so.
+    /// Unloads a model now, or once the requests that use it have ended. Does nothing if the model is not loaded.
     ///
     /// # Errors
-    /// It is unknown, loading or pinned.
+    /// The model is unknown, being loaded or pinned.
     pub fn release(&self, name: &str) -> Result<(), RegistryError> {
         let (base, index) = self.find(name)?;
         if base.is_pinned() {
@@ -49,12 +49,12 @@ impl Registry {
         }
     }
 
-    /// When a loaded model is unloaded if nobody uses it until then. None: never, or it is not loaded.
+    /// When a loaded model will be unloaded if no request uses it before. None: never, or the model is not loaded.
     pub fn expires(&self, name: &str) -> Option<SystemTime> {
         let (base, _) = self.find(name).ok()?;
         let (_, usage) = base.slot.loaded()?;
         let time = base.idle_time_of(&usage, self.settings().server.idle_unload_minutes)?;
-        // A model in use is used last now.
+        // A model in use counts as used now.
         let last = if usage.num_leases() > 0 { SystemTime::now() } else { usage.last().time };
         last.checked_add(time)
     }

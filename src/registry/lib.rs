@@ -1,8 +1,8 @@
-//! Which models this process serves, and which of them are loaded.
+//! The models that this process serves, and their loading and unloading.
 //!
-//! `registry.rs` finds a model, loads it and leases it to a request. A `LoadSlot` holds what is loaded, and `LoadAdmission` decides which
-//! model goes when memory is short. `janitor.rs` unloads idle models and follows the store and the configuration. `operators.rs` is for
-//! operators.
+//! `registry.rs` finds a model, loads the model and leases it to a request. A `LoadSlot` holds a loaded base model, and `LoadAdmission`
+//! decides which model is unloaded when memory is short. `janitor.rs` unloads idle models and follows the store and the configuration.
+//! `operators.rs` has the operators' view.
 
 mod base;
 mod delete;

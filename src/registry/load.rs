@@ -1,4 +1,4 @@
-//! From a model's file to a loaded base model with its variants.
+//! Loads a base model with its variants from a model file.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use engine::{BackendKind, Device, DeviceMemory, EngineOptions};
 use gguf::Backing;
 use serving::{Model, ModelFile, NameDefaults, RunOptions};
 
-/// Loads a base model from its file and puts its variants on it.
+/// Loads a base model from its file and builds its variants.
 pub fn load(config: &Config, base: &Base, path: &Path, admission: &LoadAdmission) -> anyhow::Result<Loaded> {
     let entry = &base.entry;
     let file = ModelFile::open(path, if config.engine.mmap { Backing::Mapped } else { Backing::Private })?;
-    // Templates are compiled before the engine starts: a bad template is found without loading the weights.
+    // Templates are compiled before the engine starts, so that a bad template is found without loading the weights.
     let template = |variant: &ModelEntry| {
         let template = file.chat_template(variant.chat_template.as_deref());
         template.with_context(|| format!("model `{}`: `chat_template` in its entry can name another one", variant.id))
@@ -31,7 +31,7 @@ pub fn load(config: &Config, base: &Base, path: &Path, admission: &LoadAdmission
         let options = EngineOptions { context, ..engine_options(&config.engine) };
         file.need(&*device, &options).with_context(on_backend)
     };
-    // How long a context may be depends on the memory that is left, so room for a short one comes first.
+    // The length of an automatic context depends on the free memory, so room for a short context is made first.
     let free = || Some(device.describe().ok()?.memory?.free);
     admission.make(&needs(least_context(config, entry, &file))?, &free)?;
     let context = context(config, entry, &file, &*device)?;
@@ -56,7 +56,7 @@ pub fn load(config: &Config, base: &Base, path: &Path, admission: &LoadAdmission
     Ok(Loaded { context, bytes, models: models.collect() })
 }
 
-/// The memory of the device that models are loaded on, now.
+/// The current memory of the device that models are loaded on.
 fn device_memory(config: &Config) -> Option<DeviceMemory> {
     engine::find_device(backend(config.engine.backend), config.engine.device).ok()?.describe().ok()?.memory
 }
@@ -72,7 +72,7 @@ fn name_defaults(entry: &ModelEntry) -> anyhow::Result<NameDefaults> {
     Ok(defaults)
 }
 
-/// A context that the model gets if memory is short, in tokens.
+/// The context that the model gets if memory is short [tokens].
 fn least_context(config: &Config, entry: &ModelEntry, file: &ModelFile) -> usize {
     const LEAST: usize = 4096;
     match entry.context.unwrap_or(config.engine.context) {
@@ -81,7 +81,7 @@ fn least_context(config: &Config, entry: &ModelEntry, file: &ModelFile) -> usize
     }
 }
 
-/// The longest context served. Whoever asks for more than the model was made for is told.
+/// The longest context served. A setting beyond what the model was made for is reduced, with a warning.
 fn context(config: &Config, entry: &ModelEntry, file: &ModelFile, device: &dyn Device) -> anyhow::Result<usize> {
     let (id, most) = (&entry.id, file.context_length());
     match entry.context.unwrap_or(config.engine.context) {
@@ -93,7 +93,7 @@ fn context(config: &Config, entry: &ModelEntry, file: &ModelFile, device: &dyn D
         config::Context::Auto => {
             let context = file.auto_context(device, &engine_options(&config.engine))?;
             if context < most {
-                tracing::info!("{id}: the context is {context} tokens of the {most} that the model was made for: --context asks for more");
+                tracing::info!("{id}: the context is {context} of the {most} tokens that the model was made for: set --context for more");
             }
             Ok(context)
         }

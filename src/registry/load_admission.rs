@@ -1,8 +1,8 @@
-//! Memory for models: whether another one fits, and which one goes if it does not.
+//! Memory for models: decides whether another model fits, and which one to unload if it does not.
 //!
-//! What a model takes is estimated before it is loaded. A device whose memory is taken at once (a GPU) is measured after the load.
-//! Elsewhere the estimate stands: the system makes pages resident as they are touched, so that free memory says little about what is
-//! promised.
+//! A model's memory is estimated before the load. On a device that allocates memory at once (a GPU), it is measured after the load. On
+//! others the estimate is kept, because the system makes pages resident only when they are touched, so that free memory says little about
+//! what is already promised.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -19,13 +19,13 @@ use engine::Need;
 /// Why a model is unloaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnloadReason {
-    /// Nobody has used it for a while.
+    /// The model was not used for a while.
     Idle,
     /// Another model needs its memory.
     Memory,
-    /// An operator asked for it.
+    /// An operator requested it.
     Request,
-    /// The configuration does not have it any more.
+    /// The configuration no longer has the model.
     Removed,
 }
 
@@ -40,11 +40,11 @@ impl UnloadReason {
     }
 }
 
-/// What a device had free before any model was loaded there, in bytes.
+/// Free memory of each device before any model was loaded on it [bytes].
 #[derive(Default)]
 pub struct Baselines(Mutex<HashMap<String, u64>>);
 
-/// The right to load, which one thread has at a time: two loads at once would both see the same memory free.
+/// The right to load, which one thread has at a time. Two loads at once would both count on the same free memory.
 pub struct LoadLock<'a> {
     mutex: &'a Mutex<()>,
     guard: RefCell<Option<MutexGuard<'a, ()>>>,
@@ -56,7 +56,7 @@ impl<'a> LoadLock<'a> {
         Self { mutex, guard: RefCell::new(Some(guard)) }
     }
 
-    /// Lets other loads go first while `wait` runs.
+    /// Releases the lock while `wait` runs, so that other loads can go first.
     fn pause(&self, wait: impl FnOnce()) {
         self.guard.take();
         wait();
@@ -68,32 +68,32 @@ impl<'a> LoadLock<'a> {
 pub struct LoadAdmission<'a> {
     pub turn: LoadLock<'a>,
     pub server: &'a Server,
-    /// The model that is to be loaded.
+    /// The model to load.
     pub base: &'a Base,
     /// Every model that may be loaded.
     pub all: &'a dyn Fn() -> Vec<Arc<Base>>,
-    /// Unloads a model that nobody uses. False: somebody does now.
+    /// Unloads an unused model. False if a request uses it by now.
     pub unload: &'a dyn Fn(&Base, UnloadReason) -> bool,
     pub baselines: &'a Baselines,
     pub notifier: &'a Notifier,
-    /// When the requests that wait give up.
+    /// When the waiting requests give up.
     pub deadline: Instant,
 }
 
-/// A model that takes memory now.
+/// A loaded model, which takes memory.
 struct ResidentModel {
     base: Arc<Base>,
     bytes: ModelMemory,
-    /// What its KV cache can give back at once, in bytes.
+    /// The part of its KV cache that can be given back at once [bytes].
     idle_cache: u64,
     last: Instant,
-    /// Whether it may go.
+    /// Whether the model may be unloaded.
     is_free: bool,
 }
 
 impl LoadAdmission<'_> {
-    /// Waits until a model that needs `need` fits, and unloads others if they are in its way. If no other model is loaded, it fits as far
-    /// as this can tell: the engine itself refuses what it cannot hold. `free` tells the device's free memory now, in bytes.
+    /// Waits until a model that needs `need` fits, and unloads other models if necessary. If no other model is loaded, the model is assumed
+    /// to fit, because the engine itself refuses a model that is too large. `free`: measures the device's free memory [bytes].
     ///
     /// # Errors
     /// A limit excludes the model, or the models in use leave no room until the deadline.
@@ -126,7 +126,7 @@ impl LoadAdmission<'_> {
         }
     }
 
-    /// The other models that take memory.
+    /// The other loaded models.
     fn held(&self) -> Vec<ResidentModel> {
         let of = |base: Arc<Base>| {
             let (loaded, usage) = base.slot.loaded()?;
@@ -136,7 +136,7 @@ impl LoadAdmission<'_> {
         (self.all)().into_iter().filter(|other| !std::ptr::eq(&**other, self.base)).filter_map(of).collect()
     }
 
-    /// Why the model does not fit beside the others. None: it does.
+    /// The reason why the model does not fit besides the others. None if it fits.
     fn shortage(&self, need: &Need, free: Option<u64>, held: &[ResidentModel]) -> Option<String> {
         let (most, limit) = (self.server.max_loaded_models, self.server.model_memory_bytes);
         if most > 0 && held.len() >= most {
@@ -149,7 +149,7 @@ impl LoadAdmission<'_> {
         if held.is_empty() || limit > 0 {
             return None;
         }
-        // The engine asks for the memory of caches that nobody uses, before it opens.
+        // The engine asks for the idle memory of other caches before it opens.
         let idle = held.iter().map(|held| held.idle_cache).fold(0, u64::saturating_add);
         let free = free?.saturating_add(idle).min(self.baselines.of(&need.device)?.saturating_sub(taken - need.total()));
         (need.total() > free).then(|| format!("it needs {} bytes, and {} has {free} left", need.total(), need.device))
@@ -157,7 +157,7 @@ impl LoadAdmission<'_> {
 }
 
 impl Baselines {
-    /// Remembers what the device has free while no model is loaded.
+    /// Remembers the device's free memory while no model is loaded.
     fn note(&self, need: &Need, free: Option<u64>) {
         let Some(free) = free else { return };
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(need.device.clone(), free);
@@ -168,7 +168,7 @@ impl Baselines {
     }
 }
 
-/// The models in use leave no room for another one.
+/// The models in use leave too little memory for another one.
 #[derive(Debug, thiserror::Error)]
 #[error("there is no room for it: {0}")]
 pub struct InsufficientMemory(String);

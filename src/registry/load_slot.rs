@@ -1,4 +1,4 @@
-//! The place of a value that is loaded on demand, used under leases and unloaded again. No lock is held while loading.
+//! A slot for a value that is loaded on demand, used under leases and unloaded again. No lock is held while loading.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -9,16 +9,17 @@ use tokio::sync::watch;
 use super::notifier::Notifier;
 use super::usage::{Lease, Usage};
 
-/// Why a load gave no value.
+/// Why a load failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoadFault {
-    /// The models in use leave no room now.
+    /// The models in use leave too little memory at the moment.
     NoRoom(String),
     Failed(String),
 }
 
 impl LoadFault {
-    /// How long it is remembered before a load is tried again. Without it, requests would queue up behind loads that cannot succeed.
+    /// Time during which the fault is remembered and no load is tried. Without this pause, requests would queue for loads that cannot
+    /// succeed.
     fn memory(&self) -> Duration {
         match self {
             Self::NoRoom(_) => Duration::from_millis(500),
@@ -29,51 +30,51 @@ impl LoadFault {
 
 enum LoadState<T> {
     Empty,
-    /// Since when.
+    /// A load is in progress since this time.
     Loading(Instant),
     Ready(Arc<T>, Arc<Usage>),
     Failed(LoadFault, Instant),
     Stopped,
 }
 
-/// What a slot holds, for lists.
+/// The state of a slot, for lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoadPhase {
     Empty,
-    /// For how long.
+    /// A load is in progress for this long.
     Loading(Duration),
     Ready,
     Failed,
 }
 
-/// What to do for a value.
+/// The next action of a caller that wants the value.
 pub enum LoadAction<T> {
     Ready(Arc<T>, Lease),
-    /// The caller loads it and calls [`LoadSlot::settle`]. It is given the value that has died, if there is one.
+    /// Load the value and call [`LoadSlot::settle`]. Holds the dead value that the load replaces, if there is one.
     Load(Option<Arc<T>>),
-    /// Somebody else loads it: wait for a change.
+    /// Another thread loads the value: wait for a change.
     Wait,
     Failed(LoadFault),
     Stopped,
 }
 
-/// Why a value is not unloaded.
+/// Why a value cannot be unloaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnloadError {
-    /// There is none.
+    /// The slot holds no value.
     NotLoaded,
     Loading,
-    /// Requests use it.
+    /// This many requests use the value.
     InUse(usize),
 }
 
 pub struct LoadSlot<T> {
     state: Mutex<LoadState<T>>,
-    /// For threads that wait for a load, and for tasks.
+    /// Wakes threads that wait for a load. `changes` does the same for tasks.
     changed: Condvar,
     changes: watch::Sender<()>,
     num_waiting: AtomicUsize,
-    /// Whether a value can still be used. A dead one is replaced at the next request.
+    /// Whether a value can still be used. A dead value is replaced at the next request.
     alive: fn(&T) -> bool,
     notifier: Arc<Notifier>,
 }
@@ -89,7 +90,7 @@ impl<T> LoadSlot<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the state, wakes everybody who waits, and returns the state before.
+    /// Sets the state, wakes all waiters and returns the previous state.
     fn set(&self, mut state: MutexGuard<'_, LoadState<T>>, next: LoadState<T>) -> LoadState<T> {
         let before = std::mem::replace(&mut *state, next);
         drop(state);
@@ -99,7 +100,7 @@ impl<T> LoadSlot<T> {
         before
     }
 
-    /// The value, if it is loaded and alive. It may be unloaded at any time, so this is for looking only.
+    /// The value, if it is loaded and alive. For inspection only, because the value may be unloaded at any time.
     pub fn peek(&self) -> Option<Arc<T>> {
         match &*self.lock() {
             LoadState::Ready(value, _) if (self.alive)(value) => Some(value.clone()),
@@ -107,7 +108,7 @@ impl<T> LoadSlot<T> {
         }
     }
 
-    /// Like [`LoadSlot::peek`], with who uses it. Also a value that has died.
+    /// Like [`LoadSlot::peek`], with the value's usage, and also for a dead value.
     pub fn loaded(&self) -> Option<(Arc<T>, Arc<Usage>)> {
         match &*self.lock() {
             LoadState::Ready(value, usage) => Some((value.clone(), usage.clone())),
@@ -115,7 +116,7 @@ impl<T> LoadSlot<T> {
         }
     }
 
-    /// The value for a request, if it is loaded and alive. Never waits.
+    /// Leases the value to a request, if it is loaded and alive. Never waits.
     pub fn lease(&self) -> Option<(Arc<T>, Lease)> {
         match &*self.lock() {
             LoadState::Ready(value, usage) if (self.alive)(value) => Some((value.clone(), usage.lease())),
@@ -123,7 +124,7 @@ impl<T> LoadSlot<T> {
         }
     }
 
-    /// The value, if it has died and was not replaced yet.
+    /// The value, if it has died and is not replaced yet.
     pub fn died(&self) -> Option<Arc<T>> {
         match &*self.lock() {
             LoadState::Ready(value, _) if !(self.alive)(value) => Some(value.clone()),
@@ -141,7 +142,7 @@ impl<T> LoadSlot<T> {
         }
     }
 
-    /// Begins a request for the value.
+    /// Begins a request for the value. Leases the value, starts a load, or returns the reason for neither.
     pub fn begin(&self) -> LoadAction<T> {
         let state = self.lock();
         match &*state {
@@ -157,7 +158,7 @@ impl<T> LoadSlot<T> {
         }
     }
 
-    /// Stores the outcome of a load. Gives a value back if the slot was stopped in the meantime.
+    /// Stores the outcome of a load. Returns the value if the slot was stopped in the meantime.
     pub fn settle(&self, outcome: Result<T, LoadFault>) -> Option<T> {
         let state = self.lock();
         if matches!(&*state, LoadState::Stopped) {
@@ -171,18 +172,18 @@ impl<T> LoadSlot<T> {
         None
     }
 
-    /// A receiver that is told of every later change.
+    /// A receiver that is notified of every later change.
     pub fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }
 
-    /// Blocks until a load has ended, at most for `patience`.
+    /// Blocks until a load in progress has ended, but not longer than `patience`.
     pub fn wait(&self, patience: Duration) {
         let state = self.lock();
         drop(self.changed.wait_timeout_while(state, patience, |state| matches!(state, LoadState::Loading(_))));
     }
 
-    /// Takes a place among the requests that wait. None: `most` wait already.
+    /// Takes a place among the waiting requests. None if `most` requests wait already.
     pub fn wait_in_line(&self, most: usize) -> Option<WaitPermit<'_, T>> {
         let take = |waiting: usize| (waiting < most).then_some(waiting + 1);
         self.num_waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, take).ok()?;
@@ -194,7 +195,7 @@ impl<T> LoadSlot<T> {
         self.num_waiting.load(Ordering::Acquire)
     }
 
-    /// Takes the value out. `force`: even if requests use it.
+    /// Removes and returns the value. `force`: whether to do so even if requests use it.
     pub fn unload(&self, force: bool) -> Result<Arc<T>, UnloadError> {
         let state = self.lock();
         match &*state {
@@ -209,7 +210,7 @@ impl<T> LoadSlot<T> {
         }
     }
 
-    /// Refuses later loads, and gives the value back. [`LoadSlot::settle`] gives back that of a load in progress.
+    /// Refuses later loads and returns the value. [`LoadSlot::settle`] returns the value of a load in progress.
     pub fn stop(&self) -> Option<Arc<T>> {
         match self.set(self.lock(), LoadState::Stopped) {
             LoadState::Ready(value, _) => Some(value),

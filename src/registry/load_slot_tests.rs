@@ -1,4 +1,4 @@
-//! Loads, leases, failures and stops.
+//! Load slots: loads, leases, failures and stops.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
@@ -64,7 +64,7 @@ fn leases_of_an_earlier_load_do_not_hold_the_next_one() {
     drop(old);
 }
 
-/// Many threads take leases while others unload: a lease always holds a value that was not unloaded under it.
+/// Many threads take leases while others unload. The value of a lease is never unloaded.
 #[test]
 fn leases_and_unloads_race_without_harm() {
     let slot = loaded();

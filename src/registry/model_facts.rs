@@ -1,4 +1,4 @@
-//! What is known of a model that is on disk, loaded or not.
+//! Facts about models on disk, loaded or not.
 
 use std::sync::Arc;
 
@@ -16,38 +16,38 @@ pub struct ModelFacts {
     pub id: String,
     /// The model that it is a variant of.
     pub parent: Option<String>,
-    /// When the file was written: Unix seconds.
+    /// When the file was written [Unix seconds].
     pub modified: u64,
-    /// The sha256 of a model of the store, or else the digest of a file's beginnings.
+    /// The sha256 if the model is in the store, or else the digest of the beginnings of its files.
     pub digest: String,
     pub file: Arc<DescribedFile>,
-    /// The longest context that it is served with, in tokens. `None`: that is decided when it is loaded.
+    /// The longest context served [tokens]. `None` if it is decided when the model is loaded.
     pub context: Option<usize>,
-    /// What it is sampled with if a request does not say.
+    /// The sampling values for requests that do not choose.
     pub sampling: SamplingChoice,
-    /// The system message of conversations without one.
+    /// The system message for conversations without one.
     pub system: Option<String>,
 }
 
 impl Registry {
-    /// Every served model that is on disk and that `shows` names, in the order of the list. Blocks. Files that cannot be read are left
-    /// out, and the log names them.
+    /// Every served model that is on disk and whose id `shows` accepts, in the order of the list. Files that cannot be read are left out
+    /// and logged. Blocks.
     pub fn on_disk(&self, shows: impl Fn(&str) -> bool) -> Vec<ModelFacts> {
         let served = self.served();
         let variants = served.bases.iter().flat_map(|base| base.variants.iter().map(move |variant| (base, variant)));
         variants.filter(|(_, variant)| shows(&variant.id)).filter_map(|(base, variant)| self.facts_of(base, variant).ok()?).collect()
     }
 
-    /// What is known of a served model. Blocks.
+    /// The facts about a served model. Blocks.
     ///
     /// # Errors
-    /// It is unknown or not on disk, or its file cannot be read.
+    /// The model is unknown or not on disk, or its file cannot be read.
     pub fn facts(&self, name: &str) -> Result<ModelFacts, RegistryError> {
         let (base, index) = self.find(name)?;
         self.facts_of(&base, &base.variants[index])?.ok_or_else(|| self.not_found(name))
     }
 
-    /// `None`: it is not on disk.
+    /// `None` if the model is not on disk.
     fn facts_of(&self, base: &Base, variant: &ModelEntry) -> Result<Option<ModelFacts>, RegistryError> {
         let Some(path) = self.store.path(&base.entry) else { return Ok(None) };
         let file = self.descriptions.of(&path, variant.chat_template.as_deref()).map_err(|error| {

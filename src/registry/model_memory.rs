@@ -1,8 +1,8 @@
-//! What a loaded model takes of its device's memory.
+//! The memory that a loaded model takes on its device.
 
 use engine::{DeviceMemory, Need};
 
-/// What a loaded model takes of its device's memory.
+/// The memory that a loaded model takes on its device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ModelMemory {
     pub weights: u64,
@@ -23,11 +23,11 @@ impl From<&Need> for ModelMemory {
     }
 }
 
-/// What a model takes now that it is loaded, where its device took the memory at once. `after`: the device's memory with it.
+/// The memory of a model after its load, on a device that allocates memory at once. `after`: the device's memory with the model.
 pub fn measured(need: &Need, after: Option<DeviceMemory>) -> ModelMemory {
     let estimated = ModelMemory::from(need);
     let (Some(before), Some(after)) = (need.memory, after) else { return estimated };
     let taken = before.free.saturating_sub(after.free).max(estimated.total());
-    // What was not foreseen is the cache, which takes what is left.
+    // Memory beyond the estimate belongs to the cache, which takes what is left.
     ModelMemory { cache: taken - estimated.weights - estimated.scratch, ..estimated }
 }

@@ -1,4 +1,4 @@
-//! Wakes threads that wait for room: a request has ended, or a model was loaded or unloaded.
+//! Wakes threads that wait for memory, when a request has ended or a model was loaded or unloaded.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,7 +14,7 @@ impl Notifier {
         self.rung.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How often the notifier was rung. Read it before looking at what the notifier tells about, so that no ring is missed.
+    /// The number of rings so far. Read it before checking the condition that you wait for, so that no ring is missed.
     pub fn count(&self) -> u64 {
         *self.rung()
     }
@@ -24,7 +24,7 @@ impl Notifier {
         self.changed.notify_all();
     }
 
-    /// Waits until the notifier has been rung more than `seen` times, at most for `patience`.
+    /// Waits until there were more than `seen` rings, but not longer than `patience`.
     pub fn wait(&self, seen: u64, patience: Duration) {
         let rung = self.rung();
         drop(self.changed.wait_timeout_while(rung, patience, |rung| *rung <= seen));

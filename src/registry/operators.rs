@@ -1,4 +1,4 @@
-//! What operators see and do: the state of each model, loads and unloads.
+//! The operators' view: the state of each model, events and unloads.
 
 use super::base::Base;
 use super::error::RegistryError;
@@ -10,33 +10,33 @@ use super::pull::PullState;
 use super::registry::{Registry, lock};
 use config::ModelEntry;
 
-/// A model as operators see it.
+/// The state of a model.
 #[derive(Clone, Debug)]
 pub struct ModelStatus {
     pub id: String,
     pub aliases: Vec<String>,
-    /// The id of the model whose weights it has.
+    /// The id of the model that the weights belong to.
     pub root: String,
     pub parent: Option<String>,
     pub state: ModelState,
-    /// Seconds since its load began, if it is loading.
+    /// Time since the load began, if the model is being loaded [s].
     pub loading_seconds: Option<u64>,
-    /// The bytes of a download in progress: those that are there, and all of them.
+    /// A download in progress, as (bytes received, bytes in total).
     pub download: Option<(u64, Option<u64>)>,
-    /// What it takes of its device. Names on the same load share it.
+    /// Memory on the device. Names over the same base model share it.
     pub bytes: Option<ModelMemory>,
     pub context: Option<usize>,
     pub backend: Option<&'static str>,
-    /// Requests that use the load, and those that wait for it. Names on the same load share both.
+    /// Numbers of requests that use the base model, and that wait for it. Names over the same base model share both.
     pub num_requests: usize,
     pub num_waiting: usize,
-    /// Unix seconds of its last use since it was loaded.
+    /// Time of the last use since the load [Unix seconds].
     pub last_use: Option<u64>,
     pub pinned: bool,
 }
 
 impl Registry {
-    /// Every model that is served or fetched, in the order of the list.
+    /// Every model that is served or being fetched, in the order of the list.
     pub fn statuses(&self) -> Vec<ModelStatus> {
         let served = self.served();
         let mut all: Vec<_> = served.bases.iter().flat_map(|base| base.variants.iter().map(|variant| status(base, variant))).collect();
@@ -44,7 +44,7 @@ impl Registry {
             let PullState::Running { done, total } = pull.state() else { continue };
             let download = Some((done, total));
             match all.iter_mut().find(|status| status.root == pull.id) {
-                // A loaded model is fetched again only to be checked.
+                // A loaded model is fetched again only to verify its files.
                 Some(status) if status.state == ModelState::Loaded => {}
                 Some(status) => (status.state, status.download) = (ModelState::Downloading, download),
                 None => all.push(ModelStatus { download, ..ModelStatus::fetched(&pull.id) }),
@@ -53,10 +53,10 @@ impl Registry {
         all
     }
 
-    /// Unloads a model by id or alias, with every name that stands on the same load. `force`: its requests end with an error.
+    /// Unloads a model by id or alias, with every name over the same base model. `force`: whether to end its requests with an error.
     ///
     /// # Errors
-    /// It is unknown, not loaded, loading, or in use without `force`.
+    /// The model is unknown, not loaded, being loaded, or in use without `force`.
     pub fn unload(&self, name: &str, force: bool) -> Result<(), RegistryError> {
         let (base, index) = self.find(name)?;
         let id = base.variants[index].id.clone();
@@ -67,12 +67,12 @@ impl Registry {
         })
     }
 
-    /// Follows what happens to models from now on.
+    /// Subscribes to all later events of models.
     pub fn follow(&self) -> ModelEventStream {
         self.events.follow()
     }
 
-    /// The number of models that are loaded, counting each load once.
+    /// The number of loaded base models.
     pub fn num_loaded(&self) -> usize {
         let retired = lock(&self.retired).iter().filter(|base| base.slot.peek().is_some()).count();
         retired + self.served().bases.iter().filter(|base| base.slot.peek().is_some()).count()
@@ -80,7 +80,7 @@ impl Registry {
 }
 
 impl ModelStatus {
-    /// A model that is not served yet, because it is being fetched.
+    /// The status of a model that is being fetched and not served yet.
     fn fetched(id: &str) -> Self {
         Self {
             id: id.to_owned(),

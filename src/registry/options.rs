@@ -1,4 +1,4 @@
-//! From the configuration to how a model is opened and run.
+//! Converts the configuration to options for opening and running a model.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use logits::SamplingChoice;
 use scheduler::{SchedulerOptions, Watchdog};
 use serving::RunOptions;
 
-/// Options of a model that is served with a context of `context` tokens.
+/// The options of a model that is served with `context` tokens of context.
 pub fn run_options(config: &Config, name: &str, context: usize) -> anyhow::Result<RunOptions> {
     let engine = &config.engine;
     let (kv, block) = (engine.kv_tokens, engine.block_size);
@@ -33,7 +33,7 @@ pub fn run_options(config: &Config, name: &str, context: usize) -> anyhow::Resul
     })
 }
 
-/// The section `[engine]` as options of an engine, but for the context, which depends on the model.
+/// Converts the section `[engine]` to an engine's options, without the context, which depends on the model.
 pub fn engine_options(engine: &config::Engine) -> EngineOptions {
     EngineOptions {
         threads: engine.threads,
@@ -47,13 +47,13 @@ pub fn engine_options(engine: &config::Engine) -> EngineOptions {
     }
 }
 
-/// What a model is sampled with if a request does not say. An entry of the configuration wins over the model's file, which wins over the
+/// The sampling values for requests that do not choose. An entry of the configuration wins over the model's file, which wins over the
 /// built-in catalogue.
 pub fn default_sampling(entry: &ModelEntry, of_file: SamplingChoice) -> SamplingChoice {
     if entry.built_in { of_file.or(entry.sampling) } else { entry.sampling.or(of_file) }
 }
 
-/// The setting `engine.backend` (or the flag `--backend`) as the engine's type. None: the first backend that has a device.
+/// Converts the setting `engine.backend` (or the flag `--backend`) to the engine's type. None: the first backend that has a device.
 pub fn backend(backend: config::Backend) -> Option<BackendKind> {
     match backend {
         config::Backend::Auto => None,

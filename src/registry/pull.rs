@@ -1,4 +1,4 @@
-//! A download, as those who asked for it see it.
+//! A download, as its followers see it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +9,7 @@ use catalogue::Meter;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PullState {
-    /// The bytes that are there, and all of them if their number is known.
+    /// In progress: bytes received, and in total if known.
     Running {
         done: u64,
         total: Option<u64>,
@@ -54,7 +54,7 @@ impl Pull {
 pub struct Pulls(pub(crate) Mutex<BTreeMap<String, Arc<Pull>>>);
 
 impl Pulls {
-    /// Those in progress.
+    /// The downloads in progress.
     pub fn list(&self) -> Vec<Arc<Pull>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }

@@ -1,4 +1,4 @@
-//! Downloads that a running server was asked for.
+//! Downloads at the request of a running server's clients.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,28 +10,28 @@ use super::registry::{Registry, lock};
 use catalogue::{self, Progress, Tools};
 use config::{ModelEntry, Source};
 
-/// How often followers are told of a download's progress.
+/// How often followers get a download's progress.
 const PERIOD: Duration = Duration::from_millis(500);
 /// The most downloads at once.
 const MOST: usize = 4;
 
 impl Registry {
-    /// Fetches a model of the catalogue or of a hub in the background. A second call follows the first one's download.
+    /// Fetches a model of the catalogue or of a hub in the background. If the model is being fetched already, returns that download.
     ///
     /// # Errors
     /// No model of this name can be fetched, or too many downloads are running.
     pub fn pull(self: &Arc<Self>, name: &str) -> Result<Arc<Pull>, RegistryError> {
         let failed = |cause: String| RegistryError::PullFailed { id: name.into(), cause };
-        // Clients do not learn which files this machine has.
+        // Clients must not learn which files this machine has.
         if name.starts_with(['.', '/', '~']) || name.contains("..") {
-            return Err(failed("the name of a model is needed, not a path".into()));
+            return Err(failed("expected the name of a model, not a path".into()));
         }
         let entry = catalogue::resolve(&self.settings(), name).map_err(|error| match std::path::Path::new(name).exists() {
-            true => failed("the name of a model is needed, not a path".into()),
+            true => failed("expected the name of a model, not a path".into()),
             false => failed(error.to_string()),
         })?;
         if matches!(entry.source, Source::File { .. }) {
-            return Err(failed("it is a file, which nobody fetches".into()));
+            return Err(failed("it is a local file: there is nothing to fetch".into()));
         }
         let id = entry.stored_as().to_owned();
         let mut pulls = lock(&self.pulls.0);
@@ -49,7 +49,7 @@ impl Registry {
         Ok(pull)
     }
 
-    /// Fetches a model and offers it. Blocks.
+    /// Fetches a model and adds it to the list. Blocks.
     fn fetch(self: &Arc<Self>, entry: &ModelEntry, pull: &Arc<Pull>) {
         self.events.send(&pull.id, ModelEventKind::ModelState(ModelState::Downloading));
         let (registry, told) = (self.clone(), pull.clone());
@@ -59,7 +59,7 @@ impl Registry {
                 std::thread::sleep(PERIOD);
             }
         };
-        // Without it, followers hear of the beginning and the end alone.
+        // If the thread cannot start, followers get only the beginning and the end.
         let _ = std::thread::Builder::new().name("progress".into()).spawn(tell);
         let pulled = self.store.pull(entry, &Tools::from_env(), &Progress::metered(pull.meter.clone()));
         if let Err(error) = &pulled {

@@ -1,4 +1,4 @@
-//! The models of this process: found by name, loaded on demand, leased to requests.
+//! The models of this process: finds them by name, loads them on demand and leases them to requests.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -22,44 +22,44 @@ use logits::SamplingChoice;
 use metrics::ModelMetrics;
 use serving::Model;
 
-/// What `/v1/models` lists.
+/// A model as `/v1/models` lists it.
 #[derive(Clone, Debug)]
 pub struct ModelInfo {
     pub id: String,
     pub created: u64,
     pub context: Option<usize>,
     pub loaded: bool,
-    /// The id of the model whose weights it has: its own, or that of the model that it is a variant of.
+    /// The id of the model that the weights belong to: the model itself, or the one that it is a variant of.
     pub root: String,
     /// The model that it is a variant of.
     pub parent: Option<String>,
-    /// What it is sampled with if a request does not say. None until it is loaded.
+    /// The sampling values for requests that do not choose. None until the model is loaded.
     pub sampling: Option<SamplingChoice>,
 }
 
-/// The models that this process serves; shared by every HTTP worker.
+/// The models that this process serves. Shared by all HTTP workers.
 pub struct Registry {
     pub(crate) settings: RwLock<Arc<Config>>,
     pub(crate) named: RwLock<Vec<String>>,
     pub(crate) store: Store,
     pub(crate) served: RwLock<Arc<ServedModels>>,
-    /// Models that are not served any more and still in use.
+    /// Models that are not served any more but still in use.
     pub(crate) retired: Mutex<Vec<Arc<Base>>>,
-    /// Unix seconds: `created` of models that are not on disk yet.
+    /// Time of the start, used as `created` of models that are not on disk yet [Unix seconds].
     pub(crate) started: u64,
     pub(crate) notifier: Arc<Notifier>,
     pub(crate) events: Events,
     pub(crate) pulls: Pulls,
     pub(crate) descriptions: Descriptions,
     baselines: Baselines,
-    /// Held while a model is loaded: two loads at once would both see the same memory free.
+    /// Held while a model is loaded. Two loads at once would both count on the same free memory.
     turn: Mutex<()>,
     /// Whether the eager models were loaded once.
     was_ready: Mutex<bool>,
     load: Loader,
 }
 
-/// Loads a base model from a file; tests use another one.
+/// Loads a base model from a file. Tests use their own.
 pub type Loader = Box<dyn Fn(&Config, &Base, &Path, &LoadAdmission<'_>) -> anyhow::Result<Loaded> + Send + Sync>;
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -67,7 +67,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Registry {
-    /// A registry of the models that `serve` names (catalogue ids or aliases, or paths of GGUF files), and of those that are loaded on
+    /// Creates a registry of the models in `serve` (catalogue ids or aliases, or paths of GGUF files), and of those that are loaded on
     /// demand. Loads nothing yet.
     ///
     /// The first model is always eager, so that a server that is ready can serve at least one model.
@@ -75,7 +75,7 @@ impl Registry {
         Self::with_loader(config, serve, Box::new(load::load))
     }
 
-    /// Like [`Registry::new`], but `load` loads the base models. For tests.
+    /// Like [`Registry::new`], with `load` to load the base models. For tests.
     #[doc(hidden)]
     pub fn with_loader(config: &Config, serve: &[String], load: Loader) -> anyhow::Result<Arc<Self>> {
         anyhow::ensure!(!serve.is_empty(), "no model is named: use --model or set server.default_models");
@@ -107,15 +107,15 @@ impl Registry {
         self.served.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Every base model that may be loaded, also those that are not served any more.
+    /// Every base model that may be loaded, including those that are not served any more.
     pub(crate) fn all(&self) -> Vec<Arc<Base>> {
-        // In the order in which `serve_anew` locks them. Both at once, so that a model that moves is found once.
+        // Locked in the same order as in `serve_anew`. Both are held at once, so that a model that moves is found exactly once.
         let served = self.served.read().unwrap_or_else(PoisonError::into_inner);
         let retired = lock(&self.retired);
         served.bases.iter().chain(&*retired).cloned().collect()
     }
 
-    /// Fetches what is missing (progress on stderr) and loads the eager models; blocking.
+    /// Fetches missing files (with progress on stderr) and loads the eager models. Blocks.
     pub fn load_eager(self: &Arc<Self>) -> anyhow::Result<()> {
         let (served, named) = (self.served(), self.named.read().unwrap_or_else(PoisonError::into_inner).clone());
         let is_named = |base: &Base| base.eager || named.iter().any(|name| base.variant(name).is_some());
@@ -137,12 +137,12 @@ impl Registry {
         self.served().bases.iter().flat_map(|base| base.variants.iter().map(|variant| info_of(base, variant))).collect()
     }
 
-    /// A served model by id or alias, loaded or not.
+    /// Finds a served model by id or alias, loaded or not.
     pub fn info(&self, name: &str) -> Option<ModelInfo> {
         self.served().find(name).map(|(base, index)| info_of(base, &base.variants[index]))
     }
 
-    /// The id of a served model, by its id or an alias.
+    /// The id of the served model with this id or alias.
     pub fn id(&self, name: &str) -> Option<String> {
         self.served().find(name).map(|(base, index)| base.variants[index].id.clone())
     }
@@ -160,7 +160,7 @@ impl Registry {
         RegistryError::NotFound { id: name.into(), near: config::nearest_model(names, name).map(str::to_owned) }
     }
 
-    /// A model that is loaded already. This is the fast path on the event loop.
+    /// Leases a model that is loaded already. The fast path on the event loop.
     pub fn get_loaded(&self, name: &str) -> Option<Arc<Model>> {
         let served = self.served();
         let (base, index) = served.find(name)?;
@@ -168,13 +168,13 @@ impl Registry {
         Some(leased(&loaded, index, Box::new(lease)))
     }
 
-    /// Whether a model is loaded now.
+    /// Whether a model is loaded.
     pub fn is_loaded(&self, name: &str) -> bool {
         self.served().find(name).is_some_and(|(base, _)| base.slot.peek().is_some())
     }
 
-    /// A model by id or alias. If it is not loaded, this call loads it (it blocks: call it off the event loop). A model whose engine has
-    /// died is loaded again.
+    /// Leases a model by id or alias, and loads the model if needed. A model whose engine has died is loaded again. Blocks: call it off the
+    /// event loop.
     pub fn get(self: &Arc<Self>, name: &str) -> Result<Arc<Model>, RegistryError> {
         let (base, index) = self.find(name)?;
         let deadline = self.deadline();
@@ -193,7 +193,7 @@ impl Registry {
         }
     }
 
-    /// A model for a request, which waits for it in a bounded line: for room, and for the load.
+    /// Leases a model to a request. If needed, the request waits in a bounded queue, for memory and for the load.
     pub async fn acquire(self: &Arc<Self>, name: &str) -> Result<Arc<Model>, RegistryError> {
         let (base, index) = self.find(name)?;
         let Patience { wait, most } = self.patience();
@@ -206,7 +206,7 @@ impl Registry {
                 LoadAction::Ready(loaded, lease) => return Ok(leased(&loaded, index, Box::new(lease))),
                 LoadAction::Load(dead) => {
                     let (registry, base_to_load) = (self.clone(), base.clone());
-                    // The load goes on if the client leaves: others may wait for it.
+                    // The load continues if the client leaves, because others may wait for it.
                     let load = move || registry.load(&base_to_load, dead, deadline, true);
                     if std::thread::Builder::new().name("load".into()).spawn(load).is_err() {
                         let cause = "no thread can be started".to_owned();
@@ -238,7 +238,7 @@ impl Registry {
     /// Begins a request for a base model.
     ///
     /// # Errors
-    /// It cannot be had, and waiting does not help.
+    /// The model cannot be loaded, and waiting does not help.
     fn begin(&self, base: &Base) -> Result<LoadAction<Loaded>, RegistryError> {
         let id = || base.id().to_owned();
         if base.slot.died().is_some_and(|loaded| loaded.is_lost()) {
@@ -252,11 +252,11 @@ impl Registry {
         }
     }
 
-    /// Loads a base model whose slot waits for the outcome. Blocks. `logs`: a failure is logged, because nobody else reports its cause.
+    /// Loads a base model and settles its slot. Blocks. `logs`: whether to log a failure, because the caller does not report its cause.
     fn load(&self, base: &Arc<Base>, dead: Option<Arc<Loaded>>, deadline: Instant, logs: bool) {
         self.events.send(base.id(), ModelEventKind::ModelState(ModelState::Loading));
         if let Some(dead) = dead {
-            // Its memory is for the new one.
+            // Free the memory of the dead model for the new one.
             dead.end();
         }
         let config = self.settings();
@@ -280,7 +280,7 @@ impl Registry {
         }
         let state = if outcome.is_ok() { ModelState::Loaded } else { ModelState::Failed };
         let late = base.slot.settle(outcome);
-        // Only now: the next load must see that this model takes memory.
+        // Release the load lock only now, so that the next load sees the memory of this model.
         drop(admission);
         if let Some(loaded) = late {
             loaded.stop();
@@ -317,12 +317,12 @@ impl Registry {
         Ok(())
     }
 
-    /// Whether every eager model was loaded, and none of them has died.
+    /// Whether every eager model is loaded or was loaded once.
     pub fn is_ready(&self) -> bool {
         *lock(&self.was_ready) || self.served().bases.iter().filter(|base| base.eager).all(|base| base.slot.peek().is_some())
     }
 
-    /// Whether an engine has stopped by itself and no request has loaded its model again.
+    /// Whether any engine has died and its model is not loaded again yet.
     pub fn has_dead_engine(&self) -> bool {
         self.served().bases.iter().any(|base| base.slot.died().is_some())
     }

@@ -1,4 +1,4 @@
-//! The list of what is served: the models that are named, those of the configuration, and those on disk.
+//! The list of served models: the named ones, those of the configuration, and those on disk.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use super::notifier::Notifier;
 use catalogue::{self, Store};
 use config::{Config, ModelEntry, find_model};
 
-/// What is served. It changes as a whole.
+/// The served models. The list is replaced as a whole.
 pub struct ServedModels {
     pub bases: Vec<Arc<Base>>,
 }
@@ -19,8 +19,8 @@ struct OfferedModel {
 }
 
 impl ServedModels {
-    /// `named`: what the command line or `server.default_models` names, of which the first is loaded at start. `started`: when the server
-    /// was started, in Unix seconds.
+    /// `named`: the names on the command line or in `server.default_models`. The first one is loaded at start. `started`: when the server
+    /// was started [Unix seconds].
     ///
     /// # Errors
     /// A name is unknown, or two of them stand for different models under the same id.
@@ -47,7 +47,7 @@ impl ServedModels {
         Ok(Self { bases: groups.into_iter().map(base).collect() })
     }
 
-    /// Takes over the bases of `before` that are the same, with what they have loaded. Returns those that are not offered any more.
+    /// Takes over equal bases from `before`, with their loaded models. Returns the bases that are not served any more.
     pub fn keep(&mut self, before: &Self) -> Vec<Arc<Base>> {
         for base in &mut self.bases {
             if let Some(old) = before.bases.iter().find(|old| old.is_like(base)) {
@@ -62,7 +62,7 @@ impl ServedModels {
         self.bases.len() == other.bases.len() && self.bases.iter().zip(&other.bases).all(|(one, two)| Arc::ptr_eq(one, two))
     }
 
-    /// A base model and the index of its variant that answers to `name`. Ollama's clients add `:latest` to names without a tag.
+    /// Finds the base model and the index of its variant with this name. Ollama's clients add `:latest` to names without a tag.
     pub fn find(&self, name: &str) -> Option<(&Arc<Base>, usize)> {
         let named = |name: &str| self.bases.iter().find_map(|base| Some((base, base.variant(name)?)));
         named(name).or_else(|| named(name.strip_suffix(LATEST)?))
@@ -72,10 +72,10 @@ impl ServedModels {
 /// The tag that Ollama's clients give a name without one.
 pub const LATEST: &str = ":latest";
 
-/// The entry that describes the weights of a name, as they are loaded for it.
+/// The entry for loading the weights of a name. Equal entries share one load.
 fn weights_of(config: &Config, entry: &ModelEntry) -> ModelEntry {
     let base = entry.of.as_ref().and_then(|of| find_model(&config.models, of));
-    // Other names must not make another load of it.
+    // Fields that only concern a name must not cause another load.
     let plain = |weights: &ModelEntry| ModelEntry {
         aliases: Vec::new(),
         eager: false,
@@ -87,7 +87,7 @@ fn weights_of(config: &Config, entry: &ModelEntry) -> ModelEntry {
     ModelEntry { context: entry.context, ..plain(base.unwrap_or(entry)) }
 }
 
-/// Whether two names can stand on one load: the same file with the same options.
+/// Whether two names can share one load: the same file with the same options.
 fn shares_load(one: &ModelEntry, two: &ModelEntry) -> bool {
     one.source == two.source && one.sha256 == two.sha256 && one.context == two.context && one.base == two.base
 }
@@ -108,7 +108,7 @@ fn named_offers(config: &Config, named: &[String]) -> anyhow::Result<Vec<Offered
     Ok(offers)
 }
 
-/// Adds the models of the configuration whose files are there, and those of the store.
+/// Adds the models of the configuration whose files are on disk, and those of the store.
 fn add_others(config: &Config, store: &Store, offers: &mut Vec<OfferedModel>) {
     let stored = store.list().into_iter().map(|manifest| {
         let sha256 = Some(manifest.sha256);

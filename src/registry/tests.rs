@@ -1,4 +1,4 @@
-//! The names that a registry serves, the errors for other names, and models that come and go.
+//! The registry: names it serves, errors for other names, and models that come and go.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -97,7 +97,7 @@ fn running(dir: &Path, names: &[&str], entries: &str, settings: &str) -> Arc<Reg
 
 fn entry(dir: &Path, name: &str) -> String {
     let path = dir.join(format!("{name}.gguf"));
-    // A file that is written over would end the engine that has it mapped.
+    // Overwriting a file would end the engine that has mapped it.
     if !path.exists() {
         TinyModel { tokenizer: true, ..TinyModel::new(&ARCHS[0]) }.build().write(&path).unwrap();
     }

@@ -1,4 +1,4 @@
-//! Fills the engine's flat [`Batch`], whose buffers are kept from step to step.
+//! Fills the engine's flat [`Batch`]. Its buffers are reused by every step.
 
 use engine::{Batch, Input, VectorRequest};
 
@@ -12,14 +12,14 @@ pub struct Chunk {
     pub start: usize,
     /// Whether the last row is sampled.
     pub sampled: bool,
-    /// Log-probabilities that the sequence asks for.
+    /// Number of log-probabilities that the sequence asks for.
     pub num_logprobs: Option<u8>,
     pub vector: Option<VectorRequest>,
-    /// Position from which rows are of the second segment.
+    /// Position of the first row of the second segment.
     pub second_segment: Option<usize>,
 }
 
-/// Empties the batch and keeps its buffers.
+/// Empties the batch but keeps its buffers.
 pub fn clear(batch: &mut Batch) {
     batch.inputs.clear();
     batch.positions.clear();
@@ -43,14 +43,14 @@ pub fn clear(batch: &mut Batch) {
     batch.sample_later = false;
 }
 
-/// Adds a sequence's rows, one per input. Places and block tables follow in [`set_tables`].
+/// Adds a sequence's rows, one per input. [`set_tables`] adds the slot mapping and the block tables later.
 pub fn push(batch: &mut Batch, chunk: Chunk, inputs: impl Iterator<Item = Input>) {
     let first = batch.inputs.len();
     batch.inputs.extend(inputs);
     let end = chunk.start + batch.inputs.len() - first;
     batch.positions.extend(chunk.start as u32..end as u32);
     if chunk.second_segment.is_some() || !batch.token_types.is_empty() {
-        // sequences before this one are of the first segment
+        // all rows before this sequence belong to the first segment
         batch.token_types.resize(first, 0);
         let second = chunk.second_segment.unwrap_or(usize::MAX);
         batch.token_types.extend((chunk.start..end).map(|position| u32::from(position >= second)));
@@ -68,8 +68,8 @@ pub fn push(batch: &mut Batch, chunk: Chunk, inputs: impl Iterator<Item = Input>
     batch.vectors.push(chunk.vector);
 }
 
-/// Writes each group's block tables, in the order of [`push`], cut or padded with 0 to the longest context of this step, and the places of
-/// all rows in them.
+/// Writes each group's block tables, in the order of [`push`], and the slot mapping of all rows. Each table is cut to the longest context
+/// of this step, or padded with 0.
 pub fn set_tables<'a, T: Iterator<Item = &'a [u32]>>(batch: &mut Batch, groups: impl Iterator<Item = T>, block_size: usize) {
     batch.max_blocks = batch.context_lens.iter().map(|&len| (len as usize).div_ceil(block_size)).max().unwrap_or(0);
     for tables in groups {

@@ -1,9 +1,9 @@
-//! The books of the engine's memory: which KV blocks and state slots are held, and which are available.
+//! Tracks the engine's cache memory: which KV blocks and state slots are held, and which are available.
 //!
-//! Only the first blocks have memory behind them (`cache_size.rs`); the others are not there yet. Blocks with low ids are taken first, so
-//! that the end of the cache can lose its memory.
+//! Only the first blocks are backed by memory (`cache_size.rs`). Blocks with low ids are allocated first, so that the memory at the end of
+//! the cache can be given back.
 //!
-//! Invariant: a block with memory is either held (references > 0), or free (no references, no content), or cached and unreferenced (in the
+//! Invariant: a backed block is either held (references > 0), or free (no references, no content), or cached and unreferenced (in the
 //! prefix cache's list). A state slot is held by one sequence, free, or a checkpoint. Blocks and state slots may be released while a step
 //! that reads or writes them is in flight: the engine runs its steps in order, so their next holder writes to them in a later step.
 
@@ -21,11 +21,11 @@ pub struct BlockManager {
     max_tokens: usize,
     references: Vec<u32>, // [num_blocks]
     free: BinaryHeap<Reverse<u32>>,
-    /// Leading blocks with memory behind them.
+    /// Number of leading blocks that are backed by memory.
     num_backed: usize,
-    /// Whether more blocks could have memory, as far as is known.
+    /// Whether more blocks could be backed, as far as is known.
     can_grow: bool,
-    /// The most blocks that somebody wanted at once and that were not free.
+    /// The largest number of blocks that was claimed at once and not available.
     wanted: usize,
     states: StateSlots,
     prefix: Option<PrefixCache>,
@@ -33,7 +33,7 @@ pub struct BlockManager {
 }
 
 impl BlockManager {
-    /// `num_backed`: leading blocks with memory behind them.
+    /// `num_backed`: number of leading blocks that are backed by memory.
     pub fn new(capacity: KvCapacity, num_backed: usize, prefix_cache: bool) -> Self {
         let KvCapacity { num_blocks, block_size, num_state_slots, .. } = capacity;
         let num_backed = num_backed.min(num_blocks);
@@ -59,31 +59,31 @@ impl BlockManager {
         self.capacity.num_blocks
     }
 
-    /// Leading blocks with memory behind them.
+    /// Number of leading blocks that are backed by memory.
     pub fn num_backed(&self) -> usize {
         self.num_backed
     }
 
-    /// Blocks that there are, or that there could be as far as is known.
+    /// Number of blocks that are backed or, as far as is known, could be.
     pub fn num_reachable(&self) -> usize {
         if self.can_grow { self.capacity.num_blocks } else { self.num_backed }
     }
 
-    /// Blocks with memory that hold nothing.
+    /// Number of backed blocks that hold nothing.
     pub fn num_free(&self) -> usize {
         self.free.len()
     }
 
-    /// Blocks that somebody holds.
+    /// Number of blocks that sequences hold.
     pub fn num_held(&self) -> usize {
         self.num_backed - self.num_available()
     }
 
-    /// Says whether more blocks could have memory. If so, they are preferred to those that hold cached contents.
+    /// Sets whether more blocks could be backed. If so, growing is preferred to evicting cached contents.
     pub fn set_can_grow(&mut self, can_grow: bool) {
         let could_grow = std::mem::replace(&mut self.can_grow, can_grow && self.num_backed < self.capacity.num_blocks);
         if self.can_grow && !could_grow {
-            // An admission that failed for want of memory is worth another try.
+            // An admission that failed for lack of memory may succeed now.
             self.num_releases += 1;
         }
     }
@@ -92,8 +92,8 @@ impl BlockManager {
         self.can_grow
     }
 
-    /// Whether so many blocks can be allocated. If not, or if they would cost cached contents although the cache could grow, the number is
-    /// remembered.
+    /// Whether `count` blocks can be allocated. While the cache can grow, cached contents must not be evicted for them. If not, the number
+    /// is remembered.
     pub fn claim(&mut self, count: usize) -> bool {
         let is_there = count <= if self.can_grow { self.free.len() } else { self.num_available() };
         if !is_there {
@@ -102,7 +102,7 @@ impl BlockManager {
         is_there
     }
 
-    /// Whether so many blocks can be allocated, if need be in place of cached contents. If not, the number is remembered.
+    /// Whether `count` blocks can be allocated, even by evicting cached contents. If not, the number is remembered.
     pub fn has(&mut self, count: usize) -> bool {
         let is_there = count <= self.num_available();
         if !is_there {
@@ -111,12 +111,12 @@ impl BlockManager {
         is_there
     }
 
-    /// The most blocks that somebody claimed in vain since the last call. 0: nobody did.
+    /// Returns the largest number of blocks that was claimed in vain since the last call, or 0.
     pub fn take_wanted(&mut self) -> usize {
         std::mem::take(&mut self.wanted)
     }
 
-    /// Further blocks have memory now.
+    /// Records that the first `num_backed` blocks are now backed.
     pub fn add_backed(&mut self, num_backed: usize) {
         let num_backed = num_backed.min(self.capacity.num_blocks);
         if num_backed > self.num_backed {
@@ -127,7 +127,7 @@ impl BlockManager {
         self.can_grow &= self.num_backed < self.capacity.num_blocks;
     }
 
-    /// The end of the blocks that cannot lose their memory: behind the last one that is held or, unless `evicts`, holds a cached content.
+    /// Number of leading blocks that must stay backed: all up to the last one that is held or, unless `evicts`, holds a cached content.
     pub fn num_pinned(&self, evicts: bool) -> usize {
         let is_pinned = |block: usize| {
             self.references[block] > 0 || !evicts && self.prefix.as_ref().is_some_and(|prefix| prefix.is_cached(block as u32))
@@ -135,7 +135,7 @@ impl BlockManager {
         (0..self.num_backed).rev().find(|&block| is_pinned(block)).map_or(0, |last| last + 1)
     }
 
-    /// Blocks from `num_backed` on lose their memory, and their cached contents are forgotten. Nobody may hold them.
+    /// Keeps only the first `num_backed` blocks and forgets the cached contents of the others, which must not be held.
     pub fn remove_backed(&mut self, num_backed: usize) {
         for block in num_backed..self.num_backed {
             debug_assert_eq!(self.references[block], 0, "block {block} is held");
@@ -145,7 +145,7 @@ impl BlockManager {
         self.num_backed = self.num_backed.min(num_backed);
     }
 
-    /// Forgets the content of a block that nobody holds. The block is in no list afterwards.
+    /// Forgets the content of a block that no sequence holds. The block is in no list afterwards.
     fn forget(&mut self, block: u32) {
         let Some(prefix) = self.prefix.as_mut().filter(|prefix| prefix.is_cached(block)) else { return };
         prefix.unreferenced.take(block);
@@ -159,32 +159,33 @@ impl BlockManager {
         &self.capacity.groups
     }
 
-    /// Tokens of the longest sequence that the blocks hold.
+    /// Length of the longest sequence that the blocks can hold [tokens].
     pub fn max_tokens(&self) -> usize {
         self.max_tokens
     }
 
-    /// Blocks that can be allocated: free ones, and cached ones that no sequence holds.
+    /// Number of blocks that can be allocated: free ones, and cached ones that no sequence holds.
     pub fn num_available(&self) -> usize {
         self.free.len() + self.prefix.as_ref().map_or(0, |prefix| prefix.unreferenced.len())
     }
 
-    /// Share of the blocks that are held, in 0..=1: of all, or if the cache cannot grow, of those with memory.
+    /// The held share of all blocks or, if the cache cannot grow, of the backed ones [0..=1].
     pub fn usage(&self) -> f64 {
         self.num_held() as f64 / self.num_reachable().max(1) as f64
     }
 
-    /// Grows with every release. A failed admission is worth another try once it has grown.
+    /// Counts releases. A failed admission may succeed once the count has grown.
     pub fn num_releases(&self) -> u64 {
         self.num_releases
     }
 
-    /// What a failed admission took and gave back since the count was `num_releases` is no release: it makes no other admission possible.
+    /// Resets the release count to `num_releases` after a failed admission. Blocks that the admission itself took and gave back make no
+    /// other admission possible.
     pub fn forget_releases_since(&mut self, num_releases: u64) {
         self.num_releases = num_releases;
     }
 
-    /// Another step is planned.
+    /// Begins planning a step.
     pub fn begin_step(&mut self) {
         self.states.begin_step();
     }
@@ -211,7 +212,7 @@ impl BlockManager {
         self.references[block as usize] += 1;
     }
 
-    /// Drops a reference. A sequence releases its blocks from last to first, so that a prefix outlives what follows it.
+    /// Drops a reference. A sequence releases its blocks from last to first, so that a prefix stays cached longer than its continuation.
     pub fn release(&mut self, block: u32) {
         let count = &mut self.references[block as usize];
         debug_assert!(*count > 0, "block {block} is released twice");
@@ -225,12 +226,12 @@ impl BlockManager {
         }
     }
 
-    /// Finds the content `tokens` (one block's worth) after `parent`, if it is known.
+    /// Finds the content `tokens` (one block) after `parent`, if that content is known.
     pub fn find(&self, salt: u64, parent: ContentId, tokens: &[u32]) -> Option<ContentId> {
         self.prefix.as_ref()?.find(salt, parent, tokens)
     }
 
-    /// The cached block of a group that holds a content.
+    /// The cached block that holds a content in a group.
     pub fn cached_block(&self, content: ContentId, group: usize) -> Option<u32> {
         self.prefix.as_ref()?.block(content, group)
     }
@@ -245,8 +246,8 @@ impl BlockManager {
         self.references[block as usize] += 1;
     }
 
-    /// Adds held blocks to the prefix cache: one per group, or None where it is not held any more. They must hold the K and V of `tokens`.
-    /// `salt`: with the tenant whose sequence holds them. Returns the content's id.
+    /// Adds held blocks to the prefix cache: one per group, or None for a group whose block is not held any more. They must hold the K and
+    /// V of `tokens`. `salt`: the salt, and the tenant whose sequence holds the blocks. Returns the content's id.
     pub fn register(
         &mut self,
         salt: (u64, Owner),
@@ -266,12 +267,12 @@ impl BlockManager {
         self.capacity.has_state()
     }
 
-    /// Whether states are kept, so that a sequence can go on from where another one was.
+    /// Whether states are kept as checkpoints, so that a sequence can continue from another one's state.
     pub fn keeps_checkpoints(&self) -> bool {
         self.has_state() && self.caches_prefixes()
     }
 
-    /// Allocates a state slot. If none is free, takes that of the least recently used checkpoint.
+    /// Allocates a state slot. If none is free, evicts the least recently used checkpoint.
     pub fn allocate_state_slot(&mut self) -> Option<u32> {
         let (slot, lost) = self.states.allocate()?;
         if let (Some(content), Some(prefix)) = (lost, &mut self.prefix) {
@@ -285,12 +286,12 @@ impl BlockManager {
         self.num_releases += 1;
     }
 
-    /// The state slot that holds the state behind a content.
+    /// The state slot that holds the state after a content.
     pub fn checkpoint(&self, content: ContentId) -> Option<u32> {
         self.prefix.as_ref()?.checkpoint(content)
     }
 
-    /// A held state slot becomes the checkpoint of a content. It becomes free if the content is not known any more or has one.
+    /// Makes a held state slot the checkpoint of a content. If the content is unknown or already has one, the slot is freed.
     pub fn keep_state(&mut self, slot: u32, content: ContentId) {
         self.num_releases += 1;
         if let Some(prefix) = self.prefix.as_mut()
@@ -302,8 +303,8 @@ impl BlockManager {
         }
     }
 
-    /// Gives a sequence the state behind a content, which must have a checkpoint: a slot of its own, and the copy to make before the
-    /// step. If there is no slot for a copy, the checkpoint itself.
+    /// Gives a sequence the state after a content, which must have a checkpoint. Returns a slot for the sequence and the copy to make
+    /// before the step. If there is no slot for a copy, the sequence takes the checkpoint itself.
     pub fn acquire_checkpoint(&mut self, content: ContentId) -> Option<(u32, Option<(u32, u32)>)> {
         let from = self.checkpoint(content)?;
         self.states.read(from);
@@ -315,7 +316,7 @@ impl BlockManager {
         Some((from, None))
     }
 
-    /// Frees the checkpoint of a content, unless a sequence went on from it.
+    /// Frees the checkpoint of a content, unless a sequence has continued from that checkpoint.
     pub fn drop_unused_checkpoint(&mut self, content: ContentId) {
         if let Some(slot) = self.checkpoint(content).filter(|&slot| !self.states.was_reused(slot))
             && let Some(prefix) = &mut self.prefix
@@ -330,13 +331,13 @@ impl BlockManager {
         self.states.num_checkpoints()
     }
 
-    /// Panics unless each state slot is in `held`, free or a checkpoint.
+    /// Checks that each state slot is in `held`, free or a checkpoint; panics otherwise.
     #[cfg(test)]
     pub fn check_state_slots(&self, held: impl Iterator<Item = u32>) {
         self.states.check(held, |content| self.checkpoint(content));
     }
 
-    /// Panics unless the invariant holds and the references are exactly those of `tables`.
+    /// Checks the invariant and that the references are exactly those of `tables`; panics otherwise.
     #[cfg(test)]
     pub fn check_blocks<'a>(&self, tables: impl Iterator<Item = &'a [u32]>) {
         let mut held = vec![0u32; self.capacity.num_blocks];

@@ -1,4 +1,4 @@
-//! Blocks, contents and checkpoints in the books.
+//! Block manager: allocation, eviction and checkpoints.
 
 use super::*;
 

@@ -1,7 +1,8 @@
-//! How much memory the KV cache has: it grows as blocks run out, and gives back what is idle.
+//! The size of the KV cache: grows as blocks run out, and gives idle memory back.
 //!
-//! The engine reserves addresses for the largest cache and puts memory behind its first blocks, in large pages. A cache that cannot grow
-//! is like a full one: sequences wait, contents are evicted, the youngest sequence is preempted. Nothing of this changes a bit.
+//! The engine reserves addresses for the largest cache and backs its first blocks with memory, in large pages. A cache that cannot grow is
+//! handled like a full one: sequences wait, cached contents are evicted, and the youngest sequence is preempted. None of this changes the
+//! results: they have the same bits.
 
 use std::time::{Duration, Instant};
 
@@ -12,29 +13,29 @@ use crate::shared_device::{CacheHandle, CacheState, MemoryRequest};
 use engine::{Engine, EngineError};
 use metrics::ModelMetrics;
 
-/// How long a cache that could not grow does not try again.
+/// Time before a cache that could not grow tries again.
 const RETRY: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 50 });
-/// How long a cache that was asked for memory does not grow.
+/// Time during which a cache that was asked for memory does not grow.
 const RESTRAINT: Duration = Duration::from_secs(2);
 
-/// What may be lost to give memory back.
+/// The price that may be paid to give memory back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cost {
     Nothing,
-    /// Cached contents of prompts.
+    /// Also cached contents of prompts.
     Contents,
-    /// Running sequences, which are preempted, too.
+    /// Also the blocks of running sequences, which are preempted.
     Sequences,
 }
 
 #[derive(Debug)]
 pub struct CacheSize {
-    /// Blocks that always have memory.
+    /// Number of blocks that always stay backed.
     least: usize,
     block_bytes: u64,
-    /// Until when the cache does not try to grow.
+    /// The cache does not try to grow before this time.
     refused_until: Option<Instant>,
-    /// None: no other model is on the device.
+    /// None if no other model is on the device.
     cache_handle: Option<CacheHandle>,
 }
 
@@ -44,29 +45,29 @@ impl CacheSize {
         Self { least, block_bytes, refused_until: None, cache_handle: None }
     }
 
-    /// The cache shares its device's memory.
+    /// Makes the cache share its device's memory with those of other models.
     pub fn join(&mut self, cache_handle: CacheHandle) {
         self.cache_handle = Some(cache_handle);
     }
 
-    /// What other models ask of this cache.
+    /// Memory requests of other models to this cache.
     pub fn requests(&self) -> Receiver<MemoryRequest> {
         self.cache_handle.as_ref().map_or_else(crossbeam_channel::never, |cache_handle| cache_handle.requests().clone())
     }
 
-    /// Bytes of so many blocks.
+    /// Size of `num_blocks` blocks [bytes].
     fn bytes(&self, num_blocks: usize) -> u64 {
         self.block_bytes.saturating_mul(num_blocks as u64)
     }
 
-    /// Whether the cache may try to grow in this step.
+    /// Decides whether the cache may try to grow in this step.
     pub fn begin_step(&mut self, blocks: &mut BlockManager, now: Instant) {
         self.refused_until.take_if(|until| now >= *until);
         blocks.set_can_grow(self.refused_until.is_none());
     }
 
-    /// Grows the cache until `count` blocks are free, if there is memory for that. If there is not, and evicting contents would not do,
-    /// Asks other models for memory. Returns whether the cache has grown.
+    /// Grows the cache until `count` blocks are free, if there is memory for that. If there is not, and evicting contents would not
+    /// suffice, asks other models for memory. Returns whether the cache has grown.
     ///
     /// # Errors
     /// The device is lost.
@@ -100,14 +101,14 @@ impl CacheSize {
         Ok(backed > before)
     }
 
-    /// How many blocks are left if the cache gives back `bytes` bytes, however they are used.
+    /// Number of blocks that are left if the cache gives back `bytes` bytes, whether or not they are in use.
     pub fn kept_blocks(&self, blocks: &BlockManager, bytes: u64) -> usize {
         let asked = usize::try_from(bytes.div_ceil(self.block_bytes.max(1))).unwrap_or(usize::MAX);
         blocks.num_backed().saturating_sub(asked).max(self.least)
     }
 
-    /// Gives memory back from the end of the cache, until `bytes` bytes are given or what is left is in use. `evicts`: cached contents go,
-    /// too. No step may be in flight. Returns the bytes.
+    /// Gives memory back from the end of the cache, until `bytes` bytes are given back or the rest is in use. `evicts`: whether cached
+    /// contents may be lost. No step may be in flight. Returns the number of bytes given back.
     ///
     /// # Errors
     /// The device is lost.
@@ -133,12 +134,12 @@ impl CacheSize {
         Ok(self.bytes(given))
     }
 
-    /// Somebody else needs memory: the cache does not grow for a while.
+    /// Stops the cache from growing for a while, because another model needs memory.
     pub fn hold_back(&mut self) {
         self.refused_until = Some(Instant::now() + RESTRAINT);
     }
 
-    /// Updates the gauges. Returns the bytes in use, with memory, and at most.
+    /// Updates the gauges. Returns the bytes that are in use, backed, and the most that can be backed.
     pub fn show(&self, blocks: &BlockManager, metrics: &ModelMetrics, is_busy: bool) -> [u64; 3] {
         let bytes = [blocks.num_held(), blocks.num_backed(), blocks.num_blocks()].map(|count| self.bytes(count));
         for (kind, bytes) in ["used", "backed", "most"].into_iter().zip(bytes) {

@@ -1,4 +1,4 @@
-//! The two ends of a sequence's events: the engine thread sends, and whoever serves the client reads.
+//! The event channel of a sequence: the engine thread sends, and the task that serves the client reads.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -13,31 +13,31 @@ use crate::event::Event;
 use crate::inbox::Inbox;
 use crate::mailbox::MailboxSlot;
 
-/// An unbounded channel: who sends never waits. A sequence sends at most `max_tokens` tokens, so a client that does not read costs little
-/// memory.
+/// Opens an unbounded channel, so that the sender never waits. A sequence sends at most `max_tokens` tokens, so a client that does not read
+/// costs little memory.
 pub fn channel() -> (EventSender, EventReceiver) {
     let line = Arc::<Channel>::default();
     (EventSender(line.clone()), EventReceiver(line))
 }
 
-/// What both ends know.
+/// The state that both ends share.
 #[derive(Default)]
 struct Channel {
-    /// Set once: from then on, events go through this mailbox.
+    /// Once set, events go through this mailbox.
     slot: OnceLock<MailboxSlot>,
-    /// Whether the receiver has gone.
+    /// Whether the receiver was dropped.
     is_closed: AtomicBool,
     inbox: Arc<Inbox>,
 }
 
 impl Channel {
-    /// Sends an event, or the end if there is none.
+    /// Sends an event; `None` is the end of the stream.
     fn send(&self, event: Option<Event>) {
         if let Some(slot) = self.slot.get() {
             return slot.send(event);
         }
         let mut state = self.inbox.lock();
-        // While the inbox is locked, no stream gets a slot, so that each slot learns of the end.
+        // A slot is assigned only under the inbox's lock. So it cannot appear after this check, and no slot misses the end.
         if let Some(slot) = self.slot.get() {
             drop(state);
             return slot.send(event);
@@ -55,14 +55,14 @@ impl Channel {
 pub struct EventSender(Arc<Channel>);
 
 impl EventSender {
-    /// Sends an event. It is lost if the receiver has gone.
+    /// Sends an event. The event is dropped if the receiver is gone.
     pub fn send(&self, event: Event) {
         if !self.is_closed() {
             self.0.send(Some(event));
         }
     }
 
-    /// Whether the receiver has gone.
+    /// Whether the receiver was dropped.
     pub fn is_closed(&self) -> bool {
         self.0.is_closed()
     }
@@ -83,13 +83,13 @@ impl fmt::Debug for EventSender {
 pub struct EventReceiver(Arc<Channel>);
 
 impl EventReceiver {
-    /// None once the sender has gone and every event was read. Cancel-safe.
+    /// The next event. None once the sender is gone and every event was read. Cancel-safe.
     pub async fn next(&mut self) -> Option<Event> {
         poll_fn(|context| self.poll(context)).await
     }
 
     pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
-        // A task that finds an event each time lets others run now and then.
+        // A task that always finds an event still yields to others now and then.
         let turn = ready!(coop::poll_proceed(context));
         let Channel { slot, inbox, .. } = &*self.0;
         if slot.get().is_none() {
@@ -115,7 +115,7 @@ impl EventReceiver {
         }
     }
 
-    /// As [`EventReceiver::next`], outside async code.
+    /// Like [`EventReceiver::next`], outside async code.
     pub fn blocking_next(&mut self) -> Option<Event> {
         let waker = Waker::from(Arc::new(ThreadWaker(thread::current())));
         loop {
@@ -130,12 +130,12 @@ impl EventReceiver {
 impl Drop for EventReceiver {
     fn drop(&mut self) {
         self.0.is_closed.store(true, Ordering::Release);
-        // Not under the lock: a waker may hold whole tasks.
+        // Dropped outside the lock, because a waker may own whole tasks.
         let _unread = self.0.inbox.lock().close();
     }
 }
 
-/// A thread that waits for an event.
+/// Wakes a thread that is parked until the next event.
 struct ThreadWaker(Thread);
 
 impl Wake for ThreadWaker {

@@ -1,4 +1,4 @@
-//! Streams of a running engine thread, read as HTTP workers do, and what it costs to hand events out.
+//! Event streams of a running engine thread, read as HTTP workers do, and the cost of delivering events.
 
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};

@@ -1,15 +1,17 @@
-//! After which tokens of a sequence the state is kept.
+//! The positions in a sequence after which the recurrent state is kept.
 //!
-//! Three kinds of borders between blocks are worth a checkpoint. The last one of the tokens known so far, from which the next turn of the
-//! conversation goes on, and the sequence itself after a preemption; while it generates, each such checkpoint replaces the one before.
-//! The end of what a sequence shares with an earlier one, which others are likely to share, too. And borders at distances that grow with
-//! the sequence's length, so that there are at most [`MOST`] of them in a prompt.
+//! Three kinds of block borders get a checkpoint:
 //!
-//! How a prompt is cut does not change its bits: an engine's recurrence is defined row by row.
+//! - The last border of the tokens known so far. The next turn of the conversation continues there, and so does the sequence itself after a
+//!   preemption. While the sequence generates, each such checkpoint replaces the one before.
+//! - The end of the part that a sequence shares with an earlier one, because other sequences are likely to share it, too.
+//! - Evenly spaced borders. Their distance grows with the sequence's length, so that a prompt has at most [`MOST`] of them.
+//!
+//! The cuts in a prompt do not change the bits of the results, because an engine's recurrence is defined row by row.
 
-/// Blocks between the borders of a prompt. Twice as many, or four times, in longer ones.
+/// Blocks between the spaced borders of a short prompt. Longer prompts double the distance, as often as needed.
 const DISTANCE: usize = 32;
-/// The most borders that follow from a prompt's length.
+/// The most spaced borders in a prompt.
 const MOST: usize = 8;
 
 /// The borders of a sequence with `len` tokens.
@@ -21,20 +23,20 @@ pub struct Checkpoints {
 }
 
 impl Checkpoints {
-    /// `branch`: tokens that the sequence shares with an earlier one.
+    /// `len`: number of tokens. `branch`: number of leading tokens shared with an earlier sequence.
     pub fn new(len: usize, branch: Option<usize>, block_size: usize) -> Self {
         let shortest = DISTANCE * block_size;
         let distance = shortest * (len / (shortest * MOST) + 1).next_power_of_two();
         Self { last: (len.max(1) - 1) / block_size * block_size, branch: branch.unwrap_or(0), distance }
     }
 
-    /// The first border behind so many tokens, if there is one before the last token.
+    /// The first border after `num_tokens` tokens, if there is one before the last token.
     pub fn behind(&self, num_tokens: usize) -> Option<usize> {
         let next = (num_tokens / self.distance + 1) * self.distance;
         [self.last, self.branch, next].into_iter().filter(|&border| border > num_tokens && border <= self.last).min()
     }
 
-    /// Whether the border follows from the distance between them.
+    /// Whether `num_tokens` is one of the evenly spaced borders.
     pub fn is_spaced(&self, num_tokens: usize) -> bool {
         num_tokens.is_multiple_of(self.distance)
     }

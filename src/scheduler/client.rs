@@ -1,13 +1,13 @@
-//! Who a request is from.
+//! The tenant and the priority of a request.
 
-/// The priority of a client that states none.
+/// The priority of a client that sets none.
 pub const DEFAULT_PRIORITY: u32 = 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Client {
-    /// All requests of a tenant share the engine as one. `None`: the request is nobody's, and shares as it is.
+    /// All requests of a tenant share the engine as one. `None`: the request belongs to no tenant and shares on its own.
     pub tenant: Option<u64>,
-    /// How much of the engine the request gets beside others, in proportion. At least 1.
+    /// The request's weight when the engine is shared. At least 1.
     pub priority: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Hands the results of a step to its sequences.
+//! Delivers the results of a step to its sequences.
 
 use std::time::Instant;
 
@@ -10,11 +10,11 @@ use crate::sequences::Sequences;
 use engine::{EngineError, Sampled, StepOutput};
 use logits::Logprobs;
 
-/// What one sequence got from a step.
+/// The results of a step for one sequence.
 struct StepResults<'a> {
     sampled: Option<Sampled>,
     logprobs: Option<&'a mut Option<Logprobs>>,
-    /// Scores of prompt tokens. None: the row is no distribution.
+    /// Scores of prompt tokens. None if a row's logits were not finite.
     scores: &'a mut [Option<Logprobs>],
     /// Empty unless the prompt's vector is complete.
     vector: &'a mut Vec<f32>,
@@ -23,7 +23,7 @@ struct StepResults<'a> {
 /// Checks that a step returned one result per sampled and per scored row.
 ///
 /// # Errors
-/// [`EngineError::InvalidBatch`] with both figures.
+/// [`EngineError::InvalidBatch`] with the actual and the expected number.
 pub fn check(scheduled: &[Scheduled], output: &StepOutput) -> Result<(), EngineError> {
     let num_sampled = scheduled.iter().filter(|part| part.sampled).count();
     let num_scored: usize = scheduled.iter().map(|part| part.num_scored).sum();
@@ -58,7 +58,7 @@ pub fn commit(sequences: &mut Sequences, threads: &mut MaskThreads, scheduled: &
 
 fn commit_one(sequences: &mut Sequences, threads: &mut MaskThreads, part: &Scheduled, results: StepResults<'_>, now: Instant) {
     let capacity = sequences.blocks.max_tokens();
-    // A sequence that ended or was cancelled after this step was submitted has no use for the results.
+    // The sequence may have ended or been cancelled after this step was submitted. Its results are dropped.
     let Some(sequence) = sequences.running.get_mut(part.id) else { return };
     let StepResults { sampled, logprobs, scores, vector } = results;
     if scores.iter().any(Option::is_none) || vector.iter().any(|x| !x.is_finite()) {
@@ -92,7 +92,7 @@ fn commit_one(sequences: &mut Sequences, threads: &mut MaskThreads, part: &Sched
     if !sequence.timeline.deliver(now, &sequences.metrics) {
         sequence.end_prefill(now, &sequences.metrics);
     }
-    // The client knows of a token only once it is counted.
+    // Count the token before the client can see it.
     sequence.send(Event::Token { id: token, logprobs: logprobs.and_then(Option::take).map(Box::new) });
     if sequence.is_exhausted(capacity) {
         return sequences.finish(part.id, FinishReason::Length, now);

@@ -1,4 +1,4 @@
-//! The engine thread: it takes commands between steps, and tells every client when it ends, whatever the reason.
+//! The engine thread's main loop. It takes commands between steps. When it ends, for whatever reason, every client is told.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,7 +28,7 @@ pub enum Command {
     Stop,
 }
 
-/// Runs until a stop command, the last handle's drop, an engine that cannot go on or a panic of the engine. Then it tells every client.
+/// Runs the engine until a stop command, the drop of the last handle, a final error or a panic of the engine. Then tells every client.
 pub fn run(
     mut scheduler: Scheduler,
     commands: Receiver<Command>,
@@ -45,7 +45,7 @@ pub fn run(
         tracing::error!("the watchdog thread did not start: {error}");
     }
     let outcome = catch_unwind(AssertUnwindSafe(|| serve(&mut scheduler, &commands, &heartbeat, &shared, cache_idle)));
-    // The watchdog has nothing more to watch, even while the engine takes its time to end.
+    // The watchdog has nothing left to watch, even if the engine is slow to end.
     heartbeat.rest();
     drop(heartbeat);
     let is_lost = matches!(outcome, Ok(Err(EngineError::Device(_))));
@@ -75,13 +75,16 @@ pub fn run(
     }
 }
 
-/// What the engine thread does next.
+/// The next action of the engine thread.
 enum Flow {
     Step,
     Stop,
 }
 
-/// The loop of the engine thread. The error is one after which the engine cannot go on.
+/// Repeats commands and steps until a stop command.
+///
+/// # Errors
+/// The engine failed for good ([`EngineError::is_final`]).
 fn serve(
     scheduler: &mut Scheduler,
     commands: &Receiver<Command>,
@@ -109,7 +112,7 @@ fn serve(
     }
 }
 
-/// Carries out the commands that have come, and what other models ask. Waits while there is nothing to do.
+/// Carries out pending commands and the memory requests of other models. Blocks while there is no work.
 fn take_commands(
     scheduler: &mut Scheduler,
     commands: &Receiver<Command>,
@@ -149,7 +152,7 @@ fn take_commands(
     }
 }
 
-/// Gives memory of the cache back, watched like a step: it waits for the steps in flight.
+/// Gives cache memory back. The watchdog watches this like a step, because it waits for the steps in flight.
 fn give_back(scheduler: &mut Scheduler, bytes: u64, cost: Cost, (shared, heartbeat): (&Shared, &Heartbeat)) -> Result<u64, EngineError> {
     heartbeat.work(scheduler.num_turns());
     let given = scheduler.give_back(bytes, cost);
@@ -164,15 +167,14 @@ fn give_back(scheduler: &mut Scheduler, bytes: u64, cost: Cost, (shared, heartbe
     }
 }
 
-/// Why no command has come.
+/// Why no command was received.
 enum Wake {
     Timeout,
     /// Every handle was dropped.
     Ended,
 }
 
-/// How long a model has had nothing to do. After a while it gives back the memory of its cache that holds nothing, later also that of
-/// cached prompts.
+/// Decides when an idle model gives memory back: first the cache memory that holds nothing, later also that of cached prompts.
 #[derive(Debug)]
 struct Idle {
     long: Duration,
@@ -188,7 +190,7 @@ impl Idle {
         Self { long: long.max(Duration::from_secs(1)), num_rests: 0 }
     }
 
-    /// Time until the next rest.
+    /// Time until memory is given back next.
     fn left(&self) -> Duration {
         let short = Self::SHORT.min(self.long);
         match self.num_rests {

@@ -1,8 +1,8 @@
-//! What a sequence tells its client.
+//! The events that a sequence sends to its client.
 
 use logits::Logprobs;
 
-/// Why a sequence ended well.
+/// Why a sequence ended successfully.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FinishReason {
     /// A stop id was sampled, or the grammar allows nothing more (`stop`).
@@ -18,11 +18,12 @@ pub enum Event {
         /// Present if the sequence asked for log-probabilities. Boxed, since few sequences ask.
         logprobs: Option<Box<Logprobs>>,
     },
-    /// Scores of the prompt's next tokens, in order from the second token on, if the sequence asked. All of them precede the first token.
+    /// Scores of the prompt's next tokens, if the sequence asked for them. They arrive in order, start at the second prompt token, and
+    /// precede the first generated token.
     Scored(Vec<Logprobs>),
     /// The prompt's vector.
     Pooled(Vec<f32>),
-    /// The last event of a sequence that ended well.
+    /// The last event of a sequence that ended successfully.
     Finished {
         reason: FinishReason,
         /// The stop id that was sampled, if one was.

@@ -1,11 +1,11 @@
-//! What a request waits for others, stated in rows that the engine computes.
+//! How long a request waits for others, counted in rows that the engine computes.
 
 use crate::fake::VOCAB;
 use crate::testing::{Rig, Seen, options, params, sequence};
 use crate::{Event, NewSequence, SchedulerOptions, SequenceGroup};
 use logits::rng::philox4x32;
 
-/// Sequences that run at once.
+/// The most sequences that run at once.
 const RUNNING: usize = 8;
 /// Rows per step.
 const ROWS: usize = 32;
@@ -58,12 +58,12 @@ fn a_short_prompt_does_not_wait_for_a_long_one_and_a_long_one_is_delayed_by_its_
         let mut rig = Rig::new(600, max_in_flight, options(ROWS, RUNNING));
         let long = rig.enqueue(sequence((0..1200).map(|i| i % VOCAB).collect(), 1));
         rig.step().unwrap();
-        // As long as the first one was: it waits until that one is done, and the short ones pass it too.
+        // As long as the first one: it waits until that one is done, and short ones pass it, too.
         let second = rig.enqueue(sequence((0..1200).map(|i| (i * 7) % VOCAB).collect(), 1));
         let before = rows(&rig);
         while !has_begun(&rig.clients[long].seen) {
             assert_eq!(rig.scheduler.sequences().num_waiting().min(1), 1, "the second long prompt waits");
-            // Short prompts come all the time.
+            // Short prompts keep coming.
             let short = rig.enqueue(sequence(vec![5; 13], 1));
             let waited = until_first_token(&mut rig, short);
             assert!(waited <= 3 * ROWS, "{waited} rows for a prompt of 13 tokens");
@@ -112,15 +112,15 @@ struct Arrival {
     num_others: usize,
 }
 
-/// No request waits longer for its first token than it takes to run all places once and then one sequence of each other request. In tokens:
-/// (RUNNING + others) · LONGEST. The number of prompts per request does not occur in the bound.
+/// A request waits for its first token at most as long as it takes to run all running places once and then one sequence of each other
+/// request: (RUNNING + others) · LONGEST [tokens]. The bound does not depend on the number of prompts per request.
 #[test]
 fn no_request_waits_longer_than_a_bound_in_tokens() {
     let mut worst: f64 = 0.0;
     for seed in 0..40 {
         let mut random = Random(seed, 0);
         let max_in_flight = 1 + (seed % 2) as usize;
-        // Memory for all that run, or for half of them.
+        // Memory for all running sequences, or for half of them.
         let num_blocks = (RUNNING * LONGEST / 4 + RUNNING) / (1 + seed as usize / 2 % 2);
         let mut rig = Rig::new(
             num_blocks,
@@ -132,7 +132,7 @@ fn no_request_waits_longer_than_a_bound_in_tokens() {
             if step < 1000 && random.below(8) == 0 {
                 let prompt = 1 + random.below(LONGEST as u32 / 2);
                 let max_tokens = 1 + random.below(LONGEST as u32 / 2);
-                // Most requests are small, a few have far more prompts than run at once.
+                // Most requests are small. A few have far more prompts than can run at once.
                 let count = if random.below(12) == 0 { 60 } else { 1 + random.below(2) };
                 let mut new = many(count, prompt as usize, max_tokens);
                 if random.below(3) == 0 {

@@ -1,7 +1,7 @@
-//! The test engine. Its "logits" are a hash of what each cache group sees of the context, which it reads back through the block tables from
+//! The test engine. Its "logits" are a hash of the part of the context that each cache group sees, read back through the block tables from
 //! a paged cache of token ids. With state slots it is also a small recurrent model, whose "logits" depend on a state that each row
-//! moves on. So a wrong table, a block shared too early or given back too early, a row in the wrong position or a wrong state changes the
-//! text, or trips an assertion here.
+//! advances. So a wrong table, a block shared or given back too early, a row at the wrong position or a wrong state changes the text or
+//! fails an assertion here.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -18,56 +18,56 @@ use crate::new_sequence::NewSequence;
 pub const VOCAB: u32 = 50;
 /// Floats per embedding.
 pub const HIDDEN: usize = 2;
-/// Cache entries from here on come from embeddings; ids are below.
+/// Cache entries from this value up stand for embeddings. Token ids are below it.
 const EMBEDDED: u32 = 1 << 30;
 const EMPTY: u32 = u32::MAX;
-/// What a block takes of the memory.
+/// Memory per block [bytes].
 pub const BLOCK_BYTES: u64 = 100;
-/// Blocks that get memory at once.
+/// Number of blocks that are backed together.
 const PAGE_BLOCKS: usize = 2;
 
-/// A sequence whose seed has this bit gets logits that are not finite for its third token.
+/// A bit of a sequence's seed: its third token gets logits that are not finite.
 pub const NAN_SEED: u64 = 1 << 40;
 
-/// What a test may set, and what it may observe.
+/// Settings and observations of a test.
 #[derive(Default)]
 pub struct Control {
-    /// At this step: an error, or a panic (None).
+    /// The step that faults, with its error, or None for a panic.
     pub fault: Option<(u64, Option<EngineError>)>,
-    /// Fail in `collect` rather than in `submit`.
+    /// Whether the fault happens in `collect` rather than in `submit`.
     pub fault_in_collect: bool,
-    /// The most sequences that a step has memory for; 0: any number.
+    /// The most sequences that a step has memory for. 0: any number.
     pub max_seqs: usize,
-    /// Time that a step takes.
+    /// Duration of a step.
     pub step_time: std::time::Duration,
-    /// Time that a look at the device's memory takes.
+    /// Duration of a query of the device's memory.
     pub memory_time: std::time::Duration,
-    /// The most blocks that there is memory for. None: all.
+    /// The most blocks that can be backed. None: all.
     pub memory: Option<usize>,
-    /// Time that a row takes beside that, on a device that does one thing at a time.
+    /// Additional time per row, on a device that runs one step at a time.
     pub row_time: std::time::Duration,
     pub device: Arc<Mutex<()>>,
-    /// Parts of `step_time` after each of which the engine shows progress; 0: it shows none.
+    /// Number of parts of `step_time` after each of which the engine shows progress. 0: the engine shows none.
     pub num_pieces: u32,
     pub num_steps: u64,
     pub num_rows: usize,
     pub max_rows: usize,
-    /// Blocks that were copied.
+    /// Number of blocks copied.
     pub num_copies: usize,
-    /// State slots that were copied.
+    /// Number of state slots copied.
     pub num_state_copies: usize,
-    /// Rows of each sequence in the latest step.
+    /// Number of rows of each sequence in the latest step.
     pub last_rows: Vec<u32>,
 }
 
-/// What a sequence slot holds.
+/// The content of a sequence slot.
 struct SequenceSlot {
     init: SlotInit,
     /// (step, id) of the latest sample
     sampled: Option<(u64, u32)>,
-    /// The vector, for a sequence that becomes one.
+    /// The vector so far, for a sequence that is pooled.
     pooled: Vec<f32>,
-    /// The logits were not finite. What a step in flight still does with this slot is surplus and must not disturb the others.
+    /// Whether the logits were not finite. Later steps in flight may still use this slot and must not disturb the others.
     broken: bool,
 }
 
@@ -78,10 +78,10 @@ struct RecurrentState {
     hash: u64,
 }
 
-/// What a place of the cache holds.
+/// The content of one position of the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct CachedToken {
-    /// An id, or what stands for an embedding.
+    /// A token id, or the value that stands for an embedding.
     token: u32,
     group: usize,
     position: usize,
@@ -104,7 +104,7 @@ pub struct FakeEngine {
     done: VecDeque<(StepId, StepOutput)>,
     unsampled: Option<Unsampled>,
     progress: Progress,
-    /// Leading blocks with memory.
+    /// Number of leading blocks that are backed.
     num_backed: usize,
     control: Arc<Mutex<Control>>,
 }
@@ -113,7 +113,7 @@ fn mix(hash: u64, token: u32) -> u64 {
     (hash ^ u64::from(token)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23)
 }
 
-/// The next token, which depends on nothing but what each group sees of the context and the state (0 for models without state).
+/// The next token. It depends only on the part of the context that each group sees and on the state (0 for models without state).
 fn token_after<'a>(seen: impl Iterator<Item = &'a [u32]>, state: u64, seed: u64) -> u32 {
     ((seen.flatten().fold(seed, |hash, &token| mix(hash, token)) ^ state) >> 7) as u32 % VOCAB
 }
@@ -123,19 +123,19 @@ fn first_seen(group: &CacheGroup, position: usize) -> usize {
     group.window.map_or(0, |window| window.first_seen(position))
 }
 
-/// The next token of a model with these groups and, if it has state slots, the recurrent state that `context` gives.
+/// The next token of a model with these cache groups after `context`. If the model has state slots, the recurrent state counts, too.
 pub fn next_token(context: &[u32], params: &SamplingParams, capacity: &KvCapacity) -> u32 {
     let seen = capacity.groups.iter().map(|group| &context[first_seen(group, context.len() - 1)..]);
     let state = if capacity.has_state() { context.iter().fold(0, |hash, &token| mix(hash, token)) } else { 0 };
     token_after(seen, state, params.seed)
 }
 
-/// What the cache holds for an embedding.
+/// The cache entry for an embedding.
 pub fn embedded(embedding: &[f32]) -> u32 {
     EMBEDDED | embedding.iter().fold(0, |hash, x| mix(hash, x.to_bits())) as u32 >> 3
 }
 
-/// The first allowed token from `id` on.
+/// The first allowed token at or after `id`, cyclically.
 pub fn masked_token(id: u32, mask: &[u32]) -> u32 {
     let allowed = |id: &u32| mask[*id as usize / 32] >> (id % 32) & 1 == 1;
     (id..VOCAB).chain(0..id).find(allowed).expect("the mask allows an id")
@@ -147,9 +147,9 @@ fn logprobs(sampled: Sampled, asked: Option<u8>) -> Option<Logprobs> {
     asked.map(|n| Logprobs { chosen: -(id as f32), top: (0..u32::from(n)).map(|i| (i, -(i as f32))).collect() })
 }
 
-/// The expected scores of the prompt's tokens from the second one on.
+/// The expected scores of the prompt's tokens, starting at the second.
 pub fn scores(prompt: &[u32], n: u8, capacity: &KvCapacity) -> Vec<Logprobs> {
-    // A score needs the context only, not the state.
+    // A score depends on the context only, not on the state.
     let capacity = KvCapacity { num_state_slots: 0, ..capacity.clone() };
     let score = |end: usize| Logprobs {
         chosen: -((next_token(&prompt[..=end], &SamplingParams::greedy(), &capacity) * 10) as f32),
@@ -168,7 +168,7 @@ pub fn vector(prompt: &[u32], kind: Pooling) -> Vec<f32> {
     }
 }
 
-/// What a sequence gives when it runs alone: its tokens, and whether it sampled a stop id.
+/// The result of a sequence that runs alone: its tokens, and whether it sampled a stop id.
 pub fn solo_run(new: &NewSequence, capacity: &KvCapacity) -> (Vec<u32>, bool) {
     let mut context = new.prompt.clone();
     if new.max_tokens == 0 {
@@ -225,12 +225,12 @@ impl FakeEngine {
         (engine, control)
     }
 
-    /// As [`FakeEngine::new`], with memory for the first `num_backed` blocks only.
+    /// Like [`FakeEngine::new`], with memory for the first `num_backed` blocks only.
     pub fn backed(self, num_backed: usize) -> Self {
         Self { num_backed, ..self }
     }
 
-    /// A block that this step writes to is in one sequence's table only: shared blocks are never written.
+    /// Asserts that a block that this step writes to is in one sequence's table only: shared blocks are never written.
     fn check_ownership(&self, batch: &Batch) {
         let written: HashSet<u32> = batch.slot_mapping.iter().map(|at| at / self.capacity.block_size as u32).collect();
         let num_places = batch.num_tokens() * self.capacity.groups.len();
@@ -261,7 +261,7 @@ impl FakeEngine {
         table[position / self.capacity.block_size] as usize * self.capacity.block_size + position % self.capacity.block_size
     }
 
-    /// What each group sees of the context at a position of sequence `i`, as the cache holds it.
+    /// The tokens that each group sees at a position of sequence `i`, read from the cache.
     fn seen(&self, batch: &Batch, i: usize, position: usize) -> Vec<Vec<u32>> {
         let of = |(group, kind): (usize, &CacheGroup)| {
             let token = |at: usize| {
@@ -274,7 +274,7 @@ impl FakeEngine {
         self.capacity.groups.iter().enumerate().map(of).collect()
     }
 
-    /// Writes a sequence's rows to the cache and moves its state on.
+    /// Writes a sequence's rows to the cache and advances its state.
     fn write(&mut self, batch: &Batch, i: usize, step: u64, states: &mut Vec<u64>) {
         let (rows, context_len) = (batch.rows(i), batch.context_lens[i] as usize);
         let slot = self.slots.get_mut(&batch.sequence_slots[i]).expect("an initialised engine slot");
@@ -294,7 +294,7 @@ impl FakeEngine {
         }
     }
 
-    /// What a row puts into the cache.
+    /// The cache entry that a row writes.
     fn token(&self, batch: &Batch, i: usize, row: usize, step: u64) -> u32 {
         let slot = &self.slots[&batch.sequence_slots[i]];
         match batch.inputs[row] {
@@ -310,7 +310,7 @@ impl FakeEngine {
         }
     }
 
-    /// Moves the state of sequence `i` on by the row at `position`. Returns its hash.
+    /// Advances the state of sequence `i` by the row at `position`. Returns the state's hash.
     fn move_on(&mut self, batch: &Batch, i: usize, position: usize, token: u32) -> u64 {
         let Some(&slot) = batch.state_slots.get(i) else { return 0 };
         let state = &mut self.states[slot as usize];
@@ -322,7 +322,7 @@ impl FakeEngine {
         state.hash
     }
 
-    /// Samples row `row` of sequence `i`. `is_first`: no earlier row of the sequence is sampled in this step.
+    /// Samples row `row` of sequence `i`. `is_first`: whether no earlier row of the sequence is sampled in this step.
     fn draw(&mut self, unsampled: &Unsampled, i: usize, row: usize, is_first: bool, mask: Option<&[u32]>) -> Sampled {
         let batch = &unsampled.batch;
         let position = batch.positions[row] as usize;
@@ -393,7 +393,10 @@ impl FakeEngine {
         Ok(())
     }
 
-    /// Counts a step. An error if it needs more memory than the test allows.
+    /// Counts a step.
+    ///
+    /// # Errors
+    /// The step needs more memory than the test allows.
     fn count_step(&self, batch: &Batch) -> Result<u64, EngineError> {
         let mut control = self.control.lock().unwrap();
         control.num_steps += 1;

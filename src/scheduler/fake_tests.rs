@@ -1,4 +1,4 @@
-//! What the scheduler does not ask for yet: several sampled rows per sequence, and rows that are embeddings.
+//! Features of the seam that the scheduler does not use yet: several sampled rows per sequence, and rows that are embeddings.
 
 use super::*;
 use crate::batch::{self, Chunk};
@@ -25,7 +25,7 @@ impl Rig {
         Self { engine: FakeEngine::new(capacity, 1, 1).0, prompt: prompt.to_vec() }
     }
 
-    /// Computes rows from position `start` on.
+    /// Computes rows that start at position `start`.
     fn step(&mut self, start: usize, inputs: &[Input], sampled_rows: &[u32], embeddings: &[f32]) -> Vec<Sampled> {
         let (mut batch, block_table, capacity) = (Batch::default(), [3, 1], self.engine.capacity.clone());
         batch::clear(&mut batch);

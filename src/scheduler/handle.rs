@@ -1,4 +1,4 @@
-//! The engine thread seen from outside: sequences go in, their events come out.
+//! Handles to the engine thread: sequences go in, and their events come out.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,42 +43,42 @@ impl From<QueueLimit> for EnqueueError {
 /// The bytes of a model's KV cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheBytes {
-    /// Held by running sequences.
+    /// In use by running sequences.
     pub used: u64,
-    /// With memory behind them.
+    /// Backed by memory.
     pub backed: u64,
-    /// What it may grow to.
+    /// The most that the cache may grow to.
     pub most: u64,
 }
 
-/// Where a model runs.
+/// The device that a model runs on, and its share of it.
 pub struct DeviceShare {
     pub device: Arc<SharedDevice>,
-    /// How much of the device's time and memory the model gets beside others, in proportion.
+    /// The model's weight when the device's time and memory are divided among models.
     pub share: f64,
-    /// How long the model is without requests before it gives back the memory of cached prompts.
+    /// Time without requests after which the model gives back the memory of cached prompts.
     pub cache_idle: Duration,
 }
 
-/// A running engine thread; clones share it. The thread ends when `stop` is called or every handle is dropped. Before it ends, it tells
-/// its running sequences.
+/// A handle to a running engine thread. Clones share the thread. The thread ends when `stop` is called or every handle is dropped. Before
+/// it ends, it tells the clients of its sequences.
 #[derive(Clone)]
 pub struct Handle {
     shared: Arc<Shared>,
     commands: Sender<Command>,
-    /// Disconnected once the engine thread has ended and its engine is gone.
+    /// Disconnected once the engine thread has ended and its engine was dropped.
     ended: Receiver<()>,
     /// Whether a watchdog runs, which needs the list of clients.
     watched: bool,
 }
 
 impl Handle {
-    /// Starts the engine thread. If the system cannot start a thread, the handle is dead from the start.
+    /// Starts the engine thread. If the system cannot start a thread, the handle refuses every sequence.
     pub fn spawn(engine: Box<dyn Engine>, options: SchedulerOptions, metrics: Arc<ModelMetrics>) -> Self {
         Self::spawn_on(engine, options, metrics, None, None)
     }
 
-    /// As [`Handle::spawn`], with a watchdog for an engine that may get stuck or lose its device.
+    /// Like [`Handle::spawn`], with a watchdog for an engine that may get stuck or lose its device.
     pub fn spawn_watched(
         engine: Box<dyn Engine>,
         options: SchedulerOptions,
@@ -88,7 +88,7 @@ impl Handle {
         Self::spawn_on(engine, options, metrics, watchdog, None)
     }
 
-    /// As [`Handle::spawn_watched`], on a device that other models may share.
+    /// Like [`Handle::spawn_watched`], on a device that other models may share.
     pub fn spawn_on(
         engine: Box<dyn Engine>,
         options: SchedulerOptions,
@@ -96,7 +96,7 @@ impl Handle {
         watchdog: Option<Watchdog>,
         place: Option<DeviceShare>,
     ) -> Self {
-        // Unbounded, since permits bound what it can hold.
+        // The channel itself is unbounded. Permits bound what it can hold.
         let (commands, receiver) = crossbeam_channel::unbounded();
         let tokens = match options.max_waiting_tokens {
             0 => engine.kv_capacity().max_tokens().saturating_mul(16).max(options.max_waiting.saturating_mul(64)),
@@ -117,17 +117,17 @@ impl Handle {
         handle
     }
 
-    /// Hands in a request of one sequence: see [`Handle::request`].
+    /// Enqueues a request of one sequence, see [`Handle::request`].
     pub fn enqueue(&self, sequence: NewSequence) -> Result<EventStream, EnqueueError> {
         self.request(Client::default(), [sequence.prompt.len()])?.enqueue(sequence)
     }
 
-    /// Takes a place in the queue for a request of sequences whose prompts have as many tokens. They share the engine as one: what one of
-    /// them computes counts against all of them.
+    /// Reserves queue room for a request with several sequences. `prompts`: the number of tokens in each prompt. The sequences share the
+    /// engine as one: rows that one of them computes count against all of them.
     ///
     /// # Errors
-    /// [`EnqueueError::QueueFull`] or [`EnqueueError::TokensFull`] if the queue has no room for the request or its client's part of it has
-    /// none, [`EnqueueError::Stopped`] if the engine thread has ended.
+    /// [`EnqueueError::QueueFull`] or [`EnqueueError::TokensFull`] if the queue, or the client's part of it, has no room for the request.
+    /// [`EnqueueError::Stopped`] if the engine thread has ended.
     pub fn request(&self, client: Client, prompts: impl IntoIterator<Item = usize>) -> Result<RequestHandle<'_>, EnqueueError> {
         if !self.is_alive() {
             return Err(EnqueueError::Stopped);
@@ -148,39 +148,39 @@ impl Handle {
         Ok(EventStream { events, progress, ended: false })
     }
 
-    /// Whether the engine thread accepts sequences. False once it failed or stopped.
+    /// Whether the engine thread accepts sequences. False once the thread has failed or stopped.
     pub fn is_alive(&self) -> bool {
         self.shared.is_alive()
     }
 
-    /// Whether the device is lost or stuck. Then only a new process helps; loading the model again does not.
+    /// Whether the device is lost or stuck. Only a new process cures that, and loading the model again does not.
     pub fn is_lost(&self) -> bool {
         self.shared.is_lost()
     }
 
-    /// Why the queue has no room for another request of a client, however small.
+    /// The reason why the queue has no room for another request of a client, however small. None if it has room.
     pub fn full(&self, client: Client) -> Option<EnqueueError> {
         self.shared.full(client.tenant).map(EnqueueError::from)
     }
 
-    /// Number of sequences that wait or run, for eviction and drains.
+    /// Number of sequences that wait or run. Used for eviction and draining.
     pub fn num_active(&self) -> usize {
         self.shared.num_active()
     }
 
-    /// Waits until the engine thread has ended and its engine has given back its memory. False: it has not within `patience`.
+    /// Waits until the engine thread has ended and its engine has given back its memory. False if that takes longer than `patience`.
     pub fn wait_ended(&self, patience: Duration) -> bool {
         self.ended.recv_timeout(patience) == Err(RecvTimeoutError::Disconnected)
     }
 
-    /// What the KV cache holds.
+    /// The sizes of the KV cache.
     pub fn cache(&self) -> CacheBytes {
         let [used, backed, most] = self.shared.cache_bytes();
         CacheBytes { used, backed, most }
     }
 
-    /// Asks the engine thread to give back memory of its KV cache: what no running sequence needs, until `bytes` bytes are given. Cached
-    /// contents of prompts go, too. Waits for its current step, but not longer than `patience`. Returns the bytes that were given.
+    /// Asks the engine thread to give back up to `bytes` bytes of its KV cache that no running sequence needs. Cached contents of prompts
+    /// are evicted, too. Waits for the current step, but not longer than `patience`. Returns the number of bytes given back.
     pub fn give_back(&self, bytes: u64, patience: Duration) -> u64 {
         let (reply, given) = crossbeam_channel::bounded(1);
         if !self.is_alive() || self.commands.send(Command::GiveBack(MemoryRequest { bytes, preempts: false, reply: Some(reply) })).is_err()
@@ -198,7 +198,7 @@ impl Handle {
     }
 }
 
-/// A request's place in the queue, through which its sequences are handed in.
+/// A request with reserved queue room. Its sequences are enqueued through this handle.
 pub struct RequestHandle<'a> {
     handle: &'a Handle,
     permits: QueuePermits,
@@ -208,7 +208,8 @@ impl RequestHandle<'_> {
     /// The one hop down: hands a sequence to the engine thread.
     ///
     /// # Errors
-    /// [`EnqueueError::Stopped`] if the engine thread has ended, [`EnqueueError::QueueFull`] if the request was to have fewer sequences.
+    /// [`EnqueueError::Stopped`] if the engine thread has ended. [`EnqueueError::QueueFull`] if all announced sequences are enqueued
+    /// already.
     pub fn enqueue(&mut self, sequence: NewSequence) -> Result<EventStream, EnqueueError> {
         let permit = self.permits.next().ok_or(EnqueueError::QueueFull)?;
         self.handle.send(sequence, permit)
@@ -223,7 +224,7 @@ pub struct EventStream {
 }
 
 impl EventStream {
-    /// None after the last event. Cancel-safe.
+    /// The next event. None after the last event. Cancel-safe.
     pub async fn next(&mut self) -> Option<Event> {
         if self.ended {
             return None;
@@ -232,7 +233,7 @@ impl EventStream {
         Some(self.note(event))
     }
 
-    /// As [`EventStream::next`], outside async code.
+    /// Like [`EventStream::next`], outside async code.
     pub fn blocking_next(&mut self) -> Option<Event> {
         if self.ended {
             return None;
@@ -241,17 +242,18 @@ impl EventStream {
         Some(self.note(event))
     }
 
-    /// Prompt tokens that the prefix cache held. Known from the first event on, for callers that drop the stream before the last.
+    /// Number of prompt tokens that the prefix cache held. Known once the first event has arrived, for callers that drop the stream early.
     pub fn cached_tokens(&self) -> u32 {
         self.progress.cached_tokens()
     }
 
-    /// How far the sequence has come.
+    /// The sequence's times and token counts so far.
     pub fn progress(&self) -> &Arc<Progress> {
         &self.progress
     }
 
-    /// A channel that closes without a last event means that the engine thread ended together with the sequence.
+    /// Notes whether an event is the last one. A channel that closes without a last event means that the engine thread has ended, which
+    /// becomes [`Event::Failed`].
     fn note(&mut self, event: Option<Event>) -> Event {
         let event = event.unwrap_or_else(|| Event::Failed(STOPPED.to_owned()));
         self.ended = event.is_last();

@@ -1,4 +1,4 @@
-//! The handle and its thread: ends, faults, bounds, and what a step costs the host.
+//! The handle and its thread: ends, faults, bounds, and the cost of a step on the host.
 
 use std::time::{Duration, Instant};
 
@@ -150,7 +150,7 @@ fn a_panic_a_lost_device_or_lost_weights_fail_every_sequence_within_a_second() {
     }
 }
 
-/// Faults reported in these tests, by the thread that noticed.
+/// Faults reported in these tests.
 static FAULTS: std::sync::Mutex<Vec<EngineFault>> = std::sync::Mutex::new(Vec::new());
 
 #[test]
@@ -167,12 +167,12 @@ fn the_watchdog_reports_a_stuck_step_and_a_lost_device() {
     assert!(matches!(read_all(&mut healthy.enqueue(sequence(vec![1; 4], 100)).unwrap()).1, Event::Failed(_)));
     assert!(matches!(read_all(&mut healthy.enqueue(sequence(vec![1; 4], 100)).unwrap()).1, Event::Finished { .. }));
     assert!(healthy.is_alive() && !healthy.is_lost() && FAULTS.lock().unwrap().is_empty());
-    // Weights that have changed concern one model only.
+    // Changed weights concern only one model.
     let cut = spawn(Duration::from_millis(1), Some(EngineError::Weights("cut".into())));
     assert!(matches!(read_all(&mut cut.enqueue(sequence(vec![1; 4], 100)).unwrap()).1, Event::Failed(message) if message.contains("cut")));
     until("the engine to end", || !cut.is_alive());
     assert!(!cut.is_lost() && FAULTS.lock().unwrap().is_empty());
-    // A step that takes longer than the limit is no fault while pieces of it end.
+    // A step that takes longer than the limit is no fault as long as pieces of it end.
     let slow = {
         let (engine, control) = FakeEngine::new(capacity(), 2, 2);
         (control.lock().unwrap().step_time, control.lock().unwrap().num_pieces) = (Duration::from_millis(900), 9);

@@ -1,4 +1,4 @@
-//! The events of one stream that have reached whoever reads them.
+//! The inbox of one stream: events that have arrived and are not read yet.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 
 use crate::event::Event;
 
-/// On cache lines of its own: whoever fills it does not disturb what the engine thread reads of other streams.
+/// The inbox of one stream. It has its own cache lines, so that filling it does not evict what the engine thread reads of other streams.
 #[derive(Default)]
 #[repr(align(128))]
 pub struct Inbox(Mutex<InboxState>);
@@ -20,16 +20,16 @@ impl Inbox {
 #[derive(Default)]
 pub struct InboxState {
     events: VecDeque<Event>,
-    /// Whoever waits for an event.
+    /// The waker of the task that waits for an event.
     task: Option<Waker>,
-    /// Whether the sender has gone.
+    /// Whether the sender was dropped.
     has_ended: bool,
-    /// Whether the receiver has gone.
+    /// Whether the receiver was dropped.
     is_closed: bool,
 }
 
 impl InboxState {
-    /// Adds an event, or the end if there is none. Returns whoever waited for it, to be woken once the lock is free.
+    /// Adds an event; `None` is the end of the stream. Returns the waiting task's waker, to be called once the lock is free.
     pub fn take_in(&mut self, event: Option<Event>) -> Option<Waker> {
         match event {
             Some(event) if !self.is_closed => self.events.push_back(event),
@@ -39,7 +39,7 @@ impl InboxState {
         self.task.take()
     }
 
-    /// The next event, or none after the last.
+    /// The next event, or `None` after the last.
     pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
         match self.events.pop_front() {
             None if !self.has_ended => {}
@@ -52,7 +52,7 @@ impl InboxState {
         Poll::Pending
     }
 
-    /// Takes in nothing from now on. Returns what was here, to be dropped once the lock is free.
+    /// Refuses events from now on. Returns the contents, to be dropped once the lock is free.
     pub fn close(&mut self) -> (VecDeque<Event>, Option<Waker>) {
         self.is_closed = true;
         (std::mem::take(&mut self.events), self.task.take())

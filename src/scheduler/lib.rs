@@ -1,8 +1,8 @@
 //! The engine thread: continuous batching over token ids. It never sees text.
 //!
-//! A sequence goes down once, through [`Handle::enqueue`]. Its tokens come up through its [`EventStream`]. In between, the engine
-//! thread repeats one step (`step.rs`): schedule, submit, collect, commit. `plan.rs` decides who runs with how many rows, the engine
-//! computes the batch, and `commit.rs` hands the results to the sequences.
+//! A sequence is handed in once, through [`Handle::enqueue`]. Its tokens come back through its [`EventStream`]. In between, the engine
+//! thread repeats one step (`step.rs`): schedule, submit, collect, commit. `plan.rs` decides which sequences run and with how many rows,
+//! the engine computes the batch, and `commit.rs` hands the results to the sequences.
 
 mod batch;
 mod block_manager;

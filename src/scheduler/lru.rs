@@ -1,30 +1,30 @@
-//! Small numbers that stand for things in a cache, each with its owner: what leaves first when room is needed.
+//! An eviction order for cache entries with owners. Entries are small numbers.
 //!
-//! The owner that has the most gives first, its least recently used thing. So one that floods the cache evicts its own, and each of n
-//! owners keeps an nth part if it uses as much. With one owner this is the plain order of last use.
+//! The least recently used entry of the owner with the most entries is evicted first. So an owner that floods the cache evicts its own
+//! entries, and each of n owners can keep an nth part. With one owner this is a plain LRU.
 
 use std::collections::HashMap;
 
 const NONE: u32 = u32::MAX;
 
-/// A tenant. None: nobody's.
+/// A tenant, or None for entries without one.
 pub type Owner = Option<u64>;
 
 #[derive(Debug)]
 struct List {
     owner: Owner,
     len: usize,
-    /// Things of this owner, whether in the list or in use.
+    /// Number of this owner's entries, whether in the list or in use.
     num_owned: usize,
 }
 
-/// Numbers below a bound, each at most once, in a list per owner. All operations take constant time, but for [`Lru::pop`], which looks at
+/// Numbers below a bound, each at most once, in one list per owner. All operations take constant time except [`Lru::pop`], which looks at
 /// each owner.
 #[derive(Debug)]
 pub struct Lru {
     bound: u32,
-    links: Vec<(u32, u32)>, // [bound + lists] (previous, next); behind the numbers, the head of each list
-    list_of: Vec<u32>,      // [bound] of each number in a list
+    links: Vec<(u32, u32)>, // [bound + lists] (previous, next) of each number, then of each list's head
+    list_of: Vec<u32>,      // [bound] list of each number that is in one
     lists: Vec<List>,
     by_owner: HashMap<Owner, u32>,
     len: usize,
@@ -50,19 +50,19 @@ impl Lru {
         self.links[number as usize].0 != NONE
     }
 
-    /// An owner has one thing more.
+    /// Counts one more entry of an owner.
     pub fn add_owned(&mut self, owner: Owner) {
         let list = self.list(owner);
         self.lists[list as usize].num_owned += 1;
     }
 
-    /// An owner has one thing less.
+    /// Counts one entry less of an owner.
     pub fn remove_owned(&mut self, owner: Owner) {
         let list = self.list(owner);
         self.lists[list as usize].num_owned -= 1;
     }
 
-    /// Adds a number of an owner behind its others.
+    /// Adds a number as the owner's most recently used one.
     pub fn push(&mut self, number: u32, owner: Owner) {
         debug_assert!(!self.contains(number), "{number} is in the list twice");
         let list = self.list(owner);
@@ -76,7 +76,7 @@ impl Lru {
         self.len += 1;
     }
 
-    /// Takes a number of a list out.
+    /// Removes a number from its list.
     pub fn take(&mut self, number: u32) {
         let (previous, next) = std::mem::replace(&mut self.links[number as usize], (NONE, NONE));
         self.links[previous as usize].1 = next;
@@ -85,7 +85,7 @@ impl Lru {
         self.len -= 1;
     }
 
-    /// Takes out the least recently used number of the owner that has the most.
+    /// Removes the least recently used number of the owner with the most entries.
     pub fn pop(&mut self) -> Option<u32> {
         let some = self.lists.iter().enumerate().filter(|(_, list)| list.len > 0);
         let (most, _) = some.max_by_key(|(_, list)| list.num_owned.max(list.len))?;
@@ -94,7 +94,7 @@ impl Lru {
         Some(first)
     }
 
-    /// The list of an owner: its own, one that is not in use any more, or a new one.
+    /// Returns an owner's list: the present one, an unused one, or a new one.
     fn list(&mut self, owner: Owner) -> u32 {
         if let Some(&list) = self.by_owner.get(&owner) {
             return list;
@@ -116,7 +116,7 @@ impl Lru {
         list as u32
     }
 
-    /// List by list, from first to last.
+    /// Numbers list by list, each from least to most recently used.
     #[cfg(test)]
     pub fn iter(&self) -> impl Iterator<Item = u32> {
         (self.bound..self.links.len() as u32).flat_map(move |head| {

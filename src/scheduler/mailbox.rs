@@ -1,15 +1,16 @@
-//! One message and one wake per thread and step, however many event streams the thread reads.
+//! Delivers events with one batch and one wake per reading thread and step, however many event streams the thread reads.
 //!
-//! To wake a task of another thread costs a system call, and a word that two threads write travels between their caches each time. So each
-//! HTTP worker runs a task, [`deliver_events`], which owns the thread's mailbox. A stream that is read on that thread has its
-//! [`MailboxSlot`] there. While the engine thread hands out the results of a step, a [`WakeBatch`] holds back the messages to all slots. At
-//! its end, each mailbox gets its messages as one batch, and its task is woken. The task puts the messages into the inboxes of their
-//! streams and wakes whoever reads those, where both cost little: on its own thread.
+//! Waking a task of another thread costs a system call, and a word that two threads write moves between their caches each time. So each
+//! HTTP worker runs a task, [`deliver_events`], which owns the thread's mailbox. A stream that is read on that thread has a [`MailboxSlot`]
+//! there. While the engine thread hands out the results of a step, a [`WakeBatch`] holds back the messages to all slots. At the end of the
+//! step, each mailbox gets its messages as one batch, and its task is woken once. The task puts the messages into the inboxes of their
+//! streams and wakes the streams' readers. Both are cheap, because they happen on the readers' own thread.
 //!
-//! A stream that was never read on a thread with a mailbox has no slot, and its events go straight to its inbox. Whoever reads a stream on
-//! another thread than that of its slot empties the mailbox as well, and is woken with the mailbox's task, since that may be busy.
+//! A stream that was never read on a thread with a mailbox has no slot, and its events go straight to its inbox. If a stream is read on a
+//! thread other than its slot's, the reader empties the mailbox itself and is woken together with the mailbox's task, since that task may
+//! be busy.
 //!
-//! Locks are taken in the order slots, inbox, queue. No waker is called under a lock.
+//! Lock order: slots, inbox, queue. No waker is called under a lock.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -24,22 +25,22 @@ thread_local! {
     static MAILBOX: RefCell<Option<Arc<Mailbox>>> = const { RefCell::new(None) };
     /// Whether a wake batch is open on this thread.
     static IS_BATCHING: Cell<bool> = const { Cell::new(false) };
-    /// What the wake batch holds back. Its lists are empty between batches, and kept for their memory.
+    /// Messages that the wake batch holds back. Between batches the lists are empty and keep their capacity.
     static BATCHED: RefCell<Vec<(Weak<Mailbox>, Vec<Message>)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A stream's place in a mailbox. Its number is free once its end was delivered. Messages may come later still: those of a wake batch, if
-/// another thread dropped the sender meanwhile. The generation tells them from those of the number's next stream.
+/// A stream's slot in a mailbox. The number is reused once the stream's end was delivered. Messages of a wake batch may still arrive after
+/// that, if another thread dropped the sender meanwhile. The generation tells them from messages of the next stream with this number.
 #[derive(Clone, Copy, PartialEq)]
 struct SlotId {
     number: u32,
     generation: u32,
 }
 
-/// What a stream gets: an event, or none at its end.
+/// A message to a stream: an event, or `None` at the stream's end.
 type Message = (SlotId, Option<Event>);
 
-/// Messages that an empty mailbox has memory for, at most. A thread that was busy for long finds more.
+/// The most messages for which an empty mailbox keeps capacity. A thread that was busy for long may find more.
 const MAX_SPARE: usize = 4096;
 
 #[derive(Default)]
@@ -52,19 +53,19 @@ struct Mailbox {
 /// The slots of the streams that are read on the thread.
 #[derive(Default)]
 struct MailboxSlots {
-    /// By number: the generation of its next messages, and its stream.
+    /// By slot number: the generation of its next messages, and its stream's inbox.
     entries: Vec<(u32, Option<Arc<Inbox>>)>,
     free: Vec<u32>,
-    /// Empty, and kept for its memory.
+    /// Empty buffer, kept for its capacity.
     spare: Vec<Message>,
 }
 
 #[derive(Default)]
 struct MailboxQueue {
     messages: Vec<Message>,
-    /// The task that empties the mailbox, while it waits.
+    /// The waker of the task that empties the mailbox, while that task waits.
     reader: Option<Waker>,
-    /// Who waits for messages elsewhere.
+    /// Readers on other threads that wait for messages.
     other_readers: Vec<(SlotId, Waker)>,
     is_closed: bool,
 }
@@ -78,7 +79,7 @@ impl Mailbox {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds messages and wakes whoever waits for them.
+    /// Adds messages and wakes all readers that wait for them.
     fn put(&self, add: impl FnOnce(&mut Vec<Message>)) {
         let mut queue = self.queue();
         add(&mut queue.messages);
@@ -91,7 +92,8 @@ impl Mailbox {
         }
     }
 
-    /// Puts the messages into their inboxes and wakes whoever waits there. The next messages wake `reader`. `woken` is a buffer.
+    /// Moves the messages into their inboxes and wakes the tasks that wait there. Registers `reader` to be woken by the next messages.
+    /// `woken` is a buffer.
     fn empty(&self, reader: Option<&Waker>, woken: &mut Vec<Waker>) {
         let mut slots = self.slots();
         let MailboxSlots { entries, free, spare } = &mut *slots;
@@ -120,7 +122,7 @@ impl Mailbox {
     }
 }
 
-/// Where a stream is read: its place in the mailbox of a thread.
+/// A stream's registration with the mailbox of the thread that reads it.
 pub struct MailboxSlot {
     mailbox: Arc<Mailbox>,
     address: SlotId,
@@ -148,7 +150,7 @@ impl MailboxSlot {
         MAILBOX.with_borrow(|here| here.as_ref().is_some_and(|here| Arc::ptr_eq(here, &self.mailbox)))
     }
 
-    /// Sends an event, or the end if there is none.
+    /// Sends an event; `None` is the end of the stream.
     pub fn send(&self, event: Option<Event>) {
         let message = (self.address, event);
         if !IS_BATCHING.get() {
@@ -160,12 +162,12 @@ impl MailboxSlot {
         });
     }
 
-    /// Empties the mailbox on whatever thread.
+    /// Empties the mailbox. May be called on any thread.
     pub fn empty(&self) {
         self.mailbox.empty(None, &mut Vec::new());
     }
 
-    /// Lets the next messages wake `other_reader`. False: there are some already.
+    /// Registers `other_reader` to be woken by the next messages. False if messages are already there.
     pub fn expect(&self, other_reader: &Waker) -> bool {
         let mut queue = self.mailbox.queue();
         let is_empty = queue.messages.is_empty();
@@ -177,7 +179,7 @@ impl MailboxSlot {
     }
 }
 
-/// Holds back the messages that this thread sends until it is dropped.
+/// Holds back the messages that this thread sends, until dropped.
 pub struct WakeBatch(());
 
 impl WakeBatch {
@@ -195,7 +197,7 @@ impl Drop for WakeBatch {
             if messages.is_empty() {
                 return mailbox.strong_count() > 0;
             }
-            // Streams keep their mailbox, so messages to one that is gone have no reader.
+            // Streams keep their mailbox alive, so messages to a mailbox that is gone have no reader.
             let Some(mailbox) = mailbox.upgrade() else { return false };
             mailbox.put(|queue| if queue.is_empty() { std::mem::swap(queue, messages) } else { queue.append(messages) });
             true
@@ -204,8 +206,8 @@ impl Drop for WakeBatch {
     }
 }
 
-/// Hands events to the streams that are read on this thread, once per step for all of them. Never completes, unless the thread has such a
-/// task already.
+/// Delivers events to the streams that are read on this thread, once per step for all of them. Never completes, unless the thread already
+/// runs such a task.
 pub async fn deliver_events() {
     let Some(open) = Open::new() else { return };
     let mut woken = Vec::new();
@@ -216,13 +218,13 @@ pub async fn deliver_events() {
     .await
 }
 
-/// A mailbox that somebody empties.
+/// A mailbox with a task that empties it.
 struct Open {
     mailbox: Arc<Mailbox>,
 }
 
 impl Open {
-    /// None: the thread has one already.
+    /// Opens the thread's mailbox. None if the thread has one already.
     fn new() -> Option<Self> {
         MAILBOX.with_borrow_mut(|here| {
             let is_first = here.is_none();
@@ -232,9 +234,9 @@ impl Open {
 }
 
 impl Drop for Open {
-    /// Whoever puts messages into the mailbox empties it from now on.
+    /// Closes the mailbox. Each sender then empties it after adding messages.
     fn drop(&mut self) {
-        // The thread may be ending, and then nothing is polled on it any more.
+        // Fails if the thread is ending. Then nothing is polled on it any more.
         let _ = MAILBOX.try_with(|here| here.borrow_mut().take_if(|mailbox| Arc::ptr_eq(mailbox, &self.mailbox)));
         let mut queue = self.mailbox.queue();
         queue.is_closed = true;

@@ -1,5 +1,5 @@
-//! Wakes are counted, and none is lost: in rounds and outside, while streams are dropped, moved to other threads or polled by others.
-//! Each stream's events keep their order on every way that they take.
+//! Counts wakes and checks that none is lost, inside and outside wake batches, while streams are dropped, moved to other threads or polled
+//! by others. Each stream's events keep their order on every path.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
@@ -15,7 +15,7 @@ use super::*;
 use crate::channel::{EventReceiver, EventSender, channel};
 use crate::testing::until;
 
-/// Test double: a task that only counts how often it is woken.
+/// Test double: a task that only counts its wakes.
 #[derive(Default)]
 struct Task(AtomicUsize);
 
@@ -35,7 +35,7 @@ impl Task {
     }
 }
 
-/// A stream of numbers with the task that reads it.
+/// A stream of numbered events with the task that reads it.
 struct Reader {
     sender: Option<EventSender>,
     events: EventReceiver,
@@ -69,7 +69,7 @@ fn number(event: Option<Event>) -> Option<u32> {
     event.map(|event| if let Event::Token { id, .. } = event { id } else { panic!("{event:?}") })
 }
 
-/// Readers that have found nothing.
+/// Readers that have polled and found nothing.
 fn waiting<const N: usize>() -> [Reader; N] {
     std::array::from_fn(|_| {
         let mut reader = Reader::new();
@@ -82,12 +82,12 @@ fn num_wakes(readers: &[Reader]) -> Vec<usize> {
     readers.iter().map(|reader| reader.task.num_wakes()).collect()
 }
 
-/// Streams that this thread's mailbox knows.
+/// Number of streams with a slot in this thread's mailbox.
 fn num_residents() -> usize {
     MAILBOX.with_borrow(|here| here.as_ref().map_or(0, |here| here.slots().entries.iter().filter(|(_, inbox)| inbox.is_some()).count()))
 }
 
-/// Sends to all of them in one round, as an engine thread does.
+/// Sends to all readers in one wake batch, as an engine thread does.
 fn send_round(readers: &[Reader], id: u32) {
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -113,7 +113,7 @@ fn a_round_costs_one_wake_per_thread_whatever_the_number_of_streams() {
     }
 }
 
-/// What an engine thread knows of a thread that reads streams.
+/// A thread that reads streams, as an engine thread sees it.
 struct Worker {
     senders: Vec<EventSender>,
     tasks: Vec<Arc<Task>>,
@@ -362,13 +362,13 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// A stream, and what a reader may expect of it.
+/// A stream, and the events that its reader must get.
 struct Model {
     reader: Option<Reader>,
     sender: Option<EventSender>,
     num_sent: u32,
     num_read: u32,
-    /// The wakes of its task when it found nothing.
+    /// The wake count of its task when it last found nothing.
     waits: Option<usize>,
 }
 
@@ -403,7 +403,7 @@ impl Model {
         }
     }
 
-    /// Whether its task waits for news and was not woken since.
+    /// Whether its task waits for an event and was not woken since.
     fn is_asleep(&self) -> bool {
         self.has_news() && self.reader.as_ref().is_some_and(|reader| self.waits == Some(reader.task.num_wakes()))
     }

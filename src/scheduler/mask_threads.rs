@@ -1,4 +1,4 @@
-//! Threads that follow grammars and compute their masks, while the engine runs the forward pass.
+//! Threads that advance grammars and compute their masks while the engine runs the forward pass.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -11,25 +11,25 @@ use logits::{Allowed, Constraint, Grammar};
 
 /// A mask takes about ten microseconds, so few threads serve many sequences.
 const MAX_THREADS: usize = 4;
-/// Bytes of stack per thread (address space only): grammars are followed recursively.
+/// Stack per thread, because grammars are followed recursively. Costs address space only [bytes].
 const STACK: usize = 64 << 20;
 
-/// What to do before the next mask is computed.
+/// The step of a grammar before its next mask is computed.
 pub enum Work {
     Start(Arc<dyn Grammar>),
     Accept(Box<dyn Constraint>, u32),
 }
 
 pub struct Reply {
-    /// None if following the grammar panicked; its sequence will end.
+    /// None if following the grammar panicked. Its sequence will end.
     pub constraint: Option<Box<dyn Constraint>>,
-    /// What may be sampled next, or the sequence's last event.
+    /// The mask of the next token, or the sequence's last event.
     pub allowed: Result<Allowed, Event>,
     pub took: Duration,
 }
 
 impl Reply {
-    /// The reply of a thread that panicked or never ran.
+    /// The reply on behalf of a thread that panicked or never ran.
     pub fn lost() -> Self {
         Self { constraint: None, allowed: Err(Event::Failed("its grammar could not be followed".into())), took: Duration::ZERO }
     }
@@ -40,8 +40,8 @@ struct Job {
     reply: Sender<Reply>,
 }
 
-/// Threads start with the first job. Slow grammars have one thread of their own: no other grammar queues behind them, and they take at
-/// most one core from the engine.
+/// The mask threads, which start with the first job. Slow grammars share one separate thread, so that they do not delay other grammars and
+/// take at most one core from the engine.
 #[derive(Default)]
 pub struct MaskThreads {
     quick: Option<Sender<Job>>,
@@ -52,7 +52,7 @@ impl MaskThreads {
     /// Queues `work`. The channel closes without a reply if no thread runs.
     pub fn request(&mut self, work: Work, is_slow: bool) -> Receiver<Reply> {
         let (jobs, most) = if is_slow { (&mut self.slow, 1) } else { (&mut self.quick, MAX_THREADS) };
-        // Asked once, since the answer costs reads of files.
+        // Determined once, because the answer costs reads of files.
         let jobs = jobs.get_or_insert_with(|| spawn(std::thread::available_parallelism().map_or(1, usize::from).min(most)));
         let (reply, receiver) = crossbeam_channel::bounded(1);
         // A failed send drops the job and with it the reply's sender.

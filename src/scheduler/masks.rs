@@ -1,4 +1,4 @@
-//! A sequence's position in its grammar, and the mask of what it may sample next.
+//! A sequence's position in its grammar, and the mask of the tokens that may follow.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,21 +9,21 @@ use crate::event::Event;
 use crate::mask_threads::{MaskThreads, Reply, Work};
 use logits::{Allowed, Grammar};
 
-/// How long a step waits for masks. A mask that takes longer delays only its own sequence.
+/// The longest time that a step waits for masks. A mask that takes longer delays only its own sequence.
 pub const PATIENCE: Duration = Duration::from_millis(20);
 
-/// What a sequence may sample next.
+/// The constraint on the next sampled token.
 #[derive(Debug)]
 pub enum NextMask<'a> {
     /// The mask is still being computed.
     Late,
     /// Every id is allowed.
     Unrestricted,
-    /// One bit per id; 0 forbids the id.
+    /// One bit per id. 0 forbids the id.
     Restricted(&'a [u32]),
     /// Nothing is allowed, because the text is complete.
     Complete,
-    /// The grammar cannot be followed any further. The event is the sequence's last.
+    /// The grammar failed. The event is the sequence's last.
     Broken(Event),
 }
 
@@ -56,7 +56,7 @@ impl GrammarCursor {
         }
     }
 
-    /// Moves on by the sampled `id` and requests the next mask.
+    /// Advances the grammar by the sampled `id` and requests the next mask.
     pub fn accept(&mut self, id: u32, threads: &mut MaskThreads) {
         let CursorState::Ready(reply) = std::mem::replace(&mut self.state, CursorState::Ready(Reply::lost())) else { return };
         if let Some(constraint) = reply.constraint {
@@ -87,7 +87,8 @@ impl GrammarCursor {
         true
     }
 
-    /// The next mask, if it arrives by `deadline`. The answer stays the same until [`GrammarCursor::accept`].
+    /// Returns the next mask if it arrives by `deadline`. Once a mask has arrived, the result stays the same until
+    /// [`GrammarCursor::accept`].
     pub fn next_mask(&mut self, deadline: Instant) -> NextMask<'_> {
         if !self.is_ready_by(deadline) {
             return NextMask::Late;

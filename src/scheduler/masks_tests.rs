@@ -1,4 +1,4 @@
-//! Sequences that follow a grammar, among sequences that do not.
+//! Sequences with a grammar, among sequences without one.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -21,7 +21,7 @@ struct Counting {
     len: usize,
     /// Test double: the grammar reaches a dead end at this position, or panics there if true.
     dead: Option<(usize, bool)>,
-    /// Time that each mask takes.
+    /// Time per mask.
     takes: Duration,
     /// Masks are computed only while the test does not hold this lock.
     gate: Arc<Mutex<()>>,
@@ -66,7 +66,7 @@ impl Constraint for At {
     }
 }
 
-/// The tokens of a sequence that follows the grammar and runs alone.
+/// The tokens of a sequence with the grammar that runs alone.
 fn solo_masked(new: &NewSequence, len: usize, capacity: &KvCapacity) -> Vec<u32> {
     let next = |context: &[u32], params| next_token(context, params, capacity);
     let mut context = new.prompt.clone();

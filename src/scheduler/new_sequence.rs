@@ -1,4 +1,4 @@
-//! What a caller asks of the scheduler.
+//! A sequence as a caller hands it to the scheduler.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,13 +11,13 @@ use logits::{Grammar, SamplingParams};
 pub struct NewSequence {
     pub prompt: Vec<u32>,
     pub params: SamplingParams,
-    /// 0 only with `score_prompt` or `pool`, which ask about the prompt alone.
+    /// The most tokens to generate. 0 is valid only with `score_prompt` or `pool`, which need the prompt alone.
     pub max_tokens: u32,
-    /// Sampling one of these ids ends the sequence. The id itself is not delivered as a token.
+    /// Ids that end the sequence when sampled. The sampled id itself is not delivered as a token.
     pub stop_ids: Vec<u32>,
     /// Prefix-cache blocks are shared only between sequences with the same salt.
     pub cache_salt: u64,
-    /// `Some(n)`: each token comes with its log-probability and those of the `n` likeliest tokens, n <= [`MAX_LOGPROBS`].
+    /// `Some(n)`: return the log-probability of each token, with the `n` likeliest alternatives, n <= [`MAX_LOGPROBS`].
     ///
     /// [`MAX_LOGPROBS`]: logits::MAX_LOGPROBS
     pub num_logprobs: Option<u8>,
@@ -25,7 +25,7 @@ pub struct NewSequence {
     pub grammar: Option<Arc<dyn Grammar>>,
     /// `Some(n)`: return the log-probability of every prompt token except the first, with the `n` likeliest alternatives at each position.
     pub score_prompt: Option<u8>,
-    /// Turns the prompt into a vector; nothing is generated.
+    /// Turns the prompt into a vector. Nothing is generated.
     pub pool: Option<Pooling>,
     /// Whether the whole prompt must run in one step, because its rows see each other.
     pub whole_prompt: bool,
@@ -61,7 +61,7 @@ impl NewSequence {
 pub struct SequenceGroup(u64);
 
 impl SequenceGroup {
-    /// An identifier that was never returned before.
+    /// Returns an identifier that is unique in this process.
     pub fn unique() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self(NEXT.fetch_add(1, Ordering::Relaxed))

@@ -1,15 +1,16 @@
-//! The bounds within which a scheduler works.
+//! The limits of a scheduler.
 
 #[derive(Clone, Debug)]
 pub struct SchedulerOptions {
-    /// Rows per step. Decode rows come first; the rest of the budget prefills prompts in chunks.
+    /// The most rows per step. Decode rows come first. The rest of the budget prefills prompts in chunks.
     pub max_batch_tokens: usize,
-    /// Sequences that run at once.
+    /// The most sequences that run at once.
     pub max_running: usize,
-    /// Sequences that may wait. One more is refused with [`EnqueueError::QueueFull`](crate::EnqueueError::QueueFull).
+    /// The most sequences that may wait. Further ones are refused with [`EnqueueError::QueueFull`](crate::EnqueueError::QueueFull).
     pub max_waiting: usize,
-    /// Tokens of the prompts that may wait, with further ones refused as [`EnqueueError::TokensFull`](crate::EnqueueError::TokensFull). 0:
-    /// 16 times the KV cache, and at least 64 for each of the `max_waiting`.
+    /// The most prompt tokens that may wait. Further prompts are refused with
+    /// [`EnqueueError::TokensFull`](crate::EnqueueError::TokensFull). 0 means 16 times the KV cache, and at least 64 tokens per place of
+    /// `max_waiting`.
     pub max_waiting_tokens: usize,
     /// Whether blocks are shared between sequences with the same prefix. A model with recurrent state also needs state
     /// slots beyond those of the sequences that run.

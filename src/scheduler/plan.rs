@@ -1,10 +1,10 @@
-//! Who runs in the next step, with how many rows.
+//! Plans the next step: which sequences run, and with how many rows.
 //!
-//! Decode rows come first, and a step with such rows takes half as many rows as one of prompts alone: whoever decodes waits for the whole
-//! step. The prompt that has run longest gets the rows that are left, but if shorter ones wait or run, they get half of
-//! these: a long prompt delays a short one by little, and is itself delayed by at most its own length. A prompt that is not shorter waits
-//! until no other one runs. `waiting.rs` says who is admitted. If the members of a sequence group share a prompt, one of them computes it
-//! and the others are forks: they start with its blocks and, for models with recurrent state, with a copy of its state.
+//! Decode rows come first. A step with decode rows takes half as many rows as a step of prompts alone, because decoding sequences wait for
+//! the whole step. The oldest running prompt gets the remaining rows, but shorter prompts that wait or run get half of these. So a long
+//! prompt delays a short one by little, and is itself delayed by at most its own length. A prompt that is not shorter waits until no other
+//! prompt runs. `waiting.rs` decides which sequence is admitted. If the members of a sequence group share a prompt, one of them computes
+//! the prompt and the others are forks: they start with its blocks and, for models with recurrent state, with a copy of its state.
 
 use std::time::Instant;
 
@@ -22,33 +22,33 @@ pub struct Scheduled {
     pub id: u64,
     pub request: RequestKey,
     pub num_rows: usize,
-    /// Tokens in the cache after the step.
+    /// Number of the sequence's tokens in the cache after the step.
     pub end: usize,
     /// Whether the engine samples the last row.
     pub sampled: bool,
-    /// Rows of the prompt that are scored.
+    /// Number of prompt rows that are scored.
     pub num_scored: usize,
-    /// The mask was late: the sampled id is ignored, and the last row runs again.
+    /// Whether the mask was late, so that the sampled id is ignored and the last row runs again.
     pub withheld: bool,
 }
 
-/// What became of a sequence whose turn it was.
+/// The outcome of an attempt to start a sequence.
 enum Admission {
     Done,
     Waits,
 }
 
-/// The next step. Its buffers are kept from step to step.
+/// The next step. The buffers are reused by every step.
 #[derive(Default)]
 pub struct StepPlan {
     pub batch: Batch,
     pub scheduled: Vec<Scheduled>,
-    /// Blocks that the rows of a prompt leave to other sequences.
+    /// Number of blocks that prompt rows must leave available to other sequences.
     headroom: usize,
 }
 
 impl StepPlan {
-    /// Schedules up to `max_rows` rows. Blocks for the decode rows must be available: see [`Sequences::num_missing_blocks`].
+    /// Schedules up to `max_rows` rows. Blocks for the decode rows must be available, see [`Sequences::num_missing_blocks`].
     pub fn fill(&mut self, sequences: &mut Sequences, max_rows: usize, now: Instant) {
         batch::clear(&mut self.batch);
         self.scheduled.clear();
@@ -61,7 +61,7 @@ impl StepPlan {
         }
         let num_decodes = max_rows - budget;
         if num_decodes > 0 {
-            // At least as many rows of prompts as of answers, so that prompts go on however many sequences decode.
+            // At least as many prompt rows as decode rows, so that prompts make progress however many sequences decode.
             budget = budget.min((max_rows / 2).max(2 * num_decodes) - num_decodes);
         }
         let first_prompt = sequences.running.iter().map(|sequence| sequence.num_remaining(capacity)).find(|&remaining| remaining > 1);
@@ -84,11 +84,11 @@ impl StepPlan {
         batch::set_tables(&mut self.batch, groups, blocks.block_size());
     }
 
-    /// Adds up to `budget` rows of prompts that are not longer than the `longest` rows which the first running prompt has
-    /// left: of the shortest one that runs, then of new ones. Returns how many.
+    /// Adds up to `budget` rows of prompts with at most `longest` rows, which is what the oldest running prompt has left. The shortest
+    /// running prompt comes first, then new ones. Returns the number of rows added.
     ///
-    /// At most one of them is left unfinished. It gets as many rows per step as the first one and has fewer, so that it ends no later, and
-    /// others do not keep a prompt that is not shorter from its turn.
+    /// At most one of these prompts is left unfinished. It gets as many rows per step as the oldest prompt and has fewer left, so it ends
+    /// no later. So shorter prompts cannot delay a prompt that is not shorter without end.
     fn push_shorter(&mut self, sequences: &mut Sequences, longest: usize, budget: usize, now: Instant) -> usize {
         let capacity = sequences.blocks.max_tokens();
         let remaining = |sequence: &Sequence| sequence.num_remaining(capacity);
@@ -108,7 +108,7 @@ impl StepPlan {
         budget - left
     }
 
-    /// Adds up to `budget` rows of a running sequence. Returns how many.
+    /// Adds up to `budget` rows of a running sequence. Returns the number of rows added.
     fn push(&mut self, sequence: &mut Sequence, blocks: &mut BlockManager, budget: usize, now: Instant) -> usize {
         let (start, remaining) = (sequence.num_computed(), sequence.num_remaining(blocks.max_tokens()));
         let wanted = sequence.chunk_boundary(blocks).map_or(remaining, |boundary| boundary - start).min(budget);
@@ -147,14 +147,13 @@ impl StepPlan {
         num_rows
     }
 
-    /// Moves a sequence of at most `max_tokens` tokens from the queue to the running ones, with memory for all tokens it has. False if none
-    /// can start.
+    /// Admits the next sequence of at most `max_tokens` tokens, with memory for all its tokens. False if none can start.
     fn admit(&mut self, sequences: &mut Sequences, max_tokens: usize, now: Instant) -> bool {
         while let Some(sequence) = sequences.next_waiting(max_tokens) {
             let was_preempted = sequence.id > 0;
             match self.start(sequences, sequence, now) {
                 Admission::Done => return true,
-                // The request of a sequence that waits lets others pass, a preempted sequence does not.
+                // If a sequence waits, other requests may go first, but not before a preempted sequence.
                 Admission::Waits if was_preempted => return false,
                 Admission::Waits => {}
             }
@@ -170,14 +169,14 @@ impl StepPlan {
                 sequences.waiting.put_back(sequence);
                 return Admission::Waits;
             }
-            // Copies are made in a step that runs a row of the fork.
+            // The copies must be made in a step that runs a row of the fork.
             Some(_) if sequence.awaits_mask(now, sequences.blocks.has_state()) => {
                 sequences.waiting.put_back(sequence);
                 return Admission::Waits;
             }
             Some(relative) => {
                 let num_shared = sequence.num_shared();
-                // A fork takes one block per group only.
+                // A fork takes only one block per group.
                 let copies = sequence.cache.fork(&relative.cache, num_shared, &mut sequences.blocks, self.headroom);
                 copies.map(|copies| {
                     sequence.is_fork = true;
@@ -211,14 +210,14 @@ impl StepPlan {
         Admission::Done
     }
 
-    /// The running member of the sequence's sequence group to fork from. It may still have to compute the prompt.
+    /// Finds the running member of the sequence group to fork from. That member may still have to compute the prompt.
     fn relative<'a>(&self, sequence: &Sequence, running: &'a Running, blocks: &BlockManager) -> Option<&'a Sequence> {
         let shares = sequence.sequence_group.is_some() && sequence.num_shared() > 0 && sequence.tokens.generated.is_empty();
         if !shares || sequence.needs_whole_prompt() {
             return None;
         }
         let relatives = running.iter().filter(|relative| relative.sequence_group == sequence.sequence_group);
-        // A state moves on, and so do windows: the one can be copied, and the others shared, only near the end of the shared tokens.
+        // States and windows advance. A state can be copied, and a window's blocks shared, only near the end of the shared tokens.
         let forkable = relatives.filter(|relative| {
             let is_there = !blocks.has_state() || self.num_computed_before(relative) <= sequence.num_shared();
             is_there && relative.cache.covers(sequence.num_shared(), blocks)
@@ -226,7 +225,8 @@ impl StepPlan {
         forkable.max_by_key(|relative| self.num_computed_before(relative))
     }
 
-    /// Tokens of a running sequence that are in the cache before this step. What this step computes or copies cannot be copied or read.
+    /// Number of a running sequence's tokens that are in the cache before this step. Tokens that this step computes or copies cannot be
+    /// copied or read by it.
     fn num_computed_before(&self, sequence: &Sequence) -> usize {
         if self.copies_block_to(sequence) || self.copies_state_to(sequence) {
             return 0;
@@ -243,7 +243,7 @@ impl StepPlan {
         self.batch.state_copies.iter().any(|(_, to)| sequence.cache.state_slot() == Some(*to))
     }
 
-    /// Takes the step back after the engine refused it: nothing of it has run.
+    /// Reverts the step after the engine refused it, since no part of it has run.
     pub fn undo(&self, sequences: &mut Sequences) {
         let block_size = sequences.blocks.block_size();
         for part in &self.scheduled {
@@ -257,7 +257,7 @@ impl StepPlan {
             if self.copies_block_to(sequence) {
                 sequence.revert(sequence.num_computed() % block_size, false, false);
             }
-            // A state that was not copied is none.
+            // A state that was not copied is uninitialised.
             if self.copies_state_to(sequence) {
                 sequence.restart();
             }

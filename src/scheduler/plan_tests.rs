@@ -1,4 +1,4 @@
-//! Families that share a prompt, scores of a prompt, and prompts that become vectors: step by step against the test engine.
+//! Sequence groups, scores of a prompt, and pooled prompts, step by step against the test engine.
 
 use crate::testing::{Rig, options, params, sequence};
 use crate::{Event, NewSequence, Pooling, SchedulerOptions, SequenceGroup};
@@ -46,7 +46,7 @@ fn a_shared_prompt_of_whole_blocks_needs_no_copy() {
 #[test]
 fn family_members_that_start_late_share_the_blocks_still_held() {
     for max_in_flight in [1, 2] {
-        // Two run at a time. Each of the others starts when one has ended.
+        // Two run at a time. Each of the others starts when another has ended.
         let mut rig = Rig::new(64, max_in_flight, options(32, 2));
         let prompt: Vec<u32> = (0..14).collect();
         let clients: Vec<usize> = sequence_group(&prompt, 6, 9)
@@ -106,7 +106,7 @@ fn a_prompt_becomes_the_vector_that_its_pooling_names() {
             let mut rig = Rig::new(64, max_in_flight, options(7, 4));
             let prompt: Vec<u32> = (0..30).map(|i| 3 + i % 11).collect();
             for prompt in [prompt, vec![4], vec![9; 8]] {
-                // Twice, since the second must not use what the first left in the cache.
+                // Twice, because the second must not use what the first left in the cache.
                 let clients = [0, 1].map(|_| rig.enqueue(NewSequence { pool: Some(kind), ..sequence(prompt.clone(), 0) }));
                 rig.finish();
                 clients.into_iter().for_each(|client| rig.assert_solo(client));

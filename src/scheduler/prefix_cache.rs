@@ -1,10 +1,11 @@
-//! The prefix cache: which blocks hold which tokens after which prefix, and which state slot holds the state behind them.
+//! The prefix cache: maps tokens after a prefix to the blocks that hold their K and V, and to the state slot that holds the state after
+//! them.
 //!
 //! The content of a block has an id that is never reused. Its key is (salt, id of the previous block's content, its tokens). A lookup
 //! compares the tokens themselves, so by induction a hit means that the whole prefix is equal, whatever the hash function does.
 //!
-//! A content has at most one block per cache group, and at least one: it is forgotten with its last one. Its checkpoint is forgotten with
-//! any of its blocks, because who goes on behind a content reads all of them.
+//! A content has at most one block per cache group, and at least one block in total. The content is forgotten when it loses its last block.
+//! Its checkpoint is forgotten when it loses any block, because a sequence that continues after a content reads all its blocks.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -15,7 +16,7 @@ use crate::lru::{Lru, Owner};
 /// Identifies the content of a cached block. [`ROOT`] precedes a sequence's first block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContentId {
-    /// Where the content is, if it is known.
+    /// Index of the content's node, if the content is known.
     node: u32,
     id: u64,
 }
@@ -27,28 +28,28 @@ const NONE: u32 = u32::MAX;
 /// A known content.
 #[derive(Clone, Debug, Default)]
 struct Node {
-    /// 0 if there is none.
+    /// 0 if the node is unused.
     id: u64,
     parent: u64,
     salt: u64,
     hash: u64,
     num_blocks: usize,
     checkpoint: Option<u32>,
-    /// Whose sequence computed it.
+    /// The owner of the sequence that computed the content.
     owner: Owner,
 }
 
-/// Known contents, and the blocks of theirs that nobody references.
+/// The known contents, and the list of their unreferenced blocks.
 #[derive(Debug)]
 pub struct PrefixCache {
     block_size: usize,
     num_groups: usize,
     hasher: RandomState,
     index: HashMap<u64, u32>,
-    nodes: Vec<Node>,  // [num_blocks]: each content has a block of its own at least
-    tokens: Vec<u32>,  // [num_blocks, block_size] of each node
-    blocks: Vec<u32>,  // [num_blocks, num_groups] of each node, or NONE
-    node_of: Vec<u32>, // [num_blocks] of each block, or NONE
+    nodes: Vec<Node>,  // [num_blocks] enough, since each content has at least one block
+    tokens: Vec<u32>,  // [num_blocks, block_size] tokens of each node
+    blocks: Vec<u32>,  // [num_blocks, num_groups] blocks of each node, or NONE
+    node_of: Vec<u32>, // [num_blocks] node of each block, or NONE
     free_nodes: Vec<u32>,
     next_id: u64,
     pub unreferenced: Lru,
@@ -85,14 +86,14 @@ impl PrefixCache {
         equal.then_some(ContentId { node, id })
     }
 
-    /// The block of a group that holds a content.
+    /// The block that holds a content in a group.
     pub fn block(&self, content: ContentId, group: usize) -> Option<u32> {
         self.node(content)?;
         Some(self.blocks[content.node as usize * self.num_groups + group]).filter(|&block| block != NONE)
     }
 
-    /// Records that blocks hold `tokens` after `parent`: one per group, or None where it is not held any more. Returns the content's id. If
-    /// the content is known already, it keeps the blocks that it has.
+    /// Records the blocks that hold `tokens` after `parent`: one per group, or None for a group whose block is not held any more. Returns
+    /// the content's id. A content that is known already keeps its present blocks.
     pub fn insert(
         &mut self,
         (salt, owner): (u64, Owner),
@@ -120,12 +121,12 @@ impl PrefixCache {
         content
     }
 
-    /// A content without blocks. If another one has its hash, that one stays and this one is never found.
+    /// Adds a content without blocks. If another content has the same hash, that one stays and the new one is never found.
     fn add(&mut self, (salt, owner): (u64, Owner), parent: ContentId, tokens: &[u32]) -> ContentId {
         let (id, hash) = (self.next_id, self.hash(salt, parent, tokens));
         self.next_id += 1;
         let Entry::Vacant(vacant) = self.index.entry(hash) else { return ContentId { node: NONE, id } };
-        // There are as many nodes as blocks, and none without a block.
+        // Never empty: there are as many nodes as blocks, and each used node has a block.
         let Some(node) = self.free_nodes.pop() else { return ContentId { node: NONE, id } };
         vacant.insert(node);
         self.nodes[node as usize] = Node { id, parent: parent.id, salt, hash, num_blocks: 0, checkpoint: None, owner };
@@ -140,13 +141,13 @@ impl PrefixCache {
         self.free_nodes.push(node);
     }
 
-    /// Takes the least recently used unreferenced block, and the checkpoint of its content, which is of no use without it.
+    /// Takes the least recently used unreferenced block. Also returns its content's checkpoint, which is of no use without the block.
     pub fn evict(&mut self) -> Option<(u32, Option<u32>)> {
         let block = self.unreferenced.pop()?;
         Some((block, self.forget_block(block)))
     }
 
-    /// A cached block loses its content. Returns the content's checkpoint, which is of no use without it.
+    /// Removes a block from its content. Returns the content's checkpoint, which is of no use without the block.
     pub fn forget_block(&mut self, block: u32) -> Option<u32> {
         let node = std::mem::replace(&mut self.node_of[block as usize], NONE);
         let start = node as usize * self.num_groups;
@@ -161,23 +162,23 @@ impl PrefixCache {
         checkpoint
     }
 
-    /// A cached block is not referenced any more.
+    /// Adds a cached block to the unreferenced ones.
     pub fn release(&mut self, block: u32) {
         let owner = self.nodes[self.node_of[block as usize] as usize].owner;
         self.unreferenced.push(block, owner);
     }
 
-    /// Whose sequence computed a content.
+    /// The owner of the sequence that computed a content.
     pub fn owner(&self, content: ContentId) -> Owner {
         self.node(content)?.owner
     }
 
-    /// The state slot that holds the state behind a content.
+    /// The state slot that holds the state after a content.
     pub fn checkpoint(&self, content: ContentId) -> Option<u32> {
         self.node(content)?.checkpoint
     }
 
-    /// Sets the state slot that holds the state behind a content. False if the content is not known any more or has one.
+    /// Sets the state slot that holds the state after a content. False if the content is unknown or already has one.
     pub fn set_checkpoint(&mut self, content: ContentId, slot: u32) -> bool {
         let is_free = self.node(content).is_some_and(|node| node.checkpoint.is_none());
         if is_free {

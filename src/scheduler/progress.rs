@@ -1,4 +1,4 @@
-//! How far a sequence has come. The engine thread writes it, and whoever serves the client may look at any time, also after the end.
+//! Progress of a sequence: times and token counts. Written by the engine thread, and readable at any time, even after the end.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -37,12 +37,12 @@ impl Progress {
         self.prompt_tokens
     }
 
-    /// Prompt tokens that the prefix cache held. Known from the first event on.
+    /// Prompt tokens that the prefix cache held. Known once the first event has arrived.
     pub fn cached_tokens(&self) -> u32 {
         self.cached_tokens.load(Ordering::Acquire)
     }
 
-    /// Prompt tokens that are known to the cache: found there or computed. It never falls, not even after a preemption.
+    /// Prompt tokens that were found in the cache or computed. This number never falls, not even after a preemption.
     pub fn computed_tokens(&self) -> u32 {
         self.computed_tokens.load(Ordering::Relaxed).max(self.cached_tokens())
     }
@@ -57,12 +57,12 @@ impl Progress {
         self.admitted.get(self.arrived)
     }
 
-    /// When the prompt was computed: at the first token, or at the end if there is none.
+    /// When the prompt was computed: the time of the first token, or of the end if no token came.
     pub fn prefilled(&self) -> Option<Instant> {
         self.prefilled.get(self.arrived)
     }
 
-    /// When the latest token came, or the end.
+    /// The time of the latest token, or of the end.
     pub fn last(&self) -> Option<Instant> {
         self.last.get(self.arrived)
     }
@@ -93,7 +93,7 @@ impl Progress {
     }
 }
 
-/// A moment that may not have come yet: 0, or 1 + the nanoseconds since the arrival.
+/// A time that may not be known yet. Stored as 0 if unknown, else as 1 + the time since arrival [ns].
 #[derive(Debug, Default)]
 struct Mark(AtomicU64);
 

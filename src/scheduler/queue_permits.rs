@@ -6,27 +6,27 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::client::Client;
 use crate::shared::{QueueLimit, QueueSize, Shared};
 
-/// Identifies a request. A request that came later has a larger key.
+/// Identifies a request. Later requests have larger keys.
 pub type RequestKey = u64;
 
-/// Where the sequences of one request wait.
+/// The queue entry of one request.
 ///
-/// Each of them takes a place in the queue and its prompt's tokens until it is admitted, but all of them together take at most
-/// [`Shared::share`]. The others wait behind those, in the request's own place. So a request with many prompts does not fill the queue, and
-/// an empty queue takes every request, however many sequences it has.
+/// Each sequence counts one place and its prompt's tokens against the queue until it is admitted, but a request's sequences together count
+/// at most [`Shared::share`]. So a request with many prompts does not fill the queue, and an empty queue takes every request, however many
+/// sequences it has.
 #[derive(Debug)]
 struct QueueEntry {
     shared: Arc<Shared>,
     key: RequestKey,
     client: Client,
-    /// What the sequences need that wait or are still to be handed in.
+    /// The room that the sequences need that wait or are not handed in yet.
     waiting: Mutex<QueueSize>,
     /// The tokens of the longest prompt.
     longest: usize,
 }
 
 impl QueueEntry {
-    /// Sequences have been admitted, or will never be.
+    /// Gives back the room of sequences that were admitted or never will be.
     fn leave(&self, room: QueueSize) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.shared.share(*waiting, self.longest);
@@ -35,19 +35,19 @@ impl QueueEntry {
     }
 }
 
-/// The permits of a request that were not handed out yet.
+/// The permits of a request's sequences that are not handed in yet.
 #[derive(Debug)]
 pub struct QueuePermits {
     entry: Arc<QueueEntry>,
-    /// By sequence, the last first: the tokens of its prompt.
+    /// Prompt tokens of each remaining sequence, in reverse order.
     left: Vec<usize>,
 }
 
 impl QueuePermits {
-    /// Permits for the sequences of a new request, whose prompts have as many tokens.
+    /// Takes permits for the sequences of a new request. `prompts`: the number of tokens in each prompt.
     ///
     /// # Errors
-    /// The queue is full, or the client's part of it.
+    /// The queue is full, or the tenant's part of it is.
     pub fn take(shared: &Arc<Shared>, client: Client, prompts: impl IntoIterator<Item = usize>) -> Result<Self, QueueLimit> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let mut left: Vec<usize> = prompts.into_iter().collect();
@@ -58,7 +58,7 @@ impl QueuePermits {
         Ok(Self { entry: Arc::new(QueueEntry { shared: shared.clone(), key, client, waiting: Mutex::new(room), longest }), left })
     }
 
-    /// None if all were handed out.
+    /// The next permit. None if all were handed out.
     pub fn next(&mut self) -> Option<QueuePermit> {
         let tokens = self.left.pop()?;
         self.entry.shared.add_active();
@@ -72,11 +72,11 @@ impl Drop for QueuePermits {
     }
 }
 
-/// Counts one sequence: in the queue until it is admitted, and active until the permit is dropped, wherever that happens.
+/// Counts one sequence: as queued until it is admitted, and as active until the permit is dropped.
 #[derive(Debug)]
 pub struct QueuePermit {
     entry: Arc<QueueEntry>,
-    /// What it takes of the queue.
+    /// The sequence's room in the queue, until it is admitted.
     waiting: Option<QueueSize>,
 }
 
@@ -89,7 +89,7 @@ impl QueuePermit {
         self.entry.client
     }
 
-    /// The sequence no longer counts against the queue's bound, not even after a preemption.
+    /// Stops counting the sequence against the queue's bound. It is not counted again after a preemption.
     pub fn leave_queue(&mut self) {
         if let Some(room) = self.waiting.take() {
             self.entry.leave(room);
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn tokens_of_waiting_prompts_are_bounded() {
         let shared = queue(512, 100);
-        // Longer than the bound: it is served, since nothing waits.
+        // Longer than the bound, but nothing waits, so it is accepted.
         let mut long = take(&shared, &[150]).unwrap();
         assert_eq!(take(&shared, &[1]).err(), Some(QueueLimit::Tokens));
         assert_eq!(shared.full(None), Some(QueueLimit::Tokens));

@@ -1,4 +1,4 @@
-//! The sequences that run, in order of admission, and the sequence slots that they sample with.
+//! The running sequences in order of admission, and their sequence slots in the engine.
 
 use std::collections::VecDeque;
 
@@ -28,30 +28,31 @@ impl Running {
         self.len() >= self.max_running
     }
 
-    /// Whether there is more room than what is reserved for requests that run nothing. Where few run at once, nothing is reserved.
+    /// Whether there is a place beyond those reserved for requests that run nothing. If fewer than 4 sequences may run, nothing is
+    /// reserved.
     pub fn has_unreserved(&self) -> bool {
         let reserved = if self.max_running < 4 { 0 } else { self.max_running.div_ceil(8) };
         self.len() + reserved < self.max_running
     }
 
-    /// None if the sequence has ended or was cancelled.
+    /// Finds a sequence by its id. None if the sequence has ended or was cancelled.
     pub fn get(&self, id: u64) -> Option<&Sequence> {
         self.position(id).map(|index| &self.sequences[index])
     }
 
-    /// None if the sequence has ended or was cancelled.
+    /// Finds a sequence by its id. None if the sequence has ended or was cancelled.
     pub fn get_mut(&mut self, id: u64) -> Option<&mut Sequence> {
         self.position(id).map(|index| &mut self.sequences[index])
     }
 
-    /// Takes a sequence out; its sequence slot is free again. The caller releases its cache.
+    /// Removes a sequence and frees its sequence slot. The caller releases its cache.
     pub fn remove(&mut self, id: u64) -> Option<Sequence> {
         let sequence = self.sequences.remove(self.position(id)?);
         self.free_engine_slots.push_back(sequence.sequence_slot());
         Some(sequence)
     }
 
-    /// Adds the youngest sequence and gives it a sequence slot. There must be a free one.
+    /// Adds the youngest sequence and assigns a sequence slot to it. A slot must be free.
     pub fn push(&mut self, mut sequence: Sequence) {
         debug_assert!(self.sequences.last().is_none_or(|last| last.id < sequence.id), "sequences are numbered as they are admitted");
         let Some(slot) = self.free_engine_slots.pop_front() else { unreachable!("fewer sequences run than there are engine slots") };
@@ -79,13 +80,13 @@ impl Running {
         self.sequences.iter_mut()
     }
 
-    /// Takes all sequences out and forgets their sequence slots: nothing may run afterwards.
+    /// Removes all sequences without freeing their sequence slots: nothing may run afterwards.
     pub fn drain(&mut self) -> impl Iterator<Item = Sequence> {
         self.sequences.drain(..)
     }
 
     fn position(&self, id: u64) -> Option<usize> {
-        // Ids ascend, so a sequence is at most this far behind the first, and exactly this far if none in between has ended.
+        // Ids ascend, so this is the largest possible index, and the exact one if no sequence in between has ended.
         let most = usize::try_from(id.checked_sub(self.sequences.first()?.id)?).ok()?;
         if self.sequences.get(most).is_some_and(|sequence| sequence.id == id) {
             return Some(most);

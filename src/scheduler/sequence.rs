@@ -1,4 +1,4 @@
-//! One request as the scheduler sees it: token ids, memory, progress.
+//! One sequence as the scheduler sees it: token ids, memory, progress.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,7 +20,7 @@ use metrics::ModelMetrics;
 
 #[derive(Debug)]
 pub struct Sequence {
-    /// The order of first admission, from 1 on. 0 before that.
+    /// The ordinal of the first admission, starting at 1. 0 before admission.
     pub id: u64,
     pub tokens: Tokens,
     pub cache: SequenceCache,
@@ -42,17 +42,17 @@ pub struct Sequence {
     events: Arc<EventSender>,
     permit: QueuePermit,
 
-    /// Valid while the sequence runs.
+    /// The engine's sequence slot. Valid while the sequence runs.
     sequence_slot: u32,
     /// The stop id that ended the sequence.
     stopped_by: Option<u32>,
     /// Whether the sequence slot must be initialised with the next step.
     needs_init: bool,
-    /// Tokens whose K and V are in the cache after all submitted steps.
+    /// Number of tokens whose K and V are in the cache after all submitted steps.
     num_computed: usize,
-    /// Tokens sampled by steps that are not collected yet.
+    /// Number of tokens sampled by steps that are not collected yet.
     num_pending: usize,
-    /// Prompt tokens whose scores the client has. Starts at 1, since the first token has no score.
+    /// Number of prompt tokens whose scores the client has. Starts at 1, since the first token has no score.
     num_scored: usize,
 }
 
@@ -92,7 +92,7 @@ impl Sequence {
         self.permit.request()
     }
 
-    /// Who the request is from.
+    /// The client of the request.
     pub fn client(&self) -> Client {
         self.permit.client()
     }
@@ -100,7 +100,7 @@ impl Sequence {
     /// Checks that the sequence can run in a KV cache of `capacity` tokens.
     ///
     /// # Errors
-    /// What is wrong with the sequence.
+    /// The reason why it cannot run, for the client.
     pub fn check(&self, capacity: usize) -> Result<(), String> {
         let len = self.tokens.prompt.len();
         let asks_nothing = self.max_tokens == 0 && self.score_prompt.is_none() && self.pool.is_none();
@@ -116,8 +116,8 @@ impl Sequence {
         Ok(())
     }
 
-    /// Rows that the next step may carry: tokens that are known or pending, and not computed. 0 if the pending tokens already exhaust
-    /// `max_tokens` or a KV cache of `capacity` tokens. A sequence that generates nothing has only the rows of its prompt.
+    /// Number of rows that the next step may run: tokens that are known or pending, and not computed. 0 if the pending tokens already
+    /// exhaust `max_tokens` or a KV cache of `capacity` tokens. A sequence that generates nothing has only the rows of its prompt.
     pub fn num_remaining(&self, capacity: usize) -> usize {
         if self.max_tokens == 0 {
             return self.tokens.prompt.len() - self.num_computed;
@@ -127,7 +127,7 @@ impl Sequence {
         if exhausted { 0 } else { total - self.num_computed }
     }
 
-    /// Blocks that the next row needs and that are not there.
+    /// Number of blocks that the next row needs and the sequence does not hold.
     pub fn num_missing_blocks(&self, capacity: usize, block_size: usize) -> usize {
         if self.num_remaining(capacity) > 0 { self.cache.num_missing(self.num_computed, block_size) } else { 0 }
     }
@@ -149,27 +149,28 @@ impl Sequence {
         self.max_tokens > 0
     }
 
-    /// Tokens that the members of a sequence group share: the prompt without its last token, from whose logits each of them samples.
+    /// Number of tokens that the members of a sequence group share: the prompt without its last token, from whose logits each member
+    /// samples.
     pub fn num_shared(&self) -> usize {
         self.tokens.prompt.len() - 1
     }
 
-    /// Whether every row of the prompt must run, whatever a cache holds.
+    /// Whether every row of the prompt must run, even if the prefix cache holds the prompt.
     pub fn needs_whole_prompt(&self) -> bool {
         self.pool.is_some() || self.score_prompt.is_some() && self.num_scored < self.tokens.prompt.len()
     }
 
-    /// Tokens that need not be computed if a cache holds them. One is left for its logits, and if there is a state and the last row may
-    /// have to wait for its mask, a second one, so that the step that copies the state runs a row.
+    /// The most tokens that may come from the prefix cache. One token is left to compute, for its logits. With recurrent state and a
+    /// grammar, a second one is left, because the last row may have to wait for its mask and the step that copies the state must run a row.
     pub fn num_reusable(&self, has_state: bool) -> usize {
         let num_left = if has_state && self.grammar.is_some() { 2 } else { 1 };
         if self.needs_whole_prompt() { 0 } else { self.tokens.len().saturating_sub(num_left) }
     }
 
-    /// Whether a step that starts `now` leaves the sequence out, because its next mask has not arrived.
+    /// Whether a step that starts `now` must leave the sequence out because its next mask has not arrived.
     ///
-    /// A step does not wait for masks that take long. A row that is sampled without its mask runs again, which recurrent state does not
-    /// allow: a sequence with state takes part only if its mask is there.
+    /// A step does not wait for slow masks. A row that was sampled without its mask must run again, which is impossible with recurrent
+    /// state. So a sequence with state takes part only if its mask has arrived.
     pub fn awaits_mask(&mut self, now: Instant, has_state: bool) -> bool {
         let Some(grammar) = &mut self.grammar else { return false };
         let is_slow = grammar.is_slow();
@@ -179,8 +180,8 @@ impl Sequence {
 
     /// The next position at which a chunk must end, so that the row there runs in a later step.
     ///
-    /// The members of a sequence group branch off after the tokens that they share. A row with recurrent state and a grammar waits for its
-    /// mask. A state is kept after some tokens.
+    /// There are three kinds of boundaries: the end of the tokens that a sequence group shares, the last row of a sequence with recurrent
+    /// state and a grammar (which may wait for its mask), and checkpoints.
     pub fn chunk_boundary(&self, blocks: &BlockManager) -> Option<usize> {
         let branch = self.sequence_group.is_some().then(|| self.num_shared());
         let last = (self.grammar.is_some() && blocks.has_state()).then(|| self.tokens.len() - 1);
@@ -188,7 +189,8 @@ impl Sequence {
         [branch, last, checkpoint].into_iter().flatten().filter(|&boundary| boundary > self.num_computed).min()
     }
 
-    /// After which tokens the state is kept. None: the model has none, or it is of no use to others.
+    /// The positions after which the recurrent state is kept. None if the model has no state, or if the state is of no use to other
+    /// sequences.
     pub fn checkpoints(&self, blocks: &BlockManager) -> Option<Checkpoints> {
         let keeps = blocks.keeps_checkpoints() && !self.whole_prompt;
         keeps.then(|| Checkpoints::new(self.tokens.len() + self.num_pending, self.cache.branch(), blocks.block_size()))
@@ -199,7 +201,8 @@ impl Sequence {
         self.tokens.get(position).map_or(Input::Sampled(self.sequence_slot), Input::Token)
     }
 
-    /// The rows from position `start` to `end` whose scores the client wants and does not have. Row `first` of the batch is at `start`.
+    /// The rows in positions `start..end` whose scores the client wants and does not have yet. The row at `start` has index `first` in the
+    /// batch.
     pub fn rows_to_score(&self, start: usize, end: usize, first: usize) -> impl Iterator<Item = Scored> {
         let due = start.max(self.num_scored - 1)..end.min(self.num_shared());
         let due = if self.score_prompt.is_some() { due } else { 0..0 };
@@ -207,7 +210,7 @@ impl Sequence {
         due.map(move |at| Scored { row: (first + at - start) as u32, id: self.tokens.prompt[at + 1], num_logprobs })
     }
 
-    /// The vector to ask for. `complete`: the step computes the last row of the prompt.
+    /// The vector to request from the engine. `complete`: whether the step computes the last row of the prompt.
     pub fn vector(&self, complete: bool) -> Option<VectorRequest> {
         self.pool.map(|pooling| VectorRequest { pooling, complete })
     }
@@ -221,7 +224,7 @@ impl Sequence {
         self.needs_init = true;
     }
 
-    /// The state that the sequence slot must be initialised with, if it was not yet.
+    /// The initial state of the sequence slot, if the slot still needs it.
     pub fn take_init(&mut self) -> Option<SlotInit> {
         std::mem::take(&mut self.needs_init).then(|| SlotInit {
             slot: self.sequence_slot,
@@ -231,34 +234,35 @@ impl Sequence {
         })
     }
 
-    /// Starts with `num_tokens` tokens in the cache. The sequence no longer counts against the queue's bound.
+    /// Starts the sequence with `num_tokens` tokens in the cache. It no longer counts against the queue's bound.
     pub fn admit(&mut self, num_tokens: usize) {
         self.num_computed = num_tokens;
         self.timeline.progress().set_computed(num_tokens);
         self.permit.leave_queue();
     }
 
-    /// The sequence lost its memory: everything must be computed again.
+    /// Records that the sequence lost its memory: all tokens must be computed again.
     pub fn restart(&mut self) {
         debug_assert_eq!(self.num_pending, 0, "preempted with a token in flight");
         self.num_computed = 0;
     }
 
-    /// A step computes the next `num_rows` rows, and samples the last one if `sampled`.
+    /// Records that a step computes the next `num_rows` rows. `sampled`: whether the step samples the last one.
     pub fn advance(&mut self, num_rows: usize, sampled: bool) {
         self.num_computed += num_rows;
         self.timeline.progress().set_computed(self.num_computed);
         self.num_pending += usize::from(sampled);
     }
 
-    /// The rows of an [`advance`](Self::advance) did not run, or must run again. `reinit`: the sequence slot's state no longer fits.
+    /// Takes back rows of an [`advance`](Self::advance) that did not run or must run again. `reinit`: whether the sequence slot must be
+    /// initialised again.
     pub fn revert(&mut self, num_rows: usize, sampled: bool, reinit: bool) {
         self.num_computed -= num_rows;
         self.num_pending -= usize::from(sampled);
         self.needs_init |= reinit;
     }
 
-    /// Takes a sampled token. False if it ends the sequence.
+    /// Takes a sampled token. False if the token ends the sequence.
     pub fn collect(&mut self, token: u32) -> bool {
         self.num_pending -= 1;
         let goes_on = !self.stop_ids.contains(&token);
@@ -275,24 +279,24 @@ impl Sequence {
         self.stopped_by
     }
 
-    /// Whether the limit of tokens or a KV cache of `capacity` tokens ends the sequence.
+    /// Whether the sequence has reached `max_tokens` or the end of a KV cache of `capacity` tokens.
     pub fn is_exhausted(&self, capacity: usize) -> bool {
         self.tokens.generated.len() >= self.max_tokens || self.tokens.len() > capacity
     }
 
-    /// The prefill is over: the prompt's tokens count as processed, unless another member of the sequence group computed them.
+    /// Records the end of the prefill. The prompt's tokens count as processed, unless another member of the sequence group computed them.
     pub fn end_prefill(&mut self, now: Instant, metrics: &ModelMetrics) {
         if self.timeline.end_prefill(now, metrics) && !self.is_fork {
             metrics.prompt_tokens_total.inc_by(self.tokens.prompt.len() as u64);
         }
     }
 
-    /// Adds to the scores that the client has.
+    /// Counts scores that were sent to the client.
     pub fn count_scored(&mut self, count: usize) {
         self.num_scored += count;
     }
 
-    /// Prompt tokens found in the prefix cache at the first admission.
+    /// Number of prompt tokens found in the prefix cache at the first admission.
     pub fn num_cached(&self) -> u32 {
         self.timeline.progress().cached_tokens()
     }
@@ -301,17 +305,17 @@ impl Sequence {
         self.timeline.progress().set_cached(num_tokens);
     }
 
-    /// Whether the client has gone.
+    /// Whether the client is gone.
     pub fn is_cancelled(&self) -> bool {
         self.events.is_closed()
     }
 
-    /// Sends an event. It is lost if the client has gone.
+    /// Sends an event. The event is dropped if the client is gone.
     pub fn send(&self, event: Event) {
         self.events.send(event);
     }
 
-    /// Sends the last event. The sequence leaves the counts before the client can know of its end.
+    /// Sends the last event. The permit is dropped first, so that the counts are right once the client sees the end.
     pub fn end(self, last: Event) {
         let Self { events, permit, .. } = self;
         drop(permit);

@@ -1,10 +1,10 @@
-//! The memory that one running sequence holds: KV blocks of each cache group, and for a model with recurrent state a state slot.
+//! The cache memory of one running sequence: KV blocks of each cache group and, for a model with recurrent state, a state slot.
 //!
-//! A group with a window holds the blocks that later rows see. Those before are given back, and their entries in the table are 0.
+//! A group with a window keeps only the blocks that later rows can see. Earlier blocks are given back, and their table entries are 0.
 //!
-//! **Checkpoints.** A state can be copied only while it is the state of the wanted position. So a chunk of a prompt ends at the borders of
-//! blocks that [`checkpoints`](crate::checkpoints) names, and the next step copies the state before it moves on. The copy becomes the
-//! checkpoint of the prefix once its last block is registered.
+//! **Checkpoints.** A recurrent state can be copied only while it is at the wanted position. So chunks of a prompt end at the block
+//! boundaries that [`checkpoints`](crate::checkpoints) names, and the next step copies the state before the state advances. The copy
+//! becomes the prefix's checkpoint once the prefix's last block is registered.
 
 use crate::block_manager::BlockManager;
 use crate::checkpoints::Checkpoints;
@@ -12,21 +12,22 @@ use crate::lru::Owner;
 use crate::prefix_cache::{ContentId, ROOT};
 use crate::tokens::Tokens;
 
-/// Empty unless the sequence runs.
+/// The blocks and state slots of a sequence. Empty unless the sequence runs.
 #[derive(Debug, Default)]
 pub struct SequenceCache {
     tables: Vec<BlockTable>, // [num_groups]
-    /// Holds the state after the tokens computed so far.
+    /// The slot with the state after the tokens computed so far.
     state_slot: Option<u32>,
-    /// The contents of the leading blocks that the prefix cache knows.
+    /// The contents of the leading blocks that are registered in the prefix cache.
     contents: Vec<ContentId>,
-    /// The state slot that holds a copy of the state after so many tokens, for a content that is not registered yet.
+    /// A copy of the state for a content that is not registered yet: (number of tokens, state slot).
     saved: Option<(usize, u32)>,
-    /// Tokens whose step has ended.
+    /// Number of tokens whose step has ended.
     num_committed: usize,
-    /// The latest checkpoint behind generated tokens, unless it follows from the distance. The next one takes its place.
+    /// The latest checkpoint within the generated tokens, unless it is one of the evenly spaced ones. The next one replaces it.
     tail: Option<ContentId>,
-    /// Tokens that the sequence shares with an earlier one, if it had to start before their end for want of a checkpoint.
+    /// Number of leading tokens whose keys and values were cached, if the sequence had to start before their end because no checkpoint was
+    /// there.
     branch: Option<usize>,
     /// Buffer for the tokens of one block.
     block_tokens: Vec<u32>,
@@ -36,7 +37,7 @@ pub struct SequenceCache {
 #[derive(Clone, Debug, Default)]
 struct BlockTable {
     blocks: Vec<u32>,
-    /// Leading entries without a block, which are 0.
+    /// Number of leading entries without a block, which are 0.
     num_left: usize,
 }
 
@@ -46,7 +47,7 @@ impl BlockTable {
     }
 }
 
-/// What a sequence found in the prefix cache.
+/// The reusable prefix that a sequence found in the prefix cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrefixHit {
     pub num_tokens: usize,
@@ -61,11 +62,11 @@ pub struct ForkCopies {
     pub state: Option<(u32, u32)>,
 }
 
-/// The longest prefix that a sequence can go on from.
+/// The longest prefix that a sequence can continue.
 #[derive(Clone, Copy, Debug, Default)]
 struct BlockHit {
     num_blocks: usize,
-    /// Leading blocks whose keys and values are all there. Only the state may be missing at their end.
+    /// Number of leading blocks whose keys and values are all cached. Only the state at their end may be missing.
     num_computed: usize,
 }
 
@@ -82,22 +83,23 @@ impl SequenceCache {
         self.tables.iter().all(|table| table.blocks.is_empty()) && self.state_slot.is_none() && self.saved.is_none()
     }
 
-    /// See the field.
+    /// Number of leading tokens whose keys and values were cached, if the sequence had to start before their end because no checkpoint was
+    /// there.
     pub fn branch(&self) -> Option<usize> {
         self.branch
     }
 
-    /// Whether the last block of a group is `block`.
+    /// Whether `block` is the last block of any group.
     pub fn ends_with(&self, block: u32) -> bool {
         self.tables.iter().any(|table| table.blocks.last() == Some(&block))
     }
 
-    /// Takes the cached blocks of the longest prefix of `tokens` that the sequence can go on from, its state, and free blocks for the rest:
-    /// all of them in groups without a window, and in the others as many as the sequence must hold at once. Returns None if too little
-    /// memory is available; then the sequence holds nothing.
+    /// Takes the cached blocks and the state of the longest usable prefix of `tokens`, and free blocks for the rest. Groups without a
+    /// window get blocks for all tokens, the others as many as the sequence must hold at once. Returns None if too little memory is
+    /// available. Then the sequence holds nothing.
     ///
-    /// `num_reusable`: tokens that may be found. At least one must be left to compute, since its logits are wanted. `headroom`: blocks that
-    /// must stay available.
+    /// `num_reusable`: the most tokens that may come from the cache. At least one token must be left to compute, for its logits.
+    /// `headroom`: blocks that must stay available.
     pub fn take(
         &mut self,
         blocks: &mut BlockManager,
@@ -127,11 +129,12 @@ impl SequenceCache {
         Some(PrefixHit { num_tokens: hit.num_blocks * block_size, state_copy })
     }
 
-    /// Finds the longest prefix of at most `num_reusable` blocks that the sequence can go on from. Leaves its contents in `contents`.
+    /// Finds the longest prefix of at most `num_reusable` blocks that the sequence can continue. Leaves the prefix's contents in
+    /// `contents`.
     fn find(&mut self, blocks: &BlockManager, tokens: &Tokens, salt: u64, num_reusable: usize) -> BlockHit {
         let (block_size, groups) = (blocks.block_size(), blocks.groups());
         let mut hit = BlockHit::default();
-        // For each group, where the run of blocks that are there begins.
+        // For each group, the start of the current run of cached blocks.
         let mut runs = vec![0; groups.len()];
         for index in 0..num_reusable {
             tokens.copy_block(index, block_size, &mut self.block_tokens);
@@ -155,7 +158,7 @@ impl SequenceCache {
         hit
     }
 
-    /// Takes the blocks of the contents found that later rows see.
+    /// Takes those blocks of the found contents that later rows can see.
     fn acquire(&mut self, blocks: &mut BlockManager, num_blocks: usize) {
         let end = num_blocks * blocks.block_size();
         let firsts: Vec<usize> = blocks.groups().iter().map(|group| group.first_block(end, blocks.block_size()).min(num_blocks)).collect();
@@ -169,7 +172,8 @@ impl SequenceCache {
         }
     }
 
-    /// Takes a state slot if the model has state, and the copy that brings it to the end of the contents. None: there is no slot.
+    /// Takes a state slot if the model has state. Returns the copy that brings the slot to the end of the contents, or None if there is no
+    /// slot.
     fn take_state(&mut self, blocks: &mut BlockManager) -> Option<Option<(u32, u32)>> {
         if !blocks.has_state() {
             return Some(None);
@@ -182,14 +186,14 @@ impl SequenceCache {
         Some(copy)
     }
 
-    /// Whether the blocks that a row behind the first `num_tokens` tokens sees are all held.
+    /// Whether the sequence holds every block that a row after the first `num_tokens` tokens can see.
     pub fn covers(&self, num_tokens: usize, blocks: &BlockManager) -> bool {
         let block_size = blocks.block_size();
         self.tables.iter().zip(blocks.groups()).all(|(table, group)| table.num_left <= group.first_block(num_tokens, block_size))
     }
 
     /// Shares the blocks of `relative` that hold the first `num_tokens` tokens, which it must [cover](Self::covers). If the last of these
-    /// blocks is not full, this sequence will write to it and gets a copy. Returns None if too little memory is available; then the
+    /// blocks is not full, this sequence will write to it and gets a copy. Returns None if too little memory is available. Then the
     /// sequence holds nothing.
     pub fn fork(&mut self, relative: &Self, num_tokens: usize, blocks: &mut BlockManager, headroom: usize) -> Option<ForkCopies> {
         debug_assert!(self.is_empty());
@@ -219,13 +223,13 @@ impl SequenceCache {
         Some(copies)
     }
 
-    /// Blocks that the row at `position` needs and that are not there.
+    /// Number of blocks that the row at `position` needs and the sequence does not hold.
     pub fn num_missing(&self, position: usize, block_size: usize) -> usize {
         self.tables.iter().filter(|table| table.blocks.len() * block_size == position).count()
     }
 
-    /// Makes room for the tokens from position `start` to `end`. Returns the end of those that there is room for. `headroom`: blocks that
-    /// must stay available, except for the block that the first of them is in.
+    /// Allocates blocks for the positions `start..end`. Returns the end of the positions that got a block. `headroom`: blocks that must
+    /// stay available. The block of the first position ignores it.
     pub fn grow(&mut self, start: usize, end: usize, blocks: &mut BlockManager, headroom: usize) -> usize {
         let block_size = blocks.block_size();
         for index in start / block_size..end.div_ceil(block_size) {
@@ -241,8 +245,8 @@ impl SequenceCache {
         end
     }
 
-    /// Makes the blocks that are full of the first `num_tokens` tokens reusable, since their K and V are computed. Gives back those that no
-    /// later row sees.
+    /// Registers the full blocks of the first `num_tokens` tokens in the prefix cache, since their K and V are computed. Gives back the
+    /// blocks that no later row can see.
     pub fn commit(&mut self, num_tokens: usize, tokens: &Tokens, salt: (u64, Owner), blocks: &mut BlockManager) {
         let block_size = blocks.block_size();
         while blocks.caches_prefixes() && self.contents.len() < num_tokens / block_size {
@@ -268,7 +272,7 @@ impl SequenceCache {
         }
     }
 
-    /// Makes the saved state a checkpoint if the step that copied it has ended. Returns its tokens and the content.
+    /// Makes the saved state a checkpoint if the step that copied the state has ended. Returns the number of its tokens and its content.
     fn keep_saved(&mut self, blocks: &mut BlockManager) -> Option<(usize, ContentId)> {
         let (at, slot) = self.saved.take_if(|(at, _)| *at < self.num_committed)?;
         let content = self.contents[at / blocks.block_size() - 1];
@@ -277,7 +281,7 @@ impl SequenceCache {
     }
 
     /// Takes a state slot for a copy of the state after the first `num_tokens` tokens. Returns the copy to make before the step's rows run,
-    /// as (from, to); None if there is a checkpoint already or no slot.
+    /// as (from, to). None if there is a checkpoint already, or no slot.
     pub fn save(&mut self, num_tokens: usize, blocks: &mut BlockManager) -> Option<(u32, u32)> {
         let content = self.contents.get(num_tokens / blocks.block_size() - 1);
         let is_known = content.is_some_and(|&content| blocks.checkpoint(content).is_some());
@@ -287,15 +291,16 @@ impl SequenceCache {
         Some((from, to))
     }
 
-    /// The copy that [`save`](Self::save) returned for so many tokens was not made.
+    /// Undoes [`save`](Self::save) for `num_tokens` tokens: the copy was not made.
     pub fn forget_saved(&mut self, num_tokens: usize, blocks: &mut BlockManager) {
         if let Some((_, slot)) = self.saved.take_if(|(at, _)| *at == num_tokens) {
             blocks.release_state_slot(slot);
         }
     }
 
-    /// Releases everything. The last block goes first, so that the prefix cache evicts the end of a prefix before its beginning.
-    /// `num_computed`: tokens that the state holds. If a content ends there, the state becomes its checkpoint. 0: the state is of no use.
+    /// Releases everything. The last block is released first, so that the prefix cache evicts the end of a prefix before its beginning.
+    /// `num_computed`: the number of tokens in the state, or 0 if the state is of no use. If a content ends there, the state becomes that
+    /// content's checkpoint.
     pub fn release(&mut self, blocks: &mut BlockManager, num_computed: usize) {
         let num_known = self.contents.len() * blocks.block_size();
         if let Some((_, slot)) = self.saved.take() {
@@ -316,7 +321,7 @@ impl SequenceCache {
         (self.tail, self.branch, self.num_committed) = (None, None, 0);
     }
 
-    /// The blocks of all groups.
+    /// The held blocks of each group.
     #[cfg(test)]
     pub fn held_blocks(&self) -> impl Iterator<Item = &[u32]> {
         self.tables.iter().map(|table| &table.blocks[table.num_left..])

@@ -1,4 +1,4 @@
-//! Models with recurrent state, step by step against the test engine: who holds which state slot, and from where a state is copied.
+//! Models with recurrent state, step by step against the test engine: state slots, copies of states, and windows.
 
 use crate::testing::{Rig, options, params, sequence};
 use crate::{Event, NewSequence, SchedulerOptions, SequenceGroup};
@@ -9,7 +9,7 @@ fn sequence_group(prompt: &[u32], count: u64, max_tokens: u32) -> Vec<NewSequenc
     (0..count).map(|seed| NewSequence { sequence_group, params: params(seed), ..sequence(prompt.to_vec(), max_tokens) }).collect()
 }
 
-/// Rows that were computed, and state slots that were copied.
+/// Numbers of rows computed and of state slots copied.
 fn counts(rig: &Rig) -> (usize, usize) {
     let control = rig.control.lock().unwrap();
     (control.num_rows, control.num_state_copies)
@@ -50,7 +50,7 @@ fn a_recurrent_model_goes_on_from_the_last_border_of_a_prompt_and_of_an_answer()
         assert_eq!(rig.clients[first].seen.cached(), 0);
         let again = rig.run(sequence(prompt.clone(), 1));
         assert_eq!(rig.clients[again].seen.cached(), 16, "the last border of the prompt");
-        // 18 + 9 tokens, of which the last one was never computed: the last border is at 24.
+        // 18 + 9 tokens, the last of which was never computed: the last border is at 24.
         let turn = [prompt, rig.clients[first].seen.tokens.clone(), vec![1, 2, 3]].concat();
         let next = rig.run(sequence(turn, 1));
         assert_eq!(rig.clients[next].seen.cached(), 24, "the last border of the answer");
@@ -212,14 +212,14 @@ fn each_fork_of_a_family_copies_the_state_after_the_shared_prompt() {
 #[test]
 fn a_member_that_starts_after_the_state_moved_on_starts_from_a_checkpoint() {
     for max_in_flight in [1, 2] {
-        // Two run at a time. Each of the others starts when one has ended.
+        // Two run at a time. Each of the others starts when another has ended.
         let mut rig = Rig::recurrent(64, 8, max_in_flight, options(32, 2));
         let prompt: Vec<u32> = (0..14).collect();
         let members = sequence_group(&prompt, 6, 1).into_iter().enumerate();
         let clients: Vec<usize> = members.map(|(i, new)| rig.enqueue(NewSequence { max_tokens: 3 + i as u32, ..new })).collect();
         rig.finish();
         clients.into_iter().for_each(|client| rig.assert_solo(client));
-        // From the checkpoint of twelve tokens, the fourteenth is two rows away.
+        // From the checkpoint at twelve tokens, the fourteenth is two rows away.
         let rows = counts(&rig).0;
         assert!(rows <= 13 + 3 + 4 + (5..9).map(|tokens| tokens + 2).sum::<usize>() + 6 * max_in_flight, "{rows} rows");
     }

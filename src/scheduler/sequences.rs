@@ -1,7 +1,7 @@
-//! The sequences of one model, those that run and those that wait, and the memory they share.
+//! The running and the waiting sequences of one model, and the cache memory that they share.
 //!
 //! Invariant: running sequences are in the order of their first admission, and every running sequence was admitted before every preempted
-//! one. `waiting.rs` says who is admitted.
+//! one. `waiting.rs` decides which sequence is admitted.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -32,7 +32,7 @@ impl Sequences {
         self.waiting.is_empty() && self.running.is_empty()
     }
 
-    /// Lets a sequence wait. A sequence that could never run fails at once.
+    /// Queues a sequence. A sequence that could never run fails at once.
     pub fn push(&mut self, mut sequence: Sequence, threads: &mut MaskThreads) {
         if let Err(message) = sequence.check(self.blocks.max_tokens()) {
             return self.end(sequence, Event::Failed(message));
@@ -43,7 +43,8 @@ impl Sequences {
         self.waiting.push(sequence);
     }
 
-    /// Drops the sequences whose clients have gone. If a step in flight still samples for one, its token is thrown away on collection.
+    /// Drops the sequences whose clients are gone. If a step in flight still samples for one, the token is discarded when the step is
+    /// collected.
     pub fn reap_cancelled(&mut self) {
         let _round = WakeBatch::open();
         while let Some(id) = self.running.youngest_cancelled() {
@@ -53,13 +54,15 @@ impl Sequences {
         (0..self.waiting.reap_cancelled()).for_each(|_| self.count_end("abort"));
     }
 
-    /// Blocks that the next rows need and that are not there. Prompts got theirs on admission, except those of windows.
+    /// Number of blocks that the next rows need and their sequences do not hold. Prompts got theirs on admission, except in groups with
+    /// windows.
     pub fn num_missing_blocks(&self) -> usize {
         let (capacity, block_size) = (self.blocks.max_tokens(), self.blocks.block_size());
         self.running.iter().map(|sequence| sequence.num_missing_blocks(capacity, block_size)).sum()
     }
 
-    /// Takes the memory of the running sequence that was admitted last. It is computed again later. No token of it may be in flight.
+    /// Preempts the running sequence that was admitted last: takes its memory, and queues it to be computed again. The sequence must have
+    /// no token in flight.
     pub fn preempt_youngest(&mut self) {
         let Some(mut sequence) = self.running.youngest().and_then(|id| self.stop(id, true)) else { return };
         sequence.restart();
@@ -67,21 +70,21 @@ impl Sequences {
         self.waiting.push_preempted(sequence);
     }
 
-    /// Takes the sequence to admit next, of at most `max_tokens` tokens. None if there is none or no room for it.
+    /// Takes the next sequence to admit, which has at most `max_tokens` tokens. None if no such sequence waits or there is no room for it.
     pub fn next_waiting(&mut self, max_tokens: usize) -> Option<Sequence> {
         let unreserved = self.running.has_unreserved();
         let room = AdmissionLimits { unreserved, num_releases: self.blocks.num_releases(), max_tokens };
         if self.running.is_full() { None } else { self.waiting.next(room) }
     }
 
-    /// Blocks that the admission of this sequence must leave: one per group for each running sequence, which will need them soon, and if
-    /// its request or its tenant runs something, those reserved for others.
+    /// Number of blocks that must stay available when this sequence is admitted. Each running sequence will soon need one per group. If the
+    /// sequence's request or tenant already runs something, the reserve for others stays untouched, too.
     pub fn headroom(&self, sequence: &Sequence) -> usize {
         let is_further = sequence.id == 0 && self.waiting.has_started(sequence);
         self.running.len() * self.blocks.groups().len() + if is_further { self.blocks.num_reachable() / 8 } else { 0 }
     }
 
-    /// Admits a sequence that has its memory.
+    /// Admits a sequence that already holds its memory.
     pub fn start(&mut self, mut sequence: Sequence) {
         self.waiting.start(&sequence);
         if sequence.id == 0 {
@@ -91,13 +94,13 @@ impl Sequences {
         self.running.push(sequence);
     }
 
-    /// Puts back a sequence that found too little memory after `num_releases` releases, until there is another release.
+    /// Puts back a sequence that found too little memory after `num_releases` releases. It stays back until the next release.
     pub fn put_back_until_release(&mut self, sequence: Sequence, num_releases: u64) {
         self.blocks.forget_releases_since(num_releases);
         self.waiting.put_back_until_release(sequence, num_releases);
     }
 
-    /// Ends a running sequence well.
+    /// Ends a running sequence successfully.
     pub fn finish(&mut self, id: u64, reason: FinishReason, now: Instant) {
         let Some(mut sequence) = self.remove(id, true) else { return };
         // A sequence that stops at once has no token to mark the end of its prefill.
@@ -116,7 +119,7 @@ impl Sequences {
         sequence.end(Event::Finished { reason, stopped_by, prompt_tokens, cached_tokens, generated_tokens });
     }
 
-    /// Ends a running sequence with an error, which `last` tells the client.
+    /// Ends a running sequence with an error. `last` is the event that tells the client.
     pub fn fail(&mut self, id: u64, last: Event) {
         if let Some(sequence) = self.remove(id, false) {
             self.end(sequence, last);
@@ -129,7 +132,7 @@ impl Sequences {
         }
     }
 
-    /// Fails every sequence without releasing memory: after a panic the books may not balance.
+    /// Fails every sequence without releasing memory, because the block manager may be inconsistent after a panic.
     pub fn fail_all(&mut self, message: &str) {
         let sequences: Vec<_> = self.running.drain().chain(self.waiting.drain()).collect();
         sequences.into_iter().for_each(|sequence| self.end(sequence, Event::Failed(message.to_owned())));
@@ -145,14 +148,14 @@ impl Sequences {
         self.metrics.kv_cache_usage_perc.set(self.blocks.usage());
     }
 
-    /// Takes a sequence out of the running ones and releases its memory. `keeps_state`: whether others may go on from its state.
+    /// Removes a running sequence and releases its memory. `keeps_state`: whether other sequences may continue from its state.
     fn stop(&mut self, id: u64, keeps_state: bool) -> Option<Sequence> {
         let mut sequence = self.running.remove(id)?;
         sequence.cache.release(&mut self.blocks, if keeps_state { sequence.num_computed() } else { 0 });
         Some(sequence)
     }
 
-    /// As [`stop`](Self::stop), for a sequence that will not run again.
+    /// Like [`stop`](Self::stop), for a sequence that will not run again.
     fn remove(&mut self, id: u64, keeps_state: bool) -> Option<Sequence> {
         let sequence = self.stop(id, keeps_state)?;
         self.waiting.leave(sequence.request());
@@ -173,7 +176,7 @@ impl Sequences {
         self.waiting.len()
     }
 
-    /// Panics unless the books balance.
+    /// Checks the invariants; panics if one is broken.
     #[cfg(test)]
     pub fn check(&self) {
         self.blocks.check_blocks(self.running.iter().flat_map(|sequence| sequence.cache.held_blocks()));

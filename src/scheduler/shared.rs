@@ -1,4 +1,4 @@
-//! What the handles and the engine thread share besides the command channel.
+//! State that the handles and the engine thread share, besides the command channel.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use crate::channel::EventSender;
 use crate::event::Event;
 
-/// How many times the free room of the queue a tenant may hold. However many requests one has, others find a place: n tenants leave one
-/// of 8 n + 1 free.
+/// A tenant may hold at most this many times the queue's free room. So there is always a place for others: n tenants leave 1 / (8 n + 1) of
+/// the queue free.
 const TIMES_FREE: usize = 8;
 
-/// What the queue has room for, and what requests take of it: sequences, and tokens of their prompts.
+/// An amount of queue room: sequences, and tokens of their prompts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueSize {
     pub places: usize,
@@ -28,31 +28,31 @@ impl QueueSize {
     }
 }
 
-/// Which bound of the queue refuses a request.
+/// The bound of the queue that refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueLimit {
     Places,
     Tokens,
 }
 
-/// The room that is taken.
+/// The queue room that is in use.
 #[derive(Debug, Default)]
 struct QueueUsage {
     all: QueueSize,
-    /// By each tenant.
+    /// The room that each tenant uses.
     by_tenant: HashMap<u64, QueueSize>,
 }
 
 #[derive(Debug)]
 pub struct Shared {
     alive: AtomicBool,
-    /// Only a new process helps.
+    /// Whether the device is lost or stuck, so that only a new process helps.
     lost: AtomicBool,
-    /// Clients to tell when the engine thread cannot. Kept only if a watchdog runs.
+    /// Clients that the watchdog tells if the engine thread cannot. Kept only if a watchdog runs.
     clients: Mutex<Vec<Weak<EventSender>>>,
     taken: Mutex<QueueUsage>,
     num_active: AtomicUsize,
-    /// Bytes of the KV cache: in use, with memory, and at most.
+    /// Sizes of the KV cache: in use, backed, and the most that can be backed [bytes].
     cache_bytes: [AtomicU64; 3],
     most: QueueSize,
 }
@@ -83,7 +83,7 @@ impl Shared {
         [0, 1, 2].map(|i| self.cache_bytes[i].load(Ordering::Relaxed))
     }
 
-    /// Counts sequences that have come or gone.
+    /// Counts a sequence that was handed in.
     pub fn add_active(&self) {
         self.num_active.fetch_add(1, Ordering::AcqRel);
     }
@@ -92,8 +92,8 @@ impl Shared {
         self.num_active.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// What a request takes whose waiting sequences need `room`: at most an eighth of the queue, but of its tokens as many as its longest
-    /// prompt has. What is beyond waits in the request's own place.
+    /// The room that counts against the queue for a request whose waiting sequences need `room`: at most an eighth of the queue, but at
+    /// least the tokens of the request's longest prompt. The rest is not counted.
     pub fn share(&self, room: QueueSize, longest: usize) -> QueueSize {
         QueueSize { places: room.places.min((self.most.places / 8).max(1)), tokens: room.tokens.min((self.most.tokens / 8).max(longest)) }
     }
@@ -105,7 +105,7 @@ impl Shared {
     /// Takes room in the queue.
     ///
     /// # Errors
-    /// There is not as much for this tenant.
+    /// The queue has too little room for this tenant.
     pub fn take(&self, tenant: Option<u64>, room: QueueSize) -> Result<(), QueueLimit> {
         let mut taken = self.taken();
         self.check(&taken, tenant, room)?;
@@ -126,12 +126,12 @@ impl Shared {
         if !fits(room.places, taken.all.places, held.map(|held| held.places), self.most.places) {
             return Err(QueueLimit::Places);
         }
-        // While no prompt waits, every request is taken: whatever fits an idle server is served.
+        // While no prompt waits, every request is accepted, so that the length of a prompt never makes it unservable.
         let fits_tokens = taken.all.tokens == 0 || fits(room.tokens, taken.all.tokens, held.map(|held| held.tokens), self.most.tokens);
         if fits_tokens { Ok(()) } else { Err(QueueLimit::Tokens) }
     }
 
-    /// Why there is no room for another request of this tenant, however small.
+    /// The bound that leaves no room for another request of this tenant, however small.
     pub fn full(&self, tenant: Option<u64>) -> Option<QueueLimit> {
         self.check(&self.taken(), tenant, QueueSize { places: 1, tokens: 1 }).err()
     }
@@ -167,7 +167,8 @@ impl Shared {
         self.lost.load(Ordering::Acquire)
     }
 
-    /// Adds a client to the list of those to tell. The list holds the active ones, and at most as many again that have ended.
+    /// Adds a client to the list for [`tell_all`](Self::tell_all). The list holds the active clients, and about as many again that have
+    /// ended.
     pub fn add_client(&self, events: &Arc<EventSender>) {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         if clients.len() >= 2 * self.num_active() + 16 {
@@ -181,7 +182,7 @@ impl Shared {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Sends every client's last event from outside the engine thread.
+    /// Sends the last event to every client, from outside the engine thread.
     pub fn tell_all(&self, last: &Event) {
         let clients = std::mem::take(&mut *self.clients.lock().unwrap_or_else(PoisonError::into_inner));
         clients.iter().filter_map(Weak::upgrade).for_each(|client| client.send(last.clone()));

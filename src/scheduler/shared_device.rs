@@ -1,9 +1,9 @@
-//! Models on one device: they share its time in slices (`time_slicing.rs`), and their KV caches share the memory that weights leave.
+//! Shares one device among models: time in slices (`time_slicing.rs`), and the memory that weights leave among the KV caches.
 //!
-//! Each model is entitled to a share of that memory, and takes more while nobody else needs it. A cache that needs memory and finds none
-//! asks the others. Models without work give all but their least cache. Those that have work give what they hold beyond their share:
-//! idle blocks, and if the one that asks has less than its own share, also blocks of sequences that run, which are preempted. Nobody waits
-//! for an answer: the memory is there at a later step, or not.
+//! Each model is entitled to a share of that memory, and may use more while no other model needs it. A cache that finds no free memory asks
+//! the others. Models without work give all but their least cache. Busy models give the idle blocks that they hold beyond their share. If
+//! the asking cache has less than its own share, they also preempt running sequences for it. The asking cache does not wait for answers:
+//! the memory is there at a later step, or not.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,16 +15,16 @@ use crossbeam_channel::{Receiver, Sender};
 use crate::time_slicing::{TimeSliceClient, TimeSlicer};
 use engine::BackendKind;
 
-/// How long a load waits for each cache to give back memory: as long as a step may take.
+/// The longest time that a load waits for the caches to give back memory: about as long as a step may take.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Somebody else needs memory that a cache may hold.
+/// A request of another model for memory that this cache may hold.
 #[derive(Debug)]
 pub struct MemoryRequest {
     pub bytes: u64,
-    /// Also what running sequences hold.
+    /// Whether running sequences may be preempted for it.
     pub preempts: bool,
-    /// Where to say how many bytes were given.
+    /// Receives the number of bytes given.
     pub reply: Option<Sender<u64>>,
 }
 
@@ -33,7 +33,7 @@ pub struct MemoryRequest {
 pub struct SharedDevice {
     slicer: Arc<TimeSlicer>,
     caches: Mutex<Caches>,
-    /// Bytes that models take which are being loaded.
+    /// Memory reserved for models that are being loaded [bytes].
     loading: AtomicU64,
 }
 
@@ -43,7 +43,7 @@ struct Caches {
     next_id: u64,
 }
 
-/// The KV cache of one model, in bytes.
+/// The KV cache of one model.
 #[derive(Debug)]
 struct Cache {
     requests: Sender<MemoryRequest>,
@@ -53,7 +53,7 @@ struct Cache {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CacheState {
-    /// What it always keeps.
+    /// The part that the cache always keeps [bytes].
     pub least: u64,
     pub backed: u64,
     pub most: u64,
@@ -62,7 +62,7 @@ pub struct CacheState {
 }
 
 impl SharedDevice {
-    /// The device of a backend with this index: the same for every caller in this process.
+    /// Returns the backend's device with this index, the same instance for every caller in this process.
     pub fn of(kind: BackendKind, index: u32) -> Arc<Self> {
         type Devices = Mutex<HashMap<(BackendKind, u32), Arc<SharedDevice>>>;
         static DEVICES: LazyLock<Devices> = LazyLock::new(Devices::default);
@@ -75,9 +75,9 @@ impl SharedDevice {
         self.caches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Reserves memory for a model that takes `bytes` bytes, as far as other models' caches can give them: first what is idle, then what
-    /// they hold beyond the shares that they will have. `free` measures the device. Until the result is dropped, no cache grows into that
-    /// room.
+    /// Reserves `bytes` bytes for a model that is being loaded, as far as other models' caches can give them. The caches give idle memory
+    /// first, then what they hold beyond their future shares. `free` measures the device's free memory. Until the result is dropped, no
+    /// cache grows into the reserved memory.
     pub fn reserve_memory(self: &Arc<Self>, bytes: u64, free: impl Fn() -> Option<u64>) -> MemoryReservation {
         self.loading.fetch_add(bytes, Ordering::AcqRel);
         let room = MemoryReservation { device: self.clone(), bytes };
@@ -102,7 +102,7 @@ impl SharedDevice {
         room
     }
 
-    /// Joins a model.
+    /// Adds a model to the device.
     pub(crate) fn join(self: &Arc<Self>, share: f64) -> (TimeSliceClient, CacheHandle) {
         let (sender, requests) = crossbeam_channel::unbounded();
         let mut caches = self.caches();
@@ -117,7 +117,7 @@ impl SharedDevice {
     }
 }
 
-/// Memory of a device that a model which is being loaded will take.
+/// Device memory reserved for a model that is being loaded. The reservation ends when dropped.
 #[derive(Debug)]
 pub struct MemoryReservation {
     device: Arc<SharedDevice>,
@@ -130,7 +130,7 @@ impl Drop for MemoryReservation {
     }
 }
 
-/// A model's cache among those of its device.
+/// A model's connection to the other caches of its device.
 #[derive(Debug)]
 pub struct CacheHandle {
     device: Arc<SharedDevice>,
@@ -139,24 +139,24 @@ pub struct CacheHandle {
 }
 
 impl CacheHandle {
-    /// What others ask of this cache.
+    /// Memory requests of other models to this cache.
     pub fn requests(&self) -> &Receiver<MemoryRequest> {
         &self.requests
     }
 
-    /// Tells the others how large the cache is.
+    /// Publishes the cache's size to the other caches.
     pub fn set(&self, size: CacheState) {
         if let Some(cache) = self.device.caches().by_id.get_mut(&self.id) {
             cache.size = size;
         }
     }
 
-    /// Whether a cache may take `bytes` bytes of those that are free on the device.
+    /// Whether a cache may take `bytes` of the `free` bytes on the device.
     pub fn permits(&self, bytes: u64, free: u64) -> bool {
         bytes.saturating_add(self.device.loading.load(Ordering::Acquire)) <= free
     }
 
-    /// Asks the others for memory. `free`: bytes that are free on the device.
+    /// Asks the other caches for memory. `free`: free memory of the device [bytes].
     pub fn ask(&self, bytes: u64, free: u64) {
         for (requests, bytes, preempts) in self.device.caches().to_ask(self.id, bytes, free) {
             // The send fails if the model has just stopped.
@@ -172,12 +172,12 @@ impl Drop for CacheHandle {
 }
 
 impl Caches {
-    /// Bytes that all caches have together, with those that are free.
+    /// The memory of all caches and the free memory [bytes].
     fn total(&self, free: u64) -> u64 {
         self.by_id.values().fold(free, |sum, cache| sum.saturating_add(cache.size.backed))
     }
 
-    /// Whom to ask for memory that the cache `id` needs: how many bytes, and whether they may cost running sequences.
+    /// Chooses the caches to ask when the cache `id` needs memory: (channel, bytes, whether running sequences may be preempted).
     fn to_ask(&self, id: u64, bytes: u64, free: u64) -> Vec<(Sender<MemoryRequest>, u64, bool)> {
         let Some(own) = self.by_id.get(&id) else { return Vec::new() };
         let caches: Vec<(f64, u64)> = self.by_id.values().map(|cache| (cache.share, cache.size.most)).collect();
@@ -198,7 +198,7 @@ impl Caches {
         asked
     }
 
-    /// Whom to ask for memory that a model which is being loaded needs.
+    /// Chooses the caches to ask when a model that is being loaded needs memory: (channel, bytes).
     fn for_newcomer(&self, bytes: u64, preempts: bool) -> Vec<(Sender<MemoryRequest>, u64)> {
         let mut caches: Vec<(f64, u64)> = self.by_id.values().map(|cache| (cache.share, cache.size.most)).collect();
         caches.push((1.0, u64::MAX));
@@ -212,7 +212,7 @@ impl Caches {
             let given = cache.size.backed.saturating_sub(kept).min(left);
             if given > 0 {
                 asked.push((cache.requests.clone(), given));
-                // What is idle is not known here: all are asked for what is short.
+                // The idle part of a cache is not known here, so each cache is asked for all of the missing bytes.
                 left -= if preempts { given } else { 0 };
             }
         }
@@ -220,7 +220,7 @@ impl Caches {
     }
 }
 
-/// What each cache is entitled to of `total` bytes: equal parts of it, in proportion to the shares. What one cannot use goes to the others.
+/// Divides `total` bytes among caches of (share, largest size) in proportion to their shares. What one cache cannot use goes to the others.
 fn entitlements(total: u64, caches: &[(f64, u64)]) -> Vec<u64> {
     let mut parts = vec![None; caches.len()];
     loop {
@@ -254,7 +254,7 @@ mod tests {
         models: Vec<(TimeSliceClient, CacheHandle)>,
     }
 
-    /// Models with a least, a backed and a largest cache, and whether they are busy.
+    /// Models whose caches are given as (least, backed, largest, is_busy).
     fn rig(sizes: &[(u64, u64, u64, bool)]) -> Rig {
         let device: Arc<SharedDevice> = Arc::default();
         let models = sizes.iter().map(|&(least, backed, most, is_busy)| {

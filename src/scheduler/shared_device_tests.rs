@@ -15,7 +15,7 @@ fn capacity() -> KvCapacity {
     KvCapacity::blocks(4096, 4)
 }
 
-/// A model whose rows take so long on the device.
+/// A model whose rows each take `row_time` on the device.
 fn model(name: &str, device: &Arc<SharedDevice>, gpu: &Arc<Mutex<()>>, row_time: Duration) -> (Handle, Arc<Mutex<Control>>) {
     let (engine, control) = FakeEngine::new(capacity(), 8, 2);
     {
@@ -94,7 +94,7 @@ fn a_model_alone_loses_nothing_to_turns() {
     assert_eq!(run(0), run(3), "the same steps");
 }
 
-/// Whoever has the device and dies does not hold up the others.
+/// A model that dies while it has the device does not block the others.
 #[test]
 fn a_model_that_dies_with_the_device_does_not_stop_the_others() {
     for by_panic in [true, false] {
@@ -118,7 +118,7 @@ fn a_model_that_dies_with_the_device_does_not_stop_the_others() {
     }
 }
 
-/// A handle that is dropped ends its thread, though the device knows the model.
+/// Dropping the handle ends its thread, although the device still knows the model.
 #[test]
 fn a_model_without_handles_leaves_its_device() {
     let (device, gpu): (Arc<SharedDevice>, _) = (Arc::default(), Arc::default());

@@ -1,10 +1,10 @@
-//! State slots: of running sequences, free ones, and checkpoints.
+//! State slots: those of running sequences, free ones, and checkpoints.
 //!
-//! A checkpoint is the state behind a content of the prefix cache, from which another sequence can go on. Slots that no sequence needs hold
-//! checkpoints, the least recently used one makes room.
+//! A checkpoint is the recurrent state after a content of the prefix cache, from which another sequence can continue. Slots that no
+//! sequence needs hold checkpoints. The least recently used one is evicted first.
 //!
-//! The copies of a step run side by side, so nothing may be copied over a slot that another copy of the step reads. A checkpoint that a
-//! step reads is therefore kept until the next step is planned.
+//! The copies of a step run in parallel, so no copy may overwrite a slot that another copy of the step reads. A checkpoint that a step
+//! reads is therefore kept until the next step is planned.
 
 use crate::lru::{Lru, Owner};
 use crate::prefix_cache::{ContentId, ROOT};
@@ -14,11 +14,11 @@ pub struct StateSlots {
     free: Vec<u32>,
     /// Checkpoints that the step being planned does not read.
     kept: Lru,
-    /// Those that it reads.
+    /// Checkpoints that the step being planned reads.
     read: Vec<u32>,
-    content: Vec<ContentId>, // [num_slots] of each checkpoint, else ROOT
-    owner: Vec<Owner>,       // [num_slots] of each checkpoint: whose sequence computed it
-    reused: Vec<bool>,       // [num_slots] whether a sequence went on from the checkpoint
+    content: Vec<ContentId>, // [num_slots] content of each checkpoint, or ROOT
+    owner: Vec<Owner>,       // [num_slots] owner of the sequence that computed the checkpoint
+    reused: Vec<bool>,       // [num_slots] whether a sequence continued from the checkpoint
 }
 
 impl StateSlots {
@@ -33,7 +33,7 @@ impl StateSlots {
         }
     }
 
-    /// Another step is planned.
+    /// Begins planning a step: the checkpoints that the last step read may be evicted again.
     pub fn begin_step(&mut self) {
         for slot in self.read.drain(..) {
             if self.content[slot as usize] == ROOT {
@@ -44,7 +44,7 @@ impl StateSlots {
         }
     }
 
-    /// A slot that nobody uses. If there is none, that of the least recently used checkpoint, with the content that loses it.
+    /// Allocates a free slot. If none is free, takes the slot of the least recently used checkpoint and returns the content that loses it.
     pub fn allocate(&mut self) -> Option<(u32, Option<ContentId>)> {
         if let Some(slot) = self.free.pop() {
             return Some((slot, None));
@@ -58,14 +58,14 @@ impl StateSlots {
         self.free.push(slot);
     }
 
-    /// A slot becomes the checkpoint of a content.
+    /// Makes a slot the checkpoint of a content.
     pub fn keep(&mut self, slot: u32, content: ContentId, owner: Owner) {
         (self.content[slot as usize], self.reused[slot as usize]) = (content, false);
         self.owner[slot as usize] = owner;
         self.kept.push(slot, owner);
     }
 
-    /// The step being planned copies a checkpoint.
+    /// Marks a checkpoint as read by the step being planned.
     pub fn read(&mut self, slot: u32) {
         self.reused[slot as usize] = true;
         if self.kept.contains(slot) {
@@ -74,7 +74,7 @@ impl StateSlots {
         }
     }
 
-    /// A checkpoint becomes the state of a sequence.
+    /// Turns a checkpoint into a sequence's own state.
     pub fn take_over(&mut self, slot: u32) {
         self.content[slot as usize] = ROOT;
         if self.kept.contains(slot) {
@@ -84,7 +84,7 @@ impl StateSlots {
         }
     }
 
-    /// A content lost its checkpoint.
+    /// Forgets a content's checkpoint.
     pub fn forget(&mut self, slot: u32) {
         self.content[slot as usize] = ROOT;
         if self.kept.contains(slot) {
@@ -97,7 +97,8 @@ impl StateSlots {
         self.reused[slot as usize]
     }
 
-    /// Panics unless each slot is in `held`, free or a checkpoint, and each checkpoint is that of a content by `checkpoint_of`.
+    /// Checks that each slot is in `held`, free or a checkpoint, and that `checkpoint_of` names a content for each checkpoint; panics
+    /// otherwise.
     #[cfg(test)]
     pub fn check(&self, held: impl Iterator<Item = u32>, checkpoint_of: impl Fn(ContentId) -> Option<u32>) {
         for slot in self.kept.iter() {

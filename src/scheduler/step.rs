@@ -1,7 +1,7 @@
 //! One step of the engine thread: schedule → submit → collect → commit.
 //!
-//! An engine on a device has two steps in flight: the next one is scheduled and submitted while the last one runs, and only then the last
-//! one is collected and committed.
+//! An engine on a device has two steps in flight: the next step is scheduled and submitted while the last one runs, and only then is the
+//! last one collected and committed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,28 +26,28 @@ use crate::watchdog::Heartbeat;
 use engine::{Engine, EngineError, Progress, StepId, StepOutput};
 use metrics::ModelMetrics;
 
-/// Owned by the engine thread.
+/// Runs the steps of one engine. Owned by the engine thread.
 pub struct Scheduler {
     engine: Box<dyn Engine>,
     sequences: Sequences,
     cache_size: CacheSize,
     mask_threads: MaskThreads,
-    /// Rows per step.
+    /// The most rows per step.
     max_rows: usize,
     in_flight: VecDeque<InFlight>,
     max_in_flight: usize,
-    /// Steps that were submitted, refused or collected so far.
+    /// Number of steps submitted, refused or collected so far.
     num_turns: u64,
-    /// None: no other model is on the device.
+    /// None if no other model is on the device.
     time_slices: Option<(TimeSliceClient, Arc<Heartbeat>)>,
-    /// While this model has the device for a step.
+    /// Held while this model has the device for a step.
     slice: Option<TimeSlice>,
     short_steps: StepRowLimit,
-    /// How long the latest time slice was.
+    /// Duration of the latest time slice.
     step_took: Duration,
-    /// A sequence has come whose prompt must run in one step.
+    /// Whether any sequence so far had a prompt that must run in one step.
     has_whole_prompts: bool,
-    // Buffers, kept from step to step.
+    // Buffers that every step reuses.
     plan: StepPlan,
     masks: StepMasks,
     output: StepOutput,
@@ -62,7 +62,7 @@ struct InFlight {
 }
 
 enum StepError {
-    /// The engine refused the step, and nothing of it has run. One sequence has failed; the others go on.
+    /// The engine refused the step, and no part of it has run. One sequence has failed, and the others continue.
     Refused(EngineError),
     /// The results of every step in flight are lost.
     Failed(EngineError),
@@ -107,13 +107,13 @@ impl Scheduler {
         }
     }
 
-    /// Lets a sequence wait. A sequence that could never run fails at once.
+    /// Queues a sequence. A sequence that could never run fails at once.
     pub fn push(&mut self, sequence: Sequence) {
         self.has_whole_prompts |= sequence.whole_prompt;
         self.sequences.push(sequence, &mut self.mask_threads);
     }
 
-    /// Drops the sequences whose clients have gone.
+    /// Drops the sequences whose clients are gone.
     pub fn reap_cancelled(&mut self) {
         self.sequences.reap_cancelled();
     }
@@ -125,8 +125,8 @@ impl Scheduler {
     /// Runs one step if there is anything to do.
     ///
     /// # Errors
-    /// If the engine refuses the step, the youngest sequence in it has failed. If the error is final ([`EngineError::is_final`]), no client
-    /// has been told: the engine thread first refuses new sequences. After any other error, every running sequence has failed.
+    /// If the engine refused the step, the youngest sequence in it has failed. If the error is final ([`EngineError::is_final`]), no client
+    /// has been told yet, because the engine thread first refuses new sequences. After any other error, every running sequence has failed.
     pub fn step(&mut self) -> Result<(), EngineError> {
         let result = self.run_step().map_err(|error| match error {
             StepError::Refused(error) => error,
@@ -152,7 +152,7 @@ impl Scheduler {
         Ok(self.collect_until(self.max_in_flight - 1)?)
     }
 
-    /// The results of the steps in flight are lost. Their sequences fail, unless the error is final.
+    /// Discards the steps in flight, whose results are lost. Their sequences fail, unless the error is final.
     fn lose_steps(&mut self, error: EngineError) -> EngineError {
         self.abandon_in_flight();
         if !error.is_final() {
@@ -161,7 +161,7 @@ impl Scheduler {
         error
     }
 
-    /// Runs a step while other models wait for the device: a short one, which is collected before the time slice ends.
+    /// Runs a step while other models wait for the device. The step is short and is collected before the time slice ends.
     fn run_in_turn(&mut self) -> Result<(), StepError> {
         self.collect_until(0)?;
         let num_decoding = self.sequences.running.len();
@@ -173,7 +173,7 @@ impl Scheduler {
             return Ok(());
         }
         if let Some((time_slices, heartbeat)) = &self.time_slices {
-            // Whoever waits does not hang; the model that has the device has a watchdog of its own.
+            // Waiting is not a hang. The model that holds the device has a watchdog of its own.
             self.slice = time_slices.wait(|| heartbeat.tick());
         }
         let num_rows = self.plan.batch.num_tokens();
@@ -183,20 +183,20 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Makes room for the decode rows, then decides what the step computes: at most `max_rows` rows.
+    /// Makes room for the decode rows, then plans a step of at most `max_rows` rows.
     fn schedule(&mut self, max_rows: usize) -> Result<(), EngineError> {
         let now = Instant::now();
         self.cache_size.begin_step(&mut self.sequences.blocks, now);
         loop {
             let needed = self.sequences.num_missing_blocks();
-            // Rows of prompts take blocks, too, and cached contents should not make room for them while there is memory.
+            // Prompt rows take blocks, too. While there is memory, growing is better than evicting cached contents for them.
             let groups = self.sequences.blocks.groups().len();
             let spare = groups * (max_rows.div_ceil(self.sequences.blocks.block_size()) + self.sequences.running.len());
             self.grow(needed + spare)?;
             if needed <= self.sequences.blocks.num_available() {
                 break;
             }
-            // A sequence with a token in flight cannot be preempted, since that token is not known yet.
+            // A sequence with a token in flight cannot be preempted, because the token is not known yet.
             match self.in_flight.len() {
                 0 => self.sequences.preempt_youngest(),
                 in_flight => self.collect_until(in_flight - 1)?,
@@ -216,10 +216,10 @@ impl Scheduler {
         self.cache_size.make_free(&mut *self.engine, blocks, metrics, count)
     }
 
-    /// Gives memory of the cache back until `bytes` bytes are given or the rest is in use. Returns the bytes.
+    /// Gives cache memory back, until `bytes` bytes are given back or the rest is in use. Returns the number of bytes given back.
     ///
     /// # Errors
-    /// As [`step`](Self::step).
+    /// Same as [`step`](Self::step).
     pub fn give_back(&mut self, bytes: u64, cost: Cost) -> Result<u64, EngineError> {
         self.collect_until(0).map_err(|error| self.lose_steps(error))?;
         if cost == Cost::Sequences {
@@ -234,18 +234,18 @@ impl Scheduler {
         given
     }
 
-    /// Another model needs memory: the cache does not grow for a while.
+    /// Stops the cache from growing for a while, because another model needs memory.
     pub fn hold_back(&mut self) {
         self.cache_size.hold_back();
     }
 
-    /// The model shares its device with others.
+    /// Makes the model share its device with others.
     pub fn join(&mut self, (time_slices, cache_handle): (TimeSliceClient, CacheHandle), heartbeat: Arc<Heartbeat>) {
         self.cache_size.join(cache_handle);
         self.time_slices = Some((time_slices, heartbeat));
     }
 
-    /// What other models ask of this one's cache.
+    /// Memory requests of other models to this one's cache.
     pub fn requests(&self) -> Receiver<MemoryRequest> {
         self.cache_size.requests()
     }
@@ -258,7 +258,7 @@ impl Scheduler {
         }
     }
 
-    /// Bytes of the cache: in use, with memory, and at most. Updates their gauges.
+    /// Sizes of the cache: in use, backed, and the most that can be backed [bytes]. Updates their gauges.
     pub fn cache_bytes(&self) -> [u64; 3] {
         self.cache_size.show(&self.sequences.blocks, &self.sequences.metrics, self.has_work())
     }
@@ -280,8 +280,8 @@ impl Scheduler {
         if self.plan.batch.sample_later { Ok(self.sample()?) } else { Ok(()) }
     }
 
-    /// The second half of a step with grammars. While its forward pass runs, the tokens of the step before move the grammars on, and the
-    /// masks are computed.
+    /// Runs the second half of a step with grammars. While the step's forward pass runs, the tokens of the previous step advance the
+    /// grammars, and the masks are computed.
     fn sample(&mut self) -> Result<(), EngineError> {
         self.collect_until(1)?;
         let Some(InFlight { step, scheduled }) = self.in_flight.back_mut() else { return Ok(()) };
@@ -291,13 +291,13 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Collects and commits the oldest steps until `num_left` are in flight.
+    /// Collects and commits the oldest steps until `num_left` steps are in flight.
     fn collect_until(&mut self, num_left: usize) -> Result<(), EngineError> {
         while self.in_flight.len() > num_left {
             let Some(InFlight { step, scheduled }) = self.in_flight.pop_front() else { break };
             self.engine.collect(step, &mut self.output)?;
             self.num_turns += 1;
-            // Others compute while this step's tokens are handed out.
+            // End the time slice first, so that other models compute while this step's tokens are handed out.
             if let Some(slice) = self.slice.take_if(|_| self.in_flight.is_empty()) {
                 self.step_took = slice.elapsed();
             }
@@ -308,41 +308,42 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Nothing can run. If that is because every running sequence waits for its mask, waits for one of them, as long as a new sequence may
-    /// be kept waiting.
+    /// Waits briefly for a mask if nothing can run because running sequences wait for theirs. The wait is short, because it also delays new
+    /// sequences.
     fn wait_for_mask(&mut self) {
         let (now, has_state) = (Instant::now(), self.sequences.blocks.has_state());
         if let Some(sequence) =
             self.sequences.running.iter_mut().find_map(|sequence| sequence.awaits_mask(now, has_state).then_some(sequence))
             && let Some(grammar) = sequence.grammar.as_mut().filter(|_| self.in_flight.is_empty())
         {
-            // A grammar has a budget of time of its own: whoever waits for it is not stuck.
+            // Waiting for a grammar is not a hang, because a grammar has its own time budget.
             self.num_turns += 1;
             grammar.is_ready_by(now + PATIENCE / 4);
         }
     }
 
-    /// Nothing can run. If that is because other models hold the memory that a sequence needs, waits a moment: it may come back.
+    /// Waits briefly for memory if nothing can run because other models hold it. They may give it back.
     fn wait_for_memory(&mut self) {
         let is_short = self.sequences.running.is_empty() && self.sequences.blocks.num_backed() < self.sequences.blocks.num_blocks();
         if is_short && self.in_flight.is_empty() && !self.sequences.waiting.is_empty() {
             std::thread::sleep(Duration::from_millis(2));
-            // It is not this engine that hangs.
+            // Waiting for other models' memory is not a hang.
             self.num_turns += 1;
         }
     }
 
-    /// The engine refused the step, for example for lack of memory. Fails the youngest sequence in it; the others go on in a smaller step.
-    /// Preempting the youngest would not help, since the same step would come again.
+    /// Reverts a step that the engine refused, for example for lack of memory. Fails the youngest sequence in it, and the others continue
+    /// in a smaller step. Preempting the youngest would not help, because the same step would be planned again.
     fn drop_youngest(&mut self, error: &EngineError) -> Result<(), EngineError> {
         self.plan.undo(&mut self.sequences);
-        // The next step no longer follows the one in flight directly, so that it must name the ids that one sampled.
+        // The next step no longer directly follows the one in flight, so it needs the sampled ids by value.
         self.collect_until(0)?;
-        // The youngest sequence may have ended just now. Then the next step is another one already.
+        // The youngest sequence may have ended just now. Then the next step differs anyway.
         if let Some(youngest) = self.plan.youngest() {
             self.sequences.fail(youngest, Event::Failed(format!("the engine failed: {error}")));
         }
-        // A state that was not copied cannot be computed from where the copy would have begun: such sequences start again.
+        // Without the copy of a state, its sequence must compute all tokens again, so it is preempted. Only the youngest sequences can be
+        // preempted, so all that are younger are too.
         if let Some(oldest) = self.plan.oldest_with_copied_state(&self.sequences) {
             while self.sequences.running.youngest().is_some_and(|youngest| youngest >= oldest) {
                 self.sequences.preempt_youngest();
@@ -351,32 +352,32 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Collects and ignores the steps in flight, so that the engine's order holds for the steps to come.
+    /// Collects and ignores the steps in flight, because the engine requires that steps are collected in order.
     fn abandon_in_flight(&mut self) {
         while let Some(InFlight { step, .. }) = self.in_flight.pop_front() {
-            // The first error is the one that is reported.
+            // Later errors are ignored: only the first is reported.
             let _ = self.engine.collect(step, &mut self.output);
         }
     }
 
-    /// Fails every sequence without releasing memory: after a panic the books may not balance.
+    /// Fails every sequence without releasing memory, because the block manager may be inconsistent after a panic.
     pub fn fail_all(&mut self, message: &str) {
         self.slice = None;
         self.sequences.fail_all(message);
         self.in_flight.clear();
     }
 
-    /// Grows with every step that is submitted, refused or collected.
+    /// Number of steps submitted, refused or collected so far. Also grows during waits that are not hangs.
     pub fn num_turns(&self) -> u64 {
         self.num_turns
     }
 
-    /// What grows while a step computes, if the engine can tell.
+    /// A counter that grows while a step computes, if the engine has one.
     pub fn progress(&self) -> Option<Progress> {
         self.engine.progress()
     }
 
-    /// Updates the gauges of the device's memory, if the engine has a device.
+    /// Updates the gauges of device memory, if the engine has a device.
     pub fn measure_memory(&self) {
         if let Some(memory) = self.engine.memory() {
             for (kind, bytes) in [("free", memory.free), ("total", memory.total), ("held", memory.held)] {
@@ -390,7 +391,7 @@ impl Scheduler {
         &self.sequences
     }
 
-    /// Panics unless the books balance.
+    /// Checks the invariants; panics if one is broken.
     #[cfg(test)]
     pub fn check(&self) {
         self.sequences.check();

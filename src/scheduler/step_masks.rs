@@ -1,4 +1,4 @@
-//! The masks of one step, gathered while its forward pass runs.
+//! Collects the masks of one step while its forward pass runs.
 
 use std::time::Instant;
 
@@ -9,13 +9,13 @@ use crate::running::Running;
 use crate::sequences::Sequences;
 use engine::Masks;
 
-/// Its buffers are kept from step to step.
+/// The masks of a step. The buffers are reused by every step.
 #[derive(Default)]
 pub struct StepMasks {
     masks: Masks,
     /// Sequences whose masks were late.
     late: Vec<u64>,
-    /// Sequences that end before they sample: None if their text is complete, else their last event.
+    /// Sequences that end before they sample, with their last event, or None if their text is complete.
     ended: Vec<(u64, Option<Event>)>,
 }
 
@@ -27,7 +27,7 @@ impl StepMasks {
         self.late.clear();
         self.ended.clear();
         for part in scheduled.iter_mut().filter(|part| part.sampled) {
-            // A sequence that has ended since then needs no mask: its token is surplus.
+            // A sequence that has ended meanwhile needs no mask: its token is discarded.
             let grammar = running.get_mut(part.id).and_then(|sequence| sequence.grammar.as_mut());
             let mask = match grammar.map_or(NextMask::Unrestricted, |grammar| grammar.next_mask(deadline)) {
                 NextMask::Unrestricted => None,
@@ -54,11 +54,11 @@ impl StepMasks {
         &self.masks
     }
 
-    /// Takes back the rows whose masks were late, and ends the sequences that may not sample. What they sample in this step is surplus.
+    /// Reverts the rows whose masks were late, and ends the sequences that may not sample. Their tokens of this step are discarded.
     pub fn settle(&mut self, sequences: &mut Sequences) {
         for id in self.late.drain(..) {
             if let Some(sequence) = sequences.running.get_mut(id) {
-                // The sequence slot has seen a token that does not count.
+                // The sequence slot has sampled a token that does not count, so the slot is initialised again.
                 sequence.revert(1, true, true);
             }
         }

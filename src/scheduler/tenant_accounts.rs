@@ -1,30 +1,31 @@
-//! What each tenant has run, and which one goes next.
+//! Accounts of the rows that each tenant has run, which decide the tenant that goes next.
 //!
 //! A tenant's *debt* is the number of rows that its requests have run, divided by their priorities. The tenant with the least debt goes
-//! next. The virtual time is what a tenant that always waited would owe now, and whoever begins to wait owes at least that. So nobody
-//! saves up a claim while it needs nothing. While nobody waits, nobody is denied anything: all debts are forgotten.
+//! next. The *virtual time* is the debt that a tenant would have now if it had always waited. When a tenant begins to wait, its debt is
+//! raised to at least the virtual time, so that idle time earns no claim. While no tenant waits, none lacks anything, and all debts are
+//! made equal.
 
 use std::collections::BTreeMap;
 
 use crate::client::Client;
 
-/// Debt per row of a client with priority 1. Dividing a row among clients leaves a remainder below this.
+/// Debt per row of a client with priority 1. Large, so that little is lost when a row is divided by weights.
 pub const ROW: u64 = 1 << 20;
 
-/// A tenant with requests, or all requests that are nobody's together.
+/// The account of a tenant with requests. Requests without a tenant share one account.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TenantAccount {
     pub num_requests: usize,
-    /// Sequences that run or were preempted.
+    /// Number of sequences that run or were preempted.
     pub num_started: usize,
-    /// Sequences that were never admitted.
+    /// Number of sequences that were never admitted.
     pub num_waiting: usize,
     pub debt: u64,
-    /// What a request of this account would owe now if all of them had always had equal shares.
+    /// The debt that each request of this account would have now if all had always had equal shares.
     pub clock: u64,
-    /// The sum over its requests.
+    /// The sum of the requests' weights.
     weights: u64,
-    /// The priority of the newest request.
+    /// The weight of the newest request.
     weight: u64,
 }
 
@@ -39,7 +40,7 @@ impl TenantAccounts {
         self.by_tenant.get(&tenant).copied().unwrap_or_default()
     }
 
-    /// A request has come.
+    /// Counts a new request.
     pub fn open(&mut self, client: Client) {
         let account = self.by_tenant.entry(client.tenant).or_default();
         account.num_requests += 1;
@@ -47,18 +48,18 @@ impl TenantAccounts {
         account.weight = client.weight();
     }
 
-    /// A request is over.
+    /// Removes a request that has ended.
     pub fn close(&mut self, client: Client) {
         let Some(account) = self.by_tenant.get_mut(&client.tenant) else { return };
         account.num_requests -= 1;
         account.weights -= client.weight();
         if account.num_requests == 0 {
-            // The debt of a tenant that comes back is at least what those owe that waited meanwhile.
+            // If the tenant comes back, its debt starts at the virtual time.
             self.by_tenant.remove(&client.tenant);
         }
     }
 
-    /// Sequences of a tenant begin to wait.
+    /// Counts a sequence of a tenant that begins to wait.
     pub fn add_waiting(&mut self, tenant: Option<u64>) {
         if self.get(tenant).num_waiting == 0 {
             self.update_virtual_time();
@@ -71,7 +72,7 @@ impl TenantAccounts {
         account.num_waiting += 1;
     }
 
-    /// A sequence that was taken out of the waiting ones is put back: it has never ceased to wait.
+    /// Counts a sequence that was taken out of the queue and is put back, as if it had never left.
     pub fn put_back(&mut self, tenant: Option<u64>) {
         self.by_tenant.entry(tenant).or_default().num_waiting += 1;
     }
@@ -92,7 +93,7 @@ impl TenantAccounts {
         }
     }
 
-    /// Adds rows that a request of a client runs to what its tenant owes.
+    /// Adds the rows that a request runs to its tenant's debt.
     pub fn charge(&mut self, client: Client, num_rows: usize) {
         let rows = num_rows as u64 * ROW;
         let waiting: u64 = self.by_tenant.values().filter(|account| account.num_waiting > 0).map(|account| account.weight).sum();
@@ -103,8 +104,7 @@ impl TenantAccounts {
         }
     }
 
-    /// The virtual time lies between the debts of those that wait: some have got their share and some have not. Without anybody who waits,
-    /// all are even.
+    /// Keeps the virtual time between the least and the largest debt of the waiting tenants. If no tenant waits, makes all debts equal.
     fn update_virtual_time(&mut self) {
         let mut debts = self.by_tenant.values().filter(|account| account.num_waiting > 0).map(|account| account.debt);
         if let Some(first) = debts.next() {
@@ -117,7 +117,7 @@ impl TenantAccounts {
         self.by_tenant.values_mut().for_each(|account| account.debt = self.virtual_time);
     }
 
-    /// Panics unless the books are those of `requests`: client, started and waiting sequences of each.
+    /// Checks the accounts against `requests` (client, started sequences, waiting sequences); panics if they differ.
     #[cfg(test)]
     pub fn check(&self, requests: impl Iterator<Item = (Client, usize, usize)>) {
         let mut sums: BTreeMap<Option<u64>, (usize, usize, usize, u64)> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! What tenants get of an engine and of its queue, whatever the number of their requests.
+//! The shares that tenants get of an engine and its queue, whatever the number of their requests.
 
 use proptest::prelude::*;
 
@@ -9,7 +9,7 @@ use crate::testing::{Rig, options, params, sequence, shared};
 use crate::{Client, NewSequence, SchedulerOptions};
 use logits::rng::philox4x32;
 
-/// Sequences that run at once.
+/// The most sequences that run at once.
 const RUNNING: usize = 8;
 /// Rows per step.
 const ROWS: usize = 32;
@@ -25,12 +25,12 @@ fn one(seed: usize, prompt: usize, max_tokens: u32) -> NewSequence {
     NewSequence { params: params(seed as u64), ..sequence(prompt, max_tokens) }
 }
 
-/// Without a prefix cache: a tenant whose prompts another has asked before would run fewer rows.
+/// Without a prefix cache, because a tenant whose prompts are cached already would run fewer rows.
 fn rig(max_in_flight: usize) -> Rig {
     Rig::new(600, max_in_flight, SchedulerOptions { max_waiting: 100_000, prefix_cache: false, ..options(ROWS, RUNNING) })
 }
 
-/// As many requests of one sequence each.
+/// Enqueues `count` requests of one sequence each.
 fn flood(rig: &mut Rig, client: Client, count: usize) -> Vec<usize> {
     (0..count).flat_map(|i| rig.enqueue_of(client, vec![one(i, 20, 20)])).collect()
 }
@@ -100,7 +100,7 @@ fn a_priority_is_a_share() {
 fn a_tenant_saves_up_no_claim_and_pays_for_nothing_that_nobody_wanted() {
     for max_in_flight in [1, 2] {
         let mut rig = rig(max_in_flight);
-        // One runs a stream while another waits all the time, and then wants much: it gets its half and no more.
+        // A tenant runs one stream while another waits all the time. If it then wants much more, it gets half and no more.
         let quiet = rig.enqueue_of(tenant(1, 10), vec![one(0, 4, 900)])[0];
         let busy = flood(&mut rig, tenant(2, 10), 1000);
         while num_done(&rig, &busy) < 300 {
@@ -114,7 +114,7 @@ fn a_tenant_saves_up_no_claim_and_pays_for_nothing_that_nobody_wanted() {
         let meanwhile = num_done(&rig, &busy) - before;
         assert!((80..=120).contains(&meanwhile), "{meanwhile} of the busy tenant beside 100");
         rig.finish();
-        // One has run much while nobody else was there. Then two begin at the same time: they get the same.
+        // One tenant has run much while it was alone. Then two begin at the same time and get equal shares.
         let alone = flood(&mut rig, tenant(3, 10), 200);
         while num_done(&rig, &alone) < 195 {
             rig.step().unwrap();
@@ -169,8 +169,9 @@ struct Arrival {
     before: usize,
 }
 
-/// A tenant that has nothing waits for its first token for at most what all places and one sequence of each other tenant take, in tokens:
-/// (RUNNING + others) · LONGEST. The number of the others' requests does not occur in the bound. The books are checked after every step.
+/// A tenant that has nothing waits for its first token at most as long as all running places and one sequence of each other tenant take:
+/// (RUNNING + others) · LONGEST [tokens]. The bound does not depend on the number of the others' requests. Invariants are checked after
+/// every step.
 #[test]
 fn no_tenant_waits_longer_than_a_bound_in_tokens() {
     const TENANTS: u64 = 6;
@@ -228,8 +229,8 @@ fn no_tenant_waits_longer_than_a_bound_in_tokens() {
 }
 
 proptest! {
-    /// However tenants take and give back places, one that holds none finds a place as long as one is free, no tenant holds more than eight
-    /// ninths, and the books balance.
+    /// However tenants take and give back places, a tenant without any finds a place as long as one is free, no tenant holds more than
+    /// eight ninths, and the totals are right.
     #[test]
     fn a_tenant_without_places_finds_one(
         max in 1usize..80,

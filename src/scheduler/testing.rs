@@ -1,4 +1,4 @@
-//! What the room's tests share: a scheduler over the test engine, stepped without its thread. The books are checked after every step.
+//! Shared by this crate's tests: a scheduler over the test engine, stepped without its thread. Invariants are checked after every step.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -31,7 +31,7 @@ pub fn options(max_batch_tokens: usize, max_running: usize) -> SchedulerOptions 
     SchedulerOptions { max_batch_tokens, max_running, max_waiting: 1000, max_waiting_tokens: 0, prefix_cache: true }
 }
 
-/// A queue with so many places, and room for any number of tokens.
+/// A queue with `places` places and room for any number of tokens.
 pub fn shared(places: usize) -> Arc<Shared> {
     Arc::new(Shared::new(QueueSize { places, tokens: usize::MAX }))
 }
@@ -100,7 +100,7 @@ impl Rig {
         Self::with_capacity(KvCapacity::blocks(num_blocks, 4), max_in_flight, options)
     }
 
-    /// As [`Rig::new`], for a model with recurrent state.
+    /// Like [`Rig::new`], for a model with recurrent state.
     pub fn recurrent(num_blocks: usize, num_state_slots: usize, max_in_flight: usize, options: SchedulerOptions) -> Self {
         Self::with_capacity(KvCapacity { num_state_slots, ..KvCapacity::blocks(num_blocks, 4) }, max_in_flight, options)
     }
@@ -110,7 +110,7 @@ impl Rig {
         Self::growing(capacity, num_blocks, max_in_flight, options)
     }
 
-    /// As [`Rig::with_capacity`], with memory for the first `num_backed` blocks only.
+    /// Like [`Rig::with_capacity`], with memory for the first `num_backed` blocks only.
     pub fn growing(capacity: KvCapacity, num_backed: usize, max_in_flight: usize, options: SchedulerOptions) -> Self {
         let (engine, control) = FakeEngine::new(capacity.clone(), options.max_running, max_in_flight);
         let engine = engine.backed(num_backed);
@@ -123,12 +123,12 @@ impl Rig {
         self.enqueue_request(vec![new])[0]
     }
 
-    /// Hands in sequences of one request.
+    /// Enqueues the sequences of one request.
     pub fn enqueue_request(&mut self, new: Vec<NewSequence>) -> Vec<usize> {
         self.enqueue_of(crate::Client::default(), new)
     }
 
-    /// As [`Rig::enqueue_request`], for a client.
+    /// Like [`Rig::enqueue_request`], for a given client.
     pub fn enqueue_of(&mut self, client: crate::Client, new: Vec<NewSequence>) -> Vec<usize> {
         let mut permits = QueuePermits::take(&self.shared, client, new.iter().map(|new| new.prompt.len())).unwrap();
         new.into_iter().map(|new| self.push(new, permits.next().unwrap())).collect()
@@ -163,7 +163,7 @@ impl Rig {
         &self.scheduler.sequences().metrics
     }
 
-    /// Nothing runs or waits, and nothing is held.
+    /// Asserts that nothing runs or waits, and that no memory is held.
     pub fn check_baseline(&self) {
         self.scheduler.check();
         assert_eq!(self.scheduler.sequences().blocks.usage(), 0.0, "blocks leaked");
@@ -181,7 +181,7 @@ impl Rig {
         client
     }
 
-    /// The client saw exactly the events of a run of its sequence alone.
+    /// Asserts that the client saw exactly the events of a solo run of its sequence.
     pub fn assert_solo(&self, client: usize) {
         let Client { new, seen, .. } = &self.clients[client];
         let (tokens, stopped) = solo_run(new, &self.capacity);

@@ -17,7 +17,7 @@ impl Random {
     }
 }
 
-/// Hands in a random sequence, with relatives in some cases. Returns how many sequences that are.
+/// Enqueues a random sequence, in some cases with further members of its sequence group. Returns the number of sequences.
 fn enqueue_random(rig: &mut Rig, random: &mut Random, bases: &[Vec<u32>]) -> u32 {
     let mut prompt = bases[random.below(3) as usize][..random.below(30) as usize].to_vec();
     prompt.extend((0..1 + random.below(12)).map(|_| random.below(VOCAB)));
@@ -40,7 +40,7 @@ fn enqueue_random(rig: &mut Rig, random: &mut Random, bases: &[Vec<u32>]) -> u32
         let relative = NewSequence { score_prompt: None, max_tokens: new.max_tokens.max(1), ..new.clone() };
         request.push(NewSequence { params: params(u64::from(random.below(3))), ..relative });
     }
-    // Some requests have further prompts, some hand their sequences in as requests of their own.
+    // Some requests have further prompts. Some sequences are requests of their own.
     if random.below(4) == 0 {
         let prompt: Vec<u32> = (0..1 + random.below(30)).map(|_| random.below(VOCAB)).collect();
         request.extend((0..random.below(8)).map(|i| sequence([prompt.clone(), vec![i]].concat(), 1 + i)));
@@ -54,7 +54,7 @@ fn enqueue_random(rig: &mut Rig, random: &mut Random, bases: &[Vec<u32>]) -> u32
     count
 }
 
-/// What kind of model a trace runs.
+/// The kind of model that a trace runs.
 #[derive(Clone, Copy, Debug, Default)]
 struct Kind {
     recurrent: bool,
@@ -64,7 +64,7 @@ struct Kind {
     grows: bool,
 }
 
-/// Cache groups with windows of less than a block up to several, and with whole contexts in most cases.
+/// Random cache groups: windows from less than a block to several blocks, and in most cases a group without a window.
 fn random_groups(random: &mut Random) -> Vec<CacheGroup> {
     let window = |random: &mut Random| match (1 + random.below(17) as usize, random.below(3)) {
         (window, 0) => CacheWindow::Chunked(window),
@@ -77,7 +77,7 @@ fn random_groups(random: &mut Random) -> Vec<CacheGroup> {
     groups
 }
 
-/// There is more or less memory from now on, or the cache is asked to give some back.
+/// Changes the available memory, or asks the cache to give some back.
 fn change_memory(rig: &mut Rig, random: &mut Random, num_blocks: u32) {
     match random.below(3) {
         0 => {
@@ -149,7 +149,7 @@ fn random_trace(seed: u64, kind: Kind) -> [u64; 6] {
     assert!(control.max_rows <= max_batch_tokens, "the budget holds");
     let metrics = rig.metrics();
     let aborted = metrics.request_success_total.with_label_values(&["abort"]).get();
-    // A cancel comes too late if its sequence ended, unread, in the step before.
+    // A cancel is too late if its sequence ended, unread, in the previous step.
     assert!(aborted <= cancels);
     [
         metrics.num_preemptions_total.get(),
@@ -185,7 +185,7 @@ fn every_sequence_of_a_model_with_windows_equals_its_solo_run() {
     }
 }
 
-/// A cache that grows and gives memory back at any moment changes nothing.
+/// Growing the cache and giving memory back at any moment changes no result.
 #[test]
 fn every_sequence_equals_its_solo_run_while_the_cache_grows_and_shrinks() {
     for (recurrent, windows) in [(false, false), (true, false), (false, true)] {
@@ -214,7 +214,7 @@ fn a_cache_grows_with_what_it_holds_and_gives_back_what_is_idle() {
     assert_eq!(rig.clients[last].seen.cached(), 8, "the least cache keeps what it holds");
 }
 
-/// A sequence that finds no memory waits, and goes on once there is some: nothing fails.
+/// A sequence that finds no memory waits and continues once there is some. Nothing fails.
 #[test]
 fn a_cache_without_memory_is_a_full_one() {
     let mut rig = Rig::growing(KvCapacity::blocks(64, 4), 4, 1, options(16, 8));
@@ -250,7 +250,7 @@ fn sequences_give_way_if_another_model_is_entitled_to_their_memory() {
     assert!(rig.metrics().num_preemptions_total.get() > 0);
 }
 
-/// Totals of traces with one and with two steps in flight.
+/// Sums over traces with one and with two steps in flight.
 fn sum_of_traces(seeds: std::ops::Range<u64>, kind: Kind) -> [[u64; 6]; 2] {
     let mut totals = [[0; 6]; 2];
     for seed in seeds {
@@ -274,7 +274,7 @@ fn a_prefix_is_reused_only_under_its_salt_and_is_reported() {
         assert_eq!(rig.control.lock().unwrap().num_rows - rows_before, 4);
         let other = rig.run(NewSequence { cache_salt: 9, ..sequence(prompt.clone(), 1) });
         assert_eq!(rig.clients[other].seen.cached(), 0, "another salt");
-        // The next turn of a conversation finds the generated tokens too: 16 + 5 tokens, of which the last one was never computed.
+        // The next turn of a conversation also finds the generated tokens: 16 + 5 tokens, the last of which was never computed.
         let reply = rig.clients[first].seen.tokens.clone();
         let next = rig.run(sequence([prompt, reply, vec![1, 2, 3]].concat(), 1));
         assert_eq!(rig.clients[next].seen.cached(), 20);
@@ -374,7 +374,7 @@ fn a_sequence_ends_when_the_kv_cache_is_full_and_one_that_cannot_start_fails() {
         for client in [long, other, fits] {
             rig.assert_solo(client);
         }
-        // The cache holds twelve tokens, and the last token of a sequence need not be in it.
+        // The cache holds twelve tokens, and a sequence's last token need not be in it.
         assert_eq!((rig.clients[long].seen.tokens.len(), rig.clients[fits].seen.tokens.len()), (6, 2));
         for client in [huge, empty, nothing] {
             assert!(matches!(rig.clients[client].seen.last, Some(Event::Failed(_))), "{client}");

@@ -1,22 +1,22 @@
-//! Time slicing: models on one device take turns for its time, a step each.
+//! Time slicing: models on one device take turns, with one step per turn.
 //!
-//! A model's *debt* is the device's time that it has used, divided by its share. Among the models that wait, the one with the least debt
-//! goes next. A model that begins to have work owes at least what the others owe, so that nobody saves up a claim. While only one model has
-//! work, time is not sliced: nothing is locked and nothing is counted.
+//! A model's *debt* is the device time that it has used, divided by its share. Among the waiting models, the one with the least debt goes
+//! next. When a model gets work, its debt is raised to the least debt of the busy ones, so that idle time earns no claim. While only one
+//! model has work, time is not sliced: nothing is locked and nothing is counted.
 //!
-//! A model with less debt than all others may have just ended its time slice and be about to come back, with the tokens that it got. The
-//! device waits for it for a moment ([`GRACE`]): otherwise a small model would get one short slice for each long one of a large model.
+//! The model with the least debt may have just ended its time slice and be about to come back with its next step. The device stays free for
+//! it for a moment ([`GRACE`]). Otherwise a small model would get one short slice for each long slice of a large model.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long the device waits for a model that has just ended its time slice.
+/// How long the device is kept free for a model that has just ended its time slice.
 const GRACE: Duration = Duration::from_millis(1);
-/// How often whoever waits shows that it is alive.
+/// How often a waiting model shows that it is alive.
 const TICK: Duration = Duration::from_millis(100);
-/// The longest wait. Whoever holds the device for longer may hang; others go on beside it.
+/// The longest wait for a time slice. A model that holds the device for longer may hang, so the others then run without a slice.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
@@ -29,11 +29,11 @@ struct SlicerState {
 #[derive(Debug)]
 struct ClientState {
     share: f64,
-    /// Nanoseconds of the device, divided by the share.
+    /// Device time used, divided by the share [ns].
     debt: f64,
     has_work: bool,
     waits: bool,
-    /// When its latest time slice ended.
+    /// When the model's latest time slice ended.
     ended: Option<Instant>,
 }
 
@@ -42,7 +42,7 @@ struct ClientState {
 pub struct TimeSlicer {
     state: Mutex<SlicerState>,
     changed: Condvar,
-    /// Models that have work.
+    /// Number of models that have work.
     num_busy: AtomicUsize,
 }
 
@@ -54,12 +54,15 @@ impl TimeSlicer {
 }
 
 impl SlicerState {
-    /// Whether a model that waits goes next. If it must wait for a model that will be back in a moment: for how long.
+    /// Whether a waiting model goes next.
+    ///
+    /// # Errors
+    /// How long to wait before asking again: until the device is free, or until another model's [`GRACE`] is over.
     fn may_go(&self, id: u64, now: Instant) -> Result<(), Duration> {
         let Some(own) = self.models.get(&id).filter(|_| self.holder.is_none()) else { return Err(TICK) };
         let mut wait = Duration::ZERO;
         for (other, entry) in self.models.iter().filter(|(other, entry)| **other != id && entry.has_work) {
-            // Among equals, the one whose slice was longer ago.
+            // With equal debts, the model whose last slice ended earlier goes first.
             if (entry.debt, entry.ended, other) >= (own.debt, own.ended, &id) {
                 continue;
             }
@@ -79,7 +82,7 @@ pub struct TimeSliceClient {
 }
 
 impl TimeSliceClient {
-    /// `share`: how much of the device's time the model gets beside others, in proportion.
+    /// Adds a model. `share`: the model's weight when device time is divided among the models.
     pub fn join(slicer: &Arc<TimeSlicer>, share: f64) -> Self {
         let mut state = slicer.lock();
         let id = state.next_id;
@@ -90,7 +93,7 @@ impl TimeSliceClient {
         Self { slicer: slicer.clone(), id, has_work: false }
     }
 
-    /// Says whether the model has work.
+    /// Tells the slicer whether the model has work.
     pub fn set_busy(&mut self, has_work: bool) {
         if self.has_work == has_work {
             return;
@@ -101,7 +104,7 @@ impl TimeSliceClient {
         if let Some(entry) = state.models.get_mut(&self.id) {
             entry.has_work = has_work;
             if has_work {
-                // Alone: whatever was owed is forgotten.
+                // No other model is busy: old debt is forgotten.
                 entry.debt = least.map_or(0.0, |least| entry.debt.max(least));
                 self.slicer.num_busy.fetch_add(1, Ordering::AcqRel);
             } else {
@@ -112,13 +115,13 @@ impl TimeSliceClient {
         self.slicer.changed.notify_all();
     }
 
-    /// Whether another model on the device has work, too.
+    /// Whether another model on the device also has work.
     pub fn is_contended(&self) -> bool {
         self.slicer.num_busy.load(Ordering::Acquire) > usize::from(self.has_work)
     }
 
-    /// Waits for the model's next time slice, and calls `tick` now and then. None: whoever holds the device does not end its slice, and the
-    /// wait is over.
+    /// Waits for the model's next time slice, and calls `tick` now and then. None if the holder of the device has not ended its slice
+    /// within [`PATIENCE`].
     pub fn wait(&self, mut tick: impl FnMut()) -> Option<TimeSlice> {
         let start = Instant::now();
         let mut state = self.slicer.lock();
@@ -140,7 +143,7 @@ impl TimeSliceClient {
         self.set_waiting(&mut state, false);
         drop(state);
         if slice.is_none() {
-            tracing::warn!("another model has had the device for {} s: this one goes on beside it", PATIENCE.as_secs());
+            tracing::warn!("another model has held the device for {} s: this one runs without a time slice", PATIENCE.as_secs());
         }
         slice
     }
@@ -163,7 +166,7 @@ impl Drop for TimeSliceClient {
     }
 }
 
-/// The device is this model's until the slice is dropped.
+/// Exclusive use of the device, until dropped.
 #[derive(Debug)]
 pub struct TimeSlice {
     slicer: Arc<TimeSlicer>,
@@ -191,7 +194,7 @@ impl Drop for TimeSlice {
     }
 }
 
-/// The rows of a step while other models wait: as many as take about [`StepRowLimit::TARGET`].
+/// Limits the rows of a step while other models wait, so that a step takes about [`StepRowLimit::TARGET`].
 #[derive(Debug)]
 pub struct StepRowLimit {
     rows: usize,
@@ -205,16 +208,16 @@ impl Default for StepRowLimit {
 
 impl StepRowLimit {
     const TARGET: Duration = Duration::from_millis(20);
-    /// Fewer rows would cost more per row than they save others in waiting.
+    /// Below this, the higher cost per row outweighs the shorter wait of the others.
     const LEAST: usize = 32;
 
-    /// The most rows of prompts in a step beside `num_decoding` other rows.
+    /// The most rows of a step in which `num_decoding` sequences decode.
     pub fn max_rows(&self, num_decoding: usize) -> usize {
         num_decoding + self.rows
     }
 
-    /// A step took so long, with `num_decoding` rows beside those of prompts. Its bound was `max_rows`: only a step that the bound has cut
-    /// says whether it is right.
+    /// Adjusts the limit by the duration of a step with `num_decoding` decode rows and the bound `max_rows`. Only a step that reached its
+    /// bound says whether the bound is right.
     pub fn learn(&mut self, (num_rows, max_rows): (usize, usize), num_decoding: usize, took: Duration) {
         if num_rows < max_rows {
             return;

@@ -1,4 +1,4 @@
-//! Who gets the device, and for how long.
+//! Which model gets the device, and for how long.
 
 use std::sync::mpsc;
 use std::thread;
@@ -39,7 +39,7 @@ fn a_model_alone_takes_no_turns() {
     assert!(!one.is_contended());
 }
 
-/// Runs two models for a while whose steps take so long. Returns how long each had the device, in ms, and the longest wait of the first.
+/// Runs two models for a while, whose steps take `steps`. Returns how long each had the device [ms], and the longest wait of the first.
 fn run(shares: [f64; 2], steps: [u64; 2]) -> ([f64; 2], Duration) {
     let (slicer, stop) = (slicer(), Arc::new(std::sync::atomic::AtomicBool::new(false)));
     let clients: Vec<TimeSliceClient> = shares.iter().map(|&share| busy(&slicer, share)).collect();
@@ -104,7 +104,7 @@ fn a_turn_ends_with_its_holder_and_a_model_that_is_gone_holds_nobody_up() {
     });
     assert!(panicked.join().is_err());
     drop(waits.wait(|| ()).unwrap());
-    // A time slice outlives its model: nobody waits for it.
+    // A time slice may outlive its model. The others do not wait for it.
     let gone = busy(&slicer, 1.0);
     let slice = gone.wait(|| ()).unwrap();
     drop(gone);

@@ -1,4 +1,4 @@
-//! When a sequence arrived, started and got its tokens, as its model's latency metrics show it.
+//! The times at which a sequence arrived, started and got its tokens, for the model's latency metrics.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,7 +8,7 @@ use metrics::ModelMetrics;
 
 #[derive(Debug)]
 pub struct Timeline {
-    /// What others see of it.
+    /// The part that other threads may read.
     progress: Arc<Progress>,
     arrived: Instant,
     admitted: Option<Instant>,
@@ -26,7 +26,7 @@ impl Timeline {
         &self.progress
     }
 
-    /// The sequence starts to run. False if it resumes after a preemption.
+    /// Records that the sequence starts to run. False if it resumes after a preemption.
     pub fn admit(&mut self, now: Instant, metrics: &ModelMetrics) -> bool {
         let is_first = self.admitted.is_none();
         if is_first {
@@ -37,7 +37,7 @@ impl Timeline {
         is_first
     }
 
-    /// The end of the prefill: the first token, or a stop before any token. True the first time.
+    /// Records the end of the prefill: the first token, or a stop before any token. True the first time.
     pub fn end_prefill(&mut self, now: Instant, metrics: &ModelMetrics) -> bool {
         if self.first_token.is_some() {
             return false;
@@ -51,7 +51,7 @@ impl Timeline {
         true
     }
 
-    /// A token was delivered. False for the first one, which has no gap before it.
+    /// Records the delivery of a token. False for the first token, which has no gap before it.
     pub fn deliver(&mut self, now: Instant, metrics: &ModelMetrics) -> bool {
         let last = self.last_token.replace(now);
         self.progress.deliver(now);

@@ -1,11 +1,11 @@
-//! The token ids of a sequence that the host knows.
+//! The token ids of a sequence, as far as the host knows them.
 
 use std::sync::Arc;
 
 #[derive(Debug)]
 pub struct Tokens {
     pub prompt: Arc<[u32]>,
-    /// Sampled and collected, without the stop id.
+    /// Sampled and collected ids, without the stop id.
     pub generated: Vec<u32>,
 }
 
@@ -18,7 +18,7 @@ impl Tokens {
         self.prompt.len() + self.generated.len()
     }
 
-    /// The token at `position`; None if it was not collected yet.
+    /// The token at `position`. None if the token is not collected yet.
     pub fn get(&self, position: usize) -> Option<u32> {
         match position.checked_sub(self.prompt.len()) {
             None => Some(self.prompt[position]),

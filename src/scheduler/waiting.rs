@@ -1,19 +1,21 @@
-//! The sequences that wait, and which of them starts next.
+//! The queue of sequences, and the order in which they are admitted.
 //!
 //! **Order.** Requests share the engine, not sequences: one request with a thousand prompts gets what one with a single prompt gets. A
-//! request's *debt* is the number of rows that its sequences have run. The request with the least debt goes next; among equals, the one
-//! that came first. Within a request, sequences go in the order in which they were handed in. The clock is what a request would owe now if
-//! all had always had equal shares. A new request starts with the clock's time as its debt, so that it is neither owed the past nor behind
-//! those that got more than their share. The debt of a waiting request stands still while the clock goes on, so each one's turn comes.
+//! request's *debt* is the number of rows that its sequences have run. The request with the least debt goes next. With equal debts, the
+//! oldest request goes first. Within a request, sequences go in the order in which they were enqueued. The *clock* is the debt that a
+//! request would have now if all had always had equal shares. A new request starts with the clock as its debt, so it neither claims past
+//! time nor is served after requests that got more than their share. The debt of a waiting request does not grow while the clock does, so
+//! no request starves.
 //!
-//! **Reserve.** An eighth of the places to run and of the blocks is for requests that run nothing, so that a request with many sequences
-//! leaves room for those to come.
+//! **Reserve.** An eighth of the running places and of the blocks is reserved for requests that run nothing, so that a request with many
+//! sequences leaves room for later ones.
 //!
-//! A preempted sequence goes before all of these, as its client has seen a part of its answer. Preempted sequences arrived at the engine
-//! after all that run, and return in the order of their first admission. So the sequence admitted first always makes progress.
+//! A preempted sequence goes before all others, because its client has already seen a part of its answer. Preempted sequences were first
+//! admitted after all that run, and return in the order of their first admission. So the sequence that was admitted first always makes
+//! progress.
 //!
-//! **Tenants.** Requests of tenants share on two levels: first the tenants among each other (`tenant_accounts.rs`), then the requests of
-//! each. Then the reserve is for tenants that run nothing. A row counts less for a request of a higher priority.
+//! **Tenants.** With tenants, sharing has two levels: first among the tenants (`tenant_accounts.rs`), then among the requests of each. The
+//! reserve is then for tenants that run nothing. A row adds less debt to a request with a higher priority.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -22,15 +24,15 @@ use crate::queue_permits::RequestKey;
 use crate::sequence::Sequence;
 use crate::tenant_accounts::{ROW, TenantAccounts};
 
-/// One request, as long as a sequence of it waits, runs or is preempted.
+/// One request. Exists while any sequence of it waits, runs or is preempted.
 #[derive(Debug)]
 struct RequestQueue {
     client: Client,
     waiting: VecDeque<Sequence>,
-    /// Sequences that run or were preempted.
+    /// Number of sequences that run or were preempted.
     num_started: usize,
     debt: u64,
-    /// The count of releases at which its first sequence last found too little memory.
+    /// The release count at which the request's first sequence last found too little memory.
     blocked_at: Option<u64>,
 }
 
@@ -38,17 +40,17 @@ struct RequestQueue {
 pub struct Waiting {
     shares: BTreeMap<RequestKey, RequestQueue>,
     preempted: VecDeque<Sequence>, // in order of first admission
-    /// The count of releases at which the first preempted sequence last found too little memory.
+    /// The release count at which the first preempted sequence last found too little memory.
     preempted_blocked_at: Option<u64>,
     accounts: TenantAccounts,
-    /// Requests that are left out until the next step.
+    /// Requests that are skipped until the next step.
     passed_over: Vec<RequestKey>,
 }
 
-/// What bounds the next admission.
+/// The limits of the next admission.
 #[derive(Clone, Copy, Debug)]
 pub struct AdmissionLimits {
-    /// Whether there is more room to run than what is reserved for requests that run nothing.
+    /// Whether there is a running place beyond those reserved for requests that run nothing.
     pub unreserved: bool,
     /// See [`num_releases`](crate::block_manager::BlockManager::num_releases).
     pub num_releases: u64,
@@ -57,7 +59,7 @@ pub struct AdmissionLimits {
 }
 
 impl Waiting {
-    /// The number of sequences that wait, including preempted ones.
+    /// The number of waiting sequences, including preempted ones.
     pub fn len(&self) -> usize {
         self.preempted.len() + self.shares.values().map(|share| share.waiting.len()).sum::<usize>()
     }
@@ -66,7 +68,7 @@ impl Waiting {
         self.preempted.is_empty() && self.shares.values().all(|share| share.waiting.is_empty())
     }
 
-    /// Adds a sequence behind those of its request.
+    /// Adds a sequence at the end of its request's queue.
     pub fn push(&mut self, sequence: Sequence) {
         let (request, client) = (sequence.request(), sequence.client());
         if !self.shares.contains_key(&request) {
@@ -78,23 +80,22 @@ impl Waiting {
         self.shares.entry(request).and_modify(|share| share.waiting.push_back(sequence));
     }
 
-    /// Adds a sequence that was preempted. All preempted ones were admitted after it.
+    /// Adds a preempted sequence. All sequences already in the preempted list must have been admitted after it.
     pub fn push_preempted(&mut self, sequence: Sequence) {
         debug_assert!(self.preempted.front().is_none_or(|first| sequence.id < first.id), "the youngest is preempted first");
         self.preempted.push_front(sequence);
         self.preempted_blocked_at = None;
     }
 
-    /// Takes the sequence to start next. None if there is no room for one, or if the one whose turn it is found too little memory and none
-    /// was released since. A request that runs something lets others pass while it has too little memory. So does
-    /// a tenant.
+    /// Takes the next sequence to start. None if there is no room, or if the next candidate lacked blocks and none have been released
+    /// since. A request that already runs something is skipped while it lacks blocks. The same holds for a tenant.
     pub fn next(&mut self, room: AdmissionLimits) -> Option<Sequence> {
         if let Some(first) = self.preempted.front() {
             let may_start = self.preempted_blocked_at != Some(room.num_releases) && first.tokens.len() <= room.max_tokens;
             return if may_start { self.preempted.pop_front() } else { None };
         }
         let is_blocked = |share: &RequestQueue| share.blocked_at == Some(room.num_releases);
-        // Those that run something and have too little memory.
+        // Requests and tenants that run something and lack memory.
         let (mut requests, mut tenants) = (Vec::<RequestKey>::new(), Vec::new());
         loop {
             let may_start = |(key, share): &(&RequestKey, &RequestQueue)| {
@@ -112,25 +113,25 @@ impl Waiting {
             match tenant {
                 _ if !self.runs_something(share) => return None,
                 None => requests.push(key),
-                // Its other requests do not pass: else they would run for ever while this one waits for memory.
+                // All requests of the tenant are skipped. Otherwise its other requests could run for ever while this one waits for memory.
                 Some(_) => tenants.push(tenant),
             }
         }
     }
 
-    /// Whether a sequence of the request's tenant runs or was preempted. For a request that is nobody's, a sequence of its own.
+    /// Whether any sequence of the request's tenant runs or was preempted. For a request without a tenant, only its own sequences count.
     fn runs_something(&self, share: &RequestQueue) -> bool {
         share.num_started > 0 || share.client.tenant.is_some() && self.accounts.get(share.client.tenant).num_started > 0
     }
 
-    /// Whether another sequence of this one's tenant runs or was preempted, or one of its request if that is nobody's.
+    /// Whether another sequence of the same tenant runs or was preempted. Without a tenant, only sequences of the same request count.
     pub fn has_started(&self, sequence: &Sequence) -> bool {
         self.shares.get(&sequence.request()).is_some_and(|share| self.runs_something(share))
     }
 
-    /// A sequence that [`next`](Self::next) gave was admitted.
+    /// Records that a sequence returned by [`next`](Self::next) was admitted.
     pub fn start(&mut self, sequence: &Sequence) {
-        // One that was preempted has started before.
+        // A preempted sequence (id > 0) was counted at its first start.
         if let Some(share) = self.shares.get_mut(&sequence.request()).filter(|_| sequence.id == 0) {
             share.num_started += 1;
             share.blocked_at = None;
@@ -138,7 +139,7 @@ impl Waiting {
         }
     }
 
-    /// Puts back a sequence that [`next`](Self::next) gave. Its request is passed over until the next step.
+    /// Puts back a sequence returned by [`next`](Self::next). Its request is skipped until the next step.
     pub fn put_back(&mut self, sequence: Sequence) {
         self.passed_over.push(sequence.request());
         match self.shares.get_mut(&sequence.request()) {
@@ -165,7 +166,7 @@ impl Waiting {
         }
     }
 
-    /// A started sequence has ended.
+    /// Records that a started sequence has ended.
     pub fn leave(&mut self, request: RequestKey) {
         if let Some(share) = self.shares.get_mut(&request) {
             share.num_started -= 1;
@@ -178,12 +179,12 @@ impl Waiting {
         }
     }
 
-    /// A step begins: nobody is passed over.
+    /// Begins a step: no request is skipped any more.
     pub fn begin_step(&mut self) {
         self.passed_over.clear();
     }
 
-    /// Adds the rows that a sequence of a request runs to its debt and to its tenant's.
+    /// Adds rows that a request's sequence runs to the debts of the request and of its tenant.
     pub fn charge(&mut self, request: RequestKey, num_rows: usize) {
         if let Some(share) = self.shares.get_mut(&request) {
             share.debt += num_rows as u64 * ROW / share.client.weight();
@@ -191,11 +192,11 @@ impl Waiting {
         }
     }
 
-    /// Drops the sequences whose clients have gone. Returns how many.
+    /// Drops the sequences whose clients are gone. Returns how many.
     pub fn reap_cancelled(&mut self) -> usize {
         let before = self.len();
         let mut gone = Vec::new();
-        // Asked once: a client may leave at any moment.
+        // `is_cancelled` is read once per sequence, because a client may leave at any moment.
         self.preempted.retain(|sequence| {
             let is_gone = sequence.is_cancelled();
             gone.extend(is_gone.then(|| sequence.request()));
@@ -216,21 +217,21 @@ impl Waiting {
         });
         let num_reaped = before - self.len();
         if num_reaped > 0 {
-            // Another sequence may be first now, and need less.
+            // Another sequence, which needs less, may be first now.
             self.preempted_blocked_at = None;
             self.shares.values_mut().for_each(|share| share.blocked_at = None);
         }
         num_reaped
     }
 
-    /// Takes every waiting sequence out and forgets all requests.
+    /// Removes and returns every waiting sequence, and forgets all requests.
     pub fn drain(&mut self) -> Vec<Sequence> {
         let shares = std::mem::take(&mut self.shares);
         self.accounts = TenantAccounts::default();
         self.preempted.drain(..).chain(shares.into_values().flat_map(|share| share.waiting)).collect()
     }
 
-    /// Panics unless the books balance with the sequences that run.
+    /// Checks the invariants against the running sequences; panics if one is broken.
     #[cfg(test)]
     pub fn check<'a>(&'a self, running: impl Iterator<Item = &'a Sequence>) {
         let started: Vec<&Sequence> = running.chain(&self.preempted).collect();

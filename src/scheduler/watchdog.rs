@@ -1,4 +1,4 @@
-//! Faults that only a new process cures: a lost device, and an engine that hangs.
+//! Detects faults that only a new process cures: a lost device, and an engine that hangs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,25 +10,25 @@ use engine::Progress;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EngineFault {
-    /// Work waited, and the engine thread made no progress with it for too long.
+    /// The engine thread had work and made no progress for too long.
     Stuck,
     DeviceLost,
 }
 
-/// How to watch an engine whose faults only a new process cures.
+/// Settings for watching an engine whose faults only a new process cures.
 #[derive(Clone, Copy, Debug)]
 pub struct Watchdog {
-    /// The longest time without progress while there is work. Progress is a step that was submitted or collected, and for an engine that
-    /// can tell, the end of a piece of one: a step of many tokens may take minutes on a slow processor, a piece of it takes milliseconds.
+    /// The longest time without progress while there is work. Progress is a submitted or collected step and, if the engine reports it, the
+    /// end of a piece of a step. A step of many tokens may take minutes on a slow processor. A piece of it takes milliseconds.
     pub step_timeout: Duration,
     /// Called once, after every client was told. It must not block.
     pub on_fault: fn(EngineFault),
 }
 
-/// What the engine thread does, as the watchdog sees it. A thread that has work and neither submits nor collects anything is as stuck as
-/// one that waits for its device.
+/// The engine thread's activity, as the watchdog sees it. A thread that has work but neither submits nor collects steps counts as stuck,
+/// like a thread that waits for its device.
 pub struct Heartbeat {
-    /// Steps that were submitted or collected. [`IDLE`] while there is no work.
+    /// Number of steps submitted or collected. [`IDLE`] while there is no work.
     num_turns: AtomicU64,
     progress: Option<Progress>,
 }
@@ -40,29 +40,29 @@ impl Heartbeat {
         Self { num_turns: AtomicU64::new(0), progress }
     }
 
-    /// There is work, and this many steps were submitted or collected so far.
+    /// Records that there is work, and the number of steps submitted or collected so far.
     pub fn work(&self, num_turns: u64) {
         self.num_turns.store(num_turns, Ordering::Release);
     }
 
-    /// There is nothing to do.
+    /// Records that there is nothing to do.
     pub fn rest(&self) {
         self.num_turns.store(IDLE, Ordering::Release);
     }
 
-    /// The step waits for something that is not its engine.
+    /// Counts as progress, for a step that waits for something other than its engine.
     pub fn tick(&self) {
         self.num_turns.fetch_add(1, Ordering::Release);
     }
 
-    /// Changes with all progress. None if there is no work.
+    /// A value that changes with any progress. None if there is no work.
     fn beat(&self) -> Option<(u64, u64)> {
         let num_turns = self.num_turns.load(Ordering::Acquire);
         (num_turns != IDLE).then(|| (num_turns, self.progress.as_ref().map_or(0, Progress::count)))
     }
 }
 
-/// How long a heartbeat has not changed while there was work, seen from outside.
+/// Measures how long a heartbeat has not changed while there was work.
 struct StallDetector {
     beat: Option<(u64, u64)>,
     looked: Instant,
@@ -70,8 +70,8 @@ struct StallDetector {
 }
 
 impl StallDetector {
-    /// Looks at the heartbeat. Of the time since the last look, at most `most` counts: if the watchdog did not run for longer, the process
-    /// was stopped, and the engine with it.
+    /// Samples the heartbeat and returns how long it has been silent. At most `most` of the time since the last call is counted. If more
+    /// time has passed, the process was stopped, and its engine too.
     fn look(&mut self, beat: Option<(u64, u64)>, now: Instant, most: Duration) -> Duration {
         let since = now.saturating_duration_since(self.looked).min(most);
         let is_silent = beat.is_some() && beat == self.beat;
@@ -81,7 +81,7 @@ impl StallDetector {
     }
 }
 
-/// Starts the thread that looks for an engine that hangs. The thread ends when the engine thread drops its `heartbeat`.
+/// Starts the thread that detects a hanging engine. The thread ends when the engine thread drops its `heartbeat`.
 pub fn watch(watchdog: Watchdog, heartbeat: &Arc<Heartbeat>, shared: Arc<Shared>) -> std::io::Result<()> {
     let heartbeat = Arc::downgrade(heartbeat);
     let period = (watchdog.step_timeout / 4).clamp(Duration::from_millis(5), Duration::from_millis(250));

@@ -1,9 +1,9 @@
-//! The sampling values that a model's file brings.
+//! The sampling values that a model's file recommends.
 
 use gguf::{GgufFile, Value};
 use logits::SamplingChoice;
 
-/// What the metadata of a file recommends to sample with. Values that no request could have are left out.
+/// Reads the recommended sampling values from a file's metadata. Values that no request could have are left out.
 pub fn file_sampling(file: &GgufFile) -> SamplingChoice {
     let value = |key: &str| file.get(&format!("general.sampling.{key}"));
     let number = |key: &str, least: f64, most: f64| {
@@ -11,7 +11,7 @@ pub fn file_sampling(file: &GgufFile) -> SamplingChoice {
         number.filter(|number| (least..=most).contains(number)).map(|number| number as f32)
     };
     let positive = |key: &str, most: f64| number(key, 0.0, most).filter(|number| *number > 0.0);
-    // a penalty over no tokens is none
+    // a penalty over 0 tokens has no effect
     let penalised = value("penalty_last_n").and_then(Value::as_int) != Some(0);
     SamplingChoice {
         temperature: number("temp", 0.0, 2.0),

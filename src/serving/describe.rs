@@ -1,4 +1,4 @@
-//! What a model's file says of the model, without loading it.
+//! Describes a model by its file, without loading the model.
 
 use std::path::Path;
 
@@ -14,43 +14,43 @@ use scheduler::Pooling;
 /// The metadata of a file as JSON.
 pub type Metadata = Map<String, Json>;
 
-/// What a file says of its model.
+/// A model's description, read from its file.
 #[derive(Clone, Debug)]
 pub struct ModelDescription {
     pub architecture: String,
     /// The number of weights.
     pub parameters: u64,
-    /// How most of the weights are stored, such as `Q4_K_M`.
+    /// The storage type of most weights, such as `Q4_K_M`.
     pub quantisation: String,
-    /// Bytes of all parts.
+    /// Size of all parts of the file [bytes].
     pub file_bytes: u64,
-    /// Twelve digits: see [`GgufFile::digest`].
+    /// Digest of the file (twelve digits), see [`GgufFile::digest`].
     pub digest: String,
-    /// The chat template's source: the file's own, or another one that takes its place.
+    /// Source of the chat template: the file's own, or the one that replaces it.
     pub template: Option<String>,
-    /// What the file recommends to sample with.
+    /// The sampling values that the file recommends.
     pub sampling: SamplingChoice,
-    /// Arrays are null.
+    /// The file's metadata, with arrays replaced by null.
     pub metadata: Metadata,
 }
 
-/// What a model is able to do.
+/// The capabilities of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
-    /// It generates text.
+    /// Generates text.
     pub completion: bool,
-    /// Its chat template takes tools.
+    /// Supports tools in its chat template.
     pub tools: bool,
-    /// It reasons before it answers.
+    /// Reasons before it answers.
     pub thinking: bool,
-    /// It was made to give texts vectors.
+    /// Computes embeddings.
     pub embedding: bool,
-    /// It fills in the middle of a text.
+    /// Fills in the middle of a text.
     pub insert: bool,
 }
 
 impl ModelDescription {
-    /// Reads a file. `template`: a file with the chat template in place of its own. Blocks.
+    /// Reads a file. `template`: a file with a chat template that replaces its own. Blocks.
     pub fn read(path: &Path, template: Option<&Path>) -> anyhow::Result<Self> {
         let file = GgufFile::open(path)?;
         let template = match template {
@@ -73,13 +73,13 @@ impl ModelDescription {
     }
 }
 
-/// The metadata of a file with its arrays. Blocks.
+/// Reads the metadata of a file, including arrays. Blocks.
 pub fn whole_metadata(path: &Path) -> anyhow::Result<Metadata> {
     Ok(metadata(&GgufFile::open(path)?, true))
 }
 
 impl ModelFile {
-    /// What the model is able to do. `template`: a file with the chat template in place of its own.
+    /// The model's capabilities. `template`: a file with a chat template that replaces the model's own.
     pub fn abilities(&self, template: Option<&Path>) -> anyhow::Result<Capabilities> {
         let spec = self.spec();
         let template = self.chat_template(template)?;
@@ -96,14 +96,14 @@ impl ModelFile {
     }
 }
 
-/// The names of `general.file_type`, as llama.cpp numbers them. Empty: a number that stands for nothing any more.
+/// The names of `general.file_type`, as llama.cpp numbers them. Empty for numbers that are no longer used.
 const FILE_TYPES: [&str; 40] = [
     "F32", "F16", "Q4_0", "Q4_1", "", "", "", "Q8_0", "Q5_0", "Q5_1", "Q2_K", "Q3_K_S", "Q3_K_M", "Q3_K_L", "Q4_K_S", "Q4_K_M", "Q5_K_S",
     "Q5_K_M", "Q6_K", "IQ2_XXS", "IQ2_XS", "Q2_K_S", "IQ3_XS", "IQ3_XXS", "IQ1_S", "IQ4_NL", "IQ3_S", "IQ3_M", "IQ2_S", "IQ2_M", "IQ4_XS",
     "IQ1_M", "BF16", "", "", "", "TQ1_0", "TQ2_0", "MXFP4", "",
 ];
 
-/// The file's own name of its types, or else the type of most weights.
+/// The name of the file's type, or else the type of most weights.
 fn quantisation(file: &GgufFile) -> String {
     let named = file.get_u32("general.file_type").and_then(|number| FILE_TYPES.get(number as usize)).filter(|name| !name.is_empty());
     if let Some(name) = named {
@@ -158,7 +158,7 @@ fn items(array: &Array) -> Json {
     }
 }
 
-/// The shortest decimal number that reads back as the same float32. JSON has neither infinity nor NaN: those are null.
+/// The shortest decimal number that reads back as the same float32. Infinity and NaN become null, since JSON has neither.
 fn float(number: f32) -> Json {
     number.to_string().parse::<f64>().ok().filter(|number| number.is_finite()).into()
 }

@@ -1,22 +1,22 @@
-//! Bytes of tokens become text, without ever returning half a character or a part of a stop text.
+//! Decodes the bytes of tokens to text. Never returns half a character or a part of a stop text.
 
-/// The texts that it returns concatenate to the lossy UTF-8 of all bytes, cut at the first stop text to be complete.
+/// A streaming decoder. The returned texts concatenate to the lossy UTF-8 of all bytes, cut at the first complete stop text.
 ///
-/// A Knuth–Morris–Pratt automaton follows each stop text. Its state is the length of the longest beginning of the stop text that the
-/// output ends with, which is exactly what must be held back.
+/// Each stop text has a Knuth–Morris–Pratt automaton. The automaton's state is the length of the longest prefix of the stop text that the
+/// output ends with. Exactly this suffix of the output must be held back.
 pub struct Detokenizer {
     /// Bytes of an incomplete character, at most 3.
     partial: Vec<u8>,
-    /// Text that is held back because it may be the beginning of a stop text.
+    /// Text that is held back because a stop text may begin in it.
     held: String,
     stops: Vec<Matcher>,
-    /// Whether the stop text that is found stays at the end of the text.
+    /// Whether the found stop text stays at the end of the text.
     keeps_stop: bool,
     /// The index of the stop text that was found.
     found: Option<usize>,
 }
 
-/// What a token adds to the text.
+/// The text that a token adds.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Decoded {
     /// Text that is final. Often empty.
@@ -26,10 +26,10 @@ pub enum Decoded {
 }
 
 struct Matcher {
-    /// The place of the stop text in the list.
+    /// The index of the stop text in the list.
     index: usize,
     stop: Vec<u8>,
-    /// The length of the longest proper border of each beginning of the stop text.
+    /// The length of the longest proper border of each prefix of the stop text.
     borders: Vec<usize>,
     /// The number of bytes matched.
     state: usize,
@@ -49,7 +49,7 @@ impl Matcher {
         Self { index, stop, borders, state: 0 }
     }
 
-    /// Takes the next byte. Returns whether the stop text is complete with it.
+    /// Takes the next byte. Returns whether that byte completes the stop text.
     fn step(&mut self, byte: u8) -> bool {
         while self.state > 0 && self.stop[self.state] != byte {
             self.state = self.borders[self.state - 1];
@@ -66,7 +66,7 @@ impl Detokenizer {
         Self { partial: Vec::new(), held: String::new(), stops, keeps_stop: false, found: None }
     }
 
-    /// Leaves the stop text that is found at the end of the text.
+    /// Sets whether the found stop text stays at the end of the text.
     pub fn keeping_stop(self, keeps_stop: bool) -> Self {
         Self { keeps_stop, ..self }
     }
@@ -76,7 +76,7 @@ impl Detokenizer {
         self.found
     }
 
-    /// The number of characters that are held back.
+    /// The number of characters held back.
     pub fn num_held(&self) -> usize {
         self.held.chars().count()
     }
@@ -106,7 +106,7 @@ impl Detokenizer {
 
     fn filter(&mut self, text: &str) -> Decoded {
         for (i, byte) in text.bytes().enumerate() {
-            // If several stop texts end here the longest counts, so that no part of another one is left.
+            // If several stop texts end here, the longest counts, so that no part of one is left.
             let complete =
                 self.stops.iter_mut().filter_map(|matcher| matcher.step(byte).then_some((matcher.stop.len(), matcher.index))).max();
             if let Some((length, index)) = complete {

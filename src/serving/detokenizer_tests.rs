@@ -1,8 +1,10 @@
+//! The detokenizer: cuts of the bytes change nothing, and no part of a stop text is returned.
+
 use proptest::prelude::*;
 
 use super::*;
 
-/// The whole text at once, cut before the stop text that is complete first, or the longest if several end together.
+/// Decodes everything at once. Cuts the text before the stop text that is complete first, or the longest one if several end together.
 fn naive(bytes: &[u8], stops: &[String]) -> (String, bool) {
     let text = String::from_utf8_lossy(bytes).into_owned();
     for end in 1..=text.len() {

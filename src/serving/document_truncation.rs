@@ -1,4 +1,4 @@
-//! Documents that are cut so that they can be ranked.
+//! Cuts documents so that they can be ranked.
 
 use std::borrow::Cow;
 
@@ -7,20 +7,20 @@ use super::error::RequestError;
 use super::model::Model;
 use super::text::bounded;
 
-/// How many tokens a pair may take. Of a document that is longer, the end is left out.
+/// The most tokens of a pair. The end of a longer document is left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Truncation {
     /// The most tokens of a document.
     pub document: Option<usize>,
-    /// The most tokens of a prompt, which holds the query and the document. The context, if that is less.
+    /// The most tokens of a prompt, which holds the query and the document. The context limits this, too.
     pub prompt: Option<usize>,
 }
 
-/// A cut text may become one or two tokens more than it was, where a word is broken.
+/// The most attempts. A cut text may have one or two tokens more than planned, because the cut breaks a word.
 const TRIES: usize = 8;
 
 impl Truncation {
-    /// What `encode` makes of a document, or of as much of it as fits.
+    /// Encodes a document, or as much of its beginning as fits.
     pub(super) fn fit<const N: usize>(
         self,
         model: &Model,
@@ -52,7 +52,7 @@ impl Truncation {
     }
 }
 
-/// The first tokens of a text, as text. `kept`: how many of so many.
+/// The first tokens of a text, as text. `kept`: returns how many tokens to keep, given their number.
 fn beginning<'a>(model: &Model, text: &'a str, kept: impl FnOnce(usize) -> usize) -> Cow<'a, str> {
     let tokenizer = &model.base.tokenizer;
     let ids = tokenizer.encode(text, false);

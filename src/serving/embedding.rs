@@ -1,4 +1,4 @@
-//! Texts as vectors. What a model that ranks makes of a pair of texts is a vector too, of its classes' scores.
+//! Turns texts into vectors. A ranking model turns a pair of texts into a vector, too: the scores of its classes.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub struct ValidText {
     sequence: NewSequence,
 }
 
-/// A vector on its way. Dropping it cancels the sequence.
+/// A vector that is being computed. Dropping it cancels the sequence.
 pub struct Pooled {
     model: Arc<Model>,
     events: EventStream,
@@ -31,7 +31,7 @@ pub fn validate(model: Arc<Model>, prompt: &Prompt, cache_salt: u64) -> Result<V
     ValidText::new(model, ids, NewSequence { pool, cache_salt, ..NewSequence::new(Vec::new(), SamplingParams::greedy(), 0) })
 }
 
-/// The same with at most `most` tokens of the prompt, and what the context holds. Without `most`, a longer one is refused.
+/// Like [`validate`], but cuts the prompt to `most` tokens and to the context. Without `most`, a prompt that is too long is refused.
 pub fn validate_within(model: &Arc<Model>, prompt: &Prompt, most: Option<usize>, cache_salt: u64) -> Result<ValidText, RequestError> {
     let whole = validate(model.clone(), prompt, cache_salt);
     let Some(most) = most else { return whole };
@@ -49,7 +49,7 @@ pub fn validate_within(model: &Arc<Model>, prompt: &Prompt, most: Option<usize>,
 }
 
 impl ValidText {
-    /// Checks a prompt's length. `sequence` says what is asked for.
+    /// Checks a prompt's length. `sequence`: the sequence to run, without its prompt.
     pub(super) fn new(model: Arc<Model>, prompt: Vec<u32>, sequence: NewSequence) -> Result<Self, RequestError> {
         let max_tokens = budget(prompt.len(), ContextLimit::of(&model), Budget::Strict(sequence.max_tokens))?;
         let whole_prompt = model.base.spec.arch.bidirectional;
@@ -61,7 +61,7 @@ impl ValidText {
     }
 }
 
-/// Hands the texts of one client's request to their model's engine thread, all or none. They share the engine with other requests as one.
+/// Submits the texts of one client's request to their model's engine thread, all or none. They share the engine with other requests as one.
 pub fn submit(texts: Vec<ValidText>, client: Client) -> Result<Vec<Pooled>, SubmitError> {
     let Some(model) = texts.first().map(|text| text.model.clone()) else { return Ok(Vec::new()) };
     let mut place = model.base.handle.request(client, texts.iter().map(|text| text.sequence.prompt.len()))?;
@@ -69,21 +69,21 @@ pub fn submit(texts: Vec<ValidText>, client: Client) -> Result<Vec<Pooled>, Subm
 }
 
 impl Pooled {
-    /// What it has cost so far.
+    /// The usage so far.
     pub fn account(&self) -> RequestUsage {
         let account = RequestUsage::default();
         account.add(self.events.progress());
         account
     }
 
-    /// The text's pooled hidden states, scaled to length 1. With `dimensions`, only the first ones.
+    /// The text's pooled hidden states, scaled to length 1. `dimensions`: how many leading elements to keep.
     pub async fn vector(self, dimensions: Option<usize>) -> Result<Vec<f32>, Failure> {
         let mut vector = self.pooled().await?;
         vector.truncate(dimensions.unwrap_or(vector.len()));
         Ok(normalized(vector))
     }
 
-    /// The log-probability of the first token behind the text.
+    /// The log-probability of the first token after the text.
     pub(super) async fn first_logprob(mut self) -> Result<f32, Failure> {
         let problem = match self.events.next().await {
             Some(Event::Token { logprobs: Some(logprobs), .. }) => return Ok(logprobs.chosen),
@@ -93,7 +93,7 @@ impl Pooled {
         Err(Failure::new(problem, self.model.base.handle.is_alive()))
     }
 
-    /// What the engine made of the text.
+    /// The engine's vector of the text, as it is.
     pub(super) async fn pooled(mut self) -> Result<Vec<f32>, Failure> {
         loop {
             let problem = match self.events.next().await {
@@ -107,7 +107,7 @@ impl Pooled {
     }
 }
 
-/// The vector scaled to Euclidean length 1. A vector of zeros stays as it is.
+/// Scales a vector to Euclidean length 1. A vector of zeros stays as it is.
 fn normalized(mut vector: Vec<f32>) -> Vec<f32> {
     let length = vector.iter().map(|&x| f64::from(x) * f64::from(x)).sum::<f64>().sqrt();
     if length > 0.0 {

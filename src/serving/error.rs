@@ -1,4 +1,4 @@
-//! What can go wrong with a request, and what each error is about.
+//! Errors of requests, and the part of the request that each is about.
 
 use std::fmt;
 
@@ -32,15 +32,15 @@ pub enum RequestError {
     Rules(#[from] RuleError),
     #[error("the vocabulary of the model `{0}` has no tokens to fill in the middle of a text")]
     NoInfill(String),
-    #[error("the model `{0}` ranks texts: it has no embedding of one")]
+    #[error("the model `{0}` ranks texts: it has no embeddings")]
     NoEmbedding(String),
     #[error("the model `{0}` does not rank texts: its file has no classifier, or another kind of pooling")]
     NoRanking(String),
-    #[error("the model `{0}` makes vectors of texts: it cannot generate text")]
+    #[error("the model `{0}` computes embeddings: it cannot generate text")]
     NoGeneration(String),
 }
 
-/// How long a sequence may be, in tokens. As text, it is the advice for a prompt that is too long.
+/// The longest sequence [tokens]. Displayed as the advice for a prompt that is too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContextLimit {
     /// The longest context served.
@@ -59,18 +59,18 @@ impl fmt::Display for ContextLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.context < self.most {
             true => write!(f, "shorten it, or start the server with a larger --context (the model was made for up to {})", self.most),
-            false => write!(f, "shorten it: no --context is larger, for the model was made for {}", self.most),
+            false => write!(f, "shorten it: the model was made for at most {}", self.most),
         }
     }
 }
 
-/// What an error says of the tokens to generate. A prompt that leaves no room for a single one is too long by itself.
+/// The part of a message about the tokens to generate. Empty if only one was wanted, because then the prompt itself is too long.
 fn more(wanted: u32) -> String {
     if wanted > 1 { format!(" and {wanted} more were asked for") } else { String::new() }
 }
 
 impl RequestError {
-    /// What part of the request the error is about.
+    /// The part of the request that the error is about.
     pub fn subject(&self) -> Subject {
         match self {
             Self::Context { .. } | Self::TooLong { .. } | Self::NoRoom { .. } | Self::TooMuch { .. } | Self::Empty => Subject::Prompt,
@@ -88,8 +88,8 @@ impl RequestError {
         matches!(self, Self::Context { .. } | Self::TooLong { .. })
     }
 
-    /// How many tokens were asked for and how many there may be, if they are too many. A prompt that was not counted to its end has as many
-    /// as were counted.
+    /// The requested and the permitted number of tokens, if too many were requested. A prompt that was not counted to its end counts as far
+    /// as it was counted.
     pub fn overflow(&self) -> Option<(usize, usize)> {
         match self {
             Self::Context { prompt, wanted, room } => Some((prompt.saturating_add(*wanted as usize), room.context)),
@@ -104,12 +104,12 @@ impl RequestError {
     }
 }
 
-/// Why a model's engine does not take a request.
+/// Why a model's engine refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
-    #[error("the queue is full, as many requests wait as may (limits.max_queue): try again later")]
+    #[error("the queue is full, no more requests may wait (limits.max_queue): try again later")]
     QueueFull,
-    #[error("the queue is full, prompts of as many tokens wait as may (limits.max_queue_tokens): try again later")]
+    #[error("the queue is full, no more prompt tokens may wait (limits.max_queue_tokens): try again later")]
     TokensFull,
     #[error("the engine has stopped")]
     Stopped,
@@ -134,7 +134,7 @@ pub enum Failure {
     /// The engine has stopped.
     #[error("{0}")]
     Engine(String),
-    /// The answer cannot follow what the request asks for any further.
+    /// The answer can no longer follow the rules of the request.
     #[error("{message}")]
     Rules { subject: Subject, message: String },
 }

@@ -1,6 +1,7 @@
-//! Faults on demand, for the tests of what clients see then (`tests/wire/test_faults.py`). No build has this without the feature `faults`.
+//! Injects faults, to test what clients see (`tests/wire/test_faults.py`). Present only with the feature `faults`.
 //!
-//! The variable `PENSTOCK_FAULTS` names a file that a test writes. Whoever can do what its one line says removes it and does it once.
+//! The variable `PENSTOCK_FAULTS` names a file that a test writes. Its one line names a fault. The code that injects the fault first
+//! removes the file, so each fault happens once.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,17 +16,17 @@ enum InjectedFault {
     Panic,
     /// The step never ends.
     Hang,
-    /// Nothing can be computed on the device any more.
+    /// The device is lost.
     Lost,
     /// The first sampled row of the step has no finite logits.
     NotFinite,
     /// The engine has no memory for the step.
     NoMemory,
-    /// The process ends at once, as after a fault of memory.
+    /// The process ends at once, as after a memory fault.
     Abort,
-    /// The step takes as long.
+    /// The step takes this long.
     Slow(Duration),
-    /// The load takes as long.
+    /// The load takes this long.
     SlowLoad(Duration),
 }
 
@@ -54,7 +55,7 @@ impl FaultPlan {
         std::env::var_os(VARIABLE).map(|path| Self(path.into()))
     }
 
-    /// The planned fault if it is one of `mine`. It happens once, also if the process starts again.
+    /// Takes the planned fault if `mine` accepts it. A fault happens once, even if the process restarts.
     fn take(&self, mine: impl Fn(InjectedFault) -> bool) -> Option<InjectedFault> {
         let fault = InjectedFault::of(&std::fs::read_to_string(&self.0).ok()?).filter(|fault| mine(*fault))?;
         std::fs::remove_file(&self.0).ok()?;
@@ -62,7 +63,7 @@ impl FaultPlan {
     }
 }
 
-/// An engine with the faults that a test plans.
+/// An engine that injects the faults that a test plans.
 struct FaultyEngine {
     inner: Box<dyn Engine>,
     plan: FaultPlan,
@@ -70,7 +71,7 @@ struct FaultyEngine {
     spoils: bool,
 }
 
-/// Puts an engine under the plan, if there is one. A load may take longer here.
+/// Wraps an engine so that it follows the test's plan, if there is one. Injects a slow load here.
 pub fn plan(engine: Box<dyn Engine>) -> Box<dyn Engine> {
     let Some(plan) = FaultPlan::new() else { return engine };
     if let Some(InjectedFault::SlowLoad(time)) = plan.take(|fault| matches!(fault, InjectedFault::SlowLoad(_))) {

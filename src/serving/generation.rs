@@ -1,4 +1,4 @@
-//! A running generation: a stream of pieces, and its end.
+//! A running generation: a stream of pieces and an end.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,16 +18,16 @@ use chat::{Piece, Repeated, Subject};
 use logits::Logprobs;
 use scheduler::{Event, EventStream, FinishReason, RequestHandle, SequenceGroup};
 
-/// Hands a request to its model's engine thread.
+/// Submits a request to its model's engine thread.
 pub fn submit(request: ValidRequest) -> Result<Generation, SubmitError> {
     let model = request.model.clone();
     let mut handle = model.base.handle.request(request.client, request.prompts(1))?;
     submit_to(&mut handle, request)
 }
 
-/// Hands in the prompts of one client's request, and `count` generations of each, which differ only in their seeds. They share the engine
-/// with other requests as one. All of them are taken or none. A prompt is computed once. Its first generation has the request's own seed,
-/// and only the first returns the prompt.
+/// Submits the prompts of one client's request, with `count` generations per prompt that differ only in their seeds. They share the engine
+/// with other requests as one. All are accepted or none. Each prompt is computed once. Its first generation has the request's own seed, and
+/// only the first returns the prompt.
 pub fn submit_all(requests: Vec<ValidRequest>, count: usize) -> Result<Vec<Generation>, SubmitError> {
     let Some((model, client)) = requests.first().map(|request| (request.model.clone(), request.client)) else { return Ok(Vec::new()) };
     let mut handle = model.base.handle.request(client, requests.iter().flat_map(|request| request.prompts(count)))?;
@@ -37,7 +37,7 @@ pub fn submit_all(requests: Vec<ValidRequest>, count: usize) -> Result<Vec<Gener
         for index in 0..count {
             let mut one = request.clone();
             one.sequence.sequence_group = sequence_group;
-            // Seeds are far apart, so that the second choice of seed 5 is not the first choice of seed 6.
+            // Seeds are spread, so that the second choice of seed 5 is not the first choice of seed 6.
             one.sequence.params.seed = request.sequence.params.seed ^ (index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             one.sequence.score_prompt = request.sequence.score_prompt.filter(|_| index == 0);
             generations.push(submit_to(&mut handle, one)?);
@@ -76,12 +76,12 @@ fn submit_to(handle: &mut RequestHandle<'_>, request: ValidRequest) -> Result<Ge
     Ok(Generation { model, source, scored, transcript, retry, rules, own_stop_ids, show_control, ids, repeats, account, ready })
 }
 
-/// Where a generation's next output comes from.
+/// The source of a generation's next output.
 enum TokenSource {
     Engine(EventStream),
     /// There is nothing to generate.
     Nothing,
-    /// The second try is being submitted, after this call was repeated. `None`: there is no second try.
+    /// The second try is being submitted because the model repeated this call. The task returns `None` if there is no second try.
     SecondTry(JoinHandle<Option<Generation>>, Repeated),
     Ended,
 }
@@ -93,16 +93,16 @@ pub struct Generation {
     /// `None` once the prompt's tokens were returned, or if they are not requested.
     scored: Option<ScoredPrompt>,
     transcript: Transcript,
-    /// What to ask if the model repeats a call, and the seed of this generation.
+    /// The second try, in case the model repeats a call, and the seed of this generation.
     retry: Option<(Arc<ToolRetry>, u64)>,
-    /// What the rules of the answer were made of.
+    /// The part of the request that the rules of the answer come from.
     rules: Subject,
-    /// Stop ids that the request itself named.
+    /// Stop ids given in the request.
     own_stop_ids: Vec<u32>,
     show_control: bool,
-    /// Ids of the answer that were not taken yet, if the request wants them.
+    /// Ids of the answer since [`take_ids`](Self::take_ids) was last called, if the request wants them.
     ids: Option<Vec<u32>>,
-    /// Watches an answer that must call a tool.
+    /// Present for an answer that must make calls and may make several.
     repeats: Option<RepeatDetector>,
     account: RequestUsage,
     ready: VecDeque<Result<Output, Failure>>,
@@ -116,12 +116,12 @@ struct ScoredPrompt {
 }
 
 impl Generation {
-    /// What it has cost so far.
+    /// The usage so far.
     pub fn account(&self) -> &RequestUsage {
         &self.account
     }
 
-    /// The next piece or the end; `None` after the end or a failure. Cancel safe.
+    /// The next piece or the end. `None` after the end or a failure. Cancel-safe.
     pub async fn next(&mut self) -> Option<Result<Output, Failure>> {
         loop {
             if let Some(piece) = self.scored_prompt() {
@@ -145,7 +145,7 @@ impl Generation {
         }
     }
 
-    /// Tokens that were generated so far.
+    /// Number of tokens generated so far.
     pub fn num_generated(&self) -> u32 {
         self.transcript.counts.generated
     }
@@ -181,7 +181,7 @@ impl Generation {
             let token = token_logprob(tokenizer, id, self.transcript.num_decoded(), logprobs);
             self.transcript.add_token(token);
         }
-        // The parser reads the control tokens that calls and reasoning are written with.
+        // The parser needs the control tokens that mark calls and reasoning.
         let is_tag = self.model.dialect.as_ref().is_some_and(|dialect| self.transcript.has_parser() && dialect.tags.contains(&id));
         let bytes = tokenizer.token_bytes(id, is_tag || self.show_control).unwrap_or_default();
         let (pieces, end) = self.transcript.token(bytes);
@@ -213,7 +213,7 @@ impl Generation {
         }
     }
 
-    /// Asks the model once more in place of this generation. Encoding the prompt takes long, so that a thread that may block does it.
+    /// Starts the second try, which replaces this generation. Encoding the prompt takes long, so a blocking thread does it.
     fn ask_again(&mut self, repeated: Repeated) {
         let Some((retry, seed)) = self.retry.take() else { return self.end_with_call(repeated) };
         let (model, spent) = (self.model.clone(), self.transcript.counts);
@@ -221,11 +221,11 @@ impl Generation {
         self.source = TokenSource::SecondTry(task, repeated);
     }
 
-    /// The second try takes the place of this generation. Without one, the repeated call is the answer.
+    /// Replaces this generation by the second try. Without a second try, the repeated call is the answer.
     fn go_on_with(&mut self, next: Option<Self>) {
         match (next, std::mem::replace(&mut self.source, TokenSource::Ended)) {
             (Some(mut next), _) => {
-                // The client knows the first prompt, and both tries count as generated.
+                // The counts go on: the client knows the first prompt, and the tokens of both tries count as generated.
                 next.transcript.counts = self.transcript.counts;
                 if let TokenSource::Engine(events) = &next.source {
                     self.account.add(events.progress());
@@ -249,14 +249,14 @@ impl Generation {
     }
 
     fn end(&mut self, end: Result<(EndReason, Option<StopCause>), Failure>) {
-        // A second try has another prompt, which the client does not know.
+        // The cached tokens of the first prompt: the client does not know the second try's.
         let counts = Counts { cached: self.account.cached_tokens(), ..self.transcript.counts };
         self.ready.push_back(end.map(|(reason, stop)| Output::End(End { reason, counts, stop })));
-        // This frees the sequence's blocks now rather than when the client has read everything.
+        // Frees the sequence's blocks now, not when the client has read everything.
         self.source = TokenSource::Ended;
     }
 
-    /// The prompt's tokens, once the last of them was scored.
+    /// The prompt's tokens, once the last one is scored.
     fn scored_prompt(&mut self) -> Option<Piece> {
         let ScoredPrompt { ids, echo, logprobs } = self.scored.take_if(|prompt| prompt.logprobs.len() + 1 >= prompt.ids.len())?;
         Some(Piece::Prompt(prompt_tokens(&self.model.base.tokenizer, &ids, &echo, &logprobs)))

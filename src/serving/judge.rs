@@ -1,5 +1,5 @@
-//! Pairs of texts before a generative model: it is asked whether the document answers the query, and its score is how much likelier it
-//! says "yes" than "no". Qwen3-Reranker was trained on this form.
+//! Scores pairs of texts with a generative model. The model is asked whether the document answers the query, and the score is how much
+//! likelier "yes" is than "no". Qwen3-Reranker was trained on this form.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ const TASK: &str = "Judge whether the Document meets the requirements based on t
                     can only be \"yes\" or \"no\".";
 const INSTRUCT: &str = "Given a web search query, retrieve relevant passages that answer the query";
 
-/// The same question twice, once for the log-probability of "yes" and once for that of "no". They share the computation of the prompt.
+/// The same question twice, once for the log-probability of "yes" and once for that of "no". The prompt is computed once for both.
 pub(super) fn questions(model: &Arc<Model>, query: &str, document: &str, cache_salt: u64) -> Result<[ValidText; 2], RequestError> {
     let prompt = prompt(model, query, document)?;
     let sequence_group = Some(SequenceGroup::unique());
@@ -47,7 +47,7 @@ fn answers(model: &Model) -> Result<[u32; 2], RequestError> {
 fn prompt(model: &Model, query: &str, document: &str) -> Result<Vec<u32>, RequestError> {
     let user = format!("<Instruct>: {INSTRUCT}\n<Query>: {query}\n<Document>: {document}");
     let messages = vec![Message::of_text(Role::System, TASK), Message::of_text(Role::User, user)];
-    // The answer comes at once, without reasoning.
+    // The model must answer at once, without reasoning.
     let mut conversation = Conversation { messages, ending: Ending::OpenTurn, effort: Some("none".into()), ..Conversation::default() };
     let text = match rendered(model, &conversation) {
         Err(RequestError::Render(RenderError::NoEffort)) => {

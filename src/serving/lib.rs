@@ -1,4 +1,4 @@
-//! A served model: from a validated request to a stream of pieces, embeddings, scores of pairs, and texts as token ids.
+//! A loaded model: turns validated requests into streams of pieces, embeddings or scores of pairs, and texts into token ids.
 
 mod defaults;
 mod describe;

@@ -1,4 +1,4 @@
-//! From a model file to a base model with a running engine thread.
+//! Loads a model file into a base model with a running engine thread.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use scheduler::{DeviceShare, Handle, Pooling, SchedulerOptions, SharedDevice, Wa
 use template::ChatTemplate;
 use tokenizer::Tokenizer;
 
-/// The build's name in fingerprints: `PENSTOCK_BUILD` at compile time (a commit, for example), or else the version.
+/// The build's name in fingerprints: the variable `PENSTOCK_BUILD` at compile time (for example a commit), or else the version.
 const BUILD: &str = match option_env!("PENSTOCK_BUILD") {
     Some(build) => build,
     None => env!("CARGO_PKG_VERSION"),
@@ -43,9 +43,9 @@ pub struct RunOptions {
     pub scheduler: SchedulerOptions,
     /// Watches the engine for faults that only a new process cures.
     pub watchdog: Watchdog,
-    /// How much of its device's time and memory the model gets beside other models, in proportion.
+    /// The model's weight when its device's time and memory are divided among models.
     pub share: f64,
-    /// How long the model is without requests before it gives back the memory of cached prompts.
+    /// Time without requests after which the model gives back the memory of cached prompts.
     pub cache_idle: Duration,
 }
 
@@ -58,7 +58,7 @@ impl ModelFile {
 
     /// Like [`ModelFile::open`], for a file that is open already.
     pub fn of(file: Arc<GgufFile>) -> anyhow::Result<Self> {
-        // The weights come first: for a file that holds no model, a missing vocabulary is not the error to report.
+        // Weights are checked first: if a file holds no model, a missing vocabulary is not the error to report.
         let weights = Weights::load(file.clone())?;
         let named = || file.path().display().to_string();
         let tokenizer = Arc::new(Tokenizer::open(&file).with_context(named)?);
@@ -79,32 +79,32 @@ impl ModelFile {
         &self.tokenizer
     }
 
-    /// Whether the model was made for vectors: it is an encoder, or its file says how they are pooled.
+    /// Whether the model is meant for embeddings: it is an encoder, or its file says how vectors are pooled.
     pub(super) fn embeds(&self) -> bool {
         self.spec().arch.bidirectional || self.file.arch_value("pooling_type").is_some()
     }
 
-    /// The longest context that the model was made for, in tokens.
+    /// The longest context that the model was made for [tokens].
     pub fn context_length(&self) -> usize {
         self.weights.spec.context_length
     }
 
-    /// What the file recommends to sample with.
+    /// The sampling values that the file recommends.
     pub fn sampling(&self) -> SamplingChoice {
         file_sampling(&self.file)
     }
 
-    /// The context to serve if nobody says how long it is to be. See [`engine::longest_context`].
+    /// The context to serve if none is configured. See [`engine::longest_context`].
     pub fn auto_context(&self, device: &dyn Device, options: &EngineOptions) -> Result<usize, EngineError> {
         engine::longest_context(device, &self.weights, options)
     }
 
-    /// What the model would take of a device.
+    /// The memory that the model would need on a device.
     pub fn need(&self, device: &dyn Device, options: &EngineOptions) -> Result<Need, EngineError> {
         engine::need(device, &self.weights, options)
     }
 
-    /// Compiles the chat template in the file `other`, or else the model file's own. None: there is neither.
+    /// Compiles the chat template in the file `other`, or else the model file's own. None if there is neither.
     pub fn chat_template(&self, other: Option<&Path>) -> anyhow::Result<Option<ChatTemplate>> {
         chat_template(&self.file, &self.tokenizer, other)
     }
@@ -177,7 +177,7 @@ mod tests {
         }
     }
 
-    /// If the file were mapped, cutting it would end the engine.
+    /// If the file were mapped, truncating it would end the engine.
     #[test]
     fn a_copied_model_does_not_need_its_file() {
         let dir = tempfile::tempdir().unwrap();

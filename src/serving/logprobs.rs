@@ -1,4 +1,4 @@
-//! Log-probabilities on their way up: ids become bytes and positions in the text.
+//! Converts the engine's log-probabilities for clients: ids become bytes and positions in the text.
 
 use chat::{TokenLogprob, TopToken};
 use logits::Logprobs;
@@ -8,13 +8,13 @@ fn bytes(tokenizer: &Tokenizer, id: u32) -> Vec<u8> {
     tokenizer.token_bytes(id, true).unwrap_or_default().to_vec()
 }
 
-/// A generated token. `offset`: the characters of the text before it.
+/// A generated token. `offset`: position in the text [characters].
 pub(super) fn token_logprob(tokenizer: &Tokenizer, id: u32, offset: usize, logprobs: &Logprobs) -> TokenLogprob {
     let top = logprobs.top.iter().map(|&(id, logprob)| TopToken { id, bytes: bytes(tokenizer, id), logprob }).collect();
     TokenLogprob { bytes: bytes(tokenizer, id), offset, logprob: Some(logprobs.chosen), top, id }
 }
 
-/// The tokens of an echoed prompt. `logprobs` begin with the second token's.
+/// The tokens of an echoed prompt. `logprobs` starts with the second token.
 pub(super) fn prompt_tokens(tokenizer: &Tokenizer, prompt: &[u32], echo: &str, logprobs: &[Logprobs]) -> Vec<TokenLogprob> {
     let pieces: Vec<Vec<u8>> = prompt.iter().map(|&id| bytes(tokenizer, id)).collect();
     let offsets = offsets(&pieces, echo);
@@ -25,10 +25,10 @@ pub(super) fn prompt_tokens(tokenizer: &Tokenizer, prompt: &[u32], echo: &str, l
     tokens.map(|((token, bytes), offset)| TokenLogprob { bytes, offset, ..token }).collect()
 }
 
-/// The number of characters of `text` before each of its pieces. Pieces that come before the text (an added BOS, the space that
-/// SentencePiece begins with) have offset 0.
+/// The number of characters of `text` before each piece. Pieces that precede the text (an added BOS, the space that SentencePiece begins
+/// with) have offset 0.
 fn offsets(pieces: &[Vec<u8>], text: &str) -> Vec<usize> {
-    // A character that several pieces share counts for the piece with its first byte.
+    // A character that is split over several pieces counts for the piece with its first byte.
     let begins = |byte: &&u8| **byte & 0xc0 != 0x80;
     let lengths: Vec<usize> = pieces.iter().map(|piece| piece.iter().filter(begins).count()).collect();
     let most = text.chars().count();

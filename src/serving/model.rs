@@ -1,4 +1,4 @@
-//! A model that can be served: a base model, and the name and the chat template under which clients use it.
+//! A model as clients use it: a name and a chat template over a base model.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -15,45 +15,45 @@ use scheduler::{Handle, Pooling};
 use template::ChatTemplate;
 use tokenizer::Tokenizer;
 
-/// Weights that are loaded once, with the engine thread that runs them and everything that depends on the weights alone.
+/// Weights that are loaded once, their engine thread, and everything that depends on the weights alone.
 pub struct BaseModel {
     pub spec: ModelSpec,
-    /// The longest context served, in tokens.
+    /// The longest context served [tokens].
     pub context: usize,
     pub tokenizer: Arc<Tokenizer>,
     pub grammars: Compiler,
     pub handle: Handle,
     pub backend: BackendKind,
-    /// How a text becomes a vector. None: the model ranks texts and has no embeddings.
+    /// How a text becomes a vector. None if the model ranks texts and has no embeddings.
     pub pooling: Option<Pooling>,
-    /// The model was made for vectors: it is an encoder, or its file says how they are pooled.
+    /// Whether the model is meant for embeddings: it is an encoder, or its file says how vectors are pooled.
     pub embeds: bool,
-    /// How pairs of texts get scores. None: the model does not rank.
+    /// How pairs of texts are scored. None if the model does not rank.
     pub ranking: Option<PairTemplate>,
-    /// Identifies what answers depend on: this build, the model's contents and the backend.
+    /// Identifies everything that answers depend on: this build, the model's contents and the backend.
     pub fingerprint: String,
-    /// Sequences that run at once.
+    /// The most sequences that run at once.
     pub max_running: usize,
 }
 
-/// Kept with a model for as long as a request uses it. Whoever hands models out sees by it which of them are in use.
+/// Held with a model while a request uses it. The registry sees by its leases which models are in use.
 pub type Lease = Box<dyn Any + Send + Sync>;
 
-/// A model as clients know it: a name and a chat template over a base model.
+/// A name and a chat template over a base model.
 pub struct Model {
     pub id: String,
     pub base: Arc<BaseModel>,
-    /// What to sample with if a request does not say.
+    /// Sampling values for requests that do not choose.
     pub sampling: SamplingChoice,
-    /// The model continues texts: it was not tuned to answer.
+    /// Whether the model only continues texts, since it was not tuned to answer.
     pub only_continues: bool,
-    /// None: neither the file nor the configuration has a chat template.
+    /// None if neither the file nor the configuration has a chat template.
     pub template: Option<Arc<ChatTemplate>>,
     /// How the model writes tool calls and reasoning. None without a template.
     pub dialect: Option<Arc<Dialect>>,
-    /// What the name sets for requests that do not choose.
+    /// The name's defaults for requests that do not choose.
     pub defaults: Arc<NameDefaults>,
-    /// Dropped with the model, which all parts of a request share.
+    /// Dropped with the model, when the last part of a request drops it.
     pub lease: Option<Lease>,
 }
 
@@ -73,7 +73,7 @@ impl Model {
         }
     }
 
-    /// The model for one request, which holds `lease` until its last part is dropped.
+    /// Returns the model for one request, which holds `lease` until the request's last part is dropped.
     pub fn leased(&self, lease: Lease) -> Self {
         Self {
             id: self.id.clone(),
@@ -86,7 +86,7 @@ impl Model {
         }
     }
 
-    /// What a request is sampled with.
+    /// The sampling values of a request.
     pub fn sampling_of(&self, options: &Options) -> SamplingParams {
         match options.chosen {
             Some(chosen) => chosen.or(self.sampling).applied_to(options.sampling.clone()),

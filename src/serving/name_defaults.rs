@@ -1,4 +1,4 @@
-//! What a model's name sets for requests that do not choose themselves.
+//! Defaults of a model's name for requests that do not choose.
 
 use std::borrow::Cow;
 
@@ -7,12 +7,12 @@ use serde_json::{Map, Value};
 use super::options::Budget;
 use chat::{Conversation, Message, Role, is_reserved};
 
-/// Parameters that belong to a name, in place of a request's missing ones.
+/// A name's parameters. They replace those that a request leaves out.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NameDefaults {
-    /// The tokens that an answer may have.
+    /// The most tokens of an answer.
     pub max_tokens: Option<u32>,
-    /// The system message of conversations that begin without one.
+    /// The system message for conversations that begin without one.
     pub system: Option<String>,
     pub effort: Option<String>,
     /// Variables of the chat template.
@@ -21,7 +21,7 @@ pub struct NameDefaults {
 
 impl NameDefaults {
     /// # Errors
-    /// A variable has a name that the server sets itself.
+    /// A variable has a name that only the server may set.
     pub fn check(&self) -> Result<(), String> {
         match self.variables.keys().find(|name| is_reserved(name)) {
             Some(name) => Err(format!("chat_template_kwargs: the server itself sets `{name}`")),
@@ -29,7 +29,7 @@ impl NameDefaults {
         }
     }
 
-    /// How many tokens to generate for a request that asks for `budget`.
+    /// The budget for a request that asks for `budget`.
     pub fn budget(&self, budget: Budget) -> Budget {
         match (self.max_tokens, budget) {
             (Some(most), Budget::Rest | Budget::Default(_)) => Budget::Default(most),
@@ -37,7 +37,7 @@ impl NameDefaults {
         }
     }
 
-    /// A conversation with what it leaves open.
+    /// Fills in what a conversation leaves open.
     pub fn fill<'a>(&self, conversation: &'a Conversation) -> Cow<'a, Conversation> {
         let begins_alone = conversation.messages.first().is_none_or(|first| first.role != Role::System);
         let system = self.system.as_ref().filter(|_| begins_alone);

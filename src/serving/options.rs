@@ -1,4 +1,4 @@
-//! How to generate, before it is known whether the model can.
+//! Options of a generation, before they are checked against a model.
 
 use std::sync::Arc;
 
@@ -6,16 +6,16 @@ use chat::Format;
 use logits::{SamplingChoice, SamplingParams};
 use scheduler::Client;
 
-/// How many tokens may be generated.
+/// The number of tokens to generate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Budget {
-    /// As many as the context has left.
+    /// The rest of the context.
     Rest,
-    /// At most this many, and fewer if the context ends sooner. A default that the client did not ask for.
+    /// At most this many, or the rest of the context if that is less. A default that the client did not choose.
     Default(u32),
-    /// At most this many, and fewer if the context ends sooner. The client asked for them.
+    /// At most this many, or the rest of the context if that is less. Chosen by the client.
     Explicit(u32),
-    /// At most this many, for which the context must have room. The client asked for them.
+    /// At most this many. The context must have room for all of them. Chosen by the client.
     Strict(u32),
 }
 
@@ -29,17 +29,17 @@ impl Budget {
     }
 }
 
-/// How many tokens of a long prompt are kept.
+/// How far a long prompt is cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Truncate {
-    /// At most this many.
+    /// To at most this many tokens.
     To(usize),
-    /// As many as the context holds beside the answer.
+    /// To the tokens that the context holds besides the answer.
     ToContext,
 }
 
 impl Truncate {
-    /// The most tokens, but for the context.
+    /// The most tokens that are kept, apart from the context's limit.
     pub fn most(self) -> usize {
         match self {
             Self::To(most) => most,
@@ -51,19 +51,19 @@ impl Truncate {
 #[derive(Clone, Debug)]
 pub struct Options {
     pub sampling: SamplingParams,
-    /// What the request chose of `sampling`: the model's defaults replace the other values. None: `sampling` is used as it is.
+    /// The values of `sampling` that the request chose. The model's defaults replace the others. None: `sampling` is used as it is.
     pub chosen: Option<SamplingChoice>,
     pub budget: Budget,
     /// Texts that end the generation.
     pub stop: Vec<String>,
     pub stop_token_ids: Vec<u32>,
-    /// A text that a stop text ends keeps it.
+    /// Keep the stop text at the end of the answer.
     pub keep_stop: bool,
     /// Show the names of control tokens in the answer.
     pub show_control: bool,
-    /// Keep so many tokens at the end of a prompt that has more. None: a prompt that does not fit is refused.
+    /// Cut a longer prompt, and keep its end. None: a prompt that does not fit is refused.
     pub truncate: Option<Truncate>,
-    /// Which ids the answer may consist of. None: any.
+    /// The ids that the answer may contain. None: any.
     pub allowed_ids: Option<Vec<u32>>,
     /// Texts that must not occur in the answer, token for token.
     pub bad_words: Vec<String>,
@@ -73,25 +73,25 @@ pub struct Options {
     pub template: Option<Arc<str>>,
     /// Do not end at the model's own end tokens.
     pub ignore_eos: bool,
-    /// The form that the answer must have. Excludes `ignore_eos` and a least number of tokens.
+    /// The format that the answer must have. Excludes `ignore_eos` and a least number of tokens.
     pub format: Option<Format>,
     /// The most tokens of reasoning before the answer.
     pub thinking_budget: Option<u32>,
     /// `Some(n)`: return each token's log-probability and the `n` likeliest alternatives at its position.
     pub logprobs: Option<u8>,
-    /// `Some(n)`: return the log-probability of every prompt token except the first, with the `n` likeliest at its position.
+    /// `Some(n)`: return the log-probability of every prompt token except the first, with the `n` likeliest alternatives at its position.
     pub prompt_logprobs: Option<u8>,
-    /// Return the prompt. With `logprobs`, also return those of its tokens.
+    /// Return the prompt. With `logprobs`, also return the log-probabilities of its tokens.
     pub echo: bool,
-    /// Token ids before a conversation's prompt.
+    /// Token ids that precede a conversation's prompt.
     pub prefix: Vec<u32>,
-    /// Prompts with a common beginning share work only under the same salt.
+    /// Prompts with a common prefix share cached blocks only if their salts are equal.
     pub cache_salt: u64,
     pub client: Client,
 }
 
 impl Options {
-    /// Options that ask for nothing else.
+    /// Options with everything else off.
     pub fn new(sampling: SamplingParams, budget: Budget) -> Self {
         Self {
             sampling,

@@ -1,11 +1,11 @@
-//! What a generation yields.
+//! The outputs of a generation: pieces, and the end with its counts.
 
 use chat::Piece;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
     Piece(Piece),
-    /// The last one.
+    /// The last output.
     End(End),
 }
 
@@ -14,11 +14,11 @@ pub enum Output {
 pub struct End {
     pub reason: EndReason,
     pub counts: Counts,
-    /// What the request named that ended the answer.
+    /// The stop text or stop id of the request that ended the answer, if one did.
     pub stop: Option<StopCause>,
 }
 
-/// What a request named that ended its answer.
+/// A stop text or stop id of a request that ended its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopCause {
     /// The stop text with this index.
@@ -29,12 +29,12 @@ pub enum StopCause {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum EndReason {
-    /// The model ended the answer, or a stop text did.
+    /// The model or a stop text ended the answer.
     #[default]
     Stop,
     /// The answer was cut at its token limit or at the end of the context.
     Length,
-    /// The model ended the answer after it had made a call.
+    /// The model ended the answer after making a call.
     Calls,
 }
 
@@ -45,7 +45,7 @@ pub struct Counts {
     /// Tokens of the prompt that were found in the prefix cache.
     pub cached: u32,
     pub generated: u32,
-    /// Generated tokens that were spent on reasoning.
+    /// Generated tokens that are reasoning.
     pub reasoning: u32,
 }
 

@@ -1,4 +1,4 @@
-//! A chat template that a request brings.
+//! Chat templates that come with a request.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use chat::Dialect;
 use template::ChatTemplate;
 
 impl Model {
-    /// The model with another chat template, for one request.
+    /// The model with the chat template `source` for one request, or the model itself without one.
     ///
     /// # Errors
     /// The template is malformed.

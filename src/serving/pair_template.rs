@@ -1,18 +1,18 @@
-//! The template by which some models see a query and a document.
+//! The template that formats a query and a document for ranking models.
 
 use anyhow::ensure;
 
 use gguf::GgufFile;
 use tokenizer::Tokenizer;
 
-/// The key of the template by which some models (Qwen3-Reranker) see a pair.
+/// The metadata key of the pair template, which some models (Qwen3-Reranker) have.
 pub(super) const TEMPLATE: &str = "tokenizer.chat_template.rerank";
 const PLACES: [&str; 2] = ["{query}", "{document}"];
 
-/// How a model sees a query and a document.
+/// Formats a query and a document for the model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PairTemplate {
-    /// None: the two texts and the vocabulary's special tokens around them.
+    /// None: the two texts are joined by the vocabulary's special tokens.
     template: Option<String>,
 }
 
@@ -29,7 +29,7 @@ impl PairTemplate {
         Ok(Self { template: template.map(str::to_owned) })
     }
 
-    /// The template with the texts in their places. Texts of control tokens in them stay text.
+    /// Fills the texts into the template. Names of control tokens in the texts stay text.
     pub(super) fn filled(&self, tokenizer: &Tokenizer, texts: [&str; 2]) -> Option<String> {
         let template = self.template.as_deref()?;
         let mut out = String::with_capacity(template.len() + texts[0].len() + texts[1].len());

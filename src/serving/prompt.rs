@@ -1,4 +1,4 @@
-//! What a model continues, and its token ids.
+//! The prompt that a model continues, and its token ids.
 
 use std::sync::Arc;
 
@@ -15,15 +15,15 @@ pub enum Prompt {
     Text(String),
     /// Token ids. No BOS is added.
     Ids(Vec<u32>),
-    /// The two sides of a text that is to be filled in.
+    /// The text before and after a gap that is to be filled in.
     Infill { prefix: String, suffix: Arc<str> },
 }
 
-/// The longest prefix and suffix together. Encoding takes many times the memory of a text, and both are encoded whole. In bytes.
+/// The longest prefix and suffix together. Encoding takes many times the memory of a text, and both are encoded whole [bytes].
 const MAX_INFILL: usize = 4 << 20;
 
 impl Prompt {
-    /// The prompt as a client sees it before the answer. `ids` are its token ids.
+    /// The prompt as a client sees it before the answer. `ids`: the prompt's token ids.
     pub(super) fn echo(&self, tokenizer: &Tokenizer, ids: &[u32]) -> String {
         match self {
             Self::Text(text) => text.clone(),
@@ -33,12 +33,12 @@ impl Prompt {
     }
 }
 
-/// How far the tokens of a prompt are counted: several contexts.
+/// The most tokens of a prompt that are counted: four contexts.
 pub(super) fn most_counted(model: &Model) -> usize {
     model.base.context.saturating_mul(4)
 }
 
-/// The number of ids that both the tokenizer and the weights know.
+/// The number of ids that both the tokenizer and the weights have.
 pub(super) fn vocab_size(model: &Model) -> usize {
     model.base.tokenizer.vocab_size().min(model.base.spec.vocab_size)
 }
@@ -50,13 +50,13 @@ pub(super) fn check_ids(subject: Subject, mut ids: impl Iterator<Item = u32>, vo
     }
 }
 
-/// A prompt's ids. A prompt that is somewhat too long is counted, so that the error can tell its length; counting a much longer one is not
-/// worth the time.
+/// Encodes a prompt. A prompt that is somewhat too long is counted to its end, so that the error can tell its length. Counting a much
+/// longer one is not worth the time.
 pub(super) fn encode(model: &Model, prompt: &Prompt) -> Result<Vec<u32>, RequestError> {
     encode_up_to(model, prompt, most_counted(model))
 }
 
-/// The same up to `most` tokens.
+/// Like [`encode`], up to `most` tokens.
 pub(super) fn encode_up_to(model: &Model, prompt: &Prompt, most: usize) -> Result<Vec<u32>, RequestError> {
     let tokenizer = &model.base.tokenizer;
     let ids = match prompt {
@@ -75,7 +75,7 @@ pub(super) fn encode_up_to(model: &Model, prompt: &Prompt, most: usize) -> Resul
     checked(model, ids)
 }
 
-/// The ids of a conversation's prompt, up to `most`.
+/// Encodes a conversation's rendered prompt, up to `most` tokens.
 pub(super) fn encode_rendered(model: &Model, text: &str, most: usize) -> Result<Vec<u32>, RequestError> {
     checked(model, model.base.tokenizer.encode_rendered(text, most))
 }
@@ -86,7 +86,7 @@ pub(super) fn checked(model: &Model, ids: Option<Vec<u32>>) -> Result<Vec<u32>, 
     Ok(ids)
 }
 
-/// A conversation's prompt as text, with the tokenizer's marks in it.
+/// Renders a conversation's prompt as text, with the tokenizer's marks in it.
 pub(super) fn rendered(model: &Model, conversation: &Conversation) -> Result<String, RequestError> {
     let (Some(template), Some(dialect)) = (&model.template, &model.dialect) else {
         return Err(RequestError::NoTemplate(model.id.clone()));
@@ -94,8 +94,8 @@ pub(super) fn rendered(model: &Model, conversation: &Conversation) -> Result<Str
     Ok(render(template, dialect, &model.base.tokenizer, &model.defaults.fill(conversation))?)
 }
 
-/// A conversation's prompt behind the ids of an earlier one: without what the template writes at the beginning of each conversation,
-/// unless a system message begins another one.
+/// Renders a conversation's prompt that follows the ids of an earlier one. The text that the template writes at the beginning of each
+/// conversation is left out, unless a system message begins another one.
 pub(super) fn rendered_behind(model: &Model, prefix: &[u32], conversation: &Conversation) -> Result<String, RequestError> {
     if prefix.is_empty() || conversation.messages.first().is_some_and(|first| first.role == Role::System) {
         return rendered(model, conversation);
@@ -106,12 +106,12 @@ pub(super) fn rendered_behind(model: &Model, prefix: &[u32], conversation: &Conv
     let head = rendered(model, &Conversation { messages: turn.into(), ending: Ending::ClosedTurn, ..conversation.clone() })?;
     match whole.strip_prefix(&head) {
         Some(rest) => Ok(rest.to_owned()),
-        // The template writes a last turn in another way than an earlier one.
+        // The template writes the last turn differently from earlier ones.
         None => rendered(model, conversation),
     }
 }
 
-/// The ids of a conversation behind those of an earlier one, which has a BOS of its own.
+/// Appends the ids of a conversation to those of an earlier one. The second BOS is left out.
 pub(super) fn with_prefix(model: &Model, prefix: &[u32], ids: Vec<u32>) -> Result<Vec<u32>, RequestError> {
     if prefix.is_empty() {
         return Ok(ids);

@@ -1,4 +1,4 @@
-//! How well texts answer a query: the scores of pairs, by a model that ranks.
+//! Scores how well texts answer a query, with a ranking model.
 
 use std::sync::Arc;
 
@@ -25,13 +25,13 @@ pub fn validate(model: Arc<Model>, query: &str, document: &str, cache_salt: u64)
 }
 
 impl Pooled {
-    /// The score of a pair: the logit of a classifier with one class, or else the probability of the first class ("yes").
+    /// The score of a pair: the logit if the classifier has one class, or else the probability of the first class ("yes").
     pub async fn score(self) -> Result<f32, Failure> {
         Ok(score(&self.pooled().await?))
     }
 }
 
-/// The number between 0 and 1 that the scores of the classes stand for.
+/// Converts the classes' scores to a probability.
 pub(super) fn probability(classes: &[f32]) -> f32 {
     match classes {
         [one] => (1.0 / (1.0 + f64::from(-one).exp())) as f32,
@@ -39,7 +39,7 @@ pub(super) fn probability(classes: &[f32]) -> f32 {
     }
 }
 
-/// The model's own number: the first class' score.
+/// The raw score: that of the first class.
 pub(super) fn logit(classes: &[f32]) -> f32 {
     classes.first().copied().unwrap_or(0.0)
 }

@@ -1,20 +1,20 @@
-//! Ends an answer that must call a tool and only repeats itself: a small model may make the same call until its tokens run out.
+//! Ends an answer that must call a tool and starts to repeat itself. A small model may repeat the same call until its tokens run out.
 
 use std::collections::VecDeque;
 
 use chat::Piece;
 
-/// Watches the calls of one answer. A call that begins like an earlier one is held back until it differs or is the same.
+/// Watches the calls of one answer. A call that begins like an earlier one is held back until it differs or is complete.
 #[derive(Debug, Default)]
 pub(super) struct RepeatDetector {
-    /// The calls that were handed on: functions and arguments.
+    /// The calls that were passed on, as (function, arguments).
     calls: Vec<(String, String)>,
-    /// The call that is held back: its number, function and arguments.
+    /// The call that is held back, as (number, function, arguments).
     held: Option<(usize, String, String)>,
 }
 
 impl RepeatDetector {
-    /// Takes pieces and returns those to hand on, and whether the answer has come to repeat itself.
+    /// Takes pieces. Returns the pieces to pass on, and whether the answer repeats itself.
     pub(super) fn filter(&mut self, pieces: Vec<Piece>) -> (Vec<Piece>, bool) {
         let (mut out, mut rest) = (Vec::new(), VecDeque::from(pieces));
         while let Some(piece) = rest.pop_front() {
@@ -55,7 +55,7 @@ impl RepeatDetector {
         (out, false)
     }
 
-    /// The call that is held back.
+    /// Returns the pieces of the call that is held back.
     pub(super) fn release(&mut self) -> impl Iterator<Item = Piece> + use<> {
         let pieces = self.held.take().map(|(call, name, text)| {
             self.calls.push((name.clone(), text.clone()));

@@ -1,4 +1,4 @@
-//! A validated request is a type: a [`ValidRequest`] fits its model's context and vocabulary.
+//! Validated requests: a [`ValidRequest`] fits its model's context and vocabulary.
 
 use std::sync::Arc;
 
@@ -16,27 +16,27 @@ use grammar::Source;
 use logits::Grammar;
 use scheduler::{Client, NewSequence};
 
-/// A sequence that its model can run.
+/// A request that its model can run.
 #[derive(Clone)]
 pub struct ValidRequest {
     pub model: Arc<Model>,
     pub(super) sequence: NewSequence,
     pub(super) client: Client,
     pub(super) stop: StopTexts,
-    /// Stop ids that the request itself named.
+    /// Stop ids given in the request.
     pub(super) own_stop_ids: Vec<u32>,
     /// Whether the answer has to make a call and may make several.
     pub(super) calls_several: bool,
     pub(super) show_control: bool,
     pub(super) return_ids: bool,
-    /// The prompt as text if the request wants to see it, otherwise empty.
+    /// The prompt as text if the request wants it, otherwise empty.
     pub(super) echo: String,
-    /// Separates reasoning and calls from text. `None`: everything is text.
+    /// Separates reasoning and calls from text. `None` if everything is text.
     pub(super) parser: Option<Parser>,
-    /// Counts the reasoning of an answer. `None`: the model does not reason, or nobody asked it in a conversation.
+    /// Counts the reasoning of an answer. `None` if the model does not reason or the prompt is no conversation.
     pub(super) meter: Option<ReasoningMeter>,
     pub(super) retry: Option<Arc<ToolRetry>>,
-    /// What the rules of the answer were made of.
+    /// The part of the request that the rules of the answer come from.
     pub(super) rules: Subject,
 }
 
@@ -51,7 +51,7 @@ impl ValidRequest {
         check_ids(Subject::StopTokens, options.stop_token_ids.iter().copied(), vocab_size)?;
         check_ids(Subject::LogitBias, options.sampling.logit_bias.iter().map(|(id, _)| *id), vocab_size)?;
         check_ids(Subject::AllowedIds, options.allowed_ids.iter().flatten().copied(), vocab_size)?;
-        // A prompt that will be cut is encoded whole.
+        // A prompt that will be truncated is encoded whole.
         let most = if options.truncate.is_some() { usize::MAX } else { most_counted(&model) };
         let (ids, entry) = match &prompt {
             Prompt::Chat(conversation) => {
@@ -94,7 +94,7 @@ impl ValidRequest {
         let parser = chat.as_ref().and_then(|chat| chat.parser(retry.as_deref()));
         let meter = chat.as_ref().and_then(Chat::meter);
         let only_calls = chat.as_ref().is_some_and(Chat::is_only_calls);
-        // An answer that is only calls ends where its rules say: a stop text must not cut it.
+        // An answer that is only calls ends where its grammar says. A stop text must not cut it.
         let texts = if only_calls { Vec::new() } else { options.stop.clone() };
         let stop = StopTexts { texts, kept: options.keep_stop };
         let (show_control, return_ids) = (options.show_control, options.return_ids);
@@ -111,17 +111,17 @@ impl ValidRequest {
         Ok(Self { model, sequence, client, stop, own_stop_ids, calls_several, show_control, return_ids, echo, parser, meter, retry, rules })
     }
 
-    /// The second try, after a first one that `spent` this. `None` if nothing is left to generate, or if the model refuses it.
+    /// The second try, given the counts of the first. `None` if nothing is left to generate, or if the model refuses the request.
     pub(super) fn second_try(model: Arc<Model>, retry: &ToolRetry, spent: Counts, seed: u64) -> Option<Self> {
         Self::new(model, Prompt::Chat(retry.conversation.clone()), &retry.options(spent, seed)?).ok()
     }
 
-    /// False if there is nothing to generate and nothing to score (an echo), so that the engine has nothing to do.
+    /// Whether the engine has anything to do. False if there is nothing to generate and nothing to score (an echo).
     pub(super) fn has_sequence(&self) -> bool {
         self.sequence.max_tokens > 0 || self.sequence.score_prompt.is_some()
     }
 
-    /// The tokens of the prompt, once for each of `count` sequences.
+    /// The prompt's number of tokens, once for each of `count` sequences.
     pub(super) fn prompts(&self, count: usize) -> impl Iterator<Item = usize> {
         std::iter::repeat_n(self.num_prompt_tokens(), if self.has_sequence() { count } else { 0 })
     }
@@ -135,7 +135,7 @@ impl ValidRequest {
         &self.sequence.prompt
     }
 
-    /// The prompt as text if the request wants to see it, otherwise empty.
+    /// The prompt as text if the request wants it, otherwise empty.
     pub fn echo(&self) -> &str {
         &self.echo
     }
@@ -156,7 +156,7 @@ fn stop_ids(model: &Model, prompt: &Prompt, options: &Options) -> Vec<u32> {
     ids
 }
 
-/// The end of a prompt that is longer than the request lets it be.
+/// Cuts a prompt to the length that the request permits, and keeps its end.
 fn truncated(mut ids: Vec<u32>, room: ContextLimit, options: &Options) -> Vec<u32> {
     let most = match options.truncate {
         None => return ids,
@@ -167,13 +167,13 @@ fn truncated(mut ids: Vec<u32>, room: ContextLimit, options: &Options) -> Vec<u3
     ids
 }
 
-/// The grammar with what the request says of single ids.
+/// The grammar with the request's constraints on single ids.
 fn permitted(model: &Model, options: &Options, grammar: Option<Arc<dyn Grammar>>) -> Result<Option<Arc<dyn Grammar>>, RequestError> {
     if options.allowed_ids.is_none() && options.bad_words.is_empty() {
         return Ok(grammar);
     }
     let tokenizer = &model.base.tokenizer;
-    // A word has other tokens behind a space than at the beginning of a text.
+    // A word has different tokens after a space than at the beginning of a text.
     let forms = |word: &String| [word.clone(), format!(" {}", word.trim_start())].map(|form| tokenizer.encode(&form, false));
     let bad: Vec<Vec<u32>> = options.bad_words.iter().flat_map(forms).filter(|ids| !ids.is_empty()).collect();
     Ok(Some(Arc::new(TokenConstraint::new(model.base.spec.vocab_size, options.allowed_ids.as_deref(), bad, grammar))))
@@ -187,11 +187,11 @@ fn grammar(model: &Model, format: Option<&Format>) -> Result<Option<Arc<dyn Gram
     Ok(Some(grammar.map_err(|error| RuleError { subject: Subject::Format, error: error.split().1 })?))
 }
 
-/// A conversation whose prompt was encoded.
+/// A conversation whose prompt is encoded.
 struct Chat<'a> {
     model: &'a Model,
     conversation: Conversation,
-    /// Where the answer begins.
+    /// The state in which the answer begins.
     entry: AnswerStart,
     options: &'a Options,
 }
@@ -201,20 +201,20 @@ impl Chat<'_> {
         self.conversation.tools.as_ref()
     }
 
-    /// The rules of the answer. Tools whose schemas cannot be followed get looser ones.
+    /// The grammar of the answer. Tools whose schemas cannot be followed get looser ones.
     fn grammar(&mut self) -> Result<Option<Arc<dyn Grammar>>, RequestError> {
         let (format, grammars) = (self.options.format.as_ref(), &self.model.base.grammars);
         let Some(dialect) = &self.model.dialect else { return grammar(self.model, format) };
         let followed = Rules { dialect, grammars, tools: self.conversation.tools.as_ref(), format, entry: self.entry }.followed()?;
         for (name, why) in &followed.loosened {
             let (name, why) = (name.escape_debug(), why.escape_debug());
-            tracing::debug!("the schema of the tool `{name}` cannot be followed as it is, so a looser one is: {why}");
+            tracing::debug!("the schema of the tool `{name}` cannot be enforced, so a looser one is used: {why}");
         }
         self.conversation.tools = followed.tools.or_else(|| self.conversation.tools.take());
         let rules = followed.grammar;
         let (Some(most), Some(thinking)) = (self.options.thinking_budget, dialect.reasons()) else { return Ok(rules) };
         let (meter, tags) = (ReasoningMeter::new(thinking, self.entry), (thinking.open, thinking.close));
-        // Reasoning that the answer continues counts, too.
+        // Reasoning in the prompt that the answer continues counts, too.
         let thought = dialect.continued_reasoning(&self.conversation).unwrap_or_default();
         let spent = u32::try_from(grammars.tokenizer().encode(thought.trim(), true).len()).unwrap_or(u32::MAX);
         Ok(Some(Arc::new(ThinkingBudget::new(grammars, meter, tags, most.saturating_sub(spent), rules))))
@@ -230,7 +230,7 @@ impl Chat<'_> {
         let syntax = self.tools().map(|_| dialect.syntax);
         let parser = (syntax.is_some() || dialect.thinking.is_some()).then(|| Parser::new(syntax, dialect.thinking, self.entry))?;
         let parser = if self.options.format.is_some() { parser.with_format() } else { parser };
-        // If a format was asked for, bare JSON is an answer.
+        // If the request has a format, bare JSON is an answer, not a call.
         let tools = self.tools().filter(|_| self.options.format.is_none());
         let bare = tools.into_iter().flat_map(Tools::callable).map(|tool| tool.name.clone());
         let answered = retry.map(|retry| retry.answered.clone()).unwrap_or_default();
@@ -241,19 +241,19 @@ impl Chat<'_> {
         })
     }
 
-    /// Whether the answer holds neither text nor reasoning.
+    /// Whether the answer can hold neither text nor reasoning.
     fn is_only_calls(&self) -> bool {
         self.tools().is_some_and(Tools::must_call) && self.model.dialect.as_ref().is_some_and(|dialect| dialect.thinking.is_none())
     }
 }
 
-/// How many tokens may be generated after `prompt` tokens.
+/// The number of tokens that may be generated after `prompt` tokens.
 pub(super) fn budget(prompt: usize, room: ContextLimit, budget: Budget) -> Result<u32, RequestError> {
     if prompt == 0 {
         return Err(RequestError::Empty);
     }
     let rest = u32::try_from(room.context.saturating_sub(prompt)).unwrap_or(u32::MAX);
-    // An answer needs room for one token at least. Only a request that asks for none may fill the context.
+    // An answer needs room for at least one token. Only a request for no tokens may fill the context.
     let (wanted, max_tokens) = match budget {
         Budget::Rest => (1, rest),
         Budget::Default(most) => (1, most.min(rest)),
@@ -314,6 +314,6 @@ mod tests {
         assert!(error.contains("is 100 tokens, but the prompt has 10 and 91 more were asked for: "), "{error}");
         let whole = ContextLimit { context: 100, most: 100 };
         let error = super::budget(101, whole, Budget::Rest).unwrap_err().to_string();
-        assert!(error.ends_with("shorten it: no --context is larger, for the model was made for 100"), "{error}");
+        assert!(error.ends_with("shorten it: the model was made for at most 100"), "{error}");
     }
 }

@@ -1,4 +1,4 @@
-//! How well texts fit together: by a model that ranks, by the vectors of a model that embeds, or by asking a generative model.
+//! Scores pairs of texts: with a ranking model, by the vectors of an embedding model, or by asking a generative model.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,9 +18,9 @@ use scheduler::Client;
 enum ScoringMethod {
     /// A classifier reads both texts.
     Ranks,
-    /// The cosine of two vectors.
+    /// The cosine of the texts' vectors.
     Embeds,
-    /// "Yes" against "no".
+    /// A generative model answers "yes" or "no".
     Judges,
 }
 
@@ -35,11 +35,11 @@ impl ScoringMethod {
     }
 }
 
-/// Pairs that their model can compare.
+/// Validated pairs of texts.
 pub struct ValidPairs {
     method: ScoringMethod,
     texts: Vec<ValidText>,
-    /// For each pair its one or two texts.
+    /// The indices of each pair's texts. Both are equal if the pair is one text.
     pairs: Vec<[usize; 2]>,
 }
 
@@ -61,7 +61,7 @@ pub fn validate(model: &Arc<Model>, pairs: &[(&str, &str)], cut: Truncation, cac
                 indices.push([at, at + 1]);
             }
             ScoringMethod::Embeds => {
-                // The model reads each text by itself, and the query is no document.
+                // The model reads each text separately. The document's limit does not apply to the query.
                 let mut index = |text, cut: Truncation| match known.get(&(text, cut)) {
                     Some(at) => Ok::<usize, RequestError>(*at),
                     None => {
@@ -80,19 +80,19 @@ pub fn validate(model: &Arc<Model>, pairs: &[(&str, &str)], cut: Truncation, cac
 }
 
 impl ValidPairs {
-    /// The tokens of the prompts. A question that is asked twice is computed once.
+    /// Number of tokens in all prompts. A question that is asked twice counts once.
     pub fn num_tokens(&self) -> u32 {
         let step = if self.method == ScoringMethod::Judges { 2 } else { 1 };
         self.texts.iter().step_by(step).map(ValidText::num_tokens).sum()
     }
 
-    /// Hands the pairs to their model's engine thread, all or none.
+    /// Submits the pairs to their model's engine thread, all or none.
     pub fn submit(self, client: Client) -> Result<Scoring, SubmitError> {
         Ok(Scoring { method: self.method, running: embedding::submit(self.texts, client)?, pairs: self.pairs })
     }
 }
 
-/// Scores on their method. Dropping them cancels their sequences.
+/// Scores that are being computed. Dropping them cancels their sequences.
 pub struct Scoring {
     method: ScoringMethod,
     running: Vec<Pooled>,
@@ -100,12 +100,12 @@ pub struct Scoring {
 }
 
 impl Scoring {
-    /// What each sequence has cost so far.
+    /// The usage of each sequence so far.
     pub fn accounts(&self) -> impl Iterator<Item = RequestUsage> {
         self.running.iter().map(Pooled::account)
     }
 
-    /// The score of each pair. `activated`: as a probability; otherwise as the model's own number. A cosine stays what it is.
+    /// The score of each pair. `activated`: whether to return probabilities instead of raw scores. A cosine is the same in both cases.
     pub async fn scores(self, activated: bool) -> Result<Vec<f32>, Failure> {
         let mut found: Vec<Vec<f32>> = Vec::with_capacity(self.running.len());
         for running in self.running {

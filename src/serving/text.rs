@@ -1,22 +1,22 @@
-//! Texts and ids without a generation: what a prompt becomes, and what ids stand for.
+//! Converts between texts and token ids without a generation.
 
 use super::error::RequestError;
 use super::model::Model;
 use super::prompt::{check_ids, rendered, rendered_behind, vocab_size, with_prefix};
 use chat::{Conversation, Subject};
 
-/// The longest text that is turned into ids at once. In bytes.
+/// The longest text that is tokenized at once [bytes].
 pub const MAX_TEXT: usize = 4 << 20;
-/// The memory that a text takes while it is turned into ids, in bytes per byte of it. A long word takes the most.
+/// Memory needed to tokenize a text [bytes per byte of text]. A single long word needs the most.
 pub const MEMORY_PER_BYTE: usize = 64;
-/// The most ids that are turned into a text at once. The longest tokens have hundreds of bytes.
+/// The most ids that are detokenized at once. The longest tokens have hundreds of bytes.
 const MAX_IDS: usize = 1 << 18;
 
-/// The most bytes per token of a text that is cut. Only runs of one character have longer tokens on average.
+/// The most bytes per token that a cut text may have. Only runs of one character have longer tokens on average.
 const MAX_BYTES_PER_TOKEN: usize = 64;
 
-/// The ids of a text. With `add_special`, it begins as a prompt does, for example with BOS. Takes up to a second per megabyte: call it
-/// off the event loop.
+/// Tokenizes a text. `add_special`: whether the ids begin as a prompt does, for example with BOS. Takes up to a second per megabyte: call
+/// it off the event loop.
 pub fn tokenize(model: &Model, text: &str, add_special: bool) -> Result<Vec<u32>, RequestError> {
     check_amount(text.len(), MAX_TEXT, "bytes of text")?;
     Ok(match add_special {
@@ -25,8 +25,8 @@ pub fn tokenize(model: &Model, text: &str, add_special: bool) -> Result<Vec<u32>
     })
 }
 
-/// The ids of as much of a text as `most` tokens and the context hold. A token that ends every text (such as SEP) stays at the end. Call it
-/// off the event loop, too.
+/// Tokenizes the beginning of a text, up to `most` tokens and the context. A token that ends every text (such as SEP) stays at the end.
+/// Call it off the event loop, too.
 pub(super) fn beginning(model: &Model, text: &str, most: usize) -> Vec<u32> {
     let (tokenizer, most) = (&model.base.tokenizer, model.base.context.min(most));
     let mut ids = tokenizer.encode_prompt(bounded(text, most), usize::MAX).unwrap_or_default();
@@ -38,17 +38,17 @@ pub(super) fn beginning(model: &Model, text: &str, most: usize) -> Vec<u32> {
     ids
 }
 
-/// As much of a text as so many tokens can hold: encoding takes many times the memory of a text.
+/// Cuts a text to the length that `most` tokens can hold, because encoding takes many times the memory of a text.
 pub(super) fn bounded(text: &str, most: usize) -> &str {
     &text[..text.floor_char_boundary(most.saturating_mul(MAX_BYTES_PER_TOKEN))]
 }
 
-/// The ids of a conversation. Call it off the event loop, too.
+/// Tokenizes a conversation. Call it off the event loop, too.
 pub fn tokenize_chat(model: &Model, conversation: &Conversation) -> Result<Vec<u32>, RequestError> {
     tokenize_behind(model, &[], conversation)
 }
 
-/// The ids of a conversation behind those of an earlier one. Call it off the event loop, too.
+/// Tokenizes a conversation that follows the ids of an earlier one. Call it off the event loop, too.
 pub fn tokenize_behind(model: &Model, prefix: &[u32], conversation: &Conversation) -> Result<Vec<u32>, RequestError> {
     let text = rendered_behind(model, prefix, conversation)?;
     check_amount(text.len(), MAX_TEXT, "bytes of text")?;
@@ -59,20 +59,20 @@ fn check_amount(size: usize, most: usize, unit: &'static str) -> Result<(), Requ
     if size > most { Err(RequestError::TooMuch { size, most, unit }) } else { Ok(()) }
 }
 
-/// The text of each id. A part of a character becomes U+FFFD, a control token its name.
+/// The text of each id. A part of a character becomes U+FFFD, and a control token becomes its name.
 pub fn texts_of(model: &Model, ids: &[u32]) -> Vec<String> {
     let piece = |&id: &u32| String::from_utf8_lossy(model.base.tokenizer.token_bytes(id, true).unwrap_or_default()).into_owned();
     ids.iter().map(piece).collect()
 }
 
-/// The text of some ids, with control tokens as their names.
+/// Detokenizes ids. Control tokens become their names.
 pub fn detokenize(model: &Model, ids: &[u32]) -> Result<String, RequestError> {
     check_amount(ids.len(), MAX_IDS, "tokens")?;
     check_ids(Subject::Prompt, ids.iter().copied(), vocab_size(model))?;
     Ok(model.base.tokenizer.decode(ids, true))
 }
 
-/// The prompt that a conversation becomes, as text.
+/// Renders a conversation's prompt as text.
 pub fn apply_template(model: &Model, conversation: &Conversation) -> Result<String, RequestError> {
     Ok(model.base.tokenizer.unshield(&rendered(model, conversation)?).into_owned())
 }

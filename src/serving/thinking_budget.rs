@@ -1,5 +1,5 @@
-//! A bound on reasoning. Once a model has reasoned for as many tokens as it may, the only token that may follow is the next one of the tag
-//! that ends its reasoning. After that, it may not begin again.
+//! Limits reasoning. Once a model has spent its reasoning tokens, the only token that may follow is the next one of the tag that ends the
+//! reasoning. After that, reasoning may not begin again.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use grammar::Compiler;
 use logits::{Allowed, Constraint, Grammar, mask_words};
 use tokenizer::Tokenizer;
 
-/// The rules of an answer, with a bound on the reasoning before it.
+/// The rules of an answer, with a limit on the reasoning before it.
 pub(super) struct ThinkingBudget {
     tokenizer: Arc<Tokenizer>,
     vocab_size: usize,
@@ -28,7 +28,8 @@ impl std::fmt::Debug for ThinkingBudget {
 }
 
 impl ThinkingBudget {
-    /// `meter`: where the answer begins. `tags`: what the model's reasoning begins and ends with. `most`: tokens of it.
+    /// `meter`: counts the reasoning, from where the answer begins. `tags`: the tags that open and close reasoning. `most`: the most tokens
+    /// of reasoning.
     pub(super) fn new(
         grammars: &Compiler,
         meter: ReasoningMeter,
@@ -43,7 +44,7 @@ impl ThinkingBudget {
     }
 }
 
-/// The tokens that complete the tag `open`: those that begin with an end of it.
+/// The tokens that can complete the tag `open`: those that begin with a suffix of the tag.
 fn openers(grammars: &Compiler, open: &str) -> Arc<[u32]> {
     let tokenizer = grammars.tokenizer();
     let bytes = |id: &u32| tokenizer.token_bytes(*id, true).unwrap_or_default();
@@ -80,12 +81,12 @@ struct BudgetState {
     openers: Arc<[u32]>,
     most: u32,
     rules: Option<Box<dyn Constraint>>,
-    /// What is left of the closing tag, once the reasoning is as long as it may be.
+    /// The rest of the closing tag, once the budget is spent.
     due: VecDeque<u32>,
 }
 
 impl BudgetState {
-    /// Ends reasoning that is as long as it may be.
+    /// Forces the closing tag if the budget is spent.
     fn check(&mut self) {
         let Some(written) = self.meter.num_closing() else { return };
         if self.meter.tokens() + self.meter.held() >= self.most {
@@ -93,7 +94,7 @@ impl BudgetState {
         }
     }
 
-    /// Forbids the tokens with which reasoning that is as long as it may be would begin again.
+    /// Forbids the tokens that would reopen reasoning after the budget is spent.
     fn without_openers(&self, allowed: Allowed) -> Allowed {
         let missing = self.meter.reopening().filter(|_| self.meter.tokens() >= self.most);
         let Some(missing) = missing.map(str::as_bytes) else { return allowed };
@@ -110,7 +111,7 @@ impl BudgetState {
         Allowed::Mask(words)
     }
 
-    /// The ids of the closing tag behind its first bytes. If none of them ends there, the whole tag.
+    /// The ids of the closing tag after its first `written` bytes. If no id starts there, the whole tag.
     fn rest_of_tag(&self, written: usize) -> Vec<u32> {
         let (mut len, mut ids) = (0, self.close_ids.iter());
         while len < written
@@ -176,7 +177,7 @@ mod tests {
         RIG.1.encode_within(text)
     }
 
-    /// The only token that may follow. `None`: several may.
+    /// The only token that may follow. `None` if several may.
     fn only(place: &mut dyn Constraint) -> Option<u32> {
         let Allowed::Mask(words) = place.allowed().unwrap() else { return None };
         let count: u32 = words.iter().map(|word| word.count_ones()).sum();
@@ -192,7 +193,7 @@ mod tests {
         }
     }
 
-    /// Writes what must come, and returns it.
+    /// Accepts tokens while only one may follow. Returns their text.
     fn forced(place: &mut dyn Constraint) -> String {
         let mut written = Vec::new();
         while let Some(id) = only(place) {
@@ -237,7 +238,7 @@ mod tests {
             let rest = RIG.1.decode(&close[begun..], true);
             assert_eq!(forced(&mut *place), rest);
         }
-        // Tokens of the tag do not count, so the model itself may end its reasoning at the bound.
+        // Tokens of the tag do not count, so the model may end its reasoning itself at the limit.
         let mut place = budget(OPENED, 4);
         write(&mut *place, &ids("A"));
         write(&mut *place, &close);
@@ -255,7 +256,7 @@ mod tests {
         assert!(!allows(&mut *place, *last));
         write(&mut *place, &ids(" so it is text"));
         write(&mut *place, &open);
-        // Before the bound it may, and counts on.
+        // Before the limit, reasoning may begin again, and the count goes on.
         let mut place = budget(OPENED, 3);
         write(&mut *place, &[ids("A"), ids("</think>"), ids("\n"), open, ids("B"), ids("C")].concat());
         assert_eq!(forced(&mut *place), "</think>");

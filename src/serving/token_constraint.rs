@@ -1,13 +1,13 @@
-//! What a request says of single token ids: which may occur at all, and which must not follow each other.
+//! Constraints on single token ids: the allowed ids, and runs of ids that must not occur.
 
 use std::sync::Arc;
 
 use logits::{Allowed, Constraint, Grammar, mask_words};
 
-/// Rules for ids, on top of a grammar if there is one.
+/// Constrains the ids of an answer, in addition to a grammar if there is one.
 #[derive(Debug)]
 pub(super) struct TokenConstraint {
-    /// One bit per id.
+    /// The allowed ids, one bit per id.
     ids: Vec<u32>,
     /// Runs of ids that must not occur.
     bad: Arc<Vec<Vec<u32>>>,
@@ -15,7 +15,7 @@ pub(super) struct TokenConstraint {
 }
 
 impl TokenConstraint {
-    /// `allowed`: None permits every id. No run of `bad` is empty.
+    /// `allowed`: the allowed ids, or None for all. `bad`: forbidden runs, none of them empty.
     pub(super) fn new(vocab: usize, allowed: Option<&[u32]>, bad: Vec<Vec<u32>>, grammar: Option<Arc<dyn Grammar>>) -> Self {
         let mut ids = vec![if allowed.is_none() { u32::MAX } else { 0 }; mask_words(vocab)];
         for id in allowed.into_iter().flatten() {
@@ -41,7 +41,7 @@ struct ConstraintState {
     ids: Vec<u32>,
     bad: Arc<Vec<Vec<u32>>>,
     grammar: Option<Box<dyn Constraint>>,
-    /// The last ids, as many as the longest run has before its last.
+    /// The latest ids, at most `most`.
     last: Vec<u32>,
     most: usize,
 }

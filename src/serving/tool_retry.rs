@@ -1,5 +1,5 @@
-//! The second try. A small model that was given a call's result may write nothing but that call again, and an agent would make the call
-//! forever. So the model is asked once more with the results alone, without the calls and without tools.
+//! The second try after a repeated call. A small model that was given a call's result may write nothing but that call again, and an agent
+//! would make the call forever. So the model is asked once more with the results alone, without the calls and without tools.
 
 use std::sync::Arc;
 
@@ -9,18 +9,18 @@ use super::options::{Budget, Options};
 use super::output::Counts;
 use chat::{Call, Conversation, Message, Role};
 
-/// What the second try asks.
+/// The request of the second try.
 pub struct ToolRetry {
     pub(super) conversation: Conversation,
     options: Options,
-    /// The most tokens of both tries together: what the request asks for, a default, or what the context left.
+    /// The most tokens of both tries together: the request's number, a default, or the rest of the context.
     max_tokens: u32,
-    /// The calls whose results the conversation holds: functions and arguments.
+    /// The calls whose results the conversation holds, as (function, arguments).
     pub(super) answered: Vec<(String, Value)>,
 }
 
 impl ToolRetry {
-    /// `None` unless the last message is a call's result and the model may answer it as it likes.
+    /// Prepares a second try. `None` unless the last message is a call's result and the model is not forced to call.
     pub(super) fn of(conversation: &Conversation, options: &Options, max_tokens: u32) -> Option<Arc<Self>> {
         let messages = &conversation.messages;
         conversation.tools.as_ref().filter(|tools| !tools.must_call())?;
@@ -35,7 +35,7 @@ impl ToolRetry {
         Some(Arc::new(Self { conversation, options: options.clone(), max_tokens, answered }))
     }
 
-    /// The options of the second try, after a first one that `spent` this. `None` if nothing is left to generate.
+    /// The options of the second try, given the counts of the first. `None` if nothing is left to generate.
     pub(super) fn options(&self, spent: Counts, seed: u64) -> Option<Options> {
         let left = self.max_tokens.checked_sub(spent.generated).filter(|left| *left > 0)?;
         let mut options = self.options.clone();
@@ -43,7 +43,7 @@ impl ToolRetry {
         options.thinking_budget = options.thinking_budget.map(|most| most.saturating_sub(spent.reasoning));
         options.sampling.min_tokens = options.sampling.min_tokens.saturating_sub(spent.generated);
         options.sampling.seed = seed;
-        // The client has the first prompt's tokens.
+        // The client already has the log-probabilities of the first prompt.
         options.prompt_logprobs = None;
         Some(options)
     }

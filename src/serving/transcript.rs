@@ -1,4 +1,4 @@
-//! The text of one generation: from tokens to pieces, and the counts.
+//! Turns the tokens of one generation into pieces, and counts them.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use scheduler::{FinishReason, NewSequence};
 #[derive(Clone, Debug, Default)]
 pub(super) struct StopTexts {
     pub(super) texts: Vec<String>,
-    /// Whether the text that ends it stays.
+    /// Whether the stop text stays in the answer.
     pub(super) kept: bool,
 }
 
@@ -19,15 +19,15 @@ pub(super) struct Transcript {
     pub(super) counts: Counts,
     pub(super) wants_logprobs: bool,
     detokenizer: Detokenizer,
-    /// Before so many tokens no stop text ends the generation.
+    /// The number of tokens before which no stop text ends the generation.
     min_tokens: u32,
-    /// Characters that were handed on.
+    /// Number of characters that were passed on.
     num_shown: usize,
-    /// Tokens whose text was not handed on yet.
+    /// Tokens whose text was not passed on yet.
     pending: VecDeque<TokenLogprob>,
-    /// `None`: everything is text.
+    /// `None` if everything is text.
     parser: Option<Parser>,
-    /// `None`: there is no reasoning.
+    /// `None` if there is no reasoning.
     meter: Option<ReasoningMeter>,
 }
 
@@ -58,17 +58,17 @@ impl Transcript {
         self.parser.is_some()
     }
 
-    /// Characters of the text so far, including those that are held back.
+    /// Number of characters of the text so far, including those held back.
     pub(super) fn num_decoded(&self) -> usize {
         self.num_shown + self.detokenizer.num_held()
     }
 
-    /// Takes the log-probability of the token whose bytes come next.
+    /// Takes the log-probabilities of the token whose bytes come next.
     pub(super) fn add_token(&mut self, token: TokenLogprob) {
         self.pending.push_back(token);
     }
 
-    /// The call of an answer that repeats an answered call and holds nothing else.
+    /// The call of an answer that only repeats an answered call.
     pub(super) fn take_repeated(&mut self) -> Option<Repeated> {
         self.parser.as_mut().and_then(Parser::take_repeated)
     }
@@ -81,7 +81,7 @@ impl Transcript {
             meter.push(bytes);
             self.counts.reasoning += meter.tokens() - before;
         }
-        // A call ends where its rules say: a stop text must not cut it.
+        // A call ends where its grammar says. A stop text must not cut it.
         let unstoppable = self.counts.generated < self.min_tokens || self.parser.as_ref().is_some_and(Parser::is_calling);
         let decoded = if unstoppable { Decoded::Text(self.detokenizer.push_unstoppable(bytes)) } else { self.detokenizer.push(bytes) };
         match decoded {
@@ -109,7 +109,7 @@ impl Transcript {
         }
     }
 
-    /// The end of a text that a stop text follows. Tokens that begin inside the stop text are not part of the answer.
+    /// Ends the text before a stop text. Tokens that begin inside the stop text are not part of the answer.
     fn stopped(&mut self, text: String) -> (Vec<Piece>, EndReason) {
         let text = self.with_tokens(text);
         self.last_pieces(text, FinishReason::Stop)
@@ -118,7 +118,7 @@ impl Transcript {
     fn last_pieces(&mut self, text: Text, reason: FinishReason) -> (Vec<Piece>, EndReason) {
         let mut pieces = self.pieces(text);
         let cut = reason == FinishReason::Length;
-        // The beginning of a closing tag is reasoning after all if the model itself ends there.
+        // If the model itself ends within a closing tag, the begun tag counts as reasoning.
         self.counts.reasoning += self.meter.take().filter(|_| !cut).map_or(0, |meter| meter.held());
         pieces.extend(self.parser.iter_mut().flat_map(|parser| parser.finish(cut)));
         let called = self.parser.as_ref().is_some_and(Parser::has_called);
@@ -138,7 +138,7 @@ impl Transcript {
         }
     }
 
-    /// A text with the tokens that begin before its end.
+    /// A text with the tokens that begin in it.
     fn with_tokens(&mut self, text: String) -> Text {
         if !self.wants_logprobs {
             return text.into();
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(transcript.token(b"bx"), (text("b"), Some(EndReason::Stop)));
     }
 
-    /// The bytes of the tokens that come with each piece of text.
+    /// The text of the pieces, and the bytes of the tokens that come with it.
     fn shown(pieces: Vec<Piece>) -> (String, Vec<Vec<u8>>) {
         let mut texts = pieces.into_iter().map(|piece| if let Piece::Text(text) = piece { text } else { panic!("{piece:?}") });
         let Text { text, tokens } = texts.next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Lines on their way to stderr. A thread of its own writes them, so whoever logs neither waits for stderr nor fails with it.
+//! Writes log lines to stderr on a separate thread, so that logging neither blocks on stderr nor fails with it.
 
 use std::io::Write;
 use std::sync::OnceLock;
@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use super::shorten::shortened;
 
-/// The largest number of lines that wait for stderr. Further ones are lost, and counted.
+/// The most lines that wait for stderr. Further lines are lost and counted.
 const MAX_WAITING: usize = 4096;
-/// Longer lines are cut, so that waiting lines take a bounded amount of memory. In bytes.
+/// The longest line. Longer ones are cut, so that waiting lines take bounded memory [bytes].
 const MAX_LINE: usize = 8 << 10;
 /// The longest time that [`flush`] takes.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
@@ -17,12 +17,12 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 /// The process's log, once something has used it.
 static LOG: OnceLock<LogWriter> = OnceLock::new();
 
-/// Writes a line to stderr, behind the lines that wait. Never blocks.
+/// Queues a line for stderr. Never blocks.
 pub fn print(text: &str) {
     log().take(format!("{text}\n").into_bytes());
 }
 
-/// Waits until every waiting line is written, but at most for [`FLUSH_TIMEOUT`]: the reader of stderr may never read.
+/// Waits until every waiting line is written, but at most for [`FLUSH_TIMEOUT`], because the reader of stderr may never read.
 pub fn flush() {
     if let Some(log) = LOG.get() {
         log.flush(FLUSH_TIMEOUT);
@@ -35,11 +35,11 @@ fn log() -> &'static LogWriter {
 
 enum QueueEntry {
     Line(Vec<u8>),
-    /// Everything before this is written once the sender is dropped.
+    /// Dropping the sender signals that every line before this entry is written.
     Flush(SyncSender<()>),
 }
 
-/// Lines on their way to a slow or broken output.
+/// A queue of lines for an output that may be slow or broken.
 pub struct LogWriter {
     queue: SyncSender<QueueEntry>,
 }
@@ -87,10 +87,10 @@ fn write(entries: Receiver<QueueEntry>, mut output: impl Write) {
     }
 }
 
-/// One event of `tracing`, which arrives as one write.
+/// Receives one event of `tracing`, as one write.
 pub struct Line {
     log: &'static LogWriter,
-    /// Whether the line is an object, which must stay one if it is too long.
+    /// Whether the line is a JSON object, which must stay one when shortened.
     is_json: bool,
 }
 
@@ -109,12 +109,12 @@ impl Write for Line {
     }
 }
 
-/// What `tracing` writes a line of text to.
+/// A writer for a line of text from `tracing`.
 pub fn text() -> Line {
     Line { log: log(), is_json: false }
 }
 
-/// What `tracing` writes a line of JSON to.
+/// A writer for a line of JSON from `tracing`.
 pub fn json() -> Line {
     Line { log: log(), is_json: true }
 }
@@ -125,7 +125,7 @@ mod tests {
 
     use super::*;
 
-    /// Writes once it is allowed to, or fails.
+    /// Test double: each write waits for permission, or fails if there will be none.
     struct Gate {
         open: Receiver<()>,
         written: Sender<Vec<u8>>,
@@ -143,7 +143,7 @@ mod tests {
         }
     }
 
-    /// One test, because the counter belongs to the process.
+    /// A single test, because the counter belongs to the process.
     #[test]
     fn an_output_that_is_stuck_or_broken_costs_lines_and_no_time() {
         let (open, gate) = std::sync::mpsc::channel();

@@ -1,4 +1,4 @@
-//! What the process tells of itself: the log on stderr, and OpenTelemetry's spans.
+//! Telemetry: the log on stderr, and OpenTelemetry spans.
 
 mod lines;
 mod shorten;
@@ -14,10 +14,10 @@ pub use lines::flush;
 
 use config::{LogFormat, log_filter};
 
-/// Whether the log consists of objects.
+/// Whether log lines are JSON objects.
 static IS_JSON: AtomicBool = AtomicBool::new(false);
 
-/// What to log.
+/// Settings of the log.
 pub struct Log<'a> {
     /// A level or a list of directives (`info`, `warn,penstock::access=info`).
     pub filter: &'a str,
@@ -47,7 +47,7 @@ pub fn init(log: &Log) -> anyhow::Result<()> {
             builder.try_init()
         }
     };
-    // This fails if logging has started already: in tests, or if one command runs another.
+    // Fails if logging has started already: in tests, or if one command runs another.
     if started.is_ok() {
         IS_JSON.store(log.format == LogFormat::Json, Ordering::Relaxed);
         std::panic::set_hook(Box::new(log_panic));
@@ -59,18 +59,18 @@ pub fn init(log: &Log) -> anyhow::Result<()> {
 static REPLACE: OnceLock<Box<dyn Fn(EnvFilter) -> bool + Send + Sync>> = OnceLock::new();
 
 fn keep<S: 'static>(handle: reload::Handle<EnvFilter, S>) {
-    // The first log stays, and so does its handle.
+    // If a log exists already, that log and its handle stay.
     let _ = REPLACE.set(Box::new(move |filter| handle.reload(filter).is_ok()));
 }
 
-/// Checks what to log from now on, and returns what applies it.
+/// Checks new settings of the log. Returns a function that applies their filter.
 ///
 /// # Errors
 /// The filter is wrong.
 pub fn change(log: &Log) -> anyhow::Result<impl FnOnce() + use<>> {
     let filter = filter(log, std::env::var("RUST_LOG").ok())?;
     Ok(move || {
-        // It fails if the process has no log.
+        // None if the process has no log.
         let _ = REPLACE.get().map(|replace| replace(filter));
     })
 }
@@ -82,12 +82,12 @@ fn filter(log: &Log, variable: Option<String>) -> anyhow::Result<EnvFilter> {
     }
 }
 
-/// Writes a line to stderr, behind the lines that wait. Never blocks.
+/// Queues a line for stderr. Never blocks.
 pub fn print_line(text: &str) {
     lines::print(text);
 }
 
-/// Writes an error that ends the command. Never blocks.
+/// Queues an error that ends the command. Never blocks.
 pub fn print_error(text: &str) {
     if IS_JSON.load(Ordering::Relaxed) {
         tracing::error!("{text}");
@@ -96,7 +96,7 @@ pub fn print_error(text: &str) {
     }
 }
 
-/// The default hook writes to stderr itself, where it may wait for ever.
+/// Logs a panic. The default hook writes to stderr directly, which may block for ever.
 fn log_panic(panic: &std::panic::PanicHookInfo) {
     let payload = panic.payload();
     let text = payload.downcast_ref::<String>().map(String::as_str).or_else(|| payload.downcast_ref::<&str>().copied());

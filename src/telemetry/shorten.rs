@@ -1,11 +1,11 @@
-//! Lines of JSON that are too long for the log, as shorter ones that are still JSON.
+//! Shortens lines of JSON that are too long for the log, so that they stay JSON.
 
 use serde_json::{Map, Value, json};
 
-/// The longest text that stays whole. In characters.
+/// The longest text that is not cut [characters].
 const MAX_TEXT: usize = 500;
 
-/// The line with its long texts cut. If it is still longer than `max` bytes, only what every line has is left.
+/// Cuts the long texts of a line. If the line is still longer than `max` bytes, keeps only the fields that every line has.
 pub fn shortened(line: &[u8], max: usize) -> Vec<u8> {
     let length = line.len();
     let Ok(Value::Object(fields)) = serde_json::from_slice(line) else { return written(&json!({"level": "WARN", "cut_bytes": length})) };

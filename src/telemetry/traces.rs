@@ -1,5 +1,5 @@
-//! OpenTelemetry's spans on their way to a collector: OTLP over HTTP. A thread of its own sends them in batches. What does not fit its
-//! queue or is not taken is lost, and no request waits for it.
+//! Sends OpenTelemetry spans to a collector, as OTLP over HTTP. A separate thread sends them in batches. Spans that do not fit its queue or
+//! that the collector refuses are lost, and no request waits for them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,22 +15,22 @@ use ureq::Agent;
 
 use config::Traces;
 
-/// The most that is read of a collector's answer. In bytes.
+/// The most that is read of a collector's answer [bytes].
 const MAX_ANSWER: u64 = 1 << 20;
-/// How long the last spans may take when the process ends.
+/// Time for sending the last spans when the process ends.
 const LAST: Duration = Duration::from_secs(3);
 
-/// Sends spans until it is dropped.
+/// Sends spans, until dropped.
 pub struct Sending(SdkTracerProvider);
 
 impl Drop for Sending {
     fn drop(&mut self) {
-        // What is not sent by then is lost, and the client has counted it.
+        // Spans that are not sent by then are lost, and counted by the client.
         let _ = self.0.shutdown_with_timeout(LAST);
     }
 }
 
-/// Starts to send spans to the endpoint of the configuration. None: there is none.
+/// Starts sending spans to the configured endpoint. None if no endpoint is configured.
 pub fn start(traces: &Traces) -> anyhow::Result<Option<Sending>> {
     if traces.endpoint.is_empty() {
         return Ok(None);
@@ -51,7 +51,7 @@ pub fn start(traces: &Traces) -> anyhow::Result<Option<Sending>> {
         .with_resource(resource(&traces.service))
         .build();
     global::set_tracer_provider(provider.clone());
-    tracing::info!(endpoint = traces.endpoint, sample = traces.sample, "spans of requests are sent");
+    tracing::info!(endpoint = traces.endpoint, sample = traces.sample, "sending spans of requests");
     Ok(Some(Sending(provider)))
 }
 
@@ -60,12 +60,12 @@ fn resource(service: &str) -> Resource {
     Resource::builder_empty().with_service_name(service.to_owned()).with_attribute(version).build()
 }
 
-/// Carries a batch to the collector. It blocks, and only the thread that sends spans calls it.
+/// An HTTP client for the collector. It blocks, and only the thread that sends spans calls it.
 #[derive(Debug)]
 struct Client {
     agent: Agent,
     endpoint: String,
-    /// Whether the last batch was not taken. The log tells when that changes, not at every batch.
+    /// Whether the last batch failed. The log reports changes of this, not every batch.
     fails: AtomicBool,
 }
 

@@ -1,4 +1,4 @@
-//! Which addresses a redirect may lead to: those of the public internet.
+//! Limits redirects to addresses of the public internet.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -7,7 +7,7 @@ use ureq::http::Uri;
 use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver};
 use ureq::unversioned::transport::NextTimeout;
 
-/// Whether the address belongs to the public internet: it is in none of IANA's special-purpose ranges (RFC 6890).
+/// Whether the address belongs to the public internet, and so is in none of IANA's special-purpose ranges (RFC 6890).
 pub fn is_public(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => is_public_v4(ip),

@@ -1,4 +1,4 @@
-//! Why a model could not be fetched.
+//! Errors of downloads.
 
 use std::io::ErrorKind;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Fetches one file from wherever it is.
+//! Fetches one file from its source.
 
 use super::error::PullError;
 use super::http::{self, Remote};

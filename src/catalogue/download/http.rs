@@ -1,4 +1,4 @@
-//! https downloads that continue where they stopped. This file follows redirects itself, so that each one can be checked.
+//! Resumable https downloads. Redirects are followed here, not by the library, so that each one can be checked.
 
 use std::io::{ErrorKind, Read};
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub struct Remote {
     pub url: String,
     /// Sent only to the URL's own origin.
     pub token: Option<String>,
-    /// The pause after the first failed attempt; it doubles after each further one.
+    /// The pause after the first failed attempt. Doubles after each further one.
     pub backoff: Duration,
 }
 
@@ -126,8 +126,8 @@ impl<'a> Client<'a> {
         }
     }
 
-    /// Sends one request and follows its redirects, up to an answer of 200, 206 or 416. `from` holds the number of bytes on disk and their
-    /// ETag, if the download continues.
+    /// Sends one request and follows its redirects, up to an answer of 200, 206 or 416. `from`: the number of bytes on disk and their ETag,
+    /// if the download continues.
     fn open(&self, from: Option<(u64, &str)>) -> Result<Response<Body>, PullError> {
         let mut url = self.start.clone();
         for _ in 0..=MAX_REDIRECTS {

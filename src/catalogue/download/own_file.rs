@@ -1,5 +1,4 @@
-//! Files that belong to the store. They are opened without following links, so that a link in the store cannot make a pull write to, or a
-//! removal delete from, another place.
+//! Opens files of the store without following links, so that a link in the store cannot make a pull write, or a removal delete, outside it.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Error, ErrorKind, Result};
@@ -8,7 +7,7 @@ use std::path::Path;
 /// Opens a file of the store for reading and writing, and creates it if it does not exist.
 ///
 /// # Errors
-/// If the path is a link, or anything else than a file.
+/// The path is a link or anything else than a file.
 pub fn open_own(path: &Path) -> Result<File> {
     refuse_link(path)?;
     let mut options = OpenOptions::new();
@@ -31,7 +30,7 @@ pub fn write_own(path: &Path, bytes: &[u8]) -> Result<File> {
     Ok(file)
 }
 
-/// Fails if the path is a link. It is no error if nothing is there.
+/// Fails if the path is a link. A missing file is no error.
 pub fn refuse_link(path: &Path) -> Result<()> {
     match std::fs::symlink_metadata(path) {
         Ok(meta) if meta.is_symlink() => {

@@ -17,19 +17,19 @@ use config::Source;
 /// Appended to the file's name until the download is complete.
 pub const PARTIAL: &str = ".partial";
 const RESUME: &str = ".resume.json";
-/// Bytes to leave free on disk if the download's length is not known in advance.
+/// Space to leave free on disk if the download's length is not known in advance [bytes].
 const SPARE: u64 = 64 << 20;
 
-/// What a later pull needs to continue the download.
+/// The state that a later pull needs to continue the download.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Resume {
     source: Source,
     sha256: Option<String>,
     /// A strong ETag, which lets a download continue from any byte (RFC 9110, If-Range).
     etag: Option<String>,
-    /// Wheels whose member is complete in the file.
+    /// Number of wheels whose member is complete in the file.
     parts: usize,
-    /// Bytes of those members.
+    /// Total size of those members [bytes].
     bytes: u64,
 }
 
@@ -43,13 +43,13 @@ pub struct Partial {
     len: u64,
     /// The exact size of the complete file, if it is known.
     size: Option<u64>,
-    /// The most bytes that are ever written.
+    /// The most bytes that may be written.
     cap: u64,
     resume: Resume,
 }
 
 impl Partial {
-    /// Opens what an earlier pull of the same source left in `dir`, or starts a new download.
+    /// Opens the unfinished download of the same source in `dir`, or starts a new one.
     pub fn open(dir: &Path, piece: &Piece) -> Result<Self, PullError> {
         let (path, note) = (dir.join(piece.name.clone() + PARTIAL), dir.join(piece.name.clone() + RESUME));
         let fresh = Resume { source: piece.source.clone(), sha256: piece.sha256.clone(), etag: None, parts: 0, bytes: 0 };
@@ -66,7 +66,7 @@ impl Partial {
         Ok(partial)
     }
 
-    /// Hashes the bytes that the download can continue from and drops the rest.
+    /// Hashes the bytes that the download can continue from, and drops the rest.
     fn rewind(&mut self) -> Result<(), PullError> {
         let fault = |error| PullError::disk(&self.path, error);
         let on_disk = self.file.metadata().map_err(fault)?.len();
@@ -128,7 +128,7 @@ impl Partial {
         self.save()
     }
 
-    /// Marks the bytes so far as complete members: a later pull continues from here.
+    /// Marks the bytes so far as complete members, from which a later pull continues.
     pub fn end_part(&mut self) -> Result<(), PullError> {
         self.file.sync_data().map_err(|error| PullError::disk(&self.path, error))?;
         self.resume.parts += 1;
@@ -141,7 +141,7 @@ impl Partial {
         write_own(&self.note, &text).map(drop).map_err(|error| PullError::disk(&self.note, error))
     }
 
-    /// Appends bytes. If the file would become larger than allowed, deletes it and fails.
+    /// Appends bytes. If the file would become larger than allowed, deletes the file and fails.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), PullError> {
         if self.len + bytes.len() as u64 > self.cap {
             let (expected, found) = (self.cap, format!("more than {}", self.cap));
@@ -192,7 +192,7 @@ impl Partial {
         Ok((self.len, found))
     }
 
-    /// Deletes the files. It is no error if they do not exist.
+    /// Deletes the files. Missing files are no error.
     pub fn discard(&self) {
         let _ = std::fs::remove_file(&self.path);
         let _ = std::fs::remove_file(&self.note);

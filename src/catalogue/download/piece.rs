@@ -1,4 +1,4 @@
-//! One file to download.
+//! A file to download.
 
 use config::Source;
 
@@ -7,7 +7,7 @@ use config::Source;
 pub struct Piece {
     /// The file's name in the store.
     pub name: String,
-    /// Where to fetch this file from.
+    /// The source of this file.
     pub source: Source,
     pub sha256: Option<String>,
     pub size: Option<u64>,

@@ -1,4 +1,4 @@
-//! From a catalogue entry to the files of its model.
+//! Finds the files of a catalogue entry's model.
 
 use super::error::PullError;
 use super::hub::{self, HubFile};
@@ -7,7 +7,7 @@ use super::split::parts_of;
 use super::tools::Tools;
 use config::{ModelEntry, Source};
 
-/// The files of an entry's model, in order. Asks the hub if the entry does not name the file.
+/// Returns the files of an entry's model, in order. Asks the hub if the entry does not name the file.
 pub fn pieces(entry: &ModelEntry, tools: &Tools) -> Result<Vec<Piece>, PullError> {
     let single = |source: Source| Piece { name: "model.gguf".into(), source, sha256: entry.sha256.clone(), size: entry.size };
     match &entry.source {

@@ -20,24 +20,24 @@ pub struct Progress {
 #[derive(Debug, Default)]
 pub struct Meter {
     done: AtomicU64,
-    /// 0: not known.
+    /// 0 if unknown.
     total: AtomicU64,
 }
 
 impl Meter {
-    /// The bytes received.
+    /// The number of bytes received.
     pub fn done(&self) -> u64 {
         self.done.load(Ordering::Relaxed)
     }
 
-    /// All bytes, if their number is known.
+    /// The total number of bytes, if known.
     pub fn total(&self) -> Option<u64> {
         Some(self.total.load(Ordering::Relaxed)).filter(|total| *total > 0)
     }
 }
 
 impl Progress {
-    /// `total`: the size in bytes, if it is known.
+    /// `total`: the size, if known [bytes].
     pub fn new(name: &str, total: Option<u64>) -> Self {
         if !std::io::stderr().is_terminal() {
             return Self { bar: None, lines: true, meter: None };
@@ -51,12 +51,12 @@ impl Progress {
         Self { bar: None, lines: false, meter: None }
     }
 
-    /// Shows nothing and tells `meter`.
+    /// Shows nothing and updates `meter`.
     pub fn metered(meter: Arc<Meter>) -> Self {
         Self { bar: None, lines: false, meter: Some(meter) }
     }
 
-    /// Shows what is being done now.
+    /// Shows the current stage.
     pub fn stage(&self, text: &str) {
         if let Some(bar) = &self.bar {
             bar.set_message(text.to_owned());

@@ -1,4 +1,4 @@
-//! Which redirects a download follows.
+//! Checks the redirects of a download.
 
 use std::net::IpAddr;
 
@@ -19,7 +19,7 @@ pub fn same_origin(a: &Uri, b: &Uri) -> bool {
     a.scheme() == b.scheme() && a.host().map(str::to_ascii_lowercase) == b.host().map(str::to_ascii_lowercase) && port(a) == port(b)
 }
 
-/// The target of a redirect, if it is allowed: the origin that the user named, or https to a public host.
+/// Returns the target of a redirect. Allowed are the origin that the user named, and https to a public host.
 pub fn redirect(start: &Uri, from: &Uri, location: &str) -> Result<Uri, PullError> {
     let host = from.host().unwrap_or_default();
     let refused = |why: &str| PullError::Refused(format!("{host}: a redirect to {location:?} is refused: {why}"));

@@ -1,4 +1,4 @@
-//! What downloads need from the environment.
+//! The programs, addresses and credentials that downloads take from the environment.
 
 use std::time::Duration;
 
@@ -13,12 +13,12 @@ pub struct Tools {
     pub hf_endpoint: String,
     /// Sent only to the host of `hf_endpoint`.
     pub hf_token: Option<String>,
-    /// The pause after the first failed attempt; it doubles after each further one.
+    /// The pause after the first failed attempt. Doubles after each further one.
     pub backoff: Duration,
 }
 
 impl Tools {
-    /// `python3`, and the environment variables `HF_ENDPOINT` and `HF_TOKEN`.
+    /// Uses `python3` and the environment variables `HF_ENDPOINT` and `HF_TOKEN`.
     pub fn from_env() -> Self {
         let var = |name| std::env::var(name).ok().filter(|value: &String| !value.is_empty());
         Self {

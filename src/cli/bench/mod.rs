@@ -38,7 +38,7 @@ pub struct BenchArgs {
     /// Ids or aliases of models on disk, or GGUF files
     #[arg(value_name = "MODEL|FILE.gguf", required_unless_present = "model", conflicts_with = "model")]
     models: Vec<String>,
-    /// The same as MODEL
+    /// Same as MODEL
     #[arg(long, value_name = "MODEL|FILE.gguf")]
     model: Vec<String>,
     #[command(flatten)]
@@ -52,11 +52,11 @@ pub struct BenchArgs {
     /// Numbers of sequences that decode at once, one measurement for each
     #[arg(long, default_value = "1", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
     batch: Vec<u32>,
-    /// Measure decoding behind contexts of so many tokens
+    /// Measure decoding after contexts of these lengths
     #[arg(long, value_name = "TOKENS", value_delimiter = ',', conflicts_with = "prompt",
         value_parser = clap::value_parser!(u32).range(0..=MOST_TOKENS))]
     context: Vec<u32>,
-    /// Measure a closed loop of requests through the scheduler, with a prompt of random tokens each
+    /// Measure a closed loop of requests through the scheduler, each with a prompt of random tokens
     #[arg(long, conflicts_with_all = ["context", "batch", "prefill_chunk", "repeat"])]
     mixed: bool,
     /// With --mixed: requests per measurement [default: four times as many as at once, at least 16]
@@ -66,7 +66,7 @@ pub struct BenchArgs {
     #[arg(long, requires = "mixed", value_name = "COUNT", value_delimiter = ',', default_value = "8",
         value_parser = clap::value_parser!(u32).range(1..=4096))]
     at_once: Vec<u32>,
-    /// With --mixed: another seed gives other prompts
+    /// With --mixed: the seed of the random prompts
     #[arg(long, requires = "mixed", default_value_t = 0)]
     seed: u64,
     /// With --mixed: the most tokens per step, of prompts and answers [default: the device's, as in a server]
@@ -75,13 +75,13 @@ pub struct BenchArgs {
     /// Rows per prefill step [default: 512 on the CPU, 2048 on a GPU]
     #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u32).range(1..=65536))]
     prefill_chunk: Option<u32>,
-    /// Runs of each measurement, after one that does not count; the medians are printed
+    /// Runs of each measurement, after a warm-up run; the medians are printed
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
     /// CPU threads; 0: one per physical core
     #[arg(long, default_value_t = 0)]
     threads: usize,
-    /// Print JSON: an object per model, in an array if there are several
+    /// Print JSON: one object per model, in an array if there are several
     #[arg(long)]
     json: bool,
     /// Also draw the measurements
@@ -92,12 +92,12 @@ pub struct BenchArgs {
 const BLOCK: u32 = 32;
 const CPU_CHUNK: u32 = 512;
 const GPU_CHUNK: u32 = 2048;
-/// Sequence slots if caches are copied: a step copies as many blocks at most.
+/// Sequence slots for runs that copy caches. A step copies at most this many blocks.
 const COPY_SLOTS: u32 = 64;
 
 pub fn run(args: BenchArgs, config: Option<&Path>) -> anyhow::Result<()> {
     let names = if args.models.is_empty() { &args.model } else { &args.models };
-    // All names are looked up first, so that a typo in the last one shows before the first measurement.
+    // All names are looked up first, so that a typo in the last one is reported before the first measurement.
     let files = names.iter().map(|name| file_of(config, name)).collect::<anyhow::Result<Vec<_>>>()?;
     let mut reports = Vec::new();
     for (name, file) in names.iter().zip(&files) {
@@ -184,7 +184,7 @@ impl BenchArgs {
         }
     }
 
-    /// Sequences that run at once, at most.
+    /// The most sequences that run at once.
     fn slots(&self) -> u32 {
         let of = |counts: &[u32]| counts.iter().copied().max().unwrap_or(1);
         match self.mode() {
@@ -216,7 +216,7 @@ impl BenchArgs {
             threads: self.threads,
             device: self.device.index(),
             context,
-            // A scheduler keeps an eighth for requests that run nothing yet.
+            // The scheduler reserves an eighth for requests that run nothing yet.
             kv_tokens: context * (if self.mixed { (sequences * 5).div_ceil(4) } else { sequences }) as usize,
             block_size: BLOCK as usize,
             max_slots: self.slots() as usize,

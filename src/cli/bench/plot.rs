@@ -1,4 +1,4 @@
-//! The measurements as a picture: a panel per quantity, a line per model.
+//! Draws the measurements: one panel per quantity, one line per model.
 
 use super::report::{Report, Row};
 
@@ -8,15 +8,15 @@ const LEFT: f64 = 70.0;
 const RIGHT: f64 = 20.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 50.0;
-/// Colours that differ for most people who see fewer of them.
+/// Colours that most colour-blind people can tell apart.
 const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#555555"];
 const LINE: f64 = 18.0;
 
-/// A quantity over another.
+/// A plot of one quantity over another.
 struct Panel {
     title: &'static str,
     across: &'static str,
-    /// Whether each step across doubles.
+    /// Whether the horizontal axis is logarithmic, with steps that double.
     doubles: bool,
     lines: Vec<(String, Vec<(f64, f64)>)>,
 }
@@ -37,7 +37,7 @@ impl Panel {
         PANEL + LINE * self.lines.len() as f64
     }
 
-    /// Where a value lies across, from 0 to 1.
+    /// The horizontal position of a value, from 0 to 1.
     fn across(&self, x: f64) -> f64 {
         let scaled = |x: f64| if self.doubles { x.max(1.0).log2() } else { x };
         let all = || self.lines.iter().flat_map(|(_, points)| points).map(|point| scaled(point.0));
@@ -64,7 +64,7 @@ impl Panel {
         marks.dedup();
         let mut last = f64::NEG_INFINITY;
         for mark in marks {
-            // Labels do not overlap.
+            // Labels must not overlap.
             if x(mark) - last >= 36.0 {
                 last = x(mark);
                 let at = y(0.0) + 18.0;
@@ -91,7 +91,7 @@ impl Panel {
     }
 }
 
-/// An SVG file.
+/// Draws the reports as an SVG file.
 pub fn svg(reports: &[Report]) -> String {
     let (mut top, mut body) = (0.0, String::new());
     for panel in panels(reports) {
@@ -150,7 +150,7 @@ fn nice_step(least: f64) -> f64 {
     [1.0, 2.0, 5.0].into_iter().map(|factor| factor * power).find(|step| *step >= least).unwrap_or(10.0 * power)
 }
 
-/// At most four digits that count.
+/// Formats a number with at most four significant digits.
 fn number(value: f64) -> String {
     let digits = if value >= 100.0 || value == value.round() {
         0

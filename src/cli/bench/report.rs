@@ -1,32 +1,32 @@
-//! What was measured, as JSON and as tables.
+//! The report of a benchmark, as JSON and as tables.
 
 use super::mixed::Loaded;
 use crate::cli::output::{human_bytes, right_columns};
 
-/// The measurements of a model, and the device that they were made with.
+/// The measurements of a model, and the device that they were made on.
 #[derive(Debug, serde::Serialize)]
 pub struct Report {
-    /// The name in the file.
+    /// The model's name in its file.
     pub model: String,
     /// The name on the command line, without folder and suffix.
     pub name: String,
-    /// decode, context or mixed.
+    /// `decode`, `context` or `mixed`.
     pub mode: &'static str,
     pub version: &'static str,
     pub backend: &'static str,
     pub device: String,
-    /// Tokens of each prompt. None: the contexts are what counts.
+    /// Tokens of each prompt. None if contexts are measured instead.
     pub prompt: Option<u32>,
     pub generated: u32,
     pub prefill_chunk: Option<u32>,
-    /// Rows per step of the scheduler.
+    /// The most rows per step of the scheduler.
     pub step_tokens: Option<usize>,
     pub seed: Option<u64>,
-    /// Bytes of all weights in the device's memory.
+    /// All weights in the device's memory [bytes].
     pub weight_bytes: u64,
-    /// The speed at which the file was copied to the device.
+    /// Speed of copying the file to the device.
     pub load_gigabytes_per_second: Option<f64>,
-    /// The speed of a copy within the device's memory, which counts bytes read and bytes written.
+    /// Speed of a copy within the device's memory, counting bytes read and written.
     pub copy_gigabytes_per_second: Option<f64>,
     pub rows: Vec<Row>,
 }
@@ -48,9 +48,9 @@ pub struct Measurement {
     pub prefill_tokens_per_second: f64,
     pub decode_step_milliseconds: f64,
     pub decode_tokens_per_second: f64,
-    /// The weights and the KV cache that a step reads, divided by its time. GPUs only.
+    /// Weights and KV cache that a step reads, divided by its time. GPUs only.
     pub decode_gigabytes_per_second: Option<f64>,
-    /// The same, as a share of the copy's speed.
+    /// The same, as a share of the copy speed.
     pub decode_bandwidth_share: Option<f64>,
 }
 

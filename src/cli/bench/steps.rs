@@ -1,4 +1,4 @@
-//! Steps of an engine without a scheduler: prompts, and decoding beside other sequences.
+//! Drives an engine without a scheduler: prompts, and decoding of several sequences.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -32,7 +32,7 @@ impl Pipeline {
     }
 }
 
-/// Sequences on an engine.
+/// Runs steps of sequences on an engine.
 pub struct Steps<'a> {
     pub engine: &'a mut dyn Engine,
     pub tables: BlockTables,
@@ -47,13 +47,13 @@ impl<'a> Steps<'a> {
         Self { engine, tables, pipeline: Pipeline::default(), chunk }
     }
 
-    /// A token id that depends on its place, below the size of the vocabulary.
+    /// A token id within the vocabulary that depends on sequence and position.
     pub fn token(&self, sequence: u32, position: u32) -> u32 {
         let vocab = self.engine.spec().vocab_size as u64;
         ((u64::from(position) * 7919 + u64::from(sequence) * 104_729 + 17) % vocab.max(1)) as u32
     }
 
-    /// Computes positions of a prompt, and returns the seconds that it took.
+    /// Computes positions of a prompt. Returns the time taken [s].
     pub fn prefill(&mut self, sequence: u32, positions: Range<u32>) -> anyhow::Result<f64> {
         let start = Instant::now();
         for first in positions.clone().step_by(self.chunk as usize) {
@@ -73,7 +73,7 @@ impl<'a> Steps<'a> {
         Ok(start.elapsed().as_secs_f64())
     }
 
-    /// A step of each sequence per position, each with what its sequence slot sampled. Returns the seconds per step.
+    /// Decodes all sequences, one step per position, each from the token that its sequence slot sampled. Returns the time per step [s].
     pub fn decode(&mut self, sequences: &[u32], positions: Range<u32>) -> anyhow::Result<f64> {
         let (start, num_steps) = (Instant::now(), positions.len().max(1));
         for position in positions {
@@ -86,12 +86,12 @@ impl<'a> Steps<'a> {
     }
 }
 
-/// The sampling state of a sequence that begins.
+/// The initial sampling state of a sequence.
 pub fn greedy(sequence: u32) -> SlotInit {
     SlotInit { slot: sequence, params: Arc::new(SamplingParams::greedy()), prompt: [].into(), generated: Vec::new() }
 }
 
-/// A batch with the same positions of several sequences. Each sequence continues with the token that its sequence slot sampled.
+/// A batch of the same positions in several sequences. Each sequence continues with the token that its sequence slot sampled.
 pub fn rows(sequences: &[u32], positions: Range<u32>) -> Batch {
     let each = positions.len() as u32;
     let num = sequences.len();
@@ -106,7 +106,7 @@ pub fn rows(sequences: &[u32], positions: Range<u32>) -> Batch {
     }
 }
 
-/// The middle of some values.
+/// The median of some values.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)

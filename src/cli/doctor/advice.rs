@@ -1,13 +1,13 @@
-//! What would make the machine faster, or is in the way.
+//! Advice to make the machine faster, and to fix what prevents its use.
 
 use super::machine::Machine;
 use super::models::Fit;
 use crate::cli::output::human_bytes;
 
-/// Less free disk than this holds no model of a usual size.
+/// The least free disk space that holds a model of a usual size [bytes].
 const LITTLE_DISK: u64 = 5 << 30;
 
-/// What to do, the most helpful first.
+/// Lists advice, the most helpful first.
 pub fn advice(machine: &Machine, models: &[Fit], threads: usize) -> Vec<String> {
     let mut all = Vec::new();
     gpus(machine, &mut all);
@@ -36,12 +36,12 @@ fn gpus(machine: &Machine, all: &mut Vec<String>) {
     match (machine.has_gpu(), machine.has_cuda_build(), nvidia.gpus > 0 || nvidia.driver.is_some()) {
         (true, ..) | (false, _, false) => {}
         (false, false, true) => all.push(
-            "there is an NVIDIA GPU, but this build is without CUDA: `cargo build --release --features cuda` makes one that uses it, and \
-             packages with `cuda` in their names hold one"
+            "there is an NVIDIA GPU, but this build is without CUDA: `cargo build --release --features cuda` builds one with it, and \
+             packages with `cuda` in their names contain one"
                 .into(),
         ),
         (false, true, true) => {
-            let why = nvidia.fault.as_deref().unwrap_or("its driver does not show it");
+            let why = nvidia.fault.as_deref().unwrap_or("the driver does not report it");
             all.push(format!("there is an NVIDIA GPU that cannot be used: {why}"));
         }
     }

@@ -1,4 +1,4 @@
-//! What the machine has, as the system tells it.
+//! The machine's hardware, as the system reports it.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::engine::cpu::simd::dispatch;
 use crate::engine::{BACKENDS, BackendKind};
 
-/// Instructions that the kernels use or could use.
+/// Instruction sets that the kernels use or could use.
 const FEATURES: [&str; 15] = [
     "sse4_2",
     "avx",
@@ -25,7 +25,7 @@ const FEATURES: [&str; 15] = [
     "asimd",
     "asimddp",
 ];
-/// NVIDIA's number on the PCI bus, and the class of displays and accelerators.
+/// NVIDIA's vendor id on the PCI bus, and the class of displays and accelerators.
 const NVIDIA: &str = "0x10de";
 const DISPLAYS: &str = "0x03";
 
@@ -36,7 +36,7 @@ pub struct Machine {
     pub nvidia: Nvidia,
     /// Backends of this build, the CPU first.
     pub backends: Vec<&'static str>,
-    /// Where models are kept.
+    /// The disk that holds the models.
     pub disk: Disk,
 }
 
@@ -46,17 +46,17 @@ pub struct Processor {
     pub cores: Option<usize>,
     /// Processors that this process may use.
     pub threads: usize,
-    /// The limit of a container, in processors.
+    /// The container's limit [processors].
     pub limit: Option<f64>,
-    /// The processor's share of [`FEATURES`].
+    /// Those of [`FEATURES`] that the processor has.
     pub features: Vec<&'static str>,
     /// The kernels that engines on the CPU use here.
     pub kernels: &'static str,
-    /// How the system chooses the clock rate.
+    /// The system's governor of the clock rate.
     pub governor: Option<String>,
 }
 
-/// A device that this build computes on.
+/// A device that this build can compute on.
 #[derive(Debug, Serialize)]
 pub struct Device {
     pub backend: &'static str,
@@ -67,11 +67,11 @@ pub struct Device {
 
 #[derive(Debug, Default, Serialize)]
 pub struct Nvidia {
-    /// The driver's version. None: no driver is loaded.
+    /// The driver's version. None if no driver is loaded.
     pub driver: Option<String>,
-    /// GPUs on the bus, whether this program can use them or not.
+    /// Number of GPUs on the bus, whether this program can use them or not.
     pub gpus: usize,
-    /// Why this build finds no GPU, if it could use one.
+    /// The reason why this build finds no GPU, if it could use one.
     pub fault: Option<String>,
 }
 
@@ -116,13 +116,13 @@ fn described(device: Box<dyn crate::engine::Device>, kind: BackendKind) -> Optio
     Some(Device { backend: kind.name(), name: info.name, free, total })
 }
 
-/// A file of the system, if it is there, without white space around.
+/// Reads a file of the system, without surrounding white space. None if there is no such file.
 fn read(root: &Path, path: &str) -> Option<String> {
     Some(std::fs::read_to_string(root.join(path)).ok()?.trim().to_owned()).filter(|text| !text.is_empty())
 }
 
 impl Processor {
-    /// What files below `root` tell.
+    /// Reads the processor's properties from files below `root`.
     fn of(root: &Path) -> Self {
         let text = read(root, "proc/cpuinfo").unwrap_or_default();
         let field = |names: &[&str]| {
@@ -145,7 +145,7 @@ impl Processor {
     }
 }
 
-/// Pairs of socket and core.
+/// Counts the distinct pairs of socket and core.
 fn cores(cpuinfo: &str) -> Option<usize> {
     let mut cores = std::collections::HashSet::new();
     let mut socket = "";
@@ -160,7 +160,7 @@ fn cores(cpuinfo: &str) -> Option<usize> {
     Some(cores.len()).filter(|count| *count > 0)
 }
 
-/// `cpu.max` of a control group: microseconds of a period, or `max`.
+/// Parses `cpu.max` of a control group: a quota of each period, both in microseconds, or `max`. Returns processors.
 fn limit(text: &str) -> Option<f64> {
     let (quota, period) = text.split_once(' ')?;
     Some(quota.parse::<f64>().ok()? / period.parse::<f64>().ok().filter(|period| *period > 0.0)?)
@@ -180,7 +180,7 @@ impl Nvidia {
 }
 
 impl Disk {
-    /// The folder need not exist yet.
+    /// Measures the disk of a folder, which need not exist yet.
     fn of(folder: &Path) -> Self {
         let there = folder.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("/"));
         #[allow(clippy::useless_conversion, reason = "the field is narrower on other systems")]

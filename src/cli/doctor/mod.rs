@@ -1,4 +1,4 @@
-//! `penstock doctor`: what this machine has, which models fit, and what would make it faster.
+//! `penstock doctor`: this machine's hardware, the models that fit, and advice to make it faster.
 
 mod advice;
 mod machine;
@@ -39,7 +39,7 @@ pub fn run(args: &DoctorArgs, config: Option<&Path>) -> anyhow::Result<()> {
     let mut text = format!("{}\n{}\n", title("Machine"), columns(&rows(&machine)));
     text += &format!("{}\n{}\n", title(&format!("Models, each with a context of up to {CONTEXT} tokens")), columns(&table(&models)));
     let (mark, lines) = match advice.is_empty() {
-        true => (colours.paint(Colour::Green, "+"), vec!["nothing is in the way".to_owned()]),
+        true => (colours.paint(Colour::Green, "+"), vec!["nothing to improve".to_owned()]),
         false => (colours.paint(Colour::Yellow, "!"), advice),
     };
     text += &title("Advice");
@@ -50,7 +50,7 @@ pub fn run(args: &DoctorArgs, config: Option<&Path>) -> anyhow::Result<()> {
     output(&text)
 }
 
-/// The text has colours of our own; what others wrote in it (names of devices, models and folders) is made safe cell by cell.
+/// Writes text that contains our own colour codes. Foreign text in it (names of devices, models and folders) was made safe cell by cell.
 fn output(text: &str) -> anyhow::Result<()> {
     use std::io::{ErrorKind, Write};
     match std::io::stdout().lock().write_all(text.as_bytes()) {

@@ -1,4 +1,4 @@
-//! Which models fit into the machine's memory.
+//! Finds the models that fit into the machine's memory.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,28 +13,28 @@ use crate::gguf::GgufFile;
 use crate::model::Weights;
 use crate::registry::engine_options;
 
-/// The context that memory is computed for, in tokens, if the model was made for so much.
+/// The context that memory is computed for, unless the model's own is shorter [tokens].
 pub const CONTEXT: usize = 4096;
-/// What a model that is not on disk is assumed to take beside its file: a quarter for caches and activations, and this.
+/// A model that is not on disk is assumed to need its file's size, a quarter of that for caches and activations, and this [bytes].
 const BESIDE: u64 = 256 << 20;
 
 #[derive(Debug, PartialEq, Serialize)]
 pub struct Fit {
     pub id: String,
     pub on_disk: bool,
-    /// Bytes of the file. None: nobody knows before it is fetched.
+    /// Size of the file [bytes]. None if unknown until the file is fetched.
     pub size: Option<u64>,
     pub needed: Option<u64>,
     /// Whether `needed` is an estimate, because the file is not on disk.
     pub estimated: bool,
-    /// The device that it would run on, the first that it fits on. None: it fits on none, or nobody knows.
+    /// The device that the model would run on: the first that it fits on. None if it fits on none, or if that is unknown.
     pub device: Option<String>,
     pub fits: Option<bool>,
-    /// Why no engine can run it.
+    /// The reason why no engine can run the model.
     pub fault: Option<String>,
 }
 
-/// The models of the catalogue and of the store.
+/// Checks the models of the catalogue and of the store.
 pub fn fits(config: &Config, machine: &Machine) -> Vec<Fit> {
     let store = Store::new(&config.server.models_dir);
     let mut entries: Vec<ModelEntry> = config.models.iter().filter(|entry| entry.of.is_none()).cloned().collect();
@@ -55,7 +55,7 @@ fn exact(config: &Config, id: &str, path: &Path) -> Fit {
     let empty = Fit { id: id.to_owned(), on_disk: true, size, needed: None, estimated: false, device: None, fits: None, fault: None };
     match all(config, path) {
         Ok((bytes, footprints)) => {
-            // GPUs come last in the list, and first in the choice.
+            // GPUs come last in the list and are preferred.
             let chosen = footprints.iter().rev().find(|footprint| footprint.fits() == Some(true));
             let shown = chosen.or(footprints.last());
             Fit {
@@ -70,7 +70,7 @@ fn exact(config: &Config, id: &str, path: &Path) -> Fit {
     }
 }
 
-/// The file's size, and what the model needs on each device.
+/// The file's size, and the memory that the model needs on each device.
 fn all(config: &Config, path: &Path) -> anyhow::Result<(u64, Vec<Footprint>)> {
     let file = Arc::new(GgufFile::open(path)?);
     let bytes = file.file_bytes();

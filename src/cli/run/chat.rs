@@ -21,15 +21,15 @@ pub enum TurnEnd {
 pub struct Chat {
     pub model: Arc<Model>,
     pub settings: Settings,
-    /// Without the system message, which is a setting.
+    /// The messages, without the system message, which is a setting.
     pub messages: Vec<Message>,
 }
 
-/// An answer, and how it ended.
+/// An answer and its end.
 struct Answer {
     text: String,
     end: TurnEnd,
-    /// The context is full.
+    /// Whether the context is full.
     is_cut: bool,
 }
 
@@ -41,7 +41,7 @@ impl Chat {
     /// Changes a setting.
     ///
     /// # Errors
-    /// There is no such setting, it does not take the value, or the model has no use for it. Nothing has changed then.
+    /// There is no such setting, it does not take the value, or the model does not support it. Nothing changes then.
     pub fn set(&mut self, text: &str) -> Result<String, String> {
         let mut changed = self.settings.clone();
         let answer = changed.set(text)?;
@@ -50,7 +50,7 @@ impl Chat {
         Ok(answer)
     }
 
-    /// Whether the model's template knows what the settings ask of it.
+    /// Checks that the model's template supports the settings.
     pub fn try_settings(&self, settings: &Settings) -> Result<(), String> {
         let id = &self.model.id;
         if !self.has_turns() {
@@ -67,12 +67,13 @@ impl Chat {
         apply_template(&self.model, &probe).map(drop).map_err(|error| error.to_string())
     }
 
-    /// A base model continues the text, without a conversation.
+    /// Whether messages form a conversation. A base model only continues a text.
     pub fn has_turns(&self) -> bool {
         !self.model.only_continues && self.model.template.is_some()
     }
 
-    /// Streams the answer to stdout. If the answer fails, the conversation stays as it was. An interrupted answer becomes part of it.
+    /// Streams the answer to stdout. If the answer fails, the conversation does not change. An interrupted answer becomes part of the
+    /// conversation.
     pub async fn answer(&mut self, text: &str) -> anyhow::Result<TurnEnd> {
         images::refuse(text, &self.model.id)?;
         let before = self.messages.len();
@@ -93,7 +94,7 @@ impl Chat {
     }
 
     async fn generate(&self, text: &str) -> anyhow::Result<Answer> {
-        // From here on, no interrupt is lost, also while the prompt is encoded.
+        // Registered first, so that no interrupt is lost while the prompt is encoded.
         let mut interrupts = signal(SignalKind::interrupt())?;
         let request = ValidRequest::new(self.model.clone(), self.prompt(text), &self.settings.options())?;
         let mut generation = serving::submit(request)?;
@@ -148,7 +149,7 @@ impl Chat {
     }
 }
 
-/// What the model is asked to answer.
+/// The conversation that the model answers.
 fn conversation(settings: &Settings, messages: Vec<Message>) -> Conversation {
     let system = settings.system.iter().map(|text| Message::of_text(Role::System, text));
     let mut conversation = Conversation { messages: system.chain(messages).collect(), ..Conversation::default() };

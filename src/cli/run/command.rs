@@ -1,10 +1,10 @@
-//! Lines of a chat: messages, commands, and texts of several lines.
+//! Parses lines of a chat: messages, commands, and texts of several lines.
 
 use std::path::Path;
 
 use crate::config::nearest_model;
 
-/// Marks the begin and the end of a text of several lines.
+/// Marks the beginning and the end of a text of several lines.
 const QUOTES: &str = "\"\"\"";
 
 #[derive(Debug, PartialEq, Eq)]
@@ -20,19 +20,19 @@ pub enum Command<'a> {
 }
 
 pub const HELP: &str = "\
-/set NAME VALUE   how to answer: /set alone lists what can be set
+/set NAME VALUE   change a setting; /set alone lists them
 /show [WHAT]      settings, system, messages, model or template
-/save FILE        keep the conversation
-/load FILE        go on with one that was kept
+/save FILE        save the conversation
+/load FILE        continue a saved conversation
 /clear            forget the conversation
 /?, /help         this list
 /bye              leave (also Ctrl-D)
 
-\"\"\" begins and ends a message of several lines. Ctrl-C ends an answer, and what is typed meanwhile is kept for the next line.";
+\"\"\" begins and ends a message of several lines. Ctrl-C ends an answer. Text typed meanwhile is kept for the next line.";
 
 const NAMES: [&str; 7] = ["/bye", "/clear", "/help", "/set", "/show", "/save", "/load"];
 
-/// The command of a line. None: it is a message, which may begin with a path.
+/// Parses a command. None if the line is a message, which may begin with a path.
 pub fn parse(line: &str) -> Option<Command<'_>> {
     let line = line.trim();
     let (name, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
@@ -59,16 +59,16 @@ pub fn unknown(name: &str) -> String {
     format!("{name} is not a command{hint}: /? lists the commands")
 }
 
-/// A text that may go on over several lines.
+/// A text that may span several lines.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ChatLine {
     Complete(String),
-    /// What stands before the quotes, and the text behind them so far.
+    /// The part before the quotes, and the text after them so far.
     Open(String, String),
 }
 
 impl ChatLine {
-    /// Begins with a line. Quotes count at the start of a message, or of a value that is set.
+    /// Begins a text with its first line. Quotes count only at the start of a message or of a value for `/set`.
     pub fn begin(line: &str) -> Self {
         let before = match line.find(QUOTES) {
             Some(at) if line[..at].trim().is_empty() || is_value(&line[..at]) => &line[..at],
@@ -89,7 +89,7 @@ impl ChatLine {
         match (self, part.find(QUOTES)) {
             (Self::Open(before, text), Some(end)) => {
                 let after = &part[end + QUOTES.len()..];
-                // Line breaks beside the quotes belong to the quotes.
+                // A line break next to the quotes belongs to the quotes.
                 let whole = text + &part[..end];
                 let inner = whole.strip_prefix('\n').unwrap_or(&whole);
                 let inner = inner.strip_suffix('\n').unwrap_or(inner);

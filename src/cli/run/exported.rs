@@ -1,4 +1,4 @@
-//! An export of the chat page, as far as the terminal can go on with it: one conversation, along the branch that the page showed.
+//! Reads an export of the chat page: one conversation, along the branch that the page showed.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -17,9 +17,9 @@ pub struct Exported {
 #[derive(Deserialize)]
 struct Tree {
     model: Option<String>,
-    /// The end of the branch that was shown.
+    /// The last message of the branch that was shown.
     head: Option<String>,
-    /// Texts, as they were typed into the page's fields.
+    /// The page's fields, as typed.
     #[serde(default)]
     settings: BTreeMap<String, String>,
     messages: Vec<Node>,
@@ -38,7 +38,7 @@ struct Node {
     calls: Vec<Value>,
 }
 
-/// What the terminal goes on with.
+/// The part of an export that the terminal continues.
 pub struct Branch {
     pub model: String,
     pub settings: Settings,
@@ -46,14 +46,14 @@ pub struct Branch {
 }
 
 impl Exported {
-    /// The branch of the only conversation.
+    /// Extracts the branch of the only conversation.
     ///
     /// # Errors
-    /// There are several conversations, or what is said or set in it is nothing for the terminal.
+    /// There is not exactly one conversation, or the terminal does not support its messages or settings.
     pub fn branch(mut self) -> anyhow::Result<Branch> {
         let count = self.conversations.len();
         let Some(tree) = self.conversations.pop().filter(|_| count == 1) else {
-            bail!("it holds {count} conversations, expected one: export it by the menu beside its title")
+            bail!("it holds {count} conversations, expected one: export it with the menu next to its title")
         };
         let settings = settings(&tree.settings)?;
         Ok(Branch { messages: tree.branch()?, settings, model: tree.model.unwrap_or_default() })
@@ -65,7 +65,7 @@ impl Tree {
         let by_id: HashMap<&str, &Node> = self.messages.iter().map(|node| (node.id.as_str(), node)).collect();
         let (mut path, mut seen) = (Vec::new(), HashSet::new());
         let mut next = self.head.as_deref();
-        // a circle of parents ends the walk
+        // a cycle of parents ends the walk
         while let Some(node) = next.and_then(|id| by_id.get(id)).filter(|node| seen.insert(node.id.as_str())) {
             path.push(*node);
             next = node.parent.as_deref();
@@ -73,10 +73,10 @@ impl Tree {
         path.reverse();
         let mut messages: Vec<Message> = Vec::new();
         for node in path {
-            ensure!(node.attachments.is_empty(), "a message has attachments, which the terminal does not take");
-            ensure!(node.calls.is_empty() && node.role != "tool", "it has calls of tools, which the terminal does not make");
+            ensure!(node.attachments.is_empty(), "a message has attachments, which the terminal does not support");
+            ensure!(node.calls.is_empty() && node.role != "tool", "it has calls of tools, which the terminal does not support");
             match node.role.as_str() {
-                // a question without an answer is no part of the conversation
+                // a question without an answer is left out
                 "user" => {
                     messages.pop_if(|last| last.role == Role::User);
                     messages.push(Message::of_text(Role::User, node.content.as_str()));
@@ -98,7 +98,7 @@ fn settings(given: &BTreeMap<String, String>) -> anyhow::Result<Settings> {
             "system" => settings.system = Some(value.clone()),
             "stop" => settings.stop = value.lines().filter(|line| !line.is_empty()).map(|line| line.replace("\\n", "\n")).collect(),
             "max_completion_tokens" => drop(settings.set(&format!("max_tokens {value}")).map_err(anyhow::Error::msg)?),
-            // without calls, tools say nothing
+            // the terminal makes no calls, so tools have no effect
             "tools" | "tool_choice" => {}
             name => drop(settings.set(&format!("{name} {value}")).map_err(anyhow::Error::msg)?),
         }

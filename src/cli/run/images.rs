@@ -1,4 +1,4 @@
-//! Images whose paths stand in a message. No model of these engines sees images, so that they are refused by name.
+//! Detects paths of images in a message. The engines run no model that takes images, so such messages are refused.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use anyhow::bail;
 const SUFFIXES: [&str; 8] = ["png", "jpg", "jpeg", "webp", "gif", "bmp", "tif", "tiff"];
 
 /// # Errors
-/// The message names an image that is there.
+/// The message names an image file that exists.
 pub fn refuse(text: &str, model: &str) -> anyhow::Result<()> {
     match named(text).into_iter().find(|path| path.is_file()) {
         Some(path) => bail!(
@@ -18,7 +18,7 @@ pub fn refuse(text: &str, model: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Paths with the suffix of an image: words, words whose spaces are escaped, and what stands between quotation marks.
+/// Paths with an image's suffix: words, words with escaped spaces, and quoted texts.
 fn named(text: &str) -> Vec<PathBuf> {
     let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
     let mut chars = text.chars().peekable();
@@ -34,7 +34,7 @@ fn named(text: &str) -> Vec<PathBuf> {
             (_, c) => word.push(c),
         }
     }
-    // An apostrophe may begin what does not end.
+    // An apostrophe may look like an opening quote without an end.
     match quote {
         Some(_) => words.extend(word.split_whitespace().map(|word| (word.to_owned(), false))),
         None => words.push((word, false)),
@@ -46,7 +46,7 @@ fn named(text: &str) -> Vec<PathBuf> {
     words.into_iter().filter_map(of_word).filter(is_image).collect()
 }
 
-/// `~/x` as the shell has it.
+/// Expands `~/x` as a shell does.
 pub fn at_home(text: &str) -> PathBuf {
     match (text.strip_prefix("~/"), std::env::var_os("HOME")) {
         (Some(rest), Some(home)) => Path::new(&home).join(rest),

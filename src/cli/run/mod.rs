@@ -1,4 +1,4 @@
-//! `penstock run`: a model in this process, without a server.
+//! `penstock run`: chats with a model in this process, without a server.
 
 mod chat;
 mod command;
@@ -31,7 +31,7 @@ const EXAMPLES: &str = "Examples:
   cat notes.txt | penstock run smollm2:135m 'Summarise this.'
   penstock run ./some.gguf --temperature 0 < question.txt";
 
-/// Ctrl-C ended the one answer that was asked for.
+/// Ctrl-C ended the only answer.
 #[derive(Debug)]
 pub struct Interrupted;
 
@@ -43,7 +43,7 @@ impl std::fmt::Display for Interrupted {
     }
 }
 
-/// The most that is read from stdin. No context holds more text.
+/// The most that is read from stdin, more than any context holds [bytes].
 const MAX_STDIN: u64 = 64 << 20;
 
 #[derive(clap::Args, Debug)]
@@ -51,7 +51,7 @@ const MAX_STDIN: u64 = 64 << 20;
 pub struct RunArgs {
     /// A model (see `penstock list`), or a GGUF file
     model: String,
-    /// One prompt, which stands behind what comes on stdin; without it, a chat starts if stdin is a terminal
+    /// One prompt, appended to the text on stdin; without it, a chat starts if stdin is a terminal
     prompt: Vec<String>,
     /// Instructions for the model before the conversation
     #[arg(long, value_name = "TEXT")]
@@ -59,22 +59,22 @@ pub struct RunArgs {
     /// Whether to reason before the answer: on, off, or a level that the model knows
     #[arg(long, value_name = "HOW")]
     think: Option<String>,
-    /// 0 always picks the likeliest token [default: what the model's authors recommend, or 0.7]
+    /// The temperature; 0 always picks the likeliest token [default: as the model's authors recommend, or 0.7]
     #[arg(long, value_parser = parse_temperature)]
     temperature: Option<f32>,
-    /// The most tokens per answer [default: what the context has left]
+    /// The most tokens per answer [default: the rest of the context]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_tokens: Option<u32>,
-    /// The same seed gives the same answers
+    /// The seed; the same seed gives the same answers
     #[arg(long)]
     seed: Option<u64>,
     /// Show the speed of each answer
     #[arg(short, long)]
     verbose: bool,
-    /// Leave long lines to the terminal
+    /// Do not wrap long lines
     #[arg(long)]
     nowordwrap: bool,
-    /// Neither read nor keep what was typed
+    /// Neither read nor write the history of typed lines
     #[arg(long)]
     nohistory: bool,
     #[command(flatten)]
@@ -111,7 +111,7 @@ pub fn run(args: RunArgs, config: Option<&Path>) -> anyhow::Result<()> {
     telemetry::init(&telemetry::Log { filter: "warn", is_flag: false, format: LogFormat::Text })?;
     let registry = Registry::new(&config, std::slice::from_ref(&args.model))?;
     registry.load_eager()?;
-    // A file is served under its own name, not under its path.
+    // A file is served under its name, not its path.
     let id = registry.list().into_iter().next().context("no model is served")?.id;
     let model = registry.get(&id)?;
     if model.only_continues {
@@ -132,7 +132,7 @@ pub fn run(args: RunArgs, config: Option<&Path>) -> anyhow::Result<()> {
     result
 }
 
-/// The prompt from the command line, behind what comes through a pipe. None: stdin is a terminal to chat on.
+/// The prompt: the text on stdin, followed by the one on the command line. None if there is none and stdin is a terminal to chat on.
 fn prompt(args: &RunArgs) -> anyhow::Result<Option<String>> {
     let asked = args.prompt.join(" ");
     let asked = Some(asked).filter(|text| !text.trim().is_empty());
@@ -143,7 +143,7 @@ fn prompt(args: &RunArgs) -> anyhow::Result<Option<String>> {
     let mut text = String::new();
     std::io::stdin().lock().take(MAX_STDIN + 1).read_to_string(&mut text).context("cannot read the prompt from stdin")?;
     ensure!(text.len() as u64 <= MAX_STDIN, "stdin holds more than {} MiB, the most that is read", MAX_STDIN >> 20);
-    // The newline at the end comes from the shell, not from the user.
+    // The newline at the end usually comes from a command, not from the user.
     let piped = text.strip_suffix('\n').map_or(text.as_str(), |line| line.strip_suffix('\r').unwrap_or(line));
     match (asked, piped.trim().is_empty()) {
         (None, true) => bail!("the prompt on stdin is empty"),

@@ -1,4 +1,4 @@
-//! A chat on a terminal.
+//! The interactive chat on a terminal.
 
 use std::path::PathBuf;
 
@@ -15,9 +15,9 @@ use super::saved::{load, save};
 use crate::cli::colour::{Colour, Colours};
 use crate::cli::output::for_terminal;
 
-/// Lines of the history.
+/// The most lines of the history.
 const MAX_HISTORY: usize = 1000;
-/// Messages that `/show messages` shows.
+/// The most messages that `/show messages` shows.
 const SHOWN_MESSAGES: usize = 20;
 
 struct Repl<'a> {
@@ -69,7 +69,7 @@ pub fn run(chat: &mut Chat, runtime: &tokio::runtime::Runtime) -> anyhow::Result
 }
 
 impl Repl<'_> {
-    /// A line, or several between quotes.
+    /// Reads a line, or several between quotes.
     fn read(&mut self) -> anyhow::Result<Line> {
         let mut entry = None;
         loop {
@@ -92,13 +92,13 @@ impl Repl<'_> {
     }
 
     fn remember(&mut self, text: &str) {
-        // A line that the history does not accept is no error.
+        // It is no error if the history does not accept a line.
         let _ = self.editor.add_history_entry(text.trim());
         let Some(path) = self.history.clone().filter(|_| self.chat.settings.history) else { return };
         let kept = path.parent().map_or(Ok(()), std::fs::create_dir_all).map_err(ReadlineError::from);
         if let Err(error) = kept.and_then(|()| self.editor.append_history(&path)) {
             fail(&format!("the history {} cannot be written: {error}", path.display()));
-            // It is said once.
+            // The error is shown only once.
             self.history = None;
         }
     }
@@ -167,7 +167,7 @@ fn shown(chat: &Chat, what: &str) -> Result<String, String> {
     }
 }
 
-/// What the program itself says goes to stderr.
+/// Shows a message of the program, on stderr.
 fn tell(text: &str) {
     eprintln!("{}", for_terminal(text));
 }
@@ -176,7 +176,7 @@ fn fail(text: &str) {
     eprintln!("{}", Colours::of_stderr().paint(Colour::Red, &for_terminal(text)));
 }
 
-/// `$XDG_STATE_HOME/penstock/history`, or the same below `~/.local/state`. None: there is no home.
+/// `$XDG_STATE_HOME/penstock/history`, or the same below `~/.local/state`. None if there is no home directory.
 fn history_file() -> Option<PathBuf> {
     let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state = variable("XDG_STATE_HOME").or_else(|| Some(variable("HOME")?.join(".local").join("state")))?;

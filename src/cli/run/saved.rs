@@ -1,4 +1,4 @@
-//! Conversations in files.
+//! Saves conversations to files and loads them.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -13,7 +13,7 @@ use super::exported::{Branch, Exported};
 use super::settings::Settings;
 use crate::chat::{Message, Role};
 
-/// The largest file that is read.
+/// The largest file that is read [bytes].
 const MAX_BYTES: u64 = 64 << 20;
 const FORMAT: &str = "penstock-chat";
 
@@ -41,10 +41,10 @@ enum Speaker {
     Assistant,
 }
 
-/// Writes a conversation. The file is whole or as it was before; a file that holds something else is not replaced.
+/// Writes a conversation. The file is replaced atomically. A file that holds something else is not replaced.
 pub fn save(chat: &Chat, path: &Path) -> anyhow::Result<()> {
     if path.exists() {
-        read(path).context("it is not replaced, since it holds no conversation")?;
+        read(path).context("the file is not replaced, because it holds no conversation")?;
     }
     let message = |message: &Message| {
         let role = if message.role == Role::Assistant { Speaker::Assistant } else { Speaker::User };
@@ -61,14 +61,14 @@ pub fn save(chat: &Chat, path: &Path) -> anyhow::Result<()> {
     });
     let placed = written.and_then(|()| std::fs::rename(&partial, path));
     if placed.is_err() {
-        // What is left of it is of no use.
+        // An incomplete file is of no use.
         let _ = std::fs::remove_file(&partial);
     }
     placed.with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Goes on with a conversation of a file, which `/save` or the chat page wrote. Returns the model that it was held with. If it fails, the
-/// chat stays as it is.
+/// Loads a conversation from a file that `/save` or the chat page wrote. Returns the name of its model. On failure, the chat does not
+/// change.
 pub fn load(chat: &mut Chat, path: &Path) -> anyhow::Result<String> {
     let saved = read_any(path)?;
     let Settings { verbose, wordwrap, history, .. } = chat.settings;
@@ -79,7 +79,7 @@ pub fn load(chat: &mut Chat, path: &Path) -> anyhow::Result<String> {
     Ok(saved.model)
 }
 
-/// A conversation that `/save` wrote, or the chat page.
+/// Reads a conversation that `/save` or the chat page wrote.
 fn read_any(path: &Path) -> anyhow::Result<Branch> {
     let is_export = |value: &Value| value["format"] == FORMAT && value["conversations"].is_array();
     let value: Option<Value> = serde_json::from_slice(&bytes_of(path)?).ok().filter(is_export);
@@ -105,11 +105,11 @@ fn bytes_of(path: &Path) -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A conversation that `/save` wrote.
+/// Reads a conversation that `/save` wrote.
 fn read(path: &Path) -> anyhow::Result<SavedChat> {
     let named = || path.display().to_string();
     let bytes = bytes_of(path)?;
-    let saved: SavedChat = serde_json::from_slice(&bytes).with_context(|| format!("{}: no conversation that /save wrote", named()))?;
+    let saved: SavedChat = serde_json::from_slice(&bytes).with_context(|| format!("{}: not a conversation that /save wrote", named()))?;
     if saved.format != FORMAT {
         bail!("{}: its format is `{}`, expected `{FORMAT}`", named(), saved.format);
     }

@@ -1,4 +1,4 @@
-//! What an answer looks like: wrapped and sanitised on a terminal, as it is elsewhere; a sign of life while nothing comes.
+//! Shows an answer: wrapped and sanitised on a terminal, and unchanged elsewhere. A spinner turns while no text comes.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -8,19 +8,19 @@ use crate::cli::colour::{Colour, Colours};
 use crate::cli::output::{for_terminal, show};
 use crate::serving::RequestUsage;
 
-/// How long nothing may come before the spinner shows. Quick answers come without.
+/// Time without text before the spinner shows. Quick answers show none.
 const PATIENCE: Duration = Duration::from_millis(400);
 /// How often the spinner turns.
 pub const TURN: Duration = Duration::from_millis(100);
 const FRAMES: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
 
-/// An answer on its way to stdout.
+/// Writes an answer to stdout.
 pub struct Screen {
     is_terminal: bool,
     wrap: Wrap,
     wraps: bool,
     in_reasoning: bool,
-    /// What makes reasoning look different, and what ends it.
+    /// The codes before and after reasoning, which is dimmed.
     dim: (&'static str, &'static str),
     spinner: Spinner,
 }
@@ -32,12 +32,12 @@ impl Screen {
         Self { is_terminal, wraps: wraps && is_terminal, wrap: Wrap::default(), in_reasoning: false, dim, spinner: Spinner::new() }
     }
 
-    /// A sign of life while nothing comes.
+    /// Turns the spinner while no text comes.
     pub fn wait(&mut self, account: &RequestUsage) {
         self.spinner.turn(account);
     }
 
-    /// Shows reasoning on a terminal. Elsewhere, stdout holds the answer alone.
+    /// Shows reasoning on a terminal. Elsewhere, stdout gets only the answer.
     pub fn reasoning(&mut self, text: &str) -> io::Result<()> {
         if !self.is_terminal {
             return Ok(());
@@ -54,7 +54,7 @@ impl Screen {
         self.write(text, "")
     }
 
-    /// The end of the answer, also of one that was stopped.
+    /// Ends the answer, even if it was interrupted.
     pub fn end(&mut self) -> io::Result<()> {
         self.spinner.clear();
         let rest = self.wrap.finish();
@@ -75,12 +75,12 @@ impl Screen {
             return show(text);
         }
         self.wrap.width = if self.wraps { console::Term::stdout().size_checked().map_or(0, |(_, columns)| columns.into()) } else { 0 };
-        // What is measured is what is shown.
+        // Sanitise first, so that the measured text is the shown text.
         let shown = self.wrap.push(&for_terminal(text));
         self.put(before, &shown, "")
     }
 
-    /// Writes text of the model between codes of our own.
+    /// Writes sanitised text between our own codes.
     fn put(&self, before: &str, text: &str, after: &str) -> io::Result<()> {
         let mut stdout = io::stdout().lock();
         stdout.write_all(before.as_bytes())?;
@@ -90,12 +90,12 @@ impl Screen {
     }
 }
 
-/// A line on stderr that says what the engine does, if stderr is a terminal.
+/// A status line on stderr with the engine's progress, if stderr is a terminal.
 struct Spinner {
     is_terminal: bool,
     begun: Instant,
     frame: usize,
-    /// Columns that are shown.
+    /// Width of the shown line [columns].
     width: usize,
 }
 
@@ -111,14 +111,14 @@ impl Spinner {
         }
         self.frame = (self.frame + 1) % FRAMES.len();
         let line = format!("{} {}", FRAMES[self.frame], state(account));
-        // Blanks instead of a code that clears the line: a log of the terminal stays readable.
+        // Spaces instead of a clearing code, so that a log of the terminal stays readable.
         let shown = format!("\r{line:<width$}", width = self.width);
         self.width = line.chars().count();
-        // Nobody needs this line: errors of stderr do not matter.
+        // The line is not essential, so errors of stderr are ignored.
         let _ = io::stderr().write_all(shown.as_bytes());
     }
 
-    /// Makes room for the answer. From now on, the time since its last part counts.
+    /// Clears the status line for the answer, and restarts the waiting time.
     fn clear(&mut self) {
         self.begun = Instant::now();
         match std::mem::take(&mut self.width) {
@@ -139,7 +139,7 @@ fn state(account: &RequestUsage) -> String {
     }
 }
 
-/// The speed of an answer, in a line. None: the engine had nothing to do.
+/// The speed of an answer in one line. None if the engine had nothing to do.
 pub fn speed(account: &RequestUsage, now: Instant) -> Option<String> {
     let (arrived, admitted) = (account.arrived()?, account.admitted()?);
     let (prompt, cached, generated) = (account.prompt_tokens(), account.cached_tokens(), account.generated_tokens());
@@ -156,7 +156,7 @@ pub fn speed(account: &RequestUsage, now: Instant) -> Option<String> {
         rate(prompt.saturating_sub(cached), reading),
         answering.as_secs_f64()
     );
-    // The first token comes with the prompt's last step.
+    // The first token belongs to the prompt's last step.
     if generated > 1 {
         line += &format!(", {:.1} tokens/s", rate(generated - 1, answering));
     }

@@ -1,4 +1,4 @@
-//! How a chat answers: what `/set` changes, `/show` shows and `/save` keeps.
+//! Settings of a chat, which `/set` changes, `/show` shows and `/save` keeps.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -8,13 +8,13 @@ use crate::config::nearest_model;
 use crate::logits::{SamplingChoice, SamplingParams};
 use crate::serving::{Budget, Options};
 
-/// The temperature of a model for which nobody recommends one.
+/// The temperature of a model without a recommended one.
 const TEMPERATURE: f32 = 0.7;
 const EFFORTS: [&str; 6] = ["none", "minimal", "low", "medium", "high", "xhigh"];
 const MAX_STOPS: usize = 16;
 const MAX_STOP_BYTES: usize = 1024;
 
-/// What can be set, with the values that it takes.
+/// The settings, with the values that each takes.
 const NAMES: [(&str, &str); 16] = [
     ("system", "instructions before the conversation"),
     ("think", "on, off, or none, minimal, low, medium, high, xhigh"),
@@ -34,7 +34,7 @@ const NAMES: [(&str, &str); 16] = [
     ("nothing", "forget all of this"),
 ];
 
-/// Names that other programs have for the same.
+/// Names of the same settings in other programs.
 const OTHER_NAMES: [(&str, &str); 4] =
     [("num_predict", "max_tokens"), ("repeat_penalty", "repetition_penalty"), ("thinking", "think"), ("reasoning_effort", "think")];
 
@@ -42,7 +42,7 @@ const OTHER_NAMES: [(&str, &str); 4] =
 #[serde(deny_unknown_fields, default)]
 pub struct Settings {
     pub system: Option<String>,
-    /// on, off, or a level. None: as the template has it.
+    /// `on`, `off`, or a level. None: the template's default.
     pub think: Option<String>,
     pub sampling: SamplingChoice,
     pub seed: Option<u64>,
@@ -73,13 +73,13 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Sets what `text` says: a name and a value. Returns what to tell the user.
+    /// Applies `text`, a name and a value. Returns the message for the user.
     ///
     /// # Errors
-    /// There is no such setting, or it does not take the value. Nothing has changed then.
+    /// There is no such setting, or it does not take the value. Nothing changes then.
     pub fn set(&mut self, text: &str) -> Result<String, String> {
         let (name, value) = split(text);
-        // `/set parameter temperature 1` is what users of other programs type.
+        // Users of other programs type `/set parameter temperature 1`.
         let (name, value) = if name == "parameter" { split(value) } else { (name, value) };
         let (name, value) = match name {
             "" => return Ok(usage()),
@@ -93,14 +93,14 @@ impl Settings {
         if name == "nothing" {
             let Self { verbose, wordwrap, history, .. } = *self;
             *self = Self { verbose, wordwrap, history, ..Self::default() };
-            return Ok("everything is as the model has it".to_owned());
+            return Ok("all settings have the model's defaults again".to_owned());
         }
         if value.is_empty() && NAMES.iter().any(|(known, _)| *known == name) {
             let takes = NAMES.iter().find(|(known, _)| *known == name).map_or("", |(_, takes)| takes);
             return Err(format!("{name} takes a value ({takes}), or `default`"));
         }
         self.change(name, value)?;
-        Ok(format!("{name} is {}", if value == "default" { "as the model has it".into() } else { self.shown(name) }))
+        Ok(format!("{name} is {}", if value == "default" { "the model's default again".into() } else { self.shown(name) }))
     }
 
     fn change(&mut self, name: &str, value: &str) -> Result<(), String> {
@@ -164,7 +164,7 @@ impl Settings {
         value.unwrap_or_else(|| "not set".to_owned())
     }
 
-    /// All settings, one per line. `of_model`: what the model is sampled with if nothing is set.
+    /// All settings, one per line. `of_model`: the model's own sampling values.
     pub fn table(&self, of_model: SamplingChoice) -> String {
         let defaults = Self { sampling: of_model, ..Self::default() };
         let line = |(name, _): &(&str, &str)| match (self.shown(name), defaults.shown(name)) {
@@ -174,7 +174,7 @@ impl Settings {
         NAMES.iter().filter(|(name, _)| *name != "nothing").map(line).collect()
     }
 
-    /// How to generate an answer.
+    /// The options for generating an answer.
     pub fn options(&self) -> Options {
         let seed = self.seed.unwrap_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0);
         let sampling = SamplingParams { temperature: TEMPERATURE, seed, ..SamplingParams::default() };
@@ -195,7 +195,7 @@ impl Settings {
     /// Checks values that come from a file.
     ///
     /// # Errors
-    /// The value that `/set` would refuse.
+    /// `/set` would refuse a value.
     pub fn check(&self) -> Result<(), String> {
         let mut checked = self.clone();
         let plain = NAMES.iter().filter(|(name, _)| !["system", "stop", "nothing"].contains(name));
@@ -209,7 +209,7 @@ impl Settings {
     }
 }
 
-/// The first word, and the rest.
+/// Splits a text into its first word and the rest.
 fn split(text: &str) -> (&str, &str) {
     let (word, rest) = text.trim().split_once(char::is_whitespace).unwrap_or((text.trim(), ""));
     (word, rest.trim())
@@ -217,7 +217,7 @@ fn split(text: &str) -> (&str, &str) {
 
 fn usage() -> String {
     let lines = NAMES.iter().map(|(name, takes)| format!("/set {name:20}{takes}\n"));
-    lines.collect::<String>() + "`default` as a value takes a setting back."
+    lines.collect::<String>() + "The value `default` resets a setting."
 }
 
 fn think(value: &str) -> Result<String, String> {
@@ -245,7 +245,7 @@ fn not_whole(name: &str, least: u32, text: &str) -> String {
     format!("{name} is a whole number from {least}, not `{text}`")
 }
 
-/// One text, or several between quotation marks.
+/// Parses one text, or several between quotation marks.
 fn stops(value: &str) -> Result<Vec<String>, String> {
     let texts = match value.starts_with('"') {
         false => vec![value.to_owned()],

@@ -1,20 +1,20 @@
-//! Word wrap of a text that comes in parts.
+//! Word wrap for text that arrives in parts.
 
 use unicode_width::UnicodeWidthChar;
 
-/// Places line breaks between words, so that no word is cut at the edge of the terminal. A word is shown when it ends. Lines of code
-/// (between lines that begin with three backticks) and words that are longer than a line stay as they are.
+/// Inserts line breaks between words, so that no word is cut at the edge of the terminal. A word is shown once it is complete. Lines of
+/// code (between lines that begin with three backticks) and words longer than a line are not wrapped.
 #[derive(Debug, Default)]
 pub struct Wrap {
-    /// Columns of the terminal. 0: nothing is wrapped.
+    /// Width of the terminal [columns]. 0: no wrapping.
     pub width: usize,
-    /// Columns of the line that are shown.
+    /// Columns of the current line that are shown.
     column: usize,
-    /// Spaces that were held back: they end a line, or stand before the next word.
+    /// Spaces that are held back until the next word, or dropped at a line break.
     spaces: String,
     word: String,
     word_width: usize,
-    /// The word's begin is shown already, so that no line can end before the rest.
+    /// Whether the beginning of the word is already shown, so that no line can end before the rest.
     continues: bool,
     /// The first characters of the line.
     begin: String,
@@ -24,14 +24,14 @@ pub struct Wrap {
 const FENCE: &str = "```";
 
 impl Wrap {
-    /// The text that can be shown now.
+    /// Takes text and returns what can be shown now.
     pub fn push(&mut self, text: &str) -> String {
         let mut shown = String::with_capacity(text.len());
         text.chars().for_each(|c| self.take(c, &mut shown));
         shown
     }
 
-    /// What was held back, at the end of the text.
+    /// Returns the text that was held back, at the end.
     pub fn finish(&mut self) -> String {
         let mut shown = String::new();
         self.end_word(&mut shown);
@@ -40,7 +40,7 @@ impl Wrap {
         shown
     }
 
-    /// Columns of the line so far, with what is held back.
+    /// Columns of the current line, including the text that is held back.
     pub fn column(&self) -> usize {
         self.column + self.spaces.len() + self.word_width
     }
@@ -54,7 +54,7 @@ impl Wrap {
         match c {
             '\n' => {
                 self.end_word(shown);
-                // Code may end with spaces that count.
+                // Spaces at the end of a line may matter in code.
                 shown.push_str(&std::mem::take(&mut self.spaces));
                 shown.push('\n');
                 (self.column, self.continues) = (0, false);
@@ -73,8 +73,8 @@ impl Wrap {
         let width = if c == '\t' { 8 - (self.column() % 8) } else { c.width().unwrap_or(0) };
         self.word.push(c);
         self.word_width += width;
-        // Nothing is held back where nothing can be moved: without wrapping, in code, in words as long as a line. Wide characters (of
-        // Chinese, Japanese) are words of their own.
+        // Text that cannot be moved is not held back: without wrapping, in code, and in words as long as a line. A wide character (Chinese,
+        // Japanese) is a word by itself.
         let is_free = self.width == 0 || self.in_code || self.word_width >= self.width;
         if is_free || self.continues || width == 2 {
             self.end_word(shown);
@@ -99,7 +99,7 @@ impl Wrap {
         shown.push_str(&std::mem::take(&mut self.word));
         self.word_width = 0;
         if self.width > 0 && self.column > self.width {
-            // The terminal itself has begun another line.
+            // The terminal has begun another line by itself.
             self.column %= self.width;
         }
     }
@@ -109,7 +109,7 @@ impl Wrap {
 mod tests {
     use super::*;
 
-    /// The whole text, however it is cut.
+    /// Wraps the text, and checks that the result does not depend on how the text is cut.
     fn wrapped(width: usize, text: &str) -> String {
         let whole = |parts: Vec<String>| {
             let mut wrap = Wrap { width, ..Wrap::default() };
