@@ -52,8 +52,8 @@ fn a_fault_is_named() {
         ("length", |b| b.positions.truncate(1)),
         ("length", |b| b.cu_seqlens_q.clear()),
         ("do not fit", |b| b.max_blocks = 1),
-        ("an engine slot twice, or one that does not exist", |b| b.sequence_slots[0] = 2),
-        ("an engine slot twice", |b| b.sequence_slots[0] = 1),
+        ("a sequence slot twice, or one that does not exist", |b| b.sequence_slots[0] = 2),
+        ("a sequence slot twice", |b| b.sequence_slots[0] = 1),
         ("vocabulary", |b| b.inputs[0] = Input::Token(10)),
         ("does not exist", |b| b.inputs[1] = Input::Sampled(2)),
         ("does not exist", |b| b.inputs[1] = Input::Embedding(2)),
@@ -150,7 +150,7 @@ fn a_fault_of_masks_is_named() {
 }
 
 /// The batch's plain arrays, each with the lowest value that no element may have.
-#[allow(clippy::type_complexity)]
+#[allow(clippy::type_complexity, reason = "a table used once")]
 const ARRAYS: [(&str, fn(&mut Batch) -> &mut Vec<u32>, u32); 8] = [
     ("positions", |b| &mut b.positions, 6),
     ("cu_seqlens_q", |b| &mut b.cu_seqlens_q, 5),
