@@ -1,4 +1,4 @@
-//! Two texts as one prompt: a question and a document, which a model ranks.
+//! Encodes two texts as one prompt: a question and a document, which a model ranks.
 
 use crate::tokenizer::Tokenizer;
 
@@ -6,13 +6,14 @@ use crate::tokenizer::Tokenizer;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pair {
     pub ids: Vec<u32>,
-    /// Index of the first id of the second text, at which BERT's second segment begins. What ends the first text is of the first segment.
+    /// The index of the second text's first id, where BERT's second segment begins. Tokens that end the first text belong to the first
+    /// segment.
     pub second: usize,
 }
 
 impl Tokenizer {
-    /// Encodes two texts as one prompt, with the special tokens that the model was trained with before, between and after them
-    /// (`[CLS] first [SEP] second [SEP]`). Texts of control tokens stay text.
+    /// Encodes two texts as one prompt, with the special tokens that the model was trained with before, between and after them (`[CLS]
+    /// first [SEP] second [SEP]`). Texts of control tokens stay text.
     ///
     /// None if the pair has more than `most` tokens. Encoding stops soon after that many.
     pub fn encode_pair(&self, first: &str, second: &str, most: usize) -> Option<Pair> {
