@@ -82,7 +82,7 @@ impl Limits {
     fn check_inputs(&self, batch: &Batch) -> Result<(), EngineError> {
         let num_embeddings = batch.embeddings.len() / self.hidden_dim.max(1);
         if num_embeddings * self.hidden_dim != batch.embeddings.len() {
-            return fault(format!("{} floats are no embeddings of {} each", batch.embeddings.len(), self.hidden_dim));
+            return fault(format!("{} floats are not whole embeddings of {} floats", batch.embeddings.len(), self.hidden_dim));
         }
         let known = |input: &Input| match input {
             Input::Token(id) => (*id as usize) < self.vocab_size,
@@ -96,7 +96,7 @@ impl Limits {
             return fault("its token types are not one per row");
         }
         match batch.token_types.iter().find(|&&kind| kind as usize >= self.num_token_types.max(1)) {
-            Some(kind) => fault(format!("a row is of token type {kind}, and the model has {} types", self.num_token_types)),
+            Some(kind) => fault(format!("a row is of token type {kind}, but the model has {} types", self.num_token_types)),
             None => Ok(()),
         }
     }
@@ -109,7 +109,7 @@ impl Limits {
                 return fault(format!("sequence {i} has rows {from}..{to} of {tokens} and a context of {context}"));
             }
             if context > self.max_context {
-                return fault(format!("sequence {i} has a context of {context}, and {} is the most", self.max_context));
+                return fault(format!("sequence {i} has a context of {context}, expected at most {}", self.max_context));
             }
             if context.div_ceil(self.kv.block_size) > batch.max_blocks {
                 return fault(format!("sequence {i} has too few blocks for a context of {context}"));
@@ -145,7 +145,7 @@ impl Limits {
             return fault("its log-probabilities are not one per sampled row");
         }
         match batch.num_logprobs.iter().flatten().find(|&&n| usize::from(n) > MAX_LOGPROBS) {
-            Some(n) => fault(format!("a row asks for {n} log-probabilities, and {MAX_LOGPROBS} are the most")),
+            Some(n) => fault(format!("a row asks for {n} log-probabilities, expected at most {MAX_LOGPROBS}")),
             None => Ok(()),
         }
     }
@@ -186,7 +186,7 @@ impl Limits {
         }
         let (words, num_masks) = (masks.words.len(), masks.words.len() / mask_words(self.vocab_size));
         if words != num_masks * mask_words(self.vocab_size) || num_masks > num_sampled {
-            return fault(format!("{words} words are no masks of {} ids for {num_sampled} rows", self.vocab_size));
+            return fault(format!("{words} words are not masks of {} ids for {num_sampled} rows", self.vocab_size));
         }
         if masks.of.iter().flatten().any(|&mask| mask as usize >= num_masks) {
             return fault("it names a mask that does not exist");

@@ -63,9 +63,9 @@ pub fn least_bytes(device: &dyn Device, weights: &Weights, options: &EngineOptio
     Ok([scratch, state, kv_block.saturating_mul(blocks)].into_iter().fold(weights, u64::saturating_add))
 }
 
-/// The context that every model trained for so much gets, whatever the memory [tokens].
+/// The context, in tokens, that every model trained for at least as much gets, whatever the memory.
 const LEAST_CONTEXT: usize = 4096;
-/// Contexts that are limited by memory are multiples of this, so that people can read them [tokens].
+/// Contexts that are limited by memory are multiples of this many tokens, so that people can read them.
 const CONTEXT_STEP: usize = 1024;
 
 /// The context to serve if no option sets the length: as long as the model was trained for and the device's memory holds. A model with

@@ -1,5 +1,5 @@
-//! Counts the memory that the KV caches of this process hold on each device. Caches shrink if another model needs their memory, so a caller
-//! that asks how much memory is free counts their memory as free.
+//! Counts the memory that the KV caches of this process hold on each device. Caches shrink if another model needs their memory, so their
+//! memory counts as free when a caller asks how much memory there is.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};

@@ -6,7 +6,7 @@ use model::{RopePairing, RopeScaling, TensorRole, Weights};
 /// A rotation that some layers of a model share.
 #[derive(Clone, PartialEq)]
 pub struct Rope {
-    /// The frequency of each pair [radians per position].
+    /// The frequency of each pair, in radians per position.
     frequencies: Vec<f64>,
     /// The factor for sine and cosine.
     scale: f64,

@@ -62,7 +62,7 @@ impl Map {
             Backing::Private => Ok(Map { mapped: None, bytes: copy(file, len)? }),
             Backing::Mapped => {
                 // SAFETY: the map is read-only and shared, and stays readable whatever happens to the file: the guard maps zeros where the
-                // file has lost pages. Its bytes do not change unless somebody writes to the file in place. The crate's documentation
+                // file has lost pages. Its bytes do not change unless a program writes to the file in place. The crate's documentation
                 // forbids that for model files, and `change` detects it.
                 #[allow(unsafe_code, reason = "only `mmap` maps a file")]
                 let bytes = unsafe { Mmap::map(&file)? };

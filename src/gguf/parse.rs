@@ -12,9 +12,9 @@ const DEFAULT_ALIGNMENT: u64 = 32;
 /// Real files use 32, and some use a page. A larger alignment would only move offsets past the end of the file.
 const MAX_ALIGNMENT: u64 = 1 << 20;
 const MAX_NAME_BYTES: usize = 65_535;
-/// The smallest key-value pair: the key's length, one byte of key, the type and one byte of value [bytes].
+/// The size of the smallest key-value pair, in bytes: the key's length, one byte of key, the type and one byte of value.
 const MIN_PAIR_BYTES: u64 = 14;
-/// The smallest entry of the tensor table [bytes].
+/// The size of the smallest entry of the tensor table, in bytes.
 const MIN_TENSOR_BYTES: u64 = 33;
 /// Far above any real file. Without this limit, entries of minimal size would take many times the file's size in memory.
 const MAX_ENTRIES: u64 = 1 << 18;

@@ -92,7 +92,7 @@ pub struct TensorHead<'a> {
     pub name: &'a str,
     pub dims: &'a [u64],
     pub type_id: u32,
-    /// The length of the tensor's data [bytes].
+    /// The length of the tensor's data, in bytes.
     pub bytes: u64,
 }
 

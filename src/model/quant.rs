@@ -60,7 +60,7 @@ impl Quant {
         ROWS.iter().find(|quant| quant.id == id)
     }
 
-    /// The size of a row of `cols` weights, which must be whole blocks [bytes].
+    /// The size in bytes of a row of `cols` weights, which must be whole blocks.
     pub fn row_bytes(&self, cols: usize) -> usize {
         cols / self.block_size * self.block_bytes
     }

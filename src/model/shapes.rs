@@ -5,8 +5,8 @@ use crate::spec::{ALTUP_STREAMS, Attention, HeadNorm, Latent, LayerSpec, ModelSp
 use crate::tensor_roles::TensorRole;
 
 impl TensorRole {
-    /// The dimensions in a model of this spec, innermost first: `[length]` for a vector, `[columns, rows]` for a matrix, and `[columns,
-    /// rows, experts]` for a stack of experts. None if the layer has no such tensor.
+    /// The dimensions in a model of this spec, innermost first: `[length]` for a vector, `[columns, rows]` for a matrix, and
+    /// `[columns, rows, experts]` for a stack of experts. None if the layer has no such tensor.
     pub fn dims(self, spec: &ModelSpec, layer: usize) -> Option<Vec<usize>> {
         if !self.per_layer() {
             return self.global_dims(spec);

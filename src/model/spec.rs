@@ -373,7 +373,7 @@ impl ModelSpec {
         self.layers.iter().map(LayerSpec::state_width)
     }
 
-    /// The size of a sequence's recurrent state in float32 [bytes].
+    /// The size of a sequence's recurrent state in float32, in bytes.
     pub fn state_bytes(&self) -> u64 {
         self.state_widths().fold(0, |sum, width| sum.saturating_add(4 * width as u64))
     }

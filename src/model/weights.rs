@@ -35,7 +35,7 @@ pub struct Stack {
 #[derive(Clone, Copy, Debug)]
 pub enum StackLayout {
     /// In one tensor, with other rows between them, as for experts whose gate and up matrices share a tensor. The number is the distance
-    /// from the first row of one part to that of the next [bytes].
+    /// from the first row of one part to that of the next, in bytes.
     Apart(usize),
     /// In separate tensors, whose indexes start here in [`Weights::part_tensors`].
     Tensors(usize),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::QuantizeError;
 
-/// The alignment of each tensor's data [bytes].
+/// The alignment of each tensor's data in bytes.
 pub const ALIGNMENT: u32 = 32;
 
 /// Checks that `out` may be written.

@@ -17,7 +17,7 @@ pub(super) const UNKNOWN: u32 = u32::MAX;
 /// The merge's key and the token that two neighbours may merge into. The smallest key merges first.
 pub(super) type Candidate = Option<(u32, u32)>;
 
-/// The longest word for which searching all pairs is faster than a heap [symbols].
+/// The longest word, in symbols, for which searching all pairs is faster than a heap.
 const SMALL: usize = 32;
 const END: u32 = u32::MAX;
 

@@ -12,8 +12,8 @@ pub struct Pair {
 }
 
 impl Tokenizer {
-    /// Encodes two texts as one prompt, with the special tokens that the model was trained with before, between and after them (`[CLS]
-    /// first [SEP] second [SEP]`). Texts of control tokens stay text.
+    /// Encodes two texts as one prompt, with the special tokens that the model was trained with before, between and after them
+    /// (`[CLS] first [SEP] second [SEP]`). Texts of control tokens stay text.
     ///
     /// None if the pair has more than `most` tokens. Encoding stops soon after that many.
     pub fn encode_pair(&self, first: &str, second: &str, most: usize) -> Option<Pair> {

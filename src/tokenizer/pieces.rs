@@ -61,7 +61,7 @@ impl Index {
         for id in ids {
             let piece = pieces.get(id).unwrap_or_default();
             let (at, tag) = index.bucket(pieces, piece);
-            // Of several equal tokens, the first one is used.
+            // If several tokens are equal, the first one is used.
             if index.buckets[at].id == NONE {
                 index.buckets[at] = Bucket { tag, id };
                 index.longest = index.longest.max(piece.len());

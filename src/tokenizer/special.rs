@@ -5,7 +5,7 @@ use crate::vocab::TokenType;
 
 pub(super) struct Special {
     index: Index,
-    /// For each first byte, the lengths of the special tokens that start with the byte, the longest first [bytes].
+    /// For each first byte, the lengths in bytes of the special tokens that start with it, the longest first.
     lengths: Vec<Vec<u32>>,
     /// One bit per pair of bytes that a special token starts with. Rules out most positions in a text.
     starts: Vec<u64>,

@@ -10,7 +10,7 @@ use gguf::GgufFile;
 use logits::SamplingParams;
 use model::Weights;
 
-/// The largest difference of a logit [standard deviations of the row].
+/// The largest difference of a logit, in standard deviations of the row.
 const BOUND: f64 = 2e-3;
 
 /// The largest difference between a model and its exact logits, in units of `Exact::rounding`. Every instruction set stays below 2.5 units.

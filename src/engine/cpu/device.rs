@@ -122,7 +122,7 @@ mod tests {
     use model::testing::TinyModel;
     use model::{Arch, ModelSpec};
 
-    /// The cache of one context, with and without cache groups [GB].
+    /// The size of one context's cache with and without cache groups, in GB.
     fn cache_of(spec: &ModelSpec) -> [f64; 2] {
         let options = EngineOptions { context: 131_072, max_slots: 32, max_batch_tokens: 512, ..EngineOptions::default() };
         let bytes = |layout: CacheLayout, groups: &[CacheGroup]| layout.bytes(pool_blocks(groups, &options), options.block_size).unwrap();

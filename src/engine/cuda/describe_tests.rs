@@ -84,7 +84,7 @@ fn quantised_weights_take_less_memory() {
     assert_eq!(need("F16"), need("BF16"));
 }
 
-/// Gate and up share a matrix. Half of one would leave memory that nobody writes.
+/// Gate and up share a matrix. Half of one would leave memory that is never written.
 #[test]
 fn halves_of_a_matrix_come_in_pairs() {
     let (weights, options) = (weights(&TinyModel::new(&ARCHS[0])), options());

@@ -28,7 +28,7 @@ impl Need {
 
     /// The largest size of the KV cache. If `kv_tokens` is set, as many blocks as it asks for. Otherwise as many as the memory fraction
     /// leaves after everything that is not cache, from one context up to one context per slot. `caches` is the memory that other models'
-    /// caches hold and would give back [bytes].
+    /// caches hold and would give back, in bytes.
     ///
     /// # Errors
     /// [`EngineError::OutOfMemory`] with both figures if weights, scratch memory and the smallest cache need more than is free, or if the

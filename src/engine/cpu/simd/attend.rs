@@ -192,8 +192,8 @@ impl CacheLayout {
 
 /// The paged KV cache of all layers, in float32.
 ///
-/// In a block, keys are stored as `[layer of the group][kv_head, key_dim, block_size]` and values as `[layer of the group][kv_head,
-/// block_size, value_dim]`.
+/// In a block, keys are stored as `[layer of the group][kv_head, key_dim, block_size]` and values as
+/// `[layer of the group][kv_head, block_size, value_dim]`.
 pub struct KvCache {
     floats: Zeroed, // [num_blocks, width * block_size]
     pub num_blocks: usize,

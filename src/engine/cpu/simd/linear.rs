@@ -12,7 +12,7 @@ use super::{Dequant, Isa};
 pub const MAX_K_TILE: usize = 2048;
 /// Rows per task for many tokens.
 pub const ROW_BLOCK: usize = 16;
-/// The distance at which a row's blocks are prefetched: farther than the hardware prefetches by itself, but within L1 [bytes].
+/// The distance, in bytes, at which a row's blocks are prefetched: farther than the hardware prefetches by itself, but within L1.
 pub(super) const PREFETCH: usize = 2048;
 /// The most tokens per micro-tile.
 pub const MAX_TILE: usize = 6;
