@@ -1,3 +1,5 @@
+//! Tests penalties, filters, draws and log-probabilities against plain reference computations.
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

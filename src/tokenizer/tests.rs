@@ -1,3 +1,5 @@
+//! Tests real and malformed vocabularies: published ids, decoding, control tokens in texts, and the time that long texts take.
+
 use std::path::Path;
 use std::sync::{LazyLock, OnceLock};
 use std::time::{Duration, Instant};
