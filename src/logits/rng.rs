@@ -18,7 +18,7 @@ pub fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     counter
 }
 
-/// A uniform number in [0, 1) with 53 random bits. `index` counts the tokens generated under `seed`.
+/// A uniform number in [0, 1) with 53 random bits, for generated token number `index` under `seed`.
 pub fn uniform(seed: u64, index: u32) -> f64 {
     let words = philox4x32([index, 0, 0, 0], [seed as u32, (seed >> 32) as u32]);
     let bits = (u64::from(words[1]) << 32 | u64::from(words[0])) >> 11;

@@ -62,7 +62,7 @@ pub(super) struct Habits {
     pub(super) ignore_merges: bool,
     /// Whether the model was trained with a BOS before each text. Older files do not say so.
     pub(super) adds_bos: bool,
-    /// Whether a separator stands between the texts of a pair.
+    /// Whether a separator is put between the texts of a pair.
     pub(super) separates: bool,
 }
 

@@ -10,8 +10,7 @@ use crate::error::Fallible;
 use crate::json;
 use crate::table::{CONTROL, NORMAL, Table};
 
-/// The names of tokens in `tokenizer_config.json`, in `config.json` and in GGUF files. GGUF spells the third name of the last row in its
-/// own way.
+/// The names of tokens in `tokenizer_config.json`, in `config.json` and in GGUF files. GGUF spells `separator` in its own way.
 const OTHERS: &[(&str, &str, &str)] =
     &[("pad_token", "pad_token_id", "padding"), ("mask_token", "mask_token_id", "mask"), ("sep_token", "sep_token_id", "seperator")];
 

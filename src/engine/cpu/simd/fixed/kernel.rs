@@ -1,7 +1,7 @@
 //! Computes the products: one row of input with rows of weights, or many rows with weights that are unpacked once.
 //!
 //! Every output is one accumulator of 16 lanes. It takes the fixed blocks in order, then goes through one fixed tree of additions. Both
-//! ways compute a fixed block with `Sum`, so their bits are equal.
+//! ways use `begin`, `whole`, `step` and `end` for a fixed block, so their bits are equal.
 
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
