@@ -1,4 +1,4 @@
-//! [`assign`]: which tensors of the checkpoint become which of the output.
+//! [`assign`]: assigns the tensors of the checkpoint to tensors of the output.
 
 use std::collections::BTreeMap;
 
@@ -11,22 +11,22 @@ use crate::pattern::{filled, numbers};
 use crate::rows::RowSelection;
 use crate::shard::{Tensor, float_type};
 
-/// Names that the classes of `transformers` put before those of the patterns.
+/// Prefixes that the classes of `transformers` put before the names of the patterns.
 const PREFIXES: &[&str] = &["model.", "language_model.", "transformer.", "gpt_neox."];
-/// Ends of the names of buffers, which follow from the configuration.
+/// Suffixes of the names of buffers, which follow from the configuration.
 const BUFFERS: &[&str] = &["rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias", ".attention.bias", ".attention.masked_bias"];
-/// Names that an error lists at most.
+/// The most names that an error lists.
 const MAX_NAMES: usize = 8;
 
 /// Some rows of a tensor of the checkpoint.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
-    /// Index into the checkpoint's tensors.
+    /// The index into the checkpoint's tensors.
     pub tensor: usize,
     pub rows: RowSelection,
 }
 
-/// A tensor of the output: parts one after another.
+/// A tensor of the output: its parts, in order.
 #[derive(Clone, Debug)]
 pub struct Assigned {
     pub name: String,
@@ -34,18 +34,18 @@ pub struct Assigned {
     pub shape: Vec<u64>,
     pub parts: Vec<Part>,
     pub plus_one: bool,
-    /// ggml's type of the checkpoint's weights.
+    /// The type of the checkpoint's weights in ggml.
     pub type_id: u32,
 }
 
-/// Where an output tensor stands, and what it is made of.
+/// An output tensor, with its rule and its sources.
 struct Target {
     rule: &'static Rule,
-    /// Indices into the checkpoint's tensors, by the second number of the pattern.
+    /// Indexes into the checkpoint's tensors, by the second number of the pattern.
     sources: BTreeMap<u32, usize>,
 }
 
-/// The name without what classes put before it.
+/// The name without the classes' prefixes.
 pub fn bare(mut name: &str) -> &str {
     while let Some(rest) = PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)) {
         name = rest;
@@ -53,7 +53,7 @@ pub fn bare(mut name: &str) -> &str {
     name
 }
 
-/// Rows and columns of a tensor. A vector has rows of one element.
+/// The rows and columns of a tensor. A vector has rows of one element.
 pub fn matrix(shape: &[u64]) -> (u64, u64) {
     match shape {
         [] => (1, 1),
@@ -62,12 +62,12 @@ pub fn matrix(shape: &[u64]) -> (u64, u64) {
     }
 }
 
-/// The tensors of the output, without those of the rotation: first the ones of the whole model, then layer by layer.
+/// Assigns the tensors of the output, except those of the rotation. Tensors of the whole model come first, then those of each layer.
 ///
 /// # Errors
-/// If a tensor of the checkpoint has no place, or if one of its own is missing between others.
+/// If a tensor of the checkpoint has no place in the output, or if one of several parts of a tensor is missing.
 pub fn assign(checkpoint: &Checkpoint, family: &'static Family, shape: &Shape, is_tied: Option<bool>) -> Fallible<Vec<Assigned>> {
-    // By layer (0: none), number of the rule and ending: the order of the output.
+    // Keyed by layer (0 for none), the rule's number and the ending, in the order of the output.
     let mut targets: BTreeMap<(u32, usize, &str, String), Target> = BTreeMap::new();
     let mut unknown = Vec::new();
     for (index, tensor) in checkpoint.tensors().enumerate() {
@@ -99,7 +99,7 @@ pub fn assign(checkpoint: &Checkpoint, family: &'static Family, shape: &Shape, i
     if !unknown.is_empty() {
         let more = if unknown.len() > MAX_NAMES { format!(" and {} more", unknown.len() - MAX_NAMES) } else { String::new() };
         let names = unknown[..unknown.len().min(MAX_NAMES)].join(", ");
-        return wrong(format!("no tensor of {} takes {names}{more}: is this a checkpoint of another kind?", family.classes[0]));
+        return wrong(format!("no tensor of {} takes {names}{more}: is the checkpoint of another family?", family.classes[0]));
     }
     let is_output = |key: &(u32, usize, &str, String)| key.3 == "output.weight";
     match is_tied {
@@ -117,7 +117,7 @@ pub fn assign(checkpoint: &Checkpoint, family: &'static Family, shape: &Shape, i
     }
 }
 
-/// The names in the checkpoint of what an output tensor is made of.
+/// The names in the checkpoint of the tensors that an output tensor is made from.
 pub fn origin(family: &'static Family, name: &str) -> Option<String> {
     let at = name.len() - [".weight", ".bias"].into_iter().find(|ending| name.ends_with(ending))?.len();
     let (stem, ending) = name.split_at(at);
@@ -126,12 +126,12 @@ pub fn origin(family: &'static Family, name: &str) -> Option<String> {
     (!names.is_empty()).then(|| names.join(" or "))
 }
 
-/// What follows from the configuration and is stored all the same. A bias that counts is a vector.
+/// Whether the tensor is a buffer, stored although it follows from the configuration. A bias that the model uses is a vector.
 fn is_buffer(tensor: &Tensor) -> bool {
     BUFFERS.iter().any(|end| tensor.name.ends_with(end)) && (tensor.shape.len() != 1 || tensor.name.ends_with("inv_freq"))
 }
 
-/// Every rule that a name fits, with the rule's number, the name's numbers and its ending.
+/// Every rule that matches a name, with the rule's number, the name's numbers and its ending.
 fn places<'a>(family: &'static Family, name: &'a str) -> Vec<(usize, &'static Rule, Vec<u32>, &'a str)> {
     let ending = [".weight", ".bias"].into_iter().find(|ending| name.ends_with(ending));
     let Some(ending) = ending else { return Vec::new() };
@@ -180,10 +180,10 @@ fn built(checkpoint: &Checkpoint, name: String, target: &Target, shape: &Shape) 
     Ok(Assigned { name, shape: dims, parts, plus_one: how == TensorTransform::PlusOne && is_weight, type_id })
 }
 
-/// Which rows of a tensor are taken, one choice after another.
+/// The rows to take from a tensor, as one or more selections.
 fn choices(how: TensorTransform, dims: &[u64], shape: &Shape) -> Vec<RowSelection> {
     let (head, rotated) = (u64::from(shape.head_dim), u64::from(shape.rotated));
-    // Rows of each expert.
+    // The rows of each expert.
     let rows = dims.len().checked_sub(2).map_or(1, |at| dims[at]);
     match how {
         TensorTransform::PairedQueries | TensorTransform::PairedKeys => vec![RowSelection::Pairs { head, rotated }],
@@ -194,7 +194,7 @@ fn choices(how: TensorTransform, dims: &[u64], shape: &Shape) -> Vec<RowSelectio
             let part = |start, count| RowSelection::Grouped { group, start, count };
             vec![part(0, queries), part(queries, head), part(queries + head, head)]
         }
-        // An odd number of rows fits no choice.
+        // No selection fits an odd number of rows.
         TensorTransform::FirstHalves => vec![RowSelection::Grouped { group: rows / 2 * 2, start: 0, count: rows / 2 }],
         TensorTransform::SecondHalves => vec![RowSelection::Grouped { group: rows / 2 * 2, start: rows / 2, count: rows / 2 }],
         _ => vec![RowSelection::All],
@@ -203,6 +203,6 @@ fn choices(how: TensorTransform, dims: &[u64], shape: &Shape) -> Vec<RowSelectio
 
 fn refuse_type<T>(tensor: &Tensor) -> Fallible<T> {
     let is_fp8 = matches!(tensor.dtype, Dtype::F8_E4M3 | Dtype::F8_E5M2 | Dtype::F8_E8M0 | Dtype::F8_E4M3FNUZ | Dtype::F8_E5M2FNUZ);
-    let hint = if is_fp8 { "FP8 checkpoints are not supported: take the one in BF16" } else { "expected F32, F16 or BF16" };
+    let hint = if is_fp8 { "FP8 checkpoints are not supported: use the BF16 checkpoint" } else { "expected F32, F16 or BF16" };
     wrong(format!("tensor {} is of type {}: {hint}", tensor.name, tensor.dtype))
 }

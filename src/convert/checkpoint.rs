@@ -1,4 +1,4 @@
-//! [`Checkpoint`]: the tensors of a folder, whichever files hold them.
+//! [`Checkpoint`]: the tensors of a folder, independent of the files that hold them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Component, Path, PathBuf};
@@ -25,7 +25,7 @@ struct Index {
 }
 
 impl Checkpoint {
-    /// Opens the files of a folder: those that the index names, or the only one.
+    /// Opens the files of a folder: the files that the index names, or the only file.
     pub fn open(dir: &Path) -> Fallible<Self> {
         if !dir.is_dir() {
             return fault(dir, "is not a folder: expected one with config.json and *.safetensors");
@@ -66,14 +66,14 @@ impl Checkpoint {
         &self.tensors[index].1
     }
 
-    /// Fills `out` with a tensor's bytes from `from` on.
+    /// Fills `out` with a tensor's bytes, starting at byte `from`.
     pub fn read(&self, index: usize, from: u64, out: &mut [u8]) -> Fallible<()> {
         let (shard, tensor) = &self.tensors[index];
         self.shards[*shard].read_tensor(tensor, from, out)
     }
 }
 
-/// The files that an index names, all in its own folder.
+/// The files that an index names. All must be in the index's folder.
 fn files_of(path: &Path, index: &Index) -> Fallible<Vec<PathBuf>> {
     let names: BTreeSet<&String> = index.weight_map.values().collect();
     let mut files = Vec::new();

@@ -16,7 +16,7 @@ pub struct Config {
     values: Value,
 }
 
-/// Names that one setting has in the configurations of different families. The first that has a value counts.
+/// Names that one setting has in the configurations of different families. The first name with a value is used.
 pub type Names<'a> = &'a [&'a str];
 
 impl Config {
@@ -29,7 +29,7 @@ impl Config {
         }
     }
 
-    /// The section `name`, if there is one. Values of `defaults`, a JSON object, stand where it has none.
+    /// The section `name`. None if the file does not have it. `defaults`, a JSON object, supplies values that the section lacks.
     pub fn section(&self, name: &str, defaults: &str) -> Fallible<Option<Config>> {
         let Some(section) = self.values.get(name) else { return Ok(None) };
         let (Ok(Value::Object(mut values)), Some(section)) = (serde_json::from_str(defaults), section.as_object()) else {
@@ -39,7 +39,7 @@ impl Config {
         Ok(Some(Config { path: self.path.clone(), values: Value::Object(values) }))
     }
 
-    /// The first of the names that has a value other than null.
+    /// The first name whose value is not null, with that value.
     pub fn get(&self, names: Names) -> Option<(String, &Value)> {
         names.iter().find_map(|name| {
             let value = name.split('.').try_fold(&self.values, |value, part| value.get(part))?;
@@ -47,7 +47,7 @@ impl Config {
         })
     }
 
-    /// A fault of the value of `name`.
+    /// An error about the value of `name`.
     pub fn fault<T>(&self, name: &str, expected: impl std::fmt::Display) -> Fallible<T> {
         let found = self.get(&[name]).map_or_else(|| "missing".to_owned(), |(_, value)| shown(value));
         fault(&self.path, format!("{name} is {found}, expected {expected}"))
@@ -122,7 +122,7 @@ impl Config {
     }
 }
 
-/// A value in the form that error messages show.
+/// Formats a value for error messages.
 fn shown(value: &Value) -> String {
     match value {
         Value::Array(items) => format!("a list of {} entries", items.len()),

@@ -1,4 +1,4 @@
-//! [`convert`]: from the folder to the file.
+//! [`Conversion`]: converts a folder to a GGUF file.
 
 use std::path::Path;
 
@@ -17,15 +17,15 @@ use crate::vocabulary;
 
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The file type. None: the float type of most of the checkpoint's weights.
+    /// The file type. None means the float type of most of the checkpoint's weights.
     pub kind: Option<&'static FileType>,
-    /// Threads that encode. 0: one per processor.
+    /// The number of encoding threads. 0: one per processor.
     pub threads: usize,
-    /// Replace the output if it exists.
+    /// Whether to replace the output if it exists.
     pub force: bool,
 }
 
-/// What became of a tensor.
+/// The result for one tensor.
 #[derive(Clone, Debug)]
 pub struct TensorReport {
     pub name: String,
@@ -33,20 +33,20 @@ pub struct TensorReport {
     pub to: &'static str,
     pub elements: u64,
     pub bytes: u64,
-    /// The squared error as a share of the squared weights. 0 if no weight changed.
+    /// The squared error relative to the squared weights. 0 if no weight changed.
     pub relative_error: f64,
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     pub tensors: Vec<TensorReport>,
-    /// Bytes of the output.
+    /// The size of the output in bytes.
     pub bytes: u64,
-    /// What the output cannot say of the checkpoint.
+    /// Facts about the checkpoint that the output cannot express.
     pub notes: Vec<String>,
 }
 
-/// A checkpoint that was read and fits together: ready to be written.
+/// A checkpoint that has been read and checked, ready to be written.
 pub struct Conversion {
     checkpoint: Checkpoint,
     pub kind: &'static FileType,
@@ -59,7 +59,7 @@ pub struct Conversion {
 }
 
 impl Conversion {
-    /// Reads a folder and checks that the engines take what it becomes. Writes a draft without weights to the system's temporary folder.
+    /// Reads a folder and checks that the engines accept the result. Writes a draft without weights to the system's temporary folder.
     pub fn plan(dir: &Path, options: Options) -> Fallible<Self> {
         let checkpoint = Checkpoint::open(dir)?;
         let whole = Config::open(dir)?;
@@ -92,17 +92,17 @@ impl Conversion {
         Ok(Self { checkpoint, kind, architecture: family.arch, pairs, tensors, notes: vocabulary.notes, options })
     }
 
-    /// What would be written.
+    /// Reports what would be written.
     pub fn report(&self) -> Report {
         let tensors: Vec<TensorReport> = self.tensors.iter().map(|tensor| report(tensor, 0.0)).collect();
         let bytes = tensors.iter().map(|tensor| tensor.bytes).sum();
         Report { bytes, tensors, notes: self.notes.clone() }
     }
 
-    /// Writes the file. `progress` is told of each tensor that was written.
+    /// Writes the file. Calls `progress` after each tensor.
     ///
     /// # Errors
-    /// No output file exists then, and one that existed before is as it was.
+    /// If the file cannot be written. Then no output file exists, and a file that existed before is unchanged.
     pub fn write(&self, out: &Path, progress: &mut dyn FnMut(&TensorReport)) -> Fallible<Report> {
         may_write(out, self.options.force)?;
         let mut output = Output::create(out)?;
@@ -120,7 +120,7 @@ impl Conversion {
         Ok(written)
     }
 
-    /// The number of the output's tensors.
+    /// The number of tensors in the output.
     pub fn tensors(&self) -> usize {
         self.tensors.len()
     }
@@ -142,7 +142,7 @@ fn report(tensor: &OutputTensor, relative_error: f64) -> TensorReport {
     }
 }
 
-/// The float type that holds most of the matrices' weights.
+/// The float type of most of the matrices' weights.
 fn own_type(tensors: &[OutputTensor]) -> &'static FileType {
     let weights =
         |id: u32| tensors.iter().filter(|tensor| tensor.type_id == id && tensor.dims.len() > 1).map(|tensor| tensor.bytes).sum::<u64>();
@@ -154,7 +154,7 @@ fn own_type(tensors: &[OutputTensor]) -> &'static FileType {
 fn refuse_quantised(config: &Config) -> Fallible<()> {
     match config.text(&["quantization_config.quant_method"])? {
         Some(method) => {
-            let text = format!("the checkpoint is quantised ({method}), which is not supported: take the one in BF16, and add --type");
+            let text = format!("the checkpoint is quantised ({method}), which is not supported: use the BF16 checkpoint and add --type");
             Err(config.error(text))
         }
         None => Ok(()),

@@ -1,15 +1,15 @@
-//! [`ConvertError`]
+//! [`ConvertError`]: why a checkpoint could not be converted.
 
 use std::path::{Path, PathBuf};
 
 use quantize::QuantizeError;
 
-/// Why a checkpoint could not be converted. No output file exists then.
+/// Why a checkpoint could not be converted. No output file is left behind.
 #[derive(Debug, thiserror::Error)]
 pub enum ConvertError {
     #[error("{}: {fault}", path.display())]
     File { path: PathBuf, fault: String },
-    /// A fault of what the checkpoint's files say together.
+    /// The files of the checkpoint contradict each other or are incomplete.
     #[error("{0}")]
     Checkpoint(String),
     #[error("{0}")]
@@ -18,12 +18,12 @@ pub enum ConvertError {
 
 pub type Fallible<T> = Result<T, ConvertError>;
 
-/// A fault of one file.
+/// An error about one file.
 pub fn fault<T>(path: &Path, fault: impl Into<String>) -> Fallible<T> {
     Err(ConvertError::File { path: path.to_owned(), fault: fault.into() })
 }
 
-/// A fault of what the checkpoint's files say together.
+/// An error about the checkpoint as a whole.
 pub fn wrong<T>(fault: impl Into<String>) -> Fallible<T> {
     Err(ConvertError::Checkpoint(fault.into()))
 }

@@ -1,4 +1,4 @@
-//! What distinguishes one family of checkpoints from another. The rows stand in `families/`.
+//! [`Family`]: the differences between families of checkpoints. `families/` holds one row per family.
 
 use gguf::Value;
 use model::Arch;
@@ -6,24 +6,24 @@ use model::Arch;
 use crate::config::Config;
 use crate::error::Fallible;
 
-/// How tensors of a checkpoint become one of the output.
+/// How tensors of a checkpoint become a tensor of the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TensorTransform {
-    /// As it is.
+    /// The tensor is copied unchanged.
     Copy,
-    /// A norm whose weight is stored less 1.
+    /// A norm whose weight is stored minus 1.
     PlusOne,
-    /// The projection of queries, with the pairs that RoPE rotates brought beside each other.
+    /// The query projection, with the pairs that RoPE rotates moved next to each other.
     PairedQueries,
-    /// The same of keys.
+    /// The key projection, in the same way.
     PairedKeys,
-    /// Stored with inputs as rows (GPT-2's Conv1D).
+    /// A matrix that is stored with inputs as rows (GPT-2's Conv1D).
     Transposed,
-    /// One of the tensors that are stacked, in the order of the pattern's second number.
+    /// One of several tensors that are stacked in the order of the pattern's second number.
     Stacked,
-    /// A matrix of one row, as a vector.
+    /// A matrix of one row, which becomes a vector.
     Row,
-    /// Queries, keys and values of a group of heads one after another, group after group.
+    /// Queries, keys and values of one group of heads, then of the next group, and so on.
     GroupedQkv,
     /// The first half of each expert's rows: the gate.
     FirstHalves,
@@ -31,8 +31,8 @@ pub enum TensorTransform {
     SecondHalves,
 }
 
-/// Where a tensor goes. Patterns have `{}` for the layer's number and `{n}` for an expert's or a head's. They stand for the tensors
-/// `.weight` and `.bias`.
+/// The destination of a tensor. Patterns contain `{}` for the layer's number and `{n}` for an expert's or a head's number. They apply to
+/// the tensors `.weight` and `.bias`.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
     pub from: &'static str,
@@ -42,20 +42,20 @@ pub struct Rule {
 
 /// A family of checkpoints.
 pub struct Family {
-    /// Names in `architectures` of `config.json`.
+    /// The family's names in `architectures` of `config.json`.
     pub classes: &'static [&'static str],
     /// `general.architecture`
     pub arch: &'static str,
-    /// The section of `config.json` that describes the text model, and the values of its class, which the file leaves out.
+    /// The section of `config.json` that describes the text model, and the class's values for settings that the file omits.
     pub section: Option<(&'static str, &'static str)>,
     pub tensors: &'static [&'static [Rule]],
-    /// Beginnings of the names of tensors that are not the text model's.
+    /// Prefixes of the names of tensors that do not belong to the text model.
     pub beside: &'static [&'static str],
-    /// The epsilon of norms, if the configuration does not have it.
+    /// The epsilon of norms, for configurations without one.
     pub norm_eps: Option<f64>,
-    /// The feed-forward length is four times the hidden dimension if the configuration does not have it.
+    /// Whether the feed-forward length is four times the hidden dimension, for configurations without one.
     pub four_times: bool,
-    /// Reads what only this family has.
+    /// Reads settings that only this family has.
     pub own: fn(&Config, &mut Shape, &mut Keys) -> Fallible<()>,
 }
 
@@ -77,9 +77,9 @@ pub struct Shape {
     pub heads: u32,
     pub kv_heads: u32,
     pub head_dim: u32,
-    /// Rotated elements per head.
+    /// The number of rotated elements per head.
     pub rotated: u32,
-    /// Tokens that the model was trained for.
+    /// The number of tokens that the model was trained for.
     pub context: u32,
     /// The feed-forward length.
     pub ffn: Option<u32>,
@@ -101,19 +101,19 @@ impl Keys {
         }
     }
 
-    /// Adds a key of the architecture.
+    /// Adds a key under the architecture's name.
     pub fn arch(&mut self, suffix: &str, value: impl Into<Value>) {
         self.set(&format!("{}.{suffix}", self.arch), value);
     }
 
-    /// Adds a number of the architecture, if the configuration has it.
+    /// Adds a number under the architecture's name. Does nothing for None.
     pub fn number(&mut self, suffix: &str, value: Option<f64>) {
         if let Some(value) = value {
             self.arch(suffix, value as f32);
         }
     }
 
-    /// Adds a count of the architecture, if the configuration has it.
+    /// Adds a count under the architecture's name. Does nothing for None.
     pub fn count(&mut self, suffix: &str, value: Option<u32>) {
         if let Some(value) = value {
             self.arch(suffix, value);

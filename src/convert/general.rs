@@ -1,4 +1,4 @@
-//! The keys `general.*`: what the model is called, and how to sample from it.
+//! Reads the keys `general.*`: the model's name, and how to sample from it.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::config::Config;
 use crate::error::Fallible;
 use crate::json;
 
-/// The lines at the beginning of a model card that are searched for the licence.
+/// The number of lines at the start of a model card that are searched for the licence.
 const CARD_LINES: usize = 400;
 
 pub fn pairs(dir: &Path, config: &Config, arch: &str, elements: u64) -> Fallible<Vec<(String, Value)>> {
@@ -26,7 +26,7 @@ pub fn pairs(dir: &Path, config: &Config, arch: &str, elements: u64) -> Fallible
     Ok(pairs)
 }
 
-/// The folder's name, or that in `config.json` if it names a repository.
+/// The folder's name, or the name in `config.json` if that names a repository.
 fn name(dir: &Path, config: &Config) -> Fallible<String> {
     let repository = config.text(&["_name_or_path"])?.filter(|name| name.matches('/').count() == 1 && !name.starts_with(['.', '/']));
     let folder = || dir.canonicalize().ok().and_then(|dir| Some(dir.file_name()?.to_string_lossy().into_owned()));
@@ -34,7 +34,7 @@ fn name(dir: &Path, config: &Config) -> Fallible<String> {
     Ok(repository.map(last).or_else(folder).unwrap_or_else(|| "model".to_owned()))
 }
 
-/// The number of weights, to three digits at most: `135M`, `1.2B`.
+/// The number of weights in at most three digits, such as `135M` or `1.2B`.
 fn size_label(elements: u64) -> String {
     let (scaled, unit) = match elements as f64 {
         n if n >= 999.5e9 => (n / 1e12, "T"),
@@ -45,7 +45,7 @@ fn size_label(elements: u64) -> String {
     if scaled < 9.95 { format!("{scaled:.1}{unit}") } else { format!("{scaled:.0}{unit}") }
 }
 
-/// The licence that the model card names in the lines between its first two `---`.
+/// The licence in the model card, from the lines between its first two `---`.
 fn licence(dir: &Path) -> Fallible<Option<String>> {
     let Some(card) = json::text(&dir.join("README.md"))? else { return Ok(None) };
     let card = String::from_utf8_lossy(&card);
@@ -57,7 +57,7 @@ fn licence(dir: &Path) -> Fallible<Option<String>> {
     Ok(licence.map(|text| text.trim().trim_matches(['"', '\'']).to_owned()).filter(|text| !text.is_empty()))
 }
 
-/// What `generation_config.json` recommends to sample with.
+/// The sampling values that `generation_config.json` recommends.
 fn sampling(dir: &Path) -> Fallible<Vec<(String, Value)>> {
     let config: Json = json::read(&dir.join("generation_config.json"))?.unwrap_or_default();
     if config["do_sample"] == false {

@@ -1,4 +1,4 @@
-//! Turns the folder of a Hugging Face checkpoint into a GGUF file.
+//! Converts the folder of a Hugging Face checkpoint to a GGUF file.
 //!
 //! ```no_run
 //! use convert::{Conversion, Options};
@@ -9,12 +9,14 @@
 //! ```
 //!
 //! # Invariants
-//! - A family is data: a row of `families/` says which tensors become which and what only this family has. No other file asks for a name.
-//! - Every tensor of the checkpoint has a place or is refused by name. Buffers that follow from the configuration are left out.
+//! - A family is data: a row of `families/` maps the tensors and holds the settings that only this family has. No other file asks for a
+//!   family's name.
+//! - Every tensor of the checkpoint has a place in the output or is refused by name. Buffers that follow from the configuration are left
+//!   out.
 //! - A setting that changes what the model computes is written, or refused by name.
-//! - Weights are moved, never rounded, unless another type is asked for.
+//! - Weights are moved, never rounded, unless another type is requested.
 //! - Memory is bounded, whatever the size of the checkpoint: a few megabytes per thread, and one matrix of GPT-2.
-//! - The output appears whole or not at all. Before it gets its name, it is opened and checked as an engine does it.
+//! - The output appears whole or not at all. Before it gets its final name, it is opened and checked as an engine would.
 
 mod assign;
 mod checkpoint;

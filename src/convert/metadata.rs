@@ -1,4 +1,4 @@
-//! The metadata of the model itself: what `config.json` says, as the keys of the architecture.
+//! Turns `config.json` into the metadata keys of the architecture.
 
 use gguf::{Array, Value};
 use model::arch::{Activation, Layers, Positions};
@@ -66,7 +66,7 @@ fn read_shape(config: &Config, family: &Family) -> Fallible<Shape> {
     let rotated = (f64::from(head_dim) * rope::share(config)?) as u32;
     let context = match config.count(CONTEXT)? {
         Some(context) => context,
-        // Falcon's first files do not say it.
+        // Falcon's first files do not set a context length.
         None if family.arch == "falcon" => 2048,
         None => return config.fault(CONTEXT[0], "an integer above 0"),
     };
@@ -82,7 +82,7 @@ fn read_shape(config: &Config, family: &Family) -> Fallible<Shape> {
     })
 }
 
-/// Refuses another activation than that of the architecture.
+/// Refuses an activation that differs from the architecture's.
 fn check_activation(config: &Config, arch: &Arch) -> Fallible<()> {
     let names: &[&str] = match arch.activation {
         Activation::Silu => &["silu", "swish"],
@@ -113,7 +113,7 @@ fn experts(config: &Config, keys: &mut Keys) -> Fallible<()> {
     Ok(())
 }
 
-/// Writes the sliding window, and which layers have one where the architecture's rule is another.
+/// Writes the sliding window. Also writes which layers have one if the architecture's rule differs.
 fn windows(config: &Config, arch: &Arch, shape: &Shape, keys: &mut Keys) -> Fallible<()> {
     let used = config.flag(&["use_sliding_window"])? != Some(false);
     let Some(window) = config.count(&["sliding_window"])?.filter(|_| used) else { return Ok(()) };
@@ -135,7 +135,7 @@ fn windows(config: &Config, arch: &Arch, shape: &Shape, keys: &mut Keys) -> Fall
     Ok(())
 }
 
-/// Per layer: whether it has a window, if the configuration says so.
+/// Whether each layer has a window. None if the configuration does not say.
 fn windowed_layers(config: &Config, layers: usize) -> Fallible<Option<Vec<bool>>> {
     if let Some((name, list)) = config.get(&["layer_types"]) {
         let kind = |kind: &serde_json::Value| match kind.as_str() {

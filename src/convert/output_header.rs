@@ -1,4 +1,5 @@
-//! [`OutputHeader`]: the output without its weights, which tells whether the engines would take it and of which types its tensors are.
+//! [`OutputTensor`] and the output's header: the file without its weights, which shows whether the engines accept it and which type each
+//! tensor gets.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use crate::error::{ConvertError, Fallible, wrong};
 use crate::family::Family;
 use crate::rope::Factors;
 
-/// What a tensor of the output is made of.
+/// The source of an output tensor's contents.
 #[derive(Clone, Debug)]
 pub enum TensorContent {
     Assigned(Assigned),
@@ -26,7 +27,7 @@ pub struct OutputTensor {
     pub name: String,
     /// Innermost dimension first.
     pub dims: Vec<u64>,
-    /// ggml's type of the output.
+    /// The type in the output, as ggml's id.
     pub type_id: u32,
     pub bytes: u64,
     pub content: TensorContent,
@@ -38,14 +39,14 @@ impl OutputTensor {
     }
 }
 
-/// Bytes of a tensor. None if they are not whole blocks, or overflow.
+/// The size of a tensor in bytes. None if the tensor is not whole blocks, or if the size overflows.
 fn bytes_of(dims: &[u64], type_id: u32) -> Option<u64> {
     let kind = ggml_type(type_id)?;
     let elements = dims.iter().try_fold(1u64, |product, dim| product.checked_mul(*dim))?;
     elements.is_multiple_of(kind.block_size).then(|| (elements / kind.block_size).checked_mul(kind.block_bytes))?
 }
 
-/// The tensors of the output in the types of the checkpoint. What is no matrix is float32, as every program expects it.
+/// The tensors of the output in the types of the checkpoint. Tensors that are not matrices are float32, as every program expects.
 pub fn tensors(assigned: Vec<Assigned>, factors: Factors) -> Fallible<Vec<OutputTensor>> {
     let mut all = Vec::new();
     for (name, factors) in factors.0 {
@@ -61,14 +62,14 @@ pub fn tensors(assigned: Vec<Assigned>, factors: Factors) -> Fallible<Vec<Output
     Ok(all)
 }
 
-/// The output's head.
+/// The header of the output.
 pub fn head_of(pairs: &[(String, Value)], tensors: &[OutputTensor]) -> Vec<u8> {
     let pairs: Vec<(&str, &Value)> = pairs.iter().map(|(key, value)| (key.as_str(), value)).collect();
     head(3, ALIGNMENT, &pairs, &tensors.iter().map(OutputTensor::head).collect::<Vec<_>>())
 }
 
-/// Gives each tensor its type in the output. A file with the output's head and holes in place of the weights shows whether the engines
-/// take it, before anything of its size is written.
+/// Gives each tensor its type in the output. Checks a draft with the output's header and holes in place of the weights, so that the
+/// engines' verdict is known before anything large is written.
 pub fn typed(pairs: &[(String, Value)], tensors: &mut [OutputTensor], family: &'static Family, kind: &FileType) -> Fallible<()> {
     let failed = |error: std::io::Error| ConvertError::Checkpoint(format!("cannot write a draft: {error}"));
     let draft = tempfile::Builder::new().prefix("penstock-").suffix(".gguf").tempfile().map_err(failed)?;
@@ -94,7 +95,7 @@ pub fn typed(pairs: &[(String, Value)], tensors: &mut [OutputTensor], family: &'
     Ok(())
 }
 
-/// What is wrong with a draft, in the names of the checkpoint where the fault is a tensor's.
+/// Explains the fault of a draft. If the fault is a tensor's, uses the tensor's name in the checkpoint.
 fn explained(fault: HeaderFault, family: &'static Family) -> String {
     let HeaderFault::Model(ModelError { fault, .. }) = fault else { return format!("the engines would not take the model: {fault}") };
     let origin = |tensor: &str| origin(family, tensor).unwrap_or_else(|| "a tensor".to_owned());
@@ -119,7 +120,7 @@ impl std::fmt::Display for HeaderFault {
     }
 }
 
-/// Opens a file as an engine does: its metadata, every tensor and the vocabulary are checked.
+/// Opens a file and checks its metadata, every tensor and the vocabulary, as an engine would.
 pub fn check(path: &std::path::Path) -> Result<Arc<GgufFile>, HeaderFault> {
     let file = Arc::new(GgufFile::open(path).map_err(|error| HeaderFault::Other(error.to_string()))?);
     Weights::load(file.clone()).map_err(HeaderFault::Model)?;

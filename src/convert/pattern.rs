@@ -1,12 +1,12 @@
-//! Patterns of tensors' names: `{}` and `{n}` stand for numbers.
+//! Matches patterns of tensor names, in which `{}` and `{n}` stand for numbers.
 
-/// The numbers in a name that fits a pattern, in order. None if the name does not fit.
+/// The numbers in a name that matches a pattern, in order. None if the name does not match.
 pub fn numbers(pattern: &str, name: &str) -> Option<Vec<u32>> {
     let (mut parts, mut numbers) = (name.split('.'), Vec::new());
     for wanted in pattern.split('.') {
         let part = parts.next()?;
         if wanted.starts_with('{') {
-            // `01` and `+1` would name the tensor of another number twice.
+            // `01` and `+1` would be second names for the tensor of another number.
             numbers.push(part.parse().ok().filter(|number: &u32| number.to_string() == part)?);
         } else if wanted != part {
             return None;
@@ -15,7 +15,7 @@ pub fn numbers(pattern: &str, name: &str) -> Option<Vec<u32>> {
     parts.next().is_none().then_some(numbers)
 }
 
-/// The name with the numbers in the pattern's places.
+/// Fills the places of a pattern with numbers.
 pub fn filled(pattern: &str, numbers: &[u32]) -> String {
     let mut numbers = numbers.iter();
     let part = |part: &str| match part {

@@ -1,14 +1,14 @@
-//! The rotation of queries and keys: its base, its scaling, and the factors that become tensors.
+//! Converts the rotation of queries and keys: its base, its scaling, and the factors that become tensors.
 
 use crate::config::Config;
 use crate::error::Fallible;
 use crate::family::{Keys, Shape};
 
-/// Factors of the rotation's frequencies, which the output holds as tensors.
+/// Factors of the rotation's frequencies, which become tensors of the output.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Factors(pub Vec<(&'static str, Vec<f32>)>);
 
-/// The places of a setting: by layers' kinds and alone, as newer files have it, and as older ones do.
+/// The paths of a setting: per kind of layer or alone in newer files, and the path in older files.
 fn places(setting: &str) -> [String; 3] {
     ["rope_parameters.full_attention", "rope_parameters", "rope_scaling"].map(|section| format!("{section}.{setting}"))
 }
@@ -33,7 +33,7 @@ impl Rope<'_> {
         }
     }
 
-    /// Where the file has the setting, or where older files have it.
+    /// The path at which the file has the setting. The path of older files if the setting is missing.
     fn place(&self, setting: &str) -> String {
         let [layers, new, old] = places(setting);
         [layers, new].into_iter().find(|place| self.0.get(&[place]).is_some()).unwrap_or(old)
@@ -48,14 +48,14 @@ impl Rope<'_> {
         Ok("default")
     }
 
-    /// The context before it was made longer.
+    /// The context before it was extended.
     fn original_context(&self, shape: &Shape) -> Fallible<u32> {
         let own = self.count("original_max_position_embeddings")?;
         Ok(own.or(self.0.count(&["original_max_position_embeddings"])?).unwrap_or(shape.context))
     }
 }
 
-/// The share of a head's elements that are rotated.
+/// The share of a head's elements that is rotated.
 pub fn share(config: &Config) -> Fallible<f64> {
     let rope = Rope(config);
     let share = rope.number("partial_rotary_factor")?.or(config.number(&["partial_rotary_factor", "rotary_pct", "rope_pct"])?);
@@ -65,7 +65,7 @@ pub fn share(config: &Config) -> Fallible<f64> {
     }
 }
 
-/// Writes the keys of the rotation. The context becomes longer where scaling makes it so.
+/// Writes the keys of the rotation. Extends the context if the scaling does so.
 pub fn read(config: &Config, shape: &mut Shape, keys: &mut Keys) -> Fallible<Factors> {
     let rope = Rope(config);
     let theta = rope.number("rope_theta")?.or(config.number(&["rope_theta", "rotary_emb_base"])?);
@@ -74,7 +74,7 @@ pub fn read(config: &Config, shape: &mut Shape, keys: &mut Keys) -> Fallible<Fac
     let local = config.number(&["rope_parameters.sliding_attention.rope_theta", "rope_local_base_freq"])?;
     keys.number("rope.freq_base_swa", local);
     match rope.kind()? {
-        // The base grows behind the trained context only, where the output does not reach.
+        // The base grows only beyond the trained context, which the output never exceeds.
         "default" | "none" | "dynamic" => Ok(Factors::default()),
         "linear" => {
             keys.arch("rope.scaling.type", "linear");
@@ -105,13 +105,13 @@ fn yarn(rope: &Rope, shape: &mut Shape, keys: &mut Keys) -> Fallible<Factors> {
     keys.number("rope.scaling.attn_factor", rope.number("attention_factor")?.map(|given| given / usual).filter(|x| (x - 1.0).abs() > 1e-6));
     for setting in ["mscale", "mscale_all_dim"] {
         if rope.number(setting)?.is_some_and(|x| x != 0.0) && rope.number("attention_factor")?.is_none() {
-            return rope.0.fault(&rope.place(setting), "no such setting beside yarn");
+            return rope.0.fault(&rope.place(setting), "no such setting with yarn");
         }
     }
     Ok(Factors::default())
 }
 
-/// What the frequency of each pair is divided by (Llama 3.1).
+/// The divisor of each pair's frequency (Llama 3.1).
 fn llama3(rope: &Rope, shape: &Shape, theta: f64) -> Fallible<Vec<f32>> {
     let (factor, low, high) = (rope.need("factor")?, rope.need("low_freq_factor")?, rope.need("high_freq_factor")?);
     if low >= high {

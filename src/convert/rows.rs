@@ -1,21 +1,21 @@
-//! [`RowSelection`]: which rows of a checkpoint's tensor become the rows of a part of the output's tensor.
+//! [`RowSelection`]: selects the rows of a checkpoint's tensor that become rows of the output's tensor.
 
-/// A choice and an order of rows. A tensor of one dimension has rows of one element.
+/// A selection and an order of rows. A tensor of one dimension has rows of one element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowSelection {
-    /// All of them, in order.
+    /// All rows, in order.
     All,
-    /// The checkpoint rotates element i of a head with element i + rotated / 2. The output has such pairs beside each other. Elements
-    /// behind the rotated ones stay where they are.
+    /// Adjacent pairs. The checkpoint rotates element i of a head together with element i + rotated / 2, and the output holds such pairs
+    /// next to each other. Elements after the rotated ones keep their places.
     Pairs { head: u64, rotated: u64 },
-    /// Each `group` rows contribute `count` rows from `start` on.
+    /// `count` rows of each `group` rows, starting at row `start` of the group.
     Grouped { group: u64, start: u64, count: u64 },
-    /// The tensor's columns: it is stored transposed.
+    /// The columns of the tensor, which is stored transposed.
     Columns,
 }
 
 impl RowSelection {
-    /// The number of rows that are taken of `rows`. None if the rows do not fit the choice.
+    /// The number of rows taken from `rows`. None if the rows do not fit the selection.
     pub fn count(self, rows: u64, cols: u64) -> Option<u64> {
         match self {
             RowSelection::All => Some(rows),
@@ -29,7 +29,7 @@ impl RowSelection {
         }
     }
 
-    /// The row that becomes row `i`.
+    /// The source row of output row `i`.
     pub fn source(self, i: u64) -> u64 {
         match self {
             RowSelection::All | RowSelection::Columns => i,

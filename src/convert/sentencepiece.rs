@@ -1,4 +1,4 @@
-//! `tokenizer.model`: SentencePiece's vocabulary, in the wire format of Protocol Buffers.
+//! Reads `tokenizer.model`: SentencePiece's vocabulary, in the wire format of Protocol Buffers.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::error::{Fallible, fault};
 use crate::json;
 use crate::table::Table;
 
-/// `ModelProto` of SentencePiece, with the fields that matter here.
+/// SentencePiece's `ModelProto`, with only the fields that are needed here.
 #[derive(Message)]
 struct Model {
     #[prost(message, repeated, tag = "1")]
@@ -26,14 +26,14 @@ struct Piece {
     piece: Option<String>,
     #[prost(float, optional, tag = "2")]
     score: Option<f32>,
-    /// The numbers of GGUF's `token_type`.
+    /// The type, numbered as in GGUF's `token_type`.
     #[prost(int32, optional, tag = "3")]
     kind: Option<i32>,
 }
 
 #[derive(Message)]
 struct Trainer {
-    /// 1: unigram, 2: BPE
+    /// The model type: 1 is unigram, 2 is BPE.
     #[prost(int32, optional, tag = "3")]
     kind: Option<i32>,
     #[prost(int32, optional, tag = "40")]
@@ -65,7 +65,7 @@ fn open(path: &Path) -> Fallible<Option<Model>> {
     }
 }
 
-/// A vocabulary without a `tokenizer.json`.
+/// Reads a vocabulary that has no `tokenizer.json`.
 pub fn read(path: &Path) -> Fallible<Table> {
     let Some(model) = open(path)? else { return fault(path, "does not exist") };
     let trainer = model.trainer.unwrap_or_default();
@@ -93,7 +93,7 @@ pub fn read(path: &Path) -> Fallible<Table> {
     Ok(table)
 }
 
-/// The scores of the tokens of a `tokenizer.json`, if the checkpoint has a BPE model of SentencePiece with the same tokens.
+/// The scores of a `tokenizer.json`'s tokens. None unless the checkpoint also has a SentencePiece BPE model with the same tokens.
 pub fn scores(path: &Path, tokens: &[String]) -> Fallible<Option<Vec<f32>>> {
     let Some(model) = open(path)? else { return Ok(None) };
     let is_same = |(piece, token): (&Piece, &String)| piece.kind.unwrap_or(1) != 1 || piece.piece.as_deref().unwrap_or_default() == token;

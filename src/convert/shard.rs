@@ -1,4 +1,4 @@
-//! [`Shard`]: one safetensors file. Its header is checked, and its data is read where it is needed.
+//! [`Shard`]: one safetensors file. The header is checked when the file is opened. Data is read when it is needed.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -8,11 +8,11 @@ use safetensors::tensor::{Dtype, Metadata};
 
 use crate::error::{Fallible, fault};
 
-/// The library's own bound of a header.
+/// The library's own limit on a header.
 const MAX_HEADER: u64 = 100_000_000;
-/// Bytes before the header: its length.
+/// The bytes before the header, which hold its length.
 const LENGTH: u64 = 8;
-/// No tensor of a known model has more.
+/// The most dimensions of a tensor. No known model has more.
 const MAX_DIMS: usize = 8;
 
 /// A tensor of a checkpoint.
@@ -22,7 +22,7 @@ pub struct Tensor {
     /// Outermost dimension first.
     pub shape: Vec<u64>,
     pub dtype: Dtype,
-    /// Where its data begins in its file.
+    /// The start of the tensor's data in its file.
     offset: u64,
 }
 
@@ -32,7 +32,7 @@ pub struct Shard {
 }
 
 impl Shard {
-    /// Opens a file and lists its tensors, in the order of their data.
+    /// Opens a file and lists its tensors in the order of their data.
     ///
     /// # Errors
     /// If the header is malformed, or if the tensors do not fill the rest of the file without gaps and overlaps.
@@ -45,12 +45,12 @@ impl Shard {
         let shard = Self { path: path.to_owned(), file };
         let mut length = [0; LENGTH as usize];
         if bytes < LENGTH {
-            return fault(path, format!("has {bytes} bytes, which is no safetensors file"));
+            return fault(path, format!("has {bytes} bytes, too few for a safetensors file"));
         }
         shard.read(0, &mut length)?;
         let header = u64::from_le_bytes(length);
         if header > MAX_HEADER || header > bytes - LENGTH {
-            return fault(path, format!("its header claims {header} bytes, but the file has {bytes}: is it cut off, or another format?"));
+            return fault(path, format!("its header claims {header} bytes, but the file has {bytes}: is it truncated, or another format?"));
         }
         let mut text = vec![0; header as usize];
         shard.read(LENGTH, &mut text)?;
@@ -74,7 +74,7 @@ impl Shard {
         Ok((shard, tensors))
     }
 
-    /// Fills `out` with a tensor's bytes from `from` on.
+    /// Fills `out` with a tensor's bytes, starting at byte `from`.
     pub fn read_tensor(&self, tensor: &Tensor, from: u64, out: &mut [u8]) -> Fallible<()> {
         self.read(tensor.offset + from, out)
     }
@@ -84,7 +84,7 @@ impl Shard {
     }
 }
 
-/// ggml's type of a tensor's weights. None for types that hold no floats, or floats that another tensor scales.
+/// ggml's type of a tensor's weights. None for types that are not floats, or whose floats another tensor scales.
 pub fn float_type(dtype: Dtype) -> Option<u32> {
     match dtype {
         Dtype::F32 => Some(0),

@@ -1,4 +1,4 @@
-//! [`Table`]: the tokens, and everything about them, before they become keys.
+//! [`Table`]: the tokens of a vocabulary and their properties, before they become keys.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 use crate::error::{Fallible, fault, wrong};
 use crate::json;
 
-/// GGUF's numbers of types.
+/// The numbers of token types in GGUF.
 pub const NORMAL: i32 = 1;
 pub const CONTROL: i32 = 3;
 pub const USER_DEFINED: i32 = 4;
@@ -31,7 +31,7 @@ pub struct Table {
     pub unknown: Option<u32>,
     pub adds_bos: bool,
     pub adds_eos: bool,
-    /// Further keys, with their whole names.
+    /// Further keys, with their full names.
     pub keys: Vec<(String, Value)>,
     pub notes: Vec<String>,
 }
@@ -46,13 +46,13 @@ impl Table {
         self.tokens.iter().position(|token| token == text).map(|id| id as u32)
     }
 
-    /// Adds what `tokenizer_config.json` and `added_tokens.json` add to the vocabulary.
+    /// Adds the tokens of `tokenizer_config.json` and `added_tokens.json` to the vocabulary.
     pub fn with_added(mut self, dir: &Path, settings: &Json) -> Fallible<Self> {
         let added: HashMap<String, u32> = json::read(&dir.join("added_tokens.json"))?.unwrap_or_default();
         let mut all: Vec<(u64, String, bool)> = added.into_iter().map(|(token, id)| (id.into(), token, false)).collect();
         for (id, token) in settings["added_tokens_decoder"].as_object().into_iter().flatten() {
             let (Ok(id), Some(text)) = (id.parse::<u64>(), token["content"].as_str()) else {
-                return fault(&dir.join("tokenizer_config.json"), format!("added_tokens_decoder: `{}` is no token", id.escape_debug()));
+                return fault(&dir.join("tokenizer_config.json"), format!("added_tokens_decoder: `{}` is not a token", id.escape_debug()));
             };
             all.push((id, text.to_owned(), token["special"] == true));
         }
@@ -65,7 +65,7 @@ impl Table {
         Ok(self)
     }
 
-    /// Gives an added token its place. One that is there already keeps its type, unless it was an ordinary one.
+    /// Adds a token at its id. An existing token keeps its type, unless that was an ordinary one.
     fn add(&mut self, id: usize, token: String, special: bool) -> Fallible<()> {
         let kind = if special { CONTROL } else { USER_DEFINED };
         match self.tokens.get(id) {
@@ -86,7 +86,7 @@ impl Table {
         Ok(())
     }
 
-    /// Fills ids up to `count` with tokens that stand for nothing.
+    /// Fills ids up to `count` with unused tokens.
     fn grow(&mut self, count: usize) {
         for id in self.tokens.len()..count {
             self.tokens.push(format!("[PAD{id}]"));
@@ -97,10 +97,10 @@ impl Table {
         }
     }
 
-    /// As many tokens as the embedding has rows.
+    /// Fits the vocabulary to the embedding: as many tokens as the embedding has rows.
     ///
     /// # Errors
-    /// If an ordinary token has no row. Added tokens without one are left out.
+    /// If an ordinary token has no row. Added tokens without a row are left out.
     pub fn fitted(mut self, rows: u64) -> Fallible<Self> {
         if rows > MAX_TOKENS {
             return wrong(format!("the embedding has {rows} rows, expected at most {MAX_TOKENS}"));
@@ -127,7 +127,7 @@ impl Table {
         Ok(self)
     }
 
-    /// The keys.
+    /// Turns the table into metadata keys.
     pub fn pairs(self) -> Vec<(String, Value)> {
         let count = self.tokens.len();
         let key = |name: &str| format!("tokenizer.ggml.{name}");

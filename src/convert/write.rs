@@ -9,7 +9,7 @@ use crate::error::{Fallible, wrong};
 use crate::output_header::{OutputTensor, TensorContent};
 use crate::rows::RowSelection;
 
-/// Writes a tensor. Returns the squared error as a share of the squared weights.
+/// Writes a tensor. Returns the squared error relative to the squared weights.
 pub fn write(checkpoint: &Checkpoint, planned: &OutputTensor, threads: usize, out: &mut Output) -> Fallible<f64> {
     let tensor = match &planned.content {
         TensorContent::Factors(factors) => {
@@ -22,7 +22,7 @@ pub fn write(checkpoint: &Checkpoint, planned: &OutputTensor, threads: usize, ou
     let source = Source::new(checkpoint, tensor)?;
     let codec = Quant::by_id(tensor.type_id).zip(Encoder::by_id(planned.type_id));
     let Some((from, to)) = codec else { return wrong(format!("{} has a type that cannot be written", planned.name)) };
-    // Whole rows, so whole blocks.
+    // Whole rows, and therefore whole blocks.
     let step = (PIECE as u64 / source.cols).max(1);
     let starts: Vec<u64> = (0..source.rows).step_by(step as usize).collect();
     let (mut error, mut square) = (0.0, 0.0);
@@ -104,7 +104,7 @@ impl<'a> Source<'a> {
         let (mut at, mut before) = (rows.start, 0);
         for (part, count) in &self.parts {
             while at < rows.end && at < before + count {
-                // As many rows as lie side by side.
+                // As many rows as are contiguous in the source.
                 let first = part.rows.source(at - before);
                 let most = rows.end.min(before + count) - at;
                 let run = (1..most).find(|n| part.rows.source(at - before + n) != first + n).unwrap_or(most);
@@ -118,7 +118,7 @@ impl<'a> Source<'a> {
     }
 }
 
-/// The bytes of a matrix with its columns as rows.
+/// The bytes of a transposed matrix: its columns become rows.
 fn transposed(checkpoint: &Checkpoint, index: usize, (rows, cols): (u64, u64), size: usize) -> Fallible<Vec<u8>> {
     let (rows, cols) = (rows as usize, cols as usize);
     let mut bytes = vec![0; rows * cols * size];

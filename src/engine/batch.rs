@@ -1,4 +1,4 @@
-//! What a step computes: one flat [`Batch`] goes down to the engine, and one [`StepOutput`] comes back.
+//! Defines the data that crosses the seam: one flat [`Batch`] goes down to the engine per step, and one [`StepOutput`] comes back.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,42 +7,43 @@ use super::KvCapacity;
 use logits::{Logprobs, SamplingParams, mask_words};
 use model::Pooling;
 
-/// Where a row comes from.
+/// The source of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Input {
     /// A token id that the host knows.
     Token(u32),
-    /// The last id that this sequence slot sampled, in the step before. The id need not have visited the host.
+    /// The last id that this sequence slot sampled in the previous step. The host need not have seen the id.
     Sampled(u32),
-    /// A row of [`Batch::embeddings`]. It enters the model where a token's embedding would, after the model's embedding scale:
-    /// the engine does not scale it. Learned position embeddings are added to it, as they are to a token.
+    /// A row of [`Batch::embeddings`]. It replaces a token's embedding after the model's embedding scale, so the engine does not scale it.
+    /// Learned position embeddings are added to it as to a token's.
     Embedding(u32),
 }
 
-/// (Re)initialises a sequence slot before the step that carries it. The sampling state lives beside the engine.
+/// Initialises a sequence slot, or initialises it again, before the step that carries this. The sampling state of the slot lives outside
+/// the engine.
 #[derive(Clone, Debug)]
 pub struct SlotInit {
     /// The sequence slot.
     pub slot: u32,
     pub params: Arc<SamplingParams>,
-    /// The prompt's ids, which the repetition penalty sees.
+    /// The prompt's ids, for the repetition penalty.
     pub prompt: Arc<[u32]>,
-    /// Ids generated so far. Not empty if a preempted sequence resumes.
+    /// The ids generated so far. Not empty if a preempted sequence resumes.
     pub generated: Vec<u32>,
 }
 
-/// A row whose distribution is wanted though nothing is drawn from it. The step returns the log-probability of the token that follows.
+/// A row that is scored, not sampled. The step returns the log-probability of the token that follows the row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scored {
-    /// Index of the row in the batch.
+    /// The row's index in the batch.
     pub row: u32,
     /// The token that follows the row.
     pub id: u32,
-    /// As in [`Batch::num_logprobs`].
+    /// The number of likeliest tokens to return, as in [`Batch::num_logprobs`].
     pub num_logprobs: u8,
 }
 
-/// Asks for a sequence's vector. Such a sequence begins at position 0, without a cached prefix.
+/// A request for a sequence's vector. The sequence must begin at position 0, without a cached prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VectorRequest {
     pub pooling: Pooling,
@@ -50,22 +51,23 @@ pub struct VectorRequest {
     pub complete: bool,
 }
 
-/// One step's work as flat arrays. A sequence is a run of consecutive rows; decode is a run of one.
+/// The work of one step, as flat arrays. A sequence is a run of consecutive rows. Decode is a run of one row.
 ///
-/// Order of a step: `init`, then `copies` and `state_copies`, then resets of state slots, then the forward pass, then sampling.
+/// A step runs in this order: `init`, then `copies` and `state_copies`, then resets of state slots, then the forward pass, then sampling.
 ///
-/// **Sampled rows.** `sampled_rows` lists the rows to sample in ascending order, any number per sequence. The sequence slot of a row is
-/// the slot of its sequence. A sequence's rows are sampled one after the other, and each is sampled as if the tokens of the earlier ones
-/// had been generated before. If the row that follows a sampled row holds any other input than the token just sampled (a draft that
-/// was wrong), the sequence's later rows have no context to be sampled in: each gives [`Sampled::Skipped`] and leaves the slot alone.
-/// So the slot knows exactly the tokens that generating one at a time would have given, with the same bits.
+/// **Sampled rows.** `sampled_rows` lists the rows to sample in ascending order, any number per sequence. A row's sequence slot is the slot
+/// of its sequence. The rows of a sequence are sampled in order, and each is sampled as if the tokens of the earlier rows had been
+/// generated before. If the row after a sampled row holds another input than the token just sampled (a wrong draft), the sequence's later
+/// rows have no valid context: each gives [`Sampled::Skipped`] and leaves the slot alone. So the slot sees exactly the tokens that
+/// generating one at a time would have given, with the same bits.
 ///
-/// **Cache groups.** A sequence has a block table per cache group ([`KvCapacity::groups`](crate::KvCapacity::groups)), and a row a place
-/// for each of them. Blocks that a group's window has left are 0 in its table and are never read. A block belongs to one group at a time.
+/// **Cache groups.** A sequence has a block table per cache group ([`KvCapacity::groups`](crate::KvCapacity::groups)), and a row has a
+/// place in each group. Table entries of blocks that a group's window has left are 0 and are never read. A block belongs to one group at a
+/// time.
 ///
-/// **State slots.** A model with recurrent state ([`KvCapacity::has_state`](crate::KvCapacity::has_state)) keeps the state of each
-/// sequence in a state slot. A step reads the state of every sequence and leaves it as it is after the sequence's last row. A sequence
-/// whose first row is at position 0 starts from zeros, whatever its slot held.
+/// **State slots.** A model with recurrent state ([`KvCapacity::has_state`](crate::KvCapacity::has_state)) keeps the state of each sequence
+/// in a state slot. A step reads the state of every sequence and writes back the state after the sequence's last row. A sequence whose
+/// first row is at position 0 starts from zeros, whatever its slot held.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     pub inputs: Vec<Input>,     // [num_tokens]
@@ -79,17 +81,17 @@ pub struct Batch {
     pub sequence_slots: Vec<u32>, // [num_seqs] the sampling state of each sequence
     pub state_slots: Vec<u32>,    // [num_seqs] the recurrent state of each sequence; empty for models without recurrent state
     pub sampled_rows: Vec<u32>,   // [num_sampled] rows to sample, ascending
-    /// [num_sampled] `Some(n)`: return the log-probabilities of the sampled id and of the `n` likeliest, n <= 20. Empty if none are wanted.
+    /// [num_sampled] `Some(n)`: return the log-probabilities of the sampled id and of the `n` likeliest ids, n <= 20. Empty if no row asks.
     pub num_logprobs: Vec<Option<u8>>,
     pub init: Vec<SlotInit>, // sequence slots to (re)initialise first
-    /// (from, to): KV blocks that are copied whole before the step's rows are written.
+    /// (from, to): KV blocks to copy whole before the step's rows are written.
     pub copies: Vec<(u32, u32)>,
-    /// (from, to): state slots that are copied before the step's rows run.
+    /// (from, to): state slots to copy before the step's rows run.
     pub state_copies: Vec<(u32, u32)>,
     pub embeddings: Vec<f32>,                // [num_embeddings, hidden]
     pub scored: Vec<Scored>,                 // [num_scored] ascending by row
-    pub vectors: Vec<Option<VectorRequest>>, // [num_seqs], or empty if none are wanted
-    pub sample_later: bool,                  // sample nothing before `Engine::sample`: the masks are not known yet
+    pub vectors: Vec<Option<VectorRequest>>, // [num_seqs], or empty if no sequence asks
+    pub sample_later: bool,                  // wait for `Engine::sample` before sampling, because the masks are not known yet
     pub want_logits: bool,                   // return the raw logits of every sampled row (tests, `penstock logits`)
 }
 
@@ -111,8 +113,8 @@ impl Batch {
         self.cu_seqlens_q[i] as usize..self.cu_seqlens_q[i + 1] as usize
     }
 
-    /// Repeats the tables and places of one group for all of `capacity`, for callers that lay their blocks out themselves: those of the
-    /// first group lie in the first part of the pool, and those of each further one in a part of its own.
+    /// Repeats the tables and places of one group for all groups of `capacity`, for callers that lay out their blocks themselves. The pool
+    /// is cut into one part per group, and each group uses its own part.
     #[must_use]
     pub fn in_all_groups(mut self, capacity: &KvCapacity) -> Self {
         let part = (capacity.num_blocks / capacity.groups.len()) as u32;
@@ -127,7 +129,7 @@ impl Batch {
         self
     }
 
-    /// The places of the rows in a cache group.
+    /// The rows' places in a cache group.
     pub fn places(&self, group: usize) -> &[u32] {
         &self.slot_mapping[group * self.num_tokens()..][..self.num_tokens()]
     }
@@ -148,13 +150,13 @@ impl Batch {
         })
     }
 
-    /// How many log-probabilities sampled row `k` asks for, beside that of the sampled id.
+    /// The number of log-probabilities that sampled row `k` asks for besides that of the sampled id.
     pub(crate) fn num_logprobs(&self, k: usize) -> Option<usize> {
         self.num_logprobs.get(k)?.map(usize::from)
     }
 }
 
-/// The ids that a step's sampled rows may take. They are made while the forward pass runs: see [`Batch::sample_later`].
+/// The ids that the sampled rows of a step may take. They are computed while the forward pass runs: see [`Batch::sample_later`].
 #[derive(Clone, Debug, Default)]
 pub struct Masks {
     pub words: Vec<u32>,      // [num_masks, ceil(vocab / 32)] one bit per id; 0 forbids the id
@@ -172,13 +174,13 @@ impl Masks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepId(pub u64);
 
-/// What a sampled row gave.
+/// The outcome of a sampled row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sampled {
     Token(u32),
-    /// The row's logits held NaN or only infinities. Only this request fails.
+    /// The row's logits held a NaN, or no finite value. Only this request fails.
     NotFinite,
-    /// An earlier row of the sequence sampled another token than the batch went on with, or none (see [`Batch`]).
+    /// An earlier row of the sequence sampled no token, or another token than the batch's next row holds (see [`Batch`]).
     Skipped,
 }
 
@@ -186,12 +188,12 @@ pub enum Sampled {
 pub struct StepOutput {
     pub sampled: Vec<Sampled>, // [num_sampled]
     pub logits: Vec<Vec<f32>>, // [num_sampled][vocab], or empty if not wanted
-    /// [num_sampled] from the raw logits, for rows that asked and got a token. None also if the raw row is no distribution, because a
-    /// mask hid a +inf. Empty if none were wanted.
+    /// [num_sampled] computed from the raw logits, for rows that asked and got a token. Also None if the raw row is not a distribution
+    /// because a mask hid a +inf. Empty if no row asked.
     pub logprobs: Vec<Option<Logprobs>>,
-    /// [num_scored] from the raw logits. None: the row is no distribution.
+    /// [num_scored] computed from the raw logits. None if the row is not a distribution.
     pub scored: Vec<Option<Logprobs>>,
-    pub vectors: Vec<Vec<f32>>, // [num_seqs][hidden] for complete ones, else an empty vector; empty if none were wanted
+    pub vectors: Vec<Vec<f32>>, // [num_seqs][hidden], an empty vector for sequences that are not complete; empty if no sequence asked
 }
 
 #[cfg(test)]

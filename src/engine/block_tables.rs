@@ -1,8 +1,8 @@
-//! Block tables for those who run batches without a scheduler: each sequence starts once, and nothing is shared.
+//! Block tables for callers that run batches without a scheduler. Each sequence starts once, and no block is shared.
 
 use super::{Batch, EngineError, KvCapacity};
 
-/// The block tables of some sequences, and the blocks that none of them holds.
+/// The block tables of some sequences, and the free blocks.
 pub struct BlockTables {
     capacity: KvCapacity,
     free: Vec<u32>,
@@ -13,12 +13,12 @@ pub struct BlockTables {
 #[derive(Clone, Debug, Default)]
 struct HeldBlocks {
     table: Vec<u32>,
-    /// Leading entries whose blocks were given back.
+    /// The number of leading entries whose blocks were given back.
     num_left: usize,
 }
 
 impl HeldBlocks {
-    /// Gives back the blocks in front of block `first`.
+    /// Gives back the blocks before block `first`.
     fn leave(&mut self, first: usize, free: &mut Vec<u32>) {
         for entry in &mut self.table[self.num_left..first] {
             free.push(std::mem::take(entry));
@@ -33,7 +33,7 @@ impl BlockTables {
         Self { free: (0..capacity.num_blocks as u32).rev().collect(), held, capacity }
     }
 
-    /// Gives back the blocks of a sequence that each window has left before `position`, where it goes on.
+    /// Gives back the blocks of a sequence that each group's window has left before `position`, where the sequence continues.
     pub fn give_back(&mut self, sequence: u32, position: usize) {
         let groups = self.capacity.groups.len();
         let held = self.held[sequence as usize * groups..][..groups].iter_mut();
@@ -42,8 +42,8 @@ impl BlockTables {
         }
     }
 
-    /// Gives `to` blocks of its own for those that `from` holds, and returns which block must be copied to which. `to` gives back what it
-    /// held before.
+    /// Gives `to` a block for each block that `from` holds, and returns the copies to make as (from, to). `to` first gives back its own
+    /// blocks.
     ///
     /// # Errors
     /// [`EngineError::OutOfMemory`] if there are too few blocks.
@@ -66,8 +66,8 @@ impl BlockTables {
         Ok(copies)
     }
 
-    /// Fills the places, tables and state slots of a batch that has everything else. `sequences`: whose rows they are; a sequence's state
-    /// slot has its number. Gives back the blocks that each window has left before the first of the rows.
+    /// Fills the places, tables and state slots of a batch that has everything else. `sequences` names the sequence of each run of rows. A
+    /// sequence's state slot has the sequence's number. Gives back the blocks that each window has left before the first of the rows.
     ///
     /// # Errors
     /// [`EngineError::OutOfMemory`] if there are too few blocks.

@@ -1,14 +1,14 @@
-//! The checks that keep a wrong batch from reaching a backend's kernels.
+//! Checks batches, so that no wrong one reaches a backend's kernels.
 
 use std::cell::RefCell;
 
 use super::{Batch, EngineError, Input, KvCapacity, Masks};
 use logits::{MAX_LOGPROBS, mask_words};
 
-/// What a backend can compute beside tokens and the last row of each sequence.
+/// The features that a backend has besides tokens and sampling the last row of each sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features {
-    /// More than one sampled row per sequence, and sampled rows that are not the last.
+    /// Several sampled rows per sequence, and sampled rows that are not the last.
     pub any_sampled_row: bool,
     /// Rows that are embeddings.
     pub embeddings: bool,
@@ -16,32 +16,33 @@ pub struct Features {
     pub state: bool,
 }
 
-/// What a backend was opened for.
+/// The limits that an engine was opened with.
 #[derive(Clone, Debug)]
 pub struct Limits {
     pub kv: KvCapacity,
-    /// Leading KV blocks with memory behind them.
+    /// The number of leading KV blocks with memory.
     pub num_backed: usize,
     pub vocab_size: usize,
     pub hidden_dim: usize,
-    /// Rows of the table of token types. 0: the model has none.
+    /// Rows of the table of token types. 0 if the model has none.
     pub num_token_types: usize,
-    /// Sequence slots.
+    /// The number of sequence slots.
     pub max_slots: usize,
-    /// Rows per batch.
+    /// The most rows per batch.
     pub max_batch_tokens: usize,
-    /// Tokens per sequence.
+    /// The most tokens per sequence.
     pub max_context: usize,
     pub features: Features,
-    /// Rows see later rows of their sequence, so a step holds whole sequences.
+    /// Whether rows see later rows of their sequence, so that a step holds whole sequences.
     pub bidirectional: bool,
 }
 
 impl Limits {
-    /// Checks everything that can be told without knowing what the sequence slots hold.
+    /// Checks everything that does not depend on the contents of the sequence slots.
     ///
     /// # Errors
-    /// [`EngineError::InvalidBatch`] for a batch that no engine can run, [`EngineError::Unsupported`] for one that this backend cannot.
+    /// [`EngineError::InvalidBatch`] for a batch that no engine can run. [`EngineError::Unsupported`] for a batch that this backend cannot
+    /// run.
     pub fn check(&self, batch: &Batch) -> Result<(), EngineError> {
         let (tokens, seqs) = (batch.num_tokens(), batch.num_seqs());
         let groups = self.kv.groups.len();
@@ -55,10 +56,10 @@ impl Limits {
         }
         self.check_inputs(batch)?;
         if !differ(&batch.sequence_slots, self.max_slots) {
-            return fault("it names an engine slot twice, or one that does not exist");
+            return fault("it names a sequence slot twice, or one that does not exist");
         }
         if !batch.init.iter().all(|init| self.is_slot(&init.slot)) {
-            return fault("it initialises an engine slot that does not exist");
+            return fault("it initialises a sequence slot that does not exist");
         }
         if !differ(&batch.slot_mapping, self.num_backed * self.kv.block_size) {
             return fault("its slot mapping names a place twice or outside of the cache");
@@ -81,7 +82,7 @@ impl Limits {
     fn check_inputs(&self, batch: &Batch) -> Result<(), EngineError> {
         let num_embeddings = batch.embeddings.len() / self.hidden_dim.max(1);
         if num_embeddings * self.hidden_dim != batch.embeddings.len() {
-            return fault(format!("{} floats are no embeddings of {} each", batch.embeddings.len(), self.hidden_dim));
+            return fault(format!("{} floats are not whole embeddings of {} floats", batch.embeddings.len(), self.hidden_dim));
         }
         let known = |input: &Input| match input {
             Input::Token(id) => (*id as usize) < self.vocab_size,
@@ -89,13 +90,13 @@ impl Limits {
             Input::Embedding(row) => (*row as usize) < num_embeddings,
         };
         if !batch.inputs.iter().all(known) {
-            return fault("a row's input is a token outside of the vocabulary, or an engine slot or an embedding that does not exist");
+            return fault("a row's input is a token outside of the vocabulary, or a sequence slot or an embedding that does not exist");
         }
         if ![0, batch.num_tokens()].contains(&batch.token_types.len()) {
             return fault("its token types are not one per row");
         }
         match batch.token_types.iter().find(|&&kind| kind as usize >= self.num_token_types.max(1)) {
-            Some(kind) => fault(format!("a row is of token type {kind}, and the model has {} types", self.num_token_types)),
+            Some(kind) => fault(format!("a row is of token type {kind}, but the model has {} types", self.num_token_types)),
             None => Ok(()),
         }
     }
@@ -108,7 +109,7 @@ impl Limits {
                 return fault(format!("sequence {i} has rows {from}..{to} of {tokens} and a context of {context}"));
             }
             if context > self.max_context {
-                return fault(format!("sequence {i} has a context of {context}, and {} is the most", self.max_context));
+                return fault(format!("sequence {i} has a context of {context}, expected at most {}", self.max_context));
             }
             if context.div_ceil(self.kv.block_size) > batch.max_blocks {
                 return fault(format!("sequence {i} has too few blocks for a context of {context}"));
@@ -144,12 +145,12 @@ impl Limits {
             return fault("its log-probabilities are not one per sampled row");
         }
         match batch.num_logprobs.iter().flatten().find(|&&n| usize::from(n) > MAX_LOGPROBS) {
-            Some(n) => fault(format!("a row asks for {n} log-probabilities, and {MAX_LOGPROBS} are the most")),
+            Some(n) => fault(format!("a row asks for {n} log-probabilities, expected at most {MAX_LOGPROBS}")),
             None => Ok(()),
         }
     }
 
-    /// Scored rows and vectors.
+    /// Checks scored rows and vectors.
     fn check_prompts(&self, batch: &Batch) -> Result<(), EngineError> {
         if let Some(s) = batch.scored.iter().find(|s| s.row as usize >= batch.num_tokens() || s.id as usize >= self.vocab_size) {
             return fault(format!("row {} with token {} cannot be scored", s.row, s.id));
@@ -185,7 +186,7 @@ impl Limits {
         }
         let (words, num_masks) = (masks.words.len(), masks.words.len() / mask_words(self.vocab_size));
         if words != num_masks * mask_words(self.vocab_size) || num_masks > num_sampled {
-            return fault(format!("{words} words are no masks of {} ids for {num_sampled} rows", self.vocab_size));
+            return fault(format!("{words} words are not masks of {} ids for {num_sampled} rows", self.vocab_size));
         }
         if masks.of.iter().flatten().any(|&mask| mask as usize >= num_masks) {
             return fault("it names a mask that does not exist");
@@ -194,7 +195,7 @@ impl Limits {
     }
 }
 
-/// Copies run side by side: none may read or write what another one writes.
+/// Checks that copies may run in parallel: none reads or writes what another one writes.
 fn check_copies(copies: &[(u32, u32)], count: usize, what: &str) -> Result<(), EngineError> {
     if are_apart(copies.iter().map(|&(_, to)| to), copies.iter().map(|&(from, _)| from), count) {
         return Ok(());
@@ -203,16 +204,16 @@ fn check_copies(copies: &[(u32, u32)], count: usize, what: &str) -> Result<(), E
 }
 
 thread_local! {
-    /// A bit per index, all 0 between two checks. A thread owns its engine, so each step finds the memory of the step before.
+    /// One bit per index, all 0 between two checks. A thread owns its engine, so each step reuses the memory of the step before.
     static MARKS: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Whether all indices are below `count`, and none comes twice.
+/// Whether all indices are below `count` and distinct.
 fn differ(indices: &[u32], count: usize) -> bool {
     are_apart(indices.iter().copied(), std::iter::empty(), count)
 }
 
-/// Whether all indices are below `count`, and none of the written ones is written twice or read.
+/// Whether all indices are below `count`, and no written index is written twice or read.
 fn are_apart(written: impl Iterator<Item = u32> + Clone, mut read: impl Iterator<Item = u32>, count: usize) -> bool {
     let exists = |index: u32| (index as usize) < count;
     let place = |index: u32| (index as usize / 64, 1 << (index % 64));

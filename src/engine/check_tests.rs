@@ -52,19 +52,19 @@ fn a_fault_is_named() {
         ("length", |b| b.positions.truncate(1)),
         ("length", |b| b.cu_seqlens_q.clear()),
         ("do not fit", |b| b.max_blocks = 1),
-        ("an engine slot twice, or one that does not exist", |b| b.sequence_slots[0] = 2),
-        ("an engine slot twice", |b| b.sequence_slots[0] = 1),
+        ("a sequence slot twice, or one that does not exist", |b| b.sequence_slots[0] = 2),
+        ("a sequence slot twice", |b| b.sequence_slots[0] = 1),
         ("vocabulary", |b| b.inputs[0] = Input::Token(10)),
         ("does not exist", |b| b.inputs[1] = Input::Sampled(2)),
         ("does not exist", |b| b.inputs[1] = Input::Embedding(2)),
-        ("5 floats are no embeddings of 2 each", |b| b.embeddings.push(0.0)),
+        ("5 floats are not whole embeddings of 2 floats", |b| b.embeddings.push(0.0)),
         ("token types are not one per row", |b| b.token_types = vec![1]),
-        ("token type 2, and the model has 2 types", |b| b.token_types = vec![0, 1, 2, 0]),
+        ("token type 2, but the model has 2 types", |b| b.token_types = vec![0, 1, 2, 0]),
         ("twice or outside", |b| b.slot_mapping[0] = 9),
         ("twice or outside", |b| b.slot_mapping[0] = 12),
         ("names a block", |b| b.block_tables[3] = 3),
         ("rows 0..2", |b| (b.cu_seqlens_q[1], b.context_lens[0]) = (2, 1)),
-        ("6 is the most", |b| b.context_lens[1] = 7),
+        ("expected at most 6", |b| b.context_lens[1] = 7),
         ("a position", |b| b.positions[3] = 5),
         ("copies a block", |b| b.copies = vec![(0, 3)]),
         ("copies a block", |b| b.copies = vec![(2, 1), (1, 0)]),
@@ -138,7 +138,7 @@ fn a_fault_of_masks_is_named() {
     limits().check_masks(&masks(), 2).unwrap();
     for (what, spoilt) in [
         ("masks for 3 rows, expected 2", Masks { of: vec![None; 3], ..masks() }),
-        ("3 words are no masks", Masks { words: vec![1; 3], ..masks() }),
+        ("3 words are not masks", Masks { words: vec![1; 3], ..masks() }),
         ("names a mask", Masks { of: vec![Some(2), None], ..masks() }),
     ] {
         let error = limits().check_masks(&spoilt, 2).unwrap_err().to_string();
@@ -146,11 +146,11 @@ fn a_fault_of_masks_is_named() {
     }
     let wide = Limits { vocab_size: 40, ..limits() };
     let error = wide.check_masks(&Masks { words: vec![1; 3], ..masks() }, 2).unwrap_err().to_string();
-    assert!(error.contains("3 words are no masks of 40 ids"), "a mask and a half: {error}");
+    assert!(error.contains("3 words are not masks of 40 ids"), "a mask and a half: {error}");
 }
 
 /// The batch's plain arrays, each with the lowest value that no element may have.
-#[allow(clippy::type_complexity)]
+#[allow(clippy::type_complexity, reason = "a table used once")]
 const ARRAYS: [(&str, fn(&mut Batch) -> &mut Vec<u32>, u32); 8] = [
     ("positions", |b| &mut b.positions, 6),
     ("cu_seqlens_q", |b| &mut b.cu_seqlens_q, 5),

@@ -1,11 +1,11 @@
-//! Devices that models are computed on, and the backends that find them.
+//! Defines [`Device`], on which models are computed, and [`Backend`], which finds devices.
 
 use super::{BackendKind, CacheGroup, DefaultLoad, DeviceMemory, Engine, EngineError, EngineOptions};
 use model::Weights;
 
-/// A device: the CPU, or one GPU. Each backend implements it once and has a line in [`BACKENDS`](super::BACKENDS).
+/// A device: the CPU or one GPU. Each backend implements this trait once and has a line in [`BACKENDS`](super::BACKENDS).
 pub trait Device {
-    /// How many devices the backend has on this machine.
+    /// The number of the backend's devices on this machine.
     ///
     /// # Errors
     /// [`EngineError::NoDevice`] if a driver is missing.
@@ -13,15 +13,15 @@ pub trait Device {
     where
         Self: Sized;
 
-    /// Takes hold of a device. The CPU is always there, whatever the index.
+    /// Opens a device by its index. The CPU ignores the index.
     ///
     /// # Errors
-    /// [`EngineError::NoDevice`] if the backend has none, [`EngineError::Unsupported`] if it has others but not this one.
+    /// [`EngineError::NoDevice`] if the backend has no device, [`EngineError::Unsupported`] if it has others but not this one.
     fn discover(index: u32) -> Result<Self, EngineError>
     where
         Self: Sized;
 
-    /// Ends the process in the way that is safe while an engine of this backend may hang.
+    /// Ends the process in a way that is safe while an engine of this backend may hang.
     fn end_process(code: i32) -> !
     where
         Self: Sized,
@@ -29,22 +29,22 @@ pub trait Device {
         std::process::exit(code)
     }
 
-    /// The backend, and the device's index among those of the backend.
+    /// The backend, and the device's index among the backend's devices.
     fn place(&self) -> (BackendKind, u32);
 
     fn describe(&self) -> Result<DeviceInfo, EngineError>;
 
-    /// The defaults for options that leave the size of a batch open.
+    /// The defaults for options that leave the batch size open.
     fn default_load(&self) -> DefaultLoad;
 
-    /// The share of the memory that weights and scratch leave free, which the KV cache of one context may take if nobody says how long
-    /// the context is to be.
+    /// The share of the memory left by weights and scratch that the KV cache of one context may take, if no option sets the context's
+    /// length.
     fn cache_share(&self, options: &EngineOptions) -> f64;
 
-    /// Bytes of its memory that KV caches of this process hold, and give back if somebody else needs them.
+    /// Bytes of the device's memory that the KV caches of this process hold. They give memory back if another model needs it.
     fn cache_bytes(&self) -> u64;
 
-    /// What a model would take of the device's memory. `options` are filled.
+    /// The memory that a model would take on the device. `options` are filled.
     fn budget(&self, weights: &Weights, options: &EngineOptions) -> Result<Budget, EngineError>;
 
     /// Opens an engine over a model's mapped weights. `options` are filled.
@@ -54,25 +54,25 @@ pub trait Device {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
     pub name: String,
-    /// The device's memory now, of which `held` is 0. None: the system does not tell.
+    /// The device's memory now, with `held` at 0. None if the system does not report it.
     pub memory: Option<DeviceMemory>,
 }
 
-/// What a model takes of a device's memory, in bytes.
+/// The device memory that a model takes, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Budget {
     pub weights: u64,
     /// One KV block.
     pub kv_block: u64,
-    /// The cache groups, of which each needs blocks of its own.
+    /// The cache groups. Each needs blocks of its own.
     pub groups: Vec<CacheGroup>,
-    /// All state slots; 0 for models without recurrent state.
+    /// All state slots. 0 for models without recurrent state.
     pub state: u64,
-    /// Activations, logits, sampling state: an estimate from above.
+    /// Activations, logits and sampling state: an upper estimate.
     pub scratch: u64,
 }
 
-/// A backend as the seam knows it: the functions of [`Device`] that need no device yet.
+/// A backend as the seam sees it: the functions of [`Device`] that need no device yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Backend {
     pub kind: BackendKind,

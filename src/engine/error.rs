@@ -1,10 +1,10 @@
-//! What can go wrong in an engine.
+//! [`EngineError`]: what can go wrong in an engine.
 
 use model::ModelFault;
 
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// There is no such device to compute on: no device, no driver, or the build is without the backend.
+    /// No such device: no device or driver on this machine, or a build without the backend.
     #[error("{0}")]
     NoDevice(String),
     #[error("invalid batch: {0}")]
@@ -15,10 +15,10 @@ pub enum EngineError {
     OutOfMemory(String),
     #[error("tensor {0}")]
     Tensor(String),
-    /// The file that the weights are read from has changed: only loading the model again helps.
+    /// The weights' file has changed. The model must be loaded again.
     #[error("the model's file: {0}")]
     Weights(String),
-    /// The device is lost: only a new process helps.
+    /// The device is lost. The process must be restarted.
     #[error("device fault: {0}")]
     Device(String),
 }
@@ -28,7 +28,7 @@ impl EngineError {
         Self::Weights(fault.to_string())
     }
 
-    /// Whether the engine cannot be used any more.
+    /// Whether the engine can no longer be used.
     pub fn is_final(&self) -> bool {
         matches!(self, Self::Weights(_) | Self::Device(_))
     }

@@ -1,21 +1,21 @@
-//! What a model takes of a device's memory, computed before it is loaded.
+//! Computes the device memory that a model takes, before the model is loaded.
 
 use super::device::{Budget, Device, DeviceInfo};
 use super::pool_blocks::{least_blocks, pool_blocks};
 use super::{BACKENDS, BackendKind, DeviceMemory, EngineError, EngineOptions};
 use model::{LayerSpec, RopeScaling, Weights};
 
-/// What a model needs of a device, in bytes.
+/// The memory that a model needs on a device, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Footprint {
     pub backend: BackendKind,
     pub device: String,
     pub weights: u64,
-    /// The KV cache and the recurrent state that the options ask for; if `kv_tokens` is 0, the cache of one context.
+    /// The KV cache and the recurrent state that the options ask for. If `kv_tokens` is 0, the cache of one context.
     pub kv: u64,
-    /// Activations, logits, sampling state: an estimate from above.
+    /// Activations, logits and sampling state: an upper estimate.
     pub scratch: u64,
-    /// The device's memory; `None` if the system does not report it.
+    /// The device's memory. None if the system does not report it.
     pub memory: Option<DeviceMemory>,
 }
 
@@ -30,17 +30,17 @@ impl Footprint {
         self.weights.saturating_add(self.kv).saturating_add(self.scratch)
     }
 
-    /// Whether the model fits; `None` if the device's memory is not known.
+    /// Whether the model fits. None if the device's memory is not known.
     pub fn fits(&self) -> Option<bool> {
         self.memory.map(|memory| self.needed() <= memory.free)
     }
 }
 
-/// What a model needs on every device of this build's backends, the CPU first.
+/// The footprint of a model on every device of this build's backends, the CPU first.
 pub fn footprints(weights: &Weights, options: &EngineOptions) -> Result<Vec<Footprint>, EngineError> {
     let mut all = Vec::new();
     for backend in BACKENDS.iter().rev() {
-        // no driver, no devices
+        // a backend without a driver has no devices
         for index in 0..(backend.count)().unwrap_or(0) {
             let Ok(device) = (backend.discover)(index) else { break };
             let info = device.describe()?;
@@ -52,10 +52,10 @@ pub fn footprints(weights: &Weights, options: &EngineOptions) -> Result<Vec<Foot
     Ok(all)
 }
 
-/// Bytes that must be free on a device for a model to be opened there: its weights, scratch memory, states, and the least cache.
+/// The bytes that must be free on a device to open a model there: its weights, scratch memory, states, and the smallest cache.
 ///
 /// # Errors
-/// The device does not tell what the model would take of it.
+/// If the device cannot tell the model's budget.
 pub fn least_bytes(device: &dyn Device, weights: &Weights, options: &EngineOptions) -> Result<u64, EngineError> {
     let options = options.filled_for(&weights.spec, device.default_load(), device.describe()?.memory);
     let Budget { weights, kv_block, groups, state, scratch } = device.budget(weights, &options)?;
@@ -63,18 +63,18 @@ pub fn least_bytes(device: &dyn Device, weights: &Weights, options: &EngineOptio
     Ok([scratch, state, kv_block.saturating_mul(blocks)].into_iter().fold(weights, u64::saturating_add))
 }
 
-/// A context that every model gets if it was made for so much, whatever the memory. In tokens.
+/// The context, in tokens, that every model trained for at least as much gets, whatever the memory.
 const LEAST_CONTEXT: usize = 4096;
-/// Contexts that the memory bounds are multiples of this, which people can read. In tokens.
+/// Contexts that are limited by memory are multiples of this many tokens, so that people can read them.
 const CONTEXT_STEP: usize = 1024;
 
-/// The context to serve if nobody says how long it is to be: as much as the model was made for and the device's memory holds. A model that
-/// would compute short texts otherwise for the sake of long ones (LongRoPE) stays within the context of its first training.
+/// The context to serve if no option sets the length: as long as the model was trained for and the device's memory holds. A model with
+/// LongRoPE would compute short texts differently for the sake of long ones. Such a model stays within the context of its first training.
 ///
-/// `options.context` is ignored. If `options.kv_tokens` is set, the cache has that size, and so the memory does not matter.
+/// `options.context` is ignored. If `options.kv_tokens` is set, the cache has that size, so the memory does not matter.
 ///
 /// # Errors
-/// The device does not tell what the model would take of it.
+/// If the device cannot tell the model's budget.
 pub fn longest_context(device: &dyn Device, weights: &Weights, options: &EngineOptions) -> Result<usize, EngineError> {
     let most = trained_context(weights);
     if options.kv_tokens > 0 {
@@ -84,13 +84,13 @@ pub fn longest_context(device: &dyn Device, weights: &Weights, options: &EngineO
     let options = EngineOptions { context: most, ..options.clone() }.filled_for(&weights.spec, device.default_load(), memory);
     let budget = device.budget(weights, &options)?;
     let Some(memory) = memory else { return Ok(most.min(LEAST_CONTEXT)) };
-    // Whatever caches hold now: how long the context is does not depend on when the model is loaded.
+    // Counts the memory of current caches as free, so that the context's length does not depend on when the model is loaded.
     let most_free = memory.free.saturating_add(device.cache_bytes());
     let free = most_free.saturating_sub(budget.weights.saturating_add(budget.scratch).saturating_add(budget.state));
     Ok(context_within((free as f64 * device.cache_share(&options)) as u64, &budget, &options))
 }
 
-/// The longest context whose factors are those of short texts.
+/// The longest context that uses the rotation factors for short texts.
 fn trained_context(weights: &Weights) -> usize {
     let of = |layer: &LayerSpec| match layer.attention()?.rope?.scaling {
         RopeScaling::Long { original_context, .. } => Some(original_context),
@@ -100,7 +100,7 @@ fn trained_context(weights: &Weights) -> usize {
     spec.layers.iter().filter_map(of).fold(spec.context_length, usize::min)
 }
 
-/// The longest context whose KV blocks fit into `bytes`, between [`LEAST_CONTEXT`] and that of the options.
+/// The longest context whose KV blocks fit into `bytes`, between [`LEAST_CONTEXT`] and the options' context.
 fn context_within(bytes: u64, budget: &Budget, options: &EngineOptions) -> usize {
     let most = options.context;
     let fits = |context: usize| {
@@ -110,7 +110,7 @@ fn context_within(bytes: u64, budget: &Budget, options: &EngineOptions) -> usize
     if fits(most) {
         return most;
     }
-    // Needs do not fall with the context, so the longest is found by halving.
+    // The need never falls as the context grows, so bisection finds the longest context.
     let (mut steps, mut too_many) = (0, most.div_ceil(CONTEXT_STEP));
     while too_many - steps > 1 {
         let middle = steps.midpoint(too_many);

@@ -1,10 +1,10 @@
-//! What an engine and its device tell about themselves.
+//! Describes backends, devices, cache groups and engines.
 
 use std::fmt;
 
 use model::{CacheWindow, ModelSpec, TensorRole, Weight, Weights};
 
-/// A way to compute. [`crate::BACKENDS`] lists those of this build.
+/// A kind of backend. [`crate::BACKENDS`] lists the backends of this build.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum BackendKind {
     #[default]
@@ -20,7 +20,7 @@ impl BackendKind {
         }
     }
 
-    /// The name as a sentence has it.
+    /// The display name, for use in a sentence.
     pub const fn title(self) -> &'static str {
         match self {
             Self::Cpu => "the CPU",
@@ -35,43 +35,43 @@ impl fmt::Display for BackendKind {
     }
 }
 
-/// Layers whose keys and values share a block, and for which each sequence has a block table.
+/// Layers whose keys and values share blocks. Each sequence has a block table per group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheGroup {
-    /// None: rows see everything before them.
+    /// None if rows see everything before them.
     pub window: Option<CacheWindow>,
 }
 
 impl CacheGroup {
-    /// The groups of a model whose backend computes each of them with tables of its own: see [`ModelSpec::cache_groups`].
+    /// The groups of a model, for a backend that gives each group its own tables: see [`ModelSpec::cache_groups`].
     pub fn of(spec: &ModelSpec) -> Vec<Self> {
         spec.cache_groups().iter().map(|group| Self { window: group.window }).collect()
     }
 
-    /// The first block that a row at `position`, or a later one, reads. Rows before it in its own block count too: if a step is taken
-    /// back, a sequence goes on from a block's first row.
+    /// The first block that a row at `position` or later reads. Earlier rows in the same block count too: if a step is taken back, a
+    /// sequence continues at a block's first row.
     pub fn first_block(&self, position: usize, block_size: usize) -> usize {
         self.window.map_or(0, |window| window.first_seen(position / block_size * block_size) / block_size)
     }
 
-    /// The most blocks that a sequence of `num_tokens` tokens must hold at once, if each step ends within a block.
+    /// The most blocks that a sequence of `num_tokens` tokens holds at once, if each step ends within a block.
     pub fn num_blocks(&self, num_tokens: usize, block_size: usize) -> usize {
         let all = num_tokens.div_ceil(block_size);
         self.window.map_or(all, |window| all.min(window.tokens().div_ceil(block_size) + 1))
     }
 }
 
-/// What an engine can hold between steps.
+/// The cache that an engine keeps between steps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KvCapacity {
     /// The most KV blocks in the pool, which all groups share. [`Engine::num_backed_blocks`](crate::Engine::num_backed_blocks) says how
-    /// many of them have memory.
+    /// many of the blocks have memory.
     pub num_blocks: usize,
     /// Tokens per block.
     pub block_size: usize,
     /// The cache groups that the backend runs, at least one.
     pub groups: Vec<CacheGroup>,
-    /// State slots. 0: the model has no recurrent state.
+    /// The number of state slots. 0 if the model has no recurrent state.
     pub num_state_slots: usize,
 }
 
@@ -81,15 +81,15 @@ impl KvCapacity {
         Self { num_blocks, block_size, groups: vec![CacheGroup::default()], num_state_slots: 0 }
     }
 
-    /// The most blocks that a sequence of `num_tokens` tokens must hold at once.
+    /// The most blocks that a sequence of `num_tokens` tokens holds at once.
     pub fn blocks_for(&self, num_tokens: usize) -> usize {
         self.groups.iter().map(|group| group.num_blocks(num_tokens, self.block_size)).sum()
     }
 
-    /// Tokens of the longest sequence that the pool holds. Models whose rows all have windows have no such limit, and so the cache does not
-    /// count here: the result is the largest position that the seam has.
+    /// The length of the longest sequence that the pool holds, in tokens. The cache does not limit a model whose layers all have windows.
+    /// The result is then the largest position that the seam can express.
     pub fn max_tokens(&self) -> usize {
-        // Needs do not fall with the length, so the longest is found by halving.
+        // The need never falls as the length grows, so bisection finds the longest length.
         let (mut fits, mut too_long) = (0, u32::MAX as usize / self.block_size.max(1));
         if self.blocks_for(too_long * self.block_size) <= self.num_blocks {
             return too_long * self.block_size;
@@ -111,22 +111,22 @@ impl KvCapacity {
     }
 }
 
-/// What an engine is and holds, for those who measure it.
+/// The properties of an engine that metrics and benchmarks report.
 #[derive(Clone, Debug, Default)]
 pub struct EngineInfo {
     pub backend: BackendKind,
     pub device: String,
-    /// Which of the backend's devices.
+    /// The device's index among the backend's devices.
     pub index: u32,
-    /// Bytes of a KV block in all layers.
+    /// The bytes of a KV block in all layers.
     pub kv_block_bytes: u64,
-    /// Bytes of all weights in the memory that they are computed from.
+    /// The bytes of all weights, in the memory that the engine computes from.
     pub weight_bytes: u64,
     /// The part of `weight_bytes` that a decode step reads.
     pub step_bytes: u64,
-    /// Bytes of the file per second while the weights were copied to the device. None: they were not copied.
+    /// The file's bytes per second while weights were copied to the device. None if they were not copied.
     pub load_bandwidth: Option<f64>,
-    /// The most rows that a batch may have.
+    /// The most rows per batch.
     pub max_batch_tokens: usize,
 }
 
@@ -135,17 +135,17 @@ pub struct EngineInfo {
 pub struct DeviceMemory {
     pub free: u64,
     pub total: u64,
-    /// What the engine holds, by its own count.
+    /// The bytes that the engine holds, by its own count.
     pub held: u64,
 }
 
-/// Bytes of all weights, and of those that a decode step of one sequence reads. Such a step reads one row of a token embedding that has
-/// a head beside it, one row of learned positions, and the experts that it uses.
+/// The bytes of all weights, and of those that a decode step of one sequence reads. Such a step reads one row of a token embedding with a
+/// separate head, one row of learned positions, and the experts that it uses.
 pub(crate) fn weight_bytes(weights: &Weights, size: impl Fn(&Weight) -> u64) -> (u64, u64) {
     let tied = has_tied_head(weights);
     let experts = weights.spec.experts().copied().unwrap_or_default();
     let (mut all, mut step) = (0, 0);
-    // a tied head stands in the table twice
+    // a tied head appears twice in the table
     for ((role, _), weight) in weights.by_role.iter().filter(|((role, _), _)| !(tied && *role == TensorRole::Output)) {
         let bytes = size(weight);
         all += bytes;
@@ -160,7 +160,7 @@ pub(crate) fn weight_bytes(weights: &Weights, size: impl Fn(&Weight) -> u64) -> 
     (all, step)
 }
 
-/// Whether the token embedding is the head, too.
+/// Whether the token embedding also serves as the head.
 pub(crate) fn has_tied_head(weights: &Weights) -> bool {
     let tensor = |role| weights.get(role, 0).map(|weight| weight.tensor);
     tensor(TensorRole::Output) == tensor(TensorRole::TokenEmbd)

@@ -1,9 +1,9 @@
-//! Latent attention's tensor of keys and values, cut in two.
+//! Splits latent attention's combined tensor of keys and values.
 
 use model::spec::Latent;
 use model::{Stack, StackLayout, Weight};
 
-/// The rows of keys and those of values of a tensor that has both, head by head.
+/// The rows of the keys and the rows of the values of a tensor that holds both, head by head.
 pub fn halves(spec: &Latent, both: &Weight) -> [Weight; 2] {
     let row_bytes = both.quant.row_bytes(both.cols);
     let place = StackLayout::Apart((spec.nope_dim + spec.value_dim) * row_bytes);

@@ -1,7 +1,7 @@
-//! The seam between the scheduler and a backend: one flat [`Batch`] goes down per step, and one [`StepOutput`] comes up.
+//! Defines the seam between the scheduler and a backend: one flat [`Batch`] goes down per step, and one [`StepOutput`] comes up.
 //!
-//! `engine.rs` is the seam, and `batch.rs` what crosses it. `options.rs` and `info.rs` say what an engine is opened with and what it tells
-//! about itself; `device.rs` is where it computes. The backends share `check.rs` and `rope.rs`.
+//! `engine.rs` holds the seam's trait, and `batch.rs` the data that crosses it. `options.rs` holds the options that an engine is opened
+//! with, `info.rs` the description that it gives of itself, and `device.rs` the devices. The backends share `check.rs` and `rope.rs`.
 
 mod batch;
 mod block_tables;
@@ -40,7 +40,7 @@ pub use need::{Need, need};
 pub use options::{DefaultLoad, EngineOptions};
 pub use progress::Progress;
 
-/// The backends of this build, in the order in which they are tried. A new backend is one more line.
+/// The backends of this build, in the order in which they are tried. A new backend adds one line.
 pub const BACKENDS: &[Backend] = &[
     #[cfg(feature = "cuda")]
     Backend::of::<cuda::Gpu>(BackendKind::Cuda),
@@ -50,10 +50,10 @@ pub const BACKENDS: &[Backend] = &[
     paced::BACKEND,
 ];
 
-/// Takes hold of a device of one backend.
+/// Opens a device of one backend.
 ///
 /// # Errors
-/// [`EngineError::NoDevice`] if this build is without the backend, or this machine without such a device.
+/// [`EngineError::NoDevice`] if this build lacks the backend, or this machine has no such device.
 pub fn device(kind: BackendKind, index: u32) -> Result<Box<dyn Device>, EngineError> {
     match BACKENDS.iter().find(|backend| backend.kind == kind) {
         Some(backend) => (backend.discover)(index),
@@ -61,12 +61,12 @@ pub fn device(kind: BackendKind, index: u32) -> Result<Box<dyn Device>, EngineEr
     }
 }
 
-/// Opens an engine over a model's mapped weights, on a device of `kind`. None: on the first backend that has a device. The cache that the
-/// options ask for has memory at once, for callers that do not let it grow.
+/// Opens an engine over a model's mapped weights, on a device of `kind`. None takes the first backend that has a device. The whole cache
+/// that the options ask for gets memory at once, for callers that do not let the cache grow.
 ///
 /// # Errors
-/// As [`device`]. A model that does not fit on the device is an error even if another backend could hold it. [`EngineError::Weights`] if
-/// the weights' file has changed since it was opened.
+/// The errors of [`device`]. A model that does not fit on the device is an error even if another backend could hold it.
+/// [`EngineError::Weights`] if the weights' file has changed since it was opened.
 pub fn open(weights: Weights, options: &EngineOptions, kind: Option<BackendKind>) -> Result<Box<dyn Engine>, EngineError> {
     let mut engine = open_on(find_device(kind, options.device)?, weights, options)?;
     let num_blocks = engine.kv_capacity().num_blocks;
@@ -78,23 +78,23 @@ pub fn open(weights: Weights, options: &EngineOptions, kind: Option<BackendKind>
     }
 }
 
-/// As [`open`], on a device that was found before. The cache has its least size.
+/// Opens an engine like [`open`], on a device that was found before. The cache has its smallest size.
 ///
 /// # Errors
-/// As [`open`].
+/// The errors of [`open`].
 pub fn open_on(device: Box<dyn Device>, weights: Weights, options: &EngineOptions) -> Result<Box<dyn Engine>, EngineError> {
     let options = options.filled_for(&weights.spec, device.default_load(), device.describe()?.memory);
     let source = Source::of(&weights);
     let engine = device.open(weights, &options)?;
-    // What was copied or computed from the weights is what their file held.
+    // Confirms that what was copied or computed from the weights is what their file held.
     source.verify().map_err(EngineError::of_weights)?;
     Ok(engine)
 }
 
-/// A device of `kind`. None: of the first backend that has one; why the backends before it have none is logged.
+/// Finds a device of `kind`. None takes the first backend that has a device, and logs why earlier backends have none.
 ///
 /// # Errors
-/// As [`device`].
+/// The errors of [`device`].
 pub fn find_device(kind: Option<BackendKind>, index: u32) -> Result<Box<dyn Device>, EngineError> {
     match kind {
         Some(kind) => device(kind, index).map_err(|error| match error {
@@ -120,7 +120,7 @@ fn first_device(index: u32) -> Result<Box<dyn Device>, EngineError> {
     Err(EngineError::NoDevice("this build is without a backend".into()))
 }
 
-/// Ends the process in the way that is safe for every backend of this build, even while an engine hangs.
+/// Ends the process in a way that is safe for every backend of this build, even while an engine hangs.
 pub fn end_process(code: i32) -> ! {
     (BACKENDS[0].end_process)(code)
 }

@@ -1,5 +1,5 @@
-//! What the KV caches of this process hold of each device's memory. Caches shrink if somebody else needs their memory, so who asks how much
-//! there is counts what they hold as free.
+//! Counts the memory that the KV caches of this process hold on each device. Caches shrink if another model needs their memory, so their
+//! memory counts as free when a caller asks how much memory there is.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
@@ -13,12 +13,12 @@ fn held() -> MutexGuard<'static, CacheLedger> {
     HELD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Bytes that the KV caches of this process hold on a device.
+/// The bytes that the KV caches of this process hold on a device.
 pub fn cache_bytes(kind: BackendKind, index: u32) -> u64 {
     held().get(&(kind, index)).copied().unwrap_or(0)
 }
 
-/// What one cache holds. Dropped with the cache.
+/// The entry of one cache in the ledger. Dropped with the cache.
 #[derive(Debug)]
 pub struct CacheEntry {
     device: (BackendKind, u32),

@@ -1,22 +1,22 @@
-//! What a model would take of one device, computed before it is loaded.
+//! Computes the memory that a model would take on one device, before the model is loaded.
 
 use super::device::Device;
 use super::pool_blocks::{least_blocks, pool_blocks};
 use super::{BackendKind, DeviceMemory, EngineError, EngineOptions};
 use model::Weights;
 
-/// What a model needs of a device, in bytes.
+/// The memory that a model needs on a device, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Need {
     /// The device's name.
     pub device: String,
     pub weights: u64,
-    /// The recurrent state and the KV cache: on the CPU all that the options ask for (if `kv_tokens` is 0, the cache of one context), on a
-    /// GPU what it begins with.
+    /// The recurrent state and the KV cache. On the CPU, the whole cache that the options ask for (if `kv_tokens` is 0, the cache of one
+    /// context). On a GPU, the cache that the model starts with.
     pub cache: u64,
-    /// Activations, logits, sampling state: an estimate from above.
+    /// Activations, logits and sampling state: an upper estimate.
     pub scratch: u64,
-    /// The device's memory now; `None` if the system does not report it.
+    /// The device's memory now. None if the system does not report it.
     pub memory: Option<DeviceMemory>,
 }
 
@@ -26,17 +26,17 @@ impl Need {
     }
 }
 
-/// What a model with these options needs of a device.
+/// The memory that a model with these options needs on a device.
 ///
 /// # Errors
-/// The device does not tell what the model would take of it.
+/// If the device cannot tell the model's budget.
 pub fn need(device: &dyn Device, weights: &Weights, options: &EngineOptions) -> Result<Need, EngineError> {
     let info = device.describe()?;
     let options = options.filled_for(&weights.spec, device.default_load(), info.memory);
     let budget = device.budget(weights, &options)?;
     let mut blocks = pool_blocks(&budget.groups, &options);
-    // A GPU's cache begins small, and grows as far as other models leave it memory. The system's memory is promised as a whole, since pages
-    // are taken as they are touched.
+    // A GPU's cache starts small and grows as far as other models leave memory. On the CPU the whole cache counts, because its pages take
+    // memory only as they are touched.
     if device.place().0 != BackendKind::Cpu {
         blocks = least_blocks(&budget.groups, blocks, &options);
     }

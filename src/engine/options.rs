@@ -1,4 +1,4 @@
-//! What an engine is opened with.
+//! [`EngineOptions`]: the options that an engine is opened with.
 
 use super::DeviceMemory;
 use model::ModelSpec;
@@ -7,27 +7,27 @@ use model::ModelSpec;
 pub struct EngineOptions {
     /// CPU threads. 0: one per physical core.
     pub threads: usize,
-    /// Index of the GPU.
+    /// The index of the GPU.
     pub device: u32,
     /// The longest sequence, in tokens.
     pub context: usize,
-    /// Tokens in the KV pool, at least one context. 0: one context on the CPU; on a GPU, what its memory holds.
+    /// Tokens in the KV pool, at least one context. 0: one context on the CPU, and as many as the memory holds on a GPU.
     pub kv_tokens: usize,
     /// The share of the GPU's whole memory that may be in use after the KV pool is allocated.
     pub gpu_memory_fraction: f64,
     /// Tokens per KV block: a multiple of 32.
     pub block_size: usize,
-    /// The most sequences that a batch may have. 0: the device's default.
+    /// The most sequences per batch. 0: the device's default.
     pub max_slots: usize,
-    /// The most rows that a batch may have. 0: the device's default, but at least one per sequence slot.
+    /// The most rows per batch. 0: the device's default, but at least one per sequence slot.
     pub max_batch_tokens: usize,
-    /// State slots for models with recurrent state. 0: one per sequence slot, and as many more for checkpoints as a share of the device's
+    /// State slots for models with recurrent state. 0: one per sequence slot, plus as many for checkpoints as a share of the device's
     /// memory holds.
     pub state_slots: usize,
 }
 
 impl Default for EngineOptions {
-    /// Sequences of 4096 tokens; everything else is the engine's choice.
+    /// Sequences of 4096 tokens. Everything else is left to the engine.
     fn default() -> Self {
         Self {
             threads: 0,
@@ -43,20 +43,20 @@ impl Default for EngineOptions {
     }
 }
 
-/// The batch that a kind of device is good at: its defaults for `max_slots` and `max_batch_tokens`.
+/// The batch size that suits a kind of device: its defaults for `max_slots` and `max_batch_tokens`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DefaultLoad {
     pub max_slots: usize,
     pub max_batch_tokens: usize,
 }
 
-/// The share of a device's memory that checkpoints of recurrent state may take.
+/// The share of a device's memory that checkpoints of recurrent state may take, as a divisor.
 const CHECKPOINT_SHARE: u64 = 16;
-/// The most checkpoints per sequence slot, however small a state is: as many as one long prompt has, and one behind its answer.
+/// The most checkpoints per sequence slot, however small a state is: those of one long prompt, and one after its answer.
 const MOST_CHECKPOINTS: usize = 10;
 
 impl EngineOptions {
-    /// Replaces zeros by a device's defaults. A model whose rows see later rows gets a batch that holds its longest sequence.
+    /// Replaces zeros by the device's defaults. A model whose rows see later rows gets a batch that holds its longest sequence.
     pub(crate) fn filled_for(&self, spec: &ModelSpec, load: DefaultLoad, memory: Option<DeviceMemory>) -> Self {
         let filled = self.filled(load);
         let least = if spec.arch.bidirectional { filled.context } else { 0 };
@@ -64,15 +64,15 @@ impl EngineOptions {
         Self { max_batch_tokens: filled.max_batch_tokens.max(least), state_slots, ..filled }
     }
 
-    /// State slots beyond those of running sequences: what fits into a share of the memory. If the memory is not known, one per engine
-    /// slot.
+    /// State slots beyond those of running sequences: as many as fit into a share of the memory. If the memory is not known, one per
+    /// sequence slot.
     fn checkpoints(&self, spec: &ModelSpec, memory: Option<DeviceMemory>) -> usize {
         let Some(memory) = memory else { return self.max_slots };
         let fit = memory.total / CHECKPOINT_SHARE / spec.state_bytes().max(1);
         usize::try_from(fit).unwrap_or(usize::MAX).min(self.max_slots.saturating_mul(MOST_CHECKPOINTS))
     }
 
-    /// Replaces zeros by a device's defaults.
+    /// Replaces zeros by the device's defaults.
     fn filled(&self, load: DefaultLoad) -> Self {
         let max_slots = if self.max_slots == 0 { load.max_slots } else { self.max_slots };
         let max_batch_tokens = if self.max_batch_tokens == 0 { load.max_batch_tokens.max(max_slots) } else { self.max_batch_tokens };

@@ -1,8 +1,8 @@
-//! An engine without a model, behind the feature `test-engine`: load tests measure with it what the rest of Penstock costs. It reads no
-//! weight and answers at a set pace. It replaces the CPU engine if `PENSTOCK_TEST_STEP_MS` is set, to the time that a step takes (0: none).
+//! An engine without a model, under the feature `test-engine`. Load tests use it to measure the cost of the rest of Penstock. It reads no
+//! weights and answers at a fixed pace. It replaces the CPU engine if `PENSTOCK_TEST_STEP_MS` is set to the time per step (0: none).
 //!
-//! The token at a position depends on the position alone, so every greedy answer to prompts of one length is the same text. Ids come from
-//! the middle of the vocabulary, where neither control tokens nor bytes stand.
+//! The token at a position depends on the position alone, so greedy answers to prompts of equal length are the same text. Ids come from the
+//! middle of the vocabulary, which has no control tokens and no byte tokens.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -16,11 +16,11 @@ use crate::{
 use logits::Logprobs;
 use model::{ModelSpec, Weights};
 
-/// The memory that the device claims to have, so that any cache fits.
+/// The memory that the device reports, large enough for any cache.
 const MEMORY: DeviceMemory = DeviceMemory { free: 1 << 40, total: 1 << 40, held: 0 };
 const PACE: &str = "PENSTOCK_TEST_STEP_MS";
 
-/// The CPU's backend. It finds a [`Paced`] device in its place if [`PACE`] is set.
+/// The CPU's backend. Finds a [`Paced`] device instead if [`PACE`] is set.
 pub const BACKEND: Backend = Backend { discover, ..Backend::of::<Cpu>(BackendKind::Cpu) };
 
 fn discover(index: u32) -> Result<Box<dyn Device>, EngineError> {
@@ -55,7 +55,7 @@ impl Device for Paced {
         Ok(DeviceInfo { name: format!("no device, {:?} per step", self.step_time), memory: Some(MEMORY) })
     }
 
-    /// More than any test asks for, because each sequence costs nothing.
+    /// More than any test asks for, because a sequence costs nothing here.
     fn default_load(&self) -> DefaultLoad {
         DefaultLoad { max_slots: 16_384, max_batch_tokens: 1 << 16 }
     }
@@ -104,11 +104,11 @@ struct PacedEngine {
     max_slots: usize,
     max_batch_tokens: usize,
     steps: u64,
-    /// When the last step that was submitted ends.
+    /// The time at which the last submitted step ends.
     end: Instant,
-    /// The step whose masks have not arrived.
+    /// The step that waits for its masks.
     waiting: Option<(StepId, Batch)>,
-    /// Steps that were not collected, with the time at which each ends.
+    /// Steps that are not collected yet, each with the time at which it ends.
     done: VecDeque<(StepId, Instant, StepOutput)>,
 }
 

@@ -1,4 +1,4 @@
-//! [`Progress`]: what a watchdog looks at while a step computes.
+//! [`Progress`]: the counter that a watchdog reads while a step computes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct Progress(Arc<AtomicU64>);
 
 impl Progress {
-    /// The count now. Whoever reads it sees what was written before the counted pieces ended.
+    /// Reads the count. The reader sees everything that was written before the counted pieces ended.
     pub fn count(&self) -> u64 {
         self.0.load(Ordering::Acquire)
     }
 
-    /// A piece of work has ended.
+    /// Counts one finished piece of work.
     pub fn add(&self) {
         self.0.fetch_add(1, Ordering::Release);
     }

@@ -1,20 +1,20 @@
-//! Rotary position embeddings (Su et al. 2021) with linear and YaRN scaling and per-dimension factors (Llama 3, LongRoPE).
+//! Applies rotary position embeddings (Su et al. 2021), with linear and YaRN scaling and per-dimension factors (Llama 3, LongRoPE).
 
 use model::spec::RopeSpec;
 use model::{RopePairing, RopeScaling, TensorRole, Weights};
 
-/// The rotation that some layers of a model share.
+/// A rotation that some layers of a model share.
 #[derive(Clone, PartialEq)]
 pub struct Rope {
-    /// Radians per position of each pair.
+    /// The frequency of each pair, in radians per position.
     frequencies: Vec<f64>,
-    /// Factor for sine and cosine.
+    /// The factor for sine and cosine.
     scale: f64,
     pairing: RopePairing,
 }
 
 impl Rope {
-    /// `factors`: divisors of the pairs' frequencies (see [`factors`]).
+    /// Builds a rotation. `factors` divide the pairs' frequencies (see [`factors`]).
     fn new(spec: &RopeSpec, pairing: RopePairing, factors: Option<&[f32]>) -> Self {
         let (theta, dim) = (f64::from(spec.theta), spec.dim);
         let plain = |i: usize| theta.powf(-2.0 * i as f64 / dim as f64) / factors.map_or(1.0, |f| f64::from(f[i]));
@@ -24,7 +24,7 @@ impl Rope {
             RopeScaling::Linear { factor } => (frequencies(&|i| plain(i) / f64::from(factor)), 1.0),
             RopeScaling::Long { attn_factor, .. } => (frequencies(&plain), f64::from(attn_factor)),
             RopeScaling::Yarn { factor, original_context, attn_factor, beta_fast, beta_slow } => {
-                // the pair that turns `beta` times within the original context
+                // the pair that makes `beta` rotations within the original context
                 let pair = |beta: f32| {
                     dim as f64 * (original_context as f64 / (f64::from(beta) * std::f64::consts::TAU)).ln() / (2.0 * theta.ln())
                 };
@@ -39,12 +39,12 @@ impl Rope {
         Self { frequencies, scale, pairing }
     }
 
-    /// Rotated elements per head.
+    /// The number of rotated elements per head.
     pub fn dim(&self) -> usize {
         2 * self.frequencies.len()
     }
 
-    /// Writes the cosines of a position, then its sines, [pairs] each.
+    /// Writes the cosines of a position, then its sines [2, pairs].
     pub fn rotation(&self, position: u32, out: &mut [f32]) {
         let (cos, sin) = out.split_at_mut(self.frequencies.len());
         for ((frequency, cos), sin) in self.frequencies.iter().zip(cos).zip(sin) {
@@ -53,7 +53,7 @@ impl Rope {
         }
     }
 
-    /// Rotates one head in place by the cosines and sines of [`Rope::rotation`]. Elements behind the rotated pairs stay.
+    /// Rotates one head in place by the cosines and sines of [`Rope::rotation`]. Elements after the rotated pairs stay.
     pub fn rotate(&self, head: &mut [f32], rotation: &[f32]) {
         let pairs = self.frequencies.len();
         let (cos, sin) = rotation.split_at(pairs);
@@ -74,8 +74,8 @@ impl Rope {
     }
 }
 
-/// The divisors of the frequencies, [dim / 2]: `rope_freqs.weight`, or with LongRoPE the factors for sequences of up to `context`
-/// tokens. An engine chooses them once, because keys in the cache are already rotated.
+/// The divisors of the frequencies: `rope_freqs.weight`, or with LongRoPE the factors for sequences of up to `context` tokens [dim / 2]. An
+/// engine chooses them once, because keys in the cache are already rotated.
 fn factors(weights: &Weights, spec: &RopeSpec, context: usize) -> Option<Vec<f32>> {
     let role = match spec.scaling {
         RopeScaling::Long { original_context, .. } if context > original_context => TensorRole::RopeFactorsLong,
@@ -86,7 +86,7 @@ fn factors(weights: &Weights, spec: &RopeSpec, context: usize) -> Option<Vec<f32
     weights.vector(role, 0).filter(|factors| factors.len() >= spec.dim / 2)
 }
 
-/// The different rotations of a model for sequences of up to `context` tokens, and for each layer the index of its rotation.
+/// The distinct rotations of a model for sequences of up to `context` tokens, and the index of each layer's rotation.
 pub fn ropes(weights: &Weights, context: usize) -> (Vec<Rope>, Vec<Option<usize>>) {
     let model = &weights.spec;
     let mut kinds: Vec<Rope> = Vec::new();

@@ -8,7 +8,7 @@ impl GgufFile {
         self.metadata.get(key)
     }
 
-    /// Key-value pairs in file order. For a split model, those of the first file.
+    /// The key-value pairs in file order. For a split model, the pairs of the first file.
     pub fn metadata(&self) -> impl ExactSizeIterator<Item = (&str, &Value)> {
         self.metadata.pairs.iter().map(|(key, value)| (key.as_str(), value))
     }
@@ -17,7 +17,7 @@ impl GgufFile {
         self.get(key)?.as_str()
     }
 
-    /// A value of any integer type, if it fits into 32 bits without a sign.
+    /// The value of an integer key of any type. None if it is negative or does not fit into 32 bits.
     pub fn get_u32(&self, key: &str) -> Option<u32> {
         self.get(key)?.as_int()?.try_into().ok()
     }
@@ -37,7 +37,7 @@ impl GgufFile {
         }
     }
 
-    /// An array of any integer type, if all elements fit.
+    /// The elements of an array of any integer type. None if one does not fit.
     pub fn get_ints(&self, key: &str) -> Option<Vec<i64>> {
         self.get(key)?.as_array()?.ints()
     }
@@ -61,7 +61,7 @@ impl GgufFile {
         self.arch_value(suffix)?.as_int()?.try_into().ok()
     }
 
-    /// Number of rows of the token embedding; without that tensor the length of the vocabulary; without a vocabulary `vocab_size`.
+    /// The number of rows of the token embedding. Without that tensor, the length of the vocabulary; without a vocabulary, `vocab_size`.
     pub fn vocab_size(&self) -> Option<usize> {
         let rows = self.tensor("token_embd.weight").and_then(|tensor| tensor.dims.get(1)).and_then(|&rows| rows.try_into().ok());
         rows.or_else(|| self.get("tokenizer.ggml.tokens")?.as_array().map(Array::len)).or_else(|| self.arch_count("vocab_size"))
@@ -77,12 +77,12 @@ impl GgufFile {
         self.arch_count("block_count")
     }
 
-    /// `attention.head_count`, if it is one number for all layers
+    /// `attention.head_count`, if all layers have the same number
     pub fn num_heads(&self) -> Option<usize> {
         self.arch_count("attention.head_count")
     }
 
-    /// `attention.head_count_kv`. Without this key every head has its own keys and values.
+    /// `attention.head_count_kv`. Without this key, every head has its own keys and values.
     pub fn num_kv_heads(&self) -> Option<usize> {
         match self.arch_value("attention.head_count_kv") {
             Some(_) => self.arch_count("attention.head_count_kv"),

@@ -1,14 +1,14 @@
-//! A short fingerprint of a model file's contents.
+//! Computes a short fingerprint of a model file's contents.
 
 use sha2::{Digest, Sha256};
 
 use crate::file::GgufFile;
 
-/// Bytes hashed per tensor: enough to tell fine-tunes apart without reading whole files.
+/// Bytes hashed per tensor. They tell fine-tunes apart without reading whole files.
 const SAMPLE: u64 = 4096;
 
 impl GgufFile {
-    /// Twelve hexadecimal digits: a hash of the files' lengths, the metadata, the tensor table and the first bytes of each tensor.
+    /// Twelve hexadecimal digits of a hash over the files' lengths, the metadata, the tensor table and the first bytes of each tensor.
     pub fn digest(&self) -> String {
         let mut hasher = Sha256::new();
         for (shard, (_, map)) in self.shards.iter().enumerate() {

@@ -1,8 +1,8 @@
-//! The error of a malformed file.
+//! [`GgufError`]: what is wrong with a malformed file, and where.
 
 use std::path::{Path, PathBuf};
 
-/// A file that is not a valid GGUF file: which file, at which byte, and what is wrong there.
+/// A fault in a GGUF file: the file, the byte offset and a description.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: at byte {offset}: {fault}", path = .path.display())]
 pub struct GgufError {

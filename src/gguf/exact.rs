@@ -1,22 +1,22 @@
-//! Numbers of one type where a reader wants another: taken if no digit is lost, or else named.
+//! Converts metadata numbers between types without loss. A value that the target type cannot hold is reported by value and index.
 
 use std::borrow::Cow;
 
 use crate::value::{Array, Value};
 
-/// The integer as a float. None if a 32-bit float cannot hold it.
+/// Converts an integer to a float. None if a 32-bit float cannot hold it exactly.
 fn float_of_int(number: i128) -> Option<f32> {
     let float = number as f32;
     (float as i128 == number).then_some(float)
 }
 
-/// The double as a float. None if a 32-bit float cannot hold it. NaN stays NaN.
+/// Converts a double to a float. None if a 32-bit float cannot hold it exactly. NaN stays NaN.
 fn float_of_double(number: f64) -> Option<f32> {
     let float = number as f32;
     (f64::from(float) == number || number.is_nan()).then_some(float)
 }
 
-/// Converts each item, or says which one cannot be converted.
+/// Converts each item. The error names the first item that cannot be converted, and its index.
 fn each<T: Copy + std::fmt::Display, U: Clone>(
     items: &[T],
     holder: &str,
@@ -30,7 +30,7 @@ fn each<T: Copy + std::fmt::Display, U: Clone>(
     all.map(Cow::Owned)
 }
 
-/// Evaluates an expression with the vector of an array of any integer type, or another one with any other array.
+/// Evaluates one expression with the vector of an array of integers, and another expression for any other array.
 macro_rules! with_ints {
     ($array:expr, $items:ident => $body:expr, $other:pat => $otherwise:expr) => {
         match $array {
@@ -48,7 +48,7 @@ macro_rules! with_ints {
 }
 
 impl Value {
-    /// The value of any type of numbers as a float. A double is rounded. None for an integer that a 32-bit float cannot hold.
+    /// The value of any numeric type as a float. Rounds a double. None for an integer that a 32-bit float cannot hold.
     pub fn as_f32(&self) -> Option<f32> {
         match *self {
             Value::F32(x) => Some(x),
@@ -57,10 +57,10 @@ impl Value {
         }
     }
 
-    /// The items of an array of numbers as floats.
+    /// The items of an array of numbers, as floats.
     ///
     /// # Errors
-    /// What the value is instead.
+    /// Says what the value is instead.
     pub fn floats(&self) -> Result<Cow<'_, [f32]>, String> {
         const HOLDER: &str = "a 32-bit float";
         match self {
@@ -72,10 +72,10 @@ impl Value {
         }
     }
 
-    /// The items of an array of integers as bytes. Signed bytes keep their bits.
+    /// The items of an array of integers, as bytes. Signed bytes keep their bits.
     ///
     /// # Errors
-    /// What the value is instead.
+    /// Says what the value is instead.
     pub fn bytes(&self) -> Result<Cow<'_, [u8]>, String> {
         match self {
             Value::Array(Array::U8(items)) => Ok(Cow::Borrowed(items)),

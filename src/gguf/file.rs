@@ -16,7 +16,7 @@ pub struct GgufFile {
     pub(crate) metadata: Metadata,
     pub(crate) tensors: Vec<TensorInfo>,
     by_name: HashMap<String, usize>,
-    /// Path and bytes of each part, in order.
+    /// The path and bytes of each part, in order.
     pub(crate) shards: Vec<(PathBuf, Map)>,
 }
 
@@ -38,17 +38,18 @@ impl GgufFile {
         Self::open_with(path, Backing::Mapped)
     }
 
-    /// Like [`GgufFile::open`], with a choice of where the bytes live.
+    /// Opens a file like [`GgufFile::open`]. `backing` chooses where its bytes live.
     pub fn open_with(path: &Path, backing: Backing) -> Result<Self, GgufError> {
         let file = Self::open_unverified(path, backing)?;
         file.verify_unchanged()?;
         Ok(file)
     }
 
-    /// Opens a file, which may have changed while it was read.
+    /// Opens a file without checking whether it changed meanwhile.
     fn open_unverified(path: &Path, backing: Backing) -> Result<Self, GgufError> {
         let (map, parsed) = open_one(path, 0, backing)?;
-        // A file that was split says so. The name of one that was joined or renamed may still be that of a part.
+        // `split.count` decides whether the file was split. The name alone does not: a file that was joined or renamed may still be named
+        // like a part.
         let count = split_key(path, &parsed.metadata, "split.count")?.unwrap_or(1);
         match PartName::parse(path) {
             _ if count <= 1 => Self::assemble(path, vec![(path.to_owned(), map, parsed)]),
@@ -80,7 +81,7 @@ impl GgufFile {
         Self::assemble(path, parts)
     }
 
-    /// Joins the parts: metadata of the first part, tensors of all parts.
+    /// Joins the parts: the metadata of the first part, and the tensors of all parts.
     fn assemble(path: &Path, parts: Vec<(PathBuf, Map, Parsed)>) -> Result<Self, GgufError> {
         let (mut tensors, mut shards, mut first) = (Vec::new(), Vec::new(), None);
         for (part, map, parsed) in parts {
@@ -120,7 +121,7 @@ impl GgufFile {
         self.shards.iter().map(|(path, _)| path.as_path())
     }
 
-    /// Version of the format: 2 or 3.
+    /// The version of the format: 2 or 3.
     pub fn version(&self) -> u32 {
         self.version
     }
@@ -153,19 +154,19 @@ impl GgufFile {
         bytes.unwrap_or_default()
     }
 
-    /// Whether some bytes of a mapped file were gone when they were read, and read as zeros. Costs a load per file.
+    /// Whether some bytes of a mapped file were missing when they were read, so that they read as zeros. Costs one load per file.
     pub fn is_damaged(&self) -> bool {
         self.shards.iter().any(|(_, map)| map.is_damaged())
     }
 
-    /// Fails if a mapped file has changed since it was opened: if bytes were gone when they were read, if it has another length, or if it
+    /// Fails if a mapped file has changed since it was opened: if bytes were missing when they were read, if its length differs, or if it
     /// was written to.
     pub fn verify_unchanged(&self) -> Result<(), GgufError> {
         for (path, map) in &self.shards {
             let then = map.bytes().len();
             let fault = match map.change() {
                 Ok(None) => continue,
-                Ok(Some(Change::Damaged)) => "a part of the file could not be read: it was cut, or its disk failed".to_owned(),
+                Ok(Some(Change::Damaged)) => "a part of the file could not be read: it was truncated, or its disk failed".to_owned(),
                 Ok(Some(Change::Length(now))) => format!("the file had {then} bytes when it was opened and has {now} now"),
                 Ok(Some(Change::Written)) => "the file was written to while it was open".to_owned(),
                 Err(e) => return Err(GgufError::new(path, 0, format!("cannot read the file's length: {e}"))),
@@ -176,7 +177,7 @@ impl GgufFile {
     }
 }
 
-/// The value of a `split.*` key, if the file has it.
+/// The value of a `split.*` key. None if the file does not have the key.
 fn split_key(path: &Path, metadata: &Metadata, key: &str) -> Result<Option<usize>, GgufError> {
     let Some(value) = metadata.get(key) else { return Ok(None) };
     match value.as_int().and_then(|n| usize::try_from(n).ok()) {

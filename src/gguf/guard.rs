@@ -1,12 +1,12 @@
-//! Keeps a file that is cut while it is mapped from ending the process.
+//! Survives truncation of a mapped file: bytes that the file has lost read as zeros, and the process goes on.
 //!
-//! The system raises SIGBUS in the thread that touches a page which the file no longer has, or which the disk cannot read. The handler here
-//! looks up the address among the watched ranges. If it is in one, the handler puts pages of zeros over the rest of the range, marks the
-//! range as damaged and returns, so that the thread goes on with zeros. Whoever used the bytes asks [`Guard::is_damaged`] before the
-//! results are believed. A SIGBUS from elsewhere is passed on to the handler that was there before.
+//! The system raises SIGBUS in a thread that touches a mapped page which the file no longer has, or which the disk cannot read. The handler
+//! here looks the address up in the list of watched ranges. If a range contains the address, the handler maps pages of zeros over the rest
+//! of the range, marks the range as damaged and returns, so that the thread continues with zeros. Code that has used the bytes asks
+//! [`Guard::is_damaged`] before it trusts a result. A SIGBUS from any other address is passed to the handler that was installed before.
 //!
-//! A handler may only do what is safe in the middle of any other code: it reads atomics and calls `mmap`, and neither takes a lock nor
-//! allocates. So the list of ranges only grows. A range that is no longer watched is used again.
+//! A signal handler may interrupt any other code. So this one only reads atomics and calls `mmap`: it takes no lock and does not allocate.
+//! For the same reason the list of ranges only grows, and the entry of a range that is no longer watched is reused.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ use libc::{c_int, c_void, siginfo_t};
 /// An entry of the list of watched ranges.
 struct Range {
     start: AtomicUsize,
-    /// In bytes. 0: the entry is free.
+    /// In bytes. 0 if the entry is free.
     len: AtomicUsize,
     damaged: AtomicBool,
     next: OnceLock<&'static Range>,
@@ -27,7 +27,7 @@ struct Range {
 static RANGES: Range = Range::new();
 /// Held while an entry is taken.
 static TAKING: Mutex<()> = Mutex::new(());
-/// What handled the signal before.
+/// The handler that was installed before this one.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 impl Range {
@@ -39,7 +39,7 @@ impl Range {
         std::iter::successors(Some(&RANGES), |range| range.next.get().copied())
     }
 
-    /// A free entry, or a new one at the end of the list.
+    /// Returns a free entry. Appends one to the list if there is none.
     fn free() -> &'static Self {
         let mut last = &RANGES;
         for range in Self::all() {
@@ -51,7 +51,7 @@ impl Range {
         last.next.get_or_init(|| Box::leak(Box::new(Self::new())))
     }
 
-    /// The end of the range, if `address` lies in it.
+    /// The end of the range. None if `address` lies outside.
     fn end_behind(&self, address: usize) -> Option<usize> {
         let (len, start) = (self.len.load(Ordering::Acquire), self.start.load(Ordering::Acquire));
         (address >= start && address - start < len).then(|| start + len)
@@ -62,8 +62,10 @@ impl Range {
 pub struct Guard(&'static Range);
 
 impl Guard {
+    /// Starts watching mapped bytes.
+    ///
     /// # Errors
-    /// The system refuses the handler.
+    /// If the system refuses to install the handler.
     pub fn watch(bytes: &[u8]) -> io::Result<Self> {
         let taking = TAKING.lock().unwrap_or_else(PoisonError::into_inner);
         install()?;
@@ -75,7 +77,7 @@ impl Guard {
         Ok(Self(range))
     }
 
-    /// Whether some bytes read as zeros because the file did not have them any more.
+    /// Whether some bytes read as zeros because the file no longer had them.
     pub fn is_damaged(&self) -> bool {
         self.0.damaged.load(Ordering::Acquire)
     }
@@ -87,8 +89,8 @@ impl Drop for Guard {
     }
 }
 
-/// Installs the handler at the first call. The caller holds [`TAKING`].
-#[allow(unsafe_code)]
+/// Installs the handler on the first call. The caller holds [`TAKING`].
+#[allow(unsafe_code, reason = "only `sigaction` installs a handler")]
 fn install() -> io::Result<()> {
     if BEFORE.get().is_some() {
         return Ok(());
@@ -97,22 +99,22 @@ fn install() -> io::Result<()> {
     let (mut before, mut ours): (libc::sigaction, libc::sigaction) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
     ours.sa_sigaction = on_bus_error as *const () as usize;
     ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-    // SAFETY: asks for the present handler; `before` is valid for writing.
+    // SAFETY: reads the current handler; `before` is valid for writing.
     if unsafe { libc::sigaction(libc::SIGBUS, std::ptr::null(), &raw mut before) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    // Known before the handler can run.
+    // Must be set before the handler can run.
     BEFORE.get_or_init(|| before);
-    // SAFETY: the handler has the signature that SA_SIGINFO asks for, and does nothing that is unsafe in a handler.
+    // SAFETY: the handler has the signature that SA_SIGINFO requires, and only does what is safe in a signal handler.
     match unsafe { libc::sigaction(libc::SIGBUS, &raw const ours, std::ptr::null_mut()) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-#[allow(unsafe_code)]
+#[allow(unsafe_code, reason = "a handler gets its address through a pointer")]
 extern "C" fn on_bus_error(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    // SAFETY: the system passes a valid `info` to a handler with SA_SIGINFO, and for SIGBUS it has the address.
+    // SAFETY: the system passes a valid `info` to a handler with SA_SIGINFO, and for SIGBUS `info` holds the address.
     let address = unsafe { (*info).si_addr() } as usize;
     for range in Range::all() {
         if let Some(end) = range.end_behind(address) {
@@ -125,21 +127,22 @@ extern "C" fn on_bus_error(signal: c_int, info: *mut siginfo_t, context: *mut c_
     pass_on(signal, info, context);
 }
 
-/// Puts pages of zeros over the range from the page of `address` to `end`, which lie in one mapping.
-#[allow(unsafe_code)]
+/// Maps pages of zeros over the range from the page of `address` to `end`. Both lie in one mapping.
+#[allow(unsafe_code, reason = "only `mmap` replaces pages")]
 fn put_zeros(address: usize, end: usize) -> bool {
     // SAFETY: reads a constant of the system.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) }.max(1) as usize;
     let start = address / page * page;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANON | libc::MAP_FIXED | libc::MAP_NORESERVE;
-    // SAFETY: the pages belong to a mapping that is watched, so nobody but its owner uses them and it is still mapped. They stay readable;
-    // only the bytes change, as they may in any file map (see `map.rs`).
+    // SAFETY: the pages belong to a watched mapping, so the mapping still exists and only its owner uses them. They stay readable. Only the
+    // bytes change, as they may in any file map (see `map.rs`).
     let got = unsafe { libc::mmap(start as *mut c_void, end - start, libc::PROT_READ, flags, -1, 0) };
     got != libc::MAP_FAILED
 }
 
-/// Calls the handler that was there before. Without one, the instruction runs again and the signal ends the process, as it would have.
-#[allow(unsafe_code)]
+/// Calls the handler that was installed before. Without one, the instruction runs again and the signal ends the process, as it would have
+/// without the guard.
+#[allow(unsafe_code, reason = "a handler is called through its address")]
 fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     let before = BEFORE.get().filter(|before| ![libc::SIG_DFL, libc::SIG_IGN].contains(&before.sa_sigaction));
     match before {

@@ -1,4 +1,4 @@
-//! Reads GGUF v2 and v3 files (little-endian): metadata, the tensor table and the tensors' bytes, memory-mapped.
+//! Reads GGUF v2 and v3 files (little-endian): metadata, the tensor table and the memory-mapped bytes of the tensors.
 //!
 //! ```no_run
 //! let file = gguf::GgufFile::open("model.gguf".as_ref())?;
@@ -11,18 +11,18 @@
 //!
 //! # Invariants
 //! - A malformed file gives a [`GgufError`] that names the file, the byte and the fault. No input makes the reader panic.
-//! - Every length is checked against the bytes that are left before memory is reserved for it.
-//! - Every tensor of an open [`GgufFile`] lies inside its file, is of a known type, and overlaps no other tensor.
+//! - Every length is checked against the remaining bytes before memory is reserved for it.
+//! - Every tensor of an open [`GgufFile`] lies inside its file, has a known type, and overlaps no other tensor.
 //!
 //! The format is described in ggml's `docs/gguf.md`.
 //!
 //! # Files that change while they are open
-//! Model files are never written in place: a new version is written to another path and renamed over the old one, and deletion unlinks. In
-//! both cases an open model keeps its own inode until it is dropped. Three measures cover tools that break this rule:
-//! - Touching a mapped page that the file no longer has raises SIGBUS, which would end the process with every model in it. A handler
-//!   (`guard.rs`) puts zeros in its place and marks the file: [`GgufFile::is_damaged`]. Engines ask before they hand out a result.
-//! - [`GgufFile::verify_unchanged`] also compares each file's length and time of writing with those at open. It is asked before weights are
-//!   read, after they were, and while an engine runs.
+//! Penstock never writes a model file in place: a new version is written to another path and renamed over the old one, and deletion
+//! unlinks. In both cases an open model keeps its own inode until it is dropped. Three measures cover tools that break this rule:
+//! - Touching a mapped page that the file no longer has raises SIGBUS, which would end the process and every model in it. A handler
+//!   (`guard.rs`) maps zeros there and marks the file: [`GgufFile::is_damaged`]. Engines check the mark before they return a result.
+//! - [`GgufFile::verify_unchanged`] also compares each file's length and modification time with those at open. It is called before and
+//!   after weights are read, and while an engine runs.
 //! - [`Backing::Private`] (`mmap = false` in the configuration) copies the file at open, for directories with untrusted writers. Later
 //!   changes to the file then have no effect.
 

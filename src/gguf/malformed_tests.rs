@@ -1,4 +1,4 @@
-//! Malformed files are refused with the file's name, the byte and the fault. None causes a panic or a large allocation.
+//! Malformed files are refused with the file's name, the byte and the fault. No input causes a panic or a large allocation.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

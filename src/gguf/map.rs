@@ -1,4 +1,4 @@
-//! A file's bytes, either mapped or copied into private memory.
+//! Holds a file's bytes, either mapped or copied into private memory.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -12,31 +12,31 @@ use crate::guard::Guard;
 /// Where an open file's bytes live.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Backing {
-    /// Memory-mapped: the system loads pages from the file when they are touched and may drop them again.
+    /// Memory-mapped: the system loads pages from the file on first touch and may drop them again.
     #[default]
     Mapped,
-    /// Copied at open: takes as much memory as the file is long. Later changes to the file have no effect.
+    /// Copied at open: takes as much memory as the file's length. Later changes to the file have no effect.
     Private,
 }
 
 pub(super) struct Map {
-    /// What a map was made of. None for a private copy. Stands before `bytes`, because it is dropped first.
+    /// The guard and file of a mapping. None for a private copy. Declared before `bytes` because the guard must be dropped first.
     mapped: Option<Mapped>,
     bytes: Mmap,
 }
 
-/// A mapped file, kept to see whether it changes.
+/// A mapped file, kept to detect changes.
 struct Mapped {
     guard: Guard,
     file: File,
-    /// When the file was last written to before it was mapped.
+    /// The file's modification time when it was mapped.
     modified: SystemTime,
 }
 
 /// How a mapped file has changed since it was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Change {
-    /// Some bytes were gone when they were read.
+    /// Some bytes were missing when they were read.
     Damaged,
     /// The file has this many bytes now.
     Length(u64),
@@ -47,7 +47,8 @@ pub(super) enum Change {
 impl Map {
     pub fn open(path: &Path, backing: Backing) -> io::Result<Self> {
         let irregular = || io::Error::new(io::ErrorKind::InvalidInput, "not a regular file");
-        // Checked before opening, because opening a pipe waits for its writer, and again after, because the path may have been replaced.
+        // Checked before opening, because opening a pipe waits for its writer. Checked again after opening, because the path may have been
+        // replaced.
         if !std::fs::metadata(path)?.is_file() {
             return Err(irregular());
         }
@@ -60,10 +61,10 @@ impl Map {
         match backing {
             Backing::Private => Ok(Map { mapped: None, bytes: copy(file, len)? }),
             Backing::Mapped => {
-                // SAFETY: the map is read-only and shared, and stays readable whatever happens to the file: the guard puts zeros in the
-                // place of pages that the file has lost. Its bytes do not change as long as nobody writes to the file in place. The crate's
-                // documentation makes that the rule for model files, and `change` notices who breaks it.
-                #[allow(unsafe_code)]
+                // SAFETY: the map is read-only and shared, and stays readable whatever happens to the file: the guard maps zeros where the
+                // file has lost pages. Its bytes do not change unless a program writes to the file in place. The crate's documentation
+                // forbids that for model files, and `change` detects it.
+                #[allow(unsafe_code, reason = "only `mmap` maps a file")]
                 let bytes = unsafe { Mmap::map(&file)? };
                 let mapped = Mapped { guard: Guard::watch(&bytes)?, file, modified: metadata.modified()? };
                 Ok(Map { mapped: Some(mapped), bytes })
@@ -75,7 +76,7 @@ impl Map {
         &self.bytes
     }
 
-    /// Whether bytes were gone when they were read. Costs one load.
+    /// Whether bytes were missing when they were read. Costs one load.
     pub fn is_damaged(&self) -> bool {
         self.mapped.as_ref().is_some_and(|mapped| mapped.guard.is_damaged())
     }

@@ -9,14 +9,14 @@ use crate::value::Value;
 
 const MAGIC: &[u8] = b"GGUF";
 const DEFAULT_ALIGNMENT: u64 = 32;
-/// Real files use 32, some use a page. A larger alignment would only serve to move offsets past the end of the file.
+/// Real files use 32, and some use a page. A larger alignment would only move offsets past the end of the file.
 const MAX_ALIGNMENT: u64 = 1 << 20;
 const MAX_NAME_BYTES: usize = 65_535;
-/// Smallest key-value pair, in bytes: length of the key, one byte of key, type, one byte of value.
+/// The size of the smallest key-value pair, in bytes: the key's length, one byte of key, the type and one byte of value.
 const MIN_PAIR_BYTES: u64 = 14;
-/// Smallest entry of the tensor table, in bytes.
+/// The size of the smallest entry of the tensor table, in bytes.
 const MIN_TENSOR_BYTES: u64 = 33;
-/// Far more than any real file has. Without this limit, entries of minimal size would take many times the file's size in memory.
+/// Far above any real file. Without this limit, entries of minimal size would take many times the file's size in memory.
 const MAX_ENTRIES: u64 = 1 << 18;
 
 /// Metadata in file order, with an index by key.
@@ -71,7 +71,7 @@ pub(super) fn parse(bytes: &[u8], shard: usize) -> Read<Parsed> {
     Ok(Parsed { version, metadata, tensors: tensors.into_iter().map(|entry| entry.info).collect() })
 }
 
-/// Reads the metadata pairs; returns them with the alignment that they set.
+/// Reads the metadata pairs. Returns them together with the alignment that they set.
 fn read_metadata(reader: &mut Reader, count: u64) -> Read<(Metadata, u64)> {
     let (mut metadata, mut alignment) = (Metadata::default(), DEFAULT_ALIGNMENT);
     for i in 0..count {
@@ -92,7 +92,7 @@ fn read_metadata(reader: &mut Reader, count: u64) -> Read<(Metadata, u64)> {
     Ok((metadata, alignment))
 }
 
-/// Reads a key or the name of a tensor. An error calls it `what`.
+/// Reads a key or a tensor's name. `what` names it in an error message.
 fn read_name<'a>(reader: &mut Reader<'a>, what: &str) -> Read<&'a str> {
     let at = reader.pos();
     let name = reader.str(what)?;
@@ -113,7 +113,7 @@ fn read_alignment(value: &Value, at: u64) -> Read<u64> {
 /// An entry of the tensor table.
 struct TensorEntry {
     info: TensorInfo,
-    /// Position of the entry in the file, for error messages.
+    /// The entry's position in the file, for error messages.
     at: u64,
 }
 

@@ -1,8 +1,8 @@
-//! A cursor over a file's bytes. Every read is checked against the bytes that are left, and no memory is reserved before that check.
+//! Reads values from a file's bytes. Every read is checked against the remaining bytes before memory is reserved for it.
 
 use crate::value::{Array, Value};
 
-/// What is wrong and at which byte. The caller adds the file's name.
+/// A fault and its byte offset. The caller adds the file's name.
 #[derive(Debug)]
 pub(super) struct ReadFault {
     pub offset: u64,
@@ -11,12 +11,12 @@ pub(super) struct ReadFault {
 
 pub(super) type Read<T> = Result<T, ReadFault>;
 
-/// Deepest nesting of arrays. The format sets no limit, and real files do not nest arrays.
+/// The deepest nesting of arrays. The format sets no limit, and real files do not nest arrays.
 const MAX_DEPTH: usize = 8;
-/// Most strings in all arrays of one file. An empty string takes 8 bytes in the file and several times that in memory. The largest real
+/// The most strings in all arrays of one file. An empty string takes 8 bytes in the file and several times that in memory. The largest real
 /// vocabularies have about a million tokens and merges.
 const MAX_STRINGS: u64 = 1 << 22;
-/// Number of strings that an array inside an array counts as.
+/// The number of strings that a nested array counts as.
 const NESTED_COST: u64 = 64;
 
 pub(super) struct Reader<'a> {
@@ -52,7 +52,7 @@ impl<'a> Reader<'a> {
         Err(ReadFault { offset, text: text.into() })
     }
 
-    /// The next `count` bytes. An error calls them `what`.
+    /// Takes the next `count` bytes. `what` names them in an error message.
     pub fn take(&mut self, count: u64, what: &str) -> Read<&'a [u8]> {
         if count > self.left() {
             return Self::fault(self.pos(), format!("{what} needs {count} bytes, but {} are left", self.left()));
@@ -67,7 +67,7 @@ impl<'a> Reader<'a> {
     integer!(u32, u32);
     integer!(u64, u64);
 
-    /// A string: its length, then its bytes, which must be UTF-8.
+    /// Reads a string: its length, then its bytes, which must be UTF-8.
     pub fn str(&mut self, what: &str) -> Read<&'a str> {
         let start = self.pos();
         let len = self.u64(what)?;
@@ -81,7 +81,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// A metadata value of GGUF's value type `type_id`.
+    /// Reads a metadata value. `type_id` is GGUF's id of the value's type.
     pub fn value(&mut self, type_id: u32, type_at: u64, key: &str) -> Read<Value> {
         Ok(match type_id {
             0 => Value::U8(self.u8(key)?),
@@ -109,7 +109,7 @@ impl<'a> Reader<'a> {
         let type_id = self.u32(key)?;
         let len_at = self.pos();
         let len = self.u64(key)?;
-        // The smallest element: an empty string is its length, an empty array its type and length.
+        // The smallest element: for a string, its length; for an array, its type and length [bytes].
         let min_bytes: u64 = match type_id {
             0 | 1 | 7 => 1,
             2 | 3 => 2,
@@ -169,7 +169,7 @@ impl<'a> Reader<'a> {
         Ok(bytes.iter().map(|&byte| byte == 1).collect())
     }
 
-    /// Walks all strings once before reserving memory for them, so that a truncated file is refused without cost.
+    /// Reads `len` strings. Walks all of them once before reserving memory, so that a truncated file is refused at no cost.
     fn strings(&mut self, len: u64, key: &str) -> Read<Vec<String>> {
         let start = self.pos;
         for _ in 0..len {

@@ -1,19 +1,20 @@
-//! Models split over several files: `NAME-00001-of-0000N.gguf`, with `split.no`, `split.count` and `split.tensors.count`.
+//! File names of models that are split over several files: `NAME-00001-of-0000N.gguf`, with the keys `split.no`, `split.count` and
+//! `split.tensors.count`.
 
 use std::path::{Path, PathBuf};
 
-/// The file name of one part, taken apart.
+/// The components of one part's file name.
 #[derive(Debug, PartialEq, Eq)]
 pub struct PartName {
     stem: String,
-    /// Number of this part, counted from 1.
+    /// The number of this part, counted from 1.
     pub no: usize,
     /// Number of parts.
     pub count: usize,
 }
 
 impl PartName {
-    /// None if the file name is not that of a part.
+    /// Parses the file name of a part. None if it does not have that form.
     pub fn parse(path: &Path) -> Option<Self> {
         let name = path.file_name()?.to_str()?.strip_suffix(".gguf")?;
         let (rest, count) = name.rsplit_once("-of-")?;

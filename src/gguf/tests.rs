@@ -1,4 +1,4 @@
-//! Well-formed files: every metadata type, accessors, split models, files that are replaced while open.
+//! Reads well-formed files: every metadata type, accessors, split models, and files that are replaced while open.
 
 use std::path::{Path, PathBuf};
 
@@ -158,7 +158,7 @@ fn invalid_split_models_are_refused_with_the_reason() {
 fn a_whole_file_opens_under_any_name() {
     let dir = tempfile::tempdir().unwrap();
     for name in ["x-00001-of-00003.gguf", "x-00003-of-00003.gguf", "x-00001-of-00001.gguf", "x.gguf"] {
-        // Programs that join the parts of a model leave a count of 0 behind.
+        // Programs that join the parts of a model leave a count of 0.
         for count in [None, Some(0u16), Some(1)] {
             let file = count.into_iter().fold(sample(), |file, count| file.kv("split.count", count).kv("split.no", 0u16));
             let file = GgufFile::open(&written(dir.path(), name, &file)).unwrap_or_else(|error| panic!("{name} {count:?}: {error}"));
@@ -198,14 +198,14 @@ fn bytes_that_are_gone_read_as_zeros_and_mark_their_file_alone() {
     let dir = tempfile::tempdir().unwrap();
     let large = GgufBuilder::new().tensor("t", &[100_000], 24, vec![7; 100_000]);
     for round in 0..3 {
-        // Earlier files were closed: their entries in the list of watched ranges are used again.
+        // Earlier files were closed, so their entries in the list of watched ranges are reused.
         let paths: Vec<PathBuf> = (0..20).map(|i| written(dir.path(), &format!("{i}.gguf"), &large)).collect();
         let files: Vec<GgufFile> = paths.iter().map(|path| GgufFile::open(path).unwrap()).collect();
         for (path, file) in paths.iter().zip(&files).skip(round).step_by(3) {
             std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(50_000).unwrap();
             let data = file.data(file.tensor("t").unwrap());
             assert!(!file.is_damaged(), "nothing was read yet");
-            // Several threads meet the missing pages at once.
+            // Several threads touch the missing pages at once.
             let sum = || data.iter().map(|&byte| usize::from(byte)).sum::<usize>();
             let sums: Vec<usize> = std::thread::scope(|scope| {
                 let threads: Vec<_> = (0..4).map(|_| scope.spawn(sum)).collect();

@@ -1,6 +1,7 @@
-//! All ggml tensor types and their layouts. Types that no engine computes with are listed too, so that files with such tensors can be read.
+//! Lists all ggml tensor types and their layouts, including types that no engine computes with, so that files with such tensors can be
+//! read.
 
-/// A tensor type: its id, name and block layout.
+/// A tensor type: its id, its name and its block layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GgmlType {
     pub id: u32,

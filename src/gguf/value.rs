@@ -1,4 +1,4 @@
-//! Metadata values.
+//! Metadata values and arrays, with conversions between their types.
 
 /// A metadata value.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,7 +18,7 @@ pub enum Value {
     Array(Array),
 }
 
-/// An array: one vector of its element type.
+/// An array, as one vector of its element type.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Array {
     U8(Vec<u8>),
@@ -45,7 +45,7 @@ impl Value {
         if let Value::Bool(flag) = self { Some(*flag) } else { None }
     }
 
-    /// The value of any integer type.
+    /// The value, if it has an integer type.
     pub fn as_int(&self) -> Option<i128> {
         Some(match *self {
             Value::U8(n) => n.into(),
@@ -64,7 +64,7 @@ impl Value {
         if let Value::Array(array) = self { Some(array) } else { None }
     }
 
-    /// GGUF's name of the value's type.
+    /// The name of the value's type in GGUF.
     pub fn type_name(&self) -> &'static str {
         match self {
             Value::U8(_) => "u8",
@@ -84,7 +84,7 @@ impl Value {
     }
 }
 
-/// Evaluates an expression with the vector that the array holds.
+/// Evaluates an expression with the vector of an array.
 macro_rules! with_items {
     ($array:expr, $items:ident => $body:expr) => {
         match $array {
@@ -114,7 +114,7 @@ impl Array {
         self.len() == 0
     }
 
-    /// GGUF's name of the elements' type.
+    /// The name of the elements' type in GGUF.
     pub fn type_name(&self) -> &'static str {
         match self {
             Array::U8(_) => "u8",

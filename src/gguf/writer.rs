@@ -1,21 +1,21 @@
-//! Writes GGUF files: the head of any file, and whole files for tests that need small models.
+//! Writes GGUF files: the header of any file, and whole files for tests that need small models.
 
 use std::io;
 use std::path::Path;
 
 use crate::value::{Array, Value};
 
-/// Collects metadata and tensors and writes them as one file. Nothing is checked, so that tests can write malformed files too.
+/// Collects metadata and tensors and writes them as one file. Checks nothing, so that tests can write malformed files too.
 #[derive(Clone, Debug)]
 pub struct GgufBuilder {
     pub version: u32,
-    /// Written as `general.alignment` unless it is 32, the default of the format.
+    /// Written as `general.alignment` unless it is the format's default (32).
     pub alignment: u32,
     pub metadata: Vec<(String, Value)>,
     pub tensors: Vec<TensorData>,
 }
 
-/// A tensor to write. `dims` has the innermost dimension first; `bytes` are whole blocks of the type.
+/// A tensor to write. `dims` has the innermost dimension first. `bytes` are whole blocks of the type.
 #[derive(Clone, Debug)]
 pub struct TensorData {
     pub name: String,
@@ -41,7 +41,7 @@ impl GgufBuilder {
         Self::default()
     }
 
-    /// Adds a pair, or replaces the value if the key exists.
+    /// Adds a pair. Replaces the value if the key exists.
     pub fn kv(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.set(key, value);
         self
@@ -69,7 +69,7 @@ impl GgufBuilder {
         self.tensor(name, dims, 0, weights.iter().flat_map(|x| x.to_le_bytes()).collect())
     }
 
-    /// The file's bytes. The file ends with the last tensor, without padding.
+    /// The bytes of the whole file. The file ends with the last tensor, without padding.
     pub fn build(&self) -> Vec<u8> {
         let pairs: Vec<_> = self.metadata.iter().map(|(key, value)| (key.as_str(), value)).collect();
         let tensors: Vec<_> = self.tensors.iter().map(TensorData::head).collect();
@@ -86,18 +86,18 @@ impl GgufBuilder {
     }
 }
 
-/// A tensor's entry in the table of a file that is written. `dims` has the innermost dimension first.
+/// A tensor's entry in the table of a file to be written. `dims` has the innermost dimension first.
 #[derive(Clone, Copy, Debug)]
 pub struct TensorHead<'a> {
     pub name: &'a str,
     pub dims: &'a [u64],
     pub type_id: u32,
-    /// Bytes of its data.
+    /// The length of the tensor's data, in bytes.
     pub bytes: u64,
 }
 
-/// Everything before the first tensor's data. The data of each tensor follows in order, at the next multiple of the alignment. The
-/// alignment is written as `general.alignment` unless it is 32, the default of the format.
+/// Builds everything before the first tensor's data. The data of each tensor follows in order, at the next multiple of the alignment. The
+/// alignment is written as `general.alignment` unless it is the format's default (32).
 pub fn head(version: u32, alignment: u32, metadata: &[(&str, &Value)], tensors: &[TensorHead]) -> Vec<u8> {
     let mut out = b"GGUF".to_vec();
     out.extend(version.to_le_bytes());

@@ -1,25 +1,25 @@
-//! The interface between grammars and the scheduler: which token ids may follow in a sequence.
+//! Defines the interface between grammars and the scheduler: which token ids may come next in a sequence.
 
 use std::fmt::Debug;
 
 /// A compiled grammar over token ids. Many sequences may share one.
 pub trait Grammar: Debug + Send + Sync {
-    /// The position at the beginning of a text.
+    /// Returns the position at the beginning of a text.
     fn start(&self) -> Box<dyn Constraint>;
 }
 
 /// A sequence's position in its grammar.
 pub trait Constraint: Send {
-    /// Advances by a sampled id.
+    /// Advances the position by a sampled id.
     ///
     /// # Errors
-    /// If the grammar does not allow the id here, or if following the grammar exceeds its time budget.
+    /// If the grammar forbids the id here, or if following the grammar exceeds its time budget.
     fn accept(&mut self, id: u32) -> Result<(), String>;
 
-    /// The ids that may follow.
+    /// Returns the ids that may come next.
     ///
     /// # Errors
-    /// If no id may follow although the text is incomplete, or if following the grammar exceeds its time budget.
+    /// If no id may come next although the text is incomplete, or if following the grammar exceeds its time budget.
     fn allowed(&mut self) -> Result<Allowed, String>;
 }
 
@@ -29,6 +29,6 @@ pub enum Allowed {
     All,
     /// One bit per id, in [`mask_words`](crate::mask_words) words. The model's end ids are allowed if the text may end here.
     Mask(Vec<u32>),
-    /// No id, because the text is complete.
+    /// No id: the text is complete.
     End,
 }

@@ -1,6 +1,6 @@
-//! How far one distribution over tokens is from another. All sums are in double precision.
+//! Measures how far one distribution over tokens is from another. All sums are in double precision.
 
-/// The distribution that raw logits stand for.
+/// The softmax distribution of raw logits.
 #[derive(Clone, Copy, Debug)]
 pub struct Distribution<'a> {
     logits: &'a [f32],
@@ -8,17 +8,17 @@ pub struct Distribution<'a> {
     log_sum: f64,
 }
 
-/// A distribution compared with a reference at one position.
+/// The comparison of a distribution with a reference at one position.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Divergence {
     /// Kullback-Leibler divergence from the reference, in nats.
     pub kl: f64,
-    /// Whether both have the same likeliest token.
+    /// Whether both distributions have the same likeliest token.
     pub same_first: bool,
 }
 
 impl<'a> Distribution<'a> {
-    /// None if a logit is NaN or +inf, or none is finite.
+    /// Builds the distribution. None if a logit is NaN or +inf, or if no logit is finite.
     pub fn new(logits: &'a [f32]) -> Option<Self> {
         let mut most = f32::NEG_INFINITY;
         for &logit in logits {
@@ -34,12 +34,12 @@ impl<'a> Distribution<'a> {
         Some(Self { logits, log_sum: f64::from(most) + sum.ln() })
     }
 
-    /// The log-probability of a token. None outside of the vocabulary.
+    /// The log-probability of a token. None for an id outside the vocabulary.
     pub fn log_probability(&self, id: u32) -> Option<f64> {
         self.logits.get(id as usize).map(|&logit| f64::from(logit) - self.log_sum)
     }
 
-    /// The likeliest token; the lowest id of several.
+    /// The likeliest token. Among equals, the lowest id.
     fn first(&self) -> Option<usize> {
         let mut first = None;
         for (id, &logit) in self.logits.iter().enumerate() {
@@ -62,12 +62,12 @@ impl<'a> Distribution<'a> {
             if log_p == f64::NEG_INFINITY {
                 return (f64::from(q) - self.log_sum).exp();
             }
-            // Σ p·ln(p/q) = Σ (p·ln(p/q) - p + q), since both sum to 1. No summand is negative, so nothing cancels, however close the two
-            // distributions are.
+            // Σ p·ln(p/q) = Σ (p·ln(p/q) - p + q), since both distributions sum to 1. No summand is negative, so nothing cancels, however
+            // close the two distributions are.
             let (ratio, probability) = (f64::from(p) - f64::from(q) - shift, log_p.exp());
             match ratio {
                 f64::INFINITY => f64::INFINITY,
-                // The quotient q/p may overflow; q itself does not.
+                // The quotient q/p may overflow, but q itself does not.
                 _ if ratio < -1.0 => (log_p - ratio).exp() - probability + probability * ratio,
                 _ => probability * ((-ratio).exp_m1() + ratio),
             }

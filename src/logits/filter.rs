@@ -4,23 +4,23 @@
 
 use std::cmp::Ordering;
 
-/// Elements per block of a scan: small enough that rescanning a block costs little.
+/// Elements per block of a scan. Small, so that rescanning a block costs little.
 const BLOCK: usize = 256;
 const LANES: usize = 16;
 
-/// A token that may still be drawn, with its weight exp((logit - max) / temperature), which is in (0, 1].
+/// A token that may still be drawn. Its weight is exp((logit - max) / temperature), in (0, 1].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Candidate {
     pub weight: f32,
     pub id: u32,
 }
 
-/// The larger weight first; among equals the lower id.
+/// Orders by descending weight. Among equals, the lower id comes first.
 fn descending(a: &Candidate, b: &Candidate) -> Ordering {
     b.weight.total_cmp(&a.weight).then(a.id.cmp(&b.id))
 }
 
-/// The id and value of the largest logit; among equals the lowest id. None if a logit is NaN or +inf, or if none is finite.
+/// The id and value of the largest logit. Among equals, the lowest id. None if a logit is NaN or +inf, or if no logit is finite.
 pub fn argmax(logits: &[f32]) -> Option<(u32, f32)> {
     let (mut best, mut best_block, mut poisoned) = (f32::NEG_INFINITY, 0, 0u32);
     for (index, block) in logits.chunks(BLOCK).enumerate() {
@@ -57,7 +57,7 @@ fn block_max(block: &[f32]) -> (f32, u32) {
     (max.into_iter().fold(f32::NEG_INFINITY, f32::max), nan.into_iter().fold(0, |a, b| a | b))
 }
 
-/// e^x for x <= 0, within 2 units in the last place; 0 below -87. Has no branches, so that loops over it vectorise, and gives the same bits
+/// e^x for x <= 0, within 2 units in the last place, and 0 below -87. Has no branches, so that loops over it vectorise. Gives the same bits
 /// on every machine.
 #[inline]
 pub fn exp(x: f32) -> f32 {
@@ -81,7 +81,7 @@ fn weight(logit: f32, max: f32, temperature: f32) -> f32 {
     exp((logit - max) / temperature)
 }
 
-/// Replaces logits with their weights. Returns the sum of the weights of each block of [`BLOCK`] elements.
+/// Replaces logits by their weights. Returns the sum of the weights of each block of [`BLOCK`] elements.
 fn weigh_all(logits: &mut [f32], max: f32, temperature: f32) -> Vec<f64> {
     let mut sums = Vec::with_capacity(logits.len().div_ceil(BLOCK));
     for block in logits.chunks_mut(BLOCK) {
@@ -116,8 +116,8 @@ pub fn draw_all(logits: &mut [f32], max: f32, temperature: f32, u: f64) -> u32 {
             below += sum;
         }
     }
-    // The block's sum and the running sum below may differ in rounding. If the scan reaches the end of the block, the last token with a
-    // weight is the one drawn.
+    // The block's sum and the running sum may differ in rounding. If the scan reaches the end of the block, the last token with a weight is
+    // drawn.
     let start = block * BLOCK;
     let mut last = start;
     for (id, &w) in logits.iter().enumerate().skip(start).take(BLOCK) {
@@ -132,7 +132,7 @@ pub fn draw_all(logits: &mut [f32], max: f32, temperature: f32, u: f64) -> u32 {
     last as u32
 }
 
-/// Temperature and filters. A filter is off at its neutral value: top-k 0, top-p 1, min-p 0.
+/// Temperature and filters. The neutral values, which switch a filter off, are 0 for top-k, 1 for top-p and 0 for min-p.
 #[derive(Clone, Copy, Debug)]
 pub struct Filters {
     pub temperature: f32,
@@ -142,16 +142,16 @@ pub struct Filters {
 }
 
 impl Filters {
-    /// Whether no filter can remove a token of a vocabulary of `vocab` ids.
+    /// Whether no filter can remove a token from a vocabulary of `vocab` ids.
     pub fn is_neutral(&self, vocab: usize) -> bool {
         (self.top_k == 0 || self.top_k >= vocab) && self.top_p >= 1.0 && self.min_p <= 0.0
     }
 
-    /// The tokens that survive min-p, top-k and top-p, in a fixed order. Overwrites `logits`. `max` is the largest logit.
+    /// Returns the tokens that survive min-p, top-k and top-p, in a fixed order. Overwrites `logits`. `max` is the largest logit.
     ///
-    /// Min-p keeps tokens that are at least `min_p` times as likely as the likeliest. Top-k keeps exactly k tokens; among equals the lower
-    /// ids. Top-p keeps the smallest set of the likeliest remaining tokens whose share of the remaining mass reaches `top_p`, and at least
-    /// one token.
+    /// Min-p keeps tokens that are at least `min_p` times as likely as the likeliest token. Top-k keeps exactly k tokens; among equals, the
+    /// lower ids. Top-p keeps the smallest set of the likeliest remaining tokens whose share of the remaining mass reaches `top_p`, and at
+    /// least one token.
     pub fn survivors(&self, logits: &mut [f32], max: f32) -> Vec<Candidate> {
         let mut kept;
         let total: f64;
@@ -161,14 +161,14 @@ impl Filters {
             kept = self.weighed(ids, logits, max);
             total = kept.iter().map(|c| f64::from(c.weight)).sum();
         } else if self.min_p > 0.0 {
-            // A little below the exact bound, because `weighed` decides.
+            // A little below the exact bound, because `weighed` makes the final decision.
             let bound = max + self.temperature * (self.min_p.ln() - 1e-3) - 1e-5 * max.abs();
             kept = self.weighed(above(logits, bound), logits, max);
             total = kept.iter().map(|c| f64::from(c.weight)).sum();
         } else {
             total = weigh_all(logits, max, self.temperature).iter().sum();
-            // All tokens below this weight have less than (1 - top_p) of the mass together, so the answer is among the others. The factor
-            // 0.5 leaves room for rounding.
+            // All tokens below this weight together have less than (1 - top_p) of the mass, so every survivor lies above it. The factor 0.5
+            // leaves room for rounding.
             let floor = (0.5 * (1.0 - f64::from(self.top_p)) * total / logits.len() as f64) as f32;
             // Most rows need far fewer candidates. Take the first of these bounds that leaves enough mass, with room for rounding.
             let enough = f64::from(self.top_p) * total * (1.0 + 1e-4);
@@ -204,14 +204,14 @@ pub fn log_mass(logits: &[f32], max: f32) -> f64 {
     logits.chunks(BLOCK).map(block_mass).sum::<f64>().ln()
 }
 
-/// Ids of the `k` largest logits (k > 0), the largest first; among equals the lower id comes first.
+/// The ids of the `k` largest logits (k > 0) in descending order. Among equals, the lower id comes first.
 pub fn largest(logits: &[f32], k: usize) -> Vec<u32> {
-    // Adding +0 turns -0 into +0. `total_cmp` would order them; everywhere else they are equal.
+    // Adding +0 turns -0 into +0. Only `total_cmp` tells the two apart.
     let key = |id: u32| logits[id as usize] + 0.0;
     let order = |a: &u32, b: &u32| key(*b).total_cmp(&key(*a)).then(a.cmp(b));
     let capacity = 2 * k + BLOCK;
     let mut ids: Vec<u32> = Vec::with_capacity(capacity.min(logits.len()));
-    // Once k ids are known, a later token only counts if its logit is larger than the smallest of theirs.
+    // Once k ids are known, a later token counts only if its logit exceeds the smallest of their logits.
     let mut bound = None;
     for (index, block) in logits.chunks(BLOCK).enumerate() {
         if bound.is_some_and(|bound| block_max(block).0 <= bound) {
@@ -234,7 +234,7 @@ pub fn largest(logits: &[f32], k: usize) -> Vec<u32> {
     ids
 }
 
-/// Ids of the values that are at least `bound`, in ascending order.
+/// The ids of the values that are at least `bound`, in ascending order.
 fn above(values: &[f32], bound: f32) -> Vec<u32> {
     let mut ids = Vec::new();
     for (index, block) in values.chunks(BLOCK).enumerate() {
@@ -246,7 +246,7 @@ fn above(values: &[f32], bound: f32) -> Vec<u32> {
     ids
 }
 
-/// The sum of the weights that are at least `bound`.
+/// The sum of all weights that are at least `bound`.
 fn mass_above(weights: &[f32], bound: f32) -> f64 {
     let block_mass = |block: &[f32]| {
         let mut lanes = [0f32; LANES];
@@ -260,8 +260,8 @@ fn mass_above(weights: &[f32], bound: f32) -> f64 {
     weights.chunks(BLOCK).map(block_mass).sum()
 }
 
-/// Moves the smallest set of the heaviest candidates whose weights reach `mass` to the front, in descending order. Returns its size.
-/// Sorts piece by piece, because the first few tokens settle a peaked distribution.
+/// Moves the smallest set of the heaviest candidates whose weights reach `mass` to the front, in descending order. Returns its size. Sorts
+/// piece by piece, because a few tokens suffice if the distribution is peaked.
 fn nucleus(candidates: &mut [Candidate], mass: f64) -> usize {
     let (mut sum, mut done, mut piece) = (0.0, 0, 64);
     while done < candidates.len() {

@@ -10,14 +10,14 @@
 //! assert!(id.is_some_and(|id| id < 3));
 //! ```
 //!
-//! The steps, in this order (vLLM's order for the steps that change the distribution): repetition penalty; presence and frequency
+//! The steps run in this order, which follows vLLM for the steps that change the distribution: repetition penalty; presence and frequency
 //! penalties; logit bias; suppression of ids before `min_tokens`; a grammar's mask; temperature; min-p; top-k; top-p; the draw.
 //!
 //! # Invariants
 //! - The same logits and parameters give the same token on every machine. Every sum is taken in one fixed order.
-//! - A draw depends only on the logits, the seed and the number of tokens generated before it ([`rng`]). A sequence that was preempted
+//! - A draw depends only on the logits, the seed and the number of tokens generated before it ([`rng`]). After a preemption, a sequence
 //!   continues with the tokens that it would have drawn otherwise.
-//! - A row with a NaN or +inf among the allowed logits gives no token.
+//! - A row gives no token if an allowed logit is NaN or +inf.
 
 mod constraint;
 mod divergence;

@@ -1,4 +1,4 @@
-//! Log-probabilities under the model's own distribution, before penalties, bias and masks.
+//! Computes log-probabilities under the model's own distribution, before penalties, bias and masks.
 
 use crate::filter::{argmax, largest, log_mass};
 
@@ -10,13 +10,13 @@ pub const MAX_LOGPROBS: usize = 20;
 pub struct Logprobs {
     /// The log-probability of the chosen token.
     pub chosen: f32,
-    /// The likeliest tokens in descending order; among equals the lower id comes first. Impossible tokens have -inf.
+    /// The likeliest tokens in descending order. Among equals, the lower id comes first. Impossible tokens have -inf.
     pub top: Vec<(u32, f32)>,
 }
 
 impl Logprobs {
     /// The log-probabilities of `chosen` and of the `n` likeliest tokens (fewer if the vocabulary is smaller). None if the row is not a
-    /// distribution because it holds a NaN, a +inf or no finite logit.
+    /// distribution: it holds a NaN, a +inf or no finite logit.
     pub fn new(logits: &[f32], chosen: u32, n: usize) -> Option<Self> {
         let (_, max) = argmax(logits)?;
         let norm = log_mass(logits, max);

@@ -1,12 +1,12 @@
-//! Masks over a vocabulary: one bit per id.
+//! Masks over a vocabulary, with one bit per id.
 
-/// Number of words in a mask. Bit `id % 32` of word `id / 32` is set if the id is allowed.
+/// The number of words in a mask. Bit `id % 32` of word `id / 32` is set if the id is allowed.
 pub fn mask_words(vocab: usize) -> usize {
     vocab.div_ceil(32)
 }
 
-/// Sets the logits of all ids that the mask forbids to -inf. A NaN stays, because overwriting it would hide that the row is broken. The
-/// loop has no branch on single bits: processors mispredict those.
+/// Sets the logits of all ids that the mask forbids to -inf. A NaN stays, because overwriting it would hide a broken row. The loop does not
+/// branch on single bits, because processors would mispredict the branches.
 pub(crate) fn forbid(logits: &mut [f32], mask: &[u32]) {
     const BITS: [u32; 32] = {
         let mut bits = [0; 32];

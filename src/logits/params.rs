@@ -1,25 +1,25 @@
-//! [`SamplingParams`]: how a sequence's tokens are chosen.
+//! [`SamplingParams`]: how the tokens of a sequence are chosen.
 
 use serde::{Deserialize, Serialize};
 
-/// How a sequence's tokens are chosen. The default draws from the model's own distribution, with every filter and penalty off.
+/// How the tokens of a sequence are chosen. The default draws from the model's own distribution, with every filter and penalty off.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SamplingParams {
-    /// 0: always the token with the largest logit.
+    /// 0 always takes the token with the largest logit.
     pub temperature: f32,
-    /// 0: off.
+    /// 0 switches the filter off.
     pub top_k: u32,
-    /// 1: off.
+    /// 1 switches the filter off.
     pub top_p: f32,
-    /// 0: off.
+    /// 0 switches the filter off.
     pub min_p: f32,
     pub presence_penalty: f32,
     pub frequency_penalty: f32,
-    /// 1: off.
+    /// 1 switches the penalty off.
     pub repetition_penalty: f32,
     pub logit_bias: Vec<(u32, f32)>,
     pub seed: u64,
-    /// Number of generated tokens before which no id of `suppressed` may be sampled.
+    /// The number of generated tokens before which no id of `suppressed` may be sampled.
     pub min_tokens: u32,
     /// The stop ids.
     pub suppressed: Vec<u32>,
@@ -43,7 +43,7 @@ impl Default for SamplingParams {
     }
 }
 
-/// The values that a request, a configuration or a model's file chooses. None: the value is left to others.
+/// The values that a request, a configuration or a model's file chooses. None leaves a value to other sources.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SamplingChoice {
@@ -57,7 +57,7 @@ pub struct SamplingChoice {
 }
 
 impl SamplingChoice {
-    /// These values, and those of `other` where they leave one open.
+    /// Takes these values, and fills each open one from `other`.
     pub fn or(self, other: Self) -> Self {
         Self {
             temperature: self.temperature.or(other.temperature),
@@ -70,7 +70,7 @@ impl SamplingChoice {
         }
     }
 
-    /// `params` with the values that are chosen.
+    /// Replaces the values of `params` that are chosen here.
     pub fn applied_to(self, params: SamplingParams) -> SamplingParams {
         SamplingParams {
             temperature: self.temperature.unwrap_or(params.temperature),
@@ -86,7 +86,7 @@ impl SamplingChoice {
 }
 
 impl SamplingParams {
-    /// The likeliest token each time, with every filter and penalty off.
+    /// Always takes the likeliest token, with every filter and penalty off.
     pub fn greedy() -> Self {
         Self { temperature: 0.0, ..Self::default() }
     }

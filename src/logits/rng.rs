@@ -1,7 +1,7 @@
-//! Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
+//! Generates counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
 //!
-//! The number for a position depends on the seed and the position only, so there is no state to carry from draw to draw. A sequence that
-//! was preempted continues with the same numbers, on any backend.
+//! The number for a position depends only on the seed and the position, so no state is carried from draw to draw. After a preemption, a
+//! sequence continues with the same numbers, on any backend.
 
 const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
@@ -18,7 +18,7 @@ pub fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     counter
 }
 
-/// A uniform number in [0, 1) with 53 random bits, for the generated token number `index` under `seed`.
+/// A uniform number in [0, 1) with 53 random bits, for generated token number `index` under `seed`.
 pub fn uniform(seed: u64, index: u32) -> f64 {
     let words = philox4x32([index, 0, 0, 0], [seed as u32, (seed >> 32) as u32]);
     let bits = (u64::from(words[1]) << 32 | u64::from(words[0])) >> 11;
@@ -47,7 +47,7 @@ mod tests {
             buckets[(u * 16.0) as usize] += 1;
         }
         let chi2: f64 = buckets.iter().map(|&n| (f64::from(n) - 1000.0).powi(2) / 1000.0).sum();
-        // 15 degrees of freedom: the statistic exceeds 44 for one in 10,000 seeds.
+        // 15 degrees of freedom: one seed in 10,000 exceeds 44.
         assert!(chi2 < 44.0, "chi-square {chi2}");
         assert_ne!(uniform(7, 0), uniform(8, 0));
         assert_ne!(uniform(7, 0), uniform(7 | 1 << 40, 0));

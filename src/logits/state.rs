@@ -1,4 +1,4 @@
-//! [`SamplingState`]: chooses a sequence's tokens one by one.
+//! [`SamplingState`]: chooses the tokens of a sequence one by one.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use crate::mask::forbid;
 use crate::params::SamplingParams;
 use crate::rng;
 
-/// What sampling remembers of a sequence from token to token: how often each id occurred, and how many tokens were generated.
+/// The sampling state of a sequence: how often each id occurred, and how many tokens were generated.
 #[derive(Clone, Debug)]
 pub struct SamplingState {
     params: Arc<SamplingParams>,
-    /// How often each id was generated; 0 for ids that occur in the prompt only. Empty if all penalties are off.
+    /// How often each id was generated. 0 for ids that occur only in the prompt. Empty if all penalties are off.
     counts: HashMap<u32, u32>,
     num_generated: u32,
 }
 
 impl SamplingState {
-    /// The state of a sequence that has generated `generated` so far. It equals the state after sampling those tokens here.
+    /// The state of a sequence that has already generated `generated`. It equals the state after sampling those tokens here.
     pub fn new(params: Arc<SamplingParams>, prompt: &[u32], generated: &[u32]) -> Self {
         let mut counts = HashMap::new();
         if params.repetition_penalty != 1.0 {
@@ -31,13 +31,13 @@ impl SamplingState {
         state
     }
 
-    /// Number of tokens sampled so far, including those before a preemption.
+    /// The number of tokens sampled so far, including those before a preemption.
     pub fn num_generated(&self) -> u32 {
         self.num_generated
     }
 
-    /// Chooses the next token from one row of logits and records it. Overwrites `logits`. `mask`, of
-    /// [`mask_words`](crate::mask_words) words, says which ids are allowed.
+    /// Chooses the next token from one row of logits and records it. Overwrites `logits`. `mask` says which ids are allowed, in
+    /// [`mask_words`](crate::mask_words) words.
     ///
     /// Returns None and records nothing if an allowed logit is NaN or +inf, or if no allowed logit is finite.
     pub fn sample(&mut self, logits: &mut [f32], mask: Option<&[u32]>) -> Option<u32> {
@@ -70,15 +70,15 @@ impl SamplingState {
         }
     }
 
-    /// Applies penalties, bias and suppression. The order of the map does not matter, because each entry changes a different logit. None if
-    /// the logit of a suppressed id is NaN.
+    /// Applies penalties, bias and suppression. The map's order does not matter, because each entry changes a different logit. None if the
+    /// logit of a suppressed id is NaN.
     pub(crate) fn adjust(&self, logits: &mut [f32]) -> Option<()> {
         let params = &*self.params;
         for (&id, &count) in &self.counts {
             let Some(logit) = logits.get_mut(id as usize) else { continue };
             if params.repetition_penalty != 1.0 && logit.is_finite() {
                 let penalised = if *logit > 0.0 { *logit / params.repetition_penalty } else { *logit * params.repetition_penalty };
-                // With a tiny penalty the quotient overflows. The token is then very likely, and the row is not broken.
+                // A tiny penalty makes the quotient overflow. The token is then very likely, and the row is not broken.
                 *logit = penalised.clamp(f32::MIN, f32::MAX);
             }
             if count > 0 {
@@ -93,7 +93,7 @@ impl SamplingState {
         if self.num_generated < params.min_tokens {
             for &id in &params.suppressed {
                 let Some(logit) = logits.get_mut(id as usize) else { continue };
-                // Overwriting a NaN would hide that the row is broken.
+                // Overwriting a NaN would hide a broken row.
                 if logit.is_nan() {
                     return None;
                 }

@@ -1,3 +1,5 @@
+//! Tests penalties, filters, draws and log-probabilities against plain reference computations.
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -78,7 +80,7 @@ fn the_repetition_penalty_covers_the_prompt_and_the_others_only_the_output() {
 
 #[test]
 fn a_tiny_repetition_penalty_does_not_make_a_row_invalid() {
-    // The smallest float, and 0 for values that were rounded to it before.
+    // The smallest float, and 0 for values that were rounded to 0 before.
     for repetition_penalty in [f32::from_bits(1), 0.0] {
         for temperature in [0.0, f32::from_bits(1), 2.0] {
             let params = Arc::new(SamplingParams { repetition_penalty, temperature, ..neutral() });
@@ -157,13 +159,13 @@ fn chi_square(params: SamplingParams, logits: &[f32], allowed: &[usize]) -> f64 
 
 #[test]
 fn draws_follow_the_distribution() {
-    // Twelve likely tokens are spread over several blocks. The rest is impossible.
+    // Twelve likely tokens are spread over several blocks. The other tokens are impossible.
     let mut logits = vec![f32::NEG_INFINITY; 1500];
     let allowed: Vec<usize> = (0..12).map(|i| i * 131 + 3).collect();
     for (i, &id) in allowed.iter().enumerate() {
         logits[id] = -(i as f32) * 0.25 + 2.0;
     }
-    // 11 degrees of freedom: the statistic exceeds 37.4 for one in 10,000 seeds.
+    // 11 degrees of freedom: one seed in 10,000 exceeds 37.4.
     for temperature in [0.7, 1.0, 1.6] {
         let chi2 = chi_square(SamplingParams { temperature, ..neutral() }, &logits, &allowed);
         assert!(chi2 < 37.4, "chi-square {chi2} at temperature {temperature}");
@@ -180,7 +182,7 @@ fn draws_follow_the_distribution() {
 
 #[test]
 fn top_p_applies_to_the_tokens_that_top_k_leaves_and_after_the_temperature() {
-    // Weights 8, 4, 2, 1, 1. Top-k 2 leaves 8 and 4; 8 alone has 2/3 of their mass.
+    // Weights 8, 4, 2, 1, 1. Top-k 2 leaves 8 and 4, and 8 has 2/3 of their mass.
     let logits: Vec<f32> = [8.0f32, 4.0, 2.0, 1.0, 1.0].iter().map(|w| w.ln()).collect();
     let ids = |temperature: f32, top_k: usize, top_p: f32, min_p: f32| {
         let kept = Filters { temperature, top_k, top_p, min_p }.survivors(&mut logits.clone(), logits[0]);
@@ -189,7 +191,7 @@ fn top_p_applies_to_the_tokens_that_top_k_leaves_and_after_the_temperature() {
     assert_eq!(ids(1.0, 2, 0.6, 0.0), [0]);
     assert_eq!(ids(1.0, 0, 0.6, 0.0), [0, 1]);
     assert_eq!(ids(1.0, 4, 1.0, 0.0), [0, 1, 2, 3], "the lower id among equals");
-    // Half the temperature squares the weights: 64 of 86 is above 0.6.
+    // Halving the temperature squares the weights: 64 of 86 is above 0.6.
     assert_eq!(ids(0.5, 0, 0.6, 0.0), [0]);
     assert_eq!(ids(1.0, 0, 1.0, 0.2), [0, 1, 2]);
     assert_eq!(ids(1.0, 0, 0.9, 0.4), [0, 1]);

@@ -1,4 +1,4 @@
-//! What distinguishes one architecture from another. The rows stand in `archs/`.
+//! [`Arch`]: the differences between architectures. `archs/` holds one row per architecture.
 
 use crate::tensor_roles::TensorRole;
 
@@ -11,16 +11,16 @@ pub enum RopePairing {
     Halves,
 }
 
-/// How a row knows its position.
+/// How a model represents positions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Positions {
     /// Queries and keys are rotated (Su et al. 2021).
     Rope,
-    /// A learned embedding of the position is added to that of the token.
+    /// A learned embedding of the position is added to the token's embedding.
     Learned,
     /// Scores fall linearly with the distance (ALiBi, Press et al. 2022).
     Alibi,
-    /// Not at all, or by the order of a recurrence.
+    /// Positions are not represented, or only by the order of a recurrence.
     None,
 }
 
@@ -28,9 +28,9 @@ pub enum Positions {
 pub enum Activation {
     /// x · sigmoid(x)
     Silu,
-    /// x · Φ(x), Φ by its tanh approximation
+    /// x · Φ(x), with Φ by its tanh approximation
     Gelu,
-    /// x · Φ(x), Φ by the error function
+    /// x · Φ(x), with Φ by the error function
     GeluErf,
     /// max(x, 0)
     Relu,
@@ -53,9 +53,9 @@ pub enum NormKind {
 /// How a layer's branches and its residual stream are wired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Block {
-    /// x += mixer(norm(x)), then x += ffn(norm(x)). A norm behind a branch applies to what the branch adds. Any norm may be missing.
+    /// x += mixer(norm(x)), then x += ffn(norm(x)). A norm after a branch applies to the branch's output. Any norm may be missing.
     Sequential,
-    /// x += mixer(h) + ffn(h') with h = norm(x), and h' = ffn_norm(x) or, without such a norm, h
+    /// x += mixer(h) + ffn(h') with h = norm(x). h' is ffn_norm(x), or h without such a norm.
     Parallel,
     /// x = norm(x + mixer(x)), then x = norm(x + ffn(x)) (BERT)
     PostNorm,
@@ -65,7 +65,7 @@ pub enum Block {
     Altup,
 }
 
-/// The factor of the token embeddings if the file does not set one.
+/// The factor of the token embeddings for files that do not set one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum EmbeddingScale {
     One,
@@ -74,28 +74,28 @@ pub enum EmbeddingScale {
     By(f32),
 }
 
-/// What the file's `logit_scale` does.
+/// The effect of the file's `logit_scale`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LogitScale {
     Unused,
-    /// Logits are multiplied by it, or by this number if the file has none.
+    /// Logits are multiplied by the scale, or by this number if the file has no scale.
     Multiply(f32),
-    /// Logits are divided by it.
+    /// Logits are divided by the scale.
     Divide,
-    /// Logits are multiplied by it and divided by the embedding's factor (MiniCPM: hidden / base).
+    /// Logits are multiplied by the scale and divided by the embedding's factor (MiniCPM: hidden / base).
     MiniCpm,
-    /// It is not used: logits are multiplied by 256 / hidden (MiniCPM 3).
+    /// The scale is not used: logits are multiplied by 256 / hidden (MiniCPM 3).
     MiniCpm3,
 }
 
-/// Some layers of a model, by their number.
+/// A set of layers, by their number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layers {
     None,
     All,
-    /// All but every `n`-th: layers n − 1, 2n − 1 … are left out.
+    /// All layers except n − 1, 2n − 1 …
     NotEvery(usize),
-    /// All but layers 0, n, 2n …
+    /// All layers except 0, n, 2n …
     NotFirstOf(usize),
     /// Layers n − 1, 2n − 1 …
     Every(usize),
@@ -117,16 +117,16 @@ impl Layers {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unrotated {
     These(Layers),
-    /// The layers without a sliding window, if the model has such windows.
+    /// The layers without a sliding window, if any layer has such a window.
     Global,
-    /// As `Global`, but for the leading dense layers of a model with experts.
+    /// As `Global`, except the leading dense layers of a model with experts.
     GlobalBehindDense,
 }
 
-/// What a sliding window of `n` tokens shows.
+/// The positions that a window of `n` tokens shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WindowKind {
-    /// The last `n` positions, the row's own among them.
+    /// The last `n` positions, including the row's own.
     Sliding,
     /// The positions since the last multiple of `n` (Llama 4).
     Chunked,
@@ -134,7 +134,7 @@ pub enum WindowKind {
     Symmetric,
 }
 
-/// Which mixers a model's layers have.
+/// The mixers of a model's layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mixers {
     Attention,
@@ -142,11 +142,12 @@ pub enum Mixers {
     Latent,
     Mamba1,
     Mamba2,
-    /// Attention where the layer has key-value heads, elsewhere the other
+    /// Attention in layers with key-value heads, the recurrent mixer in the others
     Or(Recurrent),
-    /// Attention and Mamba 2 side by side (Falcon-H1)
+    /// Attention and Mamba 2 in parallel (Falcon-H1)
     WithMamba2,
-    /// Attention in every n-th layer or as `attention.recurrent_layers` says, elsewhere the other. Key: `full_attention_interval`.
+    /// Attention in every n-th layer (key: `full_attention_interval`) or in the layers that `attention.recurrent_layers` leaves, the
+    /// recurrent mixer in the others
     Interval(Recurrent),
 }
 
@@ -157,9 +158,9 @@ pub enum Recurrent {
     /// Mamba 1's tensors with a scalar decay per head (PLaMo 2)
     MambaPlamo,
     Mamba2,
-    /// The gated delta rule (Yang et al. 2024), Qwen3-Next's layout
+    /// The gated delta rule (Yang et al. 2024) in Qwen3-Next's layout
     DeltaNext,
-    /// The gated delta rule, Qwen 3.5's layout
+    /// The gated delta rule in Qwen 3.5's layout
     Delta,
     /// The delta rule with a decay per channel (Kimi Linear)
     Kda,
@@ -169,7 +170,7 @@ pub enum Recurrent {
     Lightning,
 }
 
-/// How an expert's score becomes its weight.
+/// How a router's score becomes an expert's weight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Gating {
     #[default]
@@ -179,131 +180,131 @@ pub enum Gating {
     SoftmaxOfChosen,
 }
 
-/// Which layers of a model with experts route to them.
+/// The layers that route to experts, in a model with experts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Routed {
-    /// All of them.
+    /// All layers.
     All,
-    /// Those behind the first `leading_dense_block_count`, every `interleave_moe_layer_step`-th of them.
+    /// The layers after the first `leading_dense_block_count`, and of those every `interleave_moe_layer_step`-th.
     Metadata,
-    /// Those that have a router.
+    /// The layers that have a router.
     ByTensor,
     /// Layers 1, n + 1, 2n + 1 … with n from `moe_every_n_layers`.
     EveryOther,
 }
 
-/// Where a layer's dense feed-forward part stands beside its experts.
+/// How a layer combines a dense feed-forward part with its experts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beside {
-    /// Layers have either.
+    /// Each layer has one of the two.
     Either,
-    /// x += dense(norm(x)), and the experts see the layer's input before attention: Arctic.
+    /// x += dense(norm(x)), while the experts see the layer's input before attention (Arctic).
     Residual,
-    /// sqrt(1/2) · (dense + experts) of the same input: Grok.
+    /// sqrt(1/2) · (dense + experts) of the same input (Grok).
     Mean,
-    /// Both with norms of their own, added: Gemma 4.
+    /// Both parts have norms of their own and are added (Gemma 4).
     Normed,
 }
 
-/// What a model's experts have of their own.
+/// The rules that an architecture's experts follow.
 #[derive(Clone, Copy, Debug)]
 pub struct ExpertRule {
-    /// Whether the architecture knows experts.
+    /// Whether the architecture supports experts.
     pub known: bool,
     /// Whether every file of the architecture has experts.
     pub needed: bool,
     pub layers: Routed,
-    /// Files without a length of an expert's own give that of all experts of a row together.
+    /// Whether a file without the inner dimension of one expert gives the total of all experts of a row.
     pub total_length: bool,
     pub gating: Gating,
-    /// Whether the weights of a row's experts are scaled to add up to 1 if the file does not say.
+    /// Whether the weights of a row's experts are scaled to add up to 1, for files that do not say.
     pub normalise: bool,
-    /// Whether all rows may share an expert.
+    /// Whether there may be an expert that all rows share.
     pub shared: bool,
-    /// Whether they do even if the file gives neither the number nor the length of shared experts.
+    /// Whether there is a shared expert even if the file gives neither the number nor the length of shared experts.
     pub always_shared: bool,
-    /// What the shared expert and the others give is averaged (Cohere).
+    /// Whether the outputs of the shared expert and of the others are averaged (Cohere).
     pub mean_shared: bool,
-    /// An expert's input is multiplied by its weight, instead of its output (Llama 4).
+    /// Whether an expert's weight multiplies its input instead of its output (Llama 4).
     pub weigh_input: bool,
-    /// The router sees the layer's input before attention (SmallThinker).
+    /// Whether the router sees the layer's input before attention (SmallThinker).
     pub early_router: bool,
     pub beside: Beside,
-    /// The experts' activation, if it differs.
+    /// The experts' activation, if it differs from the model's.
     pub activation: Option<Activation>,
 }
 
-/// What distinguishes an architecture. Everything else comes from the model file's metadata and from its tensors.
+/// The properties of an architecture. Everything else comes from the model file's metadata and its tensors.
 #[derive(Clone, Copy, Debug)]
 pub struct Arch {
     /// `general.architecture`
     pub name: &'static str,
     pub rope: RopePairing,
     pub positions: Positions,
-    /// Models with this many layers know their positions in another way.
+    /// The positions of models with a given number of layers, if they differ.
     pub positions_by_layers: &'static [(usize, Positions)],
     pub block: Block,
     pub mixers: Mixers,
     pub norm: NormKind,
-    /// Norms have no weights, and so no tensors (OLMo).
+    /// Whether norms have no weights, and therefore no tensors (OLMo).
     pub weightless_norms: bool,
     pub activation: Activation,
     /// Whether feed-forward layers have a gate.
     pub gated: bool,
     pub embedding_scale: EmbeddingScale,
     pub logit_scale: LogitScale,
-    /// Layers with a window, if the model has one and the file does not list them.
+    /// The layers with a window, if the model has one and the file does not list these layers.
     pub windowed: Layers,
-    /// Only models with this many layers have windows.
+    /// If set, only models with this many layers have windows.
     pub windowed_with: Option<usize>,
     pub window_kind: WindowKind,
     pub unrotated: Unrotated,
     /// Whether `rope.scaling.finetuned = false` means that nothing is rotated (Granite).
     pub rotation_switch: bool,
-    /// The window if the file does not set one.
+    /// The window of files that do not set one.
     pub default_window: Option<usize>,
-    /// Soft caps of attention scores and logits if the file does not set them. 0: none.
+    /// The soft caps of attention scores and logits, for files that do not set them. 0 means none.
     pub default_soft_caps: Option<[f32; 2]>,
-    /// RoPE base if the file does not set one (`rope.freq_base`).
+    /// The RoPE base of files that do not set one (`rope.freq_base`).
     pub default_rope_theta: f32,
-    /// RoPE base of the layers with a window, if it differs from that of the others.
+    /// The RoPE base of the layers with a window, if it differs from that of the others.
     pub local_rope_theta: Option<f32>,
-    /// Whether queries and keys are normalised behind the rotation instead of before it.
+    /// Whether queries and keys are normalised after the rotation instead of before.
     pub norm_after_rope: bool,
     /// Whether queries and keys of rotated layers are normalised without weights.
     pub weightless_qk_norm: bool,
     /// Whether values are normalised without weights.
     pub weightless_v_norm: bool,
-    /// Whether a query projection of twice the width holds a gate for attention's output.
+    /// Whether a query projection of double width holds a gate for attention's output.
     pub gate_in_query: bool,
     /// Whether files with `attention.kv_lora_rank` have latent attention.
     pub may_be_latent: bool,
     /// The factor of attention scores, if it is not 1/sqrt(head_dim).
     pub attn_scale: Option<f32>,
-    /// Scores are divided by head_dim instead of its root (Jais).
+    /// Whether scores are divided by head_dim instead of its root (Jais).
     pub scaled_by_dim: bool,
-    /// The model with this many layers divides scores by the root of hidden / heads.
+    /// The number of layers of a model that divides scores by the root of hidden / heads.
     pub scaled_by_width: Option<usize>,
-    /// Layers from this one on read keys and values of earlier layers, if the file does not say.
+    /// The first layer that reads keys and values of earlier layers, for files that do not say.
     pub own_kv_layers: Option<usize>,
-    /// The first layers' gates keep only their largest values, if the file does not say (see `LayerSpec::gate_cutoff`).
+    /// The number of leading layers whose gates keep only their largest values, for files that do not say (see `LayerSpec::gate_cutoff`).
     pub sparse_gates: usize,
-    /// A layer is either a mixer or a feed-forward layer (Nemotron-H).
+    /// Whether a layer is either a mixer or a feed-forward layer (Nemotron-H).
     pub one_part: bool,
-    /// A layer with a feed-forward length of 0 has no feed-forward part (Deci).
+    /// Whether a layer with a feed-forward length of 0 has no feed-forward part (Deci).
     pub may_lack_ffn: bool,
-    /// The file's feed-forward length counts gate and up together (Qwen 1).
+    /// Whether the file's feed-forward length counts gate and up together (Qwen 1).
     pub half_ffn: bool,
     /// Whether rows see later rows of their sequence.
     pub bidirectional: bool,
     pub experts: ExpertRule,
-    /// Norms and biases that every file has. What mixers and feed-forward layers need is known without them.
+    /// The norms and biases that every file has. The other tensors of mixers and feed-forward layers follow from the spec.
     pub required: &'static [TensorRole],
     /// Roles that a file may have, besides the output matrix and biases.
     pub optional: &'static [TensorRole],
-    /// Roles that other architectures have, and that this one does not use even if a file fills them.
+    /// Roles of other architectures that this one does not use, even if a file fills them.
     pub ignored: &'static [TensorRole],
-    /// Other names of roles, with `{}` for the layer's number. The first that the file has counts.
+    /// Other names of roles, with `{}` for the layer's number. The first name that the file has is used.
     pub renamed: &'static [(TensorRole, &'static str)],
 }
 

@@ -1,22 +1,22 @@
-//! Cache groups: which layers' keys and values share a KV block.
+//! Divides layers into cache groups, whose keys and values share KV blocks.
 //!
 //! All blocks have one size and come from one pool. A block holds some tokens for the layers of one group, whose windows are alike. So a
-//! sequence has a block table per group, and the blocks that a group's window has left can be used for anything else.
+//! sequence has a block table per group, and blocks that a group's window has left can be reused for anything.
 
 use crate::arch::WindowKind;
 use crate::spec::ModelSpec;
 
-/// Which of the earlier rows a row sees.
+/// The earlier rows that a row sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CacheWindow {
-    /// The last so many, its own included.
+    /// The last n rows, including the row itself.
     Sliding(usize),
-    /// Those from the last multiple of so many on.
+    /// The rows since the last multiple of n.
     Chunked(usize),
 }
 
 impl CacheWindow {
-    /// The first position that the row at `position` sees. It never falls while positions rise.
+    /// The first position that the row at `position` sees. Never decreases as positions increase.
     pub fn first_seen(self, position: usize) -> usize {
         match self {
             Self::Sliding(window) => (position + 1).saturating_sub(window),
@@ -32,27 +32,27 @@ impl CacheWindow {
     }
 }
 
-/// Layers whose keys and values stand side by side in a block.
+/// Layers whose keys and values share a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayerGroup {
-    /// None: rows see everything before them.
+    /// None if rows see everything before them.
     pub window: Option<CacheWindow>,
     /// In ascending order.
     pub layers: Vec<usize>,
 }
 
-/// More groups than this would cost more in tables than they save.
+/// The most groups. More would cost more in tables than they save.
 const MAX_GROUPS: usize = 16;
 
-/// What a layer keeps: its index, its window and its width.
+/// A layer with cached data: its index, its window and its width.
 type KeptWidth = (usize, Option<CacheWindow>, usize);
 
 impl ModelSpec {
-    /// The model's cache groups, at least one. Every layer that keeps something in the cache is in one of them; a layer that reads the keys
-    /// and values of another reads that one's group.
+    /// The model's cache groups, at least one. Every layer that keeps data in the cache belongs to one group. A layer that reads the keys
+    /// and values of another layer reads that layer's group.
     ///
-    /// A block is as large as its largest group. The division is the one with the fewest groups among those whose longest context takes at
-    /// most a sixteenth more memory than the best one.
+    /// A block has the size that the largest group needs. Among the divisions whose longest context takes at most a sixteenth more memory
+    /// than the best one, this is the one with the fewest groups.
     pub fn cache_groups(&self) -> Vec<LayerGroup> {
         let kept = self.kept();
         let windows = || {
@@ -66,7 +66,7 @@ impl ModelSpec {
             let window = kept.first().and_then(|layer| layer.1);
             return vec![LayerGroup { window, layers: kept.iter().map(|layer| layer.0).collect() }];
         }
-        // A block holds the first layers of some window exactly.
+        // The candidate block widths hold the first layers of some window exactly.
         let mut widths = Vec::new();
         for window in windows() {
             let mut sum = 0;
@@ -85,7 +85,7 @@ impl ModelSpec {
         good.min_by_key(|division| (division.1.len(), cost(division))).map(|division| division.1).unwrap_or_default()
     }
 
-    /// The layers that keep something in the cache. If others read it too, the window is the loosest of theirs.
+    /// The layers that keep data in the cache. If other layers read it too, the window is the loosest of all readers.
     fn kept(&self) -> Vec<KeptWidth> {
         let window = |layer: usize| -> Option<CacheWindow> {
             let window = self.layers[layer].attention()?.window?;
@@ -104,7 +104,7 @@ impl ModelSpec {
         self.layers.iter().enumerate().filter_map(of).collect()
     }
 
-    /// Floats that the longest context takes.
+    /// The floats that the longest context takes.
     fn cost(&self, (width, groups): &(usize, Vec<LayerGroup>)) -> u128 {
         let tokens = |group: &LayerGroup| group.window.map_or(self.context_length, |window| window.tokens().min(self.context_length));
         groups.iter().map(|group| tokens(group) as u128 * *width as u128).sum()

@@ -1,4 +1,4 @@
-//! How the layers of known shapes are divided into cache groups.
+//! Tests how the layers of known shapes are divided into cache groups.
 
 use super::*;
 use crate::arch::Arch;
@@ -21,7 +21,7 @@ fn shape(spec: &ModelSpec) -> Vec<(Option<CacheWindow>, usize)> {
 
 const LOCAL: Option<CacheWindow> = Some(CacheWindow::Sliding(1024));
 
-/// The spec with another attention in some layers.
+/// Copies the spec and changes the attention of each layer.
 fn with(mut spec: ModelSpec, change: impl Fn(usize, &mut crate::Attention)) -> ModelSpec {
     for (i, LayerSpec { mixer, .. }) in spec.layers.iter_mut().enumerate() {
         if let Mixer::Attention(attention) = mixer {

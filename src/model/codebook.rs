@@ -1,16 +1,16 @@
-//! Exact scalar dequantisation of the code-book types (IQ1 to IQ4, MXFP4, NVFP4) and of the ternary types (TQ).
+//! Dequantises the code-book types (IQ1 to IQ4, MXFP4, NVFP4) and the ternary types (TQ) exactly, in scalar code.
 //!
 //! A block of an IQ1, IQ2 or IQ3 type stores indexes into a code book, whose entries are four or eight magnitudes, and stores the signs
 //! separately. The format defines the books. `cuda/quant/books/` holds them for both backends, each as one string of hexadecimal digits. As
-//! in [`dequant`](crate::dequant), results have the bits that the `gguf` Python package gives. No product here is rounded, because a half
-//! has 11 significant bits and a scale times a level has at most 13.
+//! in [`dequant`](crate::dequant), results have the bits that the `gguf` Python package gives. No product here is rounded: a half has 11
+//! significant bits, and a scale times a level has at most 13.
 //!
 //! In the comments on block functions, `d` is the block's scale, `s` the scale of a group, and `q` the stored code of a weight.
 
 use crate::dequant::{f16_to_f32, half_at};
 
-/// Parses a book. Each entry has four digits, which hold the indexes of its elements into the type's levels; the first element has the
-/// lowest bits.
+/// Parses a book. The four digits of an entry hold the indexes of its elements into the type's levels, the first element in the lowest
+/// bits.
 const fn entries<const N: usize>(file: &str) -> [u16; N] {
     let (text, mut out, mut at, mut digits, mut quoted) = (file.as_bytes(), [0u16; N], 0, 0, false);
     while at < text.len() {
@@ -28,7 +28,7 @@ const fn entries<const N: usize>(file: &str) -> [u16; N] {
     out
 }
 
-/// Replaces the indexes in each entry, of `E` elements, with the levels that they stand for.
+/// Replaces the indexes in each entry of `E` elements by their levels.
 const fn spread<const N: usize, const E: usize>(entries: &[u16; N], levels: &[u8]) -> [[u8; E]; N] {
     let (mut out, bits, mut i) = ([[0; E]; N], 16 / E, 0);
     while i < N {
@@ -53,10 +53,10 @@ macro_rules! book {
 pub const IQ2_LEVELS: [u8; 3] = [8, 25, 43];
 pub const IQ3_XXS_LEVELS: [u8; 8] = [4, 12, 20, 28, 36, 44, 52, 62];
 pub const IQ3_S_LEVELS: [u8; 8] = [1, 3, 5, 7, 9, 11, 13, 15];
-/// The shift of an IQ1 type: added to its levels -1, 0 and 1, or subtracted from them.
+/// The shift of an IQ1 type. Added to its levels -1, 0 and 1, or subtracted from them.
 pub const IQ1_DELTA: f32 = 0.125;
 
-// The digits 0, 1 and 2 of an IQ1 book stand for the levels -1, 0 and 1.
+// The digits 0, 1 and 2 of an IQ1 book mean the levels -1, 0 and 1.
 book!(IQ1, IQ1_BOOK, 2048 of 8, "iq1_s.inc", [0, 1, 2]);
 book!(IQ2_XXS, IQ2_XXS_BOOK, 256 of 8, "iq2_xxs.inc", IQ2_LEVELS);
 book!(IQ2_XS, IQ2_XS_BOOK, 512 of 8, "iq2_xs.inc", IQ2_LEVELS);
@@ -69,7 +69,7 @@ pub const IQ4_LEVELS: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 1
 /// The levels of MXFP4 and NVFP4, by code: twice the e2m1 number (OCP Microscaling Formats 1.0).
 pub const MXFP4_LEVELS: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
-/// Eight signs by the seven that are stored: the number of minus signs is always even.
+/// Completes seven stored signs to eight. The number of minus signs is always even.
 pub static EVEN_SIGNS: [u8; 128] = {
     let (mut out, mut i) = ([0u8; 128], 0u8);
     while i < 128 {
@@ -79,14 +79,14 @@ pub static EVEN_SIGNS: [u8; 128] = {
     out
 };
 
-/// Half of an e8m0 scale. MXFP4's levels above are doubled in return.
+/// Half of an e8m0 scale. In return, MXFP4's levels above are doubled.
 #[inline(always)]
 pub const fn e8m0_half(e: u8) -> f32 {
     f32::from_bits(if e < 2 { 0x0020_0000 << e } else { ((e - 1) as u32) << 23 })
 }
 
-/// Halves of the unsigned e4m3 scales of NVFP4: four bits of exponent, three of mantissa. 0x7f is 0, and the highest bit is not read
-/// otherwise. The levels are doubled in return.
+/// Halves of the unsigned e4m3 scales of NVFP4: four bits of exponent, three of mantissa. 0x7f is 0. Otherwise the highest bit is not read.
+/// In return, the levels are doubled.
 pub static UE4M3_HALVES: [f32; 256] = {
     let (mut out, mut i) = ([0f32; 256], 0);
     while i < 256 {
@@ -105,8 +105,8 @@ fn word_at(block: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]])
 }
 
-/// The sign bits of eight floats, by the byte that stores them. A table, because shifting each bit into place would take as long as the
-/// rest of the dequantisation.
+/// The sign bits of eight floats, by the byte that stores them. Shifting each bit into place instead would take as long as the rest of the
+/// dequantisation.
 static SIGN_BITS: [[u32; 8]; 256] = {
     let (mut out, mut i) = ([[0; 8]; 256], 0);
     while i < 256 * 8 {
@@ -116,7 +116,7 @@ static SIGN_BITS: [[u32; 8]; 256] = {
     out
 };
 
-/// Writes `scale` times the levels. The lowest bits of `signs` are their signs.
+/// Writes `scale` times the levels. The lowest bits of `signs` hold their signs.
 #[inline(always)]
 fn signed<const E: usize>(out: &mut [f32], scale: f32, levels: &[u8; E], signs: u8) {
     let (out, bits) = (&mut out[..E], &SIGN_BITS[usize::from(signs)]);
@@ -133,19 +133,19 @@ fn nibbles(out: &mut [f32], scale: f32, codes: &[u8], levels: &[i8; 16]) {
     }
 }
 
-/// Scale f16, 16 bytes of nibbles: weight = d · level.
+/// A block of a scale in f16 and 16 bytes of nibbles: weight = d · level.
 #[inline(always)]
 pub fn iq4_nl(block: &[u8; 18], out: &mut [f32; 32]) {
     nibbles(out, half_at(block, 0), &block[2..], &IQ4_LEVELS);
 }
 
-/// Scale e8m0, 16 bytes of nibbles: weight = d / 2 · level.
+/// A block of a scale in e8m0 and 16 bytes of nibbles: weight = d / 2 · level.
 #[inline(always)]
 pub fn mxfp4(block: &[u8; 17], out: &mut [f32; 32]) {
     nibbles(out, e8m0_half(block[0]), &block[1..], &MXFP4_LEVELS);
 }
 
-/// Four scales e4m3, each for 16 weights, then eight bytes of nibbles for each: weight = d / 2 · level.
+/// A block of four scales in e4m3, one per 16 weights, then eight bytes of nibbles for each scale: weight = d / 2 · level.
 #[inline(always)]
 pub fn nvfp4(block: &[u8; 36], out: &mut [f32; 64]) {
     for group in 0..4 {
@@ -158,8 +158,8 @@ pub fn nvfp4(block: &[u8; 36], out: &mut [f32; 64]) {
     }
 }
 
-/// The scale of group `group` of IQ4_XS: the low four bits are nibbles from byte 4 on, the high two bits are in the word at byte 2, and the
-/// offset is 32.
+/// The scale of group `group` of IQ4_XS. The low four bits are nibbles that start at byte 4, the high two bits are in the word at byte 2,
+/// and the offset is 32.
 #[inline(always)]
 pub fn iq4_xs_scale(block: &[u8; 136], group: usize) -> i8 {
     let low = block[4 + group / 2] >> (group % 2 * 4) & 15;

@@ -1,17 +1,17 @@
-//! Exact scalar dequantisation, with one function per block layout. Faster kernels are tested against these functions.
+//! Dequantises exactly in scalar code, with one function per block layout. Faster kernels are tested against these functions.
 //!
-//! Each result has the bits that `dequantize` of the `gguf` Python package gives: products and sums are rounded one by one, in its order,
-//! and never fused. The block functions are plain loops over arrays of fixed size and always inlined. A caller compiled for wider vector
-//! instructions thus gets vector code. The layouts are those of ggml's `ggml-common.h`.
+//! Each result has the bits that `dequantize` of the `gguf` Python package gives: products and sums are rounded one by one, in the
+//! package's order, and never fused. The block functions are plain loops over arrays of fixed size and always inlined, so that a caller
+//! compiled for wider vector instructions gets vector code. The layouts are those of ggml's `ggml-common.h`.
 //!
 //! In the comments on block functions, `d` is the scale, `m` or `dmin` the minimum, and `q` the stored code of a weight.
 
-/// Converts IEEE half precision to float32. Exact for every finite value and infinity; a NaN keeps its payload.
+/// Converts IEEE half precision to float32. Exact for every finite value and infinity. A NaN keeps its payload.
 #[inline(always)]
 pub const fn f16_to_f32(bits: u16) -> f32 {
     let magnitude = ((bits & 0x7fff) as u32) << 13;
     let sign = ((bits & 0x8000) as u32) << 16;
-    // Read as a float's, the half's exponent is 127 - 15 = 112 too small. The product with 2^112 is exact, also for subnormals.
+    // Read as a float's exponent, the half's is too small by 127 - 15 = 112. The product with 2^112 is exact, also for subnormals.
     let scaled = (f32::from_bits(magnitude) * f32::from_bits(0x7780_0000)).to_bits();
     let finite = magnitude < 0x7c00 << 13;
     f32::from_bits(sign | if finite { scaled } else { magnitude | 0x7f80_0000 })
@@ -160,8 +160,8 @@ pub fn q3_k(block: &[u8; 110], out: &mut [f32; 256]) {
     }
 }
 
-/// The scale d · s and the minimum dmin · m of each of the 8 groups of a Q4_K or Q5_K block. The block starts with d f16 and dmin f16, then
-/// 12 bytes with 8 scales s and 8 minima m of 6 bits each.
+/// The scale d · s and the minimum dmin · m of each of the 8 groups of a Q4_K or Q5_K block. The block starts with d and dmin in f16,
+/// followed by 12 bytes with 8 scales s and 8 minima m of 6 bits each.
 #[inline(always)]
 fn group_scales<const B: usize>(block: &[u8; B]) -> [(f32, f32); 8] {
     let (d, dmin, packed) = (half_at(block, 0), half_at(block, 2), &block[4..16]);
@@ -176,7 +176,7 @@ fn group_scales<const B: usize>(block: &[u8; B]) -> [(f32, f32); 8] {
     std::array::from_fn(|group| (d * f32::from(scales[group]), dmin * f32::from(minima[group])))
 }
 
-/// Scales and minima as [`group_scales`] says, then weights in 4 bits: weight = d · s · q - dmin · m.
+/// The scales and minima of [`group_scales`], then weights of 4 bits: weight = d · s · q - dmin · m.
 #[inline(always)]
 pub fn q4_k(block: &[u8; 144], out: &mut [f32; 256]) {
     for (group, (dl, ml)) in group_scales(block).into_iter().enumerate() {

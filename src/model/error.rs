@@ -1,10 +1,10 @@
-//! Reasons why a well-formed file is not a model that the engines can run.
+//! [`ModelError`]: why a well-formed file is not a model that the engines can run.
 
 use std::path::PathBuf;
 
 use crate::archs::ARCHS;
 
-/// A file, and what is wrong with it.
+/// A fault in a model file, with the file's path.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {fault}", path = .path.display())]
 pub struct ModelError {

@@ -1,4 +1,4 @@
-//! What files hold beside or instead of a matrix: factors of its products, and the experts of a stack in tensors of their own.
+//! Gathers tensors that files hold besides a matrix or instead of one: factors of its products, and a stack's experts as separate tensors.
 
 use crate::error::ModelFault;
 use crate::tensor_check::{check, check_values};
@@ -6,8 +6,8 @@ use crate::tensor_roles::TensorRole::{self, *};
 use crate::weights::{Stack, StackLayout, Weight};
 use gguf::{GgufFile, TensorInfo};
 
-/// Matrices whose products a file may scale: NVFP4 has a factor per tensor or per expert beside the scales of its blocks, and BitNet has
-/// one per tensor. Factors of other matrices are refused.
+/// Matrices whose products a file may scale. NVFP4 has a factor per tensor or per expert in addition to the scales of its blocks, and
+/// BitNet has one per tensor. Factors of other matrices are refused.
 const SCALED: &[TensorRole] = &[
     AttnQ,
     AttnK,
@@ -31,8 +31,8 @@ const SCALED: &[TensorRole] = &[
     Output,
 ];
 
-/// The tensor `….scale` beside the matrix `….weight` with `count` factors: one, or one per expert. `wanted`: the roles of the layer, since
-/// an architecture may have a role of that name.
+/// Finds the tensor `….scale` that belongs to the matrix `….weight`, with `count` factors: one, or one per expert. `wanted` holds the roles
+/// of the layer, because an architecture may have a role of that name.
 pub fn scale_of(
     file: &GgufFile,
     matrix: &str,
@@ -50,7 +50,7 @@ pub fn scale_of(
     Ok(Some(index))
 }
 
-/// The stem of the tensors that hold a stack's experts one by one, as files of the first Mixtral models do.
+/// The stem of the tensors that hold a stack's experts one by one, as in files of the first Mixtral models.
 fn stem(role: TensorRole) -> Option<&'static str> {
     match role {
         FfnGateExps => Some("ffn_gate"),
@@ -60,7 +60,7 @@ fn stem(role: TensorRole) -> Option<&'static str> {
     }
 }
 
-/// A stack whose experts have a tensor each. None: the file has no such tensors.
+/// Gathers a stack whose experts are separate tensors. None if the file has no such tensors.
 pub fn gather(
     file: &GgufFile,
     role: TensorRole,

@@ -1,9 +1,9 @@
-//! Recognises GGUF files that are not models, because they are often stored and downloaded beside models.
+//! Recognises GGUF files that are not models but are often stored and downloaded with models.
 
 use crate::error::ModelFault;
 use gguf::GgufFile;
 
-/// Refuses LoRA adapters, projectors, importance matrices and control vectors, each by its name.
+/// Refuses LoRA adapters, projectors, importance matrices and control vectors. The error names the kind.
 pub(super) fn refuse_accessories(file: &GgufFile) -> Result<(), ModelFault> {
     let kind = file.get_str("general.type").unwrap_or_default();
     let architecture = file.architecture().unwrap_or_default();

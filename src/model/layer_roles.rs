@@ -1,4 +1,4 @@
-//! Which roles a model's layers fill.
+//! Lists the tensor roles that a model's layers fill.
 
 use crate::arch::{Arch, Beside, Block, Recurrent};
 use crate::spec::{Attention, FeedForward, HeadNorm, Latent, Mixer, ModelSpec, Pooling, RopeScaling, Ssm};
@@ -7,7 +7,7 @@ use crate::tensor_roles::TensorRole::{self, *};
 /// A role, and whether a file must fill it.
 pub type Wanted = (TensorRole, bool);
 
-/// Roles of norms and of the parts of a layer that they belong to.
+/// Roles of norms, by the part of a layer that they belong to.
 const MIXER_NORMS: &[TensorRole] = &[AttnNorm, AttnNormBias, PostAttnNorm, PostAttnNormBias];
 const FFN_NORMS: &[TensorRole] = &[FfnNorm, FfnNormBias, PostFfnNorm, PostFfnNormBias, FfnNormExps];
 const QKV_BIASES: &[TensorRole] = &[AttnQBias, AttnKBias, AttnVBias];
@@ -15,7 +15,7 @@ const ALTUP: &[TensorRole] =
     &[AltupCorrectCoef, AltupCorrectScale, AltupPredictCoef, AltupRouter, AltupRouterNorm, LaurelL, LaurelR, LaurelPostNorm];
 
 impl ModelSpec {
-    /// Every role outside of layers that the forward pass uses.
+    /// Every role outside the layers that the forward pass uses.
     pub fn global_roles(&self) -> Vec<Wanted> {
         let mut all = vec![(TokenEmbd, true), (Output, false), (OutputBias, false)];
         let globals = |roles: &[TensorRole], required| {

@@ -1,17 +1,17 @@
-//! What a model is: its architecture, its hyperparameters, its tensors and their types.
+//! Describes models as data: architectures, hyperparameters, tensors and tensor types.
 //!
 //! ```no_run
 //! use std::sync::Arc;
-//! use model::{TensorSlot, Weights};
+//! use model::{TensorRole, Weights};
 //!
 //! let file = Arc::new(gguf::GgufFile::open("model.gguf".as_ref()).unwrap());
 //! let weights = Weights::load(file).unwrap();
 //! println!("{}: {} layers", weights.spec.arch.name, weights.spec.num_layers());
-//! let norm: Vec<f32> = weights.vector(TensorSlot::OutputNorm, 0).unwrap();
+//! let norm: Vec<f32> = weights.vector(TensorRole::OutputNorm, 0).unwrap();
 //! ```
 //!
 //! # Invariants
-//! - A model is data: an architecture is a row of [`ARCHS`], a tensor type is a row of [`QUANTS`]. No file of this crate is about one
+//! - A model is data: an architecture is a row of [`ARCHS`], and a tensor type is a row of [`QUANTS`]. No file of this crate is about one
 //!   model.
 //! - A [`ModelSpec`] is valid: every hyperparameter was checked when it was read, and sizes computed from it do not overflow.
 //! - [`Weights`] are complete: every required role has a tensor of the expected shape and of a type in [`QUANTS`].

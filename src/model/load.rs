@@ -18,8 +18,8 @@ struct FoundTensors {
     part_tensors: Vec<usize>,
 }
 
-/// Tensors that may hold the rows of several roles, one role after another, in files that have no tensors of their own for them. A stack
-/// of experts holds them expert by expert.
+/// Tensors that may hold the rows of several roles one after another, in files without separate tensors for these roles. A stack of experts
+/// holds them expert by expert.
 pub const FUSED: &[(&str, &[TensorRole])] = &[
     ("blk.{}.attn_qkv.weight", &[AttnQ, AttnK, AttnV]),
     ("blk.{}.attn_qkv.bias", &[AttnQBias, AttnKBias, AttnVBias]),
@@ -50,7 +50,7 @@ fn assign_tensors(file: &GgufFile, spec: &ModelSpec) -> Result<FoundTensors, Mod
     for role in [RopeFreqs, RopeFactorsLong, RopeFactorsShort] {
         check_values(file, found.by_role.get(&(role, 0)), "a positive number", |factor| factor > 0.0)?;
     }
-    // A positive one would let the state grow without bound.
+    // With a positive decay, the state would grow without bound.
     for layer in 0..spec.num_layers() {
         check_values(file, found.by_role.get(&(SsmA, layer)), "a negative number or 0", |decay| decay <= 0.0)?;
     }
@@ -61,7 +61,7 @@ fn assign_tensors(file: &GgufFile, spec: &ModelSpec) -> Result<FoundTensors, Mod
     Ok(found)
 }
 
-/// Assigns the tensors of one layer, or of the roles outside of layers.
+/// Assigns the tensors of one layer, or of the roles outside the layers.
 fn assign_part(
     file: &GgufFile,
     spec: &ModelSpec,
@@ -96,7 +96,7 @@ fn assign_part(
                 assign_fused(file, spec, &name(pattern), (&parts, roles), layer, found)?;
             }
             (None, Some((pattern, parts))) if required && file.tensor_index(&name(pattern)).is_some() => {
-                // the tensor is there, but holds too few rows or too many
+                // the tensor exists, but has too few rows or too many
                 assign_fused(file, spec, &name(pattern), (parts, roles), layer, found)?;
             }
             _ if required => {
@@ -109,7 +109,7 @@ fn assign_part(
     Ok(())
 }
 
-/// Whether the file has the fused tensor `name`, and it holds the rows of `role`, which has no tensor of its own.
+/// Whether the file has the fused tensor `name` with the rows of `role`, which has no separate tensor.
 fn is_fused(file: &GgufFile, name: &str, role: TensorRole, dims: &[usize], roles: &[(TensorRole, bool)]) -> bool {
     let Some(index) = file.tensor_index(name) else { return false };
     match role {
@@ -119,7 +119,7 @@ fn is_fused(file: &GgufFile, name: &str, role: TensorRole, dims: &[usize], roles
     }
 }
 
-/// Whether the tensor of `FfnUp` holds the gate's rows before its own: files without a gate of their own do so.
+/// Whether the tensor of `FfnUp` holds the gate's rows before its own, as in files without a separate gate.
 fn holds_gate_too(file: &GgufFile, index: usize, role: TensorRole, dims: &[usize], roles: &[(TensorRole, bool)]) -> bool {
     let gate = match role {
         FfnUp => FfnGate,
@@ -131,7 +131,7 @@ fn holds_gate_too(file: &GgufFile, index: usize, role: TensorRole, dims: &[usize
     twice && found.len() == dims.len() && roles.iter().any(|(role, _)| *role == gate)
 }
 
-/// Assigns the rows (or elements, if it is a vector) of one tensor to several roles of those that are wanted.
+/// Assigns the rows (or the elements of a vector) of one tensor to those of several roles that are wanted.
 fn assign_fused(
     file: &GgufFile,
     spec: &ModelSpec,
@@ -142,7 +142,7 @@ fn assign_fused(
 ) -> Result<(), ModelFault> {
     let dims: Vec<Vec<usize>> = parts.iter().filter_map(|role| role.dims(spec, layer)).collect();
     let Some(mut whole) = dims.first().cloned() else { return Ok(()) };
-    // the dimension that counts rows: a vector's elements, a matrix's rows
+    // the dimension that counts rows: the elements of a vector, or the rows of a matrix
     let is_vector = whole.len() == 1;
     let at = if is_vector || name.ends_with(".bias") { 0 } else { 1 };
     whole[at] = dims.iter().map(|dims| dims[at]).sum();
@@ -164,12 +164,12 @@ fn assign_fused(
     Ok(())
 }
 
-/// Refuses a bias or a scale that has no role, because leaving it out would change the results. Other tensors without a role are logged and
-/// ignored. A scale of inputs is one of them: it is for inputs that are rounded to four bits, and here they are not.
+/// Refuses a bias or a scale without a role, because ignoring it would change the results. Other tensors without a role are logged and
+/// ignored. That includes scales of inputs: they are for inputs that are rounded to four bits, which the engines do not do.
 fn refuse_unused(file: &GgufFile, spec: &ModelSpec, found: &FoundTensors) -> Result<(), ModelFault> {
     let of_roles = found.by_role.values().flat_map(|weight| [Some(weight.tensor), weight.scale]);
     let used: HashSet<usize> = of_roles.flatten().chain(found.part_tensors.iter().copied()).collect();
-    // A bias beside weights that nothing uses is part of something that the model does not compute.
+    // A bias whose weights are unused belongs to a part that the model does not compute.
     let has_unused_weights = |name: &str| {
         let weights = ["bias", "scale"].iter().find_map(|kind| name.strip_suffix(kind)).map(|stem| format!("{stem}weight"));
         weights.and_then(|name| file.tensor_index(&name)).is_some_and(|index| !used.contains(&index))
@@ -188,12 +188,12 @@ fn refuse_unused(file: &GgufFile, spec: &ModelSpec, found: &FoundTensors) -> Res
     Ok(())
 }
 
-/// Whether a tensor belongs to a layer behind the last: those that predict further tokens.
+/// Whether a tensor belongs to a layer after the last one. Such layers predict further tokens.
 fn is_behind(name: &str, num_layers: usize) -> bool {
     layer_of(name).is_some_and(|layer| layer >= num_layers)
 }
 
-/// Whether a tensor belongs to the keys and values of a layer that reads those of another.
+/// Whether a tensor belongs to the keys and values of a layer that reads those of another layer.
 fn is_idle(name: &str, spec: &ModelSpec) -> bool {
     let Some(layer) = layer_of(name).filter(|&layer| layer < spec.num_layers()) else { return false };
     let reads_another = spec.layers[layer].attention().is_some_and(|attention| attention.kv_of.is_some());

@@ -3,10 +3,10 @@
 use crate::codebook;
 use crate::dequant::{self, each};
 
-/// A tensor type: the layout of its blocks and how they are dequantised.
+/// A tensor type: the layout of its blocks and the function that dequantises them.
 #[derive(Debug)]
 pub struct Quant {
-    /// ggml's type id
+    /// The type's id in ggml.
     pub id: u32,
     pub name: &'static str,
     /// Weights per block.
@@ -60,7 +60,7 @@ impl Quant {
         ROWS.iter().find(|quant| quant.id == id)
     }
 
-    /// Size in bytes of a row of `cols` weights, which must be whole blocks.
+    /// The size in bytes of a row of `cols` weights, which must be whole blocks.
     pub fn row_bytes(&self, cols: usize) -> usize {
         cols / self.block_size * self.block_bytes
     }

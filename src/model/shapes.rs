@@ -1,12 +1,12 @@
-//! The shape of each tensor role, from the hyperparameters.
+//! Computes the shape of each tensor role from the hyperparameters.
 
 use crate::arch::Recurrent;
 use crate::spec::{ALTUP_STREAMS, Attention, HeadNorm, Latent, LayerSpec, ModelSpec, Ssm};
 use crate::tensor_roles::TensorRole;
 
 impl TensorRole {
-    /// Dimensions in a model of this spec, innermost first: `[length]` of a vector, `[columns, rows]` of a matrix,
-    /// `[columns, rows, experts]` of a stack of experts. None: the layer has no such tensor.
+    /// The dimensions in a model of this spec, innermost first: `[length]` for a vector, `[columns, rows]` for a matrix, and
+    /// `[columns, rows, experts]` for a stack of experts. None if the layer has no such tensor.
     pub fn dims(self, spec: &ModelSpec, layer: usize) -> Option<Vec<usize>> {
         if !self.per_layer() {
             return self.global_dims(spec);

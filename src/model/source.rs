@@ -1,4 +1,4 @@
-//! [`Source`]: the file that an engine reads weights from, watched while it does.
+//! [`Source`]: the file that an engine reads weights from, watched for changes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,13 +7,14 @@ use crate::error::ModelFault;
 use crate::weights::Weights;
 use gguf::GgufFile;
 
-/// How often the system is asked whether the file has changed. In between, only bytes that were gone when they were read are noticed.
+/// The interval at which the system is asked whether the file has changed. In between, only bytes that were missing when they were read are
+/// noticed.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// The mapped file behind weights.
+/// The mapped file that holds the weights.
 pub struct Source {
     file: Arc<GgufFile>,
-    /// When the system was asked last.
+    /// When the system was last asked.
     asked: Instant,
 }
 
@@ -22,8 +23,8 @@ impl Source {
         Self { file: weights.file.clone(), asked: Instant::now() }
     }
 
-    /// Checks that what was read from the file until now is what the file held when it was opened. Call it after every use of the weights,
-    /// before the result is handed out: unless the last call was more than a second ago, it costs about 30 ns.
+    /// Checks that everything read from the file so far is what the file held when it was opened. Call this after every use of the weights,
+    /// before the result is returned. Costs about 30 ns if the last call was less than a second ago.
     ///
     /// # Errors
     /// [`ModelFault::Changed`], without the file's path.
@@ -36,7 +37,7 @@ impl Source {
         Ok(())
     }
 
-    /// As [`check`](Self::check), and always asks the system.
+    /// Runs [`check`](Self::check), and always asks the system.
     pub fn verify(&self) -> Result<(), ModelFault> {
         self.file.verify_unchanged().map_err(|error| ModelFault::Changed(error.fault))
     }

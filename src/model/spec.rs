@@ -9,12 +9,12 @@ pub enum RopeScaling {
     Linear {
         factor: f32,
     },
-    /// YaRN (Peng et al. 2023). Dimensions that turn more than `beta_fast` times within the original context keep their frequency. The
-    /// frequency of those that turn less than `beta_slow` times is divided by the factor. Between them is a linear ramp.
+    /// YaRN (Peng et al. 2023). Dimensions that make more than `beta_fast` rotations within the original context keep their frequency. The
+    /// frequency of dimensions that make fewer than `beta_slow` is divided by the factor. A linear ramp lies between them.
     Yarn {
         factor: f32,
         original_context: usize,
-        /// Factor of sine and cosine. It includes YaRN's own 0.1 ln(factor) + 1.
+        /// The factor of sine and cosine. Includes YaRN's own 0.1 ln(factor) + 1.
         attn_factor: f32,
         beta_fast: f32,
         beta_slow: f32,
@@ -23,7 +23,7 @@ pub enum RopeScaling {
     /// `rope_factors_long` if the engine was opened for more than the original context, and otherwise from `rope_factors_short`.
     Long {
         original_context: usize,
-        /// Factor of sine and cosine.
+        /// The factor of sine and cosine.
         attn_factor: f32,
     },
 }
@@ -31,7 +31,7 @@ pub enum RopeScaling {
 /// The rotation of a layer's queries and keys.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RopeSpec {
-    /// Rotated elements per head.
+    /// The number of rotated elements per head.
     pub dim: usize,
     pub theta: f32,
     pub scaling: RopeScaling,
@@ -39,7 +39,7 @@ pub struct RopeSpec {
     pub factors: bool,
 }
 
-/// What a norm of queries or keys covers.
+/// The elements that a norm of queries or keys covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadNorm {
     None,
@@ -47,23 +47,23 @@ pub enum HeadNorm {
     Head,
     /// Each head alone, with weights of its own.
     OwnHead,
-    /// All heads of a row at once.
+    /// All heads of a row together.
     Row,
     /// Each head alone, without weights, as an RMS norm.
     Weightless,
 }
 
-/// What multiplies an attention's output before the output projection, after a sigmoid.
+/// The gate that multiplies an attention's output before the output projection, after a sigmoid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttnGate {
     None,
     /// The second half of each head of the query projection.
     InQuery,
-    /// A projection of its own, as wide as the heads.
+    /// A separate projection, as wide as the heads.
     Own,
 }
 
-/// Queries are multiplied by 1 + scale · ln(1 + floor((position + offset) / floor)).
+/// A growing factor of the queries: 1 + scale · ln(1 + floor((position + offset) / floor)).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Temperature {
     pub scale: f32,
@@ -82,27 +82,27 @@ impl Temperature {
 pub struct Attention {
     pub num_heads: usize,
     pub num_kv_heads: usize,
-    /// Elements of a query's and a key's head.
+    /// The number of elements per head of queries and keys.
     pub head_dim: usize,
-    /// Elements of a value's head.
+    /// The number of elements per head of values.
     pub value_dim: usize,
     pub rope: Option<RopeSpec>,
-    /// Number of tokens that a row sees, including its own. What it shows depends on the architecture's `window_kind`.
+    /// The number of tokens that a row sees, including its own. The architecture's `window_kind` says which ones.
     pub window: Option<usize>,
-    /// Factor of the attention scores.
+    /// The factor of the attention scores.
     pub scale: f32,
-    /// A scaled attention score s becomes cap · tanh(s / cap).
+    /// Caps scaled attention scores: s becomes cap · tanh(s / cap).
     pub soft_cap: Option<f32>,
-    /// Queries, keys and values are clamped to [-clamp, clamp].
+    /// Clamps queries, keys and values to [-clamp, clamp].
     pub clamp: Option<f32>,
-    /// ALiBi's largest bias: head h has the slope 2^(-alibi · (h + 1) / heads).
+    /// The largest bias of ALiBi: head h has the slope 2^(-alibi · (h + 1) / heads).
     pub alibi: Option<f32>,
     pub temperature: Option<Temperature>,
     pub q_norm: HeadNorm,
     pub k_norm: HeadNorm,
     pub v_norm: HeadNorm,
     pub gate: AttnGate,
-    /// The layer whose keys and values this layer reads, if it has none of its own.
+    /// The layer whose keys and values this layer reads. None if the layer has its own.
     pub kv_of: Option<usize>,
 }
 
@@ -110,56 +110,56 @@ pub struct Attention {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Latent {
     pub num_heads: usize,
-    /// Rank of the queries' projection. 0: queries are projected at once.
+    /// The rank of the queries' projection. 0 if queries are projected directly.
     pub q_rank: usize,
-    /// Length of the latent vector.
+    /// The length of the latent vector.
     pub kv_rank: usize,
-    /// Elements of a query's head that are not rotated.
+    /// The elements of a query's head that are not rotated.
     pub nope_dim: usize,
-    /// Elements of a value's head.
+    /// The number of elements per head of values.
     pub value_dim: usize,
-    /// Its `dim` is the number of elements behind the others that are rotated, of each query's head and of the one shared key. None
-    /// in models without rotation: the elements are there all the same.
+    /// The rotation of the last elements of each query's head and of the one shared key. Its `dim` is their number. None in models without
+    /// rotation, which still have these elements.
     pub rope: Option<RopeSpec>,
     pub rope_dim: usize,
     pub scale: f32,
-    /// Whether the file holds `attn_k_b` and `attn_v_b` apart, in the form for absorbed products, instead of `attn_kv_b`.
+    /// Whether the file holds separate tensors `attn_k_b` and `attn_v_b`, in the form for absorbed products, instead of `attn_kv_b`.
     pub split: bool,
     pub temperature: Option<Temperature>,
 }
 
-/// The shape of a mixer with recurrent state. Which fields matter depends on the kind.
+/// The shape of a mixer with recurrent state. The kind decides which fields matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ssm {
     pub kind: Recurrent,
-    /// Channels behind the input projection.
+    /// The number of channels after the input projection.
     pub inner: usize,
-    /// State per channel (Mamba), or elements of a key's head (delta rule).
+    /// The state per channel (Mamba), or the elements per head of keys (delta rule).
     pub state: usize,
-    /// Rows that the convolution covers.
+    /// The number of rows that the convolution covers.
     pub conv: usize,
-    /// Rank of the time step (Mamba 1), or number of heads.
+    /// The rank of the time step (Mamba 1), or the number of heads.
     pub heads: usize,
-    /// Groups of heads that share B and C, or key heads.
+    /// The number of groups of heads that share B and C, or of key heads.
     pub groups: usize,
-    /// Whether dt, B and C of Mamba 1 are normalised even if the file has no weights for it (FalconMamba).
+    /// Whether dt, B and C of Mamba 1 are normalised even if the file has no weights for the norms (FalconMamba).
     pub normalised: bool,
 }
 
 impl AttnGate {
-    /// Rows of the query projection per element of the heads.
+    /// The rows of the query projection per element of the heads.
     pub fn query_rows(self) -> usize {
         if self == AttnGate::InQuery { 2 } else { 1 }
     }
 }
 
 impl Ssm {
-    /// Rank of the time step's projection, in a model with rows of `hidden` elements.
+    /// The rank of the time step's projection, in a model with rows of `hidden` elements.
     pub fn time_rank(&self, hidden: usize) -> usize {
         if self.kind == Recurrent::MambaPlamo { (hidden / 16).max(64) } else { self.heads }
     }
 
-    /// Channels that the convolution covers.
+    /// The number of channels that the convolution covers.
     pub fn conv_channels(&self) -> usize {
         match self.kind {
             Recurrent::Mamba1 | Recurrent::MambaPlamo | Recurrent::ShortConv => self.inner,
@@ -169,7 +169,7 @@ impl Ssm {
         }
     }
 
-    /// Floats of state per sequence: the convolution's earlier rows, then the recurrence's state.
+    /// The floats of state per sequence: the convolution's earlier rows, then the recurrence's state.
     pub fn state_width(&self) -> usize {
         let recurrence = match self.kind {
             Recurrent::ShortConv => 0,
@@ -185,36 +185,37 @@ pub enum Mixer {
     Attention(Attention),
     Latent(Latent),
     Recurrent(Ssm),
-    /// Both at once, on the same input.
+    /// Both in parallel, on the same input.
     Both(Attention, Ssm),
 }
 
-/// A mixture of experts: several feed-forward networks per layer, of which a router picks a few for each row (Shazeer et al. 2017).
+/// A mixture of experts: each layer has several feed-forward networks, and a router chooses a few of them for each row (Shazeer et al.
+/// 2017).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Experts {
     pub count: usize,
-    /// Number of experts that each row uses.
+    /// The number of experts that each row uses.
     pub used: usize,
-    /// Inner dimension of each expert.
+    /// The inner dimension of each expert.
     pub ffn_dim: usize,
-    /// Inner dimension of the expert that all rows share. 0: there is none.
+    /// The inner dimension of the expert that all rows share. 0 if there is none.
     pub shared_ffn_dim: usize,
     pub gating: Gating,
     /// Whether the weights of a row's experts are scaled to add up to 1.
     pub normalise: bool,
-    /// Factor of the weights. 1 unless the file sets another.
+    /// The factor of the weights. 1 unless the file sets another.
     pub scale: f32,
-    /// Experts are picked from the best `groups_used` of `groups` groups. 0 groups: from all.
+    /// Experts are chosen from the best `groups_used` of `groups` groups. With 0 groups, they are chosen from all experts.
     pub groups: usize,
     pub groups_used: usize,
-    /// Inner dimension of the adjugate experts (GroveMoE), of which each group of `chunk_group` experts shares one. 0: there are none.
+    /// The inner dimension of the adjugate experts (GroveMoE), one per group of `chunk_group` experts. 0 if there are none.
     pub chunk_ffn_dim: usize,
     pub chunk_group: usize,
     pub chunk_scale: f32,
 }
 
 impl Experts {
-    /// Number of adjugate experts.
+    /// The number of adjugate experts.
     pub fn num_chunks(&self) -> usize {
         self.count.div_ceil(self.chunk_group.max(1))
     }
@@ -223,10 +224,10 @@ impl Experts {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum FeedForward {
     None,
-    /// Inner dimension.
+    /// A dense part with this inner dimension.
     Dense(usize),
     Experts(Experts),
-    /// A dense part beside the experts.
+    /// A dense part in parallel with the experts.
     Both(usize, Experts),
 }
 
@@ -250,8 +251,8 @@ impl FeedForward {
 pub struct LayerSpec {
     pub mixer: Mixer,
     pub ffn: FeedForward,
-    /// What the dense part's gate gives becomes max(x − (mean + cutoff · deviation of the row), 0) before its activation (Gemma 3n). None:
-    /// it stays.
+    /// The cutoff of the dense part's gate, whose output becomes max(x − (mean + cutoff · deviation of the row), 0) before the activation
+    /// (Gemma 3n). None leaves the output as it is.
     pub gate_cutoff: Option<f32>,
 }
 
@@ -274,12 +275,12 @@ impl LayerSpec {
         }
     }
 
-    /// Floats of recurrent state per sequence.
+    /// The floats of recurrent state per sequence.
     pub fn state_width(&self) -> usize {
         self.ssm().map_or(0, Ssm::state_width)
     }
 
-    /// What the layer keeps in the cache for each token. None: nothing.
+    /// The data that the layer caches per token. None if it caches nothing.
     pub fn cached(&self) -> Option<Cached> {
         match &self.mixer {
             Mixer::Latent(latent) => Some(Cached { heads: 1, key: latent.kv_rank + latent.rope_dim, value: latent.kv_rank }),
@@ -291,7 +292,7 @@ impl LayerSpec {
     }
 }
 
-/// The shape of a layer's keys and values: heads, and elements of each.
+/// The shape of a layer's keys and values: the number of heads, and the elements of each head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cached {
     pub heads: usize,
@@ -299,19 +300,19 @@ pub struct Cached {
     pub value: usize,
 }
 
-/// How a sequence's rows, after the final norm, become one vector.
+/// How the rows of a sequence become one vector, after the final norm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pooling {
     /// The row at position 0.
     First,
     Last,
-    /// The mean of all rows, added in the order of their positions.
+    /// The mean of all rows, summed in the order of their positions.
     Mean,
-    /// The scores that the model's classifier gives the row that stands for the text: the first if rows see later rows, else the last.
+    /// The classifier's scores of one row: the first row if rows see later rows, else the last.
     Rank,
 }
 
-/// Residual streams of AltUp (Cho et al. 2023) in every model that has it. The first one is active.
+/// The number of AltUp's residual streams (Baykal et al. 2023) in every model that uses AltUp. The first stream is the active one.
 pub const ALTUP_STREAMS: usize = 4;
 
 #[derive(Clone, Debug)]
@@ -324,26 +325,26 @@ pub struct ModelSpec {
     pub layers: Vec<LayerSpec>,
     pub block: Block,
     pub rope_pairing: RopePairing,
-    /// xIELU's parameters per layer: alpha of negative and of positive inputs, beta, epsilon. Empty for other activations.
+    /// xIELU's parameters per layer: alpha of negative inputs, alpha of positive inputs, beta, epsilon. Empty for other activations.
     pub xielu: Vec<[f32; 4]>,
-    /// Longest context that the model was trained for, in tokens.
+    /// The longest context that the model was trained for, in tokens.
     pub context_length: usize,
     pub norm_eps: f32,
-    /// Factor of the token embeddings.
+    /// The factor of the token embeddings.
     pub embedding_scale: f32,
-    /// Factor of what a branch adds to the residual stream.
+    /// The factor of a branch's output when it is added to the residual stream.
     pub residual_scale: f32,
-    /// Factor of the logits.
+    /// The factor of the logits.
     pub logit_scale: f32,
-    /// A logit x becomes cap · tanh(x / cap).
+    /// Caps logits: x becomes cap · tanh(x / cap).
     pub final_soft_cap: Option<f32>,
-    /// Length of each layer's own input (Gemma 3n and 4). 0: layers have none.
+    /// The length of each layer's own input (Gemma 3n and 4). 0 if layers have none.
     pub per_layer_input: usize,
-    /// Number of token types (BERT). 0: the model has none.
+    /// The number of token types (BERT). 0 if the model has none.
     pub num_token_types: usize,
     /// How a text becomes a vector.
     pub pooling: Pooling,
-    /// Number of scores that a classifier gives. 0: the model has none.
+    /// The number of scores that a classifier gives. 0 if the model has no classifier.
     pub num_classes: usize,
 }
 
@@ -352,27 +353,27 @@ impl ModelSpec {
         self.layers.len()
     }
 
-    /// The first layer's attention, for models whose attention is alike in all layers but for window and rotation.
+    /// The attention of the first layer that has one, for models whose layers only differ in window and rotation.
     pub fn attention(&self) -> Option<&Attention> {
         self.layers.iter().find_map(LayerSpec::attention)
     }
 
-    /// Experts of the first layer that has some.
+    /// The experts of the first layer that has some.
     pub fn experts(&self) -> Option<&Experts> {
         self.layers.iter().find_map(|layer| layer.ffn.experts())
     }
 
-    /// Number of positions that the model has embeddings for. None: it has no such limit.
+    /// The number of positions that the model has embeddings for. None if there is no such limit.
     pub fn max_positions(&self) -> Option<usize> {
         (self.arch.positions == crate::arch::Positions::Learned).then_some(self.context_length)
     }
 
-    /// Floats of recurrent state per sequence in each layer.
+    /// The floats of recurrent state per sequence, for each layer.
     pub fn state_widths(&self) -> impl Iterator<Item = usize> {
         self.layers.iter().map(LayerSpec::state_width)
     }
 
-    /// Bytes of a sequence's recurrent state, in float32.
+    /// The size of a sequence's recurrent state in float32, in bytes.
     pub fn state_bytes(&self) -> u64 {
         self.state_widths().fold(0, |sum, width| sum.saturating_add(4 * width as u64))
     }

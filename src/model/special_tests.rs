@@ -1,4 +1,4 @@
-//! Latent attention, AltUp, inputs per layer and adjugate experts: what malformed files of them are told, and YaRN's factors.
+//! Tests malformed files with latent attention, AltUp, per-layer inputs and adjugate experts, and YaRN's factors.
 
 use std::sync::{Arc as Shared, LazyLock};
 
@@ -7,7 +7,7 @@ use crate::spec::RopeScaling;
 use fixtures::architectures::{Architecture, architectures};
 use gguf::{GgufBuilder, GgufFile, Value};
 
-/// The tiny model of a name.
+/// The tiny model with this name.
 fn tiny(name: &str) -> GgufBuilder {
     static ALL: LazyLock<Vec<Architecture>> = LazyLock::new(|| architectures().1);
     ALL.iter().find(|model| model.name == name).expect("a tiny model").build()
@@ -98,7 +98,7 @@ fn activation_sparsity_is_read_per_layer() {
 }
 
 /// DeepSeek-V2-Lite: factor 40, mscale and mscale_all_dim 0.707. The published code multiplies scores by (0.1 · 0.707 · ln 40 + 1)² and
-/// leaves sine and cosine as they are.
+/// does not scale sine and cosine.
 #[test]
 fn yarn_scales_the_scores_of_latent_attention() {
     let yarn = |file: GgufBuilder, arch: &str| {

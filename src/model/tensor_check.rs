@@ -1,4 +1,4 @@
-//! What a tensor of a file must be: its shape, its type, its values.
+//! Checks the shape, type and values of a file's tensors.
 
 use crate::error::ModelFault;
 use crate::quant::{QUANTS, Quant};
@@ -8,7 +8,7 @@ use gguf::{GgufFile, TensorInfo};
 /// Checks that a tensor has the expected dimensions (innermost first) and a type in `QUANTS`. A vector must be of a float type.
 pub fn check(tensor: &TensorInfo, expected: &[usize], is_vector: bool) -> Result<&'static Quant, ModelFault> {
     let name = || tensor.name.clone();
-    // Files leave out dimensions of 1, or have some more.
+    // Files may omit dimensions of 1, or add some.
     let significant = |dims: &[u64]| dims.iter().copied().filter(|&dim| dim != 1).collect::<Vec<u64>>();
     let expected: Vec<u64> = expected.iter().map(|&n| n as u64).collect();
     if significant(&expected) != significant(&tensor.dims) {
@@ -26,8 +26,8 @@ pub fn check(tensor: &TensorInfo, expected: &[usize], is_vector: bool) -> Result
     Ok(quant)
 }
 
-/// Checks that all values of a tensor are finite and as expected: RoPE's frequencies are divided by their factors, and a recurrence's state
-/// shrinks by e^a.
+/// Checks that all values of a tensor are finite and as expected. RoPE's frequencies are divided by their factors, and a recurrence's state
+/// shrinks by e^a, so other values would break the results.
 pub fn check_values(
     file: &GgufFile,
     weight: Option<&Weight>,

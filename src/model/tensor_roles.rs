@@ -1,6 +1,6 @@
 //! Tensor roles and their names in GGUF files.
 
-/// Declares the roles: each variant with GGUF's name, with `{}` for the layer's number.
+/// Declares the roles. Each variant has its GGUF name, with `{}` for the layer's number.
 macro_rules! roles {
     ($($role:ident = $pattern:literal,)+) => {
         /// A role that a tensor has in the forward pass. The variants are named after GGUF's tensors.
@@ -142,7 +142,7 @@ roles! {
 }
 
 impl TensorRole {
-    /// GGUF's usual name, with `{}` for the layer's number.
+    /// The usual GGUF name, with `{}` for the layer's number.
     pub const fn pattern(self) -> &'static str {
         Self::PATTERNS[self as usize]
     }
@@ -152,7 +152,7 @@ impl TensorRole {
         self.pattern().starts_with("blk.")
     }
 
-    /// The tensor's usual name in a file (`blk.7.attn_q.weight`).
+    /// The tensor's usual name in a file, for example `blk.7.attn_q.weight`.
     pub fn name(self, layer: usize) -> String {
         self.pattern().replace("{}", &layer.to_string())
     }

@@ -1,4 +1,4 @@
-//! Tiny models with random weights, for tests that open a model file.
+//! Builds tiny models with random weights, for tests that open a model file.
 
 use crate::arch::{Arch, EmbeddingScale, Layers, NormKind, Positions};
 use crate::load::FUSED;
@@ -11,7 +11,7 @@ use gguf::GgufBuilder;
 #[derive(Clone, Debug)]
 pub struct TinyModel {
     pub arch: &'static Arch,
-    /// Type of the matrices. Norms and biases are F32.
+    /// The type of the matrices. Norms and biases are F32.
     pub quant: &'static Quant,
     pub seed: u64,
     pub num_layers: usize,
@@ -22,7 +22,7 @@ pub struct TinyModel {
     pub ffn_dim: usize,
     pub experts: Option<Experts>,
     pub rope_scaling: RopeScaling,
-    /// At least 300 if the model has a tokenizer.
+    /// Must be at least 300 if the model has a tokenizer.
     pub vocab_size: usize,
     pub context_length: usize,
     pub sliding_window: Option<usize>,
@@ -32,13 +32,13 @@ pub struct TinyModel {
     pub optional: bool,
 }
 
-/// Architectures that every backend computes, between them with all that the tests need.
+/// Architectures that every backend computes. Together they cover everything that the tests need.
 pub const PLAIN: &[&str] = &["llama", "qwen2", "gemma3", "qwen3", "gemma2", "phi3", "gpt2", "qwen2moe", "qwen3moe"];
 
-/// The last of the roles that every backend knows.
+/// The last role that every backend knows.
 const LAST_PLAIN: TensorRole = TensorRole::PostFfnNorm;
 
-/// As in Phi 3's files, but with an original context so short that tests exceed it.
+/// LongRoPE as in Phi 3's files, but with an original context so short that tests exceed it.
 const LONG: RopeScaling = RopeScaling::Long { original_context: 64, attn_factor: 1.19 };
 
 impl TinyModel {
@@ -63,7 +63,7 @@ impl TinyModel {
         }
     }
 
-    /// Five experts, of which each row uses two.
+    /// Five experts. Each row uses two.
     pub fn experts(arch: &Arch) -> Experts {
         let shared_ffn_dim = if arch.required.contains(&TensorRole::SharedRouter) { 512 } else { 0 };
         let rule = &arch.experts;
@@ -71,7 +71,7 @@ impl TinyModel {
         Experts { count: 5, used: 2, ffn_dim: 256, shared_ffn_dim, gating, normalise, scale: 1.0, chunk_group: 1, ..Experts::default() }
     }
 
-    /// One model per architecture of [`PLAIN`], and a second one with experts for architectures with optional experts.
+    /// One model per architecture of [`PLAIN`], and a second one with experts if the architecture has optional experts.
     pub fn all() -> impl Iterator<Item = TinyModel> {
         PLAIN.iter().filter_map(|name| Arch::by_name(name)).flat_map(|arch| {
             let tiny = TinyModel { optional: true, ..TinyModel::new(arch) };
@@ -137,7 +137,7 @@ impl TinyModel {
         }
     }
 
-    /// The tensors that hold several roles, in the files of this architecture.
+    /// The fused tensor that holds a role, with all its roles, in files of this architecture.
     fn fused(&self, role: TensorRole) -> Option<(&'static str, &'static [TensorRole])> {
         let fuses: &[&str] = match self.arch.name {
             "phi3" => &["attn_qkv.weight", "ffn_up.weight"],
@@ -205,7 +205,7 @@ impl TinyModel {
         file
     }
 
-    /// The same model with a tensor per expert, the last expert first.
+    /// Splits each stack of experts into one tensor per expert, the last expert first.
     pub fn with_split_experts(mut file: GgufBuilder) -> GgufBuilder {
         let is_stack = |name: &str| name.ends_with("_exps.weight");
         let stacks: Vec<_> = file.tensors.iter().filter(|tensor| is_stack(&tensor.name)).cloned().collect();
@@ -255,7 +255,7 @@ impl Random {
     }
 }
 
-/// Random blocks of `count` weights, which have a standard deviation of about 0.05 and a mean near 0.
+/// Random blocks of `count` weights, with a standard deviation of about 0.05 and a mean near 0.
 pub fn random_blocks(quant: &Quant, count: usize, random: &mut Random) -> Vec<u8> {
     let mut uniform = || 0.09 * random.centred();
     match quant.name {
@@ -264,7 +264,7 @@ pub fn random_blocks(quant: &Quant, count: usize, random: &mut Random) -> Vec<u8
         "BF16" => return (0..count).flat_map(|_| half::bf16::from_f32(uniform()).to_le_bytes()).collect(),
         _ => {}
     }
-    // Offset and typical value of each float16 field in a block. All other bits are random.
+    // The offset and a typical value of each float16 field in a block. All other bits are random.
     let halves: &[(usize, f32)] = match quant.name {
         "Q4_0" => &[(0, 0.01)],
         "Q4_1" => &[(0, 0.01), (2, -0.075)],
@@ -307,7 +307,7 @@ pub fn random_blocks(quant: &Quant, count: usize, random: &mut Random) -> Vec<u8
     bytes
 }
 
-/// The character that stands for a byte in byte-level vocabularies (GPT-2's table).
+/// The character that represents a byte in byte-level vocabularies (GPT-2's table).
 pub fn byte_char(byte: u8) -> char {
     let printable = |b: u8| matches!(b, 33..=126 | 161..=172 | 174..=255);
     if printable(byte) {

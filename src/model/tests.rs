@@ -1,4 +1,4 @@
-//! Dequantisers against golden blocks; tiny models of every architecture, valid and invalid; real files.
+//! Tests dequantisers against golden blocks, tiny models of every architecture (valid and invalid), and real files.
 
 use std::sync::Arc as Shared;
 
@@ -23,7 +23,7 @@ fn every_dequantiser_gives_the_bits_of_the_gguf_package() {
     }
 }
 
-/// How many bytes of a mapped file this process has touched, by the kernel's account.
+/// The number of bytes of a mapped file that this process has touched, as the kernel counts them.
 #[cfg(target_os = "linux")]
 fn bytes_touched(path: &std::path::Path) -> u64 {
     let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
@@ -200,7 +200,7 @@ fn invalid_metadata_is_refused_by_key() {
     }
 }
 
-/// As above, for features that Llama does not have.
+/// Tests further keys, for features that Llama does not have.
 #[test]
 fn invalid_metadata_of_experts_and_windows_is_refused_by_key() {
     let rows: Vec<(&str, &str, Value, &str)> = vec![
@@ -284,7 +284,7 @@ fn gemma_2_files_without_window_and_caps_get_defaults_and_the_27b_model_its_own_
     let arch = Arch::by_name("gemma2").unwrap();
     let mut file = TinyModel { head_dim: 128, ..TinyModel::new(arch) }.build();
     file.remove("gemma2.attention.sliding_window");
-    // A window that is as long as the context still tells the layers apart.
+    // A window as long as the context still tells the layers apart.
     let spec = load(&file).unwrap().spec;
     let attention = |layer: usize| *spec.layers[layer].attention().unwrap();
     assert_eq!((attention(0).soft_cap, spec.final_soft_cap), (Some(50.0), Some(30.0)));

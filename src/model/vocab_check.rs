@@ -1,4 +1,4 @@
-//! Checks a vocabulary: its arrays must be of equal length, fit the embedding, and contain the special ids.
+//! Checks a vocabulary: its arrays must have equal lengths, fit the embedding, and contain the special ids.
 
 use crate::error::{ModelError, ModelFault};
 use gguf::{Array, GgufFile, Value};
@@ -6,12 +6,13 @@ use gguf::{Array, GgufFile, Value};
 /// Keys of ids that the tokenizer and the scheduler use.
 const SPECIAL_IDS: &[&str] = &["bos_token_id", "eos_token_id", "eot_token_id", "eom_token_id", "unknown_token_id"];
 
-/// Checks a file's vocabulary, if it has one, without regard to the embedding.
+/// Checks a file's vocabulary, if it has one, without comparing it to the embedding.
 pub fn check_file(file: &GgufFile) -> Result<(), ModelError> {
     check(file, None).map_err(|fault| ModelError { path: file.path().to_owned(), fault })
 }
 
-/// `rows`: number of rows of the embedding, which the number of tokens must equal. The tokenizer checks the merges.
+/// Checks a vocabulary. `rows` is the number of rows of the embedding, which must equal the number of tokens. The tokenizer checks the
+/// merges.
 pub(super) fn check(file: &GgufFile, rows: Option<usize>) -> Result<(), ModelFault> {
     let fault =
         |name: &str, found: String, expected: String| Err(ModelFault::Metadata { key: format!("tokenizer.ggml.{name}"), found, expected });

@@ -1,4 +1,4 @@
-//! [`Weights`]: an open model, with the tensor of every role.
+//! [`Weights`]: an open model, with a tensor for every role.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,17 +15,17 @@ pub struct Weight {
     pub quant: &'static Quant,
     pub rows: usize,
     pub cols: usize,
-    /// Index into the file's tensors.
+    /// The index into the file's tensors.
     pub tensor: usize,
-    /// Offset of the first row in the tensor, in bytes.
+    /// The offset of the first row in the tensor, in bytes.
     pub offset: usize,
-    /// Some: the rows lie in equal parts that do not follow one another.
+    /// Set if the rows lie in equal parts that are not contiguous.
     pub stack: Option<Stack>,
-    /// Index of the tensor with factors of the products: one factor, or one for each part of a stack.
+    /// The index of the tensor with factors of the products: one factor, or one per part of a stack.
     pub scale: Option<usize>,
 }
 
-/// Where the parts of a stack lie, if they do not follow one another.
+/// The layout of a stack's parts, if they are not contiguous.
 #[derive(Clone, Copy, Debug)]
 pub struct Stack {
     pub count: usize,
@@ -34,33 +34,33 @@ pub struct Stack {
 
 #[derive(Clone, Copy, Debug)]
 pub enum StackLayout {
-    /// In one tensor, with other rows between them: experts whose gate and up matrices share a tensor. The bytes are those from the first
-    /// row of one part to that of the next.
+    /// In one tensor, with other rows between them, as for experts whose gate and up matrices share a tensor. The number is the distance
+    /// from the first row of one part to that of the next, in bytes.
     Apart(usize),
-    /// In a tensor each. Their indexes begin here in [`Weights::part_tensors`].
+    /// In separate tensors, whose indexes start here in [`Weights::part_tensors`].
     Tensors(usize),
 }
 
 impl Weight {
-    /// Bytes of the rows, without what lies between them.
+    /// The bytes of the rows, without the rows between the parts.
     pub fn num_bytes(&self) -> usize {
         self.rows * self.quant.row_bytes(self.cols)
     }
 }
 
-/// All tensors of a model, and the map that holds their bytes. Every required role of the architecture has a tensor, whose shape is that of
-/// the spec and whose type is in `QUANTS`.
+/// All tensors of a model, and the map that holds their bytes. Every required role of the architecture has a tensor with the spec's shape
+/// and a type in `QUANTS`.
 pub struct Weights {
     pub spec: ModelSpec,
     pub file: Arc<GgufFile>,
-    /// By role and layer. The layer is 0 for roles outside of layers.
+    /// By role and layer. The layer is 0 for roles outside the layers.
     pub by_role: HashMap<(TensorRole, usize), Weight>,
-    /// Tensors of the parts of stacks, see [`StackLayout::Tensors`].
+    /// The tensors of the parts of stacks, see [`StackLayout::Tensors`].
     pub part_tensors: Vec<usize>,
 }
 
 impl Weights {
-    /// The tensor of a role. For models without an output matrix of their own, `Output` is the token embedding.
+    /// The tensor of a role. In models without a separate output matrix, `Output` is the token embedding.
     pub fn get(&self, role: TensorRole, layer: usize) -> Option<&Weight> {
         self.by_role.get(&(role, layer))
     }
@@ -79,7 +79,7 @@ impl Weights {
         })
     }
 
-    /// Part `i` of `count` equal ones. If the weight is a stack, `count` is that of the stack.
+    /// Part `i` of `count` equal parts. For a stack, `count` is the stack's.
     pub fn part(&self, weight: &Weight, i: usize, count: usize) -> Weight {
         let part = Weight { rows: weight.rows / count, stack: None, ..*weight };
         match weight.stack.map(|stack| stack.place) {
@@ -89,13 +89,13 @@ impl Weights {
         }
     }
 
-    /// The parts as weights of their own: one for a tensor whose rows follow one another.
+    /// The parts as separate weights. There is one if the rows are contiguous.
     pub fn parts(&self, weight: &Weight) -> impl Iterator<Item = Weight> {
         let count = weight.stack.map_or(1, |stack| stack.count);
         (0..count).map(move |i| self.part(weight, i, count))
     }
 
-    /// Factors of a matrix's products: one, or one for each part of a stack. Empty: there are none.
+    /// The factors of a matrix's products: one, or one per part of a stack. Empty if there are none.
     pub fn scales(&self, weight: &Weight) -> Vec<f32> {
         let Some(tensor) = weight.scale.map(|index| &self.file.tensors()[index]) else { return Vec::new() };
         let mut out = vec![0f32; tensor.dims.iter().product::<u64>() as usize];
@@ -105,7 +105,7 @@ impl Weights {
         out
     }
 
-    /// The bytes of a weight whose rows follow one another, such as a part of a stack.
+    /// The bytes of a weight with contiguous rows, such as a part of a stack.
     pub fn data(&self, weight: &Weight) -> &[u8] {
         debug_assert!(weight.stack.is_none(), "a stack is read part by part");
         &self.file.data(&self.file.tensors()[weight.tensor])[weight.offset..][..weight.num_bytes()]

@@ -1,7 +1,8 @@
-//! Types whose weights are a scale times a code, less a minimum: Q2_K, Q4_K, Q5_K.
+//! Encodes the types whose weights are a scale times a code, minus a minimum: Q2_K, Q4_K, Q5_K.
 //!
-//! A block has groups, each with an integer scale and an integer minimum, which are multiplied by the block's two half-precision scales.
-//! As in `symmetric.rs`, each group is fitted alone first. Then the integers are chosen and the block's scales are fitted, in turns.
+//! A block has groups. Each group has an integer scale and an integer minimum, which are multiplied by the block's two half-precision
+//! scales. As in `symmetric.rs`, each group is first fitted alone. Then rounds alternate between choosing the integers and fitting the
+//! block's scales.
 
 use crate::rounding::{half_bits, inverse, nearest_within, to_half};
 use crate::symmetric::{LANES, sums};
@@ -13,7 +14,7 @@ struct Line {
     min: f32,
 }
 
-/// The least-squares line through codes and weights whose minimum is at least 0, and its squared error less Σx².
+/// The least-squares line through codes and weights whose minimum is at least 0, and its squared error minus Σx².
 fn regress(n: f32, (q, qq): (f32, f32), (qx, x): (f32, f32)) -> Option<(Line, f32)> {
     let error = |scale: f32, offset: f32| {
         let (scale, offset) = (f64::from(scale), f64::from(offset));
@@ -31,7 +32,8 @@ fn regress(n: f32, (q, qq): (f32, f32), (qx, x): (f32, f32)) -> Option<(Line, f3
     Some((Line { scale, min: -offset }, error(scale, offset)))
 }
 
-/// The line that fits best under the codes that another line gives: `low` is its least weight and `inverse` that of its scale.
+/// The line that fits best, with codes computed by another line. `low` is that line's smallest weight, and `inverse` the inverse of its
+/// scale.
 fn under_codes(group: &[f32], (low, inverse): (f32, f32), most: f32) -> Option<(Line, f32)> {
     let [q, qq, qx, x] = line_sums(group, |x| nearest_within((x - low) * inverse, 0.0, most));
     regress(group.len() as f32, (q, qq), (qx, x))
@@ -53,18 +55,18 @@ fn line_sums(group: &[f32], code: impl Fn(f32) -> f32) -> [f32; 4] {
     sums.map(|lanes| lanes.iter().sum())
 }
 
-/// The line that fits a group best, of those that are tried. `most`: the largest code.
+/// The line with the smallest error among the lines that are tried. `most` is the largest code.
 fn fit(group: &[f32], most: f32) -> Line {
     let (low, high) = group.iter().fold((0f32, f32::MIN), |(low, high), &x| (low.min(x), high.max(x)));
     let (mut best, mut least) = (Line { scale: 0.0, min: -low }, f32::MAX);
-    // The inverse of a smaller range is no number. Nothing that small survives in half precision.
+    // The inverse of a smaller range would not be finite. Half precision cannot hold values that small anyway.
     if high - low < f32::MIN_POSITIVE {
         return best;
     }
     let inverses = (0..=20u8).map(|k| (most - 1.0 + 0.1 * f32::from(k)) / (high - low));
     for inverse_scale in inverses {
         let mut start = (low, inverse_scale);
-        // A line's own codes may fit another line better still.
+        // The codes of a line may fit another line even better.
         for _ in 0..3 {
             let Some((line, error)) = under_codes(group, start, most) else { break };
             if error < least {
@@ -76,7 +78,7 @@ fn fit(group: &[f32], most: f32) -> Line {
     best
 }
 
-/// A block's scales, and the integers of its groups.
+/// The scales of a block, and the integers of its groups.
 #[derive(Clone, Copy)]
 struct Block<const G: usize> {
     d: f32,
@@ -111,10 +113,10 @@ fn error(x: &[f32], line: Line, most: f32) -> f32 {
     .0
 }
 
-/// Turns of choosing integers and fitting the block's scales.
+/// Rounds of choosing integers and fitting the block's scales.
 const TURNS: usize = 4;
 
-/// The scales of a block of `G` groups with codes up to `most` and integers up to `limit`.
+/// Finds the scales of a block of `G` groups, with codes up to `most` and integers up to `limit`.
 fn block<const G: usize>(x: &[f32; 256], most: f32, limit: u8) -> Block<G> {
     let groups: [&[f32]; G] = std::array::from_fn(|group| &x[256 / G * group..][..256 / G]);
     let lines = groups.map(|group| fit(group, most));
@@ -122,7 +124,7 @@ fn block<const G: usize>(x: &[f32; 256], most: f32, limit: u8) -> Block<G> {
     let (mut d, mut dmin) = (to_half(largest(|line| line.scale)), to_half(largest(|line| line.min)));
     let (mut best, mut least) = (Block { d: 0.0, dmin: 0.0, scales: [0; G], mins: [0; G] }, f32::MAX);
     if !d.is_finite() || !dmin.is_finite() {
-        // Half precision does not hold the scales. The block is not finite, and whoever writes it notices.
+        // Half precision cannot hold the scales. The block is not finite, and the caller that writes it detects that.
         return Block { d: f32::INFINITY, scales: [1; G], ..best };
     }
     for _ in 0..TURNS {
@@ -144,7 +146,7 @@ fn block<const G: usize>(x: &[f32; 256], most: f32, limit: u8) -> Block<G> {
     best
 }
 
-/// Chooses the integers of a group around its fitted line, and returns the group's error.
+/// Chooses the integers of a group near its fitted line. Returns the group's error.
 fn choose<const G: usize>(block: &mut Block<G>, group: usize, x: &[f32], (line, most, limit): (Line, f32, u8)) -> f32 {
     let around = |value: f32, unit: f32| {
         let middle = nearest_within(value * inverse(unit), 0.0, f32::from(limit)) as u8;
@@ -163,7 +165,7 @@ fn choose<const G: usize>(block: &mut Block<G>, group: usize, x: &[f32], (line, 
     least
 }
 
-/// The block's scales that fit best under the codes and integers that the block has now.
+/// The block's scales that fit best under the current codes and integers.
 fn refit<const G: usize>(block: &Block<G>, groups: &[&[f32]; G], most: f32) -> (f32, f32) {
     // weight = d · a - dmin · b, with a = scale · code and b = min
     let (mut aa, mut ab, mut bb, mut ax, mut bx) = (0f64, 0f64, 0f64, 0f64, 0f64);
@@ -192,7 +194,7 @@ fn refit<const G: usize>(block: &Block<G>, groups: &[&[f32]; G], most: f32) -> (
     if is_scale(fitted.0) && is_scale(fitted.1) { fitted } else { (block.d, block.dmin) }
 }
 
-/// The head of a Q4_K or Q5_K block: both scales, then 8 integer scales and 8 integer minima of 6 bits each.
+/// Writes the head of a Q4_K or Q5_K block: both scales, then 8 integer scales and 8 integer minima of 6 bits each.
 fn put_head(block: &Block<8>, out: &mut [u8]) {
     out[..2].copy_from_slice(&half_bits(block.d).to_le_bytes());
     out[2..4].copy_from_slice(&half_bits(block.dmin).to_le_bytes());

@@ -1,4 +1,4 @@
-//! Types with levels on a curve, in four bits: IQ4_NL and IQ4_XS.
+//! Encodes the types with four-bit codes for levels on a curve: IQ4_NL and IQ4_XS.
 
 use crate::rounding::{half_bits, inverse, to_half};
 use crate::symmetric::{Levels, Scales, fit, levels, scales};
@@ -7,7 +7,7 @@ use model::codebook::IQ4_LEVELS;
 /// The levels of the IQ4 types.
 struct Curve;
 
-/// The middle between each level and the next.
+/// The midpoint between each level and the next.
 const MIDDLES: [f32; 15] = {
     let (mut out, mut i) = ([0.0; 15], 0);
     while i < 15 {
@@ -22,7 +22,7 @@ impl Levels for Curve {
     const HIGHEST: f32 = IQ4_LEVELS[15] as f32;
     const STEP: f32 = 0.015;
 
-    /// Adds the distances of all levels that lie below: no branch, so that it becomes vector code.
+    /// Adds the distances of all levels below x. Has no branch, so that it compiles to vector code.
     #[inline(always)]
     fn nearest(x: f32) -> f32 {
         let mut level = Self::LOWEST;

@@ -3,7 +3,7 @@
 use crate::{affine, curve, legacy, microscaling, plain, symmetric, ternary};
 use model::Quant;
 
-/// How weights become blocks of a type.
+/// Encodes weights as blocks of a type.
 pub struct Encoder {
     pub quant: &'static Quant,
     encode: fn(&[f32], &mut [u8]),
@@ -36,7 +36,7 @@ fn each<const N: usize, const B: usize>(src: &[f32], dst: &mut [u8], block: impl
 
 type Encode = fn(&[f32], &mut [u8]);
 
-/// ggml's type id, and the function.
+/// ggml's type id, and the function that encodes.
 pub const ENCODERS: &[(u32, Encode)] = &[
     (0, |src, dst| each(src, dst, plain::f32)),
     (1, |src, dst| each(src, dst, plain::f16)),

@@ -1,10 +1,10 @@
-//! [`QuantizeError`]
+//! [`QuantizeError`]: why a file could not be quantised.
 
 use std::path::PathBuf;
 
 use gguf::GgufError;
 
-/// Why a file could not be quantised. No output file exists then.
+/// Why a file could not be quantised. No output file is left behind.
 #[derive(Debug, thiserror::Error)]
 pub enum QuantizeError {
     #[error("tensor {tensor}: weight {index} is {value}: only finite weights can be quantised")]

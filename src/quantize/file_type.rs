@@ -1,6 +1,6 @@
-//! `FILE_TYPES`: one row per type of a whole file.
+//! `FILE_TYPES`: one row per file type.
 
-/// A type of a whole file: the type of most of its matrices, and which rule chooses the others.
+/// A file type: the type of most of a file's matrices, and the rule that chooses the others.
 #[derive(Debug, PartialEq, Eq)]
 pub struct FileType {
     pub name: &'static str,
@@ -41,7 +41,7 @@ pub static FILE_TYPES: &[FileType] = &[
 ];
 
 impl FileType {
-    /// The file type of a name, in any case. `Q4_K` is `Q4_K_M`, and so on.
+    /// The file type with this name, in any case. `Q4_K` means `Q4_K_M`, and so on.
     pub fn by_name(name: &str) -> Option<&'static FileType> {
         let name = name.to_ascii_uppercase();
         let name = match name.as_str() {

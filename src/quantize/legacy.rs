@@ -1,9 +1,9 @@
-//! Blocks of 32 weights with a half-precision scale: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0. Each has one formula, whose products and sums are
-//! rounded one by one, so that the bits are those of ggml.
+//! Encodes blocks of 32 weights with a half-precision scale: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0. Each type has one formula. Its products and sums
+//! are rounded one by one, so that the bits are those of ggml.
 
 use crate::rounding::{half_bits, inverse, truncated};
 
-/// The weight of largest magnitude, with its sign; the first of several.
+/// The weight of largest magnitude, with its sign. The first one if several are equal.
 pub fn largest(x: &[f32]) -> f32 {
     let mut largest = 0f32;
     for &x in x {
@@ -14,7 +14,7 @@ pub fn largest(x: &[f32]) -> f32 {
     largest
 }
 
-/// The least and the largest weight.
+/// The smallest and the largest weight.
 fn range(x: &[f32; 32]) -> (f32, f32) {
     let (mut min, mut max) = (f32::MAX, -f32::MAX);
     for &x in x {
@@ -32,7 +32,7 @@ fn put_half(out: &mut [u8], at: usize, x: f32) {
     out[at..at + 2].copy_from_slice(&half_bits(x).to_le_bytes());
 }
 
-/// Codes of a type without a minimum: the largest weight becomes the lowest code, so the scale may be negative.
+/// The scale and the codes of a type without a minimum. The largest weight becomes the lowest code, so the scale may be negative.
 fn signed_codes(x: &[f32; 32], half: f32) -> (f32, [u8; 32]) {
     let d = largest(x) / -half;
     let id = inverse(d);
@@ -40,7 +40,7 @@ fn signed_codes(x: &[f32; 32], half: f32) -> (f32, [u8; 32]) {
     (d, x.map(|x| (truncated(x * id + (half + 0.5)) as i8).min(most) as u8))
 }
 
-/// Codes of a type with a minimum, the scale and the minimum.
+/// The scale, the minimum and the codes of a type with a minimum.
 fn unsigned_codes(x: &[f32; 32], levels: f32, code: impl Fn(f32) -> u8) -> (f32, f32, [u8; 32]) {
     let (min, max) = range(x);
     let d = (max - min) / levels;
@@ -48,14 +48,14 @@ fn unsigned_codes(x: &[f32; 32], levels: f32, code: impl Fn(f32) -> u8) -> (f32,
     (d, min, x.map(|x| code((x - min) * id + 0.5)))
 }
 
-/// The low four bits of the codes: those of the second half are the high nibbles.
+/// Packs the low four bits of the codes. The second half of the codes goes to the high nibbles.
 fn put_nibbles(codes: &[u8; 32], out: &mut [u8]) {
     for (j, out) in out.iter_mut().enumerate() {
         *out = codes[j] & 15 | codes[j + 16] << 4;
     }
 }
 
-/// The fifth bits of the codes.
+/// Packs the fifth bits of the codes.
 fn fifth_bits(codes: &[u8; 32]) -> [u8; 4] {
     let bits = codes.iter().enumerate().fold(0u32, |bits, (j, &code)| bits | u32::from(code >> 4 & 1) << j);
     bits.to_le_bytes()

@@ -1,4 +1,4 @@
-//! Writes a GGUF file's tensors in other types.
+//! Writes a copy of a GGUF file with its tensors in other types.
 //!
 //! ```no_run
 //! use quantize::{FileType, Options, quantize};
@@ -12,7 +12,7 @@
 //! # Invariants
 //! - The types that are defined by a formula (F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, TQ1_0, TQ2_0, MXFP4) have the bits that ggml's
 //!   quantisers give. The others are found by a search of our own, whose squared error is no larger than theirs on any test tensor.
-//! - Whatever is written is finite. A weight that is not, or that its type cannot hold, is an error that names the tensor.
+//! - All written weights are finite. A weight that is not finite, or that its type cannot hold, is an error that names the tensor.
 //! - Memory is bounded, whatever the size of the file: a few megabytes per thread.
 //! - The output appears whole or not at all: it is written under another name, flushed and renamed.
 

@@ -1,10 +1,10 @@
-//! MXFP4: blocks of 32 weights with a power of two as their scale (OCP Microscaling Formats 1.0).
+//! Encodes MXFP4: blocks of 32 weights with a power of two as their scale (OCP Microscaling Formats 1.0).
 
 use crate::legacy::largest;
 use crate::rounding::truncated;
 use model::codebook::{MXFP4_LEVELS, e8m0_half};
 
-/// The exponent is that of the largest weight, less the two that the largest level has.
+/// Encodes a block. The exponent is that of the largest weight, minus 2, the exponent of the largest level.
 pub fn mxfp4(x: &[f32; 32], out: &mut [u8; 17]) {
     let most = largest(x).abs();
     out[0] = if most > 0.0 { truncated(most.log2().floor() - 2.0 + 127.0) as u8 } else { 0 };
@@ -15,7 +15,7 @@ pub fn mxfp4(x: &[f32; 32], out: &mut [u8; 17]) {
     }
 }
 
-/// The code of the nearest level, the first of two that are equally near.
+/// The code of the nearest level. The first one if two levels are equally near.
 fn code(x: f32, scale: f32) -> u8 {
     let (mut best, mut least) = (0, f32::MAX);
     for (code, &level) in MXFP4_LEVELS.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! Which tensor of a model gets which type: the mixtures that llama.cpp's file types stand for, so that a file of a name has the size and
-//! the quality that users know.
+//! Chooses the type of each tensor of a model. The mixtures are those of llama.cpp's file types, so that a file has the size and the
+//! quality that users expect from its name.
 
 use crate::file_type::FileType;
 
@@ -19,26 +19,26 @@ const TQ2_0: u32 = 35;
 const MXFP4: u32 = 39;
 const F16: u32 = 1;
 
-/// What the rules ask of a model.
+/// The properties of a model that the rules depend on.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Traits {
     pub is_falcon: bool,
     pub num_layers: usize,
     pub num_experts: usize,
-    /// Query heads per head of keys and values.
+    /// Query heads per key-value head.
     pub heads_per_kv: usize,
     /// Whether the output matrix is the token embedding.
     pub is_tied: bool,
 }
 
 impl Traits {
-    /// Llama 70B and models of its shape share values between so many heads that they are worth more bits.
+    /// Whether the model is shaped like Llama 70B. Such models share values between so many heads that values deserve more bits.
     fn is_70b(&self) -> bool {
         self.num_layers == 80 && self.heads_per_kv == 8
     }
 }
 
-/// What a tensor does in a model.
+/// The role of a tensor in a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     Output,
@@ -70,13 +70,13 @@ impl Role {
     }
 }
 
-/// Layers whose tensors are worth more bits: the first and the last eighth, and each third between them.
+/// Whether a layer's tensors deserve more bits: the first and the last eighth of the layers, and every third layer between them.
 fn is_worth_more(layer: usize, layers: usize) -> bool {
     let eighth = layers / 8;
     layer < eighth || layer >= 7 * layers / 8 || (layer - eighth) % 3 == 2
 }
 
-/// The type of a tensor: the `index`th of `count` with its role, with rows of `cols` weights.
+/// The type of a tensor, the `index`th of `count` with its role, with rows of `cols` weights.
 pub fn type_of(kind: &FileType, role: Role, (index, count): (usize, usize), cols: u64, traits: &Traits) -> u32 {
     if kind.base == 0 || kind.base == F16 || kind.base == 30 {
         return kind.base;
@@ -101,7 +101,7 @@ fn output(kind: &FileType, cols: u64, traits: &Traits) -> u32 {
 fn inner(kind: &FileType, role: Role, (index, count): (usize, usize), traits: &Traits) -> u32 {
     let base = kind.base;
     if base == MXFP4 {
-        // MXFP4 is for experts, and 8 bits are for the rest.
+        // MXFP4 is for experts. The other tensors get 8 bits.
         return if matches!(role, Role::Experts) || role == Role::Down && traits.num_experts > 0 { MXFP4 } else { Q8_0 };
     }
     match role {
@@ -177,7 +177,7 @@ fn attention_output(kind: &FileType, traits: &Traits) -> u32 {
     }
 }
 
-/// The type that takes another's place where rows are no whole blocks of it.
+/// The type that replaces `wanted` if rows are not whole blocks of it.
 fn fallback(wanted: u32, cols: u64) -> u32 {
     let blocks_of_256 = matches!(wanted, Q2_K..=Q6_K | IQ4_XS | TQ1_0 | TQ2_0);
     let replaced = match wanted {

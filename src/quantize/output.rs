@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::QuantizeError;
 
-/// Bytes that each tensor's data is aligned to.
+/// The alignment of each tensor's data in bytes.
 pub const ALIGNMENT: u32 = 32;
 
 /// Checks that `out` may be written.
@@ -26,23 +26,23 @@ struct Unfinished {
 impl Drop for Unfinished {
     fn drop(&mut self) {
         if !self.renamed {
-            // It may not have come into being; nothing else can be done about it here.
+            // The file may not exist yet, and a failure here cannot be handled.
             drop(std::fs::remove_file(&self.path));
         }
     }
 }
 
-/// An unfinished GGUF file under another name. It is removed unless it is finished.
+/// An unfinished GGUF file under a temporary name. Removed unless it is finished.
 pub struct Output {
     file: BufWriter<File>,
     written: u64,
     unfinished: Unfinished,
-    /// The name that the file gets.
+    /// The final name of the file.
     path: PathBuf,
 }
 
 impl Output {
-    /// Creates a file beside `out`.
+    /// Creates a file next to `out`.
     pub fn create(out: &Path) -> Result<Self, QuantizeError> {
         let mut name = out.file_name().unwrap_or_default().to_owned();
         name.push(format!(".{}.partial", std::process::id()));
@@ -62,13 +62,13 @@ impl Output {
         self.file.write_all(bytes).map_err(|error: io::Error| QuantizeError::Write { path: self.path.clone(), error })
     }
 
-    /// Writes zeros up to where the next tensor's data begins.
+    /// Writes zeros up to the start of the next tensor's data.
     pub fn align(&mut self) -> Result<(), QuantizeError> {
         let gap = self.written.next_multiple_of(u64::from(ALIGNMENT)) - self.written;
         self.put(&vec![0; gap as usize])
     }
 
-    /// Flushes the file to the disk, lets `check` look at it, and gives it its name.
+    /// Flushes the file to disk, lets `check` inspect it, and renames it to its final name.
     pub fn finish<E: From<QuantizeError>>(self, check: impl FnOnce(&Path) -> Result<(), E>) -> Result<(), E> {
         let Self { file, mut unfinished, path, .. } = self;
         let failed = |error| QuantizeError::Write { path: path.clone(), error };

@@ -1,16 +1,16 @@
-//! [`encode_weights`]: some of a tensor's weights in another type, with what that costs.
+//! [`encode_weights`]: encodes some of a tensor's weights in another type and measures the error.
 
 use crate::encoder::Encoder;
 use crate::error::QuantizeError;
 
-/// Encoded weights, the sum of their squared errors, and that of their squares.
+/// Encoded weights, with the sum of their squared errors and the sum of their squares.
 pub struct Piece {
     pub bytes: Vec<u8>,
     pub error: f64,
     pub square: f64,
 }
 
-/// Encodes whole blocks of a tensor's weights. `first`: the index of the first weight, for errors.
+/// Encodes whole blocks of a tensor's weights. `first` is the index of the first weight, for errors.
 ///
 /// # Errors
 /// If a weight is not finite, or if the type cannot hold it.
@@ -33,6 +33,8 @@ pub fn encode_weights(tensor: &str, to: &Encoder, weights: &[f32], first: u64) -
     Ok(Piece { bytes, error, square })
 }
 
+/// Checks that all weights are finite.
+///
 /// # Errors
 /// If a weight is infinite or not a number.
 pub fn check_finite(tensor: &str, weights: &[f32], first: u64) -> Result<(), QuantizeError> {

@@ -1,4 +1,4 @@
-//! [`plan`]: the type of every tensor of the output.
+//! [`plan`]: chooses the type of every tensor of the output.
 
 use crate::encoder::Encoder;
 use crate::error::QuantizeError;
@@ -7,19 +7,19 @@ use crate::mixture::{Role, Traits, type_of};
 use gguf::{Array, GgufFile, TensorInfo, Value};
 use model::Quant;
 
-/// What happens to a tensor.
+/// The planned type and size of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TensorPlan {
-    /// Index into the source's tensors.
+    /// The index into the source's tensors.
     pub tensor: usize,
-    /// ggml's id of the type that is written.
+    /// ggml's id of the type to write.
     pub type_id: u32,
-    /// Bytes that are written.
+    /// The number of bytes to write.
     pub bytes: u64,
 }
 
-/// Parts of the names of matrices that keep their type, because they are small and every weight counts: norms, routers, tables of
-/// positions, convolutions, and the low-rank parts of recurrent layers.
+/// Parts of the names of matrices that keep their type, because they are small and sensitive: norms, routers, tables of positions,
+/// convolutions, and the low-rank parts of recurrent layers.
 const KEPT: &[&str] = &[
     "_norm.weight",
     "ffn_gate_inp.weight",
@@ -48,12 +48,12 @@ const KEPT: &[&str] = &[
     "attn_rel_b",
 ];
 
-/// Whether a file type has a say in a tensor's type.
+/// Whether the file type decides this tensor's type.
 pub fn is_matrix(name: &str, dims: &[u64]) -> bool {
     name.ends_with("weight") && dims.iter().filter(|&&dim| dim > 1).count() >= 2 && !KEPT.iter().any(|part| name.contains(part))
 }
 
-/// The layer in a tensor's name: `blk.7.attn_v.weight`.
+/// The layer in a tensor's name, such as 7 in `blk.7.attn_v.weight`.
 fn layer_of(name: &str) -> Option<usize> {
     name.strip_prefix("blk.")?.split('.').next()?.parse().ok()
 }

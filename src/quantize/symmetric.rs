@@ -1,8 +1,8 @@
-//! Types whose weights are a scale times a level: Q3_K and Q6_K here, IQ4_NL and IQ4_XS in `curve.rs`.
+//! Encodes the types whose weights are a scale times a level: Q3_K and Q6_K here, IQ4_NL and IQ4_XS in `curve.rs`.
 //!
-//! A block has groups, each with an integer scale that is multiplied by the block's half-precision scale. First every group gets the scale
-//! that fits it best. Then the integer scales are chosen around these, and the block's scale is fitted to what they give, in turns. The
-//! aim is the least squared error.
+//! A block has groups. Each group has an integer scale that is multiplied by the block's half-precision scale. First every group gets the
+//! scale that fits it best. Then rounds alternate between choosing integer scales near these and fitting the block's scale. The goal is the
+//! smallest squared error.
 
 use crate::legacy::largest;
 use crate::rounding::{half_bits, inverse, nearest_within, to_half};
@@ -11,7 +11,7 @@ use crate::rounding::{half_bits, inverse, nearest_within, to_half};
 pub trait Levels {
     const LOWEST: f32;
     const HIGHEST: f32;
-    /// By how much two scales differ that are tried one after the other, as a share.
+    /// The relative difference between two scales that are tried in succession.
     const STEP: f32;
 
     fn nearest(x: f32) -> f32;
@@ -31,10 +31,10 @@ impl<const N: i32> Levels for Integers<N> {
     }
 }
 
-/// Summands that are added side by side, so that sums become vector code.
+/// The number of summands that are added in parallel, so that sums compile to vector code.
 pub const LANES: usize = 8;
 
-/// The sums of `f`'s two results over all weights.
+/// The sums of both results of `f` over all weights.
 #[inline(always)]
 pub fn sums(x: &[f32], f: impl Fn(f32) -> (f32, f32)) -> (f32, f32) {
     let (mut a, mut b) = ([0f32; LANES], [0f32; LANES]);
@@ -48,10 +48,10 @@ pub fn sums(x: &[f32], f: impl Fn(f32) -> (f32, f32)) -> (f32, f32) {
     (a.iter().sum(), b.iter().sum())
 }
 
-/// The scale that fits the weights best, of those that are tried: the extreme weight falls near the lowest or the highest level.
+/// The scale with the smallest error among those that are tried. The extreme weight falls near the lowest or the highest level.
 pub fn fit<L: Levels>(x: &[f32]) -> f32 {
     let extreme = largest(x);
-    // The inverse of a smaller one is no number. Nothing that small survives in half precision.
+    // The inverse of a smaller weight would not be finite. Half precision cannot hold values that small anyway.
     if extreme.abs() < f32::MIN_POSITIVE {
         return 0.0;
     }
@@ -63,7 +63,7 @@ pub fn fit<L: Levels>(x: &[f32]) -> f32 {
                 let level = L::nearest(x * inverse);
                 (level * x, level * level)
             });
-            // The error is Σx² less this.
+            // The squared error is Σx² minus this gain.
             let gain = product * (product / square);
             if square > 0.0 && gain > most {
                 (scale, most) = (product / square, gain);
@@ -84,17 +84,17 @@ fn error<L: Levels>(x: &[f32], scale: f32) -> f32 {
     .0
 }
 
-/// A block's scale, and the integer scales of its groups.
+/// The scale of a block, and the integer scales of its groups.
 #[derive(Clone, Copy)]
 pub struct Scales<const G: usize> {
     pub d: f32,
     pub of: [i32; G],
 }
 
-/// Turns of choosing integer scales and fitting the block's.
+/// Rounds of choosing integer scales and fitting the block's scale.
 const TURNS: usize = 4;
 
-/// The scales of a block of `G` groups. The integer scales lie within `low..=high`, and `low` is negative.
+/// Finds the scales of a block of `G` groups. The integer scales lie within `low..=high`, and `low` is negative.
 pub fn scales<L: Levels, const G: usize>(x: &[f32; 256], low: i32, high: i32) -> Scales<G> {
     let groups: [&[f32]; G] = std::array::from_fn(|group| &x[256 / G * group..][..256 / G]);
     let fitted = groups.map(fit::<L>);
@@ -103,7 +103,7 @@ pub fn scales<L: Levels, const G: usize>(x: &[f32; 256], low: i32, high: i32) ->
     for end in [low, high] {
         let mut d = to_half(extreme / end as f32);
         if !d.is_finite() {
-            // Half precision does not hold the scale. The block is not finite, and whoever writes it notices.
+            // Half precision cannot hold the scale. The block is not finite, and the caller that writes it detects that.
             return Scales { d: f32::INFINITY, of: [1; G] };
         }
         for _ in 0..TURNS {
@@ -122,7 +122,7 @@ pub fn scales<L: Levels, const G: usize>(x: &[f32; 256], low: i32, high: i32) ->
     best
 }
 
-/// The integer scales that give the least error under a block's scale, that error, and the block's scale that fits them best.
+/// The integer scales with the smallest error under a block's scale, that error, and the block's scale that fits them best.
 fn choose<L: Levels, const G: usize>(groups: &[&[f32]; G], fitted: &[f32; G], d: f32, (low, high): (i32, i32)) -> ([i32; G], f32, f32) {
     let (mut of, mut total, mut product, mut square) = ([0; G], 0.0, 0.0, 0.0);
     let per_d = inverse(d);

@@ -1,21 +1,21 @@
-//! Blocks of 256 weights that are -1, 0 or 1 times a scale: TQ1_0, TQ2_0.
+//! Encodes blocks of 256 weights that are -1, 0 or 1 times a scale: TQ1_0, TQ2_0.
 
 use crate::legacy::largest;
 use crate::rounding::{half_bits, inverse, truncated};
 
-/// The scale, and each weight's code: 0, 1 or 2.
+/// The scale, and each weight's code (0, 1 or 2).
 fn codes(x: &[f32; 256]) -> (f32, [u8; 256]) {
     let d = largest(x).abs();
     let id = inverse(d);
     (d, x.map(|x| (truncated((x * id).round()) + 1) as u8))
 }
 
-/// Digits of base 3 as a fraction of 256, rounded up: multiplying by 3 again shifts the first digit out.
+/// Five base-3 digits as a fraction of 256, rounded up. Multiplying by 3 shifts the first digit out.
 fn fraction(value: u16) -> u8 {
     (value * 256).div_ceil(243) as u8
 }
 
-/// Five digits per byte: weights 0..160 in 32 bytes, 160..240 in 16, and the last 16 as four digits in each of 4.
+/// Encodes five digits per byte: weights 0..160 in 32 bytes, 160..240 in 16 bytes, and the last 16 in 4 bytes of four digits.
 pub fn tq1_0(x: &[f32; 256], out: &mut [u8; 54]) {
     let (d, codes) = codes(x);
     let digits =
@@ -33,7 +33,7 @@ pub fn tq1_0(x: &[f32; 256], out: &mut [u8; 54]) {
     out[52..].copy_from_slice(&half_bits(d).to_le_bytes());
 }
 
-/// Two bits per weight: byte m of each half of 32 holds the weights m, m + 32, m + 64 and m + 96 of the half's 128.
+/// Encodes two bits per weight. Byte m of each half's 32 bytes holds the weights m, m + 32, m + 64 and m + 96 of the half's 128.
 pub fn tq2_0(x: &[f32; 256], out: &mut [u8; 66]) {
     let (d, codes) = codes(x);
     for (half, bytes) in out[..64].chunks_exact_mut(32).enumerate() {

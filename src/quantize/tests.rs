@@ -1,4 +1,4 @@
-//! Encoders against ggml's own blocks (`tests/golden/encoders`), and against our exact dequantisers.
+//! Compares encoders with ggml's own blocks (`tests/golden/encoders`) and with our exact dequantisers.
 
 use std::path::PathBuf;
 
@@ -6,11 +6,11 @@ use proptest::prelude::*;
 
 use crate::{ENCODERS, Encoder, FILE_TYPES};
 
-/// The types that a formula defines.
+/// The types that are defined by a formula.
 const FORMULAS: [&str; 10] = ["F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "TQ1_0", "TQ2_0", "MXFP4"];
-/// The types that are searched for.
+/// The types whose blocks are found by a search.
 const SEARCHED: [&str; 7] = ["Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS"];
-/// Weights in `weights.bin` that are like those of a model.
+/// The number of weights in `weights.bin` that resemble those of a model.
 const LIKE_A_MODEL: usize = 12 * 256;
 
 fn golden(name: &str) -> Vec<u8> {
@@ -82,8 +82,8 @@ fn searches_err_no_more_than_ggml() {
         let ratio = error(&ours, 0, LIKE_A_MODEL) / error(&theirs, 0, LIKE_A_MODEL);
         println!("{name}: {ratio:.4} of ggml's squared error");
         assert!(ratio < 1.0, "{name}: {ratio}");
-        // Wild blocks differ by many orders of magnitude, so each is compared alone. The rounding of a half-precision scale, which is up to
-        // 2^-11 of it, is nobody's merit.
+        // Wild blocks differ by many orders of magnitude, so each block is compared alone. Differences below the rounding of a
+        // half-precision scale (relative 2^-11) do not count.
         for from in (LIKE_A_MODEL..weights.len()).step_by(256) {
             let square: f64 = weights[from..from + 256].iter().map(|x| f64::from(*x).powi(2)).sum();
             let (ours, theirs) = (error(&ours, from, from + 256), error(&theirs, from, from + 256));
@@ -101,7 +101,7 @@ fn what_a_type_can_express_is_kept_exactly() {
         let blocks = encoded(&encoder, &weights);
         let error = squared_error(&encoder, &weights, &blocks);
         let is_exact = !quant.name.starts_with("IQ4") && !matches!(quant.name, "Q4_1" | "Q5_1" | "Q4_0" | "Q5_0" | "Q8_0");
-        // A scale of a group is a product with a half-precision number, which need not be 1.
+        // A group's scale is a product with a half-precision number, which need not be 1.
         let most = if is_exact { 1e-6 * weights.len() as f64 } else { 0.02 * weights.len() as f64 };
         assert!(error <= most, "{}: {error}", quant.name);
         let zeros = vec![0f32; 512];
@@ -132,7 +132,7 @@ fn wild() -> impl Strategy<Value = f32> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// No finite weights make an encoder panic, and what it writes depends on them alone.
+    /// No finite weights make an encoder panic, and its output depends on the weights alone.
     #[test]
     fn any_finite_weights_are_encoded(weights in prop::collection::vec(wild(), 256)) {
         for encoder in all() {
@@ -143,7 +143,7 @@ proptest! {
         }
     }
 
-    /// Within what half-precision scales hold, no weight is further off than its block's range.
+    /// Within the range of half-precision scales, no weight is off by more than its block's range.
     #[test]
     fn no_weight_leaves_its_blocks_range(weights in prop::collection::vec(-1000f32..1000f32, 256), exponent in -20i32..4) {
         let weights: Vec<f32> = weights.iter().map(|x| x * 2f32.powi(exponent)).collect();

@@ -1,4 +1,4 @@
-//! [`quantize`]: the copy of a file with its tensors in other types.
+//! [`quantize`]: copies a file with its tensors in other types.
 
 use std::path::Path;
 
@@ -19,34 +19,34 @@ pub const PIECE: usize = 1 << 20;
 
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Threads that encode. 0: one per processor.
+    /// The number of encoding threads. 0: one per processor.
     pub threads: usize,
-    /// Replace the output if it exists.
+    /// Whether to replace the output if it exists.
     pub force: bool,
 }
 
-/// What became of a tensor.
+/// The result for one tensor.
 #[derive(Clone, Debug)]
 pub struct TensorReport {
     pub name: String,
     pub from: &'static str,
     pub to: &'static str,
     pub bytes: u64,
-    /// The squared error as a share of the squared weights. 0 if the tensor was copied.
+    /// The squared error relative to the squared weights. 0 if the tensor was copied.
     pub relative_error: f64,
 }
 
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     pub tensors: Vec<TensorReport>,
-    /// Bytes of the output.
+    /// The size of the output in bytes.
     pub bytes: u64,
 }
 
-/// Writes `source` to `out` in another file type. `progress` is told of each tensor that was written.
+/// Writes `source` to `out` in another file type. Calls `progress` after each tensor.
 ///
 /// # Errors
-/// No output file exists then, and one that existed before is as it was.
+/// If the file cannot be written. Then no output file exists, and a file that existed before is unchanged.
 pub fn quantize(
     source: &GgufFile,
     kind: &FileType,
@@ -66,7 +66,7 @@ pub fn quantize(
         report.tensors.push(tensor);
     }
     report.bytes = output.written();
-    // Whatever was read was what the file held when it was opened.
+    // Confirms that everything read was what the file held when it was opened.
     output.finish(|_| source.verify_unchanged().map_err(QuantizeError::File))?;
     Ok(report)
 }
@@ -79,12 +79,12 @@ fn check_output(source: &GgufFile, out: &Path, force: bool) -> Result<(), Quanti
     may_write(out, force)
 }
 
-/// The number of threads that a user means. 0: one per processor.
+/// The number of threads to use. 0 means one per processor.
 pub fn threads(wanted: usize) -> usize {
     if wanted > 0 { wanted } else { std::thread::available_parallelism().map_or(1, usize::from) }
 }
 
-/// The file's head: the source's metadata without what is no longer true, and the table of tensors.
+/// The header of the file: the source's metadata without entries that are no longer true, and the table of tensors.
 fn head_of(source: &GgufFile, kind: &FileType, planned: &[TensorPlan]) -> Vec<u8> {
     let stale = |key: &str| {
         key == "general.file_type"
@@ -122,7 +122,7 @@ fn write_tensor(source: &GgufFile, planned: &TensorPlan, threads: usize, out: &m
         return Ok(report);
     };
     report.to = to.quant.name;
-    // A piece is whole blocks of both types.
+    // A piece consists of whole blocks of both types.
     let piece_bytes = PIECE / from.block_size * from.block_bytes;
     let (mut error, mut square) = (0.0, 0.0);
     let pieces: Vec<&[u8]> = data.chunks(piece_bytes).collect();
@@ -147,7 +147,7 @@ fn write_tensor(source: &GgufFile, planned: &TensorPlan, threads: usize, out: &m
     Ok(report)
 }
 
-/// Encodes some of a tensor's weights. `first`: the index of the first, for errors.
+/// Encodes some of a tensor's weights. `first` is the index of the first weight, for errors.
 fn encode_piece(tensor: &TensorInfo, (from, to): (&Quant, &Encoder), piece: &[u8], first: u64) -> Result<Piece, QuantizeError> {
     let count = piece.len() / from.block_bytes * from.block_size;
     let mut weights = vec![0f32; count];

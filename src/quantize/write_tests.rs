@@ -1,4 +1,4 @@
-//! Whole files: what is written, what is refused, and that nothing is left behind.
+//! Tests whole files: what is written, what is refused, and that nothing is left behind.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ fn ramp(count: usize) -> Vec<f32> {
     (0..count).map(|i| ((i * 37 % 101) as f32 - 50.0) / 333.0).collect()
 }
 
-/// A source with matrices of whole and of broken blocks, vectors, a router, and what goes stale.
+/// A source with matrices of whole and of incomplete blocks, vectors, a router, and metadata that goes stale.
 fn source() -> GgufBuilder {
     GgufBuilder::new()
         .kv("general.architecture", "llama")
@@ -79,7 +79,7 @@ fn matrices_get_their_types_and_everything_else_keeps_its_own() {
         let planned = plan(&source, FileType::by_name(kind).unwrap()).unwrap();
         planned.iter().map(|planned| gguf::ggml_type(planned.type_id).unwrap().name).collect()
     };
-    // The first of two layers with a value matrix is in neither eighth and the last is.
+    // The first layer with a value matrix lies in neither eighth. The last layer does.
     let common = |embedding, values: [&'static str; 2], ragged, experts, output| {
         vec![embedding, "F32", values[0], values[1], "F32", ragged, "F16", experts, "F32", output]
     };

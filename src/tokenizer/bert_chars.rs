@@ -1,12 +1,12 @@
-//! The sets of characters that BERT's text rules ask for.
+//! Defines the sets of characters that BERT's text rules use.
 //!
-//! Models were trained on the ids of Hugging Face's library, whose tables are those of Unicode 8 and, for decompositions, Unicode 9. So
-//! characters that Unicode has since added are no marks, punctuation or formats here, and are not decomposed.
-//! `tests/golden/make_wordpiece.py` compares every code point.
+//! Models were trained on the ids of Hugging Face's library, whose tables follow Unicode 8, and Unicode 9 for decompositions. So characters
+//! that were added to Unicode later are not marks, punctuation or formats here, and are not decomposed. `tests/golden/make_wordpiece.py`
+//! compares every code point.
 
 use unicode_general_category::{GeneralCategory as G, get_general_category};
 
-/// Ranges of code points as ascending bounds: each begins at a bound of even index and ends before the next bound.
+/// Ranges of code points, as ascending bounds. Each range starts at a bound of even index and ends before the next bound.
 type Bounds = [u32];
 
 /// Nonspacing marks that are newer than the library's tables.
@@ -54,7 +54,7 @@ fn within(bounds: &Bounds, c: char) -> bool {
     bounds.partition_point(|&bound| bound <= u32::from(c)) % 2 == 1
 }
 
-/// Characters that cleaning removes.
+/// Whether cleaning removes the character.
 pub(super) fn is_dropped(c: char) -> bool {
     match c {
         '\t' | '\n' | '\r' => false,
@@ -68,13 +68,13 @@ pub(super) fn is_dropped(c: char) -> bool {
     }
 }
 
-/// Characters that are words of their own: CJK ideographs, as the library lists them (it begins extension E at U+2B920).
+/// Whether the character is a word of its own: a CJK ideograph, as the library lists them (the library starts extension E at U+2B920).
 pub(super) fn is_ideograph(c: char) -> bool {
     matches!(c, '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}' | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{2a6df}'
         | '\u{2a700}'..='\u{2b81f}' | '\u{2b920}'..='\u{2ceaf}' | '\u{2f800}'..='\u{2fa1f}')
 }
 
-/// Characters that stripping accents removes.
+/// Whether stripping accents removes the character.
 pub(super) fn is_accent(c: char) -> bool {
     match get_general_category(c) {
         G::NonspacingMark => !within(LATER_MARKS, c),

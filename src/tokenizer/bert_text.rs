@@ -1,17 +1,17 @@
-//! BERT's text rules: how a text is normalised before it is cut into words, and how it is cut.
+//! Implements BERT's text rules: normalises a text and cuts it into words.
 
 use icu_normalizer::DecomposingNormalizerBorrowed;
 
 use crate::bert_chars::{has_no_normal_form, is_accent, is_dropped, is_ideograph, is_punctuation};
 use crate::space::SPACE_SIGN;
 
-/// What a vocabulary of word pieces has besides its tokens.
+/// The rules of a WordPiece vocabulary, besides its tokens.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WordRules<'a> {
     pub(super) text: BertText,
-    /// The prefix of tokens that continue a word. None: the tokens that begin a word have the prefix `▁`, as in GGUF files.
+    /// The prefix of tokens that continue a word. None if tokens that begin a word have the prefix `▁`, as in GGUF files.
     pub(super) continuing: Option<&'a str>,
-    /// Characters of the longest word that is cut into tokens.
+    /// The number of characters of the longest word that is cut into tokens.
     pub(super) longest_word: usize,
 }
 
@@ -19,17 +19,17 @@ impl WordRules<'_> {
     /// BERT's own limit, which all known vocabularies have.
     pub(super) const LONGEST_WORD: usize = 100;
 
-    /// The text of a token without its mark, and whether it begins a word.
+    /// The text of a token without its mark, and whether the token begins a word.
     pub(super) fn part<'t>(&self, token: &'t str) -> (bool, &'t str) {
         match self.continuing {
             Some(prefix) => token.strip_prefix(prefix).map_or((true, token), |rest| (false, rest)),
-            // `▁` alone continues a word, since no word is empty.
+            // `▁` alone continues a word, because no word is empty.
             None => token.strip_prefix(SPACE_SIGN).filter(|rest| !rest.is_empty()).map_or((false, token), |rest| (true, rest)),
         }
     }
 }
 
-/// Whether the words of a vocabulary have capital letters. A few stray ones do not count.
+/// Whether the words of a vocabulary have capital letters. A few stray capitals do not count.
 pub(super) fn is_cased(tokens: &[String]) -> bool {
     let is_word = |token: &&String| token.starts_with(SPACE_SIGN) && !token.contains('[');
     let words = tokens.iter().filter(is_word).count();
@@ -37,7 +37,7 @@ pub(super) fn is_cased(tokens: &[String]) -> bool {
     capital * 100 > words
 }
 
-/// What normalisation does, in this order.
+/// The steps of normalisation, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BertText {
     /// Removes control characters, formats, private characters and U+FFFD.
@@ -74,7 +74,7 @@ impl BertText {
             out = decomposed(&out);
             out.retain(|c| !is_accent(c));
         }
-        // Each character for itself: a sigma at the end of a word is no exception.
+        // Each character alone: a sigma at the end of a word is not an exception.
         if self.lowercase { out.chars().flat_map(char::to_lowercase).collect() } else { out }
     }
 
@@ -83,7 +83,7 @@ impl BertText {
     }
 }
 
-/// Unicode's form NFD.
+/// Converts a text to Unicode's form NFD.
 fn decomposed(text: &str) -> String {
     let nfd = DecomposingNormalizerBorrowed::new_nfd();
     let mut out = String::with_capacity(text.len() + text.len() / 4);
@@ -95,7 +95,7 @@ fn decomposed(text: &str) -> String {
     out
 }
 
-/// Cuts a normalised text at white space, which is left out, and around punctuation.
+/// Cuts a normalised text at white space and around punctuation. White space is dropped.
 pub(super) fn words<'a>(text: &'a str, mut emit: impl FnMut(&'a str)) {
     let mut start = 0;
     for (at, c) in text.char_indices() {

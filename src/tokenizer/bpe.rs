@@ -1,4 +1,5 @@
-//! Byte pair encoding with merges. A text is cut into words; the bytes (GPT-2) or characters of each word are merged in the order of ranks.
+//! Implements byte pair encoding with merges. A text is cut into words, and the bytes (GPT-2) or characters of each word are merged in the
+//! order of ranks.
 
 use rustc_hash::FxHashMap;
 
@@ -16,13 +17,13 @@ pub(super) struct Bpe {
     alphabet: Alphabet,
     /// (left, right) → (rank, merged)
     merges: FxHashMap<u64, (u32, u32)>,
-    /// Tokens that are whole words, if the vocabulary takes such words without merging.
+    /// Tokens that are whole words, if the vocabulary encodes such words without merging.
     words: Option<Index>,
     drops_spaces: bool,
     lowercase: bool,
 }
 
-/// The symbols that a word consists of before merging.
+/// The symbols of a word before merging.
 enum Alphabet {
     Bytes(Box<[u32; 256]>),
     /// Characters. One that is not a token falls back to its bytes.
@@ -37,17 +38,17 @@ fn key(left: u32, right: u32) -> u64 {
     u64::from(left) << 32 | u64::from(right)
 }
 
-/// The byte that a character stands for in the text of a byte-level token.
+/// The byte that a character represents in the text of a byte-level token.
 fn byte_of(c: char) -> Option<u8> {
     let is_shown = |byte: u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     match c as u32 {
         code @ 0..=0xff => Some(code as u8).filter(|&byte| is_shown(byte)),
-        // Bytes that are not shown as themselves have the characters from 256 on, in order.
+        // Bytes that are not printable have the characters from 256 upwards, in order.
         code => (0..=255u8).filter(|&byte| !is_shown(byte)).nth((code - 256) as usize),
     }
 }
 
-/// The bytes of each token. Byte-level texts are decoded; the texts of special tokens are used as they are.
+/// The bytes of each token. Byte-level texts are decoded. The texts of special tokens are used as they are.
 pub(super) fn pieces(data: &VocabData) -> Pieces {
     if data.model == Model::CharBpe {
         return spm::pieces(data);
@@ -68,7 +69,7 @@ pub(super) fn pieces(data: &VocabData) -> Pieces {
 }
 
 impl Alphabet {
-    /// `ids`: those of the tokens that text may become.
+    /// Builds the alphabet. `ids` holds the tokens that may come from text.
     fn new(data: &VocabData, ids: &FxHashMap<&str, u32>) -> Self {
         if data.model == Model::CharBpe {
             let singles = ids.iter().filter_map(|(token, &id)| {
@@ -79,7 +80,7 @@ impl Alphabet {
             let spaces = Spaces::new(ids.keys().copied(), data.add_space_prefix);
             return Self::Chars { ids: singles.collect(), bytes: Box::new(spm::byte_ids(data)), spaces };
         }
-        // A byte without a character of its own may have a token like `<0x0A>`.
+        // A byte whose character is not a token may have a token like `<0x0A>`.
         let mut bytes = spm::byte_ids(data);
         for c in (0..0x180).filter_map(char::from_u32) {
             if let (Some(byte), Some(&id)) = (byte_of(c), ids.get(c.encode_utf8(&mut [0; 4]) as &str)) {
@@ -141,7 +142,7 @@ impl Bpe {
         Ok(Self { pre, alphabet: Alphabet::new(data, &ids), merges, words, drops_spaces, lowercase })
     }
 
-    /// None if the text stays unchanged.
+    /// The text after normalisation. None if it does not change.
     pub(super) fn normalised(&self, text: &str, at_start: bool) -> Option<String> {
         match &self.alphabet {
             Alphabet::Bytes(_) => None,

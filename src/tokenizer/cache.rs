@@ -1,4 +1,4 @@
-//! The words of a text that were encoded already, and the limit on the length of the output.
+//! Caches the ids of words that occurred earlier in a text, and limits the length of the output.
 
 use rustc_hash::FxHashMap;
 
@@ -8,11 +8,11 @@ use crate::merge::UNKNOWN;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bound {
     pub(crate) most: usize,
-    /// Length of the longest token, in bytes.
+    /// The length of the longest token, in bytes.
     pub(crate) longest: usize,
 }
 
-/// The words of the current text that were encoded, with the range of their ids in the output.
+/// The words of the current text that are already encoded, with the range of their ids in the output.
 pub(crate) struct Cache<'a> {
     words: FxHashMap<&'a str, (u32, u32)>,
     pub(crate) bound: Bound,
@@ -26,8 +26,8 @@ impl<'a> Cache<'a> {
         Self { words: FxHashMap::default(), bound }
     }
 
-    /// Appends the ids of `word`: copies them if the word occurred before, or calls `encode`. Once the output exceeds its bound, or is
-    /// known to exceed it with this word, it is left slightly longer than the bound and nothing more is encoded.
+    /// Appends the ids of `word`. Copies them if the word occurred before, and calls `encode` otherwise. Once the output exceeds its bound,
+    /// or this word would make it exceed the bound, nothing more is encoded. The output is then slightly longer than the bound.
     pub(crate) fn or_encode(&mut self, word: &'a str, out: &mut Vec<u32>, encode: impl FnOnce(&mut Vec<u32>)) {
         let Bound { most, longest } = self.bound;
         if out.len() > most {

@@ -1,4 +1,4 @@
-//! Sets of characters, as in the patterns of pre-tokenizers, and a table that holds all sets of one pre-tokenizer.
+//! Represents the character sets of pre-tokenizers' patterns, and tabulates all sets of one pre-tokenizer.
 
 use std::sync::OnceLock;
 
@@ -72,7 +72,7 @@ impl CharSet {
         self.ranges.push((first.into(), last.into()));
     }
 
-    /// Adds `\p{name}`, with a name of one or two letters. False if there is no such category.
+    /// Adds `\p{name}`, with a name of one or two letters. Returns false if there is no such category.
     pub(super) fn add_category(&mut self, name: &str, negated: bool) -> bool {
         let bits = (0..).zip(CATEGORIES).filter(|(_, (known, _))| !name.is_empty() && known.starts_with(name));
         let bits = bits.fold(0u32, |bits, (index, _)| bits | 1 << index);
@@ -113,7 +113,8 @@ fn categories() -> &'static [u8] {
     })
 }
 
-/// For each code point, one bit per set that contains it. Stored in pages of 256 code points; equal pages are stored once.
+/// One bit per set for each code point, set if the set contains the code point. Stored in pages of 256 code points. Equal pages are stored
+/// once.
 pub(super) struct Table {
     ascii: [u32; 128],
     pages: Vec<u16>,
@@ -121,7 +122,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// At most 32 sets.
+    /// Builds the table of at most 32 sets.
     pub(super) fn new(sets: &[CharSet]) -> Self {
         let by_category: Vec<u32> = (0..CATEGORIES.len()).map(|index| bits_where(sets, |set| set.categories >> index & 1 == 1)).collect();
         let negated = bits_where(sets, |set| set.negated);
@@ -147,7 +148,7 @@ impl Table {
         table
     }
 
-    /// Whether any character is in both sets.
+    /// Whether any character is in sets of both masks.
     pub(super) fn overlap(&self, a: u32, b: u32) -> bool {
         self.bits.iter().flatten().any(|bits| bits & a != 0 && bits & b != 0)
     }

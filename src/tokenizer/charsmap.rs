@@ -1,13 +1,13 @@
-//! SentencePiece's compiled normalisation rules: a double-array trie (in darts-clone's format) that maps texts to offsets of their
+//! Applies SentencePiece's compiled normalisation rules: a double-array trie (in darts-clone's format) that maps texts to offsets of their
 //! replacements.
 
-/// The largest known table has 300 kB.
+/// The largest table, in bytes. The largest known one has 300 kB.
 const MAX_BYTES: usize = 4 << 20;
-/// Longest rule, in bytes of the text that it matches. Known rules match a few characters.
+/// The longest rule, in bytes of the text that it matches. Known rules match a few characters.
 const MAX_MATCH: usize = 64;
-/// How many times as long as the text that it matches a replacement may be. U+FDFA, the longest of NFKC, becomes 11 times as long.
+/// The largest ratio of a replacement's length to the length of its match. U+FDFA, the longest of NFKC, becomes 11 times as long.
 const MAX_GROWTH: usize = 16;
-/// Most steps of the walk over all rules. Known tables take 15 million.
+/// The most steps of the walk over all rules. Known tables take 15 million.
 const MAX_STEPS: usize = 100_000_000;
 
 pub(super) struct CharsMap {
@@ -26,13 +26,13 @@ impl CharsMap {
         Some(Self { units, texts: texts.to_vec() })
     }
 
-    /// Whether `blob` is empty or well-formed, with rules whose application takes little time and memory.
+    /// Whether `blob` is empty or well-formed, with rules that take little time and memory to apply.
     pub(super) fn is_whole(blob: &[u8]) -> bool {
         blob.is_empty() || blob.len() <= MAX_BYTES && Self::new(blob).is_some_and(|map| map.units.len() > 1 && map.rules_are_bounded())
     }
 
-    /// Walks over all rules, by the length of their matches. Nodes may have several parents, and in a malformed table they may form a
-    /// circle.
+    /// Walks over all rules in order of the length of their matches, and checks their bounds. Nodes may have several parents, and a
+    /// malformed table may contain a cycle.
     fn rules_are_bounded(&self) -> bool {
         let (mut nodes, mut steps) = (vec![offset(self.units[0])], 0);
         for length in 1..=MAX_MATCH + 1 {
@@ -100,14 +100,14 @@ impl CharsMap {
             return None;
         }
         let next = at ^ offset(unit);
-        // A missing leaf is an offset that no replacement has.
+        // A missing leaf becomes an offset without a replacement.
         let leaf = || self.units.get(next as usize).map_or(u32::MAX, |leaf| leaf & 0x7fff_ffff);
         Some((next, (unit >> 8 & 1 == 1).then(leaf)))
     }
 
     fn replacement(&self, start: u32) -> Option<&str> {
         let text = self.texts.get(start as usize..)?;
-        // None is longer, see `rules_are_bounded`.
+        // No replacement is longer, see `rules_are_bounded`.
         let end = text.iter().take(MAX_GROWTH * MAX_MATCH + 1).position(|byte| *byte == 0)?;
         std::str::from_utf8(&text[..end]).ok()
     }
@@ -125,7 +125,7 @@ fn offset(unit: u32) -> u32 {
 mod tests {
     use super::*;
 
-    /// A table with one rule for each pair of a one-byte text and its replacement. Node 0 leads to the units 256 + byte, and these to their
+    /// A table with one rule per pair of a one-byte text and its replacement. Node 0 leads to the units 256 + byte, and these lead to their
     /// leaves.
     fn table(rules: &[(u8, &str)]) -> Vec<u8> {
         let mut units = vec![1u32 << 31; 1024];
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn rules_without_an_end_are_refused() {
-        // The unit of `a` leads back to the node that it comes from.
+        // The unit of `a` leads back to its own parent.
         let mut units = vec![1u32 << 31; 1024];
         units[0] = 256 << 10;
         let at = 256 + usize::from(b'a');

@@ -1,4 +1,4 @@
-//! The ids that end a generation.
+//! Finds the ids that end a generation.
 
 use crate::vocab::{TokenType, VocabData};
 

@@ -1,4 +1,4 @@
-//! The error of a vocabulary that is malformed or not supported.
+//! [`TokenizerError`]: why a vocabulary is malformed or not supported.
 
 #[derive(Debug, thiserror::Error)]
 #[error("tokenizer: {0}")]

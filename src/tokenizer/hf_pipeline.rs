@@ -1,5 +1,5 @@
-//! The parts of a `tokenizer.json` around the model: normalizers, pre-tokenizers, and tokens added before and after a text. A step that is
-//! not supported is refused.
+//! Reads the parts of a `tokenizer.json` around the model: normalizers, pre-tokenizers, and tokens added before and after a text. Refuses
+//! steps that are not supported.
 
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ pub(super) struct Pipeline {
     pub(super) add_space_prefix: bool,
     pub(super) squeeze_spaces: bool,
     pub(super) bert_text: Option<BertText>,
-    /// Whether texts are cut into words as for BERT.
+    /// Whether texts are cut into words as BERT does.
     pub(super) bert_words: bool,
     /// The token added before a text.
     pub(super) start: Option<String>,
@@ -26,7 +26,7 @@ pub(super) struct Pipeline {
     pub(super) end: Option<String>,
     /// The tokens between the texts of a pair.
     pub(super) between: Vec<String>,
-    /// Whether spaces are already replaced with `▁` when pre-tokenizers see the text.
+    /// Whether spaces are already replaced by `▁` when pre-tokenizers see the text.
     spaces_are_signs: bool,
 }
 
@@ -72,7 +72,7 @@ impl Pipeline {
                     lowercase,
                 });
             }
-            other => return Err(format!("`{other}` as it stands there is not supported")),
+            other => return Err(format!("`{other}` with these settings is not supported")),
         }
         Ok(())
     }
@@ -92,14 +92,14 @@ impl Pipeline {
             "Punctuation" if matches!(step["behavior"].as_str(), Some("Isolated") | None) => {
                 self.patterns.push(r"[\p{P}!-/:-@\[-`{-~]".into());
             }
-            // Falcon's, in the words of its GGUF pattern
+            // Falcon's punctuation, written as in its GGUF pattern
             "Punctuation" if step["behavior"] == "Contiguous" => self.patterns.push(r"[\p{P}\$\+<=>\^~\|`]+".into()),
             "Metaspace" if step["replacement"].as_str().is_none_or(|sign| sign == SPACE_SIGN.to_string()) => {
                 let never = step["prepend_scheme"] == "never" || step["prepend_scheme"].is_null() && step["add_prefix_space"] == false;
                 self.spaces_are_signs = true;
                 self.add_space_prefix = !never;
             }
-            other => return Err(format!("`{other}` as it stands there is not supported")),
+            other => return Err(format!("`{other}` with these settings is not supported")),
         }
         Ok(())
     }
@@ -107,7 +107,7 @@ impl Pipeline {
     fn split(&mut self, step: &Value) -> Result<(), String> {
         let (text, regex) = (step["pattern"]["String"].as_str(), step["pattern"]["Regex"].as_str());
         if text == Some(" ") && self.spaces_are_signs {
-            // No space is left that this pattern could match.
+            // No space is left for this pattern to match.
             return Ok(());
         }
         let pattern = match (text, regex) {
@@ -117,7 +117,7 @@ impl Pipeline {
             _ => return Err("Split without a pattern".into()),
         };
         let isolated = step["behavior"] == "Isolated" && step["invert"] != true;
-        // Such a pattern matches the whole text, so nothing is left to be removed.
+        // Such a pattern matches the whole text, so nothing is left to remove.
         let kept = step["behavior"] == "Removed" && step["invert"] == true && pattern.ends_with(r"|\s+");
         if !isolated && !kept {
             return Err(format!("Split with the behaviour {} is not supported", step["behavior"]));
@@ -159,7 +159,7 @@ fn kind(step: &Value) -> &str {
     step["type"].as_str().unwrap_or("(none)")
 }
 
-/// The steps of a sequence, or the part itself if it is a single step. Null has no steps.
+/// The steps of a sequence, or the part itself if it is a single step. Null gives no steps.
 fn steps<'a>(part: &'a Value, list: &str) -> Vec<&'a Value> {
     match (part, part[list].as_array()) {
         (Value::Null, _) => Vec::new(),

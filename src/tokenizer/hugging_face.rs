@@ -12,7 +12,7 @@ use crate::hf_pipeline::Pipeline;
 use crate::spm;
 use crate::vocab::{Model, TokenType, VocabData};
 
-/// The largest known file has 33 MB.
+/// The most bytes of a file. The largest known one has 33 MB.
 const MAX_BYTES: u64 = 128 << 20;
 const MAX_TOKENS: usize = 4 << 20;
 
@@ -118,7 +118,7 @@ impl JsonVocab {
         }
     }
 
-    /// Like `open`, even if tokens include the white space before them.
+    /// Opens a file like `open`, but accepts tokens that include the white space before them.
     pub(super) fn open_any(path: &Path) -> Result<Self, TokenizerError> {
         let shown = path.display();
         let json: Json = read(path)?.ok_or_else(|| TokenizerError(format!("{shown} does not exist")))?;
@@ -229,7 +229,7 @@ impl JsonVocab {
     }
 }
 
-/// Refuses parts of WordPiece's pipeline with other models, and other pipelines with WordPiece.
+/// Checks that WordPiece's parts only occur with WordPiece, and that WordPiece has no other pipeline.
 fn check_words(pipeline: &Pipeline, is_word_piece: bool, prefix: &str) -> Result<(), TokenizerError> {
     let parts = [
         ("model.continuing_subword_prefix", !prefix.is_empty()),
@@ -257,7 +257,7 @@ fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, Tokeni
     serde_json::from_slice(&text).map(Some).or_else(|error| fault(format!("{shown}: {error}")))
 }
 
-/// Tokens by id, and their scores if the vocabulary has any. Ids that the vocabulary leaves out are empty.
+/// The tokens by id, and their scores if the vocabulary has any. Ids that the vocabulary leaves out get empty tokens.
 fn listed(vocab: JsonTokens) -> Result<(Vec<String>, Vec<f32>), TokenizerError> {
     match vocab {
         JsonTokens::Scores(pairs) if pairs.iter().any(|(_, score)| score.is_nan()) => fault("model.vocab holds NaN".into()),
@@ -284,7 +284,7 @@ fn set_token(tokens: &mut Vec<String>, id: u32, token: String) -> Result<(), Tok
     Ok(())
 }
 
-/// Adds the `added_tokens`. Returns the ids of those that include the white space after them.
+/// Adds the `added_tokens`. Returns the ids of tokens that include the white space after them.
 fn add(added: &[Added], tokens: &mut Vec<String>, types: &mut Vec<TokenType>) -> Result<Vec<u32>, TokenizerError> {
     let mut greedy = Vec::new();
     for token in added {

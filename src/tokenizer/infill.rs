@@ -1,5 +1,5 @@
-//! Fill in the middle: a prompt of prefix and suffix, after which the model writes the text between them. This is the PSM order of Bavarian
-//! et al., "Efficient training of language models to fill in the middle", 2022.
+//! Builds prompts for filling in the middle: a prompt of prefix and suffix, after which the model writes the text between them. This is the
+//! PSM order of Bavarian et al., "Efficient training of language models to fill in the middle", 2022.
 
 use crate::vocab::{TokenType, VocabData};
 
@@ -13,7 +13,7 @@ const TEXTS: [[&str; 3]; 7] = [
     ["▁<PRE>", "▁<SUF>", "▁<MID>"],
     ["<PRE>", "<SUF>", "<MID>"],
 ];
-/// Other tokens that end a piece of code: padding, the next file, the next repository.
+/// Other tokens that end a piece of code: padding, the next file, and the next repository.
 const ENDS: [&str; 7] = ["<|fim_pad|>", "<fim_pad>", "<fim-pad>", "<|file_sep|>", "<file_sep>", "<|repo_name|>", "<repo_name>"];
 
 /// The tokens of a vocabulary for filling in the middle.
@@ -26,7 +26,7 @@ pub struct Infill {
 }
 
 impl Infill {
-    /// Takes the ids that the file names, or finds the tokens by their texts.
+    /// Takes the ids in the file's metadata, or finds the tokens by their texts.
     pub(super) fn find(data: &VocabData) -> Option<Self> {
         let is_special = |id: usize| matches!(data.types[id], TokenType::Control | TokenType::UserDefined);
         let id = |text: &str| (0..data.tokens.len()).find(|&id| data.tokens[id] == text && is_special(id)).map(|id| id as u32);

@@ -1,4 +1,4 @@
-//! `tokenizer.json` files and SentencePiece's unigram models, compared with the ids of their own libraries
+//! Compares `tokenizer.json` files and SentencePiece's unigram models with the ids of their own libraries
 //! (`tests/golden/make_tokenizers.py`).
 
 use std::path::Path;

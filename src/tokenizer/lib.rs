@@ -8,21 +8,21 @@
 //! let ids = tokenizer.encode("water runs", false);
 //! println!("{ids:?} is {}", tokenizer.decode(&ids, false));
 //!
-//! // A user's text inside a prompt: what looks like a control token there stays text.
+//! // A user's text inside a prompt: text that looks like a control token stays text.
 //! let prompt = format!("<|im_start|>user\n{}<|im_end|>\n", tokenizer.shield("ignore <|im_end|>"));
 //! let ids = tokenizer.encode_rendered(&prompt, 4096);
 //! ```
 //!
-//! Supported are byte pair encoding over bytes (GPT-2) and over characters, SentencePiece's BPE by scores, unigram models, and WordPiece.
+//! Supports byte pair encoding over bytes (GPT-2) and over characters, SentencePiece's BPE by scores, unigram models, and WordPiece.
 //!
 //! # Invariants
-//! - The ids are those of the vocabulary's own library: golden files and the models' own test vectors check this.
+//! - The ids are those of the vocabulary's own library. Golden files and the models' own test vectors check this.
 //! - A vocabulary or pattern that is not supported is refused by name, never approximated.
 //! - Encoding takes time linear in the text, apart from a logarithm for very long words. No text overflows the stack.
-//! - Text never becomes a control token. What the vocabulary cannot spell becomes its bytes' tokens (`<0x0A>`), else the unknown token; if
-//!   the vocabulary has none, it is dropped.
+//! - Text never becomes a control token. Text that the vocabulary cannot spell becomes the tokens of its bytes (`<0x0A>`), or else the
+//!   unknown token. If the vocabulary has none, the text is dropped.
 //! - A table of normalisation rules makes a text at most 16 times as long, in linear time (`charsmap.rs`).
-//! - A text that exceeds the permitted number of tokens is not encoded much further than that.
+//! - A text with more than the permitted number of tokens is not encoded much further than that number.
 
 mod bert_chars;
 mod bert_text;

@@ -1,12 +1,12 @@
-//! The merge loop of BPE and SentencePiece: of all adjacent pairs that may merge, the best one merges first; among equals the leftmost.
+//! Runs the merge loop of BPE and SentencePiece: the best adjacent pair merges first. Among equals, the leftmost pair merges first.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// A range of bytes of the word that is one symbol so far.
+/// A range of bytes of the word that is currently one symbol.
 #[derive(Clone, Copy)]
 pub(super) struct Symbol {
-    /// The token. `UNKNOWN` if there is none or it has not been looked up yet.
+    /// The token. `UNKNOWN` if there is none, or if it has not been looked up yet.
     pub(super) id: u32,
     pub(super) start: u32,
     pub(super) end: u32,
@@ -14,10 +14,10 @@ pub(super) struct Symbol {
 
 pub(super) const UNKNOWN: u32 = u32::MAX;
 
-/// The token that two neighbours may merge into, with the merge's key before it. The smallest key merges first.
+/// The merge's key and the token that two neighbours may merge into. The smallest key merges first.
 pub(super) type Candidate = Option<(u32, u32)>;
 
-/// Longest word, in symbols, for which searching all pairs is faster than a heap.
+/// The longest word, in symbols, for which searching all pairs is faster than a heap.
 const SMALL: usize = 32;
 const END: u32 = u32::MAX;
 
@@ -50,8 +50,8 @@ fn merge_small(symbols: &mut Vec<Symbol>, pair: impl Fn(&Symbol, &Symbol) -> Can
 /// A candidate in the heap: key, index of the left symbol, token, start and end of the right symbol.
 type Waiting = (u32, u32, u32, u32, u32);
 
-/// Takes O(n log n) with a heap of candidates over a linked list of symbols. A candidate whose symbols have changed meanwhile is discarded
-/// when it is popped.
+/// Merges in O(n log n), with a heap of candidates over a linked list of symbols. A candidate whose symbols have changed is discarded when
+/// it is popped.
 fn merge_large(symbols: &mut Vec<Symbol>, pair: impl Fn(&Symbol, &Symbol) -> Candidate) {
     let count = symbols.len() as u32;
     let mut next: Vec<u32> = (1..count).chain([END]).collect();
@@ -60,7 +60,8 @@ fn merge_large(symbols: &mut Vec<Symbol>, pair: impl Fn(&Symbol, &Symbol) -> Can
         let (a, b) = (&symbols[left as usize], &symbols[right as usize]);
         pair(a, b).map(|(key, id)| Reverse((key, left, id, b.start, b.end)))
     };
-    // The initial candidates are sorted once, which is faster than a heap of all. Only those that merges create go into the heap.
+    // The initial candidates are sorted once, which is faster than a heap of all of them. Only candidates that merges create go into the
+    // heap.
     let mut first: Vec<_> = (1..count).filter_map(|right| candidate(symbols, right - 1, right)).collect();
     first.sort_unstable();
     let mut heap: BinaryHeap<Reverse<Waiting>> = BinaryHeap::new();
@@ -97,7 +98,7 @@ fn merge_large(symbols: &mut Vec<Symbol>, pair: impl Fn(&Symbol, &Symbol) -> Can
 mod tests {
     use super::*;
 
-    /// Has few keys and allows most pairs, so that there are many ties and many stale candidates.
+    /// Has few keys and allows most pairs, which gives many ties and many stale candidates.
     fn pair(a: &Symbol, b: &Symbol) -> Candidate {
         let (x, y) = (a.id % 7, b.id % 7);
         ((x + y) % 3 != 0).then_some(((x * y) % 4, a.id.wrapping_mul(31).wrapping_add(b.id) % 1000))

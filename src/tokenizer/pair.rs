@@ -1,4 +1,4 @@
-//! Two texts as one prompt: a question and a document, which a model ranks.
+//! Encodes two texts as one prompt: a question and a document, which a model ranks.
 
 use crate::tokenizer::Tokenizer;
 
@@ -6,7 +6,8 @@ use crate::tokenizer::Tokenizer;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pair {
     pub ids: Vec<u32>,
-    /// Index of the first id of the second text, at which BERT's second segment begins. What ends the first text is of the first segment.
+    /// The index of the second text's first id, where BERT's second segment begins. Tokens that end the first text belong to the first
+    /// segment.
     pub second: usize,
 }
 

@@ -1,4 +1,4 @@
-//! [`Parts`]: what a `tokenizer.json` holds, for programs that write it in another format.
+//! [`Parts`]: the contents of a `tokenizer.json`, for programs that write them in another format.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use crate::hugging_face::JsonVocab;
 use crate::pretokenize::names_of;
 use crate::vocab::{Model, TokenType};
 
-/// The model of a vocabulary.
+/// The kind of a vocabulary's model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// BPE over bytes, with merges
@@ -18,21 +18,21 @@ pub enum Kind {
     Unigram,
 }
 
-/// What a `tokenizer.json` holds.
+/// The contents of a `tokenizer.json`.
 #[derive(Clone, Debug)]
 pub struct Parts {
     pub kind: Kind,
-    /// GGUF's names of the pre-tokenizer, the usual one first. Empty if it has none.
+    /// GGUF's names for the pre-tokenizer, the usual one first. Empty if GGUF has none.
     pub names: Vec<&'static str>,
     /// The pre-tokenizer's patterns.
     pub patterns: Vec<String>,
     pub ignore_merges: bool,
-    /// By id. Ids that the vocabulary leaves out are empty.
+    /// The tokens by id. Ids that the vocabulary leaves out are empty.
     pub tokens: Vec<String>,
-    /// GGUF's number of each token's type.
+    /// The number of each token's type in GGUF.
     pub types: Vec<i32>,
     pub merges: Vec<(String, String)>,
-    /// One per token for [`Kind::Unigram`], else empty.
+    /// One score per token for [`Kind::Unigram`], else empty.
     pub scores: Vec<f32>,
     /// SentencePiece's compiled normalisation rules.
     pub charsmap: Vec<u8>,
@@ -87,7 +87,7 @@ impl Parts {
     }
 }
 
-/// GGUF's number of a type.
+/// The number of a type in GGUF.
 fn number(kind: &TokenType) -> i32 {
     match kind {
         TokenType::Normal => 1,

@@ -1,4 +1,4 @@
-//! The bytes of all tokens in one allocation, and an index from bytes to ids.
+//! Stores the bytes of all tokens in one allocation, and indexes ids by bytes.
 
 use std::hash::Hasher;
 
@@ -29,7 +29,7 @@ impl Pieces {
         self.bytes.get(start..end)
     }
 
-    /// Length of the longest token in bytes, and at least 1.
+    /// The length of the longest token in bytes, at least 1.
     pub(super) fn longest(&self) -> usize {
         (0..self.len() as u32).filter_map(|id| self.get(id)).map(<[u8]>::len).max().unwrap_or(0).max(1)
     }
@@ -39,15 +39,15 @@ impl Pieces {
     }
 }
 
-/// A hash table from bytes to ids, with open addressing. It holds only ids, because a map of strings would take several times the memory of
+/// A hash table from bytes to ids, with open addressing. Stores only ids, because a map of strings would take several times the memory of
 /// the vocabulary itself.
 pub(super) struct Index {
     buckets: Vec<Bucket>,
-    /// Length of the longest piece, in bytes. Longer ones need no look-up.
+    /// The length of the longest piece in bytes. Longer ones need no look-up.
     longest: usize,
 }
 
-/// An id with part of its piece's hash, so that most look-ups of absent pieces need no access beyond this table.
+/// An id and part of its piece's hash. Most look-ups of absent pieces need no access beyond this table.
 #[derive(Clone, Copy)]
 struct Bucket {
     tag: u32,
@@ -61,7 +61,7 @@ impl Index {
         for id in ids {
             let piece = pieces.get(id).unwrap_or_default();
             let (at, tag) = index.bucket(pieces, piece);
-            // The first of equal tokens counts.
+            // If several tokens are equal, the first one is used.
             if index.buckets[at].id == NONE {
                 index.buckets[at] = Bucket { tag, id };
                 index.longest = index.longest.max(piece.len());
@@ -82,7 +82,7 @@ impl Index {
         (id != NONE).then_some(id)
     }
 
-    /// The index of the piece's bucket, or of the free bucket in which it would be put, and the piece's tag.
+    /// The index of the piece's bucket, or of the free bucket where it would go, and the piece's tag.
     fn bucket(&self, pieces: &Pieces, piece: &[u8]) -> (usize, u32) {
         let mut hasher = FxHasher::default();
         hasher.write(piece);

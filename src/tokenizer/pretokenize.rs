@@ -1,4 +1,4 @@
-//! The pre-tokenizers by their GGUF names. The patterns are those of each model's own `tokenizer.json`.
+//! Lists the pre-tokenizers by their GGUF names. The patterns are those of each model's own `tokenizer.json`.
 
 pub(super) const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
@@ -41,7 +41,7 @@ const MINICPM5: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\
 const BLOOM: &str = r" ?[^(\s|.,!?…。，、।۔،)]+";
 const CJK: &str = "[一-龥぀-ゟ゠-ヿ]+";
 const LINES: &str = r"[^\n]+|[\n]+";
-/// Letters that have a case, as DeepSeek's first models list them. The list is incomplete and from an old version of Unicode.
+/// Letters that have a case, as listed by DeepSeek's first models. The list is incomplete and follows an old version of Unicode.
 const CASED: &str = concat!(
     r"\s?[",
     r"A-Za-z\u00B5\u00C0-\u00D6\u00D8-\u00F6\u00F8-\u01BA\u01BC-\u01BF\u01C4-\u0293\u0295-\u02AF\u0370-\u0373\u0376\u0377",
@@ -55,14 +55,14 @@ const CASED: &str = concat!(
     "]+"
 );
 
-/// What the name of a pre-tokenizer implies besides its patterns.
+/// Properties that the name of a pre-tokenizer implies besides its patterns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Habits {
-    /// Whether a word that is a token is encoded as that token, without regard to the merges.
+    /// Whether a word that is a token is encoded as that token, regardless of the merges.
     pub(super) ignore_merges: bool,
     /// Whether the model was trained with a BOS before each text. Older files do not say so.
     pub(super) adds_bos: bool,
-    /// Whether the texts of a pair stand apart by a separator.
+    /// Whether a separator is put between the texts of a pair.
     pub(super) separates: bool,
 }
 
@@ -99,7 +99,7 @@ pub(super) fn patterns(name: &str) -> Option<&'static [&'static str]> {
     })
 }
 
-/// Names with different patterns or habits, for files that are written. The usual one of several comes first.
+/// Names with distinct patterns or habits, for writing files. Among names with equal ones, the usual name comes first.
 const WRITTEN: &[&str] = &[
     "gpt-2",
     "smollm",
@@ -181,7 +181,7 @@ mod tests {
         assert!(patterns("no such").is_none());
     }
 
-    /// `tests/golden/make_pretokenizers.py` wrote the words with another implementation.
+    /// The golden words come from another implementation (`tests/golden/make_pretokenizers.py`).
     #[test]
     fn words_are_those_of_the_reference() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/pretokenizers.json");

@@ -6,11 +6,11 @@ use crate::chars::CharSet;
 /// One step of an alternative.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Node {
-    /// `min` to `max` characters of a set, as many as possible. With `back`, fewer characters if the rest fails to match otherwise.
+    /// `min` to `max` characters of a set, as many as possible. With `back`, fewer characters if the rest would not match otherwise.
     Run { set: u32, min: u32, max: u32, back: bool },
-    /// The first alternative that matches. If `optional`, the group may also match nothing.
+    /// The first alternative that matches. If `optional` is set, the group may also match nothing.
     Group { alternatives: Vec<Vec<Node>>, optional: bool },
-    /// Requires that the next character is in the set (or is not, if not `wanted`). The end of the text is in no set.
+    /// Requires that the next character is in the set, or is not in it if `wanted` is false. The end of the text is in no set.
     Ahead { set: u32, wanted: bool },
     /// `$`
     End,
@@ -70,7 +70,7 @@ impl Parser<'_> {
         found
     }
 
-    /// The text before the next `end`, which is taken, too.
+    /// Takes the text before the next `end`, and `end` itself.
     fn up_to(&mut self, end: char) -> Result<String, String> {
         let length = self.chars[self.at..].iter().position(|c| *c == end).ok_or("ends too soon")?;
         let text = self.chars[self.at..][..length].iter().collect();
@@ -204,7 +204,7 @@ impl Parser<'_> {
             };
             let is_range = self.peek() == Some('-') && self.chars.get(self.at + 1).is_some_and(|c| *c != ']');
             if !is_range {
-                // An escaped character is already in the set; adding it twice does no harm.
+                // An escaped character is already in the set. Adding it twice does no harm.
                 set.add_char(first);
                 continue;
             }
@@ -220,7 +220,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Adds the escape after a backslash to the set. Returns the character if the escape stands for a single one.
+    /// Adds the escape after a backslash to the set. Returns the character if the escape means a single one.
     fn escape(&mut self, set: &mut CharSet) -> Result<Option<char>, String> {
         let c = match self.next()? {
             kind @ ('s' | 'S') => {
@@ -257,7 +257,7 @@ impl Parser<'_> {
     }
 }
 
-/// Whether an alternative requires at least one character. One that does not would match between any two characters.
+/// Whether an alternative requires at least one character. Otherwise it would match between any two characters.
 fn matches_something(alternative: &[Node]) -> bool {
     alternative.iter().any(|node| match node {
         Node::Run { min, .. } => *min > 0,

@@ -1,9 +1,9 @@
-//! Cuts text into words. Each pattern cuts every piece that the previous pattern left into matches and the gaps between them.
+//! Cuts text into words. Each pattern cuts every piece left by the previous pattern into matches and the gaps between them.
 
 use crate::chars::Table;
 use crate::regex::{Node, Sets, parse};
 
-/// Compiled patterns, with one table of their sets.
+/// Compiled patterns, with one table of all their sets.
 pub(super) struct Scanner {
     patterns: Vec<Pattern>,
     table: Table,
@@ -11,19 +11,21 @@ pub(super) struct Scanner {
 
 enum Pattern {
     Alternatives(Vec<Alternative>),
-    /// `\s+$`, searched once per piece. A search from every position in a run of spaces would take time quadratic in its length.
+    /// `\s+$`, searched once per piece. Searching from every position in a run of spaces would take time quadratic in the run's length.
     Trailing(u32),
 }
 
 struct Alternative {
-    /// The sets that its first character may be in. 0 if it may begin with any character.
+    /// The sets that the first character of a match may be in. 0 if a match may begin with any character.
     first: u32,
     nodes: Vec<Node>,
 }
 
 impl Scanner {
+    /// Compiles patterns.
+    ///
     /// # Errors
-    /// If a pattern is not supported. The error says which one and why.
+    /// If a pattern is not supported. The error names the pattern and the reason.
     pub(super) fn new<S: AsRef<str>>(sources: &[S]) -> Result<Self, String> {
         let mut sets = Sets::default();
         let mut parsed = Vec::new();
@@ -35,7 +37,7 @@ impl Scanner {
         Ok(Self { patterns, table })
     }
 
-    /// Calls `emit` with each word of `text` in order. The words add up to the text.
+    /// Calls `emit` with each word of `text` in order. The concatenated words equal the text.
     pub(super) fn words<'a>(&self, text: &'a str, emit: &mut impl FnMut(&'a str)) {
         self.cut(&self.patterns, text, emit);
     }
@@ -75,7 +77,7 @@ impl Scanner {
         piece.char_indices().rev().take_while(in_set).last().map_or(piece.len(), |(at, _)| at)
     }
 
-    /// The end of the match of `nodes` that starts at `at`. The recursion is as deep as the pattern, whatever the text.
+    /// The end of the match of `nodes` that starts at `at`. The depth of the recursion depends on the pattern only, not on the text.
     fn matched(&self, text: &str, nodes: &[Node], at: usize) -> Option<usize> {
         let Some((node, rest)) = nodes.split_first() else { return Some(at) };
         match node {
@@ -105,7 +107,7 @@ impl Scanner {
         }
     }
 
-    /// Tries to match the rest after ever fewer characters of a run.
+    /// Tries to match the rest after fewer and fewer characters of a run.
     fn give_back(&self, text: &str, (start, end): (usize, usize), min: u32, rest: &[Node]) -> Option<usize> {
         if let Some(found) = self.matched(text, rest, end) {
             return Some(found);
@@ -149,8 +151,8 @@ impl Pattern {
     }
 }
 
-/// Clears `back` of runs for which giving characters back cannot help: no character must follow, or the one that must follow cannot be one
-/// of the run.
+/// Clears `back` of runs that cannot gain from giving characters back: either no character must follow, or the one that must follow cannot
+/// be in the run.
 fn disable_futile_backtracking(nodes: &mut [Node], table: &Table) {
     for at in 0..nodes.len() {
         let futile = match (&nodes[at], nodes.get(at + 1)) {

@@ -1,6 +1,6 @@
-//! Marks in a user's text. They keep the text of a control token from becoming that token after a template has put it into a prompt.
+//! Marks control tokens' texts in a user's text. A marked text does not become the control token after a template has put it into a prompt.
 //!
-//! A mark consists of two noncharacters, which Unicode reserves for internal use, and is put after the first character of a control token's
+//! A mark consists of two noncharacters, which Unicode reserves for internal use, and follows the first character of a control token's
 //! text. An `ESCAPE` in the user's text is itself escaped by another pair, so `unmark` restores every text.
 
 use std::borrow::Cow;
@@ -9,7 +9,7 @@ const ESCAPE: char = '\u{fdd0}';
 const LITERAL: char = '\u{fdd1}';
 const MARK: char = '\u{fdd2}';
 
-/// `text` with a mark at each of `offsets` (in bytes, ascending).
+/// Copies `text` with a mark at each of `offsets` (in bytes, ascending).
 pub(super) fn mark(text: &str, offsets: &[usize]) -> String {
     let mut out = String::with_capacity(text.len() + 6 * offsets.len());
     let mut offsets = offsets.iter().peekable();

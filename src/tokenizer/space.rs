@@ -1,11 +1,11 @@
-//! SentencePiece's treatment of spaces: tokens contain `▁` for a space, and a space may be put before a text.
+//! Handles spaces as SentencePiece does: tokens contain `▁` for a space, and a space may be put before a text.
 
 use rustc_hash::FxHashSet;
 
-/// The character that stands for a space in SentencePiece's tokens.
+/// The character that represents a space in SentencePiece's tokens.
 pub(super) const SPACE_SIGN: char = '▁';
 
-/// How spaces are normalised before encoding, and at which of them a text may be cut into words.
+/// How spaces are normalised before encoding, and at which spaces a text may be cut into words.
 pub(super) struct Spaces {
     /// Characters that precede a space in some token. After any other character, a space starts a new word, because no token spans both.
     before_space: FxHashSet<char>,
@@ -13,7 +13,7 @@ pub(super) struct Spaces {
 }
 
 impl Spaces {
-    /// `tokens`: the tokens that a text may be encoded to.
+    /// Prepares the rules. `tokens` are the tokens that text may be encoded to.
     pub(super) fn new<'a>(tokens: impl Iterator<Item = &'a str>, add_prefix: bool) -> Self {
         let mut before_space = FxHashSet::default();
         for token in tokens {
@@ -23,8 +23,8 @@ impl Spaces {
         Self { before_space, add_prefix }
     }
 
-    /// Normalises the text between special tokens. `prefix` is set at the start of a text and after a special token. None if the text stays
-    /// unchanged.
+    /// Normalises the text between special tokens. `prefix` is set at the start of a text and after a special token. None if the text does
+    /// not change.
     pub(super) fn normalised(&self, text: &str, prefix: bool) -> Option<String> {
         let prefix = prefix && self.add_prefix;
         if !prefix && !text.contains(SPACE_SIGN) {

@@ -1,4 +1,4 @@
-//! Tokens that are matched in the text before encoding: user-defined tokens always, control tokens on request.
+//! Matches tokens in a text before it is encoded: user-defined tokens always, and control tokens on request.
 
 use crate::pieces::{Index, Pieces};
 use crate::vocab::TokenType;
@@ -7,11 +7,11 @@ pub(super) struct Special {
     index: Index,
     /// For each first byte, the lengths in bytes of the special tokens that start with it, the longest first.
     lengths: Vec<Vec<u32>>,
-    /// One bit for each pair of bytes that a special token starts with. It rules out most positions in a text.
+    /// One bit per pair of bytes that a special token starts with. Rules out most positions in a text.
     starts: Vec<u64>,
     /// All ids, sorted by their texts.
     sorted: Vec<u32>,
-    /// Ids of the tokens that include the white space after them, ascending.
+    /// The ids of tokens that include the white space after them, ascending.
     greedy: Vec<u32>,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct Found {
 }
 
 impl Special {
-    /// `greedy`: ids of the special tokens that include the white space after them, ascending.
+    /// Indexes the special tokens. `greedy` holds the ids of those that include the white space after them, ascending.
     pub(super) fn new(pieces: &Pieces, types: &[TokenType], greedy: &[u32]) -> Self {
         let ids = (0u32..).zip(types).filter(|(_, t)| matches!(t, TokenType::Control | TokenType::UserDefined)).map(|(id, _)| id);
         let ids = ids.filter(|&id| pieces.get(id).is_some_and(|piece| !piece.is_empty()));
@@ -45,7 +45,7 @@ impl Special {
         Self { index: Index::new(pieces, ids), lengths, starts, sorted, greedy: greedy.to_vec() }
     }
 
-    /// The first special token at or after `from` whose id is `wanted`. Of several that start at one position, the longest.
+    /// The first special token at or after `from` whose id is `wanted`. If several start at one position, the longest.
     pub(super) fn find(&self, pieces: &Pieces, text: &str, from: usize, wanted: impl Fn(u32) -> bool) -> Option<Found> {
         let bytes = text.as_bytes();
         for start in from..bytes.len() {
@@ -68,8 +68,8 @@ impl Special {
 }
 
 impl Special {
-    /// Positions near the end of `text` where the text of a wanted token begins and is cut off by the end, with or without the white space
-    /// there.
+    /// Positions near the end of `text` where the text of a wanted token begins but is cut off by the end, with or without the trailing
+    /// white space.
     pub(super) fn open_ends(&self, pieces: &Pieces, text: &str, wanted: impl Fn(u32) -> bool) -> Vec<usize> {
         let mut starts = Vec::new();
         for end in [text.len(), text.trim_end().len()] {

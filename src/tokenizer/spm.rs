@@ -1,4 +1,5 @@
-//! SentencePiece's BPE: neighbours merge in the order of the resulting token's score. Characters that are not tokens fall back to bytes.
+//! Implements SentencePiece's BPE: neighbours merge in the order of the resulting token's score. Characters that are not tokens fall back
+//! to bytes.
 
 use crate::cache::Cache;
 use crate::merge::{Symbol, UNKNOWN, merge};
@@ -8,7 +9,7 @@ use crate::vocab::{TokenType, VocabData};
 
 pub(super) struct Spm {
     index: Index,
-    /// For each id, the key of its score. The smallest key merges first.
+    /// The key of each id's score. The smallest key merges first.
     keys: Vec<u32>,
     byte_ids: [u32; 256],
     spaces: Spaces,
@@ -27,7 +28,7 @@ pub(super) fn pieces(data: &VocabData) -> Pieces {
     pieces
 }
 
-/// The byte that a token like `<0x0A>` stands for.
+/// The byte that a token like `<0x0A>` represents.
 pub(super) fn byte_of(token: &str) -> Option<u8> {
     let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
     (digits.len() == 2).then(|| u8::from_str_radix(digits, 16).ok()).flatten()
@@ -78,7 +79,7 @@ impl Spm {
     fn word(&self, pieces: &Pieces, word: &str, symbols: &mut Vec<Symbol>, out: &mut Vec<u32>) {
         let bytes = word.as_bytes();
         symbols.clear();
-        // Only characters that are not merged need an id of their own, so ids are looked up at the end.
+        // Only characters that are not merged need an id, so ids are looked up at the end.
         symbols.extend(word.char_indices().map(|(at, c)| Symbol { id: UNKNOWN, start: at as u32, end: (at + c.len_utf8()) as u32 }));
         merge(symbols, |a, b| {
             let id = self.index.get(pieces, &bytes[a.start as usize..b.end as usize])?;

@@ -1,3 +1,5 @@
+//! Tests real and malformed vocabularies: published ids, decoding, control tokens in texts, and the time that long texts take.
+
 use std::path::Path;
 use std::sync::{LazyLock, OnceLock};
 use std::time::{Duration, Instant};
@@ -70,7 +72,8 @@ fn real_models_give_the_reference_ids() {
     }
 }
 
-/// Processor time of this thread, which other work on the machine does not affect. The wall clock if the system does not report it.
+/// The processor time of this thread, which other work on the machine does not affect. Falls back to the wall clock if the system does not
+/// report it.
 fn cpu_time() -> Duration {
     static START: OnceLock<Instant> = OnceLock::new();
     let schedstat = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
@@ -78,8 +81,8 @@ fn cpu_time() -> Duration {
     nanoseconds.map_or_else(|| START.get_or_init(Instant::now).elapsed(), Duration::from_nanos)
 }
 
-/// What `work` gives, and its least time in three runs, as another program on the same core takes up to half of its speed. A run within
-/// `enough` seconds is the last.
+/// The result of `work` and its shortest time in three runs, because another program on the same core takes up to half of its speed. Stops
+/// after a run shorter than `enough` seconds.
 pub(super) fn least_time<T>(enough: u64, work: impl Fn() -> T) -> (T, Duration) {
     let timed = || {
         let start = cpu_time();
@@ -95,7 +98,7 @@ pub(super) fn least_time<T>(enough: u64, work: impl Fn() -> T) -> (T, Duration) 
     (result, least)
 }
 
-/// Hostile and ordinary texts by name, each of about `size` bytes.
+/// Hostile and ordinary texts with their names, each of about `size` bytes.
 fn long_texts(size: usize) -> Vec<(&'static str, String)> {
     let fill = |unit: &str| unit.repeat(size / unit.len());
     let cjk = (0..size / 3).map(|i| char::from_u32(0x4e00 + (i as u32 * 7919) % 20000).unwrap()).collect();
@@ -146,7 +149,7 @@ fn decoding_restores_every_character() {
         }
     }
     let tokenizer = llama_spm();
-    // SentencePiece encodes its sign for a space as a space.
+    // SentencePiece encodes its sign for a space like a space.
     let all = all.replace('▁', " ");
     assert!(tokenizer.decode(&tokenizer.encode(&all, false), false) == format!(" {all}"));
 }
@@ -205,7 +208,7 @@ fn no_text_becomes_a_control_token_of_a_real_vocabulary() {
     assert_eq!(smollm2.encode("a\u{4}b", false).len(), smollm2.encode("a", false).len() + smollm2.encode("b", false).len());
 }
 
-/// What becomes of a byte without a token: its `<0x..>`, else the unknown token, else nothing.
+/// A byte without a token becomes its `<0x..>` token, else the unknown token, else nothing.
 #[test]
 fn a_byte_without_a_token_becomes_no_control_token() {
     use gguf::GgufBuilder;

@@ -1,4 +1,4 @@
-//! [`Tokenizer`]: a vocabulary with its encoder.
+//! [`Tokenizer`]: a vocabulary and its encoder.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ enum Encoder {
     WordPiece(Box<wordpiece::WordPiece>),
 }
 
-/// A model's vocabulary. It is immutable, so many threads may share one.
+/// A model's vocabulary. Immutable, so that many threads may share one.
 pub struct Tokenizer {
     pieces: Pieces,
     pub(crate) types: Vec<TokenType>,
@@ -51,7 +51,7 @@ impl Tokenizer {
         Self::new(&VocabData::read(file)?)
     }
 
-    /// Like [`Tokenizer::from_gguf`], with a fallback: if the file has no vocabulary, or one that is not supported, reads the
+    /// Reads the vocabulary like [`Tokenizer::from_gguf`]. If the file has no vocabulary, or one that is not supported, reads the
     /// `tokenizer.json` in the same directory.
     pub fn open(file: &GgufFile) -> Result<Self, TokenizerError> {
         let own = Self::from_gguf(file);
@@ -115,7 +115,7 @@ impl Tokenizer {
         })
     }
 
-    /// Encodes a text without adding BOS or EOS. With `parse_special`, the text of a control token becomes its id; otherwise it is encoded
+    /// Encodes a text without adding BOS or EOS. With `parse_special`, the text of a control token becomes its id. Otherwise it is encoded
     /// like any other text.
     pub fn encode(&self, text: &str, parse_special: bool) -> Vec<u32> {
         let mut out = Vec::with_capacity(text.len() / 4 + 8);
@@ -123,29 +123,29 @@ impl Tokenizer {
         self.replace_unknown(out)
     }
 
-    /// Encodes a text by itself. Texts of control tokens stay text. None if it has more than `most` tokens.
+    /// Encodes a text alone. Texts of control tokens stay text. None if the result has more than `most` tokens.
     pub(crate) fn encode_text(&self, text: &str, most: usize) -> Option<Vec<u32>> {
         let mut out = Vec::new();
         self.encode_into(text, false, true, self.bound(most), &mut out);
         (out.len() <= most).then(|| self.replace_unknown(out))
     }
 
-    /// Encodes a text that follows another one, so no space is put before it. Control tokens are not parsed.
+    /// Encodes a text that follows another text, so that no space is put before it. Control tokens are not parsed.
     pub fn encode_within(&self, text: &str) -> Vec<u32> {
         let mut out = Vec::new();
         self.encode_into(text, false, false, self.bound(usize::MAX), &mut out);
         self.replace_unknown(out)
     }
 
-    /// Like `encode`, and adds BOS and EOS if the file says so.
+    /// Encodes a text like `encode`, and adds BOS and EOS if the file says so.
     pub fn encode_with_bos_eos(&self, text: &str, parse_special: bool) -> Vec<u32> {
         self.with_bos_eos(self.encode(text, parse_special), self.add_bos)
     }
 
-    /// Encodes a text for the model to continue. Texts of control tokens become their ids. BOS is added if the model was trained with it,
+    /// Encodes a text for the model to continue. Texts of control tokens become their ids. BOS is added if the model was trained with one,
     /// even if the file does not say so (Llama 3).
     ///
-    /// None if the text has more than `most` tokens. Encoding stops soon after that many.
+    /// None if the text has more than `most` tokens. Encoding stops soon after that number.
     pub fn encode_prompt(&self, text: &str, most: usize) -> Option<Vec<u32>> {
         let mut out = Vec::new();
         self.encode_into(text, true, true, self.bound(most), &mut out);
@@ -164,8 +164,8 @@ impl Tokenizer {
         ids
     }
 
-    /// Encodes the output of a chat template. The template's own control tokens become ids. Inside text that was passed through
-    /// [`Tokenizer::shield`], they stay text. BOS is added as in [`Tokenizer::encode_prompt`], unless the template has written it.
+    /// Encodes the output of a chat template. The template's own control tokens become ids. Control tokens inside text that passed
+    /// [`Tokenizer::shield`] stay text. BOS is added as in [`Tokenizer::encode_prompt`], unless the template has written one.
     ///
     /// None if the text has more than `most` tokens.
     pub fn encode_rendered(&self, text: &str, most: usize) -> Option<Vec<u32>> {
@@ -191,8 +191,8 @@ impl Tokenizer {
         Some(out)
     }
 
-    /// Marks the texts of control tokens inside a user's text, so that `encode_rendered` keeps them as text. Also marks the beginning of
-    /// such a text at the end of `text`, with or without the white space there, because the template's next characters could complete it.
+    /// Marks the texts of control tokens inside a user's text, so that `encode_rendered` keeps them as text. Also marks the start of such a
+    /// text at the end of `text`, with or without trailing white space, because the template's next characters could complete it.
     pub fn shield(&self, text: &str) -> String {
         let is_control = |id: u32| self.types[id as usize] == TokenType::Control;
         let after_first_char = |at: usize| at + text[at..].chars().next().map_or(0, char::len_utf8);
@@ -209,7 +209,7 @@ impl Tokenizer {
         shield::mark(text, &offsets)
     }
 
-    /// Whether prompts begin with BOS. In some vocabularies BOS is a token that begins every turn, and prompts have no other.
+    /// Whether prompts begin with BOS. Some vocabularies use BOS to begin every turn, and prompts have no other BOS.
     pub fn starts_with_bos(&self) -> bool {
         self.starts_with_bos
     }
@@ -219,7 +219,7 @@ impl Tokenizer {
         shield::unmark(text)
     }
 
-    /// The bytes that a token stands for. Empty for control tokens unless `special` is set. None if there is no such id.
+    /// The bytes of a token. Empty for control tokens unless `special` is set. None if there is no such id.
     pub fn token_bytes(&self, id: u32, special: bool) -> Option<&[u8]> {
         let hidden = matches!(self.types.get(id as usize)?, TokenType::Control | TokenType::Unknown) && !special;
         self.pieces.get(id).map(|piece| if hidden { &[] } else { piece })
@@ -273,12 +273,12 @@ impl Tokenizer {
         &self.end_ids
     }
 
-    /// The text of a token, also of a control token (`<|im_end|>`). None if there is no such id or its bytes are not UTF-8.
+    /// The text of a token, including control tokens (`<|im_end|>`). None if there is no such id or its bytes are not UTF-8.
     pub fn token_text(&self, id: u32) -> Option<&str> {
         std::str::from_utf8(self.pieces.get(id)?).ok()
     }
 
-    /// Approximate memory on the heap, in bytes.
+    /// The approximate memory on the heap, in bytes.
     pub fn bytes_held(&self) -> usize {
         let encoder = match &self.encoder {
             Encoder::Bpe(bpe) => bpe.bytes_held(),
@@ -328,7 +328,7 @@ impl Tokenizer {
         }
     }
 
-    /// The text as the encoder wants it. None if it stays unchanged.
+    /// The text in the form that the encoder expects. None if it does not change.
     fn normalised(&self, text: &str, at_start: bool) -> Option<String> {
         let formed = self.form.map(|form| form.normalise(text));
         let formed = formed.as_deref().filter(|formed| *formed != text);
@@ -350,8 +350,8 @@ impl Tokenizer {
         }
     }
 
-    /// Replaces [`UNKNOWN`], which stands for a text that the vocabulary cannot spell, with the unknown token. It is removed if there is
-    /// none.
+    /// Replaces [`UNKNOWN`], the id of a text that the vocabulary cannot spell, by the unknown token. Removes it if there is no unknown
+    /// token.
     fn replace_unknown(&self, mut ids: Vec<u32>) -> Vec<u32> {
         match self.unknown {
             Some(unknown) => ids.iter_mut().filter(|id| **id == UNKNOWN).for_each(|id| *id = unknown),
@@ -361,8 +361,8 @@ impl Tokenizer {
     }
 }
 
-/// Whether the token that the file calls unknown may stand for text. Some files name a control token, such as the end of a text, which must
-/// not come from text.
+/// Whether the file's unknown token may represent text. Some files name a control token, such as the end of a text, which must not come
+/// from text.
 fn stands_for_unknown(data: &VocabData, id: u32) -> bool {
     data.model == Model::WordPiece
         || data.types[id as usize] != TokenType::Control

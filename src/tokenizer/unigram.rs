@@ -1,4 +1,4 @@
-//! SentencePiece's unigram model (Kudo 2018): of all ways to cut a word into tokens, it takes the one with the greatest sum of scores.
+//! Implements SentencePiece's unigram model (Kudo 2018): cuts a word into the tokens with the greatest sum of scores.
 
 use crate::cache::Cache;
 use crate::charsmap::CharsMap;
@@ -10,22 +10,22 @@ use crate::vocab::{TokenType, VocabData};
 
 pub(super) struct Unigram {
     index: Index,
-    /// For each id, the logarithm of its probability.
+    /// The logarithm of each id's probability.
     scores: Vec<f32>,
     /// The score of a character that is not a token.
     unknown_score: f64,
-    /// The tokens of single bytes, if the vocabulary has all of them.
+    /// The tokens of single bytes, if the vocabulary has all 256.
     byte_ids: Option<Box<[u32; 256]>>,
     spaces: Spaces,
     add_prefix: bool,
     squeeze: bool,
-    /// Whether spaces are treated as by Hugging Face: spaces at both ends of a text stay, and a text that starts with a space gets no
-    /// prefix.
+    /// Whether spaces are treated as in Hugging Face's library: spaces at both ends of a text stay, and a text that starts with a space
+    /// gets no prefix.
     keeps_ends: bool,
     charsmap: Option<CharsMap>,
 }
 
-/// How far the score of an unknown character is below the lowest score, as in SentencePiece.
+/// How far the score of an unknown character lies below the lowest score, as in SentencePiece.
 const UNKNOWN_PENALTY: f64 = 10.0;
 
 impl Unigram {
@@ -58,7 +58,7 @@ impl Unigram {
             let mut before = '\0';
             out = trimmed.chars().filter(|&c| std::mem::replace(&mut before, c) != ' ' || c != ' ').collect();
         }
-        // A `▁` in the text becomes a space as well, but is not squeezed with its neighbours.
+        // A `▁` in the text also becomes a space, but is not squeezed with its neighbours.
         let mut out = out.replace(SPACE_SIGN, " ");
         let has_one = self.keeps_ends && out.starts_with(' ');
         if at_start && self.add_prefix && !out.is_empty() && !has_one {
@@ -72,8 +72,8 @@ impl Unigram {
         self.spaces.words(text, &mut |word| cache.or_encode(word, out, |out| self.word(pieces, word, &mut best, out)));
     }
 
-    /// The Viterbi algorithm over the word's bytes. `best[end]` holds the best score of a cut up to `end`, its last token, and the start of
-    /// that token.
+    /// Runs the Viterbi algorithm over the word's bytes. `best[end]` holds the best score of a cut up to `end`, the last token of that cut,
+    /// and the token's start.
     fn word(&self, pieces: &Pieces, word: &str, best: &mut Vec<(f64, u32, u32)>, out: &mut Vec<u32>) {
         best.clear();
         best.resize(word.len() + 1, (f64::NEG_INFINITY, UNKNOWN, 0));

@@ -1,4 +1,4 @@
-//! [`VocabData`]: a checked vocabulary, and how it is read from a GGUF file.
+//! [`VocabData`]: a checked vocabulary, and its reader for GGUF files.
 
 use std::borrow::Cow;
 
@@ -38,43 +38,43 @@ pub(super) enum Model {
 #[derive(Clone, Debug)]
 pub(super) struct VocabData<'a> {
     pub(super) model: Model,
-    /// Whether it comes from a `tokenizer.json`.
+    /// Whether the vocabulary comes from a `tokenizer.json`.
     pub(super) from_json: bool,
     /// The patterns of the pre-tokenizer.
     pub(super) patterns: Vec<&'a str>,
-    /// Whether a word that is a token is encoded as that token, without regard to the merges.
+    /// Whether a word that is a token is encoded as that token, regardless of the merges.
     pub(super) ignore_merges: bool,
     pub(super) tokens: &'a [String],
     pub(super) types: Vec<TokenType>,
     pub(super) merges: Vec<(&'a str, &'a str)>,
     pub(super) scores: Cow<'a, [f32]>,
-    /// For [`Model::WordPiece`].
+    /// The text rules of [`Model::WordPiece`].
     pub(super) words: WordRules<'a>,
     pub(super) bos: Option<u32>,
     pub(super) eos: Option<u32>,
     pub(super) unknown: Option<u32>,
     /// EOT and EOM.
     pub(super) other_ends: Vec<u32>,
-    /// The tokens before prefix, suffix and middle of a text to fill in.
+    /// The tokens before the prefix, the suffix and the middle of a text to fill in.
     pub(super) infill: [Option<u32>; 3],
     pub(super) add_bos: bool,
-    /// Like `add_bos`. If the file does not say, the default of the pre-tokenizer.
+    /// As `add_bos`, or the default of the pre-tokenizer if the file does not say.
     pub(super) starts_with_bos: bool,
     pub(super) add_eos: bool,
     /// The tokens between the two texts of a pair.
     pub(super) between: Vec<u32>,
     pub(super) add_space_prefix: bool,
-    /// Whether white space is left out, as by pre-tokenizer `whitespace`.
+    /// Whether white space is dropped, as by the pre-tokenizer `whitespace`.
     pub(super) drops_spaces: bool,
-    /// Whether BPE makes capital letters small.
+    /// Whether BPE converts capital letters to lower case.
     pub(super) lowercase: bool,
     /// Whether several spaces in a row become one.
     pub(super) squeeze_spaces: bool,
     /// SentencePiece's compiled normalisation rules. Empty if there are none.
     pub(super) charsmap: Cow<'a, [u8]>,
-    /// The Unicode normalisation form that texts are converted to first.
+    /// The Unicode normalisation form that texts are first converted to.
     pub(super) form: Option<Form>,
-    /// Ids of special tokens that include the white space after them, ascending.
+    /// The ids of special tokens that include the white space after them, ascending.
     pub(super) greedy: Vec<u32>,
 }
 
@@ -164,14 +164,14 @@ impl<'a> VocabData<'a> {
         })
     }
 
-    /// The name of a part of the vocabulary in error messages, by the format of its file.
+    /// The name of a part of the vocabulary in error messages. Depends on the format of the file.
     pub(super) fn key(&self, gguf: &str, json: &str) -> String {
         if self.from_json { json.to_owned() } else { format!("tokenizer.ggml.{gguf}") }
     }
 }
 
-/// Ids of special tokens that include the white space after them. These are Phi-3's special tokens except three; its GGUF files do not say
-/// so.
+/// The ids of special tokens that include the white space after them: all of Phi-3's special tokens except three, because its GGUF files do
+/// not list them. Empty for other models.
 fn greedy(file: &GgufFile, tokens: &[String], types: &[TokenType]) -> Vec<u32> {
     let name = file.get_str("general.name").unwrap_or_default().to_lowercase();
     if !name.contains("phi-3") && !name.contains("phi3") {
@@ -182,7 +182,7 @@ fn greedy(file: &GgufFile, tokens: &[String], types: &[TokenType]) -> Vec<u32> {
     special.filter(|(_, (text, _))| !["<unk>", "<s>", "<|endoftext|>"].contains(&text.as_str())).map(|(id, _)| id).collect()
 }
 
-/// Makes control tokens of ordinary ones that the metadata names, for files that list no types.
+/// Turns ordinary tokens that the metadata names into control tokens, for files that list no types.
 fn mark_special(types: &mut [TokenType], ids: impl Iterator<Item = u32>) {
     for id in ids {
         let kind = &mut types[id as usize];
@@ -190,7 +190,7 @@ fn mark_special(types: &mut [TokenType], ids: impl Iterator<Item = u32>) {
     }
 }
 
-/// Special tokens that stand around texts.
+/// Special tokens at the ends of texts and between them.
 struct Ends {
     bos: Option<u32>,
     eos: Option<u32>,
@@ -203,7 +203,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Fails if the key exists but its value has another type, so that no default takes its place.
+    /// Fails if the key exists but its value has another type, so that no default replaces it.
     fn typed<T>(&self, key: &str, value: Option<T>, wanted: &str) -> Result<Option<T>, TokenizerError> {
         match value {
             None if self.file.get(key).is_some() => fault(format!("{key} is not {wanted}")),
@@ -240,8 +240,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The tokens that begin and end a text, separate texts, and stand for unknown words. Files of BERT call them by other names, and
-    /// older ones do not name them all.
+    /// The tokens that begin and end a text, separate texts, and represent unknown words. BERT's files use other names for them, and older
+    /// files do not name all of them.
     fn ends(&self, model: Model, tokens: &[String]) -> Result<Ends, TokenizerError> {
         let id = |name: &str| self.id(&format!("tokenizer.ggml.{name}_token_id"), tokens.len());
         let (bos, eos, separator, unknown) = (id("bos")?, id("eos")?, id("seperator")?, id("unknown")?);
@@ -254,14 +254,15 @@ impl<'a> Reader<'a> {
         Ok(Ends { bos, eos: separator, separator, unknown: unknown.or_else(|| named(["[UNK]", "<unk>"])) })
     }
 
-    /// The tokens between the two texts of a pair. A file that does not say whether an end comes before the separator has one token there.
+    /// The tokens between the two texts of a pair. If a file does not say whether an end token precedes the separator, there is one token.
     fn between(&self, model: Model, separates: bool, eos: Option<u32>, separator: Option<u32>) -> Result<Vec<u32>, TokenizerError> {
         let ends_first = self.flag("tokenizer.ggml.add_eos_token", model == Model::Unigram)?;
         let separates = self.flag("tokenizer.ggml.add_sep_token", model == Model::WordPiece || separates)?;
         Ok([eos.filter(|_| ends_first), separator.or(eos).filter(|_| separates)].into_iter().flatten().collect())
     }
 
-    /// A file that does not tell whether case counts has an uncased vocabulary, unless its words have capital letters.
+    /// The text rules of WordPiece. If a file does not say whether case counts, the vocabulary is uncased unless its words have capital
+    /// letters.
     fn words(&self, model: Model, tokens: &[String]) -> Result<WordRules<'static>, TokenizerError> {
         let flag = |name: &str, default: bool| self.flag(&format!("tokenizer.ggml.normalizer.{name}"), default);
         let lowercase = flag("lowercase", !(model == Model::WordPiece && is_cased(tokens)))?;

@@ -1,5 +1,5 @@
-//! WordPiece (Wu et al. 2016, as in BERT): a word becomes the longest token that it starts with, then the longest that continues it, and so
-//! on. A word that ends where no token fits, or that is very long, becomes the unknown token.
+//! Implements WordPiece (Wu et al. 2016, as in BERT): a word becomes the longest token that it starts with, then the longest token that
+//! continues it, and so on. If no token fits at some point, or if the word is very long, the word becomes the unknown token.
 
 use crate::bert_text::{self, BertText};
 use crate::cache::Cache;
@@ -10,7 +10,7 @@ use crate::vocab::{TokenType, VocabData};
 pub(super) struct WordPiece {
     text: BertText,
     longest_word: usize,
-    /// The texts of all tokens without their marks.
+    /// The texts of all tokens, without their marks.
     texts: Pieces,
     first: Index,
     further: Index,
@@ -19,12 +19,12 @@ pub(super) struct WordPiece {
 /// Tokens before which the library's decoder writes no space.
 const CLOSE: [&str; 9] = [".", "?", "!", ",", "n't", "'m", "'s", "'ve", "'re"];
 
-/// Whether text may become such a token.
+/// Whether text may become a token of this type.
 fn is_spelt(kind: TokenType) -> bool {
     matches!(kind, TokenType::Normal | TokenType::UserDefined | TokenType::Unused)
 }
 
-/// The bytes of each token. One that begins a word begins with a space, unless it is matched in texts as it stands.
+/// The bytes of each token. A token that begins a word has a leading space, unless texts are searched for it as it is.
 pub(super) fn pieces(data: &VocabData) -> Pieces {
     let mut pieces = Pieces::default();
     for (token, kind) in data.tokens.iter().zip(&data.types) {
@@ -41,7 +41,7 @@ pub(super) fn pieces(data: &VocabData) -> Pieces {
     pieces
 }
 
-/// Joins decoded tokens. Special tokens (`true`) are set apart from what precedes them, and no text begins with a space.
+/// Joins decoded tokens. Special tokens (`true`) are separated from the preceding text, and no text begins with a space.
 pub(super) fn joined<'a>(pieces: impl Iterator<Item = (bool, &'a [u8])>) -> Vec<u8> {
     let mut out = Vec::new();
     for (special, piece) in pieces.filter(|(_, piece)| !piece.is_empty()) {
@@ -97,7 +97,7 @@ impl WordPiece {
         }
     }
 
-    /// The longest token of `index` that `rest` starts with, and its length in bytes.
+    /// The longest token of `index` that `rest` starts with, and the token's length in bytes.
     fn longest(&self, index: &Index, rest: &str) -> Option<(u32, usize)> {
         let mut end = rest.floor_char_boundary(index.longest().min(rest.len()));
         while end > 0 {

@@ -1,4 +1,4 @@
-//! WordPiece, compared with Hugging Face's library (`tests/golden/make_wordpiece.py`).
+//! Compares WordPiece with Hugging Face's library (`tests/golden/make_wordpiece.py`).
 
 use std::sync::LazyLock;
 
@@ -22,7 +22,7 @@ fn list<T: serde::de::DeserializeOwned>(value: &Value) -> Vec<T> {
     serde_json::from_value(value.clone()).unwrap()
 }
 
-/// The vocabulary as converters write it to GGUF files: `▁` before tokens that begin a word, and no mark on the others.
+/// The vocabulary as converters write it to GGUF files: tokens that begin a word have the mark `▁`, and the others have none.
 fn converted(name: &str) -> GgufBuilder {
     let tokenizer = &golden(name)["tokenizer"];
     let mut tokens: Vec<(&str, u64)> =

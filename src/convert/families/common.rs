@@ -1,4 +1,4 @@
-//! What rows have in common.
+//! Building blocks that several rows of `FAMILIES` share.
 
 pub use crate::config::Config;
 pub use crate::error::Fallible;
@@ -12,7 +12,7 @@ pub const fn rule(from: &'static str, to: &'static str, how: TensorTransform) ->
     Rule { from, to, how }
 }
 
-/// Nothing that other families do not have.
+/// Reads nothing, for families without settings of their own.
 pub fn plain(_: &Config, _: &mut Shape, _: &mut Keys) -> Fallible<()> {
     Ok(())
 }
@@ -27,7 +27,7 @@ pub const ENDS: &[Rule] = &[copy("embed_tokens", "token_embd"), copy("norm", "ou
 pub const NORMS: &[Rule] =
     &[copy("layers.{}.input_layernorm", "blk.{}.attn_norm"), copy("layers.{}.post_attention_layernorm", "blk.{}.ffn_norm")];
 
-/// Attention that rotates halves in both formats.
+/// Attention that rotates halves in the checkpoint and in the output.
 pub const ATTENTION: &[Rule] = &[
     copy("layers.{}.self_attn.q_proj", "blk.{}.attn_q"),
     copy("layers.{}.self_attn.k_proj", "blk.{}.attn_k"),
@@ -60,7 +60,7 @@ pub const EXPERTS: &[Rule] = &[
     rule("layers.{}.mlp.experts.{n}.down_proj", "blk.{}.ffn_down_exps", TensorTransform::Stacked),
 ];
 
-/// Refuses a value of a setting that no engine computes.
+/// Refuses values of a flag that no engine supports.
 pub fn only_flag(config: &Config, name: &str, wanted: bool, absent: bool) -> Fallible<()> {
     match config.flag(&[name])?.unwrap_or(absent) {
         flag if flag == wanted => Ok(()),

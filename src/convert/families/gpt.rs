@@ -1,4 +1,4 @@
-//! GPT-2 and its descendants: LayerNorm with biases, mostly without a gate.
+//! Rows of GPT-2 and its descendants, which use LayerNorm with biases and mostly no gate.
 
 use super::common::*;
 

@@ -1,4 +1,4 @@
-//! Llama and families that differ from it in a few places.
+//! Rows of Llama, and of families that differ from Llama in a few places.
 
 use super::common::*;
 
@@ -56,7 +56,7 @@ pub const ROWS: &[Family] = &[
         ..COMMON
     },
     Family { classes: &["OlmoeForCausalLM"], arch: "olmoe", tensors: &[ENDS, NORMS, ATTENTION, QK_NORMS, EXPERTS], own: clamped, ..COMMON },
-    // Cohere's models rotate adjacent pairs themselves.
+    // Cohere's models already rotate adjacent pairs.
     Family { classes: &["CohereForCausalLM"], arch: "command-r", tensors: &[ENDS, NORMS, ATTENTION, QK_NORMS, FFN], own: cohere, ..COMMON },
     Family { classes: &["Cohere2ForCausalLM"], arch: "cohere2", tensors: &[ENDS, NORMS, ATTENTION, FFN], own: cohere, ..COMMON },
     Family {
@@ -68,7 +68,7 @@ pub const ROWS: &[Family] = &[
     },
 ];
 
-/// Every fourth layer is not rotated. The engines know that, and no other choice.
+/// Checks that every fourth layer is not rotated, the only choice that the engines support.
 fn smollm3(config: &Config, shape: &mut Shape, _: &mut Keys) -> Fallible<()> {
     let expected: Vec<u32> = (0..shape.layers).map(|layer| u32::from(!(layer + 1).is_multiple_of(4))).collect();
     match config.get(&["no_rope_layers"]) {

@@ -14,7 +14,7 @@ pub fn families() -> impl Iterator<Item = &'static Family> {
     llama::ROWS.iter().chain(qwen::ROWS).chain(gpt::ROWS)
 }
 
-/// The family of a checkpoint, by the classes that its configuration names.
+/// The family of a checkpoint, found by the classes in its configuration.
 pub fn find(config: &Config) -> Fallible<&'static Family> {
     let classes = config.classes();
     if let Some(family) = families().find(|family| classes.iter().any(|class| family.classes.contains(class))) {

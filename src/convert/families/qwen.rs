@@ -1,4 +1,4 @@
-//! Qwen, Gemma and Phi.
+//! Rows of Qwen, Gemma and Phi.
 
 use super::common::*;
 
@@ -60,7 +60,7 @@ const GEMMA3: Family = Family {
     ..COMMON
 };
 
-/// The values of the class `Gemma3TextConfig`. Files of models with images leave them out.
+/// The values of the class `Gemma3TextConfig`. Files of models with images omit them.
 const GEMMA3_DEFAULTS: &str = r#"{"hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26, "num_attention_heads": 8,
     "num_key_value_heads": 4, "head_dim": 256, "max_position_embeddings": 131072, "rms_norm_eps": 1e-6, "rope_theta": 1000000.0,
     "rope_local_base_freq": 10000.0, "query_pre_attn_scalar": 256, "sliding_window": 4096, "hidden_activation": "gelu_pytorch_tanh"}"#;
@@ -86,7 +86,7 @@ pub const ROWS: &[Family] = &[
     Family { classes: &["GemmaForCausalLM"], arch: "gemma", tensors: &[GEMMA_ENDS, GEMMA_NORMS, ATTENTION, FFN], ..COMMON },
     Family { classes: &["Gemma2ForCausalLM"], arch: "gemma2", tensors: &[GEMMA_ENDS, GEMMA2_NORMS, ATTENTION, FFN], own: gemma, ..COMMON },
     GEMMA3,
-    // The text part of models that see images
+    // The text part of models with image input
     Family {
         classes: &["Gemma3ForConditionalGeneration"],
         section: Some(("text_config", GEMMA3_DEFAULTS)),
@@ -99,7 +99,7 @@ pub const ROWS: &[Family] = &[
     Family { classes: &["PhiForCausalLM"], arch: "phi2", tensors: &[PHI2], own: phi2, ..COMMON },
 ];
 
-/// Every layer has experts. Checkpoints where some have none are refused.
+/// Requires that every layer has experts. Checkpoints with other layers are refused.
 fn all_routed(config: &Config, _: &mut Shape, _: &mut Keys) -> Fallible<()> {
     if config.count(&["decoder_sparse_step"])?.unwrap_or(1) != 1 {
         return config.fault("decoder_sparse_step", "1 (another value is not supported)");
@@ -116,7 +116,7 @@ fn gemma(config: &Config, _: &mut Shape, keys: &mut Keys) -> Fallible<()> {
     keys.number("attn_logit_softcapping", config.number(&["attn_logit_softcapping"])?);
     keys.number("final_logit_softcapping", config.number(&["final_logit_softcapping"])?);
     if config.flag(&["use_bidirectional_attention"])? == Some(true) {
-        return config.fault("use_bidirectional_attention", "false: this is a model of embeddings, which is not supported");
+        return config.fault("use_bidirectional_attention", "false: this is an embedding model, which is not supported");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Vocabularies as `vocab.json` and `merges.txt`: byte-level BPE of older checkpoints.
+//! Reads vocabularies from `vocab.json` and `merges.txt`: the byte-level BPE of older checkpoints.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::error::{Fallible, fault};
 use crate::json;
 use crate::table::{NORMAL, Table, UNUSED};
 
-/// Pre-tokenizers by `tokenizer_class`: these files hold no pattern.
+/// Pre-tokenizers by `tokenizer_class`, because these files contain no pattern.
 const CLASSES: &[(&str, &str)] =
     &[("GPT2Tokenizer", "gpt-2"), ("GPT2TokenizerFast", "gpt-2"), ("Qwen2Tokenizer", "qwen2"), ("Qwen2TokenizerFast", "qwen2")];
 const MAX_ID: u32 = 4 << 20;

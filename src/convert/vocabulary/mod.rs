@@ -1,4 +1,4 @@
-//! The vocabulary of a checkpoint, as the keys `tokenizer.ggml.*`.
+//! Converts the vocabulary of a checkpoint to the keys `tokenizer.ggml.*`.
 
 mod byte_bpe;
 mod ranks;
@@ -16,13 +16,13 @@ use crate::error::{Fallible, fault, wrong};
 use crate::json;
 use crate::table::Table;
 
-/// A vocabulary, and what the keys cannot say of it.
+/// A vocabulary's keys, and notes on what the keys cannot express.
 pub struct Vocabulary {
     pub pairs: Vec<(String, Value)>,
     pub notes: Vec<String>,
 }
 
-/// Reads the tokenizer's files. `rows`: those of the embedding.
+/// Reads the tokenizer's files. `rows` is the number of rows of the embedding.
 pub fn read(dir: &Path, config: &Config, arch: &str, rows: u64) -> Fallible<Vocabulary> {
     let settings: Json = json::read(&dir.join("tokenizer_config.json"))?.unwrap_or_default();
     let path = dir.join("tokenizer.json");
@@ -46,7 +46,7 @@ fn of_json(path: &Path, dir: &Path, arch: &str) -> Fallible<Table> {
         *token = format!("[PAD{id}]");
     }
     for token in &parts.stripping {
-        table.notes.push(format!("the token {token} includes the white space beside it, which a GGUF file cannot say"));
+        table.notes.push(format!("the token {token} includes the white space next to it, which a GGUF file cannot express"));
     }
     let model = match parts.kind {
         Kind::Bytes => {
@@ -84,7 +84,7 @@ fn of_json(path: &Path, dir: &Path, arch: &str) -> Fallible<Table> {
     Ok(table)
 }
 
-/// The name that files of the architecture have for a pre-tokenizer with several names.
+/// The name that files of the architecture use, for a pre-tokenizer with several names.
 fn preferred(names: &[&'static str], arch: &str) -> Option<&'static str> {
     let usual = match arch {
         "starcoder" | "starcoder2" => "starcoder",

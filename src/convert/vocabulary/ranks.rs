@@ -1,15 +1,15 @@
-//! Scores for SentencePiece's BPE from the merges of a `tokenizer.json`.
+//! Computes scores for SentencePiece's BPE from the merges of a `tokenizer.json`.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::table::NORMAL;
 
-/// One score per token: the earlier a token is merged, the higher its score. SentencePiece's BPE takes the adjacent pair whose whole has
-/// the highest score, and the library of `tokenizer.json` the pair with the first rank. Both agree if every way to cut a token into two
-/// tokens is a merge, and if the merges of a token follow each other.
+/// One score per token. The earlier a token is merged, the higher its score. SentencePiece's BPE merges the adjacent pair whose result has
+/// the highest score, and the library of `tokenizer.json` merges the pair with the first rank. Both agree if every split of a token into
+/// two tokens is a merge, and if all merges of a token are consecutive.
 ///
 /// # Errors
-/// If they would not agree.
+/// If the two would not agree.
 pub fn scores(tokens: &[String], types: &[i32], merges: &[(String, String)]) -> Result<Vec<f32>, String> {
     let ids: HashMap<&str, usize> =
         tokens.iter().enumerate().filter(|(id, _)| types[*id] == NORMAL).map(|(id, token)| (token.as_str(), id)).collect();
@@ -21,10 +21,10 @@ pub fn scores(tokens: &[String], types: &[i32], merges: &[(String, String)]) -> 
         if whole == last {
             continue;
         }
-        // Tokens that are found in the text before anything is merged have no need of a score.
+        // Tokens that are matched in the text before any merging need no score.
         if let Some(&id) = ids.get(whole.as_str()) {
             if !seen.insert(id) {
-                return Err(format!("the merges of `{}` do not follow each other: add tokenizer.model", whole.escape_debug()));
+                return Err(format!("the merges of `{}` are not consecutive: add tokenizer.model", whole.escape_debug()));
             }
             order += 1;
             scores[id] = -(order as f32);

@@ -1,4 +1,4 @@
-//! Which tokens begin, end and separate texts.
+//! Finds the tokens that begin, end and separate texts.
 
 use std::path::Path;
 
@@ -10,11 +10,11 @@ use crate::error::Fallible;
 use crate::json;
 use crate::table::{CONTROL, NORMAL, Table};
 
-/// Names of tokens in `tokenizer_config.json`, in `config.json` and in GGUF files. GGUF spells the third in its own way.
+/// The names of tokens in `tokenizer_config.json`, in `config.json` and in GGUF files. GGUF spells `separator` in its own way.
 const OTHERS: &[(&str, &str, &str)] =
     &[("pad_token", "pad_token_id", "padding"), ("mask_token", "mask_token_id", "mask"), ("sep_token", "sep_token_id", "seperator")];
 
-/// Names the special tokens. What `tokenizer_config.json` says counts before `special_tokens_map.json` and `config.json`.
+/// Names the special tokens. `tokenizer_config.json` takes precedence over `special_tokens_map.json` and `config.json`.
 pub fn name(table: &mut Table, dir: &Path, config: &Config, settings: &Json) -> Fallible<()> {
     let map: Json = json::read(&dir.join("special_tokens_map.json"))?.unwrap_or_default();
     let generation: Json = json::read(&dir.join("generation_config.json"))?.unwrap_or_default();
@@ -45,7 +45,7 @@ pub fn name(table: &mut Table, dir: &Path, config: &Config, settings: &Json) -> 
     }
     table.adds_bos &= table.bos.is_some();
     table.adds_eos &= table.eos.is_some();
-    // An ordinary token of the vocabulary is special if the files say so.
+    // An ordinary token of the vocabulary becomes special if the files say so.
     for id in [table.bos, table.eos].into_iter().flatten() {
         let kind = &mut table.types[id as usize];
         *kind = if *kind == NORMAL { CONTROL } else { *kind };
@@ -59,7 +59,7 @@ pub fn name(table: &mut Table, dir: &Path, config: &Config, settings: &Json) -> 
     Ok(())
 }
 
-/// Names what ends a generation besides EOS. There are two keys for it.
+/// Names the tokens besides EOS that end a generation. GGUF has two keys for them.
 fn other_ends(table: &mut Table, ends: &[u32]) {
     if table.eos.is_none() {
         table.eos = ends.first().copied();
@@ -77,6 +77,6 @@ fn other_ends(table: &mut Table, ends: &[u32]) {
         }
     }
     for token in left {
-        table.notes.push(format!("the token {token} ends a generation too, and a GGUF file has no further key for it"));
+        table.notes.push(format!("the token {token} also ends a generation, but a GGUF file has no further key for it"));
     }
 }

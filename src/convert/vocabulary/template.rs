@@ -1,4 +1,4 @@
-//! The chat template.
+//! Reads the chat template.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::error::{Fallible, fault};
 use crate::json;
 use crate::table::Table;
 
-/// Adds the chat template, if there is one: that of `chat_template.jinja`, else of `tokenizer_config.json`, else of `chat_template.json`.
+/// Adds the chat template, if there is one, from `chat_template.jinja`, else from `tokenizer_config.json`, else from `chat_template.json`.
 pub fn add(table: &mut Table, dir: &Path, settings: &Json) -> Fallible<()> {
     let path = dir.join("chat_template.jinja");
     if let Some(text) = json::text(&path)? {

@@ -1,13 +1,13 @@
-//! Activations without a vector kernel of their own.
+//! Applies activations, with plain code for those that have no vector kernel.
 
 use super::simd::{Kernels, Sigmoidal};
 use model::Activation;
 
-/// A layer's activation, with its parameters.
+/// The activation of a layer, with its parameters.
 #[derive(Clone, Copy)]
 pub struct Activate {
     pub kind: Activation,
-    /// xIELU's parameters: alpha of negative and of positive inputs, beta, epsilon.
+    /// xIELU's parameters: alpha of negative inputs, alpha of positive inputs, beta, epsilon.
     pub xielu: [f32; 4],
 }
 

@@ -1,5 +1,5 @@
-//! AltUp (Baykal et al. 2023) and LAuReL (Menghani et al. 2024): several residual streams, of which a layer computes one and predicts the
-//! others (Gemma 3n). Stream 0 is the one that is computed.
+//! AltUp (Baykal et al. 2023) and LAuReL (Menghani et al. 2024): keeps several residual streams, of which a layer computes one and predicts
+//! the others (Gemma 3n). Stream 0 is the computed one.
 
 use super::loader::{Loader, Mat};
 use super::run::Run;
@@ -10,30 +10,30 @@ use model::TensorRole;
 use model::arch::Block;
 use model::spec::ALTUP_STREAMS as STREAMS;
 
-/// What makes the streams of an embedding, and one row of them at the end.
+/// The matrices that make the streams from an embedding and merge them into one row at the end.
 pub struct Altup {
     /// [streams − 1] matrices
     split: Mat,
     merge: Mat,
 }
 
-/// What a layer has for its streams.
+/// The weights of a layer for its streams.
 pub struct AltupLayer {
-    /// Its weights include the router's factor of 1 / hidden.
+    /// The weights include the router's factor of 1 / hidden.
     router_norm: Norm,
     router: Mat,
     /// [streams, streams][streams] coefficients per element of the router
     predict: Vec<f32>,
     /// [streams][streams]
     correct: Vec<f32>,
-    /// Factors of stream 0 where the layer's own input meets it.
+    /// Factors of stream 0 where it enters the per-layer part.
     correct_scale: Vec<f32>,
-    /// A residual connection of low rank.
+    /// A low-rank residual connection.
     laurel: [Mat; 2],
     laurel_norm: Norm,
 }
 
-/// Activations of a step.
+/// The activations of a step.
 #[derive(Default)]
 pub struct AltupBuffers {
     streams: Rows, // [num_tokens, streams · hidden]
@@ -45,7 +45,7 @@ pub struct AltupBuffers {
 }
 
 impl Altup {
-    /// None: the model has one stream.
+    /// Loads the matrices. None if the model has one stream.
     pub fn load(loader: Loader) -> Result<Option<Self>, EngineError> {
         if loader.weights.spec.block != Block::Altup {
             return Ok(None);
@@ -53,7 +53,7 @@ impl Altup {
         Ok(Some(Self { split: loader.mat(TensorRole::AltupProj, 0)?, merge: loader.mat(TensorRole::AltupUnembdProj, 0)? }))
     }
 
-    /// Makes the streams: x, and projections of it as long as x.
+    /// Makes the streams: x, and projections of x that are scaled to the magnitude of x.
     pub fn begin(&self, run: &mut Run, x: &Rows, b: &mut AltupBuffers) {
         let (n, hidden) = (x.num_rows(), x.width());
         b.streams.reshape(n, STREAMS * hidden);
@@ -68,7 +68,7 @@ impl Altup {
         }
     }
 
-    /// x = the mean of stream 0 and of projections of the others that are as long as it.
+    /// x = the mean of stream 0 and of projections of the other streams that are scaled to its magnitude.
     pub fn end(&self, run: &mut Run, x: &mut Rows, b: &mut AltupBuffers) {
         let (n, hidden) = (x.num_rows(), x.width());
         x.for_each(run.pool, |i, row| row.copy_from_slice(&b.streams.row(i)[..hidden]));
@@ -87,7 +87,7 @@ impl Altup {
 }
 
 impl AltupLayer {
-    /// None: the model has one stream.
+    /// Loads a layer's weights. None if the model has one stream.
     pub fn load(loader: Loader, layer: usize) -> Result<Option<Self>, EngineError> {
         use TensorRole::*;
         let spec = &loader.weights.spec;
@@ -107,7 +107,7 @@ impl AltupLayer {
         }))
     }
 
-    /// Replaces the streams by what the layer predicts of them; x = stream 0.
+    /// Replaces the streams by the layer's predictions of them, then sets x to stream 0.
     pub fn predict(&self, run: &mut Run, x: &mut Rows, b: &mut AltupBuffers) {
         let hidden = x.width();
         x.for_each(run.pool, |i, row| row.copy_from_slice(&b.streams.row(i)[..hidden]));
@@ -125,7 +125,7 @@ impl AltupLayer {
         x.for_each(run.pool, |i, row| row.copy_from_slice(&b.streams.row(i)[..hidden]));
     }
 
-    /// Computes the connection of low rank from attention's input.
+    /// Computes the low-rank connection from attention's input.
     pub fn laurel(&self, run: &mut Run, h: &Rows, b: &mut AltupBuffers) {
         let (kernels, weights, [down, up]) = (run.kernels, run.weights, &self.laurel);
         b.low.reshape(h.num_rows(), down.rows());
@@ -144,7 +144,8 @@ impl AltupLayer {
         x.for_each(run.pool, |i, row| row.iter_mut().zip(b.laurel.row(i)).for_each(join));
     }
 
-    /// Corrects the streams by the difference of x, which the layer computed, and its prediction; x = what the layer's own input meets.
+    /// Corrects the streams by the difference between x, which the layer computed, and its prediction. Then sets x to the scaled stream 0,
+    /// the input of the per-layer part.
     pub fn correct(&self, run: &mut Run, x: &mut Rows, b: &mut AltupBuffers) {
         let hidden = x.width();
         self.route(run, x, b);
@@ -161,7 +162,7 @@ impl AltupLayer {
         });
     }
 
-    /// Adds rows to all streams but stream 0.
+    /// Adds rows to all streams except stream 0.
     pub fn add(&self, run: &mut Run, rows: &Rows, b: &mut AltupBuffers) {
         let kernels = run.kernels;
         b.streams
@@ -178,12 +179,12 @@ impl AltupLayer {
     }
 }
 
-/// Row `row` of the coefficients times what the router gave.
+/// Row `row` of the coefficients times the router's output.
 fn coefficient(coefficients: &[f32], row: usize, router: &[f32]) -> f32 {
     coefficients[row * STREAMS..][..STREAMS].iter().zip(router).map(|(coefficient, x)| coefficient * x).sum()
 }
 
-/// The length of a row, above 0 so that rows of zeros stay zeros.
+/// The magnitude of a row. At least 1e-12, so that rows of zeros stay zeros.
 fn magnitude(row: &[f32]) -> f32 {
     row.iter().map(|x| x * x).sum::<f32>().sqrt().max(1e-12)
 }

@@ -1,4 +1,5 @@
-//! Every architecture against logits of programs that share no line with ours: llama.cpp's, and exact ones where llama.cpp's are no bar.
+//! Compares every architecture with logits of programs that share no line with ours: llama.cpp's, or exact ones if llama.cpp's are not
+//! accurate enough.
 
 use std::sync::Arc;
 
@@ -12,11 +13,11 @@ use model::Weights;
 /// The largest difference of a logit, in standard deviations of the row.
 const BOUND: f64 = 2e-3;
 
-/// What a model with exact logits may differ from them by, in units of `Exact::rounding`. Every instruction set stays below 2.5 of them.
+/// The largest difference between a model and its exact logits, in units of `Exact::rounding`. Every instruction set stays below 2.5 units.
 /// `tests/golden/README.md` has the figures, and says why such models are not compared with the reference.
 const ROUNDINGS: f64 = 8.0;
 
-/// The bound for the first prompt of a model with exact logits, compared with the reference, which looks GELU up in a table of half floats.
+/// The bound for the first prompt of a model with exact logits against the reference, which looks GELU up in a table of half floats.
 const TABLE_BOUND: f64 = 5e-3;
 
 fn engine(model: &Architecture, folder: &std::path::Path) -> Result<CpuEngine, String> {
@@ -35,7 +36,7 @@ fn engine(model: &Architecture, folder: &std::path::Path) -> Result<CpuEngine, S
     CpuEngine::new(weights, &options, simd::dispatch::available()[0]).map_err(|e| e.to_string())
 }
 
-/// The logits behind a prompt that is computed in chunks of at most `chunk` rows.
+/// The logits after a prompt that is computed in chunks of at most `chunk` rows.
 fn last_logits(engine: &mut CpuEngine, prompt: &[u32], chunk: usize) -> Vec<f32> {
     let mut out = StepOutput::default();
     let init = SlotInit { slot: 0, params: Arc::new(SamplingParams::greedy()), prompt: prompt.into(), generated: Vec::new() };
@@ -87,7 +88,7 @@ fn vector(engine: &mut CpuEngine, prompt: &[u32]) -> Vec<f32> {
     out.vectors.remove(0)
 }
 
-/// The largest difference in standard deviations of the expected row.
+/// The largest difference, in standard deviations of the expected row.
 fn difference(got: &[f32], expected: &[f32]) -> f64 {
     let n = expected.len() as f64;
     let mean = expected.iter().map(|&x| f64::from(x)).sum::<f64>() / n;
@@ -96,7 +97,7 @@ fn difference(got: &[f32], expected: &[f32]) -> f64 {
     if got.iter().any(|x| x.is_nan()) { f64::NAN } else { got.iter().zip(expected).fold(0.0, worst) / deviation }
 }
 
-/// The worst difference over all prompts, whose bits may not depend on how a prompt is cut into chunks. Models that magnify rounding are
+/// The worst difference over all prompts. Fails if the bits depend on how a prompt is cut into chunks. Models that magnify rounding are
 /// compared with their exact logits.
 fn check(model: &Architecture, exact: Option<&Exact>, prompts: &[Vec<u32>], folder: &std::path::Path) -> Result<f64, String> {
     let mut engine = engine(model, folder)?;

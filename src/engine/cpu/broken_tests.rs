@@ -1,4 +1,5 @@
-//! A weight that is not finite, in any tensor of any architecture, must show in the logits: no kernel may make a finite number of it.
+//! Checks that a weight that is not finite, in any tensor of any architecture, shows in the logits. No kernel may turn it into a finite
+//! number.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,10 +12,10 @@ use logits::SamplingParams;
 use model::testing::TinyModel;
 use model::{Experts, Weights};
 
-/// The tokens of the prompt. The first one is the id whose embedding is broken.
+/// The tokens of the prompt. The embedding of the first one is broken.
 const PROMPT: [u32; 5] = [0, 31, 62, 93, 124];
 
-/// What the model in `path` samples after [`PROMPT`], or None if it does not load.
+/// The outcome of sampling after [`PROMPT`] with the model in `path`. None if the model does not load.
 fn sampled(path: &Path, kernels: &'static Kernels) -> Option<Sampled> {
     let weights = Weights::load(Arc::new(GgufFile::open(path).unwrap())).ok()?;
     let options = CpuOptions {
@@ -50,13 +51,13 @@ fn sampled(path: &Path, kernels: &'static Kernels) -> Option<Sampled> {
     Some(out.sampled[0])
 }
 
-/// Whether an infinite weight may leave the logits finite: a logit of minus infinity says that its token never comes, and a gate of plus or
-/// minus infinity that the shared expert always or never counts.
+/// Whether an infinite weight may leave the logits finite. A logit of minus infinity means that its token never comes. An infinite gate
+/// means that the shared expert always or never counts.
 fn may_be_infinite(tensor: &str) -> bool {
     tensor == "output.weight" || tensor == "token_embd.weight" || tensor.contains("ffn_gate_inp_shexp")
 }
 
-/// `whole` with `value` as the first weight of a tensor: of every expert if it is a stack of them.
+/// Copies `whole` with `value` as the first weight of a tensor, or of every expert if the tensor is a stack of experts.
 fn with_broken_tensor(whole: &GgufBuilder, index: usize, value: f32) -> GgufBuilder {
     let mut broken = whole.clone();
     let tensor = &mut broken.tensors[index];
@@ -68,8 +69,8 @@ fn with_broken_tensor(whole: &GgufBuilder, index: usize, value: f32) -> GgufBuil
     broken
 }
 
-/// Every tensor of every architecture. The first architecture is tried with each value on each set of kernels, the others with one value on
-/// one set per tensor, by turns.
+/// Covers every tensor of every architecture. The first architecture runs each value on each set of kernels. The others run one value on
+/// one set per tensor, in rotation.
 #[test]
 fn a_weight_that_is_not_finite_shows_in_the_logits() {
     let dir = tempfile::tempdir().unwrap();

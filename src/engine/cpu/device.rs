@@ -1,4 +1,4 @@
-//! The CPU as a device: its memory, and what a model takes of it.
+//! The CPU as a device: its memory, and the memory that a model takes.
 
 use std::path::Path;
 
@@ -31,12 +31,12 @@ impl Device for Cpu {
         Ok(DeviceInfo { name: "CPU".into(), memory: host_memory(Path::new("/")) })
     }
 
-    /// Small batches fill a CPU already: larger ones gain nothing.
+    /// Small batches already fill a CPU: larger ones gain nothing.
     fn default_load(&self) -> DefaultLoad {
         DefaultLoad { max_slots: 32, max_batch_tokens: 512 }
     }
 
-    /// The rest is for other models and other programs. The system makes the cache resident as it fills.
+    /// Leaves the rest to other models and programs. The system makes the cache resident as it fills.
     fn cache_share(&self, _options: &EngineOptions) -> f64 {
         0.25
     }
@@ -51,9 +51,9 @@ impl Device for Cpu {
         let widest = |width: fn(&LayerSpec) -> usize| n(spec.layers.iter().map(width).max().unwrap_or(0));
         let heads = widest(|layer| layer.attention().map_or(0, |a| 2 * a.num_heads * (a.head_dim + a.value_dim)));
         let ffn = widest(|layer| layer.ffn.dense().unwrap_or(0));
-        // float32 rows: residual, norm, their sum; q, k, v and attention's output; gate, up and their product
+        // float32 rows: residual, norm and their sum; q, k, v and attention's output; gate, up and their product
         let row = 4 * (4 * n(spec.hidden_dim) + heads + 3 * ffn + widest(LayerSpec::state_width));
-        // an input of a product in fixed point takes less than six bytes per column
+        // the input of a product in fixed point takes less than six bytes per column
         let row = row + 6 * n(spec.hidden_dim).max(heads).max(ffn);
         let logits = 4 * n(spec.vocab_size);
         let scratch = row.saturating_mul(n(options.max_batch_tokens)).saturating_add(logits.saturating_mul(n(options.max_slots)));
@@ -85,11 +85,12 @@ fn open_with(weights: Weights, options: &EngineOptions, kernels: &'static Kernel
     Ok(Box::new(CpuEngine::new(weights, &options, kernels)?))
 }
 
-/// Opens the engine that others are measured by. Its kernels are plain Rust for every processor: weights come from the exact dequantisers,
-/// inputs are not rounded, and all sums are float32. It shares no kernel with the engine that serves, unless the processor has no AVX2.
+/// Opens the engine that other engines are measured against. Its kernels are plain Rust for every processor: weights come from the exact
+/// dequantisers, inputs are not rounded, and all sums are float32. It shares no kernel with the engine that serves, unless the processor
+/// lacks AVX2.
 ///
 /// # Errors
-/// As [`open`](crate::open).
+/// The errors of [`open`](crate::open).
 pub fn open_exact(weights: Weights, options: &EngineOptions) -> Result<Box<dyn Engine>, EngineError> {
     let options = options.filled_for(&weights.spec, Cpu.default_load(), None);
     let sets = dispatch::available();
@@ -99,7 +100,7 @@ pub fn open_exact(weights: Weights, options: &EngineOptions) -> Result<Box<dyn E
     Ok(engine)
 }
 
-/// The memory that this process can have: the system's, or less if its control group has a limit. `root`: "/", or a test's directory.
+/// The memory that this process can have: the system's, or less if its control group has a limit. `root` is "/", or a directory in tests.
 fn host_memory(root: &Path) -> Option<DeviceMemory> {
     let text = std::fs::read_to_string(root.join("proc/meminfo")).ok()?;
     let field = |name: &str| {
@@ -121,7 +122,7 @@ mod tests {
     use model::testing::TinyModel;
     use model::{Arch, ModelSpec};
 
-    /// GB of the cache of one context, with cache groups and without.
+    /// The size of one context's cache with and without cache groups, in GB.
     fn cache_of(spec: &ModelSpec) -> [f64; 2] {
         let options = EngineOptions { context: 131_072, max_slots: 32, max_batch_tokens: 512, ..EngineOptions::default() };
         let bytes = |layout: CacheLayout, groups: &[CacheGroup]| layout.bytes(pool_blocks(groups, &options), options.block_size).unwrap();
@@ -136,7 +137,7 @@ mod tests {
             let (arch, sliding_window) = (Arch::by_name(name).unwrap(), Some(window));
             TinyModel { num_layers, num_kv_heads, head_dim, sliding_window, context_length: 131_072, ..TinyModel::new(arch) }.spec()
         };
-        // Gemma 3 27B: 52 of 62 layers have a window. gpt-oss 20B has the shape of the second: 12 of 24 layers.
+        // Gemma 3 27B: 52 of 62 layers have a window. gpt-oss 20B has the shape of the second model: 12 of 24 layers.
         for (spec, most) in [(spec("gemma3", 62, 16, 128, 1024), 0.19), (spec("gemma2", 24, 8, 64, 128), 0.51)] {
             let [windows, whole] = cache_of(&spec);
             println!("{} layers at 128k tokens: {windows:.1} GB, {whole:.1} GB without windows", spec.num_layers());

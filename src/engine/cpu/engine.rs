@@ -1,4 +1,4 @@
-//! The engine on the CPU: sequence slots, steps, and what a step is made of.
+//! [`CpuEngine`]: runs steps on the CPU and keeps the sequence slots.
 
 use std::collections::HashSet;
 
@@ -19,39 +19,39 @@ use model::{LayerSpec, ModelSpec, Source, Weights};
 
 #[derive(Clone, Debug)]
 pub struct CpuOptions {
-    /// 0: one per physical core.
+    /// The number of threads. 0: one per physical core.
     pub threads: usize,
     /// The longest sequence, in tokens.
     pub context: usize,
     /// The most KV blocks in the pool.
     pub num_blocks: usize,
-    /// KV blocks that always have memory.
+    /// The number of KV blocks that always have memory.
     pub least_blocks: usize,
     /// Tokens per block: a multiple of 32.
     pub block_size: usize,
-    /// Sequence slots.
+    /// The number of sequence slots.
     pub max_slots: usize,
-    /// The most rows that a batch may have.
+    /// The most rows per batch.
     pub max_batch_tokens: usize,
-    /// State slots, for models with recurrent state.
+    /// The number of state slots, for models with recurrent state.
     pub state_slots: usize,
 }
 
-/// What the CPU computes of what the seam can ask for: everything.
+/// The CPU computes everything that the seam can ask for.
 const FEATURES: Features = Features { any_sampled_row: true, embeddings: true, state: true };
 
-/// What a sequence slot remembers between steps.
+/// The state that a sequence slot keeps between steps.
 pub(super) struct SequenceSlot {
     pub(super) sampler: SamplingState,
     /// The id that was sampled last.
     pub(super) last: Option<u32>,
-    /// The sum of a sequence's rows so far, if they become a vector. Empty before the first row.
+    /// The sum of the sequence's rows so far, if they are pooled to a vector. Empty before the first row.
     pub(super) sum: Vec<f64>, // [hidden]
 }
 
 pub struct CpuEngine {
     pub(super) forward: Forward,
-    /// Where every step reads its weights from.
+    /// The files that every step reads its weights from.
     source: Source,
     progress: Progress,
     pub(super) limits: Limits,
@@ -59,9 +59,9 @@ pub struct CpuEngine {
     entry: CacheEntry,
     pub(super) slots: Vec<Option<SequenceSlot>>,
     steps: u64,
-    /// The step that was computed but not collected.
+    /// A step that was computed but not collected.
     ready: Option<(StepId, StepOutput)>,
-    /// The step whose logits wait to be sampled from. Its inputs are tokens and embeddings.
+    /// A step whose logits are not sampled from yet. Its inputs are tokens and embeddings.
     unsampled: Option<(StepId, Batch)>,
 }
 
@@ -123,32 +123,32 @@ impl CpuEngine {
         Ok(Self { entry, forward, source, progress, limits, info, slots, steps: 0, ready: None, unsampled: None })
     }
 
-    /// The recurrent state of a state slot in one layer: as many floats as the layer's state has.
+    /// The recurrent state of a state slot in one layer. Its length is the layer's state width.
     pub fn state(&mut self, state_slot: u32, layer: usize) -> &mut [f32] {
         self.forward.state.layer_mut(state_slot, layer)
     }
 
-    /// The batch's inputs, in which what a slot sampled is a token.
+    /// The batch's inputs, with each sampled id of a slot replaced by its token.
     fn resolve(&self, batch: &Batch) -> Result<Vec<Input>, EngineError> {
         let resolve = |input: &Input| match *input {
             Input::Sampled(slot) => self.slots.get(slot as usize)?.as_ref()?.last.map(Input::Token),
             known => Some(known),
         };
         let inputs: Option<Vec<Input>> = batch.inputs.iter().map(resolve).collect();
-        inputs.ok_or_else(|| EngineError::InvalidBatch("a row's token is unknown: its engine slot has not sampled".into()))
+        inputs.ok_or_else(|| EngineError::InvalidBatch("a row's token is unknown: its sequence slot has not sampled".into()))
     }
 
-    /// Checks that the sequences that need a sequence slot have one that was initialised.
+    /// Checks that every sequence that needs a sequence slot has an initialised one.
     fn check_slots(&self, batch: &Batch) -> Result<(), EngineError> {
         let vectors = batch.vectors.iter().enumerate().filter(|(_, vector)| vector.is_some()).map(|(i, _)| i);
         let is_ready = |i: usize| self.slots[batch.sequence_slots[i] as usize].is_some();
         match batch.sampled_seqs().chain(vectors).find(|&i| !is_ready(i)) {
-            Some(i) => Err(EngineError::InvalidBatch(format!("engine slot {} was not initialised", batch.sequence_slots[i]))),
+            Some(i) => Err(EngineError::InvalidBatch(format!("sequence slot {} was not initialised", batch.sequence_slots[i]))),
             None => Ok(()),
         }
     }
 
-    /// Completes the step whose forward pass ran last; `inputs` are its resolved inputs.
+    /// Completes the step whose forward pass ran last. `inputs` are its resolved inputs.
     fn finish(&mut self, batch: &Batch, inputs: &[Input], masks: &Masks) -> StepOutput {
         let mut out = StepOutput::default();
         self.sample_rows(batch, inputs, masks, &mut out);
@@ -183,7 +183,7 @@ impl Engine for CpuEngine {
         self.limits.num_backed
     }
 
-    /// The system makes pages resident as they are touched, so that growth costs nothing and does not fail.
+    /// Succeeds at no cost, because the system makes pages resident only when they are touched.
     fn resize_cache(&mut self, num_blocks: usize) -> Result<usize, EngineError> {
         let (backed, most) = (self.limits.num_backed, self.limits.kv.num_blocks);
         let num_blocks = grown_blocks(backed, num_blocks.min(most), most).max(1);
@@ -201,7 +201,7 @@ impl Engine for CpuEngine {
 
     fn submit(&mut self, batch: &Batch) -> Result<StepId, EngineError> {
         if self.ready.is_some() || self.unsampled.is_some() {
-            return Err(EngineError::InvalidBatch("the step before was not collected".into()));
+            return Err(EngineError::InvalidBatch("the previous step was not collected".into()));
         }
         self.limits.check(batch)?;
         for init in &batch.init {
@@ -248,13 +248,13 @@ impl Engine for CpuEngine {
     }
 }
 
-/// What each layer keeps in the cache.
+/// The keys and values that each layer keeps in the cache.
 pub fn cache_layout(spec: &ModelSpec) -> CacheLayout {
     let of = |layer: &LayerSpec| layer.cached().map_or(CacheLayer::default(), |kept| CacheLayer::new(kept.heads, kept.key, kept.value));
     CacheLayout::new(spec.layers.iter().map(of).collect(), spec.cache_groups().iter().map(|group| &group.layers[..]))
 }
 
-/// The number of physical cores: a core's second hyper-thread adds nothing to kernels that fill its vector units.
+/// The number of physical cores. A core's second hyper-thread adds nothing to kernels that fill its vector units.
 fn physical_cores() -> usize {
     let available = std::thread::available_parallelism().map_or(1, usize::from);
     let mut cores = HashSet::new();

@@ -1,4 +1,4 @@
-//! The experts' networks, for the rows that were routed to them.
+//! Runs the experts' networks on the rows that were routed to them.
 
 use super::activation::Activate;
 use super::loader::{Loader, Mat};
@@ -8,20 +8,20 @@ use super::simd::rows::Rows;
 use crate::EngineError;
 use model::{Experts, TensorRole};
 
-/// The matrices of some experts, in stacks.
+/// The matrices of some experts, as stacks.
 pub struct Stacks {
-    /// None: the activation is applied to `up`.
+    /// None if the activation is applied to `up`.
     pub gate: Option<Mat>,
     pub up: Mat,
     pub down: Mat,
     /// [experts, rows] biases of gate, up and down
     pub biases: [Option<Vec<f32>>; 3],
     pub activate: Activate,
-    /// Inner dimension of each expert.
+    /// The inner dimension of each expert.
     pub dim: usize,
 }
 
-/// Activations of a step. See [`Routing`] for assignments.
+/// The activations of a step. [`Routing`] explains assignments.
 #[derive(Default)]
 pub struct ExpertBuffers {
     input: Rows,  // [num_assignments, hidden]
@@ -34,7 +34,7 @@ pub struct ExpertBuffers {
 }
 
 impl ExpertBuffers {
-    /// out += factor · Σ weight · what the experts of row `i` gave
+    /// out += factor · Σ weight · output of each expert of row `i`
     pub fn add_to(&self, i: usize, out: &mut [f32], factor: f32) {
         for &(assignment, weight) in &self.weights[i * self.used..][..self.used] {
             let weight = weight * factor;
@@ -44,7 +44,7 @@ impl ExpertBuffers {
 }
 
 impl Stacks {
-    /// The adjugate experts of a layer.
+    /// Loads the adjugate experts of a layer.
     pub fn adjugates(loader: Loader, layer: usize, experts: &Experts, activate: Activate) -> Result<Self, EngineError> {
         Ok(Self {
             gate: Some(loader.mat(TensorRole::FfnGateChexps, layer)?),
@@ -56,7 +56,7 @@ impl Stacks {
         })
     }
 
-    /// Runs the experts of each row of h. With `weigh_input`, their inputs are weighted instead of their outputs.
+    /// Runs the experts of each row of h. With `weigh_input`, the weights scale the experts' inputs instead of their outputs.
     pub fn run(&self, run: &mut Run, h: &Rows, choices: (&[Vec<(usize, f32)>], &Experts), weigh_input: bool, b: &mut ExpertBuffers) {
         let (kernels, weights, (choices, experts)) = (run.kernels, run.weights, choices);
         let routing = Routing::new(choices, experts);
@@ -79,7 +79,7 @@ impl Stacks {
         b.used = experts.used;
     }
 
-    /// b.gate = activation(gate) · up of each assignment's expert.
+    /// b.gate = activation(gate) · up for each assignment's expert.
     fn expand(&self, run: &mut Run, routing: &Routing, b: &mut ExpertBuffers) {
         let (kernels, weights) = (run.kernels, run.weights);
         let ExpertBuffers { input, gate, up, .. } = b;

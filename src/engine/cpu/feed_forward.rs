@@ -1,4 +1,4 @@
-//! The feed-forward part of a layer: dense, routed to experts, or both.
+//! Runs the feed-forward part of a layer: dense, routed to experts, or both.
 
 use super::activation::{Activate, sigmoid};
 use super::experts::{ExpertBuffers, Stacks};
@@ -13,16 +13,16 @@ use model::{Experts, FeedForward as FeedForwardSpec, TensorRole};
 
 /// The three matrices of a feed-forward network.
 struct Dense {
-    /// None: the activation is applied to `up`.
+    /// None if the activation is applied to `up`.
     gate: Option<Mat>,
     up: Mat,
     down: Mat,
     gate_bias: Option<Vec<f32>>,
     up_bias: Option<Vec<f32>>,
     down_bias: Option<Vec<f32>>,
-    /// A norm of what the activation gives.
+    /// A norm of the activation's output.
     sub_norm: Option<Norm>,
-    /// Divisors of what the activation gives.
+    /// Divisors of the activation's output.
     act_scales: Option<Vec<f32>>,
     activate: Activate,
     /// See `LayerSpec::gate_cutoff`.
@@ -30,7 +30,7 @@ struct Dense {
     dim: usize,
 }
 
-/// The router and the experts that it picks among.
+/// The router, and the experts that it chooses from.
 struct Routed {
     experts: Experts,
     rule: ExpertRule,
@@ -38,15 +38,15 @@ struct Routed {
     router_bias: Option<Vec<f32>>,
     choice_bias: Option<Vec<f32>>,
     stacks: Stacks,
-    /// [experts] factors of what they give
+    /// [experts] factors of the experts' outputs
     output_scales: Option<Vec<f32>>,
-    /// The expert that all rows share, and its router of one row, if it has one.
+    /// The expert that all rows share, with its router of one row if it has one.
     shared: Option<(Dense, Option<Mat>)>,
-    /// Experts that see what the others give (GroveMoE).
+    /// Adjugate experts, which see the output of the others (GroveMoE).
     adjugates: Option<Stacks>,
 }
 
-/// Norms of experts beside a dense part. Router and experts see the stream behind attention.
+/// Norms of experts in parallel with a dense part. Router and experts see the stream after attention.
 struct OwnNorms {
     router: Norm,
     experts: Norm,
@@ -60,21 +60,21 @@ pub struct FeedForward {
     norms: Option<OwnNorms>,
 }
 
-/// Activations of a step.
+/// The activations of a step.
 #[derive(Default)]
 pub struct FfnBuffers {
     gate: Rows,         // [num_tokens, ffn]
     up: Rows,           // [num_tokens, ffn]
     shared: Rows,       // [num_tokens, hidden] output of the shared expert
     shared_score: Rows, // [num_tokens, 1]
-    dense: Rows,        // [num_tokens, hidden] output of the dense part beside experts
-    own: Rows,          // [num_tokens, hidden] what the router sees, then what the experts see, behind norms of their own
+    dense: Rows,        // [num_tokens, hidden] output of the dense part in parallel with experts
+    own: Rows,          // [num_tokens, hidden] the router's input, then the experts' input, after norms of their own
     scores: Rows,       // [num_tokens, experts]
     expert: ExpertBuffers,
 }
 
 impl FeedForward {
-    /// None: the layer has no feed-forward part.
+    /// Loads a layer. None if the layer has no feed-forward part.
     pub fn load(loader: Loader, layer: usize) -> Result<Option<Self>, EngineError> {
         use TensorRole::*;
         let (spec, of) = (&loader.weights.spec, &loader.weights.spec.layers[layer].ffn);
@@ -113,14 +113,14 @@ impl FeedForward {
         Ok(Some(Self { dense, routed: Some(routed), norms }))
     }
 
-    /// What the layer takes of its input before attention: the router's scores, in architectures whose router sees that input.
+    /// Computes the router's scores from the layer's input before attention, in architectures whose router sees that input.
     pub fn look_ahead(&self, run: &mut Run, x: &Rows, b: &mut FfnBuffers) {
         if let Some(routed) = self.routed.as_ref().filter(|routed| routed.rule.early_router) {
             routed.score(run, x, b);
         }
     }
 
-    /// x += layer(h). `early`: what the experts see instead of h, in architectures whose experts see the input before attention.
+    /// x += layer(h). `early` is the experts' input in architectures whose experts see the layer's input before attention.
     pub fn run(&self, run: &mut Run, (h, early): (&Rows, &Rows), stream: &mut Stream, finish: Finish, b: &mut FfnBuffers) {
         let Some(routed) = &self.routed else {
             if let Some(dense) = &self.dense {
@@ -173,7 +173,7 @@ impl OwnNorms {
 }
 
 impl Dense {
-    /// A layer's dense part.
+    /// Loads the dense part of a layer.
     fn load(loader: Loader, layer: usize, dim: usize) -> Result<Self, EngineError> {
         use TensorRole::*;
         let has_norm = loader.weights.get(FfnSubNorm, layer).is_some();
@@ -188,7 +188,7 @@ impl Dense {
         })
     }
 
-    /// Three matrices, the gate's of which may be missing, without anything else.
+    /// Loads the three matrices alone. The gate's matrix may be missing.
     fn of(loader: Loader, layer: usize, [gate, up, down]: [TensorRole; 3], dim: usize) -> Result<Self, EngineError> {
         let spec = &loader.weights.spec;
         let xielu = spec.xielu.get(layer).copied().unwrap_or_default();
@@ -207,7 +207,8 @@ impl Dense {
         })
     }
 
-    /// b.gate = activation(gate(h)) · up(h), or activation(up(h)) for layers without a gate, with what else precedes the down projection.
+    /// b.gate = activation(gate(h)) · up(h), or activation(up(h)) for layers without a gate. Also applies everything else that precedes the
+    /// down projection.
     fn widen(&self, run: &mut Run, h: &Rows, b: &mut FfnBuffers) {
         let (kernels, weights) = (run.kernels, run.weights);
         let bias = |row: &mut [f32], bias: &Option<Vec<f32>>| bias.iter().for_each(|bias| kernels.add_to(row, bias));
@@ -246,7 +247,7 @@ impl Dense {
 }
 
 impl Routed {
-    /// The router's scores of every expert.
+    /// Computes the router's score of every expert.
     fn score(&self, run: &mut Run, x: &Rows, b: &mut FfnBuffers) {
         b.scores.reshape(x.num_rows(), self.experts.count);
         run.linear(x, false, vec![(self.router.matrix(run.weights), &mut b.scores)]);
@@ -256,7 +257,7 @@ impl Routed {
         }
     }
 
-    /// out = norm(experts(norm(stream))), with norms of their own.
+    /// out = norm(experts(norm(stream))), where router and experts have norms of their own.
     fn run_behind(&self, run: &mut Run, norms: &OwnNorms, stream: &mut Stream, b: &mut FfnBuffers) {
         let mut own = std::mem::take(&mut b.own);
         own.reshape(stream.x.num_rows(), stream.x.width());
@@ -269,7 +270,7 @@ impl Routed {
         stream.branch.for_each(run.pool, |_, row| kernels.norm_in_place(row, &norms.behind_experts));
     }
 
-    /// out = Σ weight · expert(h) over the experts of each row by its scores, the best first, then the shared expert.
+    /// out = Σ weight · expert(h) over the experts that the scores choose for each row, the best first, then the shared expert.
     fn run(&self, run: &mut Run, h: &Rows, out: &mut Rows, b: &mut FfnBuffers) {
         let (weights, experts, tokens) = (run.weights, &self.experts, h.num_rows());
         let mut choices: Vec<_> = (0..tokens).map(|i| choose(b.scores.row(i), self.choice_bias.as_deref(), experts)).collect();

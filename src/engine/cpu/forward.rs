@@ -1,4 +1,4 @@
-//! The forward pass: one layer loop for every architecture.
+//! Runs the forward pass: one loop over the layers for every architecture.
 
 use super::feed_forward::FfnBuffers;
 use super::loader::dequantize_row;
@@ -17,12 +17,12 @@ use crate::{Batch, Input};
 use model::ModelSpec;
 use model::arch::Block;
 
-/// Activations of a step.
+/// The activations of a step.
 struct ForwardBuffers {
     x: Rows,      // [num_tokens, hidden] residual stream
     h: Rows,      // [num_tokens, hidden] the normalised stream
     ffn_h: Rows,  // [num_tokens, hidden] the feed-forward part's input, if it is not h
-    branch: Rows, // [num_tokens, hidden] what a branch adds
+    branch: Rows, // [num_tokens, hidden] the output of a branch
     mixer: MixerBuffers,
     ffn: FfnBuffers,
     altup: altup::AltupBuffers,
@@ -76,12 +76,12 @@ impl Forward {
         &self.tensors.weights.spec
     }
 
-    /// The logits that [`Forward::head`] computed last: one row per row asked for, [vocab].
+    /// The logits that [`Forward::head`] computed last, one row per requested row [vocab].
     pub fn logits(&mut self) -> &mut Rows {
         &mut self.b.logits
     }
 
-    /// Runs a batch whose inputs are resolved to `inputs`, tokens and embeddings; leaves the logits of the first `max_logits` sampled rows.
+    /// Runs a batch. `inputs` are its resolved inputs: tokens and embeddings. Leaves the logits of the first `max_logits` sampled rows.
     pub fn run(&mut self, batch: &Batch, inputs: &[Input], max_logits: usize) {
         let sequences: Vec<SequenceRows> = (0..batch.num_seqs())
             .map(|i| {
@@ -144,7 +144,7 @@ impl Forward {
         }
     }
 
-    /// x after one layer. [`Block`] says how its branches are wired.
+    /// Computes x after one layer. [`Block`] says how the layer's branches are wired.
     fn layer(&mut self, index: usize, batch: &Batch, sequences: &[SequenceRows]) {
         let Self { kernels, tensors, ropes, cache, state, pool, b, .. } = self;
         let (layer, weights) = (&tensors.layers[index], &tensors.weights);
@@ -161,7 +161,7 @@ impl Forward {
         if let Some(altup) = &layer.altup {
             altup.laurel(run, &b.h, &mut b.altup);
         }
-        // what the feed-forward part or its experts see of the layer's input
+        // the layer's input as the feed-forward part or its experts see it
         let early = layer.experts_norm.as_ref().or(layer.ffn_norm.as_ref().filter(|_| block == Block::Parallel));
         if let Some(norm) = early {
             run.norm(&mut b.ffn_h, &b.x, norm);
@@ -199,7 +199,7 @@ impl Forward {
         }
     }
 
-    /// What follows the layer's branches: the correction of the streams, the layer's own input, its factor.
+    /// Ends a layer after its branches: corrects the streams, adds the layer's own input and applies the layer's factor.
     fn end_layer(&mut self, index: usize) {
         let Self { kernels, tensors, pool, b, .. } = self;
         let layer = &tensors.layers[index];
@@ -219,7 +219,7 @@ impl Forward {
         }
     }
 
-    /// The logits of rows of the latest batch.
+    /// Computes the logits of rows of the latest batch.
     pub fn head(&mut self, rows: &[u32]) -> &mut Rows {
         self.finish(rows);
         let Self { tensors, kernels, pool, b, .. } = self;
@@ -238,7 +238,8 @@ impl Forward {
         &mut b.logits
     }
 
-    /// The classifier's scores of rows of the latest batch, [rows, classes]. The rows themselves in models without a classifier.
+    /// Computes the classifier's scores of rows of the latest batch [rows, classes]. Returns the rows themselves if the model has no
+    /// classifier.
     pub fn classify(&mut self, rows: &[u32]) -> &Rows {
         self.finish(rows);
         let Self { kernels, tensors, pool, b, .. } = self;
@@ -261,7 +262,7 @@ impl Forward {
         &b.scores
     }
 
-    /// Rows of the latest batch after the final norm.
+    /// Normalises rows of the latest batch with the final norm.
     pub fn finish(&mut self, rows: &[u32]) -> &Rows {
         let Self { kernels, tensors, pool, b, .. } = self;
         b.last.resize(rows.len());
@@ -276,7 +277,7 @@ impl Forward {
     }
 }
 
-/// h = norm(x), or x itself without a norm.
+/// h = norm(x), or h = x without a norm.
 fn normalise(run: &mut Run, h: &mut Rows, x: &Rows, norm: &Option<Norm>) {
     match norm {
         Some(norm) => run.norm(h, x, norm),

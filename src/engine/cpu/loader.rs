@@ -1,4 +1,4 @@
-//! Reads a model's tensors in the forms that the kernels take: matrices stay in the mapped file, vectors become float32.
+//! Loads a model's tensors in the forms that the kernels take: matrices stay in the mapped file, and vectors become float32.
 
 use super::simd::Kernels;
 use super::simd::linear::Kernel;
@@ -7,12 +7,12 @@ use super::simd::rows::Matrix;
 use crate::EngineError;
 use model::{NormKind, TensorRole, Weight, Weights};
 
-/// A weight matrix in the mapped file, or a padded float32 copy if its columns are no multiple of 32 (tiny models only).
+/// A weight matrix in the mapped file. A padded float32 copy if the number of columns is not a multiple of 32 (tiny models only).
 pub struct Mat {
     weight: Weight,
     kernel: Kernel,
     padded: Option<Vec<u8>>,
-    /// Factors of the products: one, or one for each matrix of a stack. Empty: there are none.
+    /// The factors of the products: one, or one per matrix of a stack. Empty if there are none.
     scales: Vec<f32>,
 }
 
@@ -60,7 +60,7 @@ impl Mat {
         Ok(Self { weight, kernel, padded: Some(bytes), scales: weights.scales(stack) })
     }
 
-    /// The whole matrix. Its rows follow one another: stacks whose parts lie apart are used part by part.
+    /// The whole matrix. Its rows must be contiguous: stacks whose parts lie apart are used part by part.
     pub fn matrix<'a>(&'a self, weights: &'a Weights) -> Matrix<'a> {
         self.expert(weights, 0, 1)
     }
@@ -77,7 +77,7 @@ impl Mat {
     }
 }
 
-/// One row of a tensor as float32.
+/// Dequantises one row of a tensor to float32.
 pub fn dequantize_row(weights: &Weights, weight: &Weight, row: usize, out: &mut [f32]) {
     let bytes = weight.quant.row_bytes(weight.cols);
     (weight.quant.dequantize)(&weights.data(weight)[row * bytes..][..bytes], out);
@@ -113,7 +113,7 @@ impl<'a> Loader<'a> {
         self.weights.vector(role, layer)
     }
 
-    /// The norm of a role, if the file has it. Architectures whose norms have no weights have it everywhere.
+    /// The norm of a role, if the file has one. In architectures whose norms have no weights, every role has one.
     pub fn norm(&self, role: TensorRole, bias: TensorRole, layer: usize) -> Option<Norm> {
         let spec = &self.weights.spec;
         let (kind, eps) = (spec.arch.norm, spec.norm_eps);
@@ -124,7 +124,7 @@ impl<'a> Loader<'a> {
         }
     }
 
-    /// An RMS norm of a role that must be there, whatever the architecture's norms are.
+    /// The RMS norm of a role. It is required, whatever norms the architecture uses otherwise.
     pub fn rms_norm(&self, role: TensorRole, layer: usize) -> Result<Norm, EngineError> {
         Ok(Norm { kind: NormKind::Rms, weight: self.vector(role, layer)?, bias: None, eps: self.weights.spec.norm_eps })
     }

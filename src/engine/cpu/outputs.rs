@@ -1,10 +1,10 @@
-//! What a step returns: sampled tokens, the scores of a prompt's tokens, and vectors.
+//! Computes the outputs of a step: sampled tokens, the scores of a prompt's tokens, and vectors.
 
 use super::engine::CpuEngine;
 use crate::{Batch, Input, Masks, Pooling, Sampled, Scored, StepOutput, VectorRequest};
 use logits::Logprobs;
 
-/// Rows whose scores are computed at once: the logits of a whole prompt would take more memory than a small model.
+/// Rows that are scored at once. The logits of a whole prompt would take more memory than a small model.
 const SCORED_AT_ONCE: usize = 32;
 
 /// The row that a sequence sampled last in this step.
@@ -16,15 +16,15 @@ struct Previous {
 }
 
 impl Previous {
-    /// Whether the sequence went on with the token that was sampled here.
+    /// Whether the sequence continued with the token that was sampled here.
     fn is_followed(&self, inputs: &[Input]) -> bool {
         matches!((self.sampled, inputs.get(self.row + 1)), (Sampled::Token(id), Some(&Input::Token(next))) if id == next)
     }
 }
 
 impl CpuEngine {
-    /// Samples a step's rows in their order. The forward pass left the logits of the first `max_slots` of them; those of further rows
-    /// are computed here, as many at a time.
+    /// Samples the rows of a step in order. The forward pass left the logits of the first `max_slots` rows. The logits of further rows are
+    /// computed here, `max_slots` at a time.
     pub(super) fn sample_rows(&mut self, batch: &Batch, inputs: &[Input], masks: &Masks, out: &mut StepOutput) {
         let at_once = self.limits.max_slots.max(1);
         let mut previous: Option<Previous> = None;
@@ -39,7 +39,7 @@ impl CpuEngine {
         }
     }
 
-    /// Samples row `k`, which is of sequence `seq`.
+    /// Samples row `k`, which belongs to sequence `seq`.
     fn sample_row(&mut self, batch: &Batch, (k, seq): (usize, usize), masks: &Masks, skip: bool, out: &mut StepOutput) -> Sampled {
         let logits = self.forward.logits().row_mut(k % self.limits.max_slots.max(1));
         if batch.want_logits {
@@ -48,7 +48,7 @@ impl CpuEngine {
         let mut logprobs = None;
         let sampled = match &mut self.slots[batch.sequence_slots[seq] as usize] {
             Some(slot) if !skip => {
-                // Sampling destroys its row.
+                // Sampling overwrites the row.
                 let raw = batch.num_logprobs(k).map(|n| (n, logits.to_vec()));
                 slot.last = slot.sampler.sample(logits, masks.row(k, self.limits.vocab_size));
                 if let (Some((n, raw)), Some(id)) = (raw, slot.last) {
@@ -65,7 +65,7 @@ impl CpuEngine {
         sampled
     }
 
-    /// Overwrites the logits of the step, which must have been sampled from.
+    /// Computes the scores. Overwrites the logits of the step, so sampling must be done.
     pub(super) fn score(&mut self, batch: &Batch, out: &mut StepOutput) {
         for scored in batch.scored.chunks(SCORED_AT_ONCE) {
             let rows: Vec<u32> = scored.iter().map(|scored| scored.row).collect();
@@ -75,7 +75,7 @@ impl CpuEngine {
         }
     }
 
-    /// Adds the step's rows to the vectors of their sequences, and returns those that are complete.
+    /// Adds the step's rows to the vectors of their sequences. Outputs the vectors that are complete.
     pub(super) fn pool(&mut self, batch: &Batch, out: &mut StepOutput) {
         out.vectors = vec![Vec::new(); batch.vectors.len()];
         for (i, vector) in batch.vectors.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! An input of its own for each layer (Gemma 3n and 4): an embedding of the token, mixed with a projection of its usual embedding.
+//! Computes each layer's own input (Gemma 3n and 4): an embedding of the token, mixed with a projection of its usual embedding.
 
 use super::activation::Activate;
 use super::loader::{Loader, Mat, dequantize_row};
@@ -8,27 +8,27 @@ use super::simd::rows::Rows;
 use crate::{EngineError, Input};
 use model::{TensorRole, Weight};
 
-/// What the layers' inputs are made of.
+/// The weights that the layers' inputs are computed from.
 pub struct PerLayerInputs {
-    /// A row per token: the embeddings of all layers.
+    /// One row per token, with the embeddings of all layers.
     token_embd: Weight,
-    /// From the usual embedding to the inputs of all layers.
+    /// Projects the usual embedding to the inputs of all layers.
     project: Mat,
     norm: Norm,
 }
 
-/// What a layer makes of its input.
+/// The weights that a layer applies to its own input.
 pub struct PerLayer {
     gate: Mat,
     project: Mat,
     norm: Norm,
     activate: Activate,
-    /// Where the layer's input begins in a row.
+    /// The start of the layer's input in a row.
     start: usize,
     len: usize,
 }
 
-/// Activations of a step.
+/// The activations of a step.
 #[derive(Default)]
 pub struct PerLayerBuffers {
     inputs: Rows,     // [num_tokens, layers · len]
@@ -37,7 +37,7 @@ pub struct PerLayerBuffers {
 }
 
 impl PerLayerInputs {
-    /// None: the layers have no inputs of their own.
+    /// Loads the weights. None if the layers have no inputs of their own.
     pub fn load(loader: Loader) -> Result<Option<Self>, EngineError> {
         if loader.weights.spec.per_layer_input == 0 {
             return Ok(None);
@@ -49,13 +49,13 @@ impl PerLayerInputs {
         }))
     }
 
-    /// Computes the inputs of all layers. `x`: the usual embeddings of `inputs`.
+    /// Computes the inputs of all layers. `x` holds the usual embeddings of `inputs`.
     pub fn begin(&self, run: &mut Run, inputs: &[Input], x: &Rows, b: &mut PerLayerBuffers) {
         let (kernels, weights) = (run.kernels, run.weights);
         let (len, width) = (self.norm.weight.len(), self.token_embd.cols);
         b.embeddings.reshape(inputs.len(), width);
         b.embeddings.for_each(run.pool, |i, row| {
-            // An input that is no token, but an embedding from elsewhere, counts as token 0, which pads.
+            // An embedding that does not come from a token counts as token 0, which is padding.
             let id = if let Input::Token(id) = inputs[i] { id as usize } else { 0 };
             dequantize_row(weights, &self.token_embd, id, row);
         });
@@ -74,7 +74,7 @@ impl PerLayerInputs {
 }
 
 impl PerLayer {
-    /// None: the layer has no input of its own.
+    /// Loads a layer's weights. None if the layer has no input of its own.
     pub fn load(loader: Loader, layer: usize) -> Result<Option<Self>, EngineError> {
         let (spec, len) = (&loader.weights.spec, loader.weights.spec.per_layer_input);
         if len == 0 {

@@ -1,5 +1,5 @@
-//! Which rows go to which experts. An *assignment* is one row's use of one expert. Assignments are grouped by expert, so that a batch
-//! reads each expert's weights once.
+//! Routes rows to experts. An *assignment* is one row's use of one expert. Assignments are grouped by expert, so that a batch reads each
+//! expert's weights once.
 
 use std::ops::Range;
 
@@ -19,7 +19,7 @@ pub struct Routing {
 }
 
 impl Routing {
-    /// `choices`: what [`choose`] gave for each row.
+    /// Groups the assignments. `choices` holds the result of [`choose`] for each row.
     pub fn new(choices: &[Vec<(usize, f32)>], experts: &Experts) -> Self {
         let mut counts = vec![0; experts.count];
         choices.iter().flatten().for_each(|(expert, _)| counts[*expert] += 1);
@@ -60,7 +60,7 @@ impl Routing {
         weights
     }
 
-    /// Jobs that multiply each expert's matrices with the rows of its assignments. The products of stack `i` go to output `i`.
+    /// Makes jobs that multiply each expert's matrices with the rows of its assignments. The products of stack `i` go to output `i`.
     pub fn jobs<'a>(&self, weights: &'a Weights, stacks: &[&'a Mat]) -> Vec<Job<'a>> {
         let used = || self.ranges.iter().enumerate().filter(|(_, range)| !range.is_empty());
         let job = |out: usize, stack: &&'a Mat, (expert, range): (usize, &Range<usize>)| Job {
@@ -72,8 +72,8 @@ impl Routing {
     }
 }
 
-/// A row's experts with their weights, the best first; among equals, the lower index first. `bias` is added to the scores for the choice
-/// only (DeepSeek-V3). If a score is not finite, every weight is NaN, so that the fault stays visible in the logits.
+/// Chooses a row's experts with their weights, the best first. Among equals, the lower index comes first. `bias` is added to the scores for
+/// the choice only (DeepSeek-V3). If a score is not finite, every weight is NaN, so that the fault stays visible in the logits.
 pub fn choose(scores: &[f32], bias: Option<&[f32]>, experts: &Experts) -> Vec<(usize, f32)> {
     let weights = gate(scores, experts.gating);
     let mut ranks = weights.clone();
@@ -94,13 +94,13 @@ pub fn choose(scores: &[f32], bias: Option<&[f32]>, experts: &Experts) -> Vec<(u
         Gating::SoftmaxOfChosen => gate(&order.iter().map(|&expert| scores[expert]).collect::<Vec<_>>(), Gating::Softmax),
         _ => order.iter().map(|&expert| weights[expert]).collect(),
     };
-    // The least sum keeps rows whose sigmoids are all 0 finite.
+    // The lower bound on the sum keeps rows finite whose sigmoids are all 0.
     let sum = if experts.normalise { chosen.iter().sum::<f32>().max(LEAST_SUM) } else { 1.0 };
     order.into_iter().zip(chosen).map(|(expert, weight)| (expert, weight / sum * experts.scale)).collect()
 }
 
-/// A row's adjugate experts with their weights: those of the groups of its best experts. A group counts once for each of its experts, with
-/// the weight of the expert that has the group's number, as in the reference for this format.
+/// Chooses a row's adjugate experts with their weights: those of the groups of its best experts. A group counts once for each of its
+/// experts, with the weight of the expert whose number equals the group's, as in the reference for this format.
 pub fn choose_adjugates(scores: &[f32], experts: &Experts) -> Vec<(usize, f32)> {
     let weights = gate(scores, experts.gating);
     let best = choose(scores, None, &Experts { used: experts.used.min(experts.num_chunks()), normalise: false, ..*experts });
@@ -110,10 +110,10 @@ pub fn choose_adjugates(scores: &[f32], experts: &Experts) -> Vec<(usize, f32)> 
     chosen.into_iter().map(|(group, weight)| (group, weight / sum)).collect()
 }
 
-/// The smallest normal float16: below it, the published models' own code would divide by zero.
+/// The smallest normal float16. Below it, the published models' own code would divide by zero.
 const LEAST_SUM: f32 = 6.103_515_6e-5;
 
-/// Scores as weights, before some are chosen.
+/// Turns scores into weights, before experts are chosen.
 fn gate(scores: &[f32], gating: Gating) -> Vec<f32> {
     if !scores.iter().all(|score| score.is_finite()) {
         return vec![f32::NAN; scores.len()];
@@ -126,7 +126,7 @@ fn gate(scores: &[f32], gating: Gating) -> Vec<f32> {
     scores.iter().map(|score| (score - max).exp() / total).collect()
 }
 
-/// The groups whose two best experts have the highest sum.
+/// The groups with the highest sum of their two best experts.
 fn best_groups(ranks: &[f32], experts: &Experts) -> Vec<usize> {
     let size = experts.count / experts.groups;
     let score = |group: &[f32]| {
@@ -168,7 +168,7 @@ mod tests {
         };
         assert!(close(choose(&scores, None, &EXPERTS), [(1, 0.5), (2, 0.5)]));
         assert!(close(choose(&scores, None, &Experts { normalise: false, ..EXPERTS }), [(1, 3.0 / 9.0), (2, 3.0 / 9.0)]));
-        // exp alone would overflow
+        // plain exp would overflow
         assert!(close(choose(&[1000.0, -1000.0, 999.0, 0.0], None, &EXPERTS), [(0, 0.731_058_6), (2, 0.268_941_4)]));
         for broken in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             assert!(choose(&[broken; 4], None, &EXPERTS).iter().all(|(_, weight)| weight.is_nan()), "{broken} stays visible");
@@ -185,11 +185,11 @@ mod tests {
         let close = |got: &[(usize, f32)], expected: &[(usize, f32)]| {
             got.len() == expected.len() && got.iter().zip(expected).all(|(a, b)| a.0 == b.0 && (a.1 - b.1).abs() < 1e-5)
         };
-        // the bias moves the choice from expert 0 to 3, but not the weight
+        // the bias moves the choice from expert 0 to 3, but leaves the weight alone
         let got = choose(&[1.0, 2.0, -1.0, 0.0], Some(&[0.0, 0.0, 0.0, 0.5]), &sigmoids);
         let (a, b) = (0.5, sigmoid(2.0));
         assert!(close(&got, &[(3, 2.5 * a / (a + b)), (1, 2.5 * b / (a + b))]), "{got:?}");
-        // the best expert stands in a group whose sum is the lower one
+        // the best expert is in the group with the lower sum
         let grouped = Experts { groups: 2, groups_used: 1, ..EXPERTS };
         assert_eq!(choose(&[3.0, -9.0, 2.9, 2.8], None, &grouped).iter().map(|choice| choice.0).collect::<Vec<_>>(), [2, 3]);
         let chosen = Experts { gating: Gating::SoftmaxOfChosen, normalise: false, ..EXPERTS };

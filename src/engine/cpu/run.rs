@@ -1,4 +1,4 @@
-//! A layer's products and sums, with what they need.
+//! [`Run`]: runs the products and sums of a layer.
 
 use super::simd::Kernels;
 use super::simd::norm::Norm;
@@ -6,7 +6,7 @@ use super::simd::pool::ThreadPool;
 use super::simd::rows::{Matrix, Rows, Scratch};
 use model::Weights;
 
-/// What every operation of a layer needs.
+/// The resources that every operation of a layer needs.
 pub struct Run<'a> {
     pub kernels: &'static Kernels,
     pub pool: &'a mut ThreadPool,
@@ -14,13 +14,13 @@ pub struct Run<'a> {
     pub weights: &'a Weights,
 }
 
-/// The residual stream, and room for what a branch adds to it.
+/// The residual stream, and a buffer for a branch's output.
 pub struct Stream<'a> {
     pub x: &'a mut Rows,
     pub branch: &'a mut Rows,
 }
 
-/// What happens to a branch before it is added to the stream.
+/// The operations on a branch before it is added to the stream.
 #[derive(Clone, Copy)]
 pub struct Finish<'a> {
     pub bias: Option<&'a [f32]>,
@@ -55,7 +55,7 @@ impl Run<'_> {
         }
     }
 
-    /// x += finish(branch), whose bias is already in it. The branch is overwritten.
+    /// x += finish(branch), where the branch already includes its bias. The branch is overwritten.
     pub fn add(&mut self, stream: &mut Stream, finish: Finish) {
         let (kernels, Stream { x, branch }) = (self.kernels, stream);
         if let Some(norm) = finish.norm {

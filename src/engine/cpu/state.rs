@@ -1,4 +1,4 @@
-//! The recurrent state of sequences: one state slot each, as many floats in each layer as it needs.
+//! Stores the recurrent state of sequences: one state slot per sequence, with as many floats per layer as the layer needs.
 
 use std::ops::Range;
 
@@ -6,13 +6,14 @@ use super::simd::zeroed::Zeroed;
 use crate::Batch;
 
 pub struct StateStore {
-    /// Where each layer's state begins in a slot. The last entry is the length of a slot.
+    /// The start of each layer's state in a slot. The last entry is the length of a slot.
     starts: Vec<usize>,
     floats: Zeroed, // [num_slots][layer][its width]
 }
 
 impl StateStore {
-    /// `widths`: floats per sequence in each layer; models without recurrent state take no memory. None: there is not enough.
+    /// Allocates the states. `widths` holds the floats per sequence in each layer. Models without recurrent state take no memory. None if
+    /// memory is short.
     pub fn new(num_slots: usize, widths: impl Iterator<Item = usize>) -> Option<Self> {
         let mut starts = vec![0usize];
         for width in widths {
@@ -37,7 +38,7 @@ impl StateStore {
         &mut self.floats[start + self.starts[layer]..start + self.starts[layer + 1]]
     }
 
-    /// The states of several sequences in one layer, in the order of their slots, which are different.
+    /// The states of several sequences in one layer, in the order of their slots. The slots must be distinct.
     pub fn layer_of(&mut self, slots: &[u32], layer: usize) -> Vec<&mut [f32]> {
         let (size, start, end) = (self.size(), self.starts[layer], self.starts[layer + 1]);
         let mut order: Vec<usize> = (0..slots.len()).collect();
@@ -55,7 +56,7 @@ impl StateStore {
         found.into_iter().map(|(_, state)| state).collect()
     }
 
-    /// Prepares the step of a batch that passed `Limits::check`: copies, then zeros for sequences that begin.
+    /// Prepares the step of a batch that passed `Limits::check`: copies states, then zeroes the states of new sequences.
     pub fn begin_step(&mut self, batch: &Batch) {
         for &(from, to) in &batch.state_copies {
             let (from, to) = (self.slot(from), self.slot(to));

@@ -1,4 +1,4 @@
-//! Recurrent state on the CPU: copies, zeros at position 0, and sequences side by side.
+//! Tests recurrent state on the CPU: copies, zeros at position 0, and several sequences per batch.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use gguf::{GgufBuilder, GgufFile};
 use logits::SamplingParams;
 use model::Weights;
 
-/// A model of each family of recurrent mixers.
+/// One model per family of recurrent mixers.
 const MODELS: &[&str] = &["lfm2-dense", "mamba2-dense", "jamba-dense", "qwen35-dense", "minimax-01-moe"];
-/// KV blocks per sequence.
+/// The number of KV blocks per sequence.
 const BLOCKS: u32 = 3;
 
-/// Some rows of one sequence: its number, which is that of its sequence slot and its blocks; its state slot; its ids so far, of which the
-/// first `start` were computed in earlier steps.
+/// Some rows of one sequence: its number, which is also that of its sequence slot and of its blocks; its state slot; and its ids so far, of
+/// which the first `start` were computed in earlier steps.
 struct Rows<'a> {
     sequence: u32,
     state: u32,
@@ -54,7 +54,7 @@ fn ids(seed: u32, len: u32) -> Vec<u32> {
     (0..len).map(|i| (i * 31 + seed * 17 + 5) % 128).collect()
 }
 
-/// A batch of some sequences, of which the last row of each is sampled.
+/// A batch of some sequences. The last row of each is sampled.
 fn batch(parts: &[Rows]) -> Batch {
     let mut all = Batch { cu_seqlens_q: vec![0], max_blocks: BLOCKS as usize, want_logits: true, ..Batch::default() };
     for part in parts {
@@ -74,7 +74,7 @@ fn batch(parts: &[Rows]) -> Batch {
     all
 }
 
-/// The bits of the logits behind each sequence.
+/// The bits of the logits after each sequence.
 fn step(engine: &mut CpuEngine, batch: &Batch) -> Vec<Vec<u32>> {
     let mut out = StepOutput::default();
     let step = engine.submit(batch).unwrap();
@@ -82,7 +82,7 @@ fn step(engine: &mut CpuEngine, batch: &Batch) -> Vec<Vec<u32>> {
     out.logits.into_iter().map(|row| row.into_iter().map(f32::to_bits).collect()).collect()
 }
 
-/// A state that no other slot and layer has.
+/// A state that differs from that of every other slot and layer.
 fn mark(slot: u32, layer: usize, len: usize) -> Vec<f32> {
     (0..len).map(|i| (i % 7) as f32 + (10 * slot + 100 * layer as u32) as f32).collect()
 }
@@ -101,7 +101,7 @@ fn states_are_copied_before_a_step_and_reset_at_position_zero() {
         for (layer, &width) in widths.iter().enumerate() {
             (0..5).for_each(|slot| engine.state(slot, layer).copy_from_slice(&mark(slot, layer, width)));
         }
-        // the new sequence in slot 2 starts from zeros; its slot is copied to slot 4 before
+        // the new sequence in slot 2 starts from zeros, and its slot is copied to slot 4 before that
         let new = batch(&[Rows { sequence: 1, state: 2, start: 0, ids: &prompt }]);
         assert_eq!(step(&mut engine, &Batch { state_copies: vec![(2, 4), (1, 3)], ..new.clone() }), alone, "{name}");
         for (layer, &width) in widths.iter().enumerate() {
@@ -122,7 +122,7 @@ fn a_sequence_goes_on_from_a_copied_state() {
         let all = ids(2, 45);
         step(&mut engine, &batch(&[Rows { sequence: 0, state: 0, start: 0, ids: &all[..32] }]));
         let expected = step(&mut engine, &batch(&[Rows { sequence: 0, state: 0, start: 32, ids: &all }]));
-        // the state behind the first block is kept in slot 1, and another sequence goes on from it
+        // the state after the first block is kept in slot 1, and another sequence continues from that state
         step(&mut engine, &batch(&[Rows { sequence: 0, state: 0, start: 0, ids: &all[..32] }]));
         let other = batch(&[Rows { sequence: 1, state: 3, start: 32, ids: &all }]);
         let copies = Batch { copies: vec![(0, BLOCKS)], state_copies: vec![(0, 3)], ..other };
@@ -144,7 +144,7 @@ fn sequences_side_by_side_give_the_bits_of_each_alone() {
                 [first, second].concat()
             })
             .collect();
-        // their state slots are in another order than the sequences
+        // the state slots are in another order than the sequences
         let states = [4, 0, 2];
         let first = step(&mut engine, &batch(&[0, 1, 2].map(|i| part(i, states[i], 0, cuts[i]))));
         let second = step(&mut engine, &batch(&[2, 0, 1].map(|i| part(i, states[i], cuts[i], all[i].len()))));
@@ -154,13 +154,13 @@ fn sequences_side_by_side_give_the_bits_of_each_alone() {
     }
 }
 
-/// The first files of Qwen3-Next hold each key head's query, key, values and gates side by side, in one tensor.
+/// The first files of Qwen3-Next hold query, key, values and gates of each key head together, in one tensor.
 #[test]
 fn interleaved_projections_give_the_bits_of_separate_ones() {
     let mut old = file("qwen3next-moe");
     let bytes = |file: &GgufBuilder, name: &str| file.tensors.iter().find(|tensor| tensor.name == name).unwrap().bytes.clone();
     let (qkv, z) = (bytes(&old, "blk.0.attn_qkv.weight"), bytes(&old, "blk.0.attn_gate.weight"));
-    // two key heads with one value head each, of 128 rows each
+    // two key heads with one value head each, 128 rows per head
     let head = qkv.len() / 6;
     let heads = (0..2).flat_map(|i| [&qkv[i * head..], &qkv[(2 + i) * head..], &qkv[(4 + i) * head..], &z[i * head..]]);
     let interleaved: Vec<u8> = heads.flat_map(|rows| rows[..head].to_vec()).collect();

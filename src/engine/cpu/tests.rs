@@ -1,4 +1,4 @@
-//! The seam on the CPU: several sampled rows per sequence, and embeddings as rows.
+//! Tests the seam on the CPU: several sampled rows per sequence, and embeddings as rows.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use model::{ARCHS, Arch, TensorRole, Weights};
 const VOCAB: u32 = 331;
 const BLOCKS: u32 = 3;
 
-/// An engine of one tiny model, and its weights once more.
+/// An engine of one tiny model, with a second copy of its weights.
 struct Rig {
     engine: CpuEngine,
     weights: Weights,
 }
 
-/// What one sampled row gave.
+/// The result of one sampled row.
 #[derive(Debug, PartialEq)]
 struct Drawn {
     sampled: Sampled,
@@ -62,12 +62,12 @@ impl Rig {
         out
     }
 
-    /// Runs one sequence's rows and returns what each of the last `num_sampled` rows gave.
+    /// Runs one sequence's rows and returns the results of the last `num_sampled` rows.
     fn run(&mut self, slot: u32, start: u32, inputs: &[Input], num_sampled: u32) -> Vec<Drawn> {
         drawn(self.step(&batch(slot, start, inputs, num_sampled), None))
     }
 
-    /// Starts a sequence and generates `n` tokens one at a time. What the step of each token gave.
+    /// Starts a sequence and generates `n` tokens one at a time. Returns the result of each token.
     fn generate(&mut self, slot: u32, params: &SamplingParams, n: u32) -> Vec<Drawn> {
         let mut all = self.start(slot, params);
         for i in 1..n {
@@ -88,12 +88,12 @@ fn prompt() -> Vec<u32> {
     (0..37).map(|i| (i * 31 + 5) % VOCAB).collect()
 }
 
-/// Draws at random, so that each token depends on the tokens before it through its seed, its position and its penalties.
+/// Random draws, so that each token depends on the earlier tokens through its seed, its position and its penalties.
 fn params() -> SamplingParams {
     SamplingParams { temperature: 0.8, seed: 11, repetition_penalty: 1.2, frequency_penalty: 0.5, ..SamplingParams::greedy() }
 }
 
-/// One sequence in a sequence slot, with the blocks and the state slot of the same number. Its last `num_sampled` rows are sampled.
+/// One sequence in a sequence slot. Its blocks and its state slot have the same number. Its last `num_sampled` rows are sampled.
 fn batch(slot: u32, start: u32, inputs: &[Input], num_sampled: u32) -> Batch {
     let rows = inputs.len() as u32;
     Batch {
@@ -142,7 +142,7 @@ fn several_sampled_rows_give_the_bits_of_one_at_a_time() {
         let drafts = tokens(&alone);
         assert_eq!(rig.start(1, &params()), alone[..1], "{}", arch.name);
         let start = prompt().len() as u32;
-        // more rows than sequence slots, whose logits are not all in memory at once
+        // more rows than sequence slots: their logits are not all in memory at once
         assert_eq!(rig.run(1, start, &drafts[..7], 7), alone[1..], "{}", arch.name);
         assert_eq!(rig.start(2, &params()), alone[..1]);
         let [first, second] = [&drafts[..3], &drafts[3..7]];
@@ -165,7 +165,7 @@ fn rows_after_a_wrong_draft_are_skipped_and_leave_no_trace() {
     assert_eq!(rows[..2], alone[1..3]);
     let skipped = |row: &Drawn| row.sampled == Sampled::Skipped && row.logprobs.is_none();
     assert!(rows[2..].iter().all(skipped), "{:?}", rows.iter().map(|row| row.sampled).collect::<Vec<_>>());
-    // the next step goes on from the last token that counts, as if there had been no drafts
+    // the next step continues from the last valid token, as if there had been no drafts
     for (i, row) in alone.iter().enumerate().skip(3) {
         assert_eq!(rig.run(1, start + i as u32 - 1, &[Input::Sampled(1)], 1)[0], *row, "token {i}");
     }
@@ -228,7 +228,7 @@ fn an_embedding_gives_the_bits_of_its_token() {
             row
         };
         let ids = prompt();
-        // every third token is an embedding, and the table is in another order than the rows
+        // every third token is an embedding, and the table has another order than the rows
         let given: Vec<usize> = (0..ids.len()).step_by(3).collect();
         let embeddings: Vec<f32> = given.iter().rev().flat_map(|&at| embedding(ids[at])).collect();
         let mut inputs: Vec<Input> = ids.iter().map(|&id| Input::Token(id)).collect();
@@ -251,7 +251,7 @@ fn a_model_without_recurrent_state_has_no_state_slots() {
 fn a_slot_that_was_not_initialised_is_refused_before_the_step_runs() {
     let mut rig = Rig::new(&ARCHS[0]);
     let error = rig.engine.submit(&batch(2, 0, &[Input::Token(1)], 1)).unwrap_err().to_string();
-    assert!(error.contains("engine slot 2 was not initialised"), "{error}");
+    assert!(error.contains("sequence slot 2 was not initialised"), "{error}");
     let error = rig.engine.submit(&batch(2, 0, &[Input::Sampled(2)], 0)).unwrap_err().to_string();
     assert!(error.contains("has not sampled"), "{error}");
 }
@@ -263,7 +263,7 @@ fn experts_in_tensors_of_their_own_and_factors_beside_matrices_give_the_same_bit
     let whole = TinyModel { vocab_size: VOCAB as usize, experts: Some(experts), ..TinyModel::new(arch) }.build();
     let expected = Rig::of(&whole).generate(0, &params(), 3);
     assert_eq!(Rig::of(&TinyModel::with_split_experts(whole.clone())).generate(0, &params(), 3), expected);
-    // halved weights with a factor of 2
+    // weights halved, with a factor of 2
     let mut halved = whole;
     let matrices =
         [("blk.0.attn_v", 1), ("blk.1.attn_output", 1), ("blk.0.ffn_gate_exps", experts.count), ("blk.1.ffn_down_exps", experts.count)];

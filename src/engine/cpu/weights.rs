@@ -1,4 +1,4 @@
-//! A model's layers, ready for the forward pass.
+//! [`Tensors`]: the tensors of a model and its layers, ready for the forward pass.
 
 use super::altup::{Altup, AltupLayer};
 use super::feed_forward::FeedForward;
@@ -14,16 +14,16 @@ use model::{TensorRole, Weight, Weights};
 pub struct Layer {
     pub altup: Option<AltupLayer>,
     pub attn_norm: Option<Norm>,
-    /// Several mixers work on the same input, and what they give is added.
+    /// The mixers, which all read the same input. Their outputs are added.
     pub mixers: Vec<Mixer>,
     pub post_attn_norm: Option<Norm>,
     pub ffn_norm: Option<Norm>,
-    /// The norm of what experts see instead of the feed-forward part's input: the layer's input, normalised.
+    /// The norm of the experts' input, if that is the layer's input instead of the feed-forward part's.
     pub experts_norm: Option<Norm>,
     pub ffn: Option<FeedForward>,
     pub post_ffn_norm: Option<Norm>,
     pub per_layer: Option<PerLayer>,
-    /// Factor of the stream behind the layer.
+    /// The factor of the stream after the layer.
     pub output_scale: Option<f32>,
 }
 
@@ -44,7 +44,7 @@ pub struct Tensors {
     pub classifier: Option<Classifier>,
 }
 
-/// What makes scores of a row: output(tanh(dense(x))), or output(x) without a dense layer.
+/// The classifier that scores a row: output(tanh(dense(x))), or output(x) without a dense layer.
 pub struct Classifier {
     pub dense: Option<(Mat, Option<Vec<f32>>)>,
     pub output: Mat,
@@ -62,7 +62,7 @@ impl Classifier {
 
 fn layer(loader: Loader, i: usize, ropes: &[Option<usize>]) -> Result<Layer, EngineError> {
     use TensorRole::*;
-    // Other architectures with norms of their own for experts have them behind attention.
+    // Other architectures whose experts have norms of their own apply them after attention.
     let early_experts = loader.weights.spec.arch.experts.beside == Beside::Residual;
     Ok(Layer {
         altup: AltupLayer::load(loader, i)?,
@@ -79,7 +79,7 @@ fn layer(loader: Loader, i: usize, ropes: &[Option<usize>]) -> Result<Layer, Eng
 }
 
 impl Tensors {
-    /// `ropes`: for each layer the index of its rotation.
+    /// Loads the tensors. `ropes` holds the index of each layer's rotation.
     pub fn load(kernels: &Kernels, weights: Weights, ropes: &[Option<usize>]) -> Result<Self, EngineError> {
         let loader = Loader { kernels, weights: &weights };
         let spec = &weights.spec;

@@ -1,4 +1,4 @@
-//! A [`Batch`] as the C side takes it. Buffers are reused from step to step.
+//! Converts a [`Batch`] to the form that the C side takes. Buffers are reused from step to step.
 
 use std::ptr;
 
@@ -7,7 +7,7 @@ use super::sys;
 use crate::{Batch, EngineError, Input, Masks, Pooling, SlotInit, VectorRequest};
 use logits::mask_words;
 
-/// Copies of the arrays of a batch that the C side takes in another form.
+/// The arrays of a batch that the C side takes in another form.
 #[derive(Default)]
 pub struct FlatBatch {
     inputs: Vec<i32>, // [num_tokens] an id, or -1 - slot
@@ -17,15 +17,15 @@ pub struct FlatBatch {
     suppressed: Vec<Vec<u32>>,
     init: Vec<sys::pen_slot_init>,
     mask_of: Vec<i32>,      // [num_seqs]
-    num_logprobs: Vec<i32>, // [num_seqs] or empty: no sequence asks
+    num_logprobs: Vec<i32>, // [num_seqs], or empty if no sequence asks
     copies: Vec<u32>,       // [num_copies, 2]
     state_copies: Vec<u32>, // [num_state_copies, 2]
-    scored: [Vec<u32>; 3],  // [num_scored] rows, ids, how many of the likeliest
-    pools: Vec<u8>,         // [num_seqs] or empty: no sequence asks
+    scored: [Vec<u32>; 3],  // [num_scored] rows, ids, numbers of likeliest ids
+    pools: Vec<u8>,         // [num_seqs], or empty if no sequence asks
 }
 
-// SAFETY: the pointers in `init` lead into this struct's other buffers and into batches; they are followed only while
-// `FlatBatch::lend`'s borrow of both lasts.
+// SAFETY: the pointers in `init` lead into this struct's other buffers and into batches. They are followed only while `FlatBatch::lend`
+// borrows both.
 unsafe impl Send for FlatBatch {}
 
 fn encode(input: Input) -> i32 {
@@ -37,7 +37,7 @@ fn encode(input: Input) -> i32 {
     }
 }
 
-/// A classifier sees the first row of a model whose rows see later rows, else the last.
+/// Encodes a vector request. A classifier reads the first row if the model's rows see later rows, else the last row.
 fn encode_vector(vector: Option<VectorRequest>, bidirectional: bool) -> u8 {
     let Some(VectorRequest { pooling, complete }) = vector else { return sys::PEN_POOL_NONE };
     let kind = match pooling {
@@ -55,7 +55,7 @@ fn pointer<T>(items: &[T]) -> *const T {
 }
 
 impl FlatBatch {
-    /// Lends a batch that passed `Limits::check` to `call`. Biased or suppressed ids outside of the vocabulary are left out.
+    /// Lends a batch that passed `Limits::check` to `call`. Leaves out biased and suppressed ids outside the vocabulary.
     pub fn lend<T>(
         &mut self,
         batch: &Batch,
@@ -81,7 +81,7 @@ impl FlatBatch {
         self.suppressed.clear();
         for init in &batch.init {
             if init.prompt.iter().chain(&init.generated).any(|&id| id as usize >= vocab) {
-                return Err(EngineError::InvalidBatch(format!("slot {} begins with an id outside of the vocabulary", init.slot)));
+                return Err(EngineError::InvalidBatch(format!("slot {} is initialised with an id outside of the vocabulary", init.slot)));
             }
             let biases = || init.params.logit_bias.iter().filter(|(id, _)| (*id as usize) < vocab);
             self.bias_ids.push(biases().map(|&(id, _)| id).collect());
@@ -125,7 +125,7 @@ impl FlatBatch {
     pub fn lend_masks<T>(&mut self, masks: &Masks, asked: &ResultLayout, vocab: usize, call: impl FnOnce(&sys::pen_masks) -> T) -> T {
         self.mask_of.clear();
         self.mask_of.resize(asked.num_seqs(), -1);
-        // checked before: there are no more masks than sampled rows
+        // checked before: there are at most as many masks as sampled rows
         for (&seq, mask) in asked.sampled_seqs().iter().zip(&masks.of) {
             self.mask_of[seq] = mask.map_or(-1, |mask| mask as i32);
         }
@@ -137,7 +137,7 @@ impl FlatBatch {
         })
     }
 
-    /// Copies, scored rows and vectors.
+    /// Encodes copies, scored rows and vectors.
     fn encode_prompt(&mut self, batch: &Batch, bidirectional: bool) {
         self.copies.clear();
         self.copies.extend(batch.copies.iter().flat_map(|&(from, to)| [from, to]));
@@ -195,7 +195,7 @@ mod tests {
     /// Reads back an array that was lent.
     fn read<T: Copy>(at: *const T, len: u32) -> Vec<T> {
         assert_eq!(at.is_null(), len == 0);
-        // SAFETY: called inside of `lend`, on arrays that it lends with their lengths.
+        // SAFETY: called inside `lend`, on arrays that it lends with their lengths.
         (0..len as usize).map(|i| unsafe { *at.add(i) }).collect()
     }
 

@@ -1,15 +1,15 @@
-//! A classifier's scores of a vector. There is one vector per text, so the host computes them.
+//! Computes a classifier's scores of a vector. A text has only one vector, so the host computes them.
 
 use model::{TensorRole, Weights};
 
-/// A layer: out = W · x + bias.
+/// A dense layer: out = W · x + bias.
 struct Dense {
     matrix: Vec<f32>, // [rows, cols]
     bias: Option<Vec<f32>>,
     cols: usize,
 }
 
-/// output(tanh(dense(x))), or output(x) without a dense layer.
+/// A classifier: output(tanh(dense(x))), or output(x) without a dense layer.
 pub struct Classifier {
     dense: Option<Dense>,
     output: Dense,
@@ -32,7 +32,7 @@ impl Dense {
 }
 
 impl Classifier {
-    /// None: the model has none.
+    /// Loads the classifier. None if the model has none.
     pub fn load(weights: &Weights) -> Option<Self> {
         let output = Dense::load(weights, TensorRole::ClassifierOutput, TensorRole::ClassifierOutputBias)?;
         Some(Self { dense: Dense::load(weights, TensorRole::Classifier, TensorRole::ClassifierBias), output })

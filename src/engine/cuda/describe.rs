@@ -1,4 +1,4 @@
-//! A model as the C side takes it: its program, its dimensions, and the largest batch.
+//! Describes a model to the C side: its program, its dimensions, and the largest batch.
 
 use std::ptr;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::rope::{Rope, ropes};
 use crate::{CacheGroup, EngineError, EngineOptions};
 use model::{CacheWindow, Weights};
 
-/// What a [`sys::pen_model_desc`] is made of and points to.
+/// The data that a [`sys::pen_model_desc`] is made from and points to.
 pub struct Description<'a> {
     weights: &'a Weights,
     options: &'a EngineOptions,
@@ -24,20 +24,22 @@ pub struct Description<'a> {
 }
 
 impl<'a> Description<'a> {
+    /// Builds the description.
+    ///
     /// # Errors
-    /// [`EngineError::Unsupported`] if no op computes what the model asks for.
+    /// [`EngineError::Unsupported`] if no op computes something that the model needs.
     pub fn new(weights: &'a Weights, options: &'a EngineOptions) -> Result<Self, EngineError> {
         let (ropes, rope_of) = ropes(weights, options.context);
         let program = Program::new(weights, &rope_of)?;
         let tensors = program.tensors.iter().map(|tensor: &Tensor| tensor.desc).collect();
-        // they point into the program, whose ops stay where they are
+        // these point into the program, whose ops do not move
         let ops = program.ops.iter().map(Op::raw).collect();
         let rope_dims = ropes.iter().map(|rope| rope.dim() as u32).collect();
         let groups = groups(&weights.spec).into_iter().map(raw_group).collect();
         Ok(Self { weights, options, program, ropes, rope_dims, groups, tensors, ops })
     }
 
-    /// What the model takes of a device's memory.
+    /// The device memory that the model takes.
     pub fn need(&self) -> Result<sys::pen_need, EngineError> {
         raii::need(&self.desc(ptr::null()))
     }
@@ -63,7 +65,7 @@ impl<'a> Description<'a> {
         (self.max_blocks() * self.options.block_size).min(self.weights.spec.max_positions().unwrap_or(usize::MAX))
     }
 
-    /// The description for one call: it points into `self`.
+    /// The description for one call. It points into `self`.
     fn desc(&self, rope_tables: *const f32) -> sys::pen_model_desc {
         let (spec, program) = (&self.weights.spec, &self.program);
         sys::pen_model_desc {

@@ -1,4 +1,4 @@
-//! What tiny models need of a device, which takes no part in these tests.
+//! Device memory and programs of tiny models, computed without a device.
 
 use super::*;
 use gguf::GgufFile;
@@ -22,7 +22,7 @@ fn every_architecture_has_a_need() {
         let (arch, weights, options) = (model.arch, weights(&model), options());
         let description = Description::new(&weights, &options).unwrap();
         let need = description.need().unwrap();
-        // matrices are float16 on the device, in tiles of 16 rows × 64 columns; vectors are float32
+        // on the device, matrices are float16 in tiles of 16 rows × 64 columns, and vectors are float32
         let elements: u64 = description.tensors.iter().map(|t| u64::from(t.rows) * u64::from(t.cols) * u64::from(t.count)).sum();
         assert!(need.weights >= 2 * elements, "{}: {} bytes for {elements} weights", arch.name, need.weights);
         assert!(need.weights <= 64 * 2 * elements, "{}: {} bytes for {elements} weights", arch.name, need.weights);
@@ -37,7 +37,7 @@ fn every_architecture_has_a_need() {
     }
 }
 
-/// A program's ops name nothing that does not exist, and every tensor of the file has its place in it.
+/// The ops of a program name only what exists, and the program uses every tensor of the file.
 #[test]
 fn every_architecture_has_a_program() {
     let folder = tempfile::tempdir().unwrap();
@@ -51,7 +51,7 @@ fn every_architecture_has_a_program() {
         let names: std::collections::HashSet<_> = description.program.tensors.iter().map(|tensor| tensor.name.as_str()).collect();
         for (role, layer) in weights.by_role.keys() {
             use TensorRole::*;
-            // in rotation tables, in halves, tied to the embedding, or there in two forms
+            // used in rotation tables, in halves, tied to the embedding, or present in two forms
             let classifier = matches!(role, Classifier | ClassifierBias | ClassifierOutput | ClassifierOutputBias);
             let elsewhere = classifier || matches!(role, RopeFreqs | RopeFactorsLong | RopeFactorsShort | AttnKvB | Output | SsmIn);
             assert!(elsewhere || names.contains(role.name(*layer).as_str()), "{}: {} is not used", model.name, role.name(*layer));
@@ -84,7 +84,7 @@ fn quantised_weights_take_less_memory() {
     assert_eq!(need("F16"), need("BF16"));
 }
 
-/// Gate and up share a matrix. Half of one would be memory that nobody writes.
+/// Gate and up share a matrix. Half of one would leave memory that is never written.
 #[test]
 fn halves_of_a_matrix_come_in_pairs() {
     let (weights, options) = (weights(&TinyModel::new(&ARCHS[0])), options());
@@ -114,7 +114,7 @@ fn halves_of_a_matrix_come_in_pairs() {
     assert!(refusal(&|pair| pair[1].r#type = other).contains("in front of it"));
 }
 
-/// Ops are resolved when a model is made, which takes a device.
+/// Ops are resolved when a model is made, which needs a device.
 #[test]
 #[ignore = "needs a GPU"]
 fn a_program_that_names_what_is_not_there_is_refused_on_the_gpu() {

@@ -1,4 +1,4 @@
-//! Loading: the threads that copy the weights to the device.
+//! Copies the weights to the device in several threads.
 
 use std::io::IsTerminal;
 use std::sync::Mutex;
@@ -12,13 +12,13 @@ use super::raii::Model;
 use crate::EngineError;
 use model::Weights;
 
-/// Threads that copy: eight fill the bus from the page cache, one does not.
+/// The most copying threads. Eight fill the bus from the page cache, and one does not.
 const MAX_THREADS: usize = 8;
 
-/// Everything to copy, the largest first.
+/// All tensors to copy, the largest first.
 pub struct CopyPlan<'a> {
     program: &'a Program,
-    /// Numbers of tensors.
+    /// The numbers of the tensors.
     order: Vec<u32>,
     file_bytes: u64,
 }
@@ -32,7 +32,7 @@ impl<'a> CopyPlan<'a> {
         Self { program, order, file_bytes }
     }
 
-    /// Copies every tensor; returns the bytes of the file copied per second.
+    /// Copies every tensor. Returns the bytes of the file copied per second.
     pub fn copy(&self, model: &Model, weights: &Weights) -> Result<f64, EngineError> {
         let (start, progress) = (Instant::now(), bar(&weights.spec.name, self.file_bytes));
         let (next, fault) = (AtomicUsize::new(0), Mutex::new(None));
@@ -69,7 +69,7 @@ impl<'a> CopyPlan<'a> {
     }
 }
 
-/// A bar with GB/s on a terminal, nothing elsewhere.
+/// A progress bar with GB/s on a terminal, and a hidden one elsewhere.
 fn bar(name: &str, bytes: u64) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();

@@ -1,6 +1,6 @@
-//! The CUDA backend: kernels and device memory behind the C interface of `cuda/include/penstock.h`. Up to two steps are in flight.
+//! The CUDA backend: kernels and device memory through the C interface of `cuda/include/penstock.h`. Up to two steps are in flight.
 
-#![allow(unsafe_code)]
+#![allow(unsafe_code, reason = "the backend calls the C interface")]
 
 mod batch;
 mod classifier;
@@ -37,11 +37,11 @@ use results::{ResultLayout, Results};
 
 const MAX_IN_FLIGHT: usize = 2;
 
-/// How long a model that is loaded may capture graphs beside those of decode steps of the shortest contexts. Without a graph, steps are
-/// slower.
+/// The time that a model may spend on capturing graphs while it is loaded, not counting graphs of decode steps over the shortest contexts.
+/// Steps without a graph are slower.
 const CAPTURE_SECONDS: f64 = 2.0;
 
-/// What the kernels can compute beside tokens and the last row of each sequence.
+/// The features of the kernels besides tokens and sampling the last row of each sequence.
 const FEATURES: Features = Features { any_sampled_row: false, embeddings: false, state: true };
 
 /// A GPU that this program can use.
@@ -58,14 +58,14 @@ impl Device for Gpu {
     fn discover(index: u32) -> Result<Self, EngineError> {
         let count = raii::device_count()?;
         if index >= count {
-            return Err(EngineError::Unsupported(format!("CUDA device {index}: the last one is {}", count - 1)));
+            return Err(EngineError::Unsupported(format!("CUDA device {index} does not exist: the last one is {}", count - 1)));
         }
         raii::verify()?;
         Ok(Self { index, context: Arc::new(Context::create(index)?) })
     }
 
-    /// Ends the process at once. A normal exit would run the exit handlers of CUDA. These wait for a device that may no longer answer,
-    /// and take the runtime away from threads that still load or free a model.
+    /// Ends the process at once. A normal exit would run CUDA's exit handlers. They wait for a device that may no longer answer, and they
+    /// take the runtime away from threads that still load or free a model.
     fn end_process(code: i32) -> ! {
         // SAFETY: takes a number and does not return.
         unsafe { libc::_exit(code) }
@@ -99,14 +99,14 @@ impl Device for Gpu {
         Ok(Budget { weights: need.weights, kv_block: need.kv_block, groups, state: need.state, scratch: need.scratch })
     }
 
-    /// Copies a model's weights to the device; their file may be unmapped afterwards. A model that does not fit is refused before anything
+    /// Copies a model's weights to the device. Their file may be unmapped afterwards. A model that does not fit is refused before anything
     /// is allocated.
     fn open(self: Box<Self>, weights: Weights, options: &EngineOptions) -> Result<Box<dyn Engine>, EngineError> {
         Ok(Box::new(CudaEngine::new(self.context, self.index, weights, options)?))
     }
 }
 
-/// What the batches until now did with a sequence slot.
+/// The state of a sequence slot after the batches so far.
 #[derive(Clone, Copy, PartialEq)]
 enum SlotState {
     Unused,
@@ -120,7 +120,7 @@ struct InFlight {
 }
 
 struct CudaEngine {
-    // dropped in this order: the runner before its context
+    // dropped in this order: the runner must go before its context
     runner: Runner,
     context: Arc<Context>,
     spec: ModelSpec,
@@ -199,7 +199,7 @@ impl CudaEngine {
         })
     }
 
-    /// Follows a batch through its slots: a row may read what a slot sampled only after the slot has sampled.
+    /// Tracks the slots through a batch. A row may read a slot's sampled id only after the slot has sampled.
     fn follow(&mut self, batch: &Batch) -> Result<(), EngineError> {
         for init in &batch.init {
             self.slots[init.slot as usize] = SlotState::Ready;

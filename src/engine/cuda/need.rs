@@ -1,17 +1,17 @@
-//! Whether a model fits, and how large its KV cache may be.
+//! Computes whether a model fits on the device, and how large its KV cache may be.
 
 use super::describe::Description;
 use crate::pool_blocks::{least_blocks, pool_blocks};
 use crate::{CacheGroup, DeviceMemory, EngineError, EngineOptions};
 use model::Weights;
 
-/// Device memory that a model asks for, in bytes.
+/// The device memory that a model needs, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Need {
     pub weights: u64,
     /// The part of the weights that a decode step of one row reads.
     pub step_weights: u64,
-    /// Activations, the sampler's state, workspaces, buffers for loading, graphs: an estimate from above.
+    /// Activations, the sampler's state, workspaces, buffers for loading, and graphs: an upper estimate.
     pub scratch: u64,
     /// One KV block in all layers.
     pub kv_block: u64,
@@ -26,12 +26,12 @@ impl Need {
         Ok(Self { weights: need.weights, step_weights: need.step_weights, scratch: need.scratch, kv_block, state: need.state })
     }
 
-    /// How large the KV cache may become: as many blocks as `kv_tokens` asks for; if that is 0, as many as the memory fraction leaves
-    /// beside what is not cache, from one context up to one context per slot. `caches`: bytes that other models' caches hold, which they
-    /// give back if somebody else needs them.
+    /// The largest size of the KV cache. If `kv_tokens` is set, as many blocks as it asks for. Otherwise as many as the memory fraction
+    /// leaves after everything that is not cache, from one context up to one context per slot. `caches` is the memory that other models'
+    /// caches hold and would give back, in bytes.
     ///
     /// # Errors
-    /// [`EngineError::OutOfMemory`] with both figures if weights, scratch memory and the least cache need more than is free, or if the
+    /// [`EngineError::OutOfMemory`] with both figures if weights, scratch memory and the smallest cache need more than is free, or if the
     /// cache of one context would never fit.
     pub fn pool(&self, groups: &[CacheGroup], memory: DeviceMemory, caches: u64, options: &EngineOptions) -> Result<Pool, EngineError> {
         let one = pool_blocks(groups, &EngineOptions { kv_tokens: 0, ..options.clone() }) as u64;
@@ -70,17 +70,17 @@ impl Need {
 /// The blocks of a KV cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pool {
-    /// The most.
+    /// The most blocks.
     pub num_blocks: usize,
-    /// Those that have memory from the start.
+    /// The blocks that have memory from the start.
     pub least_blocks: usize,
     pub reserve: Reserve,
 }
 
-/// Memory that a cache leaves free when it grows: what is beyond the memory fraction.
+/// The memory that a cache leaves free when it grows: everything beyond the memory fraction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reserve {
-    /// A cache of so many blocks, one context, need not leave it.
+    /// A cache of up to this many blocks (one context) need not respect the reserve.
     free_blocks: usize,
     bytes: u64,
 }
@@ -114,15 +114,15 @@ mod tests {
         let most = |need: Need, memory, caches, kv_tokens| {
             need.pool(&[CacheGroup::default()], memory, caches, &options(kv_tokens)).unwrap().num_blocks
         };
-        // 0.9 · 80 − 2 in use − 11 = 59 GiB are 15104 blocks, more than 64 contexts of 128
+        // 0.9 · 80 − 2 in use − 11 = 59 GiB hold 15104 blocks, more than 64 contexts of 128 blocks
         assert_eq!(most(need, memory, 0, 0), 64 * 128);
         let large = Need { kv_block: 16 << 20, ..need };
         assert_eq!(most(large, memory, 0, 0), 59 * 64);
         assert_eq!(most(large, memory, 0, 5000), 157);
-        // one context is allowed past the fraction
+        // one context is allowed beyond the fraction
         let tight = DeviceMemory { free: 13 * GIB + GIB / 2, ..memory };
         assert_eq!(most(large, tight, 0, 0), 128);
-        // what other caches hold comes back
+        // memory of other caches comes back
         let shared = DeviceMemory { free: 20 * GIB, ..memory };
         assert_eq!(most(large, shared, 58 * GIB, 0), 59 * 64, "the same, whatever they hold now");
     }

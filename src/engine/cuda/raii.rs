@@ -1,4 +1,4 @@
-//! The objects of the C side as Rust types: `Drop` frees them, and every status becomes a `Result`.
+//! Wraps the objects of the C side in Rust types. `Drop` frees them, and every status becomes a `Result`.
 
 use std::ffi::{CStr, c_char};
 use std::ptr;
@@ -9,9 +9,9 @@ use super::sys;
 use crate::{DeviceMemory, EngineError};
 use model::QUANTS;
 
-/// The text of this thread's latest failed call.
+/// The message of this thread's latest failed call.
 fn last_error() -> String {
-    // SAFETY: takes nothing; the text belongs to this thread and stays until its next call.
+    // SAFETY: takes no argument; the text belongs to this thread and stays until its next call.
     let text = unsafe { sys::pen_last_error() };
     if text.is_null() {
         return "no reason was given".into();
@@ -20,7 +20,7 @@ fn last_error() -> String {
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-/// Turns a status into a result; `what` names what the call was about.
+/// Turns a status into a result. `what` names the subject of the call.
 pub fn check(status: sys::pen_status, what: &str) -> Result<(), EngineError> {
     if status == sys::PEN_OK { Ok(()) } else { Err(error_of(status, format!("{what}: {}", last_error()))) }
 }
@@ -32,15 +32,15 @@ fn error_of(status: sys::pen_status, text: String) -> EngineError {
         sys::PEN_OUT_OF_MEMORY => EngineError::OutOfMemory(text),
         sys::PEN_MISSING_TENSOR => EngineError::Tensor(text),
         sys::PEN_CUDA => EngineError::Device(text),
-        // a bug in the engine: its state cannot be trusted any more
+        // a bug in the engine: its state can no longer be trusted
         sys::PEN_INTERNAL => EngineError::Device(format!("internal error: {text}")),
         other => EngineError::Device(format!("unknown status {other}: {text}")),
     }
 }
 
-/// Refuses a C side of another version, or one whose tensor types are not those of `QUANTS`.
+/// Refuses a C side of another interface version, or one whose tensor types differ from `QUANTS`.
 pub fn verify() -> Result<(), EngineError> {
-    // SAFETY: takes and returns nothing but a number.
+    // SAFETY: takes no argument and returns a number.
     let version = unsafe { sys::pen_abi_version() };
     if version != sys::PEN_ABI_VERSION {
         let text = format!("the CUDA side has interface version {version}, this program {}", sys::PEN_ABI_VERSION);
@@ -54,7 +54,7 @@ pub fn verify() -> Result<(), EngineError> {
             let [want, got] =
                 [(quant.name, quant.block_size, quant.block_bytes), (&*name, info.block_size as usize, info.block_bytes as usize)]
                     .map(|(name, size, bytes)| format!("{name} with {bytes} bytes for {size} weights"));
-            return Err(EngineError::Unsupported(format!("type {}: the CUDA side has {got}, this program {want}", quant.id)));
+            return Err(EngineError::Unsupported(format!("type {}: the CUDA side has {got}, this program expects {want}", quant.id)));
         }
     }
     Ok(())
@@ -67,7 +67,7 @@ fn quant_info(id: u32) -> Result<sys::pen_quant, EngineError> {
     Ok(info)
 }
 
-/// What a model takes of a device's memory. No device is needed.
+/// The device memory that a model takes. No device is needed.
 pub fn need(desc: &sys::pen_model_desc) -> Result<sys::pen_need, EngineError> {
     let mut need = sys::pen_need::default();
     // SAFETY: `desc` and what it points to are valid for reads during the call (the rotation tables are not read), `need` for a write.
@@ -75,7 +75,7 @@ pub fn need(desc: &sys::pen_model_desc) -> Result<sys::pen_need, EngineError> {
     Ok(need)
 }
 
-/// Devices that the driver offers: at least one, else [`EngineError::NoDevice`].
+/// The number of devices that the driver offers, at least one. [`EngineError::NoDevice`] if there is none.
 pub fn device_count() -> Result<u32, EngineError> {
     let mut count = 0;
     // SAFETY: `count` is valid for a write.
@@ -89,7 +89,7 @@ pub fn device_count() -> Result<u32, EngineError> {
 /// A device's context.
 pub struct Context(*mut sys::pen_ctx);
 
-// SAFETY: the C side's objects belong to one thread at a time, not to the one that made them.
+// SAFETY: an object of the C side belongs to one thread at a time, which need not be the thread that made it.
 unsafe impl Send for Context {}
 // SAFETY: an engine and its model share the context, and both live on the same thread.
 unsafe impl Sync for Context {}
@@ -110,7 +110,7 @@ impl Context {
         Ok((memory, String::from_utf8_lossy(&name).into_owned()))
     }
 
-    /// Bytes per second that a copy within the device's memory reads and writes. No step may be in flight.
+    /// The bytes per second that a copy within the device's memory reads and writes. No step may be in flight.
     pub fn copy_bandwidth(&self) -> Result<f64, EngineError> {
         let mut bandwidth = 0.0;
         self.mem_info(&mut [], &mut bandwidth)?;
@@ -137,13 +137,13 @@ impl Drop for Context {
 /// A model on its device, while it is loaded and afterwards.
 pub struct Model {
     raw: *mut sys::pen_model,
-    /// Held so that the context is freed after the model.
+    /// Keeps the context alive until the model is freed.
     _context: Arc<Context>,
 }
 
 // SAFETY: as for `Context`.
 unsafe impl Send for Model {}
-// SAFETY: sharing gives out `tensor` alone, which the header allows to several threads at once.
+// SAFETY: a shared model gives out `tensor` alone, which the header allows several threads to call at once.
 unsafe impl Sync for Model {}
 
 impl Model {
@@ -154,7 +154,7 @@ impl Model {
         Ok(Self { raw, _context: context.clone() })
     }
 
-    /// Copies `count` matrices of a tensor, from number `first` on, to the device; callable from several threads.
+    /// Copies `count` matrices of a tensor to the device, starting at number `first`. Several threads may call this at once.
     pub fn tensor(&self, (tensor, name): (u32, &str), first: u32, count: u32, data: &[u8]) -> Result<(), EngineError> {
         let bytes = data.len() as u64;
         // SAFETY: the model is alive and not finished (`finish` takes it by `&mut`); `data` is valid for reads during the call.
@@ -186,8 +186,8 @@ pub struct Runner {
 unsafe impl Send for Runner {}
 
 impl Runner {
-    /// Makes the KV cache of a finished model and captures the graphs of decode steps over short contexts. `num_blocks`: the most, and how
-    /// many have memory from the start.
+    /// Makes the KV cache of a finished model and captures the graphs of decode steps over short contexts. `num_blocks` is the most blocks,
+    /// and the number that have memory from the start.
     pub fn new(model: Model, num_blocks: (usize, usize), block_size: usize) -> Result<Self, EngineError> {
         let mut kv = ptr::null_mut();
         // SAFETY: the model is alive; `kv` is valid for a write.
@@ -196,8 +196,8 @@ impl Runner {
         Ok(Self { kv, model })
     }
 
-    /// Captures the other graphs, those of lone prompts among them, for at most `seconds`. Returns how many there are, and how many there
-    /// could be.
+    /// Captures the other graphs, including those of lone prompts, for at most `seconds`. Returns the number of captured graphs and the
+    /// number of all graphs.
     pub fn capture(&mut self, seconds: f64) -> Result<(u32, u32), EngineError> {
         let (mut captured, mut wanted) = (0, 0);
         // SAFETY: the cache and its model are alive; both figures are valid for writes.
@@ -205,7 +205,7 @@ impl Runner {
         Ok((captured, wanted))
     }
 
-    /// Puts memory behind the first blocks or takes it from behind later ones. Returns how many have it.
+    /// Maps memory for the first blocks or unmaps the memory of later ones. Returns the number of blocks that have memory.
     pub fn resize(&mut self, num_blocks: usize) -> Result<usize, EngineError> {
         let mut backed = 0;
         // SAFETY: the cache is alive; `backed` is valid for a write.
@@ -226,7 +226,7 @@ impl Runner {
         check(unsafe { sys::pen_sample(self.model.raw, step, masks) }, "sampling")
     }
 
-    /// Waits for a step; `results` was sized for it.
+    /// Waits for a step. `results` must have the step's size.
     pub fn collect(&mut self, step: u64, results: &mut Results) -> Result<(), EngineError> {
         fn pointer<T>(items: &mut [T]) -> *mut T {
             if items.is_empty() { ptr::null_mut() } else { items.as_mut_ptr() }

@@ -1,4 +1,4 @@
-//! The results of a step. Buffers are reused from step to step.
+//! Receives and converts the results of a step. Buffers are reused from step to step.
 
 use super::sys;
 use crate::{Batch, EngineError, Sampled, StepOutput, VectorRequest};
@@ -6,7 +6,7 @@ use logits::Logprobs;
 
 const N: usize = sys::PEN_MAX_LOGPROBS;
 
-/// What a batch asked for.
+/// The results that a batch asked for.
 pub struct ResultLayout {
     num_seqs: usize,
     sampled_seqs: Vec<usize>, // [num_sampled] the sequence of each sampled row, which is the sequence's last
@@ -45,13 +45,13 @@ pub struct Results {
     pub sampled: Vec<i32>,     // [num_seqs]
     pub logits: Vec<f32>,      // [num_seqs, vocab] if wanted, else empty
     pub logprobs: Vec<f32>,    // [num_seqs, 1 + N] if a sequence asks, else empty
-    pub logprob_ids: Vec<i32>, // [num_seqs, N], as logprobs
+    pub logprob_ids: Vec<i32>, // [num_seqs, N], parallel to logprobs
     pub scored: Vec<f32>,      // [num_scored, 1 + N]
     pub scored_ids: Vec<i32>,  // [num_scored, N]
     pub pooled: Vec<f32>,      // [num_seqs, hidden] if a sequence asks, else empty
 }
 
-/// What a sequence sampled, from the C side's code.
+/// The outcome of a sequence's sampling, from the C side's code.
 fn sampled(code: i32, vocab: usize) -> Result<Sampled, EngineError> {
     match code {
         sys::PEN_SAMPLED_NOT_FINITE => Ok(Sampled::NotFinite),
@@ -60,7 +60,7 @@ fn sampled(code: i32, vocab: usize) -> Result<Sampled, EngineError> {
     }
 }
 
-/// A row of log-probabilities, of which the `n` likeliest were asked for. None: the row has no distribution.
+/// A row of log-probabilities with its `n` likeliest ids. None if the row has no distribution.
 fn logprobs(values: &[f32], ids: &[i32], n: usize, vocab: usize) -> Result<Option<Logprobs>, EngineError> {
     if values[0].is_nan() {
         return Ok(None);
@@ -78,7 +78,7 @@ impl Results {
         self.scored_ids.len() / N
     }
 
-    /// Makes room for a step's results.
+    /// Resizes the buffers for a step's results.
     pub fn resize(&mut self, asked: &ResultLayout, vocab: usize, hidden: usize) {
         let rows = |wanted: bool| if wanted { asked.num_seqs } else { 0 };
         let logprob_rows = rows(!asked.num_logprobs.is_empty());
@@ -92,7 +92,7 @@ impl Results {
         self.pooled.resize(asked.vectors.len() * hidden, 0.0);
     }
 
-    /// Converts the results. Rows that did not ask, or got no token, still hold values of an earlier step and are left out.
+    /// Converts the results. Rows that did not ask or got no token still hold values of an earlier step, and are left out.
     pub fn read(&self, asked: &ResultLayout, vocab: usize, out: &mut StepOutput) -> Result<(), EngineError> {
         out.sampled.clear();
         out.logits.clear();

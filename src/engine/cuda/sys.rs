@@ -1,6 +1,6 @@
-//! The declarations of `cuda/include/penstock.h`, which documents them.
+//! Declares the C interface `cuda/include/penstock.h`, which documents every item.
 
-#![allow(non_camel_case_types)]
+#![allow(non_camel_case_types, reason = "the names are those of the C header")]
 
 use std::ffi::{c_char, c_void};
 

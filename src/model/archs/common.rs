@@ -1,4 +1,4 @@
-//! What rows have in common.
+//! Building blocks that several rows of `ARCHS` share.
 
 pub use crate::arch::*;
 pub use crate::tensor_roles::TensorRole::{self, *};
@@ -49,12 +49,12 @@ pub const NO_EXPERTS: ExpertRule = ExpertRule {
     activation: None,
 };
 
-/// Experts without which the architecture does not exist.
+/// Experts that every file of the architecture has.
 pub const EXPERTS: ExpertRule = ExpertRule { known: true, needed: true, ..NO_EXPERTS };
 /// Experts that a file may have.
 pub const MAYBE_EXPERTS: ExpertRule = ExpertRule { known: true, ..NO_EXPERTS };
 
-/// What most architectures have in common. A row states the differences.
+/// The values that most architectures share. A row states the differences.
 pub const COMMON: Arch = Arch {
     name: "",
     rope: RopePairing::Halves,
@@ -104,7 +104,7 @@ pub const BIASED_NORMS: &[TensorRole] = &[OutputNorm, OutputNormBias, AttnNorm, 
 pub const QKV_BIASES: &[TensorRole] = &[AttnQBias, AttnKBias, AttnVBias];
 pub const QK_NORMS: &[TensorRole] = &[AttnQNorm, AttnKNorm];
 pub const POST_NORMS: &[TensorRole] = &[PostAttnNorm, PostFfnNorm];
-/// Where the norm before the feed-forward layer is named after its place behind attention.
+/// The name of the norm before the feed-forward layer in files that name it by its place after attention.
 pub const FFN_NORM_BEHIND_ATTENTION: &[(TensorRole, &str)] = &[(FfnNorm, "blk.{}.post_attention_norm.weight")];
 /// LayerNorm, GELU without a gate, biases everywhere.
 pub const GPT: Arch = Arch {

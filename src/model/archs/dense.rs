@@ -1,19 +1,19 @@
-//! Architectures without experts. Llama's files may have some.
+//! Rows of architectures without experts. Llama's files may have some.
 
 use super::common::*;
 
 pub const ROWS: &[Arch] = &[
     // Llama 2 and 3, Mistral, Mixtral, SmolLM. The converter permutes Q and K so that RoPE's pairs are adjacent.
     Arch { name: "llama", rope: RopePairing::Adjacent, experts: MAYBE_EXPERTS, ..COMMON },
-    // Ministral and Mistral Small from 3 on: queries grow with their position
+    // Ministral, and Mistral Small since version 3: queries grow with their position
     Arch { name: "mistral3", rope: RopePairing::Adjacent, experts: MAYBE_EXPERTS, ..COMMON },
-    // Qwen 1: the feed-forward length counts gate and up
+    // Qwen 1: the feed-forward length counts gate and up together
     Arch { name: "qwen", half_ffn: true, required: joined!(TensorRole, BASE, QKV_BIASES), ..COMMON },
     // Qwen 2 and 2.5
     Arch { name: "qwen2", required: joined!(TensorRole, BASE, QKV_BIASES), ..COMMON },
     // Qwen 3, dense
     Arch { name: "qwen3", required: joined!(TensorRole, BASE, QK_NORMS), ..COMMON },
-    // Gemma. The converter has added 1 to the norms' weights of all generations.
+    // Gemma. The converter adds 1 to the norms' weights of all generations.
     Arch { name: "gemma", activation: Activation::Gelu, embedding_scale: EmbeddingScale::SqrtHidden, ..COMMON },
     // Gemma 2. The first files set neither the window nor the caps.
     Arch {
@@ -57,7 +57,7 @@ pub const ROWS: &[Arch] = &[
     Arch { name: "starcoder", positions: Positions::Learned, required: joined!(TensorRole, GPT.required, &[PositionEmbd]), ..GPT },
     Arch { name: "starcoder2", ..GPT },
     Arch { name: "codeshell", ..GPT },
-    // `use_parallel_residual` tells how its branches are wired.
+    // `use_parallel_residual` says how the branches are wired.
     Arch { name: "gptneox", block: Block::Parallel, ..GPT },
     Arch { name: "bloom", positions: Positions::Alibi, required: joined!(TensorRole, GPT.required, &[TokenNorm, TokenNormBias]), ..GPT },
     Arch {
@@ -70,7 +70,7 @@ pub const ROWS: &[Arch] = &[
     Arch { name: "jais", positions: Positions::Alibi, activation: Activation::Silu, gated: true, scaled_by_dim: true, ..GPT },
     Arch { name: "jais2", activation: Activation::ReluSquared, ..GPT },
     Arch { name: "nemotron", activation: Activation::ReluSquared, required: BIASED_NORMS, ..GPT },
-    // The 40B model has a norm of its own before attention.
+    // The 40B model has a separate norm before attention.
     Arch {
         name: "falcon",
         block: Block::Parallel,
@@ -85,7 +85,7 @@ pub const ROWS: &[Arch] = &[
         ],
         ..GPT
     },
-    // Without a norm before the feed-forward layer (12B), branches are parallel.
+    // If there is no norm before the feed-forward layer (12B), the branches are parallel.
     Arch {
         name: "stablelm",
         norm: NormKind::Layer,
@@ -115,7 +115,7 @@ pub const ROWS: &[Arch] = &[
         required: &[OutputNorm, AttnNorm],
         ..COMMON
     },
-    // The 7B model is rotated, the 13B model has ALiBi.
+    // The 7B model uses RoPE, the 13B model ALiBi.
     Arch {
         name: "baichuan",
         rope: RopePairing::Adjacent,
@@ -158,7 +158,7 @@ pub const ROWS: &[Arch] = &[
         ..COMMON
     },
     Arch { name: "apertus", activation: Activation::Xielu, gated: false, required: joined!(TensorRole, BASE, QK_NORMS), ..COMMON },
-    // Norms before the output projections of both branches
+    // Norms precede the output projections of both branches
     Arch { name: "bitnet", windowed: Layers::None, required: joined!(TensorRole, BASE, &[AttnSubNorm, FfnSubNorm]), ..COMMON },
     Arch {
         name: "minicpm",
@@ -169,6 +169,6 @@ pub const ROWS: &[Arch] = &[
         ..COMMON
     },
     Arch { name: "granite", ..GRANITE },
-    // Window attention with sinks
+    // Windowed attention with sinks
     Arch { name: "granite_swa", windowed: Layers::NotEvery(4), ..GRANITE },
 ];

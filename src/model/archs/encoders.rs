@@ -1,4 +1,4 @@
-//! Encoders: rows see the whole text, and give a vector or a score.
+//! Rows of encoders, which see the whole text and give a vector or a score.
 
 use super::common::*;
 

@@ -1,11 +1,11 @@
-//! Architectures with experts.
+//! Rows of architectures with experts.
 
 use super::common::*;
 
 const SHARED: ExpertRule = ExpertRule { shared: true, ..EXPERTS };
 
 pub const ROWS: &[Arch] = &[
-    // Qwen 1.5 and 2 with experts. All tokens share one of them.
+    // Qwen 1.5 and 2 with experts, one of which all tokens share.
     Arch {
         name: "qwen2moe",
         required: joined!(TensorRole, BASE, QKV_BIASES, &[SharedRouter]),

@@ -13,7 +13,7 @@ use common::joined;
 pub const ARCHS: &[Arch] = joined!(Arch, dense::ROWS, experts::ROWS, recurrent::ROWS, special::ROWS, encoders::ROWS);
 
 impl Arch {
-    /// The row of the architecture that `general.architecture` names.
+    /// The row of the architecture `name`, as in `general.architecture`.
     pub fn by_name(name: &str) -> Option<&'static Arch> {
         static ROWS: &[Arch] = ARCHS;
         ROWS.iter().find(|arch| arch.name == name)

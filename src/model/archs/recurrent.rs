@@ -1,4 +1,4 @@
-//! Architectures with recurrent state, alone or beside attention.
+//! Rows of architectures with recurrent state, with or without attention.
 
 use super::common::*;
 
@@ -46,7 +46,7 @@ pub const ROWS: &[Arch] = &[
     Arch {
         name: "falcon-h1",
         mixers: Mixers::WithMamba2,
-        // no published file has them, and llama.cpp, whose results count, leaves them out
+        // no published file has these, and llama.cpp, the reference for this architecture, ignores them
         ignored: &[RopeFreqs, AttnOutputBias],
         renamed: &[(FfnNorm, "blk.{}.ffn_norm"), (FfnNorm, "blk.{}.ffn_norm.weight")],
         ..COMMON

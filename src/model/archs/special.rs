@@ -1,4 +1,4 @@
-//! Architectures with parts that no other has.
+//! Rows of architectures with parts that no other architecture has.
 
 use super::common::*;
 
@@ -19,7 +19,7 @@ pub const ROWS: &[Arch] = &[
         required: joined!(TensorRole, BASE, QK_NORMS, POST_NORMS),
         ..COMMON
     },
-    // Gemma 4: heads of two widths, an input per layer, dense parts beside the experts
+    // Gemma 4: heads of two widths, an input per layer, dense parts in parallel with the experts
     Arch {
         name: "gemma4",
         activation: Activation::Gelu,

@@ -1,4 +1,4 @@
-//! The shape of feed-forward layers, dense or with experts.
+//! Reads the shape of feed-forward layers, dense or with experts.
 
 use super::heads::Heads;
 use super::keys::{Fallible, Keys, MAX_DIM, metadata};
@@ -7,7 +7,7 @@ use crate::arch::{Beside, Gating, Mixers, Routed};
 use crate::spec::{Experts, FeedForward};
 use crate::tensor_roles::TensorRole;
 
-/// The engines store ids of experts in 16 bits.
+/// The most experts: the engines store their ids in 16 bits.
 const MAX_EXPERTS: usize = 1 << 16;
 
 pub fn read(keys: &Keys, shape: &Shape, heads: &Heads) -> Fallible<Vec<FeedForward>> {
@@ -23,7 +23,7 @@ pub fn read(keys: &Keys, shape: &Shape, heads: &Heads) -> Fallible<Vec<FeedForwa
     let is_routed = routed_layers(keys, n)?;
     let mut all = Vec::with_capacity(n);
     for (i, dim) in dims.into_iter().enumerate() {
-        // half of Qwen 1's length is that of the gate
+        // half of Qwen 1's length belongs to the gate
         let dim = if arch.half_ffn { dim / 2 } else { dim };
         if dim == 0 && (arch.one_part || heads.attention(i).is_some() && arch.may_lack_ffn) {
             all.push(FeedForward::None);
@@ -44,7 +44,7 @@ pub fn read(keys: &Keys, shape: &Shape, heads: &Heads) -> Fallible<Vec<FeedForwa
     Ok(all)
 }
 
-/// Which layers have experts, in a model that has some.
+/// Tells which layers have experts, in a model with experts.
 fn routed_layers<'a>(keys: &'a Keys, num_layers: usize) -> Fallible<impl Fn(usize) -> bool + 'a> {
     let rule = keys.arch.experts.layers;
     let leading = keys.count_or_none("leading_dense_block_count", MAX_DIM)?.unwrap_or(0);
@@ -61,7 +61,7 @@ fn routed_layers<'a>(keys: &'a Keys, num_layers: usize) -> Fallible<impl Fn(usiz
     })
 }
 
-/// None if the file has no experts.
+/// Reads the experts. None if the file has none.
 fn read_experts(keys: &Keys, ffn_dim: usize) -> Fallible<Option<Experts>> {
     let (rule, suffix) = (&keys.arch.experts, "expert_count");
     if !rule.known {
@@ -72,7 +72,7 @@ fn read_experts(keys: &Keys, ffn_dim: usize) -> Fallible<Option<Experts>> {
         return if rule.needed { keys.wrong(suffix, format!("an integer from 1 to {MAX_EXPERTS}")) } else { Ok(None) };
     };
     let used = keys.required("expert_used_count", count)?;
-    // The first files of Qwen 2 set only the total length of the experts that a row uses.
+    // The first files of Qwen 2 only set the total length of the experts that a row uses.
     let share = if rule.total_length { (ffn_dim / used).max(1) } else { ffn_dim };
     let own_dim = keys.count_or_none("expert_feed_forward_length", MAX_DIM)?.unwrap_or(share);
     let shared_ffn_dim = if rule.shared { shared_dim(keys, own_dim, ffn_dim)? } else { 0 };
@@ -106,7 +106,8 @@ fn read_experts(keys: &Keys, ffn_dim: usize) -> Fallible<Option<Experts>> {
     }))
 }
 
-/// Inner dimension of the adjugate experts (0: there are none), how many experts share one, and the factor of what they give.
+/// Reads the inner dimension of the adjugate experts (0 if there are none), the number of experts that share one, and the factor of their
+/// outputs.
 fn adjugates(keys: &Keys, count: usize) -> Fallible<(usize, usize, f32)> {
     let tensor = TensorRole::FfnUpChexps.name(0);
     let Some(dims) = keys.dims_of(&tensor) else { return Ok((0, 1, 1.0)) };
@@ -123,7 +124,7 @@ fn adjugates(keys: &Keys, count: usize) -> Fallible<(usize, usize, f32)> {
     }
 }
 
-/// Inner dimension of the shared expert, or of all shared experts together: their tensors are one.
+/// The inner dimension of the shared expert, or the total of all shared experts, which share one tensor.
 fn shared_dim(keys: &Keys, own_dim: usize, ffn_dim: usize) -> Fallible<usize> {
     if let Some(dim) = keys.count_or_none("expert_shared_feed_forward_length", MAX_DIM)? {
         return Ok(dim);

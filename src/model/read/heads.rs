@@ -1,4 +1,4 @@
-//! The shape of attention, layer by layer.
+//! Reads the shape of attention, layer by layer.
 
 use super::keys::{Fallible, Keys, MAX_DIM, metadata};
 use super::shape::{Shape, positions};
@@ -12,7 +12,7 @@ pub struct Heads {
 }
 
 impl Heads {
-    /// None: the layer has no attention.
+    /// The attention of a layer. None if the layer has no attention.
     pub fn attention(&self, layer: usize) -> Option<Attention> {
         self.layers[layer]
     }
@@ -38,11 +38,11 @@ pub fn read(keys: &Keys, shape: &Shape) -> Fallible<Heads> {
         let local = windows[i].is_some();
         let (head_dim, value_dim) = dims(keys, shape, heads[i], kv_heads[i], local)?;
         let rope = if rotated[i] { Some(rope::read(keys, head_dim, local, shape.context_length)?) } else { None };
-        // A layer without keys and values of its own reads those of the last layer of its kind that has some.
+        // A layer without keys and values of its own reads those of the last layer of its kind that has them.
         let kv_of = (i >= first_shared).then(|| (0..first_shared).rev().find(|&j| windows[j].is_some() == local).unwrap_or(0));
         let gate = gate(keys, i, heads[i] * head_dim);
         let q_norm = head_norm(keys, TensorRole::AttnQNorm, i, heads[i], head_dim, rope)?;
-        // Keys are normalised only beside queries (MPT).
+        // Keys are normalised only if queries are (MPT).
         let k_norm = match q_norm {
             HeadNorm::None => HeadNorm::None,
             _ => head_norm(keys, TensorRole::AttnKNorm, i, kv_heads[i], head_dim, rope)?,
@@ -70,7 +70,7 @@ pub fn read(keys: &Keys, shape: &Shape) -> Fallible<Heads> {
     Ok(Heads { layers })
 }
 
-/// Checks that layers without keys and values of their own read those of a layer whose heads have the same shape.
+/// Checks that a layer without keys and values of its own reads those of a layer whose heads have the same shape.
 fn check_shared(keys: &Keys, layers: &[Option<Attention>]) -> Fallible<()> {
     let shape = |a: Attention| (a.num_kv_heads, a.head_dim, a.value_dim, a.window);
     for (i, a) in layers.iter().enumerate().filter_map(|(i, a)| Some((i, a.as_ref()?))) {
@@ -82,7 +82,7 @@ fn check_shared(keys: &Keys, layers: &[Option<Attention>]) -> Fallible<()> {
     Ok(())
 }
 
-/// The first layer without keys and values of its own. The number of layers if there is none.
+/// The first layer without keys and values of its own, or the number of layers if there is none.
 fn first_shared_layer(keys: &Keys, num_layers: usize) -> Fallible<usize> {
     let suffix = "attention.shared_kv_layers";
     match keys.count_or_none(suffix, MAX_DIM)? {
@@ -92,7 +92,7 @@ fn first_shared_layer(keys: &Keys, num_layers: usize) -> Fallible<usize> {
     }
 }
 
-/// Elements of a key's and a value's head.
+/// The elements per head of keys and of values.
 fn dims(keys: &Keys, shape: &Shape, heads: usize, kv_heads: usize, local: bool) -> Fallible<(usize, usize)> {
     if !heads.is_multiple_of(kv_heads) {
         return metadata(keys.key("attention.head_count_kv"), kv_heads.to_string(), format!("a divisor of the {heads} heads"));
@@ -124,8 +124,8 @@ fn scale(keys: &Keys, shape: &Shape, heads: usize, head_dim: usize) -> Fallible<
     if let Some(scale) = keys.positive_or_none("attention.scale")?.or(keys.arch.attn_scale) {
         return Ok(scale);
     }
-    // Gemma 3 27B and Gemma 2 27B divide by hidden_dim / num_heads (168 and 144) instead of the elements of a head (128). Their files do
-    // not say so; the number of layers distinguishes them from the smaller models.
+    // Gemma 3 27B and Gemma 2 27B divide by hidden_dim / num_heads (168 and 144) instead of the elements per head (128). Their files do not
+    // say so. The number of layers distinguishes these models from the smaller ones.
     let by_width = keys.arch.scaled_by_width == Some(shape.num_layers);
     let dim = if by_width { shape.hidden_dim / heads } else { head_dim };
     if keys.arch.scaled_by_dim {
@@ -136,7 +136,7 @@ fn scale(keys: &Keys, shape: &Shape, heads: usize, head_dim: usize) -> Fallible<
 
 fn alibi(keys: &Keys, num_layers: usize) -> Fallible<Option<f32>> {
     if positions(keys, num_layers)? != Positions::Alibi {
-        // Some files of models that are rotated carry the key.
+        // Some files of models with RoPE carry the key.
         return Ok(None);
     }
     Ok(Some(keys.positive_or_none("attention.max_alibi_bias")?.unwrap_or(8.0)))
@@ -152,7 +152,7 @@ fn chunked_temperature(keys: &Keys, rope: Option<RopeSpec>) -> Fallible<Option<c
     Ok(Some(crate::spec::Temperature { scale, floor: floor as f32, offset: 1.0 }))
 }
 
-/// What a norm of queries or keys covers, by the shape of its tensor.
+/// The part of a row that a norm of queries or keys covers, from the shape of its tensor.
 fn head_norm(keys: &Keys, role: TensorRole, layer: usize, heads: usize, dim: usize, rope: Option<RopeSpec>) -> Fallible<HeadNorm> {
     let arch = keys.arch;
     if arch.weightless_qk_norm {

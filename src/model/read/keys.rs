@@ -1,4 +1,4 @@
-//! Typed access to the metadata of one architecture. Each value is checked before it is used as a size.
+//! Reads the metadata of one architecture with type checks. Each value is checked before it is used as a size.
 
 use crate::arch::Arch;
 use crate::error::ModelFault;
@@ -14,12 +14,12 @@ pub struct Keys<'a> {
     pub arch: &'static Arch,
 }
 
-/// A fault of a key's value.
+/// An error about a key's value.
 pub fn metadata<T>(key: impl Into<String>, found: impl Into<String>, expected: impl Into<String>) -> Fallible<T> {
     Err(ModelFault::Metadata { key: key.into(), found: found.into(), expected: expected.into() })
 }
 
-/// A value in the form that error messages show.
+/// Formats a value for error messages.
 pub fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => format!("{:?}", text.chars().take(80).collect::<String>()),
@@ -40,12 +40,12 @@ impl Keys<'_> {
         self.file.get(&self.key(suffix))
     }
 
-    /// A fault of the value of `suffix`.
+    /// An error about the value of `suffix`.
     pub fn wrong<T>(&self, suffix: &str, expected: impl Into<String>) -> Fallible<T> {
         metadata(self.key(suffix), self.value(suffix).map_or_else(|| "missing".to_owned(), shown), expected)
     }
 
-    /// An integer from `min` to `max`, if the file has the key. An array (one entry per layer) must have equal entries.
+    /// An integer from `min` to `max`. None if the file does not have the key. The entries of an array (one per layer) must be equal.
     fn integer(&self, suffix: &str, min: usize, max: usize) -> Fallible<Option<usize>> {
         let Some(value) = self.value(suffix) else { return Ok(None) };
         let number = match value {
@@ -60,7 +60,7 @@ impl Keys<'_> {
         }
     }
 
-    /// An integer from 1 to `max`, if the file has the key.
+    /// An integer from 1 to `max`. None if the file does not have the key.
     pub fn count(&self, suffix: &str, max: usize) -> Fallible<Option<usize>> {
         self.integer(suffix, 1, max)
     }
@@ -78,7 +78,8 @@ impl Keys<'_> {
         }
     }
 
-    /// One integer up to `MAX_DIM` per layer, if the file has the key: an array of at least as many entries, or one number for all.
+    /// One integer up to `MAX_DIM` per layer. The value is an array with at least one entry per layer, or one number for all layers. None
+    /// if the file does not have the key.
     pub fn per_layer(&self, suffix: &str, num_layers: usize) -> Fallible<Option<Vec<usize>>> {
         let Some(Value::Array(array)) = self.value(suffix) else {
             return Ok(self.integer(suffix, 0, MAX_DIM)?.map(|n| vec![n; num_layers]));
@@ -94,7 +95,7 @@ impl Keys<'_> {
         }
     }
 
-    /// One flag per layer, if the file has the key and it is an array.
+    /// One flag per layer. None if the file does not have the key or its value is not an array.
     pub fn flags(&self, suffix: &str, num_layers: usize) -> Fallible<Option<Vec<bool>>> {
         let flags = match self.value(suffix) {
             Some(Value::Array(Array::Bool(flags))) => flags.clone(),
@@ -110,7 +111,7 @@ impl Keys<'_> {
         Ok(Some(flags[..num_layers].to_vec()))
     }
 
-    /// A positive finite float, if the file has the key.
+    /// A positive finite float. None if the file does not have the key.
     pub fn positive(&self, suffix: &str) -> Fallible<Option<f32>> {
         let Some(value) = self.value(suffix) else { return Ok(None) };
         match value.as_f32() {
@@ -125,7 +126,7 @@ impl Keys<'_> {
         if zero { Ok(None) } else { self.positive(suffix) }
     }
 
-    /// One finite float per layer. The key carries no architecture's name.
+    /// One finite float per layer. The key does not contain the architecture's name.
     pub fn floats(&self, key: &str, num_layers: usize) -> Fallible<Vec<f32>> {
         let value = self.file.get(key);
         let expected = || format!("one finite number per layer ({num_layers})");
@@ -149,7 +150,7 @@ impl Keys<'_> {
         }
     }
 
-    /// Refuses a feature that no engine computes. The values 0 and `none` mean that the model does not use it.
+    /// Refuses a feature that no engine computes. The values 0 and `none` mean that the model does not use the feature.
     pub fn absent(&self, suffix: &str, none: f32) -> Fallible<()> {
         match self.value(suffix) {
             Some(value) if ![Some(0.0), Some(none)].contains(&value.as_f32()) => self.wrong(suffix, "0 or no such key (not supported)"),
@@ -157,7 +158,7 @@ impl Keys<'_> {
         }
     }
 
-    /// The dimensions of a tensor, innermost first, if the file has it.
+    /// The dimensions of a tensor, innermost first. None if the file does not have it.
     pub fn dims_of(&self, tensor: &str) -> Option<&[u64]> {
         let index = self.file.tensor_index(tensor)?;
         Some(&self.file.tensors()[index].dims)

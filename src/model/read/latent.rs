@@ -1,4 +1,4 @@
-//! The shape of multi-head latent attention.
+//! Reads the shape of multi-head latent attention.
 
 use super::keys::{Fallible, Keys, MAX_DIM};
 use super::rope;
@@ -7,7 +7,7 @@ use crate::arch::Positions;
 use crate::spec::{Latent, RopeScaling, RopeSpec};
 use crate::tensor_roles::TensorRole;
 
-/// Whether layers with attention have latent attention, in architectures that know both.
+/// Whether layers with attention have latent attention, in architectures that support both.
 pub fn is_latent(keys: &Keys) -> bool {
     keys.arch.may_be_latent && keys.value("attention.kv_lora_rank").is_some()
 }
@@ -23,7 +23,7 @@ pub fn read(keys: &Keys, shape: &Shape) -> Fallible<Latent> {
     if !rope_dim.is_multiple_of(2) {
         return keys.wrong("rope.dimension_count", "an even number of elements per head");
     }
-    // Newer files give the lengths of whole heads apart from those of the latent form.
+    // Newer files give the lengths of whole heads separately from those of the latent form.
     let suffix = |newer, older| if keys.value(newer).is_some() { newer } else { older };
     let key_suffix = suffix("attention.key_length_mla", "attention.key_length");
     let key = keys.required(key_suffix, MAX_DIM)?;
@@ -58,7 +58,7 @@ pub fn read(keys: &Keys, shape: &Shape) -> Fallible<Latent> {
     })
 }
 
-/// YaRN's factor of the scores: the square of its factor of sine and cosine times 1 + 0.1 · mscale_all_dim · ln factor.
+/// YaRN's factor of the scores: the square of (its factor of sine and cosine · (1 + 0.1 · mscale_all_dim · ln factor)).
 fn score_factor(keys: &Keys, rotation: Option<RopeSpec>) -> Fallible<f32> {
     let Some(RopeScaling::Yarn { factor, attn_factor, .. }) = rotation.map(|rotation| rotation.scaling) else { return Ok(1.0) };
     let tenth = rope::yarn_log_multiplier(keys)?.unwrap_or(0.0);

@@ -1,4 +1,4 @@
-//! Reads a [`ModelSpec`] from GGUF metadata, and from the shapes of tensors where files leave a choice.
+//! Reads a [`ModelSpec`] from GGUF metadata, and from the shapes of tensors if the metadata leaves a choice.
 
 mod experts;
 mod heads;
@@ -22,11 +22,11 @@ use shape::Shape;
 
 const MAX_LAYERS: usize = 10_000;
 
-/// Keys of features that no engine computes, with the value that means that the model does not use the feature.
+/// Keys of features that no engine computes, each with the value that switches the feature off.
 const NOT_COMPUTED: &[(&str, f32)] = &[("hyper_connection.count", 1.0), ("attention.indexer.top_k", 0.0)];
 
 impl ModelSpec {
-    /// Reads and validates the hyperparameters. Works for files without tensors too: the vocabulary's length is then the vocabulary size.
+    /// Reads and validates the hyperparameters. Also works for files without tensors: the vocabulary's length is then the vocabulary size.
     pub fn from_gguf(file: &GgufFile) -> Result<Self, ModelError> {
         read(file).map_err(|fault| ModelError { path: file.path().to_owned(), fault })
     }
@@ -87,7 +87,7 @@ fn read(file: &GgufFile) -> Fallible<ModelSpec> {
     Ok(spec)
 }
 
-/// The layers without those that only predict further tokens (multi-token prediction), which come last.
+/// The number of layers. Excludes trailing layers that only predict further tokens (multi-token prediction).
 fn num_layers(keys: &Keys) -> Fallible<usize> {
     let all = keys.required("block_count", MAX_LAYERS)?;
     match keys.count_or_none("nextn_predict_layers", MAX_LAYERS)? {
@@ -164,7 +164,7 @@ fn token_types(file: &GgufFile) -> Fallible<usize> {
 }
 
 /// The file's own choice, numbered as in ggml. A file without one holds a generative model, whose last row has seen the whole text, or an
-/// encoder whose rows count alike.
+/// encoder, whose rows count alike.
 fn read_pooling(keys: &Keys) -> Fallible<Pooling> {
     let classifies = keys.dims_of("cls.output.weight").is_some();
     match keys.count_or_none("pooling_type", MAX_DIM)? {
@@ -179,7 +179,7 @@ fn read_pooling(keys: &Keys) -> Fallible<Pooling> {
     }
 }
 
-/// How branches are wired, where files of one architecture differ.
+/// The wiring of the branches, in architectures whose files differ.
 fn read_block(keys: &Keys) -> Fallible<Block> {
     let arch = keys.arch;
     let one_norm = arch.optional.contains(&TensorRole::FfnNorm) && keys.dims_of(&TensorRole::FfnNorm.name(0)).is_none();
@@ -190,7 +190,7 @@ fn read_block(keys: &Keys) -> Fallible<Block> {
     })
 }
 
-/// Multi-section rotation pairs halves; for text, all its sections have the same position.
+/// The pairs of the rotation. Multi-section rotation pairs halves. For text, all its sections have the same position.
 fn read_pairing(keys: &Keys) -> RopePairing {
     let sections = keys.value("rope.dimension_sections");
     let has_sections = matches!(sections, Some(Value::Array(array)) if array.ints().is_some_and(|ints| ints.iter().any(|&n| n > 0)));
@@ -204,7 +204,7 @@ fn read_xielu(keys: &Keys, num_layers: usize) -> Fallible<Vec<[f32; 4]>> {
     let values = ["xielu.alpha_n", "xielu.alpha_p", "xielu.beta", "xielu.eps"].map(|key| keys.floats(key, num_layers));
     let [negative, positive, beta, eps] = values;
     let (negative, positive, beta, eps) = (negative?, positive?, beta?, eps?);
-    // The file holds alphas before their softplus; that of negative inputs is at least beta.
+    // The file holds alphas before their softplus. The alpha of negative inputs is at least beta.
     let softplus = |x: f32| if x > 20.0 { x } else { x.exp().ln_1p() };
     Ok((0..num_layers).map(|i| [beta[i] + softplus(negative[i]), softplus(positive[i]), beta[i], eps[i]]).collect())
 }

@@ -1,13 +1,13 @@
-//! What Gemma 3n and 4 give each layer: an input of its own, a cutoff of its gate.
+//! Reads the per-layer properties of Gemma 3n and 4: each layer's own input, and the cutoff of its gate.
 
 use super::keys::{Fallible, Keys, MAX_DIM};
 use crate::arch::Block;
 use crate::spec::ALTUP_STREAMS;
 
-/// The cutoff that keeps a twentieth of normally distributed values: the normal distribution's 0.95 quantile.
+/// The cutoff that keeps a twentieth of normally distributed values: the 0.95 quantile of the normal distribution.
 const TWENTIETH: f32 = 1.644_853_6;
 
-/// Length of each layer's own input. 0: layers have none.
+/// The length of each layer's own input. 0 if layers have none.
 pub fn input(keys: &Keys, num_layers: usize) -> Fallible<usize> {
     let suffix = "embedding_length_per_layer_input";
     let altup = keys.arch.block == Block::Altup;
@@ -23,7 +23,7 @@ pub fn input(keys: &Keys, num_layers: usize) -> Fallible<usize> {
     }
 }
 
-/// Refuses streams of another number or order than every model with AltUp has.
+/// Refuses AltUp with another number or order of streams than all known models have.
 fn check_altup(keys: &Keys) -> Fallible<()> {
     for (suffix, known) in [("altup.num_inputs", ALTUP_STREAMS), ("altup.active_idx", 0)] {
         if keys.value(suffix).is_some_and(|value| value.as_int() != Some(known as i128)) {
@@ -33,7 +33,7 @@ fn check_altup(keys: &Keys) -> Fallible<()> {
     Ok(())
 }
 
-/// Per layer: the cutoff of its gate. Files write one cutoff per layer, and minus infinity where there is none.
+/// The cutoff of each layer's gate. Files write one cutoff per layer, and minus infinity for layers without one.
 pub fn gate_cutoffs(keys: &Keys, num_layers: usize) -> Fallible<Vec<Option<f32>>> {
     let (suffix, sparse) = ("activation_sparsity_scale", keys.arch.sparse_gates);
     match keys.value(suffix) {

@@ -1,4 +1,4 @@
-//! The rotation of queries and keys.
+//! Reads the rotation of queries and keys.
 
 use super::keys::{Fallible, Keys, MAX_DIM, metadata, shown};
 use crate::arch::Mixers;
@@ -6,7 +6,7 @@ use crate::spec::{RopeScaling, RopeSpec, Temperature};
 use crate::tensor_roles::TensorRole;
 use gguf::Value;
 
-/// The rotation of a layer with heads of `head_dim` elements. `local`: the layer has a window.
+/// The rotation of a layer with heads of `head_dim` elements. `local` says whether the layer has a window.
 pub fn read(keys: &Keys, head_dim: usize, local: bool, context_length: usize) -> Fallible<RopeSpec> {
     let arch = keys.arch;
     let suffix =
@@ -27,7 +27,7 @@ fn scaling(keys: &Keys, context_length: usize) -> Fallible<RopeScaling> {
     // `rope.scale_linear` is the older key for linear scaling.
     let factor = keys.positive_or_none("rope.scaling.factor")?.or(keys.positive_or_none("rope.scale_linear")?).unwrap_or(1.0);
     let kind = match keys.value("rope.scaling.type") {
-        // Phi's files have the tensors of factors but no key for the type.
+        // Phi's files have tensors of factors but no key for the type.
         None if keys.file.tensor_index(&TensorRole::RopeFactorsLong.name(0)).is_some() => "longrope",
         None => "linear",
         Some(Value::String(kind)) => kind,
@@ -65,8 +65,8 @@ fn scaling(keys: &Keys, context_length: usize) -> Fallible<RopeScaling> {
     }
 }
 
-/// YaRN's factor of sine and cosine: that of `mscale`, which is 1, over that of `mscale_all_dim`, if the file has it. Files with latent
-/// attention have equal ones, and scale the attention scores instead (see `latent.rs`).
+/// YaRN's factor of sine and cosine: the factor of `mscale`, which is 1, divided by the factor of `mscale_all_dim` if the file has that
+/// key. In files with latent attention both are equal, and attention scores are scaled instead (see `latent.rs`).
 fn yarn_attn_factor(keys: &Keys, factor: f32) -> Fallible<f32> {
     let of = |mscale: f32| 0.1 * mscale * factor.ln() + 1.0;
     Ok(match yarn_log_multiplier(keys)? {
@@ -76,12 +76,12 @@ fn yarn_attn_factor(keys: &Keys, factor: f32) -> Fallible<f32> {
     })
 }
 
-/// `mscale_all_dim`, if the file has it. Files with latent attention have a tenth of it.
+/// `mscale_all_dim`, if the file has it. Files with latent attention store a tenth of the value.
 pub fn yarn_log_multiplier(keys: &Keys) -> Fallible<Option<f32>> {
     keys.positive_or_none("rope.scaling.yarn_log_multiplier")
 }
 
-/// How queries grow with their position, if they do.
+/// How queries grow with their position. None if they do not.
 pub fn temperature(keys: &Keys) -> Fallible<Option<Temperature>> {
     let Some(scale) = keys.positive_or_none("attention.temperature_scale")? else { return Ok(None) };
     let floor = keys.count_or_none("attention.temperature_length", MAX_DIM)?;

@@ -1,9 +1,9 @@
-//! What the layers have in common, and how rows know their positions.
+//! Reads the properties that all layers share, and how rows represent positions.
 
 use super::keys::{Fallible, Keys};
 use crate::arch::Positions;
 
-/// What the layers have in common.
+/// The properties that all layers share.
 pub struct Shape {
     pub hidden_dim: usize,
     pub num_layers: usize,
@@ -11,7 +11,7 @@ pub struct Shape {
     pub attn_cap: Option<f32>,
 }
 
-/// How the model's rows know their positions.
+/// How the model represents positions.
 pub fn positions(keys: &Keys, num_layers: usize) -> Fallible<Positions> {
     let off = keys.arch.rotation_switch && keys.flag("rope.scaling.finetuned")? == Some(false);
     let by_layers = keys.arch.positions_by_layers.iter().find(|(layers, _)| *layers == num_layers);

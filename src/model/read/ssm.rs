@@ -1,4 +1,4 @@
-//! The shape of mixers with recurrent state.
+//! Reads the shape of mixers with recurrent state.
 
 use super::heads::Heads;
 use super::keys::{Fallible, Keys, MAX_DIM};
@@ -9,11 +9,11 @@ use crate::spec::Ssm;
 /// The most rows that a convolution covers. Files of known models have 3 or 4.
 const MAX_TAPS: usize = 1 << 10;
 
-/// Per layer: whether its mixer is the recurrent one, in architectures that have both.
+/// Whether each layer's mixer is the recurrent one, in architectures that have both kinds.
 pub fn recurrent_layers(keys: &Keys, shape: &Shape, heads: &Heads) -> Fallible<Vec<bool>> {
     let n = shape.num_layers;
     Ok(match keys.arch.mixers {
-        // A layer of Nemotron-H is a mixer or a feed-forward layer.
+        // A layer of Nemotron-H is either a mixer or a feed-forward layer.
         Mixers::Or(_) => {
             let ffn = keys.per_layer("feed_forward_length", n)?.unwrap_or_default();
             let only_ffn = |i: usize| keys.arch.one_part && ffn.get(i).is_some_and(|&dim| dim > 0);
@@ -71,7 +71,7 @@ fn kda(keys: &Keys, shape: &Shape) -> Fallible<Ssm> {
     }
 }
 
-/// Mamba's keys, which the delta rule uses too.
+/// Reads Mamba's keys, which the delta rule also uses.
 fn by_ssm_keys(keys: &Keys, kind: Recurrent) -> Fallible<Ssm> {
     let conv = keys.required("ssm.conv_kernel", MAX_TAPS)?;
     let inner = keys.required("ssm.inner_size", MAX_DIM)?;

@@ -1,10 +1,10 @@
-//! Which layers have a window, and which are not rotated.
+//! Reads which layers have a window, and which are rotated.
 
 use super::keys::{Fallible, Keys, MAX_DIM};
 use super::shape::{Shape, positions};
 use crate::arch::{Layers, Positions, Unrotated};
 
-/// Per layer: the window, or None if the layer sees its whole context.
+/// The window of each layer. None if the layer sees its whole context.
 pub fn windows(keys: &Keys, shape: &Shape) -> Fallible<Vec<Option<usize>>> {
     let (arch, n) = (keys.arch, shape.num_layers);
     let suffix = "attention.sliding_window";
@@ -12,7 +12,7 @@ pub fn windows(keys: &Keys, shape: &Shape) -> Fallible<Vec<Option<usize>>> {
     let window = if keys.value(suffix).is_none() { arch.default_window } else { given };
     let alternates = matches!(arch.windowed, Layers::NotEvery(_) | Layers::NotFirstOf(_));
     let Some(window) = window else {
-        // Gemma's layers differ in their rotation, too, so a file must say which window it means.
+        // Gemma's layers also differ in their rotation, so a file must say which window it means.
         if alternates && arch.local_rope_theta.is_some() && keys.value(suffix).is_none() {
             return keys.wrong(suffix, format!("an integer from 1 to {MAX_DIM}"));
         }
@@ -30,12 +30,12 @@ pub fn windows(keys: &Keys, shape: &Shape) -> Fallible<Vec<Option<usize>>> {
             (0..n).map(|i| layers.contains(i)).collect()
         }
     };
-    // A window that is no shorter than the context changes nothing, unless layers with a window differ in other ways.
+    // A window at least as long as the context changes nothing, unless layers with a window differ in other ways.
     let matters = window < shape.context_length || windowed.contains(&false);
     Ok(windowed.into_iter().map(|windowed| (windowed && matters).then_some(window)).collect())
 }
 
-/// Per layer: whether queries and keys are rotated.
+/// Whether each layer's queries and keys are rotated.
 pub fn rotated(keys: &Keys, windows: &[Option<usize>]) -> Fallible<Vec<bool>> {
     let rotates = positions(keys, windows.len())? == Positions::Rope;
     let dense = keys.count_or_none("leading_dense_block_count", MAX_DIM)?.unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Attention over a sequence's cached keys and values.
+//! Attends over a sequence's cached keys and values.
 
 use super::super::activation::sigmoid;
 use super::super::loader::{Loader, Mat};
@@ -14,9 +14,9 @@ use model::{NormKind, TensorRole};
 
 /// The norms of queries, keys or values.
 struct HeadNorms {
-    /// One, or one per head.
+    /// One norm, or one per head.
     norms: Vec<Norm>,
-    /// Elements that a norm covers.
+    /// The number of elements that a norm covers.
     dim: usize,
 }
 
@@ -65,14 +65,14 @@ impl Heads {
 pub struct AttentionLayer {
     spec: Attention,
     layer: usize,
-    /// Index of the rotation.
+    /// The index of the rotation.
     rope: Option<usize>,
     norm_after_rope: bool,
     mask: Mask,
     q: Heads,
-    /// None: the layer reads the keys and values of another.
+    /// None if the layer reads the keys and values of another layer.
     k: Option<Heads>,
-    /// None: values are the keys before their norm.
+    /// None if the values are the keys before their norm.
     v: Option<Heads>,
     v_norm: Option<HeadNorms>,
     gate: Option<Mat>,
@@ -80,7 +80,7 @@ pub struct AttentionLayer {
     sub_norm: Option<Norm>,
 }
 
-/// Activations of a step.
+/// The activations of a step.
 #[derive(Default)]
 pub struct AttentionBuffers {
     wide: Rows,        // [num_tokens, 2 * num_heads * head_dim] queries with their gates
@@ -145,7 +145,7 @@ impl AttentionLayer {
         }
     }
 
-    /// q, k, v and the gate, without what follows the products.
+    /// Computes the products: q, k, v and the gate, without anything that follows them.
     fn project(&self, run: &mut Run, h: &Rows, b: &mut AttentionBuffers) {
         let (spec, n, weights) = (&self.spec, h.num_rows(), run.weights);
         b.q.reshape(n, spec.num_heads * spec.head_dim);
@@ -192,7 +192,7 @@ impl AttentionLayer {
         });
     }
 
-    /// Bias, clamp, norm, rotation and temperature of queries or keys.
+    /// Applies bias, clamp, norm, rotation and temperature to queries or keys.
     fn finish(&self, run: &mut Run, step: &Step, heads: &Heads, rows: &mut Rows, temperature: Option<Temperature>) {
         self.bias_and_clamp(run, heads, rows);
         if heads.norm.is_none() && self.rope.is_none() && temperature.is_none() {
@@ -249,7 +249,7 @@ impl AttentionLayer {
     }
 }
 
-/// Copies heads of `from` floats each to heads of `to` floats each.
+/// Copies heads of `from` floats to heads of `to` floats.
 fn spread(src: &[f32], from: usize, dst: &mut [f32], to: usize) {
     for (src, dst) in src.chunks_exact(from).zip(dst.chunks_exact_mut(to)) {
         let n = from.min(to);

@@ -1,4 +1,5 @@
-//! A causal convolution over the rows of a sequence, each channel alone. A sequence's state holds the rows before the next one.
+//! Runs a causal convolution over the rows of a sequence, separately for each channel. The sequence's state holds the rows before the next
+//! one.
 
 use model::TensorRole;
 
@@ -10,7 +11,7 @@ use super::super::simd::rows::Rows;
 use crate::EngineError;
 
 pub struct Convolution {
-    /// [taps][channels], the oldest row's first
+    /// [taps][channels], the oldest row first
     kernel: Vec<f32>,
     bias: Option<Vec<f32>>,
     channels: usize,
@@ -19,7 +20,7 @@ pub struct Convolution {
     silu: bool,
 }
 
-/// Where a convolution reads and writes.
+/// The input and output columns of a convolution.
 pub struct Columns<'a> {
     pub input: &'a Rows,
     pub from: usize,
@@ -28,7 +29,7 @@ pub struct Columns<'a> {
 }
 
 impl Convolution {
-    /// `taps`: rows that the convolution covers. The kernel's tensor is [channels][taps].
+    /// Loads a convolution. `taps` is the number of rows that it covers. The kernel's tensor is [channels][taps].
     pub fn load(
         loader: Loader,
         layer: usize,
@@ -42,12 +43,12 @@ impl Convolution {
         Ok(Self { kernel, bias: bias.and_then(|bias| loader.optional(bias, layer)), channels, taps, silu })
     }
 
-    /// Floats of state per sequence: [taps − 1][channels].
+    /// The floats of state per sequence [taps − 1, channels].
     pub fn state_len(&self) -> usize {
         (self.taps - 1) * self.channels
     }
 
-    /// output[t] = Σ kernel[j] · input[t − (taps − 1) + j], with the rows before a sequence's first in its state, which moves on.
+    /// output[t] = Σ kernel[j] · input[t − (taps − 1) + j]. The state supplies the rows before a sequence's first row, and then moves on.
     pub fn run(&self, run: &mut Run, sequences: &[SequenceRows], states: &mut [&mut [f32]], columns: Columns) {
         let (kernels, taps, channels) = (run.kernels, self.taps, self.channels);
         let Columns { input, from, output, to } = columns;
@@ -86,13 +87,13 @@ impl Convolution {
     }
 }
 
-/// [rows][columns] as [columns][rows].
+/// Transposes [rows][columns] to [columns][rows].
 pub fn transposed(matrix: &[f32], columns: usize) -> Vec<f32> {
     let rows = matrix.len() / columns;
     (0..matrix.len()).map(|i| matrix[i % rows * columns + i / rows]).collect()
 }
 
-/// Cuts each state in two: its first `len` floats, and the rest.
+/// Splits each state in two: its first `len` floats, and the rest.
 pub fn split(states: Vec<&mut [f32]>, len: usize) -> (Vec<&mut [f32]>, Vec<&mut [f32]>) {
     states.into_iter().map(|state| state.split_at_mut(len)).unzip()
 }

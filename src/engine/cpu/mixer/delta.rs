@@ -1,9 +1,9 @@
-//! The gated delta rule (Yang et al. 2024): Qwen3-Next's and Qwen 3.5's linear attention, and Kimi's with a decay per channel (Kimi Linear,
-//! Moonshot AI 2025).
+//! Runs the gated delta rule (Yang et al. 2024): the linear attention of Qwen3-Next and Qwen 3.5, and Kimi's with a decay per channel (Kimi
+//! Linear, Moonshot AI 2025).
 //!
-//! q, k and v pass a convolution over time; queries and keys have length 1. With the state S [key, value] of a head and its decay g and
-//! strength beta in this row: S = g · S, S += k ⊗ (beta · (v − Sᵀ k)), y = Sᵀ q / sqrt(key). The result is norm(y) · silu(z), and
-//! norm(y) · sigmoid(z) in Kimi's. g = e^(a · softplus(alpha + bias)) with one alpha per head, and in Kimi's per element of a key.
+//! q, k and v pass a convolution over time. Queries and keys have length 1. With the state S [key, value] of a head, and the row's decay g
+//! and strength beta: S = g · S, S += k ⊗ (beta · (v − Sᵀ k)), y = Sᵀ q / sqrt(key). The result is norm(y) · silu(z), or norm(y) ·
+//! sigmoid(z) in Kimi's form. g = e^(a · softplus(alpha + bias)), with one alpha per head, or per element of a key in Kimi's form.
 
 use super::super::activation::sigmoid;
 use super::super::loader::{Loader, Mat};
@@ -18,21 +18,21 @@ use crate::EngineError;
 use model::arch::Recurrent;
 use model::{Ssm, TensorRole};
 
-/// How a layer's projections are stored.
+/// The layout of a layer's projections in the file.
 enum Input {
     /// q, k and v of all heads; z; beta and alpha of all heads.
     Apart { qkv: Mat, z: Mat, strengths: Strengths },
-    /// Per key head: q, k, its value heads' v and z (the first files of Qwen3-Next).
+    /// Per key head: q, k, then v and z of its value heads (the first files of Qwen3-Next).
     Interleaved { qkvz: Mat, strengths: Strengths },
-    /// Kimi's: q, k and v have a matrix each; z and the decay come by way of a low rank.
+    /// Kimi's: q, k and v have a matrix each, and z and the decay pass through a low rank.
     Kimi(Box<KimiInput>),
 }
 
 struct KimiInput {
     qkv: [Mat; 3],
-    /// Down to a low rank, and up to the gate of all heads.
+    /// Projects down to a low rank, then up to the gate of all heads.
     z: [Mat; 2],
-    /// Down to a low rank, and up to one alpha per element of the keys.
+    /// Projects down to a low rank, then up to one alpha per element of the keys.
     decay: [Mat; 2],
     beta: Mat,
 }
@@ -50,14 +50,14 @@ pub struct DeltaLayer {
     spec: Ssm,
     layer: usize,
     input: Input,
-    /// One over all of q, k and v, or one of each.
+    /// One convolution over all of q, k and v, or one for each.
     convolutions: Vec<Convolution>,
     a: Vec<f32>,       // [heads]
     dt_bias: Vec<f32>, // [heads], or [heads * key] in Kimi's
     norm: Norm,
 }
 
-/// Activations of a step. `inner` is the length of all values, `shared` that of all keys.
+/// The activations of a step. `inner` is the length of all values, `shared` the length of all keys.
 #[derive(Default)]
 pub struct DeltaBuffers {
     wide: Rows,     // [num_tokens, 2 * inner + 2 * shared] interleaved projections, or [num_tokens, 2 * heads]
@@ -66,7 +66,7 @@ pub struct DeltaBuffers {
     low: [Rows; 2], // [num_tokens, key] Kimi's low rank of z and of the decay
     beta: Rows,     // [num_tokens, heads]
     decay: Rows,    // [num_tokens, heads], or [num_tokens, heads * key]
-    mixed: Rows,    // [num_tokens, inner + 2 * shared] behind the convolution
+    mixed: Rows,    // [num_tokens, inner + 2 * shared] after the convolution
 }
 
 impl DeltaLayer {
@@ -106,7 +106,7 @@ impl DeltaLayer {
         })
     }
 
-    /// out = [num_tokens, inner], before the output projection.
+    /// Computes the output before its projection, out = [num_tokens, inner].
     pub fn run(&self, run: &mut Run, step: &mut Step, h: &Rows, (b, out): (&mut DeltaBuffers, &mut Rows)) {
         let Ssm { kind, inner, state, heads, groups, .. } = self.spec;
         let (n, kernels) = (h.num_rows(), run.kernels);
@@ -143,7 +143,7 @@ impl DeltaLayer {
             k: View::of(&b.mixed, shared, state),
             v: View::of(&b.mixed, 2 * shared, dim),
             num_key_heads: groups,
-            // Qwen 3.5's files have value heads in an order for tiled key heads
+            // Qwen 3.5's files order value heads for tiled key heads
             key_heads: if kind == Recurrent::Delta { KeyHeads::Tiled } else { KeyHeads::Repeated },
             decay: View::of(&b.decay, 0, if by_key { state } else { 1 }),
             by_key,
@@ -157,7 +157,7 @@ impl DeltaLayer {
         });
     }
 
-    /// q, k, v and z, beta before its sigmoid, and the decay's alpha.
+    /// Computes the products: q, k, v and z, beta before its sigmoid, and the decay's alpha.
     fn project(&self, run: &mut Run, h: &Rows, b: &mut DeltaBuffers) {
         let Ssm { inner, state, heads, groups, .. } = self.spec;
         let (n, weights, shared) = (h.num_rows(), run.weights, groups * state);
@@ -220,13 +220,13 @@ impl DeltaLayer {
     }
 }
 
-/// Scales a vector to a length. Vectors shorter than `eps` count as that long.
+/// Scales a vector to a length. Counts vectors shorter than `eps` as of length `eps`.
 fn scale_to(x: &mut [f32], eps: f32, length: f32) {
     let factor = length / sum_of_squares(x).sqrt().max(eps);
     x.iter_mut().for_each(|x| *x *= factor);
 }
 
-/// In 16 partial sums, which compilers turn into vectors.
+/// The sum of squares in 16 partial sums, which compilers turn into vectors.
 fn sum_of_squares(x: &[f32]) -> f32 {
     let mut sums = [0f32; 16];
     for part in x.chunks(16) {

@@ -1,5 +1,6 @@
-//! Multi-head latent attention (DeepSeek-V2), in its absorbed form: all heads attend over the latent vectors themselves. A query's head is
-//! projected into the latent space, and what it gathers there is projected to a value. So the cache holds one short row per token.
+//! Runs multi-head latent attention (DeepSeek-V2) in its absorbed form: all heads attend over the latent vectors themselves. Each head's
+//! query is projected into the latent space, and the head's result there is projected to a value. So the cache holds one short row per
+//! token.
 
 use super::super::loader::{Loader, Mat};
 use super::super::run::Run;
@@ -15,22 +16,22 @@ use model::spec::Latent;
 pub struct LatentLayer {
     spec: Latent,
     layer: usize,
-    /// Index of the rotation.
+    /// The index of the rotation.
     rope: Option<usize>,
     mask: Mask,
-    /// The first half of a query projection of low rank, and its norm.
+    /// The first half of a low-rank query projection, and its norm.
     low: Option<(Mat, Norm)>,
     q: Mat,
-    /// To the latent vector and the shared rotated key.
+    /// The projection to the latent vector and the shared rotated key.
     kv: Mat,
     kv_norm: Norm,
-    /// [heads] from a query's head to the latent space. None: all elements of a head are rotated.
+    /// [heads] from a head's query to the latent space. None if all elements of a head are rotated.
     absorb: Option<Mat>,
-    /// [heads] from the latent space to a value's head
+    /// [heads] from the latent space to a head's value
     values: Mat,
 }
 
-/// Activations of a step. Rows of heads have all tokens of head 0 first.
+/// The activations of a step. Rows of heads hold all tokens of head 0 first.
 #[derive(Default)]
 pub struct LatentBuffers {
     low: Rows,      // [num_tokens, q_rank]
@@ -86,7 +87,7 @@ impl LatentLayer {
         });
     }
 
-    /// b.q, b.kv and b.absorbed: queries, the rows of the cache, and the queries in the latent space.
+    /// Computes b.q, b.kv and b.absorbed: the queries, the rows of the cache, and the queries in the latent space.
     fn project(&self, run: &mut Run, step: &Step, h: &Rows, b: &mut LatentBuffers) {
         let (spec, n, weights, kernels) = (&self.spec, h.num_rows(), run.weights, run.kernels);
         let head_dim = spec.nope_dim + spec.rope_dim;
@@ -119,7 +120,7 @@ impl LatentLayer {
         }
     }
 
-    /// b.latent: what each head gathers from the cached latent vectors.
+    /// Computes b.latent: each head's attention over the cached latent vectors.
     fn attend(&self, run: &mut Run, step: &Step, b: &mut LatentBuffers) {
         let (spec, n, kept) = (&self.spec, b.q.num_rows(), *step.cache.layer(self.layer));
         b.query.reshape(n, spec.num_heads * kept.key_dim);
@@ -159,7 +160,7 @@ impl LatentLayer {
         b.latent.for_each(run.pool, |i, row| row.copy_from_slice(&b.mixed.row(i % n)[i / n * kept.value_dim..][..spec.kv_rank]));
     }
 
-    /// out = x · Wᵀ with each head's matrix for the rows of that head.
+    /// out = x · Wᵀ, where each head's rows use that head's matrix.
     fn each_head(&self, run: &mut Run, stack: &Mat, x: &Rows, out: &mut Rows) {
         let (heads, n) = (self.spec.num_heads, x.num_rows() / self.spec.num_heads);
         let job = |head: usize| Job { matrix: stack.expert(run.weights, head, heads), rows: head * n..(head + 1) * n, out: 0 };

@@ -1,4 +1,4 @@
-//! Lightning attention (Qin et al. 2024; MiniMax-01): linear attention whose state fades by a constant factor per head.
+//! Runs lightning attention (Qin et al. 2024; MiniMax-01): linear attention whose state decays by a constant factor per head.
 //!
 //! q, k, v = silu(qkv(h)). With the state S [head_dim, head_dim] of a head: S = e^-slope · S + k ⊗ v, y = Sᵀ q. The result is
 //! norm(y) · sigmoid(gate(h)), with one norm over all heads.
@@ -20,11 +20,11 @@ pub struct LightningLayer {
     qkv: Mat,  // [3 * inner, hidden] each head's query, key and value
     gate: Mat, // [inner, hidden]
     norm: Norm,
-    /// The factor of each head's state per row.
+    /// The factor that each head's state is multiplied by per row.
     factors: Vec<f32>, // [heads]
 }
 
-/// Activations of a step.
+/// The activations of a step.
 #[derive(Default)]
 pub struct LightningBuffers {
     qkv: Rows,  // [num_tokens, 3 * inner]
@@ -43,7 +43,7 @@ impl LightningLayer {
         })
     }
 
-    /// out = [num_tokens, inner], before the output projection.
+    /// Computes the output before its projection, out = [num_tokens, inner].
     pub fn run(&self, run: &mut Run, step: &mut Step, h: &Rows, (b, out): (&mut LightningBuffers, &mut Rows)) {
         let Ssm { inner, state, heads, .. } = self.spec;
         let (n, kernels, weights) = (h.num_rows(), run.kernels, run.weights);

@@ -1,7 +1,7 @@
-//! Selective state spaces: Mamba 1 (Gu and Dao 2023), Mamba 2 (Dao and Gu 2024) and PLaMo 2's form of Mamba.
+//! Runs selective state spaces: Mamba 1 (Gu and Dao 2023), Mamba 2 (Dao and Gu 2024) and PLaMo 2's form of Mamba.
 //!
-//! z, x, b, c and the time step dt come from the row; x (and Mamba 2's b and c) pass a convolution over time. With the state S
-//! [state, channels] of a head: S = e^(dt · a) · S + b ⊗ (dt · x), y = Sᵀ c + d · x, and the result is y · silu(z).
+//! z, x, b, c and the time step dt come from the row. x (and Mamba 2's b and c) pass a convolution over time. With the state S [state,
+//! channels] of a head: S = e^(dt · a) · S + b ⊗ (dt · x), y = Sᵀ c + d · x, and the result is y · silu(z).
 //!
 //! | | dt, b, c | a, dt | heads |
 //! |---|---|---|---|
@@ -22,14 +22,14 @@ use crate::EngineError;
 use model::arch::Recurrent;
 use model::{NormKind, Ssm, TensorRole};
 
-/// The projections of x that give dt, b and c in Mamba 1 and PLaMo 2.
+/// The projections of x to dt, b and c in Mamba 1 and PLaMo 2.
 struct LowRank {
     x: Mat,  // [rank + 2 * state, inner]
     dt: Mat, // [heads or channels, rank]
     rank: usize,
-    /// Where dt, b and c begin in the projection of x.
+    /// The starts of dt, b and c in the projection of x.
     starts: [usize; 3],
-    /// Norms of dt, b and c.
+    /// The norms of dt, b and c.
     norms: Option<[Norm; 3]>,
 }
 
@@ -42,16 +42,16 @@ pub struct MambaLayer {
     dt_bias: Vec<f32>, // [heads], or [inner] in Mamba 1
     a: Vec<f32>,       // [heads], or [state][inner] in Mamba 1
     d: Vec<f32>,       // [inner]
-    /// Norms of the groups' channels.
+    /// The norms of the groups' channels.
     norms: Vec<Norm>,
 }
 
-/// Activations of a step.
+/// The activations of a step.
 #[derive(Default)]
 pub struct MambaBuffers {
     wide: Rows,   // [num_tokens, …] the input projection
     sorted: Rows, // [num_tokens, 2 * inner] PLaMo 2's, with all of z before all of x
-    mixed: Rows,  // [num_tokens, conv_channels] behind the convolution
+    mixed: Rows,  // [num_tokens, conv_channels] after the convolution
     low: Rows,    // [num_tokens, rank + 2 * state]
     rank: Rows,   // [num_tokens, rank] dt before its projection
     steps: Rows,  // [num_tokens, heads or inner] dt
@@ -82,7 +82,7 @@ impl MambaLayer {
         })
     }
 
-    /// out = [num_tokens, inner], before the output projection.
+    /// Computes the output before its projection, out = [num_tokens, inner].
     pub fn run(&self, run: &mut Run, step: &mut Step, h: &Rows, (b, out): (&mut MambaBuffers, &mut Rows)) {
         let (n, inner, kernels) = (h.num_rows(), self.spec.inner, run.kernels);
         let wide_len = self.project(run, h, b);
@@ -115,7 +115,7 @@ impl MambaLayer {
         });
     }
 
-    /// The input projection, and its length.
+    /// Computes the input projection. Returns its length.
     fn project(&self, run: &mut Run, h: &Rows, b: &mut MambaBuffers) -> usize {
         let Ssm { kind, inner, heads, .. } = self.spec;
         let len = if kind == Recurrent::Mamba2 { inner + self.spec.conv_channels() + heads } else { 2 * inner };
@@ -185,7 +185,7 @@ impl LowRank {
         Ok(Self { x: loader.mat(SsmX, layer)?, dt: loader.mat(SsmDt, layer)?, rank, starts, norms })
     }
 
-    /// low = x · Wᵀ with norms, steps = dt's projection [num_tokens, width].
+    /// Computes low = x · Wᵀ with its norms, and steps = dt's projection [num_tokens, width].
     fn run(&self, run: &mut Run, x: &Rows, (low, rank, steps): (&mut Rows, &mut Rows, &mut Rows), width: usize) {
         let (n, kernels, weights) = (x.num_rows(), run.kernels, run.weights);
         let matrix = self.x.matrix(weights);

@@ -1,4 +1,4 @@
-//! A layer's mixer: what lets a row see other rows of its sequence.
+//! Runs a layer's mixers. A mixer lets a row see other rows of its sequence.
 
 mod attention;
 mod convolution;
@@ -39,7 +39,7 @@ enum Kind {
     Latent(Box<LatentLayer>),
 }
 
-/// Activations of the mixers.
+/// The activations of the mixers.
 #[derive(Default)]
 pub struct MixerBuffers {
     attention: attention::AttentionBuffers,
@@ -48,12 +48,12 @@ pub struct MixerBuffers {
     short_conv: short_conv::ShortConvBuffers,
     lightning: lightning::LightningBuffers,
     latent: latent::LatentBuffers,
-    /// What a mixer gave, before its output projection.
+    /// The mixer's output before its output projection.
     pub mixed: Rows,
 }
 
 impl Mixer {
-    /// The mixers of a layer, which work on the same input. `ropes`: for each layer the index of its rotation.
+    /// Loads the mixers of a layer, which all read the same input. `ropes` holds the index of each layer's rotation.
     pub fn load(loader: Loader, layer: usize, ropes: &[Option<usize>]) -> Result<Vec<Self>, EngineError> {
         let spec: &LayerSpec = &loader.weights.spec.layers[layer];
         let with = |kind, output, bias: Option<TensorRole>| -> Result<Self, EngineError> {

@@ -1,4 +1,4 @@
-//! LFM2's mixer: a convolution over a few rows between two gates (Liquid AI 2025, "LFM2").
+//! Runs LFM2's mixer: a convolution over a few rows between two gates (Liquid AI 2025, "LFM2").
 //!
 //! b, c, x = in(h) [hidden each]; y = c · convolution(b · x). The state of a sequence is b · x of its last rows.
 
@@ -12,13 +12,13 @@ use model::{Ssm, TensorRole};
 
 pub struct ShortConvLayer {
     layer: usize,
-    /// Channels: as many as the model's rows have elements.
+    /// The number of channels: the width of the model's rows.
     width: usize,
     input: Mat, // [3 * width, hidden] b, c and x
     convolution: Convolution,
 }
 
-/// Activations of a step.
+/// The activations of a step.
 #[derive(Default)]
 pub struct ShortConvBuffers {
     wide: Rows, // [num_tokens, 3 * width] b, c and x
@@ -31,7 +31,7 @@ impl ShortConvLayer {
         Ok(Self { layer, width: spec.inner, input: loader.mat(TensorRole::ShortConvIn, layer)?, convolution })
     }
 
-    /// out = [num_tokens, width], before the output projection.
+    /// Computes the output before its projection, out = [num_tokens, width].
     pub fn run(&self, run: &mut Run, step: &mut Step, h: &Rows, (b, out): (&mut ShortConvBuffers, &mut Rows)) {
         let (n, width, kernels) = (h.num_rows(), self.width, run.kernels);
         b.wide.reshape(n, 3 * width);

@@ -1,4 +1,4 @@
-//! What a step brings to the mixers.
+//! [`Step`]: the data of a step that all mixers read.
 
 use super::super::simd::attend::{KvCache, SequenceRows};
 use super::super::simd::rows::Rows;
@@ -6,7 +6,7 @@ use super::super::state::StateStore;
 use crate::Batch;
 use crate::rope::Rope;
 
-/// What a step brings to the mixers.
+/// The data of a step that all mixers read.
 pub struct Step<'a> {
     pub batch: &'a Batch,
     pub sequences: &'a [SequenceRows],
@@ -18,7 +18,7 @@ pub struct Step<'a> {
 }
 
 impl Step<'_> {
-    /// The sequences' block tables for the cache group of a layer.
+    /// The sequences' block tables in the cache group of a layer.
     pub fn tables(&self, layer: usize) -> &[u32] {
         let (group, len) = (self.cache.layer(layer).group, self.batch.num_seqs() * self.batch.max_blocks);
         &self.batch.block_tables[group * len..][..len]

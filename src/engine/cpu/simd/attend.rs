@@ -1,7 +1,7 @@
-//! The paged KV cache, and attention over it.
+//! Stores keys and values in a paged KV cache, and attends over it.
 //!
-//! A block holds some tokens of the layers of one cache group, one layer behind the other, its keys before its values. All blocks are as
-//! large as the largest group needs.
+//! A block holds some tokens of all layers of one cache group, layer after layer, with each layer's keys before its values. All blocks have
+//! the size that the largest group needs.
 
 use super::attention::{Head, Query, TILE};
 use super::pool::{Disjoint, ThreadPool};
@@ -11,7 +11,7 @@ use super::{Kernels, LANES};
 use model::WindowKind;
 
 impl Kernels {
-    /// Attention of each sequence's rows over its cached blocks.
+    /// Attends with each sequence's rows over its cached blocks.
     pub fn attend(&self, q: &Rows, out: &mut Rows, pool: &mut ThreadPool, a: &Attend) {
         let layer = *a.cache.layer(a.layer);
         let (heads, dim, value_dim) = (a.num_heads, layer.key_dim, layer.value_dim);
@@ -74,17 +74,17 @@ pub struct SequenceRows {
     pub first_position: usize,
 }
 
-/// Which positions a row sees.
+/// The positions that a row sees.
 #[derive(Clone, Copy)]
 pub struct Mask {
     pub window: Option<usize>,
     pub kind: WindowKind,
-    /// Whether a row sees those behind it.
+    /// Whether a row sees later rows.
     pub bidirectional: bool,
 }
 
 impl Mask {
-    /// The positions that the row at `position` sees, in a sequence of `end` positions so far.
+    /// The range of positions that the row at `position` sees, in a sequence of `end` positions so far.
     fn range(&self, position: usize, end: usize) -> (usize, usize) {
         let to = if self.bidirectional { end } else { position + 1 };
         match (self.window, self.kind) {
@@ -103,12 +103,12 @@ pub struct Attend<'a> {
     pub scale: f32,
     pub soft_cap: Option<f32>,
     pub mask: Mask,
-    /// ALiBi's largest bias.
+    /// The largest bias of ALiBi.
     pub alibi: Option<f32>,
-    /// The score of each head's key without a value.
+    /// Each head's score of a key without a value.
     pub sinks: Option<&'a [f32]>,
     pub sequences: &'a [SequenceRows],
-    /// The sequences' block tables for the layer's cache group, one behind the other.
+    /// The sequences' block tables in the layer's cache group, one after another.
     pub tables: &'a [u32],
 }
 
@@ -118,8 +118,8 @@ impl Attend<'_> {
         &self.tables[i * len..][..len]
     }
 
-    /// ALiBi's slope of a head. If the number of heads is no power of two, heads past the largest one below it take the odd powers of
-    /// the next (Press et al. 2022).
+    /// ALiBi's slope of a head. If the number of heads is not a power of two, heads beyond the largest power of two below it take the odd
+    /// powers of the next one (Press et al. 2022).
     fn slope(&self, head: usize) -> f32 {
         let Some(max_bias) = self.alibi else { return 0.0 };
         let whole = 1usize << self.num_heads.ilog2();
@@ -128,17 +128,17 @@ impl Attend<'_> {
     }
 }
 
-/// What a layer keeps in the cache for each token.
+/// The data per token that a layer keeps in the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheLayer {
     pub num_kv_heads: usize,
-    /// Floats of a key, padded with zeros to a multiple of 16.
+    /// Floats per key, padded with zeros to a multiple of 16.
     pub key_dim: usize,
-    /// Floats of a value, padded likewise.
+    /// Floats per value, padded likewise.
     pub value_dim: usize,
     /// The layer's cache group.
     pub group: usize,
-    /// Floats per token of the layers before it in its group.
+    /// Floats per token of the earlier layers of the group.
     before: usize,
 }
 
@@ -154,18 +154,18 @@ impl CacheLayer {
         self.num_kv_heads * (self.key_dim + self.value_dim)
     }
 
-    /// Where the keys and the values of a head begin in a block.
+    /// The starts of a head's keys and values in a block.
     fn starts(&self, head: usize, block_size: usize) -> [usize; 2] {
         let values = self.before + self.num_kv_heads * self.key_dim;
         [self.before + head * self.key_dim, values + head * self.value_dim].map(|floats| floats * block_size)
     }
 }
 
-/// What each layer of a model keeps in the cache, and where. `groups`: the layers of each cache group.
+/// The data that each layer of a model keeps in the cache, and its place. `groups` holds the layers of each cache group.
 #[derive(Clone, Debug)]
 pub struct CacheLayout {
     pub layers: Vec<CacheLayer>,
-    /// Floats per token and block.
+    /// Floats per token of a block.
     width: usize,
 }
 
@@ -183,17 +183,17 @@ impl CacheLayout {
         Self { layers, width }
     }
 
-    /// Bytes of so many blocks. None: the product overflows.
+    /// The size of `num_blocks` blocks, in bytes. None if the product overflows.
     pub fn bytes(&self, num_blocks: usize, block_size: usize) -> Option<u64> {
         let floats = self.width.checked_mul(block_size)?.checked_mul(num_blocks)?;
         (floats as u64).checked_mul(size_of::<f32>() as u64)
     }
 }
 
-/// The paged KV cache of all layers, float32.
+/// The paged KV cache of all layers, in float32.
 ///
-/// Keys lie in a block as `[layer of the group][kv_head, key_dim, block_size]`, and values as `[layer of the group][kv_head, block_size,
-/// value_dim]`.
+/// In a block, keys are stored as `[layer of the group][kv_head, key_dim, block_size]` and values as
+/// `[layer of the group][kv_head, block_size, value_dim]`.
 pub struct KvCache {
     floats: Zeroed, // [num_blocks, width * block_size]
     pub num_blocks: usize,
@@ -203,13 +203,13 @@ pub struct KvCache {
 }
 
 impl KvCache {
-    /// None: the system has not enough memory or addresses.
+    /// Makes a cache. None if the system lacks memory or addresses.
     pub fn new(layout: CacheLayout, num_blocks: usize, block_size: usize) -> Option<Self> {
         layout.bytes(num_blocks, block_size)?;
         Some(Self { floats: Zeroed::new(layout.width * block_size * num_blocks)?, num_blocks, block_size, layout })
     }
 
-    /// Gives the memory of all blocks from `block` on back to the system.
+    /// Gives the memory of block `block` and all later blocks back to the system.
     pub fn give_back_from(&mut self, block: usize) {
         let floats = self.stride() * block;
         self.floats.give_back_from(floats);
@@ -219,7 +219,7 @@ impl KvCache {
         &self.layout.layers[layer]
     }
 
-    /// Floats of a block.
+    /// Floats per block.
     fn stride(&self) -> usize {
         self.layout.width * self.block_size
     }
@@ -246,7 +246,7 @@ impl KvCache {
         self.floats.copy_within(from..from + stride, to);
     }
 
-    /// Writes each row's K and V ([num_kv_heads, length]) to its place in the cache, and zeros where the cache pads them.
+    /// Writes each row's K and V to its place in the cache, and zeros to the cache's padding [num_kv_heads, length].
     pub fn write(&mut self, pool: &mut ThreadPool, layer: usize, places: &[u32], (k, v): (&Rows, &Rows), dims: [usize; 2]) {
         let (size, stride, layer) = (self.block_size, self.stride(), *self.layer(layer));
         assert!(places.iter().all(|&at| (at as usize) < self.num_blocks * size), "places exist");
@@ -257,7 +257,7 @@ impl KvCache {
             for h in 0..layer.num_kv_heads {
                 let [to_k, to_v] = layer.starts(h, size).map(|start| block * stride + start);
                 let (k, v) = (&k.row(t)[h * dims[0]..][..dims[0]], &v.row(t)[h * dims[1]..][..dims[1]]);
-                // SAFETY: no two rows go to one place of the cache (`Limits::check` saw to it before the step).
+                // SAFETY: no two rows go to one place of the cache (`Limits::check` made sure before the step).
                 unsafe {
                     let (value, padding) = floats.slice(to_v + offset * layer.value_dim, layer.value_dim).split_at_mut(dims[1]);
                     value.copy_from_slice(v);

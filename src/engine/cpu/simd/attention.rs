@@ -1,12 +1,12 @@
-//! Attention over the paged KV cache, a tile of query rows against one KV head.
+//! Attends with a tile of query rows over one KV head of the paged cache.
 //!
-//! A block holds K as [kv_head][head_dim][block_size], so that 16 positions are lanes and a score needs no horizontal sum. It holds
-//! V as [kv_head][block_size][head_dim]. Blocks are taken in ascending order with an online softmax. So a query's arithmetic depends only
-//! on its own position, never on the rows beside it.
+//! A block holds K as [kv_head][head_dim][block_size], so that 16 positions are lanes and a score needs no horizontal sum. It holds V as
+//! [kv_head][block_size][head_dim]. Blocks are taken in ascending order with an online softmax. So a query's arithmetic depends only on its
+//! own position, never on the other rows of the batch.
 
 use super::{Isa, LANES};
 
-/// Queries per tile. They share a KV head and the passes over its blocks.
+/// Queries per tile. The queries share a KV head and the passes over its blocks.
 pub const TILE: usize = 4;
 /// Positions per step of the online softmax.
 const STEP: usize = 32;
@@ -23,11 +23,11 @@ pub struct Query {
     pub position: usize,
     /// ALiBi: a score falls by `slope` per position between query and key.
     pub slope: f32,
-    /// The score of a key without a value, which only takes part in the softmax. Negative infinity: there is none.
+    /// The score of a key without a value, which only takes part in the softmax. Negative infinity if there is none.
     pub sink: f32,
 }
 
-/// What the queries of a tile share.
+/// The parameters that all queries of a tile share.
 #[derive(Clone, Copy)]
 pub struct Head {
     /// K and V of block 0 for this layer and KV head.
@@ -43,7 +43,7 @@ pub struct Head {
     /// Floats of a value: a multiple of 16.
     pub value_dim: usize,
     pub scale: f32,
-    /// Scaled scores s become cap · tanh(s / cap).
+    /// Caps scaled scores: s becomes cap · tanh(s / cap).
     pub soft_cap: Option<f32>,
 }
 
@@ -54,8 +54,8 @@ struct Softmax {
     sum: [f32; LANES],
 }
 
-/// Scores of `R` queries for the `STEP` positions from `k` on, `C` vectors of positions at a time. The first pass requests what the second
-/// one reads.
+/// Computes the scores of `R` queries for the `STEP` positions that start at `k`, `C` vectors of positions at a time. The first pass
+/// prefetches for the second.
 #[inline(always)]
 unsafe fn scores<I: Isa, const R: usize, const C: usize>(h: &Head, rows: &[Query], k: *const f32, out: &mut [[f32; STEP]; TILE]) {
     let scale = I::splat(h.scale);
@@ -87,7 +87,7 @@ unsafe fn scores<I: Isa, const R: usize, const C: usize>(h: &Head, rows: &[Query
     }
 }
 
-/// One step of the online softmax: turns scores into weights in place. Returns the factor for earlier sums.
+/// Runs one step of the online softmax: turns scores into weights in place. Returns the factor for earlier sums.
 #[inline(always)]
 unsafe fn weigh<I: Isa>(s: &mut [f32; STEP], lo: usize, hi: usize, state: &mut Softmax) -> f32 {
     for (i, s) in s.iter_mut().enumerate() {
@@ -115,8 +115,8 @@ unsafe fn weigh<I: Isa>(s: &mut [f32; STEP], lo: usize, hi: usize, state: &mut S
     rescale
 }
 
-/// out[r] = out[r] · rescale[r] + Σ_i p[r][i] · v[i] over positions lo..hi, D vectors of the head at a time. The first of these passes
-/// requests what the others read.
+/// out[r] = out[r] · rescale[r] + Σ_i p[r][i] · v[i] over positions lo..hi, D vectors of the head at a time. The first pass prefetches for
+/// the others.
 #[inline(always)]
 unsafe fn values<I: Isa, const R: usize, const D: usize>(
     h: &Head,
@@ -175,7 +175,7 @@ unsafe fn tile<I: Isa, const R: usize>(h: &Head, rows: &[Query]) {
         let block = *h.block_table.add(start / h.block_size) as usize * h.block_stride;
         let offset = start % h.block_size;
         let k = h.k.add(block + offset);
-        // as many sums as stay in registers
+        // as many sums as fit in registers
         if I::ROWS < 4 {
             scores::<I, R, 1>(h, rows, k, &mut s);
         } else {
@@ -212,6 +212,8 @@ unsafe fn tile<I: Isa, const R: usize>(h: &Head, rows: &[Query]) {
     }
 }
 
+/// Attends with one tile of queries.
+///
 /// # Safety
 /// Queries and head point to live memory. There are at most `TILE` queries, each sees at least one position, and both lengths are
 /// multiples of 16.

@@ -1,4 +1,4 @@
-//! AVX2 with FMA: a vector is two registers.
+//! Implements [`Isa`] with AVX2 and FMA. A vector is two registers.
 
 use std::arch::x86_64::*;
 
@@ -27,7 +27,7 @@ unsafe fn quarter(v: V) -> __m128 {
     _mm_add_ps(_mm256_castps256_ps128(s), _mm256_extractf128_ps::<1>(s))
 }
 
-// SAFETY: `dispatch` picks it only if the processor has AVX2 and FMA.
+// SAFETY: `dispatch` chooses it only if the processor has AVX2 and FMA.
 unsafe impl Isa for Avx2 {
     type V = V;
     const NAME: &'static str = "avx2";

@@ -1,4 +1,4 @@
-//! AVX-512 (F, BW, DQ, VL).
+//! Implements [`Isa`] with AVX-512 (F, BW, DQ, VL).
 
 use std::arch::x86_64::*;
 
@@ -7,7 +7,7 @@ use super::Isa;
 #[derive(Clone, Copy)]
 pub struct Avx512;
 
-// SAFETY: `dispatch` picks it only if the processor has AVX-512.
+// SAFETY: `dispatch` chooses it only if the processor has AVX-512.
 unsafe impl Isa for Avx512 {
     type V = __m512;
     const NAME: &'static str = "avx512";
@@ -71,7 +71,7 @@ unsafe impl Isa for Avx512 {
     }
     #[inline(always)]
     unsafe fn reduce_add4([a, b, c, d]: [__m512; 4], out: *mut f32) {
-        // 8 lanes of a beside 8 of b, then 4 lanes of each of the four, then within the 128-bit lanes
+        // 8 lanes of a next to 8 of b, then 4 lanes of each of the four vectors, then within the 128-bit lanes
         let ab = _mm512_add_ps(_mm512_shuffle_f32x4::<0x44>(a, b), _mm512_shuffle_f32x4::<0xEE>(a, b));
         let cd = _mm512_add_ps(_mm512_shuffle_f32x4::<0x44>(c, d), _mm512_shuffle_f32x4::<0xEE>(c, d));
         let s = _mm512_add_ps(_mm512_shuffle_f32x4::<0x88>(ab, cd), _mm512_shuffle_f32x4::<0xDD>(ab, cd));

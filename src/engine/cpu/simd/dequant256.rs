@@ -1,9 +1,9 @@
-//! Dequantisation in AVX2 registers, for types whose scalar dequantisers compile to slow code. Codes become signed bytes (four-bit codes
-//! through a table, by byte shuffle), then float32, then are multiplied by their scale. The bits equal those of the scalar dequantisers;
-//! `tests.rs` checks this.
+//! Dequantises in AVX2 registers, for types whose scalar dequantisers compile to slow code. Codes become signed bytes (four-bit codes
+//! through a table, by byte shuffle), then float32, and are then multiplied by their scale. The bits equal those of the scalar
+//! dequantisers, which `tests.rs` checks.
 //!
-//! A byte shuffle puts a code into the highest byte of a lane, which makes it 2^24 times as large and keeps its sign. Scales are 2^24 times
-//! smaller in return. Both are exact, as long as a scale is far above the smallest float.
+//! A byte shuffle puts a code into the highest byte of a lane, which multiplies it by 2^24 and keeps its sign. In return, scales are
+//! divided by 2^24. Both steps are exact if the scale is far above the smallest float.
 
 use std::arch::x86_64::*;
 
@@ -11,16 +11,16 @@ use super::avx2::{Avx2, V};
 use super::{Dequant, Isa};
 use model::codebook;
 
-/// What scales of codes in the highest bytes are multiplied by: 2^-24.
+/// 2^-24: the factor of the scales of codes in the highest bytes.
 const DOWN: f32 = 1.0 / 16_777_216.0;
 
-/// 16 bytes, in both halves of the register.
+/// Loads 16 bytes into both halves of the register.
 #[inline(always)]
 unsafe fn both(p: *const u8) -> __m256i {
     _mm256_broadcastsi128_si256(_mm_loadu_si128(p.cast()))
 }
 
-/// 16 codes, which both halves of the register hold, times a scale that is 2^24 times too small.
+/// Multiplies 16 codes, which both halves of the register hold, by a scale that is 2^24 times too small.
 #[inline(always)]
 unsafe fn scaled(codes: __m256i, scale: f32) -> V {
     const NO: i8 = -128;
@@ -32,7 +32,7 @@ unsafe fn scaled(codes: __m256i, scale: f32) -> V {
     (eight(0), eight(8))
 }
 
-/// 32 codes with one scale for each half.
+/// Multiplies 32 codes by one scale per half.
 #[inline(always)]
 unsafe fn weights(codes: [__m256i; 2], first: f32, second: f32) -> [V; 2] {
     [scaled(codes[0], first), scaled(codes[1], second)]
@@ -50,7 +50,7 @@ unsafe fn four_bits(p: *const u8) -> [__m256i; 2] {
     [_mm256_and_si256(bytes, mask), _mm256_and_si256(_mm256_srli_epi16::<4>(bytes), mask)]
 }
 
-/// All ones in the bytes whose bit in `bits` is set.
+/// All ones in each byte whose bit in `bits` is set.
 #[inline(always)]
 unsafe fn set_bits(bits: u32) -> [__m256i; 2] {
     let bit_of = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
@@ -69,7 +69,7 @@ unsafe fn set_bits(bits: u32) -> [__m256i; 2] {
 macro_rules! blocks_of_32 {
     ($name:ident, $bytes:literal, |$p:ident| $body:expr) => {
         pub struct $name;
-        // SAFETY: reads within the block's bytes; `dispatch` picks it only if the processor has AVX2 and F16C.
+        // SAFETY: reads within the block's bytes; `dispatch` chooses it only if the processor has AVX2 and F16C.
         unsafe impl Dequant<Avx2> for $name {
             const BLOCK: usize = 32;
             const BYTES: usize = $bytes;
@@ -113,7 +113,7 @@ blocks_of_32!(Q5_1, 24, |p| {
     added([code(low, first), code(high, second)], p)
 });
 
-/// d · code + m of a block that begins with d and m.
+/// d · code + m, for a block that begins with d and m.
 #[inline(always)]
 unsafe fn added(codes: [__m256i; 2], p: *const u8) -> [V; 2] {
     let (d, m) = (DOWN * half_at(p), Avx2::splat(half_at(p.add(2))));
@@ -131,7 +131,7 @@ blocks_of_32!(Iq4Nl, 18, |p| {
     weights(levels(p.add(2), &codebook::IQ4_LEVELS), d, d)
 });
 
-// The smallest scales of this type leave no room below them, so the codes are lowered themselves.
+// The smallest scales of this type leave no room for the division by 2^24, so the codes are divided instead.
 blocks_of_32!(Mxfp4, 17, |p| {
     let scale = Avx2::splat(codebook::e8m0_half(*p));
     weights(levels(p.add(1), &codebook::MXFP4_LEVELS), DOWN, DOWN).map(|w| Avx2::mul(scale, w))
@@ -139,7 +139,7 @@ blocks_of_32!(Mxfp4, 17, |p| {
 
 pub struct Nvfp4;
 
-// SAFETY: as for the blocks of 32.
+// SAFETY: as for the blocks of 32 weights.
 unsafe impl Dequant<Avx2> for Nvfp4 {
     const BLOCK: usize = 64;
     const BYTES: usize = 36;
@@ -152,7 +152,7 @@ unsafe impl Dequant<Avx2> for Nvfp4 {
     }
 }
 
-/// The 16 weights `i` of an NVFP4 block: eight bytes' low nibbles, then their high ones.
+/// Part `i` of an NVFP4 block, 16 weights: the low nibbles of eight bytes, then their high nibbles.
 #[inline(always)]
 unsafe fn nvfp4(p: *const u8, i: usize) -> V {
     let bytes = _mm_loadl_epi64(p.add(4 + 8 * i).cast());
@@ -161,39 +161,39 @@ unsafe fn nvfp4(p: *const u8, i: usize) -> V {
     scaled(levels, DOWN * codebook::UE4M3_HALVES[usize::from(*p.add(i))])
 }
 
-/// Eight small integers, one in each byte, times `d`.
+/// Multiplies eight small integers, one per byte, by `d`.
 #[inline(always)]
 unsafe fn eight(d: f32, bytes: u64) -> __m256 {
     _mm256_mul_ps(_mm256_set1_ps(d), _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_cvtsi64_si128(bytes as i64))))
 }
 
-/// Writes eight floats from place 8 · `i` on.
+/// Writes eight floats at place 8 · `i`.
 #[inline(always)]
 unsafe fn put<const N: usize>(out: *mut [f32; N], i: usize, eight: __m256) {
     _mm256_storeu_ps(out.cast::<f32>().add(8 * i), eight);
 }
 
-/// Some bits of the 32 bytes at `p`, from bit `by` on.
+/// The bits in `mask` of the 32 bytes at `p`, shifted right by `by` bits.
 #[inline(always)]
 unsafe fn some_bits(p: *const u8, by: usize, mask: i8) -> [__m256i; 2] {
     let (by, mask) = (_mm_cvtsi64_si128(by as i64), _mm256_set1_epi8(mask));
     [both(p), both(p.add(16))].map(|bytes| _mm256_and_si256(_mm256_srl_epi16(bytes, by), mask))
 }
 
-/// 32 two-bit codes of group `j`.
+/// The 32 two-bit codes of group `j`.
 #[inline(always)]
 unsafe fn two_bits(p: *const u8, j: usize) -> [__m256i; 2] {
     some_bits(p.add(32 * (j / 4)), 2 * (j % 4), 3)
 }
 
-/// Where bit `j` of the 32 bytes at `p` is set, `then`.
+/// `then` in each byte at `p` whose bit `j` is set, else 0 [32 bytes].
 #[inline(always)]
 unsafe fn where_bit(p: *const u8, j: usize, then: i8) -> [__m256i; 2] {
     let bit = _mm256_set1_epi8((1u8 << j) as i8);
     [both(p), both(p.add(16))].map(|bytes| _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit), _mm256_set1_epi8(then)))
 }
 
-/// Scales, and minima that are subtracted, of `N` groups.
+/// Scales of `N` groups, and the minima to subtract.
 #[repr(align(32))]
 pub struct Groups<const N: usize> {
     scales: [f32; N],
@@ -203,7 +203,7 @@ pub struct Groups<const N: usize> {
 macro_rules! blocks_of_256 {
     ($name:ident, $bytes:literal, $state:ty, |$p:ident, $out:ident| $make:expr, |$q:ident, $s:ident, $j:ident| $weights:expr) => {
         pub struct $name;
-        // SAFETY: as for the blocks of 32.
+        // SAFETY: as for the blocks of 32 weights.
         unsafe impl Dequant<Avx2> for $name {
             const BLOCK: usize = 256;
             const BYTES: usize = $bytes;
@@ -245,7 +245,7 @@ blocks_of_256!(
     |p, out| {
         let (d, low, high) = (DOWN * half_at(p.add(108)), p.add(96).cast::<u64>(), p.add(104).cast::<u32>());
         let (low, high) = (low.read_unaligned(), u64::from(high.read_unaligned()));
-        // the two high bits of four scales, one in each byte: those of the scales 0 to 3 are the lowest bits, and so on
+        // the two high bits of four scales, one scale per byte: the lowest bits belong to scales 0 to 3, and so on
         let tops = |shift: u32| high >> shift & 0x0303_0303;
         for (i, shift) in [(0, 0), (1, 4)] {
             let codes = low >> shift & 0x0f0f_0f0f_0f0f_0f0f | (tops(shift) | tops(shift + 2) << 32) << 4;

@@ -1,6 +1,6 @@
-//! Dequantisation in AVX-512 registers, of the types that `fixed` does not multiply as integers. Four-bit codes index a table of 16
-//! finished weights (`vpermps` reads only the low four bits of each lane), so a weight costs one shuffle, whatever its scale and offset.
-//! Rounding follows the scalar dequantisers step by step, so the bits are equal; `tests.rs` checks this.
+//! Dequantises in AVX-512 registers, for the types that `fixed` does not multiply as integers. Four-bit codes index a table of 16 finished
+//! weights (`vpermps` reads only the low four bits of each lane), so a weight costs one shuffle, whatever its scale and offset. Rounding
+//! follows the scalar dequantisers step by step, so the bits are equal, which `tests.rs` checks.
 
 use std::arch::x86_64::*;
 
@@ -15,7 +15,7 @@ unsafe fn iota() -> V {
     _mm512_setr_ps(0., 1., 2., 3., 4., 5., 6., 7., 8., 9., 10., 11., 12., 13., 14., 15.)
 }
 
-/// 16 bytes, one per lane.
+/// Loads 16 bytes, one per lane.
 #[inline(always)]
 unsafe fn bytes16(p: *const u8) -> __m512i {
     _mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast()))
@@ -34,7 +34,7 @@ unsafe fn high(table: V, bytes: __m512i) -> V {
 macro_rules! blocks_of_32 {
     ($name:ident, $bytes:literal, |$p:ident| $body:expr) => {
         pub struct $name;
-        // SAFETY: reads within the block's bytes; `dispatch` picks it only if the processor has AVX-512.
+        // SAFETY: reads within the block's bytes; `dispatch` chooses it only if the processor has AVX-512.
         unsafe impl Dequant<Avx512> for $name {
             const BLOCK: usize = 32;
             const BYTES: usize = $bytes;
@@ -62,7 +62,7 @@ blocks_of_32!(Q4_1, 20, |p| {
 });
 
 blocks_of_32!(Q5_0, 22, |p| {
-    // d · (q - 16) and 16 d are exact, so adding the fifth bit's part afterwards is exact too, and it leaves the shuffle unit free
+    // d · (q - 16) and 16 d are exact, so adding the fifth bit's part afterwards is also exact, and leaves the shuffle unit free
     let d = Avx512::splat(f16_at(p));
     let (table, fifth) = (Avx512::mul(d, Avx512::sub(iota(), Avx512::splat(16.0))), Avx512::mul(d, Avx512::splat(16.0)));
     let bits = p.add(2).cast::<u32>().read_unaligned();
@@ -97,7 +97,7 @@ unsafe fn bf16x16(p: *const u8) -> V {
     _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()))))
 }
 
-/// Codes of four bits with a fifth bit in `bits`, which chooses between two tables.
+/// Weights of four-bit codes whose fifth bit, in `bits`, chooses between two tables.
 #[inline(always)]
 unsafe fn five_bits(bits: u32, b: __m512i, below: V, above: V) -> [V; 2] {
     let (b_low, b_high) = (b, _mm512_srli_epi32::<4>(b));

@@ -1,4 +1,4 @@
-//! Entry points with their target features, and the choice between them at run time.
+//! Defines the kernels' entry points with their target features, and chooses among them at run time.
 
 use super::attention::{self, AttentionFn};
 use super::linear::{self, Kernel, LinearArgs, MAX_TILE, MicroTable, Span};
@@ -23,12 +23,12 @@ pub struct Kernels {
     pub(super) exp: unsafe fn(*mut f32, usize, f32),
     pub(super) scan: unsafe fn(&ScanArgs),
     pub(super) delta: unsafe fn(&DeltaArgs),
-    /// The linear layer for a ggml type id.
+    /// The linear layer of a ggml type id.
     pub(crate) linear_of: fn(u32) -> Option<Kernel>,
 }
 
-/// `[feature]` is what the entry points enable. `fast` is the module that dequantises the first list of types; `scalar` does the second.
-/// `more` has the kernels of other types.
+/// Defines a set of kernels. `[feature]` is enabled in the entry points. `fast` is the module that dequantises the first list of types, and
+/// `scalar` dequantises the second. `more` has the kernels of other types.
 macro_rules! kernels {
     (
         $module:ident, $isa:ty, $tile:literal, [$($feature:literal)?],

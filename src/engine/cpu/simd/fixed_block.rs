@@ -1,20 +1,20 @@
-//! Inputs in fixed point, as `fixed` takes them.
+//! Defines [`FixedBlock`]: inputs in the fixed-point form that `fixed` takes.
 
-/// Columns that share an exponent.
+/// The number of columns that share an exponent.
 pub const FIXED_BLOCK: usize = 256;
-/// Columns of a step: a code in each byte of a register.
+/// The number of columns per step: one code in each byte of a register.
 pub const STEP: usize = 64;
 pub const STEPS: usize = FIXED_BLOCK / STEP;
-/// Bytes of an integer.
+/// The number of bytes per integer.
 pub const PLANES: usize = 3;
 
 /// 256 columns of an input.
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]
 pub struct FixedBlock {
-    /// The bytes of the integers of each step, the highest first. Whole fixed blocks are in the order that `fixed::transposed` gives.
+    /// The bytes of each step's integers, the highest first. Whole fixed blocks are in the order of `fixed::transposed`.
     pub planes: [[[i8; STEP]; PLANES]; STEPS],
-    /// Sums of four neighbouring integers, for what is no whole fixed block.
+    /// Sums of four neighbouring integers, for incomplete fixed blocks.
     pub fours: [[i32; 16]; STEPS],
     /// Sums of the upper two planes of 16 integers, in the order of a whole fixed block.
     pub upper: [i32; 16],
@@ -24,7 +24,7 @@ pub struct FixedBlock {
     pub sixteens: [f32; 16],
     /// Sums of 32 neighbouring integers, then zeros.
     pub thirty_twos: [f32; 16],
-    /// What an integer of 1 stands for. NaN if an input is not finite.
+    /// The value of an integer of 1. NaN if an input is not finite.
     pub unit: f32,
 }
 
@@ -42,5 +42,5 @@ impl FixedBlock {
 
 const _: () = assert!(size_of::<FixedBlock>() < 6 * FIXED_BLOCK);
 
-/// Splits a row of floats, a multiple of 32, into fixed blocks.
+/// Splits a row of floats into fixed blocks. The number of floats is a multiple of 32.
 pub type SplitFn = unsafe fn(*const f32, usize, *mut FixedBlock);

@@ -1,25 +1,26 @@
-//! Quantised linear layers: rows of weights times 1 … n tokens.
+//! Computes quantised linear layers: rows of weights times 1 … n tokens.
 //!
-//! Every output is one accumulator of 16 lanes that takes the columns in ascending order, then one fixed tree of additions. The number of
-//! tokens, the tiles and the threads do not change that order. This makes the logits invariant.
+//! Every output is one accumulator of 16 lanes. It takes the columns in ascending order, then goes through one fixed tree of additions. The
+//! number of tokens, the tiles and the threads do not change that order. This makes the logits invariant.
 
 use std::mem::MaybeUninit;
 
 use super::fixed_block::{FixedBlock, SplitFn};
 use super::{Dequant, Isa};
 
-/// The most columns that are dequantised at a time if many tokens share them.
+/// The most columns that are dequantised at a time for many tokens.
 pub const MAX_K_TILE: usize = 2048;
-/// Rows per task if many tokens share them.
+/// Rows per task for many tokens.
 pub const ROW_BLOCK: usize = 16;
-/// How far ahead of a row's blocks memory is prefetched, in bytes: farther than the hardware does by itself, but within L1.
+/// The distance, in bytes, at which a row's blocks are prefetched: farther than the hardware prefetches by itself, but within L1.
 pub(super) const PREFETCH: usize = 2048;
 /// The most tokens per micro-tile.
 pub const MAX_TILE: usize = 6;
-/// From this number of tokens on, weights are dequantised into a buffer.
+/// The smallest number of tokens for which weights are dequantised into a buffer.
 pub const GEMM_FROM: usize = 5;
 
-/// A block of rows times all tokens: out[t * ldo + r] = scale · Σ_k w[r, k] · x[t * ldx + k], added to out[t * ldo + r] with `accumulate`.
+/// A block of rows times all tokens: out[t * ldo + r] = scale · Σ_k w[r, k] · x[t * ldx + k], added to out[t * ldo + r] if `accumulate` is
+/// set.
 #[derive(Clone, Copy)]
 pub struct LinearArgs {
     pub w: *const u8,
@@ -29,7 +30,7 @@ pub struct LinearArgs {
     pub cols: usize,
     pub x: *const f32,
     pub ldx: usize,
-    /// The same rows in fixed point, for kernels that take it.
+    /// The same rows in fixed point, for kernels that take fixed point.
     pub fixed: *const FixedBlock,
     /// Fixed blocks per row.
     pub ldf: usize,
@@ -38,12 +39,12 @@ pub struct LinearArgs {
     pub ldo: usize,
     pub scale: f32,
     pub accumulate: bool,
-    /// At least `scratch_len(tokens)` floats that no other thread uses.
+    /// Scratch space of at least `scratch_len(tokens)` floats that no other thread uses.
     pub scratch: *mut f32,
     pub micro: &'static MicroTable,
 }
 
-/// Micro-kernels of 4 rows × 1 … `MAX_TILE` tokens. `tile`: the most tokens whose accumulators stay in registers.
+/// Micro-kernels of 4 rows × 1 … `MAX_TILE` tokens. `tile` is the most tokens whose accumulators stay in registers.
 pub struct MicroTable {
     pub by_tokens: [MicroFn; MAX_TILE],
     pub tile: usize,
@@ -58,11 +59,11 @@ pub type LinearFn = unsafe fn(&LinearArgs);
 #[derive(Clone, Copy)]
 pub struct Kernel {
     pub run: LinearFn,
-    /// How a row of input is brought to fixed point, for kernels that take it so.
+    /// The function that converts a row of input to fixed point, for kernels that take fixed point.
     pub split: Option<SplitFn>,
 }
 
-/// Floats of scratch that a thread needs.
+/// The floats of scratch that a thread needs.
 pub fn scratch_len(tokens: usize) -> usize {
     ROW_BLOCK * MAX_K_TILE + ROW_BLOCK * (tokens + MAX_TILE) * super::LANES
 }
@@ -72,7 +73,7 @@ pub(super) unsafe fn put(out: *mut f32, value: f32, accumulate: bool) {
     *out = if accumulate { *out + value } else { value };
 }
 
-/// R rows × T tokens, weights dequantised in registers.
+/// Multiplies R rows × T tokens. Weights are dequantised in registers.
 #[inline(always)]
 unsafe fn fused<I: Isa, D: Dequant<I>, const R: usize, const T: usize>(a: &LinearArgs, row: usize, apart: usize, token: usize) {
     let mut acc = [[I::zero(); T]; R];
@@ -95,7 +96,7 @@ unsafe fn fused<I: Isa, D: Dequant<I>, const R: usize, const T: usize>(a: &Linea
         }
         let mut first = 0;
         while first < D::BLOCK / 32 {
-            // rows take turns, so that their chains of additions overlap
+            // rows alternate, so that their chains of additions overlap
             for r in 0..R {
                 for j in first..first + D::SHARED {
                     let [w0, w1] = D::w32(w[r], states[r].assume_init_ref(), j);
@@ -119,7 +120,7 @@ unsafe fn fused<I: Isa, D: Dequant<I>, const R: usize, const T: usize>(a: &Linea
     }
 }
 
-/// R rows at a time, each from another part of the matrix. Each part is read from end to end, which suits the hardware's prefetcher.
+/// Takes R rows at a time, each from another part of the matrix. Each part is read from end to end, which suits the hardware's prefetcher.
 #[inline(always)]
 unsafe fn few<I: Isa, D: Dequant<I>, const R: usize, const T: usize>(a: &LinearArgs) {
     let part = a.rows / R;
@@ -199,7 +200,7 @@ unsafe fn dequantise_k_tile<I: Isa, D: Dequant<I>>(w: *const u8, cols: usize, ou
     }
 }
 
-/// Many tokens: a block of rows is dequantised K tile by K tile and multiplied in tiles of 4 rows × some tokens.
+/// Takes many tokens: a block of rows is dequantised K tile by K tile and multiplied in tiles of 4 rows × some tokens.
 #[inline(always)]
 unsafe fn many<I: Isa, D: Dequant<I>>(a: &LinearArgs) {
     let rows = a.rows / 4 * 4;
@@ -235,9 +236,11 @@ unsafe fn many<I: Isa, D: Dequant<I>>(a: &LinearArgs) {
     }
 }
 
+/// Multiplies a block of rows with all tokens.
+///
 /// # Safety
-/// The pointers of `a` are valid for the sizes that its fields give, `a.rows` ≤ `ROW_BLOCK` from `GEMM_FROM` tokens on, and the processor
-/// has the instruction set.
+/// The pointers of `a` are valid for the sizes that its fields give, `a.rows` ≤ `ROW_BLOCK` if there are `GEMM_FROM` tokens or more, and
+/// the processor has the instruction set.
 #[inline(always)]
 pub unsafe fn linear<I: Isa, D: Dequant<I>>(a: &LinearArgs) {
     match a.tokens {

@@ -1,14 +1,14 @@
-//! Kernels over 16 float32 lanes, written once against [`Isa`] and compiled for each instruction set.
+//! Implements the CPU's kernels over 16 float32 lanes. They are written once against [`Isa`] and compiled for each instruction set.
 //!
-//! Every instruction set has 16 lanes here (AVX2 pairs two registers), adds in the same order and dequantises to the same bits. So AVX2
-//! and AVX-512 agree exactly, except in products of quantised weights, for which AVX-512 has integers (`fixed`). The portable code differs
+//! Every instruction set has 16 lanes here (AVX2 pairs two registers), adds in the same order and dequantises to the same bits. So AVX2 and
+//! AVX-512 agree exactly, except in products of quantised weights, which AVX-512 computes in integers (`fixed`). The portable code differs
 //! because it has no fused multiply-add.
-//! All generic code is `inline(always)` below entry points that carry the target features.
+//!
+//! All generic code is `inline(always)` below entry points that enable the target features.
 
-// register tiles are arrays that several loops index in the same way; an iterator over one of them would hide that
-#![allow(clippy::needless_range_loop)]
-#![allow(unsafe_code)]
-#![allow(unsafe_op_in_unsafe_fn)]
+#![allow(clippy::needless_range_loop, reason = "several loops index a register tile in the same way, which an iterator would hide")]
+#![allow(unsafe_code, reason = "kernels use pointers and intrinsics")]
+#![allow(unsafe_op_in_unsafe_fn, reason = "a kernel's contract covers its whole body")]
 
 pub(crate) mod attend;
 mod attention;
@@ -50,11 +50,11 @@ pub(crate) const LANES: usize = 16;
 pub(crate) unsafe trait Isa: Copy + 'static {
     type V: Copy;
     const NAME: &'static str;
-    /// How many rows times one token keep their sums in registers beside what dequantising takes.
+    /// The number of rows times one token whose sums fit in registers, besides the registers that dequantising takes.
     const ROWS: usize;
-    /// Columns that are dequantised at a time if many tokens share them: at most `linear::MAX_K_TILE`. Four rows of them stay in L1.
+    /// The columns that are dequantised at a time for many tokens: at most `linear::MAX_K_TILE`. Four rows of them stay in L1.
     const K_TILE: usize;
-    /// Tokens that are multiplied with four such rows one after another. Their columns stay in L2.
+    /// The tokens that are multiplied in sequence with four such rows. Their columns stay in L2.
     const TOKENS: usize;
 
     unsafe fn splat(x: f32) -> Self::V;
@@ -72,11 +72,11 @@ pub(crate) unsafe trait Isa: Copy + 'static {
     unsafe fn fma(a: Self::V, b: Self::V, c: Self::V) -> Self::V;
     /// 2^n for integral n in [-126, 127].
     unsafe fn pow2(n: Self::V) -> Self::V;
-    /// To the nearest integer, ties to even.
+    /// Rounds to the nearest integer, ties to even.
     unsafe fn round(v: Self::V) -> Self::V;
     /// Sums the lanes as the tree (i, i + 8), (i, i + 4), (i, i + 2), (i, i + 1).
     unsafe fn reduce_add(v: Self::V) -> f32;
-    /// `reduce_add` of four vectors at once, with the same bits.
+    /// Computes `reduce_add` of four vectors at once, with the same bits.
     unsafe fn reduce_add4(v: [Self::V; 4], out: *mut f32);
     unsafe fn reduce_max(v: Self::V) -> f32;
 
@@ -93,13 +93,13 @@ pub(crate) unsafe trait Isa: Copy + 'static {
         Self::splat(0.0)
     }
 
-    /// e^x with a relative error below 2e-7; underflows to about 1e-38 rather than to zero. NaN stays NaN.
+    /// e^x with a relative error below 2e-7. Underflows to about 1e-38 rather than to zero. NaN stays NaN.
     #[inline(always)]
     unsafe fn exp(x: Self::V) -> Self::V {
-        // The bounds stand first: of a NaN and a bound, `max` and `min` take the second.
+        // The bounds are first arguments: if one argument is NaN, `max` and `min` return the second.
         let x = Self::min(Self::splat(88.0), Self::max(Self::splat(-87.0), x));
         let n = Self::round(Self::mul(x, Self::splat(std::f32::consts::LOG2_E)));
-        // ln 2 in two parts (Cody and Waite), so that the reduced argument keeps its bits
+        // ln 2 is split in two parts (Cody and Waite), so that the reduced argument keeps its bits
         let r = Self::fma(n, Self::splat(-0.693_359_4), x);
         let r = Self::fma(n, Self::splat(2.121_944_4e-4), r);
         let mut p = Self::splat(1.0 / 5040.0);
@@ -129,11 +129,11 @@ pub(crate) unsafe trait Dequant<I: Isa> {
     const BLOCK: usize;
     /// Bytes per block.
     const BYTES: usize;
-    /// What is computed once per block: scales, or the weights themselves.
+    /// The values that are computed once per block: scales, or the weights themselves.
     type State;
-    /// How many consecutive calls of `w32` share work, such as loading the same bytes. They are made one after another for a row.
+    /// The number of consecutive calls of `w32` that share work, such as loading the same bytes. The calls for a row follow one another.
     const SHARED: usize = 1;
-    /// Writes the state of a block. It is written in place, because a copy would wait for stores of other widths.
+    /// Writes the state of a block. Writes in place, because a copy would wait for stores of other widths.
     unsafe fn state(p: *const u8, out: *mut Self::State);
     unsafe fn w32(p: *const u8, state: &Self::State, j: usize) -> [I::V; 2];
 }

@@ -1,4 +1,4 @@
-//! Element-wise and row-wise operations.
+//! Computes element-wise and row-wise operations.
 
 use super::{Isa, LANES};
 
@@ -11,7 +11,7 @@ pub enum Sigmoidal {
     Gelu,
 }
 
-/// What a gate z multiplies by.
+/// The factor that a gate z gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gate {
     /// z · sigmoid(z)
@@ -20,7 +20,7 @@ pub enum Gate {
     Sigmoid,
 }
 
-/// Walks `$len` elements: `$whole` for each whole vector, with its offset, then `$rest` for each remaining element.
+/// Walks `$len` elements: runs `$whole` for each whole vector, with its offset, then `$rest` for each remaining element.
 macro_rules! vectors {
     ($len:expr, |$i:ident| $whole:block, |$j:ident| $rest:block) => {{
         let len = $len;
@@ -35,7 +35,7 @@ macro_rules! vectors {
     }};
 }
 
-/// out = x / sqrt(mean(x²) + eps) · weight; `out` may be `x`.
+/// out = x / sqrt(mean(x²) + eps) · weight. `out` may be `x`.
 ///
 /// # Safety
 /// `out`, `x` and `weight` hold `len` floats.
@@ -65,10 +65,10 @@ pub unsafe fn rmsnorm<I: Isa>(out: *mut f32, x: *const f32, weight: *const f32, 
     );
 }
 
-/// out = (x − mean(x)) / sqrt(var(x) + eps) · weight + bias; `out` may be `x`; a null bias stands for zeros.
+/// out = (x − mean(x)) / sqrt(var(x) + eps) · weight + bias. `out` may be `x`. A null bias counts as zeros.
 ///
 /// # Safety
-/// `out`, `x`, `weight` and a bias that is not null hold `len` floats.
+/// `out`, `x` and `weight` hold `len` floats, and so does `bias` unless it is null.
 #[inline(always)]
 pub unsafe fn layernorm<I: Isa>(out: *mut f32, x: *const f32, (weight, bias): (*const f32, *const f32), len: usize, eps: f32) {
     let (mut sum, mut tail) = (I::zero(), 0.0);
@@ -140,10 +140,10 @@ pub unsafe fn add<I: Isa>(out: *mut f32, x: *const f32, len: usize) {
     );
 }
 
-/// gate = activation(gate) · up; a null `up` stands for ones
+/// gate = activation(gate) · up. A null `up` counts as ones.
 ///
 /// # Safety
-/// `gate` and an `up` that is not null hold `len` floats.
+/// `gate` holds `len` floats, and so does `up` unless it is null.
 #[inline(always)]
 pub unsafe fn glu<I: Isa>(gate: *mut f32, up: *const f32, len: usize, activation: Sigmoidal) {
     let ones = [1f32; LANES];
@@ -180,7 +180,7 @@ unsafe fn activate<I: Isa>(x: I::V, activation: Sigmoidal) -> I::V {
     I::div(x, I::add(I::splat(1.0), e))
 }
 
-/// Applies `f` to the vectors of `x` and `y`, and stores what it gives in `x`. The rest of a last vector is zero.
+/// Applies `f` to the vectors of `x` and `y`, and stores the result in `x`. The rest of a last vector is filled with zeros.
 ///
 /// # Safety
 /// Both hold `len` floats.
@@ -239,7 +239,7 @@ pub unsafe fn gate<I: Isa>(x: *mut f32, gate: *const f32, len: usize, kind: Gate
 pub unsafe fn softplus<I: Isa>(x: *mut f32, bias: *const f32, len: usize) {
     map::<I>(x, bias, len, |x, bias| {
         let x = I::add(x, bias);
-        // max(x, 0) + ln(1 + u) with u = e^-|x|, and ln(1 + u) = 2 artanh(u / (2 + u)) by its series, whose argument is at most 1/3
+        // max(x, 0) + ln(1 + u) with u = e^-|x|, where ln(1 + u) = 2 artanh(u / (2 + u)) by its series, whose argument is at most 1/3
         let u = I::exp(I::min(x, I::sub(I::zero(), x)));
         let z = I::div(u, I::add(I::splat(2.0), u));
         let square = I::mul(z, z);

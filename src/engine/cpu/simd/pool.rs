@@ -1,7 +1,7 @@
-//! The engine's own threads: fork-join over indexed tasks. An idle worker spins for a bounded time and then parks.
+//! Runs indexed tasks on the engine's own threads, by fork and join. An idle worker spins for a bounded time and then parks.
 //!
-//! A decode step joins about 200 times, so waking a sleeping thread each time would cost more than the work. On a busy machine a worker
-//! may not get a processor for milliseconds. The caller then does the tasks itself. It waits only for tasks that a worker has begun.
+//! A decode step joins about 200 times, so waking a sleeping thread each time would cost more than the work. On a busy machine a worker may
+//! not get a processor for milliseconds. The caller then runs the tasks itself, and waits only for tasks that a worker has started.
 
 use std::any::Any;
 use std::io;
@@ -15,7 +15,7 @@ use crate::Progress;
 
 /// How long an idle worker spins before it parks.
 const IDLE_SPIN: Duration = Duration::from_micros(100);
-/// How long the caller spins for tasks that workers have begun before it yields its processor.
+/// How long the caller spins for tasks that workers have started, before it yields its processor.
 const JOIN_SPIN: Duration = Duration::from_micros(20);
 
 type Task<'a> = dyn Fn(usize, usize) + Sync + 'a;
@@ -23,8 +23,8 @@ type Task<'a> = dyn Fn(usize, usize) + Sync + 'a;
 /// The most tasks per job: a ticket has 20 bits for them.
 const MAX_TASKS: usize = (1 << 20) - 1;
 
-/// A job's number, the number of its tasks and the next task, in one word. A thread that adds one to the word learns which task it has
-/// taken, and whether one was left, without reading anything that a newer job may have changed.
+/// A job's number, its number of tasks and its next task, in one word. A thread that adds one to the word learns which task it has taken
+/// and whether any was left. It reads nothing that a newer job may have changed.
 #[derive(Clone, Copy)]
 struct Ticket(u64);
 
@@ -37,7 +37,7 @@ impl Ticket {
         self.0 >> 42
     }
 
-    /// None: all tasks are taken.
+    /// The task that was taken. None if no task is left.
     fn task(self) -> Option<usize> {
         let (num_tasks, next) = ((self.0 >> 22) & MAX_TASKS as u64, self.0 & 0x3f_ffff);
         (next < num_tasks).then_some(next as usize)
@@ -46,9 +46,9 @@ impl Ticket {
 
 struct Shared {
     ticket: AtomicU64,
-    /// A reference to the job's closure, which outlives every task that was taken.
+    /// A reference to the job's closure, which outlives every taken task.
     task: AtomicPtr<&'static Task<'static>>,
-    /// Tasks that have ended, of all jobs.
+    /// The number of finished tasks of all jobs.
     done: Progress,
     parked: Vec<AtomicBool>,
     stop: AtomicBool,
@@ -56,10 +56,10 @@ struct Shared {
 }
 
 impl Shared {
-    /// Does tasks until none is left.
+    /// Runs tasks until none is left.
     fn drain(&self, thread: usize) {
         while let Some(index) = Ticket(self.ticket.fetch_add(1, AcqRel)).task() {
-            // SAFETY: a taken task keeps its job from ending, so the pointer is this job's and `run` keeps its referent alive.
+            // SAFETY: a job does not end before its taken tasks do, so the pointer is this job's and `run` keeps its referent alive.
             let task = unsafe { *self.task.load(Acquire) };
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| task(index, thread))) {
                 *self.panic.lock().unwrap_or_else(|e| e.into_inner()) = Some(panic);
@@ -90,7 +90,7 @@ impl Shared {
     }
 }
 
-/// Spins for a moment; false if `limit` has passed.
+/// Spins for a moment. Returns false if `limit` has passed.
 fn spin(since: Instant, limit: Duration) -> bool {
     for _ in 0..32 {
         std::hint::spin_loop();
@@ -98,7 +98,7 @@ fn spin(since: Instant, limit: Duration) -> bool {
     since.elapsed() < limit
 }
 
-/// `num_threads - 1` workers beside the calling thread.
+/// A pool of `num_threads - 1` workers and the calling thread.
 pub struct ThreadPool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
@@ -106,8 +106,10 @@ pub struct ThreadPool {
 }
 
 impl ThreadPool {
+    /// Starts the workers.
+    ///
     /// # Errors
-    /// The system has no thread left.
+    /// If the system cannot start a thread.
     pub fn new(num_threads: usize) -> io::Result<Self> {
         let num_workers = num_threads.max(1) - 1;
         let shared = Arc::new(Shared {
@@ -118,7 +120,7 @@ impl ThreadPool {
             stop: AtomicBool::new(false),
             panic: Mutex::new(None),
         });
-        // filled one by one, so that dropping the pool after an error ends the threads that did start
+        // filled one by one, so that dropping the pool after an error stops the threads that did start
         let mut pool = Self { shared, workers: Vec::with_capacity(num_workers), job: 0 };
         for i in 0..num_workers {
             let shared = pool.shared.clone();
@@ -127,18 +129,18 @@ impl ThreadPool {
         Ok(pool)
     }
 
-    /// Threads that run tasks, including the caller.
+    /// The number of threads that run tasks, including the caller.
     pub fn num_threads(&self) -> usize {
         self.workers.len() + 1
     }
 
-    /// What grows with every task that ends.
+    /// A counter that grows with every finished task.
     pub fn progress(&self) -> Progress {
         self.shared.done.clone()
     }
 
-    /// Calls `task(index, thread)` for every index below `num_tasks`, spread over the threads; returns when all are done.
-    /// A panic of any task is raised again here.
+    /// Calls `task(index, thread)` for every index below `num_tasks`, spread over the threads. Returns when all calls have returned. Raises
+    /// the panic of any task again.
     pub fn run(&mut self, num_tasks: usize, task: &Task) {
         if num_tasks <= 1 || self.workers.is_empty() {
             return (0..num_tasks).for_each(|i| {
@@ -148,8 +150,8 @@ impl ThreadPool {
         }
         assert!(num_tasks <= MAX_TASKS, "a job has at most {MAX_TASKS} tasks");
         let shared = &*self.shared;
-        // SAFETY: only the lifetime changes. The pointer is used by those who took a task, and this function does not return
-        // (nor unwind) before `done` has counted every task.
+        // SAFETY: only the lifetime changes. Only threads that took a task use the pointer, and this function does not return (nor unwind)
+        // before `done` has counted every task.
         let task: &'static Task<'static> = unsafe { std::mem::transmute::<&Task, &'static Task<'static>>(task) };
         // No task of an earlier job is left.
         let all_done = shared.done.count() + num_tasks as u64;
@@ -190,11 +192,11 @@ impl Drop for ThreadPool {
     }
 }
 
-/// A buffer that tasks write in parallel, each task its own part.
+/// A buffer that tasks write in parallel. Each task writes its own part.
 #[derive(Clone, Copy)]
 pub struct Disjoint<T>(*mut T, usize);
 
-// SAFETY: access is through `slice` and `at` only, whose contract is that parts do not overlap.
+// SAFETY: all access goes through `slice` and `at`, whose contract is that parts do not overlap.
 unsafe impl<T: Send> Send for Disjoint<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Disjoint<T> {}
@@ -204,17 +206,21 @@ impl<T> Disjoint<T> {
         Self(buffer.as_mut_ptr(), buffer.len())
     }
 
+    /// Borrows `len` items that start at `start`.
+    ///
     /// # Safety
     /// The buffer is alive, and no other live slice overlaps `start..start + len`.
-    #[allow(clippy::mut_from_ref)]
+    #[allow(clippy::mut_from_ref, reason = "callers promise that slices do not overlap")]
     pub unsafe fn slice(&self, start: usize, len: usize) -> &mut [T] {
         assert!(start.checked_add(len).is_some_and(|end| end <= self.1), "a task stays within its buffer");
         // SAFETY: within the buffer by the assertion, disjoint by the caller's promise.
         unsafe { std::slice::from_raw_parts_mut(self.0.add(start), len) }
     }
 
+    /// A pointer to the item at `start`.
+    ///
     /// # Safety
-    /// As [`Disjoint::slice`], for what is written through the pointer.
+    /// The conditions of [`Disjoint::slice`], for everything that is written through the pointer.
     pub unsafe fn at(&self, start: usize) -> *mut T {
         assert!(start <= self.1, "a task stays within its buffer");
         // SAFETY: the pointer is within the buffer or one past its end.

@@ -1,4 +1,4 @@
-//! Sixteen lanes in plain Rust, for any processor.
+//! Implements [`Isa`](super::Isa) in plain Rust, for any processor.
 
 use super::Isa;
 

@@ -1,4 +1,4 @@
-//! Safe parallel drivers for the kernels of recurrences. A task has up to [`BLOCK`] channels of one head of one sequence.
+//! Drives the kernels of recurrences safely and in parallel. A task has up to [`BLOCK`] channels of one head of one sequence.
 
 use super::attend::SequenceRows;
 use super::pool::{Disjoint, ThreadPool};
@@ -6,14 +6,14 @@ use super::rows::Rows;
 use super::scan::{DeltaArgs, Fade, Part, ScanArgs, Strided};
 use super::{Kernels, LANES};
 
-/// The most channels of a task. With 128 key elements, their state takes 32 KiB.
+/// The most channels per task. With 128 key elements, their state takes 32 KiB.
 const BLOCK: usize = 4 * LANES;
 
-/// What heads read of each row: head `i` begins `i * step` floats behind `start`.
+/// The part of each row that heads read. Head `i` starts `i * step` floats after `start`.
 #[derive(Clone, Copy)]
 pub struct View<'a> {
     floats: &'a [f32],
-    /// Floats from one row to the next. 0: all rows are the same.
+    /// Floats from one row to the next. 0 if all rows are the same.
     ld: usize,
     width: usize,
     rows: usize,
@@ -26,18 +26,18 @@ impl<'a> View<'a> {
         Self { floats: rows.floats(), ld: rows.ld(), width: rows.width(), rows: rows.num_rows(), start, step }
     }
 
-    /// The same floats in every row.
+    /// A view of the same floats in every row.
     pub fn constant(floats: &'a [f32], step: usize) -> Self {
         Self { floats, ld: 0, width: floats.len(), rows: usize::MAX, start: 0, step }
     }
 
-    /// Panics unless `heads` heads of `len` floats lie within `rows` rows.
+    /// Panics unless `heads` heads of `len` floats fit into `rows` rows.
     fn check(&self, heads: usize, len: usize, rows: usize) {
         let end = self.start + heads.saturating_sub(1) * self.step + len;
         assert!(end <= self.width && rows <= self.rows, "heads lie within their rows");
     }
 
-    /// `head` from row `row` on. It must have passed `check`.
+    /// The rows of `head` from row `row`. Callers must have passed `check`.
     fn head(&self, head: usize, row: usize) -> Strided {
         let at = row * self.ld + self.start + head * self.step;
         Strided { start: self.floats[at.min(self.floats.len())..].as_ptr(), ld: self.ld }
@@ -47,9 +47,9 @@ impl<'a> View<'a> {
 /// The heads of a recurrence, and the states of the sequences.
 pub struct Heads<'a, 'b> {
     pub count: usize,
-    /// Elements of a key, rows of the state.
+    /// Elements per key: the rows of the state.
     pub keys: usize,
-    /// Elements of a value (channels), columns of the state.
+    /// Elements per value (channels): the columns of the state.
     pub values: usize,
     pub sequences: &'a [SequenceRows],
     /// Per sequence: [count][keys][values]
@@ -59,9 +59,9 @@ pub struct Heads<'a, 'b> {
 /// The decay of a scan's state.
 #[derive(Clone, Copy)]
 pub enum Decay<'a> {
-    /// Each head has one factor per row. `steps`: the factor of each head's input.
+    /// One factor per row and head. `steps` holds the factor of each head's input.
     PerHead { factors: View<'a>, steps: Option<View<'a>> },
-    /// e^(step · a) with a step per channel, which is also the input's factor. `a`: [keys][count * values]
+    /// e^(step · a), with a step per channel that is also the input's factor. `a` is [keys][count * values].
     PerChannel { steps: View<'a>, a: &'a [f32] },
 }
 
@@ -74,12 +74,12 @@ pub struct Scan<'a> {
     pub decay: Decay<'a>,
 }
 
-/// Which key head a value head uses, if there are fewer key heads.
+/// Which key head a value head uses, if there are fewer key heads than value heads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyHeads {
-    /// Neighbouring value heads share one: 0, 0, 1, 1.
+    /// Neighbouring value heads share a key head: 0, 0, 1, 1.
     Repeated,
-    /// 0, 1, 0, 1.
+    /// Value heads cycle through the key heads: 0, 1, 0, 1.
     Tiled,
 }
 
@@ -90,14 +90,14 @@ pub struct Delta<'a> {
     pub v: View<'a>,
     pub num_key_heads: usize,
     pub key_heads: KeyHeads,
-    /// One factor per head and row, or, if `by_key`, one per key element.
+    /// One factor per head and row, or one per key element if `by_key` is set.
     pub decay: View<'a>,
     pub by_key: bool,
     pub beta: View<'a>,
 }
 
 impl Kernels {
-    /// out = scan, [num_tokens, count * values]
+    /// Runs a selective scan, out = [num_tokens, count * values].
     pub fn scan(&self, pool: &mut ThreadPool, heads: &mut Heads, scan: &Scan, out: &mut Rows) {
         let (count, keys, values, n) = (heads.count, heads.keys, heads.values, out.num_rows());
         scan.x.check(count, values, n);
@@ -124,7 +124,7 @@ impl Kernels {
         });
     }
 
-    /// out = the delta rule's, [num_tokens, count * values]
+    /// Runs the delta rule, out = [num_tokens, count * values].
     pub fn delta(&self, pool: &mut ThreadPool, heads: &mut Heads, delta: &Delta, out: &mut Rows) {
         let (count, keys, n) = (heads.count, heads.keys, out.num_rows());
         [delta.q, delta.k].iter().for_each(|view| view.check(delta.num_key_heads, keys, n));
@@ -149,7 +149,7 @@ impl Kernels {
 impl Strided {
     const NONE: Self = Self { start: std::ptr::null(), ld: 0 };
 
-    /// The rows from column `at` on. The view's check covers it.
+    /// The rows starting at column `at`. The view's check covers them.
     fn behind(self, at: usize) -> Self {
         Self { start: self.start.wrapping_add(at), ..self }
     }

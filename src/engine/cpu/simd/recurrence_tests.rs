@@ -1,4 +1,4 @@
-//! Recurrences against a plain computation in float64, on every instruction set, whole and row by row.
+//! Compares recurrences with a plain computation in float64, on every instruction set, whole and row by row.
 
 use super::attend::SequenceRows;
 use super::dispatch::available;
@@ -23,12 +23,12 @@ fn rows(tokens: std::ops::Range<usize>, width: usize, value: impl Fn(usize, usiz
     rows
 }
 
-/// Inputs that are the same however the rows are cut: uniform in [-1, 1).
+/// Uniform inputs in [-1, 1) that do not depend on how the rows are cut.
 fn input(seed: u64) -> impl Fn(usize, usize) -> f32 {
     move |row, column| Random(seed << 40 | (row as u64) << 20 | column as u64).centred()
 }
 
-/// Walks the tokens in pieces of at most `step` rows: `run(tokens, heads, out)`. The outputs, [tokens][HEADS * values].
+/// Walks the tokens in pieces of at most `step` rows by `run(tokens, heads, out)`. Returns the outputs, [tokens][HEADS * values].
 fn walk(values: usize, step: usize, run: impl Fn(std::ops::Range<usize>, &mut Heads, &mut Rows)) -> Vec<f32> {
     let (mut state, mut all) = (vec![0f32; HEADS * KEYS * values], Vec::new());
     for start in (0..TOKENS).step_by(step) {
@@ -52,7 +52,7 @@ fn check(values: usize, kernels: &Kernels, got: impl Fn(usize) -> Vec<f32>, expe
     assert_eq!(bits(got(4)), bits(whole), "{}", kernels.name);
 }
 
-/// Values per head: whole blocks, vectors, and what is left of one.
+/// Values per head: whole blocks, whole vectors, and incomplete ones.
 const VALUES: [usize; 4] = [3, LANES, 4 * LANES + 7, 5 * LANES];
 
 #[test]

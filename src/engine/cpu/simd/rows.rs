@@ -1,4 +1,4 @@
-//! Buffers of rows that begin on cache lines, and safe parallel drivers for the kernels.
+//! Stores rows that start on cache lines, and drives the kernels safely and in parallel.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ use model::NormKind;
 #[derive(Clone, Copy)]
 struct CacheLine([f32; LANES]);
 
-/// Rows of `width` floats, each beginning on a cache line. The floats that pad a row to whole lines stay zero.
+/// Rows of `width` floats. Each row starts on a cache line. The floats that pad a row to whole lines stay zero.
 pub struct Rows {
     lines: Vec<CacheLine>,
     width: usize,
@@ -37,7 +37,7 @@ impl Rows {
         Self { lines: Vec::new(), width, ld, rows: 0 }
     }
 
-    /// Makes room for `rows` rows. Their contents are unspecified.
+    /// Resizes to `rows` rows with unspecified contents.
     pub fn resize(&mut self, rows: usize) {
         self.rows = rows;
         let lines = rows * self.ld / LANES;
@@ -46,7 +46,7 @@ impl Rows {
         }
     }
 
-    /// Makes room for `rows` rows of `width` floats. If the width changes, all floats become zero.
+    /// Resizes to `rows` rows of `width` floats. If the width changes, all floats become zero.
     pub fn reshape(&mut self, rows: usize, width: usize) {
         if self.width != width {
             let lines = std::mem::take(&mut self.lines);
@@ -70,7 +70,7 @@ impl Rows {
     }
 
     pub(super) fn floats(&self) -> &[f32] {
-        // SAFETY: a Line is 16 floats without padding.
+        // SAFETY: a cache line is 16 floats without padding.
         unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.rows * self.ld) }
     }
 
@@ -92,34 +92,34 @@ impl Rows {
     pub fn for_each(&mut self, pool: &mut ThreadPool, f: impl Fn(usize, &mut [f32]) + Sync) {
         let (ld, width, rows) = (self.ld, self.width, self.rows);
         let all = Disjoint::new(self.floats_mut());
-        // SAFETY: each task has a row of its own.
+        // SAFETY: each task has a separate row.
         pool.run(rows, &|i, _| f(i, unsafe { all.slice(i * ld, width) }));
     }
 }
 
-/// A weight matrix as the kernels take it.
+/// A weight matrix in the form that the kernels take.
 pub struct Matrix<'a> {
     pub bytes: &'a [u8],
     pub kernel: Kernel,
     pub row_bytes: usize,
     pub rows: usize,
-    /// Padded to a multiple of 32.
+    /// The number of columns, padded to a multiple of 32.
     pub cols: usize,
-    /// Factor of the products.
+    /// A factor of the products.
     pub scale: f32,
 }
 
-/// A matrix to multiply with consecutive rows of the input. The products go to the same rows of output number `out`.
+/// A matrix to multiply with consecutive rows of the input. The products go to the same rows of output `out`.
 pub struct Job<'a> {
     pub matrix: Matrix<'a>,
     pub rows: Range<usize>,
     pub out: usize,
 }
 
-/// From this number of rows on, threads share the work of bringing them to fixed point. Fewer take less time than a fork and a join.
+/// The smallest number of rows for which threads share the conversion to fixed point. Fewer rows take less time than a fork and a join.
 const SPLIT_SHARED_FROM: usize = 8;
 
-/// Scratch space of products.
+/// The scratch space of products.
 #[derive(Default)]
 pub struct Scratch {
     threads: Vec<Rows>,
@@ -134,13 +134,13 @@ impl Scratch {
         }
     }
 
-    /// Brings rows of `cols` columns to fixed point. Returns the number of fixed blocks per row.
+    /// Converts rows of `cols` columns to fixed point. Returns the number of fixed blocks per row.
     fn split(&mut self, pool: &mut ThreadPool, split: SplitFn, x: &Rows, cols: usize) -> usize {
         assert!(cols <= x.ld, "a row has all its columns");
         let each = cols.div_ceil(FIXED_BLOCK);
         self.fixed.resize(self.fixed.len().max(x.rows * each), FixedBlock::ZERO);
         let out = Disjoint::new(&mut self.fixed);
-        // SAFETY: a row has `ld` floats, and row i has fixed blocks of its own; dispatch checked the instruction set.
+        // SAFETY: a row has `ld` floats, and row i writes its own fixed blocks; dispatch checked the instruction set.
         let row = |i: usize| unsafe { split(x.floats().as_ptr().add(i * x.ld), cols, out.at(i * each)) };
         if x.rows < SPLIT_SHARED_FROM {
             (0..x.rows).for_each(row);
@@ -152,15 +152,15 @@ impl Scratch {
 }
 
 impl Kernels {
-    /// out = x · Wᵀ, or out += x · Wᵀ with `accumulate`, for matrices that share their input. One fork-join for all of them.
+    /// out = x · Wᵀ, or out += x · Wᵀ with `accumulate`, for matrices that share their input. Takes one fork and join for all matrices.
     pub fn linear(&self, pool: &mut ThreadPool, scratch: &mut Scratch, x: &Rows, accumulate: bool, jobs: Vec<(Matrix, &mut Rows)>) {
         let (matrices, mut outs): (Vec<_>, Vec<_>) = jobs.into_iter().unzip();
         let jobs: Vec<_> = matrices.into_iter().enumerate().map(|(out, matrix)| Job { matrix, rows: 0..x.rows, out }).collect();
         self.products(pool, scratch, x, accumulate, &jobs, &mut outs);
     }
 
-    /// out = x · Wᵀ, or out += x · Wᵀ with `accumulate`, for the rows of each job. One fork-join for all of them. Jobs of one output have
-    /// different rows, in ascending order.
+    /// out = x · Wᵀ, or out += x · Wᵀ with `accumulate`, for the rows of each job. Takes one fork and join for all jobs. Jobs of one output
+    /// must have different rows, in ascending order.
     pub fn products(&self, pool: &mut ThreadPool, scratch: &mut Scratch, x: &Rows, accumulate: bool, jobs: &[Job], outs: &mut [&mut Rows]) {
         let most = jobs.iter().map(|job| job.rows.len()).max().unwrap_or(0);
         scratch.prepare(pool.num_threads(), scratch_len(most) + LANES);

@@ -1,5 +1,5 @@
-//! The exact scalar dequantisers as [`Dequant`]: every type on every instruction set. The compiler vectorises them for the instruction set
-//! of the entry point.
+//! Wraps the exact scalar dequantisers as [`Dequant`], for every type on every instruction set. The compiler vectorises them for the
+//! instruction set of the entry point.
 
 use super::{Dequant, Isa};
 use model::{codebook, dequant};

@@ -1,14 +1,15 @@
-//! Kernels of recurrences: a head's state is a matrix with one row per key element and one column per value element (channel).
+//! Implements the kernels of recurrences. A head's state is a matrix with one row per key element and one column per value element
+//! (channel).
 //!
-//! The kernels walk the rows of one sequence in order of positions. Channels do not depend on each other, so a kernel takes some channels
-//! of one head, and their part of the state stays in cache while the rows pass.
+//! The kernels walk the rows of one sequence in order of position. Channels do not depend on each other. So a kernel takes some channels of
+//! one head, and their part of the state stays in cache while the rows pass.
 
 use super::{Isa, LANES};
 
-/// Vectors of channels whose sums are computed side by side.
+/// The number of channel vectors whose sums are computed in parallel.
 const WIDE: usize = 4;
 
-/// Rows in memory, `ld` floats apart. All rows are the same if it is 0.
+/// Rows in memory, `ld` floats apart. If `ld` is 0, all rows are the same.
 #[derive(Clone, Copy)]
 pub struct Strided {
     pub start: *const f32,
@@ -27,7 +28,8 @@ impl Strided {
 pub enum Fade {
     /// One factor per row.
     Whole(Strided),
-    /// e^(step · a), with a step per row and channel, and `a` per key element and channel, `ld` floats from one key element to the next.
+    /// e^(step · a), with a step per row and channel. `a` has one value per key element and channel, and `ld` is the distance between its
+    /// key elements.
     Channel { steps: Strided, a: *const f32, ld: usize },
 }
 
@@ -43,30 +45,30 @@ pub struct Part {
     pub ld_out: usize,
 }
 
-/// What a selective scan reads.
+/// The arguments of a selective scan.
 pub struct ScanArgs {
     pub part: Part,
     pub x: Strided, // [rows][channels]
     pub b: Strided, // [rows][keys]
     pub c: Strided, // [rows][keys]
-    /// The factor of each row's x. Null: 1, or that of the channel (`Fade::Channel`).
+    /// The factor of each row's x. If null, the factor is 1, or the channel's step (`Fade::Channel`).
     pub steps: Strided,
     pub fade: Fade,
 }
 
-/// What the delta rule reads.
+/// The arguments of the delta rule.
 pub struct DeltaArgs {
     pub part: Part,
     pub q: Strided, // [rows][keys]
     pub k: Strided, // [rows][keys]
     pub v: Strided, // [rows][channels]
-    /// [rows] factors of the state, or [rows][keys] if `by_key`
+    /// [rows] factors of the state, or [rows][keys] if `by_key` is set
     pub decay: Strided,
     pub by_key: bool,
     pub beta: Strided, // [rows]
 }
 
-/// Loads `n` floats, of which there are fewer than a vector has unless `WHOLE`.
+/// Loads `n` floats. Without `WHOLE`, `n` is smaller than a vector.
 #[inline(always)]
 unsafe fn load<I: Isa, const WHOLE: bool>(p: *const f32, n: usize) -> I::V {
     if WHOLE {
@@ -106,10 +108,10 @@ macro_rules! tiles {
     }};
 }
 
-/// In each row: S = fade · S + b ⊗ (step · x), out = Sᵀ c.
+/// For each row: S = fade · S + b ⊗ (step · x), out = Sᵀ c.
 ///
 /// # Safety
-/// All pointers are valid for the shapes beside them.
+/// All pointers are valid for the shapes that stand next to their fields.
 #[inline(always)]
 pub unsafe fn scan<I: Isa>(a: &ScanArgs) {
     tiles!(scan_tile, a)
@@ -163,10 +165,10 @@ unsafe fn scan_tile<I: Isa, const W: usize, const WHOLE: bool>(a: &ScanArgs, at:
     }
 }
 
-/// In each row: S = decay · S, S += k ⊗ (beta · (v − Sᵀ k)), out = Sᵀ q.
+/// For each row: S = decay · S, S += k ⊗ (beta · (v − Sᵀ k)), out = Sᵀ q.
 ///
 /// # Safety
-/// All pointers are valid for the shapes beside them.
+/// All pointers are valid for the shapes that stand next to their fields.
 #[inline(always)]
 pub unsafe fn delta<I: Isa>(a: &DeltaArgs) {
     tiles!(delta_tile, a)

@@ -1,4 +1,4 @@
-//! Every instruction set is compared with exact arithmetic; every number of tokens must give the bits of one token at a time.
+//! Compares every instruction set with exact arithmetic. Every number of tokens must give the bits of one token at a time.
 
 use super::dispatch::available;
 use super::fixed_block::{FIXED_BLOCK, FixedBlock};
@@ -11,7 +11,7 @@ use model::{NormKind, QUANTS, Quant};
 pub(super) struct Case {
     w: Vec<u8>,
     x: Vec<f32>,
-    /// Floats to skip, so that the first row of `x` begins on a cache line.
+    /// Floats to skip, so that the first row of `x` starts on a cache line.
     skip: usize,
     rows: usize,
     cols: usize,
@@ -32,7 +32,7 @@ impl Case {
         &mut self.x[self.skip + t * self.cols..][..self.cols]
     }
 
-    /// The product of `tokens` tokens at once, [tokens, rows].
+    /// Multiplies `tokens` tokens at once, and returns [tokens, rows].
     pub fn run(&self, kernels: &Kernels, quant: &Quant, from: usize, tokens: usize) -> Vec<f32> {
         let mut out = vec![f32::NAN; tokens * self.rows];
         let mut scratch = vec![0f32; scratch_len(tokens) + LANES];
@@ -118,10 +118,10 @@ fn weights_have_the_bits_of_the_scalar_dequantisers() {
         }
         for kernels in available() {
             if (kernels.linear_of)(quant.id).is_some_and(|kernel| kernel.split.is_some()) {
-                continue; // integers agree to rounding, which is compared above
+                continue; // integers agree up to rounding, which is compared above
             }
             for (t, row) in case.run(kernels, quant, 0, cols).chunks_exact(rows).enumerate() {
-                // a sum of zeros and a negative zero is zero
+                // the sum of zeros and a negative zero is zero
                 let same = row.iter().enumerate().all(|(r, got)| got.to_bits() == (w[r * cols + t] + 0.0).to_bits());
                 assert!(same, "{} {}: column {t}", kernels.name, quant.name);
             }
@@ -134,7 +134,7 @@ fn wide_instruction_sets_agree_on_bits() {
     let sets: Vec<_> = available().into_iter().filter(|k| k.name != "portable").collect();
     for quant in QUANTS {
         if sets.iter().any(|k| (k.linear_of)(quant.id).is_some_and(|kernel| kernel.split.is_some())) {
-            continue; // integers and floats agree to rounding, which is compared above
+            continue; // integers and floats agree up to rounding, which is compared above
         }
         let case = Case::new(quant, 16, 512, 9, 3);
         for pair in sets.windows(2) {
@@ -184,7 +184,8 @@ fn norms_caps_and_activations_are_exact_enough_at_every_length() {
     }
 }
 
-/// `cargo test --release -- --ignored --nocapture linear_speed`: one thread's GB/s at 1 token from memory, GFLOP/s at 4 … 256.
+/// Run with `cargo test --release -- --ignored --nocapture linear_speed`. Prints one thread's GB/s at 1 token from memory, and GFLOP/s at 4
+/// … 256.
 #[test]
 #[ignore = "a measurement"]
 fn linear_speed() {

@@ -1,24 +1,24 @@
-//! Memory of zeros that comes from the system and goes back to it.
+//! Allocates zeroed memory from the system and gives it back.
 
 use std::ops::{Deref, DerefMut};
 
 use memmap2::{MmapMut, MmapOptions};
 
-/// Floats that are 0 at first. A page is resident from the first time it is touched, and all go back to the system with the value.
+/// Floats that start at 0. A page becomes resident when it is first touched. All pages go back to the system when the value is dropped.
 ///
-/// The allocator promises neither: it writes zeros to memory that it has used before, which makes every page resident, and it keeps what
-/// was freed until somebody allocates again.
+/// The allocator guarantees neither. It writes zeros to memory that it has used before, which makes every page resident, and it keeps freed
+/// memory for later allocations.
 #[derive(Default)]
 pub struct Zeroed(Option<MmapMut>);
 
 impl Zeroed {
-    /// None: the system has not enough memory or addresses.
+    /// Allocates `floats` floats. None if the system lacks memory or addresses.
     pub fn new(floats: usize) -> Option<Self> {
         if floats == 0 {
             return Some(Self::default());
         }
         let map = MmapOptions::new().len(floats.checked_mul(size_of::<f32>())?).no_reserve_swap().map_anon().ok()?;
-        // Saves time while the memory is read. It is advice: a system without huge pages does not take it.
+        // Speeds up reading. This is only a hint: a system without huge pages ignores it.
         #[cfg(target_os = "linux")]
         let _ = map.advise(memmap2::Advice::HugePage);
         Some(Self(Some(map)))
@@ -26,20 +26,20 @@ impl Zeroed {
 }
 
 impl Zeroed {
-    /// Gives the pages behind the first `floats` floats back to the system. What was there is 0 again.
+    /// Gives the pages after the first `floats` floats back to the system. Their contents become 0.
     pub fn give_back_from(&mut self, floats: usize) {
         let Some(map) = &mut self.0 else { return };
         let from = (floats * size_of::<f32>()).next_multiple_of(page_size());
         let Some(len) = map.len().checked_sub(from).filter(|&len| len > 0) else { return };
         #[cfg(target_os = "linux")]
-        // SAFETY: the map is anonymous and private, and borrowed exclusively: its pages become zeros, which are floats, too.
+        // SAFETY: the map is anonymous, private and exclusively borrowed; its pages become zeros, which are valid floats.
         let _ = unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, from, len) };
         #[cfg(not(target_os = "linux"))]
         map[from..from + len].fill(0);
     }
 }
 
-/// A multiple of the sizes that pages have, without huge ones.
+/// A multiple of all page sizes, except those of huge pages.
 const fn page_size() -> usize {
     64 << 10
 }

@@ -1,4 +1,4 @@
-//! Attention. What the fast kernels finish by themselves goes to them at once; other heads are finished op by op.
+//! Builds attention. Fast kernels finish their heads themselves; the heads of all other kernels are finished op by op.
 
 use super::super::sys;
 use super::builder::{Builder, Input, NO_PART, Norm, copy, part};
@@ -9,15 +9,15 @@ use model::arch::WindowKind;
 use model::spec::{Attention, AttnGate as Gate, HeadNorm};
 use model::{NormKind, RopePairing, TensorRole};
 
-/// The longest head of the fast kernels.
+/// The longest head that the fast kernels take.
 const MAX_HEAD_DIM: usize = 256;
 
-/// Whether the fast kernels know sinks and chunked windows for heads of this length: `attention_extras` in `cuda/attention`.
+/// Whether the fast kernels support sinks and chunked windows for heads of this length: `attention_extras` in `cuda/attention`.
 fn has_extras(head_dim: usize) -> bool {
     head_dim <= 64 || (97..=128).contains(&head_dim)
 }
 
-/// Queries, keys or values of a row, before they are finished.
+/// Queries, keys or values of a row before they are finished.
 struct Heads {
     at: sys::pen_part,
     count: usize,
@@ -29,7 +29,7 @@ struct Heads {
     is_query: bool,
 }
 
-/// Where finished heads go.
+/// The destination of finished heads.
 enum HeadTarget {
     Rows(sys::pen_part),
     Cache(u32, bool),
@@ -62,7 +62,7 @@ impl Builder<'_> {
         Ok(Mixed { rows: out, output: TensorRole::AttnOutput, bias: self.vector(TensorRole::AttnOutputBias, i) })
     }
 
-    /// The op with what a layer's attention asks for.
+    /// The attention op with the parameters of a layer.
     fn attend(&mut self, i: usize, a: &Attention, cache: u32, out: u32) -> sys::pen_attention {
         let kind = self.weights.spec.arch.window_kind;
         sys::pen_attention {
@@ -79,7 +79,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Attention over everything before a row, of heads that are finished elsewhere.
+    /// An attention op over everything before a row, for heads that are finished elsewhere.
     pub fn plain_attention(&self, cache: u32, out: u32, [heads, value_dim]: [usize; 2], scale: f32) -> sys::pen_attention {
         let spec = &self.weights.spec;
         sys::pen_attention {
@@ -118,7 +118,7 @@ impl Builder<'_> {
         known && same && !arch.bidirectional && a.alibi.is_none() && a.head_dim <= MAX_HEAD_DIM && a.head_dim.is_multiple_of(8)
     }
 
-    /// Whether the fast kernels finish these heads, too.
+    /// Whether the fast kernels also finish these heads.
     fn finishes_heads(&self, i: usize, a: &Attention) -> bool {
         let arch = self.weights.spec.arch;
         let plain = |norm: HeadNorm, bias| match norm {
@@ -206,7 +206,7 @@ impl Builder<'_> {
         Ok(gate)
     }
 
-    /// Bias, clamp, norm, rotation and temperature. A norm of all heads at once is an op of its own between the others.
+    /// Applies bias, clamp, norm, rotation and temperature. A norm over all heads at once is an op of its own between them.
     fn finish(&mut self, i: usize, a: &Attention, heads: Heads, to: HeadTarget) -> Result<(), EngineError> {
         let arch = self.weights.spec.arch;
         let rope = if heads.rotated { self.ropes[i].map_or(NONE, |rope| rope as u32) } else { NONE };
@@ -225,7 +225,7 @@ impl Builder<'_> {
                 if first.bias != NONE || first.clamp != 0.0 || first.rope != NONE {
                     self.op(first);
                 }
-                // all heads of a row follow one another: those of queries with a gate between them have no such norm
+                // the heads of a row must be contiguous: queries with gates between them never have this norm
                 let row = part(heads.at.buffer, heads.at.first as usize, 0);
                 self.group_norm([row; 2], 1, heads.count * heads.dim, norm);
                 (op.bias, op.clamp) = (NONE, 0.0);
@@ -251,7 +251,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Heads to which nothing happens.
+    /// Heads without any finishing.
     pub fn plain_heads(&self, from: sys::pen_part, heads: usize, dim: usize) -> sys::pen_heads {
         let spec = &self.weights.spec;
         sys::pen_heads {

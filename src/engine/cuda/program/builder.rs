@@ -1,4 +1,4 @@
-//! What the parts of a program are built with: buffers, norms, products, branches.
+//! Builds the parts of a program: buffers, norms, products and branches.
 
 use std::collections::HashMap;
 
@@ -19,32 +19,32 @@ pub struct Norm {
     pub bias: u32,
 }
 
-/// What a product reads.
+/// The input of a product.
 #[derive(Clone, Copy)]
 pub enum Input {
-    /// A norm that the product computes on its way, and the buffer for it if it is written.
+    /// A norm that the product computes itself, and the buffer for the normalised rows if they are stored.
     Norm(sys::pen_norm, u32),
-    /// A buffer of float16.
+    /// A float16 buffer.
     Ready(u32),
 }
 
 pub struct Builder<'a> {
     pub weights: &'a Weights,
-    /// For each layer the index of its rotation.
+    /// The index of each layer's rotation.
     pub ropes: &'a [Option<usize>],
     pub program: Program,
     pub tensors: HashMap<Key, u32>,
     buffers: HashMap<(String, u32, u32, u32), u32>,
-    /// The residual stream.
+    /// The buffer of the residual stream.
     pub x: u32,
-    /// The weights of the RMS norm of a branch that the stream has not received yet.
+    /// The weights of the RMS norm of a branch that is not yet added to the stream.
     pending: Option<u32>,
-    /// For each layer the cache that it reads, and its state.
+    /// The cache that each layer reads, and its state.
     pub caches: Vec<u32>,
     pub states: Vec<u32>,
 }
 
-/// A part of a buffer whose heads follow one another.
+/// A part of a buffer, with its first element and the distance between heads.
 pub fn part(buffer: u32, first: usize, stride: usize) -> sys::pen_part {
     sys::pen_part { buffer, first: first as u32, stride: stride as u32 }
 }
@@ -53,7 +53,7 @@ pub const NO_PART: sys::pen_part = sys::pen_part { buffer: NONE, first: 0, strid
 const NO_NORM: sys::pen_norm =
     sys::pen_norm { kind: sys::PEN_NO_NORM, x: NONE, branch: NONE, branch_weight: NONE, x_out: NONE, weight: NONE, bias: NONE, eps: 0.0 };
 
-/// A copy of `dim` elements: the start of every elementwise op.
+/// Copies `dim` elements. Every elementwise op starts from this one.
 pub fn copy(from: sys::pen_part, to: sys::pen_part, heads: usize, dim: usize) -> sys::pen_map {
     sys::pen_map {
         r#in: from,
@@ -114,7 +114,7 @@ impl<'a> Builder<'a> {
         Ok(self.program)
     }
 
-    /// Caches and states of the layers.
+    /// Assigns caches and states to the layers.
     fn place_memory(&mut self) {
         let spec = &self.weights.spec;
         let in_groups = has_groups(spec);
@@ -122,7 +122,7 @@ impl<'a> Builder<'a> {
         for (i, layer) in spec.layers.iter().enumerate() {
             let kept = layer.cached().map(|kept| {
                 let dim = |elements: usize| elements.next_multiple_of(8) as u32;
-                // latent vectors are the first elements of their keys
+                // the values are the first elements of the latent keys
                 let value_dim = if layer.latent().is_some() { 0 } else { dim(kept.value) };
                 let number = self.program.caches.len() as u32;
                 let within =
@@ -183,12 +183,12 @@ impl<'a> Builder<'a> {
         self.program.ops.push(op.into());
     }
 
-    /// The buffer of this name and width: [num_tokens, width] of float32.
+    /// The float32 buffer of this name and width [num_tokens, width].
     pub fn floats(&mut self, name: &str, width: usize) -> u32 {
         self.buffer(name, sys::PEN_F32, width, 1)
     }
 
-    /// The same of float16.
+    /// The float16 buffer of this name and width [num_tokens, width].
     pub fn halves(&mut self, name: &str, width: usize) -> u32 {
         self.buffer(name, sys::PEN_F16, width, 1)
     }
@@ -202,20 +202,20 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// Elements of a float32 buffer, rounded to float16 for a product.
+    /// Rounds elements of a float32 buffer to float16 for a product.
     pub fn rounded(&mut self, name: &str, from: sys::pen_part, dim: usize) -> u32 {
         let to = self.halves(name, dim);
         self.op(copy(from, part(to, 0, 0), 1, dim));
         to
     }
 
-    /// The stream, rounded to float16.
+    /// Rounds the stream to float16.
     pub fn rounded_stream(&mut self, name: &str) -> u32 {
         self.settle();
         self.rounded(name, part(self.x, 0, 0), self.weights.spec.hidden_dim)
     }
 
-    /// The norm of a role, if the file has it. Architectures whose norms have no weights have it everywhere.
+    /// The norm of a role, if the file has one. In architectures whose norms have no weights, every role has one.
     pub fn norm(&mut self, role: TensorRole, bias: TensorRole, layer: usize) -> Option<Norm> {
         let (arch, hidden) = (self.weights.spec.arch, self.weights.spec.hidden_dim);
         if let Some(norm) = self.own_norm(role, bias, layer) {
@@ -228,19 +228,19 @@ impl<'a> Builder<'a> {
         arch.weightless_norms.then(|| Norm { kind: arch.norm, weight: ones(self), bias: NONE })
     }
 
-    /// The norm of a role, if the file has it.
+    /// The norm of a role, if the file has one.
     pub fn own_norm(&mut self, role: TensorRole, bias: TensorRole, layer: usize) -> Option<Norm> {
         let weight = self.vector(role, layer);
         let bias = self.vector(bias, layer);
         (weight != NONE).then_some(Norm { kind: self.weights.spec.arch.norm, weight, bias })
     }
 
-    /// An RMS norm that must be there, whatever the architecture's norms are.
+    /// The RMS norm of a role. It is required, whatever norms the architecture uses otherwise.
     pub fn rms_norm(&mut self, role: TensorRole, layer: usize) -> Result<Norm, EngineError> {
         Ok(Norm { kind: NormKind::Rms, weight: self.required_vector(role, layer)?, bias: NONE })
     }
 
-    /// The norm of the stream as a product takes it. A branch that waits joins the stream on the way.
+    /// The norm of the stream as a product takes it. The product adds a pending branch to the stream first.
     fn fused(&mut self, norm: Norm, keeps_stream: bool) -> sys::pen_norm {
         let eps = self.weights.spec.norm_eps;
         if norm.kind == NormKind::Layer {
@@ -261,7 +261,7 @@ impl<'a> Builder<'a> {
         of
     }
 
-    /// What a branch reads of the stream: its norm, or without one the stream itself.
+    /// The input that a branch reads from the stream: the stream's norm, or the stream itself without a norm.
     pub fn input(&mut self, norm: Option<Norm>, name: &str) -> Input {
         let hidden = self.weights.spec.hidden_dim;
         match norm {
@@ -279,7 +279,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// The input as a buffer, for several readers.
+    /// Stores the input in a buffer, for several readers.
     pub fn ready(&mut self, input: Input) -> u32 {
         match input {
             Input::Ready(buffer) => buffer,
@@ -290,7 +290,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Products with the same input, side by side in `out`.
+    /// Products of one input, which lie next to each other in `out`.
     pub fn products(&mut self, input: Input, matrices: &[u32], out: u32, epilogue: u32) {
         let (norm, from) = match input {
             Input::Norm(norm, buffer) => (norm, buffer),
@@ -312,7 +312,7 @@ impl<'a> Builder<'a> {
         self.op(op);
     }
 
-    /// A product that is stored as float32.
+    /// A product whose result is stored as float32.
     pub fn product(&mut self, from: u32, matrix: u32, name: &str) -> u32 {
         let rows = self.program.tensors[matrix as usize].desc.rows as usize;
         let out = self.floats(name, rows);
@@ -320,7 +320,7 @@ impl<'a> Builder<'a> {
         out
     }
 
-    /// A norm of each head alone, with weights that they share.
+    /// Normalises each head alone, with weights that all heads share.
     pub fn group_norm(&mut self, [from, to]: [sys::pen_part; 2], heads: usize, dim: usize, norm: Norm) {
         let kind = if norm.kind == NormKind::Layer { sys::PEN_LAYER_NORM } else { sys::PEN_RMS_NORM };
         self.op(sys::pen_group_norm {
@@ -362,7 +362,7 @@ impl<'a> Builder<'a> {
         let branch = self.floats("branch", hidden);
         if let Some(norm) = post {
             if norm.kind == NormKind::Rms && norm.bias == NONE && scale == 1.0 && self.weights.spec.block == Block::Sequential {
-                // the next norm adds it on its way
+                // the next norm also adds the branch
                 self.pending = Some(norm.weight);
                 return;
             }
@@ -371,7 +371,7 @@ impl<'a> Builder<'a> {
         self.op(sys::pen_map { add: 1, factor: scale, ..copy(part(branch, 0, 0), part(self.x, 0, 0), 1, hidden) });
     }
 
-    /// Adds a branch that waits, for readers of the stream itself.
+    /// Adds a pending branch to the stream, for ops that read the stream itself.
     pub fn settle(&mut self) {
         let Some(weight) = self.pending.take() else { return };
         let hidden = self.weights.spec.hidden_dim;

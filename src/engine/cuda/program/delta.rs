@@ -1,4 +1,4 @@
-//! The gated delta rule, as in `cpu/mixer/delta.rs`.
+//! Builds the gated delta rule, as in `cpu/mixer/delta.rs`.
 
 use super::super::sys;
 use super::builder::{Builder, Input, copy, part};
@@ -8,14 +8,14 @@ use crate::EngineError;
 use model::arch::Recurrent;
 use model::{Ssm, TensorRole};
 
-/// What the projections give. Every part has a head after another, unless said otherwise.
+/// The results of the projections. The heads of a part lie one after another unless stated otherwise.
 struct Projected {
-    /// One buffer of q, k and v, or one of each, with the convolution of each.
+    /// One buffer for q, k and v, or one buffer for each, with the convolution of each.
     qkv: Vec<(sys::pen_part, usize, TensorRole)>,
     z: sys::pen_part,
-    /// Before its sigmoid: groups of heads at a stride.
+    /// Beta before its sigmoid, and the number of heads in each group at the part's stride.
     beta: (sys::pen_part, usize),
-    /// The decay's alpha, likewise.
+    /// The decay's alpha, in the same layout.
     alpha: (sys::pen_part, usize),
 }
 
@@ -68,7 +68,7 @@ impl Builder<'_> {
             beta: part(beta, 0, 1),
             state: sys::pen_state { layer: self.states[i], first: state as u32 },
             by_key: u32::from(by_key),
-            // Qwen 3.5's files have value heads in an order for tiled key heads
+            // Qwen 3.5's files order value heads for tiled key heads
             tiled: u32::from(kind == Recurrent::Delta),
             heads: heads as u32,
             key_heads: groups as u32,
@@ -84,13 +84,13 @@ impl Builder<'_> {
         Ok(Mixed { rows: out, output: if by_key { AttnOutput } else { SsmOut }, bias: NONE })
     }
 
-    /// Qwen3-Next's and Qwen 3.5's projections.
+    /// The projections of Qwen3-Next and Qwen 3.5.
     fn qwen(&mut self, i: usize, ssm: &Ssm, h: u32) -> Result<Projected, EngineError> {
         use TensorRole::*;
         let Ssm { kind, inner, state: keys, heads, groups, .. } = *ssm;
         let (shared, dim) = (groups * keys, inner / heads);
         let (qkv, z) = if kind == Recurrent::DeltaNext && !self.has(AttnQkv, i) {
-            // per key head: q, k, its value heads' v and z (the first files of Qwen3-Next)
+            // per key head: q, k, then v and z of its value heads (the first files of Qwen3-Next)
             let matrix = self.matrix(SsmIn, i)?;
             let wide = self.product(h, matrix, "interleaved projections");
             let (values, each) = (inner / groups, 2 * (keys + inner / groups));
@@ -119,7 +119,7 @@ impl Builder<'_> {
         Ok(Projected { qkv, z: part(z, 0, dim), beta, alpha })
     }
 
-    /// Kimi's projections: z and the decay come by way of a low rank.
+    /// Kimi's projections. z and the decay pass through a low rank.
     fn kimi(&mut self, i: usize, ssm: &Ssm, h: u32) -> Result<Projected, EngineError> {
         use TensorRole::*;
         let Ssm { inner, state: keys, heads, .. } = *ssm;

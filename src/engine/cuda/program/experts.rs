@@ -1,4 +1,4 @@
-//! Experts: scores, products, sums, as in `cpu/{feed_forward,experts,routing}.rs`.
+//! Builds the experts: scores, products and sums, as in `cpu/{feed_forward,experts,routing}.rs`.
 
 use super::super::sys;
 use super::builder::{Builder, Input, Norm, activation, copy, part};
@@ -20,7 +20,7 @@ impl Builder<'_> {
         Ok(scores)
     }
 
-    /// What the layer takes of its input before attention: the router's scores, in architectures whose router sees that input.
+    /// Computes the router's scores from the layer's input before attention, in architectures whose router sees that input.
     pub fn look_ahead(&mut self, i: usize) -> Result<(), EngineError> {
         let spec = &self.weights.spec;
         let Some(experts) = spec.layers[i].ffn.experts().filter(|_| spec.arch.experts.early_router) else { return Ok(()) };
@@ -29,7 +29,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// out = norm(experts(norm(stream))), with norms of their own (Gemma 4).
+    /// out = norm(experts(norm(stream))), where router and experts have norms of their own (Gemma 4).
     pub fn experts_behind(&mut self, i: usize, experts: &Experts, out: u32) -> Result<(), EngineError> {
         use TensorRole::*;
         let hidden = self.weights.spec.hidden_dim;
@@ -49,7 +49,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// out (+)= Σ weight · expert(h) over the experts of each row by its scores, and the shared expert.
+    /// out (+)= Σ weight · expert(h) over the experts that the scores choose for each row, plus the shared expert.
     pub fn experts(&mut self, i: usize, experts: &Experts, h: u32, out: u32, add: bool) -> Result<(), EngineError> {
         use TensorRole::*;
         let spec = &self.weights.spec;
@@ -102,7 +102,7 @@ impl Builder<'_> {
         if !has_adjugates {
             return Ok(());
         }
-        // experts that see what the others give (GroveMoE)
+        // adjugate experts, which see the output of the others (GroveMoE)
         let count = experts.num_chunks();
         let seen = self.rounded("experts' sum", part(out, 0, 0), hidden);
         let used = experts.used.min(count);

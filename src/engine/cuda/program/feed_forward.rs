@@ -1,4 +1,4 @@
-//! The feed-forward part of a layer, as in `cpu/feed_forward.rs`.
+//! Builds the feed-forward part of a layer, as in `cpu/feed_forward.rs`.
 
 use super::super::sys;
 use super::builder::{Builder, Input, Norm, activation, copy, part};
@@ -7,7 +7,7 @@ use crate::EngineError;
 use model::arch::Beside;
 use model::{Activation, FeedForward, TensorRole};
 
-/// The tensors of a dense network: that of the layer, or the expert that all rows share.
+/// Names the tensors of a dense network: the layer's own, or those of the expert that all rows share.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Dense {
     OfLayer,
@@ -25,8 +25,8 @@ impl Dense {
 }
 
 impl Builder<'_> {
-    /// x += layer(h). `input`: h, unless it is the norm of the stream now. `early`: what the experts see instead, in architectures whose
-    /// experts see the input before attention.
+    /// x += layer(h). `input` is h, unless h is the current norm of the stream. `early` is the experts' input in architectures whose
+    /// experts see the layer's input before attention.
     pub fn feed_forward(
         &mut self,
         i: usize,
@@ -94,7 +94,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// The rows in front of the down projection, rounded.
+    /// The rows before the down projection, rounded to float16.
     pub fn widen(&mut self, i: usize, of: Dense, dim: usize, input: Input) -> Result<u32, EngineError> {
         use TensorRole::*;
         let spec = &self.weights.spec;

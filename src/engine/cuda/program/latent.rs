@@ -1,4 +1,4 @@
-//! Multi-head latent attention in its absorbed form, as in `cpu/mixer/latent.rs`.
+//! Builds multi-head latent attention in its absorbed form, as in `cpu/mixer/latent.rs`.
 
 use super::super::sys;
 use super::builder::{Builder, Input, Norm, copy, part};
@@ -9,7 +9,7 @@ use crate::latent::halves;
 use model::spec::Latent;
 use model::{TensorRole, Weight, Weights};
 
-/// Elements that rows of float16 are a multiple of.
+/// The length of a float16 row is a multiple of this.
 const ROW_UNIT: usize = 64;
 
 impl Builder<'_> {
@@ -28,7 +28,7 @@ impl Builder<'_> {
         (keys.rope, keys.rope_first, keys.cache) = (rope, rank as u32, cache);
         self.op(keys);
 
-        // queries: the latent part by each head's matrix, and the rotated part
+        // queries: the latent part through each head's matrix, and the rotated part
         let query = self.halves(&format!("latent queries of {key_dim} elements"), heads * key_dim);
         let (temperature, offset) = (l.temperature.map_or([0.0, 1.0], |t| [t.scale, t.floor]), l.temperature.map_or(0.0, |t| t.offset));
         let warm = |op: sys::pen_heads| sys::pen_heads {
@@ -48,7 +48,7 @@ impl Builder<'_> {
         let rotated = self.plain_heads(part(q, l.nope_dim, head_dim), heads, l.rope_dim);
         self.op(warm(sys::pen_heads { rope, out: part(query, rank, key_dim), ..rotated }));
 
-        // Heads are rows of their own, unless such rows would have room between them.
+        // Each head is a row of its own, unless such rows would need padding between them.
         let apart = rank % ROW_UNIT == 0;
         let name = "attention over latent vectors";
         let latent = if apart { self.buffer(name, sys::PEN_F16, rank, heads) } else { self.halves(name, heads * rank) };
@@ -76,14 +76,14 @@ impl Builder<'_> {
         Ok(self.product(rows, up, "unfinished queries"))
     }
 
-    /// Heads as rows of their own, rounded: the input of their matrices.
+    /// Copies heads to rows of their own, rounded to float16: the input of the heads' matrices.
     fn head_rows(&mut self, name: &str, from: sys::pen_part, heads: usize, dim: usize) -> u32 {
         let rows = self.buffer(name, sys::PEN_F16, dim, heads);
         self.op(copy(from, part(rows, 0, dim.next_multiple_of(ROW_UNIT)), heads, dim));
         rows
     }
 
-    /// The heads' matrices to the latent space.
+    /// The matrices that map each head's queries to the latent space.
     fn absorbing(&mut self, i: usize, l: &Latent) -> Result<u32, EngineError> {
         let heads = l.num_heads;
         if l.split {
@@ -94,7 +94,7 @@ impl Builder<'_> {
         Ok(self.made_matrices((TensorRole::AttnKB, i), shape, move |weights| transposed(weights, &keys)))
     }
 
-    /// The heads' matrices from the latent space to values.
+    /// The matrices that map the latent space to each head's values.
     fn expanding(&mut self, i: usize, l: &Latent) -> Result<u32, EngineError> {
         let heads = l.num_heads;
         if l.split {

@@ -1,4 +1,4 @@
-//! A layer: how its branches and its residual stream are wired ([`Block`]).
+//! Builds a layer, with its branches and its residual stream wired as [`Block`] says.
 
 use super::super::sys;
 use super::builder::{Builder, Input, Norm, copy, part};
@@ -7,7 +7,7 @@ use crate::EngineError;
 use model::arch::{Beside, Block, Recurrent};
 use model::{Mixer, Ssm, TensorRole};
 
-/// What a mixer gave, before its output projection.
+/// The output of a mixer before its output projection.
 pub struct Mixed {
     /// [num_tokens, …] of float16
     pub rows: u32,
@@ -24,7 +24,7 @@ impl Builder<'_> {
             self.predict_streams(i)?;
         }
         self.look_ahead(i)?;
-        // what the experts see of the layer's input, in architectures whose experts see it before attention
+        // the experts' norm of the layer's input, in architectures whose experts see that input before attention
         let early_norm = if spec.arch.experts.beside == Beside::Residual { self.own_norm(FfnNormExps, FfnNormBias, i) } else { None };
         let ffn_norm = self.norm(FfnNorm, FfnNormBias, i);
         let early = early_norm.or(ffn_norm.filter(|_| block == Block::Parallel));
@@ -87,7 +87,7 @@ impl Builder<'_> {
         h
     }
 
-    /// What the layer's mixers give. They work on the same input.
+    /// The outputs of the layer's mixers, which all read the same input.
     fn mixers(&mut self, i: usize, input: Input) -> Result<Vec<Mixed>, EngineError> {
         match self.weights.spec.layers[i].mixer {
             Mixer::None => Ok(Vec::new()),
@@ -107,7 +107,7 @@ impl Builder<'_> {
         }
     }
 
-    /// What follows the layer's branches: the correction of the streams, the layer's own input, its factor.
+    /// Ends a layer after its branches: corrects the streams, adds the layer's own input and applies the layer's factor.
     fn end_layer(&mut self, i: usize) -> Result<(), EngineError> {
         let hidden = self.weights.spec.hidden_dim;
         let altup = self.weights.spec.block == Block::Altup;

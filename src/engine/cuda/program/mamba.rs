@@ -1,4 +1,4 @@
-//! Selective state spaces, as in `cpu/mixer/mamba.rs`.
+//! Builds selective state spaces, as in `cpu/mixer/mamba.rs`.
 
 use super::super::sys;
 use super::builder::{Builder, Input, NO_PART, copy, part};
@@ -8,12 +8,12 @@ use crate::EngineError;
 use model::arch::Recurrent;
 use model::{Ssm, TensorRole};
 
-/// Where time step, b and c of each row lie.
+/// The places of the time step, b and c of each row.
 struct Steps {
     dt: sys::pen_part,
     b: sys::pen_part,
     c: sys::pen_part,
-    /// Heads that share b and c.
+    /// The number of heads that share b and c.
     group: usize,
 }
 
@@ -26,7 +26,7 @@ impl Builder<'_> {
         let len = self.program.tensors[matrix as usize].desc.rows as usize;
         let wide = self.floats("state space's input", len);
         self.products(input, &[matrix], wide, sys::PEN_STORE);
-        // z: the gate; x: what the convolution reads
+        // z is the gate, x the input of the convolution
         let (z_heads, dim) = if by_channel { (1, inner) } else { (heads, inner / heads) };
         let (z, x) = match kind {
             Recurrent::Mamba1 => (part(wide, inner, 0), part(wide, 0, 0)),
@@ -76,7 +76,7 @@ impl Builder<'_> {
             values: dim as u32,
             out: scanned,
         });
-        // the channels' own part, and the gate
+        // the channels' direct part d · x, and the gate
         let (all, d) = (part(scanned, 0, 0), self.required_vector(SsmD, i)?);
         let direct = copy(part(mixed, 0, 0), all, 1, inner);
         self.op(sys::pen_map { scale: d, scale_group: if by_channel { 1 } else { dim as u32 }, add: 1, ..direct });
@@ -103,7 +103,7 @@ impl Builder<'_> {
         Ok(Mixed { rows: out, output: SsmOut, bias: NONE })
     }
 
-    /// A convolution over time of a layer, whose earlier rows begin at `first` of its state.
+    /// A layer's convolution over time. The earlier rows begin at `first` in the layer's state.
     pub fn convolution(
         &mut self,
         i: usize,
@@ -139,12 +139,12 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Time step, b and c as projections of x of low rank: Mamba 1 and PLaMo 2.
+    /// The time step, b and c as low-rank projections of x (Mamba 1 and PLaMo 2).
     fn low_rank(&mut self, i: usize, ssm: &Ssm, mixed: u32) -> Result<Steps, EngineError> {
         use TensorRole::*;
         let (keys, inner) = (ssm.state, ssm.inner);
         let rank = ssm.time_rank(self.weights.spec.hidden_dim);
-        // where dt, b and c begin in the projection of x
+        // the starts of dt, b and c in the projection of x
         let starts = if ssm.kind == Recurrent::Mamba1 { [0, rank, rank + keys] } else { [2 * keys, 0, keys] };
         let x = self.rounded("channels for the time step", part(mixed, 0, 0), inner);
         let down = self.matrix(SsmX, i)?;

@@ -1,5 +1,6 @@
-//! A model as a program: the list of ops that a step runs, with the tensors and buffers that they name. `cuda/include/penstock.h` says what
-//! each op computes. The CPU's forward pass is the same walk over the same description (`cpu/forward.rs`).
+//! Translates a model to a program: the list of ops that a step runs, with the tensors and buffers that they name.
+//! `cuda/include/penstock.h` defines what each op computes. The CPU's forward pass walks the same description in the same order
+//! (`cpu/forward.rs`).
 
 mod attention;
 mod builder;
@@ -25,10 +26,10 @@ pub use parts::Program;
 pub use tensor::Tensor;
 
 impl Program {
-    /// `ropes`: for each layer the index of its rotation.
+    /// Builds the program. `ropes` holds the index of each layer's rotation.
     ///
     /// # Errors
-    /// [`EngineError::Tensor`] names a tensor that is missing.
+    /// [`EngineError::Tensor`] names a missing tensor.
     pub fn new(weights: &Weights, ropes: &[Option<usize>]) -> Result<Self, EngineError> {
         Builder::new(weights, ropes).build()
     }

@@ -1,4 +1,4 @@
-//! An op with its arguments.
+//! [`Op`]: an op with its arguments.
 
 use std::ptr;
 
@@ -12,7 +12,7 @@ macro_rules! ops {
         }
 
         impl Op {
-            /// The op as the C side takes it. It points into `self`.
+            /// The op in the C side's form. It points into `self`.
             pub fn raw(&self) -> sys::pen_op {
                 match self {
                     $(Op::$name(args) => sys::pen_op { kind: sys::$kind, args: ptr::from_ref(args).cast() },)*

@@ -1,4 +1,4 @@
-//! An input of its own for each layer, as in `cpu/per_layer.rs`.
+//! Builds each layer's own input, as in `cpu/per_layer.rs`.
 
 use super::super::sys;
 use super::builder::{Builder, activation, copy, part};
@@ -7,7 +7,7 @@ use crate::EngineError;
 use model::TensorRole;
 
 impl Builder<'_> {
-    /// The inputs of all layers: embeddings of the tokens, mixed with a projection of the usual ones.
+    /// The inputs of all layers: per-layer embeddings of the tokens, mixed with a projection of their usual embeddings.
     pub fn begin_per_layer(&mut self) -> Result<(), EngineError> {
         use TensorRole::*;
         let spec = &self.weights.spec;

@@ -1,4 +1,4 @@
-//! LFM2's short convolution and MiniMax-01's linear attention, as in `cpu/mixer/{short_conv,lightning}.rs`.
+//! Builds LFM2's short convolution and MiniMax-01's linear attention, as in `cpu/mixer/{short_conv,lightning}.rs`.
 
 use super::super::sys;
 use super::builder::{Builder, Input, NO_PART, copy, part};

@@ -1,4 +1,4 @@
-//! AltUp's streams and the connection of low rank beside attention (Gemma 3n), as in `cpu/altup.rs`.
+//! Builds AltUp's streams and the low-rank connection in parallel with attention (Gemma 3n), as in `cpu/altup.rs`.
 
 use super::super::sys;
 use super::builder::{Builder, Input, Norm, copy, part};
@@ -18,7 +18,7 @@ impl Builder<'_> {
         self.floats("streams", STREAMS * hidden)
     }
 
-    /// Makes the streams: x, and projections of it as long as x.
+    /// Makes the streams: x, and projections of x that are scaled to the magnitude of x.
     pub fn begin_streams(&mut self) -> Result<(), EngineError> {
         if self.weights.spec.block != Block::Altup {
             return Ok(());
@@ -35,7 +35,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// x = the mean of stream 0 and of projections of the others that are as long as it.
+    /// x = the mean of stream 0 and of projections of the other streams that are scaled to its magnitude.
     pub fn end_streams(&mut self) -> Result<(), EngineError> {
         if self.weights.spec.block != Block::Altup {
             return Ok(());
@@ -54,7 +54,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Replaces the streams by what the layer predicts of them; x = stream 0.
+    /// Replaces the streams by the layer's predictions of them, then sets x to stream 0.
     pub fn predict_streams(&mut self, i: usize) -> Result<(), EngineError> {
         let (hidden, streams) = (self.hidden(), self.streams());
         let first = copy(part(streams, 0, 0), part(self.x, 0, 0), 1, hidden);
@@ -67,7 +67,8 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Corrects the streams by the difference of x, which the layer computed, and its prediction; x = what the layer's own input meets.
+    /// Corrects the streams by the difference between x, which the layer computed, and its prediction. Then sets x to the scaled
+    /// stream 0, the input of the per-layer part.
     pub fn correct_streams(&mut self, i: usize) -> Result<(), EngineError> {
         let (hidden, streams) = (self.hidden(), self.streams());
         let router = self.route_streams(i)?;
@@ -79,7 +80,7 @@ impl Builder<'_> {
         Ok(())
     }
 
-    /// Adds rows to all streams but stream 0.
+    /// Adds rows to all streams except stream 0.
     pub fn add_to_streams(&mut self, rows: u32) {
         let (hidden, streams) = (self.hidden(), self.streams());
         for stream in 1..STREAMS {
@@ -102,7 +103,7 @@ impl Builder<'_> {
         Ok(router)
     }
 
-    /// Computes the connection of low rank from attention's input.
+    /// Computes the low-rank connection from attention's input.
     pub fn laurel(&mut self, i: usize, h: u32) -> Result<(), EngineError> {
         let hidden = self.hidden();
         let (down, up) = (self.matrix(TensorRole::LaurelL, i)?, self.matrix(TensorRole::LaurelR, i)?);

@@ -1,4 +1,4 @@
-//! The tensors of a program, and where their contents come from.
+//! The tensors of a program and the sources of their contents.
 
 use std::borrow::Cow;
 
@@ -7,23 +7,23 @@ use model::{TensorRole, Weight, Weights};
 
 type Make = dyn Fn(&Weights) -> Vec<u8> + Send + Sync;
 
-/// Where a tensor's bytes come from.
+/// The source of a tensor's bytes.
 pub enum Source {
     /// The blocks of the file.
     File(Weight),
-    /// Made while the model is loaded.
+    /// Computed while the model is loaded.
     Made(Box<Make>),
 }
 
 pub struct Tensor {
     pub desc: sys::pen_tensor,
     pub source: Source,
-    /// For errors: the name in the file of what it is made of.
+    /// The name of the source tensor in the file, for errors.
     pub name: String,
 }
 
 impl Tensor {
-    /// The bytes of the tensor's matrices, in pieces of some matrices each.
+    /// The bytes of the tensor's matrices, in pieces of one or more matrices.
     pub fn parts<'a>(&self, weights: &'a Weights) -> Vec<Cow<'a, [u8]>> {
         match &self.source {
             Source::Made(make) => vec![make(weights).into()],
@@ -31,13 +31,13 @@ impl Tensor {
         }
     }
 
-    /// Bytes to copy, if they come from the file.
+    /// The number of bytes to copy, if they come from the file.
     pub fn file_bytes(&self) -> usize {
         if let Source::File(weight) = &self.source { weight.num_bytes() } else { 0 }
     }
 }
 
-/// What tells one tensor of a program from another.
+/// Identifies a tensor of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Key {
     Matrix(TensorRole, usize),

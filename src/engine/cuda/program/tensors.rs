@@ -1,4 +1,4 @@
-//! Adds tensors to a program, each once.
+//! Adds tensors to a program. Each tensor is added once.
 
 use super::super::sys;
 use super::builder::Builder;
@@ -7,7 +7,7 @@ use super::tensor::{Key, Source, Tensor};
 use crate::EngineError;
 use model::{QUANTS, TensorRole, Weight, Weights};
 
-/// ggml's ids: of the type of vectors on the device, and of the type of matrices that are made at load.
+/// ggml's type ids of vectors on the device, and of matrices that are made at load.
 const F32: u32 = QUANTS[0].id;
 const F16: u32 = QUANTS[1].id;
 
@@ -16,8 +16,11 @@ impl Builder<'_> {
         self.weights.get(role, layer).is_some()
     }
 
+    /// Looks up a tensor of the file.
+    ///
     /// # Errors
-    /// [`EngineError::Tensor`] if the file does not have it, [`EngineError::Unsupported`] if its products have a factor of their own.
+    /// [`EngineError::Tensor`] if the file does not have the tensor. [`EngineError::Unsupported`] if the tensor's products have a factor of
+    /// their own.
     pub fn weight(&self, role: TensorRole, layer: usize) -> Result<Weight, EngineError> {
         let weight = self.weights.get(role, layer).copied();
         let weight = weight.ok_or_else(|| EngineError::Tensor(format!("{} is missing", role.name(layer))))?;
@@ -35,21 +38,21 @@ impl Builder<'_> {
         self.stack(role, layer, 1, 1)
     }
 
-    /// The matrices of a stack of `count`, of which a row uses `read`.
+    /// The matrices of a stack of `count` matrices, of which a row uses `read`.
     pub fn stack(&mut self, role: TensorRole, layer: usize, count: usize, read: usize) -> Result<u32, EngineError> {
         let weight = self.weight(role, layer)?;
         let desc = matrices(sys::PEN_MATRIX, &weight, count, read);
         Ok(self.tensor(Key::Matrix(role, layer), desc, Source::File(weight), role.name(layer)))
     }
 
-    /// Matrix `index` of a stack of `count`, as a matrix of its own.
+    /// Matrix `index` of a stack of `count`, as a separate matrix.
     pub fn part(&mut self, role: TensorRole, index: usize, count: usize) -> Result<u32, EngineError> {
         let whole = self.weight(role, 0)?;
         let weight = self.weights.part(&whole, index, count);
         Ok(self.tensor(Key::Part(role, index), matrices(sys::PEN_MATRIX, &weight, 1, 1), Source::File(weight), role.name(0)))
     }
 
-    /// Gate and up of a gated layer in one matrix, if they are of one type. The numbers are those of the two tensors.
+    /// Gate and up of a gated layer in one matrix, if both have the same type. Returns the numbers of both tensors.
     pub fn pair(&mut self, [gate, up]: [TensorRole; 2], layer: usize, count: usize, read: usize) -> Result<Option<[u32; 2]>, EngineError> {
         let weights = [self.weight(gate, layer)?, self.weight(up, layer)?];
         if weights[0].quant.id != weights[1].quant.id {
@@ -64,13 +67,13 @@ impl Builder<'_> {
         Ok(Some(pair))
     }
 
-    /// Rows of a tensor of the file as a stack of `count` matrices. `role`: what they stand for.
+    /// Rows of a tensor of the file as a stack of `count` matrices. `role` names what the matrices are used for.
     pub fn file_matrices(&mut self, (role, layer): (TensorRole, usize), weight: Weight, count: usize) -> u32 {
         let desc = matrices(sys::PEN_MATRIX, &weight, count, count);
         self.tensor(Key::Matrix(role, layer), desc, Source::File(weight), role.name(layer))
     }
 
-    /// Matrices of float16 that are made at load.
+    /// Float16 matrices that are made at load.
     pub fn made_matrices(
         &mut self,
         (role, layer): (TensorRole, usize),
@@ -88,7 +91,7 @@ impl Builder<'_> {
         self.tensor(Key::Matrix(role, layer), desc, Source::Made(Box::new(make)), role.name(layer))
     }
 
-    /// All weights of a tensor as float32. [`NONE`]: the file does not have it.
+    /// All weights of a tensor as float32. [`NONE`] if the file does not have the tensor.
     pub fn vector(&mut self, role: TensorRole, layer: usize) -> u32 {
         self.vector_with(role, layer, |vector| vector)
     }
@@ -98,7 +101,7 @@ impl Builder<'_> {
         Ok(self.vector(role, layer))
     }
 
-    /// A vector that is changed at load. Its length stays, or becomes less.
+    /// A vector that is changed at load. The change may shorten the vector but not lengthen it.
     pub fn vector_with(&mut self, role: TensorRole, layer: usize, change: fn(Vec<f32>) -> Vec<f32>) -> u32 {
         let Some(len) = self.weights.get(role, layer).map(|weight| weight.rows * weight.cols) else { return NONE };
         self.made_vector(Key::Vector(role, layer), role.name(layer), len, move |weights| {

@@ -1,6 +1,7 @@
-//! The code-book types. The indexes, signs and scales of 256 weights are computed all at once. An entry of eight weights comes from a book
-//! of finished codes in memory. IQ3's entries of four weights are looked up 32 at once (`vpermi2w` reads 64 entries of a book), as nibbles
-//! that stand for levels. Signs are a mask: the code of a negative level is 256 less its positive one's, because the offset is 128.
+//! Decodes the code-book types. The indexes, signs and scales of 256 weights are computed together. Entries of eight weights are read from
+//! a book of finished codes in memory. IQ3's entries of four weights are looked up 32 at once, as nibbles that index levels (`vpermi2w`
+//! reads 64 entries of a book). Signs are a mask: the code of a negative level is 256 minus the code of the positive one, because the
+//! offset is 128.
 
 use std::arch::x86_64::*;
 
@@ -9,7 +10,7 @@ use super::codes::{Codes, Scales, V};
 use super::levels::{IQ4, look_up, nibbles};
 use model::codebook;
 
-/// A book on whole cache lines.
+/// A book, aligned to whole cache lines.
 #[repr(align(64))]
 struct BookLines<T>(T);
 
@@ -21,7 +22,7 @@ static IQ3_S: BookLines<[u16; 512]> = BookLines(codebook::IQ3_S);
 static IQ3_XXS_CODES: [u8; 16] = level_codes(&codebook::IQ3_XXS_LEVELS);
 static IQ3_S_CODES: [u8; 16] = level_codes(&codebook::IQ3_S_LEVELS);
 
-/// A book's levels as codes.
+/// The levels of a book as codes.
 const fn codes<const N: usize>(book: &[[u8; 8]; N]) -> [[u8; 8]; N] {
     let (mut out, mut i) = ([[0; 8]; N], 0);
     while i < N * 8 {
@@ -40,7 +41,7 @@ const fn level_codes(levels: &[u8; 8]) -> [u8; 16] {
     out
 }
 
-/// The entries of IQ1, eight times as large so that the shift is an integer: shifted up, then shifted down.
+/// The entries of IQ1, times eight so that the shift is an integer. Entries shifted up come first, then entries shifted down.
 static IQ1: BookLines<[[u8; 8]; 4096]> = {
     let (mut book, mut i) = ([[0; 8]; 4096], 0);
     while i < 4096 * 8 {
@@ -52,7 +53,7 @@ static IQ1: BookLines<[[u8; 8]; 4096]> = {
 };
 const _: () = assert!(codebook::IQ1_DELTA == 0.125);
 
-/// The entries at 32 indexes. `N` is a power of two from 128 to 1024. Bits above the indexes' own are ignored.
+/// The entries at 32 indexes. `N` is a power of two from 128 to 1024. Higher bits of an index are ignored.
 #[inline(always)]
 unsafe fn nibbles_at<const N: usize>(book: &BookLines<[u16; N]>, index: __m512i) -> __m512i {
     let (mut found, mut parts, mut bit) = ([_mm512_setzero_si512(); 16], N / 64, 64);
@@ -71,13 +72,13 @@ unsafe fn nibbles_at<const N: usize>(book: &BookLines<[u16; N]>, index: __m512i)
     found[0]
 }
 
-/// 32 bytes, one per lane of 16 bits.
+/// Loads 32 bytes, one per 16-bit lane.
 #[inline(always)]
 unsafe fn bytes32(p: *const u8) -> __m512i {
     _mm512_cvtepu8_epi16(_mm256_loadu_si256(p.cast()))
 }
 
-/// Eight signs by the seven that are stored in each byte: the number of minus signs is always even.
+/// Completes the seven stored signs of each byte to eight. The number of minus signs is always even.
 #[inline(always)]
 unsafe fn even_signs(seven: __m256i) -> __m256i {
     // the top bit of entry n is the parity of n
@@ -88,13 +89,13 @@ unsafe fn even_signs(seven: __m256i) -> __m256i {
     _mm256_xor_si256(seven, _mm256_xor_si256(lower, _mm256_shuffle_epi8(odd, upper)))
 }
 
-/// `shifted` where `mask` is set.
+/// The bits of `shifted` that `mask` selects.
 #[inline(always)]
 unsafe fn part(shifted: __m256i, mask: i32) -> __m256i {
     _mm256_and_si256(shifted, _mm256_set1_epi32(mask))
 }
 
-/// Four times seven bits in each word, one group per byte. The bits above are ignored.
+/// Spreads four groups of seven bits in each word to one group per byte. Higher bits of a word are ignored.
 #[inline(always)]
 unsafe fn sevens(words: __m256i) -> __m256i {
     let low = _mm256_or_si256(part(words, 0x7f), part(_mm256_slli_epi32::<1>(words), 0x7f00));
@@ -102,20 +103,20 @@ unsafe fn sevens(words: __m256i) -> __m256i {
     _mm256_or_si256(low, high)
 }
 
-/// In each group of four lanes of 16 bits the same eighth of eight words.
+/// Repeats the same 16-bit lane of eight words in each group of four lanes.
 #[inline(always)]
 unsafe fn four_times(quads: __m512i) -> __m512i {
     let pairs = _mm_setr_epi8(0, 1, 0, 1, 0, 1, 0, 1, 8, 9, 8, 9, 8, 9, 8, 9);
     _mm512_shuffle_epi8(quads, _mm512_broadcast_i32x4(pairs))
 }
 
-/// Shifts of four lanes of 16 bits, repeated.
+/// Four 16-bit shift counts, repeated.
 #[inline(always)]
 unsafe fn by_four(a: i64, b: i64, c: i64, d: i64) -> __m512i {
     _mm512_set1_epi64(a | b << 16 | c << 32 | d << 48)
 }
 
-/// What the types need of 256 weights: indexes of `E` entries (of IQ3: the entries themselves), signs and scales.
+/// The decoded state of 256 weights: indexes of `E` entries (for IQ3, the entries themselves), signs and scales.
 #[repr(align(64))]
 pub struct BookEntries<const E: usize> {
     entries: [u16; E],
@@ -133,7 +134,7 @@ impl<const E: usize> BookEntries<E> {
         (*out).scales = scales;
     }
 
-    /// `codes` with the signs of step `j`.
+    /// Applies the signs of step `j` to `codes`.
     #[inline(always)]
     unsafe fn signed(&self, codes: __m512i, j: usize) -> __m512i {
         let signs = self.signs.as_ptr().cast::<u64>().add(j).read_unaligned();
@@ -141,18 +142,18 @@ impl<const E: usize> BookEntries<E> {
     }
 }
 
-/// Eight entries, whose indexes are within the book.
+/// Loads eight entries. The indexes must lie within the book.
 #[inline(always)]
 unsafe fn eight<const N: usize>(book: &BookLines<[[u8; 8]; N]>, indexes: &[u16; 32], i: usize) -> __m512i {
-    // four indexes per load: loads are what such types wait for
+    // four indexes per load, because loads are the bottleneck of these types
     let p = indexes.as_ptr().cast::<u64>().add(2 * i);
     let words = [p.read_unaligned(), p.add(1).read_unaligned()];
     let entry = |i: usize| book.0.as_ptr().add((words[i / 4] >> (16 * (i % 4)) & 0xffff) as usize).cast::<i64>().read();
     _mm512_setr_epi64(entry(0), entry(1), entry(2), entry(3), entry(4), entry(5), entry(6), entry(7))
 }
 
-/// Entries of eight weights in an order that spares half of the transposition: the first entries of the groups 0, 4, 1, 5, 2, 6, 3, 7, the
-/// second ones, then the same of the groups from 8 on.
+/// Reorders entries of eight weights so that half of the transposition is saved: first the first entries of groups 0, 4, 1, 5, 2, 6, 3, 7,
+/// then their second entries, then the same for groups 8 and up.
 #[inline(always)]
 unsafe fn paired(entries: __m512i) -> __m512i {
     let order = _mm512_set_epi16(
@@ -161,14 +162,14 @@ unsafe fn paired(entries: __m512i) -> __m512i {
     _mm512_permutexvar_epi16(order, entries)
 }
 
-/// The signs of entries in that order.
+/// Reorders the signs of entries in the same way.
 #[inline(always)]
 unsafe fn paired_signs(signs: __m256i) -> __m256i {
     let order = _mm_setr_epi8(0, 8, 2, 10, 4, 12, 6, 14, 1, 9, 3, 11, 5, 13, 7, 15);
     _mm256_shuffle_epi8(signs, _mm256_broadcastsi128_si256(order))
 }
 
-/// Transposed codes by those of paired entries.
+/// Completes the transposition of codes from paired entries.
 #[inline(always)]
 unsafe fn from_pairs([a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
     let (a, b, c, d) = (_mm512_castsi512_ps(a), _mm512_castsi512_ps(b), _mm512_castsi512_ps(c), _mm512_castsi512_ps(d));
@@ -180,15 +181,16 @@ unsafe fn from_pairs([a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
     ]
 }
 
-/// `|p, out|` writes the state of a block, and `|p, s, j|` gives the codes of step `j`, or those of paired entries.
+/// Defines a code-book type. `|p, out|` writes the state of a block, and `|p, s, j|` gives the codes of step `j`, or the codes of paired
+/// entries.
 macro_rules! books {
     (
         $name:ident, $bytes:literal, $state:ty, $group:literal,
         |$p:ident, $out:ident| $make:expr, |$q:ident, $s:ident, $j:ident| $codes:expr $(, $order:ident)?
     ) => {
         pub struct $name;
-        // SAFETY: reads within the block's bytes, and entries whose index has no more bits than the book; `dispatch` picks it
-        // only if the processor has the instruction set.
+        // SAFETY: reads within the block's bytes, and entries whose index has no more bits than the book; `dispatch` chooses it only if the
+        // processor has the instruction set.
         unsafe impl Codes for $name {
             const BLOCK: usize = 256;
             const BYTES: usize = $bytes;
@@ -221,13 +223,13 @@ macro_rules! books {
     };
 }
 
-/// `d` times eight small integers.
+/// Multiplies eight small integers by `d`.
 #[inline(always)]
 unsafe fn scales8(d: f32, integers: __m256i) -> V {
     _mm512_zextps256_ps512(_mm256_mul_ps(_mm256_set1_ps(d), _mm256_cvtepi32_ps(integers)))
 }
 
-/// Fields of `bits` bits of a word, one per lane, with the bits above them.
+/// The fields of `bits` bits of a word, one per lane. Higher bits are not cleared.
 #[inline(always)]
 unsafe fn fields(word: i32, bits: i32) -> __m256i {
     let lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
@@ -257,14 +259,14 @@ unsafe fn iq2_scales(d: f32, p: *const u8) -> V {
 /// d · (s + ½) · factor, where `s` is the highest four bits of each word.
 #[inline(always)]
 unsafe fn top_scales(d: f32, words: __m256i, factor: f32) -> V {
-    // twice the sum is an integer, and half of a product is exact
+    // twice the sum is an integer, and halving a product is exact
     let twice = _mm256_or_si256(_mm256_and_si256(_mm256_srli_epi32::<27>(words), _mm256_set1_epi32(30)), _mm256_set1_epi32(1));
     scales8(d * (0.5 * factor), twice)
 }
 
 #[inline(always)]
 unsafe fn iq2_xxs(p: *const u8, out: *mut BookEntries<32>) {
-    // eight times four indexes of a byte and a word of signs and a scale
+    // eight pairs of words: four one-byte indexes, then signs and a scale
     let all = _mm512_loadu_si512(p.add(2).cast());
     let words = _mm512_cvtepi64_epi32(_mm512_srli_epi64::<32>(all));
     let entries = _mm512_cvtepu8_epi16(_mm512_cvtepi64_epi32(all));
@@ -294,7 +296,7 @@ unsafe fn iq2_s(p: *const u8, out: *mut BookEntries<32>) {
 
 books!(Iq2S, 82, BookEntries<32>, 16, |p, out| iq2_s(p, out), |_p, s, j| s.signed(eight(&IQ2_S, &s.entries, j), j), from_pairs);
 
-/// The codes of 16 entries of IQ3 at `p`, a nibble for each weight.
+/// The codes of IQ3's 16 entries at `p`, which hold a nibble per weight.
 #[inline(always)]
 unsafe fn four_each(levels: &[u8; 16], p: *const u16) -> __m512i {
     let bytes = bytes32(p.cast());
@@ -329,7 +331,7 @@ books!(Iq3S, 110, BookEntries<64>, 32, |p, out| iq3_s(p, out), |_p, s, j| {
     s.signed(four_each(&IQ3_S_CODES, s.entries.as_ptr().add(16 * j)), j)
 });
 
-/// Indexes and scales of 256 weights.
+/// The indexes and scales of 256 weights.
 #[repr(align(64))]
 pub struct Indexed {
     indexes: [u16; 32],
@@ -360,12 +362,12 @@ books!(Iq1S, 50, Indexed, 32, |p, out| iq1_s(p, out), |_p, s, j| eight(&IQ1, &s.
 
 #[inline(always)]
 unsafe fn iq1_m(p: *const u8, out: *mut Indexed) {
-    // a nibble for each entry: three high bits of its index and the sign of its shift
+    // one nibble per entry: three high bits of its index, and the sign of its shift
     let tops = _mm_loadu_si128(p.add(32).cast());
     let (even, odd) = (_mm_and_si128(tops, _mm_set1_epi8(15)), _mm_and_si128(_mm_srli_epi16::<4>(tops), _mm_set1_epi8(15)));
     let tops = _mm256_set_m128i(_mm_unpackhi_epi8(even, odd), _mm_unpacklo_epi8(even, odd));
     let index = _mm512_or_si512(bytes32(p), _mm512_slli_epi16::<8>(_mm512_cvtepu8_epi16(tops)));
-    // four words of four scales of three bits, and in their highest bits the block's scale
+    // four words, each with four three-bit scales and a part of the block's scale in its highest bits
     let words = p.add(48).cast::<u64>().read_unaligned();
     let half = words >> 12 & 0xf | words >> 24 & 0xf0 | words >> 36 & 0xf00 | words >> 48 & 0xf000;
     let both = _mm512_mask_set1_epi32(_mm512_set1_epi32(words as i32), 0xff00, (words >> 32) as i32);

@@ -1,4 +1,4 @@
-//! What a tensor type gives to a product: codes, scales and minima.
+//! Defines [`Codes`]: how a tensor type gives its codes, scales and minima to a product.
 
 use std::arch::x86_64::*;
 
@@ -6,8 +6,8 @@ use super::super::fixed_block::STEPS;
 
 pub type V = __m512;
 
-/// Decodes a tensor type: weight = scale · (code - `OFFSET`) - minimum. A type gives its codes by step or transposed, and either follows
-/// from the other. At the end of a row, where less than a fixed block is left, they are taken by step.
+/// Decodes a tensor type: weight = scale · (code - `OFFSET`) - minimum. A type gives its codes either by step or transposed, and the
+/// default methods derive the other form. At the end of a row, where less than a fixed block is left, codes are taken by step.
 ///
 /// # Safety
 /// `p` must be valid for `blocks` blocks and for all blocks of a step, and `j` must be below `STEPS`.
@@ -18,15 +18,15 @@ pub unsafe trait Codes {
     const BYTES: usize;
     /// Weights that share a scale and a minimum: 16 or 32.
     const GROUP: usize;
-    /// A power of two, or 0.
+    /// The offset: a power of two, or 0.
     const OFFSET: i32 = 0;
     const MINIMA: bool = false;
-    /// What is computed once per 256 weights.
+    /// The values that are computed once per 256 weights.
     type State;
-    /// Writes the state of 256 weights, or of fewer blocks at the end of a row. It is written in place, because a copy would wait for
-    /// stores of other widths.
+    /// Writes the state of 256 weights, or of fewer blocks at the end of a row. Writes in place, because a copy would wait for stores of
+    /// other widths.
     unsafe fn state(p: *const u8, blocks: usize, out: *mut Self::State);
-    /// The codes of the weights from 64 · j on.
+    /// The codes of the 64 weights that start at weight 64 · j.
     #[inline(always)]
     unsafe fn codes(p: *const u8, s: &Self::State, j: usize) -> __m512i {
         transposed(Self::whole(p, s))[j]
@@ -48,8 +48,8 @@ pub struct Scales {
     pub minima: V,
 }
 
-/// Transposes the four times four words of 32 bits of each 128-bit lane. So a lane of 32 bits belongs to the same 16 columns in every
-/// register, and its sums share a scale.
+/// Transposes the four times four 32-bit words of each 128-bit lane. So a 32-bit lane belongs to the same 16 columns in every register, and
+/// its sums share a scale.
 #[inline(always)]
 pub unsafe fn transposed([a, b, c, d]: [__m512i; STEPS]) -> [__m512i; STEPS] {
     let (ab, cd) = (_mm512_unpacklo_epi32(a, b), _mm512_unpacklo_epi32(c, d));

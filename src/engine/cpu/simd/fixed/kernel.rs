@@ -1,7 +1,7 @@
-//! The products: one row of input against rows of weights, or many rows against weights that are unpacked once.
+//! Computes the products: one row of input with rows of weights, or many rows with weights that are unpacked once.
 //!
-//! Every output is one accumulator of 16 lanes, which takes fixed block after fixed block, then one fixed tree of additions. Both ways
-//! compute a fixed block by `Sum`, so their bits are equal.
+//! Every output is one accumulator of 16 lanes. It takes the fixed blocks in order, then goes through one fixed tree of additions. Both
+//! ways use `begin`, `whole`, `step` and `end` for a fixed block, so their bits are equal.
 
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
@@ -12,7 +12,7 @@ use super::super::linear::{LinearArgs, MAX_K_TILE, PREFETCH, ROW_BLOCK, put};
 use super::super::{Isa, LANES};
 use super::codes::{Codes, V};
 
-/// Fixed blocks that are unpacked at a time if many rows of input share them, so that a block of weights stays in L1.
+/// Fixed blocks that are unpacked at a time for many rows of input. Few enough that a block of weights stays in L1.
 const K_TILE_BLOCKS: usize = 2;
 
 #[inline(always)]
@@ -21,7 +21,7 @@ pub unsafe fn planes(x: &FixedBlock, j: usize) -> [__m512i; PLANES] {
     [_mm512_load_si512(p), _mm512_load_si512(p.add(1)), _mm512_load_si512(p.add(2))]
 }
 
-/// Sums of four products of codes and integers.
+/// Multiplies codes with integers and sums four neighbouring products per lane.
 #[inline(always)]
 pub unsafe fn dot(codes: __m512i, planes: &[__m512i; PLANES]) -> __m512i {
     let upper = _mm512_dpbusd_epi32(_mm512_setzero_si512(), codes, planes[0]);
@@ -29,7 +29,8 @@ pub unsafe fn dot(codes: __m512i, planes: &[__m512i; PLANES]) -> __m512i {
     _mm512_dpbusd_epi32(_mm512_slli_epi32::<8>(both), codes, planes[2])
 }
 
-/// Codes, scales and minima as a product takes them. If a fixed block is whole, its codes are transposed and there is one vector of scales.
+/// Codes, scales and minima in the form that a product takes. For a whole fixed block, the codes are transposed and there is one vector of
+/// scales.
 #[derive(Clone, Copy)]
 struct Weights {
     codes: [__m512i; STEPS],
@@ -37,10 +38,10 @@ struct Weights {
     minima: V,
 }
 
-/// The scale of each lane, transposed.
+/// The scale of each lane of transposed codes.
 #[inline(always)]
 unsafe fn whole_scales<D: Codes>(scales: V) -> V {
-    // lane 4 · i + k belongs to the 16 columns number i + 4 · k
+    // lane 4 · i + k belongs to group i + 4 · k of 16 columns
     let index = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     _mm512_permutexvar_ps(if D::GROUP == 16 { index } else { _mm512_srli_epi32::<1>(index) }, scales)
 }
@@ -53,7 +54,7 @@ unsafe fn step_scales<D: Codes>(scales: V, j: usize) -> V {
     _mm512_permutexvar_ps(if D::GROUP == 16 { index } else { _mm512_srli_epi32::<1>(index) }, scales)
 }
 
-/// Begins the lanes of a fixed block with its minima.
+/// Starts the lanes of a fixed block with its minima.
 #[inline(always)]
 unsafe fn begin<D: Codes>(x: &FixedBlock, minima: V) -> V {
     if !D::MINIMA {
@@ -69,7 +70,7 @@ unsafe fn offsets<D: Codes>(sums: &[i32; 16]) -> __m512i {
     _mm512_sll_epi32(_mm512_load_si512(sums.as_ptr().cast()), _mm_cvtsi32_si128(D::OFFSET.trailing_zeros() as i32))
 }
 
-/// Sums of a whole fixed block: `sums` are those with each plane.
+/// Adds a whole fixed block. `sums` holds the sums with each plane.
 #[inline(always)]
 unsafe fn whole<D: Codes>(sums: [__m512i; PLANES], scales: V, x: &FixedBlock, lanes: V) -> V {
     let mut upper = _mm512_add_epi32(_mm512_slli_epi32::<8>(sums[0]), sums[1]);
@@ -82,7 +83,7 @@ unsafe fn whole<D: Codes>(sums: [__m512i; PLANES], scales: V, x: &FixedBlock, la
     _mm512_fmadd_ps(sum, scales, lanes)
 }
 
-/// One step of what is no whole fixed block.
+/// Adds one step of an incomplete fixed block.
 #[inline(always)]
 unsafe fn step<D: Codes>(codes: __m512i, scales: V, x: &FixedBlock, j: usize, lanes: V) -> V {
     let mut sum = dot(codes, &planes(x, j));
@@ -97,10 +98,10 @@ unsafe fn end(lanes: V, x: &FixedBlock, acc: V) -> V {
     _mm512_fmadd_ps(lanes, _mm512_set1_ps(x.unit), acc)
 }
 
-/// A whole fixed block of R rows of weights.
+/// Adds a whole fixed block for R rows of weights.
 #[inline(always)]
 unsafe fn fixed_block<D: Codes, const R: usize>(w: &[*const u8; R], x: &FixedBlock, acc: &mut [V; R]) {
-    // the states of all rows come first, because what they store takes a while until it can be loaded
+    // all states come first, because a store takes a while until it can be loaded
     let mut states = [const { MaybeUninit::<D::State>::uninit() }; R];
     for r in 0..R {
         D::state(w[r], FIXED_BLOCK / D::BLOCK, states[r].as_mut_ptr());
@@ -120,7 +121,7 @@ unsafe fn fixed_block<D: Codes, const R: usize>(w: &[*const u8; R], x: &FixedBlo
     }
 }
 
-/// The last `len` columns of a row, less than a fixed block.
+/// Adds the last `len` columns of a row, less than a fixed block.
 #[inline(always)]
 unsafe fn rest<D: Codes>(w: *const u8, len: usize, x: &FixedBlock, acc: V) -> V {
     let mut room = [0; STEP_BYTES];
@@ -134,10 +135,10 @@ unsafe fn rest<D: Codes>(w: *const u8, len: usize, x: &FixedBlock, acc: V) -> V 
     end(lanes, x, acc)
 }
 
-/// Bytes of the blocks of a step: at most two of 34 or one of 36.
+/// The most bytes of a step's blocks: two blocks of 34 or one of 36.
 const STEP_BYTES: usize = 68;
 
-/// The codes of step `j` of the last `len` columns. If there is but half a step, zeros stand for the other half.
+/// The codes of step `j` of the last `len` columns. If only half a step is left, zeros fill the other half.
 #[inline(always)]
 unsafe fn rest_codes<D: Codes>(w: *const u8, state: &D::State, len: usize, j: usize, room: &mut [u8; STEP_BYTES]) -> __m512i {
     if STEP * (j + 1) <= len {
@@ -147,7 +148,7 @@ unsafe fn rest_codes<D: Codes>(w: *const u8, state: &D::State, len: usize, j: us
     D::codes(room.as_ptr(), state, 0)
 }
 
-/// R rows of weights × one row of input, weights decoded in registers.
+/// Multiplies R rows of weights with one row of input. Weights are decoded in registers.
 #[inline(always)]
 unsafe fn fused<D: Codes, const R: usize>(a: &LinearArgs, row: usize, apart: usize) {
     let bytes = FIXED_BLOCK / D::BLOCK * D::BYTES;
@@ -179,7 +180,7 @@ unsafe fn fused<D: Codes, const R: usize>(a: &LinearArgs, row: usize, apart: usi
     }
 }
 
-/// R rows at a time, each from another part of the matrix. Each part is read from end to end, which suits the hardware's prefetcher.
+/// Takes R rows at a time, each from another part of the matrix. Each part is read from end to end, which suits the hardware's prefetcher.
 #[inline(always)]
 unsafe fn one<D: Codes, const R: usize>(a: &LinearArgs) {
     let part = a.rows / R;
@@ -208,7 +209,7 @@ unsafe fn unpack<D: Codes>(w: *const u8, len: usize, out: &mut Weights) {
     }
 }
 
-/// Adds the products of a fixed block of R rows of weights, `K_TILE_BLOCKS` apart, and one row of input to the accumulators.
+/// Adds the products of a fixed block to the accumulators: R rows of weights, `K_TILE_BLOCKS` apart, with one row of input.
 #[inline(always)]
 unsafe fn micro<D: Codes, const R: usize>(w: *const Weights, x: &FixedBlock, len: usize, acc: &mut [V; R]) {
     if D::BLOCK < FIXED_BLOCK && len < FIXED_BLOCK {
@@ -254,10 +255,10 @@ unsafe fn tile<D: Codes, const R: usize>(w: *const Weights, x: *const FixedBlock
     }
 }
 
-// the scratch of a thread holds a K tile and the accumulators
+// a thread's scratch holds a K tile and the accumulators
 const _: () = assert!(ROW_BLOCK * K_TILE_BLOCKS * size_of::<Weights>() <= ROW_BLOCK * MAX_K_TILE * size_of::<f32>());
 
-/// Many rows of input: a block of rows of weights is unpacked K tile by K tile.
+/// Takes many rows of input. A block of rows of weights is unpacked K tile by K tile.
 #[inline(always)]
 unsafe fn many<D: Codes>(a: &LinearArgs) {
     let weights = a.scratch.cast::<Weights>();
@@ -294,6 +295,8 @@ unsafe fn many<D: Codes>(a: &LinearArgs) {
     }
 }
 
+/// Multiplies rows of weights with all rows of input.
+///
 /// # Safety
 /// The pointers of `a` are valid for the sizes that its fields give, and the processor has the instruction set.
 #[inline(always)]

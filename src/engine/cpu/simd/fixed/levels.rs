@@ -1,11 +1,11 @@
-//! Four-bit codes of levels: blocks of 32 weights, two per step, and NVFP4's of 64.
+//! Decodes types whose four-bit codes index levels: blocks of 32 weights (two per step), and NVFP4's of 64.
 
 use std::arch::x86_64::*;
 
 use super::codes::{Codes, V};
 use model::codebook;
 
-/// The first four bytes of each of `blocks` blocks of `BYTES` bytes, then zeros.
+/// The first four bytes of each of `blocks` blocks of `BYTES` bytes, followed by zeros.
 #[inline(always)]
 unsafe fn heads<const BYTES: usize>(p: *const u8, blocks: usize) -> __m256i {
     let head = |i: usize| p.add(i * BYTES).cast::<i32>().read_unaligned();
@@ -19,13 +19,13 @@ unsafe fn heads<const BYTES: usize>(p: *const u8, blocks: usize) -> __m256i {
     _mm256_loadu_si256(all.as_ptr().cast())
 }
 
-/// The float16 numbers in the lower halves of words.
+/// Converts the float16 numbers in the lower halves of words.
 #[inline(always)]
 unsafe fn floats(words: __m256i) -> V {
     _mm512_zextps256_ps512(_mm256_cvtph_ps(_mm256_cvtepi32_epi16(words)))
 }
 
-/// The halves of e8m0 scales in the lowest bytes of words.
+/// Half of each e8m0 scale in the lowest byte of a word.
 #[inline(always)]
 unsafe fn e8m0_halves(words: __m256i) -> V {
     let exponents = _mm256_and_si256(words, _mm256_set1_epi32(255));
@@ -35,7 +35,7 @@ unsafe fn e8m0_halves(words: __m256i) -> V {
     _mm512_zextps256_ps512(_mm256_castsi256_ps(_mm256_mask_mov_epi32(tiny, is_normal, normal)))
 }
 
-/// Nibbles of 16 bytes at `first` and of 16 at `second`: the low ones before the high ones.
+/// The nibbles of 16 bytes at `first` and of 16 at `second`, in each case low nibbles before high ones.
 #[inline(always)]
 pub(super) unsafe fn nibbles(first: *const u8, second: *const u8) -> __m512i {
     let first = _mm512_broadcast_i32x4(_mm_loadu_si128(first.cast()));
@@ -44,7 +44,7 @@ pub(super) unsafe fn nibbles(first: *const u8, second: *const u8) -> __m512i {
     _mm512_and_si512(shifted, _mm512_set1_epi8(15))
 }
 
-/// Levels from -128 on, by code, as codes with an offset of 128.
+/// Converts signed levels, ordered by code, to codes with an offset of 128.
 const fn unsigned(levels: &[i8; 16]) -> [u8; 16] {
     let (mut out, mut i) = ([0; 16], 0);
     while i < 16 {
@@ -54,17 +54,17 @@ const fn unsigned(levels: &[i8; 16]) -> [u8; 16] {
     out
 }
 
-/// The levels of four-bit codes.
+/// Looks up the levels of four-bit codes.
 #[inline(always)]
 pub(super) unsafe fn look_up(levels: &[u8; 16], codes: __m512i) -> __m512i {
     _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(levels.as_ptr().cast())), codes)
 }
 
-/// `|p, q|` gives the codes of the blocks at `p` and `q`, and `|s|` the scales by the first four bytes of eight blocks.
+/// Defines a type. `|p, q|` gives the codes of the blocks at `p` and `q`, and `|s|` the scales from the first four bytes of eight blocks.
 macro_rules! blocks_of_32 {
     ($name:ident, $bytes:literal, |$p:ident, $q:ident| $codes:expr, |$s:ident| $scales:expr) => {
         pub struct $name;
-        // SAFETY: reads within the blocks' bytes; `dispatch` picks it only if the processor has the instruction set.
+        // SAFETY: reads within the blocks' bytes; `dispatch` chooses it only if the processor has the instruction set.
         unsafe impl Codes for $name {
             const BLOCK: usize = 32;
             const BYTES: usize = $bytes;
@@ -102,7 +102,7 @@ blocks_of_32!(Mxfp4, 17, |p, q| look_up(&FP4, nibbles(p.add(1), q.add(1))), |hea
 
 pub struct Nvfp4;
 
-// SAFETY: reads within the block's bytes; `dispatch` picks it only if the processor has the instruction set.
+// SAFETY: reads within the block's bytes; `dispatch` chooses it only if the processor has the instruction set.
 unsafe impl Codes for Nvfp4 {
     const BLOCK: usize = 64;
     const BYTES: usize = 36;
@@ -122,7 +122,7 @@ unsafe impl Codes for Nvfp4 {
     }
     #[inline(always)]
     unsafe fn codes(p: *const u8, _: &V, j: usize) -> __m512i {
-        // each eight bytes twice: their low nibbles, then their high ones
+        // each group of eight bytes twice: its low nibbles, then its high ones
         let bytes = _mm512_castsi256_si512(_mm256_loadu_si256(p.add(36 * j + 4).cast()));
         let bytes = _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 0, 1, 1, 2, 2, 3, 3), bytes);
         let shifted = _mm512_srlv_epi64(bytes, _mm512_setr_epi64(0, 4, 0, 4, 0, 4, 0, 4));

@@ -1,17 +1,18 @@
-//! Products of quantised weights and inputs in fixed point, for AVX-512 with VNNI. Not of Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0, which are faster
-//! in float32: few instructions dequantise them.
+//! Multiplies quantised weights with inputs in fixed point, for AVX-512 with VNNI. Q4_0, Q4_1, Q5_0, Q5_1 and Q8_0 are not included: they
+//! are faster in float32, because few instructions dequantise them.
 //!
-//! A row of input is split once per product. In each fixed block of 256 columns an input becomes an integer n of 22 bits with x ≈ n · unit,
-//! where the largest magnitude is 2^21 - 1 units. The three bytes of n are signed and lie in three planes: n = 65536 · a + 256 · b + c.
-//! So an input is off by at most 2^-22 of the largest, and a product by less than what sums of float32 lose. Two planes would be faster by
-//! up to a fifth, but large inputs hide the bits of their neighbours: they put logits of Gemma 3 off by 7e-3 of a standard deviation.
+//! A row of input is split once per product. In each fixed block of 256 columns, an input becomes an integer n of 22 bits with
+//! x ≈ n · unit, where the largest magnitude is 2^21 - 1 units. The three bytes of n are signed and stored in three planes:
+//! n = 65536 · a + 256 · b + c. So the error of an input is at most 2^-22 of the largest input, and a product loses less than sums in
+//! float32 do. Two planes would be faster by up to a fifth, but large inputs would hide the bits of their neighbours: logits of Gemma 3
+//! were off by 7e-3 of a standard deviation.
 //!
-//! Weights stay codes of one byte. `vpdpbusd` multiplies 64 codes by a plane and adds four neighbouring products to a lane of 32 bits.
-//! Codes and planes of a whole fixed block are transposed, so that the 16 products of a lane share a scale. A lane is multiplied by it in
+//! Weights stay one-byte codes. `vpdpbusd` multiplies 64 codes by a plane and adds four neighbouring products to a 32-bit lane. Codes and
+//! planes of a whole fixed block are transposed, so that the 16 products of a lane share a scale. The lane is multiplied by that scale in
 //! float32.
 //!
 //! Sums cannot overflow: a code is at most 255, so 16 products with a byte are below 16 · 255 · 128 < 2^19. The sums with the upper two
-//! planes are put together as integers, and those with the lowest as floats. At the end of a row, four products with n are below
+//! planes are combined as integers, and the sums with the lowest plane as floats. At the end of a row, four products with n are below
 //! 4 · 255 · 2^21 < 2^31.
 
 mod books;
@@ -27,7 +28,7 @@ use super::linear::{Kernel, LinearArgs, LinearFn};
 
 macro_rules! kernels {
     ($($id:literal $module:ident::$type:ident),* $(,)?) => {
-        /// The linear layer for a ggml type id.
+        /// The linear layer of a ggml type id.
         pub fn kernel_of(id: u32) -> Option<Kernel> {
             let run: LinearFn = match id {
                 $($id => product::<$module::$type>,)*

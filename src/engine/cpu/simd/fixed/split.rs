@@ -1,4 +1,4 @@
-//! Inputs in fixed point.
+//! Splits inputs into fixed point.
 
 use std::arch::x86_64::*;
 
@@ -9,10 +9,10 @@ use super::kernel;
 /// The largest magnitude of an integer.
 const LIMIT: f32 = ((1 << 21) - 1) as f32;
 
-/// The least magnitude that fills an integer: 2^-100. Smaller inputs have fewer bits, and no factor underflows.
+/// The smallest magnitude that fills an integer: 2^-100. Smaller inputs have fewer bits, so that no factor underflows.
 const LEAST: f32 = f32::from_bits(27 << 23);
 
-/// Splits a row of `len` floats, a multiple of 32, into fixed blocks.
+/// Splits a row of `len` floats into fixed blocks. `len` is a multiple of 32.
 ///
 /// # Safety
 /// `x` holds `len` floats, `out` has room for `len / FIXED_BLOCK` fixed blocks, rounded up, and the processor has the instruction set.
@@ -30,7 +30,7 @@ unsafe fn split_block(x: *const f32, len: usize, out: &mut FixedBlock) {
         if 16 * i < len {
             inputs[i] = _mm512_loadu_ps(x.add(16 * i));
         }
-        // magnitudes as integers are in the same order, and a NaN is above all of them
+        // magnitudes compared as integers keep their order, and a NaN is above all of them
         largest = _mm512_max_epu32(largest, _mm512_and_si512(_mm512_castps_si512(inputs[i]), _mm512_set1_epi32(i32::MAX)));
     }
     let largest = f32::from_bits(_mm512_reduce_max_epu32(largest));
@@ -38,7 +38,7 @@ unsafe fn split_block(x: *const f32, len: usize, out: &mut FixedBlock) {
     out.unit = if largest.is_finite() { largest.max(LEAST) / LIMIT } else { f32::NAN };
     let inverse = _mm512_set1_ps(LIMIT / largest.max(LEAST));
     for i in 0..16 {
-        // the sums carry from each byte to the one above
+        // the additions carry from each byte to the next higher one
         let n = _mm512_cvtps_epi32(_mm512_mul_ps(inputs[i], inverse));
         let middle = _mm512_srai_epi32::<8>(_mm512_add_epi32(n, _mm512_set1_epi32(128)));
         let upper = _mm512_srai_epi32::<8>(_mm512_add_epi32(middle, _mm512_set1_epi32(128)));
@@ -61,7 +61,7 @@ unsafe fn split_block(x: *const f32, len: usize, out: &mut FixedBlock) {
     }
 }
 
-/// Puts the planes of a whole fixed block into the order of transposed codes.
+/// Reorders the planes of a whole fixed block to match transposed codes.
 #[inline(always)]
 unsafe fn transpose(x: &mut FixedBlock) {
     let mut sums = [_mm512_setzero_si512(); PLANES];

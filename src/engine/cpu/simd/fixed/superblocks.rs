@@ -1,30 +1,30 @@
-//! The K types: blocks of 256 weights with scales of 16 or 32.
+//! Decodes the K types: blocks of 256 weights with one scale per 16 or 32 weights.
 
 use std::arch::x86_64::*;
 
 use super::super::halves::f16_at;
 use super::codes::{Codes, Scales, V};
 
-/// The same 32 bytes twice.
+/// Loads the same 32 bytes into both halves.
 #[inline(always)]
 pub(super) unsafe fn twice(p: *const u8) -> __m512i {
     _mm512_broadcast_i64x4(_mm256_loadu_si256(p.cast()))
 }
 
-/// One number for the first 32 bytes and one for the others.
+/// One number in the first 32 bytes, and another in the other 32 bytes.
 #[inline(always)]
 pub(super) unsafe fn halves(first: u8, second: u8) -> __m512i {
     let (a, b) = (i64::from_ne_bytes([first; 8]), i64::from_ne_bytes([second; 8]));
     _mm512_setr_epi64(a, a, a, a, b, b, b, b)
 }
 
-/// Both halves of `bytes`, each shifted by its own number of bits within 64. What other bytes leave in the upper bits is not cleared.
+/// Shifts each half of `bytes` by its own number of bits within 64-bit lanes. Bits from neighbouring bytes are not cleared.
 #[inline(always)]
 pub(super) unsafe fn shifted(bytes: __m512i, first: i64, second: i64) -> __m512i {
     _mm512_srlv_epi64(bytes, _mm512_setr_epi64(first, first, first, first, second, second, second, second))
 }
 
-/// A number for each 32-bit lane of transposed codes: the lane `4 · l + k` belongs to the 16 weights from 64 · k + 16 · l on.
+/// A number for each 32-bit lane of transposed codes: lane `4 · l + k` belongs to the 16 weights that start at 64 · k + 16 · l.
 macro_rules! lanes {
     (|$l:ident, $k:ident| $number:expr) => {{
         const LANES: [i32; 16] = {
@@ -42,7 +42,8 @@ macro_rules! lanes {
 
 pub(super) use lanes;
 
-/// The transposed codes in 64 bytes of two bits each, which stay where they are. Each 32 bytes hold 128 weights, the first 32 lowest.
+/// The transposed codes in 64 bytes of two-bit codes, which are not shifted. Each 32 bytes hold 128 weights, the first 32 in the lowest
+/// bits.
 #[inline(always)]
 pub(super) unsafe fn two_bits(p: *const u8) -> [__m512i; 4] {
     let bytes = _mm512_loadu_si512(p.cast());
@@ -56,7 +57,8 @@ pub(super) unsafe fn two_bits(p: *const u8) -> [__m512i; 4] {
     out
 }
 
-/// The transposed codes in 128 bytes of four bits each, which stay where they are. Each 32 bytes hold 64 weights, the first 32 lowest.
+/// The transposed codes in 128 bytes of four-bit codes, which are not shifted. Each 32 bytes hold 64 weights, the first 32 in the lowest
+/// bits.
 #[inline(always)]
 unsafe fn four_bits(p: *const u8) -> [__m512i; 4] {
     let (low, high) = (_mm512_loadu_si512(p.cast()), _mm512_loadu_si512(p.add(64).cast()));
@@ -70,14 +72,14 @@ unsafe fn four_bits(p: *const u8) -> [__m512i; 4] {
     out
 }
 
-/// `|p, out|` writes the state of a block. `steps` gives the codes of step `j`, or `whole` all of them, transposed.
+/// Defines a type. `|p, out|` writes the state of a block. `steps` gives the codes of step `j`, or `whole` gives all codes, transposed.
 macro_rules! superblocks {
     (
         $name:ident, $bytes:literal, $group:literal,
         |$p:ident, $out:ident| $make:expr $(, steps: |$q:ident, $j:ident| $codes:expr)? $(, whole: |$w:ident| $whole:expr)?
     ) => {
         pub struct $name;
-        // SAFETY: reads within the block's bytes; `dispatch` picks it only if the processor has the instruction set.
+        // SAFETY: reads within the block's bytes; `dispatch` chooses it only if the processor has the instruction set.
         unsafe impl Codes for $name {
             const BLOCK: usize = 256;
             const BYTES: usize = $bytes;
@@ -114,16 +116,16 @@ macro_rules! superblocks {
 
 pub(super) use superblocks;
 
-/// Eight bytes as floats, times `d`.
+/// Converts eight bytes to floats and multiplies them by `d`.
 #[inline(always)]
 unsafe fn eight(d: __m256, x: u64) -> V {
     _mm512_zextps256_ps512(_mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128(x as i64)))))
 }
 
-/// Scales and minima of Q4_K and Q5_K. `odd`: a factor of every second scale.
+/// The scales and minima of Q4_K and Q5_K. `odd` is a factor of every second scale.
 #[inline(always)]
 unsafe fn k_scales(p: *const u8, odd: f32, out: *mut Scales) {
-    // twelve bytes: six bits each of scales 0-3 and minima 0-3, then the low four bits of 4-7; their high two bits top the first eight
+    // twelve bytes: six bits each of scales 0-3 and minima 0-3, then the low four bits of 4-7, whose high two bits top the first eight
     let s = p.add(4);
     let a = s.cast::<u32>().read_unaligned();
     let b = s.add(4).cast::<u32>().read_unaligned();
@@ -135,7 +137,7 @@ unsafe fn k_scales(p: *const u8, odd: f32, out: *mut Scales) {
     (*out).minima = eight(_mm256_set1_ps(f16_at(p.add(2))), mins);
 }
 
-// The high nibbles stay where they are, so their codes are 16 times too large and their scales are a sixteenth.
+// The high nibbles are not shifted, so their codes are 16 times too large and their scales are divided by 16.
 superblocks!(Q4K, 144, 32, |p, out| k_scales(p, 1.0 / 16.0, out), whole: |p| four_bits(p.add(16)));
 
 superblocks!(Q5K, 176, 32, |p, out| k_scales(p, 1.0, out), steps: |p, j| {
@@ -151,7 +153,7 @@ unsafe fn bytes16(p: *const u8) -> __m512i {
 
 #[inline(always)]
 unsafe fn q2_k_scales(p: *const u8, out: *mut Scales) {
-    // a code that stays where it is is 1, 4, 16 or 64 times too large
+    // a code that is not shifted is 1, 4, 16 or 64 times too large
     let down =
         _mm512_setr_ps(1., 1., 0.25, 0.25, 0.0625, 0.0625, 0.015_625, 0.015_625, 1., 1., 0.25, 0.25, 0.0625, 0.0625, 0.015_625, 0.015_625);
     let bytes = bytes16(p);
@@ -197,7 +199,7 @@ superblocks!(Q6K, 210, 16, |p, out| q6_k_scales(p, out), steps: |p, j| {
     } else {
         (_mm512_srli_epi64::<4>(low), shifted(high, 0, 2))
     };
-    // bits of `low` where the mask is set, else of `high`
+    // bits of `low` where the mask is set, bits of `high` elsewhere
     let code = _mm512_ternarylogic_epi64::<0xCA>(_mm512_set1_epi8(15), low, high);
     _mm512_and_si512(code, _mm512_set1_epi8(63))
 });

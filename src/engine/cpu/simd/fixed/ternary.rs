@@ -1,4 +1,4 @@
-//! The ternary types.
+//! Decodes the ternary types.
 
 use std::arch::x86_64::*;
 
@@ -8,7 +8,7 @@ use super::superblocks::{lanes, superblocks, two_bits};
 
 #[inline(always)]
 unsafe fn tq2_scales(p: *const u8, out: *mut Scales) {
-    // a code that stays where it is is 1, 4, 16 or 64 times too large
+    // a code that is not shifted is 1, 4, 16 or 64 times too large
     let down = _mm512_setr_ps(1., 0.25, 0.0625, 0.015_625, 1., 0.25, 0.0625, 0.015_625, 0., 0., 0., 0., 0., 0., 0., 0.);
     let d = _mm512_set1_ps(f16_at(p.add(64)));
     *out = Scales { scales: _mm512_mul_ps(d, down), minima: d };
@@ -16,11 +16,11 @@ unsafe fn tq2_scales(p: *const u8, out: *mut Scales) {
 
 superblocks!(Tq2_0, 66, 32, |p, out| tq2_scales(p, out), whole: |p| two_bits(p));
 
-/// Three less the first digit in base 3 of the fraction byte / 256, 64 times as large, by the complements of the bytes.
+/// 64 times (three minus the first base-3 digit of the fraction byte / 256), computed from the bytes' complements.
 #[inline(always)]
 unsafe fn digits(complements: __m512i) -> __m512i {
-    // Averages round up, so those of complements stand for three quarters of a byte, rounded down. Its upper two bits are the digit.
-    // With a known number, the compiler would write an average as three operations.
+    // Averages round up, so averages of complements stand for three quarters of a byte, rounded down. The upper two bits of the result are
+    // the digit. The volatile read hides the number from the compiler, which would otherwise write an average as three operations.
     let half = _mm512_avg_epu8(complements, std::ptr::read_volatile(ALL.0.as_ptr().cast()));
     _mm512_and_si512(_mm512_avg_epu8(complements, half), _mm512_set1_epi8(-64))
 }
@@ -38,16 +38,16 @@ const _: () = {
     }
 };
 
-/// The complements of the bytes' products with the powers of three that stand in `by`, one for two bytes.
+/// The complements of the bytes' products with the powers of three in `by`. Each power applies to two bytes.
 #[inline(always)]
 unsafe fn powers(bytes: __m512i, by: __m512i) -> __m512i {
     let upper = _mm512_set1_epi16(0xff00u16 as i16);
     let (even, odd) = (_mm512_mullo_epi16(bytes, by), _mm512_mullo_epi16(_mm512_and_si512(bytes, upper), by));
-    // the complement of: `odd` where the mask is set, else `even`
+    // the complement of `odd` where the mask is set, the complement of `even` elsewhere
     _mm512_ternarylogic_epi64::<0x35>(upper, odd, even)
 }
 
-/// The word of a block of TQ1_0 and the digit of it that gives the four weights from 64 · k + 16 · l + 4 · i on.
+/// The word of a TQ1_0 block, and the digit in that word, of the four weights that start at 64 · k + 16 · l + 4 · i.
 const fn tq1_place(l: i32, k: i32, i: i32) -> (i32, u32) {
     match 4 * k + l {
         group @ 0..10 => (4 * (group % 2) + i, group as u32 / 2),
@@ -60,7 +60,7 @@ const fn tq1_word(l: i32, k: i32, i: i32) -> i32 {
     tq1_place(l, k, i).0
 }
 
-/// The power of three that makes a digit the first, in both halves of a word.
+/// The power of three that moves a digit to the first place, in both halves of a word.
 const fn tq1_power(l: i32, k: i32, i: i32) -> i32 {
     0x1_0001 * 3i32.pow(tq1_place(l, k, i).1)
 }

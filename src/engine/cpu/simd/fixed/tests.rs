@@ -1,4 +1,4 @@
-//! Inputs that do not fit fixed point well: what is not finite stays so, and no magnitude overflows or disappears.
+//! Tests inputs that do not suit fixed point: values that are not finite stay so, and no magnitude overflows or vanishes.
 
 use super::super::dispatch::available;
 use super::super::tests::Case;
@@ -7,7 +7,8 @@ use model::{QUANTS, Quant};
 const COLS: usize = 512;
 const ROWS: usize = 5;
 
-/// Every type that is multiplied as integers, one row of input whose floats are `scale` times random ones, and the products.
+/// Multiplies one row of random inputs, scaled by `scale` and edited by `change`, for every type that is multiplied as integers. `check`
+/// gets the type, the inputs and the products.
 fn each(scale: f32, change: impl Fn(&mut [f32]), check: impl Fn(&Quant, &[f32], &[f32])) {
     for kernels in available() {
         for quant in QUANTS.iter().filter(|quant| (kernels.linear_of)(quant.id).is_some_and(|kernel| kernel.split.is_some())) {
