@@ -1,5 +1,5 @@
-// Loading: the caller's threads copy pieces of a tensor into pinned memory, the copy engine takes them to the device, and a kernel repacks
-// them there.
+// Loads tensors: the caller's threads copy pieces into pinned memory, the copy engine moves them to the device, and a kernel repacks them
+// there.
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -11,7 +11,7 @@ namespace pen {
 
 namespace {
 
-// A vector is short: it is copied at once.
+// Copies a vector at once, since vectors are short.
 void load_vector(const Tensor& tensor, const uint8_t* data, uint64_t nbytes) {
   const std::lock_guard alone(device_wide());
   check(cudaMemcpy(const_cast<float*>(tensor.vector), data, nbytes, cudaMemcpyHostToDevice), "copying a vector");

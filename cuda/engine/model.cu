@@ -1,4 +1,4 @@
-// What a model takes of a device, and its construction.
+// Computes a model's need of device memory and constructs it.
 #include "model.h"
 
 #include <string>
@@ -11,7 +11,7 @@ namespace pen {
 
 namespace {
 
-// For graphs, kernels' code, and what the driver rounds up.
+// Memory for graphs, kernels' code, and the driver's rounding.
 constexpr size_t RESERVE = size_t(256) << 20;
 
 size_t rope_floats(const pen_model_desc& d, uint32_t count) {
@@ -128,7 +128,7 @@ size_t block_bytes(const pen_cache& cache, uint32_t dim, int block_size) {
   return sizeof(__half) * size_t(cache.heads) * dim * size_t(block_size);
 }
 
-// The block of zeros: no page holds a part of it and of a block that is written, in any of the arrays.
+// Chooses the block of zeros such that, in every array, no page holds parts of both it and a writable block.
 uint32_t zero_block_of(const std::vector<pen_cache>& places, const Driver* driver, int num_blocks, int block_size) {
   size_t gap = 0;
   for (const pen_cache& cache : places) {
@@ -162,7 +162,7 @@ pen_kv::pen_kv(pen_model& m, uint32_t blocks, uint32_t size)
 
 void pen_kv::resize(uint32_t blocks) {
   if (!driver || places.empty()) return;
-  // Zeroed as they come: kernels may read what no row has written yet, and it must not be a NaN.
+  // Memory is zeroed when it is mapped: kernels may read what no row has written yet, and it must not be a NaN.
   const auto each = [&](auto&& apply) {
     for (size_t i = 0; i < places.size(); i++) {
       apply(keys[i], block_bytes(places[i], places[i].key_dim, block_size));

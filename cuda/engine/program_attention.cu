@@ -1,4 +1,4 @@
-// Ops of attention.
+// Compiles the ops of attention.
 #include "../attention/attention.h"
 #include "../attention/general.h"
 #include "../heads/heads.h"

@@ -1,4 +1,4 @@
-// Ops of mixers with a recurrent state.
+// Compiles the ops of mixers with a recurrent state.
 #include "../recurrence/recurrence.h"
 #include "program.h"
 
@@ -19,7 +19,7 @@ View view_of(const Resolver& find, const pen_part& part, uint32_t heads, uint32_
   return View{found.x, int(found.ld), found.stride};
 }
 
-// What ops with heads have in common.
+// Fills the arguments that all ops with heads have in common.
 template <class Desc>
 HeadStates heads_of(const Resolver& find, const Desc& op) {
   const Rows& out = find.buffer(op.out, PEN_F32);
@@ -28,7 +28,7 @@ HeadStates heads_of(const Resolver& find, const Desc& op) {
   return {int(op.heads), int(op.keys), int(op.values), states, int(op.state.first), out.data.as<float>(), out.ld};
 }
 
-// The op that runs `queue`. The state slots are those of each step.
+// Makes an op that calls `queue` with each step's state slots.
 template <class Args>
 Op with_states(const Args& args, void (*queue)(const Launch&, const Args&, const StepView&)) {
   return [=](const Pass& pass) {

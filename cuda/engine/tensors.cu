@@ -1,4 +1,4 @@
-// The layout of a model's tensors.
+// Lays out a model's tensors.
 #include "tensors.h"
 
 #include <string>
@@ -18,7 +18,7 @@ Tensors::Tensors(const pen_model_desc& desc, uint8_t* base)
   for (uint32_t i = 0; i < desc.num_tensors; i++) place(desc, i, base);
   for (size_t i = 0; i < tensors_.size(); i++) {
     const bool has_other = i + 1 < tensors_.size() && tensors_[i + 1].placement == Placement::LOWER_HALF;
-    // half of its memory would never be written
+    // Half of its memory would never be written.
     if (tensors_[i].placement == Placement::UPPER_HALF && !has_other) {
       throw StatusError(PEN_INVALID_ARG, name_of(i) + " has no other half behind it");
     }
@@ -50,7 +50,7 @@ void Tensors::place(const pen_model_desc& d, uint32_t index, uint8_t* base) {
       if (!fits) throw StatusError(PEN_INVALID_ARG, name_of(index) + " has no other half of its shape and type in front of it");
       to.matrix = upper->matrix;
       to.placement = Placement::LOWER_HALF;
-      return;  // its half of the memory is taken already
+      return;  // the other half has allocated the memory
     }
     const bool shared = t.kind == PEN_UPPER_HALF;
     if (shared) to.placement = Placement::UPPER_HALF;
