@@ -376,7 +376,7 @@ void attention_decode(const Launch& launch, const Attention& args, const StepVie
   check_shape(args);
   if (fresh) check_heads(*fresh);
   if (fresh && (fresh->q != args.q || fresh->kv.k != args.kv.k || fresh->kv.v != args.kv.v)) {
-    throw CudaError(cudaErrorInvalidValue, "attention: fresh rows go elsewhere");
+    throw CudaError(cudaErrorInvalidValue, "attention: fresh rows go to other arrays");
   }
   with_shape(args, [&](auto d, auto extras) {
     constexpr int D = decltype(d)::value;

@@ -42,7 +42,7 @@ pen_status status_of(pen_ctx* ctx, F&& body) noexcept {
 }
 
 void use(const pen_ctx& ctx) {
-  if (ctx.lost) throw StatusError(PEN_CUDA, "the device was lost before");
+  if (ctx.lost) throw StatusError(PEN_CUDA, "the device was lost by an earlier error");
   check(cudaSetDevice(ctx.device.id), "selecting the device");
 }
 
@@ -99,7 +99,7 @@ pen_status pen_device_count(uint32_t* count) {
       const auto version = [](int v) { return std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 10); };
       // A driver that is not installed has version 0.
       if (driver == 0) throw StatusError(PEN_UNSUPPORTED, "no NVIDIA driver is installed");
-      throw StatusError(PEN_UNSUPPORTED, "the driver is one for CUDA " + version(driver) + ", this build needs " + version(runtime));
+      throw StatusError(PEN_UNSUPPORTED, "the driver supports CUDA " + version(driver) + " and this build needs " + version(runtime));
     }
     check(code, "counting devices");
     *count = uint32_t(devices);
@@ -110,7 +110,7 @@ pen_status pen_quant_info(pen_quant* info) {
   return status_of(nullptr, [&] {
     require(info);
     const QuantRow* row = quant_row(info->type);
-    if (!row) throw StatusError(PEN_UNSUPPORTED, "type " + std::to_string(info->type));
+    if (!row) throw StatusError(PEN_UNSUPPORTED, "this build does not know the type");
     info->name = row->name;
     info->block_size = uint32_t(row->block_size);
     info->block_bytes = uint32_t(row->block_bytes);

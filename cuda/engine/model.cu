@@ -28,13 +28,17 @@ void check_model(const pen_model_desc& d) {
   for (uint32_t i = 0; i < d.num_caches; i++) {
     if (d.caches[i].group >= d.num_groups) throw StatusError(PEN_INVALID_ARG, "a cache's group does not exist");
   }
-  if (d.hidden_dim % 4 != 0) throw StatusError(PEN_UNSUPPORTED, "a hidden size of " + std::to_string(d.hidden_dim));
+  if (d.hidden_dim % 4 != 0) {
+    throw StatusError(PEN_UNSUPPORTED, "a hidden size of " + std::to_string(d.hidden_dim) + ", expected a multiple of 4");
+  }
   for (uint32_t i = 0; i < d.num_ops; i++) {
     if (d.ops[i].kind >= PEN_NUM_OPS || !d.ops[i].args) throw StatusError(PEN_INVALID_ARG, "op " + std::to_string(i) + " does not exist");
     if (d.ops[i].kind != PEN_OP_EXPERTS) continue;
     const auto& e = *static_cast<const pen_experts*>(d.ops[i].args);
-    if (e.count > MAX_EXPERTS) throw StatusError(PEN_UNSUPPORTED, std::to_string(e.count) + " experts");
-    if (e.used == 0 || e.used > e.count) throw StatusError(PEN_INVALID_ARG, "a row uses none of its experts, or more than there are");
+    if (e.count > MAX_EXPERTS) {
+      throw StatusError(PEN_UNSUPPORTED, std::to_string(e.count) + " experts, expected at most " + std::to_string(MAX_EXPERTS));
+    }
+    if (e.used == 0 || e.used > e.count) throw StatusError(PEN_INVALID_ARG, "a row uses no expert, or more experts than there are");
   }
 }
 

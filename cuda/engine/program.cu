@@ -54,7 +54,7 @@ Op compile_normalise(const Resolver& find, const pen_normalise& op) {
   const FinalNorm norm = find.norm(op.norm);
   const Rows& out = find.buffer(op.out, PEN_F16);
   __half* const h = out.data.as<__half>();
-  if (!norm.norm.x || out.ld < norm.norm.hidden) throw StatusError(PEN_INVALID_ARG, "a norm has no input, or no room");
+  if (!norm.norm.x || out.ld < norm.norm.hidden) throw StatusError(PEN_INVALID_ARG, "a norm has no input, or exceeds its buffer");
   return [=, ld = out.ld](const Pass& pass) { write_norm(pass.launch, norm, nullptr, pass.tokens, h, ld); };
 }
 
@@ -98,7 +98,9 @@ Op compile_group_norm(const Resolver& find, const pen_group_norm& op) {
 
 Op compile_activate(const Resolver& find, const pen_activate& op) {
   const Rows &in = find.buffer(op.gate_up, PEN_F32), &out = find.buffer(op.out, PEN_F16);
-  if (in.ld < int(op.dim * (op.gated ? 2 : 1)) || out.ld < int(op.dim)) throw StatusError(PEN_INVALID_ARG, "an activation has no room");
+  if (in.ld < int(op.dim * (op.gated ? 2 : 1)) || out.ld < int(op.dim)) {
+    throw StatusError(PEN_INVALID_ARG, "an activation does not fit its buffers");
+  }
   if (op.activation > PEN_XIELU) throw StatusError(PEN_INVALID_ARG, "no such activation");
   float* const gate_up = in.data.as<float>();
   Activate args{gate_up, find.vector(op.gate_bias, op.dim), find.vector(op.up_bias, op.dim), out.data.as<__half>(), in.ld, int(op.dim),

@@ -141,7 +141,7 @@ Op compile_experts(const Resolver& find, const pen_experts& op) {
   e.up = e.fused ? e.gate : find.matrix(op.up, op.dim, op.hidden);
   e.down = find.matrix(op.down, op.hidden, op.dim);
   for (const uint32_t stack : {op.up, op.down}) {
-    if (find.m.tensors.at(stack).count != experts) throw StatusError(PEN_INVALID_ARG, "a stack has another number of experts");
+    if (find.m.tensors.at(stack).count != experts) throw StatusError(PEN_INVALID_ARG, "a stack has the wrong number of experts");
   }
   e.in = in.data.as<__half>();
   e.ld_in = in.ld;

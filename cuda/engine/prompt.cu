@@ -112,7 +112,7 @@ void finish_prompts(pen_model& m, InFlight& f) {
 }
 
 void collect_prompts(const pen_model& m, const InFlight& f, pen_output& out) {
-  if (out.num_scored != uint32_t(f.num_scored)) throw StatusError(PEN_INVALID_ARG, "the step had another number of scored rows");
+  if (out.num_scored != uint32_t(f.num_scored)) throw StatusError(PEN_INVALID_ARG, "the step has a different number of scored rows");
   if (f.num_scored > 0 && out.scored && out.scored_ids) {
     std::memcpy(out.scored, f.scored.as<float>(), size_t(f.num_scored) * (1 + MAX_LOGPROBS) * 4);
     std::memcpy(out.scored_ids, f.scored_ids.as<int32_t>(), size_t(f.num_scored) * MAX_LOGPROBS * 4);

@@ -34,7 +34,7 @@ class ListUpload {
 }  // namespace
 
 void init_slot(pen_model& m, const pen_slot_init& init) {
-  if (init.slot >= m.desc.max_slots) throw StatusError(PEN_INVALID_ARG, "a new slot does not exist");
+  if (init.slot >= m.desc.max_slots) throw StatusError(PEN_INVALID_ARG, "the slot to set up does not exist");
   const auto limit = [](uint32_t count, int most, const char* what) {
     if (count > uint32_t(most)) throw StatusError(PEN_UNSUPPORTED, "more than " + std::to_string(most) + what);
   };

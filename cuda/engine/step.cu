@@ -23,7 +23,7 @@ InFlight& flight_of(pen_model& m, uint64_t step) { return m.ring[step % 3]; }
 void check_batch(const pen_model& m, const pen_kv& kv, const pen_batch& b) {
   const pen_model_desc& d = m.desc;
   const bool fits = b.num_tokens <= d.max_batch_tokens && b.num_seqs <= d.max_slots && b.max_blocks <= d.max_blocks;
-  if (b.num_tokens == 0 || b.num_seqs == 0 || !fits) throw StatusError(PEN_INVALID_ARG, "the batch is empty or larger than announced");
+  if (b.num_tokens == 0 || b.num_seqs == 0 || !fits) throw StatusError(PEN_INVALID_ARG, "the batch is empty or exceeds the model's limits");
   for (uint32_t i = 0; i < b.num_seqs; i++) {
     const bool query = b.cu_seqlens_q[i + 1] > b.cu_seqlens_q[i] && b.cu_seqlens_q[i + 1] <= b.num_tokens;
     if (!query || b.slots[i] >= d.max_slots || uint64_t(b.context_lens[i]) > uint64_t(b.max_blocks) * kv.block_size) {
@@ -110,7 +110,7 @@ void finish(pen_model& m, const Step& step, InFlight& f) {
 uint64_t submit(pen_model& m, pen_kv& kv, const pen_batch& b) {
   check_batch(m, kv, b);
   InFlight& f = flight_of(m, m.steps + 1);
-  if (flight_of(m, m.steps).unsampled) throw StatusError(PEN_INVALID_ARG, "the step before was not sampled");
+  if (flight_of(m, m.steps).unsampled) throw StatusError(PEN_INVALID_ARG, "the previous step was not sampled");
   if (f.pending) throw StatusError(PEN_INVALID_ARG, "two steps are in flight already");
   for (uint32_t i = 0; i < b.num_init; i++) init_slot(m, b.init[i]);
   const Shape shape(m, b, kv.block_size, f.row_of);
@@ -175,7 +175,7 @@ void collect(pen_model& m, pen_output& out) {
     check(cudaStreamSynchronize(m.stream.handle), "a step");
     throw StatusError(PEN_INVALID_ARG, "step " + std::to_string(out.step) + " was not sampled");
   }
-  if (out.num_seqs != f.row_of.size()) throw StatusError(PEN_INVALID_ARG, "the step had another number of sequences");
+  if (out.num_seqs != f.row_of.size()) throw StatusError(PEN_INVALID_ARG, "the step has a different number of sequences");
   check(cudaEventSynchronize(f.done.handle), "a step");
   f.pending = false;
   const size_t vocab = m.desc.vocab_size;
