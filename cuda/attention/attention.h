@@ -41,7 +41,7 @@ struct QkvFinish {
   float norm_eps;
   const float* rope;  // [max_positions, rope_dim]: cosines of the rope_dim / 2 pairs, then sines
   int rope_dim;
-  bool rope_halves;  // pairs (i, i + rope_dim / 2); else (2i, 2i + 1)
+  bool rope_halves;  // pairs (i, i + rope_dim / 2); otherwise (2i, 2i + 1)
   int num_heads;
   __half* q;  // [num_tokens, num_heads * head_dim]
   KvView kv;

@@ -10,7 +10,7 @@ constexpr int PIECE = 64;                         // elements: tiles are fetched
 constexpr int GENERAL_TEAM = 4;                   // warps that share sixteen rows
 constexpr int GENERAL_BUFFERS = 4;                // most buffers of a ring
 constexpr int GENERAL_VALUES = 512;               // most elements of the values that a block computes
-constexpr int PIECE_BYTES = Tile<PIECE>::BYTES;   // of K or V
+constexpr int PIECE_BYTES = Tile<PIECE>::BYTES;   // a piece of K or V
 constexpr int QUERY_PIECE_BYTES = PIECE_BYTES / KEYS * ROWS;
 constexpr int EXCHANGE_BYTES = KEYS / 16 * WARP * 16 + GENERAL_TEAM * ROWS * 4;  // fragments of P, and the largest scores
 

@@ -29,9 +29,9 @@ struct MergeRound {
 // Where a block's results go: to the output of its first row, or to the workspace, which holds the results of KV splits.
 struct MergeTarget {
   bool direct;
-  int head, rows;  // of the block
-  __half* out;     // of the first row
-  float* o;        // of the first row, KV split 0
+  int head, rows;  // the block's
+  __half* out;     // output of the first row
+  float* o;        // place of the first row's KV split 0
   float2* row;
   int row_step;    // KV splits from one row to the next
 

@@ -23,7 +23,7 @@ constexpr int PERSISTENT_TOGETHER = D <= 128 ? 4 : 2;
 // The tile that a stage or a slot holds, and what its result is merged into.
 struct __align__(16) PersistentTile {
   int context, tile, rows;
-  bool last, direct;  // of TileResult and MergeTarget
+  bool last, direct;  // as in TileResult and MergeTarget
   int seq, token, head;  // seq: number in the view
 };
 static_assert(sizeof(PersistentTile) == 2 * sizeof(uint4), "two lanes copy it");
@@ -39,7 +39,7 @@ struct PersistentShared {
     return tiles + queries(rows) + sizeof(PersistentTile) + 4 * sizeof(uint64_t);
   }
   __host__ __device__ static constexpr size_t per_reader(int rows) { return slot(rows) + 2 * sizeof(uint64_t); }
-  static constexpr size_t alignment = 1024;  // of the tiles
+  static constexpr size_t alignment = 1024;  // bytes, for the tiles
   __host__ __device__ static constexpr size_t fixed(int num_seqs) {
     return sizeof(int) * (3 * num_seqs + 1 + LIST_SEQUENCES / WARP) + alignment;
   }

@@ -20,7 +20,7 @@ struct Activate {
   int ld, ffn, ldh;
   bool gated;
   Activation activation;
-  float params[4];  // of the activation
+  float params[4];  // the activation's
 };
 
 void activate(const Launch& launch, const Activate& args, int rows);

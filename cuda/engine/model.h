@@ -77,7 +77,7 @@ struct pen_kv {
   std::vector<pen_cache> places;
   const pen::Driver* driver;  // null: all blocks have memory
   pen::ZeroPage zeros;
-  std::vector<pen::Growing> keys, values;  // values: empty where they are the first elements of the keys
+  std::vector<pen::Growing> keys, values;  // values: empty if they are the first elements of the keys
   int num_blocks, block_size, backed = 0;
   uint32_t zero_block;  // never written
 

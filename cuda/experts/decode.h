@@ -28,7 +28,7 @@ struct ExpertDecode {
   __half* hidden;  // scratch [num_rows · used, plus num_rows for a shared expert, ld_hidden], padded like x
   int ld_hidden;
   Activation activation;
-  float params[4];                     // of the activation
+  float params[4];                     // the activation's
   const float *gate_bias, *up_bias;    // [num_experts, ffn] or null
   void* lists;                         // scratch of lists_bytes(), aligned to 16
   Combine combine;                     // its outputs, weights, chosen and slot_mapping are not read

@@ -110,7 +110,7 @@ struct ExpertLinear {
   // products.
   bool glu = false;
   Activation activation = Activation::SILU;
-  float params[4] = {};                // of the activation
+  float params[4] = {};                // the activation's
   const float* gate_bias = nullptr;    // [num_experts, ffn] or null
   const float* up_bias = nullptr;
 };

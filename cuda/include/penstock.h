@@ -300,7 +300,7 @@ typedef struct {
   uint32_t num_suppressed;
 } pen_slot_init;
 
-// One step, as flat arrays like those of the engine's `Batch`. Everything it points to is copied before pen_submit returns.
+// One step, as flat arrays like those of the engine's `Batch`. Everything that the struct points to is copied before pen_submit returns.
 typedef struct {
   uint32_t num_tokens, num_seqs, max_blocks, num_init, want_logits;
   uint32_t sample_later;          // if not 0: pen_sample follows once the masks are known

@@ -8,7 +8,7 @@ namespace pen {
 
 // A row of types.inc.
 struct QuantRow {
-  uint32_t id;  // ggml's
+  uint32_t id;  // ggml's id
   const char* name;
   int block_size, block_bytes;  // weights and bytes per block of the file
   int format, record_bytes;     // on the device

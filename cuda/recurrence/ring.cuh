@@ -27,7 +27,7 @@ struct Recurrence {
   View scalars[2];  // scan factor, step; delta decay, beta
   const float* a;
   int heads, keys, values;
-  int group, key_heads;  // head h reads key head h % key_heads if tiled, else h / group
+  int group, key_heads;  // head h reads key head h % key_heads if tiled, otherwise h / group
   bool tiled;
   bool wide_inputs, wide_state;  // whether fours of keys start at multiples of 16 bytes
   States states;

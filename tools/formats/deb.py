@@ -36,7 +36,7 @@ License: Apache-2.0
  can be found in the file "/usr/share/common-licenses/Apache-2.0".
 """
 OVERRIDES = """\
-# The package is made beside its sources, and not for Debian's archive.
+# The package is not made for Debian's archive.
 penstock: initial-upload-closes-no-bugs
 """
 # The GCC release whose libstdc++ first has the symbols.
