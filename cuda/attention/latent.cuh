@@ -34,7 +34,7 @@ struct LatentLane {
   int warpgroup, thread, lane, row;  // row: the first one; the second is eight rows later
 
   __device__ __forceinline__ LatentLane()
-      : warpgroup(__shfl_sync(0xffffffffu, threadIdx.x / (4 * WARP), 0)),  // tells the compiler that the value is uniform across the warp
+      : warpgroup(__shfl_sync(0xffffffffu, threadIdx.x / (4 * WARP), 0)),  // so that the compiler knows it is uniform in the warp
         thread(threadIdx.x % (4 * WARP)), lane(threadIdx.x % WARP), row(thread / WARP * ROWS + lane / 4) {}
 
   // Calls take(dim, box, n) for each pair of elements that the lane has.

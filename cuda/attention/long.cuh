@@ -143,8 +143,7 @@ __global__ void __launch_bounds__(WARP*(LONG_READERS<D> + LONG_MERGERS), 1)
                   full + warp * LONG_BUFFERS + buffer);
   };
   const bool sees = num_tiles > 0 && tiles.end == range.end;  // the fresh row is in the block's tiles
-  const int last_reader = sees ? (num_tiles - 1) % readers : -1, last_tile = (num_tiles - 1) / readers;  // the reader and the tile that
-                                                                                                         // hold it
+  const int last_reader = sees ? (num_tiles - 1) % readers : -1, last_tile = (num_tiles - 1) / readers;  // which hold it
   // As in attention_decode_kernel: copies start before the wait, unless another kernel writes the fresh row.
   const bool early = fresh.qkv != nullptr || warp != last_reader || last_tile > 0;
   if (reads && lane == 0) {

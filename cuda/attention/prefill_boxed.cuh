@@ -47,8 +47,7 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
   };
   WideStage<0, BOXED_KEYS> keys;
   WideStage<BOXED_KEYS, BOXED_VALUES> values;
-  const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / (4 * WARP), 0);  // tells the compiler that the value is uniform across the
-                                                                                // warp
+  const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / (4 * WARP), 0);  // so that the compiler knows it is uniform in the warp
   if (warpgroup == WIDE_WARPGROUPS) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
     if (threadIdx.x % (4 * WARP) >= WARP) return;

@@ -192,8 +192,7 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
   wait_for_previous();
   KeyStage keys;
   ValueStage values;
-  const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / (4 * WARP), 0);  // tells the compiler that the value is uniform across the
-                                                                                // warp
+  const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / (4 * WARP), 0);  // so that the compiler knows it is uniform in the warp
   if (warpgroup == WIDE_WARPGROUPS) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
     if (threadIdx.x % (4 * WARP) >= WARP) return;

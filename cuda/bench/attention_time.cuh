@@ -26,7 +26,7 @@ double time_chain(int calls, Call call) {
 struct TimedStep {
   Shape shape;
   std::vector<int> lengths;
-  int num_seqs, context, rows, last_rows, tokens, layers, max_blocks, num_blocks, stride;  // context: the longest
+  int num_seqs, context, rows, last_rows, tokens, layers, max_blocks, num_blocks, stride;  // context: the longest of them
   size_t layer_elements, bytes;
   Buffer<__half> k, v, q, out;
   Buffer<uint32_t> cu, contexts, tables, positions, slots;

@@ -62,7 +62,7 @@ struct alignas(16) Lists {
       own += __popc(bits);
       group += __popc(w < leader / WARP ? bits : w == leader / WARP ? bits & ((1u << leader % WARP) - 1) : 0);
     }
-    // Choices whose groups are smaller than `below`, four per word.
+    // Choices whose group number is less than `below`, four per word.
     const auto choices_before = [&](int below) {
       int n = 0;
       for (int i = 0; i < choices; i += 4) {
