@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(WARP* TEAM* DECODE_TEAMS<D, TEAM>)
     copy_commit();
   };
   const bool sees = num_tiles > 0 && tiles.end == range.end;  // the fresh row is in the block's tiles
-  const int last_item = sees && team == (num_tiles - 1) % teams ? 2 * (mine - 1) : 2 * mine;  // K of the fresh row's tile, if it is the team's
+  const int last_item = sees && team == (num_tiles - 1) % teams ? 2 * (mine - 1) : 2 * mine;  // K of the fresh row's tile, if it is here
   int fetched = 0;
   for (; fetched < plan.buffers && (fresh.qkv != nullptr || fetched < last_item); ++fetched) {
     fetch(fetched, fetched >= last_item ? (range.context - 1) % KEYS : -1);
