@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 const DEFAULT_ARCHS: &str = "80;86;89;90a;90+ptx";
-/// Flags that the compiler itself takes from the environment.
+/// Flags that nvcc itself takes from the environment.
 const FLAGS_OF_NVCC: [&str; 2] = ["NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"];
 
 fn main() {
@@ -20,7 +20,7 @@ fn main() {
         println!("cargo::rerun-if-changed={}", root().join("build").join(name).display());
     }
     println!("cargo::rerun-if-env-changed=CLIPPY_ARGS");
-    // lints link nothing, and cargo runs the build script for them separately: the kernels would be compiled twice
+    // Lints link nothing, and cargo runs the build script for them separately, so the kernels would be compiled twice.
     if !cfg!(feature = "cuda") || std::env::var_os("CLIPPY_ARGS").is_some() {
         return;
     }
@@ -44,7 +44,7 @@ fn build_cuda() -> Result<(), String> {
     collect(&root.join("cuda"), &mut files)?;
     files.sort();
     let objects = compile(&files, &root, &nvcc, &flags)?;
-    // cc names the archive and the C++ library to the linker; what these need comes after them
+    // cc names the archive and the C++ library to the linker. The libraries that these need must come after them.
     cc::Build::new().cpp(true).objects(objects).try_compile("penstock_cuda").map_err(|error| error.to_string())?;
     println!("cargo::rustc-link-search=native={}", runtime.display());
     println!("cargo::rustc-link-lib=static=cudart_static");
@@ -54,7 +54,7 @@ fn build_cuda() -> Result<(), String> {
     Ok(())
 }
 
-/// The project's root: this script belongs to the engine's crate, which lies in `src/engine`.
+/// The project's root. This script belongs to the engine's crate in `src/engine`.
 fn root() -> PathBuf {
     let engine = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     engine.ancestors().nth(2).expect("src/engine lies two levels below the root").to_path_buf()
@@ -75,7 +75,7 @@ fn collect(dir: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
     Ok(())
 }
 
-/// Compiles each file separately, as many at once as cargo allows. An object whose sources and flags have not changed since is kept.
+/// Compiles each file separately, as many at once as cargo allows. Keeps an object whose sources and flags have not changed.
 fn compile(files: &[PathBuf], root: &Path, nvcc: &Path, flags: &[String]) -> Result<Vec<PathBuf>, String> {
     let threads = std::env::var("NUM_JOBS").ok().and_then(|jobs| jobs.parse().ok()).unwrap_or(1usize).clamp(1, files.len().max(1));
     let folders = object_folders(files, root, nvcc, flags)?;
@@ -96,7 +96,7 @@ fn compile(files: &[PathBuf], root: &Path, nvcc: &Path, flags: &[String]) -> Res
     if errors.is_empty() { Ok(objects) } else { Err(errors.join("; ")) }
 }
 
-/// Each file with the folder of its object. The folders of objects that no file has any more are removed.
+/// Pairs each file with the folder of its object, and removes the folders of objects that no file has any more.
 fn object_folders<'a>(files: &'a [PathBuf], root: &Path, nvcc: &Path, flags: &[String]) -> Result<Vec<(&'a PathBuf, PathBuf)>, String> {
     let version = Command::new(nvcc).arg("--version").output().map_err(|error| format!("{}: {error}", nvcc.display()))?;
     let mut flags = flags.to_vec();
@@ -110,21 +110,21 @@ fn object_folders<'a>(files: &'a [PathBuf], root: &Path, nvcc: &Path, flags: &[S
     }
     for old in std::fs::read_dir(out.join("kernels")).into_iter().flatten().flatten().map(|entry| entry.path()) {
         if !folders.iter().any(|(_, folder)| *folder == old) {
-            // what stays takes space, and nothing else
+            // A folder that could not be removed only takes space.
             let _ = std::fs::remove_dir_all(old);
         }
     }
     Ok(folders)
 }
 
-/// The object of `file`, which is compiled if it is not in `folder`.
+/// Returns the object of `file`. Compiles the file if its object is not in `folder`.
 fn object_of(file: &Path, folder: &Path, root: &Path, nvcc: &Path, flags: &[String]) -> Result<PathBuf, String> {
     let object = folder.join("kernel.o");
     if object.is_file() {
         return Ok(object);
     }
     let mut build = cc::Build::new();
-    // cc's own flags are for gcc: nvcc does not know all of them
+    // cc's own flags are for gcc, and nvcc does not know all of them.
     build.cuda(true).cudart("none").compiler(nvcc).no_default_flags(true).warnings(false).cargo_metadata(false);
     build.include(root.join("cuda/include")).file(file).out_dir(folder);
     build.flag("-std=c++17").flag("-O3").flag("-Xcompiler=-fPIC");
@@ -132,7 +132,7 @@ fn object_of(file: &Path, folder: &Path, root: &Path, nvcc: &Path, flags: &[Stri
         build.flag(flag);
     }
     let objects = build.try_compile_intermediates().map_err(|error| error.to_string())?;
-    // under its last name only once it is whole
+    // The object gets its final name only once it is complete.
     std::fs::rename(&objects[0], &object).map_err(|error| format!("{}: {error}", object.display()))?;
     Ok(object)
 }

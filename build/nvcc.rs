@@ -1,14 +1,14 @@
-//! Finds the CUDA compiler. The build script and its test share this.
+//! Finds the CUDA compiler. Shared by the build script and its test.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// Places to look in.
+/// Places where the compiler may be.
 #[derive(Clone, Debug, Default)]
 pub struct Places {
     /// `NVCC`: the compiler itself.
     pub nvcc: Option<OsString>,
-    /// `CUDA_HOME`, or else `CUDA_PATH`: a directory with `bin/nvcc`.
+    /// `CUDA_HOME` or `CUDA_PATH`, in this order: a directory with `bin/nvcc`.
     pub home: Option<OsString>,
     /// `PATH`.
     pub path: Option<OsString>,
@@ -19,17 +19,17 @@ pub struct Places {
 }
 
 impl Places {
-    /// `var`: the value of an environment variable. An empty one counts as not set.
+    /// Reads the places from the environment. `var` returns the value of a variable. An empty value counts as not set.
     pub fn from_env(root: &Path, var: impl Fn(&str) -> Option<OsString>) -> Self {
         let var = |name| var(name).filter(|value| !value.is_empty());
         let (home, usual) = (var("CUDA_HOME").or_else(|| var("CUDA_PATH")), PathBuf::from("/usr/local/cuda"));
         Self { nvcc: var("NVCC"), home, path: var("PATH"), root: root.to_owned(), usual }
     }
 
-    /// The first compiler of: `NVCC`, `CUDA_HOME`, `PATH`, `.venv`, `/usr/local/cuda`.
+    /// Returns the first compiler of `NVCC`, `CUDA_HOME`, `PATH`, `.venv` and `/usr/local/cuda`.
     ///
     /// # Errors
-    /// If none has a compiler, or if `NVCC` or `CUDA_HOME` is set and has none.
+    /// If none of these has a compiler, or if `NVCC` or `CUDA_HOME` is set and has none.
     pub fn find(&self) -> Result<PathBuf, String> {
         if let Some(nvcc) = &self.nvcc {
             let nvcc = PathBuf::from(nvcc);
@@ -68,7 +68,7 @@ fn wheels(venv: &Path) -> Vec<PathBuf> {
     pythons.flat_map(|python| entries(python.join("site-packages/nvidia"))).filter(|path| starts(path, "cu")).collect()
 }
 
-/// The directory of the runtime's static library, beside the compiler.
+/// The directory of the runtime's static library, next to the compiler.
 pub fn runtime_dir(nvcc: &Path) -> Result<PathBuf, String> {
     let real = nvcc.canonicalize().map_err(|error| format!("{}: {error}", nvcc.display()))?;
     let home = real.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
@@ -82,7 +82,7 @@ pub fn runtime_dir(nvcc: &Path) -> Result<PathBuf, String> {
     })
 }
 
-/// The compiler's flags for a list such as `80;86;90a;90+ptx`. A number stands for machine code for that architecture; `+ptx` for the
+/// The compiler's flags for a list such as `80;86;90a;90+ptx`. A number requests machine code for that architecture. `+ptx` requests the
 /// portable form, which later architectures compile when the program starts.
 pub fn code_flags(archs: &str) -> Result<Vec<String>, String> {
     let mut flags = Vec::new();

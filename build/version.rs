@@ -1,12 +1,12 @@
 //! Tells the binary what it was built from, for `penstock --version`: a commit, the target and the features.
 //!
-//! The commit is `PENSTOCK_BUILD` if it is set, as a build outside of a checkout may have it (the Dockerfile, `tools/package`). Otherwise
-//! git tells it, if this folder is the top of a checkout. A source archive without either says that the commit is unknown.
+//! The commit is `PENSTOCK_BUILD` if that is set, for builds outside of a checkout (the Dockerfile, `tools/package`). Otherwise git
+//! provides the commit if this folder is the top of a checkout. In a source archive without either, the commit is unknown.
 
 use std::path::Path;
 use std::process::Command;
 
-/// What the binary is made of. The script runs again if one of these changes, and so does the crate, which stands on them.
+/// The sources of the binary. If one of these changes, the script runs again and the crate is rebuilt.
 const SOURCES: &[&str] = &["Cargo.lock", "Cargo.toml", "build", "build.rs", "config", "cuda", "src"];
 
 fn main() {
@@ -21,7 +21,7 @@ fn main() {
     println!("cargo::rustc-env=PENSTOCK_FEATURES={}", features().join(", "));
 }
 
-/// The features of the root crate that are on, in cargo's spelling.
+/// The enabled features of the root crate, in cargo's spelling.
 fn features() -> Vec<String> {
     let names = std::env::vars().filter_map(|(name, _)| Some(name.strip_prefix("CARGO_FEATURE_")?.to_lowercase().replace('_', "-")));
     let mut names: Vec<String> = names.filter(|name| name != "default").collect();
@@ -29,24 +29,24 @@ fn features() -> Vec<String> {
     if names.is_empty() { vec!["none".into()] } else { names }
 }
 
-/// The commit of this checkout, and whether the sources differ from it. None: this folder is no checkout, or there is no git.
+/// The commit of this checkout, and whether the sources differ from it. `None` if this folder is no checkout or if there is no git.
 fn commit() -> Option<String> {
     let root = std::env::var("CARGO_MANIFEST_DIR").ok()?;
-    // a source archive may lie inside somebody else's checkout, whose commit says nothing about it
+    // A source archive may be inside another checkout, whose commit says nothing about it.
     let top = git(&["rev-parse", "--show-toplevel"])?;
     if Path::new(&top).canonicalize().ok()? != Path::new(&root).canonicalize().ok()? {
         return None;
     }
-    // a commit, a checkout and a merge all write a line there
+    // A commit, a checkout and a merge all add a line to this file.
     println!("cargo::rerun-if-changed={}", git(&["rev-parse", "--git-path", "logs/HEAD"])?);
     let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
     let changed = git(&[&["status", "--porcelain", "--untracked-files=no", "--"], SOURCES].concat())?;
     Some(if changed.is_empty() { commit } else { format!("{commit}, with changes") })
 }
 
-/// What git prints. None: it fails, or there is none.
+/// Returns the output of a git command, or `None` if it fails or if there is no git.
 fn git(args: &[&str]) -> Option<String> {
-    // without the lock that `git status` may take to store what it has found
+    // Avoids the lock that `git status` may take to store its results.
     let done = Command::new("git").env("GIT_OPTIONAL_LOCKS", "0").args(args).output().ok().filter(|done| done.status.success())?;
     Some(String::from_utf8(done.stdout).ok()?.trim().to_owned())
 }

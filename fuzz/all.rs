@@ -1,4 +1,5 @@
-//! Every target in one executable, which runs the one that it is called by: for packing, because the targets share most of their code.
+//! Contains every target in one executable, which runs the target that it is named after. Used for packing, because the targets share most
+//! of their code.
 
 #![no_main]
 

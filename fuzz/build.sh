@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Builds the fuzz targets, or those that are named. Needs cargo-fuzz (`cargo install cargo-fuzz`) and a C++ compiler.
+# Builds all fuzz targets, or those named as arguments. Needs cargo-fuzz (`cargo install cargo-fuzz`) and a C++ compiler.
 #
-# The project's toolchain is a stable one. Sanitizers and the counters of coverage are unstable options of the same compiler, which
-# RUSTC_BOOTSTRAP unlocks.
+# The project's toolchain is stable. Sanitizers and coverage counters are unstable options of the same compiler, which RUSTC_BOOTSTRAP
+# unlocks.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 export RUSTC_BOOTSTRAP=1

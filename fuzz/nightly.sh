@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Builds every target and runs all of them for some seconds, as many side by side as there are cores.
+# Builds every target and runs all of them for some seconds, as many at once as there are cores.
 #
 #   fuzz/nightly.sh SECONDS
 #
-# The corpora stay in fuzz/target/nightly/out, so that each night goes on from the one before. Exits with 1 if anything was found: the
-# inputs are in fuzz/target/nightly/out/found.
+# The corpora are kept in fuzz/target/nightly/out, so each night continues from the previous one. Exits with 1 if anything was found. The
+# findings are in fuzz/target/nightly/out/found.
 set -euo pipefail
 seconds=${1:?seconds}
 cd "$(dirname "${BASH_SOURCE[0]}")"

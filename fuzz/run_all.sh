@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Runs fuzz targets side by side from built executables, without Rust. Prints executions, coverage and findings of each.
+# Runs fuzz targets in parallel from built executables, without Rust. Prints executions, coverage and findings of each target.
 #
 #   run_all.sh SECONDS OUT [TARGET…]
 #
-# Takes the executables from ./bin, the seeds from ./seeds and the dictionaries from ./dictionaries beside this file, as `package.sh` puts
-# them there. Corpora, logs and findings go to OUT. As many processes run as the machine has cores, at least one per target.
-# Exits with 1 if anything was found.
+# Takes the executables from ./bin, the seeds from ./seeds and the dictionaries from ./dictionaries next to this file, where `package.sh`
+# puts them. Corpora, logs and findings go to OUT. Runs as many processes as the machine has cores, but at least one per target. Exits with
+# 1 if anything was found.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 seconds=${1:?seconds} out=${2:?folder}
@@ -13,13 +13,13 @@ shift 2
 targets=("$@")
 ((${#targets[@]})) || targets=($(ls "$here/seeds"))
 cores=${FUZZ_JOBS:-$(nproc)}
-# libstdc++ and libgcc are packed, for machines without them
+# libstdc++ and libgcc are packed for machines without them.
 export LD_LIBRARY_PATH="$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=0:malloc_context_size=1:quarantine_size_mb=32} RUST_BACKTRACE=1
 mkdir -p "$out/found" "$out/logs"
 out=$(cd "$out" && pwd)
 
-# one_process TARGET NUMBER: fuzzes until the time is over. After a finding it starts again, at most ten times.
+# one_process TARGET NUMBER: fuzzes until the time is up. Restarts after a finding, at most ten times.
 one_process() {
     local target=$1 number=$2 end=$((SECONDS + seconds)) tries=0 left
     local corpus=$out/corpus/$target log=$out/logs/$target-$number.log dict=()

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Writes the seeds of every target, and what fuzzing found before, to FOLDER/TARGET/. `fuzz/build.sh` comes first.
+# Writes the seeds of every target, and earlier findings, to FOLDER/TARGET/. Needs the result of `fuzz/build.sh`.
 #
 #   fuzz/seeds.sh FOLDER
 set -euo pipefail

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use bodies::TARGETS;
-// What the instrumented crates call.
+// Links the functions that the instrumented crates call.
 use libfuzzer_sys as _;
 
 fn main() -> std::io::Result<()> {

@@ -11,10 +11,10 @@ const out = join(here, "..", "src", "api", "ops", "page");
 const modules = join(here, "node_modules");
 const read = (...parts) => readFileSync(join(here, ...parts), "utf8");
 
-// The faces of KaTeX that formulas of models use. Others fall back to these.
+// KaTeX's font faces that models' formulas use. Other faces fall back to these.
 const FONTS = ["AMS-Regular", "Caligraphic-Regular", "Fraktur-Regular", "Main-Bold", "Main-Italic", "Main-Regular",
   "Math-Italic", "Script-Regular", "Size1-Regular", "Size2-Regular", "Size3-Regular", "Size4-Regular", "Typewriter-Regular"];
-// The oldest browsers that know all that the page uses (docs/page.md).
+// The oldest browsers that support everything the page uses (docs/page.md).
 const TARGET = ["chrome123", "firefox125", "safari17.5"];
 
 async function script() {
@@ -25,7 +25,7 @@ async function script() {
   return outputFiles[0].contents;
 }
 
-/** KaTeX's style without the faces that are left out and without the formats of old browsers. */
+/** KaTeX's style without unused font faces and without the formats of old browsers. */
 function formulas() {
   const css = readFileSync(join(modules, "katex", "dist", "katex.css"), "utf8");
   return css.replace(/@font-face\s*\{[^}]*\}/g, (face) => {

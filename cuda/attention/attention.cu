@@ -1,4 +1,5 @@
-// Attention and what precedes it: the launches, which decide how a step is spread over blocks. Nothing decided here changes a bit.
+// Launches attention and the kernels before it, and decides how a step is spread over blocks. None of these decisions changes a bit of the
+// result.
 #include <algorithm>
 #include <type_traits>
 
@@ -10,7 +11,7 @@
 namespace pen {
 namespace {
 
-// Whether this device runs the kernel of cluster.cuh: blocks that share memory need sm_90, and code compiled for it.
+// Whether this device runs the kernel of cluster.cuh: clusters need sm_90 and code compiled for it.
 bool has_clusters(const Device& device) {
   return device.major >= 9 && device.compiled(attention_cluster_kernel<64, false>).ptxVersion >= 90;
 }
@@ -31,11 +32,11 @@ void with_head_dim(int head_dim, F f) {
   return f(std::integral_constant<int, 256>{});
 }
 
-// The padded head sizes of models with sinks or chunked windows: gpt-oss, Llama 4.
+// Whether D is a padded head size of models with sinks or chunked windows: gpt-oss, Llama 4.
 template <int D>
 constexpr bool has_extras = D == 64 || D == 128;
 
-// Calls f with the padded head size, too, and with whether the attention has extras.
+// Calls f with the padded head size and with whether the attention has extras.
 template <class F>
 void with_shape(const Attention& args, F f) {
   with_head_dim(args.kv.head_dim, [&](auto d) {
@@ -45,14 +46,14 @@ void with_shape(const Attention& args, F f) {
   });
 }
 
-// The number of tiles that one row can see.
+// The most tiles that one row can see.
 int most_tiles(int max_context, uint32_t window) {
   const int all = ceil_div(std::max(max_context, 1), KEYS);
   if (window == 0 || window >= static_cast<uint32_t>(max_context)) return all;
   return std::min(all, ceil_div(static_cast<int>(window) - 1, KEYS) + 1);
 }
 
-// The number of KV splits that so many tiles touch.
+// The most KV splits that this many tiles touch.
 int most_kv_splits(int tiles, bool window) {
   const int all = ceil_div(tiles, KV_SPLIT_TILES);
   return window ? std::max(all, ceil_div(tiles - 1, KV_SPLIT_TILES) + 1) : all;
@@ -62,7 +63,7 @@ size_t partial_bytes(int num_seqs, int num_heads, int head_dim, int kv_splits) {
   return static_cast<size_t>(num_seqs) * num_heads * kv_splits * (head_dim + 2) * sizeof(float);
 }
 
-// The number of blocks of a step that splits no sequence.
+// The number of blocks of a step if no sequence is split.
 int unsplit_blocks(int num_seqs, int num_heads, int num_kv_heads) {
   return num_seqs * num_kv_heads * ceil_div(num_heads / num_kv_heads, ROWS);
 }
@@ -77,7 +78,7 @@ void check_shape(const Attention& args) {
   if (args.out_stride % 2 != 0) throw CudaError(cudaErrorInvalidValue, "attention: stride of the output");
 }
 
-// `early`: the next kernel reads only what earlier steps wrote until its own wait, so it may start before this one's.
+// `early`: the next kernel may start before this one's wait, because until its own wait it reads only what earlier steps wrote.
 void launch_qkv_finish(const Launch& launch, const QkvFinish& args, const StepView& step, bool early) {
   if (takes_qkv_rows(args)) {
     const int eighths = (args.num_heads + 2 * args.kv.num_kv_heads) * args.kv.head_dim / 8;
@@ -94,13 +95,13 @@ void check_heads(const QkvFinish& args) {
   }
 }
 
-// A long context is cut at least into pieces of this many KV splits, so that a block of a sequence longer than the others of its step does
-// not run for long after all others have ended.
+// The most KV splits that a block takes of a long context. The bound keeps the block of a sequence longer than the others from running long
+// after all others have ended.
 constexpr int MOST_SHARED = 16;
 
-// How many KV splits a block should take if `blocks` would take one sequence each.
+// Chooses how many KV splits a block takes, if `blocks` blocks would take one whole sequence each.
 int best_share(const Device& device, int blocks, int kv_splits, int head_dim) {
-  // In microseconds: what a multiprocessor reads in its share of the bandwidth, how long a block takes to begin, and a merging kernel.
+  // Microseconds: the time to read a KV split with a multiprocessor's share of the bandwidth, a block's start, and a merging kernel.
   const double split_us = 4.0 * KV_SPLIT * head_dim / 32e3, begin_us = 1.5, merge_us = 3.0;
   int best = kv_splits;
   double best_us = 0.0;
@@ -126,7 +127,7 @@ void decode(const Launch& launch, const Attention& args, const StepView& step, c
   const int group = args.num_heads / args.kv.num_kv_heads;
   DecodePlan plan{};
   plan.rows = std::min(group, ROWS);
-  // Heads of 256 in 64 KB of shared memory: fewer rows per block.
+  // If heads of 256 do not fit into the shared memory (64 KB on some devices), a block takes fewer rows.
   if (Shared::fixed(plan.rows) + Shared::per_team(1, plan.rows) > static_cast<size_t>(device.shared_block)) plan.rows = ROWS / 2;
   const int row_blocks = ceil_div(group, plan.rows), blocks = step.num_seqs * args.kv.num_kv_heads * row_blocks;
   const int tiles = most_tiles(step.max_context, args.window);
@@ -135,7 +136,7 @@ void decode(const Launch& launch, const Attention& args, const StepView& step, c
   const auto fitting = [&](size_t shared, int buffers) { return shared < fixed ? 0 : static_cast<int>((shared - fixed) / each(buffers)); };
   plan.buffers = TEAM > 1 && fitting(limit, 4) >= 3 ? 4 : fitting(limit, 2) >= 1 ? 2 : 1;
   int teams = std::min({DECODE_TEAMS<D, TEAM>, fitting(limit, plan.buffers), tiles});
-  // With many blocks, two on a multiprocessor hide each other's ends.
+  // With many blocks, two per multiprocessor hide each other's ends.
   const size_t half = device.shared_multiprocessor / 2 - device.shared_reserved;
   if (TEAM == 1 && blocks >= 2 * device.multiprocessors && fitting(half, plan.buffers) >= 2) {
     teams = std::min(teams, fitting(half, plan.buffers));
@@ -153,7 +154,7 @@ void decode(const Launch& launch, const Attention& args, const StepView& step, c
   if (splits > 1) merge_kv_splits<EXTRAS>(launch, args, step, plan);
 }
 
-// The most blocks of a cluster, if it is more than every device allows: 0 or CLUSTER_TILES.
+// The most blocks of a cluster beyond the size that every device allows: 0 or CLUSTER_TILES.
 template <int D, class Kernel>
 int largest_cluster(const Device& device, Kernel kernel) {
   if (cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1) != cudaSuccess) return cudaGetLastError(), 0;
@@ -164,10 +165,10 @@ int largest_cluster(const Device& device, Kernel kernel) {
   return clusters > 0 ? CLUSTER_TILES : 0;
 }
 
-// One fresh head per warp.
+// One warp per fresh head.
 int cluster_warps(const DecodePlan& plan) { return std::clamp(plan.rows + 2, 2 * CLUSTER_TEAM, CLUSTER_WARPS); }
 
-// Clusters of so many blocks: one for each sequence and K/V head, or as many as the plan has KV splits.
+// Launches clusters of `blocks` blocks: one per sequence and K/V head, or as many as the plan has KV splits.
 template <int D, bool EXTRAS>
 void start_clusters(const Launch& launch, const Attention& args, const StepView& step, const QkvFinish* fresh, const DecodePlan& plan,
                     int blocks) {
@@ -179,14 +180,14 @@ void start_clusters(const Launch& launch, const Attention& args, const StepView&
             plan, fresh ? *fresh : QkvFinish{});
 }
 
-// Short contexts of few sequences: a cluster of blocks for each sequence and K/V head. Returns false if the step is no such case.
+// Short contexts of few sequences: one cluster per sequence and K/V head. Returns false if the step is of another kind.
 template <int D, bool EXTRAS>
 bool decode_cluster(const Launch& launch, const Attention& args, const StepView& step, const QkvFinish* fresh) {
   const Device& device = launch.device;
   DecodePlan plan{};
   const int group = args.num_heads / args.kv.num_kv_heads;
   plan.rows = std::min(group, ROWS);
-  // Two at least: a single block is not a cluster, and could not reach its own shared memory as blocks of a cluster do.
+  // At least two blocks: a single block is not a cluster and cannot address its own shared memory as a cluster's blocks do.
   const int blocks = std::max(most_tiles(step.max_context, args.window), 2);
   const size_t bytes = ClusterShared<D>::bytes(plan.rows, blocks);
   const int clusters = unsplit_blocks(step.num_seqs, args.num_heads, args.kv.num_kv_heads);
@@ -199,8 +200,8 @@ bool decode_cluster(const Launch& launch, const Attention& args, const StepView&
   return true;
 }
 
-// Longer contexts of so few sequences that a block per KV split would leave most multiprocessors idle: a cluster for each KV split. Returns
-// false if the step is no such case.
+// Longer contexts of few sequences, where one block per KV split would leave most multiprocessors idle: one cluster per KV split. Returns
+// false if the step is of another kind.
 template <int D, bool EXTRAS>
 bool decode_kv_splits(const Launch& launch, const Attention& args, const StepView& step, const QkvFinish* fresh) {
   const Device& device = launch.device;
@@ -211,7 +212,7 @@ bool decode_kv_splits(const Launch& launch, const Attention& args, const StepVie
   plan.max_kv_splits = most_kv_splits(tiles, args.window != 0);
   const int blocks = unsplit_blocks(step.num_seqs, args.num_heads, args.kv.num_kv_heads) * plan.max_kv_splits * KV_SPLIT_TILES;
   const size_t bytes = ClusterShared<D>::bytes(plan.rows, KV_SPLIT_TILES);
-  // Measured on an H100: three blocks of eight warps on a multiprocessor take less time than long.cuh, but not those of heads of 128.
+  // Measured on an H100: three blocks of eight warps per multiprocessor take less time than long.cuh, except for heads of 128.
   const int each = D == 128 || cluster_warps(plan) > 8 ? 2 : 3;
   if (tiles <= KV_SPLIT_TILES || blocks > each * device.multiprocessors || !has_clusters(device)) return false;
   const bool fits = partial_bytes(step.num_seqs, args.num_heads, args.kv.head_dim, plan.max_kv_splits) <= args.workspace_bytes;
@@ -226,7 +227,7 @@ bool map_both(CUtensorMap& keys, CUtensorMap& values, const KvView& kv) {
   return map_pages(keys, kv.k, kv, kv.head_dim) && map_pages(values, kv.v, kv, kv.head_dim);
 }
 
-// Long contexts on sm_90. Returns false if the step is no such case.
+// Long contexts on sm_90. Returns false if the step is of another kind.
 template <int D, bool EXTRAS>
 bool decode_long(const Launch& launch, const Attention& args, const StepView& step, const QkvFinish* fresh) {
   using Shared = LongShared<D>;
@@ -254,19 +255,19 @@ bool decode_long(const Launch& launch, const Attention& args, const StepView& st
   return true;
 }
 
-// Many sequences on sm_90. Returns false if the step is no such case.
+// Many sequences on sm_90. Returns false if the step is of another kind.
 template <int D, bool EXTRAS>
 bool decode_persistent(const Launch& launch, const Attention& args, const StepView& step, const QkvFinish* fresh) {
   using Shared = PersistentShared<D>;
   const Device& device = launch.device;
   const int items = unsplit_blocks(step.num_seqs, args.num_heads, args.kv.num_kv_heads), tiles = most_tiles(step.max_context, args.window);
   if (items <= device.multiprocessors || step.num_seqs > LIST_SEQUENCES || !has_clusters(device)) return false;
-  // Measured on an H200: fewer tiles per multiprocessor take less time than it takes to begin.
+  // Measured on an H200: with fewer tiles per multiprocessor, starting this kernel takes longer than the tiles.
   if (tiles <= KV_SPLIT_TILES && items * tiles <= (D == 64 ? 12 : 3) * device.multiprocessors) return false;
   DecodePlan plan{};
   const int group = args.num_heads / args.kv.num_kv_heads;
   plan.rows = std::min(group, ROWS);
-  // A padded head reads a little past its part's Q, where an earlier part of more rows may have left a NaN.
+  // With a padded head, reads run a little past the Q of its part, where an earlier part with more rows may have left a NaN.
   if (args.kv.head_dim != D && group % plan.rows != 0) return false;
   int readers = 0;
   for (int most = PERSISTENT_READERS<D>; most > PERSISTENT_READERS<D> / 2; --most) {
@@ -278,13 +279,13 @@ bool decode_persistent(const Launch& launch, const Attention& args, const StepVi
   CUtensorMap keys, values;
   if (readers == 0 || !map_both(keys, values, args.kv)) return false;
   plan.share = plan.max_kv_splits = most_kv_splits(tiles, args.window != 0);
-  // Sequences are cut where a block's run of whole ones could take much longer than the others'.
+  // Splits sequences if a block's run of whole ones could take much longer than the others' runs.
   const int each = ceil_div(items * plan.max_kv_splits, device.multiprocessors);
   const bool cut = plan.max_kv_splits > MOST_SHARED || ceil_div(items, device.multiprocessors) * plan.max_kv_splits > each + each / 4 + 2;
   if (cut && partial_bytes(step.num_seqs, args.num_heads, args.kv.head_dim, plan.max_kv_splits) <= args.workspace_bytes) {
     plan.share = std::clamp(each / 2, 1, std::min(MOST_SHARED, plan.max_kv_splits));
   }
-  // Where a thread would have many eighths of fresh heads one after the other, another kernel is faster.
+  // If a thread would finish many eighths of fresh heads one after the other, a separate kernel is faster.
   const int eighths = items * (plan.rows + 2) * args.kv.head_dim / 8, threads = (readers + LONG_MERGERS) * WARP;
   const bool within = fresh && takes_qkv_rows(*fresh) && eighths <= PERSISTENT_TOGETHER<D> * threads * device.multiprocessors;
   if (fresh && !within) launch_qkv_finish(launch, *fresh, step, true);
@@ -298,13 +299,13 @@ bool decode_persistent(const Launch& launch, const Attention& args, const StepVi
   return true;
 }
 
-// Prompts with rows enough to fill sm_90a. Returns false if the step is no such case.
+// Prompts with enough rows to fill sm_90a. Returns false if the step is of another kind.
 template <int D, bool EXTRAS>
 bool prefill_wide(const Launch& launch, const Attention& args, const StepView& step) {
   const auto kernel = attention_wide_kernel<D, EXTRAS>;
   const Device& device = launch.device;
   const int rows = step.max_query * (args.num_heads / args.kv.num_kv_heads), row_blocks = ceil_div(rows, WIDE_BLOCK_ROWS);
-  // Measured on an H200: for a row block or more, this is faster even if most multiprocessors have none.
+  // Measured on an H200: from one row block on, this is faster even if most multiprocessors get none.
   if (rows < WIDE_BLOCK_ROWS || !device.has_sm90a(kernel)) return false;
   CUtensorMap keys, values;
   if (!map_both(keys, values, args.kv)) return false;
@@ -313,7 +314,7 @@ bool prefill_wide(const Launch& launch, const Attention& args, const StepView& s
   return true;
 }
 
-// The same for heads that are longer. Contexts of several KV splits take workspace.
+// The same kind of step for longer heads. Contexts of several KV splits take workspace.
 bool prefill_boxed(const Launch& launch, const Attention& args, const StepView& step) {
   const auto kernel = attention_boxed_kernel;
   const Device& device = launch.device;
@@ -338,7 +339,7 @@ void prefill(const Launch& launch, const Attention& args, const StepView& step) 
   using Shared = PrefillShared<D>;
   const Device& device = launch.device;
   const int rows = step.max_query * (args.num_heads / args.kv.num_kv_heads), limit = device.shared_block;
-  // For few rows, smaller blocks, so that more multiprocessors have one.
+  // Few rows take smaller blocks, so that more multiprocessors get one.
   int warps = PREFILL_WARPS;
   while (warps > 2 && ceil_div(rows, ROWS * warps) * args.kv.num_kv_heads * step.num_seqs < device.multiprocessors) warps /= 2;
   while (warps > 1 && Shared::bytes(warps, 2) > static_cast<size_t>(limit)) warps /= 2;
@@ -375,7 +376,7 @@ void attention_decode(const Launch& launch, const Attention& args, const StepVie
   check_shape(args);
   if (fresh) check_heads(*fresh);
   if (fresh && (fresh->q != args.q || fresh->kv.k != args.kv.k || fresh->kv.v != args.kv.v)) {
-    throw CudaError(cudaErrorInvalidValue, "attention: fresh rows go elsewhere");
+    throw CudaError(cudaErrorInvalidValue, "attention: fresh rows go to other arrays");
   }
   with_shape(args, [&](auto d, auto extras) {
     constexpr int D = decltype(d)::value;
@@ -383,7 +384,8 @@ void attention_decode(const Launch& launch, const Attention& args, const StepVie
     if constexpr (D % 64 == 0) {
       if (decode_cluster<D, EXTRAS>(launch, args, step, fresh) || decode_persistent<D, EXTRAS>(launch, args, step, fresh)) return;
       if (decode_kv_splits<D, EXTRAS>(launch, args, step, fresh) || decode_long<D, EXTRAS>(launch, args, step, fresh)) return;
-      // With few blocks, or in long contexts, four warps per tile shorten its time; else a single warp per tile waits for no other.
+      // With few blocks, or in long contexts, four warps per tile shorten its time. Otherwise one warp per tile, which waits for no other
+      // warp.
       if (unsplit_blocks(step.num_seqs, args.num_heads, args.kv.num_kv_heads) <= launch.device.multiprocessors ||
           most_tiles(step.max_context, args.window) > KV_SPLIT_TILES) {
         return decode<D, 4, EXTRAS>(launch, args, step, fresh);

@@ -7,35 +7,33 @@
 
 namespace pen {
 
-constexpr int STATE_BOXES = 4;                              // of values
-constexpr int STATE_BOX_BYTES = KEYS * BOX_DIM * 2;         // of a tile's box
-constexpr int STATE_THREADS = 2 * 4 * WARP;                 // of a block, that have a state
-// What a block's rows have found before the present KV split: floats of the workspace. O, and a maximum and a sum for each of a thread's
-// rows.
+constexpr int STATE_BOXES = 4;                              // boxes of the values
+constexpr int STATE_BOX_BYTES = KEYS * BOX_DIM * 2;         // bytes of one box of a tile
+constexpr int STATE_THREADS = 2 * 4 * WARP;                 // threads of a block that have a state
+// Floats of the workspace for a block's state before the current KV split: O, and a maximum and a sum for each of a thread's rows.
 constexpr int STATE_BEFORE = STATE_THREADS * (STATE_BOXES * BOX_DIM / 2 + 4);
-// Bytes of workspace with which such kernels take contexts of any length, with a block per multiprocessor.
+// Workspace with which these kernels take contexts of any length, for one block per multiprocessor [bytes].
 inline size_t state_workspace(const Device& device) { return sizeof(float) * STATE_BEFORE * device.multiprocessors; }
 
 #ifdef PEN_HOPPER_DEVICE
-// What a block that stays does in its waves: units come with the longest first, so that every other wave goes backwards.
+// The unit that a persistent block takes in each wave. Units come longest first, so every other wave runs backwards.
 __device__ __forceinline__ int unit_of_wave(int wave) {
   const int place = wave % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x;
   return wave * gridDim.x + place;
 }
 
-// What a warpgroup's rows have found: of the present KV split in registers, of those before it in memory, which is touched once for each
-// KV split.
+// The state of a warpgroup's rows. The current KV split is in registers. Earlier ones are in memory, which is accessed once per KV split.
 struct BoxState {
   float o[STATE_BOXES][BOX_DIM / 8][4];
   Running running[2];
-  float4* before;  // of this thread: [STATE_BOXES · BOX_DIM / 8] of O, then maxima and sums, each STATE_THREADS from the last
+  float4* before;  // the thread's state before: [STATE_BOXES · BOX_DIM / 8] of O, then maxima and sums, STATE_THREADS apart
 
   __device__ __forceinline__ void clear() {
     running[0] = running[1] = Running{};
 #pragma unroll
     for (int i = 0; i < STATE_BOXES * BOX_DIM / 2; ++i) o[i / (BOX_DIM / 2)][i / 4 % (BOX_DIM / 8)][i % 4] = 0.0f;
   }
-  // Merges the present KV split into those before, if there are some. `last`: and leaves the outcome here, else in memory.
+  // Merges the current KV split into the earlier ones, if there are some. `last`: keeps the result here; otherwise writes it to memory.
   __device__ __forceinline__ void end_kv_split(bool some, bool last) {
     constexpr int ALL = STATE_BOXES * BOX_DIM / 8, STEP = STATE_THREADS;
     Running all[2];
@@ -48,7 +46,7 @@ struct BoxState {
       running[h] = all[h];
     }
     if (!last) write(ALL * STEP, make_float4(all[0].maximum, all[0].sum, all[1].maximum, all[1].sum)), running[0] = running[1] = Running{};
-    constexpr int BATCH = 8;  // reads on their way: more would take registers from O
+    constexpr int BATCH = 8;  // reads in flight; more would take registers from O
 #pragma unroll
     for (int first = 0; first < ALL; first += BATCH) {
       float4 y[BATCH];
@@ -67,7 +65,7 @@ struct BoxState {
   }
 
  private:
-  // These keep their order, so that the compiler does not put all of them first.
+  // Volatile, so that the compiler keeps their order and does not move all reads to the front.
   __device__ __forceinline__ float4 read(int at, bool there) const {
     float4 x = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     if (there) {
@@ -83,7 +81,7 @@ struct BoxState {
   }
 };
 
-// O = merged(O, P V) for the warpgroup's elements of a tile, whose first box lies at `values`. Products of two boxes are on their way.
+// O = merged(O, P V) for the warpgroup's elements of a tile, whose first box starts at `values`. Keeps the products of two boxes in flight.
 // A warp without rows only takes part in the products.
 __device__ __forceinline__ void add_box_values(float (&o)[STATE_BOXES][BOX_DIM / 8][4], const uint32_t (&p)[KEYS / 16][4],
                                               float (&acc)[2][BOX_DIM / 8][4], uint32_t values, const float (&keep)[2],

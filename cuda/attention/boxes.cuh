@@ -1,4 +1,4 @@
-// Copies of boxes by the tensor memory accelerator (sm_90): one instruction for 32 keys × 64 elements.
+// Copies of tiles by the tensor memory accelerator (sm_90): one instruction per box of 32 keys × 64 elements.
 #pragma once
 
 #include "../device/boxes.h"
@@ -7,19 +7,19 @@
 
 namespace pen {
 
-constexpr int BOX_DIM = 64;                         // elements of a box
-constexpr int BOX_BYTES = PAGE_UNIT * BOX_DIM * 2;  // 32 keys, which lie in one page
+constexpr int BOX_DIM = 64;                         // elements of a key in a box
+constexpr int BOX_BYTES = PAGE_UNIT * BOX_DIM * 2;  // 32 keys, all in one page
 
-// The pages of K or of V as rows of `dim` elements. A block behind the pool holds the zeros that windows leave. If it lies further behind,
-// it is past the end, which is zero, too.
+// Maps the pages of K or V as rows of `dim` elements. The block after the pool holds the zeros that replace blocks before a window. If it
+// lies further away, reads fall outside the map and give zeros, too.
 template <class Kv>
 bool map_pages(CUtensorMap& map, const __half* pages, const Kv& kv, int dim) {
   return map_boxes(map, pages, (static_cast<size_t>(kv.num_blocks) + 1) * kv.num_kv_heads * kv.block_size, dim, dim, PAGE_UNIT);
 }
 
-// Starts the copy of a tile: K or V of one K/V head, in boxes. Its two halves begin at these rows of the map, and `num_keys` keys of the
-// context begin with the tile. Keys past the context are left as they are, in units of PAGE_UNIT. `more`: bytes that the barrier is to
-// count besides.
+// Starts to copy a tile, K or V of one K/V head, in boxes. Its two halves start at rows `low` and `high` of the map. `num_keys`: keys of
+// the context from the tile's start. Keys beyond the context are left unchanged, in units of PAGE_UNIT. `more`: further bytes that the
+// barrier shall count.
 template <int D>
 __device__ __forceinline__ void copy_boxes(uint32_t shared, const CUtensorMap& map, int low, int high, int num_keys, uint64_t* barrier,
                                            int more = 0) {
@@ -32,7 +32,7 @@ __device__ __forceinline__ void copy_boxes(uint32_t shared, const CUtensorMap& m
     }
   }
 }
-// The row of the map where the page of position `key` has it.
+// The row of the map that holds position `key`.
 __device__ __forceinline__ int box_row(const Pages& pages, int key) { return static_cast<int>(pages.row(key) / pages.head_dim); }
 template <int D>
 __device__ __forceinline__ void copy_boxes(uint32_t shared, const CUtensorMap& map, const Pages& pages, int tile, uint64_t* barrier) {
@@ -41,8 +41,7 @@ __device__ __forceinline__ void copy_boxes(uint32_t shared, const CUtensorMap& m
   copy_boxes<D>(shared, map, box_row(pages, tile * KEYS), high, num_keys, barrier);
 }
 
-// Makes the rows of keys past the context zero, by THREADS threads: a page may hold anything there, and a NaN times a probability of 0 is a
-// NaN.
+// Zeroes the rows of keys beyond the context, by THREADS threads. A page may hold anything there, and NaN times a probability of 0 is NaN.
 template <int D, int THREADS>
 __device__ __forceinline__ void clear_keys(uint32_t values, int num_keys, int thread) {
   for (int i = thread; i < (KEYS - num_keys) * (D / 8); i += THREADS) {
@@ -51,7 +50,7 @@ __device__ __forceinline__ void clear_keys(uint32_t values, int num_keys, int th
   }
 }
 
-// Puts 64 query rows into shared memory as boxes, by THREADS threads. `row(r)` gives row r, or null for zeros.
+// Copies 64 query rows into shared memory as boxes, by THREADS threads. `row(r)` gives row r, or null for zeros.
 template <int D, int THREADS = 4 * WARP, class Row>
 __device__ __forceinline__ void put_queries(uint32_t to, int thread, Row row, int head_dim) {
   for (int i = thread; i < KEYS * (D / 8); i += THREADS) {

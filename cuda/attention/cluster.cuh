@@ -1,6 +1,6 @@
-// Decode attention on sm_90 where blocks are few: one block per tile. The blocks of a sequence and K/V head form a cluster, or those of
-// each of its KV splits. Each leaves its partial result in the shared memory of the first block, which merges them. So a tile's copies
-// need little room, begin early, and are spread over multiprocessors. The numbers are those of decode.cuh, from the same functions.
+// Decode attention on sm_90 for few blocks: one block per tile. The blocks of a sequence and K/V head form a cluster, or those of each of
+// its KV splits do. Each block leaves its partial result in the shared memory of the first block, which merges them. So a tile's copies
+// take little memory, start early, and are spread over multiprocessors. The numbers are those of decode.cuh, from the same functions.
 #pragma once
 
 #include "../device/cluster.cuh"
@@ -8,16 +8,16 @@
 
 namespace pen {
 
-constexpr int PORTABLE_TILES = 8;  // blocks of a cluster that every device allows
-constexpr int CLUSTER_TILES = 16;  // and at most
+constexpr int PORTABLE_TILES = 8;  // largest cluster that every device allows [blocks]
+constexpr int CLUSTER_TILES = 16;  // largest cluster overall [blocks]
 constexpr int CLUSTER_TEAM = 4;    // warps that share the tile
-constexpr int CLUSTER_WARPS = 16;  // of a block, at most: all of them finish fresh rows and merge
+constexpr int CLUSTER_WARPS = 16;  // most warps of a block, all of which finish fresh rows and merge
 
 template <int D>
 struct ClusterShared {
   static constexpr int ROW = DecodeShared<D>::ROW;
   static constexpr size_t tiles = 2 * static_cast<size_t>(Tile<D>::BYTES);
-  static constexpr size_t exchange = tiles + 16;  // behind the barrier
+  static constexpr size_t exchange = tiles + 16;  // after the barrier
   static constexpr size_t queries = exchange + DecodeShared<D>::exchange;
   __host__ __device__ static constexpr size_t partial_rows(int rows) { return queries + round_up(DecodeShared<D>::queries(rows), 16); }
   __host__ __device__ static constexpr size_t partial(int rows, int blocks) { return partial_rows(rows) + sizeof(float2) * ROWS * blocks; }
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(WARP* CLUSTER_WARPS)
   cluster_arrive();
 
   const int tile = begin + rank;
-  const bool sees = mine && tile + 1 == range.end;  // the fresh row lies in its tile
+  const bool sees = mine && tile + 1 == range.end;  // the fresh row is in its tile
   const uint32_t keys = shared_of(shared), values = keys + Tile<D>::BYTES;
   const auto fetch = [&] {
     if (mine) {
@@ -69,7 +69,7 @@ __global__ void __launch_bounds__(WARP* CLUSTER_WARPS)
     }
     copy_commit();
   };
-  // As in attention_decode_kernel: before the wait, unless another kernel writes the fresh row.
+  // As in attention_decode_kernel: copies start before the wait, unless another kernel writes the fresh row.
   const bool early = fresh.qkv != nullptr || (tile + 1) * KEYS < range.context;
   if (early) fetch();
   const int token = mine ? step.cu_seqlens_q[seq] : 0;
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(WARP* CLUSTER_WARPS)
     fresh_rows.finish<D>(fresh, step);
   }
   copies_wait(0);
-  cluster_wait();  // the first block is there
+  cluster_wait();  // the first block has started
   if (!mine) return;
   __syncthreads();
   const size_t partial_at = Shared::partial(plan.rows, cluster_blocks(plan)), rows_at = Shared::partial_rows(plan.rows);

@@ -1,6 +1,6 @@
-// Decode attention: sequences with one row. The heads that share a K/V head are the rows of the products. A block's teams of warps take
-// tiles of their own, each through its own ring of shared memory, and no team waits for another until the partial results meet. A team is
-// one warp if there are blocks enough to fill the device. It is four warps if a tile's latency counts: then each warp scores a quarter of
+// Decode attention: sequences with one row. The heads that share a K/V head are the rows of the products. Each of a block's teams of warps
+// takes its own tiles through its own ring in shared memory, and no team waits for another until the partial results are merged. A team is
+// one warp if there are enough blocks to fill the device. It is four warps if a tile's latency matters: each warp then scores a quarter of
 // the keys and sums a quarter of the head's elements, which changes no order of summation.
 #pragma once
 
@@ -9,11 +9,11 @@
 
 namespace pen {
 
-// Teams of one, or of four, at most.
+// The most teams of a block, for teams of one warp and of four.
 template <int D, int TEAM>
 constexpr int DECODE_TEAMS = TEAM == 1 ? 8 : D > 128 ? 3 : 4;
 
-// The query fragments of `rows` rows, from shared memory (whole rows of D) or from p.q. Absent rows become zeros or another row.
+// Loads the query fragments of `rows` rows from shared memory (whole rows of D) or from p.q. Absent rows become zeros or another row.
 template <int D>
 __device__ __forceinline__ void load_rows(uint32_t (&q)[D / 16][4], const Attention& p, bool shared, const __half* from, int stride,
                                           int rows, int lane) {
@@ -27,7 +27,7 @@ __device__ __forceinline__ void load_rows(uint32_t (&q)[D / 16][4], const Attent
   }
 }
 
-// A barrier for the warps of a team.
+// A barrier for a team's warps.
 template <int TEAM>
 struct TeamSync {
   int team;
@@ -40,13 +40,13 @@ struct TeamSync {
   }
 };
 
-// A warp within the team that shares a tile.
+// A warp's place in the team that shares a tile.
 struct TeamPlace {
   int member, lane;
-  char* exchange;  // DecodeShared::exchange bytes of the team's, for TEAM > 1
+  char* exchange;  // the team's DecodeShared::exchange bytes, if TEAM > 1
 };
 
-// The probabilities of a tile's keys, on every warp of the team. `scored` is called when the keys are no longer needed.
+// Computes the probabilities of a tile's keys on every warp of the team. Calls `scored` once the keys are no longer needed.
 template <int D, int TEAM, class T = Tile<D>, class Sync, class Scored>
 __device__ __forceinline__ void attend_keys(uint32_t (&probabilities)[KEYS / 16][4], float (&maximum)[2], const uint32_t (&q)[D / 16][4],
                                             uint32_t keys, const Span (&span)[2], int tile, const ScoreScale& scale, const TeamPlace& at,
@@ -92,7 +92,7 @@ __device__ __forceinline__ void attend_keys(uint32_t (&probabilities)[KEYS / 16]
   }
 }
 
-// Writes the maxima and sums of a lane's two rows, `row` and `row` + 8, as far as there are that many.
+// Writes the maxima and sums of a lane's two rows, `row` and `row` + 8, if they exist.
 __device__ __forceinline__ void put_rows(float2* out, int step, const float (&maximum)[2], const float (&sum)[2], int row, int rows) {
   if (row < rows) out[0] = make_float2(maximum[0], sum[0]);
   if (row + 8 < rows) out[step] = make_float2(maximum[1], sum[1]);
@@ -100,8 +100,8 @@ __device__ __forceinline__ void put_rows(float2* out, int step, const float (&ma
 
 // Grid: (splits, num_kv_heads · ceil(group / plan.rows), num_seqs). Block: TEAM warps per team. Shared memory: DecodeShared<D>.
 //
-// The host copied the step's metadata, and earlier steps filled the pages before this step began. So a team fetches its first tiles before
-// the wait. If the fresh row lies in one of them, the row is written over it afterwards. If qkv_finish runs as a kernel, that tile waits.
+// A team fetches its first tiles before the wait: the host has copied the step's metadata, and earlier steps have filled the pages. If the
+// fresh row is in one of these tiles, it overwrites its place there afterwards. If qkv_finish runs as a separate kernel, that tile waits.
 template <int D, int TEAM, bool EXTRAS>
 __global__ void __launch_bounds__(WARP* TEAM* DECODE_TEAMS<D, TEAM>)
     attention_decode_kernel(const __grid_constant__ Attention p, const __grid_constant__ StepView step,
@@ -124,12 +124,12 @@ __global__ void __launch_bounds__(WARP* TEAM* DECODE_TEAMS<D, TEAM>)
   const Pages pages(p.kv, step, seq, range.context, kv_head);
   TilePlace place, next;
   if (mine > 0) next.find(pages, my_first);
-  // Item 2 t is K of this team's tile t, item 2 t + 1 its V. Every call commits a group, so that counting groups counts items. A tile's
-  // place is looked up one item before it is needed.
+  // Item 2 t is K of this team's tile t, item 2 t + 1 its V. Every call commits a group, so counting groups counts items. A tile's place is
+  // looked up one item before it is needed.
   auto fetch = [&](int item, int skip = -1) {
     if (item < 2 * mine) {
       int thread = member * WARP + lane;
-      if constexpr (TEAM > 1) thread = held(thread);  // else what follows from it is computed even if no tile is left
+      if constexpr (TEAM > 1) thread = held(thread);  // else the compiler computes what follows from it even if no tile is left
       if (item % 2 == 0) place = next;
       copy_tile<D>(ring + (item & (plan.buffers - 1)) * Tile<D>::BYTES, item % 2 == 0 ? p.kv.k : p.kv.v, place, p.kv.head_dim, thread,
                    TEAM * WARP, skip);
@@ -137,14 +137,14 @@ __global__ void __launch_bounds__(WARP* TEAM* DECODE_TEAMS<D, TEAM>)
     }
     copy_commit();
   };
-  const bool sees = num_tiles > 0 && tiles.end == range.end;  // the fresh row lies in the block's tiles
-  const int last_item = sees && team == (num_tiles - 1) % teams ? 2 * (mine - 1) : 2 * mine;  // K of the fresh row's tile, if it is mine
+  const bool sees = num_tiles > 0 && tiles.end == range.end;  // the fresh row is in the block's tiles
+  const int last_item = sees && team == (num_tiles - 1) % teams ? 2 * (mine - 1) : 2 * mine;  // K of the fresh row's tile, if it is here
   int fetched = 0;
   for (; fetched < plan.buffers && (fresh.qkv != nullptr || fetched < last_item); ++fetched) {
     fetch(fetched, fetched >= last_item ? (range.context - 1) % KEYS : -1);
   }
   const Span seen = visible<EXTRAS>(range.context - 1, p);
-  // Absent rows get the row's span, too: their queries do no harm, and their results are not stored.
+  // Absent rows use the row's span, too: their queries do no harm, and their results are not stored.
   const Span span[2] = {{held(seen.begin), held(seen.end)}, {seen.begin, seen.end}};
   const ScoreScale scale(p);
   const int row0 = lane / 4, row1 = row0 + 8, rounds = held(ceil_div(num_tiles, teams));
@@ -165,7 +165,7 @@ __global__ void __launch_bounds__(WARP* TEAM* DECODE_TEAMS<D, TEAM>)
   } else {
     __half* queries = reinterpret_cast<__half*>(exchanges - Shared::queries(plan.rows));
     query_rows = queries, query_stride = Shared::ROW;
-    // Where the fresh row's tile is, if it has been fetched: in the ring of its team.
+    // Where the fresh row's tile is, if it was fetched: in its team's ring.
     const int last_team = (num_tiles - 1) % teams, last_key = (num_tiles - 1) / teams * 2;
     const uint32_t last_ring = shared_of(shared) + last_team * plan.buffers * Tile<D>::BYTES;
     const auto place_of = [&](int item) { return sees && item < plan.buffers ? last_ring + item * Tile<D>::BYTES : NOWHERE; };
@@ -193,7 +193,7 @@ __global__ void __launch_bounds__(WARP* TEAM* DECODE_TEAMS<D, TEAM>)
       uint32_t probabilities[KEYS / 16][4];
       attend_keys<D, TEAM>(probabilities, maximum, q, keys, span, tile, scale, at, team_sync, [&] {
         team_sync();
-        // With one buffer this is V of the same tile.
+        // With one buffer, this is V of the same tile.
         fetch(2 * round + plan.buffers);
       });
       tile_sums(sum, probabilities);

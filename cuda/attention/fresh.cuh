@@ -1,4 +1,4 @@
-// Finishing a sequence's fresh row on the way of a decode kernel.
+// Finishes a sequence's fresh row inside a decode kernel.
 #pragma once
 
 #include "qkv.cuh"
@@ -6,13 +6,13 @@
 
 namespace pen {
 
-constexpr uint32_t NOWHERE = 0xffffffffu;  // no address of shared memory; 0 may be one
+constexpr uint32_t NOWHERE = 0xffffffffu;  // not an address of shared memory, where 0 may be one
 __device__ __forceinline__ void store_half(uint32_t shared, __half x) {
   asm volatile("st.shared.u16 [%0], %1;" ::"r"(shared), "h"(__half_as_ushort(x)) : "memory");
 }
 
-// What a block does with a sequence's fresh row: it finishes its heads of Q into shared memory. If the row lies in its tiles, it finishes K
-// and V, too, into the pages and into the tiles of shared memory.
+// A block's part of a sequence's fresh row. The block finishes its heads of Q into shared memory. If the row is in its tiles, it also
+// finishes K and V, into the pages and into the tiles in shared memory.
 struct FreshRows {
   int head, rows, kv_head;  // Q: heads [head, head + rows)
   int position, token;
@@ -20,14 +20,14 @@ struct FreshRows {
   uint32_t queries;              // shared: [rows, stride] halves
   int stride;
   uint32_t key_tile, value_tile;  // shared, or NOWHERE
-  // Waits on its way for the step's products. The block sees the results after a __syncthreads().
+  // Waits for the step's products in between. The block sees the results after a __syncthreads().
   template <int D, class T = Tile<D>>
   __device__ __forceinline__ void finish(const QkvFinish& fresh, const StepView& step) const {
     constexpr int PAIRS = (D + 63) / 64;
     const int warp = threadIdx.x / WARP, warps = blockDim.x / WARP, lane = threadIdx.x % WARP;
     const int items = !exists ? 0 : sees ? rows + 2 : rows, padding = D - fresh.kv.head_dim;
-    // Padding of the queries, and of the fresh row in the tile of keys, which no copy fills: what it held before may be NaN, and a NaN
-    // times 0 is one, too.
+    // Zeroes the padding of the queries, and of the fresh row in the tile of keys, which no copy fills. Its old contents may be NaN, and
+    // NaN times 0 is NaN.
     const int padded = sees && key_tile != NOWHERE ? rows + 1 : rows;
     for (int i = threadIdx.x; i < padded * padding; i += blockDim.x) {
       const int row = i / padding, dim = fresh.kv.head_dim + i % padding;

@@ -1,4 +1,4 @@
-// General attention: the launches, which decide how a step is spread over blocks. Nothing decided here changes a bit.
+// Launches general attention, and decides how a step is spread over blocks. None of these decisions changes a bit of the result.
 #include <algorithm>
 
 #include "box_state.cuh"
@@ -10,7 +10,7 @@ namespace pen {
 namespace {
 
 constexpr size_t MAX_WORKSPACE = 256u << 20;
-// Partial results of a row, if they are those of tiles. Measured on an H100: merging more takes longer than what they save.
+// The most partial results of a row if they are per tile. Measured on an H100: merging more takes longer than it saves.
 constexpr int MOST_TILES = 256;
 
 void check_shape(const GeneralAttention& p) {
@@ -26,7 +26,7 @@ void check_shape(const GeneralAttention& p) {
   require(p.scale > 0.0f, "general attention: scale");
 }
 
-// The most parts of so many keys that one row can see.
+// The most parts of `keys` keys that one row can see.
 int most_parts(int keys, int max_context, const GeneralAttention& p) {
   const int all = ceil_div(std::max(max_context, 1), keys);
   if (p.window == 0 || (p.bidirectional && p.window_kind != Window::SYMMETRIC)) return all;
@@ -36,8 +36,8 @@ int most_parts(int keys, int max_context, const GeneralAttention& p) {
 
 bool aligned(const void* p, size_t bytes) { return reinterpret_cast<uintptr_t>(p) % bytes == 0; }
 
-// The ring: whole tiles if there is room for two or more, else smaller parts of them. Values can be read from the tiles of the keys only if
-// these are whole.
+// Sizes the ring: whole tiles if two or more fit, otherwise smaller parts of tiles. Values can be read from the tiles of the keys only if
+// the tiles are whole.
 void plan_ring(GeneralPlan& plan, const GeneralAttention& p, int room, bool values_in_keys) {
   const int values = std::min(p.value_dim, GENERAL_VALUES), keys = ceil_div(p.head_dim, PIECE);
   const auto buffers = [&](int width) { return std::min(GENERAL_BUFFERS, room / (width * PIECE_BYTES)); };
@@ -47,15 +47,15 @@ void plan_ring(GeneralPlan& plan, const GeneralAttention& p, int room, bool valu
   plan.buffers = buffers(plan.width);
 }
 
-// Shared memory of a block of so many teams besides the ring.
+// Shared memory of a block of `teams` teams, apart from the ring [bytes].
 int fixed_bytes(int teams, int head_dim) { return teams * (ceil_div(head_dim, PIECE) * QUERY_PIECE_BYTES + EXCHANGE_BYTES); }
 
-// How many blocks share a context, and whether they do so tile by tile, which takes more memory. `blocks`: without sharing. `wanted`: those
-// that fill the device.
+// Decides how many blocks share a context, and whether they do so tile by tile, which takes more memory. `blocks`: the number without
+// sharing. `wanted`: the number that fills the device.
 void share_context(GeneralPlan& plan, const GeneralAttention& args, int max_context, long long blocks, long long wanted) {
-  constexpr int FEW_TILES = 4;  // of a block. Measured on an H100: with more, whole KV splits are as fast
+  constexpr int FEW_TILES = 4;  // tiles per block; measured on an H100: with more, whole KV splits are as fast
   const int tiles = most_parts(KEYS, max_context, args), kv_splits = most_parts(KV_SPLIT, max_context, args);
-  // Whether the workspace has room for such parts; if not, nothing is shared.
+  // Whether the workspace holds such parts. If it does not, no context is shared.
   const auto split = [&](bool by_tile, int parts, int splits) {
     plan.by_tile = by_tile, plan.max_parts = parts, plan.splits = splits;
     if (general_partial_bytes(plan, args) > args.workspace_bytes) plan.splits = 1;
@@ -79,7 +79,7 @@ void run(const Launch& launch, const GeneralAttention& args, const StepView& ste
   plan.even_out = args.value_dim % 2 == 0 && args.ld_out % 2 == 0 && aligned(args.out, 4);
   const int fixed = fixed_bytes(M, args.head_dim);
   const bool values_in_keys = args.kv.k == args.kv.v && args.kv.k_dim == args.kv.v_dim && args.value_dim <= args.head_dim;
-  // Two blocks on a multiprocessor hide each other's waits, if whole tiles still fit.
+  // Two blocks per multiprocessor hide each other's waits, if whole tiles still fit.
   const int half = device.shared_multiprocessor / 2 - device.shared_reserved, all = device.shared_block;
   const int widest = std::max(ceil_div(args.head_dim, PIECE), ceil_div(std::min(args.value_dim, GENERAL_VALUES), PIECE));
   const bool two = half - fixed >= 2 * widest * PIECE_BYTES;
@@ -110,13 +110,13 @@ void with_values(const Launch& launch, const GeneralAttention& args, const StepV
 
 void merge_general(const Launch& launch, const GeneralAttention& args, const StepView& step, const GeneralPlan& plan) {
   const dim3 grid(step.max_query * (args.num_heads / args.kv.num_kv_heads), args.kv.num_kv_heads, step.num_seqs);
-  // Measured on an H100: registers for more reads cost more than the reads' latencies, where there are many blocks.
+  // Measured on an H100: with many blocks, registers for more reads in flight cost more than the reads' latencies.
   const bool few = static_cast<long long>(grid.x) * grid.y * grid.z <= 4ll * launch.device.multiprocessors;
   launch(few ? attention_general_merge_kernel<16> : attention_general_merge_kernel<8>, grid, GENERAL_MERGE_THREADS, 0, args, step, plan);
 }
 
 size_t attention_general_workspace(const Device& device, int num_tokens, int num_heads, int num_kv_heads, int value_dim, int max_context) {
-  // Only steps with few blocks are split. Steps of other kernels that have more take less of it.
+  // Only steps with few blocks are split. Steps with more blocks, on other kernels, need less workspace.
   const int keys = std::max(max_context, 1), tiles = ceil_div(keys, KEYS), group = std::max(num_heads / std::max(num_kv_heads, 1), 1);
   const int most = ceil_div(device.multiprocessors, std::max(num_kv_heads, 1)) * 2 * ROWS / group + 1;
   if (tiles <= 1) return 0;
@@ -130,7 +130,7 @@ void attention_general(const Launch& launch, const GeneralAttention& args, const
   check_shape(args);
   if (attention_latent(launch, args, step)) return;
   const bool many = step.max_query * (args.num_heads / args.kv.num_kv_heads) > ROWS;
-  // Little shared memory has no room for the queries of thirty-two long rows.
+  // A small shared memory cannot hold the queries of thirty-two long rows.
   if (many && fixed_bytes(2, args.head_dim) + 2 * PIECE_BYTES <= launch.device.shared_block) return with_values<2>(launch, args, step);
   with_values<1>(launch, args, step);
 }

@@ -1,13 +1,13 @@
-// General attention. A block has sixteen or thirty-two (token, head) rows of one sequence and K/V head, so that all query heads of a
-// latent vector are read against the same tiles. Four warps share sixteen rows: each scores a quarter of a tile's keys and sums a quarter
-// of the values' elements. K and V come through a ring of buffers, a tile or a part of one at a time.
+// General attention. A block computes sixteen or thirty-two (token, head) rows of one sequence and K/V head, so that all query heads of a
+// latent vector read the same tiles. Four warps share sixteen rows: each scores a quarter of a tile's keys and sums a quarter of the
+// values' elements. K and V come through a ring of buffers, a tile or a part of one at a time.
 #pragma once
 
 #include "general_ring.cuh"
 
 namespace pen {
 
-// s += q Kᵀ for this warp's sixteen keys and one piece of the head's elements, as far as there are any.
+// s += q Kᵀ for this warp's sixteen keys and up to one piece of the head's elements.
 __device__ __forceinline__ void piece_scores(float (&s)[2][4], uint32_t query, uint32_t keys, int elements, int member, int lane) {
   const int row = member * 16 + lane / 16 * 8 + lane % 8, vector = lane / 8 % 2;
 #pragma unroll
@@ -22,7 +22,8 @@ __device__ __forceinline__ void piece_scores(float (&s)[2][4], uint32_t query, u
   }
 }
 
-// ALiBi's slope of a head. If the number of heads is no power of two, heads past the largest one below it take the odd powers of the next.
+// ALiBi's slope of a head. If the number of heads is not a power of two, heads past the largest power of two below it take the odd powers
+// of the next one's slopes.
 __device__ __forceinline__ float alibi_slope(const GeneralAttention& p, int head) {
   const int whole = 1 << (31 - __clz(p.num_heads));
   const float base = head < whole ? p.alibi : p.alibi * 0.5f;
@@ -30,10 +31,10 @@ __device__ __forceinline__ float alibi_slope(const GeneralAttention& p, int head
   return exp2f(-base / static_cast<float>(whole) * static_cast<float>(power));
 }
 
-// What becomes of a product of q and k before the softmax.
+// Turns a product of q and k into the score that enters the softmax.
 struct GeneralScale {
   ScoreScale scale;
-  float c, factor;  // factor: under ALiBi, from a product (or its tanh) to a score
+  float c, factor;  // factor: from a product (or its tanh) to a score, under ALiBi
   float minus_slope[2];
   int position[2];
 
@@ -44,7 +45,7 @@ struct GeneralScale {
 #pragma unroll
     for (int h = 0; h < 2; ++h) minus_slope[h] = -alibi_slope(p, rows.head(row + 8 * h)), position[h] = rows.position(row + 8 * h);
   }
-  // Caps and slopes the scores of keys from position `base` on.
+  // Applies the cap and the slopes to the scores of keys from position `base`.
   __device__ __forceinline__ void apply(float (&s)[2][4], int base, int lane) const {
     scale.cap(s);
     if (factor == 0.0f) return;
@@ -59,7 +60,7 @@ struct GeneralScale {
   }
 };
 
-// From the team's scores to the probabilities of all keys of the tile, on every warp of the team.
+// Turns the team's scores into the probabilities of all keys of the tile, on every warp of the team.
 __device__ __forceinline__ void team_softmax(uint32_t (&probabilities)[KEYS / 16][4], float (&maximum)[2], float (&s)[2][4],
                                              const Span (&span)[2], int tile, float c, int team, int member, int lane, char* exchange) {
   const auto sync = [&] { asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "n"(GENERAL_TEAM * WARP) : "memory"); };
@@ -85,7 +86,7 @@ __device__ __forceinline__ void team_softmax(uint32_t (&probabilities)[KEYS / 16
   }
 }
 
-// The state of a lane's two rows: its share of O, sixteen elements of each of VP pieces.
+// The state of a lane's two rows: its part of O, sixteen elements of each of VP pieces.
 template <int VP>
 struct GeneralState {
   Running running[2];
@@ -131,7 +132,7 @@ struct GeneralState {
   }
 };
 
-// Writes what a team found for its rows, sinks merged in.
+// Writes a team's results for its rows, after merging the sinks.
 template <int VP>
 __device__ __forceinline__ void write_rows(const GeneralAttention& p, const GeneralPlan& plan, const GeneralRows& rows,
                                            GeneralState<VP>& all, int row0, int slice, int member, int lane) {
@@ -161,7 +162,7 @@ __device__ __forceinline__ void write_rows(const GeneralAttention& p, const Gene
 }
 
 // Grid: (row_blocks · splits, num_kv_heads · slices, num_seqs). Block: four warps per sixteen rows. Shared memory: the ring, the queries
-// and what the teams exchange. VP: pieces of the values that the block computes, at most.
+// and what the teams exchange. VP: the most pieces of the values that a block computes.
 template <int M, int VP>
 __global__ void __launch_bounds__(GENERAL_TEAM* WARP* M, 1)
     attention_general_kernel(const __grid_constant__ GeneralAttention p, const __grid_constant__ StepView step,
@@ -175,7 +176,7 @@ __global__ void __launch_bounds__(GENERAL_TEAM* WARP* M, 1)
   wait_for_previous();
   const int row_tiles = ceil_div(rows.count, ROWS * M);
   if (row_block >= row_tiles) return;
-  // The rows with the longest contexts come first, since they take the most time.
+  // Rows with the longest contexts come first, because they take the most time.
   const int block_row = (row_tiles - 1 - row_block) * ROWS * M, team_row = block_row + team * ROWS;
   const Span block_span = rows.spans(p, block_row, ROWS * M), team_span = rows.spans(p, team_row, ROWS);
   const Parts parts(plan, block_span);
@@ -199,7 +200,7 @@ __global__ void __launch_bounds__(GENERAL_TEAM* WARP* M, 1)
   const GeneralScale scale(p, rows, row0);
   const int value_pieces = min(VP, ceil_div(p.value_dim - slice * GENERAL_VALUES, PIECE));
 
-  GeneralState<VP> all, state;  // what KV splits merge into, and the present KV split
+  GeneralState<VP> all, state;  // KV splits are merged into `all`; `state` is the current one
   all.clear();
   state.clear();
   for (int tile = first_tile; tile < end_tile; ++tile) {
@@ -225,7 +226,7 @@ __global__ void __launch_bounds__(GENERAL_TEAM* WARP* M, 1)
 #pragma unroll
       for (int h = 0; h < 2; ++h) merge(state.running[h], maximum[h], sum[h], keep[h], add[h]);
     }
-    // Pieces [first, end) of the slice's values, of which the first lies at `at`.
+    // Pieces [first, end) of the slice's values, of which the first is at `at`.
     const auto values = [&](int first, int end, uint32_t at) {
       if (!seen) return;
 #pragma unroll
@@ -244,7 +245,7 @@ __global__ void __launch_bounds__(GENERAL_TEAM* WARP* M, 1)
       all.add(state);
     } else {
       const GeneralPartials partials(p, plan);
-      const int left = tile / part_tiles;  // the part that is left in the workspace
+      const int left = tile / part_tiles;  // the part whose result goes to the workspace
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const int row = row0 + 8 * h;

@@ -1,4 +1,4 @@
-// Merging the partial results of general attention in ascending order: the tiles of a KV split, then the KV splits.
+// Merges the partial results of general attention in ascending order: the tiles of a KV split, then the KV splits.
 #pragma once
 
 #include "general_rows.cuh"
@@ -7,7 +7,7 @@ namespace pen {
 
 constexpr int GENERAL_MERGE_THREADS = 128;
 
-// Grid: (rows of the longest sequence, num_kv_heads, num_seqs). A thread has four elements at a time. BATCH: partial results that it
+// Grid: (rows of the longest sequence, num_kv_heads, num_seqs). A thread takes four elements at a time. BATCH: partial results that it
 // requests together.
 template <int BATCH>
 __global__ void __launch_bounds__(GENERAL_MERGE_THREADS)

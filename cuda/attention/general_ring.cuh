@@ -1,18 +1,18 @@
-// What general attention reads: K and V through a ring of buffers in shared memory, and the queries.
+// Feeds general attention: K and V through a ring of buffers in shared memory, and the queries.
 #pragma once
 
 #include "general_rows.cuh"
 
 namespace pen {
 
-// The ring that feeds a block: tile by tile the parts of K, then those of V.
+// The ring that feeds a block. For each tile it brings the parts of K, then those of V.
 struct GeneralRing {
   const GeneralAttention& p;
   const GeneralPlan& plan;
   Pages pages;
   uint32_t base;
-  int key_parts, value_parts, first_value;  // first_value: piece of the slice
-  int tile, end_tile, part = 0, slot = 0, read_slot = 0;  // what is fetched next
+  int key_parts, value_parts, first_value;  // first_value: first piece of the slice
+  int tile, end_tile, part = 0, slot = 0, read_slot = 0;  // the next part to fetch
   TilePlace place;
 
   __device__ __forceinline__ GeneralRing(const GeneralAttention& p, const GeneralPlan& plan, const StepView& step, int seq, int context,
@@ -51,7 +51,7 @@ struct GeneralRing {
   __device__ __forceinline__ void start() {
     for (int i = 0; i < plan.buffers - 1; ++i) fetch();
   }
-  // Makes the next part readable by all, and requests another into the buffer that no warp reads any more.
+  // Makes the next part readable by all warps, and requests another part into the buffer that no warp reads any more.
   __device__ __forceinline__ uint32_t arrive() {
     if (plan.buffers == 1) {
       __syncthreads();
@@ -69,7 +69,7 @@ struct GeneralRing {
   }
 };
 
-// Copies a block's query rows into shared memory, [rows / ROWS, pieces, ROWS, PIECE]. Absent rows and elements become zero.
+// Copies a block's query rows into shared memory: [rows / ROWS, pieces, ROWS, PIECE]. Absent rows and elements become zero.
 __device__ __forceinline__ void copy_queries(const GeneralAttention& p, const GeneralPlan& plan, const GeneralRows& rows, int first,
                                              uint32_t to) {
   const int pieces = ceil_div(p.head_dim, PIECE), vectors = pieces * (PIECE / 8);

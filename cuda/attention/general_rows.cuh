@@ -1,4 +1,4 @@
-// Which rows and keys a block of general attention has, and where partial results lie.
+// Assigns rows and keys to the blocks of general attention, and partial results to places in the workspace.
 #pragma once
 
 #include "general.h"
@@ -8,26 +8,26 @@ namespace pen {
 
 constexpr int PIECE = 64;                         // elements: tiles are fetched and multiplied in pieces of [KEYS, PIECE]
 constexpr int GENERAL_TEAM = 4;                   // warps that share sixteen rows
-constexpr int GENERAL_BUFFERS = 4;                // at most
-constexpr int GENERAL_VALUES = 512;               // elements of the values that a block computes, at most
-constexpr int PIECE_BYTES = Tile<PIECE>::BYTES;   // of K or V
+constexpr int GENERAL_BUFFERS = 4;                // most buffers of a ring
+constexpr int GENERAL_VALUES = 512;               // most elements of the values that a block computes
+constexpr int PIECE_BYTES = Tile<PIECE>::BYTES;   // a piece of K or V
 constexpr int QUERY_PIECE_BYTES = PIECE_BYTES / KEYS * ROWS;
-constexpr int EXCHANGE_BYTES = KEYS / 16 * WARP * 16 + GENERAL_TEAM * ROWS * 4;  // fragments of P, and largest scores
+constexpr int EXCHANGE_BYTES = KEYS / 16 * WARP * 16 + GENERAL_TEAM * ROWS * 4;  // fragments of P, and the largest scores
 
-// How the host spreads a step over blocks. No bit depends on it.
+// How the host spreads a step over blocks. No bit of the result depends on it.
 struct GeneralPlan {
-  int width, buffers;   // pieces of a buffer, and buffers of the ring
-  int rows;             // of a block
-  int row_blocks;       // of a sequence and K/V head, at most
+  int width, buffers;   // pieces per buffer, and buffers of the ring
+  int rows;             // rows per block
+  int row_blocks;       // most row blocks per sequence and K/V head
   int splits;           // blocks that share a context
   int slices;           // blocks that share a row's values, GENERAL_VALUES elements each
-  int max_parts;        // that a row sees, at most
-  int partial_rows;     // rows that partial results have room for
-  bool by_sequence;     // each sequence of the grid has one of these rows; else each row of the step has its own
+  int max_parts;        // most parts that a row sees
+  int partial_rows;     // rows that have partial results
+  bool by_sequence;     // partial results are stored per sequence of the view, each of which has one row; otherwise per row of the step
   bool shared_values;   // values are read from the tiles of the keys
   bool wide_query;      // q can be read 16 bytes at a time
   bool even_out;        // out can be written two elements at a time
-  bool by_tile;         // blocks that share a context leave each tile's result, instead of a KV split's
+  bool by_tile;         // blocks that share a context leave one result per tile; otherwise one per KV split
   __host__ __device__ int part_tiles() const { return by_tile ? 1 : KV_SPLIT_TILES; }
 };
 
@@ -57,14 +57,14 @@ struct GeneralRows {
   __device__ __forceinline__ Span span(const GeneralAttention& p, int row) const {
     return row < count ? general_visible(p, position(row), context) : Span{0, 0};
   }
-  // What rows [first, first + rows) see between them: both ends ascend with the position.
+  // The keys that any of rows [first, first + rows) sees. Both ends ascend with the position.
   __device__ __forceinline__ Span spans(const GeneralAttention& p, int first, int rows) const {
     if (first >= count) return {0, 0};
     return {span(p, first).begin, span(p, min(first + rows, count) - 1).end};
   }
 };
 
-// The parts of a context whose results blocks may leave: KV splits or tiles, [begin, end).
+// The parts of a context for which blocks may leave results: KV splits or tiles [begin, end).
 struct Parts {
   int begin, end;
   __device__ __forceinline__ Parts(const GeneralPlan& plan, const Span& span)
@@ -72,12 +72,12 @@ struct Parts {
   __device__ __forceinline__ int count() const { return end - begin; }
 };
 
-// Whether one block has all that its rows see, and writes the output.
+// Whether one block covers everything that its rows see, and so writes the output.
 __device__ __forceinline__ bool general_direct(const GeneralPlan& plan, const Parts& block) {
   return plan.splits == 1 || block.count() <= 1;
 }
 
-// Partial results of parts, counted from the first that a row sees.
+// Partial results per part, numbered from the first part that a row sees.
 struct GeneralPartials {
   float* o;     // [partial_rows, num_heads, max_parts, stride]
   float2* row;  // [partial_rows, num_heads, max_parts] maximum and sum
@@ -92,14 +92,14 @@ struct GeneralPartials {
         by_sequence(plan.by_sequence) {
     row = reinterpret_cast<float2*>(o + static_cast<size_t>(plan.partial_rows) * num_heads * max_parts * stride);
   }
-  // Where the parts of a row begin. `seq`: the place of its sequence in the view.
+  // Index of a row's first part. `seq`: number of its sequence in the view.
   __device__ __forceinline__ size_t at(const GeneralRows& rows, int row, int seq) const {
     const size_t place = by_sequence ? seq : rows.token(row);
     return (place * num_heads + rows.head(row)) * max_parts;
   }
 };
 
-// Four elements of a row, and what they are relative to.
+// Four elements of a row, and the maximum and sum they are relative to.
 struct MergeState {
   Running running;
   float4 o = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
@@ -117,7 +117,7 @@ inline size_t general_partial_bytes(int rows, int num_heads, int value_dim, int 
 inline size_t general_partial_bytes(const GeneralPlan& plan, const GeneralAttention& p) {
   return general_partial_bytes(plan.partial_rows, p.num_heads, p.value_dim, plan.max_parts);
 }
-// Merges what blocks have left of rows that they share (general.cu).
+// Merges the partial results of rows that several blocks share (general.cu).
 void merge_general(const Launch& launch, const GeneralAttention& args, const StepView& step, const GeneralPlan& plan);
 
 }  // namespace pen

@@ -1,4 +1,5 @@
-// General attention by warpgroup products: the launches, which decide how a step is spread over blocks. Nothing decided here changes a bit.
+// Launches general attention by warpgroup products, and decides how a step is spread over blocks. None of these decisions changes a bit of
+// the result.
 #include <algorithm>
 
 #include "latent.cuh"
@@ -22,15 +23,15 @@ bool is_plain(const GeneralAttention& p) {
   return even_out && p.window == 0 && !p.bidirectional && p.soft_cap == 0.0f && p.alibi == 0.0f && p.sinks == nullptr;
 }
 
-// How many units should share a context, if there are so many units of rows, of which `at_once` run at the same time.
+// Chooses how many units share a context, given `units` units of rows, of which `at_once` run at the same time.
 int best_splits(int at_once, int units, int row_blocks, int kv_splits) {
   int best = 1;
   double best_us = 0.0;
   for (int splits = 1; splits <= kv_splits; ++splits) {
     const int share = ceil_div(kv_splits, splits);
     if (ceil_div(kv_splits, share) != splits) continue;
-    // In microseconds, measured on an H100: a KV split by itself, or what a unit reads in its share of the bandwidth; how long a unit takes
-    // to begin; and the merging kernel. Row blocks of a sequence read the same keys.
+    // Microseconds, measured on an H100: a KV split alone or at a unit's share of the bandwidth, whichever is longer, a unit's start, and
+    // the merging kernel. Row blocks of a sequence read the same keys.
     const int all = units * splits, waves = ceil_div(all, at_once);
     const double split_us = std::max(17.0, 0.2 * std::min(all, at_once) / std::min(row_blocks, 4));
     const double us = waves * (share * split_us + 3.0) + (splits > 1 ? 4.0 : 0.0);
@@ -43,7 +44,7 @@ bool map_queries(CUtensorMap& map, const GeneralAttention& args, const StepView&
   return map_boxes(map, args.q, static_cast<size_t>(step.num_tokens) * args.num_heads, LATENT_DIM, LATENT_DIM, box_rows);
 }
 
-// The clusters of latent_cluster.cuh that run at the same time.
+// The number of latent_cluster.cuh's clusters that run at the same time.
 template <class... Params>
 int clusters_at_once(const Device& device, void (*kernel)(Params...), size_t shared) {
   return device.known(kernel, [&] {
@@ -53,14 +54,15 @@ int clusters_at_once(const Device& device, void (*kernel)(Params...), size_t sha
   });
 }
 
-// Steps of so few rows that a block per KV split would leave most multiprocessors idle. Returns false if the step is no such case.
+// Steps with few rows, where one block per KV split would leave most multiprocessors idle. Returns false if the step is of another kind.
 template <int ROW_TILES>
 bool run_clusters(const Launch& launch, const GeneralAttention& args, const StepView& step, GeneralPlan plan, const CUtensorMap& keys) {
   using Shared = LatentClusterShared<ROW_TILES>;
   const Device& device = launch.device;
   plan.rows = Shared::ALL_ROWS, plan.row_blocks = ceil_div(step.max_query * args.num_heads, plan.rows), plan.splits = plan.max_parts;
   const long long clusters = static_cast<long long>(plan.row_blocks) * plan.max_parts * step.num_seqs;
-  // Measured on an H100: up to three waves of clusters with sixteen rows take no more time than latent.cuh, but not with more rows.
+  // Measured on an H100: with sixteen rows, up to three waves of clusters take no more time than latent.cuh. With more rows, only one wave
+  // does.
   constexpr int WAVES = ROW_TILES == 1 ? 3 : 1;
   const bool fits = Shared::bytes <= static_cast<size_t>(device.shared_block);
   if (clusters * KV_SPLIT_TILES > (WAVES + 1) * device.multiprocessors || !fits) return false;
@@ -114,7 +116,7 @@ bool attention_latent(const Launch& launch, const GeneralAttention& args, const 
   CUtensorMap keys, values;
   const int rows = step.max_query * (args.num_heads / args.kv.num_kv_heads);
   if (!latent) {
-    // Fewer rows and KV splits than that are faster shared tile by tile.
+    // Fewer rows and KV splits are faster if blocks share contexts tile by tile.
     const long long kv_splits = static_cast<long long>(step.num_seqs) * args.kv.num_kv_heads * plan.max_parts;
     if (rows < LATENT_ROWS && 2 * kv_splits <= device.multiprocessors) return false;
     if (!map_pages(keys, args.kv.k, args.kv, args.head_dim) || !map_pages(values, args.kv.v, args.kv, args.value_dim)) return false;

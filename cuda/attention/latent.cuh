@@ -1,6 +1,6 @@
-// Latent attention and heads of 512 on sm_90a: the numbers of general.cuh, from warpgroup products. A block has 64 (token, head) rows. Its
-// two warpgroups take turns with the tiles: one scores a tile's keys and gives its probabilities to the other, and each adds up half of the
-// values' elements, since registers have no room for more. bench/attention_general.cu checks that all bits are the same.
+// Latent attention and heads of 512 on sm_90a: the numbers of general.cuh, from warpgroup products. A block computes 64 (token, head) rows.
+// Its two warpgroups alternate over the tiles: one scores a tile's keys and passes its probabilities to the other, and each sums half of
+// the values' elements, because registers hold no more. bench/attention_general.cu checks that all bits are the same.
 #pragma once
 
 #include "box_state.cuh"
@@ -29,12 +29,12 @@ __device__ __forceinline__ void latent_scores(float (&s)[KEYS / 8][4], const Lat
   for (int i = 0; i < KEYS / 2; ++i) s[i / 4][i % 4] = held(s[i / 4][i % 4]);
 }
 
-// A lane's place in the block, and the two rows of the unit that it has. Writes their results.
+// A lane's place in the block and its two rows of the unit. Writes their results.
 struct LatentLane {
-  int warpgroup, thread, lane, row;  // row: the first one; the other is eight behind
+  int warpgroup, thread, lane, row;  // row: the first one; the second is eight rows later
 
   __device__ __forceinline__ LatentLane()
-      : warpgroup(__shfl_sync(0xffffffffu, threadIdx.x / (4 * WARP), 0)),  // which the compiler then knows to be the warp's
+      : warpgroup(__shfl_sync(0xffffffffu, threadIdx.x / (4 * WARP), 0)),  // so that the compiler knows it is uniform in the warp
         thread(threadIdx.x % (4 * WARP)), lane(threadIdx.x % WARP), row(thread / WARP * ROWS + lane / 4) {}
 
   // Calls take(dim, box, n) for each pair of elements that the lane has.
@@ -80,9 +80,9 @@ struct LatentLane {
 // Waits for both warpgroups.
 __device__ __forceinline__ void sync_all() { asm volatile("bar.sync 1, %0;" ::"n"(LATENT_WARPGROUPS * 4 * WARP) : "memory"); }
 
-// Puts the query rows of a unit into shared memory, as boxes, by both warpgroups.
+// Copies the query rows of a unit into shared memory as boxes, by both warpgroups.
 __device__ __forceinline__ void put_rows(const GeneralAttention& p, const LatentUnit& unit, uint32_t to, int thread) {
-  sync_all();  // no warp reads the rows before any more
+  sync_all();  // no warp still reads the previous rows
   const auto row_at = [&](int r) -> const __half* {
     const int row = unit.first_row + r;
     if (row >= unit.rows.count) return nullptr;
@@ -94,8 +94,8 @@ __device__ __forceinline__ void put_rows(const GeneralAttention& p, const Latent
 }
 #endif
 
-// Grid: as many blocks as run at once, or as there are units. Shared memory: Shared::bytes. Workspace of steps that are not split:
-// STATE_BEFORE floats per block.
+// Grid: as many blocks as run at once, or as there are units if those are fewer. Shared memory: Shared::bytes. Workspace of steps that are
+// not split: STATE_BEFORE floats per block.
 template <class Shape>
 __global__ void __launch_bounds__(LATENT_THREADS, 1)
     attention_latent_kernel(const __grid_constant__ GeneralAttention p, const __grid_constant__ StepView step,
@@ -130,26 +130,26 @@ __global__ void __launch_bounds__(LATENT_THREADS, 1)
   state.before = reinterpret_cast<float4*>(p.workspace + static_cast<size_t>(blockIdx.x) * STATE_BEFORE) + threadIdx.x;
   int n = 0, number = 0;
   for (int wave = 0, i; (i = unit_of_wave(wave)) < units.all(); ++wave) {
-    sync();  // no warp reads the unit before any more
+    sync();  // no warp still reads the previous unit
     if (at.thread == 0) *unit_place = LatentUnit(units, i);
     sync();
-    const LatentUnit& unit = *unit_place;  // in shared memory: registers are all taken
+    const LatentUnit& unit = *unit_place;  // in shared memory, because all registers are taken
     if (unit.first_tile >= unit.end_tile) continue;
     const int row0 = unit.first_row + at.row;
     const Span span[2] = {{0, unit.rows.span(p, row0).end}, {0, unit.rows.span(p, row0 + 8).end}};
     const bool has_rows = row0 - at.lane / 4 < unit.rows.count;
     state.clear();
-    // The last tile that this warpgroup scores; before the first, if it has none.
+    // The last tile that this warpgroup scores. It lies before the first tile if the warpgroup scores none.
     const int last = n + unit.end_tile - unit.first_tile - 1, last_own = last - ((last ^ at.warpgroup) & 1);
     if constexpr (Shape::SEPARATE) {
       put_rows(p, unit, base, threadIdx.x);
     } else {
-      ring.wait_queries(number++);  // before they are left: else a warpgroup could be a unit ahead of the other
+      ring.wait_queries(number++);  // waits before the queries are released: otherwise one warpgroup could be a unit ahead of the other
       if (last_own < n) ring.leave_queries();
     }
     for (int tile = unit.first_tile; tile < unit.end_tile; ++tile, ++n) {
       uint32_t probabilities[KEYS / 16][4];
-      float acc[2][KEYS / 8][4];  // parts of P V; before, the first has the scores
+      float acc[2][KEYS / 8][4];  // parts of P V; the first one holds the scores before that
       float2 found[2];  // maximum and sum of the lane's rows
       if (n % 2 == at.warpgroup) {
         float maximum[2], sum[2];
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(LATENT_THREADS, 1)
         if (!Shape::SEPARATE && n == last_own) ring.leave_queries();
         tile_softmax(probabilities, maximum, acc[0], span, tile, scale.c, at.lane);
         tile_sums(sum, probabilities);
-        // A thread reads the probabilities of the tile before, and then puts its own there, so that one place is enough.
+        // A thread reads the previous tile's probabilities before it stores its own in the same place, so one place is enough.
         store_fragments(fragments, 4 * WARP * 16, probabilities);
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
@@ -171,7 +171,7 @@ __global__ void __launch_bounds__(LATENT_THREADS, 1)
         load_fragments(probabilities, fragments, 4 * WARP * 16);
 #pragma unroll
         for (int h = 0; h < 2; ++h) found[h] = tile_rows[at.row + 8 * h];
-        __syncwarp();  // the lane that writes the next ones must not be ahead
+        __syncwarp();  // the lane that writes the next ones must not run ahead
       }
       ring.wait(n, at.warpgroup);
       const uint32_t values = ring.values(n) + at.warpgroup * STATE_BOXES * STATE_BOX_BYTES;

@@ -1,6 +1,6 @@
-// Latent attention of few rows on sm_90a: a cluster of eight blocks for each KV split, one block per tile. Each block multiplies its tile
-// with all of the rows, and sends each of the others an eighth of the values' elements, so that every block merges the tiles for its own
-// part. The numbers are those of general.cuh.
+// Latent attention of few rows on sm_90a: a cluster of eight blocks per KV split, one block per tile. Each block multiplies its tile by all
+// of the rows. It sends each block of the cluster an eighth of the values' elements, so that every block merges the tiles for its own part.
+// The numbers are those of general.cuh.
 #pragma once
 
 #include "../device/cluster.cuh"
@@ -11,13 +11,13 @@ namespace pen {
 constexpr int LATENT_CLUSTER_THREADS = LATENT_WARPGROUPS * 4 * WARP;
 static_assert(KV_SPLIT_TILES * BOX_DIM == LATENT_VALUE, "a box of values for each block");
 
-// Row tiles of sixteen rows each: one or two.
+// ROW_TILES: one or two row tiles of sixteen rows each.
 template <int ROW_TILES>
 struct LatentClusterShared {
   static constexpr int ALL_ROWS = ROW_TILES * ROWS, BOX = STATE_BOX_BYTES, QUERY_BOX = ALL_ROWS * BOX_DIM * 2;
   static constexpr int STRIDE = BOX_DIM + 8;  // floats: eight rows fall into different banks
   static constexpr int queries = LatentKeys::BOXES * BOX;
-  // Behind the queries, since a product reads 64 rows of them: what others have sent, [KV_SPLIT_TILES, ALL_ROWS, STRIDE].
+  // Placed after the queries, of which a product reads 64 rows: the parts that blocks have sent, [KV_SPLIT_TILES, ALL_ROWS, STRIDE].
   static constexpr int parts = queries + LatentKeys::BOXES * QUERY_BOX;
   static constexpr int part = ALL_ROWS * STRIDE * 4;
   static constexpr int rows = parts + KV_SPLIT_TILES * part;  // [KV_SPLIT_TILES, ALL_ROWS] maximum and sum
@@ -32,7 +32,7 @@ struct LatentClusterShared {
 template <int ROW_TILES>
 struct LatentClusterBlock {
   using Shared = LatentClusterShared<ROW_TILES>;
-  enum { KEYS_FULL, QUERIES_FULL = LatentKeys::BOXES / 4 + 1, PARTS_FULL };  // barriers: three for the keys, of four boxes each
+  enum { KEYS_FULL, QUERIES_FULL = LatentKeys::BOXES / 4 + 1, PARTS_FULL };  // barriers; KEYS_FULL: three for the keys, of four boxes each
   const GeneralAttention& p;
   const StepView& step;
   const GeneralPlan& plan;
@@ -41,10 +41,10 @@ struct LatentClusterBlock {
   uint64_t* full;
   int rank, kv_split;
   GeneralRows all;
-  int first_row, rows, tiles, tile;  // rows: of the block; tiles: of its KV split; tile: the block's, if it is one of those
+  int first_row, rows, tiles, tile;  // rows: of the block; tiles: of its KV split; tile: the block's own, if it has one
   bool direct;
   int warp, lane, warpgroup, row_tile, row0;  // row0: the first of the lane's two rows
-  int num_keys;                              // of the context, from the tile on
+  int num_keys;                              // keys of the context from the tile's start
 
   __device__ __forceinline__ LatentClusterBlock(const GeneralAttention& p, const StepView& step, const GeneralPlan& plan, uint8_t* dynamic)
       : p(p), step(step), plan(plan), base(round_up(shared_of(dynamic), 1024)), shared(dynamic + (base - shared_of(dynamic))),
@@ -61,7 +61,7 @@ struct LatentClusterBlock {
   __device__ __forceinline__ uint32_t fragments() const {
     return base + Shared::probabilities + (row_tile * (KEYS / 16) * WARP + lane) * 16;
   }
-  // Calls copy(box) for the boxes of a warp, by one lane.
+  // Calls copy(box) for the boxes of a warp, on one lane.
   template <class Copy>
   __device__ __forceinline__ void each_box(Copy copy) const {
     if (!mine() || lane != 0) return;
@@ -86,7 +86,7 @@ struct LatentClusterBlock {
     });
   }
 
-  // The probabilities of the tile, by the first warpgroup.
+  // Computes the probabilities of the tile, by the first warpgroup.
   __device__ __forceinline__ void score(uint32_t (&probabilities)[KEYS / 16][4], float (&maximum)[2], float (&sum)[2]) const {
     float s[KEYS / 8][4];
     barrier_wait(&full[QUERIES_FULL], 0);
@@ -108,7 +108,7 @@ struct LatentClusterBlock {
     tile_sums(sum, probabilities);
     store_fragments(fragments(), WARP * 16, probabilities);
   }
-  // Clears keys past the context, by the second warpgroup. The first may score them meanwhile, but those scores are masked.
+  // Clears keys beyond the context, by the second warpgroup. The first may score them meanwhile, but those scores are masked.
   __device__ __forceinline__ void clear() const {
     barrier_wait(&full[KEYS_FULL], 0), barrier_wait(&full[KEYS_FULL + 1], 0);
     if (num_keys >= KEYS) return;
@@ -116,7 +116,8 @@ struct LatentClusterBlock {
     fence_async_proxy();
   }
 
-  // Multiplies the tile and sends the results. Every thread of the cluster waits for the others' barriers on its way.
+  // Multiplies the tile and sends the results. In between, every thread of the cluster waits until the others have initialised their
+  // barriers.
   __device__ __forceinline__ void multiply() const {
     uint32_t probabilities[KEYS / 16][4] = {};
     float maximum[2], sum[2], o[STATE_BOXES][BOX_DIM / 8][4];
@@ -150,7 +151,7 @@ struct LatentClusterBlock {
       }
     }
     if (warpgroup != 0) return;
-    // Each of a row's four lanes tells two blocks.
+    // Each of a row's four lanes informs two blocks.
 #pragma unroll
     for (int i = 0; i < KV_SPLIT_TILES / 4; ++i) {
       const int to = lane % 4 * (KV_SPLIT_TILES / 4) + i;
@@ -212,7 +213,7 @@ __global__ void __launch_bounds__(LATENT_CLUSTER_THREADS, 1)
   }
   cluster_arrive();
   __syncthreads();
-  // Keys before the wait, unless the kernels in front write some of the tile.
+  // Fetches keys before the wait, unless the preceding kernels write some keys of the tile.
   const bool early = (block.tile + 1) * KEYS <= block.all.context - block.all.tokens;
   if (early) block.fetch_keys(keys_map);
   wait_for_previous();

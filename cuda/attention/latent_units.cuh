@@ -1,4 +1,4 @@
-// What a block of latent.cuh does, one unit after the other, and the shared memory that it does it in.
+// The units of work that a block of latent.cuh takes one after the other, and its shared memory.
 #pragma once
 
 #include "../device/warpgroup.cuh"
@@ -9,13 +9,13 @@
 
 namespace pen {
 
-constexpr int LATENT_ROWS = 64;       // of a unit
-constexpr int LATENT_WARPGROUPS = 2;  // that multiply
+constexpr int LATENT_ROWS = 64;       // rows of a unit
+constexpr int LATENT_WARPGROUPS = 2;  // warpgroups that multiply
 constexpr int LATENT_THREADS = (LATENT_WARPGROUPS + 1) * 4 * WARP;
 static_assert(LATENT_WARPGROUPS * 4 * WARP == STATE_THREADS && LATENT_WARPGROUPS * STATE_BOXES * BOX_DIM == LATENT_VALUE, "a state");
-constexpr int LATENT_SEQUENCES = 256;  // of a step whose sequences have several rows, at most
+constexpr int LATENT_SEQUENCES = 256;  // most sequences of a step whose sequences have several rows
 
-// What the kernels are made for: latent keys, whose first elements are the values, or long heads with values of their own.
+// The two shapes that the kernels support: latent keys, whose first elements are the values, and long heads with separate values.
 struct LatentKeys {
   static constexpr int DIM = LATENT_DIM, BOXES = DIM / BOX_DIM;
   static constexpr bool SEPARATE = false;
@@ -25,7 +25,7 @@ struct LongHeads {
   static constexpr bool SEPARATE = true;
 };
 
-// Behind the queries two tiles: of keys of which one is multiplied and the next arrives, or one of keys and one of values.
+// Two tiles follow the queries: two tiles of keys, of which one is multiplied while the other arrives, or one of keys and one of values.
 template <class Shape>
 struct LatentShared {
   static constexpr int TILE = Shape::BOXES * STATE_BOX_BYTES;
@@ -35,20 +35,20 @@ struct LatentShared {
   static constexpr int barriers = rows + LATENT_ROWS * static_cast<int>(sizeof(float2));
   static constexpr int before = barriers + static_cast<int>(sizeof(Ring));
   static constexpr int sums = before + (LATENT_SEQUENCES + 4) * 4;
-  static constexpr int units = sums + LATENT_SEQUENCES / WARP * 4;  // of each warpgroup, 64 bytes
+  static constexpr int units = sums + LATENT_SEQUENCES / WARP * 4;  // one per warpgroup, 64 bytes each
   static constexpr size_t bytes = 1024 + units + LATENT_WARPGROUPS * 64;
 };
 
-// Units: plan.rows (token, head) rows of a sequence and K/V head, and the part of their context that one of plan.splits units takes.
+// The units of a step. A unit is plan.rows (token, head) rows of a sequence and K/V head, with one of plan.splits parts of their context.
 struct LatentUnits {
   const GeneralAttention& p;
   const GeneralPlan& plan;
   const StepView& step;
-  int* before;  // [num_seqs + 1] units of the sequences before, in shared memory
+  int* before;  // [num_seqs + 1] units of all earlier sequences, in shared memory
   int* sums;    // [LATENT_SEQUENCES / WARP]
 
   __device__ __forceinline__ int each() const { return plan.row_blocks * plan.splits * p.kv.num_kv_heads; }
-  // Sequences of one row have equally many units, so that the arrays are not needed.
+  // Sequences of one row have the same number of units, so they need no arrays.
   __device__ __forceinline__ bool equal() const { return plan.by_sequence; }
   // Fills the arrays, by the whole block.
   __device__ __forceinline__ void count() const {
@@ -73,7 +73,7 @@ struct LatentUnits {
     __syncthreads();
   }
   __device__ __forceinline__ int all() const { return equal() ? step.num_seqs * each() : before[step.num_seqs]; }
-  // The place in the view of a unit's sequence, whose first unit is number `first`.
+  // Finds the number in the view of a unit's sequence, and the number of that sequence's first unit.
   __device__ __forceinline__ int sequence(int unit, int& first) const {
     if (equal()) {
       first = unit / each() * each();
@@ -91,10 +91,10 @@ struct LatentUnits {
 
 struct LatentUnit {
   int number;      // within its sequence and K/V head
-  int place, seq;  // of the sequence in the view, and in the step
+  int place, seq;  // the sequence's number in the view, and in the step
   GeneralRows rows;
   int first_row, first_tile, end_tile;
-  bool direct;  // it has all that its rows see, and writes the output
+  bool direct;  // covers everything that its rows see, and writes the output
 
   __device__ __forceinline__ LatentUnit(const LatentUnits& units, int unit)
       : place(units.sequence(unit, number)),
@@ -102,7 +102,7 @@ struct LatentUnit {
         rows(units.p, units.step, seq, (unit - number) % units.p.kv.num_kv_heads) {
     number = (unit - number) / units.p.kv.num_kv_heads;
     const int row_blocks = max(ceil_div(rows.count, LATENT_ROWS), 1);
-    // The rows with the longest contexts come first, since they take the most time.
+    // Rows with the longest contexts come first, because they take the most time.
     first_row = (row_blocks - 1 - number % row_blocks) * LATENT_ROWS;
     const Span span = rows.spans(units.p, first_row, LATENT_ROWS);
     const Parts kv_splits(units.plan, span);
@@ -114,7 +114,7 @@ struct LatentUnit {
 };
 
 #ifdef PEN_HOPPER_DEVICE
-// Parts of a tile that become free at different times: the values of the two warpgroups, and what only the one that scores them reads.
+// Parts of a tile that are released at different times: the values of each warpgroup, and what only the scoring warpgroup reads.
 constexpr int SCORED = LATENT_WARPGROUPS, LATENT_PARTS = LATENT_WARPGROUPS + 1;
 struct LatentBoxes {
   int first, end;
@@ -125,7 +125,7 @@ __device__ __forceinline__ constexpr LatentBoxes latent_boxes(int part) {
   return {Shape::SEPARATE ? 0 : LATENT_WARPGROUPS * STATE_BOXES, Shape::BOXES};
 }
 
-// The tiles of all units of a block, counted on. Latent queries come in one piece per unit.
+// The tiles of all units of a block, numbered consecutively. Latent queries arrive in one piece per unit.
 template <class Shape>
 struct LatentRing {
   using Shared = LatentShared<Shape>;
@@ -151,7 +151,7 @@ struct LatentRing {
   __device__ __forceinline__ void leave(int n, int part) const {
     if (threadIdx.x % WARP == 0) barrier_arrive(&barriers.empty[slot(n, part)]);
   }
-  // The same of the queries of the block's unit number `unit`. Every warp leaves them once.
+  // Waits for the queries of the block's unit number `unit`. Every warp releases them once.
   __device__ __forceinline__ void wait_queries(int unit) const { barrier_wait(&barriers.full[QUERIES], unit % 2); }
   __device__ __forceinline__ void leave_queries() const {
     if (threadIdx.x % WARP == 0) barrier_arrive(&barriers.empty[QUERIES]);
@@ -181,7 +181,7 @@ struct LatentRing {
   __device__ __forceinline__ static int slot(int n, int part) { return Shape::SEPARATE ? part : n % 2 * LATENT_PARTS + part; }
 };
 
-// Fetches what the units read, by one warp. Its lanes look up the halves of several tiles at once.
+// Fetches the units' tiles and queries, by one warp. Its lanes look up the halves of several tiles at once.
 template <class Shape>
 __device__ __forceinline__ void fetch_latent(const LatentUnits& units, const LatentRing<Shape>& ring, const CUtensorMap& queries,
                                              const CUtensorMap& keys, const CUtensorMap& values) {

@@ -1,5 +1,5 @@
 // Decode attention over long contexts on sm_90. A block has one sequence and K/V head and some KV splits of its context. Each reading warp
-// takes tiles of its own, through a ring of its own that the tensor memory accelerator fills, and leaves a tile's result in one of two
+// takes tiles of its own through its own ring, which the tensor memory accelerator fills, and leaves each tile's result in one of two
 // slots. The merging warps take the results in order. No warp waits for the whole block. The numbers are those of decode.cuh, from the same
 // functions.
 #pragma once
@@ -10,14 +10,14 @@
 namespace pen {
 
 constexpr int LONG_MERGERS = 4;  // warps that merge
-constexpr int LONG_BUFFERS = 2;  // of a ring: K of a tile, and its V
-constexpr int LONG_SLOTS = 2;    // results of a warp that wait to be merged
+constexpr int LONG_BUFFERS = 2;  // buffers of a ring: K of a tile, and its V
+constexpr int LONG_SLOTS = 2;    // results per warp that wait to be merged
 
-// Reading warps of a block, at most: as many as shared memory holds.
+// The most reading warps of a block that shared memory allows.
 template <int D>
 constexpr int LONG_READERS = D == 64 ? 10 : D == 128 ? 6 : 3;
 
-// Shared memory: rings; results in slots; barriers; fresh Q.
+// Shared memory: rings, results in slots, barriers, fresh Q.
 template <int D>
 struct LongShared {
   static constexpr int ROW = DecodeShared<D>::ROW;
@@ -33,17 +33,17 @@ struct TileResult {
   const float* o;     // [rows, ROW]
   const float2* row;  // [rows] maximum and sum
   int rows, tile;
-  bool last;  // of the block's tiles that merge into the same rows
+  bool last;  // last of the block's tiles that merge into the same rows
 };
 
-// Merges the results of a block's tiles in order, by all threads of the merging warps: a thread has the same elements of every tile.
+// Merges the results of a block's tiles in order, by all threads of the merging warps. A thread has the same elements of every tile.
 template <int D, bool EXTRAS>
 struct LongMerger {
   static constexpr int ITEMS = ROWS * (D / 4) / (LONG_MERGERS * WARP);
   Running running[ITEMS], all_running[ITEMS];
   float4 o[ITEMS], all[ITEMS];
 
-  // `take(i)` waits for the result of the block's tile i, `target(i)` gives what it merges into, `leave(i)` says that both have been read.
+  // `take(i)` waits for the result of the block's tile i, `target(i)` returns what it merges into, and `leave(i)` releases both.
   template <class Take, class Target, class Leave>
   __device__ __forceinline__ void run(const Attention& p, int num_tiles, int thread, Take take, Target target, Leave leave) {
     constexpr int ROW = LongShared<D>::ROW, QUADS = D / 4;
@@ -78,7 +78,7 @@ struct LongMerger {
     }
   }
 
-  // Writes the output, if it is this block that does, and begins anew.
+  // Writes the output if this block does so, and resets the state.
   __device__ __forceinline__ void finish(const Attention& p, const MergeTarget& to, int thread) {
     constexpr int QUADS = D / 4;
     const float4 zero = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
@@ -135,16 +135,16 @@ __global__ void __launch_bounds__(WARP*(LONG_READERS<D> + LONG_MERGERS), 1)
   const int mine = reads && warp < num_tiles ? ceil_div(num_tiles - warp, readers) : 0;
   const uint32_t ring = rings + warp * static_cast<uint32_t>(Shared::ring);
   const Pages pages(p.kv, step, seq, range.context, kv_head);
-  // Item 2 t is K of this warp's tile t, item 2 t + 1 its V. One lane calls.
+  // Item 2 t is K of this warp's tile t, item 2 t + 1 its V. Called by one lane.
   const auto fetch = [&](int item) {
     if (item >= 2 * mine) return;
     const int buffer = item % LONG_BUFFERS;
     copy_boxes<D>(ring + buffer * T::BYTES, item % 2 == 0 ? keys_map : values_map, pages, tiles.begin + warp + item / 2 * readers,
                   full + warp * LONG_BUFFERS + buffer);
   };
-  const bool sees = num_tiles > 0 && tiles.end == range.end;  // the fresh row lies in the block's tiles
-  const int last_reader = sees ? (num_tiles - 1) % readers : -1, last_tile = (num_tiles - 1) / readers;  // whose it is
-  // As in attention_decode_kernel: before the wait, unless another kernel writes the fresh row.
+  const bool sees = num_tiles > 0 && tiles.end == range.end;  // the fresh row is in the block's tiles
+  const int last_reader = sees ? (num_tiles - 1) % readers : -1, last_tile = (num_tiles - 1) / readers;  // which hold it
+  // As in attention_decode_kernel: copies start before the wait, unless another kernel writes the fresh row.
   const bool early = fresh.qkv != nullptr || warp != last_reader || last_tile > 0;
   if (reads && lane == 0) {
     for (int i = 0; i < LONG_BUFFERS; ++i) barrier_init(full + warp * LONG_BUFFERS + i, 1);
@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(WARP*(LONG_READERS<D> + LONG_MERGERS), 1)
     fence_barriers();
     for (int i = 0; i < LONG_BUFFERS && early; ++i) fetch(i);
   }
-  __syncthreads();  // the barriers are there
+  __syncthreads();  // the barriers are initialised
 
   const int token = num_tiles == 0 ? 0 : step.cu_seqlens_q[seq];
   const __half* query_rows = p.q + (static_cast<size_t>(token) * p.num_heads + head) * p.kv.head_dim;
@@ -166,7 +166,7 @@ __global__ void __launch_bounds__(WARP*(LONG_READERS<D> + LONG_MERGERS), 1)
     query_rows = queries, query_stride = Shared::ROW;
     uint32_t key_tile = NOWHERE, value_tile = NOWHERE;
     if (sees && last_tile == 0) {
-      // The tile has been requested, and the fresh row must come after it.
+      // The tile has been requested, and the fresh row must be written after the copy.
       key_tile = rings + last_reader * static_cast<uint32_t>(Shared::ring), value_tile = key_tile + T::BYTES;
       for (int i = 0; i < LONG_BUFFERS; ++i) barrier_wait(full + last_reader * LONG_BUFFERS + i, 0);
     }
@@ -199,7 +199,7 @@ __global__ void __launch_bounds__(WARP*(LONG_READERS<D> + LONG_MERGERS), 1)
     for (int i = 0; i < LONG_BUFFERS; ++i) fetch(i);
   }
   const Span seen = visible<EXTRAS>(range.context - 1, p);
-  // Absent rows get the row's span, too: their queries do no harm, and their results are not stored.
+  // Absent rows use the row's span, too: their queries do no harm, and their results are not stored.
   const Span span[2] = {seen, seen};
   const ScoreScale scale(p);
   const int row0 = lane / 4, row1 = row0 + 8;

@@ -1,4 +1,4 @@
-// Merging the results of a decode step: tiles into KV splits and KV splits into the output, both in ascending order.
+// Merges the results of a decode step: tiles into KV splits and KV splits into the output, both in ascending order.
 #pragma once
 
 #include "split.cuh"
@@ -10,12 +10,12 @@ __device__ __forceinline__ float4 merged(const float4& o, const float4& part, fl
                      merged(o.w, part.w, keep, add));
 }
 
-// Where a block keeps the results of a round's tiles, and what they merge into.
+// Where a block keeps the results of a round's tiles, and the state that they are merged into.
 struct MergeSpace {
   const float* partial;        // [tiles, plan.rows, ROW]
   const float2* partial_rows;  // [tiles, ROWS] maximum and sum
-  // What the rounds before have found: first of the present KV split, then of all KV splits before it. `state` is [2, plan.rows, ROW].
-  // `state_rows` is [2, 2, ROWS]: two sets, of which a round reads one and writes the other. Both are null if there is one round.
+  // The state after the earlier rounds: that of the current KV split, then that of all KV splits before it. `state` is [2, plan.rows, ROW].
+  // `state_rows` is [2, 2, ROWS]: two sets, of which a round reads one and writes the other. Both are null if there is only one round.
   float* state;
   float2* state_rows;
 };
@@ -26,23 +26,23 @@ struct MergeRound {
   bool last;  // the block has no more tiles
 };
 
-// Where a block's results go: the output of its first row, or the workspace, where the results of KV splits lie.
+// Where a block's results go: to the output of its first row, or to the workspace, which holds the results of KV splits.
 struct MergeTarget {
   bool direct;
-  int head, rows;  // of the block
-  __half* out;     // of the first row
-  float* o;        // of the first row, KV split 0
+  int head, rows;  // the block's
+  __half* out;     // output of the first row
+  float* o;        // place of the first row's KV split 0
   float2* row;
-  int row_step;    // KV splits from row to row
+  int row_step;    // KV splits from one row to the next
 
-  // Results go to the workspace of sequence `seq`, whose first KV split has the number `first`.
+  // Sends results to the workspace of sequence `seq`, whose first KV split has number `first`.
   __device__ __forceinline__ void leave(const Partials& partials, const Attention& p, const DecodePlan& plan, int seq, int first) {
     const size_t at = (static_cast<size_t>(seq) * p.num_heads + head) * plan.max_kv_splits - first;
     direct = false, o = partials.o + at * p.kv.head_dim, row = partials.row + at, row_step = plan.max_kv_splits;
   }
 };
 
-// Merges the partial results of a round, which lie in shared memory.
+// Merges the partial results of a round from shared memory.
 template <int D, bool EXTRAS>
 __device__ __forceinline__ void merge_round(const Attention& p, const MergeSpace& space, const MergeTarget& to, int plan_rows,
                                             const MergeRound& round) {
@@ -51,7 +51,7 @@ __device__ __forceinline__ void merge_round(const Attention& p, const MergeSpace
   for (int i = threadIdx.x; i < to.rows * (D / 4); i += blockDim.x) {
     const int row = i / (D / 4), dim = i % (D / 4) * 4;
     if (dim >= head_dim) continue;
-    Running running, all_running;  // of the present KV split, and of those before it
+    Running running, all_running;  // of the current KV split, and of all before it
     float4 o = make_float4(0.0f, 0.0f, 0.0f, 0.0f), all = o;
     float* const state = space.state + row * ROW + dim;
     if (round.index > 0) {
@@ -117,7 +117,7 @@ constexpr int MERGE_PIECE = 8;
 // Threads of a block that merges rows of `head_dim` elements.
 __host__ __device__ constexpr int merge_threads(int head_dim) { return WARP + int(round_up(head_dim, WARP)); }
 
-// The largest of x on this lane and those before it.
+// Inclusive prefix maximum over the lanes of a warp.
 __device__ __forceinline__ float prefix_maximum(float x, int lane) {
 #pragma unroll
   for (int offset = 1; offset < WARP; offset *= 2) {
@@ -127,13 +127,13 @@ __device__ __forceinline__ float prefix_maximum(float x, int lane) {
   return x;
 }
 
-// What a KV split does to the state that it merges into.
+// The factors with which a KV split is merged into the state.
 struct MergeFactors {
   float keep, add, sum;
 };
 
-// The factors of MERGE_ROUND KV splits, by one warp. They depend on the maxima alone, so that a prefix finds them all at once. `maximum` is
-// the state's, before and after.
+// Computes the factors of MERGE_ROUND KV splits, by one warp. They depend on the maxima alone, so one prefix maximum finds them all.
+// `maximum` is the state's, before and after.
 template <class RowOf>
 __device__ __forceinline__ void find_factors(MergeFactors* factors, float& maximum, int lane, RowOf row_of) {
   float2 row[MERGE_ROUND / WARP];
@@ -151,8 +151,8 @@ __device__ __forceinline__ void find_factors(MergeFactors* factors, float& maxim
   }
 }
 
-// The outputs of sequences that were split: merges their KV splits in order. Grid: (num_seqs, num_heads). Block: merge_threads(), a warp
-// for the factors and the sum, and a thread for each element.
+// Merges the KV splits of sequences that were split, in order, and writes the outputs. Grid: (num_seqs, num_heads). Block: merge_threads(),
+// a warp for the factors and the sum, and a thread per element.
 template <bool EXTRAS>
 __global__ void __launch_bounds__(merge_threads(256))
     attention_merge_kernel(const __grid_constant__ Attention p, const __grid_constant__ StepView step,
@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(merge_threads(256))
   float out = 0.0f;
   for (int first = 0; first < count; first += MERGE_ROUND) {
     const int here = min(count - first, MERGE_ROUND);
-    // A KV split past the end changes no bit, as a tile without keys.
+    // A KV split beyond the end changes no bit, like a tile without keys.
     float part[MERGE_ROUND];
     if (finds) {
       find_factors(factors, all.maximum, lane,

@@ -1,7 +1,7 @@
-// Decode attention of many sequences on sm_90. The tiles of all sequences and K/V heads form one row, of which each multiprocessor's block
-// has a run, whatever the sequences' lengths. So a block begins once, and its copies run ahead from one sequence into the next. Reading
-// warps take the run's tiles in turn and leave their results in slots, and merging warps take these in order. The numbers are those of
-// decode.cuh, from the same functions.
+// Decode attention of many sequences on sm_90. The tiles of all sequences and K/V heads form one list, and each multiprocessor's block
+// takes a contiguous range of it, whatever the sequences' lengths. So a block starts once, and its copies run ahead from one sequence into
+// the next. Reading warps take the range's tiles in turn and leave their results in slots, and merging warps take these in order. The
+// numbers are those of decode.cuh, from the same functions.
 #pragma once
 
 #include "long.cuh"
@@ -9,27 +9,27 @@
 
 namespace pen {
 
-constexpr int PERSISTENT_COPIERS = 2;          // warps that request copies: of K and Q, and of V
-constexpr int PERSISTENT_BATCH = WARP / 2;     // tiles whose pages such a warp looks up together: two lanes for each
-constexpr int PERSISTENT_STAGES = PERSISTENT_BATCH;  // of a block's ring, at most: one look-up fills them all
+constexpr int PERSISTENT_COPIERS = 2;          // warps that request copies: one for K and Q, one for V
+constexpr int PERSISTENT_BATCH = WARP / 2;     // tiles whose pages such a warp looks up together, with two lanes each
+constexpr int PERSISTENT_STAGES = PERSISTENT_BATCH;  // most stages of a block's ring: one look-up fills them all
 
-// Reading warps of a block, at most.
+// The most reading warps of a block.
 template <int D>
 constexpr int PERSISTENT_READERS = D <= 128 ? 6 : 3;
-// Parts of fresh heads that a thread finishes together: as many as registers allow.
+// Parts of fresh heads that a thread finishes together, as many as registers allow.
 template <int D>
 constexpr int PERSISTENT_TOGETHER = D <= 128 ? 4 : 2;
 
-// Which tile a stage or a slot holds, and what its result merges into.
+// The tile that a stage or a slot holds, and what its result is merged into.
 struct __align__(16) PersistentTile {
   int context, tile, rows;
-  bool last, direct;  // of TileResult and MergeTarget
-  int seq, token, head;  // seq: in the view
+  bool last, direct;  // as in TileResult and MergeTarget
+  int seq, token, head;  // seq: number in the view
 };
 static_assert(sizeof(PersistentTile) == 2 * sizeof(uint4), "two lanes copy it");
 
-// Shared memory: a stage's K, V, Q, PersistentTile and four barriers; of each reader a slot with a tile's result and PersistentTile,
-// and two barriers; the sequences' numbers. The stages are a multiple of the readers, so that one reader alone waits for a stage.
+// Shared memory: per stage K, V, Q, a PersistentTile and four barriers; per reader a slot with a tile's result, a PersistentTile and two
+// barriers; and the sequences' numbers. The number of stages is a multiple of the readers, so that only one reader waits for a stage.
 template <int D>
 struct PersistentShared {
   static constexpr size_t tiles = 2 * static_cast<size_t>(BoxTile<D>::BYTES);
@@ -39,13 +39,13 @@ struct PersistentShared {
     return tiles + queries(rows) + sizeof(PersistentTile) + 4 * sizeof(uint64_t);
   }
   __host__ __device__ static constexpr size_t per_reader(int rows) { return slot(rows) + 2 * sizeof(uint64_t); }
-  static constexpr size_t alignment = 1024;  // of the tiles
+  static constexpr size_t alignment = 1024;  // bytes, for the tiles
   __host__ __device__ static constexpr size_t fixed(int num_seqs) {
     return sizeof(int) * (3 * num_seqs + 1 + LIST_SEQUENCES / WARP) + alignment;
   }
 };
 
-// Grid: a block per multiprocessor. Block: up to PERSISTENT_READERS reading warps, then LONG_MERGERS, then PERSISTENT_COPIERS.
+// Grid: one block per multiprocessor. Block: up to PERSISTENT_READERS reading warps, then LONG_MERGERS, then PERSISTENT_COPIERS.
 template <int D, bool EXTRAS>
 __global__ void __launch_bounds__(WARP*(PERSISTENT_READERS<D> + LONG_MERGERS + PERSISTENT_COPIERS), 1)
     attention_persistent_kernel(const __grid_constant__ Attention p, const __grid_constant__ StepView step,
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(WARP*(PERSISTENT_READERS<D> + LONG_MERGERS + P
   char* const slots = shared + (tiles - base) + stages * Shared::tiles;
   char* const queries = slots + readers * Shared::slot(plan.rows);
   PersistentTile* const stage_tiles = reinterpret_cast<PersistentTile*>(queries + stages * Shared::queries(plan.rows));
-  // The stages of K and those of V have `full` and `taken`, and the slots have `ready` and `left`.
+  // The stages of K and V have `full` and `taken`, and the slots have `ready` and `left`.
   uint64_t *const full = reinterpret_cast<uint64_t*>(stage_tiles + stages), *const taken = full + 2 * stages;
   uint64_t *const ready = taken + 2 * stages, *const left = ready + readers;
   int* const numbers = reinterpret_cast<int*>(left + readers);
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(WARP*(PERSISTENT_READERS<D> + LONG_MERGERS + P
     fence_barriers();
   }
   if (head_dim < D) {
-    // What lies behind the last row of Q meets zeros of K, and must be finite.
+    // Data after the last row of Q is multiplied by zeros of K and must be finite.
     for (size_t i = threadIdx.x; i < stages * Shared::queries(plan.rows) / 4; i += blockDim.x) reinterpret_cast<int*>(queries)[i] = 0;
     fence_async_proxy();
   }
@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(WARP*(PERSISTENT_READERS<D> + LONG_MERGERS + P
     const CUtensorMap& map = keys ? keys_map : values_map;
     const uint32_t buffers = tiles + (keys ? 0 : T::BYTES);
     uint64_t *const my_full = full + (keys ? 0 : stages), *const my_taken = taken + (keys ? 0 : stages);
-    // Lane 2 i has tile i of a batch; both it and the next look up where its halves lie.
+    // Lane 2 i has tile i of a batch. Lanes 2 i and 2 i + 1 look up the tile's halves.
     PersistentTile mine{};
     int low = 0, high = 0;
     const __half* query = nullptr;
@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(WARP*(PERSISTENT_READERS<D> + LONG_MERGERS + P
       copy_boxes<D>(buffers + stage * static_cast<uint32_t>(Shared::tiles), map, low, high, mine.context - mine.tile * KEYS,
                     my_full + stage, more);
     };
-    // Before the wait, tiles without a fresh row. The kernel before may still be writing Q and the others.
+    // Before the wait, copies tiles that hold no fresh row. The previous kernel may still be writing Q and the fresh rows.
     const int filled = min(stages, count);
     look_up(0);
     const bool fills = lane % 2 == 0 && lane / 2 < filled, early = (mine.tile + 1) * KEYS < mine.context;
@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(WARP*(PERSISTENT_READERS<D> + LONG_MERGERS + P
         barrier_wait(my_taken + stage, parity);
         request(stage), request_query(stage);
       }
-      __syncwarp();  // else the lane of a later tile could mistake the barrier's phase
+      __syncwarp();  // otherwise the lane of a later tile could mistake the barrier's phase
       if (++stage == stages) stage = 0, parity ^= 1;
     }
     return;
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(WARP*(PERSISTENT_READERS<D> + LONG_MERGERS + P
   if (fresh.qkv == nullptr) {
     wait_for_previous();
   } else {
-    // Through memory, and so to the copies.
+    // Finished rows pass through memory, from where the copies read them.
     row.template finish<PERSISTENT_TOGETHER<D>>(fresh, step, first, first + count, (readers + LONG_MERGERS) * WARP);
     fence_all_proxies();
     __syncthreads();
@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(WARP*(PERSISTENT_READERS<D> + LONG_MERGERS + P
     barrier_wait(full + stage, parity);
     const int context = stage_tiles[stage].context, tile = stage_tiles[stage].tile, rows = stage_tiles[stage].rows;
     const uint4 part = reinterpret_cast<const uint4*>(stage_tiles + stage)[lane % 2];
-    // Absent rows get the row's span, too: their queries do no harm, and their results are not stored.
+    // Absent rows use the row's span, too: their queries do no harm, and their results are not stored.
     const Span seen = visible<EXTRAS>(context - 1, p), span[2] = {seen, seen};
     uint32_t q[D / 16][4];
     load_rows<D>(q, p, true, reinterpret_cast<const __half*>(queries + stage * Shared::queries(plan.rows)), head_dim, rows, lane);

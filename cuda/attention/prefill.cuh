@@ -1,37 +1,37 @@
-// Prefill attention: sequences with more than one row. A row of this kernel is a (token, head of the group) pair, row = token · group +
-// head. Each warp has sixteen rows, and the block's warps share the tiles of K and V (FlashAttention-2, Dao 2023). Tiles that no row of
-// the block sees are not fetched; those that no row of a warp sees are not computed.
+// Prefill attention: sequences with more than one row. A row of this kernel is a (token, head of the group) pair: row = token · group +
+// head. Each warp has sixteen rows, and the block's warps share the tiles of K and V (FlashAttention-2, Dao 2023). Tiles that no row of the
+// block sees are not fetched. Tiles that no row of a warp sees are not computed.
 #pragma once
 
 #include "tile.cuh"
 
 namespace pen {
 
-constexpr int PREFILL_WARPS = 8;    // at most
-constexpr int PREFILL_BUFFERS = 4;  // at most
+constexpr int PREFILL_WARPS = 8;    // most warps of a block
+constexpr int PREFILL_BUFFERS = 4;  // most tiles of a ring
 
-// No bit depends on it.
+// How the host spreads a step over blocks. No bit of the result depends on it.
 struct PrefillPlan {
-  int buffers;  // of the ring of tiles: 1 to PREFILL_BUFFERS
+  int buffers;  // tiles of the ring: 1 to PREFILL_BUFFERS
 };
 
 template <int D>
 struct PrefillShared {
-  static constexpr bool QUERY = D > 128;  // registers then hold O only
-  static constexpr size_t QUERY_BYTES = QUERY ? ROWS * D * 2 : 0;  // of a warp
+  static constexpr bool QUERY = D > 128;  // registers then hold only O
+  static constexpr size_t QUERY_BYTES = QUERY ? ROWS * D * 2 : 0;  // per warp
   __host__ __device__ static constexpr size_t bytes(int warps, int buffers) {
     return static_cast<size_t>(buffers) * Tile<D>::BYTES + warps * QUERY_BYTES;
   }
 };
 
-// A warp's query rows, in registers or (QUERY) in shared memory as a tile of ROWS rows.
+// A warp's query rows, in registers or, if QUERY, in shared memory as a tile of ROWS rows.
 template <int D>
 struct PrefillQuery {
   static constexpr bool SHARED = PrefillShared<D>::QUERY;
   uint32_t fragments[SHARED ? 1 : D / 16][4];
   uint32_t address;
 
-  // row(i) gives the warp's row i, or null.
+  // row(i) returns the warp's row i, or null.
   template <class Row>
   __device__ __forceinline__ void load(Row row, int head_dim, int lane) {
     if constexpr (SHARED) {
@@ -57,14 +57,13 @@ struct PrefillQuery {
   }
 };
 
-// What a lane's two rows have found: of the present KV split in registers, and of those before it in memory, which is touched once per
-// KV split.
+// The state of a lane's two rows. The current KV split is in registers. Earlier ones are in memory, which is accessed once per KV split.
 template <int D, int STEP = 1>
 struct KvSplitState {
   Running running[2];
   float o[D / 8][4];
-  // Before the present KV split: [D / 8] of O, then maxima and sums, each STEP from the last. The compiler must not see that it is an array
-  // of the thread, or it puts it into registers.
+  // State before the current KV split: [D / 8] of O, then maxima and sums, STEP apart. The compiler must not see that this is an array of
+  // the thread, or it would put it into registers.
   float4* before;
 
   __device__ __forceinline__ void clear() {
@@ -83,7 +82,7 @@ struct KvSplitState {
     some_ = true;
     clear();
   }
-  // Afterwards the state is that of all KV splits.
+  // Merges the last KV split, so that the state covers all of them.
   __device__ __forceinline__ void finish() {
     Running all[2];
     if (some_) {
@@ -105,10 +104,10 @@ struct KvSplitState {
   }
 
  private:
-  bool some_ = false;  // there are KV splits before
+  bool some_ = false;  // whether there are earlier KV splits
 };
 
-// Writes a warp's sixteen rows from `first_row` on, whose state is that of all KV splits.
+// Writes a warp's sixteen rows, starting at `first_row`, after finish().
 template <int D, bool EXTRAS, class State>
 __device__ __forceinline__ void store_rows(const Attention& p, State& state, int first_row, int num_rows, int token0, int kv_head,
                                            int lane) {
@@ -141,7 +140,7 @@ __device__ __forceinline__ void store_rows(const Attention& p, State& state, int
 }
 
 // Grid: (row tiles of the longest sequence, num_kv_heads, num_seqs). Block: up to PREFILL_WARPS warps. Shared memory: PrefillShared<D>.
-// The rows with the longest contexts come first, since they take the most time.
+// Rows with the longest contexts come first, because they take the most time.
 template <int D, bool EXTRAS>
 __global__ void __launch_bounds__(WARP * PREFILL_WARPS, D <= 64 ? 2 : 1)
     attention_prefill_kernel(Attention p, StepView step, PrefillPlan plan) {
@@ -164,19 +163,19 @@ __global__ void __launch_bounds__(WARP * PREFILL_WARPS, D <= 64 ? 2 : 1)
   };
   const int first_tile = span_of(block_row).begin / KEYS;
   const int end_tile = ceil_div(span_of(min(block_row + ROWS * warps, num_rows) - 1).end, KEYS);
-  // What the warp's rows see between them.
+  // The keys that any of the warp's rows sees.
   const Span warp_span = {span_of(warp_row).begin, warp_row < num_rows ? span_of(min(warp_row + ROWS, num_rows) - 1).end : 0};
 
   const uint32_t ring = shared_of(shared);
   const Pages pages(p.kv, step, seq, context, kv_head);
   TilePlace place, next;
   next.find(pages, first_tile);
-  // What the host has copied does not wait for the kernels before.
+  // These come from the host's copy, so they need not wait for the preceding kernels.
   next.low = held(next.low), next.high = held(next.high);
   wait_for_previous();
   const int items = 2 * (end_tile - first_tile), ahead = plan.buffers - 1;
-  // Item 2 t is K of tile first_tile + t, item 2 t + 1 its V. Every call commits a group. A tile's place is looked up one item before it
-  // is needed.
+  // Item 2 t is K of tile first_tile + t, item 2 t + 1 its V. Every call commits a group. A tile's place is looked up one item before it is
+  // needed.
   auto fetch = [&](int item) {
     if (item < items) {
       if (item % 2 == 0) place = next;
@@ -185,7 +184,7 @@ __global__ void __launch_bounds__(WARP * PREFILL_WARPS, D <= 64 ? 2 : 1)
     }
     copy_commit();
   };
-  // Makes item i readable by all, and requests the item that takes the buffer of item i - 1, which no warp reads any more.
+  // Makes item i readable by all warps, and requests an item into the buffer of item i - 1, which no warp reads any more.
   auto arrive = [&](int item) {
     if (ahead == 0) {
       __syncthreads();

@@ -1,6 +1,6 @@
 // Prefill attention on sm_90a for long heads: the numbers of prefill.cuh, from warpgroup products. As in prefill_hopper.cuh, a warpgroup
-// has 64 rows and shares tiles with another one. Values are multiplied box by box, since a whole row of O and a tile's part of it do not
-// fit into registers, and what earlier KV splits have found lies in the workspace. bench/attention.cu checks that all bits are the same.
+// has 64 rows and shares tiles with another one. Values are multiplied box by box, because a whole row of O and a tile's part of it do not
+// fit into registers. The state of earlier KV splits is in the workspace. bench/attention.cu checks that all bits are the same.
 #pragma once
 
 #include "box_state.cuh"
@@ -8,7 +8,7 @@
 
 namespace pen {
 
-constexpr int BOXED_DIM = STATE_BOXES * BOX_DIM;  // of a head
+constexpr int BOXED_DIM = STATE_BOXES * BOX_DIM;  // elements of a head
 constexpr int BOXED_KEYS = 3, BOXED_VALUES = 2;   // stages of the rings of tiles
 
 struct BoxedShared {
@@ -18,8 +18,8 @@ struct BoxedShared {
 };
 static_assert(WIDE_WARPGROUPS * 4 * WARP == STATE_THREADS && BOXED_KEYS + BOXED_VALUES <= 8, "a state per thread, and a ring's barriers");
 
-// Grid: as many blocks as run at once. They take the blocks of a grid of (width, num_kv_heads, num_seqs) one after another. Workspace:
-// STATE_BEFORE floats for each block.
+// Grid: as many blocks as run at once. They take the blocks of a grid of (width, num_kv_heads, num_seqs) one after the other. Workspace:
+// STATE_BEFORE floats per block.
 __global__ void __launch_bounds__(WIDE_THREADS, 1)
     attention_boxed_kernel(const __grid_constant__ Attention p, const __grid_constant__ StepView step, int width,
                            const __grid_constant__ CUtensorMap keys_map, const __grid_constant__ CUtensorMap values_map) {
@@ -40,14 +40,14 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
   const auto span_of = [&](const WideBlock& block, int row) {
     return row < block.num_rows ? visible<false>(block.context - block.tokens + row / block.group, p) : Span{0, 0};
   };
-  // The tiles that rows [first, first + rows) see between them.
+  // The tiles that any of rows [first, first + rows) sees.
   const auto tiles_of = [&](const WideBlock& block, int first, int rows) {
     if (first >= block.num_rows) return Span{0, 0};
     return Span{span_of(block, first).begin / KEYS, ceil_div(span_of(block, min(first + rows, block.num_rows) - 1).end, KEYS)};
   };
   WideStage<0, BOXED_KEYS> keys;
   WideStage<BOXED_KEYS, BOXED_VALUES> values;
-  const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / (4 * WARP), 0);  // which the compiler then knows to be the warp's
+  const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / (4 * WARP), 0);  // so that the compiler knows it is uniform in the warp
   if (warpgroup == WIDE_WARPGROUPS) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
     if (threadIdx.x % (4 * WARP) >= WARP) return;
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
     const auto query_of = [&](int row) {
       return (static_cast<size_t>(block.token0 + row / group) * p.num_heads + block.kv_head * group + row % group) * head_dim;
     };
-    sync();  // no warp reads the queries before any more
+    sync();  // no warp still reads the previous queries
     const auto row_at = [&](int r) { return first_row + r < block.num_rows ? p.q + query_of(first_row + r) : nullptr; };
     put_queries<D>(query, thread, row_at, head_dim);
     fence_async_proxy();
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
     pass(all_tiles.begin, seen.begin < seen.end ? seen.begin : all_tiles.end);
     for (int tile = seen.begin; tile < seen.end; ++tile) {
       uint32_t probabilities[KEYS / 16][4];
-      float acc[2][KEYS / 8][4];  // parts of P V; before, the first has the scores
+      float acc[2][KEYS / 8][4];  // parts of P V; the first one holds the scores before that
       float maximum[2], sum[2], keep[2], add[2];
       rings.wait(keys);
       start_scores<D>(acc[0], query, rings.at(keys));

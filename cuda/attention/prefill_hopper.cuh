@@ -1,6 +1,6 @@
-// Prefill attention on sm_90a: the numbers of prefill.cuh, from warpgroup products. A warpgroup has 64 rows, and the block's warpgroups
-// share the tiles of K and V, which a further warp fetches as boxes. While a tile's values are added up, the scores of the next one are
-// computed, and its softmax runs (FlashAttention-3, Shah et al. 2024). bench/attention.cu checks that all bits are the same.
+// Prefill attention on sm_90a: the numbers of prefill.cuh, from warpgroup products. A warpgroup has 64 rows. The block's warpgroups share
+// the tiles of K and V, which a further warp fetches as boxes. While a tile's values are summed, the scores and the softmax of the next
+// tile are computed (FlashAttention-3, Shah et al. 2024). bench/attention.cu checks that all bits are the same.
 #pragma once
 
 #include "../device/warpgroup.cuh"
@@ -10,24 +10,24 @@
 namespace pen {
 
 constexpr int WIDE_WARPGROUPS = 2;
-constexpr int WIDE_ROWS = 64;  // of a warpgroup
+constexpr int WIDE_ROWS = 64;  // rows of a warpgroup
 constexpr int WIDE_BLOCK_ROWS = WIDE_WARPGROUPS * WIDE_ROWS;
 constexpr int WIDE_THREADS = (WIDE_WARPGROUPS + 1) * 4 * WARP;
-constexpr int WIDE_STAGES = 3;  // of the rings of tiles
-// Contexts whose K and V of all heads have at most this many bytes stay in L2, so that blocks of all heads may run side by side.
+constexpr int WIDE_STAGES = 3;  // stages of the rings of tiles
+// If K and V of all heads take at most this many bytes, a context stays in L2, and blocks of all heads may run side by side.
 constexpr long long WIDE_TOGETHER = 20 << 20;
 
 template <int D>
 struct WideShared {
   static constexpr int QUERY = WIDE_ROWS * D * 2, TILE = BoxTile<D>::BYTES;
-  static constexpr int BEFORE = (D / 8 + 1) * 4 * WARP * 16;  // of a warpgroup: what it has found in the KV splits before
+  static constexpr int BEFORE = (D / 8 + 1) * 4 * WARP * 16;  // per warpgroup: its state before the current KV split
   static constexpr int ring = WIDE_WARPGROUPS * QUERY, before = ring + 2 * WIDE_STAGES * TILE;
   static constexpr int barriers = before + WIDE_WARPGROUPS * BEFORE;
   static constexpr size_t bytes = 1024 + barriers + sizeof(Ring);
 };
 
 #ifdef PEN_HOPPER_DEVICE
-// A buffer of a ring, and the parity of the phase of its barriers. The ring begins with buffer FIRST.
+// A buffer of a ring, and the parity of its barriers' phase. The ring starts at buffer FIRST.
 template <int FIRST, int STAGES>
 struct WideStage {
   int buffer = FIRST;
@@ -39,11 +39,11 @@ struct WideStage {
 using KeyStage = WideStage<0, WIDE_STAGES>;
 using ValueStage = WideStage<WIDE_STAGES, WIDE_STAGES>;
 
-// The rings of K and of V. A stage is counted on from tile to tile, in registers that the warp's lanes share.
+// The rings of K and of V. The current stage advances from tile to tile, in registers that are uniform across a warp.
 struct WideRings {
   Ring& barriers;
   uint32_t buffers;
-  int bytes, stages;  // stages: of both rings
+  int bytes, stages;  // stages: of both rings together
   // Called by the whole block.
   __device__ __forceinline__ void begin() const {
     if (threadIdx.x == 0) {
@@ -60,7 +60,7 @@ struct WideRings {
   __device__ __forceinline__ void wait(const Stage& stage) const {
     barrier_wait(&barriers.full[stage.buffer], stage.phase);
   }
-  // Every warp that reads a buffer says so once.
+  // Releases a buffer. Every warp that reads the buffer calls this once.
   template <class Stage>
   __device__ __forceinline__ void leave(const Stage& stage) const {
     if (threadIdx.x % WARP == 0) barrier_arrive(&barriers.empty[stage.buffer]);
@@ -73,8 +73,8 @@ struct WideRings {
 };
 static_assert(2 * WIDE_STAGES <= 8, "a ring's barriers");
 
-// Fetches the tiles, by one warp. Its lanes look up the halves of several tiles at once: one after the other, they would take longer than
-// their products.
+// Fetches the tiles, by one warp. Its lanes look up the halves of several tiles at once: one after the other, the look-ups would take
+// longer than the products.
 template <int D, class Keys, class Values>
 __device__ __forceinline__ void fetch_tiles(const WideRings& rings, Keys& keys, Values& values, const Pages& pages, int first_tile,
                                             int end_tile, const CUtensorMap& keys_map, const CUtensorMap& values_map) {
@@ -95,7 +95,7 @@ __device__ __forceinline__ void fetch_tiles(const WideRings& rings, Keys& keys, 
   }
 }
 
-// Starts s = q Kᵀ of a tile. `query` and `keys`: boxes of 64 rows and 64 elements. Descriptors differ in their low halves only.
+// Starts s = q Kᵀ of a tile. `query` and `keys`: boxes of 64 rows and 64 elements. Descriptors differ only in their low halves.
 template <int D>
 __device__ __forceinline__ void start_scores(float (&s)[KEYS / 8][4], uint32_t query, uint32_t keys) {
   const uint64_t a = tile_descriptor(query), b = tile_descriptor(keys);
@@ -117,7 +117,7 @@ __device__ __forceinline__ void start_values(float (&acc)[D / 8][4], const uint3
   warpgroup_commit();
 }
 
-// Turns scores, of which those that may not be seen are masked, into probabilities that are not yet rounded. Gives m_i, too.
+// Turns scores, in which invisible keys are masked, into probabilities that are not rounded yet. Also computes m_i.
 __device__ __forceinline__ void raise_scores(float (&s)[KEYS / 8][4], float (&maximum)[2], float c) {
   float largest[2], minus[2];
 #pragma unroll
@@ -138,7 +138,7 @@ __device__ __forceinline__ void raise_scores(float (&s)[KEYS / 8][4], float (&ma
     for (int i = 0; i < 4; ++i) s[n][i] = exp2_fast(__fmaf_rn(s[n][i], c, minus[i / 2]));
   }
 }
-// Rounds them: fragments of P.
+// Rounds probabilities into fragments of P.
 __device__ __forceinline__ void round_scores(uint32_t (&p)[KEYS / 16][4], const float (&s)[KEYS / 8][4]) {
 #pragma unroll
   for (int n = 0; n < KEYS / 8; ++n) {
@@ -147,10 +147,10 @@ __device__ __forceinline__ void round_scores(uint32_t (&p)[KEYS / 16][4], const 
   }
 }
 
-// The rows of a block: up to WIDE_BLOCK_ROWS of a sequence and K/V head, from `row` on. −1: none.
+// A block's rows: up to WIDE_BLOCK_ROWS of a sequence and K/V head, starting at `row`. −1: none.
 struct WideBlock {
   int seq, context, token0, tokens, group, num_rows, kv_head, row;
-  // `at`: as in a grid of (width, num_kv_heads, num_seqs) blocks.
+  // `at`: the block's place in a grid of (width, num_kv_heads, num_seqs) blocks.
   __device__ __forceinline__ WideBlock(const Attention& p, const StepView& step, uint3 at, int width) : seq(step.sequence(at.z)) {
     const int kv_heads = p.kv.num_kv_heads;
     context = step.context_lens[seq];
@@ -158,8 +158,8 @@ struct WideBlock {
     tokens = context == 0 ? 0 : step.cu_seqlens_q[seq + 1] - token0;
     group = p.num_heads / kv_heads, num_rows = tokens * group;
     const int row_blocks = ceil_div(num_rows, WIDE_BLOCK_ROWS);
-    // Blocks begin in the order of their numbers. Head by head, they share K and V at any time; but a last head's long rows, which begin
-    // late, would run alone at the end of a short prompt.
+    // Blocks start in the order of their numbers. Head by head, blocks that run at the same time share K and V. But the long rows of the
+    // last head, which start late, would run alone at the end of a short prompt.
     const bool together = 4LL * context * kv_heads * p.kv.head_dim <= WIDE_TOGETHER;
     const int number = at.y * width + at.x;
     kv_head = together ? number % kv_heads : at.y;
@@ -169,7 +169,7 @@ struct WideBlock {
 };
 #endif
 
-// Grid: (groups of WIDE_BLOCK_ROWS rows of the longest sequence, num_kv_heads, num_seqs). The rows with the longest contexts come first.
+// Grid: (groups of WIDE_BLOCK_ROWS rows of the longest sequence, num_kv_heads, num_seqs). Rows with the longest contexts come first.
 template <int D, bool EXTRAS>
 __global__ void __launch_bounds__(WIDE_THREADS, 1)
     attention_wide_kernel(const __grid_constant__ Attention p, const __grid_constant__ StepView step,
@@ -192,7 +192,7 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
   wait_for_previous();
   KeyStage keys;
   ValueStage values;
-  const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / (4 * WARP), 0);  // which the compiler then knows to be the warp's
+  const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / (4 * WARP), 0);  // so that the compiler knows it is uniform in the warp
   if (warpgroup == WIDE_WARPGROUPS) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
     if (threadIdx.x % (4 * WARP) >= WARP) return;
@@ -212,7 +212,7 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
 
   const int warp_row = first_row + thread / WARP * ROWS, row0 = warp_row + lane / 4;
   const Span span[2] = {span_of(row0), span_of(row0 + 8)};
-  // The tiles that all rows of the warp see whole.
+  // The tiles that all rows of the warp see completely.
   const bool all_rows = warp_row + ROWS <= num_rows;
   const int whole_first = all_rows ? ceil_div(span_of(warp_row + ROWS - 1).begin, KEYS) : end_tile;
   const int whole_end = all_rows ? span_of(warp_row).end / KEYS : end_tile;
@@ -220,7 +220,7 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
   KvSplitState<D, 4 * WARP> state;
   state.before = reinterpret_cast<float4*>(shared + Shared::before + warpgroup * Shared::BEFORE) + thread;
   state.clear();
-  const int seen_first = first_row < num_rows ? span_of(first_row).begin / KEYS : end_tile;  // of what its rows see between them
+  const int seen_first = first_row < num_rows ? span_of(first_row).begin / KEYS : end_tile;  // tiles that any of its rows sees
   const int seen_end = first_row < num_rows ? ceil_div(span_of(min(first_row + WIDE_ROWS, num_rows) - 1).end, KEYS) : end_tile;
   const auto leave = [&](auto& stage) { rings.leave(stage), stage.next(); };
   const auto pass = [&](int from, int to) {
@@ -235,7 +235,7 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
       if (tile < whole_first || tile >= whole_end) hide_scores(s, span, tile * KEYS, lane);
       raise_scores(s, maximum, scale.c);
     };
-    // Makes P of s. The maxima are merged with those of the tile before, which may have ended its KV split.
+    // Computes P from s. The maxima are merged with those of the previous tile, which may have ended its KV split.
     const auto take_scores = [&] {
 #pragma unroll
       for (int h = 0; h < 2; ++h) merge_maximum(state.running[h].maximum, maximum[h], keep[h], add[h]);
@@ -257,14 +257,14 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
     leave(keys);
     softmax(tile);
     take_scores();
-    // Adds up the values of a tile that is not the last one, and makes the probabilities of the next.
+    // Sums the values of a tile that is not the last one, and computes the probabilities of the next tile.
 #pragma unroll 1
     for (; tile + 1 < seen_end; ++tile) {
       rings.wait(keys);
       rings.wait(values);
       start_scores<D>(s, query, rings.at(keys));
       start_values<D>(acc, probabilities, rings.at(values));
-      // The compiler puts these products before those of the warpgroup, for all of which they would have to wait behind them.
+      // The compiler puts these products before the warpgroup's. After them, they would have to wait for all of the warpgroup's products.
       tile_sums(sum, probabilities);
       warpgroup_wait<1>();
       leave(keys);
@@ -275,7 +275,7 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
       if ((tile + 1) % KV_SPLIT_TILES == 0) state.end_kv_split();
       take_scores();
     }
-    // The last tile may reach past the context.
+    // The last tile may extend beyond the context.
     rings.wait(values);
     const int num_keys = context - tile * KEYS;
     if (num_keys < KEYS) clear_keys<D, 4 * WARP>(rings.at(values), num_keys, thread), fence_async_proxy(), sync();

@@ -1,5 +1,5 @@
-// Finishing a step's fresh Q, K and V: a warp per token and head. Decode attention does this on its way for few sequences; else it is a
-// kernel, this one or that of qkv_rows.cuh.
+// Finishes a step's fresh Q, K and V, with one warp per token and head. For few sequences, decode attention does this itself. Otherwise
+// this kernel or that of qkv_rows.cuh does.
 #pragma once
 
 #include "../device/kernel.cuh"
@@ -8,28 +8,29 @@
 namespace pen {
 
 constexpr int QKV_WARPS = 4;
-constexpr int QKV_PAIRS = 4;  // pairs of elements per lane, at most: head_dim up to 256
+constexpr int QKV_PAIRS = 4;  // most pairs of elements per lane: head_dim up to 256
 
-// Clamped: a value past float16's range must not become infinite, since an infinite V turns its masked product into a NaN. A NaN stays.
+// Clamps before rounding: a value beyond float16's range must not become infinite, because an infinite V times a masked 0 is NaN. A NaN
+// stays NaN.
 __device__ __forceinline__ __half to_half(float x) {
   return __float2half_rn(x != x ? x : fminf(fmaxf(x, -65504.0f), 65504.0f));
 }
 
 enum class Head : int { Q, K, V };
 
-// One token's head of up to 64 PAIRS elements, by a warp. Whatever does not depend on the step's products is computed and requested first,
-// since the instructions after the wait are nearly all that attention costs in a short step.
+// One token's head of up to 64 PAIRS elements, by a warp. Everything that does not depend on the step's products is computed and requested
+// first: in a short step, the instructions after the wait are nearly all that attention costs.
 template <int PAIRS>
 struct FreshHead {
   const float* x;
   bool normed;
   float inverse_dim, eps;
-  // Pair i: the rotated pairs first, then the other elements, two by two.
+  // Pairs: the rotated ones first, then the other elements, two by two.
   bool there[PAIRS];
   int first[PAIRS], second[PAIRS];
   float cosine[PAIRS], sine[PAIRS], bias_a[PAIRS], bias_b[PAIRS], norm_a[PAIRS], norm_b[PAIRS];
 
-  // `index`: among the heads of its kind.
+  // `index`: number among the heads of its kind.
   __device__ __forceinline__ void prepare(const QkvFinish& p, Head kind, int index, int token, uint32_t position, bool exists, int lane) {
     const int head_dim = p.kv.head_dim, kv_heads = p.kv.num_kv_heads;
     const int before = kind == Head::Q ? 0 : kind == Head::K ? p.num_heads : p.num_heads + kv_heads;
@@ -55,7 +56,7 @@ struct FreshHead {
     }
   }
 
-  // put(j, which of the pair, value)
+  // put(j, which element of the pair, value)
   template <class Put>
   __device__ __forceinline__ void finish(Put put) const {
     float a[PAIRS], b[PAIRS], squares = 0.0f;
@@ -86,7 +87,7 @@ struct FreshHead {
   }
 };
 
-// The row of a page slot in the pages of K or V.
+// The row of a slot in the pages of K or V.
 __device__ __forceinline__ __half* page_row(const KvView& kv, __half* pages, uint32_t slot, int kv_head) {
   const size_t row = (static_cast<size_t>(slot / kv.block_size) * kv.num_kv_heads + kv_head) * kv.block_size + slot % kv.block_size;
   return pages + row * kv.head_dim;
@@ -94,9 +95,9 @@ __device__ __forceinline__ __half* page_row(const KvView& kv, __half* pages, uin
 
 // Grid: (ceil(num_tokens · (num_heads + 2 num_kv_heads) / QKV_WARPS)).
 //
-// The host copied positions and slots, and the tables are static, so they are read before the wait. The next kernel may start only after
-// the wait: attention may then fetch, before its own wait, whatever earlier kernels wrote, except the fresh rows. `early`: it may start
-// before this kernel's wait, since until its own it fetches only what earlier steps wrote.
+// Positions, slots and tables are read before the wait: the host copied the former two, and the tables never change. The next kernel may
+// start only after the wait. Before its own wait, attention may then fetch whatever earlier kernels wrote, except the fresh rows. `early`:
+// the next kernel may start before this kernel's wait, because until its own wait it fetches only what earlier steps wrote.
 __global__ void __launch_bounds__(32 * QKV_WARPS) qkv_finish_kernel(QkvFinish p, StepView step, bool early) {
   const int head_dim = p.kv.head_dim, heads = p.num_heads + 2 * p.kv.num_kv_heads;
   const int lane = threadIdx.x % WARP;

@@ -1,5 +1,5 @@
-// Finishing a step's fresh Q, K and V where heads have no norm: a thread per eight elements. Nothing is added over a head then, so the bits
-// are those of qkv.cuh.
+// Finishes a step's fresh Q, K and V if heads have no norm, with one thread per eight elements. Without a norm nothing is summed over a
+// head, so the bits are those of qkv.cuh.
 #pragma once
 
 #include "qkv.cuh"
@@ -13,7 +13,7 @@ __device__ __forceinline__ void load_four(float (&x)[4], const float* from) {
   x[0] = four.x, x[1] = four.y, x[2] = four.z, x[3] = four.w;
 }
 
-// Whether head size, rotation and addresses are multiples of what a thread reads at once.
+// Whether head size, rotation and addresses are multiples of a thread's reads.
 inline bool takes_qkv_rows(const QkvFinish& p) {
   const auto aligned = [](const void* at) { return reinterpret_cast<uintptr_t>(at) % 16 == 0; };
   const bool plain = p.q_norm == nullptr && p.k_norm == nullptr && p.kv.head_dim % 8 == 0 && p.rope_dim % 8 == 0;
@@ -21,19 +21,19 @@ inline bool takes_qkv_rows(const QkvFinish& p) {
          aligned(p.kv.k) && aligned(p.kv.v);
 }
 
-// Four pairs of a head, by a thread.
+// Four pairs of a head, by one thread.
 struct FreshPart {
   bool halves;
-  int first, second;  // elements: the pairs lie in these and the three behind them
+  int first, second;  // elements: each names the first of four consecutive ones
   const float* x;
   float4 one, two;
   float cosine[4] = {1.0f, 1.0f, 1.0f, 1.0f}, sine[4] = {}, bias_low[4] = {}, bias_high[4] = {};
 
-  // Requests what does not depend on the step's products. `index`: among the heads of its kind.
+  // Requests what does not depend on the step's products. `index`: number among the heads of its kind.
   __device__ __forceinline__ void prepare(const QkvFinish& p, Head kind, int index, int token, uint32_t position, int part) {
     const int head_dim = p.kv.head_dim, kv_heads = p.kv.num_kv_heads, heads = p.num_heads + 2 * kv_heads;
     const int before = kind == Head::Q ? 0 : kind == Head::K ? p.num_heads : p.num_heads + kv_heads;
-    // Four pairs from pair 4 part on, which are rotated or are not.
+    // Four pairs from pair 4 · part. All of them are rotated, or none.
     const int rotated = kind == Head::V ? 0 : p.rope_dim / 2;
     const bool in_rope = 4 * part < rotated;
     halves = in_rope && p.rope_halves;
@@ -50,17 +50,17 @@ struct FreshPart {
     }
     x = p.qkv + (static_cast<size_t>(token) * heads + before + index) * head_dim;
   }
-  // Past L1, which may still hold what an earlier kernel read at this address.
+  // Loads bypass L1, which may still hold what an earlier kernel read at this address.
   __device__ __forceinline__ void load() {
     one = __ldcg(reinterpret_cast<const float4*>(x + first)), two = __ldcg(reinterpret_cast<const float4*>(x + second));
   }
-  // `out`: of the head.
+  // `out`: the head's first element.
   __device__ __forceinline__ void put(__half* out) const {
     const float low[4] = {__fadd_rn(one.x, bias_low[0]), __fadd_rn(one.y, bias_low[1]), __fadd_rn(one.z, bias_low[2]),
                           __fadd_rn(one.w, bias_low[3])};
     const float high[4] = {__fadd_rn(two.x, bias_high[0]), __fadd_rn(two.y, bias_high[1]), __fadd_rn(two.z, bias_high[2]),
                            __fadd_rn(two.w, bias_high[3])};
-    __half lead[4], other[4];  // the rotated pairs
+    __half lead[4], other[4];  // elements of the rotated pairs
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int at = 2 * i % 4;
@@ -78,7 +78,7 @@ struct FreshPart {
   }
 };
 
-// Grid: (num_tokens, ceil((num_heads + 2 num_kv_heads) · head_dim / 8 / QKV_ROW_THREADS)). The waits are as in qkv_finish_kernel.
+// Grid: (num_tokens, ceil((num_heads + 2 num_kv_heads) · head_dim / 8 / QKV_ROW_THREADS)). Waits as in qkv_finish_kernel.
 __global__ void __launch_bounds__(QKV_ROW_THREADS) qkv_rows_kernel(QkvFinish p, StepView step, bool early) {
   const int head_dim = p.kv.head_dim, kv_heads = p.kv.num_kv_heads, heads = p.num_heads + 2 * kv_heads, parts = head_dim / 8;
   const int token = blockIdx.x, item = blockIdx.y * QKV_ROW_THREADS + threadIdx.x;

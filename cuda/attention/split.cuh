@@ -1,20 +1,20 @@
-// How a decode step is spread over blocks and teams, and where these leave partial results.
+// Spreads a decode step over blocks and teams, and places their partial results.
 #pragma once
 
 #include "tile.cuh"
 
 namespace pen {
 
-// How the host spreads a step over blocks. No bit depends on it.
+// How the host spreads a step over blocks. No bit of the result depends on it.
 struct DecodePlan {
-  int buffers;          // tiles of K or V that a team holds: 1, 2 or 4; in persistent.cuh the stages of a block's ring
-  int share;            // KV splits that one block takes; a sequence with no more is one block's, which writes the output. In
-                        // persistent.cuh a block may take more, and this only bounds what stays whole
-  int max_kv_splits;    // of a sequence; beyond `share`, blocks leave the results of their KV splits in the workspace
-  int rows;             // of a block: heads of the group, at most ROWS; larger groups take several blocks
+  int buffers;          // tiles of K or V that a team holds: 1, 2 or 4; in persistent.cuh, the stages of a block's ring
+  int share;            // KV splits that one block takes; a sequence with no more goes to one block, which writes the output; in
+                        // persistent.cuh a block may take more, and this only bounds what is kept whole
+  int max_kv_splits;    // most KV splits per sequence; beyond `share`, blocks leave the results of their KV splits in the workspace
+  int rows;             // heads of the group per block, at most ROWS; larger groups take several blocks
 };
 
-// Shared memory of a block: rings; each team's partial O; O of the present KV split and of all KV splits; maxima and sums of the same rows;
+// Shared memory of a block: rings, each team's partial O, O of the current KV split and of all KV splits, maxima and sums of the same rows,
 // fresh Q.
 template <int D>
 struct DecodeShared {
@@ -30,7 +30,7 @@ struct DecodeShared {
   __host__ __device__ static constexpr size_t fixed(int rows) { return state(rows) + queries(rows); }
 };
 
-// Heads [head, head + rows), which share a K/V head: the `index`-th of num_kv_heads · ceil(group / plan.rows) such parts.
+// Heads [head, head + rows), which share a K/V head: part number `index` of num_kv_heads · ceil(group / plan.rows).
 struct HeadRows {
   int kv_head, head, rows;
   __device__ __forceinline__ HeadRows(const Attention& p, const DecodePlan& plan, int index) {
@@ -38,14 +38,15 @@ struct HeadRows {
     kv_head = index / row_blocks, head = kv_head * group + row_block * plan.rows, rows = min(group - row_block * plan.rows, plan.rows);
   }
 };
-// Those of a block, and its sequence.
+// A block's heads, and its sequence.
 struct BlockHeads : HeadRows {
   int seq;
   __device__ __forceinline__ BlockHeads(const Attention& p, const StepView& step, const DecodePlan& plan)
       : HeadRows(p, plan, static_cast<int>(blockIdx.y)), seq(step.sequence(blockIdx.z)) {}
 };
 
-// Partial results in the workspace: of each KV split, counted from the first that a sequence's row sees. Sequences count as in the view.
+// Partial results in the workspace, one per KV split, numbered from the first one that a sequence's row sees. Sequences are numbered as in
+// the view.
 struct Partials {
   float* o;     // [num_seqs, num_heads, max_kv_splits, head_dim]
   float2* row;  // [num_seqs, num_heads, max_kv_splits] maximum and sum
@@ -54,7 +55,7 @@ struct Partials {
         row(reinterpret_cast<float2*>(p.workspace + static_cast<size_t>(num_seqs) * p.num_heads * max_kv_splits * p.kv.head_dim)) {}
 };
 
-// The tiles that the one row of a sequence sees: [begin, end), none for padding and for sequences with more rows.
+// The tiles [begin, end) that a sequence's single row sees. Empty for padding and for sequences with more rows.
 template <bool EXTRAS>
 struct DecodeRange {
   int context, begin = 0, end = 0;
@@ -70,7 +71,7 @@ struct DecodeRange {
   __device__ __forceinline__ int num_kv_splits() const { return ceil_div(end, KV_SPLIT_TILES) - first_kv_split(); }
 };
 
-// The tiles that one block takes: [begin, end). `direct`: the first block takes all of them.
+// The tiles [begin, end) that one block takes. `direct`: the first block takes all of them.
 struct BlockTiles {
   bool direct;
   int begin, end;

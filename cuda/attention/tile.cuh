@@ -1,4 +1,4 @@
-// What the kernels of attention share, function by function: tiles in shared memory, scores, softmax, values, merging (see attention.h).
+// Functions that all attention kernels share: tiles in shared memory, scores, softmax, values, merging (see attention.h).
 #pragma once
 
 #include "../device/kernel.cuh"
@@ -6,16 +6,17 @@
 
 namespace pen {
 
-constexpr int KEYS = 64;         // of a tile
-constexpr int KV_SPLIT = 8 * KEYS;  // keys whose tiles are merged among themselves first
+constexpr int KEYS = 64;         // keys of a tile
+constexpr int KV_SPLIT = 8 * KEYS;  // keys whose tiles are merged with each other first
 constexpr int KV_SPLIT_TILES = KV_SPLIT / KEYS;
-constexpr int PAGE_UNIT = 32;    // a page holds a multiple of this many keys, so that half a tile lies in one page
+constexpr int PAGE_UNIT = 32;    // pages hold a multiple of this many keys, so half a tile lies in one page
 constexpr int ROWS = 16;         // query rows of a tensor-core product
 constexpr float MASKED = -__builtin_huge_valf();
 constexpr float LOG2_E = 1.4426950408889634f;
 
 // A tile of K or V in shared memory: [KEYS, D] float16 as vectors of 16 bytes, placed so that the eight rows of an 8x8 matrix fall into
-// different banks. If a row is a multiple of 128 bytes, its vectors are permuted by exclusive or; else a row has an odd number of vectors.
+// different banks. If a row is a multiple of 128 bytes, its vectors are permuted by exclusive or. Otherwise a row has an odd number of
+// vectors.
 template <int D>
 struct Tile {
   static_assert(D % 16 == 0 && D <= 256, "head sizes are padded to a multiple of 16");
@@ -28,8 +29,8 @@ struct Tile {
   }
 };
 
-// A tile of K or V as the tensor memory accelerator lays it out (sm_90): columns of 64 elements, [D / 64, KEYS, 64], of which each row of
-// 128 bytes has its vectors permuted by exclusive or. It begins at a multiple of 1024 bytes.
+// A tile of K or V in the layout of the tensor memory accelerator (sm_90): columns of 64 elements, [D / 64, KEYS, 64]. The vectors of each
+// row of 128 bytes are permuted by exclusive or. The tile starts at a multiple of 1024 bytes.
 template <int D>
 struct BoxTile {
   static_assert(D % 64 == 0, "columns of 64 elements");
@@ -40,7 +41,7 @@ struct BoxTile {
   }
 };
 
-// Waits until all but the newest `pending` groups of this thread's copies have arrived; more than 3 count as 3.
+// Waits until all but the newest `pending` groups of this thread's copies have arrived. More than 3 count as 3.
 __device__ __forceinline__ void copies_wait(int pending) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   if (pending >= 3) {
@@ -55,7 +56,7 @@ __device__ __forceinline__ void copies_wait(int pending) {
 #endif
 }
 
-// 16 bytes in shared memory.
+// Stores 16 bytes in shared memory.
 __device__ __forceinline__ void store_vector(uint32_t at, uint4 x) {
   asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(at), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
 }
@@ -64,7 +65,7 @@ __device__ __forceinline__ uint4 load_vector(uint32_t at) {
   asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "r"(at) : "memory");
   return x;
 }
-// Fragments of P of a tile, each `stride` bytes behind the one before, for another warp with the same lanes.
+// Stores fragments of P of a tile, `stride` bytes apart, for the same lanes of another warp.
 __device__ __forceinline__ void store_fragments(uint32_t at, int stride, const uint32_t (&p)[KEYS / 16][4]) {
 #pragma unroll
   for (int k = 0; k < KEYS / 16; ++k) store_vector(at + k * stride, make_uint4(p[k][0], p[k][1], p[k][2], p[k][3]));
@@ -91,7 +92,7 @@ __device__ __forceinline__ void load_matrices_transposed(uint32_t (&r)[4], uint3
                : "memory");
 }
 
-// The one exponential. exp2(0) is 1 and exp2(-inf) is 0, exactly.
+// exp2, the only exponential in use. exp2(0) is exactly 1 and exp2(-inf) is exactly 0.
 __device__ __forceinline__ float exp2_fast(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -118,10 +119,10 @@ struct Pages {
   }
 };
 
-// Where the two halves of a tile lie. A half past the context is neither looked up nor read.
+// Where the two halves of a tile lie. A half beyond the context is neither looked up nor read.
 struct TilePlace {
   size_t low, high;
-  int num_keys;  // of the context, at most KEYS; 0 or less: nothing there
+  int num_keys;  // keys of the context, at most KEYS; 0 or less: none
   __device__ __forceinline__ void find(const Pages& pages, int tile) {
     num_keys = pages.context - tile * KEYS;
     low = num_keys > 0 ? pages.row(tile * KEYS) : 0;
@@ -129,8 +130,8 @@ struct TilePlace {
   }
 };
 
-// Starts the copy of one tile from `pages` (all of K or of V) by `count` threads. Keys past the context and elements past head_dim become
-// zero, since a masked probability of 0 must meet a finite value. The row of key `skip` is left as it is.
+// Starts to copy one tile from `pages` (all of K or of V) by `count` threads. Keys beyond the context and elements beyond head_dim become
+// zero, because a masked probability of 0 must meet a finite value. The row of key `skip` is left unchanged.
 template <int D>
 __device__ __forceinline__ void copy_tile(uint32_t dst, const __half* pages, const TilePlace& place, int head_dim, int thread, int count,
                                           int skip = -1) {
@@ -145,7 +146,7 @@ __device__ __forceinline__ void copy_tile(uint32_t dst, const __half* pages, con
   }
 }
 
-// The query fragments of rows g = lane / 4 and g + 8 (null: zeros), all of head_dim.
+// Loads the query fragments of rows g = lane / 4 and g + 8 (null: zeros) for all of head_dim.
 template <int D>
 __device__ __forceinline__ void load_query(uint32_t (&q)[D / 16][4], const __half* row0, const __half* row1, int head_dim, int lane) {
 #pragma unroll
@@ -159,7 +160,7 @@ __device__ __forceinline__ void load_query(uint32_t (&q)[D / 16][4], const __hal
   }
 }
 
-// s = q Kᵀ for 8 N keys of a tile, from key 8 `first` on. `query(k, a)` gives the fragment of elements [16 k, 16 k + 16).
+// s = q Kᵀ for 8 N keys of a tile, starting at key 8 `first`. `query(k, a)` returns the fragment of elements [16 k, 16 k + 16).
 template <int D, class T = Tile<D>, int N, class Query>
 __device__ __forceinline__ void tile_scores(float (&s)[N][4], Query query, uint32_t keys, int lane, int first = 0) {
 #pragma unroll
@@ -183,9 +184,9 @@ __device__ __forceinline__ void tile_scores(float (&s)[N][4], Query query, uint3
   }
 }
 
-// What happens to a product of q and k before the softmax.
+// Scales a product of q and k before the softmax.
 struct ScoreScale {
-  float c;      // of the definition
+  float c;      // as in the definition
   float inner;  // 2 log2(e) · scale / cap, 0: no cap
   __device__ __forceinline__ explicit ScoreScale(const Attention& p) : ScoreScale(p.scale, p.soft_cap) {}
   __device__ __forceinline__ ScoreScale(float scale, float soft_cap) {
@@ -205,12 +206,12 @@ struct ScoreScale {
   }
 };
 
-// Which positions a row sees: [begin, end). Nothing: {0, 0}.
+// The positions [begin, end) that a row sees. {0, 0} means none.
 struct Span {
   int begin, end;
 };
-// EXTRAS, here and in the kernels: with sinks and chunked windows. Kernels without them are compiled for themselves, since the branches
-// would cost registers.
+// EXTRAS, here and in the kernels: with sinks and chunked windows. Kernels without them are compiled separately, because the branches would
+// cost registers.
 template <bool EXTRAS>
 __device__ __forceinline__ Span visible(int position, const Attention& p) {
   const int end = position + 1;
@@ -221,7 +222,7 @@ __device__ __forceinline__ Span visible(int position, const Attention& p) {
   return {window != 0 && static_cast<uint32_t>(end) > window ? end - static_cast<int>(window) : 0, end};
 }
 
-// Masks the scores of the lane's two rows (g, g + 8) for keys from position `base` on.
+// Masks the scores of the lane's two rows (g, g + 8) for keys from position `base`.
 template <int N>
 __device__ __forceinline__ void hide_scores(float (&s)[N][4], const Span (&span)[2], int base, int lane) {
 #pragma unroll
@@ -234,8 +235,8 @@ __device__ __forceinline__ void hide_scores(float (&s)[N][4], const Span (&span)
   }
 }
 
-// The same where it is needed, and the largest score of each row. All four lanes of a row get the same; -inf means that the row sees none
-// of these keys.
+// Masks scores if necessary, and finds the largest score of each row. All four lanes of a row get the same value. -inf means that the row
+// sees none of these keys.
 template <int N>
 __device__ __forceinline__ void mask_scores(float (&largest)[2], float (&s)[N][4], const Span (&span)[2], int base, int lane) {
   bool cut = false;
@@ -252,8 +253,8 @@ __device__ __forceinline__ void mask_scores(float (&largest)[2], float (&s)[N][4
   }
 }
 
-// m_i of each row by the tile's largest score, and what is added to a score before it is raised. -inf minus -inf is NaN: a row without keys
-// subtracts 0 and gets zeros.
+// Computes m_i of each row from the tile's largest score, and the summand for a score before it is raised. Since -inf minus -inf is NaN, a
+// row without keys subtracts 0 and gets zeros.
 __device__ __forceinline__ void scale_maxima(float (&maximum)[2], float (&minus)[2], const float (&largest)[2], float c) {
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
@@ -262,7 +263,7 @@ __device__ __forceinline__ void scale_maxima(float (&maximum)[2], float (&minus)
   }
 }
 
-// Turns scores into probabilities, as fragments of P, by the tile's largest score of each row. Gives m_i, too.
+// Turns scores into probabilities, as fragments of P, by the tile's largest score of each row. Also computes m_i.
 template <int N>
 __device__ __forceinline__ void score_probabilities(uint32_t (&p)[N / 2][4], float (&maximum)[2], const float (&largest)[2],
                                                     const float (&s)[N][4], float c) {
@@ -279,7 +280,7 @@ __device__ __forceinline__ void score_probabilities(uint32_t (&p)[N / 2][4], flo
   }
 }
 
-// Both steps, for a tile that one warp holds whole.
+// Masks and raises the scores of a tile that one warp holds whole.
 __device__ __forceinline__ void tile_softmax(uint32_t (&p)[KEYS / 16][4], float (&maximum)[2], float (&s)[KEYS / 8][4],
                                              const Span (&span)[2], int tile, float c, int lane) {
   float largest[2];
@@ -287,7 +288,7 @@ __device__ __forceinline__ void tile_softmax(uint32_t (&p)[KEYS / 16][4], float 
   score_probabilities(p, maximum, largest, s, c);
 }
 
-// The rows' sums of probabilities: a product with ones, so that the sum has the accumulators' order and precision.
+// Sums the rows' probabilities by a product with ones, so that the sum has the accumulators' order and precision.
 __device__ __forceinline__ void tile_sums(float (&sum)[2], const uint32_t (&p)[KEYS / 16][4]) {
   float acc[4] = {0.0f, 0.0f, 0.0f, 0.0f};
   const uint32_t ones[2] = {0x3c003c00u, 0x3c003c00u};
@@ -296,7 +297,7 @@ __device__ __forceinline__ void tile_sums(float (&sum)[2], const uint32_t (&p)[K
   sum[0] = acc[0], sum[1] = acc[2];
 }
 
-// O_i = P V for 8 N elements of the head from 8 `first` on, eight at a time: `take(n, acc)` gets those of [8 n, 8 n + 8).
+// O_i = P V for 8 N elements of the head from element 8 `first`, eight at a time: `take(n, acc)` gets elements [8 n, 8 n + 8).
 template <int D, int N = D / 8, class T = Tile<D>, class Take>
 __device__ __forceinline__ void tile_values(const uint32_t (&p)[KEYS / 16][4], uint32_t values, int lane, Take take, int first = 0) {
   const int row = lane % 16, vector = lane / 16;
@@ -322,8 +323,8 @@ struct Running {
   float maximum = MASKED, sum = 0.0f;
 };
 __device__ __forceinline__ float merged(float o, float tile_o, float keep, float add) { return __fmaf_rn(tile_o, add, __fmul_rn(o, keep)); }
-// Merges a tile's maximum into the state; O and the sum become merged(O, O_i, keep, add). A tile without keys changes no bit: keep is 1,
-// and add is -0, so that even a negative zero stays (its O_i is +0).
+// Merges a tile's maximum into the state. O and the sum become merged(O, O_i, keep, add). A tile without keys changes no bit: keep is 1,
+// and add is -0, so that even a negative zero is kept (its O_i is +0).
 __device__ __forceinline__ void merge_maximum(float& maximum, float tile_maximum, float& keep, float& add) {
   const float top = fmaxf(maximum, tile_maximum);
   const bool empty = tile_maximum == MASKED;
@@ -335,11 +336,11 @@ __device__ __forceinline__ void merge(Running& r, float tile_maximum, float tile
   merge_maximum(r.maximum, tile_maximum, keep, add);
   r.sum = merged(r.sum, tile_sum, keep, add);
 }
-// Merges a head's sink: a tile whose values are 0.
+// Merges a head's sink, which is a tile whose values are 0.
 __device__ __forceinline__ void merge_sink(Running& r, float sink, float& keep, float& add) {
   merge(r, __fmul_rn(sink, LOG2_E), 1.0f, keep, add);
 }
-// An element of a finished row; `inverse` is inverse_sum(sum).
+// An element of a finished row. `inverse` is inverse_sum(sum).
 __device__ __forceinline__ float inverse_sum(float sum) { return __frcp_rn(sum); }
 __device__ __forceinline__ __half2 finished(float x, float y, float inverse) {
   return __floats2half2_rn(__fmul_rn(x, inverse), __fmul_rn(y, inverse));

@@ -1,4 +1,4 @@
-// The tiles of a step's sequences as one row, which blocks take runs of, whatever the sequences' lengths.
+// The tiles of a step's sequences as one list, of which each block takes a contiguous range, whatever the sequences' lengths.
 #pragma once
 
 #include "qkv_rows.cuh"
@@ -6,17 +6,16 @@
 
 namespace pen {
 
-constexpr int LIST_SEQUENCES = WARP * WARP;  // of a step, at most: one warp adds up the sums of all warps
+constexpr int LIST_SEQUENCES = WARP * WARP;  // most sequences of a step: one warp sums the results of all warps
 
-// The row of a step's tiles: one sequence after the other, in each of these one part of the heads after the other, in each of these the
-// tiles in order.
+// The list of a step's tiles, ordered by sequence, then by part of the heads, then by tile.
 template <bool EXTRAS>
 struct WorkList {
   const Attention& p;
   const DecodePlan& plan;
-  int num_seqs, parts;  // of the heads: HeadRows
-  // Shared.
-  int* before;             // [num_seqs + 1] tiles of the sequences before
+  int num_seqs, parts;  // parts of the heads: HeadRows
+  // In shared memory.
+  int* before;             // [num_seqs + 1] tiles of all earlier sequences
   int *contexts, *tokens;  // [num_seqs]
   int* sums;               // [LIST_SEQUENCES / WARP]
 
@@ -27,7 +26,7 @@ struct WorkList {
       const int i = first + lane;
       int count = 0;
       if (i < num_seqs) {
-        // Not as DecodeRange does, whose loads wait for one another.
+        // Loads all three values at once. DecodeRange's loads would wait for each other.
         const int seq = step.sequence(i), context = step.context_lens[seq], token = step.cu_seqlens_q[seq];
         if (step.cu_seqlens_q[seq + 1] - token == 1 && context != 0) {
           const DecodeRange<EXTRAS> range(context, p);
@@ -49,7 +48,7 @@ struct WorkList {
     __syncthreads();
   }
   __device__ __forceinline__ int count() const { return before[num_seqs]; }
-  // The sequence of a place, and the place within it.
+  // The sequence of a place in the list, and the place within it.
   __device__ __forceinline__ int sequence(int& place) const {
     int seq = 0, end = num_seqs;
     while (end - seq > 1) {
@@ -59,8 +58,8 @@ struct WorkList {
     place -= before[seq];
     return seq;
   }
-  // Where the run of a block begins: at an equal share of the row, rounded up to the next place where a run may begin. A KV split is not
-  // cut, nor is a sequence whose output its block writes.
+  // Where a block's range starts: at an equal share of the list, rounded up to the next place where a range may start. KV splits are not
+  // cut, nor are sequences whose output their block writes.
   __device__ __forceinline__ int begin(int block, int blocks) const {
     const int all = count(), place = all / blocks * block + all % blocks * block / blocks;
     if (place >= all) return all;
@@ -72,8 +71,8 @@ struct WorkList {
     return place + (whole ? range.end : min(range.end, ceil_div(tile, KV_SPLIT_TILES) * KV_SPLIT_TILES)) - tile;
   }
 
-  // Finishes Q of a run's sequences and heads, and K and V where the run has the fresh row's tile, by threads [0, threads) of the block.
-  // Waits on its way for the step's products. TOGETHER: parts of heads whose loads do not wait for one another, in a thread.
+  // Finishes Q of a range's sequences and heads, and K and V if the range has the fresh row's tile, by threads [0, threads) of the block.
+  // Waits for the step's products in between. TOGETHER: parts of heads that a thread loads at the same time.
   template <int TOGETHER>
   __device__ __forceinline__ void finish(const QkvFinish& fresh, const StepView& step, int first, int end, int threads) const {
     const int head_dim = p.kv.head_dim, each = (plan.rows + 2) * (head_dim / 8);

@@ -1,8 +1,8 @@
-// Checks and timings of cuda/attention: decode and prefill attention over pages, and the finishing of Q, K and V.
+// Checks and times cuda/attention: decode and prefill attention over pages, and the kernels that finish Q, K and V.
 //   nvcc -std=c++17 -O3 -arch=native -Icuda/include cuda/bench/attention.cu cuda/attention/*.cu -o attention
 //   attention [--quick] [--time]
-//   attention --many | --few | --prompts    (the timings of many or few sequences or of prompts, without checks)
-// Each failure is a line that names the case, the check and the first element that is wrong; the exit code is 1 then.
+// attention --many | --few | --prompts    (times many or few sequences or prompts, without checks)
+// Each failure prints a line that names the case, the check and the first wrong element. The exit code is then 1.
 #include "../device/kernel.cuh"
 #include "attention_harness.cuh"
 #include "attention_qkv.cuh"
@@ -11,7 +11,7 @@
 namespace pen::bench {
 namespace {
 
-// Sequences in shuffled pages. Page slots past a sequence's length are NaN.
+// Sequences in shuffled pages. Page slots beyond a sequence's length are NaN.
 struct World {
   Shape shape;
   float scale;
@@ -23,7 +23,7 @@ struct World {
   World(const Shape& shape, const std::vector<int>& lengths, Random& random)
       : shape(shape), scale(1.0f / sqrtf(static_cast<float>(shape.head_dim))) {
     for (int length : lengths) num_blocks += ceil_div(length, shape.block_size);
-    num_blocks += 3;  // of no sequence
+    num_blocks += 3;  // blocks that no sequence uses
     const std::vector<uint32_t> order = shuffled(num_blocks, random);
     k.assign(static_cast<size_t>(num_blocks) * shape.num_kv_heads * shape.block_size * shape.head_dim, poison_half());
     v = k;
@@ -40,7 +40,7 @@ struct World {
       }
       seqs.push_back(std::move(seq));
     }
-    // One that takes nearly everything, one that takes nothing.
+    // One sink that takes nearly everything, and one that takes nothing.
     for (int h = 0; h < shape.num_heads; ++h) sinks.push_back(h == 1 ? 12.0f : h == 2 ? -INFINITY : 2.0f * random.normal());
   }
   size_t at(const Sequence& seq, int pos, int kv_head) const {
@@ -49,7 +49,7 @@ struct World {
   }
   int width() const { return shape.num_heads * shape.head_dim; }
 
-  // The expected output of the head of the row at `pos`.
+  // The expected output of a head of the row at `pos`.
   std::vector<double> reference(const Sequence& seq, int pos, int head) const {
     const int kv_head = head / (shape.num_heads / shape.num_kv_heads), dim = shape.head_dim;
     const int window = static_cast<int>(shape.window);
@@ -84,8 +84,8 @@ struct Item {
 };
 struct StepOptions {
   bool decode = true, prefill = true, overlap = false;
-  bool views = false;  // a view for each of the two, as in the engine's mixed steps
-  int max_context = 0;  // 0: the true one
+  bool views = false;  // one view per kind of sequence, as in the engine's mixed steps
+  int max_context = 0;  // 0: the true maximum
   bool workspace = true;
   int spare_tokens = 3;
 };
@@ -96,7 +96,7 @@ struct Runner {
   Buffer<float> sinks;
   explicit Runner(const World& world) : world(world), k(world.k), v(world.v), sinks(world.sinks) {}
 
-  // Runs a step and gives its output rows in the items' order: [rows, width].
+  // Runs a step and returns its output rows in the items' order: [rows, width].
   std::vector<__half> run(const std::vector<Item>& items, const StepOptions& options, const std::string& where) {
     const Shape& shape = world.shape;
     const int width = world.width(), stride = static_cast<int>(round_up(width, 64)) + 64;
@@ -164,7 +164,7 @@ struct Runner {
   }
 };
 
-// The first element whose bits differ, as a failure.
+// Reports the first element whose bits differ.
 void same_bits(const World& world, const __half* got, const __half* want, int rows, const std::string& where) {
   const int width = world.width(), dim = world.shape.head_dim;
   size_t wrong = 0, first = 0;
@@ -182,7 +182,7 @@ void same_bits(const World& world, const __half* got, const __half* want, int ro
   report(wrong == 0, where + what);
 }
 
-// Compares rows with the reference in double: those at `positions` of a sequence, got[i] the row of positions[i].
+// Compares rows of a sequence with the reference in double. got[i] is the row at positions[i].
 void exact(const World& world, int seq, const std::vector<int>& positions, const std::vector<const __half*>& got,
            const std::string& where) {
   const int dim = world.shape.head_dim;
@@ -208,7 +208,7 @@ void exact(const World& world, int seq, const std::vector<int>& positions, const
   }
 }
 
-// Every row of every sequence by the decode kernel, many at a time: [length, width] per sequence.
+// Computes every row of every sequence by the decode kernel, many at a time: [length, width] per sequence.
 std::vector<std::vector<__half>> all_by_decode(Runner& runner, const std::string& where) {
   const World& world = runner.world;
   std::vector<std::vector<__half>> rows(world.seqs.size());
@@ -260,7 +260,7 @@ void check_decode(Runner& runner, const std::vector<std::vector<__half>>& rows, 
   }
 }
 
-// Whole prompts and chunks: each row must have the bits that the decode kernel gave it.
+// Runs whole prompts and chunks. Each row must have the bits that the decode kernel gave it.
 void check_prefill(Runner& runner, const std::vector<std::vector<__half>>& rows, Random& random, const std::string& name) {
   const World& world = runner.world;
   const int width = world.width(), num_seqs = static_cast<int>(world.seqs.size());
@@ -287,7 +287,8 @@ void check_prefill(Runner& runner, const std::vector<std::vector<__half>>& rows,
   }
 }
 
-// Mixed steps, as one view and as one per kind, in a crowd of single rows, too: each row must have the bits that the decode kernel gave it.
+// Runs mixed steps, as one view and as one per kind, also among many single rows. Each row must have the bits that the decode kernel gave
+// it.
 void check_mixed(Runner& runner, const std::vector<std::vector<__half>>& rows, Random& random, const std::string& name) {
   const World& world = runner.world;
   const int width = world.width(), num_seqs = static_cast<int>(world.seqs.size());
@@ -333,7 +334,7 @@ void check_attention(const Shape& shape, const std::vector<int>& lengths, uint64
   check_mixed(runner, rows, random, name);
 }
 
-// Writes what a product would, and takes its time: whoever does not wait for it reads what was there before.
+// Writes what a product would write, but slowly: a kernel that does not wait for it reads stale data.
 __global__ void write_late(float* to, const float* from, size_t count) {
   let_next_start();
   const long long start = clock64();
@@ -342,8 +343,8 @@ __global__ void write_late(float* to, const float* from, size_t count) {
   for (size_t i = size_t(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += size_t(gridDim.x) * blockDim.x) to[i] = from[i];
 }
 
-// Decode that finishes Q, K and V on its way: the output and the pages must have the bits that they have if these are finished first. The
-// step's products come late, and are NaN before.
+// Checks decode that finishes Q, K and V itself: the output and the pages must have the same bits as if a separate kernel finished them.
+// The step's products arrive late and are NaN before.
 void check_fresh(const Shape& shape, const std::vector<int>& lengths, const char* what) {
   TimedStep t(shape, lengths, 1, 1);
   const auto keys = t.k.read(), values = t.v.read();

@@ -1,13 +1,13 @@
-// Checks and timings of general attention (cuda/attention/general.h).
+// Checks and times general attention (cuda/attention/general.h).
 //   nvcc -std=c++17 -O3 -arch=native -Icuda/include cuda/bench/attention_general.cu cuda/attention/*.cu -o attention_general
 //   attention_general [--quick] [--time]
-// Each failure is a line that names the case, the check and the first element that is wrong; the exit code is 1 then.
+// Each failure prints a line that names the case, the check and the first wrong element. The exit code is then 1.
 #include "attention_general_world.cuh"
 
 namespace pen::bench {
 namespace {
 
-// The first element whose bits differ, as a failure.
+// Reports the first element whose bits differ.
 void same_bits(const GeneralWorld& world, const __half* got, const __half* want, int rows, const std::string& where) {
   const int width = world.out_width(), dim = world.shape.value_dim;
   size_t wrong = 0, first = 0;
@@ -41,7 +41,7 @@ void exact(const GeneralWorld& world, int seq, int position, const __half* got, 
   }
 }
 
-// Rows of whole prompts against the reference; chunks, single rows and batches against whole prompts, bit by bit.
+// Compares rows of whole prompts with the reference, and chunks, single rows and batches with whole prompts, bit by bit.
 void check_case(const GeneralShape& shape, const std::vector<int>& lengths, uint64_t seed, bool quick) {
   Random random{seed};
   const GeneralWorld world(shape, lengths, random);
@@ -100,7 +100,7 @@ void check_case(const GeneralShape& shape, const std::vector<int>& lengths, uint
     }
   }
   if (!world.has_fast()) return;
-  // The kernels of attention.h give the same bits.
+  // The kernels of attention.h must give the same bits.
   for (int s = 0; s < num_seqs; ++s) {
     const int end = lengths[s];
     GeneralOptions fast;

@@ -18,11 +18,11 @@ struct GeneralShape {
   bool latent = false;  // values are the keys' first elements
 };
 
-// Sequences in shuffled pages. Page slots past a sequence's length are NaN; elements past a head are zero.
+// Sequences in shuffled pages. Page slots beyond a sequence's length are NaN. Elements beyond a head are zero.
 struct GeneralWorld {
   GeneralShape shape;
   float scale;
-  int num_blocks = 3;  // of no sequence
+  int num_blocks = 3;  // blocks that no sequence uses
   std::vector<Sequence> seqs;
   std::vector<__half> k, v;
   std::vector<float> sinks;
@@ -57,7 +57,7 @@ struct GeneralWorld {
     const size_t block = seq.blocks[position / shape.block_size];
     return (block * shape.num_kv_heads + kv_head) * shape.block_size + position % shape.block_size;
   }
-  // Whether the kernels of attention.h can do the same.
+  // Whether the kernels of attention.h support the same case.
   bool has_fast() const {
     if (shape.head_dim != shape.value_dim || shape.head_dim != shape.k_dim || shape.head_dim > 256 || shape.head_dim % 8 != 0) return false;
     if (shape.bidirectional || shape.alibi != 0 || shape.kind == Window::SYMMETRIC) return false;
@@ -80,7 +80,7 @@ struct GeneralWorld {
     if (head < whole) return pow(2.0, -shape.alibi / whole * (head + 1));
     return pow(2.0, -shape.alibi / 2.0 / whole * (2 * (head - whole) + 1));
   }
-  // The expected output of the head of the row at `position`.
+  // The expected output of a head of the row at `position`.
   std::vector<double> reference(const Sequence& seq, int position, int head) const {
     const int kv_head = head / (shape.num_heads / shape.num_kv_heads);
     const __half* q = seq.q.data() + static_cast<size_t>(position) * q_width() + head * shape.head_dim;
@@ -115,9 +115,9 @@ struct GeneralItem {
   int seq, context, rows;
 };
 struct GeneralOptions {
-  bool overlap = false, workspace = true, fast = false;  // fast: the kernels of attention.h
-  bool views = false;   // one of the sequences with one row, and one of the others, as in the engine's mixed steps
-  int max_context = 0;  // 0: the true one
+  bool overlap = false, workspace = true, fast = false;  // fast: use the kernels of attention.h
+  bool views = false;   // one view of the sequences with one row and one of the others, as in the engine's mixed steps
+  int max_context = 0;  // 0: the true maximum
 };
 
 struct GeneralRunner {
@@ -126,11 +126,11 @@ struct GeneralRunner {
   Buffer<float> sinks;
   explicit GeneralRunner(const GeneralWorld& world) : world(world), k(world.k), v(world.v), sinks(world.sinks) {}
 
-  // Runs a step and gives its output rows in the items' order.
+  // Runs a step and returns its output rows in the items' order.
   std::vector<__half> run(const std::vector<GeneralItem>& items, const GeneralOptions& options, const std::string& where) {
     const GeneralShape& s = world.shape;
     const int q_width = world.q_width(), width = world.out_width();
-    // Latent attention without room between rows has kernels of its own.
+    // Latent attention with no gap between rows has separate kernels.
     const int ld_q = options.fast || (s.latent && options.workspace) ? q_width : q_width + 8;
     const int ld_out = width + 16 + width % 2;
     std::vector<uint32_t> cu{0}, contexts, tables;
@@ -200,7 +200,7 @@ struct GeneralRunner {
   }
 };
 
-// Microseconds of a step of equal sequences, each call on another layer's pages.
+// Microseconds for a step of equal sequences. Each call uses another layer's pages.
 inline void time_case(const Launch& launch, const GeneralShape& s, int num_seqs, int context, int rows) {
   const int max_blocks = ceil_div(context, s.block_size), tokens = num_seqs * rows;
   const size_t slots = static_cast<size_t>(num_seqs) * max_blocks * s.block_size * s.num_kv_heads;

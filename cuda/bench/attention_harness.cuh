@@ -1,4 +1,4 @@
-// What the checks and timings of attention share.
+// Helpers that the checks and timings of attention share.
 #pragma once
 
 #include <math.h>
@@ -59,7 +59,7 @@ struct Sequence {
   std::vector<uint32_t> blocks;
   std::vector<__half> q;  // [length, q_width]
 
-  // Takes its pages from `order`, from `used` on.
+  // Takes the sequence's pages from `order`, starting at index `used`.
   Sequence(int length, int block_size, int q_width, const std::vector<uint32_t>& order, size_t& used, Random& random)
       : length(length), q(static_cast<size_t>(length) * q_width) {
     for (int i = 0; i < ceil_div(length, block_size); ++i) blocks.push_back(order[used++]);
@@ -67,7 +67,7 @@ struct Sequence {
   }
 };
 
-// Device memory with guard zones; everything starts as 0xff bytes: NaN as float16 and as float32.
+// Device memory between guard zones. It starts as 0xff bytes, which are NaN as float16 and as float32.
 template <class T>
 struct Buffer {
   static constexpr size_t GUARD = 4096;
@@ -99,12 +99,12 @@ struct Buffer {
   }
 };
 
-// The views of a step's sequences with one row, and of those with more, as the engine makes them of mixed steps.
+// Two views of a step, as the engine makes them for mixed steps: sequences with one row, and sequences with more.
 struct Views {
   Buffer<uint32_t> numbers;
   StepView single, many;
 
-  // `rows`: of each sequence. Those without any are in neither view.
+  // `rows`: per sequence. Sequences without rows are in neither view.
   Views(const StepView& step, const std::vector<int>& rows, const std::vector<uint32_t>& contexts)
       : numbers(rows.size()), single(step), many(step) {
     std::vector<uint32_t> order;
@@ -137,8 +137,8 @@ inline __half poison_half() {
   return x;
 }
 
-// Whether the squared error of `count` float16 is within the rounding of P and of the output, which gives about 1e-7 of their power. Below
-// float16's smallest normal number, where a strong sink leaves its rows, an element errs by up to 2^-25 instead.
+// Whether the squared error of `count` float16 values is within the rounding of P and of the output, which is about 1e-7 of their power.
+// Below float16's smallest normal number, where rows end up if a sink is strong, an element errs by up to 2^-25 instead.
 inline bool within_rounding(double error, double power, int count) { return error <= 2e-6 * power + count * 0x1p-50; }
 
 struct Shape {
@@ -149,7 +149,7 @@ struct Shape {
   bool sinks = false, chunked = false;
 };
 
-// A stream of its own, since the default one takes no programmatic launches. It is ordered with the copies, which use the default one.
+// A separate stream, because the default one takes no programmatic launches. It is ordered with the copies, which use the default one.
 inline cudaStream_t test_stream() {
   static cudaStream_t stream = [] {
     cudaStream_t s;

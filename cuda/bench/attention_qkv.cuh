@@ -1,4 +1,4 @@
-// Checks of qkv_finish: results against double, writes only where they belong, and the same bits for a token alone and in a batch.
+// Checks qkv_finish: results against double, no writes elsewhere, and the same bits for a token alone and in a batch.
 #pragma once
 
 #include "attention_harness.cuh"
@@ -11,7 +11,7 @@ struct QkvShape {
   bool halves, bias, norm;
 };
 
-// A step's input and where its rows go.
+// A step's input, and the places where its rows go.
 struct QkvWorld {
   QkvShape shape;
   int num_tokens, num_blocks = 7, max_positions = 700;
@@ -81,8 +81,8 @@ struct QkvOut {
   std::vector<__half> q, k, v;
 };
 
-// Runs tokens [begin, end) of the world as a step of their own. `aligned`: the input begins at a multiple of 16 bytes, which the kernel for
-// eight elements per thread asks for.
+// Runs tokens [begin, end) of the world as a separate step. `aligned`: the input starts at a multiple of 16 bytes, as the kernel for eight
+// elements per thread requires.
 inline QkvOut run_qkv(const QkvWorld& w, int begin, int end, bool overlap, const std::string& where, bool aligned = true) {
   const QkvShape& s = w.shape;
   const size_t row = static_cast<size_t>(s.num_heads + 2 * s.num_kv_heads) * s.head_dim;
@@ -119,7 +119,7 @@ inline size_t slot_offset(const QkvShape& s, uint32_t slot, int kv_head) {
   return ((static_cast<size_t>(slot / s.block_size) * s.num_kv_heads + kv_head) * s.block_size + slot % s.block_size) * s.head_dim;
 }
 
-// Where head `head` of row `row` (token `token` of the world) lies in an output.
+// Finds head `head` of row `row` (token `token` of the world) in an output.
 inline const __half* qkv_head(const QkvWorld& w, const QkvOut& out, int row, int token, int head) {
   const QkvShape& s = w.shape;
   if (head < s.num_heads) return out.q.data() + (static_cast<size_t>(row) * s.num_heads + head) * s.head_dim;
@@ -145,13 +145,13 @@ inline void check_qkv(const QkvShape& s, int num_tokens, uint64_t seed) {
       for (int d = 0; d < s.head_dim; ++d) {
         const double e = __half2float(got[d]) - want[d];
         error += e * e, power += want[d] * want[d];
-        // Half a unit in the last place of float16, and what float32 may lose by cancellation.
+        // Half a unit in the last place of float16, plus what float32 may lose by cancellation.
         if (bad < 0 && !(fabs(e) <= fabs(want[d]) / 2040.0 + 4e-5)) bad = d;
       }
       const double nmse = error / power;
       if (nmse == nmse) worst_qkv = std::max(worst_qkv, nmse);
-      // Rounding to float16 errs by up to 2^-11 of an element: the square is 2.4e-7, and a head whose elements all lie just above a
-      // power of two comes near it.
+      // Rounding to float16 errs by up to 2^-11 of an element, whose square is 2.4e-7. A head whose elements are all just above a power of
+      // two comes close to that.
       const bool ok = bad < 0 && nmse <= 2.4e-7;
       report(ok, name + text(": token %d head %d of %d/%d: error %.3g, dim %d: %g is not %g", t, h, s.num_heads, s.num_kv_heads, nmse,
                              std::max(bad, 0), __half2float(got[std::max(bad, 0)]), want[std::max(bad, 0)]));

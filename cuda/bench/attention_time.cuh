@@ -1,4 +1,4 @@
-// Timings of attention on real shapes: chains of calls in a captured graph, each on another layer's pages, median of several runs.
+// Times attention on real shapes: chains of calls in a captured graph, each on another layer's pages, median of several runs.
 #pragma once
 
 #include "attention_harness.cuh"
@@ -13,7 +13,7 @@ const Shape SMOL{"SmolLM2-135M", 9, 3, 64, 32, 0}, QWEN{"Qwen2.5-0.5B", 14, 2, 6
 
 inline Launch timed_launch() { return {gpu(), test_stream(), gpu().major >= 9}; }
 
-// Microseconds per call of `call(i)`, i = 0 .. calls - 1, when the calls follow one another in a graph.
+// Microseconds per call of `call(i)`, i = 0 .. calls - 1, if the calls follow one another in a graph.
 template <class Call>
 double time_chain(int calls, Call call) {
   const auto queue = [&] {
@@ -22,11 +22,11 @@ double time_chain(int calls, Call call) {
   return graph_us(test_stream(), TIMED_RUNS, queue) / calls;
 }
 
-// Sequences of the same number of rows, of which the last may have more, with `layers` layers' pages.
+// Sequences with the same number of rows (the last may have more), and the pages of `layers` layers.
 struct TimedStep {
   Shape shape;
   std::vector<int> lengths;
-  int num_seqs, context, rows, last_rows, tokens, layers, max_blocks, num_blocks, stride;  // context: the longest
+  int num_seqs, context, rows, last_rows, tokens, layers, max_blocks, num_blocks, stride;  // context: the longest of them
   size_t layer_elements, bytes;
   Buffer<__half> k, v, q, out;
   Buffer<uint32_t> cu, contexts, tables, positions, slots;
@@ -120,7 +120,7 @@ struct TimedStep {
   }
 };
 
-// A prompt's rows beside sequences with one row: as one view, as one per kind, and the two kinds as calls that do not follow one another.
+// Times a prompt's rows together with sequences of one row: as one view, as one view per kind, and as two independent calls.
 inline void time_mixed(const Launch& launch, const Shape& s, int batch, int rows) {
   const TimedStep t(s, batch, 512, 1, rows);
   const Views views = t.views();
@@ -135,7 +135,7 @@ inline void time_mixed(const Launch& launch, const Shape& s, int batch, int rows
          time(&views.single, nullptr) + time(nullptr, &views.many));
 }
 
-// Decode of many sequences: attention alone, behind a kernel that finishes Q, K and V, and with these finished on its way.
+// Times decode of many sequences: attention alone, after a kernel that finishes Q, K and V, and with attention finishing them itself.
 inline void time_many(const Launch& launch, const Shape& s, const char* name, const std::vector<int>& lengths) {
   const TimedStep t(s, lengths, 1, 1);
   const int calls = std::max(8, std::min(32, t.layers));
@@ -170,7 +170,7 @@ inline void time_many(const Launch& launch) {
   }
 }
 
-// Decode of few sequences, which finishes Q, K and V on its way.
+// Times decode of few sequences, where attention finishes Q, K and V itself.
 inline void time_few(const Launch& launch) {
   printf("\n%-14s %6s %8s %12s\n", "few", "batch", "context", "us");
   for (const Shape& s : {SMOL, QWEN, GEMMA, GEMMA_4B, LLAMA1, LLAMA8}) {
@@ -187,7 +187,7 @@ inline void time_few(const Launch& launch) {
   }
 }
 
-// Prompts of one sequence, alone and with Q, K and V finished before.
+// Times prompts of one sequence, alone and after a kernel that finishes Q, K and V.
 inline void time_prompts(const Launch& launch) {
   printf("\n%-14s %6s %8s %12s %12s %10s\n", "prefill", "rows", "context", "attention us", "+ finish us", "TFLOP/s");
   for (const Shape& s : {SMOL, GEMMA, GEMMA_4B, QWEN_NEXT, LLAMA1, LLAMA8}) {

@@ -1,5 +1,5 @@
-// Layers with experts: choices, activations and sums against float64 on the host, every choice in one group of its expert, and each product
-// with the bits that linear() gives its row alone. Besides, LayerNorm and soft caps against float64.
+// Checks layers with experts: choices, activations and sums against float64 on the host, that every choice is in one group of its expert,
+// and that each product has the bits that linear() gives its row alone. Also checks LayerNorm and soft caps against float64.
 //   nvcc -std=c++17 -O3 -arch=native -Icuda/include cuda/bench/experts.cu cuda/{experts,elementwise,norm,linear,quant}/*.cu -o experts
 //   experts [--quick | --time [SHAPE [ROWS]]]
 #include <array>

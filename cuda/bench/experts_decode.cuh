@@ -1,4 +1,4 @@
-// Layers of few rows: the kernels of decode.h bit for bit against those of experts.h, with and without overlap.
+// Checks layers of few rows: the kernels of decode.h bit for bit against those of experts.h, with and without overlap.
 #pragma once
 
 #include "../experts/decode.h"
@@ -6,7 +6,7 @@
 
 namespace pen::bench {
 
-// A layer with everything it reads and writes.
+// A layer and everything it reads and writes.
 struct Layer {
   Shape shape;
   int ld_hidden, ld_ffn;
@@ -17,7 +17,7 @@ struct Layer {
   Array<uint4> lists{lists_bytes() / sizeof(uint4)};
   Array<int32_t> chosen, expert_of, order, all_rows, one_expert, one_order, num_groups{1}, one_group{1};
 
-  // `alike`: all experts are the same.
+  // `alike`: all experts are equal.
   Layer(const Shape& s, uint32_t up_type, uint32_t down_type, const std::vector<uint32_t>& slot_mapping, bool alike = false)
       : shape(s), ld_hidden(int(round_up(s.hidden, K_TILE))), ld_ffn(int(round_up(s.ffn, K_TILE))),
         gate_up(*quant_row(up_type), 2 * s.ffn, s.hidden, s.experts, true, alike),
@@ -45,7 +45,7 @@ struct Layer {
     return a;
   }
 
-  // The same layer by the functions of experts.h.
+  // Runs the same layer through the functions of experts.h.
   void run_general(const Launch& launch, const ExpertDecode& a) {
     const Shape& s = shape;
     Routing r = a.routing;

@@ -1,4 +1,4 @@
-// What the checks of experts share: random inputs, guarded arrays on the device, stacks of random matrices.
+// Helpers that the checks of experts share: random inputs, guarded arrays on the device, stacks of random matrices.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ inline void expect(bool good, const char* what) {
   if (failures++ < 40) std::printf("FAILED: %s\n", what);
 }
 
-constexpr size_t GUARD = 64;  // elements behind every buffer that no kernel may touch
+constexpr size_t GUARD = 64;  // elements after every buffer that no kernel may touch
 
 template <typename T>
 struct Array {
@@ -55,7 +55,7 @@ inline std::vector<float> floats(size_t n, float size) {
   return x;
 }
 
-// Rows of halves; columns from `columns` on are zero.
+// Rows of halves. Columns from `columns` are zero.
 inline std::vector<__half> halves(int rows, int ld, int columns, float size) {
   std::vector<__half> x(size_t(rows) * ld, __half(0.0f));
   for (int r = 0; r < rows; r++) {
@@ -64,8 +64,8 @@ inline std::vector<__half> halves(int rows, int ld, int columns, float size) {
   return x;
 }
 
-// A stack of random matrices in a type's records. `glu`: each is made of two halves whose rows share tiles. `alike`: all are the same,
-// which takes less time.
+// A stack of random matrices in a type's records. `glu`: each is made of two halves whose rows share tiles. `alike`: all matrices are
+// equal, which takes less time to make.
 struct Stack {
   Matrix one;
   Array<uint8_t> records;

@@ -1,4 +1,5 @@
-// Products, activations and sums of experts: bit for bit against linear() where a definition binds, else against float64 on the host.
+// Checks products, activations and sums of experts: bit for bit against linear() where a definition fixes the bits, otherwise against
+// float64 on the host.
 #pragma once
 
 #include "../experts/experts.h"
@@ -31,7 +32,7 @@ inline double gated(Activation kind, double gate, double up, const float* params
 
 inline bool close(double got, double exact, double tolerance) { return std::abs(got - exact) <= tolerance * (1 + std::abs(exact)); }
 
-// The choices of a step: different experts for each row, some of them the same in many rows.
+// The choices of a step: different experts for each row, some of which are shared by many rows.
 struct Choices {
   std::vector<int32_t> chosen;
   std::vector<uint32_t> slots;
@@ -47,7 +48,7 @@ struct Choices {
   }
 };
 
-// Each row with each expert's matrix by linear(): [experts, rows, matrix rows], rounded up to whole tiles.
+// Multiplies each row by each expert's matrix through linear(): [experts, rows, matrix rows], rounded up to whole tiles.
 inline std::vector<float> all_products(const Stack& stack, const Array<__half>& x, int ld, int rows, int experts) {
   const int width = stack.one.tiles() * TILE_ROWS;
   Array<float> all(size_t(experts) * rows * width);
@@ -87,7 +88,7 @@ inline void check_grouping(const Shape& s, const Array<int32_t>& chosen, const G
   for (int e = 0; e < s.experts; e++) expect(groups[e] == ceil_div(used[e], grouping.group), "an expert has no more groups than it needs");
 }
 
-// Products of all group sizes, stored and with activations.
+// Checks products of all group sizes, stored and with activations.
 inline void check_products(const Shape& s, uint32_t type, const Choices& choices) {
   const QuantRow& q = *quant_row(type);
   const int ld = int(round_up(s.hidden, K_TILE)), n = s.choices(), width = int(round_up(2 * s.ffn, TILE_ROWS));
@@ -216,7 +217,7 @@ inline void check_sums(const Shape& s, const Choices& choices) {
   }
 }
 
-// The shared expert's weight.
+// Checks the shared expert's weight.
 inline void check_share(const Shape& s, const Choices& choices) {
   const int ld = int(round_up(s.hidden, K_TILE));
   const std::vector<float> router = floats(s.hidden, 0.2f);

@@ -1,4 +1,4 @@
-// Routing against its rules in float64 on the host.
+// Checks routing against its rules in float64 on the host.
 #pragma once
 
 #include <numeric>
@@ -14,12 +14,12 @@ struct Rule {
   int groups = 0, groups_used = 0, chunk_group = 0;
 };
 
-inline int num_rows = 0, num_close = 0;  // that were looked at
+inline int num_rows = 0, num_close = 0;  // rows that were checked
 
 struct Chosen {
   std::vector<int> experts;
   std::vector<double> weights;
-  bool close;  // two ranks that decide are not the same, but closer than float32 tells apart
+  bool close;  // two decisive ranks differ by less than float32 can tell
 };
 
 // The rules of src/engine/cpu/routing.rs.

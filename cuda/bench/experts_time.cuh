@@ -1,5 +1,5 @@
-// Times of layers with experts at the shapes of known models: router, choice, experts and sums, in a captured graph of layers that choose
-// different experts, beside what copying the bytes that they read would take.
+// Times layers with experts at the shapes of known models: router, choice, experts and sums, in a captured graph of layers that choose
+// different experts. Prints how long a copy of the same bytes would take.
 #pragma once
 
 #include <set>
@@ -16,7 +16,7 @@ struct Timed {
   Gating gating;
 };
 
-// Bytes per second that a copy of the device reads and writes.
+// Bytes per second that a copy within the device reads and writes.
 inline double copy_bandwidth(cudaStream_t stream) {
   constexpr size_t BYTES = size_t(2) << 30;
   uint8_t *a, *b;
@@ -37,7 +37,7 @@ inline double copy_bandwidth(cudaStream_t stream) {
   return 2.0 * BYTES / (best * 1e-3);
 }
 
-// Microseconds of `launches`, the best of some runs of its graph.
+// Microseconds of `launches`: the best of several runs of its graph.
 template <class F>
 double graph_time(cudaStream_t stream, F launches) {
   cudaGraph_t graph;
@@ -63,7 +63,7 @@ double graph_time(cudaStream_t stream, F launches) {
 }
 
 inline void time_shape(const Timed& t, int rows, double bandwidth, cudaStream_t stream) {
-  constexpr int LAYERS = 24;  // all of them read more than the L2 cache holds
+  constexpr int LAYERS = 24;  // together they read more than the L2 cache holds
   const Shape s{rows, t.experts, t.used, t.hidden, t.ffn};
   std::vector<uint32_t> slots(rows);
   for (int i = 0; i < rows; i++) slots[i] = uint32_t(i);
@@ -119,7 +119,7 @@ inline void time_shape(const Timed& t, int rows, double bandwidth, cudaStream_t 
   std::printf("\n");
 }
 
-// Only the shape of that name and number of rows, if they are given.
+// `name` and `only_rows`, if given, restrict the timings to one shape and one number of rows.
 inline void time_shapes(const char* name = nullptr, int only_rows = 0) {
   cudaStream_t stream;
   check(cudaStreamCreate(&stream), "stream");
@@ -129,7 +129,7 @@ inline void time_shapes(const char* name = nullptr, int only_rows = 0) {
       {"gpt-oss-20b", 39, 39, 32, 4, 2880, 2880, false, true, Gating::SOFTMAX_OF_CHOSEN},
       {"Qwen3-30B-A3B", 12, 12, 128, 8, 2048, 768, false, false, Gating::SOFTMAX},
       {"Qwen3-Next-80B", 12, 12, 512, 10, 2048, 512, true, false, Gating::SOFTMAX},
-      {"GLM-4.5-Air", 12, 6, 128, 8, 4096, 1408, true, false, Gating::SIGMOID},  // Q5_0: 1408 is no multiple of 256
+      {"GLM-4.5-Air", 12, 6, 128, 8, 4096, 1408, true, false, Gating::SIGMOID},  // Q5_0: 1408 is not a multiple of 256
       {"Granite-4-small", 12, 12, 72, 10, 4096, 768, false, false, Gating::SOFTMAX_OF_CHOSEN},
       {"Qwen3-IQ4_XS", 23, 23, 128, 8, 2048, 768, false, false, Gating::SOFTMAX},
       {"Qwen3-IQ2_XS", 17, 17, 128, 8, 2048, 768, false, false, Gating::SOFTMAX},

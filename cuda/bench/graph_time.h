@@ -1,4 +1,4 @@
-// Timings of kernels that follow one another in a graph, as in a decode step of the engine.
+// Times kernels that follow one another in a graph, as in a decode step of the engine.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace pen::bench {
 
-constexpr int WARM_UPS = 4;  // runs of a graph that do not count
+constexpr int WARM_UPS = 4;  // runs of a graph that are not counted
 
 // Microseconds that all launches of `queue` on `stream` take as a graph: the median of `runs`.
 template <class Queue>

@@ -1,7 +1,7 @@
-// Checks and timings of cuda/heads: finishing queries, keys and values.
+// Checks and times cuda/heads, which finishes queries, keys and values.
 //   nvcc -std=c++17 -O3 -arch=native -Icuda/include cuda/bench/heads.cu cuda/heads/*.cu -o heads
 //   heads [--quick] [--time]
-// Each failure is a line that names the case and the first element that is wrong; the exit code is 1 then.
+// Each failure prints a line that names the case and the first wrong element. The exit code is then 1.
 #include "../heads/heads.h"
 #include "attention_harness.cuh"
 #include "attention_time.cuh"
@@ -21,7 +21,7 @@ struct HeadsShape {
   bool halves = false;
   float clamp = 0.0f, temperature = 0.0f, floor = 1.0f, offset = 0.0f;
   int norm_dim = 0;
-  int gap = 0;  // floats between heads that are no part of them
+  int gap = 0;  // floats between heads that belong to no head
   bool weightless = false;
 };
 
@@ -93,7 +93,7 @@ struct HeadsWorld {
   }
 };
 
-// Rows [begin, end) as a step of their own. Gives every element as a float: [rows, heads, dim], NaN where nothing was written.
+// Runs rows [begin, end) as a separate step. Returns every element as a float: [rows, heads, dim], NaN where nothing was written.
 std::vector<float> run(const HeadsWorld& w, int begin, int end, bool overlap, const std::string& where) {
   const HeadsShape& s = w.s;
   const int rows = end - begin, ld_out = s.num_heads * s.dim + 5;
@@ -184,7 +184,7 @@ void check_case(const HeadsShape& s, int tokens, uint64_t seed) {
   }
 }
 
-// NaN and infinity stay visible, and float16 stays finite.
+// Checks that NaN and infinity stay visible, and that float16 stays finite.
 void check_visible() {
   Random random{99};
   HeadsShape s{"NaN", 1, 64, To::HALF};

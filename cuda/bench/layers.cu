@@ -1,6 +1,6 @@
-// Times each op of a layer in place: layers of real shapes in one programmatic graph, as engine/forward.cu queues a decode step, timed
-// whole, without each op, and each op alone. Ops overlap, so the three differ. The head (its norm, its product) follows the layers.
-// Nothing is checked here: the other programs of this folder do that.
+// Times each op of a layer in place: layers of real shapes in one programmatic graph, as engine/program.cu queues a decode step. Times the
+// whole layer, the layer without each op, and each op alone. Ops overlap, so the three differ. The head (its norm, its product) follows the
+// layers. Nothing is checked here: the other programs of this folder do that.
 //   nvcc -std=c++17 -O3 -arch=native -Icuda/include cuda/bench/layers.cu cuda/{attention,norm,linear,quant}/*.cu -o layers
 //   layers [rows per step, 1 by default; several as 1,8,64] [shape …]
 #include <algorithm>
@@ -34,7 +34,7 @@ constexpr Kind kind() {
 struct Shape {
   const char* name;
   int layers, hidden, heads, kv_heads, head_dim, ffn;
-  Kind attention, value, ffn_up, ffn_down;  // value: V's, of which many files have another type
+  Kind attention, value, ffn_up, ffn_down;  // value: of V, whose type differs in many files
   int vocab;
   Kind head;
 };
@@ -48,7 +48,7 @@ const Shape SHAPES[] = {
     {"llama-3.1-8b-q4", 32, 4096, 32, 8, 128, 14336, Q4, Q6, Q4, Q6, 128256, Q6},
 };
 
-// Memory that is freed together. Records are random bytes whose scales are small numbers.
+// Memory that is freed together. Records are random bytes with small scales.
 struct Arena {
   std::vector<void*> all;
   template <class T>
@@ -174,7 +174,7 @@ struct Layers {
     linear(launch(), product(output, h, ld_hidden, Epilogue::STORE, logits, s.vocab));
   }
 
-  // Microseconds of all, the median of RUNS.
+  // Microseconds of all ops, the median of RUNS.
   double time(int ops) const {
     return pen::bench::graph_us(stream, RUNS, [&] { queue(ops); });
   }

@@ -1,5 +1,5 @@
-// Linear layers: every type's decoder against the gguf package and its products against float64, both on the host; the same bits from
-// every kernel and at every number of tokens; timings. It reads tests/golden/quants, so it runs in the project's directory.
+// Checks linear layers: every type's decoder against the gguf package and its products against float64, both on the host, and that every
+// kernel and every number of tokens give the same bits. Also times them. Reads tests/golden/quants, so it runs in the project's folder.
 //   nvcc -std=c++17 -O3 -arch=native -Icuda/include cuda/bench/linear.cu cuda/{linear,norm}/*.cu cuda/quant/*.cu -o linear
 //   linear [--quick] [--time | --few]
 //   linear --many (timings of 65 to 2048 tokens by each kind of block of hopper.cuh, without the tests)
@@ -64,7 +64,7 @@ std::vector<uint8_t> random_blocks(const QuantRow& q, size_t rows, size_t cols) 
       case 19: put(0, uniform(0.001f, 0.01f)); break;
       case 20: put(0, uniform(0.0001f, 0.001f)); break;
       case 23: put(0, uniform(0.00001f, 0.0001f)); break;
-      case 29: {  // the half lies in four nibbles
+      case 29: {  // the half is spread over four nibbles
         const uint16_t half = half_bits(uniform(0.001f, 0.01f));
         for (int i = 0; i < 4; i++) blocks[at + 49 + 2 * i] = uint8_t((blocks[at + 49 + 2 * i] & 15) | (half >> (4 * i) & 15) << 4);
         break;
@@ -101,8 +101,8 @@ float weight_at(uint32_t id, const uint8_t* block, int i) {
   return NAN;
 }
 
-// The decoders against the gguf package, on the host: tests/golden/quants/NAME.bin holds blocks and their weights. Weights past float16's
-// range are refused at load.
+// Checks decoders against the gguf package, on the host: tests/golden/quants/NAME.bin holds blocks and their weights. Loading refuses
+// weights beyond float16's range.
 void test_blocks(const QuantRow& q) {
   std::ifstream file(std::string("tests/golden/quants/") + q.name + ".bin", std::ios::binary);
   const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
@@ -157,7 +157,7 @@ struct RandomProduct {
   }
 };
 
-// The words by which blocks that share a tile meet are zero after each kernel.
+// Checks that the words by which blocks that share a tile synchronise are zero after each kernel.
 void test_arrivals(const Linear& args) {
   std::vector<uint32_t> words(MAX_SHARED_TILES);
   check(cudaMemcpy(words.data(), args.arrivals, words.size() * 4, cudaMemcpyDeviceToHost), "copy");
@@ -220,7 +220,7 @@ void test_type(const QuantRow& q, int rows, int cols, int most, bool hopper) {
     }
   }
   const double nmse = error / norm;
-  // Weights of types with a minimum are rounded twice on their way to float16 (scale and minimum): up to 1.2e-7.
+  // Weights of types with a minimum are rounded twice on the way to float16 (scale and minimum): up to 1.2e-7.
   if (!(nmse <= 1e-6)) { printf("FAIL %s %dx%d: error %.3g\n", q.name, rows, cols, nmse); failures++; }
   const auto same = [&](const std::vector<float>& y, int first, int tokens, const char* what) {
     const float* expected = &whole[size_t(first) * rows];
@@ -240,7 +240,7 @@ void test_type(const QuantRow& q, int rows, int cols, int most, bool hopper) {
   if (hopper) {
     same(product(linear_prefill, args, rows), 0, most, "wgmma");
     for (const auto& [tokens, kernel] : {std::pair<int, Kernel>{64, by_blocks(64)}, {128, by_blocks(128)}, {128, by_k_tiles}}) {
-      // Blocks that share a tile leave at once, or soon.
+      // Blocks that share a tile give up waiting at once, or soon.
       for (int patience : {Linear{}.patience, 0, 1000, 3000}) {
         Linear left = args;
         left.patience = patience;
@@ -278,7 +278,7 @@ void test_type(const QuantRow& q, int rows, int cols, int most, bool hopper) {
   }
 }
 
-// Gate and up in shared tiles: the epilogue on the sums that separate matrices give.
+// Checks gate and up in shared tiles: the epilogue applied to the sums of separate matrices.
 void test_glu(const QuantRow& q, int ffn, int cols, Epilogue epilogue) {
   const int most = 70, ldx = int(round_up(cols, K_TILE)), ldo = int(round_up(ffn, K_TILE));
   const auto gate = random_blocks(q, ffn, cols), up = random_blocks(q, ffn, cols);
@@ -332,9 +332,9 @@ void test_glu(const QuantRow& q, int ffn, int cols, Epilogue epilogue) {
   }
 }
 
-// A product that normalises its own input, against the norm's kernel and the product behind it, with and without a branch.
+// Checks a product that normalises its own input against the norm's kernel followed by the product, with and without a branch.
 void test_norm(const QuantRow& q, int rows, int cols) {
-  constexpr int MOST = 8;  // tokens
+  constexpr int MOST = 8;  // most tokens
   const RandomProduct random(q, rows, cols, MOST);
   const auto floats = [](size_t count) {
     std::vector<float> all(count);
@@ -368,8 +368,8 @@ void test_norm(const QuantRow& q, int rows, int cols) {
   }
 }
 
-// Every epilogue of the kernel for many tokens, where blocks take several tiles each, against the kernel that runs on all devices. The sums
-// are added to values of all sizes. Nothing is written past the rows, the tokens and the row's end.
+// Checks every epilogue of the kernel for many tokens, with blocks that take several tiles each, against the kernel that runs on all
+// devices. The sums are added to values of all sizes. Nothing may be written beyond the rows, the tokens and the row's end.
 void test_epilogues(const QuantRow& q, int rows, int cols, int tokens, int offset, bool hopper) {
   const RandomProduct random(q, rows, cols, tokens);
   Linear args = random.args;
@@ -406,7 +406,7 @@ void test_epilogues(const QuantRow& q, int rows, int cols, int tokens, int offse
   }
 }
 
-// Three segments of these types in one call equal three calls. Their x comes from a product that precedes them on the same stream with
+// Checks that three segments of these types in one call equal three calls. Their x comes from a preceding product on the same stream with
 // programmatic launches, and is NaN before.
 void test_segments(int cols, const int (&rows)[3], const uint32_t (&ids)[3], bool hopper) {
   const int most = 700, ldo = rows[0] + rows[1] + rows[2];
@@ -457,8 +457,8 @@ void test_segments(int cols, const int (&rows)[3], const uint32_t (&ids)[3], boo
   cudaStreamDestroy(stream);
 }
 
-// Two streams at the same time, as two models have them: blocks that share a tile may wait for blocks that cannot start. Each product is
-// launched many times, so that the words of one launch serve the next.
+// Runs two streams at the same time, as two models do: blocks that share a tile may wait for blocks that cannot start. Each product is
+// launched many times, so that the next launch reuses the words of the previous one.
 void test_streams(const QuantRow& q, int rows, int cols, int tokens) {
   constexpr int STREAMS = 2, LAUNCHES = 50;
   const RandomProduct random(q, rows, cols, tokens);
@@ -490,7 +490,7 @@ void test_streams(const QuantRow& q, int rows, int cols, int tokens) {
   for (auto& stream : streams) cudaStreamDestroy(stream);
 }
 
-// Each matrix of a stack against the same matrix by itself.
+// Checks each matrix of a stack against the same matrix alone.
 void test_stack(const QuantRow& q, int count, int rows, int cols, int tokens) {
   const RandomProduct random(q, count * rows, cols, count * tokens);
   Linear all = random.args;
@@ -541,24 +541,24 @@ int main(int argc, char** argv) {
     printf("%s done, %d failures\n", q.name, failures);
     fflush(stdout);
   }
-  // Several tiles and records per warp that are all requested before the wait; slices without a record; blocks that cross segments.
+  // Several tiles and records per warp, all requested before the wait. Slices without a record. Blocks that cross segments.
   test_type(*quant_row(6), 3000, 320, 20, hopper);
   if (!quick) test_type(*quant_row(6), 6000, 896, 70, hopper);
-  // More tiles than blocks, so that each takes several, of all numbers of tokens.
+  // More tiles than blocks, so that each block takes several, with all numbers of tokens.
   test_type(*quant_row(2), 3000, 576, 1500, hopper);
   test_epilogues(*quant_row(2), 6000, 256, 700, 8, hopper);
   test_epilogues(*quant_row(8), 5992, 128, 1000, 4, hopper);
   test_epilogues(*quant_row(12), 4096, 256, 640, 1, hopper);
-  // Several whole tiles for each block, whose sums are written in parts unless slices are short.
+  // Several whole tiles per block. Their sums are written in parts unless slices are short.
   for (int cols : {4096, 3072, 2560, 2048, 1536}) test_epilogues(*quant_row(12), 5128, cols, 1000, 4, hopper);
   for (uint32_t id : {13u, 14u}) test_epilogues(*quant_row(id), 5128, 4096, 1100, 8, hopper);
   for (int cols : {3008, 2112}) test_epilogues(*quant_row(8), 5128, cols, 1000, 4, hopper);
-  // Tiles that several blocks share behind tiles that none do.
+  // Tiles that several blocks share, after tiles that are not shared.
   if (!quick) {
     for (int tokens : {800, 1000, 1152}) test_epilogues(*quant_row(12), 2592, 4096, tokens, 4, hopper);
     test_type(*quant_row(1), 2600, 4096, 900, hopper);
   }
-  // Whole and shared tiles whose last blocks have no, some or all of their row tiles.
+  // Whole and shared tiles whose last blocks have none, some or all of their row tiles.
   for (uint32_t id : {12u, 14u, 8u, 1u}) {
     for (int tokens : {65, 96, 127, 128, 129, 192, 257, 300}) {
       test_epilogues(*quant_row(id), 2 * 8 * 16 * (tokens % 3) + 16 * (tokens % 11) + 520, 256, tokens, 8, hopper);

@@ -1,4 +1,4 @@
-// What the checks and the timings of linear layers (linear.cu) have in common.
+// Helpers that the checks and the timings of linear layers (linear.cu) share.
 #pragma once
 
 #include <functional>
@@ -28,7 +28,7 @@ struct Array {
   }
 };
 
-// With a workspace like the engine's.
+// A linear layer with a workspace like the engine's.
 inline Linear empty_linear() {
   constexpr size_t BYTES = size_t(64) << 20;
   static Array<uint8_t> slabs(BYTES);
@@ -47,13 +47,13 @@ inline std::vector<__half> random_halves(size_t count) {
 }
 
 using Kernel = std::function<void(const Launch&, const Linear&)>;
-// hopper.cuh by blocks of so many tokens.
+// Runs hopper.cuh with blocks of `tokens` tokens.
 inline Kernel by_blocks(int tokens) {
   return [=](const Launch& launch, const Linear& args) { run_hopper(launch, args, tokens); };
 }
-// The same by blocks of 128 tokens that take single K tiles.
+// Runs hopper.cuh with blocks of 128 tokens that take single K tiles.
 inline void by_k_tiles(const Launch& launch, const Linear& args) { run_hopper<128>(launch, args); }
-// A product of two formats in one launch: the segments of the second come last.
+// Runs a product of two formats in one launch. The segments of the second format come last.
 inline void as_pair(const Launch& launch, const Linear& args) {
   std::vector<Linear> parts;
   each_part(args, [&](const Linear& part) { parts.push_back(part); });

@@ -1,4 +1,4 @@
-// Timings of linear layers.
+// Times linear layers.
 #pragma once
 
 #include <cstdio>
@@ -13,8 +13,8 @@
 
 namespace pen::bench {
 
-// Copies of a product's weights that together exceed L2, in which a product of few tokens would otherwise find its own. Segments lie one
-// after another.
+// Copies of a product's weights that together exceed L2. Otherwise a product of few tokens would find its own weights there. Segments are
+// stored one after the other.
 struct TimedWeights {
   std::vector<std::unique_ptr<Array<uint8_t>>> copies;
   explicit TimedWeights(size_t bytes) {
@@ -28,7 +28,7 @@ struct TimedWeights {
   }
 };
 
-// What a product takes among others that follow it in a graph. [µs]
+// Time of a product among others that follow it in a graph. [µs]
 inline double product_us(const Kernel& kernel, Linear args, const TimedWeights& weights) {
   cudaStream_t stream;
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
@@ -44,7 +44,7 @@ inline double product_us(const Kernel& kernel, Linear args, const TimedWeights& 
   return us / rounds;
 }
 
-// One and eight tokens only (`few`), or all numbers.
+// `few`: only one and eight tokens. Otherwise all numbers of tokens.
 inline void time_shape(const QuantRow& q, int rows, int cols, bool hopper, bool few) {
   const Matrix shape{nullptr, rows, cols, q.format, q.record_bytes};
   const TimedWeights weights(shape.bytes());
@@ -69,14 +69,15 @@ inline void time_shape(const QuantRow& q, int rows, int cols, bool hopper, bool 
   fflush(stdout);
 }
 
-// A product of many tokens as a model has it: segments of these rows, and what is done with the sums.
+// A product of many tokens as in a model: segments of these rows, and the epilogue.
 struct TimedProduct {
   std::vector<int> rows;
   int cols;
   Epilogue epilogue;
 };
 
-// hopper.cuh by blocks of 64 and 128 tokens beside the plan's estimate, for numbers of tokens from 65 on. A star marks what plans choose.
+// Times hopper.cuh with blocks of 64 and 128 tokens and prints the plan's estimate next to it, for 65 tokens or more. A star marks the
+// choice of the plan.
 inline void time_blocks(const QuantRow& q, const TimedProduct& timed) {
   Linear args = empty_linear();
   int rows = 0;
@@ -113,7 +114,7 @@ inline void time_blocks(const QuantRow& q, const TimedProduct& timed) {
   fflush(stdout);
 }
 
-// Q and K of one format beside V of another, in one launch and in two.
+// Times Q and K of one format together with V of another, in one launch and in two.
 inline void time_pair(const QuantRow& qk, const QuantRow& v) {
   constexpr int COLS = 4096, ROWS = 6144;
   Linear args = empty_linear();
@@ -141,7 +142,7 @@ inline void time_pair(const QuantRow& qk, const QuantRow& v) {
   fflush(stdout);
 }
 
-// The products of an 8B model in two formats, and of a 1B model in float16.
+// Times the products of an 8B model in two formats, and of a 1B model in float16.
 inline void time_many() {
   for (uint32_t id : {12u, 14u}) {
     time_blocks(*quant_row(id), {{4096, 1024, 1024}, 4096, Epilogue::STORE});

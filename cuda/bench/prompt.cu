@@ -1,4 +1,4 @@
-// Copied blocks and vectors against the host's, on random odd shapes.
+// Checks copied blocks and vectors against the host's, on random odd shapes.
 //   nvcc -std=c++17 -O3 -arch=native -Icuda/include cuda/bench/prompt.cu cuda/prompt/*.cu -o prompt
 //   prompt [--quick]
 #include "../prompt/prompt.h"
@@ -14,7 +14,7 @@ void copies(Random& random, bool quick) {
   const int blocks = 2 + random.below(quick ? 6 : 40), words = 1 + random.below(quick ? 300 : 3000);
   std::vector<uint4> pages(size_t(blocks) * words);
   for (size_t i = 0; i < pages.size(); i++) pages[i] = make_uint4(uint32_t(i), random.below(1 << 30), 0, 1);
-  std::vector<uint32_t> pairs;  // the upper half is written, the lower read
+  std::vector<uint32_t> pairs;  // the upper half is written, the lower half is read
   const int half = blocks / 2, count = 1 + random.below(half);
   for (int i = 0; i < count; i++) {
     pairs.push_back(uint32_t(random.below(half)));
@@ -38,7 +38,7 @@ std::vector<float> normal(Random& random, size_t count, float scale) {
   return values;
 }
 
-// An element of a row of the residual stream, with a branch or without, after the final norm; with a bias, after a LayerNorm.
+// An element of a row of the residual stream after the final norm, with or without a branch. With a bias, the norm is a LayerNorm.
 double finished(const std::vector<float>& x, const std::vector<float>& branch, const std::vector<float>& branch_weight,
                 const std::vector<float>& weight, const std::vector<float>& bias, int hidden, float eps, int row, int column) {
   const auto inverse = [&](auto value) {
@@ -55,7 +55,7 @@ double finished(const std::vector<float>& x, const std::vector<float>& branch, c
   return centred(column) * inverse(centred) * weight[column] + (bias.empty() ? 0.0 : bias[column]);
 }
 
-// One vector's rows in one chunk and in several: the same bits, and close to the host's.
+// Checks that one vector's rows give the same bits in one chunk and in several, close to the host's result.
 void vectors(Random& random, bool quick) {
   const int hidden = 4 * (1 + random.below(quick ? 70 : 1100)), rows = 1 + random.below(quick ? 20 : 200);
   const int slots = 3, slot = random.below(slots);

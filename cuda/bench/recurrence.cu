@@ -1,5 +1,5 @@
-// Recurrent mixers: outputs and states against float64 on the host, prompts cut into steps at random against the whole prompt bit for
-// bit, sequences beside others and beside padding, and copies of slots.
+// Checks recurrent mixers: outputs and states against float64 on the host, prompts cut into steps at random against the whole prompt bit
+// for bit, sequences together with others and with padding, and copies of slots.
 //   nvcc -std=c++17 -O3 -arch=native -Icuda/include cuda/bench/recurrence.cu cuda/recurrence/*.cu -o recurrence
 //   recurrence [--quick] [--time]
 #include <cstring>
@@ -21,20 +21,20 @@ cudaStream_t test_stream() {
   return stream;
 }
 
-// Several sequences' rows, and the states that the device holds for them.
+// Several sequences' rows, and their states on the device.
 struct Rig {
   const Mixer& mixer;
-  int at, width, padding;  // of a slot: what lies in front of the state, all of it; padding sequences of a step
-  std::vector<std::vector<Floats>> rows;  // of each sequence
+  int at, width, padding;  // floats of a slot before the state, and in total; padding sequences of a step
+  std::vector<std::vector<Floats>> rows;  // per sequence
   std::vector<std::vector<Floats>> outs;
   std::vector<int> done;
-  Array<float> states;  // a slot per sequence, in reverse order, and one that only padding names
+  Array<float> states;  // one slot per sequence, in reverse order, and one that only padding uses
 
   Rig(const Mixer& mixer, const std::vector<std::vector<Floats>>& rows, int at, int padding)
       : mixer(mixer), at(at), width(at + mixer.state + at), padding(padding), rows(rows), outs(rows.size()), done(rows.size()),
         states((rows.size() + 1) * size_t(width)) {}
 
-  // One step: counts[i] rows of the sequence order[i].
+  // Runs one step: counts[i] rows of sequence order[i].
   void step(const std::vector<int>& order, const std::vector<int>& counts, bool overlap) {
     const int ld_in = mixer.in + at, ld_out = mixer.out + at;
     std::vector<uint32_t> positions, mapping, cu{0}, contexts, slots;
@@ -110,7 +110,7 @@ void check_mixer(const Mixer& mixer, const std::vector<int>& lengths, bool overl
   Rig whole(mixer, rows, 4, 3);
   whole.step(order, lengths, overlap);
   whole.check_untouched();
-  // Against the largest value of all sequences: a single row's sums may cancel.
+  // Compares errors with the largest value of all sequences, because a single row's sums may cancel.
   double error = 0, size = 0, state_error = 0, state_size = 0;
   bool finite = true;
   const auto compare = [&](float got, double exact, double& error, double& size) {
@@ -130,7 +130,7 @@ void check_mixer(const Mixer& mixer, const std::vector<int>& lengths, bool overl
   expect(error <= 1e-5 * size, mixer.name, "outputs are near the exact ones");
   expect(state_error <= 1e-5 * state_size, mixer.name, "states are near the exact ones");
   largest_error = std::max({largest_error, error / size, state_size > 0 ? state_error / state_size : 0.0});
-  // Steps of random cuts in random order, at odd addresses; then the same one row at a time.
+  // Steps of random sizes in random order, at odd addresses, then one row at a time.
   for (int longest : {23, 70, 1}) {
     Rig cut(mixer, rows, longest == 70 ? 4 : 3, longest == 1 ? 0 : below(3));
     for (;;) {
@@ -150,7 +150,7 @@ void check_mixer(const Mixer& mixer, const std::vector<int>& lengths, bool overl
       expect(alike, mixer.name, "a prompt in parts has the bits of the whole");
     }
   }
-  // A value that is not finite stays so, and only from its row on.
+  // A value that is not finite stays so, and only affects its own row and later ones.
   rows[0].back()[mixer.in == mixer.out ? 0 : 1] = NAN;
   Rig bad(mixer, rows, 4, 0);
   bad.step({0}, {lengths[0]}, overlap);
@@ -170,7 +170,8 @@ void check_copies(size_t width) {
   expect(same(device.get(), all), "slots of " + std::to_string(width), "copies are whole");
 }
 
-// Microseconds per call in a graph of calls that use the states of layers in turn, so that decode does not find them in the cache.
+// Microseconds per call in a graph of calls that use the states of different layers in turn, so that decode does not find them in the
+// cache.
 void time_mixer(const Mixer& mixer, int sequences, int rows) {
   const size_t state = size_t(sequences) * mixer.state;
   const int layers = std::max(2, std::min(48, int(200e6 / 4 / state) + 1)), tokens = sequences * rows;

@@ -19,13 +19,13 @@ inline std::mt19937 random_bits(5);
 inline float uniform(float a, float b) { return std::uniform_real_distribution<float>(a, b)(random_bits); }
 inline int below(int n) { return int(random_bits() % unsigned(n)); }
 inline int failures = 0;
-inline double largest_error = 0;  // over the largest value
+inline double largest_error = 0;  // relative to the largest value
 
 inline void expect(bool good, const std::string& name, const char* what) {
   if (!good && ++failures <= 50) std::printf("FAILED: %s: %s\n", name.c_str(), what);
 }
 
-constexpr size_t GUARD = 64;  // elements behind every buffer that no kernel may touch
+constexpr size_t GUARD = 64;  // elements after every buffer that no kernel may touch
 
 template <typename T>
 struct Array {
@@ -55,20 +55,20 @@ struct Array {
 using Floats = std::vector<float>;
 using Doubles = std::vector<double>;
 
-// A mixer whose inputs lie side by side in a row.
+// A mixer whose inputs are side by side in a row.
 struct Mixer {
   std::string name;
   int in, out, state;  // floats per row, per row, per sequence
   std::function<void(Floats& row)> fill;
-  // Starts it over rows of `ld_in` and `ld_out` floats, with the state `at` floats behind the beginning of a slot.
+  // Runs the mixer on rows of `ld_in` and `ld_out` floats. The state starts `at` floats after the start of a slot.
   std::function<void(const Launch&, const float* in, int ld_in, float* out, int ld_out, const States&, int at, const StepView&)> run;
-  // One row of one sequence in float64. The state is laid out as on the device.
+  // Computes one row of one sequence in float64. The state has the same layout as on the device.
   std::function<void(const float* row, Doubles& state, double* out)> reference;
 };
 
 inline Mixer scan_mixer(std::string name, int heads, int keys, int values, int group, bool by_channel, bool with_steps, int shift) {
   const int inner = heads * values, shared = heads / group * keys, num_steps = by_channel ? inner : heads;
-  // shift: floats between the parts, which take them off multiples of 16 bytes
+  // shift: floats between the parts, which move them off multiples of 16 bytes.
   const int b = inner + shift, c = b + shared, factors = c + shared + shift, steps = factors + heads, width = steps + num_steps;
   Floats a(by_channel ? size_t(inner) * keys : 0);
   for (auto& x : a) x = -uniform(0.1f, 8.0f);
@@ -112,7 +112,7 @@ inline Mixer delta_mixer(std::string name, int heads, int key_heads, bool tiled,
   Mixer mixer{name, width, inner, inner * keys, {}, {}, {}};
   mixer.fill = [=](Floats& row) {
     for (int i = 0; i < decay; i++) row[i] = uniform(-1.0f, 1.0f);
-    for (int head = 0; head < key_heads; head++) {  // keys of length 1: else the state grows
+    for (int head = 0; head < key_heads; head++) {  // keys of length 1, because the state would grow otherwise
       float* const key = &row[k + head * keys];
       double length = 0;
       for (int i = 0; i < keys; i++) length += double(key[i]) * key[i];

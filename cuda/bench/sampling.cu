@@ -1,4 +1,4 @@
-// Sampling on the device against the CPU's sampler (a port of src/logits with a full sort), and its timings.
+// Checks sampling on the device against the CPU's sampler (a port of src/logits with a full sort), and times it.
 //
 //   nvcc -std=c++17 -O3 -arch=native -Xcompiler -ffp-contract=off cuda/bench/sampling.cu cuda/sampling/*.cu -o sampling
 //   sampling [--quick] [--time]
@@ -10,7 +10,7 @@
 
 namespace {
 
-// Whether both have the same bits; all NaNs count as equal.
+// Whether both have the same bits. All NaNs count as equal.
 bool same_bits(float a, float b) { return float_to_bits(a) == float_to_bits(b) || (std::isnan(a) && std::isnan(b)); }
 
 void check_logprobs(const float* x, int vocab, int asked, int sampled, const float* out, const int32_t* ids, const std::string& what) {
@@ -23,7 +23,7 @@ void check_logprobs(const float* x, int vocab, int asked, int sampled, const flo
   if (sampled < 0) return;
   double max = -INFINITY, sum = 0.0;
   for (int i = 0; i < vocab; i++) max = std::max(max, double(x[i]));
-  if (!std::isfinite(max)) {  // a +inf that was forbidden: there is no distribution
+  if (!std::isfinite(max)) {  // a forbidden +inf: there is no distribution
     EXPECT(std::isnan(out[0]), "%s: logprob of the sampled id %d: %g where there is none", what.c_str(), sampled, out[0]);
     return;
   }
@@ -51,15 +51,15 @@ void compare(int vocab, bool quick) {
   for (int i = 0; i < words; i++) {
     masks[i] = rng();
     masks[words + i] = rng() & rng() & rng() & rng() & rng();
-    masks[2 * words + i] = 0;  // nothing is allowed
+    masks[2 * words + i] = 0;  // no id is allowed
   }
   int compared = 0, uncertain = 0;
-  // The reference takes long for large rows, which get fewer shapes.
+  // The reference takes long for large rows, so these get fewer shapes.
   const std::vector<int> shapes = vocab > 130000 ? std::vector<int>{0, 1, 3} : vocab > 60000 ? std::vector<int>{0, 1, 2, 4, 6}
                                   : quick        ? std::vector<int>{0, 4, 8} : std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
   for (int shape : shapes) {
     Sampler device(vocab, 2 * num + 1, masks);
-    // Every setting with a mask and without, each in a slot of its own, and a row of padding.
+    // Every setting with and without a mask, each in a separate slot, and a row of padding.
     Rows rows;
     std::vector<Reference> references;
     std::vector<std::string> names;
@@ -102,7 +102,7 @@ void compare(int vocab, bool quick) {
         uncertain += due.margin < 1e-11;
         EXPECT(got.sampled[i] == due.id || due.margin < 1e-11, "%s: sampled %d, due %d (margin %.1e)", what.c_str(), got.sampled[i],
                due.id, due.margin);
-        // Both go on from what the device sampled.
+        // Both continue with what the device sampled.
         if (got.sampled[i] >= 0) references[i].record(uint32_t(got.sampled[i]));
         check_logprobs(x, vocab, rows.num_logprobs[i], got.sampled[i], &got.logprobs[size_t(i) * (1 + MAX_LOGPROBS)],
                        &got.ids[size_t(i) * MAX_LOGPROBS], what);
@@ -131,7 +131,7 @@ void compare(int vocab, bool quick) {
       }
       EXPECT(sum == due, "%s: %llu counted in all, due %llu", names[i].c_str(), (unsigned long long)sum, (unsigned long long)due);
     }
-    // The first step again, each row alone or in a batch in reverse order: the same bits.
+    // Repeats the first step with each row alone, and in a batch in reverse order. The bits must be the same.
     for (int i = 0; i < 2 * num; i++) device.reset(i, settings[i % num]);
     Rows reversed = rows;
     std::reverse(reversed.slots.begin(), reversed.slots.end());
@@ -163,7 +163,7 @@ void compare(int vocab, bool quick) {
   printf("vocab %d: %d samples compared, %d at a tie of sums\n", vocab, compared, uncertain);
 }
 
-// Twelve likely ids, the others impossible. `bar`: one seed in 10,000 gives a larger statistic.
+// Tests the distribution over twelve likely ids, with all others impossible. `bar`: one seed in 10,000 exceeds this statistic.
 void chi_square(const char* name, float temperature, uint32_t k, float top_p, float min_p, int cells, double bar) {
   const int vocab = 1501, rows_n = 256, steps = 80;
   Sampler device(vocab, rows_n, {});

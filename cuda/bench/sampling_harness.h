@@ -1,4 +1,4 @@
-// What the checks and timings of sampling share: the sampler on the device, settings and logits.
+// Helpers that the checks and timings of sampling share: the sampler on the device, settings and logits.
 #pragma once
 
 #include <algorithm>
@@ -184,7 +184,7 @@ std::vector<Settings> all_settings(int vocab, std::mt19937& rng) {
   add("top_k 100 top_p 0.95 min_p 0.01", 1.2f, 100, 0.95f, 0.01f);
   const int filters = int(all.size());
   const auto any_id = [&] { return uint32_t(rng() % uint32_t(vocab)); };
-  // Penalties, biases and suppression on top of some of them.
+  // Adds penalties, biases and suppression to some of the settings.
   for (int base : {0, 1, 6, 10, 16, 21}) {
     if (base >= filters) continue;
     Settings s = all[base];
@@ -207,7 +207,7 @@ std::vector<Settings> all_settings(int vocab, std::mt19937& rng) {
     s.p.min_tokens = uint32_t(s.generated.size()) + 2;  // ends within the test
     all.push_back(s);
   }
-  // Logits that overflow: their ids are the likeliest possible, but the row is not broken.
+  // Logits that overflow. Their ids are the likeliest possible, but the row is not broken.
   for (int base : {0, 1}) {
     Settings s = all[base];
     s.name += " + tiny repetition penalty";

@@ -54,7 +54,7 @@ struct Candidate {
 
 struct Drawn {
   int id;
-  double margin;  // the distance of the closest sum to the bound that decided, as a share of the total
+  double margin;  // distance of the closest sum to the bound that decided, as a share of the total
 };
 
 struct Reference {

@@ -1,4 +1,4 @@
-// Timings of sampling: several calls in a captured graph, median of several runs.
+// Times sampling: several calls in a captured graph, median of several runs.
 #pragma once
 
 #include "graph_time.h"
@@ -61,7 +61,7 @@ void timings() {
           if (c.penalties) s.p.presence_penalty = 0.1f, s.p.repetition_penalty = 1.1f;
           device.reset(r, s);
         }
-        // A graph of several calls, like the engine's. The kernels may read before their wait what the calls here never change.
+        // A graph of several calls, like the engine's. Before their wait, the kernels may read what no call here changes.
         constexpr int CALLS = 12;
         cudaStream_t stream;
         check(cudaStreamCreate(&stream), "stream");

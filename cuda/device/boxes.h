@@ -1,4 +1,4 @@
-// Matrices whose boxes the tensor memory accelerator copies (cluster.cuh).
+// Matrices from which the tensor memory accelerator copies boxes (cluster.cuh).
 #pragma once
 
 #include <cuda_fp16.h>
@@ -12,8 +12,8 @@ namespace pen {
 
 // Describes a matrix [rows, columns] of halves or floats whose rows are `stride` elements apart. A box has `box_rows` rows of 128 or 64
 // bytes. In shared memory, the 16-byte pieces of a row are permuted by bits of their address (the swizzle of that many bytes). Elements
-// past the matrix's ends are zero when they are read, and are not written. False: the matrix lies where no box can, or the driver knows
-// none.
+// outside the matrix read as zero and are not written. Returns false if the matrix is misaligned or too large, or if the driver has no such
+// function.
 template <class T>
 bool map_boxes(CUtensorMap& map, T* data, size_t rows, size_t columns, size_t stride, int box_rows, int box_bytes = 128) {
   static const auto encode = driver_function<decltype(cuTensorMapEncodeTiled)>("cuTensorMapEncodeTiled");

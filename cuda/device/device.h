@@ -12,11 +12,11 @@ namespace pen {
 class Device {
  public:
   const int id;
-  int major = 0;               // of the compute capability
+  int major = 0;               // compute capability
   int multiprocessors = 0;
   int shared_block = 0;        // bytes of shared memory that one block may have
   int shared_multiprocessor = 0;  // bytes of shared memory of one multiprocessor
-  int shared_reserved = 0;     // of these, what the runtime keeps for itself per block
+  int shared_reserved = 0;     // part of it that the runtime keeps for itself per block
 
   explicit Device(int id) : id(id) {
     const auto ask = [&](cudaDeviceAttr attribute, const char* what) {
@@ -32,7 +32,7 @@ class Device {
   }
   Device(const Device&) = delete;
 
-  // Runs `set_up` the first time that this device uses the kernel. Not at start: setting an attribute loads the kernel's code.
+  // Runs `set_up` when this device first uses the kernel. Not done at start, because setting an attribute loads the kernel's code.
   template <class... Params, class SetUp>
   void first_use(void (*kernel)(Params...), SetUp set_up) const {
     const std::lock_guard lock(mutex_);
@@ -42,7 +42,7 @@ class Device {
     used_.insert(key);
   }
 
-  // What `find` said of the kernel the first time that it was asked.
+  // Returns what `find` computes for the kernel. `find` runs once per kernel.
   template <class... Params, class Find>
   int known(void (*kernel)(Params...), Find find) const {
     const std::lock_guard lock(mutex_);
@@ -51,7 +51,7 @@ class Device {
     return entry->second;
   }
 
-  // What the kernel was compiled to for this device.
+  // The attributes of the kernel's code as compiled for this device.
   template <class... Params>
   cudaFuncAttributes compiled(void (*kernel)(Params...)) const {
     const std::lock_guard lock(mutex_);
@@ -60,7 +60,8 @@ class Device {
     return entry->second;
   }
 
-  // Whether this device runs a kernel's sm_90a code: compiled without its instructions, the body is empty and takes few registers.
+  // Whether this device runs a kernel's sm_90a code. Compiled without that architecture's instructions, the body is empty and takes few
+  // registers.
   template <class... Params>
   bool has_sm90a(void (*kernel)(Params...)) const {
     if (major != 9) return false;
@@ -75,26 +76,26 @@ class Device {
   mutable std::unordered_map<const void*, cudaFuncAttributes> compiled_;
 };
 
-// Lets a kernel have `bytes` of dynamic shared memory.
+// Allows a kernel `bytes` of dynamic shared memory.
 template <class... Params>
 void allow_shared(void (*kernel)(Params...), int bytes) {
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), "shared memory of a kernel");
 }
 
-// Has a multiprocessor keep as much shared memory and as little L1 as there can be while the kernel runs.
+// Asks for the largest share of shared memory, and the smallest L1, while the kernel runs.
 template <class... Params>
 void prefer_shared(void (*kernel)(Params...)) {
   const auto attribute = cudaFuncAttributePreferredSharedMemoryCarveout;
   check(cudaFuncSetAttribute(kernel, attribute, cudaSharedmemCarveoutMaxShared), "carveout of a kernel");
 }
 
-// Lets a kernel have all the shared memory that the device gives.
+// Allows a kernel all the shared memory that the device offers per block.
 template <class... Params>
 void set_up(const Device& device, void (*kernel)(Params...)) {
   device.first_use(kernel, [&] { allow_shared(kernel, device.shared_block), prefer_shared(kernel); });
 }
 
-// How many clusters of so many blocks along x run at the same time, of a grid of `blocks`.
+// Computes how many clusters of `cluster` blocks along x run at the same time, in a grid of `blocks`.
 template <class... Params>
 cudaError_t active_clusters(int& clusters, void (*kernel)(Params...), int cluster, int blocks, int threads, size_t shared) {
   cudaLaunchAttribute attribute{};

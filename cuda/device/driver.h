@@ -1,5 +1,5 @@
-// Functions of the driver that the runtime does not offer, found when they are first needed: the program is not linked with the driver, so
-// that it starts where there is none.
+// Looks up driver functions that the runtime does not offer, when they are first needed. The program is not linked with the driver, so it
+// starts on machines without one.
 #pragma once
 
 #include <cuda.h>
@@ -8,7 +8,7 @@
 
 namespace pen {
 
-// Null if the driver has no such function.
+// Returns null if the driver has no such function.
 template <class Function>
 Function* driver_function(const char* name) {
   void* found = nullptr;

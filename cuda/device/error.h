@@ -1,4 +1,4 @@
-// Errors of CUDA calls, and the sizes that every file needs.
+// Errors of CUDA calls, and constants and helpers that every file needs.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -10,7 +10,7 @@
 
 namespace pen {
 
-// A failed CUDA call: becomes PEN_CUDA or PEN_OUT_OF_MEMORY at the boundary.
+// A failed CUDA call. It becomes PEN_CUDA or PEN_OUT_OF_MEMORY at the C interface.
 struct CudaError : std::runtime_error {
   cudaError_t code;
   CudaError(cudaError_t code, const char* what) : std::runtime_error(std::string(what) + ": " + cudaGetErrorString(code)), code(code) {}

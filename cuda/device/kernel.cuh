@@ -1,4 +1,4 @@
-// What kernels are made of: waits between kernels, reductions of a warp, the tensor-core product, copies and barriers in shared memory.
+// Building blocks of kernels: waits between kernels, warp reductions, the tensor-core product, copies and barriers in shared memory.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -23,9 +23,9 @@ __device__ __forceinline__ void wait_for_previous() {
 #endif
 }
 
-// Hides from the compiler where a value comes from, so that it computes everything that depends on the value after this point. Without
-// it, the compiler may read a parameter again from the constant bank after the kernel's wait, which costs a miss, or move computations
-// out of loops and branches, which costs registers.
+// Hides from the compiler where a value comes from, so that everything that depends on the value is computed after this point. Otherwise
+// the compiler may read a parameter again from the constant bank after the kernel's wait, which costs a miss, or move computations out of
+// loops and branches, which costs registers.
 template <typename T>
 __device__ __forceinline__ T held(T x) {
   if constexpr (std::is_same_v<T, float>) {
@@ -50,8 +50,8 @@ __device__ __forceinline__ float warp_max(float x) {
   return x;
 }
 
-// d[16, 8] += a[16, 16] · b[16, 8], float16 in, float32 accumulators: the product that every matrix op is made of. Fragments are as
-// PTX lays them out for m16n8k16: lane l holds rows l/4 and l/4 + 8 of a (columns 2(l%4) + {0, 1, 8, 9}) and column l/4 of b.
+// d[16, 8] += a[16, 16] · b[16, 8], float16 inputs, float32 accumulators. Every matrix op is made of this product. Fragments follow PTX's
+// layout for m16n8k16: lane l holds rows l/4 and l/4 + 8 of a (columns 2(l%4) + {0, 1, 8, 9}) and column l/4 of b.
 __device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
   asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
@@ -67,7 +67,7 @@ __device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4], const
 #endif
 }
 
-// The sum of x on this lane and those before it.
+// Inclusive prefix sum over the lanes of a warp.
 template <typename T>
 __device__ __forceinline__ T warp_scan(T x) {
   const int lane = threadIdx.x % WARP;
@@ -84,7 +84,7 @@ __device__ __forceinline__ __half2 bits_half2(uint32_t x) { return *reinterpret_
 
 __device__ __forceinline__ uint32_t shared_of(const void* p) { return uint32_t(__cvta_generic_to_shared(p)); }
 
-// Copies 16 bytes into shared memory; writes zeros if not `valid`, nothing if not `wanted`. Asynchronous from sm_80 on.
+// Copies 16 bytes into shared memory. Writes zeros if not `valid`, and nothing if not `wanted`. Asynchronous on sm_80 and later.
 __device__ __forceinline__ void copy_async(uint32_t shared, const void* global, bool valid = true, bool wanted = true) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   asm volatile(
@@ -108,8 +108,8 @@ __device__ __forceinline__ void copy_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 #endif
 }
-// Adds to a counter and returns what it was. What the warp wrote before is visible to whoever reads the counter so afterwards; the lanes
-// synchronise before and after.
+// Adds to a counter and returns its old value. The warp's earlier writes are visible to every thread that then reads the counter with
+// load_and_order(). Synchronises the lanes before and after.
 __device__ __forceinline__ uint32_t add_and_order(uint32_t* counter, uint32_t amount) {
   uint32_t before = 0;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 700
@@ -117,7 +117,7 @@ __device__ __forceinline__ uint32_t add_and_order(uint32_t* counter, uint32_t am
 #endif
   return before;
 }
-// Reads such a counter.
+// Reads a counter that add_and_order() increments.
 __device__ __forceinline__ uint32_t load_and_order(const uint32_t* counter) {
   uint32_t now = 0;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 700
@@ -139,13 +139,13 @@ __device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
 #endif
 }
 __device__ __forceinline__ void barrier_arrive(uint64_t* barrier) { barrier_arrive(shared_of(barrier)); }
-// The barrier's phase ends when this many bytes have come, too.
+// Makes the barrier's phase wait for this many more bytes.
 __device__ __forceinline__ void expect_bytes(uint64_t* barrier, int bytes) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_of(barrier)), "r"(bytes) : "memory");
 #endif
 }
-// Waits for the end of the barrier's phase of this parity.
+// Waits for the end of the barrier's phase with this parity.
 __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t phase) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile(

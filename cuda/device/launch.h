@@ -1,18 +1,18 @@
-// How a kernel is launched.
+// Launches kernels.
 #pragma once
 
 #include "device.h"
 
 namespace pen {
 
-// Where kernels run, and how they follow one another. `overlap`: a kernel may start before the one in front of it has ended
-// (programmatic dependent launch, sm_90). It must call wait_for_previous() before it reads what an earlier kernel wrote, and before it
-// writes what an earlier kernel may still read.
+// Where kernels run, and how they follow one another. `overlap`: a kernel may start before its predecessor has ended (programmatic
+// dependent launch, sm_90). It must call wait_for_previous() before it reads what an earlier kernel wrote, and before it writes what an
+// earlier kernel may still read.
 struct Launch {
   const Device& device;
   cudaStream_t stream = nullptr;
   bool overlap = false;
-  int cluster = 1;  // blocks along x that reach each other's shared memory (sm_90)
+  int cluster = 1;  // blocks along x that can access each other's shared memory (sm_90)
 
   template <typename... Params, typename... Args>
   void operator()(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, Args... args) const {

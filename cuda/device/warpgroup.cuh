@@ -1,4 +1,4 @@
-// Warpgroup products (wgmma) of sm_90a: 64 rows in registers or in shared memory times up to 128 columns in shared memory.
+// Warpgroup products (wgmma) of sm_90a: 64 rows in registers or shared memory times up to 128 columns in shared memory.
 #pragma once
 
 #include "kernel.cuh"
@@ -27,19 +27,19 @@ __device__ __forceinline__ constexpr uint64_t tile_descriptor(uint32_t shared) {
   return (address & 0x3ffff) >> 4 | uint64_t(1) << 16 | uint64_t(1024 >> 4) << 32 | uint64_t(1) << 62;
 }
 
-// The same of a tile whose rows are the product's K: [rows][64] halves, of which a further 64 columns lie `stride` bytes behind.
+// Descriptor of a tile whose rows are the product's K: [rows][64] halves. The next 64 columns lie `stride` bytes further on.
 __device__ __forceinline__ constexpr uint64_t transposed_descriptor(uint32_t shared, uint32_t stride) {
   return (tile_descriptor(shared) & ~(uint64_t(0x3fff) << 16)) | uint64_t(stride >> 4) << 16;
 }
 
-// The descriptor of what lies `units` of 16 bytes behind.
+// Advances a descriptor by `units` of 16 bytes.
 __device__ __forceinline__ constexpr uint64_t moved(uint64_t descriptor, uint32_t units) { return descriptor + units; }
 
 #define PEN_ACC4(i) "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])
 #define PEN_ACC8(i) PEN_ACC4(i), PEN_ACC4(i + 1)
 #define PEN_ACC16(i) PEN_ACC8(i), PEN_ACC8(i + 2)
 #define PEN_ACC32(i) PEN_ACC16(i), PEN_ACC16(i + 4)
-// d[64, 8 N] = a[64, 16] · b[16, 8 N] (+ d unless `fresh`). TRANSPOSED: b's rows lie in shared memory, instead of its columns.
+// d[64, 8 N] = a[64, 16] · b[16, 8 N] (+ d unless `fresh`). TRANSPOSED: shared memory holds b's rows instead of its columns.
 __device__ __forceinline__ void wgmma(float (&d)[1][4], const uint32_t (&a)[4], uint64_t b, bool fresh) {
   asm volatile(
       "{\n.reg .pred p;\nsetp.eq.b32 p, %9, 0;\n"
@@ -90,7 +90,7 @@ __device__ __forceinline__ void wgmma(float (&d)[16][4], const uint32_t (&a)[4],
       : PEN_ACC32(0), PEN_ACC32(8)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(int(fresh)), "n"(int(TRANSPOSED)));
 }
-// d[64, 64] = a[64, 16] · b[16, 64] (+ d unless `fresh`), both from shared memory.
+// d[64, 64] = a[64, 16] · b[16, 64] (+ d unless `fresh`), with both inputs in shared memory.
 __device__ __forceinline__ void wgmma_shared(float (&d)[8][4], uint64_t a, uint64_t b, bool fresh) {
   asm volatile(
       "{\n.reg .pred p;\nsetp.eq.b32 p, %34, 0;\n"

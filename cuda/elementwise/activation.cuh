@@ -1,4 +1,4 @@
-// Activations of single elements in float32. A NaN stays a NaN in each of them.
+// Activations of single elements in float32. All of them keep NaN.
 #pragma once
 
 #include "../linear/epilogue.cuh"
@@ -6,12 +6,12 @@
 
 namespace pen {
 
-// Activation::XIELU's `params`: alpha of negative and of positive inputs, beta, epsilon. The others take none.
+// `params` of Activation::XIELU: alpha of negative and of positive inputs, beta, epsilon. The other activations take none.
 __device__ __forceinline__ float activation(Activation kind, float x, const float* params) {
   switch (kind) {
     case Activation::GELU: return gelu(x);
     case Activation::GELU_ERF: return __fmul_rn(0.5f * x, __fadd_rn(1.0f, erff(x * 0.70710678118654752f)));
-    // fmaxf alone would make a 0 of a NaN.
+    // fmaxf alone would turn NaN into 0.
     case Activation::RELU: return __fadd_rn(fmaxf(x, 0.0f), __fmul_rn(0.0f, x));
     case Activation::RELU_SQUARED: return __fmaf_rn(fmaxf(x, 0.0f), fmaxf(x, 0.0f), __fmul_rn(0.0f, x));
     case Activation::XIELU: {
@@ -23,7 +23,7 @@ __device__ __forceinline__ float activation(Activation kind, float x, const floa
   }
 }
 
-// activation(gate) · up, the product rounded.
+// activation(gate) · up, with the product rounded.
 __device__ __forceinline__ float gated(Activation kind, float gate, float up, const float* params) {
   if (kind == Activation::SWIGLU_CLAMPED) {
     const float g = gate > 7.0f ? 7.0f : gate, u = up > 7.0f ? 7.0f : up < -7.0f ? -7.0f : up;
@@ -32,7 +32,7 @@ __device__ __forceinline__ float gated(Activation kind, float gate, float up, co
   return __fmul_rn(activation(kind, gate, params), up);
 }
 
-// Rounds to float16. A value past its range becomes the largest one, so that it does not turn infinite; a NaN stays.
+// Rounds to float16. A value beyond the range becomes the largest finite one instead of infinity. A NaN stays NaN.
 __device__ __forceinline__ __half clamped_half(float x) {
   return __float2half_rn(x != x ? x : fminf(fmaxf(x, -65504.0f), 65504.0f));
 }

@@ -1,9 +1,9 @@
-// The activations of feed-forward layers, of dense ones and of experts.
+// The activations of feed-forward layers, dense ones and experts.
 #pragma once
 
 namespace pen {
 
-// In the order of `Activation` in src/model/arch.rs, which says what each computes.
+// In the order of `Activation` in src/model/arch.rs, which defines them.
 enum class Activation : int { SILU, GELU, GELU_ERF, RELU, RELU_SQUARED, SWIGLU_CLAMPED, XIELU };
 
 }  // namespace pen

@@ -1,4 +1,4 @@
-// Elementwise ops: the launches.
+// Launches elementwise ops.
 #include "elementwise.cuh"
 
 namespace pen {

@@ -1,4 +1,4 @@
-// The kernels of elementwise.h. Grid of each: (ceil(columns / ELEMENTWISE_THREADS), rows)
+// The kernels of elementwise.h. Grid of each: (ceil(columns / ELEMENTWISE_THREADS), rows).
 #pragma once
 
 #include "../device/kernel.cuh"

@@ -1,5 +1,5 @@
-// Ops on single elements: activations of feed-forward layers whose gate and up do not share tiles, soft caps of logits. Float32, each
-// operation rounded; an element's bits depend on itself alone.
+// Ops on single elements: activations of feed-forward layers whose gate and up do not share tiles, and soft caps of logits. All of it is
+// float32, and each operation is rounded. An element's bits depend on that element alone.
 #pragma once
 
 #include <cuda_fp16.h>
@@ -12,15 +12,15 @@ namespace pen {
 // x [rows, cols] = cap · tanh(x / cap)
 void soft_cap(const Launch& launch, float* x, float cap, int rows, int cols);
 
-// h = activation(gate) · up, or without a gate activation(up), rounded to float16; biases are added first.
+// h = activation(gate) · up, or activation(up) without a gate, rounded to float16. Biases are added first.
 struct Activate {
-  const float* gate_up;              // [rows, ld]: gate, then up; without a gate: up
+  const float* gate_up;              // [rows, ld]: gate, then up; without a gate only up
   const float *gate_bias, *up_bias;  // [ffn], null: none
   __half* h;                         // [rows, ldh] out
   int ld, ffn, ldh;
   bool gated;
   Activation activation;
-  float params[4];  // of the activation
+  float params[4];  // the activation's
 };
 
 void activate(const Launch& launch, const Activate& args, int rows);

@@ -38,7 +38,7 @@ __global__ void __launch_bounds__(MAP_THREADS) map_kernel(const __grid_constant_
   write(p.out, row, head, i, y);
 }
 
-// The sum over the block: lanes by a tree, then warps in ascending order.
+// Sums over the block: lanes by a tree, then warps in ascending order.
 __device__ __forceinline__ float map_sum(float x, float* shared) {
   x = warp_sum(x);
   __syncthreads();
@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(MAP_THREADS) match_kernel(const __grid_constan
   }
   own = map_sum(own, shared);
   other = map_sum(other, shared);
-  // A NaN stays: fmaxf would hide it.
+  // Keeps NaN, which fmaxf would hide.
   const auto length = [](float squares) { return squares != squares ? squares : fmaxf(sqrtf(squares), 1e-12f); };
   const float factor = length(other) / length(own);
   for (int i = threadIdx.x; i < dim; i += MAP_THREADS) {

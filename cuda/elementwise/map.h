@@ -1,5 +1,5 @@
-// The elementwise ops that lie between the others: biases, activations, gates, scales, sums, conversions. Float32, each operation rounded;
-// an element's bits depend on itself and on the elements at its place in the other operands alone.
+// The elementwise ops between the other ops: biases, activations, gates, scales, sums, conversions. All of it is float32, and each
+// operation is rounded. An element's bits depend only on the elements at the same place in the operands.
 #pragma once
 
 #include "../device/launch.h"
@@ -8,7 +8,8 @@
 
 namespace pen {
 
-// y = then(scale · f(in + bias)), y = factor · y · g(by), out = y or out += y. f, then, g: PEN_IDENTITY and the others of penstock.h.
+// y = then(scale · f(in + bias)), y = factor · y · g(by), then out = y or out += y. f, then and g are PEN_IDENTITY or another activation of
+// penstock.h.
 struct Map {
   Operand in, by, out;
   int heads, dim;
@@ -20,16 +21,16 @@ struct Map {
 };
 void map(const Launch& launch, const Map& args, int rows);
 
-// max(x − (mean + cutoff · deviation), 0) of the first `dim` elements of each row, in place.
+// Replaces the first `dim` elements of each row by max(x − (mean + cutoff · deviation), 0).
 void keep_largest(const Launch& launch, float* x, size_t ld, int dim, float cutoff, int rows);
 
-// What AltUp does to the residual streams (Cho et al. 2023): STREAMS streams of `hidden` elements per row, `router` [rows, STREAMS].
+// AltUp's ops on the residual streams (Cho et al. 2023): STREAMS streams of `hidden` elements per row, `router` [rows, STREAMS].
 constexpr int STREAMS = 4;
 // streams[to] += Σ_from (Σ_r coefficients[to · STREAMS + from][r] · router[r]) · streams[from]
 void predict(const Launch& launch, float* streams, const float* router, const float* coefficients, int hidden, int rows);
 // streams[to] += (x − streams[0]) · (1 + Σ_r coefficients[to][r] · router[r])
 void correct(const Launch& launch, float* streams, const float* x, const float* router, const float* coefficients, int hidden, int rows);
-// out (+)= in · |like| / |in|; lengths are at least 1e-12.
+// out (+)= in · |like| / |in|. Lengths are at least 1e-12.
 void match_length(const Launch& launch, const Operand& in, const Operand& like, const Operand& out, int dim, bool add, int rows);
 
 }  // namespace pen

@@ -1,4 +1,4 @@
-// Reading and writing elements of rows of either type.
+// Reads and writes elements of rows of either type.
 #pragma once
 
 #include "activation.cuh"

@@ -5,7 +5,7 @@
 
 namespace pen {
 
-// Rows of float32 or float16 elements, cut into heads: element i of head h of row r lies at r · ld + h · stride + i from the first.
+// Rows of float32 or float16 elements, cut into heads. Element i of head h of row r has index r · ld + h · stride + i.
 struct Operand {
   float* x = nullptr;
   __half* half = nullptr;

@@ -1,4 +1,4 @@
-// Token embeddings: the launch.
+// Launches token embeddings.
 #include "embedding.cuh"
 
 namespace pen {

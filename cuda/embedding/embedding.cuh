@@ -8,7 +8,7 @@ namespace pen {
 
 constexpr int EMBED_THREADS = 256;
 
-// Gives the lane's elements of one K tile of a row to put(column, value).
+// Passes the lane's elements of one K tile of a row to put(column, value).
 template <class Put>
 __device__ __forceinline__ void read_row(const Matrix& table, int id, int k_tile, int lane, Put put) {
   const int row = id % TILE_ROWS;

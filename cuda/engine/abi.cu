@@ -1,4 +1,4 @@
-// The C interface: the only extern "C". Every exception ends here as a status and a text.
+// Implements the C interface, the only extern "C". Turns every exception into a status and a message.
 #include <algorithm>
 #include <cstring>
 
@@ -11,8 +11,8 @@ namespace {
 
 thread_local std::string last_error;
 
-// Runs the body of a call and turns what it throws into a status. `ctx`, unless null, learns that its device is lost: a kernel's fault
-// stays with the process, and whatever comes after would fail, too, or wait for a device that no longer answers.
+// Runs the body of a call and turns what it throws into a status. Marks `ctx`, unless null, as lost if a kernel faulted. Such a fault is
+// sticky for the process: every later call would fail, too, or wait for a device that no longer answers.
 template <class F>
 pen_status status_of(pen_ctx* ctx, F&& body) noexcept {
   pen_status status = PEN_INTERNAL;
@@ -26,7 +26,7 @@ pen_status status_of(pen_ctx* ctx, F&& body) noexcept {
     last_error = error.what();
     status = PEN_CUDA;
     if (error.code == cudaErrorMemoryAllocation) {
-      cudaGetLastError();  // not sticky: the next call is told of it otherwise
+      cudaGetLastError();  // this error is not sticky, but the next call would report it
       status = PEN_OUT_OF_MEMORY;
     }
   } catch (const std::bad_alloc&) {
@@ -42,11 +42,11 @@ pen_status status_of(pen_ctx* ctx, F&& body) noexcept {
 }
 
 void use(const pen_ctx& ctx) {
-  if (ctx.lost) throw StatusError(PEN_CUDA, "the device was lost before");
+  if (ctx.lost) throw StatusError(PEN_CUDA, "the device was lost by an earlier error");
   check(cudaSetDevice(ctx.device.id), "selecting the device");
 }
 
-// Waits until nothing uses what is about to be freed. A lost device cannot be waited for.
+// Waits until nothing uses the memory that is about to be freed. Returns at once for a lost device, which would never answer.
 void settle(const pen_ctx& ctx) {
   cudaSetDevice(ctx.device.id);
   if (!ctx.lost) cudaDeviceSynchronize();
@@ -58,7 +58,7 @@ void require(bool there) {
   if (!there) throw StatusError(PEN_INVALID_ARG, "a null pointer");
 }
 
-// Bytes read and written per second by copies within the device's memory: the best of ten.
+// Measures the bytes read and written per second by copies within the device's memory: the best of ten.
 double copy_bandwidth(pen_ctx& ctx, size_t free_bytes) {
   const size_t size = std::min<size_t>(size_t(1) << 30, free_bytes / 4);
   const Buffer from(ctx.memory, size, true), to(ctx.memory, size, true);
@@ -99,7 +99,7 @@ pen_status pen_device_count(uint32_t* count) {
       const auto version = [](int v) { return std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 10); };
       // A driver that is not installed has version 0.
       if (driver == 0) throw StatusError(PEN_UNSUPPORTED, "no NVIDIA driver is installed");
-      throw StatusError(PEN_UNSUPPORTED, "the driver is one for CUDA " + version(driver) + ", this build needs " + version(runtime));
+      throw StatusError(PEN_UNSUPPORTED, "the driver supports CUDA " + version(driver) + " and this build needs " + version(runtime));
     }
     check(code, "counting devices");
     *count = uint32_t(devices);
@@ -110,7 +110,7 @@ pen_status pen_quant_info(pen_quant* info) {
   return status_of(nullptr, [&] {
     require(info);
     const QuantRow* row = quant_row(info->type);
-    if (!row) throw StatusError(PEN_UNSUPPORTED, "type " + std::to_string(info->type));
+    if (!row) throw StatusError(PEN_UNSUPPORTED, "this build does not know the type");
     info->name = row->name;
     info->block_size = uint32_t(row->block_size);
     info->block_bytes = uint32_t(row->block_bytes);
@@ -214,7 +214,7 @@ pen_status pen_kv_create(pen_model* model, uint32_t num_blocks, uint32_t backed,
   });
 }
 
-// Other models' threads go on meanwhile: each capture alone keeps them from what would break it.
+// Other models' threads continue meanwhile: each single capture takes the lock that keeps them from breaking it.
 pen_status pen_kv_capture(pen_kv* kv, double seconds, uint32_t* captured, uint32_t* wanted) {
   return status_of(kv ? &kv->model->ctx : nullptr, [&] {
     require(kv && captured && wanted);
@@ -230,7 +230,7 @@ pen_status pen_kv_resize(pen_kv* kv, uint32_t num_blocks, uint32_t* backed) {
     const std::lock_guard alone(device_wide());
     require(kv && backed);
     use(kv->model->ctx);
-    // Block 0 stands in tables for whatever is not read.
+    // Block 0 is the placeholder in tables for entries that are not read.
     if (num_blocks != uint32_t(kv->backed)) kv->resize(std::max(num_blocks, 1u));
     *backed = uint32_t(kv->backed);
   });

@@ -1,4 +1,4 @@
-// A device as a caller of the C interface opened it.
+// A device that a caller of the C interface has opened.
 #pragma once
 
 #include <memory>
@@ -12,15 +12,15 @@ struct pen_ctx {
   pen::Device device;
   std::string name;
   pen::Memory memory;
-  std::atomic<bool> lost{false};  // a call failed with PEN_CUDA: all that follow fail, too
+  std::atomic<bool> lost{false};  // a call failed with PEN_CUDA, so every later call fails, too
 
   pen_ctx(int id, std::string name) : device(id), name(std::move(name)) {}
 };
 
 namespace pen {
 
-// Whoever waits for the whole device, allocates, or copies outside of a stream holds this, and so does whoever captures a graph: the
-// former would break the capture, even from another model's thread.
+// Lock for work that affects the whole device: waiting for it, allocating, copying outside of a stream, and capturing a graph. The others
+// would break a capture, even from another model's thread.
 inline std::recursive_mutex& device_wide() {
   static std::recursive_mutex mutex;
   return mutex;

@@ -1,4 +1,4 @@
-// How a step's kernels are queued.
+// Captures graphs and queues a step's kernels.
 #include "graphs.h"
 
 #include <algorithm>
@@ -11,16 +11,16 @@ namespace pen {
 
 namespace {
 
-// Device memory that the graphs of capture_rest() may take: half of what pen_model_need() sets aside for graphs and code.
+// Device memory that the graphs of capture_rest() may take: half of what pen_model_need() reserves for graphs and code.
 constexpr size_t GRAPH_MEMORY = size_t(128) << 20;
 
-// A graph in place of a missing one has at most so many times its rows and blocks. The kernels one by one would cost less than more
-// padding, and than a longer copy of block tables.
+// Bounds on a larger graph that replaces a missing one: at most MORE_ROWS times its rows and MORE_BLOCKS times its blocks. Beyond that,
+// launching the kernels one by one costs less than the padding and the longer copy of block tables.
 constexpr int MORE_ROWS = 2, MORE_BLOCKS = 4;
 
 int rounded(bool prompt, int rows) { return prompt ? round_rows(rows) : round_seqs(rows); }
 
-// The shapes of all graphs with so many blocks, of decode steps or of prompts.
+// The shapes of all graphs with `blocks` blocks, for decode steps or for prompts.
 std::vector<GraphShape> shapes(const pen_model& m, bool prompt, int blocks, bool sampling) {
   const int room = prompt ? int(m.desc.max_batch_tokens) : round_seqs(int(m.desc.max_slots));
   std::vector<GraphShape> all;
@@ -31,7 +31,7 @@ std::vector<GraphShape> shapes(const pen_model& m, bool prompt, int blocks, bool
   return all;
 }
 
-// A step of this shape none of whose rows belongs to a sequence: its metadata is on the device only after upload().
+// A step of this shape that is all padding. Its metadata is on the device only after upload().
 struct Padding {
   GraphShape shape;
   MetaLayout layout;
@@ -51,7 +51,7 @@ struct Padding {
   }
 };
 
-// Kernels are loaded when they are first used. No step may wait for that, nor find no memory for it.
+// Runs a padding step so that its kernels are loaded. Later no step may wait for that, or fail for lack of memory.
 void run_padding(pen_model& m, const pen_kv& kv, const Padding& padding) {
   padding.upload(m, kv);
   run(m, kv, padding.step, true);
@@ -75,11 +75,11 @@ void record(pen_model& m, const pen_kv& kv, const Step& step, Graph& graph) {
   cudaGraphDestroy(captured);
   if (made != cudaSuccess) graph.exec = nullptr;
   check(made, "graph instantiation");
-  // Else the first launch would do it.
+  // Otherwise the first launch would upload it.
   check(cudaGraphUpload(graph.exec, m.stream.handle), "graph upload");
 }
 
-// Captures the graph of a padding step. Returns false if there is no memory for it.
+// Captures the graph of a padding step. Returns false if memory is lacking.
 bool capture(pen_model& m, const pen_kv& kv, const Padding& padding) {
   Graph& graph = m.graphs[padding.shape];
   graph.shape = padding.shape;
@@ -121,7 +121,7 @@ StepBounds bounds_of(const GraphShape& shape, int block_size) {
 Graph* find_graph(pen_model& m, const GraphShape& step, int block_size) {
   if (step.tokens > MAX_GRAPH_TOKENS) return nullptr;
   const int rows = rounded(step.prompt, step.tokens), blocks = round_blocks(step.blocks, block_size);
-  // Rows come before blocks in the order of the map, so the graph of the step's own shape comes first.
+  // The map orders rows before blocks, so the graph of the step's own shape comes first.
   for (auto at = m.graphs.lower_bound({step.prompt, rows, blocks, false}); at != m.graphs.end(); ++at) {
     const GraphShape& has = at->first;
     if (has.prompt != step.prompt || has.tokens > MORE_ROWS * rows) return nullptr;
@@ -174,11 +174,12 @@ Captured capture_rest(pen_model& m, const pen_kv& kv, double seconds) {
     }
   };
   for (int blocks = least, i = 0; blocks <= most; blocks *= 2, i++) {
-    // Decode steps over longer contexts have other kernels.
+    // Decode steps over longer contexts use other kernels.
     capture_all(shapes(m, false, blocks, true), blocks == least);
     capture_all(shapes(m, false, blocks, false), true);
-    // A lone prompt's graph takes less time than its kernels one by one, which launches delay. Beside sequences that decode, nothing is
-    // gained: a step is queued while the one before it runs. Every other length is enough, since longer graphs stand in (MORE_BLOCKS).
+    // The graph of a lone prompt takes less time than launching its kernels one by one. Alongside decoding sequences, a graph gains
+    // nothing: a step is queued while the previous one runs. Every other length is enough, because longer graphs replace the missing ones
+    // (MORE_BLOCKS).
     if (i % 2 == 0 || blocks == most) capture_all(shapes(m, true, blocks, true), true);
   }
   check(cudaStreamSynchronize(m.stream.handle), "uploading graphs");

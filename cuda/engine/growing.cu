@@ -1,4 +1,4 @@
-// Arrays that grow in place, by the driver's virtual memory functions.
+// Arrays that grow in place, through the driver's virtual memory functions.
 #include "growing.h"
 
 #include <type_traits>
@@ -9,7 +9,7 @@ namespace pen {
 
 namespace {
 
-// The largest piece of physical memory: what is given back are whole pieces.
+// The largest piece of physical memory. Memory is released in whole pieces.
 constexpr size_t LARGEST_PIECE = size_t(64) << 20;
 
 template <class F>
@@ -18,7 +18,7 @@ bool look_up(const char* name, F& function) {
   return function != nullptr;
 }
 
-// Null: one of them is missing.
+// Returns null if one of the functions is missing.
 const Driver* entry_points() {
   static const Driver* const known = [] {
     static Driver d{};
@@ -40,7 +40,7 @@ CUmemAllocationProp pinned_to(int device) {
   return prop;
 }
 
-// Too little memory is no fault: the caller goes on with what it has. Whatever else may be wrong here, no kernel has failed.
+// Throws PEN_OUT_OF_MEMORY for every driver error: the caller continues with the memory it has. Whatever the error, no kernel has failed.
 void require(CUresult code, const char* what) {
   if (code != CUDA_SUCCESS) throw StatusError(PEN_OUT_OF_MEMORY, std::string(what) + " (driver status " + std::to_string(code) + ")");
 }
@@ -77,7 +77,7 @@ ZeroPage::ZeroPage(pen_ctx& ctx, const Driver* driver) : ctx_(ctx), driver_(driv
   if (!driver) return;
   page_ = create(ctx, *driver, PAGE);
   try {
-    // Mapped for a moment, to be written once.
+    // Maps the page for a moment, to write it once.
     Growing writable(ctx, driver, page_.handle);
     check(cudaMemset(writable.as<uint8_t>(), 0, PAGE), "zeroing device memory");
     check(cudaDeviceSynchronize(), "zeroing device memory");
@@ -183,7 +183,7 @@ void Growing::grow(size_t bytes, cudaStream_t stream) {
   try {
     while (mapped_ < wanted) add(std::min(wanted - mapped_, LARGEST_PIECE), stream);
   } catch (...) {
-    // What was added is being zeroed.
+    // The new memory is still being zeroed.
     if (pieces_.size() > pieces) check(cudaStreamSynchronize(stream), "zeroing the cache");
     while (pieces_.size() > pieces) drop_last();
     throw;

@@ -1,5 +1,5 @@
-// Arrays of device memory that grow and shrink in place: their addresses are reserved once, and memory is mapped behind a leading part of
-// them. Captured graphs hold the addresses, which never change.
+// Arrays of device memory that grow and shrink in place. Their addresses are reserved once, and memory is mapped to a leading part of them.
+// Captured graphs hold the addresses, which never change.
 #pragma once
 
 #include <cuda.h>
@@ -10,7 +10,7 @@
 
 namespace pen {
 
-// The driver's functions for virtual memory. They are looked up while the program runs, so that it starts without a driver.
+// The driver's functions for virtual memory. They are looked up at run time, so the program starts without a driver.
 struct Driver {
   decltype(&::cuDeviceGet) device;
   decltype(&::cuDeviceGetAttribute) attribute;
@@ -23,7 +23,7 @@ struct Driver {
   decltype(&::cuMemUnmap) unmap;
   decltype(&::cuMemSetAccess) access;
 
-  // Null: the driver has not all of them, or the device cannot map memory.
+  // Returns null if the driver lacks one of them, or if the device cannot map memory.
   static const Driver* of(int device);
 };
 
@@ -33,10 +33,10 @@ struct Physical {
   size_t bytes;
 };
 
-// A page of zeros, which is mapped as often as it is needed and never written.
+// A page of zeros that is mapped wherever it is needed and never written.
 class ZeroPage {
  public:
-  ZeroPage(pen_ctx& ctx, const Driver* driver);  // null: holds nothing
+  ZeroPage(pen_ctx& ctx, const Driver* driver);  // null driver: holds nothing
   ZeroPage(const ZeroPage&) = delete;
   ~ZeroPage();
   CUmemGenericAllocationHandle handle() const { return page_.handle; }
@@ -47,25 +47,25 @@ class ZeroPage {
   Physical page_{};
 };
 
-// An array whose first `capacity` bytes may have memory behind them. From `zeros_at` on, `zeros` bytes can always be read as zeros.
-// Without a driver for it, the whole array has memory from the start.
+// An array whose first `capacity` bytes may have memory. The `zeros` bytes from `zeros_at` always read as zeros. Without the driver's
+// functions, the whole array has memory from the start.
 class Growing {
  public:
   Growing() = default;
   Growing(pen_ctx& ctx, const Driver* driver, const ZeroPage& page, size_t capacity, size_t zeros_at, size_t zeros);
-  // The page alone, to be written before it is one of zeros.
+  // Maps the page of zeros alone, so that it can be written.
   Growing(pen_ctx& ctx, const Driver* driver, CUmemGenericAllocationHandle page);
   Growing(Growing&& other) noexcept { *this = std::move(other); }
   Growing& operator=(Growing&& other) noexcept;
   ~Growing();
 
-  // Puts zeroed memory behind the first `bytes` bytes, by work that is queued on the stream. Throws PEN_OUT_OF_MEMORY if there is too
-  // little; then the array is as it was.
+  // Maps zeroed memory to the first `bytes` bytes, by work queued on the stream. Throws PEN_OUT_OF_MEMORY if there is too little. Then the
+  // array is unchanged.
   void grow(size_t bytes, cudaStream_t stream);
-  // Takes memory from behind the array's end, whole pieces at a time, as long as the first `bytes` bytes keep theirs. Nothing on the
-  // device may use what is taken.
+  // Unmaps memory from the array's end, in whole pieces, as long as the first `bytes` bytes keep theirs. Nothing on the device may use the
+  // unmapped memory.
   void shrink(size_t bytes);
-  // Leading bytes with memory behind them, at most `capacity`.
+  // Leading bytes that have memory, at most `capacity`.
   size_t backed() const { return std::min(mapped_, capacity_); }
   template <typename T>
   T* as() const {
@@ -83,8 +83,8 @@ class Growing {
   CUdeviceptr base_ = 0;
   size_t capacity_ = 0, reserved_ = 0, mapped_ = 0;
   size_t zeros_from_ = 0, zeros_to_ = 0;  // where the page of zeros is mapped
-  std::vector<Physical> pieces_;          // from the array's start on
-  Buffer whole_;                          // without a driver
+  std::vector<Physical> pieces_;          // in order, from the array's start
+  Buffer whole_;                          // used without the driver's functions
 };
 
 }  // namespace pen

@@ -1,5 +1,5 @@
-// Loading: the caller's threads copy pieces of a tensor into pinned memory, the copy engine takes them to the device, and a kernel repacks
-// them there.
+// Loads tensors: the caller's threads copy pieces into pinned memory, the copy engine moves them to the device, and a kernel repacks them
+// there.
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -11,7 +11,7 @@ namespace pen {
 
 namespace {
 
-// A vector is short: it is copied at once.
+// Copies a vector at once, since vectors are short.
 void load_vector(const Tensor& tensor, const uint8_t* data, uint64_t nbytes) {
   const std::lock_guard alone(device_wide());
   check(cudaMemcpy(const_cast<float*>(tensor.vector), data, nbytes, cudaMemcpyHostToDevice), "copying a vector");
@@ -20,7 +20,7 @@ void load_vector(const Tensor& tensor, const uint8_t* data, uint64_t nbytes) {
 void load_matrices(pen_model& m, const Tensor& to, uint64_t first_matrix, uint64_t matrices, const uint8_t* data, size_t row_bytes) {
   const uint64_t tile = to.placement == Placement::WHOLE ? TILE_ROWS : TILE_ROWS / 2;
   const uint64_t piece = STAGE_BYTES / row_bytes / tile * tile;
-  if (piece == 0) throw StatusError(PEN_UNSUPPORTED, "rows of " + std::to_string(row_bytes) + " bytes");
+  if (piece == 0) throw StatusError(PEN_UNSUPPORTED, "rows of " + std::to_string(row_bytes) + " bytes are too long to load");
   for (uint64_t i = 0; i < matrices; i++) {
     auto* records = const_cast<uint8_t*>(to.matrix.data) + (first_matrix + i) * to.matrix.bytes();
     for (uint64_t first = 0; first < to.rows; first += piece) {
@@ -44,7 +44,7 @@ void load_matrices(pen_model& m, const Tensor& to, uint64_t first_matrix, uint64
 
 void load_tensor(pen_model& m, uint32_t index, uint32_t first, uint32_t count, const uint8_t* data, uint64_t nbytes) {
   const Tensor& to = m.tensors.at(index);
-  if (count == 0 || uint64_t(first) + count > to.count) throw StatusError(PEN_INVALID_ARG, "the tensor has fewer matrices");
+  if (count == 0 || uint64_t(first) + count > to.count) throw StatusError(PEN_INVALID_ARG, "the tensor has fewer matrices than were given");
   const size_t row_bytes = to.cols / to.quant->block_size * to.quant->block_bytes, rows = to.rows * count;
   if (nbytes != rows * row_bytes) {
     throw StatusError(PEN_INVALID_ARG, std::to_string(nbytes) + " bytes, expected " + std::to_string(rows * row_bytes) + " for its shape");
@@ -59,8 +59,8 @@ void finish_loading(pen_model& m) {
   m.staging.reset();
   int overflowed = 0;
   check(cudaMemcpy(&overflowed, m.overflow.as<int>(), sizeof(int), cudaMemcpyDeviceToHost), "loading");
-  if (overflowed) throw StatusError(PEN_UNSUPPORTED, "a weight lies outside of float16's range");
-  if (!m.tensors.complete()) throw StatusError(PEN_MISSING_TENSOR, "a tensor of the description did not come");
+  if (overflowed) throw StatusError(PEN_UNSUPPORTED, "a weight is outside of float16's range");
+  if (!m.tensors.complete()) throw StatusError(PEN_MISSING_TENSOR, "a tensor of the description was not loaded");
 }
 
 }  // namespace pen

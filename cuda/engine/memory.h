@@ -1,4 +1,4 @@
-// Device memory and what else the engine asks the driver for, freed in destructors.
+// Device memory, pinned memory, streams and events, freed in destructors.
 #pragma once
 
 #include <algorithm>
@@ -11,17 +11,17 @@
 
 namespace pen {
 
-// The driver hands out memory in these units, and takes as much for any smaller size without saying so.
+// The driver hands out memory in these units. A smaller request silently takes a whole unit.
 constexpr size_t PAGE = size_t(2) << 20;
 
-// Device memory with a ledger of what the driver took for it. Large pieces are whole pages; small ones share a page, which is filled
-// from its start and freed with the last of them.
+// Device memory with a count of what the driver took for it. Large pieces are whole pages. Small pieces share a page, which is filled from
+// its start and freed with its last piece.
 class Memory {
  public:
   uint64_t held_bytes() const { return held_bytes_; }
-  // Adds what was taken from the driver elsewhere, or given back.
+  // Counts memory that was taken from the driver elsewhere, or given back (negative).
   void count(int64_t bytes) { held_bytes_ += uint64_t(bytes); }
-  // What the driver takes for a piece of this size.
+  // The memory that the driver takes for a piece of this size [bytes].
   static size_t taken(size_t size) { return is_small(rounded(size)) ? rounded(size) : round_up(size, PAGE); }
   static size_t rounded(size_t size) { return round_up(size > 0 ? size : 1, 256); }
 
@@ -99,7 +99,7 @@ class Buffer {
   size_t size_ = 0;
 };
 
-// Hands out a model's buffers, or, without memory, only adds up what they would take: so a size is written down once.
+// Hands out a model's buffers. Without memory, it only adds up their sizes, so that each size is written down once.
 class Allocator {
  public:
   explicit Allocator(Memory* memory) : memory_(memory) {}
@@ -117,7 +117,7 @@ class Allocator {
   size_t bytes_ = 0;
 };
 
-// Pinned host memory: the device copies from and to it by itself, and kernels can write to it.
+// Pinned host memory, which the device's copy engine and kernels can access directly.
 class Pinned {
  public:
   Pinned() = default;

@@ -1,4 +1,4 @@
-// A step's metadata.
+// Lays out and fills a step's metadata.
 #include "metadata.h"
 
 #include <algorithm>
@@ -84,7 +84,7 @@ Step step_at(uint8_t* base, const MetaLayout& l, const StepBounds& bounds) {
 void fill_metadata(uint8_t* base, const MetaLayout& l, const pen_batch& b, int32_t* results, const std::vector<int32_t>& row_of,
                    const CacheShape& cache) {
   std::memset(base, 0, l.block_tables);
-  // Kernels write the ids themselves: a copy behind the graph would hold up the next step, the more so as it changes engines.
+  // Kernels write the ids themselves. A copy after the graph would delay the next step, all the more because it changes hardware queues.
   *at<int32_t*>(base, l.results) = results;
   put(base, l.inputs, b.inputs, b.num_tokens);
   put(base, l.positions, b.positions, b.num_tokens);

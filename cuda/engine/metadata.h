@@ -1,4 +1,4 @@
-// A step's metadata: how it is laid out, filled on the host and found on the device.
+// A step's metadata: its layout, its contents on the host and its place on the device.
 #pragma once
 
 #include <stddef.h>
@@ -10,14 +10,14 @@
 
 namespace pen {
 
-// Graphs are captured for rounded numbers of sequences, of a lone prompt's rows and of blocks per sequence, so that few of them serve every
-// batch.
+// Rounds the number of sequences up. Graphs are captured for rounded numbers of sequences, of a lone prompt's rows and of blocks per
+// sequence, so that few graphs serve every batch.
 int round_seqs(int num_seqs);
 int round_rows(int num_rows);
-// Powers of two, from 256 tokens on.
+// Rounds up to powers of two, starting at 256 tokens.
 int round_blocks(int num_blocks, int block_size);
 
-// Offsets in a step's metadata, which travels as one copy.
+// Offsets in a step's metadata, which is sent in one copy.
 struct MetaLayout {
   int num_tokens, num_seqs, num_rows, max_blocks, num_groups;
   size_t results, inputs, positions, token_types, slot_mapping, cu_seqlens, context_lens,
@@ -25,17 +25,17 @@ struct MetaLayout {
   MetaLayout(int num_tokens, int num_seqs, int num_rows, int max_blocks, int num_groups);
 };
 
-// What the host knows of a step's sequences. A decode step needs the first two only.
+// What the host knows about a step's sequences. A decode step needs the first two only.
 struct StepBounds {
   int max_query, max_context;
-  int num_single = 0, single_context = 0;  // sequences with one row, and the longest of their contexts
-  int many_context = 0;                    // the longest context of the others
+  int num_single = 0, single_context = 0;  // sequences with one row, and their longest context
+  int many_context = 0;                    // longest context of the others
 };
 
 // A step's metadata on the device.
 struct Step {
-  StepView view;                // with the places and the tables of the first cache group
-  int32_t* const* results;      // points to the address of the sampled ids in pinned memory
+  StepView view;                // with the slot mapping and block tables of the first cache group
+  int32_t* const* results;      // where the address of the sampled ids in pinned memory is stored
   const int32_t* inputs;        // [num_tokens]
   const uint32_t* token_types;  // [num_tokens]
   const int32_t* slots;         // [num_rows]
@@ -43,7 +43,7 @@ struct Step {
   const int32_t* mask_of;       // [num_rows]
   const int32_t* num_logprobs;  // [num_rows]
   const uint32_t* state_slots;  // [num_seqs]
-  const uint32_t* sequences;    // [num_seqs] their numbers: those with one row, then those with more
+  const uint32_t* sequences;    // [num_seqs] their numbers: sequences with one row first, then the others
   StepBounds bounds;
   int num_rows;
   bool has_prefill;
@@ -54,14 +54,14 @@ struct Step {
     of.block_tables += size_t(group) * view.num_seqs * view.max_blocks;
     return of;
   }
-  // The sequences with one row of such a view, so that no kernel has blocks for the others.
+  // A view of the sequences with one row, so that no kernel has blocks for the others.
   StepView single_of(StepView of) const {
     if (!has_prefill) return of;
     of.num_seqs = bounds.num_single, of.max_query = 1, of.max_context = bounds.single_context;
     of.sequences = sequences;
     return of;
   }
-  // Those with more rows, in a step that has any.
+  // A view of the sequences with more rows, for a step that has any.
   StepView many_of(StepView of) const {
     of.num_seqs -= bounds.num_single, of.max_context = bounds.many_context;
     of.sequences = sequences + bounds.num_single;
@@ -69,18 +69,18 @@ struct Step {
   }
 };
 
-// The step whose metadata lies at `base` on the device.
+// The step whose metadata starts at `base` on the device.
 Step step_at(uint8_t* base, const MetaLayout& layout, const StepBounds& bounds);
 
-// The KV cache as the metadata names it.
+// The KV cache as the metadata refers to it.
 struct CacheShape {
   std::vector<pen_group> groups;
   int block_size;
-  uint32_t zero_block;  // never written: stands for blocks that a window has left, since kernels read whole tiles of 64 tokens
+  uint32_t zero_block;  // never written; replaces blocks before a window, because kernels read whole tiles of 64 tokens
 };
 
-// Writes the metadata of a batch to `base` on the host. Rows and sequences past its own are padding that no kernel acts on. `results`:
-// where kernels write the sampled ids; `row_of`: [num_seqs] a sequence's row among the sampled ones, or -1.
+// Writes a batch's metadata to `base` on the host. Rows and sequences that the batch does not have are padding, which no kernel acts on.
+// `results`: where kernels write the sampled ids. `row_of`: [num_seqs] a sequence's row among the sampled ones, or -1.
 void fill_metadata(uint8_t* base, const MetaLayout& layout, const pen_batch& batch, int32_t* results, const std::vector<int32_t>& row_of,
                    const CacheShape& cache);
 

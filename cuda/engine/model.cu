@@ -1,4 +1,4 @@
-// What a model takes of a device, and its construction.
+// Computes a model's need of device memory and constructs it.
 #include "model.h"
 
 #include <string>
@@ -11,7 +11,7 @@ namespace pen {
 
 namespace {
 
-// For graphs, kernels' code, and what the driver rounds up.
+// Memory for graphs, kernels' code, and the driver's rounding.
 constexpr size_t RESERVE = size_t(256) << 20;
 
 size_t rope_floats(const pen_model_desc& d, uint32_t count) {
@@ -28,13 +28,17 @@ void check_model(const pen_model_desc& d) {
   for (uint32_t i = 0; i < d.num_caches; i++) {
     if (d.caches[i].group >= d.num_groups) throw StatusError(PEN_INVALID_ARG, "a cache's group does not exist");
   }
-  if (d.hidden_dim % 4 != 0) throw StatusError(PEN_UNSUPPORTED, "a hidden size of " + std::to_string(d.hidden_dim));
+  if (d.hidden_dim % 4 != 0) {
+    throw StatusError(PEN_UNSUPPORTED, "a hidden size of " + std::to_string(d.hidden_dim) + ", expected a multiple of 4");
+  }
   for (uint32_t i = 0; i < d.num_ops; i++) {
     if (d.ops[i].kind >= PEN_NUM_OPS || !d.ops[i].args) throw StatusError(PEN_INVALID_ARG, "op " + std::to_string(i) + " does not exist");
     if (d.ops[i].kind != PEN_OP_EXPERTS) continue;
     const auto& e = *static_cast<const pen_experts*>(d.ops[i].args);
-    if (e.count > MAX_EXPERTS) throw StatusError(PEN_UNSUPPORTED, std::to_string(e.count) + " experts");
-    if (e.used == 0 || e.used > e.count) throw StatusError(PEN_INVALID_ARG, "a row uses none of its experts, or more than there are");
+    if (e.count > MAX_EXPERTS) {
+      throw StatusError(PEN_UNSUPPORTED, std::to_string(e.count) + " experts, expected at most " + std::to_string(MAX_EXPERTS));
+    }
+    if (e.used == 0 || e.used > e.count) throw StatusError(PEN_INVALID_ARG, "a row uses no expert, or more experts than there are");
   }
 }
 
@@ -128,7 +132,7 @@ size_t block_bytes(const pen_cache& cache, uint32_t dim, int block_size) {
   return sizeof(__half) * size_t(cache.heads) * dim * size_t(block_size);
 }
 
-// The block of zeros: no page holds a part of it and of a block that is written, in any of the arrays.
+// Chooses the block of zeros such that, in every array, no page holds parts of both it and a writable block.
 uint32_t zero_block_of(const std::vector<pen_cache>& places, const Driver* driver, int num_blocks, int block_size) {
   size_t gap = 0;
   for (const pen_cache& cache : places) {
@@ -162,7 +166,7 @@ pen_kv::pen_kv(pen_model& m, uint32_t blocks, uint32_t size)
 
 void pen_kv::resize(uint32_t blocks) {
   if (!driver || places.empty()) return;
-  // Zeroed as they come: kernels may read what no row has written yet, and it must not be a NaN.
+  // Memory is zeroed when it is mapped: kernels may read what no row has written yet, and it must not be a NaN.
   const auto each = [&](auto&& apply) {
     for (size_t i = 0; i < places.size(); i++) {
       apply(keys[i], block_bytes(places[i], places[i].key_dim, block_size));

@@ -1,4 +1,4 @@
-// A model on the device: weights, scratch memory, its steps in flight.
+// A model on the device: weights, scratch memory, steps in flight.
 #pragma once
 
 #include <functional>
@@ -21,23 +21,23 @@ struct Staging;
 // A step whose results have not been collected.
 struct InFlight {
   uint64_t step = 0;
-  std::vector<int32_t> row_of;        // [num_seqs] its row among the sampled ones, or -1
-  std::vector<float> logits;          // [rows, vocab] if wanted
-  std::vector<int32_t> num_logprobs;  // [num_seqs] as asked; empty: no sequence asks
-  std::vector<uint8_t> pools;         // [num_seqs] as asked; empty: no sequence asks
+  std::vector<int32_t> row_of;        // [num_seqs] the sequence's row among the sampled ones, or -1
+  std::vector<float> logits;          // [rows, vocab] if requested
+  std::vector<int32_t> num_logprobs;  // [num_seqs] as requested; empty: none
+  std::vector<uint8_t> pools;         // [num_seqs] as requested; empty: none
   int num_scored = 0, num_pools = 0, num_pool_rows = 0;
   Pinned meta, masks, prompt_lists;                                     // to the device
-  Pinned sampled, logprobs, logprob_ids, scored, scored_ids, pooled;  // from it
+  Pinned sampled, logprobs, logprob_ids, scored, scored_ids, pooled;  // from the device
   Event done;
   bool pending = false, unsampled = false;
-  // While it is unsampled: the step on the device, and the offset of mask_of in its metadata.
+  // For a step that is not sampled yet: its metadata on the device, and the offset of mask_of there.
   Step device{};
   size_t mask_of = 0;
 
   void allocate(const pen_model_desc& desc, const Scratch& scratch);
 };
 
-// A step on its way through the program.
+// What an op gets when a step runs it.
 struct Pass {
   const pen_model& m;
   const pen_kv& kv;
@@ -47,11 +47,11 @@ struct Pass {
 };
 using Op = std::function<void(const Pass&)>;
 
-// What a graph has room for: a decode step, each row of which is a sequence, or the last rows of one prompt.
+// What a graph has room for: a decode step, where each row is a sequence, or the last rows of one prompt.
 struct GraphShape {
   bool prompt;
   int tokens, blocks;  // rows, and blocks per sequence
-  bool sampling;       // whether the sampling belongs to it
+  bool sampling;       // whether the graph includes the sampling
 
   int num_seqs() const { return prompt ? 1 : tokens; }
   bool operator<(const GraphShape& o) const {
@@ -61,7 +61,7 @@ struct GraphShape {
 
 struct Graph {
   GraphShape shape{};
-  cudaGraphExec_t exec = nullptr;  // null: there was no memory for it
+  cudaGraphExec_t exec = nullptr;  // null: memory was lacking
   ~Graph() { drop(); }
   void drop() {
     if (exec) cudaGraphExecDestroy(exec);
@@ -71,19 +71,19 @@ struct Graph {
 
 }  // namespace pen
 
-// The pages of K and V, place by place: [num_blocks, heads, block_size, dim] each. The first `backed` blocks have memory behind them.
+// The arrays of K and V, one of each per place: [num_blocks, heads, block_size, dim]. The first `backed` blocks have memory.
 struct pen_kv {
   pen_model* model;
   std::vector<pen_cache> places;
   const pen::Driver* driver;  // null: all blocks have memory
   pen::ZeroPage zeros;
-  std::vector<pen::Growing> keys, values;  // values: empty where they are the first elements of the keys
+  std::vector<pen::Growing> keys, values;  // values: empty if they are the first elements of the keys
   int num_blocks, block_size, backed = 0;
   uint32_t zero_block;  // never written
 
   pen_kv(pen_model& model, uint32_t num_blocks, uint32_t block_size);
-  // Puts memory behind at least the first `blocks` blocks, or takes it from behind later ones, and sets `backed`. Throws
-  // PEN_OUT_OF_MEMORY if there is too little; then nothing has changed.
+  // Maps memory to at least the first `blocks` blocks, unmaps that of later ones, and sets `backed`. Throws PEN_OUT_OF_MEMORY if there is
+  // too little. Then nothing has changed.
   void resize(uint32_t blocks);
   pen::KvView layer(uint32_t cache) const;
   pen::CacheShape shape() const;
@@ -91,19 +91,19 @@ struct pen_kv {
 
 struct pen_model {
   pen_ctx& ctx;
-  pen_model_desc desc;  // without what it points to
+  pen_model_desc desc;  // its pointers are cleared
   std::vector<pen_cache> caches;
   std::vector<pen_group> groups;
   std::vector<uint32_t> rope_dims;  // rotated elements per head
   std::vector<size_t> rope_starts;  // where each rotation table begins
-  pen::Buffer arena;                // of the weights
+  pen::Buffer arena;                // holds the weights
   pen::Tensors tensors;
   pen::Buffer ropes, overflow;
   std::vector<pen::Buffer> states;  // [state_slots, width] each
   std::vector<uint32_t> state_widths;
   pen::Scratch scratch;
   pen::SamplerState sampler;
-  std::unique_ptr<pen::Staging> staging;  // while it is being loaded
+  std::unique_ptr<pen::Staging> staging;  // only while the model is loaded
   pen::Stream stream;
   std::vector<pen::Op> program;
   pen::InFlight ring[3];
@@ -112,7 +112,7 @@ struct pen_model {
 
   pen_model(pen_ctx& ctx, const pen_model_desc& desc);
   ~pen_model();
-  // `overlap`: programmatic dependent launch, if the device has it.
+  // `overlap`: use programmatic dependent launch if the device has it.
   pen::Launch launch(bool overlap) const { return {ctx.device, stream.handle, overlap && ctx.device.major >= 9}; }
 
  private:
@@ -122,9 +122,9 @@ struct pen_model {
 namespace pen {
 
 // model.cu
-void check_model(const pen_model_desc& desc);  // throws what cannot be
+void check_model(const pen_model_desc& desc);  // throws if the description is invalid
 pen_need need_of(const pen_model_desc& desc);
-// The places of the cache, each with what one of its layers keeps.
+// The places of the cache, each with the shape of one of its layers.
 std::vector<pen_cache> places_of(const pen_cache* caches, size_t count);
 
 // load.cu

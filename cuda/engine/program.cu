@@ -1,4 +1,4 @@
-// The forward pass: one program for every architecture.
+// The forward pass: one interpreter of ops for every architecture.
 #include "program.h"
 
 #include <string>
@@ -25,7 +25,7 @@ Linear product_of(const pen_model& m, const __half* x, int ldx, Epilogue epilogu
   return args;
 }
 
-// h [rows, ld] = the norm of rows of x: of the first ones, or of those that `gather` names.
+// h [rows, ld] = the norm of rows of x: the first ones, or those that `gather` lists.
 void write_norm(const Launch& launch, const FinalNorm& n, const int32_t* gather, int rows, __half* h, int ld) {
   if (n.kind == NormKind::RMS) return rms_norm(launch, n.norm, gather, rows, h, ld);
   layer_norm(launch, LayerNorm{n.norm.x, n.norm.weight, n.bias, n.norm.hidden, n.norm.eps, gather, h, ld, n.kind == NormKind::NONE}, rows);
@@ -54,7 +54,7 @@ Op compile_normalise(const Resolver& find, const pen_normalise& op) {
   const FinalNorm norm = find.norm(op.norm);
   const Rows& out = find.buffer(op.out, PEN_F16);
   __half* const h = out.data.as<__half>();
-  if (!norm.norm.x || out.ld < norm.norm.hidden) throw StatusError(PEN_INVALID_ARG, "a norm has no input, or no room");
+  if (!norm.norm.x || out.ld < norm.norm.hidden) throw StatusError(PEN_INVALID_ARG, "a norm has no input, or exceeds its buffer");
   return [=, ld = out.ld](const Pass& pass) { write_norm(pass.launch, norm, nullptr, pass.tokens, h, ld); };
 }
 
@@ -80,7 +80,7 @@ Op compile_linear(const Resolver& find, const pen_linear& op) {
     Linear now = args;
     now.num_tokens = pass.tokens;
     if (norm.norm.x) {
-      // A layer normalises its own input for few rows; else a kernel in front of it does.
+      // With few rows, the product normalises its own input. Otherwise a separate kernel does so first.
       const bool own = norm.kind == NormKind::RMS && takes_norm(pass.tokens, norm.norm.hidden);
       if (own) now.norm = norm.norm;
       else write_norm(pass.launch, norm, nullptr, pass.tokens, x, ld);
@@ -98,7 +98,9 @@ Op compile_group_norm(const Resolver& find, const pen_group_norm& op) {
 
 Op compile_activate(const Resolver& find, const pen_activate& op) {
   const Rows &in = find.buffer(op.gate_up, PEN_F32), &out = find.buffer(op.out, PEN_F16);
-  if (in.ld < int(op.dim * (op.gated ? 2 : 1)) || out.ld < int(op.dim)) throw StatusError(PEN_INVALID_ARG, "an activation has no room");
+  if (in.ld < int(op.dim * (op.gated ? 2 : 1)) || out.ld < int(op.dim)) {
+    throw StatusError(PEN_INVALID_ARG, "an activation does not fit its buffers");
+  }
   if (op.activation > PEN_XIELU) throw StatusError(PEN_INVALID_ARG, "no such activation");
   float* const gate_up = in.data.as<float>();
   Activate args{gate_up, find.vector(op.gate_bias, op.dim), find.vector(op.up_bias, op.dim), out.data.as<__half>(), in.ld, int(op.dim),
@@ -135,13 +137,13 @@ Op compile_match(const Resolver& find, const pen_match& op) {
   return [=, dim = int(op.dim), add = op.add != 0](const Pass& pass) { match_length(pass.launch, in, like, out, dim, add, pass.tokens); };
 }
 
-// The logits of rows; `gather` null: of the first ones.
+// Queues the logits of the rows that `gather` lists, or of the first ones if it is null.
 void queue_head(pen_model& m, const Launch& launch, const int32_t* gather, int num_rows) {
   const Scratch& s = m.scratch;
   const pen_head& op = m.desc.head;
   const Resolver find(m);
   __half* const h = s.last.as<__half>();
-  // Not within the product, whose blocks are too many for each to normalise its own input.
+  // The norm is not fused: the product has too many blocks for each of them to normalise its own input.
   write_norm(launch, find.norm(op.norm), gather, num_rows, h, s.ld_hidden);
   const int vocab = m.desc.vocab_size;
   float* const logits = s.logits.as<float>();

@@ -1,4 +1,4 @@
-// The forward pass: a program, each op of which was resolved to tensors and buffers when the model was made.
+// The forward pass: a list of ops, resolved to tensors and buffers when the model is created.
 #pragma once
 
 #include "../elementwise/map.h"
@@ -6,7 +6,7 @@
 
 namespace pen {
 
-// Finds what an op names. Throws if it does not exist or has another shape than the op needs.
+// Finds what an op names. Throws if it does not exist or its shape is wrong for the op.
 class Resolver {
  public:
   explicit Resolver(const pen_model& model) : m(model) {}
@@ -16,7 +16,7 @@ class Resolver {
   const Rows& buffer(uint32_t index, uint32_t type) const;
   float* floats(uint32_t index) const { return buffer(index, PEN_F32).data.as<float>(); }
   __half* halves(uint32_t index) const { return buffer(index, PEN_F16).data.as<__half>(); }
-  // A head of a buffer of either type. An operand without a buffer is empty.
+  // A head of a buffer of either type. Empty for an operand without a buffer.
   Operand operand(const pen_part& part, uint32_t heads, uint32_t dim) const;
   const Matrix& matrix(uint32_t index, uint32_t rows, uint32_t cols) const;
   const Matrix& matrix(uint32_t index) const { return m.tensors.matrix(index); }
@@ -40,9 +40,9 @@ Op compile_delta(const Resolver& find, const pen_delta& op);
 
 // Queues a step whose metadata is on the device. The logits of its `num_rows` rows end up in scratch.logits.
 void forward(pen_model& model, const pen_kv& kv, const Step& step);
-// The final norm; its input is what the layers of the last step left.
+// The final norm. Its input is the output of the last step's layers.
 FinalNorm final_norm(const pen_model& model);
-// Queues the logits of rows of the last step, at most max_slots of them.
+// Queues the logits of at most max_slots rows of the last step.
 void head(pen_model& model, const int32_t* rows, int num_rows);
 
 }  // namespace pen

@@ -1,4 +1,4 @@
-// Ops of attention.
+// Compiles the ops of attention.
 #include "../attention/attention.h"
 #include "../attention/general.h"
 #include "../heads/heads.h"
@@ -99,7 +99,7 @@ Op compile_attention(const Resolver& find, const pen_attention& op) {
     throw StatusError(PEN_INVALID_ARG, "attention does not fit its buffers");
   }
   QkvFinish fresh{};
-  if (!has_fresh && q.ld * q.desc.per_token != op.heads * dim) throw StatusError(PEN_INVALID_ARG, "queries have room between their rows");
+  if (!has_fresh && q.ld * q.desc.per_token != op.heads * dim) throw StatusError(PEN_INVALID_ARG, "queries have gaps between their rows");
   if (has_fresh) {
     const Rows& qkv = find.buffer(op.qkv, PEN_F32);
     if (qkv.ld != int((op.heads + 2 * cache.heads) * dim)) throw StatusError(PEN_INVALID_ARG, "fresh heads do not fit their buffer");
@@ -128,7 +128,9 @@ Op compile_attention(const Resolver& find, const pen_attention& op) {
   args.soft_cap = op.soft_cap;
   args.sinks = find.vector(op.sinks, op.heads);
   args.chunked = op.window != 0 && op.window_kind == PEN_CHUNKED;
-  if ((args.sinks || args.chunked) && !attention_extras(int(dim))) throw StatusError(PEN_INVALID_ARG, "sinks or chunks of such heads");
+  if ((args.sinks || args.chunked) && !attention_extras(int(dim))) {
+    throw StatusError(PEN_INVALID_ARG, "sinks or chunked windows with heads of this size");
+  }
   return [=, index = op.cache, group = cache.group](const Pass& pass) {
     const StepView view = pass.step.view_of(group);
     Attention now = args;

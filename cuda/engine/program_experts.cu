@@ -1,4 +1,4 @@
-// Ops that send rows to matrices of a stack: experts, and heads that have a matrix each.
+// Compiles ops that multiply rows by matrices of a stack: experts, and heads that have a matrix each.
 #include "../experts/decode.h"
 #include "../experts/experts.h"
 #include "../experts/rows.h"
@@ -37,7 +37,7 @@ ExpertLinear product_of(const ExpertScratch& e, int group, const Matrix& w, cons
   return args;
 }
 
-// An op with everything that it names found.
+// An op of experts, with the tensors and buffers that it names.
 struct Experts {
   pen_experts op;
   const ExpertScratch* scratch;
@@ -141,7 +141,7 @@ Op compile_experts(const Resolver& find, const pen_experts& op) {
   e.up = e.fused ? e.gate : find.matrix(op.up, op.dim, op.hidden);
   e.down = find.matrix(op.down, op.hidden, op.dim);
   for (const uint32_t stack : {op.up, op.down}) {
-    if (find.m.tensors.at(stack).count != experts) throw StatusError(PEN_INVALID_ARG, "a stack has another number of experts");
+    if (find.m.tensors.at(stack).count != experts) throw StatusError(PEN_INVALID_ARG, "a stack has the wrong number of experts");
   }
   e.in = in.data.as<__half>();
   e.ld_in = in.ld;
@@ -198,18 +198,18 @@ Op compile_experts(const Resolver& find, const pen_experts& op) {
     d.gate_bias = e.gate_bias;
     d.up_bias = e.up_bias;
     d.combine = c;
-    d.lists = scratch.outputs.as<void>();  // free in those kernels
+    d.lists = scratch.outputs.as<void>();  // not used by those kernels otherwise
   }
   return [e](const Pass& pass) { e.run(pass); };
 }
 
 namespace {
 
-// Rows of a group of one head's. All heads have as many rows, so that only the kernels decide.
+// The group size for rows of one head. All heads have as many rows, so the choice depends on the kernels alone.
 int head_group(const Device& device, const Matrix& w, int rows, int heads) {
   constexpr int LARGE = 64;
   if (least_group(device, w) == MIN_GROUP || rows <= MIN_GROUP) return Groups(rows * heads, heads, rows, MIN_GROUP).size;
-  // Measured on an H100: where wide groups would be too few, small ones spread over more multiprocessors.
+  // Measured on an H100: if wide groups would be too few, small groups use more multiprocessors.
   return rows > MIN_WIDE_GROUP && takes_expert_rows(device, w, LARGE, ceil_div(rows, LARGE) * heads) ? LARGE : MIN_WIDE_GROUP;
 }
 
@@ -223,7 +223,7 @@ Op compile_each_head(const Resolver& find, const pen_each_head& op) {
   if (!fits || find.m.tensors.at(op.stack).count != op.heads) throw StatusError(PEN_INVALID_ARG, "heads' matrices do not fit");
   const __half* const x = in.data.as<__half>();
   float* const y = out.data.as<float>();
-  Linear all{};  // of all heads' matrices as one, whose rows of x and y have the heads side by side
+  Linear all{};  // all heads' matrices as one, whose rows of x and y hold the heads side by side
   all.w[0] = w;
   all.w[0].rows *= int(op.heads);
   all.num_segments = 1;
@@ -234,7 +234,7 @@ Op compile_each_head(const Resolver& find, const pen_each_head& op) {
   all.epilogue = Epilogue::STORE;
   all.stacked = int(op.heads);
   return [=, &e, ldx = in.ld, ldy = out.ld, heads = int(op.heads)](const Pass& pass) {
-    constexpr int FEW = 16;  // rows. Measured: more are faster as one product
+    constexpr int FEW = 16;  // rows; measured: above this, one product is faster
     const int tokens = pass.tokens;
     Linear now = all;
     now.num_tokens = tokens;

@@ -1,4 +1,4 @@
-// Ops of mixers with a recurrent state.
+// Compiles the ops of mixers with a recurrent state.
 #include "../recurrence/recurrence.h"
 #include "program.h"
 
@@ -8,7 +8,7 @@ namespace {
 
 States states_of(const Resolver& find, const pen_state& state, uint64_t floats) {
   if (state.layer >= find.m.states.size() || state.first + floats > find.m.state_widths[state.layer]) {
-    throw StatusError(PEN_INVALID_ARG, "an op goes past a layer's state");
+    throw StatusError(PEN_INVALID_ARG, "an op exceeds a layer's state");
   }
   return States{find.m.states[state.layer].as<float>(), int(find.m.state_widths[state.layer]), nullptr};
 }
@@ -19,16 +19,16 @@ View view_of(const Resolver& find, const pen_part& part, uint32_t heads, uint32_
   return View{found.x, int(found.ld), found.stride};
 }
 
-// What ops with heads have in common.
+// Fills the arguments that all ops with heads have in common.
 template <class Desc>
 HeadStates heads_of(const Resolver& find, const Desc& op) {
   const Rows& out = find.buffer(op.out, PEN_F32);
-  if (uint64_t(op.heads) * op.values > uint64_t(out.ld)) throw StatusError(PEN_INVALID_ARG, "a recurrence has no room for its output");
+  if (uint64_t(op.heads) * op.values > uint64_t(out.ld)) throw StatusError(PEN_INVALID_ARG, "a recurrence's output exceeds its buffer");
   const States states = states_of(find, op.state, uint64_t(op.heads) * op.values * op.keys);
   return {int(op.heads), int(op.keys), int(op.values), states, int(op.state.first), out.data.as<float>(), out.ld};
 }
 
-// The op that runs `queue`. The state slots are those of each step.
+// Makes an op that calls `queue` with each step's state slots.
 template <class Args>
 Op with_states(const Args& args, void (*queue)(const Launch&, const Args&, const StepView&)) {
   return [=](const Pass& pass) {

@@ -1,5 +1,5 @@
-// What a step does for prompts beside their K and V. None of it is part of a graph: it comes before the forward pass or after the sampling,
-// and only if a batch asks for it.
+// A step's work on prompts apart from K and V. None of it is part of a graph: it runs before the forward pass or after the sampling, and
+// only if the batch requests it.
 #include "prompt.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace pen {
 
 namespace {
 
-// Lists the vectors of a batch and, one vector after another, the rows of each. Returns the number of vectors.
+// Lists the vectors that a batch requests and, one vector after another, the rows of each. Returns the number of vectors.
 int list_pools(const pen_batch& b, const PromptLists& lists, int& num_rows) {
   int n = 0;
   num_rows = 0;
@@ -78,7 +78,7 @@ void begin_prompts(pen_model& m, pen_kv& kv, const pen_batch& b, InFlight& f) {
   }
 }
 
-// Rows are scored in groups of as many as the logits' buffer holds, which the sampling no longer needs.
+// Rows are scored in groups that fit the logits' buffer, which the sampling no longer needs.
 void finish_prompts(pen_model& m, InFlight& f) {
   const PromptLists device(m.scratch.prompt_lists.as<void>(), m.desc);
   const Scratch& s = m.scratch;
@@ -90,7 +90,7 @@ void finish_prompts(pen_model& m, InFlight& f) {
     Logprobs args{};
     args.logits = s.logits.as<float>();
     args.num_rows = n;
-    args.slots = device.scored_rows + first;  // none is negative: every row is asked about
+    args.slots = device.scored_rows + first;  // none is negative, so every row is scored
     args.chosen = device.scored_ids + first;
     args.num_likeliest = device.scored_logprobs + first;
     args.logprobs = s.scored.as<float>() + size_t(first) * (1 + MAX_LOGPROBS);
@@ -112,7 +112,7 @@ void finish_prompts(pen_model& m, InFlight& f) {
 }
 
 void collect_prompts(const pen_model& m, const InFlight& f, pen_output& out) {
-  if (out.num_scored != uint32_t(f.num_scored)) throw StatusError(PEN_INVALID_ARG, "the step had another number of scored rows");
+  if (out.num_scored != uint32_t(f.num_scored)) throw StatusError(PEN_INVALID_ARG, "the step has a different number of scored rows");
   if (f.num_scored > 0 && out.scored && out.scored_ids) {
     std::memcpy(out.scored, f.scored.as<float>(), size_t(f.num_scored) * (1 + MAX_LOGPROBS) * 4);
     std::memcpy(out.scored_ids, f.scored_ids.as<int32_t>(), size_t(f.num_scored) * MAX_LOGPROBS * 4);

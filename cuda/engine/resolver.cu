@@ -1,4 +1,4 @@
-// Tensors and buffers by number.
+// Finds tensors and buffers by number.
 #include <string>
 
 #include "program.h"

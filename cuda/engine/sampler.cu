@@ -1,4 +1,4 @@
-// Sampling within a step.
+// Queues the sampling of a step.
 #include "sampler.h"
 
 #include <string>
@@ -10,7 +10,7 @@ static_assert(NOT_FINITE == PEN_SAMPLED_NOT_FINITE, "the header's value is the k
 
 namespace {
 
-// Copies a slot's lists, one after another, into the buffer that the sampler's state is set up from.
+// Copies a slot's lists, one after another, into the buffer from which the sampler's state is set up.
 class ListUpload {
  public:
   explicit ListUpload(pen_model& model) : model_(model) {}
@@ -21,7 +21,7 @@ class ListUpload {
     uint32_t* place = model_.scratch.slot_lists.as<uint32_t>() + used_;
     used_ += count;
     if (used_ > model_.scratch.slot_lists.size() / 4) throw StatusError(PEN_INVALID_ARG, "a slot's lists are longer than the context");
-    // From pageable memory: staged before the call returns.
+    // The source is pageable memory, so the driver stages it before the call returns.
     if (count) check(cudaMemcpyAsync(place, from, count * 4, cudaMemcpyHostToDevice, model_.stream.handle), "copying a slot's lists");
     return reinterpret_cast<const T*>(place);
   }
@@ -34,7 +34,7 @@ class ListUpload {
 }  // namespace
 
 void init_slot(pen_model& m, const pen_slot_init& init) {
-  if (init.slot >= m.desc.max_slots) throw StatusError(PEN_INVALID_ARG, "a new slot does not exist");
+  if (init.slot >= m.desc.max_slots) throw StatusError(PEN_INVALID_ARG, "the slot to set up does not exist");
   const auto limit = [](uint32_t count, int most, const char* what) {
     if (count > uint32_t(most)) throw StatusError(PEN_UNSUPPORTED, "more than " + std::to_string(most) + what);
   };
@@ -86,7 +86,7 @@ void logprobs_step(pen_model& m, const Step& step, const InFlight& f) {
   args.num_likeliest = step.num_logprobs;
   args.logprobs = f.logprobs.as<float>();
   args.ids = f.logprob_ids.as<int32_t>();
-  // It may follow a graph: not a programmatic dependent of it.
+  // This kernel may follow a graph, whose programmatic dependent it cannot be.
   logprobs(m.launch(false), m.sampler, args);
 }
 

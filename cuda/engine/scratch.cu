@@ -1,4 +1,4 @@
-// The sizes of a model's scratch memory, and the only place that knows them.
+// Computes the sizes of a model's scratch memory. No other file knows them.
 #include "scratch.h"
 
 #include "../experts/experts.h"
@@ -10,16 +10,17 @@ namespace pen {
 
 namespace {
 
-// For products and attention. Attention's partial results are as many as the sequences.
+// Workspace of products and attention. The number of attention's partial results grows with the sequences.
 size_t workspace_bytes(size_t seqs) { return size_t(seqs > 64 ? 256 : 128) << 20; }
 
-// Room for the largest of several ops.
+// The largest size that several ops need.
 struct Largest {
   size_t chosen = 0, groups = 0, order = 0, gate_up = 0, input = 0, outputs = 0;
   std::map<uint32_t, size_t> hidden;
 
   void count(size_t choices, size_t experts) {
-    // Whatever the step's groups are: there are no more than of the smallest, and no more places in them than in the largest groups.
+    // Bounds for any group size: there are at most as many groups as with the smallest size, and at most as many places as with the
+    // largest.
     groups = std::max(groups, size_t(most_groups(int(choices), int(experts), MIN_GROUP)));
     order = std::max(order, choices + experts * MAX_GROUP);
   }
@@ -76,7 +77,7 @@ size_t PromptLists::bytes(const pen_model_desc& d) {
 }
 
 Scratch::Scratch(const pen_model_desc& d, Allocator& take) {
-  // A graph's rows are rounded up, and padding is computed, too.
+  // A graph's number of rows is rounded up, and padding rows are computed, too.
   const size_t seqs = round_seqs(int(d.max_slots)), most = std::max<size_t>(d.max_batch_tokens, seqs);
   const size_t slots = d.max_slots, tokens = d.max_batch_tokens;
   ld_hidden = int(round_up(d.hidden_dim, K_TILE));

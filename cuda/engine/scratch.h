@@ -1,4 +1,4 @@
-// A model's device memory beside its weights and its KV cache.
+// A model's device memory apart from its weights and its KV cache.
 #pragma once
 
 #include <map>
@@ -11,26 +11,26 @@
 
 namespace pen {
 
-// See experts/experts.h for what a choice is.
+// Scratch of experts. experts/experts.h defines a choice.
 struct ExpertScratch {
   Buffer chosen, weights;    // [rows, used]
   Buffer share;              // [rows]
   Buffer expert_of, order;   // [groups], [groups, group]
   Buffer num_groups;         // [1]
-  Buffer gate_up;            // float32 [choices, 2 ffn], if the two are not one matrix
-  Buffer input;              // float16 [choices, ld], of experts whose inputs are weighted
-  std::map<uint32_t, Buffer> hidden;  // by the experts' inner dimension: float16 [choices, ld], zeros behind it
+  Buffer gate_up;            // float32 [choices, 2 ffn], unless gate and up are one matrix
+  Buffer input;              // float16 [choices, ld], for experts whose inputs are weighted
+  std::map<uint32_t, Buffer> hidden;  // by the experts' inner dimension: float16 [choices, ld], padded with zeros
   Buffer outputs;            // [choices, hidden]
 };
 
-// What a step is asked about prompts, each array as long as the largest step needs, in one piece of memory.
+// What a step does for prompts, as arrays in one piece of memory. Each array is as long as the largest step needs.
 struct PromptLists {
   int32_t *scored_rows, *scored_ids, *scored_logprobs, *pool_rows;
   uint32_t *copies, *state_copies;
   Pooled* pooled;
   PromptLists(void* base, const pen_model_desc& desc);
   static size_t bytes(const pen_model_desc& desc);
-  // Blocks that a step can copy: a sequence that shares a prompt copies the prompt's last block in each cache group.
+  // The most blocks that a step can copy: a sequence that shares a prompt copies the prompt's last block in each cache group.
   static size_t max_copies(const pen_model_desc& desc) { return size_t(desc.max_slots) * desc.num_groups; }
 };
 
@@ -41,18 +41,18 @@ struct Rows {
   int ld = 0;  // elements from one row to the next
 };
 
-// Sizes are those of the largest step.
+// Scratch memory, sized for the largest step.
 struct Scratch {
   std::vector<Rows> rows;  // the program's buffers
   Buffer last;             // float16 [rows of the head, ld_hidden]
   Buffer logits;
   int ld_hidden = 0;
   ExpertScratch experts;
-  // Workspaces: of attention and of linear layers, which never run at the same time; of the sampler.
+  // Workspaces: one that attention and linear layers share, because they never run at the same time, and the sampler's.
   Buffer workspace, arrivals, sampler;
   // The sampler's state.
   Buffer params, counts, bias_ids, biases, last_sampled;
-  Buffer slot_lists;  // prompts, biases … of a slot on their way into that state
+  Buffer slot_lists;  // a slot's prompt, biases … before they enter that state
   // A step's metadata and masks.
   Buffer meta, masks;
   // A step's work on prompts.

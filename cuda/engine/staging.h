@@ -1,4 +1,4 @@
-// Buffers that tensors pass through on their way to the device, one piece at a time.
+// Staging buffers, through which tensors pass to the device one piece at a time.
 #pragma once
 
 #include <condition_variable>
@@ -25,7 +25,7 @@ struct Stage {
 
 struct Staging {
   std::vector<std::unique_ptr<Stage>> stages;
-  std::vector<Stage*> free;  // the one that has been unused the longest is at the back
+  std::vector<Stage*> free;  // the least recently used one is at the back
   std::mutex mutex;
   std::condition_variable available;
 
@@ -37,7 +37,7 @@ struct Staging {
   }
 };
 
-// A stage for the time of one piece.
+// Holds a stage while one piece passes through it.
 class Lease {
  public:
   explicit Lease(Staging& staging) : staging_(staging) {

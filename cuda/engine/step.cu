@@ -1,7 +1,7 @@
-// Steps: metadata up, kernels (as a captured graph for decode steps and lone prompts), sampled ids down. Up to two are in flight: each has
-// its own pinned buffers; they share the device's, which is safe because the stream runs in order. A decode step whose masks come late has
-// a graph of its own without the sampling, which follows once the masks are here. Log-probabilities are a kernel of their own behind the
-// graph, so that steps without them do not pay for them.
+// Runs steps: sends metadata up, launches kernels (as a captured graph for decode steps and lone prompts), and brings sampled ids down. Up
+// to two steps are in flight. Each has its own pinned buffers. They share the device's buffers, which is safe because the stream runs in
+// order. A decode step whose masks arrive later has a separate graph without the sampling, which follows once the masks are here.
+// Log-probabilities are a separate kernel after the graph, so that steps without them do not pay for them.
 #include "step.h"
 
 #include <algorithm>
@@ -17,13 +17,13 @@ namespace pen {
 
 namespace {
 
-// The flight of a step. There is one more than may be in flight, so that a step's results stay while two others run.
+// The in-flight record of a step. The ring has one more than may be in flight, so that a step's results survive while two others run.
 InFlight& flight_of(pen_model& m, uint64_t step) { return m.ring[step % 3]; }
 
 void check_batch(const pen_model& m, const pen_kv& kv, const pen_batch& b) {
   const pen_model_desc& d = m.desc;
   const bool fits = b.num_tokens <= d.max_batch_tokens && b.num_seqs <= d.max_slots && b.max_blocks <= d.max_blocks;
-  if (b.num_tokens == 0 || b.num_seqs == 0 || !fits) throw StatusError(PEN_INVALID_ARG, "the batch is empty or larger than announced");
+  if (b.num_tokens == 0 || b.num_seqs == 0 || !fits) throw StatusError(PEN_INVALID_ARG, "the batch is empty or exceeds the model's limits");
   for (uint32_t i = 0; i < b.num_seqs; i++) {
     const bool query = b.cu_seqlens_q[i + 1] > b.cu_seqlens_q[i] && b.cu_seqlens_q[i + 1] <= b.num_tokens;
     if (!query || b.slots[i] >= d.max_slots || uint64_t(b.context_lens[i]) > uint64_t(b.max_blocks) * kv.block_size) {
@@ -51,13 +51,13 @@ void check_batch(const pen_model& m, const pen_kv& kv, const pen_batch& b) {
   }
 }
 
-// How a batch becomes a step: a decode step, or the end of a lone prompt, takes the shape of a graph that has room for it, if there is one.
+// How a batch becomes a step. A decode step, or the end of a lone prompt, takes the shape of a graph that has room for it, if one exists.
 struct Shape {
   StepBounds bounds{1, 0};
   int tokens, seqs, rows = 0, stride;
   Graph* graph = nullptr;
 
-  // Fills row_of, too.
+  // Also fills row_of.
   Shape(pen_model& m, const pen_batch& b, int block_size, std::vector<int32_t>& row_of)
       : tokens(int(b.num_tokens)), seqs(int(b.num_seqs)) {
     for (uint32_t i = 0; i < b.num_seqs; i++) {
@@ -70,7 +70,7 @@ struct Shape {
     const int context = std::max(bounds.single_context, bounds.many_context);
     stride = std::max(ceil_div(context, block_size), 1);
     if (decodes || (seqs == 1 && b.sample[0])) graph = find_graph(m, {!decodes, tokens, stride, b.sample_later == 0}, block_size);
-    // In a decode step every sequence has the row of its number, whether it samples or not.
+    // In a decode step, each sequence's row has the sequence's number, whether it samples or not.
     row_of.assign(b.num_seqs, -1);
     for (uint32_t i = 0; i < b.num_seqs; i++) {
       if (b.sample[i]) row_of[i] = decodes ? int(i) : rows++;
@@ -86,7 +86,7 @@ struct Shape {
   MetaLayout layout(int groups) const { return MetaLayout(tokens, seqs, rows, stride, groups); }
 };
 
-// Queues the forward pass with a copy of its logits to the host.
+// Queues the forward pass and a copy of its logits to the host.
 void run_with_logits(pen_model& m, const pen_kv& kv, const Step& step, bool sampling, std::vector<float>& logits) {
   forward(m, kv, step);
   logits.resize(size_t(step.num_rows) * m.desc.vocab_size);
@@ -97,9 +97,9 @@ void run_with_logits(pen_model& m, const pen_kv& kv, const Step& step, bool samp
   if (sampling) sample_or_lose(m, step, false);
 }
 
-// What follows a step's sampling. The event says when all results are there.
+// Queues what follows the sampling, and records the event that says all results are there.
 void finish(pen_model& m, const Step& step, InFlight& f) {
-  // Sampling leaves the logits as they are, so that this may follow a graph which knows nothing of it.
+  // Sampling leaves the logits unchanged, so this may follow a graph that does not include it.
   if (step.num_rows > 0 && !f.num_logprobs.empty()) logprobs_step(m, step, f);
   finish_prompts(m, f);
   check(cudaEventRecord(f.done.handle, m.stream.handle), "event");
@@ -110,7 +110,7 @@ void finish(pen_model& m, const Step& step, InFlight& f) {
 uint64_t submit(pen_model& m, pen_kv& kv, const pen_batch& b) {
   check_batch(m, kv, b);
   InFlight& f = flight_of(m, m.steps + 1);
-  if (flight_of(m, m.steps).unsampled) throw StatusError(PEN_INVALID_ARG, "the step before was not sampled");
+  if (flight_of(m, m.steps).unsampled) throw StatusError(PEN_INVALID_ARG, "the previous step was not sampled");
   if (f.pending) throw StatusError(PEN_INVALID_ARG, "two steps are in flight already");
   for (uint32_t i = 0; i < b.num_init; i++) init_slot(m, b.init[i]);
   const Shape shape(m, b, kv.block_size, f.row_of);
@@ -141,7 +141,8 @@ uint64_t submit(pen_model& m, pen_kv& kv, const pen_batch& b) {
   return f.step;
 }
 
-// The device's metadata is still that of this step, since it is the last one. If anything fails here, the step can no longer be sampled.
+// The device still holds this step's metadata, because it is the last step submitted. If anything fails here, the step can no longer be
+// sampled.
 void sample_with_masks(pen_model& m, uint64_t number, const pen_masks& masks) {
   InFlight& f = flight_of(m, number);
   if (number != m.steps || !f.pending || !f.unsampled) throw StatusError(PEN_INVALID_ARG, "the step does not wait to be sampled");
@@ -174,7 +175,7 @@ void collect(pen_model& m, pen_output& out) {
     check(cudaStreamSynchronize(m.stream.handle), "a step");
     throw StatusError(PEN_INVALID_ARG, "step " + std::to_string(out.step) + " was not sampled");
   }
-  if (out.num_seqs != f.row_of.size()) throw StatusError(PEN_INVALID_ARG, "the step had another number of sequences");
+  if (out.num_seqs != f.row_of.size()) throw StatusError(PEN_INVALID_ARG, "the step has a different number of sequences");
   check(cudaEventSynchronize(f.done.handle), "a step");
   f.pending = false;
   const size_t vocab = m.desc.vocab_size;

@@ -1,4 +1,4 @@
-// The layout of a model's tensors.
+// Lays out a model's tensors.
 #include "tensors.h"
 
 #include <string>
@@ -18,7 +18,7 @@ Tensors::Tensors(const pen_model_desc& desc, uint8_t* base)
   for (uint32_t i = 0; i < desc.num_tensors; i++) place(desc, i, base);
   for (size_t i = 0; i < tensors_.size(); i++) {
     const bool has_other = i + 1 < tensors_.size() && tensors_[i + 1].placement == Placement::LOWER_HALF;
-    // half of its memory would never be written
+    // Half of its memory would never be written.
     if (tensors_[i].placement == Placement::UPPER_HALF && !has_other) {
       throw StatusError(PEN_INVALID_ARG, name_of(i) + " has no other half behind it");
     }
@@ -35,11 +35,11 @@ void Tensors::place(const pen_model_desc& d, uint32_t index, uint8_t* base) {
   to.is_vector = t.kind == PEN_VECTOR;
   if (!to.quant) throw StatusError(PEN_UNSUPPORTED, name_of(index) + " has the unknown type " + std::to_string(t.type));
   if (t.kind > PEN_LOWER_HALF || t.rows == 0 || t.cols == 0 || t.count == 0 || t.rows > INT32_MAX / 2 || t.cols > INT32_MAX / 2) {
-    throw StatusError(PEN_INVALID_ARG, name_of(index) + " has no shape that can be");
+    throw StatusError(PEN_INVALID_ARG, name_of(index) + " has an impossible kind or shape");
   }
   uint64_t one = to.rows * to.cols * sizeof(float);
   if (to.is_vector) {
-    if (to.quant->id != 0) throw StatusError(PEN_UNSUPPORTED, name_of(index) + " is a vector of another type than float32");
+    if (to.quant->id != 0) throw StatusError(PEN_UNSUPPORTED, name_of(index) + " is a vector whose type is not float32");
     to.vector = reinterpret_cast<const float*>(base + bytes);
   } else {
     if (to.cols % to.quant->block_size != 0) throw StatusError(PEN_INVALID_ARG, name_of(index) + " has rows of incomplete blocks");
@@ -50,7 +50,7 @@ void Tensors::place(const pen_model_desc& d, uint32_t index, uint8_t* base) {
       if (!fits) throw StatusError(PEN_INVALID_ARG, name_of(index) + " has no other half of its shape and type in front of it");
       to.matrix = upper->matrix;
       to.placement = Placement::LOWER_HALF;
-      return;  // its half of the memory is taken already
+      return;  // the other half has allocated the memory
     }
     const bool shared = t.kind == PEN_UPPER_HALF;
     if (shared) to.placement = Placement::UPPER_HALF;
@@ -82,7 +82,7 @@ const float* Tensors::vector(uint32_t index, uint64_t length) const {
 }
 
 void Tensors::arrive(uint32_t index, uint64_t count) {
-  if (came_[index].fetch_add(count) + count > at(index).count) throw StatusError(PEN_INVALID_ARG, name_of(index) + " came before");
+  if (came_[index].fetch_add(count) + count > at(index).count) throw StatusError(PEN_INVALID_ARG, name_of(index) + " was loaded before");
 }
 
 bool Tensors::complete() const {

@@ -1,4 +1,4 @@
-// A model's tensors: where each goes, and how much memory all of them take.
+// A model's tensors: their places, and the memory that all of them take.
 #pragma once
 
 #include <atomic>
@@ -10,10 +10,10 @@
 
 namespace pen {
 
-// What a tensor fills: a matrix (or a stack of them) or a vector.
+// A tensor's place: a matrix, a stack of matrices, or a vector.
 struct Tensor {
   const QuantRow* quant = nullptr;
-  Matrix matrix;                  // of a stack, the first
+  Matrix matrix;                  // the first one of a stack
   const float* vector = nullptr;  // set for vectors, whatever their length
   uint64_t rows = 0, cols = 0, count = 1;
   bool is_vector = false;
@@ -22,19 +22,19 @@ struct Tensor {
 
 class Tensors {
  public:
-  // Lays out the tensors of a description from `base` on. With a null base nothing may be read, but sizes are right.
+  // Lays out the tensors of a description, starting at `base`. With a null base, nothing may be read, but sizes are right.
   Tensors(const pen_model_desc& desc, uint8_t* base);
 
   uint64_t bytes = 0;       // of all tensors
-  uint64_t step_bytes = 0;  // of these, what a decode step of one row reads
+  uint64_t step_bytes = 0;  // what a decode step of one row reads of them
 
   const Tensor& at(uint32_t index) const;
-  // The matrix of a tensor. Gate and up that share one have the same.
+  // The matrix of a tensor. Gate and up return the same one if they share it.
   const Matrix& matrix(uint32_t index) const;
   // A vector of at least `length` elements, or null for PEN_NONE.
   const float* vector(uint32_t index, uint64_t length) const;
 
-  // Notes that matrices of a tensor have come; each may come once.
+  // Records that `count` matrices of a tensor were loaded. Each may be loaded once.
   void arrive(uint32_t index, uint64_t count);
   bool complete() const;
 

@@ -1,4 +1,4 @@
-// What follows the products of gate and up, in every kernel that computes them.
+// Bias and activation after the products of gate and up, for every kernel that computes them.
 #pragma once
 
 #include "../elementwise/activation.cuh"
@@ -6,7 +6,7 @@
 
 namespace pen {
 
-// Adds an expert's biases, of which the shared one (negative) has none, and applies the activation.
+// Adds an expert's biases and applies the activation. The shared expert (negative) has no biases.
 template <class P>
 __device__ __forceinline__ __half activated(const P& p, int expert, int ffn, int i, float gate, float up) {
   if (p.gate_bias && expert >= 0) gate = __fadd_rn(gate, p.gate_bias[size_t(expert) * ffn + i]);

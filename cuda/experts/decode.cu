@@ -1,4 +1,4 @@
-// Layers with experts for few rows: the launches.
+// Launches layers with experts for few rows.
 #include "decode.h"
 
 #include <algorithm>
@@ -35,7 +35,7 @@ struct Plans {
   bool fit(const Device& device) const { return std::max(up.bytes, down.bytes) + STATIC <= size_t(device.shared_block); }
 };
 
-// Calls f(Format{}) for a format.
+// Calls f(Format{}) for a format on the host.
 template <class F>
 void with_host_format(int format, F f) {
   std::apply([&](auto... each) { ((decltype(each)::id == format ? f(each) : void()), ...); }, AllFormats{});
@@ -61,7 +61,7 @@ bool takes_decode(const Device& device, const ExpertDecode& args) {
   const Routing& r = args.routing;
   const int choices = r.num_rows * r.used;
   const Groups groups(choices, r.num_experts, r.num_rows, least_group(device, args.gate_up));
-  // Measured on an H100: where rows share many experts and these are large, wide groups are faster from five rows on.
+  // Measured on an H100: if rows share many experts and these are large, wide groups are faster for five rows or more.
   constexpr double LARGE = 300e6;  // bytes that all choices would read
   const bool shared = r.num_rows > 4 && 3 * choices >= 2 * r.num_experts;
   const bool large = choices * double(args.gate_up.bytes() + args.down.bytes()) >= LARGE;

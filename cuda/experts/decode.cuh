@@ -8,23 +8,23 @@
 namespace pen {
 
 constexpr int DOWN_TEAMS = 2;
-constexpr int MAX_UP_COLUMNS = 48;  // of products whose sums the first kernel adds up together
+constexpr int MAX_UP_COLUMNS = 48;  // most columns of products whose sums the first kernel adds up together
 
-// A kernel's shared memory: partial sums of so many columns of products, and each warp's columns of rows of x.
+// A kernel's shared memory: partial sums for `columns` columns of products, and each warp's columns of rows of x.
 struct ExpertPlan {
   int columns;
-  int x_at, x_rows, x_stride;  // the stride in bytes
+  int x_at, x_rows, x_stride;  // the stride is in bytes
   size_t bytes;
 };
 
-// Blocks of a multiprocessor, and the records that a warp holds: what leaves registers for so many.
+// Blocks per multiprocessor, and the records that a warp holds: as many as registers allow with that number of blocks.
 constexpr int UP_EACH = 3, DOWN_EACH = 2;
 template <class Format>
 constexpr int UP_PIECE = Format::words >= 16 ? 2 : Format::words > 10 ? 3 : 4;
 template <class Format>
 constexpr int DOWN_PIECE = Format::words >= 16 ? 1 : 2;
 
-// Chooses the experts of all rows and lists them. One block.
+// Chooses the experts of all rows and lists them. Grid: one block.
 inline __global__ void __launch_bounds__(DECODE_THREADS) expert_choose_kernel(const __grid_constant__ ExpertDecode p) {
   extern __shared__ __align__(16) uint8_t shared[];
   __shared__ Lists lists;
@@ -39,13 +39,13 @@ inline __global__ void __launch_bounds__(DECODE_THREADS) expert_choose_kernel(co
   if (lane == 0) r.share[warp] = share;
 }
 
-// hidden = activation(gate · x) · (up · x) of all choices. Grid: (blocks), each with its share of the tiles of all groups.
+// hidden = activation(gate · x) · (up · x) for all choices. Grid: (blocks), each with its share of the tiles of all groups.
 template <class Format>
 __global__ void __launch_bounds__(DECODE_THREADS, UP_EACH)
     expert_up_kernel(const __grid_constant__ ExpertDecode p, const __grid_constant__ ExpertPlan plan) {
   extern __shared__ __align__(128) uint8_t shared[];
   __shared__ Lists lists;
-  __shared__ int2 places[MAX_UP_COLUMNS];  // choice and tile of the columns whose sums wait
+  __shared__ int2 places[MAX_UP_COLUMNS];  // choice and tile of the columns whose sums are pending
   auto* const partial = reinterpret_cast<float*>(shared);
   const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
   const Routing& r = p.routing;
@@ -56,11 +56,11 @@ __global__ void __launch_bounds__(DECODE_THREADS, UP_EACH)
   const size_t tile_bytes = size_t(k_tiles) * Format::record_bytes;
   uint8_t* const buffer = shared + plan.x_at + warp * (plan.x_rows * plan.x_stride);
   const uint32_t own_x = shared_of(buffer) + lane % 4 * 32;
-  // In this order: the kernel after this one reads the lists before it waits.
+  // Waits before it lets the next kernel start: that kernel reads the lists before its own wait.
   wait_for_previous();
   let_next_start();
   Stream<Format, UP_PIECE<Format>> stream(lane, slice.length);
-  // The block's units are the tiles of all groups from `first` on. They are taken in passes of as many as there is room for their sums.
+  // The block's units are the tiles of all groups, starting at `first`. Each pass takes as many units as there is room for their sums.
   int group = 0, tile = 0, ahead_group = 0, ahead_tile = 0, units = 0;
   const int most = plan.columns / rows;
   const auto at = [&] {
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(DECODE_THREADS, UP_EACH)
     const int start = lists.start[group], column = lane / 4 < lists.start[group + 1] - start ? lane / 4 : 0;
     return own_x + lists.row_of[start + column] * plan.x_stride;
   };
-  // x arrives while the lists do.
+  // Copies x while the lists arrive.
   uint4 listed = {};
   if (threadIdx.x < LIST_PIECES) listed = __ldcg(static_cast<const uint4*>(p.lists) + threadIdx.x);
   copy_rows(buffer, plan.x_stride, rows, slice, lane, [&](int row) { return p.x + size_t(row) * p.ldx; });
@@ -109,8 +109,8 @@ __global__ void __launch_bounds__(DECODE_THREADS, UP_EACH)
   }
 }
 
-// out = what the experts give, weighted and added up. Grid: (blocks), each with its share of the row tiles. Two teams of a warp per slice
-// share the groups.
+// out = the experts' outputs, weighted and summed. Grid: (blocks), each with its share of the row tiles. Two teams, each with a warp per
+// slice, share the groups.
 template <class Format>
 __global__ void __launch_bounds__(DOWN_TEAMS* DECODE_THREADS, DOWN_EACH)
     expert_down_kernel(const __grid_constant__ ExpertDecode p, const __grid_constant__ ExpertPlan plan) {
@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(DOWN_TEAMS* DECODE_THREADS, DOWN_EACH)
   auto* const partial = reinterpret_cast<float*>(shared);
   let_next_start();
   const int warp = threadIdx.x / WARP % SLICES, team = threadIdx.x / DECODE_THREADS, lane = threadIdx.x % WARP;
-  // Before the wait: the lists are those that expert_up_kernel waited for before it let this kernel start.
+  // Reads before the wait: expert_up_kernel waited for these lists before it let this kernel start.
   if (threadIdx.x < LIST_PIECES) reinterpret_cast<uint4*>(&lists)[threadIdx.x] = __ldcg(static_cast<const uint4*>(p.lists) + threadIdx.x);
   __syncthreads();
   const int groups = held(lists.groups), own_groups = (groups - team + DOWN_TEAMS - 1) / DOWN_TEAMS;
@@ -141,13 +141,13 @@ __global__ void __launch_bounds__(DOWN_TEAMS* DECODE_THREADS, DOWN_EACH)
   };
   Stream<Format, DOWN_PIECE<Format>> stream(lane, slice.length);
   if (tile < end) stream.fill(own_groups, at);
-  // The bias of a place among a tile's products: TILE_ROWS for each choice.
+  // The bias of an output of a tile. Outputs are numbered by choice, TILE_ROWS per choice.
   const auto bias_of = [&](int tile, int place) {
     const int c = place / TILE_ROWS, i = tile * TILE_ROWS + place % TILE_ROWS;
     if (!sums.down_bias || c >= choices || lists.chosen[c] < 0 || i >= hidden) return 0.0f;
     return sums.down_bias[size_t(lists.chosen[c]) * hidden + i];
   };
-  // The thread's own output of a tile.
+  // The thread's own output in a tile.
   const int row = threadIdx.x / TILE_ROWS, own = threadIdx.x % TILE_ROWS;
   const bool owns = row < rows && __ldcg(r.slot_mapping + min(row, rows - 1)) != NO_SLOT;
   uint8_t* const buffer = shared + plan.x_at + warp * (plan.x_rows * plan.x_stride);
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(DOWN_TEAMS* DECODE_THREADS, DOWN_EACH)
   };
   wait_for_previous();
   if (tile < end && groups > 0) {
-    // Each team copies its part of the sorted choices' rows.
+    // Each team copies its part of the rows of the sorted choices.
     const int sorted = lists.start[groups], from = share_begin(team, sorted, DOWN_TEAMS), to = share_begin(team + 1, sorted, DOWN_TEAMS);
     copy_rows(buffer + from * plan.x_stride, plan.x_stride, to - from, slice, lane,
               [&](int i) { return p.hidden + size_t(lists.sorted[from + i]) * p.ld_hidden; });
@@ -169,7 +169,7 @@ __global__ void __launch_bounds__(DOWN_TEAMS* DECODE_THREADS, DOWN_EACH)
     const int here = tile, i = here * TILE_ROWS + own;
     const bool writes = owns && i < hidden;
     float* const out = sums.out + size_t(row) * hidden + i;
-    // Requested before the products, needed after them.
+    // Requested before the products, because it is needed right after them.
     const float kept = writes && sums.add ? *out : 0.0f, bias = bias_of(here, threadIdx.x);
     float given = writes && sums.shared ? sums.shared[size_t(row) * hidden + i] : 0.0f;
     group = team;
@@ -186,7 +186,7 @@ __global__ void __launch_bounds__(DOWN_TEAMS* DECODE_THREADS, DOWN_EACH)
       const int c = place / TILE_ROWS, o = place % TILE_ROWS;
       float y = sum_slices(partial, all, c, o);
       if (sums.down_bias && c < choices) y = __fadd_rn(y, place == threadIdx.x ? bias : bias_of(here, place));
-      partial[c * PARTIAL_STRIDE + o] = y;  // which no other thread has read
+      partial[c * PARTIAL_STRIDE + o] = y;  // no other thread has read this element
     }
     __syncthreads();
     if (writes) {

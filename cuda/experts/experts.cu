@@ -1,4 +1,4 @@
-// Experts: the launches for any number of rows.
+// Launches experts for any number of rows.
 #include <algorithm>
 
 #include "experts.cuh"

@@ -7,12 +7,12 @@
 
 namespace pen {
 
-constexpr int GROUP_THREADS = 1024;   // of the one block that groups a step
-constexpr int COMBINE_THREADS = 256;  // of the kernels with a thread per element
+constexpr int GROUP_THREADS = 1024;   // threads of the one block that groups a step
+constexpr int COMBINE_THREADS = 256;  // threads of a block in kernels with a thread per element
 
-constexpr int ROUTE_WARPS = 8;  // rows per block, at most
+constexpr int ROUTE_WARPS = 8;  // most rows per block
 
-// Grid: (ceil(rows / warps of a block)), one warp per row.
+// Grid: (ceil(rows / warps per block)), one warp per row.
 __global__ void __launch_bounds__(ROUTE_WARPS* WARP) route_kernel(const __grid_constant__ Routing p) {
   extern __shared__ uint32_t route_keys[];
   let_next_start();
@@ -29,15 +29,15 @@ __global__ void __launch_bounds__(ROUTE_WARPS* WARP) route_kernel(const __grid_c
   if (lane == 0) p.share[row] = share;
 }
 
-// One block; shared memory: two integers per expert. The counters' timing decides where in its group a choice lands; no bit depends on
-// that.
+// Grid: one block. Shared memory: two integers per expert. The timing of the counters decides at which place of its group a choice ends up.
+// No bit of the result depends on that.
 __global__ void __launch_bounds__(GROUP_THREADS) group_kernel(const __grid_constant__ Grouping p) {
   extern __shared__ int group_counters[];
   int* counts = group_counters;
-  int* first = group_counters + p.num_experts;  // group of each expert
+  int* first = group_counters + p.num_experts;  // first group of each expert
   let_next_start();
   wait_for_previous();
-  // Several are read at once, before the atomic additions that the compiler moves no read over.
+  // Reads several choices at once before the atomic additions, because the compiler does not move reads across these.
   const auto each_choice = [&](auto f) {
     constexpr int BATCH = 8;
     for (int base = threadIdx.x; base < p.num_choices; base += BATCH * GROUP_THREADS) {
@@ -84,7 +84,7 @@ __global__ void __launch_bounds__(GROUP_THREADS) group_kernel(const __grid_const
 }
 
 // Adds up the slices' sums of MT row tiles × NT · 8 columns of the product, as finish_tiles does. `partial`: shared memory of
-// LinearShared<MT, NT>. put(tile, column, row, sum) is called for the first ROWS rows of a tile; sum(row) is a row's sum.
+// LinearShared<MT, NT>. Calls put(tile, column, row, sum) for the first ROWS rows of each tile, where sum(row) is a row's sum.
 template <int MT, int NT, int ROWS, class Put>
 __device__ __forceinline__ void add_slices(const float (&acc)[MT][NT][4], float (*partial)[NT * 8][LinearShared<MT, NT>::STRIDE], Put put) {
   const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
@@ -112,8 +112,8 @@ __device__ __forceinline__ void add_slices(const float (&acc)[MT][NT][4], float 
   }
 }
 
-// Grid: (groups of MT row tiles of all segments, NT · 8 choices: a group or a part of one). Like linear_kernel, except that a block learns
-// only after its wait which weights to read.
+// Grid: (groups of MT row tiles of all segments, NT · 8 choices, which are a group or a part of one). Like linear_kernel, except that a
+// block learns only after its wait which weights to read.
 template <int MT, int NT>
 __global__ void __launch_bounds__(SLICES* WARP, MT* NT <= 2 ? 2 : 1) expert_kernel(const __grid_constant__ ExpertLinear p) {
   using Shared = LinearShared<MT, NT>;
@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(SLICES* WARP, MT* NT <= 2 ? 2 : 1) expert_kern
   w.data += size_t(expert) * w.tiles() * w.k_tiles() * w.record_bytes;
   if (threadIdx.x < NT * 8) choices[threadIdx.x] = p.order[blockIdx.y * NT * 8 + threadIdx.x];
   __syncthreads();
-  if (choices[0] < 0) return;  // a part of a group behind its choices
+  if (choices[0] < 0) return;  // this part of the group has no choices
   const auto ready = [&](const __half* (&x)[NT]) {
 #pragma unroll
     for (int n = 0; n < NT; n++) {

@@ -1,18 +1,18 @@
-// Feed-forward layers of which each row computes with a few experts (Shazeer et al. 2017): routing, grouping, products, sums.
+// Feed-forward layers where each row uses a few experts (Shazeer et al. 2017): routing, grouping, products, sums.
 //
 // The numeric definition:
-//   routing    A row's experts are those with the highest ranks, in descending order; of equal ranks the lower number comes first. A
-//              rank is the score, or, if there are biases or groups or sigmoids, the weight (below) plus the expert's bias.
-//   weights    exp(score − highest) over the sum of that of all experts (lane l of a warp adds experts l, l + 32 …, then the lanes add
-//              up by a tree); with `normalise`, over that of the row's experts, in their order. Sigmoids: 1 / (1 + exp(−score)), with
-//              `normalise` over the sum of those of the row's experts. Then factors, each product rounded.
-//   share      The shared expert's weight: 1 / (1 + exp(−h · shared_router)), the product by lanes and their tree.
-//   products   An expert's output is that of a linear layer (linear.h), whose bits do not depend on the rows beside it.
-//   sums       A row adds its experts in their order, then the shared one; each product is rounded.
+//   routing    A row's experts are those with the highest ranks, in descending order. Equal ranks are ordered by expert number.
+//              A rank is the score. With biases, groups or sigmoids, it is the weight (below) plus the expert's bias.
+//   weights    exp(score − highest), divided by the sum over all experts (lane l of a warp adds experts l, l + 32 …, then the lanes add
+//              up by a tree) or, with `normalise`, over the row's experts in their order. Sigmoids: 1 / (1 + exp(−score)), with
+//              `normalise` divided by the sum over the row's experts. Then factors. Each product is rounded.
+//   share      The shared expert's weight: 1 / (1 + exp(−h · shared_router)). The product is summed by lanes and their tree.
+//   products   An expert's output is that of a linear layer (linear.h), whose bits do not depend on the other rows.
+//   sums       A row adds its experts in their order, then the shared one. Each product is rounded.
 // So nothing depends on how rows are grouped. If a score of a row is not finite, all its weights are NaN.
 //
-// A *choice* is a row's use of one expert: choice c is use number c % used of row c / used. Choices of the same expert form groups of
-// some places; a group may be short.
+// A *choice* is one use of an expert by a row: choice c is use number c % used of row c / used. Choices of the same expert form groups of a
+// fixed number of places. A group may have empty places.
 #pragma once
 
 #include "../device/step.h"
@@ -21,9 +21,9 @@
 
 namespace pen {
 
-constexpr int MAX_EXPERTS = 4096;       // two counters each must fit into shared memory
-constexpr int MAX_USED = 64;            // experts of a row: two for each lane of a warp
-constexpr int MAX_EXPERT_GROUPS = 1024;  // one bit of a word each for each lane of a warp
+constexpr int MAX_EXPERTS = 4096;       // two counters per expert must fit into shared memory
+constexpr int MAX_USED = 64;            // experts per row: two per lane of a warp
+constexpr int MAX_EXPERT_GROUPS = 1024;  // one bit of a word per lane of a warp
 
 enum class Gating : int {
   SOFTMAX,
@@ -34,40 +34,40 @@ enum class Gating : int {
 struct Routing {
   const float* scores;           // [num_rows, num_experts]
   const uint32_t* slot_mapping;  // [num_rows] NO_SLOT: padding, which chooses nothing
-  const __half* h;               // [num_rows, ldh] the layer's input; only if there is a shared_router
+  const __half* h;               // [num_rows, ldh] the layer's input; only with a shared_router
   const float* shared_router;    // [hidden] or null
   int num_rows, num_experts, used, ldh, hidden;
   bool normalise;
   int32_t* chosen;  // [num_rows, used] out: experts, or -1
   float* weights;   // [num_rows, used] out
-  float* share;     // [num_rows] out: the shared expert's weight; only if there is a shared_router
+  float* share;     // [num_rows] out: the shared expert's weight; only with a shared_router
   Gating gating = Gating::SOFTMAX;
   const float* choice_bias = nullptr;    // [num_experts] added to the ranks only, or null
-  int groups = 0, groups_used = 0;       // experts come from the groups whose two best ranks have the highest sums; 0: from all
+  int groups = 0, groups_used = 0;       // experts come from the groups_used groups whose two best ranks have the highest sums; 0: from all
   float scale = 1.0f;                    // factor of all weights
-  const float* output_scales = nullptr;  // [num_experts] factors of each expert's weights, or null
-  // Not 0: routes to adjugate experts (GroveMoE), of which each group of so many experts has one. A row's choices are the adjugates of
-  // its min(used, adjugates) best experts, biases aside; `used` is already that. An adjugate's weight is that of the expert with its
-  // number, and a row's weights are scaled to add up to 1.
+  const float* output_scales = nullptr;  // [num_experts] factors of the experts' weights, or null
+  // If not 0, routes to adjugate experts (GroveMoE), one for each group of this many experts. A row's choices are the adjugates of its
+  // min(used, adjugates) best experts, ranked without biases. `used` is already that minimum. An adjugate's weight is that of the expert
+  // with its number. A row's weights are scaled to add up to 1.
   int chunk_group = 0;
 };
 
 void route(const Launch& launch, const Routing& args);
 
-constexpr int MIN_GROUP = 8, MIN_WIDE_GROUP = 16, MAX_GROUP = 128;  // places for choices
-// The most groups that so many choices can make.
+constexpr int MIN_GROUP = 8, MIN_WIDE_GROUP = 16, MAX_GROUP = 128;  // places per group
+// The most groups that this many choices can form.
 __host__ __device__ constexpr int most_groups(int choices, int experts, int group) {
   const int padded = int((int64_t(choices) + int64_t(experts) * (group - 1)) / group);
   return choices < padded ? choices : padded;
 }
 
-// The size of the smallest groups of products with such matrices: MIN_GROUP, or MIN_WIDE_GROUP where wide groups take less time.
+// The smallest group size for products with such matrices: MIN_GROUP, or MIN_WIDE_GROUP if wide groups take less time.
 int least_group(const Device& device, const Matrix& w);
 
-// How the choices of a step are grouped. `each`: upper bound of an expert's choices, which is the number of rows, unless a row may choose
-// an expert more than once (adjugates). Choices of an expert that fit into a group are in one, so that a step reads the expert once. But
-// with wide groups, whose later ones find an expert's matrix in L2, the size follows the mean: blocks multiply empty places, too.
-// `least`: of least_group(). The size does not change a bit.
+// Chooses the group size of a step. `each`: upper bound on an expert's choices. It is the number of rows, unless a row may choose an expert
+// more than once (adjugates). If an expert's choices fit into one group, they share one, so that a step reads the expert once. But with
+// wide groups, the size follows the mean: later groups find the expert's matrix in L2, and blocks multiply empty places, too. `least`: from
+// least_group(). The size does not change a bit of the result.
 struct Groups {
   int size, most;
   Groups(int choices, int experts, int each, int least) {
@@ -82,45 +82,46 @@ struct Groups {
 struct Grouping {
   const int32_t* chosen;  // [num_choices]
   int num_choices, num_experts;
-  int group, max_groups;  // of Groups: size, most
+  int group, max_groups;  // size and most, from Groups
   int32_t* expert_of;  // [max_groups] out: a group's expert, or -1
   int32_t* order;      // [max_groups, group] out: choices, or -1
-  int32_t* num_groups;  // out: those that have choices; they come first
+  int32_t* num_groups;  // out: groups that have choices; these come first
 };
 
 void group_choices(const Launch& launch, const Grouping& args);
 
-// Products of groups with their experts' matrices.
+// Products of groups by their experts' matrices.
 struct ExpertLinear {
-  // One expert's matrices that read the same x; `data` is that of a stack of them.
+  // One expert's matrices, which read the same x. `data` is that of a stack of them.
   Matrix w[2];
   int out_offset[2];
   int num_segments;
   const int32_t* expert_of;  // [groups]
   const int32_t* order;      // [groups, group]
-  const int32_t* num_groups;  // of Grouping
-  int group;                  // choices of a group: 8, 16, 32, 64 or 128
-  const __half* x;           // [rows, ldx], columns past the matrix's are zero up to a multiple of 64
+  const int32_t* num_groups;  // from Grouping
+  int group;                  // places per group: 8, 16, 32, 64 or 128
+  const __half* x;           // [rows, ldx], zero beyond the matrix's columns up to a multiple of 64
   int ldx;
   int share;  // choice c reads row c / share of x
   float* out;      // [choices, ldo]
   __half* out16;   // [choices, ldo] if `glu`
   int ldo;
-  // out16 = activation(gate + its bias) · (up + its bias), for matrices whose tiles hold both (Placement); otherwise out = the products.
+  // If set, out16 = activation(gate + its bias) · (up + its bias), for matrices whose tiles hold both (Placement). Otherwise out = the
+  // products.
   bool glu = false;
   Activation activation = Activation::SILU;
-  float params[4] = {};                // of the activation
+  float params[4] = {};                // the activation's
   const float* gate_bias = nullptr;    // [num_experts, ffn] or null
   const float* up_bias = nullptr;
 };
 void expert_linear(const Launch& launch, const ExpertLinear& args, int num_groups);
 
-// out = activation(gate + its bias) · (up + its bias), or without a gate activation(up + its bias), for products that were stored.
+// out = activation(gate + its bias) · (up + its bias), or activation(up + its bias) without a gate, for products in memory.
 struct ExpertActivate {
-  const float* gate_up;  // [num_choices, 2 ffn], without a gate [num_choices, ffn]
-  const int32_t* chosen;  // [num_choices] experts; those that are negative are left out
+  const float* gate_up;  // [num_choices, 2 ffn], or [num_choices, ffn] without a gate
+  const int32_t* chosen;  // [num_choices] experts; choices with a negative one are skipped
   const float *gate_bias, *up_bias;  // [num_experts, ffn] or null
-  __half* out;  // [num_choices, ldh] out; columns past ffn become zero up to a multiple of 64
+  __half* out;  // [num_choices, ldh] out; zero beyond column ffn up to a multiple of 64
   int ffn, ldh;
   bool gated;
   Activation activation;
@@ -128,30 +129,30 @@ struct ExpertActivate {
 };
 void expert_activate(const Launch& launch, const ExpertActivate& args, int num_choices);
 
-// out = weight · h for each choice, for architectures that weigh an expert's input.
+// out = weight · h for each choice, for architectures that weight an expert's input.
 struct WeighInput {
   const __half* h;        // [num_rows, ldh]
   const float* weights;   // [num_rows, used]
-  const int32_t* chosen;  // [num_rows, used] those that are negative are left out
-  __half* out;            // [num_rows · used, ld] out; columns past `hidden` become zero up to a multiple of 64
+  const int32_t* chosen;  // [num_rows, used] choices with a negative expert are skipped
+  __half* out;            // [num_rows · used, ld] out; zero beyond column `hidden` up to a multiple of 64
   int hidden, used, ldh, ld;
 };
 void weigh_input(const Launch& launch, const WeighInput& args, int num_rows);
 
 // sum = Σ factor · weight · (output + bias) + share · shared; out = scale · sum, or out + scale · sum
 struct Combine {
-  const float* outputs;  // [num_rows, used, hidden] of the experts
-  const float* weights;  // [num_rows, used], null: 1 (their inputs were weighted)
-  const float* shared;   // [num_rows, hidden] of the shared expert, or null
-  const float* share;    // [num_rows], null: 1
+  const float* outputs;  // [num_rows, used, hidden] the experts' outputs
+  const float* weights;  // [num_rows, used]; null: all 1, because the inputs were weighted
+  const float* shared;   // [num_rows, hidden] the shared expert's outputs, or null
+  const float* share;    // [num_rows]; null: all 1
   const uint32_t* slot_mapping;  // [num_rows]
   float* out;            // [num_rows, hidden]
   int hidden, used;
-  bool add;  // to what `out` holds
+  bool add;  // add to what `out` holds
   float scale = 1.0f;
   float factor = 1.0f;                // of the experts' weights
-  bool mean_shared = false;           // the sum is halved
-  const int32_t* chosen = nullptr;    // [num_rows, used], only if there are biases
+  bool mean_shared = false;           // halve the sum
+  const int32_t* chosen = nullptr;    // [num_rows, used], only with biases
   const float* down_bias = nullptr;   // [num_experts, hidden] or null
 };
 void combine(const Launch& launch, const Combine& args, int num_rows);

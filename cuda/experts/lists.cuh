@@ -1,4 +1,4 @@
-// The experts of a step of few rows, in the order in which decode.cuh reads them.
+// Lists the experts of a step with few rows, in the order in which decode.cuh reads them.
 #pragma once
 
 #include "decode.h"
@@ -6,23 +6,24 @@
 
 namespace pen {
 
-// Group g is an expert with its choices. A shared expert is the last group, of all rows; row r's choice of it is number choices + r.
+// Group g is an expert and its choices. A shared expert is the last group and has all rows. Row r's choice of the shared expert is number
+// choices + r.
 struct alignas(16) Lists {
   static constexpr int ALL = DECODE_CHOICES + DECODE_ROWS;
   alignas(16) int32_t chosen[DECODE_CHOICES];
   float weights[DECODE_CHOICES];
   alignas(16) uint8_t first[DECODE_CHOICES];  // the first choice of the same expert, or NONE
   int32_t expert_of[DECODE_CHOICES + 1];      // -1: the shared expert
-  int16_t start[DECODE_CHOICES + 2];          // of the groups in `sorted`, and the end
-  int16_t sorted[ALL];                        // choices by group
-  uint8_t row_of[ALL];                        // of sorted choices
+  int16_t start[DECODE_CHOICES + 2];          // first place of each group in `sorted`, and the end
+  int16_t sorted[ALL];                        // choices, ordered by group
+  uint8_t row_of[ALL];                        // rows of the sorted choices
   uint32_t leaders[DECODE_CHOICES / WARP];    // a bit for the first choice of each expert
-  int32_t groups;                             // with the shared expert's
+  int32_t groups;                             // including the shared expert's
   static constexpr uint8_t NONE = 255;
 
   __device__ __forceinline__ int count(int group) const { return start[group + 1] - start[group]; }
 
-  // By a whole block of 256 threads. `keys`: route_words() of shared memory for each row.
+  // Fills the lists, by a whole block of 256 threads. `keys`: route_words() of shared memory per row.
   __device__ __forceinline__ void make(const Routing& p, bool shared, uint32_t* keys) {
     static_assert(DECODE_CHOICES <= NONE && DECODE_ROWS <= 8, "a thread for each choice, a warp for each row");
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, choices = p.num_rows * p.used, c = threadIdx.x;
@@ -35,15 +36,15 @@ struct alignas(16) Lists {
     }
     __syncthreads();
     const int expert = c < choices ? chosen[c] : -1;
-    if (p.num_rows == 1) {  // a group for each choice
+    if (p.num_rows == 1) {  // one group per choice
       if (c == 0) groups = (chosen[0] >= 0 ? choices : 0) + (shared ? 1 : 0);
       if (c <= choices) expert_of[c] = expert, start[c] = sorted[c] = int16_t(c), row_of[c] = 0;
       if (c == choices) start[c + 1] = int16_t(c + 1);
       __syncthreads();
       return;
     }
-    int before = 0, leader = c;  // choices of the same expert
-    // A row chooses an expert once.
+    int before = 0, leader = c;  // earlier choices of the same expert
+    // A row chooses an expert only once, so its own other choices are not searched.
     for (int k = 0; expert >= 0 && k < c / p.used * p.used; k++) {
       if (chosen[k] != expert) continue;
       if (before++ == 0) leader = k;
@@ -61,7 +62,7 @@ struct alignas(16) Lists {
       own += __popc(bits);
       group += __popc(w < leader / WARP ? bits : w == leader / WARP ? bits & ((1u << leader % WARP) - 1) : 0);
     }
-    // Choices whose groups come before `below`: four of each word.
+    // Choices whose group number is less than `below`, four per word.
     const auto choices_before = [&](int below) {
       int n = 0;
       for (int i = 0; i < choices; i += 4) {
@@ -85,7 +86,7 @@ struct alignas(16) Lists {
     __syncthreads();
   }
 };
-// A thread of a block for each.
+// Words that threads of a block copy, one per thread.
 constexpr int LIST_PIECES = sizeof(Lists) / sizeof(uint4);
 static_assert(LIST_PIECES <= DECODE_THREADS && sizeof(Lists) % sizeof(uint4) == 0, "copied at once");
 

@@ -1,4 +1,4 @@
-// Which experts a row uses, by one warp: the routing of experts.h.
+// Routing as defined in experts.h: the experts that a row uses, computed by one warp.
 #pragma once
 
 #include "../device/kernel.cuh"
@@ -18,18 +18,18 @@ __device__ __forceinline__ uint32_t warp_max_bits(uint32_t x) {
 #endif
 }
 
-// Integers in the order of float32 values; 0 stands for none.
+// Maps float32 values to integers of the same order. 0 means no key.
 __device__ __forceinline__ uint32_t ordered(float x) {
   const uint32_t bits = __float_as_uint(__fadd_rn(x, 0.0f));  // −0 equals 0
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 __device__ __forceinline__ float value_of(uint32_t key) { return __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key); }
 
-// Keys lie in shared memory, a run of places per lane, zeros behind the last one. The code is short loops: routing runs once in a step, by
-// a single warp, so what it costs is the number of its instructions and the time to fetch them.
+// Keys per lane. Keys are in shared memory, a contiguous range per lane, followed by zeros. The code is short loops: routing runs in a
+// single warp, so its cost is the number of its instructions and the time to fetch them.
 __host__ __device__ constexpr int places_of_lane(int count) { return (count + 4 * WARP - 1) / (4 * WARP) * 4; }
 
-// The place of the highest of `count` keys, of equals the first, or −1 if all are 0; sets it to 0.
+// Finds the highest of `count` keys, the first one among equals, and sets it to 0. Returns its index, or −1 if all keys are 0.
 __device__ __forceinline__ int take_best(uint32_t* keys, int count, int lane) {
   const int own = places_of_lane(count);
   const auto* from = reinterpret_cast<const uint4*>(keys + lane * own);
@@ -51,7 +51,7 @@ __device__ __forceinline__ int take_best(uint32_t* keys, int count, int lane) {
   return index;
 }
 
-// Keeps the experts of the `used` groups whose two best keys have the highest sums. `sums`: room for a key of each group.
+// Keeps only the experts of the `used` groups whose two best keys have the highest sums. `sums`: room for one key per group.
 inline __device__ __noinline__ void keep_groups(uint32_t* keys, uint32_t* sums, int experts, int groups, int used, int lane) {
   const int size = experts / groups;
   for (int g = 0; g < groups; g++) {
@@ -80,22 +80,22 @@ inline __device__ __noinline__ void keep_groups(uint32_t* keys, uint32_t* sums, 
   }
 }
 
-// A score's share of all: the highest score and the sum of exp(score − highest) are known. One copy of its code.
+// The weight of a score, given the highest score and the sum of exp(score − highest). Not inlined, so that its code exists once.
 inline __device__ __noinline__ float route_share(bool sigmoid, float score, float highest, float total) {
   const float above = sigmoid ? 1.0f : __expf(score - highest), below = sigmoid ? __fadd_rn(1.0f, expf(-score)) : total;
   return __fdiv_rn(above, below);
 }
 
-// The words of shared memory that route_row() takes.
+// Words of shared memory that route_row() needs.
 __host__ __device__ constexpr int route_words(int experts, int groups) {
   return WARP * (places_of_lane(experts) + (groups > 1 ? places_of_lane(groups) : 0));
 }
 
-// Chooses a row's experts and their weights, by a warp; only the experts if `weights` is null. A row that is padding (`slot`) chooses
-// nothing. `keys`: route_words() of shared memory, aligned to 16 bytes.
+// Chooses a row's experts and their weights, by a warp. If `weights` is null, chooses only the experts. A padding row (by its `slot`)
+// chooses nothing. `keys`: route_words() of shared memory, aligned to 16 bytes.
 inline __device__ void route_row(const Routing& p, uint32_t slot, const float* scores, int lane, uint32_t* keys, int32_t* chosen,
                                  float* weights) {
-  // The smallest normal float16: below it, the published models' own code would divide by zero.
+  // The smallest normal float16. Below it, the published models' own code would divide by zero.
   constexpr float LEAST_SUM = 6.103515625e-5f;
   const Gating gating = p.gating;
   const int experts = p.num_experts, used = p.used;
@@ -144,7 +144,7 @@ inline __device__ void route_row(const Routing& p, uint32_t slot, const float* s
     __syncwarp();
   }
 
-  // The lane's own choices: number `lane` and `lane + 32` of the row.
+  // The lane's own choices: numbers `lane` and `lane + 32` of the row.
   int expert[2] = {-1, -1};
 #pragma unroll 1
   for (int rank = 0; rank < used; rank++) {
@@ -195,7 +195,7 @@ inline __device__ void route_row(const Routing& p, uint32_t slot, const float* s
   }
 }
 
-// The shared expert's weight for a row, by a warp.
+// The shared expert's weight for a row, computed by a warp.
 __device__ __forceinline__ float share_of_row(const Routing& p, int row, int lane) {
   float dot = 0.0f;
 #pragma unroll 8

@@ -1,4 +1,4 @@
-// Experts on warpgroup products: groups of 16 and 32 choices.
+// Launches experts on warpgroup products for groups of 16 and 32 choices.
 #include <algorithm>
 
 #include "rows.cuh"
@@ -14,12 +14,12 @@ int least_group(const Device& device, const Matrix& w) {
 
 bool takes_expert_rows(const Device& device, const Matrix& w, int group, int num_groups) {
   if (group < MIN_WIDE_GROUP || least_group(device, w) < MIN_WIDE_GROUP) return false;
-  // Blocks take many row tiles: those of a few heads would occupy too few multiprocessors.
+  // Blocks take many row tiles, so the tiles of a few heads would occupy too few multiprocessors.
   return 2 * num_groups * ceil_div(w.tiles(), 4 * expert_warpgroups(group / 8)) >= device.multiprocessors;
 }
 
 void expert_linear_rows(const Launch& launch, const ExpertLinear& args, int num_groups) {
-  // One matrix after the other.
+  // Multiplies one matrix after the other.
   for (int i = 0; i < args.num_segments; i++) {
     ExpertLinear one = args;
     one.w[0] = args.w[i], one.out_offset[0] = args.out_offset[i], one.num_segments = 1;

@@ -1,7 +1,7 @@
-// The products of experts.h on warpgroup products (sm_90a), for groups of 8 NT choices. A unit is a group with a run of row tiles, one for
-// each consuming warp. A block computes one unit after another: the records of the next unit are requested, and its choices' rows of x are
-// copied into the ring, before this one ends. Units of the same tiles and neighbouring groups run side by side, so that an expert whose
-// choices take several groups comes from L2 from the second time on.
+// The products of experts.h on warpgroup products (sm_90a), for groups of 8 NT choices. A unit is a group and a run of row tiles, one tile
+// per consuming warp. A block computes one unit after the other. Before one unit ends, the records of the next are requested, and the rows
+// of x of its choices are copied into the ring. Units of the same tiles and neighbouring groups run side by side. So if an expert's choices
+// form several groups, the second and later groups read the expert from L2.
 #pragma once
 
 #include "../linear/rows.cuh"
@@ -10,7 +10,7 @@
 
 namespace pen {
 
-// Consuming warpgroups of a block, and the registers of their threads and of the producers'.
+// Consuming warpgroups per block, and registers per thread of consumers and producers.
 __host__ __device__ constexpr int expert_warpgroups(int nt) { return nt > 8 ? 3 : 4; }
 __host__ __device__ constexpr int consumer_registers(int nt) { return nt > 8 ? 152 : 112; }
 __host__ __device__ constexpr int producer_registers(int nt) { return nt > 8 ? 40 : 32; }
@@ -19,32 +19,32 @@ template <int NT, int PIECE>
 struct ExpertRowsShared {
   using X = RowsShared<NT, PIECE>;
   static constexpr int WARPS = 4 * expert_warpgroups(NT), THREADS = WARPS * WARP + ROWS_PRODUCERS;
-  static constexpr int sums = X::STAGES * X::STAGE;  // behind the stages of x
+  static constexpr int sums = X::STAGES * X::STAGE;  // after the stages of x
   static constexpr size_t bytes = 1024 + sums + size_t(WARPS) * NT * WARP * 16;
 };
 
-// The units of a product: `groups` for each run of row tiles.
+// The units of a product: `groups` units per run of row tiles.
 struct ExpertUnits {
   int groups, count;
   __device__ __forceinline__ int group(int unit) const { return unit % groups; }
 };
 
-// The pieces of a row tile that a lane holds ahead of its products: what leaves registers for everything else.
+// Pieces of a row tile that a lane holds ahead of its products: as many as the remaining registers allow.
 __host__ __device__ constexpr int choices_ahead(int words, int nt, int piece) {
   const int others = piece > 1 ? 58 : 46, fit = (consumer_registers(nt) - others - 4 * nt) / words, fewest = nt > 8 ? 1 : 2, most = 6;
   return (fit < fewest ? fewest : fit > most ? most : fit) / piece;
 }
 
 #ifdef PEN_HOPPER_DEVICE
-// Copies the rows of x of each unit's choices, up to AHEAD stages at a time, and writes the choices for those who write the sums.
+// Copies the rows of x of each unit's choices, up to AHEAD stages at a time, and stores the choices for the warps that write the sums.
 template <int NT, int PIECE>
 __device__ __forceinline__ void produce_choices(const ExpertLinear& p, const ExpertUnits& units, int pieces, uint32_t stages, Ring& ring,
                                                 int32_t (&choices)[2][NT * 8]) {
   using Shared = RowsShared<NT, PIECE>;
   constexpr int STAGES = Shared::STAGES, AHEAD = Shared::AHEAD, EACH = NT / 2;
   static_assert(STAGES <= SLICES, "a unit has as many pieces as the ring has stages, so that two units' choices are enough");
-  // Each thread always copies the same 16-byte column of every sixteenth choice. Where a group is short, the product reads whatever lies
-  // there, in columns that nobody writes.
+  // Each thread always copies the same 16-byte column of every sixteenth choice. If a group has empty places, the product reads stale data
+  // there, into columns that are not written.
   const int thread = threadIdx.x % ROWS_PRODUCERS, place = thread / 8, column = thread % 8, width = p.ldx / 8;
   const uint32_t to = stages + (place * K_TILE + (column ^ (place % 8)) * 8) * 2;
   const auto* const x = reinterpret_cast<const uint4*>(p.x) + column;
@@ -59,7 +59,7 @@ __device__ __forceinline__ void produce_choices(const ExpertLinear& p, const Exp
   look_up(blockIdx.x);
 #pragma unroll 1
   for (int unit = blockIdx.x; unit < units.count; unit += gridDim.x) {
-    uint32_t at[EACH], real = 0;  // 16 bytes each; a bit for each choice
+    uint32_t at[EACH], real = 0;  // 16 bytes each; one bit per choice
 #pragma unroll
     for (int e = 0; e < EACH; e++) {
       real |= uint32_t(next[e] >= 0) << e;
@@ -69,7 +69,7 @@ __device__ __forceinline__ void produce_choices(const ExpertLinear& p, const Exp
     for (int piece = 0; piece < pieces; piece++) {
       barrier_wait(&ring.empty[stage], phase);
       if (piece == 0) {
-        // All have written the sums of the unit before the last one, since they have begun with the last one.
+        // All warps have written the sums of the unit before the last one, because they have started the last one.
         if (column == 0) {
 #pragma unroll
           for (int e = 0; e < EACH; e++) choices[parity][place + 16 * e] = next[e];
@@ -106,7 +106,7 @@ __device__ __forceinline__ void produce_choices(const ExpertLinear& p, const Exp
   }
 }
 
-// Adds a slice's sums to those in shared memory, or to zero if they are the first.
+// Adds a slice's sums to those in shared memory, or stores them if they are the first.
 template <int NT>
 __device__ __forceinline__ void add_to_shared(uint32_t place, const float (&acc)[NT][4], bool first) {
   constexpr int BATCH = NT < 4 ? NT : 4;
@@ -126,7 +126,7 @@ __device__ __forceinline__ void add_to_shared(uint32_t place, const float (&acc)
   }
 }
 
-// Writes a lane's sums of a row tile, which lie in shared memory. A group's choices come first.
+// Writes a lane's sums of a row tile from shared memory. A group's choices come before its empty places.
 template <int NT>
 __device__ __forceinline__ void write_choices(const ExpertLinear& p, int expert, int tile, int lane, uint32_t sums,
                                               const int32_t* choices) {
@@ -154,7 +154,7 @@ __device__ __forceinline__ void write_choices(const ExpertLinear& p, int expert,
   }
 }
 
-// What a consuming warp does. PIECE divides every slice, and none is empty.
+// Runs a consuming warp. PIECE divides every slice, and no slice is empty.
 template <class Format, int NT, int PIECE>
 __device__ __forceinline__ void consume_choices(const ExpertLinear& p, const ExpertUnits& units, uint32_t stages, Ring& ring,
                                                 const int32_t (&choices)[2][NT * 8]) {
@@ -197,7 +197,7 @@ __device__ __forceinline__ void consume_choices(const ExpertLinear& p, const Exp
 #pragma unroll
         for (int i = 0; i < HELD; i++) {
           if (i > 0 && left == 0) break;
-          // Behind the last pieces, the first ones of the next unit.
+          // The last pieces of this unit are followed by the first pieces of the next unit.
           const uint8_t* const from = left > HELD ? ahead : next_records;
           ring_place.multiply(acc, raw[i], fresh, [&](int k) {
             if (left > HELD || more) request(from, i, k);
@@ -215,7 +215,7 @@ __device__ __forceinline__ void consume_choices(const ExpertLinear& p, const Exp
       }
     };
     if constexpr (NT > 8) {
-      barrier_wait(ring_place.barrier, ring_place.phase);  // choices come with the first stage
+      barrier_wait(ring_place.barrier, ring_place.phase);  // choices arrive with the first stage
       if (choices[parity][NT * 4] < 0) multiply(reinterpret_cast<float(&)[NT / 2][4]>(acc));
       else multiply(acc);
     } else {
@@ -236,7 +236,7 @@ __global__ void __launch_bounds__(ExpertRowsShared<NT, PIECE>::THREADS, 1) exper
   extern __shared__ uint8_t dynamic[];
   const uint32_t stages = uint32_t(round_up(shared_of(dynamic), 1024));
   __shared__ Ring ring;
-  __shared__ int32_t choices[2][NT * 8];  // of two units that follow one another
+  __shared__ int32_t choices[2][NT * 8];  // of two consecutive units
   let_next_start();
   if (threadIdx.x == 0) {
     for (int i = 0; i < RowsShared<NT, PIECE>::STAGES; i++) {
@@ -268,7 +268,7 @@ void start_expert_rows(const Launch& launch, const ExpertLinear& args, int num_g
 }
 template <int NT>
 void run_expert_rows(const Launch& launch, const ExpertLinear& args, int num_groups) {
-  // Two K tiles at a time cost fewer instructions, if they divide every slice.
+  // Two K tiles at a time take fewer instructions, if they divide every slice.
   if constexpr (NT <= 8) {
     if (args.w[0].k_tiles() % (2 * SLICES) == 0) return start_expert_rows<NT, 2>(launch, args, num_groups);
   }

@@ -1,17 +1,17 @@
-// The launch of rows.cuh.
+// Launches rows.cuh.
 #pragma once
 
 #include "experts.h"
 
 namespace pen {
 
-// Whether expert_linear() takes the kernels of rows.cuh for groups of so many choices.
+// Whether expert_linear() uses the kernels of rows.cuh for groups of `group` choices.
 bool takes_expert_rows(const Device& device, const Matrix& w, int group, int num_groups);
 void expert_linear_rows(const Launch& launch, const ExpertLinear& args, int num_groups);
 
 template <int NT>
 void run_expert_rows(const Launch& launch, const ExpertLinear& args, int num_groups);
-// In files of their own, since they take long to compile.
+// In separate files, because they take long to compile.
 extern template void run_expert_rows<2>(const Launch&, const ExpertLinear&, int);
 extern template void run_expert_rows<4>(const Launch&, const ExpertLinear&, int);
 extern template void run_expert_rows<8>(const Launch&, const ExpertLinear&, int);

@@ -1,4 +1,4 @@
-// Experts on warpgroup products: groups of 64 and 128 choices.
+// Launches experts on warpgroup products for groups of 64 and 128 choices.
 #include <algorithm>
 
 #include "rows.cuh"

@@ -1,4 +1,4 @@
-// Groups that follow from the number of rows alone: the kernel and its launch.
+// Groups that depend only on the number of rows: the kernel and its launch.
 #include "stack.h"
 
 #include "../device/kernel.cuh"

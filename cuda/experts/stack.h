@@ -1,4 +1,4 @@
-// Groups that follow from the number of rows alone: each head of latent attention has a matrix of its own, which all rows use.
+// Groups that depend only on the number of rows: in latent attention each head has its own matrix, which all rows use.
 #pragma once
 
 #include "../device/launch.h"

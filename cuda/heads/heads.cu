@@ -1,4 +1,4 @@
-// Finishing heads: the launch.
+// Launches the kernel that finishes heads.
 #include "heads.cuh"
 
 namespace pen {

@@ -1,4 +1,4 @@
-// The kernel that finishes heads: a warp per token and head, or a block if heads are long.
+// The kernel that finishes heads: one warp per token and head, or one block if heads are long.
 #pragma once
 
 #include "../device/kernel.cuh"
@@ -6,10 +6,10 @@
 
 namespace pen {
 
-constexpr int HEADS_THREADS = 128;  // of a block
+constexpr int HEADS_THREADS = 128;  // threads of a block
 constexpr int HEADS_WARP_DIM = 256;  // longer heads take a block each
 
-// One head in shared memory, by a team of TEAM threads. Thread t has the elements t, t + TEAM, …, but a rotation crosses threads.
+// One head in shared memory, processed by a team of TEAM threads. Thread t has the elements t, t + TEAM, …, but a rotation crosses threads.
 template <int TEAM>
 struct StagedHead {
   float* x;     // [dim]
@@ -24,7 +24,7 @@ struct StagedHead {
     }
   }
 
-  // The same on every thread of the team.
+  // Sums over the team. Every thread gets the same result.
   __device__ __forceinline__ float sum(float value) const {
     value = warp_sum(value);
     if constexpr (TEAM > WARP) {
@@ -75,7 +75,8 @@ struct StagedHead {
   }
 };
 
-// Clamped: a value past float16's range must not become infinite, since an infinite V turns its masked product into a NaN. A NaN stays.
+// Clamps before rounding: a value beyond float16's range must not become infinite, because an infinite V times a masked 0 is NaN. A NaN
+// stays NaN.
 __device__ __forceinline__ __half head_half(float x) { return __float2half_rn(x != x ? x : fminf(fmaxf(x, -65504.0f), 65504.0f)); }
 
 // Grid: (ceil(num_tokens · num_heads / (HEADS_THREADS / TEAM))). Shared memory: dim floats per team.
@@ -101,7 +102,7 @@ __global__ void __launch_bounds__(HEADS_THREADS)
   for (int i = thread; i < p.dim; i += TEAM) {
     float x = __ldcg(in + i);
     if (bias != nullptr) x = __fadd_rn(x, bias[i]);
-    // fminf and fmaxf would make a number of a NaN.
+    // fminf and fmaxf would turn NaN into a number.
     if (p.clamp > 0.0f && x == x) x = fminf(fmaxf(x, -p.clamp), p.clamp);
     staged.x[i] = x;
   }

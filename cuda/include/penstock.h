@@ -1,8 +1,8 @@
-// The C interface of the CUDA engine: plain C, no CUDA types. Everything that enters or leaves the device passes through it.
+// The C interface of the CUDA engine, in plain C without CUDA types. Everything that enters or leaves the device passes through it.
 //
-// Every fallible call returns a status and leaves its text in pen_last_error(); results leave through out-pointers. No exception
-// crosses the interface and nothing aborts. A model, its KV cache and its steps belong to one thread at a time; only pen_model_tensor
-// may be called from several threads at once.
+// Every fallible call returns a status and stores its message for pen_last_error(). Results are returned through out-pointers. No exception
+// crosses the interface, and no call aborts the process. A model, its KV cache and its steps belong to one thread at a time. Only
+// pen_model_tensor may be called from several threads at once.
 #ifndef PENSTOCK_H
 #define PENSTOCK_H
 
@@ -30,44 +30,45 @@ typedef struct pen_kv pen_kv;
 
 // --- the program: a model as a list of ops ---
 //
-// A model comes as tensors, buffers and ops. The ops run in their order, once per step, and each names the buffers that it reads and
-// writes. Buffers hold rows: `per_token` of them for each row of the step.
+// A model is described by tensors, buffers and ops. Each step runs the ops once, in their order. Each op names the buffers that it reads
+// and writes. A buffer holds `per_token` rows for each row of the step.
 #define PEN_NONE 0xffffffffu  // no tensor, no buffer
 
 #define PEN_VECTOR 0      // float32, rows · cols elements
-#define PEN_MATRIX 1      // count matrices of rows × cols, one after another
-#define PEN_UPPER_HALF 2  // shares a matrix with the tensor behind it, each tile of which holds rows of both: gate, then up
+#define PEN_MATRIX 1      // `count` matrices of rows × cols, one after another
+#define PEN_UPPER_HALF 2  // shares a matrix with the next tensor; each tile of the matrix holds rows of both: gate, then up
 #define PEN_LOWER_HALF 3
 typedef struct {
   uint32_t kind, type;  // type: ggml's id
   uint32_t rows, cols, count;
-  uint32_t read;  // of `count`, how many a decode step of one row reads
+  uint32_t read;  // how many of the `count` matrices a decode step of one row reads
 } pen_tensor;
 
 #define PEN_F32 0
-#define PEN_F16 1  // a row is padded with zeros to a multiple of 64 elements, as the inputs of products are
+#define PEN_F16 1  // each row is padded with zeros to a multiple of 64 elements, as inputs of products are
 typedef struct {
   uint32_t type, width, per_token;
 } pen_buffer;
 
-// Elements of a buffer's rows that are cut into heads or groups: element i of head h lies at first + h · stride + i.
+// A part of a buffer's rows, cut into heads or groups. Element i of head h lies at first + h · stride + i.
 typedef struct {
   uint32_t buffer, first, stride;
 } pen_part;
 
-// What a layer keeps of each token. Keys of `key_dim`; values of `value_dim`, or, if that is 0, the first elements of the keys. Its blocks
-// are those of a cache group. Layers of different groups may share a place, if they keep the same: a block belongs to one group at a time.
+// What a layer caches per token: keys of `key_dim` and values of `value_dim`. If value_dim is 0, the values are the first elements of the
+// keys. The layer uses the blocks of one cache group. Layers of different groups may share a place if their shapes are equal: a block
+// belongs to one group at a time.
 typedef struct {
   uint32_t heads, key_dim, value_dim, group, place;
 } pen_cache;
 
-// A cache group: what its rows see of the tokens before them.
+// A cache group: which earlier tokens its rows see.
 typedef struct {
-  uint32_t window;   // as of attention; 0: all
-  uint32_t chunked;  // 1: those from the last multiple of the window on
+  uint32_t window;   // as in pen_attention; 0: all tokens
+  uint32_t chunked;  // 1: the tokens since the last multiple of the window
 } pen_group;
 
-// A norm of x, a buffer of float32 rows. With a branch, x first moves: x_out = x + RMSNorm(branch) · branch_weight.
+// Norm of x, a buffer of float32 rows. If there is a branch, it is added to x first: x_out = x + RMSNorm(branch) · branch_weight.
 #define PEN_RMS_NORM 0
 #define PEN_LAYER_NORM 1
 #define PEN_NO_NORM 2
@@ -76,7 +77,7 @@ typedef struct {
   float eps;
 } pen_norm;
 
-// out = row of the table · scale (+ row of the types' vector) (+ row of the positions' table)
+// out = row of the table · scale (+ row of the token types' table) (+ row of the positions' table)
 typedef struct {
   uint32_t table, types, positions, out;
   float scale;
@@ -88,7 +89,7 @@ typedef struct {
   uint32_t out;
 } pen_normalise;
 
-// Each head alone: a norm, or a scaling to `length`. `own`: each head has weights of its own.
+// Norm of each head by itself, or its scaling to `length`. `own`: each head has its own weights.
 #define PEN_LENGTH 3
 typedef struct {
   pen_part in, out;
@@ -100,14 +101,14 @@ typedef struct {
 #define PEN_ADD 1
 #define PEN_SILU_MUL 2
 #define PEN_GELU_MUL 3
-// out[offset …] = W · x for up to three matrices. x: `in` (float16), or the norm of a buffer unless norm.x is PEN_NONE; then `in` is where
-// the norm goes if it is written. SILU_MUL and GELU_MUL take a matrix of two halves and give float16.
+// out[offset …] = W · x for up to three matrices. x is the norm of a buffer, or `in` (float16) if norm.x is PEN_NONE. If there is a norm
+// and it is written to memory, it goes to `in`. SILU_MUL and GELU_MUL take a matrix of two halves and write float16.
 typedef struct {
   pen_norm norm;
   uint32_t in, w0, w1, w2, offset1, offset2, out, epilogue;
 } pen_linear;
 
-// out = each head's matrix of the stack · its row of `in`: both have a row per token and head.
+// out = each head's matrix of the stack · that head's row of `in`. Both buffers have one row per token and head.
 typedef struct {
   uint32_t stack, in, out, heads;
 } pen_each_head;
@@ -124,23 +125,24 @@ typedef struct {
 #define PEN_TANH 9
 #define PEN_SOFTPLUS 10
 #define PEN_EXP 11
-// out = activation(gate) · up, or without a gate activation(up); gate_up: [gate, up] or [up]. `cutoff`, unless 0: the gate first becomes
-// max(gate − (mean + cutoff · deviation of its row), 0). xielu: parameters of that activation.
+// out = activation(gate) · up, or activation(up) without a gate. gate_up: [gate, up] or [up]. If `cutoff` is not 0, the gate first becomes
+// max(gate − (mean + cutoff · deviation of its row), 0). xielu0 to xielu3 are the parameters of PEN_XIELU.
 typedef struct {
   uint32_t gate_up, gate_bias, up_bias, out, dim, gated, activation;
   float cutoff, xielu0, xielu1, xielu2, xielu3;
 } pen_activate;
 
-// Elementwise, over `heads` heads of `dim` elements: y = then(scale · f(in + bias)), y = factor · y · g(by), out = y or out += y.
-// bias: [heads · dim], or [dim] of one row; scale: [heads · dim / scale_group], multiplies. Missing parts are PEN_NONE or PEN_IDENTITY.
+// Elementwise over `heads` heads of `dim` elements: y = then(scale · f(in + bias)), y = factor · y · g(by), then out = y or out += y. bias:
+// [heads · dim], or [dim] for one head. scale: a factor per scale_group elements, [heads · dim / scale_group]. Missing parts are PEN_NONE
+// or PEN_IDENTITY.
 typedef struct {
   pen_part in, by, out;
   uint32_t heads, dim, bias, f, scale, scale_group, then, g, add;
   float factor;
 } pen_map;
 
-// Bias, clamp, norm, rotation, temperature of each head (cuda/heads/heads.h). It goes to `out`, or, unless `cache` is PEN_NONE, to that
-// layer's keys or values.
+// Bias, clamp, norm, rotation and temperature of each head (cuda/heads/heads.h). The result goes to `out`, or to the keys or values of
+// layer `cache` unless that is PEN_NONE.
 typedef struct {
   pen_part in, out;
   uint32_t heads, dim, bias, norm, norm_dim, weight, own, norm_bias, norm_behind;
@@ -152,28 +154,29 @@ typedef struct {
 #define PEN_SLIDING 0
 #define PEN_CHUNKED 1
 #define PEN_SYMMETRIC 2
-// Attention over a layer's cache. If `qkv` is not PEN_NONE, it holds fresh q, k and v side by side, which the op finishes with biases,
-// norms of heads and rotation, and writes to the cache; else `q` (float16) is ready and the cache written. `general`: with what only the
-// general kernel computes.
+// Attention over a layer's cache. If `qkv` is not PEN_NONE, it holds fresh q, k and v side by side. The op applies their biases, head norms
+// and rotation and writes k and v to the cache. Otherwise `q` (float16) is ready and the cache is written. `general`: the op needs features
+// that only the general kernel computes.
 typedef struct {
   uint32_t qkv, q, out, cache, heads, value_dim, q_bias, k_bias, v_bias, q_norm, k_norm, rope, rope_halves;
   uint32_t general, window, window_kind, bidirectional, sinks;
   float eps, scale, soft_cap, alibi;
 } pen_attention;
 
-// Where a mixer's state lies: a layer's, and the first float of it.
+// Place of a mixer's state: the layer, and the offset of its first float.
 typedef struct {
   uint32_t layer, first;
 } pen_state;
 
-// A causal convolution over time of `channels` channels, each alone. kernel: [channels, taps].
+// Causal convolution over time, each of the `channels` channels by itself. kernel: [channels, taps].
 typedef struct {
   pen_part in, out;
   pen_state state;
   uint32_t kernel, bias, channels, taps, silu;
 } pen_convolve;
 
-// A selective scan or a linear attention (cuda/recurrence/recurrence.h). `factors` and `steps`: parts, or vectors that hold for all rows.
+// A selective scan or a linear attention (cuda/recurrence/recurrence.h). `factors` and `steps` are parts of buffers, or vectors that hold
+// for all rows.
 typedef struct {
   pen_part x, b, c, factors, steps;
   pen_state state;
@@ -190,11 +193,12 @@ typedef struct {
 #define PEN_GATE_SOFTMAX 0
 #define PEN_GATE_SIGMOID 1
 #define PEN_GATE_SOFTMAX_OF_CHOSEN 2
-// out (+)= factor · Σ weight · expert(in) over the experts of each row by `scores`, and the shared expert's part (cuda/experts/experts.h).
+// out (+)= factor · Σ weight · expert(in) over the experts that `scores` chooses for each row, plus the shared expert
+// (cuda/experts/experts.h).
 typedef struct {
   uint32_t scores, in, out, add;
   uint32_t count, used, gating, normalise, groups, groups_used, choice_bias, output_scales;
-  uint32_t chunk_group;  // not 0: adjugate experts, of which each group of that many experts has one
+  uint32_t chunk_group;  // if not 0: adjugate experts, one for each group of that many experts
   uint32_t gate, up, down, dim, hidden, gate_bias, up_bias, down_bias, activation, weigh_input;
   uint32_t shared, shared_router, mean_shared;
   float scale, factor;
@@ -210,7 +214,7 @@ typedef struct {
   uint32_t streams, x, router, coefficients, hidden;
 } pen_correct;
 
-// out (+)= in · |like| / |in|, row by row
+// out (+)= in · |like| / |in|, for each row
 typedef struct {
   pen_part in, like, out;
   uint32_t dim, add;
@@ -235,10 +239,10 @@ typedef struct {
 #define PEN_NUM_OPS 16
 typedef struct {
   uint32_t kind;
-  const void* args;  // the struct of its kind
+  const void* args;  // the struct that belongs to `kind`
 } pen_op;
 
-// The logits: cap · tanh(scale · (W · norm(x) + bias) / cap); a cap of 0: none.
+// The logits: cap · tanh(scale · (W · norm(x) + bias) / cap). A cap of 0 means no cap.
 typedef struct {
   pen_norm norm;
   uint32_t w, bias;
@@ -249,37 +253,37 @@ typedef struct {
   uint32_t vocab_size, hidden_dim;
   uint32_t max_positions;      // rows of each rotation table
   const uint32_t* rope_dims;   // [num_ropes] rotated elements per head
-  const float* rope_tables;    // one table after another, [max_positions, dim] each: cosines of the pairs, then sines; pen_model_need
-                               // does not read them
-  const pen_tensor* tensors;   // [num_tensors] all of which will come
+  const float* rope_tables;    // one table after another, [max_positions, dim] each: cosines of the pairs, then sines; not read by
+                               // pen_model_need
+  const pen_tensor* tensors;   // [num_tensors] every one must be loaded
   const pen_buffer* buffers;   // [num_buffers]
   const pen_cache* caches;     // [num_caches]
   const pen_group* groups;     // [num_groups] at least one
-  const uint32_t* states;      // [num_states] floats of recurrent state of a sequence
+  const uint32_t* states;      // [num_states] floats of one sequence's recurrent state
   const pen_op* ops;           // [num_ops]
   pen_head head;
   uint32_t num_ropes, num_tensors, num_buffers, num_caches, num_groups, num_states, num_ops;
-  uint32_t max_batch_tokens, max_slots, max_blocks;  // the largest batch; max_blocks: of one sequence
+  uint32_t max_batch_tokens, max_slots, max_blocks;  // the largest batch; max_blocks is per sequence
   uint32_t state_slots;
 } pen_model_desc;
 
-// What a model takes of a device's memory, in bytes.
+// Device memory that a model needs [bytes].
 typedef struct {
   uint64_t weights;
-  uint64_t step_weights;  // of these, what a decode step of one row reads
-  uint64_t scratch;       // activations, the sampler's state, workspaces, buffers for loading, graphs: an estimate from above
+  uint64_t step_weights;  // what a decode step of one row reads of the weights
+  uint64_t scratch;       // activations, the sampler's state, workspaces, buffers for loading, graphs: an upper estimate
   uint64_t kv_token;      // one token's K and V in all layers
   uint64_t state;         // the recurrent states of all slots
 } pen_need;
 
 // A tensor type.
 typedef struct {
-  uint32_t type;     // ggml's id, in
+  uint32_t type;     // in: ggml's id
   const char* name;  // out
-  uint32_t block_size, block_bytes;  // out: weights and bytes of a block in the file
+  uint32_t block_size, block_bytes;  // out: weights and bytes per block in the file
 } pen_quant;
 
-// How a sequence slot samples. Neutral values switch a filter off: see `SamplingParams` in src/logits.
+// How a sequence slot samples. Neutral values disable a filter: see `SamplingParams` in src/logits.
 typedef struct {
   uint32_t slot;
   float temperature, top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty;
@@ -287,7 +291,7 @@ typedef struct {
   uint64_t seed;
   const uint32_t* prompt;  // ids that the repetition penalty counts as seen
   uint32_t num_prompt;
-  const uint32_t* generated;  // ids generated before (a resumed sequence)
+  const uint32_t* generated;  // ids generated so far, if the sequence is resumed
   uint32_t num_generated;
   const uint32_t* bias_ids;
   const float* biases;
@@ -296,44 +300,45 @@ typedef struct {
   uint32_t num_suppressed;
 } pen_slot_init;
 
-// One step: flat arrays as in the engine's `Batch`. Everything that it points to is copied before pen_submit returns.
+// One step, as flat arrays like those of the engine's `Batch`. Everything that the struct points to is copied before pen_submit returns.
 typedef struct {
   uint32_t num_tokens, num_seqs, max_blocks, num_init, want_logits;
-  uint32_t sample_later;          // not 0: pen_sample follows, once the masks are known
-  const int32_t* inputs;          // [num_tokens] an id, or -1 - slot: what that slot sampled last
+  uint32_t sample_later;          // if not 0: pen_sample follows once the masks are known
+  const int32_t* inputs;          // [num_tokens] an id, or -1 - slot for the id that this slot sampled last
   const uint32_t* positions;      // [num_tokens]
-  const uint32_t* token_types;    // [num_tokens] rows of the types' vector; null: all 0
+  const uint32_t* token_types;    // [num_tokens] rows of the token types' table; null: all 0
   const uint32_t* cu_seqlens_q;   // [num_seqs + 1]
   const uint32_t* context_lens;   // [num_seqs]
   const uint32_t* slot_mapping;   // [num_groups, num_tokens]
-  const uint32_t* block_tables;   // [num_groups, num_seqs, max_blocks] what a window has left is not read
+  const uint32_t* block_tables;   // [num_groups, num_seqs, max_blocks] entries before a window are not read
   const uint32_t* slots;          // [num_seqs]
   const uint8_t* sample;          // [num_seqs]
   const pen_slot_init* init;      // [num_init]
-  const int32_t* num_logprobs;    // [num_seqs] likeliest ids wanted beside the sampled one; -1: no log-probabilities; null: for no sequence
+  const int32_t* num_logprobs;    // [num_seqs] how many likeliest ids to return with the sampled one; -1: no log-probabilities; null: none
+                                  // for any sequence
   uint32_t num_copies;            // at most max_slots · num_groups
-  const uint32_t* copies;         // [num_copies, 2] from, to: blocks copied before the rows are written; each `to` occurs once
-  const uint32_t* state_slots;    // [num_seqs] the recurrent state of each; null if the model has none
+  const uint32_t* copies;         // [num_copies, 2] from, to: blocks copied before rows are written; each `to` occurs once
+  const uint32_t* state_slots;    // [num_seqs] each sequence's state slot; null if the model has no recurrent state
   uint32_t num_state_copies;      // at most 2 max_slots
   const uint32_t* state_copies;   // [num_state_copies, 2] from, to: states copied before the rows run; each `to` occurs once
-  uint32_t num_scored;            // rows whose next token is known, and whose log-probability is asked for
+  uint32_t num_scored;            // rows whose next token is known and whose log-probability is requested
   const uint32_t* scored_rows;    // [num_scored] of num_tokens, ascending
   const uint32_t* scored_ids;     // [num_scored] the token that follows
-  const uint32_t* scored_logprobs;  // [num_scored] likeliest ids wanted beside it
+  const uint32_t* scored_logprobs;  // [num_scored] how many likeliest ids to return with it
   const uint8_t* pools;           // [num_seqs] PEN_POOL_*; null: none
 } pen_batch;
 
 // What the sequences of a step may sample; copied before pen_sample returns.
 typedef struct {
   uint32_t num_masks;     // at most max_slots
-  uint32_t num_seqs;      // of the step
-  const uint32_t* masks;  // [num_masks, ceil(vocab / 32)] a bit per id, from the lowest of each word: 0 forbids it; null if num_masks is 0
-  const int32_t* mask_of;  // [num_seqs] row of masks, or -1
+  uint32_t num_seqs;      // number of sequences in the step
+  const uint32_t* masks;  // [num_masks, ceil(vocab / 32)] one bit per id, lowest bit first; 0 forbids the id; null if num_masks is 0
+  const int32_t* mask_of;  // [num_seqs] row of `masks`, or -1
 } pen_masks;
 
 #define PEN_MAX_LOGPROBS 20
-// A sequence's rows, after the final norm, become a vector: the row at position 0, the last one, or the mean of all from position 0 on.
-// PEN_POOL_COMPLETE is added if the sequence ends with this step: then the vector is handed out.
+// How a sequence's rows become one vector after the final norm: the row at position 0, the last row, or the mean of all rows from position
+// 0. PEN_POOL_COMPLETE is added if the sequence ends with this step. Only then is the vector returned.
 #define PEN_POOL_NONE 0
 #define PEN_POOL_FIRST 1
 #define PEN_POOL_LAST 2
@@ -343,50 +348,51 @@ typedef struct {
 #define PEN_SAMPLED_NOT_FINITE (-2)
 
 typedef struct {
-  uint64_t step;        // in: which step
-  uint32_t num_seqs;    // in: of that step
+  uint64_t step;        // in: the step's number
+  uint32_t num_seqs;    // in: sequences of that step
   int32_t* sampled;     // [num_seqs] out: an id, or one of the values above
-  float* logits;        // [num_seqs, vocab] out, raw; rows of those that did not sample stay as they are; null: not asked
-  float* logprobs;      // [num_seqs, 1 + PEN_MAX_LOGPROBS] out, of the raw logits: the sampled id's, then the likeliest in descending
-                        // order; NaN if there is no distribution; rows of those that did not ask stay as they are; null: not asked
-  int32_t* logprob_ids;  // [num_seqs, PEN_MAX_LOGPROBS] out: ids of the likeliest, -1 past the vocabulary; null with logprobs
-  uint32_t num_scored;   // in: of that step
+  float* logits;        // [num_seqs, vocab] out: raw; rows of sequences that did not sample are unchanged; null: not requested
+  float* logprobs;      // [num_seqs, 1 + PEN_MAX_LOGPROBS] out: log-probabilities of the raw logits: the sampled id's, then the likeliest
+                        // in descending order; NaN if there is no distribution; rows that were not requested are unchanged; null: not
+                        // requested
+  int32_t* logprob_ids;  // [num_seqs, PEN_MAX_LOGPROBS] out: the likeliest ids; -1 beyond the vocabulary; null if logprobs is
+  uint32_t num_scored;   // in: scored rows of that step
   float* scored;         // [num_scored, 1 + PEN_MAX_LOGPROBS] out, as logprobs; null: none
   int32_t* scored_ids;   // [num_scored, PEN_MAX_LOGPROBS] out, as logprob_ids
-  float* pooled;         // [num_seqs, hidden] out; rows of those that are not complete stay as they are; null: none
+  float* pooled;         // [num_seqs, hidden] out; rows of incomplete sequences are unchanged; null: none
 } pen_output;
 
 uint32_t pen_abi_version(void);
-const char* pen_last_error(void);  // of this thread
+const char* pen_last_error(void);  // of the calling thread
 pen_status pen_device_count(uint32_t* count);
 pen_status pen_quant_info(pen_quant* info);
 pen_status pen_ctx_create(uint32_t device, pen_ctx** out);
 void pen_ctx_destroy(pen_ctx* ctx);
-// Free and total device memory; what the engine holds, by its own count; the device's name (truncated to fit; name_size 0: not asked);
-// and the bytes per second that a copy within the device's memory reads and writes, measured by this call (null: not asked; no step may
-// be in flight).
+// Returns the device's free and total memory, the bytes that the engine holds by its own count, and the device's name. The name is
+// truncated to name_size; 0 skips it. Also measures the bytes per second that a copy within the device's memory reads and writes. A null
+// pointer skips this; otherwise no step may be in flight.
 pen_status pen_mem_info(pen_ctx* ctx, uint64_t* free_bytes, uint64_t* total_bytes, uint64_t* held_bytes, char* name, uint32_t name_size,
                         double* copy_bytes_per_second);
-// Needs no device: nothing is allocated.
+// Needs no device and allocates nothing.
 pen_status pen_model_need(const pen_model_desc* desc, pen_need* need);
-// Allocates everything but the KV cache.
+// Allocates everything except the KV cache.
 pen_status pen_model_begin(pen_ctx* ctx, const pen_model_desc* desc, pen_model** out);
-// `count` matrices of a tensor from number `first` on, as blocks of its type. The data may be dropped once this returns.
+// Loads `count` matrices of a tensor, starting at number `first`, as blocks of its type. The caller may free the data once this returns.
 pen_status pen_model_tensor(pen_model* model, uint32_t tensor, uint32_t first, uint32_t count, const void* data, uint64_t nbytes);
-pen_status pen_model_finish(pen_model* model);  // waits for all copies; every tensor must have come
+pen_status pen_model_finish(pen_model* model);  // waits for all copies; every tensor must have been loaded
 void pen_model_destroy(pen_model* model);
-// Makes the model's cache, and captures the graphs of decode steps over short contexts. Addresses are reserved for all `num_blocks` blocks;
-// the first `backed` have memory behind them, or all on a device that cannot map memory.
+// Creates the model's cache and captures the graphs of decode steps over short contexts. Addresses are reserved for all `num_blocks`
+// blocks. The first `backed` blocks get memory, or all blocks on a device that cannot map memory.
 pen_status pen_kv_create(pen_model* model, uint32_t num_blocks, uint32_t backed, uint32_t block_size, pen_kv** out);
-// Captures the graphs of other decode steps and of lone prompts until `seconds` have passed. Then there are `captured` of `wanted`. A
-// step whose graph is not there launches its kernels one by one.
+// Captures the graphs of the other decode steps and of lone prompts until `seconds` have passed. Returns how many are `captured` of those
+// `wanted`. A step without a graph launches its kernels one by one.
 pen_status pen_kv_capture(pen_kv* kv, double seconds, uint32_t* captured, uint32_t* wanted);
-// Puts memory behind the first `num_blocks` blocks, or takes it from behind later ones, which no step in flight may use. Memory comes in
-// pages, and so `backed`, the number of blocks that have memory now, may be larger. PEN_OUT_OF_MEMORY: nothing has changed.
+// Maps memory for the first `num_blocks` blocks and unmaps that of later ones, which no step in flight may use. Memory is mapped in pages,
+// so `backed`, the number of blocks that now have memory, may be larger. PEN_OUT_OF_MEMORY leaves everything unchanged.
 pen_status pen_kv_resize(pen_kv* kv, uint32_t num_blocks, uint32_t* backed);
 void pen_kv_destroy(pen_kv* kv);
 pen_status pen_submit(pen_model* model, pen_kv* kv, const pen_batch* batch, uint64_t* step);
-// The rest of a step whose batch said sample_later. It must be the last one submitted, and no other may be submitted before this call.
+// Samples a step whose batch set sample_later. It must be the last step submitted, and no other may be submitted before this call.
 pen_status pen_sample(pen_model* model, uint64_t step, const pen_masks* masks);
 pen_status pen_collect(pen_model* model, pen_output* out);
 

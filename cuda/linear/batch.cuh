@@ -1,5 +1,5 @@
-// y = W · x for up to 64 tokens: each of a block's eight warps takes one slice of the same row tiles and streams it once. The first
-// records are requested before the kernel waits for its predecessor. Up to a batch of about 16 (4-bit weights) the time is that of
+// y = W · x for up to 64 tokens. Each of a block's eight warps takes one slice of the same row tiles and streams it once. The first records
+// are requested before the kernel waits for its predecessor. Up to a batch of about 16 (4-bit weights), the kernel takes the time of
 // reading the weights from memory.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace pen {
 
-// The number of records of a row tile that a lane holds ahead of its products.
+// Records of a row tile that a lane holds ahead of its products.
 __host__ __device__ constexpr int prefetch_depth(int words, int mt) {
   return words * mt <= 8 ? 4 : words * mt <= 12 ? 3 : words * mt <= 32 ? 2 : 1;
 }
@@ -37,7 +37,7 @@ __device__ __forceinline__ void multiply_slice(float (&acc)[MT][NT][4], const Ma
       for (int m = 0; m < MT; m++) raw[d][m].load(rows[m] + size_t(begin + d) * Format::record_bytes, lane);
     }
   }
-  // ready() waits for the kernels before this one and gives the lane's columns of x; null means that there is no token.
+  // ready() waits for the preceding kernels and returns the lane's columns of x. Null: no token.
   const __half* x[NT];
   ready(x);
   for (int base = begin; base < end; base += DEPTH) {
@@ -74,20 +74,20 @@ __device__ __forceinline__ void multiply_slice(float (&acc)[MT][NT][4], const Ma
 struct Output {
   float* out;
   __half* out16;
-  int offset, ldo;  // first column, and columns of a row
-  int rows;         // of the matrix
+  int offset, ldo;  // first column, and columns per row
+  int rows;         // rows of the matrix
   Epilogue epilogue;
   bool glu;  // SILU_MUL or GELU_MUL
 };
 
 // Adds up the slices' sums of MT row tiles × NT · 8 columns of the product and applies the epilogue. `partial`: shared memory of
-// LinearShared<MT, NT>. row_of(column, row) tells whether a column of the product has an output row, and which. ADDS: Epilogue::ADD may
+// LinearShared<MT, NT>. row_of(column, row) tells whether a column of the product has an output row, and which one. ADDS: Epilogue::ADD may
 // occur.
 template <int MT, int NT, bool ADDS, class RowOf>
 __device__ __forceinline__ void finish_tiles(const Output& p, const float (&acc)[MT][NT][4],
                                              float (*partial)[NT * 8][LinearShared<MT, NT>::STRIDE], int tile, RowOf row_of) {
   const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-  const int log_rows = p.glu ? 3 : 4;  // of a tile's outputs
+  const int log_rows = p.glu ? 3 : 4;  // of the outputs per tile
 #pragma unroll
   for (int m = 0; m < MT; m++) {
     if (m > 0) __syncthreads();

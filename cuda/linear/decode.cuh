@@ -1,6 +1,6 @@
 // y = W · x for up to 8 tokens, by the definition of linear.h, with each of a block's eight warps on one slice. A block takes a run of row
-// tiles. Each warp streams its slice of all of them through a ring of records in shared memory, so that the next tile is requested
-// while this one is summed. The ring is filled before the kernel waits for its predecessor.
+// tiles. Each warp streams its slice of all of them through a ring of records in shared memory, so that the next tile is requested while
+// the current one is summed. The ring is filled before the kernel waits for its predecessor.
 #pragma once
 
 #include "../quant/format.cuh"
@@ -11,15 +11,15 @@ namespace pen {
 
 // Where the fragments of x come from.
 enum class Input : int {
-  NORM,    // shared memory: p.norm's output for one token, which every block computes for itself
+  NORM,    // shared memory: p.norm's output for one token, which every block computes itself
   NORMS,   // the same for several tokens at once
   SHARED,  // shared memory: each warp copies its own columns of p.x
   GLOBAL,  // p.x itself
 };
 
 // Bytes of records that a warp's ring holds. WHOLE is an upper limit: the ring holds everything that the warp reads. The others are lower
-// limits: USUAL for several blocks per multiprocessor, LONG_ROWS for long rows, SHORTEST for devices with less shared memory than these
-// need. Measured: more requests in flight than the memory needs delay what the kernels before and after wait for.
+// limits: USUAL for several blocks per multiprocessor, LONG_ROWS for long rows, SHORTEST for devices whose shared memory is too small for
+// these. Measured: more requests in flight than the memory needs delay the data that the neighbouring kernels wait for.
 enum class RingSize : int { WHOLE = 10240, USUAL = 5120, LONG_ROWS = 8192, SHORTEST = 1024 };
 __host__ __device__ constexpr int ring_records(int record_bytes, RingSize size) {
   const int n = int(size) / record_bytes + 1;
@@ -35,11 +35,11 @@ struct DecodeLinearShared {
   static constexpr size_t x = sums + NORM_SUMS * 4;
 };
 
-// A warp's records of a run of row tiles, in the order in which it needs them.
+// A warp's records of a run of row tiles, in the order in which the warp needs them.
 struct Records {
   const uint8_t* next;  // the lane's own bytes
   int left, k_tile, length;
-  int skip;  // from a slice's last record to the next tile's slice
+  int skip;  // bytes from a slice's last record to the next tile's slice
   uint32_t ring;  // the lane's own bytes of slot 0
 
   __device__ __forceinline__ Records(const Matrix& w, int first, int count, int warp, int lane, uint32_t ring_at) {
@@ -49,7 +49,7 @@ struct Records {
     next = w.data + (size_t(first) * k_tiles + begin) * w.record_bytes + lane * 16;
     ring = held(ring_at + lane * 16);
   }
-  // Requests a record for this slot of the ring, if there is one left, and commits a group in any case.
+  // Requests a record for this slot of the ring if one is left. Commits a group in any case.
   __device__ __forceinline__ void request(int slot, int record_bytes, int lane) {
     if (left > 0) {
       left--;
@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(SLICES* WARP, RING == RingSize::WHOLE && INPUT
   const __half* const given = held(p.x);
   const Epilogue epilogue = Epilogue(held(int(p.epilogue)));
   const bool glu = is_gated(epilogue);
-  const int log_rows = glu ? 3 : 4;  // of a tile's outputs
+  const int log_rows = glu ? 3 : 4;  // of the outputs per tile
   void* const out = held(glu ? static_cast<void*>(p.out16) : p.out);
   int total = 0;
   for (int i = 0; i < p.num_segments; i++) total += p.w[i].tiles();
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(SLICES* WARP, RING == RingSize::WHOLE && INPUT
     Records records(w, first, count, warp, lane, ring);
     const int requested = RING == RingSize::WHOLE ? records.left : ring_records(w.record_bytes, RING) - 1;
     for (int i = 0; i < requested; i++) records.request(i, w.record_bytes, lane);
-    // The address, in bytes, of the lane's part of the slice's first K tile. A column of the product without a token repeats the first one.
+    // Address of the lane's part of the slice's first K tile [bytes]. A column of the product without a token repeats the first token's.
     const int x_token = lane / 4 < num_tokens ? lane / 4 : 0;
     const uint32_t first_column =
         held(slice_begin(warp, w.k_tiles()) * K_TILE * 2 +
@@ -163,9 +163,9 @@ __global__ void __launch_bounds__(SLICES* WARP, RING == RingSize::WHOLE && INPUT
         }
       }
     };
-    // Few tiles are summed together at the end, each in rows of its own: one barrier instead of one per tile.
+    // A small number of tiles is summed together at the end, each tile in its own rows: one barrier instead of one per tile.
     const int group = count * num_tokens <= DECODE_TOKENS ? count : 1;
-    // The thread's output in the first group: its tile, token and row, its place, and how many rows lie there and after it.
+    // The thread's output in the first group: its tile, token and row, its index, and how many rows of the matrix are left from there.
     const int own_row = threadIdx.x & ((1 << log_rows) - 1), own_tile = (threadIdx.x >> log_rows) / num_tokens;
     const int own_token = (threadIdx.x >> log_rows) - own_tile * num_tokens;
     const int own_column = (first + own_tile << log_rows) + own_row, own_at = held(own_token * ldo + p.out_offset[segment] + own_column);
@@ -173,7 +173,7 @@ __global__ void __launch_bounds__(SLICES* WARP, RING == RingSize::WHOLE && INPUT
     const auto owned = [&](int t, auto f) {
       if (t << log_rows < own_rows) f(own_at + (t << log_rows));
     };
-    float kept = 0;  // the value that the sum is added to, requested before the products
+    float kept = 0;  // the value to add the sum to, requested before the products
     const auto begin_tile = [&](int t) {
       if (epilogue == Epilogue::ADD && (group == 1 || t == 0)) owned(t, [&](int at) { kept = static_cast<const float*>(out)[at]; });
     };
@@ -206,12 +206,12 @@ __global__ void __launch_bounds__(SLICES* WARP, RING == RingSize::WHOLE && INPUT
       const bool writes = blockIdx.x == 0;
       if constexpr (INPUT == Input::NORM) norm_rows<1, 2>(p.norm, 1, staged, writes, sums);
       if constexpr (INPUT == Input::NORMS) {
-        constexpr bool LATE = RING != RingSize::WHOLE;  // measured: registers that spill cost more
+        constexpr bool LATE = RING != RingSize::WHOLE;  // measured: without it, spilled registers cost more
         if (num_tokens == 2) norm_rows<2, 2, LATE>(p.norm, 2, staged, writes, sums);
         else norm_rows<NORM_ROWS, 1, LATE>(p.norm, num_tokens, staged, writes, sums);
       }
       if constexpr (INPUT == Input::SHARED) {
-        // the columns of the warp's slice
+        // The columns of the warp's slice.
         const int from = slice_begin(warp, columns / K_TILE) * 8, pieces = slice_begin(warp + 1, columns / K_TILE) * 8 - from;
         for (int n = 0; n < num_tokens; n++) copy_pieces(StagedRow{staged + n * stride}, given + size_t(n) * ldx, from, pieces, lane);
         __syncwarp();

@@ -1,5 +1,5 @@
-// y = W · x for up to 8 tokens, by the definition of linear.h: like decode.cuh, with the weights through registers. x is not normalised on
-// the way, and all segments have one format.
+// y = W · x for up to 8 tokens, by the definition of linear.h. Like decode.cuh, but weights pass through registers, x is not normalised
+// here, and all segments have one format.
 #pragma once
 
 #include "epilogue.cuh"
@@ -7,12 +7,12 @@
 
 namespace pen {
 
-constexpr int STREAM_EACH = 3;  // blocks of a multiprocessor
-constexpr int STREAM_COLUMNS = 16;  // of products whose sums are added up together
+constexpr int STREAM_EACH = 3;  // blocks per multiprocessor
+constexpr int STREAM_COLUMNS = 16;  // columns of products whose sums are added up together
 template <class Format>
 constexpr int STREAM_PIECE = Format::words >= 16 ? 2 : Format::words > 10 ? 3 : 4;
 
-// Tile `at` of all segments: its segment, and its number there.
+// Tile `at` of all segments: its segment, and its number within the segment.
 struct TilePlace {
   int segment = 0, tile = 0;
   __device__ __forceinline__ TilePlace(const Linear& p, int at) : tile(at) {
@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(SLICES* WARP, STREAM_EACH) linear_stream_kerne
   const int tokens = held(p.num_tokens), k_tiles = held(p.w[0].k_tiles()), ldo = held(p.ldo), most = STREAM_COLUMNS / tokens;
   const Epilogue epilogue = Epilogue(held(int(p.epilogue)));
   const bool glu = is_gated(epilogue);
-  const int log_rows = glu ? 3 : 4;  // of a tile's outputs
+  const int log_rows = glu ? 3 : 4;  // of the outputs per tile
   int total = 0;
   for (int i = 0; i < p.num_segments; i++) total += p.w[i].tiles();
   int first = share_begin(blockIdx.x, total, gridDim.x);
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(SLICES* WARP, STREAM_EACH) linear_stream_kerne
   };
   Stream<Format, STREAM_PIECE<Format>> stream(lane, slice.length);
   stream.fill(min(end - first, most), at);
-  // Where output `i` of the tiles from `first` on goes: its tile, token and row follow from it. −1: nowhere.
+  // Index of output `i` of the tiles that start at `first`. Also computes its tile, token and row. −1: no output.
   const auto place_of = [&](int i, int& column, int& row) {
     row = i & ((1 << log_rows) - 1), column = i >> log_rows;
     const int tile = column / tokens, token = column - tile * tokens;
@@ -64,14 +64,14 @@ __global__ void __launch_bounds__(SLICES* WARP, STREAM_EACH) linear_stream_kerne
     copy_pieces(StagedRow{staged + n * stride}, p.x + size_t(n) * p.ldx, slice.begin * 8, slice.length * 8, lane);
   }
   __syncwarp();
-  // A column of the product without a token repeats the first one.
+  // A column of the product without a token repeats the first token's.
   const uint32_t x = shared_of(staged + (lane / 4 < tokens ? lane / 4 : 0) * stride + lane % 4 * 16) + slice.begin * K_TILE * 2;
 #pragma unroll 1
   while (first < end) {
     const int units = min(end - first, most), outputs = units * tokens << log_rows;
     int column, row, own = -1;
     if (int(threadIdx.x) < outputs) own = place_of(threadIdx.x, column, row);
-    // Requested before the products, needed after them.
+    // Requested before the products, because it is needed right after them.
     const float kept = epilogue == Epilogue::ADD && own >= 0 ? p.out[own] : 0.0f;
     float* to = partial + slice_of(warp) * STREAM_COLUMNS * PARTIAL_STRIDE;
     stream.multiply(units, at, [&] { return x; }, [&](const float (&acc)[4]) {

@@ -1,4 +1,4 @@
-// What happens to the sums of a product before they are written, shared by every kernel of linear layers and by elementwise ops.
+// What is done to the sums of a product before they are written, shared by all kernels of linear layers and by elementwise ops.
 #pragma once
 
 #include "../device/kernel.cuh"
@@ -6,16 +6,16 @@
 
 namespace pen {
 
-// x · sigmoid(z), which silu and gelu both are: kernels whose epilogue is a parameter select z, without a branch for each sum.
+// x · sigmoid(z), the form of both silu and gelu. Kernels whose epilogue is a parameter choose z, so they need no branch per sum.
 __device__ __forceinline__ float times_sigmoid(float x, float z) { return __fdividef(x, 1.0f + __expf(-z)); }
 __device__ __forceinline__ float silu(float x) { return times_sigmoid(x, x); }
-// gelu's tanh approximation (Hendrycks and Gimpel 2016), 0.5 x (1 + tanh(u)), is x · sigmoid(2 u): this is 2 u.
+// gelu's tanh approximation (Hendrycks and Gimpel 2016), 0.5 x (1 + tanh(u)), equals x · sigmoid(2 u). This is 2 u.
 __device__ __forceinline__ float gelu_argument(float x) { return x * __fmaf_rn(0.07135481627260025f * x, x, 1.5957691216057308f); }
 __device__ __forceinline__ float gelu(float x) { return times_sigmoid(x, gelu_argument(x)); }
 __device__ __forceinline__ __half gated(float gate, float up, Epilogue epilogue) {
   const float z = epilogue == Epilogue::SILU_MUL ? gate : gelu_argument(gate);
   const float y = __fmul_rn(times_sigmoid(gate, z), up);
-  // Clamped: a value past float16's range must not become infinite. Activations of real models stay far below it. A NaN stays.
+  // Clamps: a value beyond float16's range must not become infinite. Activations of real models stay far below it. A NaN stays NaN.
   return __float2half_rn(y != y ? y : fminf(fmaxf(y, -65504.0f), 65504.0f));
 }
 

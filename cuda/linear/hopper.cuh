@@ -1,12 +1,12 @@
 // y = W · x for many tokens on sm_90a: the numeric definition of linear.h on warpgroup products (wgmma). A block computes TOKENS tokens of
-// eight row tiles, one for each consuming warp. A producing warp copies the tokens' K tiles as boxes into a ring of stages, in the 128-byte
-// swizzle; the two blocks of a cluster work on the same tokens, and each copies half of a K tile into both. Other warps copy the
-// records of the eight row tiles into the same stages. The consumers dequantise a record straight into the A registers, which have the
-// layout of mma.m16n8k16, while the product of the record before runs. A cluster computes one pair of tiles after another, and the stages
-// know no ends of tiles: copies for the next tile run, and its first product is issued, before the sums of this one are written. Parts of
-// the sums are written between the first products of the next tile, which run meanwhile. If the tiles do not fill the device's last wave,
-// several blocks share each: every block takes some of the slices, and their sums meet in a workspace (hopper_plan.cu, slice_sums.cuh).
-// It is not documented whether m64nNk16 accumulates as m16n8k16 does: bench/linear.cu checks it.
+// eight row tiles, one per consuming warp. A producing warp copies the tokens' K tiles as boxes into a ring of stages, in the 128-byte
+// swizzle. The two blocks of a cluster work on the same tokens, and each copies half of a K tile into both. Other warps copy the records of
+// the eight row tiles into the same stages. The consumers dequantise a record straight into the A registers, which have the layout of
+// mma.m16n8k16, while the product of the previous record runs. A cluster computes one pair of tiles after the other, and the stages
+// continue across tiles: copies for the next tile run, and its first product is issued, before the sums of the current tile are written.
+// Parts of the sums are written between the first products of the next tile. If the tiles do not fill the device's last wave, several
+// blocks share each tile: every block takes some of the slices, and their sums meet in a workspace (hopper_plan.cu, slice_sums.cuh). NVIDIA
+// does not document whether m64nNk16 accumulates as m16n8k16 does, so bench/linear.cu checks it.
 #pragma once
 
 #include <algorithm>
@@ -22,13 +22,13 @@
 namespace pen {
 
 constexpr int HOPPER_CONSUMERS = 256;  // two warpgroups of 64 rows each
-constexpr int HOPPER_PRODUCERS = 128;  // a whole warpgroup, since registers move only between warpgroups
+constexpr int HOPPER_PRODUCERS = 128;  // a whole warpgroup, because registers move only between warpgroups
 constexpr int HOPPER_THREADS = HOPPER_CONSUMERS + HOPPER_PRODUCERS;
 constexpr int HOPPER_SHARED_LIMIT = 226 << 10;
-// A slice of PARTS_PIECES has products enough to write two parts of sums at a time between them, and one of LONG_PIECES to write one.
+// A slice of PARTS_PIECES has enough products to write two parts of sums at a time between them, and one of LONG_PIECES to write one part.
 constexpr int PARTS_PIECES = BOXED_PARTS / 2 + 1, LONG_PIECES = BOXED_PARTS + 1;
 
-// How a block of TOKENS_ × 128 rows uses shared memory. A stage has a piece of PIECE_ K tiles.
+// Shared memory of a block of TOKENS_ × 128 rows. A stage holds a piece of PIECE_ K tiles.
 template <class Format, int TOKENS_, int PIECE_ = 1>
 struct HopperShared {
   static constexpr int TOKENS = TOKENS_, PIECE = PIECE_;
@@ -36,22 +36,22 @@ struct HopperShared {
   static constexpr int RECORD = Format::record_bytes, TILE = PIECE * RECORD, RECORDS = HOPPER_ROW_TILES * TILE;
   static constexpr int SUMS = 2 * boxed_bytes(TOKENS), ROOM = (HOPPER_SHARED_LIMIT - 1024 - SUMS) / (STAGE + RECORDS);
   static constexpr int STAGES = ROOM < 8 ? ROOM : 8;  // a Ring has barriers for eight
-  static constexpr int boxes = STAGES * STAGE, records = boxes + SUMS;  // behind the stages of x
+  static constexpr int boxes = STAGES * STAGE, records = boxes + SUMS;  // after the stages of x
   static constexpr size_t bytes = 1024 + records + STAGES * RECORDS;
   static_assert(STAGES >= (PIECE > 1 ? 3 : 4) && RECORD % 16 == 0, "room for copies to run ahead");
 };
 
 #ifdef PEN_HOPPER_DEVICE
-// The units that a cluster computes: from `first` on, every `step`th.
+// The units that a cluster computes: every `step`th, starting at `first`.
 struct HopperUnits {
   int first, step;
 };
 
-// What a block computes of a unit.
+// The part of a unit that a block computes.
 struct HopperUnit {
   int first_token, segment, group;
-  int first, last, share;  // slices, and which of the tile's shares they are
-  int number;       // of the block's tile among those that are shared
+  int first, last, share;  // slices, and the number of the share that has them
+  int number;       // number of the block's tile among those that are shared
   __device__ __forceinline__ HopperUnit(const Linear& p, const HopperGrid& grid, int tokens, int unit, int rank) {
     int tile = unit;
     first = 0, last = SLICES, share = 0, number = 0;
@@ -70,7 +70,7 @@ struct HopperUnit {
   }
 };
 
-// A place in the ring of stages.
+// A position in the ring of stages.
 template <int STAGES>
 struct HopperStage {
   int index = 0;
@@ -83,8 +83,8 @@ struct HopperStage {
   }
 };
 
-// Calls copy(k_tile, stage) for the first K tile of each piece of the block's units as soon as a stage is free.
-// `begin(unit, k_tile)` precedes those of a unit.
+// Calls copy(k_tile, stage) for the first K tile of each piece of the block's units as soon as a stage is free. Calls `begin(unit, k_tile)`
+// before the pieces of each unit.
 template <class Shared, class Begin, class Copy>
 __device__ __forceinline__ void produce(const Linear& p, const HopperGrid& grid, HopperUnits own_units, Ring& ring, Begin begin,
                                         Copy copy) {
@@ -147,38 +147,39 @@ __device__ __forceinline__ void produce_records(const Linear& p, const HopperGri
       });
 }
 
-// What follows a unit: nothing, the next unit, or the next unit while the parts of this one's sums are written.
+// What follows a unit: nothing, the next unit, or the next unit while parts of this unit's sums are written.
 enum class Next { NONE, UNIT, PARTS };
 template <int K>
 using PartIndex = std::integral_constant<int, K>;
 
-// What a warp multiplies.
+// Multiplies one row tile, by one consuming warp.
 template <class Shared, class Format>
 struct HopperConsumer {
   static constexpr int NT = Shared::TOKENS / 8, PIECE = Shared::PIECE, FRAGMENTS = PIECE * STEPS;
   using Sums = float[NT][4];
   using Operands = uint32_t[FRAGMENTS][4];
 
-  uint32_t origin;               // the lower half of the first stage's descriptor; the upper half is the same for all
-  uint32_t records, full, empty;  // shared: the row tile's record in the first stage, and the barriers of both blocks' first stages
+  uint32_t origin;               // lower half of the first stage's descriptor; all stages have the same upper half
+  uint32_t records, full, empty;  // in shared memory: the row tile's record in the first stage, and the barriers of the first stages in
+                                  // both blocks
   int lane, k_tiles;
   HopperStage<Shared::STAGES> stage{0, 0};
 
   __device__ __forceinline__ HopperConsumer(uint32_t stages, Ring& ring, int k_tiles) : k_tiles(k_tiles) {
-    // Through a shuffle, since the compiler would read the thread's number again for each record.
+    // Uses a shuffle: otherwise the compiler would read the thread's number again for each record.
     lane = __shfl_sync(0xffffffffu, int(threadIdx.x), int(threadIdx.x)) % WARP;
     origin = held(uint32_t(tile_descriptor(stages)));
     records = held(uint32_t(stages + Shared::records + threadIdx.x / WARP * Shared::TILE));
     full = held(shared_of(ring.full));
     empty = held(in_block(shared_of(ring.empty), lane % HOPPER_CLUSTER));
   }
-  // Pieces of a slice. Those of several K tiles are as many in every slice.
+  // Pieces per slice. If pieces have several K tiles, every slice has the same number of pieces.
   __device__ __forceinline__ int length(int slice) const {
     return PIECE > 1 ? k_tiles / (SLICES * PIECE) : slice_begin(slice + 1, k_tiles) - slice_begin(slice, k_tiles);
   }
 
   __device__ __forceinline__ void wait() const { barrier_wait(full + stage.index * 8, stage.phase); }
-  // Turns the records of the present stage into operands.
+  // Turns the records of the current stage into operands.
   __device__ __forceinline__ void operands(Operands& a) const {
 #pragma unroll
     for (int k = 0; k < PIECE; k++) {
@@ -188,14 +189,14 @@ struct HopperConsumer {
       for (int s = 0; s < STEPS; s++) raw.fragment(s, a[k * STEPS + s]);
     }
   }
-  // Tells both blocks' producers that this warp is done with a stage.
+  // Tells the producers of both blocks that this warp has finished with a stage.
   __device__ __forceinline__ void release(int index) const {
     if (lane < HOPPER_CLUSTER) barrier_arrive_cluster(empty + index * 8);
   }
 
-  // Multiplies the slices [first, last) of units that have `left` pieces together. `take(slice, acc)` gets each slice's sum; `end()` is
-  // called behind each unit, while the next one's first product runs, and returns what follows. If those are parts, `part(k)` is called for
-  // each between the products of the next unit's first slice, which must have PARTS_PIECES.
+  // Multiplies the slices [first, last) of units that have `left` pieces in total. Calls `take(slice, acc)` with each slice's sum. Calls
+  // `end()` after each unit, while the next unit's first product runs. It returns what follows. If parts follow, calls `part(k)` for each
+  // of them between the products of the next unit's first slice, which must have PARTS_PIECES.
   template <class Take, class End, class Part>
   __device__ __forceinline__ void run(int left, int first, int last, Take take, End end, Part part) {
     constexpr uint64_t UPPER = tile_descriptor(0) & ~uint64_t(0xffffffff);
@@ -204,8 +205,8 @@ struct HopperConsumer {
     int before = 0;
     wait();
     operands(even);
-    // Multiplies the next piece, whose operands are `a`, and makes those of the piece after it, `other`. Unless the slice begins (`fresh`),
-    // the piece before has ended then: its operands and its stage are free.
+    // Multiplies the next piece, whose operands are `a`, and prepares `other`, the operands of the piece after it. Unless the slice starts
+    // (`fresh`), the previous piece has then ended, and its operands and its stage are free.
     const auto step = [&](bool fresh, Operands& a, Operands& other) {
       const uint32_t b = origin + stage.index * (Shared::STAGE >> 4);
       warpgroup_arrive();
@@ -225,8 +226,8 @@ struct HopperConsumer {
       }
       if (more) operands(other);
     };
-    int slice = first, done = 0;  // pieces of the slice whose products have been issued, besides the first
-    while (length(slice) == 0) slice++;  // small matrices have empty slices; the last is none
+    int slice = first, done = 0;  // pieces of the slice whose products have been issued, apart from the first
+    while (length(slice) == 0) slice++;  // small matrices have empty slices; the last slice is never empty
     step(true, even, odd);
 #pragma unroll 1
     for (;;) {
@@ -247,14 +248,14 @@ struct HopperConsumer {
         for (int i = 0; i < 4; i++) even[s][i] = count == 0 ? even[s][i] : odd[s][i];
       }
       const bool ends = ++slice == last;
-      // Behind the last unit, this multiplies what happens to lie in shared memory: the compiler serialises products behind a branch.
+      // After the last unit, this multiplies stale data, and the result is discarded: the compiler serialises products after a branch.
       step(true, even, odd);
       if (ends) {
         const Next next = end();
         if (next == Next::NONE) break;
         slice = first;
         if (next == Next::PARTS) {
-          // Two parts take longer than the product of one K tile, so long slices write one at a time.
+          // Two parts take longer than the product of one K tile, so long slices write one part at a time.
           if (PIECE == 1 && length(first) >= LONG_PIECES) {
             part(PartIndex<0>{});
             step(false, odd, even);
@@ -283,25 +284,25 @@ struct HopperConsumer {
   }
 };
 
-// What a producing warp does.
+// Runs a producing warp.
 template <class Shared>
 __device__ __forceinline__ void produce_units(const Linear& p, const HopperGrid& grid, HopperUnits own_units, const CUtensorMap& x,
                                               uint32_t stages, Ring& ring) {
   constexpr int FIRST = HOPPER_CONSUMERS / WARP, OTHERS = HOPPER_PRODUCERS / WARP - 1;
   const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-  // The copies of a warp's lanes start one after another, so all warps take part.
+  // The copies of a warp's lanes are issued one after the other, so all warps take part.
   const int row_tile = warp - FIRST - 1 + OTHERS * lane;
   if (warp == FIRST && lane == 0) produce_x<Shared>(p, grid, own_units, x, stages, ring);
   if (warp > FIRST && row_tile < HOPPER_ROW_TILES) produce_records<Shared>(p, grid, own_units, stages + Shared::records, ring, row_tile);
 }
 
-// What a consuming warp does.
+// Runs a consuming warp.
 template <class Shared, class Format>
 __device__ __forceinline__ void consume_units(const Linear& p, const HopperGrid& grid, HopperUnits own_units, const CUtensorMap& out,
                                               uint32_t stages, Ring& ring) {
   constexpr int TOKENS = Shared::TOKENS, NT = TOKENS / 8;
   const int rank = blockIdx.x % HOPPER_CLUSTER, k_tiles = p.w[0].k_tiles(), lane = threadIdx.x % WARP;
-  // The same in all lanes, as the compiler must know of what decides about products.
+  // Uniform across the warp, and the compiler must know that for values that control products.
   const int warp = __shfl_sync(0xffffffffu, int(threadIdx.x), 0) / WARP;
   HopperConsumer<Shared, Format> consumer(stages, ring, k_tiles);
   if (grid.boxed && threadIdx.x == 0) prefetch_map(out);
@@ -341,7 +342,7 @@ __device__ __forceinline__ void consume_units(const Linear& p, const HopperGrid&
     const HopperUnit at(p, grid, TOKENS, unit, rank);
     const int tile = at.group * HOPPER_ROW_TILES + warp, number = at.number * HOPPER_ROW_TILES + warp;
     const SliceSums<NT, 4> slices(p.slabs, number);
-    // The first share adds its slices, and the others leave that to those who add up parts.
+    // The first share adds up its slices. The other shares leave that to the warps that add up parts.
     float sums[NT][4] = {};
     const auto take = [&](int slice, const float (&y)[NT][4]) {
       if (at.first == 0) add_sums(sums, y);
@@ -352,7 +353,7 @@ __device__ __forceinline__ void consume_units(const Linear& p, const HopperGrid&
     if (at.first == 0) slices.put(0, sums);
     wait_for_previous();
     if (tile >= p.w[at.segment].tiles()) continue;
-    // Only behind its last unit does a cluster wait: another may be waiting for a unit that this one has yet to compute.
+    // A cluster waits only after its last unit: before that, another cluster may be waiting for a unit that this one has yet to compute.
     const int patience = unit + own_units.step < grid.units ? -1 : p.patience;
     with_part<NT>(grid.shares, [&](auto part) {
       constexpr int EACH = decltype(part)::value, TOGETHER = SLICES * EACH / NT;
@@ -376,7 +377,7 @@ __device__ __forceinline__ void begin_block(Ring& ring) {
   cluster_arrive();
   cluster_wait();
 }
-// The producing warps leave registers to the others, which need more for the operands of larger pieces.
+// The producing warps leave registers to the consumers, which need more for the operands of larger pieces.
 template <int PIECE = 1>
 __device__ __forceinline__ void become_producer() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(PIECE > 1 ? 24 : 40));
@@ -385,15 +386,15 @@ template <int PIECE = 1>
 __device__ __forceinline__ void become_consumer() {
   asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(PIECE > 1 ? 240 : 232));
 }
-// The other block may still copy into this one's shared memory, and arrive at its barriers.
+// Waits for the other block, which may still copy into this block's shared memory and arrive at its barriers.
 __device__ __forceinline__ void end_block() {
   cluster_arrive();
   cluster_wait();
 }
 #endif
 
-// Grid: clusters of two blocks along x. All segments have this format: a kernel for all formats would be short of registers. `x`: boxes of
-// TOKENS / 2 rows of p.x. `out`: as BoxWriter takes it. Slices are whole pieces of PIECE K tiles.
+// Grid: clusters of two blocks along x. All segments have this format: a kernel for all formats would run short of registers. `x`: boxes of
+// TOKENS / 2 rows of p.x. `out`: as for BoxWriter. Slices are whole pieces of PIECE K tiles.
 template <class Format, int TOKENS, int PIECE = 1>
 __global__ void __launch_bounds__(HOPPER_THREADS, 1)
     linear_hopper_kernel(const __grid_constant__ Linear p, const __grid_constant__ HopperGrid grid, const __grid_constant__ CUtensorMap x,
@@ -416,7 +417,7 @@ __global__ void __launch_bounds__(HOPPER_THREADS, 1)
 #endif
 }
 
-// False: boxes would begin between multiples of 16 bytes.
+// Returns false if boxes would not start at multiples of 16 bytes.
 inline bool map_sums(CUtensorMap& out, const Linear& args, int tokens) {
   const bool gated = is_gated(args.epilogue);
   for (int i = 0; i < args.num_segments; i++) {

@@ -1,4 +1,4 @@
-// Linear layers: how the tiles of a product of many tokens become units of work. Estimates are fitted to an H200.
+// Linear layers: splits the tiles of a product of many tokens into units of work. Estimates are fitted to an H200.
 #include <algorithm>
 #include <cfloat>
 
@@ -10,26 +10,26 @@ namespace pen {
 
 namespace {
 
-// What a K tile costs a cluster whose two blocks have 128 or 64 tokens each. A unit costs UNIT_US besides its K tiles, and SHARE_US more if
-// it is shared. [µs]
+// Time of a K tile for a cluster whose two blocks have 128 or 64 tokens each. A unit takes UNIT_US in addition to its K tiles, and SHARE_US
+// more if it is shared. [µs]
 constexpr double k_tile_us(int format, int tokens) {
   return tokens > 64 ? (format == FORMAT_H16 ? 0.40 : 0.36) : (format == FORMAT_H16 ? 0.26 : 0.27);
 }
 constexpr double UNIT_US = 2.3, SHARE_US = 1.3;
-// The way of the slices' sums through the workspace, of which the first share's are one.
+// Time to pass the slices' sums through the workspace. The first share's slices count as one. [µs]
 constexpr double sums_us(int tiles, int tokens, int shares) {
   constexpr double MEGABYTE_US = 0.38;
   const double floats = double(tiles) * HOPPER_CLUSTER * HOPPER_ROW_TILES * TILE_ROWS * tokens * (SLICES - SLICES / shares + 1);
   return floats * 4e-6 * MEGABYTE_US;
 }
 
-// `shareable`: the row tiles that may be shared.
+// `shareable`: the number of row tiles that may be shared.
 HopperPlan plan_clusters(const Linear& args, int tokens, int clusters, int shareable) {
   HopperGrid grid(args, tokens);
   const int tiles = grid.tiles(), k_tiles = args.w[0].k_tiles();
   const double k_tiles_us = k_tiles * k_tile_us(args.w[0].format, tokens), unit_us = k_tiles_us + UNIT_US;
   const double turns_us = tiles / clusters * unit_us;
-  const int rest = tiles % clusters;  // in the last wave
+  const int rest = tiles % clusters;  // tiles in the last wave
   if (rest == 0) return {tokens, grid, turns_us};
   HopperPlan best{tokens, grid, turns_us + unit_us};
   const int row_tiles = rest * HOPPER_CLUSTER * HOPPER_ROW_TILES;
@@ -50,7 +50,7 @@ HopperPlan plan_hopper(const Device& device, const Linear& args, int tokens) {
 }
 
 HopperPair plan_pair(const Device& device, const Linear& first, Linear& second) {
-  constexpr int AROUND = 3;  // clusters on both sides of the work's proportion
+  constexpr int AROUND = 3;  // clusters to try on both sides of the proportion of the work
   const int clusters = hopper_clusters(device);
   HopperPair best{plan_hopper(device, first, HOPPER_TOKENS[0]), plan_hopper(device, second, HOPPER_TOKENS[0]), 0, DBL_MAX};
   Linear behind{};

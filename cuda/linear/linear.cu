@@ -1,4 +1,4 @@
-// Linear layers: the launches for few tokens, and the choice between the kernels.
+// Linear layers: launches the kernels for few tokens, and chooses between all kernels.
 #include <algorithm>
 
 #include "batch.cuh"
@@ -21,13 +21,13 @@ void run_batch(const Launch& launch, const Linear& args) {
   launch(kernel, dim3(groups, ceil_div(args.num_tokens, NT * 8)), dim3(SLICES * WARP), bytes, args);
 }
 
-// `each`: blocks per multiprocessor. `spread`: no multiprocessor takes more than that. While blocks of other kernels wait for their turn,
-// the hardware may put two blocks on one multiprocessor and none on another, and the kernel would take twice as long.
+// `each`: blocks per multiprocessor. `spread`: limits every multiprocessor to that number. Otherwise, while blocks of other kernels wait,
+// the hardware may put two blocks on one multiprocessor and none on another, which doubles the kernel's time.
 template <Input INPUT, RingSize RING>
 void run_decode(const Launch& launch, const Linear& args, int tiles, int each, bool spread) {
   const Device& device = launch.device;
   const int blocks = std::min(tiles, device.multiprocessors * each);
-  // No more of the ring than a warp ever fills: the less shared memory a kernel takes, the earlier the next one starts.
+  // The ring is no larger than a warp can fill: the less shared memory a kernel takes, the earlier the next one starts.
   const int records = ceil_div(tiles, blocks) * ceil_div(args.w[0].k_tiles(), SLICES);
   size_t ring = 0;
   for (int i = 0; i < args.num_segments; i++) {
@@ -40,7 +40,7 @@ void run_decode(const Launch& launch, const Linear& args, int tiles, int each, b
   const size_t staged = INPUT == Input::GLOBAL ? 0 : size_t(args.num_tokens) * staged_stride(args.w[0].cols) * 2;
   const size_t at = round_up(DecodeLinearShared::x + staged, 128), needed = at + SLICES * ring;
   if constexpr (RING == RingSize::LONG_ROWS) {
-    // Rather a shorter ring than fewer blocks.
+    // Prefers occupancy to ring depth.
     const size_t share = size_t(device.shared_multiprocessor / each) - device.shared_reserved;
     if (needed > share) return run_decode<INPUT, RingSize::USUAL>(launch, args, tiles, each, spread);
   }
@@ -57,15 +57,15 @@ void run_decode(const Launch& launch, const Linear& args, int tiles, int each, b
   launch(kernel, dim3(blocks), dim3(SLICES * WARP), bytes, args, int(at), int(ring));
 }
 
-// Short rows of few tiles: what each multiprocessor reads is requested at once.
+// Whether rows are short and tiles few, so that each multiprocessor can request everything it reads at once.
 bool is_short(const Linear& args, int tiles) {
   constexpr int SHORT = 9 << 10;  // records
   const int k_tiles = args.w[0].k_tiles();
   return tiles * k_tiles < SHORT && k_tiles <= 16;
 }
 
-// Measured: for few tiles or short rows, one block per multiprocessor that requests all it reads of a matrix at once; two blocks for the
-// rest. Fewer blocks leave room for the kernels before and after, which counts if these are short.
+// Measured: for few tiles or short rows, one block per multiprocessor, which requests all it reads of a matrix at once. Two blocks for the
+// rest. Fewer blocks leave room for the neighbouring kernels, which matters if these are short.
 template <Input INPUT>
 void decode_from(const Launch& launch, const Linear& args, int tiles) {
   constexpr int LARGE = 64 << 10;  // records
@@ -76,8 +76,9 @@ void decode_from(const Launch& launch, const Linear& args, int tiles) {
   run_decode<INPUT, RingSize::USUAL>(launch, args, tiles, 2, true);
 }
 
-// Measured on an H200: for five tokens or more, large matrices are faster through registers (an 8B model's layer of eight tokens takes 84
-// in place of 105 µs), and slower for fewer. They must have one format, and their rows of x must leave room for STREAM_EACH blocks.
+// Measured on an H200: for five tokens or more, streaming large matrices through registers is faster (an 8B model's layer of eight tokens
+// takes 84 instead of 105 µs). For fewer tokens it is slower. The matrices must have one format, and their rows of x must leave room for
+// STREAM_EACH blocks.
 bool decode_stream(const Launch& launch, const Linear& args, int tiles) {
   constexpr int FEWEST_TOKENS = 5;
   const Device& device = launch.device;
@@ -107,7 +108,7 @@ void decode(const Launch& launch, const Linear& args, int tiles) {
 
 }  // namespace
 
-// As many tokens and columns as the kernels' norm_rows() take.
+// The limits on tokens and columns are those of the kernels' norm_rows().
 bool takes_norm(int num_tokens, int cols) {
   if (num_tokens <= 2) return cols <= 2048;
   return num_tokens <= NORM_ROWS && cols <= 1024;
@@ -119,7 +120,7 @@ void linear(const Launch& launch, const Linear& args) {
   if (takes_rows(launch.device, args)) return linear_rows(launch, args, plan_rows(launch.device, args));
   if (args.num_tokens <= DECODE_TOKENS) return decode(launch, args, tiles);
   if (args.num_tokens > 16 && has_warpgroup_products(launch.device)) return linear_prefill(launch, args);
-  // Two row tiles per block share their reads of x, if there are still blocks enough to fill the device.
+  // Two row tiles per block share their reads of x, if there are still enough blocks to fill the device.
   if (args.num_tokens <= 16) return run_batch<1, 2>(launch, args);
   if (args.num_tokens <= 32) return tiles >= 512 ? run_batch<2, 4>(launch, args) : run_batch<1, 4>(launch, args);
   if (args.num_tokens <= 64) return tiles >= 512 ? run_batch<2, 8>(launch, args) : run_batch<1, 8>(launch, args);

@@ -1,10 +1,10 @@
 // Linear layers: y = W · x.
 //
-// The numeric definition, which all kernels of this folder keep (and experts/ too): weights are the rows (M) of the tensor-core product
-// and tokens its columns (N). W's columns are cut into SLICES slices by a rule that knows the matrix only (slice_begin). A slice is a
-// chain of m16n8k16 products in ascending order from zero: float16 weights and inputs, float32 accumulators. The slices' sums are added
-// in ascending order from zero, and the epilogue follows. So an output depends neither on the number of tokens nor on the kernel that
-// computed it.
+// The numeric definition, which all kernels of this folder and of experts/ keep: weights are the rows (M) of the tensor-core product and
+// tokens its columns (N). W's columns are cut into SLICES slices by a rule that depends on the matrix only (slice_begin). A slice is a
+// chain of m16n8k16 products in ascending order from zero: float16 weights and inputs, float32 accumulators. The slices' sums are added in
+// ascending order from zero, and the epilogue follows. So an output depends neither on the number of tokens nor on the kernel that computed
+// it.
 //
 // Kernels: decode.cuh and decode_stream.cuh (up to 8 tokens), batch.cuh (up to 64), prefill.cuh (any number); on sm_90a rows.cuh (up to
 // 64) and hopper.cuh (any number).
@@ -29,37 +29,37 @@ __host__ __device__ constexpr bool is_gated(Epilogue epilogue) { return epilogue
 
 constexpr int MAX_SEGMENTS = 3;
 struct Linear {
-  // Matrices that read the same x, one after another in the output's columns.
+  // Matrices that read the same x. Their outputs follow one another in the output's columns.
   Matrix w[MAX_SEGMENTS];
   int out_offset[MAX_SEGMENTS];
   int num_segments;
-  const __half* x;  // [num_tokens, ldx], columns past the matrix's are zero up to a multiple of 64
+  const __half* x;  // [num_tokens, ldx], zero beyond the matrix's columns up to a multiple of 64
   int ldx, num_tokens;
-  // If norm.x is not null, every block computes its input by itself as this norm, instead of reading x. Only if takes_norm() allows it.
+  // If norm.x is not null, every block computes its input as this norm instead of reading x. Only if takes_norm() allows it.
   Norm norm;
   float* out;      // [num_tokens, ldo]
   __half* out16;   // [num_tokens, ldo]
   int ldo;
   Epilogue epilogue;
-  // Workspace for the sums of blocks that share a tile; nothing in it outlives the kernel. Null: blocks do not share tiles.
+  // Workspace for the sums of blocks that share a tile. Its contents do not outlive the kernel. Null: blocks do not share tiles.
   float* slabs;
   size_t slab_bytes;
-  uint32_t* arrivals;  // [MAX_SHARED_TILES] zero before and after a kernel
+  uint32_t* arrivals;  // [MAX_SHARED_TILES] zero before and after each kernel
   int patience = 1 << 16;  // how long a block may wait for the others that share its tile [cycles]
-  int stacked = 1;         // more than one: for linear_stack() alone
+  int stacked = 1;         // more than one: only for linear_stack()
 };
 constexpr int MAX_SHARED_TILES = 1024;
 
-// Whether linear() may compute `norm` by itself, which is cheaper than a kernel of its own for few rows.
+// Whether linear() may compute `norm` itself, which is cheaper than a separate kernel for few rows.
 bool takes_norm(int num_tokens, int cols);
-// Any number of tokens: it decides which kernel runs, but no bit of a row.
+// Computes the product for any number of tokens. The number decides which kernel runs, but does not change a bit of any row.
 void linear(const Launch& launch, const Linear& args);
 
-// Products of a stack of matrices that lie one below the other as w[0], each of which reads columns of its own: matrix i those from
-// i · cols on. False: there is no kernel for that on this device, or not for such matrices. Best for seventeen tokens and more.
+// Products of a stack of matrices, stored one below the other as w[0]. Each reads its own columns: matrix i those that start at i · cols.
+// Returns false if there is no kernel for that on this device or for such matrices. Best for seventeen tokens and more.
 bool linear_stack(const Launch& launch, const Linear& args);
 
-// What linear() chooses from for many tokens: the best kernel of the device, and the one that runs on all of them.
+// What linear() chooses from for many tokens: the device's best kernel, and the one that runs on every device.
 bool has_warpgroup_products(const Device& device);
 void linear_prefill(const Launch& launch, const Linear& args);
 void linear_prefill_any(const Launch& launch, const Linear& args);

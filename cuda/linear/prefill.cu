@@ -1,4 +1,4 @@
-// Linear layers: the launches for many tokens.
+// Linear layers: launches the kernels for many tokens.
 #include <algorithm>
 
 #include "hopper.cuh"
@@ -8,7 +8,7 @@ namespace pen {
 
 namespace {
 
-// What has_warpgroup_products() looks at.
+// The kernel that has_warpgroup_products() inspects.
 const auto first_kernel = linear_hopper_kernel<std::tuple_element_t<0, AllFormats>, 128>;
 
 }  // namespace
@@ -35,7 +35,7 @@ void linear_prefill_any(const Launch& launch, const Linear& args) {
 
 namespace {
 
-// Whether two parts take less than `us` in one launch. Then it has been made.
+// Launches both parts together if that is estimated to take less than `us`. Returns whether it did.
 bool run_as_pair(const Launch& launch, const Linear& one, const Linear& other, double us) {
   const bool swapped = !has_pair(one.w[0].format, other.w[0].format);
   if (swapped && !has_pair(other.w[0].format, one.w[0].format)) return false;
@@ -63,7 +63,7 @@ void linear_prefill(const Launch& launch, const Linear& args) {
 }
 
 bool linear_stack(const Launch& launch, const Linear& args) {
-  // The two blocks of a cluster read the same columns.
+  // Whether the two blocks of a cluster read the same columns.
   const bool even = args.w[0].rows % (args.stacked * HOPPER_CLUSTER * HOPPER_ROW_TILES * TILE_ROWS) == 0;
   if (!even || args.num_segments != 1 || args.w[0].cols % K_TILE != 0 || !has_warpgroup_products(launch.device)) return false;
   return run_hopper(launch, args, best_plan(launch.device, args).tokens);

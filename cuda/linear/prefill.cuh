@@ -16,8 +16,8 @@ __device__ __forceinline__ void load_matrices(uint32_t (&r)[4], const void* shar
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at));
 }
 
-// Copies one K tile of x: [TOKENS][64] halves. The eight 16-byte pieces of a row are permuted by its number, so that neither the copies nor
-// ldmatrix have bank conflicts (the 128-byte swizzle of Hopper's matrix instructions).
+// Copies one K tile of x: [TOKENS][64] halves. The eight 16-byte pieces of a row are permuted by the row's number, so that neither the
+// copies nor ldmatrix have bank conflicts (the 128-byte swizzle of Hopper's matrix instructions).
 template <int TOKENS, int THREADS>
 __device__ __forceinline__ void stage_activations(__half* stage, const Linear& p, int first_token, int k_tile) {
 #pragma unroll
@@ -74,7 +74,7 @@ __device__ __forceinline__ void multiply_tiles(const Linear& p, int segment, int
     for (int n = 0; n < NT; n++) {
 #pragma unroll
       for (int half = 0; half < 2; half++) {
-        // four 8 × 8 matrices: 32 columns of eight tokens
+        // Four 8 × 8 matrices: 32 columns of eight tokens.
         uint32_t b[4];
         const int token = column + 8 * n + lane % 8, piece = 4 * half + lane / 8;
         load_matrices(b, stage + token * K_TILE + (piece ^ (token % 8)) * 8);
@@ -107,7 +107,7 @@ __device__ __forceinline__ void multiply_tiles(const Linear& p, int segment, int
   }
 }
 
-// Grid: (groups of 128 tokens, groups of eight row tiles of all segments): neighbours in x share weights in L2.
+// Grid: (groups of 128 tokens, groups of eight row tiles of all segments). Neighbours in x share weights in L2.
 __global__ void __launch_bounds__(PREFILL_THREADS) linear_prefill_kernel(const __grid_constant__ Linear p) {
   __shared__ __align__(1024) __half stages[PREFILL_STAGES][PREFILL_TOKENS * K_TILE];
   let_next_start();

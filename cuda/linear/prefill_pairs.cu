@@ -1,5 +1,5 @@
-// Linear layers: two parts of a product of many tokens, which differ in their formats, in one launch of hopper.cuh. One after the other,
-// each would leave much of the device idle in its last wave.
+// Linear layers: two parts of a product of many tokens, whose formats differ, in one launch of hopper.cuh. In separate launches, each part
+// would leave much of the device idle in its last wave.
 #include "hopper.cuh"
 
 namespace pen {
@@ -12,7 +12,7 @@ struct PairPart {
   CUtensorMap out;
 };
 
-// Grid: clusters of two blocks along x, of which the first `clusters` compute the first part.
+// Grid: clusters of two blocks along x. The first `clusters` of them compute the first part.
 template <class First, class Second, int TOKENS>
 __global__ void __launch_bounds__(HOPPER_THREADS, 1)
     linear_pair_kernel(const __grid_constant__ PairPart first, const __grid_constant__ PairPart second,
@@ -63,10 +63,10 @@ struct FormatPair {
   using First = A;
   using Second = B;
 };
-// The types of files in the middle of their size (Q4_K_M, Q5_K_M).
+// The mixtures of medium-sized file types (Q4_K_M, Q5_K_M).
 using Pairs = std::tuple<FormatPair<FormatQ4Min, FormatQ6>, FormatPair<FormatQ5Min, FormatQ6>>;
 
-// Calls f(First{}, Second{}) for the pair of these formats. False: there is none.
+// Calls f(First{}, Second{}) for the pair of these formats. Returns false if there is no such pair.
 template <class F>
 bool with_pair(int first, int second, F f) {
   const auto each = [&](auto pair) {

@@ -5,11 +5,11 @@ namespace pen {
 
 bool run_hopper_pieces(const Launch& launch, const Linear& args) {
   constexpr int TOKENS = 128, PIECE = 2;
-  // The formats that files have most, of those whose records leave room for four stages.
+  // The most common formats of files among those whose records leave room for four stages.
   using Formats = std::tuple<FormatQ4Min, FormatQ5Min, FormatQ6>;
   CUtensorMap x;
   const int k_tiles = args.w[0].k_tiles();
-  // In shorter slices, the sums could not be written in parts.
+  // With shorter slices, the sums could not be written in parts.
   if (k_tiles % (SLICES * PIECE) != 0 || k_tiles < PARTS_PIECES * SLICES * PIECE || !map_tokens(x, args, TOKENS)) return false;
   if (args.num_tokens <= HOPPER_FEW_TOKENS) return false;
   const auto start = [&](auto each) {

@@ -1,7 +1,7 @@
-// y = W · x for up to 64 tokens on sm_90a: the numeric definition of linear.h on warpgroup products, one of which takes all tokens at
-// once. Each warp streams the records of one row tile through registers and turns them into operands. A further warpgroup copies the
-// tokens' K tiles into a ring in shared memory, from which all row tiles of the block read. Warpgroups do not wait for one another, so that
-// some dequantise while the products of others run. If there are too few tiles to fill the device, several blocks share each: every block
+// y = W · x for up to 64 tokens on sm_90a: the numeric definition of linear.h on warpgroup products, one of which takes all tokens at once.
+// Each warp streams the records of one row tile through registers and turns them into operands. A further warpgroup copies the tokens' K
+// tiles into a ring in shared memory, from which all row tiles of the block read. Warpgroups do not wait for one another, so some
+// dequantise while the products of others run. If there are too few tiles to fill the device, several blocks share each tile: every block
 // takes some of the slices, and their sums meet in a workspace (slice_sums.cuh).
 #pragma once
 
@@ -12,13 +12,13 @@
 
 namespace pen {
 
-constexpr int ROWS_PRODUCERS = 128;  // a whole warpgroup, since registers move only between warpgroups
+constexpr int ROWS_PRODUCERS = 128;  // a whole warpgroup, because registers move only between warpgroups
 constexpr int ROWS_THREADS = ROWS_WARPGROUPS * 128 + ROWS_PRODUCERS;
 
-// How a block uses shared memory: the ring of x, in stages of PIECE K tiles, then, for WIDE products, the sums of slices.
+// Shared memory of a block: the ring of x, in stages of PIECE K tiles, then, for WIDE products, the sums of slices.
 template <int NT, int PIECE>
 struct RowsShared {
-  // Stages that are being copied; the others are full or in use. A stage is reported full when AHEAD later ones have been requested.
+  // AHEAD: stages that are being copied. The others are full or in use. A stage is reported full once AHEAD later ones have been requested.
   static constexpr int STAGES = 8, AHEAD = PIECE == 1 ? 4 : 3;
   static constexpr int TILE = NT * 8 * K_TILE * 2, STAGE = PIECE * TILE;  // bytes of a K tile, and of a stage
   static constexpr bool WIDE = NT > 4;  // too many sums for registers
@@ -64,17 +64,17 @@ __device__ __forceinline__ void produce_rows(const Linear& p, int begin, int end
   }
 }
 
-// A consuming warp's place in the ring of stages.
+// A consuming warp's position in the ring of stages.
 template <int NT, int PIECE>
 struct RowsPlace {
   using Shared = RowsShared<NT, PIECE>;
-  const uint32_t origin, full, full_end;  // the first stage's descriptor, the barriers of the first stage and behind the last one
+  const uint32_t origin, full, full_end;  // descriptor of the first stage, its barrier, and the end of the barriers
   uint32_t stage, barrier, phase = 0;
 
   __device__ __forceinline__ RowsPlace(uint32_t stages, Ring& ring)
       : origin(uint32_t(tile_descriptor(stages))), full(held(shared_of(ring.full))), full_end(full + Shared::STAGES * 8), stage(origin),
         barrier(full) {}
-  // Multiplies a piece: acc += (or = if `fresh`) raw · x. `request(k)` follows when the operands of raw[k] are made.
+  // Multiplies a piece: acc += raw · x, or acc = raw · x if `fresh`. Calls `request(k)` once the operands of raw[k] are made.
   template <class Raw, int N, class Request>
   __device__ __forceinline__ void multiply(float (&acc)[N][4], const Raw (&raw)[PIECE], bool fresh, Request request) const {
     constexpr uint64_t UPPER = tile_descriptor(0) & ~uint64_t(0xffffffff);
@@ -91,7 +91,7 @@ struct RowsPlace {
       warpgroup_commit();
     }
   }
-  // Waits for the piece's products, frees its stage and goes on to the next one.
+  // Waits for the piece's products, frees its stage and advances to the next one.
   __device__ __forceinline__ void release(int lane) {
     constexpr uint32_t EMPTY = offsetof(Ring, empty) - offsetof(Ring, full);
     warpgroup_wait<0>();
@@ -102,21 +102,21 @@ struct RowsPlace {
   }
 };
 
-// The pieces of a row tile that a lane holds ahead of its products.
+// Pieces of a row tile that a lane holds ahead of its products.
 __host__ __device__ constexpr int rows_ahead(int words, int nt, int piece) {
   const int records = words <= 8 ? (nt > 4 ? 3 : 4) : words <= 10 ? (nt > 1 ? 3 : 4) : 2;
   return records / piece > 0 ? records / piece : 1;
 }
 
-// Multiplies the slices [first, last) of one warp's row tile, whose numbers of K tiles PIECE divides. `take(slice, acc)` gets each slice's
-// sum.
+// Multiplies the slices [first, last) of one warp's row tile. PIECE divides the number of K tiles of each slice. Calls `take(slice, acc)`
+// with each slice's sum.
 template <class Format, int NT, int PIECE, class Take>
 __device__ __forceinline__ void stream_slices(const Matrix& w, int tile, int first, int last, uint32_t stages, Ring& ring, Take take) {
   using Shared = RowsShared<NT, PIECE>;
   constexpr int HELD = rows_ahead(Format::words, NT, PIECE), RECORD = Format::record_bytes;
   const int lane = threadIdx.x % WARP, k_tiles = w.k_tiles(), begin = slice_begin(first, k_tiles);
   const uint8_t* next = w.data + (size_t(min(tile, w.tiles() - 1)) * k_tiles + begin) * RECORD;
-  int left = (slice_begin(last, k_tiles) - begin) / PIECE;  // pieces
+  int left = (slice_begin(last, k_tiles) - begin) / PIECE;  // in pieces
   typename Format::Raw raw[HELD][PIECE];
   const auto request = [&](int i, int k) { raw[i][k].load(next + (PIECE * i + k) * RECORD, lane); };
 #pragma unroll
@@ -129,7 +129,7 @@ __device__ __forceinline__ void stream_slices(const Matrix& w, int tile, int fir
   next += HELD * PIECE * RECORD;
   float acc[NT][4] = {};
   bool fresh = true;
-  int slice = first - 1, until = 0;  // pieces to the slice's end
+  int slice = first - 1, until = 0;  // pieces up to the slice's end
   const auto next_slice = [&] {
     do {  // small matrices have empty slices
       slice++;
@@ -166,7 +166,7 @@ __device__ __forceinline__ void store_four(uint32_t at, const float (&y)[4]) {
 }
 #endif
 
-// Grid: (groups of four row tiles per warpgroup of the block, of all segments; shares of the slices).
+// Grid: (groups of four row tiles per warpgroup of the block, over all segments; shares of the slices).
 template <int NT, int PIECE>
 __global__ void __launch_bounds__(ROWS_THREADS, 1) linear_rows_kernel(const __grid_constant__ Linear p) {
 #ifdef PEN_HOPPER_DEVICE
@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(ROWS_THREADS, 1) linear_rows_kernel(const __gr
   const SliceSums<NT, 2> slabs(p.slabs, unit);
   const uint32_t place = stages + Shared::STAGES * Shared::STAGE + (warp * NT * WARP + lane) * 16;
   float sums[NT][4] = {};
-  bool empty = true;  // nothing is in shared memory yet
+  bool empty = true;  // shared memory holds no sums yet
   with_format(w.format, [&](auto format) {
     stream_slices<decltype(format), NT, PIECE>(w, tile, first, last, stages, ring, [&](int slice, const float (&y)[NT][4]) {
       if (shares > 1) {
@@ -246,11 +246,11 @@ void start_rows(const Launch& launch, const Linear& args, const RowsPlan& plan) 
 }
 template <int NT>
 void run_rows(const Launch& launch, const Linear& args, const RowsPlan& plan) {
-  // Two K tiles at a time cost fewer instructions, if they divide every slice.
+  // Two K tiles at a time take fewer instructions, if they divide every slice.
   if (args.w[0].k_tiles() % (2 * SLICES) == 0) return start_rows<NT, 2>(launch, args, plan);
   start_rows<NT, 1>(launch, args, plan);
 }
-// In files of their own, since they take long to compile.
+// In separate files, because they take long to compile.
 extern template void run_rows<1>(const Launch&, const Linear&, const RowsPlan&);
 extern template void run_rows<2>(const Launch&, const Linear&, const RowsPlan&);
 extern template void run_rows<4>(const Launch&, const Linear&, const RowsPlan&);

@@ -1,14 +1,14 @@
-// The launch of rows.cuh, and how it cuts a product into blocks.
+// Launches rows.cuh, and plans how it cuts a product into blocks.
 #pragma once
 
 #include "linear.h"
 
 namespace pen {
 
-constexpr int ROWS_TOKENS = 64;  // at most
-constexpr int ROWS_WARPGROUPS = 4;  // of a block, at most, without that of the producers
+constexpr int ROWS_TOKENS = 64;  // most tokens
+constexpr int ROWS_WARPGROUPS = 4;  // most warpgroups of a block, not counting the producers'
 
-// The tiles of eight columns that a product has for so many tokens.
+// Tiles of eight columns in a product of this many tokens.
 inline int column_tiles(int num_tokens) { return num_tokens <= 8 ? 1 : num_tokens <= 16 ? 2 : num_tokens <= 32 ? 4 : 8; }
 inline int row_blocks(const Linear& args, int warpgroups) {
   int groups = 0;
@@ -16,13 +16,13 @@ inline int row_blocks(const Linear& args, int warpgroups) {
   return groups;
 }
 
-// A block takes four row tiles per warpgroup; each of `shares` blocks computes some of their slices. `us`: what that is estimated to take.
+// A block takes four row tiles per warpgroup. Each of `shares` blocks computes some of their slices. `us`: the estimated time.
 struct RowsPlan {
   int warpgroups, shares;
   double us;
 };
 RowsPlan plan_rows(const Device& device, const Linear& args);
-// Whether linear() takes these kernels.
+// Whether linear() uses these kernels.
 bool takes_rows(const Device& device, const Linear& args);
 void linear_rows(const Launch& launch, const Linear& args, const RowsPlan& plan);
 

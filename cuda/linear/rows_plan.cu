@@ -1,5 +1,5 @@
-// Linear layers: which products of few tokens take warpgroup products, and in what blocks. Estimates are fitted to the products of ten
-// models on an H100.
+// Linear layers: decides which products of few tokens use warpgroup products, and in what blocks. Estimates are fitted to the products of
+// ten models on an H100.
 #include <cfloat>
 
 #include "../quant/format.cuh"
@@ -12,13 +12,13 @@ namespace pen {
 
 namespace {
 
-// What a product costs, by the number of column tiles. [µs]
+// Time of a product, by the number of column tiles. [µs]
 struct Costs {
-  double start, megabyte;   // in any case, and for weights
-  double k_tile, warpgroup;  // a block's K tile, and each of its warpgroups besides
-  double slice;             // the end of a slice, for each warpgroup
+  double start, megabyte;   // fixed, and per megabyte of weights
+  double k_tile, warpgroup;  // per K tile of a block, and for each of its warpgroups in addition
+  double slice;             // at the end of a slice, per warpgroup
   double share;             // if several blocks share row tiles
-  double sums, all_sums;    // a warpgroup's sums on their way through the workspace: in any case, and for each group of row tiles
+  double sums, all_sums;    // a warpgroup's sums through the workspace: fixed, and per group of row tiles
 };
 constexpr Costs costs_of(int column_tiles) {
   if (column_tiles <= 1) return {1.8, 0.03, 0.13, 0.06, 0.0, 0.55, 0.105, 0.005};
@@ -29,7 +29,7 @@ constexpr Costs costs_of(int column_tiles) {
 
 }  // namespace
 
-// What is estimated to take the least time.
+// Finds the plan with the least estimated time.
 RowsPlan plan_rows(const Device& device, const Linear& args) {
   const int k_tiles = args.w[0].k_tiles(), columns = column_tiles(args.num_tokens);
   const Costs cost = costs_of(columns);
@@ -39,13 +39,13 @@ RowsPlan plan_rows(const Device& device, const Linear& args) {
   for (int warpgroups = ROWS_WARPGROUPS; warpgroups > 0; warpgroups--) {
     const int groups = row_blocks(args, warpgroups), tiles = 4 * warpgroups * groups;
     for (int shares = 1; shares <= SLICES; shares *= 2) {
-      const double slices = double(SLICES) / shares;  // of a block
+      const double slices = double(SLICES) / shares;  // per block
       double us = begin_us;
       if (shares > 1) {
         const bool fits = tiles <= MAX_SHARED_TILES && args.slabs && slices_workspace(tiles, columns) <= args.slab_bytes;
-        // No block may have to wait for another to end, and no slice may be empty.
+        // No block may have to wait until another one ends, and no slice may be empty.
         if (!fits || groups * shares > device.multiprocessors || k_tiles < SLICES) continue;
-        // The first block has one sum of all its slices.
+        // The first block passes on one sum for all its slices.
         us += cost.share + warpgroups * (SLICES + 1 - slices) / SLICES * (cost.sums + cost.all_sums * groups);
       }
       const double work = k_tiles * (cost.k_tile + cost.warpgroup * warpgroups) / shares + slices * cost.slice * warpgroups;
@@ -58,9 +58,9 @@ RowsPlan plan_rows(const Device& device, const Linear& args) {
 
 namespace {
 
-// The fewest tokens for which these kernels are faster than those of decode.cuh, as measured on an H200 and an H100. A layer that changes
-// between the two from product to product is slower than with either. Long rows are faster from two tokens on: down of an 8B model takes
-// 15.5 in place of 20.6 µs.
+// The fewest tokens for which these kernels are faster than those of decode.cuh, measured on an H200 and an H100. A layer that switches
+// between the two from product to product is slower than with either. Long rows are faster from two tokens on: the down projection of an 8B
+// model takes 15.5 instead of 20.6 µs.
 int fewest_tokens(const Device& device, const Linear& args) {
   int tiles = 0;
   for (int i = 0; i < args.num_segments; i++) tiles += args.w[i].tiles();
@@ -75,12 +75,12 @@ bool takes_rows(const Device& device, const Linear& args) {
   const bool fits = args.num_tokens >= fewest_tokens(device, args) && args.num_tokens <= ROWS_TOKENS;
   if (args.norm.x || !fits || !has_warpgroup_products(device)) return false;
   if (args.num_tokens <= 32) return true;
-  // Measured on an H200: weights that are float16 already are faster in hopper.cuh.
+  // Measured on an H200: hopper.cuh is faster for weights that are float16 already.
   if (args.w[0].format == FORMAT_H16) return false;
   double us = 0;
   each_part(args, [&](const Linear& part) { us += plan_hopper(device, part, 64).us; });
-  // Those estimates leave out START_US. A layer whose products take both kinds of kernels is slower, by 10 % for 8B with 64 rows. In layers
-  // of large models, which LARGE K tiles tell, most products are faster with these kernels, so that the others take them, too.
+  // These estimates leave out START_US. A layer whose products use both kinds of kernels is slower, by 10 % for 8B with 64 rows. In layers
+  // of large models, recognised by LARGE K tiles, most products are faster with these kernels, so the others use them, too.
   constexpr double START_US = 0.4, SLOWER = 1.15;
   constexpr int LARGE = 40;
   const double limit_us = args.w[0].k_tiles() >= LARGE ? SLOWER * us : us + START_US;

@@ -1,5 +1,5 @@
-// The sums of slices, and how blocks that share a row tile put theirs together (sm_90a): each writes its slices' sums into a workspace,
-// and when all have, each adds up a part of the tokens.
+// Combines the sums of slices if several blocks share a row tile (sm_90a). Each block writes its slices' sums into a workspace. When all
+// have done so, each adds up a part of the tokens.
 #pragma once
 
 #include "../device/kernel.cuh"
@@ -8,9 +8,9 @@
 
 namespace pen {
 
-// Bytes of workspace for the slices of `tiles` row tiles and 8 `nt` tokens.
+// Workspace for the slices of `tiles` row tiles and 8 `nt` tokens [bytes].
 __host__ __device__ constexpr size_t slices_workspace(int tiles, int nt) { return size_t(tiles) * SLICES * nt * WARP * 16; }
-// The fragments of 8 tokens that each share adds up. If they are few, the first has all of them, and nobody waits.
+// Fragments of 8 tokens that each share adds up. If there are few, one share adds up all of them, and no share waits.
 __host__ __device__ constexpr int part_fragments(int nt, int shares) { return nt <= 2 ? nt : nt > shares ? nt / shares : 1; }
 
 template <int NT>
@@ -22,18 +22,18 @@ __device__ __forceinline__ void add_sums(float (&sums)[NT][4], const float (&y)[
   }
 }
 
-// A warp's meeting with those that share its row tile, by one word: how many have come, how many need the word no more, and which of these
-// have left before all had come. The word is zero before and after. A share waits for a while only: the others may be unable to run
-// until this block ends, if two models use the device. The last one to come adds up the parts of those that have left.
+// Synchronises the warps that share a row tile, by one word. The word counts how many have arrived and how many no longer need the word,
+// and marks those that left before all had arrived. It is zero before and after. A share waits for a limited time only: if two models use
+// the device, the others may be unable to run until this block ends. The last one to arrive adds up the parts of those that left.
 struct Meeting {
   static constexpr uint32_t COUNT = 0xff, DONE = 1 << 8, LEFT = 1 << 16;
   uint32_t* word;
   int shares;
-  uint32_t before;  // the word before this share was done with it
-  uint32_t parts;   // bit i: this warp adds up what share i would
+  uint32_t before;  // the word's value before this share released it
+  uint32_t parts;   // bit i: this warp adds up the part of share i
 
-  // Called when the warp has put its slices. If there are parts to add up, all slices are visible behind this. `patience`: how long it
-  // waits for the others [cycles]; negative: not at all.
+  // Called when the warp has stored its slices. If there are parts to add up, all slices are visible after this. `patience`: how long to
+  // wait for the others [cycles]; negative: not at all.
   __device__ __forceinline__ Meeting(uint32_t* word, int share, int shares, int patience)
       : word(word), shares(shares), before(0), parts(0) {
     __syncwarp();
@@ -56,13 +56,13 @@ struct Meeting {
     __syncwarp();
     parts = __shfl_sync(0xffffffffu, parts, 0);
   }
-  // Leaves the word as the next kernel needs it.
+  // Resets the word for the next kernel.
   __device__ __forceinline__ void end() const {
     if (threadIdx.x % WARP == 0 && (before / DONE & COUNT) == uint32_t(shares - 1)) *word = 0;
   }
 };
 
-// A lane's place in the workspace for the slices of a row tile: fragments side by side, of which AT_ONCE are added up at once.
+// A lane's place in the workspace for the slices of a row tile: fragments side by side, of which AT_ONCE are added up at a time.
 template <int NT, int AT_ONCE>
 struct SliceSums {
   float4* place;  // in the first slice
@@ -73,9 +73,9 @@ struct SliceSums {
 #pragma unroll
     for (int n = 0; n < NT; n++) place[(slice * NT + n) * WARP] = make_float4(y[n][0], y[n][1], y[n][2], y[n][3]);
   }
-  // Adds up N fragments from `first` on, in ascending order of slices from zero. The first TOGETHER slices lie where the first would, as
-  // their sum: such a sum is never a negative zero, so it may be added to zero once more. Reads all at once, past L1, which may still hold
-  // what an earlier kernel read at this address.
+  // Adds up N fragments, starting at `first`, in ascending order of slices from zero. The first TOGETHER slices are stored as their sum, in
+  // the place of the first one. Such a sum is never a negative zero, so it may be added to zero once more. Reads everything at once and
+  // bypasses L1, which may still hold what an earlier kernel read at this address.
   template <int N, int TOGETHER>
   __device__ __forceinline__ void add(int first, float (&sums)[N][4]) const {
     constexpr int COUNT = SLICES - TOGETHER + 1;
@@ -99,8 +99,8 @@ struct SliceSums {
     }
   }
 
-  // Called by each of the warps that share the tile when they have put their slices, behind wait_for_previous(). Adds up the parts, of
-  // EACH fragments, that fall to this one and writes them. `patience`: as Meeting takes it.
+  // Called by each warp that shares the tile, after it has stored its slices and after wait_for_previous(). Adds up and writes the parts,
+  // of EACH fragments, that fall to this warp. `patience`: as for Meeting.
   template <int EACH, int TOGETHER>
   __device__ __forceinline__ void finish(const Linear& p, uint32_t* word, int share, int shares, int patience, int segment, int tile,
                                          int token, int lane) const {
@@ -125,7 +125,7 @@ struct SliceSums {
   }
 };
 
-// Calls f with the fragments of a part as a constant.
+// Calls f with the number of fragments per part as a constant.
 template <int NT, class F>
 __device__ __forceinline__ void with_part(int shares, F f) {
   if (shares == 2 || part_fragments(NT, 2) == part_fragments(NT, 8)) f(std::integral_constant<int, part_fragments(NT, 2)>{});

@@ -1,4 +1,4 @@
-// Rows of x in shared memory, as the products of a few tokens read them.
+// Rows of x in shared memory, in the layout that products of few tokens read.
 #pragma once
 
 #include <algorithm>
@@ -10,20 +10,20 @@ namespace pen {
 
 static_assert(NORM_WARPS == SLICES, "a block that normalises its own input");
 
-// The stride of rows of x in shared memory, in halves: eight rows fall into different banks.
+// Stride of rows of x in shared memory [halves]. It puts eight rows into different banks.
 __host__ __device__ constexpr int staged_stride(int cols) { return int(round_up(cols, K_TILE)) + 8; }
 
-// Whether a block copies its x into shared memory, rather than read it as it goes.
+// Whether a block copies its x into shared memory instead of reading it as it goes.
 inline bool fits_staged(const Device& device, const Linear& args) {
-  constexpr size_t MOST = 36 << 10;  // which every device has room for
+  constexpr size_t MOST = 36 << 10;  // every device has room for this
   return size_t(args.num_tokens) * staged_stride(args.w[0].cols) * 2 <= std::max(MOST, size_t(device.shared_multiprocessor) * 2 / 7);
 }
 
-// A row of x in shared memory. The columns of a K tile lie in the order in which the lanes of a product read them: 16 halves for each of
-// the four.
+// A row of x in shared memory. The columns of a K tile are stored in the order in which the lanes of a product read them: 16 halves for
+// each of the four.
 struct StagedRow {
   __half* h;
-  // The place of an even column and its neighbour.
+  // Index of an even column, followed by its neighbour.
   __device__ __forceinline__ static int place(int column) {
     return (column & ~(K_TILE - 1)) + (column & 6) * 8 + (column >> 4 & 3) * 4 + (column >> 3 & 1) * 2;
   }
@@ -46,7 +46,7 @@ __device__ __forceinline__ void norm_rows(const Norm& p, int num_tokens, __half*
   if constexpr (LATE) {
     some([&] { return NormWeights<PIECES>(p); });
   } else {
-    const NormWeights<PIECES> early(p);  // not before the kernel's wait: held through it, they would cost registers, too
+    const NormWeights<PIECES> early(p);  // not before the kernel's wait: held across it, they would also take registers
     some([&] { return early; });
   }
   for (int n = 0; n < num_tokens; n++) {
@@ -55,7 +55,7 @@ __device__ __forceinline__ void norm_rows(const Norm& p, int num_tokens, __half*
   __syncthreads();
 }
 
-// Copies a warp's part of a row of x into shared memory: pieces of eight columns, from piece `from` on.
+// Copies a warp's part of a row of x into shared memory: pieces of eight columns, starting at piece `from`.
 __device__ __forceinline__ void copy_pieces(const StagedRow& to, const __half* x, int from, int pieces, int lane) {
   constexpr int BATCH = 4;  // requested together
   for (int begin = lane; begin < pieces; begin += BATCH * WARP) {

@@ -1,6 +1,6 @@
-// How kernels for few rows read weights: each warp of a team of eight streams one slice of the team's units (row tiles) through registers.
-// Measured on an H200: bursts of 5 to 60 MB arrive so at 2.3 to 4.1 TB/s, and bulk copies of one or two records into rings in shared
-// memory at 1.5 to 2.3. Nothing is counted per record, which halves the instructions of a ring of asynchronous copies.
+// Streams weights for few rows: each warp of a team of eight streams one slice of the team's units (row tiles) through registers. Measured
+// on an H200: this reads bursts of 5 to 60 MB at 2.3 to 4.1 TB/s. Bulk copies of one or two records into rings in shared memory reach 1.5
+// to 2.3. Nothing is counted per record, which halves the instructions compared with a ring of asynchronous copies.
 #pragma once
 
 #include "../quant/format.cuh"
@@ -9,23 +9,24 @@
 
 namespace pen {
 
-// The slice of a warp. A multiprocessor's four schedulers have the warps w and w + 4: together they have as much as any other two.
+// The slice of a warp. Each of a multiprocessor's four schedulers runs the warps w and w + 4. The order gives all schedulers the same
+// amount of work.
 __device__ __forceinline__ int slice_of(int warp) { return warp < SLICES / 2 ? warp : 3 * SLICES / 2 - 1 - warp; }
 
 // A warp's slice of a matrix's rows.
 struct Slice {
-  int begin, length;  // K tiles
+  int begin, length;  // in K tiles
   __device__ __forceinline__ Slice(int warp, int k_tiles)
       : begin(slice_begin(slice_of(warp), k_tiles)), length(slice_begin(slice_of(warp) + 1, k_tiles) - begin) {}
 };
 
-// PIECE: records in registers. While one is multiplied, that of the next piece takes its place.
+// PIECE: records in registers. While one is multiplied, it is replaced by that of the next piece.
 template <class Format, int PIECE>
 struct Stream {
   static constexpr int RECORD = Format::record_bytes;
   typename Format::Raw raw[PIECE];
   int lane, length;
-  // The piece that is requested next.
+  // The piece to request next.
   const uint8_t* next = nullptr;
   int count = 0, k_tile = 0, units = 0;
 
@@ -44,7 +45,7 @@ struct Stream {
   __device__ __forceinline__ void load(int i) {
     if (i < count) raw[i].load(next + i * RECORD, lane);
   }
-  // Requests the first piece of `units` units; each call of at() says where the warp's slice of another unit begins.
+  // Requests the first piece of `units` units. Each call of at() returns where the warp's slice of another unit starts.
   template <class At>
   __device__ __forceinline__ void fill(int all, At at) {
     count = 0, k_tile = length, units = length > 0 ? all + 1 : 0;
@@ -52,8 +53,7 @@ struct Stream {
 #pragma unroll
     for (int i = 0; i < PIECE; i++) load(i);
   }
-  // Multiplies the units that fill() has begun: x_of() is where the lane's part of the next unit's x lies, finish(sums) takes what came out
-  // of that unit.
+  // Multiplies the units that fill() has started. x_of() returns the lane's part of the next unit's x. finish(sums) takes that unit's sums.
   template <class At, class XOf, class Finish>
   __device__ __forceinline__ void multiply(int all, At at, XOf x_of, Finish finish) {
     float acc[4] = {};
@@ -101,12 +101,12 @@ struct Stream {
   }
 };
 
-// Copies a warp's columns of `rows` rows, row_at(i), to its buffer; its lanes see them after the next __syncwarp().
+// Copies a warp's columns of `rows` rows, given by row_at(i), to its buffer. The warp's lanes see them after the next __syncwarp().
 template <class RowAt>
 __device__ __forceinline__ void copy_rows(uint8_t* buffer, int stride, int rows, const Slice& slice, int lane, RowAt row_at) {
   constexpr int BATCH = 4;  // requested together
   const int pieces = slice.length * (K_TILE / 8), total = rows * pieces;
-  const uint32_t inverse = slice.length > 0 ? (65536 + slice.length - 1) / slice.length : 0;  // exact for the few rows that there are
+  const uint32_t inverse = slice.length > 0 ? (65536 + slice.length - 1) / slice.length : 0;  // exact for the small number of rows
   const auto row_of = [&](int i) { return int(uint32_t(i / (K_TILE / 8)) * inverse >> 16); };
 #pragma unroll 1
   for (int base = lane; base < total; base += BATCH * WARP) {
@@ -128,10 +128,10 @@ __device__ __forceinline__ void copy_rows(uint8_t* buffer, int stride, int rows,
 }
 
 constexpr int PARTIAL_STRIDE = TILE_ROWS + 4;
-// Shared memory for the slices' sums of so many columns of products.
+// Shared memory for the slices' sums of `columns` columns of products [bytes].
 __host__ __device__ constexpr size_t partial_bytes(int columns) { return size_t(SLICES) * columns * PARTIAL_STRIDE * 4; }
 
-// Adds up the slices of a row of a column.
+// Adds up the slices of one row of a column.
 __device__ __forceinline__ float sum_slices(const float* partial, int columns, int column, int row) {
   float total = 0;
 #pragma unroll
@@ -139,7 +139,7 @@ __device__ __forceinline__ float sum_slices(const float* partial, int columns, i
   return total;
 }
 
-// Stores the sums of a product for `count` columns; to(i) is where those of column i go.
+// Stores the sums of a product for `count` columns. to(i) returns the place of column i.
 template <class To>
 __device__ __forceinline__ void store_sums(const float (&acc)[4], int lane, int count, To to) {
   const int row = lane / 4, n = 2 * (lane % 4);
@@ -153,7 +153,7 @@ __device__ __forceinline__ void store_sums(const float (&acc)[4], int lane, int 
   }
 }
 
-// Where a share begins, if `count` things are divided into `shares`.
+// First item of a share, if `count` items are divided into `shares` shares.
 __device__ __forceinline__ int share_begin(int share, int count, int shares) {
   return int(unsigned(share) * unsigned(count) / unsigned(shares));
 }

@@ -6,14 +6,14 @@
 
 namespace pen {
 
-constexpr int BOXED_ROWS = 64;   // of a warpgroup
+constexpr int BOXED_ROWS = 64;   // per warpgroup
 constexpr int BOXED_ROUNDS = 2;  // each writes half of the tokens
-constexpr int BOXED_PARTS = 4;   // of the tokens, two in each round
-// Bytes of shared memory that a warpgroup needs.
+constexpr int BOXED_PARTS = 4;   // parts of the tokens, two per round
+// Shared memory that a warpgroup needs [bytes].
 __host__ __device__ constexpr int boxed_bytes(int tokens) { return BOXED_ROWS * tokens / BOXED_ROUNDS * 4; }
 
-// Writes four whole row tiles, one of each warp, and 8 NT tokens. Boxes have the tokens of a round and 32 columns: two side by side of
-// p.out, or one of p.out16 if the epilogue gates. The warpgroup's first thread must wait for its boxes before it ends.
+// Writes four whole row tiles, one per warp, and 8 NT tokens. A box has the tokens of a round and 32 columns. There are two boxes side by
+// side for p.out, or one for p.out16 if the epilogue gates. The warpgroup's first thread must wait for its boxes before it ends.
 template <int NT>
 struct BoxWriter {
   static constexpr int THREADS = 4 * WARP, WIDE = 32;  // columns of a box
@@ -25,16 +25,16 @@ struct BoxWriter {
 
   __device__ __forceinline__ BoxWriter(const Linear& p, const CUtensorMap& out, uint32_t shared) : p(p), out(out), shared(shared) {}
 
-  // What the parts that follow belong to. `tile`: the first of the four row tiles.
+  // Sets the place of the parts that follow. `tile`: the first of the four row tiles.
   __device__ __forceinline__ void begin(int segment, int tile, int first_token) {
     column = p.out_offset[segment] + tile * (is_gated(p.epilogue) ? TILE_ROWS / 2 : TILE_ROWS), token = first_token;
   }
-  // Writes part K of the sums and sets them to zero. All parts follow one another, in ascending order.
+  // Writes part K of the sums and sets them to zero. Parts are written in ascending order, without gaps.
   template <int K>
   __device__ __forceinline__ void write(float (&y)[NT][4]) const {
     constexpr int EACH = BOXED_PARTS / BOXED_ROUNDS, ROUND_NUMBER = K / EACH, IN_ROUND = K % EACH;
     const bool gates = is_gated(p.epilogue);
-    // The halves of both rounds fit side by side. Floats of a round need the place of those of the round before.
+    // With float16, both rounds fit side by side. With floats, a round reuses the space of the previous one.
     const uint32_t box = shared + (gates ? ROUND_NUMBER * ROUND * 8 * WIDE * 2 : 0);
     if (K == 0 || (IN_ROUND == 0 && !gates)) {
       if (threadIdx.x % THREADS == 0) boxes_wait_read();
@@ -54,7 +54,7 @@ struct BoxWriter {
   __device__ __forceinline__ static void sync() {
     asm volatile("bar.sync %0, %1;" ::"r"(1 + threadIdx.x / THREADS), "n"(THREADS) : "memory");
   }
-  // Puts PART fragments of sums from FROM on where a box has its fragments from TO on. Swizzles permute a row's 16-byte pieces.
+  // Stores PART fragments of sums, starting at FROM, as the box's fragments starting at TO. Swizzles permute a row's 16-byte pieces.
   template <int FROM, int TO>
   __device__ __forceinline__ static void put(uint32_t box, const float (&y)[NT][4]) {
     const int warp = threadIdx.x % THREADS / WARP, r = threadIdx.x % WARP / 4, t = 2 * (threadIdx.x % 4);

@@ -5,12 +5,12 @@
 
 namespace pen {
 
-// Where a lane's sums of a row tile and 8 N tokens from `first_token` on belong: rows r and r + 8, tokens t and t + 1 of each fragment of
-// eight tokens. Addresses go from fragment to fragment, since a kernel meets this code with cold caches: each instruction counts.
+// The place of a lane's sums of a row tile and 8 N tokens, starting at `first_token`: rows r and r + 8, tokens t and t + 1 of each fragment
+// of eight tokens. Addresses advance from fragment to fragment: a kernel runs this code with cold caches, so each instruction counts.
 template <int N>
 struct SumsPlace {
   const Linear& p;
-  size_t at;  // in the output
+  size_t at;  // index in the output
   int token, column, columns;
   __device__ __forceinline__ SumsPlace(const Linear& p, int segment, int tile, int first_token, int lane) : p(p) {
     const bool gates = is_gated(p.epilogue);
@@ -35,14 +35,15 @@ struct SumsPlace {
       to += 8 * size_t(p.ldo);
     }
   }
-  // What the sums are added to. All of it is read before any is written, since the compiler may not move a read over a write.
+  // Reads the values that the sums are added to. All are read before any is written, because the compiler may not move a read across a
+  // write.
   __device__ __forceinline__ void read(float (&before)[N][4]) const {
 #pragma unroll
     for (int n = 0; n < N; n++) {
 #pragma unroll
       for (int i = 0; i < 4; i++) before[n][i] = 0.0f;
     }
-    const int end = p.epilogue == Epilogue::ADD ? p.num_tokens : 0;  // no branch, behind which the compiler would put the reads
+    const int end = p.epilogue == Epilogue::ADD ? p.num_tokens : 0;  // no branch: the compiler would move the reads after it
     each(p.out, 2, end, [&](int n, int i, const float* from) { before[n][i] = *from; });
   }
   __device__ __forceinline__ void write(const float (&y)[N][4], const float (&before)[N][4]) const {
@@ -56,7 +57,7 @@ struct SumsPlace {
   }
 };
 
-// Fetches what a row tile's sums are added to into L2, from which the weights that pass through it may have driven it.
+// Prefetches into L2 the values that a row tile's sums are added to. The weights that pass through L2 may have evicted them.
 __device__ __forceinline__ void prefetch_sums(const Linear& p, int segment, int tile, int token, int tokens, int lane) {
   if (p.epilogue != Epilogue::ADD) return;
   const int end = min(token + tokens, p.num_tokens);
@@ -67,7 +68,7 @@ __device__ __forceinline__ void prefetch_sums(const Linear& p, int segment, int 
   }
 }
 
-// Writes a lane's sums of a row tile and 8 NT tokens from `token` on, BATCH fragments at a time.
+// Writes a lane's sums of a row tile and 8 NT tokens, starting at `token`, BATCH fragments at a time.
 template <int NT, int BATCH = (NT < 8 ? NT : 8)>
 __device__ __forceinline__ void write_sums(const Linear& p, int segment, int tile, int token, int lane, const float (&y)[NT][4]) {
 #pragma unroll

@@ -1,4 +1,4 @@
-// Norms of parts of rows: the launch.
+// Launches norms of parts of rows.
 #include "group.cuh"
 
 namespace pen {

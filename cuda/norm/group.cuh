@@ -20,7 +20,7 @@ __device__ __forceinline__ float group_norm_sum(float x, float* shared) {
   return total;
 }
 
-// THREADS of a block per head. Grid: (ceil(heads / heads per block), rows).
+// THREADS of a block work on each head. Grid: (ceil(heads / heads per block), rows).
 template <int THREADS>
 __global__ void __launch_bounds__(GROUP_NORM_THREADS) group_norm_kernel(const __grid_constant__ GroupNorm p) {
   __shared__ float shared[GROUP_NORM_THREADS / WARP];

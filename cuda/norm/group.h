@@ -1,4 +1,4 @@
-// Norms of parts of rows: each head alone, or a whole row that stays float32. In place, if out is in.
+// Norms of parts of rows: each head by itself, or a whole row that stays float32. Works in place if out is in.
 #pragma once
 
 #include "../device/launch.h"
@@ -10,7 +10,8 @@ namespace pen {
 // RMS     y = x · inverse · weight + bias, inverse = 1 / sqrt(Σ x² / dim + eps)
 // LAYER   y = (x − mean) · inverse · weight + bias, inverse = 1 / sqrt(Σ (x − mean)² / dim + eps)
 // LENGTH  y = x · length / max(sqrt(Σ x²), eps)
-// Each thread adds every 256th (dim of at most 256: 32nd) element in ascending order, then lanes by a tree, then warps in ascending order.
+// Sums: each thread adds every 256th element (every 32nd if dim is at most 256) in ascending order, then lanes by a tree, then warps in
+// ascending order.
 struct GroupNorm {
   Operand in, out;
   int heads, dim;

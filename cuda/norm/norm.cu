@@ -1,4 +1,4 @@
-// Norms: the launches.
+// Launches norms.
 #include "layer.cuh"
 #include "rms.cuh"
 

@@ -5,7 +5,7 @@
 
 namespace pen {
 
-// Grid: (rows). `gather`: the row of each block (negative: none); null: the block's number.
+// Grid: (rows). `gather`: the row of each block (negative: no row). Null: the block's number is the row.
 __global__ void __launch_bounds__(NORM_THREADS) norm_kernel(const __grid_constant__ Norm norm, const int32_t* gather, __half* h, int ldh) {
   __shared__ __align__(16) float sums[2 * NORM_WARPS];
   let_next_start();

@@ -1,4 +1,4 @@
-// RMSNorm of rows by a whole block: for the kernel of rms.cuh, and for linear layers that normalise their own input.
+// RMSNorm of rows by a whole block, for the kernel of rms.cuh and for linear layers that normalise their own input.
 #pragma once
 
 #include "../device/kernel.cuh"
@@ -6,8 +6,8 @@
 
 namespace pen {
 
-// The same sums on every thread of the block, of several numbers: lanes, then warps, each in one order. `shared`: ROWS · NORM_WARPS floats,
-// aligned to 16 bytes; two successive calls need different ones.
+// Sums several numbers over the block, and gives every thread the same results: lanes, then warps, each in a fixed order. `shared`: ROWS ·
+// NORM_WARPS floats, aligned to 16 bytes. Two successive calls need different memory.
 template <int ROWS>
 __device__ __forceinline__ void norm_sums(float (&x)[ROWS], float* shared) {
 #pragma unroll
@@ -37,11 +37,11 @@ __device__ __forceinline__ void move_by(float4& x, const float4& branch, float s
   x.w = __fadd_rn(x.w, __fmul_rn(__fmul_rn(branch.w, scale), weight.w));
 }
 
-// Four columns a thread and piece: PIECES · 1024 columns.
+// The norm's weights for a thread's columns: four per piece, PIECES · 1024 for the block.
 template <int PIECES>
 struct NormWeights {
   float4 own[PIECES], branch[PIECES];
-  // Static: may be read before a kernel waits.
+  // Weights never change, so they may be read before a kernel's wait.
   __device__ __forceinline__ explicit NormWeights(const Norm& p) {
 #pragma unroll
     for (int k = 0; k < PIECES; k++) {
@@ -54,7 +54,7 @@ struct NormWeights {
   }
 };
 
-// From the rows' sums of squares to what the rows are multiplied with.
+// Turns the rows' sums of squares into the factors of the rows.
 template <int ROWS>
 __device__ __forceinline__ void norm_scales(const Norm& p, float (&squares)[ROWS], float* sums) {
   norm_sums(squares, sums);
@@ -70,7 +70,7 @@ __device__ __forceinline__ float norm_scale(const Norm& p, float squares, float*
 // Receives a normalised row, column by column.
 struct PlainRow {
   __half* h;
-  // Columns i to i + 3, i a multiple of 4.
+  // Stores columns i to i + 3. i is a multiple of 4.
   __device__ __forceinline__ void put(int i, uint32_t low, uint32_t high) const {
     *reinterpret_cast<uint2*>(h + i) = make_uint2(low, high);
   }
@@ -83,9 +83,9 @@ __device__ __forceinline__ void write_normed(const float4& x, const float4& weig
   to.put(i, half2_bits(low), half2_bits(high));
 }
 
-// ROWS rows from `first` on by a whole block of NORM_THREADS, at most PIECES · 1024 columns. Rows past `last` repeat it. A row's bits
-// depend neither on the calling kernel nor on ROWS and PIECES. weights(): NormWeights. to(row): where it goes. `sums`: 2 ROWS · NORM_WARPS
-// floats.
+// Normalises ROWS rows, starting at `first`, by a whole block of NORM_THREADS. Rows have at most PIECES · 1024 columns. Rows beyond `last`
+// repeat it. A row's bits depend neither on the calling kernel nor on ROWS and PIECES. weights(): NormWeights. to(row): where the row goes.
+// `sums`: 2 ROWS · NORM_WARPS floats.
 template <int ROWS, int PIECES, class Weights, class To>
 __device__ __forceinline__ void norm_some(const Norm& p, Weights weights, int first, int last, To to, float* x_out, float* sums) {
   float4 x[ROWS][PIECES], branch[ROWS][PIECES];
@@ -137,7 +137,7 @@ __device__ __forceinline__ void norm_some(const Norm& p, Weights weights, int fi
   }
 }
 
-// The same for rows of any width: the row is read again in each pass.
+// Normalises a row of any width. The row is read again in each pass.
 __device__ __forceinline__ void norm_wide_row(const Norm& p, int index, const PlainRow& to, float* x_out, float* sums) {
   const size_t row = size_t(index) * p.hidden;
   float scale = 0;

@@ -1,4 +1,4 @@
-// Copies of blocks, and vectors: the launches.
+// Launches copies of blocks, and pooling of rows into vectors.
 #include "prompt.cuh"
 
 namespace pen {

@@ -8,13 +8,13 @@ namespace pen {
 
 constexpr int PROMPT_THREADS = 256;
 
-// Grid: (copies). `words`: of 16 bytes, in a block.
+// Grid: (copies). `words`: words of 16 bytes per block.
 __global__ void __launch_bounds__(PROMPT_THREADS) copy_blocks_kernel(const uint32_t* copies, uint4* pages, size_t words) {
   const size_t from = copies[2 * blockIdx.x] * words, to = copies[2 * blockIdx.x + 1] * words;
   for (size_t i = threadIdx.x; i < words; i += PROMPT_THREADS) pages[to + i] = pages[from + i];
 }
 
-// The sum over the block, by a tree.
+// Sums over the block, by a tree.
 __device__ inline double sum_of_block(double x) {
   __shared__ double sums[PROMPT_THREADS];
   sums[threadIdx.x] = x;
@@ -28,7 +28,7 @@ __device__ inline double sum_of_block(double x) {
   return sum;
 }
 
-// Grid: (rows). A row of the residual stream after the final norm.
+// Grid: (rows). Normalises one row of the residual stream by the final norm.
 __global__ void __launch_bounds__(PROMPT_THREADS) finish_kernel(const int32_t* rows, const __grid_constant__ FinalNorm p, float* out) {
   const Norm& n = p.norm;
   const size_t row = size_t(rows[blockIdx.x]) * n.hidden;

@@ -1,5 +1,5 @@
-// Blocks of GGUF's tensor types as the file holds them (the layouts are ggml's). Each decoder gives a weight's code and its group's scale
-// and minimum; src/model/dequant.rs is the exact float32 reference.
+// Decodes blocks of GGUF's tensor types as the file holds them (the layouts are ggml's). Each decoder returns a weight's code and its
+// group's scale and minimum. src/model/dequant.rs is the exact float32 reference.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -28,7 +28,7 @@ struct BlockBF16 {
   __host__ __device__ static float value(const uint8_t* b, int) { return float_of(uint32_t(b[0] | b[1] << 8) << 16); }
 };
 
-// 32 nibbles: the low ones are weights 0..16.
+// Nibble i of 32. The low nibbles are weights 0..16.
 __host__ __device__ __forceinline__ uint32_t nibble(const uint8_t* q, int i) { return i < 16 ? q[i] & 15 : q[i - 16] >> 4; }
 
 struct BlockQ4_0 {
@@ -57,7 +57,7 @@ struct BlockQ8_0 {
   __host__ __device__ static float min(const uint8_t*, int) { return 0; }
 };
 
-// Two-bit fields of Q2_K, Q3_K and the high bits of Q6_K: 32 bytes hold weights i, i + 32, i + 64, i + 96.
+// Two-bit fields of Q2_K and Q3_K, and the high bits of Q6_K: 32 bytes hold weights i, i + 32, i + 64, i + 96.
 __host__ __device__ __forceinline__ uint32_t two_bits(const uint8_t* q, int i) {
   return bits_of(q[i / 128 * 32 + i % 32], i % 128 / 32 * 2, 2);
 }
@@ -78,7 +78,7 @@ struct BlockQ3_K {
   __host__ __device__ static float min(const uint8_t*, int) { return 0; }
 };
 
-// Six-bit scale and minimum of sub-block j, twelve bytes for eight of them.
+// Six-bit scale and minimum of sub-block j. Twelve bytes hold those of eight sub-blocks.
 __host__ __device__ __forceinline__ uint32_t k_scale(const uint8_t* s, int j) {
   return j < 4 ? s[j] & 63 : (s[j + 4] & 15) | (s[j - 4] >> 6) << 4;
 }

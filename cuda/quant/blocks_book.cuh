@@ -1,5 +1,6 @@
-// Blocks of the code-book types and of the ternary ones, like blocks.cuh; src/model/codebook.rs is the exact float32 reference. A weight is
-// its format's level of the code times scale(). Levels are normalised to lie between -1 and 1, and scales are larger by that factor.
+// Decodes blocks of the code-book types and the ternary types, like blocks.cuh. src/model/codebook.rs is the exact float32 reference. A
+// weight is its format's level of the code times scale(). Levels are normalised to lie between -1 and 1, and scales are larger by that
+// factor.
 #pragma once
 
 #include "blocks.cuh"
@@ -55,7 +56,7 @@ __device__ constexpr Book<512> IQ3_S_ON_DEVICE = IQ3_S_ON_HOST;
 __host__ __device__ __forceinline__ uint32_t half_word_at(const uint8_t* p) { return uint32_t(p[0] | p[1] << 8); }
 __host__ __device__ __forceinline__ uint32_t word_at(const uint8_t* p) { return half_word_at(p) | half_word_at(p + 2) << 16; }
 
-// Sign `i` of eight, of which seven are stored: the number of minus signs is even.
+// Sign `i` of eight. Seven are stored, and the number of minus signs is even.
 __host__ __device__ __forceinline__ uint32_t even_sign(uint32_t seven, int i) {
   const uint32_t x = seven & 127, y = x ^ x >> 4, z = y ^ y >> 2;
   return i < 7 ? x >> i & 1 : (z ^ z >> 1) & 1;
@@ -67,7 +68,8 @@ struct BlockIQ4_NL {
 };
 struct BlockMXFP4 {
   __host__ __device__ static uint32_t code(const uint8_t* b, int i) { return nibble(b + 1, i); }
-  // Half an e8m0 number, since the levels are doubled e2m1 numbers. Numbers past 250 would become infinite here; loading refuses them.
+  // Half an e8m0 number, because the levels are doubled e2m1 numbers. Numbers above 250 would become infinite here, so loading refuses
+  // them.
   __host__ __device__ static float scale(const uint8_t* b, int) {
     const uint32_t e = b[0] < 250 ? b[0] : 250;
     return 16 * float_of(e < 2 ? 0x200000u << e : (e - 1) << 23);
@@ -78,7 +80,7 @@ struct BlockNVFP4 {
     const uint8_t byte = b[4 + i / 16 * 8 + i % 8];
     return i % 16 < 8 ? byte & 15u : byte >> 4;
   }
-  // Half an unsigned e4m3 number, since the levels are doubled e2m1 numbers. 0x7f is 0, and the highest bit is not read otherwise.
+  // Half an unsigned e4m3 number, because the levels are doubled e2m1 numbers. 0x7f means 0, and the highest bit is ignored otherwise.
   __host__ __device__ static float scale(const uint8_t* b, int i) {
     const uint32_t s = b[i / 16], exponent = s >> 3 & 15, mantissa = s & 7;
     if (s == 0x7f) return 0;
@@ -121,7 +123,7 @@ struct BlockIQ3_S {
   }
 };
 
-// IQ1 and IQ2: scales in two parts, amplitude · (2 step + 1) for 16 weights.
+// IQ1 and IQ2: scales in two parts, amplitude · (2 step + 1), for 16 weights each.
 template <class Block>
 struct TwoPartScale {
   __host__ __device__ static float scale(const uint8_t* b, int i) { return Block::amplitude(b) * float(2 * Block::step(b, i) + 1); }

@@ -1,14 +1,14 @@
-// How weights lie in device memory, and how they become operands of the tensor cores.
+// The layout of weights in device memory, and their conversion into operands of the tensor cores.
 //
-// A matrix is cut into records of 16 rows × 64 columns, row tiles outermost, so that a warp streams one row tile front to back. A record
-// holds planes: two of the codes' words (LO and HI of each lane), and a float16 scale (with a float16 minimum if the type has one) for each
-// row and group of GROUP columns. Codes are permuted so that each lane finds in its own words exactly the operands that mma.m16n8k16
-// expects from it, ready for a mask and at most a shift:
+// A matrix is cut into records of 16 rows × 64 columns. Row tiles are outermost, so a warp streams one row tile front to back. A record
+// holds planes: two of the codes' words (LO and HI of each lane), and a float16 scale (with a float16 minimum if the type has one) per row
+// and group of GROUP columns. Codes are permuted so that each lane finds in its own words exactly the operands that mma.m16n8k16 expects
+// from it, ready for a mask and at most one shift:
 //   code (step s, register i, half h) of lane l is row l/4 + 8 (i & 1), column 16 s + 2 (l % 4) + 8 (i >> 1) + h.
-// The two codes of a register lie at the same place of a word's two halves. A word holds as many registers as its halves have room for; a
-// code for which no word has room is put together from the bits that are left over (Codes).
+// The two codes of a register are at the same place in a word's two halves. A word holds as many registers as its halves have room for. A
+// code that fits into no word is assembled from the bits that are left over (Codes).
 // A weight is (code - OFFSET) * scale, or fma(code - OFFSET, scale, minimum), in float16, rounded once. If a type's levels are uneven,
-// codes go through a table of the type, held in registers: level * scale, with levels between -1 and 1.
+// codes index a table of the type, held in registers: level * scale, with levels between -1 and 1.
 #pragma once
 
 #include <tuple>
@@ -23,7 +23,7 @@ enum FormatId : int {
   FORMAT_Q2, FORMAT_IQ1, FORMAT_IQ2, FORMAT_IQ3_XXS, FORMAT_IQ3_S, FORMAT_IQ4, FORMAT_MXFP4, FORMAT_NVFP4
 };
 
-// Loads `N` words from `p` in the widest loads, past L1, since no other warp of this multiprocessor reads them soon.
+// Loads `N` words from `p` with the widest loads. Bypasses L1, because no other warp of this multiprocessor reads them soon.
 template <int N>
 __device__ __forceinline__ void load_words(uint32_t (&w)[N], const uint8_t* p) {
   static_assert(N == 1 || N == 2 || N % 4 == 0, "plane width");
@@ -40,7 +40,7 @@ __device__ __forceinline__ void load_words(uint32_t (&w)[N], const uint8_t* p) {
     }
   }
 }
-// The same from shared memory.
+// Loads `N` words from shared memory with the widest loads.
 template <int N>
 __device__ __forceinline__ void load_words_shared(uint32_t (&w)[N], uint32_t at) {
   if constexpr (N == 1) {
@@ -59,20 +59,20 @@ __device__ __forceinline__ void load_words_shared(uint32_t (&w)[N], uint32_t at)
 __host__ __device__ constexpr uint32_t twice(uint32_t x) { return x | x << 16; }
 __device__ __forceinline__ uint32_t shift_by(uint32_t x, int shift) { return shift >= 0 ? x >> shift : x << -shift; }
 
-// x & mask | with, as one instruction: compilers split it if both are constants.
+// x & mask | with, as one instruction. Compilers split it if both are constants.
 __device__ __forceinline__ uint32_t and_or(uint32_t x, uint32_t mask, uint32_t with) {
   uint32_t y;
   asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(y) : "r"(x), "r"(mask), "r"(with));
   return y;
 }
-// Where the codes of BITS bits lie in a lane's words: register r = 4 s + i of a record.
+// Places of codes of BITS bits in a lane's words, for register r = 4 s + i of a record.
 template <int BITS>
 struct Codes {
   static constexpr int words = BITS, a_word = 16 / BITS, direct = a_word * words;  // registers
-  // The bits of a half that no whole code fills: one above the codes, or some below.
+  // Bits of a half that no whole code fills: one above the codes, or some below.
   static constexpr int spare = 16 - a_word * BITS, first = spare > 1 ? spare : 0;
   __host__ __device__ static constexpr int bit(int r) { return first + r % a_word * BITS; }
-  // The registers of a word whose bits a half's mantissa of ten cannot hold are shifted down to here.
+  // Registers of a word whose bits exceed a half's mantissa (ten bits) are first shifted down by this much.
   __host__ __device__ static constexpr int shift(int r) {
     if (bit(r) + BITS <= 10) return 0;
     int f = 0;
@@ -80,8 +80,8 @@ struct Codes {
     return first + f * BITS;
   }
 
-  // Two codes in the mantissas of halves, placed so that their unit is 1 and subtracting `constant` is exact: 1024 + code for codes at
-  // bit 0, 64 + code for codes at bit 4.
+  // Extracts two codes into the mantissas of halves, placed so that their unit is 1 and subtracting `constant` is exact: 1024 + code for
+  // codes at bit 0, 64 + code for codes at bit 4.
   template <class Words>
   __device__ __forceinline__ static uint32_t take(const Words& word, int r, int& constant) {
     if (r < direct) {
@@ -91,7 +91,7 @@ struct Codes {
     }
     constant = 1024;
     uint32_t q = twice(0x6400u);
-    if constexpr (spare == 1) {  // a bit of each word
+    if constexpr (spare == 1) {  // one bit of each word
 #pragma unroll
       for (int j = 0; j < words; j++) q = and_or(shift_by(word(j), 15 - j), twice(1u << j), q);
     } else if constexpr (spare == 4) {  // four bits of one word, two of another
@@ -102,7 +102,7 @@ struct Codes {
     return q;
   }
 
-  // The inverse: sets the code of half `h`.
+  // Sets the code of half `h`: the inverse of take().
   __device__ static void put(uint32_t (&word)[words], int r, int h, uint32_t code) {
     if (r < direct) {
       word[r / a_word] |= code << (bit(r) + 16 * h);
@@ -188,9 +188,9 @@ struct QuantFormat {
     }
   };
 
-  // Writes one lane's part of a record. `source` gives the record's elements: code(row, column), scale(row, column), min(row,
-  // column), and owns(half): whether rows 0..8 and 8..16 are its own (two matrices that share records each write their half into
-  // zeroed memory).
+  // Writes one lane's part of a record. `source` gives the record's elements: code(row, column), scale(row, column), min(row, column), and
+  // owns(half), which tells whether rows 0..8 and 8..16 belong to this source. Two matrices that share records write their half each into
+  // zeroed memory.
   template <class Source>
   __device__ static void pack(uint8_t* record, int lane, const Source& source) {
     uint32_t words[LO + HI] = {};
@@ -228,7 +228,7 @@ struct QuantFormat {
   }
 };
 
-// Weights that are float16 already (or were rounded to it when they were loaded).
+// Weights that are float16 already, or were rounded to float16 when they were loaded.
 struct FormatH16 {
   static constexpr FormatId id = FORMAT_H16;
   static constexpr int record_bytes = TILE_ROWS * K_TILE * 2;
@@ -267,7 +267,7 @@ __host__ __device__ constexpr uint32_t level_word(const int8_t* levels) {
   for (int i = 0; i < 4; i++) word |= uint32_t(levels[i] + 128) << (8 * i);
   return word;
 }
-// Four levels by byte as the operands `a` and `b`: 0x4800 | byte is 8 + byte / 128 in float16, so that the difference is exact.
+// Turns four levels, given as bytes, into the operands `a` and `b`. 0x4800 | byte is 8 + byte / 128 in float16, so the difference is exact.
 __device__ __forceinline__ void scaled_levels(uint32_t bytes, __half2 scales, uint32_t& a, uint32_t& b) {
   const __half2 middle = __half2half2(__ushort_as_half(0x4880));
   const __half2 upper = __hsub2(bits_half2(__byte_perm(bytes, 0x48484848u, 0x4140)), middle);
@@ -275,10 +275,10 @@ __device__ __forceinline__ void scaled_levels(uint32_t bytes, __half2 scales, ui
   a = half2_bits(__hmul2(upper, __low2half2(scales)));
   b = half2_bits(__hmul2(lower, __high2half2(scales)));
 }
-// The place of a lane's code of register `i` and half `h` among eight nibbles: four neighbours select four bytes at once.
+// Place of a lane's code of register `i` and half `h` among eight nibbles. Four neighbours select four bytes at once.
 __host__ __device__ constexpr int nibble_shift(int i, int h) { return 16 * (i / 2) + 8 * (i % 2) + 4 * h; }
 
-// Writes one lane's part of a record's float16 scales, one for each GROUP columns.
+// Writes one lane's part of a record's float16 scales, one per GROUP columns.
 template <int GROUP, class Source>
 __device__ void pack_scales(uint8_t* to, int lane, const Source& source) {
   constexpr int groups = K_TILE / GROUP;
@@ -288,13 +288,13 @@ __device__ void pack_scales(uint8_t* to, int lane, const Source& source) {
   }
 }
 
-// Four-bit codes through a table; a float16 scale for each GROUP columns.
+// Four-bit codes that index a table, with a float16 scale per GROUP columns.
 template <FormatId ID, const int8_t (&LEVELS)[16], int GROUP = 32>
 struct Lookup4Format {
   static constexpr FormatId id = ID;
   static constexpr int code_bytes = 512, groups = K_TILE / GROUP;
   static constexpr int record_bytes = code_bytes + 8 * groups * 4;
-  static constexpr int words = 4 + groups + 4;  // with the table's
+  static constexpr int words = 4 + groups + 4;  // including the table's
   static constexpr int offset = 0;
   static constexpr bool has_min = false;
   static float level(uint32_t code) { return LEVELS[code] / 128.0f; }
@@ -339,19 +339,19 @@ struct Lookup4Format {
   }
 };
 
-// Numbers of four bits: a sign, two bits of exponent and one of mantissa (e2m1), an eighth of them here; a float16 scale for each GROUP
-// columns. The float16 numbers of these levels end in eight zeros, so a byte of each is looked up, by magnitude, and then the signs, which
-// lie where the looked up bytes have theirs.
+// Numbers of four bits: a sign, two bits of exponent and one of mantissa (e2m1), divided by eight here, with a float16 scale per GROUP
+// columns. The float16 numbers of these levels end in eight zeros, so one byte of each is looked up by magnitude. The signs are added where
+// those bytes have theirs.
 template <FormatId ID, const int8_t (&LEVELS)[16], int GROUP>
 struct E2M1Format {
   static constexpr FormatId id = ID;
   static constexpr int code_bytes = 512, groups = K_TILE / GROUP;
   static constexpr int record_bytes = code_bytes + 8 * groups * 4;
-  static constexpr int words = 4 + groups + 2;  // with the table's
+  static constexpr int words = 4 + groups + 2;  // including the table's
   static constexpr int offset = 0;
   static constexpr bool has_min = false;
   static float level(uint32_t code) { return LEVELS[code] / 128.0f; }
-  // The sign of a lane's code of register `i` and half `h` among those of eight codes.
+  // Place of the sign of a lane's code of register `i` and half `h` among those of eight codes.
   __host__ __device__ static constexpr int sign_bit(int i, int h) { return 8 * (2 * (i % 2) + h) + 7 - 4 * (i / 2); }
 
   struct Raw {
@@ -396,21 +396,21 @@ struct E2M1Format {
   }
 };
 
-// Three-bit codes through a table; the scale of 16 columns is a float16 amplitude of the row times an odd number below 32, kept as
-// four bits: (2 step + 1).
+// Three-bit codes that index a table. The scale of 16 columns is the row's float16 amplitude times an odd number below 32, (2 step + 1),
+// stored as four bits.
 template <FormatId ID, const int8_t (&LEVELS)[8]>
 struct Lookup3Format {
   static constexpr FormatId id = ID;
   static constexpr int low_bytes = 256, high_bytes = 128;
   static constexpr int record_bytes = low_bytes + high_bytes + 8 * 2 * 4;
-  static constexpr int words = 5 + 4;  // with the table's and its masks
+  static constexpr int words = 5 + 4;  // including the table's and its masks
   static constexpr int offset = 0;
   static constexpr bool has_min = false;
   static float level(uint32_t code) { return LEVELS[code] / 128.0f; }
 
   struct Raw {
     uint32_t lo[2], hi[1];
-    uint32_t scale[2];  // of the lane's two rows: amplitudes, four steps each
+    uint32_t scale[2];  // of the lane's two rows: amplitudes, then four steps each
 
     __device__ __forceinline__ void load(const uint8_t* record, int lane) {
       load_words(lo, record + lane * 8);
@@ -425,7 +425,7 @@ struct Lookup3Format {
     __device__ __forceinline__ void fragment(int s, uint32_t (&a)[4]) const {
       constexpr uint32_t t0 = level_word(LEVELS), t1 = level_word(LEVELS + 4);
       const uint32_t select = and_or(shift_by(hi[0], s - 2), 0x44444444u, lo[s / 2] >> (2 * (s % 2)) & 0x33333333u);
-      // 0x6401 | 2 step is 1025 + 2 step in float16
+      // 0x6401 | 2 step is 1025 + 2 step in float16.
       const uint32_t odd = and_or(shift_by(scale[1], 4 * s - 1), 0x001e001eu, 0x64016401u);
       const __half2 scales = __hmul2(__hsub2(bits_half2(odd), __half2half2(__ushort_as_half(0x6400))), bits_half2(scale[0]));
 #pragma unroll
@@ -458,7 +458,7 @@ struct Lookup3Format {
   }
 };
 
-// Levels in 128ths by code. If a code is an index and a sign, the sign is its highest bit.
+// Levels in 128ths, by code. If a code is an index and a sign, the sign is its highest bit.
 constexpr int8_t IQ1_LEVELS[8] = {-56, 8, 72, 0, -72, -8, 56, 0};  // 64 (-1, 0, 1 ± 1/8)
 constexpr int8_t IQ2_LEVELS[8] = {16, 50, 86, 0, -16, -50, -86, 0};  // 2 (8, 25, 43)
 constexpr int8_t IQ3_XXS_LEVELS[16] = {8, 24, 40, 56, 72, 88, 104, 124, -8, -24, -40, -56, -72, -88, -104, -124};  // 2 (4, 12 … 52, 62)
@@ -486,8 +486,8 @@ using FormatNVFP4 = E2M1Format<FORMAT_NVFP4, MXFP4_LEVELS, 16>;
 using AllFormats = std::tuple<FormatH16, FormatQ4, FormatQ4Min, FormatQ5, FormatQ5Min, FormatQ8, FormatQ2Min, FormatQ3, FormatQ6, FormatQ2,
                               FormatIQ1, FormatIQ2, FormatIQ3XXS, FormatIQ3S, FormatIQ4, FormatMXFP4, FormatNVFP4>;
 
-// Calls f(Format{}): the only place that turns a run-time format into a compile-time one. It halves the range, since a switch's table would
-// lie in a constant bank of its own, hundreds of cycles away in each kernel.
+// Calls f(Format{}). Only this function turns a run-time format into a compile-time one. It halves the range step by step, because a
+// switch's table would lie in a separate constant bank, hundreds of cycles away in each kernel.
 template <int FIRST = 0, int END = std::tuple_size_v<AllFormats>, class F>
 __device__ __forceinline__ void with_format(int format, F&& f) {
   if constexpr (END - FIRST == 1) {

@@ -1,4 +1,4 @@
-// A matrix in device memory, as format.cuh lays it out.
+// A matrix in device memory, in the layout of format.cuh.
 #pragma once
 
 #include "../device/error.h"

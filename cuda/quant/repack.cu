@@ -1,4 +1,4 @@
-// Repacking: the launch, and the table of types.
+// Launches repacking, and holds the table of types.
 #include "repack.cuh"
 
 namespace pen {

@@ -1,4 +1,4 @@
-// The kernel of repack.h. It runs once per piece of a tensor, at load.
+// The kernel of repack.h. Runs once per piece of a tensor, while a model is loaded.
 #pragma once
 
 #include "blocks_book.cuh"
@@ -6,7 +6,7 @@
 
 namespace pen {
 
-// The elements of one record, seen through a decoder.
+// The elements of one record, read through a decoder.
 template <class Block, int BLOCK_SIZE, int BLOCK_BYTES, int OFFSET>
 struct RecordSource {
   const Repack& p;

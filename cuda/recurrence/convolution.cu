@@ -1,4 +1,4 @@
-// Convolutions and copies of states: the launches.
+// Launches convolutions and copies of states.
 #include "convolution.cuh"
 #include "states.cuh"
 

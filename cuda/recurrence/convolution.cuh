@@ -9,23 +9,23 @@ namespace pen {
 
 constexpr int CONVOLUTION_THREADS = 128;
 constexpr int CONVOLUTION_AHEAD = 8;  // rows whose loads are in flight at once
-constexpr int CONVOLUTION_ROWS = 16;  // of a tile, in steps with prompts
+constexpr int CONVOLUTION_ROWS = 16;  // rows of a tile, in steps with prompts
 
 // One channel of one sequence's rows.
 struct ConvolutionColumn {
-  const float* in;  // of the step's row 0
+  const float* in;  // from the step's row 0
   float* out;
-  float* state;  // of the sequence: [taps − 1], `channels` floats apart; only its first rows' block touches it
-  bool zeros;    // the sequence starts here
+  float* state;  // the sequence's: [taps − 1], `channels` floats apart; only the block with its first row uses it
+  bool zeros;    // the sequence starts in this step
 };
 
-// The `t`-th of the taps − 1 rows before the sequence's first.
+// Number `t` of the taps − 1 rows before the sequence's first row in this step.
 __device__ __forceinline__ float earlier_row(const Convolution& p, const ConvolutionColumn& column, int t) {
-  const float x = column.state[size_t(t) * p.channels];  // in any case: it does not wait for the row's position
+  const float x = column.state[size_t(t) * p.channels];  // read in any case, so that it need not wait for the row's position
   return column.zeros ? 0.0f : x;
 }
 
-// Rows from .. to − 1 of a sequence that begins at `first`. TAPS 0: any number of taps, each read from memory.
+// Computes rows `from` to `to` − 1 of a sequence that starts at `first`. TAPS 0: any number of taps, each read from memory.
 template <int TAPS>
 __device__ __forceinline__ void convolve_rows(const Convolution& p, const ConvolutionColumn& column, const float (&tap)[TAPS ? TAPS : 1],
                                               const float* kernel, float bias, int first, int from, int to) {
@@ -68,16 +68,16 @@ __device__ __forceinline__ void convolve_rows(const Convolution& p, const Convol
   }
 }
 
-// Grid: (channels / CONVOLUTION_THREADS, num_tokens / rows), both rounded up; a thread has one channel of a tile of `rows` rows, which
-// may be of several sequences. The block with a sequence's first row also has its first taps − 1 rows, wherever the tile ends: so it
-// alone reads the sequence's state, and may write it.
+// Grid: (channels / CONVOLUTION_THREADS, num_tokens / rows), both rounded up. A thread has one channel of a tile of `rows` rows, which may
+// belong to several sequences. The block with a sequence's first row also computes its first taps − 1 rows, wherever the tile ends. So this
+// block alone reads the sequence's state, and may write it.
 template <int TAPS>
 __global__ void __launch_bounds__(CONVOLUTION_THREADS) convolve_kernel(const __grid_constant__ Convolution p,
                                                                        const __grid_constant__ StepView step, int rows) {
   let_next_start();
   const int channel = blockIdx.x * CONVOLUTION_THREADS + threadIdx.x;
   const float* kernel = p.kernel + size_t(channel) * p.taps;
-  // Weights do not wait for the kernels before.
+  // Weights need not wait for the preceding kernels.
   float tap[TAPS ? TAPS : 1], bias = 0.0f;
   if (channel < p.channels) {
 #pragma unroll
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(CONVOLUTION_THREADS) convolve_kernel(const __g
   }
   wait_for_previous();
   const int begin = blockIdx.y * rows, end = begin + rows;
-  // The sequence of the tile's first row: as many sequences end before it.
+  // Number of the sequence of the tile's first row, which equals the number of sequences that end before it.
   int sequence = begin;
   if (step.max_query > 1) {
     sequence = 0;
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(CONVOLUTION_THREADS) convolve_kernel(const __g
     const ConvolutionColumn column{p.in + channel, p.out + channel, state, begins && step.positions[first] == 0};
     if (from < to) convolve_rows<TAPS>(p, column, tap, kernel, bias, first, from, to);
     if (!begins) continue;
-    // The state moves on by the sequence's rows. Ascending: what is read lies behind what has been written.
+    // Advances the state by the sequence's rows, in ascending order, so that every element is read before it is overwritten.
     for (int t = 0; t < before; t++) {
       const int source = last - before + t;
       state[size_t(t) * p.channels] =

@@ -1,4 +1,4 @@
-// Recurrences: the launches of scans and of the delta rule.
+// Launches scans and the delta rule.
 #include "recurrence.cuh"
 
 #include <stdexcept>
@@ -9,7 +9,7 @@ namespace {
 
 bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 
-// Whether fours of keys of every head and row lie at multiples of 16 bytes.
+// Whether fours of keys of every head and row start at multiples of 16 bytes.
 bool is_wide(const View& view) { return aligned(view.start) && view.ld % 4 == 0 && view.per_head % 4 == 0; }
 
 template <Rule RULE, class Shape>

@@ -6,7 +6,7 @@
 
 namespace pen {
 
-// Keys 4 · (lane + LANES · i) + 0 .. 3 of one column are a lane's i-th four. Past `keys` they are zeros.
+// Loads a lane's fours of one column: four i has keys 4 · (lane + LANES · i) + 0 .. 3. Keys beyond `keys` are zeros.
 template <int LANES, int FOURS>
 __device__ __forceinline__ void load_column(float (&to)[4 * FOURS], const float* column, int lane, int keys, bool wide) {
 #pragma unroll
@@ -42,7 +42,7 @@ __device__ __forceinline__ void store_column(float* column, const float (&from)[
   }
 }
 
-// A lane's fours of a vector over the keys in shared memory.
+// Loads a lane's fours of a vector over the keys from shared memory.
 template <int LANES, int FOURS>
 __device__ __forceinline__ void load_keys(float (&to)[4 * FOURS], const float* from) {
 #pragma unroll
@@ -52,7 +52,7 @@ __device__ __forceinline__ void load_keys(float (&to)[4 * FOURS], const float* f
   }
 }
 
-// A sum in the making: its two chains.
+// A sum in progress: its two chains.
 struct Chains {
   float even = 0.0f, odd = 0.0f;
   __device__ __forceinline__ void add(int i, float a, float b) {
@@ -62,7 +62,7 @@ struct Chains {
   __device__ __forceinline__ float sum() const { return __fadd_rn(even, odd); }
 };
 
-// The sum over a column's lanes, in all of them.
+// Sums over a column's lanes. Every lane gets the result.
 template <int LANES>
 __device__ __forceinline__ float sum_of_lanes(float x) {
 #pragma unroll
@@ -70,7 +70,7 @@ __device__ __forceinline__ float sum_of_lanes(float x) {
   return x;
 }
 
-// The same sums for two columns in fewer steps: even lanes get x's, odd lanes get y's. They have the bits of sum_of_lanes.
+// Sums two columns in fewer steps. Even lanes get x's sum, odd lanes get y's. The bits are those of sum_of_lanes.
 template <int LANES>
 __device__ __forceinline__ float sum_of_two(float x, float y, int lane) {
   const float kept = lane % 2 ? y : x, given = lane % 2 ? x : y;
@@ -86,7 +86,7 @@ __device__ __forceinline__ float power_of_two(float x) {
   return y;
 }
 
-// Mamba 1: a · log2 e of a thread's two columns. They are weights, so nobody has to wait for them.
+// Mamba 1: loads a · log2 e of a thread's two columns. These are weights, so no wait is needed.
 template <class Shape, int N>
 __device__ __forceinline__ void load_decays(float (&a)[2][N], const Recurrence& p, size_t column, int lane, int own, int columns) {
 #pragma unroll
@@ -97,7 +97,7 @@ __device__ __forceinline__ void load_decays(float (&a)[2][N], const Recurrence& 
   }
 }
 
-// A thread's two columns of the state, back to the slot.
+// Stores a thread's two columns of the state back to the slot.
 template <class Shape, int N>
 __device__ __forceinline__ void store_columns(const float (&s)[2][N], const Recurrence& p, float* state, int lane, int own, int columns) {
 #pragma unroll
@@ -106,8 +106,8 @@ __device__ __forceinline__ void store_columns(const float (&s)[2][N], const Recu
   }
 }
 
-// Grid: (heads · ceil(values / columns of a block), num_seqs), dynamic shared memory: Ring::bytes. A warp has 32 / LANES · 2 columns of a
-// head's state; a thread has two neighbouring columns and FOURS fours of their keys. Rows pass in order.
+// Grid: (heads · ceil(values / columns of a block), num_seqs). Dynamic shared memory: Ring::bytes. A warp has 32 / LANES · 2 columns of a
+// head's state. A thread has two neighbouring columns and FOURS fours of their keys. Rows are processed in order.
 template <Rule RULE, class Shape>
 __global__ void __launch_bounds__(RECURRENCE_THREADS) recurrence_kernel(const __grid_constant__ Recurrence p,
                                                                         const __grid_constant__ StepView step) {
@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(RECURRENCE_THREADS) recurrence_kernel(const __
   const size_t column = size_t(head) * p.values + tile + own;
   float a[2][RULE == Rule::SCAN_CHANNELS ? N : 1];
   if constexpr (RULE == Rule::SCAN_CHANNELS) load_decays<Shape>(a, p, column, lane, own, columns);
-  if (p.keys < KEYS || columns < Shape::COLUMNS) {  // what no row fills must be zeros: anything else could be NaN
+  if (p.keys < KEYS || columns < Shape::COLUMNS) {  // elements that no row fills must be zero: stale data could be NaN
     for (int i = threadIdx.x; i < p.stages * p.stage_rows * Stage::ROW; i += RECURRENCE_THREADS) ring[i] = 0.0f;
     __syncthreads();
   }
@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(RECURRENCE_THREADS) recurrence_kernel(const __
   const uint32_t context = step.context_lens[sequence], slot = p.states.slots[sequence];
   if (context == 0 || first >= last) return;
 
-  // The longest way comes first: the state is on its way before it is known whether the sequence starts from zeros.
+  // Requests the state first, because it takes longest, even before it is known whether the sequence starts from zeros.
   float* const state = p.states.data + size_t(slot) * p.states.width + p.state_at + column * p.keys;
   float s[2][N];
 #pragma unroll
@@ -146,10 +146,10 @@ __global__ void __launch_bounds__(RECURRENCE_THREADS) recurrence_kernel(const __
     for (int i = 0; i < N; i++) s[0][i] = s[1][i] = 0.0f;
   }
 
-  // `waiting`: the chains of the row before, whose sum over the lanes is written while the next row is computed.
+  // `waiting`: the chains of the previous row. Their sum over the lanes is written while the next row is computed.
   float waiting[2] = {0.0f, 0.0f};
   float* const out = p.out + column + lane;
-  size_t to = size_t(first) * p.ld_out - p.ld_out;  // of the row that waits; of none at first
+  size_t to = size_t(first) * p.ld_out - p.ld_out;  // of the waiting row; at first there is none
   bool begun = false;
   const bool writes = lane < 2 && own + lane < columns;
   const auto write_waiting = [&] {

@@ -1,5 +1,4 @@
-// The rows that a recurrence is about to read, in shared memory: up to two stages of `stage_rows` rows, of which one is filled while the
-// other is read.
+// The next rows of a recurrence, in shared memory: up to two stages of `stage_rows` rows. One stage is filled while the other is read.
 #pragma once
 
 #include "../device/kernel.cuh"
@@ -9,28 +8,28 @@ namespace pen {
 
 constexpr int RECURRENCE_WARPS = 4;
 constexpr int RECURRENCE_THREADS = RECURRENCE_WARPS * WARP;
-constexpr int RING_BYTES = 40 * 1024;  // at most, unless one row per stage takes more
+constexpr int RING_BYTES = 40 * 1024;  // upper limit, unless one row per stage takes more
 constexpr int MAX_STAGE_ROWS = 32;
 
 enum class Rule { SCAN, SCAN_CHANNELS, DELTA, DELTA_KEYS };
 
-// How many lanes hold a column's keys, and how many fours of keys each. Part of the numeric definition (recurrence.h).
+// How many lanes hold a column's keys, and how many fours of keys each lane holds. Part of the numeric definition (recurrence.h).
 template <int LANES_, int FOURS_>
 struct KeyShape {
   static constexpr int LANES = LANES_, FOURS = FOURS_, KEYS = 4 * LANES * FOURS;
-  static constexpr int COLUMNS = RECURRENCE_THREADS / LANES * 2;  // of a block
+  static constexpr int COLUMNS = RECURRENCE_THREADS / LANES * 2;  // columns per block
 };
 
-// What the kernel reads, for every rule.
+// Inputs and state of the kernel, for every rule.
 struct Recurrence {
   View keyed[3];    // over the keys: scan b, c; delta k, q, decay
   View vectors[2];  // over the values: scan x, steps of channels; delta v
   View scalars[2];  // scan factor, step; delta decay, beta
   const float* a;
   int heads, keys, values;
-  int group, key_heads;  // head h reads key head h % key_heads if tiled, else h / group
+  int group, key_heads;  // head h reads key head h % key_heads if tiled, otherwise h / group
   bool tiled;
-  bool wide_inputs, wide_state;  // whether fours of keys lie at multiples of 16 bytes
+  bool wide_inputs, wide_state;  // whether fours of keys start at multiples of 16 bytes
   States states;
   int state_at;
   float* out;
@@ -38,7 +37,7 @@ struct Recurrence {
   int stage_rows, stages;
 };
 
-// Copies 4 bytes into shared memory. Asynchronous from sm_80 on.
+// Copies 4 bytes into shared memory. Asynchronous on sm_80 and later.
 __device__ __forceinline__ void copy_float(float* shared, const float* global) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_of(shared)), "l"(global) : "memory");
@@ -47,7 +46,8 @@ __device__ __forceinline__ void copy_float(float* shared, const float* global) {
 #endif
 }
 
-// A row: the vectors over keys, KEYS floats each; the vectors over values, COLUMNS each; two scalars, padded to 16 bytes.
+// A row in shared memory: the vectors over keys, KEYS floats each, the vectors over values, COLUMNS each, and two scalars, padded to 16
+// bytes.
 template <Rule RULE, class Shape>
 struct Ring {
   static constexpr int KEYED = RULE == Rule::DELTA_KEYS ? 3 : 2;
@@ -60,7 +60,7 @@ struct Ring {
     return fit < 1 ? 1 : fit > MAX_STAGE_ROWS ? MAX_STAGE_ROWS : fit;
   }
 
-  // The block's head and columns.
+  // The inputs of the block's head and columns.
   const float* keyed[KEYED];
   const float* vectors[WIDE];
   const float* scalars[2];
@@ -78,7 +78,7 @@ struct Ring {
     }
   }
 
-  // Rows `from` .. `from` + `count` − 1, each by one warp.
+  // Copies rows `from` to `from` + `count` − 1, each by one warp.
   __device__ __forceinline__ void copy(const Recurrence& p, float* stage, int from, int count) const {
     const int lane = threadIdx.x % WARP;
 #pragma unroll 1

@@ -7,9 +7,9 @@ namespace pen {
 
 constexpr int COPY_THREADS = 256;
 constexpr int COPY_AHEAD = 4;  // loads of a thread in flight
-constexpr size_t COPY_BLOCKS = 1024;  // per slot, at most
+constexpr size_t COPY_BLOCKS = 1024;  // most blocks per slot
 
-// Grid: (blocks of a slot, pairs). `width` counts T's.
+// Grid: (blocks per slot, pairs). `width`: elements of type T.
 template <typename T>
 __global__ void __launch_bounds__(COPY_THREADS) copy_states_kernel(T* data, size_t width, const uint32_t* pairs) {
   let_next_start();

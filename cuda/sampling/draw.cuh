@@ -1,4 +1,4 @@
-// Drawing for the rows that are not greedy: one block per row.
+// Draws ids for the rows that are not greedy, one block per row.
 #pragma once
 
 #include "passes.cuh"
@@ -7,14 +7,14 @@ namespace pen {
 
 constexpr int LIST = 2048;  // candidates that fit into shared memory
 
-// Weights of a whole row after the filters so far. Keys are computed again in each pass.
+// The weights of a whole row after the filters so far. Keys are computed again in each pass.
 struct RowWeights {
   Row row;
   float max, temperature, min_p, floor;
-  bool cut;          // top-k: only logits of `cut_key` or larger, of those equal only ids up to `cut_id`
+  bool cut;          // top-k: only logits with a key above `cut_key`, and of those with that key only ids up to `cut_id`
   uint32_t cut_key;
   int cut_id;
-  float lo, hi;      // logits outside weigh less, or more, than this pass asks for
+  float lo, hi;      // logits outside have smaller, or larger, weights than this pass needs
 
   __device__ __forceinline__ float weight(int id) const {
     const float x = row.at(id);
@@ -28,7 +28,7 @@ struct RowWeights {
   }
   __device__ __forceinline__ uint32_t operator()(int id) const { return __float_as_uint(weight(id)); }
 
-  // Logits whose weights may be in [w_lo, w_hi], with room for rounding.
+  // Restricts the pass to logits whose weights may be in [w_lo, w_hi], with a margin for rounding.
   __device__ void narrow(uint32_t key_lo, uint32_t key_hi) {
     const float room = 1e-5f * fabsf(max) + 1e-3f * temperature;
     lo = max + temperature * logf(__uint_as_float(key_lo)) - room;
@@ -46,8 +46,8 @@ struct DrawShared {
   uint32_t keys[LIST], ids[LIST];
 };
 
-// Puts the elements of the row that have a key into the list, in ascending order of ids, and returns their number (at most LIST).
-// `offer(id)` gives the key, or 0.
+// Collects the elements of the row that have a key into the list, in ascending order of ids, and returns their number (at most LIST).
+// `offer(id)` returns the key, or 0.
 template <typename Offer>
 __device__ int compact(int vocab, Offer offer, DrawShared& s) {
   const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
@@ -79,8 +79,8 @@ __device__ int compact(int vocab, Offer offer, DrawShared& s) {
   return total;
 }
 
-// An index of the source, drawn by `u` in proportion to the weights that top-p leaves; n if nothing weighs anything. `total`: the mass of
-// which top-p takes its share; negative: that of the source.
+// Draws an index of the source by `u`, in proportion to the weights that top-p keeps. Returns n if all weights are zero. `total`: the mass
+// of which top-p takes its share. Negative: the source's own mass.
 template <typename Source, typename Narrow>
 __device__ int draw(int n, Source& source, Narrow narrow, bool use_top_p, double top_p, double total, double u, SelectShared& s) {
   if (!use_top_p) {
@@ -97,13 +97,13 @@ __device__ int draw(int n, Source& source, Narrow narrow, bool use_top_p, double
   if (total < 0.0) total = held;
   const MassCut end = select_mass(n, top_p * total, false, source, narrow, s);
   MassCut hit = select_mass(n, u * end.sum, true, source, narrow, s);
-  // Rounding must not lead past the end of what top-p leaves.
+  // Rounding must not lead beyond the end of what top-p keeps.
   if (hit.key < end.key || (hit.key == end.key && hit.ties > end.ties)) hit = end;
   narrow(hit.key, hit.key);
   return nth_equal(n, hit.key, hit.ties, source, s);
 }
 
-// Without filters: by the sums of blocks, then within one.
+// Draws without filters: finds a block by the blocks' sums, then an id within the block.
 __device__ int draw_unfiltered(const Row& r, const PassResults& results, int row, int vocab, float max, float temperature, double u,
                                SelectShared& s) {
   const double* sums = results.sums + size_t(row) * results.sum_blocks;
@@ -133,11 +133,11 @@ __device__ int draw_filtered(const SlotParams& p, const Filters& filters, const 
       for (int i = threadIdx.x; i < results.sum_blocks; i += SELECT_THREADS) own += sums[i];
     }
     total = block_sum(own, s.select);
-    // All that is lighter than this weighs less than half of 1 - top_p together: the CPU's sampler leaves it out.
+    // All weights below this floor together are less than half of 1 - top_p. The CPU's sampler leaves them out, too.
     if (!filters.min_p) weights.floor = float(0.5 * (1.0 - top_p) * total / double(vocab));
   }
   weights.narrow(__float_as_uint(fmaxf(weights.min_p, weights.floor)), __float_as_uint(1.0f));
-  // The buckets that can hold what the filters leave, and how many candidates they have.
+  // The buckets that can hold what the filters keep, with their numbers of candidates.
   if (threadIdx.x < EXPONENTS) {
     s.select.exponent_counts[threadIdx.x] = results.counts[row * EXPONENTS + threadIdx.x];
     s.select.exponent_masses[threadIdx.x] = double(results.masses[row * EXPONENTS + threadIdx.x]) * mantissa_unit(threadIdx.x);
@@ -209,7 +209,7 @@ __device__ int draw_filtered(const SlotParams& p, const Filters& filters, const 
   return id < vocab ? id : -1;
 }
 
-// Grid: (rows). Greedy rows leave at once.
+// Grid: (rows). Greedy rows return at once.
 __global__ void __launch_bounds__(SELECT_THREADS) draw_kernel(SamplerState state, Sample args, PassResults results) {
   let_next_start();
   const int row = blockIdx.x, slot = args.slots[row], vocab = state.vocab;

@@ -7,7 +7,7 @@
 
 namespace pen {
 
-// Grid: (rows). Rows that do not ask leave at once.
+// Grid: (rows). Rows that do not request log-probabilities return at once.
 __global__ void __launch_bounds__(SELECT_THREADS) logprobs_kernel(SamplerState state, Logprobs args) {
   let_next_start();
   wait_for_previous();

@@ -1,5 +1,5 @@
-// The two passes of many blocks over all rows: the largest logit; then weights, their sums and a histogram. A greedy row ends in the
-// second pass.
+// Two passes of many blocks over all rows. The first finds the largest logit. The second computes weights, their sums and a histogram. A
+// greedy row ends in the second pass.
 #pragma once
 
 #include "philox.cuh"
@@ -9,20 +9,20 @@
 namespace pen {
 
 constexpr int PASS_THREADS = 256;
-constexpr int PASS_IDS = 4096;  // ids of a block
-constexpr int SUM_BLOCK = 256, SUM_LANES = 16;  // the CPU's blocks and lanes of sums: they fix the rounding of a row's total
+constexpr int PASS_IDS = 4096;  // ids per block
+constexpr int SUM_BLOCK = 256, SUM_LANES = 16;  // the CPU's blocks and lanes of sums, which determine the rounding of a row's total
 constexpr uint64_t BROKEN = ~0ull;              // the best key of a row that holds a NaN
 
-// Buckets of weights by their distance to the largest, in powers of two. The last bucket holds what weighs nothing.
+// Buckets of weights by their distance to the largest, in powers of two. The last bucket holds elements without weight.
 constexpr int NOTHING = EXPONENTS - 1;
 
-// A logit and its id as one number. The largest number has the largest logit, of equal ones the one with the lowest id.
+// Combines a logit and its id into one number. The largest number has the largest logit and, among equal logits, the lowest id.
 __device__ __forceinline__ uint64_t best_key(float x, int id) {
   return uint64_t(order_key(x)) << 32 | uint32_t(~uint32_t(id));
 }
 __device__ __forceinline__ int best_id(uint64_t key) { return int(~uint32_t(key)); }
 __device__ __forceinline__ float best_value(uint64_t key) { return key_value(uint32_t(key >> 32)); }
-// Whether a row with this best key can be sampled: it holds no NaN, no +inf, and something finite.
+// Whether a row with this best key can be sampled: the row holds no NaN, no +inf, and at least one finite logit.
 __device__ __forceinline__ bool is_sound(uint64_t key) {
   return key != BROKEN && fabsf(best_value(key)) < INFINITY;
 }
@@ -36,7 +36,7 @@ __device__ __forceinline__ uint64_t warp_max_key(uint64_t key) {
   return key;
 }
 
-// Which filters a slot has on.
+// Which filters a slot uses.
 struct Filters {
   bool top_k, min_p, top_p;
   __device__ Filters(const SlotParams& p, int vocab)
@@ -44,7 +44,7 @@ struct Filters {
   __device__ bool any() const { return top_k || min_p || top_p; }
 };
 
-// The bucket of a logit by its distance to the largest, in powers of two of the weight. No larger logit has a later bucket.
+// The bucket of a logit, by its distance to the largest in powers of two of the weight. A larger logit never has a later bucket.
 __device__ __forceinline__ float bucket_scale(float temperature) { return fminf(__fdiv_rn(1.44269504f, temperature), 1e30f); }
 __device__ __forceinline__ int logit_bucket(float x, float max, float scale) {
   const float steps = __fmul_rn(__fsub_rn(max, x), scale);
@@ -53,14 +53,14 @@ __device__ __forceinline__ int logit_bucket(float x, float max, float scale) {
 
 // What the passes over all rows leave for the block that draws.
 struct PassResults {
-  uint64_t* keys;      // [num_rows, vocab_tiles] the best of a vocabulary tile, or BROKEN
+  uint64_t* keys;      // [num_rows, vocab_tiles] best key of a vocabulary tile, or BROKEN
   double* sums;        // [num_rows, sum blocks] of weights
   uint64_t* masses;    // [num_rows, EXPONENTS] mantissas of the weights
   uint32_t* counts;    // [num_rows, EXPONENTS]
   int vocab_tiles, sum_blocks;
 };
 
-// The best key of a row from those of its vocabulary tiles; each warp computes it for itself.
+// The best key of a row, from those of its vocabulary tiles. Each warp computes it for itself.
 __device__ __forceinline__ uint64_t row_best(const PassResults& results, int row) {
   uint64_t key = 0;
   for (int c = threadIdx.x % WARP; c < results.vocab_tiles; c += WARP) {
@@ -70,9 +70,9 @@ __device__ __forceinline__ uint64_t row_best(const PassResults& results, int row
   return warp_max_key(key);
 }
 
-// Writes a row's result and records it; by one thread.
+// Writes a row's result and records it in the slot, by one thread.
 __device__ __forceinline__ void record(const SamplerState& state, const Sample& args, int row, int slot, int id) {
-  int32_t* const results = *args.results;  // first: the load takes its time
+  int32_t* const results = *args.results;  // first, because the load takes time
   state.last[slot] = id;
   if (id >= 0) {
     SlotParams& p = state.params[slot];
@@ -92,7 +92,7 @@ __device__ __forceinline__ float4 load4(const float* row, int id, int vocab, boo
   return x;
 }
 
-// Adjusts the logits of four ids from `id` on; ids past the vocabulary stay as they are.
+// Adjusts the logits of four ids, starting at `id`. Ids beyond the vocabulary are left unchanged.
 __device__ __forceinline__ void adjust4(float (&x)[4], const Row& r, int id, int vocab) {
 #pragma unroll
   for (int j = 0; j < 4; j++) {
@@ -102,8 +102,8 @@ __device__ __forceinline__ void adjust4(float (&x)[4], const Row& r, int id, int
 
 constexpr int GROUPS = PASS_IDS / (4 * PASS_THREADS);
 
-// Grid: (vocab_tiles, rows). The best key of a vocabulary tile. What a row asks for is read before the wait: nothing in the step
-// changes it, except the number of tokens that a slot has generated, which only a finished row changes.
+// Grid: (vocab_tiles, rows). Finds the best key of a vocabulary tile. A row's parameters are read before the wait: nothing in the step
+// changes them, except the number of tokens that a slot has generated, which only a finished row changes.
 __global__ void __launch_bounds__(PASS_THREADS) largest_kernel(SamplerState state, Sample args, PassResults results) {
   let_next_start();
   const int vocab_tile = blockIdx.x, row = blockIdx.y, slot = args.slots[row], vocab = state.vocab;
@@ -147,8 +147,8 @@ __global__ void __launch_bounds__(PASS_THREADS) largest_kernel(SamplerState stat
   }
 }
 
-// Grid: (vocab_tiles, rows). Greedy and broken rows end here. The others get their sums of weights by blocks of 256 and, for filters, the
-// number of candidates in each power of two: for top-k of the logits' distances, else of the weights >= min_p, with their mass.
+// Grid: (vocab_tiles, rows). Greedy and broken rows end here. For the others, computes sums of weights by blocks of 256. With filters, also
+// counts the candidates in each power of two: for top-k by the logits' distances, otherwise the weights >= min_p, with their mass.
 __global__ void __launch_bounds__(PASS_THREADS) weigh_kernel(SamplerState state, Sample args, PassResults results) {
   let_next_start();
   const int vocab_tile = blockIdx.x, row = blockIdx.y, slot = args.slots[row], vocab = state.vocab;

@@ -1,4 +1,4 @@
-// Numbers that are the same, bit for bit, as those of the CPU's sampler: uniform random numbers and the weight of a logit.
+// Uniform random numbers and the weight of a logit, bit for bit as the CPU's sampler computes them.
 //
 // Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011), keyed by seed and position alone.
 #pragma once
@@ -22,14 +22,14 @@ __host__ __device__ inline Words4 philox4x32(Words4 counter, uint32_t key0, uint
   return counter;
 }
 
-// A number in [0, 1) with 53 random bits, for the `index`-th token generated under `seed`.
+// A number in [0, 1) with 53 random bits, for token number `index` generated under `seed`.
 __host__ __device__ inline double uniform(uint64_t seed, uint32_t index) {
   const Words4 words = philox4x32(Words4{index, 0, 0, 0}, uint32_t(seed), uint32_t(seed >> 32));
   const uint64_t bits = (uint64_t(words.y) << 32 | words.x) >> 11;
   return double(bits) * (1.0 / 9007199254740992.0);
 }
 
-// e^x for x <= 0 as the CPU's sampler computes it; 0 below -87. Each operation is rounded: a contraction would change bits.
+// e^x for x <= 0 as the CPU's sampler computes it, and 0 below -87. Each operation is rounded: a contraction would change bits.
 __device__ __forceinline__ float exp_weight(float x) {
   constexpr float ROUND = 12582912.0f;  // 1.5 * 2^23: adding it leaves the nearest integer in the low mantissa bits
   const float clamped = x > -87.0f ? x : -87.0f;

@@ -1,4 +1,4 @@
-// One row of logits as the sampler sees it: adjusted on the fly, so that the raw row stays for the log-probabilities.
+// A row of logits as the sampler sees it. Logits are adjusted on the fly, so that the raw row is kept for the log-probabilities.
 #pragma once
 
 #include <cfloat>
@@ -18,9 +18,9 @@ struct Row {
   const float* logits;
   const uint32_t* counts;    // null: nothing to adjust
   const uint32_t* mask;      // null: none
-  const uint32_t* bias_ids;  // ascending; of equal ids all apply, in their order
+  const uint32_t* bias_ids;  // ascending; entries with equal ids all apply, in their order
   const float* biases;
-  const SlotParams* params;  // on the device; nothing changes them while a row is read
+  const SlotParams* params;  // on the device; unchanged while a row is read
   bool suppressing;
 
   __device__ __forceinline__ float at(int id) const { return adjusted(logits[id], id); }
@@ -37,20 +37,20 @@ struct Row {
   }
 
  private:
-  // Static, and not inlined: the row itself can stay in registers.
+  // Static and not inlined, so that the row itself can stay in registers.
   static __device__ __noinline__ float adjusted_by(float x, int id, uint32_t word, const SlotParams* p, const uint32_t* bias_ids,
                                                    const float* biases, bool suppressing) {
     const uint32_t count = word & COUNT_BITS;
     const float repetition = p->repetition_penalty;
     if (repetition != 1.0f && (word & (SEEN_IN_PROMPT | COUNT_BITS)) != 0 && fabsf(x) < INFINITY) {
       x = x > 0.0f ? __fdiv_rn(x, repetition) : __fmul_rn(x, repetition);
-      // A tiny penalty overflows: that is a very likely id, not a broken row.
+      // A tiny penalty can overflow. That means a very likely id, not a broken row.
       x = fminf(fmaxf(x, -FLT_MAX), FLT_MAX);
     }
     if (count > 0) x = __fsub_rn(x, __fadd_rn(p->presence_penalty, __fmul_rn(p->frequency_penalty, __uint2float_rn(count))));
     if (word & BIASED) {
       const uint32_t num_biases = p->num_biases;
-      uint32_t lo = 0, hi = num_biases;  // the first of this id
+      uint32_t lo = 0, hi = num_biases;  // the first entry of this id
       while (lo < hi) {
         const uint32_t middle = (lo + hi) / 2;
         if (bias_ids[middle] < uint32_t(id)) lo = middle + 1;

@@ -1,4 +1,4 @@
-// Sampling: the launches. Two passes of many blocks over all rows, then one block per row draws.
+// Launches sampling: two passes of many blocks over all rows, then one block per row draws.
 #include "draw.cuh"
 #include "logprobs.cuh"
 
@@ -33,7 +33,7 @@ size_t sampler_workspace(int num_rows, int vocab) {
   return bytes;
 }
 
-// Vocabularies up to 2^19 ids: the histograms' 32-bit sums hold no more.
+// Takes vocabularies of up to 2^19 ids, because the histograms' 32-bit sums hold no more.
 void sample(const Launch& launch, const SamplerState& state, const Sample& args) {
   if (args.num_rows == 0) return;
   size_t bytes = 0;

@@ -1,9 +1,9 @@
-// Selection by a block of SELECT_THREADS: the k-th largest key, and the shortest prefix of the descending order that reaches a mass. There
-// is no sort, and nothing depends on timing: histograms hold integers (the mass of weights of one exponent is a sum of mantissas, so it
-// is exact).
+// Selection by a block of SELECT_THREADS: the k-th largest key, and the shortest prefix of the descending order that reaches a mass.
+// Nothing is sorted, and nothing depends on timing: histograms hold integers. The mass of the weights of one exponent is a sum of
+// mantissas, so it is exact.
 //
-// A source is a functor: `uint32_t operator()(int i)` gives the key of element i; 0 means that the element is not there. Keys of weights
-// are the bits of a float in (0, 1]. All threads of the block call every function, and each function ends with a barrier.
+// A source is a functor: `uint32_t operator()(int i)` returns the key of element i, or 0 if the element is absent. Keys of weights are the
+// bits of a float in (0, 1]. All threads of the block call every function, and each function ends with a barrier.
 #pragma once
 
 #include "sums.cuh"
@@ -15,8 +15,8 @@ __device__ __forceinline__ void clear_bins(SelectShared& s) {
   __syncthreads();
 }
 
-// bins[digit] += 1, for all lanes of a warp at once; lanes without a digit pass -1. Lanes that agree with the first one add once between
-// them: rows of equal logits would otherwise queue at one address.
+// bins[digit] += 1, for all lanes of a warp at once. Lanes without a digit pass -1. Lanes whose digit equals the first lane's add once for
+// all of them: otherwise rows of equal logits would queue at one address.
 __device__ __forceinline__ void count_digit(SelectShared& s, int digit) {
   const uint32_t there = __ballot_sync(0xffffffffu, digit >= 0);
   if (there == 0) return;
@@ -30,8 +30,8 @@ __device__ __forceinline__ void count_digit(SelectShared& s, int digit) {
   }
 }
 
-// The largest digit of [0, 1024 PER) such that at least `k` elements have it or a larger one. It is left in s.found, the number of elements
-// that have it in s.found_count. Returns how many have a larger one. At least k elements must have been counted.
+// Finds the largest digit of [0, 1024 PER) such that at least `k` elements have this digit or a larger one. Stores the digit in s.found and
+// the number of elements that have it in s.found_count. Returns how many have a larger one. At least k elements must have been counted.
 template <int PER>
 __device__ __forceinline__ uint32_t locate_count(SelectShared& s, uint32_t k) {
   __syncthreads();
@@ -60,16 +60,16 @@ __device__ __forceinline__ uint32_t locate_count(SelectShared& s, uint32_t k) {
 }
 
 struct KeyCut {
-  uint32_t key;   // the smallest that is in
-  uint32_t ties;  // how many of the elements with that key are in, those of lower index first
+  uint32_t key;   // the smallest key that is kept
+  uint32_t ties;  // how many of the elements with that key are kept, lower indexes first
   bool all;       // `ties` is all of them
 };
 
-// The cut that leaves exactly k of the n elements, 1 <= k <= how many there are: the largest keys.
+// The cut that keeps exactly k of the n elements: the largest keys. k is at least 1 and at most the number of elements present.
 template <typename Source>
 __device__ KeyCut select_largest(int n, uint32_t k, Source source, SelectShared& s) {
   uint32_t prefix = 0;
-  // 11, 11 and 10 bits.
+  // The key's digits: 11, 11 and 10 bits.
   for (int shift = 21; shift >= 0; shift = shift == 21 ? 10 : shift == 10 ? 0 : -1) {
     const int bits = shift == 0 ? 10 : 11;
     const int above = shift + bits;
@@ -89,7 +89,7 @@ __device__ KeyCut select_largest(int n, uint32_t k, Source source, SelectShared&
   return KeyCut{prefix, k, all};
 }
 
-// Counts and masses of the source's weights by exponent.
+// Counts and sums the source's weights by exponent.
 template <typename Source>
 __device__ void tabulate_exponents(int n, Source source, SelectShared& s) {
   clear_bins(s);
@@ -119,11 +119,12 @@ __device__ void tabulate_exponents(int n, Source source, SelectShared& s) {
   __syncthreads();
 }
 
-// Whether a running sum is at its goal: past it (`strict`), or there.
+// Whether a running sum reaches its goal, or exceeds it (`strict`).
 __device__ __forceinline__ bool reaches(double sum, double goal, bool strict) { return strict ? sum > goal : sum >= goal; }
 
-// The bucket of the descending order in which the running sum of masses, which starts at `below`, reaches `goal`; if none does, the last
-// that holds anything. mass(digit, &count). The digit is left in s.found, its count in s.found_count; `below` becomes the sum before it.
+// Finds the bucket, in descending order, in which the running sum of masses, which starts at `below`, reaches `goal`. If no bucket does,
+// finds the last one that holds anything. mass(digit, &count) returns a bucket's mass. Stores the digit in s.found and its count in
+// s.found_count. `below` becomes the sum before the bucket.
 template <int PER, typename Mass>
 __device__ __forceinline__ void locate_mass(SelectShared& s, double& below, double goal, bool strict, Mass mass) {
   constexpr int BUCKETS = PER * SELECT_THREADS;
@@ -171,11 +172,12 @@ __device__ __forceinline__ void locate_mass(SelectShared& s, double& below, doub
 
 struct MassCut {
   uint32_t key, ties;  // as in KeyCut
-  double sum;          // of everything that is in
+  double sum;          // sum of everything that is kept
 };
 
-// The shortest prefix of the order (heavier first, then lower index) whose weights reach `goal`, or all. tabulate_exponents must have been
-// called on the same source, which must not be empty. `narrow(lo, hi)` tells the source that only keys in [lo, hi] matter.
+// The shortest prefix of the order (heavier first, then lower index) whose weights reach `goal`, or all elements if they do not.
+// tabulate_exponents must have been called on the same source, which must not be empty. `narrow(lo, hi)` tells the source that only keys in
+// [lo, hi] matter.
 template <typename Source, typename Narrow>
 __device__ MassCut select_mass(int n, double goal, bool strict, Source& source, Narrow narrow, SelectShared& s) {
   if (threadIdx.x == 0) {
@@ -194,7 +196,7 @@ __device__ MassCut select_mass(int n, double goal, bool strict, Source& source, 
   const uint32_t exponent = uint32_t(127 - bucket) << 23;
   const double unit = mantissa_unit(bucket);
 
-  // The upper 11 bits of the mantissa: counts, and sums of the lower 12.
+  // The upper 11 bits of the mantissa: counts, and sums of the lower 12 bits.
   narrow(exponent, exponent | 0x7fffffu);
   clear_bins(s);
 #pragma unroll 2
@@ -228,7 +230,7 @@ __device__ MassCut select_mass(int n, double goal, bool strict, Source& source, 
   MassCut cut;
   cut.key = prefix | s.found;
   const double weight = double(__uint_as_float(cut.key)), count = double(s.found_count);
-  // How many of the equal ones: by division, then corrected for its rounding.
+  // How many of the equal elements to keep: by division, then corrected for its rounding.
   double ties = fmin(fmax(ceil((goal - below) / weight), 1.0), count);
   while (ties > 1.0 && reaches(below + (ties - 1.0) * weight, goal, strict)) ties -= 1.0;
   while (ties < count && !reaches(below + ties * weight, goal, strict)) ties += 1.0;
@@ -238,7 +240,7 @@ __device__ MassCut select_mass(int n, double goal, bool strict, Source& source, 
   return cut;
 }
 
-// The index of the `rank`-th (from 1) element with that key.
+// Index of the element with that key whose rank (from 1) is `rank`.
 template <typename Source>
 __device__ int nth_equal(int n, uint32_t key, uint32_t rank, Source source, SelectShared& s) {
   double below = 0.0;

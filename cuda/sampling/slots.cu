@@ -1,9 +1,9 @@
-// Setting up the sampler's state of a slot: the launches.
+// Launches the setup of a slot's sampling state.
 #include "slots.cuh"
 
 namespace pen {
 
-// `params` and `lists` count the same generated tokens. The larger number holds, since the list may be left out.
+// `params` and `lists` count the same generated tokens. The larger number applies, because the list may be omitted.
 void sampler_reset(const Launch& launch, const SamplerState& state, uint32_t slot, const SlotParams& params, const SlotLists& lists) {
   if (slot >= uint32_t(state.max_slots) || params.num_biases > MAX_BIASES || params.num_suppressed > MAX_SUPPRESSED) {
     throw CudaError(cudaErrorInvalidValue, "a slot's sampling parameters");

@@ -1,4 +1,4 @@
-// Setting up the sampler's state of a slot.
+// Sets up a slot's sampling state.
 #pragma once
 
 #include "row.cuh"
@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(RESET_THREADS) mark_kernel(SamplerState state,
     if (lists.suppressed[i] < vocab) atomicOr(&counts[lists.suppressed[i]], SUPPRESSED);
   }
   if (p.num_biases == 0) return;
-  // A bitonic sort of biases by (id, place): those of the same id stay in their order, since sums of floats depend on it.
+  // A bitonic sort of biases by (id, place). Biases of the same id keep their order, because sums of floats depend on it.
   __shared__ uint64_t keys[MAX_BIASES];
   for (int i = threadIdx.x; i < MAX_BIASES; i += RESET_THREADS) {
     keys[i] = uint32_t(i) < p.num_biases ? uint64_t(lists.bias_ids[i]) << 32 | uint32_t(i) : ~0ull;

@@ -1,5 +1,5 @@
-// Sums, scans and searches by a block of SELECT_THREADS, the keys that order floats, and the shared memory that these and select.cuh use.
-// Sums of doubles have a fixed shape, so that no bit depends on timing.
+// Sums, scans and searches by a block of SELECT_THREADS, the keys that order floats, and the shared memory of these functions and of
+// select.cuh. Sums of doubles have a fixed order, so no bit depends on timing.
 #pragma once
 
 #include "../device/kernel.cuh"
@@ -8,7 +8,7 @@ namespace pen {
 
 constexpr int SELECT_THREADS = 1024;
 constexpr int SELECT_WARPS = SELECT_THREADS / WARP;
-constexpr int EXPONENTS = 128;   // bucket b: weights of the exponent -b; weights from e^-87 up need 0..126
+constexpr int EXPONENTS = 128;   // bucket b: weights with exponent -b; weights of e^-87 or more need 0..126
 constexpr int HISTOGRAM_COPIES = 8;
 
 struct SelectShared {
@@ -22,12 +22,12 @@ struct SelectShared {
   double exponent_masses[EXPONENTS];
   double warp_sums[SELECT_WARPS];
   uint32_t warp_counts[SELECT_WARPS];
-  double below;    // result of the last search: what lies before the bucket
+  double below;    // result of the last search: the sum before the bucket
   int first, last;
   uint32_t found, found_count;
 };
 
-// Unsigned integers in the order of floats. -0 equals +0: adding +0 turns -0 into +0.
+// Maps floats to unsigned integers of the same order. -0 equals +0: adding +0 turns -0 into +0.
 __device__ __forceinline__ uint32_t order_key(float x) {
   const uint32_t bits = __float_as_uint(__fadd_rn(x, 0.0f));
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
@@ -36,7 +36,7 @@ __device__ __forceinline__ float key_value(uint32_t key) {
   return __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key);
 }
 
-// The exponent's bucket of a weight's bits (not 0).
+// The exponent's bucket of a weight's bits, which must not be 0.
 __device__ __forceinline__ int exponent_bucket(uint32_t bits) {
   return min(max(127 - int(bits >> 23), 0), EXPONENTS - 1);
 }
@@ -45,7 +45,7 @@ __device__ __forceinline__ double mantissa_unit(int bucket) {
   return __hiloint2double((1023 - bucket - 23) << 20, 0);
 }
 
-// The sum over all threads before this one. `totals` holds one entry per warp.
+// Exclusive prefix sum over the threads of a block. `totals` holds one entry per warp.
 template <typename T>
 __device__ __forceinline__ T block_scan_exclusive(T x, T* totals) {
   const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
@@ -72,7 +72,7 @@ __device__ __forceinline__ double warp_sum_double(double x) {
   return x;
 }
 
-// The sum over the block, the same in every thread.
+// Sums over the block. Every thread gets the same result.
 __device__ __forceinline__ double block_sum(double x, SelectShared& s) {
   x = warp_sum_double(x);
   if (threadIdx.x % WARP == 0) s.warp_sums[threadIdx.x / WARP] = x;
@@ -82,14 +82,14 @@ __device__ __forceinline__ double block_sum(double x, SelectShared& s) {
   return sum;
 }
 
-// The first element of [lo, hi) at which the running sum of mass(i) >= 0, which starts at `below`, exceeds `threshold`. If rounding lets
-// none exceed it, the last element with any mass; hi if none has mass. `below` becomes the sum in front of the element.
+// Finds the first element of [lo, hi) at which the running sum of mass(i) >= 0, which starts at `below`, exceeds `threshold`. If rounding
+// lets no element exceed it, returns the last element with any mass, or hi if none has mass. `below` becomes the sum before the element.
 template <typename Mass>
 __device__ int search_sum(int lo, int hi, double& below, double threshold, Mass mass, SelectShared& s) {
   const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
   const int end = hi;
   while (hi - lo > 2 * WARP) {
-    // Each warp takes one stretch, of whole rows of 32.
+    // Each warp takes one contiguous range of whole rows of 32.
     const int stretch = ceil_div(ceil_div(hi - lo, SELECT_WARPS), WARP) * WARP;
     const int start = min(lo + warp * stretch, hi), stop = min(start + stretch, hi);
     double sum = 0.0;

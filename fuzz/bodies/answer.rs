@@ -1,4 +1,4 @@
-//! Answers of models, taken apart while they are written.
+//! Parses models' answers in pieces, as they arrive.
 
 use std::sync::LazyLock;
 
@@ -25,7 +25,8 @@ static DIALECTS: LazyLock<Vec<Dialect>> = LazyLock::new(|| {
     sources.iter().map(|source| Dialect::of(&template(source), &TOKENIZER)).collect()
 });
 
-/// Parts: the dialect, where the answer begins and whether it follows a format, and the lengths into which it is cut; the answer.
+/// The input's parts: the dialect, where the answer begins, whether it follows a format, and the lengths into which it is cut; then the
+/// answer.
 pub fn body(input: &[u8]) {
     let [head, answer] = sections(input);
     let [kind, lengths @ ..] = head else { return };
@@ -43,7 +44,7 @@ pub fn body(input: &[u8]) {
     assert_eq!(whole, cut, "an answer's pieces do not depend on how it is cut");
 }
 
-/// The text in parts of these numbers of bytes, in turn, each up to the next border between characters.
+/// Splits the text into parts of these lengths in bytes, each extended to the next border between characters.
 fn parts<'a>(mut text: &'a str, lengths: &[u8]) -> Vec<&'a str> {
     let mut parts = Vec::new();
     for length in lengths {

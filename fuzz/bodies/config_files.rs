@@ -1,4 +1,4 @@
-//! Configuration from files and the environment.
+//! Reads configuration from files and from the environment.
 
 use std::hint::black_box;
 use std::sync::LazyLock;
@@ -12,13 +12,13 @@ use crate::sections::text;
 pub static DEFAULTS: LazyLock<Config> =
     LazyLock::new(|| Config::load_from(&surroundings(Vec::new()), &Overrides::default()).expect("the defaults"));
 
-/// Where nothing but these variables sets anything.
+/// Sources in which only these variables set anything.
 fn surroundings(mut env: Vec<(String, String)>) -> ConfigSources {
     env.push(("HOME".to_owned(), "/nowhere".to_owned()));
     ConfigSources { env, ..ConfigSources::default() }
 }
 
-/// The kind; a file of settings, settings of the environment, a file of keys, a filter of the log, or a model's name.
+/// The input's parts: the kind, then a settings file, settings in the environment, a key file, a log filter, or a model's name.
 pub fn body(input: &[u8]) {
     let Some((kind, rest)) = input.split_first() else { return };
     match kind % 5 {
@@ -43,7 +43,7 @@ pub fn body(input: &[u8]) {
         }
         3 => drop(black_box(log_filter(&text(rest)))),
         _ => {
-            // A name that may be a path of this machine says nothing about the reading of names.
+            // A name that may be a path on this machine does not test how names are parsed.
             let name = text(rest);
             if name.starts_with("hf:") || !name.contains(['/', '.']) {
                 let _ = black_box(catalogue::resolve(&DEFAULTS, &name));

@@ -1,4 +1,4 @@
-//! A GGUF file that the CPU engine runs for a few tokens.
+//! Runs a GGUF file on the CPU engine for a few tokens.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use serving::{ModelFile, RunOptions};
 
 use crate::gguf_file::file;
 
-/// The longest sequence, in tokens. A model that was made for shorter ones is run with less.
+/// Longest sequence [tokens]. A model made for shorter sequences runs with its own limit.
 const CONTEXT: usize = 32;
 const NUM_TOKENS: u32 = 4;
 

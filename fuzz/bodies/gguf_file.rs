@@ -1,4 +1,4 @@
-//! A GGUF file, read as `serve` reads it before an engine starts.
+//! Reads a GGUF file as `serve` does before an engine starts.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use serving::ModelFile;
 
 use crate::memory_file::MemoryFile;
 
-/// The largest tensor that is dequantised, in weights.
+/// Largest tensor that is dequantised [weights].
 const MAX_WEIGHTS: usize = 1 << 16;
-/// The most tensors that are dequantised.
+/// Most tensors that are dequantised.
 const MAX_TENSORS: usize = 32;
 
-/// Bytes that follow an input, so that inputs can be files without their tensors' data.
+/// Bytes appended to an input, so that inputs can be files without their tensors' data.
 const DATA: usize = 1 << 21;
-/// What these bytes are as float32: 0, 0.05 and -0.05.
+/// Patterns of these bytes. As float32 they are 0, 0.05 and -0.05.
 const PATTERNS: [[u8; 4]; 3] = [[0; 4], [0xcd, 0xcc, 0x4c, 0x3d], [0xcd, 0xcc, 0x4c, 0xbd]];
 
-/// An input as a file: with data behind it, or as it stands.
+/// Turns an input into a file, with or without data appended.
 pub fn file(input: &[u8]) -> MemoryFile {
     match PATTERNS.get(input.len() % (PATTERNS.len() + 1)) {
         Some(pattern) => MemoryFile::padded(input, *pattern, DATA),

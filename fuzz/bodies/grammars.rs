@@ -1,7 +1,7 @@
-//! Schemas, regular expressions and grammars of clients, compiled in this process, and answers under them.
+//! Compiles clients' schemas, regular expressions and grammars in this process, and follows answers under them.
 //!
-//! The server compiles each on trial in a process of its own, which bounds time and memory. Here nothing does, so inputs with large
-//! numbers are left out: a repetition of 10,000 takes long by its nature, and the trial refuses it.
+//! The server compiles each of them on trial in a separate process with bounds on time and memory. Here nothing bounds them, so inputs with
+//! large numbers are skipped: a repetition of 10,000 always takes long, and the trial refuses it.
 
 use std::sync::LazyLock;
 
@@ -13,15 +13,15 @@ use serde_json::Value;
 use crate::sections::{sections, text};
 use crate::vocabulary::TOKENIZER;
 
-/// The longest input and the most digits in a row that are compiled without a trial.
+/// Longest input, and the most consecutive digits, that are compiled without a trial.
 const MAX_BYTES: usize = 1 << 10;
 const MAX_DIGITS: usize = 2;
-/// The most tokens of an answer.
+/// Most tokens of an answer.
 const MAX_TOKENS: usize = 24;
 
 static COMPILER: LazyLock<Compiler> = LazyLock::new(|| Compiler::new(TOKENIZER.clone(), TOKENIZER.vocab_size()));
 
-/// Parts: choices of tokens; the schema.
+/// The input's parts: choices of tokens; the schema.
 pub fn of_schema(input: &[u8]) {
     let [choices, json] = sections(input);
     if let Ok(schema) = serde_json::from_slice::<Value>(json) {
@@ -29,7 +29,7 @@ pub fn of_schema(input: &[u8]) {
     }
 }
 
-/// Parts: the kind, and choices of tokens; the grammar.
+/// The input's parts: the kind and choices of tokens; the grammar.
 pub fn of_text(input: &[u8]) {
     let [head, source] = sections(input);
     let Some((kind, choices)) = head.split_first() else { return };
@@ -57,7 +57,7 @@ fn follow(format: &Format, source: &[u8], choices: &[u8]) {
             return;
         }
     }
-    // Not what a sampler does, but it must not harm.
+    // A sampler never does this, but it must be harmless.
     let _ = position.accept(choices.len() as u32);
 }
 

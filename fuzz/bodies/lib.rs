@@ -1,8 +1,8 @@
-//! What the fuzz targets run, as functions of bytes. The same functions run over the seeds and over what fuzzing found in an ordinary
-//! test, without a fuzzer (`tests/inputs.rs`).
+//! The bodies of the fuzz targets, as functions of bytes. An ordinary test runs the same functions over the seeds and over earlier
+//! findings, without a fuzzer (`tests/inputs.rs`).
 //!
-//! A body ends normally for every input: what it reads is refused or used. It panics if the product breaks a promise, such as "text never
-//! becomes a control token".
+//! A body returns normally for every input, whether the input is refused or used. It panics if the product breaks a promise, such as "text
+//! never becomes a control token".
 
 mod answer;
 mod config_files;
@@ -42,13 +42,13 @@ pub const TEMPLATE: Target = Target { name: "template", body: template_source::b
 pub const SCHEMA: Target = Target { name: "schema", body: grammars::of_schema, seeds: seeds::schema };
 /// A regular expression or a grammar, and an answer under it.
 pub const GRAMMAR: Target = Target { name: "grammar", body: grammars::of_text, seeds: seeds::grammar };
-/// The body of a request to each endpoint, and its prompt.
+/// A request's body for each endpoint, and its prompt.
 pub const REQUEST: Target = Target { name: "request", body: request::body, seeds: seeds::request };
-/// A compressed body of a request.
+/// A request's compressed body.
 pub const PACKED: Target = Target { name: "packed", body: packed::body, seeds: seeds::packed };
-/// What a download's other side sends, and the manifest in the store.
+/// Responses of a download's server, and the manifest in the store.
 pub const PULL: Target = Target { name: "pull", body: pull::body, seeds: seeds::pull };
-/// Files of configuration and of keys, and settings in the environment.
+/// Configuration files, key files, and settings in the environment.
 pub const CONFIG: Target = Target { name: "config", body: config_files::body, seeds: seeds::config };
 /// An answer with calls and reasoning, in each family's syntax.
 pub const ANSWER: Target = Target { name: "answer", body: answer::body, seeds: seeds::answer };
@@ -56,7 +56,7 @@ pub const ANSWER: Target = Target { name: "answer", body: answer::body, seeds: s
 pub const TARGETS: [Target; 12] =
     [GGUF, ENGINE, TOKENIZER, TOKENIZER_JSON, TEMPLATE, SCHEMA, GRAMMAR, REQUEST, PACKED, PULL, CONFIG, ANSWER];
 
-/// Lets llguidance panic, which catches its own panics and reports them as errors. A fuzzer would end at the first.
+/// Ignores panics of llguidance, which catches its own panics and reports them as errors. A fuzzer would otherwise stop at the first one.
 pub fn let_compilers_panic() {
     std::panic::set_hook(Box::new(|panic| {
         if std::thread::current().name() == Some("small stack") && std::env::var_os("RUST_BACKTRACE").is_some() {
@@ -66,15 +66,15 @@ pub fn let_compilers_panic() {
 }
 
 impl Target {
-    /// Runs the body over an input, on a thread with a stack of 2 MiB as the server's own threads have.
+    /// Runs the body over an input, on a thread with a stack of 2 MiB like the server's threads.
     ///
     /// # Panics
-    /// The body panicked.
+    /// If the body panics.
     pub fn run(&self, input: &[u8]) {
         small_stack::run(self.body, input);
     }
 
-    /// Inputs that show the format to a fuzzer.
+    /// Inputs that show a fuzzer the target's format.
     pub fn seeds(&self) -> Vec<Vec<u8>> {
         (self.seeds)()
     }

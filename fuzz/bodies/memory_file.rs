@@ -1,4 +1,4 @@
-//! Files that lie in memory, for functions that read a path.
+//! Files in memory, for functions that take a path.
 
 use std::fs::File;
 use std::io::Write;
@@ -9,7 +9,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 
 pub struct MemoryFile {
     path: PathBuf,
-    /// The path leads to the file while this is open.
+    /// Kept open, because the path only works while the file is open.
     file: File,
 }
 
@@ -20,7 +20,7 @@ impl MemoryFile {
         Self::of(file)
     }
 
-    /// A file whose `bytes` are followed by `length` further ones, in which `pattern` recurs. Zeros take no memory.
+    /// A file with `bytes`, followed by `length` bytes of the repeated `pattern`. Zeros take no memory.
     pub fn padded(bytes: &[u8], pattern: [u8; 4], length: usize) -> Self {
         let memory = Self::new(bytes);
         if pattern == [0; 4] {

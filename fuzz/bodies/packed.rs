@@ -1,13 +1,13 @@
-//! Compressed bodies. The server reads no multipart bodies.
+//! Unpacks compressed bodies. The server reads no multipart bodies.
 
 use api::untrusted::{request, unpacked};
 
 use crate::request::LIMITS;
 
-/// The largest body, in bytes.
+/// Largest body [bytes].
 const LIMIT: usize = 1 << 20;
 
-/// gzip or deflate; the body.
+/// The input: gzip or deflate, then the body.
 pub fn body(input: &[u8]) {
     let Some((kind, packed)) = input.split_first() else { return };
     if let Ok(body) = unpacked(packed, kind % 2 == 0, LIMIT) {

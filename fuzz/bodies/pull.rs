@@ -1,4 +1,4 @@
-//! What a download's other side sends.
+//! Parses what a download's server sends.
 
 use std::hint::black_box;
 
@@ -8,7 +8,8 @@ use crate::sections::{sections, text};
 
 const HUB: &str = "https://hub.example/owner/repo/resolve/main/model.gguf";
 
-/// The kind and parts: a page of a listing, a file, a type; a `Link` header; the target of a redirect, and where it comes from; a manifest.
+/// The input: the kind, then one of these: a page of a listing, a file and a type; a `Link` header; a redirect's target and origin; a
+/// manifest.
 pub fn body(input: &[u8]) {
     let Some((kind, rest)) = input.split_first() else { return };
     let [first, second, third] = sections(rest).map(text);

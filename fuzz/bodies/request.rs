@@ -1,4 +1,4 @@
-//! The bodies of requests, and the prompts of conversations.
+//! Parses requests' bodies and renders conversations' prompts.
 
 use std::sync::LazyLock;
 
@@ -10,12 +10,12 @@ use template::ChatTemplate;
 use crate::config_files::DEFAULTS;
 use crate::vocabulary::TOKENIZER;
 
-/// The most tokens of a prompt.
+/// Most tokens of a prompt.
 const CONTEXT: usize = 4096;
 
 pub static LIMITS: LazyLock<Limits> = LazyLock::new(|| DEFAULTS.limits.clone());
 
-/// Templates whose families take tools and calls in different ways.
+/// Templates of families that handle tools and calls in different ways.
 static TEMPLATES: LazyLock<Vec<(ChatTemplate, Dialect)>> = LazyLock::new(|| {
     let sources = [
         include_str!("../../tests/golden/templates/smollm2.jinja"),
@@ -26,7 +26,7 @@ static TEMPLATES: LazyLock<Vec<(ChatTemplate, Dialect)>> = LazyLock::new(|| {
     compiled.map(|template| (Dialect::of(&template, &TOKENIZER), template)).map(|(dialect, template)| (template, dialect)).collect()
 });
 
-/// The endpoint and the template; the body.
+/// The input: the endpoint and the template, then the body.
 pub fn body(input: &[u8]) {
     let Some((kind, body)) = input.split_first() else { return };
     let kind = usize::from(*kind);

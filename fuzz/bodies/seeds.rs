@@ -1,4 +1,4 @@
-//! Inputs that show each target's format to a fuzzer, made of the tests' fixtures. `write_seeds` writes them to a folder.
+//! Makes inputs that show a fuzzer each target's format, from the tests' fixtures. `write_seeds` writes them to a folder.
 
 use std::io::Write;
 use std::sync::LazyLock;
@@ -14,10 +14,10 @@ use serde_json::{Value as Json, json};
 
 use crate::sections::joined;
 
-/// The longest seed, in bytes. Fuzzers are slow with long ones.
+/// Longest seed [bytes]. Fuzzers are slow with long seeds.
 const MOST: usize = 16 << 10;
 
-/// A file without its tensors' data, which the target adds.
+/// A file without its tensors' data, which the target appends.
 fn header(file: &GgufBuilder) -> Vec<u8> {
     let alignment = u64::from(file.alignment);
     let data = file.tensors.iter().fold(0, |at: u64, tensor| at.next_multiple_of(alignment) + tensor.bytes.len() as u64);
@@ -26,7 +26,7 @@ fn header(file: &GgufBuilder) -> Vec<u8> {
     bytes
 }
 
-/// Tiny models of all architectures. Their weights take long to make.
+/// Tiny models of all architectures. Built once, because their weights take long to make.
 static ARCHITECTURES: LazyLock<Vec<GgufBuilder>> = LazyLock::new(|| architectures().1.iter().map(Architecture::build).collect());
 
 fn tiny_models() -> Vec<GgufBuilder> {
@@ -37,7 +37,7 @@ fn tiny_models() -> Vec<GgufBuilder> {
     plain.chain(quantised).collect()
 }
 
-/// Four lengths of a header, because the length says what follows it.
+/// Three lengths of a header, because the length chooses the data that is appended.
 fn with_lengths(header: Vec<u8>) -> impl Iterator<Item = Vec<u8>> {
     (0..3).map(move |more| [header.as_slice(), &[0; 4][..more]].concat())
 }
@@ -119,7 +119,7 @@ pub fn tokenizer_json() -> Vec<Vec<u8>> {
     large.chain(small.map(|json| joined(&[json.to_string().as_bytes(), b"ab abb a1234 !"]))).filter(|seed| seed.len() <= MOST).collect()
 }
 
-/// A conversation with everything that templates look at.
+/// A conversation with everything that templates read.
 fn conversation() -> Json {
     let call = json!({"id": "call00001", "type": "function", "function": {"name": "get_weather", "arguments": {"city": "Oslo"}}});
     let parameters = json!({"type": "object", "properties": {"city": {"type": "string", "description": "a city"}}, "required": ["city"]});

@@ -1,11 +1,11 @@
-//! A thread with the stack of a server's thread. It is kept, because a new one per input would take longer than most bodies.
+//! A thread with the stack size of a server's thread. It is reused, because starting one per input would take longer than most bodies.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{LazyLock, Mutex, PoisonError};
 use std::thread;
 
-/// What the standard library and the server give to their threads. In bytes.
+/// Stack size of the standard library's and the server's threads [bytes].
 const STACK: usize = 2 << 20;
 
 type Work = (fn(&[u8]), Vec<u8>);
@@ -30,7 +30,7 @@ static WORKER: LazyLock<Mutex<Worker>> = LazyLock::new(|| {
     Mutex::new(Worker { work, done })
 });
 
-/// Runs `body` on the thread. A panic goes on in the caller.
+/// Runs `body` on the thread. A panic continues in the caller.
 pub fn run(body: fn(&[u8]), input: &[u8]) {
     let worker = WORKER.lock().unwrap_or_else(PoisonError::into_inner);
     worker.work.send((body, input.to_vec())).expect("the thread waits for work");

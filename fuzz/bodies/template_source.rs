@@ -1,4 +1,4 @@
-//! A chat template from an untrusted file, and what it renders.
+//! Renders a chat template from an untrusted file.
 
 use std::hint::black_box;
 
@@ -9,10 +9,10 @@ use template::{ChatTemplate, Clock, RenderInput};
 use crate::sections::{sections, text};
 use crate::vocabulary::TOKENIZER;
 
-/// A dialect is read from one input in so many, because that takes dozens of renders.
+/// Reads a dialect for one input in this many, because that takes dozens of renders.
 const DIALECT: usize = 16;
 
-/// Parts: the template; JSON with `messages`, `tools` and further variables.
+/// The input's parts: the template; JSON with `messages`, `tools` and further variables.
 pub fn body(input: &[u8]) {
     let [source, json] = sections(input);
     let clock = Clock::from_date("2026-11-23").expect("a date");

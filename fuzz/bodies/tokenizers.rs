@@ -1,4 +1,4 @@
-//! Vocabularies of every kind, and texts for them.
+//! Loads vocabularies of every kind and tokenizes texts with them.
 
 use gguf::{Array, GgufBuilder, GgufFile, Value};
 use tokenizer::Tokenizer;
@@ -25,14 +25,14 @@ const KINDS: [(&str, &str); 16] = [
     ("gpt2", "default"),
     ("gpt2", "bert-bge"),
 ];
-/// Separates tokens and merges. No text in UTF-8 has this byte.
+/// Separates tokens and merges. UTF-8 text never contains this byte.
 const NEXT: u8 = 0xfe;
-/// What a control token is in `tokenizer.ggml.token_type`.
+/// Value of a control token in `tokenizer.ggml.token_type`.
 const CONTROL: i32 = 3;
-/// The most tokens that a text is encoded to where the number is bounded.
+/// Most tokens of a text, for encodings with a bound.
 const MOST: usize = 64;
 
-/// Parts: kind, flags and special ids; tokens; merges; a type and a score per token; the text; normalisation rules.
+/// The input's parts: kind, flags and special ids; tokens; merges; a type and a score per token; the text; normalisation rules.
 pub fn of_metadata(input: &[u8]) {
     let [head, tokens, merges, per_token, words, charsmap] = sections(input);
     let byte = |at: usize| head.get(at).copied().unwrap_or_default();
@@ -76,7 +76,7 @@ pub fn of_metadata(input: &[u8]) {
     assert_eq!(control, None, "text became a control token");
 }
 
-/// Parts: the `tokenizer.json`; the text.
+/// The input's parts: the `tokenizer.json`; the text.
 pub fn of_json(input: &[u8]) {
     let [json, words] = sections(input);
     let memory = MemoryFile::new(json);
@@ -85,7 +85,7 @@ pub fn of_json(input: &[u8]) {
     }
 }
 
-/// Encodes and decodes a text in every way. Returns its ids.
+/// Encodes and decodes a text in every way, and returns its ids.
 fn check(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
     let ids = tokenizer.encode(text, false);
     let size = tokenizer.vocab_size() as u32;

@@ -1,4 +1,4 @@
-//! A vocabulary for the bodies that need one and do not fuzz it: bytes, some longer tokens of JSON, and ChatML's markers.
+//! A vocabulary for bodies that need one but do not fuzz it: bytes, some longer tokens of JSON, and ChatML's markers.
 
 use std::sync::{Arc, LazyLock};
 
@@ -17,7 +17,7 @@ pub static TOKENIZER: LazyLock<Arc<Tokenizer>> = LazyLock::new(|| {
     Arc::new(Tokenizer::from_gguf(&file).expect("a vocabulary"))
 });
 
-/// The vocabulary as metadata of a GGUF file.
+/// The vocabulary as a GGUF file's metadata.
 pub fn metadata() -> GgufBuilder {
     let spelt = |text: &str| text.bytes().map(byte_char).collect::<String>();
     let mut tokens: Vec<String> = (0..=u8::MAX).map(|byte| byte_char(byte).to_string()).collect();

@@ -1,4 +1,4 @@
-//! [`Input`]: what a request brings, and the way it goes to its grammar.
+//! [`Input`]: what a request contains, and how it becomes a grammar.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use tokenizer::Tokenizer;
 
 pub enum Input {
     Format(Format),
-    /// Tools that must be called, and the template of the family that calls them.
+    /// Tools of which one must be called, and the template of the family that calls them.
     Tools(Vec<Tool>, &'static str),
 }
 
 impl Input {
-    /// About how many bytes a request has that brings it.
+    /// Approximate size of a request with this input [bytes].
     pub fn len(&self) -> usize {
         match self {
             Self::Format(Format::JsonObject) => 0,
@@ -27,7 +27,7 @@ impl Input {
         }
     }
 
-    /// Whether its grammar compiles.
+    /// Whether the input's grammar compiles.
     pub fn compile(&self, compiler: &Compiler, tokenizer: &Arc<Tokenizer>) -> bool {
         match self {
             Self::Format(format) => {
@@ -46,7 +46,7 @@ impl Input {
     }
 }
 
-/// A tool with this schema, or with this grammar of its text.
+/// A tool with this schema, or with this grammar for its text.
 pub fn tool(i: usize, parameters: Option<Value>, input: Option<InputGrammar>) -> Tool {
     let declaration = Declaration::Function(Map::new());
     Tool { name: format!("f{i}"), parameters, strict: i.is_multiple_of(2), declaration, input }

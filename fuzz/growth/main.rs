@@ -1,12 +1,12 @@
-//! Searches, for each place where a client's text becomes something larger, the input that costs the server the most per kilobyte.
+//! Searches for the inputs that cost the server the most per kilobyte, at each place where a client's text becomes something larger.
 //!
 //! ```text
-//! growth SECONDS [PLACE]          search each place, or one, for half of the seconds by memory and half by time
+//! growth SECONDS [PLACE]          search each place, or one: half of the seconds by memory, half by time
 //! growth once PLACE NUMBER…       measure one input
 //! ```
 //!
-//! What is measured is the process that serves, as in the product: grammars are compiled on trial by a child of it, whose own use has a
-//! budget and does not count here. Each input has a process of its own, so that one that takes everything ends nothing else.
+//! The serving process is measured, as in the product: a child process compiles grammars on trial, and its own use does not count here
+//! because it has a budget. Each input runs in a separate process, so that an input that exhausts memory ends nothing else.
 
 mod input;
 mod measure;
@@ -14,7 +14,7 @@ mod places;
 mod search;
 
 fn main() {
-    // A trial's process is this program with an argument of its own.
+    // This program, run with a special argument, is also the trial's process.
     grammar::enable_trials();
     let args: Vec<String> = std::env::args().skip(1).collect();
     let place = |name: &String| {

@@ -1,4 +1,4 @@
-//! Measures one input in this process, or in one of its own.
+//! Measures one input, in this process or in a separate one.
 
 use std::fmt;
 use std::process::{Command, Stdio};
@@ -12,14 +12,14 @@ use crate::input::Input;
 use crate::places::Place;
 use grammar::testing::compiler;
 
-/// What an input costs the process that serves.
+/// What an input costs the serving process.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Cost {
-    /// The input's own bytes.
+    /// Size of the input [bytes].
     pub length: usize,
-    /// By how much the process grows meanwhile.
+    /// Growth of the process while it handles the input [bytes].
     pub bytes: usize,
-    /// Processor time.
+    /// Processor time [µs].
     pub micros: usize,
     pub compiles: bool,
 }
@@ -44,9 +44,9 @@ impl FromStr for Cost {
 pub fn once(place: &Place, numbers: &[u32]) -> Cost {
     let input = (place.build)(numbers);
     let (compiler, tokenizer) = compiler(fixtures::vocabulary("smollm2").path());
-    // What the first grammar takes is no cost of a later one.
+    // Warms up: the cost of the first grammar must not count for a later one.
     assert!(Input::Format(Format::Regex("a".into())).compile(&compiler, &tokenizer), "a grammar");
-    // The high-water mark begins anew.
+    // Resets the high-water mark.
     let _ = std::fs::write("/proc/self/clear_refs", "5");
     let (before, start) = (status("VmRSS:"), processor_time());
     let compiles = input.compile(&compiler, &tokenizer);
@@ -54,7 +54,7 @@ pub fn once(place: &Place, numbers: &[u32]) -> Cost {
     Cost { length: input.len(), bytes: status("VmHWM:").saturating_sub(before), micros, compiles }
 }
 
-/// Measures an input in a process of its own. None if that ended without a result, which is the worst.
+/// Measures an input in a separate process. Returns `None` if that process ended without a result, which is the worst outcome.
 pub fn apart(place: &Place, numbers: &[u32]) -> Option<Cost> {
     let mut command = Command::new(std::env::current_exe().expect("this program"));
     command.args(["once", place.name]).args(numbers.iter().map(u32::to_string)).stderr(Stdio::null());

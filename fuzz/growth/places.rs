@@ -1,4 +1,4 @@
-//! The places where a client's text becomes something larger, each with inputs that numbers choose.
+//! The places where a client's text becomes something larger, each with inputs chosen by numbers.
 
 use chat::{Format, InputGrammar};
 use serde_json::{Map, Value, json};
@@ -7,16 +7,16 @@ use crate::input::{Input, tool};
 
 pub struct Place {
     pub name: &'static str,
-    /// The input that the numbers choose.
+    /// Builds the input that the numbers choose.
     pub build: fn(&[u32]) -> Input,
-    /// Where the search begins.
+    /// Numbers from which the search starts.
     pub first: &'static [u32],
-    /// The longest input, in bytes.
+    /// Longest input [bytes].
     pub most: usize,
 }
 
 const MOST: usize = 256 << 10;
-/// The most times that a number repeats something.
+/// Most repetitions that one number can request.
 const REPEATS: usize = 100_000;
 
 pub static ALL: [Place; 10] = [
@@ -36,7 +36,7 @@ fn at(numbers: &[u32], i: usize) -> usize {
     numbers.get(i).copied().unwrap_or(0) as usize
 }
 
-/// Pieces of text, each so many times: the numbers are pairs of a piece and a count.
+/// Repeats pieces of text. The numbers are pairs of a piece and a count.
 fn pieces(numbers: &[u32], of: &[&str], most: usize) -> String {
     let mut text = String::new();
     for pair in numbers.chunks(2) {
@@ -47,13 +47,13 @@ fn pieces(numbers: &[u32], of: &[&str], most: usize) -> String {
     text
 }
 
-/// A class of so many characters, none beside another.
+/// A class of `count` characters, none of which are adjacent.
 fn class(count: usize, from: u32) -> String {
     let chars = (0..count.min(30_000) as u32).filter_map(|i| char::from_u32(from + 2 * i));
     format!("[{}]", chars.map(String::from).collect::<String>())
 }
 
-/// A rule of pieces over a class of so many ranges.
+/// A rule of pieces over a class of as many ranges as the first number says.
 fn gbnf(numbers: &[u32]) -> Input {
     const OF: [&str; 12] =
         ["a ", "a? ", "a* ", "(a | \"x\") ", "| a ", "\"x\" ", "a{9} ", "a{0,99} ", "(a a)* ", "b ", "(\"(\" root \")\")? ", "\"\"{9999} "];
@@ -62,7 +62,7 @@ fn gbnf(numbers: &[u32]) -> Input {
     Input::Format(Format::Gbnf(format!("root ::= {body}\na ::= {}\nb ::= a a", class(*ranges as usize, 0x4e00))))
 }
 
-/// Terminals that cannot be joined, each with a class of its own, or all with the same.
+/// Terminals that cannot be joined, with a separate class each or one class for all.
 fn gbnf_classes(numbers: &[u32]) -> Input {
     let (count, ranges, own) = (at(numbers, 0).clamp(1, 3000), at(numbers, 1), at(numbers, 2) % 2);
     let body: Vec<String> = (0..count).map(|i| format!("t{i} root t{}", (i + 1) % count)).collect();
@@ -103,7 +103,7 @@ fn choice(numbers: &[u32]) -> Input {
     Input::Format(Format::Choice((0..count).map(|i| format!("{i}{}", piece.repeat(length))).collect()))
 }
 
-/// A schema of a kind, so many wide and so many deep.
+/// A schema of a kind, `wide` wide and `deep` deep.
 fn of_kind(kind: usize, wide: usize, deep: usize) -> Value {
     let (wide, deep) = (wide.clamp(1, 2000), deep.min(100));
     match kind % 8 {

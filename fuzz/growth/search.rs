@@ -1,4 +1,4 @@
-//! Climbs from an input to those near it that cost more per kilobyte.
+//! Climbs from an input to similar inputs that cost more per kilobyte.
 
 use std::time::{Duration, Instant};
 
@@ -6,19 +6,19 @@ use crate::measure::{Cost, apart};
 use crate::places::Place;
 use logits::rng;
 
-/// The least bytes of an input. Below, what every request takes would count as the input's.
+/// Least size of an input [bytes]. For smaller ones, the cost of every request would count as the input's.
 const LEAST: usize = 4 << 10;
-/// The most numbers of an input.
+/// Most numbers of an input.
 const MAX_NUMBERS: usize = 12;
 
-/// Draws.
+/// A generator of random numbers.
 struct Draws {
     seed: u64,
     count: u64,
 }
 
 impl Draws {
-    /// A number below `most`.
+    /// A random number below `most`.
     fn below(&mut self, most: usize) -> usize {
         self.count += 1;
         (rng::uniform(self.seed, self.count as _) * most as f64) as usize
@@ -53,7 +53,7 @@ fn climb(place: &Place, score: &dyn Fn(&Cost) -> f64, most: Duration, seed: u64)
     while start.elapsed() < most || count == 0 {
         let numbers = if count == 0 { best.0.clone() } else { changed(&best.0, &mut draws) };
         count += 1;
-        // Longer inputs than bodies may have are no inputs.
+        // Skips inputs that are longer than bodies may be.
         if (place.build)(&numbers).len() > place.most {
             continue;
         }
@@ -66,7 +66,7 @@ fn climb(place: &Place, score: &dyn Fn(&Cost) -> f64, most: Duration, seed: u64)
     (best.0, best.1, count)
 }
 
-/// An input near another.
+/// An input similar to this one.
 fn changed(numbers: &[u32], draws: &mut Draws) -> Vec<u32> {
     let mut numbers = numbers.to_vec();
     for _ in 0..=draws.below(3) {

@@ -1,4 +1,4 @@
-// Asks the server for an answer and writes it into a message, piece by piece.
+// Requests an answer from the server and writes it into a message, piece by piece.
 
 import { complete } from "./api.js";
 import { emit } from "./bus.js";
@@ -9,13 +9,13 @@ import { append, keep } from "./threads.js";
 import { path } from "./tree.js";
 import { writes } from "./writers.js";
 
-/** The shortest time between two copies of an unfinished answer in the browser's storage, in milliseconds. */
+/** Least time between two copies of an unfinished answer in the browser's storage [ms]. */
 const KEEP_EVERY = 400;
 
 const count = new Intl.NumberFormat("en");
 export const rate = (tokens, ms) => (tokens > 1 && ms > 0 ? count.format(Math.round(((tokens - 1) / ms) * 10000) / 10) + " tokens/s" : "");
 
-/** Adds the pieces of calls to those that there are. */
+/** Adds pieces of calls to the message's calls. */
 function addCalls(message, pieces) {
   message.calls ??= [];
   for (const { index, id, function: piece } of pieces) {
@@ -39,7 +39,7 @@ function note(run) {
   return said.filter(Boolean).join(" · ");
 }
 
-/** Takes a chunk that came at the time `at`. */
+/** Adds a chunk that arrived at the time `at`. */
 function take(run, chunk, at) {
   const { message } = run;
   run.usage = chunk.usage ?? run.usage;
@@ -58,7 +58,8 @@ function take(run, chunk, at) {
   emit("pieces", run.thread, message, { reasoning, content, calls, rate: () => rate(run.pieces, run.last - run.first) });
 }
 
-/** Writes copies to the storage, one at a time, so that a reload loses little. A long answer is copied less often. */
+/** Returns a function that copies the answer to the storage, one copy at a time, so that a reload loses little. Long answers are copied
+ * less often. */
 function keeper(run) {
   let next = performance.now() + KEEP_EVERY;
   let writing = null;
@@ -86,7 +87,7 @@ function end(run, error) {
   message.note = note(run);
 }
 
-/** Answers the message `parent`; with `message`, goes on with that answer. */
+/** Answers the message `parent`. If `message` is given, continues that answer. */
 export async function answer(thread, { parent, message, model, settings }) {
   const continues = Boolean(message);
   const target = message ?? append(thread, parent, { role: "assistant", model, state: "streaming" });

@@ -1,4 +1,4 @@
-// The server: its models, and the events of an answer.
+// The server's API: its models, and the events of an answer.
 
 import { kept } from "./kept.js";
 
@@ -14,7 +14,7 @@ function headers(more = {}) {
   return { ...more, ...(key.get() ? { authorization: "Bearer " + key.get() } : {}) };
 }
 
-/** An error that the server answered with. */
+/** An error with which the server answered. */
 export class Refused extends Error {
   constructor(error, response) {
     super(error?.message || "the server answered with status " + response.status);
@@ -35,7 +35,7 @@ export async function models() {
   return (await response.json()).data;
 }
 
-/** Reads a body as it comes, and notes when. `parts`: {bytes, at} of what has come and was not taken yet. */
+/** Reads a body as it arrives, and records when. `parts`: {bytes, at} of the data that was not taken yet. */
 class Incoming {
   constructor(body) {
     Object.assign(this, { parts: [], isOver: false, isLeft: false, error: null, wake: () => {} });
@@ -57,13 +57,13 @@ class Incoming {
     this.wake();
   }
 
-  /** Resolves once there is something to take, or no more will come. */
+  /** Resolves once there is data to take, or once no more will arrive. */
   async some() {
     if (!this.parts.length && !this.isOver) await new Promise((resolve) => (this.wake = resolve));
   }
 }
 
-/** Yields the data of each server-sent event with the time at which it came. Between two looks, `ready()` is awaited. */
+/** Yields the data of each server-sent event with its time of arrival. Awaits `ready()` before it looks for further data. */
 async function* events(body, ready) {
   const incoming = new Incoming(body);
   const decoder = new TextDecoder();
@@ -84,7 +84,7 @@ async function* events(body, ready) {
   }
 }
 
-/** Sends a request and yields the chunks of its answer, each with the time at which it came. They are taken when `ready()` has resolved. A
+/** Sends a request and yields the chunks of its answer, each with its time of arrival. Chunks are taken when `ready()` has resolved. A
  * stream that ends early is an error. */
 export async function* complete(body, signal, ready) {
   const response = await fetch(address("v1/chat/completions"), {

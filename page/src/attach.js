@@ -1,4 +1,4 @@
-// Files that go with a message: texts, and images where the model takes them.
+// Attachments of a message: texts, and images if the model accepts them.
 
 import { on } from "./bus.js";
 import { $, icon, make, toast } from "./dom.js";
@@ -9,7 +9,7 @@ const MAX_FILES = 16;
 const MAX_BYTES = 1 << 20;
 const MAX_IMAGE_BYTES = 8 << 20;
 
-// by the conversations that the files are drafts for
+// Attached files by the conversation for which they are drafts.
 const drafts = new Map();
 export const attached = () => drafts.get(draftId()) ?? [];
 
@@ -42,7 +42,7 @@ function asUrl(file) {
   });
 }
 
-/** What a file becomes. Throws what is wrong with it. */
+/** Converts a file to an attachment. Throws an error that says what is wrong with the file. */
 async function read(file) {
   const isImage = /^image\/(png|jpeg|webp|gif)$/.test(file.type);
   if (isImage && !takesImages()) throw new Error("this model takes no images");
@@ -55,7 +55,7 @@ async function read(file) {
 }
 
 async function attach(list) {
-  // another conversation may be shown while a file is read
+  // Another conversation may be shown while a file is read.
   const id = draftId();
   for (const file of list) {
     try {
@@ -73,7 +73,7 @@ async function attach(list) {
 export function startAttachments() {
   on("thread", show);
   $("attach").addEventListener("click", () => {
-    // empty: every file. Most texts have no type that all systems know
+    // Empty accepts every file. Most text files have no type that all systems know.
     $("pick").accept = "";
     $("pick").click();
   });

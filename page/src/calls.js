@@ -1,9 +1,9 @@
-// Calls of tools and their results. The page runs nothing: the user enters what a tool would return.
+// Tool calls and their results. The page runs nothing: the user enters what a tool would return.
 
 import { codeBlock, highlight } from "./code.js";
 import { fit, icon, make, sends } from "./dom.js";
 
-/** JSON with line breaks. Null: it is none, or its end has not come yet. */
+/** JSON with line breaks. Null if the text is not JSON, or not complete yet. */
 function pretty(text) {
   try {
     return JSON.stringify(JSON.parse(text), null, 2);
@@ -28,7 +28,7 @@ export function resultCard({ name, content }) {
   return card(title, make("pre", { className: "result", tabIndex: 0 }, content));
 }
 
-/** A form with a field for the result of each call. `send` gets the results. */
+/** A form with a field for the result of each call. Passes the results to `send`. */
 export function resultsForm(calls, send, label = "Send results") {
   const placeholder = "What the tool returns: text or JSON";
   const areas = calls.map((call) => make("textarea", { rows: 2, value: call.content ?? "", placeholder }));

@@ -1,4 +1,4 @@
-// Blocks of code: highlighted, with the name of the language and a button that copies.
+// Blocks of code: highlighted, with the name of the language and a copy button.
 
 import hljs from "highlight.js/lib/core";
 import bash from "highlight.js/lib/languages/bash";
@@ -32,7 +32,7 @@ const languages = { bash, c, cpp, csharp, css, diff, dockerfile, go, ini, java, 
   ruby, rust, sql, swift, typescript, xml, yaml };
 for (const [name, language] of Object.entries(languages)) hljs.registerLanguage(name, language);
 
-/** Longer code stays without colours. In characters. */
+/** Code longer than this is not highlighted [characters]. */
 const MAX_HIGHLIGHTED = 60_000;
 
 /** The classes of a scope such as `title.function`, as the library's themes name them. */
@@ -53,7 +53,7 @@ export function highlight(node, text, language) {
   append(node, tree);
 }
 
-/** The element of a block of code, and the text node that more text may be added to. */
+/** Creates the element of a block of code, and the text node to which more text may be appended. */
 export function codeBlock(text, info) {
   const language = (info ?? "").trim().split(/[\s{,:]/)[0].toLowerCase();
   const code = make("code", {}, text);

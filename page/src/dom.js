@@ -1,4 +1,4 @@
-// Elements are made node by node. Nothing in this page turns text into HTML, and the content security policy forbids it.
+// Makes elements node by node. Nothing in this page turns text into HTML, and the content security policy forbids it.
 
 export const $ = (id) => document.getElementById(id);
 
@@ -44,23 +44,23 @@ export function icon(name) {
   return svg;
 }
 
-/** A small button below a message: an icon, and a word for those who do not see it. */
+/** A small button below a message: an icon, and a label for screen readers. */
 export function quiet(label, name, action) {
   const button = make("button", { type: "button", className: "quiet", title: label, ariaLabel: label }, icon(name));
   button.addEventListener("click", action);
   return button;
 }
 
-/** Fills the buttons of the document with the icons that they name. */
+/** Fills the document's buttons with the icons that they name. */
 export function placeIcons() {
   for (const button of document.querySelectorAll("[data-icon]")) button.prepend(icon(button.dataset.icon));
 }
 
 const coarse = matchMedia("(pointer: coarse)");
-/** On a touch screen, Enter starts a line: no Shift is at hand there, and a button sends. */
+/** Whether this is a touch screen. There Enter starts a new line, because there is no Shift, and a button sends. */
 export const isTouch = () => coarse.matches;
 
-/** Whether a key that was pressed in a field sends it. */
+/** Whether a key pressed in a field sends its text. */
 export const sends = (event) => event.key === "Enter" && !event.shiftKey && !event.isComposing && !isTouch();
 
 /** Makes a text field as high as its text. */
@@ -80,7 +80,7 @@ export async function copy(text, said) {
   try {
     await navigator.clipboard.writeText(text);
   } catch {
-    // the clipboard API needs HTTPS
+    // The clipboard API needs HTTPS.
     const area = make("textarea", { value: text, className: "away", ariaHidden: "true" });
     document.body.append(area);
     area.select();
@@ -91,7 +91,7 @@ export async function copy(text, said) {
   toast(said);
 }
 
-/** Asks a question in a dialog. Resolves to the text (or true, if no text is asked for), or to null if the user declines. */
+/** Asks a question in a dialog. Resolves to the text (or true if no text is requested), or to null if the user declines. */
 export function question({ text, value, yes }) {
   const dialog = $("question");
   $("question-text").textContent = text;

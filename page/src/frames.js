@@ -1,48 +1,48 @@
-// When an answer is taken and drawn. What its pieces change is drawn together, and the pause after a frame follows what the whole frame
-// took: the scripts, the layout, and what the browser's other threads and processes add, which without a GPU is most of it. So a slow
-// machine draws less often and keeps its time for the answer, for the other tabs and for the reader.
+// Schedules when an answer is taken and drawn. Changes are drawn together, once per frame. The pause after a frame depends on the whole
+// frame's cost: the scripts, the layout, and the work of the browser's other threads and processes, which is most of the cost without a
+// GPU. So a slow machine draws less often and keeps its time for the answer, for other tabs and for the reader.
 
-/** The pause after a frame, in lengths of that frame: frames take a fifth of the time. */
+/** Pause after a frame, as a multiple of the frame's time: frames take a fifth of the time. */
 const PAUSE = 4;
-/** How far the text on the screen may be behind what came, in milliseconds, as long as a frame takes at most a third of that. */
+/** Greatest delay of the text on the screen, as long as a frame takes at most a third of this [ms]. */
 const BEHIND = 450;
-/** The pause that remains after frames that take too long to keep that, in milliseconds. */
+/** Least pause after frames that take too long for that [ms]. */
 const LEFT = 150;
-/** The time in which a frame is shown that keeps the beat of a screen, in milliseconds. Nobody sees then what it cost. The other threads
- * and processes take up to twice as long as its scripts, style, layout and painting here. */
+/** Greatest time of a frame that keeps up with the screen [ms]. The cost of such a frame is invisible. The other threads and processes take
+ * up to twice as long as the scripts, style, layout and painting here. */
 const BEAT = 25;
-/** No frame counts as longer, in milliseconds: a tab that was hidden in the meantime has shown its frame late. */
+/** Greatest cost that is counted for a frame [ms]. A tab that was hidden in the meantime shows its frame late. */
 const MAX_COST = 1000;
 
-/** How long nothing is drawn after a frame that cost so much. Both in milliseconds. */
+/** How long nothing is drawn after a frame with this cost. Both in milliseconds. */
 export function pauseAfter(cost) {
-  // what came right after the last frame began waits for its rest, for the pause and for the next frame
+  // Data that arrives just after the last frame began waits for the rest of that frame, for the pause and for the next frame.
   return Math.min(PAUSE * cost, Math.max(BEHIND - 2 * cost, LEFT));
 }
 
-/** The shortest time between two looks at what has come of an answer, in milliseconds. */
+/** Least time between two looks at new data of an answer [ms]. */
 const REST = 30;
 
 const jobs = new Set();
-// whether a frame is planned or not over yet; when the next one may begin
+// `isBusy`: a frame is planned or not finished. `next`: when the next frame may begin.
 let isBusy = false;
 let next = 0;
-// called when the frame is over
+// Called when the frame is finished.
 const over = [];
 
-/** Runs `job` with the next frame that is due. A job that waits already is not run twice. */
+/** Runs `job` with the next frame. A job that is already waiting runs only once. */
 export function draw(job) {
   jobs.add(job);
   if (!isBusy) plan();
 }
 
-/** Forgets a job that waits. */
+/** Cancels a waiting job. */
 export function undraw(job) {
   jobs.delete(job);
 }
 
-/** Resolves when the next frame is due: what comes before could not be shown earlier, and is taken in one go. In a hidden tab, which has no
- * frames, that is at once. */
+/** Resolves when the next frame is due. Data that arrives earlier could not be shown before, and is taken at once then. In a hidden tab,
+ * which has no frames, resolves immediately. */
 export function due() {
   if (document.hidden) return Promise.resolve();
   const rest = performance.now() + REST;
@@ -50,7 +50,7 @@ export function due() {
     const wait = () => setTimeout(resolve, Math.max(next, rest) - performance.now());
     if (isBusy) over.push(wait);
     else wait();
-    // a tab that is hidden in the meantime has no frame
+    // A tab that becomes hidden has no further frame.
     setTimeout(resolve, MAX_COST);
   });
 }
@@ -76,7 +76,7 @@ function frame() {
     }
   }
   let painting = 0;
-  // a message comes once the frame has been painted here, and the next frame begins once this one has gone through the other threads
+  // The message arrives once the frame has been painted here. The next frame begins once this one has passed through the other threads.
   painted.port1.onmessage = () => (painting = performance.now() - start);
   painted.port2.postMessage(null);
   requestAnimationFrame(() => {

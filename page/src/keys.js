@@ -1,4 +1,4 @@
-// The keyboard.
+// Keyboard shortcuts.
 
 import { emit } from "./bus.js";
 import { $, make } from "./dom.js";

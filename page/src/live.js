@@ -1,4 +1,4 @@
-// An answer that grows on the page: this tab writes it, or another one does. What its pieces change is drawn together (frames.js).
+// An answer that grows on the page, written by this tab or by another one. Changes are drawn together (frames.js).
 
 import { callCard } from "./calls.js";
 import { $, make } from "./dom.js";
@@ -19,12 +19,12 @@ export class LiveTurn {
     if (!message.content && !message.reasoning) turn.text.before(this.waiting);
   }
 
-  /** Remembers how far the message is shown, or waits to be. */
+  /** Records how much of the message is shown, or waits to be shown. */
   note({ content, reasoning: thoughts = "" }) {
     this.known = { content, thoughts };
   }
 
-  /** Takes a piece of the answer. `rate` returns what the page says of its speed. */
+  /** Adds a piece of the answer. `rate` returns the page's text about its speed. */
   take({ reasoning: thoughts, content, calls, rate }) {
     this.note(this.message);
     this.thoughts += thoughts ?? "";
@@ -34,7 +34,7 @@ export class LiveTurn {
     draw(this.job);
   }
 
-  /** Takes what the message has become, in a tab that does not write it. False: it does not begin with what it was. */
+  /** Takes over the message's new state, in a tab that does not write it. Returns false if the new text does not begin with the old one. */
   follow(message) {
     const { content, reasoning: thoughts = "", calls } = message;
     const { known } = this;
@@ -45,7 +45,7 @@ export class LiveTurn {
     return true;
   }
 
-  /** Takes how far the prompt is read: {total, processed}, in tokens. */
+  /** Takes how much of the prompt has been read: {total, processed} [tokens]. */
   read(progress) {
     this.progress = progress;
     draw(this.job);
@@ -58,7 +58,7 @@ export class LiveTurn {
     else if (progress) this.showProgress(progress);
     if (thoughts) this.showThoughts(thoughts);
     if (content) {
-      // the answer begins: the reasoning folds
+      // Folds the reasoning when the answer begins.
       if (turn.thoughts?.node.open && !turn.view.text) turn.thoughts.node.open = false;
       turn.view.push(content);
     }
@@ -86,12 +86,12 @@ export class LiveTurn {
     this.waiting.replaceChildren(said, bar);
   }
 
-  /** Draws no more. */
+  /** Stops drawing. */
   leave() {
     undraw(this.job);
   }
 
-  /** Shows the rest at once, with what only the whole answer tells. */
+  /** Shows the rest at once, including what only the whole answer determines. */
   finish() {
     this.leave();
     this.show();

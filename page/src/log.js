@@ -8,12 +8,12 @@ import { shown, shownPath } from "./threads.js";
 import { groups } from "./tree.js";
 import { makeTurn } from "./turn.js";
 
-/** Turns at the end whose Markdown is shown at once. The others show it when the reader comes near. */
+/** Number of last turns whose Markdown is shown at once. The others show it when the reader comes near. */
 const SHOWN_AT_ONCE = 12;
 
-// {turn, message, signature, live} by the ids of messages. live: the LiveTurn of an answer in progress.
+// Maps message ids to {turn, message, signature, live}. live: the LiveTurn of an answer in progress.
 let turns = new Map();
-// the entry of the answer that has just ended
+// The entry of the answer that has just ended.
 let finished = null;
 let actions = {};
 
@@ -30,7 +30,7 @@ function placeOf(families, message, isLast) {
   return { siblings, index: siblings.indexOf(message), isLast, isLive: message.state === "streaming" };
 }
 
-/** What the element of a message depends on. An answer in progress grows without a new one. */
+/** What a message's element depends on. An answer in progress grows without a new element. */
 function signatureOf(message, place) {
   const size = place.isLive ? "" : [message.content.length, message.reasoning?.length, message.calls?.length, message.results?.length];
   return JSON.stringify([message.state, size, place.index, place.siblings.length, place.isLast, message.note, message.error]);
@@ -72,14 +72,14 @@ function show() {
   $("log").ariaBusy = String(Boolean(thread.run));
 }
 
-/** Keeps the text of an answer that was just written, so that a selection in it stays. */
+/** Keeps the text elements of an answer that was just written, so that a selection in it survives. */
 function adopt(turn, old) {
   turn.text.replaceWith(old.text);
   Object.assign(turn, { text: old.text, view: old.view, render: null });
   if (turn.thoughts) turn.thoughts.node.open = old.thoughts?.node.open ?? false;
 }
 
-/** Makes `nodes` the children of the log and leaves alone those that are in their places. */
+/** Makes `nodes` the children of the log, without touching those that are already in place. */
 function arrange(nodes) {
   const log = $("log");
   if (!nodes.length) return log.replaceChildren(starters());
@@ -88,7 +88,7 @@ function arrange(nodes) {
   nodes.forEach((node, i) => log.children[i] !== node && log.insertBefore(node, log.children[i] ?? null));
 }
 
-/** The answer in progress, if it is shown. */
+/** The LiveTurn of the answer in progress, if it is shown. */
 const liveOf = (thread, message) => (thread === shown.thread ? turns.get(message.id)?.live : null);
 
 function ended(thread, message) {

@@ -17,7 +17,7 @@ import { download, fileOf } from "./transfer.js";
 
 const prompt = $("prompt");
 
-// ---- what the user does with messages ----
+// ---- the user's actions on messages ----
 
 /** Ends the answer in progress, if there is one. */
 async function stopped(thread) {
@@ -25,7 +25,7 @@ async function stopped(thread) {
   while (thread.run) await new Promise((resolve) => setTimeout(resolve, 10));
 }
 
-/** Whether there is a model to ask, with tools that can be read. Says what is missing. */
+/** Whether a model is available and the tools can be read. If not, says what is missing. */
 function mayAsk() {
   if (!hasModel()) toast("There is no model to ask: the server cannot be reached, or it has none");
   return hasModel() && toolsAreFine();
@@ -79,7 +79,7 @@ const actions = {
     const message = append(thread, parent, { role: "tool", results });
     await ask(thread, message.id);
   },
-  // an answer on another branch goes on
+  // An answer on another branch continues.
   choose: (message) => chooseBranch(shown.thread, message),
 };
 
@@ -98,7 +98,7 @@ function typed() {
   ready();
 }
 
-/** Shows what was typed for the conversation that is shown. */
+/** Shows the draft of the shown conversation. */
 function showDraft() {
   prompt.value = kept.get(sessionStorage, "drafts", {})[draftId()] ?? "";
   fit(prompt);
@@ -129,7 +129,7 @@ function startComposer() {
   });
 }
 
-/** The request that the field and the conversation make, as a shell command. */
+/** The request of the field and the conversation, as a shell command. */
 function copyCurl() {
   if (!toolsAreFine()) return;
   const { thread } = shown;
@@ -149,7 +149,7 @@ function showTitle() {
   document.title = title ? title + " · Penstock" : "Penstock";
 }
 
-/** Says what the browser did not keep, as long as that is so. */
+/** Says what the browser did not store, as long as that lasts. */
 function showUnkept() {
   const threads = unkept();
   $("unkept").hidden = !threads.length;

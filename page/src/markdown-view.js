@@ -1,6 +1,6 @@
-// Markdown that grows. Blocks that are complete are never parsed again, nor are the complete rows of a long list or table. The last block
-// keeps the elements that are the same, and an open block of code only gets the new text. So the work for an answer is in proportion to
-// its length.
+// Shows Markdown that grows. Complete blocks are never parsed again, nor are the complete rows of a long list or table. The last block
+// keeps the elements that are unchanged, and an open block of code only gets the new text appended. So the work for an answer is
+// proportional to its length.
 
 import { codeBlock } from "./code.js";
 import { make } from "./dom.js";
@@ -13,7 +13,7 @@ function build(token) {
   try {
     return block(token);
   } catch {
-    // for example too deep for the stack
+    // For example, nested too deeply for the stack.
     return make("p", { className: "plain" }, token.raw);
   }
 }
@@ -26,7 +26,7 @@ function parse(text) {
   }
 }
 
-/** The rows of a list or a table that may be cut off once there are so many. The last two stay: they may go on. */
+/** Number of rows from which complete rows of a list or table may be cut off. The last two rows stay, because they may continue. */
 const MANY = 40;
 const KEPT = 2;
 
@@ -44,15 +44,15 @@ export class MarkdownView {
   constructor(node) {
     this.node = node;
     this.text = "";
-    // {raw, node} of each block; those before `stable` are complete, and so is the text before `offset`
+    // {raw, node} of each block. Blocks before index `stable` are complete, and so is the text before `offset`.
     this.blocks = [];
     this.stable = 0;
     this.offset = 0;
-    // {head, raw, count} of the rows that are cut off the block at `stable`: they are complete, and `offset` is behind them
+    // {head, raw, count} of the rows cut off the block at `stable`. They are complete, and `offset` is after them.
     this.cut = null;
-    // {code, end} of the block of code that is still open
+    // {code, end} of the block of code that is still open.
     this.open = null;
-    // whether the last piece ended with a carriage return, which is not in `text` yet
+    // Whether the last piece ended with a carriage return, which is not in `text` yet.
     this.return = false;
   }
 
@@ -62,10 +62,10 @@ export class MarkdownView {
     this.restart();
   }
 
-  /** Shows a further piece. */
+  /** Appends a piece. */
   push(piece) {
     const line = this.text.lastIndexOf("\n") + 1;
-    // a line break may come in two pieces
+    // A line break may arrive in two pieces.
     const whole = (this.return ? "\r" : "") + piece;
     this.return = whole.endsWith("\r");
     const more = (this.return ? whole.slice(0, -1) : whole).replace(/\r\n?/g, "\n");
@@ -78,14 +78,14 @@ export class MarkdownView {
     }
   }
 
-  /** Parses what follows the complete blocks, all but the last of which are complete now. */
+  /** Parses the text after the complete blocks. All new blocks but the last are then complete. */
   grow() {
     const { cut } = this;
     const tokens = parse((cut?.head ?? "") + this.text.slice(this.offset));
     const last = tokens.findLastIndex((token) => token.type !== "space");
     const from = cut ? 1 : 0;
     if (cut && !this.extend(tokens[0])) {
-      // it goes on as something else
+      // The text continues as another kind of block.
       this.offset -= cut.raw.length;
       this.cut = null;
       return this.grow();
@@ -100,7 +100,7 @@ export class MarkdownView {
     if (last >= 0) this.shorten(tokens[last]);
   }
 
-  /** If the last token is a block of code whose end has not come, further text goes into it. */
+  /** If the last token is an unfinished block of code, further text goes into it. */
   openCode(tokens, last) {
     const fence = last >= 0 && tokens[last].type === "code" && FENCE.exec(tokens[last].raw);
     if (!fence) return;
@@ -108,7 +108,7 @@ export class MarkdownView {
     const text = tokens[last].raw.slice(fence[0].length);
     if (end.test(text)) return;
     const { node, code } = codeBlock("", fence[2]);
-    // the parser takes the last line break away
+    // The parser removes the last line break.
     code.append(text);
     tokens[last] = { ...tokens[last], node };
     this.open = { code, end };
@@ -125,7 +125,7 @@ export class MarkdownView {
     this.blocks[this.stable].isCut = true;
   }
 
-  /** Adds to a block whose first rows are cut off. False: the token is none of its kind. */
+  /** Adds to a block whose first rows are cut off. Returns false if the token is of another kind. */
   extend(token) {
     const old = this.blocks[this.stable];
     const fresh = token && build(token);
@@ -136,7 +136,7 @@ export class MarkdownView {
     return true;
   }
 
-  /** Replaces the blocks from the index `from` on. What is the same keeps its elements. */
+  /** Replaces the blocks from index `from`. Unchanged parts keep their elements. */
   replace(from, tokens) {
     const isSame = (old, token) => old && token && old.raw === token.raw && !old.open && !old.isCut && !token.node;
     let at = from;
@@ -153,7 +153,7 @@ export class MarkdownView {
     if (old?.node !== this.blocks[at]?.node) old?.node?.remove();
   }
 
-  /** Shows with the whole text what only that tells: links whose addresses stand at its end, for example. */
+  /** Shows what only the whole text determines, such as links whose addresses are at its end. */
   finish() {
     if (this.return) this.text += "\n";
     this.return = false;

@@ -1,12 +1,12 @@
-// Markdown becomes elements. The parser's tokens are turned into nodes one by one, and only the kinds that are named here come to life: a
-// tag or a link that a model made up stays text. No HTML is ever parsed.
+// Turns Markdown into elements. Each of the parser's tokens becomes a node, and only the kinds listed here are active: a tag or link that a
+// model made up stays text. No HTML is ever parsed.
 
 import { Marked } from "marked";
 import { codeBlock, highlight } from "./code.js";
 import { make } from "./dom.js";
 import { formula, rules } from "./math.js";
 
-// A line break of the model is one on the page: small models write poems and lists without the blank lines that Markdown asks for.
+// A model's line break becomes a line break on the page: small models write poems and lists without the blank lines that Markdown needs.
 const marked = new Marked({ gfm: true, breaks: true });
 marked.use({ extensions: rules });
 
@@ -26,10 +26,10 @@ function decode(text) {
   });
 }
 
-/** Tags without attributes that models use inside of a line. All others stay text. */
+/** Tags without attributes that models use within a line. All others stay text. */
 const TAGS = /^<(\/?)(b|i|u|s|em|strong|sub|sup|kbd|mark|small|code)>$/i;
 
-/** Where a link may lead. */
+/** The address of a link, or null if a link may not lead there. */
 function address(href) {
   return /^(https?:\/\/|mailto:)/i.test(href) && URL.canParse(href) ? href : null;
 }
@@ -39,12 +39,12 @@ function link(href, ...children) {
   return to ? make("a", { href: to, target: "_blank", rel: "noopener noreferrer nofollow" }, ...children) : make("span", {}, ...children);
 }
 
-/** How many tags of a line may be open at once. A browser hangs on thousands of elements inside each other, so deeper tags stay text. */
+/** Most open tags within a line. A browser hangs on thousands of nested elements, so deeper tags stay text. */
 const MAX_OPEN = 32;
 
-/** Appends the tokens of a line to `parent`. `depth`: how many tags are open around them. */
+/** Appends the tokens of a line to `parent`. `depth`: number of open tags around them. */
 function inline(parent, tokens, depth = 0) {
-  // the innermost open tag is last
+  // The innermost open tag is last.
   const open = [parent];
   for (const token of tokens ?? []) {
     const at = open.at(-1);
@@ -66,7 +66,7 @@ function inline(parent, tokens, depth = 0) {
         inline(at.appendChild(link(token.href)), token.tokens, inner);
         break;
       case "image":
-        // The policy loads nothing from elsewhere.
+        // The content security policy forbids loading from elsewhere.
         at.append(link(token.href, "🖼 " + (token.text || "image")));
         break;
       case "formula":
@@ -119,14 +119,14 @@ function table(token) {
   return frame;
 }
 
-/** The element of a block. Null for blocks that show nothing. */
+/** Creates the element of a block. Null for blocks that show nothing. */
 export function block(token) {
   switch (token.type) {
     case "space":
     case "def":
       return null;
     case "heading":
-      // the page itself has three levels of headings
+      // The page itself has three levels of headings.
       return inline(make("h" + Math.min(6, token.depth + 3)), token.tokens);
     case "code": {
       const { node, code, language } = codeBlock(token.text, token.lang);

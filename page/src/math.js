@@ -1,4 +1,4 @@
-// Formulas: $…$ and \(…\) in a line, $$…$$ and \[…\] on lines of their own.
+// Formulas: $…$ and \(…\) within a line, $$…$$ and \[…\] on separate lines.
 
 import katex from "katex";
 
@@ -7,7 +7,7 @@ const ROUND = /^\\\(([\s\S]+?)\\\)/;
 const DISPLAY = /^(?:\$\$([\s\S]+?)\$\$|\\\[([\s\S]+?)\\\])/;
 const BLOCK = /^ {0,3}(?:\$\$([\s\S]+?)\$\$|\\\[([\s\S]+?)\\\])[ \t]*(?:\n+|$)/;
 
-/** The rules of formulas for the Markdown parser. A dollar before a space or a digit is money. */
+/** The Markdown parser's rules for formulas. A dollar before a space or a digit means money. */
 export const rules = [
   {
     name: "formula",
@@ -34,14 +34,14 @@ export const rules = [
   },
 ];
 
-/** Attributes with styles are forbidden by the content security policy; the properties that KaTeX sets on the elements are not. */
+/** Removes style attributes, which the content security policy forbids. It permits the style properties that KaTeX sets on elements. */
 function withoutStyles(node) {
   if (node.attributes) delete node.attributes.style;
   node.children?.forEach(withoutStyles);
   return node;
 }
 
-/** The element of a formula. One that KaTeX does not understand stays as it was written. */
+/** Creates the element of a formula. If KaTeX does not understand the formula, shows its source. */
 export function formula({ text, raw, display }) {
   const node = document.createElement("span");
   node.className = display ? "formula wide" : "formula";

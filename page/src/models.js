@@ -1,4 +1,4 @@
-// The models that the server has, and the picker that names one.
+// The server's models, and the picker that selects one.
 
 import { models as fetchModels } from "./api.js";
 import { emit } from "./bus.js";
@@ -6,17 +6,17 @@ import { $, make, toast } from "./dom.js";
 import { kept } from "./kept.js";
 
 let models = [];
-/** The model of the conversation that is shown, also while the server does not list it. */
+/** The model of the shown conversation, even while the server does not list it. */
 let wanted = null;
 let timer = 0;
 
 export const modelInfo = (id) => models.find((model) => model.id === id);
 export const chosenModel = () => $("model").value;
-/** Whether there is a model to ask. While the server cannot be reached, the picker shows the last list and is disabled. */
+/** Whether a model is available. While the server cannot be reached, the picker shows the last list and is disabled. */
 export const hasModel = () => !$("model").disabled && Boolean(modelInfo(chosenModel()));
 export const takesImages = () => modelInfo(chosenModel())?.input_modalities?.includes("image") ?? false;
 
-/** Fetches the list, again after a while if the server cannot be reached. */
+/** Fetches the list. Tries again after a while if the server cannot be reached. */
 export async function listModels() {
   const picker = $("model");
   clearTimeout(timer);
@@ -40,7 +40,7 @@ export async function listModels() {
   emit("models");
 }
 
-/** Chooses the model of a conversation: now, or with the next list that has it. */
+/** Selects the model of a conversation, now or with the next list that contains it. */
 export function chooseModel(id) {
   wanted = id;
   if (modelInfo(id)) $("model").value = id;

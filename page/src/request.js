@@ -1,8 +1,8 @@
-// What a conversation asks of the server.
+// Builds the request of a conversation.
 
 import { address, key } from "./api.js";
 
-// name, label, minimum, maximum, step, what an empty field means unless the model says
+// Name, label, minimum, maximum, step, and the meaning of an empty field unless the model defines it.
 export const NUMBERS = [
   ["temperature", "Temperature", 0, 2, 0.1, "1"],
   ["max_completion_tokens", "Max tokens", 1, 2 ** 31, 1, "no limit"],
@@ -50,7 +50,7 @@ function parameters(settings) {
   return out;
 }
 
-/** A user's message with its attachments. Each text stands in a fence that is longer than any inside of it. */
+/** A user's message with its attachments. Each text is in a fence that is longer than any fence inside it. */
 function contentOf({ content, attachments = [] }) {
   const texts = attachments.filter((file) => file.text !== undefined).map(({ name, text }) => {
     const longest = Math.max(2, ...Array.from(text.matchAll(/`+/g), (found) => found[0].length));
@@ -80,7 +80,7 @@ function spoken(message) {
 
 const isEmpty = (message) => message.role === "assistant" && !message.content && !message.calls?.length;
 
-/** The conversation for the server. It leaves out calls without results, and then questions without an answer, because many templates want
+/** The conversation for the server. Leaves out calls without results, and then questions without an answer, because many templates require
  * alternating roles. */
 function messagesOf(list, settings) {
   const full = list.filter((message) => !isEmpty(message));
@@ -90,7 +90,7 @@ function messagesOf(list, settings) {
   return [...(system ? [{ role: "system", content: system }] : []), ...kept.flatMap(spoken)];
 }
 
-/** The body of a request. `continues`: the last message is the answer to go on with. */
+/** The body of a request. `continues`: the last message is the answer to continue. */
 export function requestBody({ model, list, settings, continues = false, progress = false }) {
   const messages = messagesOf(list, settings);
   const last = list.at(-1);
@@ -100,7 +100,7 @@ export function requestBody({ model, list, settings, continues = false, progress
   return { model, messages, ...parameters(settings), ...more, stream: true, stream_options: told };
 }
 
-/** The request as a shell command. It names a variable instead of the key. */
+/** The request as a shell command, which names a variable instead of the key. */
 export function curl(body) {
   const quote = (text) => "'" + text.replaceAll("'", "'\\''") + "'";
   const parts = ["curl -N " + quote(address("v1/chat/completions").href), "-H 'content-type: application/json'"];

@@ -1,26 +1,26 @@
-// The conversation stays at its end until the reader goes up. Nothing here reads the layout while an answer grows: the end is found by an
-// observer that is called once the layout is known, and a scroll event comes before a frame changes anything.
+// Keeps the conversation scrolled to its end until the reader scrolls up. Nothing here reads the layout while an answer grows: an observer
+// finds the end once the layout is known, and a scroll event comes before a frame changes anything.
 
 import { $ } from "./dom.js";
 
-/** More than any conversation is high, in pixels. The browser stops at the end. */
+/** Larger than the height of any conversation [pixels]. The browser stops at the end. */
 const END = 1e8;
 
 const scroller = $("scroll");
 let follows = true;
 const atEnd = () => scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 40;
 
-/** Whether the end is followed. */
+/** Whether the view follows the end. */
 export const isFollowed = () => follows;
 
-/** Goes to the end and follows it from now on. */
+/** Scrolls to the end and follows it from now on. */
 export function toEnd() {
   follows = true;
   scroller.scrollTop = END;
   $("latest").hidden = true;
 }
 
-/** Does something that may move what is shown. A reader who is not at the end stays at the same height. */
+/** Runs a function that may move what is shown. If the reader is not at the end, the view keeps its height. */
 export function inPlace(action) {
   const [followed, at] = [follows, scroller.scrollTop];
   action();
@@ -31,7 +31,7 @@ export function startScroll() {
   let before = 0;
   scroller.addEventListener("scroll", () => {
     const at = scroller.scrollTop;
-    // Text that grows moves the end away; only the reader goes up.
+    // Growing text moves the end away. Only the reader scrolls up.
     if (atEnd()) follows = true;
     else if (at < before) follows = false;
     before = at;

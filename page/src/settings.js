@@ -49,7 +49,7 @@ function build() {
 
 const control = (name) => form.elements[name];
 
-/** The settings in the fields: texts, without those that are empty. */
+/** The settings in the fields, as texts. Empty fields are left out. */
 function read() {
   return Object.fromEntries(NAMES.map((name) => [name, control(name).value]).filter(([, value]) => value !== ""));
 }
@@ -86,13 +86,13 @@ export function blame(error) {
   if (!one) return;
   one.setAttribute("aria-invalid", "true");
   one.closest(".field").append(make("p", { className: "wrong" }, error.message));
-  // on a narrow screen, the panel would hide the error
+  // On a narrow screen, the panel would hide the error.
   if (narrow.matches && one.name !== "key") return;
   openSettings();
   one.focus();
 }
 
-/** Whether the tools are as they must be. Says what is wrong with them. */
+/** Whether the tools are valid. If not, says what is wrong with them. */
 export function toolsAreFine() {
   try {
     toolsOf(control("tools").value);

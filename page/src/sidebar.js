@@ -7,7 +7,7 @@ import { remove, rename, showNew, showStored, shown, unkept } from "./threads.js
 import { download, exported, imported } from "./transfer.js";
 
 const DAY = 86_400_000;
-/** The greatest number of conversations that are listed at once. */
+/** Most conversations that are listed at once. */
 const MAX_LISTED = 300;
 let listed = MAX_LISTED;
 
@@ -38,7 +38,7 @@ function openMenu(button, one) {
   menu.replaceChildren(...items);
   menu.ariaLabel = one.title;
   const box = button.getBoundingClientRect();
-  // a modal dialog is above the rest of the page, so the menu stands in it
+  // A modal dialog is above the rest of the page, so the menu is placed inside it.
   button.closest("dialog").append(menu);
   menu.showPopover();
   menu.style.top = Math.min(box.bottom + 4, innerHeight - menu.offsetHeight - 8) + "px";
@@ -64,7 +64,7 @@ menu.addEventListener("keydown", (event) => {
 
 const fileName = (title) => "penstock-" + (title.replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-|-$/g, "").slice(0, 60) || "chat") + ".json";
 
-/** Does something with the storage. If the browser refuses, says so. */
+/** Runs an operation on the storage. If the browser refuses it, says so. */
 async function attempt(action) {
   try {
     await action();
@@ -104,7 +104,7 @@ async function show() {
   const mine = (round += 1);
   const words = $("search").value.trim();
   const [stored, found] = await Promise.all([store.conversations(), words ? store.search(words) : null]);
-  // a later call has overtaken this one
+  // A later call has overtaken this one.
   if (mine !== round) return;
   const all = [...unkept().filter((thread) => thread.isNew).map((thread) => thread.conversation), ...stored];
   const wanted = all.filter((one) => !found || found.has(one.id)).sort((a, b) => b.updated - a.updated);
@@ -140,7 +140,7 @@ function openSidebar() {
     sidebar.showModal();
   } else {
     sidebar.show();
-    // a dialog takes the focus, even one that is not modal
+    // A dialog takes the focus, even if it is not modal.
     document.activeElement.blur();
     focused?.focus();
   }
@@ -172,7 +172,7 @@ async function importFile() {
 }
 
 let pending = 0;
-/** Shows the list soon. Many changes in a row are shown once. */
+/** Shows the list soon. Several changes in quick succession are shown once. */
 function soon() {
   pending ||= setTimeout(() => {
     pending = 0;

@@ -1,5 +1,6 @@
-// Conversations and their messages in IndexedDB. Each message is a record of its own and each change of a conversation is a transaction
-// that changes the named fields only, so that two tabs never overwrite each other's work. The other tabs hear of every change.
+// Stores conversations and their messages in IndexedDB. Each message is a separate record, and each change of a conversation is a
+// transaction that changes only the named fields, so two tabs never overwrite each other's work. The other tabs are notified of every
+// change.
 
 const channel = "BroadcastChannel" in window ? new BroadcastChannel("penstock") : null;
 
@@ -17,7 +18,7 @@ function openDatabase() {
       request.result.createObjectStore("messages", { keyPath: "id" }).createIndex("conversation", "conversation");
     };
     request.onsuccess = () => {
-      // a later version of the page may want to change the database
+      // A later version of the page may want to change the database.
       request.result.onversionchange = () => request.result.close();
       resolve(request.result);
     };
@@ -26,7 +27,7 @@ function openDatabase() {
   });
 }
 
-/** The same two tables in memory, for browsers that keep nothing. */
+/** The same two tables in memory, for browsers that store nothing. */
 function memory() {
   const table = () => {
     const rows = new Map();
@@ -73,7 +74,8 @@ function indexed(database) {
 
 export const storage = { keeps: true };
 
-/** Asks the browser not to evict what is kept when its disk runs short. It may decline, and has no such thing without HTTPS elsewhere. */
+/** Asks the browser not to evict the stored data when its disk runs short. The browser may decline, and offers this only with HTTPS or on
+ * this machine. */
 export function persist() {
   navigator.storage?.persist?.().catch(() => {});
 }
@@ -103,7 +105,7 @@ export const conversation = (id) => transact("readonly", (tables) => tables.conv
 export const messages = (ids) => transact("readonly", (tables) => Promise.all(ids.map((id) => tables.messages.get(id))));
 export const messagesOf = (id) => transact("readonly", (tables) => tables.messages.of(id));
 
-/** Adds a conversation with its messages, or none of them. */
+/** Adds conversations with their messages, all or none. */
 export async function add(entries) {
   await transact("readwrite", async (tables) => {
     for (const { conversation, messages } of entries) {
@@ -114,7 +116,7 @@ export async function add(entries) {
   tell({ kind: "list" });
 }
 
-/** Puts messages of a conversation and changes fields of it. Returns false if the conversation was deleted: nothing is kept then. */
+/** Stores messages of a conversation and changes some of its fields. Returns false, and stores nothing, if the conversation was deleted. */
 export async function save(id, messages, patch = {}) {
   const isKept = await transact("readwrite", async (tables) => {
     const found = await tables.conversations.get(id);
@@ -135,7 +137,8 @@ export async function remove(id) {
   tell({ kind: "removed", conversation: id });
 }
 
-/** Finds conversations by their titles and texts: a Map from ids to an extract of the first message that matches, "" if the title does. */
+/** Finds conversations by their titles and texts. Returns a Map from ids to an extract of the first matching message, or "" if the title
+ * matches. */
 export function search(words) {
   const wanted = words.toLowerCase();
   const place = (text) => text?.toLowerCase().indexOf(wanted) ?? -1;

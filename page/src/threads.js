@@ -1,4 +1,4 @@
-// The conversations that this tab holds: the one it shows, and those with an answer in progress.
+// The conversations of this tab: the shown one, and those with an answer in progress.
 
 import { emit } from "./bus.js";
 import { kept, newId, stamp } from "./kept.js";
@@ -7,7 +7,7 @@ import { leaf, path } from "./tree.js";
 import { whoWrites } from "./writers.js";
 
 // thread: {conversation, messages: Map, head, run, isNew, pending: {messages: Set, patch}, writing, fault}
-// isNew: the storage does not have it. pending: what it does not have yet. fault: the error of the last attempt to keep it.
+// isNew: not stored yet. pending: the parts that are not stored yet. fault: the error of the last attempt to store it.
 const threads = new Map();
 export const shown = { thread: null };
 
@@ -24,10 +24,10 @@ function threadOf(conversation, messages, head, isNew) {
 
 const isPending = ({ pending }) => pending.messages.size > 0 || Object.keys(pending.patch).length > 0;
 
-/** The threads that the browser has refused to keep. */
+/** The threads that the browser has refused to store. */
 export const unkept = () => [...threads.values()].filter((thread) => thread.fault);
 
-/** Which conversation a draft belongs to. All new chats share one. */
+/** The conversation to which a draft belongs. All new chats share one. */
 export const draftId = ({ conversation, messages } = shown.thread) => (messages.size ? conversation.id : "new");
 
 function show(thread) {
@@ -44,7 +44,7 @@ export function showNew() {
   show(draft());
 }
 
-/** Shows a conversation. False: there is none with this id. */
+/** Shows a conversation. Returns false if none has this id. */
 export async function showStored(id) {
   const known = threads.get(id);
   if (known) {
@@ -59,10 +59,11 @@ export async function showStored(id) {
   return true;
 }
 
-/** How often a tab asks whether the answers that it shows and does not write are still written by another, in milliseconds. */
+/** How often a tab checks that the answers written by other tabs are still being written [ms]. */
 const WATCH_EVERY = 2000;
 
-/** Watches the answers of a shown thread that other tabs write. One that no tab writes was interrupted: its tab was reloaded or closed. */
+/** Watches the answers of a shown thread that other tabs write. An answer that no tab writes was interrupted: its tab was reloaded or
+ * closed. */
 async function watch(thread) {
   const open = () => [...thread.messages.values()].filter((message) => message.state === "streaming" && thread.run?.message !== message);
   if (thread.isWatched) return;
@@ -86,21 +87,21 @@ function titleOf(text) {
   return line.length > 60 ? line.slice(0, 59).trimEnd() + "…" : line;
 }
 
-/** Keeps messages of a thread, and the thread with its first one. What the browser refuses is kept with the next attempt. */
+/** Stores messages of a thread, and the thread itself with its first message. What the browser refuses is stored with the next attempt. */
 export function keep(thread, messages, patch = {}) {
   Object.assign(thread.conversation, patch);
   Object.assign(thread.pending.patch, patch);
   for (const message of messages) thread.pending.messages.add(message);
-  // one write after the other
+  // One write after the other.
   thread.writing = thread.writing.then(() => write(thread));
   return thread.writing;
 }
 
-/** How long after a refusal the browser is asked to keep a thread again, in milliseconds. */
+/** How long after a refusal the browser is asked again to store a thread [ms]. */
 const RETRY_AFTER = 5000;
 
 async function write(thread) {
-  // an earlier write has taken it along, or the conversation was deleted
+  // An earlier write has included it, or the conversation was deleted.
   if (!isPending(thread) || thread.isGone) return;
   const { messages, patch } = thread.pending;
   thread.pending = { messages: new Set(), patch: {} };
@@ -118,7 +119,7 @@ async function write(thread) {
   if (before !== thread.fault) emit("kept");
 }
 
-/** Keeps a new thread with all its messages. */
+/** Stores a new thread with all its messages. */
 async function begin(thread) {
   await store.add([{ conversation: thread.conversation, messages: [...thread.messages.values()] }]);
   thread.isNew = false;
@@ -127,7 +128,7 @@ async function begin(thread) {
   store.persist();
 }
 
-/** Adds a message below `parent` and makes it the end of what is shown. */
+/** Adds a message below `parent` and makes it the end of the shown branch. */
 export function append(thread, parent, fields) {
   const message = { id: newId(), conversation: thread.conversation.id, parent, created: stamp(), state: "done", content: "", ...fields };
   thread.messages.set(message.id, message);
@@ -158,7 +159,7 @@ export function change(thread, patch) {
   if (patch.settings) kept.set(localStorage, "draft", patch.settings);
 }
 
-/** Throws an error if the browser does not keep the name. */
+/** Throws an error if the browser does not store the name. */
 export async function rename(id, title) {
   const patch = { title, named: true };
   const thread = threads.get(id);
@@ -185,10 +186,10 @@ function forget(id) {
   emit("list");
 }
 
-/** Takes over what another tab has kept. What this tab writes itself stays its own. */
+/** Takes over what another tab has stored. What this tab writes itself is not replaced. */
 async function takeOver({ conversation: id, messages, patch }) {
   const thread = threads.get(id);
-  // the pieces of an answer change nothing in the list
+  // The pieces of an answer change nothing in the list.
   if (Object.keys(patch).length) emit("list");
   if (!thread) return;
   const { head: theirs, settings, ...fields } = patch;
@@ -197,7 +198,7 @@ async function takeOver({ conversation: id, messages, patch }) {
   for (const message of await store.messages(messages)) {
     if (message && thread.run?.message.id !== message.id) thread.messages.set(message.id, message);
   }
-  // follows the other tab as long as both look at the same branch
+  // Follows the other tab as long as both show the same branch.
   if (theirs && !thread.run && path(thread.messages, theirs).some((message) => message.id === before)) thread.head = theirs;
   emit("messages", thread);
   watch(thread);

@@ -1,4 +1,4 @@
-// Conversations as a file, and back.
+// Exports conversations to a file, and imports them.
 
 import { newId } from "./kept.js";
 import * as store from "./store.js";
@@ -7,7 +7,7 @@ import { leaf } from "./tree.js";
 const FORMAT = "penstock-chat";
 const MAX_BYTES = 256 << 20;
 
-/** The file of some conversations; of all, without `ids`. */
+/** The file of some conversations, or of all if there are no `ids`. */
 export async function exported(ids) {
   const wanted = (await store.conversations()).filter((one) => !ids || ids.includes(one.id));
   const conversations = [];
@@ -52,10 +52,10 @@ function message(raw, where) {
   return Object.assign(out, calls?.length && { calls }, attachments?.length && { attachments });
 }
 
-/** Settings are texts, as the user typed them. */
+/** Settings are stored as texts, as the user typed them. */
 const settings = (raw) => Object.fromEntries(Object.entries(raw ?? {}).filter(([, value]) => typeof value === "string"));
 
-/** A conversation that the terminal's /save has written: a list of messages, each of which answers the one before. */
+/** Reads a conversation written by the terminal's /save: a list of messages, each of which answers the previous one. */
 function spoken(raw) {
   const { system, think, sampling, seed, max_tokens, stop } = raw.settings ?? {};
   const effort = think === "off" ? "none" : think === "on" ? null : think;
@@ -81,7 +81,7 @@ function entry(raw, at) {
   return { conversation, messages };
 }
 
-/** Gives everything a new id, so that nothing that is kept already is overwritten. */
+/** Gives everything a new id, so that nothing stored is overwritten. */
 function renew({ conversation, messages }) {
   const ids = new Map(messages.map((one) => [one.id, newId()]));
   const id = newId();
@@ -90,7 +90,7 @@ function renew({ conversation, messages }) {
   return { conversation: { ...conversation, id, head: ids.get(conversation.head) ?? leaf(byId, null) }, messages: renewed };
 }
 
-/** Adds the conversations of a file, all or none. Returns how many there were and the id of the first. */
+/** Adds the conversations of a file, all or none. Returns their number and the id of the first. */
 export async function imported(file) {
   if (file.size > MAX_BYTES) throw new Error(`the file is larger than ${MAX_BYTES >> 20} MiB`);
   let raw;

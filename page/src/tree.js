@@ -1,16 +1,16 @@
-// The messages of a conversation form a tree: each names its parent, and an edited message or another answer is a sibling of the first.
+// The tree of a conversation's messages: each message names its parent. An edited message, or another answer, is a sibling of the original.
 // `messages` is a Map from ids to messages.
 
 const byTime = (a, b) => a.created - b.created || (a.id < b.id ? -1 : 1);
 
-/** The messages by their parents, the oldest of each parent first. */
+/** The messages by parent, oldest first. */
 export function groups(messages) {
   const all = Map.groupBy(messages.values(), (message) => message.parent);
   for (const siblings of all.values()) siblings.sort(byTime);
   return all;
 }
 
-/** The messages from the first one down to `head`. A parent that is missing or that closes a circle ends the walk. */
+/** The messages from the first one down to `head`. Stops at a missing parent, and at a parent that closes a circle. */
 export function path(messages, head) {
   const out = [];
   const seen = new Set();
@@ -21,7 +21,7 @@ export function path(messages, head) {
   return out;
 }
 
-/** The end of the branch through `id` that was written last. */
+/** The end of the most recently written branch through `id`. */
 export function leaf(messages, id) {
   const below = groups(messages);
   const seen = new Set();

@@ -1,4 +1,4 @@
-// The element of a message: its text, its reasoning, its calls and its buttons.
+// Creates the element of a message: its text, its reasoning, its calls and its buttons.
 
 import { callCard, resultCard, resultsForm } from "./calls.js";
 import { copy, fit, icon, make, quiet, sends } from "./dom.js";
@@ -31,7 +31,7 @@ function branches({ index, siblings, choose }) {
   return make("span", { className: "branches" }, go("Previous version", "left", index - 1), place, go("Next version", "right", index + 1));
 }
 
-/** Turns the text of a message into a field. */
+/** Replaces a message's text by a field in which it can be edited. */
 function edit(turn, message, save) {
   const area = make("textarea", { value: message.content, ariaLabel: "Edit the message", rows: 1 });
   const cancel = make("button", { type: "button" }, "Cancel");
@@ -87,7 +87,7 @@ function editResults(turn, message, actions) {
 
 const WHO = { user: "You", tool: "Tools" };
 
-/** Makes the element of a message. `place`: {index, siblings, isLast, isLive}. `later`: its Markdown is shown once it is seen. */
+/** Creates the element of a message. `place`: {index, siblings, isLast, isLive}. `later`: its Markdown is rendered once it is visible. */
 export function makeTurn(message, place, actions, later) {
   const node = make("article", { className: "turn " + message.role });
   const text = make("div", { className: "text" });
@@ -109,7 +109,7 @@ export function makeTurn(message, place, actions, later) {
       turn.render = null;
       text.classList.remove("raw");
       text.replaceChildren();
-      // what is open yet stays open
+      // Open parts stay open.
       if (place.isLive) turn.view.push(message.content);
       else turn.view.set(message.content);
     };

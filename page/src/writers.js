@@ -1,12 +1,12 @@
-// Which tab writes which answer. A tab that is closed or reloaded writes nothing any more, and the others see that.
+// Tracks which tab writes which answer. A tab that is closed or reloaded stops writing, and the others notice.
 
 import { onChange, tell } from "./store.js";
 
-/** How long another tab may take to say what it writes, in milliseconds. */
+/** How long another tab may take to report what it writes [ms]. */
 const PATIENCE = 400;
 const NAME = "penstock answer ";
 
-// Ids of the messages that this tab writes, and of those that another has said it writes.
+// Ids of the messages that this tab writes, and of those that another tab has reported.
 const mine = new Set();
 const theirs = new Set();
 
@@ -17,12 +17,12 @@ onChange(({ kind, messages }) => {
   if (written.length) tell({ kind: "mine", messages: written });
 });
 
-/** Notes that this tab writes a message. Returns what ends that. */
+/** Records that this tab writes a message. Returns a function that ends the record. */
 export function writes(id) {
   mine.add(id);
   let release;
   const end = new Promise((resolve) => (release = resolve));
-  // The browser lets go of the lock with the tab. There are no locks without HTTPS on another machine.
+  // The browser releases the lock with the tab. Over HTTP from another machine there are no locks.
   navigator.locks?.request(NAME + id, () => end).catch(() => {});
   return () => {
     mine.delete(id);
@@ -30,7 +30,7 @@ export function writes(id) {
   };
 }
 
-/** Which of these messages another tab writes: it holds their locks, or it says so. */
+/** Which of these messages another tab writes: it holds their locks, or it reports them. */
 export async function whoWrites(ids) {
   theirs.clear();
   tell({ kind: "who", messages: ids });

@@ -1,4 +1,4 @@
-//! Every architecture on the GPU against the CPU, which is within the bound of the reference (`engine/cpu/architecture_tests.rs`).
+//! Compares every architecture on the GPU with the CPU, which is within the bound of the reference (`engine/cpu/architecture_tests.rs`).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use gguf::GgufFile;
 use logits::SamplingParams;
 use model::{Pooling, Weights};
 
-/// The largest divergence of the next token's distribution from the CPU's, in nats. The GPU rounds the inputs of products to float16.
+/// Largest divergence of the next token's distribution from the CPU's [nats]. The GPU rounds the inputs of products to float16.
 const BOUND: f64 = 1e-3;
 
-/// Models that magnify any difference, also between two ways of rounding on a CPU (`tests/golden/README.md`). Only a single token is
+/// Models that magnify any difference, even between two ways of rounding on a CPU (`tests/golden/README.md`). Only a single token is
 /// compared.
 const ROUGH: &[&str] = &["gemma3n-dense", "gemma4-dense", "gemma4-moe"];
 
@@ -32,7 +32,7 @@ fn open(path: &Path, backend: BackendKind) -> Result<(Box<dyn Engine>, Weights),
     Ok((engine, weights()))
 }
 
-/// Rows `from..` of a prompt in blocks 0 to 7, of which the last may be sampled.
+/// Rows `from..to` of a prompt in blocks 0 to 7. The last row may be sampled.
 fn batch(prompt: &[u32], from: usize, to: usize, state: bool) -> Batch {
     Batch {
         inputs: prompt[from..to].iter().map(|&id| Input::Token(id)).collect(),
@@ -52,7 +52,7 @@ fn batch(prompt: &[u32], from: usize, to: usize, state: bool) -> Batch {
     }
 }
 
-/// The logits behind a prompt that is computed in chunks of at most `chunk` rows.
+/// The logits after a prompt that is computed in chunks of at most `chunk` rows.
 fn last_logits(engine: &mut dyn Engine, prompt: &[u32], chunk: usize, state: bool) -> Vec<f32> {
     let mut out = StepOutput::default();
     for from in (0..prompt.len()).step_by(chunk) {
@@ -80,7 +80,7 @@ fn bits(logits: &[f32]) -> Vec<u32> {
     logits.iter().map(|x| x.to_bits()).collect()
 }
 
-/// The worst divergence over all prompts, with the number of the prompt.
+/// The worst divergence over all prompts, with that prompt's number.
 fn check(model: &Architecture, prompts: &[Vec<u32>], folder: &Path) -> Result<(f64, usize), String> {
     let path = model.write(folder);
     let mut exact = open(&path, BackendKind::Cpu)?.0;

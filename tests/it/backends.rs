@@ -1,4 +1,4 @@
-//! The engines as a whole are exact and give the same bits at any load.
+//! Checks that whole engines are exact and give the same bits at any load.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -14,7 +14,7 @@ use model::testing::TinyModel;
 use model::{ARCHS, QUANTS, Weights};
 use scheduler::{Event, EventStream, Handle, NewSequence, SchedulerOptions, SequenceGroup};
 
-/// Opens an engine with the given number of KV blocks for each cache group.
+/// Opens an engine with the given number of KV blocks per cache group.
 fn open(path: &Path, options: &CpuOptions, kernels: &'static simd::Kernels) -> CpuEngine {
     let weights = Weights::load(Arc::new(GgufFile::open(path).unwrap())).unwrap();
     let num_blocks = options.num_blocks * weights.spec.cache_groups().len();
@@ -56,17 +56,17 @@ pub fn on_gpu(path: &Path, num_blocks: usize) -> Box<dyn Engine> {
 /// Tests share the GPU, except those that measure its memory.
 static GPU: RwLock<()> = RwLock::new(());
 
-/// The right to use the GPU beside other tests. A test that opens an engine without a GPU fails.
+/// Takes the right to share the GPU with other tests. A test that opens an engine without a GPU fails.
 pub fn gpu() -> RwLockReadGuard<'static, ()> {
     GPU.read().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// The right to use the GPU while no other test uses it.
+/// Takes the right to use the GPU alone.
 pub fn gpu_alone() -> RwLockWriteGuard<'static, ()> {
     GPU.write().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// What is generated: `tokens` for each of `count` prompts of up to `longest` ids below `vocab`. `in_graphs`: also without the recorder.
+/// What to generate: `tokens` for each of `count` prompts of up to `longest` ids below `vocab`. `in_graphs`: also run without the recorder.
 struct Work {
     vocab: u32,
     count: usize,
@@ -80,12 +80,12 @@ pub struct Load {
     pub max_batch_tokens: usize,
     pub max_running: usize,
     pub prefix_cache: bool,
-    /// The number of further sequences with the prompt of each.
+    /// The number of further sequences for each prompt.
     pub relatives: usize,
 }
 
 /// Runs all prompts at once through a scheduler. Returns their texts and the metrics of the engine thread. Without `seen`, no logits are
-/// asked for: then a GPU runs graphs.
+/// requested, so a GPU runs graphs.
 pub fn run(
     mut engine: Box<dyn Engine>,
     seen: Option<&Seen>,
@@ -97,7 +97,7 @@ pub fn run(
     if let Some(seen) = seen {
         engine = Box::new(Recorder::new(engine, seen));
     }
-    // The cache grows from its least size on.
+    // The cache grows from its least size.
     engine.resize_cache(1).unwrap();
     let scheduling = SchedulerOptions {
         max_batch_tokens: load.max_batch_tokens,
@@ -121,7 +121,7 @@ pub fn run(
         texts.remove(0)
     };
     let texts = sequence_groups.into_iter().map(alike).collect();
-    // The process must not end while an engine frees a GPU's memory.
+    // The process must not end while an engine frees GPU memory.
     handle.stop();
     assert!(handle.wait_ended(std::time::Duration::from_secs(60)), "the engine does not end");
     (texts, metrics)
@@ -153,8 +153,8 @@ pub fn prompts(vocab: u32, count: usize, longest: u32) -> Vec<Vec<u32>> {
         .collect()
 }
 
-/// The logits of every row have the same bits alone and with all sequences at once: in small chunks, with the prefix cache, with too few
-/// blocks, and with shared prompts.
+/// Checks that the logits of every row have the same bits alone and together with all sequences: in small chunks, with the prefix cache,
+/// with too few blocks, and with shared prompts.
 fn bits_do_not_depend_on_load(open: Factory, path: &Path, name: &str, work: &Work) {
     let Work { vocab, count, longest, tokens, in_graphs } = *work;
     let seen = Seen::default();
@@ -171,7 +171,7 @@ fn bits_do_not_depend_on_load(open: Factory, path: &Path, name: &str, work: &Wor
         ("in families", Load { num_blocks: 32 * most, max_batch_tokens: 100, max_running: 32, prefix_cache: false, relatives: 2 }),
     ] {
         let engine = open(path, load.num_blocks);
-        // where windows have blocks of their own on top, memory is not short
+        // If windows have additional blocks, memory is not short.
         let is_short = what == "preempted" && engine.kv_capacity().num_blocks == load.num_blocks;
         let (again, metrics) = run(engine, Some(&seen), &format!("{name} {what}"), &load, &prompts, tokens);
         assert_eq!(texts, again, "{name}: {what}");
@@ -180,7 +180,7 @@ fn bits_do_not_depend_on_load(open: Factory, path: &Path, name: &str, work: &Wor
     }
     assert_eq!(seen.rows(), rows, "{name}: every load samples the same positions");
     assert!(seen.repeats() >= 3 * rows);
-    // One prompt alone, in one step or several, and all beside one another.
+    // One prompt alone, in one step or several, and all prompts at the same time.
     let served: &[(usize, usize)] = if in_graphs { &[(512, 1), (41, 1), (90, 32)] } else { &[] };
     for &(max_batch_tokens, max_running) in served {
         let load = Load { num_blocks: 32 * most, max_batch_tokens, max_running, prefix_cache: true, relatives: 0 };
@@ -189,8 +189,8 @@ fn bits_do_not_depend_on_load(open: Factory, path: &Path, name: &str, work: &Wor
     }
 }
 
-/// Tiny models of all architectures. The first architecture, dense and with experts, comes in each of the types, and each of the others in
-/// one of them.
+/// Tiny models of all architectures. The first architecture, dense and with experts, comes in every type. Each of the others comes in one
+/// type.
 fn tiny_models(quants: &[&str]) -> Vec<TinyModel> {
     let quants: Vec<_> = QUANTS.iter().filter(|quant| quants.contains(&quant.name)).collect();
     let of = |(i, tiny): (usize, TinyModel)| {
@@ -203,7 +203,7 @@ fn tiny_models(quants: &[&str]) -> Vec<TinyModel> {
 fn tiny_bits_do_not_depend_on_load(open: Factory, dir: &Path, backend: &str, quants: &[&str], in_graphs: bool) {
     let work = Work { vocab: 320, count: 32, longest: 150, tokens: 72, in_graphs };
     let models = Mutex::new(tiny_models(quants).into_iter());
-    let next = || models.lock().unwrap().next(); // in the head of the loop, the lock would be held while a model is tested
+    let next = || models.lock().unwrap().next(); // in the loop's head, the lock would be held while a model is tested
     let test_all = || {
         while let Some(tiny) = next() {
             let name = format!("{backend}-{}", tiny.name());
@@ -212,7 +212,7 @@ fn tiny_bits_do_not_depend_on_load(open: Factory, dir: &Path, backend: &str, qua
             bits_do_not_depend_on_load(open, &path, &name, &work);
         }
     };
-    // An engine of the CPU has two threads, and one of a GPU keeps two busy: its own and that of the test.
+    // A CPU engine has two threads. A GPU engine keeps two busy: its own and the test's.
     let at_once = thread::available_parallelism().map_or(1, |cores| cores.get() / 2).max(1);
     thread::scope(|scope| (0..at_once).for_each(|_| drop(scope.spawn(test_all))));
 }
@@ -231,15 +231,15 @@ fn logits_have_the_same_bits_at_any_load_on_the_gpu() {
     tiny_bits_do_not_depend_on_load(&on_gpu, dir.path(), "cuda", &quants, true);
 }
 
-/// The logits of every row have the same bits while the cache grows, and while it gives back again and again what is idle. Blocks are
-/// large, so that each has a page of its own on a GPU.
+/// Checks that the logits of every row have the same bits while the cache grows, and while it repeatedly gives back idle memory. Blocks are
+/// large, so that each has its own page on a GPU.
 fn bits_stay_while_the_cache_grows_and_shrinks(open: Factory, dir: &Path, backend: &str) {
     let path = dir.join("growing.gguf");
     TinyModel { num_heads: 8, num_kv_heads: 8, head_dim: 128, ..TinyModel::new(&ARCHS[0]) }.build().write(&path).unwrap();
     let (seen, prompts) = (Seen::default(), prompts(320, 24, 600));
     let alone = Load { num_blocks: 32, max_batch_tokens: 512, max_running: 1, prefix_cache: false, relatives: 0 };
     let (texts, _) = run(open(&path, 32), Some(&seen), &format!("{backend} fixed"), &alone, &prompts, 24);
-    // Without the recorder a GPU runs graphs, here at contexts of up to 600 tokens.
+    // Without the recorder, a GPU runs graphs, here at contexts of up to 600 tokens.
     let (again, _) = run(open(&path, 32), None, &format!("{backend} as served"), &alone, &prompts, 24);
     assert_eq!(texts, again);
     let mut recorder = Recorder::new(open(&path, 400), &seen);
@@ -248,14 +248,14 @@ fn bits_stay_while_the_cache_grows_and_shrinks(open: Factory, dir: &Path, backen
     let options = SchedulerOptions { max_batch_tokens: 100, max_running: 6, max_waiting: 512, max_waiting_tokens: 0, prefix_cache: true };
     let handle = Handle::spawn(Box::new(recorder), options, metrics.clone());
     let sequence = |prompt: &Vec<u32>| NewSequence::new(prompt.clone(), SamplingParams::greedy(), 24);
-    // A fast engine may have ended a round's sequences before it is asked for memory, so rounds go on until that has happened often enough.
+    // A fast engine may finish a round's sequences before it is asked for memory, so rounds continue until that has happened often enough.
     let is_enough = || metrics.cache_growths_total.get() > 2 && metrics.cache_give_backs_total.get() > 2;
     for round in 0..20 {
         if round >= 5 && is_enough() {
             break;
         }
         let streams: Vec<EventStream> = prompts.iter().map(|prompt| handle.enqueue(sequence(prompt)).unwrap()).collect();
-        // A cache that was asked for memory does not grow for two seconds. So it is asked once it has grown.
+        // A cache that was asked for memory does not grow for two seconds, so it is asked only after it has grown.
         let (asks, grown) = (handle.clone(), metrics.clone());
         let before = grown.cache_growths_total.get();
         let asking = thread::spawn(move || {
@@ -289,7 +289,7 @@ fn logits_have_the_same_bits_while_the_cache_grows_and_shrinks_on_the_gpu() {
     bits_stay_while_the_cache_grows_and_shrinks(&on_gpu, dir.path(), "cuda");
 }
 
-/// The Kullback-Leibler divergence of the next token's distribution, in nats.
+/// The Kullback-Leibler divergence of the next token's distribution [nats].
 pub fn divergence(exact: &[f32], got: &[f32]) -> f64 {
     let log_probabilities = |logits: &[f32]| -> Vec<f64> {
         let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -311,7 +311,7 @@ fn the_gpu_agrees_with_the_cpu() {
         tiny.build().write(&path).unwrap();
         let [exact, got] = [on_cpu(&path, 8), on_gpu(&path, 8)].map(|mut engine| {
             let mut steps = Vec::new();
-            // a prompt, then a single row: every op has a variant for each
+            // A prompt, then a single row: every op has a variant for each.
             greedy(&mut *engine, &prompt, 1, |_, logits| steps.push(logits.to_vec()));
             greedy(&mut *engine, &prompt[..1], 1, |_, logits| steps.push(logits.to_vec()));
             steps
@@ -349,7 +349,7 @@ fn real_models() -> [(PathBuf, serde_json::Value); 3] {
     fixtures::REAL_MODELS.map(|name| (fixtures::real_model(name), reference(name)))
 }
 
-/// A greedy continuation. `look` gets the logits of each step.
+/// Generates a greedy continuation. `look` gets the logits of each step.
 pub fn greedy(engine: &mut dyn Engine, prompt: &[u32], steps: u32, mut look: impl FnMut(u32, &[f32])) -> Vec<u32> {
     let mut out = StepOutput::default();
     let (mut text, mut context) = (Vec::new(), 0);
@@ -408,7 +408,7 @@ fn real_models_agree_with_the_reference() {
     }
 }
 
-/// On a GPU the first distribution diverges little from that of the CPU, which is exact, and the greedy text is the same.
+/// On a GPU, the first distribution diverges little from the CPU's, which is exact, and the greedy text is the same.
 #[test]
 #[ignore = "needs a GPU and PENSTOCK_TEST_MODELS"]
 fn real_models_agree_with_the_reference_on_the_gpu() {
@@ -440,13 +440,13 @@ fn real_models_agree_with_the_reference_on_the_gpu() {
     }
 }
 
-/// An allocation that aborts would end the process with every other model.
+/// An allocation that aborts would end the process together with every other model.
 #[test]
 fn a_cache_beyond_all_memory_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("tiny.gguf");
     TinyModel::new(&ARCHS[0]).build().write(&path).unwrap();
-    // more than the address space, more than a product holds, more than a vector may have
+    // More than the address space, more than a product can hold, more than a vector may have.
     for num_blocks in [1 << 40, 1 << 62, usize::MAX / 100_000] {
         let weights = Weights::load(Arc::new(GgufFile::open(&path).unwrap())).unwrap();
         let error = CpuEngine::new(weights, &options(num_blocks), simd::dispatch::available()[0]).err().expect("it opened");
@@ -454,8 +454,8 @@ fn a_cache_beyond_all_memory_is_an_error() {
     }
 }
 
-/// Instruction sets with fused multiply-add give the same bits, and the portable one is close. So are all of them for quantised weights,
-/// which AVX-512 multiplies as integers.
+/// Instruction sets with fused multiply-add give the same bits, and the portable one is close. For quantised weights, which AVX-512
+/// multiplies as integers, all of them are only close to each other.
 #[test]
 fn instruction_sets_agree() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! Real models on the CPU, with recurrent state and with windows: a row's logits have the same bits however its sequence got there.
+//! Checks real models on the CPU, with recurrent state and with windows: a row's logits have the same bits, however its sequence reached
+//! it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use metrics::ModelMetrics;
 use model::Weights;
 use scheduler::{Event, EventStream, Handle, NewSequence, SchedulerOptions, SequenceGroup};
 
-/// Recurrent mixers of each kind, alone and beside attention, and windows of each kind.
+/// Recurrent mixers of each kind, alone and together with attention, and windows of each kind.
 const MODELS: [&str; 9] = [
     "qwen3next-moe",
     "granitehybrid-dense",
@@ -66,7 +67,7 @@ impl Runner {
         Self { handle: Handle::spawn(Box::new(engine), options, metrics.clone()), metrics, n: load.n }
     }
 
-    /// The answers to all prompts at once, and the sum of the tokens that were found in the cache.
+    /// The answers to all prompts at once, and the total of tokens found in the cache.
     fn run(&self, prompts: &[Vec<u32>]) -> (Vec<Vec<u32>>, u32) {
         let streams: Vec<Vec<_>> = prompts
             .iter()

@@ -1,4 +1,4 @@
-//! A fault during a run fails only the request that it concerns, and the ledger of device memory is right.
+//! Checks that a fault during a run fails only the request it concerns, and that the ledger of device memory is right.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use crate::backends::{Factory, gpu, gpu_alone, on_cpu, on_gpu};
 /// The id whose embedding is broken.
 const BROKEN: u32 = 7;
 
-/// Writes a model with a separate head whose embedding of one id holds `value`.
+/// Writes a model with a separate head, in which the embedding of one id holds `value`.
 fn write_broken(path: &Path, value: half::f16) {
     let Some(quant) = QUANTS.iter().find(|quant| quant.name == "F16") else { unreachable!("F16 has a row") };
     TinyModel { quant, optional: true, ..TinyModel::new(&ARCHS[0]) }.build().write(path).unwrap();
@@ -36,7 +36,7 @@ fn spawn(engine: Box<dyn Engine>) -> Handle {
 
 /// The texts of prompts that run at once, or the reason why a prompt failed.
 fn texts(handle: &Handle, prompts: &[Vec<u32>]) -> Vec<Result<Vec<u32>, String>> {
-    // the broken id may be read, but must not be sampled
+    // The broken id may be read but must not be sampled.
     let params = SamplingParams { logit_bias: vec![(BROKEN, -100.0)], ..SamplingParams::greedy() };
     let sequence = |prompt: &Vec<u32>| NewSequence::new(prompt.clone(), params.clone(), 40);
     let streams: Vec<_> = prompts.iter().map(|prompt| handle.enqueue(sequence(prompt)).unwrap()).collect();
@@ -53,7 +53,7 @@ fn texts(handle: &Handle, prompts: &[Vec<u32>]) -> Vec<Result<Vec<u32>, String>>
     streams.into_iter().map(text).collect()
 }
 
-/// Beside and after a request whose logits are not finite, other requests get the same text as without it, also in the blocks that it used.
+/// During and after a request whose logits are not finite, other requests get the same text as without it, even in the blocks that it used.
 fn broken_logits_fail_alone(open: Factory, dir: &Path) {
     for value in [half::f16::NAN, half::f16::INFINITY, half::f16::NEG_INFINITY] {
         let path = dir.join("broken.gguf");
@@ -61,7 +61,7 @@ fn broken_logits_fail_alone(open: Factory, dir: &Path) {
         let good: Vec<Vec<u32>> = (0..6u32).map(|n| (0..20 + 9 * n).map(|i| 8 + (i * 31 + n * 57) % 300).collect()).collect();
         let mut bad = good.clone();
         bad.iter_mut().enumerate().for_each(|(n, prompt)| prompt[3 * n] = BROKEN);
-        // six prompts of at most 65 tokens and 40 generated ones: blocks are reused
+        // Six prompts of at most 65 tokens, with 40 generated tokens each, so blocks are reused.
         let handle = spawn(open(&path, 24));
         let alone = texts(&handle, &good);
         assert!(alone.iter().all(|text| text.as_ref().is_ok_and(|ids| ids.len() == 40)), "{alone:?}");
@@ -91,8 +91,8 @@ fn logits_that_are_not_finite_fail_their_request_alone_on_the_gpu() {
     broken_logits_fail_alone(&on_gpu, dir.path());
 }
 
-/// A model whose file is cut or written to in place fails with a message, and only that model does. Its tensors are longer than the pages
-/// that stay.
+/// A model fails with a message if its file is truncated or overwritten in place, and only that model does. Its tensors are longer than the
+/// pages that remain.
 #[test]
 fn a_model_whose_mapped_file_changes_in_place_fails_alone() {
     let dir = tempfile::tempdir().unwrap();
@@ -116,7 +116,7 @@ fn a_model_whose_mapped_file_changes_in_place_fails_alone() {
         assert_eq!(texts(&handle, &prompts), alone);
         change(&std::fs::OpenOptions::new().write(true).open(&path).unwrap());
         if expected == "was written to" {
-            // The system is asked once per second.
+            // The file's state is checked once per second.
             std::thread::sleep(std::time::Duration::from_millis(1100));
         }
         let failed = texts(&handle, &prompts);
@@ -124,14 +124,15 @@ fn a_model_whose_mapped_file_changes_in_place_fails_alone() {
         assert!(!handle.is_alive() && !handle.is_lost());
         assert_eq!(texts(&other, &prompts), alone, "another model");
     }
-    // A file that is cut while it is opened, or between opening and loading.
+    // A file that is truncated while it is opened, or between opening and loading.
     let path = write("cut.gguf");
     let file = GgufFile::open(&path).unwrap();
     std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(5000).unwrap();
     assert!(model::Weights::load(file.into()).is_err_and(|error| error.to_string().contains("has 5000 now")));
 }
 
-/// A request with every list at its longest runs: if a device had smaller limits than the API, the request would fail the step of others.
+/// A request with every list at its greatest length. If a device had smaller limits than the API, the request would fail the step of other
+/// requests.
 fn long_lists_are_accepted(open: Factory, dir: &Path) {
     let path = dir.join("lists.gguf");
     TinyModel { vocab_size: 6000, context_length: 1024, ..TinyModel::new(&ARCHS[0]) }.build().write(&path).unwrap();
@@ -169,7 +170,7 @@ fn the_longest_lists_of_a_request_are_accepted_on_the_gpu() {
     long_lists_are_accepted(&on_gpu, dir.path());
 }
 
-/// The ledger agrees within 2 %, after the driver has allocated what it holds per process: its context and the kernels.
+/// The ledger agrees within 2 %, after the driver has allocated its memory per process: its context and the kernels.
 #[test]
 #[ignore = "needs a GPU"]
 fn the_ledger_of_device_memory_on_the_gpu_agrees_with_the_driver() {
@@ -177,7 +178,7 @@ fn the_ledger_of_device_memory_on_the_gpu_agrees_with_the_driver() {
     for (hidden_dim, num_blocks) in [(256, 16384), (1024, 512)] {
         let path = dir.path().join("ledger.gguf");
         TinyModel { hidden_dim, ffn_dim: 4 * hidden_dim, vocab_size: 5000, ..TinyModel::new(&ARCHS[0]) }.build().write(&path).unwrap();
-        // loads the kernels of this shape
+        // Loads the kernels of this shape.
         drop(on_gpu(&path, num_blocks));
         let free_without = device(BackendKind::Cuda, 0).unwrap().describe().unwrap().memory.unwrap().free;
         let engine = on_gpu(&path, num_blocks);
@@ -189,7 +190,7 @@ fn the_ledger_of_device_memory_on_the_gpu_agrees_with_the_driver() {
     }
 }
 
-/// The bounds of the API are at most those of the device.
+/// The API's bounds do not exceed the device's.
 #[test]
 fn the_device_accepts_what_the_api_accepts() {
     let constant = |path: &str, name: &str| -> u64 {
@@ -199,6 +200,6 @@ fn the_device_accepts_what_the_api_accepts() {
     };
     let (api, device) = ("src/api/openai/convert/generation.rs", "cuda/sampling/sampling.h");
     assert!(constant(device, "MAX_BIASES") >= constant(api, "MAX_BIAS"));
-    // the end tokens of the vocabulary are added to those of the request
+    // The vocabulary's end tokens are added to those of the request.
     assert!(constant(device, "MAX_SUPPRESSED") >= constant(api, "MAX_STOP_IDS") + 64);
 }

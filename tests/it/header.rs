@@ -1,4 +1,5 @@
-//! `src/engine/cuda/sys.rs` declares what `cuda/include/penstock.h` declares: the names, order and types of all fields and parameters.
+//! Checks that `src/engine/cuda/sys.rs` declares the same as `cuda/include/penstock.h`: names, order and types of all fields and
+//! parameters.
 
 use std::collections::BTreeMap;
 
@@ -52,7 +53,7 @@ fn header_code() -> String {
     text("cuda/include/penstock.h").lines().map(|line| line.split("//").next().unwrap_or("").to_owned() + "\n").collect()
 }
 
-/// Structs with their fields, and functions with their parameters and what they return.
+/// Structs with their fields, and functions with their parameters and return types.
 fn header() -> (Lists, Lists) {
     let code = header_code();
     let (mut structs, mut functions) = (Lists::new(), Lists::new());
@@ -104,7 +105,7 @@ fn sys() -> (Lists, Lists) {
     (structs, functions)
 }
 
-/// The words that begin with `pen_` and stand before a parenthesis, sorted: the functions that a text declares.
+/// The words that begin with `pen_` and precede a parenthesis, sorted: the functions that a text declares.
 fn declared_functions(code: &str) -> Vec<String> {
     let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let heads = code.split('(').map(|head| &head[head.rfind(|c| !is_word(c)).map_or(0, |at| at + 1)..]);
@@ -124,7 +125,7 @@ fn structs_and_functions_are_the_same_on_both_sides() {
     }
 }
 
-/// The parsers above must not overlook anything that the comparison would then leave out.
+/// The parsers above must not overlook anything that the comparison would then miss.
 #[test]
 fn no_function_or_struct_is_overlooked() {
     let ((c_structs, c_functions), (structs, functions)) = (header(), sys());
@@ -135,7 +136,7 @@ fn no_function_or_struct_is_overlooked() {
     assert_eq!(structs.len(), rust.matches("pub struct ").count() - rust.matches("_opaque:").count());
 }
 
-/// The constants of `sys.rs` stand in the header as `#define NAME value` or as `NAME = value,`.
+/// The constants of `sys.rs` appear in the header as `#define NAME value` or as `NAME = value,`.
 #[test]
 fn constants_have_the_same_values() {
     let c: String = header_code().lines().map(|line| line.trim_end().to_owned() + "\n").collect();

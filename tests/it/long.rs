@@ -1,4 +1,5 @@
-//! Long contexts: a sequence that is far longer than its neighbours gives the same bits at any load, and on a GPU what the CPU gives.
+//! Checks long contexts: a sequence far longer than its neighbours gives the same bits at any load, and on a GPU the same result as on the
+//! CPU.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,17 +12,17 @@ use model::testing::TinyModel;
 use model::{Arch, Weights};
 
 const VOCAB: u32 = 320;
-/// Longer than a sequence whose number of tokens fits into fifteen bits.
+/// More tokens than fit into fifteen bits.
 const LONG: usize = 33_000;
-/// What is generated for each prompt.
+/// Tokens to generate for each prompt.
 const TOKENS: u32 = 100;
-/// Tokens of the second long prompt beyond the length of the first.
+/// Tokens by which the second long prompt is longer than the first.
 const MORE: usize = 70;
-/// The longest of the short prompts.
+/// Longest of the short prompts.
 const SHORT: usize = 150;
 
-/// A model of one layer in whose rows a few keys have most of the weight, wherever they are. Without larger queries, all of many keys would
-/// have about the same, and the output next to nothing.
+/// A model of one layer where a few keys have most of a row's weight, wherever they are. With smaller queries, many keys would have about
+/// the same weight, and the output would be close to zero.
 fn sharp_model(dir: &Path, head_dim: usize) -> PathBuf {
     let arch = Arch::by_name("qwen3").unwrap();
     let tiny = TinyModel { num_layers: 1, num_heads: 256 / head_dim, head_dim, context_length: 2 * LONG, ..TinyModel::new(arch) };
@@ -36,7 +37,7 @@ fn sharp_model(dir: &Path, head_dim: usize) -> PathBuf {
     path
 }
 
-/// Opens an engine that takes sequences of `longest` tokens, each of them in one step.
+/// Opens an engine that takes sequences of `longest` tokens, each in one step.
 fn open(backend: BackendKind, path: &Path, num_blocks: usize, longest: usize) -> Box<dyn Engine> {
     let weights = Weights::load(Arc::new(GgufFile::open(path).unwrap())).unwrap();
     let options = EngineOptions {
@@ -52,7 +53,7 @@ fn open(backend: BackendKind, path: &Path, num_blocks: usize, longest: usize) ->
     engine
 }
 
-/// Two long prompts, of which the second begins as the first, among short ones.
+/// Two long prompts among short ones. The second long prompt begins like the first.
 fn long_among_short(long: usize, shorts: usize) -> Vec<Vec<u32>> {
     let id = |i: usize, salt: usize| ((i * 48_271 + salt * 97) % 2_147_483_647 % VOCAB as usize) as u32;
     let first: Vec<u32> = (0..long).map(|i| id(i, 1)).collect();
@@ -60,20 +61,20 @@ fn long_among_short(long: usize, shorts: usize) -> Vec<Vec<u32>> {
     [first, second].into_iter().chain(prompts(VOCAB, shorts, SHORT as u32)).collect()
 }
 
-/// Each row has the same bits alone, in a step with its whole prompt, as with all others: in chunks, behind a cached prefix and after a
-/// preemption. The texts are the same without the recorder, too, which on a GPU means in graphs.
+/// Checks that each row has the same bits alone, in a step with its whole prompt, and together with all others: in chunks, after a cached
+/// prefix and after a preemption. The texts are also the same without the recorder, where a GPU runs graphs.
 fn bits_do_not_depend_on_neighbours(open: Factory, path: &Path, name: &str, (long, shorts): (usize, usize)) {
     let seen = Seen::default();
     let prompts = long_among_short(long, shorts);
     let blocks_of = |tokens: usize| (tokens + TOKENS as usize).div_ceil(32) + 1;
     let (most, all) = (blocks_of(long + MORE), 2 * blocks_of(long + MORE) + shorts * blocks_of(SHORT));
-    // The prompts of the two long sequences fit side by side, and not what they generate.
+    // The prompts of the two long sequences fit at the same time, but not their generated tokens.
     let tight = long.div_ceil(32) + (long + MORE).div_ceil(32) + 3;
     let alone = Load { num_blocks: most, max_batch_tokens: long + MORE, max_running: 1, prefix_cache: false, relatives: 0 };
     let (texts, _) = run(open(path, most), Some(&seen), &format!("{name} alone"), &alone, &prompts, TOKENS);
     let rows = seen.rows();
     assert_eq!(rows, prompts.len() * TOKENS as usize);
-    // In ten steps a long prompt is computed while short sequences decode, and then decodes beside them. In sixty, many end before.
+    // In ten steps, a long prompt is computed while short sequences decode, and then decodes together with them. In sixty, many end before.
     let (large, small) = ((long / 10).max(64), (long / 60).max(41));
     for (what, num_blocks, max_batch_tokens, prefix_cache) in [
         ("together", all, large, false),
@@ -110,7 +111,7 @@ fn a_context_beyond_32000_tokens_has_the_same_bits_at_any_load_on_the_gpu() {
     }
 }
 
-/// Steps of several hundred rows of a prompt beside up to two hundred sequences that decode.
+/// Steps with several hundred rows of a prompt and up to two hundred decoding sequences.
 #[test]
 #[ignore = "needs a GPU"]
 fn mixed_steps_of_many_sequences_have_the_same_bits_on_the_gpu() {
@@ -135,7 +136,7 @@ fn the_gpu_agrees_with_the_cpu_beyond_32000_tokens() {
             (logits, text)
         });
         for (step, (exact, got)) in exact.iter().zip(&got).enumerate() {
-            // From where the texts part, the rows are others.
+            // From the position where the texts diverge, the rows differ.
             if text[..step] == again[..step] {
                 let divergence = divergence(exact, got);
                 println!("heads of {head_dim}, position {}: KL divergence {divergence:.1e}", LONG + step);

@@ -1,4 +1,4 @@
-//! The only integration test binary of Rust, with one module per concern.
+//! The only Rust integration test binary, with one module per concern.
 
 mod architectures;
 mod backends;

@@ -1,6 +1,7 @@
-//! The modules of the workspace's crates and who names whom: enough of Rust's name resolution for the rules about imports.
+//! Finds the modules of the workspace's crates and which of them mention each other: enough of Rust's name resolution for the rules about
+//! imports.
 //!
-//! Test modules (`#[cfg(test)] mod x`) are left out, and so is what follows an inline one in its file.
+//! Skips test modules (`#[cfg(test)] mod x`), and everything after an inline one in its file.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -12,12 +13,12 @@ pub type Module = String;
 
 /// One mention of a module in a file.
 pub struct Mention {
-    /// The index of the file that names.
+    /// Index of the mentioning file.
     pub from: usize,
     pub line: usize,
     /// The module that the text names.
     pub named: Module,
-    /// The index of the file that defines the item, past re-exports.
+    /// Index of the file that defines the item, past re-exports.
     pub target: usize,
 }
 
@@ -28,7 +29,7 @@ pub struct Modules {
     pub mentions: Vec<Mention>,
 }
 
-/// What a name in a module stands for.
+/// What a name in a module refers to.
 #[derive(Clone)]
 enum Name {
     /// An item that this file defines.
@@ -36,12 +37,12 @@ enum Name {
     Module(Module),
 }
 
-/// One file while names are resolved.
+/// A file's scope during name resolution.
 struct Scope {
     module: Module,
     imports: Vec<Import>,
     defined: BTreeSet<String>,
-    /// The code without its imports, and the paths in it.
+    /// The file's code without its imports, and the paths in it.
     code: String,
     paths: Vec<(usize, Vec<String>)>,
 }
@@ -54,12 +55,12 @@ struct Resolver {
 
 /// A crate of the workspace. Paths are relative to the project's root.
 pub struct Crate {
-    /// The name by which the other crates know it.
+    /// The name that other crates use for it.
     pub name: String,
-    /// The folder of its `Cargo.toml`, which ends with `/`. Empty for the project's root.
+    /// The folder of its `Cargo.toml`, with a final `/`. Empty for the project's root.
     pub folder: String,
     pub manifest: &'static str,
-    /// The path of its root file: the library's, or the program's where there is none.
+    /// The path of its root file: the library's, or the program's if there is no library.
     pub lib: String,
 }
 
@@ -71,14 +72,14 @@ pub fn section<'a>(manifest: &'a str, name: &str) -> impl Iterator<Item = &'a st
 
 /// The crates of the workspace.
 pub fn crates() -> Vec<Crate> {
-    // a crate with a workspace of its own, such as the fuzz targets, is no part of this one
+    // A crate with a workspace of its own, such as the fuzz targets, is not part of this one.
     let is_member = |file: &&Source| file.path.ends_with("/Cargo.toml") && !file.text.contains("\n[workspace]\n");
     let manifests: Vec<_> = files("").into_iter().filter(|file| file.path == "Cargo.toml" || is_member(file)).collect();
     let value = |line: &str, key: &str| {
         let (name, rest) = line.split_once('=')?;
         (name.trim() == key).then(|| rest.split('"').nth(1).map(str::to_owned))?
     };
-    // `api = { package = "penstock-api", … }`: the crate is known by the key
+    // With `api = { package = "penstock-api", … }`, the key is the crate's name.
     let root = manifests.iter().find(|file| file.path == "Cargo.toml").expect("a manifest in the root");
     let aliases: HashMap<String, String> = section(&root.text, "workspace.dependencies")
         .filter_map(|line| {
@@ -98,7 +99,7 @@ pub fn crates() -> Vec<Crate> {
 }
 
 impl Modules {
-    /// The modules of all crates, tests left out.
+    /// The modules of all crates, without tests.
     pub fn of_workspace() -> Self {
         let sources: BTreeMap<String, &'static Source> = rust_files("").into_iter().map(|file| (file.path.clone(), file)).collect();
         let mut found = Vec::new();
@@ -119,7 +120,7 @@ impl Modules {
         let scopes: Vec<Scope> = found.iter().map(scope).collect();
         let mut file_of = HashMap::new();
         for (i, scope) in scopes.iter().enumerate() {
-            // of two files for one module (a build with and without a feature) the first counts
+            // If two files define one module (for builds with and without a feature), the first counts.
             file_of.entry(scope.module.clone()).or_insert(i);
         }
         let crates = scopes.iter().map(|scope| scope.module.split('/').next().expect("a crate").to_owned()).collect();
@@ -129,7 +130,7 @@ impl Modules {
         Self { files, module_of, mentions }
     }
 
-    /// The files that each file imports, itself left out.
+    /// The files that each file imports, not counting itself.
     pub fn imports(&self) -> Vec<BTreeSet<usize>> {
         let mut imports = vec![BTreeSet::new(); self.files.len()];
         for mention in self.mentions.iter().filter(|mention| mention.from != mention.target) {
@@ -139,7 +140,7 @@ impl Modules {
     }
 }
 
-/// Adds the module of a file and those that it declares.
+/// Adds a file's module and the modules that it declares.
 fn collect(sources: &BTreeMap<String, &'static Source>, path: &str, module: &str, found: &mut Vec<(Module, &'static Source)>) {
     let file = sources.get(path).unwrap_or_else(|| panic!("{path}: no such file, declared as module {module}"));
     let name = path.rsplit('/').next().expect("a name");
@@ -161,7 +162,7 @@ fn collect(sources: &BTreeMap<String, &'static Source>, path: &str, module: &str
 }
 
 impl Resolver {
-    /// What a file names.
+    /// The mentions in a file.
     fn mentions(&self, file: usize) -> Vec<Mention> {
         let scope = &self.scopes[file];
         let mut found = Vec::new();
@@ -172,7 +173,7 @@ impl Resolver {
             self.used_by_glob(file, import).into_iter().for_each(|(named, target)| add(import.at, named, target));
         }
         for import in scope.imports.iter().filter(|import| !import.glob) {
-            // A re-export alone uses nothing, and an imported module counts by what its paths name.
+            // A re-export alone uses nothing. For an imported module, the paths through it count.
             let is_used = !words(&scope.code, &import.name).is_empty();
             let is_prefix = scope.paths.iter().any(|(_, path)| path[0] == import.name);
             match self.path(file, &import.path, 0) {
@@ -209,7 +210,7 @@ impl Resolver {
         .collect()
     }
 
-    /// What a path names: the deepest module that the text spells out, and what it stands for.
+    /// Resolves a path: the deepest module that the text spells out, and what the path refers to.
     fn path(&self, file: usize, path: &[String], depth: usize) -> Option<(Module, Name)> {
         let module = &self.scopes[file].module;
         let (first, mut rest) = path.split_first()?;
@@ -243,7 +244,7 @@ impl Resolver {
         Some((named, at))
     }
 
-    /// What a name in a module stands for: a child, an item of its own, or what it imports.
+    /// Resolves a name in a module: a child module, an item, or an import.
     fn member(&self, module: &str, name: &str, depth: usize) -> Option<Name> {
         let child = format!("{module}/{name}");
         if self.file_of.contains_key(&child) {
@@ -258,7 +259,7 @@ impl Resolver {
             return None;
         }
         if let Some(import) = scope.imports.iter().find(|import| !import.glob && import.name == name) {
-            // `use gguf;` and the like: the path's first name is the import's own
+            // In `use gguf;` and the like, the path's first name is the import's own name.
             let itself = import.path.len() == 1 && import.path[0] == name;
             return if itself {
                 self.crates.contains(name).then(|| Name::Module(name.to_owned()))
@@ -288,7 +289,7 @@ pub fn circles(imports: &[BTreeSet<usize>]) -> Vec<Vec<usize>> {
     found
 }
 
-/// The files that are imported from `start` on, over any number of steps.
+/// The files that `start` imports, directly or indirectly.
 fn reachable(imports: &[BTreeSet<usize>], start: usize) -> BTreeSet<usize> {
     let mut found = BTreeSet::new();
     let mut next: Vec<usize> = imports[start].iter().copied().collect();
@@ -300,7 +301,7 @@ fn reachable(imports: &[BTreeSet<usize>], start: usize) -> BTreeSet<usize> {
     found
 }
 
-/// The shortest circle through a file: the files on the way, which ends before it comes back to the first.
+/// The shortest circle through a file: the files on it, without the return to the first.
 pub fn shortest_circle(imports: &[BTreeSet<usize>], start: usize) -> Vec<usize> {
     let mut ways = vec![vec![start]];
     let mut seen = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! How the build script finds the CUDA compiler, and which kernels it compiles again.
+//! Tests how the build script finds the CUDA compiler, and which kernels it compiles again.
 
 use std::path::{Path, PathBuf};
 
@@ -24,7 +24,7 @@ fn the_first_place_with_a_compiler_wins() {
     places.path = Some(std::env::join_paths([root.join("empty"), root.join("path")]).unwrap());
     let error = places.find().unwrap_err();
     assert!(error.contains("pip install") && error.contains("CUDA_HOME") && error.contains("NVCC"), "{error}");
-    // from the last place in the order to the first
+    // From the last place in the order to the first.
     for (name, set) in [
         ("usual/bin/nvcc", None),
         ("project/.venv/lib/python3.11/site-packages/nvidia/cu12/bin/nvcc", None),
@@ -57,7 +57,7 @@ fn the_runtime_is_found_beside_the_compiler() {
         touch(&root, &format!("cuda/{lib}/libcudart_static.a"));
         assert_eq!(runtime_dir(&compiler).unwrap(), root.join("cuda").join(lib));
     }
-    // a link to the compiler leads to it, too
+    // A link to the compiler also counts.
     std::os::unix::fs::symlink(&compiler, root.join("nvcc")).unwrap();
     assert_eq!(runtime_dir(&root.join("nvcc")).unwrap(), root.join("cuda/lib"));
 }
@@ -83,7 +83,7 @@ fn the_environment_names_the_places() {
     assert_eq!(all.home.as_deref(), Some("/home".as_ref()));
     assert_eq!(all.path.as_deref(), Some("/bin:/usr/bin".as_ref()));
     assert_eq!((all.root, all.usual), ("/project".into(), "/usr/local/cuda".into()));
-    // CUDA_PATH counts if CUDA_HOME is not set, and an empty variable is not set
+    // CUDA_PATH counts if CUDA_HOME is not set. An empty variable counts as not set.
     let empty = places(&[("NVCC", ""), ("CUDA_HOME", ""), ("CUDA_PATH", "/path")]);
     assert_eq!((empty.nvcc, empty.path), (None, None));
     assert_eq!(empty.home.as_deref(), Some("/path".as_ref()));

@@ -1,4 +1,4 @@
-//! Reads imports, declarations and paths from Rust source whose comments and strings are blanked out.
+//! Parses imports, declarations and paths in Rust source whose comments and strings are blanked out.
 
 use std::collections::BTreeSet;
 
@@ -6,21 +6,21 @@ use crate::source::{code_only, words};
 
 /// One name that a `use` brings into scope.
 pub struct Import {
-    /// The offset of the `use`, and where its semicolon stands.
+    /// The offsets of the `use` and of its semicolon.
     pub at: usize,
     pub end: usize,
     pub path: Vec<String>,
-    /// The name in scope: the last of the path, or what `as` says. Empty if it is a glob.
+    /// The name in scope: the path's last name, or the name after `as`. Empty for a glob.
     pub name: String,
     pub glob: bool,
-    /// Whether it stands behind `pub`, `pub(crate)` or the like.
+    /// Whether the import follows `pub`, `pub(crate)` or the like.
     pub public: bool,
 }
 
 /// `mod name;` outside of tests.
 pub struct Declared {
     pub name: String,
-    /// The file that `#[path = "…"]` names.
+    /// The file named by `#[path = "…"]`.
     pub path: Option<String>,
 }
 
@@ -35,7 +35,7 @@ pub fn imports(code: &str) -> Vec<Import> {
         let before = code[..at].trim_end();
         let public =
             before.ends_with("pub") || before.ends_with(')') && before.rfind("pub(").is_some_and(|start| !before[start..].contains('\n'));
-        // `impl Trait + use<'a>` is no import
+        // `impl Trait + use<'a>` is not an import.
         let Some(length) = code[at..].find(';').filter(|_| !code[at + 3..].trim_start().starts_with('<')) else { continue };
         let end = at + length;
         let mut tree = Vec::new();
@@ -53,7 +53,7 @@ pub fn imports(code: &str) -> Vec<Import> {
     found
 }
 
-/// The leaves of a `use` tree: the path of each, and its name if `as` gives one.
+/// The leaves of a `use` tree: the path of each, and its name after `as`, if any.
 fn read_tree(text: &str, prefix: &[String], found: &mut Vec<(Vec<String>, Option<String>)>) {
     let text = text.trim().trim_start_matches("::");
     if text.is_empty() {
@@ -80,7 +80,7 @@ fn read_tree(text: &str, prefix: &[String], found: &mut Vec<(Vec<String>, Option
     found.push((names, alias));
 }
 
-/// The code with its imports blanked out; every byte keeps its offset.
+/// The code with its imports blanked out. Every byte keeps its offset.
 pub fn without_imports(code: &str, imports: &[Import]) -> String {
     let mut bytes = code.as_bytes().to_vec();
     for import in imports {
@@ -112,7 +112,7 @@ pub fn paths(code: &str) -> Vec<(usize, Vec<String>)> {
             }
             at += 2;
         }
-        // the tail of `x.method::<…>`, `<T as X>::y` or `::std::…` is no path of its own
+        // The tail of `x.method::<…>`, `<T as X>::y` or `::std::…` is not a separate path.
         let begins = !code[..start].trim_end().ends_with('.') && !code[..start].ends_with("::");
         if begins && path.len() > 1 {
             found.push((start, path));
@@ -133,7 +133,7 @@ pub fn defined(code: &str) -> BTreeSet<String> {
             let rest = code[at + keyword.len()..].trim_start();
             let rest = rest.strip_prefix("mut ").unwrap_or(rest);
             let name: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
-            // methods are indented; `const fn` and `unsafe fn` name the function, not `fn`
+            // Methods are indented. In `const fn` and `unsafe fn`, the name follows `fn`.
             let line = code[..at].rfind('\n').map_or(0, |i| i + 1);
             if !name.is_empty() && name != "fn" && !(keyword == "fn" && code[line..].starts_with(' ')) {
                 found.insert(name);
@@ -143,7 +143,7 @@ pub fn defined(code: &str) -> BTreeSet<String> {
     found
 }
 
-/// The modules that a file declares in files of their own, tests left out.
+/// The modules that a file declares in separate files, without tests.
 pub fn declared_modules(text: &str) -> Vec<Declared> {
     let code = code_only(text);
     let mut found = Vec::new();
@@ -153,7 +153,7 @@ pub fn declared_modules(text: &str) -> Vec<Declared> {
         if name.is_empty() || !rest[name.len()..].trim_start().starts_with(';') {
             continue;
         }
-        // the attributes of this declaration: back to the end of the item before
+        // The attributes of this declaration: back to the end of the previous item.
         let start = code[..at].rfind([';', '}', '{']).map_or(0, |i| i + 1);
         let attributes = &text[start..at];
         if attributes.contains("cfg(test)") {

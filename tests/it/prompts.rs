@@ -1,4 +1,4 @@
-//! What both backends return for prompts (scores of their tokens, vectors), and copied blocks.
+//! Checks what both backends return for prompts (scores of their tokens, vectors), and copied blocks.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ fn prompt() -> Vec<u32> {
     (0..77).map(|i| i * 31 % VOCAB).collect()
 }
 
-/// The rows of a sequence from `start` on, in its own sequence slot and blocks. `params` is set if the sequence is new.
+/// The rows of a sequence from position `start`, in its own sequence slot and blocks. `params` is set if the sequence is new.
 struct Rows<'a> {
     slot: u32,
     blocks: &'a [u32],
@@ -65,7 +65,7 @@ fn each_model(open: Factory, dir: &Path, check: impl Fn(&mut dyn Engine, &Path))
     }
 }
 
-/// Feeds a prompt in chunks; `ask` adds to each batch what is wanted of its rows.
+/// Feeds a prompt in chunks. `ask` adds to each batch what is requested for its rows.
 fn feed(engine: &mut dyn Engine, ids: &[u32], chunk: usize, ask: impl Fn(&mut Batch, usize, usize)) -> Vec<StepOutput> {
     let blocks = [1, 2, 3, 4];
     let step_of = |(i, piece): (usize, &[u32])| {
@@ -78,7 +78,7 @@ fn feed(engine: &mut dyn Engine, ids: &[u32], chunk: usize, ask: impl Fn(&mut Ba
     ids.chunks(chunk).enumerate().map(step_of).collect()
 }
 
-/// The log-probabilities that come with a token that is drawn in its place, being the only one likely.
+/// Forces the token `next` by making it the only likely one, and returns the log-probabilities that come with it.
 fn drawn(engine: &mut dyn Engine, ids: &[u32], next: u32, n: u8) -> Logprobs {
     let mut batch = Batch { num_logprobs: vec![Some(n)], ..Batch::default() };
     let params = SamplingParams { logit_bias: vec![(next, 1e6)], ..SamplingParams::greedy() };
@@ -159,7 +159,7 @@ fn a_copied_block_is_independent(engine: &mut dyn Engine) {
     push(&mut batch, &Rows { slot: 0, blocks: &[1, 2, 3, 4], start: 40, ids: &tails[0], params: None, sample: true });
     push(&mut batch, &Rows { slot: 1, blocks: &[1, 6, 7, 8], start: 40, ids: &tails[1], params: greedy(), sample: true });
     assert_eq!(step(engine, &batch).logits, expected);
-    // A decode step: one row for each sequence.
+    // A decode step: one row per sequence.
     let mut batch = Batch { copies: vec![(6, 14)], want_logits: true, ..Batch::default() };
     push(&mut batch, &Rows { slot: 1, blocks: &[1, 6, 7, 8], start: 44, ids: &[5], params: None, sample: true });
     push(&mut batch, &Rows { slot: 2, blocks: &[1, 14, 7, 8], start: 44, ids: &[5], params: greedy(), sample: true });

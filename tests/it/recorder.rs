@@ -1,4 +1,4 @@
-//! An engine for tests that compares the logits of every sampled row with those of the same row before.
+//! Wraps an engine and compares the logits of every sampled row with those of the same row in earlier runs.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -7,19 +7,19 @@ use std::sync::{Arc, Mutex};
 use engine::{Batch, Engine, EngineError, EngineInfo, KvCapacity, Masks, StepId, StepOutput};
 use model::ModelSpec;
 
-/// What engines have computed so far. A row that is computed again, by the same engine or by another, must have the same bits.
+/// The results of all engines so far. If a row is computed again, by the same engine or by another, it must have the same bits.
 #[derive(Clone, Default)]
 pub struct Seen(Arc<Mutex<Rows>>);
 
 #[derive(Default)]
 struct Rows {
-    /// A hash of the logits' bits for every sampled row, by prompt and position.
+    /// A hash of the logits' bits of every sampled row, by prompt and position.
     bits: HashMap<(Arc<[u32]>, u32), u64>,
     repeats: usize,
 }
 
 impl Seen {
-    /// The number of different rows.
+    /// The number of distinct rows.
     pub fn rows(&self) -> usize {
         self.0.lock().unwrap().bits.len()
     }
@@ -44,7 +44,7 @@ impl Seen {
     }
 }
 
-/// Asks an engine for the logits of every sampled row, and records them.
+/// Requests the logits of every sampled row from an engine, and records them.
 pub struct Recorder {
     engine: Box<dyn Engine>,
     prompts: HashMap<u32, Arc<[u32]>>,

@@ -1,4 +1,4 @@
-//! Sampling on both backends: log-probabilities and masks.
+//! Tests sampling on both backends: log-probabilities and masks.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -12,12 +12,12 @@ use model::testing::TinyModel;
 
 use crate::backends::{Factory, gpu, on_cpu, on_gpu};
 
-/// Not a multiple of 32, so that only a part of a mask's last word is used.
+/// Not a multiple of 32, so that a mask's last word is only partly used.
 const VOCAB: u32 = 331;
 const BLOCKS: u32 = 4;
 const STEPS: u32 = 24;
 
-/// The sampling parameters of each sequence and the number of log-probabilities that it asks for.
+/// The sampling parameters of each sequence, and the number of log-probabilities that it requests.
 fn sequences() -> Vec<(SamplingParams, Option<u8>)> {
     let warm = |seed| SamplingParams { temperature: 0.9, seed, ..SamplingParams::greedy() };
     vec![
@@ -29,7 +29,7 @@ fn sequences() -> Vec<(SamplingParams, Option<u8>)> {
     ]
 }
 
-/// The mask for a step and a sequence as a predicate on ids. None allows every id.
+/// The mask for a step and a sequence, as a predicate on ids. `None` allows every id.
 type Mask<'a> = &'a dyn Fn(u32, u32) -> Option<Box<dyn Fn(u32) -> bool>>;
 
 struct Ask<'a> {
@@ -138,7 +138,7 @@ fn logprobs_are_those_of_the_raw_logits(engine: &mut dyn Engine) {
 }
 
 fn masks_forbid_ids(engine: &mut dyn Engine) {
-    // Each step has another mask, so steps in flight must not share one.
+    // Each step has a different mask, so steps in flight must not share one.
     let only = |step: u32, i: u32| (step * 37 + i * 11) % VOCAB;
     let forced = |step: u32, i: u32| -> Option<Box<dyn Fn(u32) -> bool>> { Some(Box::new(move |id| id == only(step, i))) };
     for (step, out) in (0..).zip(generate(engine, &Ask { logits: false, logprobs: true, mask: &forced })) {
@@ -167,7 +167,7 @@ fn masks_forbid_ids(engine: &mut dyn Engine) {
             assert!(matches!(masked.sampled[3], Sampled::Token(id) if id >= VOCAB - 9), "{:?}", masked.sampled);
         }
     }
-    // In the last step the mask of one sequence forbids every id: the others continue.
+    // In the last step, the mask of one sequence forbids every id. The others continue.
     let nothing =
         |step: u32, i: u32| -> Option<Box<dyn Fn(u32) -> bool>> { (step == STEPS - 1 && i == 0).then(|| Box::new(|_| false) as _) };
     let outs = generate(engine, &Ask { logits: false, logprobs: true, mask: &nothing });
@@ -176,7 +176,7 @@ fn masks_forbid_ids(engine: &mut dyn Engine) {
     assert_eq!(last.sampled[1..], due.sampled[1..]);
 }
 
-/// A step that waits to be sampled holds up the next steps and can be dropped.
+/// A step that waits to be sampled blocks the next steps and can be dropped.
 fn a_step_is_sampled_once(engine: &mut dyn Engine) {
     let (first, masks) = batch(0, &Ask { logits: false, logprobs: false, mask: FREE });
     let mut first = Batch { sample_later: true, ..first.in_all_groups(&engine.kv_capacity()) };

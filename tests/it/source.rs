@@ -1,10 +1,10 @@
-//! Reads source for the rules of `tidy`: files, text without comments and strings, functions of Rust and of CUDA.
+//! Reads source files for the rules of `tidy`: files, text without comments and strings, functions of Rust and of CUDA.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-/// Folders without source of the project.
+/// Folders without source files of the project.
 const SKIPPED: &[&str] = &["target", "node_modules", "__pycache__", "shared"];
 
 /// A file of the project, with its path relative to the root.
@@ -72,7 +72,7 @@ pub fn line_of(text: &str, offset: usize) -> usize {
     text.as_bytes()[..offset].iter().filter(|&&byte| byte == b'\n').count() + 1
 }
 
-/// The source with comments, strings and character literals blanked out; every line keeps its place and every byte its offset.
+/// The source with comments, strings and character literals blanked out. Every line and every byte keeps its place.
 pub fn code_only(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut out = bytes.to_vec();
@@ -95,7 +95,7 @@ pub fn code_only(text: &str) -> String {
     String::from_utf8(out).expect("only whole literals were blanked")
 }
 
-/// Where the comment, string or character literal that starts at `at` ends. None if none starts there.
+/// The end of the comment, string or character literal that starts at `at`. `None` if none starts there.
 fn literal_end(bytes: &[u8], at: usize) -> Option<usize> {
     let rest = &bytes[at..];
     if rest.starts_with(b"//") {
@@ -116,7 +116,7 @@ fn literal_end(bytes: &[u8], at: usize) -> Option<usize> {
     }
     match rest[0] {
         b'"' => Some(quoted_end(bytes, at, b'"')),
-        // 'x' and '\n' are characters, and 'a without a closing quote is a lifetime
+        // 'x' and '\n' are characters, and 'a without a closing quote is a lifetime.
         b'\'' if rest.get(1) == Some(&b'\\') => Some(quoted_end(bytes, at, b'\'')),
         b'\'' => {
             let width = std::str::from_utf8(&rest[1..rest.len().min(5)]).map_or_else(
@@ -165,7 +165,7 @@ fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// Offsets where `word` stands as a whole word.
+/// Offsets of `word` as a whole word.
 pub fn words(code: &str, word: &str) -> Vec<usize> {
     let bytes = code.as_bytes();
     let whole = |&(at, _): &(usize, &str)| {
@@ -189,7 +189,7 @@ fn function(code: &str, at: usize) -> Option<Function> {
     let open = parameters_open(bytes, at)?;
     let (num_params, close) = parameters(code, open);
     let body = close + 1 + bytes[close + 1..].iter().position(|&b| b == b'{')?;
-    // a declaration in a trait ends at its semicolon; a semicolon inside [u8; 4] is part of a type
+    // A declaration in a trait ends at its semicolon. A semicolon inside [u8; 4] is part of a type.
     let declared = bytes[close + 1..body].iter().scan(0i32, |depth, &b| {
         *depth += i32::from(b == b'[') - i32::from(b == b']');
         Some(b == b';' && *depth == 0)
@@ -207,7 +207,7 @@ fn function(code: &str, at: usize) -> Option<Function> {
     Some(Function { name, line, num_lines: line_of(code, end) - line + 1, num_params })
 }
 
-/// The parenthesis that opens the parameters, past the generics.
+/// The parenthesis that opens the parameters, after the generics.
 fn parameters_open(bytes: &[u8], at: usize) -> Option<usize> {
     let mut angle = 0i32;
     (at..bytes.len()).find(|&i| {
@@ -221,7 +221,7 @@ fn parameters_open(bytes: &[u8], at: usize) -> Option<usize> {
     })
 }
 
-/// The number of parameters behind the parenthesis at `open`, and the offset of the parenthesis that closes them.
+/// The number of parameters after the parenthesis at `open`, and the offset of the closing parenthesis.
 fn parameters(code: &str, open: usize) -> (usize, usize) {
     let bytes = code.as_bytes();
     let (mut depth, mut start, mut count) = (0i32, open + 1, 0);
@@ -245,12 +245,12 @@ fn parameters(code: &str, open: usize) -> (usize, usize) {
     (count, bytes.len() - 1)
 }
 
-/// Every function with a body in a file of C++ or CUDA. The line is that of the declaration's start; parameters are not counted.
+/// Every function with a body in a file of C++ or CUDA. The line is that of the declaration's start. Parameters are not counted.
 pub fn c_functions(text: &str) -> Vec<Function> {
     let code = without_directives(&code_only(text));
     let bytes = code.as_bytes();
     let mut found = Vec::new();
-    // where the declaration begins that the next brace or semicolon ends, and how many braces of functions are open
+    // The start of the declaration that the next brace or semicolon ends, and the number of open braces of functions.
     let (mut start, mut depth, mut open) = (0, 0usize, None);
     for (at, &byte) in bytes.iter().enumerate() {
         match byte {
@@ -276,8 +276,8 @@ pub fn c_functions(text: &str) -> Vec<Function> {
     found
 }
 
-/// The name of the function that a head declares: what stands before its parameters. None if the head is that of a type or a namespace,
-/// or of an initialiser.
+/// The name of the function that a head declares, which precedes its parameters. `None` if the head belongs to a type, a namespace or an
+/// initialiser.
 fn c_function_name(head: &str) -> Option<String> {
     let mut head = head.trim();
     if let Some(rest) = head.strip_prefix("template") {
@@ -292,7 +292,7 @@ fn c_function_name(head: &str) -> Option<String> {
     if is_type || head.contains('=') && !head.contains("operator") {
         return None;
     }
-    // attributes of kernels have parentheses, too
+    // Attributes of kernels also have parentheses.
     let open = head.match_indices('(').map(|(at, _)| at).find(|&at| {
         let before = head[..at].trim_end();
         !["__launch_bounds__", "__cluster_dims__", "alignas", "__attribute__"].iter().any(|word| before.ends_with(word))

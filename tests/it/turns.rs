@@ -1,4 +1,5 @@
-//! Conversations such as clients send, at each door that takes messages, through the template of each family: nothing of them is lost.
+//! Sends conversations as clients do, to each endpoint that takes messages, through the template of each family, and checks that nothing is
+//! lost.
 
 use std::collections::VecDeque;
 
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 use template::ChatTemplate;
 use tokenizer::Tokenizer;
 
-/// Conversations, a message per letter: `s` a system message, `u` and `a` the user's and the assistant's, `c` a call, `d` two calls, `t` a
+/// Conversations, with one letter per message: `s` a system message, `u` the user's, `a` the assistant's, `c` a call, `d` two calls, `t` a
 /// call with a text, `r` a result, `n` a result without text, `p` a result with a picture.
 const CONVERSATIONS: [(&str, &str); 16] = [
     ("plain turns", "suauau"),
@@ -34,11 +35,11 @@ const CONVERSATIONS: [(&str, &str); 16] = [
 const DOORS: [&str; 5] = ["/v1/chat/completions", "/apply-template", "/v1/responses", "/v1/messages", "/api/chat"];
 const PICTURE: &str = "[an image was left out: this model takes none]";
 
-/// A message as no dialect has it.
+/// A message, independent of any dialect.
 struct Said {
     letter: char,
     text: String,
-    /// Ids and what the arguments hold.
+    /// Ids and the words that the arguments contain.
     calls: Vec<(String, String)>,
     answers: Option<String>,
 }
@@ -58,7 +59,7 @@ fn conversation(letters: &str) -> Vec<Said> {
     letters.chars().enumerate().map(said).collect()
 }
 
-/// What the prompt must hold, and how often.
+/// The words that the prompt must contain, and how often.
 fn words(conversation: &[Said]) -> Vec<(&str, usize)> {
     let texts = conversation.iter().map(|said| said.text.as_str()).filter(|text| !text.is_empty());
     let arguments = conversation.iter().flat_map(|said| &said.calls).map(|(_, word)| word.as_str());
@@ -87,7 +88,7 @@ fn openai(conversation: &[Said]) -> Value {
             let function = json!({"name": "look_up", "arguments": json!({"query": word}).to_string()});
             json!({"id": id, "type": "function", "function": function})
         };
-        // Newer clients instruct as the developer.
+        // Newer clients send instructions as the developer.
         let role = if said.letter == 's' && said.text.ends_with("1-s") { "developer" } else { role(said) };
         let mut message = json!({"role": role, "content": said.text});
         if said.letter == 'p' {
@@ -126,7 +127,7 @@ fn responses(conversation: &[Said]) -> Value {
     json!({"input": input, "tools": [{"type": "function", "name": "look_up", "description": "Looks up.", "parameters": schema()}]})
 }
 
-/// The results of calls and what the user says behind them are one message.
+/// Joins the results of calls and the user's text after them into one message.
 fn messages(conversation: &[Said]) -> Value {
     let mut messages: Vec<Value> = Vec::new();
     for said in conversation {
@@ -190,7 +191,7 @@ fn limits() -> Limits {
     Config::load_from(&ConfigSources { env, ..Default::default() }, &Overrides::default()).unwrap().limits
 }
 
-/// The names and the sources of the golden templates.
+/// The names and sources of the golden templates.
 fn sources() -> Vec<(String, String)> {
     let files = std::fs::read_dir(fixtures::golden("templates")).unwrap().map(|file| file.unwrap().path());
     let mut files: Vec<_> = files.filter(|path| path.extension().is_some_and(|extension| extension == "jinja")).collect();

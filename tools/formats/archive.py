@@ -1,4 +1,4 @@
-"""Archives whose bytes depend on their contents and a date only: sorted names, one owner, one time, no name of a file in the head."""
+"""Writes archives whose bytes depend only on their contents and a date: sorted names, one owner, one time, no file name in the header."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ PROGRAM, DATA = 0o755, 0o644
 
 
 def compress(data: bytes, level: int = 9) -> bytes:
-    """A gzip file that names neither a file nor a time."""
+    """Compresses data to a gzip file without a file name and a time."""
     return gzip.compress(data, level, mtime=0)
 
 
 def tar_gz(tree: Tree, date: int, has_folders: bool = True) -> bytes:
-    """A tar archive of a tree, compressed. npm's have no entries of folders."""
+    """Packs a tree into a compressed tar archive. npm's archives have no entries for folders."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         folders = {str(parent) for path in tree for parent in Path(path).parents if str(parent) != "."}
@@ -38,7 +38,7 @@ def tar_gz(tree: Tree, date: int, has_folders: bool = True) -> bytes:
 
 
 def zip_file(tree: Tree, date: int) -> bytes:
-    """A zip archive of a tree in its order. Zip knows times from 1980 on."""
+    """Packs a tree into a zip archive, in the tree's order. Zip supports times since 1980."""
     buffer = io.BytesIO()
     stamp = time.gmtime(max(date, 315532800))[:6]
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
@@ -51,7 +51,7 @@ def zip_file(tree: Tree, date: int) -> bytes:
 
 
 def write_tree(tree: Tree, folder: Path, date: int) -> None:
-    """Writes a tree to a folder, with its modes and one time for everything."""
+    """Writes a tree to a folder, with its modes and the same time for everything."""
     import os
 
     for path, (data, mode) in tree.items():

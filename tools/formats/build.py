@@ -1,4 +1,4 @@
-"""Builds the binary that is packaged: its paths of the build's machine are cut, and its glibc may be chosen."""
+"""Builds the binary to package, without paths of the build machine and, on request, for an older glibc."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ class Wish:
     """What to build."""
 
     features: str = ""
-    # The oldest glibc that the binary must start with; None: this machine's.
+    # Oldest glibc that the binary must run with. None: this machine's.
     glibc: str | None = None
-    # With the C library linked in.
+    # Links the C library statically.
     is_static: bool = False
     profile: str = "release"
 
 
 def commit() -> str | None:
-    """The checkout's commit, if the sources are those of one."""
+    """The commit of the checkout, or None outside of a checkout and if files have changed."""
     git = lambda *args: subprocess.run(["git", *args], cwd=ROOT, capture_output=True, text=True)
     if not (ROOT / ".git").exists() or git("status", "--porcelain", "--untracked-files=no").stdout.strip():
         return None
@@ -36,7 +36,7 @@ def commit() -> str | None:
 
 
 def environment(flags: list[str]) -> dict[str, str]:
-    """The environment of a build whose result does not tell where it was made."""
+    """The environment of a build whose result does not reveal where it was built."""
     home = Path(os.environ.get("CARGO_HOME", Path.home() / ".cargo"))
     places = {ROOT: "/penstock", home: "/cargo"}
     env = dict(os.environ)
@@ -60,7 +60,7 @@ def build(wish: Wish) -> Path:
         raise Problem("--glibc needs cargo-zigbuild on PATH: pip install cargo-zigbuild ziglang")
     command, folder, flags = ["cargo", "build"], TARGET_DIR, []
     if wish.glibc or wish.is_static:
-        # with a target of its own, build scripts and macros are made for this machine as usual
+        # With an explicit target, build scripts and macros are still built for this machine.
         target = f"{os.uname().machine}-unknown-linux-gnu"
         folder = TARGET_DIR / target
         command = ["cargo", "zigbuild", f"--target={target}.{wish.glibc}"] if wish.glibc else ["cargo", "build", f"--target={target}"]

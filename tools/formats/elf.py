@@ -1,4 +1,4 @@
-"""What a Linux binary needs of the system that it runs on: its machine, its libraries, and the versions of their symbols."""
+"""Finds what a Linux binary requires of its system: the machine, the libraries, and the versions of their symbols."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from formats.problem import Problem
 MACHINES = {62: "x86_64", 183: "aarch64"}
 DYNAMIC, VERSION_NEEDS, SYMBOL_TABLE = 6, 0x6FFFFFFE, 2
 TAG_NEEDED = 1
-# Libraries that every system with glibc has under these names, or that PEP 600 lets a wheel take from the system.
+# Libraries that every glibc system provides under these names, or that PEP 600 lets a wheel take from the system.
 SYSTEM = re.compile(r"^(libc|libm|libdl|librt|libpthread|libgcc_s|libstdc\+\+|ld-linux-[-a-z0-9]+)\.so\.\d+$")
-# The oldest glibc of distributions whose libstdc++ has the symbols of this version: (GLIBCXX, CXXABI, glibc), from PEP 600's profiles.
+# The oldest glibc of distributions whose libstdc++ has the symbols of a version: (GLIBCXX, CXXABI, glibc), from PEP 600's profiles.
 CPLUSPLUS = [((3, 4, 19), (1, 3, 7), (2, 17)), ((3, 4, 24), (1, 3, 11), (2, 28)), ((3, 4, 28), (1, 3, 12), (2, 31))]
 CPLUSPLUS += [((3, 4, 29), (1, 3, 13), (2, 34)), ((3, 4, 30), (1, 3, 13), (2, 35)), ((3, 4, 32), (1, 3, 14), (2, 38))]
 
@@ -29,7 +29,7 @@ class Needs:
 
     @property
     def glibc(self) -> tuple[int, ...]:
-        """The oldest glibc on whose systems the binary starts. Empty: it needs none, as it is linked statically."""
+        """The oldest glibc with which the binary starts. Empty if it is linked statically and needs none."""
         needs = [self.symbols["GLIBC"]] if "GLIBC" in self.symbols else []
         for family, column in (("GLIBCXX", 0), ("CXXABI", 1)):
             if family in self.symbols:
@@ -45,7 +45,7 @@ def dotted(version: tuple[int, ...]) -> str:
 
 
 def read(path: Path) -> Needs:
-    """Reads an ELF file of 64 bits, little endian."""
+    """Reads a 64-bit, little-endian ELF file."""
     data = path.read_bytes()
     if data[:6] != b"\x7fELF\x02\x01":
         raise Problem(f"{path}: not a Linux binary of 64 bits (ELF, little endian)")
@@ -54,7 +54,7 @@ def read(path: Path) -> Needs:
         raise Problem(f"{path}: made for the machine number {machine}, expected one of {', '.join(MACHINES.values())}")
     needs = Needs(MACHINES[machine])
     table, (size, count) = struct.unpack_from("<Q", data, 40)[0], struct.unpack_from("<HH", data, 58)
-    # type at 4, offset at 24, size at 32, link at 40, info at 44
+    # Offsets in a section header: type 4, offset 24, size 32, link 40, info 44.
     sections = [struct.unpack_from("<4xI16xQQII", data, table + size * i) for i in range(count)]
     text = lambda section, at: data[sections[section][1] + at : data.index(b"\0", sections[section][1] + at)].decode()
     for kind, offset, length, link, info in sections:
@@ -75,7 +75,7 @@ def read(path: Path) -> Needs:
 
 
 def version_names(data: bytes, offset: int, count: int, text):
-    """The names in the section of versions that a binary needs, such as `GLIBC_2.34`."""
+    """The names of the versions that a binary requires, such as `GLIBC_2.34`."""
     for _ in range(count):
         num_names, at, following = struct.unpack_from("<2xH4xII", data, offset)
         name = offset + at

@@ -1,4 +1,4 @@
-"""A Homebrew formula that installs the tarballs which lie beside it, from where they are published."""
+"""Makes a Homebrew formula that installs the tarballs next to it from the place where they are published."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ PLATFORM = """\
 
 
 def write(product: Product, base_url: str | None, folder: Path) -> tuple[str, bytes]:
-    """The formula for the tarballs of this version in `folder`, which will be published below `base_url`."""
+    """Makes the formula for this version's tarballs in `folder`, which will be published below `base_url`."""
     if base_url is None:
         raise Problem("a formula names where its tarballs are published: give --base-url URL")
     if not re.fullmatch(r"(https?|file)://[^\s\"\\#]+", base_url):
@@ -63,7 +63,7 @@ def write(product: Product, base_url: str | None, folder: Path) -> tuple[str, by
         if found and found[1] in CPUS:
             url = f"{base_url.rstrip('/')}/{path.name}"
             digest = hashlib.sha256(path.read_bytes()).hexdigest()
-            # of a static and a dynamic tarball for the same machines, the static one, which comes last, runs on more of them
+            # If there is a static and a dynamic tarball for the same machines, the static one, which comes last, runs on more of them.
             place = SYSTEMS[found[2]], CPUS[found[1]]
             platforms[place] = PLATFORM.format(system=place[0], cpu=place[1], url=url, digest=digest)
     if not platforms:

@@ -1,4 +1,4 @@
-"""The licences of the libraries that are linked into the binary, as their authors ask whoever passes it on to pass them on, too."""
+"""Collects the licences of the libraries linked into the binary, which must be distributed with it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ RULE = "\n" + "-" * 80 + "\n"
 
 
 def linked(root: Path, target: str, features: list[str]) -> list[dict]:
-    """The packages whose code is linked into the binary: neither ours, nor those that tests or build scripts use."""
+    """The packages whose code is linked into the binary, except ours and those that only tests or build scripts use."""
     command = ["cargo", "metadata", "--format-version=1", "--locked", f"--filter-platform={target}", "--features", ",".join(features)]
     try:
         done = subprocess.run(command, cwd=root, capture_output=True, text=True)
     except FileNotFoundError:
-        raise Problem("cargo is not installed: it tells which libraries are in the binary, whose licences must go with it") from None
+        raise Problem("cargo is not installed: it lists the libraries in the binary, whose licences the package must contain") from None
     if done.returncode:
         raise Problem(f"cargo metadata failed: {done.stderr.strip()}")
     data = json.loads(done.stdout)
@@ -49,12 +49,12 @@ def linked(root: Path, target: str, features: list[str]) -> list[dict]:
 
 
 def notices(root: Path, target: str, features: list[str]) -> str:
-    """A text with each library's name, version, licence and notices. Equal texts stand there once."""
+    """Writes each library's name, version, licence and notices. Equal texts appear once."""
     packages = linked(root, target, features)
     users = defaultdict(list)
     for package in packages:
         folder = Path(package["manifest_path"]).parent
-        # some contain code of others, in C for example, with its own licence beside it
+        # Some packages contain code of others, for example in C, with its licence next to it.
         for file in sorted(folder.rglob("*")):
             if file.is_file() and IS_LICENCE.match(file.name):
                 lines = file.read_text(errors="replace").replace("\r\n", "\n").strip("\n").split("\n")
@@ -63,7 +63,7 @@ def notices(root: Path, target: str, features: list[str]) -> str:
     parts = [HEAD + ("\n" + CUDA if "cuda" in features else "") + "\n" + "\n".join(names) + "\n"]
     for words, of in sorted(users.items(), key=lambda item: (item[1], item[0])):
         parts.append(f"{', '.join(dict.fromkeys(of))}\n\n{words}\n")
-    # what is built into the binary as data, such as the libraries of the chat page
+    # Data built into the binary, such as the libraries of the chat page.
     for file in sorted(root.glob("src/**/licences.txt")):
         parts.append(f"Parts of {file.parent.relative_to(root)}\n\n{file.read_text().strip()}\n")
     return RULE.join(parts)

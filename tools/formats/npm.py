@@ -1,4 +1,4 @@
-"""An npm package whose command is the binary itself: `npm install -g FILE`, `npx penstock serve`. No Node process stands in between."""
+"""Makes an npm package whose command is the binary itself, without a Node process: `npm install -g FILE`, `npx penstock serve`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def write(product: Product) -> tuple[str, bytes]:
         "files": ["bin", "share", "index.js", "index.d.ts", "THIRD-PARTY.txt"],
         "os": ["linux"],
         "cpu": [cpu],
-        # a static binary runs beside any C library
+        # A static binary runs with any C library.
         **({"libc": ["glibc"]} if product.needs.glibc else {}),
     }
     tree: Tree = {
@@ -52,7 +52,7 @@ def write(product: Product) -> tuple[str, bytes]:
     tree |= {f"share/{path}": file for path, file in product.shares().items()}
     pages = [f"share/{path}" for path in product.shares() if path.startswith("man/")]
     if pages:
-        # npm -g links them into its prefix
+        # npm -g links these into its prefix.
         manifest["man"] = pages
         tree["package.json"] = ((json.dumps(manifest, indent=2) + "\n").encode(), DATA)
     name = "-".join(filter(None, ["penstock", product.version, "linux", cpu, product.variant]))

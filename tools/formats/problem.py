@@ -2,4 +2,4 @@
 
 
 class Problem(Exception):
-    """What is wrong, and what to do about it."""
+    """Says what is wrong and what to do about it."""

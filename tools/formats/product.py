@@ -1,4 +1,4 @@
-"""What is packaged: the binary with what it says of itself, and the files that go with it into every package."""
+"""The content of packages: the binary, the facts that it prints about itself, and the files that every package contains."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COMPLETIONS = {
     "zsh": "zsh/{zsh}/_penstock",
     "fish": "fish/vendor_completions.d/penstock.fish",
 }
-# For whoever builds packages of one's own.
+# For people who build their own packages.
 MAINTAINER = os.environ.get("PENSTOCK_MAINTAINER", "Penstock maintainers <penstock@packages.invalid>")
 
 
@@ -34,7 +34,7 @@ def text(path: str) -> bytes:
 
 
 def run(command: list, **options) -> str:
-    """What a program prints. A failure is a problem with the program's own words."""
+    """Runs a program and returns what it prints. A failure is raised as a Problem with the program's own message."""
     try:
         done = subprocess.run([str(part) for part in command], capture_output=True, text=True, **options)
     except FileNotFoundError:
@@ -45,7 +45,7 @@ def run(command: list, **options) -> str:
 
 
 def changes() -> list[tuple[str, str]]:
-    """The releases in CHANGELOG.md, the newest first: version and day. Their headings are `## VERSION - YYYY-MM-DD`."""
+    """The releases in CHANGELOG.md, newest first: version and day. Their headings are `## VERSION - YYYY-MM-DD`."""
     releases = re.findall(r"^## (\d\S*) - (\d{4}-\d\d-\d\d)$", text("CHANGELOG.md").decode(), flags=re.M)
     if not releases:
         raise Problem("CHANGELOG.md: no heading such as `## 0.1.0 - 2026-11-23`")
@@ -54,7 +54,7 @@ def changes() -> list[tuple[str, str]]:
 
 @dataclass
 class Product:
-    """A built binary. Its version, commit, target and features are those that `--version` prints."""
+    """A built binary, with the version, commit, target and features that its `--version` prints."""
 
     path: Path
 
@@ -63,17 +63,17 @@ class Product:
         try:
             printed = run([self.path, "--version"])
         except OSError as error:
-            raise Problem(f"{self.path} does not run here: {error.strerror}. Package it on a machine of its kind") from None
+            raise Problem(f"{self.path} does not run here: {error.strerror}. Package it on a machine that can run it") from None
         lines = printed.splitlines()
         told = dict(re.findall(r"^(\w+): +(.*)$", printed, re.M))
         missing = [name for name in ("commit", "target", "features") if name not in told]
         if missing or not lines[0].startswith("penstock "):
-            raise Problem(f"{self.path} --version does not tell {', '.join(missing) or 'its name'}: it is no binary of this version")
+            raise Problem(f"{self.path} --version does not tell {', '.join(missing) or 'its name'}: it is not a binary of this version")
         return told | {"version": lines[0].split()[1]}
 
     @property
     def version(self) -> str:
-        """The version, which must be that of this source tree, whose files go into the packages."""
+        """The version. It must be that of this source tree, because the tree's files go into the packages."""
         expected = tomllib.loads(text("Cargo.toml").decode())["workspace"]["package"]["version"]
         if self.told["version"] != expected:
             raise Problem(f"{self.path} is version {self.told['version']}, and this source tree is {expected}: build it here")
@@ -81,7 +81,7 @@ class Product:
 
     @property
     def features(self) -> list[str]:
-        """Features that change what users get. Those that are for tests must not be there."""
+        """Enabled features that matter to users. Features for tests are refused."""
         features = [name for name in self.told["features"].split(", ") if name != "none"]
         unfit = [name for name in features if name != "cuda"]
         if unfit:
@@ -90,7 +90,7 @@ class Product:
 
     @property
     def variant(self) -> str:
-        """`cuda` if the engine for NVIDIA GPUs is in it beside the CPU's."""
+        """`cuda` if the binary has the engine for NVIDIA GPUs in addition to the CPU's."""
         return "-".join(self.features)
 
     @cached_property
@@ -126,7 +126,7 @@ class Product:
         return set(re.findall(r"^  ([a-z-]+)  ", run([self.path, "--help"]), re.M))
 
     def shares(self, zsh: str = "site-functions", packs_man: bool = False) -> Tree:
-        """Manual pages and completions for shells as the binary prints them, below `share/`."""
+        """Manual pages and shell completions, as the binary prints them, for `share/`."""
         tree: Tree = {}
         if "completions" in self.commands:
             for shell, path in COMPLETIONS.items():

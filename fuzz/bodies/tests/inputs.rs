@@ -1,4 +1,4 @@
-//! Runs every target over its seeds and over what fuzzing found.
+//! Runs every target over its seeds and over earlier findings.
 
 use std::path::Path;
 

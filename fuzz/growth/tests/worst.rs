@@ -1,13 +1,13 @@
-//! The worst inputs that were found stay within what a request may cost the server, in a process of its own each.
+//! Checks that the worst known inputs stay within what a request may cost the server. Each runs in a separate process.
 
 use std::process::Command;
 
-/// By how much the server may grow.
+/// Most growth of the server [bytes].
 const MOST_BYTES: usize = 64 << 20;
-/// The processor time that it may take in microseconds, on a slow machine.
+/// Most processor time, on a slow machine [µs].
 const MOST_MICROS: usize = 10_000_000;
 
-/// The worst by memory and the worst by time of each place, as the numbers that choose them.
+/// The worst inputs of each place by memory and by time, as the numbers that choose them.
 const WORST: &[(&str, &[u32])] = &[
     ("gbnf", &[10_000, 0, 14_000]),
     ("gbnf-classes", &[1500, 40, 1]),

@@ -1,17 +1,17 @@
-//! Imports between rooms point down, and each permitted arrow is one that the code uses.
+//! Checks that imports between rooms point down, and that the code uses each permitted arrow.
 //!
-//! A room is a folder of `src`. Most rooms are crates: their arrows are the dependencies in their `Cargo.toml`, and the compiler holds
-//! them. `ARROWS` has the rooms of the root crate and the parts of a room. Tests may import what they like.
+//! A room is a folder of `src`. Most rooms are crates. Their arrows are the dependencies in their `Cargo.toml`, which the compiler
+//! enforces. `ARROWS` lists the rooms of the root crate and the parts of rooms. Tests may import anything.
 
 use super::check;
 use crate::modules::{Mention, Modules, crates, section};
 use crate::source::root;
 
-/// The rooms that a room of the root crate may name, and for a part of a crate the other parts that it may name. `cli` is at the top and
-/// may name all.
+/// What a room of the root crate may mention, and which other parts a part of a crate may mention. `cli` is at the top and may mention
+/// everything.
 const ARROWS: &[(&str, &[&str])] = &[("telemetry", &["config", "metrics"]), ("engine/cpu", &[]), ("engine/cuda", &[])];
 
-/// One import: where it stands, and the rooms from which and to which it points.
+/// One import: its place, and the rooms from which and to which it points.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Arrow {
     place: String,
@@ -19,7 +19,8 @@ struct Arrow {
     to: String,
 }
 
-/// The room of a module: the longest name in `ARROWS` that begins its path, or else the folder below `src`. None: the crate's root.
+/// The room of a module: the longest name in `ARROWS` that begins its path, or otherwise the folder below `src`. `None` for the crate's
+/// root.
 fn room(module: &str) -> Option<String> {
     let path = module.strip_prefix("penstock").map_or(module, |path| path.trim_start_matches('/'));
     let begins = |name: &&str| path == *name || path.starts_with(&format!("{name}/"));
@@ -27,12 +28,12 @@ fn room(module: &str) -> Option<String> {
     named.map(str::to_owned).or_else(|| path.split('/').next().filter(|name| !name.is_empty()).map(str::to_owned))
 }
 
-/// Whether a room is another, or a part of it.
+/// Whether a room equals another, or is a part of it.
 fn is_within(room: &str, other: &str) -> bool {
     room == other || room.starts_with(&format!("{other}/"))
 }
 
-/// The crate or the room of the root crate that a room is a part of.
+/// The crate, or the room of the root crate, to which a room belongs.
 fn whole(room: &str) -> &str {
     room.split('/').next().unwrap_or(room)
 }
@@ -43,7 +44,7 @@ fn arrows() -> Vec<Arrow> {
     let arrow = |mention: &Mention| {
         let (from, to) = (room(&modules.module_of[mention.from])?, room(&mention.named)?);
         let place = format!("{}:{}", modules.files[mention.from].path, mention.line);
-        // a part of a room may name what stands in the room itself, and the room its parts
+        // A part of a room may mention the room itself, and a room may mention its parts.
         (!is_within(&from, &to) && !is_within(&to, &from)).then_some(Arrow { place, from, to })
     };
     let mut arrows: Vec<Arrow> = modules.mentions.iter().filter_map(arrow).collect();
@@ -53,7 +54,7 @@ fn arrows() -> Vec<Arrow> {
     arrows
 }
 
-/// Whether a room is a crate of its own.
+/// Whether a room is a separate crate.
 fn is_crate(room: &str) -> bool {
     crates().iter().any(|of_workspace| of_workspace.name == room)
 }

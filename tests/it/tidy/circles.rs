@@ -1,4 +1,4 @@
-//! No two files import each other, directly or through others.
+//! Checks that no two files import each other, directly or through others.
 
 use super::{check, still};
 use crate::modules::{Modules, circles, shortest_circle};

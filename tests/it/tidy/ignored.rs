@@ -1,9 +1,9 @@
-//! A test that cannot run is ignored with a reason, and its name tells how `tests/run` chooses it.
+//! Checks that a test that cannot run is ignored with a reason, and that `tests/run` can choose it by its name.
 
 use super::{all_rust, check};
 use crate::source::{Source, files, line_of};
 
-/// The reasons for which a test may be ignored, each with the words that the test's name must have.
+/// The reasons for which a test may be ignored, each with the words that the test's name must contain.
 const REASONS: &[(&str, &[&str])] = &[
     ("needs a GPU", &["gpu"]),
     ("needs PENSTOCK_TEST_MODELS", &["real_model"]),
@@ -11,7 +11,7 @@ const REASONS: &[(&str, &[&str])] = &[
     ("a measurement", &[]),
 ];
 
-/// A test that is not run unless somebody asks for it.
+/// A test that runs only on request.
 struct Ignored {
     place: String,
     module: String,
@@ -59,7 +59,7 @@ fn ignored_tests_have_a_known_reason_and_a_name_that_tells_it() {
 #[test]
 fn skips_txt_lists_the_ignored_tests() {
     let listed: Vec<&str> = include_str!("../../skips.txt").lines().filter(|line| line.starts_with("rust/")).collect();
-    // Whole runs have the models.
+    // Complete runs have the models.
     let tests = ignored().into_iter().filter(|test| test.reason != "needs PENSTOCK_TEST_MODELS");
     let skipped: Vec<String> = tests.map(|Ignored { module, name, reason, .. }| format!("rust/{module}::{name}: {reason}")).collect();
     let missing = skipped.iter().filter(|line| !listed.contains(&line.as_str())).map(|line| format!("missing: {line}"));

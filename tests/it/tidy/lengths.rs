@@ -1,4 +1,4 @@
-//! Files, functions, lists of parameters and lines have a greatest length.
+//! Checks the maximum lengths of files, functions, parameter lists and lines.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ const MAX_CUDA_FUNCTION_LINES: usize = 120;
 const MAX_PARAMS: usize = 6;
 const MAX_COLUMNS: usize = 140;
 
-/// Files whose lines may be longer: data of tests, what a program generates, texts of others, and JSON with long texts.
+/// Files whose lines may be longer: test data, generated files, third-party texts, and JSON with long texts.
 const LONG_LINES: &[&str] = &[
     "Cargo.lock",
     "LICENSE",

@@ -1,4 +1,4 @@
-//! The rules of the project that a program can check. Each test prints every place that breaks its rule as `file:line: what`.
+//! Checks the project's rules that a program can check. Each test prints every place that breaks its rule as `file:line: what`.
 
 use crate::source::{Source, code_only, files, line_of, rust_files, words};
 
@@ -11,7 +11,7 @@ fn check(rule: &str, broken: Vec<String>) {
     assert!(broken.is_empty(), "{rule}:\n{}", broken.join("\n"));
 }
 
-/// What still breaks a rule, by the kind of the rule. The list may only shrink: the tests fail on an entry that breaks no rule any more.
+/// What still breaks a rule, by kind of rule. The list may only shrink: the tests fail on an entry that breaks no rule any more.
 fn still(kind: &str) -> Vec<&'static str> {
     let entries = include_str!("still.txt").lines().filter(|line| !line.starts_with('#'));
     entries.filter_map(|line| line.split_once(": ")).filter(|(found, _)| *found == kind).map(|(_, name)| name).collect()
@@ -24,12 +24,12 @@ fn all_rust() -> Vec<&'static Source> {
     all
 }
 
-/// Kernels and the bindings of a device: longer functions with more parameters are fine there.
+/// Whether a file holds kernels or the bindings of a device, where functions may be longer and have more parameters.
 fn is_kernel(path: &str) -> bool {
     path.starts_with("src/engine/cpu/simd") || path.starts_with("src/engine/cuda") || path.starts_with("cuda/")
 }
 
-/// The file map, and the guard for files that are cut while they are mapped.
+/// Whether a file is the file map, or the guard for files that are truncated while they are mapped.
 fn is_file_map(path: &str) -> bool {
     ["src/gguf/map.rs", "src/gguf/guard.rs"].contains(&path)
 }
@@ -62,7 +62,7 @@ fn unsafe_says_why_it_is_sound() {
     for file in rust_files("src") {
         let code = code_only(&file.text);
         let lines: Vec<&str> = file.text.lines().collect();
-        // an `unsafe fn` leaves the proof to its callers; a block or an `impl` claims that it holds
+        // An `unsafe fn` leaves the proof to its callers. A block or an `impl` claims that it holds.
         let claims = |at: &usize| ["{", "impl"].iter().any(|next| code[at + "unsafe".len()..].trim_start().starts_with(next));
         for at in words(&code, "unsafe").into_iter().filter(claims) {
             let line = line_of(&code, at);
@@ -79,7 +79,7 @@ fn unsafe_says_why_it_is_sound() {
 fn nothing_is_left_unfinished() {
     let marks = [concat!("to", "do!("), concat!("unimple", "mented!("), concat!("TO", "DO"), concat!("FIX", "ME")];
     let mut broken = Vec::new();
-    // The bundle of the chat page names the marks, because its highlighter shows them.
+    // The bundle of the chat page contains the marks, because its highlighter shows them.
     let is_ours = |file: &&Source| !file.path.starts_with("src/api/ops/page/");
     for file in ["src", "tests", "cuda", "benches", "page"].into_iter().flat_map(files).filter(is_ours) {
         for mark in marks {
