@@ -24,3 +24,13 @@ def after_every_row(request, monkeypatch, server, canary):
     yield
     for one in {id(one): one for one in [server, *request.node.funcargs.values()] if isinstance(one, Server)}.values():
         serves_as_before(one, canary)
+
+
+# The files that take longest. They begin first, so that none of them is left to one process at the end.
+LONGEST = ["test_openapi", "test_packages", "test_agents", "test_white_space", "test_broken_models", "test_http", "test_keys", "test_tools"]
+
+
+def pytest_collection_modifyitems(items):
+    """Sorts the files only: tests of a file keep their order."""
+    rank = {name: at for at, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path.stem, len(LONGEST)))

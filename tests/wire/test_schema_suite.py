@@ -49,6 +49,10 @@ def llguidance_refuses(schema) -> str | None:
     return "; ".join(messages) if failed else None
 
 
+def has_long_number(schema) -> bool:
+    return any(abs(int(digits)) > 2**53 for digits in re.findall(r"-?\d{16,}", json.dumps(schema)))
+
+
 def test_the_python_library_has_the_version_that_the_server_uses():
     assert re.search(rf'^llguidance = {{ version = "{re.escape(version("llguidance"))}"', (ROOT / "Cargo.toml").read_text(), re.M)
 
@@ -66,7 +70,8 @@ def test_every_schema_is_followed_or_refused(server, suite):
                 error = reply.error
                 assert error["param"] == "response_format" and "#" in error["message"], (name, error)
                 return name, "refused" if alone else "refused by us alone", error["message"]
-            assert reply.status == 200 and alone is None, (name, schema, alone, reply.body)
+            # numbers that a double does not hold are rewritten for the library, which refuses or rounds them
+            assert reply.status == 200 and (alone is None or has_long_number(schema)), (name, schema, alone, reply.body)
             (choice,) = reply.json()["choices"]
             if choice["finish_reason"] != "length":
                 break
