@@ -7,7 +7,7 @@ import pytest
 from gguf_bytes import small
 from harness import MODEL, Server
 from test_memory import Peak
-from test_templates import HOSTILE, SYSTEM, render, templates  # noqa: F401
+from test_templates import HOSTILE, render, templates  # noqa: F401
 
 pytestmark = pytest.mark.timing
 
@@ -141,11 +141,11 @@ def test_row_24_hungry_templates_end_in_bounded_memory(hostile, tmp_path):
 
 
 def test_row_25_an_exception_of_a_template_is_in_the_error(templates):  # noqa: F811
-    reply = templates.chat(model="strict", messages=SYSTEM)
+    reply = templates.chat("Tell me about the parrot.", model="strict")
     assert reply.status == 400, reply.body
-    assert reply.error["param"] == "messages" and "a system message is not supported" in reply.error["message"]
-    assert templates.chat(model="strict").status == 200
-    assert templates.chat(model=MODEL, messages=SYSTEM).status == 200
+    assert reply.error["param"] == "messages" and "this model never speaks of parrots" in reply.error["message"]
+    assert templates.chat("Tell me about the dog.", model="strict").status == 200
+    assert templates.chat("Tell me about the parrot.", model=MODEL).status == 200
 
 
 OWN = "messages tools add_generation_prompt bos_token eos_token raise_exception strftime_now namespace range pen__add".split()
