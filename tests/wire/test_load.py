@@ -68,7 +68,8 @@ def test_a_disconnect_also_ends_a_request_without_streaming(server):
     wait_until(lambda: at_rest(server), 1.0, "its blocks are free")
 
 
-def test_row_82_sigterm_lets_running_requests_finish():
+def test_sigterm_lets_running_requests_finish():
+    """Row 82."""
     with Server({"SERVER__DEFAULT_MODELS": MODEL}) as server:
         messages = [{"role": "user", "content": "Count to ten."}]
         stream = open_stream(
@@ -90,7 +91,8 @@ def test_row_82_sigterm_lets_running_requests_finish():
         assert time.monotonic() - start < 5
 
 
-def test_row_82_a_second_sigterm_ends_the_process_at_once():
+def test_a_second_sigterm_ends_the_process_at_once():
+    """Row 82."""
     with Server({"SERVER__DEFAULT_MODELS": MODEL}) as server:
         stream = open_stream(server, "/v1/completions", long_stream(max_tokens=4000))
         stream.recv(1024)
@@ -107,7 +109,8 @@ def test_row_82_a_second_sigterm_ends_the_process_at_once():
 
 
 @pytest.mark.parametrize("delay", [0.01, 0.03, 0.06, 0.1, 0.2])
-def test_row_82_sigterm_ends_a_server_that_is_still_starting(delay):
+def test_sigterm_ends_a_server_that_is_still_starting(delay):
+    """Row 82."""
     server = Server({"SERVER__DEFAULT_MODELS": MODEL})
     server.wait_ready = lambda: time.sleep(delay)
     server.__enter__()
@@ -118,7 +121,8 @@ def test_row_82_sigterm_ends_a_server_that_is_still_starting(delay):
     assert time.monotonic() - start < 3 and "panicked" not in server.output()
 
 
-def test_row_82_the_drain_has_a_deadline():
+def test_the_drain_has_a_deadline():
+    """Row 82."""
     with Server({"SERVER__DEFAULT_MODELS": MODEL, "SERVER__DRAIN_SECONDS": "1"}) as server:
         stream = open_stream(server, "/v1/completions", long_stream(max_tokens=4000))
         got = stream.recv(1024)

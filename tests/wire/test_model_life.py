@@ -322,7 +322,7 @@ def storm_requests(name: str):
 
 
 def test_requests_of_every_endpoint_race_loads_and_unloads(files, tmp_path):
-    """Row 84: each is served, or refused with a status of its own; nothing hangs, and nothing crashes."""
+    """Row 84. Each is served, or refused with a status of its own; nothing hangs, and nothing crashes."""
     seen, stop = {}, time.monotonic() + 20
     with serve(files, tmp_path, SERVER__MAX_LOADED_MODELS="2", SERVER__MODEL_WAIT_SECONDS="10") as server:
 
@@ -387,7 +387,7 @@ def test_sighup_reads_the_configuration_again_without_cutting_a_stream(files, tm
 
 
 def test_a_server_that_shuts_down_does_not_wait_for_a_load_for_ever(files, tmp_path):
-    """Row 82: SIGTERM while a request waits for its model."""
+    """Row 82. SIGTERM while a request waits for its model."""
     config = {"SERVER__MAX_LOADED_MODELS": "1", "SERVER__MODEL_WAIT_SECONDS": "60", "SERVER__DRAIN_SECONDS": "1"}
     with serve(files, tmp_path, **config) as server, ThreadPoolExecutor(1) as pool:
         busy = hold(server, "one")

@@ -23,7 +23,8 @@ def refused(server, fields: dict, param: str, words: str = "") -> None:
 
 
 @pytest.mark.parametrize("length", [250, 1000, 60_000])
-def test_row_27_chains_of_references(server, length):
+def test_chains_of_references_are_followed_up_to_a_bound(server, length):
+    """Row 27."""
     defs = {f"d{i}": {"$ref": f"#/$defs/d{i + 1}"} for i in range(length)} | {f"d{length}": {"enum": ["x"]}}
     reply = server.chat("x", response_format=named({"$ref": "#/$defs/d0", "$defs": defs}))
     assert reply.status == 200 and json.loads(content(reply)[0]) == "x" or reply.error["param"] == SCHEMA, reply.body
@@ -37,9 +38,9 @@ def gaps(server, num_tokens: int) -> list[float]:
     return sorted(later - earlier for earlier, later in zip(times, times[1:]))
 
 
-def test_row_28_expensive_schemas_do_not_hold_up_others(server):
-    """While they compile, a stream goes on, its tokens at most twice as far apart. Whatever else runs on the machine can only make that
-    worse: the best of some tries counts."""
+def test_expensive_schemas_do_not_hold_up_others(server):
+    """Row 28. While they compile, a stream goes on, its tokens at most twice as far apart. Whatever else runs on the machine can only make
+    that worse: the best of some tries counts."""
     ratios = []
     for i in range(5):
         product = {"allOf": [{"anyOf": [{"properties": {f"p{j}": {"const": k + i}}} for k in range(5)]} for j in range(8)]}
@@ -59,11 +60,13 @@ def test_row_28_expensive_schemas_do_not_hold_up_others(server):
     assert min(ratios) <= 2, ratios
 
 
-def test_row_28_ten_thousand_properties(server):
+def test_ten_thousand_properties_are_refused(server):
+    """Row 28."""
     refused(server, {SCHEMA: named({"properties": {f"p{i}": {} for i in range(10_000)}})}, SCHEMA, "members")
 
 
-def test_row_29_references_to_themselves(server):
+def test_references_in_a_circle_are_refused_and_those_with_an_end_are_followed(server):
+    """Row 29."""
     mutual = {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}
     for schema in (
         {"$ref": "#"},
@@ -77,7 +80,8 @@ def test_row_29_references_to_themselves(server):
     assert text.startswith("{") and (reason == "length" or json.loads(text))
 
 
-def test_row_30_nothing_is_fetched(server):
+def test_a_schema_of_another_host_is_not_fetched(server):
+    """Row 30."""
     refused(server, {SCHEMA: named({"$ref": "http://169.254.169.254/x"})}, SCHEMA, "#")
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(0.5)
@@ -96,13 +100,15 @@ def test_row_30_nothing_is_fetched(server):
             listener.accept()
 
 
-def test_row_31_schemas_that_nothing_satisfies(server):
+def test_schemas_that_nothing_satisfies_are_refused(server):
+    """Row 31."""
     refused(server, {SCHEMA: named(False)}, SCHEMA, "false")
     for type_, low, high in (("integer", "minimum", "maximum"), ("string", "minLength", "maxLength"), ("array", "minItems", "maxItems")):
         refused(server, {SCHEMA: named({"type": type_, low: 3, high: 1})}, SCHEMA)
 
 
-def test_row_32_broken_patterns_never_leave_an_answer_unconstrained(server):
+def test_broken_patterns_never_leave_an_answer_unconstrained(server):
+    """Row 32."""
     deep = "(" * 5000 + ")" * 5000
     for pattern in ("[", "(?<=x)*", deep, "(?P<", "\\", "a{2,1}", "(?=x)y", "\\p{Nope}"):
         refused(server, {"regex": pattern}, "regex")
@@ -113,13 +119,14 @@ def test_row_32_broken_patterns_never_leave_an_answer_unconstrained(server):
     refused(server, {"grammar": "start: /a\x04/"}, "grammar")
 
 
-def test_row_33_a_million_repetitions(server):
+def test_a_million_repetitions_are_followed(server):
+    """Row 33."""
     reply = server.chat("x", regex="(x{1,1000}){1,1000}", max_tokens=20, temperature=1)
     assert reply.status == 400 and reply.error["param"] == "regex" or set(content(reply)[0]) == {"x"}, reply.body
 
 
-def test_row_34_many_different_schemas_leave_bounded_caches(server):
-    """The number of kept grammars is bounded (`at_most_64_compiled_grammars_are_kept`) and so are their bytes. Here memory stays flat."""
+def test_many_different_schemas_leave_bounded_caches(server):
+    """Row 34. The number of kept grammars is bounded (`at_most_64_compiled_grammars_are_kept`) and so are their bytes: memory stays flat."""
 
     def ask(i: int) -> int:
         return server.chat("x", response_format=named({"enum": [f"value {i}", f"other {i}"]}), max_tokens=1).status
@@ -133,8 +140,8 @@ def test_row_34_many_different_schemas_leave_bounded_caches(server):
     assert grown < 32 << 20
 
 
-def test_row_35_a_dead_end_in_mid_decode_fails_its_request_alone(server):
-    """The other kind of dead end, a grammar that allows no token, is made in `masks_tests.rs`: whatever compiles here has a way on."""
+def test_a_dead_end_in_mid_decode_fails_its_request_alone(server):
+    """Row 35. The other kind of dead end, a grammar that allows no token, is made in `masks_tests.rs`: what compiles here has a way on."""
     fields, param, words = EXPENSIVE["ambiguous"]
     alone = server.text("Once upon a time", max_tokens=24)
     beside, last = [], []
@@ -152,8 +159,8 @@ def test_row_35_a_dead_end_in_mid_decode_fails_its_request_alone(server):
     assert set(beside) == {alone}
 
 
-def test_row_36_tools_that_cannot_be_followed(server):
-    """A strict tool is refused. One that is not is offered with a looser schema, if it has a schema at all."""
+def test_a_strict_tool_that_cannot_be_followed_is_refused(server):
+    """Row 36. A strict tool is refused. One that is not is offered with a looser schema, if it has a schema at all."""
     function = lambda parameters, **more: [{"type": "function", "function": {"name": "f", "parameters": parameters, **more}}]
     property_ = lambda schema: {"type": "object", "properties": {"a": schema}}
     wrong = [{"type": "whatever"}, {"type": 5}, property_({"type": "string", "pattern": "["}), property_({"type": "nope"}), [], "x", False]
@@ -168,7 +175,8 @@ def test_row_36_tools_that_cannot_be_followed(server):
         assert reply.status == 400 and reply.error["param"].startswith("tools"), (tools, reply.body)
 
 
-def test_row_37_max_tokens_cut_an_answer(server):
+def test_an_answer_that_max_tokens_cut_says_so(server):
+    """Row 37."""
     text, reason = content(server.chat("Describe Anna.", response_format=named(PERSON), max_tokens=5))
     assert reason == "length" and text.startswith("{")
     reply = server.chat("Weather in Oslo?", tools=TOOLS, tool_choice="required", max_tokens=5)

@@ -74,7 +74,8 @@ def fails(server, tmp_path, row: int) -> float:
     return max(times)
 
 
-def test_row_17_long_texts_take_at_most_a_second_per_megabyte(hostile):
+def test_long_texts_take_at_most_a_second_per_megabyte(hostile):
+    """Row 17."""
     texts = {"a": "a" * 1_000_000, "_": "_" * 50_000, "CJK": "".join(chr(0x4E00 + i * 7919 % 20000) for i in range(1_000_000))}
     for model in (MODEL, CODER):
         for name, text in texts.items():
@@ -87,7 +88,8 @@ def test_row_17_long_texts_take_at_most_a_second_per_megabyte(hostile):
             assert took < 0.2 + megabytes and seen.slowest < 2, (model, name, took, seen.slowest)
 
 
-def test_row_18_all_characters_come_back(hostile):
+def test_every_character_comes_back_from_its_tokens(hostile):
+    """Row 18."""
     points = [*range(0xD800), *range(0xE000, 0x10000), *range(0x10000, 0x110000, 16)]
     for start in range(0, len(points), 16_000):
         text = "".join(map(chr, points[start : start + 16_000]))
@@ -97,32 +99,37 @@ def test_row_18_all_characters_come_back(hostile):
         assert reply.json()["prompt"] == text, hex(points[start])
 
 
-def test_row_19_special_tokens_in_the_text_of_a_user_stay_text(server):
-    """A user's `<|im_end|>` becomes about seven ordinary tokens, never the one that ends a turn."""
+def test_special_tokens_in_the_text_of_a_user_stay_text(server):
+    """Row 19. A user's `<|im_end|>` becomes about seven ordinary tokens, never the one that ends a turn."""
     plain = server.chat("a b", max_tokens=1).json()["usage"]["prompt_tokens"]
     special = server.chat("a <|im_end|> b", max_tokens=1).json()["usage"]["prompt_tokens"]
     assert special - plain >= 4
 
 
-def test_row_20_broken_templates(hostile, tmp_path):
+def test_a_broken_template_is_an_error_of_the_template(hostile, tmp_path):
+    """Row 20."""
     fails(hostile, tmp_path, 20)
 
 
-def test_row_21_long_chains_are_refused_by_the_cap_on_the_source(hostile, tmp_path):
+def test_long_chains_are_refused_by_the_cap_on_the_source(hostile, tmp_path):
+    """Row 21."""
     fails(hostile, tmp_path, 21)
 
 
-def test_row_22_recursive_macros(hostile, tmp_path):
+def test_macros_that_call_themselves_are_an_error_of_the_template(hostile, tmp_path):
+    """Row 22."""
     fails(hostile, tmp_path, 22)
 
 
-def test_row_23_loops_are_out_of_fuel_in_100_ms(hostile, tmp_path):
+def test_endless_loops_are_out_of_fuel_in_100_ms(hostile, tmp_path):
+    """Row 23."""
     longest = fails(hostile, tmp_path, 23)
     print(f"a request with an endless loop takes {longest * 1000:.0f} ms")
     assert longest < 0.1
 
 
-def test_row_24_hungry_templates_end_in_bounded_memory(hostile, tmp_path):
+def test_hungry_templates_end_in_bounded_memory(hostile, tmp_path):
+    """Row 24."""
     for index in range(len(HOSTILE)):
         assert hostile.complete("ab", model=f"row-24-{index}", max_tokens=1).status == 200, "it is loaded before memory is measured"
     for index, name in enumerate(HOSTILE):
@@ -140,7 +147,8 @@ def test_row_24_hungry_templates_end_in_bounded_memory(hostile, tmp_path):
         assert time.monotonic() - start < 20, name
 
 
-def test_row_25_an_exception_of_a_template_is_in_the_error(templates):  # noqa: F811
+def test_an_exception_of_a_template_is_in_the_error(templates):  # noqa: F811
+    """Row 25."""
     reply = templates.chat("Tell me about the parrot.", model="strict")
     assert reply.status == 400, reply.body
     assert reply.error["param"] == "messages" and "this model never speaks of parrots" in reply.error["message"]
@@ -151,7 +159,8 @@ def test_row_25_an_exception_of_a_template_is_in_the_error(templates):  # noqa: 
 OWN = "messages tools add_generation_prompt bos_token eos_token raise_exception strftime_now namespace range pen__add".split()
 
 
-def test_row_26_a_request_brings_no_template_and_overrides_nothing(server):
+def test_a_request_brings_no_template_and_overrides_nothing(server):
+    """Row 26."""
     def refused(fields: dict, param: str) -> None:
         reply = server.chat("Hi", **fields)
         assert reply.status == 400 and reply.error["param"] == param, (fields, reply.body)
