@@ -152,7 +152,9 @@ def test_memory_does_not_grow_with_the_number_of_bodies_of_a_million_chunks(serv
 )
 def test_ambiguous_framing_is_refused(server, headers):
     """Row 59."""
-    refused(post(server, f"Content-Type: application/json\r\n{headers}", PAYLOAD, seconds=6), 400, 413)
+    answer = post(server, f"Content-Type: application/json\r\n{headers}", PAYLOAD, seconds=6)
+    refused(answer, 400)
+    assert error_of(answer)["code"] == "invalid_http"
 
 
 def test_a_request_without_a_host_is_refused(server):
@@ -163,11 +165,7 @@ def test_a_request_without_a_host_is_refused(server):
 def test_a_host_or_a_target_that_holds_a_path_opens_nothing(served):  # noqa: F811
     """Row 60."""
     for host in ("localhost/v1/models?", "localhost#", "localhost/health", "localhost\\@evil.example", "localhost/../health"):
-        assert status_of(raw(served, f"GET /v1/models HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode(), 5)) in (
-            400,
-            401,
-            403,
-        ), host
+        assert status_of(raw(served, f"GET /v1/models HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode(), 5)) == 403, host
     for target in (
         "http://localhost/health/../v1/models",
         "//health/v1/models",
@@ -176,8 +174,7 @@ def test_a_host_or_a_target_that_holds_a_path_opens_nothing(served):  # noqa: F8
         "/health;/v1/models",
     ):
         answer = raw(served, f"GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode(), 5)
-        assert status_of(answer) in (400, 401, 403), (target, answer[:200])
-    assert status_of(raw(served, b"GET /v1/models HTTP/1.1\r\nHost: localhost/v1/models?\r\n\r\n", 5)) != 200
+        assert status_of(answer) == 401, (target, answer[:200])
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:80"])
@@ -234,7 +231,7 @@ def test_no_wrong_huge_and_double_keys_are_refused(served, key):  # noqa: F811
     for name, value in (("Authorization", f"Bearer {key}"), ("x-api-key", key)):
         assert status_of(ask(f"{name}: {value}\r\n{name}: {value}\r\n")) == 401, name
         assert status_of(ask(f"{name}: {value}\r\n")) == 200, name
-        assert status_of(ask(f"{name}: Bearer {'x' * 1_000_000}\r\n")) in (401, 431), name
+        assert status_of(ask(f"{name}: Bearer {'x' * 1_000_000}\r\n")) == 431, name
 
 
 def test_every_route_needs_a_key_but_health_and_readiness(served, key):  # noqa: F811
@@ -294,8 +291,9 @@ def test_ten_thousand_unknown_names_add_no_series(server):
             reply = connection.getresponse()
             assert reply.status == 404 and reply.read()
             if number % 10 == 0:
-                for method, path in (("GET", f"/v1/models/nope-{number}"), ("GET", f"/nope-{number}"), (f"NOPE{number}", "/v1/models")):
-                    assert server.request(method, path).status in (404, 405)
+                for path in (f"/v1/models/nope-{number}", f"/nope-{number}"):
+                    assert server.get(path).status == 404
+                assert server.request(f"NOPE{number}", "/v1/models").status == 405
         connection.close()
 
     ask(range(1))

@@ -5,6 +5,7 @@ import gzip
 import hashlib
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -83,8 +84,9 @@ class Scene:
         return process.returncode, err
 
     def fails(self, words: str, name: str = "hf:o/r") -> None:
+        """The pull fails for the reason that the pattern tells."""
         code, said = self.pull(name)
-        assert code == 1 and words in said, (code, words, said)
+        assert words and code == 1 and re.search(words, said), (code, words, said)
         self.has_nothing()
 
     def has_nothing(self) -> None:
@@ -190,6 +192,8 @@ def redirect(to: str):
     return answer
 
 
+# The resolver of the system decides whether these are names of this machine, or no names.
+NOWHERE = "has no public address|failed to lookup address"
 ELSEWHERE = {
     "file:///etc/passwd": "not https",
     "http://169.254.169.254/latest/meta-data": "not https",
@@ -198,10 +202,10 @@ ELSEWHERE = {
     "https://[::ffff:169.254.169.254]/x": "not a public address",
     "https://10.0.0.1/x": "not a public address",
     "https://127.0.0.1/x": "not a public address",
-    "https://2130706433/x": "",
-    "https://0x7f.1/x": "",
+    "https://2130706433/x": NOWHERE,
+    "https://0x7f.1/x": NOWHERE,
     "https://localhost/x": "not a public address",
-    "https://localhost./x": "",
+    "https://localhost./x": NOWHERE,
     "gopher://example.com/x": "not https",
     "//192.168.0.1/x": "not https",
     "data:text/plain,x": "not https",
@@ -226,7 +230,7 @@ def test_the_token_goes_to_the_hub_alone(scene):
             f"http://127.0.0.1:{scene.hub.server_port}@{other.url[7:]}/m",
         ):
             scene.hub.answers[FILE] = redirect(target)
-            scene.fails("")
+            scene.fails("is refused: it is not https")
         assert not other.seen, "neither the request nor the token left"
         assert all(headers.get("authorization") == "Bearer secret-token" for _, headers in scene.hub.seen)
     finally:
@@ -279,7 +283,7 @@ def test_a_listing_that_is_a_bomb_is_refused_in_bounded_memory(scene):
 def test_a_name_that_leads_elsewhere_is_refused_and_not_asked_for(scene, path):
     """Row 87."""
     scene.hub.answers[TREE] = listing(listed(path))
-    scene.fails("")
+    scene.fails("it holds no GGUF file")
     assert [seen for seen, _ in scene.hub.seen if not seen.startswith(TREE)] == [], "the file is not even asked for"
 
 
