@@ -142,9 +142,10 @@ def test_a_request_that_waits_too_long_or_in_too_long_a_line_is_told_to_retry(fi
         busy = hold(server, "one")
         replies = list(pool.map(lambda _: complete(server, "two"), range(24)))
         busy.close()
-    told = Counter((reply.status, reply.error["code"]) for reply in replies)
-    assert told == {(503, "model_no_room"): 16, (429, "rate_limit_exceeded"): 8}, "16 wait in vain, and the others have no place"
-    assert all(int(reply.headers["retry-after"]) >= 1 for reply in replies)
+    assert Counter(reply.status for reply in replies) == {503: 16, 429: 8}, "16 wait in vain, and the others have no place"
+    # The request that asks for room itself may give up while that is still under way.
+    codes = {503: {"model_no_room", "model_loading"}, 429: {"rate_limit_exceeded"}}
+    assert all(reply.error["code"] in codes[reply.status] and int(reply.headers["retry-after"]) >= 1 for reply in replies)
 
 
 def test_variants_share_one_load_and_have_parameters_of_their_own(files, tmp_path):
