@@ -1,5 +1,6 @@
 """Rows 53 to 66 and 71: HTTP itself, hosts, origins and keys."""
 
+import contextlib
 import json
 import resource
 import socket
@@ -61,15 +62,16 @@ def late_head(server, first: bytes, pieces: list[bytes]) -> tuple[float, bytes]:
         start, answer, left = time.monotonic(), b"", iter(pieces)
         connection.settimeout(0.3)
         while time.monotonic() - start < 12:
+            with contextlib.suppress(ConnectionError):
+                connection.sendall(next(left, b""))  # what comes before a closed connection is read all the same
             try:
-                connection.sendall(next(left, b""))
                 piece = connection.recv(65536)
-                answer += piece
-                if not piece:
-                    break
             except TimeoutError:
-                pass
+                continue
             except ConnectionError:
+                break
+            answer += piece
+            if not piece:
                 break
         return time.monotonic() - start, answer
 
@@ -80,8 +82,7 @@ def test_a_slow_head_on_a_connection_that_was_kept_alive_times_out():
     with Server({"SERVER__DEFAULT_MODELS": MODEL, "LIMITS__HEAD_TIMEOUT_SECONDS": "2"}) as server, ThreadPoolExecutor(len(cases)) as pool:
         for case, (waited, answer) in zip(cases, pool.map(lambda case: late_head(server, case[0], LATER[case[1]]), cases)):
             assert 1 <= waited <= 6, (case, waited)
-            if answer:
-                assert status_of(answer) == 408 and error_of(answer)["code"] == "request_timeout", (case, answer)
+            assert status_of(answer) == 408 and error_of(answer)["code"] == "request_timeout", (case, answer)
 
 
 def test_a_slow_body_times_out(server):
@@ -123,19 +124,36 @@ def test_a_mebibyte_that_becomes_a_gibibyte_is_refused_in_flat_memory(server):
     wait_until(lambda: resident(server) - before < 4 << 20, 15, "memory is flat")
 
 
+def settled(server, bound: int) -> int:
+    """The memory of the server [bytes] once it is at most `bound`, or else the least of five seconds: it is given back with a delay."""
+    end, least = time.monotonic() + 5, resident(server)
+    while least > bound and time.monotonic() < end:
+        time.sleep(0.05)
+        least = min(least, resident(server))
+    return least
+
+
 @pytest.mark.timing
 def test_memory_does_not_grow_with_the_number_of_bodies_of_a_million_chunks(server):
-    """Row 58. A hundred such bodies, of which the connection takes as much as the server reads."""
+    """Row 58. What a body left behind would be left by every fifty of them. A thread that has its first large body keeps some memory, once,
+    and which thread that is depends on what else the machine does: so one of some rounds must leave as good as nothing."""
     chunks = b"1\r\n \r\n" * 1_000_000 + b"0\r\n\r\n"
     head = "Content-Type: application/json\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n"
     ask = lambda _: post(server, head, chunks, seconds=60)
+    first, left = resident(server), []
     with ThreadPoolExecutor(2) as pool:
-        statuses = {status_of(answer) for answer in pool.map(ask, range(6))}
-        before = resident(server)
-        statuses |= {status_of(answer) for answer in pool.map(ask, range(100))}
-    assert statuses <= {400, 413}, statuses
-    flat = lambda: resident(server) - before <= 1 << 20
-    wait_until(flat, 20, "memory is flat")
+        while len(left) < 2 or (left[-1] > MOST_LEFT and len(left) < 4):
+            before = resident(server)
+            for answer in pool.map(ask, range(50)):
+                refused(answer, 400)
+            left.append(settled(server, before + MOST_LEFT) - before)
+    print(f"fifty bodies each time leave {', '.join(f'{one >> 10}' for one in left)} KiB")
+    assert left[-1] <= MOST_LEFT, left
+    assert resident(server) - first <= 64 << 20, "all threads together"
+
+
+# Of fifty bodies: 10 KiB each [bytes].
+MOST_LEFT = 512 << 10
 
 
 @pytest.mark.parametrize(
