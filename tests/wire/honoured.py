@@ -1,4 +1,4 @@
-"""What it means that an endpoint honours a field: for each field of docs/api.md, what a request with it gets that one without it does not."""
+"""What honouring a field means: for each field of docs/api.md, what a request with it gets that one without it does not."""
 
 from __future__ import annotations
 
