@@ -57,4 +57,4 @@ def test_a_tool_of_a_namespace_is_called_in_two_steps(client, coder):
     assert [tool.type for tool in response.tools] == ["namespace"] and response.tools[0].tools[0].name == "lamp"
     result = {"type": "function_call_output", "call_id": call.call_id, "output": "It is on."}
     items = [{"role": "user", "content": "Switch on the lamp."}, call, result]
-    assert client.responses.create(input=items, **fields).status in ("completed", "incomplete")
+    assert client.responses.create(input=items, **{**fields, "max_output_tokens": 1}).status == "incomplete"

@@ -41,11 +41,11 @@ def test_a_response_is_queued_and_comes_to_the_same_end(server):
 
 
 def test_events_are_followed_from_any_number(server):
-    events = events_of(begin(server, stream=True))
+    events = events_of(begin(server, stream=True, ignore_eos=True))
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
     kinds = [event["type"] for event in events]
     assert kinds[:3] == ["response.created", "response.queued", "response.in_progress"]
-    assert kinds[-1] in ("response.completed", "response.incomplete") and kinds.count("response.output_text.delta") > 3
+    assert kinds[-1] == "response.incomplete" and kinds.count("response.output_text.delta") > 3
     id = events[0]["response"]["id"]
     assert events_of(server.get(f"/v1/responses/{id}?stream=true")) == events
     assert events_of(server.get(f"/v1/responses/{id}?stream=true&starting_after=4")) == events[5:]

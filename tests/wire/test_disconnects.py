@@ -93,7 +93,8 @@ def noticed(server, name: str, closed: float) -> float:
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 @pytest.mark.parametrize("close", [fin, rst])
 @pytest.mark.parametrize("where", ["queue", "prefill", "decode"])
-def test_row_67_a_client_that_goes_away(narrow, prefill, decode, where, close, stream):
+def test_a_client_that_goes_away_is_noticed_and_frees_its_place_within_a_step(narrow, prefill, decode, where, close, stream):
+    """Row 67."""
     found, freed, ended, late = [], [], [], []
     for number in range(TRIES):
         wait_until(lambda: at_rest(narrow), 10, "rest before")
@@ -138,7 +139,8 @@ def test_row_67_a_client_that_goes_away(narrow, prefill, decode, where, close, s
         assert min(freed) <= decode + NOTICED, f"free after {freed}, a step takes {decode}"
 
 
-def test_row_68_others_are_served_after_an_abort_in_a_long_prompt(narrow):
+def test_others_are_served_after_an_abort_in_a_long_prompt(narrow):
+    """Row 68."""
     expected = narrow.text("The capital of France is")
     gone = ask(narrow, "long", prompt="word " * 6000, stream=True)
     time.sleep(0.5)

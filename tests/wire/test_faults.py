@@ -130,7 +130,8 @@ def test_the_usual_binary_has_no_faults():
     assert b"PENSTOCK_FAULTS" not in BINARY.read_bytes()
 
 
-def test_row_76_a_panic_of_the_engine(plan):
+def test_a_panic_of_the_engine_is_told_within_a_second_and_cured(plan):
+    """Row 76."""
     with faulty(plan) as server:
         expected, clients, health = server.text(), in_flight(server), Health(server)
         fault = plan.ask("panic")
@@ -147,9 +148,9 @@ def test_row_76_a_panic_of_the_engine(plan):
 
 
 @pytest.mark.parametrize("supervised", [False, True], ids=["alone", "supervised"])
-@pytest.mark.parametrize("fault,code,allowed", [("lost", 71, 0), ("hang", 70, 1.5)], ids=["row_77_lost", "row_78_hang"])
+@pytest.mark.parametrize("fault,code,allowed", [("lost", 71, 0), ("hang", 70, 1.5)], ids=["lost", "hang"])
 def test_a_fault_that_only_a_new_process_cures(plan, fault, code, allowed, supervised):
-    """`allowed`: the step timeout, and the watchdog's period. [s]"""
+    """Rows 77 and 78. `allowed`: the step timeout, and the watchdog's period. [s]"""
     server = faulty(plan, *(["--supervise"] if supervised else [])).__enter__()
     expected, clients, health = server.text(), in_flight(server), Health(server)
     began = plan.ask(fault)
@@ -173,7 +174,8 @@ def test_a_fault_that_only_a_new_process_cures(plan, fault, code, allowed, super
     health.over = True
 
 
-def test_row_79_logits_that_are_not_finite_fail_their_request_alone(plan):
+def test_logits_that_are_not_finite_fail_their_request_alone(plan):
+    """Row 79."""
     with faulty(plan) as server:
         expected, health = server.text(), Health(server)
         clients = [Client(server, True, max_tokens=300), Client(server, True, max_tokens=300)]
@@ -191,7 +193,8 @@ def test_row_79_logits_that_are_not_finite_fail_their_request_alone(plan):
         health.over = True
 
 
-def test_row_80_a_failed_allocation_fails_the_youngest_request_alone(plan):
+def test_a_failed_allocation_fails_the_youngest_request_alone(plan):
+    """Row 80."""
     with faulty(plan) as server:
         expected, health = server.text(), Health(server)
         old = Client(server, True, max_tokens=300)
@@ -230,7 +233,8 @@ def test_a_slow_step_is_no_hang(plan):
 
 
 @pytest.mark.parametrize("when", ["at_start", "on_demand"])
-def test_row_82_sigterm_during_a_load(plan, when):
+def test_sigterm_during_a_load_ends_the_server_cleanly(plan, when):
+    """Row 82."""
     server = faulty(plan)
     if when == "at_start":
         plan.path.write_text("slow_load 20000")

@@ -98,7 +98,8 @@ def is_listed(args, env) -> bool:
     return done.returncode == 0
 
 
-def test_row_83_a_disk_that_is_full_during_a_pull(scene, body):
+def test_a_pull_that_fills_the_disk_lists_no_model_and_the_next_one_ends_it(scene, body):
+    """Row 83."""
     origin, args, env = scene
     code, said = pull(args, env, most=len(body) // 2)
     assert code == 1 and "File too large" in said and "panicked" not in said, said
@@ -111,7 +112,8 @@ def test_row_83_a_disk_that_is_full_during_a_pull(scene, body):
     print(f"\n| full disk during a pull | exit 1, one line | pull again: {took:.2f} s, {fetched} of {len(body)} bytes |")
 
 
-def test_row_83_a_download_that_is_cut(scene, body):
+def test_a_download_that_is_cut_goes_on_where_it_stopped(scene, body):
+    """Row 83."""
     origin, args, env = scene
     origin.budget = len(body) // 2
     start = time.monotonic()

@@ -49,7 +49,7 @@ def cached_tokens(reply) -> int:
 
 
 def test_a_tenant_that_floods_the_prefix_cache_evicts_its_own_prompts(tmp_path):
-    """Row 74: other tenants keep a share of the cache."""
+    """Row 74. Other tenants keep a share of the cache."""
     keys = Keys(tmp_path / "keys.toml")
     quiet, flood = bearer(keys.add("quiet")), bearer(keys.add("flood"))
     config = {**keys.config, "SERVER__DEFAULT_MODELS": MODEL, "ENGINE__CONTEXT": "1024", "ENGINE__KV_TOKENS": "2048"}
@@ -288,7 +288,8 @@ def test_stored_responses_belong_to_their_tenant(served, keys):
 
 
 @pytest.mark.usefixtures("after_every_row")
-def test_row_73_tenants_do_not_share_prefixes(served, keys):
+def test_tenants_do_not_share_prefixes(served, keys):
+    """Row 73."""
     one, two, other = (
         add(served, keys, "p1", "--tenant", "prefix"),
         add(served, keys, "p2", "--tenant", "prefix"),

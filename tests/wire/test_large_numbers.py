@@ -81,7 +81,7 @@ def test_the_arguments_of_earlier_calls_reach_the_prompt_digit_by_digit(coder, m
     assert reply.status == 200, reply.body
     prompt = reply.json()["prompt"]
     assert prompt.count(str(number)) == 2, prompt
-    assert f'"id": {number}' in prompt or f'"id":{number}' in prompt, prompt
+    assert f'"id":{number}' in prompt.replace(" ", ""), prompt
 
 
 @pytest.mark.parametrize("number", [2**64, -(2**63) - 1, 10**30 + 1])

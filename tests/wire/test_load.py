@@ -52,12 +52,17 @@ def test_a_client_that_goes_away_frees_its_cache(server, close):
 
 @pytest.mark.usefixtures("survives")
 def test_a_client_that_goes_away_during_prefill_or_in_the_queue_frees_its_cache(server):
-    long_prompt = long_stream(prompt="word " * 3000, max_tokens=8)
-    streams = [open_stream(server, "/v1/completions", long_prompt) for _ in range(6)]
-    time.sleep(0.3)
+    count = "penstock_request_success_total"
+    reasons = [(count, (("finished_reason", reason), ("model_name", MODEL))) for reason in ("abort", "length", "stop", "error")]
+    ended = lambda: [server.metrics()[reason] for reason in reasons]
+    before = ended()
+    long_prompt = lambda number: long_stream(prompt=f"{number} " + "word " * 3000, max_tokens=8)
+    streams = [open_stream(server, "/v1/completions", long_prompt(number)) for number in range(6)]
+    wait_until(lambda: server.gauge("num_requests_running") > 0 and server.gauge("num_requests_waiting") > 0, 60, "some run and some wait")
     for stream in streams:
         stream.close()
-    wait_until(lambda: at_rest(server), 5, "every one of them is gone")
+    wait_until(lambda: at_rest(server), 30, "every one of them is gone")
+    assert [now - then for now, then in zip(ended(), before)] == [6, 0, 0, 0], "each was aborted, and none came to its end"
 
 
 @pytest.mark.usefixtures("survives")
@@ -68,7 +73,8 @@ def test_a_disconnect_also_ends_a_request_without_streaming(server):
     wait_until(lambda: at_rest(server), 1.0, "its blocks are free")
 
 
-def test_row_82_sigterm_lets_running_requests_finish():
+def test_sigterm_lets_running_requests_finish():
+    """Row 82."""
     with Server({"SERVER__DEFAULT_MODELS": MODEL}) as server:
         messages = [{"role": "user", "content": "Count to ten."}]
         stream = open_stream(
@@ -90,7 +96,8 @@ def test_row_82_sigterm_lets_running_requests_finish():
         assert time.monotonic() - start < 5
 
 
-def test_row_82_a_second_sigterm_ends_the_process_at_once():
+def test_a_second_sigterm_ends_the_process_at_once():
+    """Row 82."""
     with Server({"SERVER__DEFAULT_MODELS": MODEL}) as server:
         stream = open_stream(server, "/v1/completions", long_stream(max_tokens=4000))
         stream.recv(1024)
@@ -107,7 +114,8 @@ def test_row_82_a_second_sigterm_ends_the_process_at_once():
 
 
 @pytest.mark.parametrize("delay", [0.01, 0.03, 0.06, 0.1, 0.2])
-def test_row_82_sigterm_ends_a_server_that_is_still_starting(delay):
+def test_sigterm_ends_a_server_that_is_still_starting(delay):
+    """Row 82."""
     server = Server({"SERVER__DEFAULT_MODELS": MODEL})
     server.wait_ready = lambda: time.sleep(delay)
     server.__enter__()
@@ -118,7 +126,8 @@ def test_row_82_sigterm_ends_a_server_that_is_still_starting(delay):
     assert time.monotonic() - start < 3 and "panicked" not in server.output()
 
 
-def test_row_82_the_drain_has_a_deadline():
+def test_the_drain_has_a_deadline():
+    """Row 82."""
     with Server({"SERVER__DEFAULT_MODELS": MODEL, "SERVER__DRAIN_SECONDS": "1"}) as server:
         stream = open_stream(server, "/v1/completions", long_stream(max_tokens=4000))
         got = stream.recv(1024)

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import statistics
 import subprocess
 import time
 
@@ -17,6 +18,7 @@ from test_page_accessible import needs_packages
 pytestmark = pytest.mark.timing
 
 RATE = 200  # pieces per second
+WINDOWS = 3  # of which no single one decides
 AT_END = """() => {
   const e = document.getElementById("scroll");
   return e.scrollHeight - e.scrollTop - e.clientHeight < 40;
@@ -35,6 +37,11 @@ def answering(page, paced, seconds=1.5):
     return session
 
 
+def usual(windows, figure) -> float:
+    """The median of a figure of some windows: a pause of the whole machine during one of them is not what the page costs."""
+    return statistics.median(map(figure, windows))
+
+
 def is_idle():
     """Whether other work leaves a core to the browser."""
     return os.getloadavg()[0] <= os.cpu_count()
@@ -51,15 +58,16 @@ def test_an_answer_at_200_tokens_per_second_takes_little_of_the_renderer(open_pa
     page = open_page()
     with PacedAnswers(KINDS[kind], RATE) as paced:
         session = answering(page, paced)
-        costs = measure(page, session, paced, 4)
+        windows = [measure(page, session, paced, 2) for _ in range(WINDOWS)]
         forced, layouts = forced_layouts(browser, page, 1.5)
         page.keyboard.press("Escape")
         finished(page)
-    print(f"{kind}: {costs}; {forced} of {layouts} layouts were forced")
+    print(f"{kind}: {'; '.join(map(str, windows))}; {forced} of {layouts} layouts were forced")
     assert forced == 0 and layouts > 0, "a piece forces no layout"
-    assert costs.layouts <= 35, "pieces are drawn together"
-    assert costs.cpu <= 0.3, "most of its time is left"
-    assert costs.lag(0.95 if is_idle() else 0.5) <= 0.5, "what is shown is hardly behind"
+    assert usual(windows, lambda costs: costs.layouts) <= 35, "pieces are drawn together"
+    assert usual(windows, lambda costs: costs.cpu) <= 0.3, "most of its time is left"
+    share = 0.95 if is_idle() else 0.5
+    assert usual(windows, lambda costs: costs.lag(share)) <= 0.5, "what is shown is hardly behind"
 
 
 @needs_browser
@@ -93,12 +101,13 @@ def test_a_browser_of_a_quarter_of_the_speed_keeps_its_time_and_shows_the_text_i
     with PacedAnswers(KINDS["paragraphs"], RATE) as paced:
         page.context.new_cdp_session(page).send("Emulation.setCPUThrottlingRate", {"rate": 4})
         session = answering(page, paced, 3)
-        costs = measure(page, session, paced, 5)
+        windows = [measure(page, session, paced, 2) for _ in range(WINDOWS)]
         page.keyboard.press("Escape")
         finished(page)
-    print(costs)
-    assert costs.layouts <= 12 and costs.main <= (0.5 if is_idle() else 0.75), "slower frames are drawn less often"
-    assert costs.lag(0.5) <= 0.5, "and often enough"
+    print(*windows, sep="; ")
+    assert usual(windows, lambda costs: costs.layouts) <= 12, "slower frames are drawn less often"
+    assert usual(windows, lambda costs: costs.main) <= (0.5 if is_idle() else 0.75), "and leave some time"
+    assert usual(windows, lambda costs: costs.lag(0.5)) <= 0.5, "and often enough"
 
 
 @needs_browser

@@ -50,8 +50,8 @@ def test_a_format_holds_for_what_follows_the_thought(thinker):
     fields = dict(content="Is it so?", max_tokens=40, choice=["yes", "no"])
     message = ask(thinker, **fields, chat_template_kwargs={"enable_thinking": False})["choices"][0]["message"]
     assert message["content"] in ("yes", "no") and "reasoning_content" not in message
-    thought = ask(thinker, **fields)["choices"][0]
-    assert thought["message"]["reasoning_content"] and thought["message"]["content"] in ("", "yes", "no"), thought
+    thought = ask(thinker, **fields, thinking_token_budget=5)["choices"][0]
+    assert thought["message"]["reasoning_content"] and thought["message"]["content"] in ("yes", "no"), thought
 
 
 @pytest.mark.parametrize("rule", [{"choice": ["yes", "no"]}, {"response_format": {"type": "json_object"}}])
@@ -61,6 +61,8 @@ def test_an_answer_does_not_end_in_a_thought_before_its_rule_is_met(thinker, rul
         fields = dict(max_tokens=60, temperature=1.5, seed=seed, logit_bias={"2": 100}, **rule)
         choice = ask(thinker, content="Is it so?", **fields)["choices"][0]
         assert choice["message"]["content"] or choice["finish_reason"] == "length", choice
+        choice = ask(thinker, content="Is it so?", thinking_token_budget=5, **fields)["choices"][0]
+        assert choice["message"]["content"], "the limit is far behind the thought"
 
 
 def test_without_thinking_everything_is_text(thinker):

@@ -31,9 +31,9 @@ def test_a_model_that_ranks_has_the_scores_of_sentence_transformers(zoo):  # noq
     body = {"model": RANKER, "text_1": first, "text_2": second}
     logits = zoo.post("/score", {**body, "use_activation": False}).json()
     assert [item["index"] for item in logits["data"]] == list(range(len(pairs))) and logits["object"] == "list"
-    assert all(abs(item["score"] - due) < 1e-4 for item, due in zip(logits["data"], want)), (logits, want)
+    assert all(abs(item["score"] - due) < 1e-4 for item, due in zip(logits["data"], want, strict=True)), (logits, want)
     scores = [item["score"] for item in zoo.post("/v1/score", body).json()["data"]]
-    assert all(abs(score - 1 / (1 + math.exp(-due))) < 1e-4 for score, due in zip(scores, want))
+    assert all(abs(score - 1 / (1 + math.exp(-due))) < 1e-4 for score, due in zip(scores, want, strict=True))
     query = first[0]
     documents = [document for asked, document in pairs if asked == query]
     due = sorted((due for (asked, _), due in zip(pairs, want) if asked == query), reverse=True)
@@ -47,7 +47,7 @@ def test_an_embedding_model_compares_vectors(zoo, name):  # noqa: F811
     vectors = [item["embedding"] for item in zoo.post("/v1/embeddings", {"model": name, "input": texts}).json()["data"]]
     due = [sum(x * y for x, y in zip(vectors[0], vector)) for vector in vectors]
     scores = zoo.post("/score", {"model": name, "text_1": texts[0], "text_2": texts}).json()
-    assert all(abs(item["score"] - cosine) < 1e-5 for item, cosine in zip(scores["data"], due))
+    assert all(abs(item["score"] - cosine) < 1e-5 for item, cosine in zip(scores["data"], due, strict=True))
     tokens = sum(zoo.post("/tokenize", {"model": name, "prompt": text}).json()["count"] for text in set(texts))
     assert scores["usage"]["prompt_tokens"] == tokens, "an equal text is computed once"
 

@@ -4,7 +4,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from harness import MODEL, ROOT, Server
+from harness import CODER, MODEL, ROOT, Server
+from honoured import EFFECTS, Cell
 from test_cli import show
 
 ENDPOINTS = {
@@ -69,7 +70,7 @@ VALUES = {
     "user": {"user": "ada"},
     "cache_salt": {"cache_salt": "a"},
     "add_generation_prompt": {"add_generation_prompt": False},
-    "chat_template_kwargs": {"chat_template_kwargs": {"a": 1}},
+    "chat_template_kwargs": {"chat_template_kwargs": {"a": "one two three"}},
     "instructions": {"instructions": "Be brief."},
     "previous_response_id": {"previous_response_id": "stored"},
     "store": {"store": True},
@@ -114,7 +115,7 @@ def rows() -> list[tuple[str, dict[str, str]]]:
 @pytest.fixture(scope="module")
 def coder():
     """A model whose vocabulary has the tokens for filling in the middle."""
-    with Server({"SERVER__DEFAULT_MODELS": "qwen2.5-coder:0.5b", "ENGINE__KV_TOKENS": "4096"}) as running:
+    with Server({"SERVER__DEFAULT_MODELS": CODER, "ENGINE__KV_TOKENS": "4096"}) as running:
         yield running
 
 
@@ -126,28 +127,39 @@ def trusting():
         yield running
 
 
-def test_every_field_is_in_the_table():
-    assert sorted(field for field, _ in rows()) == sorted(VALUES)
+def test_every_field_is_in_the_table_and_has_a_value_and_an_effect():
+    assert sorted(field for field, _ in rows()) == sorted(VALUES) == sorted(EFFECTS)
+
+
+TEMPLATES = {
+    "thinker": "{{ reasoning_effort }}{{ a }}{% for m in messages %}{{ m.content }}\n{% endfor %}",
+    "opener": "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}",
+}
 
 
 @pytest.fixture(scope="module")
 def thinker():
-    """A model whose template has levels of reasoning."""
+    """A model whose template has levels of reasoning and a variable, and one whose template opens reasoning."""
     with tempfile.TemporaryDirectory() as folder:
-        config, template = Path(folder, "models.toml"), Path(folder, "levels.jinja")
-        template.write_text("{{ reasoning_effort }}{% for m in messages %}{{ m.content }}\n{% endfor %}")
-        config.write_text(
-            f"[[models]]\nid = 'thinker'\nchat_template = '{template}'\nsource = {{ type = 'file', path = '{show(MODEL)['path']}' }}\n"
-        )
-        with Server({"SERVER__DEFAULT_MODELS": "thinker", "ENGINE__KV_TOKENS": "4096"}, args=("--config", str(config))) as running:
+        config, lines = Path(folder, "models.toml"), []
+        for name, text in TEMPLATES.items():
+            Path(folder, name).write_text(text)
+            source = f"source = {{ type = 'file', path = '{show(MODEL)['path']}' }}"
+            lines.append(f"[[models]]\nid = '{name}'\nchat_template = '{folder}/{name}'\n{source}\n")
+        config.write_text("".join(lines))
+        settings = {"SERVER__DEFAULT_MODELS": ",".join(TEMPLATES), "ENGINE__KV_TOKENS": "4096"}
+        with Server(settings, args=("--config", str(config))) as running:
             yield running
 
 
 # If it depends on the model or the settings whether a field can be honoured: a server that can.
 ABLE = {
-    "suffix": ("coder", "qwen2.5-coder:0.5b"),
+    "suffix": ("coder", CODER),
     "reasoning": ("thinker", "thinker"),
     "reasoning_effort": ("thinker", "thinker"),
+    "chat_template_kwargs": ("thinker", "thinker"),
+    "thinking_token_budget": ("thinker", "opener"),
     "chat_template": ("trusting", MODEL),
 }
 
@@ -165,6 +177,7 @@ def test_every_cell_of_the_table_is_true(server, request, field, cells):
         reply = here.post(path, {"model": model, **base, **sample})
         if says == "honoured":
             assert reply.status == 200, (endpoint, reply.body)
+            EFFECTS[field](Cell(here, endpoint, {"model": model, **base}, sample))
         else:
             assert says == "refused" and reply.status == 400, (endpoint, says, reply.status)
             assert reply.error["param"] == field and reply.error["type"] == "invalid_request_error", (endpoint, reply.error)

@@ -1,4 +1,4 @@
-"""Chat templates of a catalogue entry that refuse a conversation or never end."""
+"""Chat templates of a catalogue entry that refuse a conversation or never end, and what they do not need to refuse."""
 
 import json
 import os
@@ -13,6 +13,7 @@ from test_cli import show
 TEMPLATES = {
     "strict": (
         "{% if messages[0].role == 'system' %}{{ raise_exception('a system message is not supported') }}{% endif %}"
+        "{% if 'parrot' in messages[-1].content %}{{ raise_exception('this model never speaks of parrots') }}{% endif %}"
         "{{ messages[0].content }}"
     ),
     "endless": "{% for i in range(9999999) %}{% for j in range(9999999) %}x{% endfor %}{% endfor %}",
@@ -45,6 +46,10 @@ def test_a_template_that_fails_is_an_error_of_the_request(templates, model):
     assert reply.status == 400, reply.body
     assert reply.error["param"] == "messages" and reply.error["type"] == "invalid_request_error"
     assert templates.complete(model=model, max_tokens=1).status == 200, "completions need no template"
+
+
+def test_a_template_that_refuses_system_messages_gets_their_text_before_the_words_of_the_user(templates):
+    assert templates.post("/apply-template", {"model": "strict", "messages": SYSTEM}).json() == {"prompt": "Be brief.\n\nHi"}
 
 
 GROWING = "{%% set ns = namespace(x='ab', l=['ab']) %%}{%% for i in range(60) %%}%s{%% endfor %%}{{ ns.x }}"

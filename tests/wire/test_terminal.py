@@ -71,7 +71,7 @@ def test_templates_and_their_errors(model, tmp_path):
     (tmp_path / "i.json").write_text(json.dumps({"messages": [{"role": "user", "content": EVIL}]}))
     rendered = on_terminal("render", tmp_path / "t.jinja", "--input", tmp_path / "i.json")
     harmless(rendered)
-    assert rendered.endswith("b\r\n\tend") or rendered.endswith("b\r\n        end"), repr(rendered)
+    assert rendered.expandtabs().endswith("b\r\n        end"), repr(rendered)
     assert cli("render", tmp_path / "t.jinja", "--input", tmp_path / "i.json").stdout == f"{EVIL}\n\tend"
     failed = on_terminal("render", model, "--input", tmp_path / "i.json")
     harmless(failed)

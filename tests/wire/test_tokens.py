@@ -92,7 +92,8 @@ def test_the_template_is_applied(server):
 def test_an_error_names_the_field(server, path, fields, param):
     reply = post(server, path, **fields)
     assert reply.status == 400 and reply.error["param"] == param, reply.body
-    assert server.post(path, {**fields, "model": "nope"}).status in (400, 404)
+    # A wrong field is told before an unknown model, but whether an id is too large only a model tells.
+    assert server.post(path, {**fields, "model": "nope"}).status == (404 if fields == {"tokens": [49_152]} else 400)
 
 
 @pytest.fixture(scope="module")

@@ -196,11 +196,13 @@ def test_the_small_model_itself_loads(tmp_path):
     assert cli("run", tmp_path / "small.gguf", "ab", "--max-tokens", "1").returncode == 0
 
 
-def test_row_01_magic_and_version(zoo):
+def test_a_wrong_magic_number_version_or_byte_order_fails_the_load(zoo):
+    """Row 1."""
     fails(zoo, 1)
 
 
-def test_row_02_a_file_that_is_cut(zoo):
+def test_a_file_that_is_cut_anywhere_fails_the_load(zoo):
+    """Row 2."""
     def ask(index: int) -> int:
         return zoo.complete(model=name_of(2, index), max_tokens=1).status
 
@@ -211,11 +213,13 @@ def test_row_02_a_file_that_is_cut(zoo):
     assert "panicked" not in Path(zoo.log.name).read_text()
 
 
-def test_row_03_counts_of_2_to_the_63rd(zoo):
+def test_counts_of_2_to_the_63rd_fail_the_load(zoo):
+    """Row 3."""
     fails(zoo, 3)
 
 
-def test_row_03_is_refused_within_100_ms(zoo, tmp_path):
+def test_a_count_of_2_to_the_63rd_is_refused_within_100_ms(zoo, tmp_path):
+    """Row 3."""
     took = []
     for index in range(5):
         (tmp_path / "m.gguf").write_bytes(ROWS[3][f"{HUGE} tensors"][0])
@@ -225,43 +229,53 @@ def test_row_03_is_refused_within_100_ms(zoo, tmp_path):
     assert min(took) < 0.1, f"with the start of the process: {took}"
 
 
-def test_row_04_strings(zoo):
+def test_wrong_lengths_of_strings_fail_the_load(zoo):
+    """Row 4."""
     fails(zoo, 4)
 
 
-def test_row_05_arrays(zoo):
+def test_wrong_lengths_and_nesting_of_arrays_fail_the_load(zoo):
+    """Row 5."""
     fails(zoo, 5)
 
 
-def test_row_06_types(zoo):
+def test_unknown_types_fail_the_load(zoo):
+    """Row 6."""
     fails(zoo, 6)
 
 
-def test_row_07_names(zoo):
+def test_empty_and_duplicate_names_fail_the_load(zoo):
+    """Row 7."""
     fails(zoo, 7)
 
 
-def test_row_08_alignments(zoo):
+def test_wrong_alignments_fail_the_load(zoo):
+    """Row 8."""
     fails(zoo, 8)
 
 
-def test_row_09_dimensions(zoo):
+def test_wrong_dimensions_fail_the_load(zoo):
+    """Row 9."""
     fails(zoo, 9)
 
 
-def test_row_10_sums_that_wrap(zoo):
+def test_offsets_and_sums_that_wrap_fail_the_load(zoo):
+    """Row 10."""
     fails(zoo, 10)
 
 
-def test_row_11_offsets(zoo):
+def test_offsets_that_overlap_or_lead_past_the_end_fail_the_load(zoo):
+    """Row 11."""
     fails(zoo, 11)
 
 
-def test_row_12_data_one_byte_short(zoo):
+def test_data_one_byte_short_fails_the_load(zoo):
+    """Row 12."""
     fails(zoo, 12)
 
 
-def test_row_13_a_file_that_is_cut_in_place_fails_its_model_alone(tmp_path, original):  # noqa: F811
+def test_a_file_that_is_cut_in_place_fails_its_model_alone(tmp_path, original):  # noqa: F811
+    """Row 13."""
     for name in ("cut", "whole"):
         shutil.copy(original, tmp_path / f"{name}.gguf")
     with serve(tmp_path, ["cut", "whole"], MODEL) as server:
@@ -273,7 +287,7 @@ def test_row_13_a_file_that_is_cut_in_place_fails_its_model_alone(tmp_path, orig
         for number in range(3):
             reply = ask("cut")
             # The first request meets the engine, the next ones a file that does not load.
-            assert reply.status >= 500, (number, reply.body)
+            assert reply.status == (500 if number == 0 else 503), (number, reply.body)
             assert number > 0 or "could not be read" in reply.error["message"] and str(tmp_path) not in reply.error["message"]
             assert ask("whole").json()["choices"][0]["text"] == before
         assert server.process.poll() is None
@@ -284,13 +298,16 @@ def test_row_13_a_file_that_is_cut_in_place_fails_its_model_alone(tmp_path, orig
         wait_until(served_again, 60, "the model is served again")
 
 
-def test_row_14_numbers_of_the_architecture(zoo):
+def test_wrong_numbers_of_the_architecture_fail_the_load(zoo):
+    """Row 14."""
     fails(zoo, 14)
 
 
-def test_row_15_lists_of_the_vocabulary(zoo):
+def test_lists_of_the_vocabulary_of_a_wrong_length_or_type_fail_the_load(zoo):
+    """Row 15."""
     fails(zoo, 15)
 
 
-def test_row_16_ids_and_merges(zoo):
+def test_ids_and_merges_outside_of_the_vocabulary_fail_the_load(zoo):
+    """Row 16."""
     fails(zoo, 16)

@@ -1,5 +1,6 @@
 """Rows 53 to 66 and 71: HTTP itself, hosts, origins and keys."""
 
+import contextlib
 import json
 import resource
 import socket
@@ -14,20 +15,23 @@ from test_keys import bearer, key, keys, served  # noqa: F401
 from test_metrics import families
 
 
-def test_row_53_too_many_headers(server):
+def test_too_many_headers_are_refused(server):
+    """Row 53."""
     answer = json_post(server, "".join(f"X-{i}: 1\r\n" for i in range(200)))
     refused(answer, 431)
     assert error_of(answer)["code"] == "request_head_too_large"
 
 
-def test_row_53_a_head_that_is_too_long(server):
+def test_a_head_that_is_too_long_is_refused(server):
+    """Row 53."""
     answer = json_post(server, "X-Long: " + "a" * 200_000 + "\r\n")
     refused(answer, 431)
     assert error_of(answer)["code"] == "request_head_too_large"
 
 
 @pytest.mark.parametrize("sent", [b"", b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "], ids=["silent", "half a head"])
-def test_row_54_a_slow_head(server, sent):
+def test_a_slow_head_times_out(server, sent):
+    """Row 54."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=15) as connection:
         connection.sendall(sent)
         start = time.monotonic()
@@ -58,30 +62,31 @@ def late_head(server, first: bytes, pieces: list[bytes]) -> tuple[float, bytes]:
         start, answer, left = time.monotonic(), b"", iter(pieces)
         connection.settimeout(0.3)
         while time.monotonic() - start < 12:
+            with contextlib.suppress(ConnectionError):
+                connection.sendall(next(left, b""))  # what comes before a closed connection is read all the same
             try:
-                connection.sendall(next(left, b""))
                 piece = connection.recv(65536)
-                answer += piece
-                if not piece:
-                    break
             except TimeoutError:
-                pass
+                continue
             except ConnectionError:
+                break
+            answer += piece
+            if not piece:
                 break
         return time.monotonic() - start, answer
 
 
-def test_row_54_a_slow_head_on_a_connection_that_was_kept_alive():
+def test_a_slow_head_on_a_connection_that_was_kept_alive_times_out():
+    """Row 54."""
     cases = [(first, name) for first in (b"", PAYLOAD) for name in LATER]
     with Server({"SERVER__DEFAULT_MODELS": MODEL, "LIMITS__HEAD_TIMEOUT_SECONDS": "2"}) as server, ThreadPoolExecutor(len(cases)) as pool:
         for case, (waited, answer) in zip(cases, pool.map(lambda case: late_head(server, case[0], LATER[case[1]]), cases)):
             assert 1 <= waited <= 6, (case, waited)
-            if answer:
-                assert status_of(answer) == 408 and error_of(answer)["code"] == "request_timeout", (case, answer)
+            assert status_of(answer) == 408 and error_of(answer)["code"] == "request_timeout", (case, answer)
 
 
-def test_row_55_a_slow_body(server):
-    """At a byte per second, and with nothing after the head. Both while other tests of this module would wait, too: at once."""
+def test_a_slow_body_times_out(server):
+    """Row 55. At a byte per second, and with nothing after the head. Both while other tests of this module would wait, too: at once."""
 
     def drip(piece: bytes) -> tuple[float, bytes]:
         with socket.create_connection(("127.0.0.1", server.port), timeout=15) as connection:
@@ -102,13 +107,15 @@ def test_row_55_a_slow_body(server):
             assert status_of(answer) == 408 and 25 <= waited <= 32, (waited, answer[:100])
 
 
-def test_row_56_a_declared_length_that_is_too_long(server):
+def test_a_declared_length_that_is_too_long_is_refused_at_once(server):
+    """Row 56."""
     start = time.monotonic()
     refused(post(server, "Content-Type: application/json\r\nContent-Length: 9999999999\r\n", b"{", seconds=5), 413)
     assert time.monotonic() - start < 4, "at once, though the rest of the body never comes"
 
 
-def test_row_57_a_mebibyte_that_becomes_a_gibibyte(server):
+def test_a_mebibyte_that_becomes_a_gibibyte_is_refused_in_flat_memory(server):
+    """Row 57."""
     bomb = gzip_bomb(1024)
     refused(json_post(server, "Content-Encoding: gzip\r\n", bomb, seconds=30), 413)
     before = resident(server)
@@ -117,19 +124,36 @@ def test_row_57_a_mebibyte_that_becomes_a_gibibyte(server):
     wait_until(lambda: resident(server) - before < 4 << 20, 15, "memory is flat")
 
 
+def settled(server, bound: int) -> int:
+    """The memory of the server [bytes] once it is at most `bound`, or else the least of five seconds: it is given back with a delay."""
+    end, least = time.monotonic() + 5, resident(server)
+    while least > bound and time.monotonic() < end:
+        time.sleep(0.05)
+        least = min(least, resident(server))
+    return least
+
+
 @pytest.mark.timing
-def test_row_58_a_million_chunks_of_one_byte(server):
-    """A hundred such bodies, of which the connection takes as much as the server reads."""
+def test_memory_does_not_grow_with_the_number_of_bodies_of_a_million_chunks(server):
+    """Row 58. What a body left behind would be left by every fifty of them. A thread that has its first large body keeps some memory, once,
+    and which thread that is depends on what else the machine does: so one of some rounds must leave as good as nothing."""
     chunks = b"1\r\n \r\n" * 1_000_000 + b"0\r\n\r\n"
     head = "Content-Type: application/json\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n"
     ask = lambda _: post(server, head, chunks, seconds=60)
+    first, left = resident(server), []
     with ThreadPoolExecutor(2) as pool:
-        statuses = {status_of(answer) for answer in pool.map(ask, range(6))}
-        before = resident(server)
-        statuses |= {status_of(answer) for answer in pool.map(ask, range(100))}
-    assert statuses <= {400, 413}, statuses
-    flat = lambda: resident(server) - before <= 1 << 20
-    wait_until(flat, 20, "memory is flat")
+        while len(left) < 2 or (left[-1] > MOST_LEFT and len(left) < 4):
+            before = resident(server)
+            for answer in pool.map(ask, range(50)):
+                refused(answer, 400)
+            left.append(settled(server, before + MOST_LEFT) - before)
+    print(f"fifty bodies each time leave {', '.join(f'{one >> 10}' for one in left)} KiB")
+    assert left[-1] <= MOST_LEFT, left
+    assert resident(server) - first <= 64 << 20, "all threads together"
+
+
+# Of fifty bodies: 10 KiB each [bytes].
+MOST_LEFT = 512 << 10
 
 
 @pytest.mark.parametrize(
@@ -144,21 +168,22 @@ def test_row_58_a_million_chunks_of_one_byte(server):
     ],
     ids=["length and chunked", "two lengths", "plus", "no number", "negative", "2^64"],
 )
-def test_row_59_ambiguous_framing(server, headers):
-    refused(post(server, f"Content-Type: application/json\r\n{headers}", PAYLOAD, seconds=6), 400, 413)
+def test_ambiguous_framing_is_refused(server, headers):
+    """Row 59."""
+    answer = post(server, f"Content-Type: application/json\r\n{headers}", PAYLOAD, seconds=6)
+    refused(answer, 400)
+    assert error_of(answer)["code"] == "invalid_http"
 
 
-def test_row_59_no_host(server):
+def test_a_request_without_a_host_is_refused(server):
+    """Row 59."""
     refused(raw(server, b"GET /v1/models HTTP/1.1\r\n\r\n", 5), 400)
 
 
-def test_row_60_a_host_that_holds_a_path(served):  # noqa: F811
+def test_a_host_or_a_target_that_holds_a_path_opens_nothing(served):  # noqa: F811
+    """Row 60."""
     for host in ("localhost/v1/models?", "localhost#", "localhost/health", "localhost\\@evil.example", "localhost/../health"):
-        assert status_of(raw(served, f"GET /v1/models HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode(), 5)) in (
-            400,
-            401,
-            403,
-        ), host
+        assert status_of(raw(served, f"GET /v1/models HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode(), 5)) == 403, host
     for target in (
         "http://localhost/health/../v1/models",
         "//health/v1/models",
@@ -167,19 +192,20 @@ def test_row_60_a_host_that_holds_a_path(served):  # noqa: F811
         "/health;/v1/models",
     ):
         answer = raw(served, f"GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode(), 5)
-        assert status_of(answer) in (400, 401, 403), (target, answer[:200])
-    assert status_of(raw(served, b"GET /v1/models HTTP/1.1\r\nHost: localhost/v1/models?\r\n\r\n", 5)) != 200
+        assert status_of(answer) == 401, (target, answer[:200])
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:80"])
-def test_row_61_a_foreign_host_on_a_loopback_address(server, host):
+def test_a_foreign_host_on_a_loopback_address_is_refused(server, host):
+    """Row 61."""
     refused(raw(server, f"GET /v1/models HTTP/1.1\r\nHost: {host}\r\n\r\n".encode(), 5), 403)
     refused(json_post(server, f"Host: {host}\r\n"), 403)
 
 
 @pytest.mark.parametrize("target", ["http://evil.example", "http://evil.example:80", "http://localhost@evil.example"])
 @pytest.mark.parametrize("version", [b"1.1", b"1.0"])
-def test_row_61_a_target_with_a_foreign_host(server, target, version):
+def test_a_target_with_a_foreign_host_is_refused(server, target, version):
+    """Row 61."""
     def status(target: str) -> int:
         answer = raw(server, f"GET {target}/v1/models HTTP/".encode() + version + b"\r\nHost: localhost\r\n\r\n", 5)
         return int(answer.removeprefix(b"HTTP/" + version + b" ")[:3])
@@ -188,7 +214,8 @@ def test_row_61_a_target_with_a_foreign_host(server, target, version):
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null"])
-def test_row_62_foreign_origins(server, origin):
+def test_a_foreign_origin_gets_no_header_of_cors(server, origin):
+    """Row 62."""
     reply = server.post("/v1/completions", {"model": MODEL, "prompt": "Hi", "max_tokens": 1}, headers={"origin": origin})
     assert "access-control-allow-origin" not in reply.headers
     reply = server.request("OPTIONS", "/v1/completions", headers={"origin": origin, "access-control-request-method": "POST"})
@@ -196,14 +223,15 @@ def test_row_62_foreign_origins(server, origin):
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
-def test_row_62_bodies_that_are_not_declared_as_json(server, kind):
+def test_a_body_that_is_not_declared_as_json_is_refused(server, kind):
+    """Row 62."""
     reply = server.post("/v1/completions", PAYLOAD, headers={"content-type": kind})
     assert reply.status == 415
     assert reply.error["type"] == "invalid_request_error"
 
 
-def test_row_63_no_wrong_huge_and_double_keys(served, key):  # noqa: F811
-    """Keys are compared by their hashes, in constant time (`keys/` has the test of that)."""
+def test_no_wrong_huge_and_double_keys_are_refused(served, key):  # noqa: F811
+    """Row 63. Keys are compared by their hashes, in constant time (`keys/` has the test of that)."""
     wrong = [
         {},
         bearer("wrong"),
@@ -221,10 +249,11 @@ def test_row_63_no_wrong_huge_and_double_keys(served, key):  # noqa: F811
     for name, value in (("Authorization", f"Bearer {key}"), ("x-api-key", key)):
         assert status_of(ask(f"{name}: {value}\r\n{name}: {value}\r\n")) == 401, name
         assert status_of(ask(f"{name}: {value}\r\n")) == 200, name
-        assert status_of(ask(f"{name}: Bearer {'x' * 1_000_000}\r\n")) in (401, 431), name
+        assert status_of(ask(f"{name}: Bearer {'x' * 1_000_000}\r\n")) == 431, name
 
 
-def test_row_64_every_route_needs_a_key_but_health_and_readiness(served, key):  # noqa: F811
+def test_every_route_needs_a_key_but_health_and_readiness(served, key):  # noqa: F811
+    """Row 64."""
     paths = json.loads((ROOT / "openapi" / "openapi.json").read_text())["paths"]
     routes = [(method.upper(), path.replace("{id}", "x")) for path, methods in paths.items() for method in methods]
     routes += [("GET", path) for path in ("/", "/docs", "/docs/", "/openapi.json", "/nothing", "/v1/nothing", "/health/x", "/healthz")]
@@ -249,7 +278,8 @@ def test_row_64_every_route_needs_a_key_but_health_and_readiness(served, key):  
     assert served.get("/metrics", headers=bearer(key)).status == 200
 
 
-def test_row_65_control_characters_stay_out_of_the_log(server):
+def test_control_characters_stay_out_of_the_log(server):
+    """Row 65."""
     mark = "logmark7"
     assert server.get(f"/v1/models/{mark}%1b%5b31mred%0d%0aforged%00").status == 404
     server.get("/v1/models", headers={"user-agent": f"{mark}-\x1b[31magent"})
@@ -266,7 +296,8 @@ def test_row_65_control_characters_stay_out_of_the_log(server):
             assert b"\x1b[31mred" not in line and b"\x1b[31magent" not in line and b"\r" not in line, line
 
 
-def test_row_66_ten_thousand_unknown_names_add_no_series(server):
+def test_ten_thousand_unknown_names_add_no_series(server):
+    """Row 66."""
     def series() -> int:
         return sum(len(family.samples) for family in families(server).values())
 
@@ -278,8 +309,9 @@ def test_row_66_ten_thousand_unknown_names_add_no_series(server):
             reply = connection.getresponse()
             assert reply.status == 404 and reply.read()
             if number % 10 == 0:
-                for method, path in (("GET", f"/v1/models/nope-{number}"), ("GET", f"/nope-{number}"), (f"NOPE{number}", "/v1/models")):
-                    assert server.request(method, path).status in (404, 405)
+                for path in (f"/v1/models/nope-{number}", f"/nope-{number}"):
+                    assert server.get(path).status == 404
+                assert server.request(f"NOPE{number}", "/v1/models").status == 405
         connection.close()
 
     ask(range(1))
@@ -301,7 +333,8 @@ def answers(server) -> bool:
         return False
 
 
-def test_row_71_more_connections_than_open_files():
+def test_a_server_recovers_from_more_connections_than_open_files():
+    """Row 71."""
     with Server({"SERVER__DEFAULT_MODELS": MODEL}) as server:
         resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (128, 128))
         connections = [socket.create_connection(("127.0.0.1", server.port), timeout=5) for _ in range(400)]

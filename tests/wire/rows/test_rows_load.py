@@ -16,7 +16,8 @@ from test_load import long_stream
 pytestmark = pytest.mark.timing
 
 
-def test_row_68_an_abort_does_not_disturb_a_long_prefill(server):
+def test_an_abort_does_not_disturb_a_long_prefill(server):
+    """Row 68."""
     prompt = "The history of the world is long. " * 200
     expected = server.text(prompt, max_tokens=4)
     with ThreadPoolExecutor(1) as pool:
@@ -37,7 +38,8 @@ def send_queue(port: int, client: int) -> int:
     return 0
 
 
-def test_row_69_a_client_that_never_reads_is_cut(server):
+def test_a_client_that_never_reads_is_cut_and_holds_up_nobody(server):
+    """Row 69."""
     alone = server.text("Once upon a time", max_tokens=16)
     names = ("penstock_http_stalled_streams_total", "penstock_http_disconnects_total")
     cut = lambda: sum(server.metrics().get((name, ()), 0) for name in names)
@@ -84,8 +86,8 @@ def read_to_end(connection: socket.socket) -> bytes:
     return got
 
 
-def test_row_70_ten_thousand_requests_at_once(server):
-    """Those beyond the queue get 429 with Retry-After, and every other one gets its whole answer. Memory is bounded."""
+def test_each_of_ten_thousand_requests_at_once_gets_its_answer_or_429(server):
+    """Row 70. Those beyond the queue get 429 with Retry-After, and every other one gets its whole answer. Memory is bounded."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 11_000)), hard))
     resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (max(soft, min(hard, 11_000)), hard))
@@ -113,8 +115,8 @@ def test_row_70_ten_thousand_requests_at_once(server):
     wait_until(lambda: at_rest(server), 5, "all blocks are free")
 
 
-def test_row_72_preemption_changes_no_text():
-    """With a cache too small for all sequences at once, some are preempted and resumed token for token."""
+def test_preemption_changes_no_text():
+    """Row 72. With a cache too small for all sequences at once, some are preempted and resumed token for token."""
     config = {"SERVER__DEFAULT_MODELS": MODEL, "ENGINE__CONTEXT": "128", "ENGINE__KV_TOKENS": "256"}
     with Server(config) as server:
         prompts = [f"{number}. A story about the number {number} begins" for number in range(6)]
@@ -142,7 +144,8 @@ def random_job(rng: random.Random, number: int) -> tuple[str, dict]:
     return " ".join(rng.choices(WORDS, k=rng.choice([3, 20, 90, 200]))), fields
 
 
-def test_row_75_requests_at_once_get_the_text_that_each_gets_alone(server):
+def test_requests_at_once_get_the_text_that_each_gets_alone(server):
+    """Row 75."""
     rng = random.Random(17)
     jobs = [random_job(rng, number) for number in range(32)]
     jobs += [jobs[2], jobs[10]]  # the same requests twice at once

@@ -23,7 +23,8 @@ def as_written(server, path: str, param: str, text: str) -> None:
     assert reply.status == 400 and reply.error["type"] == "invalid_request_error", (param, text, reply.body[:200])
 
 
-def test_row_38_temperature(server):
+def test_a_wrong_temperature_is_refused_and_a_tiny_one_is_greedy(server):
+    """Row 38."""
     each(server, "temperature", [-1, -0.001, "0.5", 2.01, True, [1], {}, 1e300])
     for path in BOTH:
         for text in ("NaN", "Infinity", "-Infinity", "1e999", "-1e999", "0x1", "+1", ".5", "01"):
@@ -32,7 +33,8 @@ def test_row_38_temperature(server):
     assert server.chat("Hi", temperature=1e-4, seed=1).json()["choices"] == server.chat("Hi", temperature=0).json()["choices"]
 
 
-def test_row_39_shapes_of_the_distribution(server):
+def test_wrong_shapes_of_the_distribution_are_refused(server):
+    """Row 39."""
     each(server, "top_p", [-0.1, 2, "1"])
     assert server.chat("Hi", top_p=0, seed=1).json()["choices"] == server.chat("Hi", temperature=0).json()["choices"]
     each(server, "top_k", [0.01, -2, "5", 2**63])
@@ -42,14 +44,16 @@ def test_row_39_shapes_of_the_distribution(server):
     each(server, "repetition_penalty", [-1, 0, 1e300, "1"])
 
 
-def test_row_40_numbers_of_choices_are_refused_before_memory_is_taken(server):
+def test_wrong_numbers_of_choices_are_refused_before_memory_is_taken(server):
+    """Row 40."""
     before = resident(server)
     each(server, "n", [0, -1, 17, 10**9, 1.5, "1", *SIZES])
     each(server, "best_of", [0, -1, 17, 10**9, *SIZES], [COMPLETIONS])
     assert resident(server) - before < 16 << 20
 
 
-def test_row_41_log_probabilities(server):
+def test_wrong_numbers_of_log_probabilities_are_refused(server):
+    """Row 41."""
     for number in (21, 10**6, -1, 1.5, "1", *SIZES):
         refused(server, CHAT, {"logprobs": True, "top_logprobs": number}, "top_logprobs")
     refused(server, CHAT, {"logprobs": 3}, "logprobs")
@@ -58,22 +62,26 @@ def test_row_41_log_probabilities(server):
     each(server, "logprobs", [6, -1, "1", True, *SIZES], [COMPLETIONS])
 
 
-def test_row_42_stop_strings(server):
+def test_wrong_stop_strings_are_refused(server):
+    """Row 42."""
     each(server, "stop", [["a", "b", "c", "d", "e"], ["a", ""], 5, [1], {}, "x" * 1_000_000, ["x" * 1_000_000]])
 
 
-def test_row_43_biases(server):
+def test_wrong_biases_are_refused(server):
+    """Row 43."""
     each(server, "logit_bias", [{"49152": 1}, {"-1": 1}, {"x": 1}, {"5": 101}, {"5": "1"}, [1], {str(2**32): 1}, {"5.0": 1}, {"": 1}])
     each(server, "logit_bias", [{str(i): 1 for i in range(1_000_000)}], [CHAT])
     for text in ('{"5": 1e999}', '{"5": NaN}', '{"5": 1, "5": 2}'):
         as_written(server, CHAT, "logit_bias", text)
 
 
-def test_row_44_ids_of_a_prompt(server):
+def test_ids_of_a_prompt_outside_of_the_vocabulary_are_refused(server):
+    """Row 44."""
     each(server, "prompt", [[-1], [49_152], [2**63], [2**32], [1, 2**64], [[1, -1]], [1.5], [1, "a"], ["a", 1]], [COMPLETIONS])
 
 
-def test_row_45_ids_to_stop_at(server):
+def test_wrong_ids_to_stop_at_and_wrong_least_lengths_are_refused(server):
+    """Row 45."""
     each(server, "stop_token_ids", [[49_152], [-1], [2**32], 5, ["1"], [1.5]])
     each(server, "min_tokens", [-1, 1.5, "1", 2**63])
     for path in BOTH:
@@ -81,7 +89,8 @@ def test_row_45_ids_to_stop_at(server):
         refused(server, path, {"min_tokens": 5, "max_tokens": 4}, "min_tokens")
 
 
-def test_row_46_lengths(server):
+def test_wrong_lengths_and_prompts_beyond_the_context_are_refused(server):
+    """Row 46."""
     each(server, "max_tokens", [0, -2, "5", 1.5, 2**63, *[size for size in SIZES if size > 2**32 or size < 0]])
     refused(server, CHAT, {"max_completion_tokens": 0}, "max_completion_tokens")
     for path, fields in (
@@ -93,7 +102,8 @@ def test_row_46_lengths(server):
         assert reply.error["param"] == ("messages" if path == CHAT else "prompt")
 
 
-def test_row_47_empty_and_many_prompts(server):
+def test_empty_prompts_and_too_many_are_refused(server):
+    """Row 47."""
     wrong = ["", [], [[]], [""], ["a", ""], [[1], []], 5, {"a": 1}, True, ["x"] * 1025, [[[1]]], [None], None]
     each(server, "prompt", wrong, [COMPLETIONS])
 
@@ -117,26 +127,32 @@ MESSAGES = [
 ]
 
 
-def test_row_48_messages(server):
+def test_wrong_messages_are_refused(server):
+    """Row 48."""
     for messages in MESSAGES:
         refused(server, CHAT, {"messages": messages}, "messages")
 
 
-def test_row_49_extensions_and_unknown_fields(server):
-    """What Penstock knows is checked, and what it does not know changes nothing."""
-    names = ("truncate_prompt_tokens", "priority", "kv_transfer_params", "num_ctx", "n_predict", "id_slot", "made_up", "a" * 10_000)
+def test_an_extension_is_checked_and_an_unknown_field_changes_nothing(server):
+    """Row 49. What Penstock knows is checked, and what it does not know changes nothing."""
+    # of two names, -1 asks for nothing
+    checked = {"truncate_prompt_tokens": [-1], "n_predict": [-1], "priority": []}
     for path in BOTH:
         plain = server.post(path, body_of(path, temperature=0)).json()["choices"]
-        for name in names:
+        for name in (*checked, "kv_transfer_params", "num_ctx", "id_slot", "made_up", "a" * 10_000):
             for value in (-1, -(2**31), 2**63, {"a": [-1]}):
+                if value not in checked.get(name, [value]):
+                    refused(server, path, {"temperature": 0, name: value}, name)
+                    continue
                 reply = server.post(path, body_of(path, temperature=0, **{name: value}))
-                assert reply.status == 400 or reply.json()["choices"] == plain, (name[:30], value, reply.body[:300])
+                assert reply.status == 200 and reply.json()["choices"] == plain, (name[:30], value, reply.body[:300])
         each(server, "seed", ["1", 1.5, [1]], [path])
         each(server, "stream", ["yes", 1], [path])
         each(server, "ignore_eos", ["yes", -1], [path])
 
 
-def test_row_50_names_of_models(server):
+def test_a_name_of_no_model_is_not_found(server):
+    """Row 50."""
     wrong = ["../x", "..", "/etc/passwd", "a\x00b", "\x00", "x" * 10_000, "hf:o/r", "https://example.com/m.gguf", "C:\\m.gguf", "nope"]
     for name in (*wrong, f"{MODEL}/..", f"{MODEL}\x00", f" {MODEL}", "%2e%2e%2f", "\u202e" + MODEL):
         for path in (*BOTH, "/v1/embeddings", "/v1/responses", "/tokenize"):
@@ -172,7 +188,8 @@ BODIES = {
 
 
 @pytest.mark.parametrize("path", BOTH)
-def test_row_51_bodies_that_are_no_json(server, path):
+def test_a_body_that_is_no_json_is_refused(server, path):
+    """Row 51."""
     for name, body in BODIES.items():
         reply = server.post(path, body)
         assert reply.status == 400 and reply.error["type"] == "invalid_request_error", (name, reply.status, reply.body[:200])
@@ -190,8 +207,9 @@ DOUBLE = [
 
 
 @pytest.mark.parametrize("path", BOTH)
-def test_row_52_duplicate_keys(server, path):
+def test_duplicate_keys_are_refused(server, path):
+    """Row 52."""
     for body in DOUBLE:
         reply = server.post(path, body)
         assert reply.status == 400 and reply.error["type"] == "invalid_request_error", (body, reply.body[:200])
-        assert "twice" in reply.error["message"] or "duplicate" in reply.error["message"], (body, reply.error)
+        assert "twice" in reply.error["message"], (body, reply.error)

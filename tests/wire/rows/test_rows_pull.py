@@ -5,6 +5,7 @@ import gzip
 import hashlib
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -83,8 +84,9 @@ class Scene:
         return process.returncode, err
 
     def fails(self, words: str, name: str = "hf:o/r") -> None:
+        """The pull fails for the reason that the pattern tells."""
         code, said = self.pull(name)
-        assert code == 1 and words in said, (code, words, said)
+        assert words and code == 1 and re.search(words, said), (code, words, said)
         self.has_nothing()
 
     def has_nothing(self) -> None:
@@ -123,7 +125,8 @@ def slowly(seconds_per_piece: float):
     return answer
 
 
-def test_row_83_a_killed_pull_continues(scene):
+def test_a_killed_pull_continues_where_it_was(scene):
+    """Row 83."""
     scene.hub.answers[FILE] = slowly(0.3)
     process = scene.command("pull", "hf:o/r")
     partial = scene.file("model.gguf.partial")
@@ -140,8 +143,8 @@ def test_row_83_a_killed_pull_continues(scene):
     assert ranges == [None, f"bytes={kept}-"]
 
 
-def test_row_83_a_full_disk(scene):
-    """A limit on the size of files stands in for the disk: a write fails in mid-file, with an error of the system."""
+def test_a_pull_onto_a_full_disk_fails_and_the_next_one_ends_it(scene):
+    """Row 83. A limit on the size of files stands in for the disk: a write fails in mid-file, with an error of the system."""
     env = environment(scene.env) | {"HF_ENDPOINT": scene.hub.url}
     limit = lambda: (signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)))
     options = dict(env=env, capture_output=True, text=True, preexec_fn=limit, restore_signals=False, timeout=60)
@@ -151,7 +154,8 @@ def test_row_83_a_full_disk(scene):
     assert scene.pull()[0] == 0 and scene.file().read_bytes() == MODEL_FILE, "with room, the next pull ends it"
 
 
-def test_row_83_a_flipped_bit(scene):
+def test_a_flipped_bit_is_found_and_repaired(scene):
+    """Row 83."""
     flipped = bytearray(MODEL_FILE)
     flipped[150_000] ^= 4
     scene.hub.answers[FILE] = bytes(flipped)
@@ -167,7 +171,8 @@ def test_row_83_a_flipped_bit(scene):
 
 
 @pytest.mark.parametrize("digest", ["../../x", "/etc/passwd", "f" * 63, "g" * 64, "", "f" * 65, f"sha256:{DIGEST}"])
-def test_row_85_digests_that_are_none(scene, digest):
+def test_a_digest_that_is_none_is_refused_before_anything_is_asked(scene, digest):
+    """Row 85."""
     scene.hub.answers[TREE] = listing(listed(digest=digest))
     scene.fails("digest")
     config = scene.folder / "c.toml"
@@ -187,6 +192,8 @@ def redirect(to: str):
     return answer
 
 
+# The resolver of the system decides whether these are names of this machine, or no names.
+NOWHERE = "has no public address|failed to lookup address"
 ELSEWHERE = {
     "file:///etc/passwd": "not https",
     "http://169.254.169.254/latest/meta-data": "not https",
@@ -195,24 +202,26 @@ ELSEWHERE = {
     "https://[::ffff:169.254.169.254]/x": "not a public address",
     "https://10.0.0.1/x": "not a public address",
     "https://127.0.0.1/x": "not a public address",
-    "https://2130706433/x": "",
-    "https://0x7f.1/x": "",
+    "https://2130706433/x": NOWHERE,
+    "https://0x7f.1/x": NOWHERE,
     "https://localhost/x": "not a public address",
-    "https://localhost./x": "",
+    "https://localhost./x": NOWHERE,
     "gopher://example.com/x": "not https",
     "//192.168.0.1/x": "not https",
     "data:text/plain,x": "not https",
 }
 
 
-def test_row_86_redirects_to_where_no_download_is(scene):
+def test_a_redirect_to_a_file_or_a_private_address_is_refused(scene):
+    """Row 86."""
     for target, words in ELSEWHERE.items():
         for path in (TREE, FILE):
             scene.hub.answers = {TREE: listing(listed()), FILE: MODEL_FILE, path: redirect(target)}
             scene.fails(words)
 
 
-def test_row_86_the_token_goes_to_the_hub_alone(scene):
+def test_the_token_goes_to_the_hub_alone(scene):
+    """Row 86."""
     other = Hub({"/m": MODEL_FILE})
     try:
         for target in (
@@ -221,7 +230,7 @@ def test_row_86_the_token_goes_to_the_hub_alone(scene):
             f"http://127.0.0.1:{scene.hub.server_port}@{other.url[7:]}/m",
         ):
             scene.hub.answers[FILE] = redirect(target)
-            scene.fails("")
+            scene.fails("is refused: it is not https")
         assert not other.seen, "neither the request nor the token left"
         assert all(headers.get("authorization") == "Bearer secret-token" for _, headers in scene.hub.seen)
     finally:
@@ -247,7 +256,8 @@ def packed(body: bytes):
     return answer
 
 
-def test_row_87_bodies_without_an_end(scene):
+def test_a_body_without_an_end_is_cut_at_its_bound(scene):
+    """Row 87."""
     scene.hub.answers[FILE] = endless
     scene.fails("more than")
     assert not scene.file("model.gguf.partial").exists()
@@ -255,7 +265,8 @@ def test_row_87_bodies_without_an_end(scene):
     scene.fails("at most")
 
 
-def test_row_87_a_listing_that_is_a_bomb(scene):
+def test_a_listing_that_is_a_bomb_is_refused_in_bounded_memory(scene):
+    """Row 87."""
     process_limit = 512 << 20
     scene.hub.answers[TREE] = packed(gzip_bomb(1024))
     env = environment(scene.env) | {"HF_ENDPOINT": scene.hub.url}
@@ -269,13 +280,15 @@ def test_row_87_a_listing_that_is_a_bomb(scene):
 @pytest.mark.parametrize(
     "path", ["../m.gguf", "a/../../m.gguf", "/etc/m.gguf", "a\\..\\m.gguf", "m.gguf\u0000", "a//m.gguf", "%2e%2e/m.gguf"]
 )
-def test_row_87_names_that_lead_elsewhere(scene, path):
+def test_a_name_that_leads_elsewhere_is_refused_and_not_asked_for(scene, path):
+    """Row 87."""
     scene.hub.answers[TREE] = listing(listed(path))
-    scene.fails("")
+    scene.fails("it holds no GGUF file")
     assert [seen for seen, _ in scene.hub.seen if not seen.startswith(TREE)] == [], "the file is not even asked for"
 
 
-def test_row_87_links_in_the_store(scene):
+def test_a_link_in_the_store_is_not_followed(scene):
+    """Row 87."""
     precious = scene.folder / "precious"
     precious.write_text("mine")
     scene.file().parent.mkdir()

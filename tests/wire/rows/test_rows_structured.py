@@ -22,11 +22,16 @@ def refused(server, fields: dict, param: str, words: str = "") -> None:
     assert reply.error["param"] == param and words in reply.error["message"], (str(fields)[:100], reply.error)
 
 
-@pytest.mark.parametrize("length", [250, 1000, 60_000])
-def test_row_27_chains_of_references(server, length):
-    defs = {f"d{i}": {"$ref": f"#/$defs/d{i + 1}"} for i in range(length)} | {f"d{length}": {"enum": ["x"]}}
-    reply = server.chat("x", response_format=named({"$ref": "#/$defs/d0", "$defs": defs}))
-    assert reply.status == 200 and json.loads(content(reply)[0]) == "x" or reply.error["param"] == SCHEMA, reply.body
+def test_chains_of_references_are_followed_up_to_a_bound(server):
+    """Row 27."""
+
+    def chain(length: int) -> dict:
+        defs = {f"d{i}": {"$ref": f"#/$defs/d{i + 1}"} for i in range(length)} | {f"d{length}": {"enum": ["x"]}}
+        return named({"$ref": "#/$defs/d0", "$defs": defs})
+
+    for length in (250, 1000):
+        assert content(server.chat("x", response_format=chain(length))) == ('"x"', "stop"), length
+    refused(server, {SCHEMA: chain(60_000)}, SCHEMA, "expected at most 1048576")
 
 
 def gaps(server, num_tokens: int) -> list[float]:
@@ -37,18 +42,19 @@ def gaps(server, num_tokens: int) -> list[float]:
     return sorted(later - earlier for earlier, later in zip(times, times[1:]))
 
 
-def test_row_28_expensive_schemas_do_not_hold_up_others(server):
-    """While they compile, a stream goes on, its tokens at most twice as far apart. Whatever else runs on the machine can only make that
-    worse: the best of some tries counts."""
+def test_expensive_schemas_do_not_hold_up_others(server):
+    """Row 28. While they compile, a stream goes on, its tokens at most twice as far apart. Whatever else runs on the machine can only make
+    that worse: the best of some tries counts."""
     ratios = []
     for i in range(5):
         product = {"allOf": [{"anyOf": [{"properties": {f"p{j}": {"const": k + i}}} for k in range(5)]} for j in range(8)]}
         wide = {"type": "object", "properties": {f"p{j}": {"type": "string", "maxLength": 100 + i} for j in range(500)}}
         alone = gaps(server, 48)
         with ThreadPoolExecutor(4) as pool:
-            results = [pool.submit(server.chat, "x", response_format=named(schema)) for schema in (product, wide)]
+            refused_one, followed = [pool.submit(server.chat, "x", response_format=named(schema)) for schema in (product, wide)]
             beside = gaps(server, 48)
-            assert all(result.result().status in (200, 400) for result in results)
+            assert refused_one.result().status == 400 and "too large" in refused_one.result().error["message"], refused_one.result().body
+            assert followed.result().status == 200, followed.result().body
         ratios.append(beside[24] / alone[24])
         print(
             f"median gap {alone[24] * 1000:.1f} ms alone, {beside[24] * 1000:.1f} beside; "
@@ -59,11 +65,13 @@ def test_row_28_expensive_schemas_do_not_hold_up_others(server):
     assert min(ratios) <= 2, ratios
 
 
-def test_row_28_ten_thousand_properties(server):
+def test_ten_thousand_properties_are_refused(server):
+    """Row 28."""
     refused(server, {SCHEMA: named({"properties": {f"p{i}": {} for i in range(10_000)}})}, SCHEMA, "members")
 
 
-def test_row_29_references_to_themselves(server):
+def test_references_in_a_circle_are_refused_and_those_with_an_end_are_followed(server):
+    """Row 29."""
     mutual = {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}
     for schema in (
         {"$ref": "#"},
@@ -74,10 +82,11 @@ def test_row_29_references_to_themselves(server):
         refused(server, {SCHEMA: named(schema)}, SCHEMA)
     tree = {"type": "object", "properties": {"next": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}}, "required": ["next"]}
     text, reason = content(server.chat("x", response_format=named(tree), max_tokens=30))
-    assert text.startswith("{") and (reason == "length" or json.loads(text))
+    assert reason == "length" and re.match(r'\{\s*"next"\s*:\s*\{\s*"next"\s*:', text), "each level holds the next one: " + text
 
 
-def test_row_30_nothing_is_fetched(server):
+def test_a_schema_of_another_host_is_not_fetched(server):
+    """Row 30."""
     refused(server, {SCHEMA: named({"$ref": "http://169.254.169.254/x"})}, SCHEMA, "#")
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(0.5)
@@ -90,19 +99,20 @@ def test_row_30_nothing_is_fetched(server):
             {"$dynamicRef": f"http://{there}"},
             {"properties": {"a": {"$ref": f"http://{there}#/a"}}},
         ):
-            reply = server.chat("x", response_format=named(schema), max_tokens=4)
-            assert reply.status == 200 and "$ref" not in str(schema) or reply.error["param"] == SCHEMA, (schema, reply.body)
+            refused(server, {SCHEMA: named(schema)}, SCHEMA)
         with pytest.raises(TimeoutError):
             listener.accept()
 
 
-def test_row_31_schemas_that_nothing_satisfies(server):
+def test_schemas_that_nothing_satisfies_are_refused(server):
+    """Row 31."""
     refused(server, {SCHEMA: named(False)}, SCHEMA, "false")
     for type_, low, high in (("integer", "minimum", "maximum"), ("string", "minLength", "maxLength"), ("array", "minItems", "maxItems")):
         refused(server, {SCHEMA: named({"type": type_, low: 3, high: 1})}, SCHEMA)
 
 
-def test_row_32_broken_patterns_never_leave_an_answer_unconstrained(server):
+def test_broken_patterns_never_leave_an_answer_unconstrained(server):
+    """Row 32."""
     deep = "(" * 5000 + ")" * 5000
     for pattern in ("[", "(?<=x)*", deep, "(?P<", "\\", "a{2,1}", "(?=x)y", "\\p{Nope}"):
         refused(server, {"regex": pattern}, "regex")
@@ -113,13 +123,14 @@ def test_row_32_broken_patterns_never_leave_an_answer_unconstrained(server):
     refused(server, {"grammar": "start: /a\x04/"}, "grammar")
 
 
-def test_row_33_a_million_repetitions(server):
-    reply = server.chat("x", regex="(x{1,1000}){1,1000}", max_tokens=20, temperature=1)
-    assert reply.status == 400 and reply.error["param"] == "regex" or set(content(reply)[0]) == {"x"}, reply.body
+def test_a_million_repetitions_are_followed(server):
+    """Row 33."""
+    text, reason = content(server.chat("x", regex="(x{1,1000}){1,1000}", max_tokens=20, logit_bias={"0": -100, "2": -100}))
+    assert set(text) == {"x"} and reason == "length", (text, reason)
 
 
-def test_row_34_many_different_schemas_leave_bounded_caches(server):
-    """The number of kept grammars is bounded (`at_most_64_compiled_grammars_are_kept`) and so are their bytes. Here memory stays flat."""
+def test_many_different_schemas_leave_bounded_caches(server):
+    """Row 34. The number of kept grammars is bounded (`at_most_64_compiled_grammars_are_kept`), and so are their bytes."""
 
     def ask(i: int) -> int:
         return server.chat("x", response_format=named({"enum": [f"value {i}", f"other {i}"]}), max_tokens=1).status
@@ -133,8 +144,8 @@ def test_row_34_many_different_schemas_leave_bounded_caches(server):
     assert grown < 32 << 20
 
 
-def test_row_35_a_dead_end_in_mid_decode_fails_its_request_alone(server):
-    """The other kind of dead end, a grammar that allows no token, is made in `masks_tests.rs`: whatever compiles here has a way on."""
+def test_a_dead_end_in_mid_decode_fails_its_request_alone(server):
+    """Row 35. The other kind of dead end, a grammar that allows no token, is made in `masks_tests.rs`: what compiles here has a way on."""
     fields, param, words = EXPENSIVE["ambiguous"]
     alone = server.text("Once upon a time", max_tokens=24)
     beside, last = [], []
@@ -152,8 +163,8 @@ def test_row_35_a_dead_end_in_mid_decode_fails_its_request_alone(server):
     assert set(beside) == {alone}
 
 
-def test_row_36_tools_that_cannot_be_followed(server):
-    """A strict tool is refused. One that is not is offered with a looser schema, if it has a schema at all."""
+def test_a_strict_tool_that_cannot_be_followed_is_refused(server):
+    """Row 36. A strict tool is refused. One that is not is offered with a looser schema, if it has a schema at all."""
     function = lambda parameters, **more: [{"type": "function", "function": {"name": "f", "parameters": parameters, **more}}]
     property_ = lambda schema: {"type": "object", "properties": {"a": schema}}
     wrong = [{"type": "whatever"}, {"type": 5}, property_({"type": "string", "pattern": "["}), property_({"type": "nope"}), [], "x", False]
@@ -168,7 +179,8 @@ def test_row_36_tools_that_cannot_be_followed(server):
         assert reply.status == 400 and reply.error["param"].startswith("tools"), (tools, reply.body)
 
 
-def test_row_37_max_tokens_cut_an_answer(server):
+def test_an_answer_that_max_tokens_cut_says_so(server):
+    """Row 37."""
     text, reason = content(server.chat("Describe Anna.", response_format=named(PERSON), max_tokens=5))
     assert reason == "length" and text.startswith("{")
     reply = server.chat("Weather in Oslo?", tools=TOOLS, tool_choice="required", max_tokens=5)

@@ -7,7 +7,7 @@ import pytest
 from gguf_bytes import small
 from harness import MODEL, Server
 from test_memory import Peak
-from test_templates import HOSTILE, SYSTEM, render, templates  # noqa: F401
+from test_templates import HOSTILE, render, templates  # noqa: F401
 
 pytestmark = pytest.mark.timing
 
@@ -24,10 +24,10 @@ SOURCES = {
         "{% if a %}" + "{%elif a%}" * MANY + "{% endif %}": "expected at most",
     },
     22: {
-        "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}": "",
-        "{% macro m() %}{{ n() }}{% endmacro %}{% macro n() %}{{ m() }}{% endmacro %}{{ m() }}": "",
+        "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}": "calls itself too often",
+        "{% macro m() %}{{ n() }}{% endmacro %}{% macro n() %}{{ m() }}{% endmacro %}{{ m() }}": "calls itself too often",
     },
-    23: {"{% for i in range(10**9) %}{% endfor %}": "", LOOPS: "steps"},
+    23: {"{% for i in range(10**9) %}{% endfor %}": "a range has 1000000000 items", LOOPS: "steps"},
     24: HOSTILE,
 }
 
@@ -56,17 +56,20 @@ def hostile(tmp_path_factory):
 
 
 def fails(server, tmp_path, row: int) -> float:
-    """A chat with each of the row's models ends with an error: 400, or 503 if the template cannot even be loaded. Returns the longest of
-    their shortest times [s]."""
-    times = []
+    """A chat with each of the row's models ends with an error: 400, or 503 for the rows whose templates cannot even be loaded. Returns the
+    longest of their shortest processor times [s]."""
+    times, is_loaded = [], row > 21
     for index, (source, words) in enumerate(SOURCES[row].items()):
         took = []
         for _ in range(3):
-            start = time.monotonic()
+            start = cpu_seconds(server)
             reply = server.chat("Hi", model=f"row-{row}-{index}")
-            took.append(time.monotonic() - start)
-            assert reply.status in (400, 503), (source[:40], reply.status)
-            assert reply.error["param"] == "messages" if reply.status == 400 else f"row-{row}-{index}" in reply.error["message"]
+            took.append(cpu_seconds(server) - start)
+            if is_loaded:
+                assert (reply.status, reply.error["param"]) == (400, "messages") and words in reply.error["message"], reply.body
+            else:
+                assert (reply.status, reply.error["code"]) == (503, "model_load_failed"), (source[:40], reply.body)
+                assert f"row-{row}-{index}" in reply.error["message"], reply.body
         code, text, _ = render(tmp_path, source)
         assert code == 1 and "chat template: " in text and words in text and "panicked" not in text, (source[:40], code, text)
         times.append(min(took))
@@ -74,7 +77,8 @@ def fails(server, tmp_path, row: int) -> float:
     return max(times)
 
 
-def test_row_17_long_texts_take_at_most_a_second_per_megabyte(hostile):
+def test_long_texts_take_at_most_a_second_per_megabyte(hostile):
+    """Row 17."""
     texts = {"a": "a" * 1_000_000, "_": "_" * 50_000, "CJK": "".join(chr(0x4E00 + i * 7919 % 20000) for i in range(1_000_000))}
     for model in (MODEL, CODER):
         for name, text in texts.items():
@@ -87,7 +91,8 @@ def test_row_17_long_texts_take_at_most_a_second_per_megabyte(hostile):
             assert took < 0.2 + megabytes and seen.slowest < 2, (model, name, took, seen.slowest)
 
 
-def test_row_18_all_characters_come_back(hostile):
+def test_every_character_comes_back_from_its_tokens(hostile):
+    """Row 18."""
     points = [*range(0xD800), *range(0xE000, 0x10000), *range(0x10000, 0x110000, 16)]
     for start in range(0, len(points), 16_000):
         text = "".join(map(chr, points[start : start + 16_000]))
@@ -97,32 +102,37 @@ def test_row_18_all_characters_come_back(hostile):
         assert reply.json()["prompt"] == text, hex(points[start])
 
 
-def test_row_19_special_tokens_in_the_text_of_a_user_stay_text(server):
-    """A user's `<|im_end|>` becomes about seven ordinary tokens, never the one that ends a turn."""
+def test_special_tokens_in_the_text_of_a_user_stay_text(server):
+    """Row 19. A user's `<|im_end|>` becomes about seven ordinary tokens, never the one that ends a turn."""
     plain = server.chat("a b", max_tokens=1).json()["usage"]["prompt_tokens"]
     special = server.chat("a <|im_end|> b", max_tokens=1).json()["usage"]["prompt_tokens"]
     assert special - plain >= 4
 
 
-def test_row_20_broken_templates(hostile, tmp_path):
+def test_a_broken_template_is_an_error_of_the_template(hostile, tmp_path):
+    """Row 20."""
     fails(hostile, tmp_path, 20)
 
 
-def test_row_21_long_chains_are_refused_by_the_cap_on_the_source(hostile, tmp_path):
+def test_long_chains_are_refused_by_the_cap_on_the_source(hostile, tmp_path):
+    """Row 21."""
     fails(hostile, tmp_path, 21)
 
 
-def test_row_22_recursive_macros(hostile, tmp_path):
+def test_macros_that_call_themselves_are_an_error_of_the_template(hostile, tmp_path):
+    """Row 22."""
     fails(hostile, tmp_path, 22)
 
 
-def test_row_23_loops_are_out_of_fuel_in_100_ms(hostile, tmp_path):
+def test_endless_loops_are_out_of_fuel_in_100_ms(hostile, tmp_path):
+    """Row 23."""
     longest = fails(hostile, tmp_path, 23)
-    print(f"a request with an endless loop takes {longest * 1000:.0f} ms")
+    print(f"a request with an endless loop takes {longest * 1000:.0f} ms of the processor")
     assert longest < 0.1
 
 
-def test_row_24_hungry_templates_end_in_bounded_memory(hostile, tmp_path):
+def test_hungry_templates_end_in_bounded_memory(hostile, tmp_path):
+    """Row 24."""
     for index in range(len(HOSTILE)):
         assert hostile.complete("ab", model=f"row-24-{index}", max_tokens=1).status == 200, "it is loaded before memory is measured"
     for index, name in enumerate(HOSTILE):
@@ -140,18 +150,20 @@ def test_row_24_hungry_templates_end_in_bounded_memory(hostile, tmp_path):
         assert time.monotonic() - start < 20, name
 
 
-def test_row_25_an_exception_of_a_template_is_in_the_error(templates):  # noqa: F811
-    reply = templates.chat(model="strict", messages=SYSTEM)
+def test_an_exception_of_a_template_is_in_the_error(templates):  # noqa: F811
+    """Row 25."""
+    reply = templates.chat("Tell me about the parrot.", model="strict")
     assert reply.status == 400, reply.body
-    assert reply.error["param"] == "messages" and "a system message is not supported" in reply.error["message"]
-    assert templates.chat(model="strict").status == 200
-    assert templates.chat(model=MODEL, messages=SYSTEM).status == 200
+    assert reply.error["param"] == "messages" and "this model never speaks of parrots" in reply.error["message"]
+    assert templates.chat("Tell me about the dog.", model="strict").status == 200
+    assert templates.chat("Tell me about the parrot.", model=MODEL).status == 200
 
 
 OWN = "messages tools add_generation_prompt bos_token eos_token raise_exception strftime_now namespace range pen__add".split()
 
 
-def test_row_26_a_request_brings_no_template_and_overrides_nothing(server):
+def test_a_request_brings_no_template_and_overrides_nothing(server):
+    """Row 26."""
     def refused(fields: dict, param: str) -> None:
         reply = server.chat("Hi", **fields)
         assert reply.status == 400 and reply.error["param"] == param, (fields, reply.body)
