@@ -239,6 +239,7 @@ def test_a_format_is_followed(server):
     assert "output_config.format" in refused(server, body(output_config={"format": {**wanted, "schema": {"type": "wrong"}}}))
 
 
+@pytest.mark.real_models
 def test_a_tool_is_called_and_its_result_answered(many):
     fields = {"model": CODER, "tools": [TOOL], "max_tokens": 60}
     question = "What is the weather in Paris? Use the tool."

@@ -326,6 +326,7 @@ def brings_its_own_template(server):
     assert server.chat(chat_template="{% if").error["param"] == "chat_template"
 
 
+@pytest.mark.real_models
 def test_functions_of_old_are_answered_in_their_form(coder):
     parameters = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     functions = [{"name": "get_weather", "parameters": parameters}]

@@ -143,6 +143,7 @@ def test_show_says_whether_a_context_fits():
     assert too_long["memory"] is None and "--context is 999999" in too_long["fault"]
 
 
+@pytest.mark.real_models
 def test_pull_twice_fetches_once():
     before = Path(show(MODEL)["path"]).stat()
     done = cli("pull", MODEL)
@@ -189,6 +190,7 @@ def test_tokenize_prints_the_reference_ids(model):
         assert json.loads(done.stdout) == prompt["ids"], prompt["name"]
 
 
+@pytest.mark.real_models
 @pytest.mark.parametrize("model", FILES)
 def test_logits_equal_the_reference(model):
     """Each of the 20 largest logits, their mean and their log-sum-exp agree within 2e-3 of the logits' standard deviation."""

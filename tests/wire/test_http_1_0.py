@@ -92,7 +92,7 @@ STREAMS = {
 
 
 @pytest.mark.parametrize("connection", ["", "Connection: close\r\n", "Connection: keep-alive\r\n"], ids=["plain", "close", "keep-alive"])
-@pytest.mark.parametrize("name", STREAMS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.real_models) if "pull" in name else name for name in STREAMS])
 def test_a_streamed_body_ends_with_the_connection(server, name, connection):
     path, body, read, is_last = STREAMS[name]
     answer = ask(server, "POST", path, body, connection)

@@ -41,6 +41,7 @@ def test_bounds_are_exact(server):
             assert reason == "stop" and int(text) in permitted
 
 
+@pytest.mark.real_models
 @pytest.mark.parametrize("number", LARGE)
 def test_every_door_takes_such_a_schema(coder, number):
     schema = holding({"const": number})

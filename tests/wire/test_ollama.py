@@ -111,6 +111,7 @@ def test_ps_lists_the_loaded_models(server):
     assert model["details"]["quantization_level"] == "Q4_1"
 
 
+@pytest.mark.real_models
 def test_show_describes_a_model(both):
     shown = whole(both.post("/api/show", {"model": CODER}))
     info = shown["model_info"]
@@ -127,6 +128,7 @@ def test_show_describes_a_model(both):
     assert {key for key, value in verbose.items() if not isinstance(value, list)} <= set(plain["model_info"])
 
 
+@pytest.mark.real_models
 def test_the_calls_of_a_coding_assistant(both):
     """What VS Code's Copilot asks, in order, all on one port."""
     assert both.get("/api/version").status == 200
@@ -207,6 +209,7 @@ def test_a_format_is_followed(server):
     refused(chat(server, format={"type": "objekt"}), "`format`")
 
 
+@pytest.mark.real_models
 def test_tools_are_called_with_objects_and_results_are_answered(both):
     messages = [{"role": "user", "content": "What is the weather in Paris? Use the tool."}]
     ask = dict(model=CODER, tools=[TOOL], options={"num_predict": 64})

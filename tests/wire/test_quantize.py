@@ -39,6 +39,7 @@ def divergence(file, reference, text) -> dict:
     return json.loads(done.stdout)["against"]
 
 
+@pytest.mark.real_models
 def test_a_real_mixture_is_that_of_llama_cpp():
     """The plan for Gemma's Q4_K_M is the shipped file's own, tensor by tensor. Qwen's file counts layers by name ("10" before "2"), so that
     only the numbers of each type agree."""

@@ -52,6 +52,7 @@ def test_an_embedding_model_compares_vectors(zoo, name):  # noqa: F811
     assert scores["usage"]["prompt_tokens"] == tokens, "an equal text is computed once"
 
 
+@pytest.mark.real_models
 def test_a_generative_model_is_asked(coder):
     results = ranked(coder, model=CODER)["results"]
     assert results[0]["index"] == 1 and all(0 <= result["relevance_score"] <= 1 for result in results), results
@@ -59,6 +60,7 @@ def test_a_generative_model_is_asked(coder):
     assert scores == sorted(scores, reverse=True) and sorted(result["index"] for result in results) == [0, 1, 2]
 
 
+@pytest.mark.real_models
 def test_the_score_is_the_odds_of_yes_against_no(coder):
     """The same from the outside: the log-probabilities of both answers behind the same prompt."""
     body = {"model": CODER, "text_1": QUERY, "text_2": DOCUMENTS[1], "use_activation": False}

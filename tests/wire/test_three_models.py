@@ -21,6 +21,7 @@ def test_an_alias_names_its_model_loaded_or_not(three):
         assert reply.status == 200 and reply.json()["id"] == model, reply.body
 
 
+@pytest.mark.real_models
 @pytest.mark.parametrize("model", FILES)
 def test_greedy_continuations_are_those_of_the_reference(three, model):
     for prompt in reference(model):

@@ -102,6 +102,7 @@ def coder():
         yield running
 
 
+@pytest.mark.real_models
 def test_the_middle_between_two_texts_is_filled_in(coder):
     """The tokens of the model mark the two texts, and the answer is what belongs between them."""
     fields = {"model": CODER, "max_tokens": 24, "temperature": 0}

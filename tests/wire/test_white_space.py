@@ -47,6 +47,7 @@ def streamed(server, **fields) -> tuple[str, list[str]]:
     return "".join(choice["delta"].get("content") or "" for choice in choices), tokens
 
 
+@pytest.mark.real_models
 def test_a_continued_answer_begins_with_its_white_space(zoo):
     """Whole and streamed, the content is the text of all tokens, and each has its log-probability."""
     fields = dict(messages=CODE, max_tokens=16, logprobs=True, return_token_ids=True)
