@@ -2,8 +2,8 @@
 //!
 //! Arrows point down only: `cli → api → registry → serving → scheduler → engine → cpu | cuda`; `registry → catalogue`;
 //! `api → keys`; `serving → chat → grammar → tokenizer`; `serving → template`; `engine → model → gguf`;
-//! `convert → quantize → model`; `convert → tokenizer`. `gguf`, `tokenizer`, `template`, `logits`, `config`, `keys` and `metrics` are
-//! leaves. Token ids below `serving`, text above it.
+//! `convert → quantize → model`; `convert → tokenizer`. `gguf`, `tokenizer`, `template`, `logits`, `config`, `keys`, `metrics` and
+//! `outside` are leaves. Token ids below `serving`, text above it.
 
 pub mod cli;
 pub mod telemetry;
