@@ -288,7 +288,7 @@ impl Registry {
 
     fn load_into(&self, base: &Base, config: &Config, room: &Room) -> Result<Loaded, Fault> {
         let entry = &base.entry;
-        let missing = || Fault::Failed(format!("it is not on disk: `penstock pull {}` fetches it", entry.stored_as()));
+        let missing = || Fault::Failed(self.store.why_missing(entry));
         let path = self.store.path(entry).ok_or_else(missing)?;
         let (metrics, start) = (ModelMetrics::for_model(&entry.id), Instant::now());
         let load = || (self.load)(config, base, &path, room);
