@@ -9,11 +9,7 @@ use crate::source::root;
 
 /// The rooms that a room of the root crate may name, and for a part of a crate the other parts that it may name. `cli` is at the top and
 /// may name all.
-const ARROWS: &[(&str, &[&str])] = &[
-    ("telemetry", &["config", "metrics"]),
-    ("engine/cpu", &[]),
-    ("engine/cuda", &[]),
-];
+const ARROWS: &[(&str, &[&str])] = &[("telemetry", &["config", "metrics", "outside"]), ("engine/cpu", &[]), ("engine/cuda", &[])];
 
 /// One import: where it stands, and the rooms from which and to which it points.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
