@@ -37,7 +37,7 @@ pub use facts::ModelFacts;
 pub use fault::{EXIT_DEVICE_LOST, EXIT_STUCK, closing};
 pub use operate::ModelStatus;
 pub use options::{backend, default_sampling, engine_options};
-pub use pull::{Pull, PullState};
+pub use pull::{Pull, PullState, Waiting};
 pub use registry::{Loader, ModelInfo, Registry};
 pub use room::Room;
 pub use served::LATEST;

@@ -8,11 +8,11 @@ use super::edits;
 use super::types::answer::MessagesCount;
 use super::types::error::MessagesErrorBody;
 use super::types::request::MessagesPrompt;
+use chat::Message;
 use http::error::ApiError;
 use http::json::JsonBody;
 use http::middleware::requested_model;
 use http::state::{AppState, off_loop};
-use chat::Message;
 use serving::{MAX_TEXT, MEMORY_PER_BYTE, tokenize_chat};
 
 /// Count the tokens of a prompt

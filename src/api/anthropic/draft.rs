@@ -10,8 +10,8 @@ use super::convert::blocks::CARRIED;
 use super::convert::thinking::Shown;
 use super::types::answer::{AnswerBlock, MessagesAnswer, MessagesUsage, ThinkingCount};
 use super::types::event::{BlockDelta, MessagesEvent, StopDelta};
-use http::integers::arguments;
 use chat::Piece;
+use http::integers::arguments;
 use serving::{Counts, End, EndReason, Output, StopCause};
 
 pub struct Draft {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use super::convert::edits::{Edit, Trigger};
 use super::convert::names::MESSAGES;
 use super::convert::request::Prompt;
+use chat::{Conversation, Message};
 use http::error::ApiError;
 use http::state::{AppState, off_loop};
-use chat::{Conversation, Message};
 use serving::{MAX_TEXT, MEMORY_PER_BYTE, Model, tokenize_chat};
 
 /// The conversation of a request as the model gets it.

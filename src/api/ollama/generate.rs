@@ -18,11 +18,11 @@ use super::stream::Words;
 use super::timing::Clock;
 use super::types::common::{End, ErrorBody};
 use super::types::generate::{GenerateRequest, Generated};
+use chat::{Conversation, Ending, Message, Role};
 use http::caller::Caller;
 use http::choices::{self, Ask};
 use http::error::ApiError;
 use http::state::{AppState, off_loop};
-use chat::{Conversation, Ending, Message, Role};
 use serving::{Model, Options, Prompt};
 
 /// Answer or continue a text, as Ollama does

@@ -1,6 +1,5 @@
 //! `POST /api/pull`
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::{HttpRequest, HttpResponse, web};
@@ -17,7 +16,7 @@ use http::error::{ApiError, Kind};
 use http::state::{AppState, off_loop};
 use http::stream::{Frames, respond};
 use http::tenant::Tenant;
-use registry::{LATEST, Pull, PullState};
+use registry::{LATEST, PullState, Waiting};
 
 /// How often a download tells how far it is.
 const PERIOD: Duration = Duration::from_millis(250);
@@ -26,7 +25,8 @@ const HUBS: [&str; 2] = ["hf.co/", "huggingface.co/"];
 
 /// Fetch a model, as Ollama does
 ///
-/// The answer is a stream of `OllamaProgress` objects, one per line, unless `stream` is false. The download goes on if the client leaves.
+/// The answer is a stream of `OllamaProgress` objects, one per line, unless `stream` is false. The download ends if every
+/// client that waits for it leaves, and the next one continues it.
 #[utoipa::path(post, path = "/api/pull", operation_id = "ollamaPull", tag = "ollama", request_body = PullRequest, responses(
     (status = 200, description = "it is on disk", content((Progress = "application/json"), (Progress = "application/x-ndjson"))),
     (status = 400, description = "it cannot be fetched", body = ErrorBody),
@@ -37,7 +37,7 @@ pub async fn pull(state: web::Data<AppState>, http: HttpRequest, body: Body) -> 
     let (request, _held) = body.0.read(&convert::schemas::PULLS, convert::model::pull).await?;
     let (registry, name) = (state.registry.clone(), name_of(&request.model));
     // Looking a name up may read the disk.
-    let pull = off_loop(move || registry.pull(&name)).await??;
+    let pull = off_loop(move || registry.pull_while_waiting(&name)).await??;
     if request.stream {
         let frames = Pulled { state: state.clone(), pull, stage: Stage::Begin };
         return Ok(respond(FRAMING, frames, state.keep_alive));
@@ -73,7 +73,7 @@ enum Stage {
 /// The progress of a download until it has ended.
 struct Pulled {
     state: web::Data<AppState>,
-    pull: Arc<Pull>,
+    pull: Waiting,
     stage: Stage,
 }
 

@@ -2,9 +2,9 @@
 
 use super::types::chat::{CalledFunction, ToolCall};
 use super::types::common::{Logprob, TokenProbability};
+use chat::TokenLogprob;
 use http::choices::{Answer, FunctionCall};
 use http::integers::arguments as arguments_of;
-use chat::TokenLogprob;
 
 /// The log-probability of an impossible token. JSON has no infinity.
 const IMPOSSIBLE: f32 = -9999.0;

@@ -9,12 +9,12 @@ use super::lines::FRAMING;
 use super::said::Said;
 use super::stream::{Lines, Words};
 use super::timing::Clock;
+use chat::{Conversation, REASON, nearest_efforts};
 use http::caller::Caller;
 use http::choices::Choices;
 use http::error::{ApiError, quoted};
 use http::state::AppState;
 use http::stream::respond;
-use chat::{Conversation, REASON, nearest_efforts};
 use registry::Keep;
 use serving::Model;
 

@@ -10,9 +10,9 @@ use super::lines::line;
 use super::said::{Said, logprob, whole_call};
 use super::timing::Clock;
 use super::types::common::End;
+use chat::Piece;
 use http::choices::{Choices, FunctionCall};
 use http::stream::Frames;
-use chat::Piece;
 use serving::Output;
 
 /// An endpoint's objects.

@@ -20,6 +20,7 @@ use super::types::tools::{
     CustomCall, CustomDelta, CustomToolCall, FunctionCall, FunctionDelta, FunctionToolCall, ToolCall, ToolCallDelta,
 };
 use super::types::usage::Usage;
+use chat::Piece;
 use http::budget::Held;
 use http::caller::Caller;
 use http::choices::{self, Answer, Ask, Choices, FunctionCall as Call, PromptProgress};
@@ -29,7 +30,6 @@ use http::json::JsonBody;
 use http::later;
 use http::state::AppState;
 use http::tenant::Tenant;
-use chat::Piece;
 use serving::{End, EndReason, Output};
 
 /// Answer a conversation

@@ -13,6 +13,7 @@ use super::types::completions::{Completion, CompletionChoice, CompletionRequest}
 use super::types::error::ErrorBody;
 use super::types::logprobs::{CompletionLogprobs, prompt_logprobs};
 use super::types::usage::Usage;
+use chat::{Piece, TokenLogprob};
 use http::budget::Held;
 use http::caller::Caller;
 use http::choices::{self, Answer, Ask, Choices};
@@ -21,7 +22,6 @@ use http::head::Head;
 use http::json::JsonBody;
 use http::later;
 use http::state::AppState;
-use chat::{Piece, TokenLogprob};
 use serving::End;
 
 /// Continue a text

@@ -10,11 +10,11 @@ use super::files::handlers as files;
 use super::files::room::Rooms;
 use super::shelves::Shelves;
 use super::{chat, completions, conversations, docs, embeddings, error, models, rerank, response_parts, responses, stored_chats, tokens};
+use config::Config;
 use http::dialect::Dialect;
 use http::error::ApiError;
 use http::routes::{get, resource};
 use http::state::AppState;
-use config::Config;
 
 /// The dialect. Its clones share what clients keep.
 #[derive(Clone)]

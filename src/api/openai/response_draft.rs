@@ -11,8 +11,8 @@ use super::types::logprobs::ChatLogprobs;
 use super::types::response_items::{OutputCall, OutputCustomCall, OutputItem, OutputMessage, OutputReasoning, OutputText, ReasoningText};
 use super::types::responses::{IncompleteDetails, ResponseError, ResponseObject, ResponseUsage, Settings};
 use super::types::usage::Usage;
-use http::head::Head;
 use chat::{Call, Message, Piece, Role};
+use http::head::Head;
 use serving::{End, EndReason, Output};
 
 /// An event: its type, and its fields.

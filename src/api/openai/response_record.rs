@@ -12,10 +12,10 @@ use super::shelves::Shelves;
 use super::store::{Stored, named};
 use super::types::responses::ResponseError;
 use super::types::usage::Usage;
+use chat::Message;
 use http::budget::Held;
 use http::error::ApiError;
 use http::tenant::Tenant;
-use chat::Message;
 
 pub struct Record {
     pub draft: Draft,

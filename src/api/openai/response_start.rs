@@ -14,13 +14,13 @@ use super::shelves::Shelves;
 use super::store::Stored;
 use super::types::responses::{ConversationRef, Settings};
 use super::{conversations, truncation};
+use chat::{Conversation, Message, Role};
 use http::budget::Held;
 use http::caller::Caller;
 use http::choices::{self, Ask, Choices};
 use http::error::{ApiError, Kind, quoted};
 use http::head::Head;
 use http::state::{AppState, off_loop};
-use chat::{Conversation, Message, Role};
 use serving::Prompt;
 
 /// How much memory the texts of what came before may take at once: as messages, for the store, in what a template is given, in the prompt.

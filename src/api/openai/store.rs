@@ -72,9 +72,9 @@ impl Kept<Stored> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::error::Kind;
     use crate::kept::MAX_BYTES;
     use chat::Role;
+    use http::error::Kind;
 
     fn stored(text: &str) -> Stored {
         let item = format!("{{\"id\":\"item_{text:.8}\",\"text\":\"{text:.8}\"}}");

@@ -11,11 +11,11 @@ use super::error;
 use super::extras::Note;
 use super::types::common::StreamOptions;
 use super::types::usage::Usage;
+use chat::Piece;
 use http::choices::{Choices, PromptProgress};
 use http::error::ApiError;
 use http::sse::data;
 use http::stream::Frames;
-use chat::Piece;
 use serving::{End, Output};
 
 /// What a response's stream consists of, frame by frame.

@@ -4,10 +4,10 @@ use actix_web::http::StatusCode;
 use serde_json::{Value, json};
 
 use super::convert::{chat, completions, schemas};
-use http::error::ApiError;
-use http::left_out;
 use ::chat::{Ending, Role};
 use config::Limits;
+use http::error::ApiError;
+use http::left_out;
 use serving::{Budget, Prompt};
 
 pub fn limits() -> Limits {

@@ -9,12 +9,12 @@ use super::convert::tokens::Text;
 use super::convert::{self, names, schemas};
 use super::types::error::ErrorBody;
 use super::types::tokens::{DetokenizeRequest, PromptText, TemplateRequest, TokenizeRequest, TokenizerInfo, Tokens};
+use chat::Message;
 use http::error::{ApiError, Kind};
 use http::json::JsonBody;
 use http::middleware::requested_model;
 use http::state::{AppState, off_loop};
 use http::tenant::Tenant;
-use chat::Message;
 use serving::{self, Model, RequestError};
 
 /// Convert a text or a conversation to token ids

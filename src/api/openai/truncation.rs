@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::convert::names;
+use chat::{Conversation, Role};
 use http::error::ApiError;
 use http::state::off_loop;
-use chat::{Conversation, Role};
 use serving::{Model, RequestError, tokenize_chat};
 
 /// The part of the context that is left for the answer if the request does not say how long it may be: one in this many.

@@ -76,7 +76,8 @@ impl Chars {
 
     /// Whether a character is in both sets. Takes time in proportion to [`Chars::cost`].
     pub fn meets(&self, other: &Self) -> bool {
-        let (few, many) = if self.ranges.len() <= other.ranges.len() { (&self.ranges, &other.ranges) } else { (&other.ranges, &self.ranges) };
+        let (few, many) =
+            if self.ranges.len() <= other.ranges.len() { (&self.ranges, &other.ranges) } else { (&other.ranges, &self.ranges) };
         if Arc::ptr_eq(few, many) {
             return !few.is_empty();
         }

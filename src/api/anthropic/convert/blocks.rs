@@ -7,10 +7,10 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use super::cache_control::cache_control;
+use chat::Part;
 use http::error::{ApiError, quoted};
 use http::fields::{Fields, wrong_type};
 use http::left_out;
-use chat::Part;
 
 /// The most blocks of one message.
 const MAX_BLOCKS: usize = 16_384;

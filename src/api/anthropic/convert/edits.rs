@@ -4,9 +4,9 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
+use chat::{Message, Part, Role};
 use http::error::{ApiError, quoted};
 use http::fields::Fields;
-use chat::{Message, Part, Role};
 
 /// Values of fields that are absent, as in Anthropic's API.
 const CLEAR_AT: u32 = 100_000;

@@ -5,10 +5,10 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::blocks::{self, Place};
+use chat::{Call, Ending, Message, Part, Role};
 use http::error::{ApiError, quoted};
 use http::fields::{Fields, wrong_type};
 use http::tool_list::tool_name;
-use chat::{Call, Ending, Message, Part, Role};
 
 const MAX_MESSAGES: usize = 100_000;
 

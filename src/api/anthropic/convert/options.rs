@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use chat::Format;
+use config::Limits;
 use http::error::{ApiError, quoted};
 use http::fields::{Fields, wrong_type};
 use http::stop::{MOST, stop_texts};
-use chat::Format;
-use config::Limits;
 use logits::{SamplingChoice, SamplingParams};
 use serving::{Budget, Options};
 

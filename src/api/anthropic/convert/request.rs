@@ -9,10 +9,10 @@ use super::cache_control::cache_control;
 use super::edits::{self, Edit};
 use super::thinking::{self, Thinking};
 use super::{messages, options, tools};
-use http::error::ApiError;
-use http::fields::Fields;
 use chat::Conversation;
 use config::Limits;
+use http::error::ApiError;
+use http::fields::Fields;
 use serving::{Model, Options};
 
 /// What the name of the beta of interleaved reasoning begins with.

@@ -2,9 +2,9 @@
 
 use serde_json::{Map, Value};
 
+use chat::{Conversation, nearest_efforts};
 use http::error::{ApiError, quoted};
 use http::fields::Fields;
-use chat::{Conversation, nearest_efforts};
 
 /// The least budget, as in Anthropic's API.
 const MIN_BUDGET: i64 = 1024;

@@ -3,10 +3,10 @@
 use serde_json::{Map, Value};
 
 use super::cache_control::cache_control;
+use chat::{Declaration, Tool, ToolChoice, Tools};
 use http::error::{ApiError, quoted};
 use http::fields::{Fields, wrong_type};
 use http::tool_list::{tool_list, tool_name};
-use chat::{Declaration, Tool, ToolChoice, Tools};
 
 /// How the types begin of tools that Anthropic's servers run, or that its models were trained to call.
 pub const HOSTED: [&str; 9] =

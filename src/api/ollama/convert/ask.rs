@@ -4,10 +4,10 @@ use serde_json::Value;
 
 use super::keep_alive::keep_alive;
 use super::options::{Settings, settings};
-use http::error::{ApiError, quoted};
-use http::fields::{Fields, wrong_type};
 use chat::Format;
 use config::Limits;
+use http::error::{ApiError, quoted};
+use http::fields::{Fields, wrong_type};
 use logits::MAX_LOGPROBS;
 use registry::Keep;
 

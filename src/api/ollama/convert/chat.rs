@@ -4,10 +4,10 @@ use serde_json::Value;
 
 use super::ask::{self, Common};
 use super::{messages, tools};
-use http::error::ApiError;
-use http::fields::Fields;
 use ::chat::Conversation;
 use config::Limits;
+use http::error::ApiError;
+use http::fields::Fields;
 
 /// A chat request whose fields are valid by themselves.
 #[derive(Debug)]

@@ -4,9 +4,9 @@ use serde_json::Value;
 
 use super::keep_alive::keep_alive;
 use super::options::{Settings, settings};
+use config::Limits;
 use http::error::ApiError;
 use http::fields::{Fields, wrong_type};
-use config::Limits;
 use registry::Keep;
 
 /// They join the queue together.

@@ -4,9 +4,9 @@ use serde_json::Value;
 
 use super::ask::{self, Common};
 use super::messages;
+use config::Limits;
 use http::error::ApiError;
 use http::fields::Fields;
-use config::Limits;
 
 /// The largest template, in bytes.
 const MAX_TEMPLATE: usize = 1 << 18;

@@ -1,10 +1,10 @@
 //! `messages`. Results name their function rather than their call, so calls get ids here and results find theirs.
 
 use super::tools;
+use chat::{Ending, Message, Part, Role};
 use http::error::ApiError;
 use http::fields::Fields;
 use http::left_out;
-use chat::{Ending, Message, Part, Role};
 
 const MAX_MESSAGES: usize = 16_384;
 /// The most images of one message.

@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
+use config::Limits;
 use http::error::ApiError;
 use http::fields::{Fields, wrong_type};
 use http::stop::{MOST, stop_texts};
-use config::Limits;
 use logits::{SamplingChoice, SamplingParams};
 use serving::{Budget, Model, Options};
 

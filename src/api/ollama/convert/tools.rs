@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Value};
 
+use chat::{Call, Declaration, Tool, ToolChoice, Tools};
 use http::error::{ApiError, quoted};
 use http::fields::{Fields, wrong_type};
 use http::tool_list::{tool_list, tool_name};
-use chat::{Call, Declaration, Tool, ToolChoice, Tools};
 
 const MAX_CALLS: usize = 128;
 

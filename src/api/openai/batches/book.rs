@@ -12,8 +12,8 @@ use super::super::disk::{self, now};
 use super::super::files::shelf::{Reserved, Shelf};
 use super::super::shares::{Refused, Shares};
 use super::state::Batch;
-use http::error::{ApiError, Kind};
 use config::Storage;
+use http::error::{ApiError, Kind};
 
 /// The number of ended batches that are kept, for each that may be unfinished.
 const ENDED: usize = 100;

@@ -10,12 +10,12 @@ use super::super::conversations::any_item;
 use super::super::convert::{chat, completions, embeddings, responses, schemas};
 use super::super::types::batches::BatchError;
 use super::lines::{Lines, Raw};
+use config::Limits;
 use http::error::{ApiError, quoted};
 use http::field_schema::FieldSchema;
 use http::fields::Fields;
 use http::parse::{Meter, parse};
 use http::tenant::Tenant;
-use config::Limits;
 use registry::Registry;
 
 /// The endpoints that a batch may be for.

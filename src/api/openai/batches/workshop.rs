@@ -11,8 +11,8 @@ use actix_web::web::Data;
 use super::super::files::room::Room;
 use super::inside::Inside;
 use super::places::Places;
-use http::state::{AppState, off_loop};
 use config::Storage;
+use http::state::{AppState, off_loop};
 
 /// How long to wait before something is tried again that did not work: a busy model, a full disk.
 pub const RETRY: Duration = Duration::from_secs(1);

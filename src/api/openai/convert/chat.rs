@@ -8,12 +8,12 @@ use super::super::types::common::StreamOptions;
 use super::tool_shape::Shape;
 use super::tools;
 use super::{custom_tools, generation, names, reasoning, structured, verbosity};
+use chat::{Conversation, Ending, Message, Part, Role, is_reserved};
+use config::Limits;
 use http::error::{ApiError, quoted};
 use http::fields::{Fields, wrong_type};
 use http::left_out;
 use http::subject::FieldNames;
-use chat::{Conversation, Ending, Message, Part, Role, is_reserved};
-use config::Limits;
 use logits::MAX_LOGPROBS;
 use serving::{Budget, Options, Prompt};
 

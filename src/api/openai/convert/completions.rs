@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use super::super::types::common::StreamOptions;
 use super::{generation, names, prompts, structured};
+use config::Limits;
 use http::error::ApiError;
 use http::fields::Fields;
 use http::subject::FieldNames;
-use config::Limits;
 use serving::{Budget, Options, Prompt};
 
 /// The most alternatives per token, as in OpenAI's legacy API.

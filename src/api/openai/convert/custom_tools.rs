@@ -4,9 +4,9 @@ use serde_json::{Map, Value, json};
 
 use super::super::input_text::arguments_of;
 use super::tool_shape::{self, Shape};
+use chat::{Call, Declaration, InputGrammar, Tool};
 use http::error::{ApiError, quoted};
 use http::fields::Fields;
-use chat::{Call, Declaration, InputGrammar, Tool};
 
 /// A tool of the list `tools`.
 pub fn tool(fields: Fields, shape: Shape) -> Result<Tool, ApiError> {

@@ -5,11 +5,11 @@ use sha2::{Digest, Sha256};
 
 use super::super::types::common::StreamOptions;
 use super::structured::Structure;
+use chat::{Conversation, Format, nearest_efforts};
+use config::Limits;
 use http::error::{ApiError, quoted};
 use http::fields::{Fields, wrong_type};
 use http::stop::stop_texts;
-use chat::{Conversation, Format, nearest_efforts};
-use config::Limits;
 use logits::{MAX_LOGPROBS, SamplingChoice, SamplingParams};
 use serving::{Budget, Options, Truncate};
 

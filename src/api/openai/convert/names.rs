@@ -41,9 +41,9 @@ pub const DETOKENIZE: FieldNames = FieldNames { prompt: "tokens", ..CHAT };
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::error::{ApiError, Kind};
     use chat::{RenderError, RuleError, Subject};
     use grammar::GrammarError;
+    use http::error::{ApiError, Kind};
     use serving::{Failure, RequestError, Room};
 
     #[test]

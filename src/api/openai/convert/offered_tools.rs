@@ -3,10 +3,10 @@
 use serde_json::Value;
 
 use super::tool_shape::{Shape, joined, name};
+use chat::{Declaration, Tool};
 use http::error::ApiError;
 use http::fields::Fields;
 use http::offered::{Offer, offered};
-use chat::{Declaration, Tool};
 
 /// How the types begin of tools of `/v1/responses` that OpenAI's servers run, or that its models were trained to call.
 pub const HOSTED: [&str; 11] = [

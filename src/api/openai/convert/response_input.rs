@@ -5,10 +5,10 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::{custom_tools, tools};
+use chat::{Message, Part, Role};
 use http::error::{ApiError, quoted};
 use http::fields::{Fields, wrong_type};
 use http::left_out;
-use chat::{Message, Part, Role};
 
 const MAX_ITEMS: usize = 16_384;
 const MAX_PARTS: usize = 1024;

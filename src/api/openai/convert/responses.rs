@@ -8,11 +8,11 @@ use super::offered_tools::offers;
 use super::tool_shape::Shape;
 use super::tools;
 use super::{chat, generation, kept_items, names, response_input, structured};
+use ::chat::Conversation;
+use config::Limits;
 use http::error::{ApiError, quoted};
 use http::fields::{Fields, wrong_type};
 use http::subject::FieldNames;
-use ::chat::Conversation;
-use config::Limits;
 use logits::MAX_LOGPROBS;
 use serving::{Budget, Options};
 

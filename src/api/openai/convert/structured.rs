@@ -3,11 +3,11 @@
 use serde_json::Value;
 
 use super::verbosity;
+use chat::Format;
 use http::error::{ApiError, quoted};
 use http::fields::{Fields, wrong_type};
 use http::integers::rounded;
 use http::subject::FieldNames;
-use chat::Format;
 
 const MAX_CHOICES: usize = 1000;
 const MAX_NAME: usize = 64;

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::chat;
-use http::error::ApiError;
-use http::fields::Fields;
 use ::chat::Conversation;
 use config::Limits;
+use http::error::ApiError;
+use http::fields::Fields;
 
 /// What to tokenize.
 #[derive(Debug)]

@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use super::tool_shape::{Shape, full_name, name};
 use super::{custom_tools, offered_tools};
+use chat::{Call, Declaration, Tool, ToolChoice, Tools};
 use http::error::{ApiError, quoted};
 use http::fields::{Fields, wrong_type};
 use http::offered::Offer;
-use chat::{Call, Declaration, Tool, ToolChoice, Tools};
 
 /// Agents with several servers of tools have hundreds.
 const MAX_TOOLS: usize = 512;

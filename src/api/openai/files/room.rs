@@ -10,9 +10,9 @@ use tokio::sync::Notify;
 use super::super::batches::book::Book;
 use super::super::disk;
 use super::shelf::Shelf;
+use config::Storage;
 use http::error::{ApiError, Kind};
 use http::state::off_loop;
-use config::Storage;
 
 /// What the folder holds.
 pub struct Room {

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::super::disk::{self, UNFINISHED, now};
 use super::super::shares::{Refused, Shares};
 use super::entry::Entry;
-use http::error::{ApiError, Kind};
 use config::Storage;
+use http::error::{ApiError, Kind};
 
 /// Every file of every tenant.
 pub struct Shelf {

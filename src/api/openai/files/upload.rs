@@ -16,10 +16,10 @@ use super::super::disk;
 use super::entry::Entry;
 use super::room::Room;
 use super::shelf::Reserved;
+use config::Storage;
 use http::error::{ApiError, Kind, quoted};
 use http::state::{AppState, off_loop};
 use http::tenant::Tenant;
-use config::Storage;
 
 /// What a file may be for. The server itself reads those for batches only.
 const PURPOSES: [&str; 6] = ["batch", "user_data", "assistants", "evals", "fine-tune", "vision"];
