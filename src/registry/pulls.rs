@@ -83,10 +83,11 @@ impl Registry {
             self.follow_store();
         }
         let mut pulls = lock(&self.pulls.0);
-        match pulls.get(&pull.id).is_some_and(|listed| Arc::ptr_eq(listed, pull)) {
-            true => drop(pulls.remove(&pull.id)),
+        if pulls.get(&pull.id).is_some_and(|listed| Arc::ptr_eq(listed, pull)) {
+            pulls.remove(&pull.id);
+        } else {
             // Another has taken the place of this one, which was given up.
-            false => drop(self.pulls.1.fetch_sub(1, Ordering::Relaxed)),
+            self.pulls.1.fetch_sub(1, Ordering::Relaxed);
         }
         drop(pulls);
         pull.end(pulled.is_ok());
