@@ -11,8 +11,8 @@
 //! - `convert → quantize → model`
 //! - `convert → tokenizer`
 //!
-//! `gguf`, `tokenizer`, `template`, `logits`, `config`, `keys` and `metrics` are leaves. Below `serving` there are only token ids, above it
-//! only text.
+//! `gguf`, `tokenizer`, `template`, `logits`, `config`, `keys`, `metrics` and `outside` are leaves. Below `serving` there are only token
+//! ids, above it only text.
 
 pub mod cli;
 pub mod telemetry;

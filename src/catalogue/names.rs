@@ -22,7 +22,10 @@ pub fn resolve(config: &Config, name: &str) -> anyhow::Result<ModelEntry> {
     }
     let path = Path::new(name);
     if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf")) {
-        anyhow::ensure!(path.is_file(), "{name}: no such file");
+        if let Err(error) = outside::check_regular(path) {
+            let is_there = error.kind() != std::io::ErrorKind::NotFound;
+            anyhow::bail!("{name}: {}", if is_there { error.to_string() } else { "no such file".to_owned() });
+        }
         let id = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default().to_owned();
         return Ok(ModelEntry::new(&id, Source::File { path: path.to_owned() }));
     }

@@ -10,6 +10,8 @@ use super::manifest::{MODEL, Manifest, Part};
 use config::{ModelEntry, Source};
 
 const MANIFEST: &str = "manifest.json";
+/// Far above any real manifest. [bytes]
+const MAX_MANIFEST: u64 = 16 << 20;
 const LOCKS: &str = ".locks";
 
 /// A model that is on disk after a pull.
@@ -56,7 +58,7 @@ impl Store {
     }
 
     fn manifest(&self, dir: &Path) -> Option<Manifest> {
-        let manifest: Manifest = serde_json::from_slice(&std::fs::read(dir.join(MANIFEST)).ok()?).ok()?;
+        let manifest: Manifest = serde_json::from_slice(&outside::read_regular(&dir.join(MANIFEST), MAX_MANIFEST).ok()?).ok()?;
         let plain = |name: &str| Path::new(name).file_name().is_some_and(|file| file == name);
         let is_there = |&(name, _, size): &(&str, &str, u64)| {
             plain(name) && std::fs::metadata(dir.join(name)).is_ok_and(|meta| meta.is_file() && meta.len() == size)
@@ -78,6 +80,17 @@ impl Store {
         match &entry.source {
             Source::File { path } => path.is_file().then(|| path.clone()),
             _ => self.find(entry).map(|manifest| self.file(&manifest)),
+        }
+    }
+
+    /// Why there is no file to open for an entry's model, and what to do.
+    pub fn why_missing(&self, entry: &ModelEntry) -> String {
+        match &entry.source {
+            Source::File { path } => match outside::check_regular(path) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => format!("{}: {error}", path.display()),
+                _ => format!("{}: no such file", path.display()),
+            },
+            _ => format!("it is not on disk: `penstock pull {}` fetches it", entry.stored_as()),
         }
     }
 
@@ -133,12 +146,13 @@ impl Store {
         config::check_entry(entry).map_err(|fault| PullError::Refused(format!("model {:?}: {fault}", entry.id)))?;
         if let Source::File { path } = &entry.source {
             let fault = |error| PullError::disk(path, error);
-            let size = std::fs::metadata(path).map_err(fault)?.len();
+            let size = outside::check_regular(path).map_err(fault)?.len();
             return Ok(PulledModel { path: path.clone(), sha256: sha256_of(path).map_err(fault)?, size, fetched: false });
         }
         let dir = self.dir(entry.stored_as());
         let fault = |error| PullError::disk(&dir, error);
         let _lock = self.lock(entry.stored_as(), Some(progress))?;
+        progress.check()?;
         refuse_link(&dir).and_then(|()| std::fs::create_dir_all(&dir)).map_err(fault)?;
         if let Some(manifest) = self.find(entry) {
             progress.stage(&format!("verifying {}", entry.id));

@@ -1,14 +1,13 @@
 //! `penstock convert`: converts a Hugging Face checkpoint to a GGUF file.
 
 use std::collections::BTreeMap;
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::Context;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::output::{columns, file_type, human_bytes, print};
+use super::output::{Status, columns, file_type, human_bytes, print, print_json, say};
 use crate::convert::{Conversion, Options, Report, TensorReport};
 use crate::quantize::FileType;
 
@@ -50,27 +49,22 @@ pub fn run(args: ConvertArgs) -> anyhow::Result<()> {
     let out = args.out.clone().unwrap_or_else(|| default_output(&args.dir, conversion.kind));
     let report = if args.dry_run { conversion.report() } else { written(&conversion, &args, &out)? };
     for note in &report.notes {
-        eprintln!("note: {note}");
+        say(&format!("note: {note}"));
     }
-    print(&match args.json {
-        true => json_of(&args, &conversion, &report, &out, start),
-        false => text_of(&args, &conversion, &report, &out, start),
-    })
+    match args.json {
+        true => print_json(&json_of(&args, &conversion, &report, &out, start)),
+        false => print(&text_of(&args, &conversion, &report, &out, start)),
+    }
 }
 
 fn written(conversion: &Conversion, args: &ConvertArgs, out: &Path) -> anyhow::Result<Report> {
-    let bar = std::io::stderr().is_terminal();
-    let (mut done, all) = (0, conversion.tensors());
+    let (status, mut done, all) = (Status::new(), 0, conversion.tensors());
     let mut progress = |tensor: &TensorReport| {
         done += 1;
-        if bar {
-            eprint!("\r\x1b[K{done} of {all}: {} to {}", tensor.name, tensor.to);
-        }
+        status.show(&format!("{done} of {all}: {} to {}", tensor.name, tensor.to));
     };
     let report = conversion.write(out, &mut progress);
-    if bar {
-        eprint!("\r\x1b[K");
-    }
+    status.clear();
     report.with_context(|| args.dir.display().to_string())
 }
 
@@ -80,12 +74,12 @@ fn default_output(dir: &Path, kind: &FileType) -> PathBuf {
     format!("{name}-{}.gguf", kind.name).into()
 }
 
-fn json_of(args: &ConvertArgs, conversion: &Conversion, report: &Report, out: &Path, start: Instant) -> String {
+fn json_of(args: &ConvertArgs, conversion: &Conversion, report: &Report, out: &Path, start: Instant) -> Value {
     let tensor = |tensor: &TensorReport| {
         let TensorReport { name, from, to, bytes, relative_error, .. } = tensor;
         json!({ "name": name, "from": from, "to": to, "bytes": bytes, "relative_squared_error": relative_error })
     };
-    let shown = json!({
+    json!({
         "checkpoint": args.dir.display().to_string(),
         "architecture": conversion.architecture,
         "type": conversion.kind.name,
@@ -94,8 +88,7 @@ fn json_of(args: &ConvertArgs, conversion: &Conversion, report: &Report, out: &P
         "seconds": start.elapsed().as_secs_f64(),
         "notes": report.notes,
         "tensors": report.tensors.iter().map(tensor).collect::<Vec<_>>(),
-    });
-    format!("{shown:#}\n")
+    })
 }
 
 fn text_of(args: &ConvertArgs, conversion: &Conversion, report: &Report, out: &Path, start: Instant) -> String {

@@ -1,6 +1,7 @@
 //! `penstock eval`: perplexity on a text, and the divergence from a reference.
 
-use std::io::IsTerminal;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,7 +12,7 @@ use serde::Serialize;
 use super::device::DeviceArgs;
 use super::eval_sums::{Figures, Sums};
 use super::names::file_of;
-use super::output::print;
+use super::output::{Status, print, print_json};
 use super::rows::{CHUNK, Rows, rows_at_once};
 use crate::config::Backend;
 use crate::engine::cpu::open_exact;
@@ -89,16 +90,12 @@ pub fn run(args: EvalArgs, config: Option<&Path>) -> anyhow::Result<()> {
     let chunks = chunks(&args, &file)?;
     let mut tested = open(&args, file, false)?;
     let mut reference = reference.map(|(file, exact)| open(&args, file, exact)).transpose()?;
-    let mut sums = Sums::default();
+    let (status, mut sums) = (Status::new(), Sums::default());
     for (number, ids) in chunks.iter().enumerate() {
         measure(ids, &mut tested, reference.as_mut(), &mut sums).with_context(|| format!("chunk {}", number + 1))?;
-        if std::io::stderr().is_terminal() {
-            eprint!("\rchunk {} of {}, perplexity {:.4} ", number + 1, chunks.len(), sums.perplexity());
-        }
+        status.show(&format!("chunk {} of {}, perplexity {:.4}", number + 1, chunks.len(), sums.perplexity()));
     }
-    if std::io::stderr().is_terminal() {
-        eprintln!();
-    }
+    status.clear();
     let info = tested.engine.info();
     let report = Report {
         model: args.model,
@@ -110,7 +107,7 @@ pub fn run(args: EvalArgs, config: Option<&Path>) -> anyhow::Result<()> {
         figures: sums.figures(),
         seconds: start.elapsed().as_secs_f64(),
     };
-    print(&if args.json { format!("{}\n", serde_json::to_string_pretty(&report)?) } else { text_of(&report) })
+    if args.json { print_json(&report) } else { print(&text_of(&report)) }
 }
 
 /// Checks that both vocabularies are equal, because logits are compared token by token.
@@ -131,9 +128,11 @@ fn check_vocabulary(file: &GgufFile, reference: &GgufFile) -> anyhow::Result<()>
 /// Cuts the text into chunks. If the model's texts begin with a BOS, each chunk does, too.
 fn chunks(args: &EvalArgs, file: &GgufFile) -> anyhow::Result<Vec<Vec<u32>>> {
     let path = args.text.display();
-    let bytes = std::fs::metadata(&args.text).with_context(|| format!("--text: cannot read {path}"))?.len();
-    ensure!(bytes <= MOST_TEXT, "--text: {path} has {bytes} bytes, at most {MOST_TEXT} are read: cut it");
-    let text = std::fs::read_to_string(&args.text).with_context(|| format!("--text: cannot read {path}"))?;
+    let mut text = String::new();
+    // It may be a FIFO, which does not tell its length.
+    let read = File::open(&args.text).and_then(|file| file.take(MOST_TEXT + 1).read_to_string(&mut text));
+    read.with_context(|| format!("--text: cannot read {path}"))?;
+    ensure!(text.len() as u64 <= MOST_TEXT, "--text: {path} has more than {MOST_TEXT} bytes, the most that are read: cut it");
     let tokenizer = Tokenizer::open(file).with_context(|| file.path().display().to_string())?;
     let bos = tokenizer.bos().filter(|bos| tokenizer.encode_with_bos_eos("", false).first() == Some(bos));
     let ids: Vec<u32> = bos.into_iter().chain(tokenizer.encode(&text, false)).collect();

@@ -1,14 +1,15 @@
 //! `penstock inspect`: the contents of a GGUF file.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
 
+use outside::{in_json, in_line, visible};
 use serde_json::{Map, json};
 
 use super::names::file_of;
-use super::output::show;
+use super::output::put;
 use crate::gguf::{Array, GgufFile, TensorInfo, Value};
 use crate::serving::ModelFile;
 
@@ -49,20 +50,15 @@ fn fault_of(file: &Arc<GgufFile>) -> Option<String> {
     Some(fault.strip_prefix(&format!("{}: ", file.path().display())).unwrap_or(&fault).to_owned())
 }
 
-/// Writes the report. A terminal gets safe text.
+/// Writes the report.
 fn write_to_stdout(args: &InspectArgs, file: &GgufFile, fault: Option<String>) -> io::Result<()> {
-    let write = |out: &mut dyn Write| match args.json {
-        true => write_json(out, file, fault, args.full),
-        false => write_text(out, file, fault, args.full),
-    };
-    if io::stdout().is_terminal() {
-        let mut text = Vec::new();
-        write(&mut text)?;
-        return show(&String::from_utf8_lossy(&text));
+    let mut text = Vec::new();
+    match args.json {
+        true => write_json(&mut text, file, fault, args.full)?,
+        false => write_text(&mut text, file, fault, args.full)?,
     }
-    let mut out = BufWriter::new(io::stdout().lock());
-    write(&mut out)?;
-    out.flush()
+    let text = String::from_utf8_lossy(&text);
+    put(&if args.json { in_json(&text) } else { visible(&text) })
 }
 
 /// Totals of the tensors of one type.
@@ -93,11 +89,11 @@ fn percent(part: u64, whole: u64) -> f64 {
 }
 
 fn write_text(out: &mut dyn Write, file: &GgufFile, fault: Option<String>, full: bool) -> io::Result<()> {
-    writeln!(out, "{}", file.path().display())?;
+    writeln!(out, "{}", in_line(&file.path().display().to_string()))?;
     writeln!(out, "GGUF version {}, {} bytes in {} file(s)", file.version(), file.file_bytes(), file.paths().count())?;
     match fault {
         None => writeln!(out, "the engines can run it")?,
-        Some(fault) => writeln!(out, "the engines cannot run it: {fault}")?,
+        Some(fault) => writeln!(out, "the engines cannot run it: {}", in_line(&fault))?,
     }
     writeln!(out, "\nmetadata ({})", file.metadata().len())?;
     let width = file.metadata().map(|(key, _)| key.len()).max().unwrap_or_default().min(48);

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::output::{columns, human_bytes, print};
+use super::output::{columns, human_bytes, print, print_json};
 use crate::catalogue::{Presence, Store, describe};
 use crate::config::{Config, ModelEntry, Overrides, Source};
 
@@ -44,7 +44,7 @@ pub fn run(args: ListArgs, config: Option<&Path>) -> anyhow::Result<()> {
     }
     let mut models = models(&config);
     models.retain(|model| !args.on_disk || model.presence == Presence::Yes);
-    print(&if args.json { format!("{:#}\n", to_json(&models)) } else { table(&models) })
+    if args.json { print_json(&to_json(&models)) } else { print(&table(&models)) }
 }
 
 fn models(config: &Config) -> Vec<Listed> {

@@ -1,6 +1,5 @@
 //! `penstock logits`: the raw logits at the last position of each prompt.
 
-use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -67,17 +66,15 @@ fn open(args: &LogitsArgs, file: &Path, context: usize) -> anyhow::Result<Rows> 
 
 /// NumPy's format 1.0: magic, version, header length, a Python literal padded to 64 bytes, then the data.
 fn write_npy(path: &Path, rows: &[Vec<f32>], columns: usize) -> std::io::Result<()> {
-    let mut file = BufWriter::new(std::fs::File::create(path)?);
     let mut header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {columns}), }}", rows.len());
     while (10 + header.len() + 1) % 64 != 0 {
         header.push(' ');
     }
     header.push('\n');
-    file.write_all(b"\x93NUMPY\x01\x00")?;
-    file.write_all(&(header.len() as u16).to_le_bytes())?;
-    file.write_all(header.as_bytes())?;
-    for row in rows {
-        file.write_all(bytemuck::cast_slice(row))?;
-    }
-    file.flush()
+    outside::write(path, |file| {
+        file.write_all(b"\x93NUMPY\x01\x00")?;
+        file.write_all(&(header.len() as u16).to_le_bytes())?;
+        file.write_all(header.as_bytes())?;
+        rows.iter().try_for_each(|row| file.write_all(bytemuck::cast_slice(row)))
+    })
 }

@@ -1,9 +1,10 @@
 //! `penstock man`: writes manual pages, one per command.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use clap::CommandFactory;
+use clap::{Command, CommandFactory};
+use clap_mangen::Man;
 
 use super::output::print;
 
@@ -16,12 +17,23 @@ pub struct ManArgs {
     dir: PathBuf,
 }
 
+/// Writes the pages of a command and of those below it.
+fn write(command: Command, dir: &Path) -> anyhow::Result<()> {
+    for below in command.get_subcommands().filter(|below| !below.is_hide_set()).cloned() {
+        write(below, dir)?;
+    }
+    let page = Man::new(command);
+    let path = dir.join(page.get_filename());
+    outside::write(&path, |file| page.render(file)).with_context(|| format!("cannot write {}", path.display()))
+}
+
 /// `Line`: the type of the whole command line.
 pub fn run<Line: CommandFactory>(args: &ManArgs) -> anyhow::Result<()> {
     let named = || format!("cannot write to {}", args.dir.display());
     std::fs::create_dir_all(&args.dir).with_context(named)?;
     // The command `help` would only repeat the others.
-    let command = Line::command().disable_help_subcommand(true);
-    clap_mangen::generate_to(command, &args.dir).with_context(named)?;
+    let mut command = Line::command().disable_help_subcommand(true);
+    command.build();
+    write(command, &args.dir)?;
     print(&format!("wrote the pages to {}\n", args.dir.display()))
 }

@@ -1,5 +1,6 @@
 //! The command line: one file per command.
 
+use std::borrow::Cow;
 use std::io::ErrorKind;
 
 use clap::{Parser, Subcommand};
@@ -99,10 +100,23 @@ pub enum Command {
     Man(man::ManArgs),
 }
 
+/// Ends the process with what is wrong with its arguments, or with the help that they ask for.
+fn refuse(error: &clap::Error) -> ! {
+    let text = error.to_string();
+    // Arguments may be names of files that others chose. Only without them, the text has clap's colours.
+    match outside::visible(&text) {
+        Cow::Borrowed(_) => error.exit(),
+        Cow::Owned(text) => {
+            output::say(text.trim_end());
+            std::process::exit(error.exit_code())
+        }
+    }
+}
+
 /// Runs a command and ends the process. Errors go to stderr.
 pub fn main() -> ! {
     enable_trials();
-    let cli = Cli::parse();
+    let cli = Cli::try_parse().unwrap_or_else(|error| refuse(&error));
     let config = cli.config.as_deref();
     let result = match cli.command {
         Command::Serve(args) => serve::run(args, config),
@@ -132,7 +146,7 @@ pub fn main() -> ! {
         // The reader has closed the pipe: `penstock list | head -1`.
         Err(error) if error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe) => 1,
         Err(error) => {
-            telemetry::print_error(&output::for_terminal(&format!("{error:#}")));
+            telemetry::print_error(&format!("{error:#}"));
             match error.downcast_ref::<supervise::ChildExit>() {
                 Some(ended) => ended.code(),
                 None if error.is::<Interrupted>() || error.is::<run::Interrupted>() => 130,

@@ -1,8 +1,10 @@
 //! Finds the file of a named model, for commands that read one.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
+use outside::check_regular;
 
 use crate::catalogue::{Store, resolve};
 use crate::config::{Config, ModelEntry, Overrides, Source};
@@ -20,15 +22,18 @@ pub struct ModelLocation {
 pub fn locate(config: &Config, name: &str) -> anyhow::Result<ModelLocation> {
     match resolve(config, name) {
         Ok(entry) => {
-            let path = Store::new(&config.server.models_dir).path(&entry);
-            let path = path.with_context(|| format!("`{}` is not on disk: `penstock pull {}` fetches it", entry.id, entry.id))?;
+            let store = Store::new(&config.server.models_dir);
+            let path = store.path(&entry);
+            let path = path.with_context(|| format!("`{}`: {}", entry.id, store.why_missing(&entry)))?;
             Ok(ModelLocation { path, entry })
         }
-        Err(_) if Path::new(name).is_file() => {
-            Ok(ModelLocation { path: name.into(), entry: ModelEntry::new(name, Source::File { path: name.into() }) })
-        }
-        Err(error) if is_path(name) => Err(error.context(format!("{name}: no such file"))),
-        Err(error) => Err(error),
+        Err(error) => match check_regular(Path::new(name)) {
+            Ok(_) => Ok(ModelLocation { path: name.into(), entry: ModelEntry::new(name, Source::File { path: name.into() }) }),
+            // A folder may be a checkpoint, whose advice is in the other error.
+            Err(other) if other.kind() == ErrorKind::InvalidInput && !Path::new(name).is_dir() => bail!("{name}: {other}"),
+            Err(_) if is_path(name) => Err(error.context(format!("{name}: no such file"))),
+            Err(_) => Err(error),
+        },
     }
 }
 

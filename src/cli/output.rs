@@ -1,18 +1,39 @@
-//! Output of commands: text on stdout, tables, sizes. Text for a terminal is made safe to print.
+//! Output of commands: text and JSON on stdout, notes on stderr, tables, sizes. No other file of a command writes to either, and what
+//! others wrote (models, files, servers, hubs) is made safe here: `outside::visible`. Two things go out as they are if no terminal shows
+//! them: what a model answers, and a prompt that a template gives.
 
 use std::borrow::Cow;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
 use anyhow::Context;
+use outside::{in_json, in_line, is_unsafe, visible};
+use serde::Serialize;
 
+use super::colour::{Colour, Colours};
 use crate::quantize::{FILE_TYPES, FileType};
 
 /// The longest cell of a table [characters].
 const MAX_CELL: usize = 1000;
 
-/// Writes to stdout. A closed pipe is no error.
+/// Writes to stdout. A closed pipe is no error. What others wrote in the text cannot control a terminal.
 pub fn print(text: &str) -> anyhow::Result<()> {
-    match show(text) {
+    unless_gone(put(&visible(text)))
+}
+
+/// Writes a value as JSON to stdout, in which the texts of others are escaped. It is no error if the reader has gone.
+pub fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
+    let mut text = serde_json::to_string_pretty(value)?;
+    text.push('\n');
+    unless_gone(put(&in_json(&text)))
+}
+
+/// Writes to stdout what a program may read byte by byte, such as a prompt. It is no error if the reader has gone.
+pub fn print_exact(text: &str) -> anyhow::Result<()> {
+    unless_gone(show(text))
+}
+
+fn unless_gone(shown: io::Result<()>) -> anyhow::Result<()> {
+    match shown {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         result => result.context("cannot write to stdout"),
     }
@@ -20,15 +41,51 @@ pub fn print(text: &str) -> anyhow::Result<()> {
 
 /// Writes to stdout. A closed pipe is an error. A terminal gets safe text, anything else gets exactly `text`.
 pub fn show(text: &str) -> io::Result<()> {
+    if io::stdout().is_terminal() { put(&for_terminal(text)) } else { put(text) }
+}
+
+/// Writes text of our own, or text that was made safe.
+pub fn put(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
-    let text = if stdout.is_terminal() { for_terminal(text) } else { Cow::Borrowed(text) };
     stdout.write_all(text.as_bytes())?;
     stdout.flush()
 }
 
-/// Makes foreign text (of models, files, hubs, clients) safe to print on a terminal. Line breaks and tabs stay. Other control characters,
-/// and those that reorder the text around them, become U+FFFD. Such characters could rewrite the screen, the title and the clipboard, or
-/// disguise the text.
+/// Writes a line to stderr. What others wrote in the text cannot control a terminal.
+pub fn say(text: &str) {
+    // Nothing can be done if nobody reads it.
+    let _ = writeln!(io::stderr(), "{}", visible(text));
+}
+
+/// As [`say`], in a colour.
+pub fn say_in(colour: Colour, text: &str) {
+    let _ = writeln!(io::stderr(), "{}", Colours::of_stderr().paint(colour, &visible(text)));
+}
+
+/// The last line on a terminal, which says how far a command is. Elsewhere nothing is shown.
+pub struct Status(bool);
+
+impl Status {
+    pub fn new() -> Self {
+        Self(io::stderr().is_terminal())
+    }
+
+    pub fn show(&self, text: &str) {
+        self.write(&in_line(text));
+    }
+
+    pub fn clear(&self) {
+        self.write("");
+    }
+
+    fn write(&self, text: &str) {
+        if self.0 {
+            let _ = write!(io::stderr(), "\r\x1b[K{text}");
+        }
+    }
+}
+
+/// Makes the text of a model safe to print on a terminal: each unsafe character becomes U+FFFD, which is as wide as one character.
 pub fn for_terminal(text: &str) -> Cow<'_, str> {
     if !text.contains(is_unsafe) {
         return Cow::Borrowed(text);
@@ -37,16 +94,11 @@ pub fn for_terminal(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.replace("\r\n", "\n").replace(is_unsafe, "\u{fffd}"))
 }
 
-fn is_unsafe(c: char) -> bool {
-    let reorders = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    reorders || c.is_control() && !matches!(c, '\n' | '\t')
-}
-
-/// Left-aligned columns, two spaces apart.
+/// Left-aligned columns, two spaces apart. What others wrote in a cell stays in it.
 pub fn columns<const N: usize>(rows: &[[String; N]]) -> String {
     let cut = |cell: &String| match cell.char_indices().nth(MAX_CELL) {
-        Some((end, _)) => format!("{}… ({} bytes)", &cell[..end], cell.len()),
-        None => cell.clone(),
+        Some((end, _)) => format!("{}… ({} bytes)", in_line(&cell[..end]), cell.len()),
+        None => in_line(cell).into_owned(),
     };
     let rows: Vec<[String; N]> = rows.iter().map(|row| row.each_ref().map(cut)).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
@@ -62,6 +114,7 @@ pub fn columns<const N: usize>(rows: &[[String; N]]) -> String {
 
 /// Like [`columns`], but cells are not cut, and all columns except the first `left` are right-aligned.
 pub fn right_columns(rows: &[Vec<String>], left: usize) -> String {
+    let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(|cell| in_line(cell).into_owned()).collect()).collect();
     let count = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..count).map(width).collect();

@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
-use super::output::{columns, human_bytes, print};
+use super::output::{columns, human_bytes, print, print_json};
 use super::remote::{Remote, RemoteArgs};
 
 #[derive(clap::Args, Debug)]
@@ -29,7 +29,7 @@ pub fn run(args: PsArgs, config: Option<&Path>) -> anyhow::Result<()> {
     let models = answer["data"].as_array().cloned().unwrap_or_default();
     let shown: Vec<Value> = models.into_iter().filter(|model| args.all || model["state"] != "unloaded").collect();
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
-    print(&if args.json { format!("{:#}\n", Value::Array(shown)) } else { table(&shown, now) })
+    if args.json { print_json(&shown) } else { print(&table(&shown, now)) }
 }
 
 fn table(models: &[Value], now: u64) -> String {

@@ -1,15 +1,14 @@
 //! `penstock quantize`: converts a model's tensors to other types.
 
 use std::collections::BTreeMap;
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::Context;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::names::file_of;
-use super::output::{columns, file_type, for_terminal, human_bytes, print};
+use super::output::{Status, columns, file_type, human_bytes, print, print_json, say};
 use crate::gguf::{GgufFile, ggml_type};
 use crate::quantize::{FileType, Options, Report, TensorReport, plan, quantize};
 
@@ -55,26 +54,21 @@ pub fn run(args: QuantizeArgs, config: Option<&Path>) -> anyhow::Result<()> {
     let report = if args.dry_run {
         planned(&source, args.kind).with_context(|| path.display().to_string())?
     } else {
-        let bar = std::io::stderr().is_terminal();
-        let (mut done, all) = (0, source.tensors().len());
+        let (status, mut done, all) = (Status::new(), 0, source.tensors().len());
         let mut progress = |tensor: &TensorReport| {
             done += 1;
-            if bar {
-                eprint!("\r\x1b[K{done} of {all}: {} to {}", for_terminal(&tensor.name), tensor.to);
-            }
+            status.show(&format!("{done} of {all}: {} to {}", tensor.name, tensor.to));
         };
         let options = Options { threads: args.threads.into(), force: args.force };
         let report = quantize(&source, args.kind, &out, &options, &mut progress);
-        if bar {
-            eprint!("\r\x1b[K");
-        }
+        status.clear();
         report.with_context(|| path.display().to_string())?
     };
     let weights: u64 = source.tensors().iter().map(|tensor| tensor.elements()).sum();
-    print(&match args.json {
-        true => json_of(&args, &report, &out, start),
-        false => text_of(&args, &report, (&out, source.file_bytes(), weights), start),
-    })
+    match args.json {
+        true => print_json(&json_of(&args, &report, &out, start)),
+        false => print(&text_of(&args, &report, (&out, source.file_bytes(), weights), start)),
+    }
 }
 
 /// The default output: next to the source if it was given as a file, and in the current directory if it was given by name.
@@ -91,8 +85,7 @@ fn default_output(name: &str, path: &Path, kind: &FileType) -> PathBuf {
 fn warn_of_quantised(source: &GgufFile, kind: &FileType) {
     let is_whole = |id: u32| matches!(id, 0 | 1 | 30);
     if !is_whole(kind.base) && source.tensors().iter().any(|tensor| ggml_type(tensor.type_id).is_some_and(|kind| kind.block_size > 1)) {
-        let path = source.path().display().to_string();
-        eprintln!("warning: {} is quantised already, and its error stays in the result", for_terminal(&path));
+        say(&format!("warning: {} is quantised already, and its error stays in the result", source.path().display()));
     }
 }
 
@@ -109,20 +102,19 @@ fn planned(source: &GgufFile, kind: &FileType) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-fn json_of(args: &QuantizeArgs, report: &Report, out: &Path, start: Instant) -> String {
+fn json_of(args: &QuantizeArgs, report: &Report, out: &Path, start: Instant) -> Value {
     let tensor = |tensor: &TensorReport| {
         let TensorReport { name, from, to, bytes, relative_error } = tensor;
         json!({ "name": name, "from": from, "to": to, "bytes": bytes, "relative_squared_error": relative_error })
     };
-    let shown = json!({
+    json!({
         "model": args.model,
         "type": args.kind.name,
         "out": (!args.dry_run).then(|| out.display().to_string()),
         "bytes": report.bytes,
         "seconds": start.elapsed().as_secs_f64(),
         "tensors": report.tensors.iter().map(tensor).collect::<Vec<_>>(),
-    });
-    format!("{shown:#}\n")
+    })
 }
 
 fn text_of(args: &QuantizeArgs, report: &Report, (out, before, weights): (&Path, u64, u64), start: Instant) -> String {

@@ -1,15 +1,15 @@
 //! `penstock render`: the prompt that a chat template produces.
 
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use outside::{open_regular, read_text};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::names::file_of;
-use super::output::print;
+use super::output::print_exact;
 use crate::gguf::GgufFile;
 use crate::template::{ChatTemplate, Clock, RenderInput};
 use crate::tokenizer::Tokenizer;
@@ -45,6 +45,9 @@ fn yes() -> bool {
     true
 }
 
+/// Far above any real template [bytes].
+const MAX_TEMPLATE: u64 = 16 << 20;
+
 /// A template's source, with the texts of the special tokens that it may use.
 struct Source {
     template: String,
@@ -71,12 +74,12 @@ pub fn run(args: RenderArgs, config: Option<&Path>) -> anyhow::Result<()> {
         add_generation_prompt: input.add_generation_prompt,
         kwargs: input.chat_template_kwargs,
     })?;
-    print(&prompt)
+    print_exact(&prompt)
 }
 
 fn read_source(path: &Path) -> anyhow::Result<Source> {
     if !is_gguf(path)? {
-        return Ok(Source { template: std::fs::read_to_string(path)?, bos: String::new(), eos: String::new() });
+        return Ok(Source { template: read_text(path, MAX_TEMPLATE)?, bos: String::new(), eos: String::new() });
     }
     let file = GgufFile::open(path)?;
     let Some(template) = file.get_str("tokenizer.chat_template") else {
@@ -89,6 +92,6 @@ fn read_source(path: &Path) -> anyhow::Result<Source> {
 
 fn is_gguf(path: &Path) -> anyhow::Result<bool> {
     let mut magic = Vec::new();
-    File::open(path)?.take(4).read_to_end(&mut magic)?;
+    open_regular(path)?.take(4).read_to_end(&mut magic)?;
     Ok(magic == *b"GGUF")
 }

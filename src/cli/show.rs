@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 
 use super::names::{ModelLocation, locate};
-use super::output::{columns, human_bytes, print};
+use super::output::{columns, human_bytes, print, print_json};
 use crate::config::{Config, Context, Overrides};
 use crate::engine::{EngineOptions, Footprint, find_device, footprints, longest_context};
 use crate::gguf::{GgufFile, Value};
@@ -53,7 +53,7 @@ pub fn run(args: ShowArgs, config: Option<&Path>) -> anyhow::Result<()> {
     shown["runnable"] = fault.is_null().into();
     shown["fault"] = fault;
     shown["memory"] = memory;
-    print(&if args.json { format!("{shown:#}\n") } else { text(&shown) })
+    if args.json { print_json(&shown) } else { print(&text(&shown)) }
 }
 
 /// Whether the file says how rows are pooled to a vector.
@@ -195,7 +195,7 @@ fn text(shown: &Json) -> String {
             ("size", Json::Number(bytes)) => format!("{bytes} bytes ({})", human_bytes(bytes.as_u64().unwrap_or(0))),
             ("parameters", Json::Number(count)) => format!("{count} ({:.1} M)", count.as_f64().unwrap_or(0.0) / 1e6),
             (_, Json::Bool(flag)) => if *flag { "yes" } else { "no" }.to_owned(),
-            (_, Json::String(text)) => plain(text),
+            (_, Json::String(text)) => text.clone(),
             (_, Json::Array(types)) => {
                 let one = |share: &Json| {
                     format!("{} {:.1} %", share["type"].as_str().unwrap_or_default(), share["share"].as_f64().unwrap_or(0.0) * 100.0)
@@ -209,13 +209,9 @@ fn text(shown: &Json) -> String {
     columns(&rows)
 }
 
-fn plain(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
-}
-
 fn features(template: &Json) -> String {
     if let Some(fault) = template["fault"].as_str() {
-        return plain(fault);
+        return fault.to_owned();
     }
     let shown = template.as_object().into_iter().flatten().filter(|(_, has)| **has == true);
     let names: Vec<String> = shown.map(|(name, _)| name.replace('_', " ")).collect();
@@ -234,7 +230,7 @@ fn devices(memory: &Json) -> Vec<[String; 2]> {
         let [weights, kv, scratch, needed, available] = ["weights", "kv", "scratch", "needed", "available"].map(|key| bytes(&device[key]));
         let (context, sequences) = (&memory["context"], &memory["sequences"]);
         let parts = format!("weights {weights}, KV {kv} for {sequences} x {context} tokens, scratch up to {scratch}");
-        [plain(device["device"].as_str().unwrap_or_default()), format!("{verdict}: {needed} of {available} available ({parts})")]
+        [device["device"].as_str().unwrap_or_default().to_owned(), format!("{verdict}: {needed} of {available} available ({parts})")]
     };
     memory["devices"].as_array().into_iter().flatten().map(row).collect()
 }

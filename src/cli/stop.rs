@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::output::print;
+use super::output::{print, print_json};
 use super::remote::{Remote, RemoteArgs};
 
 #[derive(clap::Args, Debug)]
@@ -29,8 +29,10 @@ pub fn run(args: StopArgs, config: Option<&Path>) -> anyhow::Result<()> {
     let remote = Remote::new(&args.remote, config)?;
     for model in &args.models {
         let answer = remote.post("/admin/models/unload", &json!({"model": model, "force": args.force}))?;
-        let id = answer["id"].as_str().unwrap_or(model);
-        print(&if args.json { format!("{answer:#}\n") } else { format!("{id} is not loaded any more\n") })?;
+        match args.json {
+            true => print_json(&answer)?,
+            false => print(&format!("{} is not loaded any more\n", answer["id"].as_str().unwrap_or(model)))?,
+        }
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use config_rs::{File, FileFormat, FileSourceString, Map, Source as _, Value, ValueKind};
+use outside::read_text;
 use serde::de::DeserializeOwned;
 
 use super::auth::{self, Auth};
@@ -18,6 +19,8 @@ use super::validate;
 
 const DEFAULTS: &str = include_str!("../../config/default.toml");
 const CATALOGUE: &str = include_str!("../../config/catalogue.toml");
+/// Far above any real file of settings [bytes].
+const MAX_BYTES: u64 = 16 << 20;
 /// Files in `./config` that are not read: two are built into the binary, and one is documentation.
 const NOT_READ: [&str; 3] = ["default.toml", "catalogue.toml", "example.toml"];
 
@@ -53,8 +56,7 @@ fn load(surroundings: &ConfigSources, overrides: &Overrides) -> Result<Config, C
     let mut merged = Merged::new()?;
     for path in files(surroundings)? {
         let origin = path.display().to_string();
-        let text =
-            std::fs::read_to_string(&path).map_err(|error| ConfigError::File { origin: origin.clone(), fault: error.to_string() })?;
+        let text = read_text(&path, MAX_BYTES).map_err(|error| ConfigError::File { origin: origin.clone(), fault: error.to_string() })?;
         merged.file(&origin, &text)?;
     }
     merged.environment(&surroundings.env)?;

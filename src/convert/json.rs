@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use outside::read_regular;
 use serde::de::DeserializeOwned;
 
 use crate::error::{Fallible, fault};
@@ -11,14 +12,11 @@ const MAX_BYTES: u64 = 128 << 20;
 
 /// Reads a text file. None if there is no such file.
 pub fn text(path: &Path) -> Fallible<Option<Vec<u8>>> {
-    match path.metadata() {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return fault(path, error.to_string()),
-        Ok(meta) if !meta.is_file() => return fault(path, "is not a regular file"),
-        Ok(meta) if meta.len() > MAX_BYTES => return fault(path, format!("has {} bytes, expected at most {MAX_BYTES}", meta.len())),
-        Ok(_) => {}
+    match read_regular(path, MAX_BYTES) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => fault(path, error.to_string()),
     }
-    std::fs::read(path).map(Some).or_else(|error| fault(path, error.to_string()))
 }
 
 /// Parses a JSON file. None if there is no such file.

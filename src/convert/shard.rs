@@ -1,9 +1,11 @@
 //! [`Shard`]: one safetensors file. The header is checked when the file is opened. Data is read when it is needed.
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use outside::open_regular;
 use safetensors::tensor::{Dtype, Metadata};
 
 use crate::error::{Fallible, fault};
@@ -37,11 +39,13 @@ impl Shard {
     /// # Errors
     /// If the header is malformed, or if the tensors do not fill the rest of the file without gaps and overlaps.
     pub fn open(path: &Path) -> Fallible<(Self, Vec<Tensor>)> {
-        if !path.metadata().is_ok_and(|meta| meta.is_file()) {
-            return fault(path, "is not a regular file: is a part of the checkpoint missing?");
-        }
-        let opened = File::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));
-        let (bytes, file) = opened.or_else(|error| fault(path, error.to_string()))?;
+        let opened = open_regular(path).and_then(|file| Ok((file.metadata()?.len(), file)));
+        let (bytes, file) = match opened {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return fault(path, "is a part of the checkpoint, and there is no such file");
+            }
+            opened => opened.or_else(|error| fault(path, error.to_string()))?,
+        };
         let shard = Self { path: path.to_owned(), file };
         let mut length = [0; LENGTH as usize];
         if bytes < LENGTH {

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use memmap2::{Mmap, MmapMut};
+use outside::open_regular;
 
 use crate::guard::Guard;
 
@@ -46,17 +47,8 @@ pub(super) enum Change {
 
 impl Map {
     pub fn open(path: &Path, backing: Backing) -> io::Result<Self> {
-        let irregular = || io::Error::new(io::ErrorKind::InvalidInput, "not a regular file");
-        // Checked before opening, because opening a pipe waits for its writer. Checked again after opening, because the path may have been
-        // replaced.
-        if !std::fs::metadata(path)?.is_file() {
-            return Err(irregular());
-        }
-        let file = File::open(path)?;
+        let file = open_regular(path)?;
         let metadata = file.metadata()?;
-        if !metadata.is_file() {
-            return Err(irregular());
-        }
         let len = usize::try_from(metadata.len()).map_err(|_| io::ErrorKind::FileTooLarge)?;
         match backing {
             Backing::Private => Ok(Map { mapped: None, bytes: copy(file, len)? }),

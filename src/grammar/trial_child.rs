@@ -17,7 +17,9 @@ use std::io::{BufRead, Write};
 use std::time::{Duration, Instant};
 
 use llguidance::ParserFactory;
+use nix::sys::prctl::set_pdeathsig;
 use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::signal::Signal;
 use nix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
 
@@ -40,6 +42,10 @@ pub const OUT_OF_MEMORY: i32 = 4;
 
 /// Runs the child process. Returns its exit code.
 pub fn serve() -> i32 {
+    // While it compiles, it does not look at its stdin. The thread that started it waits for its end.
+    if set_pdeathsig(Signal::SIGKILL).is_err() {
+        return 1;
+    }
     let mut tables: Option<ParserFactory> = None;
     for line in std::io::stdin().lock().lines() {
         let Some(Value::Array(message)) = line.ok().and_then(|line| serde_json::from_str(&line).ok()) else { return 1 };

@@ -1,10 +1,10 @@
 //! The file of keys. Each change replaces the file as a whole, so that a reader sees either the old or the new version.
 
-use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::File;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
+use outside::{Output, read_text};
 use serde::Deserialize;
 
 use crate::entry::KeyEntry;
@@ -66,16 +66,11 @@ impl KeyFile {
     /// # Errors
     /// The file cannot be read, or is no list of keys with distinct names and hashes.
     pub fn read(&self) -> Result<Option<Vec<KeyEntry>>, KeyFileError> {
-        let file = match File::open(&self.path) {
-            Ok(file) => file,
+        let text = match read_text(&self.path, MAX_SIZE) {
+            Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(self.io(error)),
         };
-        let mut text = String::new();
-        file.take(MAX_SIZE + 1).read_to_string(&mut text).map_err(|error| self.io(error))?;
-        if text.len() as u64 > MAX_SIZE {
-            return Err(self.content(format!("the file has more than {MAX_SIZE} bytes")));
-        }
         let content: KeyFileContent = toml::from_str(&text).map_err(|error| self.content(one_line(&error.to_string())))?;
         check(&content.keys).map_err(|fault| self.content(fault))?;
         Ok(Some(content.keys))
@@ -125,19 +120,9 @@ impl KeyFile {
     fn write(&self, keys: &[KeyEntry]) -> std::io::Result<()> {
         let tables: Vec<String> = keys.iter().map(KeyEntry::to_toml).collect();
         let text = format!("{HEAD}\n{}", tables.join("\n"));
-        // A symbolic link stays a link: the file that it points to is replaced.
-        let path = std::fs::canonicalize(&self.path).unwrap_or_else(|_| self.path.clone());
-        let name = path.file_name().ok_or_else(|| std::io::Error::other("it does not name a file"))?;
-        let temporary = path.with_file_name(format!(".{}.{}.new", name.to_string_lossy(), std::process::id()));
-        let write = || {
-            // Removes the file that an earlier process with the same id may have left.
-            let _ = std::fs::remove_file(&temporary);
-            let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            std::fs::rename(&temporary, &path)
-        };
-        write().inspect_err(|_| drop(std::fs::remove_file(&temporary)))
+        let mut file = Output::create_private(&self.path)?;
+        file.write_all(text.as_bytes())?;
+        file.finish()
     }
 }
 

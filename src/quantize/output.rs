@@ -1,8 +1,9 @@
-//! [`Output`]: a file that appears whole or not at all.
+//! [`Output`]: a GGUF file that appears whole or not at all.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
+
+use outside::check_output;
 
 use crate::error::QuantizeError;
 
@@ -12,31 +13,16 @@ pub const ALIGNMENT: u32 = 32;
 /// Checks that `out` may be written.
 ///
 /// # Errors
-/// [`QuantizeError::Exists`] if the file exists and `force` is not set.
+/// [`QuantizeError::Exists`] if the file exists and `force` is not set, [`QuantizeError::Write`] if something else than a file is there.
 pub fn may_write(out: &Path, force: bool) -> Result<(), QuantizeError> {
+    check_output(out).map_err(|error| QuantizeError::Write { path: out.to_owned(), error })?;
     if force || !out.exists() { Ok(()) } else { Err(QuantizeError::Exists(out.to_owned())) }
-}
-
-/// Removes the unfinished output unless it was renamed.
-struct Unfinished {
-    path: PathBuf,
-    renamed: bool,
-}
-
-impl Drop for Unfinished {
-    fn drop(&mut self) {
-        if !self.renamed {
-            // The file may not exist yet, and a failure here cannot be handled.
-            drop(std::fs::remove_file(&self.path));
-        }
-    }
 }
 
 /// An unfinished GGUF file under a temporary name. Removed unless it is finished.
 pub struct Output {
-    file: BufWriter<File>,
+    file: outside::Output,
     written: u64,
-    unfinished: Unfinished,
     /// The final name of the file.
     path: PathBuf,
 }
@@ -44,12 +30,8 @@ pub struct Output {
 impl Output {
     /// Creates a file next to `out`.
     pub fn create(out: &Path) -> Result<Self, QuantizeError> {
-        let mut name = out.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{}.partial", std::process::id()));
-        let unfinished = Unfinished { path: out.with_file_name(name), renamed: false };
-        let failed = |error| QuantizeError::Write { path: out.to_owned(), error };
-        let file = OpenOptions::new().write(true).create_new(true).open(&unfinished.path).map_err(failed)?;
-        Ok(Self { file: BufWriter::new(file), written: 0, unfinished, path: out.to_owned() })
+        let file = outside::Output::create(out).map_err(|error| QuantizeError::Write { path: out.to_owned(), error })?;
+        Ok(Self { file, written: 0, path: out.to_owned() })
     }
 
     /// Bytes written so far.
@@ -59,7 +41,7 @@ impl Output {
 
     pub fn put(&mut self, bytes: &[u8]) -> Result<(), QuantizeError> {
         self.written += bytes.len() as u64;
-        self.file.write_all(bytes).map_err(|error: io::Error| QuantizeError::Write { path: self.path.clone(), error })
+        self.file.write_all(bytes).map_err(|error| QuantizeError::Write { path: self.path.clone(), error })
     }
 
     /// Writes zeros up to the start of the next tensor's data.
@@ -70,12 +52,10 @@ impl Output {
 
     /// Flushes the file to disk, lets `check` inspect it, and renames it to its final name.
     pub fn finish<E: From<QuantizeError>>(self, check: impl FnOnce(&Path) -> Result<(), E>) -> Result<(), E> {
-        let Self { file, mut unfinished, path, .. } = self;
+        let Self { mut file, path, .. } = self;
         let failed = |error| QuantizeError::Write { path: path.clone(), error };
-        file.into_inner().map_err(|error| failed(error.into_error()))?.sync_all().map_err(failed)?;
-        check(&unfinished.path)?;
-        std::fs::rename(&unfinished.path, &path).map_err(failed)?;
-        unfinished.renamed = true;
-        Ok(())
+        file.sync().map_err(failed)?;
+        check(file.path())?;
+        Ok(file.finish().map_err(failed)?)
     }
 }

@@ -39,7 +39,7 @@ pub use model_facts::ModelFacts;
 pub use model_memory::ModelMemory;
 pub use operators::ModelStatus;
 pub use options::{backend, default_sampling, engine_options};
-pub use pull::{Pull, PullState};
+pub use pull::{Pull, PullState, Waiting};
 pub use registry::{Loader, ModelInfo, Registry};
 pub use served_models::LATEST;
 pub use usage::KeepAlive;

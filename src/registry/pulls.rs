@@ -1,11 +1,12 @@
 //! Downloads at the request of a running server's clients.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::error::RegistryError;
 use super::events::{ModelEventKind, ModelState};
-use super::pull::{Pull, PullState};
+use super::pull::{Pull, PullState, Waiting};
 use super::registry::{Registry, lock};
 use catalogue::{self, Progress, Tools};
 use config::{ModelEntry, Source};
@@ -21,6 +22,15 @@ impl Registry {
     /// # Errors
     /// No model of this name can be fetched, or too many downloads are running.
     pub fn pull(self: &Arc<Self>, name: &str) -> Result<Arc<Pull>, RegistryError> {
+        self.joined(name, true)
+    }
+
+    /// As [`Registry::pull`], for a client that waits: if all of them leave, the download ends, and the next one continues it.
+    pub fn pull_while_waiting(self: &Arc<Self>, name: &str) -> Result<Waiting, RegistryError> {
+        self.joined(name, false).map(Waiting)
+    }
+
+    fn joined(self: &Arc<Self>, name: &str, is_kept: bool) -> Result<Arc<Pull>, RegistryError> {
         let failed = |cause: String| RegistryError::PullFailed { id: name.into(), cause };
         // Clients must not learn which files this machine has.
         if name.starts_with(['.', '/', '~']) || name.contains("..") {
@@ -35,17 +45,20 @@ impl Registry {
         }
         let id = entry.stored_as().to_owned();
         let mut pulls = lock(&self.pulls.0);
-        if let Some(pull) = pulls.get(&id) {
+        if let Some(pull) = pulls.get(&id).filter(|pull| pull.join(is_kept)) {
             return Ok(pull.clone());
         }
-        if pulls.len() >= MOST {
+        if pulls.len() + self.pulls.1.load(Ordering::Relaxed) >= MOST {
             return Err(RegistryError::QueueFull(id));
         }
         let pull = Arc::new(Pull::new(&id));
+        pull.join(is_kept);
         let (registry, of_thread) = (self.clone(), pull.clone());
         let fetch = move || registry.fetch(&entry, &of_thread);
         std::thread::Builder::new().name("pull".into()).spawn(fetch).map_err(|error| failed(error.to_string()))?;
-        pulls.insert(id, pull.clone());
+        if pulls.insert(id, pull.clone()).is_some() {
+            self.pulls.1.fetch_add(1, Ordering::Relaxed);
+        }
         Ok(pull)
     }
 
@@ -62,12 +75,21 @@ impl Registry {
         // If the thread cannot start, followers get only the beginning and the end.
         let _ = std::thread::Builder::new().name("progress".into()).spawn(tell);
         let pulled = self.store.pull(entry, &Tools::from_env(), &Progress::metered(pull.meter.clone()));
-        if let Err(error) = &pulled {
+        if pull.meter.is_given_up() && pulled.is_err() {
+            tracing::info!("the download of `{}` was given up: every client that waited for it has left", pull.id);
+        } else if let Err(error) = &pulled {
             tracing::error!("the model `{}` could not be fetched: {}", pull.id, error.to_string().escape_debug());
         } else {
             self.follow_store();
         }
-        lock(&self.pulls.0).remove(&pull.id);
+        let mut pulls = lock(&self.pulls.0);
+        if pulls.get(&pull.id).is_some_and(|listed| Arc::ptr_eq(listed, pull)) {
+            pulls.remove(&pull.id);
+        } else {
+            // Another has taken the place of this one, which was given up.
+            self.pulls.1.fetch_sub(1, Ordering::Relaxed);
+        }
+        drop(pulls);
         pull.end(pulled.is_ok());
         let state = if pulled.is_ok() { ModelState::Unloaded } else { ModelState::Failed };
         self.events.send(&pull.id, ModelEventKind::ModelState(state));

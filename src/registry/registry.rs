@@ -290,7 +290,7 @@ impl Registry {
 
     fn load_into(&self, base: &Base, config: &Config, admission: &LoadAdmission) -> Result<Loaded, LoadFault> {
         let entry = &base.entry;
-        let missing = || LoadFault::Failed(format!("it is not on disk: `penstock pull {}` fetches it", entry.stored_as()));
+        let missing = || LoadFault::Failed(self.store.why_missing(entry));
         let path = self.store.path(entry).ok_or_else(missing)?;
         let (metrics, start) = (ModelMetrics::for_model(&entry.id), Instant::now());
         let load = || (self.load)(config, base, &path, admission);

@@ -5,10 +5,11 @@ use std::path::Path;
 use serde_json::{Map, Value as Json};
 
 use super::defaults::file_sampling;
-use super::load::ModelFile;
+use super::load::{MAX_TEMPLATE, ModelFile};
 use chat::Dialect;
 use gguf::{Array, GgufFile, Value};
 use logits::SamplingChoice;
+use outside::read_text;
 use scheduler::Pooling;
 
 /// The metadata of a file as JSON.
@@ -54,7 +55,7 @@ impl ModelDescription {
     pub fn read(path: &Path, template: Option<&Path>) -> anyhow::Result<Self> {
         let file = GgufFile::open(path)?;
         let template = match template {
-            Some(path) => Some(std::fs::read_to_string(path)?),
+            Some(path) => Some(read_text(path, MAX_TEMPLATE)?),
             None => file.get_str("tokenizer.chat_template").map(str::to_owned),
         };
         let parameters = file.tensors().iter().fold(0u64, |sum, tensor| sum.saturating_add(tensor.elements()));

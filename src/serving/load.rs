@@ -15,6 +15,7 @@ use grammar::Compiler;
 use logits::SamplingChoice;
 use metrics::ModelMetrics;
 use model::{ModelSpec, Weights};
+use outside::read_text;
 use scheduler::{DeviceShare, Handle, Pooling, SchedulerOptions, SharedDevice, Watchdog};
 use template::ChatTemplate;
 use tokenizer::Tokenizer;
@@ -146,10 +147,13 @@ impl ModelFile {
     }
 }
 
+/// Far above any real template. [bytes]
+pub const MAX_TEMPLATE: u64 = 16 << 20;
+
 /// See [`ModelFile::chat_template`].
 pub fn chat_template(file: &GgufFile, tokenizer: &Tokenizer, other: Option<&Path>) -> anyhow::Result<Option<ChatTemplate>> {
     let source = match (other, file.get_str("tokenizer.chat_template")) {
-        (Some(path), _) => std::fs::read_to_string(path).with_context(|| path.display().to_string())?,
+        (Some(path), _) => read_text(path, MAX_TEMPLATE).with_context(|| path.display().to_string())?,
         (None, Some(text)) => text.to_owned(),
         (None, None) => return Ok(None),
     };

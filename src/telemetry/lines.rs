@@ -5,6 +5,8 @@ use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
+use outside::{in_json, visible};
+
 use super::shorten::shortened;
 
 /// The most lines that wait for stderr. Further lines are lost and counted.
@@ -19,7 +21,7 @@ static LOG: OnceLock<LogWriter> = OnceLock::new();
 
 /// Queues a line for stderr. Never blocks.
 pub fn print(text: &str) {
-    log().take(format!("{text}\n").into_bytes());
+    log().take(format!("{}\n", visible(text)).into_bytes());
 }
 
 /// Waits until every waiting line is written, but at most for [`FLUSH_TIMEOUT`], because the reader of stderr may never read.
@@ -87,18 +89,39 @@ fn write(entries: Receiver<QueueEntry>, mut output: impl Write) {
     }
 }
 
+/// What a line of `tracing` is made of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Plain,
+    /// With the colours of `tracing-subscriber`, which escapes ESC in the texts of others itself.
+    Coloured,
+    /// An object, which must stay one if it is too long.
+    Json,
+}
+
+impl Form {
+    /// The line without what could control a terminal, or show another text than there is.
+    fn safe(self, line: &str) -> String {
+        match self {
+            Self::Plain => visible(line).into_owned(),
+            Self::Coloured => line.split('\x1b').map(visible).collect::<Vec<_>>().join("\x1b"),
+            Self::Json => in_json(line).into_owned(),
+        }
+    }
+}
+
 /// Receives one event of `tracing`, as one write.
 pub struct Line {
     log: &'static LogWriter,
-    /// Whether the line is a JSON object, which must stay one when shortened.
-    is_json: bool,
+    form: Form,
 }
 
 impl Write for Line {
     fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
-        let kept = match self.is_json && line.len() > MAX_LINE {
-            true => shortened(line, MAX_LINE),
-            false => line[..line.len().min(MAX_LINE + 1)].to_vec(),
+        let safe = self.form.safe(&String::from_utf8_lossy(line)).into_bytes();
+        let kept = match self.form == Form::Json && safe.len() > MAX_LINE {
+            true => shortened(&safe, MAX_LINE),
+            false => safe,
         };
         self.log.take(kept);
         Ok(line.len())
@@ -111,12 +134,17 @@ impl Write for Line {
 
 /// A writer for a line of text from `tracing`.
 pub fn text() -> Line {
-    Line { log: log(), is_json: false }
+    Line { log: log(), form: Form::Plain }
+}
+
+/// As [`text`], for lines with colours.
+pub fn coloured() -> Line {
+    Line { log: log(), form: Form::Coloured }
 }
 
 /// A writer for a line of JSON from `tracing`.
 pub fn json() -> Line {
-    Line { log: log(), is_json: true }
+    Line { log: log(), form: Form::Json }
 }
 
 #[cfg(test)]
@@ -141,6 +169,14 @@ mod tests {
         fn flush(&mut self) -> std::io::Result<()> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn texts_of_others_in_a_line_are_harmless() {
+        let line = "\x1b[31mERROR\x1b[0m a\u{7}\r\u{202e}b\n";
+        assert_eq!(Form::Plain.safe(line), "\\u{1b}[31mERROR\\u{1b}[0m a\\u{7}\\r\\u{202e}b\n");
+        assert_eq!(Form::Coloured.safe(line), "\x1b[31mERROR\x1b[0m a\\u{7}\\r\\u{202e}b\n");
+        assert_eq!(Form::Json.safe("{\"a\": \"\u{202e}\u{9b}\"}\n"), "{\"a\": \"\\u202e\\u009b\"}\n");
     }
 
     /// A single test, because the counter belongs to the process.

@@ -29,14 +29,15 @@ pub struct Log<'a> {
 /// Starts logging. A second call has no effect.
 pub fn init(log: &Log) -> anyhow::Result<()> {
     let filter = filter(log, std::env::var("RUST_LOG").ok())?;
+    let is_coloured = std::io::stderr().is_terminal() && log.format == LogFormat::Text;
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal() && log.format == LogFormat::Text)
+        .with_ansi(is_coloured)
         // The layer would report a failed write with `eprintln!`, which panics if stderr is what failed.
         .log_internal_errors(false);
     let started = match log.format {
         LogFormat::Text => {
-            let builder = builder.with_writer(lines::text).with_filter_reloading();
+            let builder = builder.with_writer(if is_coloured { lines::coloured } else { lines::text }).with_filter_reloading();
             keep(builder.reload_handle());
             builder.try_init()
         }
@@ -90,7 +91,7 @@ pub fn print_line(text: &str) {
 /// Queues an error that ends the command. Never blocks.
 pub fn print_error(text: &str) {
     if IS_JSON.load(Ordering::Relaxed) {
-        tracing::error!("{text}");
+        tracing::error!("{}", outside::visible(text));
     } else {
         lines::print(&format!("penstock: {text}"));
     }

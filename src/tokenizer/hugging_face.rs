@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::path::Path;
 
+use outside::read_regular;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -248,12 +249,10 @@ fn check_words(pipeline: &Pipeline, is_word_piece: bool, prefix: &str) -> Result
 /// Parses a JSON file. None if there is no such file.
 fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, TokenizerError> {
     let shown = path.display();
-    match path.metadata() {
+    let text = match read_regular(path, MAX_BYTES) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Ok(meta) if meta.len() > MAX_BYTES => return fault(format!("{shown} has {} bytes, expected at most {MAX_BYTES}", meta.len())),
-        _ => {}
-    }
-    let text = std::fs::read(path).or_else(|error| fault(format!("{shown}: {error}")))?;
+        read => read.or_else(|error| fault(format!("{shown}: {error}")))?,
+    };
     serde_json::from_slice(&text).map(Some).or_else(|error| fault(format!("{shown}: {error}")))
 }
 

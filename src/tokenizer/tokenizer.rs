@@ -57,7 +57,7 @@ impl Tokenizer {
         let own = Self::from_gguf(file);
         let beside = beside(file.path());
         match own {
-            Err(fault) if beside.is_file() => {
+            Err(fault) if beside.exists() => {
                 tracing::info!("{fault}: using {} instead", beside.display());
                 Self::from_json(&beside)
             }

@@ -6,27 +6,35 @@ import subprocess
 import time
 
 import pytest
-from harness import BINARY, MODEL, environment, wait_until
+from harness import BINARY, MODEL, Server, environment, open_stream, wait_until
+from tiny import Tiny
 
 # A package `pip` that says who runs it, and then waits.
 PIP = """
 import os, pathlib, sys, time
+pathlib.Path("half.whl").write_bytes(bytes(1000))
 pathlib.Path(os.environ["SAID"]).write_text(f"{os.getpid()} {os.getcwd()} {sys.argv}")
 time.sleep(120)
 """
 
 
-@pytest.fixture
-def scene(tmp_path):
-    """A pull whose pip waits. Its working directory holds modules that must not be run."""
+def waiting_pip(tmp_path) -> dict:
+    """The variables with which pip is one that waits."""
     (tmp_path / "site" / "pip").mkdir(parents=True)
     (tmp_path / "site" / "pip" / "__init__.py").write_text("")
     (tmp_path / "site" / "pip" / "__main__.py").write_text(PIP)
+    return {"PYTHONPATH": str(tmp_path / "site"), "SAID": str(tmp_path / "said")}
+
+
+@pytest.fixture
+def scene(tmp_path):
+    """A pull whose pip waits. Its working directory holds modules that must not be run."""
+    variables = waiting_pip(tmp_path)
     cwd = tmp_path / "cwd"
     cwd.mkdir()
     for name in ("pip", "zipfile", "shutil", "runpy", "threading"):
         (cwd / f"{name}.py").write_text(f"open({str(tmp_path / 'owned')!r}, 'w').write({name!r})\n")
-    env = environment({"SERVER__MODELS_DIR": tmp_path / "store"}) | {"PYTHONPATH": str(tmp_path / "site"), "SAID": str(tmp_path / "said")}
+    env = environment({"SERVER__MODELS_DIR": tmp_path / "store"}) | variables
     process = subprocess.Popen([str(BINARY), "pull", MODEL], cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     yield process, tmp_path
     process.kill()
@@ -56,4 +64,51 @@ def test_pip_is_the_installed_one_and_ends_with_the_pull(scene, how):
     process.send_signal(how)
     process.wait(10)
     wait_until(lambda: not alive(int(pid)), 5, "pip ends")
+    assert not list((tmp_path / "store").rglob("*.whl")), "what no pull can continue is gone"
     print(f"pip ended {time.monotonic() - start:.2f} s after the signal")
+
+
+@pytest.fixture
+def serving(tmp_path):
+    """A server whose pip waits, with the text that pip says."""
+    Tiny("llama").write(tmp_path / "own.gguf")
+    server = Server({"SERVER__MODELS_DIR": tmp_path / "store"}, args=("--model", str(tmp_path / "own.gguf")), env=waiting_pip(tmp_path))
+    try:
+        yield server.__enter__(), tmp_path / "said"
+    finally:
+        server.stop()
+
+
+def pip_of(said) -> int:
+    wait_until(lambda: said.exists() and said.read_text(), 30, "pip starts")
+    return int(said.read_text().split()[0])
+
+
+def test_a_download_goes_on_for_the_clients_that_are_left_and_ends_with_the_last(serving):
+    server, said = serving
+    clients = [open_stream(server, "/api/pull", {"model": MODEL}) for _ in range(2)]
+    assert all(b"pulling" in client.recv(65536) for client in clients)
+    pid = pip_of(said)
+    clients[0].close()
+    time.sleep(2)
+    assert alive(pid), "another client waits for it"
+    clients[1].close()
+    wait_until(lambda: not alive(pid), 10, "pip ends")
+    said.unlink()
+    again = open_stream(server, "/api/pull", {"model": MODEL})
+    assert alive(pip_of(said)), "the next pull begins at once"
+    again.close()
+    wait_until(lambda: b"was given up" in server.output().encode(), 10, "the log says so")
+
+
+def test_a_download_that_an_operator_asked_for_goes_on_without_clients_and_ends_with_the_server(serving):
+    server, said = serving
+    follower = open_stream(server, "/admin/models/pull", {"model": MODEL, "stream": True})
+    pid = pip_of(said)
+    follower.close()
+    ours = open_stream(server, "/api/pull", {"model": MODEL})
+    ours.close()
+    time.sleep(2)
+    assert alive(pid)
+    server.process.kill()
+    wait_until(lambda: not alive(pid), 5, "pip ends")

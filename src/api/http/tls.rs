@@ -21,6 +21,10 @@ use tokio_rustls::server::TlsStream;
 
 use config::Config;
 use keys::Version;
+use outside::read_regular;
+
+/// Far above any real chain of certificates.
+const MAX_BYTES: u64 = 16 << 20;
 
 /// The server's certificate and its private key.
 pub struct Tls {
@@ -98,10 +102,12 @@ fn versions(certificate: &Path, key: &Path) -> anyhow::Result<[Option<Version>; 
 fn read(certificate: &Path, key: &Path) -> anyhow::Result<Current> {
     // The versions are read first. If a file changes before it is read, it is only read once more than needed.
     let versions = versions(certificate, key)?;
-    let chain = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let chain = chain.map_err(|error| anyhow!("server.tls_cert, {}: {error}", certificate.display()))?;
-    anyhow::ensure!(!chain.is_empty(), "server.tls_cert, {}: the file holds no certificate in PEM", certificate.display());
-    let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| anyhow!("server.tls_key, {}: {error}", key.display()))?;
+    let in_certificate = || format!("server.tls_cert, {}", certificate.display());
+    let in_key = || format!("server.tls_key, {}", key.display());
+    let pem = read_regular(certificate, MAX_BYTES).with_context(in_certificate)?;
+    let chain = CertificateDer::pem_slice_iter(&pem).collect::<Result<Vec<_>, _>>().with_context(in_certificate)?;
+    anyhow::ensure!(!chain.is_empty(), "{}: the file holds no certificate in PEM", in_certificate());
+    let secret = PrivateKeyDer::from_pem_slice(&read_regular(key, MAX_BYTES).with_context(in_key)?).with_context(in_key)?;
     let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider())).with_safe_default_protocol_versions()?;
     let config = builder.with_no_client_auth().with_single_cert(chain, secret);
     let mut config = config.map_err(|error| anyhow!("{} and {}: {error}", certificate.display(), key.display()))?;

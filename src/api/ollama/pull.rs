@@ -1,6 +1,5 @@
 //! `POST /api/pull`
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use actix_web::{HttpRequest, HttpResponse, web};
@@ -17,7 +16,7 @@ use http::error::{ApiError, Kind};
 use http::state::{AppState, off_loop};
 use http::stream::{Frames, respond};
 use http::tenant::Tenant;
-use registry::{LATEST, Pull, PullState};
+use registry::{LATEST, PullState, Waiting};
 
 /// How often the progress of a download is sent.
 const PERIOD: Duration = Duration::from_millis(250);
@@ -26,8 +25,8 @@ const HUBS: [&str; 2] = ["hf.co/", "huggingface.co/"];
 
 /// Fetch a model, as Ollama does
 ///
-/// The response is a stream of `OllamaProgress` objects, one per line, unless `stream` is false. The download continues if the client
-/// leaves.
+/// The response is a stream of `OllamaProgress` objects, one per line, unless `stream` is false. The download ends if every client that
+/// waits for it leaves, and the next one continues it.
 #[utoipa::path(post, path = "/api/pull", operation_id = "ollamaPull", tag = "ollama", request_body = PullRequest, responses(
     (status = 200, description = "the model is on disk", content((Progress = "application/json"), (Progress = "application/x-ndjson"))),
     (status = 400, description = "the model cannot be fetched", body = ErrorBody),
@@ -38,7 +37,7 @@ pub async fn pull(state: web::Data<AppState>, http: HttpRequest, body: Body) -> 
     let (request, _held) = body.0.read(&convert::schemas::PULLS, convert::model::pull).await?;
     let (registry, name) = (state.registry.clone(), name_of(&request.model));
     // Looking up a name may read the disk.
-    let pull = off_loop(move || registry.pull(&name)).await??;
+    let pull = off_loop(move || registry.pull_while_waiting(&name)).await??;
     if request.stream {
         let frames = PullStream { state: state.clone(), pull, stage: PullStage::PullFuture };
         return Ok(respond(FRAMING, frames, state.keep_alive));
@@ -74,7 +73,7 @@ enum PullStage {
 /// Streams the progress of a download until it has ended.
 struct PullStream {
     state: web::Data<AppState>,
-    pull: Arc<Pull>,
+    pull: Waiting,
     stage: PullStage,
 }
 

@@ -1,9 +1,9 @@
 //! SHA-256 digests of files.
 
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use outside::open_regular;
 use sha2::{Digest, Sha256};
 
 /// Lower-case hex.
@@ -13,7 +13,7 @@ pub fn hex(bytes: &[u8]) -> String {
 
 /// The SHA-256 of a file.
 pub fn sha256_of(path: &Path) -> std::io::Result<String> {
-    let (mut file, mut hasher, mut buffer) = (File::open(path)?, Sha256::new(), vec![0; 1 << 20]);
+    let (mut file, mut hasher, mut buffer) = (open_regular(path)?, Sha256::new(), vec![0; 1 << 20]);
     loop {
         match file.read(&mut buffer)? {
             0 => return Ok(hex(&hasher.finalize())),

@@ -19,6 +19,8 @@ pub enum PullError {
     Disk { what: String, error: std::io::Error },
     #[error("{0}")]
     Python(String),
+    #[error("nobody waits for the download any more: the next pull continues it")]
+    GivenUp,
 }
 
 impl PullError {

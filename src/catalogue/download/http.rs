@@ -38,6 +38,7 @@ pub fn fetch(remote: &Remote, partial: &mut Partial, progress: &Progress) -> Res
     let mut fruitless = 0;
     loop {
         let before = partial.bytes();
+        progress.check()?;
         match client.attempt(partial, progress) {
             Err(PullError::Network(fault)) => {
                 fruitless = if partial.bytes() > before { 1 } else { fruitless + 1 };
@@ -209,6 +210,7 @@ fn copy(url: &str, response: Response<Body>, partial: &mut Partial, progress: &P
             Err(error) => return Err(PullError::Network(format!("{url}: {error}"))),
         }
         progress.set(partial.bytes());
+        progress.check()?;
     }
 }
 

@@ -2,7 +2,10 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Error, ErrorKind, Result};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+
+use nix::fcntl::OFlag;
 
 /// Opens a file of the store for reading and writing, and creates it if it does not exist.
 ///
@@ -13,8 +16,7 @@ pub fn open_own(path: &Path) -> Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false);
     // The path may have become a link since it was checked.
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NOFOLLOW);
+    options.custom_flags(OFlag::O_NOFOLLOW.bits());
     let file = options.open(path)?;
     if !file.metadata()?.is_file() {
         return Err(Error::new(ErrorKind::InvalidInput, "is not a file: remove it"));

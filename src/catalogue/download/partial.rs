@@ -17,6 +17,8 @@ use config::Source;
 /// Appended to the file's name until the download is complete.
 pub const PARTIAL: &str = ".partial";
 const RESUME: &str = ".resume.json";
+/// Far above any real note [bytes].
+const MAX_NOTE: u64 = 1 << 20;
 /// Space to leave free on disk if the download's length is not known in advance [bytes].
 const SPARE: u64 = 64 << 20;
 
@@ -53,7 +55,7 @@ impl Partial {
     pub fn open(dir: &Path, piece: &Piece) -> Result<Self, PullError> {
         let (path, note) = (dir.join(piece.name.clone() + PARTIAL), dir.join(piece.name.clone() + RESUME));
         let fresh = Resume { source: piece.source.clone(), sha256: piece.sha256.clone(), etag: None, parts: 0, bytes: 0 };
-        let resume = std::fs::read(&note)
+        let resume = outside::read_regular(&note, MAX_NOTE)
             .ok()
             .and_then(|text| serde_json::from_slice::<Resume>(&text).ok())
             .filter(|resume| resume.source == fresh.source && resume.sha256 == fresh.sha256)

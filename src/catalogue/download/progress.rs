@@ -2,9 +2,12 @@
 
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use indicatif::{ProgressBar, ProgressStyle};
+use outside::{in_line, visible};
+
+use super::error::PullError;
 
 const BAR: &str = "{prefix} {bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta} {msg}";
 const NO_TOTAL: &str = "{prefix} {spinner} {bytes} {bytes_per_sec} {msg}";
@@ -22,9 +25,19 @@ pub struct Meter {
     done: AtomicU64,
     /// 0 if unknown.
     total: AtomicU64,
+    is_given_up: AtomicBool,
 }
 
 impl Meter {
+    /// Ends the download at its next step.
+    pub fn give_up(&self) {
+        self.is_given_up.store(true, Ordering::Relaxed);
+    }
+
+    pub fn is_given_up(&self) -> bool {
+        self.is_given_up.load(Ordering::Relaxed)
+    }
+
     /// The number of bytes received.
     pub fn done(&self) -> u64 {
         self.done.load(Ordering::Relaxed)
@@ -42,7 +55,7 @@ impl Progress {
         if !std::io::stderr().is_terminal() {
             return Self { bar: None, lines: true, meter: None };
         }
-        let bar = ProgressBar::new(total.unwrap_or(0)).with_prefix(name.to_owned());
+        let bar = ProgressBar::new(total.unwrap_or(0)).with_prefix(in_line(name).into_owned());
         set_style(&bar, if total.is_some() { BAR } else { NO_TOTAL });
         Self { bar: Some(bar), lines: false, meter: None }
     }
@@ -59,18 +72,18 @@ impl Progress {
     /// Shows the current stage.
     pub fn stage(&self, text: &str) {
         if let Some(bar) = &self.bar {
-            bar.set_message(text.to_owned());
+            bar.set_message(in_line(text).into_owned());
         } else if self.lines {
-            let _ = writeln!(std::io::stderr(), "{text}");
+            let _ = writeln!(std::io::stderr(), "{}", visible(text));
         }
     }
 
     /// Shows a message that stays on the screen.
     pub fn note(&self, text: &str) {
         if let Some(bar) = &self.bar {
-            bar.suspend(|| drop(writeln!(std::io::stderr(), "{text}")));
+            bar.suspend(|| drop(writeln!(std::io::stderr(), "{}", visible(text))));
         } else if self.lines {
-            let _ = writeln!(std::io::stderr(), "{text}");
+            let _ = writeln!(std::io::stderr(), "{}", visible(text));
         }
     }
 
@@ -80,6 +93,12 @@ impl Progress {
             set_style(bar, BAR);
             bar.set_length(bytes);
         }
+    }
+
+    /// # Errors
+    /// The download was given up.
+    pub fn check(&self) -> Result<(), PullError> {
+        if self.meter.as_ref().is_some_and(|meter| meter.is_given_up()) { Err(PullError::GivenUp) } else { Ok(()) }
     }
 
     /// Sets the number of bytes received.

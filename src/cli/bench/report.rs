@@ -1,5 +1,7 @@
 //! The report of a benchmark, as JSON and as tables.
 
+use outside::in_line;
+
 use super::mixed::Loaded;
 use crate::cli::output::{human_bytes, right_columns};
 
@@ -54,15 +56,6 @@ pub struct Measurement {
     pub decode_bandwidth_share: Option<f64>,
 }
 
-/// One object for one model, an array for several.
-pub fn json(reports: &[Report]) -> serde_json::Result<String> {
-    let text = match reports {
-        [one] => serde_json::to_string_pretty(one),
-        several => serde_json::to_string_pretty(several),
-    };
-    text.map(|text| text + "\n")
-}
-
 pub fn text(reports: &[Report]) -> String {
     let mut text: String = reports.iter().map(head).collect();
     let named = reports.len() > 1;
@@ -83,7 +76,8 @@ pub fn text(reports: &[Report]) -> String {
 fn head(report: &Report) -> String {
     let Report { model, name, backend, device, weight_bytes, generated, .. } = report;
     let of = if model == name { String::new() } else { format!(" ({name})") };
-    let mut text = format!("{model}{of}, {backend} backend on {device}, {} of weights\n", human_bytes(*weight_bytes));
+    let named = format!("{model}{of}, {backend} backend on {device}");
+    let mut text = format!("{}, {} of weights\n", in_line(&named), human_bytes(*weight_bytes));
     let (prompt, chunk) = (report.prompt.unwrap_or(0), report.prefill_chunk.unwrap_or(0));
     text += &match report.mode {
         "mixed" => {

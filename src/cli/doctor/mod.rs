@@ -4,12 +4,14 @@ mod advice;
 mod machine;
 mod models;
 
+use std::io::ErrorKind;
 use std::path::Path;
 
+use outside::in_line;
 use serde_json::json;
 
 use super::colour::{Colour, Colours};
-use super::output::{columns, for_terminal, human_bytes, print};
+use super::output::{columns, human_bytes, print_json, put};
 use crate::config::{Config, Overrides};
 use advice::advice;
 use machine::{Device, Machine};
@@ -32,7 +34,7 @@ pub fn run(args: &DoctorArgs, config: Option<&Path>) -> anyhow::Result<()> {
     let advice = advice(&machine, &models, config.engine.threads);
     if args.json {
         let report = json!({ "version": env!("CARGO_PKG_VERSION"), "machine": machine, "models": models, "advice": advice });
-        return print(&format!("{report:#}\n"));
+        return print_json(&report);
     }
     let colours = Colours::of_stdout();
     let title = |text: &str| colours.paint(Colour::Bold, text);
@@ -45,15 +47,10 @@ pub fn run(args: &DoctorArgs, config: Option<&Path>) -> anyhow::Result<()> {
     text += &title("Advice");
     text += "\n";
     for line in lines {
-        text += &format!("{mark} {}\n", for_terminal(&line));
+        text += &format!("{mark} {}\n", in_line(&line));
     }
-    output(&text)
-}
-
-/// Writes text that contains our own colour codes. Foreign text in it (names of devices, models and folders) was made safe cell by cell.
-fn output(text: &str) -> anyhow::Result<()> {
-    use std::io::{ErrorKind, Write};
-    match std::io::stdout().lock().write_all(text.as_bytes()) {
+    // The text contains our own colour codes. Foreign text in it was made safe cell by cell.
+    match put(&text) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(()),
     }
@@ -76,7 +73,7 @@ fn rows(machine: &Machine) -> Vec<[String; 2]> {
     let rest = if machine.has_gpu() { "" } else { "; models run on the CPU" };
     rows.push(["NVIDIA".to_owned(), format!("{driver}, {gpus} on the bus{rest}")]);
     rows.push(["models".to_owned(), format!("{free} free in {}", disk.folder)]);
-    rows.into_iter().map(|row| row.map(|cell| for_terminal(&cell).into_owned())).collect()
+    rows
 }
 
 fn memory(device: &Device) -> [String; 2] {
@@ -99,8 +96,7 @@ fn table(models: &[Fit]) -> Vec<[String; 5]> {
         };
         let needed = model.needed.map_or("?".to_owned(), |needed| format!("{about}{}", human_bytes(needed)));
         let on_disk = if model.on_disk { "yes" } else { "no" };
-        let row = [model.id.clone(), bytes(model.size), needed, on_disk.to_owned(), verdict];
-        cells.push(row.map(|cell| for_terminal(&cell).into_owned()));
+        cells.push([model.id.clone(), bytes(model.size), needed, on_disk.to_owned(), verdict]);
     }
     cells
 }

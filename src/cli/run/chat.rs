@@ -9,7 +9,8 @@ use super::images;
 use super::screen::{Screen, TURN, speed};
 use super::settings::Settings;
 use crate::chat::{Conversation, Message, Piece, Role};
-use crate::cli::colour::{Colour, Colours};
+use crate::cli::colour::Colour;
+use crate::cli::output::{say, say_in};
 use crate::serving::{self, EndReason, Generation, Model, Output, Prompt, ValidRequest, apply_template};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +82,7 @@ impl Chat {
         match self.generate(text).await {
             Ok(answer) => {
                 if answer.is_cut {
-                    eprintln!("the context of {} tokens is full: /clear forgets the conversation", self.model.base.context);
+                    say(&format!("the context of {} tokens is full: /clear forgets the conversation", self.model.base.context));
                 }
                 self.messages.push(Message::of_text(Role::Assistant, answer.text));
                 Ok(answer.end)
@@ -137,7 +138,7 @@ impl Chat {
         if self.settings.verbose
             && let Some(line) = speed(generation.account(), Instant::now())
         {
-            eprintln!("{}", Colours::of_stderr().paint(Colour::Dim, &line));
+            say_in(Colour::Dim, &line);
         }
     }
 

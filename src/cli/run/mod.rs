@@ -17,7 +17,7 @@ use std::path::Path;
 use anyhow::{Context, bail, ensure};
 
 use super::engine_args::EngineArgs;
-use super::output::for_terminal;
+use super::output::say;
 use crate::config::{Config, LogFormat, Overrides};
 use crate::logits::SamplingChoice;
 use crate::registry::Registry;
@@ -115,7 +115,7 @@ pub fn run(args: RunArgs, config: Option<&Path>) -> anyhow::Result<()> {
     let id = registry.list().into_iter().next().context("no model is served")?.id;
     let model = registry.get(&id)?;
     if model.only_continues {
-        eprintln!("{} is a base model: it continues your text and was not tuned to answer", for_terminal(&model.id));
+        say(&format!("{} is a base model: it continues your text and was not tuned to answer", model.id));
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut chat = Chat::new(model, Settings::default());

@@ -1,8 +1,10 @@
 //! The interactive chat on a terminal.
 
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use outside::check_regular;
 use rustyline::DefaultEditor;
 use rustyline::config::Configurer;
 use rustyline::error::ReadlineError;
@@ -12,8 +14,8 @@ use super::command::{ChatLine, Command, HELP, parse, unknown};
 use super::echo_guard::EchoGuard;
 use super::images::at_home;
 use super::saved::{load, save};
-use crate::cli::colour::{Colour, Colours};
-use crate::cli::output::for_terminal;
+use crate::cli::colour::Colour;
+use crate::cli::output::{say, say_in};
 
 /// The most lines of the history.
 const MAX_HISTORY: usize = 1000;
@@ -37,12 +39,7 @@ enum Line {
 pub fn run(chat: &mut Chat, runtime: &tokio::runtime::Runtime) -> anyhow::Result<()> {
     let mut editor = DefaultEditor::new().context("cannot use the terminal")?;
     editor.set_max_history_size(MAX_HISTORY)?;
-    let history = history_file();
-    if let Some(path) = history.as_ref().filter(|path| chat.settings.history && path.exists())
-        && let Err(error) = editor.load_history(path)
-    {
-        eprintln!("the history {} cannot be read: {error}", path.display());
-    }
+    let history = history_file().filter(|path| read_history(&mut editor, path, chat.settings.history));
     tell(&format!("{}: type a message, or /? for help", chat.model.id));
     let mut repl = Repl { chat, editor, history };
     loop {
@@ -66,6 +63,23 @@ pub fn run(chat: &mut Chat, runtime: &tokio::runtime::Runtime) -> anyhow::Result
             }
         }
     }
+}
+
+/// Reads what was typed before, if it is wanted. Returns whether the file may be written to: not if it is something else than a file.
+fn read_history(editor: &mut DefaultEditor, path: &Path, is_wanted: bool) -> bool {
+    let fault = match check_regular(path) {
+        Ok(_) if !is_wanted => None,
+        Ok(_) => editor.load_history(path).map_err(|error| error.to_string()).err(),
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Err(error) => {
+            if is_wanted {
+                say(&format!("the history {} is not used: {error}", path.display()));
+            }
+            return false;
+        }
+    };
+    fault.iter().for_each(|fault| say(&format!("the history {} cannot be read: {fault}", path.display())));
+    true
 }
 
 impl Repl<'_> {
@@ -169,11 +183,11 @@ fn shown(chat: &Chat, what: &str) -> Result<String, String> {
 
 /// Shows a message of the program, on stderr.
 fn tell(text: &str) {
-    eprintln!("{}", for_terminal(text));
+    say(text);
 }
 
 fn fail(text: &str) {
-    eprintln!("{}", Colours::of_stderr().paint(Colour::Red, &for_terminal(text)));
+    say_in(Colour::Red, text);
 }
 
 /// `$XDG_STATE_HOME/penstock/history`, or the same below `~/.local/state`. None if there is no home directory.

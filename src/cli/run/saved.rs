@@ -1,10 +1,10 @@
 //! Saves conversations to files and loads them.
 
-use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::path::Path;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, bail};
+use outside::{Output, read_regular};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -53,18 +53,11 @@ pub fn save(chat: &Chat, path: &Path) -> anyhow::Result<()> {
     let messages = chat.messages.iter().map(message).collect();
     let saved = SavedChat { format: FORMAT.into(), model: chat.model.id.clone(), settings: chat.settings.clone(), messages };
     let text = serde_json::to_string_pretty(&saved)? + "\n";
-    let name = path.file_name().and_then(|name| name.to_str()).with_context(|| format!("{}: not the name of a file", path.display()))?;
-    let partial = path.with_file_name(format!(".{name}.{}.partial", std::process::id()));
-    let written = File::create_new(&partial).and_then(|mut file| {
+    let written = Output::create(path).and_then(|mut file| {
         file.write_all(text.as_bytes())?;
-        file.sync_all()
+        file.finish()
     });
-    let placed = written.and_then(|()| std::fs::rename(&partial, path));
-    if placed.is_err() {
-        // An incomplete file is of no use.
-        let _ = std::fs::remove_file(&partial);
-    }
-    placed.with_context(|| format!("cannot write {}", path.display()))
+    written.with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Loads a conversation from a file that `/save` or the chat page wrote. Returns the name of its model. On failure, the chat does not
@@ -96,13 +89,7 @@ fn read_any(path: &Path) -> anyhow::Result<Branch> {
 }
 
 fn bytes_of(path: &Path) -> anyhow::Result<Vec<u8>> {
-    let named = || path.display().to_string();
-    let mut bytes = Vec::new();
-    let file = File::open(path).with_context(|| format!("cannot read {}", named()))?;
-    ensure!(file.metadata()?.is_file(), "{}: not a file", named());
-    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).with_context(|| format!("cannot read {}", named()))?;
-    ensure!(bytes.len() as u64 <= MAX_BYTES, "{}: more than {} MiB, the most that is read", named(), MAX_BYTES >> 20);
-    Ok(bytes)
+    read_regular(path, MAX_BYTES).with_context(|| format!("cannot read {}", path.display()))
 }
 
 /// Reads a conversation that `/save` wrote.

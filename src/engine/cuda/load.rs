@@ -11,6 +11,7 @@ use super::program::Program;
 use super::raii::Model;
 use crate::EngineError;
 use model::Weights;
+use outside::in_line;
 
 /// The most copying threads. Eight fill the bus from the page cache, and one does not.
 const MAX_THREADS: usize = 8;
@@ -74,7 +75,7 @@ fn bar(name: &str, bytes: u64) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let bar = ProgressBar::new(bytes).with_prefix(name.to_owned());
+    let bar = ProgressBar::new(bytes).with_prefix(in_line(name).into_owned());
     match ProgressStyle::with_template("{prefix} {bar:30} {decimal_bytes}/{decimal_total_bytes} {decimal_bytes_per_sec}") {
         Ok(style) => bar.with_style(style),
         Err(_) => bar,

@@ -6,6 +6,7 @@ mod arrows;
 mod circles;
 mod ignored;
 mod lengths;
+mod outside;
 
 fn check(rule: &str, broken: Vec<String>) {
     assert!(broken.is_empty(), "{rule}:\n{}", broken.join("\n"));
