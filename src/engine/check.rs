@@ -1,6 +1,7 @@
 //! Checks batches, so that no wrong one reaches a backend's kernels.
 
 use std::cell::RefCell;
+use std::ops::Deref;
 
 use super::{Batch, EngineError, Input, KvCapacity, Masks};
 use logits::{MAX_LOGPROBS, mask_words};
@@ -37,13 +38,49 @@ pub struct Limits {
     pub bidirectional: bool,
 }
 
+/// A batch that passed [`Limits::check`], which alone makes one. Backends take it where their unsafe code relies on the check.
+#[derive(Clone, Copy, Debug)]
+pub struct CheckedBatch<'a>(&'a Batch);
+
+impl Deref for CheckedBatch<'_> {
+    type Target = Batch;
+
+    fn deref(&self) -> &Batch {
+        self.0
+    }
+}
+
+impl<'a> CheckedBatch<'a> {
+    /// The rows' places in a cache group.
+    pub fn places(&self, group: usize) -> Places<'a> {
+        Places(self.0.places(group))
+    }
+}
+
+/// Places of the cache in which no place stands twice, so that rows may be written in parallel.
+#[derive(Clone, Copy, Debug)]
+pub struct Places<'a>(&'a [u32]);
+
+impl Deref for Places<'_> {
+    type Target = [u32];
+
+    fn deref(&self) -> &[u32] {
+        self.0
+    }
+}
+
 impl Limits {
     /// Checks everything that does not depend on the contents of the sequence slots.
     ///
     /// # Errors
     /// [`EngineError::InvalidBatch`] for a batch that no engine can run. [`EngineError::Unsupported`] for a batch that this backend cannot
     /// run.
-    pub fn check(&self, batch: &Batch) -> Result<(), EngineError> {
+    pub fn check<'a>(&self, batch: &'a Batch) -> Result<CheckedBatch<'a>, EngineError> {
+        self.check_batch(batch)?;
+        Ok(CheckedBatch(batch))
+    }
+
+    fn check_batch(&self, batch: &Batch) -> Result<(), EngineError> {
         let (tokens, seqs) = (batch.num_tokens(), batch.num_seqs());
         let groups = self.kv.groups.len();
         if [batch.positions.len() * groups, batch.slot_mapping.len()] != [tokens * groups; 2]

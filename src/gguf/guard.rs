@@ -6,18 +6,21 @@
 //! [`Guard::is_damaged`] before it trusts a result. A SIGBUS from any other address is passed to the handler that was installed before.
 //!
 //! A signal handler may interrupt any other code. So this one only reads atomics and calls `mmap`: it takes no lock and does not allocate.
-//! For the same reason the list of ranges only grows, and the entry of a range that is no longer watched is reused.
+//! For the same reason the list of ranges only grows, and the entry of a range that is no longer watched is reused. A version per entry
+//! makes its publication atomic as a whole: the handler never sees the start of one range with the length of another.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use libc::{c_int, c_void, siginfo_t};
 
 /// An entry of the list of watched ranges.
 struct Range {
+    /// Odd while the entry holds a range, even while it is free. Grows by one with each change.
+    version: AtomicUsize,
     start: AtomicUsize,
-    /// In bytes. 0 if the entry is free.
+    /// In bytes.
     len: AtomicUsize,
     damaged: AtomicBool,
     next: OnceLock<&'static Range>,
@@ -32,7 +35,13 @@ static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 impl Range {
     const fn new() -> Self {
-        Self { start: AtomicUsize::new(0), len: AtomicUsize::new(0), damaged: AtomicBool::new(false), next: OnceLock::new() }
+        Self {
+            version: AtomicUsize::new(0),
+            start: AtomicUsize::new(0),
+            len: AtomicUsize::new(0),
+            damaged: AtomicBool::new(false),
+            next: OnceLock::new(),
+        }
     }
 
     fn all() -> impl Iterator<Item = &'static Self> {
@@ -43,7 +52,8 @@ impl Range {
     fn free() -> &'static Self {
         let mut last = &RANGES;
         for range in Self::all() {
-            if range.len.load(Ordering::Acquire) == 0 {
+            // acquires the change that freed the entry
+            if range.version.load(Ordering::Acquire).is_multiple_of(2) {
                 return range;
             }
             last = range;
@@ -51,10 +61,30 @@ impl Range {
         last.next.get_or_init(|| Box::leak(Box::new(Self::new())))
     }
 
-    /// The end of the range. None if `address` lies outside.
+    /// Publishes a range in a free entry. No other thread may publish in it at the same time.
+    fn publish(&self, start: usize, len: usize) {
+        let version = self.version.load(Ordering::Relaxed);
+        // A reader that sees one of the numbers below also sees that the entry was freed, in its second look at the version.
+        fence(Ordering::Release);
+        self.start.store(start, Ordering::Relaxed);
+        self.len.store(len, Ordering::Relaxed);
+        self.damaged.store(false, Ordering::Relaxed);
+        self.version.store(version + 1, Ordering::Release);
+    }
+
+    /// Frees a published entry.
+    fn release(&self) {
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    /// The end of the range. None if `address` lies outside, or if the entry changed meanwhile: then the range that it held before is no
+    /// longer watched, and no thread can know the range that it holds now.
     fn end_behind(&self, address: usize) -> Option<usize> {
-        let (len, start) = (self.len.load(Ordering::Acquire), self.start.load(Ordering::Acquire));
-        (address >= start && address - start < len).then(|| start + len)
+        let version = self.version.load(Ordering::Acquire);
+        let (start, len) = (self.start.load(Ordering::Relaxed), self.len.load(Ordering::Relaxed));
+        fence(Ordering::Acquire);
+        let is_whole = !version.is_multiple_of(2) && self.version.load(Ordering::Relaxed) == version;
+        (is_whole && address >= start && address - start < len).then(|| start + len)
     }
 }
 
@@ -70,9 +100,7 @@ impl Guard {
         let taking = TAKING.lock().unwrap_or_else(PoisonError::into_inner);
         install()?;
         let range = Range::free();
-        range.damaged.store(false, Ordering::Release);
-        range.start.store(bytes.as_ptr() as usize, Ordering::Release);
-        range.len.store(bytes.len(), Ordering::Release);
+        range.publish(bytes.as_ptr() as usize, bytes.len());
         drop(taking);
         Ok(Self(range))
     }
@@ -85,7 +113,7 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        self.0.len.store(0, Ordering::Release);
+        self.0.release();
     }
 }
 
@@ -160,5 +188,72 @@ fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
             // SAFETY: restores the default action, which is safe in a handler.
             unsafe { libc::signal(signal, libc::SIG_DFL) };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    /// A reader that runs the handler's search must find each address in its own range or in none, whatever the entry holds meanwhile.
+    #[test]
+    fn an_entry_that_is_reused_never_mixes_two_ranges() {
+        let rounds = if cfg!(miri) { 300 } else { 300_000 };
+        // the short range starts where the start of one and the length of the other would reach
+        let (long, short) = ((1 << 20, 1 << 16), (4 << 20, 1 << 8));
+        let (range, stop) = (Range::new(), AtomicBool::new(false));
+        let look = |address: usize, end: usize| match range.end_behind(address) {
+            None => false,
+            Some(found) => {
+                assert_eq!(found, end, "the range of {address}");
+                true
+            }
+        };
+        let read = || {
+            let mut seen = [false; 2];
+            while !stop.load(Ordering::Relaxed) {
+                seen[0] |= look(long.0 + 1, long.0 + long.1);
+                seen[1] |= look(short.0 + 1, short.0 + short.1);
+                assert_eq!(range.end_behind(short.0 + short.1), None, "behind the short range");
+            }
+            seen
+        };
+        let seen = thread::scope(|scope| {
+            let readers = [scope.spawn(read), scope.spawn(read)];
+            for round in 0..rounds {
+                let (start, len) = if round % 2 == 0 { long } else { short };
+                range.publish(start, len);
+                if round % 16 < 2 {
+                    thread::yield_now();
+                }
+                range.release();
+            }
+            stop.store(true, Ordering::Relaxed);
+            readers.map(|reader| reader.join().expect("every range is whole"))
+        });
+        assert!(cfg!(miri) || seen.iter().any(|seen| seen[0] || seen[1]), "the readers ran beside the changes");
+        assert_eq!(range.end_behind(long.0), None, "a free entry holds nothing");
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri knows no signal handlers")]
+    fn an_empty_range_keeps_its_entry() {
+        let bytes = [0; 8];
+        let (empty, other) = (Guard::watch(&[]).unwrap(), Guard::watch(&bytes).unwrap());
+        assert!(!std::ptr::eq(empty.0, other.0), "the entry of an empty range is not free");
+        drop(empty);
+        assert!(other.0.end_behind(bytes.as_ptr() as usize).is_some(), "the other range is still watched");
+    }
+
+    #[test]
+    fn a_range_ends_where_its_length_says() {
+        let range = Range::new();
+        assert_eq!(range.end_behind(0), None);
+        range.publish(4096, 100);
+        assert_eq!([4095, 4096, 4195, 4196].map(|address| range.end_behind(address)), [None, Some(4196), Some(4196), None]);
+        range.release();
+        assert_eq!(range.end_behind(4096), None);
     }
 }

@@ -203,20 +203,20 @@ impl Engine for CpuEngine {
         if self.ready.is_some() || self.unsampled.is_some() {
             return Err(EngineError::InvalidBatch("the previous step was not collected".into()));
         }
-        self.limits.check(batch)?;
+        let batch = self.limits.check(batch)?;
         for init in &batch.init {
             let sampler = SamplingState::new(init.params.clone(), &init.prompt, &init.generated);
             self.slots[init.slot as usize] = Some(SequenceSlot { sampler, last: None, sum: Vec::new() });
         }
-        self.check_slots(batch)?;
-        let inputs = self.resolve(batch)?;
+        self.check_slots(&batch)?;
+        let inputs = self.resolve(&batch)?;
         self.forward.run(batch, &inputs, self.limits.max_slots);
         self.steps += 1;
         let step = StepId(self.steps);
         if batch.sample_later {
-            self.unsampled = Some((step, Batch { inputs, ..batch.clone() }));
+            self.unsampled = Some((step, Batch { inputs, ..Batch::clone(&batch) }));
         } else {
-            self.ready = Some((step, self.finish(batch, &inputs, &Masks::default())));
+            self.ready = Some((step, self.finish(&batch, &inputs, &Masks::default())));
         }
         Ok(step)
     }

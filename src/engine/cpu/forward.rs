@@ -12,6 +12,7 @@ use super::simd::rows::{Rows, Scratch};
 use super::state::StateStore;
 use super::weights::{Classifier, Tensors};
 use super::{altup, per_layer};
+use crate::check::CheckedBatch;
 use crate::rope::Rope;
 use crate::{Batch, Input};
 use model::ModelSpec;
@@ -82,7 +83,7 @@ impl Forward {
     }
 
     /// Runs a batch. `inputs` are its resolved inputs: tokens and embeddings. Leaves the logits of the first `max_logits` sampled rows.
-    pub fn run(&mut self, batch: &Batch, inputs: &[Input], max_logits: usize) {
+    pub fn run(&mut self, batch: CheckedBatch, inputs: &[Input], max_logits: usize) {
         let sequences: Vec<SequenceRows> = (0..batch.num_seqs())
             .map(|i| {
                 let rows = batch.rows(i);
@@ -90,8 +91,8 @@ impl Forward {
             })
             .collect();
         batch.copies.iter().for_each(|&(from, to)| self.cache.copy_block(from, to));
-        self.state.begin_step(batch);
-        self.embed(batch, inputs);
+        self.state.begin_step(&batch);
+        self.embed(&batch, inputs);
         for layer in 0..self.tensors.layers.len() {
             self.layer(layer, batch, &sequences);
             self.end_layer(layer);
@@ -145,7 +146,7 @@ impl Forward {
     }
 
     /// Computes x after one layer. [`Block`] says how the layer's branches are wired.
-    fn layer(&mut self, index: usize, batch: &Batch, sequences: &[SequenceRows]) {
+    fn layer(&mut self, index: usize, batch: CheckedBatch, sequences: &[SequenceRows]) {
         let Self { kernels, tensors, ropes, cache, state, pool, b, .. } = self;
         let (layer, weights) = (&tensors.layers[index], &tensors.weights);
         let (block, scale) = (weights.spec.block, weights.spec.residual_scale);

@@ -2,8 +2,10 @@
 
 use std::ptr;
 
+use super::raii::Lent;
 use super::results::ResultLayout;
 use super::sys;
+use crate::check::CheckedBatch;
 use crate::{Batch, EngineError, Input, Masks, Pooling, SlotInit, VectorRequest};
 use logits::mask_words;
 
@@ -55,12 +57,12 @@ fn pointer<T>(items: &[T]) -> *const T {
 }
 
 impl FlatBatch {
-    /// Lends a batch that passed `Limits::check` to `call`. Leaves out biased and suppressed ids outside the vocabulary.
+    /// Lends a batch to `call`. Leaves out biased and suppressed ids outside the vocabulary.
     pub fn lend<T>(
         &mut self,
-        batch: &Batch,
+        batch: CheckedBatch,
         (vocab, bidirectional): (usize, bool),
-        call: impl FnOnce(&sys::pen_batch) -> T,
+        call: impl FnOnce(&Lent<sys::pen_batch>) -> T,
     ) -> Result<T, EngineError> {
         self.inputs.clear();
         self.inputs.extend(batch.inputs.iter().map(|&input| encode(input)));
@@ -74,7 +76,7 @@ impl FlatBatch {
                 self.num_logprobs[seq] = n.map_or(-1, i32::from);
             }
         }
-        self.encode_prompt(batch, bidirectional);
+        self.encode_prompt(&batch, bidirectional);
         self.init.clear();
         self.bias_ids.clear();
         self.biases.clear();
@@ -90,7 +92,7 @@ impl FlatBatch {
         }
         let lists = self.bias_ids.iter().zip(&self.biases).zip(&self.suppressed);
         self.init.extend(batch.init.iter().zip(lists).map(|(init, ((ids, biases), suppressed))| slot_init(init, ids, biases, suppressed)));
-        Ok(call(&sys::pen_batch {
+        let raw = sys::pen_batch {
             num_tokens: batch.num_tokens() as u32,
             num_seqs: batch.num_seqs() as u32,
             max_blocks: batch.max_blocks as u32,
@@ -118,23 +120,28 @@ impl FlatBatch {
             scored_ids: pointer(&self.scored[1]),
             scored_logprobs: pointer(&self.scored[2]),
             pools: pointer(&self.pools),
-        }))
+        };
+        // SAFETY: every pointer leads into `self` or the batch, both borrowed during the call, and `Limits::check` found the lengths and
+        // the entries right. `init` holds as many entries as `bias_ids`, `biases` and `suppressed`, whose lists it points to.
+        Ok(call(&unsafe { Lent::new(raw) }))
     }
 
     /// Lends masks that passed `Limits::check_masks` to `call`.
-    pub fn lend_masks<T>(&mut self, masks: &Masks, asked: &ResultLayout, vocab: usize, call: impl FnOnce(&sys::pen_masks) -> T) -> T {
+    pub fn lend_masks<T>(&mut self, masks: &Masks, asked: &ResultLayout, vocab: usize, call: impl FnOnce(&Lent<sys::pen_masks>) -> T) -> T {
         self.mask_of.clear();
         self.mask_of.resize(asked.num_seqs(), -1);
         // checked before: there are at most as many masks as sampled rows
         for (&seq, mask) in asked.sampled_seqs().iter().zip(&masks.of) {
             self.mask_of[seq] = mask.map_or(-1, |mask| mask as i32);
         }
-        call(&sys::pen_masks {
+        let raw = sys::pen_masks {
             num_masks: (masks.words.len() / mask_words(vocab)) as u32,
             num_seqs: asked.num_seqs() as u32,
             masks: pointer(&masks.words),
             mask_of: pointer(&self.mask_of),
-        })
+        };
+        // SAFETY: the words hold `num_masks` masks and `mask_of` has `num_seqs` entries; both are borrowed during the call.
+        call(&unsafe { Lent::new(raw) })
     }
 
     /// Encodes copies, scored rows and vectors.
@@ -189,7 +196,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::Scored;
+    use crate::check::{Features, Limits};
+    use crate::{KvCapacity, Scored};
     use logits::SamplingParams;
 
     /// Reads back an array that was lent.
@@ -235,9 +243,21 @@ mod tests {
             want_logits: true,
             ..Batch::default()
         };
+        let limits = Limits {
+            kv: KvCapacity { num_state_slots: 5, ..KvCapacity::blocks(4, 32) },
+            num_backed: 4,
+            vocab_size: 20,
+            hidden_dim: 2,
+            num_token_types: 2,
+            max_slots: 8,
+            max_batch_tokens: 4,
+            max_context: 32,
+            features: Features { any_sampled_row: true, embeddings: true, state: true },
+            bidirectional: false,
+        };
         let mut flat = FlatBatch::default();
         for _ in 0..2 {
-            let check = |lent: &sys::pen_batch| {
+            let check = |lent: &Lent<sys::pen_batch>| {
                 assert_eq!((lent.num_tokens, lent.num_seqs, lent.max_blocks, lent.num_init), (4, 3, 1, 2));
                 assert_eq!((lent.want_logits, lent.sample_later), (1, 1));
                 assert_eq!(read(lent.inputs, 4), [4, 5, -1, -7]);
@@ -267,14 +287,14 @@ mod tests {
                 assert_eq!(read(second.generated, second.num_generated), [9]);
                 assert_eq!(second.num_biases + second.num_suppressed, 0);
             };
-            flat.lend(&batch, (20, false), check).unwrap();
+            flat.lend(limits.check(&batch).unwrap(), (20, false), check).unwrap();
         }
         batch.num_logprobs = vec![None; 2];
-        assert_eq!(flat.lend(&batch, (20, false), |lent| lent.num_logprobs).unwrap(), ptr::null());
+        assert_eq!(flat.lend(limits.check(&batch).unwrap(), (20, false), |lent| lent.num_logprobs).unwrap(), ptr::null());
         batch.vectors = vec![None; 3];
-        assert!(flat.lend(&batch, (20, false), |lent| lent.pools.is_null()).unwrap());
+        assert!(flat.lend(limits.check(&batch).unwrap(), (20, false), |lent| lent.pools.is_null()).unwrap());
         batch.init[1].generated[0] = 20;
-        let error = flat.lend(&batch, (20, false), |_| ()).unwrap_err().to_string();
+        let error = flat.lend(limits.check(&batch).unwrap(), (20, false), |_| ()).unwrap_err().to_string();
         assert!(error.contains("slot 2"), "{error}");
     }
 

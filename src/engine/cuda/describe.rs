@@ -1,11 +1,10 @@
 //! Describes a model to the C side: its program, its dimensions, and the largest batch.
 
 use std::ptr;
-use std::sync::Arc;
 
 use super::groups::groups;
 use super::program::{Op, Program, Tensor};
-use super::raii::{self, Context, Model};
+use super::raii::{self, Context, Lent, Model};
 use super::sys;
 use crate::rope::{Rope, ropes};
 use crate::{CacheGroup, EngineError, EngineOptions};
@@ -15,7 +14,7 @@ use model::{CacheWindow, Weights};
 pub struct Description<'a> {
     weights: &'a Weights,
     options: &'a EngineOptions,
-    pub program: Program,
+    program: Program,
     ropes: Vec<Rope>,
     rope_dims: Vec<u32>,
     groups: Vec<sys::pen_group>,
@@ -39,22 +38,27 @@ impl<'a> Description<'a> {
         Ok(Self { weights, options, program, ropes, rope_dims, groups, tensors, ops })
     }
 
+    /// The program, which `ops` points into. So it is never lent for changes.
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
     /// The device memory that the model takes.
     pub fn need(&self) -> Result<sys::pen_need, EngineError> {
-        raii::need(&self.desc(ptr::null()))
+        raii::need(&self.desc(None))
     }
 
     /// Describes the model to the device and reserves memory for it.
-    pub fn begin(&self, context: &Arc<Context>) -> Result<Model, EngineError> {
+    pub fn begin(&self, context: Context) -> Result<Model, EngineError> {
         let positions = self.max_positions();
-        let mut tables = vec![0f32; self.ropes.iter().map(|rope| positions * rope.dim()).sum()];
+        let mut tables = vec![0f32; self.rope_floats()];
         let mut rest = &mut tables[..];
         for rope in &self.ropes {
             let (table, behind) = rest.split_at_mut(positions * rope.dim()); // [max_positions, dim]
             table.chunks_exact_mut(rope.dim().max(1)).enumerate().for_each(|(position, row)| rope.rotation(position as u32, row));
             rest = behind;
         }
-        Model::begin(context, &self.desc(tables.as_ptr()))
+        Model::begin(context, &self.desc(Some(&tables)))
     }
 
     fn max_blocks(&self) -> usize {
@@ -65,10 +69,17 @@ impl<'a> Description<'a> {
         (self.max_blocks() * self.options.block_size).min(self.weights.spec.max_positions().unwrap_or(usize::MAX))
     }
 
-    /// The description for one call. It points into `self`.
-    fn desc(&self, rope_tables: *const f32) -> sys::pen_model_desc {
+    /// Floats of the rotation tables [num_ropes][max_positions, dim].
+    fn rope_floats(&self) -> usize {
+        self.ropes.iter().map(|rope| self.max_positions() * rope.dim()).sum()
+    }
+
+    /// Lends the description. [`Model::begin`] needs the rotation tables, and `need` does not read them.
+    fn desc<'b>(&'b self, rope_tables: Option<&'b [f32]>) -> Lent<'b, sys::pen_model_desc> {
         let (spec, program) = (&self.weights.spec, &self.program);
-        sys::pen_model_desc {
+        assert!(rope_tables.is_none_or(|tables| tables.len() == self.rope_floats()), "the tables hold all positions");
+        let rope_tables = rope_tables.map_or(ptr::null(), <[f32]>::as_ptr);
+        let raw = sys::pen_model_desc {
             vocab_size: spec.vocab_size as u32,
             hidden_dim: spec.hidden_dim as u32,
             max_positions: self.max_positions() as u32,
@@ -92,7 +103,10 @@ impl<'a> Description<'a> {
             max_slots: self.options.max_slots as u32,
             max_blocks: self.max_blocks() as u32,
             state_slots: if program.states.is_empty() { 0 } else { self.options.state_slots as u32 },
-        }
+        };
+        // SAFETY: every pointer leads into `self` or into the tables, both borrowed, and the counts are the lengths of the same lists. The
+        // ops point into the program, which does not change.
+        unsafe { Lent::new(raw) }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Device memory and programs of tiny models, computed without a device.
 
+use std::sync::Arc;
+
 use super::*;
 use gguf::GgufFile;
 use model::testing::TinyModel;
@@ -119,13 +121,12 @@ fn halves_of_a_matrix_come_in_pairs() {
 #[ignore = "needs a GPU"]
 fn a_program_that_names_what_is_not_there_is_refused_on_the_gpu() {
     let (weights, options) = (weights(&TinyModel::new(&ARCHS[0])), options());
-    let context = Arc::new(Context::create(0).unwrap());
     let refusal = |change: &dyn Fn(&mut Op, &Program)| {
         let mut description = Description::new(&weights, &options).unwrap();
         let mut ops = std::mem::take(&mut description.program.ops);
         ops.iter_mut().for_each(|op| change(op, &description.program));
         description.ops = ops.iter().map(Op::raw).collect();
-        description.begin(&context).err().map(|error| error.to_string()).unwrap_or_default()
+        description.begin(Context::create(0).unwrap()).err().map(|error| error.to_string()).unwrap_or_default()
     };
     assert_eq!(refusal(&|_, _| ()), "");
     type Change = fn(&mut Op, &Program);

@@ -14,7 +14,6 @@ mod results;
 mod sys;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::Instant;
 
 use super::check::{Features, Limits};
@@ -47,7 +46,7 @@ const FEATURES: Features = Features { any_sampled_row: false, embeddings: false,
 /// A GPU that this program can use.
 pub struct Gpu {
     index: u32,
-    context: Arc<Context>,
+    context: Context,
 }
 
 impl Device for Gpu {
@@ -61,7 +60,7 @@ impl Device for Gpu {
             return Err(EngineError::Unsupported(format!("CUDA device {index} does not exist: the last one is {}", count - 1)));
         }
         raii::verify()?;
-        Ok(Self { index, context: Arc::new(Context::create(index)?) })
+        Ok(Self { index, context: Context::create(index)? })
     }
 
     /// Ends the process at once. A normal exit would run CUDA's exit handlers. They wait for a device that may no longer answer, and they
@@ -120,9 +119,7 @@ struct InFlight {
 }
 
 struct CudaEngine {
-    // dropped in this order: the runner must go before its context
     runner: Runner,
-    context: Arc<Context>,
     spec: ModelSpec,
     limits: Limits,
     info: EngineInfo,
@@ -137,7 +134,7 @@ struct CudaEngine {
 }
 
 impl CudaEngine {
-    fn new(context: Arc<Context>, index: u32, weights: Weights, options: &EngineOptions) -> Result<Self, EngineError> {
+    fn new(context: Context, index: u32, weights: Weights, options: &EngineOptions) -> Result<Self, EngineError> {
         if options.block_size == 0 || !options.block_size.is_multiple_of(32) {
             return Err(EngineError::Unsupported(format!("a KV block of {} tokens: the GPU takes multiples of 32", options.block_size)));
         }
@@ -147,8 +144,8 @@ impl CudaEngine {
         let pool = need.pool(&groups(&spec), memory, cache_bytes(BackendKind::Cuda, index), options)?;
         let num_blocks = pool.num_blocks;
         let description = Description::new(&weights, options)?;
-        let mut model = description.begin(&context)?;
-        let load_bandwidth = Some(CopyPlan::new(&description.program).copy(&model, &weights)?);
+        let mut model = description.begin(context)?;
+        let load_bandwidth = Some(CopyPlan::new(description.program()).copy(&model, &weights)?);
         model.finish()?;
         let mut runner = Runner::new(model, (num_blocks, pool.least_blocks), options.block_size)?;
         let num_backed = runner.resize(pool.least_blocks)?;
@@ -176,7 +173,6 @@ impl CudaEngine {
         };
         Ok(Self {
             runner,
-            context,
             spec,
             limits,
             reserve: pool.reserve,
@@ -250,7 +246,8 @@ impl Engine for CudaEngine {
             return Err(EngineError::InvalidBatch("a step in flight may use the blocks that would lose their memory".into()));
         }
         let grown = grown_blocks(backed, wanted, most);
-        if wanted > backed && !self.reserve.permits((wanted, wanted - backed), self.info.kv_block_bytes, self.context.memory()?.0) {
+        if wanted > backed && !self.reserve.permits((wanted, wanted - backed), self.info.kv_block_bytes, self.runner.context().memory()?.0)
+        {
             return Ok(backed);
         }
         let resized = match self.runner.resize(grown) {
@@ -267,22 +264,22 @@ impl Engine for CudaEngine {
     }
 
     fn memory(&self) -> Option<DeviceMemory> {
-        self.context.memory().ok().map(|(memory, _)| memory)
+        self.runner.context().memory().ok().map(|(memory, _)| memory)
     }
 
     fn copy_bandwidth(&mut self) -> Option<f64> {
-        self.context.copy_bandwidth().ok().filter(|bandwidth| self.in_flight.is_empty() && *bandwidth > 0.0)
+        self.runner.context().copy_bandwidth().ok().filter(|bandwidth| self.in_flight.is_empty() && *bandwidth > 0.0)
     }
 
     fn submit(&mut self, batch: &Batch) -> Result<StepId, EngineError> {
         if self.in_flight.len() >= MAX_IN_FLIGHT {
             return Err(EngineError::InvalidBatch(format!("{MAX_IN_FLIGHT} steps are in flight")));
         }
-        self.limits.check(batch)?;
+        let checked = self.limits.check(batch)?;
         self.follow(batch)?;
         let runner = &mut self.runner;
         let spec = &self.spec;
-        let step = self.flat.lend(batch, (spec.vocab_size, spec.arch.bidirectional), |lent| runner.submit(lent))??;
+        let step = self.flat.lend(checked, (spec.vocab_size, spec.arch.bidirectional), |lent| runner.submit(lent))??;
         self.in_flight.push_back(InFlight { step, asked: ResultLayout::by(batch) });
         Ok(StepId(step))
     }
@@ -302,7 +299,8 @@ impl Engine for CudaEngine {
             return Err(EngineError::InvalidBatch(format!("step {} is not the next in flight", step.0)));
         };
         self.results.resize(&flight.asked, vocab, self.spec.hidden_dim);
-        self.runner.collect(step.0, &mut self.results)?;
+        // SAFETY: resized above, by the layout of the batch that was submitted as this step.
+        unsafe { self.runner.collect(step.0, &mut self.results) }?;
         self.results.read(&flight.asked, vocab, out)?;
         if let Some(classifier) = self.classifier.as_ref().filter(|_| self.spec.pooling == Pooling::Rank) {
             out.vectors.iter_mut().filter(|row| !row.is_empty()).for_each(|row| *row = classifier.scores(row));

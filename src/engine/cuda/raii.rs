@@ -1,8 +1,9 @@
 //! Wraps the objects of the C side in Rust types. `Drop` frees them, and every status becomes a `Result`.
 
 use std::ffi::{CStr, c_char};
+use std::marker::PhantomData;
+use std::ops::Deref;
 use std::ptr;
-use std::sync::Arc;
 
 use super::results::Results;
 use super::sys;
@@ -67,11 +68,36 @@ fn quant_info(id: u32) -> Result<sys::pen_quant, EngineError> {
     Ok(info)
 }
 
+/// A struct of the C side, with the borrow of everything that it points to.
+pub struct Lent<'a, T> {
+    raw: T,
+    borrowed: PhantomData<&'a ()>,
+}
+
+impl<T> Lent<'_, T> {
+    /// Lends a struct.
+    ///
+    /// # Safety
+    /// As long as the borrow lasts, each pointer of `raw` is valid for reads of the length that `raw` gives for it, or null where the
+    /// header allows it, and the same holds for what it points to. The entries of a batch passed `Limits::check`.
+    pub unsafe fn new(raw: T) -> Self {
+        Self { raw, borrowed: PhantomData }
+    }
+}
+
+impl<T> Deref for Lent<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.raw
+    }
+}
+
 /// The device memory that a model takes. No device is needed.
-pub fn need(desc: &sys::pen_model_desc) -> Result<sys::pen_need, EngineError> {
+pub fn need(desc: &Lent<sys::pen_model_desc>) -> Result<sys::pen_need, EngineError> {
     let mut need = sys::pen_need::default();
-    // SAFETY: `desc` and what it points to are valid for reads during the call (the rotation tables are not read), `need` for a write.
-    check(unsafe { sys::pen_model_need(desc, &mut need) }, "the model")?;
+    // SAFETY: what `desc` lends is valid for reads (the rotation tables are not read), and `need` for a write.
+    check(unsafe { sys::pen_model_need(&**desc, &mut need) }, "the model")?;
     Ok(need)
 }
 
@@ -86,13 +112,11 @@ pub fn device_count() -> Result<u32, EngineError> {
     }
 }
 
-/// A device's context.
+/// A device's context. Has one owner: a device until a model is loaded, and then that model. The owner's thread alone uses it.
 pub struct Context(*mut sys::pen_ctx);
 
 // SAFETY: an object of the C side belongs to one thread at a time, which need not be the thread that made it.
 unsafe impl Send for Context {}
-// SAFETY: an engine and its model share the context, and both live on the same thread.
-unsafe impl Sync for Context {}
 
 impl Context {
     pub fn create(device: u32) -> Result<Self, EngineError> {
@@ -137,21 +161,22 @@ impl Drop for Context {
 /// A model on its device, while it is loaded and afterwards.
 pub struct Model {
     raw: *mut sys::pen_model,
-    /// Keeps the context alive until the model is freed.
-    _context: Arc<Context>,
+    // dropped after the model
+    context: Context,
 }
 
 // SAFETY: as for `Context`.
 unsafe impl Send for Model {}
-// SAFETY: a shared model gives out `tensor` alone, which the header allows several threads to call at once.
+// SAFETY: a shared model gives out `tensor` alone, which the header allows several threads to call at once. Only a `Runner` gives out the
+// context, and it is not `Sync`.
 unsafe impl Sync for Model {}
 
 impl Model {
-    pub fn begin(context: &Arc<Context>, desc: &sys::pen_model_desc) -> Result<Self, EngineError> {
+    pub fn begin(context: Context, desc: &Lent<sys::pen_model_desc>) -> Result<Self, EngineError> {
         let mut raw = ptr::null_mut();
-        // SAFETY: the context is alive; `desc` and what it points to are valid for reads during the call.
-        check(unsafe { sys::pen_model_begin(context.0, desc, &mut raw) }, "the model")?;
-        Ok(Self { raw, _context: context.clone() })
+        // SAFETY: the context is alive; what `desc` lends is valid for reads during the call.
+        check(unsafe { sys::pen_model_begin(context.0, &**desc, &mut raw) }, "the model")?;
+        Ok(Self { raw, context })
     }
 
     /// Copies `count` matrices of a tensor to the device, starting at number `first`. Several threads may call this at once.
@@ -186,6 +211,11 @@ pub struct Runner {
 unsafe impl Send for Runner {}
 
 impl Runner {
+    /// The context of the model. A runner is not `Sync`, so the context stays with the runner's thread.
+    pub fn context(&self) -> &Context {
+        &self.model.context
+    }
+
     /// Makes the KV cache of a finished model and captures the graphs of decode steps over short contexts. `num_blocks` is the most blocks,
     /// and the number that have memory from the start.
     pub fn new(model: Model, num_blocks: (usize, usize), block_size: usize) -> Result<Self, EngineError> {
@@ -213,21 +243,24 @@ impl Runner {
         Ok(backed as usize)
     }
 
-    pub fn submit(&mut self, batch: &sys::pen_batch) -> Result<u64, EngineError> {
+    pub fn submit(&mut self, batch: &Lent<sys::pen_batch>) -> Result<u64, EngineError> {
         let mut step = 0;
-        // SAFETY: both are alive; the arrays of `batch` have the lengths that it gives and live through the call.
-        check(unsafe { sys::pen_submit(self.model.raw, self.kv, batch, &mut step) }, "a step")?;
+        // SAFETY: both are alive; what `batch` lends has the lengths that it gives and lives through the call.
+        check(unsafe { sys::pen_submit(self.model.raw, self.kv, &**batch, &mut step) }, "a step")?;
         Ok(step)
     }
 
     /// Samples the step that was submitted last.
-    pub fn sample(&mut self, step: u64, masks: &sys::pen_masks) -> Result<(), EngineError> {
-        // SAFETY: the model is alive; the arrays of `masks` have the lengths that it gives and live through the call.
-        check(unsafe { sys::pen_sample(self.model.raw, step, masks) }, "sampling")
+    pub fn sample(&mut self, step: u64, masks: &Lent<sys::pen_masks>) -> Result<(), EngineError> {
+        // SAFETY: the model is alive; what `masks` lends has the lengths that it gives and lives through the call.
+        check(unsafe { sys::pen_sample(self.model.raw, step, &**masks) }, "sampling")
     }
 
-    /// Waits for a step. `results` must have the step's size.
-    pub fn collect(&mut self, step: u64, results: &mut Results) -> Result<(), EngineError> {
+    /// Waits for a step.
+    ///
+    /// # Safety
+    /// `results` was resized by the layout of the batch that was submitted as `step`.
+    pub unsafe fn collect(&mut self, step: u64, results: &mut Results) -> Result<(), EngineError> {
         fn pointer<T>(items: &mut [T]) -> *mut T {
             if items.is_empty() { ptr::null_mut() } else { items.as_mut_ptr() }
         }
@@ -243,7 +276,7 @@ impl Runner {
             scored_ids: pointer(&mut results.scored_ids),
             pooled: pointer(&mut results.pooled),
         };
-        // SAFETY: the model is alive; the arrays of `out` have the lengths of the step and live through the call.
+        // SAFETY: the model is alive; the arrays of `out` have the lengths of the step by the caller's promise and live through the call.
         check(unsafe { sys::pen_collect(self.model.raw, &mut out) }, "a step")
     }
 }

@@ -3,12 +3,12 @@
 use super::super::simd::attend::{KvCache, SequenceRows};
 use super::super::simd::rows::Rows;
 use super::super::state::StateStore;
-use crate::Batch;
+use crate::check::CheckedBatch;
 use crate::rope::Rope;
 
 /// The data of a step that all mixers read.
 pub struct Step<'a> {
-    pub batch: &'a Batch,
+    pub batch: CheckedBatch<'a>,
     pub sequences: &'a [SequenceRows],
     pub ropes: &'a [Rope],
     /// [num_ropes][num_tokens, rope_dim] cosines, then sines

@@ -8,6 +8,7 @@ use super::pool::{Disjoint, ThreadPool};
 use super::rows::Rows;
 use super::zeroed::Zeroed;
 use super::{Kernels, LANES};
+use crate::check::Places;
 use model::WindowKind;
 
 impl Kernels {
@@ -247,7 +248,7 @@ impl KvCache {
     }
 
     /// Writes each row's K and V to its place in the cache, and zeros to the cache's padding [num_kv_heads, length].
-    pub fn write(&mut self, pool: &mut ThreadPool, layer: usize, places: &[u32], (k, v): (&Rows, &Rows), dims: [usize; 2]) {
+    pub fn write(&mut self, pool: &mut ThreadPool, layer: usize, places: Places, (k, v): (&Rows, &Rows), dims: [usize; 2]) {
         let (size, stride, layer) = (self.block_size, self.stride(), *self.layer(layer));
         assert!(places.iter().all(|&at| (at as usize) < self.num_blocks * size), "places exist");
         assert!(dims[0] <= layer.key_dim && dims[1] <= layer.value_dim, "shapes match");
@@ -257,7 +258,7 @@ impl KvCache {
             for h in 0..layer.num_kv_heads {
                 let [to_k, to_v] = layer.starts(h, size).map(|start| block * stride + start);
                 let (k, v) = (&k.row(t)[h * dims[0]..][..dims[0]], &v.row(t)[h * dims[1]..][..dims[1]]);
-                // SAFETY: no two rows go to one place of the cache (`Limits::check` made sure before the step).
+                // SAFETY: `Places` are distinct and exist (asserted above), and a task touches its own place alone.
                 unsafe {
                     let (value, padding) = floats.slice(to_v + offset * layer.value_dim, layer.value_dim).split_at_mut(dims[1]);
                     value.copy_from_slice(v);
@@ -268,5 +269,95 @@ impl KvCache {
                 }
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::dispatch::available;
+    use super::*;
+    use crate::check::{Features, Limits};
+    use crate::{Batch, Input, KvCapacity};
+    use model::testing::Random;
+
+    const TOKENS: usize = 5;
+    const DIM: usize = 16;
+
+    fn random_rows(width: usize, random: &mut Random) -> Rows {
+        let mut rows = Rows::new(width);
+        rows.resize(TOKENS);
+        (0..TOKENS).for_each(|i| rows.row_mut(i).iter_mut().for_each(|x| *x = random.centred()));
+        rows
+    }
+
+    /// A prompt in block 1 of two.
+    fn batch() -> Batch {
+        let tokens = TOKENS as u32;
+        Batch {
+            inputs: vec![Input::Token(0); TOKENS],
+            positions: (0..tokens).collect(),
+            cu_seqlens_q: vec![0, tokens],
+            context_lens: vec![tokens],
+            slot_mapping: (32..32 + tokens).collect(),
+            block_tables: vec![1],
+            max_blocks: 1,
+            sequence_slots: vec![0],
+            ..Batch::default()
+        }
+    }
+
+    fn limits() -> Limits {
+        Limits {
+            kv: KvCapacity::blocks(2, 32),
+            num_backed: 2,
+            vocab_size: 1,
+            hidden_dim: 1,
+            num_token_types: 0,
+            max_slots: 1,
+            max_batch_tokens: TOKENS,
+            max_context: 32,
+            features: Features { any_sampled_row: true, embeddings: true, state: true },
+            bidirectional: false,
+        }
+    }
+
+    #[test]
+    fn rows_see_the_keys_and_values_that_were_written_in_parallel() {
+        let (batch, mut random, mut pool) = (batch(), Random(3), ThreadPool::new(3).unwrap());
+        let places = limits().check(&batch).unwrap().places(0);
+        let [q, k, v] = [4, 2, 2].map(|heads| random_rows(heads * DIM, &mut random));
+        let sequences = [SequenceRows { first_row: 0, num_rows: TOKENS, first_position: 0 }];
+        let mask = Mask { window: None, kind: WindowKind::Sliding, bidirectional: false };
+        for kernels in available() {
+            let layout = CacheLayout::new(vec![CacheLayer::new(2, DIM, DIM)], [&[0][..]].into_iter());
+            let mut cache = KvCache::new(layout, 2, 32).unwrap();
+            cache.write(&mut pool, 0, places, (&k, &v), [DIM, DIM]);
+            let attend = Attend {
+                cache: &cache,
+                layer: 0,
+                num_heads: 4,
+                scale: 0.25,
+                soft_cap: None,
+                mask,
+                alibi: None,
+                sinks: None,
+                sequences: &sequences,
+                tables: &batch.block_tables,
+            };
+            let mut out = random_rows(4 * DIM, &mut random);
+            kernels.attend(&q, &mut out, &mut pool, &attend);
+            for (t, head) in (0..TOKENS).flat_map(|t| (0..4).map(move |head| (t, head))) {
+                let score = |i: usize| {
+                    let pairs = q.row(t)[head * DIM..][..DIM].iter().zip(&k.row(i)[head / 2 * DIM..]);
+                    (0.25 * pairs.map(|(q, k)| q * k).sum::<f32>()).exp()
+                };
+                let sum: f32 = (0..=t).map(score).sum();
+                for d in 0..DIM {
+                    let expected = (0..=t).map(|i| score(i) * v.row(i)[head / 2 * DIM + d]).sum::<f32>() / sum;
+                    let got = out.row(t)[head * DIM + d];
+                    assert!((got - expected).abs() < 1e-5, "{}: row {t}, head {head}: {got} for {expected}", kernels.name);
+                }
+            }
+        }
     }
 }

@@ -56,67 +56,84 @@ struct Softmax {
 
 /// Computes the scores of `R` queries for the `STEP` positions that start at `k`, `C` vectors of positions at a time. The first pass
 /// prefetches for the second.
+///
+/// # Safety
+/// There are `R` rows. `k` is valid for `h.key_dim` rows of `STEP` floats that are `h.block_size` floats apart, each query's `q` for
+/// `h.key_dim` floats, and the processor has the instruction set.
 #[inline(always)]
 unsafe fn scores<I: Isa, const R: usize, const C: usize>(h: &Head, rows: &[Query], k: *const f32, out: &mut [[f32; STEP]; TILE]) {
-    let scale = I::splat(h.scale);
-    for first in (0..STEP).step_by(C * LANES) {
-        let mut acc = [[I::zero(); C]; R];
-        for d in 0..h.key_dim {
-            let k = k.add(d * h.block_size + first);
-            if first + C * LANES < STEP {
-                I::prefetch(k.add(C * LANES).cast());
-            }
-            let mut keys = [I::zero(); C];
-            for c in 0..C {
-                keys[c] = I::load(k.add(c * LANES));
-            }
-            for r in 0..R {
-                let q = I::splat(*rows[r].q.add(d));
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        let scale = I::splat(h.scale);
+        for first in (0..STEP).step_by(C * LANES) {
+            let mut acc = [[I::zero(); C]; R];
+            for d in 0..h.key_dim {
+                let k = k.add(d * h.block_size + first);
+                if first + C * LANES < STEP {
+                    I::prefetch(k.add(C * LANES).cast());
+                }
+                let mut keys = [I::zero(); C];
                 for c in 0..C {
-                    acc[r][c] = I::fma(q, keys[c], acc[r][c]);
+                    keys[c] = I::load(k.add(c * LANES));
+                }
+                for r in 0..R {
+                    let q = I::splat(*rows[r].q.add(d));
+                    for c in 0..C {
+                        acc[r][c] = I::fma(q, keys[c], acc[r][c]);
+                    }
                 }
             }
-        }
-        for r in 0..R {
-            for c in 0..C {
-                let s = I::mul(acc[r][c], scale);
-                let s = if let Some(cap) = h.soft_cap { I::soft_cap(s, cap) } else { s };
-                I::store(out[r].as_mut_ptr().add(first + c * LANES), s);
+            for r in 0..R {
+                for c in 0..C {
+                    let s = I::mul(acc[r][c], scale);
+                    let s = if let Some(cap) = h.soft_cap { I::soft_cap(s, cap) } else { s };
+                    I::store(out[r].as_mut_ptr().add(first + c * LANES), s);
+                }
             }
         }
     }
 }
 
 /// Runs one step of the online softmax: turns scores into weights in place. Returns the factor for earlier sums.
+///
+/// # Safety
+/// The processor has the instruction set.
 #[inline(always)]
 unsafe fn weigh<I: Isa>(s: &mut [f32; STEP], lo: usize, hi: usize, state: &mut Softmax) -> f32 {
-    for (i, s) in s.iter_mut().enumerate() {
-        if i < lo || i >= hi {
-            *s = f32::NEG_INFINITY;
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        for (i, s) in s.iter_mut().enumerate() {
+            if i < lo || i >= hi {
+                *s = f32::NEG_INFINITY;
+            }
         }
-    }
-    let (a, b) = (I::load(s.as_ptr()), I::load(s.as_ptr().add(16)));
-    let max = state.max.max(I::reduce_max(I::max(a, b)));
-    let m = I::splat(max);
-    I::store(s.as_mut_ptr(), I::exp(I::sub(a, m)));
-    I::store(s.as_mut_ptr().add(16), I::exp(I::sub(b, m)));
-    // exp never returns zero, but the weight of a masked position must be zero
-    for (i, s) in s.iter_mut().enumerate() {
-        if i < lo || i >= hi {
-            *s = 0.0;
+        let (a, b) = (I::load(s.as_ptr()), I::load(s.as_ptr().add(16)));
+        let max = state.max.max(I::reduce_max(I::max(a, b)));
+        let m = I::splat(max);
+        I::store(s.as_mut_ptr(), I::exp(I::sub(a, m)));
+        I::store(s.as_mut_ptr().add(16), I::exp(I::sub(b, m)));
+        // exp never returns zero, but the weight of a masked position must be zero
+        for (i, s) in s.iter_mut().enumerate() {
+            if i < lo || i >= hi {
+                *s = 0.0;
+            }
         }
+        let mut scale = [0f32; LANES];
+        I::store(scale.as_mut_ptr(), I::exp(I::splat(state.max - max)));
+        let rescale = if state.max == f32::NEG_INFINITY { 0.0 } else { scale[0] };
+        let sum = I::fma(I::load(state.sum.as_ptr()), I::splat(rescale), I::load(s.as_ptr()));
+        I::store(state.sum.as_mut_ptr(), I::add(sum, I::load(s.as_ptr().add(16))));
+        state.max = max;
+        rescale
     }
-    let mut scale = [0f32; LANES];
-    I::store(scale.as_mut_ptr(), I::exp(I::splat(state.max - max)));
-    let rescale = if state.max == f32::NEG_INFINITY { 0.0 } else { scale[0] };
-    let sum = I::fma(I::load(state.sum.as_ptr()), I::splat(rescale), I::load(s.as_ptr()));
-    I::store(state.sum.as_mut_ptr(), I::add(sum, I::load(s.as_ptr().add(16))));
-    state.max = max;
-    rescale
 }
 
 /// out[r] = out[r] · rescale[r] + Σ_i p[r][i] · v[i] over positions lo..hi, D vectors of the head at a time. The first pass prefetches for
 /// the others.
+///
+/// # Safety
+/// There are `R` rows. `v` is valid for `range.1` positions of `h.value_dim` floats and each query's `out` for `h.value_dim` floats, which
+/// is a multiple of 16 · `D`, and the processor has the instruction set.
 #[inline(always)]
 unsafe fn values<I: Isa, const R: usize, const D: usize>(
     h: &Head,
@@ -126,88 +143,96 @@ unsafe fn values<I: Isa, const R: usize, const D: usize>(
     rescale: &[f32; TILE],
     range: (usize, usize),
 ) {
-    let mut d = 0;
-    while d < h.value_dim {
-        let mut acc = [[I::zero(); D]; R];
-        for r in 0..R {
-            for c in 0..D {
-                acc[r][c] = I::mul(I::load(rows[r].out.add(d + 16 * c)), I::splat(rescale[r]));
-            }
-        }
-        for i in range.0..range.1 {
-            let v = v.add(i * h.value_dim + d);
-            if d == 0 && I::ROWS < 4 {
-                for ahead in (16 * D..h.value_dim).step_by(16) {
-                    I::prefetch(v.add(ahead).cast());
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        let mut d = 0;
+        while d < h.value_dim {
+            let mut acc = [[I::zero(); D]; R];
+            for r in 0..R {
+                for c in 0..D {
+                    acc[r][c] = I::mul(I::load(rows[r].out.add(d + 16 * c)), I::splat(rescale[r]));
                 }
             }
-            for c in 0..D {
-                let v = I::load(v.add(16 * c));
-                for r in 0..R {
-                    acc[r][c] = I::fma(I::splat(p[r][i]), v, acc[r][c]);
+            for i in range.0..range.1 {
+                let v = v.add(i * h.value_dim + d);
+                if d == 0 && I::ROWS < 4 {
+                    for ahead in (16 * D..h.value_dim).step_by(16) {
+                        I::prefetch(v.add(ahead).cast());
+                    }
+                }
+                for c in 0..D {
+                    let v = I::load(v.add(16 * c));
+                    for r in 0..R {
+                        acc[r][c] = I::fma(I::splat(p[r][i]), v, acc[r][c]);
+                    }
                 }
             }
-        }
-        for r in 0..R {
-            for c in 0..D {
-                I::store(rows[r].out.add(d + 16 * c), acc[r][c]);
+            for r in 0..R {
+                for c in 0..D {
+                    I::store(rows[r].out.add(d + 16 * c), acc[r][c]);
+                }
             }
+            d += 16 * D;
         }
-        d += 16 * D;
     }
 }
 
+/// # Safety
+/// The conditions of [`attention`], with `R` queries.
 #[inline(always)]
 unsafe fn tile<I: Isa, const R: usize>(h: &Head, rows: &[Query]) {
-    let mut state = [const { Softmax { max: f32::NEG_INFINITY, sum: [0.0; LANES] } }; R];
-    for (row, state) in rows.iter().zip(&mut state) {
-        if row.sink != f32::NEG_INFINITY {
-            (state.max, state.sum[0]) = (row.sink, 1.0);
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        let mut state = [const { Softmax { max: f32::NEG_INFINITY, sum: [0.0; LANES] } }; R];
+        for (row, state) in rows.iter().zip(&mut state) {
+            if row.sink != f32::NEG_INFINITY {
+                (state.max, state.sum[0]) = (row.sink, 1.0);
+            }
         }
-    }
-    let from = rows.iter().map(|r| r.from).min().unwrap_or(0) / STEP * STEP;
-    let to = rows.iter().map(|r| r.to).max().unwrap_or(0);
-    for row in rows {
-        std::slice::from_raw_parts_mut(row.out, h.value_dim).fill(0.0);
-    }
-    let mut s = [[0f32; STEP]; TILE];
-    for start in (from..to).step_by(STEP) {
-        let block = *h.block_table.add(start / h.block_size) as usize * h.block_stride;
-        let offset = start % h.block_size;
-        let k = h.k.add(block + offset);
-        // as many sums as fit in registers
-        if I::ROWS < 4 {
-            scores::<I, R, 1>(h, rows, k, &mut s);
-        } else {
-            scores::<I, R, 2>(h, rows, k, &mut s);
+        let from = rows.iter().map(|r| r.from).min().unwrap_or(0) / STEP * STEP;
+        let to = rows.iter().map(|r| r.to).max().unwrap_or(0);
+        for row in rows {
+            std::slice::from_raw_parts_mut(row.out, h.value_dim).fill(0.0);
         }
-        let (mut rescale, mut range) = ([1f32; TILE], (STEP, 0));
-        for r in 0..R {
-            let lo = rows[r].from.saturating_sub(start).min(STEP);
-            let hi = rows[r].to.saturating_sub(start).min(STEP);
-            if rows[r].slope != 0.0 {
-                for (i, s) in s[r].iter_mut().enumerate() {
-                    *s -= rows[r].slope * rows[r].position.abs_diff(start + i) as f32;
+        let mut s = [[0f32; STEP]; TILE];
+        for start in (from..to).step_by(STEP) {
+            let block = *h.block_table.add(start / h.block_size) as usize * h.block_stride;
+            let offset = start % h.block_size;
+            let k = h.k.add(block + offset);
+            // as many sums as fit in registers
+            if I::ROWS < 4 {
+                scores::<I, R, 1>(h, rows, k, &mut s);
+            } else {
+                scores::<I, R, 2>(h, rows, k, &mut s);
+            }
+            let (mut rescale, mut range) = ([1f32; TILE], (STEP, 0));
+            for r in 0..R {
+                let lo = rows[r].from.saturating_sub(start).min(STEP);
+                let hi = rows[r].to.saturating_sub(start).min(STEP);
+                if rows[r].slope != 0.0 {
+                    for (i, s) in s[r].iter_mut().enumerate() {
+                        *s -= rows[r].slope * rows[r].position.abs_diff(start + i) as f32;
+                    }
+                }
+                if lo < hi {
+                    rescale[r] = weigh::<I>(&mut s[r], lo, hi, &mut state[r]);
+                    range = (range.0.min(lo), range.1.max(hi));
+                } else {
+                    s[r] = [0.0; STEP];
                 }
             }
-            if lo < hi {
-                rescale[r] = weigh::<I>(&mut s[r], lo, hi, &mut state[r]);
-                range = (range.0.min(lo), range.1.max(hi));
+            let v = h.v.add(block + offset * h.value_dim);
+            if I::ROWS == 4 && h.value_dim.is_multiple_of(64) {
+                values::<I, R, 4>(h, rows, v, &s, &rescale, range);
             } else {
-                s[r] = [0.0; STEP];
+                values::<I, R, 1>(h, rows, v, &s, &rescale, range);
             }
         }
-        let v = h.v.add(block + offset * h.value_dim);
-        if I::ROWS == 4 && h.value_dim.is_multiple_of(64) {
-            values::<I, R, 4>(h, rows, v, &s, &rescale, range);
-        } else {
-            values::<I, R, 1>(h, rows, v, &s, &rescale, range);
-        }
-    }
-    for (row, state) in rows.iter().zip(&state) {
-        let scale = I::splat(1.0 / I::reduce_add(I::load(state.sum.as_ptr())));
-        for d in (0..h.value_dim).step_by(16) {
-            I::store(row.out.add(d), I::mul(I::load(row.out.add(d)), scale));
+        for (row, state) in rows.iter().zip(&state) {
+            let scale = I::splat(1.0 / I::reduce_add(I::load(state.sum.as_ptr())));
+            for d in (0..h.value_dim).step_by(16) {
+                I::store(row.out.add(d), I::mul(I::load(row.out.add(d)), scale));
+            }
         }
     }
 }
@@ -215,15 +240,18 @@ unsafe fn tile<I: Isa, const R: usize>(h: &Head, rows: &[Query]) {
 /// Attends with one tile of queries.
 ///
 /// # Safety
-/// Queries and head point to live memory. There are at most `TILE` queries, each sees at least one position, and both lengths are
-/// multiples of 16.
+/// Queries and head point to live memory. There are at most `TILE` queries, and each sees at least one position. Both lengths are multiples
+/// of 16. The processor has the instruction set.
 #[inline(always)]
 pub unsafe fn attention<I: Isa>(h: &Head, rows: &[Query]) {
-    match rows.len() {
-        1 => tile::<I, 1>(h, rows),
-        2 => tile::<I, 2>(h, rows),
-        3 => tile::<I, 3>(h, rows),
-        4 => tile::<I, 4>(h, rows),
-        _ => {}
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        match rows.len() {
+            1 => tile::<I, 1>(h, rows),
+            2 => tile::<I, 2>(h, rows),
+            3 => tile::<I, 3>(h, rows),
+            4 => tile::<I, 4>(h, rows),
+            _ => {}
+        }
     }
 }

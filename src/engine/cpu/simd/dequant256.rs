@@ -15,55 +15,84 @@ use model::codebook;
 const DOWN: f32 = 1.0 / 16_777_216.0;
 
 /// Loads 16 bytes into both halves of the register.
+///
+/// # Safety
+/// `p` is valid for 16 bytes, and the processor has AVX2.
 #[inline(always)]
 unsafe fn both(p: *const u8) -> __m256i {
-    _mm256_broadcastsi128_si256(_mm_loadu_si128(p.cast()))
+    // SAFETY: the caller keeps the conditions above.
+    unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128(p.cast())) }
 }
 
 /// Multiplies 16 codes, which both halves of the register hold, by a scale that is 2^24 times too small.
+///
+/// # Safety
+/// The processor has AVX2.
 #[inline(always)]
 unsafe fn scaled(codes: __m256i, scale: f32) -> V {
-    const NO: i8 = -128;
-    let eight = |from: i8| {
-        let half = |from: i8| [NO, NO, NO, from, NO, NO, NO, from + 1, NO, NO, NO, from + 2, NO, NO, NO, from + 3];
-        let places = _mm256_set_m128i(_mm_loadu_si128(half(from + 4).as_ptr().cast()), _mm_loadu_si128(half(from).as_ptr().cast()));
-        _mm256_mul_ps(_mm256_set1_ps(scale), _mm256_cvtepi32_ps(_mm256_shuffle_epi8(codes, places)))
-    };
-    (eight(0), eight(8))
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        const NO: i8 = -128;
+        let eight = |from: i8| {
+            let half = |from: i8| [NO, NO, NO, from, NO, NO, NO, from + 1, NO, NO, NO, from + 2, NO, NO, NO, from + 3];
+            let places = _mm256_set_m128i(_mm_loadu_si128(half(from + 4).as_ptr().cast()), _mm_loadu_si128(half(from).as_ptr().cast()));
+            _mm256_mul_ps(_mm256_set1_ps(scale), _mm256_cvtepi32_ps(_mm256_shuffle_epi8(codes, places)))
+        };
+        (eight(0), eight(8))
+    }
 }
 
 /// Multiplies 32 codes by one scale per half.
+///
+/// # Safety
+/// The processor has AVX2.
 #[inline(always)]
 unsafe fn weights(codes: [__m256i; 2], first: f32, second: f32) -> [V; 2] {
-    [scaled(codes[0], first), scaled(codes[1], second)]
+    // SAFETY: the caller keeps the conditions above.
+    unsafe { [scaled(codes[0], first), scaled(codes[1], second)] }
 }
 
+/// # Safety
+/// `p` is valid for two bytes, and the processor has F16C.
 #[inline(always)]
 unsafe fn half_at(p: *const u8) -> f32 {
-    _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(p.cast::<u16>().read_unaligned()))))
+    // SAFETY: the caller keeps the conditions above.
+    unsafe { _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(i32::from(p.cast::<u16>().read_unaligned())))) }
 }
 
 /// The 32 nibbles in 16 bytes, low nibbles first.
+///
+/// # Safety
+/// `p` is valid for 16 bytes, and the processor has AVX2.
 #[inline(always)]
 unsafe fn four_bits(p: *const u8) -> [__m256i; 2] {
-    let (bytes, mask) = (both(p), _mm256_set1_epi8(15));
-    [_mm256_and_si256(bytes, mask), _mm256_and_si256(_mm256_srli_epi16::<4>(bytes), mask)]
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        let (bytes, mask) = (both(p), _mm256_set1_epi8(15));
+        [_mm256_and_si256(bytes, mask), _mm256_and_si256(_mm256_srli_epi16::<4>(bytes), mask)]
+    }
 }
 
 /// All ones in each byte whose bit in `bits` is set.
+///
+/// # Safety
+/// The processor has AVX2.
 #[inline(always)]
 unsafe fn set_bits(bits: u32) -> [__m256i; 2] {
-    let bit_of = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
-    let bits = _mm256_set1_epi32(bits as i32);
-    [0, 2].map(|byte| {
-        let byte_of = _mm256_set_epi64x(
-            0x0101_0101_0101_0101 * (byte + 1),
-            0x0101_0101_0101_0101 * byte,
-            0x0101_0101_0101_0101 * (byte + 1),
-            0x0101_0101_0101_0101 * byte,
-        );
-        _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(bits, byte_of), bit_of), bit_of)
-    })
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        let bit_of = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
+        let bits = _mm256_set1_epi32(bits as i32);
+        [0, 2].map(|byte| {
+            let byte_of = _mm256_set_epi64x(
+                0x0101_0101_0101_0101 * (byte + 1),
+                0x0101_0101_0101_0101 * byte,
+                0x0101_0101_0101_0101 * (byte + 1),
+                0x0101_0101_0101_0101 * byte,
+            );
+            _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(bits, byte_of), bit_of), bit_of)
+        })
+    }
 }
 
 macro_rules! blocks_of_32 {
@@ -78,7 +107,8 @@ macro_rules! blocks_of_32 {
             unsafe fn state(_: *const u8, _: *mut ()) {}
             #[inline(always)]
             unsafe fn w32($p: *const u8, _: &(), _: usize) -> [V; 2] {
-                $body
+                // SAFETY: the caller keeps the conditions of the trait.
+                unsafe { $body }
             }
         }
     };
@@ -86,9 +116,12 @@ macro_rules! blocks_of_32 {
 
 blocks_of_32!(F16, 64, |p| [halves16(p), halves16(p.add(32))]);
 
+/// # Safety
+/// `p` is valid for 32 bytes, and the processor has F16C.
 #[inline(always)]
 unsafe fn halves16(p: *const u8) -> V {
-    (_mm256_cvtph_ps(_mm_loadu_si128(p.cast())), _mm256_cvtph_ps(_mm_loadu_si128(p.add(16).cast())))
+    // SAFETY: the caller keeps the conditions above.
+    unsafe { (_mm256_cvtph_ps(_mm_loadu_si128(p.cast())), _mm256_cvtph_ps(_mm_loadu_si128(p.add(16).cast()))) }
 }
 
 blocks_of_32!(Q4_0, 18, |p| {
@@ -114,16 +147,26 @@ blocks_of_32!(Q5_1, 24, |p| {
 });
 
 /// d · code + m, for a block that begins with d and m.
+///
+/// # Safety
+/// `p` is valid for four bytes, and the processor has AVX2 and F16C.
 #[inline(always)]
 unsafe fn added(codes: [__m256i; 2], p: *const u8) -> [V; 2] {
-    let (d, m) = (DOWN * half_at(p), Avx2::splat(half_at(p.add(2))));
-    weights(codes, d, d).map(|w| Avx2::add(w, m))
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        let (d, m) = (DOWN * half_at(p), Avx2::splat(half_at(p.add(2))));
+        weights(codes, d, d).map(|w| Avx2::add(w, m))
+    }
 }
 
 /// The levels of the 32 nibbles in 16 bytes, low nibbles first.
+///
+/// # Safety
+/// `p` is valid for 16 bytes, and the processor has AVX2.
 #[inline(always)]
 unsafe fn levels(p: *const u8, levels: &[i8; 16]) -> [__m256i; 2] {
-    four_bits(p).map(|codes| _mm256_shuffle_epi8(both(levels.as_ptr().cast()), codes))
+    // SAFETY: the caller keeps the conditions above.
+    unsafe { four_bits(p).map(|codes| _mm256_shuffle_epi8(both(levels.as_ptr().cast()), codes)) }
 }
 
 blocks_of_32!(Iq4Nl, 18, |p| {
@@ -148,49 +191,83 @@ unsafe impl Dequant<Avx2> for Nvfp4 {
     unsafe fn state(_: *const u8, _: *mut ()) {}
     #[inline(always)]
     unsafe fn w32(p: *const u8, _: &(), j: usize) -> [V; 2] {
-        [nvfp4(p, 2 * j), nvfp4(p, 2 * j + 1)]
+        // SAFETY: the caller keeps the conditions of the trait.
+        unsafe { [nvfp4(p, 2 * j), nvfp4(p, 2 * j + 1)] }
     }
 }
 
 /// Part `i` of an NVFP4 block, 16 weights: the low nibbles of eight bytes, then their high nibbles.
+///
+/// # Safety
+/// `p` is valid for a block of 36 bytes, `i` is below 4, and the processor has AVX2.
 #[inline(always)]
 unsafe fn nvfp4(p: *const u8, i: usize) -> V {
-    let bytes = _mm_loadl_epi64(p.add(4 + 8 * i).cast());
-    let codes = _mm_and_si128(_mm_unpacklo_epi64(bytes, _mm_srli_epi16::<4>(bytes)), _mm_set1_epi8(15));
-    let levels = _mm256_shuffle_epi8(both(codebook::MXFP4_LEVELS.as_ptr().cast()), _mm256_broadcastsi128_si256(codes));
-    scaled(levels, DOWN * codebook::UE4M3_HALVES[usize::from(*p.add(i))])
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        let bytes = _mm_loadl_epi64(p.add(4 + 8 * i).cast());
+        let codes = _mm_and_si128(_mm_unpacklo_epi64(bytes, _mm_srli_epi16::<4>(bytes)), _mm_set1_epi8(15));
+        let levels = _mm256_shuffle_epi8(both(codebook::MXFP4_LEVELS.as_ptr().cast()), _mm256_broadcastsi128_si256(codes));
+        scaled(levels, DOWN * codebook::UE4M3_HALVES[usize::from(*p.add(i))])
+    }
 }
 
 /// Multiplies eight small integers, one per byte, by `d`.
+///
+/// # Safety
+/// The processor has AVX2.
 #[inline(always)]
 unsafe fn eight(d: f32, bytes: u64) -> __m256 {
-    _mm256_mul_ps(_mm256_set1_ps(d), _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_cvtsi64_si128(bytes as i64))))
+    // SAFETY: the caller keeps the conditions above.
+    unsafe { _mm256_mul_ps(_mm256_set1_ps(d), _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_cvtsi64_si128(bytes as i64)))) }
 }
 
 /// Writes eight floats at place 8 · `i`.
+///
+/// # Safety
+/// `out` is valid for writes, `i` is below `N` / 8, and the processor has AVX.
 #[inline(always)]
 unsafe fn put<const N: usize>(out: *mut [f32; N], i: usize, eight: __m256) {
-    _mm256_storeu_ps(out.cast::<f32>().add(8 * i), eight);
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        _mm256_storeu_ps(out.cast::<f32>().add(8 * i), eight);
+    }
 }
 
 /// The bits in `mask` of the 32 bytes at `p`, shifted right by `by` bits.
+///
+/// # Safety
+/// `p` is valid for 32 bytes, and the processor has AVX2.
 #[inline(always)]
 unsafe fn some_bits(p: *const u8, by: usize, mask: i8) -> [__m256i; 2] {
-    let (by, mask) = (_mm_cvtsi64_si128(by as i64), _mm256_set1_epi8(mask));
-    [both(p), both(p.add(16))].map(|bytes| _mm256_and_si256(_mm256_srl_epi16(bytes, by), mask))
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        let (by, mask) = (_mm_cvtsi64_si128(by as i64), _mm256_set1_epi8(mask));
+        [both(p), both(p.add(16))].map(|bytes| _mm256_and_si256(_mm256_srl_epi16(bytes, by), mask))
+    }
 }
 
 /// The 32 two-bit codes of group `j`.
+///
+/// # Safety
+/// `p` is valid for 64 bytes, `j` is below 8, and the processor has AVX2.
 #[inline(always)]
 unsafe fn two_bits(p: *const u8, j: usize) -> [__m256i; 2] {
-    some_bits(p.add(32 * (j / 4)), 2 * (j % 4), 3)
+    // SAFETY: the caller keeps the conditions above.
+    unsafe { some_bits(p.add(32 * (j / 4)), 2 * (j % 4), 3) }
 }
 
 /// `then` in each byte at `p` whose bit `j` is set, else 0 [32 bytes].
+///
+/// # Safety
+/// `p` is valid for 32 bytes, `j` is below 8, and the processor has AVX2.
 #[inline(always)]
 unsafe fn where_bit(p: *const u8, j: usize, then: i8) -> [__m256i; 2] {
-    let bit = _mm256_set1_epi8((1u8 << j) as i8);
-    [both(p), both(p.add(16))].map(|bytes| _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit), _mm256_set1_epi8(then)))
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        let bit = _mm256_set1_epi8((1u8 << j) as i8);
+        [both(p), both(p.add(16))]
+            .map(|bytes| _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit), _mm256_set1_epi8(then)))
+    }
 }
 
 /// Scales of `N` groups, and the minima to subtract.
@@ -210,11 +287,15 @@ macro_rules! blocks_of_256 {
             type State = $state;
             #[inline(always)]
             unsafe fn state($p: *const u8, $out: *mut $state) {
-                $make;
+                // SAFETY: the caller keeps the conditions of the trait.
+                unsafe {
+                    $make;
+                }
             }
             #[inline(always)]
             unsafe fn w32($q: *const u8, $s: &$state, $j: usize) -> [V; 2] {
-                $weights
+                // SAFETY: the caller keeps the conditions of the trait.
+                unsafe { $weights }
             }
         }
     };
@@ -262,18 +343,29 @@ blocks_of_256!(
 );
 
 /// The scales and minima of Q4_K and Q5_K, six bits each.
+///
+/// # Safety
+/// `p` is valid for 16 bytes, `out` is valid for a write, and the processor has AVX2 and F16C.
 #[inline(always)]
 unsafe fn six_bits(p: *const u8, out: *mut Groups<8>) {
-    let [s, m, rest] = [p.add(4), p.add(8), p.add(12)].map(|p| p.cast::<u32>().read_unaligned());
-    let whole = |low: u32, rest: u32| u64::from(low & 0x3f3f_3f3f) | u64::from(rest & 0x0f0f_0f0f | low >> 2 & 0x3030_3030) << 32;
-    put(&raw mut (*out).scales, 0, eight(DOWN * half_at(p), whole(s, rest)));
-    put(&raw mut (*out).minima, 0, eight(half_at(p.add(2)), whole(m, rest >> 4)));
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        let [s, m, rest] = [p.add(4), p.add(8), p.add(12)].map(|p| p.cast::<u32>().read_unaligned());
+        let whole = |low: u32, rest: u32| u64::from(low & 0x3f3f_3f3f) | u64::from(rest & 0x0f0f_0f0f | low >> 2 & 0x3030_3030) << 32;
+        put(&raw mut (*out).scales, 0, eight(DOWN * half_at(p), whole(s, rest)));
+        put(&raw mut (*out).minima, 0, eight(half_at(p.add(2)), whole(m, rest >> 4)));
+    }
 }
 
+/// # Safety
+/// The processor has AVX2.
 #[inline(always)]
 unsafe fn subtracted(codes: [__m256i; 2], s: &Groups<8>, j: usize) -> [V; 2] {
-    let minimum = Avx2::splat(s.minima[j]);
-    weights(codes, s.scales[j], s.scales[j]).map(|w| Avx2::sub(w, minimum))
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        let minimum = Avx2::splat(s.minima[j]);
+        weights(codes, s.scales[j], s.scales[j]).map(|w| Avx2::sub(w, minimum))
+    }
 }
 
 blocks_of_256!(Q4K, 144, Groups<8>, |p, out| six_bits(p, out), |p, s, j| {

@@ -10,25 +10,38 @@ use super::{Dequant, Isa};
 
 type V = __m512;
 
+/// # Safety
+/// The processor has AVX-512 F.
 #[inline(always)]
 unsafe fn iota() -> V {
-    _mm512_setr_ps(0., 1., 2., 3., 4., 5., 6., 7., 8., 9., 10., 11., 12., 13., 14., 15.)
+    // SAFETY: the caller keeps the conditions above.
+    unsafe { _mm512_setr_ps(0., 1., 2., 3., 4., 5., 6., 7., 8., 9., 10., 11., 12., 13., 14., 15.) }
 }
 
 /// Loads 16 bytes, one per lane.
+///
+/// # Safety
+/// `p` is valid for 16 bytes, and the processor has AVX-512 F.
 #[inline(always)]
 unsafe fn bytes16(p: *const u8) -> __m512i {
-    _mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast()))
+    // SAFETY: the caller keeps the conditions above.
+    unsafe { _mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast())) }
 }
 
+/// # Safety
+/// The processor has AVX-512 F.
 #[inline(always)]
 unsafe fn low(table: V, bytes: __m512i) -> V {
-    _mm512_permutexvar_ps(bytes, table)
+    // SAFETY: the caller keeps the conditions above.
+    unsafe { _mm512_permutexvar_ps(bytes, table) }
 }
 
+/// # Safety
+/// The processor has AVX-512 F.
 #[inline(always)]
 unsafe fn high(table: V, bytes: __m512i) -> V {
-    _mm512_permutexvar_ps(_mm512_srli_epi32::<4>(bytes), table)
+    // SAFETY: the caller keeps the conditions above.
+    unsafe { _mm512_permutexvar_ps(_mm512_srli_epi32::<4>(bytes), table) }
 }
 
 macro_rules! blocks_of_32 {
@@ -43,7 +56,8 @@ macro_rules! blocks_of_32 {
             unsafe fn state(_: *const u8, _: *mut ()) {}
             #[inline(always)]
             unsafe fn w32($p: *const u8, _: &(), _: usize) -> [V; 2] {
-                $body
+                // SAFETY: the caller keeps the conditions of the trait.
+                unsafe { $body }
             }
         }
     };
@@ -92,17 +106,26 @@ blocks_of_32!(F16, 64, |p| [_mm512_cvtph_ps(_mm256_loadu_si256(p.cast())), _mm51
 
 blocks_of_32!(Bf16, 64, |p| [bf16x16(p), bf16x16(p.add(32))]);
 
+/// # Safety
+/// `p` is valid for 32 bytes, and the processor has AVX-512 F.
 #[inline(always)]
 unsafe fn bf16x16(p: *const u8) -> V {
-    _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()))))
+    // SAFETY: the caller keeps the conditions above.
+    unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast())))) }
 }
 
 /// Weights of four-bit codes whose fifth bit, in `bits`, chooses between two tables.
+///
+/// # Safety
+/// The processor has AVX-512 F.
 #[inline(always)]
 unsafe fn five_bits(bits: u32, b: __m512i, below: V, above: V) -> [V; 2] {
-    let (b_low, b_high) = (b, _mm512_srli_epi32::<4>(b));
-    [
-        _mm512_mask_permutexvar_ps(_mm512_permutexvar_ps(b_low, below), bits as u16, b_low, above),
-        _mm512_mask_permutexvar_ps(_mm512_permutexvar_ps(b_high, below), (bits >> 16) as u16, b_high, above),
-    ]
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        let (b_low, b_high) = (b, _mm512_srli_epi32::<4>(b));
+        [
+            _mm512_mask_permutexvar_ps(_mm512_permutexvar_ps(b_low, below), bits as u16, b_low, above),
+            _mm512_mask_permutexvar_ps(_mm512_permutexvar_ps(b_high, below), (bits >> 16) as u16, b_high, above),
+        ]
+    }
 }

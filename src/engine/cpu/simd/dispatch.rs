@@ -6,7 +6,8 @@ use super::ops::{self, Gate, Sigmoidal};
 use super::scan::{self, DeltaArgs, ScanArgs};
 use super::{Dequant, Isa, scalar};
 
-/// The kernels of one instruction set.
+/// The kernels of one instruction set. A function's conditions are those of the generic function of its name in `attention`, `linear`,
+/// `ops` or `scan`. Whoever has a `Kernels` has it from [`available`], so the processor has the instruction set.
 pub struct Kernels {
     pub name: &'static str,
     pub(super) micro: &'static MicroTable,
@@ -38,61 +39,131 @@ macro_rules! kernels {
         mod $module {
             use super::*;
 
+            /// # Safety
+            /// The conditions of [`linear::linear`], and the processor has the features.
             $(#[target_feature(enable = $feature)])?
             unsafe fn layer<D: Dequant<$isa>>(a: &LinearArgs) {
-                linear::linear::<$isa, D>(a)
+                // SAFETY: the caller keeps the conditions above.
+                unsafe {
+                    linear::linear::<$isa, D>(a)
+                }
             }
+            /// # Safety
+            /// The conditions of [`linear::micro`], and the processor has the features.
             $(#[target_feature(enable = $feature)])?
             unsafe fn micro<const T: usize>(w: *const f32, x: *const f32, a: &LinearArgs, span: &Span, partial: *mut f32, out: *mut f32) {
-                linear::micro::<$isa, T>(w, x, a, span, partial, out)
+                // SAFETY: the caller keeps the conditions above.
+                unsafe {
+                    linear::micro::<$isa, T>(w, x, a, span, partial, out)
+                }
             }
+            /// # Safety
+            /// The conditions of [`attention::attention`], and the processor has the features.
             $(#[target_feature(enable = $feature)])?
             unsafe fn attend(h: &attention::Head, rows: &[attention::Query]) {
-                attention::attention::<$isa>(h, rows)
+                // SAFETY: the caller keeps the conditions above.
+                unsafe {
+                    attention::attention::<$isa>(h, rows)
+                }
             }
+            /// # Safety
+            /// The conditions of [`ops::rmsnorm`], and the processor has the features.
             $(#[target_feature(enable = $feature)])?
             unsafe fn rmsnorm(out: *mut f32, x: *const f32, weight: *const f32, len: usize, eps: f32) {
-                ops::rmsnorm::<$isa>(out, x, weight, len, eps)
+                // SAFETY: the caller keeps the conditions above.
+                unsafe {
+                    ops::rmsnorm::<$isa>(out, x, weight, len, eps)
+                }
             }
+            /// # Safety
+            /// The conditions of [`ops::layernorm`], and the processor has the features.
             $(#[target_feature(enable = $feature)])?
             unsafe fn layernorm(out: *mut f32, x: *const f32, parameters: (*const f32, *const f32), len: usize, eps: f32) {
-                ops::layernorm::<$isa>(out, x, parameters, len, eps)
+                // SAFETY: the caller keeps the conditions above.
+                unsafe {
+                    ops::layernorm::<$isa>(out, x, parameters, len, eps)
+                }
             }
+            /// # Safety
+            /// The conditions of [`ops::soft_cap`], and the processor has the features.
             $(#[target_feature(enable = $feature)])?
             unsafe fn soft_cap(x: *mut f32, len: usize, cap: f32) {
-                ops::soft_cap::<$isa>(x, len, cap)
+                // SAFETY: the caller keeps the conditions above.
+                unsafe {
+                    ops::soft_cap::<$isa>(x, len, cap)
+                }
             }
+            /// # Safety
+            /// The conditions of [`ops::add`], and the processor has the features.
             $(#[target_feature(enable = $feature)])?
             unsafe fn add(out: *mut f32, x: *const f32, len: usize) {
-                ops::add::<$isa>(out, x, len)
+                // SAFETY: the caller keeps the conditions above.
+                unsafe {
+                    ops::add::<$isa>(out, x, len)
+                }
             }
+            /// # Safety
+            /// The conditions of [`ops::glu`], and the processor has the features.
             $(#[target_feature(enable = $feature)])?
             unsafe fn glu(gate: *mut f32, up: *const f32, len: usize, activation: Sigmoidal) {
-                ops::glu::<$isa>(gate, up, len, activation)
+                // SAFETY: the caller keeps the conditions above.
+                unsafe {
+                    ops::glu::<$isa>(gate, up, len, activation)
+                }
             }
+            /// # Safety
+            /// The conditions of [`ops::multiply_add`], and the processor has the features.
             $(#[target_feature(enable = $feature)])?
             unsafe fn multiply_add(out: *mut f32, a: *const f32, b: *const f32, len: usize) {
-                ops::multiply_add::<$isa>(out, a, b, len)
+                // SAFETY: the caller keeps the conditions above.
+                unsafe {
+                    ops::multiply_add::<$isa>(out, a, b, len)
+                }
             }
+            /// # Safety
+            /// The conditions of [`ops::gate`], and the processor has the features.
             $(#[target_feature(enable = $feature)])?
             unsafe fn gate(x: *mut f32, gate: *const f32, len: usize, kind: Gate) {
-                ops::gate::<$isa>(x, gate, len, kind)
+                // SAFETY: the caller keeps the conditions above.
+                unsafe {
+                    ops::gate::<$isa>(x, gate, len, kind)
+                }
             }
+            /// # Safety
+            /// The conditions of [`ops::softplus`], and the processor has the features.
             $(#[target_feature(enable = $feature)])?
             unsafe fn softplus(x: *mut f32, bias: *const f32, len: usize) {
-                ops::softplus::<$isa>(x, bias, len)
+                // SAFETY: the caller keeps the conditions above.
+                unsafe {
+                    ops::softplus::<$isa>(x, bias, len)
+                }
             }
+            /// # Safety
+            /// The conditions of [`ops::exp`], and the processor has the features.
             $(#[target_feature(enable = $feature)])?
             unsafe fn exp(x: *mut f32, len: usize, factor: f32) {
-                ops::exp::<$isa>(x, len, factor)
+                // SAFETY: the caller keeps the conditions above.
+                unsafe {
+                    ops::exp::<$isa>(x, len, factor)
+                }
             }
+            /// # Safety
+            /// The conditions of [`scan::scan`], and the processor has the features.
             $(#[target_feature(enable = $feature)])?
             unsafe fn scan(a: &ScanArgs) {
-                scan::scan::<$isa>(a)
+                // SAFETY: the caller keeps the conditions above.
+                unsafe {
+                    scan::scan::<$isa>(a)
+                }
             }
+            /// # Safety
+            /// The conditions of [`scan::delta`], and the processor has the features.
             $(#[target_feature(enable = $feature)])?
             unsafe fn delta(a: &DeltaArgs) {
-                scan::delta::<$isa>(a)
+                // SAFETY: the caller keeps the conditions above.
+                unsafe {
+                    scan::delta::<$isa>(a)
+                }
             }
 
             fn by_type(id: u32) -> Option<Kernel> {

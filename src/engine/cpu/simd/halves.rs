@@ -13,12 +13,16 @@ static HALVES: [f32; 1 << 16] = {
     table
 };
 
+/// # Safety
+/// `p` is valid for two bytes.
 #[inline(always)]
 pub(super) unsafe fn f16_at(p: *const u8) -> f32 {
-    half_of(p.cast::<u16>().read_unaligned())
+    // SAFETY: the caller keeps the conditions above.
+    unsafe { half_of(p.cast::<u16>().read_unaligned()) }
 }
 
 #[inline(always)]
-pub(super) unsafe fn half_of(bits: u16) -> f32 {
-    *HALVES.as_ptr().add(usize::from(bits))
+pub(super) fn half_of(bits: u16) -> f32 {
+    // SAFETY: the table has an entry for every number of 16 bits.
+    unsafe { *HALVES.as_ptr().add(usize::from(bits)) }
 }

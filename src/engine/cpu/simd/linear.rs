@@ -68,67 +68,84 @@ pub fn scratch_len(tokens: usize) -> usize {
     ROW_BLOCK * MAX_K_TILE + ROW_BLOCK * (tokens + MAX_TILE) * super::LANES
 }
 
+/// # Safety
+/// `out` is valid for a read and a write.
 #[inline(always)]
 pub(super) unsafe fn put(out: *mut f32, value: f32, accumulate: bool) {
-    *out = if accumulate { *out + value } else { value };
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        *out = if accumulate { *out + value } else { value };
+    }
 }
 
 /// Multiplies R rows × T tokens. Weights are dequantised in registers.
+///
+/// # Safety
+/// The conditions of [`linear`], and the rows `row + r * apart` and the tokens `token..token + T` exist.
 #[inline(always)]
 unsafe fn fused<I: Isa, D: Dequant<I>, const R: usize, const T: usize>(a: &LinearArgs, row: usize, apart: usize, token: usize) {
-    let mut acc = [[I::zero(); T]; R];
-    let mut w = [std::ptr::null::<u8>(); R];
-    for (r, w) in w.iter_mut().enumerate() {
-        *w = a.w.add((row + r * apart) * a.row_bytes);
-    }
-    let mut x = [std::ptr::null::<f32>(); T];
-    for (t, x) in x.iter_mut().enumerate() {
-        *x = a.x.add((token + t) * a.ldx);
-    }
-    let mut k = 0;
-    while k < a.cols {
-        let mut states = [const { MaybeUninit::<D::State>::uninit() }; R];
-        for r in 0..R {
-            for line in (0..D::BYTES).step_by(64) {
-                I::prefetch(w[r].wrapping_add(line + PREFETCH));
-            }
-            D::state(w[r], states[r].as_mut_ptr());
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        let mut acc = [[I::zero(); T]; R];
+        let mut w = [std::ptr::null::<u8>(); R];
+        for (r, w) in w.iter_mut().enumerate() {
+            *w = a.w.add((row + r * apart) * a.row_bytes);
         }
-        let mut first = 0;
-        while first < D::BLOCK / 32 {
-            // rows alternate, so that their chains of additions overlap
+        let mut x = [std::ptr::null::<f32>(); T];
+        for (t, x) in x.iter_mut().enumerate() {
+            *x = a.x.add((token + t) * a.ldx);
+        }
+        let mut k = 0;
+        while k < a.cols {
+            let mut states = [const { MaybeUninit::<D::State>::uninit() }; R];
             for r in 0..R {
-                for j in first..first + D::SHARED {
-                    let [w0, w1] = D::w32(w[r], states[r].assume_init_ref(), j);
-                    for t in 0..T {
-                        let x = x[t].add(k + 32 * j);
-                        acc[r][t] = I::fma(w1, I::load(x.add(16)), I::fma(w0, I::load(x), acc[r][t]));
+                for line in (0..D::BYTES).step_by(64) {
+                    I::prefetch(w[r].wrapping_add(line + PREFETCH));
+                }
+                D::state(w[r], states[r].as_mut_ptr());
+            }
+            let mut first = 0;
+            while first < D::BLOCK / 32 {
+                // rows alternate, so that their chains of additions overlap
+                for r in 0..R {
+                    for j in first..first + D::SHARED {
+                        let [w0, w1] = D::w32(w[r], states[r].assume_init_ref(), j);
+                        for t in 0..T {
+                            let x = x[t].add(k + 32 * j);
+                            acc[r][t] = I::fma(w1, I::load(x.add(16)), I::fma(w0, I::load(x), acc[r][t]));
+                        }
                     }
                 }
+                first += D::SHARED;
             }
-            first += D::SHARED;
+            for w in &mut w {
+                *w = w.add(D::BYTES);
+            }
+            k += D::BLOCK;
         }
-        for w in &mut w {
-            *w = w.add(D::BYTES);
-        }
-        k += D::BLOCK;
-    }
-    for (r, acc) in acc.into_iter().enumerate() {
-        for (t, acc) in acc.into_iter().enumerate() {
-            put(a.out.add((token + t) * a.ldo + row + r * apart), a.scale * I::reduce_add(acc), a.accumulate);
+        for (r, acc) in acc.into_iter().enumerate() {
+            for (t, acc) in acc.into_iter().enumerate() {
+                put(a.out.add((token + t) * a.ldo + row + r * apart), a.scale * I::reduce_add(acc), a.accumulate);
+            }
         }
     }
 }
 
 /// Takes R rows at a time, each from another part of the matrix. Each part is read from end to end, which suits the hardware's prefetcher.
+///
+/// # Safety
+/// The conditions of [`linear`], with `T` tokens.
 #[inline(always)]
 unsafe fn few<I: Isa, D: Dequant<I>, const R: usize, const T: usize>(a: &LinearArgs) {
-    let part = a.rows / R;
-    for row in 0..part {
-        fused::<I, D, R, T>(a, row, part, 0);
-    }
-    for row in part * R..a.rows {
-        fused::<I, D, 1, T>(a, row, 0, 0);
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        let part = a.rows / R;
+        for row in 0..part {
+            fused::<I, D, R, T>(a, row, part, 0);
+        }
+        for row in part * R..a.rows {
+            fused::<I, D, 1, T>(a, row, 0, 0);
+        }
     }
 }
 
@@ -142,96 +159,111 @@ pub struct Span {
 /// Multiplies 4 rows × T tokens over one K tile of dequantised weights.
 ///
 /// # Safety
-/// The pointers are valid for the tile that `a` and `span` describe.
+/// The pointers are valid for the tile that `a` and `span` describe, and the processor has the instruction set.
 #[inline(always)]
 pub unsafe fn micro<I: Isa, const T: usize>(w: *const f32, x: *const f32, a: &LinearArgs, span: &Span, partial: *mut f32, out: *mut f32) {
-    let mut acc = [[I::zero(); 4]; T];
-    if !span.first {
-        for t in 0..T {
-            for r in 0..4 {
-                acc[t][r] = I::load(partial.add((4 * t + r) * super::LANES));
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        let mut acc = [[I::zero(); 4]; T];
+        if !span.first {
+            for t in 0..T {
+                for r in 0..4 {
+                    acc[t][r] = I::load(partial.add((4 * t + r) * super::LANES));
+                }
             }
         }
-    }
-    let mut k = 0;
-    while k < span.len {
-        let w = [I::load(w.add(k)), I::load(w.add(I::K_TILE + k)), I::load(w.add(2 * I::K_TILE + k)), I::load(w.add(3 * I::K_TILE + k))];
-        for t in 0..T {
-            let x = I::load(x.add(t * a.ldx + k));
-            for r in 0..4 {
-                acc[t][r] = I::fma(w[r], x, acc[t][r]);
+        let mut k = 0;
+        while k < span.len {
+            let w =
+                [I::load(w.add(k)), I::load(w.add(I::K_TILE + k)), I::load(w.add(2 * I::K_TILE + k)), I::load(w.add(3 * I::K_TILE + k))];
+            for t in 0..T {
+                let x = I::load(x.add(t * a.ldx + k));
+                for r in 0..4 {
+                    acc[t][r] = I::fma(w[r], x, acc[t][r]);
+                }
             }
+            k += super::LANES;
         }
-        k += super::LANES;
-    }
-    for t in 0..T {
-        if span.last {
-            let mut sums = [0f32; 4];
-            I::reduce_add4(acc[t], sums.as_mut_ptr());
-            for (r, sum) in sums.into_iter().enumerate() {
-                put(out.add(t * a.ldo + r), a.scale * sum, a.accumulate);
-            }
-        } else {
-            for r in 0..4 {
-                I::store(partial.add((4 * t + r) * super::LANES), acc[t][r]);
+        for t in 0..T {
+            if span.last {
+                let mut sums = [0f32; 4];
+                I::reduce_add4(acc[t], sums.as_mut_ptr());
+                for (r, sum) in sums.into_iter().enumerate() {
+                    put(out.add(t * a.ldo + r), a.scale * sum, a.accumulate);
+                }
+            } else {
+                for r in 0..4 {
+                    I::store(partial.add((4 * t + r) * super::LANES), acc[t][r]);
+                }
             }
         }
     }
 }
 
+/// # Safety
+/// `w` is valid for the blocks of `cols` columns and `out` for as many floats, and the processor has the instruction set.
 #[inline(always)]
 unsafe fn dequantise_k_tile<I: Isa, D: Dequant<I>>(w: *const u8, cols: usize, out: *mut f32) {
-    let mut block = 0;
-    while block * D::BLOCK < cols {
-        let p = w.add(block * D::BYTES);
-        let mut state = MaybeUninit::<D::State>::uninit();
-        D::state(p, state.as_mut_ptr());
-        let mut first = 0;
-        while first < D::BLOCK / 32 {
-            for j in first..first + D::SHARED {
-                let [w0, w1] = D::w32(p, state.assume_init_ref(), j);
-                let out = out.add(block * D::BLOCK + 32 * j);
-                I::store(out, w0);
-                I::store(out.add(16), w1);
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        let mut block = 0;
+        while block * D::BLOCK < cols {
+            let p = w.add(block * D::BYTES);
+            let mut state = MaybeUninit::<D::State>::uninit();
+            D::state(p, state.as_mut_ptr());
+            let mut first = 0;
+            while first < D::BLOCK / 32 {
+                for j in first..first + D::SHARED {
+                    let [w0, w1] = D::w32(p, state.assume_init_ref(), j);
+                    let out = out.add(block * D::BLOCK + 32 * j);
+                    I::store(out, w0);
+                    I::store(out.add(16), w1);
+                }
+                first += D::SHARED;
             }
-            first += D::SHARED;
+            block += 1;
         }
-        block += 1;
     }
 }
 
 /// Takes many tokens: a block of rows is dequantised K tile by K tile and multiplied in tiles of 4 rows × some tokens.
+///
+/// # Safety
+/// The conditions of [`linear`].
 #[inline(always)]
 unsafe fn many<I: Isa, D: Dequant<I>>(a: &LinearArgs) {
-    let rows = a.rows / 4 * 4;
-    let (weights, partials) = (a.scratch, a.scratch.add(ROW_BLOCK * I::K_TILE));
-    let mut k = 0;
-    while k < a.cols {
-        let len = I::K_TILE.min(a.cols - k);
-        let span = Span { len, first: k == 0, last: k + len == a.cols };
-        for r in 0..rows {
-            dequantise_k_tile::<I, D>(a.w.add(r * a.row_bytes + k / D::BLOCK * D::BYTES), len, weights.add(r * I::K_TILE));
-        }
-        let mut first = 0;
-        while first < a.tokens {
-            let end = a.tokens.min(first + I::TOKENS);
-            for r in (0..rows).step_by(4) {
-                let mut t = first;
-                while t < end {
-                    let tile = a.micro.tile.min(end - t);
-                    let partial = partials.add((t * ROW_BLOCK + r * tile) * super::LANES);
-                    let micro = a.micro.by_tokens[tile - 1];
-                    micro(weights.add(r * I::K_TILE), a.x.add(t * a.ldx + k), a, &span, partial, a.out.add(t * a.ldo + r));
-                    t += tile;
-                }
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        let rows = a.rows / 4 * 4;
+        let (weights, partials) = (a.scratch, a.scratch.add(ROW_BLOCK * I::K_TILE));
+        let mut k = 0;
+        while k < a.cols {
+            let len = I::K_TILE.min(a.cols - k);
+            let span = Span { len, first: k == 0, last: k + len == a.cols };
+            for r in 0..rows {
+                dequantise_k_tile::<I, D>(a.w.add(r * a.row_bytes + k / D::BLOCK * D::BYTES), len, weights.add(r * I::K_TILE));
             }
-            first = end;
+            let mut first = 0;
+            while first < a.tokens {
+                let end = a.tokens.min(first + I::TOKENS);
+                for r in (0..rows).step_by(4) {
+                    let mut t = first;
+                    while t < end {
+                        let tile = a.micro.tile.min(end - t);
+                        let partial = partials.add((t * ROW_BLOCK + r * tile) * super::LANES);
+                        let micro = a.micro.by_tokens[tile - 1];
+                        micro(weights.add(r * I::K_TILE), a.x.add(t * a.ldx + k), a, &span, partial, a.out.add(t * a.ldo + r));
+                        t += tile;
+                    }
+                }
+                first = end;
+            }
+            k += len;
         }
-        k += len;
-    }
-    for row in rows..a.rows {
-        for t in 0..a.tokens {
-            fused::<I, D, 1, 1>(a, row, 0, t);
+        for row in rows..a.rows {
+            for t in 0..a.tokens {
+                fused::<I, D, 1, 1>(a, row, 0, t);
+            }
         }
     }
 }
@@ -243,15 +275,18 @@ unsafe fn many<I: Isa, D: Dequant<I>>(a: &LinearArgs) {
 /// the processor has the instruction set.
 #[inline(always)]
 pub unsafe fn linear<I: Isa, D: Dequant<I>>(a: &LinearArgs) {
-    match a.tokens {
-        0 => {}
-        1 if I::ROWS < 4 => few::<I, D, 2, 1>(a),
-        1 => few::<I, D, 4, 1>(a),
-        2 => few::<I, D, 2, 2>(a),
-        3 if I::ROWS < 4 => few::<I, D, 1, 3>(a),
-        3 => few::<I, D, 2, 3>(a),
-        4 if I::ROWS < 4 => few::<I, D, 1, 4>(a),
-        4 => few::<I, D, 2, 4>(a),
-        _ => many::<I, D>(a),
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        match a.tokens {
+            0 => {}
+            1 if I::ROWS < 4 => few::<I, D, 2, 1>(a),
+            1 => few::<I, D, 4, 1>(a),
+            2 => few::<I, D, 2, 2>(a),
+            3 if I::ROWS < 4 => few::<I, D, 1, 3>(a),
+            3 => few::<I, D, 2, 3>(a),
+            4 if I::ROWS < 4 => few::<I, D, 1, 4>(a),
+            4 => few::<I, D, 2, 4>(a),
+            _ => many::<I, D>(a),
+        }
     }
 }

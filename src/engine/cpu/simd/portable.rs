@@ -29,11 +29,13 @@ unsafe impl Isa for Portable {
     }
     #[inline(always)]
     unsafe fn load(p: *const f32) -> Self::V {
-        p.cast::<[f32; 16]>().read_unaligned()
+        // SAFETY: the caller keeps the conditions of the trait.
+        unsafe { p.cast::<[f32; 16]>().read_unaligned() }
     }
     #[inline(always)]
     unsafe fn store(p: *mut f32, v: Self::V) {
-        p.cast::<[f32; 16]>().write_unaligned(v)
+        // SAFETY: the caller keeps the conditions of the trait.
+        unsafe { p.cast::<[f32; 16]>().write_unaligned(v) }
     }
     #[inline(always)]
     unsafe fn add(a: Self::V, b: Self::V) -> Self::V {
@@ -84,8 +86,11 @@ unsafe impl Isa for Portable {
     }
     #[inline(always)]
     unsafe fn reduce_add4(v: [Self::V; 4], out: *mut f32) {
-        for (i, v) in v.into_iter().enumerate() {
-            *out.add(i) = Self::reduce_add(v);
+        // SAFETY: the caller keeps the conditions of the trait.
+        unsafe {
+            for (i, v) in v.into_iter().enumerate() {
+                *out.add(i) = Self::reduce_add(v);
+            }
         }
     }
     #[inline(always)]

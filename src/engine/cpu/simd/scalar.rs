@@ -14,13 +14,19 @@ macro_rules! scalar {
             type State = [f32; $block];
             #[inline(always)]
             unsafe fn state(p: *const u8, out: *mut [f32; $block]) {
-                out.write([0.0; $block]);
-                $function(&*p.cast::<[u8; $bytes]>(), &mut *out);
+                // SAFETY: the caller keeps the conditions of the trait.
+                unsafe {
+                    out.write([0.0; $block]);
+                    $function(&*p.cast::<[u8; $bytes]>(), &mut *out);
+                }
             }
             #[inline(always)]
             unsafe fn w32(_: *const u8, state: &[f32; $block], j: usize) -> [I::V; 2] {
-                let p = state.as_ptr().add(32 * j);
-                [I::load(p), I::load(p.add(16))]
+                // SAFETY: the caller keeps the conditions of the trait.
+                unsafe {
+                    let p = state.as_ptr().add(32 * j);
+                    [I::load(p), I::load(p.add(16))]
+                }
             }
         }
     };

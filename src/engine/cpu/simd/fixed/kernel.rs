@@ -15,18 +15,29 @@ use super::codes::{Codes, V};
 /// Fixed blocks that are unpacked at a time for many rows of input. Few enough that a block of weights stays in L1.
 const K_TILE_BLOCKS: usize = 2;
 
+/// # Safety
+/// The processor has the instruction set.
 #[inline(always)]
 pub unsafe fn planes(x: &FixedBlock, j: usize) -> [__m512i; PLANES] {
-    let p = x.planes[j].as_ptr().cast::<__m512i>();
-    [_mm512_load_si512(p), _mm512_load_si512(p.add(1)), _mm512_load_si512(p.add(2))]
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        let p = x.planes[j].as_ptr().cast::<__m512i>();
+        [_mm512_load_si512(p), _mm512_load_si512(p.add(1)), _mm512_load_si512(p.add(2))]
+    }
 }
 
 /// Multiplies codes with integers and sums four neighbouring products per lane.
+///
+/// # Safety
+/// The processor has the instruction set.
 #[inline(always)]
 pub unsafe fn dot(codes: __m512i, planes: &[__m512i; PLANES]) -> __m512i {
-    let upper = _mm512_dpbusd_epi32(_mm512_setzero_si512(), codes, planes[0]);
-    let both = _mm512_dpbusd_epi32(_mm512_slli_epi32::<8>(upper), codes, planes[1]);
-    _mm512_dpbusd_epi32(_mm512_slli_epi32::<8>(both), codes, planes[2])
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        let upper = _mm512_dpbusd_epi32(_mm512_setzero_si512(), codes, planes[0]);
+        let both = _mm512_dpbusd_epi32(_mm512_slli_epi32::<8>(upper), codes, planes[1]);
+        _mm512_dpbusd_epi32(_mm512_slli_epi32::<8>(both), codes, planes[2])
+    }
 }
 
 /// Codes, scales and minima in the form that a product takes. For a whole fixed block, the codes are transposed and there is one vector of
@@ -39,219 +50,304 @@ struct Weights {
 }
 
 /// The scale of each lane of transposed codes.
+///
+/// # Safety
+/// The processor has the instruction set.
 #[inline(always)]
 unsafe fn whole_scales<D: Codes>(scales: V) -> V {
-    // lane 4 · i + k belongs to group i + 4 · k of 16 columns
-    let index = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    _mm512_permutexvar_ps(if D::GROUP == 16 { index } else { _mm512_srli_epi32::<1>(index) }, scales)
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        // lane 4 · i + k belongs to group i + 4 · k of 16 columns
+        let index = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+        _mm512_permutexvar_ps(if D::GROUP == 16 { index } else { _mm512_srli_epi32::<1>(index) }, scales)
+    }
 }
 
 /// The scale of each lane of step `j`.
+///
+/// # Safety
+/// The processor has the instruction set.
 #[inline(always)]
 unsafe fn step_scales<D: Codes>(scales: V, j: usize) -> V {
-    let index = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
-    let index = _mm512_add_epi32(index, _mm512_set1_epi32(4 * j as i32));
-    _mm512_permutexvar_ps(if D::GROUP == 16 { index } else { _mm512_srli_epi32::<1>(index) }, scales)
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        let index = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+        let index = _mm512_add_epi32(index, _mm512_set1_epi32(4 * j as i32));
+        _mm512_permutexvar_ps(if D::GROUP == 16 { index } else { _mm512_srli_epi32::<1>(index) }, scales)
+    }
 }
 
 /// Starts the lanes of a fixed block with its minima.
+///
+/// # Safety
+/// The processor has the instruction set.
 #[inline(always)]
 unsafe fn begin<D: Codes>(x: &FixedBlock, minima: V) -> V {
-    if !D::MINIMA {
-        return _mm512_setzero_ps();
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        if !D::MINIMA {
+            return _mm512_setzero_ps();
+        }
+        let sums = if D::GROUP == 16 { &x.sixteens } else { &x.thirty_twos };
+        _mm512_fnmadd_ps(minima, _mm512_load_ps(sums.as_ptr()), _mm512_setzero_ps())
     }
-    let sums = if D::GROUP == 16 { &x.sixteens } else { &x.thirty_twos };
-    _mm512_fnmadd_ps(minima, _mm512_load_ps(sums.as_ptr()), _mm512_setzero_ps())
 }
 
 /// `OFFSET` times sums of integers.
+///
+/// # Safety
+/// The processor has the instruction set.
 #[inline(always)]
 unsafe fn offsets<D: Codes>(sums: &[i32; 16]) -> __m512i {
-    _mm512_sll_epi32(_mm512_load_si512(sums.as_ptr().cast()), _mm_cvtsi32_si128(D::OFFSET.trailing_zeros() as i32))
+    // SAFETY: the caller keeps the conditions above.
+    unsafe { _mm512_sll_epi32(_mm512_load_si512(sums.as_ptr().cast()), _mm_cvtsi32_si128(D::OFFSET.trailing_zeros() as i32)) }
 }
 
 /// Adds a whole fixed block. `sums` holds the sums with each plane.
+///
+/// # Safety
+/// The processor has the instruction set.
 #[inline(always)]
 unsafe fn whole<D: Codes>(sums: [__m512i; PLANES], scales: V, x: &FixedBlock, lanes: V) -> V {
-    let mut upper = _mm512_add_epi32(_mm512_slli_epi32::<8>(sums[0]), sums[1]);
-    let mut lower = sums[2];
-    if D::OFFSET != 0 {
-        upper = _mm512_sub_epi32(upper, offsets::<D>(&x.upper));
-        lower = _mm512_sub_epi32(lower, offsets::<D>(&x.lower));
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        let mut upper = _mm512_add_epi32(_mm512_slli_epi32::<8>(sums[0]), sums[1]);
+        let mut lower = sums[2];
+        if D::OFFSET != 0 {
+            upper = _mm512_sub_epi32(upper, offsets::<D>(&x.upper));
+            lower = _mm512_sub_epi32(lower, offsets::<D>(&x.lower));
+        }
+        let sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(upper), _mm512_set1_ps(256.0), _mm512_cvtepi32_ps(lower));
+        _mm512_fmadd_ps(sum, scales, lanes)
     }
-    let sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(upper), _mm512_set1_ps(256.0), _mm512_cvtepi32_ps(lower));
-    _mm512_fmadd_ps(sum, scales, lanes)
 }
 
 /// Adds one step of an incomplete fixed block.
+///
+/// # Safety
+/// The processor has the instruction set.
 #[inline(always)]
 unsafe fn step<D: Codes>(codes: __m512i, scales: V, x: &FixedBlock, j: usize, lanes: V) -> V {
-    let mut sum = dot(codes, &planes(x, j));
-    if D::OFFSET != 0 {
-        sum = _mm512_sub_epi32(sum, offsets::<D>(&x.fours[j]));
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        let mut sum = dot(codes, &planes(x, j));
+        if D::OFFSET != 0 {
+            sum = _mm512_sub_epi32(sum, offsets::<D>(&x.fours[j]));
+        }
+        _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), scales, lanes)
     }
-    _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), scales, lanes)
 }
 
+/// # Safety
+/// The processor has the instruction set.
 #[inline(always)]
 unsafe fn end(lanes: V, x: &FixedBlock, acc: V) -> V {
-    _mm512_fmadd_ps(lanes, _mm512_set1_ps(x.unit), acc)
+    // SAFETY: the caller keeps the conditions above.
+    unsafe { _mm512_fmadd_ps(lanes, _mm512_set1_ps(x.unit), acc) }
 }
 
 /// Adds a whole fixed block for R rows of weights.
+///
+/// # Safety
+/// The pointers in `w` are valid for `FIXED_BLOCK` weights, and the processor has the instruction set.
 #[inline(always)]
 unsafe fn fixed_block<D: Codes, const R: usize>(w: &[*const u8; R], x: &FixedBlock, acc: &mut [V; R]) {
-    // all states come first, because a store takes a while until it can be loaded
-    let mut states = [const { MaybeUninit::<D::State>::uninit() }; R];
-    for r in 0..R {
-        D::state(w[r], FIXED_BLOCK / D::BLOCK, states[r].as_mut_ptr());
-    }
-    for r in 0..R {
-        let state = states[r].assume_init_ref();
-        let codes = D::whole(w[r], state);
-        let mut sums = [_mm512_setzero_si512(); PLANES];
-        for j in 0..STEPS {
-            let planes = planes(x, j);
-            for i in 0..PLANES {
-                sums[i] = _mm512_dpbusd_epi32(sums[i], codes[j], planes[i]);
-            }
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        // all states come first, because a store takes a while until it can be loaded
+        let mut states = [const { MaybeUninit::<D::State>::uninit() }; R];
+        for r in 0..R {
+            D::state(w[r], FIXED_BLOCK / D::BLOCK, states[r].as_mut_ptr());
         }
-        let lanes = whole::<D>(sums, whole_scales::<D>(D::scales(state)), x, begin::<D>(x, D::minima(state)));
-        acc[r] = end(lanes, x, acc[r]);
+        for r in 0..R {
+            let state = states[r].assume_init_ref();
+            let codes = D::whole(w[r], state);
+            let mut sums = [_mm512_setzero_si512(); PLANES];
+            for j in 0..STEPS {
+                let planes = planes(x, j);
+                for i in 0..PLANES {
+                    sums[i] = _mm512_dpbusd_epi32(sums[i], codes[j], planes[i]);
+                }
+            }
+            let lanes = whole::<D>(sums, whole_scales::<D>(D::scales(state)), x, begin::<D>(x, D::minima(state)));
+            acc[r] = end(lanes, x, acc[r]);
+        }
     }
 }
 
 /// Adds the last `len` columns of a row, less than a fixed block.
+///
+/// # Safety
+/// `w` is valid for `len` weights, which are whole blocks and fewer than `FIXED_BLOCK`, and the processor has the instruction set.
 #[inline(always)]
 unsafe fn rest<D: Codes>(w: *const u8, len: usize, x: &FixedBlock, acc: V) -> V {
-    let mut room = [0; STEP_BYTES];
-    let mut state = MaybeUninit::<D::State>::uninit();
-    D::state(w, len / D::BLOCK, state.as_mut_ptr());
-    let state = state.assume_init_ref();
-    let (scales, mut lanes) = (D::scales(state), begin::<D>(x, D::minima(state)));
-    for j in 0..len.div_ceil(STEP) {
-        lanes = step::<D>(rest_codes::<D>(w, state, len, j, &mut room), step_scales::<D>(scales, j), x, j, lanes);
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        let mut room = [0; STEP_BYTES];
+        let mut state = MaybeUninit::<D::State>::uninit();
+        D::state(w, len / D::BLOCK, state.as_mut_ptr());
+        let state = state.assume_init_ref();
+        let (scales, mut lanes) = (D::scales(state), begin::<D>(x, D::minima(state)));
+        for j in 0..len.div_ceil(STEP) {
+            lanes = step::<D>(rest_codes::<D>(w, state, len, j, &mut room), step_scales::<D>(scales, j), x, j, lanes);
+        }
+        end(lanes, x, acc)
     }
-    end(lanes, x, acc)
 }
 
 /// The most bytes of a step's blocks: two blocks of 34 or one of 36.
 const STEP_BYTES: usize = 68;
 
 /// The codes of step `j` of the last `len` columns. If only half a step is left, zeros fill the other half.
+///
+/// # Safety
+/// `w` is valid for `len` weights, `state` is theirs, step `j` starts before `len`, and the processor has the instruction set.
 #[inline(always)]
 unsafe fn rest_codes<D: Codes>(w: *const u8, state: &D::State, len: usize, j: usize, room: &mut [u8; STEP_BYTES]) -> __m512i {
-    if STEP * (j + 1) <= len {
-        return D::codes(w, state, j);
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        if STEP * (j + 1) <= len {
+            return D::codes(w, state, j);
+        }
+        w.add(STEP * j / D::BLOCK * D::BYTES).copy_to_nonoverlapping(room.as_mut_ptr(), D::BYTES);
+        D::codes(room.as_ptr(), state, 0)
     }
-    w.add(STEP * j / D::BLOCK * D::BYTES).copy_to_nonoverlapping(room.as_mut_ptr(), D::BYTES);
-    D::codes(room.as_ptr(), state, 0)
 }
 
 /// Multiplies R rows of weights with one row of input. Weights are decoded in registers.
+///
+/// # Safety
+/// The conditions of [`linear`] for one token, and the rows `row + r * apart` exist.
 #[inline(always)]
 unsafe fn fused<D: Codes, const R: usize>(a: &LinearArgs, row: usize, apart: usize) {
-    let bytes = FIXED_BLOCK / D::BLOCK * D::BYTES;
-    let mut acc = [_mm512_setzero_ps(); R];
-    let mut w = [a.w; R];
-    for (r, w) in w.iter_mut().enumerate() {
-        *w = w.add((row + r * apart) * a.row_bytes);
-    }
-    let mut x = a.fixed;
-    for _ in 0..a.cols / FIXED_BLOCK {
-        for w in w {
-            for line in (0..bytes).step_by(64) {
-                Avx512::prefetch(w.wrapping_add(line + PREFETCH));
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        let bytes = FIXED_BLOCK / D::BLOCK * D::BYTES;
+        let mut acc = [_mm512_setzero_ps(); R];
+        let mut w = [a.w; R];
+        for (r, w) in w.iter_mut().enumerate() {
+            *w = w.add((row + r * apart) * a.row_bytes);
+        }
+        let mut x = a.fixed;
+        for _ in 0..a.cols / FIXED_BLOCK {
+            for w in w {
+                for line in (0..bytes).step_by(64) {
+                    Avx512::prefetch(w.wrapping_add(line + PREFETCH));
+                }
+            }
+            fixed_block::<D, R>(&w, &*x, &mut acc);
+            for w in &mut w {
+                *w = w.add(bytes);
+            }
+            x = x.add(1);
+        }
+        if D::BLOCK < FIXED_BLOCK && !a.cols.is_multiple_of(FIXED_BLOCK) {
+            for r in 0..R {
+                acc[r] = rest::<D>(w[r], a.cols % FIXED_BLOCK, &*x, acc[r]);
             }
         }
-        fixed_block::<D, R>(&w, &*x, &mut acc);
-        for w in &mut w {
-            *w = w.add(bytes);
+        for (r, acc) in acc.into_iter().enumerate() {
+            put(a.out.add(row + r * apart), a.scale * Avx512::reduce_add(acc), a.accumulate);
         }
-        x = x.add(1);
-    }
-    if D::BLOCK < FIXED_BLOCK && !a.cols.is_multiple_of(FIXED_BLOCK) {
-        for r in 0..R {
-            acc[r] = rest::<D>(w[r], a.cols % FIXED_BLOCK, &*x, acc[r]);
-        }
-    }
-    for (r, acc) in acc.into_iter().enumerate() {
-        put(a.out.add(row + r * apart), a.scale * Avx512::reduce_add(acc), a.accumulate);
     }
 }
 
 /// Takes R rows at a time, each from another part of the matrix. Each part is read from end to end, which suits the hardware's prefetcher.
+///
+/// # Safety
+/// The conditions of [`linear`], with one token.
 #[inline(always)]
 unsafe fn one<D: Codes, const R: usize>(a: &LinearArgs) {
-    let part = a.rows / R;
-    for row in 0..part {
-        fused::<D, R>(a, row, part);
-    }
-    for row in part * R..a.rows {
-        fused::<D, 1>(a, row, 0);
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        let part = a.rows / R;
+        for row in 0..part {
+            fused::<D, R>(a, row, part);
+        }
+        for row in part * R..a.rows {
+            fused::<D, 1>(a, row, 0);
+        }
     }
 }
 
+/// # Safety
+/// `w` is valid for `len` weights, which are whole blocks and at most `FIXED_BLOCK`, and the processor has the instruction set.
 #[inline(always)]
 unsafe fn unpack<D: Codes>(w: *const u8, len: usize, out: &mut Weights) {
-    let mut state = MaybeUninit::<D::State>::uninit();
-    D::state(w, len / D::BLOCK, state.as_mut_ptr());
-    let state = state.assume_init_ref();
-    out.minima = D::minima(state);
-    if D::BLOCK == FIXED_BLOCK || len == FIXED_BLOCK {
-        (out.codes, out.scales[0]) = (D::whole(w, state), whole_scales::<D>(D::scales(state)));
-        return;
-    }
-    let mut room = [0; STEP_BYTES];
-    for j in 0..len.div_ceil(STEP) {
-        out.codes[j] = rest_codes::<D>(w, state, len, j, &mut room);
-        out.scales[j] = step_scales::<D>(D::scales(state), j);
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        let mut state = MaybeUninit::<D::State>::uninit();
+        D::state(w, len / D::BLOCK, state.as_mut_ptr());
+        let state = state.assume_init_ref();
+        out.minima = D::minima(state);
+        if D::BLOCK == FIXED_BLOCK || len == FIXED_BLOCK {
+            (out.codes, out.scales[0]) = (D::whole(w, state), whole_scales::<D>(D::scales(state)));
+            return;
+        }
+        let mut room = [0; STEP_BYTES];
+        for j in 0..len.div_ceil(STEP) {
+            out.codes[j] = rest_codes::<D>(w, state, len, j, &mut room);
+            out.scales[j] = step_scales::<D>(D::scales(state), j);
+        }
     }
 }
 
 /// Adds the products of a fixed block to the accumulators: R rows of weights, `K_TILE_BLOCKS` apart, with one row of input.
+///
+/// # Safety
+/// `w` is valid for `R` weights that are `K_TILE_BLOCKS` apart and unpacked for `len` columns, and the processor has the instruction set.
 #[inline(always)]
 unsafe fn micro<D: Codes, const R: usize>(w: *const Weights, x: &FixedBlock, len: usize, acc: &mut [V; R]) {
-    if D::BLOCK < FIXED_BLOCK && len < FIXED_BLOCK {
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        if D::BLOCK < FIXED_BLOCK && len < FIXED_BLOCK {
+            for r in 0..R {
+                let w = &*w.add(r * K_TILE_BLOCKS);
+                let mut lanes = begin::<D>(x, w.minima);
+                for j in 0..len.div_ceil(STEP) {
+                    lanes = step::<D>(w.codes[j], w.scales[j], x, j, lanes);
+                }
+                acc[r] = end(lanes, x, acc[r]);
+            }
+            return;
+        }
+        let mut sums = [[_mm512_setzero_si512(); PLANES]; R];
+        for j in 0..STEPS {
+            let planes = planes(x, j);
+            for r in 0..R {
+                for i in 0..PLANES {
+                    sums[r][i] = _mm512_dpbusd_epi32(sums[r][i], (*w.add(r * K_TILE_BLOCKS)).codes[j], planes[i]);
+                }
+            }
+        }
         for r in 0..R {
             let w = &*w.add(r * K_TILE_BLOCKS);
-            let mut lanes = begin::<D>(x, w.minima);
-            for j in 0..len.div_ceil(STEP) {
-                lanes = step::<D>(w.codes[j], w.scales[j], x, j, lanes);
-            }
-            acc[r] = end(lanes, x, acc[r]);
+            acc[r] = end(whole::<D>(sums[r], w.scales[0], x, begin::<D>(x, w.minima)), x, acc[r]);
         }
-        return;
-    }
-    let mut sums = [[_mm512_setzero_si512(); PLANES]; R];
-    for j in 0..STEPS {
-        let planes = planes(x, j);
-        for r in 0..R {
-            for i in 0..PLANES {
-                sums[r][i] = _mm512_dpbusd_epi32(sums[r][i], (*w.add(r * K_TILE_BLOCKS)).codes[j], planes[i]);
-            }
-        }
-    }
-    for r in 0..R {
-        let w = &*w.add(r * K_TILE_BLOCKS);
-        acc[r] = end(whole::<D>(sums[r], w.scales[0], x, begin::<D>(x, w.minima)), x, acc[r]);
     }
 }
 
 /// Adds a K tile's products of `R` rows of weights to the accumulators at `lanes`.
+///
+/// # Safety
+/// `w` and `x` are valid for `len` columns of `R` rows and of one row, `lanes` is valid for `R` vectors on cache lines, and the processor
+/// has the instruction set.
 #[inline(always)]
 unsafe fn tile<D: Codes, const R: usize>(w: *const Weights, x: *const FixedBlock, len: usize, first: bool, lanes: *mut f32) {
-    let mut acc = [_mm512_setzero_ps(); R];
-    if !first {
-        for r in 0..R {
-            acc[r] = _mm512_load_ps(lanes.add(r * LANES));
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        let mut acc = [_mm512_setzero_ps(); R];
+        if !first {
+            for r in 0..R {
+                acc[r] = _mm512_load_ps(lanes.add(r * LANES));
+            }
         }
-    }
-    for i in 0..len.div_ceil(FIXED_BLOCK) {
-        micro::<D, R>(w.add(i), &*x.add(i), len - i * FIXED_BLOCK, &mut acc);
-    }
-    for r in 0..R {
-        _mm512_store_ps(lanes.add(r * LANES), acc[r]);
+        for i in 0..len.div_ceil(FIXED_BLOCK) {
+            micro::<D, R>(w.add(i), &*x.add(i), len - i * FIXED_BLOCK, &mut acc);
+        }
+        for r in 0..R {
+            _mm512_store_ps(lanes.add(r * LANES), acc[r]);
+        }
     }
 }
 
@@ -259,38 +355,44 @@ unsafe fn tile<D: Codes, const R: usize>(w: *const Weights, x: *const FixedBlock
 const _: () = assert!(ROW_BLOCK * K_TILE_BLOCKS * size_of::<Weights>() <= ROW_BLOCK * MAX_K_TILE * size_of::<f32>());
 
 /// Takes many rows of input. A block of rows of weights is unpacked K tile by K tile.
+///
+/// # Safety
+/// The conditions of [`linear`], with at most `ROW_BLOCK` rows.
 #[inline(always)]
 unsafe fn many<D: Codes>(a: &LinearArgs) {
-    let weights = a.scratch.cast::<Weights>();
-    let lanes = a.scratch.add(ROW_BLOCK * K_TILE_BLOCKS * size_of::<Weights>() / 4);
-    let mut k = 0;
-    while k < a.cols {
-        let len = (K_TILE_BLOCKS * FIXED_BLOCK).min(a.cols - k);
-        for r in 0..a.rows {
-            let row = a.w.add(r * a.row_bytes + k / D::BLOCK * D::BYTES);
-            for i in 0..len.div_ceil(FIXED_BLOCK) {
-                let len = FIXED_BLOCK.min(len - i * FIXED_BLOCK);
-                unpack::<D>(row.add(i * FIXED_BLOCK / D::BLOCK * D::BYTES), len, &mut *weights.add(r * K_TILE_BLOCKS + i));
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        let weights = a.scratch.cast::<Weights>();
+        let lanes = a.scratch.add(ROW_BLOCK * K_TILE_BLOCKS * size_of::<Weights>() / 4);
+        let mut k = 0;
+        while k < a.cols {
+            let len = (K_TILE_BLOCKS * FIXED_BLOCK).min(a.cols - k);
+            for r in 0..a.rows {
+                let row = a.w.add(r * a.row_bytes + k / D::BLOCK * D::BYTES);
+                for i in 0..len.div_ceil(FIXED_BLOCK) {
+                    let len = FIXED_BLOCK.min(len - i * FIXED_BLOCK);
+                    unpack::<D>(row.add(i * FIXED_BLOCK / D::BLOCK * D::BYTES), len, &mut *weights.add(r * K_TILE_BLOCKS + i));
+                }
             }
+            for t in 0..a.tokens {
+                let (x, lanes) = (a.fixed.add(t * a.ldf + k / FIXED_BLOCK), lanes.add(t * ROW_BLOCK * LANES));
+                let mut r = 0;
+                while r + 4 <= a.rows {
+                    tile::<D, 4>(weights.add(r * K_TILE_BLOCKS), x, len, k == 0, lanes.add(r * LANES));
+                    r += 4;
+                }
+                while r < a.rows {
+                    tile::<D, 1>(weights.add(r * K_TILE_BLOCKS), x, len, k == 0, lanes.add(r * LANES));
+                    r += 1;
+                }
+            }
+            k += len;
         }
         for t in 0..a.tokens {
-            let (x, lanes) = (a.fixed.add(t * a.ldf + k / FIXED_BLOCK), lanes.add(t * ROW_BLOCK * LANES));
-            let mut r = 0;
-            while r + 4 <= a.rows {
-                tile::<D, 4>(weights.add(r * K_TILE_BLOCKS), x, len, k == 0, lanes.add(r * LANES));
-                r += 4;
+            for r in 0..a.rows {
+                let sum = Avx512::reduce_add(_mm512_load_ps(lanes.add((t * ROW_BLOCK + r) * LANES)));
+                put(a.out.add(t * a.ldo + r), a.scale * sum, a.accumulate);
             }
-            while r < a.rows {
-                tile::<D, 1>(weights.add(r * K_TILE_BLOCKS), x, len, k == 0, lanes.add(r * LANES));
-                r += 1;
-            }
-        }
-        k += len;
-    }
-    for t in 0..a.tokens {
-        for r in 0..a.rows {
-            let sum = Avx512::reduce_add(_mm512_load_ps(lanes.add((t * ROW_BLOCK + r) * LANES)));
-            put(a.out.add(t * a.ldo + r), a.scale * sum, a.accumulate);
         }
     }
 }
@@ -301,13 +403,16 @@ unsafe fn many<D: Codes>(a: &LinearArgs) {
 /// The pointers of `a` are valid for the sizes that its fields give, and the processor has the instruction set.
 #[inline(always)]
 pub unsafe fn linear<D: Codes>(a: &LinearArgs) {
-    match a.tokens {
-        0 => {}
-        1 => one::<D, 4>(a),
-        _ => {
-            for row in (0..a.rows).step_by(ROW_BLOCK) {
-                let rows = ROW_BLOCK.min(a.rows - row);
-                many::<D>(&LinearArgs { w: a.w.add(row * a.row_bytes), rows, out: a.out.add(row), ..*a });
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        match a.tokens {
+            0 => {}
+            1 => one::<D, 4>(a),
+            _ => {
+                for row in (0..a.rows).step_by(ROW_BLOCK) {
+                    let rows = ROW_BLOCK.min(a.rows - row);
+                    many::<D>(&LinearArgs { w: a.w.add(row * a.row_bytes), rows, out: a.out.add(row), ..*a });
+                }
             }
         }
     }

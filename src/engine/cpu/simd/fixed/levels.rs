@@ -6,42 +6,64 @@ use super::codes::{Codes, V};
 use model::codebook;
 
 /// The first four bytes of each of `blocks` blocks of `BYTES` bytes, followed by zeros.
+///
+/// # Safety
+/// `p` is valid for `blocks` blocks of `BYTES` bytes, at most eight, and the processor has the instruction set.
 #[inline(always)]
 unsafe fn heads<const BYTES: usize>(p: *const u8, blocks: usize) -> __m256i {
-    let head = |i: usize| p.add(i * BYTES).cast::<i32>().read_unaligned();
-    if blocks == 8 {
-        return _mm256_setr_epi32(head(0), head(1), head(2), head(3), head(4), head(5), head(6), head(7));
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        let head = |i: usize| p.add(i * BYTES).cast::<i32>().read_unaligned();
+        if blocks == 8 {
+            return _mm256_setr_epi32(head(0), head(1), head(2), head(3), head(4), head(5), head(6), head(7));
+        }
+        let mut all = [0; 8];
+        for i in 0..blocks {
+            all[i] = head(i);
+        }
+        _mm256_loadu_si256(all.as_ptr().cast())
     }
-    let mut all = [0; 8];
-    for i in 0..blocks {
-        all[i] = head(i);
-    }
-    _mm256_loadu_si256(all.as_ptr().cast())
 }
 
 /// Converts the float16 numbers in the lower halves of words.
+///
+/// # Safety
+/// The processor has the instruction set.
 #[inline(always)]
 unsafe fn floats(words: __m256i) -> V {
-    _mm512_zextps256_ps512(_mm256_cvtph_ps(_mm256_cvtepi32_epi16(words)))
+    // SAFETY: the caller keeps the conditions above.
+    unsafe { _mm512_zextps256_ps512(_mm256_cvtph_ps(_mm256_cvtepi32_epi16(words))) }
 }
 
 /// Half of each e8m0 scale in the lowest byte of a word.
+///
+/// # Safety
+/// The processor has the instruction set.
 #[inline(always)]
 unsafe fn e8m0_halves(words: __m256i) -> V {
-    let exponents = _mm256_and_si256(words, _mm256_set1_epi32(255));
-    let normal = _mm256_slli_epi32::<23>(_mm256_sub_epi32(exponents, _mm256_set1_epi32(1)));
-    let tiny = _mm256_sllv_epi32(_mm256_set1_epi32(0x0020_0000), exponents);
-    let is_normal = _mm256_cmpgt_epi32_mask(exponents, _mm256_set1_epi32(1));
-    _mm512_zextps256_ps512(_mm256_castsi256_ps(_mm256_mask_mov_epi32(tiny, is_normal, normal)))
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        let exponents = _mm256_and_si256(words, _mm256_set1_epi32(255));
+        let normal = _mm256_slli_epi32::<23>(_mm256_sub_epi32(exponents, _mm256_set1_epi32(1)));
+        let tiny = _mm256_sllv_epi32(_mm256_set1_epi32(0x0020_0000), exponents);
+        let is_normal = _mm256_cmpgt_epi32_mask(exponents, _mm256_set1_epi32(1));
+        _mm512_zextps256_ps512(_mm256_castsi256_ps(_mm256_mask_mov_epi32(tiny, is_normal, normal)))
+    }
 }
 
 /// The nibbles of 16 bytes at `first` and of 16 at `second`, in each case low nibbles before high ones.
+///
+/// # Safety
+/// `first` and `second` are valid for 16 bytes, and the processor has the instruction set.
 #[inline(always)]
 pub(super) unsafe fn nibbles(first: *const u8, second: *const u8) -> __m512i {
-    let first = _mm512_broadcast_i32x4(_mm_loadu_si128(first.cast()));
-    let bytes = _mm512_mask_broadcast_i32x4(first, 0xff00, _mm_loadu_si128(second.cast()));
-    let shifted = _mm512_srlv_epi64(bytes, _mm512_setr_epi64(0, 0, 4, 4, 0, 0, 4, 4));
-    _mm512_and_si512(shifted, _mm512_set1_epi8(15))
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        let first = _mm512_broadcast_i32x4(_mm_loadu_si128(first.cast()));
+        let bytes = _mm512_mask_broadcast_i32x4(first, 0xff00, _mm_loadu_si128(second.cast()));
+        let shifted = _mm512_srlv_epi64(bytes, _mm512_setr_epi64(0, 0, 4, 4, 0, 0, 4, 4));
+        _mm512_and_si512(shifted, _mm512_set1_epi8(15))
+    }
 }
 
 /// Converts signed levels, ordered by code, to codes with an offset of 128.
@@ -55,9 +77,13 @@ const fn unsigned(levels: &[i8; 16]) -> [u8; 16] {
 }
 
 /// Looks up the levels of four-bit codes.
+///
+/// # Safety
+/// The processor has the instruction set.
 #[inline(always)]
 pub(super) unsafe fn look_up(levels: &[u8; 16], codes: __m512i) -> __m512i {
-    _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(levels.as_ptr().cast())), codes)
+    // SAFETY: the caller keeps the conditions above.
+    unsafe { _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(levels.as_ptr().cast())), codes) }
 }
 
 /// Defines a type. `|p, q|` gives the codes of the blocks at `p` and `q`, and `|s|` the scales from the first four bytes of eight blocks.
@@ -73,14 +99,20 @@ macro_rules! blocks_of_32 {
             type State = V;
             #[inline(always)]
             unsafe fn state(p: *const u8, blocks: usize, out: *mut V) {
-                let $s = heads::<$bytes>(p, blocks);
-                *out = $scales;
+                // SAFETY: the caller keeps the conditions of the trait.
+                unsafe {
+                    let $s = heads::<$bytes>(p, blocks);
+                    *out = $scales;
+                }
             }
             #[inline(always)]
             unsafe fn codes(p: *const u8, _: &V, j: usize) -> __m512i {
-                let $p = p.add(2 * j * $bytes);
-                let $q = $p.add($bytes);
-                $codes
+                // SAFETY: the caller keeps the conditions of the trait.
+                unsafe {
+                    let $p = p.add(2 * j * $bytes);
+                    let $q = $p.add($bytes);
+                    $codes
+                }
             }
             #[inline(always)]
             unsafe fn scales(s: &V) -> V {
@@ -88,7 +120,8 @@ macro_rules! blocks_of_32 {
             }
             #[inline(always)]
             unsafe fn minima(_: &V) -> V {
-                _mm512_setzero_ps()
+                // SAFETY: the caller keeps the conditions of the trait.
+                unsafe { _mm512_setzero_ps() }
             }
         }
     };
@@ -111,22 +144,28 @@ unsafe impl Codes for Nvfp4 {
     type State = V;
     #[inline(always)]
     unsafe fn state(p: *const u8, blocks: usize, out: *mut V) {
-        // four scales per block
-        let mut all = [0f32; 16];
-        for i in 0..blocks {
-            for k in 0..4 {
-                all[4 * i + k] = codebook::UE4M3_HALVES[usize::from(*p.add(36 * i + k))];
+        // SAFETY: the caller keeps the conditions of the trait.
+        unsafe {
+            // four scales per block
+            let mut all = [0f32; 16];
+            for i in 0..blocks {
+                for k in 0..4 {
+                    all[4 * i + k] = codebook::UE4M3_HALVES[usize::from(*p.add(36 * i + k))];
+                }
             }
+            *out = _mm512_loadu_ps(all.as_ptr());
         }
-        *out = _mm512_loadu_ps(all.as_ptr());
     }
     #[inline(always)]
     unsafe fn codes(p: *const u8, _: &V, j: usize) -> __m512i {
-        // each group of eight bytes twice: its low nibbles, then its high ones
-        let bytes = _mm512_castsi256_si512(_mm256_loadu_si256(p.add(36 * j + 4).cast()));
-        let bytes = _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 0, 1, 1, 2, 2, 3, 3), bytes);
-        let shifted = _mm512_srlv_epi64(bytes, _mm512_setr_epi64(0, 4, 0, 4, 0, 4, 0, 4));
-        look_up(&FP4, _mm512_and_si512(shifted, _mm512_set1_epi8(15)))
+        // SAFETY: the caller keeps the conditions of the trait.
+        unsafe {
+            // each group of eight bytes twice: its low nibbles, then its high ones
+            let bytes = _mm512_castsi256_si512(_mm256_loadu_si256(p.add(36 * j + 4).cast()));
+            let bytes = _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 0, 1, 1, 2, 2, 3, 3), bytes);
+            let shifted = _mm512_srlv_epi64(bytes, _mm512_setr_epi64(0, 4, 0, 4, 0, 4, 0, 4));
+            look_up(&FP4, _mm512_and_si512(shifted, _mm512_set1_epi8(15)))
+        }
     }
     #[inline(always)]
     unsafe fn scales(s: &V) -> V {
@@ -134,6 +173,7 @@ unsafe impl Codes for Nvfp4 {
     }
     #[inline(always)]
     unsafe fn minima(_: &V) -> V {
-        _mm512_setzero_ps()
+        // SAFETY: the caller keeps the conditions of the trait.
+        unsafe { _mm512_setzero_ps() }
     }
 }

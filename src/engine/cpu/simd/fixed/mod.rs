@@ -45,14 +45,20 @@ kernels!(
     23 books::Iq4Xs, 29 books::Iq1M, 34 ternary::Tq1_0, 35 ternary::Tq2_0, 39 levels::Mxfp4, 40 levels::Nvfp4,
 );
 
+/// # Safety
+/// The conditions of [`kernel::linear`], and the processor has the features.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 unsafe fn product<D: codes::Codes>(a: &LinearArgs) {
-    kernel::linear::<D>(a)
+    // SAFETY: the caller keeps the conditions above.
+    unsafe { kernel::linear::<D>(a) }
 }
 
+/// # Safety
+/// The conditions of [`split::split`], and the processor has the features.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
 unsafe fn split(x: *const f32, len: usize, out: *mut FixedBlock) {
-    split::split(x, len, out)
+    // SAFETY: the caller keeps the conditions above.
+    unsafe { split::split(x, len, out) }
 }
 
 #[cfg(test)]
