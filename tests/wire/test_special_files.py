@@ -13,7 +13,7 @@ import pytest
 from checkpoint import Checkpoint, golden
 from harness import BINARY, ROOT, Server, cli, environment
 from pseudo import Terminal
-from tiny import Tiny
+from tiny import VOCAB, Tiny
 
 _, MODELS = golden()
 KINDS = ["FIFO", "link", "socket", "directory", "device"]
@@ -24,7 +24,9 @@ STREAMS = ["FIFO", "link", "device"]
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     path = tmp_path_factory.mktemp("tiny") / "tiny.gguf"
-    Tiny("llama").write(path, metadata={"tokenizer.chat_template": "{{ messages[0].content }}"})
+    words = [*"▁abcd", *(f"<{i}>" for i in range(VOCAB - 5))]
+    metadata = {"tokenizer.chat_template": "{{ messages[0].content }}", "tokenizer.ggml.tokens": words}
+    Tiny("llama").write(path, metadata=metadata)
     return path
 
 
@@ -243,7 +245,10 @@ def test_no_request_waits_for_a_model(tmp_path, model):
     """Every way to load: the file, its template and its tokenizer are FIFOs."""
     fifo = special(tmp_path / "fifo", "FIFO")
     entries = [f'[[models]]\nid = "file"\nsource = {{ type = "file", path = "{fifo}" }}']
-    entries += [f'[[models]]\nid = "template"\nsource = {{ type = "file", path = "{model}" }}\nchat_template = "{fifo}"']
+    # weights of its own: a model whose template cannot be read takes the others on the same weights with it
+    other = tmp_path / "other.gguf"
+    other.write_bytes(model.read_bytes())
+    entries += [f'[[models]]\nid = "template"\nsource = {{ type = "file", path = "{other}" }}\nchat_template = "{fifo}"']
     (tmp_path / "models.toml").write_text("\n".join(entries))
     settings = {"SERVER__MODELS_DIR": tmp_path / "store", "SERVER__DEFAULT_MODELS": str(model)}
     with Server(settings, ("--config", str(tmp_path / "models.toml"))) as server:
@@ -276,6 +281,6 @@ def test_a_text_may_come_through_a_fifo(tmp_path, model):
     assert cli("render", model, "--input", "/dev/stdin", stdin=message).stdout == "hello"
     done = cli("logits", model, "--ids", through("ids", "[[1, 2]]"), "--out", tmp_path / "out.npy", "--backend", "cpu")
     assert done.returncode == 0 and (tmp_path / "out.npy").read_bytes().startswith(b"\x93NUMPY"), done.stderr
-    words = "a word and another " * 40
+    words = "a b c d " * 40
     done = cli("eval", model, "--text", through("text", words), "--context", "16", "--chunks", "1", "--backend", "cpu")
     assert done.returncode == 0 and "perplexity" in done.stdout, done.stderr

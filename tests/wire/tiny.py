@@ -53,7 +53,7 @@ def write(path, kv: dict, tensors: dict) -> dict:
         key = name.encode()
         heads.append(struct.pack("<Q", len(key)) + key + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, len(data)))
         data += encoded
-    pairs = [struct.pack("<Q", len(k)) + k.encode() + value(v) for k, v in kv.items()]
+    pairs = [struct.pack("<Q", len(k.encode())) + k.encode() + value(v) for k, v in kv.items()]
     head = b"GGUF" + struct.pack("<IQQ", 3, len(heads), len(pairs)) + b"".join(pairs) + b"".join(heads)
     with open(path, "wb") as file:
         file.write(head + bytes(-len(head) % ALIGNMENT) + data)

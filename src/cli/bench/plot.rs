@@ -163,7 +163,7 @@ fn number(value: f64) -> String {
 }
 
 fn escaped(text: &str) -> String {
-    let clean = text.replace(|c: char| c.is_control(), "\u{fffd}");
+    let clean = outside::in_line(text);
     clean.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
