@@ -63,7 +63,7 @@ def test_hosted_tools_alone_are_refused(coder):
     for path, fields in (("responses", {"input": "x", "tools": HOSTED}), ("messages", message)):
         reply = coder.post(f"/v1/{path}", {"model": CODER, **fields})
         text = reply.json()["error"]["message"]
-        assert reply.status == 400 and "`tools[0].type`" in text and "no model here" in text, reply.body
+        assert reply.status == 400 and "`tools[0].type`" in text and "cannot be offered to a model here" in text, reply.body
     reply = coder.post("/v1/responses", {"model": CODER, "input": "x", "tools": [HALL, *HOSTED], "tool_choice": {"type": "web_search"}})
     assert reply.status == 400 and reply.error["param"] == "tool_choice.type", reply.body
 

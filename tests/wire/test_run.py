@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+import pytest
 from harness import BINARY, MODEL, ROOT, cli, environment
 from pseudo import GREEDY, MORE, Terminal
 from test_cli import failed, show
@@ -318,6 +319,7 @@ def test_ctrl_c_stops_only_the_answer_and_ctrl_d_leaves():
     assert chat.ends() == 0
 
 
+@pytest.mark.real_models
 def test_a_base_model_says_so_once_and_continues_the_text():
     done = cli("run", "gemma3:270m", "The capital of France is", *GREEDY, "--max-tokens", "3", timeout=120)
     assert done.returncode == 0 and done.stderr.count("is a base model") == 1, done.stderr

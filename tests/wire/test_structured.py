@@ -41,6 +41,7 @@ def test_a_schema_is_followed(server):
             jsonschema.validate(json.loads(text), PERSON)
 
 
+@pytest.mark.real_models
 def test_json_object_gives_an_object(server):
     text, reason = content(server.chat('Answer with the JSON object {"a": 1}.', response_format={"type": "json_object"}, max_tokens=100))
     assert reason == "stop" and json.loads(text) == {"a": 1}, text

@@ -274,6 +274,7 @@ def test_data_one_byte_short_fails_the_load(zoo):
     fails(zoo, 12)
 
 
+@pytest.mark.real_models
 def test_a_file_that_is_cut_in_place_fails_its_model_alone(tmp_path, original):  # noqa: F811
     """Row 13."""
     for name in ("cut", "whole"):

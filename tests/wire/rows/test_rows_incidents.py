@@ -136,7 +136,10 @@ def test_incident_numbers_at_their_extremes(server):
                     connection.request("POST", path, body, {"content-type": "application/json"})
                     reply = connection.getresponse()
                     answer = reply.read()
-                    assert reply.status == (200 if is_taken(path, name, value) else 400), (path, name, value, reply.status, answer[:200])
+                    # beyond 64 bits, a whole number is refused wherever it is
+                    is_exact = not isinstance(number, int) or -(2**63) <= number < 2**64
+                    taken = is_exact and is_taken(path, name, value)
+                    assert reply.status == (200 if taken else 400), (path, name, value, reply.status, answer[:200])
                     assert reply.status == 200 or json.loads(answer)["error"]["param"].startswith(name), (path, name, value, answer[:200])
     assert resident(server) - before < 64 << 20
 
