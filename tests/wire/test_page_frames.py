@@ -106,7 +106,7 @@ def test_a_browser_of_a_quarter_of_the_speed_keeps_its_time_and_shows_the_text_i
         finished(page)
     print(*windows, sep="; ")
     assert usual(windows, lambda costs: costs.layouts) <= 12, "slower frames are drawn less often"
-    assert usual(windows, lambda costs: costs.main / costs.slowed(4)) <= 0.5, "and leave some time"
+    assert usual(windows, lambda costs: costs.main / costs.slowed(4)) <= (0.5 if is_idle() else 0.75), "and leave some time"
     assert usual(windows, lambda costs: costs.lag(0.5) / costs.slowed(4)) <= 0.5, "and often enough"
 
 
