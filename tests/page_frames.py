@@ -65,6 +65,11 @@ class Costs:
         """The delay within which this share of the frames stays [s]."""
         return self.lags[min(len(self.lags) - 1, int(share * len(self.lags)))]
 
+    def slowed(self, throttled: float = 1) -> float:
+        """How many times longer the main thread's work took than it would have alone: its time on the clock by the processor time of its
+        process, at least 1. `throttled`: what Chromium itself adds."""
+        return max(1.0, self.main / (throttled * self.cpu))
+
     def __str__(self) -> str:
         lags = ", ".join(f"{self.lag(share):.3f}" for share in (0.5, 0.95, 1))
         return (
