@@ -1,7 +1,7 @@
 //! Reads client input as the handlers do, without a server. The fuzz targets call this.
 
-use ::chat::Conversation;
 use bytes::Bytes;
+use chat::Conversation;
 use config::Limits;
 use serving::Prompt;
 
@@ -11,7 +11,7 @@ use http::field_schema::FieldSchema;
 use http::inflate::Encoding;
 use http::parse::{Meter, parse};
 use ollama::convert as ollama;
-use openai::convert::{chat, completions, embeddings, rerank, responses, schemas, tokens};
+use openai::convert::{chat as chats, completions, embeddings, rerank, responses, schemas, tokens};
 
 /// The endpoints whose requests have a body.
 pub const ENDPOINTS: [&str; 13] = [
@@ -65,7 +65,7 @@ fn read(endpoint: &str, body: &[u8], limits: &Limits) -> Result<Option<Conversat
     schema(endpoint).admit(&mut value, limits.unknown_fields)?;
     let of_prompt = |prompt| if let Prompt::Chat(conversation) = prompt { Some(conversation) } else { None };
     Ok(match endpoint {
-        "/v1/chat/completions" => of_prompt(chat::parse(&value, limits)?.prompt),
+        "/v1/chat/completions" => of_prompt(chats::parse(&value, limits)?.prompt),
         "/v1/completions" => completions::parse(&value, limits)?.prompts.into_iter().find_map(of_prompt),
         "/v1/embeddings" => embeddings::parse(&value).map(|_| None)?,
         "/v1/responses" => Some(responses::parse(&value, limits, &|_| None)?.conversation),

@@ -1,4 +1,4 @@
-""".ci/commits refuses messages whose subject is long or no imperative, or whose body is missing, in the commits after a base and in the hook."""
+""".ci/commits refuses messages whose subject is long or no imperative, or whose body is missing, after a base and in the hook."""
 
 import importlib.machinery
 import importlib.util

@@ -392,7 +392,8 @@ def metrics() -> set[str]:
 
 
 def broken_metrics(document: str, text: str):
-    for prefix, name in re.findall(r"\b(penstock_|vllm:)([a-z][a-z_]*[a-z])\b", "\n".join(inline(text)) if document.endswith(".md") else text):
+    names = "\n".join(inline(text)) if document.endswith(".md") else text
+    for prefix, name in re.findall(r"\b(penstock_|vllm:)([a-z][a-z_]*[a-z])\b", names):
         names = {name, re.sub(r"_(bucket|sum|count)$", "", name)}
         if not names & metrics():
             yield f"{prefix}{name}: no such metric"

@@ -180,6 +180,7 @@ fn next(index: usize, mut generation: Generation) -> LocalBoxFuture<'static, Nex
 
 impl Choices {
     /// The number of choices of a streamed response.
+    #[expect(clippy::len_without_is_empty, reason = "a request has at least one choice")]
     pub fn len(&self) -> usize {
         self.num_prompts * self.num_choices
     }

@@ -63,6 +63,6 @@ mod tests {
     fn merges_that_scores_cannot_express_are_refused() {
         assert!(of(&["a", "b", "ab", "c", "bc", "abc"], &[("a", "b"), ("b", "c"), ("ab", "c")]).unwrap_err().contains("no merge"));
         let split = [("a", "b"), ("ab", "c"), ("b", "c"), ("a", "bc")];
-        assert!(of(&["a", "b", "c", "ab", "bc", "abc"], &split).unwrap_err().contains("follow each other"));
+        assert!(of(&["a", "b", "c", "ab", "bc", "abc"], &split).unwrap_err().contains("are not consecutive"));
     }
 }

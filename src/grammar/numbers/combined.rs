@@ -3,8 +3,8 @@
 
 use serde_json::{Map, Value};
 
+use super::decimal::holds_large;
 use super::read::{IN_PLACE, OF_NUMBERS, Reader};
-use super::rewrite::holds_large;
 
 /// The requirements of one schema for the parts of a value, and whether they depend on large numbers.
 #[derive(Default)]

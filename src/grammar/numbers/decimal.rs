@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use serde_json::Number;
+use serde_json::{Number, Value};
 
 /// The least whole number from which doubles skip whole numbers.
 const DOUBLES_END: u64 = 1 << 53;
@@ -113,6 +113,39 @@ pub fn predecessor(digits: &str) -> Option<String> {
     let (rest, last) = kept.split_at(kept.len().checked_sub(1)?);
     let nines = "9".repeat(digits.len() - kept.len());
     Some(Decimal::new(false, &format!("{rest}{}{nines}", last.parse::<u8>().ok()? - 1), "").whole)
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bound {
+    pub at: Decimal,
+    /// Whether the range excludes the bound itself.
+    pub open: bool,
+}
+
+impl Bound {
+    pub fn negated(&self) -> Self {
+        Self { at: self.at.negated(), open: self.open }
+    }
+
+    /// The least whole number that a lower bound of 0 or more allows.
+    pub fn whole_above(&self) -> String {
+        if self.open || !self.at.is_whole() { successor(&self.at.whole) } else { self.at.whole.clone() }
+    }
+
+    /// The largest whole number that an upper bound of 0 or more allows. `None` if no number of 0 or more is left.
+    pub fn whole_below(&self) -> Option<String> {
+        if self.open && self.at.is_whole() { predecessor(&self.at.whole) } else { Some(self.at.whole.clone()) }
+    }
+}
+
+/// Whether a value is a large number or holds one.
+pub fn holds_large(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => is_large(number),
+        Value::Array(items) => items.iter().any(holds_large),
+        Value::Object(map) => map.values().any(holds_large),
+        _ => false,
+    }
 }
 
 #[cfg(test)]

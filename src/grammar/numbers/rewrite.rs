@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::{Map, Value, json};
 
 use super::combined::check_combined;
-use super::decimal::is_large;
+use super::decimal::{holds_large, is_large};
 use super::placeholder::Placeholder;
 use super::read::{IN_PLACE, OF_NUMBERS, Reader, constants};
 use super::step::Step;
@@ -245,15 +245,5 @@ impl Rewriter<'_> {
             }
             other => json!({"const": other}),
         })
-    }
-}
-
-/// Whether a value is a large number or holds one.
-pub fn holds_large(value: &Value) -> bool {
-    match value {
-        Value::Number(number) => is_large(number),
-        Value::Array(items) => items.iter().any(holds_large),
-        Value::Object(map) => map.values().any(holds_large),
-        _ => false,
     }
 }

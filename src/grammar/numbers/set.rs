@@ -2,7 +2,7 @@
 
 use serde_json::Number;
 
-use super::decimal::{Decimal, cmp_digits, predecessor, successor};
+use super::decimal::{Bound, Decimal, cmp_digits, predecessor, successor};
 use super::step::Step;
 
 /// The most values and ranges of a set.
@@ -25,29 +25,6 @@ pub struct Range {
     pub least: Option<Bound>,
     pub most: Option<Bound>,
     pub steps: Vec<Step>,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub struct Bound {
-    pub at: Decimal,
-    /// Whether the range excludes the bound itself.
-    pub open: bool,
-}
-
-impl Bound {
-    pub fn negated(&self) -> Self {
-        Self { at: self.at.negated(), open: self.open }
-    }
-
-    /// The least whole number that a lower bound of 0 or more allows.
-    pub fn whole_above(&self) -> String {
-        if self.open || !self.at.is_whole() { successor(&self.at.whole) } else { self.at.whole.clone() }
-    }
-
-    /// The largest whole number that an upper bound of 0 or more allows. `None` if no number of 0 or more is left.
-    pub fn whole_below(&self) -> Option<String> {
-        if self.open && self.at.is_whole() { predecessor(&self.at.whole) } else { Some(self.at.whole.clone()) }
-    }
 }
 
 /// The tighter of two bounds. `order` is how the tighter bound compares to the other one.

@@ -51,7 +51,7 @@ fn in_range(range: &Range) -> Result<Option<RegexAst>, String> {
     let step = range.steps.iter().try_fold(first, |all, step| all.common(*step));
     let step = step.ok_or("the least common multiple of its \"multipleOf\" has more than 8 digits")?;
     let multiple = RegexAst::Concat(vec![regex("-?"), RegexAst::MultipleOf(step.coefficient, step.places)]);
-    Ok(step.is_within(range).then(|| RegexAst::And(vec![signed, multiple])))
+    Ok(step.is_within(&range.least, &range.most).then(|| RegexAst::And(vec![signed, multiple])))
 }
 
 /// The texts of a range's numbers of 0 or more.

@@ -4,7 +4,7 @@ use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 
 use super::integers::Number;
-use super::iterate::drain;
+use super::iteration::drain;
 use super::{Dict, Items, Object, Value, ViewKind};
 use crate::budget::{walk_items, walk_over};
 use crate::failure::{Outcome, type_fault};

@@ -6,9 +6,9 @@ mod dict;
 mod floats;
 mod hash;
 mod integers;
-mod iterate;
+mod iteration;
 mod object;
-mod repr;
+mod representation;
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -22,8 +22,8 @@ use num_bigint::BigInt;
 pub(crate) use floats::float_repr;
 pub(crate) use hash::{contains, equal, hashable, same};
 pub(crate) use integers::{MAX_BITS, MAX_DIGITS, Number, bounded, parse_float, parse_integer};
-pub(crate) use iterate::{drain, iterate};
-pub(crate) use repr::{ascii, is_printable, key_order, repr, repr_sorted, text_of};
+pub(crate) use iteration::{drain, iterate};
+pub(crate) use representation::{ascii, is_printable, key_order, repr, repr_sorted, text_of};
 
 use crate::budget::{ITEM_BYTES, afford, charge};
 use crate::failure::{Fault, Outcome, limit, type_fault};

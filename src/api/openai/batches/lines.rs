@@ -38,6 +38,7 @@ impl Lines {
     }
 
     /// Returns the next line that is not blank.
+    #[expect(clippy::should_implement_trait, reason = "a read may fail, which ends the lines")]
     pub fn next(&mut self) -> io::Result<Option<RawLine>> {
         loop {
             let mut bytes = Vec::new();
