@@ -272,7 +272,7 @@ fn only_models_of_the_store_that_nobody_named_are_deleted() {
     let dir = tempfile::tempdir().unwrap();
     let variant = "[[models]]\nid = \"v\"\nof = \"b\"\n";
     let registry = running(dir.path(), &["a", "b"], variant, "");
-    for (name, cause) in [("a", "a file"), ("b", "a file"), ("v", "a variant")] {
+    for (name, cause) in [("a", "a local file"), ("b", "a local file"), ("v", "a variant")] {
         let error = registry.delete(name).unwrap_err();
         assert!(matches!(error, RegistryError::NotDeleted { .. }) && error.to_string().contains(cause), "{error}");
     }

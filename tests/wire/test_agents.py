@@ -57,7 +57,7 @@ def conversation(server, model) -> list[tuple[int, int]]:
     form = rf"outcome=ok .* model={model} .*prompt_tokens=(\d+) cached_tokens=(\d+)"
     found = [(int(cached), int(tokens)) for tokens, cached in re.findall(form, log)]
     most = max(tokens for _, tokens in found)
-    return [(cached, tokens) for cached, tokens in found if tokens > most / 2]
+    return [(cached, tokens) for cached, tokens in found if tokens > 0.6 * most]
 
 
 @pytest.mark.real_models

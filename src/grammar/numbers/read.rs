@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Number, Value};
 
-use super::decimal::{Decimal, is_large};
-use super::set::{Bound, Numbers, Range};
+use super::decimal::{Bound, Decimal, is_large};
+use super::set::{Numbers, Range};
 use super::step::Step;
 
 /// Keywords that concern only numbers.

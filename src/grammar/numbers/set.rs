@@ -2,7 +2,7 @@
 
 use serde_json::Number;
 
-use super::decimal::{Bound, Decimal, cmp_digits, predecessor, successor};
+use super::decimal::{Bound, Decimal, cmp_digits};
 use super::step::Step;
 
 /// The most values and ranges of a set.

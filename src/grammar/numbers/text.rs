@@ -5,8 +5,8 @@
 
 use llguidance::derivre::RegexAst;
 
-use super::decimal::{Decimal, cmp_digits};
-use super::set::{Bound, Numbers, Piece, Range};
+use super::decimal::{Bound, Decimal, cmp_digits};
+use super::set::{Numbers, Piece, Range};
 use super::step::Step;
 
 /// Any number, with an exponent or without.
