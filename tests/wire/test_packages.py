@@ -191,7 +191,9 @@ def test_libraries_that_are_linked_in_are_named_with_their_licences(packages):
 
 @pytest.mark.all_features
 def test_a_wheel_with_both_engines_serves(tmp_path, models):
-    wheel = make(tmp_path / "dist", "wheel", binary=ALL_FEATURES)["whl"]
+    with pytest.raises(AssertionError, match="which is for tests"):
+        make(tmp_path / "refused", "wheel", binary=ALL_FEATURES)
+    wheel = make(tmp_path / "dist", "wheel", "--for-tests", binary=ALL_FEATURES)["whl"]
     assert "+cuda-py3-none-manylinux_" in wheel.name
     with place_for(wheel, tmp_path / "place", models) as place:
         place.install(wheel)
