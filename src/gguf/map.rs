@@ -5,9 +5,14 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::time::SystemTime;
 
+#[cfg(not(miri))]
 use memmap2::{Mmap, MmapMut};
 
 use crate::guard::Guard;
+
+/// Stands in for a map under Miri, which maps no files: both backings are copies there.
+#[cfg(miri)]
+type Mmap = Vec<u8>;
 
 /// Where an open file's bytes live.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,7 +64,7 @@ impl Map {
         }
         let len = usize::try_from(metadata.len()).map_err(|_| io::ErrorKind::FileTooLarge)?;
         match backing {
-            Backing::Private => Ok(Map { mapped: None, bytes: copy(file, len)? }),
+            #[cfg(not(miri))]
             Backing::Mapped => {
                 // SAFETY: the map is read-only and shared, and stays readable whatever happens to the file: the guard maps zeros where the
                 // file has lost pages. Its bytes do not change unless a program writes to the file in place. The crate's documentation
@@ -69,6 +74,7 @@ impl Map {
                 let mapped = Mapped { guard: Guard::watch(&bytes)?, file, modified: metadata.modified()? };
                 Ok(Map { mapped: Some(mapped), bytes })
             }
+            _ => Ok(Map { mapped: None, bytes: copy(file, len)? }),
         }
     }
 
@@ -94,6 +100,14 @@ impl Map {
     }
 }
 
+#[cfg(miri)]
+fn copy(mut file: File, len: usize) -> io::Result<Mmap> {
+    let mut bytes = vec![0; len];
+    file.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(not(miri))]
 fn copy(mut file: File, len: usize) -> io::Result<Mmap> {
     let mut bytes = MmapMut::map_anon(len)?;
     file.read_exact(&mut bytes)?;

@@ -19,7 +19,7 @@ impl Zeroed {
         }
         let map = MmapOptions::new().len(floats.checked_mul(size_of::<f32>())?).no_reserve_swap().map_anon().ok()?;
         // Speeds up reading. This is only a hint: a system without huge pages ignores it.
-        #[cfg(target_os = "linux")]
+        #[cfg(all(target_os = "linux", not(miri)))]
         let _ = map.advise(memmap2::Advice::HugePage);
         Some(Self(Some(map)))
     }
@@ -31,10 +31,10 @@ impl Zeroed {
         let Some(map) = &mut self.0 else { return };
         let from = (floats * size_of::<f32>()).next_multiple_of(page_size());
         let Some(len) = map.len().checked_sub(from).filter(|&len| len > 0) else { return };
-        #[cfg(target_os = "linux")]
+        #[cfg(all(target_os = "linux", not(miri)))]
         // SAFETY: the map is anonymous, private and exclusively borrowed; its pages become zeros, which are valid floats.
         let _ = unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, from, len) };
-        #[cfg(not(target_os = "linux"))]
+        #[cfg(any(not(target_os = "linux"), miri))]
         map[from..from + len].fill(0);
     }
 }
