@@ -24,31 +24,42 @@ pub(super) fn ordered<'a>(messages: &'a [Message], turns: &TurnOrder) -> Cow<'a,
     }
 }
 
-/// Gives a result without an id the id of the first call that has no result yet.
+/// Gives a result without an id the id of the first call of the last message with calls to which no result belongs, not even a later one.
 fn with_ids(messages: &[Message]) -> Cow<'_, [Message]> {
     let lacks_id = |message: &Message| message.role == Role::Tool && message.call_id.is_none();
     if !messages.iter().any(lacks_id) {
         return Cow::Borrowed(messages);
     }
-    let (mut waiting, mut answered): (VecDeque<&str>, HashSet<&str>) = (VecDeque::new(), HashSet::new());
+    let mut unanswered = unanswered(messages).into_iter();
+    let mut waiting = VecDeque::new();
     let mut out = messages.to_vec();
-    for (message, out) in messages.iter().zip(&mut out) {
+    for message in &mut out {
         if !message.calls.is_empty() {
-            waiting = message.calls.iter().map(|call| call.id.as_str()).collect();
-            answered.clear();
+            waiting = unanswered.next().unwrap_or_default();
         }
-        match message.call_id.as_deref() {
-            Some(id) => drop(answered.insert(id)),
-            None if lacks_id(message) => {
-                while waiting.front().is_some_and(|id| answered.contains(id)) {
-                    waiting.pop_front();
-                }
-                out.call_id = waiting.pop_front().map(str::to_owned);
-            }
-            None => {}
+        if lacks_id(message) {
+            message.call_id = waiting.pop_front().map(str::to_owned);
         }
     }
     Cow::Owned(out)
+}
+
+/// For each message with calls, the ids of its calls that no result names. A result belongs to the last call of its id before it.
+fn unanswered(messages: &[Message]) -> Vec<VecDeque<&str>> {
+    let mut answered: HashSet<&str> = HashSet::new();
+    let mut out = Vec::new();
+    for message in messages.iter().rev() {
+        answered.extend(message.call_id.as_deref().filter(|_| message.role == Role::Tool));
+        if !message.calls.is_empty() {
+            let ids = message.calls.iter().map(|call| call.id.as_str());
+            out.push(ids.clone().filter(|id| !answered.contains(id)).collect());
+            for id in ids {
+                answered.remove(id);
+            }
+        }
+    }
+    out.reverse();
+    out
 }
 
 /// Whether only other results separate each result from the message with its call.
@@ -147,9 +158,18 @@ mod tests {
     #[test]
     fn a_result_without_an_id_belongs_to_the_first_call_that_waits() {
         let nameless = Message::of_text(Role::Tool, "r");
-        let messages = [nameless.clone(), calling(&["a", "b", "c"]), result("b"), nameless.clone(), nameless.clone(), nameless];
+        let messages = [
+            nameless.clone(),
+            calling(&["a", "b", "c"]),
+            nameless.clone(),
+            result("a"),
+            nameless.clone(),
+            nameless,
+            calling(&["b"]),
+            result("b"),
+        ];
         let ids: Vec<Option<String>> = with_ids(&messages).iter().map(|message| message.call_id.clone()).collect();
-        assert_eq!(ids, [None, None, Some("b"), Some("a"), Some("c"), None].map(|id| id.map(str::to_owned)));
+        assert_eq!(ids, [None, None, Some("b"), Some("a"), Some("c"), None, None, Some("b")].map(|id| id.map(str::to_owned)));
     }
 
     #[test]
