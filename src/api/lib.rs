@@ -16,7 +16,7 @@ use http::state::AppState;
 use registry::Registry;
 
 pub use http::access::Access;
-pub use http::server::{Interrupted, Reload, ignores_hangup, listen};
+pub use http::server::{Interrupted, Reload, Stopped, ignores_hangup, listen};
 pub use http::spans::switch_on as trace_requests;
 
 /// The dialects that the server speaks, the default first. To add one, create its folder next to `openai` and name it here.
@@ -32,7 +32,7 @@ pub fn serve(
     registry: Arc<Registry>,
     access: &Access,
     reload: Reload,
-    stopped: impl Future<Output = anyhow::Error> + 'static,
+    stopped: Stopped,
 ) -> anyhow::Result<()> {
     let (state, dialects) = (Data::new(AppState::new(config, registry, access.keys.clone())), Data::new(dialects(config)));
     let directory = Data::new(Directory::new(ops::document));

@@ -73,13 +73,13 @@ pub fn run(args: ServeArgs, config: Option<&Path>) -> anyhow::Result<()> {
     let _sending = telemetry::traces::start(&config.traces)?.inspect(|_| api::trace_requests());
     let site = Address { address, tls: access.has_tls(), keys: access.needs_keys(), page: config.server.chat_page };
     let loaded = load(registry.clone(), site)?;
-    let stopped = async move {
+    let stopped: api::Stopped = Box::pin(async move {
         match loaded.await {
             Ok(Ok(())) => std::future::pending().await,
             Ok(Err(error)) => error,
             Err(_) => anyhow!("the thread that loads models ended unexpectedly"),
         }
-    };
+    });
     let reload = Reloader { file, overrides, log, registry: registry.clone(), first: config.clone() };
     let reload = Arc::new(move || reload.reload());
     let result = api::serve(&config, listener, registry.clone(), &access, reload, stopped);

@@ -1,7 +1,7 @@
 //! Converts the folder of a Hugging Face checkpoint to a GGUF file.
 //!
 //! ```no_run
-//! use convert::{Conversion, Options};
+//! use penstock_convert::{Conversion, Options};
 //!
 //! let conversion = Conversion::plan("Qwen3-0.6B".as_ref(), Options::default()).unwrap();
 //! let report = conversion.write("qwen3.gguf".as_ref(), &mut |_| {}).unwrap();

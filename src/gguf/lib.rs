@@ -1,12 +1,12 @@
 //! Reads GGUF v2 and v3 files (little-endian): metadata, the tensor table and the memory-mapped bytes of the tensors.
 //!
 //! ```no_run
-//! let file = gguf::GgufFile::open("model.gguf".as_ref())?;
+//! let file = penstock_gguf::GgufFile::open("model.gguf".as_ref())?;
 //! println!("{:?} has {} tensors", file.architecture(), file.tensors().len());
 //! if let Some(tensor) = file.tensor("output.weight") {
 //!     println!("{} {:?}: {} bytes", tensor.type_name(), tensor.dims, file.data(tensor).len());
 //! }
-//! # Ok::<(), gguf::GgufError>(())
+//! # Ok::<(), penstock_gguf::GgufError>(())
 //! ```
 //!
 //! # Invariants

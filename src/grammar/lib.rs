@@ -4,9 +4,9 @@
 //! # use std::sync::Arc;
 //! # fn example(tokenizer: Arc<tokenizer::Tokenizer>) -> Result<(), Box<dyn std::error::Error>> {
 //! let size = tokenizer.vocab_size();
-//! let compiler = grammar::Compiler::new(tokenizer, size);
+//! let compiler = penstock_grammar::Compiler::new(tokenizer, size);
 //! let schema = serde_json::json!({ "type": "array", "items": { "type": "boolean" } });
-//! let source = grammar::Source::new("start: @answer").with_schema("answer", &schema)?;
+//! let source = penstock_grammar::Source::new("start: @answer").with_schema("answer", &schema)?;
 //! let mut position = compiler.compile(&source)?.start();
 //! let mask = position.allowed()?; // before each token
 //! position.accept(42)?; // after each token

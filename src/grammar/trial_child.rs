@@ -36,6 +36,10 @@ const PERIOD: Duration = Duration::from_millis(5);
 /// Address space beyond the budget, which allocators reserve without using it [bytes].
 const RESERVED: usize = 1 << 30;
 
+/// How far the process's priority is lowered while it compiles: a third of the share of a busy engine's threads, and a whole core where one
+/// is idle.
+const NICE: i32 = 5;
+
 /// Exit codes of a process that ended itself.
 pub const OUT_OF_TIME: i32 = 3;
 pub const OUT_OF_MEMORY: i32 = 4;
@@ -86,6 +90,8 @@ impl TrialBudget {
 
 /// Compiles on a thread of its own, and watches its use of time and memory.
 fn run(factory: ParserFactory, source: Source, budget: TrialBudget) -> i32 {
+    // If the system refuses, the process keeps its priority.
+    let _ = rustix::process::nice(NICE);
     let (before, used) = (memory(), processor_time());
     bound_by_system(&budget, used);
     let Ok(thread) = std::thread::Builder::new().stack_size(STACK).spawn(move || compile(&factory, source)) else { return 1 };

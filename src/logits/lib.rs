@@ -2,7 +2,7 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use logits::{SamplingParams, SamplingState};
+//! use penstock_logits::{SamplingParams, SamplingState};
 //!
 //! let params = SamplingParams { temperature: 0.7, top_p: 0.9, seed: 1, ..SamplingParams::default() };
 //! let mut state = SamplingState::new(Arc::new(params), &[], &[]);

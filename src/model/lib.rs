@@ -2,7 +2,7 @@
 //!
 //! ```no_run
 //! use std::sync::Arc;
-//! use model::{TensorRole, Weights};
+//! use penstock_model::{TensorRole, Weights};
 //!
 //! let file = Arc::new(gguf::GgufFile::open("model.gguf".as_ref()).unwrap());
 //! let weights = Weights::load(file).unwrap();

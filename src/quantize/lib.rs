@@ -1,7 +1,7 @@
 //! Writes a copy of a GGUF file with its tensors in other types.
 //!
 //! ```no_run
-//! use quantize::{FileType, Options, quantize};
+//! use penstock_quantize::{FileType, Options, quantize};
 //!
 //! let source = gguf::GgufFile::open("model-f16.gguf".as_ref()).unwrap();
 //! let kind = FileType::by_name("Q4_K_M").unwrap();

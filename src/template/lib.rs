@@ -1,7 +1,7 @@
 //! Renders chat templates: a model's own Jinja source, in a sandbox.
 //!
 //! ```
-//! use template::{ChatTemplate, RenderInput};
+//! use penstock_template::{ChatTemplate, RenderInput};
 //!
 //! let source = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}";
 //! let template = ChatTemplate::new(source, "<s>", "</s>").unwrap();

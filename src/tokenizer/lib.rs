@@ -1,7 +1,7 @@
 //! Converts text to token ids and back, with the vocabulary of a GGUF file or of a Hugging Face `tokenizer.json`.
 //!
 //! ```no_run
-//! use tokenizer::Tokenizer;
+//! use penstock_tokenizer::Tokenizer;
 //!
 //! let file = gguf::GgufFile::open("model.gguf".as_ref()).unwrap();
 //! let tokenizer = Tokenizer::open(&file).unwrap();

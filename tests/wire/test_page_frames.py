@@ -99,13 +99,15 @@ def test_waiting_for_the_first_token_takes_nothing_of_the_renderer(open_page):
 def test_a_browser_of_a_quarter_of_the_speed_keeps_its_time_and_shows_the_text_in_time(open_page):
     page = open_page()
     with PacedAnswers(KINDS["paragraphs"], RATE) as paced:
-        page.context.new_cdp_session(page).send("Emulation.setCPUThrottlingRate", {"rate": 4})
         session = answering(page, paced, 3)
+        usually = measure(page, session, paced, 2).layouts
+        page.context.new_cdp_session(page).send("Emulation.setCPUThrottlingRate", {"rate": 4})
+        time.sleep(2)
         windows = [measure(page, session, paced, 2) for _ in range(WINDOWS)]
         page.keyboard.press("Escape")
         finished(page)
-    print(*windows, sep="; ")
-    assert usual(windows, lambda costs: costs.layouts) <= 12, "slower frames are drawn less often"
+    print(f"{usually} layouts per second at full speed", *windows, sep="; ")
+    assert usual(windows, lambda costs: costs.layouts) <= 0.7 * usually, "slower frames are drawn less often"
     assert usual(windows, lambda costs: costs.main / costs.slowed(4)) <= (0.5 if is_idle() else 0.75), "and leave some time"
     assert usual(windows, lambda costs: costs.lag(0.5) / costs.slowed(4)) <= 0.5, "and often enough"
 

@@ -70,8 +70,10 @@ def test_every_schema_is_followed_or_refused(server, suite):
             reply = server.chat("Write a short JSON value.", response_format=asked, max_tokens=60, temperature=0.8, **fields)
             if reply.status == 400:
                 error = reply.error
-                assert error["param"] == "response_format" and "#" in error["message"], (name, error)
-                return name, "refused" if alone else "refused by us alone", error["message"]
+                # a limit of numbers that a double does not hold is refused by its own name
+                by_name = error["param"].startswith("response_format.") and has_long_number(schema)
+                assert by_name or (error["param"] == "response_format" and "#" in error["message"]), (name, error)
+                return name, "refused" if alone or by_name else "refused by us alone", error["message"]
             # numbers that a double does not hold are rewritten for the library, which refuses or rounds them
             assert reply.status == 200 and (alone is None or has_long_number(schema)), (name, schema, alone, reply.body)
             (choice,) = reply.json()["choices"]

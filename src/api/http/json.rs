@@ -57,6 +57,14 @@ struct Received {
     logged_as: Option<String>,
 }
 
+/// A tree of known fields only.
+struct Known {
+    value: Value,
+    held: MemoryPermit,
+    /// The memory that is held after the tree has been freed [bytes].
+    kept: usize,
+}
+
 impl FromRequest for JsonBody {
     type Error = ApiError;
     type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
@@ -115,16 +123,18 @@ impl Received {
         read: impl FnOnce(&Value) -> Result<T, ApiError>,
     ) -> (Ignored, Result<(T, Arc<MemoryPermit>), ApiError>) {
         let mut ignored = Ignored::default();
-        let known = |value: &mut Value, unknown| schema.admit(value, unknown).map(|found| ignored = found);
-        let result = self.read_known(known, read);
+        let known = self.parse(schema, &mut ignored);
+        let result = known.and_then(|Known { value, mut held, kept }| {
+            let request = read(&value)?;
+            drop(value);
+            held.shrink_to(kept);
+            Ok((request, Arc::new(held)))
+        });
         (ignored, result)
     }
 
-    fn read_known<T>(
-        self,
-        admit: impl FnOnce(&mut Value, UnknownFields) -> Result<(), ApiError>,
-        read: impl FnOnce(&Value) -> Result<T, ApiError>,
-    ) -> Result<(T, Arc<MemoryPermit>), ApiError> {
+    /// Builds the tree and removes its unknown fields.
+    fn parse(self, schema: &FieldSchema, ignored: &mut Ignored) -> Result<Known, ApiError> {
         let Self { bytes, encoding, limit, unknown, mut held, logged_as } = self;
         let size = encoding.unpacked_size(&bytes, limit)?;
         let texts = bytes.len() + COPIES * size;
@@ -139,11 +149,8 @@ impl Received {
         let mut value = parse(&bytes, &meter)?;
         let weight = meter.weight();
         drop(bytes);
-        admit(&mut value, unknown)?;
-        let request = read(&value)?;
-        drop(value);
-        held.shrink_to((COPIES - 1) * size + weight);
-        Ok((request, Arc::new(held)))
+        *ignored = schema.admit(&mut value, unknown)?;
+        Ok(Known { value, held, kept: (COPIES - 1) * size + weight })
     }
 }
 

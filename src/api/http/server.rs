@@ -2,6 +2,7 @@
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -62,7 +63,7 @@ pub fn serve(
     access: &Access,
     site: ServerContext,
     reload: Reload,
-    stopped: impl Future<Output = anyhow::Error> + 'static,
+    stopped: Stopped,
 ) -> anyhow::Result<()> {
     let (state, dialects, access, tls) = (site.state.clone(), site.dialects.clone(), access.clone(), access.tls.clone());
     let (limits, drain) = (&config.limits, Duration::from_secs(config.server.drain_seconds));
@@ -138,6 +139,9 @@ struct Signals {
     terminate: Signal,
     interrupt: Signal,
 }
+
+/// Ends with the reason why the server has to stop. It is boxed, so that the server is compiled in this crate and not in the binary's.
+pub type Stopped = Pin<Box<dyn Future<Output = anyhow::Error>>>;
 
 /// Reads the configuration again and applies the settings that can change at run time. Returns `None` if the configuration is invalid,
 /// after logging why.

@@ -1,7 +1,7 @@
 //! State that all HTTP workers share.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use actix_web::web;
@@ -91,9 +91,17 @@ impl AppState {
     }
 }
 
-/// Runs `work` on a thread that may block.
+/// Runs `work` on a thread that may block. The work is boxed, so that the runtime's tasks are compiled once and not for every caller.
 pub async fn off_loop<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, ApiError> {
-    web::block(work).await.map_err(|_| ApiError::new(Kind::Internal, "a worker thread failed"))
+    let result = Arc::new(Mutex::new(None));
+    let slot = result.clone();
+    let work: Box<dyn FnOnce() + Send> = Box::new(move || {
+        let done = work();
+        *slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(done);
+    });
+    let ended = web::block(work).await;
+    let done = result.lock().unwrap_or_else(PoisonError::into_inner).take();
+    ended.ok().and(done).ok_or_else(|| ApiError::new(Kind::Internal, "a worker thread failed"))
 }
 
 /// Two-phase shutdown: the server first refuses new requests and then cuts the running ones.
