@@ -52,7 +52,7 @@ def test_a_tenant_that_floods_the_prefix_cache_evicts_its_own_prompts(tmp_path):
     """Row 74. Other tenants keep a share of the cache."""
     keys = Keys(tmp_path / "keys.toml")
     quiet, flood = bearer(keys.add("quiet")), bearer(keys.add("flood"))
-    config = {**keys.config, "SERVER__DEFAULT_MODELS": MODEL, "ENGINE__CONTEXT": "1024", "ENGINE__KV_TOKENS": "2048"}
+    config = {**keys.config, "SERVER__DEFAULT_MODELS": MODEL, "ENGINE__CONTEXT": "512", "ENGINE__KV_TOKENS": "1024"}
     with Server(config) as server:
         ask = lambda prompt, headers: server.post("/v1/completions", {"model": MODEL, "prompt": prompt, "max_tokens": 1}, headers=headers)
         assert cached_tokens(ask(PROMPT, quiet)) == 0
@@ -60,7 +60,7 @@ def test_a_tenant_that_floods_the_prefix_cache_evicts_its_own_prompts(tmp_path):
         assert kept >= 32
         # Three times as many tokens as the cache holds.
         for i in range(12):
-            ask(f"{i} " + " ".join(str(i * 1000 + j) for j in range(130)), flood)
+            ask(f"{i} " + " ".join(str(i * 1000 + j) for j in range(65)), flood)
         assert cached_tokens(ask(PROMPT, quiet)) == kept, "the other tenant's prompts were evicted first"
 
 
