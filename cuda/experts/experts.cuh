@@ -83,31 +83,19 @@ __global__ void __launch_bounds__(GROUP_THREADS) group_kernel(const __grid_const
   each_choice([&](int c, int expert) { p.order[first[expert] * p.group + atomicAdd(&counts[expert], 1)] = c; });
 }
 
-// Adds up the slices' sums of MT row tiles × NT · 8 columns of the product, as finish_tiles does. `partial`: shared memory of
-// LinearShared<MT, NT>. Calls put(tile, column, row, sum) for the first ROWS rows of each tile, where sum(row) is a row's sum.
+// Adds up the slices' sums of MT row tiles × NT · 8 columns of the product. `partial`: shared memory of LinearShared<MT, NT>. Calls
+// put(tile, column, row, sum) for the first ROWS rows of each tile, where sum(row) is a row's sum. The rows of a tile are known when the
+// kernel is compiled. In finish_tiles, whose epilogue is chosen per launch, they are not.
 template <int MT, int NT, int ROWS, class Put>
 __device__ __forceinline__ void add_slices(const float (&acc)[MT][NT][4], float (*partial)[NT * 8][LinearShared<MT, NT>::STRIDE], Put put) {
-  const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
 #pragma unroll
   for (int m = 0; m < MT; m++) {
     if (m > 0) __syncthreads();
-#pragma unroll
-    for (int n = 0; n < NT; n++) {
-      const int row = lane / 4, column = 8 * n + 2 * (lane % 4);
-      partial[warp][column][row] = acc[m][n][0];
-      partial[warp][column + 1][row] = acc[m][n][1];
-      partial[warp][column][row + 8] = acc[m][n][2];
-      partial[warp][column + 1][row + 8] = acc[m][n][3];
-    }
+    share_sums(acc[m], partial);
     __syncthreads();
     for (int i = threadIdx.x; i < NT * 8 * ROWS; i += SLICES * WARP) {
       const int column = i / ROWS;
-      put(m, column, i % ROWS, [&](int r) {
-        float total = 0;
-#pragma unroll
-        for (int s = 0; s < SLICES; s++) total = __fadd_rn(total, partial[s][column][r]);
-        return total;
-      });
+      put(m, column, i % ROWS, [&](int r) { return sum_of_slices(partial, column, r); });
     }
   }
 }

@@ -80,36 +80,47 @@ struct Output {
   bool glu;  // SILU_MUL or GELU_MUL
 };
 
+// Puts the warp's sums of a row tile × NT · 8 columns of the product into its part of `partial`, which has the shape
+// [SLICES][NT · 8][STRIDE].
+template <int NT, class Partial>
+__device__ __forceinline__ void share_sums(const float (&acc)[NT][4], Partial partial) {
+  const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+#pragma unroll
+  for (int n = 0; n < NT; n++) {
+    const int row = lane / 4, column = 8 * n + 2 * (lane % 4);
+    partial[warp][column][row] = acc[n][0];
+    partial[warp][column + 1][row] = acc[n][1];
+    partial[warp][column][row + 8] = acc[n][2];
+    partial[warp][column + 1][row + 8] = acc[n][3];
+  }
+}
+
+// Adds up the slices' sums of one element of the product, in the slices' order.
+template <class Partial>
+__device__ __forceinline__ float sum_of_slices(Partial partial, int column, int row) {
+  float total = 0;
+#pragma unroll
+  for (int s = 0; s < SLICES; s++) total = __fadd_rn(total, partial[s][column][row]);
+  return total;
+}
+
 // Adds up the slices' sums of MT row tiles × NT · 8 columns of the product and applies the epilogue. `partial`: shared memory of
 // LinearShared<MT, NT>. row_of(column, row) tells whether a column of the product has an output row, and which one. ADDS: Epilogue::ADD may
 // occur.
 template <int MT, int NT, bool ADDS, class RowOf>
 __device__ __forceinline__ void finish_tiles(const Output& p, const float (&acc)[MT][NT][4],
                                              float (*partial)[NT * 8][LinearShared<MT, NT>::STRIDE], int tile, RowOf row_of) {
-  const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
   const int log_rows = p.glu ? 3 : 4;  // of the outputs per tile
 #pragma unroll
   for (int m = 0; m < MT; m++) {
     if (m > 0) __syncthreads();
-#pragma unroll
-    for (int n = 0; n < NT; n++) {
-      const int row = lane / 4, column = 8 * n + 2 * (lane % 4);
-      partial[warp][column][row] = acc[m][n][0];
-      partial[warp][column + 1][row] = acc[m][n][1];
-      partial[warp][column][row + 8] = acc[m][n][2];
-      partial[warp][column + 1][row + 8] = acc[m][n][3];
-    }
+    share_sums(acc[m], partial);
     __syncthreads();
     for (int i = threadIdx.x; i < NT * 8 << log_rows; i += SLICES * WARP) {
       const int column = i >> log_rows, row = i & ((1 << log_rows) - 1);
       int to;
       if (!row_of(column, to)) continue;
-      const auto sum = [&](int r) {
-        float total = 0;
-#pragma unroll
-        for (int s = 0; s < SLICES; s++) total = __fadd_rn(total, partial[s][column][r]);
-        return total;
-      };
+      const auto sum = [&](int r) { return sum_of_slices(partial, column, r); };
       const size_t at = size_t(to) * p.ldo + p.offset;
       if (p.glu) {
         const int own = (tile + m) * 8 + row;

@@ -1,7 +1,7 @@
 //! Writes the output's weights, a few rows at a time.
 
 use model::Quant;
-use quantize::{Encoder, Output, PIECE, check_finite, encode_weights};
+use quantize::{Encoder, Output, PIECE, check_finite, encode_weights, write_pieces};
 
 use crate::assign::{Assigned, Part, matrix};
 use crate::checkpoint::Checkpoint;
@@ -24,26 +24,8 @@ pub fn write(checkpoint: &Checkpoint, planned: &OutputTensor, threads: usize, ou
     let Some((from, to)) = codec else { return wrong(format!("{} has a type that cannot be written", planned.name)) };
     // Whole rows, and therefore whole blocks.
     let step = (PIECE as u64 / source.cols).max(1);
-    let starts: Vec<u64> = (0..source.rows).step_by(step as usize).collect();
-    let (mut error, mut square) = (0.0, 0.0);
-    for starts in starts.chunks(threads.max(1)) {
-        let pieces: Vec<Fallible<quantize::Piece>> = std::thread::scope(|scope| {
-            let mut running = Vec::with_capacity(starts.len());
-            for &start in starts {
-                let (source, to) = (&source, &to);
-                let rows = start..(start + step).min(source.rows);
-                running.push(scope.spawn(move || piece(source, tensor, (from, to), rows)));
-            }
-            running.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
-        });
-        for piece in pieces {
-            let piece = piece?;
-            out.put(&piece.bytes)?;
-            error += piece.error;
-            square += piece.square;
-        }
-    }
-    Ok(if square > 0.0 { error / square } else { 0.0 })
+    let starts = (0..source.rows).step_by(step as usize);
+    write_pieces(starts, threads, out, |start| piece(&source, tensor, (from, &to), start..(start + step).min(source.rows)))
 }
 
 fn piece(source: &Source, tensor: &Assigned, (from, to): (&Quant, &Encoder), rows: std::ops::Range<u64>) -> Fallible<quantize::Piece> {

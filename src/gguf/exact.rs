@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::value::{Array, Value};
+use crate::value::{Array, Value, with_ints};
 
 /// Converts an integer to a float. None if a 32-bit float cannot hold it exactly.
 fn float_of_int(number: i128) -> Option<f32> {
@@ -30,23 +30,6 @@ fn each<T: Copy + std::fmt::Display, U: Clone>(
     all.map(Cow::Owned)
 }
 
-/// Evaluates one expression with the vector of an array of integers, and another expression for any other array.
-macro_rules! with_ints {
-    ($array:expr, $items:ident => $body:expr, $other:pat => $otherwise:expr) => {
-        match $array {
-            Array::U8($items) => $body,
-            Array::I8($items) => $body,
-            Array::U16($items) => $body,
-            Array::I16($items) => $body,
-            Array::U32($items) => $body,
-            Array::I32($items) => $body,
-            Array::U64($items) => $body,
-            Array::I64($items) => $body,
-            $other => $otherwise,
-        }
-    };
-}
-
 impl Value {
     /// The value of any numeric type as a float. Rounds a double. None for an integer that a 32-bit float cannot hold.
     pub fn as_f32(&self) -> Option<f32> {
@@ -66,7 +49,7 @@ impl Value {
         match self {
             Value::Array(Array::F32(items)) => Ok(Cow::Borrowed(items)),
             Value::Array(Array::F64(items)) => each(items, HOLDER, float_of_double),
-            Value::Array(array) => with_ints!(array, items => each(items, HOLDER, |item| float_of_int(item.into())),
+            Value::Array(array) => with_ints!(Array, array, items => each(items, HOLDER, |item| float_of_int(item.into())),
                 other => Err(format!("an array of {}", other.type_name()))),
             other => Err(format!("of type {}", other.type_name())),
         }
@@ -80,7 +63,7 @@ impl Value {
         match self {
             Value::Array(Array::U8(items)) => Ok(Cow::Borrowed(items)),
             Value::Array(Array::I8(items)) => Ok(items.iter().map(|&item| item as u8).collect()),
-            Value::Array(array) => with_ints!(array, items => each(items, "a byte", |item| u8::try_from(i128::from(item)).ok()),
+            Value::Array(array) => with_ints!(Array, array, items => each(items, "a byte", |item| u8::try_from(i128::from(item)).ok()),
                 other => Err(format!("an array of {}", other.type_name()))),
             other => Err(format!("of type {}", other.type_name())),
         }

@@ -36,6 +36,24 @@ pub enum Array {
     Nested(Vec<Array>),
 }
 
+/// Matches a [`Value`] or an [`Array`]: one expression for what a variant of any integer type holds, then the arms of the other variants.
+macro_rules! with_ints {
+    ($of:ident, $value:expr, $held:ident => $body:expr, $($others:tt)+) => {
+        match $value {
+            $of::U8($held) => $body,
+            $of::I8($held) => $body,
+            $of::U16($held) => $body,
+            $of::I16($held) => $body,
+            $of::U32($held) => $body,
+            $of::I32($held) => $body,
+            $of::U64($held) => $body,
+            $of::I64($held) => $body,
+            $($others)+
+        }
+    };
+}
+pub(crate) use with_ints;
+
 impl Value {
     pub fn as_str(&self) -> Option<&str> {
         if let Value::String(text) = self { Some(text) } else { None }
@@ -47,17 +65,7 @@ impl Value {
 
     /// The value, if it has an integer type.
     pub fn as_int(&self) -> Option<i128> {
-        Some(match *self {
-            Value::U8(n) => n.into(),
-            Value::I8(n) => n.into(),
-            Value::U16(n) => n.into(),
-            Value::I16(n) => n.into(),
-            Value::U32(n) => n.into(),
-            Value::I32(n) => n.into(),
-            Value::U64(n) => n.into(),
-            Value::I64(n) => n.into(),
-            _ => return None,
-        })
+        with_ints!(Value, *self, n => Some(n.into()), _ => None)
     }
 
     pub fn as_array(&self) -> Option<&Array> {
@@ -84,30 +92,15 @@ impl Value {
     }
 }
 
-/// Evaluates an expression with the vector of an array.
-macro_rules! with_items {
-    ($array:expr, $items:ident => $body:expr) => {
-        match $array {
-            Array::U8($items) => $body,
-            Array::I8($items) => $body,
-            Array::U16($items) => $body,
-            Array::I16($items) => $body,
-            Array::U32($items) => $body,
-            Array::I32($items) => $body,
-            Array::F32($items) => $body,
-            Array::Bool($items) => $body,
-            Array::Strings($items) => $body,
-            Array::U64($items) => $body,
-            Array::I64($items) => $body,
-            Array::F64($items) => $body,
-            Array::Nested($items) => $body,
-        }
-    };
-}
-
 impl Array {
     pub fn len(&self) -> usize {
-        with_items!(self, items => items.len())
+        with_ints!(Array, self, items => items.len(),
+            Array::F32(items) => items.len(),
+            Array::Bool(items) => items.len(),
+            Array::Strings(items) => items.len(),
+            Array::F64(items) => items.len(),
+            Array::Nested(items) => items.len(),
+        )
     }
 
     pub fn is_empty(&self) -> bool {
@@ -159,17 +152,7 @@ impl Array {
 
     /// The elements of an array of any integer type. None if the elements are not integers or one does not fit.
     pub fn ints(&self) -> Option<Vec<i64>> {
-        match self {
-            Array::U8(items) => Some(items.iter().map(|&n| n.into()).collect()),
-            Array::I8(items) => Some(items.iter().map(|&n| n.into()).collect()),
-            Array::U16(items) => Some(items.iter().map(|&n| n.into()).collect()),
-            Array::I16(items) => Some(items.iter().map(|&n| n.into()).collect()),
-            Array::U32(items) => Some(items.iter().map(|&n| n.into()).collect()),
-            Array::I32(items) => Some(items.iter().map(|&n| n.into()).collect()),
-            Array::U64(items) => items.iter().map(|&n| i64::try_from(n).ok()).collect(),
-            Array::I64(items) => Some(items.clone()),
-            _ => None,
-        }
+        with_ints!(Array, self, items => items.iter().map(|&n| i64::try_from(i128::from(n)).ok()).collect(), _ => None)
     }
 }
 

@@ -42,6 +42,6 @@ pub use encoder::{ENCODERS, Encoder};
 pub use error::QuantizeError;
 pub use file_type::{FILE_TYPES, FileType};
 pub use output::{ALIGNMENT, Output, may_write};
-pub use piece::{Piece, check_finite, encode_weights};
+pub use piece::{Piece, check_finite, encode_weights, write_pieces};
 pub use plan::{TensorPlan, is_matrix, plan};
 pub use write::{Options, PIECE, QUANTIZATION_VERSION, Report, TensorReport, quantize, threads};

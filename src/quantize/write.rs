@@ -6,7 +6,7 @@ use crate::encoder::Encoder;
 use crate::error::QuantizeError;
 use crate::file_type::FileType;
 use crate::output::{ALIGNMENT, Output, may_write};
-use crate::piece::{Piece, encode_weights};
+use crate::piece::{Piece, encode_weights, write_pieces};
 use crate::plan::{TensorPlan, plan};
 use gguf::writer::{TensorHead, head};
 use gguf::{GgufFile, TensorInfo, Value};
@@ -124,26 +124,8 @@ fn write_tensor(source: &GgufFile, planned: &TensorPlan, threads: usize, out: &m
     report.to = to.quant.name;
     // A piece consists of whole blocks of both types.
     let piece_bytes = PIECE / from.block_size * from.block_bytes;
-    let (mut error, mut square) = (0.0, 0.0);
-    let pieces: Vec<&[u8]> = data.chunks(piece_bytes).collect();
-    for (round, pieces) in pieces.chunks(threads).enumerate() {
-        let first = (round * threads * PIECE) as u64;
-        let encoded: Vec<Result<Piece, QuantizeError>> = std::thread::scope(|scope| {
-            let mut running = Vec::with_capacity(pieces.len());
-            for (i, &piece) in pieces.iter().enumerate() {
-                let to = &to;
-                running.push(scope.spawn(move || encode_piece(tensor, (from, to), piece, first + (i * PIECE) as u64)));
-            }
-            running.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
-        });
-        for piece in encoded {
-            let piece = piece?;
-            out.put(&piece.bytes)?;
-            error += piece.error;
-            square += piece.square;
-        }
-    }
-    report.relative_error = if square > 0.0 { error / square } else { 0.0 };
+    let pieces = data.chunks(piece_bytes).enumerate();
+    report.relative_error = write_pieces(pieces, threads, out, |(i, piece)| encode_piece(tensor, (from, &to), piece, (i * PIECE) as u64))?;
     Ok(report)
 }
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::source::{code_only, root};
+use crate::source::root;
 
 type Lists = BTreeMap<String, Vec<(String, String)>>;
 
@@ -48,9 +48,17 @@ fn declared(text: &str) -> Vec<(String, String)> {
     fields
 }
 
-/// The header without its comments.
+/// A file without its comments.
+fn code(path: &str) -> String {
+    text(path).lines().map(|line| line.split("//").next().unwrap_or("").to_owned() + "\n").collect()
+}
+
 fn header_code() -> String {
-    text("cuda/include/penstock.h").lines().map(|line| line.split("//").next().unwrap_or("").to_owned() + "\n").collect()
+    code("cuda/include/penstock.h")
+}
+
+fn sys_code() -> String {
+    code("src/engine/cuda/sys.rs")
 }
 
 /// Structs with their fields, and functions with their parameters and return types.
@@ -85,7 +93,7 @@ fn pairs(list: &str) -> Vec<(String, String)> {
 }
 
 fn sys() -> (Lists, Lists) {
-    let code = code_only(&text("src/engine/cuda/sys.rs"));
+    let code = sys_code();
     let (mut structs, mut functions) = (Lists::new(), Lists::new());
     for part in code.split("pub struct ").skip(1) {
         let (name, rest) = part.split_once('{').unwrap();
@@ -129,7 +137,7 @@ fn structs_and_functions_are_the_same_on_both_sides() {
 #[test]
 fn no_function_or_struct_is_overlooked() {
     let ((c_structs, c_functions), (structs, functions)) = (header(), sys());
-    let (c, rust) = (header_code(), code_only(&text("src/engine/cuda/sys.rs")));
+    let (c, rust) = (header_code(), sys_code());
     assert_eq!(c_functions.into_keys().collect::<Vec<_>>(), declared_functions(&c));
     assert_eq!(functions.into_keys().collect::<Vec<_>>(), declared_functions(&rust));
     assert_eq!(c_structs.len(), c.matches("typedef struct {").count());

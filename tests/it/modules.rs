@@ -1,12 +1,12 @@
 //! Finds the modules of the workspace's crates and which of them mention each other: enough of Rust's name resolution for the rules about
 //! imports.
 //!
-//! Skips test modules (`#[cfg(test)] mod x`), and everything after an inline one in its file.
+//! Skips test modules (`#[cfg(test)] mod x`).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use crate::paths::{self, Import};
-use crate::source::{Source, code_only, files, line_of, rust_files, without_tests, words};
+use crate::source::{Source, files, rust_files};
+use crate::syntax::{Code, Import};
 
 /// A module: its crate and its path within it, such as `penstock/engine/cpu`.
 pub type Module = String;
@@ -40,11 +40,7 @@ enum Name {
 /// A file's scope during name resolution.
 struct Scope {
     module: Module,
-    imports: Vec<Import>,
-    defined: BTreeSet<String>,
-    /// The file's code without its imports, and the paths in it.
-    code: String,
-    paths: Vec<(usize, Vec<String>)>,
+    code: Code,
 }
 
 struct Resolver {
@@ -109,15 +105,8 @@ impl Modules {
         Self::resolve(found)
     }
 
-    fn resolve(found: Vec<(Module, &'static Source)>) -> Self {
-        let scope = |(module, file): &(Module, &'static Source)| {
-            let code = code_only(&file.text);
-            let code = without_tests(&code);
-            let imports = paths::imports(code);
-            let (defined, code) = (paths::defined(code), paths::without_imports(code, &imports));
-            Scope { module: module.clone(), imports, defined, paths: paths::paths(&code), code }
-        };
-        let scopes: Vec<Scope> = found.iter().map(scope).collect();
+    fn resolve(found: Vec<(&'static Source, Scope)>) -> Self {
+        let (files, scopes): (Vec<_>, Vec<Scope>) = found.into_iter().unzip();
         let mut file_of = HashMap::new();
         for (i, scope) in scopes.iter().enumerate() {
             // If two files define one module (for builds with and without a feature), the first counts.
@@ -126,7 +115,7 @@ impl Modules {
         let crates = scopes.iter().map(|scope| scope.module.split('/').next().expect("a crate").to_owned()).collect();
         let resolver = Resolver { scopes, file_of, crates };
         let mentions = (0..resolver.scopes.len()).flat_map(|file| resolver.mentions(file)).collect();
-        let (module_of, files) = found.into_iter().unzip();
+        let module_of = resolver.scopes.into_iter().map(|scope| scope.module).collect();
         Self { files, module_of, mentions }
     }
 
@@ -141,15 +130,17 @@ impl Modules {
 }
 
 /// Adds a file's module and the modules that it declares.
-fn collect(sources: &BTreeMap<String, &'static Source>, path: &str, module: &str, found: &mut Vec<(Module, &'static Source)>) {
+fn collect(sources: &BTreeMap<String, &'static Source>, path: &str, module: &str, found: &mut Vec<(&'static Source, Scope)>) {
     let file = sources.get(path).unwrap_or_else(|| panic!("{path}: no such file, declared as module {module}"));
     let name = path.rsplit('/').next().expect("a name");
     let folder = path.trim_end_matches(name);
     let folder =
         if ["mod.rs", "lib.rs", "main.rs"].contains(&name) { folder.to_owned() } else { format!("{}/", path.trim_end_matches(".rs")) };
-    found.push((module.to_owned(), *file));
-    for declared in paths::declared_modules(&file.text) {
-        let places = match declared.path {
+    let (at, code) = (found.len(), Code::of(file));
+    found.push((*file, Scope { module: module.to_owned(), code }));
+    for i in 0..found[at].1.code.modules.len() {
+        let declared = &found[at].1.code.modules[i];
+        let places = match &declared.path {
             Some(at) => vec![format!("{}{at}", path.trim_end_matches(name))],
             None => vec![format!("{folder}{}.rs", declared.name), format!("{folder}{}/mod.rs", declared.name)],
         };
@@ -164,28 +155,26 @@ fn collect(sources: &BTreeMap<String, &'static Source>, path: &str, module: &str
 impl Resolver {
     /// The mentions in a file.
     fn mentions(&self, file: usize) -> Vec<Mention> {
-        let scope = &self.scopes[file];
+        let code = &self.scopes[file].code;
         let mut found = Vec::new();
-        let mut add = |at: usize, named: Module, target: usize| {
-            found.push(Mention { from: file, line: line_of(&scope.code, at), named, target });
-        };
-        for import in scope.imports.iter().filter(|import| import.glob) {
-            self.used_by_glob(file, import).into_iter().for_each(|(named, target)| add(import.at, named, target));
+        let mut add = |line: usize, named: Module, target: usize| found.push(Mention { from: file, line, named, target });
+        for import in code.imports.iter().filter(|import| import.glob) {
+            self.used_by_glob(file, import).into_iter().for_each(|(named, target)| add(import.line, named, target));
         }
-        for import in scope.imports.iter().filter(|import| !import.glob) {
+        for import in code.imports.iter().filter(|import| !import.glob) {
             // A re-export alone uses nothing. For an imported module, the paths through it count.
-            let is_used = !words(&scope.code, &import.name).is_empty();
-            let is_prefix = scope.paths.iter().any(|(_, path)| path[0] == import.name);
+            let is_used = code.names.contains(&import.name);
+            let is_prefix = code.paths.iter().any(|(_, path)| path[0] == import.name);
             match self.path(file, &import.path, 0) {
-                Some((named, Name::Item(target))) if is_used || !import.public => add(import.at, named, target),
-                Some((named, Name::Module(module))) if !is_prefix && !import.public => add(import.at, named, self.file_of[&module]),
+                Some((named, Name::Item(target))) if is_used || !import.public => add(import.line, named, target),
+                Some((named, Name::Module(module))) if !is_prefix && !import.public => add(import.line, named, self.file_of[&module]),
                 _ => {}
             }
         }
-        for (at, path) in &scope.paths {
+        for (line, path) in &code.paths {
             match self.path(file, path, 0) {
-                Some((named, Name::Item(target))) => add(*at, named, target),
-                Some((named, Name::Module(module))) => add(*at, named, self.file_of[&module]),
+                Some((named, Name::Item(target))) => add(*line, named, target),
+                Some((named, Name::Module(module))) => add(*line, named, self.file_of[&module]),
                 None => {}
             }
         }
@@ -199,10 +188,9 @@ impl Resolver {
         if import.public || other == file {
             return Vec::new();
         }
-        let scope = &self.scopes[file];
-        let mut names: Vec<&String> = self.scopes[other].defined.iter().collect();
-        names.extend(self.scopes[other].imports.iter().filter(|import| !import.glob).map(|import| &import.name));
-        let used = names.into_iter().filter(|name| !words(&scope.code, name).is_empty());
+        let there = &self.scopes[other].code;
+        let names = there.defined.iter().chain(there.imports.iter().filter(|import| !import.glob).map(|import| &import.name));
+        let used = names.filter(|name| self.scopes[file].code.names.contains(*name));
         used.filter_map(|name| match self.member(&module, name, 0)? {
             Name::Item(target) => Some((named.clone(), target)),
             Name::Module(module) => Some((named.clone(), self.file_of[&module])),
@@ -217,6 +205,12 @@ impl Resolver {
         let krate = module.split('/').next()?;
         let parent = |module: &str| module.rsplit_once('/').map(|(parent, _)| parent.to_owned());
         let mut at = match first.as_str() {
+            // A path that begins with `::` names a crate.
+            "" => {
+                let (name, tail) = rest.split_first().filter(|(name, _)| self.crates.contains(*name))?;
+                rest = tail;
+                Name::Module(name.clone())
+            }
             "crate" => Name::Module(krate.to_owned()),
             "self" => Name::Module(module.clone()),
             "super" => Name::Module(parent(module)?),
@@ -251,14 +245,14 @@ impl Resolver {
             return Some(Name::Module(child));
         }
         let file = self.file_of[module];
-        let scope = &self.scopes[file];
-        if scope.defined.contains(name) {
+        let code = &self.scopes[file].code;
+        if code.defined.contains(name) {
             return Some(Name::Item(file));
         }
         if depth > 24 {
             return None;
         }
-        if let Some(import) = scope.imports.iter().find(|import| !import.glob && import.name == name) {
+        if let Some(import) = code.imports.iter().find(|import| !import.glob && import.name == name) {
             // In `use gguf;` and the like, the path's first name is the import's own name.
             let itself = import.path.len() == 1 && import.path[0] == name;
             return if itself {
@@ -267,7 +261,7 @@ impl Resolver {
                 Some(self.path(file, &import.path, depth + 1)?.1)
             };
         }
-        scope.imports.iter().filter(|import| import.glob).find_map(|import| match self.path(file, &import.path, depth + 1)?.1 {
+        code.imports.iter().filter(|import| import.glob).find_map(|import| match self.path(file, &import.path, depth + 1)?.1 {
             Name::Module(other) if other != module => self.member(&other, name, depth + 1),
             _ => None,
         })

@@ -4,11 +4,12 @@ use actix_web::guard;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
 use actix_web::web::{self, ServiceConfig};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{count, docs, error, messages, models};
 use http::dialect::Dialect;
 use http::error::ApiError;
+use http::openapi::Document;
 use http::routes::{get, resource};
 
 /// A header that every client of this dialect sends. It decides which dialect a shared path belongs to.
@@ -35,12 +36,8 @@ impl Dialect for Anthropic {
             .service(resource("/v1/models/{id:.+}", "GET, HEAD", get().to(models::retrieve)).guard(is_claimed()));
     }
 
-    fn error_body(&self, error: &ApiError) -> String {
-        error::body(error, None)
-    }
-
-    fn error_answer(&self, error: &ApiError, id: &str) -> String {
-        error::body(error, Some(id))
+    fn error_body(&self, error: &ApiError, id: Option<&str>) -> Value {
+        json!(error::body(error, id))
     }
 
     fn error_status(&self, error: &ApiError) -> StatusCode {
@@ -53,11 +50,7 @@ impl Dialect for Anthropic {
         }
     }
 
-    fn document(&self) -> Value {
+    fn document(&self) -> Document {
         docs::document()
-    }
-
-    fn error_schema(&self) -> &'static str {
-        docs::ERROR_SCHEMA
     }
 }

@@ -1,10 +1,9 @@
 //! Anthropic's part of the OpenAPI document.
 
-use serde_json::Value;
 use utoipa::OpenApi;
 
 use super::types::{answer, error, event, models, request};
-use http::sse::describe_streams;
+use http::openapi::Document;
 
 #[derive(OpenApi)]
 #[openapi(
@@ -24,13 +23,8 @@ use http::sse::describe_streams;
         description = "Anthropic's Messages. With the header `anthropic-version`, `/v1/models` answers as `MessagesModelList`, too"
     ))
 )]
-struct Document;
+struct Types;
 
-/// The name of the error envelope's schema.
-pub const ERROR_SCHEMA: &str = "MessagesErrorBody";
-
-pub fn document() -> Value {
-    let mut document = serde_json::to_value(Document::openapi()).expect("the document is JSON");
-    describe_streams(&mut document, ERROR_SCHEMA, None);
-    document
+pub fn document() -> Document {
+    Document::of::<Types>("MessagesErrorBody", None)
 }

@@ -46,7 +46,7 @@ fn too_long(error: &ApiError) -> String {
     }
 }
 
-pub fn body(error: &ApiError, id: Option<&str>) -> String {
+pub fn body(error: &ApiError, id: Option<&str>) -> MessagesErrorBody {
     let message = match error.kind {
         Kind::ContextLength => too_long(error),
         _ => error.message.clone(),
@@ -56,17 +56,18 @@ pub fn body(error: &ApiError, id: Option<&str>) -> String {
     let details =
         is_thread.then(|| MessagesErrorDetails { error_code: "thread_unsupported_request".into(), unsupported: vec![THREAD.into()] });
     let error = MessagesError { kind: row(error.kind).1.into(), message, details };
-    let body = MessagesErrorBody { kind: "error".into(), error, request_id: id.map(str::to_owned) };
-    serde_json::to_string(&body).expect("the envelope is JSON")
+    MessagesErrorBody { kind: "error".into(), error, request_id: id.map(str::to_owned) }
 }
 
 /// Writes the last event of a stream that fails.
 pub fn event(error: &ApiError, id: Option<&str>) -> Bytes {
-    sse::named_json("error", &body(error, id))
+    sse::named("error", &body(error, id))
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -89,7 +90,7 @@ mod tests {
         let error = ApiError { overflow: Some((5, 4)), ..error };
         let inner = r#"{"type":"invalid_request_error","message":"prompt is too long: 5 tokens > 4 maximum: shorten it"}"#;
         let text = format!(r#"{{"type":"error","error":{inner},"request_id":"r1"}}"#);
-        assert_eq!(body(&error, Some("r1")), text);
+        assert_eq!(json!(body(&error, Some("r1"))).to_string(), text);
         assert_eq!(event(&error, Some("r1")), format!("event: error\ndata: {text}\n\n"));
     }
 }

@@ -160,7 +160,7 @@ impl Connection {
             ),
         };
         metrics::http().rejections.with_label_values(&[kind.code()]).inc();
-        let body = self.dialects.default_dialect().error_body(&ApiError::new(kind, message));
+        let body = self.dialects.default_dialect().error_body(&ApiError::new(kind, message), None).to_string();
         let (id, length) = (uuid::Uuid::new_v4().simple(), body.len());
         let peer = self.stream.peer_addr().map(|address| address.to_string()).unwrap_or_default();
         access_log::write_unreadable(&id.to_string(), kind, &peer);

@@ -6,6 +6,7 @@ use actix_web::web::{Data, ServiceConfig};
 use serde_json::Value;
 
 use super::error::ApiError;
+use super::openapi::Document;
 use super::state::AppState;
 
 /// An API dialect. Each has a folder next to `http/`, and nothing in `http/` knows a dialect by name.
@@ -25,13 +26,8 @@ pub trait Dialect: Send + Sync + 'static {
     /// Starts the dialect's background work in the server's runtime.
     fn begin(&self, _state: &Data<AppState>) {}
 
-    /// The dialect's error envelope, as JSON.
-    fn error_body(&self, error: &ApiError) -> String;
-
-    /// The error envelope of the response to the request with this id.
-    fn error_answer(&self, error: &ApiError, _id: &str) -> String {
-        self.error_body(error)
-    }
+    /// The dialect's error envelope. `id` is the request's, if there is a request.
+    fn error_body(&self, error: &ApiError, id: Option<&str>) -> Value;
 
     /// The HTTP status that the dialect uses for an error.
     fn error_status(&self, error: &ApiError) -> StatusCode {
@@ -42,10 +38,7 @@ pub trait Dialect: Send + Sync + 'static {
     fn mark(&self, _headers: &mut HeaderMap, _id: &str) {}
 
     /// The dialect's part of the OpenAPI document.
-    fn document(&self) -> Value;
-
-    /// The name of the error envelope's schema in [`Self::document`].
-    fn error_schema(&self) -> &'static str;
+    fn document(&self) -> Document;
 }
 
 /// Every dialect that the server speaks.

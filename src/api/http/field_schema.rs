@@ -1,7 +1,7 @@
 //! The fields that a request body may have, in every dialect and at every depth.
 //!
 //! The known fields are derived from the type that describes the request in the OpenAPI document, so a documented field is a known one. A
-//! dialect adds names that it knows without documenting them ([`SilentField`]) and names that it refuses ([`Unsupported`]).
+//! dialect adds names that it knows without documenting them ([`SilentFields`]) and names that it refuses ([`Unsupported`]).
 //!
 //! An unknown field is refused if it looks like a mistake: its name is within two edits of a known one, or another server has the field and
 //! it would change the answer. Every other unknown field is removed from the body before anything reads the body, and is reported by name.
@@ -18,18 +18,24 @@ use super::ignored::{self, Ignored};
 use super::neutral::Neutral;
 use config::UnknownFields;
 
-/// A field that a dialect knows without documenting it, because the field has no effect or something else reads it.
-pub struct SilentField {
-    /// The type that has the field.
-    pub schema: &'static str,
-    pub field: &'static str,
-    /// Why the value has no effect here, or what reads or refuses it.
-    #[allow(dead_code, reason = "the table's readers need it, the program does not")]
-    pub reason: &'static str,
-}
+/// Fields that a dialect knows without documenting them: the types that have them, their names, and why their values have no effect here,
+/// or what reads or refuses them. The program does not need the reason, but the table's readers do.
+pub type SilentFields = (&'static [&'static str], &'static [&'static str], &'static str);
 
 /// A known but unsupported field, and the values with which it asks for nothing.
 pub type Unsupported = (&'static str, Neutral);
+
+/// Defines the field schemas of a dialect's bodies: a static per body, with its type and what [`FieldSchema`]'s methods add to it. The
+/// first argument is the dialect's table of [`SilentFields`].
+#[macro_export]
+macro_rules! field_schemas {
+    ($silent:expr; $($(#[$doc:meta])* $name:ident: $body:ty $(=> $(.$change:ident($($argument:expr),*))+)?;)+) => {
+        $($(#[$doc])*
+        pub static $name: std::sync::LazyLock<$crate::field_schema::FieldSchema> = std::sync::LazyLock::new(|| {
+            $crate::field_schema::FieldSchema::of::<$body>($silent)$($(.$change($($argument),*))+)?
+        });)+
+    };
+}
 
 /// The greatest depth to which references are followed. Below it, any field is accepted.
 const MAX_DEPTH: usize = 24;
@@ -71,7 +77,7 @@ struct Visit {
 
 impl FieldSchema {
     /// Builds the schema of the fields that `T` documents, plus those that `silent` adds to its types.
-    pub fn of<T: ToSchema>(silent: &[SilentField]) -> Self {
+    pub fn of<T: ToSchema>(silent: &[SilentFields]) -> Self {
         let mut all = Vec::new();
         T::schemas(&mut all);
         let name = T::name().into_owned();
@@ -257,15 +263,15 @@ impl Field {
 /// The schemas that a type is made of, by name, and the dialect's table of silent fields.
 struct Reader<'a> {
     schemas: BTreeMap<String, Value>,
-    silent: &'a [SilentField],
+    silent: &'a [SilentFields],
 }
 
 impl Reader<'_> {
     fn named(&self, name: &str, depth: usize) -> FieldSchema {
         let Some(schema) = self.schemas.get(name).filter(|_| depth < MAX_DEPTH) else { return Field::open().schema };
         let mut found = self.read(schema, depth + 1);
-        for silent in self.silent.iter().filter(|silent| silent.schema == name) {
-            found.fields.entry(silent.field.to_owned()).or_insert_with(Field::open);
+        for field in self.silent.iter().filter(|(types, ..)| types.contains(&name)).flat_map(|(_, fields, _)| *fields) {
+            found.fields.entry((*field).to_owned()).or_insert_with(Field::open);
         }
         found
     }

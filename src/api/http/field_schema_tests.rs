@@ -36,7 +36,7 @@ struct Inner {
     id: String,
 }
 
-const SILENT: &[SilentField] = &[SilentField { schema: "KnownInner", field: "cache_control", reason: "nothing" }];
+const SILENT: &[SilentFields] = &[(&["KnownInner"], &["cache_control"], "nothing")];
 
 fn schema() -> FieldSchema {
     let schema = FieldSchema::of::<Outer>(SILENT).refusing(&[&[("audio", Neutral::False)]], "is not supported yet");

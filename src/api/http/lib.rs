@@ -28,6 +28,7 @@ pub mod metrics;
 pub mod middleware;
 pub mod neutral;
 pub mod omitted_content;
+pub mod openapi;
 pub mod parse;
 pub mod paths;
 pub mod percent;

@@ -148,7 +148,7 @@ fn write_error(mut response: HttpResponse, dialect: &dyn Dialect, journal: &Jour
     let Some(error) = error else { return (response, None) };
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     *response.status_mut() = dialect.error_status(&error);
-    (response.set_body(BoxBody::new(dialect.error_answer(&error, &journal.id()))), Some(error))
+    (response.set_body(BoxBody::new(dialect.error_body(&error, Some(&journal.id())).to_string())), Some(error))
 }
 
 /// The body of a response. Until the body has been sent, its connection is busy, its request's journal stays open, and its request counts

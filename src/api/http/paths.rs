@@ -66,18 +66,18 @@ fn with_path(uri: &Uri, path: &str) -> Option<Uri> {
 pub struct Directory {
     paths: OnceLock<Vec<String>>,
     /// Makes the part of the OpenAPI document that belongs to no dialect.
-    shared: fn() -> Value,
+    shared: fn(&Dialects) -> Value,
 }
 
 impl Directory {
-    pub fn new(shared: fn() -> Value) -> Self {
+    pub fn new(shared: fn(&Dialects) -> Value) -> Self {
         Self { paths: OnceLock::new(), shared }
     }
 
     /// Returns the path that was most likely meant by one without a route.
     pub fn nearest(&self, sent: &str, dialects: &Dialects) -> Option<&str> {
         let paths_of = |document: Value| document["paths"].as_object().map(|paths| paths.keys().cloned().collect::<Vec<_>>());
-        let documents = || dialects.iter().map(|dialect| dialect.document()).chain([(self.shared)()]);
+        let documents = || dialects.iter().map(|dialect| dialect.document().json).chain([(self.shared)(dialects)]);
         let paths = self.paths.get_or_init(|| documents().filter_map(paths_of).flatten().collect());
         if sent.len() <= MAX_LENGTH { nearest_of(paths, &sent.to_ascii_lowercase()) } else { None }
     }

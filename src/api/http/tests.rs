@@ -16,6 +16,7 @@ use super::field_schema::FieldSchema;
 use super::json::JsonBody;
 use super::keyring::Keyring;
 use super::middleware::around;
+use super::openapi::Document;
 use super::paths::Directory;
 use super::routes::{ServerContext, get, resource};
 use super::state::AppState;
@@ -41,16 +42,12 @@ impl Dialect for Tiny {
         config.service(resource(self.route, "POST", web::post().to(echo)));
     }
 
-    fn error_body(&self, error: &ApiError) -> String {
-        json!({self.name: error.kind.code()}).to_string()
+    fn error_body(&self, error: &ApiError, _: Option<&str>) -> Value {
+        json!({self.name: error.kind.code()})
     }
 
-    fn document(&self) -> Value {
-        json!({})
-    }
-
-    fn error_schema(&self) -> &'static str {
-        "Tiny"
+    fn document(&self) -> Document {
+        Document { json: json!({}), error_schema: "Tiny" }
     }
 }
 
@@ -76,7 +73,7 @@ fn site() -> ServerContext {
     let keys = Arc::new(Keyring::open(&config).unwrap());
     let dialects = Dialects::new(Box::new(DEFAULT), vec![Box::new(OTHER)]);
     let (state, directory) =
-        (Data::new(AppState::new(&config, registry, keys)), Data::new(Directory::new(|| json!({"paths": {"/panic": {}}}))));
+        (Data::new(AppState::new(&config, registry, keys)), Data::new(Directory::new(|_| json!({"paths": {"/panic": {}}}))));
     ServerContext { state, dialects: Data::new(dialects), shared_routes, directory }
 }
 
@@ -133,7 +130,7 @@ async fn a_handlers_panic_is_an_error_and_not_a_closed_connection() {
 #[test]
 fn the_longest_prefix_in_whole_segments_owns_a_path() {
     let dialects = Dialects::new(Box::new(DEFAULT), vec![Box::new(OTHER)]);
-    let name = |path: &str| dialects.of(path).error_body(&ApiError::model_not_found("m", None));
+    let name = |path: &str| dialects.of(path).error_body(&ApiError::model_not_found("m", None), None);
     for (path, owner) in [
         ("/v1", "default"),
         ("/v1/other", "other"),
@@ -142,6 +139,6 @@ fn the_longest_prefix_in_whole_segments_owns_a_path() {
         ("/elsewhere", "other"),
         ("/x", "default"),
     ] {
-        assert_eq!(name(path), format!("{{\"{owner}\":\"model_not_found\"}}"), "{path}");
+        assert_eq!(name(path), json!({owner: "model_not_found"}), "{path}");
     }
 }

@@ -4,11 +4,12 @@ use actix_web::HttpResponse;
 use actix_web::guard::{self, GuardContext};
 use actix_web::http::header;
 use actix_web::web::{self, ServiceConfig};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{chat, docs, embed, error, generate, models, pull, show, unsupported};
 use http::dialect::Dialect;
 use http::error::ApiError;
+use http::openapi::Document;
 use http::routes::{get, resource};
 
 /// The path where browsers get the chat page.
@@ -37,16 +38,12 @@ impl Dialect for Ollama {
             .configure(unsupported::routes);
     }
 
-    fn error_body(&self, error: &ApiError) -> String {
-        serde_json::to_string(&error::body(error)).expect("the envelope is JSON")
+    fn error_body(&self, error: &ApiError, _: Option<&str>) -> Value {
+        json!(error::body(error))
     }
 
-    fn document(&self) -> Value {
+    fn document(&self) -> Document {
         docs::document()
-    }
-
-    fn error_schema(&self) -> &'static str {
-        docs::ERROR_SCHEMA
     }
 }
 

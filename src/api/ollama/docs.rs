@@ -1,9 +1,9 @@
 //! Ollama's part of the OpenAPI document.
 
-use serde_json::Value;
 use utoipa::OpenApi;
 
 use super::types::{chat, common, embed, generate, models};
+use http::openapi::Document;
 
 #[derive(OpenApi)]
 #[openapi(
@@ -39,11 +39,8 @@ use super::types::{chat, common, embed, generate, models};
     )),
     tags((name = "ollama", description = "Ollama's API, for its clients. Managing models needs the same rights as /admin"))
 )]
-struct Document;
+struct Types;
 
-/// The name of the error envelope's schema.
-pub const ERROR_SCHEMA: &str = "OllamaError";
-
-pub fn document() -> Value {
-    serde_json::to_value(Document::openapi()).expect("the document is JSON")
+pub fn document() -> Document {
+    Document::of::<Types>("OllamaError", None)
 }

@@ -2,7 +2,7 @@
 
 use actix_web::rt;
 use actix_web::web::{self, Data, ServiceConfig};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::batches::handlers as batches;
 use super::batches::worker::keep_running;
@@ -13,6 +13,7 @@ use super::{chat, completions, conversations, docs, embeddings, error, models, r
 use config::Config;
 use http::dialect::Dialect;
 use http::error::ApiError;
+use http::openapi::Document;
 use http::routes::{get, resource};
 use http::state::AppState;
 
@@ -96,15 +97,11 @@ impl Dialect for OpenAi {
         rt::spawn(keep_running(self.storage.clone().into_inner(), state.clone(), move |config| routes.routes(config)));
     }
 
-    fn error_body(&self, error: &ApiError) -> String {
-        serde_json::to_string(&error::body(error)).expect("the envelope is JSON")
+    fn error_body(&self, error: &ApiError, _: Option<&str>) -> Value {
+        json!(error::body(error))
     }
 
-    fn document(&self) -> Value {
+    fn document(&self) -> Document {
         docs::document()
-    }
-
-    fn error_schema(&self) -> &'static str {
-        docs::ERROR_SCHEMA
     }
 }

@@ -1,12 +1,11 @@
 //! OpenAI's part of the OpenAPI document.
 
-use serde_json::Value;
 use utoipa::OpenApi;
 
 use super::types::{
     batches, chat, common, completions, conversations, embeddings, error, files, logprobs, models, rerank, responses, tokens, usage,
 };
-use http::sse::describe_streams;
+use http::openapi::Document;
 
 #[derive(OpenApi)]
 #[openapi(
@@ -99,22 +98,19 @@ use http::sse::describe_streams;
         (name = "models", description = "The models that the server knows")
     )
 )]
-struct Document;
-
-/// The name of the error envelope's schema.
-pub const ERROR_SCHEMA: &str = "ErrorBody";
+struct Types;
 
 /// Additional paths for the same operations, each with its own operation id.
 const OTHER_PATHS: [(&str, &str, &str); 3] =
     [("/v1/rerank", "/v2/rerank", "rerankV2"), ("/v1/rerank", "/rerank", "rerankAtRoot"), ("/v1/score", "/score", "scoreAtRoot")];
 
-pub fn document() -> Value {
-    let mut document = serde_json::to_value(Document::openapi()).expect("the document is JSON");
+pub fn document() -> Document {
+    let mut document = Document::of::<Types>("ErrorBody", Some("[DONE]"));
+    let paths = &mut document.json["paths"];
     for (path, other, id) in OTHER_PATHS {
-        let mut item = document["paths"][path].clone();
+        let mut item = paths[path].clone();
         item["post"]["operationId"] = id.into();
-        document["paths"][other] = item;
+        paths[other] = item;
     }
-    describe_streams(&mut document, ERROR_SCHEMA, Some("[DONE]"));
     document
 }

@@ -1,13 +1,10 @@
 //! The requests and responses of the operators' endpoints for models.
 
-use std::sync::LazyLock;
-
 use serde::Serialize;
 use serde_json::Value;
 use utoipa::ToSchema;
 
 use http::error::ApiError;
-use http::field_schema::FieldSchema;
 use http::fields::Fields;
 use registry::{ModelMemory, ModelState, ModelStatus};
 
@@ -134,9 +131,11 @@ pub struct Named {
     pub switch: bool,
 }
 
-pub static LOADS: LazyLock<FieldSchema> = LazyLock::new(|| FieldSchema::of::<LoadRequest>(&[]));
-pub static UNLOADS: LazyLock<FieldSchema> = LazyLock::new(|| FieldSchema::of::<UnloadRequest>(&[]));
-pub static PULLS: LazyLock<FieldSchema> = LazyLock::new(|| FieldSchema::of::<PullRequest>(&[]));
+http::field_schemas! { &[];
+    LOADS: LoadRequest;
+    UNLOADS: UnloadRequest;
+    PULLS: PullRequest;
+}
 
 /// Reads a body with a model and a switch named `switch`.
 pub fn named(body: &Value, switch: Option<&str>) -> Result<Named, ApiError> {

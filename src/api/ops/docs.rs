@@ -11,8 +11,8 @@ use utoipa_swagger_ui::Config;
 use super::{admin, admin_types, health, metrics, router};
 use http::dialect::Dialects;
 use http::error::{ApiError, Kind};
+use http::openapi::Document;
 use http::routes::not_found;
-use http::sse::describe_streams;
 use http::state::AppState;
 
 #[derive(OpenApi)]
@@ -54,27 +54,22 @@ use http::state::AppState;
         (name = "operations", description = "For probes, dashboards and autoscalers")
     )
 )]
-struct Document;
+struct Types;
 
 /// Responses of a real server, by the names of their schemas.
 const EXAMPLES: &str = include_str!("../../../openapi/examples.json");
 
 /// The part of the OpenAPI document that describes this crate's endpoints.
-pub fn document() -> Value {
-    serde_json::to_value(Document::openapi()).expect("the document is JSON")
+pub fn document(dialects: &Dialects) -> Value {
+    Document::of::<Types>(dialects.default_dialect().document().error_schema, None).json
 }
 
 /// Assembles the OpenAPI document of this build from the parts of the dialects and of this crate.
 pub fn openapi_json(dialects: &Dialects) -> String {
-    let mut document = document();
-    let error_schema = dialects.default_dialect().error_schema();
-    add_default_errors(&mut document, error_schema);
-    describe_streams(&mut document, error_schema, None);
+    let mut document = document(dialects);
     let (mut paths, mut schemas, mut tags) = parts(&mut document);
     for dialect in dialects.iter() {
-        let mut part = dialect.document();
-        add_default_errors(&mut part, dialect.error_schema());
-        let (its_paths, its_schemas, its_tags) = parts(&mut part);
+        let (its_paths, its_schemas, its_tags) = parts(&mut dialect.document().json);
         paths.extend(its_paths);
         schemas.extend(its_schemas);
         tags.splice(..0, its_tags);
@@ -98,21 +93,6 @@ fn parts(document: &mut Value) -> (BTreeMap<String, Value>, BTreeMap<String, Val
     let object = |value: Value| if let Value::Object(map) = value { map.into_iter().collect() } else { BTreeMap::new() };
     let tags = if let Value::Array(tags) = document["tags"].take() { tags } else { Vec::new() };
     (object(document["paths"].take()), object(document["components"]["schemas"].take()), tags)
-}
-
-/// Adds the error envelope to every operation.
-fn add_default_errors(value: &mut Value, schema: &str) {
-    match value {
-        Value::Array(items) => items.iter_mut().for_each(|item| add_default_errors(item, schema)),
-        Value::Object(map) => {
-            if let Some(responses) = map.get_mut("responses").and_then(Value::as_object_mut) {
-                let content = json!({"application/json": {"schema": {"$ref": format!("#/components/schemas/{schema}")}}});
-                responses.insert("default".into(), json!({"description": "any other error", "content": content}));
-            }
-            map.values_mut().for_each(|value| add_default_errors(value, schema));
-        }
-        _ => {}
-    }
 }
 
 /// Describes how a request carries its key. A server without keys needs none, and by default the probes' paths need none either.

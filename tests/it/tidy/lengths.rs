@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{all_rust, check, is_kernel, still};
-use crate::source::{c_functions, code_only, files, functions, rust_files, without_tests};
+use crate::source::{files, rust_files};
+use crate::syntax::{c_functions, functions, tokens, tokens_without_tests};
 
 const MAX_FILE_LINES: usize = 600;
 const MAX_FUNCTION_LINES: usize = 70;
@@ -55,7 +56,7 @@ fn lines_are_short() {
 fn functions_are_short_and_take_few_parameters() {
     let mut broken = Vec::new();
     for file in all_rust().into_iter().filter(|file| !is_kernel(&file.path)) {
-        for function in functions(&code_only(&file.text)) {
+        for function in functions(tokens(file)) {
             let place = format!("{}:{}: `{}`", file.path, function.line, function.name);
             if function.num_lines > MAX_FUNCTION_LINES {
                 broken.push(format!("{place} has {} lines, at most {MAX_FUNCTION_LINES} are allowed", function.num_lines));
@@ -72,7 +73,7 @@ fn functions_are_short_and_take_few_parameters() {
 fn handlers_are_thin() {
     let mut broken = Vec::new();
     for file in rust_files("src/api") {
-        for function in functions(without_tests(&code_only(&file.text))).iter().filter(|function| function.num_lines > MAX_HANDLER_LINES) {
+        for function in functions(tokens_without_tests(file)).iter().filter(|function| function.num_lines > MAX_HANDLER_LINES) {
             let (path, line, lines) = (&file.path, function.line, function.num_lines);
             broken.push(format!("{path}:{line}: `{}` has {lines} lines, at most {MAX_HANDLER_LINES} are allowed", function.name));
         }
@@ -85,7 +86,7 @@ fn functions_of_cuda_are_short() {
     let (mut broken, mut long, mut count) = (Vec::new(), Vec::new(), 0);
     let still = still("long function");
     for file in files("cuda").into_iter().filter(|file| [".cu", ".cuh", ".h"].iter().any(|end| file.path.ends_with(end))) {
-        let found = c_functions(&file.text);
+        let found = c_functions(file);
         count += found.len();
         for function in found.into_iter().filter(|function| function.num_lines > MAX_CUDA_FUNCTION_LINES) {
             let (name, lines) = (format!("{}: {}", file.path, function.name), function.num_lines);

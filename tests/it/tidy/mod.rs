@@ -1,6 +1,9 @@
 //! Checks the project's rules that a program can check. Each test prints every place that breaks its rule as `file:line: what`.
 
-use crate::source::{Source, code_only, files, line_of, rust_files, words};
+use proc_macro2::{Delimiter, TokenTree};
+
+use crate::source::{Source, files, line_of, rust_files};
+use crate::syntax::{self, flat, is_group, is_word, tokens};
 
 mod arrows;
 mod circles;
@@ -43,15 +46,10 @@ fn may_be_unsafe(path: &str) -> bool {
 #[test]
 fn unsafe_stands_only_in_its_places() {
     let mut broken = Vec::new();
-    for file in all_rust() {
-        let code = code_only(&file.text);
-        for word in ["unsafe", "extern"] {
-            for at in words(&code, word) {
-                if !may_be_unsafe(&file.path) {
-                    let place = format!("{}:{}: `{word}`", file.path, line_of(&code, at));
-                    broken.push(format!("{place} outside engine/cuda, engine/cpu/simd and the file map of gguf"));
-                }
-            }
+    for file in all_rust().into_iter().filter(|file| !may_be_unsafe(&file.path)) {
+        for word in flat(tokens(file)).iter().filter(|token| ["unsafe", "extern"].iter().any(|word| is_word(token, word))) {
+            let place = format!("{}:{}: `{word}`", file.path, syntax::line_of(word));
+            broken.push(format!("{place} outside engine/cuda, engine/cpu/simd and the file map of gguf"));
         }
     }
     check("unsafe stands only in its places", broken);
@@ -61,12 +59,11 @@ fn unsafe_stands_only_in_its_places() {
 fn unsafe_says_why_it_is_sound() {
     let mut broken = Vec::new();
     for file in rust_files("src") {
-        let code = code_only(&file.text);
         let lines: Vec<&str> = file.text.lines().collect();
         // An `unsafe fn` leaves the proof to its callers. A block or an `impl` claims that it holds.
-        let claims = |at: &usize| ["{", "impl"].iter().any(|next| code[at + "unsafe".len()..].trim_start().starts_with(next));
-        for at in words(&code, "unsafe").into_iter().filter(claims) {
-            let line = line_of(&code, at);
+        let claims = |next: &TokenTree| is_group(next, Delimiter::Brace) || is_word(next, "impl");
+        for pair in flat(tokens(file)).windows(2).filter(|pair| is_word(&pair[0], "unsafe") && claims(&pair[1])) {
+            let line = syntax::line_of(&pair[0]);
             let above = &lines[line.saturating_sub(12)..line];
             if !above.iter().any(|text| text.contains("SAFETY:") || text.contains("# Safety")) {
                 broken.push(format!("{}:{line}: `unsafe` without a SAFETY comment", file.path));
