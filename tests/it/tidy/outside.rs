@@ -1,8 +1,11 @@
 //! What crosses the border of the process goes through the room `outside`: paths that others name are opened and written by it, and what
 //! commands print is made safe by it.
 
+use proc_macro2::{Delimiter, TokenTree};
+
 use super::{all_rust, check};
-use crate::source::{Source, code_only, line_of, without_tests};
+use crate::source::Source;
+use crate::syntax::{flat, line_of, tokens_without_tests};
 
 /// Where a file is opened or written in another way, and why it may be.
 const FILES: &[&str] = &[
@@ -45,23 +48,55 @@ const STREAMS: &[&str] = &[
     "src/telemetry/",
 ];
 
-/// The code of the program, without its tests.
-fn code() -> impl Iterator<Item = (&'static Source, String)> {
+/// The code of a file without its tests, comments, texts and spaces, and the line of each token by its offset.
+struct Compact {
+    code: String,
+    lines: Vec<(usize, usize)>,
+}
+
+impl Compact {
+    fn of(file: &Source) -> Self {
+        let (mut code, mut lines) = (String::new(), Vec::new());
+        for token in flat(tokens_without_tests(file)) {
+            lines.push((code.len(), line_of(&token)));
+            match &token {
+                TokenTree::Group(group) => code.push(match group.delimiter() {
+                    Delimiter::Parenthesis => '(',
+                    Delimiter::Brace => '{',
+                    Delimiter::Bracket => '[',
+                    Delimiter::None => ' ',
+                }),
+                TokenTree::Ident(word) if code.ends_with(char::is_alphanumeric) => code.push_str(&format!(" {word}")),
+                TokenTree::Ident(word) => code.push_str(&word.to_string()),
+                TokenTree::Punct(mark) => code.push(mark.as_char()),
+                TokenTree::Literal(_) => code.push('"'),
+            }
+        }
+        Self { code, lines }
+    }
+
+    fn line(&self, at: usize) -> usize {
+        self.lines[self.lines.partition_point(|(offset, _)| *offset <= at) - 1].1
+    }
+}
+
+/// The code of the program.
+fn code() -> impl Iterator<Item = (&'static Source, Compact)> {
     let is_program =
         |file: &&Source| file.path.starts_with("src/") && !file.path.ends_with("tests.rs") && !file.path.ends_with("testing.rs");
-    all_rust().into_iter().filter(is_program).map(|file| (file, without_tests(&code_only(&file.text)).to_owned()))
+    all_rust().into_iter().filter(is_program).map(|file| (file, Compact::of(file)))
 }
 
 /// Fails where `calls` are made outside of `allowed`, and for a place of `allowed` without any.
 fn only_in(rule: &str, calls: &[&str], allowed: &[&str]) {
     let (mut broken, mut used) = (Vec::new(), vec![false; allowed.len()]);
     for (file, code) in code() {
-        let begins = |at: &usize| !code[..*at].ends_with(|c: char| c.is_alphanumeric());
+        let begins = |at: &usize| !code.code[..*at].ends_with(|c: char| c.is_alphanumeric());
         for call in calls {
-            for at in code.match_indices(call).map(|(at, _)| at).filter(begins) {
+            for at in code.code.match_indices(call).map(|(at, _)| at).filter(begins) {
                 match allowed.iter().position(|place| file.path.starts_with(place)) {
                     Some(place) => used[place] = true,
-                    None => broken.push(format!("{}:{}: `{call}`", file.path, line_of(&code, at))),
+                    None => broken.push(format!("{}:{}: `{call}`", file.path, code.line(at))),
                 }
             }
         }
@@ -79,6 +114,6 @@ fn files_are_opened_and_written_by_the_border() {
 
 #[test]
 fn commands_print_by_one_file() {
-    let calls = ["println!", "eprintln!", "print!", "eprint!", "io::stdout()", "io::stderr()"];
+    let calls = ["println!", "eprintln!", "print!", "eprint!", "io::stdout(", "io::stderr("];
     only_in("text is printed by cli/output.rs", &calls, STREAMS);
 }
