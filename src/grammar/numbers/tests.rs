@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::{Compiler, GrammarError, Source};
+use crate::{Compiler, Source};
 use logits::Allowed;
 use tokenizer::Tokenizer;
 
@@ -13,13 +13,15 @@ static COMPILER: LazyLock<(Compiler, std::sync::Arc<Tokenizer>)> =
     LazyLock::new(|| crate::testing::compiler(fixtures::vocabulary("smollm2").path()));
 
 /// Whether a schema permits the whole text.
-fn permits(schema: &Value, text: &str) -> Result<bool, GrammarError> {
+fn permits(schema: &Value, text: &str) -> Result<bool, String> {
     let (compiler, tokenizer) = &*COMPILER;
-    let source = Source::new("start: @answer").with_schema("answer", schema)?;
-    let mut position = compiler.compile(&source)?.start();
+    let source = Source::new("start: @answer").with_schema("answer", schema).map_err(|error| error.to_string())?;
+    let mut position = compiler.compile(&source).map_err(|error| error.to_string())?.start();
     for id in tokenizer.encode(text, false) {
-        match position.allowed().unwrap() {
-            Allowed::Mask(words) if words[id as usize / 32] >> (id % 32) & 1 == 1 => position.accept(id).unwrap(),
+        match position.allowed().map_err(|error| error.to_string())? {
+            Allowed::Mask(words) if words[id as usize / 32] >> (id % 32) & 1 == 1 => {
+                position.accept(id).map_err(|error| error.to_string())?;
+            }
             _ => return Ok(false),
         }
     }
@@ -234,8 +236,11 @@ proptest! {
         for number in tried {
             match permits(&schema, &number.to_string()) {
                 Ok(permitted) => prop_assert_eq!(permitted, is_in(number), "{}: {}", schema, number),
-                // The range may be empty.
-                Err(error) => prop_assert!(!is_in(number), "{}: {}: {}", schema, number, error),
+                // The range may be empty, and multiples of a wide range may exceed the library's bound on expressions: an error, not a mask.
+                Err(error) => {
+                    let is_bounded = step > 1 && error.contains("too many expressions");
+                    prop_assert!(is_bounded || !is_in(number), "{}: {}: {}", schema, number, error);
+                }
             }
         }
     }
