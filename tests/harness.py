@@ -149,6 +149,10 @@ class Server:
     def output(self) -> str:
         return Path(self.log.name).read_text(errors="replace")[-4000:]
 
+    def wait_log(self, text: str, seconds: float = 5) -> None:
+        """Waits until the log holds the text. A line can be written after the reply that it tells of: the log has a thread of its own."""
+        wait_until(lambda: text in Path(self.log.name).read_text(errors="replace"), seconds, f"the log holds {text!r}")
+
     def stop(self) -> int:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)

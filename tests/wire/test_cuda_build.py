@@ -38,6 +38,6 @@ def test_auto_serves_on_the_cpu_and_says_so_in_one_line():
         with_gpu = server.text("The capital of France is")
         said = lines_with(server.output(), NO_GPU)
         assert len(said) == 1 and "cpu" in said[0].lower(), server.output()
-        assert "cpu backend" in server.output()
+        server.wait_log("cpu backend")
     with Server({"SERVER__DEFAULT_MODELS": MODEL}) as plain:
         assert plain.text("The capital of France is") == with_gpu

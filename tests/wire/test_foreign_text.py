@@ -237,5 +237,5 @@ def test_the_log(tmp_path, form):
         assert server.post("/v1/completions", {"model": EVIL_0, "prompt": EVIL_0, EVIL_0: EVIL_0}).status >= 400
         assert server.post("/v1/completions", {"model": "good", "prompt": EVIL_0, "max_tokens": 2, EVIL_0: EVIL_0}).status == 200
         assert server.post("/admin/models/pull", {"model": f"hf:{EVIL}/x"}).status >= 400
+        server.wait_log("could not be loaded")
         clean(server.output(), "the log")
-        assert "could not be loaded" in server.output()

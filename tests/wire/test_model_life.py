@@ -385,7 +385,7 @@ def test_sighup_reads_the_configuration_again_without_cutting_a_stream(files, tm
         three = entry(files, "three", aliases=["drei"])
         changed = "[server]\ndrain_seconds = 7\n[limits]\nmax_stop_sequences = 1\n"
         reload(entry(files, "one") + three + changed, "configuration was read again")
-        assert "server.drain_seconds has changed: it needs a restart" in server.output()
+        server.wait_log("server.drain_seconds has changed: it needs a restart")
         assert [model["id"] for model in server.get("/v1/models").json()["data"]] == ["one", "three"]
         assert complete(server, "drei").status == 200 and complete(server, "two").status == 404
         assert complete(server, stop=["a", "b"]).status == 400

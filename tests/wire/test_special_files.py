@@ -269,7 +269,7 @@ def test_no_request_waits_for_a_model(tmp_path, model):
                 reply = server.post(path, body, timeout=30)
                 assert reply.status >= 400 or path == "/models/load", (path, name, reply.status, reply.body)
                 assert str(fifo).encode() not in reply.body, "clients do not learn paths of the server"
-        assert "it is a FIFO, not a regular file" in server.output()
+        server.wait_log("it is a FIFO, not a regular file")
         assert server.get("/health").status == 200
 
 

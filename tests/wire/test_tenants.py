@@ -104,7 +104,7 @@ def test_results_wait_for_room_in_the_share_of_their_tenant(tenants):
         time.sleep(2.5)
         held = batch_of(server, id, ann)
         assert held["status"] == "in_progress" and 5 < held["request_counts"]["completed"] < 30, held
-        assert "storage.max_bytes" in server.output()
+        server.wait_log("storage.max_bytes")
         assert upload(server, b"x" * 10_000, headers=bob).status == 200, "there is room for others"
         assert ended(server, make_batch(server, [chat_line(0)], headers=bob)["id"], headers=bob)["status"] == "completed", "and a place"
         server.request("DELETE", f"/v1/files/{file}", headers=ann)
