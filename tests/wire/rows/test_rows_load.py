@@ -13,8 +13,6 @@ import pytest
 from harness import MODEL, Server, at_rest, chunks_of, open_stream, resident, status_of, wait_until
 from test_load import long_stream
 
-pytestmark = pytest.mark.timing
-
 
 def test_an_abort_does_not_disturb_a_long_prefill(server):
     """Row 68."""
@@ -86,6 +84,7 @@ def read_to_end(connection: socket.socket) -> bytes:
     return got
 
 
+@pytest.mark.timing
 def test_each_of_ten_thousand_requests_at_once_gets_its_answer_or_429(server):
     """Row 70. Those beyond the queue get 429 with Retry-After, and every other one gets its whole answer. Memory is bounded."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
