@@ -105,7 +105,12 @@ fn run(factory: ParserFactory, source: Source, budget: TrialBudget) -> i32 {
         }
         std::thread::park_timeout(PERIOD);
     }
-    i32::from(thread.join().is_err())
+    let joined = thread.join();
+    // Memory that was used between two checks counts too, so that a busy machine refuses the same grammars as an idle one.
+    if memory().saturating_sub(before) > budget.bytes {
+        return OUT_OF_MEMORY;
+    }
+    i32::from(joined.is_err())
 }
 
 fn compile(factory: &ParserFactory, source: Source) {
