@@ -22,6 +22,7 @@ mod options;
 #[cfg(feature = "test-engine")]
 mod paced;
 mod pool_blocks;
+mod program;
 mod progress;
 mod rope;
 
