@@ -2,7 +2,7 @@
 
 use super::op::*;
 use super::uses::{Use, UseKind};
-use super::{Buffer, Program, Step};
+use super::{Buffer, LayerOp, Program};
 use crate::EngineError;
 
 impl Program {
@@ -12,10 +12,10 @@ impl Program {
     /// [`EngineError::Tensor`] names the op, its layer and what does not fit.
     pub fn check(&self, hidden: usize) -> Result<(), EngineError> {
         let mut is_written = vec![false; self.buffers.len()];
-        for step in &self.steps {
-            let named = |why: String| EngineError::Tensor(format!("{}: {why}", step.place()));
-            self.check_uses(step, &mut is_written).map_err(named)?;
-            self.check_shapes(&step.op).map_err(named)?;
+        for placed in &self.ops {
+            let named = |why: String| EngineError::Tensor(format!("{}: {why}", placed.place()));
+            self.check_uses(placed, &mut is_written).map_err(named)?;
+            self.check_shapes(&placed.op).map_err(named)?;
         }
         let stream = self.buffers.get(self.stream.0).filter(|stream| stream.width == hidden && stream.per_row == 1);
         let head = self.tensors.get(self.head.matrix.0).filter(|matrix| matrix.cols == hidden);
@@ -25,9 +25,9 @@ impl Program {
         }
     }
 
-    fn check_uses(&self, step: &Step, is_written: &mut [bool]) -> Result<(), String> {
+    fn check_uses(&self, placed: &LayerOp, is_written: &mut [bool]) -> Result<(), String> {
         let width = |id: BufferId| self.buffers.get(id.0).map_or(0, |buffer| buffer.width);
-        let uses = step.op.uses(&width);
+        let uses = placed.op.uses(&width);
         for used in &uses {
             let id = used.part.buffer.0;
             let buffer = self.buffers.get(id).ok_or_else(|| format!("there is no buffer {id}"))?;
@@ -37,7 +37,7 @@ impl Program {
             }
         }
         uses.iter().filter(|used| used.kind.writes()).for_each(|used| is_written[used.part.buffer.0] = true);
-        match step.op.tensors().into_iter().find(|id| id.0 >= self.tensors.len()) {
+        match placed.op.tensors().into_iter().find(|id| id.0 >= self.tensors.len()) {
             Some(id) => Err(format!("there is no tensor {}", id.0)),
             None => Ok(()),
         }
@@ -102,7 +102,7 @@ impl Use {
     }
 }
 
-impl Step {
+impl LayerOp {
     /// The name of the op and its layer, for errors.
     fn place(&self) -> String {
         let layer = self.layer.map_or("outside the layers".to_owned(), |layer| format!("in layer {layer}"));

@@ -7,14 +7,17 @@ mod check;
 mod op;
 mod print;
 mod tensor;
+#[cfg(test)]
+mod tests;
 mod uses;
 mod walk;
 
 pub use op::{
     Activate, Attention, BufferId, Convolve, Correct, Covers, Decay, Delta, EachHead, Embed, Experts, FinishHeads, Function, Heads, Linear,
-    Map, Match, Norm, NormParams, Op, Part, Predict, Products, Scan, SharedExpert, StatePart, ToLength,
+    Map, Match, Norm, NormParams, Op, Part, Predict, Scan, SharedExpert, ToLength,
 };
 pub use tensor::{Source, Tensor, TensorId};
+#[cfg(feature = "cuda")]
 pub use uses::{Use, UseKind};
 
 use crate::EngineError;
@@ -28,15 +31,15 @@ pub struct Program {
     pub caches: Vec<Cache>,
     pub states: Vec<State>,
     pub pairing: RopePairing,
-    pub steps: Vec<Step>,
+    pub ops: Vec<LayerOp>,
     /// The buffer of the residual stream.
     pub stream: BufferId,
     pub head: Head,
 }
 
 /// An op, and the layer that it belongs to. None before the first layer and behind the last one.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Step {
+#[derive(Clone, Debug, PartialEq)]
+pub struct LayerOp {
     pub layer: Option<usize>,
     pub op: Op,
 }

@@ -20,7 +20,7 @@ pub struct Part {
     pub stride: usize,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Op {
     Embed(Embed),
     Norm(Norm),
@@ -30,7 +30,7 @@ pub enum Op {
     Activate(Activate),
     Map(Map),
     Heads(FinishHeads),
-    Attention(Attention),
+    Attention(Box<Attention>),
     Convolve(Convolve),
     Scan(Scan),
     Delta(Delta),

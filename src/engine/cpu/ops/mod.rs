@@ -127,7 +127,7 @@ impl Buffers {
 /// # Errors
 /// [`EngineError::Unsupported`] for a tensor type that the CPU's kernels do not know.
 pub fn lower(tensors: &Tensors) -> Result<Vec<Box<dyn Kernel>>, EngineError> {
-    tensors.program.steps.iter().map(|step| kernel(&step.op, tensors)).collect()
+    tensors.program.ops.iter().map(|step| kernel(&step.op, tensors)).collect()
 }
 
 fn kernel(op: &Op, tensors: &Tensors) -> Result<Box<dyn Kernel>, EngineError> {

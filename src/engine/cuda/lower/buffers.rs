@@ -20,7 +20,7 @@ pub struct Place {
 pub fn halves(program: &Program) -> Vec<bool> {
     let width = |id: BufferId| program.buffer(id).width;
     let (mut is_factor, mut is_float) = (vec![false; program.buffers.len()], vec![false; program.buffers.len()]);
-    for step in &program.steps {
+    for step in &program.ops {
         let rounds = matches!(step.op, Op::Norm(_) | Op::Map(_) | Op::Activate(_) | Op::Attention(_) | Op::Heads(_));
         let is_copy = matches!(&step.op, Op::Map(map) if !map.add && map.from.buffer != map.to.buffer && map.to.buffer == program.stream);
         for used in step.op.uses(&width) {
@@ -46,7 +46,7 @@ pub fn is_plain(heads: &Heads) -> bool {
 impl Lowering<'_> {
     /// Finds the buffers whose heads attention reads as they are: the device pads their heads as it pads keys.
     pub fn find_query_strides(&mut self) {
-        for step in &self.from.steps {
+        for step in &self.from.ops {
             if let Op::Attention(op) = &step.op
                 && is_plain(&op.queries)
                 && self.is_half[op.queries.from.buffer.0]

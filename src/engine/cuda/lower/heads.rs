@@ -115,7 +115,7 @@ impl Lowering<'_> {
 
     /// The buffer of fresh queries, keys and values, if the op before made all of them and attention can finish them.
     fn fresh(&mut self, op: &Attention) -> Option<u32> {
-        let before = self.at.checked_sub(1).map(|at| &self.from.steps[at].op);
+        let before = self.at.checked_sub(1).map(|at| &self.from.ops[at].op);
         match before {
             Some(crate::program::Op::Linear(products)) if self.finishes_heads(op, products) => Some(self.buffer(op.queries.from.buffer)),
             _ => None,

@@ -88,7 +88,7 @@ impl<'a> Lowering<'a> {
     fn run(mut self) -> Result<DeviceProgram, EngineError> {
         self.place_memory();
         self.find_query_strides();
-        while let Some(step) = self.from.steps.get(self.at) {
+        while let Some(step) = self.from.ops.get(self.at) {
             self.settle_for(&step.op);
             self.step(&step.op)?;
             self.forget_copies(&step.op);
@@ -100,7 +100,7 @@ impl<'a> Lowering<'a> {
 
     /// The op behind the one that is lowered.
     fn next(&self) -> Option<&'a program::Op> {
-        self.from.steps.get(self.at + 1).map(|step| &step.op)
+        self.from.ops.get(self.at + 1).map(|step| &step.op)
     }
 
     fn step(&mut self, op: &program::Op) -> Result<(), EngineError> {

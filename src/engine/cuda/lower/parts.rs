@@ -1,5 +1,7 @@
 //! [`DeviceProgram`]: a program in the form that the C side runs.
 
+use std::fmt::Write;
+
 use super::super::sys;
 use super::op::Op;
 use super::tensor::Tensor;
@@ -17,6 +19,30 @@ pub struct DeviceProgram {
     pub states: Vec<u32>,
     pub ops: Vec<Op>,
     pub head: sys::pen_head,
+}
+
+impl DeviceProgram {
+    /// The program as text: the tensors, the buffers and the ops with their arguments, which name tensors and buffers by their numbers.
+    pub fn listing(&self) -> String {
+        let mut out = String::from("tensors: rows × columns of each matrix\n");
+        for (i, tensor) in self.tensors.iter().enumerate() {
+            let sys::pen_tensor { kind, r#type, rows, cols, count, .. } = tensor.desc;
+            let kind = ["vector", "matrix", "upper half", "lower half"].get(kind as usize).unwrap_or(&"");
+            let _ = writeln!(out, "{i:>5}  {kind:10} {count:>4} of {rows} × {cols}, type {type}  {}", tensor.name);
+        }
+        out.push_str("buffers: elements per row\n");
+        for (i, sys::pen_buffer { r#type, width, per_token }) in self.buffers.iter().enumerate() {
+            let kind = if *r#type == sys::PEN_F16 { "float16" } else { "float32" };
+            let _ = writeln!(out, "{i:>5}  {kind:10} {per_token:>4} of {width}");
+        }
+        out.push_str("ops\n");
+        for (i, op) in self.ops.iter().enumerate() {
+            let _ = writeln!(out, "{i:>5}  {op:?}");
+        }
+        let _ = writeln!(out, "{:>5}  {:?}", "", self.head);
+        // stands for no tensor and no buffer
+        out.replace(&NONE.to_string(), "-")
+    }
 }
 
 pub const NO_PART: sys::pen_part = sys::pen_part { buffer: NONE, first: 0, stride: 0 };

@@ -11,7 +11,7 @@ use model::Activation;
 impl Lowering<'_> {
     /// Whether products can compute the norm of their input: they are one op of the device, and no other op reads the result.
     pub fn computes_norms(&self, op: &Linear) -> bool {
-        let behind = self.from.steps.get(self.at + 2).map(|step| &step.op);
+        let behind = self.from.ops.get(self.at + 2).map(|step| &step.op);
         match behind {
             Some(Op::Attention(attention)) if op.products.iter().any(|(_, out)| out == attention.queries.from.buffer) => {
                 self.finishes_heads(attention, op)

@@ -46,7 +46,7 @@ impl Lowering<'_> {
         if linear.input != op.to.buffer || !self.computes_norms(linear) {
             return false;
         }
-        let mut behind = self.from.steps[self.at + 2..].iter().map(|step| &step.op);
+        let mut behind = self.from.ops[self.at + 2..].iter().map(|step| &step.op);
         !behind.by_ref().take_while(|op_behind| !is_writer(op_behind, op.to.buffer)).any(|op_behind| is_reader(op_behind, op.to.buffer))
     }
 

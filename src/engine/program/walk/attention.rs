@@ -52,7 +52,7 @@ impl Walk<'_> {
             values = Some(Heads { bias, clamp, rope: None, ..finished });
         }
         let sinks = self.vector(AttnSinks, i);
-        self.op(Op::Attention(Attention {
+        self.op(Op::Attention(Box::new(Attention {
             queries,
             keys,
             values,
@@ -66,7 +66,7 @@ impl Walk<'_> {
             alibi: a.alibi,
             sinks,
             out: part(out, 0, a.value_dim),
-        }));
+        })));
         if let Some(gate) = gate {
             let rows = part(out, 0, a.value_dim);
             self.map(Map { by: Some((gate, Function::Sigmoid)), ..copy(rows, rows, a.num_heads, a.value_dim) });

@@ -31,7 +31,7 @@ impl Walk<'_> {
         let norm = self.rms_norm(AttnKvANorm, i)?;
         let keys = Heads { norm: Some((norm, Covers::First(rank))), rope: rope.map(|rope| (rope, rank)), ..plain(whole(kv), 1, key_dim) };
         let latent = self.rows_buffer("attention over latent vectors", rank, heads);
-        self.op(Op::Attention(Attention {
+        self.op(Op::Attention(Box::new(Attention {
             queries: plain(part(query, 0, key_dim), heads, key_dim),
             keys: Some(keys),
             values: None,
@@ -45,7 +45,7 @@ impl Walk<'_> {
             alibi: None,
             sinks: None,
             out: part(latent, 0, rank),
-        }));
+        })));
         let values = self.rows_buffer("values of heads", l.value_dim, heads);
         let stack = self.expanding(i, l)?;
         self.op(Op::EachHead(EachHead { stack, input: latent, out: values, heads }));

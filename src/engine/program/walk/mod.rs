@@ -16,7 +16,7 @@ use std::collections::HashMap;
 
 use super::op::*;
 use super::tensor::{Source, TensorId};
-use super::{Buffer, Cache, Classifier, Head, Program, State, Step};
+use super::{Buffer, Cache, Classifier, Head, LayerOp, Program, State};
 use crate::EngineError;
 use model::{ModelSpec, NormKind, TensorRole, Weights};
 
@@ -76,7 +76,7 @@ impl<'a> Walk<'a> {
             caches: Vec::new(),
             states: Vec::new(),
             pairing: spec.rope_pairing,
-            steps: Vec::new(),
+            ops: Vec::new(),
             stream: BufferId(0),
             head: Head { norm: None, matrix: nothing, bias: None, scale: 1.0, soft_cap: None, classifier: None },
         };
@@ -162,7 +162,7 @@ impl<'a> Walk<'a> {
     }
 
     fn op(&mut self, op: Op) {
-        self.program.steps.push(Step { layer: self.layer, op });
+        self.program.ops.push(LayerOp { layer: self.layer, op });
     }
 
     fn map(&mut self, map: Map) {
