@@ -1,8 +1,8 @@
 //! Checks that a program's shapes fit and that nothing is read before it is written.
 
 use super::op::*;
+use super::parts::{Buffer, LayerOp, Program};
 use super::uses::{Use, UseKind};
-use super::{Buffer, LayerOp, Program};
 use crate::EngineError;
 
 impl Program {
@@ -45,12 +45,12 @@ impl Program {
 
     fn check_shapes(&self, op: &Op) -> Result<(), String> {
         let width = |id: BufferId| self.buffers[id.0].width;
-        let len = |id: super::TensorId| self.tensors[id.0].rows * self.tensors[id.0].cols * self.tensors[id.0].count;
+        let len = |id: super::tensor::TensorId| self.tensors[id.0].rows * self.tensors[id.0].cols * self.tensors[id.0].count;
         let fits = |what: &str, got: usize, due: usize| match got == due {
             true => Ok(()),
             false => Err(format!("{what} has {got} elements, expected {due}")),
         };
-        let matrix = |id: super::TensorId, input: usize, out: usize| {
+        let matrix = |id: super::tensor::TensorId, input: usize, out: usize| {
             let tensor = self.tensor(id);
             match [tensor.cols, tensor.rows] == [input, out] {
                 true => Ok(()),

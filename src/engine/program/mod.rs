@@ -4,88 +4,24 @@
 //! printed. Fusing ops, rounding between them and padding are matters of a lowering: `cpu/lower` and `cuda/lower`.
 
 mod check;
-mod op;
+pub mod op;
+mod parts;
 mod print;
 mod tensor;
 #[cfg(test)]
 mod tests;
-mod uses;
+pub mod uses;
 mod walk;
 
 pub use op::{
     Activate, Attention, BufferId, Convolve, Correct, Covers, Decay, Delta, EachHead, Embed, Experts, FinishHeads, Function, Heads, Linear,
     Map, Match, Norm, NormParams, Op, Part, Predict, Scan, SharedExpert, ToLength,
 };
+pub use parts::Program;
 pub use tensor::{Source, Tensor, TensorId};
-#[cfg(feature = "cuda")]
-pub use uses::{Use, UseKind};
 
 use crate::EngineError;
-use model::{RopePairing, Weights};
-
-/// A model's forward pass: the ops of a step in their order, and what they read and write.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Program {
-    pub tensors: Vec<Tensor>,
-    pub buffers: Vec<Buffer>,
-    pub caches: Vec<Cache>,
-    pub states: Vec<State>,
-    pub pairing: RopePairing,
-    pub ops: Vec<LayerOp>,
-    /// The buffer of the residual stream.
-    pub stream: BufferId,
-    pub head: Head,
-}
-
-/// An op, and the layer that it belongs to. None before the first layer and behind the last one.
-#[derive(Clone, Debug, PartialEq)]
-pub struct LayerOp {
-    pub layer: Option<usize>,
-    pub op: Op,
-}
-
-/// Rows of `width` floats: `per_row` of them for each row of a step.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Buffer {
-    pub name: String,
-    pub width: usize,
-    pub per_row: usize,
-}
-
-/// The keys and values that a layer keeps per token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cache {
-    pub layer: usize,
-    pub heads: usize,
-    pub key_dim: usize,
-    /// The elements of a value. Those of latent attention are the first elements of its keys.
-    pub value_dim: usize,
-}
-
-/// The floats of recurrent state that a layer keeps per sequence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct State {
-    pub layer: usize,
-    pub width: usize,
-}
-
-/// What follows the last layer for the rows whose logits or vectors are wanted: cap · tanh(scale · (W · norm(x) + bias) / cap).
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Head {
-    pub norm: Option<NormParams>,
-    pub matrix: TensorId,
-    pub bias: Option<TensorId>,
-    pub scale: f32,
-    pub soft_cap: Option<f32>,
-    pub classifier: Option<Classifier>,
-}
-
-/// Scores of a normalised row: output(tanh(dense(x))), or output(x) without a dense layer. Each layer has a matrix and perhaps a bias.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Classifier {
-    pub dense: Option<(TensorId, Option<TensorId>)>,
-    pub output: (TensorId, Option<TensorId>),
-}
+use model::Weights;
 
 impl Program {
     /// Writes the program of a model. `ropes` holds the index of each layer's rotation.
@@ -96,13 +32,5 @@ impl Program {
         let program = walk::Walk::new(weights, ropes).program()?;
         program.check(weights.spec.hidden_dim)?;
         Ok(program)
-    }
-
-    pub fn tensor(&self, id: TensorId) -> &Tensor {
-        &self.tensors[id.0]
-    }
-
-    pub fn buffer(&self, id: BufferId) -> &Buffer {
-        &self.buffers[id.0]
     }
 }

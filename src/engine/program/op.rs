@@ -11,8 +11,8 @@ use model::{Activation, NormKind};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BufferId(pub usize);
 
-/// Elements of a buffer's rows, in heads: head `h` begins at `first + h · stride`. In a buffer with a row per head, head `h` is row `h`, and
-/// begins at `first`.
+/// Elements of a buffer's rows, in heads: head `h` begins at `first + h · stride`. In a buffer with a row per head, head `h` is row `h`,
+/// and begins at `first`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     pub buffer: BufferId,

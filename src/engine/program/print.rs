@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use super::op::*;
-use super::{Buffer, LayerOp, Program, TensorId};
+use super::parts::{Buffer, LayerOp, Program};
+use super::tensor::TensorId;
 use model::Weights;
 
 /// What an op moves for one row of a step, in bytes.

@@ -91,27 +91,14 @@ impl Op {
                 uses.part(Read, op.heads.from, op.heads.count, op.heads.dim);
                 uses.part(Write, op.to, op.heads.count, op.heads.dim);
             }
-            Op::Attention(op) => {
-                for heads in [Some(op.queries), op.keys, op.values].into_iter().flatten() {
-                    uses.part(Read, heads.from, heads.count, heads.dim);
-                }
-                uses.part(Write, op.out, op.queries.count, op.value_dim);
-            }
+            Op::Attention(op) => attention_uses(op, &mut uses),
             Op::Convolve(op) => {
                 uses.part(Read, op.from, 1, op.channels);
                 uses.part(Write, op.to, 1, op.channels);
             }
             Op::Scan(op) => scan_uses(op, &mut uses),
             Op::Delta(op) => delta_uses(op, &mut uses),
-            Op::Experts(op) => {
-                uses.whole(Read, op.scores);
-                uses.whole(Factor, op.input);
-                for shared in op.shared.iter() {
-                    uses.whole(Read, shared.rows);
-                    shared.router.iter().for_each(|_| uses.whole(Read, shared.input));
-                }
-                uses.whole(if op.add { Update } else { Write }, op.out);
-            }
+            Op::Experts(op) => experts_uses(op, &mut uses),
             Op::Predict(op) => {
                 uses.whole(Read, op.router);
                 uses.whole(Update, op.streams);
@@ -166,6 +153,23 @@ impl Op {
         };
         all.into_iter().flatten().collect()
     }
+}
+
+fn attention_uses(op: &Attention, uses: &mut Uses) {
+    for heads in [Some(op.queries), op.keys, op.values].into_iter().flatten() {
+        uses.part(UseKind::Read, heads.from, heads.count, heads.dim);
+    }
+    uses.part(UseKind::Write, op.out, op.queries.count, op.value_dim);
+}
+
+fn experts_uses(op: &Experts, uses: &mut Uses) {
+    uses.whole(UseKind::Read, op.scores);
+    uses.whole(UseKind::Factor, op.input);
+    if let Some(shared) = &op.shared {
+        uses.whole(UseKind::Read, shared.rows);
+        shared.router.iter().for_each(|_| uses.whole(UseKind::Read, shared.input));
+    }
+    uses.whole(if op.add { UseKind::Update } else { UseKind::Write }, op.out);
 }
 
 fn scan_uses(op: &Scan, uses: &mut Uses) {

@@ -2,8 +2,10 @@
 
 use super::super::simd::attend::{Attend, Mask};
 use super::super::simd::rows::Rows;
+use super::buffers::AttentionBuffers;
 use super::heads::{Finish, Positions};
-use super::{Kernel, Step, Tensors};
+use super::step::{Kernel, Step};
+use super::tensors::Tensors;
 use crate::program::Attention;
 
 pub struct AttentionKernel {
@@ -14,15 +16,6 @@ pub struct AttentionKernel {
     sinks: Option<Vec<f32>>,
     /// The layer whose cache is read.
     layer: usize,
-}
-
-/// The rows of an attention while it runs.
-#[derive(Default)]
-pub struct AttentionBuffers {
-    q: Rows,           // [num_tokens, heads · dim]
-    k: Rows,           // [num_tokens, kv_heads · dim]
-    v: Rows,           // [num_tokens, kv_heads · value_dim]
-    padded: [Rows; 2], // [num_tokens, heads · padded dim] queries and results, if the cache pads heads
 }
 
 impl AttentionKernel {
@@ -88,7 +81,7 @@ impl AttentionKernel {
             queries.for_each(step.pool, |i, row| spread(b.q.row(i), dim, row, kept.key_dim));
             queries
         };
-        let has_row_per_head = step.buffers.per_row[op.out.buffer.0] > 1;
+        let has_row_per_head = step.buffers.has_row_per_head(op.out.buffer);
         if kept.value_dim == op.value_dim && !has_row_per_head {
             return step.kernels.attend(q, out, step.pool, &a);
         }

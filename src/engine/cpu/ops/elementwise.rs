@@ -2,7 +2,8 @@
 
 use super::super::activation::{Activate as Activation, sigmoid};
 use super::super::simd::{Gate, Kernels};
-use super::{Kernel, Step, Tensors};
+use super::step::{Kernel, Step};
+use super::tensors::Tensors;
 use crate::program::{Activate, Function, Map};
 use model::Activation as Kind;
 

@@ -2,7 +2,8 @@
 
 use super::super::matrix::dequantize_row;
 use super::super::simd::rows::Rows;
-use super::{Kernel, Step, Tensors};
+use super::step::{Kernel, Step};
+use super::tensors::Tensors;
 use crate::program::{BufferId, Embed};
 use crate::{EngineError, Input};
 use model::Weight;

@@ -1,12 +1,13 @@
 //! Routes rows to experts, and adds what the experts give.
 
 use super::super::activation::{Activate, sigmoid};
-use super::super::experts::{ExpertBuffers, Stacks};
+use super::super::experts::Stacks;
 use super::super::matrix::Mat;
 use super::super::routing::{choose, choose_adjugates};
 use super::super::run::Run;
 use super::super::simd::rows::Rows;
-use super::{Kernel, Step, Tensors};
+use super::step::{Kernel, Step};
+use super::tensors::Tensors;
 use crate::EngineError;
 use crate::program::{Experts, SharedExpert};
 use model::Experts as Spec;
@@ -19,13 +20,6 @@ pub struct ExpertsKernel {
     stacks: Stacks,
     /// The output of the expert that all rows share, with its router of one row if it has one.
     shared: Option<(SharedExpert, Option<Mat>)>,
-}
-
-/// The rows of experts while they run.
-#[derive(Default)]
-pub struct ExpertsBuffers {
-    experts: ExpertBuffers,
-    shared_score: Rows, // [num_tokens, 1]
 }
 
 impl ExpertsKernel {

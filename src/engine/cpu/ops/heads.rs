@@ -3,7 +3,9 @@
 use super::super::simd::Kernels;
 use super::super::simd::norm::Norm;
 use super::super::simd::rows::Rows;
-use super::{Buffers, Kernel, Step, Tensors};
+use super::buffers::Buffers;
+use super::step::{Kernel, Step};
+use super::tensors::Tensors;
 use crate::check::CheckedBatch;
 use crate::program::{Covers, FinishHeads, Heads};
 use crate::rope::Rope;

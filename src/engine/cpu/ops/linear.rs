@@ -2,7 +2,8 @@
 
 use super::super::matrix::Mat;
 use super::super::simd::rows::{Job, Rows};
-use super::{Kernel, Step, Tensors};
+use super::step::{Kernel, Step};
+use super::tensors::Tensors;
 use crate::EngineError;
 use crate::program::{BufferId, EachHead, Linear};
 

@@ -1,7 +1,8 @@
 //! Normalises rows and heads.
 
 use super::super::simd::norm::Norm as Weights;
-use super::{Kernel, Step, Tensors};
+use super::step::{Kernel, Step};
+use super::tensors::Tensors;
 use crate::program::{Norm, ToLength};
 
 pub struct NormKernel {

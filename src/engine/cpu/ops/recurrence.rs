@@ -5,7 +5,9 @@ use std::ops::Range;
 use super::super::simd::Sigmoidal;
 use super::super::simd::recurrence::{Decay as Fade, Delta as DeltaArgs, Heads, KeyHeads, Scan as ScanArgs, View};
 use super::super::state::StateStore;
-use super::{Buffers, Kernel, Step, Tensors};
+use super::buffers::Buffers;
+use super::step::{Kernel, Step};
+use super::tensors::Tensors;
 use crate::program::{Convolve, Decay, Delta, Part, Scan};
 
 pub struct ConvolveKernel {

@@ -1,6 +1,7 @@
 //! Predicts, corrects and scales AltUp's streams.
 
-use super::{Kernel, Step, Tensors};
+use super::step::{Kernel, Step};
+use super::tensors::Tensors;
 use crate::program::{Correct, Match, Predict};
 use model::spec::ALTUP_STREAMS as STREAMS;
 

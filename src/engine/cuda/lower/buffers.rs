@@ -1,47 +1,13 @@
 //! Places the buffers of a program on the device.
 
 use super::super::sys;
-use super::Lowering;
+use super::lowering::{Lowering, Place};
 use super::parts::copy;
-use crate::program::{BufferId, Heads, Op, Part, Program, UseKind};
+use super::rounding::is_plain;
+use crate::program::{BufferId, Op, Part};
 
 /// The length of a float16 row is a multiple of this.
 const ROW_UNIT: usize = 64;
-
-/// Where the device holds a buffer: a buffer of its own, or elements of a shared one.
-#[derive(Clone, Copy, Debug)]
-pub struct Place {
-    pub buffer: u32,
-    pub first: usize,
-}
-
-/// Which buffers are float16: those that matrices multiply, if every op that writes them can round. Rows that an op copies elsewhere stay
-/// float32.
-pub fn halves(program: &Program) -> Vec<bool> {
-    let width = |id: BufferId| program.buffer(id).width;
-    let (mut is_factor, mut is_float) = (vec![false; program.buffers.len()], vec![false; program.buffers.len()]);
-    for step in &program.ops {
-        let rounds = matches!(step.op, Op::Norm(_) | Op::Map(_) | Op::Activate(_) | Op::Attention(_) | Op::Heads(_));
-        let is_copy = matches!(&step.op, Op::Map(map) if !map.add && map.from.buffer != map.to.buffer && map.to.buffer == program.stream);
-        for used in step.op.uses(&width) {
-            let id = used.part.buffer.0;
-            is_factor[id] |= used.kind == UseKind::Factor;
-            is_float[id] |= used.kind.writes() && !rounds || is_copy && used.kind == UseKind::Read;
-        }
-        if let Op::Attention(op) = &step.op
-            && is_plain(&op.queries)
-        {
-            is_factor[op.queries.from.buffer.0] = true;
-        }
-    }
-    is_factor.into_iter().zip(is_float).map(|(factor, float)| factor && !float).collect()
-}
-
-/// Whether nothing is done to heads.
-pub fn is_plain(heads: &Heads) -> bool {
-    let Heads { bias, clamp, norm, rope, temperature, .. } = heads;
-    bias.is_none() && clamp.is_none() && norm.is_none() && rope.is_none() && temperature.is_none()
-}
 
 impl Lowering<'_> {
     /// Finds the buffers whose heads attention reads as they are: the device pads their heads as it pads keys.

@@ -1,10 +1,11 @@
 //! Ops that the device computes one by one.
 
 use super::super::sys;
-use super::Lowering;
+use super::lowering::Lowering;
 use super::parts::{NO_PART, NONE};
 use crate::EngineError;
-use crate::program::{Convolve, Correct, Decay, Delta, Embed, Function, Map, Match, Predict, Scan, StatePart};
+use crate::program::op::StatePart;
+use crate::program::{Convolve, Correct, Decay, Delta, Embed, Function, Map, Match, Predict, Scan};
 use model::Activation;
 
 pub fn activation(kind: Activation) -> u32 {

@@ -1,8 +1,8 @@
 //! Experts.
 
 use super::super::sys;
-use super::Lowering;
 use super::convert::activation;
+use super::lowering::Lowering;
 use super::parts::NONE;
 use super::stream::is_plain_add;
 use crate::EngineError;

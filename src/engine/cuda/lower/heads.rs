@@ -1,11 +1,11 @@
 //! Attention. Fast kernels finish their heads themselves; the heads of all other kernels are finished op by op.
 
 use super::super::sys;
-use super::Lowering;
-use super::buffers::is_plain;
+use super::lowering::Lowering;
 use super::parts::{NO_PART, NONE, copy};
+use super::rounding::is_plain;
 use crate::EngineError;
-use crate::program::{Attention, Covers, FinishHeads, Heads, Linear, Part};
+use crate::program::{Attention, Covers, FinishHeads, Heads, Linear};
 use model::arch::WindowKind;
 use model::{NormKind, RopePairing};
 

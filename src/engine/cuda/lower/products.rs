@@ -1,8 +1,8 @@
 //! Products, and the activation of a feed-forward part.
 
 use super::super::sys;
-use super::Lowering;
 use super::convert::activation;
+use super::lowering::Lowering;
 use super::parts::{NO_NORM, NONE};
 use crate::EngineError;
 use crate::program::{Activate, BufferId, EachHead, Linear, Op, TensorId};

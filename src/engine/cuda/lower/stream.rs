@@ -1,7 +1,7 @@
 //! Norms, and how they share work with the branches before them and the products behind them.
 
 use super::super::sys;
-use super::Lowering;
+use super::lowering::Lowering;
 use super::parts::{NO_NORM, NONE, copy};
 use crate::EngineError;
 use crate::program::{Function, Map, Norm, NormParams, Op, ToLength};
@@ -92,7 +92,7 @@ impl Lowering<'_> {
             return;
         }
         let (from, stream) = (self.from, self.from.stream);
-        let touches = |used: &crate::program::Use| used.part.buffer == branch || used.part.buffer == stream;
+        let touches = |used: &crate::program::uses::Use| used.part.buffer == branch || used.part.buffer == stream;
         if op.uses(&|id| from.buffer(id).width).iter().any(touches) {
             self.settle();
         }
@@ -133,7 +133,7 @@ impl Lowering<'_> {
         }
     }
 
-    pub fn to_length(&mut self, op: &ToLength) -> Result<(), EngineError> {
+    pub fn scale_to_length(&mut self, op: &ToLength) -> Result<(), EngineError> {
         let at = self.part(op.at);
         self.op(sys::pen_group_norm {
             r#in: at,

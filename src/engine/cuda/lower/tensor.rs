@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::super::sys;
-use model::{TensorRole, Weight, Weights};
+use model::{Weight, Weights};
 
 type Make = dyn Fn(&Weights) -> Vec<u8> + Send + Sync;
 

@@ -1,7 +1,7 @@
 //! Adds tensors to the device's program, each of them once per form.
 
 use super::super::sys;
-use super::Lowering;
+use super::lowering::Lowering;
 use super::parts::NONE;
 use super::tensor::{Form, Source, Tensor};
 use crate::EngineError;

@@ -1,5 +1,5 @@
-//! Writes the gated delta rule (Yang et al. 2024): the linear attention of Qwen3-Next and Qwen 3.5, and Kimi's with a decay per channel (Kimi
-//! Linear, Moonshot AI 2025).
+//! Writes the gated delta rule (Yang et al. 2024): the linear attention of Qwen3-Next and Qwen 3.5, and Kimi's with a decay per channel
+//! (Kimi Linear, Moonshot AI 2025).
 //!
 //! q, k and v pass a convolution over time. Queries and keys have length 1. With the state S [key, value] of a head, and the row's decay g
 //! and strength beta: S = g · S, S += k ⊗ (beta · (v − Sᵀ k)), y = Sᵀ q / sqrt(key). The result is norm(y) · silu(z), or norm(y) ·

@@ -15,8 +15,8 @@ mod tensors;
 use std::collections::HashMap;
 
 use super::op::*;
+use super::parts::{Buffer, Cache, Classifier, Head, LayerOp, Program, State};
 use super::tensor::{Source, TensorId};
-use super::{Buffer, Cache, Classifier, Head, LayerOp, Program, State};
 use crate::EngineError;
 use model::{ModelSpec, NormKind, TensorRole, Weights};
 

@@ -1,5 +1,5 @@
-//! Writes AltUp (Baykal et al. 2023) and LAuReL (Menghani et al. 2024): several residual streams, of which a layer computes one and predicts
-//! the others (Gemma 3n). Stream 0 is the computed one.
+//! Writes AltUp (Baykal et al. 2023) and LAuReL (Menghani et al. 2024): several residual streams, of which a layer computes one and
+//! predicts the others (Gemma 3n). Stream 0 is the computed one.
 
 use super::*;
 use crate::program::tensor::Change;
