@@ -10,7 +10,9 @@ use serde_json::{Map, json};
 
 use super::names::file_of;
 use super::output::put;
+use crate::engine::{BackendKind, list_program};
 use crate::gguf::{Array, GgufFile, TensorInfo, Value};
+use crate::model::Weights;
 use crate::serving::ModelFile;
 
 /// Items of an array that JSON shows without `--full`.
@@ -31,10 +33,28 @@ pub struct InspectArgs {
     /// Do not shorten arrays and strings
     #[arg(long)]
     full: bool,
+    /// Print the ops of a step instead, with their shapes and the bytes that they read and write for one row
+    #[arg(long, conflicts_with_all = ["json", "full"])]
+    program: bool,
+    /// The backend whose program is printed
+    #[arg(long, value_name = "cpu|cuda", default_value = "cpu", requires = "program", value_parser = backend)]
+    backend: BackendKind,
+}
+
+fn backend(name: &str) -> Result<BackendKind, String> {
+    [BackendKind::Cpu, BackendKind::Cuda].into_iter().find(|kind| kind.name() == name).ok_or_else(|| "expected cpu or cuda".into())
 }
 
 pub fn run(args: InspectArgs, config: Option<&Path>) -> anyhow::Result<()> {
     let file = Arc::new(GgufFile::open(&file_of(config, &args.model)?)?);
+    if args.program {
+        let weights = Weights::load(file)?;
+        let listing = list_program(&weights, weights.spec.context_length, args.backend)?;
+        return match put(&visible(&listing)) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            other => Ok(other?),
+        };
+    }
     let fault = fault_of(&file);
     match write_to_stdout(&args, &file, fault) {
         // The reader has closed the pipe.

@@ -29,6 +29,14 @@ pub trait Device {
         std::process::exit(code)
     }
 
+    /// The program that the backend runs for a model, as text. Needs no device.
+    ///
+    /// # Errors
+    /// The errors of a model that the backend cannot run.
+    fn list_program(weights: &Weights, context: usize) -> Result<String, EngineError>
+    where
+        Self: Sized;
+
     /// The backend, and the device's index among the backend's devices.
     fn place(&self) -> (BackendKind, u32);
 
@@ -79,12 +87,13 @@ pub struct Backend {
     pub count: fn() -> Result<u32, EngineError>,
     pub discover: fn(index: u32) -> Result<Box<dyn Device>, EngineError>,
     pub end_process: fn(code: i32) -> !,
+    pub list_program: fn(weights: &Weights, context: usize) -> Result<String, EngineError>,
 }
 
 impl Backend {
     /// The backend whose devices are `D`.
     pub const fn of<D: Device + 'static>(kind: BackendKind) -> Self {
-        Self { kind, count: D::count, discover: discover::<D>, end_process: D::end_process }
+        Self { kind, count: D::count, discover: discover::<D>, end_process: D::end_process, list_program: D::list_program }
     }
 }
 

@@ -22,6 +22,7 @@ mod options;
 #[cfg(feature = "test-engine")]
 mod paced;
 mod pool_blocks;
+mod program;
 mod progress;
 mod rope;
 
@@ -57,7 +58,7 @@ pub const BACKENDS: &[Backend] = &[
 pub fn device(kind: BackendKind, index: u32) -> Result<Box<dyn Device>, EngineError> {
     match BACKENDS.iter().find(|backend| backend.kind == kind) {
         Some(backend) => (backend.discover)(index),
-        None => Err(EngineError::NoDevice(format!("this build is without {}: build it with the feature `{kind}`", kind.title()))),
+        None => Err(no_backend(kind)),
     }
 }
 
@@ -118,6 +119,21 @@ fn first_device(index: u32) -> Result<Box<dyn Device>, EngineError> {
         }
     }
     Err(EngineError::NoDevice("this build is without a backend".into()))
+}
+
+/// The program that a backend runs for a model with sequences of up to `context` tokens, as text. Needs no device.
+///
+/// # Errors
+/// [`EngineError::NoDevice`] if this build lacks the backend. The errors of a model that the backend cannot run.
+pub fn list_program(weights: &Weights, context: usize, kind: BackendKind) -> Result<String, EngineError> {
+    match BACKENDS.iter().find(|backend| backend.kind == kind) {
+        Some(backend) => (backend.list_program)(weights, context),
+        None => Err(no_backend(kind)),
+    }
+}
+
+fn no_backend(kind: BackendKind) -> EngineError {
+    EngineError::NoDevice(format!("this build is without {}: build it with the feature `{kind}`", kind.title()))
 }
 
 /// Ends the process in a way that is safe for every backend of this build, even while an engine hangs.

@@ -172,6 +172,23 @@ def test_inspect_prints_metadata_and_tensors():
         assert word in done.stdout, word
 
 
+def test_inspect_prints_the_ops_of_a_step():
+    path = show(MODEL)["path"]
+    done = cli("inspect", path, "--program")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].split() == ["layer", "op", "weights", "read", "written", "what"]
+    products = [line.split() for line in lines if " linear " in line]
+    layers = {int(line[0]) for line in products}
+    assert layers == set(range(len(layers))) and len(products) == 4 * len(layers), "q, k and v; their output; gate and up; down"
+    assert "cache of layer 0: 3 heads, keys [64], values [64]" in lines
+    total = next(line.split() for line in lines if line.split()[:1] == ["all"])
+    assert int(total[1]) < Path(path).stat().st_size, "a row reads the weights once"
+    assert cli("inspect", path, "--program", "--json").returncode == 2
+    refused = cli("inspect", path, "--program", "--backend", "cuda")
+    assert refused.returncode == 1 and "this build is without CUDA" in refused.stderr and refused.stdout == ""
+
+
 def test_output_into_a_closed_pipe_does_not_panic():
     import subprocess
 

@@ -7,7 +7,6 @@ use super::simd::Kernels;
 use super::simd::attend::{CacheLayer, CacheLayout, KvCache};
 use super::simd::pool::ThreadPool;
 use super::state::StateStore;
-use super::weights::Tensors;
 use crate::check::{Features, Limits};
 use crate::info::weight_bytes;
 use crate::memory_ledger::CacheEntry;
@@ -113,12 +112,11 @@ impl CpuEngine {
         let source = Source::of(&weights);
         let threads = if options.threads == 0 { physical_cores() } else { options.threads };
         let (ropes, rope_of) = ropes(&weights, options.context);
-        let tensors = Tensors::load(kernels, weights, &rope_of)?;
         tracing::info!(kernels = kernels.name, threads, "the CPU engine is open");
         let slots = (0..options.max_slots).map(|_| None).collect();
         let pool = ThreadPool::new(threads).map_err(|error| EngineError::OutOfMemory(format!("{threads} threads: {error}")))?;
         let progress = pool.progress();
-        let forward = Forward::new(kernels, tensors, ropes, (cache, state), pool);
+        let forward = Forward::new(kernels, weights, (ropes, rope_of), (cache, state), pool)?;
         let entry = CacheEntry::new(BackendKind::Cpu, 0, info.kv_block_bytes.saturating_mul(limits.num_backed as u64));
         Ok(Self { entry, forward, source, progress, limits, info, slots, steps: 0, ready: None, unsampled: None })
     }

@@ -1,12 +1,11 @@
 //! Runs the experts' networks on the rows that were routed to them.
 
 use super::activation::Activate;
-use super::loader::{Loader, Mat};
+use super::matrix::Mat;
 use super::routing::Routing;
 use super::run::Run;
 use super::simd::rows::Rows;
-use crate::EngineError;
-use model::{Experts, TensorRole};
+use model::Experts;
 
 /// The matrices of some experts, as stacks.
 pub struct Stacks {
@@ -44,18 +43,6 @@ impl ExpertBuffers {
 }
 
 impl Stacks {
-    /// Loads the adjugate experts of a layer.
-    pub fn adjugates(loader: Loader, layer: usize, experts: &Experts, activate: Activate) -> Result<Self, EngineError> {
-        Ok(Self {
-            gate: Some(loader.mat(TensorRole::FfnGateChexps, layer)?),
-            up: loader.mat(TensorRole::FfnUpChexps, layer)?,
-            down: loader.mat(TensorRole::FfnDownChexps, layer)?,
-            biases: [None, None, None],
-            activate,
-            dim: experts.chunk_ffn_dim,
-        })
-    }
-
     /// Runs the experts of each row of h. With `weigh_input`, the weights scale the experts' inputs instead of their outputs.
     pub fn run(&self, run: &mut Run, h: &Rows, choices: (&[Vec<(usize, f32)>], &Experts), weigh_input: bool, b: &mut ExpertBuffers) {
         let (kernels, weights, (choices, experts)) = (run.kernels, run.weights, choices);

@@ -1,21 +1,17 @@
 //! The CPU backend: the default, and the reference for the others. `submit` computes the step, so one step is in flight.
 
 mod activation;
-mod altup;
 mod device;
 mod engine;
 mod experts;
-mod feed_forward;
 mod forward;
-mod loader;
-mod mixer;
+mod matrix;
+mod ops;
 mod outputs;
-mod per_layer;
 mod routing;
 mod run;
 pub mod simd;
 mod state;
-mod weights;
 
 pub use device::{Cpu, open_exact};
 pub use engine::{CpuEngine, CpuOptions};

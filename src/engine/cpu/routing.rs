@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::activation::sigmoid;
-use super::loader::Mat;
+use super::matrix::Mat;
 use super::simd::rows::Job;
 use model::arch::Gating;
 use model::{Experts, Weights};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::loader::dequantize_row;
+use super::matrix::dequantize_row;
 use super::{CpuEngine, CpuOptions, simd};
 use crate::{Batch, Engine, Input, Masks, Sampled, SlotInit, StepOutput};
 use gguf::{GgufBuilder, GgufFile};

@@ -3,9 +3,10 @@
 use std::ptr;
 
 use super::groups::groups;
-use super::program::{Op, Program, Tensor};
+use super::lower::{DeviceProgram, Op, Tensor};
 use super::raii::{self, Context, Lent, Model};
 use super::sys;
+use crate::program::Program;
 use crate::rope::{Rope, ropes};
 use crate::{CacheGroup, EngineError, EngineOptions};
 use model::{CacheWindow, Weights};
@@ -14,7 +15,7 @@ use model::{CacheWindow, Weights};
 pub struct Description<'a> {
     weights: &'a Weights,
     options: &'a EngineOptions,
-    program: Program,
+    program: DeviceProgram,
     ropes: Vec<Rope>,
     rope_dims: Vec<u32>,
     groups: Vec<sys::pen_group>,
@@ -29,7 +30,7 @@ impl<'a> Description<'a> {
     /// [`EngineError::Unsupported`] if no op computes something that the model needs.
     pub fn new(weights: &'a Weights, options: &'a EngineOptions) -> Result<Self, EngineError> {
         let (ropes, rope_of) = ropes(weights, options.context);
-        let program = Program::new(weights, &rope_of)?;
+        let program = DeviceProgram::new(weights, &Program::new(weights, &rope_of)?)?;
         let tensors = program.tensors.iter().map(|tensor: &Tensor| tensor.desc).collect();
         // these point into the program, whose ops do not move
         let ops = program.ops.iter().map(Op::raw).collect();
@@ -39,7 +40,7 @@ impl<'a> Description<'a> {
     }
 
     /// The program, which `ops` points into. So it is never lent for changes.
-    pub fn program(&self) -> &Program {
+    pub fn program(&self) -> &DeviceProgram {
         &self.program
     }
 

@@ -121,7 +121,7 @@ fn halves_of_a_matrix_come_in_pairs() {
 #[ignore = "needs a GPU"]
 fn a_program_that_names_what_is_not_there_is_refused_on_the_gpu() {
     let (weights, options) = (weights(&TinyModel::new(&ARCHS[0])), options());
-    let refusal = |change: &dyn Fn(&mut Op, &Program)| {
+    let refusal = |change: &dyn Fn(&mut Op, &DeviceProgram)| {
         let mut description = Description::new(&weights, &options).unwrap();
         let mut ops = std::mem::take(&mut description.program.ops);
         ops.iter_mut().for_each(|op| change(op, &description.program));
@@ -129,7 +129,7 @@ fn a_program_that_names_what_is_not_there_is_refused_on_the_gpu() {
         description.begin(Context::create(0).unwrap()).err().map(|error| error.to_string()).unwrap_or_default()
     };
     assert_eq!(refusal(&|_, _| ()), "");
-    type Change = fn(&mut Op, &Program);
+    type Change = fn(&mut Op, &DeviceProgram);
     let changes: [(Change, &str); 6] = [
         (
             |op, of| {
@@ -187,11 +187,11 @@ fn a_program_that_names_what_is_not_there_is_refused_on_the_gpu() {
 }
 
 /// The first vector of a program.
-fn vector(program: &Program) -> u32 {
+fn vector(program: &DeviceProgram) -> u32 {
     program.tensors.iter().position(|tensor| tensor.desc.kind == sys::PEN_VECTOR).expect("a norm") as u32
 }
 
 /// The first matrix of a program.
-fn matrix(program: &Program) -> u32 {
+fn matrix(program: &DeviceProgram) -> u32 {
     program.tensors.iter().position(|tensor| tensor.desc.kind == sys::PEN_MATRIX).expect("a product") as u32
 }

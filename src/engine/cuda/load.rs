@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::program::Program;
+use super::lower::DeviceProgram;
 use super::raii::Model;
 use crate::EngineError;
 use model::Weights;
@@ -18,14 +18,14 @@ const MAX_THREADS: usize = 8;
 
 /// All tensors to copy, the largest first.
 pub struct CopyPlan<'a> {
-    program: &'a Program,
+    program: &'a DeviceProgram,
     /// The numbers of the tensors.
     order: Vec<u32>,
     file_bytes: u64,
 }
 
 impl<'a> CopyPlan<'a> {
-    pub fn new(program: &'a Program) -> Self {
+    pub fn new(program: &'a DeviceProgram) -> Self {
         let bytes = |tensor: &u32| program.tensors[*tensor as usize].file_bytes();
         let mut order: Vec<u32> = (0..program.tensors.len() as u32).collect();
         order.sort_by_key(|tensor| std::cmp::Reverse(bytes(tensor)));

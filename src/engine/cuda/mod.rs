@@ -7,8 +7,8 @@ mod classifier;
 mod describe;
 mod groups;
 mod load;
+mod lower;
 mod need;
-mod program;
 mod raii;
 mod results;
 mod sys;
@@ -20,6 +20,8 @@ use super::check::{Features, Limits};
 use super::device::{Budget, Device, DeviceInfo};
 use super::memory_ledger::{CacheEntry, cache_bytes};
 use super::pool_blocks::grown_blocks;
+use super::program::Program;
+use super::rope::ropes;
 use super::{
     BackendKind, Batch, DefaultLoad, DeviceMemory, Engine, EngineError, EngineInfo, EngineOptions, Input, KvCapacity, Masks, StepId,
     StepOutput,
@@ -29,6 +31,7 @@ use classifier::Classifier;
 use describe::Description;
 use groups::groups;
 use load::CopyPlan;
+use lower::DeviceProgram;
 use model::{ModelSpec, Pooling, Weights};
 use need::{Need, Reserve};
 use raii::{Context, Runner};
@@ -68,6 +71,11 @@ impl Device for Gpu {
     fn end_process(code: i32) -> ! {
         // SAFETY: takes a number and does not return.
         unsafe { libc::_exit(code) }
+    }
+
+    fn list_program(weights: &Weights, context: usize) -> Result<String, EngineError> {
+        let (_, rope_of) = ropes(weights, context);
+        Ok(DeviceProgram::new(weights, &Program::new(weights, &rope_of)?)?.listing())
     }
 
     fn place(&self) -> (BackendKind, u32) {

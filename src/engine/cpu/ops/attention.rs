@@ -1,0 +1,115 @@
+//! Attends over a sequence's cached keys and values.
+
+use super::super::simd::attend::{Attend, Mask};
+use super::super::simd::rows::Rows;
+use super::buffers::AttentionBuffers;
+use super::heads::{Finish, Positions};
+use super::step::{Kernel, Step};
+use super::tensors::Tensors;
+use crate::program::Attention;
+
+pub struct AttentionKernel {
+    op: Attention,
+    queries: Finish,
+    keys: Option<Finish>,
+    values: Option<Finish>,
+    sinks: Option<Vec<f32>>,
+    /// The layer whose cache is read.
+    layer: usize,
+}
+
+impl AttentionKernel {
+    pub fn new(op: &Attention, tensors: &Tensors) -> Self {
+        let finish = |heads: &Option<_>| heads.as_ref().map(|heads| Finish::new(heads, tensors));
+        Self {
+            op: *op,
+            queries: Finish::new(&op.queries, tensors),
+            keys: finish(&op.keys),
+            values: finish(&op.values),
+            sinks: tensors.optional(op.sinks),
+            layer: tensors.program.caches[op.cache].layer,
+        }
+    }
+
+    /// Finishes heads into rows of their own.
+    fn finished(&self, step: &mut Step, heads: &Finish, rows: &mut Rows) {
+        let at = Positions { batch: step.batch, ropes: step.ropes, rotations: step.rotations };
+        let (kernels, buffers) = (step.kernels, &*step.buffers);
+        rows.reshape(step.inputs.len(), heads.heads.count * heads.heads.dim);
+        rows.for_each(step.pool, |i, row| {
+            heads.gather(buffers, i, row);
+            heads.finish(kernels, &at, i, row);
+        });
+    }
+
+    fn write(&self, step: &mut Step, b: &mut AttentionBuffers) {
+        let Some(keys) = &self.keys else { return };
+        self.finished(step, keys, &mut b.k);
+        let places = step.batch.places(step.cache.layer(self.layer).group);
+        let dims = [keys.heads.dim, self.op.value_dim];
+        match &self.values {
+            Some(values) => {
+                self.finished(step, values, &mut b.v);
+                step.cache.write(step.pool, self.layer, places, (&b.k, &b.v), dims);
+            }
+            None => step.cache.write(step.pool, self.layer, places, (&b.k, &b.k), dims),
+        }
+    }
+
+    fn attend(&self, step: &mut Step, b: &mut AttentionBuffers, out: &mut Rows) {
+        let (op, cache) = (&self.op, &*step.cache);
+        let (heads, dim) = (op.queries.count, op.queries.dim);
+        let kept = *cache.layer(self.layer);
+        let tables = step.batch.num_seqs() * step.batch.max_blocks;
+        let a = Attend {
+            cache,
+            layer: self.layer,
+            num_heads: heads,
+            scale: op.scale,
+            soft_cap: op.soft_cap,
+            mask: Mask { window: op.window, kind: op.window_kind, bidirectional: op.bidirectional },
+            alibi: op.alibi,
+            sinks: self.sinks.as_deref(),
+            sequences: step.sequences,
+            tables: &step.batch.block_tables[kept.group * tables..][..tables],
+        };
+        let [queries, results] = &mut b.padded;
+        let q = if kept.key_dim == dim {
+            &b.q
+        } else {
+            queries.reshape(b.q.num_rows(), heads * kept.key_dim);
+            queries.for_each(step.pool, |i, row| spread(b.q.row(i), dim, row, kept.key_dim));
+            queries
+        };
+        let has_row_per_head = step.buffers.has_row_per_head(op.out.buffer);
+        if kept.value_dim == op.value_dim && !has_row_per_head {
+            return step.kernels.attend(q, out, step.pool, &a);
+        }
+        results.reshape(b.q.num_rows(), heads * kept.value_dim);
+        step.kernels.attend(q, results, step.pool, &a);
+        step.buffers.for_heads(step.pool, (out, op.out), [heads, op.value_dim], |i, head, to| {
+            to.copy_from_slice(&results.row(i)[head * kept.value_dim..][..op.value_dim]);
+        });
+    }
+}
+
+impl Kernel for AttentionKernel {
+    fn run(&self, step: &mut Step) {
+        let mut b = std::mem::take(&mut step.buffers.attention);
+        self.write(step, &mut b);
+        self.finished(step, &self.queries, &mut b.q);
+        let mut out = step.buffers.take(self.op.out.buffer);
+        self.attend(step, &mut b, &mut out);
+        step.buffers.put(self.op.out.buffer, out);
+        step.buffers.attention = b;
+    }
+}
+
+/// Copies heads of `from` floats to heads of `to` floats.
+fn spread(src: &[f32], from: usize, dst: &mut [f32], to: usize) {
+    for (src, dst) in src.chunks_exact(from).zip(dst.chunks_exact_mut(to)) {
+        let n = from.min(to);
+        dst[..n].copy_from_slice(&src[..n]);
+        dst[n..].fill(0.0);
+    }
+}

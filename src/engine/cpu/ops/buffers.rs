@@ -1,0 +1,101 @@
+//! [`Buffers`]: the rows of a program's buffers.
+
+use super::super::experts::ExpertBuffers;
+use super::super::simd::pool::ThreadPool;
+use super::super::simd::rows::Rows;
+use crate::program::{BufferId, Part, Program};
+
+/// The rows of an attention while it runs.
+#[derive(Default)]
+pub struct AttentionBuffers {
+    pub q: Rows,           // [num_tokens, heads · dim]
+    pub k: Rows,           // [num_tokens, kv_heads · dim]
+    pub v: Rows,           // [num_tokens, kv_heads · value_dim]
+    pub padded: [Rows; 2], // [num_tokens, heads · padded dim] queries and results, if the cache pads heads
+}
+
+/// The rows of experts while they run.
+#[derive(Default)]
+pub struct ExpertsBuffers {
+    pub experts: ExpertBuffers,
+    pub shared_score: Rows, // [num_tokens, 1]
+}
+
+/// The buffers of a program, and what ops need while they run.
+pub struct Buffers {
+    rows: Vec<Rows>,
+    /// The rows of each buffer per row of the step. Those of one head lie together.
+    per_row: Vec<usize>,
+    num_rows: usize,
+    pub attention: AttentionBuffers,
+    pub experts: ExpertsBuffers,
+}
+
+impl Buffers {
+    pub fn new(program: &Program) -> Self {
+        Self {
+            rows: program.buffers.iter().map(|buffer| Rows::new(buffer.width)).collect(),
+            per_row: program.buffers.iter().map(|buffer| buffer.per_row).collect(),
+            num_rows: 0,
+            attention: AttentionBuffers::default(),
+            experts: ExpertsBuffers::default(),
+        }
+    }
+
+    /// Begins a step of `num_rows` rows.
+    pub fn begin(&mut self, num_rows: usize) {
+        self.num_rows = num_rows;
+    }
+
+    pub fn rows(&self, id: BufferId) -> &Rows {
+        &self.rows[id.0]
+    }
+
+    /// Takes a buffer, with room for the step's rows. [`Buffers::put`] returns it.
+    pub fn take(&mut self, id: BufferId) -> Rows {
+        let mut rows = std::mem::take(&mut self.rows[id.0]);
+        rows.resize(self.num_rows * self.per_row[id.0]);
+        rows
+    }
+
+    pub fn put(&mut self, id: BufferId, rows: Rows) {
+        self.rows[id.0] = rows;
+    }
+
+    pub fn swap(&mut self, a: BufferId, b: BufferId) {
+        self.rows.swap(a.0, b.0);
+    }
+
+    /// The elements of a head in row `i` of the step.
+    pub fn head(&self, part: Part, (i, head): (usize, usize), dim: usize) -> &[f32] {
+        let rows = &self.rows[part.buffer.0];
+        match self.per_row[part.buffer.0] {
+            1 => &rows.row(i)[part.first + head * part.stride..][..dim],
+            _ => &rows.row(head * self.num_rows + i)[part.first..][..dim],
+        }
+    }
+
+    /// Whether a buffer has a row per head.
+    pub fn has_row_per_head(&self, id: BufferId) -> bool {
+        self.per_row[id.0] > 1
+    }
+
+    /// Calls `f(row of the step, head, its elements)` for the heads of a buffer that was taken, on the pool's threads.
+    pub fn for_heads(
+        &self,
+        pool: &mut ThreadPool,
+        (rows, part): (&mut Rows, Part),
+        [heads, dim]: [usize; 2],
+        f: impl Fn(usize, usize, &mut [f32]) + Sync,
+    ) {
+        let n = self.num_rows;
+        match self.per_row[part.buffer.0] {
+            1 => rows.for_each(pool, |i, row| {
+                for head in 0..heads {
+                    f(i, head, &mut row[part.first + head * part.stride..][..dim]);
+                }
+            }),
+            _ => rows.for_each(pool, |at, row| f(at % n, at / n, &mut row[part.first..][..dim])),
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Looks up embeddings.
+
+use super::super::matrix::dequantize_row;
+use super::super::simd::rows::Rows;
+use super::step::{Kernel, Step};
+use super::tensors::Tensors;
+use crate::program::{BufferId, Embed};
+use crate::{EngineError, Input};
+use model::Weight;
+
+pub struct EmbedKernel {
+    table: Weight,
+    /// The embeddings of all token types, one after another.
+    types: Option<Vec<f32>>,
+    positions: Option<Weight>,
+    scale: f32,
+    pads_embeddings: bool,
+    out: BufferId,
+}
+
+impl EmbedKernel {
+    pub fn new(op: &Embed, tensors: &Tensors) -> Result<Self, EngineError> {
+        Ok(Self {
+            table: tensors.weight(op.table)?,
+            types: tensors.optional(op.types),
+            positions: op.positions.map(|positions| tensors.weight(positions)).transpose()?,
+            scale: op.scale,
+            pads_embeddings: op.pads_embeddings,
+            out: op.out,
+        })
+    }
+}
+
+impl Kernel for EmbedKernel {
+    fn run(&self, step: &mut Step) {
+        let (kernels, weights, batch) = (step.kernels, step.weights, step.batch);
+        let mut out = step.buffers.take(self.out);
+        let width = out.width();
+        out.for_each(step.pool, |i, row| {
+            let id = match step.inputs[i] {
+                Input::Token(id) => id,
+                Input::Embedding(_) if self.pads_embeddings => 0,
+                Input::Embedding(from) => return row.copy_from_slice(&batch.embeddings[from as usize * width..][..width]),
+                Input::Sampled(_) => unreachable!("resolved before the pass"),
+            };
+            dequantize_row(weights, &self.table, id as usize, row);
+            if self.scale != 1.0 {
+                row.iter_mut().for_each(|x| *x *= self.scale);
+            }
+            if let Some(types) = &self.types {
+                let kind = batch.token_types.get(i).map_or(0, |&kind| kind as usize);
+                kernels.add_to(row, &types[kind * width..][..width]);
+            }
+        });
+        if let Some(positions) = &self.positions {
+            let mut rows = Rows::new(width);
+            rows.resize(out.num_rows());
+            rows.for_each(step.pool, |i, row| dequantize_row(weights, positions, batch.positions[i] as usize, row));
+            out.for_each(step.pool, |i, row| kernels.add_to(row, rows.row(i)));
+        }
+        step.buffers.put(self.out, out);
+    }
+}

@@ -1,0 +1,69 @@
+//! [`DeviceProgram`]: a program in the form that the C side runs.
+
+use std::fmt::Write;
+
+use super::super::sys;
+use super::op::Op;
+use super::tensor::Tensor;
+
+/// Stands for no tensor and for no buffer.
+pub const NONE: u32 = sys::PEN_NONE;
+
+/// A program in the C side's form.
+pub struct DeviceProgram {
+    pub tensors: Vec<Tensor>,
+    pub buffers: Vec<sys::pen_buffer>,
+    /// The caches that layers read and write.
+    pub caches: Vec<sys::pen_cache>,
+    /// Floats of recurrent state per sequence, for each layer that has one.
+    pub states: Vec<u32>,
+    pub ops: Vec<Op>,
+    pub head: sys::pen_head,
+}
+
+impl DeviceProgram {
+    /// The program as text: the tensors, the buffers and the ops with their arguments, which name tensors and buffers by their numbers.
+    pub fn listing(&self) -> String {
+        let mut out = String::from("tensors: rows × columns of each matrix\n");
+        for (i, tensor) in self.tensors.iter().enumerate() {
+            let sys::pen_tensor { kind, r#type, rows, cols, count, .. } = tensor.desc;
+            let kind = ["vector", "matrix", "upper half", "lower half"].get(kind as usize).unwrap_or(&"");
+            let _ = writeln!(out, "{i:>5}  {kind:10} {count:>4} of {rows} × {cols}, type {type}  {}", tensor.name);
+        }
+        out.push_str("buffers: elements per row\n");
+        for (i, sys::pen_buffer { r#type, width, per_token }) in self.buffers.iter().enumerate() {
+            let kind = if *r#type == sys::PEN_F16 { "float16" } else { "float32" };
+            let _ = writeln!(out, "{i:>5}  {kind:10} {per_token:>4} of {width}");
+        }
+        out.push_str("ops\n");
+        for (i, op) in self.ops.iter().enumerate() {
+            let _ = writeln!(out, "{i:>5}  {op:?}");
+        }
+        let _ = writeln!(out, "{:>5}  {:?}", "", self.head);
+        // stands for no tensor and no buffer
+        out.replace(&NONE.to_string(), "-")
+    }
+}
+
+pub const NO_PART: sys::pen_part = sys::pen_part { buffer: NONE, first: 0, stride: 0 };
+pub const NO_NORM: sys::pen_norm =
+    sys::pen_norm { kind: sys::PEN_NO_NORM, x: NONE, branch: NONE, branch_weight: NONE, x_out: NONE, weight: NONE, bias: NONE, eps: 0.0 };
+
+/// Copies `dim` elements of each head. Every elementwise op starts from this one.
+pub fn copy(from: sys::pen_part, to: sys::pen_part, heads: usize, dim: usize) -> sys::pen_map {
+    sys::pen_map {
+        r#in: from,
+        by: NO_PART,
+        out: to,
+        heads: heads as u32,
+        dim: dim as u32,
+        bias: NONE,
+        f: sys::PEN_IDENTITY,
+        scale: NONE,
+        scale_group: 0,
+        then: sys::PEN_IDENTITY,
+        g: sys::PEN_IDENTITY,
+        add: 0,
+        factor: 1.0,
+    }
+}

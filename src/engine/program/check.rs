@@ -1,0 +1,111 @@
+//! Checks that a program's shapes fit and that nothing is read before it is written.
+
+use super::op::*;
+use super::parts::{Buffer, LayerOp, Program};
+use super::uses::{Use, UseKind};
+use crate::EngineError;
+
+impl Program {
+    /// Checks every op.
+    ///
+    /// # Errors
+    /// [`EngineError::Tensor`] names the op, its layer and what does not fit.
+    pub fn check(&self, hidden: usize) -> Result<(), EngineError> {
+        let mut is_written = vec![false; self.buffers.len()];
+        for placed in &self.ops {
+            let named = |why: String| EngineError::Tensor(format!("{}: {why}", placed.place()));
+            self.check_uses(placed, &mut is_written).map_err(named)?;
+            self.check_shapes(&placed.op).map_err(named)?;
+        }
+        let stream = self.buffers.get(self.stream.0).filter(|stream| stream.width == hidden && stream.per_row == 1);
+        let head = self.tensors.get(self.head.matrix.0).filter(|matrix| matrix.cols == hidden);
+        match (stream, head) {
+            (Some(_), Some(_)) if is_written[self.stream.0] => Ok(()),
+            _ => Err(EngineError::Tensor(format!("the head does not fit a stream of {hidden} elements"))),
+        }
+    }
+
+    fn check_uses(&self, placed: &LayerOp, is_written: &mut [bool]) -> Result<(), String> {
+        let width = |id: BufferId| self.buffers.get(id.0).map_or(0, |buffer| buffer.width);
+        let uses = placed.op.uses(&width);
+        for used in &uses {
+            let id = used.part.buffer.0;
+            let buffer = self.buffers.get(id).ok_or_else(|| format!("there is no buffer {id}"))?;
+            used.check(buffer)?;
+            if used.kind.reads() && !is_written[id] {
+                return Err(format!("`{}` is read before it is written", buffer.name));
+            }
+        }
+        uses.iter().filter(|used| used.kind.writes()).for_each(|used| is_written[used.part.buffer.0] = true);
+        match placed.op.tensors().into_iter().find(|id| id.0 >= self.tensors.len()) {
+            Some(id) => Err(format!("there is no tensor {}", id.0)),
+            None => Ok(()),
+        }
+    }
+
+    fn check_shapes(&self, op: &Op) -> Result<(), String> {
+        let width = |id: BufferId| self.buffers[id.0].width;
+        let len = |id: super::tensor::TensorId| self.tensors[id.0].rows * self.tensors[id.0].cols * self.tensors[id.0].count;
+        let fits = |what: &str, got: usize, due: usize| match got == due {
+            true => Ok(()),
+            false => Err(format!("{what} has {got} elements, expected {due}")),
+        };
+        let matrix = |id: super::tensor::TensorId, input: usize, out: usize| {
+            let tensor = self.tensor(id);
+            match [tensor.cols, tensor.rows] == [input, out] {
+                true => Ok(()),
+                false => Err(format!("{} is [{}, {}], expected [{out}, {input}]", tensor.name, tensor.rows, tensor.cols)),
+            }
+        };
+        match op {
+            Op::Linear(op) => op.products.iter().try_for_each(|(id, out)| matrix(id, width(op.input), width(out))),
+            Op::EachHead(op) => matrix(op.stack, width(op.input), width(op.out)),
+            Op::Embed(op) => fits("the table's row", self.tensor(op.table).cols, width(op.out)),
+            Op::Norm(op) => {
+                let due = if op.own { op.heads * op.dim } else { op.dim };
+                let weights = [op.params.weight, op.params.bias];
+                weights.into_iter().flatten().try_for_each(|id| fits(&self.tensor(id).name, len(id), due))
+            }
+            Op::Map(op) => {
+                let scale = op.scale.map(|(id, group)| fits(&self.tensor(id).name, len(id) * group, op.heads * op.dim));
+                let bias = op.bias.map(|id| fits(&self.tensor(id).name, len(id), op.heads * op.dim));
+                scale.into_iter().chain(bias).collect()
+            }
+            Op::Activate(op) => {
+                let biases = [op.gate_bias, op.up_bias].into_iter().flatten();
+                biases.into_iter().try_for_each(|id| fits(&self.tensor(id).name, len(id), op.dim))
+            }
+            Op::Experts(op) => {
+                let hidden = width(op.input);
+                op.gate.into_iter().chain([op.up]).try_for_each(|id| matrix(id, hidden, op.dim))?;
+                matrix(op.down, op.dim, hidden)
+            }
+            Op::Convolve(op) => fits(&self.tensor(op.kernel).name, len(op.kernel), op.channels * op.taps),
+            Op::Attention(op) => self.caches.get(op.cache).map(|_| ()).ok_or_else(|| format!("there is no cache {}", op.cache)),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Use {
+    /// Checks that the heads lie within a buffer's rows.
+    fn check(&self, buffer: &Buffer) -> Result<(), String> {
+        let end = match buffer.per_row {
+            1 => self.part.first + self.heads.saturating_sub(1) * self.part.stride + self.dim,
+            _ => self.part.first + self.dim,
+        };
+        let kind = if self.kind == UseKind::Factor { "as a factor" } else { "" };
+        match end <= buffer.width {
+            true => Ok(()),
+            false => Err(format!("element {end} of `{}` is used {kind}, and its rows have {}", buffer.name, buffer.width)),
+        }
+    }
+}
+
+impl LayerOp {
+    /// The name of the op and its layer, for errors.
+    fn place(&self) -> String {
+        let layer = self.layer.map_or("outside the layers".to_owned(), |layer| format!("in layer {layer}"));
+        format!("op {} {layer}", self.op.name())
+    }
+}

@@ -1,0 +1,36 @@
+//! A model's forward pass as data: one walk over the model's description writes a [`Program`], and each backend lowers it to its kernels.
+//!
+//! A program says what is computed, in float32 and op by op. It holds no pointer and no type of a backend, so programs can be compared and
+//! printed. Fusing ops, rounding between them and padding are matters of a lowering: `cpu/lower` and `cuda/lower`.
+
+mod check;
+pub mod op;
+mod parts;
+mod print;
+mod tensor;
+#[cfg(test)]
+mod tests;
+pub mod uses;
+mod walk;
+
+pub use op::{
+    Activate, Attention, BufferId, Convolve, Correct, Covers, Decay, Delta, EachHead, Embed, Experts, FinishHeads, Function, Heads, Linear,
+    Map, Match, Norm, NormParams, Op, Part, Predict, Scan, SharedExpert, ToLength,
+};
+pub use parts::Program;
+pub use tensor::{Source, Tensor, TensorId};
+
+use crate::EngineError;
+use model::Weights;
+
+impl Program {
+    /// Writes the program of a model. `ropes` holds the index of each layer's rotation.
+    ///
+    /// # Errors
+    /// [`EngineError::Tensor`] names a missing tensor, or the op and the layer whose shapes do not fit.
+    pub fn new(weights: &Weights, ropes: &[Option<usize>]) -> Result<Self, EngineError> {
+        let program = walk::Walk::new(weights, ropes).program()?;
+        program.check(weights.spec.hidden_dim)?;
+        Ok(program)
+    }
+}

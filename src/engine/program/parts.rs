@@ -1,0 +1,79 @@
+//! [`Program`] and its parts.
+
+use super::op::{BufferId, NormParams, Op};
+use super::tensor::{Tensor, TensorId};
+use model::RopePairing;
+
+/// A model's forward pass: the ops of a step in their order, and what they read and write.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Program {
+    pub tensors: Vec<Tensor>,
+    pub buffers: Vec<Buffer>,
+    pub caches: Vec<Cache>,
+    pub states: Vec<State>,
+    pub pairing: RopePairing,
+    pub ops: Vec<LayerOp>,
+    /// The buffer of the residual stream.
+    pub stream: BufferId,
+    pub head: Head,
+}
+
+/// An op, and the layer that it belongs to. None before the first layer and behind the last one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LayerOp {
+    pub layer: Option<usize>,
+    pub op: Op,
+}
+
+/// Rows of `width` floats: `per_row` of them for each row of a step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Buffer {
+    pub name: String,
+    pub width: usize,
+    pub per_row: usize,
+}
+
+/// The keys and values that a layer keeps per token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cache {
+    pub layer: usize,
+    pub heads: usize,
+    pub key_dim: usize,
+    /// The elements of a value. Those of latent attention are the first elements of its keys.
+    pub value_dim: usize,
+}
+
+/// The floats of recurrent state that a layer keeps per sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct State {
+    pub layer: usize,
+    pub width: usize,
+}
+
+/// What follows the last layer for the rows whose logits or vectors are wanted: cap · tanh(scale · (W · norm(x) + bias) / cap).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Head {
+    pub norm: Option<NormParams>,
+    pub matrix: TensorId,
+    pub bias: Option<TensorId>,
+    pub scale: f32,
+    pub soft_cap: Option<f32>,
+    pub classifier: Option<Classifier>,
+}
+
+/// Scores of a normalised row: output(tanh(dense(x))), or output(x) without a dense layer. Each layer has a matrix and perhaps a bias.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Classifier {
+    pub dense: Option<(TensorId, Option<TensorId>)>,
+    pub output: (TensorId, Option<TensorId>),
+}
+
+impl Program {
+    pub fn tensor(&self, id: TensorId) -> &Tensor {
+        &self.tensors[id.0]
+    }
+
+    pub fn buffer(&self, id: BufferId) -> &Buffer {
+        &self.buffers[id.0]
+    }
+}

@@ -1,0 +1,98 @@
+//! [`Tensor`]: weights that a program reads, and what is done to them when a model is loaded.
+
+use crate::decay::lightning_factors;
+use crate::latent::halves;
+use model::{TensorRole, Weight, Weights};
+
+/// The index of a tensor in [`Program::tensors`](super::Program::tensors).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TensorId(pub usize);
+
+/// `count` matrices of `rows` rows and `cols` columns. A vector has one row.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tensor {
+    /// The name of the tensor in the file, or a name for what has none.
+    pub name: String,
+    pub source: Source,
+    pub rows: usize,
+    pub cols: usize,
+    pub count: usize,
+    /// The number of matrices that a row reads. 0 for tables, of which a row reads one row.
+    pub read: usize,
+}
+
+/// Where the weights come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// The tensor of a role in a layer, as the file holds it.
+    File(TensorRole, usize),
+    /// Matrix `index` of `count` in the tensor of a role outside the layers.
+    Part { role: TensorRole, index: usize, count: usize },
+    /// A vector of the file, changed.
+    Changed(TensorRole, usize, Change),
+    /// The matrices from each head's query to the latent space, transposed from a layer's combined tensor.
+    LatentKeys(usize),
+    /// The matrices from the latent space to each head's value, in a layer's combined tensor.
+    LatentValues(usize),
+    /// A vector of ones: the weights of a norm without weights.
+    Ones,
+    /// The decay of each head of a layer with lightning attention.
+    LightningFactors { layer: usize, num_layers: usize },
+}
+
+/// A change of a vector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Change {
+    /// 1 / x
+    Reciprocal,
+    /// x / sqrt(length)
+    OverRootOfLength,
+    /// x / length
+    OverLength,
+}
+
+impl Tensor {
+    /// Looks up the weights of a matrix or stack in the file. `None` for what is computed.
+    pub fn weight(&self, weights: &Weights) -> Option<Weight> {
+        match self.source {
+            Source::File(role, layer) | Source::Changed(role, layer, _) => weights.get(role, layer).copied(),
+            Source::Part { role, index, count } => weights.get(role, 0).map(|whole| weights.part(whole, index, count)),
+            Source::LatentKeys(layer) => latent_halves(weights, layer).map(|[keys, _]| keys),
+            Source::LatentValues(layer) => latent_halves(weights, layer).map(|[_, values]| values),
+            Source::Ones | Source::LightningFactors { .. } => None,
+        }
+    }
+
+    /// All weights of a vector as float32.
+    pub fn vector(&self, weights: &Weights) -> Vec<f32> {
+        let file = |role, layer| weights.vector(role, layer).unwrap_or_default();
+        match self.source {
+            Source::File(role, layer) => file(role, layer),
+            Source::Changed(role, layer, change) => change.apply(file(role, layer)),
+            Source::Ones => vec![1.0; self.cols],
+            Source::LightningFactors { layer, num_layers } => lightning_factors(self.cols, layer, num_layers),
+            Source::Part { .. } | Source::LatentKeys(_) | Source::LatentValues(_) => Vec::new(),
+        }
+    }
+}
+
+impl Change {
+    fn apply(self, mut all: Vec<f32>) -> Vec<f32> {
+        let len = all.len() as f32;
+        let factor = match self {
+            Change::Reciprocal => return all.into_iter().map(|x| 1.0 / x).collect(),
+            Change::OverRootOfLength => 1.0 / len.sqrt(),
+            Change::OverLength => 1.0 / len,
+        };
+        match self {
+            Change::OverLength => all.iter_mut().for_each(|x| *x /= len),
+            _ => all.iter_mut().for_each(|x| *x *= factor),
+        }
+        all
+    }
+}
+
+/// The rows of the keys and the rows of the values of a layer's combined tensor.
+fn latent_halves(weights: &Weights, layer: usize) -> Option<[Weight; 2]> {
+    Some(halves(weights.spec.layers.get(layer)?.latent()?, weights.get(TensorRole::AttnKvB, layer)?))
+}
