@@ -1,6 +1,8 @@
 //! Defines [`Device`], on which models are computed, and [`Backend`], which finds devices.
 
 use super::{BackendKind, CacheGroup, DefaultLoad, DeviceMemory, Engine, EngineError, EngineOptions};
+use crate::program::Program;
+use crate::rope::ropes;
 use model::Weights;
 
 /// A device: the CPU or one GPU. Each backend implements this trait once and has a line in [`BACKENDS`](super::BACKENDS).
@@ -29,13 +31,18 @@ pub trait Device {
         std::process::exit(code)
     }
 
-    /// The program that the backend runs for a model, as text. Needs no device.
+    /// The program that the backend runs for a model, as text: the model's own, unless the backend lowers it to ops of a device. Needs no
+    /// device.
     ///
     /// # Errors
     /// The errors of a model that the backend cannot run.
     fn list_program(weights: &Weights, context: usize) -> Result<String, EngineError>
     where
-        Self: Sized;
+        Self: Sized,
+    {
+        let (_, rope_of) = ropes(weights, context);
+        Ok(Program::new(weights, &rope_of)?.listing(weights))
+    }
 
     /// The backend, and the device's index among the backend's devices.
     fn place(&self) -> (BackendKind, u32);

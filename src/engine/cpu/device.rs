@@ -8,8 +8,6 @@ use crate::device::{Budget, Device, DeviceInfo};
 use crate::info::weight_bytes;
 use crate::memory_ledger::cache_bytes;
 use crate::pool_blocks::{least_blocks, pool_blocks};
-use crate::program::Program;
-use crate::rope::ropes;
 use crate::{BackendKind, CacheGroup, DefaultLoad, DeviceMemory, Engine, EngineError, EngineOptions};
 use model::{LayerSpec, Weights};
 
@@ -23,12 +21,6 @@ impl Device for Cpu {
 
     fn discover(_index: u32) -> Result<Self, EngineError> {
         Ok(Self)
-    }
-
-    /// The CPU interprets the program as it is.
-    fn list_program(weights: &Weights, context: usize) -> Result<String, EngineError> {
-        let (_, rope_of) = ropes(weights, context);
-        Ok(Program::new(weights, &rope_of)?.listing(weights))
     }
 
     fn place(&self) -> (BackendKind, u32) {

@@ -9,6 +9,10 @@ use super::decimal::{Bound, Decimal, cmp_digits};
 use super::set::{Numbers, Piece, Range};
 use super::step::Step;
 
+/// The largest steps that can be followed within a range, for whole numbers and for others. Each state of a bound is multiplied by the
+/// remainders of the step: beyond 9,000 and 2,500, answers ended in errors when a mask was computed.
+const MAX_WHOLE_STEP: u32 = 4096;
+const MAX_STEP: u32 = 1000;
 /// Any number, with an exponent or without.
 const ANY: &str = r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?";
 const FRACTION: &str = r"(\.[0-9]+)?";
@@ -16,7 +20,7 @@ const FRACTION: &str = r"(\.[0-9]+)?";
 /// The texts of a set. `None` if the set is empty.
 ///
 /// # Errors
-/// The steps of a range have no common multiple that an expression can follow.
+/// The steps of a range have no common multiple that an expression can follow, or one that is too large beside its bounds.
 pub fn texts(numbers: &Numbers) -> Result<Option<RegexAst>, String> {
     let mut all = Vec::new();
     for piece in &numbers.0 {
@@ -50,6 +54,11 @@ fn in_range(range: &Range) -> Result<Option<RegexAst>, String> {
     let first = if range.whole { Step::ONE } else { range.steps[0] };
     let step = range.steps.iter().try_fold(first, |all, step| all.common(*step));
     let step = step.ok_or("the least common multiple of its \"multipleOf\" has more than 8 digits")?;
+    let bounds = range.least.iter().chain(&range.most).count();
+    let most = if range.whole { MAX_WHOLE_STEP } else { MAX_STEP };
+    if bounds > 0 && step.coefficient > most {
+        return Err(format!("its \"multipleOf\" has the digits {}, and in a range they may be at most {most}", step.coefficient));
+    }
     let multiple = RegexAst::Concat(vec![regex("-?"), RegexAst::MultipleOf(step.coefficient, step.places)]);
     Ok(step.is_within(&range.least, &range.most).then(|| RegexAst::And(vec![signed, multiple])))
 }
