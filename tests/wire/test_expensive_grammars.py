@@ -57,7 +57,7 @@ def any_of(i: int) -> dict:
 # Small schemas that cannot be compiled in the time and memory that a request has.
 UNCOMPILABLE = {
     "a product of alternatives": {"allOf": [any_of(i) for i in range(12)]},
-    "a large divisor": {"type": "integer", "multipleOf": 999_983, "minimum": -(10**18), "maximum": 10**18},
+    "a large divisor": {"type": "integer", "multipleOf": 999_983, "minimum": -(10**15), "maximum": 10**15},
     "alternatives to compare": {"oneOf": [{"type": "object", "required": [f"r{i}"]} for i in range(2000)]},
     "90,000 required names": {"type": "object", "required": [f"n{i}" for i in range(90_000)]},
     "many distinct enums": {"anyOf": [{"enum": words(5000 + i)} for i in range(12)]},
@@ -99,7 +99,7 @@ def test_what_cannot_be_compiled_is_refused_and_holds_up_nothing(server, name):
     assert max(stalls) < 10 and time.monotonic() - start < 2
 
 
-DIVISOR = {"type": "integer", "multipleOf": 99_991, "minimum": -(10**18), "maximum": 10**18}
+DIVISOR = {"type": "integer", "multipleOf": 99_991, "minimum": -(10**15), "maximum": 10**15}
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ mod check;
 pub mod op;
 mod parts;
 mod print;
-mod tensor;
+pub mod tensor;
 #[cfg(test)]
 mod tests;
 pub mod uses;
@@ -18,7 +18,7 @@ pub use op::{
     Map, Match, Norm, NormParams, Op, Part, Predict, Scan, SharedExpert, ToLength,
 };
 pub use parts::Program;
-pub use tensor::{Source, Tensor, TensorId};
+pub use tensor::{Source, TensorId};
 
 use crate::EngineError;
 use model::Weights;

@@ -5,6 +5,7 @@ use super::lowering::Lowering;
 use super::parts::NONE;
 use super::tensor::{Form, Source, Tensor};
 use crate::EngineError;
+use crate::program::tensor::Tensor as ProgramTensor;
 use crate::program::{self, TensorId};
 use model::{QUANTS, Weight, Weights};
 
@@ -88,7 +89,7 @@ impl Lowering<'_> {
     }
 }
 
-fn desc(kind: u32, of: &program::Tensor, weight: &Weight) -> sys::pen_tensor {
+fn desc(kind: u32, of: &ProgramTensor, weight: &Weight) -> sys::pen_tensor {
     let [rows, cols, count, read] = [of.rows, of.cols, of.count, of.read].map(|n| n as u32);
     sys::pen_tensor { kind, r#type: weight.quant.id, rows, cols, count, read }
 }
