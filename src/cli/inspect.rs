@@ -47,16 +47,17 @@ fn backend(name: &str) -> Result<BackendKind, String> {
 
 pub fn run(args: InspectArgs, config: Option<&Path>) -> anyhow::Result<()> {
     let file = Arc::new(GgufFile::open(&file_of(config, &args.model)?)?);
-    if args.program {
-        let weights = Weights::load(file)?;
-        let listing = list_program(&weights, weights.spec.context_length, args.backend)?;
-        return match put(&visible(&listing)) {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            other => Ok(other?),
-        };
-    }
-    let fault = fault_of(&file);
-    match write_to_stdout(&args, &file, fault) {
+    let written = match args.program {
+        true => {
+            let weights = Weights::load(file)?;
+            put(&visible(&list_program(&weights, weights.spec.context_length, args.backend)?))
+        }
+        false => {
+            let fault = fault_of(&file);
+            write_to_stdout(&args, &file, fault)
+        }
+    };
+    match written {
         // The reader has closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => Ok(other?),

@@ -96,18 +96,19 @@ fn run(factory: ParserFactory, source: Source, budget: TrialBudget) -> i32 {
     bound_by_system(&budget, used);
     let Ok(thread) = std::thread::Builder::new().stack_size(STACK).spawn(move || compile(&factory, source)) else { return 1 };
     let start = Instant::now();
+    let is_over_memory = || memory().saturating_sub(before) > budget.bytes;
     while !thread.is_finished() {
         if processor_time().saturating_sub(used) > budget.time || start.elapsed() > PATIENCE {
             return OUT_OF_TIME;
         }
-        if memory().saturating_sub(before) > budget.bytes {
+        if is_over_memory() {
             return OUT_OF_MEMORY;
         }
         std::thread::park_timeout(PERIOD);
     }
     let joined = thread.join();
     // Memory that was used between two checks counts too, so that a busy machine refuses the same grammars as an idle one.
-    if memory().saturating_sub(before) > budget.bytes {
+    if is_over_memory() {
         return OUT_OF_MEMORY;
     }
     i32::from(joined.is_err())

@@ -39,7 +39,7 @@ impl Program {
         }
         let head = self.head;
         let (matrix, norm) = (self.tensor(head.matrix), head.norm.map_or("as it is".into(), |norm| self.norm_text(&norm)));
-        let bytes = self.tensor_bytes(head.matrix, weights).max(matrix.weight(weights).map_or(0, |weight| weight.num_bytes() as u64));
+        let bytes = self.tensor_bytes(head.matrix, weights);
         let _ = writeln!(out, "{:>5}  {:10} {bytes:>12} {:>10} {:>10}  x[{}] · {}, {norm}", "-", "head", "", "", matrix.cols, matrix.name);
         total.weights += bytes;
         let Traffic { weights, read, written } = total;

@@ -1,5 +1,6 @@
 //! [`Tensor`]: weights that a program reads, and what is done to them when a model is loaded.
 
+use crate::EngineError;
 use crate::decay::lightning_factors;
 use crate::latent::halves;
 use model::{TensorRole, Weight, Weights};
@@ -63,6 +64,14 @@ impl Tensor {
         }
     }
 
+    /// Looks up weights that the model needs.
+    ///
+    /// # Errors
+    /// [`EngineError::Tensor`] if the file does not have them.
+    pub fn required_weight(&self, weights: &Weights) -> Result<Weight, EngineError> {
+        self.weight(weights).ok_or_else(|| missing(&self.name))
+    }
+
     /// All weights of a vector as float32.
     pub fn vector(&self, weights: &Weights) -> Vec<f32> {
         let file = |role, layer| weights.vector(role, layer).unwrap_or_default();
@@ -76,18 +85,20 @@ impl Tensor {
     }
 }
 
+/// The error of a tensor that the file does not have.
+pub fn missing(name: &str) -> EngineError {
+    EngineError::Tensor(format!("{name} is missing"))
+}
+
 impl Change {
     fn apply(self, mut all: Vec<f32>) -> Vec<f32> {
         let len = all.len() as f32;
-        let factor = match self {
-            Change::Reciprocal => return all.into_iter().map(|x| 1.0 / x).collect(),
-            Change::OverRootOfLength => 1.0 / len.sqrt(),
-            Change::OverLength => 1.0 / len,
-        };
-        match self {
-            Change::OverLength => all.iter_mut().for_each(|x| *x /= len),
-            _ => all.iter_mut().for_each(|x| *x *= factor),
-        }
+        let factor = 1.0 / len.sqrt();
+        all.iter_mut().for_each(|x| match self {
+            Change::Reciprocal => *x = 1.0 / *x,
+            Change::OverRootOfLength => *x *= factor,
+            Change::OverLength => *x /= len,
+        });
         all
     }
 }

@@ -54,9 +54,9 @@ fn in_range(range: &Range) -> Result<Option<RegexAst>, String> {
     let first = if range.whole { Step::ONE } else { range.steps[0] };
     let step = range.steps.iter().try_fold(first, |all, step| all.common(*step));
     let step = step.ok_or("the least common multiple of its \"multipleOf\" has more than 8 digits")?;
-    let bounds = range.least.iter().chain(&range.most).count();
+    let is_bounded = range.least.is_some() || range.most.is_some();
     let most = if range.whole { MAX_WHOLE_STEP } else { MAX_STEP };
-    if bounds > 0 && step.coefficient > most {
+    if is_bounded && step.coefficient > most {
         return Err(format!("its \"multipleOf\" has the digits {}, and in a range they may be at most {most}", step.coefficient));
     }
     let multiple = RegexAst::Concat(vec![regex("-?"), RegexAst::MultipleOf(step.coefficient, step.places)]);

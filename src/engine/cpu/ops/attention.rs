@@ -3,7 +3,7 @@
 use super::super::simd::attend::{Attend, Mask};
 use super::super::simd::rows::Rows;
 use super::buffers::AttentionBuffers;
-use super::heads::{Finish, Positions};
+use super::heads::Finish;
 use super::step::{Kernel, Step};
 use super::tensors::Tensors;
 use crate::program::Attention;
@@ -31,25 +31,14 @@ impl AttentionKernel {
         }
     }
 
-    /// Finishes heads into rows of their own.
-    fn finished(&self, step: &mut Step, heads: &Finish, rows: &mut Rows) {
-        let at = Positions { batch: step.batch, ropes: step.ropes, rotations: step.rotations };
-        let (kernels, buffers) = (step.kernels, &*step.buffers);
-        rows.reshape(step.inputs.len(), heads.heads.count * heads.heads.dim);
-        rows.for_each(step.pool, |i, row| {
-            heads.gather(buffers, i, row);
-            heads.finish(kernels, &at, i, row);
-        });
-    }
-
     fn write(&self, step: &mut Step, b: &mut AttentionBuffers) {
         let Some(keys) = &self.keys else { return };
-        self.finished(step, keys, &mut b.k);
+        keys.run(step, &mut b.k);
         let places = step.batch.places(step.cache.layer(self.layer).group);
         let dims = [keys.heads.dim, self.op.value_dim];
         match &self.values {
             Some(values) => {
-                self.finished(step, values, &mut b.v);
+                values.run(step, &mut b.v);
                 step.cache.write(step.pool, self.layer, places, (&b.k, &b.v), dims);
             }
             None => step.cache.write(step.pool, self.layer, places, (&b.k, &b.k), dims),
@@ -97,7 +86,7 @@ impl Kernel for AttentionKernel {
     fn run(&self, step: &mut Step) {
         let mut b = std::mem::take(&mut step.buffers.attention);
         self.write(step, &mut b);
-        self.finished(step, &self.queries, &mut b.q);
+        self.queries.run(step, &mut b.q);
         let mut out = step.buffers.take(self.op.out.buffer);
         self.attend(step, &mut b, &mut out);
         step.buffers.put(self.op.out.buffer, out);

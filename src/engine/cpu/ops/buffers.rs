@@ -80,6 +80,14 @@ impl Buffers {
         self.per_row[id.0] > 1
     }
 
+    /// Calls `f(buffers, row of the step, head, its elements)` for the heads of a part, on the pool's threads. The part's own buffer cannot
+    /// be read meanwhile.
+    pub fn update(&mut self, pool: &mut ThreadPool, to: Part, shape: [usize; 2], f: impl Fn(&Self, usize, usize, &mut [f32]) + Sync) {
+        let mut rows = self.take(to.buffer);
+        self.for_heads(pool, (&mut rows, to), shape, |i, head, elements| f(self, i, head, elements));
+        self.put(to.buffer, rows);
+    }
+
     /// Calls `f(row of the step, head, its elements)` for the heads of a buffer that was taken, on the pool's threads.
     pub fn for_heads(
         &self,

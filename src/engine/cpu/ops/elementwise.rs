@@ -96,10 +96,8 @@ fn apply(kernels: &Kernels, f: Function, y: &mut [f32]) {
 impl Kernel for MapKernel {
     fn run(&self, step: &mut Step) {
         let (op, kernels) = (&self.op, step.kernels);
-        let mut out = step.buffers.take(op.to.buffer);
         let in_place = op.from.buffer == op.to.buffer;
-        let buffers = &*step.buffers;
-        buffers.for_heads(step.pool, (&mut out, op.to), [op.heads, op.dim], |i, head, to| {
+        step.buffers.update(step.pool, op.to, [op.heads, op.dim], |buffers, i, head, to| {
             let first = head * op.dim;
             let by = op.by.map(|(by, _)| buffers.head(by, (i, head), op.dim));
             if in_place {
@@ -112,7 +110,6 @@ impl Kernel for MapKernel {
             to.copy_from_slice(from);
             self.apply(kernels, to, by, first);
         });
-        step.buffers.put(op.to.buffer, out);
     }
 }
 

@@ -3,12 +3,9 @@
 use super::super::simd::Kernels;
 use super::super::simd::norm::Norm;
 use super::super::simd::rows::Rows;
-use super::buffers::Buffers;
 use super::step::{Kernel, Step};
 use super::tensors::Tensors;
-use crate::check::CheckedBatch;
-use crate::program::{Covers, FinishHeads, Heads};
-use crate::rope::Rope;
+use crate::program::{Covers, FinishHeads, Heads, Part};
 
 /// Heads, with the weights of what is done to them.
 pub struct Finish {
@@ -18,14 +15,6 @@ pub struct Finish {
     norms: Vec<Norm>,
     /// The number of elements that a norm covers.
     norm_dim: usize,
-}
-
-/// What finishing needs of a step.
-#[derive(Clone, Copy)]
-pub struct Positions<'a> {
-    pub batch: CheckedBatch<'a>,
-    pub ropes: &'a [Rope],
-    pub rotations: &'a [Rows],
 }
 
 impl Finish {
@@ -40,15 +29,23 @@ impl Finish {
         Self { heads: *heads, bias: tensors.optional(heads.bias), norms, norm_dim }
     }
 
-    /// Copies the heads of row `i` of the step, one after another.
-    pub fn gather(&self, buffers: &Buffers, i: usize, to: &mut [f32]) {
-        for (head, to) in to.chunks_exact_mut(self.heads.dim).enumerate() {
-            to.copy_from_slice(buffers.head(self.heads.from, (i, head), self.heads.dim));
-        }
+    /// Finishes the heads of all rows of a step into rows of their own [num_tokens, count · dim].
+    pub fn run(&self, step: &mut Step, rows: &mut Rows) {
+        let Heads { from, count, dim, .. } = self.heads;
+        let (kernels, buffers) = (step.kernels, &*step.buffers);
+        let (batch, ropes, rotations) = (step.batch, step.ropes, step.rotations);
+        rows.reshape(step.inputs.len(), count * dim);
+        rows.for_each(step.pool, |i, row| {
+            for (head, to) in row.chunks_exact_mut(dim).enumerate() {
+                to.copy_from_slice(buffers.head(from, (i, head), dim));
+            }
+            let rotate = |rope: usize, elements: &mut [f32]| ropes[rope].rotate(elements, rotations[rope].row(i));
+            self.finish(kernels, row, batch.positions[i], rotate);
+        });
     }
 
-    /// Finishes the heads of row `i` of the step, which lie one after another.
-    pub fn finish(&self, kernels: &Kernels, at: &Positions, i: usize, row: &mut [f32]) {
+    /// Finishes the heads of a row, which lie one after another.
+    fn finish(&self, kernels: &Kernels, row: &mut [f32], position: u32, rotate: impl Fn(usize, &mut [f32])) {
         let heads = &self.heads;
         if let Some(bias) = &self.bias {
             kernels.add_to(row, bias);
@@ -60,13 +57,13 @@ impl Finish {
             self.normalise(kernels, row);
         }
         if let Some((rope, first)) = heads.rope {
-            row.chunks_exact_mut(heads.dim).for_each(|head| at.ropes[rope].rotate(&mut head[first..], at.rotations[rope].row(i)));
+            row.chunks_exact_mut(heads.dim).for_each(|head| rotate(rope, &mut head[first..]));
         }
         if heads.norm_after_rope {
             self.normalise(kernels, row);
         }
         if let Some(temperature) = heads.temperature {
-            let factor = temperature.at(at.batch.positions[i]);
+            let factor = temperature.at(position);
             row.iter_mut().for_each(|x| *x *= factor);
         }
     }
@@ -75,7 +72,7 @@ impl Finish {
         if self.norms.is_empty() {
             return;
         }
-        let each = if self.norm_dim > self.heads.dim { self.norm_dim } else { self.heads.dim };
+        let each = self.norm_dim.max(self.heads.dim);
         for (i, head) in row.chunks_exact_mut(each).enumerate() {
             kernels.norm_in_place(&mut head[..self.norm_dim], &self.norms[i % self.norms.len()]);
         }
@@ -83,31 +80,24 @@ impl Finish {
 }
 
 pub struct HeadsKernel {
-    op: FinishHeads,
     finish: Finish,
+    to: Part,
 }
 
 impl HeadsKernel {
     pub fn new(op: &FinishHeads, tensors: &Tensors) -> Self {
-        Self { op: *op, finish: Finish::new(&op.heads, tensors) }
+        Self { finish: Finish::new(&op.heads, tensors), to: op.to }
     }
 }
 
 impl Kernel for HeadsKernel {
     fn run(&self, step: &mut Step) {
-        let (kernels, heads) = (step.kernels, &self.finish.heads);
-        let at = Positions { batch: step.batch, ropes: step.ropes, rotations: step.rotations };
-        let mut rows = Rows::new(heads.count * heads.dim);
-        rows.resize(step.inputs.len());
-        let buffers = &mut *step.buffers;
-        rows.for_each(step.pool, |i, row| {
-            self.finish.gather(buffers, i, row);
-            self.finish.finish(kernels, &at, i, row);
+        let Heads { count, dim, .. } = self.finish.heads;
+        let mut rows = std::mem::take(&mut step.buffers.attention.q);
+        self.finish.run(step, &mut rows);
+        step.buffers.update(step.pool, self.to, [count, dim], |_, i, head, to| {
+            to.copy_from_slice(&rows.row(i)[head * dim..][..dim]);
         });
-        let mut out = buffers.take(self.op.to.buffer);
-        buffers.for_heads(step.pool, (&mut out, self.op.to), [heads.count, heads.dim], |i, head, to| {
-            to.copy_from_slice(&rows.row(i)[head * heads.dim..][..heads.dim]);
-        });
-        buffers.put(self.op.to.buffer, out);
+        step.buffers.attention.q = rows;
     }
 }

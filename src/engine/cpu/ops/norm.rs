@@ -20,17 +20,14 @@ impl NormKernel {
 impl Kernel for NormKernel {
     fn run(&self, step: &mut Step) {
         let (op, kernels) = (&self.op, step.kernels);
-        let mut out = step.buffers.take(op.to.buffer);
         let in_place = op.from.buffer == op.to.buffer;
-        let buffers = &*step.buffers;
-        buffers.for_heads(step.pool, (&mut out, op.to), [op.heads, op.dim], |i, head, to| {
+        step.buffers.update(step.pool, op.to, [op.heads, op.dim], |buffers, i, head, to| {
             let norm = &self.norms[head % self.norms.len()];
             match in_place {
                 true => kernels.norm_in_place(to, norm),
                 false => kernels.norm(to, buffers.head(op.from, (i, head), op.dim), norm),
             }
         });
-        step.buffers.put(op.to.buffer, out);
     }
 }
 
@@ -39,12 +36,10 @@ pub struct ToLengthKernel(pub ToLength);
 impl Kernel for ToLengthKernel {
     fn run(&self, step: &mut Step) {
         let op = &self.0;
-        let mut rows = step.buffers.take(op.at.buffer);
-        step.buffers.for_heads(step.pool, (&mut rows, op.at), [op.heads, op.dim], |_, _, x| {
+        step.buffers.update(step.pool, op.at, [op.heads, op.dim], |_, _, _, x| {
             let factor = op.length / sum_of_squares(x).sqrt().max(op.eps);
             x.iter_mut().for_each(|x| *x *= factor);
         });
-        step.buffers.put(op.at.buffer, rows);
     }
 }
 

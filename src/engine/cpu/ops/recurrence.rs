@@ -2,13 +2,15 @@
 
 use std::ops::Range;
 
-use super::super::simd::Sigmoidal;
+use super::super::simd::pool::ThreadPool;
 use super::super::simd::recurrence::{Decay as Fade, Delta as DeltaArgs, Heads, KeyHeads, Scan as ScanArgs, View};
+use super::super::simd::rows::Rows;
+use super::super::simd::{Kernels, Sigmoidal};
 use super::super::state::StateStore;
 use super::buffers::Buffers;
 use super::step::{Kernel, Step};
 use super::tensors::Tensors;
-use crate::program::{Convolve, Decay, Delta, Part, Scan};
+use crate::program::{BufferId, Convolve, Decay, Delta, Part, Scan};
 
 pub struct ConvolveKernel {
     op: Convolve,
@@ -90,19 +92,16 @@ impl ScanKernel {
 impl Kernel for ScanKernel {
     fn run(&self, step: &mut Step) {
         let op = &self.op;
-        let place = op.state.first..op.state.first + op.heads * op.keys * op.values;
-        let mut states = states(step.state, &step.batch.state_slots, self.layer, place);
-        let mut out = step.buffers.take(op.out);
-        let buffers = &*step.buffers;
-        let decay = match op.decay {
-            Decay::PerHead { factors, steps } => Fade::PerHead { factors: view(buffers, factors), steps: Some(view(buffers, steps)) },
-            Decay::Constant(_) => Fade::PerHead { factors: View::constant(&self.a, 1), steps: None },
-            Decay::PerChannel { steps, .. } => Fade::PerChannel { steps: view(buffers, steps), a: &self.a },
-        };
-        let [x, b, c] = [op.x, op.b, op.c].map(|part| view(buffers, part));
-        let heads = &mut Heads { count: op.heads, keys: op.keys, values: op.values, sequences: step.sequences, states: &mut states };
-        step.kernels.scan(step.pool, heads, &ScanArgs { x, b, c, group: op.group, decay }, &mut out);
-        step.buffers.put(op.out, out);
+        with_states(step, (self.layer, op.state.first), [op.heads, op.keys, op.values], op.out, |step, heads, out| {
+            let at = |part| view(step.buffers, part);
+            let decay = match op.decay {
+                Decay::PerHead { factors, steps } => Fade::PerHead { factors: at(factors), steps: Some(at(steps)) },
+                Decay::Constant(_) => Fade::PerHead { factors: View::constant(&self.a, 1), steps: None },
+                Decay::PerChannel { steps, .. } => Fade::PerChannel { steps: at(steps), a: &self.a },
+            };
+            let scan = ScanArgs { x: at(op.x), b: at(op.b), c: at(op.c), group: op.group, decay };
+            step.kernels.scan(step.pool, heads, &scan, out);
+        });
     }
 }
 
@@ -120,17 +119,35 @@ impl DeltaKernel {
 impl Kernel for DeltaKernel {
     fn run(&self, step: &mut Step) {
         let op = &self.op;
-        let place = op.state.first..op.state.first + op.heads * op.keys * op.values;
-        let mut states = states(step.state, &step.batch.state_slots, self.layer, place);
-        let mut out = step.buffers.take(op.out);
-        let buffers = &*step.buffers;
-        let [q, k, v, decay, beta] = [op.q, op.k, op.v, op.decay, op.beta].map(|part| view(buffers, part));
-        let key_heads = if op.tiled { KeyHeads::Tiled } else { KeyHeads::Repeated };
-        let delta = DeltaArgs { q, k, v, num_key_heads: op.key_heads, key_heads, decay, by_key: op.by_key, beta };
-        let heads = &mut Heads { count: op.heads, keys: op.keys, values: op.values, sequences: step.sequences, states: &mut states };
-        step.kernels.delta(step.pool, heads, &delta, &mut out);
-        step.buffers.put(op.out, out);
+        with_states(step, (self.layer, op.state.first), [op.heads, op.keys, op.values], op.out, |step, heads, out| {
+            let [q, k, v, decay, beta] = [op.q, op.k, op.v, op.decay, op.beta].map(|part| view(step.buffers, part));
+            let key_heads = if op.tiled { KeyHeads::Tiled } else { KeyHeads::Repeated };
+            let delta = DeltaArgs { q, k, v, num_key_heads: op.key_heads, key_heads, decay, by_key: op.by_key, beta };
+            step.kernels.delta(step.pool, heads, &delta, out);
+        });
     }
+}
+
+/// What a recurrence reads and runs with, while its states are lent.
+struct Recurrence<'a> {
+    kernels: &'static Kernels,
+    pool: &'a mut ThreadPool,
+    buffers: &'a Buffers,
+}
+
+/// Calls `run` with the heads' states, which begin at float `first` of a layer's state, and with the buffer for its result.
+fn with_states(
+    step: &mut Step,
+    (layer, first): (usize, usize),
+    [count, keys, values]: [usize; 3],
+    out: BufferId,
+    run: impl FnOnce(Recurrence, &mut Heads, &mut Rows),
+) {
+    let mut states = states(step.state, &step.batch.state_slots, layer, first..first + count * keys * values);
+    let heads = &mut Heads { count, keys, values, sequences: step.sequences, states: &mut states };
+    let mut rows = step.buffers.take(out);
+    run(Recurrence { kernels: step.kernels, pool: step.pool, buffers: step.buffers }, heads, &mut rows);
+    step.buffers.put(out, rows);
 }
 
 fn view(buffers: &Buffers, part: Part) -> View<'_> {

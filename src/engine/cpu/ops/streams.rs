@@ -74,9 +74,7 @@ pub struct MatchKernel(pub Match);
 impl Kernel for MatchKernel {
     fn run(&self, step: &mut Step) {
         let op = &self.0;
-        let mut out = step.buffers.take(op.to.buffer);
-        let buffers = &*step.buffers;
-        buffers.for_heads(step.pool, (&mut out, op.to), [1, op.dim], |i, _, to| {
+        step.buffers.update(step.pool, op.to, [1, op.dim], |buffers, i, _, to| {
             let (from, like) = (buffers.head(op.from, (i, 0), op.dim), buffers.head(op.like, (i, 0), op.dim));
             let factor = magnitude(like) / magnitude(from);
             match op.add {
@@ -84,7 +82,6 @@ impl Kernel for MatchKernel {
                 false => to.iter_mut().zip(from).for_each(|(to, from)| *to = from * factor),
             }
         });
-        step.buffers.put(op.to.buffer, out);
     }
 }
 

@@ -20,8 +20,7 @@ impl Tensors<'_> {
     /// # Errors
     /// [`EngineError::Tensor`] if the file does not have it.
     pub fn weight(&self, id: TensorId) -> Result<Weight, EngineError> {
-        let tensor = self.program.tensor(id);
-        tensor.weight(self.weights).ok_or_else(|| EngineError::Tensor(format!("{} is missing", tensor.name)))
+        self.program.tensor(id).required_weight(self.weights)
     }
 
     /// A matrix, or a stack of matrices.

@@ -23,7 +23,7 @@ pub struct Place {
 pub struct Lowering<'a> {
     pub weights: &'a Weights,
     pub from: &'a Program,
-    /// The step that is lowered.
+    /// The index of the op that is lowered.
     pub at: usize,
     pub out: DeviceProgram,
     pub tensors: HashMap<(TensorId, Form), u32>,
@@ -68,10 +68,10 @@ impl<'a> Lowering<'a> {
     pub fn run(mut self) -> Result<DeviceProgram, EngineError> {
         self.place_memory();
         self.find_query_strides();
-        while let Some(step) = self.from.ops.get(self.at) {
-            self.settle_for(&step.op);
-            self.step(&step.op)?;
-            self.forget_copies(&step.op);
+        while let Some(placed) = self.from.ops.get(self.at) {
+            self.settle_for(&placed.op);
+            self.lower(&placed.op)?;
+            self.forget_copies(&placed.op);
             self.at += 1;
         }
         self.head()?;
@@ -80,10 +80,10 @@ impl<'a> Lowering<'a> {
 
     /// The op behind the one that is lowered.
     pub fn next(&self) -> Option<&'a program::Op> {
-        self.from.ops.get(self.at + 1).map(|step| &step.op)
+        self.from.ops.get(self.at + 1).map(|placed| &placed.op)
     }
 
-    fn step(&mut self, op: &program::Op) -> Result<(), EngineError> {
+    fn lower(&mut self, op: &program::Op) -> Result<(), EngineError> {
         use program::Op::*;
         match op {
             Embed(op) => self.embed(op),

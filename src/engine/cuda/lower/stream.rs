@@ -39,15 +39,14 @@ impl Lowering<'_> {
 
     /// Whether the next op is the only one that reads the result of a norm, and a product that computes the norm itself.
     fn is_for_next_product(&self, op: &Norm) -> bool {
-        let width = |id| self.from.buffer(id).width;
-        let is_reader = |op: &Op, id| op.uses(&width).iter().any(|used| used.part.buffer == id && used.kind.reads());
-        let is_writer = |op: &Op, id| op.uses(&width).iter().any(|used| used.part.buffer == id && used.kind.writes());
         let Some(Op::Linear(linear)) = self.next() else { return false };
         if linear.input != op.to.buffer || !self.computes_norms(linear) {
             return false;
         }
-        let mut behind = self.from.ops[self.at + 2..].iter().map(|step| &step.op);
-        !behind.by_ref().take_while(|op_behind| !is_writer(op_behind, op.to.buffer)).any(|op_behind| is_reader(op_behind, op.to.buffer))
+        let width = |id| self.from.buffer(id).width;
+        let uses = self.from.ops[self.at + 2..].iter().flat_map(|placed| placed.op.uses(&width));
+        // an op lists what it reads before what it writes
+        uses.into_iter().find(|used| used.part.buffer == op.to.buffer).is_none_or(|used| !used.kind.reads())
     }
 
     /// The weight of an RMS norm of a branch that the next op adds to the stream.

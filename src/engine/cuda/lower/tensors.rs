@@ -19,8 +19,7 @@ impl Lowering<'_> {
     /// # Errors
     /// [`EngineError::Tensor`] if the file does not have it. [`EngineError::Unsupported`] if its products have a factor of their own.
     fn weight(&self, id: TensorId) -> Result<Weight, EngineError> {
-        let tensor = self.from.tensor(id);
-        let weight = tensor.weight(self.weights).ok_or_else(|| EngineError::Tensor(format!("{} is missing", tensor.name)))?;
+        let weight = self.from.tensor(id).required_weight(self.weights)?;
         match weight.scale {
             None => Ok(weight),
             Some(scale) => {

@@ -29,8 +29,7 @@ impl Walk<'_> {
     /// out = norm(experts(norm(stream))), where router and experts have norms of their own (Gemma 4).
     pub fn experts_behind(&mut self, i: usize, experts: &Spec, out: BufferId) -> Result<(), EngineError> {
         use TensorRole::*;
-        let weight = self.changed(FfnRouterScale, i, Change::OverRootOfLength);
-        let weight = weight.ok_or_else(|| EngineError::Tensor(format!("{} is missing", FfnRouterScale.name(i))))?;
+        let weight = self.required_changed(FfnRouterScale, i, Change::OverRootOfLength)?;
         let seen = self.normed("router's h", Some(self.rms(Some(weight))));
         self.score(i, seen)?;
         let norm = self.rms_norm(FfnNormExps, i)?;

@@ -80,7 +80,7 @@ impl Walk<'_> {
             return self.stack(TensorRole::AttnKB, i, l.num_heads, l.num_heads);
         }
         let shape = [l.kv_rank, l.nope_dim, l.num_heads];
-        self.combined(Source::LatentKeys(i), i, shape)
+        self.latent_part(Source::LatentKeys(i), i, shape)
     }
 
     /// The matrices that map the latent space to each head's values.
@@ -89,13 +89,6 @@ impl Walk<'_> {
             return self.stack(TensorRole::AttnVB, i, l.num_heads, l.num_heads);
         }
         let shape = [l.value_dim, l.kv_rank, l.num_heads];
-        self.combined(Source::LatentValues(i), i, shape)
-    }
-
-    fn combined(&mut self, source: Source, i: usize, shape: [usize; 3]) -> Result<TensorId, EngineError> {
-        if !self.has(TensorRole::AttnKvB, i) {
-            return Err(EngineError::Tensor(format!("{} is missing", TensorRole::AttnKvB.name(i))));
-        }
-        Ok(self.latent_part(source, TensorRole::AttnKvB, i, shape))
+        self.latent_part(Source::LatentValues(i), i, shape)
     }
 }

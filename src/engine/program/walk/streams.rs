@@ -82,8 +82,7 @@ impl Walk<'_> {
     /// tanh(router(norm(x)))
     fn route_streams(&mut self, i: usize) -> Result<BufferId, EngineError> {
         use TensorRole::*;
-        let weight = self.changed(AltupRouterNorm, i, Change::OverLength);
-        let weight = weight.ok_or_else(|| EngineError::Tensor(format!("{} is missing", AltupRouterNorm.name(i))))?;
+        let weight = self.required_changed(AltupRouterNorm, i, Change::OverLength)?;
         let h = self.normed("router's h", Some(self.rms(Some(weight))));
         let matrix = self.matrix(AltupRouter, i)?;
         let router = self.product(h, matrix, "streams' router");

@@ -1,6 +1,6 @@
 //! Adds tensors to a program, each of them once.
 
-use super::super::tensor::{Change, Source, Tensor, TensorId};
+use super::super::tensor::{Change, Source, Tensor, TensorId, missing};
 use super::Walk;
 use crate::EngineError;
 use model::{TensorRole, Weight};
@@ -15,7 +15,7 @@ impl Walk<'_> {
     /// # Errors
     /// [`EngineError::Tensor`] if the file does not have it.
     fn weight(&self, role: TensorRole, layer: usize) -> Result<Weight, EngineError> {
-        self.weights.get(role, layer).copied().ok_or_else(|| EngineError::Tensor(format!("{} is missing", role.name(layer))))
+        self.weights.get(role, layer).copied().ok_or_else(|| missing(&role.name(layer)))
     }
 
     /// A matrix of the file.
@@ -42,8 +42,9 @@ impl Walk<'_> {
     }
 
     /// Latent attention's matrices of the heads, from the layer's combined tensor.
-    pub fn latent_part(&mut self, source: Source, role: TensorRole, layer: usize, [rows, cols, count]: [usize; 3]) -> TensorId {
-        self.add(source, [rows, cols, count, count], role.name(layer))
+    pub fn latent_part(&mut self, source: Source, layer: usize, [rows, cols, count]: [usize; 3]) -> Result<TensorId, EngineError> {
+        self.weight(TensorRole::AttnKvB, layer)?;
+        Ok(self.add(source, [rows, cols, count, count], TensorRole::AttnKvB.name(layer)))
     }
 
     /// All weights of a tensor as a vector. None if the file does not have the tensor.
@@ -53,14 +54,17 @@ impl Walk<'_> {
     }
 
     pub fn required_vector(&mut self, role: TensorRole, layer: usize) -> Result<TensorId, EngineError> {
-        self.weight(role, layer)?;
-        self.vector(role, layer).ok_or_else(|| EngineError::Tensor(format!("{} is missing", role.name(layer))))
+        self.vector(role, layer).ok_or_else(|| missing(&role.name(layer)))
     }
 
     /// A vector that is changed when the model is loaded.
     pub fn changed(&mut self, role: TensorRole, layer: usize, change: Change) -> Option<TensorId> {
         let weight = *self.weights.get(role, layer)?;
         Some(self.add(Source::Changed(role, layer, change), [1, weight.rows * weight.cols, 1, 1], role.name(layer)))
+    }
+
+    pub fn required_changed(&mut self, role: TensorRole, layer: usize, change: Change) -> Result<TensorId, EngineError> {
+        self.changed(role, layer, change).ok_or_else(|| missing(&role.name(layer)))
     }
 
     pub fn ones(&mut self, len: usize) -> TensorId {
