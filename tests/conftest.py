@@ -1,5 +1,6 @@
 """Fixtures for the wire tests and the client tests."""
 
+import os
 import signal
 import sys
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from harness import BINARY, MODEL, Server  # noqa: E402
+from harness import BINARY, MODEL, Server, features  # noqa: E402
 
 
 # Child processes inherit signal dispositions, and a run under nohup or in the background ignores these signals.
@@ -16,9 +17,33 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def store() -> dict[Path, int]:
+    """The files of the models in the user's data directory, each with its inode."""
+    folder = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "penstock" / "models"
+    return {path: path.stat().st_ino for path in folder.glob("*/model.gguf")}
+
+
+@pytest.fixture(autouse=True)
+def keeps_the_store():
+    """A test that pulls or removes a model of the user's changes what the tests after it find, for example a whole model in the place of a
+    short copy (tests/short_models.py)."""
+    before = store()
+    yield
+    changed = [str(path) for path, inode in before.items() if store().get(path) != inode]
+    assert not changed, f"the test replaced or removed {changed}: use a data directory of its own, or the mark `real_models`"
+
+
 def pytest_sessionstart(session):
     if not session.config.option.collectonly and not BINARY.is_file():
         pytest.exit(f"{BINARY} is missing: tests/run builds it", returncode=3)
+    session.features = features() if BINARY.is_file() else set()
+
+
+def pytest_runtest_setup(item):
+    """Skips a test of which the binary lacks a feature."""
+    for mark in item.iter_markers("features"):
+        if missing := set(mark.args) - item.session.features:
+            pytest.skip(f"the binary is without {', '.join(sorted(missing))}")
 
 
 @pytest.fixture(scope="session")

@@ -18,12 +18,16 @@ from typing import Callable, ClassVar
 
 ROOT = Path(__file__).resolve().parent.parent
 BINARY = Path(os.environ.get("PENSTOCK_BINARY", ROOT / "target" / "release" / "penstock"))
-# The binary with every feature: the CUDA engine, injected faults, and an engine without a model. tests/run builds it.
-ALL_FEATURES = ROOT / "target" / "release" / "penstock-all"
 MODEL = "smollm2:135m"
 # A model whose template supports tools.
 CODER = "qwen2.5-coder:0.5b"
 START_SECONDS = 120
+
+
+def features() -> set[str]:
+    """The features that the binary was built with."""
+    told = subprocess.run([str(BINARY), "--version"], capture_output=True, text=True, check=True).stdout
+    return set(re.search(r"^features: (.*)$", told, re.M)[1].split(", ")) - {"none"}
 
 
 def free_port() -> int:

@@ -78,7 +78,7 @@ def test_pages_may_read_every_header_that_clients_read(crossed):
         server.post("/v1/messages", chat, headers=headers),
         server.post("/v1/messages", {**chat, "stream": True}, headers=headers),
         server.post("/v1/messages", {**chat, "model": "gpt-9"}, headers=headers),
-        server.post("/api/chat", chat, headers=headers),
+        server.post("/api/chat", {**chat, "options": {"num_predict": 2}}, headers=headers),
         server.post("/v1/completions", {"model": MODEL, "prompt": "Hi"}, headers={**headers, "x-api-key": "wrong"}),
         server.get("/v1/files", headers=headers),
     ]

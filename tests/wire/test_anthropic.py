@@ -141,6 +141,7 @@ def many():
             yield running
 
 
+@pytest.mark.real_models
 def test_an_answer_has_every_field(server):
     message = ask(server)
     assert message["id"].startswith("msg_") and (message["type"], message["role"], message["model"]) == ("message", "assistant", MODEL)
@@ -170,6 +171,7 @@ def test_a_stream_has_the_same_message(server):
     assert start["input_tokens"] + start["cache_read_input_tokens"] == 37
 
 
+@pytest.mark.real_models
 def test_stop_reasons(server):
     assert ask(server, max_tokens=3)["stop_reason"] == "max_tokens"
     stopped = ask(server, stop_sequences=["zebra", " France"])
@@ -225,6 +227,7 @@ def test_a_system_message_stays_in_its_place(server, many):
     assert reply.status == 200, reply.body
 
 
+@pytest.mark.real_models
 def test_an_answer_is_continued(server):
     turns = [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": "The capital of France"}]
     assert ask(server, messages=turns)["content"] == [{"type": "text", "text": " is Paris."}]
@@ -313,6 +316,7 @@ def test_a_budget_ends_the_reasoning(many):
     assert ask(many, thinking={"type": "adaptive"}, **fields)["stop_reason"] == "max_tokens"
 
 
+@pytest.mark.real_models
 def test_requests_that_mean_nothing_here_are_accepted(server):
     message = ask(
         server,

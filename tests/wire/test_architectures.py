@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from harness import BINARY, ALL_FEATURES, cli
+from harness import cli
 from oracle import Oracle
 from tiny import F16, Q8_0, VOCAB, Tiny
 
@@ -65,13 +65,13 @@ def divergence(exact: np.ndarray, got: np.ndarray) -> float:
     return float((np.exp(p) * (p - q)).sum())
 
 
-def check(name: str, folder, bar: float, *options, binary=BINARY):
+def check(name: str, folder, bar: float, *options):
     path, ids, out = folder / "tiny.gguf", folder / "ids.json", folder / "logits.npy"
     kv, weights = MODELS[name]().write(path)
     worst = 0.0
     for length in LENGTHS:
         ids.write_text(json.dumps([prompt(length)]))
-        done = cli("logits", path, "--ids", ids, "--out", out, *options, binary=binary)
+        done = cli("logits", path, "--ids", ids, "--out", out, *options)
         assert done.returncode == 0, done.stderr
         exact = Oracle(kv, weights, length).logits(prompt(length))
         assert exact.std() > 0.3, "a flat distribution would hide errors"
@@ -86,21 +86,19 @@ def test_the_cpu_agrees_with_numpy(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.all_features
+@pytest.mark.features("cuda")
 def test_the_gpu_agrees_with_numpy(name, tmp_path, gpu):
-    check(name, tmp_path, 1e-3, "--backend", "cuda", binary=gpu)
+    check(name, tmp_path, 1e-3, "--backend", "cuda")
 
 
 @pytest.fixture(scope="session")
 def gpu(tmp_path_factory):
-    """A binary that computes on the GPU. Without one the tests are skipped."""
+    """Skips its tests on a machine without a GPU."""
     folder = tmp_path_factory.mktemp("gpu")
     Tiny("llama").write(folder / "tiny.gguf")
     (folder / "ids.json").write_text("[[1]]")
     args = ("logits", folder / "tiny.gguf", "--ids", folder / "ids.json", "--out", folder / "logits.npy", "--backend", "cuda")
-    for binary in filter(Path.is_file, (ALL_FEATURES, BINARY)):
-        done = cli(*args, binary=binary)
-        if done.returncode == 0:
-            return binary
-        assert any(why in done.stderr for why in ("no CUDA device was found", "without CUDA")), done.stderr
-    pytest.skip("no GPU, or no binary that uses one")
+    done = cli(*args)
+    if done.returncode != 0:
+        assert "no CUDA device was found" in done.stderr, done.stderr
+        pytest.skip("needs a GPU")

@@ -23,6 +23,7 @@ def serve(folder: Path, names: list[str], *others: str) -> Server:
     return Server({"ENGINE__BACKEND": "cpu"}, ("--config", str(config)))
 
 
+@pytest.mark.real_models
 @pytest.mark.parametrize("tensor", ["blk.3.attn_q.weight", "blk.3.attn_k.weight", "blk.7.ffn_down.weight"])
 def test_weights_that_are_not_finite_are_an_error_and_no_text(tmp_path, original, tensor):
     shutil.copy(original, tmp_path / "broken.gguf")
@@ -45,6 +46,7 @@ def anonymous_mib(server) -> float:
     return int(status.split("RssAnon:")[1].split()[0]) / 1024
 
 
+@pytest.mark.real_models
 def test_a_model_that_is_gone_leaves_no_memory_behind(tmp_path, original, monkeypatch):
     # The allocator gives freed pages back at once, not when it is used next: the test measures what is held.
     monkeypatch.setenv("MIMALLOC_PURGE_DELAY", "0")

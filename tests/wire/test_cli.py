@@ -122,6 +122,7 @@ def test_show_tells_what_a_model_is_sampled_with():
     assert "temperature 0.2, top p 0.9" in cli("show", MODEL).stdout
 
 
+@pytest.mark.real_models
 def test_show_says_whether_a_context_fits():
     asked = {}
     for context, sequences in [(2048, 1), (2048, 8)]:
@@ -185,8 +186,6 @@ def test_inspect_prints_the_ops_of_a_step():
     total = next(line.split() for line in lines if line.split()[:1] == ["all"])
     assert int(total[1]) < Path(path).stat().st_size, "a row reads the weights once"
     assert cli("inspect", path, "--program", "--json").returncode == 2
-    refused = cli("inspect", path, "--program", "--backend", "cuda")
-    assert refused.returncode == 1 and "this build is without CUDA" in refused.stderr and refused.stdout == ""
 
 
 def test_output_into_a_closed_pipe_does_not_panic():
@@ -325,6 +324,7 @@ def test_man_pages_are_written(tmp_path):
     failed(cli("man", tmp_path / "file"), "cannot write to")
 
 
+@pytest.mark.real_models
 def test_doctor_tells_what_there_is():
     done = cli("doctor", "--json")
     assert done.returncode == 0, done.stderr

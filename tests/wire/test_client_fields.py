@@ -93,7 +93,10 @@ REQUESTS = {
         },
     ),
     "Continue": (CHAT, {"contextLength": 4096, "useLegacyCompletionsEndpoint": False, "completionOptions": {"a": 1}, "keepAlive": 1800}),
-    "Continue to Ollama": (LLAMA, {"raw": False, "keep_alive": 1800, "options": {"num_ctx": 4096, "num_thread": 4, "num_gpu": 1}}),
+    "Continue to Ollama": (
+        LLAMA,
+        {"raw": False, "keep_alive": 1800, "options": {"num_ctx": 4096, "num_thread": 4, "num_gpu": 1, "num_predict": 8}},
+    ),
     "Cline": (CHAT, {"thinking_budget_tokens": 1024, "taskId": "t", "incremental_output": True}),
     "Zed": (CHAT, {"thread_id": "t", "prompt_id": "p", "intent": "user_prompt", "thinking_allowed": True, "prompt_cache_key": "k"}),
     "Copilot": (
@@ -390,6 +393,7 @@ def test_the_values_that_clients_send_for_a_default_ask_for_nothing(server, path
         assert reply.status == 200, (fields, reply.body)
 
 
+@pytest.mark.real_models
 def test_no_limit_is_the_end_of_the_context(server):
     whole = server.chat("Name a fruit.", max_tokens=None, stop=["."])
     assert server.chat("Name a fruit.", max_tokens=-1, stop=["."]).json()["choices"] == whole.json()["choices"]

@@ -8,6 +8,7 @@ from harness import MODEL, Server, chunks_of
 CAPITAL = [504, 3575, 282, 4649, 314]  # "The capital of France is" in SmolLM2's vocabulary
 
 
+@pytest.mark.real_models
 def test_an_answer_has_every_field(server):
     reply = server.complete(max_tokens=4)
     assert reply.status == 200, reply.body
@@ -127,6 +128,7 @@ def test_a_prompt_may_be_cut_to_its_end(server):
         assert long.status == 200 and long.json()["usage"]["completion_tokens"] == 4
 
 
+@pytest.mark.real_models
 def test_only_allowed_ids_and_no_bad_words_are_written(server):
     plain = server.complete(return_token_ids=True).json()["choices"][0]
     allowed = sorted(set(plain["token_ids"]))[:2]
@@ -146,6 +148,7 @@ def test_control_tokens_can_be_shown(server):
     assert (server.text(**fields), server.text(**fields, skip_special_tokens=False)) == ("", "<|im_end|><|im_end|>")
 
 
+@pytest.mark.real_models
 def test_json_schema_stands_at_the_top_too(server):
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
     for fields in ({"json_schema": schema}, {"structured_outputs": {"json": schema}}, {"guided_json": schema}):

@@ -31,6 +31,7 @@ def refused(*args) -> str:
     return done.stderr
 
 
+@pytest.mark.real_models
 def test_the_engine_is_as_exact_as_float32(text):
     found = evaluate(MODEL, "--reference", "exact", "--text", text, *CHUNK)
     against = found["against"]

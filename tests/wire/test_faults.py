@@ -10,9 +10,9 @@ import threading
 import time
 
 import pytest
-from harness import ALL_FEATURES, BINARY, MODEL, Server, open_stream, wait_until
+from harness import MODEL, Server, open_stream, wait_until
 
-pytestmark = pytest.mark.all_features
+pytestmark = pytest.mark.features("faults")
 
 CONFIG = {"SERVER__DEFAULT_MODELS": MODEL, "ENGINE__KV_TOKENS": "8192", "ENGINE__STEP_TIMEOUT_SECONDS": "1"}
 ENDLESS = {"model": MODEL, "prompt": "Once upon a time", "max_tokens": 4000, "temperature": 0, "ignore_eos": True}
@@ -33,7 +33,6 @@ class Plan:
 
 @pytest.fixture
 def plan(tmp_path):
-    assert ALL_FEATURES.is_file(), f"{ALL_FEATURES} is missing: tests/run builds it"
     plan = Plan(tmp_path / "plan")
     yield plan
     for server in plan.servers:
@@ -41,7 +40,7 @@ def plan(tmp_path):
 
 
 def faulty(plan, *args, **config) -> Server:
-    server = Server(CONFIG | config, args=args, binary=ALL_FEATURES, env={"PENSTOCK_FAULTS": str(plan.path)})
+    server = Server(CONFIG | config, args=args, env={"PENSTOCK_FAULTS": str(plan.path)})
     plan.servers.append(server)
     return server
 
@@ -124,10 +123,6 @@ def in_flight(server) -> list[Client]:
     clients = [Client(server, True), Client(server, False), Client(server, True, prompt="A dog")]
     wait_until(lambda: server.gauge("num_requests_running") == 3, 20, "they run")
     return clients
-
-
-def test_the_usual_binary_has_no_faults():
-    assert b"PENSTOCK_FAULTS" not in BINARY.read_bytes()
 
 
 def test_a_panic_of_the_engine_is_told_within_a_second_and_cured(plan):

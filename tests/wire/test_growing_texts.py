@@ -17,8 +17,6 @@ from harness import CODER, MODEL, ROOT, Server, open_stream, resident, wait_unti
 from test_cli import show
 from test_supervise import children, is_alive
 
-pytestmark = pytest.mark.timing
-
 CASES = {name: (CODER if "tools" in case[0] else MODEL, *case) for name, case in (GBNF | REGEX | OTHERS).items()}
 CASES |= {name: ("tagged", *case) for name, case in TAGGED.items()}
 MOST_GROWTH = 64 << 20
@@ -94,6 +92,7 @@ def test_many_choices_of_a_large_grammar_have_room_or_are_refused(both):
     assert reply.status == 200 or "at once" in reply.error["message"], reply.body[:500]
 
 
+@pytest.mark.timing
 def test_other_streams_go_on_meanwhile(both):
     """The gaps of a stream's tokens while such requests come one after the other: at most twice as long in the middle. Whatever else runs
     on the machine can only make that worse: the best of some tries counts."""
@@ -171,6 +170,7 @@ def test_the_ready_process_ends_with_the_server():
             running.process.returncode = 0  # how this server ends is not the question
 
 
+@pytest.mark.timing
 def test_a_small_schema_waits_for_no_start(both):
     """The time of a request with a schema that is new, beyond one without: what finding and compiling its grammar takes."""
 

@@ -27,6 +27,7 @@ def check_offsets(choice: dict) -> None:
         assert text[offset : offset + len(token)] == token
 
 
+@pytest.mark.real_models
 @pytest.mark.parametrize("case", reference(MODEL), ids=lambda case: case["name"])
 def test_log_probabilities_agree_with_the_reference(server, case):
     logprobs = logprobs_of(server.complete(case["ids"], max_tokens=1, logprobs=5, ignore_eos=True))
@@ -163,6 +164,7 @@ def test_echo_of_a_prompt_beyond_the_context_is_refused(server):
     assert reply.status == 400 and reply.error["code"] == "context_length_exceeded" and reply.error["param"] == "prompt"
 
 
+@pytest.mark.real_models
 def test_the_log_probabilities_of_a_prompt_do_not_depend_on_chunks_cache_or_neighbours(server):
     """The log-probabilities of a prompt do not depend on its chunks, on the cache or on other requests."""
     text = "The quick brown fox jumps over the lazy dog and runs away from the bear. " * 60

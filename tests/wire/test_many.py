@@ -94,6 +94,7 @@ def test_a_stop_text_ends_one_choice_and_not_the_others(server):
         assert (after["finish_reason"] == "stop") == (stop in before["text"]) or before["finish_reason"] == "stop"
 
 
+@pytest.mark.real_models
 def test_min_tokens_and_ignore_eos_go_on_past_the_end(server):
     question = "What is the capital of France?"
     plain = server.chat(question, max_tokens=30).json()

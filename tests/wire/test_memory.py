@@ -9,8 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from harness import MODEL, Server, wait_until
 
-pytestmark = pytest.mark.timing
-
 MB = 1 << 20
 
 

@@ -417,6 +417,7 @@ def resident(server) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) * 1024
 
 
+@pytest.mark.real_models
 def test_unloading_gives_memory_back(files, tmp_path):
     """A model of 98 MB: its file is not mapped any more, and its cache is gone."""
     path = tmp_path / "models.toml"

@@ -94,6 +94,7 @@ def test_the_version_is_one_that_clients_take(server):
     assert len(version) == 3 and version >= [0, 6, 4]
 
 
+@pytest.mark.real_models
 def test_tags_list_the_models_on_disk(server):
     (tag,) = server.get("/api/tags").json()["models"]
     assert tag["name"] == tag["model"] == MODEL and len(tag["digest"]) == 64 and tag["size"] > 50_000_000
@@ -159,6 +160,7 @@ def test_the_calls_of_a_coding_assistant(both):
 # Chats
 
 
+@pytest.mark.real_models
 def test_a_chat_is_streamed_as_lines(server):
     *pieces, last = lines(chat(server))
     assert "".join(piece["message"]["content"] for piece in pieces) == ANSWER and len(pieces) > 3
@@ -171,6 +173,7 @@ def test_a_chat_is_streamed_as_lines(server):
     assert 0 < last["eval_duration"] <= last["total_duration"] < 60e9 and last["load_duration"] < last["total_duration"]
 
 
+@pytest.mark.real_models
 def test_a_chat_is_one_object_without_streaming(server):
     answer = whole(chat(server, stream=False))
     assert answer["message"] == {"role": "assistant", "content": ANSWER} and answer["done"] and ENDS < set(answer)
@@ -190,11 +193,13 @@ def test_curl_may_leave_the_type_of_the_body_out(server):
     refused(server.post("/api/generate", body, headers={"content-type": "text/plain"}), "application/json", status=415)
 
 
+@pytest.mark.real_models
 def test_an_answer_that_has_begun_is_continued(server):
     messages = [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": "The capital of"}]
     assert whole(chat(server, messages=messages, stream=False))["message"]["content"] == " France is Paris."
 
 
+@pytest.mark.real_models
 def test_a_format_is_followed(server):
     city = {"city": {"type": "string", "maxLength": 8}}
     schema = {"type": "object", "properties": city, "required": ["city"], "additionalProperties": False}
@@ -231,6 +236,7 @@ def test_a_call_that_is_cut_is_not_half_an_object(both):
     assert lines(chat(both, **ask))[-1]["done_reason"] == "length"
 
 
+@pytest.mark.real_models
 def test_logprobs_come_with_the_tokens(server):
     answer = whole(chat(server, stream=False, logprobs=True, top_logprobs=2))
     tokens = answer["logprobs"]
@@ -260,6 +266,7 @@ def test_thinking_is_apart_and_can_be_switched_off(thinker):
         assert "".join(piece.get("message", piece).get("thinking", "") for piece in pieces) == said["thinking"]
 
 
+@pytest.mark.real_models
 def test_thinking_is_refused_where_the_model_has_none(thinker):
     assert whole(chat(thinker, think=False, stream=False))["message"]["content"] == ANSWER
     refused(chat(thinker, think=True), "`think`", MODEL)
@@ -273,6 +280,7 @@ def test_thinking_is_refused_where_the_model_has_none(thinker):
 # Generations
 
 
+@pytest.mark.real_models
 def test_a_generation_is_streamed_and_whole(server):
     *pieces, last = lines(generate(server))
     assert "".join(piece["response"] for piece in pieces) == ANSWER and not any("context" in piece for piece in pieces)
@@ -281,6 +289,7 @@ def test_a_generation_is_streamed_and_whole(server):
     assert (answer["response"], answer["context"]) == (ANSWER, last["context"])
 
 
+@pytest.mark.real_models
 def test_a_context_goes_on(server):
     """The ids are those of the same conversation as a chat, so the answer is the chat's."""
     first = whole(generate(server, stream=False))
@@ -304,6 +313,7 @@ def test_raw_prompts_are_continued_as_they_are(server):
         refused(generate(server, raw=True, **{field: value}), f"`{field}`", "`raw`")
 
 
+@pytest.mark.real_models
 def test_system_and_template_are_those_of_the_request(server):
     messages = [{"role": "system", "content": "Answer in French."}, {"role": "user", "content": QUESTION}]
     of_chat = whole(chat(server, messages=messages, stream=False))
@@ -325,6 +335,7 @@ def test_a_suffix_needs_a_model_that_fills_in(both):
     refused(generate(both, "def f():", model=CODER, suffix="x", system="s"), "`system`", "`suffix`")
 
 
+@pytest.mark.real_models
 def test_images_are_refused_by_name(server):
     refused(generate(server, images=["aGk="]), "`images`")
     messages = [{"role": "user", "content": "hi"}, {"role": "user", "content": "x", "images": ["aGk="]}]
@@ -534,6 +545,7 @@ def test_a_model_is_fetched_and_deleted(files, tmp_path):
         refused(server.post("/api/pull", {"model": MODEL, "insecure": "yes"}), "`insecure`")
 
 
+@pytest.mark.real_models
 def test_a_model_that_the_server_was_started_with_is_not_deleted(server):
     refused(server.request("DELETE", "/api/delete", {"model": MODEL}), "started with it", status=409)
     assert whole(chat(server, stream=False))["message"]["content"] == ANSWER

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness import BINARY, ALL_FEATURES, MODEL, ROOT, cli
-from installed import NpmPlace, TarballPlace, WheelPlace, is_root, npm_path, place_for, run
+from harness import BINARY, MODEL, ROOT, cli, features
+from installed import QUESTION, NpmPlace, TarballPlace, WheelPlace, is_root, npm_path, place_for, run
 
 BASE_URL = "https://downloads.example.org/penstock"
 needs_npm = pytest.mark.skipif(npm_path() is None, reason="npm is not installed")
@@ -25,6 +25,10 @@ def tool(name: str, package: str) -> str:
     return found
 
 
+# a binary for tests is packaged for a test alone
+FOR_TESTS = ["--for-tests"] if features() & {"faults", "test-engine"} else []
+
+
 def package(*args, **options):
     command = [sys.executable, str(ROOT / "tools" / "package"), *map(str, args)]
     return subprocess.run(command, capture_output=True, text=True, **options)
@@ -32,7 +36,7 @@ def package(*args, **options):
 
 def make(out: Path, *args, binary: Path = BINARY, **options) -> dict[str, Path]:
     """The packages by their end."""
-    done = package(*args, "--binary", binary, "--out", out, **options)
+    done = package(*args, *FOR_TESTS, "--binary", binary, "--out", out, **options)
     assert done.returncode == 0, done.stderr
     return {re.search(r"\.(tar\.gz|\w+)$", path.name)[1]: path for path in out.iterdir()}
 
@@ -56,9 +60,16 @@ def place(tmp_path, models, packages, request):
         yield place
 
 
-def assert_serves(place, *args) -> None:
-    with place.serving(*args) as server:
-        assert "Paris" in server.answer()
+@pytest.fixture(scope="module")
+def answer(server) -> str:
+    """What the tested binary says to the question."""
+    reply = server.chat(QUESTION[0]["content"], max_tokens=16)
+    return reply.json()["choices"][0]["message"]["content"]
+
+
+def assert_serves(place, answer) -> None:
+    with place.serving() as server:
+        assert server.answer() == answer
 
 
 def assert_tells_its_build(place) -> None:
@@ -66,39 +77,39 @@ def assert_tells_its_build(place) -> None:
 
 
 @pytest.mark.parametrize("place", ["whl"], indirect=True)
-def test_a_wheel_serves_and_leaves_nothing(place: WheelPlace):
+def test_a_wheel_serves_and_leaves_nothing(place: WheelPlace, answer):
     assert_tells_its_build(place)
     printed = run([place.python, "-m", "penstock", "-V"], env=place.env, cwd=place.home)
     assert printed == cli("-V").stdout
     bad = subprocess.run([place.python, "-m", "penstock", "no-such-command"], env=place.env, cwd=place.home, capture_output=True)
     assert bad.returncode == cli("no-such-command").returncode == 2
-    assert_serves(place)
+    assert_serves(place, answer)
     place.uninstall()
     assert place.left() == []
 
 
 @pytest.mark.parametrize("place", ["tar.gz"], indirect=True)
-def test_a_tarball_serves_and_leaves_nothing(place: TarballPlace):
+def test_a_tarball_serves_and_leaves_nothing(place: TarballPlace, answer):
     assert_tells_its_build(place)
     documents = {path.name for path in (place.prefix / "share/doc/penstock").iterdir()}
     assert {"LICENSE", "THIRD-PARTY.txt", "README.md", "CHANGELOG.md", "example.toml"} <= documents
     # the unit names the place that the archive is made for
     assert "ExecStart=/usr/local/bin/penstock " in (place.prefix / "lib/systemd/system/penstock.service").read_text()
-    assert_serves(place)
+    assert_serves(place, answer)
     place.uninstall()
     assert place.left() == []
 
 
 @needs_npm
 @pytest.mark.parametrize("place", ["tgz"], indirect=True)
-def test_an_npm_package_serves_and_leaves_nothing(place: NpmPlace):
+def test_an_npm_package_serves_and_leaves_nothing(place: NpmPlace, answer):
     assert_tells_its_build(place)
     # what programs that bring it as a dependency start
     node = shutil.which("node", path=place.env["PATH"])
     script = "const { binary } = require('penstock'); process.stdout.write(binary)"
     binary = run([node, "-e", script], env=place.env | {"NODE_PATH": str(place.prefix / "lib/node_modules")}, cwd=place.home)
     assert os.path.realpath(binary) == os.path.realpath(place.binary)
-    assert_serves(place)
+    assert_serves(place, answer)
     place.uninstall()
     # npm keeps a list of what it has installed
     assert [path for path in place.left() if not path.endswith(".package-lock.json")] == []
@@ -106,13 +117,13 @@ def test_an_npm_package_serves_and_leaves_nothing(place: NpmPlace):
 
 @pytest.mark.skipif(not is_root(), reason="installing a deb needs root")
 @pytest.mark.parametrize("place", ["deb"], indirect=True)
-def test_a_deb_serves_and_purging_it_leaves_nothing(place):
+def test_a_deb_serves_and_purging_it_leaves_nothing(place, answer):
     tool("adduser", "adduser")
     assert_tells_its_build(place)
     status = run(place.inside("stat", "-c", "%U %a", "/var/lib/penstock", "/etc/penstock/penstock.toml"))
     assert status == "penstock 750\nroot 644\n"
     place.bring_model()
-    assert_serves(place)
+    assert_serves(place, answer)
     # keys that its user makes count for the service, and both survive a removal
     assert place.penstock("keys", "add", "ops").startswith("sk-penstock-")
     tool("systemd-analyze", "systemd")
@@ -189,16 +200,11 @@ def test_libraries_that_are_linked_in_are_named_with_their_licences(packages):
     assert "Permission is hereby granted, free of charge" in listed and "Apache License" in listed
 
 
-@pytest.mark.all_features
-def test_a_wheel_with_both_engines_serves(tmp_path, models):
-    with pytest.raises(AssertionError, match="which is for tests"):
-        make(tmp_path / "refused", "wheel", binary=ALL_FEATURES)
-    wheel = make(tmp_path / "dist", "wheel", "--for-tests", binary=ALL_FEATURES)["whl"]
-    assert "+cuda-py3-none-manylinux_" in wheel.name
-    with place_for(wheel, tmp_path / "place", models) as place:
-        place.install(wheel)
-        assert "features: cuda" in place.penstock("--version")
-        assert_serves(place)
+@pytest.mark.features("cuda", "faults")
+def test_a_wheel_tells_its_engine_and_features_for_tests_are_refused(packages, tmp_path):
+    assert "+cuda-py3-none-manylinux_" in packages["whl"].name
+    done = package("wheel", "--binary", BINARY, "--out", tmp_path)
+    assert done.returncode == 1 and "which is for tests" in done.stderr and list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -218,7 +224,7 @@ def test_a_wheel_with_both_engines_serves(tmp_path, models):
     ],
 )
 def test_what_cannot_be_packaged_is_refused(args, words, tmp_path):
-    done = package(*args, "--out", tmp_path)
+    done = package(*args, *FOR_TESTS, "--out", tmp_path)
     code = 2 if words in ("invalid choice", "built already") else 1
     assert done.returncode == code and words in done.stderr and "Traceback" not in done.stderr, done.stderr
     assert list(tmp_path.iterdir()) == []

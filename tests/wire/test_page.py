@@ -58,6 +58,7 @@ def test_the_page_can_be_switched_off():
         assert server.get("/page/app.js").status == 404
 
 
+@pytest.mark.real_models
 @needs_browser
 def test_a_question_is_answered(open_page):
     page = open_page()
@@ -151,6 +152,7 @@ def test_the_page_works_by_keyboard(open_page):
     assert page.evaluate(unnamed) == []
 
 
+@pytest.mark.real_models
 @needs_browser
 def test_an_error_is_shown_beside_its_parameter(open_page):
     page = open_page()
@@ -359,6 +361,7 @@ def test_a_long_answer_stays_at_its_end_until_the_reader_scrolls(open_page):
     assert page.evaluate(at_end)
 
 
+@pytest.mark.real_models
 @needs_browser
 def test_a_request_can_be_copied_for_curl_and_an_answer_as_text(open_page):
     page = open_page()

@@ -14,6 +14,8 @@ from pseudo import GREEDY, MORE, Terminal
 from test_cli import failed, show
 from test_reasoning import OPEN
 
+pytestmark = pytest.mark.real_models
+
 QUESTION = "What is the capital of France?"
 
 

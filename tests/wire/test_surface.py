@@ -164,6 +164,7 @@ ABLE = {
 }
 
 
+@pytest.mark.real_models
 @pytest.mark.parametrize("field, cells", rows(), ids=[field for field, _ in rows()])
 def test_every_cell_of_the_table_is_true(server, request, field, cells):
     for endpoint, says in cells.items():

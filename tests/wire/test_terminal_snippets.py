@@ -46,6 +46,7 @@ def test_every_block_of_the_page_is_known():
     assert [title for title in SECTIONS if "```sh" in SECTIONS[title]] == known
 
 
+@pytest.mark.real_models
 def test_asking(shell, tmp_path):
     chat, *others = lines_of("Asking and chatting")
     (tmp_path / "notes.txt").write_text("Ada likes green tea.")

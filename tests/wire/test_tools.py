@@ -148,6 +148,7 @@ def test_no_stop_text_cuts_a_call(server, stop):
     assert [call["function"] for call in message["tool_calls"]] == [call["function"] for call in plain["tool_calls"]]
 
 
+@pytest.mark.real_models
 def test_log_probabilities_add_up_to_the_text(server):
     """This holds for an answer with tools, too, which holds white space back until it is clear whether a call follows."""
     fields = dict(tools=TOOLS, logprobs=True, max_tokens=100)

@@ -143,14 +143,14 @@ class Tiny:
             self.biased(b + "ffn_up", ffn, h, bias)
         self.biased(b + "ffn_down", h, ffn, bias)
 
-    def write(self, path, context: int = CONTEXT, metadata=None):
+    def write(self, path, context: int = CONTEXT, metadata=None, vocab: int = VOCAB):
         """Writes the file, with further metadata, and returns its metadata and weights."""
         gpt2, gemma = self.arch == "gpt2", self.arch.startswith("gemma")
-        self.matrix("token_embd.weight", VOCAB, self.hidden, spread=1.0 if gemma else 3.0)
+        self.matrix("token_embd.weight", vocab, self.hidden, spread=1.0 if gemma else 3.0)
         if gpt2:
             self.matrix("position_embd.weight", CONTEXT, self.hidden, spread=2.0, kind=F32)
         if "untied" in self.extra:
-            self.matrix("output.weight", VOCAB, self.hidden)
+            self.matrix("output.weight", vocab, self.hidden)
         if "rope_freqs" in self.extra:
             self.tensors["rope_freqs.weight"] = (np.linspace(1, 8, self.dim // 2, dtype=np.float32), F32)
         if "longrope" in self.extra:
@@ -168,11 +168,12 @@ class Tiny:
                 self.norm(b + "post_ffw_norm", self.hidden)
         self.norm("output_norm", self.hidden, gpt2)
         kv = {"general.architecture": self.arch, "general.name": f"tiny {self.arch}"} | {f"{self.arch}.{k}": v for k, v in self.kv.items()}
-        kv |= {
+        own = {
             "tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": [f"<{i}>" for i in range(VOCAB)],
             "tokenizer.ggml.scores": [0.0] * VOCAB, "tokenizer.ggml.token_type": [1] * VOCAB,
         }  # fmt: skip
-        kv |= metadata or {}
+        metadata = metadata or {}
+        kv |= metadata if "tokenizer.ggml.model" in metadata else own | metadata
         return kv, write(path, kv, self.tensors)
 
 

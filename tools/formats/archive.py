@@ -12,6 +12,8 @@ from pathlib import Path
 # Path in the archive → (contents, mode).
 Tree = dict[str, tuple[bytes, int]]
 PROGRAM, DATA = 0o755, 0o644
+# For archives that hold the binary: level 9 takes three times as long and saves 0.8 %.
+ARCHIVE_LEVEL = 6
 
 
 def compress(data: bytes, level: int = 9) -> bytes:
@@ -34,14 +36,14 @@ def tar_gz(tree: Tree, date: int, has_folders: bool = True) -> bytes:
             else:
                 info.type, info.mode = tarfile.DIRTYPE, 0o755
                 tar.addfile(info)
-    return compress(buffer.getvalue())
+    return compress(buffer.getvalue(), ARCHIVE_LEVEL)
 
 
 def zip_file(tree: Tree, date: int) -> bytes:
     """Packs a tree into a zip archive, in the tree's order. Zip supports times since 1980."""
     buffer = io.BytesIO()
     stamp = time.gmtime(max(date, 315532800))[:6]
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=ARCHIVE_LEVEL) as archive:
         for path, (data, mode) in tree.items():
             info = zipfile.ZipInfo(path, stamp)
             info.compress_type, info.create_system = zipfile.ZIP_DEFLATED, 3

@@ -52,14 +52,16 @@ PLATFORM = """\
 
 
 def write(product: Product, base_url: str | None, folder: Path) -> tuple[str, bytes]:
-    """Makes the formula for this version's tarballs in `folder`, which will be published below `base_url`."""
+    """Makes the formula for this version's tarballs in `folder`, which will be published below `base_url`: those of binaries with CUDA if
+    the product has it, and else those without."""
     if base_url is None:
         raise Problem("a formula names where its tarballs are published: give --base-url URL")
     if not re.fullmatch(r"(https?|file)://[^\s\"\\#]+", base_url):
         raise Problem(f"--base-url {base_url}: expected an address such as https://example.org/releases")
+    variant = f"-{product.variant}" if product.variant else ""
     platforms: dict[tuple[str, str], str] = {}
     for path in sorted(folder.glob(f"penstock-{product.version}-*.tar.gz")):
-        found = re.fullmatch(rf"penstock-{re.escape(product.version)}-(\w+?)-(linux|macos)(-gnu|-static)?\.tar\.gz", path.name)
+        found = re.fullmatch(rf"penstock-{re.escape(product.version)}-(\w+?)-(linux|macos)(-gnu|-static)?{variant}\.tar\.gz", path.name)
         if found and found[1] in CPUS:
             url = f"{base_url.rstrip('/')}/{path.name}"
             digest = hashlib.sha256(path.read_bytes()).hexdigest()
@@ -67,7 +69,8 @@ def write(product: Product, base_url: str | None, folder: Path) -> tuple[str, by
             place = SYSTEMS[found[2]], CPUS[found[1]]
             platforms[place] = PLATFORM.format(system=place[0], cpu=place[1], url=url, digest=digest)
     if not platforms:
-        raise Problem(f"{folder} has no tarball of version {product.version} without CUDA: make `tarball` first, or both in one call")
+        kind = "with" if variant else "without"
+        raise Problem(f"{folder} has no tarball of version {product.version} {kind} CUDA: make `tarball` first, or both in one call")
     homepage = base_url if base_url.startswith("http") else "https://penstock.invalid"
     formula = FORMULA.format(summary=SUMMARY, homepage=homepage, version=product.version, platforms="\n".join(platforms.values()))
     return "penstock.rb", formula.encode()

@@ -99,6 +99,25 @@ fn the_cuda_feature_is_named_in_two_places() {
 }
 
 #[test]
+fn a_build_without_features_for_tests_has_no_faults_and_no_paced_engine() {
+    let mut broken = Vec::new();
+    for (room, module, feature, variable) in [
+        ("src/serving", "faults", "faults", concat!("\"PENSTOCK_", "FAULTS\"")),
+        ("src/engine", "paced", "test-engine", concat!("\"PENSTOCK_TEST_", "STEP_MS\"")),
+    ] {
+        let own = format!("{room}/{module}.rs");
+        for file in rust_files("src").iter().filter(|file| file.text.contains(variable) != (file.path == own)) {
+            broken.push(format!("{}: only {own} reads {variable}", file.path));
+        }
+        let room = rust_files("src").into_iter().find(|file| file.path == format!("{room}/lib.rs")).expect("a room has a lib.rs");
+        if !room.text.contains(&format!("#[cfg(feature = \"{feature}\")]\nmod {module};")) {
+            broken.push(format!("{}: the module `{module}` needs the feature `{feature}`", room.path));
+        }
+    }
+    check("what only tests need is behind its feature", broken);
+}
+
+#[test]
 fn no_package_registry_is_named() {
     let hosts = [
         concat!("py", "pi.org"),

@@ -70,6 +70,7 @@ def test_ten_thousand_properties_are_refused(server):
     refused(server, {SCHEMA: named({"properties": {f"p{i}": {} for i in range(10_000)}})}, SCHEMA, "members")
 
 
+@pytest.mark.real_models
 def test_references_in_a_circle_are_refused_and_those_with_an_end_are_followed(server):
     """Row 29."""
     mutual = {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}

@@ -9,8 +9,6 @@ from harness import MODEL, Server
 from test_memory import Peak
 from test_templates import HOSTILE, render, templates  # noqa: F401
 
-pytestmark = pytest.mark.timing
-
 CODER = "qwen2.5-coder:0.5b"
 MANY = 50_000
 LOOPS = "{% for a in range(999) %}{% for b in range(999) %}{% for c in range(999) %}{% endfor %}{% endfor %}{% endfor %}"
