@@ -1,4 +1,4 @@
-"""Responses in the background: queued, polled, followed from any event, cancelled; and what stands around a response."""
+"""Background responses: queued, polled, followed from any event and cancelled. Also truncation, input items and token counts."""
 
 import json
 import time
@@ -81,7 +81,7 @@ def test_a_running_response_is_deleted(server):
     wait_until(lambda: server.gauge("num_requests_running") == 0, 10, "the engine is free")
 
 
-def test_what_is_wrong_is_refused_at_once_or_shown_as_failed(server):
+def test_a_wrong_request_is_refused_at_once_or_fails_later(server):
     assert begin(server, store=False).error["param"] == "background"
     assert begin(server, model="gpt-9").status == 404
     assert begin(server, previous_response_id="resp_nope").error["code"] == "previous_response_not_found"
@@ -175,7 +175,7 @@ def test_a_response_in_the_background_counts_against_its_key(tmp_path):
     ann, bob = ({"authorization": f"Bearer {add(name)}"} for name in ["ann", "bob"])
     body = {"model": MODEL, "input": "Count.", "max_output_tokens": 4}
     with Server(CONFIG | env) as server:
-        # Its output is bounded by the context, which takes far longer than this test.
+        # The context bounds its output, which takes far longer than this test.
         long = body | {"background": True, "max_output_tokens": 100_000, "input": "word " * 2000}
         id = server.post("/v1/responses", long, headers=ann).json()["id"]
         refused = server.post("/v1/responses", body, headers=ann)
