@@ -1,8 +1,7 @@
-"""Faults on demand: what clients see, and how long it takes until the server serves again. docs/faults.md has the figures.
+"""Injected faults: what clients see, and the time until the server works again. docs/faults.md has the figures.
 
-`tests/run` builds the binary with the feature `faults`. Whoever starts a server here can make its engine fail (src/serving/faults.rs
-says how): `Plan.ask` writes the fault to a file, and the next step takes it from there.
-"""
+`tests/run` builds the binary with the feature `faults`, which reads faults from a file (src/serving/faults.rs). `Plan.ask` writes a fault
+to the file, and the engine's next step takes it from there."""
 
 import json
 import os
@@ -23,7 +22,7 @@ class Plan:
         self.path, self.servers = path, []
 
     def ask(self, fault: str) -> float:
-        """Asks for a fault. Returns when it began [s]."""
+        """Requests a fault. Returns the time at which it began [s]."""
         ready = self.path.with_suffix(".new")
         ready.write_text(fault)
         ready.rename(self.path)
@@ -47,7 +46,7 @@ def faulty(plan, *args, **config) -> Server:
 
 
 class Client(threading.Thread):
-    """A request whose end is awaited."""
+    """A request in its own thread, which waits for its end."""
 
     def __init__(self, server, stream: bool, **fields):
         super().__init__(daemon=True)
@@ -66,7 +65,7 @@ class Client(threading.Thread):
         self.ended = time.monotonic()
 
     def saw(self) -> str:
-        """What the client saw: the status, and the code of an error."""
+        """Describes what the client saw: the status, and the code of an error or how the answer ended."""
         self.join(30)
         assert self.ended, self.got[-200:]
         if not self.got:
@@ -78,7 +77,7 @@ class Client(threading.Thread):
 
 
 class Health(threading.Thread):
-    """Looks at /health all the time: when it changed, and to what."""
+    """Polls /health in a thread, and records when the status changed, and to what."""
 
     def __init__(self, server):
         super().__init__(daemon=True)
@@ -88,7 +87,8 @@ class Health(threading.Thread):
     def run(self):
         while not self.over:
             try:
-                # longer than a new process takes to start on a busy machine: a connection that waits for it is neither refused nor cut
+                # A connection waits for a new process, and is neither refused nor cut. On a busy machine, the process takes seconds to
+                # start.
                 status = self.server.get("/health", timeout=10).status
             except OSError:
                 status = None
@@ -97,12 +97,12 @@ class Health(threading.Thread):
             time.sleep(0.005)
 
     def first(self, status, since: float) -> float | None:
-        """Seconds from `since` to the first look that found `status`."""
+        """Returns the time from `since` to the first poll that found `status` [s]."""
         return next((at - since for at, seen in self.changes if seen == status and at >= since - 0.01), None)
 
 
 def served(server, expected: str, since: float, seconds: float = 30) -> float:
-    """Asks until there is the expected text. Returns the seconds since `since`."""
+    """Repeats a request until it returns the expected text. Returns the time since `since` [s]."""
 
     def answers() -> bool:
         try:
@@ -116,7 +116,7 @@ def served(server, expected: str, since: float, seconds: float = 30) -> float:
 
 
 def row(fault: str, saw: str, **seconds) -> None:
-    """A row of the table in docs/faults.md (pytest -s)."""
+    """Prints a row for the table in docs/faults.md (pytest -s)."""
     print(f"\n| {fault} | {saw} | " + " | ".join(f"{name} {value:.2f} s" for name, value in seconds.items()) + " |")
 
 
@@ -126,11 +126,11 @@ def in_flight(server) -> list[Client]:
     return clients
 
 
-def test_the_usual_binary_has_no_faults():
+def test_the_usual_binary_has_no_fault_injection():
     assert b"PENSTOCK_FAULTS" not in BINARY.read_bytes()
 
 
-def test_a_panic_of_the_engine_is_told_within_a_second_and_cured(plan):
+def test_a_panic_of_the_engine_is_reported_within_a_second_and_repaired(plan):
     """Row 76."""
     with faulty(plan) as server:
         expected, clients, health = server.text(), in_flight(server), Health(server)
@@ -149,8 +149,8 @@ def test_a_panic_of_the_engine_is_told_within_a_second_and_cured(plan):
 
 @pytest.mark.parametrize("supervised", [False, True], ids=["alone", "supervised"])
 @pytest.mark.parametrize("fault,code,allowed", [("lost", 71, 0), ("hang", 70, 1.5)], ids=["lost", "hang"])
-def test_a_fault_that_only_a_new_process_cures(plan, fault, code, allowed, supervised):
-    """Rows 77 and 78. `allowed`: the step timeout, and the watchdog's period. [s]"""
+def test_a_fault_that_only_a_new_process_repairs_ends_the_process(plan, fault, code, allowed, supervised):
+    """Rows 77 and 78. `allowed`: the step timeout plus the watchdog's period [s]."""
     server = faulty(plan, *(["--supervise"] if supervised else [])).__enter__()
     expected, clients, health = server.text(), in_flight(server), Health(server)
     began = plan.ask(fault)
@@ -222,8 +222,8 @@ def test_a_crash_under_supervision(plan):
         row("abort, supervised", "; ".join(saw), told=told, back=back)
 
 
-def test_a_slow_step_is_no_hang(plan):
-    """Time in which other pieces of work end counts as progress; a single step of 0.7 s is below the limit of a second."""
+def test_slow_steps_below_the_timeout_do_not_count_as_a_hang(plan):
+    """Each step that ends counts as progress. A step of 0.7 s is below the timeout of one second."""
     with faulty(plan) as server:
         expected = server.text()
         client = Client(server, True, max_tokens=50)
