@@ -111,7 +111,7 @@ def test_list_groups_the_catalogue_by_family():
     assert len(families) == len(set(families)) and "smollm2" in families
 
 
-def test_a_near_name_is_suggested():
+def test_a_similar_name_is_suggested():
     failed(cli("show", "smollm2:136m"), "did you mean smollm2:135m?")
     failed(cli("serve", "--model", "smolm2", timeout=30), "did you mean smollm2:135m?")
 
@@ -262,7 +262,7 @@ def test_tools_take_names_as_well_as_files(tmp_path):
     failed(cli("inspect", "llama3.3:70b"), "`penstock pull llama3.3:70b` fetches it")
 
 
-def test_near_names_of_commands_and_models_are_suggested():
+def test_similar_names_of_commands_and_models_are_suggested():
     done = cli("serv")
     assert done.returncode == 2 and "'serve'" in done.stderr, done.stderr
     failed(cli("rm", "smollm2:136m"), "did you mean smollm2:135m?")

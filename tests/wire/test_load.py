@@ -1,4 +1,4 @@
-"""Clients that disconnect, bursts, requests beside each other, and how a server ends."""
+"""Clients that disconnect, bursts, concurrent requests, and shutdown."""
 
 import json
 import signal
@@ -51,7 +51,7 @@ def test_a_client_that_goes_away_frees_its_cache(server, close):
 
 
 def test_a_client_that_goes_away_during_prefill_or_in_the_queue_frees_its_cache():
-    """Steps are short, so that the one that runs when a client leaves ends soon."""
+    """Steps are short, so the running one ends soon after a client disconnects."""
     with Server({"SERVER__DEFAULT_MODELS": MODEL, "ENGINE__MAX_RUNNING": "1", "ENGINE__MAX_BATCH_TOKENS": "128"}) as server:
         expected, count = server.text("Once upon a time"), "penstock_request_success_total"
         reasons = [(count, (("finished_reason", reason), ("model_name", MODEL))) for reason in ("abort", "length", "stop", "error")]
@@ -64,7 +64,7 @@ def test_a_client_that_goes_away_during_prefill_or_in_the_queue_frees_its_cache(
         for stream in streams:
             stream.close()
         wait_until(lambda: at_rest(server), 30, "every one of them is gone")
-        assert [now - then for now, then in zip(ended(), before)] == [6, 0, 0, 0], "each was aborted, and none came to its end"
+        assert [now - then for now, then in zip(ended(), before)] == [6, 0, 0, 0], "each request was aborted, and none completed"
         assert server.text("Once upon a time") == expected
 
 
@@ -86,13 +86,13 @@ def test_sigterm_lets_running_requests_finish():
         got = stream.recv(1)
         server.process.send_signal(signal.SIGTERM)
         wait_until(lambda: server.get("/ready", timeout=5).status == 503, 2, "it drains, and says so")
-        assert server.get("/health", timeout=5).status == 200, "it is not broken"
+        assert server.get("/health", timeout=5).status == 200, "a draining server is healthy"
         refused = server.complete("Hi")
         assert refused.status == 503 and refused.error["code"] == "shutting_down" and refused.headers["retry-after"] == "1"
         while piece := stream.recv(65536):
             got += piece
         stream.close()
-        assert b"200 OK" in got and b"data: [DONE]" in got, "the running stream came to its end"
+        assert b"200 OK" in got and b"data: [DONE]" in got, "the running stream completed"
         start = time.monotonic()
         server.process.wait(10)
         assert server.process.returncode == 0, server.output()
@@ -106,14 +106,14 @@ def test_a_second_sigterm_ends_the_process_at_once():
         stream.recv(1024)
         server.process.send_signal(signal.SIGTERM)
         time.sleep(0.3)
-        assert server.process.poll() is None, "it drains"
+        assert server.process.poll() is None, "the server drains"
         start = time.monotonic()
         server.process.send_signal(signal.SIGTERM)
         server.process.wait(10)
         assert time.monotonic() - start < 3
         stream.close()
         assert server.process.returncode == 130, server.output()
-        server.process.returncode = 0  # so that the end of the block does not fail
+        server.process.returncode = 0  # the exit status is asserted above
 
 
 @pytest.mark.parametrize("delay", [0.01, 0.03, 0.06, 0.1, 0.2])
@@ -124,7 +124,7 @@ def test_sigterm_ends_a_server_that_is_still_starting(delay):
     server.__enter__()
     start = time.monotonic()
     server.process.send_signal(signal.SIGTERM)
-    # before the handler is installed, the signal itself ends the process
+    # until the handler is installed, the signal itself ends the process
     assert server.process.wait(10) in (0, -signal.SIGTERM), server.output()
     assert time.monotonic() - start < 3 and "panicked" not in server.output()
 
@@ -143,11 +143,11 @@ def test_the_drain_has_a_deadline():
         events = [line for line in got.decode().split("\n") if line.startswith("data: ")]
         error = json.loads(events[-1].removeprefix("data: "))["error"]
         assert set(error) == {"message", "type", "param", "code"} and error["code"] == "shutting_down"
-        assert b"[DONE]" not in got, "a cut stream does not look like a whole one"
-        assert got.endswith(b"\r\n0\r\n\r\n"), "what there is arrived whole"
+        assert b"[DONE]" not in got, "a cut stream has no [DONE]"
+        assert got.endswith(b"\r\n0\r\n\r\n"), "the chunked response is complete"
 
 
-def test_streams_are_whole_under_load(server):
+def test_concurrent_streams_are_complete(server):
     def stream(number: int) -> list[str]:
         return sse_events(server.chat(f"Say the number {number}.", stream=True, max_tokens=6).body)
 
