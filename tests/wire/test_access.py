@@ -233,7 +233,7 @@ def test_slow_clients_are_cut_with_tls_too(secure):
         assert status_of(odd.recv(1000)) == 400
 
 
-def test_wrong_certificates_end_the_start(tmp_path):
+def test_the_server_does_not_start_with_a_wrong_certificate(tmp_path):
     certificate(tmp_path, "one")
     other = tmp_path / "other"
     other.mkdir()

@@ -142,7 +142,7 @@ def test_truncation_drops_the_oldest_turns_only_if_asked(short):
     assert short.post("/v1/responses", one).error["code"] == "context_length_exceeded"
 
 
-def test_settings_come_back_and_obfuscation_pads(server):
+def test_settings_are_echoed_and_obfuscation_pads_events(server):
     given = {"max_tool_calls": 3, "prompt_cache_key": "k", "safety_identifier": "s"}
     answer = server.post("/v1/responses", {"model": MODEL, "input": "Hi", "max_output_tokens": 2, **given}).json()
     assert {key: answer[key] for key in given} == given

@@ -126,7 +126,7 @@ def test_a_wrong_request_names_its_field(store):
     assert store.post("/v1/batches/batch_nope/cancel", {}).status == 404
 
 
-def test_a_line_that_fails_when_it_runs_stands_in_the_error_file(store):
+def test_a_line_that_fails_when_it_runs_is_in_the_error_file(store):
     long = chat_line(1)
     long["body"]["messages"][0]["content"] = "word " * 9000
     batch = ended(store, make_batch(store, [chat_line(0), long, chat_line(2)])["id"])
@@ -166,7 +166,7 @@ def test_a_cancelled_batch_keeps_what_it_has(store):
     assert refused.status == 400 and "completed" in refused.error["message"]
 
 
-def test_a_batch_whose_time_is_over_says_which_lines_did_not_run(store):
+def test_an_expired_batch_lists_the_lines_that_did_not_run(store):
     lines = [chat_line(0), chat_line(1)] + [slow(number) for number in range(2, 60)]
     batch = ended(store, make_batch(store, lines, window="6s")["id"], 40)
     assert batch["status"] == "expired" and batch["expired_at"] >= batch["expires_at"] == batch["created_at"] + 6
@@ -196,7 +196,7 @@ def kill(server: Server) -> None:
     server.process.returncode = 0
 
 
-def test_a_killed_batch_goes_on_without_doing_a_line_again_or_losing_one(tmp_path):
+def test_a_killed_batch_resumes_without_repeating_or_losing_a_line(tmp_path):
     """The server is killed four times in the middle. Written results stay byte for byte, and a partly written line is run again."""
     config = CONFIG | {"STORAGE__FOLDER": str(tmp_path), "STORAGE__BATCH_CONCURRENCY": "4"}
     lines = [chat_line(number, max_tokens=24, ignore_eos=True) for number in range(60)]

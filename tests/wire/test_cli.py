@@ -116,7 +116,7 @@ def test_a_similar_name_is_suggested():
     failed(cli("serve", "--model", "smolm2", timeout=30), "did you mean smollm2:135m?")
 
 
-def test_show_tells_what_a_model_is_sampled_with():
+def test_show_lists_the_sampling_parameters_of_a_model():
     assert show(MODEL)["sampling"] == {"temperature": 0.2, "top_p": 0.9} and show(MODEL)["base"] is False
     assert show("gemma3:270m")["base"] is True
     assert "temperature 0.2, top p 0.9" in cli("show", MODEL).stdout

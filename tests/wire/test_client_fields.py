@@ -407,7 +407,7 @@ REFUSED = ["text/plain", "text/plain;charset=UTF-8", "multipart/form-data; bound
 
 
 @pytest.mark.parametrize("path", [CHAT, "/v1/messages", LLAMA, "/api/generate", "/api/embed"])
-def test_only_the_types_that_a_page_may_send_unasked_are_refused(server, path):
+def test_only_content_types_of_simple_cross_origin_requests_are_refused(server, path):
     body = {"model": MODEL, **BODIES[path]}
     for kind in TYPES:
         assert server.post(path, body, headers={"content-type": kind}).status == 200, kind
@@ -416,7 +416,7 @@ def test_only_the_types_that_a_page_may_send_unasked_are_refused(server, path):
         assert server.post(path, body, headers={"content-type": kind}).status == 415, kind
 
 
-def test_what_litellm_s_asynchronous_calls_send_to_ollama_is_answered(server):
+def test_asynchronous_calls_of_litellm_to_ollama_are_answered(server):
     """LiteLLM's HTTP client sends a body without a type as application/octet-stream."""
     options = {"temperature": 0, "num_predict": 4, "stop": ["\n\n"]}
     message = {"role": "user", "content": "What is the capital of France?"}

@@ -105,7 +105,7 @@ def test_a_merge_and_the_old_branch_that_it_brings_are_not_checked(commits, repo
     assert commits.check_history(base, 0) == 1
 
 
-def test_without_the_base_what_is_newer_and_has_a_parent_is_checked(commits, repository):
+def test_without_the_base_newer_commits_with_a_parent_are_checked(commits, repository):
     missing = "1" * 40
     repository.commit("a copy of the sources")
     base_time = repository.time

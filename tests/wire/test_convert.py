@@ -183,7 +183,7 @@ NOT_FITTING = {
 
 
 @pytest.mark.parametrize("what", NOT_FITTING)
-def test_what_does_not_fit_is_refused_by_name(what, tmp_path):
+def test_unsupported_checkpoints_are_refused_by_name(what, tmp_path):
     change, named = NOT_FITTING[what]
     checkpoint = of("llama")
     change(checkpoint)
@@ -239,7 +239,7 @@ def test_types_that_are_no_plain_floats_are_refused_by_name(dtype, tmp_path):
     assert "model.norm.weight" in said and dtype in said and ("FP8" in said) == dtype.startswith("F8")
 
 
-def test_an_index_must_name_what_is_there(tmp_path):
+def test_an_index_must_name_existing_tensors_and_files(tmp_path):
     folder, out = of("llama").write(tmp_path / "model", shards=2), tmp_path / "model.gguf"
     path = folder / "model.safetensors.index.json"
     index = json.loads(path.read_text())

@@ -105,7 +105,7 @@ def test_a_streamed_call_is_the_same(coder):
     assert "".join(delta["custom"]["input"] for delta in deltas) == whole["input"] and len(rest) > 1
 
 
-def test_an_answer_with_a_call_goes_on(coder):
+def test_a_conversation_with_a_call_continues(coder):
     calls = [{"id": "c1", "type": "custom", "custom": {"name": "day", "input": 'a "day"'}}]
     messages = [
         {"role": "user", "content": QUESTION},

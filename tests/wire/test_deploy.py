@@ -164,7 +164,7 @@ def test_the_settings_of_the_pods_are_known():
     assert done.returncode == 0, done.stderr
 
 
-def test_scalers_and_the_endpoint_picker_ask_for_metrics_that_there_are(metric_names):
+def test_scalers_and_the_endpoint_picker_ask_for_existing_metrics(metric_names):
     picker = manifest("inference-pool", "endpoint-picker.yaml")
     engines = [plugin for plugin in picker["plugins"] if plugin["type"] == "core-metrics-extractor"][0]["parameters"]
     (engine,) = [config for config in engines["engineConfigs"] if config["name"] == engines["defaultEngine"]]
@@ -183,7 +183,7 @@ def test_scalers_and_the_endpoint_picker_ask_for_metrics_that_there_are(metric_n
     assert used == plugins
 
 
-def test_the_unit_is_one_for_systemd_and_hardened(tmp_path):
+def test_the_systemd_unit_is_valid_and_hardened(tmp_path):
     program = tool("systemd-analyze", "systemd")
     unit, folder = tmp_path / "penstock.service", tmp_path / "penstock.service.d"
     unit.write_text((DEPLOY / "systemd" / "penstock.service").read_text().replace("/usr/local/bin/penstock", str(BINARY)))
@@ -199,7 +199,7 @@ def test_the_unit_is_one_for_systemd_and_hardened(tmp_path):
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
 
 
-def test_the_compose_file_is_one():
+def test_the_compose_file_is_valid():
     command = [tool("docker-compose", "docker-compose"), "-f", str(ROOT / "docker-compose.yml"), "config"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -231,7 +231,7 @@ def test_hadolint_finds_nothing_in_the_dockerfile():
     assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
 
 
-def test_the_images_source_holds_what_a_build_reads():
+def test_the_docker_context_contains_all_that_a_build_reads():
     """Docker leaves out the files that .dockerignore names. Everything that the manifests and the sources include must stay."""
     kept = [line for line in (ROOT / ".dockerignore").read_text().split() if not line.startswith("!")]
     wanted = ["Cargo.toml", "Cargo.lock", "build.rs", "build", "config", "cuda", "openapi", "src"]

@@ -112,7 +112,7 @@ def test_a_pull_that_fills_the_disk_lists_no_model_and_the_next_one_ends_it(scen
     print(f"\n| full disk during a pull | exit 1, one line | pull again: {took:.2f} s, {fetched} of {len(body)} bytes |")
 
 
-def test_a_download_that_is_cut_goes_on_where_it_stopped(scene, body):
+def test_a_download_that_is_cut_resumes_where_it_stopped(scene, body):
     """Row 83."""
     origin, args, env = scene
     origin.budget = len(body) // 2

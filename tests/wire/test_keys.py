@@ -217,7 +217,7 @@ def test_tokens_of_prompts_and_answers_count_however_a_request_ends(served, keys
         got += stream.recv(65536)
     stream.close()
     after = few_left()
-    assert after <= max(before - 58, 0) + 5 * (time.monotonic() - start) + 1, "a client that disconnects is charged for the generated tokens"
+    assert after <= max(before - 58, 0) + 5 * (time.monotonic() - start) + 1, "a client that disconnects is charged for generated tokens"
     much = served.post("/v1/embeddings", {**texts, "input": ["one two three"] * 300}, headers=bearer(few))
     assert much.status == 200 and much.json()["usage"]["total_tokens"] > 600, "a request may exceed what is left"
     refused = complete(served, few)
@@ -341,7 +341,7 @@ def test_keys_from_the_environment_work_and_a_server_with_keys_stays_closed(tmp_
         assert server.get("/v1/models").status == 401, "the server does not become open again"
 
 
-def test_a_wrong_file_of_keys_ends_the_start(tmp_path):
+def test_the_server_does_not_start_with_a_wrong_key_file(tmp_path):
     path = tmp_path / "keys.toml"
     path.write_text('[[keys]]\nname = "a"\nsha256 = "12"\n')
     done = cli("serve", "--port", "0", env={"AUTH__KEYS_FILE": str(path)})

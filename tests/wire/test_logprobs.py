@@ -191,7 +191,7 @@ def test_each_choice_has_its_own_log_probabilities(server):
             assert [entry for chunk in own if chunk["logprobs"] for entry in chunk["logprobs"][key]] == choice["logprobs"][key]
 
 
-def test_a_prompt_s_log_probabilities_come_by_id(server):
+def test_log_probabilities_of_a_prompt_are_given_by_id(server):
     """They equal those of `echo`."""
     echo = logprobs_of(server.complete(CAPITAL, max_tokens=1, logprobs=3, echo=True))
     reply = server.complete(CAPITAL, max_tokens=1, prompt_logprobs=3, n=2)
@@ -211,7 +211,7 @@ def test_a_prompt_s_log_probabilities_come_by_id(server):
     assert plain["text"] == reply.json()["choices"][0]["text"] and "prompt_logprobs" not in plain
 
 
-def test_a_chat_s_prompt_has_log_probabilities(server):
+def test_the_prompt_of_a_chat_has_log_probabilities(server):
     answer = server.chat("Hi", max_tokens=2, prompt_logprobs=0, logprobs=True, return_token_ids=True).json()
     first, *rest = answer["prompt_logprobs"]
     assert first is None and [list(at) for at in rest] == [[str(id)] for id in answer["prompt_token_ids"][1:]]

@@ -94,7 +94,7 @@ def test_a_stop_text_ends_one_choice_and_not_the_others(server):
         assert (after["finish_reason"] == "stop") == (stop in before["text"]) or before["finish_reason"] == "stop"
 
 
-def test_min_tokens_and_ignore_eos_go_on_past_the_end(server):
+def test_min_tokens_and_ignore_eos_continue_past_the_end(server):
     question = "What is the capital of France?"
     plain = server.chat(question, max_tokens=30).json()
     assert plain["choices"][0]["finish_reason"] == "stop" and plain["usage"]["completion_tokens"] < 20

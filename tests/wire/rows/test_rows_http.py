@@ -231,7 +231,7 @@ def test_a_body_that_is_not_declared_as_json_is_refused(server, kind):
     assert reply.error["type"] == "invalid_request_error"
 
 
-def test_no_wrong_huge_and_double_keys_are_refused(served, key):  # noqa: F811
+def test_missing_wrong_huge_and_duplicate_keys_are_refused(served, key):  # noqa: F811
     """Row 63. Keys are compared by their hashes, in constant time (`keys/` tests that)."""
     wrong = [
         {},

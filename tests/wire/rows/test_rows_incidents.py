@@ -248,7 +248,7 @@ def test_incident_a_template_reaches_nothing(tmp_path, source, code):
     assert (done.returncode, done.stdout.strip()) == (code, "") and "panicked" not in done.stderr, (done.stdout, done.stderr)
 
 
-def test_incident_requests_of_the_server_to_where_a_client_says(server):
+def test_incident_server_side_request_forgery(server):
     """SSRF through a request: the server never fetches addresses in schemas, images, tools and models."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(0.3)
@@ -326,7 +326,7 @@ def test_incident_nothing_outside_of_the_store_is_written_or_deleted(scene):  # 
     assert outside.read_bytes() == b"mine" and {path.name for path in (scene.folder / "around").iterdir()} == {"store", "keep.gguf"}
 
 
-def test_incident_compressed_bombs(server):
+def test_incident_decompression_bombs(server):
     """Decompression bomb, sent to every endpoint that reads a body."""
     before = resident(server)
     paths = [path for path, methods in json.loads((ROOT / "openapi" / "openapi.json").read_text())["paths"].items() if "post" in methods]
@@ -341,7 +341,7 @@ def test_incident_compressed_bombs(server):
     wait_until(lambda: resident(server) - before < 16 << 20, 15, "memory is flat")
 
 
-def test_incident_errors_tell_nothing_of_the_inside(server):
+def test_incident_errors_leak_no_addresses_or_paths(server):
     """Information leak: no error that a client gets contains an address or a path."""
     answers = []
     for path in (CHAT, COMPLETIONS, "/v1/embeddings", "/v1/responses", "/tokenize", "/detokenize", "/apply-template"):
@@ -411,7 +411,7 @@ def test_incident_ids_beyond_the_vocabulary(server):
             assert reply.status == 400, (path, fields, reply.status, reply.body[:200])
 
 
-def test_incident_many_clients_that_lie_at_once(server):
+def test_incident_many_malicious_clients_at_once(server):
     """All of these attacks at once: if a bad request left anything behind, a later one would fail."""
     jobs = [
         (400, lambda: server.chat("x", regex="[")),

@@ -281,7 +281,7 @@ def test_a_listing_that_is_a_bomb_is_refused_in_bounded_memory(scene):
 @pytest.mark.parametrize(
     "path", ["../m.gguf", "a/../../m.gguf", "/etc/m.gguf", "a\\..\\m.gguf", "m.gguf\u0000", "a//m.gguf", "%2e%2e/m.gguf"]
 )
-def test_a_name_that_leads_elsewhere_is_refused_and_not_asked_for(scene, path):
+def test_a_name_that_leads_elsewhere_is_refused_and_not_requested(scene, path):
     """Row 87."""
     scene.hub.answers[TREE] = listing(listed(path))
     scene.fails("it holds no GGUF file")
