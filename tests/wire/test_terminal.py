@@ -1,4 +1,4 @@
-"""Text from other sources (models, files, templates, errors) is escaped on a terminal, and unchanged in a pipe where a program reads it."""
+"""Text from other sources (models, files, templates, errors) cannot control a terminal, and reaches a pipe unchanged if a program reads it."""
 
 import json
 import os
@@ -60,13 +60,13 @@ def harmless(text: str) -> None:
     assert text and not [control for control in CONTROLS if control in text], repr(text)
 
 
-def test_metadata_and_tensors_are_escaped(model):
+def test_metadata_and_tensors_are_harmless(model):
     for args in (["show"], ["show", "--json"], ["inspect"], ["inspect", "--full"], ["inspect", "--json"]):
         harmless(on_terminal(*args, model))
     assert json.loads(cli("show", model, "--json").stdout)["name"] == EVIL, "a program gets the text unchanged"
 
 
-def test_templates_and_their_errors_are_escaped(model, tmp_path):
+def test_templates_and_their_errors_are_harmless(model, tmp_path):
     (tmp_path / "t.jinja").write_text("{{ messages[0].content }}\n\tend")
     (tmp_path / "i.json").write_text(json.dumps({"messages": [{"role": "user", "content": EVIL}]}))
     rendered = on_terminal("render", tmp_path / "t.jinja", "--input", tmp_path / "i.json")
@@ -78,7 +78,7 @@ def test_templates_and_their_errors_are_escaped(model, tmp_path):
     assert "owned" in failed, failed
 
 
-def test_answers_are_escaped(model, tmp_path):
+def test_answers_are_harmless(model, tmp_path):
     template = tmp_path / "none.jinja"
     template.write_text("{{ messages[0].content }}")
     config = tmp_path / "c.toml"
@@ -91,7 +91,7 @@ def test_answers_are_escaped(model, tmp_path):
     assert piped.returncode == 0 and b"\x1b" in piped.stdout, (piped.stdout, piped.stderr)
 
 
-def test_names_in_a_file_that_is_quantised_are_escaped(model, tmp_path):
+def test_names_in_a_file_that_is_quantised_are_harmless(model, tmp_path):
     evil = tmp_path / f"{EVIL}.gguf"
     quantised = on_terminal("quantize", model, "--type", "Q8_0", "-o", evil)
     # The command itself writes this sequence to clear its line.
@@ -104,7 +104,7 @@ def test_names_in_a_file_that_is_quantised_are_escaped(model, tmp_path):
     assert "is quantised already" in warned
 
 
-def test_unknown_names_are_escaped():
+def test_unknown_names_are_harmless():
     for args in (["show", EVIL], ["run", EVIL], ["rm", EVIL], ["pull", EVIL]):
         failed = on_terminal(*args)
         harmless(failed)
