@@ -130,7 +130,7 @@ def test_the_list_of_hosts():
         assert "`evil.example`" in refused.error["message"] and "server.allowed_hosts" in refused.error["message"]
     with Server({**CONFIG, **hosts, "SERVER__HOST": "0.0.0.0"}) as server:
         assert [status(server, host) for host in ("llm.example.com", "10.0.0.1:80", "[::1]", "evil.example")] == [200, 200, 200, 403]
-        wait_until(lambda: "answers other machines without a key: `penstock keys add NAME`" in log(server), 5, "it warns")
+        wait_until(lambda: "answers other machines without a key: `penstock keys add NAME`" in log(server), 5, "the server warns")
         assert "under any host name" not in log(server)
 
 
@@ -176,7 +176,7 @@ def secure(tmp_path):
 
 def test_tls_serves_requests_and_streams(secure):
     server, _ = secure
-    wait_until(lambda: f"https://127.0.0.1:{server.port}" in log(server), 5, "it prints its address")
+    wait_until(lambda: f"https://127.0.0.1:{server.port}" in log(server), 5, "the server prints its address")
     assert server.text(max_tokens=2)
     reply = server.complete(max_tokens=4, stream=True)
     assert sse_events(reply.body)[-1] == "[DONE]"
@@ -207,7 +207,7 @@ def test_a_new_certificate_is_used_and_open_connections_go_on(secure):
     assert _subject(server) == "second"
     (folder / "key.pem").write_bytes(good)
     certificate(folder, "third")
-    wait_until(lambda: _subject(server) == "third", 5, "it goes on")
+    wait_until(lambda: _subject(server) == "third", 5, "a new certificate is used again")
 
 
 def _subject(server) -> str:

@@ -58,7 +58,7 @@ def test_events_are_followed_from_any_number(server):
 
 def test_a_running_response_is_cancelled_and_nothing_follows_it(server):
     id = begin(server, max_output_tokens=2000, ignore_eos=True).json()["id"]
-    wait_until(lambda: get(server, id)["status"] == "in_progress", 20, "it runs")
+    wait_until(lambda: get(server, id)["status"] == "in_progress", 20, "the response runs")
     early = server.post("/v1/responses", {"model": MODEL, "input": "x", "previous_response_id": id})
     assert early.status == 400 and "has not ended" in early.error["message"]
     cancelled = server.request("POST", f"/v1/responses/{id}/cancel")
@@ -67,7 +67,7 @@ def test_a_running_response_is_cancelled_and_nothing_follows_it(server):
     assert server.request("POST", f"/v1/responses/{id}/cancel").json()["status"] == "cancelled"
     late = server.post("/v1/responses", {"model": MODEL, "input": "x", "previous_response_id": id})
     assert late.error["code"] == "previous_response_not_found"
-    wait_until(lambda: server.gauge("num_requests_running") == 0, 10, "the engine is free")
+    wait_until(lambda: server.gauge("num_requests_running") == 0, 10, "the engine is idle")
     plain = begin(server, background=False, max_output_tokens=2).json()["id"]
     assert server.request("POST", f"/v1/responses/{plain}/cancel").status == 400
     assert server.get(f"/v1/responses/{plain}?stream=true").error["param"] == "stream"
@@ -78,7 +78,7 @@ def test_a_running_response_is_deleted(server):
     id = begin(server, max_output_tokens=2000, ignore_eos=True).json()["id"]
     assert server.request("DELETE", f"/v1/responses/{id}").json()["deleted"] is True
     assert server.get(f"/v1/responses/{id}").status == 404
-    wait_until(lambda: server.gauge("num_requests_running") == 0, 10, "the engine is free")
+    wait_until(lambda: server.gauge("num_requests_running") == 0, 10, "the engine is idle")
 
 
 def test_a_wrong_request_is_refused_at_once_or_fails_later(server):
@@ -183,4 +183,4 @@ def test_a_response_in_the_background_counts_against_its_key(tmp_path):
         assert server.post("/v1/responses", body, headers=bob).status == 200
         assert server.get(f"/v1/responses/{id}", headers=ann).json()["status"] in ("queued", "in_progress")
         assert server.request("POST", f"/v1/responses/{id}/cancel", headers=ann).json()["status"] == "cancelled"
-        wait_until(lambda: server.post("/v1/responses", body, headers=ann).status == 200, 10, "its place is free")
+        wait_until(lambda: server.post("/v1/responses", body, headers=ann).status == 200, 10, "the cancelled response no longer counts")

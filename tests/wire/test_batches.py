@@ -352,7 +352,7 @@ def test_storage_of_batches_counts_against_the_same_limit_as_files(tmp_path):
         assert "storage.max_bytes" in upload(server, content).error["message"], "a restart counts the inputs of batches, too"
         server.request("POST", f"/v1/batches/{id}/cancel")
         assert ended(server, id, 20)["status"] == "cancelled"
-        wait_until(lambda: upload(server, content).status == 200, 10, "the batch has let go of its input")
+        wait_until(lambda: upload(server, content).status == 200, 10, "the batch's input is removed")
 
 
 def test_a_batch_that_waits_for_its_key_holds_up_nobody(tmp_path):

@@ -69,7 +69,7 @@ def test_a_model_that_is_gone_leaves_no_memory_behind(tmp_path, original, monkey
             without.append(anonymous_mib(server))
             shutil.copy(original, tmp_path / "new.gguf")
             (tmp_path / "new.gguf").rename(tmp_path / "gone.gguf")
-            wait_until(lambda: server.complete(TEXT, model="gone", max_tokens=1).status == 200, 60, "the model is served again")
+            wait_until(lambda: server.complete(TEXT, model="gone", max_tokens=1).status == 200, 60, "the model works again")
         print("MiB without the model:", without, "with it:", with_it)
         # A reloaded model uses as much memory as before. Its cache covers what requests have used.
         assert max(with_it) < min(with_it) + 40

@@ -38,7 +38,7 @@ def timed(server, path: str, body: dict, **headers) -> tuple:
 
 def occupied(server):
     stream = open_stream(server, "/v1/completions", ENDLESS | {"stream": True})
-    wait_until(lambda: server.gauge("num_requests_running") == 1, 5, "it runs")
+    wait_until(lambda: server.gauge("num_requests_running") == 1, 5, "the request runs")
     return stream
 
 
@@ -51,7 +51,7 @@ def test_a_whole_answer_that_is_late_is_an_error(strict, seconds):
     assert float(seconds) <= took < float(seconds) + 0.5
     rest(strict, 1)
     assert strict.metrics().get(("penstock_http_disconnects_total", ()), 0) == left, "the server does not count the client as disconnected"
-    wait_until(lambda: "outcome=refused status=504" in strict.output(), 2, "its line in the log")
+    wait_until(lambda: "outcome=refused status=504" in strict.output(), 2, "the log line is written")
     assert "reason=deadline_exceeded" in strict.output()
 
 
@@ -102,7 +102,7 @@ def test_a_request_that_waits_too_long_is_refused(strict):
     assert 2 <= took < 2.5
     streamed, took = timed(strict, "/v1/completions", ENDLESS | {"max_tokens": 2, "stream": True})
     assert json.loads(sse_events(streamed.body)[-1])["error"]["code"] == "queue_timeout" and 2 <= took < 2.5
-    wait_until(lambda: strict.gauge("num_requests_waiting") == 0, 1, "its place is free")
+    wait_until(lambda: strict.gauge("num_requests_waiting") == 0, 1, "the queue is empty")
     # The client's own deadline also applies in the queue.
     reply, took = timed(strict, "/v1/completions", ENDLESS | {"max_tokens": 2}, **{"x-request-timeout": "0.5"})
     assert reply.status == 504 and 0.5 <= took < 1
@@ -121,7 +121,7 @@ def test_tokens_that_wait_are_bounded():
     config = {"SERVER__DEFAULT_MODELS": MODEL, "ENGINE__MAX_RUNNING": "1", "LIMITS__MAX_QUEUE_TOKENS": "300"}
     short = ENDLESS | {"max_tokens": 1}
     with Server(config) as server:
-        waits = lambda number: wait_until(lambda: server.gauge("num_requests_waiting") == number, 5, f"{number} wait")
+        waits = lambda number: wait_until(lambda: server.gauge("num_requests_waiting") == number, 5, f"{number} requests wait")
         stream = occupied(server)
         first = open_stream(server, "/v1/completions", short | {"prompt": [5] * 270})
         waits(1)

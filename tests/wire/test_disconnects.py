@@ -43,7 +43,7 @@ def prefill(narrow) -> float:
 def decode(narrow) -> float:
     """Measures a decode step plus the two reads of the metrics that detect its end, while the engine has all cores [s]."""
     busy = ask(narrow, "busy", stream=True)
-    wait_until(lambda: running(narrow) == 1, 20, "it runs")
+    wait_until(lambda: running(narrow) == 1, 20, "the request runs")
     generated = lambda: narrow.gauge("generation_tokens_total")
     first, start = generated(), time.monotonic()
     looks = []
@@ -86,7 +86,7 @@ def ask(server, name: str, **fields) -> socket.socket:
 def noticed(server, name: str, closed: float) -> float:
     """Returns the time from closing the connection to the log line about it [s]."""
     line = re.compile(rf"outcome=left .*id={name}\b")
-    wait_until(lambda: line.search(Path(server.log.name).read_text(errors="replace")), 10, f"{name} is noticed")
+    wait_until(lambda: line.search(Path(server.log.name).read_text(errors="replace")), 10, f"the disconnect of {name} is noticed")
     return time.monotonic() - closed
 
 
@@ -97,33 +97,33 @@ def test_a_client_that_goes_away_is_noticed_and_frees_its_place_within_a_step(na
     """Row 67."""
     found, freed, ended, late = [], [], [], []
     for number in range(TRIES):
-        wait_until(lambda: at_rest(narrow), 10, "rest before")
+        wait_until(lambda: at_rest(narrow), 10, "the server is idle before the test")
         name = f"{where}-{close.__name__}-{stream}-{number}"
         other = None
         if where == "queue":
             other = ask(narrow, f"other-{name}", stream=True)
-            wait_until(lambda: running(narrow) == 1, 10, "the other one runs")
+            wait_until(lambda: running(narrow) == 1, 10, "the other request runs")
             gone = ask(narrow, name, stream=stream)
-            wait_until(lambda: narrow.gauge("num_requests_waiting") == 1, 10, "it waits")
+            wait_until(lambda: narrow.gauge("num_requests_waiting") == 1, 10, "the request waits")
         elif where == "prefill":
             gone = ask(narrow, name, stream=stream, prompt=f"{number} " + "word " * 6000)
             time.sleep(0.2 + 2.5 * prefill)
         else:
             gone = ask(narrow, name, stream=stream)
-            wait_until(lambda: running(narrow) == 1, 10, "it runs")
+            wait_until(lambda: running(narrow) == 1, 10, "the request runs")
             time.sleep(0.2)
         closed = time.monotonic()
         close(gone)
         found.append(noticed(narrow, name, closed))
         if where == "queue":
-            wait_until(lambda: narrow.gauge("num_requests_waiting") == 0, 10, "its place is free")
+            wait_until(lambda: narrow.gauge("num_requests_waiting") == 0, 10, "the queue is empty")
         elif where == "prefill":
             before = steps(narrow)
-            wait_until(lambda: steps(narrow) > before or at_rest(narrow), 10, "the step that runs has ended")
-            late.append(wait_until(lambda: at_rest(narrow), 10, "its cache is free"))
+            wait_until(lambda: steps(narrow) > before or at_rest(narrow), 10, "the running step has ended")
+            late.append(wait_until(lambda: at_rest(narrow), 10, "the request's cache is free"))
             ended.append(steps(narrow) - before)
         else:
-            wait_until(lambda: at_rest(narrow), 10, "its cache is free")
+            wait_until(lambda: at_rest(narrow), 10, "the request's cache is free")
         freed.append(time.monotonic() - closed)
         if other:
             other.close()

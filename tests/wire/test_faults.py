@@ -111,7 +111,7 @@ def served(server, expected: str, since: float, seconds: float = 30) -> float:
             return False
         return reply.status == 200 and reply.json()["choices"][0]["text"] == expected
 
-    wait_until(answers, seconds, "it serves again")
+    wait_until(answers, seconds, "the server works again")
     return time.monotonic() - since
 
 
@@ -122,7 +122,7 @@ def row(fault: str, saw: str, **seconds) -> None:
 
 def in_flight(server) -> list[Client]:
     clients = [Client(server, True), Client(server, False), Client(server, True, prompt="A dog")]
-    wait_until(lambda: server.gauge("num_requests_running") == 3, 20, "they run")
+    wait_until(lambda: server.gauge("num_requests_running") == 3, 20, "the requests run")
     return clients
 
 
@@ -138,7 +138,7 @@ def test_a_panic_of_the_engine_is_reported_within_a_second_and_repaired(plan):
         saw = [client.saw() for client in clients]
         assert saw == ["200 engine_stopped", "503 engine_stopped", "200 engine_stopped"]
         told = max(client.ended for client in clients) - fault
-        wait_until(lambda: health.first(503, fault) is not None, 2, "/health shows it")
+        wait_until(lambda: health.first(503, fault) is not None, 2, "/health shows the fault")
         sick = health.first(503, fault)
         assert told < 1 and sick < 1, (told, sick)
         back = served(server, expected, fault)
@@ -157,7 +157,7 @@ def test_a_fault_that_only_a_new_process_repairs_ends_the_process(plan, fault, c
     saw = [client.saw() for client in clients]
     assert saw == ["200 engine_stopped", "503 engine_stopped", "200 engine_stopped"]
     told = max(client.ended for client in clients) - began
-    wait_until(lambda: health.first(503, began) is not None, 2, "/health shows it")
+    wait_until(lambda: health.first(503, began) is not None, 2, "/health shows the fault")
     sick = health.first(503, began)
     assert told < 1 + allowed and sick < 1 + allowed, (told, sick)
     if supervised:
@@ -179,13 +179,13 @@ def test_logits_that_are_not_finite_fail_their_request_alone(plan):
     with faulty(plan) as server:
         expected, health = server.text(), Health(server)
         clients = [Client(server, True, max_tokens=300), Client(server, True, max_tokens=300)]
-        wait_until(lambda: server.gauge("num_requests_running") == 2, 20, "they run")
+        wait_until(lambda: server.gauge("num_requests_running") == 2, 20, "the requests run")
         began = plan.ask("not_finite")
         saw = sorted(client.saw() for client in clients)
         assert saw == ["200 generation_failed", "200 whole"]
         told = min(client.ended for client in clients) - began
         whole = Client(server, False)
-        wait_until(lambda: server.gauge("num_requests_running") == 1, 20, "it runs")
+        wait_until(lambda: server.gauge("num_requests_running") == 1, 20, "the request runs")
         plan.ask("not_finite")
         assert whole.saw() == "500 generation_failed"
         assert told < 1 and server.text() == expected and health.first(503, began) is None
@@ -198,9 +198,9 @@ def test_a_failed_allocation_fails_the_youngest_request_alone(plan):
     with faulty(plan) as server:
         expected, health = server.text(), Health(server)
         old = Client(server, True, max_tokens=300)
-        wait_until(lambda: server.gauge("num_requests_running") == 1, 20, "it runs")
+        wait_until(lambda: server.gauge("num_requests_running") == 1, 20, "the request runs")
         young = Client(server, False, prompt="A dog")
-        wait_until(lambda: server.gauge("num_requests_running") == 2, 20, "they run")
+        wait_until(lambda: server.gauge("num_requests_running") == 2, 20, "the requests run")
         began = plan.ask("no_memory")
         assert (young.saw(), old.saw()) == ("500 generation_failed", "200 whole")
         told = young.ended - began
@@ -238,7 +238,7 @@ def test_sigterm_during_a_load_ends_the_server_cleanly(plan, when):
     server = faulty(plan)
     if when == "at_start":
         plan.path.write_text("slow_load 20000")
-        server.wait_ready = lambda: wait_until(lambda: not plan.path.exists(), 30, "it loads")
+        server.wait_ready = lambda: wait_until(lambda: not plan.path.exists(), 30, "the model loads")
         server.__enter__()
         assert server.get("/health").status == 200 and server.get("/ready").status == 503
         waiting = []
@@ -247,7 +247,7 @@ def test_sigterm_during_a_load_ends_the_server_cleanly(plan, when):
         server.__enter__()
         plan.path.write_text("slow_load 20000")
         waiting = [Client(server, stream, model="qwen2.5-coder:0.5b") for stream in (False, True)]
-        wait_until(lambda: not plan.path.exists(), 30, "it loads")
+        wait_until(lambda: not plan.path.exists(), 30, "the model loads")
     start = time.monotonic()
     server.process.terminate()
     assert server.process.wait(35) == 0, server.output()

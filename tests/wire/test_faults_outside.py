@@ -155,7 +155,7 @@ def test_a_jump_of_the_wall_clock_changes_nothing(tmp_path):
         long = {"model": MODEL, "prompt": "Once upon a time", "max_tokens": 150, "temperature": 0, "ignore_eos": True, "stream": True}
         for jump in ("+86400", "-86400", "+0"):
             stream, idle = (open_stream(server, "/v1/completions", long) for _ in range(2))
-            wait_until(lambda: server.gauge("num_requests_waiting") == 1, 10, "one runs and one waits")
+            wait_until(lambda: server.gauge("num_requests_waiting") == 1, 10, "one request runs and one waits")
             moved = clock.with_suffix(".new")
             moved.write_text(jump)
             moved.rename(clock)

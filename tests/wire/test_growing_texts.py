@@ -143,13 +143,13 @@ def test_one_process_is_ready_and_is_replaced_after_use_or_death(both):
     time.sleep(1)
     assert (ready(both), processor_ticks(first)) == (first, ticks), "the process waits without using the processor"
     assert both.chat("x", **schema({"enum": ["used"]})).status == 200
-    wait_until(lambda: first not in children(both.process.pid), 10, "it compiles one grammar")
+    wait_until(lambda: first not in children(both.process.pid), 10, "the process compiles a grammar and ends")
     second = ready(both)
     assert both.chat("x", regex="(").status == 400, "refused"
-    wait_until(lambda: second not in children(both.process.pid), 10, "it compiles one grammar")
+    wait_until(lambda: second not in children(both.process.pid), 10, "the process compiles a grammar and ends")
     third = ready(both)
     os.kill(third, signal.SIGKILL)
-    wait_until(lambda: third not in children(both.process.pid), 10, "it has ended")
+    wait_until(lambda: third not in children(both.process.pid), 10, "the process has ended")
     assert both.chat("x", **schema({"enum": ["after its end"]})).status == 200
     ready(both)
 

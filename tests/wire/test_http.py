@@ -97,7 +97,7 @@ def test_a_server_that_listens_to_other_machines_warns_at_start():
     with Server({"SERVER__DEFAULT_MODELS": MODEL, "SERVER__HOST": "0.0.0.0"}) as server:
         assert status_of(raw(server, b"GET /v1/models HTTP/1.1\r\nHost: any.example\r\n\r\n", 5)) == 200
         log = Path(server.log.name)  # The whole log: if the server starts slowly, probes fill the log's end.
-        wait_until(lambda: "answers other machines, without a key and under any host name" in log.read_text(), 5, "it warns")
+        wait_until(lambda: "answers other machines, without a key and under any host name" in log.read_text(), 5, "the server warns")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "localhost:8080", "[::1]:8080"])

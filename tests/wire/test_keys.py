@@ -257,7 +257,7 @@ def test_a_key_may_have_a_bounded_number_of_concurrent_requests(served, keys):
     refused = complete(served, pair)
     assert refused.status == 429 and "2 requests at once" in refused.error["message"] and refused.headers["retry-after"] == "1"
     streams[0].close()
-    wait_until(lambda: complete(served, pair).status == 200, 5, "a client that leaves makes room")
+    wait_until(lambda: complete(served, pair).status == 200, 5, "the closed stream is no longer counted")
     streams[1].close()
 
 
@@ -335,7 +335,7 @@ def test_keys_from_the_environment_work_and_a_server_with_keys_stays_closed(tmp_
     with Server({"SERVER__DEFAULT_MODELS": MODEL, "AUTH__KEYS_FILE": str(tmp_path / "later.toml")}) as server:
         assert server.text(max_tokens=1)
         cli("keys", "add", "first", env={"AUTH__KEYS_FILE": str(tmp_path / "later.toml")})
-        wait_until(lambda: server.get("/v1/models").status == 401, 5, "the first key closes the server")
+        wait_until(lambda: server.get("/v1/models").status == 401, 5, "the server needs a key")
         cli("keys", "revoke", "first", env={"AUTH__KEYS_FILE": str(tmp_path / "later.toml")})
         time.sleep(1.5)
         assert server.get("/v1/models").status == 401, "the server does not become open again"

@@ -42,12 +42,12 @@ def reset(stream: socket.socket) -> None:
 @pytest.mark.usefixtures("survives")
 @pytest.mark.parametrize("close", [socket.socket.close, reset], ids=["FIN", "RST"])
 def test_a_client_that_goes_away_frees_its_cache(server, close):
-    wait_until(lambda: at_rest(server), 5, "rest before")
+    wait_until(lambda: at_rest(server), 5, "the server is idle before the test")
     stream = open_stream(server, "/v1/completions", long_stream())
     assert b"200 OK" in stream.recv(4096)
-    wait_until(lambda: server.gauge("num_requests_running") == 1 and server.gauge("kv_cache_usage_perc") > 0, 5, "it runs")
+    wait_until(lambda: server.gauge("num_requests_running") == 1 and server.gauge("kv_cache_usage_perc") > 0, 5, "the request runs")
     close(stream)
-    wait_until(lambda: at_rest(server), 1.0, "its blocks are free")
+    wait_until(lambda: at_rest(server), 1.0, "the request's blocks are free")
 
 
 def test_a_client_that_goes_away_during_prefill_or_in_the_queue_frees_its_cache():
@@ -60,10 +60,10 @@ def test_a_client_that_goes_away_during_prefill_or_in_the_queue_frees_its_cache(
         long_prompt = lambda number: long_stream(prompt=f"{number} " + "word " * 3000, max_tokens=8)
         streams = [open_stream(server, "/v1/completions", long_prompt(number)) for number in range(6)]
         places = lambda: [server.gauge(f"num_requests_{state}") for state in ("running", "waiting")]
-        wait_until(lambda: places() == [1, 5], 30, "one runs and five wait")
+        wait_until(lambda: places() == [1, 5], 30, "one request runs and five wait")
         for stream in streams:
             stream.close()
-        wait_until(lambda: at_rest(server), 30, "every one of them is gone")
+        wait_until(lambda: at_rest(server), 30, "no request runs or waits")
         assert [now - then for now, then in zip(ended(), before)] == [6, 0, 0, 0], "each request was aborted, and none completed"
         assert server.text("Once upon a time") == expected
 
@@ -71,9 +71,9 @@ def test_a_client_that_goes_away_during_prefill_or_in_the_queue_frees_its_cache(
 @pytest.mark.usefixtures("survives")
 def test_a_disconnect_also_ends_a_request_without_streaming(server):
     stream = open_stream(server, "/v1/completions", long_stream(stream=False))
-    wait_until(lambda: server.gauge("num_requests_running") == 1, 5, "it runs")
+    wait_until(lambda: server.gauge("num_requests_running") == 1, 5, "the request runs")
     stream.close()
-    wait_until(lambda: at_rest(server), 1.0, "its blocks are free")
+    wait_until(lambda: at_rest(server), 1.0, "the request's blocks are free")
 
 
 def test_sigterm_lets_running_requests_finish():
@@ -85,7 +85,7 @@ def test_sigterm_lets_running_requests_finish():
         )
         got = stream.recv(1)
         server.process.send_signal(signal.SIGTERM)
-        wait_until(lambda: server.get("/ready", timeout=5).status == 503, 2, "it drains, and says so")
+        wait_until(lambda: server.get("/ready", timeout=5).status == 503, 2, "the server drains and reports it")
         assert server.get("/health", timeout=5).status == 200, "a draining server is healthy"
         refused = server.complete("Hi")
         assert refused.status == 503 and refused.error["code"] == "shutting_down" and refused.headers["retry-after"] == "1"

@@ -77,7 +77,7 @@ def test_an_error_at_the_start_ends_the_process_even_if_nobody_reads_it(name):
 def test_sighup_rereads_the_configuration_unless_it_is_ignored():
     with Server(CONFIG) as server:
         server.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: "the configuration was read again" in server.output(), 10, "it is read")
+        wait_until(lambda: "the configuration was read again" in server.output(), 10, "the configuration is read again")
         assert server.complete(max_tokens=1).status == 200
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does, and the server inherits it
     try:

@@ -164,7 +164,7 @@ def test_freed_memory_returns_to_the_system(own):
     before = memory(own)
     text = "word " * 6_000_000
     assert own.complete(text).status == 400
-    wait_until(lambda: memory(own) - before < 60 * MB, 15, "the memory is given back while the server is idle")
+    wait_until(lambda: memory(own) - before < 60 * MB, 15, "the idle server returns the memory")
 
 
 def test_the_common_text_of_many_pairs_is_not_copied(own):

@@ -71,7 +71,7 @@ def slow_stream(server, model: str):
 def hold(server, model: str):
     """Sends a request that keeps its model in use: the client does not read, so the request does not end."""
     connection = slow_stream(server, model)
-    wait_until(lambda: models(server)[model]["requests_running"] > 0, 10, "it runs")
+    wait_until(lambda: models(server)[model]["requests_running"] > 0, 10, "the request runs")
     return connection
 
 
@@ -127,7 +127,7 @@ def test_a_model_in_use_stays_and_the_request_for_another_waits(files, tmp_path)
         busy = hold(server, "one")
         streamed = pool.submit(complete, server, "two", stream=True)
         plain = pool.submit(complete, server, "two")
-        wait_until(lambda: models(server)["two"]["requests_waiting"] == 2, 10, "both wait")
+        wait_until(lambda: models(server)["two"]["requests_waiting"] == 2, 10, "both requests wait")
         time.sleep(2.5)
         assert loaded(server) == {"one"} and not plain.done(), "a busy model is not unloaded"
         busy.close()
@@ -212,7 +212,7 @@ def test_the_model_endpoints_of_llama_cpp_work(files, tmp_path):
         value = lambda name: {model["id"]: model["status"]["value"] for model in server.get("/models").json()["data"]}[name]
         assert (value("one"), value("two")) == ("loaded", "unloaded")
         assert server.post("/models/load", {"model": "two"}).json() == {"success": True}
-        wait_until(lambda: value("two") == "loaded", 20, "it is loaded")
+        wait_until(lambda: value("two") == "loaded", 20, "the model is loaded")
         assert server.post("/models/unload", {"model": "two"}).json() == {"success": True} and value("two") == "unloaded"
         assert server.post("/models/load", {"model": "nope"}).status == 404
 
@@ -241,7 +241,7 @@ def test_events_report_loads_and_unloads(files, tmp_path):
         own, router = follow(server, "/admin/models/events"), follow(server, "/models/sse")
         complete(server, "two")
         server.post("/admin/models/unload", {"model": "two"})
-        wait_until(lambda: len(own) >= 3 and len(router) >= 3, 10, "three events")
+        wait_until(lambda: len(own) >= 3 and len(router) >= 3, 10, "three events have arrived")
         assert [(event["model"], event["state"]) for event in own] == [("two", "loading"), ("two", "loaded"), ("two", "unloaded")]
         assert [event["data"]["status"] for event in router] == ["loading", "loaded", "unloaded"]
 
@@ -251,7 +251,7 @@ def test_idle_models_are_unloaded(files, tmp_path):
         complete(server, "two")
         time.sleep(3)
         assert loaded(server) == {"one", "two"}
-        wait_until(lambda: loaded(server) == {"one"}, 20, "it was idle for six seconds")
+        wait_until(lambda: loaded(server) == {"one"}, 20, "the idle model is unloaded")
         assert complete(server, "two").status == 200
         assert server.metrics()[("penstock_model_unloads_total", (("reason", "idle"),))] == 1
 
@@ -393,7 +393,7 @@ def test_sighup_reads_the_configuration_again_without_cutting_a_stream(files, tm
         assert complete(server, stop=["a", "b"]).status == 400
         assert server.metrics()[("penstock_models_loaded", ())] == 3, "the stream still holds its model"
         busy.close()
-        wait_until(lambda: server.metrics()[("penstock_models_loaded", ())] == 2, 10, "it goes once nobody uses it")
+        wait_until(lambda: server.metrics()[("penstock_models_loaded", ())] == 2, 10, "the model is unloaded when its last stream ends")
         reload("[server]\nprot = 1\n", "the configuration stays as it was")
         assert complete(server, "drei").status == 200 and server.get("/ready").status == 200
 
@@ -404,7 +404,7 @@ def test_a_server_that_shuts_down_does_not_wait_for_a_load(files, tmp_path):
     with serve(files, tmp_path, **config) as server, ThreadPoolExecutor(1) as pool:
         busy = hold(server, "one")
         waiting = pool.submit(complete, server, "two")
-        wait_until(lambda: models(server)["two"]["requests_waiting"] == 1, 10, "it waits")
+        wait_until(lambda: models(server)["two"]["requests_waiting"] == 1, 10, "the request waits")
         start = time.monotonic()
         server.process.send_signal(signal.SIGTERM)
         reply = waiting.result(20)

@@ -441,20 +441,20 @@ def test_keep_alive_decides_when_a_model_is_unloaded(files, tmp_path):
     with serve(files, tmp_path) as server:
         assert load(server, "two", keep_alive="2s") and "two" in loaded(server)
         assert running(server)["two"] < "9999"
-        wait_until(lambda: loaded(server) == {"one"}, 10, "two seconds later it is unloaded")
+        wait_until(lambda: loaded(server) == {"one"}, 10, "the model is unloaded after two seconds")
         load(server, "two", keep_alive="1h")
         load(server, "three", keep_alive=-1)
         assert running(server)["three"].startswith("9999") and running(server)["two"] < "9999"
         done = whole(generate(server, "abc", model="two", keep_alive=0, stream=False, raw=True, options={"num_predict": 2}))
         assert done["response"] is not None
-        wait_until(lambda: loaded(server) == {"one", "three"}, 10, "it goes once its request has ended")
+        wait_until(lambda: loaded(server) == {"one", "three"}, 10, "the model is unloaded after its request")
         time.sleep(1.5)
         assert "three" in loaded(server)
         load(server, "three", keep_alive="1s")
-        wait_until(lambda: loaded(server) == {"one"}, 10, "a later request decides anew")
+        wait_until(lambda: loaded(server) == {"one"}, 10, "a later keep_alive replaces the earlier one")
         embedded = whole(server.post("/api/embed", {"model": "two", "input": "abc", "keep_alive": 0}))
         assert len(embedded["embeddings"]) == 1
-        wait_until(lambda: loaded(server) == {"one"}, 10, "embeddings, too")
+        wait_until(lambda: loaded(server) == {"one"}, 10, "the model is unloaded after embeddings, too")
 
 
 def test_a_model_in_use_is_unloaded_after_its_last_request(files, tmp_path):
@@ -462,7 +462,7 @@ def test_a_model_in_use_is_unloaded_after_its_last_request(files, tmp_path):
         connection = hold(server, "two")
         assert load(server, "two", keep_alive=0)["done_reason"] == "unload" and "two" in loaded(server)
         connection.close()
-        wait_until(lambda: loaded(server) == {"one"}, 15, "it goes then")
+        wait_until(lambda: loaded(server) == {"one"}, 15, "the model is unloaded after its request")
 
 
 def test_a_name_without_a_tag_is_listed_and_served_with_one(files, tmp_path):

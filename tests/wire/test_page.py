@@ -118,12 +118,12 @@ def test_stop_ends_the_generation(open_page, server):
     parameters(page, temperature=0, max_completion_tokens=2000)
     for stop in (lambda: page.click("#stop"), lambda: page.keyboard.press("Escape")):
         ask(page, "Count from one to a thousand, in words.")
-        wait_until(lambda: page.locator(".assistant .text").last.text_content() > "", 20, "the first token")
+        wait_until(lambda: page.locator(".assistant .text").last.text_content() > "", 20, "the first token is generated")
         wait_until(lambda: server.gauge("num_requests_running") == 1, 20, "the request is counted")
         assert page.get_attribute("#log", "aria-busy") == "true"
         stop()
         turn = finished(page)
-        wait_until(lambda: server.gauge("num_requests_running") == 0, 2, "the stopped request is gone")
+        wait_until(lambda: server.gauge("num_requests_running") == 0, 2, "the stopped request has ended")
         assert turn.locator(".below .note").inner_text().startswith("stopped · about ") and turn.locator(".text").inner_text()
         assert turn.locator(".error").count() == 0 and page.evaluate("document.activeElement.id") == "prompt"
 

@@ -34,7 +34,7 @@ def send(page, question, answer):
 
 
 def settled(page, count):
-    wait_until(lambda: len(rows(page, "messages")) == count, 5, f"{count} messages are kept")
+    wait_until(lambda: len(rows(page, "messages")) == count, 5, f"{count} messages are stored")
 
 
 @needs_browser
@@ -73,7 +73,7 @@ def test_conversations_are_kept_found_renamed_and_deleted(open_page):
     menu(page, "Fruit <b>&</b>", "Delete")
     page.keyboard.press("Enter")
     page.wait_for_selector("#empty")
-    wait_until(lambda: rows(page, "conversations") == rows(page, "messages") == [], 5, "nothing is left")
+    wait_until(lambda: rows(page, "conversations") == rows(page, "messages") == [], 5, "the database is empty")
 
 
 @needs_browser
@@ -84,7 +84,7 @@ def test_branches_lose_nothing(open_page):
     page.unroute("**/v1/chat/completions")
     says(page, "deux")
     page.get_by_role("button", name="Try again").last.click()
-    wait_until(lambda: texts(page) == ["first", "one", "second", "deux"], 5, "another answer")
+    wait_until(lambda: texts(page) == ["first", "one", "second", "deux"], 5, "another answer is shown")
     finished(page)
     assert page.locator(".place").all_inner_texts() == ["2/2"]
     page.get_by_role("button", name="Previous version").click()
@@ -103,7 +103,7 @@ def test_branches_lose_nothing(open_page):
     assert sent.value.post_data_json["messages"] == [{"role": "user", "content": "changed"}]
     assert texts(page) == ["changed", "deux"] and page.locator(".place").all_inner_texts() == ["2/2"]
     page.get_by_role("button", name="Previous version").click()
-    wait_until(lambda: texts(page) == ["first", "one", "second", "deux"], 5, "the first branch, at its latest end")
+    wait_until(lambda: texts(page) == ["first", "one", "second", "deux"], 5, "the first branch is shown with its latest messages")
     settled(page, 7)
     page.reload()
     page.wait_for_selector("#model:enabled")
@@ -121,7 +121,7 @@ def test_a_conversation_moves_to_another_browser(open_page):
     page.unroute("**/v1/chat/completions")
     says(page, "uno")
     page.get_by_role("button", name="Try again").click()
-    wait_until(lambda: texts(page)[-1] == "uno", 5, "another answer")
+    wait_until(lambda: texts(page)[-1] == "uno", 5, "another answer is shown")
     finished(page)
     page.click("#new")
     send(page, "other", "thing")
@@ -135,10 +135,10 @@ def test_a_conversation_moves_to_another_browser(open_page):
     path = {"name": "chats.json", "mimeType": "application/json", "buffer": json.dumps(exported).encode()}
     for times in (1, 2):
         other.set_input_files("#load", path)
-        wait_until(lambda: len(titles(other)) == 2 * times, 5, "imported, beside what there is")
+        wait_until(lambda: len(titles(other)) == 2 * times, 5, "the conversation is imported beside the others")
     settled(other, 10)
     other.locator("#list .open", has_text="first").first.click()
-    wait_until(lambda: texts(other) == ["first", "uno"], 5, "the branch that was shown")
+    wait_until(lambda: texts(other) == ["first", "uno"], 5, "the branch that was shown is imported")
     other.get_by_role("button", name="Previous version").click()
     assert texts(other) == ["first", "one"]
     other.click("#open")
@@ -163,7 +163,7 @@ def test_a_conversation_moves_to_another_browser(open_page):
     ]
     odd = {"conversations": [{"title": "odd", "messages": circle, "head": "b", "settings": {"system": 5, "stop": "x"}}]}
     other.set_input_files("#load", {"name": "odd.json", "mimeType": "application/json", "buffer": json.dumps(exported | odd).encode()})
-    wait_until(lambda: "odd" in titles(other), 5, "imported")
+    wait_until(lambda: "odd" in titles(other), 5, "the conversation is imported")
     assert other.locator(".turn").count() == 2
 
 
@@ -182,7 +182,7 @@ def test_a_reload_in_mid_stream_keeps_the_text_so_far(open_page, server):
     page.wait_for_selector(".note:has-text('interrupted')")
     after = page.locator(".assistant > .text").text_content()
     assert after.startswith(before["content"].strip()), (before, after)
-    wait_until(lambda: server.gauge("num_requests_running") == 0, 5, "the interrupted request is gone")
+    wait_until(lambda: server.gauge("num_requests_running") == 0, 5, "the interrupted request has ended")
     parameters(page, max_completion_tokens=8)
     with page.expect_request("**/v1/chat/completions") as sent:
         page.get_by_role("button", name="Continue").click()
@@ -202,7 +202,7 @@ def test_two_tabs_do_not_overwrite_each_other(open_page):
     two = tab(open_page, one)
     listed(two, "shared")
     two.locator("#list .open").click()
-    wait_until(lambda: texts(two) == ["shared", "yes"], 5, "the other tab shows it")
+    wait_until(lambda: texts(two) == ["shared", "yes"], 5, "the other tab shows the conversation")
     # both tabs continue from the same message
     for page, word in ((one, "from one"), (two, "from two")):
         page.unroute("**/v1/chat/completions")
@@ -227,13 +227,13 @@ def test_two_tabs_do_not_overwrite_each_other(open_page):
     send(one, "followed", "a")
     listed(two, "followed", "shared")
     two.locator("#list .open", has_text="followed").click()
-    wait_until(lambda: texts(two) == ["followed", "a"], 5, "shown")
+    wait_until(lambda: texts(two) == ["followed", "a"], 5, "the conversation is shown")
     send(one, "more", "b")
     wait_until(lambda: texts(two) == ["followed", "a", "more", "b"], 5, "the other tab follows")
     menu(one, "followed", "Rename")
     one.fill("#question-input", "renamed")
     one.keyboard.press("Enter")
-    wait_until(lambda: two.inner_text("#title") == "renamed", 5, "the new name")
+    wait_until(lambda: two.inner_text("#title") == "renamed", 5, "the new title is shown")
     menu(two, "renamed", "Delete")
     two.click("#question-yes")
     one.wait_for_selector("#empty")
@@ -245,15 +245,15 @@ def test_an_answer_in_one_tab_is_not_interrupted_for_another(open_page):
     one = open_page()
     parameters(one, temperature=0, max_completion_tokens=400)
     ask(one, "Count from one to a thousand, in words.")
-    wait_until(lambda: len(one.locator(".assistant > .text").text_content()) > 20, 20, "some text")
+    wait_until(lambda: len(one.locator(".assistant > .text").text_content()) > 20, 20, "some text is shown")
     two = tab(open_page, one)
     two.locator("#list .open").click()
-    wait_until(lambda: two.locator(".assistant > .text").count() == 1, 5, "the other tab shows it")
+    wait_until(lambda: two.locator(".assistant > .text").count() == 1, 5, "the other tab shows the conversation")
     time.sleep(1)
     assert two.locator(".note").count() == 0, "the other tab does not call the answer interrupted"
     one.keyboard.press("Escape")
     finished(one)
-    wait_until(lambda: texts(one) == texts(two), 5, "both show the same end")
+    wait_until(lambda: texts(one) == texts(two), 5, "both tabs show the same end")
 
 
 @needs_browser
@@ -261,7 +261,7 @@ def test_an_answer_continues_while_another_conversation_is_shown(open_page):
     page = open_page()
     parameters(page, temperature=0, max_completion_tokens=60)
     ask(page, "Count from one to a thousand, in words.")
-    wait_until(lambda: page.locator(".assistant > .text").text_content() != "", 20, "some text")
+    wait_until(lambda: page.locator(".assistant > .text").text_content() != "", 20, "some text is shown")
     page.click("#new")
     assert page.is_visible("#send") and page.locator(".turn").count() == 0
     page.locator("#list .open").first.click()
@@ -409,11 +409,11 @@ def test_files_are_sent_with_a_message(open_page, tmp_path):
         {"name": "binary.bin", "mimeType": "", "buffer": b"\xff\xfe\x00"},
     ]
     page.set_input_files("#pick", files)
-    wait_until(lambda: "binary.bin: it is not a text in UTF-8" in page.inner_text("#toast"), 5, "what is no text is refused")
+    wait_until(lambda: "binary.bin: it is not a text in UTF-8" in page.inner_text("#toast"), 5, "a file that is not text is refused")
     page.set_input_files("#pick", [{"name": "photo.png", "mimeType": "image/png", "buffer": b"\x89PNG"}])
-    wait_until(lambda: "photo.png: this model takes no images" in page.inner_text("#toast"), 5, "images are not for this model")
+    wait_until(lambda: "photo.png: this model takes no images" in page.inner_text("#toast"), 5, "an image is refused for this model")
     page.set_input_files("#pick", [{"name": "big.txt", "mimeType": "text/plain", "buffer": b"x" * ((1 << 20) + 1)}])
-    wait_until(lambda: "big.txt: it is larger than 1 MiB" in page.inner_text("#toast"), 5, "a file has a bound")
+    wait_until(lambda: "big.txt: it is larger than 1 MiB" in page.inner_text("#toast"), 5, "a file that is too large is refused")
     assert page.locator("#files li").all_inner_texts() == ["notes.md", "tool.py"]
     with page.expect_request("**/v1/chat/completions") as sent:
         ask(page, "What is in them?")

@@ -59,7 +59,7 @@ def test_a_conversation_keeps_its_model_when_the_list_is_reloaded(open_page):
     send(page, "to the first", "b")
     listed(page, "to the first", "to the other")
     page.locator("#list .open", has_text="to the other").click()
-    wait_until(lambda: page.input_value("#model") == "other", 5, "the model of the conversation that is shown")
+    wait_until(lambda: page.input_value("#model") == "other", 5, "the conversation's model is selected")
     page.unroute("**/v1/models")
     page.route("**/v1/models", lambda route: route.abort())
     page.click("#open")
@@ -85,7 +85,7 @@ def test_messages_that_the_browser_refuses_to_store_are_stored_later(open_page):
     listed(page, "first")
     page.click("#new")
     page.locator("#list .open", has_text="first").click()
-    wait_until(lambda: texts(page) == ["first", "one"], 5, "it is still there")
+    wait_until(lambda: texts(page) == ["first", "one"], 5, "the conversation is still shown")
     assert page.is_visible("#unkept"), "the warning stays until the messages are stored"
     with page.expect_download() as download:
         page.click("#unkept-save")
@@ -129,7 +129,7 @@ def test_an_answer_whose_tab_is_closed_is_interrupted(open_page, server, locks):
         one.wait_for_selector("#model:enabled")
     parameters(one, temperature=0, max_completion_tokens=4000)
     ask(one, COUNT)
-    wait_until(lambda: len(one.locator(".assistant > .text").text_content()) > 20, 20, "some text")
+    wait_until(lambda: len(one.locator(".assistant > .text").text_content()) > 20, 20, "some text is shown")
     two = tab(open_page, one)
     two.locator("#list .open").click()
     two.wait_for_selector(".assistant.running")
@@ -138,7 +138,7 @@ def test_an_answer_whose_tab_is_closed_is_interrupted(open_page, server, locks):
     one.close()
     two.wait_for_selector(".note:has-text('interrupted')", timeout=8000)
     assert two.get_by_role("button", name="Continue").count() == 1
-    wait_until(lambda: server.gauge("num_requests_running") == 0, 5, "the request is gone")
+    wait_until(lambda: server.gauge("num_requests_running") == 0, 5, "the request has ended")
 
 
 @needs_browser
@@ -151,7 +151,7 @@ def test_an_answer_continues_while_another_branch_is_shown(open_page):
     page.get_by_role("button", name="Edit").click()
     page.fill(".edit textarea", COUNT)
     page.press(".edit textarea", "Enter")
-    wait_until(lambda: texts(page)[-1] not in ("", "one"), 20, "some text")
+    wait_until(lambda: texts(page)[-1] not in ("", "one"), 20, "some text is shown")
     page.get_by_role("button", name="Previous version").click()
     assert texts(page) == ["first", "one"] and page.is_visible("#stop"), "the answer continues"
     page.get_by_role("button", name="Next version").first.click()
@@ -170,7 +170,7 @@ def test_drafts_stay_with_their_conversations(open_page):
     assert page.input_value("#prompt") == "" and page.locator("#files li").count() == 0
     page.fill("#prompt", "for a new one")
     page.locator("#list .open", has_text="first").click()
-    wait_until(lambda: page.input_value("#prompt") == "for the first", 5, "its draft")
+    wait_until(lambda: page.input_value("#prompt") == "for the first", 5, "the draft is shown again")
     assert page.locator("#files li").all_inner_texts() == ["a.txt"]
     page.reload()
     page.wait_for_selector("#model:enabled")
@@ -228,7 +228,7 @@ def test_a_conversation_saved_by_the_terminal_is_imported(open_page):
     }
     load = lambda one: page.set_input_files("#load", {"name": "talk.json", "mimeType": "", "buffer": json.dumps(one).encode()})
     load(saved)
-    wait_until(lambda: texts(page) == ["Hi", "Hello!"], 5, "imported")
+    wait_until(lambda: texts(page) == ["Hi", "Hello!"], 5, "the conversation is imported")
     listed(page, "Hi")
     page.click("#open")
     shown = {name: page.input_value(f"[name={name}]") for name in ("system", "reasoning_effort", "temperature", "top_p", "seed", "stop")}

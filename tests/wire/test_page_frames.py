@@ -135,7 +135,7 @@ def test_a_second_tab_of_the_same_process_is_ready_soon_during_an_answer(server,
             took.append(time.monotonic() - start)
             two.close()
         before = len(text(page))
-        wait_until(lambda: len(text(page)) > before, 5, "the answer goes on")
+        wait_until(lambda: len(text(page)) > before, 5, "the answer continues")
         own.close()
     print(f"a second tab is ready after {', '.join(f'{one:.2f}' for one in took)} s")
     assert min(took) <= (2 if is_idle() else 10), took
@@ -149,10 +149,10 @@ def test_drawn_text_keeps_its_elements_and_a_selection_while_more_arrives(open_p
     with PacedAnswers(KINDS[kind], 40) as paced:
         paced.route(one)
         ask(one, "Count")
-        wait_until(lambda: "w9" in text(one), 20, "some text")
+        wait_until(lambda: "w9" in text(one), 20, "some text is shown")
         two = tab(open_page, one)
         two.locator("#list .open").first.click()
-        wait_until(lambda: two.locator(".assistant").count() == 1 and "w9" in text(two), 20, "the other tab shows it")
+        wait_until(lambda: two.locator(".assistant").count() == 1 and "w9" in text(two), 20, "the other tab shows the conversation")
         for page in (one, two):
             page.bring_to_front()
             # finds the text node of the first word
@@ -165,7 +165,7 @@ def test_drawn_text_keeps_its_elements_and_a_selection_while_more_arrives(open_p
             }"""
             page.evaluate(select)
             before = len(text(page))
-            wait_until(lambda: len(text(page)) > before + 60, 20, "more has come")
+            wait_until(lambda: len(text(page)) > before + 60, 20, "more text is shown")
             selected = "[first.isConnected, getSelection().anchorNode === first, getSelection().focusOffset - getSelection().anchorOffset]"
             assert page.evaluate(selected) == [True, True, 2]
         one.bring_to_front()
@@ -203,7 +203,7 @@ def test_a_long_list_or_table_drawn_row_by_row_equals_the_whole_text(open_page, 
         paced.route(page)
         ask(page, "Count")
         find = f"[...(document.querySelector('.assistant > .text')?.querySelectorAll('{rows}') ?? [])].map((row) => row.textContent)"
-        wait_until(lambda: len(page.evaluate(find)) > 100, 20, "most rows are there")
+        wait_until(lambda: len(page.evaluate(find)) > 100, 20, "most rows are shown")
         grown = [int(re.search(r"w(\d+)", text)[1]) for text in page.evaluate(find)[:-1]]
         assert grown == list(range(len(grown))), "each row is there once"
         finished(page)
@@ -225,12 +225,12 @@ def test_a_reader_who_scrolls_up_stays_there_during_the_answer(open_page):
         page.wait_for_selector("#latest:visible")
         time.sleep(0.3)
         place, length = page.evaluate("document.getElementById('scroll').scrollTop"), len(text(page))
-        wait_until(lambda: len(text(page)) > length + 200, 20, "more has come")
+        wait_until(lambda: len(text(page)) > length + 200, 20, "more text is shown")
         assert page.evaluate("document.getElementById('scroll').scrollTop") == place, "the view does not move"
         page.click("#latest")
         wait_until(lambda: page.evaluate(AT_END), 5, "the end is shown again")
         length = len(text(page))
-        wait_until(lambda: len(text(page)) > length + 200, 20, "more has come")
+        wait_until(lambda: len(text(page)) > length + 200, 20, "more text is shown")
         wait_until(lambda: page.evaluate(AT_END), 1, "the end is followed again")
         page.keyboard.press("Escape")
         finished(page)

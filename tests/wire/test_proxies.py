@@ -163,17 +163,17 @@ def test_a_client_that_leaves_ends_its_request(site):
     server, proxy = site
     stream = proxy.send("/v1/completions", story())
     stream.connection.recv(1000)
-    wait_until(lambda: server.gauge("num_requests_running") == 1, 5, "it runs")
+    wait_until(lambda: server.gauge("num_requests_running") == 1, 5, "the request runs")
     stream.connection.close()
-    wait_until(lambda: at_rest(server), 2, "its place is free")
+    wait_until(lambda: at_rest(server), 2, "the sequence slot is free")
 
 
 def test_a_client_that_leaves_before_its_answer_ends_its_request(site):
     server, proxy = site
     stream = proxy.send("/v1/completions", story(stream=False))
-    wait_until(lambda: server.gauge("num_requests_running") == 1, 5, "it runs")
+    wait_until(lambda: server.gauge("num_requests_running") == 1, 5, "the request runs")
     stream.connection.close()
-    wait_until(lambda: at_rest(server), 2, "its place is free")
+    wait_until(lambda: at_rest(server), 2, "the sequence slot is free")
 
 
 def test_large_bodies_pass_and_those_beyond_the_limit_get_our_error(site):
@@ -191,12 +191,12 @@ def test_errors_pass_unchanged(site):
     streams = []
     for state in ("running", "waiting"):
         streams.append(proxy.send("/v1/completions", story()))
-        wait_until(lambda: server.gauge(f"num_requests_{state}") == 1, 5, f"one is {state}")
+        wait_until(lambda: server.gauge(f"num_requests_{state}") == 1, 5, f"one request is {state}")
     refused = proxy.send("/v1/completions", story()).read()
     assert refused.status == 429 and "retry-after: " in refused.head and refused.error["message"]
     for stream in streams:
         stream.connection.close()
-    wait_until(lambda: at_rest(server), 2, "both are gone")
+    wait_until(lambda: at_rest(server), 2, "both requests have ended")
 
 
 def test_connections_to_the_server_are_reused(site):

@@ -98,7 +98,7 @@ def test_a_download_continues_for_the_remaining_clients_and_ends_with_the_last(s
     again = open_stream(server, "/api/pull", {"model": MODEL})
     assert alive(pip_of(said)), "the next pull starts at once"
     again.close()
-    wait_until(lambda: b"was given up" in server.output().encode(), 10, "the log says so")
+    wait_until(lambda: b"was given up" in server.output().encode(), 10, "the log says that the download was given up")
 
 
 def test_a_download_by_an_operator_continues_without_clients_and_ends_with_the_server(serving):

@@ -116,7 +116,7 @@ def test_a_client_that_disconnects_has_its_line(logged, id, stream, status):
         connection.sendall(f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
         if stream:
             read_until(connection, b"data: ")
-        wait_until(lambda: logged.server.gauge("num_requests_running") == 1, 10, "it runs")
+        wait_until(lambda: logged.server.gauge("num_requests_running") == 1, 10, "the request runs")
         time.sleep(0.2)
     line = logged.one(id)
     assert (line["level"], line["outcome"], line["status"], line["reason"]) == ("INFO", "left", status, "client_left")
@@ -192,7 +192,7 @@ def test_probes_and_the_start_of_the_framework_are_silent_below_debug(logged):
     assert not [line for line in lines if line.get("path") in ("/health", "/ready", "/metrics", "/version")]
     assert not [line for line in lines if line["target"].startswith("actix")]
     with Logged(None, "-v") as loud:
-        wait_until(lambda: [line for line in loud.all() if line.get("path") == "/ready" and line["level"] == "DEBUG"], 5, "a probe's line")
+        wait_until(lambda: [line for line in loud.all() if line.get("path") == "/ready" and line["level"] == "DEBUG"], 5, "a line")
         assert [line for line in loud.all() if line["target"].startswith("actix_server") and line["level"] == "INFO"]
 
 
@@ -241,7 +241,7 @@ def test_time_in_the_queue_disconnects_there_and_a_full_queue_are_logged():
         running = send(logged, "running", max_tokens=3000)
         read_until(running, b"data: ")
         waiting = send(logged, "waiting", max_tokens=1)
-        wait_until(lambda: logged.server.gauge("num_requests_waiting") == 1, 10, "it waits")
+        wait_until(lambda: logged.server.gauge("num_requests_waiting") == 1, 10, "the request waits")
         assert logged.post("/v1/completions", completion(), "full").status == 429
         line = logged.one("full")
         assert (line["level"], line["outcome"], line["status"], line["reason"]) == ("WARN", "refused", 429, "rate_limit_exceeded")
@@ -249,7 +249,7 @@ def test_time_in_the_queue_disconnects_there_and_a_full_queue_are_logged():
         line = logged.one("waiting")
         assert (line["outcome"], line["generated_tokens"]) == ("left", 0) and 0 < line["queue_ms"] <= line["total_ms"]
         assert "ttft_ms" not in line
-        wait_until(lambda: logged.server.gauge("num_requests_waiting") == 0, 10, "its place is free")
+        wait_until(lambda: logged.server.gauge("num_requests_waiting") == 0, 10, "the queue is empty")
         later = send(logged, "later", max_tokens=1)
         time.sleep(0.3)
         running.close()

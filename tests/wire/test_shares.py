@@ -31,7 +31,7 @@ def test_a_small_request_does_not_wait_for_one_with_many_choices(shared):
     large = lambda: shared.complete(prompts, n=4, max_tokens=24, temperature=0.5, seed=3, ignore_eos=True)
     alone = shared.text("Once upon a time", max_tokens=4)
     thread, replies = in_background(large)
-    wait_until(lambda: shared.gauge("num_requests_waiting") >= 40, 20, "the large request fills its place")
+    wait_until(lambda: shared.gauge("num_requests_waiting") >= 40, 20, "the prompts of the large request wait")
     waits = []
     for _ in range(3):
         start = time.monotonic()
@@ -49,7 +49,7 @@ def test_a_small_request_does_not_wait_for_one_with_many_choices(shared):
 
 def test_a_request_as_large_as_the_queue_leaves_room(shared):
     thread, replies = in_background(lambda: shared.complete(["a"] * 16, n=4, max_tokens=40, ignore_eos=True))
-    wait_until(lambda: shared.gauge("num_requests_waiting") >= 40, 20, "the large request fills its place")
+    wait_until(lambda: shared.gauge("num_requests_waiting") >= 40, 20, "the prompts of the large request wait")
     others = [in_background(lambda i=i: shared.complete(f"{i}", max_tokens=1)) for i in range(20)]
     for other, got in others:
         other.join(170)
@@ -62,7 +62,7 @@ def test_embeddings_of_many_texts_leave_room_too(shared):
     texts = [f"text number {i} of a long list of texts" for i in range(300)]
     ask = lambda: shared.post("/v1/embeddings", {"model": MODEL, "input": texts})
     thread, replies = in_background(ask)
-    wait_until(lambda: shared.gauge("num_requests_waiting") >= 200, 20, "they wait in their own place")
+    wait_until(lambda: shared.gauge("num_requests_waiting") >= 200, 20, "the texts wait")
     assert shared.complete("Hi", max_tokens=2).status == 200
     assert not replies, "the short request was served first"
     thread.join(170)

@@ -35,7 +35,7 @@ def children(pid: int) -> list[int]:
 
 def zombie_goes(pid: int) -> bool:
     """Waits until a process that has just ended is reaped."""
-    wait_until(lambda: not is_alive(pid, but_zombie=False), 2, "the zombie goes")
+    wait_until(lambda: not is_alive(pid, but_zombie=False), 2, "the zombie is reaped")
     return True
 
 
@@ -75,7 +75,7 @@ def test_a_killed_server_is_restarted_while_clients_wait_at_the_port():
         with ThreadPoolExecutor(8) as pool:
             replies = list(pool.map(lambda _: server.get("/health"), range(8)))
         accepted = time.monotonic() - start
-        back = start + wait_until(lambda: server.get("/ready").status == 200, 60, "it is ready again")
+        back = start + wait_until(lambda: server.get("/ready").status == 200, 60, "the server is ready again")
         stop.set()
         visitor.join()
         assert not refused, "the port stayed open"
@@ -135,7 +135,7 @@ def test_a_second_signal_ends_both_at_once():
         stream = open_stream(server, "/v1/completions", STREAM | {"max_tokens": 4000})
         stream.recv(1)
         server.process.send_signal(signal.SIGTERM)
-        wait_until(lambda: server.get("/ready").status == 503, 5, "it drains")
+        wait_until(lambda: server.get("/ready").status == 503, 5, "the server drains")
         start = time.monotonic()
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(10) == 130, server.output()

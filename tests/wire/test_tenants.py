@@ -81,7 +81,7 @@ def test_lines_of_a_tenant_do_not_wait_behind_all_lines_of_another(tenants, plac
         lines = [chat_line(number, max_tokens=40, ignore_eos=True) for number in range(30)]
         many = [make_batch(server, lines, headers=ann)["id"] for _ in range(5)]
         done = lambda: sum(batch_of(server, id, ann)["request_counts"]["completed"] for id in many)
-        wait_until(lambda: done() >= 2, 60, "ann's lines run")
+        wait_until(lambda: done() >= 2, 60, "two of Ann's lines have run")
         few = make_batch(server, [chat_line(number, max_tokens=4) for number in range(4)], headers=bob)["id"]
         wait_for(server, few, lambda batch: batch["status"] != "validating", headers=bob)
         before = done()
@@ -101,7 +101,7 @@ def test_results_wait_until_their_tenant_has_room(tenants):
         content = jsonl(lines)
         file = upload(server, content + b" " * (20_000 - len(content) - 1) + b"\n", headers=ann).json()["id"]
         id = server.post("/v1/batches", BATCH | {"input_file_id": file}, headers=ann).json()["id"]
-        wait_until(lambda: "results cannot be written" in server.output(), 90, "ann has her share")
+        wait_until(lambda: "results cannot be written" in server.output(), 90, "Ann's share is full")
         time.sleep(2.5)
         held = batch_of(server, id, ann)
         assert held["status"] == "in_progress" and 5 < held["request_counts"]["completed"] < 30, held

@@ -131,11 +131,11 @@ def test_each_choice_has_its_own_phases(traced):
     id = new_id()
     ask(server, id, n=3)
     of_request = lambda: [span for span in collector.spans() if attributes(span).get("penstock.request.id") == id]
-    wait_until(of_request, 20, "the span of the request")
+    wait_until(of_request, 20, "the request's span has arrived")
     trace = of_request()[0].trace_id
     names = lambda: sorted(span.name for span in collector.spans() if span.trace_id == trace)
     wanted = sorted(["POST /v1/completions"] + 3 * ["queue", "prefill", "decode"])
-    wait_until(lambda: names() == wanted, 20, f"the phases of each choice: {names()}")
+    wait_until(lambda: names() == wanted, 20, f"each choice has its phases: {names()}")
 
 
 def test_an_unsampled_parent_suppresses_spans_and_a_malformed_one_is_ignored(traced):
@@ -160,9 +160,9 @@ def test_a_refusal_and_a_client_that_disconnects_have_spans(traced):
         assert stream.recv(100)
         time.sleep(0.2)
     gone = lambda: [span for span in collector.spans() if attributes(span).get("penstock.outcome") == "left"]
-    wait_until(gone, 20, "the span of the client that left")
+    wait_until(gone, 20, "the span of the disconnected client has arrived")
     decode = lambda: [span for span in collector.spans() if span.trace_id == gone()[0].trace_id and span.name == "decode"]
-    wait_until(decode, 5, "its decode")
+    wait_until(decode, 5, "the decode span has arrived")
     assert 0 < attributes(decode()[0])["gen_ai.usage.output_tokens"] < 2000
 
 
@@ -198,7 +198,7 @@ def test_a_failing_collector_loses_spans_and_delays_nothing(how):
             assert ask(server, new_id()).status == 200
         assert time.monotonic() - start < 30
         wait_until(lambda: server.metrics().get(("penstock_trace_exports_failed_total", ()), 0) > 0, 30, "the loss is counted")
-        wait_until(lambda: "spans are lost" in server.output(), 5, "the loss is told")
+        wait_until(lambda: "spans are lost" in server.output(), 5, "the loss is logged")
         assert server.output().count("spans are lost") == 1
     if how == "refuses":
         collector.close()

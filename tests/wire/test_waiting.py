@@ -24,14 +24,14 @@ def occupy(server):
     got = b""
     while b"data: " not in got:  # The gauge alone may still count the previous request.
         got += stream.recv(4096)
-    wait_until(lambda: server.gauge("num_requests_running") == 1, 5, "it runs")
+    wait_until(lambda: server.gauge("num_requests_running") == 1, 5, "the request runs")
     return stream
 
 
 def waiting(server, number: int, path: str = "/v1/completions", **fields):
     """Sends a request, and waits until `number` requests are in the queue."""
     stream = open_stream(server, path, {"model": MODEL, "max_tokens": 2, "temperature": 0, "stream": True, **fields})
-    wait_until(lambda: server.gauge("num_requests_waiting") == number, 5, "it waits")
+    wait_until(lambda: server.gauge("num_requests_waiting") == number, 5, "the request waits")
     return stream
 
 
@@ -75,7 +75,7 @@ def test_a_full_queue_refuses_at_once(narrow):
     occupied.close()
     for stream in queued:
         assert b"data: [DONE]\n\n" in read_all(stream)
-    wait_until(lambda: narrow.gauge("num_requests_running") == 0 and narrow.gauge("num_requests_waiting") == 0, 5, "rest")
+    wait_until(lambda: narrow.gauge("num_requests_running") == 0 and narrow.gauge("num_requests_waiting") == 0, 5, "the server is idle")
     assert narrow.complete("Hi").status == 200
 
 
@@ -84,15 +84,15 @@ def test_the_prompts_of_a_request_are_queued_together_or_not_at_all(narrow):
     queued = [waiting(narrow, number, prompt=f"{number}") for number in (1, 2)]
     reply = narrow.complete(["a", "b"])
     assert reply.status == 429, reply.body
-    wait_until(lambda: narrow.gauge("num_requests_waiting") == 2, 5, "neither of the two waits")
+    wait_until(lambda: narrow.gauge("num_requests_waiting") == 2, 5, "neither prompt waits")
     reply = narrow.complete(["a", "b", "c"])
     assert reply.status == 400 and reply.error["param"] == "prompt", "the queue can never hold these, so a retry would be useless"
     queued.pop().close()
-    wait_until(lambda: narrow.gauge("num_requests_waiting") == 1, 5, "the second one has left")
+    wait_until(lambda: narrow.gauge("num_requests_waiting") == 1, 5, "the second request has left the queue")
     # Together, the prompts of a request take one place in such a short queue.
     pair = waiting(narrow, 3, prompt=["c", "d"])
     occupied.close()
     for stream in (*queued, pair):
         assert b"data: [DONE]\n\n" in read_all(stream)
-    wait_until(lambda: narrow.gauge("num_requests_running") == 0, 5, "rest")
+    wait_until(lambda: narrow.gauge("num_requests_running") == 0, 5, "the server is idle")
     assert json.loads(narrow.complete(["a", "b"]).body)["choices"][1]["index"] == 1

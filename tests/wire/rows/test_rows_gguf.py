@@ -297,7 +297,7 @@ def test_a_file_that_is_cut_in_place_fails_its_model_alone(tmp_path, original): 
         shutil.copy(original, tmp_path / "new.gguf")
         (tmp_path / "new.gguf").rename(tmp_path / "cut.gguf")
         served_again = lambda: (reply := ask("cut")).status == 200 and reply.json()["choices"][0]["text"] == before
-        wait_until(served_again, 60, "the model is served again")
+        wait_until(served_again, 60, "the model works again")
 
 
 def test_wrong_numbers_of_the_architecture_fail_the_load(zoo):

@@ -121,7 +121,7 @@ def test_a_mebibyte_that_becomes_a_gibibyte_is_refused_in_flat_memory(server):
     before = resident(server)
     for _ in range(3):
         refused(json_post(server, "Content-Encoding: gzip\r\n", bomb, seconds=30), 413)
-    wait_until(lambda: resident(server) - before < 4 << 20, 15, "memory is flat")
+    wait_until(lambda: resident(server) - before < 4 << 20, 15, "memory has not grown")
 
 
 def settled(server, bound: int) -> int:
@@ -343,5 +343,5 @@ def test_a_server_recovers_from_more_connections_than_open_files():
         assert server.process.poll() is None
         for connection in connections:
             connection.close()
-        wait_until(lambda: answers(server), 20, "it serves again")
+        wait_until(lambda: answers(server), 20, "the server works again")
         assert server.complete(max_tokens=1).status == 200

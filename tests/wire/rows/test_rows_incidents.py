@@ -164,7 +164,7 @@ def test_incident_bad_requests_leave_no_memory_behind(server):
     ask(300)
     before = resident(server)
     ask(600)
-    wait_until(lambda: resident(server) - before <= 6 << 20, 15, "at most 1 MiB for a hundred of them")
+    wait_until(lambda: resident(server) - before <= 6 << 20, 15, "a hundred refused requests leave at most 1 MiB")
     print(f"600 bad requests: {(resident(server) - before) >> 10} KiB")
 
 
@@ -338,7 +338,7 @@ def test_incident_decompression_bombs(server):
             reply = server.post(path, bomb, headers={"content-encoding": "gzip"})
             assert reply.status == unread.get(path, 413), (path, reply.status, reply.body[:200])
     assert len(paths) > 5
-    wait_until(lambda: resident(server) - before < 16 << 20, 15, "memory is flat")
+    wait_until(lambda: resident(server) - before < 16 << 20, 15, "memory has not grown")
 
 
 def test_incident_errors_leak_no_addresses_or_paths(server):

@@ -52,7 +52,7 @@ def test_a_client_that_never_reads_is_cut_and_holds_up_nobody(server):
         )
         start = time.monotonic()
         stream.sendall(head.encode() + payload)
-        wait_until(lambda: not at_rest(server), 5, "it runs")
+        wait_until(lambda: not at_rest(server), 5, "the request runs")
         others, waits = [], []
         while cut() == cut_before:
             begin = time.monotonic()
@@ -63,9 +63,9 @@ def test_a_client_that_never_reads_is_cut_and_holds_up_nobody(server):
             time.sleep(0.2)
         took = time.monotonic() - start
         assert set(others) == {alone}, "others are not affected"
-        wait_until(lambda: at_rest(server), 2, "its place is free")
+        wait_until(lambda: at_rest(server), 2, "the sequence slot is free")
     line = lambda: re.search(r"outcome=(aborted|left) status=200 .* generated_tokens=[1-9]", server.output())
-    wait_until(line, 5, "its line in the log tells what it has cost")
+    wait_until(line, 5, "the log line of the request has its cost")
     print(f"cut {took:.1f} s after it began, {queued >> 10} KiB queued, {line()[0]}, slowest answer beside it {max(waits):.2f} s")
     assert 0 < queued <= 256 << 10 and took < 50, (queued, took)
 

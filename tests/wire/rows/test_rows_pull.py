@@ -131,7 +131,7 @@ def test_a_killed_pull_continues_where_it_was(scene):
     scene.hub.answers[FILE] = slowly(0.3)
     process = scene.command("pull", "hf:o/r")
     partial = scene.file("model.gguf.partial")
-    wait_until(lambda: partial.exists() and partial.stat().st_size > 40_000, 20, "some of it is there")
+    wait_until(lambda: partial.exists() and partial.stat().st_size > 40_000, 20, "a part of the file is stored")
     process.kill()
     process.communicate()
     kept = partial.stat().st_size
