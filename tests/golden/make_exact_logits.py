@@ -3,9 +3,9 @@
     make_exact_logits.py        (needs numpy, takes two minutes)
 
 The models are lines of architectures.jsonl.gz. Their attention scores are not scaled, so random weights make the scores large, and a
-difference grows from layer to layer. `rounding` has one value per prompt: the largest change of a logit in eight trials, each of which adds a
-random relative error of float32's size (up to 2^-24) to every operation [standard deviations]. A float32 implementation differs from the
-exact logits by a few times that amount.
+difference grows from layer to layer. `rounding` has one value per prompt: the largest change of a logit in eight trials, each of which
+adds a random relative error of float32's size (up to 2^-24) to every operation [standard deviations]. A float32 implementation differs
+from the exact logits by a few times that amount.
 """
 
 import gzip

@@ -1,4 +1,5 @@
-"""Text from other sources (models, files, templates, errors) cannot control a terminal, and reaches a pipe unchanged if a program reads it."""
+"""Text from other sources (models, files, templates, errors) cannot control a terminal, and reaches a program unchanged through
+a pipe."""
 
 import json
 import os

@@ -145,7 +145,7 @@ def test_a_killed_pull_continues_where_it_was(scene):
 
 
 def test_a_pull_onto_a_full_disk_fails_and_the_next_one_ends_it(scene):
-    """Row 83. A limit on file size stands in for the full disk: a write in the middle of the file fails with an error of the system."""
+    """Row 83. A limit on file size stands in for the full disk: a write in the middle of the file fails with a system error."""
     env = environment(scene.env) | {"HF_ENDPOINT": scene.hub.url}
     limit = lambda: (signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)))
     options = dict(env=env, capture_output=True, text=True, preexec_fn=limit, restore_signals=False, timeout=60)
