@@ -192,7 +192,7 @@ def test_probes_and_the_start_of_the_framework_are_silent_below_debug(logged):
     assert not [line for line in lines if line.get("path") in ("/health", "/ready", "/metrics", "/version")]
     assert not [line for line in lines if line["target"].startswith("actix")]
     with Logged(None, "-v") as loud:
-        wait_until(lambda: [line for line in loud.all() if line.get("path") == "/ready" and line["level"] == "DEBUG"], 5, "a line")
+        wait_until(lambda: [line for line in loud.all() if line.get("path") == "/ready" and line["level"] == "DEBUG"], 5, "a probe's line")
         assert [line for line in loud.all() if line["target"].startswith("actix_server") and line["level"] == "INFO"]
 
 
