@@ -1,4 +1,4 @@
-//! Names that are not in the catalogue.
+//! Tests names of models that are not in the catalogue.
 
 use super::*;
 use config::{ConfigSources, Overrides};
@@ -48,7 +48,7 @@ fn other_formats_are_refused_with_advice() {
 }
 
 #[test]
-fn a_near_name_is_offered() {
+fn a_similar_name_is_suggested() {
     let dir = tempfile::tempdir().unwrap();
     let error = |name: &str| resolve(&config(dir.path()), name).unwrap_err().to_string();
     assert!(error("smollm2:136m").contains("no model `smollm2:136m` (did you mean smollm2:135m?): "), "{}", error("smollm2:136m"));

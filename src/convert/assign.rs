@@ -85,14 +85,14 @@ pub fn assign(checkpoint: &Checkpoint, family: &'static Family, shape: &Shape, i
         for (order, rule, found, ending) in places {
             if rule.to.contains("{}") && found.first().is_some_and(|&layer| layer >= shape.layers) {
                 let (name, layers) = (&tensor.name, shape.layers);
-                return wrong(format!("tensor {name} is of a layer beyond the {layers} that config.json names (num_hidden_layers)"));
+                return wrong(format!("tensor {name} belongs to a layer beyond the {layers} layers of config.json (num_hidden_layers)"));
             }
             let layer = found.first().filter(|_| rule.to.contains("{}"));
             let name = format!("{}{ending}", filled(rule.to, layer.map(std::slice::from_ref).unwrap_or_default()));
             let key = (layer.map_or(0, |layer| layer.saturating_add(1)), order, ending, name);
             let sources = &mut targets.entry(key).or_insert(Target { rule, sources: BTreeMap::new() }).sources;
             if let Some(other) = sources.insert(found.get(1).copied().unwrap_or(0), index) {
-                return wrong(format!("tensors {} and {} have the same place", checkpoint.tensor(other).name, tensor.name));
+                return wrong(format!("tensors {} and {} map to the same part of the output", checkpoint.tensor(other).name, tensor.name));
             }
         }
     }
@@ -112,7 +112,7 @@ pub fn assign(checkpoint: &Checkpoint, family: &'static Family, shape: &Shape, i
     let assigned: Vec<Assigned> =
         targets.into_iter().map(|((.., name), target)| built(checkpoint, name, &target, shape)).collect::<Fallible<_>>()?;
     match assigned.windows(2).find(|pair| pair[0].name == pair[1].name) {
-        Some(pair) => wrong(format!("two tensors of the checkpoint have the place of {}", pair[0].name)),
+        Some(pair) => wrong(format!("two tensors of the checkpoint map to {}", pair[0].name)),
         None => Ok(assigned),
     }
 }

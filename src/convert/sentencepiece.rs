@@ -59,8 +59,8 @@ fn open(path: &Path) -> Fallible<Option<Model>> {
     let model = Model::decode(&bytes[..]).or_else(|error| fault(path, format!("is not a SentencePiece model: {error}")))?;
     let is_sound = |piece: &Piece| piece.score.unwrap_or(0.0).is_finite() && (1..=6).contains(&piece.kind.unwrap_or(1));
     match model.pieces.iter().position(|piece| !is_sound(piece)) {
-        Some(id) => fault(path, format!("the piece {id} has a score or type that no piece has")),
-        None if model.pieces.is_empty() => fault(path, "holds no pieces: is it a SentencePiece model?"),
+        Some(id) => fault(path, format!("piece {id} is invalid, expected a finite score and a type from 1 to 6")),
+        None if model.pieces.is_empty() => fault(path, "has no pieces: is it a SentencePiece model?"),
         None => Ok(Some(model)),
     }
 }

@@ -25,7 +25,7 @@ impl Registry {
         self.joined(name, true)
     }
 
-    /// As [`Registry::pull`], for a client that waits: if all of them leave, the download ends, and the next one continues it.
+    /// Like [`Registry::pull`], for clients that wait. If all of them leave, the download ends. The next pull resumes it.
     pub fn pull_while_waiting(self: &Arc<Self>, name: &str) -> Result<Waiting, RegistryError> {
         self.joined(name, false).map(Waiting)
     }
@@ -86,7 +86,7 @@ impl Registry {
         if pulls.get(&pull.id).is_some_and(|listed| Arc::ptr_eq(listed, pull)) {
             pulls.remove(&pull.id);
         } else {
-            // Another has taken the place of this one, which was given up.
+            // This download was given up, and another one has replaced it.
             self.pulls.1.fetch_sub(1, Ordering::Relaxed);
         }
         drop(pulls);

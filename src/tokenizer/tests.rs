@@ -230,7 +230,7 @@ fn a_byte_without_a_token_becomes_no_control_token() {
     assert_eq!(ids(tokens, types, None), [3, 1, 4], "dropped");
     assert_eq!(ids(tokens, types, Some(0)), [3, 1, 4], "an end token does not stand for text");
     assert_eq!(ids(tokens, [2, 1, 1, 1, 1, 3], Some(0)), [3, 0, 1, 0, 4], "the unknown token");
-    assert_eq!(ids(["<unk>", "a", "b", "ab", "aba", "\u{104}"], types, Some(0)), [3, 0, 1, 0, 4], "however its type is named");
+    assert_eq!(ids(["<unk>", "a", "b", "ab", "aba", "\u{104}"], types, Some(0)), [3, 0, 1, 0, 4], "the unknown token of any type");
     let spelt = ["<end>", "a", "b", "ab", "aba", "<0x04>"];
     assert_eq!(ids(spelt, [3, 1, 1, 1, 1, 6], Some(0)), [3, 5, 1, 4], "its own token");
     assert_eq!(ids(tokens, [3, 1, 1, 1, 3, 3], None), [3, 1, 3, 1], "nor do merges lead to a control token");
@@ -298,7 +298,7 @@ fn bos_is_added_if_the_file_or_the_pre_tokenizer_says_so_and_not_twice() {
         [0, 3],
         "the model was trained with BOS, whether or not its file says so"
     );
-    assert_eq!(load(&llama3.kv("tokenizer.ggml.add_bos_token", false)).unwrap().encode_prompt("ab", 9).unwrap(), [3], "this one says no");
+    assert_eq!(load(&llama3.kv("tokenizer.ggml.add_bos_token", false)).unwrap().encode_prompt("ab", 9).unwrap(), [3], "a file may say no");
     assert_eq!(bpe.encode_prompt("ab<s>", 9).unwrap(), [3, 0]);
     let added = load(&small("gpt2").kv("tokenizer.ggml.add_bos_token", true)).unwrap();
     assert_eq!(added.encode_rendered("ab", 9).unwrap(), [0, 3]);

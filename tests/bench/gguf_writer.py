@@ -44,7 +44,7 @@ class Tensor:
     @property
     def bytes(self):
         _, weights, size = TYPES[self.type]
-        assert self.dims[0] % weights == 0, f"{self.name}: rows of {self.dims[0]} weights are no whole blocks of {self.type}"
+        assert self.dims[0] % weights == 0, f"{self.name}: a row of {self.dims[0]} weights is not a whole number of {self.type} blocks"
         return self.elements // weights * size
 
 
@@ -82,7 +82,7 @@ def slab(kind):
 
 
 def pieces(index, tensor):
-    """Yields runs of bytes that together are a tensor. Each tensor starts at a different block of the slab."""
+    """Yields runs of bytes that together make up a tensor. Each tensor starts at a different block of the slab."""
     if tensor.value is not None:
         yield np.full(tensor.elements, tensor.value, np.float32).view(np.uint8)
         return

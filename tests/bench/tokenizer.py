@@ -95,7 +95,7 @@ def main() -> None:
             for name, encode in peers.items():
                 rate, ids = best(encode, text)
                 rates[name].append(rate)
-                assert ids == ours, f"{name} gives other ids"
+                assert ids == ours, f"{name} returns different ids"
     print(f"{len(text.encode())} bytes, {len(ours)} tokens, the same ids from all")
     for name, all_rates in rates.items():
         print(f"{name:12} {statistics.median(all_rates):7.1f} MB/s (of {args.rounds}: {min(all_rates):.1f} to {max(all_rates):.1f})")

@@ -103,7 +103,7 @@ def test_the_async_client_streams_too(server, model):
     assert asyncio.run(run()) == ANSWER
 
 
-def test_stop_sequences_are_told(client, model):
+def test_stop_sequences_are_reported(client, model):
     message = ask(client, model, stop_sequences=[" Paris"])
     assert (message.stop_reason, message.stop_sequence, message.content[0].text) == ("stop_sequence", " Paris", "The capital of France is")
     assert ask(client, model, max_tokens=2).stop_reason == "max_tokens"

@@ -49,4 +49,4 @@ def test_choices_are_scored_by_log_likelihood(evaluate, url, model, batch):
 def test_a_plausible_text_is_likelier_than_its_reverse(evaluate):
     samples = evaluate("rivers")["samples"]["rivers"]
     (english,), (backwards,) = [sample["filtered_resps"] for sample in sorted(samples, key=lambda sample: sample["doc_id"])]
-    assert math.isfinite(english) and backwards < 2 * english < 0, "words in their order are much likelier"
+    assert math.isfinite(english) and backwards < 2 * english < 0, "the text is much likelier with its words in order"

@@ -66,7 +66,7 @@ def test_a_chat_is_streamed_asynchronously(server, model):
     assert "".join(asyncio.run(run())) == ANSWER
 
 
-def test_a_text_is_generated_and_goes_on(client, model):
+def test_a_text_is_generated_and_continued(client, model):
     answer = client.generate(model=model, prompt=QUESTION, options=OPTIONS)
     assert answer.response == ANSWER and answer.done_reason == "stop" and len(answer.context) > 37
     again = client.generate(model=model, prompt="And of Italy?", context=answer.context, options=OPTIONS)

@@ -139,7 +139,7 @@ def test_closing_a_stream_ends_the_request(client, model, server):
         if number == 3:
             break
     stream.close()
-    wait_until(lambda: server.gauge("num_requests_running") == 0, 2, "the aborted stream is gone")
+    wait_until(lambda: server.gauge("num_requests_running") == 0, 2, "the aborted stream has ended")
     assert ask(client, model).choices[0].message.content == "The capital of France is Paris."
 
 

@@ -117,7 +117,7 @@ PRODUCTS = [
          "|tojson(separators=(',', ':'))", "|tojson(indent=4, separators=(',', ': '), sort_keys=true)", "|tojson(false, 1)", "|tojson(indent=none)", "|string", "|pprint", "|length", "|tojson(x=1)"],
     ),
 ]  # fmt: skip
-# One per line.
+# One template per line.
 _STATEMENTS = """
 {% for x in [1, 2, 3] %}{{ loop.index }}{{ loop.index0 }}{{ loop.revindex }}{{ loop.revindex0 }}{{ loop.first }}{{ loop.last }}{{ loop.length }} {% endfor %}
 {% for x in 'abc' %}{{ loop.previtem }}<{{ x }}>{{ loop.nextitem }} {% endfor %}

@@ -2,10 +2,10 @@
 
     make_exact_logits.py        (needs numpy, takes two minutes)
 
-The models are lines of architectures.jsonl.gz. Their attention scores have no factor, so random weights make the scores large, and a
-difference grows from layer to layer. `rounding` has, per prompt, the largest change of a logit in eight trials, in standard deviations,
-if every operation adds a random relative error of float32's size (up to 2^-24). A float32 implementation differs from the exact logits
-by a few times that.
+The models are lines of architectures.jsonl.gz. Their attention scores are not scaled, so random weights make the scores large, and a
+difference grows from layer to layer. `rounding` has one value per prompt: the largest change of a logit in eight trials, each of which
+adds a random relative error of float32's size (up to 2^-24) to every operation [standard deviations]. A float32 implementation differs
+from the exact logits by a few times that amount.
 """
 
 import gzip
@@ -17,7 +17,8 @@ import numpy as np
 HERE = Path(__file__).parent
 NAMES = ("gemma3n-dense", "gemma4-dense", "gemma4-moe")
 TRIALS = 8
-# Gemma 3n's constants, which its files omit: layers with their own keys, layers that cut gates off, and the cutoff in deviations.
+# Gemma 3n's constants, which its files omit: the number of layers with their own keys, the number of layers with sparse gates, and the
+# gates' cutoff in standard deviations.
 OWN_KEYS, CUT_LAYERS, CUTOFF = 20, 10, float(np.float32(1.6448533535003662))
 
 

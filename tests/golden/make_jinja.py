@@ -17,7 +17,7 @@ from jinja2 import nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja_cases import CASES, FORMATS, METHODS, OPERANDS, OPERATORS, PERCENTS, PRODUCTS, TESTS, VALUES
 
-# One in this many products of values is kept.
+# One in this many combinations of values is kept.
 KEPT = 7
 DATE = datetime.datetime(2026, 3, 5)
 CONTEXT = {
@@ -89,7 +89,7 @@ def main() -> None:
     every = 1 if "--all" in sys.argv else KEPT
     templates = dict.fromkeys([*CASES, *itertools.islice(products(), 0, None, every)])
     cases = [rendered(env, template) for template in templates]
-    # Addresses change with each run, and templates have no complex numbers.
+    # Leaves out addresses, which change with each run, and complex numbers, which our templates do not have.
     cases = [case for case in cases if " at 0x" not in case.get("text", "") and not case.get("text", "").endswith("j)")]
     output = Path(sys.argv[-1] if sys.argv[-1].endswith(".json") else Path(__file__).with_name("jinja.json"))
     lines = ",\n".join(json.dumps(case, ensure_ascii=False) for case in cases)

@@ -196,7 +196,7 @@ def texts(count: int) -> list[str]:
             (lambda: rng.choice(BITS)) if i % 2 else (lambda: rng.choice(BITS) if rng.random() < 0.6 else rng.choice(known))
         )
         out.append("".join(pick() for _ in range(rng.randint(1, 16))))
-    # neighbouring characters of one script and of adjacent scripts
+    # Neighbouring characters, from one script or from two.
     for start in range(0x80, 0x3100, 0x80):
         block = [chr(code) for code in range(start, start + 0x80)]
         out.append("".join(rng.choice(["", "", " "]) + rng.choice(block) for _ in range(40)))

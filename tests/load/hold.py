@@ -100,9 +100,9 @@ def main() -> int:
     with Server(config) as server:
         # Warm-up: memory that the first requests allocate is kept.
         warm = Streams(server.port, 50)
-        wait_until(lambda: len(warm.started) == 50, 30, "streams begin")
+        wait_until(lambda: len(warm.started) == 50, 30, "the first streams start")
         warm.close()
-        wait_until(lambda: server.gauge("num_requests_running") == 0, 30, "rest")
+        wait_until(lambda: server.gauge("num_requests_running") == 0, 30, "the server is idle")
         time.sleep(3)
         before, quiet = memory(server), probe(server, 3)
         start = time.monotonic()
@@ -117,15 +117,15 @@ def main() -> int:
         cpu, events, used = cpu_seconds(server.process.pid) - cpu, streams.num_events - events, memory(server)
         running, ended = server.gauge("num_requests_running"), streams.ended
         streams.close()
-        released = wait_until(lambda: server.gauge("num_requests_running") == 0, 60, "all streams have gone")
+        released = wait_until(lambda: server.gauge("num_requests_running") == 0, 60, "all streams have ended")
         time.sleep(5)
         after = [memory(server)]
         # The memory that a crowd leaves varies, because the allocator keeps pages. It must not grow with further crowds.
         for _ in range(args.crowds - 1):
             again = Streams(server.port, args.streams)
-            wait_until(lambda: len(again.started) == args.streams, 300, "all streams have begun again")
+            wait_until(lambda: len(again.started) == args.streams, 300, "all streams have started again")
             again.close()
-            wait_until(lambda: server.gauge("num_requests_running") == 0, 60, "all streams have gone again")
+            wait_until(lambda: server.gauge("num_requests_running") == 0, 60, "all streams have ended again")
             time.sleep(5)
             after.append(memory(server))
     at = lambda share: round(times[min(len(times) - 1, int(share * len(times)))] * 1000, 1)

@@ -64,7 +64,7 @@ class Soak:
         """Waits until nothing runs, and records what the process then holds."""
         server = self.server
         idle = lambda: all(server.gauge(name) == 0 for name in ("num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"))
-        wait_until(idle, 30, "gauges at rest")
+        wait_until(idle, 30, "the gauges are at rest")
         time.sleep(2)  # the allocator returns freed memory, and closed connections end
         found = {name[0]: value for name, value in server.metrics().items()}
         rest = {"seconds": round(time.monotonic() - start), "requests": sum(self.counts[kind] for kind in ("good", "bad", "crash"))}

@@ -1,4 +1,4 @@
-"""Opens the chat page in a real browser: Debian's Chromium, driven by Playwright."""
+"""Drives the chat page in a real browser: Debian's Chromium, through Playwright."""
 
 import json
 import os
@@ -13,7 +13,7 @@ ANSWER = "The capital of France is Paris."
 SCREENSHOTS = ROOT / ".cache" / "screenshots"
 DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 360, "height": 740}
 
-needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium (Debian package chromium): the page is not tried in a browser")
+needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed (Debian package chromium)")
 
 
 @pytest.fixture(scope="module")
@@ -27,8 +27,8 @@ def browser():
 
 @pytest.fixture
 def open_page(server, browser):
-    """Opens the page. At the end of the test the page must have sent requests to this server only, without a violation of its policy or an
-    error of a script. `context`: the browser of an earlier page, of which this one is a further tab."""
+    """Opens the page. When the test ends, the page must have sent requests to this server only, broken no rule of its content security
+    policy and raised no script error. `context`: the context of an earlier page, in which this page opens as a further tab."""
     contexts, faults = [], []
 
     def look(message):
@@ -84,7 +84,7 @@ def finished(page):
 
 
 def answers(page, *events, status=200, kind="text/event-stream"):
-    """Replaces the answers of the server by events that a real model does not write on demand."""
+    """Replaces the server's answers with events that a real model does not produce on demand."""
     body = "".join(f"data: {event if isinstance(event, str) else json.dumps(event)}\n\n" for event in events)
     page.route("**/v1/chat/completions", lambda route: route.fulfill(status=status, content_type=kind, body=body))
 
@@ -100,18 +100,18 @@ def chunk(reason=None, **delta):
 
 
 def says(page, *pieces, reasoning=None):
-    """Lets the model answer with these texts."""
+    """Replaces the model's answers with these texts."""
     thoughts = [chunk(reasoning_content=reasoning)] if reasoning else []
     answers(page, chunk(role="assistant", content=""), *thoughts, *(chunk(content=piece) for piece in pieces), chunk("stop"), "[DONE]")
 
 
 def tab(open_page, page):
-    """A further tab of the same browser."""
+    """Opens a further tab in the same browser."""
     return open_page(context=page.context)
 
 
 def rows(page, store):
-    """What the page keeps in a table of its database."""
+    """The rows of a table in the page's database."""
     return page.evaluate(
         """(store) => new Promise((resolve) => {
           indexedDB.open("penstock").onsuccess = (opened) => {

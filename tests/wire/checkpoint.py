@@ -15,7 +15,7 @@ GOLDEN = ROOT / "tests" / "golden"
 
 
 def bf16(x: np.ndarray) -> np.ndarray:
-    """The bits of bfloat16, rounded to even."""
+    """Rounds to bfloat16 (ties to even) and returns the bits."""
     bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
     return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
 
@@ -24,7 +24,7 @@ ENCODE = {"F32": lambda x: np.ascontiguousarray(x, np.float32), "F16": lambda x:
 
 
 def safetensors(tensors: dict, kind: str = "F32") -> bytes:
-    """The bytes of a file with these arrays."""
+    """Encodes these arrays as a safetensors file."""
     header, data = {"__metadata__": {"format": "pt"}}, bytearray()
     for name, array in tensors.items():
         encoded = ENCODE[kind](array).tobytes()
@@ -34,13 +34,13 @@ def safetensors(tensors: dict, kind: str = "F32") -> bytes:
 
 
 def framed(header: dict | bytes) -> bytes:
-    """A header with its length before it."""
+    """Encodes a header, preceded by its length."""
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     return struct.pack("<Q", len(text)) + text
 
 
 def write_tokenizer(folder: Path, count: int) -> None:
-    """A byte-level vocabulary whose tokens have no further meaning."""
+    """Writes a byte-level vocabulary, whose tokens are single bytes."""
     tokens = ["a", "b", "ab"] + [f"t{i}" for i in range(3, count)]
     added = [{"id": i, "content": tokens[i], "special": True} for i in range(3, 5)]
     model = {"type": "BPE", "vocab": {token: i for i, token in enumerate(tokens)}, "merges": [["a", "b"]]}
@@ -49,7 +49,7 @@ def write_tokenizer(folder: Path, count: int) -> None:
 
 
 class Checkpoint:
-    """A checkpoint in memory, which tests change before they write it."""
+    """A checkpoint in memory. Tests change it, then write it."""
 
     def __init__(self, config: dict, shapes: list):
         self.config = config
@@ -74,7 +74,7 @@ class Checkpoint:
 
 
 def golden() -> tuple[list, dict]:
-    """The prompts and the models of `checkpoints.jsonl.gz`, by name."""
+    """The prompts of `checkpoints.jsonl.gz`, and its models by name."""
     lines = gzip.decompress((GOLDEN / "checkpoints.jsonl.gz").read_bytes()).decode().splitlines()
     models = [json.loads(line) for line in lines[1:]]
     return json.loads(lines[0]), {model["name"]: model for model in models}

@@ -1,8 +1,9 @@
-"""Requests whose texts become much larger on their way to a grammar, by the place where they do (docs/hardening.md has the table)."""
+"""Requests that contain a small text which grows large before it becomes a grammar, by the field that contains it. docs/hardening.md has
+the table."""
 
 import json
 
-# 20,000 characters, none beside another: a class of as many ranges.
+# 20,000 characters, no two of which are adjacent: a character class with as many ranges.
 CLASS = "".join(chr(0x4E00 + 2 * i) for i in range(10_000)) + "".join(chr(0xAC00 + 2 * i) for i in range(5500))
 CLASS += "".join(chr(0x10000 + 2 * i) for i in range(4500))
 
@@ -23,14 +24,14 @@ def functions(*parameters, strict: bool = True) -> dict:
 
 
 def classes(count: int, length: int) -> str:
-    """Terminals that cannot be joined, each with a class of its own."""
+    """Terminals that cannot be merged, each with its own character class."""
     rules = "\n".join(f't{i} ::= [{CLASS[i * length : (i + 1) * length]}] "x" | "y"' for i in range(count))
     body = " | ".join(f"t{i} root t{(i + 1) % count}" for i in range(count))
     return f'root ::= "z" | {body}\n{rules}'
 
 
 def copies(levels: int, count: int) -> str:
-    """Rules each of which names the next one so many times."""
+    """A chain of this many rules, each of which refers to the next one."""
     rules = [f"a{i} ::= " + f"a{i + 1} " * count for i in range(levels)]
     return "\n".join(["root ::= a0", *rules, f'a{levels} ::= "x"'])
 
@@ -42,7 +43,7 @@ def shared(arguments: int, values: int) -> dict:
 
 
 def doubling(levels: int) -> dict:
-    """Alternatives that double at each reference."""
+    """Alternatives whose number doubles with each reference."""
     both = lambda i: {"anyOf": [{"$ref": f"#/$defs/d{i}"}, {"$ref": f"#/$defs/d{i}"}]}
     defs = {f"d{i}": both(i + 1) for i in range(levels)} | {f"d{levels}": {"enum": ["x" * 1000]}}
     return {"type": "object", "properties": {"a": both(0)}, "$defs": defs}
@@ -50,7 +51,7 @@ def doubling(levels: int) -> dict:
 
 DEFINITION = "tools[0].custom.format.grammar.definition"
 PARAMETERS = "tools[0].function.parameters"
-# By the place: what is sent, and the field that the error names. Some is served where the model's calls are JSON.
+# The request body, and the field that the error names. Some of these requests succeed if the model's calls are JSON.
 GBNF = {
     "a class at 14,000 places": ({"grammar": "root ::= " + "a " * 14_000 + f"\na ::= [{CLASS}]"}, "grammar"),
     "a class at 19,000 places": ({"grammar": "root ::= " + "a " * 19_000 + f"\na ::= [{CLASS}]"}, "grammar"),
@@ -75,7 +76,7 @@ OTHERS = {
     "patterns of a schema": (schema({"type": "string", "pattern": r"^\w{5000}\W{5000}$"}), "response_format"),
     "three megabytes of tools": (functions(*[{"type": "object", "properties": {"a": {"enum": ["x" * 900_000]}}}] * 6), "tools"),
 }
-# Of a family whose calls hold their arguments one by one.
+# For a model family that writes the arguments of a call one by one.
 TAGGED = {
     "definitions that arguments share": (functions(shared(400, 2000)), PARAMETERS),
     "alternatives that double": (functions(doubling(15)), PARAMETERS),

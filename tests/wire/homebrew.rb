@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# The words of Homebrew's formulas that ours uses, so that its `install` runs without Homebrew: ruby homebrew.rb FORMULA PREFIX, in the
-# folder of the unpacked archive. Prints what the formula says as JSON. A word that does not stand here is an error.
+# Runs our formula's `install` without Homebrew: defines the methods of Homebrew that the formula uses. Any other method is an error.
+# Usage, in the folder of the unpacked archive: ruby homebrew.rb FORMULA PREFIX. Prints the formula's fields as JSON.
 require "fileutils"
 require "json"
 require "pathname"
@@ -24,7 +24,7 @@ class Formula
 
   class << self
     %i[desc homepage version license url sha256].each { |word| define_method(word) { |value| TOLD[word] = value } }
-    # this machine's processor and system
+    # Assumes Linux on an Intel processor.
     def on_linux = yield
     def on_intel = yield
     def on_macos; end

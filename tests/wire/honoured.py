@@ -1,4 +1,4 @@
-"""What honouring a field means: for each field of docs/api.md, what a request with it gets that one without it does not."""
+"""Checks that an endpoint honours a field: for each field of docs/api.md, how the response with the field differs from one without it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from harness import Reply, Server, sse_events
 
-# Tokens of the default model: one of a text, and those that end an answer.
+# Token ids of the default model: one of an ordinary text, and those that end a message.
 LETTER, ENDS = 81, (0, 2)
-# An answer that would end at once, and one that would never have another token.
+# A bias that ends the answer at once, and one that repeats a token forever.
 ENDING, ONE_TOKEN = {str(token): 100 for token in ENDS}, {str(LETTER): 100}
 PATHS = {
     "chat": "/v1/chat/completions",
@@ -22,7 +22,7 @@ PATHS = {
 
 @dataclass
 class Cell:
-    """An endpoint that honours a field, a small greedy request of it, and the fields of the table that tries the field."""
+    """An endpoint that honours a field, a small greedy request for it, and the fields that the table sends to test the field."""
 
     server: Server
     endpoint: str
@@ -33,7 +33,7 @@ class Cell:
         return self.server.post(PATHS[self.endpoint], {**self.base, **self.sized(fields)})
 
     def sized(self, fields: dict) -> dict:
-        """`size`: the most tokens of the answer, and `words`: what is asked, as the endpoint calls them."""
+        """Names the arguments as the endpoint does. `size`: the limit on generated tokens. `words`: the prompt."""
         fields = dict(fields)
         if (size := fields.pop("size", None)) is not None:
             fields["max_output_tokens" if self.endpoint == "responses" else "max_tokens"] = size
@@ -51,7 +51,7 @@ class Cell:
         return self.json(**fields)["choices"][0]
 
     def part(self, **fields) -> dict:
-        """The text of a response, with what belongs to it."""
+        """The text item of a response, with its properties."""
         return self.json(**fields)["output"][0]["content"][0]
 
     def text(self, **fields) -> str:
@@ -61,14 +61,14 @@ class Cell:
         return choice["message"]["content"] if self.endpoint == "chat" else choice["text"]
 
     def usage(self, **fields) -> tuple[int, int, int]:
-        """The tokens of the prompt, of the answer, and of the prompt from the cache."""
+        """The number of prompt tokens, generated tokens and cached prompt tokens."""
         usage = self.json(**fields)["usage"]
         if self.endpoint == "responses":
             return usage["input_tokens"], usage["output_tokens"], usage["input_tokens_details"]["cached_tokens"]
         return usage["prompt_tokens"], usage.get("completion_tokens", 0), usage.get("prompt_tokens_details", {}).get("cached_tokens", 0)
 
     def is_whole(self, **fields) -> bool:
-        """Whether the answer came to an end of its own."""
+        """Whether the answer ended by itself."""
         answer = self.json(**fields)
         if self.endpoint == "responses":
             return answer["status"] == "completed"
@@ -113,7 +113,7 @@ def has_two_choices(cell: Cell) -> None:
 
 def is_the_best_of_two(cell: Cell) -> None:
     answer = cell.json(**cell.sample, ignore_eos=True)
-    assert len(answer["choices"]) == 1 and answer["usage"]["completion_tokens"] == 4, "both were made"
+    assert len(answer["choices"]) == 1 and answer["usage"]["completion_tokens"] == 4, "both candidates were generated"
 
 
 def has_log_probabilities(cell: Cell) -> None:
@@ -198,7 +198,7 @@ def ends_its_reasoning(cell: Cell) -> None:
 
 
 def has_the_template(cell: Cell) -> None:
-    assert cell.usage(**cell.sample)[0] == 1 < cell.usage()[0], "the template leaves nothing but the words"
+    assert cell.usage(**cell.sample)[0] == 1 < cell.usage()[0], "the template renders the words alone"
 
 
 def calls_the_function(cell: Cell) -> None:
@@ -223,7 +223,7 @@ def draws_other_tokens(cell: Cell) -> None:
 
 
 def leaves_the_likeliest(**narrow):
-    """The narrowest value of a filter leaves one token, so that what is drawn is the greedy text."""
+    """The narrowest value of a filter leaves one token, so sampling gives the greedy text."""
 
     def effect(cell: Cell) -> None:
         drawn = {"size": 8, "temperature": 1.5, "seed": 3}
@@ -254,7 +254,7 @@ def has_one_token(cell: Cell) -> None:
 
 
 def goes_on_past_the_end(**fields):
-    """The model would end at once."""
+    """Without the field, the model ends its answer at once."""
 
     def effect(cell: Cell) -> None:
         ending = {"logit_bias": ENDING, "size": 4}
@@ -269,11 +269,11 @@ def stops_at_the_id(cell: Cell) -> None:
 
 
 def shares_no_prefix(name: str):
-    """What another has asked is computed again, and then found."""
+    """A salt hides the prefix that another request cached. A second request with the same salt finds its own prefix."""
 
     def effect(cell: Cell) -> None:
         if cell.endpoint == "embeddings":
-            return  # their prompts are not kept, so there is nothing to share
+            return  # these prompts are not cached, so there is nothing to share
         asked = {"words": f"{name} {cell.endpoint}: " + "a long prompt of many words " * 20}
         cell.json(**asked)
         cached = lambda **fields: cell.usage(**asked, **fields)[2]
@@ -325,7 +325,7 @@ def is_noted(cell: Cell) -> None:
         kept = cell.json(store=True, **cell.sample)["id"]
         assert cell.server.get(f"{PATHS['chat']}/{kept}").json()["metadata"] == {"a": "b"}
     else:
-        # nothing keeps a completion: the field is checked
+        # completions are not stored, so the field is only validated
         assert cell.post(metadata={"a": 1}).error["param"].startswith("metadata")
 
 

@@ -1,4 +1,4 @@
-"""What the tests of files and batches share: uploads, lines, and waiting for a batch."""
+"""Helpers for tests of files and batches: uploads, JSON lines, and waiting for a batch."""
 
 import json
 import time
@@ -10,7 +10,7 @@ ENDED = {"completed", "failed", "expired", "cancelled"}
 
 
 def form(parts: list[tuple[str, str | None, bytes]]) -> tuple[bytes, dict[str, str]]:
-    """A multipart form of (name, file name, content), and its headers."""
+    """Encodes a multipart form of (name, file name, content) triples. Returns the body and its headers."""
     boundary = uuid.uuid4().hex
     body = b""
     for name, filename, content in parts:

@@ -1,8 +1,7 @@
-"""A second implementation of every architecture: a forward pass in numpy and float32, over tensors with the names of GGUF.
+"""A second implementation of every architecture: a forward pass in numpy and float32, over tensors with their GGUF names.
 
-Slow and simple on purpose. It computes a whole prompt at once and shares nothing with the engines but the papers: Su et al. 2021
-(RoPE), Peng et al. 2023 (YaRN), Ding et al. 2024 (LongRoPE), Zhang and Sennrich 2019 (RMSNorm), Shazeer et al. 2017 (experts).
-"""
+It is slow and simple on purpose. It computes a whole prompt at once and shares only the published papers with the engines: Su et al. 2021
+(RoPE), Peng et al. 2023 (YaRN), Ding et al. 2024 (LongRoPE), Zhang and Sennrich 2019 (RMSNorm), Shazeer et al. 2017 (experts)."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ def gelu(x):
 
 
 class Oracle:
-    """`kv` is the metadata. `tensors` are float32 arrays by name, with the outermost dimension first."""
+    """`kv`: the metadata. `tensors`: float32 arrays by name, outermost dimension first."""
 
     def __init__(self, kv: dict, tensors: dict, context: int):
         self.t, self.arch, self.context = tensors, kv["general.architecture"], context
@@ -151,7 +150,7 @@ class Oracle:
             out += self.mlp(h, [b + f"ffn_{m}_shexp" for m in ("gate", "up", "down")]) / (1 + np.exp(-share))
         return out
 
-    # --- the whole ---
+    # --- the whole model ---
 
     def logits(self, ids):
         """The logits of the last position [vocabulary]."""

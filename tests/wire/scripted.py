@@ -1,8 +1,8 @@
-"""A model whose weights are written by hand, so that it follows a script: it calls a tool, and once the result is there, it answers.
+"""Writes a model by hand that follows a script: it calls a tool, and when it has the tool's result, it answers.
 
-Each token stands in a dimension of its own and makes the next token of the script the likeliest one. One attention head looks for a token
-that only the tool's result holds; what it adds makes the answer likelier than the call. The vocabulary and the template are those of a
-real model, so that clients and their long prompts see nothing unusual."""
+Each token of the script has its own dimension, and makes the next token of the script the likeliest. One attention head looks for a token
+that only the tool's result contains. What the head adds makes the answer likelier than the call. The vocabulary and the template are those
+of a real model, so that clients and their long prompts find nothing unusual."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ STRING, ARRAY = 8, 9
 F16, NORMAL = tiny.F16, 1
 WIDTH = 128
 CONTEXT = 131072
-# The letters of a token of the script.
+# The length of a token of the script [characters].
 PIECE = 8
-# The character that tells the result of a tool, and a command that prints it on a line of its own and does not hold it.
+# A character that marks the tool's result, and a command that prints it on a line of its own without containing it.
 MARK = "齁"
 COMMAND = f"python3 -c 'print(1, chr({ord(MARK)}), sep=chr(10))'"
-# The dimension of all other tokens, of what the head adds, and of the token that it looks for.
+# The dimensions of all other tokens, of what the head adds, and of the token that it looks for.
 OTHER, FOUND, MARKED = 0, 1, 2
 FIRST = 3
 
 
 def metadata(path, wanted) -> dict:
-    """The metadata of a GGUF file whose keys `wanted` accepts: the bytes of each value, with its type."""
+    """Reads the metadata of a GGUF file. Returns the keys that `wanted` accepts, each with its value's bytes, which begin with the type."""
     with open(path, "rb") as file:
         data = file.read(64 << 20)
     (_, _, count) = struct.unpack_from("<IQQ", data, 4)
@@ -61,7 +61,7 @@ def metadata(path, wanted) -> dict:
 
 
 def strings(value: bytes) -> list[str]:
-    """The texts of an array as `metadata` returns it."""
+    """Decodes an array of strings that `metadata` returned."""
     (count,) = struct.unpack_from("<Q", value, 8)
     at, found = 16, []
     for _ in range(count):
@@ -76,19 +76,19 @@ OTHERS = [byte for byte in range(256) if byte not in PLAIN]
 
 
 def spelled(text: str) -> str:
-    """The text as a byte-level vocabulary writes it."""
+    """Spells the text as a byte-level vocabulary does."""
     return "".join(chr(256 + OTHERS.index(byte)) if byte in OTHERS else chr(byte) for byte in text.encode())
 
 
 def write(path, donor, call: str, answer: str, bare: bool = False) -> None:
-    """Writes the model. `donor`: the file with its vocabulary and template, for which calls are JSON. `call`: the JSON of the call, which
-    stands between tags unless it is `bare`."""
+    """Writes the model. `donor`: a file whose vocabulary and template it takes, and whose calls are JSON. `call`: the JSON of the call,
+    written between tags unless `bare` is set."""
     kept = metadata(donor, lambda key: key.startswith("tokenizer."))
     tokens, kinds = strings(kept["tokenizer.ggml.tokens"]), bytearray(kept["tokenizer.ggml.token_type"])
     free = iter([i for i, token in enumerate(tokens) if token.startswith("[PAD")])
 
     def pieces(text):
-        """The text as tokens of its own, in place of some that the vocabulary does not use."""
+        """Spells the text in new tokens, which replace unused ones of the vocabulary."""
         taken = []
         for at in range(0, len(text), PIECE):
             taken.append(next(free))
@@ -114,7 +114,7 @@ def write(path, donor, call: str, answer: str, bare: bool = False) -> None:
     embedding[mark] = 0
     embedding[mark, MARKED] = 1
 
-    # The last pair of dimensions does not turn with the position. There the query, a bias, meets the key of the marked token.
+    # The last pair of dimensions does not rotate with the position. There the query, which is a bias, matches the marked token's key.
     still, root = WIDTH // 2 - 1, np.sqrt(WIDTH)
     query, (key, value, output) = np.zeros(WIDTH, np.float32), np.zeros((3, WIDTH, WIDTH), np.float32)
     query[still], key[still, MARKED] = 40, 1

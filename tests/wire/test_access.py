@@ -1,4 +1,4 @@
-"""Who reaches the server: pages of other origins, names of hosts, TLS."""
+"""Access to the server: cross-origin requests, host names and TLS."""
 
 import http.client
 import json
@@ -56,14 +56,14 @@ def test_other_origins_get_nothing(crossed):
         assert reply.status == 401 and not marks(reply), origin
         with_key = server.get("/v1/models", headers={"origin": origin, "x-api-key": key})
         assert with_key.status == 200 and not marks(with_key) and "origin" in with_key.headers["vary"], origin
-    assert server.request("OPTIONS", "/v1/models", headers={"origin": ORIGIN}).status == 401, "no preflight request"
+    assert server.request("OPTIONS", "/v1/models", headers={"origin": ORIGIN}).status == 401, "not a preflight request"
 
 
 def exposed(reply) -> set[str]:
     return set(reply.headers["access-control-expose-headers"].split(", "))
 
 
-# What every page may read (Fetch's list of safe response headers), and what is for browsers and proxies rather than for pages.
+# Headers that every page may read (Fetch's safelist), and headers for browsers and proxies, which pages do not need.
 SAFE = {"cache-control", "content-language", "content-length", "content-type", "expires", "last-modified", "pragma"}
 FOR_OTHERS = {"date", "vary", "connection", "transfer-encoding", "allow", "www-authenticate", "x-accel-buffering", "content-disposition"}
 FOR_OTHERS |= {"x-content-type-options"}
@@ -87,8 +87,8 @@ def test_pages_may_read_every_header_that_clients_read(crossed):
         sent = {name.lower() for name in reply.headers if not name.lower().startswith("access-control-")}
         assert sent - SAFE - FOR_OTHERS <= exposed(reply), reply.headers.items()
         names |= sent
-    assert {"request-id", "x-request-id", "traceparent", "x-ratelimit-limit-requests"} <= names, "the answers had them"
-    assert {"retry-after", "retry-after-ms", "request-id"} <= exposed(replies[0]), "whatever the answer"
+    assert {"request-id", "x-request-id", "traceparent", "x-ratelimit-limit-requests"} <= names, "the responses have these headers"
+    assert {"retry-after", "retry-after-ms", "request-id"} <= exposed(replies[0]), "exposed in every response"
 
 
 def test_answers_streams_and_errors_are_marked_for_a_listed_origin(crossed):
@@ -130,7 +130,7 @@ def test_the_list_of_hosts():
         assert "`evil.example`" in refused.error["message"] and "server.allowed_hosts" in refused.error["message"]
     with Server({**CONFIG, **hosts, "SERVER__HOST": "0.0.0.0"}) as server:
         assert [status(server, host) for host in ("llm.example.com", "10.0.0.1:80", "[::1]", "evil.example")] == [200, 200, 200, 403]
-        wait_until(lambda: "answers other machines without a key: `penstock keys add NAME`" in log(server), 5, "it warns")
+        wait_until(lambda: "answers other machines without a key: `penstock keys add NAME`" in log(server), 5, "the server warns")
         assert "under any host name" not in log(server)
 
 
@@ -143,7 +143,7 @@ def test_a_public_address_with_keys_is_no_cause_for_a_warning(tmp_path):
 
 
 def certificate(folder, name: str, days: int = 2) -> None:
-    """Writes a new certificate for localhost and its key, each to its place at once."""
+    """Writes a new certificate for localhost and its key, replacing each file atomically."""
     for kind in ("cert", "key"):
         (folder / f"{kind}.new").unlink(missing_ok=True)
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", str(days)]
@@ -154,7 +154,7 @@ def certificate(folder, name: str, days: int = 2) -> None:
 
 
 class Secure(Server):
-    """A server that speaks TLS. Its certificate is the only one that its clients trust."""
+    """A server with TLS. Its clients trust only its certificate."""
 
     def connection(self, timeout):
         context = ssl.create_default_context(cafile=self.config["SERVER__TLS_CERT"])
@@ -176,7 +176,7 @@ def secure(tmp_path):
 
 def test_tls_serves_requests_and_streams(secure):
     server, _ = secure
-    wait_until(lambda: f"https://127.0.0.1:{server.port}" in log(server), 5, "it prints its address")
+    wait_until(lambda: f"https://127.0.0.1:{server.port}" in log(server), 5, "the server prints its address")
     assert server.text(max_tokens=2)
     reply = server.complete(max_tokens=4, stream=True)
     assert sse_events(reply.body)[-1] == "[DONE]"
@@ -199,7 +199,7 @@ def test_a_new_certificate_is_used_and_open_connections_go_on(secure):
     wait_until(lambda: _subject(server) == "second", 5, "new connections get the new certificate")
     assert (begin + stream.read()).endswith(b"data: [DONE]\n\n")
     kept.request("GET", "/health")
-    assert kept.getresponse().status == 200, "the old connection still serves"
+    assert kept.getresponse().status == 200, "the old connection still works"
     kept.close()
     good = (folder / "key.pem").read_bytes()
     (folder / "key.pem").write_bytes(b"no key")
@@ -207,13 +207,13 @@ def test_a_new_certificate_is_used_and_open_connections_go_on(secure):
     assert _subject(server) == "second"
     (folder / "key.pem").write_bytes(good)
     certificate(folder, "third")
-    wait_until(lambda: _subject(server) == "third", 5, "it goes on")
+    wait_until(lambda: _subject(server) == "third", 5, "a new certificate is used again")
 
 
 def _subject(server) -> str:
     try:
         return server.subject()
-    except ssl.SSLError:  # the client trusts the new certificate already, and the server still has the old one
+    except ssl.SSLError:  # the client already trusts the new certificate, and the server still has the old one
         return ""
 
 
@@ -221,7 +221,7 @@ def test_slow_clients_are_cut_with_tls_too(secure):
     server, _ = secure
     with socket.create_connection(("127.0.0.1", server.port), timeout=10) as silent:
         start = time.monotonic()
-        assert silent.recv(100) == b"", "a client that does not greet is cut"
+        assert silent.recv(100) == b"", "a client that sends no TLS handshake is disconnected"
         assert 1.5 < time.monotonic() - start < 5
     context = ssl.create_default_context(cafile=server.config["SERVER__TLS_CERT"])
     plain = socket.create_connection(("127.0.0.1", server.port), timeout=10)
@@ -233,7 +233,7 @@ def test_slow_clients_are_cut_with_tls_too(secure):
         assert status_of(odd.recv(1000)) == 400
 
 
-def test_wrong_certificates_end_the_start(tmp_path):
+def test_the_server_does_not_start_with_a_wrong_certificate(tmp_path):
     certificate(tmp_path, "one")
     other = tmp_path / "other"
     other.mkdir()

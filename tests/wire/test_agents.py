@@ -1,5 +1,5 @@
-"""Real coding agents, set up as docs/agents.md says. A model with a script takes the place of a trained one: each agent gets a task, runs
-its shell tool, sends the result back and shows the answer, all with the long prompts and the many tools that it really sends."""
+"""Real coding agents, set up as docs/agents.md says. A scripted model replaces a trained one. Each agent gets a task, runs its shell tool,
+returns the result and shows the answer, with the long prompts and the many tools that it really sends."""
 
 import contextlib
 import json
@@ -18,7 +18,7 @@ from test_cli import show
 PROGRAMS = ROOT / "tests" / "coding-agents" / "node_modules" / ".bin"
 ANSWER = "It prints a whale."
 TASK = "What does the tool print?"
-# The shell tool of each agent and its argument, the command line, and how it goes on with a conversation.
+# By agent: its shell tool, the tool's argument, the command line, and the options that continue a conversation.
 AGENTS = {
     "codex": ("exec_command", "cmd", ["exec", "--dangerously-bypass-approvals-and-sandbox", "--skip-git-repo-check"], ["resume", "--last"]),
     "claude": ("Bash", "command", ["--allowedTools", "Bash", "-p"], ["--continue"]),
@@ -43,7 +43,7 @@ def zoo(tmp_path_factory):
 
 
 def piece(name, server) -> str:
-    """What the page says about an agent, for this server and this model."""
+    """The page's code for an agent, with the address of this server and the name of this model."""
     page = (ROOT / "docs" / "agents.md").read_text()
     (section,) = (part for part in page.split("\n## ") if part.startswith(SECTIONS[name] + "\n"))
     (code,) = re.findall(r"```\w+\n(.*?)```", section, re.S)
@@ -51,8 +51,8 @@ def piece(name, server) -> str:
 
 
 def conversation(server, model) -> list[tuple[int, int]]:
-    """The tokens of each prompt of the conversation that got an answer, in order: those from the prefix cache, and all. A request that the
-    agent gave up and sent again is none of them, and neither are the small things that some agents ask beside the conversation."""
+    """Lists the answered prompts of the conversation in order, each as its number of cached tokens and of all tokens. It leaves out
+    requests that the agent abandoned and repeated, and the short side requests that some agents make."""
     log = Path(server.log.name).read_text(errors="replace")
     form = rf"outcome=ok .* model={model} .*prompt_tokens=(\d+) cached_tokens=(\d+)"
     found = [(int(cached), int(tokens)) for tokens, cached in re.findall(form, log)]
@@ -91,19 +91,19 @@ def test_an_agent_works_with_its_tool(zoo, tmp_path, name):
         try:
             out, errors = process.communicate(timeout=150)
         finally:
-            # What it has started goes with it.
+            # End the processes that the agent started, too.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         assert process.returncode == 0 and ANSWER in out, (out[-4000:], errors[-4000:])
 
     ask(*arguments, TASK)
-    # Those whose first word is a command take what follows behind it.
+    # If a subcommand comes first, the options that continue follow it.
     ask(*([*arguments, *again, TASK] if name in ("codex", "opencode") else [*again, *arguments, TASK]))
     sent = conversation(zoo, name)
     print(f"{name}: from the prefix cache {', '.join(f'{cached} of {tokens}' for cached, tokens in sent)} tokens")
-    assert len(sent) >= 3, "the task, the result, and the second turn"
+    assert len(sent) >= 3, "expected requests for the task, the tool's result and the second turn"
     for (_, before), (cached, _) in zip(sent, sent[1:]):
-        assert cached > 0.9 * before, f"each goes on from the one before it: {sent}"
+        assert cached > 0.9 * before, f"each prompt must extend the previous one: {sent}"
     requests = [dict(labels) for metric, labels in zoo.metrics() if metric == "penstock_http_requests_total"]
     refused = [labels for labels in requests if labels["route"].startswith("/v1/") and labels["status"] != "200"]
     assert not refused, refused

@@ -1,4 +1,4 @@
-"""/v1/messages on the wire: the whole answer, the events in their order, the errors, the counts, the models."""
+"""/v1/messages over HTTP: whole answers, events and their order, errors, token counts and the model list."""
 
 import json
 import re
@@ -18,7 +18,7 @@ VERSION = {"anthropic-version": "2023-06-01"}
 CITY = {"city": {"type": "string", "maxLength": 30}}
 SCHEMA = {"type": "object", "properties": CITY, "required": ["city"], "additionalProperties": False}
 TOOL = {"name": "get_weather", "description": "The weather of a city", "input_schema": SCHEMA}
-# Refuses a system message behind the first turn, as some families' templates do.
+# Refuses a system message after the first turn, as the templates of some families do.
 STRICT = (
     "{% for m in messages %}{% if m.role == 'system' and not loop.first %}{{ raise_exception('system comes first') }}{% endif %}"
     "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
@@ -44,7 +44,7 @@ def count(server, content=QUESTION, **fields) -> int:
 
 
 def error_of(reply: Reply) -> dict:
-    """The error of an answer. Checks the envelope and the id."""
+    """Returns the error of a response. Checks the envelope and the request id."""
     payload = reply.json()
     assert set(payload) == {"type", "error", "request_id"} and payload["type"] == "error", payload
     assert set(payload["error"]) == {"type", "message"} and payload["error"]["message"], payload
@@ -61,7 +61,7 @@ def refused(server, sent, status=400, kind="invalid_request_error", **request) -
 
 
 def events_of(data: bytes) -> list[dict]:
-    """Each event has a line with its type and a line with its data. A stream has no [DONE]."""
+    """Parses the events of a stream. Each has one line with its type and one with its data. There is no [DONE]."""
     events = []
     for block in data.decode().split("\n\n")[:-1]:
         if block.startswith(":"):
@@ -81,7 +81,7 @@ def stream(server, content=QUESTION, **fields) -> list[dict]:
 
 
 def folded(events: list[dict]) -> dict:
-    """The message that a stream's events build. Checks their order."""
+    """Builds the message from a stream's events. Checks their order."""
     first, *rest, delta, stop = [event for event in events if event["type"] != "ping"]
     assert (first["type"], delta["type"], stop) == ("message_start", "message_delta", {"type": "message_stop"})
     message = first["message"]
@@ -101,7 +101,7 @@ def folded(events: list[dict]) -> dict:
             if block["type"] == "tool_use":
                 assert block["input"] == {}
                 block["input"] = json.loads(inputs or "{}")
-            assert block["type"] != "thinking" or signed, "a signature comes before a block of thinking stops"
+            assert block["type"] != "thinking" or signed, "a thinking block has its signature before it stops"
             continue
         assert kind == "content_block_delta" and not signed
         change = event["delta"]
@@ -118,7 +118,7 @@ def folded(events: list[dict]) -> dict:
 
 
 def plain(message: dict) -> dict:
-    """A message without what differs from answer to answer."""
+    """The message without the parts that differ between responses."""
     blocks = [{key: value for key, value in block.items() if key != "id"} for block in message["content"]]
     usage = message["usage"]
     total = usage["input_tokens"] + usage["cache_read_input_tokens"]
@@ -127,7 +127,7 @@ def plain(message: dict) -> dict:
 
 @pytest.fixture(scope="module")
 def many():
-    """A model whose template opens reasoning, one whose template is strict, one with tools, and a short context."""
+    """Serves a model whose template opens reasoning, one with a strict template, one with tools, and a short context."""
     path = show(MODEL)["path"]
     with tempfile.TemporaryDirectory() as folder:
         config, entries = Path(folder, "models.toml"), []
@@ -213,14 +213,14 @@ def test_a_system_message_stays_in_its_place(server, many):
         {"role": "msg", "content": "Four."},
     ]
     sent = lambda model: {"model": model, "messages": turns}
-    # The same conversation in OpenAI's words shows where the template has put it.
+    # The same conversation in OpenAI's format shows where the template puts the message.
     shown = [{**turn, "role": "user"} if turn["role"] == "ctx" else turn for turn in turns[:-1]]
     shown[-1] = {"role": "user", "content": "Three.\nFour."}
     prompt = server.post("/apply-template", {"model": MODEL, "messages": shown}).json()["prompt"]
     assert prompt.index("Two.") < prompt.index("Speak French.") < prompt.index("Three.\nFour.")
     tokens = server.post("/tokenize", {"model": MODEL, "messages": shown}).json()["count"]
     assert server.post("/v1/messages/count_tokens", sent(MODEL)).json()["input_tokens"] == tokens
-    # A template that refuses it there gets it as a part of the user's turn.
+    # If the template refuses a system message there, it becomes part of the user's turn.
     prompt = many.post("/apply-template", {"model": "strict", "messages": shown}).json()["prompt"]
     assert "user\n<system>\nSpeak French.\n</system>\nThree.\nFour." in prompt
     reply = many.post("/v1/messages", {**sent("strict"), "max_tokens": 4})
@@ -287,7 +287,7 @@ def test_thinking_is_shown_as_it_was_asked_for(many):
     assert plain(folded(stream(many, thinking=THINK, **fields))) == plain(message)
     omitted = ask(many, thinking={**THINK, "display": "omitted"}, **fields)
     assert omitted["content"][0]["thinking"] == "" and omitted["content"][0]["signature"] != thought["signature"]
-    # What was left out comes back by its signature.
+    # Reasoning that was left out is restored by its signature.
     user = lambda content: {"role": "user", "content": content}
     again = lambda answer: [user(QUESTION), {"role": "assistant", "content": answer["content"]}, user("So?")]
     text = {"type": "text", "text": "Paris."}
@@ -300,13 +300,13 @@ def test_without_thinking_there_is_none(many):
         message = ask(many, model="thinker", **fields)
         assert [block["type"] for block in message["content"]] == ["text"]
         assert message["usage"]["output_tokens_details"]["thinking_tokens"] == 0
-    assert ask(many, thinking={"type": "adaptive"}, output_config={"effort": "high"})["content"], "a model that does not reason"
+    assert ask(many, thinking={"type": "adaptive"}, output_config={"effort": "high"})["content"], "this model does not reason"
     adaptive = ask(many, model="thinker", thinking={"type": "adaptive"})
     assert adaptive["content"][0]["type"] == "thinking"
 
 
 def test_a_budget_ends_the_reasoning(many):
-    """A format keeps the model from ending in its reasoning, and without a budget it would reason up to the limit."""
+    """The format makes the model continue after its reasoning. Without a budget, it reasons up to the limit."""
     wanted = {"type": "json_schema", "schema": {**SCHEMA, "properties": {"city": {"enum": ["Paris", "Oslo"]}}}}
     fields = {"model": "thinker", "max_tokens": 1200, "output_config": {"format": wanted}}
     message = ask(many, thinking=THINK, **fields)
@@ -317,7 +317,7 @@ def test_a_budget_ends_the_reasoning(many):
 
 
 @pytest.mark.real_models
-def test_requests_that_mean_nothing_here_are_accepted(server):
+def test_fields_without_an_effect_here_are_accepted(server):
     message = ask(
         server,
         metadata={"user_id": "user_1"},
@@ -343,7 +343,7 @@ def test_requests_that_mean_nothing_here_are_accepted(server):
     assert server.post("/v1/messages?beta=true", body(), headers=betas).status == 200
 
 
-def test_old_results_of_tools_are_cleared_where_that_is_asked(many):
+def test_old_tool_results_are_cleared_on_request(many):
     use = {"type": "tool_use", "name": "get_weather", "input": {"city": "Oslo"}}
     call = lambda i: {"role": "assistant", "content": [{**use, "id": f"t{i}"}]}
     result = lambda i: {"role": "user", "content": [{"type": "tool_result", "tool_use_id": f"t{i}", "content": "rain and wind " * 60}]}
@@ -352,7 +352,7 @@ def test_old_results_of_tools_are_cleared_where_that_is_asked(many):
     clear = lambda **more: {"type": "clear_tool_uses_20250919", **more}
     trigger = lambda value: {"type": "input_tokens", "value": value}
     whole = tokens()
-    assert tokens(clear()) == whole, "100,000 tokens trigger it unless the request says otherwise"
+    assert tokens(clear()) == whole, "the default trigger is 100,000 tokens"
     assert tokens(clear(trigger=trigger(whole))) == whole
     two = tokens(clear(trigger=trigger(whole - 1)))
     assert two < whole - 2 * 100
@@ -370,7 +370,7 @@ def test_users_do_not_share_the_cache(server):
     long = "Users have their own. " * 40
     cached = lambda user: ask(server, long, max_tokens=1, metadata={"user_id": user})["usage"]["cache_read_input_tokens"]
     assert (cached("a"), cached("b")) == (0, 0) and cached("a") > 100
-    assert cached("c_session_1") == 0 and cached("c_session_2") > 100, "sessions of one user do"
+    assert cached("c_session_1") == 0 and cached("c_session_2") > 100, "sessions of one user share the cache"
 
 
 @pytest.mark.parametrize(
@@ -399,7 +399,7 @@ def test_users_do_not_share_the_cache(server):
 def test_a_wrong_field_is_named(server, fields, words):
     message = refused(server, body(**fields))
     assert all(word in message for word in words), message
-    assert message[0] != message[0].upper() or message[0] == "`", "in lower case"
+    assert message[0] != message[0].upper() or message[0] == "`", "the message is in lower case"
 
 
 def test_a_thread_is_refused_so_that_sdks_go_on_without_it(server):
@@ -426,7 +426,7 @@ def test_errors_of_the_server_itself_have_the_envelope(server):
     assert (reply.status, error_of(reply)["type"]) == (413, "request_too_large")
     reply = server.post("/v1/messages", body(), headers={"x-request-id": "abc"})
     assert reply.headers["request-id"] == "abc"
-    # Other paths keep their own.
+    # Errors on other paths keep OpenAI's envelope.
     assert set(server.post("/v1/chat/completions", {}, headers=VERSION).json()["error"]) == {"message", "type", "param", "code"}
 
 
@@ -450,10 +450,10 @@ def test_the_models_are_listed_in_this_form_too(many):
         assert error_of(reply)["type"] == ("not_found_error" if "/nope" in path else "invalid_request_error")
     assert many.get("/v1/models?lifecycle=active&beta=true", headers=VERSION).json() == listed
     assert many.get("/v1/models?lifecycle[]=retired", headers=VERSION).json()["data"] == []
-    assert many.get("/v1/models").json()["object"] == "list", "without the header, the list has OpenAI's form"
+    assert many.get("/v1/models").json()["object"] == "list", "without the header, the list has OpenAI's format"
 
 
-# No answer that follows it is short.
+# Every answer that follows this schema is long.
 LONG = {"type": "object", "properties": {"a": {"type": "string", "minLength": 20000}}, "required": ["a"], "additionalProperties": False}
 ENDLESS = {"stream": True, "max_tokens": 6000, "output_config": {"format": {"type": "json_schema", "schema": LONG}}}
 
@@ -461,7 +461,7 @@ ENDLESS = {"stream": True, "max_tokens": 6000, "output_config": {"format": {"typ
 def test_a_silent_stream_is_pinged():
     config = {"SERVER__DEFAULT_MODELS": MODEL, "SERVER__KEEP_ALIVE_SECONDS": "1", "ENGINE__CONTEXT": "8192", "ENGINE__MAX_RUNNING": "1"}
     with Server(config) as server:
-        # One sequence runs at a time, so the second request waits in silence.
+        # One sequence runs at a time, so the second stream stays silent while it waits.
         first = open_stream(server, "/v1/messages", body(**ENDLESS))
         first.recv(64)
         second = open_stream(server, "/v1/messages", body(stream=True, max_tokens=4))
@@ -566,7 +566,7 @@ FIELDS = [
 @settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_malformed_bodies_get_the_envelope(server, data):
-    """A valid body with wild values in some of its fields. Nothing but 200, 400 and 404 comes, in the envelope."""
+    """Sends a valid body with random values in some fields. The response is 200, 400 or 404, and errors are in the envelope."""
     role = st.sampled_from(["user", "assistant", "system", "ctx", "tool"])
     message = st.fixed_dictionaries({"role": role, "content": st.text(max_size=5) | st.lists(BLOCK | VALUES, max_size=3)})
     sent = body("Hi", max_tokens=1)

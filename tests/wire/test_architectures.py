@@ -1,5 +1,5 @@
-"""Every architecture and its variants agree with a forward pass in numpy, by the Kullback-Leibler divergence of the next token's
-distribution."""
+"""Compares every architecture and its variants with a forward pass in numpy, by the Kullback-Leibler divergence of the next-token
+distributions."""
 
 import json
 from pathlib import Path
@@ -51,7 +51,7 @@ MODELS = {
     ),
     "qwen3moe": lambda: Tiny("qwen3moe", expert_count=9, expert_used_count=4, expert_feed_forward_length=44),
 }
-# The last length exceeds the original context of LongRoPE and every window. A step of `penstock logits` has 256 rows.
+# The last prompt is longer than LongRoPE's original context and every window. `penstock logits` runs steps of 256 rows.
 LENGTHS = (1, 7, 60, 200)
 
 

@@ -1,4 +1,4 @@
-"""Responses in the background: queued, polled, followed from any event, cancelled; and what stands around a response."""
+"""Background responses: queued, polled, followed from any event and cancelled. Also truncation, input items and token counts."""
 
 import json
 import time
@@ -58,7 +58,7 @@ def test_events_are_followed_from_any_number(server):
 
 def test_a_running_response_is_cancelled_and_nothing_follows_it(server):
     id = begin(server, max_output_tokens=2000, ignore_eos=True).json()["id"]
-    wait_until(lambda: get(server, id)["status"] == "in_progress", 20, "it runs")
+    wait_until(lambda: get(server, id)["status"] == "in_progress", 20, "the response runs")
     early = server.post("/v1/responses", {"model": MODEL, "input": "x", "previous_response_id": id})
     assert early.status == 400 and "has not ended" in early.error["message"]
     cancelled = server.request("POST", f"/v1/responses/{id}/cancel")
@@ -67,7 +67,7 @@ def test_a_running_response_is_cancelled_and_nothing_follows_it(server):
     assert server.request("POST", f"/v1/responses/{id}/cancel").json()["status"] == "cancelled"
     late = server.post("/v1/responses", {"model": MODEL, "input": "x", "previous_response_id": id})
     assert late.error["code"] == "previous_response_not_found"
-    wait_until(lambda: server.gauge("num_requests_running") == 0, 10, "the engine is free")
+    wait_until(lambda: server.gauge("num_requests_running") == 0, 10, "the engine is idle")
     plain = begin(server, background=False, max_output_tokens=2).json()["id"]
     assert server.request("POST", f"/v1/responses/{plain}/cancel").status == 400
     assert server.get(f"/v1/responses/{plain}?stream=true").error["param"] == "stream"
@@ -78,10 +78,10 @@ def test_a_running_response_is_deleted(server):
     id = begin(server, max_output_tokens=2000, ignore_eos=True).json()["id"]
     assert server.request("DELETE", f"/v1/responses/{id}").json()["deleted"] is True
     assert server.get(f"/v1/responses/{id}").status == 404
-    wait_until(lambda: server.gauge("num_requests_running") == 0, 10, "the engine is free")
+    wait_until(lambda: server.gauge("num_requests_running") == 0, 10, "the engine is idle")
 
 
-def test_what_is_wrong_is_refused_at_once_or_shown_as_failed(server):
+def test_a_wrong_request_is_refused_at_once_or_fails_later(server):
     assert begin(server, store=False).error["param"] == "background"
     assert begin(server, model="gpt-9").status == 404
     assert begin(server, previous_response_id="resp_nope").error["code"] == "previous_response_not_found"
@@ -142,7 +142,7 @@ def test_truncation_drops_the_oldest_turns_only_if_asked(short):
     assert short.post("/v1/responses", one).error["code"] == "context_length_exceeded"
 
 
-def test_settings_come_back_and_obfuscation_pads(server):
+def test_settings_are_echoed_and_obfuscation_pads_events(server):
     given = {"max_tool_calls": 3, "prompt_cache_key": "k", "safety_identifier": "s"}
     answer = server.post("/v1/responses", {"model": MODEL, "input": "Hi", "max_output_tokens": 2, **given}).json()
     assert {key: answer[key] for key in given} == given
@@ -175,7 +175,7 @@ def test_a_response_in_the_background_counts_against_its_key(tmp_path):
     ann, bob = ({"authorization": f"Bearer {add(name)}"} for name in ["ann", "bob"])
     body = {"model": MODEL, "input": "Count.", "max_output_tokens": 4}
     with Server(CONFIG | env) as server:
-        # Its output is bounded by the context, which takes far longer than this test.
+        # The context bounds its output, which takes far longer than this test.
         long = body | {"background": True, "max_output_tokens": 100_000, "input": "word " * 2000}
         id = server.post("/v1/responses", long, headers=ann).json()["id"]
         refused = server.post("/v1/responses", body, headers=ann)
@@ -183,4 +183,4 @@ def test_a_response_in_the_background_counts_against_its_key(tmp_path):
         assert server.post("/v1/responses", body, headers=bob).status == 200
         assert server.get(f"/v1/responses/{id}", headers=ann).json()["status"] in ("queued", "in_progress")
         assert server.request("POST", f"/v1/responses/{id}/cancel", headers=ann).json()["status"] == "cancelled"
-        wait_until(lambda: server.post("/v1/responses", body, headers=ann).status == 200, 10, "its place is free")
+        wait_until(lambda: server.post("/v1/responses", body, headers=ann).status == 200, 10, "the cancelled response no longer counts")

@@ -1,4 +1,4 @@
-"""Wrong values get a 400 that names the field, and the server serves as before."""
+"""Wrong values get a 400 that names the field, and the server keeps working."""
 
 import time
 
@@ -95,4 +95,4 @@ def test_a_prompt_far_beyond_the_context_is_refused_before_it_is_encoded(server,
     reply = server.post(path, body_of(path, **fields))
     assert reply.status == 400 and reply.error["code"] == "context_length_exceeded", (reply.status, reply.body[:300])
     assert "more than" in reply.error["message"]
-    assert time.monotonic() - start < 5, "it is told without encoding all of it"
+    assert time.monotonic() - start < 5, "the refusal takes less time than encoding the whole text"

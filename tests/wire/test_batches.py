@@ -1,4 +1,4 @@
-"""/v1/batches on the wire: what comes out, and what a bad line, a kill, a full disk, a cancel and the end of its time do to a batch."""
+"""/v1/batches over HTTP: results, and the effect of wrong lines, kills, a full disk, cancellation and expiry on a batch."""
 
 import json
 import os
@@ -126,7 +126,7 @@ def test_a_wrong_request_names_its_field(store):
     assert store.post("/v1/batches/batch_nope/cancel", {}).status == 404
 
 
-def test_a_line_that_fails_when_it_runs_stands_in_the_error_file(store):
+def test_a_line_that_fails_when_it_runs_is_in_the_error_file(store):
     long = chat_line(1)
     long["body"]["messages"][0]["content"] = "word " * 9000
     batch = ended(store, make_batch(store, [chat_line(0), long, chat_line(2)])["id"])
@@ -166,7 +166,7 @@ def test_a_cancelled_batch_keeps_what_it_has(store):
     assert refused.status == 400 and "completed" in refused.error["message"]
 
 
-def test_a_batch_whose_time_is_over_says_which_lines_did_not_run(store):
+def test_an_expired_batch_lists_the_lines_that_did_not_run(store):
     lines = [chat_line(0), chat_line(1)] + [slow(number) for number in range(2, 60)]
     batch = ended(store, make_batch(store, lines, window="6s")["id"], 40)
     assert batch["status"] == "expired" and batch["expired_at"] >= batch["expires_at"] == batch["created_at"] + 6
@@ -175,7 +175,7 @@ def test_a_batch_whose_time_is_over_says_which_lines_did_not_run(store):
     assert all(line["error"]["code"] == "batch_expired" and line["response"] is None for line in errors) and len(out) >= 2
 
 
-def test_others_go_first(store):
+def test_other_requests_run_before_the_lines_of_a_batch(store):
     made = make_batch(store, [slow(number) for number in range(30)])
     wait_for(store, made["id"], lambda batch: batch["status"] == "in_progress")
     time.sleep(1)
@@ -196,8 +196,8 @@ def kill(server: Server) -> None:
     server.process.returncode = 0
 
 
-def test_a_killed_batch_goes_on_without_doing_a_line_again_or_losing_one(tmp_path):
-    """Killed four times in the middle. What stands in the results stays byte by byte, and a line cut in the middle is done again."""
+def test_a_killed_batch_resumes_without_repeating_or_losing_a_line(tmp_path):
+    """The server is killed four times in the middle. Written results stay byte for byte, and a partly written line is run again."""
     config = CONFIG | {"STORAGE__FOLDER": str(tmp_path), "STORAGE__BATCH_CONCURRENCY": "4"}
     lines = [chat_line(number, max_tokens=24, ignore_eos=True) for number in range(60)]
     before, done = b"", 0
@@ -211,7 +211,7 @@ def test_a_killed_batch_goes_on_without_doing_a_line_again_or_losing_one(tmp_pat
         now = files_of(tmp_path, id)["output.jsonl"]
         assert now.startswith(before) and now.count(b"\n") >= floor
         before, done = now[: now.rindex(b"\n") + 1], now.count(b"\n")
-        # As a loss of power may leave it.
+        # A partly written line, as a power failure may leave it.
         with (tmp_path / "batches" / id / "output.jsonl").open("ab") as file:
             file.write(b'{"id":"batch_req_1","custom_id":"line-59","resp')
     assert done < 60
@@ -224,7 +224,7 @@ def test_a_killed_batch_goes_on_without_doing_a_line_again_or_losing_one(tmp_pat
 
 
 def test_a_batch_killed_at_any_moment_ends_whole(tmp_path):
-    """Short batches, killed at moments that go through their check, their lines and their end."""
+    """Short batches are killed at various moments: during validation, between lines and at the end."""
     config = CONFIG | {"STORAGE__FOLDER": str(tmp_path)}
     for step in range(8):
         with Server(config) as server:
@@ -246,7 +246,7 @@ def test_a_stop_drops_the_lines_that_run_and_the_next_start_runs_them(tmp_path):
         start = time.monotonic()
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(20) == 0
-        assert time.monotonic() - start < 5, "a stop does not wait for a batch"
+        assert time.monotonic() - start < 5, "shutting down does not wait for a batch"
     with Server(config) as server:
         assert batch_of(server, id)["request_counts"]["failed"] == 0
         wait_for(server, id, lambda batch: batch["request_counts"]["completed"] >= 1)
@@ -255,12 +255,12 @@ def test_a_stop_drops_the_lines_that_run_and_the_next_start_runs_them(tmp_path):
 
 
 def test_a_full_disk_holds_a_batch_up_and_loses_nothing(tmp_path):
-    """The limit on the size of files stands in for a full disk. It is lifted while the batch waits."""
+    """A limit on file size stands in for a full disk. It is lifted while the batch waits."""
     script = tmp_path / "limited"
     script.write_text(f"#!/bin/sh\ntrap '' XFSZ\nexec {Server().binary} \"$@\"\n")
     script.chmod(0o755)
     folder = tmp_path / "store"
-    # The log is a file with the same limit, which a line per request would reach before the results do on a slow machine.
+    # The limit also applies to the log file. On a slow machine, a log line per request would reach it before the results do.
     with Server(CONFIG | {"STORAGE__FOLDER": str(folder), "SERVER__LOG": "error"}, binary=script) as server:
         limit = lambda bytes: subprocess.run(["prlimit", f"--fsize={bytes}:", f"--pid={server.process.pid}"], check=True)
         limit(12_000)  # the input and the state fit, the results do not
@@ -288,10 +288,10 @@ def test_a_batch_belongs_to_a_tenant_and_keeps_to_its_key(tmp_path):
         assert server.request("POST", f"/v1/batches/{made['id']}/cancel", headers=bob).status == 404
         assert server.get("/v1/batches", headers=bob).json()["data"] == []
         assert ended(server, made["id"], headers=ann)["request_counts"]["completed"] == 3
-        # A key that may not use the model makes no batch for it.
+        # A batch fails if its key may not use the model.
         failed = ended(server, make_batch(server, lines, headers=bob)["id"], headers=bob)
         assert failed["status"] == "failed" and failed["errors"]["data"][0]["code"] == "model_not_allowed"
-        # A key that is revoked in the middle runs nothing more.
+        # If a key is revoked in the middle, no further line runs.
         made = make_batch(server, [chat_line(number, max_tokens=100, ignore_eos=True) for number in range(30)], headers=ann)
         other = make_batch(server, [slow(0)], headers=bob)
         wait_for(server, made["id"], lambda batch: batch["request_counts"]["completed"] >= 1, headers=ann)
@@ -329,14 +329,14 @@ def test_a_batch_that_has_ended_holds_nothing(tmp_path):
         assert ended(server, failed)["status"] == "failed" and ended(server, done)["status"] == "completed"
         for id in [failed, done]:
             wait_until(lambda id=id: names_of(tmp_path, id) == ["batch.json"], 10, "the input is removed")
-    # As if the process had ended before it removed the input.
+    # The state that remains if the process ends before it removes the input.
     (tmp_path / "batches" / failed / "input.jsonl").write_bytes(b"x")
     with Server(config) as server:
         assert batch_of(server, failed)["status"] == "failed" and names_of(tmp_path, failed) == ["batch.json"]
 
 
-def test_what_batches_hold_counts_as_files_do(tmp_path):
-    """The input of a batch outlives its file, so deleting the file makes no room."""
+def test_storage_of_batches_counts_against_the_same_limit_as_files(tmp_path):
+    """A batch keeps its input after the file is deleted, so deleting the file frees nothing."""
     config = {"STORAGE__FOLDER": str(tmp_path), "STORAGE__MAX_BYTES": "100000", "STORAGE__BATCH_CONCURRENCY": "0"}
     content = jsonl([chat_line(0)]).ljust(39_999) + b"\n"
     body = {"endpoint": "/v1/chat/completions", "completion_window": "24h"}
@@ -349,10 +349,10 @@ def test_what_batches_hold_counts_as_files_do(tmp_path):
         assert upload(server, content).status == 200
         assert "storage.max_bytes" in upload(server, content).error["message"]
     with Server(CONFIG | config) as server:
-        assert "storage.max_bytes" in upload(server, content).error["message"], "a restart counts them, too"
+        assert "storage.max_bytes" in upload(server, content).error["message"], "a restart counts the inputs of batches, too"
         server.request("POST", f"/v1/batches/{id}/cancel")
         assert ended(server, id, 20)["status"] == "cancelled"
-        wait_until(lambda: upload(server, content).status == 200, 10, "the batch has let go of its input")
+        wait_until(lambda: upload(server, content).status == 200, 10, "the batch's input is removed")
 
 
 def test_a_batch_that_waits_for_its_key_holds_up_nobody(tmp_path):

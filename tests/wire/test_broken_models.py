@@ -1,4 +1,5 @@
-"""Models whose weights are not finite, and files that change while they are mapped: one model fails with an error, the others serve on."""
+"""Models with weights that are not finite, and files that change while they are mapped: one model fails with an error, the others keep
+working."""
 
 import json
 import shutil
@@ -16,7 +17,7 @@ def original() -> Path:
 
 
 def serve(folder: Path, names: list[str], *others: str) -> Server:
-    """A server of the files `folder/NAME.gguf`, and of other models by their names. The first one is loaded at start."""
+    """Serves the files `folder/NAME.gguf` and further models by name. The first one is loaded at start."""
     entries = [f'[[models]]\nid = "{name}"\nsource = {{ type = "file", path = "{folder / name}.gguf" }}\n' for name in names]
     config = folder / "config.toml"
     config.write_text(f"[server]\ndefault_models = {json.dumps([*names, *others])}\n" + "\n".join(entries))
@@ -41,14 +42,14 @@ def test_weights_that_are_not_finite_are_an_error_and_no_text(tmp_path, original
 
 
 def anonymous_mib(server) -> float:
-    """Resident memory that is no part of a file [MiB]."""
+    """Resident memory that does not belong to a file [MiB]."""
     status = Path(f"/proc/{server.process.pid}/status").read_text()
     return int(status.split("RssAnon:")[1].split()[0]) / 1024
 
 
 @pytest.mark.real_models
 def test_a_model_that_is_gone_leaves_no_memory_behind(tmp_path, original, monkeypatch):
-    # The allocator gives freed pages back at once, not when it is used next: the test measures what is held.
+    # Makes the allocator return freed pages at once rather than at its next use, so that the test measures only memory in use.
     monkeypatch.setenv("MIMALLOC_PURGE_DELAY", "0")
     for name in ("stays", "gone"):
         shutil.copy(original, tmp_path / f"{name}.gguf")
@@ -63,14 +64,14 @@ def test_a_model_that_is_gone_leaves_no_memory_behind(tmp_path, original, monkey
             with open(tmp_path / "gone.gguf", "r+b") as file:
                 file.truncate(1_000_000)
             assert [server.complete(TEXT, model="gone").status >= 500 for _ in range(2)] == [True, True]
-            # What a model leaves behind the first time may be tables for metrics and names, but it does not grow.
+            # The first unload may leave tables for metrics and names behind, but further ones add nothing.
             most = without[1] + 8 if len(without) > 1 else without[0] + 16
             assert held > most + 40
             wait_until(lambda: anonymous_mib(server) < most, 20, f"the memory of the model is given back: {held} MiB, {without}")
             without.append(anonymous_mib(server))
             shutil.copy(original, tmp_path / "new.gguf")
             (tmp_path / "new.gguf").rename(tmp_path / "gone.gguf")
-            wait_until(lambda: server.complete(TEXT, model="gone", max_tokens=1).status == 200, 60, "the model is served again")
+            wait_until(lambda: server.complete(TEXT, model="gone", max_tokens=1).status == 200, 60, "the model works again")
         print("MiB without the model:", without, "with it:", with_it)
-        # A model that is loaded again takes what it took before: its cache holds what requests have used.
+        # A reloaded model uses as much memory as before. Its cache covers what requests have used.
         assert max(with_it) < min(with_it) + 40

@@ -1,4 +1,4 @@
-"""Chat completions on the wire: the whole answer, the stream, usage, stop strings."""
+"""Chat completions over HTTP: whole answers, streams, usage and stop strings."""
 
 import json
 import time
@@ -36,7 +36,7 @@ def test_an_answer_has_every_field(server):
     assert choice["finish_reason"] == "length"
     check_usage(answer["usage"])
     assert answer["usage"]["completion_tokens"] == 5
-    assert answer["usage"]["prompt_tokens"] == 37, "the template's text as 37 ids, the system message included"
+    assert answer["usage"]["prompt_tokens"] == 37, "the template's text has 37 ids, including the system message"
 
 
 @pytest.mark.real_models
@@ -63,14 +63,14 @@ def test_a_stream_equals_the_whole_answer(server):
     first = chunks[0]["choices"][0]
     assert first["delta"] == {"role": "assistant", "content": ""}, "the first chunk has the role and empty content"
     assert first["finish_reason"] is None and first["index"] == 0
-    assert sum("role" in c["choices"][0]["delta"] for c in chunks) == 1, "the role comes once"
+    assert sum("role" in c["choices"][0]["delta"] for c in chunks) == 1, "only the first chunk has the role"
     last = chunks[-1]["choices"][0]
     assert last["delta"] == {} and last["finish_reason"] == whole["choices"][0]["finish_reason"]
     assert sum(c["choices"][0]["finish_reason"] is not None for c in chunks) == 1
     text = "".join(c["choices"][0]["delta"].get("content", "") for c in chunks)
     assert text == whole["choices"][0]["message"]["content"]
-    assert len(chunks) > 4, "a token or a few at a time, not all at once"
-    assert all("usage" not in c for c in chunks), "usage comes only when asked for"
+    assert len(chunks) > 4, "the text arrives in pieces of a few tokens"
+    assert all("usage" not in c for c in chunks), "no usage unless requested"
     assert "no-cache" in reply.headers.get("cache-control", "")
 
 
@@ -183,7 +183,7 @@ def test_the_beginning_of_a_stop_string_is_held_back_until_the_text_differs(serv
     fields = {"max_tokens": 12, "stop": ["capital of Spain", "zzz"], "stream": True}
     texts = [c["choices"][0]["delta"].get("content", "") for c in chunks_of(server.chat("What is the capital of France?", **fields))]
     assert "".join(texts).startswith("The capital of France is Paris.")
-    assert any("capital of France" in text for text in texts), f"what was held back comes in one piece: {texts}"
+    assert any("capital of France" in text for text in texts), f"the text that was held back arrives in one piece: {texts}"
 
 
 def test_a_reused_prefix_is_also_counted_after_a_stop_string(server):
@@ -208,7 +208,7 @@ def test_a_conversation_beyond_the_context_is_refused_with_both_counts(server):
     assert error["code"] == "context_length_exceeded" and error["param"] == "messages" and error["type"] == "invalid_request_error"
     assert "context_length_exceeded" in error["message"]
     numbers = [int(n) for n in "".join(c if c.isdigit() else " " for c in error["message"]).split()]
-    assert any(n >= 9000 for n in numbers) and any(1024 <= n <= 8192 for n in numbers), f"both counts: {error['message']}"
+    assert any(n >= 9000 for n in numbers) and any(1024 <= n <= 8192 for n in numbers), f"the message has both counts: {error['message']}"
 
 
 @pytest.fixture(scope="module")
@@ -311,7 +311,7 @@ def test_obfuscation_hides_the_length_of_a_text(server):
     assert all("obfuscation" not in chunk for chunk in plain)
 
 
-def test_a_request_may_bring_its_own_template_where_the_server_takes_it():
+def test_a_request_may_bring_its_own_template_if_the_server_allows_it():
     with Server({"SERVER__DEFAULT_MODELS": MODEL, "LIMITS__REQUEST_TEMPLATES": "true"}) as server:
         brings_its_own_template(server)
 
@@ -331,7 +331,7 @@ def brings_its_own_template(server):
 
 
 @pytest.mark.real_models
-def test_functions_of_old_are_answered_in_their_form(coder):
+def test_legacy_functions_get_a_legacy_function_call(coder):
     parameters = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     functions = [{"name": "get_weather", "parameters": parameters}]
     fields = {"model": CODER, "functions": functions, "function_call": {"name": "get_weather"}, "max_tokens": 60}

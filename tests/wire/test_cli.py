@@ -1,4 +1,4 @@
-"""The command line: what each command prints, and how it fails."""
+"""The command line: the output of each command, and its errors."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def show(model: str) -> dict:
 
 
 def failed(done, *words: str) -> None:
-    """The command exits with 1, its message on stderr holds the words, stdout is empty, and nothing panicked."""
+    """Checks that the command exits with 1, with the words in its message on stderr, nothing on stdout and no panic."""
     assert done.returncode == 1, (done.returncode, done.stderr)
     assert done.stdout == ""
     assert "panicked" not in done.stderr and "RUST_BACKTRACE" not in done.stderr, done.stderr
@@ -79,7 +79,7 @@ def test_the_environment_wins_over_a_file_and_a_flag_over_both():
         file = Path(folder, "mine.toml")
         file.write_text(f"[server]\nport = {in_file}\n")
         with Server({"SERVER__PORT": str(in_env)}, ("--config", str(file))) as server:
-            assert server.port not in (in_file, in_env), "the flag won"
+            assert server.port not in (in_file, in_env), "the flag has priority"
             for port in (in_file, in_env):
                 with pytest.raises(OSError):
                     socket.create_connection(("127.0.0.1", port), 1).close()
@@ -111,12 +111,12 @@ def test_list_groups_the_catalogue_by_family():
     assert len(families) == len(set(families)) and "smollm2" in families
 
 
-def test_a_near_name_is_suggested():
+def test_a_similar_name_is_suggested():
     failed(cli("show", "smollm2:136m"), "did you mean smollm2:135m?")
     failed(cli("serve", "--model", "smolm2", timeout=30), "did you mean smollm2:135m?")
 
 
-def test_show_tells_what_a_model_is_sampled_with():
+def test_show_lists_the_sampling_parameters_of_a_model():
     assert show(MODEL)["sampling"] == {"temperature": 0.2, "top_p": 0.9} and show(MODEL)["base"] is False
     assert show("gemma3:270m")["base"] is True
     assert "temperature 0.2, top p 0.9" in cli("show", MODEL).stdout
@@ -181,7 +181,7 @@ def test_inspect_prints_the_ops_of_a_step():
     assert lines[0].split() == ["layer", "op", "weights", "read", "written", "what"]
     products = [line.split() for line in lines if " linear " in line]
     layers = {int(line[0]) for line in products}
-    assert layers == set(range(len(layers))) and len(products) == 4 * len(layers), "q, k and v; their output; gate and up; down"
+    assert layers == set(range(len(layers))) and len(products) == 4 * len(layers), "QKV, output, gate and up, down"
     assert "cache of layer 0: 3 heads, keys [64], values [64]" in lines
     total = next(line.split() for line in lines if line.split()[:1] == ["all"])
     assert int(total[1]) < Path(path).stat().st_size, "a row reads the weights once"
@@ -209,7 +209,7 @@ def test_tokenize_prints_the_reference_ids(model):
 @pytest.mark.real_models
 @pytest.mark.parametrize("model", FILES)
 def test_logits_equal_the_reference(model):
-    """Each of the 20 largest logits, their mean and their log-sum-exp agree within 2e-3 of the logits' standard deviation."""
+    """The 20 largest logits, the mean and the log-sum-exp agree within 2e-3 of the logits' standard deviation."""
     import numpy as np
 
     prompts = reference(model)
@@ -253,7 +253,7 @@ def test_tools_take_names_as_well_as_files(tmp_path):
     assert (tmp_path / "0.npy").read_bytes() == (tmp_path / "1.npy").read_bytes()
     logits = ("logits", MODEL, "--ids", tmp_path / "ids.json", "--out", tmp_path / "2.npy")
     assert cli(*logits, "--device", "cpu").returncode == 0
-    assert (tmp_path / "0.npy").read_bytes() == (tmp_path / "2.npy").read_bytes(), "a device is named as for bench and eval"
+    assert (tmp_path / "0.npy").read_bytes() == (tmp_path / "2.npy").read_bytes(), "devices have the same names as in bench and eval"
     failed(cli(*logits, "--device", "cuda", "--backend", "cpu"), "--backend is cpu")
     for command in (["tokenize"], ["inspect"], ["render", "--input", tmp_path / "input.json"], ["bench"]):
         failed(cli(*command, "smollm2:136m"), "did you mean smollm2:135m?")
@@ -261,7 +261,7 @@ def test_tools_take_names_as_well_as_files(tmp_path):
     failed(cli("inspect", "llama3.3:70b"), "`penstock pull llama3.3:70b` fetches it")
 
 
-def test_near_names_of_commands_and_models_are_suggested():
+def test_similar_names_of_commands_and_models_are_suggested():
     done = cli("serv")
     assert done.returncode == 2 and "'serve'" in done.stderr, done.stderr
     failed(cli("rm", "smollm2:136m"), "did you mean smollm2:135m?")
@@ -293,7 +293,7 @@ def test_health_ps_and_stop_find_a_server(tmp_path):
     assert cli("ps", "--port", gone, "--url", "x").returncode == 2
 
 
-def test_one_sentence_says_what_it_is_everywhere():
+def test_the_description_is_the_same_everywhere():
     sentence = "Runs GGUF models and serves them to clients of OpenAI, Anthropic and Ollama"
     assert cli("--help").stdout.splitlines()[0] == sentence
     for file in ("README.md", "Cargo.toml", "tools/formats/product.py"):
@@ -305,7 +305,7 @@ def test_completions_know_every_command():
         done = cli("completions", shell)
         assert done.returncode == 0 and "doctor" in done.stdout and "at-once" in done.stdout, (shell, done.stderr)
     script = cli("completions", "bash").stdout
-    # what bash offers behind `penstock be`
+    # the completions that bash offers for `penstock be`
     probe = f"{script}\nCOMP_WORDS=(penstock be); COMP_CWORD=1; _penstock penstock be penstock; echo \"${{COMPREPLY[@]}}\""
     done = subprocess.run(["bash", "-c", probe], capture_output=True, text=True)
     assert done.stdout.split() == ["bench"], (done.stdout, done.stderr)
@@ -325,7 +325,7 @@ def test_man_pages_are_written(tmp_path):
 
 
 @pytest.mark.real_models
-def test_doctor_tells_what_there_is():
+def test_doctor_describes_the_machine_and_the_models():
     done = cli("doctor", "--json")
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
@@ -348,7 +348,7 @@ def test_doctor_tells_what_there_is():
     assert "\x1b" not in text and MODEL in text and f"kernels: {machine['processor']['kernels']}" in text
 
 
-def test_colours_are_for_who_wants_them():
+def test_colours_follow_the_environment():
     def doctor(**variables):
         done = subprocess.run([BINARY, "doctor"], capture_output=True, text=True, env=environment() | variables, cwd=ROOT)
         assert done.returncode == 0, done.stderr
@@ -373,7 +373,7 @@ def test_bench_measures_contexts(tmp_path):
     assert all(row["decode_step_milliseconds"] > 0 and row["prefill_tokens_per_second"] > 0 for row in report["rows"])
     picture = xml.parse(tmp_path / "p.svg").getroot()
     assert len(picture.findall("{*}polyline")) == 2 and len(picture.findall("{*}circle")) == 4
-    assert cli("bench", MODEL, "--context", "8", "--prompt", "8").returncode == 2, "one of them would mean nothing"
+    assert cli("bench", MODEL, "--context", "8", "--prompt", "8").returncode == 2, "these two options exclude each other"
 
 
 def test_bench_measures_a_closed_loop():
@@ -390,7 +390,7 @@ def test_bench_measures_a_closed_loop():
     text = cli("bench", *args)
     assert text.returncode == 0 and "between ms p50" in text.stdout, text.stderr
     failed(cli("bench", *args, "--step-tokens", "2"), "--step-tokens is less than --at-once")
-    assert cli("bench", MODEL, "--requests", "5").returncode == 2, "without --mixed it would mean nothing"
+    assert cli("bench", MODEL, "--requests", "5").returncode == 2, "this option needs --mixed"
     failed(cli("bench", MODEL, "--backend", "cpu", "--device", "cuda"), "--backend is cpu", "cuda")
 
 

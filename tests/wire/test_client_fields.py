@@ -1,4 +1,4 @@
-"""What real clients send beside the fields that the server has: none of it breaks them. Facts from their sources and documentation."""
+"""Fields that real clients send and Penstock does not have: all are accepted. They come from the clients' sources and documentation."""
 
 import pytest
 from harness import MODEL
@@ -18,7 +18,7 @@ BODIES = {
     "/api/embed": {"input": "Hi"},
 }
 
-# By client: the endpoint and the fields of the request.
+# By client: the endpoint, and the fields of the request.
 REQUESTS = {
     "ollama-ai-provider-v2": (LLAMA, {"temperature": 0.7, "top_p": 0.9, "max_output_tokens": 5, "tool_choice": "auto", "think": False}),
     "Open WebUI": (
@@ -183,7 +183,7 @@ REQUESTS = {
     "Jina": ("/v1/rerank", {"return_embeddings": False, "instruction_type": "x", "overlap_tokens": 8, "priority_class": 1}),
     "LlamaIndex to Ollama": ("/api/generate", {"additional_kwargs": {"a": 1}, "json_mode": False, "request_timeout": 30}),
 }
-# Fields of messages, and the roles that have them.
+# Fields that clients add to messages.
 OF_MESSAGES = {
     "id": "m",
     "timestamp": 1764300000,
@@ -265,7 +265,7 @@ OF_FUNCTIONS = {
 
 @pytest.fixture(scope="module", autouse=True)
 def time_as_before(server):
-    """How long the model stays is what the last client asked for: other tests expect that nothing unloads it."""
+    """Makes the model stay loaded. The last client's `keep_alive` would unload it, and other tests expect it to stay."""
     yield
     assert server.post("/api/generate", {"model": MODEL, "keep_alive": -1}).status == 200
 
@@ -274,12 +274,12 @@ def names(value) -> int:
     return sum(len(fields) for _, fields in REQUESTS.values()) + len(value)
 
 
-def test_there_are_enough_of_them():
+def test_at_least_200_fields_are_covered():
     assert names({**OF_MESSAGES, **OF_PARTS, **OF_TOOLS, **OF_FUNCTIONS}) >= 200
 
 
 @pytest.mark.parametrize("client", REQUESTS)
-def test_what_a_client_sends_beside_the_known_fields_breaks_nothing(server, client):
+def test_extra_fields_of_requests_are_accepted(server, client):
     path, fields = REQUESTS[client]
     body = {"model": MODEL, **BODIES[path]}
     reply = server.post(path, {**body, **fields})
@@ -290,7 +290,7 @@ def test_what_a_client_sends_beside_the_known_fields_breaks_nothing(server, clie
 
 @pytest.mark.parametrize("path", [CHAT, LLAMA, "/v1/messages"])
 @pytest.mark.parametrize("role", ["user", "assistant"])
-def test_what_clients_note_on_messages_breaks_nothing_and_changes_nothing(server, path, role):
+def test_extra_fields_of_messages_are_accepted_and_change_nothing(server, path, role):
     def ask(**noted):
         turns = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}, {"role": "user", "content": "Name a river."}]
         messages = [{**turn, **noted} if turn["role"] == role else turn for turn in turns]
@@ -307,7 +307,7 @@ def test_what_clients_note_on_messages_breaks_nothing_and_changes_nothing(server
     assert ask(**OF_MESSAGES).status == 200
 
 
-def test_what_clients_note_on_parts_and_tools_breaks_nothing(server):
+def test_extra_fields_of_parts_and_tools_are_accepted(server):
     function = {"name": "f", "parameters": {"type": "object"}}
     for name, value in OF_PARTS.items():
         for path in (CHAT, "/v1/messages"):
@@ -327,7 +327,7 @@ def test_what_clients_note_on_parts_and_tools_breaks_nothing(server):
     assert server.post("/v1/messages", {"model": MODEL, **BODIES["/v1/messages"], "tools": tools}).status == 200
 
 
-# Values with which clients ask for a default.
+# Values that clients send to request a default.
 DEFAULTS = {
     CHAT: [
         {"max_tokens": -1},
@@ -384,7 +384,7 @@ DEFAULTS = {
 
 
 @pytest.mark.parametrize("path", DEFAULTS)
-def test_the_values_that_clients_send_for_a_default_ask_for_nothing(server, path):
+def test_values_that_request_a_default_are_accepted(server, path):
     for fields in DEFAULTS[path]:
         body = {"model": MODEL, **BODIES[path], **fields}
         if fields.get("max_tokens") == -1:
@@ -394,14 +394,14 @@ def test_the_values_that_clients_send_for_a_default_ask_for_nothing(server, path
 
 
 @pytest.mark.real_models
-def test_no_limit_is_the_end_of_the_context(server):
+def test_max_tokens_of_minus_one_sets_no_limit(server):
     whole = server.chat("Name a fruit.", max_tokens=None, stop=["."])
     assert server.chat("Name a fruit.", max_tokens=-1, stop=["."]).json()["choices"] == whole.json()["choices"]
     for wrong in (0, -2, -1.5, "-1"):
         assert server.chat("Hi", max_tokens=wrong).error["param"] == "max_tokens"
 
 
-def test_a_seed_of_minus_one_is_any_seed(server):
+def test_a_seed_of_minus_one_is_random(server):
     ask = lambda: server.chat("Tell me a story.", seed=-1, temperature=1.5, max_tokens=12).json()["choices"][0]["message"]["content"]
     assert len({ask() for _ in range(4)}) > 1
 
@@ -411,7 +411,7 @@ REFUSED = ["text/plain", "text/plain;charset=UTF-8", "multipart/form-data; bound
 
 
 @pytest.mark.parametrize("path", [CHAT, "/v1/messages", LLAMA, "/api/generate", "/api/embed"])
-def test_only_the_types_that_a_page_may_send_unasked_are_refused(server, path):
+def test_only_content_types_of_simple_cross_origin_requests_are_refused(server, path):
     body = {"model": MODEL, **BODIES[path]}
     for kind in TYPES:
         assert server.post(path, body, headers={"content-type": kind}).status == 200, kind
@@ -420,8 +420,8 @@ def test_only_the_types_that_a_page_may_send_unasked_are_refused(server, path):
         assert server.post(path, body, headers={"content-type": kind}).status == 415, kind
 
 
-def test_what_litellm_s_asynchronous_calls_send_to_ollama_is_answered(server):
-    """Its client of HTTP gives a body without a type the type application/octet-stream."""
+def test_asynchronous_calls_of_litellm_to_ollama_are_answered(server):
+    """LiteLLM's HTTP client sends a body without a type as application/octet-stream."""
     options = {"temperature": 0, "num_predict": 4, "stop": ["\n\n"]}
     message = {"role": "user", "content": "What is the capital of France?"}
     headers = {"content-type": "application/octet-stream", "user-agent": "litellm/1.110.2"}
@@ -434,7 +434,7 @@ def test_what_litellm_s_asynchronous_calls_send_to_ollama_is_answered(server):
         assert reply.status == 200, (path, reply.body)
 
 
-def test_what_clients_note_on_tool_results_breaks_nothing(server):
+def test_extra_fields_of_tool_results_are_accepted(server):
     function = {"name": "f", "arguments": "{}"}
     call = {"id": "c", "type": "function", "index": 0, "function": function, "extra_content": {"a": 1}, "thought": "x"}
     messages = [

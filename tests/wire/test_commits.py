@@ -1,4 +1,5 @@
-""".ci/commits refuses messages whose subject is long or no imperative, or whose body is missing, after a base and in the hook."""
+""".ci/commits refuses a message whose subject is too long or not imperative, or whose body is missing, both after a base commit and in the
+hook."""
 
 import importlib.machinery
 import importlib.util
@@ -35,7 +36,7 @@ RIGHT = [
 
 @pytest.fixture(scope="module")
 def commits():
-    """The script as a module."""
+    """Loads the script as a module."""
     loader = importlib.machinery.SourceFileLoader("commits", str(SCRIPT))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader("commits", loader))
     loader.exec_module(module)
@@ -53,7 +54,7 @@ def test_a_right_message_passes(commits, message):
 
 
 class Repository:
-    """A repository of empty commits, which knows nothing of the settings of whoever runs the tests."""
+    """A repository of empty commits, isolated from the user's git settings."""
 
     def __init__(self, folder: Path):
         self.folder, self.time = folder, 1_000_000_000
@@ -104,11 +105,11 @@ def test_a_merge_and_the_old_branch_that_it_brings_are_not_checked(commits, repo
     assert commits.check_history(base, 0) == 1
 
 
-def test_without_the_base_what_is_newer_and_has_a_parent_is_checked(commits, repository):
+def test_without_the_base_newer_commits_with_a_parent_are_checked(commits, repository):
     missing = "1" * 40
     repository.commit("a copy of the sources")
     base_time = repository.time
-    assert commits.check_history(missing, 0) == 0, "the root"
+    assert commits.check_history(missing, 0) == 0, "the root commit is not checked"
     repository.commit("an old commit")
     assert commits.check_history(missing, repository.time) == 0
     repository.commit("wrong")
@@ -157,7 +158,7 @@ def test_the_lints_call_the_script():
 
 
 def test_the_recorded_base_is_a_commit_of_this_history_or_out_of_reach(commits):
-    """Somebody who moves it must also move its time."""
+    """A change of the base must also change its time."""
     done = subprocess.run(["git", "show", "-s", "--format=%ct", commits.BASE], cwd=ROOT, capture_output=True, text=True)
     if done.returncode == 0:
         assert int(done.stdout) == commits.BASE_TIME

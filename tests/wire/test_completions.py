@@ -1,4 +1,4 @@
-"""Completions on the wire: prompt forms, defaults, streams."""
+"""Completions over HTTP: prompt forms, defaults and streams."""
 
 import json
 
@@ -149,7 +149,7 @@ def test_control_tokens_can_be_shown(server):
 
 
 @pytest.mark.real_models
-def test_json_schema_stands_at_the_top_too(server):
+def test_json_schema_is_also_a_top_level_field(server):
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
     for fields in ({"json_schema": schema}, {"structured_outputs": {"json": schema}}, {"guided_json": schema}):
         answer = json.loads(server.text("A number:", max_tokens=60, **fields))

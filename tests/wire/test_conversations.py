@@ -1,4 +1,4 @@
-"""/v1/conversations, and chat completions with `store`: what is kept, what a response adds, and the bounds."""
+"""/v1/conversations, and chat completions with `store`: what is stored, what a response adds, and the limits."""
 
 from harness import MODEL, Server, chunks_of, cli
 
@@ -48,7 +48,7 @@ def test_a_response_reads_and_extends_its_conversation(server):
     items = server.get(f"/v1/conversations/{id}/items?order=asc").json()["data"]
     assert [item["role"] for item in items] == ["user", "user", "assistant"] and items[2] == first["output"][0]
     second = server.post("/v1/responses", ask | {"input": "Again?", "conversation": {"id": id}, "stream": True, "ignore_eos": True})
-    assert second.status == 200 and b"event: response.incomplete\n" in second.body, "it goes on to the limit"
+    assert second.status == 200 and b"event: response.incomplete\n" in second.body, "the answer continues up to the limit"
     assert len(server.get(f"/v1/conversations/{id}/items").json()["data"]) == 5
     gone = server.post("/v1/responses", ask | {"input": "x", "conversation": "conv_nope"})
     assert gone.status == 404 and gone.error["param"] == "conversation"

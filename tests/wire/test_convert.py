@@ -1,4 +1,5 @@
-"""`penstock convert`: checkpoints of many classes give the logits of `transformers`, and whatever does not fit is refused by name."""
+"""`penstock convert`: checkpoints of many classes give the logits of `transformers`. A checkpoint with anything unsupported is refused by
+name."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ def convert(folder: Path, out: Path, *args) -> dict:
 
 
 def refused(folder: Path, out: Path, *args) -> str:
-    """What stderr says. Nothing is left behind."""
+    """Returns the error on stderr. Checks that no output is left behind."""
     done = cli("convert", folder, "-o", out, *args)
     assert done.returncode == 1 and not done.stdout, (done.returncode, done.stdout, done.stderr)
     assert "panicked" not in done.stderr
@@ -52,16 +53,16 @@ def test_logits_are_those_of_transformers(name, tmp_path):
     report = convert(folder, file)
     assert report["type"] == "F32" and report["bytes"] == file.stat().st_size
     exact = np.array(MODELS[name]["logits"])
-    # The engine takes LongRoPE's long factors for every prompt, `transformers` for those behind the original context.
+    # The engine uses LongRoPE's long factors for every prompt, `transformers` only beyond the original context.
     rows = [3] if "longrope" in name else range(len(PROMPTS))
     got = logits(file, [PROMPTS[row] for row in rows], tmp_path)
     worst = np.abs(got - exact[rows]).max() / exact.std()
     print(f"{name}: {worst:.1e}")
-    assert worst < 2e-4, f"{worst:.1e} standard deviations"
+    assert worst < 2e-4, f"differs by {worst:.1e} standard deviations"
 
 
 def test_weights_in_several_files_and_half_floats_are_the_same(tmp_path):
-    """BF16 and F16 weights are moved as they are, whichever files hold them."""
+    """BF16 and F16 weights are copied unchanged, whichever files contain them."""
     one, many = of("qwen3moe").write(tmp_path / "one", "BF16"), of("qwen3moe").write(tmp_path / "many", "BF16", shards=3)
     report = convert(one, tmp_path / "one.gguf")
     assert report["type"] == "BF16" and {tensor["to"] for tensor in report["tensors"]} == {"BF16", "F32"}
@@ -99,14 +100,14 @@ def test_a_dry_run_writes_nothing_and_an_output_is_not_replaced(tmp_path):
     assert list(tmp_path.glob("*.partial")) == []
 
 
-def test_an_output_without_a_name_stands_in_the_current_directory(tmp_path):
+def test_without_a_name_the_output_is_in_the_current_directory(tmp_path):
     folder = of("llama").write(tmp_path / "Tiny-Llama", "BF16")
     done = cli("convert", folder, cwd=tmp_path)
     assert done.returncode == 0 and "Tiny-Llama-BF16.gguf" in done.stdout, done.stderr
     assert metadata(tmp_path / "Tiny-Llama-BF16.gguf")["general.name"] == "Tiny-Llama"
 
 
-def test_what_the_folder_says_becomes_metadata(tmp_path):
+def test_settings_of_the_folder_become_metadata(tmp_path):
     checkpoint = of("llama 3")
     folder = checkpoint.write(tmp_path / "model")
     (folder / "README.md").write_text("---\nlicense: apache-2.0\ntags: [x]\n---\n# Tiny\n")
@@ -124,14 +125,14 @@ def test_what_the_folder_says_becomes_metadata(tmp_path):
     }  # fmt: skip
     assert {key: found.get(key) for key in expected} == expected
     assert abs(found["general.sampling.temp"] - 0.6) < 1e-6
-    # A file of its own comes before the template in the settings.
+    # A separate template file has priority over the template in the settings.
     (folder / "chat_template.jinja").write_text("{{ bos_token }}")
     convert(folder, tmp_path / "model.gguf", "--force")
     assert metadata(tmp_path / "model.gguf")["tokenizer.chat_template"] == "{{ bos_token }}"
 
 
-def test_the_text_part_of_a_model_that_sees_images(tmp_path):
-    """Gemma 3's larger models: settings in a section, other names, and tensors of the other part beside them."""
+def test_the_text_part_of_a_multimodal_model_is_converted(tmp_path):
+    """Gemma 3's larger models have their settings in a section, other tensor names, and tensors of the vision part."""
     text = of("gemma3")
     whole = Checkpoint({"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3", "text_config": text.config}, [])
     del text.config["architectures"], text.config["rms_norm_eps"]
@@ -182,7 +183,7 @@ NOT_FITTING = {
 
 
 @pytest.mark.parametrize("what", NOT_FITTING)
-def test_what_does_not_fit_is_refused_by_name(what, tmp_path):
+def test_unsupported_checkpoints_are_refused_by_name(what, tmp_path):
     change, named = NOT_FITTING[what]
     checkpoint = of("llama")
     change(checkpoint)
@@ -238,7 +239,7 @@ def test_types_that_are_no_plain_floats_are_refused_by_name(dtype, tmp_path):
     assert "model.norm.weight" in said and dtype in said and ("FP8" in said) == dtype.startswith("F8")
 
 
-def test_an_index_must_name_what_is_there(tmp_path):
+def test_an_index_must_name_existing_tensors_and_files(tmp_path):
     folder, out = of("llama").write(tmp_path / "model", shards=2), tmp_path / "model.gguf"
     path = folder / "model.safetensors.index.json"
     index = json.loads(path.read_text())

@@ -1,5 +1,5 @@
-"""`penstock convert`: vocabularies keep their ids. The tokenizer.json files are made of llama.cpp's vocabularies, with pre-tokenizers and
-merges as Hugging Face's library has them; the ids are llama.cpp's."""
+"""`penstock convert` keeps the ids of a vocabulary. The tokenizer.json files are made from llama.cpp's vocabularies, with the
+pre-tokenizers and merges of Hugging Face's library. The expected ids are llama.cpp's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CASES = (GOLDEN / "vocab" / "cases.txt").read_text().split("\n__ggml_vocab_test_
 
 
 def metadata(name: str) -> dict:
-    """The metadata of one of `tests/golden/vocab`."""
+    """The metadata of a vocabulary in `tests/golden/vocab`."""
     data, at = gzip.decompress((GOLDEN / "vocab" / f"{name}.gguf.gz").read_bytes()), 24
 
     def take(kind: int):
@@ -45,7 +45,7 @@ def metadata(name: str) -> dict:
 
 
 def added(vocab: dict) -> list:
-    """Control and user-defined tokens."""
+    """Lists the control tokens and the user-defined tokens."""
     kinds = enumerate(vocab.get("token_type", []))
     return [{"id": i, "content": vocab["tokens"][i], "special": kind == 3} for i, kind in kinds if kind in (3, 4)]
 
@@ -60,7 +60,7 @@ def byte_level(vocab: dict, patterns: list) -> dict:
 
 
 def sentence_piece(vocab: dict) -> dict:
-    """Every way to cut a token into two tokens is a merge, those of better tokens first."""
+    """Makes a merge of every way to cut a token into two tokens. Merges of tokens with better scores come first."""
     ids = {token: i for i, (token, kind) in enumerate(zip(vocab["tokens"], vocab["token_type"])) if kind == 1}
     cuts = [(token[:at], token[at:]) for token in ids for at in range(1, len(token))]
     merges = [cut for cut in cuts if cut[0] in ids and cut[1] in ids]
@@ -101,7 +101,7 @@ def check_ids(name: str, file: Path) -> None:
 @pytest.mark.parametrize("name", BYTE_LEVEL)
 def test_a_byte_level_vocabulary_keeps_its_ids(name, tmp_path):
     vocab = metadata(name)
-    # Padding behind the vocabulary has no meaning.
+    # Padding after the vocabulary has no effect.
     folder = checkpoint(tmp_path / "model", len(vocab["tokens"]) + 7)
     (folder / "tokenizer.json").write_text(json.dumps(byte_level(vocab, PATTERNS[BYTE_LEVEL[name]])))
     convert(folder, tmp_path / "model.gguf")
@@ -118,7 +118,7 @@ def test_sentencepiece_s_vocabulary_keeps_its_ids(tmp_path):
 
 
 def protobuf(vocab: dict) -> bytes:
-    """SentencePiece's ModelProto with pieces, scores and types, and its kind: BPE."""
+    """Encodes SentencePiece's ModelProto with pieces, scores, types and the model type BPE."""
 
     def varint(n: int) -> bytes:
         return bytes([n]) if n < 128 else bytes([n & 127 | 128]) + varint(n >> 7)
@@ -157,14 +157,14 @@ def test_older_files_of_byte_level_vocabularies(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["llama3", "qwen2", "deepseek-v3", "gpt-4o", "unigram", "gemma"])
-def test_small_vocabularies_are_taken_unless_scores_cannot_say_their_merges(name, tmp_path):
+def test_small_vocabularies_are_converted_if_scores_give_their_merges(name, tmp_path):
     golden = json.loads((GOLDEN / "tokenizers" / f"{name}.json").read_text())
     vocab = golden["tokenizer"]["model"]["vocab"]
     folder = checkpoint(tmp_path / "model", len(vocab) + len(golden["tokenizer"]["added_tokens"]))
     (folder / "tokenizer.json").write_text(json.dumps(golden["tokenizer"]))
     done = cli("convert", folder, "-o", tmp_path / "model.gguf")
     if name == "gemma":
-        # Its merges are not those of scores.
+        # The order of its merges is not that of scores.
         assert done.returncode == 1 and "tokenizer.model" in done.stderr, done.stderr
         return
     assert done.returncode == 0, done.stderr

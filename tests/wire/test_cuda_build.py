@@ -1,4 +1,4 @@
-"""The binary with the CUDA engine starts on a machine without a GPU, says that there is none, and serves on the CPU."""
+"""On a machine without a GPU, the binary with the CUDA engine starts, says that there is no GPU, and serves on the CPU."""
 
 import json
 from pathlib import Path

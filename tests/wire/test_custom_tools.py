@@ -1,4 +1,4 @@
-"""Custom tools: a call is a text, which follows its grammar, in chat and at /v1/responses, whole and streamed."""
+"""Custom tools: the input of a call is text that follows its grammar, in chats and in responses, whole and streamed."""
 
 import json
 import re
@@ -34,9 +34,9 @@ def function(name: str, flat: bool = False) -> dict:
 
 @pytest.fixture(scope="module")
 def coder():
-    # A family whose calls hold their arguments one by one, without JSON.
+    # A model family whose calls have their arguments one by one, without JSON.
     templates = sorted(path for path in (ROOT / "tests" / "golden" / "templates").glob("*.jinja") if "<function=" in path.read_text())
-    assert templates, "a family with tags"
+    assert templates, "there is a template with tags"
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder, "models.toml")
         source = f"source = {{ type = 'file', path = '{show(CODER)['path']}' }}"
@@ -105,7 +105,7 @@ def test_a_streamed_call_is_the_same(coder):
     assert "".join(delta["custom"]["input"] for delta in deltas) == whole["input"] and len(rest) > 1
 
 
-def test_an_answer_with_a_call_goes_on(coder):
+def test_a_conversation_with_a_call_continues(coder):
     calls = [{"id": "c1", "type": "custom", "custom": {"name": "day", "input": 'a "day"'}}]
     messages = [
         {"role": "user", "content": QUESTION},
@@ -118,7 +118,7 @@ def test_an_answer_with_a_call_goes_on(coder):
     assert again["content"] and "tool_calls" not in again, again
     again = ask(coder, messages=messages, tools=[custom("day", DATE)], tool_choice={"type": "custom", "custom": {"name": "day"}})["message"]
     assert re.fullmatch(DATE["definition"], again["tool_calls"][0]["custom"]["input"]), again
-    # the same in the other door
+    # Responses render the same prompt.
     items = [
         {"role": "user", "content": QUESTION},
         {"type": "custom_tool_call", "call_id": "c1", "name": "day", "input": 'a "day"'},
@@ -146,7 +146,7 @@ def test_a_response_has_an_item_and_its_events(coder):
     assert "".join(event["delta"] for event in deltas) == item["input"] and len(deltas) > 1
     done = next(event for event in events if event["type"] == "response.custom_tool_call_input.done")
     assert done["input"] == item["input"] and done["item_id"] == deltas[0]["item_id"] and done["output_index"] == 0
-    # the call and its result go on where the response ended, and are kept as items
+    # The call and its result continue the stored response, and are stored as items.
     result = {"type": "custom_tool_call_output", "call_id": item["call_id"], "output": "Monday"}
     later = respond(coder, input=[result], previous_response_id=response["id"], tools=tools, max_output_tokens=1).json()
     assert later["status"] == "incomplete" and later["usage"]["input_tokens"] > response["usage"]["input_tokens"]
@@ -154,7 +154,7 @@ def test_a_response_has_an_item_and_its_events(coder):
     assert kept["type"] == "custom_tool_call_output" and kept["id"].startswith("ctco_")
 
 
-def test_some_tools_are_allowed_at_responses(coder):
+def test_only_allowed_tools_are_called_in_responses(coder):
     tools = [custom("day", DATE, flat=True), function("light", flat=True), function("lamp", flat=True)]
     for name, kind in (("lamp", "function"), ("day", "custom")):
         choice = {"type": "allowed_tools", "mode": "required", "tools": [{"type": kind, "name": name}]}

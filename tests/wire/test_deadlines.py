@@ -1,4 +1,4 @@
-"""How long a request may take and may wait, and how many tokens may wait with it (docs/operations.md)."""
+"""The limits on a request's total time, its time in the queue, and the tokens in the queue (docs/operations.md)."""
 
 import json
 import time
@@ -24,7 +24,7 @@ def strict():
 
 
 def rest(server, seconds: float = 2) -> None:
-    """Waits until nothing runs or waits. The gauges change when a step ends, so one that has just begun is waited for first."""
+    """Waits until nothing runs or waits. The gauges change at the end of a step, so a short request first makes sure that a step ends."""
     wait_until(lambda: server.complete("Hi", max_tokens=1).status == 200, seconds, "a small request is served")
     idle = lambda: server.gauge("num_requests_running") == 0 and server.gauge("num_requests_waiting") == 0
     wait_until(idle, 1, "nothing runs or waits")
@@ -38,7 +38,7 @@ def timed(server, path: str, body: dict, **headers) -> tuple:
 
 def occupied(server):
     stream = open_stream(server, "/v1/completions", ENDLESS | {"stream": True})
-    wait_until(lambda: server.gauge("num_requests_running") == 1, 5, "it runs")
+    wait_until(lambda: server.gauge("num_requests_running") == 1, 5, "the request runs")
     return stream
 
 
@@ -50,8 +50,8 @@ def test_a_whole_answer_that_is_late_is_an_error(strict, seconds):
     assert reply.error["message"] == f"the request took longer than {seconds} s, which x-request-timeout allows"
     assert float(seconds) <= took < float(seconds) + 0.5
     rest(strict, 1)
-    assert strict.metrics().get(("penstock_http_disconnects_total", ()), 0) == left, "the client has not left"
-    wait_until(lambda: "outcome=refused status=504" in strict.output(), 2, "its line in the log")
+    assert strict.metrics().get(("penstock_http_disconnects_total", ()), 0) == left, "the server does not count the client as disconnected"
+    wait_until(lambda: "outcome=refused status=504" in strict.output(), 2, "the log line is written")
     assert "reason=deadline_exceeded" in strict.output()
 
 
@@ -60,7 +60,7 @@ def test_a_stream_that_is_late_ends_with_an_error(strict):
     events = sse_events(reply.body)
     assert reply.status == 200 and 1 <= took < 1.5
     assert json.loads(events[-1])["error"]["code"] == "deadline_exceeded" and "[DONE]" not in events
-    assert len(events) > 2 and json.loads(events[0])["choices"], "what there was came before"
+    assert len(events) > 2 and json.loads(events[0])["choices"], "tokens were sent before the deadline"
     rest(strict, 1)
 
 
@@ -74,11 +74,11 @@ def test_every_endpoint_keeps_to_the_deadline(strict):
         reply, took = timed(strict, path, {"model": MODEL, **fields}, **{"x-request-timeout": "0.3"})
         assert reply.status == 504 and reply.error["code"] == "deadline_exceeded", (path, reply.body)
         assert took < 1
-        # The step that runs is the last one for it.
+        # The running step is the request's last one.
         rest(strict, 10)
 
 
-def test_the_servers_own_limit_is_the_longest(strict):
+def test_a_client_cannot_exceed_the_servers_own_limit(strict):
     for headers in ({}, {"x-request-timeout": "60"}):
         start = time.monotonic()
         reply = strict.post("/v1/completions", ENDLESS | {"max_tokens": 8000}, headers=headers)
@@ -91,7 +91,7 @@ def test_a_deadline_that_is_no_number_is_refused(strict):
         reply = strict.post("/v1/completions", ENDLESS | {"max_tokens": 1}, headers={"x-request-timeout": bad})
         assert reply.status == 400 and reply.error["param"] == "x-request-timeout", (bad, reply.body)
     assert strict.post("/v1/completions", ENDLESS | {"max_tokens": 1}, headers={"x-request-timeout": " 2.5 "}).status == 200
-    assert strict.get("/health", headers={"x-request-timeout": "bad"}).status == 200, "probes have no deadline"
+    assert strict.get("/health", headers={"x-request-timeout": "bad"}).status == 200, "probes ignore the header"
 
 
 def test_a_request_that_waits_too_long_is_refused(strict):
@@ -102,8 +102,8 @@ def test_a_request_that_waits_too_long_is_refused(strict):
     assert 2 <= took < 2.5
     streamed, took = timed(strict, "/v1/completions", ENDLESS | {"max_tokens": 2, "stream": True})
     assert json.loads(sse_events(streamed.body)[-1])["error"]["code"] == "queue_timeout" and 2 <= took < 2.5
-    wait_until(lambda: strict.gauge("num_requests_waiting") == 0, 1, "its place is free")
-    # The client's own deadline holds in the queue, too.
+    wait_until(lambda: strict.gauge("num_requests_waiting") == 0, 1, "the queue is empty")
+    # The client's own deadline also applies in the queue.
     reply, took = timed(strict, "/v1/completions", ENDLESS | {"max_tokens": 2}, **{"x-request-timeout": "0.5"})
     assert reply.status == 504 and 0.5 <= took < 1
     stream.close()
@@ -121,7 +121,7 @@ def test_tokens_that_wait_are_bounded():
     config = {"SERVER__DEFAULT_MODELS": MODEL, "ENGINE__MAX_RUNNING": "1", "LIMITS__MAX_QUEUE_TOKENS": "300"}
     short = ENDLESS | {"max_tokens": 1}
     with Server(config) as server:
-        waits = lambda number: wait_until(lambda: server.gauge("num_requests_waiting") == number, 5, f"{number} wait")
+        waits = lambda number: wait_until(lambda: server.gauge("num_requests_waiting") == number, 5, f"{number} requests wait")
         stream = occupied(server)
         first = open_stream(server, "/v1/completions", short | {"prompt": [5] * 270})
         waits(1)
@@ -130,9 +130,9 @@ def test_tokens_that_wait_are_bounded():
         assert "limits.max_queue_tokens" in reply.error["message"] and reply.headers["retry-after"] == "1"
         second = open_stream(server, "/v1/completions", short | {"prompt": [5] * 30})
         waits(2)
-        assert timed(server, "/v1/completions", short)[0].status == 429, "not a single token"
+        assert timed(server, "/v1/completions", short)[0].status == 429, "not even one more token may wait"
         for gone in (stream, first, second):
             gone.close()
         rest(server, 5)
-        # Nothing waits, so a prompt may be longer than the bound.
+        # When the queue is empty, a prompt may be longer than the bound.
         assert server.post("/v1/completions", short | {"prompt": [5] * 400}).status == 200

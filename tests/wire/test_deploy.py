@@ -1,5 +1,5 @@
-"""What stands in deploy/ and the container's files, read by the programs and schemas that read them in use. Nothing is started but the
-binary: there is no cluster, no Docker and no systemd here."""
+"""Validates deploy/ and the container files with the programs and schemas that read them in use. Only the Penstock binary is run, since
+there is no cluster, no Docker and no systemd here."""
 
 import os
 import re
@@ -37,7 +37,7 @@ def manifest(*names: str) -> dict:
 
 
 def merged(base, patch):
-    """A strategic merge as kustomize does it: objects by key, containers by name."""
+    """Merges strategically as kustomize does: objects by key, containers by name."""
     if isinstance(base, dict) and isinstance(patch, dict):
         return {**base, **{key: merged(base[key], value) if key in base else value for key, value in patch.items()}}
     if isinstance(base, list) and isinstance(patch, list) and all("name" in item for item in base + patch):
@@ -48,7 +48,7 @@ def merged(base, patch):
 
 
 def rendered(document: dict) -> dict:
-    """A manifest with the labels and selectors that base/kustomization.yaml adds."""
+    """Adds the labels and selectors of base/kustomization.yaml to a manifest."""
     spec = document.get("spec", {})
     if document["kind"] == "Deployment":
         spec = merged(spec, {"selector": {"matchLabels": POD_LABEL}, "template": {"metadata": {"labels": POD_LABEL}}})
@@ -60,14 +60,14 @@ def rendered(document: dict) -> dict:
 
 
 def closed(**properties) -> dict:
-    """An object with these fields and no other."""
+    """The schema of an object with exactly these fields."""
     return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
 TEXT, PORT = {"type": "string", "minLength": 1}, {"type": "integer", "minimum": 1, "maximum": 65535}
 LABELS = {"type": "object", "additionalProperties": {"type": "string", "pattern": "^[A-Za-z0-9][-A-Za-z0-9_.]{0,62}$"}}
 COUNT = {"type": "integer", "minimum": 0}
-# The fields of extensions that we use, with the types of their published definitions. A field that does not stand here is an error.
+# The fields of Kubernetes extensions that our manifests use, with the types of their published definitions. Any other field is an error.
 EXTENSIONS = {
     "keda.sh/v1alpha1 ScaledObject": closed(
         scaleTargetRef=closed(name=TEXT),
@@ -164,7 +164,7 @@ def test_the_settings_of_the_pods_are_known():
     assert done.returncode == 0, done.stderr
 
 
-def test_scalers_and_the_endpoint_picker_ask_for_metrics_that_there_are(metric_names):
+def test_scalers_and_the_endpoint_picker_ask_for_existing_metrics(metric_names):
     picker = manifest("inference-pool", "endpoint-picker.yaml")
     engines = [plugin for plugin in picker["plugins"] if plugin["type"] == "core-metrics-extractor"][0]["parameters"]
     (engine,) = [config for config in engines["engineConfigs"] if config["name"] == engines["defaultEngine"]]
@@ -183,7 +183,7 @@ def test_scalers_and_the_endpoint_picker_ask_for_metrics_that_there_are(metric_n
     assert used == plugins
 
 
-def test_the_unit_is_one_for_systemd_and_hardened(tmp_path):
+def test_the_systemd_unit_is_valid_and_hardened(tmp_path):
     program = tool("systemd-analyze", "systemd")
     unit, folder = tmp_path / "penstock.service", tmp_path / "penstock.service.d"
     unit.write_text((DEPLOY / "systemd" / "penstock.service").read_text().replace("/usr/local/bin/penstock", str(BINARY)))
@@ -199,7 +199,7 @@ def test_the_unit_is_one_for_systemd_and_hardened(tmp_path):
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
 
 
-def test_the_compose_file_is_one():
+def test_the_compose_file_is_valid():
     command = [tool("docker-compose", "docker-compose"), "-f", str(ROOT / "docker-compose.yml"), "config"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -231,8 +231,8 @@ def test_hadolint_finds_nothing_in_the_dockerfile():
     assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
 
 
-def test_the_images_source_holds_what_a_build_reads():
-    """Docker leaves out what .dockerignore names: all that the manifests and the sources include must stay."""
+def test_the_docker_context_contains_all_that_a_build_reads():
+    """Docker leaves out the files that .dockerignore names. Everything that the manifests and the sources include must stay."""
     kept = [line for line in (ROOT / ".dockerignore").read_text().split() if not line.startswith("!")]
     wanted = ["Cargo.toml", "Cargo.lock", "build.rs", "build", "config", "cuda", "openapi", "src"]
     assert all((ROOT / name).exists() for name in wanted) and not set(wanted) & set(kept)
@@ -242,7 +242,7 @@ def test_the_images_source_holds_what_a_build_reads():
     assert "!tests/fixtures" in (ROOT / ".dockerignore").read_text().split()
 
 
-def test_health_says_how_a_server_is():
+def test_health_reports_whether_a_server_answers():
     with Server() as server:
         assert cli("health", "--port", server.port).returncode == 0
         assert cli("health", "--port", server.port, "--live").returncode == 0
@@ -250,7 +250,7 @@ def test_health_says_how_a_server_is():
     gone = cli("health", "--port", free_port())
     assert gone.returncode == 1 and "does not answer" in gone.stderr
     with Server() as server:
-        server.process.send_signal(signal.SIGSTOP)  # it neither answers nor ends
+        server.process.send_signal(signal.SIGSTOP)  # the process neither answers nor exits
         try:
             assert cli("health", "--port", server.port, timeout=20).returncode == 1
         finally:

@@ -1,4 +1,4 @@
-"""Rows 67 to 69: how soon the server notices that a client has gone, and how soon the client's place and cache are free."""
+"""Rows 67 to 69: the time until the server notices that a client has disconnected, and until its sequence slot and cache are free."""
 
 import re
 import socket
@@ -12,7 +12,7 @@ from harness import MODEL, Server, open_stream, wait_until
 
 pytestmark = pytest.mark.timing
 
-STEP = 128  # tokens of a prompt per step: few, so that the tests need not wait long for the steps' ends
+STEP = 128  # Prompt tokens per step. Few, so that steps end soon.
 CONFIG = {
     "SERVER__DEFAULT_MODELS": MODEL,
     "ENGINE__MAX_RUNNING": "1",
@@ -20,20 +20,20 @@ CONFIG = {
     "ENGINE__PREFIX_CACHE": "false",
 }
 TRIES = 5
-# What the figures to aim for allow, beside a step. [s]
+# The time that the server may take in addition to a step [s].
 NOTICED = 0.05
 
 
 @pytest.fixture(scope="module")
 def narrow():
-    """One sequence runs at a time, so that others wait."""
+    """One sequence runs at a time, so further requests wait."""
     with Server(CONFIG) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def prefill(narrow) -> float:
-    """About the time of one step of a long prompt: later steps take longer, and other programs may take the cores. [s]"""
+    """Estimates the time of one step of a long prompt [s]. Later steps take longer, and other programs may use the cores."""
     start = time.monotonic()
     tokens = narrow.complete("word " * 1500, max_tokens=1).json()["usage"]["prompt_tokens"]
     return (time.monotonic() - start) / -(-tokens // STEP)
@@ -41,9 +41,9 @@ def prefill(narrow) -> float:
 
 @pytest.fixture
 def decode(narrow) -> float:
-    """The time of a step that generates, and of the two looks at the metrics that find its end, while the engine has all cores. [s]"""
+    """Measures a decode step plus the two reads of the metrics that detect its end, while the engine has all cores [s]."""
     busy = ask(narrow, "busy", stream=True)
-    wait_until(lambda: running(narrow) == 1, 20, "it runs")
+    wait_until(lambda: running(narrow) == 1, 20, "the request runs")
     generated = lambda: narrow.gauge("generation_tokens_total")
     first, start = generated(), time.monotonic()
     looks = []
@@ -74,7 +74,7 @@ def at_rest(server) -> bool:
 
 
 def steps(server) -> float:
-    """Steps so far. On the CPU a step counts once it has ended."""
+    """The number of steps so far. On the CPU, a step counts when it has ended."""
     return server.gauge("step_tokens_count")
 
 
@@ -84,9 +84,9 @@ def ask(server, name: str, **fields) -> socket.socket:
 
 
 def noticed(server, name: str, closed: float) -> float:
-    """Seconds from the close to the line in the log that tells of it."""
+    """Returns the time from closing the connection to the log line about it [s]."""
     line = re.compile(rf"outcome=left .*id={name}\b")
-    wait_until(lambda: line.search(Path(server.log.name).read_text(errors="replace")), 10, f"{name} is noticed")
+    wait_until(lambda: line.search(Path(server.log.name).read_text(errors="replace")), 10, f"the disconnect of {name} is noticed")
     return time.monotonic() - closed
 
 
@@ -97,46 +97,46 @@ def test_a_client_that_goes_away_is_noticed_and_frees_its_place_within_a_step(na
     """Row 67."""
     found, freed, ended, late = [], [], [], []
     for number in range(TRIES):
-        wait_until(lambda: at_rest(narrow), 10, "rest before")
+        wait_until(lambda: at_rest(narrow), 10, "the server is idle before the test")
         name = f"{where}-{close.__name__}-{stream}-{number}"
         other = None
         if where == "queue":
             other = ask(narrow, f"other-{name}", stream=True)
-            wait_until(lambda: running(narrow) == 1, 10, "the other one runs")
+            wait_until(lambda: running(narrow) == 1, 10, "the other request runs")
             gone = ask(narrow, name, stream=stream)
-            wait_until(lambda: narrow.gauge("num_requests_waiting") == 1, 10, "it waits")
+            wait_until(lambda: narrow.gauge("num_requests_waiting") == 1, 10, "the request waits")
         elif where == "prefill":
             gone = ask(narrow, name, stream=stream, prompt=f"{number} " + "word " * 6000)
             time.sleep(0.2 + 2.5 * prefill)
         else:
             gone = ask(narrow, name, stream=stream)
-            wait_until(lambda: running(narrow) == 1, 10, "it runs")
+            wait_until(lambda: running(narrow) == 1, 10, "the request runs")
             time.sleep(0.2)
         closed = time.monotonic()
         close(gone)
         found.append(noticed(narrow, name, closed))
         if where == "queue":
-            wait_until(lambda: narrow.gauge("num_requests_waiting") == 0, 10, "its place is free")
+            wait_until(lambda: narrow.gauge("num_requests_waiting") == 0, 10, "the queue is empty")
         elif where == "prefill":
             before = steps(narrow)
-            wait_until(lambda: steps(narrow) > before or at_rest(narrow), 10, "the step that runs has ended")
-            late.append(wait_until(lambda: at_rest(narrow), 10, "its cache is free"))
+            wait_until(lambda: steps(narrow) > before or at_rest(narrow), 10, "the running step has ended")
+            late.append(wait_until(lambda: at_rest(narrow), 10, "the request's cache is free"))
             ended.append(steps(narrow) - before)
         else:
-            wait_until(lambda: at_rest(narrow), 10, "its cache is free")
+            wait_until(lambda: at_rest(narrow), 10, "the request's cache is free")
         freed.append(time.monotonic() - closed)
         if other:
             other.close()
     shown = lambda times: f"{statistics.median(times) * 1000:.0f} ms (at most {max(times) * 1000:.0f})"
     print(f"\n| {where} | {close.__name__.upper()} | {'stream' if stream else 'whole'} | {shown(found)} | {shown(freed)} |", end="")
     assert statistics.median(found) <= NOTICED, f"noticed after {found}"
-    # Looks from outside add to these times, the more the busier the machine: the least of them is nearest to what the server takes.
+    # Polling adds to these times, and adds more on a busy machine. The smallest one is closest to the server's own time.
     if where == "prefill":
-        # How long a step of a long prompt takes depends on what else the machine does, so steps are counted: the one that runs may end.
+        # The time of a step depends on the machine's load, so the test counts steps: only the running one may end.
         assert max(ended) <= 1, f"steps that ended after the server had noticed: {ended}"
-        assert min(late) <= NOTICED, f"free so long after the step: {late}"
+        assert min(late) <= NOTICED, f"free this long after the step: {late}"
     else:
-        assert min(freed) <= decode + NOTICED, f"free after {freed}, a step takes {decode}"
+        assert min(freed) <= decode + NOTICED, f"free after {freed}, and a step takes {decode}"
 
 
 def test_others_are_served_after_an_abort_in_a_long_prompt(narrow):

@@ -1,4 +1,4 @@
-"""The endpoints answer as /openapi.json says."""
+"""The responses of all endpoints fit the schemas of /openapi.json."""
 
 import json
 
@@ -31,7 +31,7 @@ def document(server):
 
 
 def check(document, schema: str, value) -> None:
-    """Validates against a schema of the document, with its references."""
+    """Validates a value against a schema of the document, whose references it resolves."""
     jsonschema.Draft202012Validator({"$ref": f"#/components/schemas/{schema}", "components": document["components"]}).validate(value)
 
 

@@ -1,4 +1,4 @@
-"""Every path, command, setting and metric that a document names exists: links and their anchors, files, flags, targets, tests."""
+"""Every path, command, setting and metric that a document names exists: links and their anchors, files, flags, build targets and tests."""
 
 import functools
 import os
@@ -16,12 +16,12 @@ DOCUMENTS = sorted(
     for path in ROOT.glob(pattern)
     if "node_modules" not in path.parts
 )
-# Folders that hold what is built, installed or found, and no file of the project.
+# Folders with built, installed or generated files, which are not part of the project.
 MADE = {".git", ".venv", ".cache", "target", "node_modules", "dist", "__pycache__", "corpus"}
-# A file that a reader makes, files of an example, and a library of this name.
+# Names that documents use but no file has: files that a reader creates, files of examples, and a library.
 IMAGINED = {"config/local.toml", "x.rs", "x_tests.rs", "test_NAME.py", "highlight.js"}
 TOP_LEVEL = "build|config|cuda|deploy|docs|fuzz|notes|openapi|page|src|tests|tools"
-# Where a name of a file with this ending is looked for.
+# By file extension: the folders in which a bare file name is looked up.
 HOMES = {
     ".rs": ("src", "fuzz", "build", "tests/it", "tests/fixtures"),
     ".cu": ("cuda",),
@@ -38,7 +38,7 @@ HOMES = {
 
 @functools.cache
 def project() -> frozenset[str]:
-    """The paths of all files and folders of the project, from its root on."""
+    """The paths of all files and folders of the project, relative to its root."""
     found = set()
     for folder, folders, files in os.walk(ROOT):
         folders[:] = [name for name in folders if name not in MADE and not name.startswith(".venv")]
@@ -48,7 +48,7 @@ def project() -> frozenset[str]:
 
 @functools.cache
 def ends() -> dict[str, set[str]]:
-    """The paths of the project by each of their ends: `src/engine/lib.rs` by `engine/lib.rs` and `lib.rs`, too."""
+    """Maps every suffix of a path to the paths that end with it: `engine/lib.rs` and `lib.rs` to `src/engine/lib.rs`."""
     found: dict[str, set[str]] = {}
     for path in project():
         parts = path.split("/")
@@ -59,7 +59,7 @@ def ends() -> dict[str, set[str]]:
 
 @functools.cache
 def ending_with(pattern: str) -> set[str]:
-    """The paths that end with the pattern, in which `*`, `…` and words for names stand for any part of a name."""
+    """The paths that end with the pattern, in which `*`, `…` and placeholders in capitals match any part of a name."""
     pattern = pattern.strip("/")
     pieces = re.split(r"[*…]+|(?<![A-Z])(?:NAME|OP|ROOM|TARGET|FOLDER)(?![A-Z])", pattern)
     if len(pieces) == 1:
@@ -73,7 +73,8 @@ def is_made(path: str) -> bool:
 
 
 def names_a_path(path: str, document: str) -> bool:
-    """Whether it is a path from the root or from the document's folder, or the end of one where such files are: `engine/lib.rs`."""
+    """Whether this is a path relative to the root or to the document's folder, or the end of one in the folders for its extension:
+    `engine/lib.rs`."""
     path = path.removeprefix("./")
     if path in IMAGINED or is_made(path):
         return True
@@ -87,7 +88,7 @@ def names_a_path(path: str, document: str) -> bool:
 
 
 def slug(heading: str) -> str:
-    """The anchor that a heading gets."""
+    """The anchor of a heading."""
     return re.sub(r"[^\w\- ]", "", re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower()).strip().replace(" ", "-")
 
 
@@ -115,17 +116,17 @@ def without_fences(text: str) -> str:
 
 
 def fences(text: str) -> list[tuple[str, str]]:
-    """The blocks of code, each with its language."""
+    """Lists the code blocks, each with its language."""
     return re.findall(r"^ *```(\w*)\n(.*?)^ *```$", text, re.M | re.S)
 
 
 def inline(text: str) -> list[str]:
-    """What stands between backticks, also across the end of a line."""
+    """Lists the code in backticks, including code that spans the end of a line."""
     return [" ".join(code.split()) for code in re.findall(r"(?<!`)`([^`]+)`(?!`)", without_fences(text))]
 
 
 def broken_paths(document: str, text: str):
-    """Paths from the root anywhere in the text, and names of files and folders in backticks."""
+    """Checks paths from the root anywhere in the text, and names of files and folders in backticks."""
     for path in re.findall(rf"(?<![\w./$~=:-])(?:{TOP_LEVEL})/[\w.*/-]*[\w*/]", text):
         if not names_a_path(path, document):
             yield f"{path}: no such path"
@@ -139,7 +140,7 @@ def broken_paths(document: str, text: str):
 
 
 def commands(text: str, document: str) -> list[list[str]]:
-    """The commands of the blocks for a shell, and those in backticks, each as its words."""
+    """Splits the commands of shell blocks and of code in backticks into words."""
     lines = []
     for language, block in fences(text):
         if language in ("sh", ""):
@@ -220,7 +221,7 @@ def broken_penstock(words: list[str]):
 
 @functools.cache
 def manifests() -> dict[str, dict]:
-    """The manifests of the workspace by the names of their packages."""
+    """The workspace's manifests by package name."""
     root = tomllib.loads((ROOT / "Cargo.toml").read_text())
     folders = [".", *root["workspace"]["members"]]
     read = [tomllib.loads((ROOT / folder / "Cargo.toml").read_text()) for folder in folders]
@@ -234,7 +235,7 @@ def code(pattern: str) -> str:
 
 @functools.cache
 def has_rust_test(part: str) -> bool:
-    """Whether a test of Rust has this part of a path in its name: `tokenizer::tests::throughput`, `gpu`."""
+    """Whether the path of a Rust test ends with this part: `tokenizer::tests::throughput`, `gpu`."""
     last = part.split("::")[-1]
     return bool(re.search(rf"\b(fn|mod) \w*{re.escape(last)}", code(r"(src|tests|fuzz)/.*\.rs")))
 
@@ -291,7 +292,7 @@ def broken_pytest(words: list[str]):
 
 
 def broken_script(words: list[str]):
-    """The script is there, and its text has every flag."""
+    """Checks that the script's text has every flag of the command."""
     script = words[0].removeprefix("./")
     text = (ROOT / script).read_text()
     if script.startswith("tools/"):
@@ -322,7 +323,7 @@ def broken_commands(document: str, text: str):
 
 
 def broken_flags(document: str, text: str):
-    """Flags that stand alone in backticks: of a command, or of one of the project's scripts."""
+    """Checks flags that stand alone in backticks. Each belongs to a command or to one of the project's scripts."""
     pages = [help_of(), *(help_of(*command) for command in every_command())]
     known = set().union(*(flags_of(page) for page in pages if page))
     scripts = code(r"tests/run|tools/.*|tests/(bench|load)/.*\.py|cuda/bench/.*|tests/it/.*\.rs")
@@ -331,7 +332,7 @@ def broken_flags(document: str, text: str):
             yield f"`{flag}`: no command has this flag"
 
 
-# Of cargo's test harness.
+# Flags of cargo's test harness.
 FOREIGN_FLAGS = {"--include-ignored"}
 
 
@@ -353,7 +354,7 @@ def every_command() -> list[tuple[str, ...]]:
 
 @functools.cache
 def settings() -> dict[str, set[str]]:
-    """The keys of each section of config/example.toml, those in comments included."""
+    """The keys of each section of config/example.toml, including those in comments."""
     found: dict[str, set[str]] = {}
     section = ""
     for line in (ROOT / "config" / "example.toml").read_text().splitlines():
@@ -364,7 +365,7 @@ def settings() -> dict[str, set[str]]:
     return found
 
 
-# Endings of files, which are no keys: `models.yaml`.
+# File extensions, which are not keys: `models.yaml`.
 FILES = {"js", "json", "md", "py", "rs", "toml", "yaml"}
 
 
@@ -387,7 +388,7 @@ def broken_settings(document: str, text: str):
 
 @functools.cache
 def metrics() -> set[str]:
-    """The names in the sources of metrics, without a prefix."""
+    """The names in the sources of the metrics, without a prefix."""
     return set(re.findall(r'"(?:penstock_|vllm:)?([a-z_]+)"', code(r"src/(.*/)?metrics(/.*)?(\.rs)?")))
 
 
@@ -404,7 +405,7 @@ RULES = (broken_links, broken_paths, broken_commands, broken_flags, broken_setti
 
 def findings(document: str, text: str) -> list[str]:
     if document == "CHANGELOG.md":
-        # what earlier releases had may be gone
+        # earlier releases may name features that were removed
         text = text.partition("\n## Unreleased")[2].partition("\n## ")[0]
     return [found for rule in RULES for found in rule(document, text)]
 
@@ -428,7 +429,7 @@ def test_every_page_is_linked(start):
     assert not pages - linked - {start}
 
 
-# A line of a document that is wrong, with what the finding names, and the same line put right.
+# A wrong line of a document, a part of the finding, and the corrected line.
 WRONG = [
     ("[x](docs/nothing.md)", "docs/nothing.md", "[x](docs/api.md)"),
     ("[x](docs/api.md#nothing)", "no such heading", "[x](docs/api.md#unknown-fields)"),
@@ -472,6 +473,6 @@ def test_a_wrong_document_is_found(wrong, named, right):
     assert not findings("WRONG.md", f"# A document\n\n{right}\n")
 
 
-def test_earlier_releases_may_name_what_is_gone():
+def test_earlier_releases_may_name_removed_commands():
     text = "# Changelog\n\n## Unreleased\n\n- `penstock nothing`\n\n## 0.1.0\n\n- `penstock something`\n"
     assert findings("CHANGELOG.md", text) == ["penstock nothing: no such command"]

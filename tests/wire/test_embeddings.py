@@ -1,4 +1,4 @@
-"""Embeddings on the wire: shapes, encodings, batches, and the values of vectors."""
+"""Embeddings over HTTP: shapes, encodings, batches, and the values of vectors."""
 
 import base64
 import struct
@@ -36,7 +36,7 @@ def test_one_text_becomes_one_vector(server):
     answer = reply.json()
     assert set(answer) == {"object", "data", "model", "usage"}
     (vector,) = vectors(server, RIVER)
-    assert len(vector) == 576 and abs(similarity(vector, vector) - 1) < 1e-5, "of length 1"
+    assert len(vector) == 576 and abs(similarity(vector, vector) - 1) < 1e-5, "the vector has unit length"
     tokens = server.post("/tokenize", {"model": MODEL, "prompt": RIVER}).json()["count"]
     assert answer["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
 
@@ -45,7 +45,7 @@ def test_every_form_of_input_gives_the_same_vector(server):
     (vector,) = vectors(server, RIVER)
     ids = server.post("/tokenize", {"model": MODEL, "prompt": RIVER}).json()["tokens"]
     assert vectors(server, [RIVER]) == vectors(server, ids) == vectors(server, [ids]) == [vector]
-    assert vectors(server, [CAT, RIVER, CAT])[1] == vector, "the same bits in a batch"
+    assert vectors(server, [CAT, RIVER, CAT])[1] == vector, "a batch gives the same bits"
 
 
 def test_base64_is_little_endian_float32(server):
@@ -81,13 +81,13 @@ def test_vectors_do_not_depend_on_load_or_cache(server):
     wait_until(lambda: server.gauge("kv_cache_usage_perc") == 0, 2, "all blocks are free")
 
 
-def test_more_alike_texts_have_closer_vectors(server):
+def test_more_similar_texts_have_closer_vectors(server):
     river, stream, cat = vectors(server, [RIVER, "A stream flows into the ocean.", CAT])
     assert similarity(river, stream) > similarity(river, cat)
 
 
 def test_the_last_token_changes_the_vector(server):
-    """The vector of a generative model is its last row, from which the head computes the logits of the next token."""
+    """A generative model's vector is the last row, from which the head computes the logits of the next token."""
     a, b = vectors(server, ["one two three", "one two four"])
     assert similarity(a, b) < 0.9999
 

@@ -1,5 +1,5 @@
-"""Embedding models from text to vector, against sentence-transformers (`tests/golden/make_embeddings.py`), and WordPiece vocabularies on
-the wire."""
+"""Compares embedding models, from text to vector, with sentence-transformers (`tests/golden/make_embeddings.py`), and tests WordPiece
+vocabularies over HTTP."""
 
 import gzip
 import json
@@ -13,7 +13,7 @@ LAYOUTS = [json.loads(line) for line in gzip.decompress((ROOT / "tests/golden/em
 EMBEDDERS = {layout["name"]: layout for layout in LAYOUTS if "vectors" in layout}
 (RANKER,) = (layout["name"] for layout in LAYOUTS if "scores" in layout)
 BERT = "bert-mean"
-# A decoder that was made for vectors.
+# A decoder that was trained to embed text.
 DECODER = "qwen3-last"
 
 
@@ -26,7 +26,7 @@ def zoo(tmp_path_factory):
         write_layout(path, layout)
         config += f'[[models]]\nid = "{layout["name"]}"\nsource = {{ type = "file", path = "{path}" }}\n'
         if layout["name"] == DECODER:
-            # Such files often keep the template of the generative model that they come from.
+            # Embedding models often keep the template of the generative model that they were trained from.
             (folder / "chat.jinja").write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
             config += f'chat_template = "{folder}/chat.jinja"\n'
     (folder / "config.toml").write_text(config)

@@ -1,4 +1,4 @@
-"""`penstock eval`: perplexity and divergences of real models, and what it refuses."""
+"""`penstock eval`: perplexity and divergences of real models, and refused input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A grammar that costs more than is allowed fails its own request with an error that names the field, and disturbs no other."""
+"""A grammar that exceeds its budget fails its own request with an error that names the field. No other request is affected."""
 
 import json
 import random
@@ -10,10 +10,10 @@ from harness import MODEL, cli, sse_events
 
 pytestmark = pytest.mark.timing
 
-# The number of ways to read the text grows with each token.
+# The number of parses grows with each token.
 AMBIGUOUS = "start: e\ne: e e | e e e | /[a-z ]/ | "
 NESTED = "start: (((/[a-z]/{0,50}){0,50}){0,50}){0,50}"
-# The automaton needs to remember the last 24 letters: 2^24 states.
+# The automaton must remember the last 24 letters, which takes 2^24 states.
 BOMB = ".*[a-f].{24}x"
 PROMPT = "Write something long."
 
@@ -54,7 +54,7 @@ def any_of(i: int) -> dict:
     return {"anyOf": [{"properties": {f"p{i}": {"const": k}}} for k in range(4)]}
 
 
-# Small schemas that cannot be compiled in the time and memory that a request has.
+# Small schemas that cannot be compiled within a request's limits on time and memory.
 UNCOMPILABLE = {
     "a product of alternatives": {"allOf": [any_of(i) for i in range(12)]},
     "a large divisor": {"type": "integer", "multipleOf": 999_983, "minimum": -(10**15), "maximum": 10**15},
@@ -67,13 +67,13 @@ UNCOMPILABLE = {
 
 @pytest.mark.usefixtures("survives")
 @pytest.mark.parametrize("name", UNCOMPILABLE)
-def test_what_cannot_be_compiled_is_refused_and_holds_up_nothing(server, name):
-    """Several at once: the request after them is served as if they had not been."""
+def test_a_schema_that_cannot_be_compiled_is_refused_and_delays_no_other(server, name):
+    """Sends several at once. Requests beside them and after them are served as usual."""
     ended = []
 
     def hostile(i: int) -> None:
         start = time.monotonic()
-        # A key that no schema knows makes each of them another one.
+        # A title makes each schema a different one, so that none is found in the cache.
         reply = server.chat("Hi", max_tokens=4, **schema(UNCOMPILABLE[name] | {"title": f"{name} {i}"}))
         ended.append((reply.status, round(time.monotonic() - start, 2), reply.error["message"][:200]))
 
@@ -106,7 +106,7 @@ DIVISOR = {"type": "integer", "multipleOf": 99_991, "minimum": -(10**15), "maxim
     "milliseconds, bytes, code, says", [(10_000, 1 << 28, 0, "compiled "), (50, 1 << 28, 3, ""), (10_000, 4 << 20, 4, "")]
 )
 def test_a_trial_ends_itself(milliseconds, bytes, code, says):
-    """The process that compiles a grammar on trial, with a budget of its own."""
+    """The child process that compiles a grammar on trial ends when its own budget is used up."""
     vocabulary = {"size": 258, "ends": [256], "words": [[byte, byte] for byte in range(256)] + [[256, "<end>"]]}
     grammar = ["grammar", ["start: @answer", ["answer", "schema", DIVISOR]], {"milliseconds": milliseconds, "bytes": bytes}]
     done = cli("compile-grammar-on-trial", stdin="\n".join(map(json.dumps, [["vocabulary", vocabulary], grammar])), timeout=30)
@@ -118,7 +118,7 @@ def test_a_trial_ends_itself(milliseconds, bytes, code, says):
 def test_a_trial_without_a_request_fails():
     for request in ("[]", "x", '["grammar", ["start: x"], {}]', '["vocabulary", {}]\n["grammar", [], {}]'):
         assert cli("compile-grammar-on-trial", stdin=request).returncode == 1
-    assert cli("compile-grammar-on-trial", stdin="").returncode == 0, "nobody has use for it"
+    assert cli("compile-grammar-on-trial", stdin="").returncode == 0, "a process that gets no request ends without an error"
 
 
 def resident(pid: int) -> int:
@@ -128,7 +128,7 @@ def resident(pid: int) -> int:
 
 @pytest.mark.usefixtures("survives")
 def test_kept_grammars_take_bounded_memory(server):
-    """Different grammars of many states, one after the other: the server keeps few of them."""
+    """Sends many different large grammars in turn. The server caches only a few of them."""
     before = resident(server.process.pid)
     for i in range(40):
         pattern = f"^(a|b){{1,{3000 + i}}}[c-f]{{2,{2000 + i}}}$"
@@ -142,7 +142,7 @@ def test_kept_grammars_take_bounded_memory(server):
 @pytest.mark.parametrize("name", EXPENSIVE)
 def test_the_request_gets_an_error_that_names_the_field(server, name):
     fields, param, text = EXPENSIVE[name]
-    # a seed whose answers need more than the bound allows; others end before that, which is right, too
+    # With this seed, the answer needs more than the bound allows. With other seeds it may end earlier, which is correct, too.
     reply = server.chat(PROMPT, max_tokens=400, temperature=1, seed=5, **fields)
     assert reply.status == 400, reply.body
     error = reply.error
@@ -157,14 +157,14 @@ def test_a_stream_gets_the_error_as_its_last_event(server, name):
     reply = server.chat(PROMPT, max_tokens=400, temperature=1, seed=1, stream=True, **fields)
     assert reply.status == 200, reply.body
     *chunks, last = sse_events(reply.body)
-    assert sum(bool(json.loads(chunk)["choices"][0]["delta"].get("content")) for chunk in chunks) > 1, "it began well"
+    assert sum(bool(json.loads(chunk)["choices"][0]["delta"].get("content")) for chunk in chunks) > 1, "the stream began with tokens"
     error = json.loads(last)["error"]
     assert (error["type"], error["param"]) == ("invalid_request_error", param) and text in error["message"], error
 
 
 @pytest.mark.usefixtures("survives")
 def test_other_requests_are_not_held_up(server):
-    """Beside grammars that use up their time, a request gets the same text as alone, and gets it before they end."""
+    """While expensive grammars use up their time, other requests get the same text as alone, before those end."""
     fields = dict(max_tokens=48, seed=7, temperature=1)
     format = schema({"type": "array", "items": {"type": "string"}, "minItems": 40})
     alone = [server.text("Once upon a time", **fields), server.chat(PROMPT, **fields, **format).json()["choices"][0]["message"]["content"]]

@@ -1,8 +1,7 @@
-"""Faults on demand: what clients see, and how long it takes until the server serves again. docs/faults.md has the figures.
+"""Injected faults: what clients see, and the time until the server works again. docs/faults.md has the figures.
 
-`tests/run` builds the binary with the feature `faults`. Whoever starts a server here can make its engine fail (src/serving/faults.rs
-says how): `Plan.ask` writes the fault to a file, and the next step takes it from there.
-"""
+`tests/run` builds the binary with the feature `faults`, which reads faults from a file (src/serving/faults.rs). `Plan.ask` writes a fault
+to the file, and the engine's next step takes it from there."""
 
 import json
 import os
@@ -23,7 +22,7 @@ class Plan:
         self.path, self.servers = path, []
 
     def ask(self, fault: str) -> float:
-        """Asks for a fault. Returns when it began [s]."""
+        """Requests a fault. Returns the time at which it began [s]."""
         ready = self.path.with_suffix(".new")
         ready.write_text(fault)
         ready.rename(self.path)
@@ -46,7 +45,7 @@ def faulty(plan, *args, **config) -> Server:
 
 
 class Client(threading.Thread):
-    """A request whose end is awaited."""
+    """A request in its own thread, which waits for its end."""
 
     def __init__(self, server, stream: bool, **fields):
         super().__init__(daemon=True)
@@ -65,7 +64,7 @@ class Client(threading.Thread):
         self.ended = time.monotonic()
 
     def saw(self) -> str:
-        """What the client saw: the status, and the code of an error."""
+        """Describes what the client saw: the status, and the code of an error or how the answer ended."""
         self.join(30)
         assert self.ended, self.got[-200:]
         if not self.got:
@@ -77,7 +76,7 @@ class Client(threading.Thread):
 
 
 class Health(threading.Thread):
-    """Looks at /health all the time: when it changed, and to what."""
+    """Polls /health in a thread, and records when the status changed, and to what."""
 
     def __init__(self, server):
         super().__init__(daemon=True)
@@ -87,7 +86,8 @@ class Health(threading.Thread):
     def run(self):
         while not self.over:
             try:
-                # longer than a new process takes to start on a busy machine: a connection that waits for it is neither refused nor cut
+                # A connection waits for a new process, and is neither refused nor cut. On a busy machine, the process takes seconds to
+                # start.
                 status = self.server.get("/health", timeout=10).status
             except OSError:
                 status = None
@@ -96,12 +96,12 @@ class Health(threading.Thread):
             time.sleep(0.005)
 
     def first(self, status, since: float) -> float | None:
-        """Seconds from `since` to the first look that found `status`."""
+        """Returns the time from `since` to the first poll that found `status` [s]."""
         return next((at - since for at, seen in self.changes if seen == status and at >= since - 0.01), None)
 
 
 def served(server, expected: str, since: float, seconds: float = 30) -> float:
-    """Asks until there is the expected text. Returns the seconds since `since`."""
+    """Repeats a request until it returns the expected text. Returns the time since `since` [s]."""
 
     def answers() -> bool:
         try:
@@ -110,22 +110,22 @@ def served(server, expected: str, since: float, seconds: float = 30) -> float:
             return False
         return reply.status == 200 and reply.json()["choices"][0]["text"] == expected
 
-    wait_until(answers, seconds, "it serves again")
+    wait_until(answers, seconds, "the server works again")
     return time.monotonic() - since
 
 
 def row(fault: str, saw: str, **seconds) -> None:
-    """A row of the table in docs/faults.md (pytest -s)."""
+    """Prints a row for the table in docs/faults.md (pytest -s)."""
     print(f"\n| {fault} | {saw} | " + " | ".join(f"{name} {value:.2f} s" for name, value in seconds.items()) + " |")
 
 
 def in_flight(server) -> list[Client]:
     clients = [Client(server, True), Client(server, False), Client(server, True, prompt="A dog")]
-    wait_until(lambda: server.gauge("num_requests_running") == 3, 20, "they run")
+    wait_until(lambda: server.gauge("num_requests_running") == 3, 20, "the requests run")
     return clients
 
 
-def test_a_panic_of_the_engine_is_told_within_a_second_and_cured(plan):
+def test_a_panic_of_the_engine_is_reported_within_a_second_and_repaired(plan):
     """Row 76."""
     with faulty(plan) as server:
         expected, clients, health = server.text(), in_flight(server), Health(server)
@@ -133,7 +133,7 @@ def test_a_panic_of_the_engine_is_told_within_a_second_and_cured(plan):
         saw = [client.saw() for client in clients]
         assert saw == ["200 engine_stopped", "503 engine_stopped", "200 engine_stopped"]
         told = max(client.ended for client in clients) - fault
-        wait_until(lambda: health.first(503, fault) is not None, 2, "/health shows it")
+        wait_until(lambda: health.first(503, fault) is not None, 2, "/health shows the fault")
         sick = health.first(503, fault)
         assert told < 1 and sick < 1, (told, sick)
         back = served(server, expected, fault)
@@ -144,15 +144,15 @@ def test_a_panic_of_the_engine_is_told_within_a_second_and_cured(plan):
 
 @pytest.mark.parametrize("supervised", [False, True], ids=["alone", "supervised"])
 @pytest.mark.parametrize("fault,code,allowed", [("lost", 71, 0), ("hang", 70, 1.5)], ids=["lost", "hang"])
-def test_a_fault_that_only_a_new_process_cures(plan, fault, code, allowed, supervised):
-    """Rows 77 and 78. `allowed`: the step timeout, and the watchdog's period. [s]"""
+def test_a_fault_that_only_a_new_process_repairs_ends_the_process(plan, fault, code, allowed, supervised):
+    """Rows 77 and 78. `allowed`: the step timeout plus the watchdog's period [s]."""
     server = faulty(plan, *(["--supervise"] if supervised else [])).__enter__()
     expected, clients, health = server.text(), in_flight(server), Health(server)
     began = plan.ask(fault)
     saw = [client.saw() for client in clients]
     assert saw == ["200 engine_stopped", "503 engine_stopped", "200 engine_stopped"]
     told = max(client.ended for client in clients) - began
-    wait_until(lambda: health.first(503, began) is not None, 2, "/health shows it")
+    wait_until(lambda: health.first(503, began) is not None, 2, "/health shows the fault")
     sick = health.first(503, began)
     assert told < 1 + allowed and sick < 1 + allowed, (told, sick)
     if supervised:
@@ -174,13 +174,13 @@ def test_logits_that_are_not_finite_fail_their_request_alone(plan):
     with faulty(plan) as server:
         expected, health = server.text(), Health(server)
         clients = [Client(server, True, max_tokens=300), Client(server, True, max_tokens=300)]
-        wait_until(lambda: server.gauge("num_requests_running") == 2, 20, "they run")
+        wait_until(lambda: server.gauge("num_requests_running") == 2, 20, "the requests run")
         began = plan.ask("not_finite")
         saw = sorted(client.saw() for client in clients)
         assert saw == ["200 generation_failed", "200 whole"]
         told = min(client.ended for client in clients) - began
         whole = Client(server, False)
-        wait_until(lambda: server.gauge("num_requests_running") == 1, 20, "it runs")
+        wait_until(lambda: server.gauge("num_requests_running") == 1, 20, "the request runs")
         plan.ask("not_finite")
         assert whole.saw() == "500 generation_failed"
         assert told < 1 and server.text() == expected and health.first(503, began) is None
@@ -193,9 +193,9 @@ def test_a_failed_allocation_fails_the_youngest_request_alone(plan):
     with faulty(plan) as server:
         expected, health = server.text(), Health(server)
         old = Client(server, True, max_tokens=300)
-        wait_until(lambda: server.gauge("num_requests_running") == 1, 20, "it runs")
+        wait_until(lambda: server.gauge("num_requests_running") == 1, 20, "the request runs")
         young = Client(server, False, prompt="A dog")
-        wait_until(lambda: server.gauge("num_requests_running") == 2, 20, "they run")
+        wait_until(lambda: server.gauge("num_requests_running") == 2, 20, "the requests run")
         began = plan.ask("no_memory")
         assert (young.saw(), old.saw()) == ("500 generation_failed", "200 whole")
         told = young.ended - began
@@ -217,8 +217,8 @@ def test_a_crash_under_supervision(plan):
         row("abort, supervised", "; ".join(saw), told=told, back=back)
 
 
-def test_a_slow_step_is_no_hang(plan):
-    """Time in which other pieces of work end counts as progress; a single step of 0.7 s is below the limit of a second."""
+def test_slow_steps_below_the_timeout_do_not_count_as_a_hang(plan):
+    """Each step that ends counts as progress. A step of 0.7 s is below the timeout of one second."""
     with faulty(plan) as server:
         expected = server.text()
         client = Client(server, True, max_tokens=50)
@@ -233,7 +233,7 @@ def test_sigterm_during_a_load_ends_the_server_cleanly(plan, when):
     server = faulty(plan)
     if when == "at_start":
         plan.path.write_text("slow_load 20000")
-        server.wait_ready = lambda: wait_until(lambda: not plan.path.exists(), 30, "it loads")
+        server.wait_ready = lambda: wait_until(lambda: not plan.path.exists(), 30, "the model loads")
         server.__enter__()
         assert server.get("/health").status == 200 and server.get("/ready").status == 503
         waiting = []
@@ -242,7 +242,7 @@ def test_sigterm_during_a_load_ends_the_server_cleanly(plan, when):
         server.__enter__()
         plan.path.write_text("slow_load 20000")
         waiting = [Client(server, stream, model="qwen2.5-coder:0.5b") for stream in (False, True)]
-        wait_until(lambda: not plan.path.exists(), 30, "it loads")
+        wait_until(lambda: not plan.path.exists(), 30, "the model loads")
     start = time.monotonic()
     server.process.terminate()
     assert server.process.wait(35) == 0, server.output()

@@ -1,4 +1,4 @@
-"""Faults of what is outside the engine: a full disk, a download that is cut, a wall clock that jumps."""
+"""Faults outside the engine: a full disk, a download that is cut, and a wall clock that jumps."""
 
 import os
 import resource
@@ -17,7 +17,7 @@ FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
 
 
 class Origin(ThreadingHTTPServer):
-    """Serves one file, with ranges. After `budget` bytes it closes every connection."""
+    """An HTTP server for one file, with ranges. After `budget` bytes it closes every connection."""
 
     daemon_threads = True
 
@@ -28,7 +28,7 @@ class Origin(ThreadingHTTPServer):
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def handle_error(self, *_):
-        """Clients hang up here on purpose."""
+        """Ignores errors: clients disconnect on purpose."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -67,7 +67,7 @@ def body(tmp_path_factory) -> bytes:
 
 @pytest.fixture
 def scene(tmp_path, body):
-    """An origin, the arguments of a pull from it, and its environment."""
+    """An origin, the arguments of a pull from it, and the pull's environment."""
     origin = Origin(body)
     config = tmp_path / "penstock.toml"
     config.write_text(f'[[models]]\nid = "tiny"\nsource = {{ type = "https", url = "{origin.url}" }}\n')
@@ -76,7 +76,7 @@ def scene(tmp_path, body):
 
 
 def pull(args, env, most: int | None = None):
-    """Runs a pull that can write files of at most `most` bytes, as on a disk that is full."""
+    """Runs a pull that may write files of at most `most` bytes, as if the disk were full."""
 
     def limit():
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -93,7 +93,7 @@ def stored(env) -> list[Path]:
 
 
 def is_listed(args, env) -> bool:
-    """Whether the model is on disk, as far as the program knows."""
+    """Whether Penstock reports the model as present."""
     done = cli("show", "tiny", *args, env=env)
     return done.returncode == 0
 
@@ -103,7 +103,7 @@ def test_a_pull_that_fills_the_disk_lists_no_model_and_the_next_one_ends_it(scen
     origin, args, env = scene
     code, said = pull(args, env, most=len(body) // 2)
     assert code == 1 and "File too large" in said and "panicked" not in said, said
-    assert not is_listed(args, env), "half a file is no model"
+    assert not is_listed(args, env), "half a file is not a model"
     start, before = time.monotonic(), origin.sent
     code, said = pull(args, env)
     assert code == 0, said
@@ -112,7 +112,7 @@ def test_a_pull_that_fills_the_disk_lists_no_model_and_the_next_one_ends_it(scen
     print(f"\n| full disk during a pull | exit 1, one line | pull again: {took:.2f} s, {fetched} of {len(body)} bytes |")
 
 
-def test_a_download_that_is_cut_goes_on_where_it_stopped(scene, body):
+def test_a_download_that_is_cut_resumes_where_it_stopped(scene, body):
     """Row 83."""
     origin, args, env = scene
     origin.budget = len(body) // 2
@@ -120,16 +120,16 @@ def test_a_download_that_is_cut_goes_on_where_it_stopped(scene, body):
     code, said = pull(args, env)
     assert code == 1 and "panicked" not in said, said
     failed = time.monotonic() - start
-    assert not is_listed(args, env), "half a file is no model"
+    assert not is_listed(args, env), "half a file is not a model"
     origin.budget, before = None, origin.sent
     assert pull(args, env)[0] == 0
     assert any(path.read_bytes() == body for path in stored(env))
-    assert origin.sent - before < len(body) * 3 // 4, "it goes on where it stopped"
+    assert origin.sent - before < len(body) * 3 // 4, "the download resumes where it stopped"
     print(f"\n| truncated download | exit 1 after {failed:.1f} s | pull again: {origin.sent - before} of {len(body)} bytes |")
 
 
 def test_the_store_cannot_be_written(scene):
-    """As a disk that is mounted read-only, or that belongs to somebody else."""
+    """A read-only disk, or a folder of another user, causes the same error."""
     _, args, env = scene
     Path(env["SERVER__MODELS_DIR"]).write_text("a file in the place of the store")
     code, said = pull(args, env)
@@ -155,7 +155,7 @@ def test_a_jump_of_the_wall_clock_changes_nothing(tmp_path):
         long = {"model": MODEL, "prompt": "Once upon a time", "max_tokens": 150, "temperature": 0, "ignore_eos": True, "stream": True}
         for jump in ("+86400", "-86400", "+0"):
             stream, idle = (open_stream(server, "/v1/completions", long) for _ in range(2))
-            wait_until(lambda: server.gauge("num_requests_waiting") == 1, 10, "one runs and one waits")
+            wait_until(lambda: server.gauge("num_requests_waiting") == 1, 10, "one request runs and one waits")
             moved = clock.with_suffix(".new")
             moved.write_text(jump)
             moved.rename(clock)

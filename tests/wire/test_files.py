@@ -1,4 +1,4 @@
-"""/v1/files on the wire: uploads, lists, bounds, and what a restart finds."""
+"""/v1/files over HTTP: uploads, lists, limits, and the state after a restart."""
 
 import os
 import time
@@ -95,10 +95,10 @@ def test_a_wrong_part_is_named(store, folder):
     foreign = store.request("POST", "/v1/files", body, headers=headers | {"origin": "https://evil.example"})
     assert foreign.status == 403
     assert store.request("POST", "/v1/files", body, headers=headers | {"origin": store.url}).status == 200
-    assert len(on_disk(folder)) == len(before) + 2, "a refused upload leaves nothing"
+    assert len(on_disk(folder)) == len(before) + 2, "a refused upload leaves nothing behind"
 
 
-def test_a_broken_form_is_called_one_and_says_what_is_wrong(store, folder):
+def test_a_broken_form_gets_an_error_that_says_what_is_wrong(store, folder):
     before = on_disk(folder)
     body, headers = form([("purpose", None, b"batch"), ("file", "a", b"x" * 1000)])
     nameless = body.replace(b'; name="purpose"', b"")
@@ -118,11 +118,11 @@ def test_a_broken_form_is_called_one_and_says_what_is_wrong(store, folder):
         reply = store.request("POST", "/v1/files", sent, headers=with_type)
         assert reply.status == 400 and reply.error["code"] == "invalid_form" and words in reply.error["message"], (sent[:80], reply.body)
         assert reply.error["type"] == "invalid_request_error" and "JSON" not in reply.error["message"]
-    assert on_disk(folder) == before, "nothing of it is kept"
+    assert on_disk(folder) == before, "no part of a refused form is stored"
     assert store.request("POST", "/v1/files", body, headers=headers).status == 200
 
 
-def test_what_takes_too_much_room_is_refused_and_leaves_nothing(store, folder):
+def test_files_beyond_the_storage_limits_are_refused_and_leave_nothing(store, folder):
     before = on_disk(folder)
     reply = upload(store, b"x" * ((3 << 20) + 1))
     assert reply.status == 413 and reply.error["param"] == "file" and "storage.max_file_bytes" in reply.error["message"]
@@ -142,7 +142,7 @@ def test_what_takes_too_much_room_is_refused_and_leaves_nothing(store, folder):
     assert on_disk(folder) == before
 
 
-def test_a_restart_finds_the_files_and_removes_what_was_half_done(tmp_path):
+def test_a_restart_finds_the_files_and_removes_partial_ones(tmp_path):
     config = CONFIG | {"STORAGE__FOLDER": str(tmp_path)}
     with Server(config) as server:
         file = upload(server, b"kept").json()

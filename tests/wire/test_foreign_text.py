@@ -1,6 +1,6 @@
-"""What others wrote (models, checkpoints, settings, servers, names of files) is printed with what could control a terminal escaped, also
-into a pipe: tables and errors end up in logs and on other people's screens. Two things go out as they are, because programs read them: an
-answer of a model and a prompt that a template gives (test_terminal.py shows both on a terminal)."""
+"""Text from other sources (models, checkpoints, settings, servers, file names) is printed with control characters escaped, into a pipe,
+too, because tables and errors end up in logs and on other people's screens. Two outputs are not escaped, because programs read them: a
+model's answer and the prompt that a template renders. test_terminal.py tests both on a terminal."""
 
 import json
 import re
@@ -12,7 +12,8 @@ from checkpoint import Checkpoint, framed, golden
 from harness import ROOT, Server, cli
 from tiny import VOCAB, Tiny
 
-# Sets the title, clears the screen, goes back to the line's begin, and reverses what follows; for the command line, without NUL.
+# Sets the title, clears the screen, returns to the start of the line, and reverses the text that follows. Arguments of commands cannot
+# contain NUL.
 EVIL = "a\x1b]0;owned\x07\r\x9b2J\x7f\u202e\u2066b"
 EVIL_0 = EVIL + "\x00"
 UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -25,7 +26,7 @@ def clean(text: str, what) -> None:
 
 
 def run(*args, says: str = "", **more):
-    """Runs a command, which may fail but not panic, and looks at all that it prints."""
+    """Runs a command and checks everything that it prints. It may fail, but not panic."""
     done = cli(*args, **more)
     clean(done.stdout, args)
     clean(done.stderr, args)
@@ -36,7 +37,7 @@ def run(*args, says: str = "", **more):
 
 
 def write(path, metadata=None, tensor: str = f"odd.{EVIL_0}"):
-    """A model whose name, keys, tensors and vocabulary are hostile."""
+    """Writes a model with control characters in its name, keys, tensors and vocabulary."""
     tiny = Tiny("llama")
     tokens = [f"<0x{byte:02X}>" for byte in range(256)] + [f"{EVIL_0}{i}" for i in range(VOCAB - 256)]
     own = {
@@ -54,11 +55,11 @@ def write(path, metadata=None, tensor: str = f"odd.{EVIL_0}"):
 
 
 def entry(id: str, path) -> str:
-    """A model of the configuration."""
+    """The configuration of a model."""
     return f'[[models]]\nid = {json.dumps(id)}\nsource = {{type = "file", path = {json.dumps(str(path))}}}\n'
 
 
-# What a file says beside it.
+# Further metadata with control characters, by a name for the case.
 FILES = {
     "plain": {},
     "architecture": {"general.architecture": EVIL_0},
@@ -74,7 +75,7 @@ FILES = {
 
 
 @pytest.mark.parametrize("which", FILES)
-def test_a_file_in_every_command(tmp_path, which):
+def test_every_command_escapes_the_text_of_a_file(tmp_path, which):
     model = write(tmp_path / f"{EVIL}.gguf", FILES[which])
     (tmp_path / "input.json").write_text(json.dumps({"messages": [{"role": "user", "content": "hello"}]}))
     (tmp_path / "ids.json").write_text("[[300, 1]]")
@@ -85,7 +86,7 @@ def test_a_file_in_every_command(tmp_path, which):
         run(args[0], model, *args[1:], stdin="a")
     if report.returncode == 0:
         metadata = json.loads(report.stdout)["metadata"]
-        assert metadata["general.name"]["value"] == EVIL_0, "JSON means what the file says"
+        assert metadata["general.name"]["value"] == EVIL_0, "JSON output keeps the text of the file"
         assert f"evil.{EVIL_0}" in metadata
     for flags in ([], ["--json", "--force"], ["--dry-run"], ["--dry-run", "--json"]):
         run("quantize", model, "--type", "Q8_0", "-o", tmp_path / f"out{EVIL}.gguf", *flags)
@@ -105,7 +106,7 @@ def test_a_file_in_every_command(tmp_path, which):
         run("--config", settings, *args)
 
 
-def test_a_file_that_is_no_model(tmp_path):
+def test_errors_about_a_file_that_is_not_a_model_are_escaped(tmp_path):
     path = tmp_path / f"{EVIL}.gguf"
     path.write_text(EVIL_0)
     for command in ("inspect", "show", "tokenize", "eval", "bench", "quantize"):
@@ -148,7 +149,7 @@ CHECKPOINTS = {
 
 
 @pytest.mark.parametrize("which", CHECKPOINTS)
-def test_a_checkpoint(tmp_path, which):
+def test_convert_escapes_the_text_of_a_checkpoint(tmp_path, which):
     of = next(iter(MODELS.values()))
     folder = Checkpoint(json.loads(json.dumps(of["config"])), of["tensors"]).write(tmp_path / f"c{EVIL}")
     change_config(folder, _name_or_path=EVIL_0)
@@ -157,11 +158,11 @@ def test_a_checkpoint(tmp_path, which):
         run("convert", folder, "-o", tmp_path / f"out{EVIL}.gguf", *flags)
 
 
-def test_arguments_and_settings(tmp_path):
+def test_arguments_and_settings_are_escaped(tmp_path):
     for args in (["show", EVIL], ["run", EVIL], ["rm", EVIL], ["pull", EVIL], ["inspect", f"./{EVIL}"], ["serve", "--model", EVIL]):
         assert run(*args, says="\\u{1b}").returncode == 1
     for args in ([EVIL], ["quantize", "x", "--type", EVIL], ["list", f"--{EVIL}"], ["serve", "--port", EVIL], ["--config", EVIL, "list"]):
-        # the parser of arguments leaves sequences of a terminal out
+        # the argument parser leaves out terminal sequences
         run(*args, says="\\u{202e}")
     settings = tmp_path / "settings.toml"
     evil = json.dumps(EVIL)
@@ -177,7 +178,7 @@ def test_arguments_and_settings(tmp_path):
     run("man", tmp_path / f"man{EVIL}")
 
 
-def test_what_the_store_holds(tmp_path):
+def test_text_of_the_store_is_escaped(tmp_path):
     folder = tmp_path / "store" / EVIL
     folder.mkdir(parents=True)
     (folder / "model.gguf").write_bytes(b"GGUF")
@@ -192,7 +193,7 @@ def test_what_the_store_holds(tmp_path):
 
 @pytest.fixture(scope="module")
 def hostile():
-    """A server that answers with such texts, each request with the next status."""
+    """A server that returns such text, with the status that the test sets."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
@@ -215,7 +216,7 @@ def hostile():
 
 
 @pytest.mark.parametrize("status", [200, 500])
-def test_a_server(hostile, status):
+def test_text_of_a_server_is_escaped(hostile, status):
     handler, url = hostile
     handler.status = status
     for args in (["ps"], ["ps", "--all"], ["ps", "--json"], ["stop", "m"], ["stop", "m", "--json"]):
@@ -226,7 +227,7 @@ def test_a_server(hostile, status):
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_the_log(tmp_path, form):
+def test_the_log_is_escaped(tmp_path, form):
     model = write(tmp_path / f"{EVIL}.gguf", {"tokenizer.chat_template": "{{ messages[0].content }}"})
     bad = write(tmp_path / f"bad{EVIL}.gguf", FILES["scaling"])
     (tmp_path / "models.toml").write_text(entry("good", model) + entry("bad", bad))

@@ -1,5 +1,5 @@
-"""Texts that become much larger on their way to a grammar get an error that names the field, or are served: the server itself grows by
-little meanwhile, other streams go on, and the next grammar is compiled at once."""
+"""Small texts that grow large before they become a grammar. Such a request gets an error that names the field, or is served. Meanwhile the
+server's own memory grows little, other streams continue, and the next grammar compiles without delay."""
 
 import os
 import re
@@ -24,7 +24,7 @@ MOST_GROWTH = 64 << 20
 
 @pytest.fixture(scope="module")
 def both():
-    """A server of the usual model, and of one whose calls hold their arguments one by one."""
+    """Serves the usual models, and one whose calls have their arguments one by one."""
     templates = sorted(path for path in (ROOT / "tests" / "golden" / "templates").glob("*.jinja") if "<function=" in path.read_text())
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder, "models.toml")
@@ -32,7 +32,7 @@ def both():
         config.write_text(f"[[models]]\nid = 'tagged'\nchat_template = '{templates[0]}'\n{source}\n")
         settings = {"SERVER__DEFAULT_MODELS": f"{MODEL},{CODER},tagged", "ENGINE__KV_TOKENS": "32768"}
         with Server(settings, args=("--config", str(config))) as running:
-            # What the first grammar of each model takes is no growth of a later one.
+            # Memory that the first grammar of each model takes must not count as growth of a later one.
             for model in (MODEL, CODER, "tagged"):
                 for format in ({"regex": "a"}, schema({"enum": ["warm"]})):
                     assert running.chat("x", model=model, **format).status == 200
@@ -41,7 +41,7 @@ def both():
 
 @contextmanager
 def watched(server):
-    """By how many bytes the process grows meanwhile, as a list of one."""
+    """Measures the largest growth of the process during the block [bytes]. Yields it as a list of one element."""
     before, most, done = resident(server), [0], threading.Event()
 
     def watch():
@@ -59,7 +59,8 @@ def watched(server):
 
 
 def expected(reply, field: str) -> None:
-    """It is served, or an error names the field, or a part of it. `messages`: the prompt that it makes is too long."""
+    """Checks that the request was served, or that the error names the field or a part of it. `messages`: the prompt that the field adds to
+    is too long."""
     if field == "messages":
         assert (reply.status, reply.error["code"]) == (400, "context_length_exceeded"), reply.body[:500]
     elif reply.status != 200:
@@ -68,12 +69,12 @@ def expected(reply, field: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_what_becomes_larger_does_so_outside_of_the_server(both, name):
+def test_growing_texts_grow_outside_of_the_server(both, name):
     model, fields, param = CASES[name]
     start = time.monotonic()
     with watched(both) as grown:
         body = {"model": model, "messages": [{"role": "user", "content": "x"}], "max_tokens": 2, "temperature": 0, **fields}
-        # where it is served, the prompt is long
+        # with such a field, the prompt can be long and take time
         reply = both.post("/v1/chat/completions", body, timeout=170)
     took, sent = time.monotonic() - start, length(fields)
     says = reply.error["message"][:150] if reply.status != 200 else "served"
@@ -82,8 +83,8 @@ def test_what_becomes_larger_does_so_outside_of_the_server(both, name):
     assert grown[0] <= MOST_GROWTH
 
 
-def test_many_choices_of_a_large_grammar_have_room_or_are_refused(both):
-    """Each choice follows a copy of its own. Those that are large have a gibibyte in all."""
+def test_many_choices_with_a_large_grammar_fit_in_memory_or_are_refused(both):
+    """Each choice has its own copy of the grammar's state. Large copies share a limit of one gibibyte."""
     words = [f"{i * 7919 % 1_000_003}-word" for i in range(40_000)]
     with watched(both) as grown:
         reply = both.chat("x", n=16, max_tokens=2, **schema({"enum": words}))
@@ -93,9 +94,9 @@ def test_many_choices_of_a_large_grammar_have_room_or_are_refused(both):
 
 
 @pytest.mark.timing
-def test_other_streams_go_on_meanwhile(both):
-    """The gaps of a stream's tokens while such requests come one after the other: at most twice as long in the middle. Whatever else runs
-    on the machine can only make that worse: the best of some tries counts."""
+def test_other_streams_continue_beside_growing_texts(both):
+    """While such requests run one after another, a stream's median gap between tokens at most doubles. Other load on the machine can only
+    widen the gaps, so the best of several tries counts."""
 
     def gaps():
         body = {"model": MODEL, "prompt": "Once upon a time", "max_tokens": 64, "temperature": 0, "stream": True, "ignore_eos": True}
@@ -126,7 +127,7 @@ def test_other_streams_go_on_meanwhile(both):
 
 
 def ready(server) -> int:
-    """The process that waits for the next grammar: one, and no more."""
+    """Waits until exactly one process is ready for the next grammar. Returns its pid."""
     wait_until(lambda: len(children(server.process.pid)) == 1, 10, "one process is ready")
     return children(server.process.pid)[0]
 
@@ -135,19 +136,19 @@ def processor_ticks(pid: int) -> int:
     return sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
 
 
-def test_one_process_is_ready_and_replaced_after_its_use_and_after_its_end(both):
+def test_one_process_is_ready_and_is_replaced_after_use_or_death(both):
     first = ready(both)
     ticks = processor_ticks(first)
     time.sleep(1)
-    assert (ready(both), processor_ticks(first)) == (first, ticks), "it waits without using the processor"
+    assert (ready(both), processor_ticks(first)) == (first, ticks), "the process waits without using the processor"
     assert both.chat("x", **schema({"enum": ["used"]})).status == 200
-    wait_until(lambda: first not in children(both.process.pid), 10, "it compiles one grammar")
+    wait_until(lambda: first not in children(both.process.pid), 10, "the process compiles a grammar and ends")
     second = ready(both)
     assert both.chat("x", regex="(").status == 400, "refused"
-    wait_until(lambda: second not in children(both.process.pid), 10, "it compiles one grammar")
+    wait_until(lambda: second not in children(both.process.pid), 10, "the process compiles a grammar and ends")
     third = ready(both)
     os.kill(third, signal.SIGKILL)
-    wait_until(lambda: third not in children(both.process.pid), 10, "it has ended")
+    wait_until(lambda: third not in children(both.process.pid), 10, "the process has ended")
     assert both.chat("x", **schema({"enum": ["after its end"]})).status == 200
     ready(both)
 
@@ -167,12 +168,12 @@ def test_the_ready_process_ends_with_the_server():
             running.process.send_signal(stop)
             running.process.wait(30)
             wait_until(lambda: not is_alive(worker), 5, "the ready process has ended")
-            running.process.returncode = 0  # how this server ends is not the question
+            running.process.returncode = 0  # the exit status of this server does not matter
 
 
 @pytest.mark.timing
-def test_a_small_schema_waits_for_no_start(both):
-    """The time of a request with a schema that is new, beyond one without: what finding and compiling its grammar takes."""
+def test_a_small_schema_does_not_wait_for_a_process_to_start(both):
+    """The time of a request with a new schema, minus that of one without a schema: the time to look up and compile its grammar."""
 
     def took(**fields) -> float:
         start = time.monotonic()
@@ -189,7 +190,7 @@ def test_a_small_schema_waits_for_no_start(both):
     assert best < 0.1
 
 
-def test_the_table_of_places_names_what_is_tried():
+def test_the_table_of_growing_texts_names_every_case():
     text = (ROOT / "docs" / "hardening.md").read_text()
     table = text[text.index("## What becomes larger") :].split("\n## ")[0]
     named = [name for line in table.splitlines() if line.startswith(("- ", "  ")) for name in re.findall(r"`([^`]+)`", line)]

@@ -1,4 +1,4 @@
-"""HTTP itself: sizes, slow clients, framing, hosts and origins."""
+"""HTTP itself: body sizes, slow clients, framing, and host names."""
 
 import gzip
 import json
@@ -24,7 +24,7 @@ def json_post(server, extra: str = "", body: bytes = PAYLOAD, **kwargs) -> bytes
 
 
 def refused(answer: bytes, *statuses: int) -> None:
-    """The answer has one of the statuses. A connection that is closed without an answer fails."""
+    """Checks that the response has one of the statuses. A connection that is closed without a response fails."""
     assert status_of(answer) in statuses, answer[:200]
 
 
@@ -33,7 +33,7 @@ def test_a_plain_request_over_a_raw_socket_is_answered(server):
 
 
 def error_of(answer: bytes) -> dict:
-    """The error of an answer that the server closes the connection after. Its body is as long as its head says."""
+    """Returns the error of a response after which the server closes the connection. Checks that its body is as long as its head says."""
     head, body = answer.split(b"\r\n\r\n", 1)
     headers = dict(line.split(b": ", 1) for line in head.lower().split(b"\r\n")[1:])
     assert int(headers[b"content-length"]) == len(body) and headers[b"content-type"] == b"application/json", answer
@@ -61,13 +61,13 @@ def test_an_idle_connection_and_a_long_answer_outlive_the_time_of_a_head(server)
     fields = {"model": MODEL, "prompt": "Once upon a time", "ignore_eos": True, "temperature": 0, "stream": True}
     start = time.monotonic()
     assert server.post("/v1/completions", fields | {"max_tokens": 64}).status == 200
-    # an answer of twice the time that is asserted below, but no longer than the context
+    # An answer that takes twice the time asserted below, if the context allows.
     fields["max_tokens"] = min(1500, int(64 * 12 / (time.monotonic() - start)))
     start = time.monotonic()
     connection.request("POST", "/v1/completions", json.dumps(fields), {"content-type": "application/json"})
-    connection.sock.sendall(b"GET /hea")  # the beginning of the next head, while the answer is still being written
+    connection.sock.sendall(b"GET /hea")  # the start of the next head, while the answer is still being sent
     assert connection.getresponse().read().endswith(b"data: [DONE]\n\n")
-    assert time.monotonic() - start > 6, "the answer took longer than a head may"
+    assert time.monotonic() - start > 6, "the answer took longer than the head timeout"
     connection.sock.sendall(b"lth HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert b"200 OK" in connection.sock.recv(4096)
     connection.close()
@@ -93,11 +93,11 @@ def test_an_unknown_encoding_is_refused_by_name(server, encoding):
     assert reply.status == 415 and f"`{encoding}`" in reply.error["message"]
 
 
-def test_a_server_for_other_machines_warns_at_its_start():
+def test_a_server_that_listens_to_other_machines_warns_at_start():
     with Server({"SERVER__DEFAULT_MODELS": MODEL, "SERVER__HOST": "0.0.0.0"}) as server:
         assert status_of(raw(server, b"GET /v1/models HTTP/1.1\r\nHost: any.example\r\n\r\n", 5)) == 200
-        log = Path(server.log.name)  # whole: while a server starts slowly, probes fill the end
-        wait_until(lambda: "answers other machines, without a key and under any host name" in log.read_text(), 5, "it warns")
+        log = Path(server.log.name)  # The whole log: if the server starts slowly, probes fill the log's end.
+        wait_until(lambda: "answers other machines, without a key and under any host name" in log.read_text(), 5, "the server warns")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "localhost:8080", "[::1]:8080"])

@@ -1,4 +1,4 @@
-"""Clients of HTTP/1.0, over raw sockets: they know no chunks, so a body whose length is not known ends with the connection."""
+"""HTTP/1.0 clients, over raw sockets. They do not understand chunks, so the end of the connection ends a body of unknown length."""
 
 import json
 import re
@@ -15,7 +15,7 @@ MESSAGES = {"messages": [{"role": "user", "content": "Say hello."}]}
 
 
 class Answer:
-    """What came until the server closed the connection, or a whole answer of a connection that stays."""
+    """A response, read until its length is reached or the server closes the connection."""
 
     def __init__(self, connection: socket.socket, is_head: bool = False):
         got, self.is_closed = b"", False
@@ -60,7 +60,7 @@ def ask(server, method: str, path: str, body=None, headers: str = "") -> Answer:
 
 
 def events_of(body: bytes) -> list:
-    """The data of each event, which some dialects name in a line before."""
+    """Parses the data of each event. In some dialects, a line with the event's name precedes it."""
     unnamed = re.sub(rb"^event: .*\n", b"", body, flags=re.M)
     return [json.loads(event) if event.startswith("{") else event for event in sse_events(unnamed)]
 
@@ -69,7 +69,7 @@ def lines_of(body: bytes) -> list:
     return [json.loads(line) for line in body.splitlines()]
 
 
-# Each streamed answer, how its body is read, and what its last part is like.
+# By name: the path and body of a streamed request, a parser for its response, and a check of the last part.
 STREAMS = {
     "chat": ("/v1/chat/completions", ASK | MESSAGES | {"stream": True}, events_of, lambda last: last == "[DONE]"),
     "completions": ("/v1/completions", ASK | {"prompt": "Hi", "stream": True}, events_of, lambda last: last == "[DONE]"),
@@ -111,7 +111,7 @@ def test_the_text_is_what_clients_of_http_1_1_get(server):
     assert new.headers["transfer-encoding"] == "chunked" and text(old) == text(events_of(new.body)) != ""
 
 
-def test_a_whole_body_has_a_length_and_the_connection_stays_where_that_is_asked_for(server):
+def test_a_whole_body_has_a_length_and_keep_alive_keeps_the_connection(server):
     whole = [
         ("GET", "/v1/models", None),
         ("POST", "/v1/chat/completions", ASK | MESSAGES),
@@ -129,7 +129,7 @@ def test_a_whole_body_has_a_length_and_the_connection_stays_where_that_is_asked_
             closed = ask(server, method, path, body)
             assert closed.is_closed and closed.headers["connection"] == "close" and closed.status == kept.status, path
             assert int(closed.headers["content-length"]) > 0 and "transfer-encoding" not in {**closed.headers, **kept.headers}, path
-        # The last one may be streamed.
+        # The last response on the connection may be streamed.
         path, body, read, is_last = STREAMS["chat"]
         connection.sendall(request(server, "POST", path, body, "Connection: keep-alive\r\n"))
         last = Answer(connection)
@@ -151,7 +151,7 @@ def test_a_head_without_a_body_and_a_file(server):
 
 
 @pytest.mark.parametrize("path", ["/admin/models/events", "/models/sse"])
-def test_events_without_an_end_come_without_chunks(server, path):
+def test_an_endless_event_stream_comes_without_chunks(server, path):
     with connect(server) as connection:
         connection.sendall(request(server, "GET", path, headers="Connection: keep-alive\r\n"))
         answer = Answer(connection, is_head=True)
@@ -183,7 +183,7 @@ def test_a_broken_request_gets_an_error_with_a_length(server):
 
 
 def test_a_request_for_a_web_socket_gets_an_answer_without_chunks(server):
-    """The library treats what follows such a request as another protocol, and announced chunks that it did not write."""
+    """The HTTP library treats the bytes after such a request as another protocol, and would announce chunks that it does not write."""
     sent = f"GET /models/sse HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
     with connect(server) as connection:
         connection.sendall(sent.encode())
@@ -192,7 +192,7 @@ def test_a_request_for_a_web_socket_gets_an_answer_without_chunks(server):
 
 
 def test_a_client_that_offers_http_2_is_answered_in_http_1_1(server):
-    """As Java's client does with its first request."""
+    """Java's client offers HTTP/2 with its first request."""
     path, body, read, is_last = STREAMS["chat"]
     payload = json.dumps(body)
     head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"

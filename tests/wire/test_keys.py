@@ -1,4 +1,4 @@
-"""API keys: who may use the server, which models, how often, and what belongs to whom."""
+"""API keys: who may use the server, which models, how often, and what belongs to which tenant."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ def bearer(key: str) -> dict[str, str]:
 
 
 class Keys:
-    """A file of keys, changed through the command line."""
+    """A key file, edited through the command line."""
 
     def __init__(self, path):
         self.path = path
@@ -92,7 +92,7 @@ def known(server, key) -> bool:
 
 
 def add(server, keys, name, *args) -> str:
-    """A key that the running server knows."""
+    """Adds a key, and waits until the running server knows it."""
     new = keys.add(name, *args)
     wait_until(lambda: known(server, new), 5, "the server reads the file again")
     return new
@@ -127,10 +127,10 @@ def test_a_key_comes_as_bearer_or_as_x_api_key(served, key):
     twice = f"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nx-api-key: {key}\r\nx-api-key: {key}\r\n\r\n"
     assert status_of(raw(served, twice.encode(), 3)) == 401
     log = Path(served.log.name).read_text()
-    assert not any(secret in log for secret in (key, key.upper(), key[:-1], "not-needed", "dXNlcjpwYXNz")), "the log has no secrets"
+    assert not any(secret in log for secret in (key, key.upper(), key[:-1], "not-needed", "dXNlcjpwYXNz")), "the log contains no secrets"
 
 
-def test_keys_come_and_go_while_the_server_runs(served, keys):
+def test_keys_are_added_and_revoked_while_the_server_runs(served, keys):
     new = add(served, keys, "bob")
     stream = open_stream_with(served, new, max_tokens=60)
     keys.revoke("bob")
@@ -138,7 +138,7 @@ def test_keys_come_and_go_while_the_server_runs(served, keys):
     rest = b""
     while piece := stream.recv(65536):
         rest += piece
-    assert b"[DONE]" in rest, "a stream that had begun ends as usual"
+    assert b"[DONE]" in rest, "a stream that has already started ends as usual"
     good = keys.path.read_text()
     keys.path.write_text("[[keys]]\nname = 1\n")
     wait_until(lambda: "the keys stay as they were" in Path(served.log.name).read_text(), 5, "the fault is logged")
@@ -179,8 +179,8 @@ def test_a_key_may_use_its_models_only(served, keys):
     assert near.status == 404 and CODER not in near.error["message"].replace(CODER + "x", "")
 
 
-def test_requests_beyond_the_rate_wait(served, keys):
-    slow = add(served, keys, "slow", "--requests-per-minute", "4")  # one of them asks whether the key is known
+def test_requests_beyond_the_rate_are_refused(served, keys):
+    slow = add(served, keys, "slow", "--requests-per-minute", "4")  # `add` used one of them to check whether the key is known
     replies = [served.get("/v1/models", headers=bearer(slow)) for _ in range(4)]
     assert [reply.status for reply in replies] == [200, 200, 200, 429]
     assert [reply.headers["x-ratelimit-remaining-requests"] for reply in replies] == ["2", "1", "0", "0"]
@@ -198,7 +198,8 @@ def test_tokens_of_prompts_and_answers_count_however_a_request_ends(served, keys
     few_left = lambda: left(served.get("/v1/models", headers=bearer(few)))
 
     def spends(ask, of_reply) -> None:
-        """What a request leaves is what there was, without what it used, and with what has flowed back: five tokens per second."""
+        """Checks the tokens that remain after a request: those before it, minus those that it used, plus those that were refilled, five per
+        second."""
         start, before = time.monotonic(), few_left()
         reply = ask()
         used, after = of_reply(reply.json()["usage"]), left(reply)
@@ -216,9 +217,9 @@ def test_tokens_of_prompts_and_answers_count_however_a_request_ends(served, keys
         got += stream.recv(65536)
     stream.close()
     after = few_left()
-    assert after <= max(before - 58, 0) + 5 * (time.monotonic() - start) + 1, "a client that leaves has spent what was generated"
+    assert after <= max(before - 58, 0) + 5 * (time.monotonic() - start) + 1, "a client that disconnects is charged for generated tokens"
     much = served.post("/v1/embeddings", {**texts, "input": ["one two three"] * 300}, headers=bearer(few))
-    assert much.status == 200 and much.json()["usage"]["total_tokens"] > 600, "a request may use more than is left"
+    assert much.status == 200 and much.json()["usage"]["total_tokens"] > 600, "a request may exceed what is left"
     refused = complete(served, few)
     assert refused.status == 429 and "300 tokens per minute" in refused.error["message"] and int(refused.headers["retry-after"]) >= 1
     assert refused.headers["x-ratelimit-remaining-tokens"] == "0"
@@ -227,7 +228,7 @@ def test_tokens_of_prompts_and_answers_count_however_a_request_ends(served, keys
 def test_the_sdk_waits_as_long_as_the_server_says(served, keys):
     import openai
 
-    rated = add(served, keys, "sdk", "--requests-per-minute", "30")  # one is back every two seconds
+    rated = add(served, keys, "sdk", "--requests-per-minute", "30")  # one request is refilled every two seconds
     client = openai.OpenAI(base_url=f"{served.url}/v1", api_key=rated, max_retries=0, timeout=60)
     raw_reply = client.models.with_raw_response.list()
     assert raw_reply.headers["x-ratelimit-limit-requests"] == "30"
@@ -238,7 +239,7 @@ def test_the_sdk_waits_as_long_as_the_server_says(served, keys):
     patient = client.with_options(max_retries=3)
     start = time.monotonic()
     assert [patient.models.list().data[0].id for _ in range(2)] == [MODEL] * 2
-    assert time.monotonic() - start > 1, "it waited"
+    assert time.monotonic() - start > 1, "the SDK waited"
     with pytest.raises(openai.AuthenticationError) as wrong:
         client.with_options(api_key="wrong").models.list()
     assert wrong.value.code == "invalid_api_key"
@@ -248,7 +249,7 @@ def test_the_sdk_waits_as_long_as_the_server_says(served, keys):
     assert forbidden.value.param == "model"
 
 
-def test_a_key_has_so_many_requests_at_once(served, keys):
+def test_a_key_may_have_a_bounded_number_of_concurrent_requests(served, keys):
     pair = add(served, keys, "pair", "--max-concurrent", "2")
     streams = [open_stream_with(served, pair, max_tokens=300) for _ in range(2)]
     for stream in streams:
@@ -256,7 +257,7 @@ def test_a_key_has_so_many_requests_at_once(served, keys):
     refused = complete(served, pair)
     assert refused.status == 429 and "2 requests at once" in refused.error["message"] and refused.headers["retry-after"] == "1"
     streams[0].close()
-    wait_until(lambda: complete(served, pair).status == 200, 5, "a client that leaves makes room")
+    wait_until(lambda: complete(served, pair).status == 200, 5, "the closed stream is no longer counted")
     streams[1].close()
 
 
@@ -297,14 +298,14 @@ def test_tenants_do_not_share_prefixes(served, keys):
     )
     cached = lambda key, **fields: complete(served, key, PROMPT, **fields).json()["usage"]["prompt_tokens_details"]["cached_tokens"]
     assert cached(one) == 0 and cached(one) > 0
-    assert cached(two) > 0, "keys of one tenant share"
+    assert cached(two) > 0, "keys of one tenant share prefixes"
     assert cached(other) == 0 and cached(other) > 0
     assert cached(one, user="u") == 0 and cached(other, user="u") == 0 and cached(two, user="u") > 0
     texts = {complete(served, key, PROMPT).json()["choices"][0]["text"] for key in (one, two, other)}
     assert len(texts) == 1
 
 
-def test_a_tenant_that_fills_the_queue_leaves_places_for_others(served, keys):
+def test_a_tenant_that_fills_the_queue_leaves_room_for_others(served, keys):
     flood, other = add(served, keys, "flood"), add(served, keys, "newcomer")
     statuses = []
     ask = lambda: statuses.append(complete(served, flood, max_tokens=24, ignore_eos=True).status)
@@ -322,7 +323,7 @@ def test_a_tenant_that_fills_the_queue_leaves_places_for_others(served, keys):
     assert waits
 
 
-def test_a_key_of_the_environment_and_a_server_that_always_needs_one(tmp_path):
+def test_keys_from_the_environment_work_and_a_server_with_keys_stays_closed(tmp_path):
     secret = "a-secret-of-the-environment"
     digest = hashlib.sha256(secret.encode()).hexdigest()
     config = {"AUTH__KEYS_FILE": str(tmp_path / "none.toml"), "AUTH__KEYS": f"ci:{digest}", "AUTH__REQUESTS_PER_MINUTE": "100"}
@@ -334,13 +335,13 @@ def test_a_key_of_the_environment_and_a_server_that_always_needs_one(tmp_path):
     with Server({"SERVER__DEFAULT_MODELS": MODEL, "AUTH__KEYS_FILE": str(tmp_path / "later.toml")}) as server:
         assert server.text(max_tokens=1)
         cli("keys", "add", "first", env={"AUTH__KEYS_FILE": str(tmp_path / "later.toml")})
-        wait_until(lambda: server.get("/v1/models").status == 401, 5, "the first key closes the server")
+        wait_until(lambda: server.get("/v1/models").status == 401, 5, "the server needs a key")
         cli("keys", "revoke", "first", env={"AUTH__KEYS_FILE": str(tmp_path / "later.toml")})
         time.sleep(1.5)
-        assert server.get("/v1/models").status == 401, "it does not open again"
+        assert server.get("/v1/models").status == 401, "the server does not become open again"
 
 
-def test_a_wrong_file_of_keys_ends_the_start(tmp_path):
+def test_the_server_does_not_start_with_a_wrong_key_file(tmp_path):
     path = tmp_path / "keys.toml"
     path.write_text('[[keys]]\nname = "a"\nsha256 = "12"\n')
     done = cli("serve", "--port", "0", env={"AUTH__KEYS_FILE": str(path)})

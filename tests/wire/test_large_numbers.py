@@ -1,4 +1,4 @@
-"""Whole numbers that doubles round: exact in schemas, calls and histories at every door, or refused by name."""
+"""Integers that a double would round: exact in schemas, calls and histories in every API dialect, or refused by name."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ def holding(schema) -> dict:
 
 @pytest.fixture(scope="module")
 def coder():
-    """A server with a model whose template takes a call's arguments as an object."""
+    """Serves a model whose template renders the arguments of a call as an object."""
     with Server({"SERVER__DEFAULT_MODELS": f"{MODEL},{CODER}", "ENGINE__KV_TOKENS": "8192", "ENGINE__CONTEXT": "2048"}) as running:
         yield running
 
@@ -43,7 +43,7 @@ def test_bounds_are_exact(server):
 
 @pytest.mark.real_models
 @pytest.mark.parametrize("number", LARGE)
-def test_every_door_takes_such_a_schema(coder, number):
+def test_every_dialect_accepts_a_schema_with_a_large_number(coder, number):
     schema = holding({"const": number})
     tool = {"type": "function", "function": {"name": "find", "parameters": schema}}
     fields = dict(tools=[tool], tool_choice="required", parallel_tool_calls=False, max_tokens=150)

@@ -1,4 +1,4 @@
-"""Clients that disconnect, bursts, requests beside each other, and how a server ends."""
+"""Clients that disconnect, bursts, concurrent requests, and shutdown."""
 
 import json
 import signal
@@ -42,16 +42,16 @@ def reset(stream: socket.socket) -> None:
 @pytest.mark.usefixtures("survives")
 @pytest.mark.parametrize("close", [socket.socket.close, reset], ids=["FIN", "RST"])
 def test_a_client_that_goes_away_frees_its_cache(server, close):
-    wait_until(lambda: at_rest(server), 5, "rest before")
+    wait_until(lambda: at_rest(server), 5, "the server is idle before the test")
     stream = open_stream(server, "/v1/completions", long_stream())
     assert b"200 OK" in stream.recv(4096)
-    wait_until(lambda: server.gauge("num_requests_running") == 1 and server.gauge("kv_cache_usage_perc") > 0, 5, "it runs")
+    wait_until(lambda: server.gauge("num_requests_running") == 1 and server.gauge("kv_cache_usage_perc") > 0, 5, "the request runs")
     close(stream)
-    wait_until(lambda: at_rest(server), 1.0, "its blocks are free")
+    wait_until(lambda: at_rest(server), 1.0, "the request's blocks are free")
 
 
 def test_a_client_that_goes_away_during_prefill_or_in_the_queue_frees_its_cache():
-    """Steps are short, so that the one that runs when a client leaves ends soon."""
+    """Steps are short, so the running one ends soon after a client disconnects."""
     with Server({"SERVER__DEFAULT_MODELS": MODEL, "ENGINE__MAX_RUNNING": "1", "ENGINE__MAX_BATCH_TOKENS": "128"}) as server:
         expected, count = server.text("Once upon a time"), "penstock_request_success_total"
         reasons = [(count, (("finished_reason", reason), ("model_name", MODEL))) for reason in ("abort", "length", "stop", "error")]
@@ -60,20 +60,20 @@ def test_a_client_that_goes_away_during_prefill_or_in_the_queue_frees_its_cache(
         long_prompt = lambda number: long_stream(prompt=f"{number} " + "word " * 3000, max_tokens=8)
         streams = [open_stream(server, "/v1/completions", long_prompt(number)) for number in range(6)]
         places = lambda: [server.gauge(f"num_requests_{state}") for state in ("running", "waiting")]
-        wait_until(lambda: places() == [1, 5], 30, "one runs and five wait")
+        wait_until(lambda: places() == [1, 5], 30, "one request runs and five wait")
         for stream in streams:
             stream.close()
-        wait_until(lambda: at_rest(server), 30, "every one of them is gone")
-        assert [now - then for now, then in zip(ended(), before)] == [6, 0, 0, 0], "each was aborted, and none came to its end"
+        wait_until(lambda: at_rest(server), 30, "no request runs or waits")
+        assert [now - then for now, then in zip(ended(), before)] == [6, 0, 0, 0], "each request was aborted, and none completed"
         assert server.text("Once upon a time") == expected
 
 
 @pytest.mark.usefixtures("survives")
 def test_a_disconnect_also_ends_a_request_without_streaming(server):
     stream = open_stream(server, "/v1/completions", long_stream(stream=False))
-    wait_until(lambda: server.gauge("num_requests_running") == 1, 5, "it runs")
+    wait_until(lambda: server.gauge("num_requests_running") == 1, 5, "the request runs")
     stream.close()
-    wait_until(lambda: at_rest(server), 1.0, "its blocks are free")
+    wait_until(lambda: at_rest(server), 1.0, "the request's blocks are free")
 
 
 def test_sigterm_lets_running_requests_finish():
@@ -85,14 +85,14 @@ def test_sigterm_lets_running_requests_finish():
         )
         got = stream.recv(1)
         server.process.send_signal(signal.SIGTERM)
-        wait_until(lambda: server.get("/ready", timeout=5).status == 503, 2, "it drains, and says so")
-        assert server.get("/health", timeout=5).status == 200, "it is not broken"
+        wait_until(lambda: server.get("/ready", timeout=5).status == 503, 2, "the server drains and reports it")
+        assert server.get("/health", timeout=5).status == 200, "a draining server is healthy"
         refused = server.complete("Hi")
         assert refused.status == 503 and refused.error["code"] == "shutting_down" and refused.headers["retry-after"] == "1"
         while piece := stream.recv(65536):
             got += piece
         stream.close()
-        assert b"200 OK" in got and b"data: [DONE]" in got, "the running stream came to its end"
+        assert b"200 OK" in got and b"data: [DONE]" in got, "the running stream completed"
         start = time.monotonic()
         server.process.wait(10)
         assert server.process.returncode == 0, server.output()
@@ -106,14 +106,14 @@ def test_a_second_sigterm_ends_the_process_at_once():
         stream.recv(1024)
         server.process.send_signal(signal.SIGTERM)
         time.sleep(0.3)
-        assert server.process.poll() is None, "it drains"
+        assert server.process.poll() is None, "the server drains"
         start = time.monotonic()
         server.process.send_signal(signal.SIGTERM)
         server.process.wait(10)
         assert time.monotonic() - start < 3
         stream.close()
         assert server.process.returncode == 130, server.output()
-        server.process.returncode = 0  # so that the end of the block does not fail
+        server.process.returncode = 0  # the exit status is asserted above
 
 
 @pytest.mark.parametrize("delay", [0.01, 0.03, 0.06, 0.1, 0.2])
@@ -124,7 +124,7 @@ def test_sigterm_ends_a_server_that_is_still_starting(delay):
     server.__enter__()
     start = time.monotonic()
     server.process.send_signal(signal.SIGTERM)
-    # before the handler is installed, the signal itself ends the process
+    # until the handler is installed, the signal itself ends the process
     assert server.process.wait(10) in (0, -signal.SIGTERM), server.output()
     assert time.monotonic() - start < 3 and "panicked" not in server.output()
 
@@ -143,11 +143,11 @@ def test_the_drain_has_a_deadline():
         events = [line for line in got.decode().split("\n") if line.startswith("data: ")]
         error = json.loads(events[-1].removeprefix("data: "))["error"]
         assert set(error) == {"message", "type", "param", "code"} and error["code"] == "shutting_down"
-        assert b"[DONE]" not in got, "a cut stream does not look like a whole one"
-        assert got.endswith(b"\r\n0\r\n\r\n"), "what there is arrived whole"
+        assert b"[DONE]" not in got, "a cut stream has no [DONE]"
+        assert got.endswith(b"\r\n0\r\n\r\n"), "the chunked response is complete"
 
 
-def test_streams_are_whole_under_load(server):
+def test_concurrent_streams_are_complete(server):
     def stream(number: int) -> list[str]:
         return sse_events(server.chat(f"Say the number {number}.", stream=True, max_tokens=6).body)
 

@@ -1,4 +1,4 @@
-"""A log that cannot be written costs lines and nothing else: the server serves, and it ends on SIGTERM."""
+"""If the log cannot be written, lines are lost, and nothing else: the server keeps serving and ends on SIGTERM."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ def serves_and_ends(server) -> None:
     assert time.monotonic() - start < 5
 
 
-def test_the_reader_of_the_log_is_gone():
+def test_the_server_works_without_a_reader_of_the_log():
     reader, writer = os.pipe()
     with Server(CONFIG, stderr=writer) as server:
         os.close(writer)
@@ -34,12 +34,12 @@ def test_the_reader_of_the_log_is_gone():
         serves_and_ends(server)
 
 
-def test_the_disk_of_the_log_is_full():
+def test_the_server_works_with_a_full_disk_for_the_log():
     with open("/dev/full", "w") as full, Server(CONFIG, stderr=full) as server:
         serves_and_ends(server)
 
 
-def test_the_reader_of_the_log_does_not_read():
+def test_the_server_works_with_a_blocked_reader_of_the_log():
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     try:
@@ -51,7 +51,7 @@ def test_the_reader_of_the_log_does_not_read():
     with Server(CONFIG, stderr=writer) as server:
         os.close(writer)
         start = time.monotonic()
-        for _ in range(4200):  # more than the lines that may wait
+        for _ in range(4200):  # more lines than the log's queue holds
             if lost_at_last := (lost(server) > 0):
                 break
             assert server.get("/v1/models").status == 200
@@ -74,12 +74,12 @@ def test_an_error_at_the_start_ends_the_process_even_if_nobody_reads_it(name):
     assert done.returncode == 1
 
 
-def test_a_hangup_reads_the_configuration_again_and_one_that_is_ignored_stays_so():
+def test_sighup_rereads_the_configuration_unless_it_is_ignored():
     with Server(CONFIG) as server:
         server.process.send_signal(signal.SIGHUP)
-        wait_until(lambda: "the configuration was read again" in server.output(), 10, "it is read")
+        wait_until(lambda: "the configuration was read again" in server.output(), 10, "the configuration is read again")
         assert server.complete(max_tokens=1).status == 200
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does; the process inherits it
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does, and the server inherits it
     try:
         with Server(CONFIG) as server:
             server.process.send_signal(signal.SIGHUP)

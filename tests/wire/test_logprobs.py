@@ -1,4 +1,4 @@
-"""Log-probabilities on the wire agree with the float32 reference, also in streams, with stop texts, n, echo and batches."""
+"""Log-probabilities over HTTP agree with the float32 reference, also in streams, with stop strings, n, echo and batches."""
 
 import math
 
@@ -20,7 +20,7 @@ def logprobs_of(reply) -> dict:
 
 
 def check_offsets(choice: dict) -> None:
-    """Each token is in the text at its offset, and the tokens make up the whole text."""
+    """Checks that each token is in the text at its offset, and that the tokens add up to the text."""
     text, logprobs = choice["text"], choice["logprobs"]
     assert "".join(logprobs["tokens"]) == text
     for token, offset in zip(logprobs["tokens"], logprobs["text_offset"]):
@@ -33,14 +33,14 @@ def test_log_probabilities_agree_with_the_reference(server, case):
     logprobs = logprobs_of(server.complete(case["ids"], max_tokens=1, logprobs=5, ignore_eos=True))
     expected = [logit - case["lse"] for _, logit in case["top"][:5]]
     got = sorted(logprobs["top_logprobs"][0].values(), reverse=True)
-    # on a GPU the inputs of products are float16
+    # on a GPU, the inputs of matrix products are float16
     near = 2e-3 if server.backend == "cpu" else 5e-3
     assert all(abs(a - b) < near * case["std"] for a, b in zip(got, expected)), (got, expected)
-    assert logprobs["token_logprobs"][0] == got[0], "greedy: the likeliest"
+    assert logprobs["token_logprobs"][0] == got[0], "a greedy request takes the likeliest token"
 
 
 def test_sampling_parameters_do_not_change_log_probabilities(server):
-    """Temperature, penalties, filters and biases change which token is drawn, never its reported log-probability."""
+    """Temperature, penalties, filters and biases change which token is sampled, but not its reported log-probability."""
     plain = logprobs_of(server.complete(logprobs=5, max_tokens=1))["top_logprobs"][0]
     for fields in (
         {"temperature": 2.0, "seed": 3},
@@ -52,7 +52,7 @@ def test_sampling_parameters_do_not_change_log_probabilities(server):
         again = logprobs_of(server.complete(logprobs=5, max_tokens=1, **fields))
         assert plain.items() <= again["top_logprobs"][0].items(), fields
         (token,) = again["tokens"]
-        assert again["top_logprobs"][0][token] == again["token_logprobs"][0], "the chosen one is among them"
+        assert again["top_logprobs"][0][token] == again["token_logprobs"][0], "the sampled token is among the alternatives"
     forced = logprobs_of(server.complete(logprobs=2, max_tokens=1, logit_bias={"100": 100}))
     assert len(forced["top_logprobs"][0]) == 3 and forced["token_logprobs"][0] < min(list(plain.values())[:2])
 
@@ -66,7 +66,7 @@ def test_a_completion_has_log_probabilities_with_offsets(server):
         assert len(top) == 2 and logprob == max(top.values()) <= 0 and list(top.values()) == sorted(top.values(), reverse=True)
     none = logprobs_of(server.complete(max_tokens=8, logprobs=0))
     assert none["token_logprobs"] == logprobs["token_logprobs"]
-    assert [list(top) for top in none["top_logprobs"]] == [[token] for token in none["tokens"]], "0: of the chosen alone"
+    assert [list(top) for top in none["top_logprobs"]] == [[token] for token in none["tokens"]], "0 alternatives: only the sampled token"
     assert server.complete(max_tokens=8, logprobs=None).json()["choices"][0]["logprobs"] is None
 
 
@@ -92,7 +92,7 @@ def test_a_chat_answer_has_log_probabilities_with_bytes(server):
 
 
 def test_the_bytes_of_the_tokens_make_up_characters_of_several_tokens(server):
-    """A token that is part of a character has its bytes, and all bytes together are the text."""
+    """A token that is part of a character has its bytes, and the bytes of all tokens add up to the text."""
     emoji = server.post("/v1/completions", {"model": MODEL, "prompt": "🦙 東京 ", "max_tokens": 0, "echo": True, "logprobs": 1}).json()[
         "choices"
     ][0]
@@ -110,7 +110,7 @@ def test_a_stream_has_the_same_log_probabilities(server):
     whole = server.chat("Where is Paris?", logprobs=True, top_logprobs=2, **fields).json()["choices"][0]
     chunks = chunks_of(server.chat("Where is Paris?", logprobs=True, top_logprobs=2, stream=True, **fields))
     parts = [chunk["choices"][0] for chunk in chunks]
-    assert parts[0]["logprobs"] is None and parts[-1]["logprobs"] is None, "neither the role nor the end has tokens"
+    assert parts[0]["logprobs"] is None and parts[-1]["logprobs"] is None, "neither the chunk with the role nor the last one has tokens"
     assert [token for part in parts[1:-1] for token in part["logprobs"]["content"]] == whole["logprobs"]["content"]
     whole = server.complete(logprobs=2, max_tokens=10).json()["choices"][0]
     parts = [chunk["choices"][0] for chunk in chunks_of(server.complete(logprobs=2, max_tokens=10, stream=True))]
@@ -137,8 +137,8 @@ def test_echo_gives_the_log_probabilities_of_the_prompt(server):
     assert answer["choices"][0]["text"] == TEXT and answer["choices"][0]["finish_reason"] == "length"
     assert (answer["usage"]["prompt_tokens"], answer["usage"]["completion_tokens"]) == (5, 0)
     assert logprobs["tokens"] == ["The", " capital", " of", " France", " is"]
-    assert logprobs["token_logprobs"][0] is None and logprobs["top_logprobs"][0] is None, "nothing precedes the first"
-    # Each equals the log-probability that a request with the prompt so far reports for the next token.
+    assert logprobs["token_logprobs"][0] is None and logprobs["top_logprobs"][0] is None, "nothing precedes the first token"
+    # Each equals the log-probability that a request with the prompt up to this point reports for the next token.
     for end in range(1, len(CAPITAL)):
         alone = logprobs_of(server.complete(CAPITAL[:end], max_tokens=1, logprobs=3, ignore_eos=True, logit_bias={str(CAPITAL[end]): 100}))
         assert alone["tokens"] == [logprobs["tokens"][end]]
@@ -166,11 +166,11 @@ def test_echo_of_a_prompt_beyond_the_context_is_refused(server):
 
 @pytest.mark.real_models
 def test_the_log_probabilities_of_a_prompt_do_not_depend_on_chunks_cache_or_neighbours(server):
-    """The log-probabilities of a prompt do not depend on its chunks, on the cache or on other requests."""
+    """The chunks in which the prompt runs, the prefix cache and other requests change no bit."""
     text = "The quick brown fox jumps over the lazy dog and runs away from the bear. " * 60
     fields = {"echo": True, "max_tokens": 0, "logprobs": 1}
     alone = logprobs_of(server.complete(text, **fields))
-    assert len(alone["tokens"]) > 900 and sum(logprob for logprob in alone["token_logprobs"] if logprob) > -900, "a repetition is expected"
+    assert len(alone["tokens"]) > 900 and sum(logprob for logprob in alone["token_logprobs"] if logprob) > -900, "it repeats itself"
     server.complete(text, max_tokens=1)
     batch = server.complete([text, TEXT, text[:200], text], **fields).json()["choices"]
     assert batch[0]["logprobs"] == alone and batch[3]["logprobs"] == alone
@@ -193,8 +193,8 @@ def test_each_choice_has_its_own_log_probabilities(server):
             assert [entry for chunk in own if chunk["logprobs"] for entry in chunk["logprobs"][key]] == choice["logprobs"][key]
 
 
-def test_a_prompt_s_log_probabilities_come_by_id(server):
-    """They are those of an echo."""
+def test_log_probabilities_of_a_prompt_are_given_by_id(server):
+    """They equal those of `echo`."""
     echo = logprobs_of(server.complete(CAPITAL, max_tokens=1, logprobs=3, echo=True))
     reply = server.complete(CAPITAL, max_tokens=1, prompt_logprobs=3, n=2)
     assert reply.status == 200, reply.body
@@ -213,7 +213,7 @@ def test_a_prompt_s_log_probabilities_come_by_id(server):
     assert plain["text"] == reply.json()["choices"][0]["text"] and "prompt_logprobs" not in plain
 
 
-def test_a_chat_s_prompt_has_log_probabilities(server):
+def test_the_prompt_of_a_chat_has_log_probabilities(server):
     answer = server.chat("Hi", max_tokens=2, prompt_logprobs=0, logprobs=True, return_token_ids=True).json()
     first, *rest = answer["prompt_logprobs"]
     assert first is None and [list(at) for at in rest] == [[str(id)] for id in answer["prompt_token_ids"][1:]]
@@ -222,6 +222,6 @@ def test_a_chat_s_prompt_has_log_probabilities(server):
 
 
 @pytest.mark.parametrize("fields", [{"stream": True}, {"prompt_logprobs": 21}, {"prompt_logprobs": -1}, {"echo": True, "logprobs": 1}])
-def test_prompt_log_probabilities_that_cannot_come_are_refused(server, fields):
+def test_prompt_log_probabilities_are_refused_where_they_are_not_available(server, fields):
     reply = server.complete(CAPITAL, **{"max_tokens": 1, "prompt_logprobs": 1, **fields})
     assert reply.status == 400 and reply.error["param"] == "prompt_logprobs", reply.body

@@ -1,4 +1,4 @@
-"""Several choices of one prompt: n, best_of, seeds, usage."""
+"""Several choices per prompt: n, best_of, seeds and usage."""
 
 import pytest
 from harness import chunks_of, wait_until
@@ -13,13 +13,13 @@ def texts(reply) -> list[str]:
 
 
 def test_the_first_choice_does_not_depend_on_the_number_of_choices(server):
-    """The first choice of a seed is the same for any number of choices. The others have seeds of their own."""
+    """With one seed, the first choice is the same for any number of choices. The other choices have their own seeds."""
     many = texts(server.complete(TEXT, n=8, **WARM))
     assert many[0] == server.text(TEXT, **WARM)
     assert len(set(many)) > 4
-    assert texts(server.complete(TEXT, n=8, **WARM)) == many, "a repeated request"
+    assert texts(server.complete(TEXT, n=8, **WARM)) == many, "a repeated request gives the same choices"
     assert texts(server.complete(TEXT, n=3, **WARM)) == many[:3]
-    assert many[1] != server.text(TEXT, **{**WARM, "seed": 22}), "the second seed is not the next"
+    assert many[1] != server.text(TEXT, **{**WARM, "seed": 22}), "the second choice does not use the next seed"
     assert len(set(texts(server.complete(TEXT, n=4, temperature=0)))) == 1
 
 
@@ -42,7 +42,7 @@ def test_usage_counts_the_prompt_of_several_choices_once(server):
 
 
 def test_the_prompt_of_several_choices_is_computed_once(server):
-    """The engine counts the tokens of a prompt when it computes them. Choices share its blocks and free them."""
+    """The engine counts prompt tokens when it computes them. Choices share the prompt's blocks and free them."""
     prompt = (
         "A prompt that no other test has, of some length, so that it fills blocks and begins another: " + "one two three four five " * 9
     )
@@ -65,7 +65,7 @@ def test_best_of_returns_the_likeliest(server):
     best = server.complete(TEXT, n=2, best_of=6, **fields).json()
     assert [choice["text"] for choice in best["choices"]] == ranked[:2]
     assert [choice["index"] for choice in best["choices"]] == [0, 1]
-    assert best["usage"]["completion_tokens"] == 48, "what was generated, shown or not"
+    assert best["usage"]["completion_tokens"] == 48, "all generated tokens count, returned or not"
     plain = server.complete(TEXT, best_of=6, **{**fields, "logprobs": None}).json()["choices"]
     assert [choice["text"] for choice in plain] == ranked[:1] and plain[0]["logprobs"] is None
     assert texts(server.complete([TEXT, "Once upon a time"], best_of=6, **{**fields, "logprobs": None}))[0] == ranked[0]
@@ -95,7 +95,7 @@ def test_a_stop_text_ends_one_choice_and_not_the_others(server):
 
 
 @pytest.mark.real_models
-def test_min_tokens_and_ignore_eos_go_on_past_the_end(server):
+def test_min_tokens_and_ignore_eos_continue_past_the_end(server):
     question = "What is the capital of France?"
     plain = server.chat(question, max_tokens=30).json()
     assert plain["choices"][0]["finish_reason"] == "stop" and plain["usage"]["completion_tokens"] < 20

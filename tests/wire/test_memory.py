@@ -1,4 +1,4 @@
-"""The memory that requests take is bounded, alone and together, and it is given back."""
+"""The memory of requests is bounded, for each and for all together, and is returned to the system."""
 
 import gzip
 import json
@@ -13,15 +13,15 @@ MB = 1 << 20
 
 
 def memory(server) -> int:
-    """Anonymous resident memory in bytes."""
+    """The anonymous resident memory of the server [bytes]."""
     for line in open(f"/proc/{server.process.pid}/status"):
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) * 1024
-    raise AssertionError("no RssAnon")
+    raise AssertionError("/proc has no RssAnon")
 
 
 class Peak:
-    """The most memory that the server takes during a block, above what it took before, and its slowest answer to a probe."""
+    """Measures the peak of the server's memory during a block, relative to its start, and the slowest answer to a probe."""
 
     def __init__(self, server):
         self.server = server
@@ -86,7 +86,7 @@ def test_a_small_body_does_not_become_a_large_tree(own, item, count):
     for reply in replies:
         assert reply.status in (413, 429), reply.body[:200]
         assert reply.status == 413 or reply.headers["retry-after"]
-    assert count > 1 or replies[0].status == 413, "alone, it has the whole budget"
+    assert count > 1 or replies[0].status == 413, "a single request has the whole budget"
     assert seen.peak < 640 * MB, seen.peak >> 20
     assert seen.slowest < 2, seen.slowest
 
@@ -105,7 +105,7 @@ def test_tools_that_a_response_repeats_are_bounded(own):
     assert seen.peak < 640 * MB, seen.peak >> 20
     with Peak(own) as seen, ThreadPoolExecutor(4) as pool:
         replies = list(pool.map(lambda _: post(own, "/v1/responses", body(1_900)), range(4)))
-    # Together they may be more than the budget. Alone, one fits.
+    # Together they may exceed the budget, but one alone fits.
     assert {reply.status for reply in replies} <= {200, 429}
     assert all(reply.status == 200 or reply.headers["retry-after"] for reply in replies)
     assert post(own, "/v1/responses", body(1_900)).status == 200
@@ -114,7 +114,7 @@ def test_tools_that_a_response_repeats_are_bounded(own):
 
 
 def test_bodies_that_never_end_leave_room_for_others(own):
-    """A few of them use up the budget. The others are refused, and a small request is served."""
+    """A few such bodies use up the budget. The others are refused, and a small request is served."""
     size, sent = 33_000_000, []
     head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {size}\r\n\r\n"
     with Peak(own) as seen:
@@ -123,7 +123,7 @@ def test_bodies_that_never_end_leave_room_for_others(own):
             try:
                 connection.sendall(head.encode() + b" " * (size - 10))
             except OSError:
-                pass  # refused before it was sent
+                pass  # refused before the body was sent
             sent.append(connection)
         assert own.complete(max_tokens=1).status == 200
         answers = []
@@ -132,7 +132,7 @@ def test_bodies_that_never_end_leave_room_for_others(own):
             try:
                 answers.append(connection.recv(4096))
             except OSError:
-                pass  # still waiting for the end of the body, or cut
+                pass  # still waiting for the rest of the body, or cut
         for connection in sent:
             connection.close()
     refused = [answer for answer in answers if answer.startswith(b"HTTP/1.1 429 ")]
@@ -140,7 +140,7 @@ def test_bodies_that_never_end_leave_room_for_others(own):
     assert seen.peak < 640 * MB, seen.peak >> 20
 
 
-def test_a_text_to_tokenize_is_bounded(own):
+def test_memory_for_tokenizing_a_text_is_bounded(own):
     with Peak(own) as seen:
         for fields, param in (
             ({"prompt": "a" * 33_000_000}, "prompt"),
@@ -162,10 +162,10 @@ def test_freed_memory_returns_to_the_system(own):
     before = memory(own)
     text = "word " * 6_000_000
     assert own.complete(text).status == 400
-    wait_until(lambda: memory(own) - before < 60 * MB, 15, "the memory is given back while the server is idle")
+    wait_until(lambda: memory(own) - before < 60 * MB, 15, "the idle server returns the memory")
 
 
-def test_a_text_of_many_pairs_is_not_copied_for_each(own):
+def test_the_common_text_of_many_pairs_is_not_copied(own):
     long = "a" * 31_000_000
     with Peak(own) as seen:
         for path, fields, param in (

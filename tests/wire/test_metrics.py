@@ -1,4 +1,4 @@
-"""/metrics: names, types, values and bounds, read by the parser of Prometheus. test_prometheus.py scrapes with Prometheus itself."""
+"""/metrics: names, types, values and bounds, parsed by Prometheus' Python client. test_prometheus.py scrapes with Prometheus itself."""
 
 import time
 from pathlib import Path
@@ -29,7 +29,7 @@ def test_every_metric_has_its_name_type_and_labels(server):
             assert family.samples and all(sample.labels.get("model_name") == MODEL for sample in family.samples), family.samples[:2]
 
 
-# Who reads what: endpoint pickers, production-stack's router, KEDA, and vLLM's dashboards.
+# The metrics that endpoint pickers, production-stack's router, KEDA and vLLM's dashboards read.
 READ_BY_OTHERS = """num_requests_running num_requests_waiting kv_cache_usage_perc gpu_cache_usage_perc cache_config_info lora_requests_info
     prompt_tokens generation_tokens request_success prefix_cache_queries prefix_cache_hits gpu_prefix_cache_queries gpu_prefix_cache_hits
     gpu_prefix_cache_hit_rate num_preemptions time_to_first_token_seconds inter_token_latency_seconds time_per_output_token_seconds
@@ -38,7 +38,7 @@ READ_BY_OTHERS = """num_requests_running num_requests_waiting kv_cache_usage_per
     request_max_num_generation_tokens request_params_max_tokens iteration_tokens_total""".split()
 
 
-def test_the_names_of_vllm_are_there_unless_they_are_switched_off(server):
+def test_the_names_of_vllm_exist_unless_they_are_switched_off(server):
     server.complete(max_tokens=4)
     found = families(server)
     for name in READ_BY_OTHERS:

@@ -1,4 +1,5 @@
-"""Models come and go: loaded on demand, unloaded when idle or when another one needs the room, pinned, variants, administration."""
+"""The life of models: loaded on demand, unloaded when idle or when another model needs the memory, pinned, with variants, and
+administered."""
 
 import json
 import random
@@ -15,7 +16,7 @@ from test_keys import Keys, bearer
 from tiny import VOCAB, Tiny
 
 TEMPLATE = "{% for m in messages %}{{ 's' if m.role == 'system' else '' }}{{ m.content }}{% endfor %}{{ 'x' if extra else '' }}"
-# Letters, so that texts have tokens.
+# Single letters, so that text can be tokenized.
 TOKENS = [f"<{i}>" for i in range(3)] + ["\u2581", *"abcdefghijklmnopqrstuvwxyz"]
 TOKENS += [f"<{i}>" for i in range(len(TOKENS), VOCAB)]
 IDS = [5, 6, 7]
@@ -38,7 +39,7 @@ def entry(files, name: str, **more) -> str:
 
 
 def serve(files, tmp_path, *entries: str, default="one", **config) -> Server:
-    """A server of the given entries, of which `default` is named, with a store of its own."""
+    """A server that offers the given entries, loads `default` at start, and has its own store."""
     path = tmp_path / "models.toml"
     path.write_text("\n".join(entries or (entry(files, "one"), entry(files, "two"), entry(files, "three"))))
     settings = {"SERVER__MODELS_DIR": str(tmp_path / "store"), "SERVER__DEFAULT_MODELS": default, "ENGINE__THREADS": "1"}
@@ -62,15 +63,15 @@ def loaded(server) -> set:
 
 
 def slow_stream(server, model: str):
-    """A stream that goes on until it is closed or the context ends."""
+    """A stream that continues until it is closed or the context ends."""
     body = {"model": model, "prompt": IDS, "max_tokens": 250, "stream": True, "ignore_eos": True, "n": 16}
     return open_stream(server, "/v1/completions", body)
 
 
 def hold(server, model: str):
-    """A request that keeps its model in use: its client does not read, so that it does not end."""
+    """Sends a request that keeps its model in use: the client does not read, so the request does not end."""
     connection = slow_stream(server, model)
-    wait_until(lambda: models(server)[model]["requests_running"] > 0, 10, "it runs")
+    wait_until(lambda: models(server)[model]["requests_running"] > 0, 10, "the request runs")
     return connection
 
 
@@ -82,7 +83,7 @@ def test_every_model_of_the_configuration_is_offered_and_loaded_at_its_first_req
         assert all(model["root"] == model["id"] and model["parent"] is None for model in listed)
         for path in ("/health", "/ready", "/metrics", "/v1/models", "/v1/models/two", "/models", "/admin/models"):
             assert server.get(path).status == 200
-        assert loaded(server) == {"one"}, "looking loads nothing"
+        assert loaded(server) == {"one"}, "reading the lists loads nothing"
         assert complete(server, "zwei").status == 200 and loaded(server) == {"one", "two"}
         assert complete(server, "gone").status == 404
         two = models(server)["two"]
@@ -103,12 +104,12 @@ def test_the_least_recently_used_model_goes_and_a_pinned_one_stays(files, tmp_pa
         text = complete(server, "two").json()["choices"][0]["text"]
         assert complete(server, "one").status == 200 and loaded(server) == {"one", "two"}
         assert complete(server, "three").status == 200
-        assert loaded(server) == {"one", "three"}, "one is pinned"
+        assert loaded(server) == {"one", "three"}, "the pinned model stays"
         assert complete(server, "two").json()["choices"][0]["text"] == text and loaded(server) == {"one", "two"}
         assert server.metrics()[("penstock_model_unloads_total", (("reason", "memory"),))] == 2
 
 
-def test_room_is_counted_in_bytes(files, tmp_path):
+def test_the_memory_limit_counts_bytes(files, tmp_path):
     with serve(files, tmp_path) as server:
         assert complete(server, "two").status == 200
         size = models(server)["one"]["bytes"]["total"]
@@ -126,7 +127,7 @@ def test_a_model_in_use_stays_and_the_request_for_another_waits(files, tmp_path)
         busy = hold(server, "one")
         streamed = pool.submit(complete, server, "two", stream=True)
         plain = pool.submit(complete, server, "two")
-        wait_until(lambda: models(server)["two"]["requests_waiting"] == 2, 10, "both wait")
+        wait_until(lambda: models(server)["two"]["requests_waiting"] == 2, 10, "both requests wait")
         time.sleep(2.5)
         assert loaded(server) == {"one"} and not plain.done(), "a busy model is not unloaded"
         busy.close()
@@ -136,14 +137,14 @@ def test_a_model_in_use_stays_and_the_request_for_another_waits(files, tmp_path)
         assert reply.body.count(b": loading the model") >= 2 and sse_events(reply.body)[-1] == "[DONE]"
 
 
-def test_a_request_that_waits_too_long_or_in_too_long_a_line_is_told_to_retry(files, tmp_path):
+def test_a_request_that_waits_too_long_or_behind_too_many_is_told_to_retry(files, tmp_path):
     config = {"SERVER__MAX_LOADED_MODELS": "1", "SERVER__MODEL_WAIT_SECONDS": "5", "LIMITS__MAX_QUEUE": "16", "LIMITS__MAX_PROMPTS": "16"}
     with serve(files, tmp_path, **config) as server, ThreadPoolExecutor(24) as pool:
         busy = hold(server, "one")
         replies = list(pool.map(lambda _: complete(server, "two"), range(24)))
         busy.close()
-    assert Counter(reply.status for reply in replies) == {503: 16, 429: 8}, "16 wait in vain, and the others have no place"
-    # The request that asks for room itself may give up while that is still under way.
+    assert Counter(reply.status for reply in replies) == {503: 16, 429: 8}, "16 wait in vain, and the queue is full for the others"
+    # The request that triggers an unload may give up while the unload is in progress.
     codes = {503: {"model_no_room", "model_loading"}, 429: {"rate_limit_exceeded"}}
     assert all(reply.error["code"] in codes[reply.status] and int(reply.headers["retry-after"]) >= 1 for reply in replies)
 
@@ -155,7 +156,7 @@ def test_variants_share_one_load_and_have_parameters_of_their_own(files, tmp_pat
     with serve(files, tmp_path, entry(files, "one"), fast, long) as server:
         listed = {model["id"]: model for model in server.get("/v1/models").json()["data"]}
         assert (listed["one:fast"]["root"], listed["one:fast"]["parent"], listed["one"]["parent"]) == ("one", "one", None)
-        assert listed["one:fast"]["loaded"] and not listed["one:long"]["loaded"], "another context is another load"
+        assert listed["one:fast"]["loaded"] and not listed["one:long"]["loaded"], "a variant with another context is another load"
         asked = {"role": "user", "content": "a"}
         chat = lambda model: server.post("/apply-template", {"model": model, "messages": [asked]})
         assert chat("one").json()["prompt"] == "a"
@@ -183,7 +184,7 @@ def test_operators_load_and_unload_and_busy_models_need_force(files, tmp_path):
         reply = server.post("/admin/models/load", {"model": "two"})
         assert reply.status == 200 and reply.json()["state"] == "loaded" and loaded(server) == {"one", "two"}
         assert server.post("/admin/models/unload", {"model": "two"}).json()["state"] == "unloaded"
-        assert server.post("/admin/models/unload", {"model": "two"}).status == 200, "it stays unloaded"
+        assert server.post("/admin/models/unload", {"model": "two"}).status == 200, "unloading an unloaded model changes nothing"
         busy = hold(server, "one")
         reply = server.post("/admin/models/unload", {"model": "one"})
         assert reply.status == 409 and reply.error["code"] == "model_in_use" and "force" in reply.error["message"]
@@ -192,7 +193,7 @@ def test_operators_load_and_unload_and_busy_models_need_force(files, tmp_path):
         got = b""
         while b"engine has stopped" not in got:
             piece = busy.recv(65536)
-            assert piece, f"the stream says why it ends: {got[-300:]}"
+            assert piece, f"the stream ends with the reason: {got[-300:]}"
             got += piece
         busy.close()
         for path, status, code in (("load", 404, "model_not_found"), ("unload", 404, "model_not_found"), ("pull", 400, "pull_failed")):
@@ -206,12 +207,12 @@ def test_operators_load_and_unload_and_busy_models_need_force(files, tmp_path):
         assert server.get("/health").status == 200 and complete(server).status == 200
 
 
-def test_the_router_of_llama_cpp_is_spoken(files, tmp_path):
+def test_the_model_endpoints_of_llama_cpp_work(files, tmp_path):
     with serve(files, tmp_path) as server:
         value = lambda name: {model["id"]: model["status"]["value"] for model in server.get("/models").json()["data"]}[name]
         assert (value("one"), value("two")) == ("loaded", "unloaded")
         assert server.post("/models/load", {"model": "two"}).json() == {"success": True}
-        wait_until(lambda: value("two") == "loaded", 20, "it is loaded")
+        wait_until(lambda: value("two") == "loaded", 20, "the model is loaded")
         assert server.post("/models/unload", {"model": "two"}).json() == {"success": True} and value("two") == "unloaded"
         assert server.post("/models/load", {"model": "nope"}).status == 404
 
@@ -235,12 +236,12 @@ def follow(server, path: str):
     return events
 
 
-def test_events_tell_what_happens(files, tmp_path):
+def test_events_report_loads_and_unloads(files, tmp_path):
     with serve(files, tmp_path) as server:
         own, router = follow(server, "/admin/models/events"), follow(server, "/models/sse")
         complete(server, "two")
         server.post("/admin/models/unload", {"model": "two"})
-        wait_until(lambda: len(own) >= 3 and len(router) >= 3, 10, "three events")
+        wait_until(lambda: len(own) >= 3 and len(router) >= 3, 10, "three events have arrived")
         assert [(event["model"], event["state"]) for event in own] == [("two", "loading"), ("two", "loaded"), ("two", "unloaded")]
         assert [event["data"]["status"] for event in router] == ["loading", "loaded", "unloaded"]
 
@@ -250,7 +251,7 @@ def test_idle_models_are_unloaded(files, tmp_path):
         complete(server, "two")
         time.sleep(3)
         assert loaded(server) == {"one", "two"}
-        wait_until(lambda: loaded(server) == {"one"}, 20, "it was idle for six seconds")
+        wait_until(lambda: loaded(server) == {"one"}, 20, "the idle model is unloaded")
         assert complete(server, "two").status == 200
         assert server.metrics()[("penstock_model_unloads_total", (("reason", "idle"),))] == 1
 
@@ -313,7 +314,8 @@ def storm_requests(name: str):
 
 
 def end_of(reply, is_stream: bool):
-    """How a request ended: "served", "cut" (a stream whose last event is the error that the engine has stopped), or the status and code."""
+    """Classifies the end of a request: "served", "cut" (a stream whose last event is the error that the engine has stopped), or the status
+    and code."""
     if reply.status != 200:
         return reply.status, reply.error["code"]
     if not is_stream:
@@ -325,13 +327,13 @@ def end_of(reply, is_stream: bool):
 
 
 RACED = {"served", "cut", (503, "engine_stopped"), (503, "model_no_room"), (503, "model_loading"), (429, "rate_limit_exceeded")}
-# Statuses of an unload, whether it was forced, and what it says.
+# The possible results of an unload: its status, whether it was forced, and the state or the error code.
 UNLOADS = {(200, force, state) for force in (False, True) for state in ("unloaded", "loading", "loaded")} | {(409, False, "model_in_use")}
 
 
 def test_requests_of_every_endpoint_race_loads_and_unloads(files, tmp_path):
-    """Row 84. Each is served, or refused with a status and a code that belong together; nothing hangs, and nothing crashes. Which of them
-    it is depends on the race, but both happen."""
+    """Row 84. Each request is served, or is refused with a status and a matching code. Nothing hangs or crashes. The race decides which
+    requests are refused, but both results occur."""
     seen, unloads, stop = Counter(), Counter(), time.monotonic() + 20
     with serve(files, tmp_path, SERVER__MAX_LOADED_MODELS="2", SERVER__MODEL_WAIT_SECONDS="10") as server:
 
@@ -351,7 +353,7 @@ def test_requests_of_every_endpoint_race_loads_and_unloads(files, tmp_path):
             while time.monotonic() < stop:
                 body = {"model": choice.choice(("one", "two", "three")), "force": choice.random() < 0.5}
                 reply = server.post("/admin/models/unload", body)
-                # A model that another request loads again meanwhile is loading.
+                # The state is `loading` if another request has already loaded the model again.
                 told = reply.json()["state"] if reply.status == 200 else reply.error["code"]
                 unloads[reply.status, body["force"], told] += 1
                 time.sleep(0.02)
@@ -362,7 +364,7 @@ def test_requests_of_every_endpoint_race_loads_and_unloads(files, tmp_path):
                 task.result(120)
         paths = {path for path, end in seen if end == "served"}
         assert len(paths) == 8, f"every endpoint was served: {seen}"
-        assert any(end == (503, "engine_stopped") for _, end in seen), f"some met an unload: {seen}"
+        assert any(end == (503, "engine_stopped") for _, end in seen), f"some requests met an unload: {seen}"
         assert set(unloads) <= UNLOADS and {(200, True, "unloaded"), (409, False, "model_in_use")} <= set(unloads), unloads
         assert server.get("/health").status == 200
         assert all(model["requests_running"] == 0 and model["requests_waiting"] == 0 for model in models(server).values())
@@ -391,18 +393,18 @@ def test_sighup_reads_the_configuration_again_without_cutting_a_stream(files, tm
         assert complete(server, stop=["a", "b"]).status == 400
         assert server.metrics()[("penstock_models_loaded", ())] == 3, "the stream still holds its model"
         busy.close()
-        wait_until(lambda: server.metrics()[("penstock_models_loaded", ())] == 2, 10, "it goes once nobody uses it")
+        wait_until(lambda: server.metrics()[("penstock_models_loaded", ())] == 2, 10, "the model is unloaded when its last stream ends")
         reload("[server]\nprot = 1\n", "the configuration stays as it was")
         assert complete(server, "drei").status == 200 and server.get("/ready").status == 200
 
 
-def test_a_server_that_shuts_down_does_not_wait_for_a_load_for_ever(files, tmp_path):
-    """Row 82. SIGTERM while a request waits for its model."""
+def test_a_server_that_shuts_down_does_not_wait_for_a_load(files, tmp_path):
+    """Row 82. SIGTERM arrives while a request waits for its model."""
     config = {"SERVER__MAX_LOADED_MODELS": "1", "SERVER__MODEL_WAIT_SECONDS": "60", "SERVER__DRAIN_SECONDS": "1"}
     with serve(files, tmp_path, **config) as server, ThreadPoolExecutor(1) as pool:
         busy = hold(server, "one")
         waiting = pool.submit(complete, server, "two")
-        wait_until(lambda: models(server)["two"]["requests_waiting"] == 1, 10, "it waits")
+        wait_until(lambda: models(server)["two"]["requests_waiting"] == 1, 10, "the request waits")
         start = time.monotonic()
         server.process.send_signal(signal.SIGTERM)
         reply = waiting.result(20)
@@ -412,14 +414,14 @@ def test_a_server_that_shuts_down_does_not_wait_for_a_load_for_ever(files, tmp_p
 
 
 def resident(server) -> int:
-    """Resident memory in bytes, with mapped files."""
+    """Resident memory, including mapped files [bytes]."""
     lines = Path(f"/proc/{server.process.pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) * 1024
 
 
 @pytest.mark.real_models
 def test_unloading_gives_memory_back(files, tmp_path):
-    """A model of 98 MB: its file is not mapped any more, and its cache is gone."""
+    """After a model of 98 MB is unloaded, its file is no longer mapped, and its cache is freed."""
     path = tmp_path / "models.toml"
     path.write_text(entry(files, "one"))
     with Server({"SERVER__DEFAULT_MODELS": "one", "ENGINE__KV_TOKENS": "8192"}, ("--config", str(path))) as server:

@@ -1,4 +1,4 @@
-"""Models, health, version and the documents."""
+"""/v1/models, /health, /version and the documentation pages."""
 
 from harness import MODEL, Server
 
@@ -85,7 +85,7 @@ def test_a_model_that_cannot_be_loaded_is_explained_in_the_log_and_not_to_client
         assert log.count("secretfolder") == 1 and "not a GGUF file" in log, log
 
 
-def test_a_near_name_is_suggested(server):
+def test_a_similar_name_is_suggested(server):
     reply = server.chat("hi", model="smollm2:135")
     assert reply.status == 404 and reply.error["code"] == "model_not_found" and reply.error["param"] == "model"
     assert "did you mean smollm2:135m?" in reply.error["message"], reply.error

@@ -1,4 +1,4 @@
-"""What coding agents send beside functions: namespaces of tools, and tools that only the vendor's own servers or models know."""
+"""Tools of coding agents that are not functions: namespaces of tools, and tools that only the vendor's own servers or models support."""
 
 import pytest
 from harness import CODER, Server
@@ -36,17 +36,17 @@ def test_a_tool_of_a_namespace_is_called_in_two_steps(coder):
     (item,) = response["output"]
     assert (item["type"], item["namespace"], item["name"]) == ("function_call", "hall", "lamp"), item
     shown = [(tool["type"], tool["name"]) for tool in response["tools"]]
-    assert shown == [("function", "lamp"), ("namespace", "hall")], "what the model was not told of is not repeated"
+    assert shown == [("function", "lamp"), ("namespace", "hall")], "tools that the model did not get are not echoed"
     assert [tool["name"] for tool in response["tools"][1]["tools"]] == ["lamp", "note"] and response["tool_choice"] == LAMP
     plain = respond(coder, tool_choice={"type": "function", "name": "lamp"}, **fields).json()["output"]
-    assert [item.get("namespace") for item in plain] == [None], "the function beside it has the same name"
+    assert [item.get("namespace") for item in plain] == [None], "the function outside the namespace has the same name"
     result = {"type": "function_call_output", "call_id": item["call_id"], "output": "It is on."}
     fields["tool_choice"] = "none"
     stored = respond(coder, input=[result], previous_response_id=response["id"], **fields).json()
     elsewhere = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "lamps"}}
     sent = respond(coder, input=[{"role": "user", "content": QUESTION}, elsewhere, item, result], **fields).json()
     texts = [answer["output"][0]["content"][0]["text"] for answer in (stored, sent)]
-    assert texts[0] and texts[0] == texts[1], "an item that is sent back is what was stored"
+    assert texts[0] and texts[0] == texts[1], "an item that the client sends back equals the stored one"
     assert stored["usage"]["input_tokens"] == sent["usage"]["input_tokens"]
 
 
@@ -81,7 +81,7 @@ def test_hosted_tools_change_nothing_else(coder):
     assert counts[0] == counts[1]
 
 
-def test_input_may_be_left_out_where_something_is_continued(coder):
+def test_input_may_be_left_out_if_something_is_continued(coder):
     first = respond(coder, max_output_tokens=4).json()
     assert respond(coder, input=None, previous_response_id=first["id"], max_output_tokens=4).json()["output"]
     assert respond(coder, input=[], instructions="Say hello.", max_output_tokens=4).json()["output"]

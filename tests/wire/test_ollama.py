@@ -1,4 +1,4 @@
-"""Ollama's API: its objects and lines, its options, what it lists, and how long models stay."""
+"""Ollama's API: its objects and lines, its options, its lists, and how long models stay loaded."""
 
 import json
 import socket
@@ -35,7 +35,7 @@ TOOL = {
 
 @pytest.fixture(scope="module")
 def both():
-    """A server with a model that knows tools."""
+    """Serves two models, of which one supports tools."""
     with Server({"SERVER__DEFAULT_MODELS": f"{MODEL},{CODER}", "ENGINE__KV_TOKENS": "8192", "ENGINE__CONTEXT": "2048"}) as running:
         yield running
 
@@ -63,7 +63,7 @@ def whole(reply) -> dict:
 
 
 def error(reply) -> str:
-    """The text of the envelope, which has nothing else."""
+    """Returns the message of an error. Checks that the envelope has no other field."""
     payload = reply.json()
     assert set(payload) == {"error"} and isinstance(payload["error"], str) and payload["error"], payload
     assert reply.headers["content-type"] == "application/json"
@@ -76,10 +76,10 @@ def refused(reply, *words: str, status=400) -> str:
     return text
 
 
-# What tells clients that an Ollama is there
+# How clients detect Ollama
 
 
-def test_the_root_says_so_to_whoever_asks_for_no_page(server):
+def test_the_root_announces_ollama_unless_a_page_is_requested(server):
     for accept in ({}, {"accept": "*/*"}, {"accept": "application/json"}):
         reply = server.get("/", headers=accept)
         assert (reply.status, reply.body) == (200, b"Ollama is running") and reply.headers["content-type"].startswith("text/plain")
@@ -89,7 +89,7 @@ def test_the_root_says_so_to_whoever_asks_for_no_page(server):
     assert server.post("/", {}).status == 405
 
 
-def test_the_version_is_one_that_clients_take(server):
+def test_the_version_is_one_that_clients_accept(server):
     version = [int(part) for part in server.get("/api/version").json()["version"].split(".")]
     assert len(version) == 3 and version >= [0, 6, 4]
 
@@ -117,12 +117,12 @@ def test_show_describes_a_model(both):
     shown = whole(both.post("/api/show", {"model": CODER}))
     info = shown["model_info"]
     assert info["general.architecture"] == "qwen2" and info["qwen2.embedding_length"] == 896
-    assert info["qwen2.context_length"] == 2048, "it is served with less than it was made for"
+    assert info["qwen2.context_length"] == 2048, "the configured context, not the model's own"
     assert info["general.parameter_count"] > 4e8 and info["tokenizer.ggml.tokens"] is None
     assert shown["capabilities"] == ["completion", "tools", "insert"]
     assert "tool_call" in shown["template"] and shown["details"]["family"] == "qwen2" and shown["modelfile"].startswith(f"FROM {CODER}")
     plain = whole(both.post("/api/show", {"name": MODEL, "system": "", "template": "", "options": {}}))
-    assert plain["capabilities"] == ["completion"], "its template knows no tools"
+    assert plain["capabilities"] == ["completion"], "its template does not support tools"
     assert [line.split() for line in plain["parameters"].splitlines()] == [["temperature", "0.2"], ["top_p", "0.9"]]
     verbose = whole(both.post("/api/show", {"model": MODEL, "verbose": True}))["model_info"]
     assert len(verbose["tokenizer.ggml.tokens"]) == verbose["llama.vocab_size"] if "llama.vocab_size" in verbose else True
@@ -131,7 +131,7 @@ def test_show_describes_a_model(both):
 
 @pytest.mark.real_models
 def test_the_calls_of_a_coding_assistant(both):
-    """What VS Code's Copilot asks, in order, all on one port."""
+    """The requests of VS Code's Copilot in order, on one port."""
     assert both.get("/api/version").status == 200
     names = [model["name"] for model in both.get("/api/tags").json()["models"]]
     able = {}
@@ -194,7 +194,7 @@ def test_curl_may_leave_the_type_of_the_body_out(server):
 
 
 @pytest.mark.real_models
-def test_an_answer_that_has_begun_is_continued(server):
+def test_a_started_answer_is_continued(server):
     messages = [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": "The capital of"}]
     assert whole(chat(server, messages=messages, stream=False))["message"]["content"] == " France is Paris."
 
@@ -229,7 +229,7 @@ def test_tools_are_called_with_objects_and_results_are_answered(both):
     assert "24" in answer["content"] and "tool_calls" not in answer
 
 
-def test_a_call_that_is_cut_is_not_half_an_object(both):
+def test_a_call_that_is_cut_is_left_out(both):
     messages = [{"role": "user", "content": "What is the weather in Paris? Use the tool."}]
     ask = dict(model=CODER, tools=[TOOL], options={"num_predict": 8}, messages=messages)
     assert "tool_calls" not in whole(chat(both, stream=False, **ask))["message"]
@@ -253,7 +253,7 @@ def test_logprobs_come_with_the_tokens(server):
 # Thinking
 
 
-def test_thinking_is_apart_and_can_be_switched_off(thinker):
+def test_thinking_is_separate_and_can_be_switched_off(thinker):
     assert "thinking" in whole(thinker.post("/api/show", {"model": "thinker"}))["capabilities"]
     for ask in (chat, generate):
         said = whole(ask(thinker, model="thinker", think=True, stream=False))
@@ -267,11 +267,11 @@ def test_thinking_is_apart_and_can_be_switched_off(thinker):
 
 
 @pytest.mark.real_models
-def test_thinking_is_refused_where_the_model_has_none(thinker):
+def test_thinking_is_refused_if_the_model_does_not_reason(thinker):
     assert whole(chat(thinker, think=False, stream=False))["message"]["content"] == ANSWER
     refused(chat(thinker, think=True), "`think`", MODEL)
     refused(generate(thinker, think="high"), "`think`")
-    assert whole(chat(thinker, model="thinker", think="high", stream=False))["message"]["thinking"], "a switch has one level"
+    assert whole(chat(thinker, model="thinker", think="high", stream=False))["message"]["thinking"], "a switch has no levels"
     refused(generate(thinker, model="thinker", think=True, raw=True), "`think`")
     for wrong in ("HIGH", "a" * 33, 1, []):
         refused(chat(thinker, model="thinker", think=wrong), "`think`")
@@ -290,8 +290,8 @@ def test_a_generation_is_streamed_and_whole(server):
 
 
 @pytest.mark.real_models
-def test_a_context_goes_on(server):
-    """The ids are those of the same conversation as a chat, so the answer is the chat's."""
+def test_a_context_continues_the_conversation(server):
+    """The ids equal those of the same conversation as a chat, so the answer is the same, too."""
     first = whole(generate(server, stream=False))
     second = whole(generate(server, "And of Italy?", stream=False, context=first["context"]))
     said = [("user", QUESTION), ("assistant", ANSWER), ("user", "And of Italy?")]
@@ -323,7 +323,7 @@ def test_system_and_template_are_those_of_the_request(server):
     bare = whole(generate(server, "The capital of France is", template=template, stream=False))
     assert bare["response"] == whole(generate(server, "The capital of France is", raw=True, stream=False))["response"]
     refused(generate(server, template="{{ .System }} {{ .Prompt }}"), "`template`", "Jinja")
-    assert whole(generate(server, stream=False))["response"] == ANSWER, "the model's own template is as it was"
+    assert whole(generate(server, stream=False))["response"] == ANSWER, "the model's own template is unchanged"
 
 
 def test_a_suffix_needs_a_model_that_fills_in(both):
@@ -364,7 +364,7 @@ def test_texts_become_vectors(server):
     refused(server.post("/api/embed", {"model": MODEL, "input": "x", "truncates": True}), "`truncate`")
 
 
-def test_a_long_text_is_cut_only_where_that_is_asked(both):
+def test_a_long_text_is_truncated_unless_the_request_says_otherwise(both):
     text = "river " * 3000
     cut = whole(both.post("/api/embed", {"model": MODEL, "input": text}))
     assert cut["prompt_eval_count"] == 2048
@@ -397,7 +397,7 @@ def test_mistyped_fields_are_refused_with_the_nearest_name(server):
     refused(chat(server, "x " * 300_000), "context")
 
 
-def test_what_is_not_there_is_said(server):
+def test_unsupported_endpoints_and_unknown_routes_are_refused(server):
     for path in ("/api/create", "/api/copy", "/api/push", "/api/blobs/sha256:00"):
         refused(server.post(path, {"model": MODEL}), "models", status=501)
     assert server.request("HEAD", "/api/blobs/sha256:00").status == 501
@@ -406,7 +406,7 @@ def test_what_is_not_there_is_said(server):
 
 
 def test_an_error_within_a_stream_is_its_last_line(both):
-    """The server shuts down while an answer is streamed: the line is an error, and none comes after it."""
+    """The server shuts down during a stream. The last line is an error."""
     with Server({"SERVER__DEFAULT_MODELS": MODEL, "SERVER__DRAIN_SECONDS": "0"}) as server:
         body = json.dumps({"model": MODEL, "prompt": "Tell me a long story.", "options": {"num_predict": 4000}}).encode()
         head = f"POST /api/generate HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode()
@@ -421,7 +421,7 @@ def test_an_error_within_a_stream_is_its_last_line(both):
         server.process.wait(30)
 
 
-# How long models stay
+# How long models stay loaded
 
 
 def running(server) -> dict:
@@ -444,40 +444,40 @@ def test_an_empty_request_loads_and_unloads(files, tmp_path):
         assert load(server, "two", keep_alive=0)["done_reason"] == "unload" and loaded(server) == {"one", "three"}
         gone = whole(server.post("/api/chat", {"model": "three:latest", "messages": [], "keep_alive": "0s"}))
         assert gone["done_reason"] == "unload" and set(running(server)) == {"one"}
-        assert load(server, "two", keep_alive=0)["done_reason"] == "unload", "it is not loaded, and stays so"
+        assert load(server, "two", keep_alive=0)["done_reason"] == "unload", "unloading an unloaded model is no error"
         refused(server.post("/api/generate", {"model": "none", "keep_alive": 0}), "`none`", status=404)
 
 
-def test_keep_alive_decides_when_a_model_goes(files, tmp_path):
+def test_keep_alive_decides_when_a_model_is_unloaded(files, tmp_path):
     with serve(files, tmp_path) as server:
         assert load(server, "two", keep_alive="2s") and "two" in loaded(server)
         assert running(server)["two"] < "9999"
-        wait_until(lambda: loaded(server) == {"one"}, 10, "two seconds later it is unloaded")
+        wait_until(lambda: loaded(server) == {"one"}, 10, "the model is unloaded after two seconds")
         load(server, "two", keep_alive="1h")
         load(server, "three", keep_alive=-1)
         assert running(server)["three"].startswith("9999") and running(server)["two"] < "9999"
         done = whole(generate(server, "abc", model="two", keep_alive=0, stream=False, raw=True, options={"num_predict": 2}))
         assert done["response"] is not None
-        wait_until(lambda: loaded(server) == {"one", "three"}, 10, "it goes once its request has ended")
+        wait_until(lambda: loaded(server) == {"one", "three"}, 10, "the model is unloaded after its request")
         time.sleep(1.5)
         assert "three" in loaded(server)
         load(server, "three", keep_alive="1s")
-        wait_until(lambda: loaded(server) == {"one"}, 10, "a later request decides anew")
+        wait_until(lambda: loaded(server) == {"one"}, 10, "a later keep_alive replaces the earlier one")
         embedded = whole(server.post("/api/embed", {"model": "two", "input": "abc", "keep_alive": 0}))
         assert len(embedded["embeddings"]) == 1
-        wait_until(lambda: loaded(server) == {"one"}, 10, "embeddings, too")
+        wait_until(lambda: loaded(server) == {"one"}, 10, "the model is unloaded after embeddings, too")
 
 
-def test_a_model_in_use_goes_when_its_requests_have_ended(files, tmp_path):
+def test_a_model_in_use_is_unloaded_after_its_last_request(files, tmp_path):
     with serve(files, tmp_path) as server:
         connection = hold(server, "two")
         assert load(server, "two", keep_alive=0)["done_reason"] == "unload" and "two" in loaded(server)
         connection.close()
-        wait_until(lambda: loaded(server) == {"one"}, 15, "it goes then")
+        wait_until(lambda: loaded(server) == {"one"}, 15, "the model is unloaded after its request")
 
 
 def test_a_name_without_a_tag_is_listed_and_served_with_one(files, tmp_path):
-    """Web pages of Ollama's list the models that are loaded beside those on disk, and ask for them by the names that they found."""
+    """Web pages for Ollama list the loaded models beside those on disk, and request them by the listed names."""
     with serve(files, tmp_path) as server:
         for path in ("/api/tags", "/api/ps"):
             one = server.get(path).json()["models"][0]
@@ -497,14 +497,14 @@ def test_a_pinned_model_stays(files, tmp_path):
         assert loaded(server) == {"one"}
 
 
-def test_only_keys_that_manage_models_decide(files, tmp_path):
+def test_only_admin_keys_control_how_long_models_stay(files, tmp_path):
     keys = Keys(tmp_path / "keys")
     user, boss = keys.add("user"), keys.add("boss", "--admin")
     with serve(files, tmp_path, **keys.config) as server:
         ask = lambda key, **fields: server.post("/api/generate", {"model": "two", **fields}, headers=bearer(key))
         assert ask(user, keep_alive="1s").status == 200
         time.sleep(2.5)
-        assert server.get("/api/ps", headers=bearer(user)).json()["models"][1]["name"] == "two:latest", "it said nothing that counts"
+        assert server.get("/api/ps", headers=bearer(user)).json()["models"][1]["name"] == "two:latest", "the key's keep_alive has no effect"
         refused(ask(user, keep_alive=0), "`keep_alive`", status=403)
         assert ask(boss, keep_alive=0).json()["done_reason"] == "unload"
         refused(server.get("/api/tags"), status=401)
@@ -517,11 +517,11 @@ def test_a_wrong_keep_alive_is_refused(server, keep):
     refused(generate(server, keep_alive=keep), "`keep_alive`")
 
 
-# Models come and go
+# Downloads and deletions
 
 
 def test_a_model_is_fetched_and_deleted(files, tmp_path):
-    """The model is copied into a store of its own first, so that the download finds it there and only checks it."""
+    """The model is first copied into a separate store, so the download only verifies it."""
     store = tmp_path / "store"
     store.mkdir()
     folder = Path(json.loads(cli("show", MODEL, "--json").stdout)["path"]).parent

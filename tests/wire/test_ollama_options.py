@@ -1,4 +1,5 @@
-"""The options of Ollama's requests: what reaches the sampler, what changes nothing, what is refused, and what its clients send."""
+"""The options of Ollama's requests: those that reach the sampler, those without an effect, those that are refused, and what clients
+send."""
 
 import pytest
 from harness import MODEL
@@ -23,7 +24,7 @@ def test_options_reach_the_sampler(server):
         assert whole(generate(server, stream=False, options={"num_predict": count}))["response"] == ANSWER
 
 
-def test_options_of_loading_mean_nothing(server):
+def test_options_for_loading_have_no_effect(server):
     loading = {"num_gpu": 99, "main_gpu": 0, "num_thread": 4, "num_batch": 512, "num_keep": 5}
     loading |= {"use_mmap": True, "use_mlock": False, "numa": False}
     off = {"mirostat": 0, "mirostat_tau": 5.0, "mirostat_eta": 0.1, "typical_p": 1.0, "tfs_z": 1, "penalize_newline": True}
@@ -65,15 +66,15 @@ def test_a_wrong_option_is_refused_by_name(server, options, words):
     refused(generate(server, options=options), *words)
 
 
-def test_whatever_context_is_asked_for_the_model_s_own_is_served(both):
-    """Clients send the context that they know of the model, or one of their settings."""
+def test_num_ctx_does_not_change_the_context(both):
+    """Clients send the context that they know from the model, or one from their settings."""
     for count in (0, 512, 32_768, 10**9):
         assert whole(generate(both, stream=False, options={"num_ctx": count}))["response"] == ANSWER
     refused(generate(both, "river " * 3000, options={"num_ctx": 32_768}), "2048 tokens")
     assert whole(both.post("/api/show", {"model": MODEL}))["model_info"]["llama.context_length"] == 2048
 
 
-def test_what_clients_of_ollama_send_is_taken(server):
+def test_unusual_requests_of_clients_are_accepted(server):
     for options in ({"top_p": 0, "temperature": 1.5}, {"num_predict": 0}, {"num_predict": -3}, {"stop": list("QWXYZ@#%^")}):
         assert whole(generate(server, stream=False, options=options))["response"] == ANSWER, options
     hot = {"temperature": 5.0, "seed": -1, "num_predict": 8}
@@ -86,7 +87,7 @@ def test_what_clients_of_ollama_send_is_taken(server):
     assert whole(chat(server, messages=messages, stream=False))["message"]["content"]
 
 
-def test_many_tools_with_long_names_and_odd_schemas_are_taken(server):
+def test_many_tools_with_long_names_and_unusual_schemas_are_accepted(server):
     odd = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}, "anyOf": [{"required": ["a"]}, {}]}
     tools = [{"type": "function", "function": {"name": f"{'n' * 100}{i}", "parameters": odd}} for i in range(130)]
     earlier = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "web search", "arguments": {"q": "x"}}}]}
@@ -96,5 +97,5 @@ def test_many_tools_with_long_names_and_odd_schemas_are_taken(server):
     assert whole(chat(server, tools=tools[:4], stream=False))["message"]
 
 
-def test_no_penalty_has_any_window(server):
+def test_repeat_last_n_without_a_penalty_has_no_effect(server):
     assert whole(generate(server, stream=False, options={"repeat_last_n": 64}))["response"] == ANSWER, "there is no penalty"

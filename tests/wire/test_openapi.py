@@ -1,4 +1,4 @@
-"""/openapi.json: its examples, and what schemathesis finds with valid and invalid data."""
+"""/openapi.json: its examples are answered, and schemathesis finds no contradiction with valid and invalid data."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from keep import chat_line, jsonl, upload
 from scripted import metadata, strings
 from tiny import F16, Tiny
 
-# names a loaded model, so that requests pass the first check
+# Replaces the model by a loaded one, so that requests pass the first check.
 HOOKS = f"""
 import schemathesis
 
@@ -22,9 +22,9 @@ def map_body(context, body):
         body["model"] = "{MODEL}"
     return body
 """
-# Checks that cannot hold: data that fits the schema may still be longer than the context or name a model that does not exist.
+# A check that cannot hold: data that fits the schema may be longer than the context, or name a model that does not exist.
 EXCLUDED = "positive_data_acceptance"
-# Streams without an end.
+# Streams that never end.
 ENDLESS = ("/admin/models/events", "/models/sse")
 SEED, EXAMPLES = "20261121", "25"
 
@@ -75,7 +75,7 @@ def test_every_example_fits_its_schema(document):
         if "example" in schema and schema.get("type") != "string":
             Draft202012Validator({**schema, "components": document["components"]}).validate(schema["example"])
             count += 1
-    assert count >= 15, "request and response bodies have an example each"
+    assert count >= 15, "every request and response body has an example"
     for path, _, operation in operations(document):
         bodies = [operation["requestBody"]] if "requestBody" in operation else []
         bodies += [response for status, response in operation["responses"].items() if status == "200"]
@@ -84,7 +84,7 @@ def test_every_example_fits_its_schema(document):
 
 
 def merged(document, schema):
-    """A schema with its references and `allOf` put together, as Swagger UI does before it makes an example."""
+    """Merges a schema with its references and its `allOf`, as Swagger UI does before it builds an example."""
     schema = resolved(document, schema)
     whole = {key: value for key, value in schema.items() if key != "allOf"}
     for part in schema.get("allOf", []):
@@ -95,7 +95,7 @@ def merged(document, schema):
 
 
 def example_of(document, media):
-    """What Swagger UI puts into the box: the media type's own example, or else one made of the schema, where a default comes first."""
+    """The example that Swagger UI shows: that of the media type, or else one built from the schema, where defaults have priority."""
     if "example" in media:
         return media["example"]
     schema = merged(document, media["schema"])
@@ -115,7 +115,7 @@ def test_every_default_example_of_the_page_succeeds(document, server):
         path = path.replace("{id}", kept.get(path.split("/{id}")[0], "{id}"))
         alone = example_of(document, {"schema": media["schema"]})
         for example in (example_of(document, media), alone):
-            # The page cannot know what was uploaded.
+            # the page cannot know the ids of uploaded files
             if "input_file_id" in example:
                 example = example | {"input_file_id": kept["/v1/files"]}
             reply = server.request(method, path, example)
@@ -160,7 +160,7 @@ def test_every_request_example_is_answered(document, server):
 
 
 def things(server) -> dict[str, str]:
-    """The id of something that is kept, by the path of its kind."""
+    """Stores an object of each kind. Returns their ids by the path of the kind."""
     chat = {"model": MODEL, "messages": [{"role": "user", "content": "a"}], "store": True}
     made = {"/v1/conversations": {}, "/v1/chat/completions": chat}
     ids = {path: server.post(path, body | ({"max_tokens": 1} if body else {})).json()["id"] for path, body in made.items()}
@@ -170,7 +170,7 @@ def things(server) -> dict[str, str]:
 @pytest.mark.timeout(900)
 def test_schemathesis_finds_no_contradiction(tmp_path):
     (tmp_path / "hooks.py").write_text(HOOKS)
-    # What the model says does not matter, so it has few weights. As a file of the configuration, `pull` does not fetch the whole one.
+    # The model's text does not matter, so it has few weights. It is a file of the configuration, so `pull` does not fetch the whole one.
     vocabulary = metadata(json.loads(cli("show", MODEL, "--json").stdout)["path"], lambda key: key.startswith("tokenizer."))
     size = len(strings(vocabulary["tokenizer.ggml.tokens"]))
     Tiny("llama", hidden=32, ffn=32, kind=F16).write(tmp_path / "tiny.gguf", metadata=vocabulary, vocab=size)

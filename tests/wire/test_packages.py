@@ -1,5 +1,5 @@
-"""Packages as users get them (tools/package): each is made from the tested binary, installed where nothing was before, started, asked,
-and removed without a trace."""
+"""Packages as users get them (tools/package): each is built from the tested binary, installed into an empty place, started, asked a
+question, and removed without a trace."""
 
 import hashlib
 import json
@@ -35,7 +35,7 @@ def package(*args, **options):
 
 
 def make(out: Path, *args, binary: Path = BINARY, **options) -> dict[str, Path]:
-    """The packages by their end."""
+    """Makes packages. Returns their paths by file extension."""
     done = package(*args, *FOR_TESTS, "--binary", binary, "--out", out, **options)
     assert done.returncode == 0, done.stderr
     return {re.search(r"\.(tar\.gz|\w+)$", path.name)[1]: path for path in out.iterdir()}
@@ -49,7 +49,7 @@ def packages(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def models() -> Path:
-    """The folder with the tests' models."""
+    """The folder of the tests' models."""
     return Path(json.loads(cli("show", MODEL, "--json").stdout)["path"]).parents[1]
 
 
@@ -93,7 +93,7 @@ def test_a_tarball_serves_and_leaves_nothing(place: TarballPlace, answer):
     assert_tells_its_build(place)
     documents = {path.name for path in (place.prefix / "share/doc/penstock").iterdir()}
     assert {"LICENSE", "THIRD-PARTY.txt", "README.md", "CHANGELOG.md", "example.toml"} <= documents
-    # the unit names the place that the archive is made for
+    # the unit contains the path for which the archive is made
     assert "ExecStart=/usr/local/bin/penstock " in (place.prefix / "lib/systemd/system/penstock.service").read_text()
     assert_serves(place, answer)
     place.uninstall()
@@ -104,14 +104,14 @@ def test_a_tarball_serves_and_leaves_nothing(place: TarballPlace, answer):
 @pytest.mark.parametrize("place", ["tgz"], indirect=True)
 def test_an_npm_package_serves_and_leaves_nothing(place: NpmPlace, answer):
     assert_tells_its_build(place)
-    # what programs that bring it as a dependency start
+    # Node programs that depend on the package start this binary.
     node = shutil.which("node", path=place.env["PATH"])
     script = "const { binary } = require('penstock'); process.stdout.write(binary)"
     binary = run([node, "-e", script], env=place.env | {"NODE_PATH": str(place.prefix / "lib/node_modules")}, cwd=place.home)
     assert os.path.realpath(binary) == os.path.realpath(place.binary)
     assert_serves(place, answer)
     place.uninstall()
-    # npm keeps a list of what it has installed
+    # npm keeps a list of installed packages
     assert [path for path in place.left() if not path.endswith(".package-lock.json")] == []
 
 
@@ -124,7 +124,7 @@ def test_a_deb_serves_and_purging_it_leaves_nothing(place, answer):
     assert status == "penstock 750\nroot 644\n"
     place.bring_model()
     assert_serves(place, answer)
-    # keys that its user makes count for the service, and both survive a removal
+    # keys that the package's user adds apply to the service, and both files survive a removal
     assert place.penstock("keys", "add", "ops").startswith("sk-penstock-")
     tool("systemd-analyze", "systemd")
     run(place.inside("systemd-analyze", "verify", "--man=no", "/lib/systemd/system/penstock.service"))
@@ -158,7 +158,8 @@ def test_a_wheels_tag_is_what_auditwheel_finds(packages):
 
 
 def test_a_formula_is_valid_and_installs_the_tarball(packages, tmp_path):
-    """Ruby reads it with every warning, and its `install` runs on the unpacked tarball with the few words of Homebrew that it uses."""
+    """Ruby parses it with all warnings. Its `install` runs on the unpacked tarball, with stand-ins for the methods of Homebrew that it
+    uses."""
     ruby, formula = tool("ruby", "ruby"), packages["rb"]
     checked = subprocess.run([ruby, "-wc", formula], capture_output=True, text=True)
     assert checked.returncode == 0 and checked.stderr == "", checked.stderr
@@ -174,7 +175,7 @@ def test_a_formula_is_valid_and_installs_the_tarball(packages, tmp_path):
 
 
 def test_the_same_inputs_give_the_same_bytes(packages, tmp_path):
-    """On another day, from another folder, for another user's mask and zone."""
+    """A build on another day, from another folder, with another umask and time zone."""
     copy = tmp_path / "elsewhere" / "penstock-copy"
     copy.parent.mkdir()
     shutil.copy(BINARY, copy)
@@ -195,7 +196,7 @@ def test_libraries_that_are_linked_in_are_named_with_their_licences(packages):
     listed = run(["tar", "xOf", packages["tar.gz"], "--wildcards", "*/THIRD-PARTY.txt"])
     for name in ("actix-web", "rustls", "utoipa-swagger-ui", "tokio", "num-bigint"):
         assert re.search(rf"^{name} \d\S*: \S+", listed, re.M), name
-    # what only tests and build scripts use is not in the binary
+    # dependencies of tests and build scripts only are not in the binary
     assert not re.search(r"^(proptest|cc) \d", listed, re.M)
     assert "Permission is hereby granted, free of charge" in listed and "Apache License" in listed
 

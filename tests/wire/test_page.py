@@ -1,4 +1,4 @@
-"""The chat page at `/` in a real browser: questions, answers, parameters, faults. Conversations are in test_page_conversations.py."""
+"""The chat page at `/` in a real browser: questions, answers, parameters and errors. Conversations are in test_page_conversations.py."""
 
 import gzip
 import json
@@ -12,7 +12,7 @@ from harness import MODEL, Server, wait_until
 STARTERS = ["Name three rivers.", "What is a penstock?", "Write a haiku about water."]
 
 
-# Who asks for no page is told that the server is there: test_ollama.py.
+# Browsers request HTML. Other clients get a line of text (test_ollama.py).
 BROWSER = {"accept": "text/html,*/*;q=0.8"}
 
 
@@ -76,7 +76,7 @@ def test_a_question_is_answered(open_page):
         "stream_options": {"include_usage": True, "include_progress": True},
     }
     assert turn.locator(".text").inner_text() == ANSWER and page.inner_text("#rate") == ""
-    # 37 tokens of prompt
+    # the prompt has 37 tokens
     told = turn.locator(".below .note").inner_text()
     assert re.fullmatch(r"7 tokens · [\d.,]+ tokens/s · first after \d+\.\d\d s · 44 of 8,192 tokens of context", told), told
     assert page.inner_text("#said") == f"Answer: {ANSWER}"
@@ -119,12 +119,12 @@ def test_stop_ends_the_generation(open_page, server):
     parameters(page, temperature=0, max_completion_tokens=2000)
     for stop in (lambda: page.click("#stop"), lambda: page.keyboard.press("Escape")):
         ask(page, "Count from one to a thousand, in words.")
-        wait_until(lambda: page.locator(".assistant .text").last.text_content() > "", 20, "the first token")
+        wait_until(lambda: page.locator(".assistant .text").last.text_content() > "", 20, "the first token is generated")
         wait_until(lambda: server.gauge("num_requests_running") == 1, 20, "the request is counted")
         assert page.get_attribute("#log", "aria-busy") == "true"
         stop()
         turn = finished(page)
-        wait_until(lambda: server.gauge("num_requests_running") == 0, 2, "the stopped request is gone")
+        wait_until(lambda: server.gauge("num_requests_running") == 0, 2, "the stopped request has ended")
         assert turn.locator(".below .note").inner_text().startswith("stopped · about ") and turn.locator(".text").inner_text()
         assert turn.locator(".error").count() == 0 and page.evaluate("document.activeElement.id") == "prompt"
 
@@ -207,7 +207,7 @@ def test_a_key_is_asked_for(open_page):
     error = {"error": {"message": "an API key is needed", "type": "invalid_request_error", "param": None, "code": "invalid_api_key"}}
 
     def lock(page):
-        # enabled once there is a key
+        # refuses every request that lacks the key
         def answer(route):
             if route.request.headers.get("authorization") == "Bearer open":
                 return route.continue_()
@@ -318,7 +318,7 @@ See [the end][ref].
 @needs_browser
 def test_markdown_code_and_formulas(open_page):
     page = open_page()
-    # in pieces of three characters, so that every construct is seen half done
+    # in pieces of three characters, so that every construct is seen incomplete
     says(page, *(MARKDOWN[at : at + 3] for at in range(0, len(MARKDOWN), 3)))
     ask(page)
     turn = finished(page)
@@ -335,7 +335,7 @@ def test_markdown_code_and_formulas(open_page):
     assert count(".hljs-keyword") == 2 and count(".hljs-string") == 1
     turn.get_by_role("button", name="Copy the code").click()
     wait_until(lambda: page.evaluate("navigator.clipboard.readText()") == 'def f(x):\n    return "a" + x', 5, "the code is copied")
-    # what was shown piece by piece is what the whole text gives
+    # the text drawn piece by piece equals the text drawn at once
     grown = turn.locator(":scope > .text").evaluate("(node) => node.innerHTML")
     page.reload()
     page.wait_for_selector("#model:enabled")
@@ -383,7 +383,7 @@ def test_a_request_can_be_copied_for_curl_and_an_answer_as_text(open_page):
     wait_until(lambda: page.evaluate("navigator.clipboard.readText()") == ANSWER, 5, "the answer is copied")
 
 
-# The contrast of every element with text of its own against the nearest painted background, as WCAG computes it.
+# Returns the contrast (WCAG) of every element that has text of its own with the nearest painted background.
 CONTRASTS = """() => {
   const numbers = (colour) => {
     const c = new OffscreenCanvas(1, 1).getContext("2d");

@@ -1,5 +1,5 @@
-"""The chat page for those who hear it or use the keyboard only: axe finds nothing in its main states. Also: the committed files of the page
-are what its sources make."""
+"""The chat page for users of screen readers and keyboards: axe finds nothing in its main states. Also checks that the committed files of
+the page match its sources."""
 
 import os
 import shutil
@@ -16,8 +16,8 @@ needs_packages = pytest.mark.skipif(not AXE.exists(), reason="the page's package
 
 
 def check(page, state):
-    """axe's rules of WCAG 2.2 A and AA, and its best practices."""
-    # animations end, so that colours are final
+    """Checks axe's rules for WCAG 2.2 A and AA, and its best practices."""
+    # let animations end, so that colours are final
     page.wait_for_timeout(50)
     if not page.evaluate("'axe' in window"):
         page.evaluate(AXE.read_text())
@@ -79,8 +79,8 @@ def test_axe_finds_nothing_serious(open_page, viewport, scheme):
 
 
 @needs_packages
-def test_the_committed_files_are_what_the_sources_make():
+def test_the_committed_files_match_the_sources():
     node = shutil.which("node")
-    assert node, "Node built the packages, so it is there"
+    assert node, "Node is installed, since it built the packages"
     done = subprocess.run([node, "build.mjs", "--check"], cwd=PAGE, capture_output=True, text=True, timeout=120, env=dict(os.environ))
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Conversations on the chat page: kept, found, branched, moved between browsers, shared by tabs."""
+"""Conversations on the chat page: stored, searched, branched, moved between browsers and shared by tabs."""
 
 import json
 import re
@@ -26,7 +26,7 @@ def texts(page):
 
 
 def send(page, question, answer):
-    """Asks, and lets the model answer."""
+    """Asks a question, which the model answers with this text."""
     page.unroute("**/v1/chat/completions")
     says(page, answer)
     ask(page, question)
@@ -34,7 +34,7 @@ def send(page, question, answer):
 
 
 def settled(page, count):
-    wait_until(lambda: len(rows(page, "messages")) == count, 5, f"{count} messages are kept")
+    wait_until(lambda: len(rows(page, "messages")) == count, 5, f"{count} messages are stored")
 
 
 @needs_browser
@@ -73,7 +73,7 @@ def test_conversations_are_kept_found_renamed_and_deleted(open_page):
     menu(page, "Fruit <b>&</b>", "Delete")
     page.keyboard.press("Enter")
     page.wait_for_selector("#empty")
-    wait_until(lambda: rows(page, "conversations") == rows(page, "messages") == [], 5, "nothing is left")
+    wait_until(lambda: rows(page, "conversations") == rows(page, "messages") == [], 5, "the database is empty")
 
 
 @needs_browser
@@ -84,7 +84,7 @@ def test_branches_lose_nothing(open_page):
     page.unroute("**/v1/chat/completions")
     says(page, "deux")
     page.get_by_role("button", name="Try again").last.click()
-    wait_until(lambda: texts(page) == ["first", "one", "second", "deux"], 5, "another answer")
+    wait_until(lambda: texts(page) == ["first", "one", "second", "deux"], 5, "another answer is shown")
     finished(page)
     assert page.locator(".place").all_inner_texts() == ["2/2"]
     page.get_by_role("button", name="Previous version").click()
@@ -103,14 +103,14 @@ def test_branches_lose_nothing(open_page):
     assert sent.value.post_data_json["messages"] == [{"role": "user", "content": "changed"}]
     assert texts(page) == ["changed", "deux"] and page.locator(".place").all_inner_texts() == ["2/2"]
     page.get_by_role("button", name="Previous version").click()
-    wait_until(lambda: texts(page) == ["first", "one", "second", "deux"], 5, "the first branch, at its latest end")
+    wait_until(lambda: texts(page) == ["first", "one", "second", "deux"], 5, "the first branch is shown with its latest messages")
     settled(page, 7)
     page.reload()
     page.wait_for_selector("#model:enabled")
-    assert texts(page) == ["first", "one", "second", "deux"], "the branch that was chosen is shown again"
+    assert texts(page) == ["first", "one", "second", "deux"], "the selected branch is shown again"
     page.fill("#prompt", "")
     page.press("#prompt", "ArrowUp")
-    assert page.input_value(".edit textarea") == "second", "the last message is edited by the arrow"
+    assert page.input_value(".edit textarea") == "second", "the arrow key edits the last message"
 
 
 @needs_browser
@@ -121,7 +121,7 @@ def test_a_conversation_moves_to_another_browser(open_page):
     page.unroute("**/v1/chat/completions")
     says(page, "uno")
     page.get_by_role("button", name="Try again").click()
-    wait_until(lambda: texts(page)[-1] == "uno", 5, "another answer")
+    wait_until(lambda: texts(page)[-1] == "uno", 5, "another answer is shown")
     finished(page)
     page.click("#new")
     send(page, "other", "thing")
@@ -135,10 +135,10 @@ def test_a_conversation_moves_to_another_browser(open_page):
     path = {"name": "chats.json", "mimeType": "application/json", "buffer": json.dumps(exported).encode()}
     for times in (1, 2):
         other.set_input_files("#load", path)
-        wait_until(lambda: len(titles(other)) == 2 * times, 5, "imported, beside what there is")
+        wait_until(lambda: len(titles(other)) == 2 * times, 5, "the conversation is imported beside the others")
     settled(other, 10)
     other.locator("#list .open", has_text="first").first.click()
-    wait_until(lambda: texts(other) == ["first", "uno"], 5, "the branch that was shown")
+    wait_until(lambda: texts(other) == ["first", "uno"], 5, "the branch that was shown is imported")
     other.get_by_role("button", name="Previous version").click()
     assert texts(other) == ["first", "one"]
     other.click("#open")
@@ -155,34 +155,34 @@ def test_a_conversation_moves_to_another_browser(open_page):
     for data, says_what in bad:
         other.set_input_files("#load", {"name": "bad.json", "mimeType": "application/json", "buffer": data})
         wait_until(lambda: says_what in other.inner_text("#toast"), 5, says_what)
-    assert len(rows(other, "conversations")) == 4, "a file is imported whole or not at all"
-    # a circle of parents, and an answer that never ended
+    assert len(rows(other, "conversations")) == 4, "a file is imported completely or not at all"
+    # messages that are each other's parent, and an answer that never ended
     circle = [
         {"id": "a", "parent": "b", "role": "user", "content": "A"},
         {"id": "b", "parent": "a", "role": "assistant", "state": "streaming"},
     ]
     odd = {"conversations": [{"title": "odd", "messages": circle, "head": "b", "settings": {"system": 5, "stop": "x"}}]}
     other.set_input_files("#load", {"name": "odd.json", "mimeType": "application/json", "buffer": json.dumps(exported | odd).encode()})
-    wait_until(lambda: "odd" in titles(other), 5, "imported")
+    wait_until(lambda: "odd" in titles(other), 5, "the conversation is imported")
     assert other.locator(".turn").count() == 2
 
 
 @needs_browser
-def test_a_reload_in_mid_stream_keeps_what_came(open_page, server):
+def test_a_reload_in_mid_stream_keeps_the_text_so_far(open_page, server):
     page = open_page()
     parameters(page, temperature=0, max_completion_tokens=2000)
     ask(page, "Count from one to a thousand, in words.")
     copy = lambda: next((row for row in rows(page, "messages") if row["role"] == "assistant"), {"content": ""})
-    # How soon it is copied depends on how fast the browser writes.
+    # The time until text is stored depends on the browser.
     wait_until(lambda: len(copy()["content"]) > 60, 20, "some text is in the browser's storage")
     before = copy()
-    assert before["state"] == "streaming", "the answer is still coming"
+    assert before["state"] == "streaming", "the answer is still arriving"
     page.reload()
     page.wait_for_selector("#model:enabled")
     page.wait_for_selector(".note:has-text('interrupted')")
     after = page.locator(".assistant > .text").text_content()
     assert after.strip().startswith(before["content"].strip()), (before, after)
-    wait_until(lambda: server.gauge("num_requests_running") == 0, 5, "the interrupted request is gone")
+    wait_until(lambda: server.gauge("num_requests_running") == 0, 5, "the interrupted request has ended")
     parameters(page, max_completion_tokens=8)
     with page.expect_request("**/v1/chat/completions") as sent:
         page.get_by_role("button", name="Continue").click()
@@ -190,7 +190,7 @@ def test_a_reload_in_mid_stream_keeps_what_came(open_page, server):
     body = sent.value.post_data_json
     assert body["continue_final_message"] and not body["add_generation_prompt"] and body["messages"][-1]["role"] == "assistant"
     longer = page.locator(".assistant > .text").text_content()
-    assert longer.startswith(after) and len(longer) > len(after), "the answer goes on where it was"
+    assert longer.startswith(after) and len(longer) > len(after), "the answer continues where it stopped"
     assert "cut at the token limit" in page.inner_text(".assistant .note") and page.locator(".turn").count() == 2
 
 
@@ -202,8 +202,8 @@ def test_two_tabs_do_not_overwrite_each_other(open_page):
     two = tab(open_page, one)
     listed(two, "shared")
     two.locator("#list .open").click()
-    wait_until(lambda: texts(two) == ["shared", "yes"], 5, "the other tab shows it")
-    # both go on from the same message
+    wait_until(lambda: texts(two) == ["shared", "yes"], 5, "the other tab shows the conversation")
+    # both tabs continue from the same message
     for page, word in ((one, "from one"), (two, "from two")):
         page.unroute("**/v1/chat/completions")
         says(page, "answer to " + word)
@@ -222,18 +222,18 @@ def test_two_tabs_do_not_overwrite_each_other(open_page):
         page.reload()
         page.wait_for_selector("#model:enabled")
         assert texts(page)[:2] == ["shared", "yes"] and len(texts(page)) >= 4
-    # a follower sees what the other tab writes, and a new name
+    # another tab sees new messages and the new title
     one.click("#new")
     send(one, "followed", "a")
     listed(two, "followed", "shared")
     two.locator("#list .open", has_text="followed").click()
-    wait_until(lambda: texts(two) == ["followed", "a"], 5, "shown")
+    wait_until(lambda: texts(two) == ["followed", "a"], 5, "the conversation is shown")
     send(one, "more", "b")
     wait_until(lambda: texts(two) == ["followed", "a", "more", "b"], 5, "the other tab follows")
     menu(one, "followed", "Rename")
     one.fill("#question-input", "renamed")
     one.keyboard.press("Enter")
-    wait_until(lambda: two.inner_text("#title") == "renamed", 5, "the new name")
+    wait_until(lambda: two.inner_text("#title") == "renamed", 5, "the new title is shown")
     menu(two, "renamed", "Delete")
     two.click("#question-yes")
     one.wait_for_selector("#empty")
@@ -245,23 +245,23 @@ def test_an_answer_in_one_tab_is_not_interrupted_for_another(open_page):
     one = open_page()
     parameters(one, temperature=0, max_completion_tokens=400)
     ask(one, "Count from one to a thousand, in words.")
-    wait_until(lambda: len(one.locator(".assistant > .text").text_content()) > 20, 20, "some text")
+    wait_until(lambda: len(one.locator(".assistant > .text").text_content()) > 20, 20, "some text is shown")
     two = tab(open_page, one)
     two.locator("#list .open").click()
-    wait_until(lambda: two.locator(".assistant > .text").count() == 1, 5, "the other tab shows it")
+    wait_until(lambda: two.locator(".assistant > .text").count() == 1, 5, "the other tab shows the conversation")
     time.sleep(1)
-    assert two.locator(".note").count() == 0, "it is not called interrupted"
+    assert two.locator(".note").count() == 0, "the other tab does not call the answer interrupted"
     one.keyboard.press("Escape")
     finished(one)
-    wait_until(lambda: texts(one) == texts(two), 5, "both show the same end")
+    wait_until(lambda: texts(one) == texts(two), 5, "both tabs show the same end")
 
 
 @needs_browser
-def test_an_answer_goes_on_while_another_conversation_is_shown(open_page):
+def test_an_answer_continues_while_another_conversation_is_shown(open_page):
     page = open_page()
     parameters(page, temperature=0, max_completion_tokens=60)
     ask(page, "Count from one to a thousand, in words.")
-    wait_until(lambda: page.locator(".assistant > .text").text_content() != "", 20, "some text")
+    wait_until(lambda: page.locator(".assistant > .text").text_content() != "", 20, "some text is shown")
     page.click("#new")
     assert page.is_visible("#send") and page.locator(".turn").count() == 0
     page.locator("#list .open").first.click()
@@ -313,14 +313,14 @@ def test_a_conversation_of_200_turns_opens_quickly(open_page):
 
 @needs_browser
 def test_a_long_stream_takes_time_in_proportion_to_its_length(open_page):
-    """Four times the text takes at most about four times the work; parsing everything again with each frame would take sixteen times."""
+    """Four times the text takes at most about four times the work. Parsing the whole text again for each frame would take sixteen times."""
     page = open_page()
     work = []
     for paragraphs in (150, 600):
         page.unroute("**/v1/chat/completions")
         one = "Paragraph {} has *some* words and `code`.\n\n- a\n- b\n\n```js\nlet x = 1;\n```\n\n"
         text = "".join(one.format(at) for at in range(paragraphs))
-        # the pieces come one frame at a time
+        # one piece arrives per frame
         page.evaluate(
             """(text) => {
               window.fetched ??= window.fetch;
@@ -363,7 +363,7 @@ def test_calls_are_shown_and_their_results_sent(open_page):
     parameters(page, tools="[{")
     ask(page, "What is the weather in Paris?")
     page.wait_for_selector(".field:has([name=tools]) .wrong:has-text('must be JSON')")
-    assert page.locator(".turn").count() == 0, "nothing is sent with tools that are wrong"
+    assert page.locator(".turn").count() == 0, "nothing is sent while the tools are invalid"
     parameters(page, tools=json.dumps([WEATHER]), tool_choice="required")
     name = lambda text: {"index": 0, "id": "call_1", "type": "function", "function": {"name": text, "arguments": ""}}
     piece = lambda text: {"index": 0, "function": {"arguments": text}}
@@ -399,7 +399,7 @@ def test_calls_are_shown_and_their_results_sent(open_page):
 
 
 @needs_browser
-def test_files_go_with_a_message(open_page, tmp_path):
+def test_files_are_sent_with_a_message(open_page, tmp_path):
     page = open_page()
     says(page, "ok")
     fenced = "a\n```\nb"
@@ -409,11 +409,11 @@ def test_files_go_with_a_message(open_page, tmp_path):
         {"name": "binary.bin", "mimeType": "", "buffer": b"\xff\xfe\x00"},
     ]
     page.set_input_files("#pick", files)
-    wait_until(lambda: "binary.bin: it is not a text in UTF-8" in page.inner_text("#toast"), 5, "what is no text is refused")
+    wait_until(lambda: "binary.bin: it is not a text in UTF-8" in page.inner_text("#toast"), 5, "a file that is not text is refused")
     page.set_input_files("#pick", [{"name": "photo.png", "mimeType": "image/png", "buffer": b"\x89PNG"}])
-    wait_until(lambda: "photo.png: this model takes no images" in page.inner_text("#toast"), 5, "images are not for this model")
+    wait_until(lambda: "photo.png: this model takes no images" in page.inner_text("#toast"), 5, "an image is refused for this model")
     page.set_input_files("#pick", [{"name": "big.txt", "mimeType": "text/plain", "buffer": b"x" * ((1 << 20) + 1)}])
-    wait_until(lambda: "big.txt: it is larger than 1 MiB" in page.inner_text("#toast"), 5, "a file has a bound")
+    wait_until(lambda: "big.txt: it is larger than 1 MiB" in page.inner_text("#toast"), 5, "a file that is too large is refused")
     assert page.locator("#files li").all_inner_texts() == ["notes.md", "tool.py"]
     with page.expect_request("**/v1/chat/completions") as sent:
         ask(page, "What is in them?")
@@ -424,7 +424,7 @@ def test_files_go_with_a_message(open_page, tmp_path):
 
 
 @needs_browser
-def test_images_go_to_a_model_that_takes_them(open_page):
+def test_images_are_sent_to_a_model_that_accepts_them(open_page):
     model = {"id": "eyes", "object": "model", "loaded": True, "input_modalities": ["text", "image"]}
     page = open_page(setup=lambda page: page.route("**/v1/models", lambda route: route.fulfill(json={"object": "list", "data": [model]})))
     says(page, "a dot")
@@ -461,7 +461,7 @@ def test_the_models_own_values_and_the_progress_of_a_prompt_are_shown(open_page,
     page.unroute("**/v1/models")
     page.reload()
     page.wait_for_selector("#model:enabled")
-    # a long prompt takes a while: the page says how far it is
+    # The page shows the progress of a long prompt.
     seen = []
     page.expose_function("seen", lambda text: seen.append(text))
     page.evaluate("""() => new MutationObserver(() => {
@@ -478,7 +478,7 @@ def test_the_models_own_values_and_the_progress_of_a_prompt_are_shown(open_page,
 
 
 @needs_browser
-def test_the_phone_has_everything(open_page):
+def test_the_page_is_complete_on_a_phone(open_page):
     page = open_page(PHONE, has_touch=True, is_mobile=True)
     says(page, "An answer")
     ask(page, "A question")

@@ -1,4 +1,4 @@
-"""The chat page when something is in the way: no server, a storage that refuses, a tab that is closed, a phone. Nothing is lost."""
+"""The chat page under bad conditions: no server, a storage that refuses writes, a closed tab, a phone. Nothing is lost."""
 
 import json
 import re
@@ -26,7 +26,7 @@ def test_without_a_server_nothing_is_sent_and_the_model_stays(open_page):
     ask(page, "second")
     finished(page)
     page.wait_for_selector("#model:disabled")
-    assert page.input_value("#model") == MODEL, "the list that was there stays"
+    assert page.input_value("#model") == MODEL, "the model list stays as it was"
     sent = []
     page.on("request", lambda request: sent.append(request) if request.url.endswith("completions") else None)
     page.locator(".assistant").last.get_by_role("button", name="Try again").click()
@@ -39,7 +39,7 @@ def test_without_a_server_nothing_is_sent_and_the_model_stays(open_page):
 
 
 @needs_browser
-def test_a_server_without_models_has_none_to_name(open_page):
+def test_a_server_without_models_shows_no_model(open_page):
     page = open_page()
     page.route("**/v1/models", lambda route: route.fulfill(json={"object": "list", "data": []}))
     page.reload()
@@ -49,7 +49,7 @@ def test_a_server_without_models_has_none_to_name(open_page):
 
 
 @needs_browser
-def test_a_conversation_keeps_its_model_when_the_list_comes_again(open_page):
+def test_a_conversation_keeps_its_model_when_the_list_is_reloaded(open_page):
     two = {"data": [{"id": MODEL, "loaded": True}, {"id": "other", "loaded": False}]}
     page = open_page(setup=lambda page: page.route("**/v1/models", lambda route: route.fulfill(json=two)))
     page.select_option("#model", "other")
@@ -59,7 +59,7 @@ def test_a_conversation_keeps_its_model_when_the_list_comes_again(open_page):
     send(page, "to the first", "b")
     listed(page, "to the first", "to the other")
     page.locator("#list .open", has_text="to the other").click()
-    wait_until(lambda: page.input_value("#model") == "other", 5, "the model of the conversation that is shown")
+    wait_until(lambda: page.input_value("#model") == "other", 5, "the conversation's model is selected")
     page.unroute("**/v1/models")
     page.route("**/v1/models", lambda route: route.abort())
     page.click("#open")
@@ -76,7 +76,7 @@ def test_a_conversation_keeps_its_model_when_the_list_comes_again(open_page):
 
 
 @needs_browser
-def test_what_the_browser_refuses_to_keep_is_kept_later(open_page):
+def test_messages_that_the_browser_refuses_to_store_are_stored_later(open_page):
     page = open_page()
     page.evaluate(REFUSE)
     send(page, "first", "one")
@@ -85,8 +85,8 @@ def test_what_the_browser_refuses_to_keep_is_kept_later(open_page):
     listed(page, "first")
     page.click("#new")
     page.locator("#list .open", has_text="first").click()
-    wait_until(lambda: texts(page) == ["first", "one"], 5, "it is still there")
-    assert page.is_visible("#unkept"), "as long as it is not kept"
+    wait_until(lambda: texts(page) == ["first", "one"], 5, "the conversation is still shown")
+    assert page.is_visible("#unkept"), "the warning stays until the messages are stored"
     with page.expect_download() as download:
         page.click("#unkept-save")
     saved = json.loads(open(download.value.path()).read())
@@ -95,7 +95,7 @@ def test_what_the_browser_refuses_to_keep_is_kept_later(open_page):
     send(page, "second", "two")
     settled(page, 4)
     page.wait_for_selector("#unkept", state="hidden")
-    # a later write is refused too, and tried again without a further message
+    # a later write is refused, too, and is repeated without a further message
     page.evaluate(REFUSE)
     send(page, "third", "three")
     page.wait_for_selector("#unkept:visible")
@@ -107,7 +107,7 @@ def test_what_the_browser_refuses_to_keep_is_kept_later(open_page):
 
 
 @needs_browser
-def test_a_name_that_is_not_kept_is_told(open_page):
+def test_a_title_that_cannot_be_stored_is_reported(open_page):
     page = open_page()
     send(page, "first", "one")
     page.click("#new")
@@ -129,20 +129,20 @@ def test_an_answer_whose_tab_is_closed_is_interrupted(open_page, server, locks):
         one.wait_for_selector("#model:enabled")
     parameters(one, temperature=0, max_completion_tokens=4000)
     ask(one, COUNT)
-    wait_until(lambda: len(one.locator(".assistant > .text").text_content()) > 20, 20, "some text")
+    wait_until(lambda: len(one.locator(".assistant > .text").text_content()) > 20, 20, "some text is shown")
     two = tab(open_page, one)
     two.locator("#list .open").click()
     two.wait_for_selector(".assistant.running")
     two.wait_for_timeout(3000)
-    assert two.locator(".note").count() == 0, "its tab still writes it"
+    assert two.locator(".note").count() == 0, "its own tab is still writing it"
     one.close()
     two.wait_for_selector(".note:has-text('interrupted')", timeout=8000)
     assert two.get_by_role("button", name="Continue").count() == 1
-    wait_until(lambda: server.gauge("num_requests_running") == 0, 5, "the request is gone")
+    wait_until(lambda: server.gauge("num_requests_running") == 0, 5, "the request has ended")
 
 
 @needs_browser
-def test_an_answer_goes_on_while_another_branch_is_shown(open_page):
+def test_an_answer_continues_while_another_branch_is_shown(open_page):
     page = open_page()
     send(page, "first", "one")
     page.unroute(COMPLETIONS)
@@ -151,9 +151,9 @@ def test_an_answer_goes_on_while_another_branch_is_shown(open_page):
     page.get_by_role("button", name="Edit").click()
     page.fill(".edit textarea", COUNT)
     page.press(".edit textarea", "Enter")
-    wait_until(lambda: texts(page)[-1] not in ("", "one"), 20, "some text")
+    wait_until(lambda: texts(page)[-1] not in ("", "one"), 20, "some text is shown")
     page.get_by_role("button", name="Previous version").click()
-    assert texts(page) == ["first", "one"] and page.is_visible("#stop"), "the answer goes on"
+    assert texts(page) == ["first", "one"] and page.is_visible("#stop"), "the answer continues"
     page.get_by_role("button", name="Next version").first.click()
     finished(page)
     assert "cut at the token limit" in page.locator(".note").last.inner_text() and texts(page)[0] == COUNT
@@ -170,7 +170,7 @@ def test_drafts_stay_with_their_conversations(open_page):
     assert page.input_value("#prompt") == "" and page.locator("#files li").count() == 0
     page.fill("#prompt", "for a new one")
     page.locator("#list .open", has_text="first").click()
-    wait_until(lambda: page.input_value("#prompt") == "for the first", 5, "its draft")
+    wait_until(lambda: page.input_value("#prompt") == "for the first", 5, "the draft is shown again")
     assert page.locator("#files li").all_inner_texts() == ["a.txt"]
     page.reload()
     page.wait_for_selector("#model:enabled")
@@ -180,7 +180,7 @@ def test_drafts_stay_with_their_conversations(open_page):
 
 
 @needs_browser
-def test_a_question_behind_an_unanswered_call_stands_alone(open_page):
+def test_a_question_after_an_unanswered_call_is_sent_alone(open_page):
     page = open_page()
     call = {"index": 0, "id": "call_1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     answers(page, chunk(tool_calls=[call]), chunk("tool_calls"), "[DONE]")
@@ -195,7 +195,7 @@ def test_a_question_behind_an_unanswered_call_stands_alone(open_page):
 
 
 @needs_browser
-def test_reasoning_that_was_interrupted_is_not_continued(open_page):
+def test_interrupted_reasoning_is_not_continued(open_page):
     page = open_page()
     answers(page, chunk(reasoning_content="Let me think"))
     ask(page)
@@ -218,7 +218,7 @@ def test_every_level_of_reasoning_can_be_chosen(open_page):
 
 
 @needs_browser
-def test_a_conversation_of_the_terminal_is_imported(open_page):
+def test_a_conversation_saved_by_the_terminal_is_imported(open_page):
     page = open_page()
     saved = {
         "format": "penstock-chat",
@@ -228,7 +228,7 @@ def test_a_conversation_of_the_terminal_is_imported(open_page):
     }
     load = lambda one: page.set_input_files("#load", {"name": "talk.json", "mimeType": "", "buffer": json.dumps(one).encode()})
     load(saved)
-    wait_until(lambda: texts(page) == ["Hi", "Hello!"], 5, "imported")
+    wait_until(lambda: texts(page) == ["Hi", "Hello!"], 5, "the conversation is imported")
     listed(page, "Hi")
     page.click("#open")
     shown = {name: page.input_value(f"[name={name}]") for name in ("system", "reasoning_effort", "temperature", "top_p", "seed", "stop")}
@@ -238,7 +238,7 @@ def test_a_conversation_of_the_terminal_is_imported(open_page):
 
 
 @needs_browser
-def test_enter_starts_a_line_on_a_touch_screen(open_page):
+def test_enter_starts_a_new_line_on_a_touch_screen(open_page):
     page = open_page(PHONE, has_touch=True, is_mobile=True)
     page.tap("#prompt")
     page.keyboard.type("one")

@@ -1,4 +1,4 @@
-"""The chat page while an answer comes fast: what it costs, how far the screen is behind, and that nothing moves below the reader."""
+"""The chat page during a fast answer: its costs, the lag of the screen, and a view that does not move under the reader."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from paced_answers import PacedAnswers
 from test_page_accessible import needs_packages
 
 RATE = 200  # pieces per second
-WINDOWS = 3  # of which no single one decides
+WINDOWS = 3  # number of measurements per test; the median counts
 AT_END = """() => {
   const e = document.getElementById("scroll");
   return e.scrollHeight - e.scrollTop - e.clientHeight < 40;
@@ -24,7 +24,7 @@ AT_END = """() => {
 
 
 def answering(page, paced, seconds=1.5):
-    """Asks a paced server, and waits until the answer is in full flow."""
+    """Asks a paced server, and waits until the answer arrives at full speed."""
     paced.route(page)
     page.evaluate(WATCH)
     session = page.context.new_cdp_session(page)
@@ -36,12 +36,12 @@ def answering(page, paced, seconds=1.5):
 
 
 def usual(windows, figure) -> float:
-    """The median of a figure of some windows: a pause of the whole machine during one of them is not what the page costs."""
+    """The median of a figure over the windows. A pause of the whole machine in one window is not a cost of the page."""
     return statistics.median(map(figure, windows))
 
 
 def is_idle():
-    """Whether other work leaves a core to the browser."""
+    """Whether other programs leave a core to the browser."""
     return os.getloadavg()[0] <= os.cpu_count()
 
 
@@ -52,8 +52,9 @@ def text(page):
 @pytest.mark.timing
 @needs_browser
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_answer_at_200_tokens_per_second_takes_little_of_the_renderer(open_page, browser, kind):
-    """Counts and processor time, which change little beside other work. The lag is a time: what other programs add to it is taken out."""
+def test_an_answer_at_200_tokens_per_second_takes_little_of_the_renderers_time(open_page, browser, kind):
+    """Counts and processor time hardly change if the machine is busy. The lag does change, so the slowdown by other programs is factored
+    out."""
     page = open_page()
     with PacedAnswers(KINDS[kind], RATE) as paced:
         session = answering(page, paced)
@@ -62,16 +63,16 @@ def test_an_answer_at_200_tokens_per_second_takes_little_of_the_renderer(open_pa
         page.keyboard.press("Escape")
         finished(page)
     print(f"{kind}: {'; '.join(map(str, windows))}; {forced} of {layouts} layouts were forced")
-    assert forced == 0 and layouts > 0, "a piece forces no layout"
-    assert usual(windows, lambda costs: costs.layouts) <= 35, "pieces are drawn together"
-    assert usual(windows, lambda costs: costs.cpu) <= 0.3, "most of its time is left"
+    assert forced == 0 and layouts > 0, "no piece forces a layout"
+    assert usual(windows, lambda costs: costs.layouts) <= 35, "several pieces are drawn together"
+    assert usual(windows, lambda costs: costs.cpu) <= 0.3, "most of the renderer's time is left"
     share = 0.95 if is_idle() else 0.5
-    assert usual(windows, lambda costs: costs.lag(share) / costs.slowed()) <= 0.5, "what is shown is hardly behind"
+    assert usual(windows, lambda costs: costs.lag(share) / costs.slowed()) <= 0.5, "the screen is hardly behind"
 
 
 @pytest.mark.timing
 @needs_browser
-def test_waiting_for_the_first_token_takes_nothing_of_the_renderer(open_page):
+def test_waiting_for_the_first_token_takes_none_of_the_renderers_time(open_page):
     page = open_page()
 
     def deltas():
@@ -97,7 +98,7 @@ def test_waiting_for_the_first_token_takes_nothing_of_the_renderer(open_page):
 
 @pytest.mark.timing
 @needs_browser
-def test_a_browser_of_a_quarter_of_the_speed_keeps_its_time_and_shows_the_text_in_time(open_page):
+def test_a_slow_browser_draws_less_often_and_shows_the_text_in_time(open_page):
     page = open_page()
     with PacedAnswers(KINDS["paragraphs"], RATE) as paced:
         session = answering(page, paced, 3)
@@ -109,14 +110,14 @@ def test_a_browser_of_a_quarter_of_the_speed_keeps_its_time_and_shows_the_text_i
         finished(page)
     print(f"{usually} layouts per second at full speed", *windows, sep="; ")
     assert usual(windows, lambda costs: costs.layouts) <= 0.6 * usually, "slower frames are drawn less often"
-    assert usual(windows, lambda costs: costs.main / costs.slowed(4)) <= (0.5 if is_idle() else 0.75), "and leave some time"
-    assert usual(windows, lambda costs: costs.lag(0.5) / costs.slowed(4)) <= 0.5, "and often enough"
+    assert usual(windows, lambda costs: costs.main / costs.slowed(4)) <= (0.5 if is_idle() else 0.75), "frames leave some time"
+    assert usual(windows, lambda costs: costs.lag(0.5) / costs.slowed(4)) <= 0.5, "frames come often enough"
 
 
 @pytest.mark.timing
 @needs_browser
-def test_a_second_tab_of_the_same_process_is_ready_soon_while_an_answer_comes(server, browser):
-    """A time: on a machine that does nothing else it takes under a second, most of which are the scripts of the page."""
+def test_a_second_tab_of_the_same_process_is_ready_soon_during_an_answer(server, browser):
+    """On an idle machine this takes less than a second, most of it for the scripts of the page."""
     shared = ["--no-sandbox", "--renderer-process-limit=1", "--disable-features=IsolateOrigins,site-per-process"]
     shared += ["--disable-site-isolation-trials"]
     took = []
@@ -134,7 +135,7 @@ def test_a_second_tab_of_the_same_process_is_ready_soon_while_an_answer_comes(se
             took.append(time.monotonic() - start)
             two.close()
         before = len(text(page))
-        wait_until(lambda: len(text(page)) > before, 5, "the answer goes on")
+        wait_until(lambda: len(text(page)) > before, 5, "the answer continues")
         own.close()
     print(f"a second tab is ready after {', '.join(f'{one:.2f}' for one in took)} s")
     assert min(took) <= (2 if is_idle() else 10), took
@@ -142,19 +143,19 @@ def test_a_second_tab_of_the_same_process_is_ready_soon_while_an_answer_comes(se
 
 @needs_browser
 @pytest.mark.parametrize("kind", ["paragraphs", "one paragraph", "list", "table", "code", "reasoning"])
-def test_what_is_shown_keeps_its_elements_and_a_selection_while_more_comes(open_page, kind):
-    """In the tab that writes the answer and in one that follows it."""
+def test_drawn_text_keeps_its_elements_and_a_selection_while_more_arrives(open_page, kind):
+    """Holds in the tab that writes the answer, and in one that follows it."""
     one = open_page()
     with PacedAnswers(KINDS[kind], 40) as paced:
         paced.route(one)
         ask(one, "Count")
-        wait_until(lambda: "w9" in text(one), 20, "some text")
+        wait_until(lambda: "w9" in text(one), 20, "some text is shown")
         two = tab(open_page, one)
         two.locator("#list .open").first.click()
-        wait_until(lambda: two.locator(".assistant").count() == 1 and "w9" in text(two), 20, "the other tab shows it")
+        wait_until(lambda: two.locator(".assistant").count() == 1 and "w9" in text(two), 20, "the other tab shows the conversation")
         for page in (one, two):
             page.bring_to_front()
-            # the text node of the first word
+            # finds the text node of the first word
             select = """() => {
               const walk = document.createTreeWalker(document.querySelector(".assistant"), NodeFilter.SHOW_TEXT);
               let node = walk.nextNode();
@@ -164,7 +165,7 @@ def test_what_is_shown_keeps_its_elements_and_a_selection_while_more_comes(open_
             }"""
             page.evaluate(select)
             before = len(text(page))
-            wait_until(lambda: len(text(page)) > before + 60, 20, "more has come")
+            wait_until(lambda: len(text(page)) > before + 60, 20, "more text is shown")
             selected = "[first.isConnected, getSelection().anchorNode === first, getSelection().focusOffset - getSelection().anchorOffset]"
             assert page.evaluate(selected) == [True, True, 2]
         one.bring_to_front()
@@ -174,7 +175,7 @@ def test_what_is_shown_keeps_its_elements_and_a_selection_while_more_comes(open_
         assert text(two) == text(one)
 
 
-# The form of a row, what stands before the rows and behind them, and the rows on the page.
+# By name: the text before the rows, the form of a row, the text after the rows, and a selector of the rows.
 LONG = {
     "list": ("", "- w{0} *a*\n", "\nAn end.", "ul:first-child > li"),
     "numbers": ("Before.\n\n", "{1}. w{0}\n", "", "ol > li"),
@@ -188,13 +189,13 @@ LONG = {
 
 @needs_browser
 @pytest.mark.parametrize("kind", LONG)
-def test_a_long_list_or_table_grows_row_by_row_into_what_the_whole_text_gives(open_page, kind):
+def test_a_long_list_or_table_drawn_row_by_row_equals_the_whole_text(open_page, kind):
     head, form, end, rows = LONG[kind]
     count = 160
     pieces = [head]
     for at in range(count):
         row = form.format(at, at + 1)
-        # a row comes in two pieces
+        # a row arrives in two pieces
         pieces += [row[:4], row[4:]]
     pieces += [end[at : at + 5] for at in range(0, len(end), 5)]
     page = open_page()
@@ -202,9 +203,9 @@ def test_a_long_list_or_table_grows_row_by_row_into_what_the_whole_text_gives(op
         paced.route(page)
         ask(page, "Count")
         find = f"[...(document.querySelector('.assistant > .text')?.querySelectorAll('{rows}') ?? [])].map((row) => row.textContent)"
-        wait_until(lambda: len(page.evaluate(find)) > 100, 20, "most rows are there")
+        wait_until(lambda: len(page.evaluate(find)) > 100, 20, "most rows are shown")
         grown = [int(re.search(r"w(\d+)", text)[1]) for text in page.evaluate(find)[:-1]]
-        assert grown == list(range(len(grown))), "every row is there once"
+        assert grown == list(range(len(grown))), "each row is there once"
         finished(page)
     grown = page.locator(".assistant > .text").evaluate("(node) => node.innerHTML")
     page.reload()
@@ -213,7 +214,7 @@ def test_a_long_list_or_table_grows_row_by_row_into_what_the_whole_text_gives(op
 
 
 @needs_browser
-def test_a_reader_who_goes_up_stays_there_while_the_answer_comes(open_page):
+def test_a_reader_who_scrolls_up_stays_there_during_the_answer(open_page):
     page = open_page()
     with PacedAnswers(words(form="w{0}\n\n"), 60) as paced:
         answering(page, paced, 0)
@@ -224,12 +225,12 @@ def test_a_reader_who_goes_up_stays_there_while_the_answer_comes(open_page):
         page.wait_for_selector("#latest:visible")
         time.sleep(0.3)
         place, length = page.evaluate("document.getElementById('scroll').scrollTop"), len(text(page))
-        wait_until(lambda: len(text(page)) > length + 200, 20, "more has come")
-        assert page.evaluate("document.getElementById('scroll').scrollTop") == place, "the reader is not pulled down"
+        wait_until(lambda: len(text(page)) > length + 200, 20, "more text is shown")
+        assert page.evaluate("document.getElementById('scroll').scrollTop") == place, "the view does not move"
         page.click("#latest")
         wait_until(lambda: page.evaluate(AT_END), 5, "the end is shown again")
         length = len(text(page))
-        wait_until(lambda: len(text(page)) > length + 200, 20, "more has come")
+        wait_until(lambda: len(text(page)) > length + 200, 20, "more text is shown")
         wait_until(lambda: page.evaluate(AT_END), 1, "the end is followed again")
         page.keyboard.press("Escape")
         finished(page)
@@ -237,8 +238,8 @@ def test_a_reader_who_goes_up_stays_there_while_the_answer_comes(open_page):
 
 @needs_browser
 @pytest.mark.parametrize("state", ["hidden", "visible"])
-def test_an_answer_goes_on_in_a_tab_that_has_no_frames(open_page, state):
-    """A hidden tab has none, and in some browsers neither has a window that nobody sees."""
+def test_an_answer_continues_in_a_tab_without_frames(open_page, state):
+    """Hidden tabs have no animation frames, and in some browsers neither do covered windows."""
     script = f"""
       window.requestAnimationFrame = () => 1;
       Object.defineProperty(Document.prototype, "hidden", {{ get: () => {json.dumps(state == "hidden")} }});
@@ -248,13 +249,13 @@ def test_an_answer_goes_on_in_a_tab_that_has_no_frames(open_page, state):
     with PacedAnswers(lambda: ({"content": f"w{at} "} for at in range(count)), RATE) as paced:
         paced.route(page)
         ask(page, "Count")
-        # Playwright's own waiting needs frames
+        # Playwright's own waiting needs frames.
         wait_until(lambda: page.evaluate("document.querySelector('.assistant .note')?.textContent ?? ''") != "", 20, "the answer has ended")
     assert page.evaluate("document.querySelector('.assistant > .text').textContent").split() == [f"w{at}" for at in range(count)]
 
 
 @needs_browser
-def test_a_line_break_that_comes_in_two_pieces_is_one(open_page):
+def test_a_line_break_that_arrives_in_two_pieces_is_one(open_page):
     page = open_page()
     pieces = ["one\r", "\ntwo\r", "\n\r", "\nthree\r", "four", "\r"]
     with PacedAnswers(lambda: ({"content": piece} for piece in pieces), 5) as paced:
@@ -266,9 +267,9 @@ def test_a_line_break_that_comes_in_two_pieces_is_one(open_page):
 
 @needs_packages
 def test_the_pause_follows_the_frame():
-    """Frames take a fifth of the time until the text would be half a second behind, and even then they leave pauses."""
+    """Drawing takes a fifth of the time, or more if the text would otherwise lag half a second behind. Even then there are pauses."""
     node = shutil.which("node")
-    assert node, "Node built the packages, so it is there"
+    assert node, "Node is installed, since it built the packages"
     code = 'import { pauseAfter } from "./frames.js"; console.log(JSON.stringify([...Array(1001).keys()].map(pauseAfter)));'
     done = subprocess.run(
         [node, "--input-type=module", "-e", code], cwd=ROOT / "page" / "src", capture_output=True, text=True, timeout=60
@@ -278,6 +279,6 @@ def test_the_pause_follows_the_frame():
     pauses = json.loads(re.search(r"\[.*\]", done.stdout)[0])
     for cost, pause in enumerate(pauses):
         assert pause >= min(4 * cost, 150), "some time is always left"
-        # what comes right after the start of a frame is shown by the end of the next one
+        # text that arrives just after the start of a frame is on the screen at the end of the next one
         assert 2 * cost + pause <= 500 or cost > 160, cost
         assert pause == 4 * cost or cost > 75, cost

@@ -1,4 +1,4 @@
-"""Paths as clients build them: base addresses come with `/v1` and without, with a slash at the end and without."""
+"""Paths as clients build them: base addresses with and without `/v1`, and with and without a final slash."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 from harness import MODEL, Server, cli, parse_metrics, raw, status_of, wait_until
 
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 6, "temperature": 0}
-# Bodies of the routes that are tried, by their paths.
+# Request bodies by path.
 BODIES = {
     "/v1/chat/completions": CHAT,
     "/v1/completions": {"model": MODEL, "prompt": "Hi", "max_tokens": 4, "temperature": 0},
@@ -26,7 +26,7 @@ READ = ["/v1/models", f"/v1/models/{MODEL}", "/v1/files", "/v1/batches", "/v1/co
 
 
 def built(path: str) -> list[str]:
-    """The ways in which clients get a path wrong."""
+    """Variants of a path that clients send by mistake."""
     first, rest = path.split("/")[1], path.split("/", 2)[-1]
     ways = [path + "/", "/" + path, path.replace("/", "//"), path + "//"]
     if rest != first:
@@ -41,19 +41,19 @@ CHANGING = {"id", "created", "created_at", "completed_at", "request_id"}
 
 
 def said(reply) -> tuple:
-    """The status and what does not change from one answer to the next."""
+    """The status and the parts of the body that do not change between requests."""
     body = reply.json()
     for name in [name for name in body if name in CHANGING or name.endswith("_duration")]:
         del body[name]
     for item in body.get("output", []):
         item.pop("id", None)
-    # Whether a prompt was asked before is no part of the answer.
+    # The usage depends on the prefix cache.
     body.pop("usage", None)
     return reply.status, body
 
 
 @pytest.mark.parametrize("path", BODIES)
-def test_a_path_without_its_base_with_it_twice_or_with_more_slashes_is_served(server, path):
+def test_a_path_with_a_missing_or_repeated_base_or_more_slashes_is_served(server, path):
     right = said(server.post(path, BODIES[path]))
     assert right[0] == 200, right
     for sent in built(path):
@@ -62,7 +62,7 @@ def test_a_path_without_its_base_with_it_twice_or_with_more_slashes_is_served(se
 
 
 @pytest.mark.parametrize("path", READ)
-def test_what_is_read_is_found_there_too(server, path):
+def test_such_paths_are_found_for_get_requests_too(server, path):
     right = server.get(path)
     for sent in built(path):
         reply = server.get(sent)
@@ -72,7 +72,7 @@ def test_what_is_read_is_found_there_too(server, path):
         assert server.get(f"{path}/", headers=headers).body == server.get(path, headers=headers).body != right.body
 
 
-def test_a_missed_route_names_the_one_that_was_meant(server):
+def test_an_unknown_route_gets_the_name_of_the_nearest_one(server):
     for method, sent, meant in [
         ("POST", "/openai/v1/chat/completions", "/v1/chat/completions"),
         ("POST", "/api/v1/chat/completions", "/v1/chat/completions"),
@@ -105,12 +105,12 @@ def guarded(tmp_path_factory):
         yield running, free, tied
 
 
-def test_no_way_to_write_a_path_goes_around_a_key(guarded):
+def test_no_spelling_of_a_path_bypasses_a_key(guarded):
     server, free, tied = guarded
     for path, body in BODIES.items():
         for sent in [path, *built(path)]:
             assert server.post(sent, body).status == 401, sent
-    # Paths that need no key, and paths of operators, are exact.
+    # Paths that need no key and paths for operators have no variants.
     exact = ["//health", "/health/", "/v1/health", "/v1/v1/health", "/health//", "/ready/", "//metrics", "/v1/metrics", "/admin/models/"]
     for sent in exact:
         assert server.get(sent).status == 401 and server.get(sent, headers=free).status == 404, sent
@@ -120,7 +120,7 @@ def test_no_way_to_write_a_path_goes_around_a_key(guarded):
     counted = [server.post(sent, CHAT, headers=tied) for sent in ["/v1/chat/completions", "/chat/completions", "/v1/v1/chat/completions/"]]
     assert [reply.status for reply in counted] == [403] * 3 and {reply.error["code"] for reply in counted} == {"model_not_allowed"}
     left = [int(reply.headers["x-ratelimit-remaining-requests"]) for reply in counted]
-    assert left == sorted(left, reverse=True) and len(set(left)) == 3, "each counts against the key's rate"
+    assert left == sorted(left, reverse=True) and len(set(left)) == 3, "each request counts against the key's rate"
 
 
 def test_metrics_have_the_route_and_the_log_has_the_path_as_it_was_sent(guarded):
@@ -141,7 +141,7 @@ def test_metrics_have_the_route_and_the_log_has_the_path_as_it_was_sent(guarded)
     assert [(line["path"], line["route"]) for line in logged()] == [(sent, "/v1/completions") for sent in ways]
 
 
-def test_an_error_comes_in_the_dialect_that_was_meant(server):
+def test_an_error_has_the_envelope_of_the_intended_dialect(server):
     for sent in ("/messages", "/v1/v1/messages", "//v1/messages/"):
         reply = server.post(sent, {"model": "gpt-9", "max_tokens": 4, "messages": CHAT["messages"]})
         assert reply.status == 404 and reply.json()["type"] == "error" and reply.headers["request-id"], sent

@@ -1,5 +1,5 @@
-"""What stands in deploy/prometheus and deploy/grafana, with the Prometheus of Debian: it scrapes the binary, the alerts pass their tests,
-and every query of the dashboard gives data."""
+"""deploy/prometheus and deploy/grafana with Debian's Prometheus: it scrapes the binary, the alerts pass their tests, and every query of the
+dashboard returns data."""
 
 import json
 import re
@@ -18,12 +18,12 @@ from harness import MODEL, ROOT, Server, free_port, wait_until
 
 DEPLOY = ROOT / "deploy"
 DASHBOARD = json.loads((DEPLOY / "grafana" / "penstock.json").read_text())
-# Queries without data in this test, with the reason. Each panel's description says so, too.
+# Queries that return no data in this test, with the reason. The description of each panel says so, too.
 WITHOUT_DATA = {
     "penstock_device_memory_bytes": "only models on a GPU have it",
     "penstock_model_load_seconds_sum": "no model was loaded between two scrapes",
 }
-# What vLLM's names break of Prometheus' rules for names. Their readers want them as they are.
+# vLLM's names that break Prometheus' naming rules. Their readers expect these names.
 VLLMS_OWN = ["metric names should not contain ':'", 'vllm:iteration_tokens_total non-counter metrics should not have "_total" suffix']
 
 
@@ -65,7 +65,7 @@ class Prometheus:
 
 @pytest.fixture(scope="module")
 def scraped(tmp_path_factory):
-    """A server under some load, and the Prometheus that scrapes it."""
+    """A server under light load, and the Prometheus that scrapes it."""
     tool("prometheus")
     with Server({"SERVER__DEFAULT_MODELS": MODEL, "ENGINE__CONTEXT": "4096"}) as server:
         prometheus, stop = Prometheus(tmp_path_factory.mktemp("prometheus"), server.port), threading.Event()
@@ -101,7 +101,7 @@ def test_a_real_prometheus_scrapes_the_metrics(scraped):
     assert kinds["vllm:cache_config_info"][0]["type"] == "gauge" and kinds["process_cpu_seconds_total"][0]["type"] == "counter"
 
 
-def test_what_scalers_and_endpoint_pickers_ask_has_an_answer(scraped):
+def test_queries_of_scalers_and_endpoint_pickers_return_data(scraped):
     _, prometheus = scraped
     asked = ["vllm:num_requests_waiting", "vllm:num_requests_running", "vllm:kv_cache_usage_perc", "vllm:cache_config_info"]
     asked += ["sum(vllm:num_requests_waiting) by (model_name)", "vllm:gpu_cache_usage_perc", "vllm:gpu_prefix_cache_hit_rate"]
@@ -120,7 +120,7 @@ def test_a_query_of_the_dashboard_has_data(scraped, title, query):
     is_empty = lambda: not [value for value in prometheus.values(asked) if value == value]
     reason = next((why for name, why in WITHOUT_DATA.items() if name in query), None)
     if reason is not None:
-        prometheus.get("query", query=asked)  # an error of the query would be one of HTTP
+        prometheus.get("query", query=asked)  # raises if the query is wrong
         return
     end = time.monotonic() + 15
     while is_empty() and time.monotonic() < end:
@@ -128,14 +128,14 @@ def test_a_query_of_the_dashboard_has_data(scraped, title, query):
     assert not is_empty(), (title, asked)
 
 
-def test_no_alert_fires_for_a_server_that_is_well(scraped):
+def test_no_alert_fires_for_a_healthy_server(scraped):
     _, prometheus = scraped
     rules = prometheus.get("rules")["groups"][0]["rules"]
     assert len(rules) >= 13 and all(rule["health"] == "ok" for rule in rules), rules
     assert [rule["name"] for rule in rules if rule["state"] == "firing"] == []
 
 
-def test_promtool_finds_nothing_but_the_names_of_vllm(server):
+def test_promtool_accepts_all_names_but_those_of_vllm(server):
     server.complete(max_tokens=2)
     done = subprocess.run([tool("promtool"), "check", "metrics"], input=server.get("/metrics").body, capture_output=True, timeout=60)
     faults = (done.stdout + done.stderr).decode().splitlines()
@@ -150,7 +150,7 @@ def test_promtool_finds_nothing_but_the_names_of_vllm(server):
 @pytest.mark.parametrize(
     "command", [("test", "rules", "alerts_test.yml"), ("check", "rules", "alerts.yml"), ("check", "config", "prometheus.yml")]
 )
-def test_promtool_passes_the_alerts_and_the_configuration(command):
+def test_promtool_accepts_the_alerts_and_the_configuration(command):
     done = subprocess.run([tool("promtool"), *command], cwd=DEPLOY / "prometheus", capture_output=True, timeout=60)
     assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
 
@@ -161,7 +161,7 @@ def test_every_alert_has_a_test():
     assert len(alerts) == len(set(alerts)) and [name for name in alerts if name not in tested] == []
 
 
-def test_alerts_and_dashboard_name_metrics_that_there_are(server):
+def test_alerts_and_dashboard_name_existing_metrics(server):
     server.complete(max_tokens=2)
     server.complete(temperature=9)
     known = set(re.findall(r"^# TYPE (\S+)", server.get("/metrics").body.decode(), re.M))
@@ -171,8 +171,8 @@ def test_alerts_and_dashboard_name_metrics_that_there_are(server):
     assert len(names) > 30 and names - known <= set(WITHOUT_DATA), names - known
 
 
-def test_the_dashboard_is_one_in_the_types_of_grafana():
-    """The types that Grafana publishes read every field and write it back."""
+def test_the_dashboard_has_the_types_of_grafana():
+    """Grafana's published types read every field, and write the same value."""
     plugins.register_default_plugins()
     read = dashboards.Dashboard.from_json(DASHBOARD)
     back = json.loads(encoder.JSONEncoder(sort_keys=True).encode(read))
@@ -183,7 +183,7 @@ def test_the_dashboard_is_one_in_the_types_of_grafana():
 
 
 def lost(wanted, got, path: str) -> list[str]:
-    """The paths of `wanted` whose value is another one in `got`."""
+    """The paths of `wanted` that have another value in `got`."""
     if isinstance(wanted, dict) and isinstance(got, dict):
         return [fault for key, value in wanted.items() for fault in lost(value, got.get(key), f"{path}.{key}")]
     if isinstance(wanted, list) and isinstance(got, list) and len(wanted) == len(got):

@@ -1,4 +1,4 @@
-"""The snippets of docs/proxies.md, with Debian's nginx and Caddy in front of the real binary."""
+"""The snippets of docs/proxies.md: Debian's nginx and Caddy in front of the real binary."""
 
 import json
 import os
@@ -26,18 +26,18 @@ CONFIG = {
 
 
 def snippet(language: str) -> str:
-    """The page's only block of code in a language."""
+    """The page's only code block in this language."""
     (found,) = re.findall(rf"```{language}\n(.*?)```", PAGE, re.S)
     return found
 
 
 def replaced(text: str, old: str, new: str) -> str:
-    assert text.count(old) == 1, f"{old!r} stands in the snippet once"
+    assert text.count(old) == 1, f"{old!r} occurs once in the snippet"
     return text.replace(old, new)
 
 
 def certificate(folder: Path) -> tuple[Path, Path]:
-    """A certificate that signs itself, and its key."""
+    """Makes a self-signed certificate. Returns the paths of the certificate and its key."""
     cert, key = folder / "cert.pem", folder / "key.pem"
     command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
     subprocess.run([*command, "-subj", f"/CN={SITE}", "-keyout", key, "-out", cert], check=True, capture_output=True)
@@ -45,7 +45,7 @@ def certificate(folder: Path) -> tuple[Path, Path]:
 
 
 class Proxy:
-    """A proxy with the page's snippet, whose addresses and files are replaced by those of the test."""
+    """A proxy that runs the page's snippet with the addresses and files of the test."""
 
     def __init__(self, name: str, folder, upstream: int):
         if (program := shutil.which(name)) is None:
@@ -77,7 +77,7 @@ class Proxy:
             return probe.connect_ex(("127.0.0.1", self.port)) == 0
 
     def stop(self) -> None:
-        # Caddy would wait for its clients, and nginx, if killed, would leave its workers.
+        # Caddy would wait for its clients. nginx, if killed, would leave its workers behind.
         (self.process.terminate if self.tls else self.process.kill)()
         self.process.wait(20)
         self.log.close()
@@ -94,18 +94,18 @@ class Proxy:
         try:
             stream.sendall(f"{head}Content-Length: {len(payload)}\r\n\r\n".encode() + payload)
         except OSError:
-            pass  # an answer may come before the body was read
+            pass  # the answer may arrive before the whole body is sent
         return Stream(stream)
 
 
 class Stream:
-    """An answer as it arrives."""
+    """A response, as it arrives."""
 
     def __init__(self, connection: socket.socket):
         self.connection, self.got, self.times = connection, b"", []
 
     def read(self) -> "Stream":
-        """Reads to the end."""
+        """Reads to the end of the response."""
         while piece := self.connection.recv(65536):
             self.got += piece
             self.times.append(time.monotonic())
@@ -154,7 +154,7 @@ def test_each_token_arrives_at_once(site):
     answer = proxy.send("/v1/completions", story(max_tokens=40)).read()
     assert answer.status == 200 and b"data: [DONE]" in answer.got and answer.got.endswith(b"0\r\n\r\n")
     assert "content-type: text/event-stream" in answer.head and "x-request-id: " in answer.head
-    # A proxy that holds events back sends them in a few pieces at the end.
+    # A proxy that buffers events would send them in a few pieces at the end.
     assert len(answer.times) > 20, f"{len(answer.times)} pieces"
     assert answer.times[20] - answer.times[1] > 0.2 * (answer.times[-1] - answer.times[0])
 
@@ -163,20 +163,20 @@ def test_a_client_that_leaves_ends_its_request(site):
     server, proxy = site
     stream = proxy.send("/v1/completions", story())
     stream.connection.recv(1000)
-    wait_until(lambda: server.gauge("num_requests_running") == 1, 5, "it runs")
+    wait_until(lambda: server.gauge("num_requests_running") == 1, 5, "the request runs")
     stream.connection.close()
-    wait_until(lambda: at_rest(server), 2, "its place is free")
+    wait_until(lambda: at_rest(server), 2, "the sequence slot is free")
 
 
 def test_a_client_that_leaves_before_its_answer_ends_its_request(site):
     server, proxy = site
     stream = proxy.send("/v1/completions", story(stream=False))
-    wait_until(lambda: server.gauge("num_requests_running") == 1, 5, "it runs")
+    wait_until(lambda: server.gauge("num_requests_running") == 1, 5, "the request runs")
     stream.connection.close()
-    wait_until(lambda: at_rest(server), 2, "its place is free")
+    wait_until(lambda: at_rest(server), 2, "the sequence slot is free")
 
 
-def test_large_bodies_pass_and_those_beyond_the_bound_get_our_error(site):
+def test_large_bodies_pass_and_those_beyond_the_limit_get_our_error(site):
     _, proxy = site
     body = json.dumps(story(max_tokens=1, stream=False)).encode()
     assert proxy.send("/v1/completions", body + b" " * (31 << 20)).read().status == 200
@@ -184,39 +184,39 @@ def test_large_bodies_pass_and_those_beyond_the_bound_get_our_error(site):
     assert refused.status == 413 and set(refused.error) == {"message", "type", "param", "code"}
 
 
-def test_errors_pass_as_they_are(site):
+def test_errors_pass_unchanged(site):
     server, proxy = site
     unknown = proxy.send("/v1/completions", story(model="nobody")).read()
     assert unknown.status == 404 and unknown.error["code"] == "model_not_found"
     streams = []
     for state in ("running", "waiting"):
         streams.append(proxy.send("/v1/completions", story()))
-        wait_until(lambda: server.gauge(f"num_requests_{state}") == 1, 5, f"one is {state}")
+        wait_until(lambda: server.gauge(f"num_requests_{state}") == 1, 5, f"one request is {state}")
     refused = proxy.send("/v1/completions", story()).read()
     assert refused.status == 429 and "retry-after: " in refused.head and refused.error["message"]
     for stream in streams:
         stream.connection.close()
-    wait_until(lambda: at_rest(server), 2, "both are gone")
+    wait_until(lambda: at_rest(server), 2, "both requests have ended")
 
 
-def test_connections_to_the_server_are_kept(site):
+def test_connections_to_the_server_are_reused(site):
     server, proxy = site
     proxy.send("/health").read()
     before = connections(server)
     for _ in range(20):
         assert proxy.send("/health").read().status == 200
-    assert connections(server) - before <= 2, "20 requests open no further connections"
+    assert connections(server) - before <= 2, "20 requests open at most two connections"
 
 
 def connections(server) -> int:
-    """Connections of the server that are open, or were a minute ago."""
+    """The number of the server's connections that are open or were closed within the last minute."""
     lines = [line.split() for name in ("tcp", "tcp6") for line in open(f"/proc/net/{name}") if ":" in line]
     port = f":{server.port:04X}"
     return sum(1 for line in lines if len(line) > 3 and (line[1].endswith(port) or line[2].endswith(port)) and line[3] != "0A")
 
 
 @pytest.mark.parametrize("name", ["nginx", "caddy"])
-def test_a_drain_looks_the_same_from_outside(name, tmp_path):
+def test_a_drain_looks_the_same_behind_a_proxy(name, tmp_path):
     with Server(CONFIG) as server:
         proxy = Proxy(name, tmp_path, server.port)
         try:

@@ -1,4 +1,4 @@
-"""`penstock pull` and its child processes."""
+"""`penstock pull`, downloads over HTTP, and the child processes of both."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ import pytest
 from harness import BINARY, MODEL, Server, environment, open_stream, wait_until
 from tiny import Tiny
 
-# A package `pip` that says who runs it, and then waits.
+# The main module of a fake package `pip`: it reports its process id, directory and arguments, and then waits.
 PIP = """
 import os, pathlib, sys, time
 pathlib.Path("half.whl").write_bytes(bytes(1000))
@@ -19,7 +19,7 @@ time.sleep(120)
 
 
 def waiting_pip(tmp_path) -> dict:
-    """The variables with which pip is one that waits."""
+    """Installs the fake pip. Returns the environment that selects it."""
     (tmp_path / "site" / "pip").mkdir(parents=True)
     (tmp_path / "site" / "pip" / "__init__.py").write_text("")
     (tmp_path / "site" / "pip" / "__main__.py").write_text(PIP)
@@ -28,7 +28,7 @@ def waiting_pip(tmp_path) -> dict:
 
 @pytest.fixture
 def scene(tmp_path):
-    """A pull whose pip waits. Its working directory holds modules that must not be run."""
+    """A pull whose pip waits. Its working directory contains modules that must not be run."""
     variables = waiting_pip(tmp_path)
     cwd = tmp_path / "cwd"
     cwd.mkdir()
@@ -64,13 +64,13 @@ def test_pip_is_the_installed_one_and_ends_with_the_pull(scene, how):
     process.send_signal(how)
     process.wait(10)
     wait_until(lambda: not alive(int(pid)), 5, "pip ends")
-    assert not list((tmp_path / "store").rglob("*.whl")), "what no pull can continue is gone"
+    assert not list((tmp_path / "store").rglob("*.whl")), "partial files that no pull can resume are removed"
     print(f"pip ended {time.monotonic() - start:.2f} s after the signal")
 
 
 @pytest.fixture
 def serving(tmp_path):
-    """A server whose pip waits, with the text that pip says."""
+    """A server whose pip waits, and the file to which pip reports."""
     Tiny("llama").write(tmp_path / "own.gguf")
     server = Server({"SERVER__MODELS_DIR": tmp_path / "store"}, args=("--model", str(tmp_path / "own.gguf")), env=waiting_pip(tmp_path))
     try:
@@ -84,7 +84,7 @@ def pip_of(said) -> int:
     return int(said.read_text().split()[0])
 
 
-def test_a_download_goes_on_for_the_clients_that_are_left_and_ends_with_the_last(serving):
+def test_a_download_continues_for_the_remaining_clients_and_ends_with_the_last(serving):
     server, said = serving
     clients = [open_stream(server, "/api/pull", {"model": MODEL}) for _ in range(2)]
     assert all(any(b"pulling" in line for line in client.makefile("rb")) for client in clients)
@@ -96,12 +96,12 @@ def test_a_download_goes_on_for_the_clients_that_are_left_and_ends_with_the_last
     wait_until(lambda: not alive(pid), 10, "pip ends")
     said.unlink()
     again = open_stream(server, "/api/pull", {"model": MODEL})
-    assert alive(pip_of(said)), "the next pull begins at once"
+    assert alive(pip_of(said)), "the next pull starts at once"
     again.close()
-    wait_until(lambda: b"was given up" in server.output().encode(), 10, "the log says so")
+    wait_until(lambda: b"was given up" in server.output().encode(), 10, "the log says that the download was given up")
 
 
-def test_a_download_that_an_operator_asked_for_goes_on_without_clients_and_ends_with_the_server(serving):
+def test_a_download_by_an_operator_continues_without_clients_and_ends_with_the_server(serving):
     server, said = serving
     follower = open_stream(server, "/admin/models/pull", {"model": MODEL, "stream": True})
     pid = pip_of(said)

@@ -1,4 +1,4 @@
-"""`penstock quantize`: whole files of real models, and what it refuses."""
+"""`penstock quantize`: whole files of real models, and refused input."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ def refused(*args) -> str:
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory):
-    """The model with all tensors as float32, which is exact."""
+    """The model with all tensors in float32, which is lossless."""
     path = tmp_path_factory.mktemp("quantize") / "f32.gguf"
     report = quantize(MODEL, "--type", "F32", "-o", path)
-    assert all(tensor["relative_squared_error"] == 0 for tensor in report["tensors"]), "float32 holds every weight"
+    assert all(tensor["relative_squared_error"] == 0 for tensor in report["tensors"]), "float32 represents every weight exactly"
     return path
 
 
@@ -41,15 +41,15 @@ def divergence(file, reference, text) -> dict:
 
 @pytest.mark.real_models
 def test_a_real_mixture_is_that_of_llama_cpp():
-    """The plan for Gemma's Q4_K_M is the shipped file's own, tensor by tensor. Qwen's file counts layers by name ("10" before "2"), so that
-    only the numbers of each type agree."""
+    """Gemma's Q4_K_M plan equals the shipped file tensor by tensor. Qwen's file orders layers as text ("10" before "2"), so only the number
+    of tensors per type is equal."""
     for tensor in quantize("gemma3:270m", "--type", "Q4_K_M", "--dry-run")["tensors"]:
         assert tensor["to"] == tensor["from"], tensor
     tensors = quantize("qwen2.5-coder:0.5b", "--type", "Q4_K_M", "--dry-run")["tensors"]
     assert Counter(tensor["to"] for tensor in tensors) == Counter(tensor["from"] for tensor in tensors)
 
 
-def test_the_same_type_again_changes_little_and_more_bits_diverge_less(source, tmp_path):
+def test_more_bits_diverge_less_and_a_copy_in_f32_changes_nothing(source, tmp_path):
     kls = []
     for kind in ["F16", "Q8_0", "Q4_0", "Q2_K"]:
         out = tmp_path / f"{kind}.gguf"
@@ -57,7 +57,7 @@ def test_the_same_type_again_changes_little_and_more_bits_diverge_less(source, t
         assert report["bytes"] == out.stat().st_size
         kls.append(divergence(out, source, ROOT / "ARCHITECTURE.md")["kl_mean"])
     assert kls == sorted(kls) and kls[0] < 1e-4 and 1e-3 < kls[2] < 1, kls
-    # The shipped file is Q4_1 with an embedding in Q8_0: the F32 copy gives the same logits.
+    # The shipped file is Q4_1 with a Q8_0 embedding. Its F32 copy gives the same logits.
     assert divergence(source, MODEL, ROOT / "ARCHITECTURE.md")["kl_max"] < 1e-8
 
 
@@ -68,7 +68,7 @@ def test_a_quantised_file_answers(source, tmp_path):
     assert done.returncode == 0 and done.stdout.strip(), done.stderr
 
 
-def test_bad_input_is_refused_and_nothing_is_left(source, tmp_path):
+def test_bad_input_is_refused_and_leaves_nothing(source, tmp_path):
     out = tmp_path / "out.gguf"
     assert "expected one of F32, F16" in refused(MODEL, "--type", "Q9", "-o", out)
     assert "source itself" in refused(source, "--type", "Q8_0", "-o", source, "--force")

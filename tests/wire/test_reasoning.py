@@ -1,4 +1,4 @@
-"""Reasoning is kept apart from the answer, and an answer can be continued."""
+"""Reasoning is separate from the answer, and a started answer can be continued."""
 
 import json
 import tempfile
@@ -39,7 +39,7 @@ def ask(server, **fields) -> dict:
     return reply.json()
 
 
-def test_an_unfinished_thought_is_reasoning(thinker):
+def test_reasoning_that_the_limit_cuts_is_no_content(thinker):
     answer = ask(thinker, content="What is the capital of France?", max_tokens=10)
     message = answer["choices"][0]["message"]
     assert message["reasoning_content"] and message["content"] == ""
@@ -47,7 +47,7 @@ def test_an_unfinished_thought_is_reasoning(thinker):
 
 
 @pytest.mark.real_models
-def test_a_format_holds_for_what_follows_the_thought(thinker):
+def test_a_format_applies_after_the_reasoning(thinker):
     fields = dict(content="Is it so?", max_tokens=40, choice=["yes", "no"])
     message = ask(thinker, **fields, chat_template_kwargs={"enable_thinking": False})["choices"][0]["message"]
     assert message["content"] in ("yes", "no") and "reasoning_content" not in message
@@ -56,17 +56,17 @@ def test_a_format_holds_for_what_follows_the_thought(thinker):
 
 
 @pytest.mark.parametrize("rule", [{"choice": ["yes", "no"]}, {"response_format": {"type": "json_object"}}])
-def test_an_answer_does_not_end_in_a_thought_before_its_rule_is_met(thinker, rule):
-    """The bias makes the model want to end at once. `content` is empty only if the limit of tokens came first."""
+def test_an_answer_does_not_end_in_the_reasoning_before_its_format_is_met(thinker, rule):
+    """The bias makes the model end at once. `content` is empty only if the token limit is reached first."""
     for seed in range(3):
         fields = dict(max_tokens=60, temperature=1.5, seed=seed, logit_bias={"2": 100}, **rule)
         choice = ask(thinker, content="Is it so?", **fields)["choices"][0]
         assert choice["message"]["content"] or choice["finish_reason"] == "length", choice
         choice = ask(thinker, content="Is it so?", thinking_token_budget=5, **fields)["choices"][0]
-        assert choice["message"]["content"], "the limit is far behind the thought"
+        assert choice["message"]["content"], "the token limit is far beyond the reasoning"
 
 
-def test_without_thinking_everything_is_text(thinker):
+def test_without_reasoning_everything_is_content(thinker):
     fields = dict(content="What is the capital of France?", max_tokens=10, chat_template_kwargs={"enable_thinking": False})
     answer = ask(thinker, **fields)
     message = answer["choices"][0]["message"]
@@ -82,8 +82,8 @@ def test_reasoning_is_streamed(thinker):
     assert not any(chunk["choices"][0]["delta"].get("content") for chunk in chunks)
 
 
-def test_effort_none_switches_thinking_off_and_levels_are_advice(thinker):
-    """This template knows only whether to think."""
+def test_effort_none_switches_reasoning_off_and_levels_are_advice(thinker):
+    """The template of this model can only switch reasoning on and off."""
     fields = dict(content="What is the capital of France?", max_tokens=10)
     off = ask(thinker, **fields, chat_template_kwargs={"enable_thinking": False})["choices"][0]["message"]
     assert ask(thinker, **fields, reasoning_effort="none")["choices"][0]["message"] == off
@@ -96,8 +96,8 @@ def test_effort_none_switches_thinking_off_and_levels_are_advice(thinker):
     on = ask(thinker, **fields)["choices"][0]["message"]
     plain = thinker.chat(**fields).json()["choices"]
     for effort in ("minimal", "low", "medium", "high", "xhigh", "max"):
-        assert ask(thinker, **fields, reasoning_effort=effort)["choices"][0]["message"] == on, "it has no levels, and reasons"
-        assert thinker.chat(**fields, reasoning_effort=effort).json()["choices"] == plain, "it does not reason at all"
+        assert ask(thinker, **fields, reasoning_effort=effort)["choices"][0]["message"] == on, "no levels, so the model reasons"
+        assert thinker.chat(**fields, reasoning_effort=effort).json()["choices"] == plain, "this model does not reason at all"
     assert thinker.chat(**fields, reasoning_effort="none").json()["choices"] == plain
     assert thinker.chat("Why?", model="thinker", reasoning_effort="a lot").error["param"] == "reasoning_effort"
     bounded = ask(thinker, content="Why?", max_tokens=40, reasoning={"max_tokens": 5})["choices"][0]["message"]
@@ -125,7 +125,7 @@ def test_reasoning_is_an_item_of_a_response(thinker):
         "incomplete",
     ]
     assert "".join(event["delta"] for event in events if event["type"] == "response.reasoning_text.delta") == whole
-    # the reasoning is accepted again as input, since the template shows it
+    # The reasoning is accepted as input, and the template renders it.
     again = [{"role": "user", "content": "Why?"}, item, {"role": "assistant", "content": "So."}, {"role": "user", "content": "And?"}]
     messages = [again[0], {"role": "assistant", "content": "So.", "reasoning_content": whole}, again[3]]
     expected = thinker.chat(messages=messages, model="thinker", max_tokens=1).json()["usage"]["prompt_tokens"]
@@ -160,25 +160,25 @@ def test_a_conversation_that_cannot_be_continued_is_refused(thinker, fields, par
 
 
 @pytest.mark.parametrize("budget", [0, 5])
-def test_a_thought_ends_at_its_budget(thinker, budget):
+def test_reasoning_ends_at_its_budget(thinker, budget):
     message = ask(thinker, content="Why?", max_tokens=40, thinking_token_budget=budget)["choices"][0]["message"]
     assert message["content"] and "think>" not in message["content"], message
     thought = ask(thinker, content="Why?", max_tokens=5)["choices"][0]["message"]["reasoning_content"] if budget else ""
     assert message.get("reasoning_content", "").strip() == thought.strip()
 
 
-def test_a_budget_that_says_nothing_is_none(thinker):
+def test_a_budget_without_a_limit_changes_nothing(thinker):
     fields = dict(content="Why?", max_tokens=12)
     free = ask(thinker, **fields)["choices"][0]["message"]
     for budget in (-1, None, 100):
         assert ask(thinker, **fields, thinking_token_budget=budget)["choices"][0]["message"] == free
-    assert thinker.chat("Why?", thinking_token_budget=5).status == 200, "a model that does not reason keeps to any budget"
+    assert thinker.chat("Why?", thinking_token_budget=5).status == 200, "a model that does not reason is within any budget"
     for wrong in (-2, 1.5, "5"):
         assert thinker.chat("Why?", model="thinker", thinking_token_budget=wrong).error["param"] == "thinking_token_budget"
 
 
 def between_tags(server, choice: dict) -> int:
-    """The tokens that the model wrote before the tag that ends its reasoning. The template has opened it."""
+    """Counts the generated tokens before the tag that ends the reasoning. The template has already written the tag that starts it."""
     texts = [server.post("/detokenize", {"model": "thinker", "tokens": [id]}).json()["prompt"] for id in choice["token_ids"]]
     before = "".join(texts).partition("</think>")[0]
     return next(count for count in range(len(texts) + 1) if len("".join(texts[:count])) >= len(before))
@@ -186,7 +186,7 @@ def between_tags(server, choice: dict) -> int:
 
 @pytest.mark.parametrize("budget", [1, 2, 5, 9])
 def test_the_reasoning_has_as_many_tokens_as_its_budget_and_usage_says_so(thinker, budget):
-    """Alone, as one of several choices, in a stream, and before an answer in a format."""
+    """Holds for a single answer, for several choices, in a stream, and before an answer with a format."""
     fields = dict(max_tokens=40, thinking_token_budget=budget, return_token_ids=True, min_tokens=20)
     answer = ask(thinker, **fields)
     assert between_tags(thinker, answer["choices"][0]) == budget
@@ -204,14 +204,14 @@ def test_the_reasoning_has_as_many_tokens_as_its_budget_and_usage_says_so(thinke
     assert answer["usage"]["completion_tokens_details"]["reasoning_tokens"] <= budget
 
 
-def test_a_budget_beyond_the_limit_of_tokens_leaves_that_as_it_is(thinker):
+def test_a_budget_beyond_the_token_limit_changes_nothing(thinker):
     answer = ask(thinker, content="Why?", max_tokens=6, thinking_token_budget=50)
     assert answer["usage"]["completion_tokens_details"]["reasoning_tokens"] == answer["usage"]["completion_tokens"] == 6
     assert answer["choices"][0]["finish_reason"] == "length"
 
 
 def test_reasoning_is_continued_within_its_budget(thinker):
-    """What the message holds of it counts."""
+    """The reasoning that the message already contains counts."""
     begun = "The user wants to know why"
     size = len(thinker.post("/tokenize", {"model": MODEL, "prompt": begun, "add_special_tokens": False}).json()["tokens"])
     messages = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": f"<think>\n{begun}"}]
@@ -219,13 +219,13 @@ def test_reasoning_is_continued_within_its_budget(thinker):
     choice = ask(thinker, **fields)["choices"][0]
     free, text = choice["message"], thinker.post("/detokenize", {"model": "thinker", "tokens": choice["token_ids"]}).json()["prompt"]
     thought = text.partition("</think>")[0].partition("<|im_end|>")[0]
-    assert free["reasoning_content"] == thought.rstrip(), "it goes on from its last character"
+    assert free["reasoning_content"] == thought.rstrip(), "the answer continues after its last character"
     for more in (0, 3):
         answer = ask(thinker, **fields, thinking_token_budget=size + more)
         message = answer["choices"][0]["message"]
         assert between_tags(thinker, answer["choices"][0]) == more and message["content"], answer
         assert free["reasoning_content"].startswith(message.get("reasoning_content", ""))
-    assert ask(thinker, **fields, thinking_token_budget=1)["choices"][0]["message"]["content"], "there is too much of it already"
+    assert ask(thinker, **fields, thinking_token_budget=1)["choices"][0]["message"]["content"], "the message already exceeds the budget"
 
 
 CALL = json.dumps({"name": "look", "arguments": {"at": "the sky of today"}})
@@ -235,7 +235,8 @@ LOOK = {"type": "function", "function": {"name": "look", "parameters": {"type": 
 
 @pytest.fixture(scope="module")
 def script(tmp_path_factory):
-    """A model that always makes the same call, without tags, and one that reasons over and over, under a name with a limit."""
+    """A model that always makes the same call, without tags, and one that starts to reason again and again. A variant of the first has a
+    token limit."""
     folder = tmp_path_factory.mktemp("script")
     template = folder / "plain.jinja"
     template.write_text(HEAD + "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
@@ -252,7 +253,7 @@ def script(tmp_path_factory):
 
 
 def repeated(server, question="Look!", **fields) -> dict:
-    """The usage of an answer that only repeats the call whose result it was given, so that the model is asked twice."""
+    """The response to a call's result. The model only repeats the call, so the server asks it a second time."""
     call = {"id": "call_1", "type": "function", "function": json.loads(CALL) | {"arguments": json.dumps(json.loads(CALL)["arguments"])}}
     result = {"role": "tool", "tool_call_id": "call_1", "content": "blue"}
     messages = [{"role": "user", "content": question}, {"role": "assistant", "content": None, "tool_calls": [call]}, result]
@@ -265,7 +266,7 @@ def repeated(server, question="Look!", **fields) -> dict:
 def test_a_second_try_shares_the_limit_of_the_first(script):
     free = repeated(script, max_tokens=100)
     once = len(CALL) // scripted.PIECE + 1
-    assert once < LIMIT < free["usage"]["completion_tokens"], "without a limit the call is written twice"
+    assert once < LIMIT < free["usage"]["completion_tokens"], "without a limit, the call is generated twice"
     for fields in ({"max_tokens": LIMIT}, {"max_completion_tokens": LIMIT}, {"model": "caller:short"}):
         answer = repeated(script, **fields)
         assert answer["usage"]["completion_tokens"] == LIMIT, (fields, answer)
@@ -273,14 +274,14 @@ def test_a_second_try_shares_the_limit_of_the_first(script):
 
 
 def test_a_second_try_ends_with_the_context_of_the_first(script):
-    """Nothing sets a limit, so the answer may have what the first prompt leaves of the context."""
+    """No limit is set, so the answer may use what the first prompt leaves of the context."""
     left = 512 - LIMIT - repeated(script, max_tokens=1)["usage"]["prompt_tokens"]
     usage = repeated(script, "Look!" + " x" * left)["usage"]
     assert (usage["prompt_tokens"], usage["completion_tokens"]) == (512 - LIMIT, LIMIT)
 
 
-def test_reasoning_that_was_ended_does_not_begin_again(script):
-    """The model begins to reason wherever its script ends."""
+def test_reasoning_does_not_start_again_after_its_budget(script):
+    """The model starts to reason whenever its script ends."""
     body = {"model": "brooder", "messages": [{"role": "user", "content": "Why?"}], "max_tokens": 60, "temperature": 0}
     free = script.post("/v1/chat/completions", body).json()["choices"][0]["message"]
     assert free["reasoning_content"].startswith("Hm, let me see") and free["content"] == "Well.", free

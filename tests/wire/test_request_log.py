@@ -1,4 +1,5 @@
-"""A line per request in the log when the request ends: what it asked for, what it cost, and how it ended. Read as JSON from the binary."""
+"""The log has one line per request, written when the request ends: what it asked for, what it cost, and how it ended. The tests read the
+log as JSON."""
 
 import json
 import signal
@@ -16,7 +17,7 @@ SECRET = "xyzzyplugh"
 
 
 class Logged:
-    """A server whose log is JSON, and its lines."""
+    """A server with a JSON log. Gives access to the log's lines."""
 
     def __init__(self, config=None, *args: str):
         self.file = tempfile.NamedTemporaryFile("w+b", prefix="penstock-", suffix=".json")
@@ -31,14 +32,14 @@ class Logged:
         self.server.__exit__(*error)
 
     def all(self) -> list[dict]:
-        """Every line, each of which must be an object."""
+        """Parses every line. Each must be an object."""
         return [json.loads(line) for line in Path(self.file.name).read_text().splitlines()]
 
     def of(self, id: str) -> list[dict]:
         return [line for line in self.all() if line["target"] == "penstock::access" and line.get("id") == id]
 
     def one(self, id: str) -> dict:
-        """The request's only line."""
+        """Returns the only line of a request."""
         wait_until(lambda: self.of(id), 5, "the line is written")
         lines = self.of(id)
         assert len(lines) == 1, lines
@@ -71,7 +72,7 @@ def completion(**fields) -> dict:
     return {"model": MODEL, "prompt": f"{SECRET} once upon a time", "max_tokens": 6, "temperature": 0, **fields}
 
 
-def test_a_line_tells_what_a_request_was_and_cost(logged, id):
+def test_a_line_describes_a_request_and_its_cost(logged, id):
     trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     reply = logged.post("/v1/completions", completion(), id, traceparent=trace)
     assert (reply.headers["x-request-id"], reply.headers["traceparent"]) == (id, trace)
@@ -84,7 +85,7 @@ def test_a_line_tells_what_a_request_was_and_cost(logged, id):
     assert not {"reason", "field", "tenant", "trace"} & set(line)
 
 
-def test_tokens_of_the_prefix_cache_are_counted_and_those_of_several_choices_summed(logged, id):
+def test_cached_tokens_are_counted_and_those_of_several_choices_are_summed(logged, id):
     prompt = "The quick brown fox jumps over the lazy dog. " * 20
     logged.post("/v1/completions", completion(prompt=prompt), "first" + id)
     usage = logged.post("/v1/completions", completion(prompt=prompt, n=3), id).json()["usage"]
@@ -93,13 +94,13 @@ def test_tokens_of_the_prefix_cache_are_counted_and_those_of_several_choices_sum
     assert (line["prompt_tokens"], line["generated_tokens"]) == (usage["prompt_tokens"], 18)
 
 
-def test_the_line_of_a_stream_comes_at_its_end(logged, id):
+def test_the_line_of_a_stream_is_written_at_its_end(logged, id):
     body = json.dumps(completion(stream=True, max_tokens=200, ignore_eos=True)).encode()
     with socket.create_connection(("127.0.0.1", logged.server.port), timeout=60) as stream:
         head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nx-request-id: {id}\r\nConnection: close\r\n"
         stream.sendall(f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
         assert stream.recv(100)
-        assert logged.of(id) == [], "the stream has only begun"
+        assert logged.of(id) == [], "the stream has only started"
         while stream.recv(65536):
             pass
     line = logged.one(id)
@@ -108,14 +109,14 @@ def test_the_line_of_a_stream_comes_at_its_end(logged, id):
 
 
 @pytest.mark.parametrize(("stream", "status"), [(True, 200), (False, 499)])
-def test_a_client_that_leaves_has_its_line(logged, id, stream, status):
+def test_a_client_that_disconnects_has_its_line(logged, id, stream, status):
     body = json.dumps(completion(stream=stream, max_tokens=2000, ignore_eos=True)).encode()
     with socket.create_connection(("127.0.0.1", logged.server.port), timeout=60) as connection:
         head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nx-request-id: {id}\r\n"
         connection.sendall(f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
         if stream:
             read_until(connection, b"data: ")
-        wait_until(lambda: logged.server.gauge("num_requests_running") == 1, 10, "it runs")
+        wait_until(lambda: logged.server.gauge("num_requests_running") == 1, 10, "the request runs")
         time.sleep(0.2)
     line = logged.one(id)
     assert (line["level"], line["outcome"], line["status"], line["reason"]) == ("INFO", "left", status, "client_left")
@@ -143,7 +144,7 @@ def test_a_refusal_names_its_reason_and_field(logged, id, body, status, reason, 
     assert "generated_tokens" not in line
 
 
-def test_a_schema_that_is_refused_has_its_line(logged, id):
+def test_a_refused_schema_has_its_line(logged, id):
     schema = {"type": "object", "properties": {"a": {"$ref": "http://a/b"}}}
     schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
     body = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "response_format": schema}
@@ -153,7 +154,7 @@ def test_a_schema_that_is_refused_has_its_line(logged, id):
     assert line["field"].startswith("response_format") and line["model"] == MODEL
 
 
-def test_paths_without_a_route_and_heads_that_are_none_have_a_line(logged, id):
+def test_unknown_routes_and_malformed_heads_have_a_line(logged, id):
     logged.server.get("/no/such\x1b[31m".replace("\x1b", "%1b"), headers={"x-request-id": id})
     line = logged.one(id)
     assert (line["status"], line["reason"], line["path"]) == (404, "unknown_url", "/no/such%1b[31m") and "route" not in line
@@ -177,7 +178,7 @@ def test_responses_have_a_line(logged, id):
     assert (line["status"], line["generated_tokens"]) == (200, reply.json()["usage"]["output_tokens"])
 
 
-def test_an_id_that_is_no_plain_word_is_replaced(logged):
+def test_an_id_that_is_not_a_plain_word_is_replaced(logged):
     for bad in ("x" * 200, "two words", "ümlaut".encode("latin-1").decode("latin-1")):
         given = logged.server.get("/v1/models", headers={"x-request-id": bad}).headers["x-request-id"]
         assert len(given) == 32 and logged.one(given)["route"] == "/v1/models"
@@ -196,7 +197,7 @@ def test_probes_and_the_start_of_the_framework_are_silent_below_debug(logged):
 
 
 @pytest.mark.real_models
-def test_a_server_at_fault_logs_an_error(tmp_path):
+def test_a_request_that_the_server_fails_is_logged_as_an_error(tmp_path):
     import shutil
 
     path = Path(json.loads(cli("show", MODEL, "--json").stdout)["path"])
@@ -227,7 +228,7 @@ def test_a_stream_that_the_drain_cuts_has_its_line():
 
 
 def send(logged, id: str, **fields) -> socket.socket:
-    """Sends a completion on a connection of its own."""
+    """Sends a completion on its own connection."""
     body = json.dumps(completion(stream=True, ignore_eos=True, **fields)).encode()
     head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nx-request-id: {id}\r\n"
     connection = socket.create_connection(("127.0.0.1", logged.server.port), timeout=60)
@@ -235,13 +236,13 @@ def send(logged, id: str, **fields) -> socket.socket:
     return connection
 
 
-def test_waiting_leaving_the_queue_and_a_full_queue_are_told():
+def test_time_in_the_queue_disconnects_there_and_a_full_queue_are_logged():
     config = {"ENGINE__MAX_RUNNING": "1", "LIMITS__MAX_QUEUE": "1", "LIMITS__BODY_TIMEOUT_SECONDS": "1"}
     with Logged(config) as logged:
         running = send(logged, "running", max_tokens=3000)
         read_until(running, b"data: ")
         waiting = send(logged, "waiting", max_tokens=1)
-        wait_until(lambda: logged.server.gauge("num_requests_waiting") == 1, 10, "it waits")
+        wait_until(lambda: logged.server.gauge("num_requests_waiting") == 1, 10, "the request waits")
         assert logged.post("/v1/completions", completion(), "full").status == 429
         line = logged.one("full")
         assert (line["level"], line["outcome"], line["status"], line["reason"]) == ("WARN", "refused", 429, "rate_limit_exceeded")
@@ -249,7 +250,7 @@ def test_waiting_leaving_the_queue_and_a_full_queue_are_told():
         line = logged.one("waiting")
         assert (line["outcome"], line["generated_tokens"]) == ("left", 0) and 0 < line["queue_ms"] <= line["total_ms"]
         assert "ttft_ms" not in line
-        wait_until(lambda: logged.server.gauge("num_requests_waiting") == 0, 10, "its place is free")
+        wait_until(lambda: logged.server.gauge("num_requests_waiting") == 0, 10, "the queue is empty")
         later = send(logged, "later", max_tokens=1)
         time.sleep(0.3)
         running.close()
@@ -264,7 +265,7 @@ def test_waiting_leaving_the_queue_and_a_full_queue_are_told():
         assert (line["status"], line["reason"], line["outcome"]) == (408, "request_timeout", "refused") and line["total_ms"] >= 1000
 
 
-def test_nothing_of_a_prompt_is_logged_unless_asked(logged, id):
+def test_no_prompt_is_logged_unless_the_configuration_says_so(logged, id):
     with Logged(None, "--log", "trace,mio=info") as loud:
         for body in (completion(), completion(temperature=9), completion(stream=True)):
             loud.post("/v1/completions", body, "quiet")
@@ -279,7 +280,7 @@ def test_nothing_of_a_prompt_is_logged_unless_asked(logged, id):
         assert len(lines[1]["body"]) <= 4096 and lines[1]["bytes"] > 100_000
 
 
-def test_text_is_a_line_per_request_too(id):
+def test_the_text_format_has_one_line_per_request_too(id):
     with Server({"SERVER__DEFAULT_MODELS": MODEL}) as server:
         server.post("/v1/completions", completion(), headers={"x-request-id": id})
         wait_until(lambda: id in server.output(), 5, "the line is written")
@@ -289,7 +290,7 @@ def test_text_is_a_line_per_request_too(id):
 
 
 @pytest.mark.parametrize(("flag", "kept"), [("-q", {"WARN"}), ("--log=warn,penstock::access=info", {"WARN", "INFO"}), ("--log=off", set())])
-def test_a_level_chooses_lines(flag, kept):
+def test_a_level_selects_lines(flag, kept):
     with Logged(None, flag) as logged:
         logged.post("/v1/completions", completion(), "good")
         logged.post("/v1/completions", completion(temperature=9), "bad")
@@ -323,7 +324,7 @@ def test_a_variable_with_an_unknown_level_is_named(monkeypatch):
     monkeypatch.setenv("RUST_LOG", "trace")
     with Logged(None, "-q") as logged:
         logged.post("/v1/completions", completion(), "good")
-        assert logged.all() == [], "a flag goes before the variable"
+        assert logged.all() == [], "the flag has priority"
 
 
 def test_each_line_of_a_batch_has_its_line(tmp_path):

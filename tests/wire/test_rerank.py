@@ -1,4 +1,5 @@
-"""/v1/rerank and /score: by a model that ranks (against sentence-transformers), by vectors, and by asking a generative model."""
+"""/v1/rerank and /score with a ranking model (compared with sentence-transformers), with an embedding model, and with a generative
+model."""
 
 import math
 from unittest.mock import ANY
@@ -24,7 +25,7 @@ def coder():
         yield server
 
 
-def test_a_model_that_ranks_has_the_scores_of_sentence_transformers(zoo):  # noqa: F811
+def test_a_ranking_model_gives_the_scores_of_sentence_transformers(zoo):  # noqa: F811
     (layout,) = (layout for layout in LAYOUTS if layout["name"] == RANKER)
     pairs, want = layout["pairs"], layout["scores"]
     first, second = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
@@ -49,11 +50,11 @@ def test_an_embedding_model_compares_vectors(zoo, name):  # noqa: F811
     scores = zoo.post("/score", {"model": name, "text_1": texts[0], "text_2": texts}).json()
     assert all(abs(item["score"] - cosine) < 1e-5 for item, cosine in zip(scores["data"], due, strict=True))
     tokens = sum(zoo.post("/tokenize", {"model": name, "prompt": text}).json()["count"] for text in set(texts))
-    assert scores["usage"]["prompt_tokens"] == tokens, "an equal text is computed once"
+    assert scores["usage"]["prompt_tokens"] == tokens, "equal texts are computed once"
 
 
 @pytest.mark.real_models
-def test_a_generative_model_is_asked(coder):
+def test_a_generative_model_judges_each_document(coder):
     results = ranked(coder, model=CODER)["results"]
     assert results[0]["index"] == 1 and all(0 <= result["relevance_score"] <= 1 for result in results), results
     scores = [result["relevance_score"] for result in results]
@@ -62,7 +63,7 @@ def test_a_generative_model_is_asked(coder):
 
 @pytest.mark.real_models
 def test_the_score_is_the_odds_of_yes_against_no(coder):
-    """The same from the outside: the log-probabilities of both answers behind the same prompt."""
+    """Computes the same score from outside: from the log-probabilities of both answers after the same prompt."""
     body = {"model": CODER, "text_1": QUERY, "text_2": DOCUMENTS[1], "use_activation": False}
     score = coder.post("/score", body).json()["data"][0]["score"]
     system = (
@@ -80,21 +81,21 @@ def test_the_score_is_the_odds_of_yes_against_no(coder):
     assert abs(score - (found["yes"] - found["no"])) < 1e-3, (score, found)
 
 
-def test_each_path_and_option(server):
+def test_each_path_and_each_option_works(server):
     whole = ranked(server)
     assert whole["id"].startswith("rerank-") and whole["model"] == MODEL and whole["usage"]["total_tokens"] > 0
     for path in PATHS:
-        assert ranked(server, path)["results"] == whole["results"], "the same bits each time"
+        assert ranked(server, path)["results"] == whole["results"], "the same bits on each path"
     assert ranked(server, top_n=1)["results"] == whole["results"][:1]
     assert ranked(server, top_n=100)["results"] == whole["results"]
-    assert ranked(server, top_n=0)["results"] == whole["results"], "0 stands for all"
+    assert ranked(server, top_n=0)["results"] == whole["results"], "0 returns all"
     shown = ranked(server, return_documents=True, documents=[DOCUMENTS[0], {"text": DOCUMENTS[1]}])["results"]
     assert {result["index"]: result["document"] for result in shown} == {0: {"text": DOCUMENTS[0]}, 1: {"text": DOCUMENTS[1]}}
     assert all("document" not in result for result in whole["results"])
 
 
 @pytest.mark.parametrize("name", [RANKER, BERT, DECODER, CODER])
-def test_a_document_is_cut_to_what_fits(zoo, coder, name):  # noqa: F811
+def test_a_document_is_truncated_to_what_fits(zoo, coder, name):  # noqa: F811
     server = coder if name == CODER else zoo
     document = "water runs under the old gate " * 3
 
@@ -105,20 +106,20 @@ def test_a_document_is_cut_to_what_fits(zoo, coder, name):  # noqa: F811
     long = document + "and the gate opens, " * 8000
     assert "context" in score(long)["message"]
     whole = score(document)
-    # What is left out makes no difference, and the most that fits is taken.
+    # Bounds beyond the text change nothing. -1 takes the most tokens that fit.
     assert score(document, max_tokens_per_doc=1000, truncate_prompt_tokens=-1) == whole | {"id": ANY}
     few = score(long, max_tokens_per_doc=5)
     wordy = {"model": name, "query": "the gate opens and water runs under it", "documents": ["the gate"]}
     assert server.post("/rerank", wordy).json()["results"] == server.post("/rerank", {**wordy, "max_tokens_per_doc": 6}).json()["results"]
     assert few["usage"]["prompt_tokens"] < whole["usage"]["prompt_tokens"] and few["results"] != whole["results"]
     most = score(long, truncate_prompt_tokens=-1)["usage"]["prompt_tokens"]
-    # A model of vectors reads each text by itself.
+    # An embedding model reads query and document separately.
     alone = name in (BERT, DECODER)
     bound = 8 if alone else whole["usage"]["prompt_tokens"] - 4
     cut = score(long, truncate_prompt_tokens=bound)
     assert most > bound and 0 < cut["usage"]["prompt_tokens"] <= bound * (2 if alone else 1)
     assert cut["results"] == score(document + "and", truncate_prompt_tokens=bound)["results"]
-    if name != DECODER:  # its texts have no tokens around them
+    if name != DECODER:  # this model adds no tokens around a text
         refused = score(document, truncate_prompt_tokens=1)
         assert refused["param"] == "documents" and "may have 1 tokens" in refused["message"]
 

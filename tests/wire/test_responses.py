@@ -1,4 +1,4 @@
-"""/v1/responses on the wire: the whole answer, the events in their order, the store."""
+"""/v1/responses over HTTP: whole answers, events and their order, and stored responses."""
 
 import json
 
@@ -24,7 +24,7 @@ def text_of(response: dict) -> str:
 
 
 def events_of(reply) -> list[dict]:
-    """The name of each event is its type, and events are numbered from 0."""
+    """Parses the events of a stream. The name of each event is its type, and events are numbered from 0."""
     assert reply.status == 200, reply.body
     assert reply.headers["content-type"].startswith("text/event-stream")
     events = []
@@ -49,7 +49,7 @@ def test_an_answer_has_every_field(server):
     assert usage["output_tokens_details"] == {"reasoning_tokens": 0}
     given = {
         "temperature": 0,
-        "top_p": 0.9,  # what the model brings
+        "top_p": 0.9,  # the model's own default
         "max_output_tokens": 12,
         "instructions": None,
         "previous_response_id": None,
@@ -147,7 +147,7 @@ def test_a_call_is_an_item(server, choice):
 
 
 def test_results_of_calls_give_the_same_prompt_as_in_a_chat(server):
-    """With items as input, or with the id of a stored response, the prompt is that of the same chat."""
+    """With the call and its result as input items, or with the stored response's id, the prompt equals that of the same chat."""
     asked = respond(
         server, "Weather in Oslo?", tools=TOOLS, tool_choice="required", parallel_tool_calls=False, max_output_tokens=200
     ).json()
@@ -199,11 +199,11 @@ def test_a_conversation_continues_from_a_stored_response(server):
         {"role": "user", "content": "What is my name?"},
     ]
     chat = server.chat(messages=messages, max_tokens=12).json()
-    assert text_of(second) == chat["choices"][0]["message"]["content"], "instructions do not carry over"
+    assert text_of(second) == chat["choices"][0]["message"]["content"], "instructions are not carried over"
     assert second["usage"]["input_tokens"] == chat["usage"]["prompt_tokens"]
     streamed = events_of(respond(server, "And now?", previous_response_id=second["id"], stream=True))[-1]["response"]
     third = respond(server, "And then?", previous_response_id=streamed["id"])
-    assert third.status == 200, "a streamed response is kept, too"
+    assert third.status == 200, "a streamed response is stored, too"
     by_hand = [
         *messages,
         {"role": "assistant", "content": text_of(second)},

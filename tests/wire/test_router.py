@@ -1,4 +1,4 @@
-"""vLLM's router in front of two real servers: it spreads requests, and the death of one server loses nothing but what was in flight."""
+"""vLLM's router in front of two real servers: it distributes requests, and the death of one server loses only the requests in flight."""
 
 import http.client
 import json
@@ -51,7 +51,7 @@ class Router:
 
 
 class Load:
-    """Clients that ask without a pause, and when each request began, ended, and how."""
+    """Clients that send requests without a pause. Records when each request began and ended, and its error, if any."""
 
     def __init__(self, router: Router, expected: str):
         self.router, self.expected, self.asked, self.stop = router, expected, [], threading.Event()
@@ -88,7 +88,7 @@ def test_the_death_of_one_server_loses_only_what_was_in_flight(tmp_path):
             load = Load(router, expected)
             time.sleep(3)
             counts = [served(first), served(second)]
-            assert min(counts) > 0.35 * sum(counts) and sum(counts) > 10, f"spread: {counts}"
+            assert min(counts) > 0.35 * sum(counts) and sum(counts) > 10, f"distribution: {counts}"
             killed = time.monotonic()
             second.process.kill()
             second.process.wait()
@@ -96,10 +96,10 @@ def test_the_death_of_one_server_loses_only_what_was_in_flight(tmp_path):
             before = served(first)
             time.sleep(4)
             asked = load.end()
-            assert served(first) - before > 5, "the other one serves on"
+            assert served(first) - before > 5, "the other server still serves"
         finally:
             router.stop()
-        second.process.returncode = 0  # so that the end of the block does not fail
+        second.process.returncode = 0  # the exit status of the killed server does not matter
     lost = [(round(start - killed, 3), round(end - killed, 3), fault) for start, end, fault in asked if fault]
     assert [request for request in lost if request[0] > gone or request[1] < 0] == [], f"{len(asked)} requests, lost: {lost}"
     assert len(lost) <= CLIENTS

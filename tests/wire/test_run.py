@@ -1,4 +1,4 @@
-"""`penstock run`: one answer, a prompt on stdin, a chat on a terminal."""
+"""`penstock run`: a single answer, a prompt on stdin, and a chat on a terminal."""
 
 import json
 import re
@@ -31,12 +31,12 @@ def test_a_prompt_on_stdin_is_the_same_prompt():
     failed(cli("run", MODEL, stdin=" \n"), "stdin", "empty")
 
 
-def test_stdin_stands_before_the_prompt():
+def test_stdin_comes_before_the_prompt():
     text = "Ada likes green tea. Bob likes coffee.\n"
     joined = cli("run", MODEL, *GREEDY, "--max-tokens", "12", stdin=f"{text}\nWho likes coffee?").stdout
     assert cli("run", MODEL, "Who likes coffee?", *GREEDY, "--max-tokens", "12", stdin=text).stdout == joined
     words = cli("run", MODEL, "Who", "likes", "coffee?", *GREEDY, "--max-tokens", "12", stdin=text)
-    assert words.stdout == joined, "words without quotation marks are one prompt"
+    assert words.stdout == joined, "words without quotation marks form one prompt"
     alone = cli("run", MODEL, "Who likes coffee?", *GREEDY, "--max-tokens", "12")
     assert alone.stdout != joined
     failed(cli("run", MODEL, " "), "the prompt is empty")
@@ -59,22 +59,22 @@ def test_an_image_is_refused_by_name(tmp_path):
     (tmp_path / "cat.png").write_bytes(b"\x89PNG\r\n")
     failed(cli("run", MODEL, f"What is in {tmp_path}/cat.png?"), "takes text only", f"{tmp_path}/cat.png is an image")
     gone = cli("run", MODEL, f"What is in {tmp_path}/dog.png?", *GREEDY, "--max-tokens", "2")
-    assert gone.returncode == 0, "a name of nothing is text"
+    assert gone.returncode == 0, "a path without a file is text"
 
 
-def test_reasoning_is_set_only_where_the_template_knows_it():
+def test_reasoning_is_switchable_only_if_the_template_supports_it():
     failed(cli("run", MODEL, "x", "--think", "on"), "has no switch for reasoning")
     failed(cli("run", MODEL, "x", "--think", "perhaps"), "--think", "perhaps")
 
 
-def test_reasoning_is_no_part_of_what_a_pipe_gets(tmp_path):
+def test_reasoning_is_not_written_to_a_pipe(tmp_path):
     (tmp_path / "open.jinja").write_text(OPEN)
     path = show(MODEL)["path"]
     config = tmp_path / "c.toml"
     source = f"source = {{ type = 'file', path = '{path}' }}"
     config.write_text(f"[[models]]\nid = 'thinker'\nchat_template = '{tmp_path}/open.jinja'\n{source}\n")
     done = cli("--config", config, "run", "thinker", QUESTION, *GREEDY, "--max-tokens", "8")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "\n", ""), "all that came was reasoning"
+    assert (done.returncode, done.stdout, done.stderr) == (0, "\n", ""), "the answer contains reasoning only"
     answer = cli("--config", config, "run", "thinker", QUESTION, *GREEDY, "--max-tokens", "8", "--think", "off")
     assert answer.returncode == 0 and "Paris" in answer.stdout, answer
 
@@ -88,7 +88,7 @@ def test_a_model_file_can_be_named():
     failed(cli("run", "nope:1b", QUESTION), "nope:1b")
 
 
-def test_a_reader_that_leaves_is_not_an_error():
+def test_a_closed_pipe_is_not_an_error():
     process = subprocess.Popen(
         [BINARY, "run", MODEL, "Tell me a story.", *GREEDY],
         stdin=subprocess.DEVNULL,
@@ -126,7 +126,7 @@ def test_a_chat_knows_its_commands():
     assert "assistant: The capital of France is Paris." in chat.ask("/show messages")
     chat.ask("/clear")
     assert "no messages yet" in chat.ask("/show messages")
-    assert chat.ask(QUESTION) == first, "nothing of the conversation is left"
+    assert chat.ask(QUESTION) == first, "the model gets nothing of the cleared conversation"
     assert "llama" in chat.ask("/show model")
     chat.type("/bye\r")
     assert chat.ends() == 0
@@ -151,7 +151,7 @@ def test_settings_change_the_answers():
     assert "no switch for reasoning" in chat.ask("/set think on")
     assert "verbose is on" in chat.ask("/set verbose")
     chat.ask("/set nothing")
-    assert "tokens/s" in chat.ask("Hi"), "speed is no property of the answer"
+    assert "tokens/s" in chat.ask("Hi"), "figures are printed, and are not part of the answer"
     chat.type("/bye\r")
     assert chat.ends() == 0
 
@@ -189,7 +189,7 @@ def test_a_conversation_is_kept_in_a_file(tmp_path):
     assert "2 messages" in chat.ask(f"/load {file}")
     assert chat.ask("/show messages") == before
     assert re.search(r"^seed +7$", chat.ask("/show"), re.M)
-    assert f"saved to {file}" in chat.ask(f"/save {file}"), "a conversation replaces a conversation"
+    assert f"saved to {file}" in chat.ask(f"/save {file}"), "a file that contains a conversation may be replaced"
     other = tmp_path / "other.json"
     other.write_text('{"precious": true}')
     assert "not replaced" in chat.ask(f"/save {other}") and other.read_text() == '{"precious": true}'
@@ -198,7 +198,7 @@ def test_a_conversation_is_kept_in_a_file(tmp_path):
         assert str(other) in chat.ask(f"/load {other}")
     other.write_text(file.read_text().replace('"top_p": null', '"top_p": 7'))
     assert "top_p is a number" in chat.ask(f"/load {other}")
-    assert chat.ask("/show messages") == before, "what cannot be loaded changes nothing"
+    assert chat.ask("/show messages") == before, "a failed load changes nothing"
     assert "cannot read" in chat.ask(f"/load {tmp_path}/gone.json")
     assert "name of a file is missing" in chat.ask("/save")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other.json", "talk.json"]
@@ -206,7 +206,7 @@ def test_a_conversation_is_kept_in_a_file(tmp_path):
     assert chat.ends() == 0
 
 
-def test_an_export_of_the_page_is_gone_on_with(tmp_path):
+def test_an_export_of_the_page_is_loaded_and_continued(tmp_path):
     messages = [
         {"id": "a", "parent": None, "role": "user", "content": "Hi"},
         {"id": "b", "parent": "a", "role": "assistant", "content": "one", "state": "done", "model": MODEL},
@@ -234,14 +234,14 @@ def test_the_history_is_kept_on_disk(tmp_path):
         if keys:
             chat.type(keys)
             chat.until(expected)
-            chat.type("\x15")  # drops the line
+            chat.type("\x15")  # clears the line
         else:
             chat.ask("/set max_tokens 2")
             chat.ask("/show messages")
         chat.type("\x04")
         assert chat.ends() == 0
     file = tmp_path / "penstock" / "history"
-    assert file.stat().st_mode & 0o077 == 0, "nobody else reads what was typed"
+    assert file.stat().st_mode & 0o077 == 0, "other users cannot read the history"
     kept = file.read_text()
     chat = Terminal(state=tmp_path)
     chat.prompt()
@@ -261,14 +261,14 @@ def test_keys_typed_while_it_answers_are_kept():
     chat.type("/show modelx\x7f\rhalf a li")
     answer = chat.prompt()
     assert "/show" not in answer and "half" not in answer, "keys are not echoed into the answer"
-    assert "architecture" in chat.prompt(), "a line that was ended is run"
+    assert "architecture" in chat.prompt(), "a completed line is executed"
     chat.until("half a li")
     chat.type("ne\x15")
     chat.type("/bye\r")
     assert chat.ends() == 0
 
 
-def test_words_are_not_cut_at_the_edge():
+def test_words_are_wrapped_at_the_edge():
     chat = Terminal("--max-tokens", "100", columns=40)
     chat.prompt()
     chat.type("Write a story about the sea.\r")
@@ -288,7 +288,7 @@ def test_words_are_not_cut_at_the_edge():
     assert plain.split() == " ".join(lines).split() and max(map(len, plain.split("\n"))) > 40
 
 
-def test_a_long_prompt_shows_how_far_it_is(tmp_path):
+def test_the_progress_of_a_long_prompt_is_shown(tmp_path):
     text = "The quick brown fox jumps over the lazy dog. " * 200
     file = tmp_path / "talk.json"
     chat = Terminal("--max-tokens", "2", "--threads", "1")
@@ -314,7 +314,7 @@ def test_ctrl_c_stops_only_the_answer_and_ctrl_d_leaves():
     chat.until("sea")
     chat.type("\x03")
     chat.prompt(10)
-    assert "assistant: " in chat.ask("/show messages"), "what came before is part of the conversation"
+    assert "assistant: " in chat.ask("/show messages"), "the text so far is part of the conversation"
     chat.type("\x03")
     chat.prompt(10)
     chat.type("\x04")
@@ -325,4 +325,4 @@ def test_ctrl_c_stops_only_the_answer_and_ctrl_d_leaves():
 def test_a_base_model_says_so_once_and_continues_the_text():
     done = cli("run", "gemma3:270m", "The capital of France is", *GREEDY, "--max-tokens", "3", timeout=120)
     assert done.returncode == 0 and done.stderr.count("is a base model") == 1, done.stderr
-    assert done.stdout.startswith(" ") and done.stdout.strip(), "the word after the text"
+    assert done.stdout.startswith(" ") and done.stdout.strip(), "the word that continues the text"

@@ -1,5 +1,5 @@
-"""JSON Schema's own test suite: the server either refuses a schema and names the path within it, or what a small model writes under the
-schema is valid by another implementation. The server refuses the schemas that llguidance refuses, and no others."""
+"""JSON Schema's own test suite. The server either refuses a schema and names the place in it, or a small model writes a value that another
+implementation validates. The server refuses the schemas that llguidance refuses, and no others."""
 
 import json
 import re
@@ -13,15 +13,15 @@ import pytest
 from harness import ROOT
 from llguidance import LLMatcher
 
-# The package `json-schema-test-suite` 0.0.10 as `npm pack` gives it, under the licence that it holds (MIT).
+# The package `json-schema-test-suite` 0.0.10 as `npm pack` downloads it, with its licence (MIT).
 SUITE = ROOT / "tests" / "golden" / "json-schema-test-suite-0.0.10.tgz"
-# Draft 3 is no longer supported: its schemas are read by the rules of the latest draft.
+# Draft 3 is no longer supported. Its schemas are read by the rules of the latest draft.
 DRAFTS = {"draft3": None, "draft4": "http://json-schema.org/draft-04/schema#"}
-# Out of the 179 schemas of the suite.
+# Bounds on the 179 schemas of the suite.
 MOST_REFUSED = 50
 MOST_CUT = 2
-# A small model may write digits of a number without end. If an answer is cut, the test asks again and leans the model towards the end of
-# its turn (token 2).
+# A small model may write the digits of a number without end. If an answer is cut, the test asks again and biases the model towards the end
+# of its turn (token 2).
 LEAN = {"logit_bias": {"2": 8}, "frequency_penalty": 1}
 TRIES = [{"seed": 1}, {"seed": 2}, *({"seed": seed, **LEAN} for seed in range(4))]
 
@@ -43,14 +43,14 @@ def suite() -> list[tuple[str, object]]:
 
 
 def llguidance_refuses(schema) -> str | None:
-    """The reason why the library alone refuses the schema. It must not accept a schema by ignoring a part of it."""
+    """The reason for which llguidance refuses the schema, if it does. It must not accept a schema by ignoring a part of it."""
     failed, messages = LLMatcher.validate_grammar_with_warnings(LLMatcher.grammar_from_json_schema(json.dumps(schema)))
     assert failed or not messages, (schema, messages)
     return "; ".join(messages) if failed else None
 
 
 def has_long_number(schema) -> bool:
-    """Whether a number is not exact as a double."""
+    """Whether the schema contains a number beyond the integers that a double represents exactly."""
     return any(abs(float(number)) > 2**53 for number in re.findall(r"-?\d+(?:\.\d+)?(?:e[+-]?\d+)?", json.dumps(schema)))
 
 
@@ -70,11 +70,11 @@ def test_every_schema_is_followed_or_refused(server, suite):
             reply = server.chat("Write a short JSON value.", response_format=asked, max_tokens=60, temperature=0.8, **fields)
             if reply.status == 400:
                 error = reply.error
-                # a limit of numbers that a double does not hold is refused by its own name
+                # A bound that a double cannot represent is refused by the field's own name.
                 by_name = error["param"].startswith("response_format.") and has_long_number(schema)
                 assert by_name or (error["param"] == "response_format" and "#" in error["message"]), (name, error)
                 return name, "refused" if alone or by_name else "refused by us alone", error["message"]
-            # numbers that a double does not hold are rewritten for the library, which refuses or rounds them
+            # The server rewrites numbers that a double cannot represent, which llguidance refuses or rounds.
             assert reply.status == 200 and (alone is None or has_long_number(schema)), (name, schema, alone, reply.body)
             (choice,) = reply.json()["choices"]
             if choice["finish_reason"] != "length":

@@ -1,4 +1,4 @@
-"""Requests share a model: one with many prompts delays others by little and leaves them places in the queue."""
+"""Requests share a model: a request with many prompts hardly delays others and leaves room in the queue."""
 
 import json
 import threading
@@ -19,7 +19,7 @@ def shared():
 
 
 def in_background(ask):
-    """Asks in a thread. The list holds the reply once it is there."""
+    """Sends a request in a thread. Returns the thread and a list to which it adds the reply."""
     replies = []
     thread = threading.Thread(target=lambda: replies.append(ask()), daemon=True)
     thread.start()
@@ -31,7 +31,7 @@ def test_a_small_request_does_not_wait_for_one_with_many_choices(shared):
     large = lambda: shared.complete(prompts, n=4, max_tokens=24, temperature=0.5, seed=3, ignore_eos=True)
     alone = shared.text("Once upon a time", max_tokens=4)
     thread, replies = in_background(large)
-    wait_until(lambda: shared.gauge("num_requests_waiting") >= 40, 20, "the large request fills its place")
+    wait_until(lambda: shared.gauge("num_requests_waiting") >= 40, 20, "the prompts of the large request wait")
     waits = []
     for _ in range(3):
         start = time.monotonic()
@@ -47,9 +47,9 @@ def test_a_small_request_does_not_wait_for_one_with_many_choices(shared):
     assert choices[0]["text"] == shared.text("Item 0:", max_tokens=24, temperature=0.5, seed=3, ignore_eos=True)
 
 
-def test_a_request_as_large_as_the_queue_leaves_places(shared):
+def test_a_request_as_large_as_the_queue_leaves_room(shared):
     thread, replies = in_background(lambda: shared.complete(["a"] * 16, n=4, max_tokens=40, ignore_eos=True))
-    wait_until(lambda: shared.gauge("num_requests_waiting") >= 40, 20, "the large request fills its place")
+    wait_until(lambda: shared.gauge("num_requests_waiting") >= 40, 20, "the prompts of the large request wait")
     others = [in_background(lambda i=i: shared.complete(f"{i}", max_tokens=1)) for i in range(20)]
     for other, got in others:
         other.join(170)
@@ -58,11 +58,11 @@ def test_a_request_as_large_as_the_queue_leaves_places(shared):
     assert replies and replies[0].status == 200
 
 
-def test_embeddings_of_many_texts_share_too(shared):
+def test_embeddings_of_many_texts_leave_room_too(shared):
     texts = [f"text number {i} of a long list of texts" for i in range(300)]
     ask = lambda: shared.post("/v1/embeddings", {"model": MODEL, "input": texts})
     thread, replies = in_background(ask)
-    wait_until(lambda: shared.gauge("num_requests_waiting") >= 200, 20, "they wait in their own place")
+    wait_until(lambda: shared.gauge("num_requests_waiting") >= 200, 20, "the texts wait")
     assert shared.complete("Hi", max_tokens=2).status == 200
     assert not replies, "the short request was served first"
     thread.join(170)

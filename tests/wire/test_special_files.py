@@ -1,7 +1,8 @@
-"""What is no regular file: never waited for, never replaced, named in the error. Texts may still come through a pipe.
+"""Special files (FIFOs, sockets, devices, directories) are never waited for and never replaced, and the error names them. Text may still
+come through a pipe.
 
-No test names a device of the system as an output: a program that replaces it, as root, breaks the machine for every other process. Devices
-are made in the test's folder, and what is open is named below /proc, where nothing can be replaced."""
+No test names a device of the system as an output. If a bug replaced it, which root may do, every other process on the machine would break.
+Devices are created in the test's folder. Open files are named by their paths in /proc, where nothing can be replaced."""
 
 import json
 import os
@@ -20,7 +21,7 @@ from tiny import VOCAB, Tiny
 
 _, MODELS = golden()
 KINDS = ["FIFO", "link", "socket", "directory", "device"]
-# What of these a stream of text is written through.
+# The kinds to which a command may write a stream of text.
 STREAMS = ["FIFO", "link", "device"]
 
 
@@ -40,7 +41,7 @@ def checkpoint(tmp_path):
 
 
 def special(path: Path, kind: str) -> Path:
-    """Puts something else than a file at a path."""
+    """Creates a special file at a path."""
     if kind == "FIFO":
         os.mkfifo(path)
     elif kind == "link":
@@ -48,7 +49,7 @@ def special(path: Path, kind: str) -> Path:
         path.symlink_to("behind")
     elif kind == "socket":
         here = os.getcwd()
-        # the address of a socket is short
+        # A socket's address must be short.
         os.chdir(path.parent)
         socket.socket(socket.AF_UNIX).bind(path.name)
         os.chdir(here)
@@ -67,7 +68,7 @@ def name_of(kind: str) -> str:
 
 
 def refused(*args, words: list[str], **more) -> None:
-    """The command ends with an error at once."""
+    """Checks that the command exits with an error at once."""
     done = cli(*args, timeout=30, **more)
     assert done.returncode == 1 and not done.stdout, (args, done.returncode, done.stdout, done.stderr)
     assert all(word in done.stderr for word in words), (words, done.stderr)
@@ -87,7 +88,7 @@ def test_a_model_replaces_nothing_but_a_file(model, checkpoint, tmp_path, kind, 
     assert not list(tmp_path.glob("*.partial"))
 
 
-def test_a_model_does_not_replace_what_is_open(model, tmp_path):
+def test_a_model_does_not_replace_an_open_file(model, tmp_path):
     link = tmp_path / "stdout"
     link.symlink_to("/proc/self/fd/1")
     for path in ("/proc/self/fd/1", link):
@@ -95,7 +96,7 @@ def test_a_model_does_not_replace_what_is_open(model, tmp_path):
     assert link.is_symlink()
 
 
-def test_a_model_goes_to_where_a_link_leads_with_the_permissions_of_what_it_replaces(model, tmp_path):
+def test_a_model_is_written_to_the_target_of_a_link_with_the_permissions_of_the_old_file(model, tmp_path):
     real, link = tmp_path / "real.gguf", tmp_path / "link.gguf"
     link.symlink_to("real.gguf")
     quantize = ("quantize", model, "--type", "Q8_0", "-o", link)
@@ -108,7 +109,7 @@ def test_a_model_goes_to_where_a_link_leads_with_the_permissions_of_what_it_repl
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_figures_are_written_through_a_stream_and_replace_no_other(model, tmp_path, kind):
+def test_figures_are_written_to_streams_and_replace_no_other_special_file(model, tmp_path, kind):
     (tmp_path / "ids.json").write_text("[[1, 2, 3]]")
     out = special(tmp_path / "out", kind)
     before = out.stat()
@@ -133,7 +134,7 @@ def test_figures_are_written_through_a_stream_and_replace_no_other(model, tmp_pa
     assert (out.stat().st_ino, out.stat().st_mode) == (before.st_ino, before.st_mode)
 
 
-def test_a_drawing_stands_behind_the_table_if_both_go_to_stdout(model, tmp_path):
+def test_a_drawing_follows_the_table_if_both_go_to_stdout(model, tmp_path):
     command = [str(BINARY), "bench", str(model), *"--prompt 4 --gen 2 --repeat 1 --backend cpu --plot /proc/self/fd/1".split()]
     with open(tmp_path / "both", "wb") as both:
         subprocess.run(command, stdout=both, check=True, env=environment(), cwd=ROOT, timeout=60)
@@ -154,7 +155,7 @@ def test_manual_pages_replace_no_special_file(tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_file_of_keys(tmp_path, kind, model):
+def test_a_special_file_is_refused_as_a_key_file(tmp_path, kind, model):
     keys = special(tmp_path / "keys.toml", kind)
     before = keys.lstat()
     env = {"AUTH__KEYS_FILE": str(keys)}
@@ -219,7 +220,7 @@ def test_no_part_of_a_checkpoint_is_waited_for(checkpoint, tmp_path, name):
     refused("convert", folder, "-o", tmp_path / "out.gguf", words=[name, "a FIFO"])
 
 
-def test_what_stands_beside_a_model_is_not_waited_for(tmp_path):
+def test_no_file_beside_a_model_is_waited_for(tmp_path):
     Tiny("llama").write(tmp_path / "m-00001-of-00002.gguf", metadata={"split.count": 2, "split.no": 0})
     special(tmp_path / "m-00002-of-00002.gguf", "FIFO")
     refused("inspect", tmp_path / "m-00001-of-00002.gguf", words=["m-00002-of-00002.gguf", "a FIFO"])
@@ -245,10 +246,10 @@ def test_no_setting_is_waited_for(tmp_path, model):
 
 
 def test_no_request_waits_for_a_model(tmp_path, model):
-    """Every way to load: the file, its template and its tokenizer are FIFOs."""
+    """Covers every way to load a model whose file, template or tokenizer is a FIFO."""
     fifo = special(tmp_path / "fifo", "FIFO")
     entries = [f'[[models]]\nid = "file"\nsource = {{ type = "file", path = "{fifo}" }}']
-    # weights of its own: a model whose template cannot be read takes the others on the same weights with it
+    # A copy: models that share weights would fail together with the one whose template cannot be read.
     other = tmp_path / "other.gguf"
     other.write_bytes(model.read_bytes())
     entries += [f'[[models]]\nid = "template"\nsource = {{ type = "file", path = "{other}" }}\nchat_template = "{fifo}"']
@@ -268,12 +269,12 @@ def test_no_request_waits_for_a_model(tmp_path, model):
             for path, body in posts:
                 reply = server.post(path, body, timeout=30)
                 assert reply.status >= 400 or path == "/models/load", (path, name, reply.status, reply.body)
-                assert str(fifo).encode() not in reply.body, "clients do not learn paths of the server"
+                assert str(fifo).encode() not in reply.body, "clients do not learn paths on the server"
         server.wait_log("it is a FIFO, not a regular file")
         assert server.get("/health").status == 200
 
 
-def test_a_text_may_come_through_a_fifo(tmp_path, model):
+def test_text_may_come_through_a_fifo(tmp_path, model):
     def through(name: str, text: str) -> Path:
         fifo = special(tmp_path / name, "FIFO")
         threading.Thread(target=fifo.write_text, args=(text,), daemon=True).start()

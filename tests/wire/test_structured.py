@@ -1,4 +1,4 @@
-"""Structured output: an answer follows what was asked for, or an error says why it cannot."""
+"""Structured output: an answer follows the requested format, or an error says why it cannot."""
 
 import json
 import re
@@ -110,7 +110,7 @@ def test_each_choice_of_a_request_follows_the_schema(server):
         ({"response_format": {"type": "xml"}}, "response_format.type", "xml"),
     ],
 )
-def test_what_cannot_be_honoured_is_refused(server, fields, param, words):
+def test_a_format_that_cannot_be_followed_is_refused(server, fields, param, words):
     reply = server.chat("x", **fields)
     assert reply.status == 400, reply.body
     assert reply.error["param"] == param and words in reply.error["message"], reply.error

@@ -1,4 +1,4 @@
-"""`penstock serve --supervise`: a process that holds the port starts the server again after a crash."""
+"""`penstock serve --supervise`: a parent process holds the port and restarts the server after a crash."""
 
 import os
 import signal
@@ -20,13 +20,13 @@ def supervised(**fields) -> Server:
 
 
 def children(pid: int) -> list[int]:
-    """The living children of a process, without zombies."""
+    """Lists the living children of a process. Fails if a zombie stays."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             state, parent = stat.read_text().rsplit(")", 1)[1].split()[:2]
         except OSError:
-            continue  # it has just ended
+            continue  # the process has just ended
         if int(parent) == pid:
             assert state != "Z" or zombie_goes(int(stat.parent.name)), f"a zombie below {pid}"
             found.append(int(stat.parent.name))
@@ -34,8 +34,8 @@ def children(pid: int) -> list[int]:
 
 
 def zombie_goes(pid: int) -> bool:
-    """A process that ended a moment ago may not be waited for yet."""
-    wait_until(lambda: not is_alive(pid, but_zombie=False), 2, "the zombie goes")
+    """Waits until a process that has just ended is reaped."""
+    wait_until(lambda: not is_alive(pid, but_zombie=False), 2, "the zombie is reaped")
     return True
 
 
@@ -53,13 +53,13 @@ def child_of(server) -> int:
     return found[0]
 
 
-def test_a_killed_server_is_started_again_and_clients_wait_at_the_port():
+def test_a_killed_server_is_restarted_while_clients_wait_at_the_port():
     with supervised() as server:
         expected, first = server.text(), child_of(server)
         stop, refused, replies = threading.Event(), [], []
 
         def visit():
-            """New connections, one after the other, while the server dies and comes back."""
+            """Opens connections in turn while the server dies and restarts."""
             while not stop.is_set():
                 try:
                     with socket.create_connection(("127.0.0.1", server.port), timeout=30):
@@ -75,18 +75,18 @@ def test_a_killed_server_is_started_again_and_clients_wait_at_the_port():
         with ThreadPoolExecutor(8) as pool:
             replies = list(pool.map(lambda _: server.get("/health"), range(8)))
         accepted = time.monotonic() - start
-        back = start + wait_until(lambda: server.get("/ready").status == 200, 60, "it is ready again")
+        back = start + wait_until(lambda: server.get("/ready").status == 200, 60, "the server is ready again")
         stop.set()
         visitor.join()
         assert not refused, "the port stayed open"
-        assert [reply.status for reply in replies] == [200] * 8, "who came meanwhile was served by the new process"
+        assert [reply.status for reply in replies] == [200] * 8, "the new process served the waiting clients"
         assert server.text() == expected and child_of(server) != first
         print(f"a killed server: the port answered after {accepted:.2f} s, the model was ready after {back - start:.2f} s")
         server.wait_log("SIGKILL")
         server.wait_log("started again in 0.0 s")
 
 
-def test_a_server_that_crashes_again_and_again_is_given_up():
+def test_a_server_that_crashes_repeatedly_is_given_up():
     server = supervised()
     with pytest.raises(AssertionError, match="ended with 137"), server:
         start, killed = time.monotonic(), set()
@@ -101,12 +101,12 @@ def test_a_server_that_crashes_again_and_again_is_given_up():
     assert server.process.returncode == 137, server.output()
     assert len(killed) == 6, killed
     assert "the server failed 6 times in a row and is not started again: the server was ended by SIGKILL" in server.output()
-    assert 7 < time.monotonic() - start < 30, "each time it waits longer"
+    assert 7 < time.monotonic() - start < 30, "the waits grow with each restart"
     with socket.socket() as probe:
-        assert probe.connect_ex(("127.0.0.1", server.port)) != 0, "nobody holds the port"
+        assert probe.connect_ex(("127.0.0.1", server.port)) != 0, "no process holds the port"
 
 
-def test_a_server_that_cannot_start_is_not_started_again():
+def test_a_server_that_cannot_start_is_not_restarted():
     done = cli("serve", "--supervise", "--port", "0", "--model", "no-such-model", timeout=20)
     assert done.returncode == 1, done.stderr
     assert done.stderr.count("no-such-model") >= 1 and "started again" not in done.stderr
@@ -124,7 +124,7 @@ def test_a_signal_drains_the_server_and_ends_both(how):
         server.process.send_signal(how)
         while piece := stream.recv(65536):
             got += piece
-        assert b"data: [DONE]" in got, "the stream came to its end"
+        assert b"data: [DONE]" in got, "the stream completed"
         assert server.process.wait(10) == 0, server.output()
         assert not is_alive(child)
 
@@ -135,7 +135,7 @@ def test_a_second_signal_ends_both_at_once():
         stream = open_stream(server, "/v1/completions", STREAM | {"max_tokens": 4000})
         stream.recv(1)
         server.process.send_signal(signal.SIGTERM)
-        wait_until(lambda: server.get("/ready").status == 503, 5, "it drains")
+        wait_until(lambda: server.get("/ready").status == 503, 5, "the server drains")
         start = time.monotonic()
         server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(10) == 130, server.output()
@@ -158,7 +158,7 @@ def test_nothing_but_the_supervisor_may_pass_a_socket():
     assert done.returncode == 1 and "no listening socket" in done.stderr, done.stderr
 
 
-def test_the_socket_is_not_left_to_what_the_server_starts():
+def test_child_processes_of_the_server_do_not_inherit_the_socket():
     with supervised() as server:
         child = child_of(server)
         assert os.readlink(f"/proc/{child}/fd/0") == "/dev/null"

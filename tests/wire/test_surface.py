@@ -1,4 +1,4 @@
-"""docs/api.md says which endpoint honours which field: every cell of its table is tried."""
+"""Tests every cell of the table in docs/api.md that says which endpoint honours which field."""
 
 import tempfile
 from pathlib import Path
@@ -17,7 +17,7 @@ ENDPOINTS = {
 FUNCTION = {"name": "f", "parameters": {"type": "object"}}
 NESTED, FLAT = [{"type": "function", "function": FUNCTION}], [{"type": "function", **FUNCTION}]
 TURNS = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "He"}]
-# A value for each field and the fields that it needs, per endpoint if they differ.
+# By field: a value with the other fields that it needs, per endpoint if they differ.
 VALUES = {
     "stream": {"stream": True},
     "stream_options": {
@@ -114,14 +114,14 @@ def rows() -> list[tuple[str, dict[str, str]]]:
 
 @pytest.fixture(scope="module")
 def coder():
-    """A model whose vocabulary has the tokens for filling in the middle."""
+    """A model whose vocabulary has tokens for filling in the middle."""
     with Server({"SERVER__DEFAULT_MODELS": CODER, "ENGINE__KV_TOKENS": "4096"}) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def trusting():
-    """A server that takes templates of requests."""
+    """A server that accepts chat templates in requests."""
     config = {"SERVER__DEFAULT_MODELS": MODEL, "ENGINE__KV_TOKENS": "4096", "LIMITS__REQUEST_TEMPLATES": "true"}
     with Server(config) as running:
         yield running
@@ -140,7 +140,7 @@ TEMPLATES = {
 
 @pytest.fixture(scope="module")
 def thinker():
-    """A model whose template has levels of reasoning and a variable, and one whose template opens reasoning."""
+    """Serves a model whose template has reasoning levels and a variable, and one whose template opens reasoning."""
     with tempfile.TemporaryDirectory() as folder:
         config, lines = Path(folder, "models.toml"), []
         for name, text in TEMPLATES.items():
@@ -153,7 +153,7 @@ def thinker():
             yield running
 
 
-# If it depends on the model or the settings whether a field can be honoured: a server that can.
+# Servers and models for fields that only some models or settings support.
 ABLE = {
     "suffix": ("coder", CODER),
     "reasoning": ("thinker", "thinker"),

@@ -1,4 +1,4 @@
-"""Chat templates of a catalogue entry that refuse a conversation or never end, and what they do not need to refuse."""
+"""Chat templates that refuse a conversation or never end, and conversations that the server adapts to a template."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def test_a_template_that_fails_is_an_error_of_the_request(templates, model):
     assert templates.complete(model=model, max_tokens=1).status == 200, "completions need no template"
 
 
-def test_a_template_that_refuses_system_messages_gets_their_text_before_the_words_of_the_user(templates):
+def test_if_a_template_refuses_system_messages_their_text_precedes_the_users(templates):
     assert templates.post("/apply-template", {"model": "strict", "messages": SYSTEM}).json() == {"prompt": "Be brief.\n\nHi"}
 
 
@@ -69,7 +69,7 @@ HOSTILE = {
 
 
 def render(folder: str, template: str) -> tuple[int, str, int]:
-    """The exit code, stderr and largest resident memory [bytes] of `penstock render`."""
+    """Runs `penstock render`. Returns its exit code, stderr and peak resident memory [bytes]."""
     source, conversation = Path(folder, "t.jinja"), Path(folder, "in.json")
     source.write_text(template)
     conversation.write_text(json.dumps({"messages": [{"role": "user", "content": "Hi"}]}))

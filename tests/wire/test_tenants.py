@@ -1,4 +1,5 @@
-"""What outlives a request is shared by tenant: whatever one of them keeps or lets wait, others find room and get their turn."""
+"""Tenants share storage, batches and background responses: however much one tenant keeps or queues, the others find room and get their
+turn."""
 
 import time
 
@@ -12,14 +13,14 @@ BATCH = {"endpoint": "/v1/chat/completions", "completion_window": "24h"}
 
 @pytest.fixture
 def tenants(tmp_path):
-    """Starts a server with settings, for Ann and Bob."""
+    """Returns a function that creates a server with further storage settings, and the keys of Ann and Bob."""
     env = {"AUTH__KEYS_FILE": str(tmp_path / "keys.toml"), "STORAGE__FOLDER": str(tmp_path / "store")}
     keys = [{"authorization": "Bearer " + cli("keys", "add", name, env=env).stdout.strip()} for name in ("ann", "bob")]
     return lambda **settings: (Server(CONFIG | env | {f"STORAGE__{name}": str(value) for name, value in settings.items()}), *keys)
 
 
 def until_refused(attempt, most: int):
-    """Tries until something is refused. The successes and the refusal."""
+    """Repeats an attempt until it is refused. Returns the ids of the successes, and the refusal."""
     done = []
     while (reply := attempt()).status == 200:
         done.append(reply.json()["id"])
@@ -37,7 +38,7 @@ def test_a_tenant_with_many_files_leaves_places_for_others(tenants):
         assert len(others) == 2
         for id in kept[:2]:
             assert server.request("DELETE", f"/v1/files/{id}", headers=ann).status == 200
-        assert upload(server, b"x", headers=bob).status == 200, "what is given back is there for others"
+        assert upload(server, b"x", headers=bob).status == 200, "freed files make room for others"
 
 
 def test_a_tenant_with_large_files_leaves_bytes_for_others(tenants):
@@ -67,46 +68,46 @@ def test_a_tenant_with_many_batches_leaves_places_for_others(tenants):
             server.request("POST", f"/v1/batches/{id}/cancel", headers=ann)
             assert ended(server, id, 20, headers=ann)["status"] == "cancelled"
         assert make(bob).status == 200 and make(ann).status == 200
-    # A restart counts them as before.
+    # After a restart, the batches still count.
     with server:
         assert make(ann).status == 429
 
 
 @pytest.mark.parametrize("places", [1, 2])
-def test_lines_of_a_tenant_do_not_wait_behind_all_of_anothers(tenants, places):
-    """Ann's lines fill every place and wait for more. Bob's take turns with them, or have the place that is kept for him."""
+def test_lines_of_a_tenant_do_not_wait_behind_all_lines_of_another(tenants, places):
+    """Ann's lines fill every place, and more of them wait. Bob's lines alternate with them, or use the place that is reserved for him."""
     server, ann, bob = tenants(BATCH_CONCURRENCY=places, MAX_BATCHES=20)
     with server:
         lines = [chat_line(number, max_tokens=40, ignore_eos=True) for number in range(30)]
         many = [make_batch(server, lines, headers=ann)["id"] for _ in range(5)]
         done = lambda: sum(batch_of(server, id, ann)["request_counts"]["completed"] for id in many)
-        wait_until(lambda: done() >= 2, 60, "ann's lines run")
+        wait_until(lambda: done() >= 2, 60, "two of Ann's lines have run")
         few = make_batch(server, [chat_line(number, max_tokens=4) for number in range(4)], headers=bob)["id"]
         wait_for(server, few, lambda batch: batch["status"] != "validating", headers=bob)
         before = done()
         assert ended(server, few, 60, headers=bob)["request_counts"]["completed"] == 4
-        # With one place, each of bob's four lines waits for one of ann's. Some may end while the counts are read.
-        assert done() - before <= 4 * 2 + 4, "bob waited behind ann's lines"
+        # With one place, each of Bob's four lines waits for one of Ann's. Some may end while the counts are read.
+        assert done() - before <= 4 * 2 + 4, "Bob does not wait behind all of Ann's lines"
         assert not any(batch_of(server, id, ann)["status"] == "completed" for id in many)
         for id in many:
             server.request("POST", f"/v1/batches/{id}/cancel", headers=ann)
 
 
-def test_results_wait_for_room_in_the_share_of_their_tenant(tenants):
-    """What a batch writes counts, too: else it would fill the folder for everybody. Nothing is lost meanwhile."""
+def test_results_wait_until_their_tenant_has_room(tenants):
+    """Results count against the tenant's share, since they would otherwise fill the folder. Nothing is lost while a batch waits."""
     server, ann, bob = tenants(MAX_BYTES=100_000)
     lines = [chat_line(number) for number in range(30)]
     with server:
         content = jsonl(lines)
         file = upload(server, content + b" " * (20_000 - len(content) - 1) + b"\n", headers=ann).json()["id"]
         id = server.post("/v1/batches", BATCH | {"input_file_id": file}, headers=ann).json()["id"]
-        wait_until(lambda: "results cannot be written" in server.output(), 90, "ann has her share")
+        wait_until(lambda: "results cannot be written" in server.output(), 90, "Ann's share is full")
         time.sleep(2.5)
         held = batch_of(server, id, ann)
         assert held["status"] == "in_progress" and 5 < held["request_counts"]["completed"] < 30, held
         server.wait_log("storage.max_bytes")
-        assert upload(server, b"x" * 10_000, headers=bob).status == 200, "there is room for others"
-        assert ended(server, make_batch(server, [chat_line(0)], headers=bob)["id"], headers=bob)["status"] == "completed", "and a place"
+        assert upload(server, b"x" * 10_000, headers=bob).status == 200, "others have room"
+        assert ended(server, make_batch(server, [chat_line(0)], headers=bob)["id"], headers=bob)["status"] == "completed", "batches too"
         server.request("DELETE", f"/v1/files/{file}", headers=ann)
         batch = ended(server, id, headers=ann)
         assert batch["status"] == "completed" and batch["request_counts"] == {"total": 30, "completed": 30, "failed": 0}
@@ -125,7 +126,7 @@ def test_responses_in_the_background_leave_places_for_others(tenants):
             server.request("POST", f"/v1/responses/{id}/cancel", headers=headers)
 
 
-def test_what_a_tenant_stores_displaces_its_own(tenants):
+def test_new_objects_of_a_tenant_displace_its_own(tenants):
     server, ann, bob = tenants(MAX_STORED_CHATS=4, MAX_CONVERSATIONS=4)
     chat = {"model": MODEL, "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1, "store": True}
     with server:

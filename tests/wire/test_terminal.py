@@ -1,4 +1,5 @@
-"""What others wrote (models, files, templates, errors) reaches a terminal without what would control it, and a pipe as it is."""
+"""Text from other sources (models, files, templates, errors) cannot control a terminal, and reaches a program unchanged through
+a pipe."""
 
 import json
 import os
@@ -10,13 +11,13 @@ from harness import BINARY, MODEL, ROOT, cli, environment
 from test_cli import show
 from tiny import VOCAB, Tiny
 
-# Sets the title, clears the screen, and reverses what follows.
+# Sets the title, clears the screen, and reverses the text that follows.
 EVIL = "a\x1b]0;owned\x07\x9b2J\u202eb"
 CONTROLS = ["\x1b", "\x07", "\x9b", "\u202e"]
 
 
 def on_terminal(*args, stdin=b"") -> str:
-    """What the command writes to a terminal, on stdout and stderr."""
+    """Runs a command on a terminal. Returns its output on stdout and stderr."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [str(BINARY), *map(str, args)], stdin=subprocess.PIPE, stdout=theirs, stderr=theirs, env=environment() | {"TERM": "xterm"}, cwd=ROOT
@@ -40,7 +41,7 @@ def on_terminal(*args, stdin=b"") -> str:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """A model whose name, tensors and vocabulary are hostile."""
+    """A model with control characters in its name, tensors and vocabulary."""
     path = tmp_path_factory.mktemp("evil") / "evil.gguf"
     tiny = Tiny("llama")
     tokens = [f"<0x{byte:02X}>" for byte in range(256)] + [f"{EVIL}{i}" for i in range(VOCAB - 256)]
@@ -60,13 +61,13 @@ def harmless(text: str) -> None:
     assert text and not [control for control in CONTROLS if control in text], repr(text)
 
 
-def test_metadata_and_tensors(model):
+def test_metadata_and_tensors_are_harmless(model):
     for args in (["show"], ["show", "--json"], ["inspect"], ["inspect", "--full"], ["inspect", "--json"]):
         harmless(on_terminal(*args, model))
-    assert json.loads(cli("show", model, "--json").stdout)["name"] == EVIL, "a program gets the text as it is"
+    assert json.loads(cli("show", model, "--json").stdout)["name"] == EVIL, "a program gets the text unchanged"
 
 
-def test_templates_and_their_errors(model, tmp_path):
+def test_templates_and_their_errors_are_harmless(model, tmp_path):
     (tmp_path / "t.jinja").write_text("{{ messages[0].content }}\n\tend")
     (tmp_path / "i.json").write_text(json.dumps({"messages": [{"role": "user", "content": EVIL}]}))
     rendered = on_terminal("render", tmp_path / "t.jinja", "--input", tmp_path / "i.json")
@@ -78,7 +79,7 @@ def test_templates_and_their_errors(model, tmp_path):
     assert "owned" in failed, failed
 
 
-def test_answers(model, tmp_path):
+def test_answers_are_harmless(model, tmp_path):
     template = tmp_path / "none.jinja"
     template.write_text("{{ messages[0].content }}")
     config = tmp_path / "c.toml"
@@ -91,10 +92,10 @@ def test_answers(model, tmp_path):
     assert piped.returncode == 0 and b"\x1b" in piped.stdout, (piped.stdout, piped.stderr)
 
 
-def test_names_in_a_file_that_is_quantised(model, tmp_path):
+def test_names_in_a_file_that_is_quantised_are_harmless(model, tmp_path):
     evil = tmp_path / f"{EVIL}.gguf"
     quantised = on_terminal("quantize", model, "--type", "Q8_0", "-o", evil)
-    # what the command itself writes to clear its line
+    # The command itself writes this sequence to clear its line.
     harmless(quantised.replace("\r\x1b[K", ""))
     assert "odd." in quantised and evil.is_file()
     evil.unlink()
@@ -104,13 +105,13 @@ def test_names_in_a_file_that_is_quantised(model, tmp_path):
     assert "is quantised already" in warned
 
 
-def test_names_that_are_not_known():
+def test_unknown_names_are_harmless():
     for args in (["show", EVIL], ["run", EVIL], ["rm", EVIL], ["pull", EVIL]):
         failed = on_terminal(*args)
         harmless(failed)
 
 
-def test_a_huge_name_is_shown_in_short(tmp_path):
+def test_a_huge_name_is_abbreviated(tmp_path):
     tiny = Tiny("llama")
     tiny.write(tmp_path / "huge.gguf", metadata={"general.name": "x" * 50_000_000})
     done = cli("show", tmp_path / "huge.gguf")

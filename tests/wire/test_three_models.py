@@ -31,18 +31,18 @@ def test_greedy_continuations_are_those_of_the_reference(three, model):
         reply = three.complete(prompt["ids"], model=model, max_tokens=sure["num_tokens"] + int(sure["ends"]), timeout=170)
         assert reply.status == 200, (prompt["name"], reply.body)
         (choice,) = reply.json()["choices"]
-        # the last token may be part of a character
+        # the last token may be a part of a character
         assert choice["text"].rstrip("\ufffd") == sure["text"].rstrip("\ufffd"), prompt["name"]
         assert choice["finish_reason"] == ("stop" if sure["ends"] else "length"), prompt["name"]
 
 
 def test_a_base_model_without_a_template_says_so(three):
-    """Gemma's base model has no chat template: completions work, and a chat is refused with the reason."""
+    """Gemma's base model has no chat template. Completions work, and chats are refused with the reason."""
     reply = three.chat(model="gemma3:270m")
     assert reply.status == 400 and "template" in reply.error["message"] and reply.error["param"] == "model"
 
 
-def test_models_at_once_give_what_each_gives_alone(three):
+def test_concurrent_models_give_the_same_text_as_each_alone(three):
     """All three models at once give the text that each gives alone."""
     from concurrent.futures import ThreadPoolExecutor
 

@@ -1,4 +1,4 @@
-"""/tokenize, /detokenize, /apply-template, and filling in between two texts."""
+"""/tokenize, /detokenize and /apply-template, and completions that fill in the middle."""
 
 import pytest
 from harness import MODEL, Server, chunks_of
@@ -11,7 +11,7 @@ def post(server, path, **fields):
     return server.post(path, {"model": MODEL, **fields})
 
 
-def test_text_becomes_ids_and_ids_text(server):
+def test_text_becomes_ids_and_ids_become_text(server):
     answer = post(server, "/tokenize", prompt="The capital of France is").json()
     assert answer == {"count": 5, "max_model_len": 8192, "tokens": CAPITAL, "token_strs": None}
     with_texts = post(server, "/tokenize", prompt="The capital of France is", return_token_strs=True).json()
@@ -20,7 +20,7 @@ def test_text_becomes_ids_and_ids_text(server):
     for text in ("", "🦙 東京\x00", "<|im_start|>user", "a" * 5000):
         tokens = post(server, "/tokenize", prompt=text).json()["tokens"]
         assert post(server, "/detokenize", tokens=tokens).json()["prompt"] == text
-    assert post(server, "/tokenize", prompt="<|im_start|>").json()["tokens"] == [1], "as a prompt of a completion is read"
+    assert post(server, "/tokenize", prompt="<|im_start|>").json()["tokens"] == [1], "special tokens are parsed as in a completion's prompt"
     assert post(server, "/detokenize", tokens=[1]).json()["prompt"] == "<|im_start|>"
 
 
@@ -92,7 +92,7 @@ def test_the_template_is_applied(server):
 def test_an_error_names_the_field(server, path, fields, param):
     reply = post(server, path, **fields)
     assert reply.status == 400 and reply.error["param"] == param, reply.body
-    # A wrong field is told before an unknown model, but whether an id is too large only a model tells.
+    # A wrong field is reported before an unknown model. Only a model can tell that an id is too large.
     assert server.post(path, {**fields, "model": "nope"}).status == (404 if fields == {"tokens": [49_152]} else 400)
 
 
@@ -104,7 +104,7 @@ def coder():
 
 @pytest.mark.real_models
 def test_the_middle_between_two_texts_is_filled_in(coder):
-    """The tokens of the model mark the two texts, and the answer is what belongs between them."""
+    """The model's special tokens mark both texts. The answer is the text between them."""
     fields = {"model": CODER, "max_tokens": 24, "temperature": 0}
     body = {**fields, "prompt": "def add(a, b):\n    return ", "suffix": "\n\nprint(add(1, 2))\n"}
     answer = coder.post("/v1/completions", body).json()

@@ -34,7 +34,7 @@ def message_of(reply) -> dict:
 
 
 def check_calls(calls: list[dict], names=tuple(SCHEMAS)) -> None:
-    """There are calls, and each is valid."""
+    """Checks that there are calls, and that each is valid."""
     assert calls
     for call in calls:
         assert call["type"] == "function" and call["id"].startswith("call_"), call
@@ -44,7 +44,7 @@ def check_calls(calls: list[dict], names=tuple(SCHEMAS)) -> None:
 
 
 def check_beginning(call: dict, names) -> None:
-    """The call is the beginning of a valid one: what its arguments hold so far follows the schema, except for required keys."""
+    """Checks that the call is the start of a valid one: the arguments so far follow the schema, except for required keys."""
     name, arguments = call["function"]["name"], call["function"]["arguments"]
     assert name in names, call
     if arguments:
@@ -53,8 +53,8 @@ def check_beginning(call: dict, names) -> None:
 
 
 def check_answer(message: dict, names=tuple(SCHEMAS)) -> bool:
-    """The answer consists of valid calls. If the tokens ran out, its last call is the beginning of a valid one, or its reasoning never
-    ended. Returns whether the answer is complete."""
+    """Checks that the answer consists of valid calls. If it was cut at the token limit, its last call may be incomplete, or its reasoning
+    may not have ended. Returns whether the answer is complete."""
     calls = message.get("tool_calls", [])
     if message["finish_reason"] == "length" and not calls:
         assert message["reasoning_content"] and not message["content"], message
@@ -82,7 +82,7 @@ def test_required_always_makes_a_call(server):
         message = message_of(server.chat("How are you?", **fields))
         complete += check_answer(message)
         assert len(message["tool_calls"]) == 1, message
-    assert complete > 0, "the model never came to the end of a call"
+    assert complete > 0, "at least one call is complete"
 
 
 def test_a_named_function_is_called(server):
@@ -102,7 +102,7 @@ def test_each_of_several_calls_is_valid_and_a_named_function_is_called_once(serv
         message = message_of(server.chat("Weather in Paris and in Oslo?", tool_choice=named("get_weather"), **fields))
         check_answer(message, ["get_weather"])
         assert len(message["tool_calls"]) == 1, message
-    assert most > 1, "a model this small repeats itself if it may"
+    assert most > 1, "a small model repeats calls if it may"
 
 
 def test_none_makes_no_call(server):
@@ -112,7 +112,7 @@ def test_none_makes_no_call(server):
 
 
 def deltas_of(reply) -> tuple[str, list[dict], str]:
-    """The content, the calls and the finish reason of a stream, put together as OpenAI's clients do it."""
+    """Builds the content, the calls and the finish reason from a stream, as OpenAI's clients do."""
     content, calls, reason = "", [], None
     for chunk in chunks_of(reply):
         (choice,) = chunk["choices"]
@@ -140,7 +140,7 @@ def test_a_stream_has_the_same_calls(server, choice):
 
 
 @pytest.mark.parametrize("stop", ["}", "\n", '"name"', "o"])
-def test_no_stop_text_cuts_a_call(server, stop):
+def test_a_stop_text_does_not_cut_a_call(server, stop):
     fields = dict(tools=TOOLS, tool_choice=named("get_weather"), parallel_tool_calls=False, max_tokens=200)
     message = message_of(server.chat("Weather in Oslo?", stop=[stop], **fields))
     assert check_answer(message, ["get_weather"])
@@ -150,7 +150,7 @@ def test_no_stop_text_cuts_a_call(server, stop):
 
 @pytest.mark.real_models
 def test_log_probabilities_add_up_to_the_text(server):
-    """This holds for an answer with tools, too, which holds white space back until it is clear whether a call follows."""
+    """Also holds for an answer with tools, in which white space is held back until it is clear whether a call follows."""
     fields = dict(tools=TOOLS, logprobs=True, max_tokens=100)
     for question in ("Write two short paragraphs about rivers.", "Describe a person as JSON with name and age."):
         choice = server.chat(question, **fields).json()["choices"][0]
@@ -189,8 +189,8 @@ UNFOLLOWABLE = [
 
 
 @pytest.mark.parametrize("schema", UNFOLLOWABLE)
-def test_a_tool_that_is_not_strict_is_offered_whatever_its_schema_says(server, schema):
-    """Agents declare dozens of tools: one unusual schema must not refuse the whole request."""
+def test_a_tool_that_is_not_strict_is_offered_with_any_schema(server, schema):
+    """Agents declare dozens of tools. One unusual schema must not fail the whole request."""
     for choice in ("auto", "required"):
         reply = server.chat("x", tools=[declared(schema)], tool_choice=choice, max_tokens=60)
         assert reply.status == 200, reply.body
@@ -241,7 +241,7 @@ FAMILIES = [
 
 @pytest.fixture(scope="module")
 def families():
-    """The small model under the templates of other models: it writes nonsense, but valid calls."""
+    """Serves the small model with the templates of other models. It writes nonsense, but valid calls."""
     path = show(MODEL)["path"]
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder, "models.toml")
@@ -275,8 +275,8 @@ def test_each_family_of_templates_makes_a_valid_call(families, model):
 
 
 @pytest.mark.parametrize("model", ["mistralai-Mistral-Nemo-Instruct-2407", "Mistral-Small-3.2-24B-Instruct-2506"])
-def test_a_template_that_wants_short_ids_takes_any(families, model):
-    """Mistral's templates refuse ids of calls other than nine letters and digits."""
+def test_a_template_that_requires_short_ids_works_with_any_id(families, model):
+    """Mistral's templates refuse call ids other than nine letters and digits."""
     ids = ["call_0123456789abcdef", "toolu-1"]
     calls = [dict(id=id, type="function", function=dict(name="now", arguments="{}")) for id in ids]
     results = [dict(role="tool", tool_call_id=id, content="12:00") for id in ids]
@@ -285,8 +285,8 @@ def test_a_template_that_wants_short_ids_takes_any(families, model):
     assert reply.status == 200, reply.body
 
 
-def test_several_calls_without_tags(families):
-    """Llama writes calls without tags: the answer has all of them, and a stream has their arguments in pieces."""
+def test_several_calls_without_tags_are_recognised(families):
+    """Llama writes calls without tags. The answer has all calls, and a stream has their arguments in pieces."""
     model = "meta-llama-Llama-3.1-8B-Instruct"
     fields = dict(model=model, tools=TOOLS, tool_choice="required", max_tokens=300, temperature=0.7)
     most = 0

@@ -1,4 +1,4 @@
-"""OpenTelemetry's spans: a collector of the test's own parses what the binary sends with the protocol's published classes."""
+"""OpenTelemetry spans: a collector in the test parses what the binary sends, with the protocol's published classes."""
 
 import gzip
 import json
@@ -16,7 +16,7 @@ TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
 
 class Collector:
-    """Takes OTLP over HTTP."""
+    """An OTLP collector over HTTP."""
 
     def __init__(self, status: int = 200):
         self.status, self.requests, self.headers = status, [], []
@@ -50,7 +50,7 @@ class Collector:
         return [span for request in self.requests for of in request.resource_spans for scope in of.scope_spans for span in scope.spans]
 
     def trace(self, id: str, count: int) -> dict[str, Span]:
-        """The spans of the trace with the request `id`, by name, once there are `count`."""
+        """Waits for `count` spans of the trace with the request `id`. Returns them by name."""
         of_request = lambda: [span for span in self.spans() if attributes(span).get("penstock.request.id") == id]
         of_trace = lambda: [span for root in of_request() for span in self.spans() if span.trace_id == root.trace_id]
         wait_until(lambda: len(of_trace()) >= count, 20, f"{count} spans of {id}: {[span.name for span in of_trace()]}")
@@ -107,7 +107,7 @@ def test_a_request_has_spans_of_queue_prefill_and_decode(traced):
     for phase in phases:
         times += [phase.start_time_unix_nano, phase.end_time_unix_nano]
     times.append(root.end_time_unix_nano)
-    assert times == sorted(times), "one phase follows the other, within the request"
+    assert times == sorted(times), "the phases follow each other within the request"
     assert abs(times[0] - before) < 5e9 and phases[0].end_time_unix_nano == phases[1].start_time_unix_nano
     assert attributes(spans["decode"])["gen_ai.usage.output_tokens"] == 8
     resource = attributes(collector.requests[-1].resource_spans[0].resource)
@@ -115,30 +115,30 @@ def test_a_request_has_spans_of_queue_prefill_and_decode(traced):
     assert collector.headers[-1]["x-key"] == "secret"
 
 
-def test_the_line_of_the_log_names_the_trace(traced):
+def test_the_log_line_names_the_trace(traced):
     server, collector = traced
     id = new_id()
     ask(server, id)
     root = collector.trace(id, 4)["POST /v1/completions"]
-    assert root.parent_span_id == b"", "without a traceparent, the request begins a trace"
+    assert root.parent_span_id == b"", "without a traceparent, the request starts a trace"
     lines = [json.loads(line) for line in open(server.log.name) if line.startswith("{")]
     line = next(line for line in lines if line.get("id") == id)
     assert line["trace"] == root.trace_id.hex()
 
 
-def test_several_choices_have_phases_each(traced):
+def test_each_choice_has_its_own_phases(traced):
     server, collector = traced
     id = new_id()
     ask(server, id, n=3)
     of_request = lambda: [span for span in collector.spans() if attributes(span).get("penstock.request.id") == id]
-    wait_until(of_request, 20, "the span of the request")
+    wait_until(of_request, 20, "the request's span has arrived")
     trace = of_request()[0].trace_id
     names = lambda: sorted(span.name for span in collector.spans() if span.trace_id == trace)
     wanted = sorted(["POST /v1/completions"] + 3 * ["queue", "prefill", "decode"])
-    wait_until(lambda: names() == wanted, 20, f"the phases of each choice: {names()}")
+    wait_until(lambda: names() == wanted, 20, f"each choice has its phases: {names()}")
 
 
-def test_a_parent_that_is_not_sampled_and_probes_without_one(traced):
+def test_an_unsampled_parent_suppresses_spans_and_a_malformed_one_is_ignored(traced):
     server, collector = traced
     id, after = new_id(), new_id()
     reply = ask(server, id, f"00-{TRACE}-{PARENT}-00")
@@ -149,7 +149,7 @@ def test_a_parent_that_is_not_sampled_and_probes_without_one(traced):
     assert not [span for span in collector.spans() if attributes(span).get("penstock.request.id") == id]
 
 
-def test_a_refusal_and_a_client_that_leaves_have_spans(traced):
+def test_a_refusal_and_a_client_that_disconnects_have_spans(traced):
     server, collector = traced
     refused, left = new_id(), new_id()
     ask(server, refused, temperature=9)
@@ -160,13 +160,13 @@ def test_a_refusal_and_a_client_that_leaves_have_spans(traced):
         assert stream.recv(100)
         time.sleep(0.2)
     gone = lambda: [span for span in collector.spans() if attributes(span).get("penstock.outcome") == "left"]
-    wait_until(gone, 20, "the span of the client that left")
+    wait_until(gone, 20, "the span of the disconnected client has arrived")
     decode = lambda: [span for span in collector.spans() if span.trace_id == gone()[0].trace_id and span.name == "decode"]
-    wait_until(decode, 5, "its decode")
+    wait_until(decode, 5, "the decode span has arrived")
     assert 0 < attributes(decode()[0])["gen_ai.usage.output_tokens"] < 2000
 
 
-def test_what_was_served_last_is_sent_when_the_server_ends():
+def test_the_last_spans_are_sent_when_the_server_ends():
     collector = Collector()
     with Server({"SERVER__DEFAULT_MODELS": MODEL, "TRACES__ENDPOINT": collector.endpoint, "TRACES__SAMPLE": "1"}) as server:
         id = new_id()
@@ -175,7 +175,7 @@ def test_what_was_served_last_is_sent_when_the_server_ends():
     collector.close()
 
 
-def test_a_share_of_zero_follows_parents_only():
+def test_a_share_of_zero_traces_only_sampled_parents():
     collector = Collector()
     with Server({"SERVER__DEFAULT_MODELS": MODEL, "TRACES__ENDPOINT": collector.endpoint, "TRACES__SAMPLE": "0"}) as server:
         alone, followed = new_id(), new_id()
@@ -187,7 +187,7 @@ def test_a_share_of_zero_follows_parents_only():
 
 
 @pytest.mark.parametrize("how", ["refuses", "is gone"])
-def test_a_collector_that_takes_nothing_costs_spans_and_no_time(how):
+def test_a_failing_collector_loses_spans_and_delays_nothing(how):
     collector = Collector(status=401)
     endpoint = collector.endpoint
     if how == "is gone":
@@ -198,7 +198,7 @@ def test_a_collector_that_takes_nothing_costs_spans_and_no_time(how):
             assert ask(server, new_id()).status == 200
         assert time.monotonic() - start < 30
         wait_until(lambda: server.metrics().get(("penstock_trace_exports_failed_total", ()), 0) > 0, 30, "the loss is counted")
-        wait_until(lambda: "spans are lost" in server.output(), 5, "the loss is told")
+        wait_until(lambda: "spans are lost" in server.output(), 5, "the loss is logged")
         assert server.output().count("spans are lost") == 1
     if how == "refuses":
         collector.close()
@@ -208,6 +208,6 @@ def test_a_collector_that_takes_nothing_costs_spans_and_no_time(how):
     ("name", "value"),
     [("ENDPOINT", "collector:4318"), ("ENDPOINT", "grpc://collector/x"), ("SAMPLE", "2"), ("HEADERS", "nothing"), ("TIMEOUT_SECONDS", "0")],
 )
-def test_a_setting_that_is_wrong_is_named(name, value):
+def test_a_wrong_setting_is_named(name, value):
     done = cli("serve", "--port", "0", env={f"TRACES__{name}": value}, timeout=20)
     assert done.returncode == 1 and f"traces.{name.lower()}" in done.stderr, done.stderr

@@ -1,4 +1,4 @@
-"""Conversations whose turns do not alternate, at each door, through templates that are strict about them."""
+"""Conversations whose turns do not alternate, in each API dialect, with templates that require alternation."""
 
 import json
 import tempfile
@@ -11,7 +11,7 @@ from test_cli import show
 CODER = "qwen2.5-coder:0.5b"
 TEMPLATES = Path(__file__).parents[1] / "golden" / "templates"
 STRICT = ["Mistral-Small-3.2-24B-Instruct-2506", "mistralai-Mistral-Nemo-Instruct-2407", "google-gemma-2-2b-it"]
-DOORS = ["chat", "responses", "messages", "ollama"]
+DIALECTS = ["chat", "responses", "messages", "ollama"]
 SCHEMA = {"type": "object", "properties": {"query": {"type": "string", "description": "What"}}, "required": ["query"]}
 FUNCTION = {"name": "look_up", "description": "Looks up.", "parameters": SCHEMA}
 
@@ -42,7 +42,7 @@ def strict():
 
 
 def compact(arguments: dict) -> str:
-    """As the doors that take objects write them."""
+    """Serialises arguments as the dialects do that take them as objects."""
     return json.dumps(arguments, separators=(",", ":"))
 
 
@@ -75,7 +75,7 @@ def responses(turns) -> dict:
 
 
 def messages(turns) -> dict:
-    """Results and the user's words behind them are one message."""
+    """A tool's result and the user's text after it form one message."""
     out = []
     for kind, *rest in turns:
         role, block = kind, {"type": "text", "text": rest[-1]}
@@ -99,14 +99,14 @@ def ollama(turns) -> dict:
     return body
 
 
-def answer(server, model: str, door: str, turns, with_tools: bool = False) -> int:
-    """Generates some tokens. Returns the number of tokens of the prompt."""
+def answer(server, model: str, dialect: str, turns, with_tools: bool = False) -> int:
+    """Generates some tokens. Returns the number of prompt tokens."""
     path, body = {
         "chat": ("/v1/chat/completions", {"max_tokens": 2, **openai(turns)}),
         "responses": ("/v1/responses", {"max_output_tokens": 2, **responses(turns)}),
         "messages": ("/v1/messages", {"max_tokens": 2, **messages(turns)}),
         "ollama": ("/api/chat", {"stream": False, "options": {"num_predict": 2}, **ollama(turns)}),
-    }[door]
+    }[dialect]
     if not with_tools:
         body.pop("tools")
     reply = server.post(path, {"model": model, **body})
@@ -118,25 +118,25 @@ def answer(server, model: str, door: str, turns, with_tools: bool = False) -> in
 
 @pytest.mark.parametrize("model", STRICT)
 @pytest.mark.parametrize("name", CONVERSATIONS)
-def test_every_door_renders_turns_that_do_not_alternate(strict, model, name):
+def test_every_dialect_renders_turns_that_do_not_alternate(strict, model, name):
     turns = CONVERSATIONS[name]
     reply = strict.post("/apply-template", {"model": model, **openai(turns)})
     assert reply.status == 200, reply.body
     prompt = reply.json()["prompt"]
     texts = [turn[-1] for turn in turns]
     assert [prompt.count(text) for text in texts] == [1] * len(texts), prompt
-    assert all(answer(strict, model, door, turns, with_tools=True) for door in DOORS)
-    counts = {door: answer(strict, model, door, turns) for door in DOORS}
+    assert all(answer(strict, model, dialect, turns, with_tools=True) for dialect in DIALECTS)
+    counts = {dialect: answer(strict, model, dialect, turns) for dialect in DIALECTS}
     assert len(set(counts.values())) == 1, counts
 
 
-def test_a_text_before_a_call_stands_before_it(strict):
+def test_text_before_a_call_stays_before_it(strict):
     prompt = strict.post("/apply-template", {"model": STRICT[0], **openai(CONVERSATIONS["a text before a call"])}).json()["prompt"]
     assert "word-2[TOOL_CALLS]look_up[CALL_ID]" in prompt
 
 
-def test_instructions_and_what_the_developer_says_are_one_system_message(strict):
-    """The first request of Codex: instructions, a developer's message and two of the user's."""
+def test_instructions_and_developer_messages_are_one_system_message(strict):
+    """The first request of Codex: instructions, a developer message and two user messages."""
     turns = CONVERSATIONS["the first request of Codex"]
     asked = {"model": STRICT[0], "instructions": turns[0][1], **responses(turns[1:]), "tools": []}
     counted = strict.post("/v1/responses/input_tokens", asked).json()["input_tokens"]
@@ -145,7 +145,7 @@ def test_instructions_and_what_the_developer_says_are_one_system_message(strict)
     assert "[SYSTEM_PROMPT]word-1\nword-2[/SYSTEM_PROMPT]" in prompt and "[INST]word-3\nword-4[/INST]" in prompt
 
 
-def test_a_picture_in_a_result_becomes_a_text(strict):
+def test_an_image_in_a_tool_result_becomes_text(strict):
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}}
     body = openai([("user", "word-1"), CALL, ("result", "call_1", [{"type": "text", "text": "word-2"}, picture])])
     prompt = strict.post("/apply-template", {"model": STRICT[0], **body}).json()["prompt"]

@@ -1,4 +1,4 @@
-"""A field that the server does not know is refused if it looks like a mistake. Every other one is left out and named."""
+"""A field that the server does not know is refused if it looks like a typing mistake. All other unknown fields are ignored and reported."""
 
 import json
 import re
@@ -21,7 +21,7 @@ BODIES = {
     "/detokenize": {"tokens": [1, 2]},
     "/apply-template": {"messages": HELLO},
 }
-# A field, and the name that stands in its error.
+# By path: a mistyped field, and the field that the error suggests.
 TYPOS = {
     "/v1/chat/completions": {
         "tempreature": "temperature",
@@ -53,12 +53,12 @@ def refused(server, path, field, value, **fields):
 
 
 @pytest.mark.parametrize("path, typo, name", CASES, ids=[f"{path}-{typo}" for path, typo, _ in CASES])
-def test_a_typo_is_refused_with_the_name_that_was_meant(server, path, typo, name):
+def test_a_typo_is_refused_with_the_intended_name(server, path, typo, name):
     error = refused(server, path, typo, 1)
     assert error["param"] == typo and f"did you mean `{name}`?" in error["message"], error
 
 
-# Sampling fields of other servers, a value that would change the answer, one that would not, and the name in the error.
+# By name: a value that would change the answer, a value that would not, and the field that the error suggests.
 PEERS = {
     "mirostat": (2, 0, "temperature"),
     "typical_p": (0.5, 1, "top_p"),
@@ -86,7 +86,7 @@ def test_a_sampling_field_of_another_server_is_refused_if_it_would_change_the_an
 
 
 @pytest.mark.parametrize("path", BODIES)
-def test_every_other_field_is_left_out_and_named(server, path):
+def test_other_unknown_fields_are_ignored_and_reported(server, path):
     body = {"model": MODEL, **BODIES[path]}
     plain = server.post(path, body)
     reply = server.post(path, {**body, "chat_id": "c", "made_up": {"temperature": 5}, "nothing": None})
@@ -96,12 +96,12 @@ def test_every_other_field_is_left_out_and_named(server, path):
         assert reply.json()["choices"] == plain.json()["choices"]
 
 
-def test_a_sampling_field_changes_no_vector(server):
+def test_a_sampling_field_is_ignored_by_embeddings(server):
     reply = server.post("/v1/embeddings", {"model": MODEL, "input": "Hi", "mirostat": 2})
     assert (reply.status, reply.headers["penstock-ignored-fields"]) == (200, "mirostat"), reply.body
 
 
-def test_fields_inside_are_named_without_their_places(server):
+def test_nested_fields_are_reported_without_indices(server):
     messages = [
         {"role": "user", "content": [{"type": "text", "text": "Hi", "state": "done"}], "id": "1", "timestamp": 5},
         {"role": "assistant", "content": "Ho", "thinking": "hm", "model": "x", "phase": "final"},
@@ -114,8 +114,8 @@ def test_fields_inside_are_named_without_their_places(server):
     assert named == [*message, "tools.source"]
 
 
-def test_what_is_left_out_reaches_no_template(server):
-    """Templates print declarations of tools as they come."""
+def test_ignored_fields_do_not_reach_a_template(server):
+    """Templates print tool declarations as they get them."""
     def prompt(*tools):
         reply = server.post("/apply-template", {"model": "qwen2.5-coder:0.5b", "messages": HELLO, "tools": list(tools)})
         return reply.json()["prompt"]
@@ -125,7 +125,7 @@ def test_what_is_left_out_reaches_no_template(server):
         assert prompt(changed) == prompt(TOOL) and "yyy" not in prompt(changed)
 
 
-def test_the_stream_s_head_the_log_and_a_counter_name_them():
+def test_ignored_fields_are_in_a_streams_head_in_the_log_and_in_a_counter():
     with Logged() as logged:
         reply = logged.server.chat(stream=True, agent_name="a", messages=[{**HELLO[0], "message_id": 1}])
         assert reply.headers["penstock-ignored-fields"] == "agent_name, messages.message_id"
@@ -138,7 +138,7 @@ def test_the_stream_s_head_the_log_and_a_counter_name_them():
         assert counts == {"agent_name": 2, "messages.message_id": 1}
 
 
-def test_the_names_are_plain_and_bounded_and_so_is_the_counter():
+def test_reported_names_are_plain_and_bounded_and_the_counter_is_bounded():
     with Server({"ENGINE__KV_TOKENS": "2048"}) as server:
         strange = ["x" * 5000, "a\n\u001b[31m", 'quo"te\\', "\u2028", "", "ü, ä", "a\r\nset-cookie: b=c"]
         reply = server.chat(**{name: 1 for name in strange})
@@ -172,17 +172,17 @@ def test_the_names_are_plain_and_bounded_and_so_is_the_counter():
         ({"structured_outputs": {"regx": "a"}}, "structured_outputs.regx", "regex"),
     ],
 )
-def test_objects_inside_are_checked_too(server, fields, param, name):
+def test_nested_objects_are_checked_too(server, fields, param, name):
     error = refused(server, "/v1/chat/completions", None, None, **fields)
     assert error["param"] == param and f"did you mean `{name}`?" in error["message"], error
 
 
-def test_a_stream_is_refused_before_it_begins(server):
+def test_a_stream_is_refused_before_it_starts(server):
     reply = server.chat(stream=True, tempreature=1)
     assert reply.status == 400 and reply.error["param"] == "tempreature"
 
 
-def test_what_routers_fill_in_is_accepted_and_refused_if_it_asks_for_something(server):
+def test_defaults_that_routers_send_are_accepted_and_other_values_are_refused(server):
     defaults = {"no_stop_trim": False, "return_hidden_states": False, "separate_reasoning": True, "stream_reasoning": True}
     assert server.chat(**defaults).status == 200
     for name, value in defaults.items():
@@ -190,7 +190,7 @@ def test_what_routers_fill_in_is_accepted_and_refused_if_it_asks_for_something(s
         assert reply.status == 400 and reply.error["param"] == name, reply.body
 
 
-def test_fields_that_mean_nothing_here_are_accepted(server):
+def test_fields_without_an_effect_here_are_accepted(server):
     plain = server.chat("Name a fruit.").json()["choices"]
     fields = {
         "service_tier": "auto",
@@ -210,7 +210,7 @@ def test_fields_that_mean_nothing_here_are_accepted(server):
     assert reply.status == 200 and reply.json()["choices"] == plain, reply.body
 
 
-def test_what_an_answer_holds_can_be_sent_back(server):
+def test_a_message_of_an_answer_can_be_sent_back(server):
     answer = server.chat("Name a fruit.").json()["choices"][0]["message"]
     sdk = {"annotations": [], "audio": None, "function_call": None, "tool_calls": None, "refusal": None, "parsed": None}
     messages = [{"role": "user", "content": "Name a fruit."}, {**sdk, **answer}, {"role": "user", "content": "Another."}]
@@ -228,7 +228,7 @@ DIALECTS = {
     "/api/show": {},
     "/v1/conversations": {"items": [{"type": "message", **HELLO[0]}]},
 }
-# A mistake in each dialect, and what it is refused with.
+# By path: fields with a mistake, and the field that the error suggests.
 MISTAKES = {
     "/v1/messages": [
         ({"max_token": 3}, "max_tokens"),
@@ -278,7 +278,7 @@ def test_mistakes_are_refused_in_all_dialects(server, path):
         assert reply.status == 400 and f"`{near}`" in text_of(reply), (fields, reply.body)
 
 
-def test_items_that_another_server_made_are_taken_and_kept_as_they_are(server):
+def test_items_of_another_server_are_accepted_and_stored_unchanged(server):
     call = {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "x"}, "outputs": [1]}
     item = {"type": "message", "role": "user", "content": "Hi", "agent": "a"}
     reply = server.post("/v1/responses", {"model": MODEL, "input": [call, item], "max_output_tokens": 2})
@@ -287,14 +287,14 @@ def test_items_that_another_server_made_are_taken_and_kept_as_they_are(server):
     assert kept[0]["action"] == call["action"] and kept[1]["agent"] == "a"
 
 
-def test_a_strict_server_refuses_them_all():
+def test_a_strict_server_refuses_all_unknown_fields():
     with Server({"LIMITS__UNKNOWN_FIELDS": "refuse", "ENGINE__KV_TOKENS": "2048"}) as server:
         for path, body in {**BODIES, **DIALECTS}.items():
             named = {} if path == "/v1/conversations" else {"model": MODEL}
             assert server.post(path, {**named, **body}).status == 200, path
             reply = server.post(path, {**named, **body, "wholly_unknown_zz": 2})
             assert reply.status == 400 and "unknown_fields" in text_of(reply), (path, reply.body)
-            assert server.post(path, {**named, **body, "wholly_unknown_zz": None}).status == 200, "null is absence"
+            assert server.post(path, {**named, **body, "wholly_unknown_zz": None}).status == 200, "null counts as absent"
         error = refused(server, "/v1/chat/completions", None, None, messages=[{**HELLO[0], "id": "1"}])
         assert error["param"] == "messages[0].id"
 
@@ -305,7 +305,7 @@ def test_the_configuration_can_ignore_mistakes_too():
         reply = server.chat("Name a fruit.", tempreature=1, stream_options=None, mirostat=2)
         assert reply.status == 200 and reply.json()["choices"] == plain
         assert reply.headers["penstock-ignored-fields"] == "mirostat, tempreature"
-        assert server.chat(temperature=9).error["param"] == "temperature", "a known field is still checked"
+        assert server.chat(temperature=9).error["param"] == "temperature", "a known field is still validated"
         for path, body in BODIES.items():
             assert server.post(path, {"model": MODEL, **body, "made_up": json.dumps(body)}).status == 200, path
         assert server.post("/api/chat", {"model": MODEL, "messages": HELLO, "options": {"temperature": "hot"}}).status == 400

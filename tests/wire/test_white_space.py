@@ -1,4 +1,4 @@
-"""An answer keeps the white space that it begins with. Only what separates reasoning from the answer goes."""
+"""An answer keeps its leading white space. Only the white space that separates reasoning from the answer is removed."""
 
 import json
 import re
@@ -9,7 +9,7 @@ import pytest
 from harness import CODER, ROOT, Server, chunks_of
 from test_responses import events_of
 
-# Templates that reason, each in a way of its own. The last of them open the reasoning in the prompt.
+# Templates with different forms of reasoning. Those in OPENED open the reasoning in the prompt.
 OPENED = ("Qwen-QwQ-32B", "deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16")
 TEMPLATES = ("Qwen-Qwen3-0.6B", "HuggingFaceTB-SmolLM3-3B", "openai-gpt-oss-120b", "Cohere2MoE", "Kimi-K3", "muse-glimmer", *OPENED)
 QWEN = "Qwen-Qwen3-0.6B"
@@ -22,7 +22,7 @@ HELLO = [{"role": "user", "content": "Is the sky blue?"}]
 
 @pytest.fixture(scope="module")
 def zoo():
-    """The coder under each template."""
+    """Serves the coder with each template."""
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder, "models.toml")
         entry = "[[models]]\nid = '{}'\nof = '{}'\nchat_template = '{}/tests/golden/templates/{}.jinja'\n"
@@ -33,14 +33,14 @@ def zoo():
 
 
 def ask(server, model=QWEN, **fields) -> dict:
-    """The choice of an answer."""
+    """Returns the only choice of a response."""
     reply = server.chat(model=model, **fields)
     assert reply.status == 200, (model, reply.body)
     return reply.json()["choices"][0]
 
 
 def streamed(server, **fields) -> tuple[str, list[str]]:
-    """The content of a stream, and the tokens of its log-probabilities."""
+    """Returns the content of a stream, and the tokens of its log-probabilities."""
     chunks = chunks_of(server.chat(model=QWEN, stream=True, **fields))
     choices = [chunk["choices"][0] for chunk in chunks if chunk["choices"]]
     tokens = [token["token"] for choice in choices for token in (choice.get("logprobs") or {}).get("content") or []]
@@ -48,8 +48,8 @@ def streamed(server, **fields) -> tuple[str, list[str]]:
 
 
 @pytest.mark.real_models
-def test_a_continued_answer_begins_with_its_white_space(zoo):
-    """Whole and streamed, the content is the text of all tokens, and each has its log-probability."""
+def test_a_continued_answer_keeps_its_leading_white_space(zoo):
+    """Whole and streamed, the content equals the text of all tokens, and each token has its log-probability."""
     fields = dict(messages=CODE, max_tokens=16, logprobs=True, return_token_ids=True)
     for more in ({"continue_final_message": True}, {"messages": [CODE[0], {**CODE[1], "prefix": True}]}):
         choice = ask(zoo, **{**fields, **more})
@@ -60,7 +60,7 @@ def test_a_continued_answer_begins_with_its_white_space(zoo):
         assert streamed(zoo, **{**fields, **more}) == (text, tokens)
 
 
-def test_all_doors_keep_the_white_space_of_a_continued_answer(zoo):
+def test_all_dialects_keep_the_white_space_of_a_continued_answer(zoo):
     text = ask(zoo, messages=CODE, max_tokens=16, continue_final_message=True)["message"]["content"]
     body = {"model": QWEN, "messages": CODE, "max_tokens": 16, "temperature": 0}
     assert zoo.post("/v1/messages", body).json()["content"] == [{"type": "text", "text": text}]
@@ -85,27 +85,27 @@ RULES = [
 
 @pytest.mark.parametrize("model", TEMPLATES)
 @pytest.mark.parametrize("rule, expected", RULES[:5])
-def test_a_format_keeps_the_white_space_that_it_begins_with(zoo, model, rule, expected):
+def test_a_format_keeps_its_leading_white_space(zoo, model, rule, expected):
     for budget in (0, 3):
         fields = dict(messages=HELLO, max_tokens=30, seed=1, temperature=budget / 3, logprobs=True, thinking_token_budget=budget)
         choice = ask(zoo, model, **fields, **rule)
         text = choice["message"]["content"]
         assert re.fullmatch(expected, text) or choice["finish_reason"] == "length", (choice, budget)
         tokens = "".join(token["token"] for token in choice["logprobs"]["content"])
-        # A token may hold the end of the tag before a family's text, too.
+        # The first token may also contain the end of the tag before the answer.
         assert tokens.endswith(text), choice
 
 
 @pytest.mark.parametrize("model", TEMPLATES)
-def test_a_format_holds_for_the_rest_of_a_continued_answer(zoo, model):
-    """No tag comes before the rest of a text, and no reasoning."""
+def test_a_format_applies_to_the_rest_of_a_continued_answer(zoo, model):
+    """The rest of a text contains no tag and no reasoning."""
     begun = [*HELLO, {"role": "assistant", "content": "So:"}]
     text = ask(zoo, model, messages=begun, continue_final_message=True, max_tokens=20, choice=[" yes", " no"])["message"]["content"]
     assert text in (" yes", " no")
 
 
 @pytest.mark.parametrize("rule, expected", RULES[:3])
-def test_a_format_is_the_same_at_all_doors(zoo, rule, expected):
+def test_a_format_is_the_same_in_all_dialects(zoo, rule, expected):
     whole = ask(zoo, messages=HELLO, max_tokens=20, **rule)["message"]["content"]
     assert re.fullmatch(expected, whole), whole
     assert streamed(zoo, messages=HELLO, max_tokens=20, **rule)[0] == whole
@@ -119,7 +119,7 @@ def test_a_format_is_the_same_at_all_doors(zoo, rule, expected):
 
 
 def test_an_answer_of_white_space_is_white_space(zoo):
-    """A model that ends after three blanks has answered three blanks, with tools and without."""
+    """If a model ends after blanks, the answer consists of blanks, with and without tools."""
     blank, end = (zoo.post("/tokenize", {"model": QWEN, "prompt": text}).json()["tokens"] for text in ("   ", "<|im_end|>"))
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
     for more in ({}, {"tools": [tool]}):

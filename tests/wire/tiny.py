@@ -1,4 +1,4 @@
-"""Tiny models with random weights and odd sizes as GGUF files, with the tensors and names of each architecture."""
+"""Writes tiny models with random weights and odd sizes as GGUF files, with the tensor names of each architecture."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ALIGNMENT = 32
 
 
 def q8_0(x: np.ndarray) -> tuple[bytes, np.ndarray]:
-    """The blocks (a float16 scale and 32 int8 each) and the weights that they stand for."""
+    """Quantises to blocks (a float16 scale and 32 int8 each). Returns the blocks, and the weights that they represent."""
     blocks = x.reshape(-1, 32)
     scale = (np.abs(blocks).max(1, keepdims=True) / 127).astype(np.float16)
     codes = np.round(blocks / np.maximum(scale.astype(np.float32), 1e-9)).clip(-127, 127).astype(np.int8)
@@ -27,7 +27,8 @@ def encode(x: np.ndarray, kind: int) -> tuple[bytes, np.ndarray]:
 
 
 def value(v) -> bytes:
-    """The bytes of a metadata value with its type: u32, f32, bool, string, or an array of strings, floats or integers. Bytes are these."""
+    """Encodes a metadata value after the id of its type: u32, f32, bool, string, or an array of strings, floats or integers. Bytes are
+    returned unchanged."""
     if isinstance(v, bytes):
         return v
     text = lambda s: struct.pack("<Q", len(s.encode())) + s.encode()
@@ -44,7 +45,7 @@ def value(v) -> bytes:
 
 
 def write(path, kv: dict, tensors: dict) -> dict:
-    """Writes a GGUF v3 file of `{name: (array, type)}` and returns the weights that its tensors stand for."""
+    """Writes a GGUF v3 file from `{name: (array, type)}`. Returns the weights that its tensors represent."""
     heads, data, meant = [], bytearray(), {}
     for name, (array, kind) in tensors.items():
         data += bytes(-len(data) % ALIGNMENT)
@@ -64,7 +65,7 @@ VOCAB, CONTEXT = 301, 256
 
 
 class Tiny:
-    """A model with the layout of `arch`. Keywords override metadata and sizes."""
+    """A model of the architecture `arch`. Keywords override metadata and sizes."""
 
     def __init__(
         self,
@@ -93,7 +94,7 @@ class Tiny:
         self.tensors = {}
 
     def matrix(self, name, *shape, kind=None, spread=1.0):
-        """Adds a matrix whose products are as large as its inputs."""
+        """Adds a matrix whose products have about the size of its inputs."""
         x = self.random.standard_normal(shape, dtype=np.float32) * np.float32(spread / np.sqrt(shape[-1]))
         self.tensors[name] = (x, self.kind if kind is None else kind)
 
@@ -144,7 +145,7 @@ class Tiny:
         self.biased(b + "ffn_down", h, ffn, bias)
 
     def write(self, path, context: int = CONTEXT, metadata=None, vocab: int = VOCAB):
-        """Writes the file, with further metadata, and returns its metadata and weights."""
+        """Writes the file with additional metadata. Returns its metadata and weights."""
         gpt2, gemma = self.arch == "gpt2", self.arch.startswith("gemma")
         self.matrix("token_embd.weight", vocab, self.hidden, spread=1.0 if gemma else 3.0)
         if gpt2:
@@ -178,7 +179,7 @@ class Tiny:
 
 
 def layout_values(name: str, shape) -> np.ndarray:
-    """The weights of a tensor by its name and shape (outermost first), as in `tests/fixtures/architectures.rs`."""
+    """Computes the weights of a tensor from its name and shape (outermost dimension first), as `tests/fixtures/architectures.rs` does."""
     seed = 0xCBF29CE484222325
     for byte in name.encode():
         seed = (seed ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF

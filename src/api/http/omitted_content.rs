@@ -1,5 +1,5 @@
-//! Texts that replace content of a tool result that the model does not take. Agents send their whole history with every request, so
-//! refusing such a result would end a conversation for good after one picture.
+//! Texts that replace those parts of a tool result that the model cannot read. Agents send their whole history with every request, so
+//! refusing such a part would end a conversation at its first image.
 
 pub const IMAGE: &str = "[an image was left out: this model takes none]";
 pub const DOCUMENT: &str = "[a document was left out: this model takes only documents of text]";

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_traceparent_is_taken_only_if_it_is_one() {
+    fn only_a_well_formed_traceparent_is_followed() {
         let good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         let context = remote_parent(good).unwrap();
         assert_eq!((context.trace_id().to_string().as_str(), context.is_sampled()), ("0af7651916cd43dd8448eb211c80319c", true));
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_that_the_engine_never_saw_has_a_phase() {
+    fn a_generation_that_the_engine_never_saw_has_no_phases() {
         assert_eq!(phases(&RequestUsage::default(), Instant::now()), []);
     }
 }

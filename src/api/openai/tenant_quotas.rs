@@ -30,8 +30,8 @@ impl TenantQuotas {
         self.taken
     }
 
-    /// Takes `more` for a tenant. A tenant with a key may hold at most as much as remains free: a single tenant gets half, and a tenant
-    /// without anything always gets one if one is left. Without keys, only the total is bounded.
+    /// Takes `more` for a tenant. A tenant with a key may hold at most as much as it leaves free, so a tenant alone gets half. A tenant
+    /// that holds nothing may always take one, if one is left. Without keys, only the total is bounded.
     pub fn take(&mut self, tenant: &str, more: u64) -> Result<(), QuotaError> {
         let free = self.max.saturating_sub(self.taken);
         let own = self.by_tenant.get(tenant).copied().unwrap_or(0);
@@ -46,7 +46,7 @@ impl TenantQuotas {
         Ok(())
     }
 
-    /// Takes `more` even if that exceeds the bounds, for things that exist already.
+    /// Takes `more` even beyond the bounds, for objects that already exist.
     pub fn add(&mut self, tenant: &str, more: u64) {
         if more > 0 {
             self.taken += more;
@@ -54,7 +54,7 @@ impl TenantQuotas {
         }
     }
 
-    /// Returns part of what a tenant has taken.
+    /// Gives back a part of what a tenant has taken.
     pub fn give(&mut self, tenant: &str, less: u64) {
         let Some(own) = self.by_tenant.get_mut(tenant) else { return };
         let less = less.min(*own);

@@ -45,7 +45,7 @@ impl Parser {
         }
     }
 
-    /// Hands out reasoning without the white space around it.
+    /// Emits reasoning without the white space around it.
     fn in_reasoning(&mut self, begun: bool) -> bool {
         if !begun {
             let space = self.held.len() - self.held.trim_start().len();
@@ -66,7 +66,7 @@ impl Parser {
         false
     }
 
-    /// Skips what the family puts between its tags and a text.
+    /// Skips headers and white space of the family before the answer, and finds out what follows: text, a call or further reasoning.
     fn before_text(&mut self) -> bool {
         let (head, trimmed) = (self.thinking.map_or("", |thinking| thinking.head.trim_start()), self.held.trim_start());
         let space = self.held.len() - trimmed.len();

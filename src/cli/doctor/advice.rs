@@ -1,4 +1,4 @@
-//! Advice to make the machine faster, and to fix what prevents its use.
+//! Advice that makes the machine faster or removes obstacles to its use.
 
 use super::machine::Machine;
 use super::models::Fit;
@@ -54,7 +54,7 @@ fn processor(machine: &Machine, threads: usize, all: &mut Vec<String>) {
         all.push("this is a build without optimisation: `cargo build --release` makes one that is many times faster".into());
     }
     match processor.kernels {
-        "portable" => all.push("the processor has no AVX2, or this build no kernels for it: models run several times slower".into()),
+        "portable" => all.push("the processor has no AVX2, or this build has no kernels for it: models run several times slower".into()),
         "avx2" => all.push("the processor has no AVX-512 with VNNI, with which prompts are read about twice as fast".into()),
         _ => {}
     }
@@ -98,7 +98,7 @@ mod tests {
     fn a_good_machine_needs_no_advice() {
         assert_eq!(of(&machine(), &[on_disk()], 0), "");
         let cuda = Machine { backends: vec!["cpu", "cuda"], ..machine() };
-        assert_eq!(of(&cuda, &[on_disk()], 0), "", "a machine without a GPU is as it is");
+        assert_eq!(of(&cuda, &[on_disk()], 0), "", "the lack of a GPU gets no advice");
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Evaluates `value.name` and `value[key]` in the sandbox: what Python's values offer, except for whatever would change them.
+//! Evaluates `value.name` and `value[key]` in the sandbox. Values have the attributes that they have in Python, except the methods that
+//! would change them.
 
 use super::call_args::defined;
 use super::index::element;
@@ -63,7 +64,7 @@ const DICT_UNSAFE: [&str; 5] = ["clear", "pop", "popitem", "setdefault", "update
 const INT: [&str; 4] = ["as_integer_ratio", "bit_count", "bit_length", "conjugate"];
 const FLOAT: [&str; 3] = ["as_integer_ratio", "conjugate", "is_integer"];
 
-/// The method of that name, and whether the sandbox permits calling it.
+/// The method `name` of a value, and whether the sandbox permits calling it.
 fn method_of(value: &Value, name: &str) -> Option<(&'static str, bool)> {
     let among = |names: &'static [&'static str], safe: bool| names.iter().find(|known| **known == name).map(|known| (*known, safe));
     match value {

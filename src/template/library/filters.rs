@@ -11,7 +11,7 @@ use crate::value::Value;
 
 type Filter = fn(&Value, CallArgs) -> Outcome<Value>;
 
-/// A filter by its name. `map` and the filters that select call other filters, so they need the table itself: [`filter`].
+/// Returns the filter `name`. `map` and the selecting filters (`CALLING`) need this table themselves, so [`filter`] calls them.
 fn named(name: &str) -> Option<Filter> {
     Some(match name {
         "abs" => numbers::abs,
@@ -71,7 +71,7 @@ pub(crate) fn has_filter(name: &str) -> bool {
     CALLING.contains(&name) || named(name).is_some()
 }
 
-/// The deepest nesting of `map` applied by `map`, which recurses.
+/// The deepest nesting of `map` calls that apply `map`, since each level recurses.
 const MAX_MAPS: usize = 100;
 
 thread_local! {
@@ -89,7 +89,7 @@ fn map(value: &Value, args: CallArgs, test: select::Test) -> Outcome<Value> {
     result
 }
 
-/// Evaluates `value | name(args)`. `test`: how the filters that select call tests.
+/// Evaluates `value | name(args)`. `test`: the function through which the selecting filters call tests.
 pub(crate) fn filter(name: &str, value: &Value, args: CallArgs, test: select::Test) -> Outcome<Value> {
     if let (Value::Text(text), false) = (value, matches!(name, "d" | "default" | "first" | "safe")) {
         walk_over(text.text.len() as u64)?;

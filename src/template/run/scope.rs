@@ -43,12 +43,13 @@ impl Scope {
 }
 
 thread_local! {
-    /// Variables of scopes that are gone, while the first of them is being freed.
+    /// Variables of dropped scopes that are still to be freed. Empty unless a scope is being dropped.
     static GONE: RefCell<Vec<Vec<(Text, Value)>>> = const { RefCell::new(Vec::new()) };
     static IS_FREEING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A variable may be a loop that holds another scope, and so on without limit, so scopes are freed one after another, not by recursion.
+/// Frees scopes one after another. A variable may be a loop that holds another scope, and so on without limit, so that recursion would
+/// overflow the stack.
 impl Drop for Scope {
     fn drop(&mut self) {
         let variables = self.variables.take();
@@ -66,8 +67,8 @@ impl Drop for Scope {
     }
 }
 
-/// Scopes captured by macros, and objects that receive values after they are made. They may hold each other in a circle, so they are
-/// emptied when the render ends. All are held until then, so a long chain of them is not freed by recursion.
+/// Scopes captured by macros, and objects that receive values after they are made. They may refer to each other in a cycle,
+/// so they are emptied when the render ends. All are held until then, so a long chain of them is not freed by recursion.
 #[derive(Default)]
 pub(super) struct Captured {
     scopes: Vec<Rc<Scope>>,

@@ -1,6 +1,6 @@
 //! Writes floats as text.
 
-/// Like Python's `repr`: the shortest digits that read back as the same number, with an exponent below 1e-4 and for 1e16 and more.
+/// Like Python's `repr`: the shortest digits that read back as the same number. Numbers below 1e-4 and from 1e16 on have an exponent.
 pub(crate) fn float_repr(number: f64) -> String {
     let size = number.abs();
     if number.is_nan() {

@@ -9,7 +9,7 @@ import { after, before } from "node:test";
 import { fileURLToPath } from "node:url";
 
 export const model = "smollm2:135m";
-/** It has a template for tools. */
+/** The model whose template supports tools. */
 export const coder = "qwen2.5-coder:0.5b";
 
 async function freePort() {

@@ -1,4 +1,5 @@
-"""Every test in this folder is a row of the table of faults, and is followed by the assertions that hold after every row."""
+"""Every test in this folder covers a row of the table of faults (docs/hardening.md). After each, the checks that hold after every row
+run."""
 
 import pytest
 

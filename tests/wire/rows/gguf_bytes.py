@@ -1,4 +1,4 @@
-"""GGUF files byte by byte: a small model that loads, and every part of it open to be wrong."""
+"""Builds GGUF files byte by byte: a small model that loads, in which a test can make every part wrong."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def text(s: str | bytes) -> bytes:
 
 
 def integer(type_id: int, pack: str, number) -> bytes:
-    """A metadata value with its type's id: `integer(5, "<i", -1)` is an i32."""
+    """A metadata value, preceded by the id of its type: `integer(5, "<i", -1)` is an i32."""
     return struct.pack("<I", type_id) + struct.pack(pack, number)
 
 
@@ -31,10 +31,10 @@ def array(type_id: int, length: int, payload: bytes = b"") -> bytes:
 @dataclass
 class Tensor:
     name: str
-    dims: tuple  # the innermost dimension first
+    dims: tuple  # innermost dimension first
     data: bytes
     kind: int = F32
-    offset: int | None = None  # None: behind the tensor before
+    offset: int | None = None  # None: directly after the previous tensor
 
     def entry(self, offset: int) -> bytes:
         dims = struct.pack(f"<I{len(self.dims)}Q", len(self.dims), *self.dims)
@@ -43,15 +43,15 @@ class Tensor:
 
 @dataclass
 class File:
-    """What a file says of itself. `build` writes it down as it is, right or wrong."""
+    """What a file claims about itself. `build` encodes it as it is, right or wrong."""
 
-    pairs: list[tuple[str, object]]  # a value: what `tiny.value` takes, or bytes that begin with the type's id
+    pairs: list[tuple[str, object]]  # a value: an argument of `tiny.value`, or bytes that begin with the type's id
     tensors: list[Tensor]
     magic: bytes = b"GGUF"
     version: bytes = struct.pack("<I", 3)
     num_tensors: int | None = None
     num_pairs: int | None = None
-    cut: int = 0  # bytes that are missing at the end
+    cut: int = 0  # number of bytes to cut from the end
     extra: bytes = field(default=b"")
 
     def set(self, key: str, new) -> "File":
@@ -88,7 +88,7 @@ class File:
 
 
 def small() -> File:
-    """A Llama of one layer and four tokens."""
+    """A Llama with one layer and four tokens."""
     random = np.random.default_rng(7)
     matrix = lambda rows, cols: random.standard_normal((rows, cols), dtype=np.float32).tobytes()
     ones = np.ones(HIDDEN, np.float32).tobytes()

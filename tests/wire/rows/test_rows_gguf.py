@@ -1,4 +1,5 @@
-"""Rows 1 to 16: files that are no models. Each fails its own load with an error that says what is wrong, and costs nothing else."""
+"""Rows 1 to 16: files that are not valid models. Each fails its own load with an error that says what is wrong, and affects nothing
+else."""
 
 import json
 import re
@@ -19,7 +20,7 @@ TOKENS, SCORES, TYPES = "tokenizer.ggml.tokens", "tokenizer.ggml.scores", "token
 
 
 def patched(at: bytes, skip: int, new: bytes) -> bytes:
-    """A whole file with the bytes behind `at` replaced."""
+    """The file, in which `new` replaces the bytes after the first `at`."""
     whole = small().build()
     start = whole.index(at) + len(at) + skip
     return whole[:start] + new + whole[start + len(new) :]
@@ -42,7 +43,7 @@ def merged(*merges: str) -> bytes:
     return file.add("tokenizer.ggml.merges", list(merges)).build()
 
 
-# By row: what the file is, its bytes, and a pattern for the error.
+# By row: a name for the file, its bytes, and a pattern that matches the error.
 ROWS = {
     1: {
         "bad magic": (File([], [], magic=b"GGML").build(), "not a GGUF file"),
@@ -149,7 +150,7 @@ ROWS = {
     },
 }  # fmt: skip
 WHOLE = small().build()
-# A load that failed leaves its series in the metrics, so not every byte here: `malformed_tests.rs` cuts a file at every one.
+# Each failed load adds a series to the metrics, so this test cuts at some bytes only. `malformed_tests.rs` cuts a file at every byte.
 ENDS = sorted({*range(24), *range(0, len(WHOLE), 24), *range(len(WHOLE) - 24, len(WHOLE))})
 CUTS = {f"at byte {end}": (WHOLE[:end], "") for end in ENDS}
 ALL = {row: {name: case for name, case in cases.items()} for row, cases in (ROWS | {2: CUTS}).items()}
@@ -161,7 +162,7 @@ def name_of(row: int, index: int) -> str:
 
 @pytest.fixture(scope="module")
 def zoo(tmp_path_factory):
-    """A server of all these files, none of which is loaded before it is asked for, beside one good model."""
+    """A server that lists all these files beside a good model. A file is loaded at its first request."""
     folder = tmp_path_factory.mktemp("zoo")
     names, entries = [MODEL], []
     for row, cases in ALL.items():
@@ -178,7 +179,7 @@ def zoo(tmp_path_factory):
 
 
 def fails(server, row: int) -> None:
-    """Each file of the row fails its load, over HTTP and on the command line."""
+    """Checks that each file of the row fails to load, over HTTP and on the command line."""
     for index, (what, (content, pattern)) in enumerate(ALL[row].items()):
         name = name_of(row, index)
         reply = server.complete(model=name, max_tokens=1)
@@ -226,7 +227,7 @@ def test_a_count_of_2_to_the_63rd_is_refused_within_100_ms(zoo, tmp_path):
         start = time.monotonic()
         assert cli("inspect", tmp_path / "m.gguf").returncode == 1
         took.append(time.monotonic() - start)
-    assert min(took) < 0.1, f"with the start of the process: {took}"
+    assert min(took) < 0.1, f"including the start of the process: {took}"
 
 
 def test_wrong_lengths_of_strings_fail_the_load(zoo):
@@ -287,16 +288,16 @@ def test_a_file_that_is_cut_in_place_fails_its_model_alone(tmp_path, original): 
             file.truncate(1_000_000)
         for number in range(3):
             reply = ask("cut")
-            # The first request meets the engine, the next ones a file that does not load.
+            # The first request fails in the engine, the later ones find a file that does not load.
             assert reply.status == 503, (number, reply.body)
             assert number > 0 or "could not be read" in reply.error["message"] and str(tmp_path) not in reply.error["message"]
             assert ask("whole").json()["choices"][0]["text"] == before
         assert server.process.poll() is None
-        # The file is replaced by renaming, and the model is loaded again.
+        # Replace the file by renaming, and the model loads again.
         shutil.copy(original, tmp_path / "new.gguf")
         (tmp_path / "new.gguf").rename(tmp_path / "cut.gguf")
         served_again = lambda: (reply := ask("cut")).status == 200 and reply.json()["choices"][0]["text"] == before
-        wait_until(served_again, 60, "the model is served again")
+        wait_until(served_again, 60, "the model works again")
 
 
 def test_wrong_numbers_of_the_architecture_fail_the_load(zoo):

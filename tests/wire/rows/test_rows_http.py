@@ -50,7 +50,7 @@ LATER = {
 
 
 def late_head(server, first: bytes, pieces: list[bytes]) -> tuple[float, bytes]:
-    """Keeps a connection alive and sends the pieces of another head slowly. Returns how long that went on [s], and the answer."""
+    """Keeps a connection alive, and sends another head in pieces. Returns the time until the connection closes [s], and the answer."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=15) as connection:
         head = "POST /v1/completions" if first else "GET /health"
         head = f"{head} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(first)}\r\n\r\n"
@@ -58,12 +58,12 @@ def late_head(server, first: bytes, pieces: list[bytes]) -> tuple[float, bytes]:
         time.sleep(0.1)
         connection.sendall(first)
         assert status_of(connection.recv(65536)) == 200
-        time.sleep(3)  # an idle connection may stay longer than a head may take
+        time.sleep(3)  # an idle connection may stay open for longer than a head may take
         start, answer, left = time.monotonic(), b"", iter(pieces)
         connection.settimeout(0.3)
         while time.monotonic() - start < 12:
             with contextlib.suppress(ConnectionError):
-                connection.sendall(next(left, b""))  # what comes before a closed connection is read all the same
+                connection.sendall(next(left, b""))  # bytes that arrived before the close can still be read
             try:
                 piece = connection.recv(65536)
             except TimeoutError:
@@ -86,7 +86,7 @@ def test_a_slow_head_on_a_connection_that_was_kept_alive_times_out():
 
 
 def test_a_slow_body_times_out(server):
-    """Row 55. At a byte per second, and with nothing after the head. Both while other tests of this module would wait, too: at once."""
+    """Row 55. One body arrives at a byte per second, the other not at all. Both run at the same time, because each takes half a minute."""
 
     def drip(piece: bytes) -> tuple[float, bytes]:
         with socket.create_connection(("127.0.0.1", server.port), timeout=15) as connection:
@@ -111,7 +111,7 @@ def test_a_declared_length_that_is_too_long_is_refused_at_once(server):
     """Row 56."""
     start = time.monotonic()
     refused(post(server, "Content-Type: application/json\r\nContent-Length: 9999999999\r\n", b"{", seconds=5), 413)
-    assert time.monotonic() - start < 4, "at once, though the rest of the body never comes"
+    assert time.monotonic() - start < 4, "refused at once, although the rest of the body never arrives"
 
 
 def test_a_mebibyte_that_becomes_a_gibibyte_is_refused_in_flat_memory(server):
@@ -121,11 +121,12 @@ def test_a_mebibyte_that_becomes_a_gibibyte_is_refused_in_flat_memory(server):
     before = resident(server)
     for _ in range(3):
         refused(json_post(server, "Content-Encoding: gzip\r\n", bomb, seconds=30), 413)
-    wait_until(lambda: resident(server) - before < 4 << 20, 15, "memory is flat")
+    wait_until(lambda: resident(server) - before < 4 << 20, 15, "memory has not grown")
 
 
 def settled(server, bound: int) -> int:
-    """The memory of the server [bytes] once it is at most `bound`, or else the least of five seconds: it is given back with a delay."""
+    """The server's memory once it is at most `bound`, or else its minimum over five seconds [bytes]. Freed memory is returned with a
+    delay."""
     end, least = time.monotonic() + 5, resident(server)
     while least > bound and time.monotonic() < end:
         time.sleep(0.05)
@@ -135,8 +136,8 @@ def settled(server, bound: int) -> int:
 
 @pytest.mark.timing
 def test_memory_does_not_grow_with_the_number_of_bodies_of_a_million_chunks(server):
-    """Row 58. What a body left behind would be left by every fifty of them. A thread that has its first large body keeps some memory, once,
-    and which thread that is depends on what else the machine does: so one of some rounds must leave as good as nothing."""
+    """Row 58. If bodies left memory behind, every fifty of them would. A thread's first large body allocates memory that the thread keeps,
+    and which thread gets the body depends on the machine's load. So only one of several rounds must leave next to nothing."""
     chunks = b"1\r\n \r\n" * 1_000_000 + b"0\r\n\r\n"
     head = "Content-Type: application/json\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n"
     ask = lambda _: post(server, head, chunks, seconds=60)
@@ -149,10 +150,10 @@ def test_memory_does_not_grow_with_the_number_of_bodies_of_a_million_chunks(serv
             left.append(settled(server, before + MOST_LEFT) - before)
     print(f"fifty bodies each time leave {', '.join(f'{one >> 10}' for one in left)} KiB")
     assert left[-1] <= MOST_LEFT, left
-    assert resident(server) - first <= 64 << 20, "all threads together"
+    assert resident(server) - first <= 64 << 20, "all threads together keep at most 64 MiB"
 
 
-# Of fifty bodies: 10 KiB each [bytes].
+# The bound for fifty bodies: 10 KiB each [bytes].
 MOST_LEFT = 512 << 10
 
 
@@ -230,8 +231,8 @@ def test_a_body_that_is_not_declared_as_json_is_refused(server, kind):
     assert reply.error["type"] == "invalid_request_error"
 
 
-def test_no_wrong_huge_and_double_keys_are_refused(served, key):  # noqa: F811
-    """Row 63. Keys are compared by their hashes, in constant time (`keys/` has the test of that)."""
+def test_missing_wrong_huge_and_duplicate_keys_are_refused(served, key):  # noqa: F811
+    """Row 63. Keys are compared by their hashes, in constant time (`keys/` tests that)."""
     wrong = [
         {},
         bearer("wrong"),
@@ -315,7 +316,7 @@ def test_ten_thousand_unknown_names_add_no_series(server):
         connection.close()
 
     ask(range(1))
-    series()  # the scrape adds a series itself
+    series()  # the scrape itself adds a series
     before, memory = series(), resident(server)
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(ask, [range(start, 10_000, 4) for start in range(4)]))
@@ -342,5 +343,5 @@ def test_a_server_recovers_from_more_connections_than_open_files():
         assert server.process.poll() is None
         for connection in connections:
             connection.close()
-        wait_until(lambda: answers(server), 20, "it serves again")
+        wait_until(lambda: answers(server), 20, "the server works again")
         assert server.complete(max_tokens=1).status == 200

@@ -1,5 +1,5 @@
-"""What has happened to servers of this kind, each as the class that it was one case of. The classes that races and faults make up are in
-`test_rows_complete.py`'s list of tests elsewhere, and crafted files of state are in docs/hardening.md: Penstock reads none."""
+"""Known incidents of inference servers, each generalised to its class. Tests for races and engine faults are in the list of
+`test_rows_complete.py`. docs/hardening.md covers crafted state files, which Penstock does not read."""
 
 import json
 import random
@@ -19,7 +19,7 @@ u32, u64 = (lambda n: integer(4, "<I", n)), (lambda n: integer(10, "<Q", n))
 
 
 def refuses(tmp_path, content: bytes) -> None:
-    """The model of these bytes is refused with an error, by a process that ends of itself."""
+    """Checks that the model with these bytes is refused with an error by a process that exits by itself."""
     path = tmp_path / "crafted.gguf"
     path.write_bytes(content)
     done = cli("run", path, "ab", "--max-tokens", "1", timeout=30)
@@ -27,7 +27,7 @@ def refuses(tmp_path, content: bytes) -> None:
 
 
 def test_incident_sums_and_products_of_sizes_that_wrap(tmp_path):
-    """Heap overflow through a GGUF file whose sizes, summed or multiplied in 64 bits, come to little."""
+    """Heap overflow through a GGUF file: sizes whose 64-bit sum or product wraps to a small number."""
     random_ = random.Random(5)
     for _ in range(40):
         file = small()
@@ -40,7 +40,7 @@ def test_incident_sums_and_products_of_sizes_that_wrap(tmp_path):
 
 
 def test_incident_a_vocabulary_that_overflows(tmp_path):
-    """A buffer overflow in the tokenizer: counts and lengths of the vocabulary that do not hold."""
+    """Buffer overflow in the tokenizer: wrong counts and lengths in the vocabulary."""
     tokens, scores, types = "tokenizer.ggml.tokens", "tokenizer.ggml.scores", "tokenizer.ggml.token_type"
     for file in (
         small().set(tokens, array(8, 1 << 31)),
@@ -54,11 +54,11 @@ def test_incident_a_vocabulary_that_overflows(tmp_path):
         refuses(tmp_path, file.build())
     long = small().set(tokens, ["<s>", "a" * 2_000_000, "b", "ab"]).build()
     (tmp_path / "long.gguf").write_bytes(long)
-    assert cli("run", tmp_path / "long.gguf", "ab", "--max-tokens", "1").returncode == 0, "a long token is none of these"
+    assert cli("run", tmp_path / "long.gguf", "ab", "--max-tokens", "1").returncode == 0, "a long token is valid"
 
 
 def test_incident_divisions_by_zero(tmp_path):
-    """A crash on a model whose numbers divide: heads, groups, blocks, ropes, experts."""
+    """Crash on a division by zero: head counts, group counts, block sizes, rope dimensions and expert counts of zero."""
     keys = ("attention.head_count", "embedding_length", "block_count", "feed_forward_length", "context_length", "attention.key_length")
     for key in (*keys, "attention.value_length"):
         refuses(tmp_path, small().set(f"llama.{key}", u32(0)).build())
@@ -91,7 +91,7 @@ EXTREMES = [
 ]
 NUMBERS = "n best_of max_tokens max_completion_tokens top_k top_p min_p temperature seed logprobs top_logprobs min_tokens".split()
 NUMBERS += "presence_penalty frequency_penalty repetition_penalty stop stop_token_ids logit_bias prompt".split()
-# The extremes that a field takes; every other one is refused. An endpoint without the field takes the value that asks for nothing.
+# The extremes that a field accepts. Every other extreme is refused. An endpoint without the field accepts the value that has no effect.
 COUNTS, SHARES, PENALTIES = [-1, 1, 2**31 - 1, 2**31, 2**32 - 1], [0, 1, 5e-324], [0, -1, 1, 5e-324]
 TAKEN = {
     "n": [1],
@@ -116,27 +116,27 @@ TAKEN = {
 
 
 def is_taken(path: str, name: str, value) -> bool:
-    """Whether the endpoint serves a request with this value. A chat has no prompt, and leaves one out."""
+    """Whether the endpoint serves a request with this value. A chat has no prompt and ignores the field."""
     taken = TAKEN.get(name, [])
     taken = taken.get(path, []) if isinstance(taken, dict) else taken
     return value in taken or (path, name) == (CHAT, "prompt")
 
 
 def test_incident_numbers_at_their_extremes(server):
-    """A crash or an allocation by a negative count, the least integer, or a huge `n`: every numeric field with every extreme is served, if
-    the field takes it, and otherwise refused by name."""
+    """Crash or huge allocation through a negative count, the smallest integer or a huge `n`. Every numeric field gets every extreme. If the
+    field accepts it, the request is served. Otherwise it is refused by name."""
     before = resident(server)
     connection = server.connection(60)
     for path in (CHAT, COMPLETIONS):
         for name in NUMBERS:
             for number in EXTREMES:
                 for value in (number, {str(number): number} if name == "logit_bias" else [number]):
-                    # An answer of one word, so that a number of tokens which is only large ends soon.
+                    # The answer is one word, so a large limit on tokens ends soon, too.
                     body = json.dumps(body_of(path, **{"max_tokens": 1, "choice": ["a"], name: value}))
                     connection.request("POST", path, body, {"content-type": "application/json"})
                     reply = connection.getresponse()
                     answer = reply.read()
-                    # beyond 64 bits, a whole number is refused wherever it is
+                    # a whole number beyond 64 bits is refused in every field
                     is_exact = not isinstance(number, int) or -(2**63) <= number < 2**64
                     taken = is_exact and is_taken(path, name, value)
                     assert reply.status == (200 if taken else 400), (path, name, value, reply.status, answer[:200])
@@ -145,7 +145,7 @@ def test_incident_numbers_at_their_extremes(server):
 
 
 def test_incident_bad_requests_leave_no_memory_behind(server):
-    """A leak per refused request: at most 1 MiB for a hundred of them."""
+    """Memory leak per refused request: a hundred refused requests leave at most 1 MiB."""
     function = {"type": "function", "function": {"name": "f", "strict": True, "parameters": {"type": 5}}}
     fields = [{"temperature": -1}, {"n": 10**9}, {"stop": ["a"] * 9}, {"messages": [{"role": "x", "content": "y" * 5000}]}]
     fields += [{"response_format": named({"pattern": "["})}, {"tools": [function]}, {"model": "none"}]
@@ -164,12 +164,12 @@ def test_incident_bad_requests_leave_no_memory_behind(server):
     ask(300)
     before = resident(server)
     ask(600)
-    wait_until(lambda: resident(server) - before <= 6 << 20, 15, "at most 1 MiB for a hundred of them")
+    wait_until(lambda: resident(server) - before <= 6 << 20, 15, "a hundred refused requests leave at most 1 MiB")
     print(f"600 bad requests: {(resident(server) - before) >> 10} KiB")
 
 
 def test_incident_grammars_that_overflow_the_stack(server):
-    """A crash by nesting: in schemas, patterns, grammars, JSON and templates, or by a reference to nothing."""
+    """Stack overflow through nesting in schemas, patterns, grammars, JSON and templates, or through a reference to nothing."""
     deep = {"type": "string"}
     for _ in range(60):
         deep = {"type": "array", "items": deep}
@@ -182,7 +182,7 @@ def test_incident_grammars_that_overflow_the_stack(server):
             {"response_format": named(deep)},
             {"regex": "(?:a*)*" * 500},
             {"grammar": "start: a0\n" + "\n".join(f"a{i}: a{i + 1} | a{i + 2}" for i in range(3000)) + '\na3000: "x"\na3001: "y"'},
-            {"grammar": ""},  # asks for nothing
+            {"grammar": ""},  # requests nothing
         ],
         [
             {"response_format": named(branches)},
@@ -207,8 +207,8 @@ def test_incident_grammars_that_overflow_the_stack(server):
 
 
 def test_incident_template_parameters_that_block_the_server(server):
-    """A request whose template arguments name another template, or make the render endless: those that the template does not know change
-    nothing, and those that the server defines are refused."""
+    """Denial of service through template arguments that name another template or make rendering endless. Arguments that the template does
+    not use change nothing, and those that the server sets are refused."""
     plain = server.chat("Hi").json()["choices"]
     for kwargs in ({"chat_template": "{{ 1 }}"}, {"x": "a" * 1_000_000}, {"tokenize": False}, {"a": [[]] * 1000}, {"__class__": 1}):
         reply = server.chat("Hi", chat_template_kwargs=kwargs)
@@ -222,7 +222,7 @@ EVIL = "{{ messages[0].content.__class__.__mro__ }}{% for x in range(9**9) %}{% 
 
 
 def test_incident_text_is_never_a_template(server):
-    """Template injection: what a user, a tool or a name says is data."""
+    """Template injection by a client: text of a user, a tool or a name is data."""
     plain = server.post("/apply-template", {"model": MODEL, "messages": [{"role": "user", "content": "MARK"}]}).json()["prompt"]
     reply = server.post("/apply-template", {"model": MODEL, "messages": [{"role": "user", "content": EVIL}]})
     assert reply.status == 200 and reply.json()["prompt"] == plain.replace("MARK", EVIL), reply.body
@@ -240,16 +240,16 @@ def test_incident_text_is_never_a_template(server):
     ],
 )
 def test_incident_a_template_reaches_nothing(tmp_path, source, code):
-    """Template injection by a model's file: a template has no way to files, modules or the program. What is not there is empty, and a step
-    from there an error."""
+    """Template injection by a model file: a template cannot reach files, modules or the program. An undefined name is empty, and an
+    attribute of it is an error."""
     (tmp_path / "t.jinja").write_text(source)
     (tmp_path / "i.json").write_text(json.dumps({"messages": [{"role": "user", "content": "Hi"}]}))
     done = cli("render", tmp_path / "t.jinja", "--input", tmp_path / "i.json")
     assert (done.returncode, done.stdout.strip()) == (code, "") and "panicked" not in done.stderr, (done.stdout, done.stderr)
 
 
-def test_incident_requests_of_the_server_to_where_a_client_says(server):
-    """SSRF by a request: addresses in schemas, pictures, tools and models are never fetched."""
+def test_incident_server_side_request_forgery(server):
+    """SSRF through a request: the server never fetches addresses in schemas, images, tools and models."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(0.3)
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/x"
@@ -270,14 +270,14 @@ def test_incident_requests_of_the_server_to_where_a_client_says(server):
 
 
 def test_incident_a_download_reaches_no_private_address(scene):  # noqa: F811
-    """SSRF by a download: the hub redirects to this machine, to its neighbours or to the file system."""
+    """SSRF through a download: the hub redirects to this machine, to its local network or to the file system."""
     for target, words in list(ELSEWHERE.items())[:4]:
         scene.hub.answers = {TREE: redirect(target)}
         scene.fails(words)
 
 
 def test_incident_the_token_is_sent_to_no_other_domain(scene):  # noqa: F811
-    """A listing whose next page, or whose file, lies on another host."""
+    """Token leak: a listing whose next page or whose file is on another host."""
     other = Hub({TREE: listing(listed()), "/m": MODEL_FILE})
 
     def next_page(request) -> None:
@@ -302,7 +302,7 @@ def test_incident_the_token_is_sent_to_no_other_domain(scene):  # noqa: F811
 
 
 def test_incident_nothing_outside_of_the_store_is_written_or_deleted(scene):  # noqa: F811
-    """Path traversal by names of models, files and repositories."""
+    """Path traversal through the names of models, files and repositories."""
     outside = scene.folder / "around" / "keep.gguf"
     outside.write_bytes(b"mine")
     for name in (
@@ -321,28 +321,28 @@ def test_incident_nothing_outside_of_the_store_is_written_or_deleted(scene):  # 
         for command in ("rm", "pull"):
             process = scene.command(command, name)
             out, err = process.communicate(timeout=60)
-            is_own = command == "pull" and name == str(outside)  # a file of one's own is used in place
+            is_own = command == "pull" and name == str(outside)  # a file that the user names is used where it is
             assert process.returncode == (0 if is_own else 1) and "panicked" not in err, (command, name, err)
     assert outside.read_bytes() == b"mine" and {path.name for path in (scene.folder / "around").iterdir()} == {"store", "keep.gguf"}
 
 
-def test_incident_compressed_bombs(server):
-    """A small compressed body that becomes a huge one, on every endpoint that reads bodies."""
+def test_incident_decompression_bombs(server):
+    """Decompression bomb, sent to every endpoint that reads a body."""
     before = resident(server)
     paths = [path for path, methods in json.loads((ROOT / "openapi" / "openapi.json").read_text())["paths"].items() if "post" in methods]
     bomb = gzip_bomb(256)
-    # An upload takes no encoding at all, and compaction is refused before its body is read.
+    # Uploads accept no content encoding. Compaction is refused before its body is read.
     unread = {"/v1/files": 415, "/v1/responses/compact": 400}
     for path in paths:
         if "{" not in path and not path.startswith("/admin"):
             reply = server.post(path, bomb, headers={"content-encoding": "gzip"})
             assert reply.status == unread.get(path, 413), (path, reply.status, reply.body[:200])
     assert len(paths) > 5
-    wait_until(lambda: resident(server) - before < 16 << 20, 15, "memory is flat")
+    wait_until(lambda: resident(server) - before < 16 << 20, 15, "memory has not grown")
 
 
-def test_incident_errors_tell_nothing_of_the_inside(server):
-    """Errors that leak addresses or paths: no answer to a client holds one."""
+def test_incident_errors_leak_no_addresses_or_paths(server):
+    """Information leak: no error that a client gets contains an address or a path."""
     answers = []
     for path in (CHAT, COMPLETIONS, "/v1/embeddings", "/v1/responses", "/tokenize", "/detokenize", "/apply-template"):
         for body in (
@@ -383,7 +383,7 @@ def test_incident_errors_tell_nothing_of_the_inside(server):
 
 
 def test_incident_no_origin_is_reflected_with_credentials(server):
-    """A page of any site that uses the server as its reader: an origin comes back only if it is listed, and credentials never."""
+    """Cross-origin access by any web page: the server returns an origin only if it is listed, and never allows credentials."""
     for origin in ("https://evil.example", "null", f"http://127.0.0.1:{server.port}.evil.example", "http://localhost.evil.example", "*"):
         for method, path in (("GET", "/v1/models"), ("OPTIONS", CHAT), ("POST", COMPLETIONS)):
             body = {"model": MODEL, "prompt": "Hi", "max_tokens": 1} if method == "POST" else None
@@ -400,7 +400,7 @@ def test_incident_no_origin_is_reflected_with_credentials(server):
 
 
 def test_incident_ids_beyond_the_vocabulary(server):
-    """An id at or past the size of the vocabulary, wherever a request may name one."""
+    """Out-of-bounds read: an id at or beyond the size of the vocabulary, in every field that takes ids."""
     for number in (49_152, 49_153, 2**31 - 1, 2**32 - 1, -1):
         cases = [("/v1/completions", {"prompt": [number]}), ("/v1/embeddings", {"input": [number]}), ("/detokenize", {"tokens": [number]})]
         cases += [
@@ -411,8 +411,8 @@ def test_incident_ids_beyond_the_vocabulary(server):
             assert reply.status == 400, (path, fields, reply.status, reply.body[:200])
 
 
-def test_incident_many_clients_that_lie_at_once(server):
-    """All of this beside each other: what a bad request leaves behind would show in the next one."""
+def test_incident_many_malicious_clients_at_once(server):
+    """All of these attacks at once: if a bad request left anything behind, a later one would fail."""
     jobs = [
         (400, lambda: server.chat("x", regex="[")),
         (400, lambda: server.post(CHAT, b"{")),

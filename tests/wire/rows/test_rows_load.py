@@ -1,4 +1,4 @@
-"""Rows 68 to 75: clients that leave, that never read and that all come at once, and what requests beside each other get."""
+"""Rows 68 to 75: clients that leave, that never read or that all arrive at once, and the effect on other requests."""
 
 import json
 import random
@@ -28,7 +28,7 @@ def test_an_abort_does_not_disturb_a_long_prefill(server):
 
 
 def send_queue(port: int, client: int) -> int:
-    """Bytes that the kernel holds for a connection of the server."""
+    """Bytes in the kernel's send queue of the server's connection to a client."""
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         _, local, remote, _, queues, *_ = line.split()
         if int(local.split(":")[1], 16) == port and int(remote.split(":")[1], 16) == client:
@@ -45,27 +45,27 @@ def test_a_client_that_never_reads_is_cut_and_holds_up_nobody(server):
     with socket.socket() as stream:
         stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         stream.connect(("127.0.0.1", server.port))
-        # Log-probabilities make it a kilobyte per token.
+        # With log-probabilities, each token takes a kilobyte.
         payload = json.dumps(long_stream(max_tokens=2500, logprobs=5)).encode()
         head = (
             f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(payload)}\r\n\r\n"
         )
         start = time.monotonic()
         stream.sendall(head.encode() + payload)
-        wait_until(lambda: not at_rest(server), 5, "it runs")
+        wait_until(lambda: not at_rest(server), 5, "the request runs")
         others, waits = [], []
         while cut() == cut_before:
             begin = time.monotonic()
             others.append(server.text("Once upon a time", max_tokens=16))
             waits.append(time.monotonic() - begin)
             queued = max(queued, send_queue(server.port, stream.getsockname()[1]))
-            assert time.monotonic() - start < 60, "it is not cut"
+            assert time.monotonic() - start < 60, "the client is not cut"
             time.sleep(0.2)
         took = time.monotonic() - start
         assert set(others) == {alone}, "others are not affected"
-        wait_until(lambda: at_rest(server), 2, "its place is free")
+        wait_until(lambda: at_rest(server), 2, "the sequence slot is free")
     line = lambda: re.search(r"outcome=(aborted|left) status=200 .* generated_tokens=[1-9]", server.output())
-    wait_until(line, 5, "its line in the log tells what it has cost")
+    wait_until(line, 5, "the log line of the request has its cost")
     print(f"cut {took:.1f} s after it began, {queued >> 10} KiB queued, {line()[0]}, slowest answer beside it {max(waits):.2f} s")
     assert 0 < queued <= 256 << 10 and took < 50, (queued, took)
 
@@ -86,7 +86,7 @@ def read_to_end(connection: socket.socket) -> bytes:
 
 @pytest.mark.timing
 def test_each_of_ten_thousand_requests_at_once_gets_its_answer_or_429(server):
-    """Row 70. Those beyond the queue get 429 with Retry-After, and every other one gets its whole answer. Memory is bounded."""
+    """Row 70. Requests beyond the queue's length get 429 with Retry-After. All others get complete answers. Memory is bounded."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 11_000)), hard))
     resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (max(soft, min(hard, 11_000)), hard))
@@ -104,7 +104,7 @@ def test_each_of_ten_thousand_requests_at_once_gets_its_answer_or_429(server):
     served = [answer for status, answer in answers if status == 200]
     print(f"{count} requests: {len(served)} served, {len(refused)} refused in {took:.1f} s, memory + {grown / 1e6:.0f} MB")
     assert len(refused) + len(served) == count, sorted({status for status, _ in answers})
-    assert len(served) >= 500 and (refused or server.backend == "cuda"), "a CPU does not keep up with so many at once"
+    assert len(served) >= 500 and (refused or server.backend == "cuda"), "a CPU cannot serve this many at once"
     for answer in refused:
         assert b"retry-after: " in answer.lower()
     error = json.loads(refused[0].split(b"\r\n\r\n", 1)[1])["error"] if refused else {"code": ""}
@@ -115,7 +115,7 @@ def test_each_of_ten_thousand_requests_at_once_gets_its_answer_or_429(server):
 
 
 def test_preemption_changes_no_text():
-    """Row 72. With a cache too small for all sequences at once, some are preempted and resumed token for token."""
+    """Row 72. The cache is too small for all sequences at once, so some are preempted, and they resume with the same tokens."""
     config = {"SERVER__DEFAULT_MODELS": MODEL, "ENGINE__CONTEXT": "128", "ENGINE__KV_TOKENS": "256"}
     with Server(config) as server:
         prompts = [f"{number}. A story about the number {number} begins" for number in range(6)]
@@ -132,7 +132,7 @@ WORDS = "river stone light machine garden winter silent engine morning letter".s
 
 
 def random_job(rng: random.Random, number: int) -> tuple[str, dict]:
-    """A valid request: its prompt, and what it asks for."""
+    """A valid request: its prompt and its parameters."""
     fields = {"max_tokens": rng.randint(1, 12), "stop": rng.choice([None, "the"])}
     if number % 2:
         fields |= {"temperature": 0}
@@ -147,7 +147,7 @@ def test_requests_at_once_get_the_text_that_each_gets_alone(server):
     """Row 75."""
     rng = random.Random(17)
     jobs = [random_job(rng, number) for number in range(32)]
-    jobs += [jobs[2], jobs[10]]  # the same requests twice at once
+    jobs += [jobs[2], jobs[10]]  # two requests that run twice at the same time
 
     def solo(job):
         return server.text(job[0], **job[1])
@@ -156,7 +156,7 @@ def test_requests_at_once_get_the_text_that_each_gets_alone(server):
         time.sleep(rng.random() * 0.5)
         if len(job[0]) % 2:
             return "".join(c["choices"][0]["text"] for c in chunks_of(server.complete(job[0], stream=True, **job[1])))
-        if len(job[0]) % 3 == 0:  # some come only to leave
+        if len(job[0]) % 3 == 0:  # some clients connect and leave at once
             open_stream(server, "/v1/completions", long_stream(prompt=job[0])).close()
         return solo(job)
 

@@ -1,4 +1,4 @@
-"""Rows 38 to 52: wrong values get an error that names the field."""
+"""Rows 38 to 52: each wrong value gets an error that names the field."""
 
 import json
 
@@ -17,7 +17,7 @@ def each(server, param: str, values, paths=BOTH) -> None:
 
 
 def as_written(server, path: str, param: str, text: str) -> None:
-    """A field whose value is this text, which need not be JSON."""
+    """A field whose value is sent as this text, which need not be JSON."""
     body = json.dumps(body_of(path, **{param: 12345})).replace("12345", text)
     reply = server.post(path, body.encode())
     assert reply.status == 400 and reply.error["type"] == "invalid_request_error", (param, text, reply.body[:200])
@@ -134,8 +134,8 @@ def test_wrong_messages_are_refused(server):
 
 
 def test_an_extension_is_checked_and_an_unknown_field_changes_nothing(server):
-    """Row 49. What Penstock knows is checked, and what it does not know changes nothing."""
-    # of two names, -1 asks for nothing
+    """Row 49. Fields that Penstock knows are validated. Unknown fields change nothing."""
+    # -1 has no effect in two of these fields
     checked = {"truncate_prompt_tokens": [-1], "n_predict": [-1], "priority": []}
     for path in BOTH:
         plain = server.post(path, body_of(path, temperature=0)).json()["choices"]

@@ -1,4 +1,5 @@
-"""Rows 83 and 85 to 87: downloads that are cut, damaged, redirected, endless or named to escape. A small hub of our own serves them."""
+"""Rows 83 and 85 to 87: downloads that are cut, corrupted, redirected, endless, or named so that they escape. A small local hub serves
+them."""
 
 import contextlib
 import gzip
@@ -22,7 +23,7 @@ DIGEST = hashlib.sha256(MODEL_FILE).hexdigest()
 
 
 class Hub(ThreadingHTTPServer):
-    """Answers of the model hub by path: bytes, or a function that writes the answer itself."""
+    """A fake model hub. `answers`: by path, the bytes to send, or a function that writes the response."""
 
     daemon_threads = True
 
@@ -65,7 +66,7 @@ TREE, FILE = "/api/models/o/r/tree/main", "/o/r/resolve/main/m.gguf"
 
 
 class Scene:
-    """A hub, a store of its own, and a folder around it that must stay as it is."""
+    """A hub, a store of its own, and a surrounding folder that must not change."""
 
     def __init__(self, folder):
         self.folder, self.store = folder, folder / "around" / "store"
@@ -84,13 +85,13 @@ class Scene:
         return process.returncode, err
 
     def fails(self, words: str, name: str = "hf:o/r") -> None:
-        """The pull fails for the reason that the pattern tells."""
+        """Checks that the pull fails with an error that matches the pattern."""
         code, said = self.pull(name)
         assert words and code == 1 and re.search(words, said), (code, words, said)
         self.has_nothing()
 
     def has_nothing(self) -> None:
-        """No model counts as stored, and nothing was written outside of the store."""
+        """Checks that no model counts as stored, and that nothing was written outside the store."""
         listed = subprocess.run([str(BINARY), "list"], env=environment(self.env), capture_output=True, text=True, cwd=self.folder)
         assert "hf:o/r" not in listed.stdout, listed.stdout
         assert [path.name for path in (self.folder / "around").iterdir()] == ["store"]
@@ -108,7 +109,7 @@ def scene(tmp_path):
 
 
 def slowly(seconds_per_piece: float):
-    """The file in pieces, with a strong ETag, from wherever the client wants to continue."""
+    """Sends the file slowly in pieces, with a strong ETag, from the offset that the client requests."""
 
     def answer(request) -> None:
         start = int(request.headers.get("range", "bytes=0-").removeprefix("bytes=").removesuffix("-"))
@@ -130,7 +131,7 @@ def test_a_killed_pull_continues_where_it_was(scene):
     scene.hub.answers[FILE] = slowly(0.3)
     process = scene.command("pull", "hf:o/r")
     partial = scene.file("model.gguf.partial")
-    wait_until(lambda: partial.exists() and partial.stat().st_size > 40_000, 20, "some of it is there")
+    wait_until(lambda: partial.exists() and partial.stat().st_size > 40_000, 20, "a part of the file is stored")
     process.kill()
     process.communicate()
     kept = partial.stat().st_size
@@ -144,14 +145,14 @@ def test_a_killed_pull_continues_where_it_was(scene):
 
 
 def test_a_pull_onto_a_full_disk_fails_and_the_next_one_ends_it(scene):
-    """Row 83. A limit on the size of files stands in for the disk: a write fails in mid-file, with an error of the system."""
+    """Row 83. A limit on file size stands in for the full disk: a write in the middle of the file fails with a system error."""
     env = environment(scene.env) | {"HF_ENDPOINT": scene.hub.url}
     limit = lambda: (signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)))
     options = dict(env=env, capture_output=True, text=True, preexec_fn=limit, restore_signals=False, timeout=60)
     done = subprocess.run([str(BINARY), "pull", "hf:o/r"], **options)
     assert done.returncode == 1 and "panicked" not in done.stderr and "model.gguf" in done.stderr, done.stderr
     scene.has_nothing()
-    assert scene.pull()[0] == 0 and scene.file().read_bytes() == MODEL_FILE, "with room, the next pull ends it"
+    assert scene.pull()[0] == 0 and scene.file().read_bytes() == MODEL_FILE, "with room on the disk, the next pull completes the file"
 
 
 def test_a_flipped_bit_is_found_and_repaired(scene):
@@ -165,7 +166,7 @@ def test_a_flipped_bit_is_found_and_repaired(scene):
     assert scene.pull()[0] == 0
     scene.file().write_bytes(bytes(flipped))
     asked = len(scene.hub.seen)
-    assert scene.pull()[0] == 0 and scene.file().read_bytes() == MODEL_FILE and len(scene.hub.seen) > asked, "damage is repaired"
+    assert scene.pull()[0] == 0 and scene.file().read_bytes() == MODEL_FILE and len(scene.hub.seen) > asked, "the damage is repaired"
     scene.file().write_bytes(MODEL_FILE[:-1])
     scene.has_nothing()
 
@@ -179,7 +180,7 @@ def test_a_digest_that_is_none_is_refused_before_anything_is_asked(scene, digest
     config.write_text(f'[[models]]\nid = "m"\nsha256 = "{digest}"\nsource = {{ type = "https", url = "{scene.hub.url}/m.gguf" }}\n')
     done = cli("--config", config, "pull", "m", env=scene.env)
     assert done.returncode == 1 and "64 hex" in done.stderr, done.stderr
-    assert not any(path == "/m.gguf" for path, _ in scene.hub.seen), "refused before anything is asked"
+    assert not any(path == "/m.gguf" for path, _ in scene.hub.seen), "refused before anything is requested"
 
 
 def redirect(to: str):
@@ -192,7 +193,7 @@ def redirect(to: str):
     return answer
 
 
-# The resolver of the system decides whether these are names of this machine, or no names.
+# The system's resolver decides whether these names mean this machine or do not exist.
 NOWHERE = "has no public address|failed to lookup address"
 ELSEWHERE = {
     "file:///etc/passwd": "not https",
@@ -231,7 +232,7 @@ def test_the_token_goes_to_the_hub_alone(scene):
         ):
             scene.hub.answers[FILE] = redirect(target)
             scene.fails("is refused: it is not https")
-        assert not other.seen, "neither the request nor the token left"
+        assert not other.seen, "neither the request nor the token was sent"
         assert all(headers.get("authorization") == "Bearer secret-token" for _, headers in scene.hub.seen)
     finally:
         other.shutdown()
@@ -280,11 +281,11 @@ def test_a_listing_that_is_a_bomb_is_refused_in_bounded_memory(scene):
 @pytest.mark.parametrize(
     "path", ["../m.gguf", "a/../../m.gguf", "/etc/m.gguf", "a\\..\\m.gguf", "m.gguf\u0000", "a//m.gguf", "%2e%2e/m.gguf"]
 )
-def test_a_name_that_leads_elsewhere_is_refused_and_not_asked_for(scene, path):
+def test_a_name_that_leads_elsewhere_is_refused_and_not_requested(scene, path):
     """Row 87."""
     scene.hub.answers[TREE] = listing(listed(path))
     scene.fails("it holds no GGUF file")
-    assert [seen for seen, _ in scene.hub.seen if not seen.startswith(TREE)] == [], "the file is not even asked for"
+    assert [seen for seen, _ in scene.hub.seen if not seen.startswith(TREE)] == [], "the file is not even requested"
 
 
 def test_a_link_in_the_store_is_not_followed(scene):

@@ -1,4 +1,4 @@
-"""Rows 27 to 37: schemas, patterns and grammars that are wrong, huge or without an answer."""
+"""Rows 27 to 37: schemas, patterns and grammars that are wrong, too large or impossible to satisfy."""
 
 import json
 import re
@@ -35,7 +35,7 @@ def test_chains_of_references_are_followed_up_to_a_bound(server):
 
 
 def gaps(server, num_tokens: int) -> list[float]:
-    """The seconds between the tokens of a stream, sorted."""
+    """The gaps between the tokens of a stream [s], sorted."""
     body = {"model": MODEL, "prompt": "Once upon a time", "max_tokens": num_tokens, "temperature": 0, "stream": True, "ignore_eos": True}
     with open_stream(server, "/v1/completions", body) as stream, stream.makefile("rb") as lines:
         times = [time.monotonic() for line in iter(lines.readline, b"data: [DONE]\n") if line.startswith(b"data: {")]
@@ -43,8 +43,8 @@ def gaps(server, num_tokens: int) -> list[float]:
 
 
 def test_expensive_schemas_do_not_hold_up_others(server):
-    """Row 28. While they compile, a stream goes on, its tokens at most twice as far apart. Whatever else runs on the machine can only make
-    that worse: the best of some tries counts."""
+    """Row 28. While such schemas compile, another stream continues, with at most twice its usual gap between tokens. Other load on the
+    machine can only widen the gaps, so the best of several tries counts."""
     ratios = []
     for i in range(5):
         product = {"allOf": [{"anyOf": [{"properties": {f"p{j}": {"const": k + i}}} for k in range(5)]} for j in range(8)]}
@@ -83,7 +83,7 @@ def test_references_in_a_circle_are_refused_and_those_with_an_end_are_followed(s
         refused(server, {SCHEMA: named(schema)}, SCHEMA)
     tree = {"type": "object", "properties": {"next": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}}, "required": ["next"]}
     text, reason = content(server.chat("x", response_format=named(tree), max_tokens=30))
-    assert reason == "length" and re.match(r'\{\s*"next"\s*:\s*\{\s*"next"\s*:', text), "each level holds the next one: " + text
+    assert reason == "length" and re.match(r'\{\s*"next"\s*:\s*\{\s*"next"\s*:', text), "each level contains the next one: " + text
 
 
 def test_a_schema_of_another_host_is_not_fetched(server):
@@ -119,7 +119,7 @@ def test_broken_patterns_never_leave_an_answer_unconstrained(server):
         refused(server, {"regex": pattern}, "regex")
         refused(server, {SCHEMA: named({"type": "string", "pattern": pattern})}, SCHEMA)
         refused(server, {"grammar": f"start: /{pattern.replace('/', '')}/"}, "grammar")
-    # No token of this model spells the character. In a schema it may be written as an escape.
+    # No token of this model spells the character. In a schema it could be written as an escape.
     refused(server, {"regex": "a\x04"}, "regex")
     refused(server, {"grammar": "start: /a\x04/"}, "grammar")
 
@@ -131,7 +131,7 @@ def test_a_million_repetitions_are_followed(server):
 
 
 def test_many_different_schemas_leave_bounded_caches(server):
-    """Row 34. The number of kept grammars is bounded (`at_most_64_compiled_grammars_are_kept`), and so are their bytes."""
+    """Row 34. The number of cached grammars is bounded (`at_most_64_compiled_grammars_are_kept`), and so is their memory."""
 
     def ask(i: int) -> int:
         return server.chat("x", response_format=named({"enum": [f"value {i}", f"other {i}"]}), max_tokens=1).status
@@ -146,7 +146,8 @@ def test_many_different_schemas_leave_bounded_caches(server):
 
 
 def test_a_dead_end_in_mid_decode_fails_its_request_alone(server):
-    """Row 35. The other kind of dead end, a grammar that allows no token, is made in `masks_tests.rs`: what compiles here has a way on."""
+    """Row 35. `masks_tests.rs` covers the other kind of dead end, a grammar that allows no token: no grammar that compiles here reaches
+    one."""
     fields, param, words = EXPENSIVE["ambiguous"]
     alone = server.text("Once upon a time", max_tokens=24)
     beside, last = [], []
@@ -165,7 +166,7 @@ def test_a_dead_end_in_mid_decode_fails_its_request_alone(server):
 
 
 def test_a_strict_tool_that_cannot_be_followed_is_refused(server):
-    """Row 36. A strict tool is refused. One that is not is offered with a looser schema, if it has a schema at all."""
+    """Row 36. A strict tool is refused. A tool that is not strict is offered with a looser schema, if its schema is an object."""
     function = lambda parameters, **more: [{"type": "function", "function": {"name": "f", "parameters": parameters, **more}}]
     property_ = lambda schema: {"type": "object", "properties": {"a": schema}}
     wrong = [{"type": "whatever"}, {"type": 5}, property_({"type": "string", "pattern": "["}), property_({"type": "nope"}), [], "x", False]

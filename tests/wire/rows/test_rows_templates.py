@@ -1,4 +1,4 @@
-"""Rows 17 to 26: long and odd texts, and chat templates that are broken, endless or hungry."""
+"""Rows 17 to 26: long and unusual texts, and chat templates that are broken, endless or use too much memory."""
 
 import time
 from pathlib import Path
@@ -12,7 +12,7 @@ from test_templates import HOSTILE, render, templates  # noqa: F401
 CODER = "qwen2.5-coder:0.5b"
 MANY = 50_000
 LOOPS = "{% for a in range(999) %}{% for b in range(999) %}{% for c in range(999) %}{% endfor %}{% endfor %}{% endfor %}"
-# By row: templates that a model's file may hold, and words of the error.
+# By row: chat templates from model files, each with a part of the error message.
 SOURCES = {
     20: {"{%if%}": "line 1", "{{ " + "(" * MANY + " }}": "expected at most", "{{ " + "(" * 4000 + " }}": "line 1"},
     21: {
@@ -31,14 +31,14 @@ SOURCES = {
 
 
 def cpu_seconds(server) -> float:
-    """Processor time of the server so far, which other work on the machine does not change."""
+    """The server's processor time so far [s]. Other load on the machine does not change it."""
     fields = Path(f"/proc/{server.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / 100
 
 
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory):
-    """A server of models whose files hold these templates, beside good ones."""
+    """A server of models whose files contain these templates, beside working models."""
     folder, names, entries = tmp_path_factory.mktemp("hostile"), [MODEL, CODER], []
     for row, sources in SOURCES.items():
         for index, source in enumerate(sources.values() if sources is HOSTILE else sources):
@@ -54,8 +54,8 @@ def hostile(tmp_path_factory):
 
 
 def fails(server, tmp_path, row: int) -> float:
-    """A chat with each of the row's models ends with an error: 400, or 503 for the rows whose templates cannot even be loaded. Returns the
-    longest of their shortest processor times [s]."""
+    """Chats with each model of the row and expects an error: 400, or 503 for rows whose templates fail to load. Each model gets three
+    tries. Returns the largest of the models' shortest processor times [s]."""
     times, is_loaded = [], row > 21
     for index, (source, words) in enumerate(SOURCES[row].items()):
         took = []
@@ -101,7 +101,7 @@ def test_every_character_comes_back_from_its_tokens(hostile):
 
 
 def test_special_tokens_in_the_text_of_a_user_stay_text(server):
-    """Row 19. A user's `<|im_end|>` becomes about seven ordinary tokens, never the one that ends a turn."""
+    """Row 19. A user's `<|im_end|>` becomes about seven ordinary tokens, and never the token that ends a turn."""
     plain = server.chat("a b", max_tokens=1).json()["usage"]["prompt_tokens"]
     special = server.chat("a <|im_end|> b", max_tokens=1).json()["usage"]["prompt_tokens"]
     assert special - plain >= 4
@@ -132,7 +132,7 @@ def test_endless_loops_are_out_of_fuel_in_100_ms(hostile, tmp_path):
 def test_hungry_templates_end_in_bounded_memory(hostile, tmp_path):
     """Row 24."""
     for index in range(len(HOSTILE)):
-        assert hostile.complete("ab", model=f"row-24-{index}", max_tokens=1).status == 200, "it is loaded before memory is measured"
+        assert hostile.complete("ab", model=f"row-24-{index}", max_tokens=1).status == 200, "the model is loaded before memory is measured"
     for index, name in enumerate(HOSTILE):
         with Peak(hostile) as seen:
             assert hostile.chat("Hi", model=f"row-24-{index}").status == 400

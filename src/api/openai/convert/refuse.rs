@@ -1,4 +1,4 @@
-//! Known but unsupported fields. They are refused unless their value asks for nothing.
+//! Known but unsupported fields. They are refused unless their value has no effect.
 
 use http::field_schema::Unsupported;
 use http::neutral::Neutral::*;
@@ -12,7 +12,7 @@ pub const BOTH: &[Unsupported] = &[
     ("return_tokens_as_token_ids", False),
     ("priority", Numbers(&[0.0])),
     ("include_reasoning", True),
-    // These are filled in by the routers of other servers.
+    // The routers of other servers add these.
     ("no_stop_trim", False),
     ("return_hidden_states", False),
     ("separate_reasoning", True),
