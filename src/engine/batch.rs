@@ -26,7 +26,7 @@ pub struct SlotInit {
     /// The sequence slot.
     pub slot: u32,
     pub params: Arc<SamplingParams>,
-    /// The prompt's ids, for the repetition penalty.
+    /// The ids of the prompt's tokens, for the repetition penalty. Rows that are embeddings have none.
     pub prompt: Arc<[u32]>,
     /// The ids generated so far. Not empty if a preempted sequence resumes.
     pub generated: Vec<u32>,
@@ -43,7 +43,7 @@ pub struct Scored {
     pub num_logprobs: u8,
 }
 
-/// A request for a sequence's vector. The sequence must begin at position 0, without a cached prefix.
+/// A request for a sequence's vector. All its rows must run, without a cached prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VectorRequest {
     pub pooling: Pooling,
@@ -61,17 +61,23 @@ pub struct VectorRequest {
 /// rows have no valid context: each gives [`Sampled::Skipped`] and leaves the slot alone. So the slot sees exactly the tokens that
 /// generating one at a time would have given, with the same bits.
 ///
+/// **Positions.** The rows of a sequence are the last ones of its context ([`Batch::indices`]). Their order, not their position, says where
+/// their K and V go and what they see. A position is at most the row's index. It is less behind rows that share positions, as those of a
+/// picture do in some models.
+///
 /// **Cache groups.** A sequence has a block table per cache group ([`KvCapacity::groups`](crate::KvCapacity::groups)), and a row has a
 /// place in each group. Table entries of blocks that a group's window has left are 0 and are never read. A block belongs to one group at a
 /// time.
 ///
 /// **State slots.** A model with recurrent state ([`KvCapacity::has_state`](crate::KvCapacity::has_state)) keeps the state of each sequence
 /// in a state slot. A step reads the state of every sequence and writes back the state after the sequence's last row. A sequence whose
-/// first row is at position 0 starts from zeros, whatever its slot held.
+/// first row begins its context starts from zeros, whatever its slot held.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
-    pub inputs: Vec<Input>,     // [num_tokens]
-    pub positions: Vec<u32>,    // [num_tokens] absolute position of each row
+    pub inputs: Vec<Input>,  // [num_tokens]
+    pub positions: Vec<u32>, // [num_tokens] position of each row, by which it is rotated; see below
+    /// [num_tokens] each row's second and third position, for models that rotate by three (M-RoPE). Empty if all equal the first.
+    pub grid_positions: Vec<[u32; 2]>,
     pub token_types: Vec<u32>,  // [num_tokens] BERT's segment of each row; empty if all are 0
     pub cu_seqlens_q: Vec<u32>, // [num_seqs + 1] rows of sequence i: cu_seqlens_q[i]..cu_seqlens_q[i + 1]
     pub context_lens: Vec<u32>, // [num_seqs] tokens in the cache after this step
@@ -111,6 +117,17 @@ impl Batch {
     /// The rows of sequence `i`.
     pub fn rows(&self, i: usize) -> Range<usize> {
         self.cu_seqlens_q[i] as usize..self.cu_seqlens_q[i + 1] as usize
+    }
+
+    /// The places of sequence `i`'s rows in its context.
+    pub fn indices(&self, i: usize) -> Range<u32> {
+        let end = self.context_lens[i];
+        end - self.rows(i).len() as u32..end
+    }
+
+    /// Whether sequence `i` begins with this step.
+    pub fn begins(&self, i: usize) -> bool {
+        self.indices(i).start == 0
     }
 
     /// Repeats the tables and places of one group for all groups of `capacity`, for callers that lay out their blocks themselves. The pool
@@ -205,5 +222,12 @@ mod tests {
         let batch = Batch { cu_seqlens_q: vec![0, 3, 4, 6, 7], sampled_rows: vec![0, 2, 4, 5, 6], ..Batch::default() };
         assert_eq!(batch.sampled_seqs().collect::<Vec<_>>(), [0, 0, 2, 2, 3]);
         assert_eq!(batch.rows(2), 4..6);
+    }
+
+    #[test]
+    fn rows_are_the_last_of_their_context() {
+        let batch = Batch { cu_seqlens_q: vec![0, 3, 4], context_lens: vec![3, 9], ..Batch::default() };
+        assert_eq!((batch.indices(0), batch.begins(0)), (0..3, true));
+        assert_eq!((batch.indices(1), batch.begins(1)), (8..9, false));
     }
 }

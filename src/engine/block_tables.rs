@@ -81,16 +81,15 @@ impl BlockTables {
         }
         for (index, group) in self.capacity.groups.iter().enumerate() {
             for (i, &sequence) in sequences.iter().enumerate() {
-                let positions = &batch.positions[batch.rows(i)];
+                let indices = batch.indices(i);
                 let held = &mut self.held[sequence as usize * self.capacity.groups.len() + index];
-                held.leave(group.first_block(positions[0] as usize, size), &mut self.free);
+                held.leave(group.first_block(indices.start as usize, size), &mut self.free);
                 let table = &mut held.table;
                 while table.len() * size < batch.context_lens[i] as usize {
                     let all = || EngineError::OutOfMemory(format!("{} KV blocks are too few", self.capacity.num_blocks));
                     table.push(self.free.pop().ok_or_else(all)?);
                 }
-                let place = |&at: &u32| table[at as usize / size] * size as u32 + at % size as u32;
-                batch.slot_mapping.extend(positions.iter().map(place));
+                batch.slot_mapping.extend(indices.map(|at| table[at as usize / size] * size as u32 + at % size as u32));
                 let used = table.len().min(batch.max_blocks);
                 batch.block_tables.extend_from_slice(&table[..used]);
                 batch.block_tables.extend(std::iter::repeat_n(0, batch.max_blocks - used));

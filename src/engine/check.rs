@@ -154,8 +154,8 @@ impl Limits {
             if self.bidirectional && context != to - from {
                 return fault(format!("sequence {i} has {} of {context} rows, and its rows see each other", to - from));
             }
-            if batch.positions[from..to].iter().any(|&position| position as usize >= context) {
-                return fault(format!("sequence {i} has a position outside of its context of {context}"));
+            if batch.positions[from..to].iter().zip(batch.indices(i)).any(|(&position, index)| position > index) {
+                return fault(format!("sequence {i} has a position beyond its row's index"));
             }
             from = to;
         }
@@ -209,6 +209,9 @@ impl Limits {
         }
         if !self.features.embeddings && !batch.embeddings.is_empty() {
             return unsupported("rows that are embeddings");
+        }
+        if !batch.grid_positions.is_empty() {
+            return unsupported("rows with three positions");
         }
         if !self.features.state && self.kv.has_state() {
             return unsupported("models with recurrent state");

@@ -128,6 +128,8 @@ fn what_a_backend_cannot_compute_is_refused() {
     let two = Batch { sampled_rows: vec![1, 2], ..tokens.clone() };
     assert!(refused(&none, &two).contains("not the last of its sequence"));
     assert!(refused(&none, &last_rows(&stateless)).contains("embeddings"));
+    let grid = Batch { grid_positions: vec![[0; 2]; 4], ..batch() };
+    assert!(refused(&limits(), &grid).contains("three positions"));
     let state = Limits { kv: limits().kv, ..none.clone() };
     assert!(refused(&state, &Batch { state_slots: vec![3, 0], ..tokens }).contains("recurrent state"));
 }

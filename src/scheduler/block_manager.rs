@@ -10,6 +10,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use crate::block_key::{BlockItems, Scope};
 use crate::lru::Owner;
 use crate::prefix_cache::{ContentId, PrefixCache, ROOT};
 use crate::state_slots::StateSlots;
@@ -154,6 +155,17 @@ impl BlockManager {
         }
     }
 
+    /// Whether the cache can hold a sequence of `num_tokens` tokens that runs `num_together` of them in one step. A group with a window
+    /// then holds the blocks of all these tokens besides those of the window.
+    pub fn fits(&self, num_tokens: usize, num_together: usize) -> bool {
+        let block_size = self.block_size();
+        let most = |group: &CacheGroup| {
+            let window = group.num_blocks(num_tokens, block_size);
+            num_tokens.div_ceil(block_size).min(window + num_together.div_ceil(block_size))
+        };
+        self.groups().iter().map(most).sum::<usize>() <= self.num_blocks()
+    }
+
     /// The cache groups. A sequence has a block table for each.
     pub fn groups(&self) -> &[CacheGroup] {
         &self.capacity.groups
@@ -226,9 +238,9 @@ impl BlockManager {
         }
     }
 
-    /// Finds the content `tokens` (one block) after `parent`, if that content is known.
-    pub fn find(&self, salt: u64, parent: ContentId, tokens: &[u32]) -> Option<ContentId> {
-        self.prefix.as_ref()?.find(salt, parent, tokens)
+    /// Finds the content `items` (one block) after `parent`, if that content is known.
+    pub fn find(&self, scope: Scope, parent: ContentId, items: &BlockItems) -> Option<ContentId> {
+        self.prefix.as_ref()?.find(scope, parent, items)
     }
 
     /// The cached block that holds a content in a group.
@@ -247,15 +259,15 @@ impl BlockManager {
     }
 
     /// Adds held blocks to the prefix cache: one per group, or None for a group whose block is not held any more. They must hold the K and
-    /// V of `tokens`. `salt`: the salt, and the tenant whose sequence holds the blocks. Returns the content's id.
+    /// V of `items`. `scope`: the scope, and the tenant whose sequence holds the blocks. Returns the content's id.
     pub fn register(
         &mut self,
-        salt: (u64, Owner),
+        scope: (Scope, Owner),
         parent: ContentId,
-        tokens: &[u32],
+        items: &BlockItems,
         blocks: impl Iterator<Item = Option<u32>>,
     ) -> ContentId {
-        self.prefix.as_mut().map_or(ROOT, |prefix| prefix.insert(salt, parent, tokens, blocks))
+        self.prefix.as_mut().map_or(ROOT, |prefix| prefix.insert(scope, parent, items, blocks))
     }
 
     pub fn caches_prefixes(&self) -> bool {

@@ -1,6 +1,8 @@
 //! Block manager: allocation, eviction and checkpoints.
 
 use super::*;
+use crate::items::{Layout, RowRun};
+use crate::testing::run;
 
 fn manager(num_blocks: usize) -> BlockManager {
     BlockManager::new(KvCapacity::blocks(num_blocks, 2), usize::MAX, true)
@@ -10,15 +12,23 @@ fn recurrent(num_state_slots: usize) -> BlockManager {
     BlockManager::new(KvCapacity { num_state_slots, ..KvCapacity::blocks(4, 2) }, usize::MAX, true)
 }
 
+fn under(salt: u64) -> Scope {
+    Scope { salt, ..Scope::default() }
+}
+
 impl BlockManager {
     /// Registers a block of the only group.
     fn add(&mut self, block: u32, salt: u64, parent: ContentId, tokens: &[u32]) -> ContentId {
-        self.register((salt, None), parent, tokens, std::iter::once(Some(block)))
+        self.register((under(salt), None), parent, &BlockItems::tokens(tokens), std::iter::once(Some(block)))
+    }
+
+    fn known(&self, salt: u64, parent: ContentId, tokens: &[u32]) -> Option<ContentId> {
+        self.find(under(salt), parent, &BlockItems::tokens(tokens))
     }
 
     /// Finds and acquires a block of the only group.
     fn acquire(&mut self, salt: u64, parent: ContentId, tokens: &[u32]) -> Option<(u32, ContentId)> {
-        let content = self.find(salt, parent, tokens)?;
+        let content = self.known(salt, parent, tokens)?;
         let block = self.cached_block(content, 0)?;
         self.acquire_cached(block);
         Some((block, content))
@@ -38,6 +48,34 @@ fn a_prefix_is_found_only_if_salt_and_every_token_match() {
     assert_eq!(blocks.acquire(7, ROOT, &[3, 4]), None, "another prefix");
     assert_eq!(blocks.acquire(7, first, &[3, 5]), None);
     blocks.check_blocks([&[a, b][..], &[a, b]].into_iter());
+}
+
+#[test]
+fn a_block_with_rows_is_found_only_by_its_whole_key() {
+    let mut blocks = manager(4);
+    let block = blocks.allocate().unwrap();
+    let of = |run: RowRun, rows: std::ops::Range<usize>| {
+        let mut items = BlockItems::default();
+        items.push_rows(run.content(), rows);
+        items
+    };
+    let line = || run(1, 6, Layout::Line, false);
+    let content = blocks.register((under(7), None), ROOT, &of(line(), 2..4), std::iter::once(Some(block)));
+    assert_eq!(blocks.find(under(7), ROOT, &of(line(), 2..4)), Some(content));
+    let others = [
+        ("another row", under(7), of(line(), 1..3)),
+        ("another source", under(7), of(run(2, 6, Layout::Line, false), 2..4)),
+        ("other rows beside it", under(7), of(run(1, 7, Layout::Line, false), 2..4)),
+        ("other positions", under(7), of(run(1, 6, Layout::Grid { height: 2, width: 3 }, false), 2..4)),
+        ("rows that see each other", under(7), of(RowRun { is_whole: true, ..line() }, 2..4)),
+        ("tokens", under(7), BlockItems::tokens(&[2, 3])),
+        ("another salt", under(8), of(line(), 2..4)),
+        ("another format", Scope { format: 1, ..under(7) }, of(line(), 2..4)),
+        ("another adapter", Scope { adapter: 1, ..under(7) }, of(line(), 2..4)),
+    ];
+    for (what, scope, items) in others {
+        assert_eq!(blocks.find(scope, ROOT, &items), None, "{what}");
+    }
 }
 
 #[test]
@@ -75,18 +113,22 @@ fn a_content_has_a_block_per_group_until_each_is_evicted() {
     let capacity = KvCapacity { groups: vec![CacheGroup::default(); 2], ..KvCapacity::blocks(3, 2) };
     let mut blocks = BlockManager::new(capacity, usize::MAX, true);
     let [a, b, c] = [0; 3].map(|_| blocks.allocate().unwrap());
-    let content = blocks.register((0, None), ROOT, &[1, 2], [None, Some(b)].into_iter());
-    assert_eq!(blocks.find(0, ROOT, &[1, 2]), Some(content));
+    let content = blocks.register((under(0), None), ROOT, &BlockItems::tokens(&[1, 2]), [None, Some(b)].into_iter());
+    assert_eq!(blocks.known(0, ROOT, &[1, 2]), Some(content));
     assert_eq!((blocks.cached_block(content, 0), blocks.cached_block(content, 1)), (None, Some(b)));
-    assert_eq!(blocks.register((0, None), ROOT, &[1, 2], [Some(a), Some(c)].into_iter()), content, "what is missing is added");
+    assert_eq!(
+        blocks.register((under(0), None), ROOT, &BlockItems::tokens(&[1, 2]), [Some(a), Some(c)].into_iter()),
+        content,
+        "what is missing is added"
+    );
     assert_eq!((blocks.cached_block(content, 0), blocks.cached_block(content, 1)), (Some(a), Some(b)));
     [c, b, a].into_iter().for_each(|block| blocks.release(block));
     assert_eq!([blocks.allocate(), blocks.allocate()], [Some(c), Some(b)]);
     assert_eq!((blocks.cached_block(content, 0), blocks.cached_block(content, 1)), (Some(a), None));
     assert_eq!(blocks.allocate(), Some(a));
-    assert_eq!((blocks.find(0, ROOT, &[1, 2]), blocks.cached_block(content, 0)), (None, None));
-    let none = blocks.register((0, None), ROOT, &[3, 4], [None, None].into_iter());
-    assert_eq!(blocks.find(0, ROOT, &[3, 4]), None, "a content without blocks is not known: {none:?}");
+    assert_eq!((blocks.known(0, ROOT, &[1, 2]), blocks.cached_block(content, 0)), (None, None));
+    let none = blocks.register((under(0), None), ROOT, &BlockItems::tokens(&[3, 4]), [None, None].into_iter());
+    assert_eq!(blocks.known(0, ROOT, &[3, 4]), None, "a content without blocks is not known: {none:?}");
 }
 
 #[test]
@@ -158,12 +200,12 @@ fn a_tenant_that_floods_the_cache_evicts_its_own_contents() {
     let mut blocks = manager(8);
     let add = |blocks: &mut BlockManager, tenant: u64, token: u32| {
         let block = blocks.allocate().unwrap();
-        blocks.register((tenant, Some(tenant)), ROOT, &[token, token], std::iter::once(Some(block)));
+        blocks.register((under(tenant), Some(tenant)), ROOT, &BlockItems::tokens(&[token; 2]), std::iter::once(Some(block)));
         blocks.release(block);
     };
     (0..3).for_each(|token| add(&mut blocks, 1, token));
     (0..100).for_each(|token| add(&mut blocks, 2, token));
-    let known = |blocks: &BlockManager, tenant, token| blocks.find(tenant, ROOT, &[token, token]).is_some();
+    let known = |blocks: &BlockManager, tenant, token| blocks.known(tenant, ROOT, &[token, token]).is_some();
     assert!((0..3).all(|token| known(&blocks, 1, token)), "older than all of the other's");
     assert!((95..100).all(|token| known(&blocks, 2, token)) && !known(&blocks, 2, 94));
     (3..50).for_each(|token| add(&mut blocks, 1, token));
@@ -186,7 +228,7 @@ fn blocks_without_memory_are_not_there() {
     [5, 3, 4, 2].into_iter().for_each(|block| blocks.release(block));
     assert_eq!((more, blocks.num_pinned(false), blocks.num_pinned(true)), ([2, 3, 4, 5], 6, 2));
     blocks.remove_backed(3);
-    assert_eq!((blocks.num_backed(), blocks.num_free(), blocks.find(0, ROOT, &[1, 2])), (3, 1, None));
+    assert_eq!((blocks.num_backed(), blocks.num_free(), blocks.known(0, ROOT, &[1, 2])), (3, 1, None));
     blocks.check_blocks([&held[..]].into_iter());
     assert_eq!((blocks.allocate(), blocks.allocate()), (Some(2), None), "low ones first");
 }

@@ -75,8 +75,8 @@ fn commit_one(sequences: &mut Sequences, threads: &mut MaskThreads, part: &Sched
         return fail(sequences, part, NOT_FINITE);
     }
     let num_final = part.end - usize::from(part.withheld);
-    let salt = (sequence.salt, sequence.client().tenant);
-    sequence.cache.commit(num_final, &sequence.tokens, salt, &mut sequences.blocks);
+    let scope = (sequence.scope, sequence.client().tenant);
+    sequence.cache.commit(num_final, &sequence.tokens, scope, &mut sequences.blocks);
     sequence.timeline.progress().set_computed(part.end);
     if !part.sampled || part.withheld {
         if !sequence.generates() && part.end == sequence.tokens.prompt.len() {

@@ -13,6 +13,7 @@ use engine::{
 use logits::{Logprobs, SamplingParams, mask_words};
 use model::ModelSpec;
 
+use crate::items::{Items, Layout, Segment};
 use crate::new_sequence::NewSequence;
 
 pub const VOCAB: u32 = 50;
@@ -65,6 +66,8 @@ struct SequenceSlot {
     init: SlotInit,
     /// (step, id) of the latest sample
     sampled: Option<(u64, u32)>,
+    /// Number of rows of the prompt that are embeddings. Known once a row was sampled.
+    num_embedded: Option<usize>,
     /// The vector so far, for a sequence that is pooled.
     pooled: Vec<f32>,
     /// Whether the logits were not finite. Later steps in flight may still use this slot and must not disturb the others.
@@ -81,11 +84,15 @@ struct RecurrentState {
 /// The content of one position of the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct CachedToken {
-    /// A token id, or the value that stands for an embedding.
+    /// What later rows see: a token id, or a value that stands for an embedding or for a token at another position than its index.
+    entry: u32,
+    /// A token id, or a value that stands for an embedding.
     token: u32,
     group: usize,
     position: usize,
 }
+
+const NOTHING: CachedToken = CachedToken { entry: EMPTY, token: EMPTY, group: usize::MAX, position: 0 };
 
 /// A step whose masks have not arrived.
 struct Unsampled {
@@ -135,6 +142,41 @@ pub fn embedded(embedding: &[f32]) -> u32 {
     EMBEDDED | embedding.iter().fold(0, |hash, x| mix(hash, x.to_bits())) as u32 >> 3
 }
 
+/// What rows see of a token or an embedding. A position counts if it is not the item's index.
+fn entry(token: u32, index: usize, position: [u32; 3]) -> u32 {
+    if position == [index as u32; 3] {
+        return token;
+    }
+    EMBEDDED | position.iter().fold(token.into(), |hash, &position| mix(hash, position)) as u32 >> 3
+}
+
+/// What rows see of a prompt.
+pub fn entries(prompt: &Items) -> Vec<u32> {
+    let mut seen = Vec::new();
+    for segment in prompt.segments(0..prompt.len()) {
+        match segment {
+            Segment::Tokens { ids, position } => {
+                ids.iter().zip(position..).for_each(|(&id, position)| seen.push(entry(id, seen.len(), [position; 3])));
+            }
+            Segment::Rows { run, rows } => seen.extend(rows.map(|row| {
+                let (first, at) = (run.position, row as u32);
+                let position = match run.run.layout {
+                    Layout::Line => [first + at; 3],
+                    Layout::Grid { width, .. } => [first, first + at / width, first + at % width],
+                };
+                entry(embedded(&run.run.embeddings[row * HIDDEN..][..HIDDEN]), run.start + row, position)
+            })),
+            Segment::Pending { .. } => unreachable!("a prompt is known"),
+        }
+    }
+    seen
+}
+
+/// The second float of row `row` of a run of `num_rows` rows that see each other. The engine fails if a step has only a part of them.
+pub fn whole_mark(row: usize, num_rows: usize) -> f32 {
+    (num_rows * 1000 + row) as f32
+}
+
 /// The first allowed token at or after `id`, cyclically.
 pub fn masked_token(id: u32, mask: &[u32]) -> u32 {
     let allowed = |id: &u32| mask[*id as usize / 32] >> (id % 32) & 1 == 1;
@@ -170,18 +212,20 @@ pub fn vector(prompt: &[u32], kind: Pooling) -> Vec<f32> {
 
 /// The result of a sequence that runs alone: its tokens, and whether it sampled a stop id.
 pub fn solo_run(new: &NewSequence, capacity: &KvCapacity) -> (Vec<u32>, bool) {
-    let mut context = new.prompt.clone();
+    let (mut context, mut tokens) = (entries(&new.prompt), Vec::new());
     if new.max_tokens == 0 {
-        return (Vec::new(), false);
+        return (tokens, false);
     }
     loop {
         let token = next_token(&context, &new.params, capacity);
         if new.stop_ids.contains(&token) {
-            return (context.split_off(new.prompt.len()), true);
+            return (tokens, true);
         }
-        context.push(token);
-        if context.len() - new.prompt.len() == new.max_tokens as usize || context.len() > capacity.max_tokens() {
-            return (context.split_off(new.prompt.len()), false);
+        let position = new.prompt.next_position() + tokens.len() as u32;
+        context.push(entry(token, context.len(), [position; 3]));
+        tokens.push(token);
+        if tokens.len() == new.max_tokens as usize || context.len() > capacity.max_tokens() {
+            return (tokens, false);
         }
     }
 }
@@ -210,7 +254,7 @@ impl FakeEngine {
     pub fn new(capacity: KvCapacity, max_slots: usize, max_in_flight: usize) -> (Self, Arc<Mutex<Control>>) {
         let (control, num_backed) = (Arc::new(Mutex::new(Control::default())), capacity.num_blocks);
         let engine = Self {
-            kv: vec![CachedToken { token: EMPTY, group: usize::MAX, position: 0 }; capacity.num_blocks * capacity.block_size],
+            kv: vec![NOTHING; capacity.num_blocks * capacity.block_size],
             states: vec![RecurrentState::default(); capacity.num_state_slots],
             capacity,
             max_slots,
@@ -241,7 +285,7 @@ impl FakeEngine {
         for (group, kind) in self.capacity.groups.iter().enumerate() {
             for i in 0..batch.num_seqs() {
                 let table = batch.block_table(group, i);
-                let first = first_seen(kind, batch.positions[batch.rows(i).start] as usize) / self.capacity.block_size;
+                let first = first_seen(kind, batch.indices(i).start as usize) / self.capacity.block_size;
                 let used = (batch.context_lens[i] as usize).div_ceil(self.capacity.block_size);
                 for block in table[first..used].iter().filter(|block| written.contains(block)) {
                     assert!(seen.insert(*block), "block {block} is written and shared");
@@ -262,12 +306,12 @@ impl FakeEngine {
     }
 
     /// The tokens that each group sees at a position of sequence `i`, read from the cache.
-    fn seen(&self, batch: &Batch, i: usize, position: usize) -> Vec<Vec<u32>> {
+    fn seen(&self, batch: &Batch, i: usize, position: usize) -> Vec<Vec<CachedToken>> {
         let of = |(group, kind): (usize, &CacheGroup)| {
             let token = |at: usize| {
                 let kept = self.kv[self.at(batch, group, i, at)];
                 assert_eq!((kept.group, kept.position), (group, at), "a block that was given back or never written is read");
-                kept.token
+                kept
             };
             (first_seen(kind, position)..=position).map(token).collect()
         };
@@ -276,21 +320,22 @@ impl FakeEngine {
 
     /// Writes a sequence's rows to the cache and advances its state.
     fn write(&mut self, batch: &Batch, i: usize, step: u64, states: &mut Vec<u64>) {
-        let (rows, context_len) = (batch.rows(i), batch.context_lens[i] as usize);
+        let rows = batch.rows(i);
         let slot = self.slots.get_mut(&batch.sequence_slots[i]).expect("an initialised engine slot");
         if let Some(request) = batch.vectors.get(i).copied().flatten() {
             slot.pool(batch, rows.start, rows.end, request);
         }
-        for row in rows.clone() {
-            let position = batch.positions[row] as usize;
-            assert_eq!(position, context_len - (rows.end - row), "positions are consecutive and end the context");
+        for (row, position) in rows.zip(batch.indices(i)) {
+            let position = position as usize;
             let token = self.token(batch, i, row, step);
+            let [second, third] = batch.grid_positions.get(row).copied().unwrap_or([batch.positions[row]; 2]);
+            let entry = if token == EMPTY { EMPTY } else { entry(token, position, [batch.positions[row], second, third]) };
             for group in 0..self.capacity.groups.len() {
                 let at = self.at(batch, group, i, position);
                 assert_eq!(batch.places(group)[row] as usize, at);
-                self.kv[at] = CachedToken { token, group, position };
+                self.kv[at] = CachedToken { entry, token, group, position };
             }
-            states.push(self.move_on(batch, i, position, token));
+            states.push(self.move_on(batch, i, position, entry));
         }
     }
 
@@ -299,7 +344,15 @@ impl FakeEngine {
         let slot = &self.slots[&batch.sequence_slots[i]];
         match batch.inputs[row] {
             Input::Token(id) => id,
-            Input::Embedding(at) => embedded(&batch.embeddings[at as usize * HIDDEN..][..HIDDEN]),
+            Input::Embedding(at) => {
+                let embedding = &batch.embeddings[at as usize * HIDDEN..][..HIDDEN];
+                let (num_rows, at) = (embedding[1] as usize / 1000, embedding[1] as usize % 1000);
+                if num_rows > 0 {
+                    let rows = batch.rows(i);
+                    assert!(rows.start + at <= row && row - at + num_rows <= rows.end, "a run whose rows see each other is cut");
+                }
+                embedded(embedding)
+            }
             Input::Sampled(_) if slot.broken => EMPTY,
             Input::Sampled(from) => {
                 assert_eq!(from, batch.sequence_slots[i]);
@@ -325,16 +378,19 @@ impl FakeEngine {
     /// Samples row `row` of sequence `i`. `is_first`: whether no earlier row of the sequence is sampled in this step.
     fn draw(&mut self, unsampled: &Unsampled, i: usize, row: usize, is_first: bool, mask: Option<&[u32]>) -> Sampled {
         let batch = &unsampled.batch;
-        let position = batch.positions[row] as usize;
+        let position = batch.indices(i).start as usize + row - batch.rows(i).start;
         let seen = self.seen(batch, i, position);
         let slot = self.slots.get_mut(&batch.sequence_slots[i]).expect("an initialised engine slot");
         if slot.broken {
             return if is_first { Sampled::NotFinite } else { Sampled::Skipped };
         }
         let known: Vec<u32> = slot.init.prompt.iter().chain(&slot.init.generated).copied().collect();
-        let agrees =
-            |seen: &Vec<u32>| known[known.len() - seen.len()..].iter().zip(seen).all(|(known, got)| known == got || *got >= EMBEDDED);
-        let fits = known.len() == position + 1 && seen.iter().all(agrees);
+        let num_embedded = *slot.num_embedded.get_or_insert(position + 1 - known.len());
+        let agrees = |seen: &Vec<CachedToken>| {
+            let tokens: Vec<u32> = seen.iter().map(|kept| kept.token).filter(|&token| token < EMBEDDED).collect();
+            known.ends_with(&tokens) && seen.len() - tokens.len() <= num_embedded
+        };
+        let fits = known.len() + num_embedded == position + 1 && seen.iter().all(agrees);
         assert!(fits || !is_first, "the cache holds the prompt and the generated tokens: {known:?}, not {seen:?}");
         if !fits {
             return Sampled::Skipped;
@@ -343,6 +399,7 @@ impl FakeEngine {
             slot.broken = true;
             return Sampled::NotFinite;
         }
+        let seen: Vec<Vec<u32>> = seen.iter().map(|seen| seen.iter().map(|kept| kept.entry).collect()).collect();
         let id = token_after(seen.iter().map(|seen| &seen[..]), unsampled.states[row], slot.init.params.seed);
         let id = mask.map_or(id, |mask| masked_token(id, mask));
         slot.init.generated.push(id);
@@ -358,7 +415,7 @@ impl FakeEngine {
             let prompt = &self.slots[&batch.sequence_slots[i]].init.prompt;
             assert_eq!(prompt[last + 1], scored.id, "the prompt's next token");
             for seen in self.seen(batch, i, last) {
-                assert_eq!(prompt[last + 1 - seen.len()..=last], seen[..], "what a group sees");
+                assert!(prompt[..=last].ends_with(&seen.iter().map(|kept| kept.token).collect::<Vec<_>>()), "what a group sees");
             }
             scores(&prompt[..=last + 1], scored.num_logprobs, &self.capacity).pop()
         };
@@ -459,7 +516,7 @@ impl Engine for FakeEngine {
         let most = self.control.lock().unwrap().memory.unwrap_or(usize::MAX).max(self.num_backed);
         self.num_backed = num_blocks.next_multiple_of(PAGE_BLOCKS).min(self.capacity.num_blocks).min(most);
         let size = self.capacity.block_size;
-        self.kv[self.num_backed * size..].fill(CachedToken { token: EMPTY, group: usize::MAX, position: 0 });
+        self.kv[self.num_backed * size..].fill(NOTHING);
         Ok(self.num_backed)
     }
 
@@ -475,7 +532,10 @@ impl Engine for FakeEngine {
         self.check_ownership(batch);
         for init in &batch.init {
             assert!((init.slot as usize) < self.max_slots);
-            self.slots.insert(init.slot, SequenceSlot { init: init.clone(), sampled: None, pooled: Vec::new(), broken: false });
+            self.slots.insert(
+                init.slot,
+                SequenceSlot { init: init.clone(), sampled: None, num_embedded: None, pooled: Vec::new(), broken: false },
+            );
         }
         self.copy(batch);
         assert!(self.unsampled.is_none(), "the step before was not sampled");

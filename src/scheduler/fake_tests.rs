@@ -1,7 +1,7 @@
 //! Features of the seam that the scheduler does not use yet: several sampled rows per sequence, and rows that are embeddings.
 
 use super::*;
-use crate::batch::{self, Chunk};
+use crate::batch;
 use crate::testing::params;
 
 fn plain() -> KvCapacity {
@@ -27,14 +27,19 @@ impl Rig {
 
     /// Computes rows that start at position `start`.
     fn step(&mut self, start: usize, inputs: &[Input], sampled_rows: &[u32], embeddings: &[f32]) -> Vec<Sampled> {
-        let (mut batch, block_table, capacity) = (Batch::default(), [3, 1], self.engine.capacity.clone());
-        batch::clear(&mut batch);
-        let state_slot = capacity.has_state().then_some(1);
-        let chunk = Chunk { sequence_slot: 0, state_slot, start, sampled: false, num_logprobs: None, vector: None, second_segment: None };
-        batch::push(&mut batch, chunk, inputs.iter().copied());
+        let (capacity, block_table, end) = (self.engine.capacity.clone(), [3, 1], start + inputs.len());
+        let mut batch = Batch {
+            inputs: inputs.to_vec(),
+            positions: (start as u32..end as u32).collect(),
+            cu_seqlens_q: vec![0, inputs.len() as u32],
+            context_lens: vec![end as u32],
+            sequence_slots: vec![0],
+            state_slots: if capacity.has_state() { vec![1] } else { Vec::new() },
+            sampled_rows: sampled_rows.to_vec(),
+            embeddings: embeddings.to_vec(),
+            ..Batch::default()
+        };
         batch::set_tables(&mut batch, std::iter::once([&block_table[..]].into_iter()), capacity.block_size);
-        batch.sampled_rows = sampled_rows.to_vec();
-        batch.embeddings = embeddings.to_vec();
         if start == 0 {
             let (params, prompt) = (Arc::new(params(SEED)), self.prompt[..].into());
             batch.init.push(SlotInit { slot: 0, params, prompt, generated: vec![] });
@@ -72,7 +77,7 @@ fn an_embedding_row_changes_the_text_as_a_token_would() {
     for capacity in [plain(), recurrent()] {
         let sample = |embeddings: &[f32], row| {
             let inputs = [Input::Token(1), Input::Embedding(row), Input::Token(2)];
-            Rig::new(capacity.clone(), &[1, 0, 2]).step(0, &inputs, &[2], embeddings)
+            Rig::new(capacity.clone(), &[1, 2]).step(0, &inputs, &[2], embeddings)
         };
         let (red, blue) = ([0.5, 0.25], [0.125, -1.0]);
         let table = [red, blue].concat();

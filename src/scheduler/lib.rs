@@ -1,10 +1,11 @@
-//! The engine thread: continuous batching over token ids. It never sees text.
+//! The engine thread: continuous batching over token ids and rows of embeddings. It never sees text.
 //!
 //! A sequence is handed in once, through [`Handle::enqueue`]. Its tokens come back through its [`EventStream`]. In between, the engine
 //! thread repeats one step (`step.rs`): schedule, submit, collect, commit. `plan.rs` decides which sequences run and with how many rows,
 //! the engine computes the batch, and `commit.rs` hands the results to the sequences.
 
 mod batch;
+mod block_key;
 mod block_manager;
 mod cache_size;
 mod channel;
@@ -19,6 +20,7 @@ mod fairness_tests;
 mod fake;
 mod handle;
 mod inbox;
+mod items;
 mod lru;
 mod mailbox;
 mod mask_threads;
@@ -29,6 +31,8 @@ mod plan;
 mod prefix_cache;
 mod progress;
 mod queue_permits;
+#[cfg(test)]
+mod row_tests;
 mod running;
 mod sequence;
 mod sequence_cache;
@@ -57,6 +61,7 @@ pub use client::{Client, DEFAULT_PRIORITY};
 pub use engine::Pooling;
 pub use event::{Event, FinishReason};
 pub use handle::{CacheBytes, DeviceShare, EnqueueError, EventStream, Handle, RequestHandle};
+pub use items::{Items, Layout, RowRun};
 pub use mailbox::deliver_events;
 pub use new_sequence::{NewSequence, SequenceGroup};
 pub use options::SchedulerOptions;

@@ -4,8 +4,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::PATIENCE;
-use crate::fake::{FakeEngine, VOCAB, masked_token, next_token, solo_run};
-use crate::testing::{Rig, options, params, sequence};
+use crate::fake::{FakeEngine, VOCAB, entries, masked_token, next_token, solo_run};
+use crate::items::{Items, Layout};
+use crate::testing::{Rig, options, params, run, sequence};
 use crate::{Event, EventStream, FinishReason, Handle, NewSequence, SchedulerOptions, SequenceGroup};
 use engine::KvCapacity;
 use logits::{Allowed, Constraint, Grammar, mask_words};
@@ -69,7 +70,7 @@ impl Constraint for At {
 /// The tokens of a sequence with the grammar that runs alone.
 fn solo_masked(new: &NewSequence, len: usize, capacity: &KvCapacity) -> Vec<u32> {
     let next = |context: &[u32], params| next_token(context, params, capacity);
-    let mut context = new.prompt.clone();
+    let mut context = entries(&new.prompt);
     for position in 0..len {
         context.push(masked_token(next(&context, &new.params), &mask(position)));
     }
@@ -125,6 +126,23 @@ fn grammars_are_followed_in_a_crowd_and_through_preemption() {
             }
         }
         assert!(handle.is_alive());
+    }
+}
+
+/// The last row of a run whose rows see each other cannot run again without the others, so the run waits for a slow mask.
+#[test]
+fn a_whole_run_at_the_end_of_a_prompt_waits_for_its_mask() {
+    for (max_in_flight, num_state_slots) in [(1, 0), (2, 0), (1, 4), (2, 4)] {
+        let capacity = KvCapacity { num_state_slots, ..KvCapacity::blocks(64, 4) };
+        let handle = spawn(capacity.clone(), max_in_flight);
+        let new = |seed: u64| {
+            let prompt = Items::with_runs(vec![1; 5], [(run(seed as u8, 6, Layout::Line, true), vec![])]);
+            NewSequence { prompt, ..following(seed, 1000, Counting { takes: 2 * PATIENCE, ..Counting::new(4) }) }
+        };
+        let streams: Vec<_> = (0..6).map(|seed| (handle.enqueue(new(seed)).unwrap(), new(seed))).collect();
+        for (mut stream, new) in streams {
+            assert_eq!(read_all(&mut stream).0, solo_masked(&new, 4, &capacity));
+        }
     }
 }
 
@@ -184,7 +202,7 @@ fn members_of_a_family_follow_their_grammars_with_and_without_recurrent_state() 
     for (max_in_flight, num_state_slots) in [(1, 0), (2, 0), (1, 4), (2, 4)] {
         let capacity = KvCapacity { num_state_slots, ..KvCapacity::blocks(12, 4) };
         let (handle, sequence_group) = (spawn(capacity.clone(), max_in_flight), Some(SequenceGroup::unique()));
-        let member = |seed, len| NewSequence { sequence_group, prompt: vec![2; 9], ..following(seed, 1000, Counting::new(len)) };
+        let member = |seed, len| NewSequence { sequence_group, prompt: vec![2; 9].into(), ..following(seed, 1000, Counting::new(len)) };
         let members: Vec<_> = (0..6u64).map(|seed| (member(seed, 20 + seed as usize), 20 + seed as usize)).collect();
         let streams: Vec<_> = members.iter().map(|(new, _)| handle.enqueue(new.clone()).unwrap()).collect();
         for (mut stream, (new, len)) in streams.into_iter().zip(&members) {

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::items::Items;
 use engine::Pooling;
 use logits::{Grammar, SamplingParams};
 
 /// A validated sequence: its prompt fits the context, and its ids are in the vocabulary.
 #[derive(Clone, Debug)]
 pub struct NewSequence {
-    pub prompt: Vec<u32>,
+    pub prompt: Items,
     pub params: SamplingParams,
     /// The most tokens to generate. 0 is valid only with `score_prompt` or `pool`, which need the prompt alone.
     pub max_tokens: u32,
@@ -27,8 +28,6 @@ pub struct NewSequence {
     pub score_prompt: Option<u8>,
     /// Turns the prompt into a vector. Nothing is generated.
     pub pool: Option<Pooling>,
-    /// Whether the whole prompt must run in one step, because its rows see each other.
-    pub whole_prompt: bool,
     /// Index of the first token of the second segment, for models with token types.
     pub second_segment: Option<usize>,
     /// Groups sequences with the same prompt, so that one of them computes it for all.
@@ -37,9 +36,9 @@ pub struct NewSequence {
 
 impl NewSequence {
     /// A sequence that generates text, with every other option off.
-    pub fn new(prompt: Vec<u32>, params: SamplingParams, max_tokens: u32) -> Self {
+    pub fn new(prompt: impl Into<Items>, params: SamplingParams, max_tokens: u32) -> Self {
         Self {
-            prompt,
+            prompt: prompt.into(),
             params,
             max_tokens,
             stop_ids: Vec::new(),
@@ -47,7 +46,6 @@ impl NewSequence {
             num_logprobs: None,
             score_prompt: None,
             pool: None,
-            whole_prompt: false,
             second_segment: None,
             sequence_group: None,
             grammar: None,

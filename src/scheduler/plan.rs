@@ -43,8 +43,11 @@ enum Admission {
 pub struct StepPlan {
     pub batch: Batch,
     pub scheduled: Vec<Scheduled>,
+    block_size: usize,
     /// Number of blocks that prompt rows must leave available to other sequences.
     headroom: usize,
+    /// Whether the last step left out the decode rows, because rows that must run in one step had no room beside them.
+    left_out_decodes: bool,
 }
 
 impl StepPlan {
@@ -54,26 +57,32 @@ impl StepPlan {
         self.scheduled.clear();
         sequences.waiting.begin_step();
         sequences.blocks.begin_step();
+        self.block_size = sequences.blocks.block_size();
         self.headroom = sequences.running.len() * sequences.blocks.groups().len();
         let (capacity, mut budget) = (sequences.blocks.max_tokens(), max_rows);
-        for sequence in sequences.running.iter_mut().filter(|sequence| sequence.num_remaining(capacity) == 1) {
-            budget -= self.push(sequence, &mut sequences.blocks, 1, now);
+        let most_together = sequences.most_together();
+        self.left_out_decodes = most_together > 1 && !self.left_out_decodes && sequences.num_decodes() + most_together > max_rows;
+        if !self.left_out_decodes {
+            for sequence in sequences.running.iter_mut().filter(|sequence| sequence.num_remaining(capacity) == 1) {
+                budget -= self.push(sequence, &mut sequences.blocks, 1, now);
+            }
         }
         let num_decodes = max_rows - budget;
         if num_decodes > 0 {
             // At least as many prompt rows as decode rows, so that prompts make progress however many sequences decode.
-            budget = budget.min((max_rows / 2).max(2 * num_decodes) - num_decodes);
+            budget = budget.min(((max_rows / 2).max(2 * num_decodes) - num_decodes).max(most_together));
         }
-        let first_prompt = sequences.running.iter().map(|sequence| sequence.num_remaining(capacity)).find(|&remaining| remaining > 1);
-        if let Some(remaining) = first_prompt {
-            budget -= self.push_shorter(sequences, remaining, budget / 2, now);
+        let first_prompt = sequences.running.iter().find(|sequence| sequence.num_remaining(capacity) > 1);
+        if let Some((remaining, num_together)) = first_prompt.map(|first| (first.num_remaining(capacity), first.num_together())) {
+            let room = (budget / 2).min(budget.saturating_sub(num_together));
+            budget -= self.push_shorter(sequences, remaining, room, now);
             for sequence in sequences.running.iter_mut().filter(|sequence| sequence.num_remaining(capacity) > 1) {
                 if self.scheduled.iter().all(|part| part.id != sequence.id) {
                     budget -= self.push(sequence, &mut sequences.blocks, budget, now);
                 }
             }
         }
-        while budget > 0 && self.admit(sequences, usize::MAX, now) {
+        while budget > 0 && self.admit(sequences, (usize::MAX, budget), now) {
             let Some(sequence) = sequences.running.youngest_mut() else { break };
             budget -= self.push(sequence, &mut sequences.blocks, budget, now);
         }
@@ -99,7 +108,7 @@ impl StepPlan {
             left -= self.push(sequence, &mut sequences.blocks, left, now);
         }
         let mut is_unfinished = num_shorter > 1 || left == 0;
-        while left > 0 && !is_unfinished && self.admit(sequences, longest, now) {
+        while left > 0 && !is_unfinished && self.admit(sequences, (longest, left), now) {
             let Some(sequence) = sequences.running.youngest_mut() else { break };
             let num_rows = self.push(sequence, &mut sequences.blocks, left, now);
             is_unfinished = sequence.num_remaining(capacity) > 1;
@@ -112,11 +121,13 @@ impl StepPlan {
     fn push(&mut self, sequence: &mut Sequence, blocks: &mut BlockManager, budget: usize, now: Instant) -> usize {
         let (start, remaining) = (sequence.num_computed(), sequence.num_remaining(blocks.max_tokens()));
         let wanted = sequence.chunk_boundary(blocks).map_or(remaining, |boundary| boundary - start).min(budget);
-        if wanted == 0 || remaining == 1 && sequence.awaits_mask(now, blocks.has_state()) {
+        if wanted == 0 || sequence.is_at_last() && sequence.awaits_mask(now, blocks.has_state()) {
             return 0;
         }
-        let num_rows = sequence.cache.grow(start, start + wanted, blocks, self.headroom) - start;
-        if num_rows == 0 || sequence.whole_prompt && num_rows < remaining {
+        let num_together = sequence.num_together();
+        let end = sequence.cache.grow(start..start + wanted, num_together, blocks, self.headroom);
+        let num_rows = sequence.tokens.prompt.boundary_before(end).saturating_sub(start);
+        if num_rows == 0 {
             return 0;
         }
         if sequence.checkpoints(blocks).is_some_and(|borders| borders.contains(start)) && !self.copies_state_to(sequence) {
@@ -129,28 +140,38 @@ impl StepPlan {
             self.batch.init.push(init);
         }
         let (first, scored_before) = (self.batch.num_tokens(), self.batch.scored.len());
-        self.batch.scored.extend(sequence.rows_to_score(start, end, first));
+        self.batch.scored.extend(sequence.rows_to_score(&(start..end), first));
         let num_scored = self.batch.scored.len() - scored_before;
         let chunk = Chunk {
             sequence_slot: sequence.sequence_slot(),
             state_slot: sequence.cache.state_slot(),
-            start,
+            range: start..end,
             sampled,
             num_logprobs: sequence.num_logprobs,
             vector: sequence.vector(is_complete),
             second_segment: sequence.second_segment,
         };
-        batch::push(&mut self.batch, chunk, (start..end).map(|position| sequence.input(position)));
+        batch::push(&mut self.batch, chunk, sequence.tokens.segments(start..end));
         sequence.advance(num_rows, sampled);
         let (id, request) = (sequence.id, sequence.request());
         self.scheduled.push(Scheduled { id, request, num_rows, end, sampled, num_scored, withheld: false });
         num_rows
     }
 
-    /// Admits the next sequence of at most `max_tokens` tokens, with memory for all its tokens. False if none can start.
-    fn admit(&mut self, sequences: &mut Sequences, max_tokens: usize, now: Instant) -> bool {
+    /// Admits the next sequence of at most `max_tokens` tokens, with memory for all its tokens. Its first rows must fit `budget`, since a
+    /// step that copies a state or a block for a sequence runs a row of it. A whole prompt copies nothing. False if none can start.
+    fn admit(&mut self, sequences: &mut Sequences, (max_tokens, budget): (usize, usize), now: Instant) -> bool {
         while let Some(sequence) = sequences.next_waiting(max_tokens) {
             let was_preempted = sequence.id > 0;
+            let prompt = &sequence.tokens.prompt;
+            if !prompt.is_whole() && prompt.most_together() > budget {
+                sequences.waiting.put_back(sequence);
+                // Only shorter prompts beside a longer one may go first, so that the next prompt to start finds room.
+                if was_preempted || max_tokens == usize::MAX {
+                    return false;
+                }
+                continue;
+            }
             match self.start(sequences, sequence, now) {
                 Admission::Done => return true,
                 // If a sequence waits, other requests may go first, but not before a preempted sequence.
@@ -176,8 +197,8 @@ impl StepPlan {
             }
             Some(relative) => {
                 let num_shared = sequence.num_shared();
-                // A fork takes only one block per group.
-                let copies = sequence.cache.fork(&relative.cache, num_shared, &mut sequences.blocks, self.headroom);
+                let next = num_shared..num_shared + sequence.tokens.prompt.num_together(num_shared);
+                let copies = sequence.cache.fork(&relative.cache, next, &mut sequences.blocks, self.headroom);
                 copies.map(|copies| {
                     sequence.is_fork = true;
                     self.batch.copies.extend(copies.blocks);
@@ -187,7 +208,7 @@ impl StepPlan {
             }
             None => {
                 let num_reusable = sequence.num_reusable(sequences.blocks.has_state());
-                let found = sequence.cache.take(&mut sequences.blocks, &sequence.tokens, sequence.salt, num_reusable, headroom);
+                let found = sequence.cache.take(&mut sequences.blocks, &sequence.tokens, sequence.scope, num_reusable, headroom);
                 found.map(|found| {
                     self.batch.state_copies.extend(found.state_copy);
                     found.num_tokens
@@ -236,7 +257,8 @@ impl StepPlan {
     }
 
     fn copies_block_to(&self, sequence: &Sequence) -> bool {
-        self.batch.copies.iter().any(|(_, to)| sequence.cache.ends_with(*to))
+        let index = sequence.num_shared() / self.block_size;
+        self.batch.copies.iter().any(|(_, to)| sequence.cache.holds_at(index, *to))
     }
 
     fn copies_state_to(&self, sequence: &Sequence) -> bool {
@@ -245,7 +267,6 @@ impl StepPlan {
 
     /// Reverts the step after the engine refused it, since no part of it has run.
     pub fn undo(&self, sequences: &mut Sequences) {
-        let block_size = sequences.blocks.block_size();
         for part in &self.scheduled {
             let Some(sequence) = sequences.running.get_mut(part.id) else { continue };
             let needs_init = self.batch.init.iter().any(|init| init.slot == sequence.sequence_slot());
@@ -253,13 +274,11 @@ impl StepPlan {
             sequence.cache.forget_saved(sequence.num_computed(), &mut sequences.blocks);
         }
         for sequence in sequences.running.iter_mut() {
-            // The next step computes the tokens of a block that was to be copied.
-            if self.copies_block_to(sequence) {
-                sequence.revert(sequence.num_computed() % block_size, false, false);
-            }
-            // A state that was not copied is uninitialised.
-            if self.copies_state_to(sequence) {
+            if self.lacks_copy(sequence) {
                 sequence.restart();
+            } else if self.copies_block_to(sequence) {
+                // The next step computes the tokens of the block that was to be copied.
+                sequence.revert(sequence.num_computed() % self.block_size, false, false);
             }
         }
     }
@@ -269,9 +288,16 @@ impl StepPlan {
         self.scheduled.iter().map(|part| part.id).max()
     }
 
-    /// The oldest sequence of the step that starts with a copy of another one's recurrent state.
-    pub fn oldest_with_copied_state(&self, sequences: &Sequences) -> Option<u64> {
-        sequences.running.iter().find(|sequence| self.copies_state_to(sequence)).map(|sequence| sequence.id)
+    /// Whether a sequence must start again if the step's copies are not made: a state that was not copied is uninitialised, and rows of a
+    /// block that was not copied cannot run alone if they see rows of the block before.
+    fn lacks_copy(&self, sequence: &Sequence) -> bool {
+        let start = sequence.num_shared() / self.block_size * self.block_size;
+        self.copies_state_to(sequence) || self.copies_block_to(sequence) && sequence.tokens.prompt.boundary_before(start) < start
+    }
+
+    /// The oldest sequence of the step that must start again because the step's copies were not made.
+    pub fn oldest_without_copy(&self, sequences: &Sequences) -> Option<u64> {
+        sequences.running.iter().find(|sequence| self.lacks_copy(sequence)).map(|sequence| sequence.id)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Sequence groups, scores of a prompt, and pooled prompts, step by step against the test engine.
 
 use crate::testing::{Rig, options, params, sequence};
-use crate::{Event, NewSequence, Pooling, SchedulerOptions, SequenceGroup};
+use crate::{Event, Items, NewSequence, Pooling, SchedulerOptions, SequenceGroup};
 use engine::EngineError;
 
 fn sequence_group(prompt: &[u32], count: u64, max_tokens: u32) -> Vec<NewSequence> {
@@ -124,8 +124,7 @@ fn a_prompt_whose_rows_see_each_other_is_never_cut() {
         let mut rig = Rig::new(64, max_in_flight, options(32, 8));
         let whole = |length: u32| NewSequence {
             pool: Some(Pooling::Mean),
-            whole_prompt: true,
-            ..sequence((0..length).map(|i| 3 + i % 11).collect(), 0)
+            ..NewSequence::new(Items::text((0..length).map(|i| 3 + i % 11).collect()).whole(), params(1), 0)
         };
         let beside = rig.enqueue(sequence(vec![5; 20], 30));
         let clients = [31, 32, 3, 20, 1].map(|length| rig.enqueue(whole(length)));

@@ -1,16 +1,18 @@
-//! The prefix cache: maps tokens after a prefix to the blocks that hold their K and V, and to the state slot that holds the state after
+//! The prefix cache: maps items after a prefix to the blocks that hold their K and V, and to the state slot that holds the state after
 //! them.
 //!
-//! The content of a block has an id that is never reused. Its key is (salt, id of the previous block's content, its tokens). A lookup
-//! compares the tokens themselves, so by induction a hit means that the whole prefix is equal, whatever the hash function does.
+//! The content of a block has an id that is never reused. Its key ([`BlockKey`]) holds the id of the previous block's content. A lookup
+//! compares the keys themselves, so by induction a hit means that the whole prefix is equal, whatever the hash function does.
 //!
 //! A content has at most one block per cache group, and at least one block in total. The content is forgotten when it loses its last block.
 //! Its checkpoint is forgotten when it loses any block, because a sequence that continues after a content reads all its blocks.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::RandomState;
 
+use crate::block_key::{BlockItems, BlockKey, Scope};
+use crate::items::RunContent;
 use crate::lru::{Lru, Owner};
 
 /// Identifies the content of a cached block. [`ROOT`] precedes a sequence's first block.
@@ -31,7 +33,9 @@ struct Node {
     /// 0 if the node is unused.
     id: u64,
     parent: u64,
-    salt: u64,
+    scope: Scope,
+    /// The runs of rows in the block. Empty for a block of tokens.
+    runs: Box<[RunContent]>,
     hash: u64,
     num_blocks: usize,
     checkpoint: Option<u32>,
@@ -47,7 +51,7 @@ pub struct PrefixCache {
     hasher: RandomState,
     index: HashMap<u64, u32>,
     nodes: Vec<Node>,  // [num_blocks] enough, since each content has at least one block
-    tokens: Vec<u32>,  // [num_blocks, block_size] tokens of each node
+    entries: Vec<u32>, // [num_blocks, block_size] of each node, see `BlockItems`
     blocks: Vec<u32>,  // [num_blocks, num_groups] blocks of each node, or NONE
     node_of: Vec<u32>, // [num_blocks] node of each block, or NONE
     free_nodes: Vec<u32>,
@@ -63,7 +67,7 @@ impl PrefixCache {
             hasher: RandomState::new(),
             index: HashMap::new(),
             nodes: vec![Node::default(); num_blocks],
-            tokens: vec![0; num_blocks * block_size],
+            entries: vec![0; num_blocks * block_size],
             blocks: vec![NONE; num_blocks * num_groups],
             node_of: vec![NONE; num_blocks],
             free_nodes: (0..num_blocks as u32).rev().collect(),
@@ -77,13 +81,13 @@ impl PrefixCache {
         self.node_of[block as usize] != NONE
     }
 
-    /// Finds the content `tokens` after `parent`.
-    pub fn find(&self, salt: u64, parent: ContentId, tokens: &[u32]) -> Option<ContentId> {
-        let node = *self.index.get(&self.hash(salt, parent, tokens))?;
-        let Node { id, parent: before, salt: under, .. } = self.nodes[node as usize];
-        let start = node as usize * self.block_size;
-        let equal = under == salt && before == parent.id && self.tokens[start..start + self.block_size] == *tokens;
-        equal.then_some(ContentId { node, id })
+    /// Finds the content `items` after `parent`.
+    pub fn find(&self, scope: Scope, parent: ContentId, items: &BlockItems) -> Option<ContentId> {
+        let key = BlockKey { scope, parent: parent.id, items };
+        let index = *self.index.get(&key.hash(&self.hasher))?;
+        let node = &self.nodes[index as usize];
+        let entries = &self.entries[index as usize * self.block_size..][..self.block_size];
+        key.is(node.scope, node.parent, (entries, &node.runs)).then_some(ContentId { node: index, id: node.id })
     }
 
     /// The block that holds a content in a group.
@@ -92,16 +96,16 @@ impl PrefixCache {
         Some(self.blocks[content.node as usize * self.num_groups + group]).filter(|&block| block != NONE)
     }
 
-    /// Records the blocks that hold `tokens` after `parent`: one per group, or None for a group whose block is not held any more. Returns
+    /// Records the blocks that hold `items` after `parent`: one per group, or None for a group whose block is not held any more. Returns
     /// the content's id. A content that is known already keeps its present blocks.
     pub fn insert(
         &mut self,
-        (salt, owner): (u64, Owner),
+        (scope, owner): (Scope, Owner),
         parent: ContentId,
-        tokens: &[u32],
+        items: &BlockItems,
         blocks: impl Iterator<Item = Option<u32>>,
     ) -> ContentId {
-        let content = self.find(salt, parent, tokens).unwrap_or_else(|| self.add((salt, owner), parent, tokens));
+        let content = self.find(scope, parent, items).unwrap_or_else(|| self.add((scope, owner), parent, items));
         if content.node == NONE {
             return content;
         }
@@ -122,16 +126,17 @@ impl PrefixCache {
     }
 
     /// Adds a content without blocks. If another content has the same hash, that one stays and the new one is never found.
-    fn add(&mut self, (salt, owner): (u64, Owner), parent: ContentId, tokens: &[u32]) -> ContentId {
-        let (id, hash) = (self.next_id, self.hash(salt, parent, tokens));
+    fn add(&mut self, (scope, owner): (Scope, Owner), parent: ContentId, items: &BlockItems) -> ContentId {
+        let (id, hash) = (self.next_id, BlockKey { scope, parent: parent.id, items }.hash(&self.hasher));
         self.next_id += 1;
         let Entry::Vacant(vacant) = self.index.entry(hash) else { return ContentId { node: NONE, id } };
         // Never empty: there are as many nodes as blocks, and each used node has a block.
         let Some(node) = self.free_nodes.pop() else { return ContentId { node: NONE, id } };
         vacant.insert(node);
-        self.nodes[node as usize] = Node { id, parent: parent.id, salt, hash, num_blocks: 0, checkpoint: None, owner };
+        let runs = items.runs().into();
+        self.nodes[node as usize] = Node { id, parent: parent.id, scope, runs, hash, num_blocks: 0, checkpoint: None, owner };
         let start = node as usize * self.block_size;
-        self.tokens[start..start + self.block_size].copy_from_slice(tokens);
+        self.entries[start..start + self.block_size].copy_from_slice(items.entries());
         ContentId { node, id }
     }
 
@@ -195,9 +200,5 @@ impl PrefixCache {
 
     fn node(&self, content: ContentId) -> Option<&Node> {
         self.nodes.get(content.node as usize).filter(|node| node.id == content.id)
-    }
-
-    fn hash(&self, salt: u64, parent: ContentId, tokens: &[u32]) -> u64 {
-        self.hasher.hash_one((salt, parent.id, tokens))
     }
 }

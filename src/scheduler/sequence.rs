@@ -1,8 +1,10 @@
-//! One sequence as the scheduler sees it: token ids, memory, progress.
+//! One sequence as the scheduler sees it: items, memory, progress. Outside of `items.rs`, a sequence's items count as its tokens.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::block_key::Scope;
 use crate::block_manager::BlockManager;
 use crate::channel::EventSender;
 use crate::checkpoints::Checkpoints;
@@ -14,7 +16,7 @@ use crate::queue_permits::{QueuePermit, RequestKey};
 use crate::sequence_cache::SequenceCache;
 use crate::timeline::Timeline;
 use crate::tokens::Tokens;
-use engine::{Input, Pooling, Scored, SlotInit, VectorRequest};
+use engine::{Pooling, Scored, SlotInit, VectorRequest};
 use logits::SamplingParams;
 use metrics::ModelMetrics;
 
@@ -25,7 +27,7 @@ pub struct Sequence {
     pub tokens: Tokens,
     pub cache: SequenceCache,
     pub timeline: Timeline,
-    pub salt: u64,
+    pub scope: Scope,
     pub num_logprobs: Option<u8>,
     pub sequence_group: Option<SequenceGroup>,
     /// Present if the tokens must follow a grammar.
@@ -37,7 +39,6 @@ pub struct Sequence {
     stop_ids: Vec<u32>,
     score_prompt: Option<u8>,
     pool: Option<Pooling>,
-    pub whole_prompt: bool,
     pub second_segment: Option<usize>,
     events: Arc<EventSender>,
     permit: QueuePermit,
@@ -64,7 +65,7 @@ impl Sequence {
             tokens: Tokens::new(new.prompt),
             cache: SequenceCache::default(),
             timeline: Timeline::new(num_prompt),
-            salt: new.cache_salt,
+            scope: Scope { salt: new.cache_salt, ..Scope::default() },
             num_logprobs: new.num_logprobs,
             sequence_group: new.sequence_group,
             grammar: new.grammar.map(GrammarCursor::new),
@@ -74,7 +75,6 @@ impl Sequence {
             stop_ids: new.stop_ids,
             score_prompt: new.score_prompt,
             pool: new.pool,
-            whole_prompt: new.whole_prompt,
             second_segment: new.second_segment,
             events,
             permit,
@@ -97,12 +97,14 @@ impl Sequence {
         self.permit.client()
     }
 
-    /// Checks that the sequence can run in a KV cache of `capacity` tokens.
+    /// Checks that the sequence can run in this cache, in steps of at most `max_rows` rows.
     ///
     /// # Errors
     /// The reason why it cannot run, for the client.
-    pub fn check(&self, capacity: usize) -> Result<(), String> {
-        let len = self.tokens.prompt.len();
+    pub fn check(&self, blocks: &BlockManager, max_rows: usize) -> Result<(), String> {
+        let (capacity, prompt) = (blocks.max_tokens(), &self.tokens.prompt);
+        let len = prompt.len();
+        prompt.check()?;
         let asks_nothing = self.max_tokens == 0 && self.score_prompt.is_none() && self.pool.is_none();
         if len == 0 || asks_nothing {
             return Err("a sequence needs a prompt, and a token to generate, a score or a vector to compute".into());
@@ -110,8 +112,20 @@ impl Sequence {
         if self.pool.is_some() && self.max_tokens > 0 {
             return Err("a sequence either generates tokens or becomes a vector, not both".into());
         }
+        if self.score_prompt.is_some() && !prompt.is_text() {
+            return Err("a prompt has scores only if all of it is text".into());
+        }
         if len + usize::from(self.max_tokens > 0) > capacity {
             return Err(format!("the prompt has {len} tokens and the KV cache holds {capacity}"));
+        }
+        let together = prompt.most_together();
+        if together > max_rows {
+            return Err(format!(
+                "{together} rows of the prompt must run in one step, and a step has at most {max_rows} rows: raise max_batch_tokens"
+            ));
+        }
+        if together > 1 && !blocks.fits(len, together) {
+            return Err(format!("{together} rows of the prompt must run in one step, and the KV cache has too few blocks for that"));
         }
         Ok(())
     }
@@ -127,9 +141,17 @@ impl Sequence {
         if exhausted { 0 } else { total - self.num_computed }
     }
 
-    /// Number of blocks that the next row needs and the sequence does not hold.
+    /// Number of rows that the next step must run if it runs the sequence: 1, or the rows of a run that see each other.
+    pub fn num_together(&self) -> usize {
+        self.tokens.prompt.num_together(self.num_computed)
+    }
+
+    /// Number of blocks that the next rows need and the sequence does not hold.
     pub fn num_missing_blocks(&self, capacity: usize, block_size: usize) -> usize {
-        if self.num_remaining(capacity) > 0 { self.cache.num_missing(self.num_computed, block_size) } else { 0 }
+        if self.num_remaining(capacity) == 0 {
+            return 0;
+        }
+        self.cache.num_missing(self.num_computed + self.num_together(), block_size)
     }
 
     pub fn num_computed(&self) -> usize {
@@ -150,9 +172,20 @@ impl Sequence {
     }
 
     /// Number of tokens that the members of a sequence group share: the prompt without its last token, from whose logits each member
-    /// samples.
+    /// samples. If the prompt ends with a run whose rows see each other, they are not shared either.
     pub fn num_shared(&self) -> usize {
-        self.tokens.prompt.len() - 1
+        self.tokens.prompt.boundary_before(self.tokens.prompt.len() - 1)
+    }
+
+    /// Start of the last rows of the known and pending tokens, of which the engine samples the last one: a single row, or a run at the
+    /// prompt's end whose rows see each other.
+    fn last_start(&self) -> usize {
+        self.tokens.prompt.boundary_before(self.tokens.len() + self.num_pending - 1)
+    }
+
+    /// Whether the last row cannot run twice, so that it waits for its mask: it would advance the state again, or its run must run as one.
+    fn runs_last_once(&self, has_state: bool) -> bool {
+        has_state || self.last_start() + 1 < self.tokens.len() + self.num_pending
     }
 
     /// Whether every row of the prompt must run, even if the prefix cache holds the prompt.
@@ -164,7 +197,7 @@ impl Sequence {
     /// grammar, a second one is left, because the last row may have to wait for its mask and the step that copies the state must run a row.
     pub fn num_reusable(&self, has_state: bool) -> usize {
         let num_left = if has_state && self.grammar.is_some() { 2 } else { 1 };
-        if self.needs_whole_prompt() { 0 } else { self.tokens.len().saturating_sub(num_left) }
+        if self.needs_whole_prompt() || self.tokens.prompt.is_whole() { 0 } else { self.tokens.len().saturating_sub(num_left) }
     }
 
     /// Whether a step that starts `now` must leave the sequence out because its next mask has not arrived.
@@ -172,42 +205,48 @@ impl Sequence {
     /// A step does not wait for slow masks. A row that was sampled without its mask must run again, which is impossible with recurrent
     /// state. So a sequence with state takes part only if its mask has arrived.
     pub fn awaits_mask(&mut self, now: Instant, has_state: bool) -> bool {
+        let runs_once = self.grammar.is_some() && self.runs_last_once(has_state);
         let Some(grammar) = &mut self.grammar else { return false };
         let is_slow = grammar.is_slow();
         let deadline = if is_slow { now } else { now + PATIENCE };
-        (has_state || is_slow) && (self.num_pending > 0 || !grammar.is_ready_by(deadline))
+        (runs_once || is_slow) && (self.num_pending > 0 || !grammar.is_ready_by(deadline))
     }
 
     /// The next position at which a chunk must end, so that the row there runs in a later step.
     ///
-    /// There are three kinds of boundaries: the end of the tokens that a sequence group shares, the last row of a sequence with recurrent
-    /// state and a grammar (which may wait for its mask), and checkpoints.
+    /// There are three kinds of boundaries: the end of the tokens that a sequence group shares, the last row of a sequence with a grammar
+    /// whose last row cannot run twice (it may wait for its mask), and checkpoints.
     pub fn chunk_boundary(&self, blocks: &BlockManager) -> Option<usize> {
         let branch = self.sequence_group.is_some().then(|| self.num_shared());
-        let last = (self.grammar.is_some() && blocks.has_state()).then(|| self.tokens.len() - 1);
-        let checkpoint = self.checkpoints(blocks).and_then(|borders| borders.behind(self.num_computed));
+        let last = (self.grammar.is_some() && self.runs_last_once(blocks.has_state())).then(|| self.last_start());
+        let cuts = |border: &usize| self.tokens.prompt.boundary_before(*border) < *border;
+        let checkpoint = self.checkpoints(blocks).and_then(|borders| {
+            let next = |&border: &usize| borders.behind(border);
+            std::iter::successors(borders.behind(self.num_computed), next).find(|border| !cuts(border))
+        });
         [branch, last, checkpoint].into_iter().flatten().filter(|&boundary| boundary > self.num_computed).min()
     }
 
     /// The positions after which the recurrent state is kept. None if the model has no state, or if the state is of no use to other
     /// sequences.
     pub fn checkpoints(&self, blocks: &BlockManager) -> Option<Checkpoints> {
-        let keeps = blocks.keeps_checkpoints() && !self.whole_prompt;
+        let keeps = blocks.keeps_checkpoints() && !self.tokens.prompt.is_whole();
         keeps.then(|| Checkpoints::new(self.tokens.len() + self.num_pending, self.cache.branch(), blocks.block_size()))
     }
 
-    /// The input of the row at `position`.
-    pub fn input(&self, position: usize) -> Input {
-        self.tokens.get(position).map_or(Input::Sampled(self.sequence_slot), Input::Token)
+    /// Whether the next rows are the last ones, which a mask may delay.
+    pub fn is_at_last(&self) -> bool {
+        self.num_computed == self.last_start()
     }
 
-    /// The rows in positions `start..end` whose scores the client wants and does not have yet. The row at `start` has index `first` in the
-    /// batch.
-    pub fn rows_to_score(&self, start: usize, end: usize, first: usize) -> impl Iterator<Item = Scored> {
-        let due = start.max(self.num_scored - 1)..end.min(self.num_shared());
+    /// The rows of the tokens in `range` whose scores the client wants and does not have yet. The first of these tokens has row `first` in
+    /// the batch. Only a text has scores.
+    pub fn rows_to_score(&self, range: &Range<usize>, first: usize) -> impl Iterator<Item = Scored> {
+        let (start, ids) = (range.start, self.tokens.prompt.tokens());
+        let due = start.max(self.num_scored - 1)..range.end.min(self.tokens.prompt.len() - 1);
         let due = if self.score_prompt.is_some() { due } else { 0..0 };
         let num_logprobs = self.score_prompt.unwrap_or(0);
-        due.map(move |at| Scored { row: (first + at - start) as u32, id: self.tokens.prompt[at + 1], num_logprobs })
+        due.map(move |at| Scored { row: (first + at - start) as u32, id: ids[at + 1], num_logprobs })
     }
 
     /// The vector to request from the engine. `complete`: whether the step computes the last row of the prompt.
@@ -229,7 +268,7 @@ impl Sequence {
         std::mem::take(&mut self.needs_init).then(|| SlotInit {
             slot: self.sequence_slot,
             params: self.params.clone(),
-            prompt: self.tokens.prompt.clone(),
+            prompt: self.tokens.prompt.tokens().clone(),
             generated: self.tokens.generated.clone(),
         })
     }

@@ -6,6 +6,9 @@
 //! boundaries that [`checkpoints`](crate::checkpoints) names, and the next step copies the state before the state advances. The copy
 //! becomes the prefix's checkpoint once the prefix's last block is registered.
 
+use std::ops::Range;
+
+use crate::block_key::{BlockItems, Scope};
 use crate::block_manager::BlockManager;
 use crate::checkpoints::Checkpoints;
 use crate::lru::Owner;
@@ -29,8 +32,8 @@ pub struct SequenceCache {
     /// Number of leading tokens whose keys and values were cached, if the sequence had to start before their end because no checkpoint was
     /// there.
     branch: Option<usize>,
-    /// Buffer for the tokens of one block.
-    block_tokens: Vec<u32>,
+    /// Buffer for the contents of one block.
+    block_items: BlockItems,
 }
 
 /// The blocks of one cache group, for positions 0, block_size, 2 * block_size …
@@ -89,9 +92,9 @@ impl SequenceCache {
         self.branch
     }
 
-    /// Whether `block` is the last block of any group.
-    pub fn ends_with(&self, block: u32) -> bool {
-        self.tables.iter().any(|table| table.blocks.last() == Some(&block))
+    /// Whether `block` is block `index` of any group.
+    pub fn holds_at(&self, index: usize, block: u32) -> bool {
+        self.tables.iter().any(|table| table.get(index) == Some(block))
     }
 
     /// Takes the cached blocks and the state of the longest usable prefix of `tokens`, and free blocks for the rest. Groups without a
@@ -104,18 +107,20 @@ impl SequenceCache {
         &mut self,
         blocks: &mut BlockManager,
         tokens: &Tokens,
-        salt: u64,
+        scope: Scope,
         num_reusable: usize,
         headroom: usize,
     ) -> Option<PrefixHit> {
         debug_assert!(self.is_empty());
         let block_size = blocks.block_size();
-        let hit = self.find(blocks, tokens, salt, num_reusable / block_size);
+        let hit = self.find(blocks, tokens, scope, num_reusable / block_size);
         self.acquire(blocks, hit.num_blocks);
-        let all = tokens.len().div_ceil(block_size);
+        let (all, start) = (tokens.len().div_ceil(block_size), hit.num_blocks * block_size);
+        // A step that copies a state must run the sequence's next rows.
+        let next = (start + tokens.prompt.num_together(start)).div_ceil(block_size);
         let groups = blocks.groups().iter().zip(&self.tables);
         let wanted: Vec<usize> =
-            groups.map(|(group, table)| all.min(table.num_left + group.num_blocks(tokens.len(), block_size))).collect();
+            groups.map(|(group, table)| all.min(next.max(table.num_left + group.num_blocks(tokens.len(), block_size)))).collect();
         let needed: usize = wanted.iter().map(|wanted| wanted - hit.num_blocks).sum();
         let state_copy = if blocks.claim(needed + headroom) { self.take_state(blocks) } else { None };
         let Some(state_copy) = state_copy else {
@@ -129,17 +134,17 @@ impl SequenceCache {
         Some(PrefixHit { num_tokens: hit.num_blocks * block_size, state_copy })
     }
 
-    /// Finds the longest prefix of at most `num_reusable` blocks that the sequence can continue. Leaves the prefix's contents in
-    /// `contents`.
-    fn find(&mut self, blocks: &BlockManager, tokens: &Tokens, salt: u64, num_reusable: usize) -> BlockHit {
+    /// Finds the longest prefix of at most `num_reusable` blocks that the sequence can continue and that cuts no whole run. Leaves the
+    /// prefix's contents in `contents`.
+    fn find(&mut self, blocks: &BlockManager, tokens: &Tokens, scope: Scope, num_reusable: usize) -> BlockHit {
         let (block_size, groups) = (blocks.block_size(), blocks.groups());
         let mut hit = BlockHit::default();
         // For each group, the start of the current run of cached blocks.
         let mut runs = vec![0; groups.len()];
         for index in 0..num_reusable {
-            tokens.copy_block(index, block_size, &mut self.block_tokens);
+            tokens.copy_block(index, block_size, &mut self.block_items);
             let parent = self.contents.last().copied().unwrap_or(ROOT);
-            let Some(content) = blocks.find(salt, parent, &self.block_tokens) else { break };
+            let Some(content) = blocks.find(scope, parent, &self.block_items) else { break };
             self.contents.push(content);
             let end = index + 1;
             for (group, run) in runs.iter_mut().enumerate() {
@@ -147,7 +152,8 @@ impl SequenceCache {
                     *run = end;
                 }
             }
-            if runs.iter().zip(groups).all(|(run, group)| *run <= group.first_block(end * block_size, block_size)) {
+            let is_complete = runs.iter().zip(groups).all(|(run, group)| *run <= group.first_block(end * block_size, block_size));
+            if is_complete && tokens.prompt.boundary_before(end * block_size) == end * block_size {
                 hit.num_computed = end;
                 if !blocks.has_state() || blocks.checkpoint(content).is_some() {
                     hit.num_blocks = end;
@@ -192,13 +198,14 @@ impl SequenceCache {
         self.tables.iter().zip(blocks.groups()).all(|(table, group)| table.num_left <= group.first_block(num_tokens, block_size))
     }
 
-    /// Shares the blocks of `relative` that hold the first `num_tokens` tokens, which it must [cover](Self::covers). If the last of these
-    /// blocks is not full, this sequence will write to it and gets a copy. Returns None if too little memory is available. Then the
-    /// sequence holds nothing.
-    pub fn fork(&mut self, relative: &Self, num_tokens: usize, blocks: &mut BlockManager, headroom: usize) -> Option<ForkCopies> {
+    /// Shares the blocks of `relative` that hold the tokens before `next`, which it must [cover](Self::covers), and takes blocks for those
+    /// in `next`. If the last of the shared blocks is not full, this sequence will write to it and gets a copy. Returns None if too little
+    /// memory is available. Then the sequence holds nothing.
+    pub fn fork(&mut self, relative: &Self, next: Range<usize>, blocks: &mut BlockManager, headroom: usize) -> Option<ForkCopies> {
         debug_assert!(self.is_empty());
-        let (block_size, num_groups) = (blocks.block_size(), blocks.groups().len());
-        if !blocks.claim(num_groups + headroom) {
+        let (block_size, num_groups, num_tokens) = (blocks.block_size(), blocks.groups().len(), next.start);
+        let num_own = next.end.div_ceil(block_size) - num_tokens / block_size;
+        if !blocks.claim(num_groups * num_own + headroom) {
             return None;
         }
         if blocks.has_state() {
@@ -214,27 +221,28 @@ impl SequenceCache {
                 blocks.share(block);
                 table.blocks.push(block);
             }
-            let own = blocks.allocate()?;
-            table.blocks.push(own);
-            copies.blocks.extend(begun.then(|| (from.blocks[num_full], own)));
+            for _ in 0..num_own {
+                table.blocks.push(blocks.allocate()?);
+            }
+            copies.blocks.extend(begun.then(|| (from.blocks[num_full], table.blocks[num_full])));
         }
         self.contents.clear();
         self.contents.extend(relative.contents.iter().take(num_full));
         Some(copies)
     }
 
-    /// Number of blocks that the row at `position` needs and the sequence does not hold.
-    pub fn num_missing(&self, position: usize, block_size: usize) -> usize {
-        self.tables.iter().filter(|table| table.blocks.len() * block_size == position).count()
+    /// Number of blocks that the first `num_tokens` tokens need and the sequence does not hold.
+    pub fn num_missing(&self, num_tokens: usize, block_size: usize) -> usize {
+        self.tables.iter().map(|table| num_tokens.div_ceil(block_size).saturating_sub(table.blocks.len())).sum()
     }
 
-    /// Allocates blocks for the positions `start..end`. Returns the end of the positions that got a block. `headroom`: blocks that must
-    /// stay available. The block of the first position ignores it.
-    pub fn grow(&mut self, start: usize, end: usize, blocks: &mut BlockManager, headroom: usize) -> usize {
-        let block_size = blocks.block_size();
+    /// Allocates blocks for the tokens in `range`. Returns the end of the tokens that got a block. `headroom`: blocks that must stay
+    /// available. The blocks of the first `num_together` tokens ignore it.
+    pub fn grow(&mut self, range: Range<usize>, num_together: usize, blocks: &mut BlockManager, headroom: usize) -> usize {
+        let (block_size, Range { start, end }) = (blocks.block_size(), range);
         for index in start / block_size..end.div_ceil(block_size) {
-            let needed = self.num_missing(index * block_size, block_size);
-            let kept = if index == start / block_size { 0 } else { headroom };
+            let needed = self.num_missing((index + 1) * block_size, block_size);
+            let kept = if index * block_size < start + num_together { 0 } else { headroom };
             if needed > 0 && !blocks.has(needed + kept) {
                 return start.max(index * block_size);
             }
@@ -247,14 +255,16 @@ impl SequenceCache {
 
     /// Registers the full blocks of the first `num_tokens` tokens in the prefix cache, since their K and V are computed. Gives back the
     /// blocks that no later row can see.
-    pub fn commit(&mut self, num_tokens: usize, tokens: &Tokens, salt: (u64, Owner), blocks: &mut BlockManager) {
+    pub fn commit(&mut self, num_tokens: usize, tokens: &Tokens, scope: (Scope, Owner), blocks: &mut BlockManager) {
         let block_size = blocks.block_size();
-        while blocks.caches_prefixes() && self.contents.len() < num_tokens / block_size {
+        // The keys and values of a prompt whose items all see each other depend on the whole prompt, which a key does not hold.
+        let is_cached = blocks.caches_prefixes() && !tokens.prompt.is_whole();
+        while is_cached && self.contents.len() < num_tokens / block_size {
             let index = self.contents.len();
-            tokens.copy_block(index, block_size, &mut self.block_tokens);
+            tokens.copy_block(index, block_size, &mut self.block_items);
             let parent = self.contents.last().copied().unwrap_or(ROOT);
             let held = self.tables.iter().map(|table| table.get(index));
-            self.contents.push(blocks.register(salt, parent, &self.block_tokens, held));
+            self.contents.push(blocks.register(scope, parent, &self.block_items, held));
         }
         for (index, table) in self.tables.iter_mut().enumerate() {
             let first = blocks.groups()[index].first_block(num_tokens, block_size);

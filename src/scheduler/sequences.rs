@@ -21,25 +21,28 @@ pub struct Sequences {
     pub metrics: Arc<ModelMetrics>,
     pub waiting: Waiting,
     num_admitted: u64,
+    /// Whether any sequence so far had rows that must run in one step.
+    has_whole_runs: bool,
 }
 
 impl Sequences {
     pub fn new(blocks: BlockManager, max_running: usize, metrics: Arc<ModelMetrics>) -> Self {
-        Self { running: Running::new(max_running), blocks, metrics, waiting: Waiting::default(), num_admitted: 0 }
+        Self { running: Running::new(max_running), blocks, metrics, waiting: Waiting::default(), num_admitted: 0, has_whole_runs: false }
     }
 
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.running.is_empty()
     }
 
-    /// Queues a sequence. A sequence that could never run fails at once.
-    pub fn push(&mut self, mut sequence: Sequence, threads: &mut MaskThreads) {
-        if let Err(message) = sequence.check(self.blocks.max_tokens()) {
+    /// Queues a sequence. A sequence that could never run in steps of at most `max_rows` rows fails at once.
+    pub fn push(&mut self, mut sequence: Sequence, threads: &mut MaskThreads, max_rows: usize) {
+        if let Err(message) = sequence.check(&self.blocks, max_rows) {
             return self.end(sequence, Event::Failed(message));
         }
         if let Some(grammar) = &mut sequence.grammar {
             grammar.start(threads);
         }
+        self.has_whole_runs |= sequence.tokens.prompt.most_together() > 1;
         self.waiting.push(sequence);
     }
 
@@ -59,6 +62,27 @@ impl Sequences {
     pub fn num_missing_blocks(&self) -> usize {
         let (capacity, block_size) = (self.blocks.max_tokens(), self.blocks.block_size());
         self.running.iter().map(|sequence| sequence.num_missing_blocks(capacity, block_size)).sum()
+    }
+
+    /// Whether any sequence so far had rows that must run in one step.
+    pub fn has_whole_runs(&self) -> bool {
+        self.has_whole_runs
+    }
+
+    /// The most rows that a prompt, running or waiting, must run in one step.
+    pub fn most_together(&self) -> usize {
+        if !self.has_whole_runs {
+            return 1;
+        }
+        let prompts = self.running.iter().filter(|sequence| sequence.num_computed() < sequence.tokens.prompt.len());
+        let running = prompts.map(|sequence| sequence.tokens.prompt.most_together()).max().unwrap_or(1);
+        running.max(self.waiting.most_together())
+    }
+
+    /// Number of running sequences whose next step runs one row.
+    pub fn num_decodes(&self) -> usize {
+        let capacity = self.blocks.max_tokens();
+        self.running.iter().filter(|sequence| sequence.num_remaining(capacity) == 1).count()
     }
 
     /// Preempts the running sequence that was admitted last: takes its memory, and queues it to be computed again. The sequence must have

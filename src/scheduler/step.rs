@@ -45,8 +45,6 @@ pub struct Scheduler {
     short_steps: StepRowLimit,
     /// Duration of the latest time slice.
     step_took: Duration,
-    /// Whether any sequence so far had a prompt that must run in one step.
-    has_whole_prompts: bool,
     // Buffers that every step reuses.
     plan: StepPlan,
     masks: StepMasks,
@@ -98,7 +96,6 @@ impl Scheduler {
             slice: None,
             short_steps: StepRowLimit::default(),
             step_took: Duration::ZERO,
-            has_whole_prompts: false,
             plan: StepPlan::default(),
             masks: StepMasks::default(),
             output: StepOutput::default(),
@@ -109,8 +106,7 @@ impl Scheduler {
 
     /// Queues a sequence. A sequence that could never run fails at once.
     pub fn push(&mut self, sequence: Sequence) {
-        self.has_whole_prompts |= sequence.whole_prompt;
-        self.sequences.push(sequence, &mut self.mask_threads);
+        self.sequences.push(sequence, &mut self.mask_threads, self.max_rows);
     }
 
     /// Drops the sequences whose clients are gone.
@@ -165,7 +161,8 @@ impl Scheduler {
     fn run_in_turn(&mut self) -> Result<(), StepError> {
         self.collect_until(0)?;
         let num_decoding = self.sequences.running.len();
-        let max_rows = if self.has_whole_prompts { self.max_rows } else { self.short_steps.max_rows(num_decoding).min(self.max_rows) };
+        let max_rows =
+            if self.sequences.has_whole_runs() { self.max_rows } else { self.short_steps.max_rows(num_decoding).min(self.max_rows) };
         self.schedule(max_rows)?;
         if self.plan.scheduled.is_empty() {
             self.wait_for_mask();
@@ -342,9 +339,9 @@ impl Scheduler {
         if let Some(youngest) = self.plan.youngest() {
             self.sequences.fail(youngest, Event::Failed(format!("the engine failed: {error}")));
         }
-        // Without the copy of a state, its sequence must compute all tokens again, so it is preempted. Only the youngest sequences can be
+        // Without its copy, a sequence may have to compute all tokens again, so it is preempted. Only the youngest sequences can be
         // preempted, so all that are younger are too.
-        if let Some(oldest) = self.plan.oldest_with_copied_state(&self.sequences) {
+        if let Some(oldest) = self.plan.oldest_without_copy(&self.sequences) {
             while self.sequences.running.youngest().is_some_and(|youngest| youngest >= oldest) {
                 self.sequences.preempt_youngest();
             }

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use crate::channel::{EventReceiver, channel};
 use crate::event::{Event, FinishReason};
-use crate::fake::{Control, FakeEngine, scores, solo_run, vector};
+use crate::fake::{Control, FakeEngine, scores, solo_run, vector, whole_mark};
+use crate::items::{Layout, RowRun};
 use crate::new_sequence::NewSequence;
 use crate::options::SchedulerOptions;
 use crate::queue_permits::{QueuePermit, QueuePermits};
@@ -25,6 +26,12 @@ pub fn params(seed: u64) -> SamplingParams {
 
 pub fn sequence(prompt: Vec<u32>, max_tokens: u32) -> NewSequence {
     NewSequence::new(prompt, params(1), max_tokens)
+}
+
+/// A run of rows of the test engine, which fails if a whole run is cut.
+pub fn run(source: u8, num_rows: usize, layout: Layout, is_whole: bool) -> RowRun {
+    let row = |row| [f32::from(source) + row as f32 / 1000.0, if is_whole { whole_mark(row, num_rows) } else { 0.0 }];
+    RowRun { source: [source; 32], embeddings: (0..num_rows).flat_map(row).collect(), num_rows, layout, is_whole }
 }
 
 pub fn options(max_batch_tokens: usize, max_running: usize) -> SchedulerOptions {
@@ -186,8 +193,8 @@ impl Rig {
         let Client { new, seen, .. } = &self.clients[client];
         let (tokens, stopped) = solo_run(new, &self.capacity);
         assert_eq!(seen.tokens, tokens, "client {client}");
-        assert_eq!(seen.scores, new.score_prompt.map_or(Vec::new(), |n| scores(&new.prompt, n, &self.capacity)), "client {client}");
-        assert_eq!(seen.vector, new.pool.map_or(Vec::new(), |kind| vector(&new.prompt, kind)), "client {client}");
+        assert_eq!(seen.scores, new.score_prompt.map_or(Vec::new(), |n| scores(new.prompt.tokens(), n, &self.capacity)), "client {client}");
+        assert_eq!(seen.vector, new.pool.map_or(Vec::new(), |kind| vector(new.prompt.tokens(), kind)), "client {client}");
         let Some(Event::Finished { reason, prompt_tokens, generated_tokens, .. }) = &seen.last else { panic!("{seen:?}") };
         assert_eq!(*reason, if stopped { FinishReason::Stop } else { FinishReason::Length });
         assert_eq!((*prompt_tokens as usize, *generated_tokens as usize), (new.prompt.len(), tokens.len()));

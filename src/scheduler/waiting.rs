@@ -68,6 +68,12 @@ impl Waiting {
         self.preempted.is_empty() && self.shares.values().all(|share| share.waiting.is_empty())
     }
 
+    /// The most rows that a waiting sequence must run in one step.
+    pub fn most_together(&self) -> usize {
+        let waiting = self.preempted.iter().chain(self.shares.values().flat_map(|share| &share.waiting));
+        waiting.map(|sequence| sequence.tokens.prompt.most_together()).max().unwrap_or(1)
+    }
+
     /// Adds a sequence at the end of its request's queue.
     pub fn push(&mut self, sequence: Sequence) {
         let (request, client) = (sequence.request(), sequence.client());

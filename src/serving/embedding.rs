@@ -10,7 +10,7 @@ use super::request::budget;
 use super::request_usage::RequestUsage;
 use super::text::beginning;
 use logits::SamplingParams;
-use scheduler::{Client, Event, EventStream, NewSequence};
+use scheduler::{Client, Event, EventStream, Items, NewSequence};
 
 /// A text that its model can embed, or a pair of texts that it can rank.
 pub struct ValidText {
@@ -28,7 +28,7 @@ pub struct Pooled {
 pub fn validate(model: Arc<Model>, prompt: &Prompt, cache_salt: u64) -> Result<ValidText, RequestError> {
     let pool = Some(model.base.pooling.ok_or_else(|| RequestError::NoEmbedding(model.id.clone()))?);
     let ids = encode(&model, prompt)?;
-    ValidText::new(model, ids, NewSequence { pool, cache_salt, ..NewSequence::new(Vec::new(), SamplingParams::greedy(), 0) })
+    ValidText::new(model, ids.into(), NewSequence { pool, cache_salt, ..NewSequence::new(Items::default(), SamplingParams::greedy(), 0) })
 }
 
 /// Like [`validate`], but cuts the prompt to `most` tokens and to the context. Without `most`, a prompt that is too long is refused.
@@ -50,10 +50,10 @@ pub fn validate_within(model: &Arc<Model>, prompt: &Prompt, most: Option<usize>,
 
 impl ValidText {
     /// Checks a prompt's length. `sequence`: the sequence to run, without its prompt.
-    pub(super) fn new(model: Arc<Model>, prompt: Vec<u32>, sequence: NewSequence) -> Result<Self, RequestError> {
+    pub(super) fn new(model: Arc<Model>, prompt: Items, sequence: NewSequence) -> Result<Self, RequestError> {
         let max_tokens = budget(prompt.len(), ContextLimit::of(&model), Budget::Strict(sequence.max_tokens))?;
-        let whole_prompt = model.base.spec.arch.bidirectional;
-        Ok(Self { model, sequence: NewSequence { prompt, max_tokens, whole_prompt, ..sequence } })
+        let prompt = if model.base.spec.arch.bidirectional { prompt.whole() } else { prompt };
+        Ok(Self { model, sequence: NewSequence { prompt, max_tokens, ..sequence } })
     }
 
     pub fn num_tokens(&self) -> u32 {

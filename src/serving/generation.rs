@@ -65,7 +65,7 @@ fn submit_to(handle: &mut RequestHandle<'_>, request: ValidRequest) -> Result<Ge
     } = request;
     let transcript = Transcript::new(&sequence, &stop, parser).with_meter(meter);
     let retry = retry.map(|retry| (retry, sequence.params.seed));
-    let scored = sequence.score_prompt.map(|_| ScoredPrompt { ids: sequence.prompt.clone(), echo, logprobs: Vec::new() });
+    let scored = sequence.score_prompt.map(|_| ScoredPrompt { ids: sequence.prompt.tokens().clone(), echo, logprobs: Vec::new() });
     let source = if has_sequence { TokenSource::Engine(handle.enqueue(sequence)?) } else { TokenSource::Nothing };
     let account = RequestUsage::default();
     if let TokenSource::Engine(events) = &source {
@@ -110,7 +110,7 @@ pub struct Generation {
 
 /// A prompt whose tokens' log-probabilities are requested.
 struct ScoredPrompt {
-    ids: Vec<u32>,
+    ids: Arc<[u32]>,
     echo: String,
     logprobs: Vec<Logprobs>,
 }

@@ -10,7 +10,7 @@ use super::prompt::{encode_rendered, most_counted, rendered};
 use super::token_constraint::TokenConstraint;
 use chat::{Conversation, Ending, Message, RenderError, Role};
 use logits::SamplingParams;
-use scheduler::{NewSequence, SequenceGroup};
+use scheduler::{Items, NewSequence, SequenceGroup};
 
 const TASK: &str = "Judge whether the Document meets the requirements based on the Query and the Instruct provided. Note that the answer \
                     can only be \"yes\" or \"no\".";
@@ -18,7 +18,7 @@ const INSTRUCT: &str = "Given a web search query, retrieve relevant passages tha
 
 /// The same question twice, once for the log-probability of "yes" and once for that of "no". The prompt is computed once for both.
 pub(super) fn questions(model: &Arc<Model>, query: &str, document: &str, cache_salt: u64) -> Result<[ValidText; 2], RequestError> {
-    let prompt = prompt(model, query, document)?;
+    let prompt = Items::text(prompt(model, query, document)?);
     let sequence_group = Some(SequenceGroup::unique());
     let vocab = model.base.spec.vocab_size;
     let [yes, no] = answers(model)?;
@@ -28,7 +28,7 @@ pub(super) fn questions(model: &Arc<Model>, query: &str, document: &str, cache_s
             sequence_group,
             num_logprobs: Some(0),
             grammar: Some(Arc::new(TokenConstraint::new(vocab, Some(&[answer]), Vec::new(), None))),
-            ..NewSequence::new(Vec::new(), SamplingParams::greedy(), 1)
+            ..NewSequence::new(Items::default(), SamplingParams::greedy(), 1)
         };
         ValidText::new(model.clone(), prompt.clone(), sequence)
     };

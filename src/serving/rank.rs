@@ -7,7 +7,7 @@ use super::error::{Failure, RequestError};
 use super::model::Model;
 use super::prompt::{checked, most_counted};
 use logits::SamplingParams;
-use scheduler::{NewSequence, Pooling};
+use scheduler::{Items, NewSequence, Pooling};
 
 /// Encodes and checks a pair. Takes up to a second per megabyte: call it off the event loop. Submit it with [`super::embedding::submit`].
 pub fn validate(model: Arc<Model>, query: &str, document: &str, cache_salt: u64) -> Result<ValidText, RequestError> {
@@ -19,9 +19,13 @@ pub fn validate(model: Arc<Model>, query: &str, document: &str, cache_salt: u64)
     };
     let ids = checked(&model, ids)?;
     let second_segment = second.filter(|_| model.base.spec.num_token_types > 1);
-    let sequence =
-        NewSequence { pool: Some(Pooling::Rank), second_segment, cache_salt, ..NewSequence::new(Vec::new(), SamplingParams::greedy(), 0) };
-    ValidText::new(model, ids, sequence)
+    let sequence = NewSequence {
+        pool: Some(Pooling::Rank),
+        second_segment,
+        cache_salt,
+        ..NewSequence::new(Items::default(), SamplingParams::greedy(), 0)
+    };
+    ValidText::new(model, ids.into(), sequence)
 }
 
 impl Pooled {

@@ -130,9 +130,9 @@ impl ValidRequest {
         self.sequence.prompt.len()
     }
 
-    /// The prompt's token ids.
+    /// The ids of the prompt's tokens.
     pub fn prompt_ids(&self) -> &[u32] {
-        &self.sequence.prompt
+        self.sequence.prompt.tokens()
     }
 
     /// The prompt as text if the request wants it, otherwise empty.

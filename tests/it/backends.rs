@@ -12,7 +12,7 @@ use logits::SamplingParams;
 use metrics::ModelMetrics;
 use model::testing::TinyModel;
 use model::{ARCHS, QUANTS, Weights};
-use scheduler::{Event, EventStream, Handle, NewSequence, SchedulerOptions, SequenceGroup};
+use scheduler::{Event, EventStream, Handle, Items, NewSequence, SchedulerOptions, SequenceGroup};
 
 /// Opens an engine with the given number of KV blocks per cache group.
 fn open(path: &Path, options: &CpuOptions, kernels: &'static simd::Kernels) -> CpuEngine {
@@ -67,12 +67,12 @@ pub fn gpu_alone() -> RwLockWriteGuard<'static, ()> {
 }
 
 /// What to generate: `tokens` for each of `count` prompts of up to `longest` ids below `vocab`. `in_graphs`: also run without the recorder.
-struct Work {
-    vocab: u32,
-    count: usize,
-    longest: u32,
-    tokens: u32,
-    in_graphs: bool,
+pub struct Work {
+    pub vocab: u32,
+    pub count: usize,
+    pub longest: u32,
+    pub tokens: u32,
+    pub in_graphs: bool,
 }
 
 pub struct Load {
@@ -86,12 +86,12 @@ pub struct Load {
 
 /// Runs all prompts at once through a scheduler. Returns their texts and the metrics of the engine thread. Without `seen`, no logits are
 /// requested, so a GPU runs graphs.
-pub fn run(
+pub fn run<P: Clone + Into<Items>>(
     mut engine: Box<dyn Engine>,
     seen: Option<&Seen>,
     name: &str,
     load: &Load,
-    prompts: &[Vec<u32>],
+    prompts: &[P],
     tokens: u32,
 ) -> (Vec<Vec<u32>>, Arc<ModelMetrics>) {
     if let Some(seen) = seen {
@@ -108,7 +108,7 @@ pub fn run(
     };
     let metrics = ModelMetrics::for_model(name);
     let handle = Handle::spawn(engine, scheduling, metrics.clone());
-    let enqueue = |prompt: &Vec<u32>| {
+    let enqueue = |prompt: &P| {
         let sequence_group = (load.relatives > 0).then(SequenceGroup::unique);
         let sequence = NewSequence { sequence_group, ..NewSequence::new(prompt.clone(), SamplingParams::greedy(), tokens) };
         (0..=load.relatives).map(|_| handle.enqueue(sequence.clone()).unwrap()).collect()
@@ -153,14 +153,18 @@ pub fn prompts(vocab: u32, count: usize, longest: u32) -> Vec<Vec<u32>> {
         .collect()
 }
 
+fn bits_do_not_depend_on_load(open: Factory, path: &Path, name: &str, work: &Work) {
+    let prompts = prompts(work.vocab, work.count, work.longest);
+    prompts_have_the_same_bits(open, (path, name), &prompts, work);
+}
+
 /// Checks that the logits of every row have the same bits alone and together with all sequences: in small chunks, with the prefix cache,
 /// with too few blocks, and with shared prompts.
-fn bits_do_not_depend_on_load(open: Factory, path: &Path, name: &str, work: &Work) {
-    let Work { vocab, count, longest, tokens, in_graphs } = *work;
+pub fn prompts_have_the_same_bits<P: Clone + Into<Items>>(open: Factory, (path, name): (&Path, &str), prompts: &[P], work: &Work) {
+    let Work { count, longest, tokens, in_graphs, .. } = *work;
     let seen = Seen::default();
-    let prompts = prompts(vocab, count, longest);
     let alone = Load { num_blocks: 32, max_batch_tokens: 512, max_running: 1, prefix_cache: false, relatives: 0 };
-    let (texts, _) = run(open(path, alone.num_blocks), Some(&seen), &format!("{name} alone"), &alone, &prompts, tokens);
+    let (texts, _) = run(open(path, alone.num_blocks), Some(&seen), &format!("{name} alone"), &alone, prompts, tokens);
     let rows = seen.rows();
     assert_eq!(rows, count * tokens as usize);
     let most = (longest as usize + 1 + tokens as usize).div_ceil(32);
@@ -173,7 +177,7 @@ fn bits_do_not_depend_on_load(open: Factory, path: &Path, name: &str, work: &Wor
         let engine = open(path, load.num_blocks);
         // If windows have additional blocks, memory is not short.
         let is_short = what == "preempted" && engine.kv_capacity().num_blocks == load.num_blocks;
-        let (again, metrics) = run(engine, Some(&seen), &format!("{name} {what}"), &load, &prompts, tokens);
+        let (again, metrics) = run(engine, Some(&seen), &format!("{name} {what}"), &load, prompts, tokens);
         assert_eq!(texts, again, "{name}: {what}");
         assert!(!load.prefix_cache || metrics.prefix_cache_hits_total.get() > 0, "{name}: {what}: no prefix was reused");
         assert!(!is_short || metrics.num_preemptions_total.get() > 0, "{name}: nothing was preempted");
@@ -184,7 +188,7 @@ fn bits_do_not_depend_on_load(open: Factory, path: &Path, name: &str, work: &Wor
     let served: &[(usize, usize)] = if in_graphs { &[(512, 1), (41, 1), (90, 32)] } else { &[] };
     for &(max_batch_tokens, max_running) in served {
         let load = Load { num_blocks: 32 * most, max_batch_tokens, max_running, prefix_cache: true, relatives: 0 };
-        let (again, _) = run(open(path, load.num_blocks), None, &format!("{name} as served"), &load, &prompts, tokens);
+        let (again, _) = run(open(path, load.num_blocks), None, &format!("{name} as served"), &load, prompts, tokens);
         assert_eq!(texts, again, "{name}: as served, in steps of {max_batch_tokens}");
     }
 }

@@ -145,7 +145,7 @@ fn long_lists_are_accepted(open: Factory, dir: &Path) {
         suppressed: (4096..allowed).collect(),
         ..SamplingParams::greedy()
     };
-    let (prompt, stop_ids) = ((first..first + 500).collect(), params.suppressed.clone());
+    let (prompt, stop_ids): (Vec<u32>, _) = ((first..first + 500).collect(), params.suppressed.clone());
     let mut stream = handle.enqueue(NewSequence { stop_ids, ..NewSequence::new(prompt, params.clone(), 40) }).unwrap();
     let mut text = Vec::new();
     loop {

@@ -82,7 +82,7 @@ impl CpuEngine {
             let Some(VectorRequest { pooling, complete }) = *vector else { continue };
             let Some(slot) = &mut self.slots[batch.sequence_slots[i] as usize] else { continue };
             let (first, end) = (batch.cu_seqlens_q[i], batch.cu_seqlens_q[i + 1]);
-            let starts = batch.positions[first as usize] == 0;
+            let starts = batch.begins(i);
             let of_first = pooling == Pooling::First || pooling == Pooling::Rank && self.limits.bidirectional;
             let rows: Vec<u32> = match pooling {
                 Pooling::Mean => (first..end).collect(),

@@ -63,7 +63,7 @@ impl StateStore {
             self.floats.copy_within(from, to.start);
         }
         for (i, &slot) in batch.state_slots.iter().enumerate() {
-            if batch.positions[batch.rows(i).start] == 0 {
+            if batch.begins(i) {
                 let slot = self.slot(slot);
                 self.floats[slot].fill(0.0);
             }
