@@ -102,20 +102,22 @@ pub enum Segment<'a> {
 }
 
 /// A prompt's items. Clones share them.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Items {
     tokens: Arc<[u32]>,     // ids of the tokens, without the rows between them
     runs: Arc<[PlacedRun]>, // in order; empty for a text
     len: usize,
     next_position: u32,
     is_whole: bool,
+    /// The most items that must be in one step. 1 for most prompts, which the checks of every step skip by this.
+    most_together: usize,
 }
 
 impl Items {
     /// The items of a text.
     pub fn text(ids: Vec<u32>) -> Self {
         let len = ids.len();
-        Self { tokens: ids.into(), runs: Arc::default(), len, next_position: len as u32, is_whole: false }
+        Self { tokens: ids.into(), runs: Arc::default(), len, next_position: len as u32, is_whole: false, most_together: 1 }
     }
 
     /// A text followed by runs, each with the text behind it.
@@ -129,13 +131,15 @@ impl Items {
             tokens.extend(ids);
             placed.push(PlacedRun { run, start, position, num_tokens });
         }
-        Self { tokens: tokens.into(), runs: placed.into(), len, next_position, is_whole: false }
+        let whole = placed.iter().filter(|placed| placed.run.is_whole);
+        let most_together = whole.map(|placed| placed.run.num_rows).max().unwrap_or(1);
+        Self { tokens: tokens.into(), runs: placed.into(), len, next_position, is_whole: false, most_together }
     }
 
     /// Makes all items see each other, so that they run in one step.
     #[must_use]
     pub fn whole(self) -> Self {
-        Self { is_whole: true, ..self }
+        Self { is_whole: true, most_together: self.len.max(1), ..self }
     }
 
     /// Number of items.
@@ -212,6 +216,9 @@ impl Items {
 
     /// The items that see each other and that `index` would cut.
     fn whole_run(&self, index: usize) -> Option<Range<usize>> {
+        if self.most_together == 1 {
+            return None;
+        }
         let cuts = |run: &Range<usize>| run.start < index && index < run.end;
         if self.is_whole {
             return Some(0..self.len).filter(cuts);
@@ -222,10 +229,7 @@ impl Items {
 
     /// The most items that must be in one step.
     pub fn most_together(&self) -> usize {
-        if self.is_whole {
-            return self.len;
-        }
-        self.runs.iter().filter(|run| run.run.is_whole).map(|run| run.run.num_rows).max().unwrap_or(1)
+        self.most_together
     }
 
     /// Checks that each run has the rows that it claims.
@@ -234,6 +238,12 @@ impl Items {
     /// What is wrong with the first wrong run.
     pub fn check(&self) -> Result<(), String> {
         self.runs.iter().try_for_each(|run| run.run.check())
+    }
+}
+
+impl Default for Items {
+    fn default() -> Self {
+        Self::text(Vec::new())
     }
 }
 

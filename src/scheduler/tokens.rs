@@ -25,13 +25,14 @@ impl Tokens {
     pub fn segments(&self, range: Range<usize>) -> impl Iterator<Item = Segment<'_>> {
         let (prompt, known) = (self.prompt.len(), self.len());
         let position = move |index: usize| self.prompt.next_position() + (index - prompt) as u32;
-        let (start, end) = (range.start.max(prompt), range.end.clamp(prompt, known));
+        let (start, end) = (range.start.max(prompt), range.end.min(known));
         let generated = (start < end).then(|| {
             let ids = &self.generated[start - prompt..end - prompt];
             Segment::Tokens { ids, position: position(start) }
         });
         let pending = (range.start.max(known)..range.end).map(move |index| Segment::Pending { position: position(index) });
-        self.prompt.segments(range).chain(generated).chain(pending)
+        let of_prompt = (range.start < prompt).then(|| self.prompt.segments(range));
+        of_prompt.into_iter().flatten().chain(generated).chain(pending)
     }
 
     /// Copies the contents of block `index` to `out`. The block must be full.

@@ -11,7 +11,7 @@ use gguf::GgufFile;
 use logits::SamplingParams;
 use metrics::ModelMetrics;
 use model::Weights;
-use scheduler::{Event, EventStream, Handle, NewSequence, SchedulerOptions, SequenceGroup};
+use scheduler::{Event, EventStream, Handle, Items, NewSequence, SchedulerOptions, SequenceGroup};
 
 /// Recurrent mixers of each kind, alone and together with attention, and windows of each kind.
 const MODELS: [&str; 9] = [
@@ -29,24 +29,24 @@ const TOKENS: u32 = 9;
 
 /// How the sequences of a model are run.
 #[derive(Clone, Copy, Debug)]
-struct Load {
+pub struct Load {
     /// KV blocks per cache group.
-    num_blocks: usize,
-    max_batch_tokens: usize,
-    max_running: usize,
-    prefix_cache: bool,
+    pub num_blocks: usize,
+    pub max_batch_tokens: usize,
+    pub max_running: usize,
+    pub prefix_cache: bool,
     /// Sequences per prompt.
-    n: usize,
+    pub n: usize,
 }
 
-struct Runner {
+pub struct Runner {
     handle: Handle,
     metrics: Arc<ModelMetrics>,
     n: usize,
 }
 
 impl Runner {
-    fn new(path: &Path, name: &str, load: &Load, seen: &Seen) -> Self {
+    pub fn new(path: &Path, name: &str, load: &Load, seen: &Seen) -> Self {
         let weights = Weights::load(Arc::new(GgufFile::open(path).unwrap())).unwrap();
         let num_blocks = load.num_blocks * weights.spec.cache_groups().len();
         let options = CpuOptions {
@@ -68,7 +68,7 @@ impl Runner {
     }
 
     /// The answers to all prompts at once, and the total of tokens found in the cache.
-    fn run(&self, prompts: &[Vec<u32>]) -> (Vec<Vec<u32>>, u32) {
+    pub fn run<P: Clone + Into<Items>>(&self, prompts: &[P]) -> (Vec<Vec<u32>>, u32) {
         let streams: Vec<Vec<_>> = prompts
             .iter()
             .map(|prompt| {
