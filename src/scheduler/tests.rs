@@ -22,9 +22,9 @@ impl Random {
 fn random_run(random: &mut Random, max_rows: usize) -> RowRun {
     let source = random.below(6) as u8;
     let (height, width) = (1 + u32::from(source) / 2, 2 + u32::from(source) % 3);
-    let layout = if source % 2 == 0 { Layout::Grid { height, width } } else { Layout::Line };
+    let layout = if source.is_multiple_of(2) { Layout::Grid { height, width } } else { Layout::Line };
     let num_rows = (height * width) as usize;
-    run(source, num_rows, layout, source % 3 > 0 && num_rows <= max_rows)
+    run(source, num_rows, layout, !source.is_multiple_of(3) && num_rows <= max_rows)
 }
 
 /// The prompt with one or two random runs in it.

@@ -30,10 +30,10 @@ fn run(source: u8, num_rows: usize, hidden: usize) -> RowRun {
 /// Prompts with one or two runs. Every other prompt begins as others do, with the same run.
 fn with_runs(hidden: usize, texts: Vec<Vec<u32>>) -> Vec<Items> {
     let with_run = |(n, mut text): (usize, Vec<u32>)| {
-        let shared = n % 2 == 0;
+        let shared = n.is_multiple_of(2);
         let rest = text.split_off(if shared { text.len().min(SHARED) } else { text.len() / 3 });
         let mut runs = vec![(run(if shared { 1 } else { n as u8 }, 36, hidden), rest)];
-        if n % 3 == 0 {
+        if n.is_multiple_of(3) {
             let half = runs[0].1.len() / 2;
             let rest = runs[0].1.split_off(half);
             runs.push((run(100 + n as u8, 20 + n % 16, hidden), rest));
