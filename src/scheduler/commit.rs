@@ -88,7 +88,6 @@ fn commit_one(sequences: &mut Sequences, threads: &mut MaskThreads, part: &Sched
     if !sequence.collect(token) {
         return sequences.finish(part.id, FinishReason::Stop, now);
     }
-    sequences.metrics.generation_tokens_total.inc();
     if !sequence.timeline.deliver(now, &sequences.metrics) {
         sequence.end_prefill(now, &sequences.metrics);
     }

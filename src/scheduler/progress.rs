@@ -1,4 +1,5 @@
-//! Progress of a sequence: times and token counts. Written by the engine thread, and readable at any time, even after the end.
+//! Progress of a sequence: its times, and how far its prompt is. The engine thread writes it, and it can be read at any time, even after
+//! the end.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -9,7 +10,6 @@ pub struct Progress {
     prompt_tokens: u32,
     cached_tokens: AtomicU32,
     computed_tokens: AtomicU32,
-    generated_tokens: AtomicU32,
     admitted: Mark,
     prefilled: Mark,
     last: Mark,
@@ -22,7 +22,6 @@ impl Progress {
             prompt_tokens: prompt_tokens as u32,
             cached_tokens: AtomicU32::new(0),
             computed_tokens: AtomicU32::new(0),
-            generated_tokens: AtomicU32::new(0),
             admitted: Mark::default(),
             prefilled: Mark::default(),
             last: Mark::default(),
@@ -45,11 +44,6 @@ impl Progress {
     /// Prompt tokens that were found in the cache or computed. This number never falls, not even after a preemption.
     pub fn computed_tokens(&self) -> u32 {
         self.computed_tokens.load(Ordering::Relaxed).max(self.cached_tokens())
-    }
-
-    /// Tokens delivered so far.
-    pub fn generated_tokens(&self) -> u32 {
-        self.generated_tokens.load(Ordering::Relaxed)
     }
 
     /// When the sequence began to run.
@@ -83,12 +77,8 @@ impl Progress {
         self.prefilled.set(self.arrived, now);
     }
 
+    /// Records the delivery of a token, or the end.
     pub(crate) fn deliver(&self, now: Instant) {
-        self.generated_tokens.fetch_add(1, Ordering::Relaxed);
-        self.last.set(self.arrived, now);
-    }
-
-    pub(crate) fn finish(&self, now: Instant) {
         self.last.set(self.arrived, now);
     }
 }
@@ -127,6 +117,5 @@ mod tests {
         progress.end_prefill(token);
         progress.deliver(token);
         assert_eq!((progress.admitted(), progress.prefilled(), progress.last()), (Some(progress.arrived()), Some(token), Some(token)));
-        assert_eq!(progress.generated_tokens(), 1);
     }
 }

@@ -14,12 +14,13 @@ pub struct Timeline {
     admitted: Option<Instant>,
     first_token: Option<Instant>,
     last_token: Option<Instant>,
+    num_delivered: u32,
 }
 
 impl Timeline {
     pub fn new(num_prompt: usize) -> Self {
         let progress = Arc::new(Progress::new(num_prompt));
-        Self { arrived: progress.arrived(), progress, admitted: None, first_token: None, last_token: None }
+        Self { arrived: progress.arrived(), progress, admitted: None, first_token: None, last_token: None, num_delivered: 0 }
     }
 
     pub fn progress(&self) -> &Arc<Progress> {
@@ -51,8 +52,10 @@ impl Timeline {
         true
     }
 
-    /// Records the delivery of a token. False for the first token, which has no gap before it.
+    /// Counts and records the delivery of a token. False for the first token, which has no gap before it.
     pub fn deliver(&mut self, now: Instant, metrics: &ModelMetrics) -> bool {
+        self.num_delivered += 1;
+        metrics.generation_tokens_total.inc();
         let last = self.last_token.replace(now);
         self.progress.deliver(now);
         if let Some(last) = last {
@@ -62,11 +65,11 @@ impl Timeline {
     }
 
     pub fn finish(&self, now: Instant, metrics: &ModelMetrics) {
-        self.progress.finish(now);
+        self.progress.deliver(now);
         metrics.e2e_request_latency_seconds.observe((now - self.arrived).as_secs_f64());
         let first = self.first_token.unwrap_or(now);
         metrics.request_inference_time_seconds.observe((now - self.admitted.unwrap_or(self.arrived)).as_secs_f64());
-        let num_gaps = self.progress.generated_tokens().saturating_sub(1);
+        let num_gaps = self.num_delivered.saturating_sub(1);
         if let Some(last) = self.last_token.filter(|_| num_gaps > 0) {
             let mean = last.saturating_duration_since(first).as_secs_f64() / f64::from(num_gaps);
             metrics.request_time_per_output_token_seconds.observe(mean);

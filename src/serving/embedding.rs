@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::error::{ContextLimit, Failure, RequestError, SubmitError};
+use super::ledger::Account;
 use super::model::Model;
 use super::options::Budget;
 use super::prompt::{Prompt, encode};
 use super::request::budget;
-use super::request_usage::RequestUsage;
 use super::text::beginning;
 use logits::SamplingParams;
 use scheduler::{Client, Event, EventStream, Items, NewSequence};
@@ -69,11 +69,9 @@ pub fn submit(texts: Vec<ValidText>, client: Client) -> Result<Vec<Pooled>, Subm
 }
 
 impl Pooled {
-    /// The usage so far.
-    pub fn account(&self) -> RequestUsage {
-        let account = RequestUsage::default();
-        account.add(self.events.progress());
-        account
+    /// The account of the text.
+    pub fn account(&self) -> Account {
+        Account::of(self.events.progress())
     }
 
     /// The text's pooled hidden states, scaled to length 1. `dimensions`: how many leading elements to keep.

@@ -1,10 +1,11 @@
-//! The outputs of a generation: pieces, and the end with its counts.
+//! The outputs of a generation: pieces, and the end.
 
 use chat::Piece;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
-    Piece(Piece),
+    /// At least one piece.
+    Pieces(Vec<Piece>),
     /// The last output.
     End(End),
 }
@@ -13,7 +14,6 @@ pub enum Output {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End {
     pub reason: EndReason,
-    pub counts: Counts,
     /// The stop text or stop id of the request that ended the answer, if one did.
     pub stop: Option<StopCause>,
 }
@@ -38,7 +38,7 @@ pub enum EndReason {
     Calls,
 }
 
-/// Token counts of a generation.
+/// Token counts of a generation or a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub prompt: u32,
@@ -53,10 +53,10 @@ impl Counts {
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
-            prompt: self.prompt + other.prompt,
-            cached: self.cached + other.cached,
-            generated: self.generated + other.generated,
-            reasoning: self.reasoning + other.reasoning,
+            prompt: self.prompt.saturating_add(other.prompt),
+            cached: self.cached.saturating_add(other.cached),
+            generated: self.generated.saturating_add(other.generated),
+            reasoning: self.reasoning.saturating_add(other.reasoning),
         }
     }
 }

@@ -134,11 +134,6 @@ impl ValidRequest {
     pub fn prompt_ids(&self) -> &[u32] {
         self.sequence.prompt.tokens()
     }
-
-    /// The prompt as text if the request wants it, otherwise empty.
-    pub fn echo(&self) -> &str {
-        &self.echo
-    }
 }
 
 /// The ids that end the generation, in ascending order.

@@ -7,10 +7,10 @@ use super::document_truncation::Truncation;
 use super::embedding::{self, Pooled, ValidText};
 use super::error::{Failure, RequestError, SubmitError};
 use super::judge;
+use super::ledger::Ledger;
 use super::model::Model;
 use super::prompt::Prompt;
 use super::rank;
-use super::request_usage::RequestUsage;
 use scheduler::Client;
 
 /// How a model compares texts.
@@ -80,12 +80,6 @@ pub fn validate(model: &Arc<Model>, pairs: &[(&str, &str)], cut: Truncation, cac
 }
 
 impl ValidPairs {
-    /// Number of tokens in all prompts. A question that is asked twice counts once.
-    pub fn num_tokens(&self) -> u32 {
-        let step = if self.method == ScoringMethod::Judges { 2 } else { 1 };
-        self.texts.iter().step_by(step).map(ValidText::num_tokens).sum()
-    }
-
     /// Submits the pairs to their model's engine thread, all or none.
     pub fn submit(self, client: Client) -> Result<Scoring, SubmitError> {
         Ok(Scoring { method: self.method, running: embedding::submit(self.texts, client)?, pairs: self.pairs })
@@ -100,9 +94,10 @@ pub struct Scoring {
 }
 
 impl Scoring {
-    /// The usage of each sequence so far.
-    pub fn accounts(&self) -> impl Iterator<Item = RequestUsage> {
-        self.running.iter().map(Pooled::account)
+    /// Enters the account of each sequence. The prompt of a question that is asked twice counts once.
+    pub fn enter(&self, ledger: &Ledger) {
+        let is_second = |index: usize| self.method == ScoringMethod::Judges && index % 2 == 1;
+        self.running.iter().enumerate().for_each(|(index, running)| ledger.enter(&running.account(), is_second(index)));
     }
 
     /// The score of each pair. `activated`: whether to return probabilities instead of raw scores. A cosine is the same in both cases.

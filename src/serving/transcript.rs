@@ -1,9 +1,10 @@
-//! Turns the tokens of one generation into pieces, and counts them.
+//! Turns the tokens of one generation into pieces, and counts them in its account.
 
 use std::collections::VecDeque;
 
 use super::detokenizer::{Decoded, Detokenizer};
-use super::output::{Counts, EndReason};
+use super::ledger::Account;
+use super::output::EndReason;
 use chat::{Parser, Piece, ReasoningMeter, Repeated, Text, TokenLogprob};
 use scheduler::{FinishReason, NewSequence};
 
@@ -16,8 +17,8 @@ pub(super) struct StopTexts {
 }
 
 pub(super) struct Transcript {
-    pub(super) counts: Counts,
     pub(super) wants_logprobs: bool,
+    account: Account,
     detokenizer: Detokenizer,
     /// The number of tokens before which no stop text ends the generation.
     min_tokens: u32,
@@ -32,9 +33,9 @@ pub(super) struct Transcript {
 }
 
 impl Transcript {
-    pub(super) fn new(sequence: &NewSequence, stop: &StopTexts, parser: Option<Parser>) -> Self {
+    pub(super) fn new(sequence: &NewSequence, stop: &StopTexts, parser: Option<Parser>, account: Account) -> Self {
         Self {
-            counts: Counts { prompt: sequence.prompt.len() as u32, ..Counts::default() },
+            account,
             wants_logprobs: sequence.num_logprobs.is_some(),
             detokenizer: Detokenizer::new(&stop.texts).keeping_stop(stop.kept),
             min_tokens: sequence.params.min_tokens,
@@ -75,14 +76,14 @@ impl Transcript {
 
     /// Takes a token's bytes. Returns the pieces that it completes, and the end if a stop text is complete.
     pub(super) fn token(&mut self, bytes: &[u8]) -> (Vec<Piece>, Option<EndReason>) {
-        self.counts.generated += 1;
+        self.account.count_generated();
         if let Some(meter) = &mut self.meter {
             let before = meter.tokens();
             meter.push(bytes);
-            self.counts.reasoning += meter.tokens() - before;
+            self.account.count_reasoning(meter.tokens() - before);
         }
         // A call ends where its grammar says. A stop text must not cut it.
-        let unstoppable = self.counts.generated < self.min_tokens || self.parser.as_ref().is_some_and(Parser::is_calling);
+        let unstoppable = self.account.generated_tokens() < self.min_tokens || self.parser.as_ref().is_some_and(Parser::is_calling);
         let decoded = if unstoppable { Decoded::Text(self.detokenizer.push_unstoppable(bytes)) } else { self.detokenizer.push(bytes) };
         match decoded {
             Decoded::Text(text) => {
@@ -97,8 +98,7 @@ impl Transcript {
     }
 
     /// Takes the end of the sequence. Returns the last pieces and how the generation ended.
-    pub(super) fn finish(&mut self, reason: FinishReason, cached: u32) -> (Vec<Piece>, EndReason) {
-        self.counts.cached = cached;
+    pub(super) fn finish(&mut self, reason: FinishReason) -> (Vec<Piece>, EndReason) {
         match self.detokenizer.finish() {
             Decoded::Text(text) => {
                 let mut text = self.with_tokens(text);
@@ -119,7 +119,7 @@ impl Transcript {
         let mut pieces = self.pieces(text);
         let cut = reason == FinishReason::Length;
         // If the model itself ends within a closing tag, the begun tag counts as reasoning.
-        self.counts.reasoning += self.meter.take().filter(|_| !cut).map_or(0, |meter| meter.held());
+        self.account.count_reasoning(self.meter.take().filter(|_| !cut).map_or(0, |meter| meter.held()));
         pieces.extend(self.parser.iter_mut().flat_map(|parser| parser.finish(cut)));
         let called = self.parser.as_ref().is_some_and(Parser::has_called);
         let reason = match reason {
@@ -157,7 +157,7 @@ mod tests {
     fn transcript(stop: &[&str], min_tokens: u32) -> Transcript {
         let params = SamplingParams { min_tokens, ..SamplingParams::greedy() };
         let stop = StopTexts { texts: stop.iter().map(|&stop| stop.into()).collect(), kept: false };
-        Transcript::new(&NewSequence::new(vec![1; 5], params, 100), &stop, None)
+        Transcript::new(&NewSequence::new(vec![1; 5], params, 100), &stop, None, Account::new(5))
     }
 
     fn text(text: &str) -> Vec<Piece> {
@@ -169,15 +169,14 @@ mod tests {
         let mut transcript = transcript(&["END"], 0);
         assert_eq!(transcript.token(b"one E"), (text("one "), None));
         assert_eq!(transcript.token(b"ND two"), (vec![], Some(EndReason::Stop)));
-        assert_eq!(transcript.counts, Counts { prompt: 5, generated: 2, ..Counts::default() });
+        assert_eq!(transcript.account.generated_tokens(), 2);
     }
 
     #[test]
     fn the_end_returns_what_was_held_back() {
         let mut transcript = transcript(&["END"], 0);
         transcript.token(b"one EN");
-        assert_eq!(transcript.finish(FinishReason::Length, 4), (text("EN"), EndReason::Length));
-        assert_eq!(transcript.counts, Counts { prompt: 5, cached: 4, generated: 1, reasoning: 0 });
+        assert_eq!(transcript.finish(FinishReason::Length), (text("EN"), EndReason::Length));
     }
 
     #[test]
@@ -219,7 +218,7 @@ mod tests {
         assert_eq!(push(&mut transcript, b"x E"), ("x ".into(), vec![b"x E".to_vec()]));
         assert_eq!(push(&mut transcript, b"N").1.len(), 0);
         assert_eq!(push(&mut transcript, b"").1.len(), 0, "a token without text");
-        let (text, tokens) = shown(transcript.finish(FinishReason::Length, 0).0);
+        let (text, tokens) = shown(transcript.finish(FinishReason::Length).0);
         assert_eq!((text.as_str(), tokens.len()), ("EN", 2));
     }
 }

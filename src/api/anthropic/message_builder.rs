@@ -1,5 +1,4 @@
-//! Builds an answer: turns a generation's outputs into the events of a stream. Without streaming, the same events are folded into one
-//! message.
+//! Builds an answer: turns its pieces into the events of a stream, or into the blocks of a message.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -12,7 +11,7 @@ use super::types::answer::{AnswerBlock, MessagesAnswer, MessagesUsage, ThinkingC
 use super::types::event::{BlockDelta, MessagesEvent, StopDelta};
 use chat::Piece;
 use http::integers::arguments;
-use serving::{Counts, End, EndReason, Output, StopCause};
+use serving::{Answer, Counts, End, EndReason, StopCause};
 
 pub struct MessageBuilder {
     pub id: String,
@@ -50,9 +49,21 @@ impl MessageBuilder {
         Self { id, model, shown, stop_sequences, max_tokens, index: 0, open: None }
     }
 
-    /// Returns the event that opens the stream.
-    pub fn start(&self, counts: Counts) -> MessagesEvent {
-        let message = MessagesAnswer {
+    /// Returns the event that opens the stream. It counts the prompt.
+    pub fn start(&self, Counts { prompt, cached, .. }: Counts) -> MessagesEvent {
+        MessagesEvent::MessageStart { message: self.answer(Counts { prompt, cached: cached.min(prompt), ..Counts::default() }) }
+    }
+
+    /// Returns the message of a whole answer.
+    pub fn message(&self, answer: Answer, counts: Counts) -> MessagesAnswer {
+        let StopDelta { stop_reason, stop_sequence } = self.stop(End { reason: answer.reason, stop: answer.stop }, counts);
+        let content = self.content(answer.pieces);
+        MessagesAnswer { content, stop_reason: Some(stop_reason), stop_sequence, ..self.answer(counts) }
+    }
+
+    /// Returns a message without content.
+    fn answer(&self, counts: Counts) -> MessagesAnswer {
+        MessagesAnswer {
             id: self.id.clone(),
             kind: "message".into(),
             role: "assistant".into(),
@@ -61,26 +72,54 @@ impl MessageBuilder {
             stop_reason: None,
             stop_sequence: None,
             usage: counts.into(),
-        };
-        MessagesEvent::MessageStart { message }
+        }
     }
 
-    /// Converts an output of the generation to events.
-    pub fn take(&mut self, output: Output) -> Vec<MessagesEvent> {
-        let mut events = Vec::new();
-        match output {
-            Output::Piece(Piece::Text(piece)) if !piece.text.is_empty() => self.text(piece.text, &mut events),
-            Output::Piece(Piece::Reasoning(text)) if !text.is_empty() && self.shown != Shown::No => self.thinking(&text, &mut events),
-            Output::Piece(Piece::CallStart { name, .. }) => {
-                self.close(&mut events);
-                let id = format!("toolu_{}", uuid::Uuid::new_v4().simple());
-                self.begin(OpenBlock::Call, AnswerBlock::ToolUse { id, name, input: json!({}) }, &mut events);
+    /// Returns the blocks of a whole answer. If the answer was cut within the input of a call, the call is left out.
+    fn content(&self, pieces: Vec<Piece>) -> Vec<AnswerBlock> {
+        let mut content = Vec::new();
+        for piece in pieces {
+            match (piece, content.last_mut()) {
+                (Piece::Text(piece), Some(AnswerBlock::Text { text })) => text.push_str(&piece.text),
+                (Piece::Text(piece), _) if !piece.text.is_empty() => content.push(AnswerBlock::Text { text: piece.text }),
+                (Piece::Reasoning(text), Some(AnswerBlock::Thinking { thinking, .. })) => thinking.push_str(&text),
+                (Piece::Reasoning(thinking), _) if !thinking.is_empty() && self.shown != Shown::No => {
+                    content.push(AnswerBlock::Thinking { thinking, signature: String::new() });
+                }
+                (Piece::CallStart { name, .. }, _) => content.push(tool_use(name)),
+                (Piece::Arguments { text, .. }, Some(AnswerBlock::ToolUse { input, .. })) => match arguments(&text) {
+                    Some(object) => *input = Value::Object(object),
+                    None if text.is_empty() => {}
+                    None => drop(content.pop()),
+                },
+                _ => {}
             }
-            Output::Piece(Piece::Arguments { text, .. }) if !text.is_empty() => {
+        }
+        for block in &mut content {
+            if let AnswerBlock::Thinking { thinking, signature } = block {
+                *signature = signed(thinking, self.shown);
+                if self.shown != Shown::Whole {
+                    thinking.clear();
+                }
+            }
+        }
+        content
+    }
+
+    /// Converts a piece of the answer to events.
+    pub fn piece(&mut self, piece: Piece) -> Vec<MessagesEvent> {
+        let mut events = Vec::new();
+        match piece {
+            Piece::Text(piece) if !piece.text.is_empty() => self.text(piece.text, &mut events),
+            Piece::Reasoning(text) if !text.is_empty() && self.shown != Shown::No => self.thinking(&text, &mut events),
+            Piece::CallStart { name, .. } => {
+                self.close(&mut events);
+                self.begin(OpenBlock::Call, tool_use(name), &mut events);
+            }
+            Piece::Arguments { text, .. } if !text.is_empty() => {
                 events.push(self.delta(BlockDelta::InputJsonDelta { partial_json: text }));
             }
-            Output::Piece(_) => {}
-            Output::End(end) => self.end(end, &mut events),
+            _ => {}
         }
         events
     }
@@ -119,14 +158,21 @@ impl MessageBuilder {
     fn close(&mut self, events: &mut Vec<MessagesEvent>) {
         let Some(open) = self.open.take() else { return };
         if let OpenBlock::Thinking(text) = open {
-            events.push(self.delta(BlockDelta::SignatureDelta { signature: signature(&text, self.shown) }));
+            events.push(self.delta(BlockDelta::SignatureDelta { signature: signed(&text, self.shown) }));
         }
         events.push(MessagesEvent::ContentBlockStop { index: self.index });
         self.index += 1;
     }
 
-    fn end(&mut self, end: End, events: &mut Vec<MessagesEvent>) {
-        self.close(events);
+    /// Ends the answer. Returns the last events.
+    pub fn end(&mut self, end: End, counts: Counts) -> Vec<MessagesEvent> {
+        let mut events = Vec::new();
+        self.close(&mut events);
+        events.extend([MessagesEvent::MessageDelta { delta: self.stop(end, counts), usage: counts.into() }, MessagesEvent::MessageStop]);
+        events
+    }
+
+    fn stop(&self, end: End, counts: Counts) -> StopDelta {
         let stop_sequence = match end.stop {
             Some(StopCause::Text(index)) if end.reason == EndReason::Stop => self.stop_sequences.get(index),
             _ => None,
@@ -136,69 +182,22 @@ impl MessageBuilder {
             EndReason::Stop if stop_sequence.is_some() => "stop_sequence",
             EndReason::Stop => "end_turn",
             // The context had no room for the requested number of tokens.
-            EndReason::Length if end.counts.generated < self.max_tokens => "model_context_window_exceeded",
+            EndReason::Length if counts.generated < self.max_tokens => "model_context_window_exceeded",
             EndReason::Length => "max_tokens",
         };
-        let delta = StopDelta { stop_reason: stop_reason.into(), stop_sequence: stop_sequence.cloned() };
-        events.push(MessagesEvent::MessageDelta { delta, usage: end.counts.into() });
-        events.push(MessagesEvent::MessageStop);
+        StopDelta { stop_reason: stop_reason.into(), stop_sequence: stop_sequence.cloned() }
     }
+}
+
+fn tool_use(name: String) -> AnswerBlock {
+    AnswerBlock::ToolUse { id: format!("toolu_{}", uuid::Uuid::new_v4().simple()), name, input: json!({}) }
 }
 
 /// Returns the signature. It carries reasoning that is not shown, so that the next request can send the reasoning back.
-fn signature(text: &str, shown: Shown) -> String {
+fn signed(text: &str, shown: Shown) -> String {
     match shown {
         Shown::Signed => format!("{CARRIED}{}", STANDARD.encode(text)),
         _ => STANDARD.encode(Sha256::digest(text.as_bytes())),
-    }
-}
-
-/// Folds the events of a stream into a message.
-#[derive(Default)]
-pub struct FoldedMessage {
-    message: Option<MessagesAnswer>,
-    /// The input of the open call, as JSON text.
-    input: String,
-}
-
-impl FoldedMessage {
-    pub fn add(&mut self, event: MessagesEvent) {
-        match (event, &mut self.message) {
-            (MessagesEvent::MessageStart { message }, _) => self.message = Some(message),
-            (MessagesEvent::ContentBlockStart { content_block, .. }, Some(message)) => message.content.push(content_block),
-            (MessagesEvent::ContentBlockDelta { delta, .. }, Some(message)) => grow(message.content.last_mut(), delta, &mut self.input),
-            (MessagesEvent::ContentBlockStop { .. }, Some(message)) => close(&mut message.content, &std::mem::take(&mut self.input)),
-            (MessagesEvent::MessageDelta { delta, usage }, Some(message)) => {
-                (message.stop_reason, message.stop_sequence) = (Some(delta.stop_reason), delta.stop_sequence);
-                message.usage = usage;
-            }
-            _ => {}
-        }
-    }
-
-    /// Returns the message. `None` if the stream has not begun.
-    pub fn into_message(self) -> Option<MessagesAnswer> {
-        self.message
-    }
-}
-
-fn grow(block: Option<&mut AnswerBlock>, delta: BlockDelta, open_input: &mut String) {
-    match (block, delta) {
-        (Some(AnswerBlock::Text { text }), BlockDelta::TextDelta { text: more }) => text.push_str(&more),
-        (Some(AnswerBlock::Thinking { thinking, .. }), BlockDelta::ThinkingDelta { thinking: more }) => thinking.push_str(&more),
-        (Some(AnswerBlock::Thinking { signature, .. }), BlockDelta::SignatureDelta { signature: whole }) => *signature = whole,
-        (Some(AnswerBlock::ToolUse { .. }), BlockDelta::InputJsonDelta { partial_json }) => open_input.push_str(&partial_json),
-        _ => {}
-    }
-}
-
-/// Parses the input of a call that has ended. If the answer was cut within the input, the call is left out.
-fn close(content: &mut Vec<AnswerBlock>, text: &str) {
-    let Some(AnswerBlock::ToolUse { input, .. }) = content.last_mut() else { return };
-    match arguments(text) {
-        Some(object) => *input = Value::Object(object),
-        _ if text.is_empty() => {}
-        _ => drop(content.pop()),
     }
 }
 

@@ -9,20 +9,21 @@ use super::convert::request::{self, Messages};
 use super::convert::schemas;
 use super::edits;
 use super::error;
-use super::message_builder::{FoldedMessage, MessageBuilder};
-use super::stream::MessageStream;
+use super::message_builder::MessageBuilder;
+use super::stream::MessageEvents;
 use super::types::answer::MessagesAnswer;
 use super::types::error::MessagesErrorBody;
 use super::types::event::MessagesEvent;
 use super::types::request::MessagesRequest;
 use http::caller::Caller;
-use http::choices::{self, Choices, GenerationRequest};
+use http::client_stream::{self, ClientStream};
 use http::deferred_stream;
-use http::error::{ApiError, Kind};
+use http::error::ApiError;
 use http::json::JsonBody;
 use http::memory_budget::MemoryPermit;
+use http::response_frames::frames;
 use http::state::AppState;
-use serving::Prompt;
+use serving::{Prompt, ResponseRequest};
 
 /// Answer a conversation, in Anthropic's format
 ///
@@ -44,19 +45,14 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
         let (model, journal, of_stream) = (request.prompt.model.clone(), caller.journal.clone(), state.clone());
         let id = journal.id();
         let begin = async move {
-            let (choices, draft) = start(of_stream, &caller, request, held).await?;
-            Ok(MessageStream::new(choices, draft, caller.journal.id()))
+            let (response, draft) = start(of_stream, &caller, request, held).await?;
+            Ok(frames(response, MessageEvents::new(draft, caller.journal.ledger(), caller.journal.id())))
         };
         return deferred_stream::stream(&state, &model, journal, move |error| error::event(error, Some(&id)), begin).await;
     }
-    let (mut choices, mut draft) = start(state, &caller, request, held).await?;
-    let mut folded = FoldedMessage::default();
-    folded.add(draft.start(choices.begun()));
-    while let Some(next) = choices.next().await {
-        draft.take(next?.1).into_iter().for_each(|event| folded.add(event));
-    }
-    let message = folded.into_message().ok_or_else(|| ApiError::new(Kind::Internal, "the answer has no beginning"))?;
-    Ok(HttpResponse::Ok().json(message))
+    let (response, draft) = start(state, &caller, request, held).await?;
+    let answer = response.collect().await?.into_iter().next().unwrap_or_default();
+    Ok(HttpResponse::Ok().json(draft.message(answer, caller.journal.ledger().counts())))
 }
 
 /// Starts a request's answer, once its model is loaded.
@@ -65,7 +61,7 @@ async fn start(
     caller: &Caller,
     request: Messages,
     held: Arc<MemoryPermit>,
-) -> Result<(Choices, MessageBuilder), ApiError> {
+) -> Result<(ClientStream, MessageBuilder), ApiError> {
     let model = caller.model(&state, &request.prompt.model).await?;
     let Messages { prompt, max_tokens, mut options, .. } = request;
     options.thinking_budget = prompt.thinking.and_then(|thinking| thinking.budget);
@@ -73,16 +69,6 @@ async fn start(
     let id = format!("msg_{}", uuid::Uuid::new_v4().simple());
     let draft = MessageBuilder::new(id, model.id.clone(), shown, options.stop.clone(), max_tokens);
     let conversation = edits::edited(&state, &model, prompt).await?;
-    let ask = GenerationRequest {
-        model,
-        prompts: vec![Prompt::Chat(conversation)],
-        options,
-        num_choices: 1,
-        best_of: 1,
-        names: MESSAGES,
-        held,
-        tenant: caller.tenant.clone(),
-        journal: caller.journal.clone(),
-    };
-    Ok((choices::start(state, ask).await?, draft))
+    let asked = ResponseRequest::new(model, Prompt::Chat(conversation), options);
+    Ok((client_stream::start(state, caller, asked, MESSAGES, held).await?, draft))
 }

@@ -1,75 +1,59 @@
 //! Streamed answers.
 
-use std::cell::Cell;
-use std::collections::VecDeque;
-
 use bytes::Bytes;
 
 use super::error;
 use super::message_builder::MessageBuilder;
 use super::types::event::MessagesEvent;
-use http::choices::Choices;
+use chat::Piece;
+use http::error::ApiError;
+use http::response_frames::StreamFormat;
 use http::sse;
-use http::stream::Frames;
+use serving::{End, Ledger};
 
-/// Streams a generation as events. The first event is sent with the first piece, when the number of cached tokens is known, or after the
+/// The format of a message's stream. The first event is sent with the first piece, when the number of cached tokens is known, or after the
 /// first silence.
-pub struct MessageStream {
-    choices: Choices,
+pub struct MessageEvents {
     draft: MessageBuilder,
+    ledger: Ledger,
     /// The request's id.
     id: String,
-    has_begun: Cell<bool>,
-    /// Frames that have not been returned yet.
-    ready: VecDeque<Bytes>,
-    has_ended: bool,
+    has_begun: bool,
 }
 
 fn frame(event: &MessagesEvent) -> Bytes {
     sse::named(event.name(), event)
 }
 
-impl MessageStream {
-    pub fn new(choices: Choices, draft: MessageBuilder, id: String) -> Self {
-        Self { choices, draft, id, has_begun: Cell::new(false), ready: VecDeque::new(), has_ended: false }
+impl MessageEvents {
+    pub fn new(draft: MessageBuilder, ledger: Ledger, id: String) -> Self {
+        Self { draft, ledger, id, has_begun: false }
     }
 
-    /// Returns the first event, unless it was sent.
-    fn begin(&self) -> Option<Bytes> {
-        (!self.has_begun.replace(true)).then(|| frame(&self.draft.start(self.choices.begun())))
+    /// Returns the frames of events, with that of the first event before them unless it was sent.
+    fn frames(&mut self, events: &[MessagesEvent]) -> Vec<Bytes> {
+        let begins = !events.is_empty() && !std::mem::replace(&mut self.has_begun, true);
+        let first = begins.then(|| frame(&self.draft.start(self.ledger.counts())));
+        first.into_iter().chain(events.iter().map(frame)).collect()
     }
 }
 
-impl Frames for MessageStream {
-    fn stall(&self) {
-        self.choices.stall();
+impl StreamFormat for MessageEvents {
+    fn piece(&mut self, _choice: usize, piece: Piece) -> Vec<Bytes> {
+        let events = self.draft.piece(piece);
+        self.frames(&events)
     }
 
-    async fn next(&mut self) -> Option<Bytes> {
-        loop {
-            if let Some(frame) = self.ready.pop_front() {
-                return Some(frame);
-            }
-            if self.has_ended {
-                return None;
-            }
-            match self.choices.next().await {
-                Some(Ok((_, output))) => {
-                    let events = self.draft.take(output);
-                    let first = if events.is_empty() { None } else { self.begin() };
-                    self.ready.extend(first.into_iter().chain(events.iter().map(frame)));
-                }
-                Some(Err(error)) => {
-                    self.has_ended = true;
-                    self.ready.push_back(error::event(&error, Some(&self.id)));
-                }
-                None => self.has_ended = true,
-            }
-        }
+    async fn end(&mut self, _choice: usize, end: End) -> Vec<Bytes> {
+        let events = self.draft.end(end, self.ledger.counts());
+        self.frames(&events)
     }
 
-    fn beat(&self) -> Option<Bytes> {
-        let frames: Vec<Bytes> = self.begin().into_iter().chain([frame(&MessagesEvent::Ping)]).collect();
-        Some(frames.concat().into())
+    fn fail(&mut self, error: &ApiError) -> Vec<Bytes> {
+        vec![error::event(error, Some(&self.id))]
+    }
+
+    fn beat(&mut self) -> Option<Bytes> {
+        Some(self.frames(&[MessagesEvent::Ping]).concat().into())
     }
 }

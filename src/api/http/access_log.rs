@@ -6,6 +6,7 @@ use tracing::field::display;
 
 use super::error::Kind;
 use super::request_record::{Outcome, RequestRecord};
+use serving::Counts;
 
 /// The longest text of a client that is logged whole. Longer ones are cut [characters].
 const MAX_TEXT: usize = 200;
@@ -28,9 +29,9 @@ macro_rules! line {
             field = $line.field,
             ignored_fields = $line.record.ignored.list(),
             finish = $line.record.finish().map(display),
-            prompt_tokens = $line.record.prompt_tokens(),
-            cached_tokens = $line.record.cached_tokens(),
-            generated_tokens = $line.record.generated_tokens(),
+            prompt_tokens = $line.counts.map(|counts| counts.prompt),
+            cached_tokens = $line.counts.map(|counts| counts.cached),
+            generated_tokens = $line.counts.map(|counts| counts.generated),
             queue_ms = $line.record.queued($line.now).map(ms),
             ttft_ms = $line.record.time_to_first_token().map(ms),
             total_ms = ms($line.now.saturating_duration_since($line.record.started)),
@@ -48,6 +49,7 @@ struct AccessLine<'a> {
     outcome: Outcome,
     path: &'a str,
     field: Option<&'a str>,
+    counts: Option<Counts>,
     now: Instant,
 }
 
@@ -55,7 +57,7 @@ struct AccessLine<'a> {
 /// fault, else at `info`.
 pub fn write(record: &RequestRecord, now: Instant) {
     let field = record.refusal.as_ref().and_then(|refusal| refusal.field.as_deref()).map(cut);
-    let line = AccessLine { record, outcome: record.outcome(), path: cut(&record.path), field, now };
+    let line = AccessLine { record, outcome: record.outcome(), path: cut(&record.path), field, counts: record.counts(), now };
     match line.outcome {
         _ if record.is_probe => line!(tracing::Level::DEBUG, line),
         Outcome::Ok | Outcome::Left => line!(tracing::Level::INFO, line),

@@ -59,10 +59,10 @@ struct DeferredStream<F> {
 }
 
 impl<F: Frames> Frames for DeferredStream<F> {
-    async fn next(&mut self) -> Option<Bytes> {
+    async fn next(&mut self) -> Option<Vec<Bytes>> {
         if !self.has_begun {
             self.has_begun = true;
-            return self.beat();
+            return self.beat().map(|frame| vec![frame]);
         }
         if let DeferredState::Waiting(begin) = &mut self.stage {
             match begin.await {
@@ -70,7 +70,7 @@ impl<F: Frames> Frames for DeferredStream<F> {
                 Err(error) => {
                     self.journal.refuse(&error);
                     self.stage = DeferredState::Ended;
-                    return Some((self.fail)(&error));
+                    return Some(vec![(self.fail)(&error)]);
                 }
             }
         }
@@ -86,8 +86,8 @@ impl<F: Frames> Frames for DeferredStream<F> {
         }
     }
 
-    fn beat(&self) -> Option<Bytes> {
-        match &self.stage {
+    fn beat(&mut self) -> Option<Bytes> {
+        match &mut self.stage {
             DeferredState::Running(frames) => frames.beat(),
             _ => Some(format!(": loading the model, {} s\n\n", self.since.elapsed().as_secs()).into()),
         }

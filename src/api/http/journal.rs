@@ -13,11 +13,11 @@ use tokio::time::sleep_until;
 use super::deadline::Deadline;
 use super::error::{ApiError, quoted};
 use super::ignored::Ignored;
-use super::request_record::{BodyEnd, Refusal, RequestRecord, TrackedGeneration};
+use super::request_record::{BodyEnd, Refusal, RequestRecord};
 use super::tenant::Tenant;
 use super::{access_log, metrics, spans};
 use keys::InFlight;
-use serving::{EndReason, RequestUsage};
+use serving::Ledger;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
@@ -150,8 +150,12 @@ impl Journal {
         self.record.borrow().model.clone()
     }
 
+    /// Records the tenant, whose key pays for the tokens that are counted from now on.
     pub fn set_tenant(&self, tenant: &Tenant) {
-        self.record.borrow_mut().tenant = Some(tenant.name().to_owned()).filter(|name| !name.is_empty());
+        let mut record = self.record.borrow_mut();
+        record.tenant = Some(tenant.name().to_owned()).filter(|name| !name.is_empty());
+        let payer = tenant.clone();
+        record.ledger = Ledger::charging(move |num_tokens| payer.spend(num_tokens));
     }
 
     /// Records the route and the status of the response, whose head is complete.
@@ -171,32 +175,9 @@ impl Journal {
         self.record.borrow_mut().refusal = Some(Refusal::of(error));
     }
 
-    /// Tracks the cost of a generation. `counts_prompt` is set for one generation per prompt.
-    pub fn follow(&self, account: &RequestUsage, counts_prompt: bool) {
-        self.record.borrow_mut().generations.push(TrackedGeneration { account: account.clone(), counts_prompt });
-    }
-
-    /// The tokens of the prompts that were found in the prefix cache, as far as known.
-    pub fn cached_tokens(&self) -> u64 {
-        self.record.borrow().cached_tokens().unwrap_or(0)
-    }
-
-    /// The account of the first generation. `None` if there is none.
-    pub fn first_account(&self) -> Option<RequestUsage> {
-        self.record.borrow().generations.first().map(|followed| followed.account.clone())
-    }
-
-    /// Records why a choice has ended.
-    pub fn finish(&self, reason: EndReason) {
-        let name = match reason {
-            EndReason::Stop => "stop",
-            EndReason::Length => "length",
-            EndReason::Calls => "tool_calls",
-        };
-        let mut record = self.record.borrow_mut();
-        if !record.finished.contains(&name) {
-            record.finished.push(name);
-        }
+    /// Returns the ledger of the request's tokens.
+    pub fn ledger(&self) -> Ledger {
+        self.record.borrow().ledger.clone()
     }
 
     /// Records how the response's body has ended. Only the first call counts.
@@ -237,8 +218,7 @@ fn empty() -> RequestRecord {
         status: None,
         refusal: None,
         ignored: Ignored::default(),
-        generations: Vec::new(),
-        finished: Vec::new(),
+        ledger: Ledger::default(),
         ending: BodyEnd::Left,
         is_probe: false,
     }

@@ -4,7 +4,7 @@ pub mod access;
 pub mod access_log;
 pub mod auth;
 pub mod caller;
-pub mod choices;
+pub mod client_stream;
 pub mod client_tools;
 pub mod connection;
 pub mod cors;
@@ -33,6 +33,7 @@ pub mod parse;
 pub mod paths;
 pub mod percent;
 pub mod request_record;
+pub mod response_frames;
 pub mod response_head;
 pub mod rfc3339;
 pub mod routes;
@@ -46,6 +47,7 @@ pub mod subject;
 pub mod tenant;
 pub mod tls;
 pub mod tool_list;
+pub mod vectors;
 
 #[cfg(test)]
 mod tests;

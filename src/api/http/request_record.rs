@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::error::{ApiError, Kind};
 use super::ignored::Ignored;
-use serving::RequestUsage;
+use serving::{Account, Counts, EndReason, Ledger};
 
 /// The status that is logged if the client left before a response, as proxies do.
 const LEFT: u16 = 499;
@@ -29,9 +29,8 @@ pub struct RequestRecord {
     pub refusal: Option<Refusal>,
     /// The fields that were left out.
     pub ignored: Ignored,
-    pub generations: Vec<TrackedGeneration>,
-    /// How the choices ended, each way once.
-    pub finished: Vec<&'static str>,
+    /// The tokens and times of the request's generations or texts.
+    pub ledger: Ledger,
     pub ending: BodyEnd,
     /// Whether the request is a health probe.
     pub is_probe: bool,
@@ -42,13 +41,6 @@ pub struct Refusal {
     pub kind: Kind,
     /// The request's field that is at fault.
     pub field: Option<String>,
-}
-
-/// A generation or an embedded text of a request.
-pub struct TrackedGeneration {
-    pub account: RequestUsage,
-    /// Whether this generation is the one that counts its prompt's tokens.
-    pub counts_prompt: bool,
 }
 
 /// A request's progress through the queue of an engine.
@@ -138,30 +130,19 @@ impl RequestRecord {
         self.refusal.as_ref().map(|refusal| refusal.kind.code()).or_else(cut)
     }
 
-    pub fn prompt_tokens(&self) -> Option<u64> {
-        self.sum(|followed| if followed.counts_prompt { followed.account.prompt_tokens() } else { 0 })
-    }
-
-    pub fn cached_tokens(&self) -> Option<u64> {
-        self.sum(|followed| if followed.counts_prompt { followed.account.cached_tokens() } else { 0 })
-    }
-
-    pub fn generated_tokens(&self) -> Option<u64> {
-        self.sum(|followed| followed.account.generated_tokens())
-    }
-
-    fn sum(&self, of: impl Fn(&TrackedGeneration) -> u32) -> Option<u64> {
-        (!self.generations.is_empty()).then(|| self.generations.iter().map(|followed| u64::from(of(followed))).sum())
+    /// The request's tokens. `None` if nothing was submitted for it.
+    pub fn counts(&self) -> Option<Counts> {
+        self.ledger.first().map(|_| self.ledger.counts())
     }
 
     /// The time from the request's first place in an engine's queue to its first running sequence, or until now.
     pub fn queued(&self, now: Instant) -> Option<Duration> {
-        let arrived = self.first(RequestUsage::arrived)?;
-        Some(self.first(RequestUsage::admitted).unwrap_or(now).saturating_duration_since(arrived))
+        let arrived = self.ledger.earliest(Account::arrived)?;
+        Some(self.ledger.earliest(Account::admitted).unwrap_or(now).saturating_duration_since(arrived))
     }
 
     pub fn turn(&self) -> QueueState {
-        match (self.first(RequestUsage::admitted), self.first(RequestUsage::arrived)) {
+        match (self.ledger.earliest(Account::admitted), self.ledger.earliest(Account::arrived)) {
             (Some(_), _) => QueueState::Came,
             (None, Some(since)) => QueueState::WaitsSince(since),
             (None, None) => QueueState::NotYet,
@@ -170,18 +151,18 @@ impl RequestRecord {
 
     /// The time from the request's arrival to its first generated token.
     pub fn time_to_first_token(&self) -> Option<Duration> {
-        let generates = |followed: &&TrackedGeneration| followed.account.generated_tokens() > 0;
-        let first = self.generations.iter().filter(generates).filter_map(|followed| followed.account.prefilled()).min()?;
+        let first = self.ledger.earliest(|account| account.prefilled().filter(|_| account.generated_tokens() > 0))?;
         Some(first.saturating_duration_since(self.started))
-    }
-
-    fn first(&self, moment: impl Fn(&RequestUsage) -> Option<Instant>) -> Option<Instant> {
-        self.generations.iter().filter_map(|followed| moment(&followed.account)).min()
     }
 
     /// How the choices ended, joined by commas.
     pub fn finish(&self) -> Option<String> {
-        (!self.finished.is_empty()).then(|| self.finished.join(","))
+        let names = self.ledger.ends().into_iter().map(|reason| match reason {
+            EndReason::Stop => "stop",
+            EndReason::Length => "length",
+            EndReason::Calls => "tool_calls",
+        });
+        Some(names.collect::<Vec<_>>().join(",")).filter(|names| !names.is_empty())
     }
 }
 
@@ -205,8 +186,7 @@ pub(super) mod tests {
             status: Some(200),
             refusal: None,
             ignored: Ignored::default(),
-            generations: Vec::new(),
-            finished: Vec::new(),
+            ledger: Ledger::default(),
             ending: BodyEnd::Whole,
             is_probe: false,
         }

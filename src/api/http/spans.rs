@@ -10,7 +10,7 @@ use opentelemetry::trace::{
 use opentelemetry::{Context, KeyValue, global};
 
 use super::request_record::{Outcome, RequestRecord};
-use serving::RequestUsage;
+use serving::{Account, Counts};
 
 /// The most generations of one request that get spans.
 const MAX_GENERATIONS: usize = 16;
@@ -46,9 +46,9 @@ pub fn write(record: &RequestRecord, now: Instant) -> Option<String> {
         return None;
     }
     let below = Context::new().with_remote_span_context(context.clone());
-    for (index, followed) in record.generations.iter().take(MAX_GENERATIONS).enumerate() {
-        for Phase { name, start, end } in phases(&followed.account, now) {
-            let attributes = attributes_of(name, index, &followed.account);
+    for (index, account) in record.ledger.accounts().iter().take(MAX_GENERATIONS).enumerate() {
+        for Phase { name, start, end } in phases(account, now) {
+            let attributes = attributes_of(name, index, account);
             let builder = tracer.span_builder(name).with_start_time(at(start)).with_attributes(attributes);
             builder.start_with_context(&tracer, &below).end_with_timestamp(at(end));
         }
@@ -65,7 +65,7 @@ struct Phase {
 }
 
 /// Returns the phases that a generation has begun. A phase without an end is given `now`.
-fn phases(account: &RequestUsage, now: Instant) -> Vec<Phase> {
+fn phases(account: &Account, now: Instant) -> Vec<Phase> {
     let (arrived, admitted, prefilled, last) = (account.arrived(), account.admitted(), account.prefilled(), account.last());
     let phase = |name, start: Option<Instant>, end: Option<Instant>| Some(Phase { name, start: start?, end: end.unwrap_or(now) });
     let decodes = prefilled.filter(|_| account.generated_tokens() > 0);
@@ -75,7 +75,7 @@ fn phases(account: &RequestUsage, now: Instant) -> Vec<Phase> {
         .collect()
 }
 
-fn attributes_of(phase: &str, index: usize, account: &RequestUsage) -> Vec<KeyValue> {
+fn attributes_of(phase: &str, index: usize, account: &Account) -> Vec<KeyValue> {
     let mut attributes = vec![KeyValue::new("penstock.generation", index as i64)];
     match phase {
         "prefill" => {
@@ -106,12 +106,10 @@ fn attributes(record: &RequestRecord) -> Vec<KeyValue> {
         ("penstock.refused_field", record.refusal.as_ref().and_then(|refusal| refusal.field.clone())),
     ];
     attributes.extend(texts.into_iter().filter_map(|(key, text)| Some(KeyValue::new(key, text?))));
-    let counts = [
-        ("gen_ai.usage.input_tokens", record.prompt_tokens()),
-        ("gen_ai.usage.output_tokens", record.generated_tokens()),
-        ("penstock.cached_tokens", record.cached_tokens()),
-    ];
-    attributes.extend(counts.into_iter().filter_map(|(key, count)| Some(KeyValue::new(key, i64::try_from(count?).ok()?))));
+    if let Some(Counts { prompt, cached, generated, .. }) = record.counts() {
+        let counts = [("gen_ai.usage.input_tokens", prompt), ("gen_ai.usage.output_tokens", generated), ("penstock.cached_tokens", cached)];
+        attributes.extend(counts.map(|(key, count)| KeyValue::new(key, i64::from(count))));
+    }
     attributes
 }
 
@@ -149,6 +147,6 @@ mod tests {
 
     #[test]
     fn a_generation_that_the_engine_never_saw_has_no_phases() {
-        assert_eq!(phases(&RequestUsage::default(), Instant::now()), []);
+        assert_eq!(phases(&Account::default(), Instant::now()), []);
     }
 }

@@ -28,12 +28,12 @@ pub struct Framing {
 
 /// The frames of a response, in a dialect's words.
 pub trait Frames: 'static {
-    /// Returns the next frame, or `None` after the last one. Cancel safe: a dropped future loses no frame.
-    fn next(&mut self) -> impl Future<Output = Option<Bytes>>;
+    /// Returns the next frames, at least one, or `None` after the last ones. Cancel safe: a dropped future loses no frame.
+    fn next(&mut self) -> impl Future<Output = Option<Vec<Bytes>>>;
     /// Reports that the stream is cut because the client does not read.
     fn stall(&self) {}
     /// Returns the frame to send after a silence, in place of the format's keep-alive frame.
-    fn beat(&self) -> Option<Bytes> {
+    fn beat(&mut self) -> Option<Bytes> {
         None
     }
 }
@@ -62,15 +62,15 @@ async fn pump(mut frames: impl Frames, beat: Option<(Duration, &'static [u8])>, 
         let next = async {
             let Some((silence, frame)) = beat else { return frames.next().await };
             let next = timeout(silence, frames.next()).await;
-            next.unwrap_or_else(|_| Some(frames.beat().unwrap_or(Bytes::from_static(frame))))
+            next.unwrap_or_else(|_| Some(vec![frames.beat().unwrap_or(Bytes::from_static(frame))]))
         };
-        let frame = tokio::select! {
+        let next = tokio::select! {
             // This branch also detects a client that leaves while its request is queued or in prefill.
             () = out.queue.closed() => return Err(Disconnect::Left),
-            frame = next => frame,
+            next = next => next,
         };
-        let is_end = frame.is_none();
-        if let Err(gone) = out.send(frame).await {
+        let is_end = next.is_none();
+        if let Err(gone) = out.send_all(next).await {
             if gone == Disconnect::Stalled {
                 frames.stall();
             }
@@ -97,6 +97,15 @@ struct FrameSender {
 }
 
 impl FrameSender {
+    /// Sends frames, or the end of the stream.
+    async fn send_all(&self, frames: Option<Vec<Bytes>>) -> Result<(), Disconnect> {
+        let Some(frames) = frames else { return self.send(None).await };
+        for frame in frames {
+            self.send(Some(frame)).await?;
+        }
+        Ok(())
+    }
+
     /// Sends a frame. `None` marks the complete end of the stream.
     async fn send(&self, frame: Option<Bytes>) -> Result<(), Disconnect> {
         match timeout(self.patience, self.queue.send(frame)).await {
@@ -135,12 +144,12 @@ mod tests {
     }
 
     impl Frames for Late {
-        async fn next(&mut self) -> Option<Bytes> {
+        async fn next(&mut self) -> Option<Vec<Bytes>> {
             if let Some(delay) = self.delay {
                 rt::time::sleep(delay).await;
                 self.delay = None;
             }
-            self.frames.pop().map(Bytes::from_static)
+            self.frames.pop().map(|frame| vec![Bytes::from_static(frame)])
         }
     }
 

@@ -3,8 +3,8 @@
 use super::types::chat::{CalledFunction, ToolCall};
 use super::types::common::{Logprob, TokenProbability};
 use chat::TokenLogprob;
-use http::choices::{Answer, FunctionCall};
 use http::integers::arguments as arguments_of;
+use serving::{Answer, FunctionCall};
 
 /// The log-probability that stands for minus infinity, which JSON does not have.
 const IMPOSSIBLE: f32 = -9999.0;
@@ -20,14 +20,10 @@ pub struct AnswerPart {
 }
 
 impl AnswerPart {
-    pub fn of(answer: Answer) -> Self {
-        let calls = answer.calls.into_iter().enumerate().filter_map(|(index, call)| whole_call(index, call));
-        Self {
-            text: answer.shown.text,
-            thinking: answer.reasoning,
-            calls: calls.collect(),
-            logprobs: answer.shown.tokens.into_iter().map(logprob).collect(),
-        }
+    pub fn of(mut answer: Answer) -> Self {
+        let (shown, thinking, calls) = answer.take_by_kind();
+        let calls = calls.into_iter().enumerate().filter_map(|(index, call)| whole_call(index, call)).collect();
+        Self { text: shown.text, thinking, calls, logprobs: shown.tokens.into_iter().map(logprob).collect() }
     }
 }
 

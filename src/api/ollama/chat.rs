@@ -16,10 +16,10 @@ use super::timing::Timings;
 use super::types::chat::{AnswerMessage, Chat, ChatRequest};
 use super::types::common::{End, ErrorBody};
 use http::caller::Caller;
-use http::choices::{self, GenerationRequest};
+use http::client_stream;
 use http::error::ApiError;
 use http::state::AppState;
-use serving::Prompt;
+use serving::{Prompt, ResponseRequest};
 
 /// Answer a conversation, as Ollama does
 ///
@@ -44,19 +44,9 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: Body) -
     settings.log_differences(&model);
     set_effort(&model, think, &mut conversation)?;
     let clock = Timings::new(began, caller.journal.clone());
-    let ask = GenerationRequest {
-        model,
-        prompts: vec![Prompt::Chat(conversation)],
-        options: settings.options,
-        num_choices: 1,
-        best_of: 1,
-        names: names::CHAT,
-        held,
-        tenant: caller.tenant,
-        journal: caller.journal,
-    };
-    let choices = choices::start(state.clone(), ask).await?;
-    answer(&state, choices, clock, words, stream).await
+    let asked = ResponseRequest::new(model, Prompt::Chat(conversation), settings.options);
+    let response = client_stream::start(state.clone(), &caller, asked, names::CHAT, held).await?;
+    answer(&state, response, clock, words, stream).await
 }
 
 struct ChatFormat {

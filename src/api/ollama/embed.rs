@@ -15,12 +15,12 @@ use super::timing::Timings;
 use super::types::common::ErrorBody;
 use super::types::embed::{EmbedRequest, Embedded, EmbeddingsRequest, OneEmbedding};
 use http::caller::Caller;
-use http::error::{ApiError, Kind};
+use http::error::ApiError;
 use http::memory_budget::MemoryPermit;
-use http::state::{ActiveGeneration, AppState, off_loop};
+use http::state::AppState;
 use http::subject::FieldNames;
-use serving::embedding::{self, ValidText};
-use serving::{Model, Prompt};
+use http::vectors::{check_dimensions, vectors};
+use serving::{Prompt, embedding};
 
 /// Embed texts as vectors, as Ollama does
 #[utoipa::path(post, path = "/api/embed", operation_id = "ollamaEmbed", tag = "ollama", request_body = EmbedRequest, responses(
@@ -75,41 +75,16 @@ async fn run(
     let caller = Caller::of(http);
     let model = start::model(state, http, &caller, &request.model, request.keep).await?;
     request.settings.log_differences(&model);
-    let hidden = model.base.spec.hidden_dim;
-    if let Some(count) = request.dimensions.filter(|&count| count > hidden) {
-        return Err(ApiError::field("dimensions", format!("`dimensions` is {count}, but the model's vectors have {hidden}")));
-    }
-    let (clock, active) = (Timings::new(began, caller.journal.clone()), ActiveGeneration::new(state.clone()));
-    tokio::select! {
-        result = vectors(model, request, held, &caller, names) => result.map(|(vectors, num_tokens)| Done { vectors, num_tokens, clock }),
-        () = active.state().drain.when_cut() => Err(ApiError::new(Kind::Draining, "the server is shutting down")),
-    }
-}
-
-/// Returns the vector of each text, and the total number of tokens.
-async fn vectors(
-    model: Arc<Model>,
-    request: Embed,
-    held: Arc<MemoryPermit>,
-    caller: &Caller,
-    names: FieldNames,
-) -> Result<(Vec<Vec<f32>>, u32), ApiError> {
+    check_dimensions(&model, request.dimensions)?;
+    let clock = Timings::new(began, caller.journal.clone());
     let Embed { inputs, dimensions, truncate, .. } = request;
     let salt = caller.tenant.salt(0);
     let validate = move || {
         let _held = held;
         let most = truncate.then_some(usize::MAX);
         let texts = inputs.into_iter().map(Prompt::Text);
-        texts.map(|text| embedding::validate_within(&model, &text, most, salt)).collect::<Result<Vec<_>, _>>()
+        texts.map(|text| embedding::validate_within(&model, &text, most, salt)).collect()
     };
-    let texts = off_loop(validate).await?.map_err(|error| names.request_error(&error))?;
-    let num_tokens = texts.iter().map(ValidText::num_tokens).sum();
-    let embeddings = embedding::submit(texts, caller.tenant.client())?;
-    caller.tenant.spend(u64::from(num_tokens));
-    embeddings.iter().for_each(|embedding| caller.journal.follow(&embedding.account(), true));
-    let mut vectors = Vec::with_capacity(embeddings.len());
-    for embedding in embeddings {
-        vectors.push(embedding.vector(dimensions).await.map_err(|failure| names.failure(&failure))?);
-    }
-    Ok((vectors, num_tokens))
+    let (vectors, num_tokens) = vectors(state.clone(), &caller, names, dimensions, validate).await?;
+    Ok(Done { vectors, num_tokens, clock })
 }

@@ -20,10 +20,10 @@ use super::types::common::{End, ErrorBody};
 use super::types::generate::{GenerateRequest, Generated};
 use chat::{Conversation, Ending, Message, Role};
 use http::caller::Caller;
-use http::choices::{self, GenerationRequest};
+use http::client_stream;
 use http::error::ApiError;
 use http::state::{AppState, off_loop};
-use serving::{Model, Options, Prompt};
+use serving::{Model, Options, Prompt, ResponseRequest};
 
 /// Answer or continue a text, as Ollama does
 ///
@@ -51,19 +51,9 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: Body) -
     let (model, prompt, told) = prepared(model, prompt, kind, think, &mut settings.options).await?;
     words.told = told;
     let clock = Timings::new(began, caller.journal.clone());
-    let ask = GenerationRequest {
-        model,
-        prompts: vec![prompt],
-        options: settings.options,
-        num_choices: 1,
-        best_of: 1,
-        names: names::GENERATE,
-        held,
-        tenant: caller.tenant,
-        journal: caller.journal,
-    };
-    let choices = choices::start(state.clone(), ask).await?;
-    answer(&state, choices, clock, words, stream).await
+    let asked = ResponseRequest::new(model, prompt, settings.options);
+    let response = client_stream::start(state.clone(), &caller, asked, names::GENERATE, held).await?;
+    answer(&state, response, clock, words, stream).await
 }
 
 /// The parts of the next request's context, apart from the answer.

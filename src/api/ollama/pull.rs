@@ -78,11 +78,11 @@ struct PullStream {
 }
 
 impl Frames for PullStream {
-    async fn next(&mut self) -> Option<Bytes> {
+    async fn next(&mut self) -> Option<Vec<Bytes>> {
         match self.stage {
             PullStage::PullFuture => {
                 self.stage = PullStage::Running;
-                return Some(line(&Progress { status: "pulling manifest".into(), ..Progress::default() }));
+                return Some(vec![line(&Progress { status: "pulling manifest".into(), ..Progress::default() })]);
             }
             PullStage::Running => {
                 tokio::select! {
@@ -90,13 +90,13 @@ impl Frames for PullStream {
                     _ = timeout(PERIOD, self.pull.ended()) => {}
                     () = self.state.drain.when_draining() => {
                         self.stage = PullStage::Ended;
-                        return Some(error_line(&ApiError::new(Kind::Draining, "the server is shutting down")));
+                        return Some(vec![error_line(&ApiError::new(Kind::Draining, "the server is shutting down"))]);
                     }
                 }
             }
             PullStage::Ended => return None,
         }
-        Some(match self.pull.state() {
+        Some(vec![match self.pull.state() {
             PullState::Running { done, total } => {
                 let id = &self.pull.id;
                 line(&Progress { status: format!("pulling {id}"), digest: Some(id.clone()), total, completed: Some(done) })
@@ -109,7 +109,7 @@ impl Frames for PullStream {
                 self.stage = PullStage::Ended;
                 error_line(&failed())
             }
-        })
+        }])
     }
 }
 

@@ -11,8 +11,9 @@ use super::stream::{AnswerFormat, AnswerLines};
 use super::timing::Timings;
 use chat::{Conversation, REASON, nearest_efforts};
 use http::caller::Caller;
-use http::choices::Choices;
+use http::client_stream::ClientStream;
 use http::error::{ApiError, quoted};
+use http::response_frames::frames;
 use http::state::AppState;
 use http::stream::respond;
 use registry::KeepAlive;
@@ -67,19 +68,19 @@ pub fn set_effort(model: &Model, think: Option<Think>, conversation: &mut Conver
 /// Sends the answer as a stream of lines or as one object.
 pub async fn answer<W: AnswerFormat>(
     state: &AppState,
-    choices: Choices,
+    response: ClientStream,
     clock: Timings,
     mut words: W,
     streams: bool,
 ) -> Result<HttpResponse, ApiError> {
     if streams {
-        return Ok(respond(FRAMING, AnswerLines::new(choices, clock, words), state.keep_alive));
+        return Ok(respond(FRAMING, frames(response, AnswerLines::new(clock, words)), state.keep_alive));
     }
-    let (answers, counts) = choices.collect().await?;
+    let answers = response.collect().await?;
     let answer = answers.into_iter().next().unwrap_or_default();
     let reason = answer.reason;
     let said = AnswerPart::of(answer);
     words.hear(&said);
     words.finish().await;
-    Ok(HttpResponse::Ok().json(words.object(said, Some(clock.end(reason, counts)))))
+    Ok(HttpResponse::Ok().json(words.object(said, Some(clock.end(reason)))))
 }

@@ -1,7 +1,5 @@
 //! Streamed answers.
 
-use std::collections::VecDeque;
-
 use bytes::Bytes;
 use serde::Serialize;
 
@@ -11,9 +9,9 @@ use super::lines::line;
 use super::timing::Timings;
 use super::types::common::End;
 use chat::Piece;
-use http::choices::{Choices, FunctionCall};
-use http::stream::Frames;
-use serving::Output;
+use http::error::ApiError;
+use http::response_frames::StreamFormat;
+use serving::FunctionCall;
 
 /// Makes an endpoint's objects from pieces of an answer.
 pub trait AnswerFormat: 'static {
@@ -26,83 +24,64 @@ pub trait AnswerFormat: 'static {
     fn finish(&mut self) -> impl Future<Output = ()>;
 }
 
-/// Streams an answer as lines.
+/// The format of an answer's stream: a line per piece, and one per call, which is sent whole.
 pub struct AnswerLines<W> {
-    choices: Choices,
     clock: Timings,
     words: W,
     /// The call that is being written, and the number of calls before it.
     call: Option<FunctionCall>,
     num_calls: usize,
-    ready: VecDeque<Bytes>,
-    has_ended: bool,
 }
 
 impl<W: AnswerFormat> AnswerLines<W> {
-    pub fn new(choices: Choices, clock: Timings, words: W) -> Self {
-        Self { choices, clock, words, call: None, num_calls: 0, ready: VecDeque::new(), has_ended: false }
+    pub fn new(clock: Timings, words: W) -> Self {
+        Self { clock, words, call: None, num_calls: 0 }
     }
 
-    fn say(&mut self, said: AnswerPart) {
+    fn say(&mut self, said: AnswerPart) -> Bytes {
         self.words.hear(&said);
-        let object = self.words.object(said, None);
-        self.ready.push_back(line(&object));
+        line(&self.words.object(said, None))
     }
 
-    /// Sends the call, which goes out whole.
-    fn end_call(&mut self) {
-        let Some(call) = self.call.take() else { return };
+    /// Returns the line of the call that is being written, if it is complete.
+    fn end_call(&mut self) -> Option<Bytes> {
+        let call = self.call.take()?;
         let index = self.num_calls;
         self.num_calls += 1;
-        if let Some(call) = whole_call(index, call) {
-            self.say(AnswerPart { calls: vec![call], ..AnswerPart::default() });
-        }
-    }
-
-    fn take(&mut self, piece: Piece) {
-        if !matches!(piece, Piece::Arguments { .. }) {
-            self.end_call();
-        }
-        match piece {
-            Piece::Prompt(_) => {}
-            Piece::Text(text) => {
-                let logprobs = text.tokens.into_iter().map(logprob).collect();
-                self.say(AnswerPart { text: text.text, logprobs, ..AnswerPart::default() });
-            }
-            Piece::Reasoning(thinking) => self.say(AnswerPart { thinking, ..AnswerPart::default() }),
-            Piece::CallStart { name, .. } => self.call = Some(FunctionCall { name, ..FunctionCall::default() }),
-            Piece::Arguments { text, .. } => self.call.iter_mut().for_each(|call| call.arguments.push_str(&text)),
-        }
+        whole_call(index, call).map(|call| self.say(AnswerPart { calls: vec![call], ..AnswerPart::default() }))
     }
 }
 
-impl<W: AnswerFormat> Frames for AnswerLines<W> {
-    async fn next(&mut self) -> Option<Bytes> {
-        loop {
-            if let Some(line) = self.ready.pop_front() {
-                return Some(line);
+impl<W: AnswerFormat> StreamFormat for AnswerLines<W> {
+    fn piece(&mut self, _choice: usize, piece: Piece) -> Vec<Bytes> {
+        let call = if matches!(piece, Piece::Arguments { .. }) { None } else { self.end_call() };
+        let said = match piece {
+            Piece::Prompt(_) => None,
+            Piece::Text(text) => {
+                let logprobs = text.tokens.into_iter().map(logprob).collect();
+                Some(AnswerPart { text: text.text, logprobs, ..AnswerPart::default() })
             }
-            if self.has_ended {
-                return None;
+            Piece::Reasoning(thinking) => Some(AnswerPart { thinking, ..AnswerPart::default() }),
+            Piece::CallStart { name, .. } => {
+                self.call = Some(FunctionCall { name, ..FunctionCall::default() });
+                None
             }
-            match self.choices.next().await {
-                Some(Ok((_, Output::Piece(piece)))) => self.take(piece),
-                Some(Ok((_, Output::End(end)))) => {
-                    self.end_call();
-                    self.words.finish().await;
-                    let object = self.words.object(AnswerPart::default(), Some(self.clock.end(end.reason, end.counts)));
-                    self.ready.push_back(line(&object));
-                }
-                Some(Err(error)) => {
-                    self.has_ended = true;
-                    self.ready.push_back(error_line(&error));
-                }
-                None => self.has_ended = true,
+            Piece::Arguments { text, .. } => {
+                self.call.iter_mut().for_each(|call| call.arguments.push_str(&text));
+                None
             }
-        }
+        };
+        call.into_iter().chain(said.map(|said| self.say(said))).collect()
     }
 
-    fn stall(&self) {
-        self.choices.stall();
+    async fn end(&mut self, _choice: usize, end: serving::End) -> Vec<Bytes> {
+        let call = self.end_call();
+        self.words.finish().await;
+        let object = self.words.object(AnswerPart::default(), Some(self.clock.end(end.reason)));
+        call.into_iter().chain([line(&object)]).collect()
+    }
+
+    fn fail(&mut self, error: &ApiError) -> Vec<Bytes> {
+        vec![error_line(error)]
     }
 }

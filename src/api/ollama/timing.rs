@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::types::common::End;
 use http::journal::Journal;
-use serving::{Counts, EndReason};
+use serving::EndReason;
 
 /// The times of a request, and the journal that knows those of its generation.
 #[derive(Clone)]
@@ -31,8 +31,9 @@ impl Timings {
     }
 
     /// Makes the end of an answer. Ending with a call counts as a stop.
-    pub fn end(&self, reason: EndReason, counts: Counts) -> End {
-        let account = self.journal.first_account().unwrap_or_default();
+    pub fn end(&self, reason: EndReason) -> End {
+        let ledger = self.journal.ledger();
+        let (account, counts) = (ledger.first().unwrap_or_default(), ledger.counts());
         let between = |from: Option<Instant>, to: Option<Instant>| {
             Some(nanoseconds(from.zip(to).map_or(Duration::ZERO, |(from, to)| to.saturating_duration_since(from))))
         };

@@ -131,7 +131,7 @@ pub struct EventReader {
 }
 
 impl Frames for EventReader {
-    async fn next(&mut self) -> Option<Bytes> {
+    async fn next(&mut self) -> Option<Vec<Bytes>> {
         let (count, _) = *self.progress.wait_for(|(count, has_ended)| *count > self.next || *has_ended).await.ok()?;
         let events = self.live.lock();
         if self.next >= count || self.next < events.first {
@@ -141,7 +141,7 @@ impl Frames for EventReader {
         }
         let frame = events.frames.get((self.next - events.first) as usize).cloned();
         self.next += 1;
-        frame
+        frame.map(|frame| vec![frame])
     }
 }
 
@@ -205,11 +205,11 @@ mod tests {
             live.push(Bytes::from(n.to_string()));
         }
         let mut late = live.follow(3).unwrap();
-        assert_eq!(late.next().await.unwrap(), "3");
+        assert_eq!(late.next().await.unwrap(), ["3"]);
         assert!(live.follow(6).is_err() && live.follow(5).is_ok());
         let (writer, reader) = (live.clone(), async {
-            assert_eq!(late.next().await.unwrap(), "4");
-            assert_eq!(late.next().await.unwrap(), "5");
+            assert_eq!(late.next().await.unwrap(), ["4"]);
+            assert_eq!(late.next().await.unwrap(), ["5"]);
             late.next().await
         });
         let write = async {
@@ -219,7 +219,7 @@ mod tests {
         };
         let (end, ()) = futures_util::future::join(reader, write).await;
         assert!(end.is_none());
-        assert_eq!(live.follow(5).unwrap().next().await.unwrap(), "5");
+        assert_eq!(live.follow(5).unwrap().next().await.unwrap(), ["5"]);
     }
 
     #[test]

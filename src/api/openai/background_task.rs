@@ -11,14 +11,14 @@ use super::convert::responses::Responses;
 use super::disk::now;
 use super::error::response_code;
 use super::response_builder::{ResponseBuilder, value};
-use super::response_events::{ResponseStream, whole_event};
+use super::response_events::{ResponseEvents, whole_event};
 use super::response_start::{check_earlier, start};
 use super::response_store::{StoredResponse, named};
 use super::stores::Stores;
-use super::stream;
 use http::caller::Caller;
 use http::error::{ApiError, Kind};
 use http::memory_budget::MemoryPermit;
+use http::response_frames::frames;
 use http::response_head::ResponseHead;
 use http::sse::FRAMING;
 use http::state::AppState;
@@ -63,11 +63,11 @@ async fn run(state: web::Data<AppState>, caller: Caller, asked: (Responses, Arc<
     let work = async move {
         let ((request, held), background) = (asked, begun.1.clone());
         let obfuscates = request.obfuscates;
-        let (choices, answer) = start(state, stores, &caller, request, held, Some(begun)).await?;
+        let (response, answer) = start(state, stores, &caller, request, held, Some(begun)).await?;
         background.set_response(value(&answer.draft.object()).to_string());
-        let mut frames = stream::frames(choices, ResponseStream::after(answer, obfuscates, 2));
-        while let Some(frame) = frames.next().await {
-            background.push(frame);
+        let mut frames = frames(response, ResponseEvents::new(answer, caller.journal.ledger(), obfuscates, 2));
+        while let Some(next) = frames.next().await {
+            next.into_iter().for_each(|frame| background.push(frame));
         }
         Ok::<_, ApiError>(())
     };

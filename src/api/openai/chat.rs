@@ -9,9 +9,9 @@ use super::chat_store::StoredChat;
 use super::convert;
 use super::convert::chat::{Chat, StoredRequest};
 use super::input_text::{InputText, text_of};
-use super::response_options::{EventNote, ResponseOptions};
+use super::response_options::ResponseOptions;
 use super::stores::Stores;
-use super::stream::{self, EventFormat, OutputObserver};
+use super::stream::{self, EventFormat};
 use super::types;
 use super::types::chat::{AssistantMessage, ChatChoice, ChatChunk, ChatChunkChoice, ChatCompletion, ChatRequest, Delta};
 use super::types::error::ErrorBody;
@@ -22,7 +22,7 @@ use super::types::tools::{
 use super::types::usage::Usage;
 use chat::Piece;
 use http::caller::Caller;
-use http::choices::{self, Answer, Choices, FunctionCall as Call, GenerationRequest, PromptProgress};
+use http::client_stream::{self, ClientStream};
 use http::deferred_stream;
 use http::error::ApiError;
 use http::json::JsonBody;
@@ -30,7 +30,7 @@ use http::memory_budget::MemoryPermit;
 use http::response_head::ResponseHead;
 use http::state::AppState;
 use http::tenant::Tenant;
-use serving::{End, EndReason, Output};
+use serving::{Answer, End, EndReason, FunctionCall as Call, Ledger, PromptProgress, ResponseRequest};
 
 /// Answer a conversation
 ///
@@ -59,19 +59,18 @@ pub async fn create(
     if let Some(options) = request.stream {
         let (model, journal, of_stream) = (request.model.clone(), caller.journal.clone(), state.clone());
         let begin = async move {
-            let (choices, head) = start(of_stream, &caller, request, held).await?;
-            let keep = keep.map(|keep| keep.of(&head, choices.len()));
-            let prompt_ids = choices.prompt_ids().into_iter().next();
-            let form = Form { prompt_ids, ..form };
-            let events = ChatEvents { head, include_usage: options.include_usage, form, inputs: BTreeMap::new() };
-            Ok(stream::observed_events(choices, events, options, keep))
+            let (response, head) = start(of_stream, &caller, request, held).await?;
+            let keep = keep.map(|keep| keep.of(&head, response.len()));
+            let form = Form { prompt_ids: response.prompt_ids().into_iter().next(), ..form };
+            let events = ChatEvents { head, include_usage: options.include_usage, form, inputs: BTreeMap::new(), keep };
+            Ok(stream::events(response, events, options))
         };
         return deferred_stream::stream(&state, &model, journal, stream::error_event, begin).await;
     }
-    let (choices, head) = start(state, &caller, request, held).await?;
-    let form = Form { prompt_ids: choices.prompt_ids().into_iter().next(), ..form };
-    let (answers, usage) = choices.collect().await?;
-    let completion = completion(head, answers, usage.into(), form);
+    let (response, head) = start(state, &caller, request, held).await?;
+    let form = Form { prompt_ids: response.prompt_ids().into_iter().next(), ..form };
+    let answers = response.collect().await?;
+    let completion = completion(head, answers, caller.journal.ledger().counts().into(), form);
     if let Some(keep) = keep {
         keep.keep(&completion);
     }
@@ -96,13 +95,16 @@ struct Form {
 /// Builds the complete answer.
 fn completion(head: ResponseHead, answers: Vec<Answer>, usage: Usage, form: Form) -> ChatCompletion {
     let Form { has_logprobs, scores_prompt, legacy, customs, extras, prompt_ids: prompt_token_ids } = form;
-    let choice = |(index, answer): (usize, Answer)| ChatChoice {
-        index,
-        logprobs: has_logprobs.then(|| ChatLogprobs::new(answer.shown.tokens)),
-        finish_reason: chat_reason(answer.reason, legacy).into(),
-        message: message(answer.shown.text, answer.reasoning, answer.calls, legacy, &customs),
-        stop_reason: extras.stop_reason(answer.stop),
-        token_ids: extras.ids(answer.ids),
+    let choice = |(index, mut answer): (usize, Answer)| {
+        let (shown, reasoning, calls) = answer.take_by_kind();
+        ChatChoice {
+            index,
+            logprobs: has_logprobs.then(|| ChatLogprobs::new(shown.tokens)),
+            finish_reason: chat_reason(answer.reason, legacy).into(),
+            message: message(shown.text, reasoning, calls, legacy, &customs),
+            stop_reason: extras.stop_reason(answer.stop),
+            token_ids: extras.ids(answer.ids),
+        }
     };
     let prompt_logprobs = answers.first().filter(|_| scores_prompt).map(|answer| prompt_logprobs(&answer.prompt));
     let choices = answers.into_iter().enumerate().map(choice).collect();
@@ -136,16 +138,8 @@ impl ChatRecorder {
         let stored = StoredChat::new(completion, self.asked.clone());
         self.stores.chats.insert(self.tenant.name(), &completion.id, stored);
     }
-}
 
-impl OutputObserver for ChatRecorder {
-    fn output(&mut self, index: usize, output: &Output) {
-        match output {
-            Output::Piece(piece) => self.answers[index].add(piece.clone()),
-            Output::End(end) => self.answers[index].reason = end.reason,
-        }
-    }
-
+    /// Stores a streamed answer.
     fn end(&mut self, usage: Usage) {
         if let Some(head) = self.head.take() {
             let answers = std::mem::take(&mut self.answers);
@@ -154,27 +148,18 @@ impl OutputObserver for ChatRecorder {
     }
 }
 
-/// Starts the choices of a request, once its model is loaded.
+/// Starts the response to a request, once its model is loaded.
 async fn start(
     state: web::Data<AppState>,
     caller: &Caller,
     request: Chat,
     held: Arc<MemoryPermit>,
-) -> Result<(Choices, ResponseHead), ApiError> {
+) -> Result<(ClientStream, ResponseHead), ApiError> {
     let model = caller.model(&state, &request.model).await?;
     let head = ResponseHead::new("chatcmpl", &model);
-    let ask = GenerationRequest {
-        model,
-        prompts: vec![request.prompt],
-        options: request.options,
-        num_choices: request.num_choices,
-        best_of: request.num_choices,
-        names: request.names,
-        held,
-        tenant: caller.tenant.clone(),
-        journal: caller.journal.clone(),
-    };
-    Ok((choices::start(state, ask).await?, head))
+    let Chat { prompt, options, num_choices, names, .. } = request;
+    let asked = ResponseRequest { num_choices, best_of: num_choices, ..ResponseRequest::new(model, prompt, options) };
+    Ok((client_stream::start(state, caller, asked, names, held).await?, head))
 }
 
 /// Returns the finish reason in the terms of chat and text completions.
@@ -222,6 +207,8 @@ struct ChatEvents {
     form: Form,
     /// The texts of the calls of custom tools, by choice and call.
     inputs: BTreeMap<(usize, usize), InputText>,
+    /// Stores the answer, if the client wants that.
+    keep: Option<ChatRecorder>,
 }
 
 impl ChatEvents {
@@ -245,6 +232,7 @@ impl EventFormat for ChatEvents {
     }
 
     fn piece(&mut self, index: usize, piece: Piece) -> Option<ChatChunk> {
+        self.keep.iter_mut().for_each(|keep| keep.answers[index].add_piece(piece.clone()));
         let (delta, logprobs) = match piece {
             Piece::Prompt(_) => return None,
             Piece::Text(piece) => {
@@ -286,20 +274,21 @@ impl EventFormat for ChatEvents {
         Some(self.event(vec![ChatChunkChoice { index, delta, logprobs, ..ChatChunkChoice::default() }], None))
     }
 
-    fn end(&self, index: usize, end: End) -> ChatChunk {
+    fn end(&mut self, index: usize, end: End) -> ChatChunk {
+        self.keep.iter_mut().for_each(|keep| keep.answers[index].reason = end.reason);
         let mut event = self.choice(index, Delta::default(), Some(chat_reason(end.reason, self.form.legacy).into()));
         event.choices[0].stop_reason = self.form.extras.stop_reason(end.stop);
         event
     }
 
-    fn complete(&mut self, _index: usize, event: &mut ChatChunk, note: Option<EventNote>) {
+    fn complete(&mut self, _index: usize, event: &mut ChatChunk, ids: Option<Vec<u32>>, ledger: &Ledger) {
         event.prompt_token_ids = self.form.prompt_ids.take();
         if let Some(choice) = event.choices.first_mut() {
             event.obfuscation = self.form.extras.obfuscation(choice.delta.num_bytes());
-            choice.token_ids = note.as_ref().and_then(|note| self.form.extras.ids(note.ids.clone()));
+            choice.token_ids = ids.clone().and_then(|ids| self.form.extras.ids(ids));
         }
-        if self.form.extras.counts {
-            event.usage = note.map(|note| Some(note.usage)).or(event.usage);
+        if self.form.extras.counts && ids.is_some() {
+            event.usage = Some(Some(ledger.settled_counts().into()));
         }
     }
 
@@ -310,6 +299,10 @@ impl EventFormat for ChatEvents {
     fn progress(&self, PromptProgress { total, cached, processed }: PromptProgress) -> Option<ChatChunk> {
         let prompt_progress = Some(types::chat::PromptProgress { total, cached, processed });
         Some(ChatChunk { prompt_progress, ..self.event(Vec::new(), None) })
+    }
+
+    fn close(&mut self, usage: Usage) {
+        self.keep.iter_mut().for_each(|keep| keep.end(usage));
     }
 }
 
@@ -338,7 +331,7 @@ mod tests {
             extras: ResponseOptions::default(),
             prompt_ids: None,
         };
-        ChatEvents { head, include_usage, form, inputs: BTreeMap::new() }
+        ChatEvents { head, include_usage, form, inputs: BTreeMap::new(), keep: None }
     }
 
     fn hi() -> Piece {
@@ -351,10 +344,7 @@ mod tests {
         let choice = |delta, reason: Value| json!({"choices": [{"index": 0, "delta": delta, "logprobs": null, "finish_reason": reason}]});
         assert_eq!(json_of(&events.first(0).unwrap()), choice(json!({"role": "assistant", "content": ""}), Value::Null));
         assert_eq!(json_of(&events.piece(0, hi()).unwrap()), choice(json!({"content": "hi"}), Value::Null));
-        assert_eq!(
-            json_of(&events.end(0, End { reason: EndReason::Stop, counts: Counts::default(), stop: None })),
-            choice(json!({}), json!("stop"))
-        );
+        assert_eq!(json_of(&events.end(0, End { reason: EndReason::Stop, stop: None })), choice(json!({}), json!("stop")));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use super::chat::finish_reason;
 use super::convert;
 use super::convert::completions::Completions;
-use super::response_options::{EventNote, ResponseOptions};
+use super::response_options::ResponseOptions;
 use super::stream::{self, EventFormat};
 use super::types::completions::{Completion, CompletionChoice, CompletionRequest};
 use super::types::error::ErrorBody;
@@ -15,14 +15,14 @@ use super::types::logprobs::{CompletionLogprobs, prompt_logprobs};
 use super::types::usage::Usage;
 use chat::{Piece, TokenLogprob};
 use http::caller::Caller;
-use http::choices::{self, Answer, Choices, GenerationRequest};
+use http::client_stream::{self, ClientStream};
 use http::deferred_stream;
 use http::error::ApiError;
 use http::json::JsonBody;
 use http::memory_budget::MemoryPermit;
 use http::response_head::ResponseHead;
 use http::state::AppState;
-use serving::End;
+use serving::{Answer, End, Ledger, ResponseRequest};
 
 /// Continue a text
 ///
@@ -44,30 +44,31 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
     if let Some(options) = request.stream {
         let (model, journal, of_stream) = (request.model.clone(), caller.journal.clone(), state.clone());
         let begin = async move {
-            let (choices, head) = start(of_stream, &caller, request, held).await?;
-            let prompt_ids = choices.prompt_ids().into_iter().map(Some).collect();
-            let (include_usage, echo) = (options.include_usage, choices.echoes());
+            let (response, head) = start(of_stream, &caller, request, held).await?;
+            let prompt_ids = response.prompt_ids().into_iter().map(Some).collect();
+            let (include_usage, echo) = (options.include_usage, response.echoes());
             let events = TextEvents { head, include_usage, echo, has_logprobs, extras, prompt_ids };
-            Ok(stream::events(choices, events, options))
+            Ok(stream::events(response, events, options))
         };
         return deferred_stream::stream(&state, &model, journal, stream::error_event, begin).await;
     }
-    let (choices, head) = start(state, &caller, request, held).await?;
-    let (echo, mut prompt_ids) = (choices.echoes(), choices.prompt_ids());
-    let (answers, usage) = choices.collect().await?;
+    let (response, head) = start(state, &caller, request, held).await?;
+    let (echo, mut prompt_ids) = (response.echoes(), response.prompt_ids());
+    let answers = response.collect().await?;
     let choice = |(index, mut answer): (usize, Answer)| {
         // Without an echo, the prompt is not part of the text.
         let prompt = scores_prompt.then(|| std::mem::take(&mut answer.prompt));
         let echo = echo.get(index).map_or("", String::as_str);
+        let (shown, ..) = answer.take_by_kind();
         let logprobs = has_logprobs.then(|| {
             let mut logprobs = CompletionLogprobs::default();
             logprobs.extend(answer.prompt, 0);
-            logprobs.extend(answer.shown.tokens, echo.chars().count());
+            logprobs.extend(shown.tokens, echo.chars().count());
             logprobs
         });
         CompletionChoice {
             index,
-            text: format!("{echo}{}", answer.shown.text),
+            text: format!("{echo}{}", shown.text),
             logprobs,
             finish_reason: Some(finish_reason(answer.reason).into()),
             stop_reason: extras.stop_reason(answer.stop),
@@ -78,7 +79,7 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
     };
     let choices = answers.into_iter().enumerate().map(choice).collect();
     let ResponseHead { id, created, model, fingerprint } = head;
-    let (object, usage) = ("text_completion".into(), Some(Some(usage.into())));
+    let (object, usage) = ("text_completion".into(), Some(Some(caller.journal.ledger().counts().into())));
     Ok(HttpResponse::Ok().json(Completion {
         id,
         object,
@@ -91,19 +92,18 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
     }))
 }
 
-/// Starts the choices of a request, once its model is loaded.
+/// Starts the response to a request, once its model is loaded.
 async fn start(
     state: web::Data<AppState>,
     caller: &Caller,
     request: Completions,
     held: Arc<MemoryPermit>,
-) -> Result<(Choices, ResponseHead), ApiError> {
+) -> Result<(ClientStream, ResponseHead), ApiError> {
     let model = caller.model(&state, &request.model).await?;
     let head = ResponseHead::new("cmpl", &model);
     let Completions { prompts, options, names, num_choices, best_of, .. } = request;
-    let (tenant, journal) = (caller.tenant.clone(), caller.journal.clone());
-    let ask = GenerationRequest { model, prompts, options, num_choices, best_of, names, held, tenant, journal };
-    Ok((choices::start(state, ask).await?, head))
+    let asked = ResponseRequest { model, prompts, options, num_choices, best_of };
+    Ok((client_stream::start(state, caller, asked, names, held).await?, head))
 }
 
 struct TextEvents {
@@ -158,20 +158,20 @@ impl EventFormat for TextEvents {
         }
     }
 
-    fn end(&self, index: usize, end: End) -> Completion {
+    fn end(&mut self, index: usize, end: End) -> Completion {
         let mut event = self.choice(index, String::new(), Some(finish_reason(end.reason).into()));
         event.choices[0].stop_reason = self.extras.stop_reason(end.stop);
         event
     }
 
-    fn complete(&mut self, index: usize, event: &mut Completion, note: Option<EventNote>) {
+    fn complete(&mut self, index: usize, event: &mut Completion, ids: Option<Vec<u32>>, ledger: &Ledger) {
         if let Some(choice) = event.choices.first_mut() {
             event.obfuscation = self.extras.obfuscation(choice.text.len());
             choice.prompt_token_ids = self.prompt_ids.get_mut(index).and_then(Option::take);
-            choice.token_ids = self.extras.ids(note.as_ref().map(|note| note.ids.clone()).unwrap_or_default());
+            choice.token_ids = self.extras.ids(ids.clone().unwrap_or_default());
         }
-        if self.extras.counts {
-            event.usage = note.map(|note| Some(note.usage)).or(event.usage);
+        if self.extras.counts && ids.is_some() {
+            event.usage = Some(Some(ledger.settled_counts().into()));
         }
     }
 

@@ -86,10 +86,9 @@ async fn scored(state: web::Data<AppState>, http: &HttpRequest, work: RankJob) -
         score::validate(&model, &pairs, asked.cut, salt)
     };
     let valid = off_loop(validate).await?.map_err(|error| names.request_error(&error))?;
-    let num_tokens = valid.num_tokens();
     let running = valid.submit(tenant.client())?;
-    tenant.spend(u64::from(num_tokens));
-    running.accounts().for_each(|account| journal.follow(&account, true));
+    running.enter(&journal.ledger());
+    let num_tokens = journal.ledger().counts().prompt;
     let scores = tokio::select! {
         scores = running.scores(asked.activated) => scores.map_err(|failure| names.failure(&failure))?,
         () = active.state().drain.when_cut() => return Err(ApiError::new(Kind::Draining, "the server is shutting down")),

@@ -13,7 +13,7 @@ use super::types::responses::{IncompleteDetails, ResponseError, ResponseObject, 
 use super::types::usage::Usage;
 use chat::{Call, Message, Piece, Role};
 use http::response_head::ResponseHead;
-use serving::{End, EndReason, Output};
+use serving::EndReason;
 
 /// An event: its type and its fields.
 pub type Event = (&'static str, Value);
@@ -111,20 +111,16 @@ impl ResponseBuilder {
         Self { head, settings, has_logprobs, status: "in_progress", error: None, usage: None, items, open: false, input }
     }
 
-    /// Adds a piece of the answer. Returns the events that report it.
-    pub fn take(&mut self, output: Output) -> Vec<Event> {
-        match output {
-            Output::Piece(piece) => self.add(piece),
-            Output::End(End { reason, .. }) => {
-                let mut events = if self.items.is_empty() { self.begin(OutputItem::message()) } else { Vec::new() };
-                self.status = if reason == EndReason::Length { "incomplete" } else { "completed" };
-                events.extend(self.end(self.status));
-                events
-            }
-        }
+    /// Ends the answer. Returns the events that report it.
+    pub fn finish(&mut self, reason: EndReason) -> Vec<Event> {
+        let mut events = if self.items.is_empty() { self.begin(OutputItem::message()) } else { Vec::new() };
+        self.status = if reason == EndReason::Length { "incomplete" } else { "completed" };
+        events.extend(self.end(self.status));
+        events
     }
 
-    fn add(&mut self, piece: Piece) -> Vec<Event> {
+    /// Adds a piece of the answer. Returns the events that report it.
+    pub fn add(&mut self, piece: Piece) -> Vec<Event> {
         match piece {
             Piece::Prompt(_) => Vec::new(),
             Piece::Text(piece) => {

@@ -7,32 +7,30 @@ use uuid::Uuid;
 use super::error::response_code;
 use super::response_builder::{Event, value};
 use super::response_record::ResponseRecord;
-use super::stream::Events;
 use super::types::responses::ResponseEvent;
-use super::types::usage::Usage;
+use chat::Piece;
 use http::error::ApiError;
+use http::response_frames::StreamFormat;
 use http::sse;
-use serving::Output;
+use serving::{End, Ledger};
 
 /// The text of a delta and its padding together have a multiple of this length [bytes].
 const PADDED_TO: usize = 16;
 
-pub struct ResponseStream {
+/// The format of a response's stream.
+pub struct ResponseEvents {
     answer: ResponseRecord,
+    ledger: Ledger,
     /// The number of the next event.
     next: u64,
     /// Whether deltas are padded.
     obfuscates: bool,
 }
 
-impl ResponseStream {
-    pub fn new(answer: ResponseRecord, obfuscates: bool) -> Self {
-        Self { answer, next: 0, obfuscates }
-    }
-
-    /// Creates a stream whose first events were sent already, so that its next event has the number `next`.
-    pub fn after(answer: ResponseRecord, obfuscates: bool, next: u64) -> Self {
-        Self { answer, next, obfuscates }
+impl ResponseEvents {
+    /// Creates the format of a stream whose next event has the number `next`, because the events before it were sent already.
+    pub fn new(answer: ResponseRecord, ledger: Ledger, obfuscates: bool, next: u64) -> Self {
+        Self { answer, ledger, next, obfuscates }
     }
 
     fn event(&mut self, (name, fields): Event) -> Bytes {
@@ -65,18 +63,22 @@ pub fn error_event(error: &ApiError) -> Bytes {
     sse::named("error", &json!({"type": "error", "code": code, "message": message, "param": error.param, "sequence_number": 0}))
 }
 
-impl Events for ResponseStream {
+impl StreamFormat for ResponseEvents {
     fn begin(&mut self, _num_choices: usize) -> Vec<Bytes> {
         let created = (self.next == 0).then(|| self.whole("response.created"));
         created.into_iter().chain([self.whole("response.in_progress")]).collect()
     }
 
-    fn output(&mut self, _index: usize, output: Output) -> Vec<Bytes> {
-        self.answer.draft.take(output).into_iter().map(|event| self.event(event)).collect()
+    fn piece(&mut self, _choice: usize, piece: Piece) -> Vec<Bytes> {
+        self.answer.draft.add(piece).into_iter().map(|event| self.event(event)).collect()
     }
 
-    fn end(&mut self, usage: Usage) -> Vec<Bytes> {
-        self.answer.end(usage);
+    async fn end(&mut self, _choice: usize, end: End) -> Vec<Bytes> {
+        self.answer.draft.finish(end.reason).into_iter().map(|event| self.event(event)).collect()
+    }
+
+    fn close(&mut self) -> Vec<Bytes> {
+        self.answer.end(self.ledger.counts().into());
         let incomplete = self.answer.draft.status == "incomplete";
         vec![self.whole(if incomplete { "response.incomplete" } else { "response.completed" })]
     }

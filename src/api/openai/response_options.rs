@@ -1,7 +1,6 @@
 //! Optional parts of a response: the stop reason, token ids, counts in every event, and padding that hides the length of texts.
 
 use super::types::common::{StopReason, StreamOptions};
-use super::types::usage::Usage;
 use serving::{Options, StopCause};
 
 /// The length to a multiple of which an event's text is padded [bytes].
@@ -16,15 +15,6 @@ pub struct ResponseOptions {
     /// Whether every event includes the token counts so far.
     pub counts: bool,
     obfuscates: bool,
-}
-
-/// Facts that are known when an event is made.
-#[derive(Clone, Debug)]
-pub struct EventNote {
-    /// The token ids since the previous event.
-    pub ids: Vec<u32>,
-    /// The token counts so far.
-    pub usage: Usage,
 }
 
 impl ResponseOptions {

@@ -16,12 +16,12 @@ use super::types::responses::{ConversationRef, Settings};
 use super::{conversations, truncation};
 use chat::{Conversation, Message, Role};
 use http::caller::Caller;
-use http::choices::{self, Choices, GenerationRequest};
+use http::client_stream::{self, ClientStream};
 use http::error::{ApiError, Kind, quoted};
 use http::memory_budget::MemoryPermit;
 use http::response_head::ResponseHead;
 use http::state::{AppState, off_loop};
-use serving::Prompt;
+use serving::{Prompt, ResponseRequest};
 
 /// The number of copies of the earlier texts that may exist at once: as messages, in the store, in the template's input and in the prompt.
 const COPIES: usize = 4;
@@ -34,8 +34,8 @@ pub async fn start(
     request: Responses,
     held: Arc<MemoryPermit>,
     begun: Option<(ResponseHead, Arc<BackgroundResponse>)>,
-) -> Result<(Choices, ResponseRecord), ApiError> {
-    let (tenant, journal) = (caller.tenant.clone(), caller.journal.clone());
+) -> Result<(ClientStream, ResponseRecord), ApiError> {
+    let tenant = caller.tenant.clone();
     let model = caller.model(&state, &request.model).await?;
     let Responses { conversation, options, names, settings, input, .. } = request;
     let settings = settings.sampled_with(&model.sampling_of(&options));
@@ -52,10 +52,9 @@ pub async fn start(
         None => (ResponseHead::new("resp", &model), None),
     };
     let draft = ResponseBuilder::new(head, settings, options.logprobs.is_some());
-    let answer = ResponseRecord { draft, messages: kept, input, stores, tenant: tenant.clone(), background, _held: held.clone() };
-    let prompts = vec![Prompt::Chat(conversation)];
-    let ask = GenerationRequest { model, prompts, options, num_choices: 1, best_of: 1, names, held, tenant, journal };
-    Ok((choices::start(state, ask).await?, answer))
+    let answer = ResponseRecord { draft, messages: kept, input, stores, tenant, background, _held: held.clone() };
+    let asked = ResponseRequest::new(model, Prompt::Chat(conversation), options);
+    Ok((client_stream::start(state, caller, asked, names, held).await?, answer))
 }
 
 /// Returns the conversation as the model sees it, preceded by the instructions.

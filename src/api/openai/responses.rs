@@ -3,18 +3,19 @@
 use actix_web::{HttpRequest, HttpResponse, web};
 use serde_json::Value;
 
+use super::background_task;
 use super::convert::{self, responses::check_included};
 use super::list::{check_known, flag, number, parameters};
-use super::response_events::{ResponseStream, error_event};
+use super::response_events::{ResponseEvents, error_event};
 use super::response_start::start;
 use super::stores::Stores;
 use super::types::error::ErrorBody;
 use super::types::responses::{DeletedResponse, ResponseEvent, ResponseObject, ResponseRequest};
-use super::{background_task, stream};
 use http::caller::Caller;
 use http::deferred_stream;
 use http::error::{ApiError, Kind, quoted};
 use http::json::JsonBody;
+use http::response_frames::frames;
 use http::sse::FRAMING;
 use http::state::AppState;
 use http::stream::respond;
@@ -48,16 +49,18 @@ pub async fn create(
         let (model, journal, of_stream) = (request.model.clone(), caller.journal.clone(), state.clone());
         let obfuscates = request.obfuscates;
         let begin = async move {
-            let (choices, answer) = start(of_stream, stores, &caller, request, held, None).await?;
-            Ok(stream::frames(choices, ResponseStream::new(answer, obfuscates)))
+            let (response, answer) = start(of_stream, stores, &caller, request, held, None).await?;
+            let events = ResponseEvents::new(answer, caller.journal.ledger(), obfuscates, 0);
+            Ok(frames(response, events))
         };
         return deferred_stream::stream(&state, &model, journal, error_event, begin).await;
     }
-    let (mut choices, mut answer) = start(state, stores, &caller, request, held, None).await?;
-    while let Some(next) = choices.next().await {
-        answer.draft.take(next?.1);
+    let (response, mut answer) = start(state, stores, &caller, request, held, None).await?;
+    for said in response.collect().await? {
+        said.pieces.into_iter().for_each(|piece| drop(answer.draft.add(piece)));
+        answer.draft.finish(said.reason);
     }
-    Ok(json(answer.end(choices.usage().into())))
+    Ok(json(answer.end(caller.journal.ledger().counts().into())))
 }
 
 /// Retrieve a stored or background response

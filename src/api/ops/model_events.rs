@@ -32,12 +32,12 @@ impl<W: Fn(&ModelEvent) -> Bytes + 'static> ModelEventFrames<W> {
 }
 
 impl<W: Fn(&ModelEvent) -> Bytes + 'static> Frames for ModelEventFrames<W> {
-    async fn next(&mut self) -> Option<Bytes> {
+    async fn next(&mut self) -> Option<Vec<Bytes>> {
         if !std::mem::replace(&mut self.has_begun, true) {
-            return Some(Bytes::from_static(b": following\n\n"));
+            return Some(vec![Bytes::from_static(b": following\n\n")]);
         }
         tokio::select! {
-            event = self.follower.next() => event.map(|event| (self.word)(&event)),
+            event = self.follower.next() => event.map(|event| vec![(self.word)(&event)]),
             () = self.state.drain.when_draining() => None,
         }
     }
@@ -59,7 +59,7 @@ struct PullFrames {
 }
 
 impl Frames for PullFrames {
-    async fn next(&mut self) -> Option<Bytes> {
+    async fn next(&mut self) -> Option<Vec<Bytes>> {
         if self.has_ended {
             return None;
         }
@@ -74,7 +74,7 @@ impl Frames for PullFrames {
             |status: &str, completed, total| data(&PullProgress { model: self.pull.id.clone(), status: status.into(), completed, total });
         let state = self.pull.state();
         self.has_ended = !matches!(state, PullState::Running { .. });
-        Some(match state {
+        Some(vec![match state {
             PullState::Running { done, total } => progress("downloading", Some(done), total),
             PullState::Done => progress("success", None, None),
             PullState::Failed => {
@@ -83,6 +83,6 @@ impl Frames for PullFrames {
                 let detail = json!({"message": message, "type": "invalid_request_error", "param": "model", "code": code});
                 data(&json!({"error": detail}))
             }
-        })
+        }])
     }
 }

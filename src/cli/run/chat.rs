@@ -1,5 +1,7 @@
 //! A conversation with a model in this process.
 
+use std::convert::Infallible;
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -11,7 +13,7 @@ use super::settings::Settings;
 use crate::chat::{Conversation, Message, Piece, Role};
 use crate::cli::colour::Colour;
 use crate::cli::output::{say, say_in};
-use crate::serving::{self, EndReason, Generation, Model, Output, Prompt, ValidRequest, apply_template};
+use crate::serving::{Account, EndReason, Ledger, Model, Output, Prompt, ResponseRequest, StreamError, apply_template};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TurnEnd {
@@ -97,46 +99,54 @@ impl Chat {
     async fn generate(&self, text: &str) -> anyhow::Result<Answer> {
         // Registered first, so that no interrupt is lost while the prompt is encoded.
         let mut interrupts = signal(SignalKind::interrupt())?;
-        let request = ValidRequest::new(self.model.clone(), self.prompt(text), &self.settings.options())?;
-        let mut generation = serving::submit(request)?;
+        let request = ResponseRequest::new(self.model.clone(), self.prompt(text), self.settings.options());
+        let mut response = request.validate()?.submit(Ledger::default(), pending::<Infallible>())?;
+        let account = response.ledger().first().unwrap_or_default();
         let (mut screen, mut answer) = (Screen::new(self.settings.wordwrap), String::new());
         let mut turns = tokio::time::interval(TURN);
         let (end, is_cut) = loop {
             let output = tokio::select! {
-                output = generation.next() => output,
+                output = response.next() => output,
                 _ = interrupts.recv() => break (TurnEnd::Interrupted, false),
                 _ = turns.tick() => {
-                    screen.wait(generation.account());
+                    screen.wait(&account);
                     continue;
                 }
             };
             match output {
-                Some(Ok(Output::Piece(Piece::Text(piece)))) => {
-                    screen.text(&piece.text)?;
-                    answer += &piece.text;
+                Some(Ok((_, Output::Pieces(pieces)))) => {
+                    for piece in pieces {
+                        match piece {
+                            Piece::Text(piece) => {
+                                screen.text(&piece.text)?;
+                                answer += &piece.text;
+                            }
+                            // Reasoning is shown, but it is not part of the conversation.
+                            Piece::Reasoning(text) => screen.reasoning(&text)?,
+                            _ => {}
+                        }
+                    }
                 }
-                // Reasoning is shown, but it is not part of the conversation.
-                Some(Ok(Output::Piece(Piece::Reasoning(text)))) => screen.reasoning(&text)?,
-                Some(Ok(Output::Piece(_))) => {}
-                Some(Err(failure)) => {
+                Some(Err(StreamError::Failed(failure))) => {
                     screen.end()?;
                     return Err(failure.into());
                 }
-                Some(Ok(Output::End(end))) => {
-                    let used = end.counts.prompt + end.counts.generated;
+                Some(Err(StreamError::Interrupted(never))) => match never {},
+                Some(Ok((_, Output::End(end)))) => {
+                    let used = account.prompt_tokens() + account.generated_tokens();
                     break (TurnEnd::Complete, end.reason == EndReason::Length && used as usize >= self.model.base.context);
                 }
                 None => break (TurnEnd::Complete, false),
             }
         };
         screen.end()?;
-        self.report(&generation);
+        self.report(&account);
         Ok(Answer { text: answer, end, is_cut })
     }
 
-    fn report(&self, generation: &Generation) {
+    fn report(&self, account: &Account) {
         if self.settings.verbose
-            && let Some(line) = speed(generation.account(), Instant::now())
+            && let Some(line) = speed(account, Instant::now())
         {
             say_in(Colour::Dim, &line);
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::wrap::Wrap;
 use crate::cli::colour::{Colour, Colours};
 use crate::cli::output::{for_terminal, show};
-use crate::serving::RequestUsage;
+use crate::serving::Account;
 
 /// Time without text before the spinner shows. Quick answers show none.
 const PATIENCE: Duration = Duration::from_millis(400);
@@ -33,7 +33,7 @@ impl Screen {
     }
 
     /// Turns the spinner while no text comes.
-    pub fn wait(&mut self, account: &RequestUsage) {
+    pub fn wait(&mut self, account: &Account) {
         self.spinner.turn(account);
     }
 
@@ -105,7 +105,7 @@ impl Spinner {
         Self { is_terminal: io::stderr().is_terminal() && !is_dumb, begun: Instant::now(), frame: 0, width: 0 }
     }
 
-    fn turn(&mut self, account: &RequestUsage) {
+    fn turn(&mut self, account: &Account) {
         if !self.is_terminal || self.begun.elapsed() < PATIENCE {
             return;
         }
@@ -128,7 +128,7 @@ impl Spinner {
     }
 }
 
-fn state(account: &RequestUsage) -> String {
+fn state(account: &Account) -> String {
     let (computed, prompt) = (account.computed_tokens(), account.prompt_tokens());
     match (account.admitted(), account.prefilled()) {
         (None, _) => "waiting".to_owned(),
@@ -140,7 +140,7 @@ fn state(account: &RequestUsage) -> String {
 }
 
 /// The speed of an answer in one line. None if the engine had nothing to do.
-pub fn speed(account: &RequestUsage, now: Instant) -> Option<String> {
+pub fn speed(account: &Account, now: Instant) -> Option<String> {
     let (arrived, admitted) = (account.arrived()?, account.admitted()?);
     let (prompt, cached, generated) = (account.prompt_tokens(), account.cached_tokens(), account.generated_tokens());
     let rate = |tokens: u32, time: Duration| f64::from(tokens) / time.as_secs_f64().max(1e-9);
