@@ -1,7 +1,6 @@
 // A model on the device: weights, scratch memory, steps in flight.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <memory>
 #include <tuple>
@@ -10,6 +9,7 @@
 #include "../attention/attention.h"
 #include "context.h"
 #include "growing.h"
+#include "instruction.h"
 #include "metadata.h"
 #include "scratch.h"
 #include "tensors.h"
@@ -36,16 +36,6 @@ struct InFlight {
 
   void allocate(const pen_model_desc& desc, const Scratch& scratch);
 };
-
-// What an op gets when a step runs it.
-struct Pass {
-  const pen_model& m;
-  const pen_kv& kv;
-  const Step& step;
-  Launch launch;
-  int tokens;
-};
-using Op = std::function<void(const Pass&)>;
 
 // What a graph has room for: a decode step, where each row is a sequence, or the last rows of one prompt.
 struct GraphShape {
@@ -105,7 +95,7 @@ struct pen_model {
   pen::SamplerState sampler;
   std::unique_ptr<pen::Staging> staging;  // only while the model is loaded
   pen::Stream stream;
-  std::vector<pen::Op> program;
+  std::vector<pen::Instruction> program;
   pen::InFlight ring[3];
   uint64_t steps = 0;
   std::map<pen::GraphShape, pen::Graph> graphs;
