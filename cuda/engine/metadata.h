@@ -30,6 +30,7 @@ struct StepBounds {
   int max_query, max_context;
   int num_single = 0, single_context = 0;  // sequences with one row, and their longest context
   int many_context = 0;                    // longest context of the others
+  bool shares_slots = false;               // whether a sequence has several sampled rows
 };
 
 // A step's metadata on the device.
@@ -38,15 +39,15 @@ struct Step {
   int32_t* const* results;      // where the address of the sampled ids in pinned memory is stored
   const int32_t* inputs;        // [num_tokens]
   const uint32_t* token_types;  // [num_tokens]
-  const int32_t* slots;         // [num_rows]
+  const int32_t* slots;         // [num_rows] -1: no row here
   const int32_t* gather;        // [num_rows] or null: every row samples
   const int32_t* mask_of;       // [num_rows]
   const int32_t* num_logprobs;  // [num_rows]
   const uint32_t* state_slots;  // [num_seqs]
   const uint32_t* sequences;    // [num_seqs] their numbers: sequences with one row first, then the others
   StepBounds bounds;
-  int num_rows;
-  bool has_prefill;
+  int num_rows;  // of logits: in a decode step those of all sequences, else the sampled ones
+  bool has_prefill, shares_slots;  // whether a sequence has rows of a prompt, or several sampled rows
 
   StepView view_of(uint32_t group) const {
     StepView of = view;
@@ -80,7 +81,7 @@ struct CacheShape {
 };
 
 // Writes a batch's metadata to `base` on the host. Rows and sequences that the batch does not have are padding, which no kernel acts on.
-// `results`: where kernels write the sampled ids. `row_of`: [num_seqs] a sequence's row among the sampled ones, or -1.
+// `results`: where kernels write the sampled ids. `row_of`: [num_sampled] where a sampled row's logits are.
 void fill_metadata(uint8_t* base, const MetaLayout& layout, const pen_batch& batch, int32_t* results, const std::vector<int32_t>& row_of,
                    const CacheShape& cache);
 

@@ -75,13 +75,13 @@ pen_need need_of(const pen_model_desc& d) {
 }
 
 void InFlight::allocate(const pen_model_desc& d, const Scratch& s) {
-  const size_t slots = d.max_slots;
   meta = Pinned(s.meta.size());
   masks = Pinned(s.masks.size());
   prompt_lists = Pinned(s.prompt_lists.size());
-  sampled = Pinned(round_seqs(int(slots)) * 4);
-  logprobs = Pinned(slots * (1 + MAX_LOGPROBS) * 4);
-  logprob_ids = Pinned(slots * MAX_LOGPROBS * 4);
+  const size_t rows = std::max<size_t>(round_seqs(int(d.max_slots)), d.max_batch_tokens);
+  sampled = Pinned(rows * 4);
+  logprobs = Pinned(rows * (1 + MAX_LOGPROBS) * 4);
+  logprob_ids = Pinned(rows * MAX_LOGPROBS * 4);
   scored = Pinned(s.scored.size());
   scored_ids = Pinned(s.scored_ids.size());
   pooled = Pinned(s.pooled.size());

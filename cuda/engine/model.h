@@ -21,15 +21,15 @@ struct Staging;
 // A step whose results have not been collected.
 struct InFlight {
   uint64_t step = 0;
-  std::vector<int32_t> row_of;        // [num_seqs] the sequence's row among the sampled ones, or -1
+  std::vector<int32_t> row_of;        // [num_sampled] where the sampled row's logits are
   std::vector<float> logits;          // [rows, vocab] if requested
-  std::vector<int32_t> num_logprobs;  // [num_seqs] as requested; empty: none
+  std::vector<int32_t> num_logprobs;  // [num_sampled] as requested; empty: none
   std::vector<uint8_t> pools;         // [num_seqs] as requested; empty: none
   int num_scored = 0, num_pools = 0, num_pool_rows = 0;
-  Pinned meta, masks, prompt_lists;                                     // to the device
+  Pinned meta, masks, prompt_lists, embeddings;                         // to the device; embeddings only once there are any
   Pinned sampled, logprobs, logprob_ids, scored, scored_ids, pooled;  // from the device
   Event done;
-  bool pending = false, unsampled = false;
+  bool pending = false, unsampled = false, wants_logits = false;
   // For a step that is not sampled yet: its metadata on the device, and the offset of mask_of there.
   Step device{};
   size_t mask_of = 0;

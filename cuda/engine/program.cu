@@ -1,6 +1,7 @@
 // The forward pass: one list of instructions for every architecture.
 #include "program.h"
 
+#include <algorithm>
 #include <string>
 
 #include "../elementwise/elementwise.h"
@@ -36,6 +37,7 @@ Instruction compile_embed(const Resolver& find, const pen_embed& op) {
   args.table = find.matrix(op.table);
   args.last = find.m.sampler.last;
   args.x = find.floats(op.out);
+  args.pads_embeddings = op.pads_embeddings != 0;
   args.scale = op.scale;
   args.types = find.vector(op.types, args.table.cols);
   if (op.positions != PEN_NONE) args.positions = find.matrix(op.positions);
@@ -206,6 +208,7 @@ constexpr Run* RUN[] = {
     run_attention, run_general_attention, run_convolve,   run_scan,   run_delta,     run_experts,  run_predict, run_correct,
     run_match,
 };
+static_assert(FIRST_EMBEDDING == PEN_FIRST_EMBEDDING, "the header's value is the kernel's");
 static_assert(sizeof(RUN) / sizeof(*RUN) == size_t(Kind::COUNT), "each kind has a function");
 
 // Queues the logits of the rows that `gather` lists, or of the first ones if it is null.
@@ -259,7 +262,26 @@ Instruction compile(const pen_model& m, const pen_op& op) {
 void forward(pen_model& m, const pen_kv& kv, const Step& step) {
   const Pass pass{kv, step, m.launch(true), step.view.num_tokens};
   for (const Instruction& instruction : m.program) RUN[size_t(instruction.kind())](instruction, pass);
-  if (step.num_rows > 0) queue_head(m, pass.launch, step.gather, step.num_rows);
+  const int rows = step.shares_slots ? std::min(step.num_rows, int(m.desc.max_slots)) : step.num_rows;
+  if (rows > 0) queue_head(m, pass.launch, step.gather, rows);
+}
+
+void place_embeddings(pen_model& m, const pen_batch& b, InFlight& f) {
+  const size_t hidden = m.desc.hidden_dim, bytes = b.num_tokens * hidden * sizeof(float);
+  if (b.num_embeddings == 0) return;
+  if (f.embeddings.size() < bytes) f.embeddings = Pinned(bytes);
+  float* const rows = f.embeddings.as<float>();
+  const auto is_given = [&](uint32_t row) { return row < b.num_tokens && b.inputs[row] <= PEN_FIRST_EMBEDDING; };
+  for (uint32_t first = 0, end; first < b.num_tokens; first = end + 1) {
+    for (end = first; is_given(end); end++) {
+      std::copy_n(b.embeddings + size_t(PEN_FIRST_EMBEDDING - b.inputs[end]) * hidden, hidden, rows + end * hidden);
+    }
+    for (const Instruction& instruction : m.program) {
+      if (end == first || instruction.kind() != Kind::EMBED || instruction.as<Embed>().pads_embeddings) continue;
+      check(cudaMemcpyAsync(instruction.as<Embed>().x + first * hidden, rows + first * hidden, (end - first) * hidden * sizeof(float),
+                            cudaMemcpyHostToDevice, m.stream.handle), "copying embeddings");
+    }
+  }
 }
 
 FinalNorm final_norm(const pen_model& m) { return Resolver(m).norm(m.desc.head.norm); }

@@ -42,10 +42,13 @@ Instruction compile_delta(const Resolver& find, const pen_delta& op);
 using Run = void(const Instruction& instruction, const Pass& pass);
 Run run_heads, run_attention, run_general_attention, run_experts, run_each_head, run_convolve, run_scan, run_delta;
 
-// Queues a step whose metadata is on the device. The logits of its `num_rows` rows end up in scratch.logits.
+// Queues a step whose metadata is on the device. The logits of its rows end up in scratch.logits, in a step with several sampled rows per
+// sequence only those of the first max_slots rows.
 void forward(pen_model& model, const pen_kv& kv, const Step& step);
 // The final norm. Its input is the output of the last step's layers.
 FinalNorm final_norm(const pen_model& model);
+// Copies a batch's embeddings to where the step's rows begin. Must precede the forward pass.
+void place_embeddings(pen_model& model, const pen_batch& batch, InFlight& flight);
 // Queues the logits of at most max_slots rows of the last step.
 void head(pen_model& model, const int32_t* rows, int num_rows);
 

@@ -101,8 +101,10 @@ Scratch::Scratch(const pen_model_desc& d, Allocator& take) {
   bias_ids = take.zeroed(slots * MAX_BIASES * 4);
   biases = take.zeroed(slots * MAX_BIASES * 4);
   last_sampled = take.zeroed(slots * 4);
+  drafts = take.zeroed(tokens * 4);
+  drawn = take.zeroed(tokens * 4);
   slot_lists = take.raw((2 * size_t(d.max_positions) + 2 * MAX_BIASES + MAX_SUPPRESSED) * 4);
-  meta = take.zeroed(MetaLayout(int(most), int(seqs), int(seqs), 2 * int(d.max_blocks) + 256, int(d.num_groups)).size);
+  meta = take.zeroed(MetaLayout(int(most), int(seqs), int(most), 2 * int(d.max_blocks) + 256, int(d.num_groups)).size);
   masks = take.zeroed(seqs * ceil_div(int(d.vocab_size), 32) * 4);
 
   prompt_lists = take.zeroed(PromptLists::bytes(d));

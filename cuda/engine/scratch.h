@@ -53,6 +53,7 @@ struct Scratch {
   // The sampler's state.
   Buffer params, counts, bias_ids, biases, last_sampled;
   Buffer slot_lists;  // a slot's prompt, biases … before they enter that state
+  Buffer drafts, drawn;  // of a step's sampled rows
   // A step's metadata and masks.
   Buffer meta, masks;
   // A step's work on prompts.

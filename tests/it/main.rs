@@ -10,6 +10,7 @@ mod modules;
 mod nvcc;
 mod prompts;
 mod recorder;
+mod rows;
 mod sampling;
 mod source;
 mod syntax;

@@ -4,7 +4,7 @@
 
 use std::ffi::{c_char, c_void};
 
-pub const PEN_ABI_VERSION: u32 = 7;
+pub const PEN_ABI_VERSION: u32 = 8;
 
 pub type pen_status = u32;
 pub const PEN_OK: pen_status = 0;
@@ -21,8 +21,9 @@ pub const PEN_POOL_FIRST: u8 = 1;
 pub const PEN_POOL_LAST: u8 = 2;
 pub const PEN_POOL_MEAN: u8 = 3;
 pub const PEN_POOL_COMPLETE: u8 = 4;
-pub const PEN_SAMPLED_NONE: i32 = -1;
 pub const PEN_SAMPLED_NOT_FINITE: i32 = -2;
+pub const PEN_SAMPLED_SKIPPED: i32 = -3;
+pub const PEN_FIRST_EMBEDDING: i32 = -1073741824;
 
 pub const PEN_NONE: u32 = 0xffffffff;
 pub const PEN_VECTOR: u32 = 0;
@@ -153,6 +154,7 @@ pub struct pen_embed {
     pub types: u32,
     pub positions: u32,
     pub out: u32,
+    pub pads_embeddings: u32,
     pub scale: f32,
 }
 
@@ -470,6 +472,16 @@ pub struct pen_quant {
 }
 
 #[repr(C)]
+pub struct pen_kv_init {
+    pub num_blocks: u32,
+    pub block_size: u32,
+    pub backed: u32,
+    pub captured: u32,
+    pub wanted: u32,
+    pub capture_seconds: f64,
+}
+
+#[repr(C)]
 pub struct pen_slot_init {
     pub slot: u32,
     pub temperature: f32,
@@ -496,6 +508,8 @@ pub struct pen_slot_init {
 pub struct pen_batch {
     pub num_tokens: u32,
     pub num_seqs: u32,
+    pub num_sampled: u32,
+    pub num_embeddings: u32,
     pub max_blocks: u32,
     pub num_init: u32,
     pub want_logits: u32,
@@ -508,7 +522,7 @@ pub struct pen_batch {
     pub slot_mapping: *const u32,
     pub block_tables: *const u32,
     pub slots: *const u32,
-    pub sample: *const u8,
+    pub sampled_rows: *const u32,
     pub init: *const pen_slot_init,
     pub num_logprobs: *const i32,
     pub num_copies: u32,
@@ -521,12 +535,13 @@ pub struct pen_batch {
     pub scored_ids: *const u32,
     pub scored_logprobs: *const u32,
     pub pools: *const u8,
+    pub embeddings: *const f32,
 }
 
 #[repr(C)]
 pub struct pen_masks {
     pub num_masks: u32,
-    pub num_seqs: u32,
+    pub num_sampled: u32,
     pub masks: *const u32,
     pub mask_of: *const i32,
 }
@@ -534,7 +549,7 @@ pub struct pen_masks {
 #[repr(C)]
 pub struct pen_output {
     pub step: u64,
-    pub num_seqs: u32,
+    pub num_sampled: u32,
     pub sampled: *mut i32,
     pub logits: *mut f32,
     pub logprobs: *mut f32,
@@ -566,8 +581,7 @@ unsafe extern "C" {
     pub fn pen_model_tensor(model: *mut pen_model, tensor: u32, first: u32, count: u32, data: *const c_void, nbytes: u64) -> pen_status;
     pub fn pen_model_finish(model: *mut pen_model) -> pen_status;
     pub fn pen_model_destroy(model: *mut pen_model);
-    pub fn pen_kv_create(model: *mut pen_model, num_blocks: u32, backed: u32, block_size: u32, out: *mut *mut pen_kv) -> pen_status;
-    pub fn pen_kv_capture(kv: *mut pen_kv, seconds: f64, captured: *mut u32, wanted: *mut u32) -> pen_status;
+    pub fn pen_kv_create(model: *mut pen_model, init: *mut pen_kv_init, out: *mut *mut pen_kv) -> pen_status;
     pub fn pen_kv_resize(kv: *mut pen_kv, num_blocks: u32, backed: *mut u32) -> pen_status;
     pub fn pen_kv_destroy(kv: *mut pen_kv);
     pub fn pen_submit(model: *mut pen_model, kv: *mut pen_kv, batch: *const pen_batch, step: *mut u64) -> pen_status;
