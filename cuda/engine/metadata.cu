@@ -79,6 +79,28 @@ Step step_at(uint8_t* base, const MetaLayout& l, const StepBounds& bounds) {
   step.num_rows = l.num_rows;
   step.has_prefill = bounds.max_query > 1;
   step.shares_slots = bounds.shares_slots;
+  step.mapping_stride = size_t(l.num_tokens);
+  step.table_stride = size_t(l.num_seqs) * l.max_blocks;
+  return step;
+}
+
+Step step_of(const Slots& s, int num_rows, const StepBounds& bounds) {
+  Step step{};
+  step.view = StepView{s.positions, s.slot_mapping, s.cu_seqlens, s.context_lens, s.row_tables, num_rows, num_rows, s.max_blocks,
+                       1, bounds.max_context};
+  step.results = s.results;
+  step.inputs = s.inputs;
+  step.token_types = s.token_types;
+  step.slots = s.sampled_slots;
+  step.mask_of = s.mask_of;
+  step.num_logprobs = s.num_logprobs;
+  step.state_slots = s.row_states;
+  step.sequences = s.sequences;
+  step.bounds = bounds;
+  step.num_rows = num_rows;
+  step.mapping_stride = size_t(s.max_rows);
+  step.table_stride = size_t(s.max_rows) * s.max_blocks;
+  step.of_slots = true;
   return step;
 }
 

@@ -7,6 +7,7 @@
 
 #include "../device/step.h"
 #include "penstock.h"
+#include "slots.h"
 
 namespace pen {
 
@@ -46,13 +47,15 @@ struct Step {
   const uint32_t* state_slots;  // [num_seqs]
   const uint32_t* sequences;    // [num_seqs] their numbers: sequences with one row first, then the others
   StepBounds bounds;
+  size_t mapping_stride, table_stride;  // from one cache group to the next
   int num_rows;  // of logits: in a decode step those of all sequences, else the sampled ones
   bool has_prefill, shares_slots;  // whether a sequence has rows of a prompt, or several sampled rows
+  bool of_slots;                   // whether the rows are those of slots.h, which move on after the sampling
 
   StepView view_of(uint32_t group) const {
     StepView of = view;
-    of.slot_mapping += size_t(group) * view.num_tokens;
-    of.block_tables += size_t(group) * view.num_seqs * view.max_blocks;
+    of.slot_mapping += group * mapping_stride;
+    of.block_tables += group * table_stride;
     return of;
   }
   // A view of the sequences with one row, so that no kernel has blocks for the others.
@@ -72,6 +75,8 @@ struct Step {
 
 // The step whose metadata starts at `base` on the device.
 Step step_at(uint8_t* base, const MetaLayout& layout, const StepBounds& bounds);
+// A decode step of the first `num_rows` rows of the slots.
+Step step_of(const Slots& slots, int num_rows, const StepBounds& bounds);
 
 // The KV cache as the metadata refers to it.
 struct CacheShape {

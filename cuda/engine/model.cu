@@ -106,6 +106,7 @@ pen_model::pen_model(pen_ctx& context, const pen_model_desc& d, Allocator alloca
       state_widths(d.states, d.states + d.num_states),
       scratch(d, allocator),
       sampler(scratch.sampler_state(d)),
+      slots(scratch.slots.view(d, Scratch::max_rows(d))),
       staging(std::make_unique<Staging>(context)) {
   check(cudaMemcpy(ropes.as<float>(), d.rope_tables, rope_floats(d, d.num_ropes) * sizeof(float), cudaMemcpyHostToDevice),
         "copying rotation tables");
@@ -121,6 +122,8 @@ pen_model::pen_model(pen_ctx& context, const pen_model_desc& d, Allocator alloca
   desc.states = nullptr;
   desc.ops = nullptr;
   for (InFlight& flight : ring) flight.allocate(d, scratch);
+  const auto results = [&](int i) { return ring[i].sampled.as<int32_t>(); };
+  prepare(launch(false), slots, groups.data(), {results(0), results(1), results(2)});
   check(cudaDeviceSynchronize(), "preparing device memory");
 }
 

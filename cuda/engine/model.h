@@ -30,8 +30,9 @@ struct InFlight {
   Pinned sampled, logprobs, logprob_ids, scored, scored_ids, pooled;  // from the device
   Event done;
   bool pending = false, unsampled = false, wants_logits = false;
-  // For a step that is not sampled yet: its metadata on the device, and the offset of mask_of there.
+  // For a step that is not sampled yet: its metadata on the device, and where mask_of lies in `meta`.
   Step device{};
+  Paging paging{};
   size_t mask_of = 0;
 
   void allocate(const pen_model_desc& desc, const Scratch& scratch);
@@ -77,6 +78,7 @@ struct pen_kv {
   void resize(uint32_t blocks);
   pen::KvView layer(uint32_t cache) const;
   pen::CacheShape shape() const;
+  pen::Paging paging() const { return {block_size, zero_block}; }
 };
 
 struct pen_model {
@@ -93,10 +95,12 @@ struct pen_model {
   std::vector<uint32_t> state_widths;
   pen::Scratch scratch;
   pen::SamplerState sampler;
+  pen::Slots slots;
   std::unique_ptr<pen::Staging> staging;  // only while the model is loaded
   pen::Stream stream;
   std::vector<pen::Instruction> program;
-  pen::InFlight ring[3];
+  pen::InFlight ring[pen::NUM_FLIGHTS];
+  uint64_t advanced = 0;  // the last step after which the rows of `slots` moved on
   uint64_t steps = 0;
   std::map<pen::GraphShape, pen::Graph> graphs;
 

@@ -261,7 +261,12 @@ Instruction compile(const pen_model& m, const pen_op& op) {
 
 void forward(pen_model& m, const pen_kv& kv, const Step& step) {
   const Pass pass{kv, step, m.launch(true), step.view.num_tokens};
-  for (const Instruction& instruction : m.program) RUN[size_t(instruction.kind())](instruction, pass);
+  // Kernels may read the rows of slots before they wait, so the first one follows only when these have moved on.
+  Pass first = pass;
+  first.launch.overlap = pass.launch.overlap && !step.of_slots;
+  for (const Instruction& instruction : m.program) {
+    RUN[size_t(instruction.kind())](instruction, &instruction == m.program.data() ? first : pass);
+  }
   const int rows = step.shares_slots ? std::min(step.num_rows, int(m.desc.max_slots)) : step.num_rows;
   if (rows > 0) queue_head(m, pass.launch, step.gather, rows);
 }

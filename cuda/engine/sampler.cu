@@ -74,7 +74,7 @@ void copy_logits(pen_model& m, InFlight& f, RowRange rows) {
 }
 
 // Sends the masks of some rows, one after another in the order in which the rows name them, and which of these each row has.
-void send_masks(pen_model& m, const InFlight& f, const pen_masks& masks, RowRange rows) {
+void send_masks(pen_model& m, const Step& step, const InFlight& f, const pen_masks& masks, RowRange rows) {
   if (rows.count == 0) return;
   const size_t words = ceil_div(int(m.desc.vocab_size), 32);
   int32_t* const mask_of = reinterpret_cast<int32_t*>(f.meta.as<uint8_t>() + f.mask_of);
@@ -89,10 +89,10 @@ void send_masks(pen_model& m, const InFlight& f, const pen_masks& masks, RowRang
     }
     mask_of[row] = mask < 0 ? -1 : place[mask];
   }
-  const auto copy = [&](uint8_t* to, const void* from, size_t bytes) {
-    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, m.stream.handle), "copying masks");
+  const auto copy = [&](const void* to, const void* from, size_t bytes) {
+    check(cudaMemcpyAsync(const_cast<void*>(to), from, bytes, cudaMemcpyHostToDevice, m.stream.handle), "copying masks");
   };
-  copy(m.scratch.meta.as<uint8_t>() + f.mask_of + rows.first * 4, mask_of + rows.first, size_t(rows.count) * 4);
+  copy(step.mask_of + rows.first, mask_of + rows.first, size_t(rows.count) * 4);
   if (count > 0) copy(m.scratch.masks.as<uint8_t>(), f.masks.as<uint8_t>(), count * words * 4);
 }
 
@@ -107,7 +107,7 @@ void sample_drafts(pen_model& m, const Step& step, InFlight& f, const pen_masks*
     if (first > 0) head(m, step.gather + first, rows.count);
     // The masks of the rows before have left the pinned memory only now.
     if (masks && first > 0) check(cudaStreamSynchronize(m.stream.handle), "masks");
-    if (masks) send_masks(m, f, *masks, rows);
+    if (masks) send_masks(m, step, f, *masks, rows);
     copy_logits(m, f, rows);
     Sample args = sample_args(m, step, rows);
     args.drafts = {s.drafts.as<int32_t>() + first, s.drawn.as<int32_t>() + first, first};
@@ -141,13 +141,14 @@ void init_slot(pen_model& m, const pen_slot_init& init) {
   sampler_reset(m.launch(false), m.sampler, init.slot, params, lists);
 }
 
-void sample_step(pen_model& m, const Step& step, bool overlap) {
+void sample_step(pen_model& m, const Step& step, const Paging& paging, bool overlap) {
   if (step.num_rows > 0) sample(m.launch(overlap), m.sampler, sample_args(m, step, {0, step.num_rows}));
+  if (step.of_slots) advance(m.launch(overlap), m.slots, step.num_rows, paging);
 }
 
-void sample_or_lose(pen_model& m, const Step& step, bool overlap) {
+void sample_or_lose(pen_model& m, const Step& step, const Paging& paging, bool overlap) {
   try {
-    sample_step(m, step, overlap);
+    sample_step(m, step, paging, overlap);
   } catch (const CudaError& error) {
     throw StatusError(PEN_CUDA, error.what());
   }
@@ -159,9 +160,9 @@ void sample_rows(pen_model& m, const Step& step, InFlight& f, const pen_masks* m
   try {
     if (step.shares_slots) return sample_drafts(m, step, f, masks);
     const RowRange all{0, step.num_rows};
-    if (masks) send_masks(m, f, *masks, all);
+    if (masks) send_masks(m, step, f, *masks, all);
     copy_logits(m, f, all);
-    sample_step(m, step, !masks && !f.wants_logits);
+    sample_step(m, step, f.paging, !masks && !f.wants_logits);
     if (!f.num_logprobs.empty()) queue_logprobs(m, step, f, all);
   } catch (const CudaError& error) {
     throw StatusError(PEN_CUDA, error.what());

@@ -1,11 +1,13 @@
-// Runs steps: sends metadata up, launches kernels (as a captured graph for decode steps and lone prompts), and brings sampled ids down. Up
-// to two steps are in flight. Each has its own pinned buffers. They share the device's buffers, which is safe because the stream runs in
-// order. A decode step whose masks arrive later has a separate graph without the sampling, which follows once the masks are here.
-// Log-probabilities are a separate kernel after the graph, so that steps without them do not pay for them.
+// Runs steps: sends metadata up, launches kernels (as a captured graph for decode steps and lone prompts), and brings sampled ids down. A
+// decode step sends only what has changed since its slots moved on. Up to two steps are in flight. Each has its own pinned buffers. They
+// share the device's buffers, which is safe because the stream runs in order. A decode step whose masks arrive later has a separate graph
+// without the sampling, which follows once the masks are here. Log-probabilities are a separate kernel after the graph, so that steps
+// without them do not pay for them.
 #include "step.h"
 
 #include <algorithm>
 #include <string>
+#include <type_traits>
 
 #include "program.h"
 #include "graphs.h"
@@ -17,7 +19,21 @@ namespace pen {
 namespace {
 
 // The in-flight record of a step. The ring has one more than may be in flight, so that a step's results survive while two others run.
-InFlight& flight_of(pen_model& m, uint64_t step) { return m.ring[step % 3]; }
+InFlight& flight_of(pen_model& m, uint64_t step) { return m.ring[step % NUM_FLIGHTS]; }
+
+void check_changes(const pen_model& m, const pen_kv& kv, const pen_batch& b) {
+  bool fits = b.rows && (b.tables || b.num_tables == 0) && (b.blocks || b.num_blocks == 0);
+  for (uint32_t i = 0; fits && i < b.num_seqs; i++) {
+    const pen_row& row = b.rows[i];
+    fits = row.slot == b.slots[i] && row.length + 1 == b.context_lens[i] && uint64_t(row.first_table) + row.num_tables <= b.num_tables;
+  }
+  for (uint32_t i = 0; fits && i < b.num_tables; i++) {
+    const pen_table& t = b.tables[i];
+    fits = t.group < m.groups.size() && uint64_t(t.first) + t.count <= m.desc.max_blocks && uint64_t(t.at) + t.count <= b.num_blocks;
+  }
+  for (uint32_t i = 0; fits && i < b.num_blocks; i++) fits = b.blocks[i] < uint32_t(kv.backed);
+  if (!fits) throw StatusError(PEN_INVALID_ARG, "the changes of the batch's rows are out of bounds");
+}
 
 void check_batch(const pen_model& m, const pen_kv& kv, const pen_batch& b) {
   const pen_model_desc& d = m.desc;
@@ -35,6 +51,11 @@ void check_batch(const pen_model& m, const pen_kv& kv, const pen_batch& b) {
     throw StatusError(PEN_INVALID_ARG, "the sampled rows or log-probabilities of the batch are out of bounds");
   }
   check_prompts(m, kv, b);
+  if (b.source == PEN_FROM_CHANGES) check_changes(m, kv, b);
+  const bool is_known = b.source < PEN_FROM_SLOTS || (b.source == PEN_FROM_SLOTS && m.steps > 0 && m.advanced == m.steps);
+  if (!is_known || (b.source != PEN_FROM_ARRAYS && b.num_tokens != b.num_seqs)) {
+    throw StatusError(PEN_INVALID_ARG, "the slots do not hold the batch's rows");
+  }
   if (!m.states.empty() && !b.state_slots) throw StatusError(PEN_INVALID_ARG, "the batch names no state slots");
   for (uint32_t i = 0; b.state_slots && i < b.num_seqs; i++) {
     if (b.state_slots[i] >= d.state_slots) throw StatusError(PEN_INVALID_ARG, "a state slot of the batch does not exist");
@@ -71,7 +92,8 @@ struct Shape {
     const bool decodes = bounds.max_query == 1;
     const int context = std::max(bounds.single_context, bounds.many_context);
     stride = std::max(ceil_div(context, block_size), 1);
-    if (decodes || (seqs == 1 && b.num_sampled == 1)) graph = find_graph(m, {!decodes, tokens, stride, b.sample_later == 0}, block_size);
+    const bool may_have_graph = decodes ? b.source != PEN_FROM_ARRAYS : seqs == 1 && b.num_sampled == 1;
+    if (may_have_graph) graph = find_graph(m, {!decodes, tokens, stride, b.sample_later == 0}, block_size);
     // In a decode step, each sequence has a row of logits, whether it samples or not.
     row_of.resize(b.num_sampled);
     for (uint32_t k = 0, seq = 0, end = 0; k < b.num_sampled; k++) {
@@ -91,6 +113,39 @@ struct Shape {
   MetaLayout layout(int groups) const { return MetaLayout(tokens, seqs, rows, stride, groups); }
 };
 
+// Sends a step's metadata, all of it.
+Step send_arrays(pen_model& m, const pen_kv& kv, const pen_batch& b, const Shape& shape, InFlight& f) {
+  const MetaLayout layout = shape.layout(int(m.groups.size()));
+  if (layout.size > f.meta.size()) throw StatusError(PEN_INTERNAL, "the step's metadata does not fit");
+  fill_metadata(f.meta.as<uint8_t>(), layout, b, f.sampled.as<int32_t>(), f.row_of, kv.shape());
+  uint8_t* const meta = m.scratch.meta.as<uint8_t>();
+  check(cudaMemcpyAsync(meta, f.meta.as<uint8_t>(), layout.size, cudaMemcpyHostToDevice, m.stream.handle), "copying metadata");
+  f.mask_of = layout.mask_of;
+  return step_at(meta, layout, shape.bounds);
+}
+
+// Sends what has changed since the slots' rows moved on, if anything has.
+Step send_changes(pen_model& m, const pen_kv& kv, const pen_batch& b, const Shape& shape, InFlight& f) {
+  uint8_t* next = f.meta.as<uint8_t>();
+  const auto put = [&](const auto* from, size_t count) {
+    auto* const to = reinterpret_cast<std::remove_const_t<std::remove_pointer_t<decltype(from)>>*>(next);
+    next += round_up(count * sizeof(*from), 16);
+    if (next > f.meta.as<uint8_t>() + f.meta.size()) throw StatusError(PEN_INTERNAL, "the step's changes do not fit");
+    std::copy_n(from, count, to);
+    return to;
+  };
+  if (b.source == PEN_FROM_CHANGES) {
+    const uint32_t turn = uint32_t((m.steps + 1) % NUM_FLIGHTS);
+    const RowChanges changes{put(b.rows, b.num_seqs), put(b.tables, b.num_tables), put(b.blocks, b.num_blocks), int(b.num_seqs), turn};
+    place_rows(m.launch(false), m.slots, changes, kv.paging());
+  }
+  f.mask_of = size_t(next - f.meta.as<uint8_t>());
+  if (b.sample_later) std::fill_n(reinterpret_cast<int32_t*>(next), shape.rows, -1);
+  f.paging = kv.paging();
+  m.advanced = m.steps + 1;
+  return step_of(m.slots, shape.rows, shape.bounds);
+}
+
 // Queues what follows the sampling, and records the event that says all results are there.
 void finish(pen_model& m, InFlight& f) {
   finish_prompts(m, f);
@@ -106,14 +161,9 @@ uint64_t submit(pen_model& m, pen_kv& kv, const pen_batch& b) {
   if (f.pending) throw StatusError(PEN_INVALID_ARG, "two steps are in flight already");
   for (uint32_t i = 0; i < b.num_init; i++) init_slot(m, b.init[i]);
   const Shape shape(m, b, kv.block_size, f.row_of);
-  const MetaLayout layout = shape.layout(int(m.groups.size()));
-  if (layout.size > f.meta.size()) throw StatusError(PEN_INTERNAL, "the step's metadata does not fit");
-  fill_metadata(f.meta.as<uint8_t>(), layout, b, f.sampled.as<int32_t>(), f.row_of, kv.shape());
-  uint8_t* const meta = m.scratch.meta.as<uint8_t>();
-  check(cudaMemcpyAsync(meta, f.meta.as<uint8_t>(), layout.size, cudaMemcpyHostToDevice, m.stream.handle), "copying metadata");
+  const Step step = b.source == PEN_FROM_ARRAYS ? send_arrays(m, kv, b, shape, f) : send_changes(m, kv, b, shape, f);
   begin_prompts(m, kv, b, f);
   place_embeddings(m, b, f);
-  const Step step = step_at(meta, layout, shape.bounds);
   const bool sampling = b.sample_later == 0;
   f.logits.clear();
   f.wants_logits = b.want_logits != 0;
@@ -129,7 +179,6 @@ uint64_t submit(pen_model& m, pen_kv& kv, const pen_batch& b) {
   if (sampling) finish(m, f);
   f.unsampled = !sampling;
   f.device = step;
-  f.mask_of = layout.mask_of;
   f.step = ++m.steps;
   f.pending = true;
   return f.step;
@@ -153,6 +202,7 @@ void collect(pen_model& m, pen_output& out) {
   if (!f.pending || f.step != out.step) throw StatusError(PEN_INVALID_ARG, "step " + std::to_string(out.step) + " is not in flight");
   if (f.unsampled) {
     f.unsampled = f.pending = false;
+    m.advanced = 0;
     check(cudaStreamSynchronize(m.stream.handle), "a step");
     throw StatusError(PEN_INVALID_ARG, "step " + std::to_string(out.step) + " was not sampled");
   }

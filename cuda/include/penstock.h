@@ -309,6 +309,31 @@ typedef struct {
   uint32_t num_suppressed;
 } pen_slot_init;
 
+// What the device does not know yet about a row of a decode step (one row per sequence), and so about its slot.
+typedef struct {
+  uint32_t slot;
+  int32_t input;             // as in pen_batch
+  int32_t num_logprobs;      // as in pen_batch; -1 if the row does not sample
+  uint32_t samples;          // 0: the row is not sampled
+  uint32_t is_new;           // 0: the row had the same slot in the last decode step
+  uint32_t length;           // the sequence's tokens in the cache, without the row's
+  uint32_t state_slot;
+  uint32_t first_table, num_tables;  // its changed tables: a part of the batch's
+} pen_row;
+
+// Entries of a block table that are new.
+typedef struct {
+  uint32_t group, first, count;  // entries first … first + count - 1 of the group's table
+  uint32_t at;                   // where they begin in the batch's list of blocks
+} pen_table;
+
+// Where a step's rows come from. ARRAYS: from the batch's arrays. CHANGES: the slots and rows of the device, after the changes. A decode
+// step only. SLOTS: the slots and rows of the device as they are, which stand for the same sequences as in the step before, each one token
+// further. Nothing is sent. The arrays are given always.
+#define PEN_FROM_ARRAYS 0
+#define PEN_FROM_CHANGES 1
+#define PEN_FROM_SLOTS 2
+
 #define PEN_FIRST_EMBEDDING (-1073741824)
 // One step, as flat arrays like those of the engine's `Batch`. Everything that the struct points to is copied before pen_submit returns.
 typedef struct {
@@ -337,6 +362,10 @@ typedef struct {
   const uint32_t* scored_logprobs;  // [num_scored] how many likeliest ids to return with it
   const uint8_t* pools;           // [num_seqs] PEN_POOL_*; null: none
   const float* embeddings;        // [num_embeddings, hidden]
+  uint32_t source, num_tables, num_blocks;  // PEN_FROM_*
+  const pen_row* rows;            // [num_seqs] if the source is PEN_FROM_CHANGES
+  const pen_table* tables;        // [num_tables]
+  const uint32_t* blocks;         // [num_blocks]
 } pen_batch;
 
 // What the sampled rows of a step may take; copied before pen_sample returns.

@@ -1,5 +1,5 @@
-//! Checks that `src/engine/cuda/sys.rs` declares the same as `cuda/include/penstock.h`: names, order and types of all fields and
-//! parameters.
+//! Checks that `src/engine/cuda/sys.rs` and `sys/step.rs` declare the same as `cuda/include/penstock.h`: names, order and types of all
+//! fields and parameters.
 
 use std::collections::BTreeMap;
 
@@ -61,7 +61,7 @@ fn header_code() -> String {
 }
 
 fn sys_code() -> String {
-    code("src/engine/cuda/sys.rs")
+    code("src/engine/cuda/sys.rs") + &code("src/engine/cuda/sys/step.rs")
 }
 
 /// Structs with their fields, and functions with their parameters and return types.

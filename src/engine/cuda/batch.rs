@@ -8,6 +8,15 @@ use crate::check::{CheckedBatch, Limits};
 use crate::{Batch, EngineError, Input, Masks, Pooling, SlotInit, VectorRequest};
 use logits::mask_words;
 
+/// What a step sends about its rows: see `pen_batch`.
+#[derive(Debug, Default)]
+pub struct Changes {
+    pub source: u32,
+    pub rows: Vec<sys::pen_row>,
+    pub tables: Vec<sys::pen_table>,
+    pub blocks: Vec<u32>,
+}
+
 /// The arrays of a batch that the C side takes in another form.
 #[derive(Default)]
 pub struct FlatBatch {
@@ -28,7 +37,8 @@ pub struct FlatBatch {
 // borrows both.
 unsafe impl Send for FlatBatch {}
 
-fn encode(input: Input) -> i32 {
+/// An input as the C side reads it.
+pub fn encode(input: Input) -> i32 {
     // checked before: ids are far below 2^31, slots and embeddings below 2^30
     match input {
         Input::Token(id) => id as i32,
@@ -60,6 +70,7 @@ impl FlatBatch {
         &mut self,
         batch: CheckedBatch,
         limits: &Limits,
+        changes: &Changes,
         call: impl FnOnce(&Lent<sys::pen_batch>) -> T,
     ) -> Result<T, EngineError> {
         let (vocab, hidden) = (limits.vocab_size, limits.hidden_dim);
@@ -116,9 +127,16 @@ impl FlatBatch {
             scored_logprobs: pointer(&self.scored[2]),
             pools: pointer(&self.pools),
             embeddings: pointer(&batch.embeddings),
+            source: changes.source,
+            num_tables: changes.tables.len() as u32,
+            num_blocks: changes.blocks.len() as u32,
+            rows: pointer(&changes.rows),
+            tables: pointer(&changes.tables),
+            blocks: pointer(&changes.blocks),
         };
-        // SAFETY: every pointer leads into `self` or the batch, both borrowed during the call, and `Limits::check` found the lengths and
-        // the entries right. `init` holds as many entries as `bias_ids`, `biases` and `suppressed`, whose lists it points to.
+        // SAFETY: every pointer leads into `self`, the batch or the changes, all borrowed during the call. `Limits::check` found the
+        // lengths and the entries of the batch right, and the changes repeat them. `init` holds as many entries as `bias_ids`, `biases` and
+        // `suppressed`, whose lists it points to.
         Ok(call(&unsafe { Lent::new(raw) }))
     }
 
@@ -246,6 +264,8 @@ mod tests {
             max_context: 32,
             bidirectional: false,
         };
+        let table = sys::pen_table { group: 0, first: 1, count: 1, at: 0 };
+        let changes = Changes { source: sys::PEN_FROM_CHANGES, rows: Vec::new(), tables: vec![table], blocks: vec![3] };
         let mut flat = FlatBatch::default();
         for _ in 0..2 {
             let check = |lent: &Lent<sys::pen_batch>| {
@@ -268,6 +288,8 @@ mod tests {
                 let scored = [lent.scored_rows, lent.scored_ids, lent.scored_logprobs].map(|list| read(list, 2));
                 assert_eq!((lent.num_scored, scored), (2, [vec![0, 2], vec![5, 6], vec![0, 20]]));
                 assert_eq!(read(lent.pools, 3), [3, 0, 5]);
+                assert_eq!((lent.source, lent.rows.is_null(), read(lent.tables, lent.num_tables)), (1, true, vec![table]));
+                assert_eq!(read(lent.blocks, lent.num_blocks), [3]);
                 // SAFETY: `num_init` entries are lent.
                 let [first, second] = unsafe { [&*lent.init, &*lent.init.add(1)] };
                 assert_eq!((first.slot, second.slot, first.top_p, first.seed), (1, 2, 1.0, 0));
@@ -279,14 +301,14 @@ mod tests {
                 assert_eq!(read(second.generated, second.num_generated), [9]);
                 assert_eq!(second.num_biases + second.num_suppressed, 0);
             };
-            flat.lend(limits.check(&batch).unwrap(), &limits, check).unwrap();
+            flat.lend(limits.check(&batch).unwrap(), &limits, &changes, check).unwrap();
         }
         batch.num_logprobs = vec![None; 3];
-        assert_eq!(flat.lend(limits.check(&batch).unwrap(), &limits, |lent| lent.num_logprobs).unwrap(), ptr::null());
+        assert_eq!(flat.lend(limits.check(&batch).unwrap(), &limits, &changes, |lent| lent.num_logprobs).unwrap(), ptr::null());
         batch.vectors = vec![None; 3];
-        assert!(flat.lend(limits.check(&batch).unwrap(), &limits, |lent| lent.pools.is_null()).unwrap());
+        assert!(flat.lend(limits.check(&batch).unwrap(), &limits, &changes, |lent| lent.pools.is_null()).unwrap());
         batch.init[1].generated[0] = 20;
-        let error = flat.lend(limits.check(&batch).unwrap(), &limits, |_| ()).unwrap_err().to_string();
+        let error = flat.lend(limits.check(&batch).unwrap(), &limits, &changes, |_| ()).unwrap_err().to_string();
         assert!(error.contains("slot 2"), "{error}");
     }
 

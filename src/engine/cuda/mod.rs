@@ -11,6 +11,7 @@ mod lower;
 mod need;
 mod raii;
 mod results;
+mod slots;
 mod sys;
 
 use std::collections::VecDeque;
@@ -36,6 +37,7 @@ use model::{ModelSpec, Pooling, Weights};
 use need::{Need, Reserve};
 use raii::{Context, Runner};
 use results::{ResultLayout, Results};
+use slots::DeviceSlots;
 
 const MAX_IN_FLIGHT: usize = 2;
 
@@ -133,6 +135,7 @@ struct CudaEngine {
     slots: Vec<SlotState>,
     classifier: Option<Classifier>,
     in_flight: VecDeque<InFlight>,
+    device_slots: DeviceSlots,
     // buffers that are reused from step to step
     flat: FlatBatch,
     results: Results,
@@ -185,7 +188,6 @@ impl CudaEngine {
         Ok(Self {
             runner,
             spec,
-            limits,
             reserve: pool.reserve,
             entry: CacheEntry::new(BackendKind::Cuda, index, need.kv_block * num_backed as u64),
             info: EngineInfo {
@@ -199,6 +201,8 @@ impl CudaEngine {
                 max_batch_tokens: options.max_batch_tokens,
             },
             slots: vec![SlotState::Unused; options.max_slots],
+            device_slots: DeviceSlots::new(&limits.kv, options.max_slots),
+            limits,
             classifier: Classifier::load(&weights),
             in_flight: VecDeque::new(),
             flat: FlatBatch::default(),
@@ -289,7 +293,9 @@ impl Engine for CudaEngine {
         let checked = self.limits.check(batch)?;
         self.follow(batch)?;
         let runner = &mut self.runner;
-        let step = self.flat.lend(checked, &self.limits, |lent| runner.submit(lent))??;
+        let changes = self.device_slots.follow(checked);
+        let submitted = self.flat.lend(checked, &self.limits, changes, |lent| runner.submit(lent)).flatten();
+        let step = submitted.inspect_err(|_| self.device_slots.forget())?;
         self.in_flight.push_back(InFlight { step, asked: ResultLayout::by(batch) });
         Ok(StepId(step))
     }
@@ -300,7 +306,8 @@ impl Engine for CudaEngine {
         };
         self.limits.check_masks(masks, flight.asked.num_sampled())?;
         let runner = &mut self.runner;
-        self.flat.lend_masks(masks, self.spec.vocab_size, |lent| runner.sample(step.0, lent))
+        let sampled = self.flat.lend_masks(masks, self.spec.vocab_size, |lent| runner.sample(step.0, lent));
+        sampled.inspect_err(|_| self.device_slots.forget())
     }
 
     fn collect(&mut self, step: StepId, out: &mut StepOutput) -> Result<(), EngineError> {
@@ -310,7 +317,8 @@ impl Engine for CudaEngine {
         };
         self.results.resize(&flight.asked, vocab, self.spec.hidden_dim);
         // SAFETY: resized above, by the layout of the batch that was submitted as this step.
-        unsafe { self.runner.collect(step.0, &mut self.results) }?;
+        let collected = unsafe { self.runner.collect(step.0, &mut self.results) };
+        collected.inspect_err(|_| self.device_slots.forget())?;
         self.results.read(&flight.asked, vocab, out)?;
         if let Some(classifier) = self.classifier.as_ref().filter(|_| self.spec.pooling == Pooling::Rank) {
             out.vectors.iter_mut().filter(|row| !row.is_empty()).for_each(|row| *row = classifier.scores(row));
@@ -318,3 +326,6 @@ impl Engine for CudaEngine {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,11 @@
 
 #![allow(non_camel_case_types, reason = "the names are those of the C header")]
 
+mod step;
+
 use std::ffi::{c_char, c_void};
+
+pub use step::{pen_batch, pen_kv_init, pen_masks, pen_output, pen_row, pen_slot_init, pen_table};
 
 pub const PEN_ABI_VERSION: u32 = 8;
 
@@ -23,6 +27,9 @@ pub const PEN_POOL_MEAN: u8 = 3;
 pub const PEN_POOL_COMPLETE: u8 = 4;
 pub const PEN_SAMPLED_NOT_FINITE: i32 = -2;
 pub const PEN_SAMPLED_SKIPPED: i32 = -3;
+pub const PEN_FROM_ARRAYS: u32 = 0;
+pub const PEN_FROM_CHANGES: u32 = 1;
+pub const PEN_FROM_SLOTS: u32 = 2;
 pub const PEN_FIRST_EMBEDDING: i32 = -1073741824;
 
 pub const PEN_NONE: u32 = 0xffffffff;
@@ -469,95 +476,6 @@ pub struct pen_quant {
     pub name: *const c_char,
     pub block_size: u32,
     pub block_bytes: u32,
-}
-
-#[repr(C)]
-pub struct pen_kv_init {
-    pub num_blocks: u32,
-    pub block_size: u32,
-    pub backed: u32,
-    pub captured: u32,
-    pub wanted: u32,
-    pub capture_seconds: f64,
-}
-
-#[repr(C)]
-pub struct pen_slot_init {
-    pub slot: u32,
-    pub temperature: f32,
-    pub top_p: f32,
-    pub min_p: f32,
-    pub presence_penalty: f32,
-    pub frequency_penalty: f32,
-    pub repetition_penalty: f32,
-    pub top_k: u32,
-    pub min_tokens: u32,
-    pub seed: u64,
-    pub prompt: *const u32,
-    pub num_prompt: u32,
-    pub generated: *const u32,
-    pub num_generated: u32,
-    pub bias_ids: *const u32,
-    pub biases: *const f32,
-    pub num_biases: u32,
-    pub suppressed: *const u32,
-    pub num_suppressed: u32,
-}
-
-#[repr(C)]
-pub struct pen_batch {
-    pub num_tokens: u32,
-    pub num_seqs: u32,
-    pub num_sampled: u32,
-    pub num_embeddings: u32,
-    pub max_blocks: u32,
-    pub num_init: u32,
-    pub want_logits: u32,
-    pub sample_later: u32,
-    pub inputs: *const i32,
-    pub positions: *const u32,
-    pub token_types: *const u32,
-    pub cu_seqlens_q: *const u32,
-    pub context_lens: *const u32,
-    pub slot_mapping: *const u32,
-    pub block_tables: *const u32,
-    pub slots: *const u32,
-    pub sampled_rows: *const u32,
-    pub init: *const pen_slot_init,
-    pub num_logprobs: *const i32,
-    pub num_copies: u32,
-    pub copies: *const u32,
-    pub state_slots: *const u32,
-    pub num_state_copies: u32,
-    pub state_copies: *const u32,
-    pub num_scored: u32,
-    pub scored_rows: *const u32,
-    pub scored_ids: *const u32,
-    pub scored_logprobs: *const u32,
-    pub pools: *const u8,
-    pub embeddings: *const f32,
-}
-
-#[repr(C)]
-pub struct pen_masks {
-    pub num_masks: u32,
-    pub num_sampled: u32,
-    pub masks: *const u32,
-    pub mask_of: *const i32,
-}
-
-#[repr(C)]
-pub struct pen_output {
-    pub step: u64,
-    pub num_sampled: u32,
-    pub sampled: *mut i32,
-    pub logits: *mut f32,
-    pub logprobs: *mut f32,
-    pub logprob_ids: *mut i32,
-    pub num_scored: u32,
-    pub scored: *mut f32,
-    pub scored_ids: *mut i32,
-    pub pooled: *mut f32,
 }
 
 unsafe extern "C" {
