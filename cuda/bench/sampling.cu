@@ -6,6 +6,7 @@
 #include <map>
 #include <thread>
 
+#include "sampling_drafts.h"
 #include "sampling_time.h"
 
 namespace {
@@ -213,6 +214,10 @@ int main(int argc, char** argv) {
     for (int vocab : {1, 7, 257, 4097, 32000, 49152, 128256, 151936, 262144}) {
       if (quick && vocab > 4097) break;
       compare(vocab, quick);
+    }
+    for (int vocab : {7, 257, 4097, 32000}) {
+      if (quick && vocab > 257) break;
+      for (int shape : {0, 4}) compare_drafts(vocab, shape);
     }
     if (!quick) {
       chi_square("temperature 0.7", 0.7f, 0, 1.0f, 0.0f, 12, 37.4);

@@ -37,15 +37,18 @@ __global__ void __launch_bounds__(EMBED_THREADS) embed_kernel(const __grid_const
   wait_for_previous();
   const int token = blockIdx.y, lane = threadIdx.x % WARP;
   const int input = p.inputs[token];
-  int id = input >= 0 ? input : p.last[-1 - input];
+  const bool is_given = input <= FIRST_EMBEDDING && !p.pads_embeddings;
+  int id = id_of(input, p.last);
   if (id < 0 || id >= p.table.rows) id = 0;
   const int k_tile = (blockIdx.x * EMBED_THREADS + threadIdx.x) / 4;
   if (k_tile >= p.table.k_tiles()) return;
   float* x = p.x + size_t(token) * p.table.cols;
-  read_row(p.table, id, k_tile, lane, [&](int column, float w) {
-    const float y = w * p.scale;
-    x[column] = p.types ? __fadd_rn(y, p.types[size_t(p.token_type[token]) * p.table.cols + column]) : y;
-  });
+  if (!is_given) {
+    read_row(p.table, id, k_tile, lane, [&](int column, float w) {
+      const float y = w * p.scale;
+      x[column] = p.types ? __fadd_rn(y, p.types[size_t(p.token_type[token]) * p.table.cols + column]) : y;
+    });
+  }
   if (!p.positions.data) return;
   read_row(p.positions, int(p.position[token]), k_tile, lane, [&](int column, float w) { x[column] = __fadd_rn(x[column], w); });
 }

@@ -1,6 +1,7 @@
 // Token embeddings: x[token] = row of the table · scale, in float32. If tokens have types, the row of the token's type is added. If
 // positions are learned, the row of the token's position is added (rounded). A token's id comes with the step or is the id that a slot
-// sampled last. If that sampling failed, there is no id: row 0 is read, and the result is discarded.
+// sampled last. If that sampling failed, there is no id: row 0 is read, and the result is discarded. A row whose input is an embedding is
+// in x already, and only a position is added to it. A table without rows for embeddings reads row 0 for them.
 #pragma once
 
 #include "../device/launch.h"
@@ -8,11 +9,20 @@
 
 namespace pen {
 
+// Inputs up to this one are embeddings.
+constexpr int32_t FIRST_EMBEDDING = -(1 << 30);
+
+// The token id of an input. Negative if there is none: for an embedding, and if the slot's sampling failed.
+__device__ inline int id_of(int32_t input, const int32_t* last) {
+  return input >= 0 ? input : input > FIRST_EMBEDDING ? last[-1 - input] : -1;
+}
+
 struct Embed {
   Matrix table;
-  const int32_t* inputs;  // [num_tokens] an id, or -1 - slot
+  const int32_t* inputs;  // [num_tokens] an id, -1 - slot, or an embedding
   const int32_t* last;    // [max_slots] the id that each slot sampled last
-  float* x;               // [num_tokens, hidden] out
+  float* x;               // [num_tokens, hidden] out; in: the rows that are embeddings
+  bool pads_embeddings;   // whether an embedding reads row 0 instead
   int num_tokens;
   float scale;
   const float* types;          // [types, hidden], null: none

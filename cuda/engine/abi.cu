@@ -80,6 +80,16 @@ double copy_bandwidth(pen_ctx& ctx, size_t free_bytes) {
   return 2.0 * double(size) / (best * 1e-3);
 }
 
+// Creates the cache with the graphs of decode steps over short contexts.
+std::unique_ptr<pen_kv> create_cache(pen_model& model, const pen_kv_init& init) {
+  const std::lock_guard alone(device_wide());
+  auto kv = std::make_unique<pen_kv>(model, init.num_blocks, init.block_size);
+  kv->resize(std::max(init.backed, 1u));
+  check(cudaDeviceSynchronize(), "preparing the KV cache");
+  warm_up(model, *kv);
+  return kv;
+}
+
 }  // namespace
 
 extern "C" {
@@ -198,30 +208,20 @@ void pen_model_destroy(pen_model* model) {
   });
 }
 
-pen_status pen_kv_create(pen_model* model, uint32_t num_blocks, uint32_t backed, uint32_t block_size, pen_kv** out) {
+pen_status pen_kv_create(pen_model* model, pen_kv_init* init, pen_kv** out) {
   return status_of(context(model), [&] {
-    const std::lock_guard alone(device_wide());
-    require(model && out);
+    require(model && init && out);
     use(model->ctx);
-    if (num_blocks == 0 || block_size == 0 || block_size % 32 != 0) {
-      throw StatusError(PEN_INVALID_ARG, "KV blocks of " + std::to_string(block_size) + " tokens: expected a multiple of 32");
+    if (init->num_blocks == 0 || init->block_size == 0 || init->block_size % 32 != 0) {
+      throw StatusError(PEN_INVALID_ARG, "KV blocks of " + std::to_string(init->block_size) + " tokens: expected a multiple of 32");
     }
-    auto kv = std::make_unique<pen_kv>(*model, num_blocks, block_size);
-    kv->resize(std::max(backed, 1u));
-    check(cudaDeviceSynchronize(), "preparing the KV cache");
-    warm_up(*model, *kv);
+    auto kv = create_cache(*model, *init);
+    // Other models' threads continue meanwhile: each single capture takes the lock that keeps them from breaking it.
+    const Captured made = capture_rest(*model, *kv, init->capture_seconds);
+    init->backed = uint32_t(kv->backed);
+    init->captured = uint32_t(made.graphs);
+    init->wanted = uint32_t(made.wanted);
     *out = kv.release();
-  });
-}
-
-// Other models' threads continue meanwhile: each single capture takes the lock that keeps them from breaking it.
-pen_status pen_kv_capture(pen_kv* kv, double seconds, uint32_t* captured, uint32_t* wanted) {
-  return status_of(kv ? &kv->model->ctx : nullptr, [&] {
-    require(kv && captured && wanted);
-    use(kv->model->ctx);
-    const Captured made = capture_rest(*kv->model, *kv, seconds);
-    *captured = uint32_t(made.graphs);
-    *wanted = uint32_t(made.wanted);
   });
 }
 
@@ -263,7 +263,7 @@ pen_status pen_sample(pen_model* model, uint64_t step, const pen_masks* masks) {
 
 pen_status pen_collect(pen_model* model, pen_output* out) {
   return status_of(context(model), [&] {
-    require(model && out && out->sampled);
+    require(model && out && (out->sampled || out->num_sampled == 0));
     use(model->ctx);
     collect(*model, *out);
   });

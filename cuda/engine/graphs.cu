@@ -31,7 +31,8 @@ std::vector<GraphShape> shapes(const pen_model& m, bool prompt, int blocks, bool
   return all;
 }
 
-// A step of this shape that is all padding. Its metadata is on the device only after upload().
+// A step of this shape that is all padding. Its metadata is on the device only after upload(). That of decode steps is always in the
+// slots' rows.
 struct Padding {
   GraphShape shape;
   MetaLayout layout;
@@ -39,8 +40,10 @@ struct Padding {
   Padding(pen_model& m, const pen_kv& kv, const GraphShape& shape)
       : shape(shape),
         layout(shape.tokens, shape.num_seqs(), shape.num_seqs(), shape.blocks, int(m.groups.size())),
-        step(step_at(m.scratch.meta.as<uint8_t>(), layout, bounds_of(shape, kv.block_size))) {}
+        step(shape.prompt ? step_at(m.scratch.meta.as<uint8_t>(), layout, bounds_of(shape, kv.block_size))
+                          : step_of(m.slots, shape.tokens, bounds_of(shape, kv.block_size))) {}
   void upload(pen_model& m, const pen_kv& kv) const {
+    if (!shape.prompt) return place_rows(m.launch(false), m.slots, RowChanges{}, kv.paging());
     const InFlight& flight = m.ring[0];
     const uint32_t none = 0;
     pen_batch nothing{};
@@ -64,7 +67,7 @@ void record(pen_model& m, const pen_kv& kv, const Step& step, Graph& graph) {
   check(cudaStreamBeginCapture(m.stream.handle, cudaStreamCaptureModeRelaxed), "graph capture");
   try {
     forward(m, kv, step);
-    if (graph.shape.sampling) sample_step(m, step, true);
+    if (graph.shape.sampling) sample_step(m, step, kv.paging(), true);
   } catch (...) {
     cudaStreamEndCapture(m.stream.handle, &captured);
     if (captured) cudaGraphDestroy(captured);
@@ -110,7 +113,7 @@ size_t free_memory() {
 
 void run(pen_model& m, const pen_kv& kv, const Step& step, bool sampling) {
   forward(m, kv, step);
-  if (sampling) sample_or_lose(m, step, true);
+  if (sampling) sample_or_lose(m, step, kv.paging(), true);
 }
 
 StepBounds bounds_of(const GraphShape& shape, int block_size) {

@@ -78,6 +78,29 @@ Step step_at(uint8_t* base, const MetaLayout& l, const StepBounds& bounds) {
   step.bounds = bounds;
   step.num_rows = l.num_rows;
   step.has_prefill = bounds.max_query > 1;
+  step.shares_slots = bounds.shares_slots;
+  step.mapping_stride = size_t(l.num_tokens);
+  step.table_stride = size_t(l.num_seqs) * l.max_blocks;
+  return step;
+}
+
+Step step_of(const Slots& s, int num_rows, const StepBounds& bounds) {
+  Step step{};
+  step.view = StepView{s.positions, s.slot_mapping, s.cu_seqlens, s.context_lens, s.row_tables, num_rows, num_rows, s.max_blocks,
+                       1, bounds.max_context};
+  step.results = s.results;
+  step.inputs = s.inputs;
+  step.token_types = s.token_types;
+  step.slots = s.sampled_slots;
+  step.mask_of = s.mask_of;
+  step.num_logprobs = s.num_logprobs;
+  step.state_slots = s.row_states;
+  step.sequences = s.sequences;
+  step.bounds = bounds;
+  step.num_rows = num_rows;
+  step.mapping_stride = size_t(s.max_rows);
+  step.table_stride = size_t(s.max_rows) * s.max_blocks;
+  step.of_slots = true;
   return step;
 }
 
@@ -109,11 +132,11 @@ void fill_metadata(uint8_t* base, const MetaLayout& l, const pen_batch& b, int32
   int32_t* mask_of = at<int32_t>(base, l.mask_of);
   int32_t* num_logprobs = at<int32_t>(base, l.num_logprobs);
   for (int32_t* array : {slots, mask_of, num_logprobs}) std::fill(array, array + l.num_rows, -1);
-  for (uint32_t i = 0; i < b.num_seqs; i++) {
-    if (row_of[i] < 0) continue;
-    slots[row_of[i]] = int32_t(b.slots[i]);
-    if (b.num_logprobs) num_logprobs[row_of[i]] = b.num_logprobs[i];
-    at<int32_t>(base, l.gather)[row_of[i]] = int32_t(b.cu_seqlens_q[i + 1]) - 1;
+  for (uint32_t k = 0, seq = 0; k < b.num_sampled; k++) {
+    while (b.cu_seqlens_q[seq + 1] <= b.sampled_rows[k]) seq++;
+    slots[row_of[k]] = int32_t(b.slots[seq]);
+    if (b.num_logprobs) num_logprobs[row_of[k]] = b.num_logprobs[k];
+    at<int32_t>(base, l.gather)[row_of[k]] = int32_t(b.sampled_rows[k]);
   }
   const size_t stride = std::min<size_t>(b.max_blocks, l.max_blocks);
   for (int group = 0; group < l.num_groups; group++) {

@@ -7,6 +7,7 @@
 
 #include "../device/step.h"
 #include "penstock.h"
+#include "slots.h"
 
 namespace pen {
 
@@ -30,6 +31,7 @@ struct StepBounds {
   int max_query, max_context;
   int num_single = 0, single_context = 0;  // sequences with one row, and their longest context
   int many_context = 0;                    // longest context of the others
+  bool shares_slots = false;               // whether a sequence has several sampled rows
 };
 
 // A step's metadata on the device.
@@ -38,20 +40,22 @@ struct Step {
   int32_t* const* results;      // where the address of the sampled ids in pinned memory is stored
   const int32_t* inputs;        // [num_tokens]
   const uint32_t* token_types;  // [num_tokens]
-  const int32_t* slots;         // [num_rows]
+  const int32_t* slots;         // [num_rows] -1: no row here
   const int32_t* gather;        // [num_rows] or null: every row samples
   const int32_t* mask_of;       // [num_rows]
   const int32_t* num_logprobs;  // [num_rows]
   const uint32_t* state_slots;  // [num_seqs]
   const uint32_t* sequences;    // [num_seqs] their numbers: sequences with one row first, then the others
   StepBounds bounds;
-  int num_rows;
-  bool has_prefill;
+  size_t mapping_stride, table_stride;  // from one cache group to the next
+  int num_rows;  // of logits: in a decode step those of all sequences, else the sampled ones
+  bool has_prefill, shares_slots;  // whether a sequence has rows of a prompt, or several sampled rows
+  bool of_slots;                   // whether the rows are those of slots.h, which move on after the sampling
 
   StepView view_of(uint32_t group) const {
     StepView of = view;
-    of.slot_mapping += size_t(group) * view.num_tokens;
-    of.block_tables += size_t(group) * view.num_seqs * view.max_blocks;
+    of.slot_mapping += group * mapping_stride;
+    of.block_tables += group * table_stride;
     return of;
   }
   // A view of the sequences with one row, so that no kernel has blocks for the others.
@@ -71,6 +75,8 @@ struct Step {
 
 // The step whose metadata starts at `base` on the device.
 Step step_at(uint8_t* base, const MetaLayout& layout, const StepBounds& bounds);
+// A decode step of the first `num_rows` rows of the slots.
+Step step_of(const Slots& slots, int num_rows, const StepBounds& bounds);
 
 // The KV cache as the metadata refers to it.
 struct CacheShape {
@@ -80,7 +86,7 @@ struct CacheShape {
 };
 
 // Writes a batch's metadata to `base` on the host. Rows and sequences that the batch does not have are padding, which no kernel acts on.
-// `results`: where kernels write the sampled ids. `row_of`: [num_seqs] a sequence's row among the sampled ones, or -1.
+// `results`: where kernels write the sampled ids. `row_of`: [num_sampled] where a sampled row's logits are.
 void fill_metadata(uint8_t* base, const MetaLayout& layout, const pen_batch& batch, int32_t* results, const std::vector<int32_t>& row_of,
                    const CacheShape& cache);
 

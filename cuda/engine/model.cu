@@ -75,13 +75,13 @@ pen_need need_of(const pen_model_desc& d) {
 }
 
 void InFlight::allocate(const pen_model_desc& d, const Scratch& s) {
-  const size_t slots = d.max_slots;
   meta = Pinned(s.meta.size());
   masks = Pinned(s.masks.size());
   prompt_lists = Pinned(s.prompt_lists.size());
-  sampled = Pinned(round_seqs(int(slots)) * 4);
-  logprobs = Pinned(slots * (1 + MAX_LOGPROBS) * 4);
-  logprob_ids = Pinned(slots * MAX_LOGPROBS * 4);
+  const size_t rows = std::max<size_t>(round_seqs(int(d.max_slots)), d.max_batch_tokens);
+  sampled = Pinned(rows * 4);
+  logprobs = Pinned(rows * (1 + MAX_LOGPROBS) * 4);
+  logprob_ids = Pinned(rows * MAX_LOGPROBS * 4);
   scored = Pinned(s.scored.size());
   scored_ids = Pinned(s.scored_ids.size());
   pooled = Pinned(s.pooled.size());
@@ -106,6 +106,7 @@ pen_model::pen_model(pen_ctx& context, const pen_model_desc& d, Allocator alloca
       state_widths(d.states, d.states + d.num_states),
       scratch(d, allocator),
       sampler(scratch.sampler_state(d)),
+      slots(scratch.slots.view(d, Scratch::max_rows(d))),
       staging(std::make_unique<Staging>(context)) {
   check(cudaMemcpy(ropes.as<float>(), d.rope_tables, rope_floats(d, d.num_ropes) * sizeof(float), cudaMemcpyHostToDevice),
         "copying rotation tables");
@@ -121,6 +122,8 @@ pen_model::pen_model(pen_ctx& context, const pen_model_desc& d, Allocator alloca
   desc.states = nullptr;
   desc.ops = nullptr;
   for (InFlight& flight : ring) flight.allocate(d, scratch);
+  const auto results = [&](int i) { return ring[i].sampled.as<int32_t>(); };
+  prepare(launch(false), slots, groups.data(), {results(0), results(1), results(2)});
   check(cudaDeviceSynchronize(), "preparing device memory");
 }
 

@@ -1,7 +1,6 @@
 // A model on the device: weights, scratch memory, steps in flight.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <memory>
 #include <tuple>
@@ -10,6 +9,7 @@
 #include "../attention/attention.h"
 #include "context.h"
 #include "growing.h"
+#include "instruction.h"
 #include "metadata.h"
 #include "scratch.h"
 #include "tensors.h"
@@ -21,31 +21,22 @@ struct Staging;
 // A step whose results have not been collected.
 struct InFlight {
   uint64_t step = 0;
-  std::vector<int32_t> row_of;        // [num_seqs] the sequence's row among the sampled ones, or -1
+  std::vector<int32_t> row_of;        // [num_sampled] where the sampled row's logits are
   std::vector<float> logits;          // [rows, vocab] if requested
-  std::vector<int32_t> num_logprobs;  // [num_seqs] as requested; empty: none
+  std::vector<int32_t> num_logprobs;  // [num_sampled] as requested; empty: none
   std::vector<uint8_t> pools;         // [num_seqs] as requested; empty: none
   int num_scored = 0, num_pools = 0, num_pool_rows = 0;
-  Pinned meta, masks, prompt_lists;                                     // to the device
+  Pinned meta, masks, prompt_lists, embeddings;                         // to the device; embeddings only once there are any
   Pinned sampled, logprobs, logprob_ids, scored, scored_ids, pooled;  // from the device
   Event done;
-  bool pending = false, unsampled = false;
-  // For a step that is not sampled yet: its metadata on the device, and the offset of mask_of there.
+  bool pending = false, unsampled = false, wants_logits = false;
+  // For a step that is not sampled yet: its metadata on the device, and where mask_of lies in `meta`.
   Step device{};
+  Paging paging{};
   size_t mask_of = 0;
 
   void allocate(const pen_model_desc& desc, const Scratch& scratch);
 };
-
-// What an op gets when a step runs it.
-struct Pass {
-  const pen_model& m;
-  const pen_kv& kv;
-  const Step& step;
-  Launch launch;
-  int tokens;
-};
-using Op = std::function<void(const Pass&)>;
 
 // What a graph has room for: a decode step, where each row is a sequence, or the last rows of one prompt.
 struct GraphShape {
@@ -87,6 +78,7 @@ struct pen_kv {
   void resize(uint32_t blocks);
   pen::KvView layer(uint32_t cache) const;
   pen::CacheShape shape() const;
+  pen::Paging paging() const { return {block_size, zero_block}; }
 };
 
 struct pen_model {
@@ -103,10 +95,12 @@ struct pen_model {
   std::vector<uint32_t> state_widths;
   pen::Scratch scratch;
   pen::SamplerState sampler;
+  pen::Slots slots;
   std::unique_ptr<pen::Staging> staging;  // only while the model is loaded
   pen::Stream stream;
-  std::vector<pen::Op> program;
-  pen::InFlight ring[3];
+  std::vector<pen::Instruction> program;
+  pen::InFlight ring[pen::NUM_FLIGHTS];
+  uint64_t advanced = 0;  // the last step after which the rows of `slots` moved on
   uint64_t steps = 0;
   std::map<pen::GraphShape, pen::Graph> graphs;
 

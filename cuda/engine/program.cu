@@ -1,6 +1,7 @@
-// The forward pass: one interpreter of ops for every architecture.
+// The forward pass: one list of instructions for every architecture.
 #include "program.h"
 
+#include <algorithm>
 #include <string>
 
 #include "../elementwise/elementwise.h"
@@ -31,34 +32,54 @@ void write_norm(const Launch& launch, const FinalNorm& n, const int32_t* gather,
   layer_norm(launch, LayerNorm{n.norm.x, n.norm.weight, n.bias, n.norm.hidden, n.norm.eps, gather, h, ld, n.kind == NormKind::NONE}, rows);
 }
 
-Op compile_embed(const Resolver& find, const pen_embed& op) {
+Instruction compile_embed(const Resolver& find, const pen_embed& op) {
   Embed args{};
   args.table = find.matrix(op.table);
   args.last = find.m.sampler.last;
   args.x = find.floats(op.out);
+  args.pads_embeddings = op.pads_embeddings != 0;
   args.scale = op.scale;
   args.types = find.vector(op.types, args.table.cols);
   if (op.positions != PEN_NONE) args.positions = find.matrix(op.positions);
   if (find.buffer(op.out, PEN_F32).ld != args.table.cols) throw StatusError(PEN_INVALID_ARG, "an embedding does not fit its buffer");
-  return [=](const Pass& pass) {
-    Embed now = args;
-    now.inputs = pass.step.inputs;
-    now.position = pass.step.view.positions;
-    now.token_type = pass.step.token_types;
-    now.num_tokens = pass.tokens;
-    embed(pass.launch, now);
-  };
+  return {Kind::EMBED, args};
 }
 
-Op compile_normalise(const Resolver& find, const pen_normalise& op) {
+void run_embed(const Instruction& instruction, const Pass& pass) {
+  Embed now = instruction.as<Embed>();
+  now.inputs = pass.step.inputs;
+  now.position = pass.step.view.positions;
+  now.token_type = pass.step.token_types;
+  now.num_tokens = pass.tokens;
+  embed(pass.launch, now);
+}
+
+struct Normalise {
+  FinalNorm norm;
+  __half* h;
+  int ld;
+};
+
+Instruction compile_normalise(const Resolver& find, const pen_normalise& op) {
   const FinalNorm norm = find.norm(op.norm);
   const Rows& out = find.buffer(op.out, PEN_F16);
   __half* const h = out.data.as<__half>();
   if (!norm.norm.x || out.ld < norm.norm.hidden) throw StatusError(PEN_INVALID_ARG, "a norm has no input, or exceeds its buffer");
-  return [=, ld = out.ld](const Pass& pass) { write_norm(pass.launch, norm, nullptr, pass.tokens, h, ld); };
+  return {Kind::NORMALISE, Normalise{norm, h, out.ld}};
 }
 
-Op compile_linear(const Resolver& find, const pen_linear& op) {
+void run_normalise(const Instruction& instruction, const Pass& pass) {
+  const auto& op = instruction.as<Normalise>();
+  write_norm(pass.launch, op.norm, nullptr, pass.tokens, op.h, op.ld);
+}
+
+struct Product {
+  FinalNorm norm;  // without x: the input is normalised already
+  Linear product;
+  __half* x;  // the product's input
+};
+
+Instruction compile_linear(const Resolver& find, const pen_linear& op) {
   const FinalNorm norm = find.norm(op.norm);
   const bool halves = op.epilogue == PEN_SILU_MUL || op.epilogue == PEN_GELU_MUL;
   const Rows &in = find.buffer(op.in, PEN_F16), &out = find.buffer(op.out, halves ? PEN_F16 : PEN_F32);
@@ -76,27 +97,40 @@ Op compile_linear(const Resolver& find, const pen_linear& op) {
     args.out_offset[args.num_segments++] = int(offsets[i]);
   }
   if (args.num_segments == 0) throw StatusError(PEN_INVALID_ARG, "a product has no matrix");
-  return [=, ld = in.ld](const Pass& pass) {
-    Linear now = args;
-    now.num_tokens = pass.tokens;
-    if (norm.norm.x) {
-      // With few rows, the product normalises its own input. Otherwise a separate kernel does so first.
-      const bool own = norm.kind == NormKind::RMS && takes_norm(pass.tokens, norm.norm.hidden);
-      if (own) now.norm = norm.norm;
-      else write_norm(pass.launch, norm, nullptr, pass.tokens, x, ld);
-    }
-    linear(pass.launch, now);
-  };
+  return {Kind::LINEAR, Product{norm, args, x}};
 }
 
-Op compile_group_norm(const Resolver& find, const pen_group_norm& op) {
+void run_linear(const Instruction& instruction, const Pass& pass) {
+  const auto& op = instruction.as<Product>();
+  Linear now = op.product;
+  now.num_tokens = pass.tokens;
+  if (op.norm.norm.x) {
+    // With few rows, the product normalises its own input. Otherwise a separate kernel does so first.
+    const bool own = op.norm.kind == NormKind::RMS && takes_norm(pass.tokens, op.norm.norm.hidden);
+    if (own) now.norm = op.norm.norm;
+    else write_norm(pass.launch, op.norm, nullptr, pass.tokens, op.x, now.ldx);
+  }
+  linear(pass.launch, now);
+}
+
+Instruction compile_group_norm(const Resolver& find, const pen_group_norm& op) {
   const uint64_t length = op.own ? uint64_t(op.heads) * op.dim : op.dim;
   const GroupNorm args{find.operand(op.in, op.heads, op.dim), find.operand(op.out, op.heads, op.dim), int(op.heads), int(op.dim), op.kind,
                        find.vector(op.weight, length), find.vector(op.bias, length), op.own != 0, op.eps, op.length};
-  return [=](const Pass& pass) { group_norm(pass.launch, args, pass.tokens); };
+  return {Kind::GROUP_NORM, args};
 }
 
-Op compile_activate(const Resolver& find, const pen_activate& op) {
+void run_group_norm(const Instruction& instruction, const Pass& pass) {
+  group_norm(pass.launch, instruction.as<GroupNorm>(), pass.tokens);
+}
+
+struct ActivateRows {
+  Activate rows;
+  float* gate_up;  // the rows' input, which a cutoff changes in place
+  float cutoff;    // 0: none
+};
+
+Instruction compile_activate(const Resolver& find, const pen_activate& op) {
   const Rows &in = find.buffer(op.gate_up, PEN_F32), &out = find.buffer(op.out, PEN_F16);
   if (in.ld < int(op.dim * (op.gated ? 2 : 1)) || out.ld < int(op.dim)) {
     throw StatusError(PEN_INVALID_ARG, "an activation does not fit its buffers");
@@ -105,37 +139,77 @@ Op compile_activate(const Resolver& find, const pen_activate& op) {
   float* const gate_up = in.data.as<float>();
   Activate args{gate_up, find.vector(op.gate_bias, op.dim), find.vector(op.up_bias, op.dim), out.data.as<__half>(), in.ld, int(op.dim),
                 out.ld, op.gated != 0, Activation(op.activation), {op.xielu0, op.xielu1, op.xielu2, op.xielu3}};
-  return [=, cutoff = op.cutoff](const Pass& pass) {
-    if (cutoff != 0.0f) keep_largest(pass.launch, gate_up, size_t(args.ld), args.ffn, cutoff, pass.tokens);
-    activate(pass.launch, args, pass.tokens);
-  };
+  return {Kind::ACTIVATE, ActivateRows{args, gate_up, op.cutoff}};
 }
 
-Op compile_map(const Resolver& find, const pen_map& op) {
+void run_activate(const Instruction& instruction, const Pass& pass) {
+  const auto& op = instruction.as<ActivateRows>();
+  if (op.cutoff != 0.0f) keep_largest(pass.launch, op.gate_up, size_t(op.rows.ld), op.rows.ffn, op.cutoff, pass.tokens);
+  activate(pass.launch, op.rows, pass.tokens);
+}
+
+Instruction compile_map(const Resolver& find, const pen_map& op) {
   const uint64_t n = uint64_t(op.heads) * op.dim;
   const Map args{find.operand(op.in, op.heads, op.dim), find.operand(op.by, op.heads, op.dim), find.operand(op.out, op.heads, op.dim),
                  int(op.heads), int(op.dim), find.vector(op.bias, n),
                  find.vector(op.scale, op.scale_group ? n / op.scale_group : 0), int(op.scale_group), op.f, op.then, op.g,
                  op.by.buffer != PEN_NONE, op.add != 0, op.factor};
-  return [=](const Pass& pass) { map(pass.launch, args, pass.tokens); };
+  return {Kind::MAP, args};
 }
 
-Op compile_predict(const Resolver& find, const pen_predict& op) {
-  float *const streams = find.floats(op.streams), *const router = find.floats(op.router);
+void run_map(const Instruction& instruction, const Pass& pass) { map(pass.launch, instruction.as<Map>(), pass.tokens); }
+
+// The arguments of both ops on several residual streams.
+struct Streams {
+  float *streams, *x, *router;  // x: only to correct
+  const float* factors;
+  int hidden;
+};
+
+Instruction compile_predict(const Resolver& find, const pen_predict& op) {
   const float* const factors = find.vector(op.coefficients, STREAMS * STREAMS * STREAMS);
-  return [=, hidden = int(op.hidden)](const Pass& pass) { predict(pass.launch, streams, router, factors, hidden, pass.tokens); };
+  return {Kind::PREDICT, Streams{find.floats(op.streams), nullptr, find.floats(op.router), factors, int(op.hidden)}};
 }
 
-Op compile_correct(const Resolver& find, const pen_correct& op) {
-  float *const streams = find.floats(op.streams), *const router = find.floats(op.router), *const x = find.floats(op.x);
+void run_predict(const Instruction& instruction, const Pass& pass) {
+  const auto& op = instruction.as<Streams>();
+  predict(pass.launch, op.streams, op.router, op.factors, op.hidden, pass.tokens);
+}
+
+Instruction compile_correct(const Resolver& find, const pen_correct& op) {
   const float* const factors = find.vector(op.coefficients, STREAMS * STREAMS);
-  return [=, hidden = int(op.hidden)](const Pass& pass) { correct(pass.launch, streams, x, router, factors, hidden, pass.tokens); };
+  return {Kind::CORRECT, Streams{find.floats(op.streams), find.floats(op.x), find.floats(op.router), factors, int(op.hidden)}};
 }
 
-Op compile_match(const Resolver& find, const pen_match& op) {
-  const Operand in = find.operand(op.in, 1, op.dim), like = find.operand(op.like, 1, op.dim), out = find.operand(op.out, 1, op.dim);
-  return [=, dim = int(op.dim), add = op.add != 0](const Pass& pass) { match_length(pass.launch, in, like, out, dim, add, pass.tokens); };
+void run_correct(const Instruction& instruction, const Pass& pass) {
+  const auto& op = instruction.as<Streams>();
+  correct(pass.launch, op.streams, op.x, op.router, op.factors, op.hidden, pass.tokens);
 }
+
+struct Match {
+  Operand in, like, out;
+  int dim;
+  bool add;
+};
+
+Instruction compile_match(const Resolver& find, const pen_match& op) {
+  const auto row = [&](const pen_part& part) { return find.operand(part, 1, op.dim); };
+  return {Kind::MATCH, Match{row(op.in), row(op.like), row(op.out), int(op.dim), op.add != 0}};
+}
+
+void run_match(const Instruction& instruction, const Pass& pass) {
+  const auto& op = instruction.as<Match>();
+  match_length(pass.launch, op.in, op.like, op.out, op.dim, op.add, pass.tokens);
+}
+
+// What runs the instructions of each kind.
+constexpr Run* RUN[] = {
+    run_embed,     run_normalise,         run_group_norm, run_linear, run_each_head, run_activate, run_map,     run_heads,
+    run_attention, run_general_attention, run_convolve,   run_scan,   run_delta,     run_experts,  run_predict, run_correct,
+    run_match,
+};
+static_assert(FIRST_EMBEDDING == PEN_FIRST_EMBEDDING, "the header's value is the kernel's");
+static_assert(sizeof(RUN) / sizeof(*RUN) == size_t(Kind::COUNT), "each kind has a function");
 
 // Queues the logits of the rows that `gather` lists, or of the first ones if it is null.
 void queue_head(pen_model& m, const Launch& launch, const int32_t* gather, int num_rows) {
@@ -162,7 +236,7 @@ void queue_head(pen_model& m, const Launch& launch, const int32_t* gather, int n
 
 }  // namespace
 
-Op compile(const pen_model& m, const pen_op& op) {
+Instruction compile(const pen_model& m, const pen_op& op) {
   const Resolver find(m);
   switch (op.kind) {
     case PEN_OP_EMBED: return compile_embed(find, *static_cast<const pen_embed*>(op.args));
@@ -186,9 +260,33 @@ Op compile(const pen_model& m, const pen_op& op) {
 }
 
 void forward(pen_model& m, const pen_kv& kv, const Step& step) {
-  const Pass pass{m, kv, step, m.launch(true), step.view.num_tokens};
-  for (const Op& op : m.program) op(pass);
-  if (step.num_rows > 0) queue_head(m, pass.launch, step.gather, step.num_rows);
+  const Pass pass{kv, step, m.launch(true), step.view.num_tokens};
+  // Kernels may read the rows of slots before they wait, so the first one follows only when these have moved on.
+  Pass first = pass;
+  first.launch.overlap = pass.launch.overlap && !step.of_slots;
+  for (const Instruction& instruction : m.program) {
+    RUN[size_t(instruction.kind())](instruction, &instruction == m.program.data() ? first : pass);
+  }
+  const int rows = step.shares_slots ? std::min(step.num_rows, int(m.desc.max_slots)) : step.num_rows;
+  if (rows > 0) queue_head(m, pass.launch, step.gather, rows);
+}
+
+void place_embeddings(pen_model& m, const pen_batch& b, InFlight& f) {
+  const size_t hidden = m.desc.hidden_dim, bytes = b.num_tokens * hidden * sizeof(float);
+  if (b.num_embeddings == 0) return;
+  if (f.embeddings.size() < bytes) f.embeddings = Pinned(bytes);
+  float* const rows = f.embeddings.as<float>();
+  const auto is_given = [&](uint32_t row) { return row < b.num_tokens && b.inputs[row] <= PEN_FIRST_EMBEDDING; };
+  for (uint32_t first = 0, end; first < b.num_tokens; first = end + 1) {
+    for (end = first; is_given(end); end++) {
+      std::copy_n(b.embeddings + size_t(PEN_FIRST_EMBEDDING - b.inputs[end]) * hidden, hidden, rows + end * hidden);
+    }
+    for (const Instruction& instruction : m.program) {
+      if (end == first || instruction.kind() != Kind::EMBED || instruction.as<Embed>().pads_embeddings) continue;
+      check(cudaMemcpyAsync(instruction.as<Embed>().x + first * hidden, rows + first * hidden, (end - first) * hidden * sizeof(float),
+                            cudaMemcpyHostToDevice, m.stream.handle), "copying embeddings");
+    }
+  }
 }
 
 FinalNorm final_norm(const pen_model& m) { return Resolver(m).norm(m.desc.head.norm); }

@@ -1,4 +1,4 @@
-// The forward pass: a list of ops, resolved to tensors and buffers when the model is created.
+// The forward pass: ops, resolved to instructions when the model is created.
 #pragma once
 
 #include "../elementwise/map.h"
@@ -26,22 +26,29 @@ class Resolver {
   uint32_t cache(uint32_t index) const;
 };
 
-Op compile(const pen_model& model, const pen_op& op);
+Instruction compile(const pen_model& model, const pen_op& op);
 // program_attention.cu
-Op compile_heads(const Resolver& find, const pen_heads& op);
-Op compile_attention(const Resolver& find, const pen_attention& op);
+Instruction compile_heads(const Resolver& find, const pen_heads& op);
+Instruction compile_attention(const Resolver& find, const pen_attention& op);
 // program_experts.cu
-Op compile_experts(const Resolver& find, const pen_experts& op);
-Op compile_each_head(const Resolver& find, const pen_each_head& op);
+Instruction compile_experts(const Resolver& find, const pen_experts& op);
+Instruction compile_each_head(const Resolver& find, const pen_each_head& op);
 // program_recurrence.cu
-Op compile_convolve(const Resolver& find, const pen_convolve& op);
-Op compile_scan(const Resolver& find, const pen_scan& op);
-Op compile_delta(const Resolver& find, const pen_delta& op);
+Instruction compile_convolve(const Resolver& find, const pen_convolve& op);
+Instruction compile_scan(const Resolver& find, const pen_scan& op);
+Instruction compile_delta(const Resolver& find, const pen_delta& op);
 
-// Queues a step whose metadata is on the device. The logits of its `num_rows` rows end up in scratch.logits.
+// Queues an instruction's kernels. Each of these functions runs one kind.
+using Run = void(const Instruction& instruction, const Pass& pass);
+Run run_heads, run_attention, run_general_attention, run_experts, run_each_head, run_convolve, run_scan, run_delta;
+
+// Queues a step whose metadata is on the device. The logits of its rows end up in scratch.logits, in a step with several sampled rows per
+// sequence only those of the first max_slots rows.
 void forward(pen_model& model, const pen_kv& kv, const Step& step);
 // The final norm. Its input is the output of the last step's layers.
 FinalNorm final_norm(const pen_model& model);
+// Copies a batch's embeddings to where the step's rows begin. Must precede the forward pass.
+void place_embeddings(pen_model& model, const pen_batch& batch, InFlight& flight);
 // Queues the logits of at most max_slots rows of the last step.
 void head(pen_model& model, const int32_t* rows, int num_rows);
 

@@ -1,4 +1,4 @@
-// Compiles the ops of attention.
+// Compiles and runs the ops of attention.
 #include "../attention/attention.h"
 #include "../attention/general.h"
 #include "../heads/heads.h"
@@ -8,7 +8,26 @@ namespace pen {
 
 namespace {
 
-Op compile_general(const Resolver& find, const pen_attention& op) {
+struct CachedAttention {
+  Attention attention;
+  QkvFinish fresh;
+  bool has_fresh;
+  uint32_t cache, group;
+};
+
+struct CachedGeneralAttention {
+  GeneralAttention attention;
+  uint32_t cache, group;
+  int value_dim;  // of the cache
+};
+
+struct FinishHeads {
+  Heads heads;
+  bool is_cached, values;
+  uint32_t cache, group;
+};
+
+Instruction compile_general(const Resolver& find, const pen_attention& op) {
   const Rows &q = find.buffer(op.q, PEN_F16), &out = find.buffer(op.out, PEN_F16);
   const pen_cache cache = find.m.caches[find.cache(op.cache)];
   GeneralAttention args{};
@@ -30,19 +49,13 @@ Op compile_general(const Resolver& find, const pen_attention& op) {
   args.workspace_bytes = find.m.scratch.workspace.size();
   const bool fits = uint32_t(args.ld_q) >= op.heads * cache.key_dim && uint32_t(args.ld_out) >= op.heads * op.value_dim;
   if (!fits || op.window_kind > PEN_SYMMETRIC) throw StatusError(PEN_INVALID_ARG, "attention does not fit its buffers");
-  return [=, index = op.cache, group = cache.group, v_dim = int(cache.value_dim > 0 ? cache.value_dim : cache.key_dim)](const Pass& pass) {
-    GeneralAttention now = args;
-    const KvView pages = pass.kv.layer(index);
-    now.kv = GeneralKv{pages.k, pages.v, pages.num_blocks, pages.block_size, pages.num_kv_heads, pages.head_dim, v_dim};
-    const StepView view = pass.step.view_of(group);
-    attention_general(pass.launch, now, pass.step.single_of(view));
-    if (pass.step.has_prefill) attention_general(pass.launch, now, pass.step.many_of(view));
-  };
+  const uint32_t value_dim = cache.value_dim > 0 ? cache.value_dim : cache.key_dim;
+  return {Kind::GENERAL_ATTENTION, CachedGeneralAttention{args, op.cache, cache.group, int(value_dim)}};
 }
 
 }  // namespace
 
-Op compile_heads(const Resolver& find, const pen_heads& op) {
+Instruction compile_heads(const Resolver& find, const pen_heads& op) {
   Heads args{};
   const Operand in = find.operand(op.in, op.heads, op.dim);
   const uint64_t normed = op.norm_dim ? op.norm_dim : op.dim, weights = op.own ? uint64_t(op.heads) * op.dim : normed;
@@ -72,13 +85,7 @@ Op compile_heads(const Resolver& find, const pen_heads& op) {
     const pen_cache cache = find.m.caches[find.cache(op.cache)];
     args.page_dim = int(op.values ? cache.value_dim : cache.key_dim);
     if (cache.heads != op.heads || args.page_dim < args.dim) throw StatusError(PEN_INVALID_ARG, "heads do not fit into the cache");
-    return [=, index = op.cache, group = cache.group, values = op.values != 0](const Pass& pass) {
-      const KvView pages = pass.kv.layer(index);
-      Heads now = args;
-      now.pages = values ? pages.v : pages.k;
-      now.block_size = pages.block_size;
-      finish_heads(pass.launch, now, pass.step.view_of(group));
-    };
+    return {Kind::HEADS, FinishHeads{args, true, op.values != 0, op.cache, cache.group}};
   }
   const Operand out = find.operand(op.out, op.heads, op.dim);
   if (!out.x && !out.half) throw StatusError(PEN_INVALID_ARG, "heads have no output");
@@ -86,10 +93,20 @@ Op compile_heads(const Resolver& find, const pen_heads& op) {
   args.out16 = out.half;
   args.ld_out = int(out.ld);
   args.out_head_stride = out.stride;
-  return [=](const Pass& pass) { finish_heads(pass.launch, args, pass.step.view); };
+  return {Kind::HEADS, FinishHeads{args, false, false, 0, 0}};
 }
 
-Op compile_attention(const Resolver& find, const pen_attention& op) {
+void run_heads(const Instruction& instruction, const Pass& pass) {
+  const auto& op = instruction.as<FinishHeads>();
+  if (!op.is_cached) return finish_heads(pass.launch, op.heads, pass.step.view);
+  const KvView pages = pass.kv.layer(op.cache);
+  Heads now = op.heads;
+  now.pages = op.values ? pages.v : pages.k;
+  now.block_size = pages.block_size;
+  finish_heads(pass.launch, now, pass.step.view_of(op.group));
+}
+
+Instruction compile_attention(const Resolver& find, const pen_attention& op) {
   if (op.general) return compile_general(find, op);
   const Rows &q = find.buffer(op.q, PEN_F16), &out = find.buffer(op.out, PEN_F16);
   const pen_cache cache = find.m.caches[find.cache(op.cache)];
@@ -131,16 +148,29 @@ Op compile_attention(const Resolver& find, const pen_attention& op) {
   if ((args.sinks || args.chunked) && !attention_extras(int(dim))) {
     throw StatusError(PEN_INVALID_ARG, "sinks or chunked windows with heads of this size");
   }
-  return [=, index = op.cache, group = cache.group](const Pass& pass) {
-    const StepView view = pass.step.view_of(group);
-    Attention now = args;
-    QkvFinish heads = fresh;
-    now.kv = heads.kv = pass.kv.layer(index);
-    const bool prefill = pass.step.has_prefill;
-    if (has_fresh && prefill) qkv_finish(pass.launch, heads, view);
-    attention_decode(pass.launch, now, pass.step.single_of(view), has_fresh && !prefill ? &heads : nullptr);
-    if (prefill) attention_prefill(pass.launch, now, pass.step.many_of(view));
-  };
+  return {Kind::ATTENTION, CachedAttention{args, fresh, has_fresh, op.cache, cache.group}};
+}
+
+void run_attention(const Instruction& instruction, const Pass& pass) {
+  const auto& op = instruction.as<CachedAttention>();
+  const StepView view = pass.step.view_of(op.group);
+  Attention now = op.attention;
+  QkvFinish heads = op.fresh;
+  now.kv = heads.kv = pass.kv.layer(op.cache);
+  const bool prefill = pass.step.has_prefill;
+  if (op.has_fresh && prefill) qkv_finish(pass.launch, heads, view);
+  attention_decode(pass.launch, now, pass.step.single_of(view), op.has_fresh && !prefill ? &heads : nullptr);
+  if (prefill) attention_prefill(pass.launch, now, pass.step.many_of(view));
+}
+
+void run_general_attention(const Instruction& instruction, const Pass& pass) {
+  const auto& op = instruction.as<CachedGeneralAttention>();
+  GeneralAttention now = op.attention;
+  const KvView pages = pass.kv.layer(op.cache);
+  now.kv = GeneralKv{pages.k, pages.v, pages.num_blocks, pages.block_size, pages.num_kv_heads, pages.head_dim, op.value_dim};
+  const StepView view = pass.step.view_of(op.group);
+  attention_general(pass.launch, now, pass.step.single_of(view));
+  if (pass.step.has_prefill) attention_general(pass.launch, now, pass.step.many_of(view));
 }
 
 }  // namespace pen

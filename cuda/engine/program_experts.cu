@@ -1,4 +1,4 @@
-// Compiles ops that multiply rows by matrices of a stack: experts, and heads that have a matrix each.
+// Compiles and runs ops that multiply rows by matrices of a stack: experts, and heads that have a matrix each.
 #include "../experts/decode.h"
 #include "../experts/experts.h"
 #include "../experts/rows.h"
@@ -121,7 +121,7 @@ void Experts::widen(const Pass& pass, const Groups& groups, const __half* x, int
 
 }  // namespace
 
-Op compile_experts(const Resolver& find, const pen_experts& op) {
+Instruction compile_experts(const Resolver& find, const pen_experts& op) {
   const ExpertScratch& scratch = find.m.scratch.experts;
   const Rows &in = find.buffer(op.in, PEN_F16), &scores = find.buffer(op.scores, PEN_F32), &out = find.buffer(op.out, PEN_F32);
   const uint32_t experts = op.chunk_group ? (op.count + op.chunk_group - 1) / op.chunk_group : op.count;
@@ -200,10 +200,21 @@ Op compile_experts(const Resolver& find, const pen_experts& op) {
     d.combine = c;
     d.lists = scratch.outputs.as<void>();  // not used by those kernels otherwise
   }
-  return [e](const Pass& pass) { e.run(pass); };
+  return {Kind::EXPERTS, e};
 }
 
+void run_experts(const Instruction& instruction, const Pass& pass) { instruction.as<Experts>().run(pass); }
+
 namespace {
+
+// Heads that have a matrix each.
+struct EachHead {
+  Linear all;  // all heads' matrices as one, whose rows of x and y hold the heads side by side
+  const ExpertScratch* scratch;
+  Matrix w;
+  int ldx, ldy;  // of one head's rows
+  int heads;
+};
 
 // The group size for rows of one head. All heads have as many rows, so the choice depends on the kernels alone.
 int head_group(const Device& device, const Matrix& w, int rows, int heads) {
@@ -215,35 +226,36 @@ int head_group(const Device& device, const Matrix& w, int rows, int heads) {
 
 }  // namespace
 
-Op compile_each_head(const Resolver& find, const pen_each_head& op) {
-  const ExpertScratch& e = find.m.scratch.experts;
+Instruction compile_each_head(const Resolver& find, const pen_each_head& op) {
   const Rows &in = find.buffer(op.in, PEN_F16), &out = find.buffer(op.out, PEN_F32);
   const Matrix& w = find.matrix(op.stack);
   const bool fits = w.cols == int(in.desc.width) && w.rows == out.ld && in.desc.per_token == op.heads && out.desc.per_token == op.heads;
   if (!fits || find.m.tensors.at(op.stack).count != op.heads) throw StatusError(PEN_INVALID_ARG, "heads' matrices do not fit");
-  const __half* const x = in.data.as<__half>();
-  float* const y = out.data.as<float>();
-  Linear all{};  // all heads' matrices as one, whose rows of x and y hold the heads side by side
+  Linear all{};
   all.w[0] = w;
   all.w[0].rows *= int(op.heads);
   all.num_segments = 1;
-  all.x = x;
+  all.x = in.data.as<__half>();
   all.ldx = in.ld * int(op.heads);
-  all.out = y;
+  all.out = out.data.as<float>();
   all.ldo = out.ld * int(op.heads);
   all.epilogue = Epilogue::STORE;
   all.stacked = int(op.heads);
-  return [=, &e, ldx = in.ld, ldy = out.ld, heads = int(op.heads)](const Pass& pass) {
-    constexpr int FEW = 16;  // rows; measured: above this, one product is faster
-    const int tokens = pass.tokens;
-    Linear now = all;
-    now.num_tokens = tokens;
-    if (tokens > FEW && ldx == w.cols && linear_stack(pass.launch, now)) return;
-    const HeadGroups groups{tokens, heads, head_group(pass.launch.device, w, tokens, heads), e.expert_of.as<int32_t>(),
-                            e.order.as<int32_t>(), e.num_groups.as<int32_t>()};
-    group_heads(pass.launch, groups);
-    expert_linear(pass.launch, product_of(e, groups.group, w, x, ldx, 1, y, ldy), groups.count());
-  };
+  return {Kind::EACH_HEAD, EachHead{all, &find.m.scratch.experts, w, in.ld, out.ld, int(op.heads)}};
+}
+
+void run_each_head(const Instruction& instruction, const Pass& pass) {
+  constexpr int FEW = 16;  // rows; measured: above this, one product is faster
+  const auto& op = instruction.as<EachHead>();
+  const ExpertScratch& e = *op.scratch;
+  const int tokens = pass.tokens;
+  Linear now = op.all;
+  now.num_tokens = tokens;
+  if (tokens > FEW && op.ldx == op.w.cols && linear_stack(pass.launch, now)) return;
+  const HeadGroups groups{tokens, op.heads, head_group(pass.launch.device, op.w, tokens, op.heads), e.expert_of.as<int32_t>(),
+                          e.order.as<int32_t>(), e.num_groups.as<int32_t>()};
+  group_heads(pass.launch, groups);
+  expert_linear(pass.launch, product_of(e, groups.group, op.w, now.x, op.ldx, 1, now.out, op.ldy), groups.count());
 }
 
 }  // namespace pen

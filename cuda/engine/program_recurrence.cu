@@ -1,4 +1,4 @@
-// Compiles the ops of mixers with a recurrent state.
+// Compiles and runs the ops of mixers with a recurrent state.
 #include "../recurrence/recurrence.h"
 #include "program.h"
 
@@ -28,28 +28,28 @@ HeadStates heads_of(const Resolver& find, const Desc& op) {
   return {int(op.heads), int(op.keys), int(op.values), states, int(op.state.first), out.data.as<float>(), out.ld};
 }
 
-// Makes an op that calls `queue` with each step's state slots.
+// Calls `queue` with the step's state slots.
 template <class Args>
-Op with_states(const Args& args, void (*queue)(const Launch&, const Args&, const StepView&)) {
-  return [=](const Pass& pass) {
-    Args now = args;
-    now.states.slots = pass.step.state_slots;
-    queue(pass.launch, now, pass.step.view);
-  };
+void run_with_states(const Instruction& instruction, const Pass& pass, void (*queue)(const Launch&, const Args&, const StepView&)) {
+  Args now = instruction.as<Args>();
+  now.states.slots = pass.step.state_slots;
+  queue(pass.launch, now, pass.step.view);
 }
 
 }  // namespace
 
-Op compile_convolve(const Resolver& find, const pen_convolve& op) {
+Instruction compile_convolve(const Resolver& find, const pen_convolve& op) {
   const Operand in = find.operand(op.in, 1, op.channels), out = find.operand(op.out, 1, op.channels);
   if (!in.x || !out.x || op.taps == 0) throw StatusError(PEN_INVALID_ARG, "a convolution has no input, output or taps");
   const Convolution args{in.x, int(in.ld), out.x, int(out.ld), find.vector(op.kernel, uint64_t(op.channels) * op.taps),
                          find.vector(op.bias, op.channels), int(op.channels), int(op.taps), op.silu != 0,
                          states_of(find, op.state, uint64_t(op.taps - 1) * op.channels), int(op.state.first)};
-  return with_states(args, convolve);
+  return {Kind::CONVOLVE, args};
 }
 
-Op compile_scan(const Resolver& find, const pen_scan& op) {
+void run_convolve(const Instruction& instruction, const Pass& pass) { run_with_states<Convolution>(instruction, pass, convolve); }
+
+Instruction compile_scan(const Resolver& find, const pen_scan& op) {
   Scan args{heads_of(find, op)};
   const uint32_t pairs = op.heads / std::max(op.group, 1u);
   args.x = view_of(find, op.x, op.heads, op.values);
@@ -61,10 +61,12 @@ Op compile_scan(const Resolver& find, const pen_scan& op) {
                                                  : View{find.vector(op.constant_factors, op.heads), 0, 1};
   args.steps = view_of(find, op.steps, op.heads, op.by_channel ? op.values : 1);
   args.a = find.vector(op.a, uint64_t(op.heads) * op.values * op.keys);
-  return with_states(args, scan);
+  return {Kind::SCAN, args};
 }
 
-Op compile_delta(const Resolver& find, const pen_delta& op) {
+void run_scan(const Instruction& instruction, const Pass& pass) { run_with_states<Scan>(instruction, pass, scan); }
+
+Instruction compile_delta(const Resolver& find, const pen_delta& op) {
   Delta args{heads_of(find, op)};
   args.q = view_of(find, op.q, op.key_heads, op.keys);
   args.k = view_of(find, op.k, op.key_heads, op.keys);
@@ -74,7 +76,9 @@ Op compile_delta(const Resolver& find, const pen_delta& op) {
   args.by_key = op.by_key != 0;
   args.num_key_heads = int(op.key_heads);
   args.tiled = op.tiled != 0;
-  return with_states(args, delta_rule);
+  return {Kind::DELTA, args};
 }
+
+void run_delta(const Instruction& instruction, const Pass& pass) { run_with_states<Delta>(instruction, pass, delta_rule); }
 
 }  // namespace pen

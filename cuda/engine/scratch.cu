@@ -76,10 +76,11 @@ size_t PromptLists::bytes(const pen_model_desc& d) {
   return (4 * size_t(d.max_batch_tokens) + 2 * max_copies(d) + 4 * d.max_slots) * 4 + d.max_slots * sizeof(Pooled);
 }
 
-Scratch::Scratch(const pen_model_desc& d, Allocator& take) {
-  // A graph's number of rows is rounded up, and padding rows are computed, too.
-  const size_t seqs = round_seqs(int(d.max_slots)), most = std::max<size_t>(d.max_batch_tokens, seqs);
-  const size_t slots = d.max_slots, tokens = d.max_batch_tokens;
+int Scratch::max_rows(const pen_model_desc& d) { return round_seqs(int(d.max_slots)); }
+
+Scratch::Scratch(const pen_model_desc& d, Allocator& take) : slots(d, max_rows(d), take) {
+  const size_t seqs = size_t(max_rows(d)), most = std::max<size_t>(d.max_batch_tokens, seqs);
+  const size_t num_slots = d.max_slots, tokens = d.max_batch_tokens;
   ld_hidden = int(round_up(d.hidden_dim, K_TILE));
   for (uint32_t i = 0; i < d.num_buffers; i++) {
     const pen_buffer& b = d.buffers[i];
@@ -96,21 +97,23 @@ Scratch::Scratch(const pen_model_desc& d, Allocator& take) {
   sampler = take.zeroed(sampler_workspace(int(seqs), int(d.vocab_size)));
   experts = expert_scratch(d, most, take);
 
-  params = take.zeroed(slots * sizeof(SlotParams));
-  counts = take.zeroed(slots * d.vocab_size * 4);
-  bias_ids = take.zeroed(slots * MAX_BIASES * 4);
-  biases = take.zeroed(slots * MAX_BIASES * 4);
-  last_sampled = take.zeroed(slots * 4);
+  params = take.zeroed(num_slots * sizeof(SlotParams));
+  counts = take.zeroed(num_slots * d.vocab_size * 4);
+  bias_ids = take.zeroed(num_slots * MAX_BIASES * 4);
+  biases = take.zeroed(num_slots * MAX_BIASES * 4);
+  last_sampled = take.zeroed(num_slots * 4);
+  drafts = take.zeroed(tokens * 4);
+  drawn = take.zeroed(tokens * 4);
   slot_lists = take.raw((2 * size_t(d.max_positions) + 2 * MAX_BIASES + MAX_SUPPRESSED) * 4);
-  meta = take.zeroed(MetaLayout(int(most), int(seqs), int(seqs), 2 * int(d.max_blocks) + 256, int(d.num_groups)).size);
+  meta = take.zeroed(MetaLayout(int(most), int(seqs), int(most), 2 * int(d.max_blocks) + 256, int(d.num_groups)).size);
   masks = take.zeroed(seqs * ceil_div(int(d.vocab_size), 32) * 4);
 
   prompt_lists = take.zeroed(PromptLists::bytes(d));
   scored = take.zeroed(tokens * (1 + MAX_LOGPROBS) * 4);
   scored_ids = take.zeroed(tokens * MAX_LOGPROBS * 4);
   pool_rows = take.zeroed(tokens * d.hidden_dim * 4);
-  pool_sums = take.zeroed(slots * d.hidden_dim * 8);
-  pooled = take.zeroed(slots * d.hidden_dim * 4);
+  pool_sums = take.zeroed(num_slots * d.hidden_dim * 8);
+  pooled = take.zeroed(num_slots * d.hidden_dim * 4);
 }
 
 SamplerState Scratch::sampler_state(const pen_model_desc& d) const {

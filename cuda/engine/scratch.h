@@ -8,6 +8,7 @@
 #include "../sampling/sampling.h"
 #include "memory.h"
 #include "penstock.h"
+#include "slots.h"
 
 namespace pen {
 
@@ -53,13 +54,17 @@ struct Scratch {
   // The sampler's state.
   Buffer params, counts, bias_ids, biases, last_sampled;
   Buffer slot_lists;  // a slot's prompt, biases … before they enter that state
+  Buffer drafts, drawn;  // of a step's sampled rows
   // A step's metadata and masks.
   Buffer meta, masks;
   // A step's work on prompts.
+  SlotArrays slots;
   Buffer prompt_lists, scored, scored_ids, pool_rows, pool_sums, pooled;
 
   Scratch(const pen_model_desc& desc, Allocator& take);
   SamplerState sampler_state(const pen_model_desc& desc) const;
+  // A graph's number of rows is rounded up, and padding rows are computed, too.
+  static int max_rows(const pen_model_desc& desc);
 };
 
 }  // namespace pen

@@ -1,12 +1,13 @@
-// Runs steps: sends metadata up, launches kernels (as a captured graph for decode steps and lone prompts), and brings sampled ids down. Up
-// to two steps are in flight. Each has its own pinned buffers. They share the device's buffers, which is safe because the stream runs in
-// order. A decode step whose masks arrive later has a separate graph without the sampling, which follows once the masks are here.
-// Log-probabilities are a separate kernel after the graph, so that steps without them do not pay for them.
+// Runs steps: sends metadata up, launches kernels (as a captured graph for decode steps and lone prompts), and brings sampled ids down. A
+// decode step sends only what has changed since its slots moved on. Up to two steps are in flight. Each has its own pinned buffers. They
+// share the device's buffers, which is safe because the stream runs in order. A decode step whose masks arrive later has a separate graph
+// without the sampling, which follows once the masks are here. Log-probabilities are a separate kernel after the graph, so that steps
+// without them do not pay for them.
 #include "step.h"
 
 #include <algorithm>
-#include <cstring>
 #include <string>
+#include <type_traits>
 
 #include "program.h"
 #include "graphs.h"
@@ -18,7 +19,21 @@ namespace pen {
 namespace {
 
 // The in-flight record of a step. The ring has one more than may be in flight, so that a step's results survive while two others run.
-InFlight& flight_of(pen_model& m, uint64_t step) { return m.ring[step % 3]; }
+InFlight& flight_of(pen_model& m, uint64_t step) { return m.ring[step % NUM_FLIGHTS]; }
+
+void check_changes(const pen_model& m, const pen_kv& kv, const pen_batch& b) {
+  bool fits = b.rows && (b.tables || b.num_tables == 0) && (b.blocks || b.num_blocks == 0);
+  for (uint32_t i = 0; fits && i < b.num_seqs; i++) {
+    const pen_row& row = b.rows[i];
+    fits = row.slot == b.slots[i] && row.length + 1 == b.context_lens[i] && uint64_t(row.first_table) + row.num_tables <= b.num_tables;
+  }
+  for (uint32_t i = 0; fits && i < b.num_tables; i++) {
+    const pen_table& t = b.tables[i];
+    fits = t.group < m.groups.size() && uint64_t(t.first) + t.count <= m.desc.max_blocks && uint64_t(t.at) + t.count <= b.num_blocks;
+  }
+  for (uint32_t i = 0; fits && i < b.num_blocks; i++) fits = b.blocks[i] < uint32_t(kv.backed);
+  if (!fits) throw StatusError(PEN_INVALID_ARG, "the changes of the batch's rows are out of bounds");
+}
 
 void check_batch(const pen_model& m, const pen_kv& kv, const pen_batch& b) {
   const pen_model_desc& d = m.desc;
@@ -30,17 +45,25 @@ void check_batch(const pen_model& m, const pen_kv& kv, const pen_batch& b) {
       throw StatusError(PEN_INVALID_ARG, "sequence " + std::to_string(i) + " of the batch is out of bounds");
     }
   }
-  for (uint32_t i = 0; b.num_logprobs && i < b.num_seqs; i++) {
-    if (b.num_logprobs[i] >= -1 && b.num_logprobs[i] <= MAX_LOGPROBS) continue;
-    throw StatusError(PEN_INVALID_ARG, "the log-probabilities of the batch are out of bounds");
+  for (uint32_t k = 0; k < b.num_sampled; k++) {
+    const bool row = b.sampled_rows[k] < b.num_tokens && (k == 0 || b.sampled_rows[k] > b.sampled_rows[k - 1]);
+    if (row && (!b.num_logprobs || (b.num_logprobs[k] >= -1 && b.num_logprobs[k] <= MAX_LOGPROBS))) continue;
+    throw StatusError(PEN_INVALID_ARG, "the sampled rows or log-probabilities of the batch are out of bounds");
   }
   check_prompts(m, kv, b);
+  if (b.source == PEN_FROM_CHANGES) check_changes(m, kv, b);
+  const bool is_known = b.source < PEN_FROM_SLOTS || (b.source == PEN_FROM_SLOTS && m.steps > 0 && m.advanced == m.steps);
+  if (!is_known || (b.source != PEN_FROM_ARRAYS && b.num_tokens != b.num_seqs)) {
+    throw StatusError(PEN_INVALID_ARG, "the slots do not hold the batch's rows");
+  }
   if (!m.states.empty() && !b.state_slots) throw StatusError(PEN_INVALID_ARG, "the batch names no state slots");
   for (uint32_t i = 0; b.state_slots && i < b.num_seqs; i++) {
     if (b.state_slots[i] >= d.state_slots) throw StatusError(PEN_INVALID_ARG, "a state slot of the batch does not exist");
   }
   for (uint32_t i = 0; i < b.num_tokens; i++) {
-    const bool input = b.inputs[i] >= 0 ? uint32_t(b.inputs[i]) < d.vocab_size : uint32_t(-1 - b.inputs[i]) < d.max_slots;
+    const bool input = b.inputs[i] >= 0                     ? uint32_t(b.inputs[i]) < d.vocab_size
+                       : b.inputs[i] > PEN_FIRST_EMBEDDING ? uint32_t(-1 - b.inputs[i]) < d.max_slots
+                                                           : uint32_t(PEN_FIRST_EMBEDDING - b.inputs[i]) < b.num_embeddings;
     bool places = true;
     for (size_t group = 0; group < m.groups.size(); group++) {
       places = places && b.slot_mapping[group * b.num_tokens + i] < uint32_t(kv.backed) * kv.block_size;
@@ -54,7 +77,7 @@ void check_batch(const pen_model& m, const pen_kv& kv, const pen_batch& b) {
 // How a batch becomes a step. A decode step, or the end of a lone prompt, takes the shape of a graph that has room for it, if one exists.
 struct Shape {
   StepBounds bounds{1, 0};
-  int tokens, seqs, rows = 0, stride;
+  int tokens, seqs, rows, stride;
   Graph* graph = nullptr;
 
   // Also fills row_of.
@@ -69,11 +92,15 @@ struct Shape {
     const bool decodes = bounds.max_query == 1;
     const int context = std::max(bounds.single_context, bounds.many_context);
     stride = std::max(ceil_div(context, block_size), 1);
-    if (decodes || (seqs == 1 && b.sample[0])) graph = find_graph(m, {!decodes, tokens, stride, b.sample_later == 0}, block_size);
-    // In a decode step, each sequence's row has the sequence's number, whether it samples or not.
-    row_of.assign(b.num_seqs, -1);
-    for (uint32_t i = 0; i < b.num_seqs; i++) {
-      if (b.sample[i]) row_of[i] = decodes ? int(i) : rows++;
+    const bool may_have_graph = decodes ? b.source != PEN_FROM_ARRAYS : seqs == 1 && b.num_sampled == 1;
+    if (may_have_graph) graph = find_graph(m, {!decodes, tokens, stride, b.sample_later == 0}, block_size);
+    // In a decode step, each sequence has a row of logits, whether it samples or not.
+    row_of.resize(b.num_sampled);
+    for (uint32_t k = 0, seq = 0, end = 0; k < b.num_sampled; k++) {
+      row_of[k] = decodes ? int(b.sampled_rows[k]) : int(k);
+      while (b.cu_seqlens_q[seq + 1] <= b.sampled_rows[k]) seq++;
+      bounds.shares_slots = bounds.shares_slots || (k > 0 && seq + 1 == end);
+      end = seq + 1;
     }
     if (graph) {
       tokens = graph->shape.tokens, seqs = graph->shape.num_seqs(), stride = graph->shape.blocks;
@@ -81,26 +108,46 @@ struct Shape {
     } else {
       bounds.max_context = stride * block_size;
     }
-    if (decodes) rows = seqs;
+    rows = decodes ? seqs : int(b.num_sampled);
   }
   MetaLayout layout(int groups) const { return MetaLayout(tokens, seqs, rows, stride, groups); }
 };
 
-// Queues the forward pass and a copy of its logits to the host.
-void run_with_logits(pen_model& m, const pen_kv& kv, const Step& step, bool sampling, std::vector<float>& logits) {
-  forward(m, kv, step);
-  logits.resize(size_t(step.num_rows) * m.desc.vocab_size);
-  if (step.num_rows) {
-    check(cudaMemcpyAsync(logits.data(), m.scratch.logits.as<float>(), logits.size() * 4, cudaMemcpyDeviceToHost, m.stream.handle),
-          "copying logits");
+// Sends a step's metadata, all of it.
+Step send_arrays(pen_model& m, const pen_kv& kv, const pen_batch& b, const Shape& shape, InFlight& f) {
+  const MetaLayout layout = shape.layout(int(m.groups.size()));
+  if (layout.size > f.meta.size()) throw StatusError(PEN_INTERNAL, "the step's metadata does not fit");
+  fill_metadata(f.meta.as<uint8_t>(), layout, b, f.sampled.as<int32_t>(), f.row_of, kv.shape());
+  uint8_t* const meta = m.scratch.meta.as<uint8_t>();
+  check(cudaMemcpyAsync(meta, f.meta.as<uint8_t>(), layout.size, cudaMemcpyHostToDevice, m.stream.handle), "copying metadata");
+  f.mask_of = layout.mask_of;
+  return step_at(meta, layout, shape.bounds);
+}
+
+// Sends what has changed since the slots' rows moved on, if anything has.
+Step send_changes(pen_model& m, const pen_kv& kv, const pen_batch& b, const Shape& shape, InFlight& f) {
+  uint8_t* next = f.meta.as<uint8_t>();
+  const auto put = [&](const auto* from, size_t count) {
+    auto* const to = reinterpret_cast<std::remove_const_t<std::remove_pointer_t<decltype(from)>>*>(next);
+    next += round_up(count * sizeof(*from), 16);
+    if (next > f.meta.as<uint8_t>() + f.meta.size()) throw StatusError(PEN_INTERNAL, "the step's changes do not fit");
+    std::copy_n(from, count, to);
+    return to;
+  };
+  if (b.source == PEN_FROM_CHANGES) {
+    const uint32_t turn = uint32_t((m.steps + 1) % NUM_FLIGHTS);
+    const RowChanges changes{put(b.rows, b.num_seqs), put(b.tables, b.num_tables), put(b.blocks, b.num_blocks), int(b.num_seqs), turn};
+    place_rows(m.launch(false), m.slots, changes, kv.paging());
   }
-  if (sampling) sample_or_lose(m, step, false);
+  f.mask_of = size_t(next - f.meta.as<uint8_t>());
+  if (b.sample_later) std::fill_n(reinterpret_cast<int32_t*>(next), shape.rows, -1);
+  f.paging = kv.paging();
+  m.advanced = m.steps + 1;
+  return step_of(m.slots, shape.rows, shape.bounds);
 }
 
 // Queues what follows the sampling, and records the event that says all results are there.
-void finish(pen_model& m, const Step& step, InFlight& f) {
-  // Sampling leaves the logits unchanged, so this may follow a graph that does not include it.
-  if (step.num_rows > 0 && !f.num_logprobs.empty()) logprobs_step(m, step, f);
+void finish(pen_model& m, InFlight& f) {
   finish_prompts(m, f);
   check(cudaEventRecord(f.done.handle, m.stream.handle), "event");
 }
@@ -114,28 +161,24 @@ uint64_t submit(pen_model& m, pen_kv& kv, const pen_batch& b) {
   if (f.pending) throw StatusError(PEN_INVALID_ARG, "two steps are in flight already");
   for (uint32_t i = 0; i < b.num_init; i++) init_slot(m, b.init[i]);
   const Shape shape(m, b, kv.block_size, f.row_of);
-  const MetaLayout layout = shape.layout(int(m.groups.size()));
-  if (layout.size > f.meta.size()) throw StatusError(PEN_INTERNAL, "the step's metadata does not fit");
-  fill_metadata(f.meta.as<uint8_t>(), layout, b, f.sampled.as<int32_t>(), f.row_of, kv.shape());
-  uint8_t* const meta = m.scratch.meta.as<uint8_t>();
-  check(cudaMemcpyAsync(meta, f.meta.as<uint8_t>(), layout.size, cudaMemcpyHostToDevice, m.stream.handle), "copying metadata");
+  const Step step = b.source == PEN_FROM_ARRAYS ? send_arrays(m, kv, b, shape, f) : send_changes(m, kv, b, shape, f);
   begin_prompts(m, kv, b, f);
-  const Step step = step_at(meta, layout, shape.bounds);
+  place_embeddings(m, b, f);
   const bool sampling = b.sample_later == 0;
   f.logits.clear();
-  if (b.want_logits) {
-    run_with_logits(m, kv, step, sampling, f.logits);
-  } else if (shape.graph) {
-    run_graph(m, kv, step, *shape.graph);
-  } else {
-    run(m, kv, step, sampling);
-  }
+  f.wants_logits = b.want_logits != 0;
   f.num_logprobs.clear();
-  if (b.num_logprobs) f.num_logprobs.assign(b.num_logprobs, b.num_logprobs + b.num_seqs);
-  if (sampling) finish(m, step, f);
+  if (b.num_logprobs) f.num_logprobs.assign(b.num_logprobs, b.num_logprobs + b.num_sampled);
+  if (shape.graph && !f.wants_logits) {
+    run_graph(m, kv, step, *shape.graph);
+    if (sampling && !f.num_logprobs.empty()) logprobs_step(m, step, f);
+  } else {
+    forward(m, kv, step);
+    if (sampling) sample_rows(m, step, f, nullptr);
+  }
+  if (sampling) finish(m, f);
   f.unsampled = !sampling;
   f.device = step;
-  f.mask_of = layout.mask_of;
   f.step = ++m.steps;
   f.pending = true;
   return f.step;
@@ -146,24 +189,11 @@ uint64_t submit(pen_model& m, pen_kv& kv, const pen_batch& b) {
 void sample_with_masks(pen_model& m, uint64_t number, const pen_masks& masks) {
   InFlight& f = flight_of(m, number);
   if (number != m.steps || !f.pending || !f.unsampled) throw StatusError(PEN_INVALID_ARG, "the step does not wait to be sampled");
-  bool fits = masks.num_seqs == f.row_of.size() && masks.num_masks <= m.desc.max_slots;
-  for (uint32_t i = 0; fits && i < masks.num_seqs; i++) fits = masks.mask_of[i] >= -1 && masks.mask_of[i] < int32_t(masks.num_masks);
+  bool fits = masks.num_sampled == f.row_of.size() && masks.num_masks <= masks.num_sampled;
+  for (uint32_t k = 0; fits && k < masks.num_sampled; k++) fits = masks.mask_of[k] >= -1 && masks.mask_of[k] < int32_t(masks.num_masks);
   if (!fits) throw StatusError(PEN_INVALID_ARG, "the masks are out of bounds");
-  const auto copy = [&](uint8_t* to, const uint8_t* from, size_t bytes) {
-    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, m.stream.handle), "copying masks");
-  };
-  uint8_t* const mask_of = f.meta.as<uint8_t>() + f.mask_of;
-  for (uint32_t i = 0; i < masks.num_seqs; i++) {
-    if (f.row_of[i] >= 0) reinterpret_cast<int32_t*>(mask_of)[f.row_of[i]] = masks.mask_of[i];
-  }
-  if (f.device.num_rows > 0) copy(m.scratch.meta.as<uint8_t>() + f.mask_of, mask_of, size_t(f.device.num_rows) * 4);
-  if (masks.num_masks) {
-    const size_t bytes = size_t(masks.num_masks) * ceil_div(int(m.desc.vocab_size), 32) * 4;
-    std::memcpy(f.masks.as<uint8_t>(), masks.masks, bytes);
-    copy(m.scratch.masks.as<uint8_t>(), f.masks.as<uint8_t>(), bytes);
-  }
-  sample_or_lose(m, f.device, false);
-  finish(m, f.device, f);
+  sample_rows(m, f.device, f, &masks);
+  finish(m, f);
   f.unsampled = false;
 }
 
@@ -172,21 +202,22 @@ void collect(pen_model& m, pen_output& out) {
   if (!f.pending || f.step != out.step) throw StatusError(PEN_INVALID_ARG, "step " + std::to_string(out.step) + " is not in flight");
   if (f.unsampled) {
     f.unsampled = f.pending = false;
+    m.advanced = 0;
     check(cudaStreamSynchronize(m.stream.handle), "a step");
     throw StatusError(PEN_INVALID_ARG, "step " + std::to_string(out.step) + " was not sampled");
   }
-  if (out.num_seqs != f.row_of.size()) throw StatusError(PEN_INVALID_ARG, "the step has a different number of sequences");
+  if (out.num_sampled != f.row_of.size()) throw StatusError(PEN_INVALID_ARG, "the step has a different number of sampled rows");
   check(cudaEventSynchronize(f.done.handle), "a step");
   f.pending = false;
+  constexpr size_t N = MAX_LOGPROBS;
   const size_t vocab = m.desc.vocab_size;
-  for (uint32_t i = 0; i < out.num_seqs; i++) {
-    const int row = f.row_of[i];
-    out.sampled[i] = row < 0 ? PEN_SAMPLED_NONE : f.sampled.as<int32_t>()[row];
-    if (row >= 0 && out.logits && !f.logits.empty()) std::memcpy(out.logits + i * vocab, f.logits.data() + size_t(row) * vocab, vocab * 4);
-    if (row < 0 || !out.logprobs || !out.logprob_ids || f.num_logprobs.empty() || f.num_logprobs[i] < 0) continue;
-    constexpr size_t N = MAX_LOGPROBS;
-    std::memcpy(out.logprobs + i * (1 + N), f.logprobs.as<float>() + size_t(row) * (1 + N), (1 + N) * 4);
-    std::memcpy(out.logprob_ids + i * N, f.logprob_ids.as<int32_t>() + size_t(row) * N, N * 4);
+  for (uint32_t k = 0; k < out.num_sampled; k++) {
+    const size_t row = size_t(f.row_of[k]);
+    out.sampled[k] = f.sampled.as<int32_t>()[row];
+    if (out.logits && !f.logits.empty()) std::copy_n(f.logits.data() + row * vocab, vocab, out.logits + k * vocab);
+    if (!out.logprobs || !out.logprob_ids || f.num_logprobs.empty() || f.num_logprobs[k] < 0) continue;
+    std::copy_n(f.logprobs.as<float>() + row * (1 + N), 1 + N, out.logprobs + k * (1 + N));
+    std::copy_n(f.logprob_ids.as<int32_t>() + row * N, N, out.logprob_ids + k * N);
   }
   collect_prompts(m, f, out);
 }

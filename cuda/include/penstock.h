@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-#define PEN_ABI_VERSION 7u
+#define PEN_ABI_VERSION 8u
 
 typedef enum {
   PEN_OK = 0,
@@ -77,9 +77,10 @@ typedef struct {
   float eps;
 } pen_norm;
 
-// out = row of the table · scale (+ row of the token types' table) (+ row of the positions' table)
+// out = row of the table · scale (+ row of the token types' table) (+ row of the positions' table). A row whose input is an embedding is
+// that embedding (+ row of the positions' table), or that of token 0 if `pads_embeddings` is not 0.
 typedef struct {
-  uint32_t table, types, positions, out;
+  uint32_t table, types, positions, out, pads_embeddings;
   float scale;
 } pen_embed;
 
@@ -283,6 +284,14 @@ typedef struct {
   uint32_t block_size, block_bytes;  // out: weights and bytes per block in the file
 } pen_quant;
 
+// A model's KV cache.
+typedef struct {
+  uint32_t num_blocks, block_size;  // in: addresses are reserved for all blocks
+  uint32_t backed;            // in: how many of the first blocks get memory; out: how many have memory, all on a device that cannot map it
+  uint32_t captured, wanted;  // out: how many graphs there are, and how many there would be with more time
+  double capture_seconds;     // in
+} pen_kv_init;
+
 // How a sequence slot samples. Neutral values disable a filter: see `SamplingParams` in src/logits.
 typedef struct {
   uint32_t slot;
@@ -300,11 +309,37 @@ typedef struct {
   uint32_t num_suppressed;
 } pen_slot_init;
 
+// What the device does not know yet about a row of a decode step (one row per sequence), and so about its slot.
+typedef struct {
+  uint32_t slot;
+  int32_t input;             // as in pen_batch
+  int32_t num_logprobs;      // as in pen_batch; -1 if the row does not sample
+  uint32_t samples;          // 0: the row is not sampled
+  uint32_t is_new;           // 0: the row had the same slot in the last decode step
+  uint32_t length;           // the sequence's tokens in the cache, without the row's
+  uint32_t state_slot;
+  uint32_t first_table, num_tables;  // its changed tables: a part of the batch's
+} pen_row;
+
+// Entries of a block table that are new.
+typedef struct {
+  uint32_t group, first, count;  // entries first … first + count - 1 of the group's table
+  uint32_t at;                   // where they begin in the batch's list of blocks
+} pen_table;
+
+// Where a step's rows come from. ARRAYS: from the batch's arrays. CHANGES: the slots and rows of the device, after the changes. A decode
+// step only. SLOTS: the slots and rows of the device as they are, which stand for the same sequences as in the step before, each one token
+// further. Nothing is sent. The arrays are given always.
+#define PEN_FROM_ARRAYS 0
+#define PEN_FROM_CHANGES 1
+#define PEN_FROM_SLOTS 2
+
+#define PEN_FIRST_EMBEDDING (-1073741824)
 // One step, as flat arrays like those of the engine's `Batch`. Everything that the struct points to is copied before pen_submit returns.
 typedef struct {
-  uint32_t num_tokens, num_seqs, max_blocks, num_init, want_logits;
+  uint32_t num_tokens, num_seqs, num_sampled, num_embeddings, max_blocks, num_init, want_logits;
   uint32_t sample_later;          // if not 0: pen_sample follows once the masks are known
-  const int32_t* inputs;          // [num_tokens] an id, or -1 - slot for the id that this slot sampled last
+  const int32_t* inputs;          // [num_tokens] an id, -1 - slot for the id that this slot sampled last, or PEN_FIRST_EMBEDDING - n
   const uint32_t* positions;      // [num_tokens]
   const uint32_t* token_types;    // [num_tokens] rows of the token types' table; null: all 0
   const uint32_t* cu_seqlens_q;   // [num_seqs + 1]
@@ -312,10 +347,10 @@ typedef struct {
   const uint32_t* slot_mapping;   // [num_groups, num_tokens]
   const uint32_t* block_tables;   // [num_groups, num_seqs, max_blocks] entries before a window are not read
   const uint32_t* slots;          // [num_seqs]
-  const uint8_t* sample;          // [num_seqs]
+  const uint32_t* sampled_rows;   // [num_sampled] ascending, any number per sequence
   const pen_slot_init* init;      // [num_init]
-  const int32_t* num_logprobs;    // [num_seqs] how many likeliest ids to return with the sampled one; -1: no log-probabilities; null: none
-                                  // for any sequence
+  const int32_t* num_logprobs;    // [num_sampled] how many likeliest ids to return with the sampled one; -1: no log-probabilities; null:
+                                  // none for any row
   uint32_t num_copies;            // at most max_slots · num_groups
   const uint32_t* copies;         // [num_copies, 2] from, to: blocks copied before rows are written; each `to` occurs once
   const uint32_t* state_slots;    // [num_seqs] each sequence's state slot; null if the model has no recurrent state
@@ -326,14 +361,19 @@ typedef struct {
   const uint32_t* scored_ids;     // [num_scored] the token that follows
   const uint32_t* scored_logprobs;  // [num_scored] how many likeliest ids to return with it
   const uint8_t* pools;           // [num_seqs] PEN_POOL_*; null: none
+  const float* embeddings;        // [num_embeddings, hidden]
+  uint32_t source, num_tables, num_blocks;  // PEN_FROM_*
+  const pen_row* rows;            // [num_seqs] if the source is PEN_FROM_CHANGES
+  const pen_table* tables;        // [num_tables]
+  const uint32_t* blocks;         // [num_blocks]
 } pen_batch;
 
-// What the sequences of a step may sample; copied before pen_sample returns.
+// What the sampled rows of a step may take; copied before pen_sample returns.
 typedef struct {
-  uint32_t num_masks;     // at most max_slots
-  uint32_t num_seqs;      // number of sequences in the step
+  uint32_t num_masks;     // at most num_sampled
+  uint32_t num_sampled;   // number of sampled rows in the step
   const uint32_t* masks;  // [num_masks, ceil(vocab / 32)] one bit per id, lowest bit first; 0 forbids the id; null if num_masks is 0
-  const int32_t* mask_of;  // [num_seqs] row of `masks`, or -1
+  const int32_t* mask_of;  // [num_sampled] row of `masks`, or -1
 } pen_masks;
 
 #define PEN_MAX_LOGPROBS 20
@@ -344,18 +384,18 @@ typedef struct {
 #define PEN_POOL_LAST 2
 #define PEN_POOL_MEAN 3
 #define PEN_POOL_COMPLETE 4
-#define PEN_SAMPLED_NONE (-1)
 #define PEN_SAMPLED_NOT_FINITE (-2)
+#define PEN_SAMPLED_SKIPPED (-3)  // the sequence's rows before it were sampled differently from the batch's inputs
 
 typedef struct {
-  uint64_t step;        // in: the step's number
-  uint32_t num_seqs;    // in: sequences of that step
-  int32_t* sampled;     // [num_seqs] out: an id, or one of the values above
-  float* logits;        // [num_seqs, vocab] out: raw; rows of sequences that did not sample are unchanged; null: not requested
-  float* logprobs;      // [num_seqs, 1 + PEN_MAX_LOGPROBS] out: log-probabilities of the raw logits: the sampled id's, then the likeliest
-                        // in descending order; NaN if there is no distribution; rows that were not requested are unchanged; null: not
-                        // requested
-  int32_t* logprob_ids;  // [num_seqs, PEN_MAX_LOGPROBS] out: the likeliest ids; -1 beyond the vocabulary; null if logprobs is
+  uint64_t step;         // in: the step's number
+  uint32_t num_sampled;  // in: sampled rows of that step
+  int32_t* sampled;      // [num_sampled] out: an id, or one of the values above
+  float* logits;         // [num_sampled, vocab] out: raw; null: not requested
+  float* logprobs;       // [num_sampled, 1 + PEN_MAX_LOGPROBS] out: log-probabilities of the raw logits: the sampled id's, then the
+                         // likeliest in descending order; NaN if there is no distribution; rows that were not requested are unchanged;
+                         // null: not requested
+  int32_t* logprob_ids;  // [num_sampled, PEN_MAX_LOGPROBS] out: the likeliest ids; -1 beyond the vocabulary; null if logprobs is
   uint32_t num_scored;   // in: scored rows of that step
   float* scored;         // [num_scored, 1 + PEN_MAX_LOGPROBS] out, as logprobs; null: none
   int32_t* scored_ids;   // [num_scored, PEN_MAX_LOGPROBS] out, as logprob_ids
@@ -381,12 +421,9 @@ pen_status pen_model_begin(pen_ctx* ctx, const pen_model_desc* desc, pen_model**
 pen_status pen_model_tensor(pen_model* model, uint32_t tensor, uint32_t first, uint32_t count, const void* data, uint64_t nbytes);
 pen_status pen_model_finish(pen_model* model);  // waits for all copies; every tensor must have been loaded
 void pen_model_destroy(pen_model* model);
-// Creates the model's cache and captures the graphs of decode steps over short contexts. Addresses are reserved for all `num_blocks`
-// blocks. The first `backed` blocks get memory, or all blocks on a device that cannot map memory.
-pen_status pen_kv_create(pen_model* model, uint32_t num_blocks, uint32_t backed, uint32_t block_size, pen_kv** out);
-// Captures the graphs of the other decode steps and of lone prompts until `seconds` have passed. Returns how many are `captured` of those
-// `wanted`. A step without a graph launches its kernels one by one.
-pen_status pen_kv_capture(pen_kv* kv, double seconds, uint32_t* captured, uint32_t* wanted);
+// Creates the model's cache and captures the graphs of decode steps over short contexts, then those of the other decode steps and of lone
+// prompts until `capture_seconds` have passed. A step without a graph launches its kernels one by one.
+pen_status pen_kv_create(pen_model* model, pen_kv_init* init, pen_kv** out);
 // Maps memory for the first `num_blocks` blocks and unmaps that of later ones, which no step in flight may use. Memory is mapped in pages,
 // so `backed`, the number of blocks that now have memory, may be larger. PEN_OUT_OF_MEMORY leaves everything unchanged.
 pen_status pen_kv_resize(pen_kv* kv, uint32_t num_blocks, uint32_t* backed);

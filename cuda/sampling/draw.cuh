@@ -8,8 +8,9 @@ namespace pen {
 constexpr int LIST = 2048;  // candidates that fit into shared memory
 
 // The weights of a whole row after the filters so far. Keys are computed again in each pass.
+template <bool DRAFTS>
 struct RowWeights {
-  Row row;
+  Row<DRAFTS> row;
   float max, temperature, min_p, floor;
   bool cut;          // top-k: only logits with a key above `cut_key`, and of those with that key only ids up to `cut_id`
   uint32_t cut_key;
@@ -104,7 +105,8 @@ __device__ int draw(int n, Source& source, Narrow narrow, bool use_top_p, double
 }
 
 // Draws without filters: finds a block by the blocks' sums, then an id within the block.
-__device__ int draw_unfiltered(const Row& r, const PassResults& results, int row, int vocab, float max, float temperature, double u,
+template <bool DRAFTS>
+__device__ int draw_unfiltered(const Row<DRAFTS>& r, const PassResults& results, int row, int vocab, float max, float temperature, double u,
                                SelectShared& s) {
   const double* sums = results.sums + size_t(row) * results.sum_blocks;
   double total = 0.0;
@@ -118,10 +120,11 @@ __device__ int draw_unfiltered(const Row& r, const PassResults& results, int row
   return search_sum(start, min(start + SUM_BLOCK, vocab), below, threshold, mass, s);
 }
 
-__device__ int draw_filtered(const SlotParams& p, const Filters& filters, const Row& r, const PassResults& results, int row, int vocab,
-                             float max, double u, DrawShared& s) {
+template <bool DRAFTS>
+__device__ int draw_filtered(const SlotParams& p, const Filters& filters, const Row<DRAFTS>& r, const PassResults& results, int row,
+                             int vocab, float max, double u, DrawShared& s) {
   const double top_p = double(p.top_p);
-  RowWeights weights{r, max, p.temperature, filters.min_p ? p.min_p : 0.0f, 0.0f, false, 0u, 0, -INFINITY, INFINITY};
+  RowWeights<DRAFTS> weights{r, max, p.temperature, filters.min_p ? p.min_p : 0.0f, 0.0f, false, 0u, 0, -INFINITY, INFINITY};
   double total = -1.0;
   if (!filters.top_k && filters.top_p) {
     const uint64_t* masses = results.masses + row * EXPONENTS;
@@ -210,6 +213,7 @@ __device__ int draw_filtered(const SlotParams& p, const Filters& filters, const 
 }
 
 // Grid: (rows). Greedy rows return at once.
+template <bool DRAFTS>
 __global__ void __launch_bounds__(SELECT_THREADS) draw_kernel(SamplerState state, Sample args, PassResults results) {
   let_next_start();
   const int row = blockIdx.x, slot = args.slots[row], vocab = state.vocab;
@@ -220,15 +224,15 @@ __global__ void __launch_bounds__(SELECT_THREADS) draw_kernel(SamplerState state
   if (!is_sound(best)) return;
   __shared__ DrawShared s;
   const SlotParams p = state.params[slot];
-  const Row r = make_row(state, args, row, slot, p);
+  const Row<DRAFTS> r = make_row<DRAFTS>(state, args, row, slot, p);
   const Filters filters(p, vocab);
   const float max = best_value(best);
-  const double u = uniform(p.seed, p.num_generated);
+  const double u = uniform(p.seed, p.num_generated + uint32_t(rows_ahead<DRAFTS>(args, row, slot)));
   const int id = filters.any() ? draw_filtered(p, filters, r, results, row, vocab, max, u, s)
                                : draw_unfiltered(r, results, row, vocab, max, p.temperature, u, s.select);
   // All threads have read the slot's parameters before one of them changes these.
   __syncthreads();
-  if (threadIdx.x == 0) record(state, args, row, slot, id < 0 ? NOT_FINITE : id);
+  if (threadIdx.x == 0) record<DRAFTS>(state, args, row, slot, id < 0 ? NOT_FINITE : id);
 }
 
 }  // namespace pen

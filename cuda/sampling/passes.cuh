@@ -70,16 +70,26 @@ __device__ __forceinline__ uint64_t row_best(const PassResults& results, int row
   return warp_max_key(key);
 }
 
-// Writes a row's result and records it in the slot, by one thread.
-__device__ __forceinline__ void record(const SamplerState& state, const Sample& args, int row, int slot, int id) {
-  int32_t* const results = *args.results;  // first, because the load takes time
+// Records a slot's id, by one thread.
+__device__ __forceinline__ void move_on(const SamplerState& state, int slot, int id) {
   state.last[slot] = id;
   if (id >= 0) {
     SlotParams& p = state.params[slot];
     if (has_penalties(p)) state.counts[size_t(slot) * state.vocab + id] += 1;
     p.num_generated += 1;
   }
-  results[row] = id;
+}
+
+// Writes a row's result and records it in the slot, by one thread. A row that may share its slot is not accepted yet.
+template <bool DRAFTS>
+__device__ __forceinline__ void record(const SamplerState& state, const Sample& args, int row, int slot, int id) {
+  if constexpr (DRAFTS) {
+    args.drafts.drawn[row] = id;
+  } else {
+    int32_t* const results = *args.results;  // first, because the load takes time
+    move_on(state, slot, id);
+    results[row] = id;
+  }
 }
 
 __device__ __forceinline__ float4 load4(const float* row, int id, int vocab, bool aligned) {
@@ -93,7 +103,8 @@ __device__ __forceinline__ float4 load4(const float* row, int id, int vocab, boo
 }
 
 // Adjusts the logits of four ids, starting at `id`. Ids beyond the vocabulary are left unchanged.
-__device__ __forceinline__ void adjust4(float (&x)[4], const Row& r, int id, int vocab) {
+template <bool DRAFTS>
+__device__ __forceinline__ void adjust4(float (&x)[4], const Row<DRAFTS>& r, int id, int vocab) {
 #pragma unroll
   for (int j = 0; j < 4; j++) {
     if (id + j < vocab) x[j] = r.adjusted(x[j], id + j);
@@ -104,10 +115,11 @@ constexpr int GROUPS = PASS_IDS / (4 * PASS_THREADS);
 
 // Grid: (vocab_tiles, rows). Finds the best key of a vocabulary tile. A row's parameters are read before the wait: nothing in the step
 // changes them, except the number of tokens that a slot has generated, which only a finished row changes.
+template <bool DRAFTS>
 __global__ void __launch_bounds__(PASS_THREADS) largest_kernel(SamplerState state, Sample args, PassResults results) {
   let_next_start();
   const int vocab_tile = blockIdx.x, row = blockIdx.y, slot = args.slots[row], vocab = state.vocab;
-  const Row r = make_row(state, args, row, max(slot, 0), state.params[max(slot, 0)]);
+  const Row<DRAFTS> r = make_row<DRAFTS>(state, args, row, max(slot, 0), state.params[max(slot, 0)]);
   wait_for_previous();
   if (slot < 0) return;
   const float* logits = args.logits + size_t(row) * vocab;
@@ -149,6 +161,7 @@ __global__ void __launch_bounds__(PASS_THREADS) largest_kernel(SamplerState stat
 
 // Grid: (vocab_tiles, rows). Greedy and broken rows end here. For the others, computes sums of weights by blocks of 256. With filters, also
 // counts the candidates in each power of two: for top-k by the logits' distances, otherwise the weights >= min_p, with their mass.
+template <bool DRAFTS>
 __global__ void __launch_bounds__(PASS_THREADS) weigh_kernel(SamplerState state, Sample args, PassResults results) {
   let_next_start();
   const int vocab_tile = blockIdx.x, row = blockIdx.y, slot = args.slots[row], vocab = state.vocab;
@@ -159,11 +172,11 @@ __global__ void __launch_bounds__(PASS_THREADS) weigh_kernel(SamplerState state,
   const uint64_t best = row_best(results, row);
   const bool sound = is_sound(best);
   if (temperature == 0.0f || !sound) {
-    if (vocab_tile == 0 && threadIdx.x == 0) record(state, args, row, slot, sound ? best_id(best) : NOT_FINITE);
+    if (vocab_tile == 0 && threadIdx.x == 0) record<DRAFTS>(state, args, row, slot, sound ? best_id(best) : NOT_FINITE);
     return;
   }
   const SlotParams p = state.params[slot];
-  const Row r = make_row(state, args, row, slot, p);
+  const Row<DRAFTS> r = make_row<DRAFTS>(state, args, row, slot, p);
   const Filters filters(p, vocab);
   const float max = best_value(best), scale = bucket_scale(temperature);
   const bool aligned = (reinterpret_cast<uintptr_t>(r.logits) & 15) == 0;

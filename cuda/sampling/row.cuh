@@ -14,6 +14,8 @@ __host__ __device__ inline bool has_penalties(const SlotParams& p) {
   return p.repetition_penalty != 1.0f || p.presence_penalty != 0.0f || p.frequency_penalty != 0.0f;
 }
 
+// DRAFTS: rows may share a slot.
+template <bool DRAFTS>
 struct Row {
   const float* logits;
   const uint32_t* counts;    // null: nothing to adjust
@@ -22,6 +24,8 @@ struct Row {
   const float* biases;
   const SlotParams* params;  // on the device; unchanged while a row is read
   bool suppressing;
+  const int32_t* drafts;  // [num_drafts] ids that count as generated, besides those that `counts` counts
+  int num_drafts;
 
   __device__ __forceinline__ float at(int id) const { return adjusted(logits[id], id); }
 
@@ -29,7 +33,10 @@ struct Row {
 
   __device__ __forceinline__ float adjusted(float x, int id) const {
     if (counts != nullptr) {
-      const uint32_t word = counts[id];
+      uint32_t word = counts[id];
+      if constexpr (DRAFTS) {
+        for (int i = 0; i < num_drafts; i++) word += drafts[i] == id;
+      }
       if (word != 0) x = adjusted_by(x, id, word, params, bias_ids, biases, suppressing);
     }
     if (mask != nullptr && (mask[id / 32] >> (id % 32) & 1u) == 0 && x == x) x = -INFINITY;
@@ -63,10 +70,24 @@ struct Row {
   }
 };
 
-__device__ __forceinline__ Row make_row(const SamplerState& state, const Sample& args, int row, int slot, const SlotParams& p) {
-  Row r;
+// The number of rows in front of a row that share its slot.
+template <bool DRAFTS>
+__device__ __forceinline__ int rows_ahead(const Sample& args, int row, int slot) {
+  int ahead = 0;
+  if constexpr (DRAFTS) {
+    while (ahead < row && args.slots[row - 1 - ahead] == slot) ahead++;
+  }
+  return ahead;
+}
+
+template <bool DRAFTS>
+__device__ __forceinline__ Row<DRAFTS> make_row(const SamplerState& state, const Sample& args, int row, int slot, const SlotParams& p) {
+  Row<DRAFTS> r;
+  const int ahead = rows_ahead<DRAFTS>(args, row, slot);
   r.logits = args.logits + size_t(row) * state.vocab;
-  r.suppressing = p.num_suppressed > 0 && p.num_generated < p.min_tokens;
+  r.suppressing = p.num_suppressed > 0 && p.num_generated + uint32_t(ahead) < p.min_tokens;
+  r.drafts = DRAFTS ? args.drafts.next + row - ahead : nullptr;
+  r.num_drafts = has_penalties(p) ? ahead : 0;
   r.params = state.params + slot;
   r.bias_ids = state.bias_ids + size_t(slot) * MAX_BIASES;
   r.biases = state.biases + size_t(slot) * MAX_BIASES;

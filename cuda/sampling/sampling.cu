@@ -1,4 +1,6 @@
-// Launches sampling: two passes of many blocks over all rows, then one block per row draws.
+// Launches sampling: two passes of many blocks over all rows, then one block per row draws. If rows share a slot, their ids are accepted in
+// the end.
+#include "drafts.cuh"
 #include "draw.cuh"
 #include "logprobs.cuh"
 
@@ -39,10 +41,21 @@ void sample(const Launch& launch, const SamplerState& state, const Sample& args)
   size_t bytes = 0;
   const PassResults results = place_results(args.workspace, args.num_rows, state.vocab, &bytes);
   if (state.vocab > 1 << 19 || args.workspace_bytes < bytes) throw CudaError(cudaErrorInvalidValue, "sampling: vocabulary or workspace");
-  const dim3 all(results.vocab_tiles, args.num_rows);
-  launch(largest_kernel, all, dim3(PASS_THREADS), 0, state, args, results);
-  launch(weigh_kernel, all, dim3(PASS_THREADS), 0, state, args, results);
-  launch(draw_kernel, dim3(args.num_rows), dim3(SELECT_THREADS), 0, state, args, results);
+  const auto draw_all = [&](auto largest, auto weigh, auto draw) {
+    const dim3 all(results.vocab_tiles, args.num_rows);
+    launch(largest, all, dim3(PASS_THREADS), 0, state, args, results);
+    launch(weigh, all, dim3(PASS_THREADS), 0, state, args, results);
+    launch(draw, dim3(args.num_rows), dim3(SELECT_THREADS), 0, state, args, results);
+  };
+  if (!args.drafts.next) return draw_all(largest_kernel<false>, weigh_kernel<false>, draw_kernel<false>);
+  draw_all(largest_kernel<true>, weigh_kernel<true>, draw_kernel<true>);
+  launch(accept_kernel, dim3(ceil_div(args.num_rows, DRAFT_THREADS)), dim3(DRAFT_THREADS), 0, state, args);
+}
+
+void find_drafts(const Launch& launch, const SamplerState& state, const int32_t* inputs, int num_tokens, const int32_t* rows, int num_rows,
+                 int32_t* next) {
+  const dim3 grid(ceil_div(num_rows, DRAFT_THREADS));
+  launch(find_drafts_kernel, grid, dim3(DRAFT_THREADS), 0, state, inputs, num_tokens, rows, num_rows, next);
 }
 
 void logprobs(const Launch& launch, const SamplerState& state, const Logprobs& args) {

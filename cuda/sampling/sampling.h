@@ -11,6 +11,10 @@
 //   drawn      u · mass with u from Philox (seed, number of tokens generated so far), by the running sum in the order of ids, or in
 //              descending order of weights under top-p.
 // Log-probabilities are the log-softmax of the raw logits, with float64 sums.
+//
+// Several rows of a slot are all drawn at once, each as if the inputs that follow the rows before it (drafts) had been drawn from these.
+// Then each slot accepts its rows in order, up to and including the first that drew another id than its draft. The others are SKIPPED. So
+// the accepted ids are those of one row at a time.
 #pragma once
 
 #include "../device/launch.h"
@@ -22,7 +26,7 @@ constexpr int MAX_BIASES = 4096;      // logit biases
 constexpr int MAX_SUPPRESSED = 2048;  // stop ids that min_tokens forbids: the request's and the vocabulary's own
 constexpr int MAX_LOGPROBS = 20;
 
-constexpr int NOT_FINITE = -2;
+constexpr int NOT_FINITE = -2, SKIPPED = -3;
 
 struct SlotParams {
   float temperature, top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty;
@@ -49,6 +53,16 @@ struct SlotLists {
 // Sets up a slot: stores its parameters, clears its counts, and marks the ids of its lists.
 void sampler_reset(const Launch& launch, const SamplerState& state, uint32_t slot, const SlotParams& params, const SlotLists& lists);
 
+// Rows of which several share a slot. Such rows are neighbours.
+struct Drafts {
+  const int32_t* next;  // [num_rows] the id of the input after each row; negative: none
+  int32_t* drawn;       // [num_rows] out: as `results`
+  int num_before;       // rows of the same step, in front of these, that were sampled before; next and drawn hold theirs, too
+};
+// Finds `next` for the rows that `rows` lists. inputs: [num_tokens], as those of embedding.h. Must run before any of the rows is sampled.
+void find_drafts(const Launch& launch, const SamplerState& state, const int32_t* inputs, int num_tokens, const int32_t* rows, int num_rows,
+                 int32_t* next);
+
 struct Sample {
   const float* logits;  // [num_rows, vocab]
   int num_rows;
@@ -58,6 +72,7 @@ struct Sample {
   int32_t* const* results;  // where the address of the output is stored: [num_rows] an id or NOT_FINITE; rows of padding are not written
   void* workspace;
   size_t workspace_bytes;
+  Drafts drafts;  // without `next`: each row has a slot of its own
 };
 size_t sampler_workspace(int num_rows, int vocab);
 // Samples one id per row and writes it to `results` and to state.last. Rows' parameters (slots, mask_of, the slots' parameters) are read

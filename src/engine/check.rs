@@ -6,17 +6,6 @@ use std::ops::Deref;
 use super::{Batch, EngineError, Input, KvCapacity, Masks};
 use logits::{MAX_LOGPROBS, mask_words};
 
-/// The features that a backend has besides tokens and sampling the last row of each sequence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Features {
-    /// Several sampled rows per sequence, and sampled rows that are not the last.
-    pub any_sampled_row: bool,
-    /// Rows that are embeddings.
-    pub embeddings: bool,
-    /// Models with recurrent state.
-    pub state: bool,
-}
-
 /// The limits that an engine was opened with.
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -33,7 +22,6 @@ pub struct Limits {
     pub max_batch_tokens: usize,
     /// The most tokens per sequence.
     pub max_context: usize,
-    pub features: Features,
     /// Whether rows see later rows of their sequence, so that a step holds whole sequences.
     pub bidirectional: bool,
 }
@@ -73,8 +61,7 @@ impl Limits {
     /// Checks everything that does not depend on the contents of the sequence slots.
     ///
     /// # Errors
-    /// [`EngineError::InvalidBatch`] for a batch that no engine can run. [`EngineError::Unsupported`] for a batch that this backend cannot
-    /// run.
+    /// [`EngineError::InvalidBatch`] for a batch that no engine can run. [`EngineError::Unsupported`] for rows with three positions.
     pub fn check<'a>(&self, batch: &'a Batch) -> Result<CheckedBatch<'a>, EngineError> {
         self.check_batch(batch)?;
         Ok(CheckedBatch(batch))
@@ -108,8 +95,7 @@ impl Limits {
         check_copies(&batch.copies, self.num_backed, "block")?;
         self.check_state(batch)?;
         self.check_sampled(batch)?;
-        self.check_prompts(batch)?;
-        self.check_features(batch)
+        self.check_prompts(batch)
     }
 
     fn is_slot(&self, slot: &u32) -> bool {
@@ -131,6 +117,9 @@ impl Limits {
         }
         if ![0, batch.num_tokens()].contains(&batch.token_types.len()) {
             return fault("its token types are not one per row");
+        }
+        if !batch.grid_positions.is_empty() {
+            return Err(EngineError::Unsupported("no backend computes rows with three positions".into()));
         }
         match batch.token_types.iter().find(|&&kind| kind as usize >= self.num_token_types.max(1)) {
             Some(kind) => fault(format!("a row is of token type {kind}, but the model has {} types", self.num_token_types)),
@@ -197,24 +186,6 @@ impl Limits {
         }
         if ![0, batch.num_seqs()].contains(&batch.vectors.len()) {
             return fault("its vectors are not one per sequence");
-        }
-        Ok(())
-    }
-
-    fn check_features(&self, batch: &Batch) -> Result<(), EngineError> {
-        let unsupported = |what: &str| Err(EngineError::Unsupported(format!("this backend cannot compute {what}")));
-        let is_last = |(i, &row): (usize, &u32)| batch.cu_seqlens_q[i + 1] == row + 1;
-        if !self.features.any_sampled_row && !batch.sampled_seqs().zip(&batch.sampled_rows).all(is_last) {
-            return unsupported("a sampled row that is not the last of its sequence");
-        }
-        if !self.features.embeddings && !batch.embeddings.is_empty() {
-            return unsupported("rows that are embeddings");
-        }
-        if !batch.grid_positions.is_empty() {
-            return unsupported("rows with three positions");
-        }
-        if !self.features.state && self.kv.has_state() {
-            return unsupported("models with recurrent state");
         }
         Ok(())
     }

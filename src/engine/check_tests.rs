@@ -3,8 +3,6 @@
 use super::*;
 use crate::{Pooling, Scored, VectorRequest};
 
-const ALL: Features = Features { any_sampled_row: true, embeddings: true, state: true };
-
 fn limits() -> Limits {
     Limits {
         kv: KvCapacity { num_state_slots: 4, ..KvCapacity::blocks(4, 4) },
@@ -16,7 +14,6 @@ fn limits() -> Limits {
         max_batch_tokens: 4,
         max_context: 6,
         bidirectional: false,
-        features: ALL,
     }
 }
 
@@ -111,27 +108,9 @@ fn a_model_without_recurrent_state_has_no_state_slots() {
 }
 
 #[test]
-fn what_a_backend_cannot_compute_is_refused() {
-    let stateless = Batch { state_slots: Vec::new(), state_copies: Vec::new(), ..batch() };
-    let last_rows = |batch: &Batch| Batch { sampled_rows: vec![2, 3], num_logprobs: Vec::new(), ..batch.clone() };
-    let mut tokens = last_rows(&stateless);
-    (tokens.inputs[1], tokens.embeddings) = (Input::Token(1), Vec::new());
-    let none =
-        Limits { features: Features { any_sampled_row: false, embeddings: false, state: false }, kv: KvCapacity::blocks(3, 4), ..limits() };
-    none.check(&tokens).unwrap();
-    let refused = |limits: &Limits, batch: &Batch| match limits.check(batch) {
-        Err(EngineError::Unsupported(what)) => what,
-        other => panic!("{other:?}"),
-    };
-    let first = Batch { sampled_rows: vec![1], ..tokens.clone() };
-    assert!(refused(&none, &first).contains("not the last of its sequence"));
-    let two = Batch { sampled_rows: vec![1, 2], ..tokens.clone() };
-    assert!(refused(&none, &two).contains("not the last of its sequence"));
-    assert!(refused(&none, &last_rows(&stateless)).contains("embeddings"));
+fn rows_with_three_positions_are_refused() {
     let grid = Batch { grid_positions: vec![[0; 2]; 4], ..batch() };
-    assert!(refused(&limits(), &grid).contains("three positions"));
-    let state = Limits { kv: limits().kv, ..none.clone() };
-    assert!(refused(&state, &Batch { state_slots: vec![3, 0], ..tokens }).contains("recurrent state"));
+    assert!(matches!(limits().check(&grid), Err(EngineError::Unsupported(what)) if what.contains("three positions")));
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod header;
 mod long;
 mod modules;
 mod nvcc;
+mod prompt_items;
 mod prompts;
 mod recorder;
 mod rows;

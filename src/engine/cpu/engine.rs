@@ -7,7 +7,7 @@ use super::simd::Kernels;
 use super::simd::attend::{CacheLayer, CacheLayout, KvCache};
 use super::simd::pool::ThreadPool;
 use super::state::StateStore;
-use crate::check::{Features, Limits};
+use crate::check::Limits;
 use crate::info::weight_bytes;
 use crate::memory_ledger::CacheEntry;
 use crate::pool_blocks::grown_blocks;
@@ -35,9 +35,6 @@ pub struct CpuOptions {
     /// The number of state slots, for models with recurrent state.
     pub state_slots: usize,
 }
-
-/// The CPU computes everything that the seam can ask for.
-const FEATURES: Features = Features { any_sampled_row: true, embeddings: true, state: true };
 
 /// The state that a sequence slot keeps between steps.
 pub(super) struct SequenceSlot {
@@ -85,7 +82,6 @@ impl CpuEngine {
             num_token_types: spec.num_token_types,
             max_slots: options.max_slots,
             max_batch_tokens: options.max_batch_tokens,
-            features: FEATURES,
             bidirectional: spec.arch.bidirectional,
         };
         let (weight_bytes, step_bytes) = weight_bytes(&weights, |weight| weight.num_bytes() as u64);

@@ -3,23 +3,30 @@
 use std::ptr;
 
 use super::raii::Lent;
-use super::results::ResultLayout;
 use super::sys;
-use crate::check::CheckedBatch;
+use crate::check::{CheckedBatch, Limits};
 use crate::{Batch, EngineError, Input, Masks, Pooling, SlotInit, VectorRequest};
 use logits::mask_words;
+
+/// What a step sends about its rows: see `pen_batch`.
+#[derive(Debug, Default)]
+pub struct Changes {
+    pub source: u32,
+    pub rows: Vec<sys::pen_row>,
+    pub tables: Vec<sys::pen_table>,
+    pub blocks: Vec<u32>,
+}
 
 /// The arrays of a batch that the C side takes in another form.
 #[derive(Default)]
 pub struct FlatBatch {
-    inputs: Vec<i32>, // [num_tokens] an id, or -1 - slot
-    sample: Vec<u8>,  // [num_seqs]
+    inputs: Vec<i32>, // [num_tokens] an id, -1 - slot, or PEN_FIRST_EMBEDDING - row
     bias_ids: Vec<Vec<u32>>,
     biases: Vec<Vec<f32>>,
     suppressed: Vec<Vec<u32>>,
     init: Vec<sys::pen_slot_init>,
-    mask_of: Vec<i32>,      // [num_seqs]
-    num_logprobs: Vec<i32>, // [num_seqs], or empty if no sequence asks
+    mask_of: Vec<i32>,      // [num_sampled]
+    num_logprobs: Vec<i32>, // [num_sampled], or empty if no row asks
     copies: Vec<u32>,       // [num_copies, 2]
     state_copies: Vec<u32>, // [num_state_copies, 2]
     scored: [Vec<u32>; 3],  // [num_scored] rows, ids, numbers of likeliest ids
@@ -30,12 +37,13 @@ pub struct FlatBatch {
 // borrows both.
 unsafe impl Send for FlatBatch {}
 
-fn encode(input: Input) -> i32 {
-    // checked before: ids and slots are far below 2^31
+/// An input as the C side reads it.
+pub fn encode(input: Input) -> i32 {
+    // checked before: ids are far below 2^31, slots and embeddings below 2^30
     match input {
         Input::Token(id) => id as i32,
         Input::Sampled(slot) => -1 - slot as i32,
-        Input::Embedding(_) => unreachable!("refused by `Limits::check`"),
+        Input::Embedding(row) => sys::PEN_FIRST_EMBEDDING - row as i32,
     }
 }
 
@@ -61,22 +69,18 @@ impl FlatBatch {
     pub fn lend<T>(
         &mut self,
         batch: CheckedBatch,
-        (vocab, bidirectional): (usize, bool),
+        limits: &Limits,
+        changes: &Changes,
         call: impl FnOnce(&Lent<sys::pen_batch>) -> T,
     ) -> Result<T, EngineError> {
+        let (vocab, hidden) = (limits.vocab_size, limits.hidden_dim);
         self.inputs.clear();
         self.inputs.extend(batch.inputs.iter().map(|&input| encode(input)));
-        self.sample.clear();
-        self.sample.resize(batch.num_seqs(), 0);
-        batch.sampled_seqs().for_each(|seq| self.sample[seq] = 1);
         self.num_logprobs.clear();
         if batch.num_logprobs.iter().any(Option::is_some) {
-            self.num_logprobs.resize(batch.num_seqs(), -1);
-            for (seq, n) in batch.sampled_seqs().zip(&batch.num_logprobs) {
-                self.num_logprobs[seq] = n.map_or(-1, i32::from);
-            }
+            self.num_logprobs.extend(batch.num_logprobs.iter().map(|n| n.map_or(-1, i32::from)));
         }
-        self.encode_prompt(&batch, bidirectional);
+        self.encode_prompt(&batch, limits.bidirectional);
         self.init.clear();
         self.bias_ids.clear();
         self.biases.clear();
@@ -95,6 +99,8 @@ impl FlatBatch {
         let raw = sys::pen_batch {
             num_tokens: batch.num_tokens() as u32,
             num_seqs: batch.num_seqs() as u32,
+            num_sampled: batch.num_sampled() as u32,
+            num_embeddings: (batch.embeddings.len() / hidden.max(1)) as u32,
             max_blocks: batch.max_blocks as u32,
             num_init: self.init.len() as u32,
             want_logits: u32::from(batch.want_logits),
@@ -107,7 +113,7 @@ impl FlatBatch {
             slot_mapping: pointer(&batch.slot_mapping),
             block_tables: pointer(&batch.block_tables),
             slots: pointer(&batch.sequence_slots),
-            sample: pointer(&self.sample),
+            sampled_rows: pointer(&batch.sampled_rows),
             init: pointer(&self.init),
             num_logprobs: pointer(&self.num_logprobs),
             num_copies: batch.copies.len() as u32,
@@ -120,27 +126,32 @@ impl FlatBatch {
             scored_ids: pointer(&self.scored[1]),
             scored_logprobs: pointer(&self.scored[2]),
             pools: pointer(&self.pools),
+            embeddings: pointer(&batch.embeddings),
+            source: changes.source,
+            num_tables: changes.tables.len() as u32,
+            num_blocks: changes.blocks.len() as u32,
+            rows: pointer(&changes.rows),
+            tables: pointer(&changes.tables),
+            blocks: pointer(&changes.blocks),
         };
-        // SAFETY: every pointer leads into `self` or the batch, both borrowed during the call, and `Limits::check` found the lengths and
-        // the entries right. `init` holds as many entries as `bias_ids`, `biases` and `suppressed`, whose lists it points to.
+        // SAFETY: every pointer leads into `self`, the batch or the changes, all borrowed during the call. `Limits::check` found the
+        // lengths and the entries of the batch right, and the changes repeat them. `init` holds as many entries as `bias_ids`, `biases` and
+        // `suppressed`, whose lists it points to.
         Ok(call(&unsafe { Lent::new(raw) }))
     }
 
     /// Lends masks that passed `Limits::check_masks` to `call`.
-    pub fn lend_masks<T>(&mut self, masks: &Masks, asked: &ResultLayout, vocab: usize, call: impl FnOnce(&Lent<sys::pen_masks>) -> T) -> T {
+    pub fn lend_masks<T>(&mut self, masks: &Masks, vocab: usize, call: impl FnOnce(&Lent<sys::pen_masks>) -> T) -> T {
         self.mask_of.clear();
-        self.mask_of.resize(asked.num_seqs(), -1);
         // checked before: there are at most as many masks as sampled rows
-        for (&seq, mask) in asked.sampled_seqs().iter().zip(&masks.of) {
-            self.mask_of[seq] = mask.map_or(-1, |mask| mask as i32);
-        }
+        self.mask_of.extend(masks.of.iter().map(|mask| mask.map_or(-1, |mask| mask as i32)));
         let raw = sys::pen_masks {
             num_masks: (masks.words.len() / mask_words(vocab)) as u32,
-            num_seqs: asked.num_seqs() as u32,
+            num_sampled: masks.of.len() as u32,
             masks: pointer(&masks.words),
             mask_of: pointer(&self.mask_of),
         };
-        // SAFETY: the words hold `num_masks` masks and `mask_of` has `num_seqs` entries; both are borrowed during the call.
+        // SAFETY: the words hold `num_masks` masks and `mask_of` has `num_sampled` entries; both are borrowed during the call.
         call(&unsafe { Lent::new(raw) })
     }
 
@@ -196,7 +207,6 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::check::{Features, Limits};
     use crate::{KvCapacity, Scored};
     use logits::SamplingParams;
 
@@ -218,7 +228,7 @@ mod tests {
             generated: generated.to_vec(),
         };
         let mut batch = Batch {
-            inputs: vec![Input::Token(4), Input::Token(5), Input::Sampled(0), Input::Sampled(6)],
+            inputs: vec![Input::Token(4), Input::Embedding(1), Input::Sampled(0), Input::Sampled(6)],
             positions: vec![0, 1, 8, 9],
             token_types: vec![0, 1, 0, 1],
             cu_seqlens_q: vec![0, 2, 3, 4],
@@ -227,9 +237,10 @@ mod tests {
             block_tables: vec![0, 1, 2],
             max_blocks: 1,
             sequence_slots: vec![1, 0, 6],
-            sampled_rows: vec![1, 3],
+            sampled_rows: vec![0, 1, 3],
             init: vec![init(1, &[]), init(2, &[9])],
-            num_logprobs: vec![None, Some(7)],
+            num_logprobs: vec![None, Some(7), Some(0)],
+            embeddings: vec![0.5; 4],
             sample_later: true,
             copies: vec![(0, 2), (1, 3)],
             state_slots: vec![4, 0, 2],
@@ -241,7 +252,6 @@ mod tests {
                 Some(VectorRequest { pooling: Pooling::First, complete: true }),
             ],
             want_logits: true,
-            ..Batch::default()
         };
         let limits = Limits {
             kv: KvCapacity { num_state_slots: 5, ..KvCapacity::blocks(4, 32) },
@@ -252,15 +262,17 @@ mod tests {
             max_slots: 8,
             max_batch_tokens: 4,
             max_context: 32,
-            features: Features { any_sampled_row: true, embeddings: true, state: true },
             bidirectional: false,
         };
+        let table = sys::pen_table { group: 0, first: 1, count: 1, at: 0 };
+        let changes = Changes { source: sys::PEN_FROM_CHANGES, rows: Vec::new(), tables: vec![table], blocks: vec![3] };
         let mut flat = FlatBatch::default();
         for _ in 0..2 {
             let check = |lent: &Lent<sys::pen_batch>| {
                 assert_eq!((lent.num_tokens, lent.num_seqs, lent.max_blocks, lent.num_init), (4, 3, 1, 2));
                 assert_eq!((lent.want_logits, lent.sample_later), (1, 1));
-                assert_eq!(read(lent.inputs, 4), [4, 5, -1, -7]);
+                assert_eq!(read(lent.inputs, 4), [4, -1_073_741_825, -1, -7]);
+                assert_eq!((lent.num_embeddings, read(lent.embeddings, 4)), (2, vec![0.5; 4]));
                 assert_eq!(read(lent.positions, 4), [0, 1, 8, 9]);
                 assert_eq!(read(lent.token_types, 4), [0, 1, 0, 1]);
                 assert_eq!(read(lent.cu_seqlens_q, 4), [0, 2, 3, 4]);
@@ -268,14 +280,16 @@ mod tests {
                 assert_eq!(read(lent.slot_mapping, 4), [0, 1, 40, 41]);
                 assert_eq!(read(lent.block_tables, 3), [0, 1, 2]);
                 assert_eq!(read(lent.slots, 3), [1, 0, 6]);
-                assert_eq!(read(lent.sample, 3), [1, 0, 1]);
-                assert_eq!(read(lent.num_logprobs, 3), [-1, -1, 7]);
+                assert_eq!((lent.num_sampled, read(lent.sampled_rows, 3)), (3, vec![0, 1, 3]));
+                assert_eq!(read(lent.num_logprobs, 3), [-1, 7, 0]);
                 assert_eq!((lent.num_copies, read(lent.copies, 4)), (2, vec![0, 2, 1, 3]));
                 assert_eq!(read(lent.state_slots, 3), [4, 0, 2]);
                 assert_eq!((lent.num_state_copies, read(lent.state_copies, 2)), (1, vec![1, 4]));
                 let scored = [lent.scored_rows, lent.scored_ids, lent.scored_logprobs].map(|list| read(list, 2));
                 assert_eq!((lent.num_scored, scored), (2, [vec![0, 2], vec![5, 6], vec![0, 20]]));
                 assert_eq!(read(lent.pools, 3), [3, 0, 5]);
+                assert_eq!((lent.source, lent.rows.is_null(), read(lent.tables, lent.num_tables)), (1, true, vec![table]));
+                assert_eq!(read(lent.blocks, lent.num_blocks), [3]);
                 // SAFETY: `num_init` entries are lent.
                 let [first, second] = unsafe { [&*lent.init, &*lent.init.add(1)] };
                 assert_eq!((first.slot, second.slot, first.top_p, first.seed), (1, 2, 1.0, 0));
@@ -287,29 +301,26 @@ mod tests {
                 assert_eq!(read(second.generated, second.num_generated), [9]);
                 assert_eq!(second.num_biases + second.num_suppressed, 0);
             };
-            flat.lend(limits.check(&batch).unwrap(), (20, false), check).unwrap();
+            flat.lend(limits.check(&batch).unwrap(), &limits, &changes, check).unwrap();
         }
-        batch.num_logprobs = vec![None; 2];
-        assert_eq!(flat.lend(limits.check(&batch).unwrap(), (20, false), |lent| lent.num_logprobs).unwrap(), ptr::null());
+        batch.num_logprobs = vec![None; 3];
+        assert_eq!(flat.lend(limits.check(&batch).unwrap(), &limits, &changes, |lent| lent.num_logprobs).unwrap(), ptr::null());
         batch.vectors = vec![None; 3];
-        assert!(flat.lend(limits.check(&batch).unwrap(), (20, false), |lent| lent.pools.is_null()).unwrap());
+        assert!(flat.lend(limits.check(&batch).unwrap(), &limits, &changes, |lent| lent.pools.is_null()).unwrap());
         batch.init[1].generated[0] = 20;
-        let error = flat.lend(limits.check(&batch).unwrap(), (20, false), |_| ()).unwrap_err().to_string();
+        let error = flat.lend(limits.check(&batch).unwrap(), &limits, &changes, |_| ()).unwrap_err().to_string();
         assert!(error.contains("slot 2"), "{error}");
     }
 
     #[test]
     fn masks_are_lent_unchanged() {
         let (mut flat, masks) = (FlatBatch::default(), Masks { words: vec![5, 6], of: vec![Some(1), None, Some(0)] });
-        let asked = |sampled_rows| {
-            ResultLayout::by(&Batch { sampled_rows, context_lens: vec![1; 4], cu_seqlens_q: vec![0, 1, 2, 3, 4], ..Batch::default() })
-        };
-        flat.lend_masks(&masks, &asked(vec![0, 1, 3]), 20, |lent| {
+        flat.lend_masks(&masks, 20, |lent| {
             assert_eq!((lent.num_masks, read(lent.masks, 2)), (2, vec![5, 6]));
-            assert_eq!(read(lent.mask_of, lent.num_seqs), [1, -1, -1, 0]);
+            assert_eq!((lent.num_sampled, read(lent.mask_of, 3)), (3, vec![1, -1, 0]));
         });
-        flat.lend_masks(&Masks { of: vec![None], ..Masks::default() }, &asked(vec![2]), 20, |lent| {
-            assert_eq!((lent.num_masks, lent.masks, read(lent.mask_of, 4)), (0, ptr::null(), vec![-1; 4]));
+        flat.lend_masks(&Masks { of: vec![None], ..Masks::default() }, 20, |lent| {
+            assert_eq!((lent.num_masks, lent.masks, read(lent.mask_of, 1)), (0, ptr::null(), vec![-1]));
         });
     }
 }

@@ -11,12 +11,13 @@ mod lower;
 mod need;
 mod raii;
 mod results;
+mod slots;
 mod sys;
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use super::check::{Features, Limits};
+use super::check::Limits;
 use super::device::{Budget, Device, DeviceInfo};
 use super::memory_ledger::{CacheEntry, cache_bytes};
 use super::pool_blocks::grown_blocks;
@@ -36,15 +37,13 @@ use model::{ModelSpec, Pooling, Weights};
 use need::{Need, Reserve};
 use raii::{Context, Runner};
 use results::{ResultLayout, Results};
+use slots::DeviceSlots;
 
 const MAX_IN_FLIGHT: usize = 2;
 
 /// The time that a model may spend on capturing graphs while it is loaded, not counting graphs of decode steps over the shortest contexts.
 /// Steps without a graph are slower.
 const CAPTURE_SECONDS: f64 = 2.0;
-
-/// The features of the kernels besides tokens and sampling the last row of each sequence.
-const FEATURES: Features = Features { any_sampled_row: false, embeddings: false, state: true };
 
 /// A GPU that this program can use.
 pub struct Gpu {
@@ -136,6 +135,7 @@ struct CudaEngine {
     slots: Vec<SlotState>,
     classifier: Option<Classifier>,
     in_flight: VecDeque<InFlight>,
+    device_slots: DeviceSlots,
     // buffers that are reused from step to step
     flat: FlatBatch,
     results: Results,
@@ -155,11 +155,18 @@ impl CudaEngine {
         let mut model = description.begin(context)?;
         let load_bandwidth = Some(CopyPlan::new(description.program()).copy(&model, &weights)?);
         model.finish()?;
-        let mut runner = Runner::new(model, (num_blocks, pool.least_blocks), options.block_size)?;
-        let num_backed = runner.resize(pool.least_blocks)?;
+        let mut init = sys::pen_kv_init {
+            num_blocks: num_blocks as u32,
+            block_size: options.block_size as u32,
+            backed: pool.least_blocks as u32,
+            captured: 0,
+            wanted: 0,
+            capture_seconds: CAPTURE_SECONDS,
+        };
         let begin = Instant::now();
-        let (captured, wanted) = runner.capture(CAPTURE_SECONDS)?;
-        tracing::info!("captured {captured} of {wanted} graphs of steps, the last in {:.2} s", begin.elapsed().as_secs_f64());
+        let runner = Runner::new(model, &mut init)?;
+        let (num_backed, seconds) = (init.backed as usize, begin.elapsed().as_secs_f64());
+        tracing::info!("captured {} of {} graphs of steps, the last after {seconds:.2} s", init.captured, init.wanted);
         tracing::info!(device, most_kv_tokens = num_blocks * options.block_size, "the CUDA engine is open");
         let limits = Limits {
             kv: KvCapacity {
@@ -176,13 +183,11 @@ impl CudaEngine {
             max_batch_tokens: options.max_batch_tokens,
             max_context: (options.context.div_ceil(options.block_size) * options.block_size)
                 .min(spec.max_positions().unwrap_or(usize::MAX)),
-            features: FEATURES,
             bidirectional: spec.arch.bidirectional,
         };
         Ok(Self {
             runner,
             spec,
-            limits,
             reserve: pool.reserve,
             entry: CacheEntry::new(BackendKind::Cuda, index, need.kv_block * num_backed as u64),
             info: EngineInfo {
@@ -196,6 +201,8 @@ impl CudaEngine {
                 max_batch_tokens: options.max_batch_tokens,
             },
             slots: vec![SlotState::Unused; options.max_slots],
+            device_slots: DeviceSlots::new(&limits.kv, options.max_slots),
+            limits,
             classifier: Classifier::load(&weights),
             in_flight: VecDeque::new(),
             flat: FlatBatch::default(),
@@ -286,8 +293,9 @@ impl Engine for CudaEngine {
         let checked = self.limits.check(batch)?;
         self.follow(batch)?;
         let runner = &mut self.runner;
-        let spec = &self.spec;
-        let step = self.flat.lend(checked, (spec.vocab_size, spec.arch.bidirectional), |lent| runner.submit(lent))??;
+        let changes = self.device_slots.follow(checked);
+        let submitted = self.flat.lend(checked, &self.limits, changes, |lent| runner.submit(lent)).flatten();
+        let step = submitted.inspect_err(|_| self.device_slots.forget())?;
         self.in_flight.push_back(InFlight { step, asked: ResultLayout::by(batch) });
         Ok(StepId(step))
     }
@@ -298,7 +306,8 @@ impl Engine for CudaEngine {
         };
         self.limits.check_masks(masks, flight.asked.num_sampled())?;
         let runner = &mut self.runner;
-        self.flat.lend_masks(masks, &flight.asked, self.spec.vocab_size, |lent| runner.sample(step.0, lent))
+        let sampled = self.flat.lend_masks(masks, self.spec.vocab_size, |lent| runner.sample(step.0, lent));
+        sampled.inspect_err(|_| self.device_slots.forget())
     }
 
     fn collect(&mut self, step: StepId, out: &mut StepOutput) -> Result<(), EngineError> {
@@ -308,7 +317,8 @@ impl Engine for CudaEngine {
         };
         self.results.resize(&flight.asked, vocab, self.spec.hidden_dim);
         // SAFETY: resized above, by the layout of the batch that was submitted as this step.
-        unsafe { self.runner.collect(step.0, &mut self.results) }?;
+        let collected = unsafe { self.runner.collect(step.0, &mut self.results) };
+        collected.inspect_err(|_| self.device_slots.forget())?;
         self.results.read(&flight.asked, vocab, out)?;
         if let Some(classifier) = self.classifier.as_ref().filter(|_| self.spec.pooling == Pooling::Rank) {
             out.vectors.iter_mut().filter(|row| !row.is_empty()).for_each(|row| *row = classifier.scores(row));
@@ -316,3 +326,6 @@ impl Engine for CudaEngine {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -216,23 +216,12 @@ impl Runner {
         &self.model.context
     }
 
-    /// Makes the KV cache of a finished model and captures the graphs of decode steps over short contexts. `num_blocks` is the most blocks,
-    /// and the number that have memory from the start.
-    pub fn new(model: Model, num_blocks: (usize, usize), block_size: usize) -> Result<Self, EngineError> {
+    /// Makes the KV cache of a finished model, and captures graphs.
+    pub fn new(model: Model, init: &mut sys::pen_kv_init) -> Result<Self, EngineError> {
         let mut kv = ptr::null_mut();
-        // SAFETY: the model is alive; `kv` is valid for a write.
-        let status = unsafe { sys::pen_kv_create(model.raw, num_blocks.0 as u32, num_blocks.1 as u32, block_size as u32, &mut kv) };
-        check(status, "the KV cache")?;
+        // SAFETY: the model is alive; `init` and `kv` are valid for writes.
+        check(unsafe { sys::pen_kv_create(model.raw, init, &mut kv) }, "the KV cache")?;
         Ok(Self { kv, model })
-    }
-
-    /// Captures the other graphs, including those of lone prompts, for at most `seconds`. Returns the number of captured graphs and the
-    /// number of all graphs.
-    pub fn capture(&mut self, seconds: f64) -> Result<(u32, u32), EngineError> {
-        let (mut captured, mut wanted) = (0, 0);
-        // SAFETY: the cache and its model are alive; both figures are valid for writes.
-        check(unsafe { sys::pen_kv_capture(self.kv, seconds, &mut captured, &mut wanted) }, "graphs")?;
-        Ok((captured, wanted))
     }
 
     /// Maps memory for the first blocks or unmaps the memory of later ones. Returns the number of blocks that have memory.
@@ -266,7 +255,7 @@ impl Runner {
         }
         let mut out = sys::pen_output {
             step,
-            num_seqs: results.sampled.len() as u32,
+            num_sampled: results.sampled.len() as u32,
             sampled: pointer(&mut results.sampled),
             logits: pointer(&mut results.logits),
             logprobs: pointer(&mut results.logprobs),

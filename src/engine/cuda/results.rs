@@ -8,8 +8,7 @@ const N: usize = sys::PEN_MAX_LOGPROBS;
 
 /// The results that a batch asked for.
 pub struct ResultLayout {
-    num_seqs: usize,
-    sampled_seqs: Vec<usize>, // [num_sampled] the sequence of each sampled row, which is the sequence's last
+    num_sampled: usize,
     logits: bool,
     num_logprobs: Vec<Option<u8>>,       // [num_sampled], or empty if no row asks
     scored: Vec<u8>,                     // [num_scored] likeliest ids
@@ -22,39 +21,33 @@ impl ResultLayout {
         let num_logprobs = if any { batch.num_logprobs.clone() } else { Vec::new() };
         let scored = batch.scored.iter().map(|scored| scored.num_logprobs).collect();
         let vectors = if batch.vectors.iter().any(Option::is_some) { batch.vectors.clone() } else { Vec::new() };
-        let sampled_seqs = batch.sampled_seqs().collect();
-        Self { num_seqs: batch.num_seqs(), sampled_seqs, logits: batch.want_logits, num_logprobs, scored, vectors }
-    }
-
-    pub fn num_seqs(&self) -> usize {
-        self.num_seqs
+        Self { num_sampled: batch.num_sampled(), logits: batch.want_logits, num_logprobs, scored, vectors }
     }
 
     pub fn num_sampled(&self) -> usize {
-        self.sampled_seqs.len()
-    }
-
-    /// The sequence of each sampled row.
-    pub fn sampled_seqs(&self) -> &[usize] {
-        &self.sampled_seqs
+        self.num_sampled
     }
 }
 
 #[derive(Default)]
 pub struct Results {
-    pub sampled: Vec<i32>,     // [num_seqs]
-    pub logits: Vec<f32>,      // [num_seqs, vocab] if wanted, else empty
-    pub logprobs: Vec<f32>,    // [num_seqs, 1 + N] if a sequence asks, else empty
-    pub logprob_ids: Vec<i32>, // [num_seqs, N], parallel to logprobs
+    pub sampled: Vec<i32>,     // [num_sampled]
+    pub logits: Vec<f32>,      // [num_sampled, vocab] if wanted, else empty
+    pub logprobs: Vec<f32>,    // [num_sampled, 1 + N] if a row asks, else empty
+    pub logprob_ids: Vec<i32>, // [num_sampled, N], parallel to logprobs
     pub scored: Vec<f32>,      // [num_scored, 1 + N]
     pub scored_ids: Vec<i32>,  // [num_scored, N]
     pub pooled: Vec<f32>,      // [num_seqs, hidden] if a sequence asks, else empty
 }
 
-/// The outcome of a sequence's sampling, from the C side's code.
+/// What `sampled` holds before the C side writes it.
+const UNWRITTEN: i32 = i32::MIN;
+
+/// The outcome of a row's sampling, from the C side's code.
 fn sampled(code: i32, vocab: usize) -> Result<Sampled, EngineError> {
     match code {
         sys::PEN_SAMPLED_NOT_FINITE => Ok(Sampled::NotFinite),
+        sys::PEN_SAMPLED_SKIPPED => Ok(Sampled::Skipped),
         id if (0..vocab as i64).contains(&i64::from(id)) => Ok(Sampled::Token(id as u32)),
         _ => Err(EngineError::Device(format!("the device sampled id {code} from a vocabulary of {vocab}"))),
     }
@@ -80,10 +73,10 @@ impl Results {
 
     /// Resizes the buffers for a step's results.
     pub fn resize(&mut self, asked: &ResultLayout, vocab: usize, hidden: usize) {
-        let rows = |wanted: bool| if wanted { asked.num_seqs } else { 0 };
+        let rows = |wanted: bool| if wanted { asked.num_sampled } else { 0 };
         let logprob_rows = rows(!asked.num_logprobs.is_empty());
         self.sampled.clear();
-        self.sampled.resize(asked.num_seqs, sys::PEN_SAMPLED_NONE);
+        self.sampled.resize(asked.num_sampled, UNWRITTEN);
         self.logits.resize(rows(asked.logits) * vocab, 0.0);
         self.logprobs.resize(logprob_rows * (1 + N), 0.0);
         self.logprob_ids.resize(logprob_rows * N, 0);
@@ -97,12 +90,12 @@ impl Results {
         out.sampled.clear();
         out.logits.clear();
         out.logprobs.clear();
-        for &seq in &asked.sampled_seqs {
-            out.sampled.push(sampled(self.sampled[seq], vocab)?);
-            out.logits.extend(self.logits.get(seq * vocab..(seq + 1) * vocab).map(<[f32]>::to_vec));
+        for &code in &self.sampled {
+            out.sampled.push(sampled(code, vocab)?);
         }
-        for ((n, &seq), sampled) in asked.num_logprobs.iter().zip(&asked.sampled_seqs).zip(&out.sampled) {
-            let (values, ids) = (&self.logprobs[seq * (1 + N)..][..1 + N], &self.logprob_ids[seq * N..][..N]);
+        out.logits.extend(self.logits.chunks_exact(vocab).map(<[f32]>::to_vec));
+        let rows = self.logprobs.chunks_exact(1 + N).zip(self.logprob_ids.chunks_exact(N));
+        for ((n, sampled), (values, ids)) in asked.num_logprobs.iter().zip(&out.sampled).zip(rows) {
             out.logprobs.push(match (n, sampled) {
                 (Some(n), Sampled::Token(_)) => logprobs(values, ids, usize::from(*n), vocab)?,
                 _ => None,
@@ -138,22 +131,17 @@ mod tests {
         assert_eq!(sampled(0, 10).unwrap(), Sampled::Token(0));
         assert_eq!(sampled(9, 10).unwrap(), Sampled::Token(9));
         assert_eq!(sampled(-2, 10).unwrap(), Sampled::NotFinite);
-        for code in [10, -1, -3, i32::MIN] {
+        assert_eq!(sampled(-3, 10).unwrap(), Sampled::Skipped);
+        for code in [10, -1, -4, i32::MIN] {
             assert!(matches!(sampled(code, 10), Err(EngineError::Device(_))));
         }
     }
 
     #[test]
-    fn log_probabilities_are_read_for_sequences_that_asked() {
+    fn log_probabilities_are_read_for_rows_that_asked() {
         let ask = |num_logprobs: Vec<Option<u8>>| {
-            let n = num_logprobs.len() as u32;
-            ResultLayout::by(&Batch {
-                context_lens: vec![1; n as usize],
-                cu_seqlens_q: (0..=n).collect(),
-                sampled_rows: (0..n).collect(),
-                num_logprobs,
-                ..Batch::default()
-            })
+            let sampled_rows = (0..num_logprobs.len() as u32).collect();
+            ResultLayout::by(&Batch { sampled_rows, num_logprobs, ..Batch::default() })
         };
         let (mut results, mut out, vocab) = (Results::default(), StepOutput::default(), 3);
         let asked = ask(vec![Some(2), None, Some(0), Some(20), Some(5), Some(1)]);

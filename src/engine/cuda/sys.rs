@@ -2,9 +2,13 @@
 
 #![allow(non_camel_case_types, reason = "the names are those of the C header")]
 
+mod step;
+
 use std::ffi::{c_char, c_void};
 
-pub const PEN_ABI_VERSION: u32 = 7;
+pub use step::{pen_batch, pen_kv_init, pen_masks, pen_output, pen_row, pen_slot_init, pen_table};
+
+pub const PEN_ABI_VERSION: u32 = 8;
 
 pub type pen_status = u32;
 pub const PEN_OK: pen_status = 0;
@@ -21,8 +25,12 @@ pub const PEN_POOL_FIRST: u8 = 1;
 pub const PEN_POOL_LAST: u8 = 2;
 pub const PEN_POOL_MEAN: u8 = 3;
 pub const PEN_POOL_COMPLETE: u8 = 4;
-pub const PEN_SAMPLED_NONE: i32 = -1;
 pub const PEN_SAMPLED_NOT_FINITE: i32 = -2;
+pub const PEN_SAMPLED_SKIPPED: i32 = -3;
+pub const PEN_FROM_ARRAYS: u32 = 0;
+pub const PEN_FROM_CHANGES: u32 = 1;
+pub const PEN_FROM_SLOTS: u32 = 2;
+pub const PEN_FIRST_EMBEDDING: i32 = -1073741824;
 
 pub const PEN_NONE: u32 = 0xffffffff;
 pub const PEN_VECTOR: u32 = 0;
@@ -153,6 +161,7 @@ pub struct pen_embed {
     pub types: u32,
     pub positions: u32,
     pub out: u32,
+    pub pads_embeddings: u32,
     pub scale: f32,
 }
 
@@ -469,82 +478,6 @@ pub struct pen_quant {
     pub block_bytes: u32,
 }
 
-#[repr(C)]
-pub struct pen_slot_init {
-    pub slot: u32,
-    pub temperature: f32,
-    pub top_p: f32,
-    pub min_p: f32,
-    pub presence_penalty: f32,
-    pub frequency_penalty: f32,
-    pub repetition_penalty: f32,
-    pub top_k: u32,
-    pub min_tokens: u32,
-    pub seed: u64,
-    pub prompt: *const u32,
-    pub num_prompt: u32,
-    pub generated: *const u32,
-    pub num_generated: u32,
-    pub bias_ids: *const u32,
-    pub biases: *const f32,
-    pub num_biases: u32,
-    pub suppressed: *const u32,
-    pub num_suppressed: u32,
-}
-
-#[repr(C)]
-pub struct pen_batch {
-    pub num_tokens: u32,
-    pub num_seqs: u32,
-    pub max_blocks: u32,
-    pub num_init: u32,
-    pub want_logits: u32,
-    pub sample_later: u32,
-    pub inputs: *const i32,
-    pub positions: *const u32,
-    pub token_types: *const u32,
-    pub cu_seqlens_q: *const u32,
-    pub context_lens: *const u32,
-    pub slot_mapping: *const u32,
-    pub block_tables: *const u32,
-    pub slots: *const u32,
-    pub sample: *const u8,
-    pub init: *const pen_slot_init,
-    pub num_logprobs: *const i32,
-    pub num_copies: u32,
-    pub copies: *const u32,
-    pub state_slots: *const u32,
-    pub num_state_copies: u32,
-    pub state_copies: *const u32,
-    pub num_scored: u32,
-    pub scored_rows: *const u32,
-    pub scored_ids: *const u32,
-    pub scored_logprobs: *const u32,
-    pub pools: *const u8,
-}
-
-#[repr(C)]
-pub struct pen_masks {
-    pub num_masks: u32,
-    pub num_seqs: u32,
-    pub masks: *const u32,
-    pub mask_of: *const i32,
-}
-
-#[repr(C)]
-pub struct pen_output {
-    pub step: u64,
-    pub num_seqs: u32,
-    pub sampled: *mut i32,
-    pub logits: *mut f32,
-    pub logprobs: *mut f32,
-    pub logprob_ids: *mut i32,
-    pub num_scored: u32,
-    pub scored: *mut f32,
-    pub scored_ids: *mut i32,
-    pub pooled: *mut f32,
-}
-
 unsafe extern "C" {
     pub fn pen_abi_version() -> u32;
     pub fn pen_last_error() -> *const c_char;
@@ -566,8 +499,7 @@ unsafe extern "C" {
     pub fn pen_model_tensor(model: *mut pen_model, tensor: u32, first: u32, count: u32, data: *const c_void, nbytes: u64) -> pen_status;
     pub fn pen_model_finish(model: *mut pen_model) -> pen_status;
     pub fn pen_model_destroy(model: *mut pen_model);
-    pub fn pen_kv_create(model: *mut pen_model, num_blocks: u32, backed: u32, block_size: u32, out: *mut *mut pen_kv) -> pen_status;
-    pub fn pen_kv_capture(kv: *mut pen_kv, seconds: f64, captured: *mut u32, wanted: *mut u32) -> pen_status;
+    pub fn pen_kv_create(model: *mut pen_model, init: *mut pen_kv_init, out: *mut *mut pen_kv) -> pen_status;
     pub fn pen_kv_resize(kv: *mut pen_kv, num_blocks: u32, backed: *mut u32) -> pen_status;
     pub fn pen_kv_destroy(kv: *mut pen_kv);
     pub fn pen_submit(model: *mut pen_model, kv: *mut pen_kv, batch: *const pen_batch, step: *mut u64) -> pen_status;

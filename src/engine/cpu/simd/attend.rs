@@ -276,7 +276,7 @@ impl KvCache {
 mod tests {
     use super::super::dispatch::available;
     use super::*;
-    use crate::check::{Features, Limits};
+    use crate::check::Limits;
     use crate::{Batch, Input, KvCapacity};
     use model::testing::Random;
 
@@ -316,7 +316,6 @@ mod tests {
             max_slots: 1,
             max_batch_tokens: TOKENS,
             max_context: 32,
-            features: Features { any_sampled_row: true, embeddings: true, state: true },
             bidirectional: false,
         }
     }

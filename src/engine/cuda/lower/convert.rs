@@ -39,7 +39,7 @@ impl Lowering<'_> {
     pub fn embed(&mut self, op: &Embed) -> Result<(), EngineError> {
         let (table, positions) = (self.matrix(op.table)?, self.optional_matrix(op.positions)?);
         let (types, out) = (self.vector_or_none(op.types), self.buffer(op.out));
-        self.op(sys::pen_embed { table, types, positions, out, scale: op.scale });
+        self.op(sys::pen_embed { table, types, positions, out, pads_embeddings: u32::from(op.pads_embeddings), scale: op.scale });
         Ok(())
     }
 
