@@ -81,7 +81,7 @@ Op compile_linear(const Resolver& find, const pen_linear& op) {
     now.num_tokens = pass.tokens;
     if (norm.norm.x) {
       // With few rows, the product normalises its own input. Otherwise a separate kernel does so first.
-      const bool own = norm.kind == NormKind::RMS && takes_norm(pass.tokens, norm.norm.hidden);
+      const bool own = norm.kind == NormKind::RMS && takes_norm(pass.launch.device, shape_of(now));
       if (own) now.norm = norm.norm;
       else write_norm(pass.launch, norm, nullptr, pass.tokens, x, ld);
     }
