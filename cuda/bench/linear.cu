@@ -26,6 +26,7 @@ using namespace pen;
 using pen::bench::Array;
 using pen::bench::by_blocks;
 using pen::bench::by_k_tiles;
+using pen::bench::by_prefill;
 using pen::bench::empty_linear;
 using pen::bench::gpu;
 using pen::bench::Kernel;
@@ -238,7 +239,7 @@ void test_type(const QuantRow& q, int rows, int cols, int most, bool hopper) {
     failures++;
   };
   if (hopper) {
-    same(product(linear_prefill, args, rows), 0, most, "wgmma");
+    same(product(by_prefill, args, rows), 0, most, "wgmma");
     for (const auto& [tokens, kernel] : {std::pair<int, Kernel>{64, by_blocks(64)}, {128, by_blocks(128)}, {128, by_k_tiles}}) {
       // Blocks that share a tile give up waiting at once, or soon.
       for (int patience : {Linear{}.patience, 0, 1000, 3000}) {
@@ -381,7 +382,7 @@ void test_epilogues(const QuantRow& q, int rows, int cols, int tokens, int offse
     args.epilogue = epilogue;
     std::vector<float> expected;
     int number = 0;
-    std::vector<Kernel> kernels{linear_prefill_any, linear_prefill, pen::linear};
+    std::vector<Kernel> kernels{linear_prefill_any, by_prefill, pen::linear};
     if (hopper) {
       for (int block : HOPPER_TOKENS) kernels.push_back(by_blocks(block));
       kernels.push_back(by_k_tiles);

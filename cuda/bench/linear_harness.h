@@ -49,15 +49,23 @@ inline std::vector<__half> random_halves(size_t count) {
 using Kernel = std::function<void(const Launch&, const Linear&)>;
 // Runs hopper.cuh with blocks of `tokens` tokens.
 inline Kernel by_blocks(int tokens) {
-  return [=](const Launch& launch, const Linear& args) { run_hopper(launch, args, tokens); };
+  return [=](const Launch& launch, const Linear& args) {
+    run_hopper(launch, args, plan_hopper(product_device(launch.device), shape_of(args), tokens));
+  };
 }
 // Runs hopper.cuh with blocks of 128 tokens that take single K tiles.
-inline void by_k_tiles(const Launch& launch, const Linear& args) { run_hopper<128>(launch, args); }
+inline void by_k_tiles(const Launch& launch, const Linear& args) {
+  run_hopper<128>(launch, args, plan_hopper(product_device(launch.device), shape_of(args), 128));
+}
+// Runs the best kernel for many tokens.
+inline void by_prefill(const Launch& launch, const Linear& args) {
+  launch_product(launch, args, choose_prefill(product_device(launch.device), shape_of(args)));
+}
 // Runs a product of two formats in one launch. The segments of the second format come last.
 inline void as_pair(const Launch& launch, const Linear& args) {
   std::vector<Linear> parts;
-  each_part(args, [&](const Linear& part) { parts.push_back(part); });
-  const HopperPair plan = plan_pair(launch.device, parts[0], parts[1]);
+  each_part(shape_of(args), [&](const ProductShape& part, int first) { parts.push_back(part_of(args, first, part.num_segments)); });
+  const HopperPair plan = plan_pair(product_device(launch.device), shape_of(parts[0]), shape_of(parts[1]));
   if (!run_pair(launch, parts[0], parts[1], plan)) linear_prefill_any(launch, args);
 }
 

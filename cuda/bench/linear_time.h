@@ -100,10 +100,10 @@ inline void time_blocks(const QuantRow& q, const TimedProduct& timed) {
     const Array<float> out(size_t(tokens) * rows);
     check(cudaMemset(out.data, 0, out.size * sizeof(float)), "memset");
     args.x = x.data, args.num_tokens = tokens, args.out = out.data, args.out16 = reinterpret_cast<__half*>(out.data);
-    const int best = best_plan(gpu(), args).tokens;
+    const int best = best_plan(product_device(gpu()), shape_of(args)).tokens;
     printf("  %4d tokens", tokens);
     for (int block : HOPPER_TOKENS) {
-      const HopperPlan plan = plan_hopper(gpu(), args, block);
+      const HopperPlan plan = plan_hopper(product_device(gpu()), shape_of(args), block);
       const double us = product_us(by_blocks(block), args, weights), flops = 2.0 * rows * timed.cols * tokens;
       printf(" | %3d%c %7.1f %4.0f TF est %7.1f (%d whole, %d by %d)", block, block == best ? '*' : ' ', us, flops / us * 1e-6, plan.us,
              plan.grid.whole, plan.grid.tiles() - plan.grid.whole, plan.grid.shares);
@@ -125,17 +125,18 @@ inline void time_pair(const QuantRow& qk, const QuantRow& v) {
   args.out_offset[1] = 4096, args.out_offset[2] = 5120;
   const TimedWeights weights(args.w[0].bytes() + args.w[1].bytes() + args.w[2].bytes());
   const auto in_two = [](const Launch& launch, const Linear& args) {
-    each_part(args, [&](const Linear& part) { linear_prefill(launch, part); });
+    each_part(shape_of(args), [&](const ProductShape& part, int first) { by_prefill(launch, part_of(args, first, part.num_segments)); });
   };
   printf("%s 4096+1024, %s 1024 x 4096: one launch, two [us], estimates\n", qk.name, v.name);
   for (int tokens : {65, 96, 128, 192, 256, 512, 1024, 2048}) {
     const Array<__half> x(random_halves(size_t(tokens) * COLS));
     const Array<float> out(size_t(tokens) * ROWS);
     args.x = x.data, args.num_tokens = tokens, args.out = out.data;
-    std::vector<Linear> parts;
+    std::vector<ProductShape> parts;
     double us = 0;
-    each_part(args, [&](const Linear& part) { parts.push_back(part), us += best_plan(gpu(), part).us; });
-    const HopperPair pair = plan_pair(gpu(), parts[0], parts[1]);
+    const ProductDevice device = product_device(gpu());
+    each_part(shape_of(args), [&](const ProductShape& part, int) { parts.push_back(part), us += best_plan(device, part).us; });
+    const HopperPair pair = plan_pair(device, parts[0], parts[1]);
     printf("  %4d tokens | %7.1f est %7.1f (blocks of %d, %d clusters first) | %7.1f est %7.1f\n", tokens,
            product_us(as_pair, args, weights), pair.us, pair.first.tokens, pair.clusters, product_us(in_two, args, weights), us);
   }

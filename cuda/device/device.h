@@ -6,17 +6,13 @@
 #include <unordered_set>
 
 #include "error.h"
+#include "shape.h"
 
 namespace pen {
 
-class Device {
+class Device : public DeviceShape {
  public:
   const int id;
-  int major = 0;               // compute capability
-  int multiprocessors = 0;
-  int shared_block = 0;        // bytes of shared memory that one block may have
-  int shared_multiprocessor = 0;  // bytes of shared memory of one multiprocessor
-  int shared_reserved = 0;     // part of it that the runtime keeps for itself per block
 
   explicit Device(int id) : id(id) {
     const auto ask = [&](cudaDeviceAttr attribute, const char* what) {

@@ -1,12 +1,12 @@
-// Errors of CUDA calls, and constants and helpers that every file needs.
+// Errors of CUDA calls.
 #pragma once
 
 #include <cuda_runtime.h>
-#include <stddef.h>
-#include <stdint.h>
 
 #include <stdexcept>
 #include <string>
+
+#include "numbers.h"
 
 namespace pen {
 
@@ -19,10 +19,5 @@ struct CudaError : std::runtime_error {
 inline void check(cudaError_t code, const char* what) {
   if (code != cudaSuccess) throw CudaError(code, what);
 }
-
-constexpr int WARP = 32;
-
-__host__ __device__ constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
-__host__ __device__ constexpr size_t round_up(size_t a, size_t b) { return (a + b - 1) / b * b; }
 
 }  // namespace pen

@@ -106,7 +106,7 @@ void run_linear(const Instruction& instruction, const Pass& pass) {
   now.num_tokens = pass.tokens;
   if (op.norm.norm.x) {
     // With few rows, the product normalises its own input. Otherwise a separate kernel does so first.
-    const bool own = op.norm.kind == NormKind::RMS && takes_norm(pass.tokens, op.norm.norm.hidden);
+    const bool own = op.norm.kind == NormKind::RMS && takes_norm(pass.launch.device, shape_of(now));
     if (own) now.norm = op.norm.norm;
     else write_norm(pass.launch, op.norm, nullptr, pass.tokens, op.x, now.ldx);
   }

@@ -1,7 +1,6 @@
 // Compiles and runs ops that multiply rows by matrices of a stack: experts, and heads that have a matrix each.
 #include "../experts/decode.h"
 #include "../experts/experts.h"
-#include "../experts/rows.h"
 #include "../experts/stack.h"
 #include "program.h"
 
@@ -221,7 +220,8 @@ int head_group(const Device& device, const Matrix& w, int rows, int heads) {
   constexpr int LARGE = 64;
   if (least_group(device, w) == MIN_GROUP || rows <= MIN_GROUP) return Groups(rows * heads, heads, rows, MIN_GROUP).size;
   // Measured on an H100: if wide groups would be too few, small groups use more multiprocessors.
-  return rows > MIN_WIDE_GROUP && takes_expert_rows(device, w, LARGE, ceil_div(rows, LARGE) * heads) ? LARGE : MIN_WIDE_GROUP;
+  const ExpertKernel kernel = choose_groups(product_device(device), w, LARGE, ceil_div(rows, LARGE) * heads);
+  return rows > MIN_WIDE_GROUP && kernel == ExpertKernel::ROWS ? LARGE : MIN_WIDE_GROUP;
 }
 
 }  // namespace

@@ -8,17 +8,8 @@
 namespace pen {
 
 constexpr int DOWN_TEAMS = 2;
-constexpr int MAX_UP_COLUMNS = 48;  // most columns of products whose sums the first kernel adds up together
 
-// A kernel's shared memory: partial sums for `columns` columns of products, and each warp's columns of rows of x.
-struct ExpertPlan {
-  int columns;
-  int x_at, x_rows, x_stride;  // the stride is in bytes
-  size_t bytes;
-};
-
-// Blocks per multiprocessor, and the records that a warp holds: as many as registers allow with that number of blocks.
-constexpr int UP_EACH = 3, DOWN_EACH = 2;
+// The records that a warp holds: as many as registers allow with UP_EACH or DOWN_EACH blocks per multiprocessor.
 template <class Format>
 constexpr int UP_PIECE = Format::words >= 16 ? 2 : Format::words > 10 ? 3 : 4;
 template <class Format>

@@ -10,11 +10,6 @@
 
 namespace pen {
 
-constexpr int DECODE_ROWS = 8;
-constexpr int DECODE_CHOICES = 128;
-constexpr int DECODE_EXPERTS = 512;
-constexpr int DECODE_THREADS = SLICES * 32;
-
 struct ExpertDecode {
   Routing routing;  // without adjugates; `chosen` and `weights` are not written
   Matrix gate_up;   // one expert's (Placement: rows of both share tiles); `data` is the stack's

@@ -34,7 +34,8 @@ void group_choices(const Launch& launch, const Grouping& args) {
 }
 
 void expert_linear(const Launch& launch, const ExpertLinear& args, int num_groups) {
-  if (takes_expert_rows(launch.device, args.w[0], args.group, num_groups)) return expert_linear_rows(launch, args, num_groups);
+  const ExpertKernel kernel = choose_groups(product_device(launch.device), args.w[0], args.group, num_groups);
+  if (kernel == ExpertKernel::ROWS) return expert_linear_rows(launch, args, num_groups);
   if (args.group == 8) return run<1, 1>(launch, args, num_groups);
   if (args.group == 16) return run<1, 2>(launch, args, num_groups);
   if (args.group == 32) return run<1, 4>(launch, args, num_groups);

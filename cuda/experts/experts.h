@@ -18,6 +18,7 @@
 #include "../device/step.h"
 #include "../elementwise/activation.h"
 #include "../linear/linear.h"
+#include "choose.h"
 
 namespace pen {
 
@@ -54,30 +55,8 @@ struct Routing {
 
 void route(const Launch& launch, const Routing& args);
 
-constexpr int MIN_GROUP = 8, MIN_WIDE_GROUP = 16, MAX_GROUP = 128;  // places per group
-// The most groups that this many choices can form.
-__host__ __device__ constexpr int most_groups(int choices, int experts, int group) {
-  const int padded = int((int64_t(choices) + int64_t(experts) * (group - 1)) / group);
-  return choices < padded ? choices : padded;
-}
-
-// The smallest group size for products with such matrices: MIN_GROUP, or MIN_WIDE_GROUP if wide groups take less time.
-int least_group(const Device& device, const Matrix& w);
-
-// Chooses the group size of a step. `each`: upper bound on an expert's choices. It is the number of rows, unless a row may choose an expert
-// more than once (adjugates). If an expert's choices fit into one group, they share one, so that a step reads the expert once. But with
-// wide groups, the size follows the mean: later groups find the expert's matrix in L2, and blocks multiply empty places, too. `least`: from
-// least_group(). The size does not change a bit of the result.
-struct Groups {
-  int size, most;
-  Groups(int choices, int experts, int each, int least) {
-    const int mean = choices / experts;
-    if (each <= 32) size = each <= least ? least : each <= 16 ? 16 : 32;
-    else if (least == MIN_GROUP) size = 64;
-    else size = mean <= 16 ? 32 : mean < 192 ? 64 : MAX_GROUP;
-    most = most_groups(choices, experts, size);
-  }
-};
+// The smallest group size for products with such matrices on this device (choose.h).
+inline int least_group(const Device& device, const Matrix& w) { return least_group(product_device(device), w); }
 
 struct Grouping {
   const int32_t* chosen;  // [num_choices]

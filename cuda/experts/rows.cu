@@ -8,16 +8,6 @@ namespace pen {
 template void run_expert_rows<2>(const Launch&, const ExpertLinear&, int);
 template void run_expert_rows<4>(const Launch&, const ExpertLinear&, int);
 
-int least_group(const Device& device, const Matrix& w) {
-  return w.k_tiles() >= SLICES && has_warpgroup_products(device) ? MIN_WIDE_GROUP : MIN_GROUP;
-}
-
-bool takes_expert_rows(const Device& device, const Matrix& w, int group, int num_groups) {
-  if (group < MIN_WIDE_GROUP || least_group(device, w) < MIN_WIDE_GROUP) return false;
-  // Blocks take many row tiles, so the tiles of a few heads would occupy too few multiprocessors.
-  return 2 * num_groups * ceil_div(w.tiles(), 4 * expert_warpgroups(group / 8)) >= device.multiprocessors;
-}
-
 void expert_linear_rows(const Launch& launch, const ExpertLinear& args, int num_groups) {
   // Multiplies one matrix after the other.
   for (int i = 0; i < args.num_segments; i++) {

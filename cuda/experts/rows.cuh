@@ -10,8 +10,7 @@
 
 namespace pen {
 
-// Consuming warpgroups per block, and registers per thread of consumers and producers.
-__host__ __device__ constexpr int expert_warpgroups(int nt) { return nt > 8 ? 3 : 4; }
+// Registers per thread of consumers and producers.
 __host__ __device__ constexpr int consumer_registers(int nt) { return nt > 8 ? 152 : 112; }
 __host__ __device__ constexpr int producer_registers(int nt) { return nt > 8 ? 40 : 32; }
 

@@ -5,8 +5,6 @@
 
 namespace pen {
 
-// Whether expert_linear() uses the kernels of rows.cuh for groups of `group` choices.
-bool takes_expert_rows(const Device& device, const Matrix& w, int group, int num_groups);
 void expert_linear_rows(const Launch& launch, const ExpertLinear& args, int num_groups);
 
 template <int NT>

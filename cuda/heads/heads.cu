@@ -15,11 +15,8 @@ void finish_heads(const Launch& launch, const Heads& p, const StepView& step) {
   require(p.temperature_scale == 0.0f || p.temperature_floor > 0.0f, "finish_heads: temperature");
   require((p.out != nullptr) + (p.out16 != nullptr) + (p.pages != nullptr) == 1, "finish_heads: outputs");
   require(p.pages == nullptr || (p.block_size >= 1 && p.page_dim >= p.dim), "finish_heads: pages");
-  const bool wide = p.dim > HEADS_WARP_DIM;
-  const int teams = wide ? 1 : HEADS_THREADS / WARP;
-  const long long items = static_cast<long long>(step.num_tokens) * p.num_heads;
-  launch(wide ? finish_heads_kernel<HEADS_THREADS> : finish_heads_kernel<WARP>, static_cast<unsigned>((items + teams - 1) / teams),
-         HEADS_THREADS, sizeof(float) * teams * p.dim, p, step);
+  const HeadsPlan plan = choose_heads(step.num_tokens, p.num_heads, p.dim);
+  launch(plan.wide ? finish_heads_kernel<HEADS_THREADS> : finish_heads_kernel<WARP>, plan.blocks, HEADS_THREADS, plan.bytes, p, step);
 }
 
 }  // namespace pen

@@ -6,9 +6,6 @@
 
 namespace pen {
 
-constexpr int HEADS_THREADS = 128;  // threads of a block
-constexpr int HEADS_WARP_DIM = 256;  // longer heads take a block each
-
 // One head in shared memory, processed by a team of TEAM threads. Thread t has the elements t, t + TEAM, …, but a rotation crosses threads.
 template <int TEAM>
 struct StagedHead {

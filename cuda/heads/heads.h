@@ -16,10 +16,9 @@
 
 #include "../device/launch.h"
 #include "../device/step.h"
+#include "choose.h"
 
 namespace pen {
-
-constexpr int HEADS_DIM = 1024;  // longest head
 
 enum class HeadNorm : int { NONE, RMS, LAYER };
 

@@ -9,32 +9,6 @@
 
 namespace pen {
 
-// Where the fragments of x come from.
-enum class Input : int {
-  NORM,    // shared memory: p.norm's output for one token, which every block computes itself
-  NORMS,   // the same for several tokens at once
-  SHARED,  // shared memory: each warp copies its own columns of p.x
-  GLOBAL,  // p.x itself
-};
-
-// Bytes of records that a warp's ring holds. WHOLE is an upper limit: the ring holds everything that the warp reads. The others are lower
-// limits: USUAL for several blocks per multiprocessor, LONG_ROWS for long rows, SHORTEST for devices whose shared memory is too small for
-// these. Measured: more requests in flight than the memory needs delay the data that the neighbouring kernels wait for.
-enum class RingSize : int { WHOLE = 10240, USUAL = 5120, LONG_ROWS = 8192, SHORTEST = 1024 };
-__host__ __device__ constexpr int ring_records(int record_bytes, RingSize size) {
-  const int n = int(size) / record_bytes + 1;
-  return n < 3 ? 3 : n > 17 ? 17 : n;
-}
-
-constexpr int DECODE_TOKENS = 8;
-
-struct DecodeLinearShared {
-  static constexpr int STRIDE = TILE_ROWS + 4;
-  static constexpr size_t partial = size_t(SLICES) * DECODE_TOKENS * STRIDE * 4;  // of a group of tiles; there are two
-  static constexpr size_t sums = 2 * partial;
-  static constexpr size_t x = sums + NORM_SUMS * 4;
-};
-
 // A warp's records of a run of row tiles, in the order in which the warp needs them.
 struct Records {
   const uint8_t* next;  // the lane's own bytes

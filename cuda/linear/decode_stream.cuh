@@ -7,8 +7,6 @@
 
 namespace pen {
 
-constexpr int STREAM_EACH = 3;  // blocks per multiprocessor
-constexpr int STREAM_COLUMNS = 16;  // columns of products whose sums are added up together
 template <class Format>
 constexpr int STREAM_PIECE = Format::words >= 16 ? 2 : Format::words > 10 ? 3 : 4;
 

@@ -25,8 +25,6 @@ constexpr int HOPPER_CONSUMERS = 256;  // two warpgroups of 64 rows each
 constexpr int HOPPER_PRODUCERS = 128;  // a whole warpgroup, because registers move only between warpgroups
 constexpr int HOPPER_THREADS = HOPPER_CONSUMERS + HOPPER_PRODUCERS;
 constexpr int HOPPER_SHARED_LIMIT = 226 << 10;
-// A slice of PARTS_PIECES has enough products to write two parts of sums at a time between them, and one of LONG_PIECES to write one part.
-constexpr int PARTS_PIECES = BOXED_PARTS / 2 + 1, LONG_PIECES = BOXED_PARTS + 1;
 
 // Shared memory of a block of TOKENS_ × 128 rows. A stage holds a piece of PIECE_ K tiles.
 template <class Format, int TOKENS_, int PIECE_ = 1>
@@ -434,22 +432,21 @@ inline bool map_tokens(CUtensorMap& x, const Linear& args, int tokens) {
 }
 
 template <class Format, int TOKENS, int PIECE = 1>
-void start_hopper(const Launch& launch, const Linear& args, const CUtensorMap& x) {
+void start_hopper(const Launch& launch, const Linear& args, HopperGrid grid, const CUtensorMap& x) {
   const auto kernel = linear_hopper_kernel<Format, TOKENS, PIECE>;
   launch.device.first_use(kernel, [&] { allow_shared(kernel, HOPPER_SHARED_LIMIT), prefer_shared(kernel); });
-  HopperGrid grid = plan_hopper(launch.device, args, TOKENS).grid;
   CUtensorMap out{};
   grid.boxed = grid.whole > 0 && map_sums(out, args, TOKENS);
-  const int blocks = std::min(grid.units, hopper_clusters(launch.device)) * HOPPER_CLUSTER;
+  const int blocks = std::min(grid.units, product_device(launch.device).clusters) * HOPPER_CLUSTER;
   const Launch paired{launch.device, launch.stream, launch.overlap, HOPPER_CLUSTER};
   paired(kernel, dim3(blocks), dim3(HOPPER_THREADS), HopperShared<Format, TOKENS, PIECE>::bytes, args, grid, x, out);
 }
 
 template <int TOKENS>
-bool run_hopper(const Launch& launch, const Linear& args) {
+bool run_hopper(const Launch& launch, const Linear& args, const HopperPlan& plan) {
   CUtensorMap x;
   if (!map_tokens(x, args, TOKENS)) return false;
-  const auto start = [&](auto each) { start_hopper<decltype(each), TOKENS>(launch, args, x); };
+  const auto start = [&](auto each) { start_hopper<decltype(each), TOKENS>(launch, args, plan.grid, x); };
   std::apply([&](auto... each) { ((decltype(each)::id == args.w[0].format ? start(each) : void()), ...); }, AllFormats{});
   return true;
 }

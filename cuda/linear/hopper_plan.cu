@@ -1,10 +1,8 @@
-// Linear layers: splits the tiles of a product of many tokens into units of work. Estimates are fitted to an H200.
+// Linear layers: splits the tiles of a product of many tokens into units of work. Estimates are fitted to an H200. Plain C++.
 #include <algorithm>
 #include <cfloat>
 
-#include "../quant/format.cuh"
-#include "hopper.h"
-#include "slice_sums.cuh"
+#include "choose.h"
 
 namespace pen {
 
@@ -24,16 +22,16 @@ constexpr double sums_us(int tiles, int tokens, int shares) {
 }
 
 // `shareable`: the number of row tiles that may be shared.
-HopperPlan plan_clusters(const Linear& args, int tokens, int clusters, int shareable) {
-  HopperGrid grid(args, tokens);
-  const int tiles = grid.tiles(), k_tiles = args.w[0].k_tiles();
-  const double k_tiles_us = k_tiles * k_tile_us(args.w[0].format, tokens), unit_us = k_tiles_us + UNIT_US;
+HopperPlan plan_clusters(const ProductShape& shape, int tokens, int clusters, int shareable) {
+  HopperGrid grid(shape, tokens);
+  const int tiles = grid.tiles(), k_tiles = shape.w[0].k_tiles();
+  const double k_tiles_us = k_tiles * k_tile_us(shape.w[0].format, tokens), unit_us = k_tiles_us + UNIT_US;
   const double turns_us = tiles / clusters * unit_us;
   const int rest = tiles % clusters;  // tiles in the last wave
   if (rest == 0) return {tokens, grid, turns_us};
   HopperPlan best{tokens, grid, turns_us + unit_us};
   const int row_tiles = rest * HOPPER_CLUSTER * HOPPER_ROW_TILES;
-  const bool fits = row_tiles <= shareable && args.slabs && slices_workspace(row_tiles, tokens / 8) <= args.slab_bytes;
+  const bool fits = row_tiles <= shareable && shape.shares && slices_workspace(row_tiles, tokens / 8) <= shape.slab_bytes;
   if (!fits || k_tiles < SLICES) return best;  // no slice may be empty
   for (int shares = 2; shares <= SLICES; shares *= 2) {
     const double share_us = k_tiles_us / shares + UNIT_US + SHARE_US;
@@ -45,36 +43,48 @@ HopperPlan plan_clusters(const Linear& args, int tokens, int clusters, int share
 
 }  // namespace
 
-HopperPlan plan_hopper(const Device& device, const Linear& args, int tokens) {
-  return plan_clusters(args, tokens, hopper_clusters(device), MAX_SHARED_TILES);
+// The most common formats of files among those whose records leave room for four stages. With shorter slices, the sums could not be written
+// in parts.
+bool takes_pieces(const ProductShape& shape, int tokens) {
+  const int k_tiles = shape.k_tiles(), format = shape.w[0].format;
+  const bool long_slices = k_tiles % (SLICES * HOPPER_PIECE) == 0 && k_tiles >= PARTS_PIECES * SLICES * HOPPER_PIECE;
+  const bool common = format == FORMAT_Q4_MIN || format == FORMAT_Q5_MIN || format == FORMAT_Q6;
+  return tokens == 128 && long_slices && common && shape.num_tokens > HOPPER_FEW_TOKENS;
 }
 
-HopperPair plan_pair(const Device& device, const Linear& first, Linear& second) {
+HopperPlan plan_hopper(const ProductDevice& device, const ProductShape& shape, int tokens) {
+  HopperPlan plan = plan_clusters(shape, tokens, device.clusters, MAX_SHARED_TILES);
+  plan.pieces = takes_pieces(shape, tokens);
+  return plan;
+}
+
+bool has_pair(int first, int second) { return (first == FORMAT_Q4_MIN || first == FORMAT_Q5_MIN) && second == FORMAT_Q6; }
+
+HopperPair plan_pair(const ProductDevice& device, const ProductShape& first, const ProductShape& second) {
   constexpr int AROUND = 3;  // clusters to try on both sides of the proportion of the work
-  const int clusters = hopper_clusters(device);
-  HopperPair best{plan_hopper(device, first, HOPPER_TOKENS[0]), plan_hopper(device, second, HOPPER_TOKENS[0]), 0, DBL_MAX};
-  Linear behind{};
+  const int clusters = device.clusters;
+  HopperPair best{};
+  best.us = DBL_MAX;
   for (const int tokens : HOPPER_TOKENS) {
-    const auto work = [&](const Linear& args) { return HopperGrid(args, tokens).tiles() * k_tile_us(args.w[0].format, tokens); };
+    const auto work = [&](const ProductShape& shape) { return HopperGrid(shape, tokens).tiles() * k_tile_us(shape.w[0].format, tokens); };
     const int middle = int(clusters * work(first) / (work(first) + work(second)));
     for (int n = std::max(middle - AROUND, 1); n <= std::min(middle + AROUND, clusters - 1); n++) {
       const HopperPlan a = plan_clusters(first, tokens, n, MAX_SHARED_TILES);
       const int shared = a.grid.shares > 1 ? (a.grid.tiles() - a.grid.whole) * HOPPER_CLUSTER * HOPPER_ROW_TILES : 0;
       const size_t bytes = slices_workspace(shared, tokens / 8);
-      Linear rest = second;
-      if (shared > 0) rest.slabs += bytes / sizeof(float), rest.slab_bytes -= bytes, rest.arrivals += shared;
+      ProductShape rest = second;
+      rest.slab_bytes -= bytes;
       const HopperPlan b = plan_clusters(rest, tokens, clusters - n, MAX_SHARED_TILES - shared);
       const double us = std::max(a.us, b.us);
-      if (us < best.us) best = {a, b, n, us}, behind = rest;
+      if (us < best.us) best = {a, b, n, us, bytes, shared};
     }
   }
-  if (best.us < DBL_MAX) second = behind;
   return best;
 }
 
-HopperPlan best_plan(const Device& device, const Linear& args) {
+HopperPlan best_plan(const ProductDevice& device, const ProductShape& shape) {
   const auto faster = [](const HopperPlan& a, const HopperPlan& b) { return a.us < b.us; };
-  return std::min(plan_hopper(device, args, HOPPER_TOKENS[0]), plan_hopper(device, args, HOPPER_TOKENS[1]), faster);
+  return std::min(plan_hopper(device, shape, HOPPER_TOKENS[0]), plan_hopper(device, shape, HOPPER_TOKENS[1]), faster);
 }
 
 }  // namespace pen

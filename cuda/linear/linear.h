@@ -11,13 +11,9 @@
 #pragma once
 
 #include "../norm/norm.h"
-#include "../quant/matrix.h"
+#include "choose.h"
 
 namespace pen {
-
-constexpr int SLICES = 8;
-// The first K tile of slice `s` in a matrix of `k_tiles` K tiles.
-__host__ __device__ constexpr int slice_begin(int s, int k_tiles) { return s * k_tiles / SLICES; }
 
 enum class Epilogue : int {
   STORE,     // out[n][row] = y
@@ -27,7 +23,6 @@ enum class Epilogue : int {
 };
 __host__ __device__ constexpr bool is_gated(Epilogue epilogue) { return epilogue == Epilogue::SILU_MUL || epilogue == Epilogue::GELU_MUL; }
 
-constexpr int MAX_SEGMENTS = 3;
 struct Linear {
   // Matrices that read the same x. Their outputs follow one another in the output's columns.
   Matrix w[MAX_SEGMENTS];
@@ -48,20 +43,22 @@ struct Linear {
   int patience = 1 << 16;  // how long a block may wait for the others that share its tile [cycles]
   int stacked = 1;         // more than one: only for linear_stack()
 };
-constexpr int MAX_SHARED_TILES = 1024;
 
-// Whether linear() may compute `norm` itself, which is cheaper than a separate kernel for few rows.
-bool takes_norm(int num_tokens, int cols);
+// What decisions (choose.h) know of a product and of a device.
+ProductShape shape_of(const Linear& args);
+ProductDevice product_device(const Device& device);
+
 // Computes the product for any number of tokens. The number decides which kernel runs, but does not change a bit of any row.
 void linear(const Launch& launch, const Linear& args);
+// Launches what choose() decided for a product of this shape.
+void launch_product(const Launch& launch, const Linear& args, const ProductPlan& plan);
 
 // Products of a stack of matrices, stored one below the other as w[0]. Each reads its own columns: matrix i those that start at i · cols.
 // Returns false if there is no kernel for that on this device or for such matrices. Best for seventeen tokens and more.
 bool linear_stack(const Launch& launch, const Linear& args);
 
-// What linear() chooses from for many tokens: the device's best kernel, and the one that runs on every device.
-bool has_warpgroup_products(const Device& device);
-void linear_prefill(const Launch& launch, const Linear& args);
+// Launches products of many tokens.
+void linear_blocks(const Launch& launch, const Linear& args, const ProductPlan& plan);
 void linear_prefill_any(const Launch& launch, const Linear& args);
 
 }  // namespace pen

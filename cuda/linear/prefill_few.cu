@@ -3,6 +3,6 @@
 
 namespace pen {
 
-template bool run_hopper<64>(const Launch&, const Linear&);
+template bool run_hopper<64>(const Launch&, const Linear&, const HopperPlan&);
 
 }  // namespace pen

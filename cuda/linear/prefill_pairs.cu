@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(HOPPER_THREADS, 1)
 #endif
 }
 
-PairPart part_of(const Linear& args, const HopperGrid& grid, int tokens) {
+PairPart pair_part(const Linear& args, const HopperGrid& grid, int tokens) {
   PairPart part{args, grid, {}};
   part.grid.boxed = grid.whole > 0 && map_sums(part.out, args, tokens);
   return part;
@@ -51,11 +51,11 @@ void start_pair(const Launch& launch, const Linear& first, const Linear& second,
   const auto kernel = linear_pair_kernel<First, Second, TOKENS>;
   launch.device.first_use(kernel, [&] { allow_shared(kernel, HOPPER_SHARED_LIMIT), prefer_shared(kernel); });
   constexpr size_t A = HopperShared<First, TOKENS>::bytes, B = HopperShared<Second, TOKENS>::bytes;
-  const int others = std::min(plan.second.grid.units, hopper_clusters(launch.device) - plan.clusters);
+  const int others = std::min(plan.second.grid.units, product_device(launch.device).clusters - plan.clusters);
   const int clusters = std::min(plan.first.grid.units, plan.clusters);
   const Launch paired{launch.device, launch.stream, launch.overlap, HOPPER_CLUSTER};
   paired(kernel, dim3((clusters + others) * HOPPER_CLUSTER), dim3(HOPPER_THREADS), std::max(A, B),
-         part_of(first, plan.first.grid, TOKENS), part_of(second, plan.second.grid, TOKENS), x, clusters);
+         pair_part(first, plan.first.grid, TOKENS), pair_part(second, plan.second.grid, TOKENS), x, clusters);
 }
 
 template <class A, class B>
@@ -63,7 +63,7 @@ struct FormatPair {
   using First = A;
   using Second = B;
 };
-// The mixtures of medium-sized file types (Q4_K_M, Q5_K_M).
+// The mixtures of medium-sized file types (Q4_K_M, Q5_K_M): those of has_pair().
 using Pairs = std::tuple<FormatPair<FormatQ4Min, FormatQ6>, FormatPair<FormatQ5Min, FormatQ6>>;
 
 // Calls f(First{}, Second{}) for the pair of these formats. Returns false if there is no such pair.
@@ -80,12 +80,10 @@ bool with_pair(int first, int second, F f) {
 
 }  // namespace
 
-bool has_pair(int first, int second) {
-  return with_pair(first, second, [](auto, auto) {});
-}
-
-bool run_pair(const Launch& launch, const Linear& first, const Linear& second, const HopperPair& plan) {
+bool run_pair(const Launch& launch, const Linear& first, const Linear& given, const HopperPair& plan) {
   CUtensorMap x;
+  Linear second = given;
+  second.slabs += plan.behind_bytes / sizeof(float), second.arrivals += plan.behind_tiles;
   if (!map_tokens(x, first, plan.first.tokens)) return false;
   return with_pair(first.w[0].format, second.w[0].format, [&](auto a, auto b) {
     using A = decltype(a);

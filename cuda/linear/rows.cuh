@@ -241,7 +241,7 @@ void start_rows(const Launch& launch, const Linear& args, const RowsPlan& plan) 
   const auto kernel = linear_rows_kernel<NT, PIECE>;
   const int warps = 4 * plan.warpgroups;
   launch.device.first_use(kernel, [&] { allow_shared(kernel, int(Shared::bytes(4 * ROWS_WARPGROUPS))), prefer_shared(kernel); });
-  launch(kernel, dim3(row_blocks(args, plan.warpgroups), plan.shares), dim3(warps * WARP + ROWS_PRODUCERS),
+  launch(kernel, dim3(row_blocks(shape_of(args), plan.warpgroups), plan.shares), dim3(warps * WARP + ROWS_PRODUCERS),
          Shared::bytes(plan.shares > 1 ? 0 : warps), args);
 }
 template <int NT>

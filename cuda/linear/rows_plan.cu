@@ -1,12 +1,8 @@
 // Linear layers: decides which products of few tokens use warpgroup products, and in what blocks. Estimates are fitted to the products of
-// ten models on an H100.
+// ten models on an H100. Plain C++.
 #include <cfloat>
 
-#include "../quant/format.cuh"
-#include "hopper.h"
-#include "rows.h"
-#include "slice_sums.cuh"
-#include "staged.cuh"
+#include "choose.h"
 
 namespace pen {
 
@@ -29,20 +25,26 @@ constexpr Costs costs_of(int column_tiles) {
 
 }  // namespace
 
+int row_blocks(const ProductShape& shape, int warpgroups) {
+  int groups = 0;
+  for (int i = 0; i < shape.num_segments; i++) groups += ceil_div(shape.w[i].tiles(), 4 * warpgroups);
+  return groups;
+}
+
 // Finds the plan with the least estimated time.
-RowsPlan plan_rows(const Device& device, const Linear& args) {
-  const int k_tiles = args.w[0].k_tiles(), columns = column_tiles(args.num_tokens);
+RowsPlan plan_rows(const ProductDevice& device, const ProductShape& shape) {
+  const int k_tiles = shape.k_tiles(), columns = column_tiles(shape.num_tokens);
   const Costs cost = costs_of(columns);
   double begin_us = cost.start;
-  for (int i = 0; i < args.num_segments; i++) begin_us += double(args.w[i].bytes()) * 1e-6 * cost.megabyte;
+  for (int i = 0; i < shape.num_segments; i++) begin_us += double(shape.w[i].bytes()) * 1e-6 * cost.megabyte;
   RowsPlan best{0, 0, DBL_MAX};
   for (int warpgroups = ROWS_WARPGROUPS; warpgroups > 0; warpgroups--) {
-    const int groups = row_blocks(args, warpgroups), tiles = 4 * warpgroups * groups;
+    const int groups = row_blocks(shape, warpgroups), tiles = 4 * warpgroups * groups;
     for (int shares = 1; shares <= SLICES; shares *= 2) {
       const double slices = double(SLICES) / shares;  // per block
       double us = begin_us;
       if (shares > 1) {
-        const bool fits = tiles <= MAX_SHARED_TILES && args.slabs && slices_workspace(tiles, columns) <= args.slab_bytes;
+        const bool fits = tiles <= MAX_SHARED_TILES && shape.shares && slices_workspace(tiles, columns) <= shape.slab_bytes;
         // No block may have to wait until another one ends, and no slice may be empty.
         if (!fits || groups * shares > device.multiprocessors || k_tiles < SLICES) continue;
         // The first block passes on one sum for all its slices.
@@ -61,30 +63,28 @@ namespace {
 // The fewest tokens for which these kernels are faster than those of decode.cuh, measured on an H200 and an H100. A layer that switches
 // between the two from product to product is slower than with either. Long rows are faster from two tokens on: the down projection of an 8B
 // model takes 15.5 instead of 20.6 µs.
-int fewest_tokens(const Device& device, const Linear& args) {
-  int tiles = 0;
-  for (int i = 0; i < args.num_segments; i++) tiles += args.w[i].tiles();
-  const int k_tiles = args.w[0].k_tiles();
-  if (k_tiles > 128 || !fits_staged(device, args)) return 2;
-  return k_tiles >= 64 && tiles >= 256 ? 4 : 5;
+int fewest_tokens(const DeviceShape& device, const ProductShape& shape) {
+  const int k_tiles = shape.k_tiles();
+  if (k_tiles > 128 || !fits_staged(device, shape.num_tokens, shape.w[0].cols)) return 2;
+  return k_tiles >= 64 && shape.tiles() >= 256 ? 4 : 5;
 }
 
 }  // namespace
 
-bool takes_rows(const Device& device, const Linear& args) {
-  const bool fits = args.num_tokens >= fewest_tokens(device, args) && args.num_tokens <= ROWS_TOKENS;
-  if (args.norm.x || !fits || !has_warpgroup_products(device)) return false;
-  if (args.num_tokens <= 32) return true;
+bool takes_rows(const ProductDevice& device, const ProductShape& shape) {
+  const bool fits = shape.num_tokens >= fewest_tokens(device, shape) && shape.num_tokens <= ROWS_TOKENS;
+  if (shape.normed || !fits || !device.warpgroups) return false;
+  if (shape.num_tokens <= 32) return true;
   // Measured on an H200: hopper.cuh is faster for weights that are float16 already.
-  if (args.w[0].format == FORMAT_H16) return false;
+  if (shape.w[0].format == FORMAT_H16) return false;
   double us = 0;
-  each_part(args, [&](const Linear& part) { us += plan_hopper(device, part, 64).us; });
+  each_part(shape, [&](const ProductShape& part, int) { us += plan_hopper(device, part, 64).us; });
   // These estimates leave out START_US. A layer whose products use both kinds of kernels is slower, by 10 % for 8B with 64 rows. In layers
   // of large models, recognised by LARGE K tiles, most products are faster with these kernels, so the others use them, too.
   constexpr double START_US = 0.4, SLOWER = 1.15;
   constexpr int LARGE = 40;
-  const double limit_us = args.w[0].k_tiles() >= LARGE ? SLOWER * us : us + START_US;
-  return plan_rows(device, args).us <= limit_us;
+  const double limit_us = shape.k_tiles() >= LARGE ? SLOWER * us : us + START_US;
+  return plan_rows(device, shape).us <= limit_us;
 }
 
 }  // namespace pen

@@ -8,8 +8,6 @@
 
 namespace pen {
 
-// Workspace for the slices of `tiles` row tiles and 8 `nt` tokens [bytes].
-__host__ __device__ constexpr size_t slices_workspace(int tiles, int nt) { return size_t(tiles) * SLICES * nt * WARP * 16; }
 // Fragments of 8 tokens that each share adds up. If there are few, one share adds up all of them, and no share waits.
 __host__ __device__ constexpr int part_fragments(int nt, int shares) { return nt <= 2 ? nt : nt > shares ? nt / shares : 1; }
 

@@ -1,23 +1,12 @@
 // Rows of x in shared memory, in the layout that products of few tokens read.
 #pragma once
 
-#include <algorithm>
-
 #include "../norm/rms_row.cuh"
 #include "linear.h"
 
 namespace pen {
 
 static_assert(NORM_WARPS == SLICES, "a block that normalises its own input");
-
-// Stride of rows of x in shared memory [halves]. It puts eight rows into different banks.
-__host__ __device__ constexpr int staged_stride(int cols) { return int(round_up(cols, K_TILE)) + 8; }
-
-// Whether a block copies its x into shared memory instead of reading it as it goes.
-inline bool fits_staged(const Device& device, const Linear& args) {
-  constexpr size_t MOST = 36 << 10;  // every device has room for this
-  return size_t(args.num_tokens) * staged_stride(args.w[0].cols) * 2 <= std::max(MOST, size_t(device.shared_multiprocessor) * 2 / 7);
-}
 
 // A row of x in shared memory. The columns of a K tile are stored in the order in which the lanes of a product read them: 16 halves for
 // each of the four.
@@ -32,9 +21,6 @@ struct StagedRow {
     to[0] = low, to[8] = high;
   }
 };
-
-// Floats in shared memory for the sums of norm_rows().
-constexpr int NORM_ROWS = 4, NORM_SUMS = 2 * NORM_ROWS * NORM_WARPS;
 
 // Computes up to ROWS rows of a layer's input, of up to PIECES · 1024 columns, by a whole block. LATE: the norm's weights are read when
 // they are needed, which takes fewer registers.

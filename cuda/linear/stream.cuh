@@ -127,10 +127,6 @@ __device__ __forceinline__ void copy_rows(uint8_t* buffer, int stride, int rows,
   }
 }
 
-constexpr int PARTIAL_STRIDE = TILE_ROWS + 4;
-// Shared memory for the slices' sums of `columns` columns of products [bytes].
-__host__ __device__ constexpr size_t partial_bytes(int columns) { return size_t(SLICES) * columns * PARTIAL_STRIDE * 4; }
-
 // Adds up the slices of one row of a column.
 __device__ __forceinline__ float sum_slices(const float* partial, int columns, int column, int row) {
   float total = 0;

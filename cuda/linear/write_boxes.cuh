@@ -8,7 +8,6 @@ namespace pen {
 
 constexpr int BOXED_ROWS = 64;   // per warpgroup
 constexpr int BOXED_ROUNDS = 2;  // each writes half of the tokens
-constexpr int BOXED_PARTS = 4;   // parts of the tokens, two per round
 // Shared memory that a warpgroup needs [bytes].
 __host__ __device__ constexpr int boxed_bytes(int tokens) { return BOXED_ROWS * tokens / BOXED_ROUNDS * 4; }
 

@@ -18,11 +18,6 @@
 
 namespace pen {
 
-enum FormatId : int {
-  FORMAT_H16, FORMAT_Q4, FORMAT_Q4_MIN, FORMAT_Q5, FORMAT_Q5_MIN, FORMAT_Q8, FORMAT_Q2_MIN, FORMAT_Q3, FORMAT_Q6,
-  FORMAT_Q2, FORMAT_IQ1, FORMAT_IQ2, FORMAT_IQ3_XXS, FORMAT_IQ3_S, FORMAT_IQ4, FORMAT_MXFP4, FORMAT_NVFP4
-};
-
 // Loads `N` words from `p` with the widest loads. Bypasses L1, because no other warp of this multiprocessor reads them soon.
 template <int N>
 __device__ __forceinline__ void load_words(uint32_t (&w)[N], const uint8_t* p) {

@@ -5,6 +5,7 @@ mod backends;
 mod conversations;
 mod faults;
 mod header;
+mod kernels;
 mod long;
 mod modules;
 mod nvcc;

@@ -1,0 +1,35 @@
+//! Decisions about the kernels of `cuda/`, which need no GPU.
+
+use std::path::Path;
+use std::process::Command;
+
+/// Compiles `cuda/bench/choose.cu`, which checks that every product and every layer of experts has exactly one kernel, and compares what it
+/// prints with `tests/golden/kernels.txt`, so that no decision changes unseen. `PENSTOCK_WRITE_GOLDEN=1` writes the file anew.
+#[test]
+fn every_product_has_one_kernel() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("choose");
+    let sources = ["bench/choose", "linear/choose", "linear/rows_plan", "linear/hopper_plan", "experts/choose"];
+    let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
+    let built = Command::new(&compiler)
+        .args(["-std=c++17", "-O1", "-Wall", "-Werror", "-x", "c++"])
+        .args(sources.map(|name| root.join(format!("cuda/{name}.cu"))))
+        .arg("-o")
+        .arg(&program)
+        .output()
+        .unwrap_or_else(|error| panic!("{compiler}: {error}"));
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let run = Command::new(&program).output().unwrap();
+    let printed = String::from_utf8(run.stdout).unwrap();
+    assert!(run.status.success(), "{printed}");
+    let golden = root.join("tests/golden/kernels.txt");
+    if std::env::var_os("PENSTOCK_WRITE_GOLDEN").is_some() {
+        std::fs::write(&golden, &printed).unwrap();
+    }
+    let expected = std::fs::read_to_string(&golden).unwrap();
+    for (got, want) in printed.lines().zip(expected.lines()) {
+        assert_eq!(got, want);
+    }
+    assert_eq!(printed.lines().count(), expected.lines().count());
+}
