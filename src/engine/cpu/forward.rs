@@ -9,7 +9,7 @@ use super::simd::pool::ThreadPool;
 use super::simd::rows::{Rows, Scratch};
 use super::state::StateStore;
 use crate::check::CheckedBatch;
-use crate::program::{BufferId, Program};
+use crate::program::{self, BufferId, Program};
 use crate::rope::Rope;
 use crate::{EngineError, Input};
 use model::{ModelSpec, Weights};
@@ -53,14 +53,13 @@ pub struct Forward {
 }
 
 impl Head {
-    fn load(program: &Program, tensors: &Tensors) -> Result<Self, EngineError> {
-        let head = &program.head;
+    fn load(head: &program::Head, tensors: &Tensors) -> Result<Self, EngineError> {
         let dense =
             |(matrix, bias)| -> Result<Dense, EngineError> { Ok(Dense { matrix: tensors.matrix(matrix)?, bias: tensors.optional(bias) }) };
         let classifier = head.classifier.map(|classifier| -> Result<_, EngineError> {
             Ok(Classifier { dense: classifier.dense.map(dense).transpose()?, output: dense(classifier.output)? })
         });
-        let norm = head.norm.map(|norm| tensors.norm(&norm, program.buffer(program.stream).width));
+        let norm = head.norm.map(|norm| tensors.norm(&norm, tensors.weights.spec.hidden_dim));
         Ok(Self { norm, output: dense((head.matrix, head.bias))?, classifier: classifier.transpose()? })
     }
 }
@@ -90,7 +89,8 @@ impl Forward {
     ) -> Result<Self, EngineError> {
         let program = Program::new(&weights, &rope_of)?;
         let tensors = Tensors { program: &program, kernels, weights: &weights };
-        let (ops, head) = (ops::lower(&tensors)?, Head::load(&program, &tensors)?);
+        let head = program.head.ok_or_else(|| EngineError::Unsupported("a program without a head".into()))?;
+        let (ops, head) = (ops::lower(&tensors)?, Head::load(&head, &tensors)?);
         let hidden = weights.spec.hidden_dim;
         Ok(Self {
             ops,

@@ -7,6 +7,8 @@ mod check;
 pub mod op;
 mod parts;
 mod print;
+mod scope;
+pub mod slices;
 pub mod tensor;
 #[cfg(test)]
 mod tests;
@@ -14,10 +16,11 @@ pub mod uses;
 mod walk;
 
 pub use op::{
-    Activate, Attention, BufferId, Convolve, Correct, Covers, Decay, Delta, EachHead, Embed, Experts, FinishHeads, Function, Heads, Linear,
-    Map, Match, Norm, NormParams, Op, Part, Predict, Scan, SharedExpert, ToLength,
+    Activate, AddShared, Attention, BufferId, Convolve, Correct, Covers, Decay, Delta, EachHead, Embed, Experts, FinishHeads, Function,
+    Heads, Linear, Map, Match, Norm, NormParams, Op, Part, Predict, Scan, ToLength,
 };
-pub use parts::Program;
+pub use parts::{Head, Program};
+pub use scope::{Scope, Shard};
 pub use tensor::{Source, TensorId};
 
 use crate::EngineError;
@@ -29,7 +32,16 @@ impl Program {
     /// # Errors
     /// [`EngineError::Tensor`] names a missing tensor, or the op and the layer whose shapes do not fit.
     pub fn new(weights: &Weights, ropes: &[Option<usize>]) -> Result<Self, EngineError> {
-        let program = walk::Walk::new(weights, ropes).program()?;
+        Self::of(weights, ropes, &Scope::whole(&weights.spec))
+    }
+
+    /// Writes the program of a part of a model.
+    ///
+    /// # Errors
+    /// The errors of [`Program::new`]. [`EngineError::Unsupported`] names what cannot be cut so, and its layer.
+    pub fn of(weights: &Weights, ropes: &[Option<usize>], scope: &Scope) -> Result<Self, EngineError> {
+        scope.check(&weights.spec)?;
+        let program = walk::Walk::new(weights, ropes, scope).program()?;
         program.check(weights.spec.hidden_dim)?;
         Ok(program)
     }
