@@ -20,7 +20,8 @@ pub use op::{
     Heads, Linear, Map, Match, Norm, NormParams, Op, Part, Predict, Scan, ToLength,
 };
 pub use parts::{Head, Program};
-pub use scope::{Scope, Shard};
+pub use scope::{Scope, Shard, Span};
+pub use slices::Slices;
 pub use tensor::{Source, TensorId};
 
 use crate::EngineError;

@@ -107,6 +107,14 @@ impl Tensor {
         }
     }
 
+    /// The part of the factors of a source's products that are the tensor's own: one, or one per matrix.
+    pub fn own_scales(&self, scales: Vec<f32>) -> Vec<f32> {
+        match self.slice {
+            Slice::Matrices(span) if scales.len() > 1 => scales[span.range()].to_vec(),
+            _ => scales,
+        }
+    }
+
     fn source_vector(&self, weights: &Weights) -> Vec<f32> {
         let file = |role, layer| weights.vector(role, layer).unwrap_or_default();
         match self.source {

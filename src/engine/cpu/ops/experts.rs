@@ -3,14 +3,13 @@
 use super::super::activation::{Activate, sigmoid};
 use super::super::experts::Stacks;
 use super::super::matrix::Mat;
-use super::super::routing::{choose, choose_adjugates};
+use super::super::routing::{Routing, choose, choose_adjugates};
 use super::super::run::Run;
 use super::super::simd::rows::Rows;
 use super::step::{Kernel, Step};
 use super::tensors::Tensors;
 use crate::EngineError;
 use crate::program::{AddShared, Experts};
-use model::Experts as Spec;
 
 pub struct ExpertsKernel {
     op: Experts,
@@ -52,21 +51,17 @@ impl ExpertsKernel {
 impl Kernel for ExpertsKernel {
     fn run(&self, step: &mut Step) {
         let op = &self.op;
-        let choices = self.choices(step.buffers.rows(op.scores));
-        let all = match op.adjugate {
-            true => Spec { count: op.experts.num_chunks(), used: choices.first().map_or(0, Vec::len), ..op.experts },
-            false => op.experts,
-        };
+        let mut routing = Routing::new(&self.choices(step.buffers.rows(op.scores)), op.own);
         let mut b = std::mem::take(&mut step.buffers.experts);
         let mut out = step.buffers.take(op.out);
         // adjugate experts read what they add to
         let input = if op.input == op.out { &out } else { step.buffers.rows(op.input) };
         let run = &mut Run { kernels: step.kernels, pool: step.pool, scratch: step.scratch, weights: step.weights };
-        self.stacks.run(run, input, (&choices, &all), op.weigh_input, &mut b);
-        if !op.add {
-            out.for_each(step.pool, |_, row| row.fill(0.0));
+        self.stacks.run(run, input, &routing, op.weigh_input, &mut b);
+        if op.weigh_input {
+            routing.uses.iter_mut().for_each(|of| of.weight = 1.0);
         }
-        out.for_each(step.pool, |i, row| b.add_to(i, row, op.factor));
+        out.for_each(step.pool, |i, row| b.sum(routing.of_row(i), row, op.factor, op.add));
         step.buffers.put(op.out, out);
         step.buffers.experts = b;
     }

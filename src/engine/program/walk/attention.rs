@@ -11,37 +11,25 @@ struct Roles {
     norm: Option<[TensorRole; 2]>,
 }
 
+/// The rows of an attention before anything is done to their heads.
+struct Projected {
+    q: BufferId,
+    /// None if the cache is another layer's.
+    k: Option<BufferId>,
+    /// None if the keys are also the values.
+    v: Option<BufferId>,
+    gate: Option<Part>,
+}
+
 impl Walk<'_> {
     pub fn attention(&mut self, i: usize, a: &Spec, h: BufferId) -> Result<Mixed, EngineError> {
         use TensorRole::*;
         let arch = self.spec().arch;
-        let own = a.kv_of.is_none();
-        let has_values = own && self.has(AttnV, i);
         let (heads, kv_heads) = (self.own_heads(a.num_heads)?, self.own_kv_heads(a.num_kv_heads)?);
         if a.alibi.is_some() {
             self.must_be_whole("attention", "ALiBi's slopes of all heads")?;
         }
-        let q_matrix = self.rows(AttnQ, i, heads.times(a.head_dim * a.gate.query_rows()))?;
-        let q = self.product_buffer(q_matrix, "q");
-        let mut products = vec![(q_matrix, q)];
-        let keys_and_values = [(AttnK, "k", a.head_dim), (AttnV, "v", a.value_dim)];
-        for (role, name, dim) in keys_and_values.into_iter().take(usize::from(own) + usize::from(has_values)) {
-            let matrix = self.rows(role, i, kv_heads.times(dim))?;
-            products.push((matrix, self.product_buffer(matrix, name)));
-        }
-        let (k, v) = (products.get(1).map(|(_, k)| *k), products.get(2).map(|(_, v)| *v));
-        let gate = match a.gate {
-            Gate::None => None,
-            // each head holds its query, then its gate
-            Gate::InQuery => Some(part(q, a.head_dim, 2 * a.head_dim)),
-            Gate::Own => {
-                let matrix = self.rows(AttnGate, i, heads.times(a.value_dim))?;
-                let gate = self.product_buffer(matrix, "attention's gate");
-                products.push((matrix, gate));
-                Some(part(gate, 0, a.value_dim))
-            }
-        };
-        self.products(h, products, false);
+        let Projected { q, k, v, gate } = self.project(i, a, [heads, kv_heads], h)?;
         let out = self.buffer("attention", heads.len * a.value_dim);
         let from = part(q, 0, a.head_dim * a.gate.query_rows());
         let roles = Roles { bias: AttnQBias, norm: Some([AttnQNorm, AttnQNormBias]) };
@@ -84,6 +72,35 @@ impl Walk<'_> {
             self.norm_in_place(out, norm);
         }
         Ok(Mixed { rows: out, output: AttnOutput, bias: self.vector(AttnOutputBias, i) })
+    }
+
+    /// The products of queries, keys, values and gate.
+    fn project(&mut self, i: usize, a: &Spec, [heads, kv_heads]: [Span; 2], h: BufferId) -> Result<Projected, EngineError> {
+        use TensorRole::*;
+        let own = a.kv_of.is_none();
+        let has_values = own && self.has(AttnV, i);
+        let q_matrix = self.rows(AttnQ, i, heads.times(a.head_dim * a.gate.query_rows()))?;
+        let q = self.product_buffer(q_matrix, "q");
+        let mut products = vec![(q_matrix, q)];
+        let keys_and_values = [(AttnK, "k", a.head_dim), (AttnV, "v", a.value_dim)];
+        for (role, name, dim) in keys_and_values.into_iter().take(usize::from(own) + usize::from(has_values)) {
+            let matrix = self.rows(role, i, kv_heads.times(dim))?;
+            products.push((matrix, self.product_buffer(matrix, name)));
+        }
+        let (k, v) = (products.get(1).map(|(_, k)| *k), products.get(2).map(|(_, v)| *v));
+        let gate = match a.gate {
+            Gate::None => None,
+            // each head holds its query, then its gate
+            Gate::InQuery => Some(part(q, a.head_dim, 2 * a.head_dim)),
+            Gate::Own => {
+                let matrix = self.rows(AttnGate, i, heads.times(a.value_dim))?;
+                let gate = self.product_buffer(matrix, "attention's gate");
+                products.push((matrix, gate));
+                Some(part(gate, 0, a.value_dim))
+            }
+        };
+        self.products(h, products, false);
+        Ok(Projected { q, k, v, gate })
     }
 
     /// The cache of a layer. The model's description says that the layer has one.

@@ -1,12 +1,12 @@
 //! Writes a shard: its own heads, inner elements and experts, and the sums that it shares with the others.
 //!
 //! Rows that all shards need are whole on each of them: the residual stream and its norms, the scores of routers, biases and norms of a
-//! branch, which each shard adds or applies to the whole sum. What is cut are the rows of queries, keys, values, gate and up, the columns of
-//! the matrices behind them, and the stacks of experts. Each sum over cut columns or experts ends in an exchange.
+//! branch, which each shard adds or applies to the whole sum. What is cut are the rows of queries, keys, values, gate and up, the columns
+//! of the matrices behind them, and the stacks of experts. Each sum over cut columns or experts ends in an exchange.
 
 use super::*;
 use crate::program::scope::Span;
-use crate::program::slices::Slices;
+use crate::program::slices::{Slices, TILE};
 use model::Mixer;
 use model::arch::Block;
 
@@ -80,7 +80,7 @@ impl Walk<'_> {
         if shard.is_whole() {
             return Ok(shard.span(weight.cols));
         }
-        let slices = Slices::of(weight.cols, weight.quant.block_size);
+        let slices = Slices::of(weight.cols, weight.quant.block_size, TILE);
         let own = slices.of_shard(shard).map(|(_, columns)| columns);
         own.ok_or_else(|| {
             let (count, block, have) = (shard.count, weight.quant.block_size, slices.ends().len());
