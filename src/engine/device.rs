@@ -31,8 +31,8 @@ pub trait Device {
         std::process::exit(code)
     }
 
-    /// The program that the backend runs for a part of a model, as text: the model's own, unless the backend lowers it to ops of a device. Needs no
-    /// device.
+    /// The program that the backend runs for a part of a model, as text: the model's own, unless the backend lowers it to ops of a device.
+    /// Needs no device.
     ///
     /// # Errors
     /// The errors of a model that the backend cannot run.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{CpuEngine, CpuOptions, simd};
+use super::{CpuEngine, CpuOptions, Cut, simd};
 use crate::{Batch, Engine, Input, SlotInit, StepOutput, VectorRequest};
 use fixtures::architectures::{Architecture, Exact, architectures, exact_logits};
 use gguf::GgufFile;
@@ -32,6 +32,7 @@ fn engine(model: &Architecture, folder: &std::path::Path) -> Result<CpuEngine, S
         max_slots: 1,
         max_batch_tokens: 256,
         state_slots: 1,
+        cut: Cut::default(),
     };
     CpuEngine::new(weights, &options, simd::dispatch::available()[0]).map_err(|e| e.to_string())
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::matrix::dequantize_row;
-use super::{CpuEngine, CpuOptions, simd};
+use super::{CpuEngine, CpuOptions, Cut, simd};
 use crate::{Batch, Engine, Input, Masks, Sampled, SlotInit, StepOutput};
 use gguf::{GgufBuilder, GgufFile};
 use logits::{Logprobs, SamplingParams, mask_words};
@@ -47,6 +47,7 @@ impl Rig {
             max_slots: 4,
             max_batch_tokens: 64,
             state_slots: 5,
+            cut: Cut::default(),
         };
         Self { engine: CpuEngine::new(weights, &options, simd::dispatch::available()[0]).unwrap(), weights: load() }
     }

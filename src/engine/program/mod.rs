@@ -16,8 +16,8 @@ pub mod uses;
 mod walk;
 
 pub use op::{
-    Activate, AddShared, Attention, BufferId, Convolve, Correct, Covers, Decay, Delta, EachHead, Embed, Experts, FinishHeads, Function,
-    Heads, Linear, Map, Match, Norm, NormParams, Op, Part, Predict, Scan, ToLength,
+    Activate, AddShared, Attention, BufferId, Convolve, Correct, Covers, Decay, Delta, EachHead, Embed, Exchange, Experts, FinishHeads,
+    Function, Heads, Linear, Map, Match, Norm, NormParams, Op, Part, Predict, Scan, ToLength,
 };
 pub use parts::{Head, Program};
 pub use scope::{Scope, Shard, Span};

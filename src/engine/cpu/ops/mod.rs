@@ -14,7 +14,7 @@ mod streams;
 mod tensors;
 
 use crate::EngineError;
-use crate::program::Op;
+use crate::program::{Exchange, Op};
 pub use buffers::Buffers;
 pub use step::{Kernel, Step};
 pub use tensors::Tensors;
@@ -23,17 +23,23 @@ pub use tensors::Tensors;
 ///
 /// # Errors
 /// [`EngineError::Unsupported`] for a tensor type that the CPU's kernels do not know.
-pub fn lower(tensors: &Tensors) -> Result<Vec<Box<dyn Kernel>>, EngineError> {
-    tensors.program.ops.iter().map(|step| kernel(&step.op, tensors)).collect()
+pub fn lower(tensors: &Tensors) -> Result<Vec<Instruction>, EngineError> {
+    tensors.program.ops.iter().map(|step| instruction(&step.op, tensors)).collect()
 }
 
-fn kernel(op: &Op, tensors: &Tensors) -> Result<Box<dyn Kernel>, EngineError> {
-    Ok(match op {
+/// An op of one shard, or an exchange between all shards.
+pub enum Instruction {
+    Run(Box<dyn Kernel>),
+    Exchange(Exchange),
+}
+
+fn instruction(op: &Op, tensors: &Tensors) -> Result<Instruction, EngineError> {
+    Ok(Instruction::Run(match op {
+        Op::Exchange(op) => return Ok(Instruction::Exchange(*op)),
         Op::Embed(op) => Box::new(embed::EmbedKernel::new(op, tensors)?),
         Op::Norm(op) => Box::new(norm::NormKernel::new(op, tensors)),
         Op::ToLength(op) => Box::new(norm::ToLengthKernel(*op)),
         Op::Linear(op) => Box::new(linear::LinearKernel::new(op, tensors)?),
-        Op::Exchange(_) => return Err(EngineError::Unsupported("op exchange on one device".into())),
         Op::EachHead(op) => Box::new(linear::EachHeadKernel::new(op, tensors)?),
         Op::Activate(op) => Box::new(elementwise::ActivateKernel::new(op, tensors)),
         Op::Map(op) => Box::new(elementwise::MapKernel::new(op, tensors)),
@@ -47,5 +53,5 @@ fn kernel(op: &Op, tensors: &Tensors) -> Result<Box<dyn Kernel>, EngineError> {
         Op::Predict(op) => Box::new(streams::PredictKernel::new(op, tensors)),
         Op::Correct(op) => Box::new(streams::CorrectKernel::new(op, tensors)),
         Op::Match(op) => Box::new(streams::MatchKernel(*op)),
-    })
+    }))
 }
