@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use serde_json::{Map, json};
 
 use super::names::file_of;
 use super::output::put;
-use crate::engine::{BackendKind, list_program};
+use crate::engine::{BackendKind, Scope, Shard, list_program};
 use crate::gguf::{Array, GgufFile, TensorInfo, Value};
 use crate::model::Weights;
 use crate::serving::ModelFile;
@@ -39,10 +40,31 @@ pub struct InspectArgs {
     /// The backend whose program is printed
     #[arg(long, value_name = "cpu|cuda", default_value = "cpu", requires = "program", value_parser = backend)]
     backend: BackendKind,
+    /// Only these layers: the first one, and the one behind the last
+    #[arg(long, value_name = "A..B", requires = "program", value_parser = layers)]
+    layers: Option<Range<usize>>,
+    /// One of 2, 4 or 8 shards: its number, from 0, and how many there are
+    #[arg(long, value_name = "R/G", requires = "program", value_parser = shard)]
+    shard: Option<Shard>,
 }
 
 fn backend(name: &str) -> Result<BackendKind, String> {
     [BackendKind::Cpu, BackendKind::Cuda].into_iter().find(|kind| kind.name() == name).ok_or_else(|| "expected cpu or cuda".into())
+}
+
+fn layers(text: &str) -> Result<Range<usize>, String> {
+    let (first, end) = numbers(text, "..").ok_or("expected two numbers, such as 0..16")?;
+    Ok(first..end)
+}
+
+fn shard(text: &str) -> Result<Shard, String> {
+    let (index, count) = numbers(text, "/").ok_or("expected two numbers, such as 0/4")?;
+    Ok(Shard { index, count })
+}
+
+fn numbers(text: &str, between: &str) -> Option<(usize, usize)> {
+    let (first, second) = text.split_once(between)?;
+    Some((first.parse().ok()?, second.parse().ok()?))
 }
 
 pub fn run(args: InspectArgs, config: Option<&Path>) -> anyhow::Result<()> {
@@ -50,7 +72,9 @@ pub fn run(args: InspectArgs, config: Option<&Path>) -> anyhow::Result<()> {
     let written = match args.program {
         true => {
             let weights = Weights::load(file)?;
-            put(&visible(&list_program(&weights, weights.spec.context_length, args.backend)?))
+            let whole = Scope::whole(&weights.spec);
+            let scope = Scope { layers: args.layers.unwrap_or(whole.layers), shard: args.shard.unwrap_or(whole.shard) };
+            put(&visible(&list_program(&weights, weights.spec.context_length, &scope, args.backend)?))
         }
         false => {
             let fault = fault_of(&file);

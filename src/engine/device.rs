@@ -1,7 +1,7 @@
 //! Defines [`Device`], on which models are computed, and [`Backend`], which finds devices.
 
 use super::{BackendKind, CacheGroup, DefaultLoad, DeviceMemory, Engine, EngineError, EngineOptions};
-use crate::program::Program;
+use crate::program::{Program, Scope};
 use crate::rope::ropes;
 use model::Weights;
 
@@ -31,17 +31,17 @@ pub trait Device {
         std::process::exit(code)
     }
 
-    /// The program that the backend runs for a model, as text: the model's own, unless the backend lowers it to ops of a device. Needs no
-    /// device.
+    /// The program that the backend runs for a part of a model, as text: the model's own, unless the backend lowers it to ops of a device.
+    /// Needs no device.
     ///
     /// # Errors
     /// The errors of a model that the backend cannot run.
-    fn list_program(weights: &Weights, context: usize) -> Result<String, EngineError>
+    fn list_program(weights: &Weights, context: usize, scope: &Scope) -> Result<String, EngineError>
     where
         Self: Sized,
     {
         let (_, rope_of) = ropes(weights, context);
-        Ok(Program::new(weights, &rope_of)?.listing(weights))
+        Ok(Program::new(weights, &rope_of, scope)?.listing(weights))
     }
 
     /// The backend, and the device's index among the backend's devices.
@@ -94,7 +94,7 @@ pub struct Backend {
     pub count: fn() -> Result<u32, EngineError>,
     pub discover: fn(index: u32) -> Result<Box<dyn Device>, EngineError>,
     pub end_process: fn(code: i32) -> !,
-    pub list_program: fn(weights: &Weights, context: usize) -> Result<String, EngineError>,
+    pub list_program: fn(weights: &Weights, context: usize, scope: &Scope) -> Result<String, EngineError>,
 }
 
 impl Backend {

@@ -39,6 +39,7 @@ pub use memory_ledger::cache_bytes;
 use model::{Source, Weights};
 pub use need::{Need, need};
 pub use options::{DefaultLoad, EngineOptions};
+pub use program::{Scope, Shard};
 pub use progress::Progress;
 
 /// The backends of this build, in the order in which they are tried. A new backend adds one line.
@@ -118,12 +119,12 @@ fn first_device(index: u32) -> Result<Box<dyn Device>, EngineError> {
     Err(EngineError::NoDevice("this build is without a backend".into()))
 }
 
-/// The program that a backend runs for a model with sequences of up to `context` tokens, as text. Needs no device.
+/// The program that a backend runs for a part of a model with sequences of up to `context` tokens, as text. Needs no device.
 ///
 /// # Errors
 /// [`EngineError::NoDevice`] if this build lacks the backend. The errors of a model that the backend cannot run.
-pub fn list_program(weights: &Weights, context: usize, kind: BackendKind) -> Result<String, EngineError> {
-    (find_backend(BACKENDS, kind)?.list_program)(weights, context)
+pub fn list_program(weights: &Weights, context: usize, scope: &Scope, kind: BackendKind) -> Result<String, EngineError> {
+    (find_backend(BACKENDS, kind)?.list_program)(weights, context, scope)
 }
 
 fn find_backend(backends: &[Backend], kind: BackendKind) -> Result<&Backend, EngineError> {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::thread;
 
 use crate::recorder::{Recorder, Seen};
-use engine::cpu::{CpuEngine, CpuOptions, simd};
+use engine::cpu::{CpuEngine, CpuOptions, Cut, simd};
 use engine::{self, BackendKind, Batch, Engine, EngineError, EngineOptions, Input, SlotInit, StepOutput};
 use gguf::GgufFile;
 use logits::SamplingParams;
@@ -31,6 +31,7 @@ fn options(num_blocks: usize) -> CpuOptions {
         max_slots: 32,
         max_batch_tokens: 512,
         state_slots: 4,
+        cut: Cut::default(),
     }
 }
 

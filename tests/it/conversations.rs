@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::recorder::{Recorder, Seen};
-use engine::cpu::{CpuEngine, CpuOptions, simd};
+use engine::cpu::{CpuEngine, CpuOptions, Cut, simd};
 use fixtures::architectures::architectures;
 use gguf::GgufFile;
 use logits::SamplingParams;
@@ -58,6 +58,7 @@ impl Runner {
             max_slots: 8,
             max_batch_tokens: 256,
             state_slots: 24,
+            cut: Cut::default(),
         };
         let engine = CpuEngine::new(weights, &options, simd::dispatch::available()[0]).unwrap();
         let Load { max_batch_tokens, max_running, prefix_cache, .. } = *load;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::simd::{Kernels, dispatch};
-use super::{CpuEngine, CpuOptions};
+use super::{CpuEngine, CpuOptions, Cut};
 use crate::{Batch, Engine, Input, Sampled, SlotInit, StepOutput};
 use gguf::{GgufBuilder, GgufFile};
 use logits::SamplingParams;
@@ -27,6 +27,7 @@ fn sampled(path: &Path, kernels: &'static Kernels) -> Option<Sampled> {
         max_slots: 1,
         max_batch_tokens: 8,
         state_slots: 1,
+        cut: Cut::default(),
     };
     let mut engine = CpuEngine::new(weights, &options, kernels).unwrap();
     let rows = PROMPT.len() as u32;

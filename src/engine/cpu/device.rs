@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::cut::Cut;
 use super::engine::{CpuEngine, CpuOptions, cache_layout};
 use super::simd::{Kernels, dispatch};
 use crate::device::{Budget, Device, DeviceInfo};
@@ -81,6 +82,7 @@ fn open_with(weights: Weights, options: &EngineOptions, kernels: &'static Kernel
         max_slots: options.max_slots,
         max_batch_tokens: options.max_batch_tokens,
         state_slots: options.state_slots,
+        cut: Cut::default(),
     };
     Ok(Box::new(CpuEngine::new(weights, &options, kernels)?))
 }

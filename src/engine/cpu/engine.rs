@@ -2,11 +2,12 @@
 
 use std::collections::HashSet;
 
+use super::cut::Cut;
 use super::forward::Forward;
+use super::group::Places;
 use super::simd::Kernels;
-use super::simd::attend::{CacheLayer, CacheLayout, KvCache};
+use super::simd::attend::{CacheLayer, CacheLayout};
 use super::simd::pool::ThreadPool;
-use super::state::StateStore;
 use crate::check::Limits;
 use crate::info::weight_bytes;
 use crate::memory_ledger::CacheEntry;
@@ -34,6 +35,8 @@ pub struct CpuOptions {
     pub max_batch_tokens: usize,
     /// The number of state slots, for models with recurrent state.
     pub state_slots: usize,
+    /// How the model is cut. The parts run in turn, as several devices would run them, and give the bits of the whole.
+    pub cut: Cut,
 }
 
 /// The state that a sequence slot keeps between steps.
@@ -85,26 +88,17 @@ impl CpuEngine {
             bidirectional: spec.arch.bidirectional,
         };
         let (weight_bytes, step_bytes) = weight_bytes(&weights, |weight| weight.num_bytes() as u64);
-        let layout = cache_layout(spec);
         let info = EngineInfo {
             backend: BackendKind::Cpu,
             device: format!("CPU ({})", kernels.name),
             index: 0,
-            kv_block_bytes: layout.bytes(1, options.block_size).unwrap_or(u64::MAX),
+            kv_block_bytes: cache_layout(spec).bytes(1, options.block_size).unwrap_or(u64::MAX),
             weight_bytes,
             step_bytes,
             load_bandwidth: None,
             max_batch_tokens: options.max_batch_tokens,
         };
-        let cache = KvCache::new(layout, options.num_blocks, options.block_size);
-        let cache = cache.ok_or_else(|| {
-            let (blocks, size) = (options.num_blocks, options.block_size);
-            EngineError::OutOfMemory(format!("a KV cache of {blocks} blocks of {size} tokens: ask for less context or a smaller cache"))
-        })?;
-        let state = StateStore::new(limits.kv.num_state_slots, spec.state_widths()).ok_or_else(|| {
-            let slots = limits.kv.num_state_slots;
-            EngineError::OutOfMemory(format!("{slots} state slots of {} layers: ask for fewer", spec.num_layers()))
-        })?;
+        let places = Places { num_blocks: options.num_blocks, block_size: options.block_size, state_slots: limits.kv.num_state_slots };
         let source = Source::of(&weights);
         let threads = if options.threads == 0 { physical_cores() } else { options.threads };
         let (ropes, rope_of) = ropes(&weights, options.context);
@@ -112,14 +106,14 @@ impl CpuEngine {
         let slots = (0..options.max_slots).map(|_| None).collect();
         let pool = ThreadPool::new(threads).map_err(|error| EngineError::OutOfMemory(format!("{threads} threads: {error}")))?;
         let progress = pool.progress();
-        let forward = Forward::new(kernels, weights, (ropes, rope_of), (cache, state), pool)?;
+        let forward = Forward::new(kernels, weights, (ropes, rope_of), (&options.cut, places), pool)?;
         let entry = CacheEntry::new(BackendKind::Cpu, 0, info.kv_block_bytes.saturating_mul(limits.num_backed as u64));
         Ok(Self { entry, forward, source, progress, limits, info, slots, steps: 0, ready: None, unsampled: None })
     }
 
     /// The recurrent state of a state slot in one layer. Its length is the layer's state width.
     pub fn state(&mut self, state_slot: u32, layer: usize) -> &mut [f32] {
-        self.forward.state.layer_mut(state_slot, layer)
+        self.forward.state(state_slot, layer)
     }
 
     /// The batch's inputs, with each sampled id of a slot replaced by its token.
@@ -182,7 +176,7 @@ impl Engine for CpuEngine {
         let (backed, most) = (self.limits.num_backed, self.limits.kv.num_blocks);
         let num_blocks = grown_blocks(backed, num_blocks.min(most), most).max(1);
         if num_blocks < backed {
-            self.forward.cache.give_back_from(num_blocks);
+            self.forward.give_back_from(num_blocks);
         }
         self.limits.num_backed = num_blocks;
         self.entry.set(self.info.kv_block_bytes.saturating_mul(num_blocks as u64));

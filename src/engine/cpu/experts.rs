@@ -2,10 +2,10 @@
 
 use super::activation::Activate;
 use super::matrix::Mat;
-use super::routing::Routing;
+use super::routing::{Routing, Use};
 use super::run::Run;
 use super::simd::rows::Rows;
-use model::Experts;
+use crate::program::slices::{MAX_SLICES, tree};
 
 /// The matrices of some experts, as stacks.
 pub struct Stacks {
@@ -27,26 +27,33 @@ pub struct ExpertBuffers {
     gate: Rows,   // [num_assignments, dim]
     up: Rows,     // [num_assignments, dim]
     output: Rows, // [num_assignments, hidden]
-    /// [num_tokens, used] each row's assignments with their weights, the best expert first
-    weights: Vec<(usize, f32)>,
-    used: usize,
 }
 
+/// Elements that are added up at a time. The sums of eight eighths stay in L1.
+const CHUNK: usize = 64;
+
 impl ExpertBuffers {
-    /// out += factor · Σ weight · output of each expert of row `i`
-    pub fn add_to(&self, i: usize, out: &mut [f32], factor: f32) {
-        for &(assignment, weight) in &self.weights[i * self.used..][..self.used] {
-            let weight = weight * factor;
-            out.iter_mut().zip(self.output.row(assignment)).for_each(|(sum, x)| *sum += weight * x);
+    /// out = factor · Σ weight · output of each expert of a row, or out += it. Experts are added in ascending order within each eighth of
+    /// their ids, and the eighths as a tree.
+    pub fn sum(&self, uses: &[Use], out: &mut [f32], factor: f32, add: bool) {
+        for (chunk, out) in out.chunks_mut(CHUNK).enumerate() {
+            let mut eighths = [[0f32; CHUNK]; MAX_SLICES];
+            for of in uses {
+                let (weight, output) = (of.weight * factor, &self.output.row(of.assignment)[chunk * CHUNK..][..out.len()]);
+                eighths[of.eighth].iter_mut().zip(output).for_each(|(sum, x)| *sum += weight * x);
+            }
+            for (i, out) in out.iter_mut().enumerate() {
+                let sum = tree(&std::array::from_fn::<f32, MAX_SLICES, _>(|eighth| eighths[eighth][i]));
+                *out = if add { *out + sum } else { sum };
+            }
         }
     }
 }
 
 impl Stacks {
     /// Runs the experts of each row of h. With `weigh_input`, the weights scale the experts' inputs instead of their outputs.
-    pub fn run(&self, run: &mut Run, h: &Rows, choices: (&[Vec<(usize, f32)>], &Experts), weigh_input: bool, b: &mut ExpertBuffers) {
-        let (kernels, weights, (choices, experts)) = (run.kernels, run.weights, choices);
-        let routing = Routing::new(choices, experts);
+    pub fn run(&self, run: &mut Run, h: &Rows, routing: &Routing, weigh_input: bool, b: &mut ExpertBuffers) {
+        let (kernels, weights) = (run.kernels, run.weights);
         let assignments = routing.tokens.len();
         b.input.reshape(assignments, h.width());
         b.gate.reshape(assignments, self.dim);
@@ -54,16 +61,13 @@ impl Stacks {
         b.output.reshape(assignments, h.width());
         b.input.for_each(run.pool, |i, row| row.copy_from_slice(h.row(routing.tokens[i])));
         if weigh_input {
-            let weight_of = routing.weights(choices, experts);
+            let weight_of = routing.weights();
             b.input.for_each(run.pool, |i, row| row.iter_mut().for_each(|x| *x *= weight_of[i]));
         }
-        self.expand(run, &routing, b);
+        self.expand(run, routing, b);
         let ExpertBuffers { gate, output, .. } = b;
         kernels.products(run.pool, run.scratch, gate, false, &routing.jobs(weights, &[&self.down]), &mut [output]);
-        self.add_bias(run, &routing, 2, output);
-        let weight = |(_, weight): &(usize, f32)| if weigh_input { 1.0 } else { *weight };
-        b.weights = routing.assignments.iter().copied().zip(choices.iter().flatten().map(weight)).collect();
-        b.used = experts.used;
+        self.add_bias(run, routing, 2, output);
     }
 
     /// b.gate = activation(gate) · up for each assignment's expert.

@@ -1,115 +1,78 @@
-//! Runs the forward pass: the kernels of a program, one after another.
+//! Runs the forward pass: the groups of a model's layers, one after another, and the head.
 
-use super::matrix::Mat;
-use super::ops::{self, Buffers, Kernel, Step, Tensors};
+use super::cut::Cut;
+use super::group::{Common, Group, Member, Places};
+use super::head::Head;
 use super::simd::Kernels;
-use super::simd::attend::{KvCache, SequenceRows};
-use super::simd::norm::Norm;
+use super::simd::attend::SequenceRows;
 use super::simd::pool::ThreadPool;
 use super::simd::rows::{Rows, Scratch};
-use super::state::StateStore;
 use crate::check::CheckedBatch;
-use crate::program::{BufferId, Program};
+use crate::program::{Program, Scope};
 use crate::rope::Rope;
 use crate::{EngineError, Input};
 use model::{ModelSpec, Weights};
-
-/// What follows the last layer.
-struct Head {
-    norm: Option<Norm>,
-    output: Dense,
-    classifier: Option<Classifier>,
-}
-
-/// A matrix with its bias.
-struct Dense {
-    matrix: Mat,
-    bias: Option<Vec<f32>>,
-}
-
-/// The classifier that scores a row: output(tanh(dense(x))), or output(x) without a dense layer.
-struct Classifier {
-    dense: Option<Dense>,
-    output: Dense,
-}
 
 pub struct Forward {
     kernels: &'static Kernels,
     weights: Weights,
     ropes: Vec<Rope>,
-    ops: Vec<Box<dyn Kernel>>,
-    head: Head,
-    stream: BufferId,
-    pub(super) cache: KvCache,
-    pub(super) state: StateStore,
+    /// The layers in ranges, each of them a group of shards.
+    groups: Vec<Group>,
     pool: ThreadPool,
     scratch: Scratch,
-    buffers: Buffers,
     rotations: Vec<Rows>, // [num_ropes][num_tokens, rope_dim] cosines, then sines
     last: Rows,           // [rows of the head, hidden]
     dense: Rows,          // [rows, hidden] of a classifier
     logits: Rows,         // [rows of the head, vocab]
+    part: Rows,           // [rows of the head, vocab of a shard]
     scores: Rows,         // [rows, classes] of a classifier
 }
 
-impl Head {
-    fn load(program: &Program, tensors: &Tensors) -> Result<Self, EngineError> {
-        let head = &program.head;
-        let dense =
-            |(matrix, bias)| -> Result<Dense, EngineError> { Ok(Dense { matrix: tensors.matrix(matrix)?, bias: tensors.optional(bias) }) };
-        let classifier = head.classifier.map(|classifier| -> Result<_, EngineError> {
-            Ok(Classifier { dense: classifier.dense.map(dense).transpose()?, output: dense(classifier.output)? })
-        });
-        let norm = head.norm.map(|norm| tensors.norm(&norm, program.buffer(program.stream).width));
-        Ok(Self { norm, output: dense((head.matrix, head.bias))?, classifier: classifier.transpose()? })
-    }
-}
-
-impl Dense {
-    /// out = x · Wᵀ + bias
-    fn run(&self, (kernels, weights): (&Kernels, &Weights), pool: &mut ThreadPool, scratch: &mut Scratch, x: &Rows, out: &mut Rows) {
-        kernels.linear(pool, scratch, x, false, vec![(self.matrix.matrix(weights), &mut *out)]);
-        if let Some(bias) = &self.bias {
-            out.for_each(pool, |_, row| kernels.add_to(row, bias));
-        }
-    }
-}
-
 impl Forward {
-    /// Makes the kernels of a model. `ropes` holds the rotations, and the index of each layer's.
+    /// Makes the kernels of a model, which is cut into ranges of layers and shards. `ropes` holds the rotations, and the index of each
+    /// layer's.
     ///
     /// # Errors
     /// [`EngineError::Tensor`] for a missing tensor or shapes that do not fit. [`EngineError::Unsupported`] for a tensor type that the
-    /// kernels do not know.
+    /// kernels do not know, and for what cannot be cut. [`EngineError::OutOfMemory`].
     pub fn new(
         kernels: &'static Kernels,
         weights: Weights,
         (ropes, rope_of): (Vec<Rope>, Vec<Option<usize>>),
-        (cache, state): (KvCache, StateStore),
+        (cut, places): (&Cut, Places),
         pool: ThreadPool,
     ) -> Result<Self, EngineError> {
-        let program = Program::new(&weights, &rope_of)?;
-        let tensors = Tensors { program: &program, kernels, weights: &weights };
-        let (ops, head) = (ops::lower(&tensors)?, Head::load(&program, &tensors)?);
-        let hidden = weights.spec.hidden_dim;
+        let spec = &weights.spec;
+        let member = |scope: Scope| Member::new(kernels, &weights, &Program::new(&weights, &rope_of, &scope)?, places);
+        let group = |shards: Vec<Scope>| Ok(Group { members: shards.into_iter().map(member).collect::<Result<_, EngineError>>()? });
+        let groups = cut.scopes(spec.num_layers()).into_iter().map(group).collect::<Result<Vec<_>, EngineError>>()?;
+        let (hidden, vocab) = (spec.hidden_dim, spec.vocab_size);
         Ok(Self {
-            ops,
-            head,
-            stream: program.stream,
-            buffers: Buffers::new(&program),
+            groups,
             rotations: ropes.iter().map(|rope| Rows::new(rope.dim())).collect(),
             last: Rows::new(hidden),
             dense: Rows::new(hidden),
-            logits: Rows::new(weights.spec.vocab_size),
+            logits: Rows::new(vocab),
+            part: Rows::default(),
             scores: Rows::default(),
             scratch: Scratch::default(),
             kernels,
             weights,
             ropes,
-            cache,
-            state,
             pool,
         })
+    }
+
+    /// Gives the memory of block `block` and all later blocks back to the system.
+    pub fn give_back_from(&mut self, block: usize) {
+        self.groups.iter_mut().flat_map(|group| &mut group.members).for_each(|member| member.cache.give_back_from(block));
+    }
+
+    /// The recurrent state of a state slot in one layer. Its length is the layer's state width.
+    pub fn state(&mut self, state_slot: u32, layer: usize) -> &mut [f32] {
+        let of_layer = self.groups.iter().position(|group| group.has_state(layer)).unwrap_or(0);
+        self.groups[of_layer].members[0].state.layer_mut(state_slot, layer)
     }
 
     pub fn spec(&self) -> &ModelSpec {
@@ -129,38 +92,47 @@ impl Forward {
                 SequenceRows { first_row: rows.start, num_rows: rows.len(), first_position: batch.context_lens[i] as usize - rows.len() }
             })
             .collect();
-        batch.copies.iter().for_each(|&(from, to)| self.cache.copy_block(from, to));
-        self.state.begin_step(&batch);
-        self.buffers.begin(inputs.len());
+        self.groups.iter_mut().for_each(|group| group.begin(&batch, inputs.len()));
         for (rope, rotations) in self.ropes.iter().zip(&mut self.rotations) {
             rotations.resize(inputs.len());
             rotations.for_each(&mut self.pool, |i, row| rope.rotation(batch.positions[i], row));
         }
-        let step = &mut Step {
+        let common = &mut Common {
             kernels: self.kernels,
             pool: &mut self.pool,
             scratch: &mut self.scratch,
             weights: &self.weights,
-            buffers: &mut self.buffers,
             batch,
             inputs,
             sequences: &sequences,
             ropes: &self.ropes,
             rotations: &self.rotations,
-            cache: &mut self.cache,
-            state: &mut self.state,
         };
-        self.ops.iter().for_each(|op| op.run(step));
+        for i in 0..self.groups.len() {
+            self.groups[i].run(common);
+            if let [this, next, ..] = &mut self.groups[i..] {
+                this.hand_over(next, common.pool);
+            }
+        }
         self.head(&batch.sampled_rows[..batch.num_sampled().min(max_logits)]);
     }
 
     /// Computes the logits of rows of the latest batch.
     pub fn head(&mut self, rows: &[u32]) -> &mut Rows {
         self.finish(rows);
-        let Self { head, weights, kernels, pool, scratch, last, logits, .. } = self;
+        let Self { groups, weights, kernels, pool, scratch, last, logits, part, .. } = self;
         let spec = &weights.spec;
         logits.resize(rows.len());
-        head.output.run((kernels, weights), pool, scratch, last, logits);
+        // gathers the logits of all shards
+        for head in heads(groups) {
+            if head.vocab.is_whole() {
+                head.output.run((kernels, weights), pool, scratch, last, logits);
+                continue;
+            }
+            part.reshape(rows.len(), head.vocab.len);
+            head.output.run((kernels, weights), pool, scratch, last, part);
+            logits.for_each(pool, |i, row| row[head.vocab.range()].copy_from_slice(part.row(i)));
+        }
         if spec.logit_scale != 1.0 {
             logits.for_each(pool, |_, row| row.iter_mut().for_each(|x| *x *= spec.logit_scale));
         }
@@ -174,8 +146,8 @@ impl Forward {
     /// classifier.
     pub fn classify(&mut self, rows: &[u32]) -> &Rows {
         self.finish(rows);
-        let Self { kernels, weights, head, pool, scratch, last, dense, scores, .. } = self;
-        let Some(classifier) = &head.classifier else { return last };
+        let Self { kernels, weights, groups, pool, scratch, last, dense, scores, .. } = self;
+        let Some(classifier) = heads(groups).next().and_then(|head| head.classifier.as_ref()) else { return last };
         let mut input = &*last;
         if let Some(layer) = &classifier.dense {
             dense.resize(rows.len());
@@ -190,16 +162,23 @@ impl Forward {
 
     /// Normalises rows of the latest batch with the final norm.
     pub fn finish(&mut self, rows: &[u32]) -> &Rows {
-        let Self { kernels, head, pool, buffers, stream, last, .. } = self;
+        let Self { kernels, groups, pool, last, .. } = self;
         last.resize(rows.len());
-        let x = buffers.rows(*stream);
+        let norm = heads(groups).next().and_then(|head| head.norm.as_ref());
+        let Some(member) = groups.last().and_then(|group| group.members.first()) else { return last };
+        let x = member.buffers.rows(member.stream);
         last.for_each(pool, |i, row| {
             let x = x.row(rows[i] as usize);
-            match &head.norm {
+            match norm {
                 Some(norm) => kernels.norm(row, x, norm),
                 None => row.copy_from_slice(x),
             }
         });
         last
     }
+}
+
+/// The heads of all shards, which follow the last layers.
+fn heads(groups: &[Group]) -> impl Iterator<Item = &Head> {
+    groups.last().into_iter().flat_map(|group| &group.members).filter_map(|member| member.head.as_ref())
 }

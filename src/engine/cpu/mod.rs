@@ -1,10 +1,13 @@
 //! The CPU backend: the default, and the reference for the others. `submit` computes the step, so one step is in flight.
 
 mod activation;
+mod cut;
 mod device;
 mod engine;
 mod experts;
 mod forward;
+mod group;
+mod head;
 mod matrix;
 mod ops;
 mod outputs;
@@ -13,6 +16,7 @@ mod run;
 pub mod simd;
 mod state;
 
+pub use cut::Cut;
 pub use device::{Cpu, open_exact};
 pub use engine::{CpuEngine, CpuOptions};
 
@@ -20,6 +24,8 @@ pub use engine::{CpuEngine, CpuOptions};
 mod architecture_tests;
 #[cfg(test)]
 mod broken_tests;
+#[cfg(test)]
+mod cut_tests;
 #[cfg(test)]
 mod state_tests;
 #[cfg(test)]

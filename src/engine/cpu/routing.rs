@@ -6,23 +6,37 @@ use std::ops::Range;
 use super::activation::sigmoid;
 use super::matrix::Mat;
 use super::simd::rows::Job;
+use crate::program::Span;
+use crate::program::slices::MAX_SLICES;
 use model::arch::Gating;
 use model::{Experts, Weights};
 
 pub struct Routing {
     /// [num_assignments] the row of each assignment
     pub tokens: Vec<usize>,
-    /// [num_tokens, used] the assignments of each row, the likeliest expert first
-    pub assignments: Vec<usize>,
-    /// [experts] the assignments of each expert
+    /// The uses of each row's experts, by rows, then by experts in ascending order
+    pub uses: Vec<Use>,
+    /// [num_tokens] the end of each row's uses
+    ends: Vec<usize>,
+    /// [own experts] the assignments of each expert
     ranges: Vec<Range<usize>>,
 }
 
+/// A row's use of an expert.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Use {
+    pub assignment: usize,
+    /// The eighth of all experts' ids to which the expert belongs.
+    pub eighth: usize,
+    pub weight: f32,
+}
+
 impl Routing {
-    /// Groups the assignments. `choices` holds the result of [`choose`] for each row.
-    pub fn new(choices: &[Vec<(usize, f32)>], experts: &Experts) -> Self {
-        let mut counts = vec![0; experts.count];
-        choices.iter().flatten().for_each(|(expert, _)| counts[*expert] += 1);
+    /// Groups the assignments to the experts of `own`. `choices` holds the result of [`choose`] for each row.
+    pub fn new(choices: &[Vec<(usize, f32)>], own: Span) -> Self {
+        let is_own = |(expert, _): &&(usize, f32)| own.range().contains(expert);
+        let mut counts = vec![0; own.len];
+        choices.iter().flatten().filter(is_own).for_each(|(expert, _)| counts[*expert - own.first] += 1);
         let mut end = 0;
         let ranges: Vec<Range<usize>> = counts
             .into_iter()
@@ -33,30 +47,36 @@ impl Routing {
             .collect();
         let mut next: Vec<usize> = ranges.iter().map(|range| range.start).collect();
         let mut tokens = vec![0; end];
-        let mut assignments = Vec::with_capacity(end);
+        let (mut uses, mut ends) = (Vec::with_capacity(end), Vec::with_capacity(choices.len()));
         for (token, choice) in choices.iter().enumerate() {
-            for (expert, _) in choice {
-                tokens[next[*expert]] = token;
-                assignments.push(next[*expert]);
-                next[*expert] += 1;
+            let mut choice: Vec<(usize, f32)> = choice.iter().filter(is_own).copied().collect();
+            choice.sort_by_key(|(expert, _)| *expert);
+            for (expert, weight) in choice {
+                let assignment = &mut next[expert - own.first];
+                tokens[*assignment] = token;
+                uses.push(Use { assignment: *assignment, eighth: eighth(expert, own.of), weight });
+                *assignment += 1;
             }
+            ends.push(uses.len());
         }
-        Self { tokens, assignments, ranges }
+        Self { tokens, uses, ends, ranges }
     }
 
-    /// The expert of an assignment.
+    /// The uses of a row's experts, in ascending order of the experts.
+    pub fn of_row(&self, row: usize) -> &[Use] {
+        let start = if row == 0 { 0 } else { self.ends[row - 1] };
+        &self.uses[start..self.ends[row]]
+    }
+
+    /// The expert of an assignment, counted from the first own one.
     pub fn expert_of(&self, assignment: usize) -> usize {
         self.ranges.partition_point(|range| range.end <= assignment)
     }
 
     /// [num_assignments] the weight of each assignment
-    pub fn weights(&self, choices: &[Vec<(usize, f32)>], experts: &Experts) -> Vec<f32> {
+    pub fn weights(&self) -> Vec<f32> {
         let mut weights = vec![0.0; self.tokens.len()];
-        for (token, choice) in choices.iter().enumerate() {
-            for (rank, (_, weight)) in choice.iter().enumerate() {
-                weights[self.assignments[token * experts.used + rank]] = *weight;
-            }
-        }
+        self.uses.iter().for_each(|of| weights[of.assignment] = of.weight);
         weights
     }
 
@@ -70,6 +90,11 @@ impl Routing {
         };
         stacks.iter().enumerate().flat_map(|(out, stack)| used().map(move |group| job(out, stack, group))).collect()
     }
+}
+
+/// The eighth to which an expert of `count` belongs: eighth e begins at expert ⌊e · count / 8⌋.
+fn eighth(expert: usize, count: usize) -> usize {
+    ((expert + 1) * MAX_SLICES - 1) / count
 }
 
 /// Chooses a row's experts with their weights, the best first. Among equals, the lower index comes first. `bias` is added to the scores for
@@ -200,9 +225,23 @@ mod tests {
     #[test]
     fn assignments_are_grouped_by_expert() {
         let choices = [vec![(2, 0.5), (0, 0.5)], vec![(3, 0.7), (2, 0.3)], vec![(0, 0.6), (2, 0.4)]];
-        let routing = Routing::new(&choices, &EXPERTS);
+        let routing = Routing::new(&choices, Span::all(4));
         assert_eq!(routing.tokens, [0, 2, 0, 1, 2, 1]);
-        assert_eq!(routing.assignments, [2, 0, 5, 3, 1, 4]);
+        let of = |routing: &Routing| routing.uses.iter().map(|of| (of.assignment, of.eighth, of.weight)).collect::<Vec<_>>();
+        assert_eq!(of(&routing), [(0, 1, 0.5), (2, 5, 0.5), (3, 5, 0.3), (5, 7, 0.7), (1, 1, 0.6), (4, 5, 0.4)]);
         assert_eq!(routing.ranges, [0..2, 2..2, 2..5, 5..6]);
+        // a shard that has the last two experts only
+        let shard = Routing::new(&choices, Span { first: 2, len: 2, of: 4 });
+        assert_eq!(shard.tokens, [0, 1, 2, 1]);
+        assert_eq!(of(&shard), [(0, 5, 0.5), (1, 5, 0.3), (3, 7, 0.7), (2, 5, 0.4)]);
+        assert_eq!(shard.of_row(2).len(), 1);
+    }
+
+    #[test]
+    fn an_eighth_begins_where_a_shard_of_eight_does() {
+        for count in 1..70 {
+            let of = |expert: usize| (0..8).rfind(|e| e * count / 8 <= expert).unwrap();
+            (0..count).for_each(|expert| assert_eq!(eighth(expert, count), of(expert), "{expert} of {count}"));
+        }
     }
 }

@@ -27,6 +27,11 @@ impl StateStore {
         self.starts.last().copied().unwrap_or(0)
     }
 
+    /// The floats per sequence in one layer.
+    pub fn width(&self, layer: usize) -> usize {
+        self.starts[layer + 1] - self.starts[layer]
+    }
+
     fn slot(&self, slot: u32) -> Range<usize> {
         let size = self.size();
         slot as usize * size..(slot as usize + 1) * size

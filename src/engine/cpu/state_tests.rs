@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{CpuEngine, CpuOptions, simd};
+use super::{CpuEngine, CpuOptions, Cut, simd};
 use crate::{Batch, Engine, EngineError, Input, KvCapacity, SlotInit, StepOutput};
 use fixtures::architectures::architectures;
 use gguf::{GgufBuilder, GgufFile};
@@ -46,6 +46,7 @@ fn open(file: &GgufBuilder) -> CpuEngine {
         max_slots: 4,
         max_batch_tokens: 128,
         state_slots: 5,
+        cut: Cut::default(),
     };
     CpuEngine::new(weights, &options, simd::dispatch::available()[0]).unwrap()
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{CpuEngine, CpuOptions, simd};
+use super::{CpuEngine, CpuOptions, Cut, simd};
 use crate::{Batch, Engine, Input, Sampled, SlotInit, StepOutput};
 use gguf::{GgufBuilder, GgufFile};
 use logits::{Logprobs, SamplingParams};
@@ -44,6 +44,7 @@ impl Rig {
             max_slots: 4,
             max_batch_tokens: 64,
             state_slots: 5,
+            cut: Cut::default(),
         };
         Self { engine: CpuEngine::new(weights, &options, simd::dispatch::available()[0]).unwrap() }
     }

@@ -230,6 +230,7 @@ mod tests {
         let mut batch = Batch {
             inputs: vec![Input::Token(4), Input::Embedding(1), Input::Sampled(0), Input::Sampled(6)],
             positions: vec![0, 1, 8, 9],
+            grid_positions: Vec::new(),
             token_types: vec![0, 1, 0, 1],
             cu_seqlens_q: vec![0, 2, 3, 4],
             context_lens: vec![2, 9, 10],

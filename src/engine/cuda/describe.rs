@@ -6,7 +6,7 @@ use super::groups::groups;
 use super::lower::{DeviceProgram, Op, Tensor};
 use super::raii::{self, Context, Lent, Model};
 use super::sys;
-use crate::program::Program;
+use crate::program::{Program, Scope};
 use crate::rope::{Rope, ropes};
 use crate::{CacheGroup, EngineError, EngineOptions};
 use model::{CacheWindow, Weights};
@@ -30,7 +30,7 @@ impl<'a> Description<'a> {
     /// [`EngineError::Unsupported`] if no op computes something that the model needs.
     pub fn new(weights: &'a Weights, options: &'a EngineOptions) -> Result<Self, EngineError> {
         let (ropes, rope_of) = ropes(weights, options.context);
-        let program = DeviceProgram::new(weights, &Program::new(weights, &rope_of)?)?;
+        let program = DeviceProgram::new(weights, &Program::new(weights, &rope_of, &Scope::whole(&weights.spec))?)?;
         let tensors = program.tensors.iter().map(|tensor: &Tensor| tensor.desc).collect();
         // these point into the program, whose ops do not move
         let ops = program.ops.iter().map(Op::raw).collect();

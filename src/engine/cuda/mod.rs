@@ -21,7 +21,7 @@ use super::check::Limits;
 use super::device::{Budget, Device, DeviceInfo};
 use super::memory_ledger::{CacheEntry, cache_bytes};
 use super::pool_blocks::grown_blocks;
-use super::program::Program;
+use super::program::{Program, Scope};
 use super::rope::ropes;
 use super::{
     BackendKind, Batch, DefaultLoad, DeviceMemory, Engine, EngineError, EngineInfo, EngineOptions, Input, KvCapacity, Masks, StepId,
@@ -72,9 +72,9 @@ impl Device for Gpu {
         unsafe { libc::_exit(code) }
     }
 
-    fn list_program(weights: &Weights, context: usize) -> Result<String, EngineError> {
+    fn list_program(weights: &Weights, context: usize, scope: &Scope) -> Result<String, EngineError> {
         let (_, rope_of) = ropes(weights, context);
-        Ok(DeviceProgram::new(weights, &Program::new(weights, &rope_of)?)?.listing())
+        Ok(DeviceProgram::new(weights, &Program::new(weights, &rope_of, scope)?)?.listing())
     }
 
     fn place(&self) -> (BackendKind, u32) {

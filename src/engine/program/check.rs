@@ -1,7 +1,7 @@
 //! Checks that a program's shapes fit and that nothing is read before it is written.
 
 use super::op::*;
-use super::parts::{Buffer, LayerOp, Program};
+use super::parts::{Buffer, Head, LayerOp, Program};
 use super::uses::{Use, UseKind};
 use crate::EngineError;
 
@@ -12,15 +12,19 @@ impl Program {
     /// [`EngineError::Tensor`] names the op, its layer and what does not fit.
     pub fn check(&self, hidden: usize) -> Result<(), EngineError> {
         let mut is_written = vec![false; self.buffers.len()];
+        if let Some(stream) = is_written.get_mut(self.stream.0) {
+            *stream = self.scope.layers.start > 0;
+        }
         for placed in &self.ops {
             let named = |why: String| EngineError::Tensor(format!("{}: {why}", placed.place()));
             self.check_uses(placed, &mut is_written).map_err(named)?;
             self.check_shapes(&placed.op).map_err(named)?;
         }
         let stream = self.buffers.get(self.stream.0).filter(|stream| stream.width == hidden && stream.per_row == 1);
-        let head = self.tensors.get(self.head.matrix.0).filter(|matrix| matrix.cols == hidden);
-        match (stream, head) {
-            (Some(_), Some(_)) if is_written[self.stream.0] => Ok(()),
+        let fits =
+            |head: Head| self.tensors.get(head.matrix.0).is_some_and(|matrix| [matrix.cols, matrix.rows] == [hidden, head.vocab.len]);
+        match stream {
+            Some(_) if is_written[self.stream.0] && self.head.is_none_or(fits) => Ok(()),
             _ => Err(EngineError::Tensor(format!("the head does not fit a stream of {hidden} elements"))),
         }
     }
@@ -59,6 +63,7 @@ impl Program {
         };
         match op {
             Op::Linear(op) => op.products.iter().try_for_each(|(id, out)| matrix(id, width(op.input), width(out))),
+            Op::Exchange(op) => fits("what shards exchange", width(op.from), width(op.to)),
             Op::EachHead(op) => matrix(op.stack, width(op.input), width(op.out)),
             Op::Embed(op) => fits("the table's row", self.tensor(op.table).cols, width(op.out)),
             Op::Norm(op) => {
@@ -78,8 +83,14 @@ impl Program {
             Op::Experts(op) => {
                 let hidden = width(op.input);
                 op.gate.into_iter().chain([op.up]).try_for_each(|id| matrix(id, hidden, op.dim))?;
-                matrix(op.down, op.dim, hidden)
+                matrix(op.down, op.dim, hidden)?;
+                let stacks = op.gate.into_iter().chain([op.up, op.down]);
+                stacks.into_iter().try_for_each(|id| match self.tensor(id).count == op.own.len {
+                    true => Ok(()),
+                    false => Err(format!("{} has {} experts, expected {}", self.tensor(id).name, self.tensor(id).count, op.own.len)),
+                })
             }
+            Op::AddShared(op) => fits("the shared expert", width(op.from), width(op.to)),
             Op::Convolve(op) => fits(&self.tensor(op.kernel).name, len(op.kernel), op.channels * op.taps),
             Op::Attention(op) => self.caches.get(op.cache).map(|_| ()).ok_or_else(|| format!("there is no cache {}", op.cache)),
             _ => Ok(()),

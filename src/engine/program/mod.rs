@@ -7,6 +7,8 @@ mod check;
 pub mod op;
 mod parts;
 mod print;
+mod scope;
+pub mod slices;
 pub mod tensor;
 #[cfg(test)]
 mod tests;
@@ -14,22 +16,26 @@ pub mod uses;
 mod walk;
 
 pub use op::{
-    Activate, Attention, BufferId, Convolve, Correct, Covers, Decay, Delta, EachHead, Embed, Experts, FinishHeads, Function, Heads, Linear,
-    Map, Match, Norm, NormParams, Op, Part, Predict, Scan, SharedExpert, ToLength,
+    Activate, AddShared, Attention, BufferId, Convolve, Correct, Covers, Decay, Delta, EachHead, Embed, Exchange, Experts, FinishHeads,
+    Function, Heads, Linear, Map, Match, Norm, NormParams, Op, Part, Predict, Scan, ToLength,
 };
-pub use parts::Program;
+pub use parts::{Head, Program};
+pub use scope::{Scope, Shard, Span};
+pub use slices::Slices;
 pub use tensor::{Source, TensorId};
 
 use crate::EngineError;
 use model::Weights;
 
 impl Program {
-    /// Writes the program of a model. `ropes` holds the index of each layer's rotation.
+    /// Writes the program of a part of a model. `ropes` holds the index of each layer's rotation.
     ///
     /// # Errors
-    /// [`EngineError::Tensor`] names a missing tensor, or the op and the layer whose shapes do not fit.
-    pub fn new(weights: &Weights, ropes: &[Option<usize>]) -> Result<Self, EngineError> {
-        let program = walk::Walk::new(weights, ropes).program()?;
+    /// [`EngineError::Tensor`] names a missing tensor, or the op and the layer whose shapes do not fit. [`EngineError::Unsupported`] names
+    /// what cannot be cut so, and its layer.
+    pub fn new(weights: &Weights, ropes: &[Option<usize>], scope: &Scope) -> Result<Self, EngineError> {
+        scope.check(&weights.spec)?;
+        let program = walk::Walk::new(weights, ropes, scope).program()?;
         program.check(weights.spec.hidden_dim)?;
         Ok(program)
     }

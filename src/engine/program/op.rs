@@ -2,6 +2,7 @@
 //!
 //! Buffers hold float32 rows, at least one per row of the step. Where a backend rounds or fuses is up to its lowering.
 
+use super::scope::Span;
 use super::tensor::TensorId;
 use model::arch::WindowKind;
 use model::spec::Temperature;
@@ -26,6 +27,7 @@ pub enum Op {
     Norm(Norm),
     ToLength(ToLength),
     Linear(Linear),
+    Exchange(Exchange),
     EachHead(EachHead),
     Activate(Activate),
     Map(Map),
@@ -35,6 +37,7 @@ pub enum Op {
     Scan(Scan),
     Delta(Delta),
     Experts(Experts),
+    AddShared(AddShared),
     Predict(Predict),
     Correct(Correct),
     Match(Match),
@@ -88,6 +91,16 @@ pub struct ToLength {
 pub struct Linear {
     pub input: BufferId,
     pub products: Products,
+    pub add: bool,
+    /// Whether the sums over columns are the tree of [`Slices`](super::Slices), which shards can share.
+    pub in_slices: bool,
+}
+
+/// to = the sum of all shards' `from`, or to += it. The sum is a tree over the shards in their order, such as (0 + 1) + (2 + 3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exchange {
+    pub from: BufferId,
+    pub to: BufferId,
     pub add: bool,
 }
 
@@ -308,17 +321,9 @@ pub struct Delta {
     pub out: BufferId,
 }
 
-/// The expert that all rows share: its output, and its router if it has one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SharedExpert {
-    pub rows: BufferId,
-    /// [hidden]
-    pub router: Option<TensorId>,
-    /// What the router reads.
-    pub input: BufferId,
-}
-
-/// out (+)= factor · Σ weight · expert(in) over the experts that the scores choose for each row, plus the shared expert.
+/// out (+)= factor · Σ weight · expert(in) over those of the tensors' experts that the scores choose for each row.
+///
+/// The sum is a tree like that of a product in slices. Its leaves are the sums over each eighth of all experts' ids, in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Experts {
     pub experts: model::Experts,
@@ -328,6 +333,8 @@ pub struct Experts {
     pub input: BufferId,
     pub out: BufferId,
     pub add: bool,
+    /// The ids of the tensors' experts.
+    pub own: Span,
     /// None if the activation is applied to `up`.
     pub gate: Option<TensorId>,
     pub up: TensorId,
@@ -344,9 +351,18 @@ pub struct Experts {
     /// Whether the weights scale the experts' inputs instead of their outputs.
     pub weigh_input: bool,
     pub factor: f32,
-    pub shared: Option<SharedExpert>,
+}
+
+/// to += weight · from: the output of the expert that all rows share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AddShared {
+    pub from: BufferId,
+    pub to: BufferId,
+    /// [hidden] The weight is sigmoid(router · in). Without a router, it is 1.
+    pub router: Option<TensorId>,
+    pub input: BufferId,
     /// Whether the shared expert and the others are averaged instead of added.
-    pub mean_shared: bool,
+    pub mean: bool,
 }
 
 /// The streams of AltUp: out[to] += Σ (coefficients[to, from] · router) · in[from]

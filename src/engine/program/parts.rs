@@ -1,21 +1,25 @@
 //! [`Program`] and its parts.
 
 use super::op::{BufferId, NormParams, Op};
+use super::scope::{Scope, Span};
 use super::tensor::{Tensor, TensorId};
 use model::RopePairing;
 
 /// A model's forward pass: the ops of a step in their order, and what they read and write.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Program {
+    pub scope: Scope,
     pub tensors: Vec<Tensor>,
     pub buffers: Vec<Buffer>,
     pub caches: Vec<Cache>,
     pub states: Vec<State>,
     pub pairing: RopePairing,
     pub ops: Vec<LayerOp>,
-    /// The buffer of the residual stream.
+    /// The buffer of the residual stream. It holds the step's rows at the start if the program does not begin with the first layer, and at
+    /// the end if it has no head.
     pub stream: BufferId,
-    pub head: Head,
+    /// None if the program does not end with the last layer.
+    pub head: Option<Head>,
 }
 
 /// An op, and the layer that it belongs to. None before the first layer and behind the last one.
@@ -33,7 +37,7 @@ pub struct Buffer {
     pub per_row: usize,
 }
 
-/// The keys and values that a layer keeps per token.
+/// The keys and values that a layer keeps per token, those of the shard's own heads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cache {
     pub layer: usize,
@@ -54,6 +58,8 @@ pub struct State {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Head {
     pub norm: Option<NormParams>,
+    /// The ids whose logits the matrix gives. The logits of all shards are gathered.
+    pub vocab: Span,
     pub matrix: TensorId,
     pub bias: Option<TensorId>,
     pub scale: f32,

@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use super::op::*;
 use super::parts::{Buffer, LayerOp, Program};
-use super::tensor::TensorId;
+use super::scope::Span;
+use super::tensor::{Slice, TensorId};
 use model::Weights;
 
 /// What an op moves for one row of a step, in bytes.
@@ -37,13 +38,16 @@ impl Program {
             let Traffic { weights, read, written } = traffic;
             let _ = writeln!(out, "{layer:>5}  {:10} {weights:>12} {read:>10} {written:>10}  {}", placed.op.name(), self.what(placed));
         }
-        let head = self.head;
-        let (matrix, norm) = (self.tensor(head.matrix), head.norm.map_or("as it is".into(), |norm| self.norm_text(&norm)));
-        let bytes = self.tensor_bytes(head.matrix, weights);
-        let _ = writeln!(out, "{:>5}  {:10} {bytes:>12} {:>10} {:>10}  x[{}] · {}, {norm}", "-", "head", "", "", matrix.cols, matrix.name);
-        total.weights += bytes;
+        if let Some(head) = self.head {
+            let bytes = self.tensor_bytes(head.matrix, weights);
+            let norm = head.norm.map_or("as it is".into(), |norm| self.norm_text(&norm));
+            let what = format!("x[{}] · {}, {norm}", self.tensor(head.matrix).cols, self.name(head.matrix));
+            let _ = writeln!(out, "{:>5}  {:10} {bytes:>12} {:>10} {:>10}  {what}", "-", "head", "", "");
+            total.weights += bytes;
+        }
         let Traffic { weights, read, written } = total;
-        let _ = writeln!(out, "{:>5}  {:10} {weights:>12} {read:>10} {written:>10}  {} ops", "all", "", self.ops.len() + 1);
+        let count = self.ops.len() + usize::from(self.head.is_some());
+        let _ = writeln!(out, "{:>5}  {:10} {weights:>12} {read:>10} {written:>10}  {count} ops", "all", "");
         for cache in &self.caches {
             let (layer, heads, key, value) = (cache.layer, cache.heads, cache.key_dim, cache.value_dim);
             let _ = writeln!(out, "cache of layer {layer}: {heads} heads, keys [{key}], values [{value}]");
@@ -75,7 +79,7 @@ impl Program {
     fn tensor_bytes(&self, id: TensorId, weights: &Weights) -> u64 {
         let tensor = self.tensor(id);
         match tensor.weight(weights).filter(|_| tensor.rows > 1) {
-            Some(weight) => weight.num_bytes() as u64 / tensor.count.max(1) as u64 * tensor.read as u64,
+            Some(weight) => (tensor.rows * weight.quant.row_bytes(tensor.cols) * tensor.read) as u64,
             None => 4 * (tensor.rows * tensor.cols * tensor.read.max(1)) as u64,
         }
     }
@@ -85,12 +89,20 @@ impl Program {
         tensor.weight(weights).map_or(0, |weight| weight.quant.row_bytes(weight.cols) as u64)
     }
 
-    fn name(&self, id: TensorId) -> &str {
-        &self.tensor(id).name
+    /// The name of a tensor, with the part of it that a shard has.
+    fn name(&self, id: TensorId) -> String {
+        let tensor = self.tensor(id);
+        let part = |what: &str, span: Span| format!("{}, {what} {}..{} of {}", tensor.name, span.first, span.range().end, span.of);
+        match tensor.slice {
+            Slice::Whole => tensor.name.clone(),
+            Slice::Rows(span) => part("rows", span),
+            Slice::Columns(span) => part("columns", span),
+            Slice::Matrices(span) => part("matrices", span),
+        }
     }
 
     fn names(&self, ids: impl IntoIterator<Item = Option<TensorId>>) -> String {
-        let names: Vec<&str> = ids.into_iter().flatten().map(|id| self.name(id)).collect();
+        let names: Vec<String> = ids.into_iter().flatten().map(|id| self.name(id)).collect();
         if names.is_empty() { String::new() } else { format!(", {}", names.join(", ")) }
     }
 
@@ -145,7 +157,12 @@ impl Program {
             Op::Linear(op) => {
                 let sign = if op.add { "+=" } else { "=" };
                 let products = op.products.iter().map(|(matrix, out)| format!("{} {sign} {}", self.whole_text(out), self.name(matrix)));
-                format!("{} · {}", products.collect::<Vec<_>>().join(", "), self.whole_text(op.input))
+                let order = if op.in_slices { ", in slices" } else { "" };
+                format!("{} · {}{order}", products.collect::<Vec<_>>().join(", "), self.whole_text(op.input))
+            }
+            Op::Exchange(op) => {
+                let sign = if op.add { "+=" } else { "=" };
+                format!("{} {sign} the sum of {} shards' {}", self.whole_text(op.to), self.scope.shard.count, self.whole_text(op.from))
             }
             Op::EachHead(op) => format!("{} = {} · {}", self.whole_text(op.out), self.name(op.stack), self.whole_text(op.input)),
             Op::Activate(op) => {
@@ -171,9 +188,16 @@ impl Program {
                 format!("{} = {heads} states [{keys}, {values}] of {}", self.whole_text(op.out), self.part_text(op.v, heads, values))
             }
             Op::Experts(op) => {
-                let (sign, used, count) = (if op.add { "+=" } else { "=" }, op.experts.used, self.tensor(op.up).count);
+                let (sign, used, count) = (if op.add { "+=" } else { "=" }, op.experts.used, op.own.of);
                 let what = format!("{} {sign} {used} of {count} experts [{}]", self.whole_text(op.out), op.dim);
                 format!("{what} of {}{}", self.whole_text(op.input), self.names([op.gate, Some(op.up), Some(op.down)]))
+            }
+            Op::AddShared(op) => {
+                let (to, from) = (self.whole_text(op.to), self.whole_text(op.from));
+                let by = op
+                    .router
+                    .map_or(String::new(), |router| format!(" · sigmoid of {} · {}", self.whole_text(op.input), self.name(router)));
+                format!("{to} {} {from}{by}", if op.mean { "averaged with" } else { "+=" })
             }
             Op::Predict(op) => format!("{} by {}, {}", self.whole_text(op.streams), self.whole_text(op.router), self.name(op.coefficients)),
             Op::Correct(op) => format!("{} by {}, {}", self.whole_text(op.streams), self.whole_text(op.x), self.name(op.coefficients)),
@@ -242,6 +266,7 @@ impl Op {
             Op::Norm(_) => "norm",
             Op::ToLength(_) => "to_length",
             Op::Linear(_) => "linear",
+            Op::Exchange(_) => "exchange",
             Op::EachHead(_) => "each_head",
             Op::Activate(_) => "activate",
             Op::Map(_) => "map",
@@ -251,6 +276,7 @@ impl Op {
             Op::Scan(_) => "scan",
             Op::Delta(_) => "delta",
             Op::Experts(_) => "experts",
+            Op::AddShared(_) => "add_shared",
             Op::Predict(_) => "predict",
             Op::Correct(_) => "correct",
             Op::Match(_) => "match",

@@ -3,7 +3,8 @@
 use crate::EngineError;
 use crate::decay::lightning_factors;
 use crate::latent::halves;
-use model::{TensorRole, Weight, Weights};
+use crate::program::scope::Span;
+use model::{Stack, StackLayout, TensorRole, Weight, Weights};
 
 /// The index of a tensor in [`Program::tensors`](super::Program::tensors).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -15,6 +16,8 @@ pub struct Tensor {
     /// The name of the tensor in the file, or a name for what has none.
     pub name: String,
     pub source: Source,
+    /// The part of the source that the tensor is. Rows, columns and matrices are those of this part.
+    pub slice: Slice,
     pub rows: usize,
     pub cols: usize,
     pub count: usize,
@@ -41,6 +44,18 @@ pub enum Source {
     LightningFactors { layer: usize, num_layers: usize },
 }
 
+/// A part of a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Slice {
+    Whole,
+    /// Neighbouring rows of a matrix.
+    Rows(Span),
+    /// Neighbouring columns of a matrix, or elements of a vector.
+    Columns(Span),
+    /// Neighbouring matrices of a stack.
+    Matrices(Span),
+}
+
 /// A change of a vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Change {
@@ -53,8 +68,20 @@ pub enum Change {
 }
 
 impl Tensor {
-    /// Looks up the weights of a matrix or stack in the file. `None` for what is computed.
+    /// Looks up the weights of a matrix or stack in the file, with all columns. `None` for what is computed.
     pub fn weight(&self, weights: &Weights) -> Option<Weight> {
+        let weight = self.source_weight(weights)?;
+        match self.slice {
+            Slice::Whole | Slice::Columns(_) => Some(weight),
+            Slice::Rows(span) => {
+                let offset = weight.offset + span.first * weight.quant.row_bytes(weight.cols);
+                Some(Weight { rows: span.len, offset, ..weight })
+            }
+            Slice::Matrices(span) => Some(some_matrices(&weight, span)),
+        }
+    }
+
+    fn source_weight(&self, weights: &Weights) -> Option<Weight> {
         match self.source {
             Source::File(role, layer) | Source::Changed(role, layer, _) => weights.get(role, layer).copied(),
             Source::Part { role, index, count } => weights.get(role, 0).map(|whole| weights.part(whole, index, count)),
@@ -74,6 +101,21 @@ impl Tensor {
 
     /// All weights of a vector as float32.
     pub fn vector(&self, weights: &Weights) -> Vec<f32> {
+        match self.slice {
+            Slice::Columns(span) => self.source_vector(weights)[span.range()].to_vec(),
+            _ => self.source_vector(weights),
+        }
+    }
+
+    /// The part of the factors of a source's products that are the tensor's own: one, or one per matrix.
+    pub fn own_scales(&self, scales: Vec<f32>) -> Vec<f32> {
+        match self.slice {
+            Slice::Matrices(span) if scales.len() > 1 => scales[span.range()].to_vec(),
+            _ => scales,
+        }
+    }
+
+    fn source_vector(&self, weights: &Weights) -> Vec<f32> {
         let file = |role, layer| weights.vector(role, layer).unwrap_or_default();
         match self.source {
             Source::File(role, layer) => file(role, layer),
@@ -81,6 +123,20 @@ impl Tensor {
             Source::Ones => vec![1.0; self.cols],
             Source::LightningFactors { layer, num_layers } => lightning_factors(self.cols, layer, num_layers),
             Source::Part { .. } | Source::LatentKeys(_) | Source::LatentValues(_) => Vec::new(),
+        }
+    }
+}
+
+/// Neighbouring matrices of a stack.
+fn some_matrices(stack: &Weight, span: Span) -> Weight {
+    let rows = stack.rows / span.of * span.len;
+    let whole = Weight { rows, stack: stack.stack.map(|stack| Stack { count: span.len, ..stack }), ..*stack };
+    match stack.stack.map(|stack| stack.place) {
+        None => Weight { offset: stack.offset + span.first * (stack.num_bytes() / span.of), ..whole },
+        Some(StackLayout::Apart(bytes)) => Weight { offset: stack.offset + span.first * bytes, ..whole },
+        Some(StackLayout::Tensors(first)) => {
+            let place = StackLayout::Tensors(first + span.first);
+            Weight { stack: Some(Stack { count: span.len, place }), ..whole }
         }
     }
 }

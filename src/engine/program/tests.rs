@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::sync::{Arc, LazyLock};
 
+use super::tensor::Slice;
 use super::*;
 use crate::rope::ropes;
 use fixtures::architectures::{architectures, embedders};
@@ -40,7 +41,7 @@ static MODELS: LazyLock<Vec<(String, Weights)>> = LazyLock::new(|| {
 });
 
 fn program(weights: &Weights) -> Result<Program, EngineError> {
-    Program::new(weights, &ropes(weights, 128).1)
+    Program::new(weights, &ropes(weights, 128).1, &Scope::whole(&weights.spec))
 }
 
 /// The programs are those of `tests/golden/programs.txt.gz`. After a change that is meant, write them anew: `PENSTOCK_PROGRAMS` names the
@@ -111,4 +112,136 @@ fn edit_norm(program: &mut Program, at: usize, edit: fn(&mut Norm)) {
 fn edit_attention(program: &mut Program, at: usize, edit: fn(&mut Attention)) {
     let Op::Attention(op) = &mut program.ops[at].op else { panic!("an attention") };
     edit(op);
+}
+
+/// The ops of a listing, without the sums over all of them.
+fn lines(program: &Program, weights: &Weights) -> Vec<String> {
+    program.listing(weights).lines().skip(1).take_while(|line| !line.trim_start().starts_with("all ")).map(str::to_owned).collect()
+}
+
+#[test]
+fn ranges_of_layers_join_to_the_whole() {
+    let mut cut = 0;
+    for (name, weights) in MODELS.iter().filter(|(_, weights)| weights.spec.num_layers() > 1) {
+        let (ropes, end) = (ropes(weights, 128).1, weights.spec.num_layers());
+        let of = |layers| Program::new(weights, &ropes, &Scope { layers, shard: Shard::WHOLE });
+        let (first, second) = match (of(0..end / 2), of(end / 2..end)) {
+            (Ok(first), Ok(second)) => (first, second),
+            (first, second) => {
+                let why = [first, second].map(|part| part.err().map_or(String::new(), |error| error.to_string())).concat();
+                assert!(why.contains("pass through all layers") || why.contains("reads the cache of layer"), "{name}: {why}");
+                continue;
+            }
+        };
+        let whole = program(weights).unwrap();
+        assert_eq!([lines(&first, weights), lines(&second, weights)].concat(), lines(&whole, weights), "{name}");
+        assert_eq!((first.head, second.head.map(|head| head.vocab)), (None, whole.head.map(|head| head.vocab)), "{name}");
+        assert_eq!(first.caches.len() + second.caches.len(), whole.caches.len(), "{name}");
+        cut += 1;
+    }
+    assert!(cut > 80, "{cut} models have been cut");
+}
+
+fn shards(weights: &Weights, count: usize) -> Result<Vec<Program>, EngineError> {
+    let (ropes, layers) = (ropes(weights, 128).1, 0..weights.spec.num_layers());
+    let of = |index| Program::new(weights, &ropes, &Scope { layers: layers.clone(), shard: Shard { index, count } });
+    (0..count).map(of).collect()
+}
+
+/// A model whose heads, inner elements and experts can be cut into eight.
+fn wide(name: &str, experts: bool) -> Weights {
+    let arch = model::Arch::by_name(name).unwrap();
+    let tiny = TinyModel { num_heads: 8, num_kv_heads: 4, ffn_dim: 512, optional: true, ..TinyModel::new(arch) };
+    let experts = experts.then(|| model::Experts { count: 11, ..TinyModel::experts(arch) });
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("wide.gguf");
+    TinyModel { experts, ..tiny }.build().write(&path).unwrap();
+    Weights::load(Arc::new(GgufFile::open(&path).unwrap())).unwrap()
+}
+
+#[test]
+fn shards_have_each_part_of_a_tensor_once_and_exchange_what_they_sum() {
+    for (weights, count) in [("llama", false), ("qwen2", false), ("qwen3moe", true), ("qwen2moe", true), ("gemma2", false)]
+        .into_iter()
+        .flat_map(|(name, experts)| [1, 2, 4, 8].map(|count| (wide(name, experts), count)))
+    {
+        let whole = program(&weights).unwrap();
+        let shards = shards(&weights, count).unwrap();
+        let names = |program: &Program| program.ops.iter().map(|placed| placed.op.name()).collect::<Vec<_>>();
+        for shard in &shards {
+            assert_eq!(names(shard), names(&shards[0]), "all shards reach the same exchanges");
+            let without: Vec<_> = names(shard).into_iter().filter(|name| *name != "exchange").collect();
+            assert_eq!(without, names(&whole));
+        }
+        let sums = |program: &Program| {
+            let is_sum = |op: &Op| matches!(op, Op::Experts(_)) || matches!(op, Op::Linear(linear) if linear.in_slices);
+            program.ops.iter().filter(|placed| is_sum(&placed.op)).count()
+        };
+        let exchanges = names(&shards[0]).into_iter().filter(|name| *name == "exchange").count();
+        assert_eq!(exchanges, if count == 1 { 0 } else { sums(&whole) });
+        for (i, tensor) in shards[0].tensors.iter().enumerate() {
+            let mut end = 0;
+            for shard in &shards {
+                let (Slice::Rows(span) | Slice::Columns(span) | Slice::Matrices(span)) = shard.tensors[i].slice else {
+                    assert_eq!(shard.tensors[i], *tensor, "all shards have it whole");
+                    continue;
+                };
+                // keys and values of a head that shards share are copies
+                let is_copy = tensor.name.contains("attn_k") || tensor.name.contains("attn_v");
+                assert!(span.first == end || is_copy && count == 8 && span.range().end == end, "{}: {span:?}", tensor.name);
+                end = span.range().end;
+                assert!(span.len > 0 && end <= span.of);
+            }
+            let has_slices = tensor.slice != Slice::Whole;
+            assert!(
+                !has_slices || matches!(tensor.slice, Slice::Rows(span) | Slice::Columns(span) | Slice::Matrices(span) if span.of == end)
+            );
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_cut_is_refused_by_name() {
+    let of = |name: &str, scope: Scope| {
+        let (_, weights) = MODELS.iter().find(|(model, _)| model == name).unwrap_or_else(|| panic!("no model {name}"));
+        Program::new(weights, &ropes(weights, 128).1, &scope).expect_err(name).to_string()
+    };
+    let shard = |count| Scope {
+        layers: 0..MODELS.iter().find(|(name, _)| name == "llama-dense").unwrap().1.spec.num_layers(),
+        shard: Shard { index: 0, count },
+    };
+    let cases = [
+        ("llama-dense", 3, "unsupported: shard 0 of 3: expected 0/2 to 7/8, of 1, 2, 4 or 8 shards"),
+        ("mamba2-dense", 2, "op scan in layer 0: a recurrent state cannot be cut into 2 shards"),
+        ("falcon-h1-dense", 2, "op scan in layer 0: a recurrent state cannot be cut into 2 shards"),
+        ("gemma3n-dense", 2, "op predict: the streams of AltUp cannot be cut into 2 shards"),
+        ("gemma4-dense", 2, "op embed: the layers' own inputs cannot be cut into 2 shards"),
+        ("bloom-dense", 2, "op attention in layer 0: ALiBi's slopes of all heads cannot be cut into 2 shards"),
+        ("olmo2-dense", 2, "op attention in layer 0: a norm of all heads cannot be cut into 2 shards"),
+        ("bitnet-dense", 2, "op norm in layer 0: a norm of all heads cannot be cut into 2 shards"),
+        ("llama-dense", 8, "op attention in layer 0: 2 heads cannot be cut into 8 shards"),
+    ];
+    for (name, count, expected) in cases {
+        let error = of(name, shard(count));
+        assert!(error.contains(expected), "{name}: {error}");
+    }
+    let range = |layers| Scope { layers, shard: Shard::WHOLE };
+    assert!(of("gemma3n-dense", range(0..1)).contains("the streams of AltUp pass through all layers"));
+    assert!(of("llama-dense", range(1..1)).contains("layers 1..1 of a model with layers 0.."));
+    // four slices of 128 columns of 32 columns would cut its blocks of 256
+    let narrow = |quant: &str, count| {
+        let quant = model::QUANTS.iter().find(|row| row.name == quant).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("narrow.gguf");
+        let arch = model::Arch::by_name("llama").unwrap();
+        let tiny = TinyModel { num_heads: 8, num_kv_heads: 8, ffn_dim: 512, quant, ..TinyModel::new(arch) };
+        tiny.build().write(&path).unwrap();
+        shards(&Weights::load(Arc::new(GgufFile::open(&path).unwrap())).unwrap(), count).map(|_| ())
+    };
+    assert!(narrow("Q8_0", 8).is_ok() && narrow("Q4_K", 2).is_ok());
+    let error = narrow("Q4_K", 4).unwrap_err().to_string();
+    assert!(
+        error.ends_with("blk.0.attn_output.weight, in blocks of 256, are cut into 2 slices at most, and there are 4 shards"),
+        "{error}"
+    );
 }

@@ -72,6 +72,10 @@ impl Op {
                     uses.result(op.add, Part { buffer: out, first: 0, stride: 0 }, 1, dim);
                 }
             }
+            Op::Exchange(op) => {
+                uses.whole(Read, op.from);
+                uses.whole(if op.add { Update } else { Write }, op.to);
+            }
             Op::EachHead(op) => {
                 uses.whole(Factor, op.input);
                 uses.whole(Write, op.out);
@@ -99,6 +103,11 @@ impl Op {
             Op::Scan(op) => scan_uses(op, &mut uses),
             Op::Delta(op) => delta_uses(op, &mut uses),
             Op::Experts(op) => experts_uses(op, &mut uses),
+            Op::AddShared(op) => {
+                uses.whole(Read, op.from);
+                op.router.iter().for_each(|_| uses.whole(Read, op.input));
+                uses.whole(Update, op.to);
+            }
             Op::Predict(op) => {
                 uses.whole(Read, op.router);
                 uses.whole(Update, op.streams);
@@ -127,7 +136,7 @@ impl Op {
         let all: Vec<Option<TensorId>> = match self {
             Op::Embed(op) => vec![Some(op.table), op.types, op.positions],
             Op::Norm(op) => norm(&op.params).into(),
-            Op::ToLength(_) | Op::Match(_) => Vec::new(),
+            Op::ToLength(_) | Op::Exchange(_) | Op::Match(_) => Vec::new(),
             Op::Linear(op) => op.products.iter().map(|(matrix, _)| Some(matrix)).collect(),
             Op::EachHead(op) => vec![Some(op.stack)],
             Op::Activate(op) => vec![op.gate_bias, op.up_bias],
@@ -145,9 +154,9 @@ impl Op {
             Op::Delta(_) => Vec::new(),
             Op::Experts(op) => {
                 let own = [op.gate, Some(op.up), Some(op.down), op.choice_bias, op.output_scales];
-                let shared = op.shared.and_then(|shared| shared.router);
-                own.into_iter().chain(op.biases).chain([shared]).collect()
+                own.into_iter().chain(op.biases).collect()
             }
+            Op::AddShared(op) => vec![op.router],
             Op::Predict(op) => vec![Some(op.coefficients)],
             Op::Correct(op) => vec![Some(op.coefficients)],
         };
@@ -165,10 +174,6 @@ fn attention_uses(op: &Attention, uses: &mut Uses) {
 fn experts_uses(op: &Experts, uses: &mut Uses) {
     uses.whole(UseKind::Read, op.scores);
     uses.whole(UseKind::Factor, op.input);
-    if let Some(shared) = &op.shared {
-        uses.whole(UseKind::Read, shared.rows);
-        shared.router.iter().for_each(|_| uses.whole(UseKind::Read, shared.input));
-    }
     uses.whole(if op.add { UseKind::Update } else { UseKind::Write }, op.out);
 }
 

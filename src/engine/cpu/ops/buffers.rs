@@ -14,13 +14,6 @@ pub struct AttentionBuffers {
     pub padded: [Rows; 2], // [num_tokens, heads · padded dim] queries and results, if the cache pads heads
 }
 
-/// The rows of experts while they run.
-#[derive(Default)]
-pub struct ExpertsBuffers {
-    pub experts: ExpertBuffers,
-    pub shared_score: Rows, // [num_tokens, 1]
-}
-
 /// The buffers of a program, and what ops need while they run.
 pub struct Buffers {
     rows: Vec<Rows>,
@@ -28,7 +21,8 @@ pub struct Buffers {
     per_row: Vec<usize>,
     num_rows: usize,
     pub attention: AttentionBuffers,
-    pub experts: ExpertsBuffers,
+    pub experts: ExpertBuffers,
+    pub shared_score: Rows, // [num_tokens, 1]
 }
 
 impl Buffers {
@@ -38,7 +32,8 @@ impl Buffers {
             per_row: program.buffers.iter().map(|buffer| buffer.per_row).collect(),
             num_rows: 0,
             attention: AttentionBuffers::default(),
-            experts: ExpertsBuffers::default(),
+            experts: ExpertBuffers::default(),
+            shared_score: Rows::default(),
         }
     }
 

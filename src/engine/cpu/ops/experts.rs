@@ -3,14 +3,13 @@
 use super::super::activation::{Activate, sigmoid};
 use super::super::experts::Stacks;
 use super::super::matrix::Mat;
-use super::super::routing::{choose, choose_adjugates};
+use super::super::routing::{Routing, choose, choose_adjugates};
 use super::super::run::Run;
 use super::super::simd::rows::Rows;
 use super::step::{Kernel, Step};
 use super::tensors::Tensors;
 use crate::EngineError;
-use crate::program::{Experts, SharedExpert};
-use model::Experts as Spec;
+use crate::program::{AddShared, Experts};
 
 pub struct ExpertsKernel {
     op: Experts,
@@ -18,8 +17,6 @@ pub struct ExpertsKernel {
     /// [experts] factors of the experts' outputs
     output_scales: Option<Vec<f32>>,
     stacks: Stacks,
-    /// The output of the expert that all rows share, with its router of one row if it has one.
-    shared: Option<(SharedExpert, Option<Mat>)>,
 }
 
 impl ExpertsKernel {
@@ -32,11 +29,8 @@ impl ExpertsKernel {
             activate: Activate { kind: op.activation, xielu: [0.0; 4] },
             dim: op.dim,
         };
-        let shared = op
-            .shared
-            .map(|shared| -> Result<_, EngineError> { Ok((shared, shared.router.map(|router| tensors.matrix(router)).transpose()?)) });
         let (choice_bias, output_scales) = (tensors.optional(op.choice_bias), tensors.optional(op.output_scales));
-        Ok(Self { op: *op, choice_bias, output_scales, stacks, shared: shared.transpose()? })
+        Ok(Self { op: *op, choice_bias, output_scales, stacks })
     }
 
     /// Each row's experts with their weights, the best first.
@@ -52,46 +46,58 @@ impl ExpertsKernel {
         }
         choices
     }
-
-    /// out += weight · the shared expert
-    fn add_shared(&self, step: &mut Step, score: &mut Rows, out: &mut Rows) {
-        let Some((shared, router)) = &self.shared else { return };
-        if let Some(router) = router {
-            score.reshape(out.num_rows(), 1);
-            let input = step.buffers.rows(shared.input);
-            step.kernels.linear(step.pool, step.scratch, input, false, vec![(router.matrix(step.weights), &mut *score)]);
-        }
-        let rows = step.buffers.rows(shared.rows);
-        out.for_each(step.pool, |i, row| {
-            let weight = if router.is_some() { sigmoid(score.row(i)[0]) } else { 1.0 };
-            row.iter_mut().zip(rows.row(i)).for_each(|(sum, x)| *sum += weight * x);
-            if self.op.mean_shared {
-                row.iter_mut().for_each(|sum| *sum *= 0.5);
-            }
-        });
-    }
 }
 
 impl Kernel for ExpertsKernel {
     fn run(&self, step: &mut Step) {
         let op = &self.op;
-        let choices = self.choices(step.buffers.rows(op.scores));
-        let all = match op.adjugate {
-            true => Spec { count: op.experts.num_chunks(), used: choices.first().map_or(0, Vec::len), ..op.experts },
-            false => op.experts,
-        };
+        let mut routing = Routing::new(&self.choices(step.buffers.rows(op.scores)), op.own);
         let mut b = std::mem::take(&mut step.buffers.experts);
         let mut out = step.buffers.take(op.out);
         // adjugate experts read what they add to
         let input = if op.input == op.out { &out } else { step.buffers.rows(op.input) };
         let run = &mut Run { kernels: step.kernels, pool: step.pool, scratch: step.scratch, weights: step.weights };
-        self.stacks.run(run, input, (&choices, &all), op.weigh_input, &mut b.experts);
-        if !op.add {
-            out.for_each(step.pool, |_, row| row.fill(0.0));
+        self.stacks.run(run, input, &routing, op.weigh_input, &mut b);
+        if op.weigh_input {
+            routing.uses.iter_mut().for_each(|of| of.weight = 1.0);
         }
-        out.for_each(step.pool, |i, row| b.experts.add_to(i, row, op.factor));
-        self.add_shared(step, &mut b.shared_score, &mut out);
+        out.for_each(step.pool, |i, row| b.sum(routing.of_row(i), row, op.factor, op.add));
         step.buffers.put(op.out, out);
         step.buffers.experts = b;
+    }
+}
+
+pub struct AddSharedKernel {
+    op: AddShared,
+    /// One row.
+    router: Option<Mat>,
+}
+
+impl AddSharedKernel {
+    pub fn new(op: &AddShared, tensors: &Tensors) -> Result<Self, EngineError> {
+        Ok(Self { op: *op, router: op.router.map(|router| tensors.matrix(router)).transpose()? })
+    }
+}
+
+impl Kernel for AddSharedKernel {
+    fn run(&self, step: &mut Step) {
+        let op = &self.op;
+        let mut score = std::mem::take(&mut step.buffers.shared_score);
+        let mut to = step.buffers.take(op.to);
+        if let Some(router) = &self.router {
+            score.reshape(to.num_rows(), 1);
+            let input = step.buffers.rows(op.input);
+            step.kernels.linear(step.pool, step.scratch, input, false, vec![(router.matrix(step.weights), &mut score)]);
+        }
+        let from = step.buffers.rows(op.from);
+        to.for_each(step.pool, |i, row| {
+            let weight = if self.router.is_some() { sigmoid(score.row(i)[0]) } else { 1.0 };
+            row.iter_mut().zip(from.row(i)).for_each(|(sum, x)| *sum += weight * x);
+            if op.mean {
+                row.iter_mut().for_each(|sum| *sum *= 0.5);
+            }
+        });
+        step.buffers.put(op.to, to);
+        step.buffers.shared_score = score;
     }
 }

@@ -15,7 +15,10 @@ pub struct LinearKernel {
 
 impl LinearKernel {
     pub fn new(op: &Linear, tensors: &Tensors) -> Result<Self, EngineError> {
-        let product = |(matrix, out)| Ok((tensors.matrix(matrix)?, out));
+        let product = |(matrix, out)| match op.in_slices {
+            true => Ok((tensors.matrix_in_slices(matrix)?, out)),
+            false => Ok((tensors.matrix(matrix)?, out)),
+        };
         Ok(Self { input: op.input, products: op.products.iter().map(product).collect::<Result<_, EngineError>>()?, add: op.add })
     }
 }

@@ -14,7 +14,7 @@ mod streams;
 mod tensors;
 
 use crate::EngineError;
-use crate::program::Op;
+use crate::program::{Exchange, Op};
 pub use buffers::Buffers;
 pub use step::{Kernel, Step};
 pub use tensors::Tensors;
@@ -23,12 +23,19 @@ pub use tensors::Tensors;
 ///
 /// # Errors
 /// [`EngineError::Unsupported`] for a tensor type that the CPU's kernels do not know.
-pub fn lower(tensors: &Tensors) -> Result<Vec<Box<dyn Kernel>>, EngineError> {
-    tensors.program.ops.iter().map(|step| kernel(&step.op, tensors)).collect()
+pub fn lower(tensors: &Tensors) -> Result<Vec<Instruction>, EngineError> {
+    tensors.program.ops.iter().map(|step| instruction(&step.op, tensors)).collect()
 }
 
-fn kernel(op: &Op, tensors: &Tensors) -> Result<Box<dyn Kernel>, EngineError> {
-    Ok(match op {
+/// An op of one shard, or an exchange between all shards.
+pub enum Instruction {
+    Run(Box<dyn Kernel>),
+    Exchange(Exchange),
+}
+
+fn instruction(op: &Op, tensors: &Tensors) -> Result<Instruction, EngineError> {
+    Ok(Instruction::Run(match op {
+        Op::Exchange(op) => return Ok(Instruction::Exchange(*op)),
         Op::Embed(op) => Box::new(embed::EmbedKernel::new(op, tensors)?),
         Op::Norm(op) => Box::new(norm::NormKernel::new(op, tensors)),
         Op::ToLength(op) => Box::new(norm::ToLengthKernel(*op)),
@@ -42,8 +49,9 @@ fn kernel(op: &Op, tensors: &Tensors) -> Result<Box<dyn Kernel>, EngineError> {
         Op::Scan(op) => Box::new(recurrence::ScanKernel::new(op, tensors)),
         Op::Delta(op) => Box::new(recurrence::DeltaKernel::new(op, tensors)),
         Op::Experts(op) => Box::new(experts::ExpertsKernel::new(op, tensors)?),
+        Op::AddShared(op) => Box::new(experts::AddSharedKernel::new(op, tensors)?),
         Op::Predict(op) => Box::new(streams::PredictKernel::new(op, tensors)),
         Op::Correct(op) => Box::new(streams::CorrectKernel::new(op, tensors)),
         Op::Match(op) => Box::new(streams::MatchKernel(*op)),
-    })
+    }))
 }

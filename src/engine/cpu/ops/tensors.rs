@@ -28,11 +28,24 @@ impl Tensors<'_> {
     /// # Errors
     /// [`EngineError::Unsupported`] for a tensor type that the kernels do not know.
     pub fn matrix(&self, id: TensorId) -> Result<Mat, EngineError> {
-        let weight = self.weight(id)?;
-        match self.program.tensor(id).source {
+        let (weight, tensor) = (self.weight(id)?, self.program.tensor(id));
+        let matrix = match tensor.source {
             Source::LatentKeys(_) => Mat::transposed(self.kernels, self.weights, &weight),
             _ => Mat::new(self.kernels, self.weights, &weight),
-        }
+        };
+        Ok(matrix?.with_scales_of(tensor))
+    }
+
+    /// A matrix whose sums shards share.
+    ///
+    /// # Errors
+    /// [`EngineError::Unsupported`] for a tensor type that the kernels do not know or cannot cut so.
+    pub fn matrix_in_slices(&self, id: TensorId) -> Result<Mat, EngineError> {
+        let named = |error| match error {
+            EngineError::Unsupported(why) => EngineError::Unsupported(format!("tensor {}: {why}", self.program.tensor(id).name)),
+            other => other,
+        };
+        Mat::in_slices(self.kernels, self.weights, &self.weight(id)?, self.program.scope.shard).map_err(named)
     }
 
     pub fn vector(&self, id: TensorId) -> Vec<f32> {

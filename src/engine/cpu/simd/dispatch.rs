@@ -1,7 +1,7 @@
 //! Defines the kernels' entry points with their target features, and chooses among them at run time.
 
 use super::attention::{self, AttentionFn};
-use super::linear::{self, Kernel, LinearArgs, MAX_TILE, MicroTable, Span};
+use super::linear::{self, Kernel, LinearArgs, MAX_TILE, MicroTable, Span, Sums};
 use super::ops::{self, Gate, Sigmoidal};
 use super::scan::{self, DeltaArgs, ScanArgs};
 use super::{Dequant, Isa, scalar};
@@ -51,10 +51,10 @@ macro_rules! kernels {
             /// # Safety
             /// The conditions of [`linear::micro`], and the processor has the features.
             $(#[target_feature(enable = $feature)])?
-            unsafe fn micro<const T: usize>(w: *const f32, x: *const f32, a: &LinearArgs, span: &Span, partial: *mut f32, out: *mut f32) {
+            unsafe fn micro<const T: usize>(w: *const f32, x: *const f32, a: &LinearArgs, span: &Span, sums: &Sums, out: *mut f32) {
                 // SAFETY: the caller keeps the conditions above.
                 unsafe {
-                    linear::micro::<$isa, T>(w, x, a, span, partial, out)
+                    linear::micro::<$isa, T>(w, x, a, span, sums, out)
                 }
             }
             /// # Safety

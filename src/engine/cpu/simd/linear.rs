@@ -1,12 +1,14 @@
 //! Computes quantised linear layers: rows of weights times 1 … n tokens.
 //!
-//! Every output is one accumulator of 16 lanes. It takes the columns in ascending order, then goes through one fixed tree of additions. The
-//! number of tokens, the tiles and the threads do not change that order. This makes the logits invariant.
+//! Every slice of an output's columns (`program/slices.rs`) is one accumulator of 16 lanes. It takes the columns in ascending order, then
+//! goes through one fixed tree of additions. The sums of the slices are added as a tree, too. The number of tokens, the tiles and the
+//! threads do not change that order. This makes the logits invariant, and lets shards share a sum.
 
 use std::mem::MaybeUninit;
 
 use super::fixed_block::{FixedBlock, SplitFn};
 use super::{Dequant, Isa};
+use crate::program::slices::{MAX_SLICES, Slices, tree};
 
 /// The most columns that are dequantised at a time for many tokens.
 pub const MAX_K_TILE: usize = 2048;
@@ -28,6 +30,8 @@ pub struct LinearArgs {
     pub rows: usize,
     /// A multiple of the type's block and of 32.
     pub cols: usize,
+    /// The slices of the columns, whose ends are multiples of the type's block, and of a fixed block for kernels that take fixed point.
+    pub slices: Slices,
     pub x: *const f32,
     pub ldx: usize,
     /// The same rows in fixed point, for kernels that take fixed point.
@@ -50,8 +54,8 @@ pub struct MicroTable {
     pub tile: usize,
 }
 
-/// (weights, tokens, arguments, span of columns, partial sums, outputs)
-pub type MicroFn = unsafe fn(*const f32, *const f32, &LinearArgs, &Span, *mut f32, *mut f32);
+/// (weights, tokens, arguments, span of columns, sums so far, outputs)
+pub type MicroFn = unsafe fn(*const f32, *const f32, &LinearArgs, &Span, &Sums, *mut f32);
 
 pub type LinearFn = unsafe fn(&LinearArgs);
 
@@ -65,7 +69,7 @@ pub struct Kernel {
 
 /// The floats of scratch that a thread needs.
 pub fn scratch_len(tokens: usize) -> usize {
-    ROW_BLOCK * MAX_K_TILE + ROW_BLOCK * (tokens + MAX_TILE) * super::LANES
+    ROW_BLOCK * MAX_K_TILE + ROW_BLOCK * (tokens + MAX_TILE) * (super::LANES + MAX_SLICES)
 }
 
 /// # Safety
@@ -86,7 +90,6 @@ pub(super) unsafe fn put(out: *mut f32, value: f32, accumulate: bool) {
 unsafe fn fused<I: Isa, D: Dequant<I>, const R: usize, const T: usize>(a: &LinearArgs, row: usize, apart: usize, token: usize) {
     // SAFETY: the caller keeps the conditions above.
     unsafe {
-        let mut acc = [[I::zero(); T]; R];
         let mut w = [std::ptr::null::<u8>(); R];
         for (r, w) in w.iter_mut().enumerate() {
             *w = a.w.add((row + r * apart) * a.row_bytes);
@@ -95,37 +98,46 @@ unsafe fn fused<I: Isa, D: Dequant<I>, const R: usize, const T: usize>(a: &Linea
         for (t, x) in x.iter_mut().enumerate() {
             *x = a.x.add((token + t) * a.ldx);
         }
+        let mut sums = [[[0f32; MAX_SLICES]; T]; R];
         let mut k = 0;
-        while k < a.cols {
-            let mut states = [const { MaybeUninit::<D::State>::uninit() }; R];
-            for r in 0..R {
-                for line in (0..D::BYTES).step_by(64) {
-                    I::prefetch(w[r].wrapping_add(line + PREFETCH));
-                }
-                D::state(w[r], states[r].as_mut_ptr());
-            }
-            let mut first = 0;
-            while first < D::BLOCK / 32 {
-                // rows alternate, so that their chains of additions overlap
+        for (slice, &end) in a.slices.ends().iter().enumerate() {
+            let mut acc = [[I::zero(); T]; R];
+            while k < end {
+                let mut states = [const { MaybeUninit::<D::State>::uninit() }; R];
                 for r in 0..R {
-                    for j in first..first + D::SHARED {
-                        let [w0, w1] = D::w32(w[r], states[r].assume_init_ref(), j);
-                        for t in 0..T {
-                            let x = x[t].add(k + 32 * j);
-                            acc[r][t] = I::fma(w1, I::load(x.add(16)), I::fma(w0, I::load(x), acc[r][t]));
+                    for line in (0..D::BYTES).step_by(64) {
+                        I::prefetch(w[r].wrapping_add(line + PREFETCH));
+                    }
+                    D::state(w[r], states[r].as_mut_ptr());
+                }
+                let mut first = 0;
+                while first < D::BLOCK / 32 {
+                    // rows alternate, so that their chains of additions overlap
+                    for r in 0..R {
+                        for j in first..first + D::SHARED {
+                            let [w0, w1] = D::w32(w[r], states[r].assume_init_ref(), j);
+                            for t in 0..T {
+                                let x = x[t].add(k + 32 * j);
+                                acc[r][t] = I::fma(w1, I::load(x.add(16)), I::fma(w0, I::load(x), acc[r][t]));
+                            }
                         }
                     }
+                    first += D::SHARED;
                 }
-                first += D::SHARED;
+                for w in &mut w {
+                    *w = w.add(D::BYTES);
+                }
+                k += D::BLOCK;
             }
-            for w in &mut w {
-                *w = w.add(D::BYTES);
+            for r in 0..R {
+                for t in 0..T {
+                    sums[r][t][slice] = a.scale * I::reduce_add(acc[r][t]);
+                }
             }
-            k += D::BLOCK;
         }
-        for (r, acc) in acc.into_iter().enumerate() {
-            for (t, acc) in acc.into_iter().enumerate() {
-                put(a.out.add((token + t) * a.ldo + row + r * apart), a.scale * I::reduce_add(acc), a.accumulate);
+        for r in 0..R {
+            for t in 0..T {
+                put(a.out.add((token + t) * a.ldo + row + r * apart), tree(&sums[r][t][..a.slices.ends().len()]), a.accumulate);
             }
         }
     }
@@ -149,11 +161,18 @@ unsafe fn few<I: Isa, D: Dequant<I>, const R: usize, const T: usize>(a: &LinearA
     }
 }
 
-/// A K tile of columns, and whether it is the first or the last of a micro-tile.
+/// A K tile of columns of one slice, and whether it is the slice's first or last.
 pub struct Span {
     len: usize,
+    slice: usize,
     first: bool,
     last: bool,
+}
+
+/// The sums of a micro-tile over the K tiles so far: of the slice that is under way, and of complete subtrees of slices.
+pub struct Sums {
+    partial: *mut f32,  // [tokens, 4, LANES]
+    subtrees: *mut f32, // [heights, tokens, 4]
 }
 
 /// Multiplies 4 rows × T tokens over one K tile of dequantised weights.
@@ -161,14 +180,14 @@ pub struct Span {
 /// # Safety
 /// The pointers are valid for the tile that `a` and `span` describe, and the processor has the instruction set.
 #[inline(always)]
-pub unsafe fn micro<I: Isa, const T: usize>(w: *const f32, x: *const f32, a: &LinearArgs, span: &Span, partial: *mut f32, out: *mut f32) {
+pub unsafe fn micro<I: Isa, const T: usize>(w: *const f32, x: *const f32, a: &LinearArgs, span: &Span, sums: &Sums, out: *mut f32) {
     // SAFETY: the caller keeps the conditions above.
     unsafe {
         let mut acc = [[I::zero(); 4]; T];
         if !span.first {
             for t in 0..T {
                 for r in 0..4 {
-                    acc[t][r] = I::load(partial.add((4 * t + r) * super::LANES));
+                    acc[t][r] = I::load(sums.partial.add((4 * t + r) * super::LANES));
                 }
             }
         }
@@ -186,16 +205,40 @@ pub unsafe fn micro<I: Isa, const T: usize>(w: *const f32, x: *const f32, a: &Li
         }
         for t in 0..T {
             if span.last {
-                let mut sums = [0f32; 4];
-                I::reduce_add4(acc[t], sums.as_mut_ptr());
-                for (r, sum) in sums.into_iter().enumerate() {
-                    put(out.add(t * a.ldo + r), a.scale * sum, a.accumulate);
-                }
+                let mut sum = [0f32; 4];
+                I::reduce_add4(acc[t], sum.as_mut_ptr());
+                end_slice(a, (span.slice, T), sum.map(|sum| a.scale * sum), sums.subtrees.add(4 * t), out.add(t * a.ldo));
             } else {
                 for r in 0..4 {
-                    I::store(partial.add((4 * t + r) * super::LANES), acc[t][r]);
+                    I::store(sums.partial.add((4 * t + r) * super::LANES), acc[t][r]);
                 }
             }
+        }
+    }
+}
+
+/// Adds four rows' sums of a slice to those of the subtrees that it completes, and stores the result: after the last slice as the outputs,
+/// else as one of the `subtrees`, by height. `tokens`: those of the micro-tile.
+///
+/// # Safety
+/// `subtrees` is valid for `MAX_SLICES * tokens` times four floats, less those before the token's, and holds what the earlier slices left.
+/// `out` is valid for four floats.
+#[inline(always)]
+unsafe fn end_slice(a: &LinearArgs, (slice, tokens): (usize, usize), sum: [f32; 4], subtrees: *mut f32, out: *mut f32) {
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        let place = |height: usize| subtrees.add(4 * tokens * height).cast::<[f32; 4]>();
+        let (mut sum, mut height) = (sum, 0);
+        while slice >> height & 1 == 1 {
+            let before = place(height).read();
+            sum = std::array::from_fn(|r| before[r] + sum[r]);
+            height += 1;
+        }
+        if slice + 1 < a.slices.ends().len() {
+            return place(height).write(sum);
+        }
+        for (r, sum) in sum.into_iter().enumerate() {
+            put(out.add(r), sum, a.accumulate);
         }
     }
 }
@@ -226,6 +269,39 @@ unsafe fn dequantise_k_tile<I: Isa, D: Dequant<I>>(w: *const u8, cols: usize, ou
     }
 }
 
+/// Multiplies a K tile of dequantised weights with all tokens, in tiles of 4 rows × some tokens. `x` begins at the tile's columns.
+///
+/// # Safety
+/// The conditions of [`linear`]. The pointers are those of [`many`].
+#[inline(always)]
+unsafe fn multiply<I: Isa>(
+    a: &LinearArgs,
+    rows: usize,
+    x: *const f32,
+    span: &Span,
+    (weights, partials, subtrees): (*mut f32, *mut f32, *mut f32),
+) {
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        let mut first = 0;
+        while first < a.tokens {
+            let end = a.tokens.min(first + I::TOKENS);
+            for r in (0..rows).step_by(4) {
+                let mut t = first;
+                while t < end {
+                    let tile = a.micro.tile.min(end - t);
+                    let at = t * ROW_BLOCK + r * tile;
+                    let sums = Sums { partial: partials.add(at * super::LANES), subtrees: subtrees.add(at * MAX_SLICES) };
+                    let micro = a.micro.by_tokens[tile - 1];
+                    micro(weights.add(r * I::K_TILE), x.add(t * a.ldx), a, span, &sums, a.out.add(t * a.ldo + r));
+                    t += tile;
+                }
+            }
+            first = end;
+        }
+    }
+}
+
 /// Takes many tokens: a block of rows is dequantised K tile by K tile and multiplied in tiles of 4 rows × some tokens.
 ///
 /// # Safety
@@ -236,29 +312,19 @@ unsafe fn many<I: Isa, D: Dequant<I>>(a: &LinearArgs) {
     unsafe {
         let rows = a.rows / 4 * 4;
         let (weights, partials) = (a.scratch, a.scratch.add(ROW_BLOCK * I::K_TILE));
+        let subtrees = partials.add(ROW_BLOCK * (a.tokens + MAX_TILE) * super::LANES);
         let mut k = 0;
-        while k < a.cols {
-            let len = I::K_TILE.min(a.cols - k);
-            let span = Span { len, first: k == 0, last: k + len == a.cols };
-            for r in 0..rows {
-                dequantise_k_tile::<I, D>(a.w.add(r * a.row_bytes + k / D::BLOCK * D::BYTES), len, weights.add(r * I::K_TILE));
-            }
-            let mut first = 0;
-            while first < a.tokens {
-                let end = a.tokens.min(first + I::TOKENS);
-                for r in (0..rows).step_by(4) {
-                    let mut t = first;
-                    while t < end {
-                        let tile = a.micro.tile.min(end - t);
-                        let partial = partials.add((t * ROW_BLOCK + r * tile) * super::LANES);
-                        let micro = a.micro.by_tokens[tile - 1];
-                        micro(weights.add(r * I::K_TILE), a.x.add(t * a.ldx + k), a, &span, partial, a.out.add(t * a.ldo + r));
-                        t += tile;
-                    }
+        for (slice, &end) in a.slices.ends().iter().enumerate() {
+            let start = k;
+            while k < end {
+                let len = I::K_TILE.min(end - k);
+                for r in 0..rows {
+                    dequantise_k_tile::<I, D>(a.w.add(r * a.row_bytes + k / D::BLOCK * D::BYTES), len, weights.add(r * I::K_TILE));
                 }
-                first = end;
+                let span = Span { len, slice, first: k == start, last: k + len == end };
+                multiply::<I>(a, rows, a.x.add(k), &span, (weights, partials, subtrees));
+                k += len;
             }
-            k += len;
         }
         for row in rows..a.rows {
             for t in 0..a.tokens {

@@ -8,6 +8,7 @@ use super::norm::Norm;
 use super::ops::{Gate, Sigmoidal};
 use super::pool::{Disjoint, ThreadPool};
 use super::{Kernels, LANES};
+use crate::program::slices::Slices;
 use model::NormKind;
 
 #[repr(C, align(64))]
@@ -101,10 +102,14 @@ impl Rows {
 pub struct Matrix<'a> {
     pub bytes: &'a [u8],
     pub kernel: Kernel,
+    /// The bytes from one row to the next.
     pub row_bytes: usize,
+    /// The bytes of a row's own columns.
+    pub own_bytes: usize,
     pub rows: usize,
     /// The number of columns, padded to a multiple of 32.
     pub cols: usize,
+    pub slices: Slices,
     /// A factor of the products.
     pub scale: f32,
 }
@@ -177,7 +182,9 @@ impl Kernels {
             assert!(rows.end <= x.rows && out.rows == x.rows, "rows are there");
             assert!(rows.start >= ends[job_out], "jobs of an output have different rows, in ascending order");
             ends[job_out] = rows.end;
-            assert!(matrix.bytes.len() >= matrix.rows * matrix.row_bytes, "a matrix has all its rows");
+            // the columns may be some of a row's
+            assert!(matrix.bytes.len() >= matrix.rows.saturating_sub(1) * matrix.row_bytes + matrix.own_bytes, "a matrix has all its rows");
+            assert!(matrix.slices.ends().last() == Some(&matrix.cols), "slices end with the columns");
             let step = (total / (pool.num_threads() * 8) / rows.len()).next_multiple_of(ROW_BLOCK).clamp(ROW_BLOCK, 512);
             tasks.extend((0..matrix.rows).step_by(step).map(|row| (i, row, step.min(matrix.rows - row))));
         }
@@ -198,6 +205,7 @@ impl Kernels {
                         row_bytes: matrix.row_bytes,
                         rows: block.min(first + count - row),
                         cols: matrix.cols,
+                        slices: matrix.slices,
                         x: x.floats().as_ptr().add(rows.start * x.ld),
                         ldx: x.ld,
                         fixed: fixed.as_ptr().wrapping_add(rows.start * ldf),

@@ -1,10 +1,14 @@
 //! Compares every instruction set with exact arithmetic. Every number of tokens must give the bits of one token at a time.
 
+use std::ops::Range;
+
 use super::dispatch::available;
 use super::fixed_block::{FIXED_BLOCK, FixedBlock};
 use super::linear::{LinearArgs, ROW_BLOCK, scratch_len};
 use super::norm::Norm;
 use super::{Kernels, LANES, Sigmoidal};
+use crate::program::slices::{TILE, tree};
+use crate::program::{Shard, Slices};
 use model::testing::{Random, random_blocks};
 use model::{NormKind, QUANTS, Quant};
 
@@ -34,26 +38,33 @@ impl Case {
 
     /// Multiplies `tokens` tokens at once, and returns [tokens, rows].
     pub fn run(&self, kernels: &Kernels, quant: &Quant, from: usize, tokens: usize) -> Vec<f32> {
+        self.run_columns(kernels, quant, from..from + tokens, (0, Slices::one(self.cols)))
+    }
+
+    /// Multiplies some tokens with some columns, from the first of them.
+    fn run_columns(&self, kernels: &Kernels, quant: &Quant, tokens: Range<usize>, (first, slices): (usize, Slices)) -> Vec<f32> {
+        let (from, tokens, cols) = (tokens.start, tokens.len(), slices.cols());
         let mut out = vec![f32::NAN; tokens * self.rows];
         let mut scratch = vec![0f32; scratch_len(tokens) + LANES];
         let scratch_skip = scratch.as_ptr().align_offset(64);
         let kernel = (kernels.linear_of)(quant.id).expect("every type has a kernel");
-        let x = self.x[self.skip + from * self.cols..].as_ptr();
-        let ldf = self.cols.div_ceil(FIXED_BLOCK);
+        let x = self.x[self.skip + from * self.cols + first..].as_ptr();
+        let ldf = cols.div_ceil(FIXED_BLOCK);
         let mut fixed = vec![FixedBlock::ZERO; tokens * ldf];
         for (t, row) in fixed.chunks_exact_mut(ldf).enumerate() {
             if let Some(split) = kernel.split {
                 // SAFETY: the processor has the instruction set (`available`); a row has `cols` floats and as many fixed blocks.
-                unsafe { split(x.add(t * self.cols), self.cols, row.as_mut_ptr()) };
+                unsafe { split(x.add(t * self.cols), cols, row.as_mut_ptr()) };
             }
         }
         let block = if tokens < super::linear::GEMM_FROM { 256 } else { ROW_BLOCK };
         for row in (0..self.rows).step_by(block) {
             let args = LinearArgs {
-                w: self.w[row * self.row_bytes..].as_ptr(),
+                w: self.w[row * self.row_bytes + quant.row_bytes(first)..].as_ptr(),
                 row_bytes: self.row_bytes,
                 rows: block.min(self.rows - row),
-                cols: self.cols,
+                cols,
+                slices,
                 x,
                 ldx: self.cols,
                 fixed: fixed.as_ptr(),
@@ -103,6 +114,41 @@ fn linear_layers_are_exact_enough_and_do_not_depend_on_the_number_of_tokens() {
                     let together = case.run(kernels, quant, from, tokens);
                     let same = together.iter().zip(&alone[from * rows..]).all(|(a, b)| a.to_bits() == b.to_bits());
                     assert!(same, "{} {}: {tokens} tokens at once differ from one at a time", kernels.name, quant.name);
+                }
+            }
+        }
+    }
+}
+
+/// Rows and columns: whole K tiles and others, blocks that four or two slices at most do not cut.
+const SLICED: &[(usize, usize)] =
+    if cfg!(miri) { &[(5, 256)] } else { &[(37, 576), (16, 2048), (6, 1280), (9, 608), (5, 4096), (4, 3072)] };
+
+#[test]
+fn shards_of_a_sum_join_to_the_whole_with_any_number_of_tokens() {
+    for quant in QUANTS {
+        for &(rows, cols) in SLICED.iter().filter(|(_, cols)| cols.is_multiple_of(quant.block_size)) {
+            let case = Case::new(quant, rows, cols, 9, 11);
+            for kernels in available() {
+                let is_fixed = (kernels.linear_of)(quant.id).is_some_and(|kernel| kernel.split.is_some());
+                let all = Slices::of(cols, if is_fixed { FIXED_BLOCK } else { quant.block_size }, TILE);
+                let bits = |sums: &[f32]| sums.iter().map(|sum| sum.to_bits()).collect::<Vec<_>>();
+                let whole = bits(&case.run_columns(kernels, quant, 0..9, (0, all)));
+                for (from, tokens) in [(0, 1), (8, 1), (3, 2), (2, 3), (1, 4), (2, 5), (0, 6), (1, 7)] {
+                    let some = bits(&case.run_columns(kernels, quant, from..from + tokens, (0, all)));
+                    assert_eq!(some, whole[from * rows..][..tokens * rows], "{} {} of {cols}", kernels.name, quant.name);
+                }
+                let close = |sum: &u32, one: &f32| (f32::from_bits(*sum) - one).abs() < 1e-4 * (1.0 + one.abs());
+                assert!(whole.iter().zip(&case.run(kernels, quant, 0, 9)).all(|(sum, one)| close(sum, one)));
+                for count in [2, 4, 8].into_iter().filter(|&count| count <= all.ends().len()) {
+                    let shard = |index| {
+                        let (own, columns) = all.of_shard(Shard { index, count }).unwrap();
+                        case.run_columns(kernels, quant, 0..9, (columns.first, own))
+                    };
+                    let shards: Vec<Vec<f32>> = (0..count).map(shard).collect();
+                    let join = |i: usize| tree(&shards.iter().map(|sums| sums[i]).collect::<Vec<_>>());
+                    let joined: Vec<f32> = (0..9 * rows).map(join).collect();
+                    assert_eq!(bits(&joined), whole, "{} {}: {count} shards of {cols} columns", kernels.name, quant.name);
                 }
             }
         }

@@ -12,6 +12,12 @@ use model::arch::Gating;
 impl Lowering<'_> {
     pub fn experts(&mut self, op: &Experts) -> Result<(), EngineError> {
         let from = self.factor(op.input);
+        // the op also adds the shared expert
+        let shared = match self.next() {
+            Some(Op::AddShared(shared)) if shared.to == op.out => Some(*shared),
+            _ => None,
+        };
+        self.at += usize::from(shared.is_some());
         // the sum goes to the stream at once if the next op adds it
         let is_added = matches!(self.next(), Some(Op::Map(map))
             if is_plain_add(map) && map.factor == 1.0 && map.from.buffer == op.out && map.to.buffer == self.from.stream);
@@ -32,8 +38,8 @@ impl Lowering<'_> {
         let down = self.matrix(op.down)?;
         let [gate_bias, up_bias, down_bias] = op.biases.map(|bias| self.vector_or_none(bias));
         let (choice_bias, output_scales) = (self.vector_or_none(op.choice_bias), self.vector_or_none(op.output_scales));
-        let shared = op.shared.map_or(NONE, |shared| self.buffer(shared.rows));
-        let shared_router = self.vector_or_none(op.shared.and_then(|shared| shared.router));
+        let shared_rows = shared.map_or(NONE, |shared| self.buffer(shared.from));
+        let shared_router = self.vector_or_none(shared.and_then(|shared| shared.router));
         let scores = self.buffer(op.scores);
         let experts = op.experts;
         let (groups, groups_used) = if op.adjugate { (0, 0) } else { (experts.groups, experts.groups_used) };
@@ -65,9 +71,9 @@ impl Lowering<'_> {
             down_bias,
             activation: activation(op.activation),
             weigh_input: u32::from(op.weigh_input),
-            shared,
+            shared: shared_rows,
             shared_router,
-            mean_shared: u32::from(op.mean_shared),
+            mean_shared: u32::from(shared.is_some_and(|shared| shared.mean)),
             scale: experts.scale,
             factor: op.factor,
         });

@@ -9,7 +9,7 @@ use super::parts::{DeviceProgram, NO_NORM, NONE};
 use super::rounding::halves;
 use super::tensor::Form;
 use crate::EngineError;
-use crate::program::{self, BufferId, Program, TensorId};
+use crate::program::{self, BufferId, Program, Scope, TensorId};
 use model::{LayerGroup, NormKind, Weights};
 
 /// Where the device holds a buffer: a buffer of its own, or elements of a shared one.
@@ -66,6 +66,7 @@ impl<'a> Lowering<'a> {
     }
 
     pub fn run(mut self) -> Result<DeviceProgram, EngineError> {
+        self.check_scope()?;
         self.place_memory();
         self.find_query_strides();
         while let Some(placed) = self.from.ops.get(self.at) {
@@ -76,6 +77,15 @@ impl<'a> Lowering<'a> {
         }
         self.head()?;
         Ok(self.out)
+    }
+
+    /// Refuses a part of a model: the device begins with tokens, ends with logits and exchanges nothing.
+    fn check_scope(&self) -> Result<(), EngineError> {
+        let Scope { layers, shard } = &self.from.scope;
+        match shard.is_whole() && *layers == (0..self.weights.spec.num_layers()) {
+            true => Ok(()),
+            false => Err(EngineError::Unsupported("a part of a model on a GPU: use --backend cpu".into())),
+        }
     }
 
     /// The op behind the one that is lowered.
@@ -102,6 +112,7 @@ impl<'a> Lowering<'a> {
             Predict(op) => self.predict(op),
             Correct(op) => self.correct(op),
             Match(op) => self.match_length(op),
+            Exchange(_) | AddShared(_) => Err(EngineError::Unsupported(format!("op {} on a GPU", op.name()))),
         }
     }
 
@@ -128,7 +139,7 @@ impl<'a> Lowering<'a> {
     }
 
     fn head(&mut self) -> Result<(), EngineError> {
-        let head = self.from.head;
+        let Some(head) = self.from.head else { return Ok(()) };
         let norm = match head.norm {
             Some(norm) if norm.kind == NormKind::Layer || norm.bias.is_none() => self.fused(&norm, false),
             other => {

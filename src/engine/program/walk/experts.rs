@@ -2,6 +2,7 @@
 
 use super::feed_forward::Dense;
 use super::*;
+use crate::program::scope::Span;
 use crate::program::tensor::Change;
 use model::Experts as Spec;
 
@@ -44,61 +45,80 @@ impl Walk<'_> {
     pub fn experts(&mut self, i: usize, experts: &Spec, h: BufferId, out: BufferId) -> Result<(), EngineError> {
         use TensorRole::*;
         let rule = self.spec().arch.experts;
-        let shared = if experts.shared_ffn_dim > 0 {
-            let rows = self.widen(i, Dense::Shared, experts.shared_ffn_dim, h)?;
-            let down = self.matrix(FfnDownShexp, i)?;
-            let rows = self.product(rows, down, "shared expert");
-            Some(SharedExpert { rows, router: self.vector(SharedRouter, i), input: h })
-        } else {
-            None
-        };
-        let has_adjugates = experts.chunk_ffn_dim > 0;
-        let (count, used) = (experts.count, experts.used);
-        let gate = if self.has(FfnGateExps, i) { Some(self.stack(FfnGateExps, i, count, used)?) } else { None };
+        let shared = if experts.shared_ffn_dim > 0 { Some(self.shared_expert(i, h)?) } else { None };
+        let (used, own) = (experts.used, self.own_experts(experts.count)?);
+        let gate = if self.has(FfnGateExps, i) { Some(self.stack(FfnGateExps, i, own, used)?) } else { None };
+        let roles = [FfnGateExpsBias, FfnUpExpsBias, FfnDownExpsBias];
+        let [gate_bias, up_bias, down_bias] = roles.map(|role| self.bias_of_experts(role, i, own));
         let chosen = Experts {
             experts: *experts,
             adjugate: false,
-            scores: self.buffer("scores", count),
+            scores: self.buffer("scores", experts.count),
             input: h,
             out,
             add: false,
+            own,
             gate,
-            up: self.stack(FfnUpExps, i, count, used)?,
-            down: self.stack(FfnDownExps, i, count, used)?,
+            up: self.stack(FfnUpExps, i, own, used)?,
+            down: self.stack(FfnDownExps, i, own, used)?,
             dim: experts.ffn_dim,
-            biases: [FfnGateExpsBias, FfnUpExpsBias, FfnDownExpsBias].map(|role| self.vector(role, i)),
+            biases: [gate_bias, up_bias, down_bias],
             choice_bias: self.vector(ExpertChoiceBias, i),
             output_scales: self.vector(FfnDownExpsScale, i),
             activation: rule.activation.unwrap_or(self.spec().arch.activation),
             weigh_input: rule.weigh_input,
             factor: 1.0,
-            shared: shared.filter(|_| !has_adjugates),
-            mean_shared: rule.mean_shared && shared.is_some(),
         };
-        self.op(Op::Experts(chosen));
-        if !has_adjugates {
-            return Ok(());
+        self.joined_experts(chosen);
+        if experts.chunk_ffn_dim > 0 {
+            // adjugate experts, which see the output of the others
+            let used = used.min(experts.num_chunks());
+            let own = self.own_experts(experts.num_chunks())?;
+            let adjugates = Experts {
+                adjugate: true,
+                input: out,
+                add: true,
+                own,
+                gate: Some(self.stack(FfnGateChexps, i, own, used)?),
+                up: self.stack(FfnUpChexps, i, own, used)?,
+                down: self.stack(FfnDownChexps, i, own, used)?,
+                dim: experts.chunk_ffn_dim,
+                biases: [None; 3],
+                choice_bias: None,
+                output_scales: None,
+                weigh_input: false,
+                factor: experts.chunk_scale,
+                ..chosen
+            };
+            self.joined_experts(adjugates);
         }
-        // adjugate experts, which see the output of the others
-        let used = used.min(experts.num_chunks());
-        let count = experts.num_chunks();
-        let adjugates = Experts {
-            adjugate: true,
-            input: out,
-            add: true,
-            gate: Some(self.stack(FfnGateChexps, i, count, used)?),
-            up: self.stack(FfnUpChexps, i, count, used)?,
-            down: self.stack(FfnDownChexps, i, count, used)?,
-            dim: experts.chunk_ffn_dim,
-            biases: [None; 3],
-            choice_bias: None,
-            output_scales: None,
-            weigh_input: false,
-            factor: experts.chunk_scale,
-            shared,
-            ..chosen
-        };
-        self.op(Op::Experts(adjugates));
+        if let Some(from) = shared {
+            let router = self.vector(SharedRouter, i);
+            self.op(Op::AddShared(AddShared { from, to: out, router, input: h, mean: rule.mean_shared }));
+        }
         Ok(())
+    }
+
+    /// The output of the expert that all rows share. Every shard has its whole sum, and adds it once.
+    fn shared_expert(&mut self, i: usize, h: BufferId) -> Result<BufferId, EngineError> {
+        let rows = self.widen(i, Dense::Shared, h)?;
+        let out = self.buffer("shared expert", self.hidden());
+        self.joined_product(i, TensorRole::FfnDownShexp, rows, out, false)?;
+        Ok(out)
+    }
+
+    /// Experts, of which each shard has some.
+    fn joined_experts(&mut self, experts: Experts) {
+        let (out, add, whole) = (experts.out, experts.add, self.shard().is_whole());
+        let sums = if whole { out } else { self.partial_sums(out) };
+        self.op(Op::Experts(Experts { out: sums, add: add && whole, ..experts }));
+        self.exchange(sums, out, add);
+    }
+
+    /// The biases of some experts.
+    fn bias_of_experts(&mut self, role: TensorRole, i: usize, own: Span) -> Option<TensorId> {
+        let weight = self.weights.get(role, i)?;
+        let each = weight.rows * weight.cols / own.of;
+        self.vector_part(role, i, own.times(each))
     }
 }

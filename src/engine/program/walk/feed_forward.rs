@@ -13,11 +13,12 @@ pub enum Dense {
 }
 
 impl Dense {
-    fn roles(self) -> [TensorRole; 2] {
+    /// Gate, up and down.
+    fn roles(self) -> [TensorRole; 3] {
         use TensorRole::*;
         match self {
-            Dense::OfLayer => [FfnGate, FfnUp],
-            Dense::Shared => [FfnGateShexp, FfnUpShexp],
+            Dense::OfLayer => [FfnGate, FfnUp, FfnDown],
+            Dense::Shared => [FfnGateShexp, FfnUpShexp, FfnDownShexp],
         }
     }
 }
@@ -29,29 +30,29 @@ impl Walk<'_> {
         let (hidden, ffn, rule) = (self.hidden(), self.spec().layers[i].ffn, self.spec().arch.experts);
         let Some(experts) = ffn.experts() else {
             return match ffn {
-                FeedForward::Dense(dim) => self.dense_branch(i, dim, h, finish),
+                FeedForward::Dense(_) => self.dense_branch(i, h, finish),
                 _ => Ok(()),
             };
         };
-        let beside = ffn.dense().map(|dim| (dim, rule.beside));
-        if let Some((dim, Beside::Residual)) = beside {
-            self.dense_branch(i, dim, h, finish)?;
+        let beside = ffn.dense().map(|_| rule.beside);
+        if beside == Some(Beside::Residual) {
+            self.dense_branch(i, h, finish)?;
         }
         let branch = self.buffer("branch", hidden);
-        let normed = matches!(beside, Some((_, Beside::Normed)));
+        let normed = beside == Some(Beside::Normed);
         if normed {
             self.experts_behind(i, experts, branch)?;
         } else {
-            let seen = if matches!(beside, Some((_, Beside::Residual))) { early.unwrap_or(h) } else { h };
+            let seen = if beside == Some(Beside::Residual) { early.unwrap_or(h) } else { h };
             if !rule.early_router {
                 self.score(i, seen)?;
             }
             self.experts(i, experts, seen, branch)?;
         }
-        if let Some((dim, Beside::Mean | Beside::Normed)) = beside {
-            let rows = self.widen(i, Dense::OfLayer, dim, h)?;
-            let down = self.matrix(FfnDown, i)?;
-            let dense = self.product(rows, down, "dense part");
+        if let Some(Beside::Mean | Beside::Normed) = beside {
+            let rows = self.widen(i, Dense::OfLayer, h)?;
+            let dense = self.buffer("dense part", hidden);
+            self.joined_product(i, FfnDown, rows, dense, false)?;
             if normed {
                 let norm = self.rms_norm(PostFfnNorm1, i)?;
                 self.norm_in_place(dense, norm);
@@ -65,30 +66,34 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn dense_branch(&mut self, i: usize, dim: usize, h: BufferId, finish: Finish) -> Result<(), EngineError> {
-        let rows = self.widen(i, Dense::OfLayer, dim, h)?;
-        let (down, bias) = (self.matrix(TensorRole::FfnDown, i)?, self.vector(TensorRole::FfnDownBias, i));
-        self.branch(down, rows, bias, finish);
-        Ok(())
+    fn dense_branch(&mut self, i: usize, h: BufferId, finish: Finish) -> Result<(), EngineError> {
+        let rows = self.widen(i, Dense::OfLayer, h)?;
+        let bias = self.vector(TensorRole::FfnDownBias, i);
+        self.branch(i, &Mixed { rows, output: TensorRole::FfnDown, bias }, finish)
     }
 
     /// activation(gate(h)) · up(h), or activation(up(h)) for layers without a gate, with everything else that precedes the down projection.
-    pub fn widen(&mut self, i: usize, of: Dense, dim: usize, h: BufferId) -> Result<BufferId, EngineError> {
+    pub fn widen(&mut self, i: usize, of: Dense, h: BufferId) -> Result<BufferId, EngineError> {
         use TensorRole::*;
         let spec = self.spec();
-        let [gate_role, up_role] = of.roles();
-        let own = of == Dense::OfLayer;
+        let [gate_role, up_role, down_role] = of.roles();
+        let inner = self.own_columns(down_role, i)?;
+        let (own, dim) = (of == Dense::OfLayer, inner.len);
         let mut products = Vec::new();
         if self.has(gate_role, i) {
-            products.push((self.matrix(gate_role, i)?, self.buffer("gate", dim)));
+            products.push((self.rows(gate_role, i, inner)?, self.buffer("gate", dim)));
         }
         let gate = products.first().map(|(_, gate)| *gate);
         let up = self.buffer("up", dim);
-        products.push((self.matrix(up_role, i)?, up));
+        products.push((self.rows(up_role, i, inner)?, up));
         self.products(h, products, false);
         let out = self.buffer(if own { "wide rows" } else { "wide rows of the shared expert" }, dim);
-        let vector = |walk: &mut Self, role| if own { walk.vector(role, i) } else { None };
+        let vector = |walk: &mut Self, role| if own { walk.vector_part(role, i, inner) } else { None };
         let (gate_bias, up_bias) = (vector(self, FfnGateBias), vector(self, FfnUpBias));
+        let cutoff = spec.layers[i].gate_cutoff.filter(|_| own);
+        if cutoff.is_some() {
+            self.must_be_whole("activate", "a cutoff by the mean of a row")?;
+        }
         self.op(Op::Activate(Activate {
             gate,
             up,
@@ -96,15 +101,16 @@ impl Walk<'_> {
             up_bias,
             activation: spec.arch.activation,
             xielu: spec.xielu.get(i).copied().unwrap_or_default(),
-            cutoff: spec.layers[i].gate_cutoff.filter(|_| own),
+            cutoff,
             dim,
             out,
         }));
         if own {
-            if let Some(scale) = self.changed(FfnActScales, i, Change::Reciprocal) {
+            if let Some(scale) = self.changed(FfnActScales, i, Change::Reciprocal, inner) {
                 self.map(Map { scale: Some((scale, 1)), ..copy(whole(out), whole(out), 1, dim) });
             }
             if self.has(FfnSubNorm, i) {
+                self.must_be_whole("norm", "a norm of all inner elements")?;
                 let norm = self.rms_norm(FfnSubNorm, i)?;
                 self.norm_in_place(out, norm);
             }

@@ -29,8 +29,7 @@ impl Walk<'_> {
         let finish = |norm: Option<NormParams>| Finish { norm: norm.filter(|_| block != Block::PostNorm), scale };
         let post_attn = self.own_norm(PostAttnNorm, PostAttnNormBias, i);
         for mixed in self.mixers(i, h)? {
-            let output = self.matrix(mixed.output, i)?;
-            self.branch(output, mixed.rows, mixed.bias, finish(post_attn));
+            self.branch(i, &mixed, finish(post_attn))?;
         }
         if let (Block::PostNorm, Some(norm)) = (block, post_attn) {
             self.norm_in_place(self.x, norm);

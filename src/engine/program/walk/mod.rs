@@ -9,6 +9,7 @@ mod layer;
 mod linear_attention;
 mod mamba;
 mod per_layer;
+mod shard;
 mod streams;
 mod tensors;
 
@@ -16,7 +17,8 @@ use std::collections::HashMap;
 
 use super::op::*;
 use super::parts::{Buffer, Cache, Classifier, Head, LayerOp, Program, State};
-use super::tensor::{Source, TensorId};
+use super::scope::{Scope, Shard};
+use super::tensor::{Slice, Source, TensorId};
 use crate::EngineError;
 use model::{ModelSpec, NormKind, TensorRole, Weights};
 
@@ -25,8 +27,9 @@ pub struct Walk<'a> {
     weights: &'a Weights,
     /// The index of each layer's rotation.
     ropes: &'a [Option<usize>],
+    scope: &'a Scope,
     program: Program,
-    tensors: HashMap<Source, TensorId>,
+    tensors: HashMap<(Source, Slice), TensorId>,
     buffers: HashMap<(String, usize, usize), BufferId>,
     /// The index of each layer's cache and state.
     caches: Vec<Option<usize>>,
@@ -37,7 +40,7 @@ pub struct Walk<'a> {
     x: BufferId,
 }
 
-/// The output of a mixer before its output projection.
+/// The rows before an output projection, and the roles of its matrix and bias.
 pub struct Mixed {
     rows: BufferId,
     output: TensorRole,
@@ -67,10 +70,10 @@ fn copy(from: Part, to: Part, heads: usize, dim: usize) -> Map {
 }
 
 impl<'a> Walk<'a> {
-    pub fn new(weights: &'a Weights, ropes: &'a [Option<usize>]) -> Self {
+    pub fn new(weights: &'a Weights, ropes: &'a [Option<usize>], scope: &'a Scope) -> Self {
         let spec = &weights.spec;
-        let nothing = TensorId(0);
         let program = Program {
+            scope: scope.clone(),
             tensors: Vec::new(),
             buffers: Vec::new(),
             caches: Vec::new(),
@@ -78,24 +81,31 @@ impl<'a> Walk<'a> {
             pairing: spec.rope_pairing,
             ops: Vec::new(),
             stream: BufferId(0),
-            head: Head { norm: None, matrix: nothing, bias: None, scale: 1.0, soft_cap: None, classifier: None },
+            head: None,
         };
         let (tensors, buffers, caches, states) = Default::default();
-        let mut walk = Self { weights, ropes, program, tensors, buffers, caches, states, layer: None, x: BufferId(0) };
+        let mut walk = Self { weights, ropes, scope, program, tensors, buffers, caches, states, layer: None, x: BufferId(0) };
         walk.x = walk.buffer("x", spec.hidden_dim);
         walk
     }
 
     pub fn program(mut self) -> Result<Program, EngineError> {
-        self.place_memory();
-        self.embed()?;
-        for layer in 0..self.spec().num_layers() {
+        self.check_streams()?;
+        self.place_memory()?;
+        let layers = self.scope.layers.clone();
+        if layers.start == 0 {
+            self.embed()?;
+        }
+        for layer in layers.clone() {
             self.layer = Some(layer);
+            self.check_mixer(layer)?;
             self.write_layer(layer)?;
         }
         self.layer = None;
-        self.end_streams()?;
-        self.head()?;
+        if layers.end == self.spec().num_layers() {
+            self.end_streams()?;
+            self.head()?;
+        }
         Ok(self.program)
     }
 
@@ -107,19 +117,30 @@ impl<'a> Walk<'a> {
         self.spec().hidden_dim
     }
 
-    /// Numbers the caches and states of the layers.
-    fn place_memory(&mut self) {
+    /// Numbers the caches and states of the layers. Shards share the one key of latent attention, and the heads of all others are cut.
+    fn place_memory(&mut self) -> Result<(), EngineError> {
         for (layer, spec) in self.spec().layers.iter().enumerate() {
-            self.caches.push(spec.cached().map(|kept| {
-                self.program.caches.push(Cache { layer, heads: kept.heads, key_dim: kept.key, value_dim: kept.value });
-                self.program.caches.len() - 1
-            }));
+            if !self.scope.layers.contains(&layer) {
+                self.caches.push(None);
+                self.states.push(None);
+                continue;
+            }
+            self.layer = Some(layer);
+            let mut cache = None;
+            if let Some(kept) = spec.cached() {
+                let heads = if spec.latent().is_some() { kept.heads } else { self.own_kv_heads(kept.heads)?.len };
+                self.program.caches.push(Cache { layer, heads, key_dim: kept.key, value_dim: kept.value });
+                cache = Some(self.program.caches.len() - 1);
+            }
+            self.caches.push(cache);
             let width = spec.state_width();
             self.states.push((width > 0).then(|| {
                 self.program.states.push(State { layer, width });
                 self.program.states.len() - 1
             }));
         }
+        self.layer = None;
+        Ok(())
     }
 
     fn embed(&mut self) -> Result<(), EngineError> {
@@ -141,10 +162,16 @@ impl<'a> Walk<'a> {
         let norm = self.norm(OutputNorm, OutputNormBias, 0);
         // tied embeddings: the head is the embedding's matrix
         let tied = crate::info::has_tied_head(self.weights) || !self.has(Output, 0);
-        let matrix = if tied { self.table(TokenEmbd)? } else { self.matrix(Output, 0)? };
+        let vocab = self.shard().span(self.weight(if tied { TokenEmbd } else { Output }, 0)?.rows);
+        let matrix = match tied {
+            true if vocab.is_whole() => self.table(TokenEmbd)?,
+            true => self.rows(TokenEmbd, 0, vocab)?,
+            false => self.rows(Output, 0, vocab)?,
+        };
         let classifier = self.classifier()?;
-        let bias = self.vector(OutputBias, 0);
-        self.program.head = Head { norm, matrix, bias, scale: spec.logit_scale, soft_cap: spec.final_soft_cap, classifier };
+        let bias = self.vector_part(OutputBias, 0, vocab);
+        let (scale, soft_cap) = (spec.logit_scale, spec.final_soft_cap);
+        self.program.head = Some(Head { norm, vocab, matrix, bias, scale, soft_cap, classifier });
         Ok(())
     }
 
@@ -189,7 +216,7 @@ impl<'a> Walk<'a> {
 
     /// Products of one input.
     fn products(&mut self, input: BufferId, products: impl IntoIterator<Item = (TensorId, BufferId)>, add: bool) {
-        self.op(Op::Linear(Linear { input, products: products.into_iter().collect(), add }));
+        self.op(Op::Linear(Linear { input, products: products.into_iter().collect(), add, in_slices: false }));
     }
 
     /// The product of a buffer and a matrix, in a buffer of this name.
@@ -242,17 +269,18 @@ impl<'a> Walk<'a> {
     }
 
     /// x += finish(W · in + bias)
-    fn branch(&mut self, matrix: TensorId, input: BufferId, bias: Option<TensorId>, finish: Finish) {
-        let hidden = self.hidden();
+    fn branch(&mut self, i: usize, mixed: &Mixed, finish: Finish) -> Result<(), EngineError> {
+        let (hidden, bias) = (self.hidden(), mixed.bias);
         let direct = finish.norm.is_none() && finish.scale == 1.0;
         let out = if direct { self.x } else { self.buffer("branch", hidden) };
-        self.products(input, [(matrix, out)], direct);
+        self.joined_product(i, mixed.output, mixed.rows, out, direct)?;
         if bias.is_some() {
             self.map(Map { bias, ..copy(whole(out), whole(out), 1, hidden) });
         }
         if !direct {
             self.add_branch(finish);
         }
+        Ok(())
     }
 
     /// x += finish(branch)

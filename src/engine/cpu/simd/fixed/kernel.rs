@@ -1,7 +1,8 @@
 //! Computes the products: one row of input with rows of weights, or many rows with weights that are unpacked once.
 //!
-//! Every output is one accumulator of 16 lanes. It takes the fixed blocks in order, then goes through one fixed tree of additions. Both
-//! ways use `begin`, `whole`, `step` and `end` for a fixed block, so their bits are equal.
+//! Every slice of an output's columns is one accumulator of 16 lanes. It takes the fixed blocks in order, then goes through one fixed tree
+//! of additions. The sums of the slices are added as a tree, too. Both ways use `begin`, `whole`, `step` and `end` for a fixed block, so
+//! their bits are equal. Only the last slice may end in an incomplete fixed block.
 
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
@@ -11,6 +12,7 @@ use super::super::fixed_block::{FIXED_BLOCK, FixedBlock, PLANES, STEP, STEPS};
 use super::super::linear::{LinearArgs, MAX_K_TILE, PREFETCH, ROW_BLOCK, put};
 use super::super::{Isa, LANES};
 use super::codes::{Codes, V};
+use crate::program::slices::{MAX_SLICES, tree};
 
 /// Fixed blocks that are unpacked at a time for many rows of input. Few enough that a block of weights stays in L1.
 const K_TILE_BLOCKS: usize = 2;
@@ -223,31 +225,37 @@ unsafe fn fused<D: Codes, const R: usize>(a: &LinearArgs, row: usize, apart: usi
     // SAFETY: the caller keeps the conditions above.
     unsafe {
         let bytes = FIXED_BLOCK / D::BLOCK * D::BYTES;
-        let mut acc = [_mm512_setzero_ps(); R];
         let mut w = [a.w; R];
         for (r, w) in w.iter_mut().enumerate() {
             *w = w.add((row + r * apart) * a.row_bytes);
         }
-        let mut x = a.fixed;
-        for _ in 0..a.cols / FIXED_BLOCK {
-            for w in w {
-                for line in (0..bytes).step_by(64) {
-                    Avx512::prefetch(w.wrapping_add(line + PREFETCH));
+        let mut sums = [[0f32; MAX_SLICES]; R];
+        let (mut x, mut k) = (a.fixed, 0);
+        for (slice, &end) in a.slices.ends().iter().enumerate() {
+            let mut acc = [_mm512_setzero_ps(); R];
+            while k + FIXED_BLOCK <= end {
+                for w in w {
+                    for line in (0..bytes).step_by(64) {
+                        Avx512::prefetch(w.wrapping_add(line + PREFETCH));
+                    }
+                }
+                fixed_block::<D, R>(&w, &*x, &mut acc);
+                for w in &mut w {
+                    *w = w.add(bytes);
+                }
+                (x, k) = (x.add(1), k + FIXED_BLOCK);
+            }
+            if D::BLOCK < FIXED_BLOCK && k < end {
+                for r in 0..R {
+                    acc[r] = rest::<D>(w[r], end - k, &*x, acc[r]);
                 }
             }
-            fixed_block::<D, R>(&w, &*x, &mut acc);
-            for w in &mut w {
-                *w = w.add(bytes);
-            }
-            x = x.add(1);
-        }
-        if D::BLOCK < FIXED_BLOCK && !a.cols.is_multiple_of(FIXED_BLOCK) {
             for r in 0..R {
-                acc[r] = rest::<D>(w[r], a.cols % FIXED_BLOCK, &*x, acc[r]);
+                sums[r][slice] = a.scale * Avx512::reduce_add(acc[r]);
             }
         }
-        for (r, acc) in acc.into_iter().enumerate() {
-            put(a.out.add(row + r * apart), a.scale * Avx512::reduce_add(acc), a.accumulate);
+        for r in 0..R {
+            put(a.out.add(row + r * apart), tree(&sums[r][..a.slices.ends().len()]), a.accumulate);
         }
     }
 }
@@ -363,35 +371,42 @@ unsafe fn many<D: Codes>(a: &LinearArgs) {
     // SAFETY: the caller keeps the conditions above.
     unsafe {
         let weights = a.scratch.cast::<Weights>();
-        let lanes = a.scratch.add(ROW_BLOCK * K_TILE_BLOCKS * size_of::<Weights>() / 4);
+        let lanes = a.scratch.add(ROW_BLOCK * K_TILE_BLOCKS * size_of::<Weights>() / 4); // [tokens, ROW_BLOCK, LANES]
+        let sums = lanes.add(ROW_BLOCK * a.tokens * LANES); // [tokens, ROW_BLOCK, MAX_SLICES]
         let mut k = 0;
-        while k < a.cols {
-            let len = (K_TILE_BLOCKS * FIXED_BLOCK).min(a.cols - k);
-            for r in 0..a.rows {
-                let row = a.w.add(r * a.row_bytes + k / D::BLOCK * D::BYTES);
-                for i in 0..len.div_ceil(FIXED_BLOCK) {
-                    let len = FIXED_BLOCK.min(len - i * FIXED_BLOCK);
-                    unpack::<D>(row.add(i * FIXED_BLOCK / D::BLOCK * D::BYTES), len, &mut *weights.add(r * K_TILE_BLOCKS + i));
+        for (slice, &end) in a.slices.ends().iter().enumerate() {
+            let start = k;
+            while k < end {
+                let len = (K_TILE_BLOCKS * FIXED_BLOCK).min(end - k);
+                for r in 0..a.rows {
+                    let row = a.w.add(r * a.row_bytes + k / D::BLOCK * D::BYTES);
+                    for i in 0..len.div_ceil(FIXED_BLOCK) {
+                        let len = FIXED_BLOCK.min(len - i * FIXED_BLOCK);
+                        unpack::<D>(row.add(i * FIXED_BLOCK / D::BLOCK * D::BYTES), len, &mut *weights.add(r * K_TILE_BLOCKS + i));
+                    }
                 }
+                for t in 0..a.tokens {
+                    let (x, lanes) = (a.fixed.add(t * a.ldf + k / FIXED_BLOCK), lanes.add(t * ROW_BLOCK * LANES));
+                    let mut r = 0;
+                    while r + 4 <= a.rows {
+                        tile::<D, 4>(weights.add(r * K_TILE_BLOCKS), x, len, k == start, lanes.add(r * LANES));
+                        r += 4;
+                    }
+                    while r < a.rows {
+                        tile::<D, 1>(weights.add(r * K_TILE_BLOCKS), x, len, k == start, lanes.add(r * LANES));
+                        r += 1;
+                    }
+                }
+                k += len;
             }
-            for t in 0..a.tokens {
-                let (x, lanes) = (a.fixed.add(t * a.ldf + k / FIXED_BLOCK), lanes.add(t * ROW_BLOCK * LANES));
-                let mut r = 0;
-                while r + 4 <= a.rows {
-                    tile::<D, 4>(weights.add(r * K_TILE_BLOCKS), x, len, k == 0, lanes.add(r * LANES));
-                    r += 4;
-                }
-                while r < a.rows {
-                    tile::<D, 1>(weights.add(r * K_TILE_BLOCKS), x, len, k == 0, lanes.add(r * LANES));
-                    r += 1;
-                }
+            for at in (0..a.tokens).flat_map(|t| (0..a.rows).map(move |r| t * ROW_BLOCK + r)) {
+                *sums.add(at * MAX_SLICES + slice) = a.scale * Avx512::reduce_add(_mm512_load_ps(lanes.add(at * LANES)));
             }
-            k += len;
         }
         for t in 0..a.tokens {
             for r in 0..a.rows {
-                let sum = Avx512::reduce_add(_mm512_load_ps(lanes.add((t * ROW_BLOCK + r) * LANES)));
-                put(a.out.add(t * a.ldo + r), a.scale * sum, a.accumulate);
+                let sums = std::slice::from_raw_parts(sums.add((t * ROW_BLOCK + r) * MAX_SLICES), a.slices.ends().len());
+                put(a.out.add(t * a.ldo + r), tree(sums), a.accumulate);
             }
         }
     }

@@ -1,0 +1,53 @@
+//! [`Head`]: what follows the last layer.
+
+use super::matrix::Mat;
+use super::ops::Tensors;
+use super::simd::Kernels;
+use super::simd::norm::Norm;
+use super::simd::pool::ThreadPool;
+use super::simd::rows::{Rows, Scratch};
+use crate::EngineError;
+use crate::program::{self, Span};
+use model::Weights;
+
+pub struct Head {
+    pub norm: Option<Norm>,
+    /// The ids whose logits the output gives.
+    pub vocab: Span,
+    pub output: Dense,
+    pub classifier: Option<Classifier>,
+}
+
+/// A matrix with its bias.
+pub struct Dense {
+    matrix: Mat,
+    bias: Option<Vec<f32>>,
+}
+
+/// The classifier that scores a row: output(tanh(dense(x))), or output(x) without a dense layer.
+pub struct Classifier {
+    pub dense: Option<Dense>,
+    pub output: Dense,
+}
+
+impl Head {
+    pub fn load(head: &program::Head, tensors: &Tensors) -> Result<Self, EngineError> {
+        let dense =
+            |(matrix, bias)| -> Result<Dense, EngineError> { Ok(Dense { matrix: tensors.matrix(matrix)?, bias: tensors.optional(bias) }) };
+        let classifier = head.classifier.map(|classifier| -> Result<_, EngineError> {
+            Ok(Classifier { dense: classifier.dense.map(dense).transpose()?, output: dense(classifier.output)? })
+        });
+        let norm = head.norm.map(|norm| tensors.norm(&norm, tensors.weights.spec.hidden_dim));
+        Ok(Self { norm, vocab: head.vocab, output: dense((head.matrix, head.bias))?, classifier: classifier.transpose()? })
+    }
+}
+
+impl Dense {
+    /// out = x · Wᵀ + bias
+    pub fn run(&self, (kernels, weights): (&Kernels, &Weights), pool: &mut ThreadPool, scratch: &mut Scratch, x: &Rows, out: &mut Rows) {
+        kernels.linear(pool, scratch, x, false, vec![(self.matrix.matrix(weights), &mut *out)]);
+        if let Some(bias) = &self.bias {
+            out.for_each(pool, |_, row| kernels.add_to(row, bias));
+        }
+    }
+}
