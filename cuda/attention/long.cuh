@@ -104,37 +104,6 @@ struct LongMerger {
   }
 };
 
-// Where a block's shared memory holds what. `full`: barriers of the readers' buffers; `ready` and `empty`: those of their slots.
-template <int D>
-struct LongSpace {
-  using Shared = LongShared<D>;
-  int rows;
-  uint32_t rings;
-  char* behind;
-  uint64_t *full, *ready, *empty;
-  __half* queries;
-  __device__ __forceinline__ LongSpace(char* shared, int readers, int rows) : rows(rows) {
-    const uint32_t base = shared_of(shared);
-    rings = (base + 1023) / 1024 * 1024;
-    behind = shared + (rings - base) + readers * Shared::ring;
-    full = reinterpret_cast<uint64_t*>(behind + static_cast<size_t>(readers) * LONG_SLOTS * Shared::slot(rows));
-    ready = full + readers * LONG_BUFFERS, empty = ready + readers * LONG_SLOTS;
-    queries = reinterpret_cast<__half*>(empty + readers * LONG_SLOTS);
-  }
-  __device__ __forceinline__ float* slot(int reader, int slot) const {
-    return reinterpret_cast<float*>(behind + static_cast<size_t>(reader * LONG_SLOTS + slot) * Shared::slot(rows));
-  }
-  // Initialises a reader's barriers, by one lane.
-  __device__ __forceinline__ void start(int reader) const {
-    for (int i = 0; i < LONG_BUFFERS; ++i) barrier_init(full + reader * LONG_BUFFERS + i, 1);
-    for (int i = 0; i < LONG_SLOTS; ++i) {
-      barrier_init(ready + reader * LONG_SLOTS + i, WARP);
-      barrier_init(empty + reader * LONG_SLOTS + i, LONG_MERGERS * WARP);
-    }
-    fence_barriers();
-  }
-};
-
 // Grid: (splits, num_kv_heads · ceil(group / plan.rows), num_seqs). Block: up to LONG_READERS reading warps, then
 // LONG_MERGERS.
 template <int D, bool EXTRAS>
@@ -153,9 +122,14 @@ __global__ void __launch_bounds__(WARP*(LONG_READERS<D> + LONG_MERGERS), 1)
   const BlockTiles tiles(range, plan);
   const int num_tiles = tiles.count();
 
-  const LongSpace<D> space(shared, readers, plan.rows);
-  const uint32_t rings = space.rings;
-  uint64_t *const full = space.full, *const ready = space.ready, *const empty = space.empty;
+  const uint32_t base = shared_of(shared), rings = (base + 1023) / 1024 * 1024;
+  char* const behind = shared + (rings - base) + readers * Shared::ring;
+  const auto slot_of = [&](int reader, int slot) {
+    return reinterpret_cast<float*>(behind + static_cast<size_t>(reader * LONG_SLOTS + slot) * Shared::slot(plan.rows));
+  };
+  uint64_t* const barriers = reinterpret_cast<uint64_t*>(behind + static_cast<size_t>(readers) * LONG_SLOTS * Shared::slot(plan.rows));
+  uint64_t *const full = barriers, *const ready = full + readers * LONG_BUFFERS, *const empty = ready + readers * LONG_SLOTS;
+  __half* const queries = reinterpret_cast<__half*>(empty + readers * LONG_SLOTS);
 
   const bool reads = warp < readers;
   const int mine = reads && warp < num_tiles ? ceil_div(num_tiles - warp, readers) : 0;
@@ -173,7 +147,12 @@ __global__ void __launch_bounds__(WARP*(LONG_READERS<D> + LONG_MERGERS), 1)
   // As in attention_decode_kernel: copies start before the wait, unless another kernel writes the fresh row.
   const bool early = fresh.qkv != nullptr || warp != last_reader || last_tile > 0;
   if (reads && lane == 0) {
-    space.start(warp);
+    for (int i = 0; i < LONG_BUFFERS; ++i) barrier_init(full + warp * LONG_BUFFERS + i, 1);
+    for (int i = 0; i < LONG_SLOTS; ++i) {
+      barrier_init(ready + warp * LONG_SLOTS + i, WARP);
+      barrier_init(empty + warp * LONG_SLOTS + i, LONG_MERGERS * WARP);
+    }
+    fence_barriers();
     for (int i = 0; i < LONG_BUFFERS && early; ++i) fetch(i);
   }
   __syncthreads();  // the barriers are initialised
@@ -184,7 +163,7 @@ __global__ void __launch_bounds__(WARP*(LONG_READERS<D> + LONG_MERGERS), 1)
   if (fresh.qkv == nullptr) {
     wait_for_previous();
   } else {
-    query_rows = space.queries, query_stride = Shared::ROW;
+    query_rows = queries, query_stride = Shared::ROW;
     uint32_t key_tile = NOWHERE, value_tile = NOWHERE;
     if (sees && last_tile == 0) {
       // The tile has been requested, and the fresh row must be written after the copy.
@@ -192,7 +171,7 @@ __global__ void __launch_bounds__(WARP*(LONG_READERS<D> + LONG_MERGERS), 1)
       for (int i = 0; i < LONG_BUFFERS; ++i) barrier_wait(full + last_reader * LONG_BUFFERS + i, 0);
     }
     const FreshRows fresh_rows{head, rows, kv_head, range.context - 1,  token,        sees,    num_tiles > 0,
-                               shared_of(space.queries), query_stride, key_tile, value_tile};
+                               shared_of(queries), query_stride, key_tile, value_tile};
     fresh_rows.finish<D, T>(fresh, step);
     fence_all_proxies();
     __syncthreads();
@@ -208,7 +187,7 @@ __global__ void __launch_bounds__(WARP*(LONG_READERS<D> + LONG_MERGERS), 1)
         p, num_tiles, static_cast<int>(threadIdx.x) - readers * WARP,
         [&](int i) {
           barrier_wait(ready + of(i), i / readers / LONG_SLOTS % 2);
-          const float* const slot = space.slot(i % readers, i / readers % LONG_SLOTS);
+          const float* const slot = slot_of(i % readers, i / readers % LONG_SLOTS);
           const float2* const slot_rows = reinterpret_cast<const float2*>(slot + plan.rows * Shared::ROW);
           return TileResult{slot, slot_rows, rows, tiles.begin + i, i + 1 == num_tiles};
         },
@@ -239,8 +218,8 @@ __global__ void __launch_bounds__(WARP*(LONG_READERS<D> + LONG_MERGERS), 1)
     tile_sums(sum, probabilities);
     const int slot = i % LONG_SLOTS, use = i / LONG_SLOTS;
     if (use > 0) barrier_wait(empty + warp * LONG_SLOTS + slot, (use - 1) % 2);
-    float* const tile_o = space.slot(warp, slot) + row0 * Shared::ROW;
-    float2* const tile_row = reinterpret_cast<float2*>(space.slot(warp, slot) + plan.rows * Shared::ROW) + row0;
+    float* const tile_o = slot_of(warp, slot) + row0 * Shared::ROW;
+    float2* const tile_row = reinterpret_cast<float2*>(slot_of(warp, slot) + plan.rows * Shared::ROW) + row0;
     if (lane % 4 == 0) put_rows(tile_row, 8, maximum, sum, row0, rows);
     barrier_wait(full + warp * LONG_BUFFERS + (item + 1) % LONG_BUFFERS, (item + 1) / LONG_BUFFERS % 2);
     if (range.context - tile * KEYS < KEYS) {

@@ -45,91 +45,6 @@ struct PersistentShared {
   }
 };
 
-// Where a block's shared memory holds what.
-template <int D>
-struct PersistentSpace {
-  using Shared = PersistentShared<D>;
-  int stages;
-  uint32_t tiles;
-  char *slots, *queries;
-  PersistentTile* stage_tiles;
-  // The stages of K and V have `full` and `taken`, and the slots have `ready` and `left`.
-  uint64_t *full, *taken, *ready, *left;
-  int* numbers;
-  __device__ __forceinline__ PersistentSpace(char* shared, int stages, int readers, int rows) : stages(stages) {
-    const uint32_t base = shared_of(shared);
-    tiles = static_cast<uint32_t>(round_up(base, Shared::alignment));
-    slots = shared + (tiles - base) + stages * Shared::tiles;
-    queries = slots + readers * Shared::slot(rows);
-    stage_tiles = reinterpret_cast<PersistentTile*>(queries + stages * Shared::queries(rows));
-    full = reinterpret_cast<uint64_t*>(stage_tiles + stages), taken = full + 2 * stages;
-    ready = taken + 2 * stages, left = ready + readers;
-    numbers = reinterpret_cast<int*>(left + readers);
-  }
-};
-
-// Copies K or V, and with K also Q, of the block's tiles [first, first + count) of the list, by one warp.
-template <int D, bool EXTRAS>
-__device__ __forceinline__ void copy_tiles(const Attention& p, const StepView& step, const DecodePlan& plan, const CUtensorMap& map,
-                                           bool keys, bool has_fresh, const PersistentSpace<D>& space, const WorkList<EXTRAS>& row,
-                                           int first, int count) {
-  using Shared = PersistentShared<D>;
-  using T = BoxTile<D>;
-  const int lane = threadIdx.x % WARP, head_dim = p.kv.head_dim, stages = space.stages;
-  const uint32_t buffers = space.tiles + (keys ? 0 : T::BYTES);
-  uint64_t *const my_full = space.full + (keys ? 0 : stages), *const my_taken = space.taken + (keys ? 0 : stages);
-  // Lane 2 i has tile i of a batch. Lanes 2 i and 2 i + 1 look up the tile's halves.
-  PersistentTile mine{};
-  int low = 0, high = 0;
-  const __half* query = nullptr;
-  const auto look_up = [&](int batch) {
-    const int i = batch + lane / 2, half = lane % 2 * PAGE_UNIT;
-    int place = 0;
-    if (i < count) {
-      int within = first + i;
-      mine.seq = row.sequence(within), mine.context = row.contexts[mine.seq], mine.token = row.tokens[mine.seq];
-      const DecodeRange<EXTRAS> range(mine.context, p);
-      const int tiles_each = range.end - range.begin;
-      const HeadRows heads(p, plan, within / tiles_each);
-      mine.tile = range.begin + within % tiles_each, mine.rows = heads.rows, mine.head = heads.head;
-      mine.last = mine.tile + 1 == range.end, mine.direct = range.num_kv_splits() <= plan.share;
-      query = p.q + (static_cast<size_t>(mine.token) * p.num_heads + mine.head) * head_dim;
-      const Pages pages(p.kv, step, step.sequence(mine.seq), mine.context, heads.kv_head);
-      if (mine.context - mine.tile * KEYS > half) place = box_row(pages, mine.tile * KEYS + half);
-    }
-    low = place, high = __shfl_down_sync(0xffffffffu, place, 1);
-  };
-  const auto request_query = [&](int stage) {
-    const uint32_t to = shared_of(space.queries + stage * Shared::queries(plan.rows));
-    if (keys) copy_bytes(to, query, mine.rows * head_dim * static_cast<int>(sizeof(__half)), space.full + stage);
-  };
-  const auto request = [&](int stage) {
-    if (keys) space.stage_tiles[stage] = mine;
-    const int more = keys ? mine.rows * head_dim * static_cast<int>(sizeof(__half)) : 0;
-    copy_boxes<D>(buffers + stage * static_cast<uint32_t>(Shared::tiles), map, low, high, mine.context - mine.tile * KEYS,
-                  my_full + stage, more);
-  };
-  // Before the wait, copies tiles that hold no fresh row. The previous kernel may still be writing Q and the fresh rows.
-  const int filled = min(stages, count);
-  look_up(0);
-  const bool fills = lane % 2 == 0 && lane / 2 < filled, early = (mine.tile + 1) * KEYS < mine.context;
-  if (fills && early) request(lane / 2);
-  wait_for_previous();
-  if (has_fresh) __syncthreads();
-  if (fills && !early) request(lane / 2);
-  if (fills) request_query(lane / 2);
-  int stage = 0, parity = 0;
-  for (int i = filled; i < count; ++i) {
-    if (i % PERSISTENT_BATCH == 0) look_up(i);
-    if (lane == i % PERSISTENT_BATCH * 2) {
-      barrier_wait(my_taken + stage, parity);
-      request(stage), request_query(stage);
-    }
-    __syncwarp();  // otherwise the lane of a later tile could mistake the barrier's phase
-    if (++stage == stages) stage = 0, parity ^= 1;
-  }
-}
-
 // Grid: one block per multiprocessor. Block: up to PERSISTENT_READERS reading warps, then LONG_MERGERS, then PERSISTENT_COPIERS.
 template <int D, bool EXTRAS>
 __global__ void __launch_bounds__(WARP*(PERSISTENT_READERS<D> + LONG_MERGERS + PERSISTENT_COPIERS), 1)
@@ -143,12 +58,14 @@ __global__ void __launch_bounds__(WARP*(PERSISTENT_READERS<D> + LONG_MERGERS + P
   let_next_start();
   const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, warps = blockDim.x / WARP, head_dim = p.kv.head_dim;
   const int stages = plan.buffers, readers = warps - LONG_MERGERS - PERSISTENT_COPIERS;
-  const PersistentSpace<D> space(shared, stages, readers, plan.rows);
-  const uint32_t tiles = space.tiles;
-  char *const slots = space.slots, *const queries = space.queries;
-  PersistentTile* const stage_tiles = space.stage_tiles;
-  uint64_t *const full = space.full, *const taken = space.taken, *const ready = space.ready, *const left = space.left;
-  int* const numbers = space.numbers;
+  const uint32_t base = shared_of(shared), tiles = static_cast<uint32_t>(round_up(base, Shared::alignment));
+  char* const slots = shared + (tiles - base) + stages * Shared::tiles;
+  char* const queries = slots + readers * Shared::slot(plan.rows);
+  PersistentTile* const stage_tiles = reinterpret_cast<PersistentTile*>(queries + stages * Shared::queries(plan.rows));
+  // The stages of K and V have `full` and `taken`, and the slots have `ready` and `left`.
+  uint64_t *const full = reinterpret_cast<uint64_t*>(stage_tiles + stages), *const taken = full + 2 * stages;
+  uint64_t *const ready = taken + 2 * stages, *const left = ready + readers;
+  int* const numbers = reinterpret_cast<int*>(left + readers);
   const int num_seqs = step.num_seqs, parts = p.kv.num_kv_heads * ceil_div(p.num_heads / p.kv.num_kv_heads, plan.rows);
   int* const sums = numbers + 3 * num_seqs + 1;
   const WorkList<EXTRAS> row{p, plan, num_seqs, parts, numbers, numbers + num_seqs + 1, numbers + 2 * num_seqs + 1, sums};
@@ -167,7 +84,59 @@ __global__ void __launch_bounds__(WARP*(PERSISTENT_READERS<D> + LONG_MERGERS + P
 
   if (warp >= readers + LONG_MERGERS) {
     const bool keys = warp == readers + LONG_MERGERS;
-    copy_tiles<D, EXTRAS>(p, step, plan, keys ? keys_map : values_map, keys, fresh.qkv != nullptr, space, row, first, count);
+    const CUtensorMap& map = keys ? keys_map : values_map;
+    const uint32_t buffers = tiles + (keys ? 0 : T::BYTES);
+    uint64_t *const my_full = full + (keys ? 0 : stages), *const my_taken = taken + (keys ? 0 : stages);
+    // Lane 2 i has tile i of a batch. Lanes 2 i and 2 i + 1 look up the tile's halves.
+    PersistentTile mine{};
+    int low = 0, high = 0;
+    const __half* query = nullptr;
+    const auto look_up = [&](int batch) {
+      const int i = batch + lane / 2, half = lane % 2 * PAGE_UNIT;
+      int place = 0;
+      if (i < count) {
+        int within = first + i;
+        mine.seq = row.sequence(within), mine.context = row.contexts[mine.seq], mine.token = row.tokens[mine.seq];
+        const DecodeRange<EXTRAS> range(mine.context, p);
+        const int tiles_each = range.end - range.begin;
+        const HeadRows heads(p, plan, within / tiles_each);
+        mine.tile = range.begin + within % tiles_each, mine.rows = heads.rows, mine.head = heads.head;
+        mine.last = mine.tile + 1 == range.end, mine.direct = range.num_kv_splits() <= plan.share;
+        query = p.q + (static_cast<size_t>(mine.token) * p.num_heads + mine.head) * head_dim;
+        const Pages pages(p.kv, step, step.sequence(mine.seq), mine.context, heads.kv_head);
+        if (mine.context - mine.tile * KEYS > half) place = box_row(pages, mine.tile * KEYS + half);
+      }
+      low = place, high = __shfl_down_sync(0xffffffffu, place, 1);
+    };
+    const auto request_query = [&](int stage) {
+      const uint32_t to = shared_of(queries + stage * Shared::queries(plan.rows));
+      if (keys) copy_bytes(to, query, mine.rows * head_dim * static_cast<int>(sizeof(__half)), full + stage);
+    };
+    const auto request = [&](int stage) {
+      if (keys) stage_tiles[stage] = mine;
+      const int more = keys ? mine.rows * head_dim * static_cast<int>(sizeof(__half)) : 0;
+      copy_boxes<D>(buffers + stage * static_cast<uint32_t>(Shared::tiles), map, low, high, mine.context - mine.tile * KEYS,
+                    my_full + stage, more);
+    };
+    // Before the wait, copies tiles that hold no fresh row. The previous kernel may still be writing Q and the fresh rows.
+    const int filled = min(stages, count);
+    look_up(0);
+    const bool fills = lane % 2 == 0 && lane / 2 < filled, early = (mine.tile + 1) * KEYS < mine.context;
+    if (fills && early) request(lane / 2);
+    wait_for_previous();
+    if (fresh.qkv != nullptr) __syncthreads();
+    if (fills && !early) request(lane / 2);
+    if (fills) request_query(lane / 2);
+    int stage = 0, parity = 0;
+    for (int i = filled; i < count; ++i) {
+      if (i % PERSISTENT_BATCH == 0) look_up(i);
+      if (lane == i % PERSISTENT_BATCH * 2) {
+        barrier_wait(my_taken + stage, parity);
+        request(stage), request_query(stage);
+      }
+      __syncwarp();  // otherwise the lane of a later tile could mistake the barrier's phase
+      if (++stage == stages) stage = 0, parity ^= 1;
+    }
     return;
   }
   if (fresh.qkv == nullptr) {
