@@ -29,20 +29,20 @@ def keeps_the_store():
     short copy (tests/short_models.py)."""
     before = store()
     yield
-    changed = [str(path) for path, inode in before.items() if store().get(path) != inode]
+    after = store()
+    changed = [str(path) for path, inode in before.items() if after.get(path) != inode]
     assert not changed, f"the test replaced or removed {changed}: use a data directory of its own, or the mark `real_models`"
 
 
 def pytest_sessionstart(session):
     if not session.config.option.collectonly and not BINARY.is_file():
         pytest.exit(f"{BINARY} is missing: tests/run builds it", returncode=3)
-    session.features = features() if BINARY.is_file() else set()
 
 
 def pytest_runtest_setup(item):
     """Skips a test of which the binary lacks a feature."""
     for mark in item.iter_markers("features"):
-        if missing := set(mark.args) - item.session.features:
+        if missing := set(mark.args) - features():
             pytest.skip(f"the binary is without {', '.join(sorted(missing))}")
 
 

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::cut::Cut;
 use super::forward::Forward;
-use super::group::Places;
+use super::group::MemorySizes;
 use super::simd::Kernels;
 use super::simd::attend::{CacheLayer, CacheLayout};
 use super::simd::pool::ThreadPool;
@@ -98,7 +98,7 @@ impl CpuEngine {
             load_bandwidth: None,
             max_batch_tokens: options.max_batch_tokens,
         };
-        let places = Places { num_blocks: options.num_blocks, block_size: options.block_size, state_slots: limits.kv.num_state_slots };
+        let sizes = MemorySizes { num_blocks: options.num_blocks, block_size: options.block_size, state_slots: limits.kv.num_state_slots };
         let source = Source::of(&weights);
         let threads = if options.threads == 0 { physical_cores() } else { options.threads };
         let (ropes, rope_of) = ropes(&weights, options.context);
@@ -106,7 +106,7 @@ impl CpuEngine {
         let slots = (0..options.max_slots).map(|_| None).collect();
         let pool = ThreadPool::new(threads).map_err(|error| EngineError::OutOfMemory(format!("{threads} threads: {error}")))?;
         let progress = pool.progress();
-        let forward = Forward::new(kernels, weights, (ropes, rope_of), (&options.cut, places), pool)?;
+        let forward = Forward::new(kernels, weights, (ropes, rope_of), (&options.cut, sizes), pool)?;
         let entry = CacheEntry::new(BackendKind::Cpu, 0, info.kv_block_bytes.saturating_mul(limits.num_backed as u64));
         Ok(Self { entry, forward, source, progress, limits, info, slots, steps: 0, ready: None, unsampled: None })
     }

@@ -1,7 +1,7 @@
 //! Runs the forward pass: the groups of a model's layers, one after another, and the head.
 
 use super::cut::Cut;
-use super::group::{Common, Group, Member, Places};
+use super::group::{Common, Group, Member, MemorySizes};
 use super::head::Head;
 use super::simd::Kernels;
 use super::simd::attend::SequenceRows;
@@ -40,11 +40,11 @@ impl Forward {
         kernels: &'static Kernels,
         weights: Weights,
         (ropes, rope_of): (Vec<Rope>, Vec<Option<usize>>),
-        (cut, places): (&Cut, Places),
+        (cut, sizes): (&Cut, MemorySizes),
         pool: ThreadPool,
     ) -> Result<Self, EngineError> {
         let spec = &weights.spec;
-        let member = |scope: Scope| Member::new(kernels, &weights, &Program::new(&weights, &rope_of, &scope)?, places);
+        let member = |scope: Scope| Member::new(kernels, &weights, &Program::new(&weights, &rope_of, &scope)?, sizes);
         let group = |shards: Vec<Scope>| Ok(Group { members: shards.into_iter().map(member).collect::<Result<_, EngineError>>()? });
         let groups = cut.scopes(spec.num_layers()).into_iter().map(group).collect::<Result<Vec<_>, EngineError>>()?;
         let (hidden, vocab) = (spec.hidden_dim, spec.vocab_size);

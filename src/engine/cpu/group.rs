@@ -28,7 +28,7 @@ pub struct Common<'a> {
 
 /// The memory that a shard's cache and states take.
 #[derive(Clone, Copy)]
-pub struct Places {
+pub struct MemorySizes {
     pub num_blocks: usize,
     pub block_size: usize,
     pub state_slots: usize,
@@ -50,10 +50,10 @@ impl Member {
     ///
     /// # Errors
     /// [`EngineError::Unsupported`] for a tensor type that the kernels do not know or cannot cut. [`EngineError::OutOfMemory`].
-    pub fn new(kernels: &Kernels, weights: &Weights, program: &Program, places: Places) -> Result<Self, EngineError> {
+    pub fn new(kernels: &Kernels, weights: &Weights, program: &Program, sizes: MemorySizes) -> Result<Self, EngineError> {
         let tensors = Tensors { program, kernels, weights };
         let spec = &weights.spec;
-        let Places { num_blocks, block_size, state_slots } = places;
+        let MemorySizes { num_blocks, block_size, state_slots } = sizes;
         let cache = KvCache::new(cache_layout(program, spec), num_blocks, block_size).ok_or_else(|| {
             EngineError::OutOfMemory(format!(
                 "a KV cache of {num_blocks} blocks of {block_size} tokens: ask for less context or a smaller cache"
