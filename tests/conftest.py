@@ -26,7 +26,7 @@ def store() -> dict[Path, int]:
 @pytest.fixture(autouse=True)
 def keeps_the_store():
     """A test that pulls or removes a model of the user's changes what the tests after it find, for example a whole model in the place of a
-    short copy (tests/short_models.py)."""
+    small copy (tests/small_models.py)."""
     before = store()
     yield
     after = store()

@@ -60,11 +60,13 @@ class City(BaseModel):
     country: str
 
 
+@pytest.mark.real_models
 def test_an_answer_has_the_type_that_is_asked_for(agent, coder):
     result = Runner.run_sync(agent(coder, output_type=City), "Paris is the capital of France. Give the city's name and country as JSON.")
     assert result.final_output == City(name="Paris", country="France")
 
 
+@pytest.mark.real_models
 def test_a_tool_is_called_and_its_result_used(agent, coder):
     asked = []
 

@@ -109,6 +109,7 @@ def test_stop_sequences_are_reported(client, model):
     assert ask(client, model, max_tokens=2).stop_reason == "max_tokens"
 
 
+@pytest.mark.real_models
 @pytest.mark.parametrize("streams", [False, True])
 def test_a_tool_is_called_and_its_result_answered(client, coder, streams):
     def send(**fields):
@@ -130,6 +131,7 @@ def test_a_tool_is_called_and_its_result_answered(client, coder, streams):
     assert second.usage.cache_read_input_tokens > 100, "the second step reads the first one's prompt from the cache"
 
 
+@pytest.mark.real_models
 def test_the_sdks_own_loop_runs_tools(client, coder):
     @anthropic.beta_tool
     def get_weather(city: str) -> str:

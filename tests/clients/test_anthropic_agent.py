@@ -44,7 +44,7 @@ def test_the_prefix_cache_holds_an_agents_conversation(server, coder, capsys):
         messages.append({"role": "user", "content": [*results, words]})
         with client.messages.stream(
             model=coder,
-            max_tokens=40,
+            max_tokens=100,
             extra_body={"temperature": 0},
             system=system,
             tools=TOOLS,

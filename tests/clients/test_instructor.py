@@ -33,6 +33,7 @@ def using(url, coder):
     return make
 
 
+@pytest.mark.real_models
 @pytest.mark.parametrize("mode", [Mode.JSON_SCHEMA, Mode.JSON, Mode.MD_JSON, Mode.TOOLS, Mode.TOOLS_STRICT], ids=lambda mode: mode.name)
 def test_each_mode_gives_an_object(using, mode):
     # The result's class is derived from City.
@@ -46,11 +47,13 @@ def test_the_bounds_of_fields_hold(using, mode):
     assert review.mood in ("good", "bad") and 1 <= review.stars <= 5
 
 
+@pytest.mark.real_models
 def test_a_partial_object_grows(using):
     pieces = list(using(Mode.JSON_SCHEMA)(instructor.Partial[City], stream=True))
     assert len(pieces) > 2 and pieces[-1].model_dump() == {"name": "Paris", "country": "France"}
 
 
+@pytest.mark.real_models
 def test_several_objects_are_read(using):
     messages = [{"role": "user", "content": "List two cities with their countries: Paris in France, Rome in Italy."}]
     cities = list(using(Mode.TOOLS)(Iterable[City], messages, max_tokens=200))

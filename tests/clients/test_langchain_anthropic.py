@@ -40,6 +40,7 @@ def test_a_stream_adds_up(server, model):
     assert (usage["input_tokens"], usage["output_tokens"]) == (37, 7), "nothing is counted twice"
 
 
+@pytest.mark.real_models
 @pytest.mark.parametrize("streams", [False, True])
 def test_tools_in_two_steps(server, coder, streams):
     bound = chat(server, coder, streaming=streams).bind_tools([get_weather], tool_choice="any")

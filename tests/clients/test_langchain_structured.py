@@ -31,12 +31,14 @@ def chat(url, coder):
     return langchain_openai.ChatOpenAI(base_url=url, api_key="x", model=coder, temperature=0, max_tokens=120, max_retries=0, timeout=90)
 
 
+@pytest.mark.real_models
 @pytest.mark.parametrize("method", ["json_schema", "function_calling", "json_mode"])
 def test_structured_output_has_its_type(chat, method):
     answer = chat.with_structured_output(City, method=method).invoke(ABOUT_PARIS)
     assert answer == City(name="Paris", country="France")
 
 
+@pytest.mark.real_models
 @pytest.mark.parametrize("method", ["json_schema", "function_calling"])
 def test_strict_output_comes_with_the_raw_message(chat, method):
     answer = chat.with_structured_output(City, method=method, strict=True, include_raw=True).invoke(ABOUT_PARIS)
@@ -44,11 +46,13 @@ def test_strict_output_comes_with_the_raw_message(chat, method):
     assert answer["raw"].usage_metadata["output_tokens"] > 5
 
 
+@pytest.mark.real_models
 def test_structured_output_can_be_streamed(chat):
     pieces = list(chat.with_structured_output(City.model_json_schema(), method="json_schema").stream(ABOUT_PARIS))
     assert len(pieces) > 1 and pieces[-1] == {"name": "Paris", "country": "France"}
 
 
+@pytest.mark.real_models
 def test_a_call_is_made_and_its_result_answered(chat):
     bound = chat.bind_tools([get_weather])
     first = bound.invoke(WEATHER)
@@ -59,6 +63,7 @@ def test_a_call_is_made_and_its_result_answered(chat):
     assert not last.tool_calls and "sunny" in last.content and "{" not in last.content
 
 
+@pytest.mark.real_models
 @pytest.mark.parametrize("choice", ["any", "get_weather"])
 def test_a_call_can_be_streamed(chat, choice):
     total = None
@@ -69,12 +74,14 @@ def test_a_call_can_be_streamed(chat, choice):
     assert total.usage_metadata["input_tokens"] > 50 and not total.invalid_tool_calls
 
 
+@pytest.mark.real_models
 def test_an_agent_uses_its_tool(chat):
     messages = create_agent(chat, [get_weather]).invoke({"messages": [("user", WEATHER)]})["messages"]
     assert [type(message) for message in messages] == [HumanMessage, AIMessage, ToolMessage, AIMessage]
     assert messages[2].content == "In Paris it is sunny, 24 degrees." and "sunny" in messages[3].content
 
 
+@pytest.mark.real_models
 def test_an_agent_can_be_streamed(chat):
     async def streamed():
         agent = create_agent(chat, [get_weather])
@@ -87,6 +94,7 @@ def test_an_agent_can_be_streamed(chat):
     assert len(answer) > 2 and "sunny" in "".join(piece.content for piece in answer)
 
 
+@pytest.mark.real_models
 def test_an_agent_works_over_responses(chat, url, coder):
     """Runs the agent over the Responses API."""
     model = langchain_openai.ChatOpenAI(
@@ -98,6 +106,7 @@ def test_an_agent_works_over_responses(chat, url, coder):
     assert model.with_structured_output(City).invoke(ABOUT_PARIS) == City(name="Paris", country="France")
 
 
+@pytest.mark.real_models
 def test_the_answer_of_an_agent_has_its_type(chat):
     from langchain.agents.structured_output import ProviderStrategy
 

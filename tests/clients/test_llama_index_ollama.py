@@ -37,6 +37,7 @@ def test_answers_can_be_streamed(llm):
     assert [piece.text for piece in llm().stream_complete(QUESTION)][-1] == ANSWER
 
 
+@pytest.mark.real_models
 def test_a_tool_is_called(llm, coder):
     def weather(city: str) -> str:
         """The weather in a city."""

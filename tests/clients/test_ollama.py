@@ -66,6 +66,7 @@ def test_a_chat_is_streamed_asynchronously(server, model):
     assert "".join(asyncio.run(run())) == ANSWER
 
 
+@pytest.mark.real_models
 def test_a_text_is_generated_and_continued(client, model):
     answer = client.generate(model=model, prompt=QUESTION, options=OPTIONS)
     assert answer.response == ANSWER and answer.done_reason == "stop" and len(answer.context) > 37
@@ -77,11 +78,13 @@ def test_a_text_is_generated_and_continued(client, model):
     assert "Paris" in raw.response and raw.context is None
 
 
+@pytest.mark.real_models
 def test_the_middle_of_a_text_is_filled_in(client, coder):
     answer = client.generate(model=coder, prompt="def add(a, b):\n", suffix="\n    return result\n", options=OPTIONS)
     assert "return" in answer.response and answer.context is None
 
 
+@pytest.mark.real_models
 def test_a_tool_is_called_in_two_steps(client, coder):
     messages = [{"role": "user", "content": WEATHER}]
     first = client.chat(model=coder, messages=messages, tools=[get_weather], options={"temperature": 0, "num_predict": 64})
@@ -106,6 +109,7 @@ def test_logprobs_are_returned(client, model):
     assert all(len(token.top_logprobs) == 2 and token.logprob <= 0 for token in answer.logprobs)
 
 
+@pytest.mark.real_models
 def test_texts_become_vectors(client, model):
     answer = client.embed(model=model, input=["a river", "a mountain"], truncate=True, dimensions=64)
     assert [len(vector) for vector in answer.embeddings] == [64, 64] and answer.prompt_eval_count == 4 and answer.total_duration > 0
@@ -123,6 +127,7 @@ def test_models_are_listed_and_described(client, model, coder):
     assert running[model].context_length > 0 and running[model].expires_at.year > 2100
 
 
+@pytest.mark.real_models
 def test_a_model_is_pulled(client, model):
     assert client.pull(model).status == "success"
     progress = list(client.pull(model, stream=True))
@@ -173,6 +178,7 @@ def test_langchain_chats(lang):
     assert lang(**many, mirostat=0, stop=["!"]).invoke(QUESTION).content == ANSWER
 
 
+@pytest.mark.real_models
 def test_langchain_calls_tools(lang, coder):
     @tool
     def weather(city: str) -> str:
@@ -197,6 +203,7 @@ def test_langchain_structures_answers(lang, method):
         assert answer["parsed"].city and answer["parsing_error"] is None
 
 
+@pytest.mark.real_models
 def test_langchain_s_other_classes(server, model):
     llm = OllamaLLM(base_url=server.url, model=model, temperature=0, num_predict=12)
     assert llm.invoke(QUESTION) == ANSWER and "".join(llm.stream(QUESTION)) == ANSWER

@@ -27,6 +27,7 @@ def weather_tool(**more):
     return {"type": "function", "function": {"name": "get_weather", "description": "The weather in a city.", "parameters": schema, **more}}
 
 
+@pytest.mark.real_models
 def test_parse_gives_an_object(client, coder):
     answer = client.chat.completions.parse(model=coder, messages=ABOUT_PARIS, response_format=City, temperature=0, max_tokens=60)
     (choice,) = answer.choices
@@ -34,6 +35,7 @@ def test_parse_gives_an_object(client, coder):
     assert choice.message.refusal is None and json.loads(choice.message.content) == {"name": "Paris", "country": "France"}
 
 
+@pytest.mark.real_models
 def test_parse_works_in_a_stream(client, coder):
     kinds = []
     with client.chat.completions.stream(model=coder, messages=ABOUT_PARIS, response_format=City, temperature=0, max_tokens=60) as stream:
@@ -43,6 +45,7 @@ def test_parse_works_in_a_stream(client, coder):
     assert stream.get_final_completion().choices[0].message.parsed == City(name="Paris", country="France")
 
 
+@pytest.mark.real_models
 def test_json_object_gives_an_object(client, model):
     messages = [{"role": "user", "content": 'Answer with the JSON object {"a": 1}.'}]
     answer = client.chat.completions.create(
@@ -94,6 +97,7 @@ def test_none_makes_no_call(client, coder):
     assert answer.choices[0].message.tool_calls is None and answer.choices[0].message.content
 
 
+@pytest.mark.real_models
 def test_tools_are_parsed_in_a_stream(client, coder):
     tool = openai.pydantic_function_tool(GetWeather)
     names, arguments = [], ""
@@ -109,6 +113,7 @@ def test_tools_are_parsed_in_a_stream(client, coder):
     assert isinstance(call.function.parsed_arguments, GetWeather) and call.function.parsed_arguments.city == "Paris"
 
 
+@pytest.mark.real_models
 def test_the_deltas_of_a_call_add_up(client, coder):
     stream = client.chat.completions.create(
         model=coder, messages=WEATHER, tools=[weather_tool()], tool_choice="required", temperature=0, max_tokens=120, stream=True
@@ -120,6 +125,7 @@ def test_the_deltas_of_a_call_add_up(client, coder):
     assert json.loads("".join(delta.function.arguments or "" for delta in [first, *rest]))["city"] == "Paris"
 
 
+@pytest.mark.real_models
 def test_the_result_of_a_call_is_answered(client, coder):
     ask = lambda messages, **more: client.chat.completions.create(
         model=coder, messages=messages, tools=[weather_tool()], temperature=0, max_tokens=60, **more

@@ -29,6 +29,7 @@ def test_a_chat_answer_has_log_probabilities(client, model):
     assert [token.logprob for token in streamed] == [token.logprob for token in content]
 
 
+@pytest.mark.real_models
 def test_a_completion_has_log_probabilities_and_echo(client, model):
     choice = client.completions.create(model=model, prompt=CAPITAL_IDS, max_tokens=0, echo=True, logprobs=2).choices[0]
     assert choice.text == "".join(choice.logprobs.tokens) == "The capital of France is"
@@ -51,6 +52,7 @@ def test_choices_are_the_same_streamed_and_whole(client, model):
     assert len(best.choices) == 1 and best.usage.completion_tokens >= 4
 
 
+@pytest.mark.real_models
 def test_embeddings_are_floats(client, model):
     """The SDK requests base64 and returns floats."""
     answer = client.embeddings.create(model=model, input=["a river", "a mountain"])
@@ -103,6 +105,7 @@ class GetWeather(BaseModel):
     city: str
 
 
+@pytest.mark.real_models
 def test_a_response_has_the_type_that_is_asked_for(client, coder):
     fields = {
         "model": coder,
@@ -119,6 +122,7 @@ def weather_of(city: str) -> str:
     return f"In {city} it is sunny, 24 degrees."
 
 
+@pytest.mark.real_models
 def test_a_tool_works_over_responses(client, coder):
     """The model answers the result of a call, once with the items as input and once by the stored response's id."""
     tool = openai.pydantic_function_tool(GetWeather, name="get_weather", description="The weather in a city.")
@@ -136,6 +140,7 @@ def test_a_tool_works_over_responses(client, coder):
     assert by_items.usage.input_tokens == by_id.usage.input_tokens
 
 
+@pytest.mark.real_models
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "name": "get_weather"}], ids=["required", "named"])
 def test_a_call_comes_in_the_stream_of_the_sdk(client, coder, choice):
     tool = openai.pydantic_function_tool(GetWeather, name="get_weather")

@@ -70,11 +70,13 @@ def coding_agent(url, coder):
     return lambda **fields: Agent(chat, model_settings={"temperature": 0, "max_tokens": 120}, **fields)
 
 
+@pytest.mark.real_models
 @pytest.mark.parametrize("output", [ToolOutput, NativeOutput, PromptedOutput])
 def test_output_has_its_type(coding_agent, output):
     assert coding_agent(output_type=output(City)).run_sync(ABOUT_PARIS).output == City(name="Paris", country="France")
 
 
+@pytest.mark.real_models
 def test_structured_output_can_be_streamed(coding_agent):
     async def streamed():
         async with coding_agent(output_type=NativeOutput(City)).run_stream(ABOUT_PARIS) as result:
@@ -83,6 +85,7 @@ def test_structured_output_can_be_streamed(coding_agent):
     assert asyncio.run(streamed())[-1] == City(name="Paris", country="France")
 
 
+@pytest.mark.real_models
 def test_a_tool_is_called_and_its_result_used(coding_agent):
     agent = coding_agent()
     asked = []

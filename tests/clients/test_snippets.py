@@ -51,6 +51,7 @@ def test_every_piece_of_the_page_is_known():
     assert all(language in ("python", "sh", "js") for _, language, _ in PIECES)
 
 
+@pytest.mark.real_models
 @pytest.mark.parametrize("number", range(len(PYTHON)), ids=[title for title, _ in PYTHON])
 def test_a_piece_of_python_prints_what_the_page_says(server, number, tmp_path):
     module, printed = [piece for pieces in PRINTED.values() for piece in pieces][number]

@@ -28,6 +28,7 @@ def test_every_piece_of_the_page_is_known():
     assert len(PYTHON) == len(PRINTED)
 
 
+@pytest.mark.real_models
 @pytest.mark.parametrize("number", range(len(PYTHON)))
 def test_a_piece_of_python_prints_what_the_page_says(server, number, tmp_path):
     module, printed = PRINTED[number]

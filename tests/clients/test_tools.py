@@ -39,6 +39,7 @@ def client(coder):
     return openai.OpenAI(base_url=f"{coder.url}/v1", api_key="x", max_retries=0, timeout=120)
 
 
+@pytest.mark.real_models
 def test_the_result_of_a_call_is_answered(client):
     messages = [{"role": "user", "content": QUESTION}]
     first = client.chat.completions.create(
@@ -67,6 +68,7 @@ def test_choices_that_are_asked_again_differ(client):
     assert len({choice.message.content for choice in answer.choices if choice.message.content}) > 1, answer
 
 
+@pytest.mark.real_models
 def test_the_model_decides_to_make_a_call(client):
     auto = dict(model=MODEL, tools=TOOLS, temperature=0, max_tokens=80)
     called = client.chat.completions.create(messages=[{"role": "user", "content": QUESTION}], **auto)
@@ -96,6 +98,7 @@ class City(pydantic.BaseModel):
     population_in_millions: float
 
 
+@pytest.mark.real_models
 def test_parse_gives_an_object(client):
     parsed = client.chat.completions.parse(
         model=MODEL, messages=[{"role": "user", "content": "Describe Paris as JSON."}], response_format=City, temperature=0, max_tokens=120
@@ -112,6 +115,7 @@ def langchain_model(coder):
     )
 
 
+@pytest.mark.real_models
 @pytest.mark.parametrize("method", ["json_schema", "function_calling", "json_mode"])
 def test_langchain_gets_structured_output(langchain_model, method):
     fields = "name, country and population_in_millions"
@@ -119,6 +123,7 @@ def test_langchain_gets_structured_output(langchain_model, method):
     assert isinstance(city, City) and city.name == "Paris"
 
 
+@pytest.mark.real_models
 def test_langchain_gets_a_call(langchain_model):
     answer = langchain_model.bind_tools([get_weather], tool_choice="any", parallel_tool_calls=False).invoke(QUESTION)
     (call,) = answer.tool_calls

@@ -60,7 +60,6 @@ def conversation(server, model) -> list[tuple[int, int]]:
     return [(cached, tokens) for cached, tokens in found if tokens > 0.6 * most]
 
 
-@pytest.mark.real_models
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("name", AGENTS)
 def test_an_agent_works_with_its_tool(zoo, tmp_path, name):

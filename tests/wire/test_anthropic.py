@@ -141,7 +141,6 @@ def many():
             yield running
 
 
-@pytest.mark.real_models
 def test_an_answer_has_every_field(server):
     message = ask(server)
     assert message["id"].startswith("msg_") and (message["type"], message["role"], message["model"]) == ("message", "assistant", MODEL)
@@ -171,7 +170,6 @@ def test_a_stream_has_the_same_message(server):
     assert start["input_tokens"] + start["cache_read_input_tokens"] == 37
 
 
-@pytest.mark.real_models
 def test_stop_reasons(server):
     assert ask(server, max_tokens=3)["stop_reason"] == "max_tokens"
     stopped = ask(server, stop_sequences=["zebra", " France"])
@@ -227,7 +225,6 @@ def test_a_system_message_stays_in_its_place(server, many):
     assert reply.status == 200, reply.body
 
 
-@pytest.mark.real_models
 def test_an_answer_is_continued(server):
     turns = [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": "The capital of France"}]
     assert ask(server, messages=turns)["content"] == [{"type": "text", "text": " is Paris."}]
@@ -316,7 +313,6 @@ def test_a_budget_ends_the_reasoning(many):
     assert ask(many, thinking={"type": "adaptive"}, **fields)["stop_reason"] == "max_tokens"
 
 
-@pytest.mark.real_models
 def test_fields_without_an_effect_here_are_accepted(server):
     message = ask(
         server,

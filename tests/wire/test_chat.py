@@ -45,7 +45,6 @@ def test_the_model_knows_the_capital_of_france(server):
     assert answer["choices"][0]["message"]["content"].startswith("The capital of France is Paris.")
 
 
-@pytest.mark.real_models
 def test_an_answer_that_ends_by_itself_stops(server):
     answer = server.chat("What is the capital of France?", max_tokens=64).json()
     assert answer["choices"][0]["finish_reason"] == "stop"
@@ -156,7 +155,6 @@ def test_an_assistant_message_may_have_null_content(server):
     assert server.chat(messages=messages, max_tokens=2).status == 200
 
 
-@pytest.mark.real_models
 def test_a_stop_string_is_neither_in_the_output_nor_streamed_in_part(server):
     whole = server.chat("What is the capital of France?", max_tokens=12).json()["choices"][0]["message"]["content"]
     assert "Paris" in whole
@@ -178,7 +176,6 @@ def test_a_stop_string_that_does_not_appear_holds_nothing_back(server):
     assert answer["message"] == whole["message"] and answer["finish_reason"] == "length"
 
 
-@pytest.mark.real_models
 def test_the_beginning_of_a_stop_string_is_held_back_until_the_text_differs(server):
     fields = {"max_tokens": 12, "stop": ["capital of Spain", "zzz"], "stream": True}
     texts = [c["choices"][0]["delta"].get("content", "") for c in chunks_of(server.chat("What is the capital of France?", **fields))]
@@ -330,7 +327,6 @@ def brings_its_own_template(server):
     assert server.chat(chat_template="{% if").error["param"] == "chat_template"
 
 
-@pytest.mark.real_models
 def test_legacy_functions_get_a_legacy_function_call(coder):
     parameters = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
     functions = [{"name": "get_weather", "parameters": parameters}]

@@ -122,7 +122,6 @@ def test_show_lists_the_sampling_parameters_of_a_model():
     assert "temperature 0.2, top p 0.9" in cli("show", MODEL).stdout
 
 
-@pytest.mark.real_models
 def test_show_says_whether_a_context_fits():
     asked = {}
     for context, sequences in [(2048, 1), (2048, 8)]:
@@ -166,6 +165,7 @@ def test_a_file_with_flipped_bits_is_not_a_model():
         failed(cli("serve", "--port", free_port(), "--model", file, timeout=30), "broken.gguf")
 
 
+@pytest.mark.real_models
 def test_inspect_prints_metadata_and_tensors():
     done = cli("inspect", show(MODEL)["path"])
     assert done.returncode == 0, done.stderr
@@ -173,6 +173,7 @@ def test_inspect_prints_metadata_and_tensors():
         assert word in done.stdout, word
 
 
+@pytest.mark.real_models
 def test_inspect_prints_the_ops_of_a_step():
     path = show(MODEL)["path"]
     done = cli("inspect", path, "--program")
@@ -329,7 +330,6 @@ def test_man_pages_are_written(tmp_path):
     failed(cli("man", tmp_path / "file"), "cannot write to")
 
 
-@pytest.mark.real_models
 def test_doctor_describes_the_machine_and_the_models():
     done = cli("doctor", "--json")
     assert done.returncode == 0, done.stderr

@@ -37,6 +37,7 @@ def test_every_form_of_prompt_gives_the_same_text(server):
         assert [c["text"] for c in answer["choices"]] == [text], name
 
 
+@pytest.mark.real_models
 def test_several_prompts_are_answered_in_order(server):
     prompts = ["The capital of France is", "Once upon a time", "1, 2, 3, 4,"]
     alone = [server.text(prompt) for prompt in prompts]
@@ -49,6 +50,7 @@ def test_several_prompts_are_answered_in_order(server):
     assert [c["text"] for c in twice["choices"]] == [text for text in alone for _ in range(2)]
 
 
+@pytest.mark.real_models
 def test_a_stream_equals_the_whole_answer(server):
     chunks = chunks_of(
         server.complete(["The capital of France is", "Once upon a time"], stream=True, stream_options={"include_usage": True})
@@ -148,7 +150,6 @@ def test_control_tokens_can_be_shown(server):
     assert (server.text(**fields), server.text(**fields, skip_special_tokens=False)) == ("", "<|im_end|><|im_end|>")
 
 
-@pytest.mark.real_models
 def test_json_schema_is_also_a_top_level_field(server):
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
     for fields in ({"json_schema": schema}, {"structured_outputs": {"json": schema}}, {"guided_json": schema}):

@@ -87,7 +87,6 @@ def test_a_text_follows_its_lark_grammar(coder, seed):
     assert re.fullmatch(SUM_TEXT, the_call(choice)["input"]), choice
 
 
-@pytest.mark.real_models
 def test_without_a_grammar_any_text_comes(coder):
     call = the_call(ask(coder, tools=[custom("note"), function("light")], tool_choice={"type": "custom", "custom": {"name": "note"}}))
     assert call["name"] == "note" and call["input"]

@@ -31,6 +31,7 @@ def similarity(a, b) -> float:
     return sum(x * y for x, y in zip(a, b))
 
 
+@pytest.mark.real_models
 def test_one_text_becomes_one_vector(server):
     reply = embed(server, RIVER)
     answer = reply.json()
@@ -63,6 +64,7 @@ def test_more_texts_than_the_queue_holds_are_embedded_in_order(server):
     assert reply.status == 400 and reply.error["param"] == "input"
 
 
+@pytest.mark.real_models
 def test_dimensions_shorten_a_vector(server):
     (whole,), (part,) = vectors(server, RIVER), vectors(server, RIVER, dimensions=64)
     length = sum(x * x for x in whole[:64]) ** 0.5

@@ -56,6 +56,7 @@ def test_perplexity_alone_is_the_same_and_the_default_text_shows_it(text):
     assert f"perplexity          {alone['perplexity']:.4f}" in shown.stdout, shown.stdout
 
 
+@pytest.mark.real_models
 def test_nonsense_is_more_surprising_than_prose(text, tmp_path):
     nonsense = tmp_path / "nonsense.txt"
     nonsense.write_text(" ".join(reversed(text.read_text().split())))

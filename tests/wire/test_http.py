@@ -50,6 +50,7 @@ def test_bytes_that_are_no_http_are_refused_with_an_error(server):
         assert error_of(answer)["code"] == "invalid_http", sent
 
 
+@pytest.mark.real_models
 def test_an_idle_connection_and_a_long_answer_outlive_the_time_of_a_head(server):
     import http.client
 

@@ -41,7 +41,6 @@ def test_bounds_are_exact(server):
             assert reason == "stop" and int(text) in permitted
 
 
-@pytest.mark.real_models
 @pytest.mark.parametrize("number", LARGE)
 def test_every_dialect_accepts_a_schema_with_a_large_number(coder, number):
     schema = holding({"const": number})

@@ -12,6 +12,7 @@ def texts(reply) -> list[str]:
     return [choice["text"] for choice in reply.json()["choices"]]
 
 
+@pytest.mark.real_models
 def test_the_first_choice_does_not_depend_on_the_number_of_choices(server):
     """With one seed, the first choice is the same for any number of choices. The other choices have their own seeds."""
     many = texts(server.complete(TEXT, n=8, **WARM))
@@ -107,6 +108,7 @@ def test_min_tokens_and_ignore_eos_continue_past_the_end(server):
     assert stopped["finish_reason"] == "stop" and "Paris" not in stopped["text"]
 
 
+@pytest.mark.real_models
 def test_penalties_change_the_text(server):
     prompt = "one two three one two three one two three"
     plain = server.text(prompt, max_tokens=12)

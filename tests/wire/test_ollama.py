@@ -103,6 +103,7 @@ def test_tags_list_the_models_on_disk(server):
     assert "T" in tag["modified_at"] and tag["modified_at"].endswith("Z")
 
 
+@pytest.mark.real_models
 def test_ps_lists_the_loaded_models(server):
     (model,) = server.get("/api/ps").json()["models"]
     assert model["name"] == MODEL and model["size"] > 50_000_000
@@ -266,7 +267,6 @@ def test_thinking_is_separate_and_can_be_switched_off(thinker):
         assert "".join(piece.get("message", piece).get("thinking", "") for piece in pieces) == said["thinking"]
 
 
-@pytest.mark.real_models
 def test_thinking_is_refused_if_the_model_does_not_reason(thinker):
     assert whole(chat(thinker, think=False, stream=False))["message"]["content"] == ANSWER
     refused(chat(thinker, think=True), "`think`", MODEL)

@@ -5,9 +5,9 @@ import pytest
 from harness import MODEL
 from test_ollama import ANSWER, QUESTION, both, chat, generate, refused, whole  # noqa: F401
 
-pytestmark = pytest.mark.real_models
 
 
+@pytest.mark.real_models
 def test_options_reach_the_sampler(server):
     one = whole(generate(server, stream=False, options={"seed": 7, "temperature": 1.5, "top_k": 50}))["response"]
     assert one == whole(generate(server, stream=False, options={"seed": 7, "temperature": 1.5, "top_k": 50}))["response"]

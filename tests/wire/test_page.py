@@ -113,6 +113,7 @@ def test_every_parameter_is_sent(open_page):
     assert set(sent.value.post_data_json) == {"model", "messages", "stream", "stream_options"}
 
 
+@pytest.mark.real_models
 @needs_browser
 def test_stop_ends_the_generation(open_page, server):
     page = open_page()

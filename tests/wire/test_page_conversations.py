@@ -4,6 +4,7 @@ import json
 import re
 import time
 
+import pytest
 from chat_page import PHONE, answers, ask, chunk, finished, needs_browser, parameters, rows, says, tab
 from harness import wait_until
 
@@ -167,6 +168,7 @@ def test_a_conversation_moves_to_another_browser(open_page):
     assert other.locator(".turn").count() == 2
 
 
+@pytest.mark.real_models
 @needs_browser
 def test_a_reload_in_mid_stream_keeps_the_text_so_far(open_page, server):
     page = open_page()
@@ -240,6 +242,7 @@ def test_two_tabs_do_not_overwrite_each_other(open_page):
     listed(one, "shared")
 
 
+@pytest.mark.real_models
 @needs_browser
 def test_an_answer_in_one_tab_is_not_interrupted_for_another(open_page):
     one = open_page()
@@ -256,6 +259,7 @@ def test_an_answer_in_one_tab_is_not_interrupted_for_another(open_page):
     wait_until(lambda: texts(one) == texts(two), 5, "both tabs show the same end")
 
 
+@pytest.mark.real_models
 @needs_browser
 def test_an_answer_continues_while_another_conversation_is_shown(open_page):
     page = open_page()
@@ -443,6 +447,7 @@ def test_images_are_sent_to_a_model_that_accepts_them(open_page):
     assert page.locator(".user .files img").get_attribute("alt") == "dot.png"
 
 
+@pytest.mark.real_models
 @needs_browser
 def test_the_models_own_values_and_the_progress_of_a_prompt_are_shown(open_page, server):
     page = open_page()

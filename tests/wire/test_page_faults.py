@@ -119,6 +119,7 @@ def test_a_title_that_cannot_be_stored_is_reported(open_page):
     listed(page, "first")
 
 
+@pytest.mark.real_models
 @needs_browser
 @pytest.mark.parametrize("locks", [True, False], ids=["locks", "plain HTTP"])
 def test_an_answer_whose_tab_is_closed_is_interrupted(open_page, server, locks):
@@ -141,6 +142,7 @@ def test_an_answer_whose_tab_is_closed_is_interrupted(open_page, server, locks):
     wait_until(lambda: server.gauge("num_requests_running") == 0, 5, "the request has ended")
 
 
+@pytest.mark.real_models
 @needs_browser
 def test_an_answer_continues_while_another_branch_is_shown(open_page):
     page = open_page()

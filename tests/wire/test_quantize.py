@@ -49,6 +49,7 @@ def test_a_real_mixture_is_that_of_llama_cpp():
     assert Counter(tensor["to"] for tensor in tensors) == Counter(tensor["from"] for tensor in tensors)
 
 
+@pytest.mark.real_models
 def test_more_bits_diverge_less_and_a_copy_in_f32_changes_nothing(source, tmp_path):
     kls = []
     for kind in ["F16", "Q8_0", "Q4_0", "Q2_K"]:

@@ -46,7 +46,6 @@ def test_reasoning_that_the_limit_cuts_is_no_content(thinker):
     assert answer["usage"]["completion_tokens_details"]["reasoning_tokens"] == answer["usage"]["completion_tokens"] > 0
 
 
-@pytest.mark.real_models
 def test_a_format_applies_after_the_reasoning(thinker):
     fields = dict(content="Is it so?", max_tokens=40, choice=["yes", "no"])
     message = ask(thinker, **fields, chat_template_kwargs={"enable_thinking": False})["choices"][0]["message"]
@@ -132,7 +131,6 @@ def test_reasoning_is_an_item_of_a_response(thinker):
     assert thinker.post("/v1/responses", {**fields, "input": again}).json()["usage"]["input_tokens"] == expected
 
 
-@pytest.mark.real_models
 def test_an_answer_is_continued(thinker):
     messages = [{"role": "user", "content": "What is the capital of France?"}, {"role": "assistant", "content": "The capital of France is"}]
     for fields in ({"continue_final_message": True}, {"continue_final_message": True, "add_generation_prompt": False}):

@@ -196,7 +196,6 @@ def test_probes_and_the_start_of_the_framework_are_silent_below_debug(logged):
         assert [line for line in loud.all() if line["target"].startswith("actix_server") and line["level"] == "INFO"]
 
 
-@pytest.mark.real_models
 def test_a_request_that_the_server_fails_is_logged_as_an_error(tmp_path):
     import shutil
 

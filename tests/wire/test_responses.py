@@ -37,7 +37,6 @@ def events_of(reply) -> list[dict]:
     return events
 
 
-@pytest.mark.real_models
 def test_an_answer_has_every_field(server):
     response = respond(server).json()
     assert response["object"] == "response" and response["id"].startswith("resp_") and response["model"] == MODEL
@@ -64,7 +63,6 @@ def test_an_answer_has_every_field(server):
     assert {name: response[name] for name in given} == given
 
 
-@pytest.mark.real_models
 def test_an_answer_that_reaches_the_limit_is_incomplete(server):
     response = respond(server, max_output_tokens=3).json()
     assert response["status"] == "incomplete" and response["incomplete_details"] == {"reason": "max_output_tokens"}
@@ -85,7 +83,6 @@ def test_instructions_are_a_system_message(server):
         assert text_of(response) == expected and response["usage"]["input_tokens"] == chat["usage"]["prompt_tokens"], fields
 
 
-@pytest.mark.real_models
 def test_events_come_in_order(server):
     whole = respond(server, metadata={"a": "b"}).json()
     events = events_of(respond(server, metadata={"a": "b"}, stream=True))
@@ -169,7 +166,6 @@ def test_results_of_calls_give_the_same_prompt_as_in_a_chat(server):
     assert by_items["usage"]["input_tokens"] == by_id["usage"]["input_tokens"] == expected
 
 
-@pytest.mark.real_models
 def test_a_format_of_the_text_is_followed(server):
     schema = {"type": "object", "properties": {"sure": {"type": "boolean"}}, "required": ["sure"], "additionalProperties": False}
     asked = {"format": {"type": "json_schema", "name": "x", "strict": True, "schema": schema}}

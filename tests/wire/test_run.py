@@ -14,7 +14,6 @@ from pseudo import GREEDY, MORE, Terminal
 from test_cli import failed, show
 from test_reasoning import OPEN
 
-pytestmark = pytest.mark.real_models
 
 QUESTION = "What is the capital of France?"
 
@@ -288,6 +287,7 @@ def test_words_are_wrapped_at_the_edge():
     assert plain.split() == " ".join(lines).split() and max(map(len, plain.split("\n"))) > 40
 
 
+@pytest.mark.real_models
 def test_the_progress_of_a_long_prompt_is_shown(tmp_path):
     text = "The quick brown fox jumps over the lazy dog. " * 200
     file = tmp_path / "talk.json"

@@ -58,7 +58,6 @@ def test_the_python_library_has_the_version_that_the_server_uses():
     assert re.search(rf'^llguidance = {{ version = "{re.escape(version("llguidance"))}"', (ROOT / "Cargo.toml").read_text(), re.M)
 
 
-@pytest.mark.real_models
 def test_every_schema_is_followed_or_refused(server, suite):
     assert len(suite) > 150, "the suite is complete"
 

@@ -56,7 +56,6 @@ def test_a_stream_has_the_same_text(server):
     assert "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks) == whole
 
 
-@pytest.mark.real_models
 def test_a_grammar_in_gbnf_is_followed(server):
     grammar = r"""
         root   ::= "{" ws pair ("," ws pair)* "}"

@@ -285,6 +285,7 @@ def test_a_template_that_requires_short_ids_works_with_any_id(families, model):
     assert reply.status == 200, reply.body
 
 
+@pytest.mark.real_models
 def test_several_calls_without_tags_are_recognised(families):
     """Llama writes calls without tags. The answer has all calls, and a stream has their arguments in pieces."""
     model = "meta-llama-Llama-3.1-8B-Instruct"
