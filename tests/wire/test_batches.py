@@ -292,7 +292,7 @@ def test_a_batch_belongs_to_a_tenant_and_keeps_to_its_key(tmp_path):
         failed = ended(server, make_batch(server, lines, headers=bob)["id"], headers=bob)
         assert failed["status"] == "failed" and failed["errors"]["data"][0]["code"] == "model_not_allowed"
         # If a key is revoked in the middle, no further line runs.
-        made = make_batch(server, [chat_line(number, max_tokens=300, ignore_eos=True) for number in range(30)], headers=ann)
+        made = make_batch(server, [chat_line(number, max_tokens=600, ignore_eos=True) for number in range(30)], headers=ann)
         other = make_batch(server, [slow(0)], headers=bob)
         wait_for(server, made["id"], lambda batch: batch["request_counts"]["completed"] >= 1, headers=ann)
         carl = add("carl", "--tenant", "ann")

@@ -122,6 +122,7 @@ def test_show_lists_the_sampling_parameters_of_a_model():
     assert "temperature 0.2, top p 0.9" in cli("show", MODEL).stdout
 
 
+@pytest.mark.real_models
 def test_show_says_whether_a_context_fits():
     asked = {}
     for context, sequences in [(2048, 1), (2048, 8)]:
@@ -330,6 +331,7 @@ def test_man_pages_are_written(tmp_path):
     failed(cli("man", tmp_path / "file"), "cannot write to")
 
 
+@pytest.mark.real_models
 def test_doctor_describes_the_machine_and_the_models():
     done = cli("doctor", "--json")
     assert done.returncode == 0, done.stderr

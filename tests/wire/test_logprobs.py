@@ -57,6 +57,7 @@ def test_sampling_parameters_do_not_change_log_probabilities(server):
     assert len(forced["top_logprobs"][0]) == 3 and forced["token_logprobs"][0] < min(list(plain.values())[:2])
 
 
+@pytest.mark.real_models
 def test_a_completion_has_log_probabilities_with_offsets(server):
     reply = server.complete(max_tokens=8, logprobs=2)
     logprobs = logprobs_of(reply)
@@ -118,6 +119,7 @@ def test_a_stream_has_the_same_log_probabilities(server):
         assert [entry for part in parts if part["logprobs"] for entry in part["logprobs"][key]] == whole["logprobs"][key]
 
 
+@pytest.mark.real_models
 def test_tokens_of_a_stop_text_are_left_out(server):
     whole = server.complete(max_tokens=8, logprobs=0).json()["choices"][0]
     tokens = whole["logprobs"]["tokens"]
@@ -178,6 +180,7 @@ def test_the_log_probabilities_of_a_prompt_do_not_depend_on_chunks_cache_or_neig
     assert not math.isnan(sum(logprob for logprob in batch[2]["logprobs"]["token_logprobs"][1:]))
 
 
+@pytest.mark.real_models
 def test_each_choice_has_its_own_log_probabilities(server):
     fields = {"n": 3, "logprobs": 1, "temperature": 1, "seed": 4, "max_tokens": 5}
     answer = server.complete([TEXT, "Once upon a time"], echo=True, **fields).json()

@@ -47,7 +47,9 @@ def test_the_prompt_of_several_choices_is_computed_once(server):
     prompt = (
         "A prompt that no other test has, of some length, so that it fills blocks and begins another: " + "one two three four five " * 9
     )
+    before = server.gauge("prompt_tokens_total")
     prompt_tokens = server.complete(prompt, max_tokens=1).json()["usage"]["prompt_tokens"]
+    wait_until(lambda: server.gauge("prompt_tokens_total") - before == prompt_tokens, 2, "the step has ended, and is counted")
     before = server.gauge("prompt_tokens_total")
     many = texts(server.complete(prompt, n=12, **WARM))
     assert server.gauge("prompt_tokens_total") - before == prompt_tokens

@@ -3,6 +3,7 @@
 import time
 from pathlib import Path
 
+import pytest
 from harness import MODEL, Server, wait_until
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -104,6 +105,7 @@ def value(server, name: str, **labels) -> float:
     return 0.0
 
 
+@pytest.mark.real_models
 def test_a_request_is_counted_and_timed(server):
     def read():
         names = [

@@ -149,6 +149,7 @@ def at_rest(server) -> bool:
     return server.gauge("num_requests_running") == 0 and server.gauge("num_requests_waiting") == 0
 
 
+@pytest.mark.real_models
 def test_each_token_arrives_at_once(site):
     _, proxy = site
     answer = proxy.send("/v1/completions", story(max_tokens=40)).read()
@@ -215,6 +216,7 @@ def connections(server) -> int:
     return sum(1 for line in lines if len(line) > 3 and (line[1].endswith(port) or line[2].endswith(port)) and line[3] != "0A")
 
 
+@pytest.mark.real_models
 @pytest.mark.parametrize("name", ["nginx", "caddy"])
 def test_a_drain_looks_the_same_behind_a_proxy(name, tmp_path):
     with Server(CONFIG) as server:

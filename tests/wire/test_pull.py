@@ -1,6 +1,5 @@
 """`penstock pull`, downloads over HTTP, and the child processes of both."""
 
-import os
 import signal
 import subprocess
 import time

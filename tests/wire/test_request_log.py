@@ -203,7 +203,7 @@ def test_a_request_that_the_server_fails_is_logged_as_an_error(tmp_path):
     shutil.copy(path, tmp_path / "broken.gguf")
     listed = json.loads(cli("inspect", tmp_path / "broken.gguf", "--json").stdout)["tensors"]
     with open(tmp_path / "broken.gguf", "r+b") as file:
-        file.seek(next(entry["offset"] for entry in listed if entry["name"] == "blk.3.attn_q.weight"))
+        file.seek(next(entry["offset"] for entry in listed if entry["name"] == "blk.1.attn_q.weight"))
         file.write(b"\x00\x7e")  # the scale of its first block, in float16: not a number
     with Logged({"ENGINE__BACKEND": "cpu"}, "--model", str(tmp_path / "broken.gguf")) as logged:
         for stream, status in ((False, 500), (True, 200)):
@@ -256,7 +256,7 @@ def test_time_in_the_queue_disconnects_there_and_a_full_queue_are_logged():
         read_until(later, b"[DONE]")
         later.close()
         line = logged.one("later")
-        assert line["outcome"] == "ok" and 200 < line["queue_ms"] < line["ttft_ms"] < line["total_ms"]
+        assert line["outcome"] == "ok" and 200 < line["queue_ms"] <= line["ttft_ms"] <= line["total_ms"]
         head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nx-request-id: slow\r\n"
         answer = raw(logged.server, head + b"Content-Type: application/json\r\nContent-Length: 99\r\n\r\n{")
         assert answer.startswith(b"HTTP/1.1 408")

@@ -251,6 +251,7 @@ def test_the_history_is_kept_on_disk(tmp_path):
     assert "/show system" not in file.read_text() and file.read_text().startswith(kept)
 
 
+@pytest.mark.real_models
 def test_keys_typed_while_it_answers_are_kept():
     chat = Terminal("--max-tokens", "60")
     chat.prompt()
@@ -267,6 +268,7 @@ def test_keys_typed_while_it_answers_are_kept():
     assert chat.ends() == 0
 
 
+@pytest.mark.real_models
 def test_words_are_wrapped_at_the_edge():
     chat = Terminal("--max-tokens", "100", columns=40)
     chat.prompt()
@@ -306,6 +308,7 @@ def test_the_progress_of_a_long_prompt_is_shown(tmp_path):
     assert chat.ends() == 0
 
 
+@pytest.mark.real_models
 def test_ctrl_c_stops_only_the_answer_and_ctrl_d_leaves():
     chat = Terminal()
     chat.prompt()

@@ -104,6 +104,7 @@ def test_a_format_applies_to_the_rest_of_a_continued_answer(zoo, model):
     assert text in (" yes", " no")
 
 
+@pytest.mark.real_models
 @pytest.mark.parametrize("rule, expected", RULES[:3])
 def test_a_format_is_the_same_in_all_dialects(zoo, rule, expected):
     whole = ask(zoo, messages=HELLO, max_tokens=20, **rule)["message"]["content"]
