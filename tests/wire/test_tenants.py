@@ -78,7 +78,7 @@ def test_lines_of_a_tenant_do_not_wait_behind_all_lines_of_another(tenants, plac
     """Ann's lines fill every place, and more of them wait. Bob's lines alternate with them, or use the place that is reserved for him."""
     server, ann, bob = tenants(BATCH_CONCURRENCY=places, MAX_BATCHES=20)
     with server:
-        lines = [chat_line(number, max_tokens=150, ignore_eos=True) for number in range(30)]
+        lines = [chat_line(number, max_tokens=500, ignore_eos=True) for number in range(30)]
         many = [make_batch(server, lines, headers=ann)["id"] for _ in range(5)]
         done = lambda: sum(batch_of(server, id, ann)["request_counts"]["completed"] for id in many)
         wait_until(lambda: done() >= 2, 60, "two of Ann's lines have run")
