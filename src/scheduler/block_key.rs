@@ -10,7 +10,7 @@ use crate::items::RunContent;
 
 /// What all blocks of a sequence depend on besides its items.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Scope {
+pub struct CacheScope {
     /// Blocks are shared only between sequences with the same salt.
     pub salt: u64,
     /// How keys and values are stored.
@@ -64,7 +64,7 @@ impl BlockItems {
 /// The key of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BlockKey<'a> {
-    pub scope: Scope,
+    pub scope: CacheScope,
     /// The id of the content of the block before it.
     pub parent: u64,
     pub items: &'a BlockItems,
@@ -76,7 +76,7 @@ impl BlockKey<'_> {
     }
 
     /// Whether a known block has this key.
-    pub fn is(&self, scope: Scope, parent: u64, (entries, runs): (&[u32], &[RunContent])) -> bool {
+    pub fn is(&self, scope: CacheScope, parent: u64, (entries, runs): (&[u32], &[RunContent])) -> bool {
         self.scope == scope && self.parent == parent && self.items.entries == *entries && self.items.runs == *runs
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::block_key::Scope;
+use crate::block_key::CacheScope;
 use crate::block_manager::BlockManager;
 use crate::channel::EventSender;
 use crate::checkpoints::Checkpoints;
@@ -27,7 +27,7 @@ pub struct Sequence {
     pub tokens: Tokens,
     pub cache: SequenceCache,
     pub timeline: Timeline,
-    pub scope: Scope,
+    pub scope: CacheScope,
     pub num_logprobs: Option<u8>,
     pub sequence_group: Option<SequenceGroup>,
     /// Present if the tokens must follow a grammar.
@@ -65,7 +65,7 @@ impl Sequence {
             tokens: Tokens::new(new.prompt),
             cache: SequenceCache::default(),
             timeline: Timeline::new(num_prompt),
-            scope: Scope { salt: new.cache_salt, ..Scope::default() },
+            scope: CacheScope { salt: new.cache_salt, ..CacheScope::default() },
             num_logprobs: new.num_logprobs,
             sequence_group: new.sequence_group,
             grammar: new.grammar.map(GrammarCursor::new),
