@@ -106,7 +106,7 @@ impl SequenceCache {
     pub fn take(
         &mut self,
         blocks: &mut BlockManager,
-        tokens: &Tokens,
+        tokens: Tokens,
         scope: CacheScope,
         num_reusable: usize,
         headroom: usize,
@@ -136,7 +136,7 @@ impl SequenceCache {
 
     /// Finds the longest prefix of at most `num_reusable` blocks that the sequence can continue and that cuts no whole run. Leaves the
     /// prefix's contents in `contents`.
-    fn find(&mut self, blocks: &BlockManager, tokens: &Tokens, scope: CacheScope, num_reusable: usize) -> BlockHit {
+    fn find(&mut self, blocks: &BlockManager, tokens: Tokens, scope: CacheScope, num_reusable: usize) -> BlockHit {
         let (block_size, groups) = (blocks.block_size(), blocks.groups());
         let mut hit = BlockHit::default();
         // For each group, the start of the current run of cached blocks.
@@ -255,7 +255,7 @@ impl SequenceCache {
 
     /// Registers the full blocks of the first `num_tokens` tokens in the prefix cache, since their K and V are computed. Gives back the
     /// blocks that no later row can see.
-    pub fn commit(&mut self, num_tokens: usize, tokens: &Tokens, scope: (CacheScope, Owner), blocks: &mut BlockManager) {
+    pub fn commit(&mut self, num_tokens: usize, tokens: Tokens, scope: (CacheScope, Owner), blocks: &mut BlockManager) {
         let block_size = blocks.block_size();
         // The keys and values of a prompt whose items all see each other depend on the whole prompt, which a key does not hold.
         let is_cached = blocks.caches_prefixes() && !tokens.prompt.is_whole();

@@ -71,7 +71,7 @@ impl Waiting {
     /// The most rows that a waiting sequence must run in one step.
     pub fn most_together(&self) -> usize {
         let waiting = self.preempted.iter().chain(self.shares.values().flat_map(|share| &share.waiting));
-        waiting.map(|sequence| sequence.tokens.prompt.most_together()).max().unwrap_or(1)
+        waiting.map(|sequence| sequence.prompt().most_together()).max().unwrap_or(1)
     }
 
     /// Adds a sequence at the end of its request's queue.
@@ -97,7 +97,7 @@ impl Waiting {
     /// since. A request that already runs something is skipped while it lacks blocks. The same holds for a tenant.
     pub fn next(&mut self, room: AdmissionLimits) -> Option<Sequence> {
         if let Some(first) = self.preempted.front() {
-            let may_start = self.preempted_blocked_at != Some(room.num_releases) && first.tokens.len() <= room.max_tokens;
+            let may_start = self.preempted_blocked_at != Some(room.num_releases) && first.num_tokens() <= room.max_tokens;
             return if may_start { self.preempted.pop_front() } else { None };
         }
         let is_blocked = |share: &RequestQueue| share.blocked_at == Some(room.num_releases);
@@ -106,7 +106,7 @@ impl Waiting {
         loop {
             let may_start = |(key, share): &(&RequestKey, &RequestQueue)| {
                 let is_open = room.unreserved || !self.runs_something(share);
-                let fits = share.waiting.front().is_some_and(|first| first.tokens.len() <= room.max_tokens);
+                let fits = share.waiting.front().is_some_and(|first| first.num_tokens() <= room.max_tokens);
                 is_open && fits && !self.passed_over.contains(key) && !requests.contains(key) && !tenants.contains(&share.client.tenant)
             };
             let debt = |share: &RequestQueue| (self.accounts.get(share.client.tenant).debt, share.debt);
