@@ -233,13 +233,17 @@ impl SequenceCache {
 
     /// Number of blocks that the first `num_tokens` tokens need and the sequence does not hold.
     pub fn num_missing(&self, num_tokens: usize, block_size: usize) -> usize {
-        self.tables.iter().map(|table| num_tokens.div_ceil(block_size).saturating_sub(table.blocks.len())).sum()
+        let lacking = self.tables.iter().filter(|table| table.blocks.len() * block_size < num_tokens);
+        lacking.map(|table| num_tokens.div_ceil(block_size) - table.blocks.len()).sum()
     }
 
     /// Allocates blocks for the tokens in `range`. Returns the end of the tokens that got a block. `headroom`: blocks that must stay
     /// available. The blocks of the first `num_together` tokens ignore it.
     pub fn grow(&mut self, range: Range<usize>, num_together: usize, blocks: &mut BlockManager, headroom: usize) -> usize {
         let (block_size, Range { start, end }) = (blocks.block_size(), range);
+        if self.num_missing(end, block_size) == 0 {
+            return end;
+        }
         for index in start / block_size..end.div_ceil(block_size) {
             let needed = self.num_missing((index + 1) * block_size, block_size);
             let kept = if index * block_size < start + num_together { 0 } else { headroom };

@@ -200,7 +200,6 @@ impl Waiting {
 
     /// Drops the sequences whose clients are gone. Returns how many.
     pub fn reap_cancelled(&mut self) -> usize {
-        let before = self.len();
         let mut gone = Vec::new();
         // `is_cancelled` is read once per sequence, because a client may leave at any moment.
         self.preempted.retain(|sequence| {
@@ -208,11 +207,16 @@ impl Waiting {
             gone.extend(is_gone.then(|| sequence.request()));
             !is_gone
         });
+        let mut num_reaped = gone.len();
         gone.into_iter().for_each(|request| self.leave(request));
         for share in self.shares.values_mut() {
             let num_waiting = share.waiting.len();
             share.waiting.retain(|sequence| !sequence.is_cancelled());
-            self.accounts.remove_waiting(share.client.tenant, num_waiting - share.waiting.len());
+            let num_gone = num_waiting - share.waiting.len();
+            if num_gone > 0 {
+                self.accounts.remove_waiting(share.client.tenant, num_gone);
+                num_reaped += num_gone;
+            }
         }
         self.shares.retain(|_, share| {
             let is_over = share.num_started == 0 && share.waiting.is_empty();
@@ -221,7 +225,6 @@ impl Waiting {
             }
             !is_over
         });
-        let num_reaped = before - self.len();
         if num_reaped > 0 {
             // Another sequence, which needs less, may be first now.
             self.preempted_blocked_at = None;
