@@ -39,6 +39,8 @@ pub use memory_ledger::cache_bytes;
 use model::{Source, Weights};
 pub use need::{Need, need};
 pub use options::{DefaultLoad, EngineOptions};
+#[cfg(feature = "test-engine")]
+pub use paced::Paced;
 pub use program::{Scope, Shard};
 pub use progress::Progress;
 

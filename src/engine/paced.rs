@@ -31,8 +31,8 @@ fn discover(index: u32) -> Result<Box<dyn Device>, EngineError> {
 }
 
 /// A device that computes nothing.
-struct Paced {
-    step_time: Duration,
+pub struct Paced {
+    pub step_time: Duration,
 }
 
 impl Device for Paced {

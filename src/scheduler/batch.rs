@@ -3,24 +3,8 @@
 use std::ops::Range;
 
 use crate::items::{Layout, PlacedRun, Segment};
-use engine::{Batch, Input, VectorRequest};
-
-/// One sequence's consecutive rows in a step.
-#[derive(Clone, Debug)]
-pub struct Chunk {
-    pub sequence_slot: u32,
-    /// Present if the model has recurrent state.
-    pub state_slot: Option<u32>,
-    /// The rows' tokens, by their index in the sequence.
-    pub range: Range<usize>,
-    /// Whether the last row is sampled.
-    pub sampled: bool,
-    /// Number of log-probabilities that the sequence asks for.
-    pub num_logprobs: Option<u8>,
-    pub vector: Option<VectorRequest>,
-    /// Index of the first token of the second segment.
-    pub second_segment: Option<usize>,
-}
+use crate::sequence::Sequence;
+use engine::{Batch, Input};
 
 /// Empties the batch but keeps its buffers.
 pub fn clear(batch: &mut Batch) {
@@ -47,28 +31,37 @@ pub fn clear(batch: &mut Batch) {
     batch.sample_later = false;
 }
 
-/// Adds a sequence's rows, one per item. [`set_tables`] adds the slot mapping and the block tables later.
-pub fn push<'a>(batch: &mut Batch, chunk: Chunk, items: impl Iterator<Item = Segment<'a>>) {
-    let first = batch.inputs.len();
-    items.for_each(|segment| push_segment(batch, segment, chunk.sequence_slot));
-    debug_assert_eq!(batch.inputs.len() - first, chunk.range.len());
-    if chunk.second_segment.is_some() || !batch.token_types.is_empty() {
+/// Adds a sequence's next rows, one per token. `range`: the tokens' indices in the sequence. `is_complete`: whether the sequence has no
+/// token after them. Returns whether the last row is sampled. [`set_tables`] adds the slot mapping and the block tables later.
+pub fn push(batch: &mut Batch, sequence: &mut Sequence, range: Range<usize>, is_complete: bool) -> bool {
+    if let Some(init) = sequence.take_init() {
+        batch.init.push(init);
+    }
+    let (first, sequence_slot) = (batch.inputs.len(), sequence.sequence_slot());
+    batch.scored.extend(sequence.rows_to_score(&range, first));
+    sequence.tokens().for_each_segment(range.clone(), |segment| push_segment(batch, segment, sequence_slot));
+    debug_assert_eq!(batch.inputs.len() - first, range.len());
+    let second_segment = sequence.asked.second_segment;
+    if second_segment.is_some() || !batch.token_types.is_empty() {
         // all rows before this sequence belong to the first segment
         batch.token_types.resize(first, 0);
-        let second = chunk.second_segment.unwrap_or(usize::MAX);
-        batch.token_types.extend(chunk.range.clone().map(|index| u32::from(index >= second)));
+        let second = second_segment.unwrap_or(usize::MAX);
+        batch.token_types.extend(range.clone().map(|index| u32::from(index >= second)));
     }
     batch.cu_seqlens_q.push(batch.inputs.len() as u32);
-    batch.context_lens.push(chunk.range.end as u32);
-    batch.sequence_slots.push(chunk.sequence_slot);
-    if let Some(slot) = chunk.state_slot {
+    batch.context_lens.push(range.end as u32);
+    batch.sequence_slots.push(sequence_slot);
+    if let Some(slot) = sequence.cache.state_slot() {
         batch.state_slots.push(slot);
     }
-    if chunk.sampled {
+    let sampled = is_complete && sequence.generates();
+    if sampled {
         batch.sampled_rows.push(batch.inputs.len() as u32 - 1);
-        batch.num_logprobs.push(chunk.num_logprobs);
+        batch.num_logprobs.push(sequence.asked.num_logprobs);
+        batch.sample_later |= sequence.grammar.is_some();
     }
-    batch.vectors.push(chunk.vector);
+    batch.vectors.push(sequence.vector(is_complete));
+    sampled
 }
 
 fn push_segment(batch: &mut Batch, segment: Segment, sequence_slot: u32) {
@@ -128,65 +121,59 @@ pub fn set_tables<'a, T: Iterator<Item = &'a [u32]>>(batch: &mut Batch, groups: 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::block_manager::BlockManager;
     use crate::items::Items;
-    use crate::testing::run;
-    use crate::tokens::Tokens;
-    use engine::Pooling;
+    use crate::new_sequence::NewSequence;
+    use crate::testing::{accepted, run, sequence};
+    use engine::{KvCapacity, Pooling, VectorRequest};
+
+    /// A sequence in a slot of the engine.
+    fn running(new: NewSequence, slot: u32) -> Sequence {
+        let mut sequence = accepted(new);
+        sequence.assign_engine_slot(slot);
+        sequence
+    }
 
     #[test]
     fn rows_are_laid_out_flat() {
         let mut batch = Batch::default();
         let (long, other, short) = ([5, 3, 9], [0, 1, 2], [7]);
-        let vector = Some(VectorRequest { pooling: Pooling::Last, complete: true });
-        let chunk = Chunk {
-            sequence_slot: 4,
-            state_slot: None,
-            range: 3..5,
-            sampled: true,
-            num_logprobs: Some(3),
-            vector: None,
-            second_segment: None,
-        };
+        let mut sampled = running(NewSequence { num_logprobs: Some(3), ..sequence(vec![8, 9, 10, 11, 12], 1) }, 4);
+        let mut pending = running(sequence(vec![13], 3), 1);
+        let mut pooled = running(NewSequence { pool: Some(Pooling::Last), ..sequence(vec![14], 0) }, 2);
         for _ in 0..2 {
             clear(&mut batch);
-            push(&mut batch, chunk.clone(), [Segment::Tokens { ids: &[11, 12], position: 3 }].into_iter());
-            let chunk = Chunk { sequence_slot: 1, range: 1..2, sampled: false, num_logprobs: None, vector, ..chunk.clone() };
-            push(&mut batch, chunk, [Segment::Pending { position: 1 }].into_iter());
-            let groups = [[&long[..], &short], [&other[..], &short]];
-            set_tables(&mut batch, groups.into_iter().map(<[_; 2]>::into_iter), 2);
+            push(&mut batch, &mut sampled, 3..5, true);
+            push(&mut batch, &mut pending, 1..2, false);
+            push(&mut batch, &mut pooled, 0..1, true);
+            let groups = [[&long[..], &short, &short], [&other[..], &short, &short]];
+            set_tables(&mut batch, groups.into_iter().map(<[_; 3]>::into_iter), 2);
         }
-        assert_eq!(batch.inputs, [Input::Token(11), Input::Token(12), Input::Sampled(1)]);
-        assert_eq!(batch.positions, [3, 4, 1]);
-        assert_eq!(batch.cu_seqlens_q, [0, 2, 3]);
-        assert_eq!(batch.context_lens, [5, 2]);
-        assert_eq!(batch.slot_mapping, [7, 18, 15, 3, 4, 15]);
-        assert_eq!((batch.max_blocks, &batch.block_tables[..]), (3, &[5, 3, 9, 7, 0, 0, 0, 1, 2, 7, 0, 0][..]));
-        assert_eq!((batch.sequence_slots, batch.state_slots), (vec![4, 1], vec![]));
+        assert_eq!(batch.inputs, [Input::Token(11), Input::Token(12), Input::Sampled(1), Input::Token(14)]);
+        assert_eq!(batch.positions, [3, 4, 1, 0]);
+        assert_eq!(batch.cu_seqlens_q, [0, 2, 3, 4]);
+        assert_eq!(batch.context_lens, [5, 2, 1]);
+        assert_eq!(batch.slot_mapping, [7, 18, 15, 14, 3, 4, 15, 14]);
+        assert_eq!((batch.max_blocks, &batch.block_tables[..9]), (3, &[5, 3, 9, 7, 0, 0, 7, 0, 0][..]));
+        assert_eq!(batch.block_tables[9..], [0, 1, 2, 7, 0, 0, 7, 0, 0]);
+        assert_eq!((batch.sequence_slots, batch.state_slots), (vec![4, 1, 2], vec![]));
         assert_eq!((batch.sampled_rows, batch.num_logprobs), (vec![1], vec![Some(3)]));
-        assert_eq!(batch.vectors, [None, vector]);
+        assert_eq!(batch.vectors, [None, None, Some(VectorRequest { pooling: Pooling::Last, complete: true })]);
     }
 
     #[test]
     fn rows_of_runs_come_with_their_embeddings_and_positions() {
-        let chunk = |range| Chunk {
-            sequence_slot: 0,
-            state_slot: None,
-            range,
-            sampled: false,
-            num_logprobs: None,
-            vector: None,
-            second_segment: None,
-        };
-        let tokens = Tokens::new(Items::with_runs(
+        let items = Items::with_runs(
             vec![4, 5],
             [(run(1, 3, Layout::Line, false), vec![6]), (run(2, 6, Layout::Grid { height: 2, width: 3 }, false), vec![7])],
-        ));
+        );
+        let mut sequence = running(NewSequence::new(items, crate::testing::params(1), 3), 0);
         let mut batch = Batch::default();
         clear(&mut batch);
-        push(&mut batch, chunk(1..4), tokens.segments(1..4));
+        push(&mut batch, &mut sequence, 1..4, false);
         assert_eq!(batch.inputs, [Input::Token(5), Input::Embedding(0), Input::Embedding(1)]);
         assert_eq!((&batch.positions[..], batch.grid_positions.len()), (&[1, 2, 3][..], 0));
-        push(&mut batch, chunk(8..14), tokens.segments(8..14));
+        push(&mut batch, &mut sequence, 8..14, false);
         assert_eq!(
             batch.inputs[3..],
             [2, 3, 4, 5].map(Input::Embedding).into_iter().chain([Input::Token(7), Input::Sampled(0)]).collect::<Vec<_>>()
@@ -200,34 +187,26 @@ mod tests {
 
     #[test]
     fn rows_of_a_second_segment_are_marked() {
-        let chunk = Chunk {
-            sequence_slot: 0,
-            state_slot: None,
-            range: 1..3,
-            sampled: false,
-            num_logprobs: None,
-            vector: None,
-            second_segment: None,
-        };
         let mut batch = Batch::default();
         for (second_segment, expected) in [(None, vec![]), (Some(2), vec![0, 0, 0, 1]), (None, vec![0, 0, 0, 1, 0, 0])] {
-            let rows = Segment::Tokens { ids: &[1; 2], position: 1 };
-            push(&mut batch, Chunk { second_segment, ..chunk.clone() }, std::iter::once(rows));
+            push(&mut batch, &mut running(NewSequence { second_segment, ..sequence(vec![1; 3], 1) }, 0), 1..3, false);
             assert_eq!(batch.token_types, expected);
         }
     }
 
     #[test]
     fn each_sequence_of_a_recurrent_model_names_its_state_slot() {
+        let mut blocks = BlockManager::new(KvCapacity { num_state_slots: 2, ..KvCapacity::blocks(8, 4) }, 8, true);
         let mut batch = Batch::default();
         clear(&mut batch);
-        for state_slot in [3, 1] {
-            let (sequence_slot, state_slot) = (state_slot, Some(state_slot));
-            let chunk =
-                Chunk { sequence_slot, state_slot, range: 0..1, sampled: true, num_logprobs: None, vector: None, second_segment: None };
-            push(&mut batch, chunk, std::iter::once(Segment::Tokens { ids: &[5], position: 0 }));
-        }
-        assert_eq!((&batch.state_slots, &batch.sampled_rows), (&vec![3, 1], &vec![0, 1]));
+        let slots = [3, 1].map(|slot| {
+            let mut sequence = running(sequence(vec![5], 1), slot);
+            sequence.take_cache(&mut blocks, 0).unwrap();
+            push(&mut batch, &mut sequence, 0..1, true);
+            sequence.cache.state_slot().unwrap()
+        });
+        assert_eq!((&batch.state_slots[..], &batch.sampled_rows), (&slots[..], &vec![0, 1]));
+        assert_ne!(slots[0], slots[1]);
         clear(&mut batch);
         assert!(batch.state_slots.is_empty() && batch.sampled_rows.is_empty());
     }

@@ -3,14 +3,14 @@
 //! This is the only place that decides what makes two blocks equal. A block depends on the blocks before it, on the contents of its own
 //! items, and on the scope of its sequence. Positions follow from the contents of all items so far, so they are no part of the key.
 
-use std::hash::BuildHasher;
+use std::hash::{BuildHasher, Hash, Hasher};
 use std::ops::Range;
 
 use crate::items::RunContent;
 
 /// What all blocks of a sequence depend on besides its items.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Scope {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheScope {
     /// Blocks are shared only between sequences with the same salt.
     pub salt: u64,
     /// How keys and values are stored.
@@ -23,7 +23,7 @@ pub struct Scope {
 const ROW: u32 = 1 << 31;
 
 /// The contents of consecutive items: the ids of tokens, and the indices of rows with what identifies their runs.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BlockItems {
     entries: Vec<u32>,
     /// The runs that have rows here, in order. A run has all its rows in a prompt, so a new one begins at each entry for row 0.
@@ -62,9 +62,9 @@ impl BlockItems {
 }
 
 /// The key of a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockKey<'a> {
-    pub scope: Scope,
+    pub scope: CacheScope,
     /// The id of the content of the block before it.
     pub parent: u64,
     pub items: &'a BlockItems,
@@ -72,11 +72,19 @@ pub struct BlockKey<'a> {
 
 impl BlockKey<'_> {
     pub fn hash(&self, hasher: &impl BuildHasher) -> u64 {
-        hasher.hash_one(self)
+        let mut state = hasher.build_hasher();
+        // A hasher takes longer per write than per byte, so the numbers are written at once and a text's runs are not.
+        let CacheScope { salt, format, adapter } = self.scope;
+        [salt, format, adapter, self.parent].hash(&mut state);
+        self.items.entries.hash(&mut state);
+        if !self.items.runs.is_empty() {
+            self.items.runs.hash(&mut state);
+        }
+        state.finish()
     }
 
     /// Whether a known block has this key.
-    pub fn is(&self, scope: Scope, parent: u64, (entries, runs): (&[u32], &[RunContent])) -> bool {
+    pub fn is(&self, scope: CacheScope, parent: u64, (entries, runs): (&[u32], &[RunContent])) -> bool {
         self.scope == scope && self.parent == parent && self.items.entries == *entries && self.items.runs == *runs
     }
 }

@@ -10,7 +10,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::block_key::{BlockItems, Scope};
+use crate::block_key::{BlockItems, CacheScope};
 use crate::lru::Owner;
 use crate::prefix_cache::{ContentId, PrefixCache, ROOT};
 use crate::state_slots::StateSlots;
@@ -239,7 +239,7 @@ impl BlockManager {
     }
 
     /// Finds the content `items` (one block) after `parent`, if that content is known.
-    pub fn find(&self, scope: Scope, parent: ContentId, items: &BlockItems) -> Option<ContentId> {
+    pub fn find(&self, scope: CacheScope, parent: ContentId, items: &BlockItems) -> Option<ContentId> {
         self.prefix.as_ref()?.find(scope, parent, items)
     }
 
@@ -262,7 +262,7 @@ impl BlockManager {
     /// V of `items`. `scope`: the scope, and the tenant whose sequence holds the blocks. Returns the content's id.
     pub fn register(
         &mut self,
-        scope: (Scope, Owner),
+        scope: (CacheScope, Owner),
         parent: ContentId,
         items: &BlockItems,
         blocks: impl Iterator<Item = Option<u32>>,

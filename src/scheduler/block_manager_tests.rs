@@ -12,8 +12,8 @@ fn recurrent(num_state_slots: usize) -> BlockManager {
     BlockManager::new(KvCapacity { num_state_slots, ..KvCapacity::blocks(4, 2) }, usize::MAX, true)
 }
 
-fn under(salt: u64) -> Scope {
-    Scope { salt, ..Scope::default() }
+fn under(salt: u64) -> CacheScope {
+    CacheScope { salt, ..CacheScope::default() }
 }
 
 impl BlockManager {
@@ -70,8 +70,8 @@ fn a_block_with_rows_is_found_only_by_its_whole_key() {
         ("rows that see each other", under(7), of(RowRun { is_whole: true, ..line() }, 2..4)),
         ("tokens", under(7), BlockItems::tokens(&[2, 3])),
         ("another salt", under(8), of(line(), 2..4)),
-        ("another format", Scope { format: 1, ..under(7) }, of(line(), 2..4)),
-        ("another adapter", Scope { adapter: 1, ..under(7) }, of(line(), 2..4)),
+        ("another format", CacheScope { format: 1, ..under(7) }, of(line(), 2..4)),
+        ("another adapter", CacheScope { adapter: 1, ..under(7) }, of(line(), 2..4)),
     ];
     for (what, scope, items) in others {
         assert_eq!(blocks.find(scope, ROOT, &items), None, "{what}");

@@ -75,11 +75,10 @@ fn commit_one(sequences: &mut Sequences, threads: &mut MaskThreads, part: &Sched
         return fail(sequences, part, NOT_FINITE);
     }
     let num_final = part.end - usize::from(part.withheld);
-    let scope = (sequence.scope, sequence.client().tenant);
-    sequence.cache.commit(num_final, &sequence.tokens, scope, &mut sequences.blocks);
+    sequence.commit_cache(num_final, &mut sequences.blocks);
     sequence.timeline.progress().set_computed(part.end);
     if !part.sampled || part.withheld {
-        if !sequence.generates() && part.end == sequence.tokens.prompt.len() {
+        if !sequence.generates() && part.end == sequence.prompt().len() {
             sequences.finish(part.id, FinishReason::Length, now);
         }
         return;

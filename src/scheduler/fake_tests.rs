@@ -41,7 +41,7 @@ impl Rig {
         };
         batch::set_tables(&mut batch, std::iter::once([&block_table[..]].into_iter()), capacity.block_size);
         if start == 0 {
-            let (params, prompt) = (Arc::new(params(SEED)), self.prompt[..].into());
+            let (params, prompt) = (params(SEED), self.prompt[..].into());
             batch.init.push(SlotInit { slot: 0, params, prompt, generated: vec![] });
         }
         let (id, mut output) = (self.engine.submit(&batch).unwrap(), StepOutput::default());

@@ -11,7 +11,7 @@ use logits::{Grammar, SamplingParams};
 #[derive(Clone, Debug)]
 pub struct NewSequence {
     pub prompt: Items,
-    pub params: SamplingParams,
+    pub params: Arc<SamplingParams>,
     /// The most tokens to generate. 0 is valid only with `score_prompt` or `pool`, which need the prompt alone.
     pub max_tokens: u32,
     /// Ids that end the sequence when sampled. The sampled id itself is not delivered as a token.
@@ -36,10 +36,10 @@ pub struct NewSequence {
 
 impl NewSequence {
     /// A sequence that generates text, with every other option off.
-    pub fn new(prompt: impl Into<Items>, params: SamplingParams, max_tokens: u32) -> Self {
+    pub fn new(prompt: impl Into<Items>, params: impl Into<Arc<SamplingParams>>, max_tokens: u32) -> Self {
         Self {
             prompt: prompt.into(),
-            params,
+            params: params.into(),
             max_tokens,
             stop_ids: Vec::new(),
             cache_salt: 0,

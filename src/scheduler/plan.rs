@@ -8,7 +8,7 @@
 
 use std::time::Instant;
 
-use crate::batch::{self, Chunk};
+use crate::batch;
 use crate::block_manager::BlockManager;
 use crate::queue_permits::RequestKey;
 use crate::running::Running;
@@ -126,32 +126,16 @@ impl StepPlan {
         }
         let num_together = sequence.num_together();
         let end = sequence.cache.grow(start..start + wanted, num_together, blocks, self.headroom);
-        let num_rows = sequence.tokens.prompt.boundary_before(end).saturating_sub(start);
+        let num_rows = sequence.prompt().boundary_before(end).saturating_sub(start);
         if num_rows == 0 {
             return 0;
         }
         if sequence.checkpoints(blocks).is_some_and(|borders| borders.contains(start)) && !self.copies_state_to(sequence) {
             self.batch.state_copies.extend(sequence.cache.save(start, blocks));
         }
-        let (end, is_complete) = (start + num_rows, num_rows == remaining);
-        let sampled = is_complete && sequence.generates();
-        self.batch.sample_later |= sampled && sequence.grammar.is_some();
-        if let Some(init) = sequence.take_init() {
-            self.batch.init.push(init);
-        }
-        let (first, scored_before) = (self.batch.num_tokens(), self.batch.scored.len());
-        self.batch.scored.extend(sequence.rows_to_score(&(start..end), first));
+        let (end, scored_before) = (start + num_rows, self.batch.scored.len());
+        let sampled = batch::push(&mut self.batch, sequence, start..end, num_rows == remaining);
         let num_scored = self.batch.scored.len() - scored_before;
-        let chunk = Chunk {
-            sequence_slot: sequence.sequence_slot(),
-            state_slot: sequence.cache.state_slot(),
-            range: start..end,
-            sampled,
-            num_logprobs: sequence.num_logprobs,
-            vector: sequence.vector(is_complete),
-            second_segment: sequence.second_segment,
-        };
-        batch::push(&mut self.batch, chunk, sequence.tokens.segments(start..end));
         sequence.advance(num_rows, sampled);
         let (id, request) = (sequence.id, sequence.request());
         self.scheduled.push(Scheduled { id, request, num_rows, end, sampled, num_scored, withheld: false });
@@ -163,7 +147,7 @@ impl StepPlan {
     fn admit(&mut self, sequences: &mut Sequences, (max_tokens, budget): (usize, usize), now: Instant) -> bool {
         while let Some(sequence) = sequences.next_waiting(max_tokens) {
             let was_preempted = sequence.id > 0;
-            let prompt = &sequence.tokens.prompt;
+            let prompt = sequence.prompt();
             if !prompt.is_whole() && prompt.most_together() > budget {
                 sequences.waiting.put_back(sequence);
                 // Only shorter prompts beside a longer one may go first, so that the next prompt to start finds room.
@@ -197,7 +181,7 @@ impl StepPlan {
             }
             Some(relative) => {
                 let num_shared = sequence.num_shared();
-                let next = num_shared..num_shared + sequence.tokens.prompt.num_together(num_shared);
+                let next = num_shared..num_shared + sequence.prompt().num_together(num_shared);
                 let copies = sequence.cache.fork(&relative.cache, next, &mut sequences.blocks, self.headroom);
                 copies.map(|copies| {
                     sequence.is_fork = true;
@@ -207,8 +191,7 @@ impl StepPlan {
                 })
             }
             None => {
-                let num_reusable = sequence.num_reusable(sequences.blocks.has_state());
-                let found = sequence.cache.take(&mut sequences.blocks, &sequence.tokens, sequence.scope, num_reusable, headroom);
+                let found = sequence.take_cache(&mut sequences.blocks, headroom);
                 found.map(|found| {
                     self.batch.state_copies.extend(found.state_copy);
                     found.num_tokens
@@ -223,7 +206,7 @@ impl StepPlan {
         if sequence.timeline.admit(now, &sequences.metrics) {
             sequence.set_cached(num_found);
             if sequences.blocks.caches_prefixes() && !sequence.is_fork {
-                sequences.metrics.prefix_cache_queries_total.inc_by(sequence.tokens.prompt.len() as u64);
+                sequences.metrics.prefix_cache_queries_total.inc_by(sequence.prompt().len() as u64);
                 sequences.metrics.prefix_cache_hits_total.inc_by(num_found as u64);
             }
         }
@@ -233,11 +216,12 @@ impl StepPlan {
 
     /// Finds the running member of the sequence group to fork from. That member may still have to compute the prompt.
     fn relative<'a>(&self, sequence: &Sequence, running: &'a Running, blocks: &BlockManager) -> Option<&'a Sequence> {
-        let shares = sequence.sequence_group.is_some() && sequence.num_shared() > 0 && sequence.tokens.generated.is_empty();
+        let group = sequence.asked.sequence_group;
+        let shares = group.is_some() && sequence.num_shared() > 0 && sequence.num_generated() == 0;
         if !shares || sequence.needs_whole_prompt() {
             return None;
         }
-        let relatives = running.iter().filter(|relative| relative.sequence_group == sequence.sequence_group);
+        let relatives = running.iter().filter(|relative| relative.asked.sequence_group == group);
         // States and windows advance. A state can be copied, and a window's blocks shared, only near the end of the shared tokens.
         let forkable = relatives.filter(|relative| {
             let is_there = !blocks.has_state() || self.num_computed_before(relative) <= sequence.num_shared();
@@ -292,7 +276,7 @@ impl StepPlan {
     /// block that was not copied cannot run alone if they see rows of the block before.
     fn lacks_copy(&self, sequence: &Sequence) -> bool {
         let start = sequence.num_shared() / self.block_size * self.block_size;
-        self.copies_state_to(sequence) || self.copies_block_to(sequence) && sequence.tokens.prompt.boundary_before(start) < start
+        self.copies_state_to(sequence) || self.copies_block_to(sequence) && sequence.prompt().boundary_before(start) < start
     }
 
     /// The oldest sequence of the step that must start again because the step's copies were not made.

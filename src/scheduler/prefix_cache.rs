@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::RandomState;
 
-use crate::block_key::{BlockItems, BlockKey, Scope};
+use crate::block_key::{BlockItems, BlockKey, CacheScope};
 use crate::items::RunContent;
 use crate::lru::{Lru, Owner};
 
@@ -33,7 +33,7 @@ struct Node {
     /// 0 if the node is unused.
     id: u64,
     parent: u64,
-    scope: Scope,
+    scope: CacheScope,
     /// The runs of rows in the block. Empty for a block of tokens.
     runs: Box<[RunContent]>,
     hash: u64,
@@ -82,7 +82,7 @@ impl PrefixCache {
     }
 
     /// Finds the content `items` after `parent`.
-    pub fn find(&self, scope: Scope, parent: ContentId, items: &BlockItems) -> Option<ContentId> {
+    pub fn find(&self, scope: CacheScope, parent: ContentId, items: &BlockItems) -> Option<ContentId> {
         let key = BlockKey { scope, parent: parent.id, items };
         let index = *self.index.get(&key.hash(&self.hasher))?;
         let node = &self.nodes[index as usize];
@@ -100,7 +100,7 @@ impl PrefixCache {
     /// the content's id. A content that is known already keeps its present blocks.
     pub fn insert(
         &mut self,
-        (scope, owner): (Scope, Owner),
+        (scope, owner): (CacheScope, Owner),
         parent: ContentId,
         items: &BlockItems,
         blocks: impl Iterator<Item = Option<u32>>,
@@ -126,7 +126,7 @@ impl PrefixCache {
     }
 
     /// Adds a content without blocks. If another content has the same hash, that one stays and the new one is never found.
-    fn add(&mut self, (scope, owner): (Scope, Owner), parent: ContentId, items: &BlockItems) -> ContentId {
+    fn add(&mut self, (scope, owner): (CacheScope, Owner), parent: ContentId, items: &BlockItems) -> ContentId {
         let (id, hash) = (self.next_id, BlockKey { scope, parent: parent.id, items }.hash(&self.hasher));
         self.next_id += 1;
         let Entry::Vacant(vacant) = self.index.entry(hash) else { return ContentId { node: NONE, id } };

@@ -106,23 +106,14 @@ impl Running {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
-    use crate::channel::channel;
-    use crate::queue_permits::QueuePermits;
-    use crate::testing::{sequence, shared};
+    use crate::testing::{accepted, sequence};
 
     #[test]
     fn a_sequence_is_found_by_its_id_until_it_is_removed_and_the_order_stays() {
-        let (mut running, shared) = (Running::new(3), shared(3));
+        let mut running = Running::new(3);
         for id in [2, 5, 9] {
-            let events = Arc::new(channel().0);
-            let mut sequence = Sequence::new(
-                sequence(vec![1], 1),
-                events,
-                QueuePermits::take(&shared, crate::Client::default(), [1]).unwrap().next().unwrap(),
-            );
+            let mut sequence = accepted(sequence(vec![1], 1));
             sequence.id = id;
             running.push(sequence);
         }

@@ -4,42 +4,35 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::block_key::Scope;
+use crate::block_key::CacheScope;
 use crate::block_manager::BlockManager;
 use crate::channel::EventSender;
 use crate::checkpoints::Checkpoints;
 use crate::client::Client;
 use crate::event::Event;
+use crate::items::Items;
 use crate::masks::{GrammarCursor, PATIENCE};
-use crate::new_sequence::{NewSequence, SequenceGroup};
+use crate::new_sequence::NewSequence;
 use crate::queue_permits::{QueuePermit, RequestKey};
-use crate::sequence_cache::SequenceCache;
+use crate::sequence_cache::{PrefixHit, SequenceCache};
 use crate::timeline::Timeline;
 use crate::tokens::Tokens;
-use engine::{Pooling, Scored, SlotInit, VectorRequest};
-use logits::SamplingParams;
+use engine::{Scored, SlotInit, VectorRequest};
 use metrics::ModelMetrics;
 
 #[derive(Debug)]
 pub struct Sequence {
     /// The ordinal of the first admission, starting at 1. 0 before admission.
     pub id: u64,
-    pub tokens: Tokens,
+    /// What the caller handed in. The grammar has moved to the cursor.
+    pub asked: NewSequence,
+    generated: Vec<u32>,
     pub cache: SequenceCache,
     pub timeline: Timeline,
-    pub scope: Scope,
-    pub num_logprobs: Option<u8>,
-    pub sequence_group: Option<SequenceGroup>,
     /// Present if the tokens must follow a grammar.
     pub grammar: Option<GrammarCursor>,
     /// Whether the prompt was computed for another member of the sequence group.
     pub is_fork: bool,
-    params: Arc<SamplingParams>,
-    max_tokens: usize,
-    stop_ids: Vec<u32>,
-    score_prompt: Option<u8>,
-    pool: Option<Pooling>,
-    pub second_segment: Option<usize>,
     events: Arc<EventSender>,
     permit: QueuePermit,
 
@@ -58,24 +51,15 @@ pub struct Sequence {
 }
 
 impl Sequence {
-    pub fn new(new: NewSequence, events: Arc<EventSender>, permit: QueuePermit) -> Self {
-        let num_prompt = new.prompt.len();
+    pub fn new(mut asked: NewSequence, events: Arc<EventSender>, permit: QueuePermit) -> Self {
         Self {
             id: 0,
-            tokens: Tokens::new(new.prompt),
+            generated: Vec::new(),
             cache: SequenceCache::default(),
-            timeline: Timeline::new(num_prompt),
-            scope: Scope { salt: new.cache_salt, ..Scope::default() },
-            num_logprobs: new.num_logprobs,
-            sequence_group: new.sequence_group,
-            grammar: new.grammar.map(GrammarCursor::new),
+            timeline: Timeline::new(asked.prompt.len()),
+            grammar: asked.grammar.take().map(GrammarCursor::new),
+            asked,
             is_fork: false,
-            params: Arc::new(new.params),
-            max_tokens: new.max_tokens as usize,
-            stop_ids: new.stop_ids,
-            score_prompt: new.score_prompt,
-            pool: new.pool,
-            second_segment: new.second_segment,
             events,
             permit,
             sequence_slot: 0,
@@ -102,20 +86,20 @@ impl Sequence {
     /// # Errors
     /// The reason why it cannot run, for the client.
     pub fn check(&self, blocks: &BlockManager, max_rows: usize) -> Result<(), String> {
-        let (capacity, prompt) = (blocks.max_tokens(), &self.tokens.prompt);
+        let (capacity, prompt) = (blocks.max_tokens(), self.prompt());
         let len = prompt.len();
         prompt.check()?;
-        let asks_nothing = self.max_tokens == 0 && self.score_prompt.is_none() && self.pool.is_none();
-        if len == 0 || asks_nothing {
+        let NewSequence { max_tokens, score_prompt, pool, .. } = self.asked;
+        if len == 0 || max_tokens == 0 && score_prompt.is_none() && pool.is_none() {
             return Err("a sequence needs a prompt, and a token to generate, a score or a vector to compute".into());
         }
-        if self.pool.is_some() && self.max_tokens > 0 {
+        if pool.is_some() && max_tokens > 0 {
             return Err("a sequence either generates tokens or becomes a vector, not both".into());
         }
-        if self.score_prompt.is_some() && !prompt.is_text() {
+        if score_prompt.is_some() && !prompt.is_text() {
             return Err("a prompt has scores only if all of it is text".into());
         }
-        if len + usize::from(self.max_tokens > 0) > capacity {
+        if len + usize::from(max_tokens > 0) > capacity {
             return Err(format!("the prompt has {len} tokens and the KV cache holds {capacity}"));
         }
         let together = prompt.most_together();
@@ -133,17 +117,17 @@ impl Sequence {
     /// Number of rows that the next step may run: tokens that are known or pending, and not computed. 0 if the pending tokens already
     /// exhaust `max_tokens` or a KV cache of `capacity` tokens. A sequence that generates nothing has only the rows of its prompt.
     pub fn num_remaining(&self, capacity: usize) -> usize {
-        if self.max_tokens == 0 {
-            return self.tokens.prompt.len() - self.num_computed;
+        if !self.generates() {
+            return self.prompt().len() - self.num_computed;
         }
-        let total = self.tokens.len() + self.num_pending;
-        let exhausted = self.tokens.generated.len() + self.num_pending >= self.max_tokens || total > capacity;
+        let total = self.num_tokens() + self.num_pending;
+        let exhausted = self.generated.len() + self.num_pending >= self.max_tokens() || total > capacity;
         if exhausted { 0 } else { total - self.num_computed }
     }
 
     /// Number of rows that the next step must run if it runs the sequence: 1, or the rows of a run that see each other.
     pub fn num_together(&self) -> usize {
-        self.tokens.prompt.num_together(self.num_computed)
+        self.prompt().num_together(self.num_computed)
     }
 
     /// Number of blocks that the next rows need and the sequence does not hold.
@@ -163,41 +147,76 @@ impl Sequence {
         self.num_pending
     }
 
+    pub fn prompt(&self) -> &Items {
+        &self.asked.prompt
+    }
+
+    pub fn tokens(&self) -> Tokens<'_> {
+        Tokens { prompt: &self.asked.prompt, generated: &self.generated }
+    }
+
+    /// Number of tokens that the host knows.
+    pub fn num_tokens(&self) -> usize {
+        self.asked.prompt.len() + self.generated.len()
+    }
+
+    pub fn num_generated(&self) -> usize {
+        self.generated.len()
+    }
+
     pub fn max_tokens(&self) -> usize {
-        self.max_tokens
+        self.asked.max_tokens as usize
     }
 
     pub fn generates(&self) -> bool {
-        self.max_tokens > 0
+        self.asked.max_tokens > 0
+    }
+
+    fn cache_scope(&self) -> CacheScope {
+        CacheScope { salt: self.asked.cache_salt, ..CacheScope::default() }
+    }
+
+    /// Takes cached blocks and memory for the rest, see [`SequenceCache::take`].
+    pub fn take_cache(&mut self, blocks: &mut BlockManager, headroom: usize) -> Option<PrefixHit> {
+        let (scope, num_reusable) = (self.cache_scope(), self.num_reusable(blocks.has_state()));
+        let tokens = Tokens { prompt: &self.asked.prompt, generated: &self.generated };
+        self.cache.take(blocks, tokens, scope, num_reusable, headroom)
+    }
+
+    /// Registers the blocks of the first `num_tokens` tokens, see [`SequenceCache::commit`].
+    pub fn commit_cache(&mut self, num_tokens: usize, blocks: &mut BlockManager) {
+        let scope = (self.cache_scope(), self.client().tenant);
+        let tokens = Tokens { prompt: &self.asked.prompt, generated: &self.generated };
+        self.cache.commit(num_tokens, tokens, scope, blocks);
     }
 
     /// Number of tokens that the members of a sequence group share: the prompt without its last token, from whose logits each member
     /// samples. If the prompt ends with a run whose rows see each other, they are not shared either.
     pub fn num_shared(&self) -> usize {
-        self.tokens.prompt.boundary_before(self.tokens.prompt.len() - 1)
+        self.prompt().boundary_before(self.prompt().len() - 1)
     }
 
     /// Start of the last rows of the known and pending tokens, of which the engine samples the last one: a single row, or a run at the
     /// prompt's end whose rows see each other.
     fn last_start(&self) -> usize {
-        self.tokens.prompt.boundary_before(self.tokens.len() + self.num_pending - 1)
+        self.prompt().boundary_before(self.num_tokens() + self.num_pending - 1)
     }
 
     /// Whether the last row cannot run twice, so that it waits for its mask: it would advance the state again, or its run must run as one.
     fn runs_last_once(&self, has_state: bool) -> bool {
-        has_state || self.last_start() + 1 < self.tokens.len() + self.num_pending
+        has_state || self.last_start() + 1 < self.num_tokens() + self.num_pending
     }
 
     /// Whether every row of the prompt must run, even if the prefix cache holds the prompt.
     pub fn needs_whole_prompt(&self) -> bool {
-        self.pool.is_some() || self.score_prompt.is_some() && self.num_scored < self.tokens.prompt.len()
+        self.asked.pool.is_some() || self.asked.score_prompt.is_some() && self.num_scored < self.prompt().len()
     }
 
     /// The most tokens that may come from the prefix cache. One token is left to compute, for its logits. With recurrent state and a
     /// grammar, a second one is left, because the last row may have to wait for its mask and the step that copies the state must run a row.
-    pub fn num_reusable(&self, has_state: bool) -> usize {
+    fn num_reusable(&self, has_state: bool) -> usize {
         let num_left = if has_state && self.grammar.is_some() { 2 } else { 1 };
-        if self.needs_whole_prompt() || self.tokens.prompt.is_whole() { 0 } else { self.tokens.len().saturating_sub(num_left) }
+        if self.needs_whole_prompt() || self.prompt().is_whole() { 0 } else { self.num_tokens().saturating_sub(num_left) }
     }
 
     /// Whether a step that starts `now` must leave the sequence out because its next mask has not arrived.
@@ -217,9 +236,9 @@ impl Sequence {
     /// There are three kinds of boundaries: the end of the tokens that a sequence group shares, the last row of a sequence with a grammar
     /// whose last row cannot run twice (it may wait for its mask), and checkpoints.
     pub fn chunk_boundary(&self, blocks: &BlockManager) -> Option<usize> {
-        let branch = self.sequence_group.is_some().then(|| self.num_shared());
+        let branch = self.asked.sequence_group.is_some().then(|| self.num_shared());
         let last = (self.grammar.is_some() && self.runs_last_once(blocks.has_state())).then(|| self.last_start());
-        let cuts = |border: &usize| self.tokens.prompt.boundary_before(*border) < *border;
+        let cuts = |border: &usize| self.prompt().boundary_before(*border) < *border;
         let checkpoint = self.checkpoints(blocks).and_then(|borders| {
             let next = |&border: &usize| borders.behind(border);
             std::iter::successors(borders.behind(self.num_computed), next).find(|border| !cuts(border))
@@ -230,8 +249,8 @@ impl Sequence {
     /// The positions after which the recurrent state is kept. None if the model has no state, or if the state is of no use to other
     /// sequences.
     pub fn checkpoints(&self, blocks: &BlockManager) -> Option<Checkpoints> {
-        let keeps = blocks.keeps_checkpoints() && !self.tokens.prompt.is_whole();
-        keeps.then(|| Checkpoints::new(self.tokens.len() + self.num_pending, self.cache.branch(), blocks.block_size()))
+        let keeps = blocks.keeps_checkpoints() && !self.prompt().is_whole();
+        keeps.then(|| Checkpoints::new(self.num_tokens() + self.num_pending, self.cache.branch(), blocks.block_size()))
     }
 
     /// Whether the next rows are the last ones, which a mask may delay.
@@ -242,16 +261,16 @@ impl Sequence {
     /// The rows of the tokens in `range` whose scores the client wants and does not have yet. The first of these tokens has row `first` in
     /// the batch. Only a text has scores.
     pub fn rows_to_score(&self, range: &Range<usize>, first: usize) -> impl Iterator<Item = Scored> {
-        let (start, ids) = (range.start, self.tokens.prompt.tokens());
-        let due = start.max(self.num_scored - 1)..range.end.min(self.tokens.prompt.len() - 1);
-        let due = if self.score_prompt.is_some() { due } else { 0..0 };
-        let num_logprobs = self.score_prompt.unwrap_or(0);
+        let (start, ids) = (range.start, self.prompt().tokens());
+        let due = start.max(self.num_scored - 1)..range.end.min(self.prompt().len() - 1);
+        let due = if self.asked.score_prompt.is_some() { due } else { 0..0 };
+        let num_logprobs = self.asked.score_prompt.unwrap_or(0);
         due.map(move |at| Scored { row: (first + at - start) as u32, id: ids[at + 1], num_logprobs })
     }
 
     /// The vector to request from the engine. `complete`: whether the step computes the last row of the prompt.
     pub fn vector(&self, complete: bool) -> Option<VectorRequest> {
-        self.pool.map(|pooling| VectorRequest { pooling, complete })
+        self.asked.pool.map(|pooling| VectorRequest { pooling, complete })
     }
 
     pub fn sequence_slot(&self) -> u32 {
@@ -267,9 +286,9 @@ impl Sequence {
     pub fn take_init(&mut self) -> Option<SlotInit> {
         std::mem::take(&mut self.needs_init).then(|| SlotInit {
             slot: self.sequence_slot,
-            params: self.params.clone(),
-            prompt: self.tokens.prompt.tokens().clone(),
-            generated: self.tokens.generated.clone(),
+            params: self.asked.params.clone(),
+            prompt: self.prompt().tokens().clone(),
+            generated: self.generated.clone(),
         })
     }
 
@@ -304,9 +323,9 @@ impl Sequence {
     /// Takes a sampled token. False if the token ends the sequence.
     pub fn collect(&mut self, token: u32) -> bool {
         self.num_pending -= 1;
-        let goes_on = !self.stop_ids.contains(&token);
+        let goes_on = !self.asked.stop_ids.contains(&token);
         if goes_on {
-            self.tokens.generated.push(token);
+            self.generated.push(token);
         } else {
             self.stopped_by = Some(token);
         }
@@ -320,13 +339,13 @@ impl Sequence {
 
     /// Whether the sequence has reached `max_tokens` or the end of a KV cache of `capacity` tokens.
     pub fn is_exhausted(&self, capacity: usize) -> bool {
-        self.tokens.generated.len() >= self.max_tokens || self.tokens.len() > capacity
+        self.generated.len() >= self.max_tokens() || self.num_tokens() > capacity
     }
 
     /// Records the end of the prefill. The prompt's tokens count as processed, unless another member of the sequence group computed them.
     pub fn end_prefill(&mut self, now: Instant, metrics: &ModelMetrics) {
         if self.timeline.end_prefill(now, metrics) && !self.is_fork {
-            metrics.prompt_tokens_total.inc_by(self.tokens.prompt.len() as u64);
+            metrics.prompt_tokens_total.inc_by(self.prompt().len() as u64);
         }
     }
 

@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use crate::block_key::{BlockItems, Scope};
+use crate::block_key::{BlockItems, CacheScope};
 use crate::block_manager::BlockManager;
 use crate::checkpoints::Checkpoints;
 use crate::lru::Owner;
@@ -106,8 +106,8 @@ impl SequenceCache {
     pub fn take(
         &mut self,
         blocks: &mut BlockManager,
-        tokens: &Tokens,
-        scope: Scope,
+        tokens: Tokens,
+        scope: CacheScope,
         num_reusable: usize,
         headroom: usize,
     ) -> Option<PrefixHit> {
@@ -136,7 +136,7 @@ impl SequenceCache {
 
     /// Finds the longest prefix of at most `num_reusable` blocks that the sequence can continue and that cuts no whole run. Leaves the
     /// prefix's contents in `contents`.
-    fn find(&mut self, blocks: &BlockManager, tokens: &Tokens, scope: Scope, num_reusable: usize) -> BlockHit {
+    fn find(&mut self, blocks: &BlockManager, tokens: Tokens, scope: CacheScope, num_reusable: usize) -> BlockHit {
         let (block_size, groups) = (blocks.block_size(), blocks.groups());
         let mut hit = BlockHit::default();
         // For each group, the start of the current run of cached blocks.
@@ -233,13 +233,17 @@ impl SequenceCache {
 
     /// Number of blocks that the first `num_tokens` tokens need and the sequence does not hold.
     pub fn num_missing(&self, num_tokens: usize, block_size: usize) -> usize {
-        self.tables.iter().map(|table| num_tokens.div_ceil(block_size).saturating_sub(table.blocks.len())).sum()
+        let lacking = self.tables.iter().filter(|table| table.blocks.len() * block_size < num_tokens);
+        lacking.map(|table| num_tokens.div_ceil(block_size) - table.blocks.len()).sum()
     }
 
     /// Allocates blocks for the tokens in `range`. Returns the end of the tokens that got a block. `headroom`: blocks that must stay
     /// available. The blocks of the first `num_together` tokens ignore it.
     pub fn grow(&mut self, range: Range<usize>, num_together: usize, blocks: &mut BlockManager, headroom: usize) -> usize {
         let (block_size, Range { start, end }) = (blocks.block_size(), range);
+        if self.num_missing(end, block_size) == 0 {
+            return end;
+        }
         for index in start / block_size..end.div_ceil(block_size) {
             let needed = self.num_missing((index + 1) * block_size, block_size);
             let kept = if index * block_size < start + num_together { 0 } else { headroom };
@@ -255,7 +259,7 @@ impl SequenceCache {
 
     /// Registers the full blocks of the first `num_tokens` tokens in the prefix cache, since their K and V are computed. Gives back the
     /// blocks that no later row can see.
-    pub fn commit(&mut self, num_tokens: usize, tokens: &Tokens, scope: (Scope, Owner), blocks: &mut BlockManager) {
+    pub fn commit(&mut self, num_tokens: usize, tokens: Tokens, scope: (CacheScope, Owner), blocks: &mut BlockManager) {
         let block_size = blocks.block_size();
         // The keys and values of a prompt whose items all see each other depend on the whole prompt, which a key does not hold.
         let is_cached = blocks.caches_prefixes() && !tokens.prompt.is_whole();

@@ -42,7 +42,7 @@ impl Sequences {
         if let Some(grammar) = &mut sequence.grammar {
             grammar.start(threads);
         }
-        self.has_whole_runs |= sequence.tokens.prompt.most_together() > 1;
+        self.has_whole_runs |= sequence.prompt().most_together() > 1;
         self.waiting.push(sequence);
     }
 
@@ -74,8 +74,8 @@ impl Sequences {
         if !self.has_whole_runs {
             return 1;
         }
-        let prompts = self.running.iter().filter(|sequence| sequence.num_computed() < sequence.tokens.prompt.len());
-        let running = prompts.map(|sequence| sequence.tokens.prompt.most_together()).max().unwrap_or(1);
+        let prompts = self.running.iter().filter(|sequence| sequence.num_computed() < sequence.prompt().len());
+        let running = prompts.map(|sequence| sequence.prompt().most_together()).max().unwrap_or(1);
         running.max(self.waiting.most_together())
     }
 
@@ -130,7 +130,7 @@ impl Sequences {
         // A sequence that stops at once has no token to mark the end of its prefill.
         sequence.end_prefill(now, &self.metrics);
         sequence.timeline.finish(now, &self.metrics);
-        let (num_prompt, num_generated) = (sequence.tokens.prompt.len(), sequence.tokens.generated.len());
+        let (num_prompt, num_generated) = (sequence.prompt().len(), sequence.num_generated());
         self.metrics.request_prompt_tokens.observe(num_prompt as f64);
         self.metrics.request_generation_tokens.observe(num_generated as f64);
         self.metrics.request_max_generation_tokens.observe(sequence.max_tokens() as f64);

@@ -20,8 +20,8 @@ use engine::{EngineError, KvCapacity};
 use logits::{Logprobs, SamplingParams};
 use metrics::ModelMetrics;
 
-pub fn params(seed: u64) -> SamplingParams {
-    SamplingParams { seed, ..SamplingParams::default() }
+pub fn params(seed: u64) -> Arc<SamplingParams> {
+    Arc::new(SamplingParams { seed, ..SamplingParams::default() })
 }
 
 pub fn sequence(prompt: Vec<u32>, max_tokens: u32) -> NewSequence {
@@ -36,6 +36,12 @@ pub fn run(source: u8, num_rows: usize, layout: Layout, is_whole: bool) -> RowRu
 
 pub fn options(max_batch_tokens: usize, max_running: usize) -> SchedulerOptions {
     SchedulerOptions { max_batch_tokens, max_running, max_waiting: 1000, max_waiting_tokens: 0, prefix_cache: true }
+}
+
+/// A sequence that the queue has accepted, and whose client is gone.
+pub fn accepted(new: NewSequence) -> Sequence {
+    let mut permits = QueuePermits::take(&shared(1), crate::Client::default(), [new.prompt.len()]).unwrap();
+    Sequence::new(new, Arc::new(channel().0), permits.next().unwrap())
 }
 
 /// A queue with `places` places and room for any number of tokens.

@@ -71,7 +71,7 @@ impl Waiting {
     /// The most rows that a waiting sequence must run in one step.
     pub fn most_together(&self) -> usize {
         let waiting = self.preempted.iter().chain(self.shares.values().flat_map(|share| &share.waiting));
-        waiting.map(|sequence| sequence.tokens.prompt.most_together()).max().unwrap_or(1)
+        waiting.map(|sequence| sequence.prompt().most_together()).max().unwrap_or(1)
     }
 
     /// Adds a sequence at the end of its request's queue.
@@ -97,7 +97,7 @@ impl Waiting {
     /// since. A request that already runs something is skipped while it lacks blocks. The same holds for a tenant.
     pub fn next(&mut self, room: AdmissionLimits) -> Option<Sequence> {
         if let Some(first) = self.preempted.front() {
-            let may_start = self.preempted_blocked_at != Some(room.num_releases) && first.tokens.len() <= room.max_tokens;
+            let may_start = self.preempted_blocked_at != Some(room.num_releases) && first.num_tokens() <= room.max_tokens;
             return if may_start { self.preempted.pop_front() } else { None };
         }
         let is_blocked = |share: &RequestQueue| share.blocked_at == Some(room.num_releases);
@@ -106,7 +106,7 @@ impl Waiting {
         loop {
             let may_start = |(key, share): &(&RequestKey, &RequestQueue)| {
                 let is_open = room.unreserved || !self.runs_something(share);
-                let fits = share.waiting.front().is_some_and(|first| first.tokens.len() <= room.max_tokens);
+                let fits = share.waiting.front().is_some_and(|first| first.num_tokens() <= room.max_tokens);
                 is_open && fits && !self.passed_over.contains(key) && !requests.contains(key) && !tenants.contains(&share.client.tenant)
             };
             let debt = |share: &RequestQueue| (self.accounts.get(share.client.tenant).debt, share.debt);
@@ -200,7 +200,6 @@ impl Waiting {
 
     /// Drops the sequences whose clients are gone. Returns how many.
     pub fn reap_cancelled(&mut self) -> usize {
-        let before = self.len();
         let mut gone = Vec::new();
         // `is_cancelled` is read once per sequence, because a client may leave at any moment.
         self.preempted.retain(|sequence| {
@@ -208,11 +207,16 @@ impl Waiting {
             gone.extend(is_gone.then(|| sequence.request()));
             !is_gone
         });
+        let mut num_reaped = gone.len();
         gone.into_iter().for_each(|request| self.leave(request));
         for share in self.shares.values_mut() {
             let num_waiting = share.waiting.len();
             share.waiting.retain(|sequence| !sequence.is_cancelled());
-            self.accounts.remove_waiting(share.client.tenant, num_waiting - share.waiting.len());
+            let num_gone = num_waiting - share.waiting.len();
+            if num_gone > 0 {
+                self.accounts.remove_waiting(share.client.tenant, num_gone);
+                num_reaped += num_gone;
+            }
         }
         self.shares.retain(|_, share| {
             let is_over = share.num_started == 0 && share.waiting.is_empty();
@@ -221,7 +225,6 @@ impl Waiting {
             }
             !is_over
         });
-        let num_reaped = before - self.len();
         if num_reaped > 0 {
             // Another sequence, which needs less, may be first now.
             self.preempted_blocked_at = None;

@@ -73,14 +73,15 @@ impl Generation {
         let has_sequence = request.has_sequence();
         let scored = |_| ScoredPrompt { ids: request.sequence.prompt.tokens().clone(), echo: request.echo.clone(), logprobs: Vec::new() };
         let prompt = request.sequence.score_prompt.map(scored).map_or(PromptTokens::Done, PromptTokens::Scoring);
-        let ValidRequest { model, sequence, stop, own_stop_ids, show_control, return_ids, parser, meter, retry, rules, .. } = request;
+        let ValidRequest { model, options, sequence, stop, parser, meter, retry, rules, .. } = request;
+        let (own_stop_ids, show_control) = (options.stop_token_ids.clone(), options.show_control);
         let transcript = Transcript::new(&sequence, &stop, parser, account.clone()).with_meter(meter);
         let retry = retry.map(|retry| (retry, sequence.params.seed));
         let source = if has_sequence { TokenSource::Engine(handle.enqueue(sequence)?) } else { TokenSource::Nothing };
         if let TokenSource::Engine(events) = &source {
             account.follow(events.progress());
         }
-        let (ids, repeats) = (return_ids.then(Vec::new), request.calls_several.then(RepeatDetector::default));
+        let (ids, repeats) = (options.return_ids.then(Vec::new), request.calls_several.then(RepeatDetector::default));
         Ok(Self { model, source, prompt, transcript, retry, rules, own_stop_ids, show_control, ids, repeats, account })
     }
 
@@ -207,7 +208,7 @@ impl Generation {
         // The account goes on: the client knows the first prompt, and the tokens of both tries count as generated.
         let next = next.and_then(|request| {
             let model = request.model.clone();
-            let mut handle = model.base.handle.request(request.client, request.prompts(1)).ok()?;
+            let mut handle = model.base.handle.request(request.options.client, request.prompts(1)).ok()?;
             Self::start(&mut handle, request, self.account.clone()).ok()
         });
         match (next, std::mem::replace(&mut self.source, TokenSource::Ended(None))) {

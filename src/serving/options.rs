@@ -88,6 +88,11 @@ pub struct Options {
     /// Prompts with a common prefix share cached blocks only if their salts are equal.
     pub cache_salt: u64,
     pub client: Client,
+    /// Choices per prompt.
+    pub num_choices: usize,
+    /// Candidates per prompt, of which the likeliest become its choices. With more candidates than choices, the response cannot be
+    /// streamed.
+    pub best_of: usize,
 }
 
 impl Options {
@@ -115,6 +120,8 @@ impl Options {
             prefix: Vec::new(),
             cache_salt: 0,
             client: Client::default(),
+            num_choices: 1,
+            best_of: 1,
         }
     }
 }

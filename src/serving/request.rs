@@ -14,21 +14,17 @@ use super::transcript::StopTexts;
 use chat::{AnswerStart, Conversation, Format, Parser, ReasoningMeter, RuleError, Rules, Subject, Tools};
 use grammar::Source;
 use logits::Grammar;
-use scheduler::{Client, NewSequence};
+use scheduler::NewSequence;
 
 /// A request that its model can run.
 #[derive(Clone)]
 pub struct ValidRequest {
     pub model: Arc<Model>,
+    pub(super) options: Arc<Options>,
     pub(super) sequence: NewSequence,
-    pub(super) client: Client,
     pub(super) stop: StopTexts,
-    /// Stop ids given in the request.
-    pub(super) own_stop_ids: Vec<u32>,
     /// Whether the answer has to make a call and may make several.
     pub(super) calls_several: bool,
-    pub(super) show_control: bool,
-    pub(super) return_ids: bool,
     /// The prompt as text if the request wants it, otherwise empty.
     pub(super) echo: String,
     /// Separates reasoning and calls from text. `None` if everything is text.
@@ -42,7 +38,7 @@ pub struct ValidRequest {
 
 impl ValidRequest {
     /// Renders, encodes and checks. Takes up to a second per megabyte of prompt: call it off the event loop.
-    pub fn new(model: Arc<Model>, prompt: Prompt, options: &Options) -> Result<Self, RequestError> {
+    pub fn new(model: Arc<Model>, prompt: Prompt, options: Arc<Options>) -> Result<Self, RequestError> {
         if model.base.spec.arch.bidirectional {
             return Err(RequestError::NoGeneration(model.id.clone()));
         }
@@ -61,8 +57,8 @@ impl ValidRequest {
             }
             other => (encode_up_to(&model, other, most)?, AnswerStart::Turn),
         };
-        let ids = truncated(ids, ContextLimit::of(&model), options);
-        let stop_ids = stop_ids(&model, &prompt, options);
+        let ids = truncated(ids, ContextLimit::of(&model), &options);
+        let stop_ids = stop_ids(&model, &prompt, &options);
         let echo = match (options.echo, options.truncate) {
             (false, _) => String::new(),
             (true, None) => prompt.echo(&model.base.tokenizer, &ids),
@@ -70,15 +66,15 @@ impl ValidRequest {
         };
         let max_tokens = budget(ids.len(), ContextLimit::of(&model), model.defaults.budget(options.budget))?;
         let mut chat = match prompt {
-            Prompt::Chat(conversation) => Some(Chat { model: &model, conversation, entry, options }),
+            Prompt::Chat(conversation) => Some(Chat { model: &model, conversation, entry, options: &options }),
             _ => None,
         };
         let grammar = match &mut chat {
             Some(chat) => chat.grammar()?,
             None => grammar(&model, options.format.as_ref())?,
         };
-        let grammar = permitted(&model, options, grammar)?;
-        let mut params = model.sampling_of(options);
+        let grammar = permitted(&model, &options, grammar)?;
+        let mut params = model.sampling_of(&options);
         if params.min_tokens > 0 {
             params.suppressed.clone_from(&stop_ids);
         }
@@ -90,14 +86,13 @@ impl ValidRequest {
             score_prompt: options.prompt_logprobs.or(options.logprobs.filter(|_| options.echo)),
             ..NewSequence::new(ids, params, max_tokens)
         };
-        let retry = chat.as_ref().and_then(|chat| ToolRetry::of(&chat.conversation, options, max_tokens));
+        let retry = chat.as_ref().and_then(|chat| ToolRetry::of(&chat.conversation, &options, max_tokens));
         let parser = chat.as_ref().and_then(|chat| chat.parser(retry.as_deref()));
         let meter = chat.as_ref().and_then(Chat::meter);
         let only_calls = chat.as_ref().is_some_and(Chat::is_only_calls);
         // An answer that is only calls ends where its grammar says. A stop text must not cut it.
         let texts = if only_calls { Vec::new() } else { options.stop.clone() };
         let stop = StopTexts { texts, kept: options.keep_stop };
-        let (show_control, return_ids) = (options.show_control, options.return_ids);
         let calls_several = chat.as_ref().and_then(Chat::tools).is_some_and(|tools| tools.must_call() && tools.parallel);
         let must_call = chat.as_ref().and_then(Chat::tools).is_some_and(Tools::must_call);
         // A forced call overrides the format.
@@ -106,14 +101,12 @@ impl ValidRequest {
             _ if options.allowed_ids.is_some() || !options.bad_words.is_empty() => Subject::AllowedIds,
             _ => Subject::Tools,
         };
-        let own_stop_ids = options.stop_token_ids.clone();
-        let client = options.client;
-        Ok(Self { model, sequence, client, stop, own_stop_ids, calls_several, show_control, return_ids, echo, parser, meter, retry, rules })
+        Ok(Self { model, options, sequence, stop, calls_several, echo, parser, meter, retry, rules })
     }
 
     /// The second try, given the counts of the first. `None` if nothing is left to generate, or if the model refuses the request.
     pub(super) fn second_try(model: Arc<Model>, retry: &ToolRetry, spent: Counts, seed: u64) -> Option<Self> {
-        Self::new(model, Prompt::Chat(retry.conversation.clone()), &retry.options(spent, seed)?).ok()
+        Self::new(model, Prompt::Chat(retry.conversation.clone()), Arc::new(retry.options(spent, seed)?)).ok()
     }
 
     /// Whether the engine has anything to do. False if there is nothing to generate and nothing to score (an echo).

@@ -21,26 +21,12 @@ pub struct ResponseRequest {
     pub model: Arc<Model>,
     pub prompts: Vec<Prompt>,
     pub options: Options,
-    /// Choices per prompt.
-    pub num_choices: usize,
-    /// Candidates per prompt, of which the likeliest become its choices. With more candidates than choices, the response cannot be
-    /// streamed.
-    pub best_of: usize,
-}
-
-/// A request that its model can run.
-pub struct ValidResponse {
-    requests: Vec<ValidRequest>,
-    /// Whether the answers begin with their prompts.
-    echo: bool,
-    num_choices: usize,
-    best_of: usize,
 }
 
 impl ResponseRequest {
-    /// A request for one answer.
+    /// A request with one prompt.
     pub fn new(model: Arc<Model>, prompt: Prompt, options: Options) -> Self {
-        Self { model, prompts: vec![prompt], options, num_choices: 1, best_of: 1 }
+        Self { model, prompts: vec![prompt], options }
     }
 
     /// Whether validation takes so little time that it may run on an event loop.
@@ -54,37 +40,40 @@ impl ResponseRequest {
     }
 
     /// Checks every prompt. Takes up to a second per megabyte of prompt.
-    pub fn validate(self) -> Result<ValidResponse, RequestError> {
-        let Self { model, prompts, mut options, num_choices, best_of } = self;
-        if best_of > num_choices {
+    pub fn validate(self) -> Result<Vec<ValidRequest>, RequestError> {
+        let Self { model, prompts, mut options } = self;
+        if options.best_of > options.num_choices {
             // The log-probabilities decide which candidates are the likeliest.
             options.logprobs = options.logprobs.or(Some(0));
         }
-        let valid = |prompt| ValidRequest::new(model.clone(), prompt, &options);
-        let requests = prompts.into_iter().map(valid).collect::<Result<_, _>>()?;
-        Ok(ValidResponse { requests, echo: options.echo, num_choices, best_of })
+        let options = Arc::new(options);
+        prompts.into_iter().map(|prompt| ValidRequest::new(model.clone(), prompt, options.clone())).collect()
     }
 }
 
-impl ValidResponse {
-    /// Submits every prompt to the model's engine thread, or none. They share the engine with other requests as one. `until` ends the
-    /// response early.
-    pub fn submit<E>(self, ledger: Ledger, until: impl Future<Output = E> + 'static) -> Result<ResponseStream<E>, SubmitError> {
-        let Self { requests, echo, num_choices, best_of } = self;
-        let echoes = requests.iter().filter(|_| echo).map(|request| request.echo.clone()).collect();
-        let prompt_ids = requests.iter().filter(|request| request.return_ids).map(|request| request.prompt_ids().to_vec()).collect();
-        let generations = generations(requests, best_of)?;
-        let shares_prompt = |index: usize| !index.is_multiple_of(best_of);
-        generations.iter().enumerate().for_each(|(index, generation)| ledger.enter(generation.account(), shares_prompt(index)));
-        let until = Some(Box::pin(until) as _);
-        Ok(ResponseStream { generations, next: 0, num_choices, best_of, echoes, prompt_ids, ledger, until })
-    }
+/// Submits the prompts of one request to their model's engine thread, all or none. They share the engine with other requests as one.
+/// `until` ends the response early.
+pub fn submit<E>(
+    requests: Vec<ValidRequest>,
+    ledger: Ledger,
+    until: impl Future<Output = E> + 'static,
+) -> Result<ResponseStream<E>, SubmitError> {
+    let (num_choices, best_of) = requests.first().map_or((1, 1), |first| (first.options.num_choices, first.options.best_of));
+    let echoes = requests.iter().filter(|request| request.options.echo).map(|request| request.echo.clone()).collect();
+    let prompt_ids = requests.iter().filter(|request| request.options.return_ids).map(|request| request.prompt_ids().to_vec()).collect();
+    let generations = generations(requests, best_of)?;
+    let shares_prompt = |index: usize| !index.is_multiple_of(best_of);
+    generations.iter().enumerate().for_each(|(index, generation)| ledger.enter(generation.account(), shares_prompt(index)));
+    let until = Some(Box::pin(until) as _);
+    Ok(ResponseStream { generations, next: 0, num_choices, best_of, echoes, prompt_ids, ledger, until })
 }
 
 /// Starts `count` generations per prompt, which differ only in their seeds. Each prompt is computed once. Its first generation has the
 /// request's own seed, and only the first scores the prompt.
 fn generations(requests: Vec<ValidRequest>, count: usize) -> Result<Vec<Generation>, SubmitError> {
-    let Some((model, client)) = requests.first().map(|request| (request.model.clone(), request.client)) else { return Ok(Vec::new()) };
+    let Some((model, client)) = requests.first().map(|request| (request.model.clone(), request.options.client)) else {
+        return Ok(Vec::new());
+    };
     let mut handle = model.base.handle.request(client, requests.iter().flat_map(|request| request.prompts(count)))?;
     let mut generations = Vec::with_capacity(requests.len() * count);
     for request in requests {
@@ -93,7 +82,7 @@ fn generations(requests: Vec<ValidRequest>, count: usize) -> Result<Vec<Generati
             let mut one = request.clone();
             one.sequence.sequence_group = sequence_group;
             // Seeds are spread, so that the second choice of seed 5 is not the first choice of seed 6.
-            one.sequence.params.seed = request.sequence.params.seed ^ (index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            Arc::make_mut(&mut one.sequence.params).seed ^= (index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             let scores = one.sequence.score_prompt.take_if(|_| index > 0).is_some();
             let account = Account::new(one.num_prompt_tokens());
             let mut generation = Generation::start(&mut handle, one, account)?;

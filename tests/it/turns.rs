@@ -32,7 +32,7 @@ const CONVERSATIONS: [(&str, &str); 16] = [
     ("a result with a picture", "uacpau"),
 ];
 
-const DOORS: [&str; 5] = ["/v1/chat/completions", "/apply-template", "/v1/responses", "/v1/messages", "/api/chat"];
+const ENDPOINTS: [&str; 5] = ["/v1/chat/completions", "/apply-template", "/v1/responses", "/v1/messages", "/api/chat"];
 const PICTURE: &str = "[an image was left out: this model takes none]";
 
 /// A message, independent of any dialect.
@@ -172,8 +172,8 @@ fn ollama(conversation: &[Said]) -> Value {
     body
 }
 
-fn body(door: &str, conversation: &[Said], with_tools: bool) -> Vec<u8> {
-    let mut body = match door {
+fn body(endpoint: &str, conversation: &[Said], with_tools: bool) -> Vec<u8> {
+    let mut body = match endpoint {
         "/v1/responses" => responses(conversation),
         "/v1/messages" => messages(conversation),
         "/api/chat" => ollama(conversation),
@@ -201,7 +201,7 @@ fn sources() -> Vec<(String, String)> {
 }
 
 #[test]
-fn no_door_loses_anything_of_a_conversation_with_any_template() {
+fn no_endpoint_loses_anything_of_a_conversation_with_any_template() {
     let tokenizer = Tokenizer::from_gguf(&GgufFile::open(fixtures::vocabulary("smollm2").path()).unwrap()).unwrap();
     let (limits, sources) = (limits(), sources());
     let mut faults = Vec::new();
@@ -212,14 +212,14 @@ fn no_door_loses_anything_of_a_conversation_with_any_template() {
         for (what, letters) in CONVERSATIONS {
             let said = conversation(letters);
             let with_tools = said.iter().any(|said| !said.calls.is_empty());
-            for door in DOORS {
-                let asked = request(door, &body(door, &said, with_tools), &limits);
-                let conversation = asked.unwrap_or_else(|error| panic!("{door}: {what}: {error}")).expect("a conversation");
+            for endpoint in ENDPOINTS {
+                let asked = request(endpoint, &body(endpoint, &said, with_tools), &limits);
+                let conversation = asked.unwrap_or_else(|error| panic!("{endpoint}: {what}: {error}")).expect("a conversation");
                 match render(&template, &dialect, &tokenizer, &conversation) {
-                    Err(error) => faults.push(format!("{name}, {door}: {what}: {error}")),
+                    Err(error) => faults.push(format!("{name}, {endpoint}: {what}: {error}")),
                     Ok(text) => {
                         let lost = words(&said).into_iter().filter(|(word, count)| text.matches(word).count() != *count);
-                        faults.extend(lost.map(|(word, _)| format!("{name}, {door}: {what}: {word} is not there once")));
+                        faults.extend(lost.map(|(word, _)| format!("{name}, {endpoint}: {what}: {word} is not there once")));
                     }
                 }
                 count += 1;

@@ -51,7 +51,7 @@ pub async fn start(
             () = state.drain.when_cut() => ApiError::new(Kind::Draining, "the server is shutting down"),
         }
     };
-    let response = valid.submit(journal.ledger(), until)?;
+    let response = serving::submit(valid, journal.ledger(), until)?;
     Ok(ClientStream { response, names, journal, is_complete: false, _active: active, _held: Some(held).filter(|_| has_tools) })
 }
 

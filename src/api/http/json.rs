@@ -57,14 +57,6 @@ struct Received {
     logged_as: Option<String>,
 }
 
-/// A tree of known fields only.
-struct Known {
-    value: Value,
-    held: MemoryPermit,
-    /// The memory that is held after the tree has been freed [bytes].
-    kept: usize,
-}
-
 impl FromRequest for JsonBody {
     type Error = ApiError;
     type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
@@ -123,18 +115,17 @@ impl Received {
         read: impl FnOnce(&Value) -> Result<T, ApiError>,
     ) -> (Ignored, Result<(T, Arc<MemoryPermit>), ApiError>) {
         let mut ignored = Ignored::default();
-        let known = self.parse(schema, &mut ignored);
-        let result = known.and_then(|Known { value, mut held, kept }| {
-            let request = read(&value)?;
-            drop(value);
-            held.shrink_to(kept);
-            Ok((request, Arc::new(held)))
-        });
+        let result = self.read_known(schema, &mut ignored, read);
         (ignored, result)
     }
 
-    /// Builds the tree and removes its unknown fields.
-    fn parse(self, schema: &FieldSchema, ignored: &mut Ignored) -> Result<Known, ApiError> {
+    /// Builds the tree, removes its unknown fields, reads the request and frees the tree.
+    fn read_known<T>(
+        self,
+        schema: &FieldSchema,
+        ignored: &mut Ignored,
+        read: impl FnOnce(&Value) -> Result<T, ApiError>,
+    ) -> Result<(T, Arc<MemoryPermit>), ApiError> {
         let Self { bytes, encoding, limit, unknown, mut held, logged_as } = self;
         let size = encoding.unpacked_size(&bytes, limit)?;
         let texts = bytes.len() + COPIES * size;
@@ -150,7 +141,10 @@ impl Received {
         let weight = meter.weight();
         drop(bytes);
         *ignored = schema.admit(&mut value, unknown)?;
-        Ok(Known { value, held, kept: (COPIES - 1) * size + weight })
+        let request = read(&value)?;
+        drop(value);
+        held.shrink_to((COPIES - 1) * size + weight);
+        Ok((request, Arc::new(held)))
     }
 }
 

@@ -157,9 +157,8 @@ async fn start(
 ) -> Result<(ClientStream, ResponseHead), ApiError> {
     let model = caller.model(&state, &request.model).await?;
     let head = ResponseHead::new("chatcmpl", &model);
-    let Chat { prompt, options, num_choices, names, .. } = request;
-    let asked = ResponseRequest { num_choices, best_of: num_choices, ..ResponseRequest::new(model, prompt, options) };
-    Ok((client_stream::start(state, caller, asked, names, held).await?, head))
+    let asked = ResponseRequest::new(model, request.prompt, request.options);
+    Ok((client_stream::start(state, caller, asked, request.names, held).await?, head))
 }
 
 /// Returns the finish reason in the terms of chat and text completions.

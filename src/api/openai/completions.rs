@@ -101,8 +101,8 @@ async fn start(
 ) -> Result<(ClientStream, ResponseHead), ApiError> {
     let model = caller.model(&state, &request.model).await?;
     let head = ResponseHead::new("cmpl", &model);
-    let Completions { prompts, options, names, num_choices, best_of, .. } = request;
-    let asked = ResponseRequest { model, prompts, options, num_choices, best_of };
+    let Completions { prompts, options, names, .. } = request;
+    let asked = ResponseRequest { model, prompts, options };
     Ok((client_stream::start(state, caller, asked, names, held).await?, head))
 }
 

@@ -13,7 +13,7 @@ use super::settings::Settings;
 use crate::chat::{Conversation, Message, Piece, Role};
 use crate::cli::colour::Colour;
 use crate::cli::output::{say, say_in};
-use crate::serving::{Account, EndReason, Ledger, Model, Output, Prompt, ResponseRequest, StreamError, apply_template};
+use crate::serving::{Account, EndReason, Ledger, Model, Output, Prompt, ResponseRequest, StreamError, apply_template, submit};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TurnEnd {
@@ -100,7 +100,7 @@ impl Chat {
         // Registered first, so that no interrupt is lost while the prompt is encoded.
         let mut interrupts = signal(SignalKind::interrupt())?;
         let request = ResponseRequest::new(self.model.clone(), self.prompt(text), self.settings.options());
-        let mut response = request.validate()?.submit(Ledger::default(), pending::<Infallible>())?;
+        let mut response = submit(request.validate()?, Ledger::default(), pending::<Infallible>())?;
         let account = response.ledger().first().unwrap_or_default();
         let (mut screen, mut answer) = (Screen::new(self.settings.wordwrap), String::new());
         let mut turns = tokio::time::interval(TURN);

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use super::{CpuEngine, CpuOptions, Cut, simd};
+use super::testing::{open, options};
+use super::{CpuEngine, CpuOptions, simd};
 use crate::{Batch, Engine, Input, SlotInit, StepOutput, VectorRequest};
 use fixtures::architectures::{Architecture, architectures};
-use gguf::GgufFile;
 use logits::SamplingParams;
-use model::Weights;
 
 /// The largest difference of a logit, in standard deviations of the row.
 const BOUND: f64 = 2e-3;
@@ -16,21 +15,9 @@ const BOUND: f64 = 2e-3;
 const ROUGH: &[&str] = &["gemma3n-dense", "gemma4-dense", "gemma4-moe"];
 const ROUGH_BOUND: f64 = 8e-3;
 
-fn engine(model: &Architecture, folder: &std::path::Path) -> Result<CpuEngine, String> {
-    let path = model.write(folder);
-    let weights = Weights::load(Arc::new(GgufFile::open(&path).map_err(|e| e.to_string())?)).map_err(|e| e.to_string())?;
-    let options = CpuOptions {
-        threads: 2,
-        context: 256,
-        num_blocks: 8 * 16,
-        least_blocks: 8 * 16,
-        block_size: 32,
-        max_slots: 1,
-        max_batch_tokens: 256,
-        state_slots: 1,
-        cut: Cut::default(),
-    };
-    CpuEngine::new(weights, &options, simd::dispatch::available()[0]).map_err(|e| e.to_string())
+fn engine(model: &Architecture) -> Result<CpuEngine, String> {
+    let options = CpuOptions { context: 256, num_blocks: 8 * 16, max_batch_tokens: 256, ..options() };
+    open(&model.build(), &options, simd::dispatch::available()[0])
 }
 
 /// The logits after a prompt that is computed in chunks of at most `chunk` rows.
@@ -95,8 +82,8 @@ fn difference(got: &[f32], expected: &[f32]) -> f64 {
 }
 
 /// The worst difference over all prompts. Fails if the bits depend on how a prompt is cut into chunks.
-fn check(model: &Architecture, prompts: &[Vec<u32>], folder: &std::path::Path) -> Result<f64, String> {
-    let mut engine = engine(model, folder)?;
+fn check(model: &Architecture, prompts: &[Vec<u32>]) -> Result<f64, String> {
+    let mut engine = engine(model)?;
     let bound = if ROUGH.contains(&&*model.name) { ROUGH_BOUND } else { BOUND };
     let mut worst = 0f64;
     for (prompt, expected) in prompts.iter().zip(&model.logits) {
@@ -120,7 +107,6 @@ fn check(model: &Architecture, prompts: &[Vec<u32>], folder: &std::path::Path) -
 fn every_architecture_has_the_logits_of_the_reference() {
     let (prompts, models) = architectures();
     let only = std::env::var("PENSTOCK_TEST_ARCHITECTURE").ok();
-    let folder = tempfile::tempdir().unwrap();
     let mut wrong = Vec::new();
     let mut count = 0;
     for model in models.iter().filter(|model| !model.logits.is_empty()) {
@@ -128,7 +114,7 @@ fn every_architecture_has_the_logits_of_the_reference() {
             continue;
         }
         count += 1;
-        let check = || check(model, &prompts, folder.path());
+        let check = || check(model, &prompts);
         match std::panic::catch_unwind(std::panic::AssertUnwindSafe(check)).unwrap_or_else(|_| Err("panicked".into())) {
             Ok(worst) => println!("{:24} {worst:.1e}", model.name),
             Err(error) => wrong.push(format!("{}: {error}", model.name)),
@@ -141,12 +127,11 @@ fn every_architecture_has_the_logits_of_the_reference() {
 #[test]
 fn encoders_have_the_vectors_of_the_reference() {
     let (prompts, models) = architectures();
-    let folder = tempfile::tempdir().unwrap();
     let mut wrong = Vec::new();
     let encoders: Vec<_> = models.iter().filter(|model| !model.vectors.is_empty()).collect();
     assert_eq!(encoders.len(), 7);
     for model in encoders {
-        let mut engine = match engine(model, folder.path()) {
+        let mut engine = match engine(model) {
             Ok(engine) => engine,
             Err(error) => {
                 wrong.push(format!("{}: {error}", model.name));

@@ -1,35 +1,24 @@
 //! Checks that a weight that is not finite, in any tensor of any architecture, shows in the logits. No kernel may turn it into a finite
 //! number.
 
-use std::path::Path;
 use std::sync::Arc;
 
+use super::CpuOptions;
 use super::simd::{Kernels, dispatch};
-use super::{CpuEngine, CpuOptions, Cut};
+use super::testing::{open, options};
 use crate::{Batch, Engine, Input, Sampled, SlotInit, StepOutput};
-use gguf::{GgufBuilder, GgufFile};
+use gguf::GgufBuilder;
 use logits::SamplingParams;
+use model::Experts;
 use model::testing::TinyModel;
-use model::{Experts, Weights};
 
 /// The tokens of the prompt. The embedding of the first one is broken.
 const PROMPT: [u32; 5] = [0, 31, 62, 93, 124];
 
-/// The outcome of sampling after [`PROMPT`] with the model in `path`. None if the model does not load.
-fn sampled(path: &Path, kernels: &'static Kernels) -> Option<Sampled> {
-    let weights = Weights::load(Arc::new(GgufFile::open(path).unwrap())).ok()?;
-    let options = CpuOptions {
-        threads: 1,
-        context: 32,
-        num_blocks: 16,
-        least_blocks: 16,
-        block_size: 32,
-        max_slots: 1,
-        max_batch_tokens: 8,
-        state_slots: 1,
-        cut: Cut::default(),
-    };
-    let mut engine = CpuEngine::new(weights, &options, kernels).unwrap();
+/// The outcome of sampling after [`PROMPT`]. None if the model is refused.
+fn sampled(file: &GgufBuilder, kernels: &'static Kernels) -> Option<Sampled> {
+    let options = CpuOptions { threads: 1, context: 32, num_blocks: 16, max_batch_tokens: 8, ..options() };
+    let mut engine = open(file, &options, kernels).ok()?;
     let rows = PROMPT.len() as u32;
     let params = Arc::new(SamplingParams::greedy());
     let batch = Batch {
@@ -74,8 +63,6 @@ fn with_broken_tensor(whole: &GgufBuilder, index: usize, value: f32) -> GgufBuil
 /// one set per tensor, in rotation.
 #[test]
 fn a_weight_that_is_not_finite_shows_in_the_logits() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("broken.gguf");
     let values = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY];
     let sets = dispatch::available();
     let all: Vec<_> = values.iter().flat_map(|&value| sets.iter().map(move |&kernels| (value, kernels))).collect();
@@ -84,15 +71,13 @@ fn a_weight_that_is_not_finite_shows_in_the_logits() {
         let experts = tiny.experts.map(|experts| Experts { ffn_dim: 64, shared_ffn_dim: experts.shared_ffn_dim.min(64), ..experts });
         let tiny = TinyModel { hidden_dim: 64, head_dim: 16, ffn_dim: 64, experts, ..tiny };
         let whole = tiny.build();
-        whole.write(&path).unwrap();
-        assert!(matches!(sampled(&path, sets[0]), Some(Sampled::Token(_))), "{}", tiny.name());
+        assert!(matches!(sampled(&whole, sets[0]), Some(Sampled::Token(_))), "{}", tiny.name());
         for (index, tensor) in whole.tensors.iter().enumerate() {
             turn += 1;
             let cases = if number == 0 { &all[..] } else { &all[turn % all.len()..][..1] };
             for &(value, kernels) in cases {
                 let value = if may_be_infinite(&tensor.name) { f32::NAN } else { value };
-                with_broken_tensor(&whole, index, value).write(&path).unwrap();
-                match sampled(&path, kernels) {
+                match sampled(&with_broken_tensor(&whole, index, value), kernels) {
                     None => refused.push(tensor.name.clone()),
                     got => assert_eq!(got, Some(Sampled::NotFinite), "{value} in {} of {}, {}", tensor.name, tiny.name(), kernels.name),
                 }

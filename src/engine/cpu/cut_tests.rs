@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
+use super::testing::{open, options};
 use super::{CpuEngine, CpuOptions, Cut, simd};
-use crate::{Batch, Engine, EngineError, Input, SlotInit, StepOutput};
-use gguf::GgufFile;
+use crate::{Batch, Engine, Input, SlotInit, StepOutput};
 use logits::SamplingParams;
 use model::testing::TinyModel;
-use model::{Arch, Experts, QUANTS, Weights};
+use model::{Arch, Experts, QUANTS};
 
 const BLOCKS: u32 = 3;
 
@@ -30,22 +30,8 @@ fn quantised(tiny: TinyModel, quant: &str) -> TinyModel {
     TinyModel { quant: QUANTS.iter().find(|row| row.name == quant).unwrap(), ..tiny }
 }
 
-fn open(tiny: &TinyModel, cut: &Cut, kernels: &'static simd::Kernels) -> Result<CpuEngine, EngineError> {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("wide.gguf");
-    tiny.build().write(&path).unwrap();
-    let options = CpuOptions {
-        threads: 2,
-        context: 96,
-        num_blocks: 96,
-        least_blocks: 96,
-        block_size: 32,
-        max_slots: 2,
-        max_batch_tokens: 64,
-        state_slots: 0,
-        cut: cut.clone(),
-    };
-    CpuEngine::new(Weights::load(Arc::new(GgufFile::open(&path).unwrap())).unwrap(), &options, kernels)
+fn engine(tiny: &TinyModel, cut: &Cut, kernels: &'static simd::Kernels) -> Result<CpuEngine, String> {
+    open(&tiny.build(), &CpuOptions { cut: cut.clone(), ..options() }, kernels)
 }
 
 /// The bits of the logits of a prompt in two chunks and of four generated tokens, in two sequences of a batch.
@@ -115,7 +101,7 @@ fn shards_give_the_bits_of_the_whole() {
         // the fastest kernels compute all models; the others differ only in their products
         let few = ["llama-F32", "llama-Q4_K", "qwen2moe-experts-Q4_1"];
         for tiny in models().into_iter().filter(|tiny| i == 0 || few.contains(&&*tiny.name())) {
-            let of = |shards| bits(open(&tiny, &Cut { shards, ..Cut::default() }, kernels).unwrap());
+            let of = |shards| bits(engine(&tiny, &Cut { shards, ..Cut::default() }, kernels).unwrap());
             let whole = of(1);
             assert!(whole.iter().flatten().all(|&logit| f32::from_bits(logit).is_finite()), "{}", tiny.name());
             for shards in [2, 4, 8] {
@@ -129,10 +115,10 @@ fn shards_give_the_bits_of_the_whole() {
 fn ranges_of_layers_give_the_bits_of_the_whole() {
     let kernels = simd::dispatch::available()[0];
     for tiny in models() {
-        let whole = bits(open(&tiny, &Cut::default(), kernels).unwrap());
+        let whole = bits(engine(&tiny, &Cut::default(), kernels).unwrap());
         let each = (1..tiny.num_layers).collect::<Vec<_>>();
         for cut in [Cut { shards: 1, starts: vec![1] }, Cut { shards: 1, starts: each }, Cut { shards: 4, starts: vec![1] }] {
-            assert_eq!(bits(open(&tiny, &cut, kernels).unwrap()), whole, "{} {cut:?}", tiny.name());
+            assert_eq!(bits(engine(&tiny, &cut, kernels).unwrap()), whole, "{} {cut:?}", tiny.name());
         }
     }
 }
@@ -140,8 +126,8 @@ fn ranges_of_layers_give_the_bits_of_the_whole() {
 #[test]
 fn what_kernels_cannot_cut_is_refused_by_name() {
     let kernels = simd::dispatch::available()[0];
-    let refused = |tiny: &TinyModel, shards| match open(tiny, &Cut { shards, ..Cut::default() }, kernels) {
-        Err(error) => error.to_string(),
+    let refused = |tiny: &TinyModel, shards| match engine(tiny, &Cut { shards, ..Cut::default() }, kernels) {
+        Err(error) => error,
         Ok(_) => panic!("{} in {shards} shards", tiny.name()),
     };
     let odd = TinyModel { num_heads: 12, num_kv_heads: 4, ..wide("llama") };

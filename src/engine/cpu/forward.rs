@@ -1,7 +1,7 @@
 //! Runs the forward pass: the groups of a model's layers, one after another, and the head.
 
 use super::cut::Cut;
-use super::group::{Common, Group, Member, MemorySizes};
+use super::group::{Common, Member, MemorySizes, ShardGroup};
 use super::head::Head;
 use super::simd::Kernels;
 use super::simd::attend::SequenceRows;
@@ -18,7 +18,7 @@ pub struct Forward {
     weights: Weights,
     ropes: Vec<Rope>,
     /// The layers in ranges, each of them a group of shards.
-    groups: Vec<Group>,
+    groups: Vec<ShardGroup>,
     pool: ThreadPool,
     scratch: Scratch,
     rotations: Vec<Rows>, // [num_ropes][num_tokens, rope_dim] cosines, then sines
@@ -45,7 +45,7 @@ impl Forward {
     ) -> Result<Self, EngineError> {
         let spec = &weights.spec;
         let member = |scope: Scope| Member::new(kernels, &weights, &Program::new(&weights, &rope_of, &scope)?, sizes);
-        let group = |shards: Vec<Scope>| Ok(Group { members: shards.into_iter().map(member).collect::<Result<_, EngineError>>()? });
+        let group = |shards: Vec<Scope>| Ok(ShardGroup { members: shards.into_iter().map(member).collect::<Result<_, EngineError>>()? });
         let groups = cut.scopes(spec.num_layers()).into_iter().map(group).collect::<Result<Vec<_>, EngineError>>()?;
         let (hidden, vocab) = (spec.hidden_dim, spec.vocab_size);
         Ok(Self {
@@ -179,6 +179,6 @@ impl Forward {
 }
 
 /// The heads of all shards, which follow the last layers.
-fn heads(groups: &[Group]) -> impl Iterator<Item = &Head> {
+fn heads(groups: &[ShardGroup]) -> impl Iterator<Item = &Head> {
     groups.last().into_iter().flat_map(|group| &group.members).filter_map(|member| member.head.as_ref())
 }

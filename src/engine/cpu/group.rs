@@ -1,4 +1,4 @@
-//! [`Group`]: shards of a model, which run their programs in lock-step.
+//! [`ShardGroup`]: shards of a model, which run their programs in lock-step.
 
 use super::head::Head;
 use super::ops::{self, Buffers, Instruction, Step, Tensors};
@@ -97,11 +97,11 @@ impl Member {
 }
 
 /// The shards of some layers: one for a whole device, or several that exchange their sums.
-pub struct Group {
+pub struct ShardGroup {
     pub members: Vec<Member>,
 }
 
-impl Group {
+impl ShardGroup {
     pub fn begin(&mut self, batch: &CheckedBatch, num_rows: usize) {
         for member in &mut self.members {
             batch.copies.iter().for_each(|&(from, to)| member.cache.copy_block(from, to));

@@ -29,4 +29,6 @@ mod cut_tests;
 #[cfg(test)]
 mod state_tests;
 #[cfg(test)]
+mod testing;
+#[cfg(test)]
 mod tests;

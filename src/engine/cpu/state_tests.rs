@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::{CpuEngine, CpuOptions, Cut, simd};
+use super::testing::{open, options};
+use super::{CpuEngine, CpuOptions, simd};
 use crate::{Batch, Engine, EngineError, Input, KvCapacity, SlotInit, StepOutput};
 use fixtures::architectures::architectures;
-use gguf::{GgufBuilder, GgufFile};
+use gguf::GgufBuilder;
 use logits::SamplingParams;
-use model::Weights;
 
 /// One model per family of recurrent mixers.
 const MODELS: &[&str] = &["lfm2-dense", "mamba2-dense", "jamba-dense", "qwen35-dense", "minimax-01-moe"];
@@ -28,27 +28,8 @@ fn file(name: &str) -> GgufBuilder {
     models.iter().find(|model| model.name == name).unwrap().build()
 }
 
-fn engine(name: &str) -> CpuEngine {
-    open(&file(name))
-}
-
-fn open(file: &GgufBuilder) -> CpuEngine {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("model.gguf");
-    file.write(&path).unwrap();
-    let weights = Weights::load(Arc::new(GgufFile::open(&path).unwrap())).unwrap();
-    let options = CpuOptions {
-        threads: 2,
-        context: 96,
-        num_blocks: 12,
-        least_blocks: 12,
-        block_size: 32,
-        max_slots: 4,
-        max_batch_tokens: 128,
-        state_slots: 5,
-        cut: Cut::default(),
-    };
-    CpuEngine::new(weights, &options, simd::dispatch::available()[0]).unwrap()
+fn engine(file: &GgufBuilder) -> CpuEngine {
+    open(file, &CpuOptions { num_blocks: 12, ..options() }, simd::dispatch::available()[0]).unwrap()
 }
 
 fn ids(seed: u32, len: u32) -> Vec<u32> {
@@ -91,7 +72,7 @@ fn mark(slot: u32, layer: usize, len: usize) -> Vec<f32> {
 #[test]
 fn states_are_copied_before_a_step_and_reset_at_position_zero() {
     for name in MODELS {
-        let mut engine = engine(name);
+        let mut engine = engine(&file(name));
         let KvCapacity { num_blocks, num_state_slots, .. } = engine.kv_capacity();
         assert_eq!((num_blocks, num_state_slots), (12, 5));
         let widths: Vec<usize> = engine.spec().state_widths().collect();
@@ -119,7 +100,7 @@ fn states_are_copied_before_a_step_and_reset_at_position_zero() {
 #[test]
 fn a_sequence_goes_on_from_a_copied_state() {
     for name in MODELS {
-        let mut engine = engine(name);
+        let mut engine = engine(&file(name));
         let all = ids(2, 45);
         step(&mut engine, &batch(&[Rows { sequence: 0, state: 0, start: 0, ids: &all[..32] }]));
         let expected = step(&mut engine, &batch(&[Rows { sequence: 0, state: 0, start: 32, ids: &all }]));
@@ -134,7 +115,7 @@ fn a_sequence_goes_on_from_a_copied_state() {
 #[test]
 fn sequences_side_by_side_give_the_bits_of_each_alone() {
     for name in MODELS {
-        let mut engine = engine(name);
+        let mut engine = engine(&file(name));
         let all = [ids(3, 40), ids(4, 23), ids(5, 2)];
         let cuts = [17, 22, 1];
         let part = |i: usize, state: u32, start: usize, end: usize| Rows { sequence: i as u32, state, start, ids: &all[i][..end] };
@@ -166,8 +147,8 @@ fn interleaved_projections_give_the_bits_of_separate_ones() {
     let heads = (0..2).flat_map(|i| [&qkv[i * head..], &qkv[(2 + i) * head..], &qkv[(4 + i) * head..], &z[i * head..]]);
     let interleaved: Vec<u8> = heads.flat_map(|rows| rows[..head].to_vec()).collect();
     old.tensors.iter_mut().find(|tensor| tensor.name == "blk.0.ssm_in.weight").unwrap().bytes = interleaved;
-    let both = step(&mut open(&old), &batch(&[Rows { sequence: 0, state: 0, start: 0, ids: &ids(1, 20) }]));
+    let both = step(&mut engine(&old), &batch(&[Rows { sequence: 0, state: 0, start: 0, ids: &ids(1, 20) }]));
     old.tensors.retain(|tensor| !["blk.0.attn_qkv.weight", "blk.0.attn_gate.weight"].contains(&tensor.name.as_str()));
-    let without = step(&mut open(&old), &batch(&[Rows { sequence: 0, state: 0, start: 0, ids: &ids(1, 20) }]));
+    let without = step(&mut engine(&old), &batch(&[Rows { sequence: 0, state: 0, start: 0, ids: &ids(1, 20) }]));
     assert_eq!(without, both);
 }

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use super::{CpuEngine, CpuOptions, Cut, simd};
+use super::testing::{open, options};
+use super::{CpuEngine, simd};
 use crate::{Batch, Engine, Input, Sampled, SlotInit, StepOutput};
-use gguf::{GgufBuilder, GgufFile};
+use gguf::GgufBuilder;
 use logits::{Logprobs, SamplingParams};
 use model::testing::TinyModel;
-use model::{ARCHS, Arch, Weights};
+use model::{ARCHS, Arch};
 
 const VOCAB: u32 = 331;
 const BLOCKS: u32 = 3;
@@ -31,22 +32,7 @@ impl Rig {
     }
 
     fn of(file: &GgufBuilder) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("tiny.gguf");
-        file.write(&path).unwrap();
-        let weights = Weights::load(Arc::new(GgufFile::open(&path).unwrap())).unwrap();
-        let options = CpuOptions {
-            threads: 2,
-            context: 96,
-            num_blocks: 96,
-            least_blocks: 96,
-            block_size: 32,
-            max_slots: 4,
-            max_batch_tokens: 64,
-            state_slots: 5,
-            cut: Cut::default(),
-        };
-        Self { engine: CpuEngine::new(weights, &options, simd::dispatch::available()[0]).unwrap() }
+        Self { engine: open(file, &options(), simd::dispatch::available()[0]).unwrap() }
     }
 
     fn step(&mut self, batch: &Batch) -> StepOutput {

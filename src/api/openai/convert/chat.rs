@@ -27,7 +27,6 @@ const MAX_TEMPLATE: usize = 64 << 10;
 pub struct Chat {
     pub model: String,
     pub prompt: Prompt,
-    pub num_choices: usize,
     pub options: Options,
     pub names: FieldNames,
     pub stream: Option<StreamOptions>,
@@ -66,11 +65,12 @@ pub fn parse(body: &Value, limits: &Limits) -> Result<Chat, ApiError> {
     options.logprobs = logprobs(&fields)?;
     options.thinking_budget = generation::thinking_budget(&fields)?.or(reasoning::budget(&fields)?);
     options.template = template(&fields, limits)?;
-    let num_choices = generation::num_choices(&fields)?;
+    options.num_choices = generation::num_choices(&fields)?;
+    options.best_of = options.num_choices;
     let stream = generation::stream(&fields)?;
     options.prompt_logprobs = generation::prompt_logprobs(&fields, stream.is_some(), &options)?;
     let (keep, customs) = (asked(&fields)?, custom_tools::names(&fields)?);
-    Ok(Chat { model, prompt: Prompt::Chat(conversation), num_choices, options, names, stream, legacy, customs, keep })
+    Ok(Chat { model, prompt: Prompt::Chat(conversation), options, names, stream, legacy, customs, keep })
 }
 
 /// Reads `store` and the parts of the request to store.

@@ -23,10 +23,6 @@ pub struct Completions {
     pub model: String,
     /// At least one prompt. Each has choices of its own.
     pub prompts: Vec<Prompt>,
-    /// Choices per prompt.
-    pub num_choices: usize,
-    /// Candidates per prompt, of which the likeliest become its choices.
-    pub best_of: usize,
     pub options: Options,
     pub names: FieldNames,
     pub stream: Option<StreamOptions>,
@@ -54,17 +50,17 @@ pub fn parse(body: &Value, limits: &Limits) -> Result<Completions, ApiError> {
     if stream.is_some_and(|options| options.include_progress) {
         return Err(fields.invalid("stream_options.include_progress", "is only supported by chat completions"));
     }
-    let (num_choices, best_of) = candidates(&fields, stream.is_some())?;
+    (options.num_choices, options.best_of) = candidates(&fields, stream.is_some())?;
     // The engine can never take more prompts than the queue holds.
     let prompts = prompts::read(&fields, "prompt", limits.max_prompts.min(limits.max_queue))?;
     let prompts = infills(&fields, prompts)?;
     prompts::check(&fields, "prompt", &prompts)?;
-    if prompts.len() * best_of > limits.max_queue {
-        let (all, most) = (prompts.len() * best_of, limits.max_queue);
-        let field = if best_of > num_choices { "best_of" } else { "n" };
+    if prompts.len() * options.best_of > limits.max_queue {
+        let (all, most) = (prompts.len() * options.best_of, limits.max_queue);
+        let field = if options.best_of > options.num_choices { "best_of" } else { "n" };
         return Err(fields.invalid(field, format_args!("makes {all} texts of {} prompts, and {most} are allowed", prompts.len())));
     }
-    Ok(Completions { model, prompts, num_choices, best_of, options, names, stream })
+    Ok(Completions { model, prompts, options, names, stream })
 }
 
 /// Reads `n` and `best_of`.
