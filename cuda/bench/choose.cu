@@ -12,14 +12,6 @@ using namespace pen;
 
 namespace {
 
-ProductDevice device_of(int major, int multiprocessors, int shared_block, int shared_multiprocessor, int reserved, int clusters) {
-  ProductDevice device;
-  device.major = major, device.multiprocessors = multiprocessors, device.shared_block = shared_block;
-  device.shared_multiprocessor = shared_multiprocessor, device.shared_reserved = reserved;
-  device.warpgroups = clusters > 0, device.clusters = clusters;
-  return device;
-}
-
 // Record bytes of the formats of files.
 Matrix matrix(FormatId format, int rows, int cols) {
   const int bytes = format == FORMAT_H16 ? 2048 : format == FORMAT_Q4 ? 576 : format == FORMAT_Q4_MIN ? 640 : format == FORMAT_Q5 ? 704 :
@@ -152,6 +144,17 @@ void check_heads() {
   }
 }
 
+// Checks heads that have a matrix each: every row has a group, and only sm_90a takes the stack as one product.
+void check_stack(const Device& on) {
+  for (const int heads : {1, 16, 128}) {
+    for (int rows = 1; rows <= MOST_ROWS; rows++) {
+      const StackPlan plan = choose_stack(on.device, matrix(FORMAT_H16, 512, 128), rows, heads);
+      expect(!plan.whole || on.device.warpgroups, "one product of a stack", on.name, rows);
+      expect(plan.group >= MIN_GROUP && plan.group <= MAX_GROUP, "rows of a group", on.name, rows);
+    }
+  }
+}
+
 // Checks that the parts of a row's results lie apart and cover its vocabulary.
 void check_sampling() {
   for (const RealModel& m : MODELS) {
@@ -171,11 +174,8 @@ void check_sampling() {
 }  // namespace
 
 int main() {
-  const Device devices[] = {{"H100", device_of(9, 132, 232448, 233472, 1024, 66)},
-                            {"A100", device_of(8, 108, 166912, 167936, 1024, 0)},
-                            {"L4", device_of(8, 58, 101376, 102400, 1024, 0)},
-                            {"T4", device_of(7, 40, 65536, 65536, 0, 0)}};
-  for (const Device& on : devices) {
+  for (const KnownDevice& known : KNOWN_DEVICES) {
+    const Device on{known.name, product_device(known)};
     for (const RealModel& m : MODELS) {
       const RealModel* first = MODELS;
       while (!first->is_shaped_like(m)) first++;
@@ -187,6 +187,7 @@ int main() {
     }
     for (const ExpertModel& m : EXPERT_MODELS) check_experts(on, m);
     for (const GeneralModel& m : GENERAL_MODELS) check_general(on, m);
+    check_stack(on);
   }
   check_heads();
   check_sampling();

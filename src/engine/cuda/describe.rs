@@ -4,7 +4,7 @@ use std::ptr;
 
 use super::groups::groups;
 use super::lower::{DeviceProgram, Op, Tensor};
-use super::raii::{self, Context, Lent, Model};
+use super::raii::{self, Context, KernelDevice, Lent, Model};
 use super::sys;
 use crate::program::{Program, Scope};
 use crate::rope::{Rope, ropes};
@@ -47,6 +47,12 @@ impl<'a> Description<'a> {
     /// The device memory that the model takes.
     pub fn need(&self) -> Result<sys::pen_need, EngineError> {
         raii::need(&self.desc(None))
+    }
+
+    /// The kernels that each op would run in a step of this size, and in the end those of the head and of sampling.
+    pub fn kernels(&self, on: &KernelDevice, load: &sys::pen_load) -> Result<Vec<String>, EngineError> {
+        let desc = self.desc(None);
+        (0..=self.ops.len()).map(|op| raii::kernels(on, &desc, load, op as u32)).collect()
     }
 
     /// Describes the model to the device and reserves memory for it.
