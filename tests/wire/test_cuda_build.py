@@ -44,6 +44,17 @@ def test_kernels_are_listed_without_a_gpu():
     failed(cli("bench", MODEL, "--kernels"))
 
 
+def test_a_part_of_a_program_is_listed():
+    def program(*options):
+        return cli("inspect", MODEL, "--program", "--backend", "cuda", *options)
+
+    whole, part = program().stdout.splitlines(), program("--layers", "1..2").stdout.splitlines()
+    ops = part[part.index("ops") + 1 :]
+    assert ops[0].strip().startswith("rows of the stream in buffer") and ops[-1].strip().startswith("rows of the stream in buffer"), ops
+    assert 0 < len(ops) - 2 < len(whole) - whole.index("ops") - 2 and not any("Embed" in op for op in ops), ops
+    assert any(" blk.1." in line for line in part) and not any(" blk.0." in line for line in part), part
+
+
 def test_serving_on_the_gpu_is_an_error():
     failed(cli("serve", "--port", free_port(), "--model", MODEL, "--backend", "cuda", timeout=30))
 
