@@ -86,6 +86,7 @@ impl CpuEngine {
             max_slots: options.max_slots,
             max_batch_tokens: options.max_batch_tokens,
             bidirectional: spec.arch.bidirectional,
+            refuses_grids: spec.rope_sections.is_none().then_some("the model rotates by one"),
         };
         let (weight_bytes, step_bytes) = weight_bytes(&weights, |weight| weight.num_bytes() as u64);
         let info = EngineInfo {

@@ -95,7 +95,7 @@ impl Forward {
         self.groups.iter_mut().for_each(|group| group.begin(&batch, inputs.len()));
         for (rope, rotations) in self.ropes.iter().zip(&mut self.rotations) {
             rotations.resize(inputs.len());
-            rotations.for_each(&mut self.pool, |i, row| rope.rotation(batch.positions[i], row));
+            rotations.for_each(&mut self.pool, |i, row| rope.rotation(batch.positions_of(i), row));
         }
         let common = &mut Common {
             kernels: self.kernels,

@@ -62,7 +62,7 @@ impl<'a> Description<'a> {
         let mut rest = &mut tables[..];
         for rope in &self.ropes {
             let (table, behind) = rest.split_at_mut(positions * rope.dim()); // [max_positions, dim]
-            table.chunks_exact_mut(rope.dim().max(1)).enumerate().for_each(|(position, row)| rope.rotation(position as u32, row));
+            table.chunks_exact_mut(rope.dim().max(1)).enumerate().for_each(|(position, row)| rope.rotation([position as u32; 3], row));
             rest = behind;
         }
         Model::begin(context, &self.desc(Some(&tables)))

@@ -192,6 +192,7 @@ impl CudaEngine {
             max_context: (options.context.div_ceil(options.block_size) * options.block_size)
                 .min(spec.max_positions().unwrap_or(usize::MAX)),
             bidirectional: spec.arch.bidirectional,
+            refuses_grids: Some("a GPU rotates by one: use --backend cpu"),
         };
         Ok(Self {
             runner,
