@@ -40,8 +40,8 @@ pub trait Device {
     where
         Self: Sized,
     {
-        let (_, rope_of) = ropes(weights, context);
-        Ok(Program::new(weights, &rope_of, scope)?.listing(weights))
+        let (_, links) = ropes(weights, context);
+        Ok(Program::new(weights, &links, scope)?.listing(weights))
     }
 
     /// The kernels that a step would run, as text. Needs no device if `on` names an architecture.

@@ -1,6 +1,7 @@
 //! Applies rotary position embeddings (Su et al. 2021), with linear and YaRN scaling, per-dimension factors (Llama 3, LongRoPE), and
 //! sections that three positions rotate (M-RoPE).
 
+use crate::program::LayerLinks;
 use model::spec::RopeSpec;
 use model::{ModelSpec, RopePairing, RopeScaling, TensorRole, Weights};
 
@@ -90,8 +91,8 @@ fn factors(weights: &Weights, spec: &RopeSpec, context: usize) -> Option<Vec<f32
     weights.vector(role, 0).filter(|factors| factors.len() >= spec.dim / 2)
 }
 
-/// The distinct rotations of a model for sequences of up to `context` tokens, and the index of each layer's rotation.
-pub fn ropes(weights: &Weights, context: usize) -> (Vec<Rope>, Vec<Option<usize>>) {
+/// The distinct rotations of a model for sequences of up to `context` tokens, and what its layers refer to.
+pub fn ropes(weights: &Weights, context: usize) -> (Vec<Rope>, LayerLinks) {
     let model = &weights.spec;
     let mut kinds: Vec<Rope> = Vec::new();
     let of_layer = model.layers.iter().map(|layer| {
@@ -103,7 +104,7 @@ pub fn ropes(weights: &Weights, context: usize) -> (Vec<Rope>, Vec<Option<usize>
         }))
     });
     let of_layer = of_layer.collect();
-    (kinds, of_layer)
+    (kinds, LayerLinks::of(model, of_layer))
 }
 
 #[cfg(test)]
@@ -121,8 +122,8 @@ mod tests {
         Rope::new(&RopeSpec { dim: DIM, theta: THETA, scaling: RopeScaling::None, factors: false }, &model, None)
     }
 
-    /// The angles of all elements as the models' authors write them, for Qwen2-VL with the angles of each position cut into sections, and for
-    /// Qwen3-VL with every third angle replaced.
+    /// The angles of all elements as the models' authors write them: Qwen2-VL cuts the angles of each position into sections, and Qwen3-VL
+    /// replaces every third angle.
     fn angles(sections: RopeSections, positions: [u32; 3]) -> Vec<f64> {
         let frequency = |element: usize| f64::from(THETA).powf(-((2 * (element % (DIM / 2))) as f64) / DIM as f64);
         let of = |axis: usize, element: usize| f64::from(positions[axis]) * frequency(element);

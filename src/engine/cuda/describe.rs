@@ -29,8 +29,8 @@ impl<'a> Description<'a> {
     /// # Errors
     /// [`EngineError::Unsupported`] if no op computes something that the model needs.
     pub fn new(weights: &'a Weights, options: &'a EngineOptions) -> Result<Self, EngineError> {
-        let (ropes, rope_of) = ropes(weights, options.context);
-        let program = DeviceProgram::new(weights, &Program::new(weights, &rope_of, &Scope::whole(&weights.spec))?)?;
+        let (ropes, links) = ropes(weights, options.context);
+        let program = DeviceProgram::new(weights, &Program::new(weights, &links, &Scope::whole(&weights.spec))?)?;
         let tensors = program.tensors.iter().map(|tensor: &Tensor| tensor.desc).collect();
         // these point into the program, whose ops do not move
         let ops = program.ops.iter().map(Op::raw).collect();

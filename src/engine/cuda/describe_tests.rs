@@ -206,9 +206,9 @@ fn ranges_of_layers_join_to_the_whole() {
     let (mut joined, mut settled) = (0, 0);
     for model in &models {
         let weights = Weights::load(Arc::new(GgufFile::open(&model.write(folder.path())).unwrap())).unwrap();
-        let (rope_of, end, hidden) = (ropes(&weights, 100).1, weights.spec.num_layers(), weights.spec.hidden_dim as u32);
+        let (links, end, hidden) = (ropes(&weights, 100).1, weights.spec.num_layers(), weights.spec.hidden_dim as u32);
         let of = |layers| {
-            let program = Program::new(&weights, &rope_of, &Scope { layers, ..Scope::whole(&weights.spec) })?;
+            let program = Program::new(&weights, &links, &Scope { layers, ..Scope::whole(&weights.spec) })?;
             DeviceProgram::new(&weights, &program)
         };
         let Ok(whole) = of(0..end) else { panic!("{}: every model runs on a GPU", model.name) };

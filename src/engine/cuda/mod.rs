@@ -74,8 +74,8 @@ impl Device for Gpu {
     }
 
     fn list_program(weights: &Weights, context: usize, scope: &Scope) -> Result<String, EngineError> {
-        let (_, rope_of) = ropes(weights, context);
-        Ok(DeviceProgram::new(weights, &Program::new(weights, &rope_of, scope)?)?.listing())
+        let (_, links) = ropes(weights, context);
+        Ok(DeviceProgram::new(weights, &Program::new(weights, &links, scope)?)?.listing())
     }
 
     fn list_kernels(weights: &Weights, on: &KernelsOn, size: StepSize) -> Result<String, EngineError> {
