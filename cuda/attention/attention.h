@@ -23,6 +23,7 @@
 
 #include "../device/launch.h"
 #include "../device/step.h"
+#include "choose.h"
 
 namespace pen {
 
@@ -65,8 +66,6 @@ struct Attention {
 };
 // Whether heads of this size may have sinks and chunked windows.
 bool attention_extras(int head_dim);
-// Bytes of workspace that a step with these bounds needs.
-size_t attention_workspace(const Device& device, int num_seqs, int num_heads, int num_kv_heads, int head_dim, int max_context);
 // Computes the view's sequences with one row, in parallel over the context. Sequences with more rows cost empty blocks. `fresh`: the rows'
 // Q, K and V, which are finished on the way and written to the Q and pages of `args`. Null: qkv_finish has run.
 void attention_decode(const Launch& launch, const Attention& args, const StepView& step, const QkvFinish* fresh = nullptr);

@@ -1,19 +1,10 @@
 // The state of 64 rows and 256 elements of their values in a warpgroup, for kernels that multiply box by box (sm_90a).
 #pragma once
 
-#include "../device/device.h"
 #include "../device/warpgroup.cuh"
 #include "boxes.cuh"
 
 namespace pen {
-
-constexpr int STATE_BOXES = 4;                              // boxes of the values
-constexpr int STATE_BOX_BYTES = KEYS * BOX_DIM * 2;         // bytes of one box of a tile
-constexpr int STATE_THREADS = 2 * 4 * WARP;                 // threads of a block that have a state
-// Floats of the workspace for a block's state before the current KV split: O, and a maximum and a sum for each of a thread's rows.
-constexpr int STATE_BEFORE = STATE_THREADS * (STATE_BOXES * BOX_DIM / 2 + 4);
-// Workspace with which these kernels take contexts of any length, for one block per multiprocessor [bytes].
-inline size_t state_workspace(const Device& device) { return sizeof(float) * STATE_BEFORE * device.multiprocessors; }
 
 #ifdef PEN_HOPPER_DEVICE
 // The unit that a persistent block takes in each wave. Units come longest first, so every other wave runs backwards.

@@ -7,7 +7,6 @@
 
 namespace pen {
 
-constexpr int BOX_DIM = 64;                         // elements of a key in a box
 constexpr int BOX_BYTES = PAGE_UNIT * BOX_DIM * 2;  // 32 keys, all in one page
 
 // Maps the pages of K or V as rows of `dim` elements. The block after the pool holds the zeros that replace blocks before a window. If it

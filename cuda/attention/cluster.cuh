@@ -8,24 +8,6 @@
 
 namespace pen {
 
-constexpr int PORTABLE_TILES = 8;  // largest cluster that every device allows [blocks]
-constexpr int CLUSTER_TILES = 16;  // largest cluster overall [blocks]
-constexpr int CLUSTER_TEAM = 4;    // warps that share the tile
-constexpr int CLUSTER_WARPS = 16;  // most warps of a block, all of which finish fresh rows and merge
-
-template <int D>
-struct ClusterShared {
-  static constexpr int ROW = DecodeShared<D>::ROW;
-  static constexpr size_t tiles = 2 * static_cast<size_t>(Tile<D>::BYTES);
-  static constexpr size_t exchange = tiles + 16;  // after the barrier
-  static constexpr size_t queries = exchange + DecodeShared<D>::exchange;
-  __host__ __device__ static constexpr size_t partial_rows(int rows) { return queries + round_up(DecodeShared<D>::queries(rows), 16); }
-  __host__ __device__ static constexpr size_t partial(int rows, int blocks) { return partial_rows(rows) + sizeof(float2) * ROWS * blocks; }
-  __host__ __device__ static constexpr size_t bytes(int rows, int blocks) {
-    return partial(rows, blocks) + DecodeShared<D>::partial(rows) * blocks;
-  }
-};
-
 __device__ __forceinline__ int cluster_blocks(const DecodePlan& plan) { return plan.max_kv_splits > 0 ? KV_SPLIT_TILES : int(gridDim.x); }
 
 // Grid: (tiles, at least two, or KV_SPLIT_TILES per KV split; num_kv_heads · ceil(group / plan.rows); num_seqs), in clusters along x.

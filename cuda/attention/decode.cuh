@@ -9,10 +9,6 @@
 
 namespace pen {
 
-// The most teams of a block, for teams of one warp and of four.
-template <int D, int TEAM>
-constexpr int DECODE_TEAMS = TEAM == 1 ? 8 : D > 128 ? 3 : 4;
-
 // Loads the query fragments of `rows` rows from shared memory (whole rows of D) or from p.q. Absent rows become zeros or another row.
 template <int D>
 __device__ __forceinline__ void load_rows(uint32_t (&q)[D / 16][4], const Attention& p, bool shared, const __half* from, int stride,

@@ -10,16 +10,9 @@
 
 #include "../device/launch.h"
 #include "../device/step.h"
+#include "general_choose.h"
 
 namespace pen {
-
-constexpr int GENERAL_DIM = 1024;  // longest key and value
-
-// Positions [begin, end) that a row at `position` sees. `last` is position + 1, or the sequence's length if rows are bidirectional.
-//   SLIDING    [position + 1 - window, last)
-//   CHUNKED    [position / window · window, last)
-//   SYMMETRIC  [position - window / 2, min(last, position + window / 2 + 1))
-enum class Window : int { SLIDING, CHUNKED, SYMMETRIC };
 
 // One layer's pages: k [num_blocks, num_kv_heads, block_size, k_dim], v [num_blocks, num_kv_heads, block_size, v_dim]. k_dim and v_dim are
 // multiples of 8, block_size is a multiple of 32. In latent attention, v equals k and v_dim equals k_dim, and keys are read once.
@@ -47,9 +40,6 @@ struct GeneralAttention {
   size_t workspace_bytes = 0;
 };
 
-// Workspace with which steps of up to num_tokens rows and max_context positions can be split over the context [bytes]. With less, steps are
-// correct but slower.
-size_t attention_general_workspace(const Device& device, int num_tokens, int num_heads, int num_kv_heads, int value_dim, int max_context);
 // Computes all sequences of the view, with one row or more. A step that has both is faster as two views, because each sequence of a view
 // gets as many blocks as the view's longest sequence needs.
 void attention_general(const Launch& launch, const GeneralAttention& args, const StepView& step);

@@ -6,31 +6,6 @@
 
 namespace pen {
 
-constexpr int PIECE = 64;                         // elements: tiles are fetched and multiplied in pieces of [KEYS, PIECE]
-constexpr int GENERAL_TEAM = 4;                   // warps that share sixteen rows
-constexpr int GENERAL_BUFFERS = 4;                // most buffers of a ring
-constexpr int GENERAL_VALUES = 512;               // most elements of the values that a block computes
-constexpr int PIECE_BYTES = Tile<PIECE>::BYTES;   // a piece of K or V
-constexpr int QUERY_PIECE_BYTES = PIECE_BYTES / KEYS * ROWS;
-constexpr int EXCHANGE_BYTES = KEYS / 16 * WARP * 16 + GENERAL_TEAM * ROWS * 4;  // fragments of P, and the largest scores
-
-// How the host spreads a step over blocks. No bit of the result depends on it.
-struct GeneralPlan {
-  int width, buffers;   // pieces per buffer, and buffers of the ring
-  int rows;             // rows per block
-  int row_blocks;       // most row blocks per sequence and K/V head
-  int splits;           // blocks that share a context
-  int slices;           // blocks that share a row's values, GENERAL_VALUES elements each
-  int max_parts;        // most parts that a row sees
-  int partial_rows;     // rows that have partial results
-  bool by_sequence;     // partial results are stored per sequence of the view, each of which has one row; otherwise per row of the step
-  bool shared_values;   // values are read from the tiles of the keys
-  bool wide_query;      // q can be read 16 bytes at a time
-  bool even_out;        // out can be written two elements at a time
-  bool by_tile;         // blocks that share a context leave one result per tile; otherwise one per KV split
-  __host__ __device__ int part_tiles() const { return by_tile ? 1 : KV_SPLIT_TILES; }
-};
-
 __device__ __forceinline__ Span general_visible(const GeneralAttention& p, int position, int context) {
   const int last = p.bidirectional ? context : position + 1;
   if (p.window == 0) return {0, last};
@@ -110,14 +85,5 @@ struct MergeState {
     o.z = merged(o.z, x.z, keep, add), o.w = merged(o.w, x.w, keep, add);
   }
 };
-
-inline size_t general_partial_bytes(int rows, int num_heads, int value_dim, int parts) {
-  return static_cast<size_t>(rows) * num_heads * parts * (GeneralPartials::padded(value_dim) + 2) * sizeof(float);
-}
-inline size_t general_partial_bytes(const GeneralPlan& plan, const GeneralAttention& p) {
-  return general_partial_bytes(plan.partial_rows, p.num_heads, p.value_dim, plan.max_parts);
-}
-// Merges the partial results of rows that several blocks share (general.cu).
-void merge_general(const Launch& launch, const GeneralAttention& args, const StepView& step, const GeneralPlan& plan);
 
 }  // namespace pen

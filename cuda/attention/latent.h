@@ -6,10 +6,12 @@
 
 namespace pen {
 
-constexpr int LATENT_DIM = 576;    // elements of a key: 512, and 64 that are rotated
-constexpr int LATENT_VALUE = 512;  // a value is the first elements of its key; also the size of long heads
+// Whether this device runs these kernels, and how many clusters of the kernel for `row_tiles` row tiles it runs at the same time.
+bool has_latent(const Device& device);
+int latent_clusters(const Device& device, int row_tiles);
 
-// Computes attention_general() with the same bits. Returns false, and does nothing, if the device, the shape or the step does not fit.
-bool attention_latent(const Launch& launch, const GeneralAttention& args, const StepView& step);
+// Launches what choose_general() decided, with the bits of general.cuh. Returns false, and does nothing, if the driver cannot describe the
+// queries and pages as boxes.
+bool launch_latent(const Launch& launch, const GeneralAttention& args, const StepView& step, const GeneralChoice& choice);
 
 }  // namespace pen

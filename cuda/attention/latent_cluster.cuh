@@ -8,25 +8,6 @@
 
 namespace pen {
 
-constexpr int LATENT_CLUSTER_THREADS = LATENT_WARPGROUPS * 4 * WARP;
-static_assert(KV_SPLIT_TILES * BOX_DIM == LATENT_VALUE, "a box of values for each block");
-
-// ROW_TILES: one or two row tiles of sixteen rows each.
-template <int ROW_TILES>
-struct LatentClusterShared {
-  static constexpr int ALL_ROWS = ROW_TILES * ROWS, BOX = STATE_BOX_BYTES, QUERY_BOX = ALL_ROWS * BOX_DIM * 2;
-  static constexpr int STRIDE = BOX_DIM + 8;  // floats: eight rows fall into different banks
-  static constexpr int queries = LatentKeys::BOXES * BOX;
-  // Placed after the queries, of which a product reads 64 rows: the parts that blocks have sent, [KV_SPLIT_TILES, ALL_ROWS, STRIDE].
-  static constexpr int parts = queries + LatentKeys::BOXES * QUERY_BOX;
-  static constexpr int part = ALL_ROWS * STRIDE * 4;
-  static constexpr int rows = parts + KV_SPLIT_TILES * part;  // [KV_SPLIT_TILES, ALL_ROWS] maximum and sum
-  static constexpr int probabilities = rows + KV_SPLIT_TILES * ALL_ROWS * static_cast<int>(sizeof(float2));
-  static constexpr int barriers = probabilities + ROW_TILES * KEYS / 16 * WARP * 16;
-  static constexpr size_t bytes = 1024 + barriers + sizeof(Ring);
-  static_assert(4 * ROWS * BOX_DIM * 2 <= QUERY_BOX + KV_SPLIT_TILES * part, "rows that a product reads besides");
-};
-
 #ifdef PEN_HOPPER_DEVICE
 // A block of a cluster.
 template <int ROW_TILES>

@@ -9,35 +9,7 @@
 
 namespace pen {
 
-constexpr int LATENT_ROWS = 64;       // rows of a unit
-constexpr int LATENT_WARPGROUPS = 2;  // warpgroups that multiply
-constexpr int LATENT_THREADS = (LATENT_WARPGROUPS + 1) * 4 * WARP;
-static_assert(LATENT_WARPGROUPS * 4 * WARP == STATE_THREADS && LATENT_WARPGROUPS * STATE_BOXES * BOX_DIM == LATENT_VALUE, "a state");
-constexpr int LATENT_SEQUENCES = 256;  // most sequences of a step whose sequences have several rows
-
-// The two shapes that the kernels support: latent keys, whose first elements are the values, and long heads with separate values.
-struct LatentKeys {
-  static constexpr int DIM = LATENT_DIM, BOXES = DIM / BOX_DIM;
-  static constexpr bool SEPARATE = false;
-};
-struct LongHeads {
-  static constexpr int DIM = LATENT_VALUE, BOXES = DIM / BOX_DIM;
-  static constexpr bool SEPARATE = true;
-};
-
-// Two tiles follow the queries: two tiles of keys, of which one is multiplied while the other arrives, or one of keys and one of values.
-template <class Shape>
-struct LatentShared {
-  static constexpr int TILE = Shape::BOXES * STATE_BOX_BYTES;
-  static constexpr int tiles = TILE;
-  static constexpr int probabilities = tiles + 2 * TILE;  // of a tile: fragments, [KEYS / 16, 4 WARP] of 16 bytes
-  static constexpr int rows = probabilities + KEYS / 16 * 4 * WARP * 16;  // [LATENT_ROWS] maximum and sum of that tile
-  static constexpr int barriers = rows + LATENT_ROWS * static_cast<int>(sizeof(float2));
-  static constexpr int before = barriers + static_cast<int>(sizeof(Ring));
-  static constexpr int sums = before + (LATENT_SEQUENCES + 4) * 4;
-  static constexpr int units = sums + LATENT_SEQUENCES / WARP * 4;  // one per warpgroup, 64 bytes each
-  static constexpr size_t bytes = 1024 + units + LATENT_WARPGROUPS * 64;
-};
+static_assert(sizeof(Ring) == RING_BYTES, "the barriers of a ring");
 
 // The units of a step. A unit is plan.rows (token, head) rows of a sequence and K/V head, with one of plan.splits parts of their context.
 struct LatentUnits {

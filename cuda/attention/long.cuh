@@ -9,25 +9,6 @@
 
 namespace pen {
 
-constexpr int LONG_MERGERS = 4;  // warps that merge
-constexpr int LONG_BUFFERS = 2;  // buffers of a ring: K of a tile, and its V
-constexpr int LONG_SLOTS = 2;    // results per warp that wait to be merged
-
-// The most reading warps of a block that shared memory allows.
-template <int D>
-constexpr int LONG_READERS = D == 64 ? 10 : D == 128 ? 6 : 3;
-
-// Shared memory: rings, results in slots, barriers, fresh Q.
-template <int D>
-struct LongShared {
-  static constexpr int ROW = DecodeShared<D>::ROW;
-  static constexpr size_t ring = static_cast<size_t>(LONG_BUFFERS) * BoxTile<D>::BYTES;
-  static constexpr size_t barriers = sizeof(uint64_t) * (LONG_BUFFERS + 2 * LONG_SLOTS);
-  __host__ __device__ static constexpr size_t slot(int rows) { return sizeof(float) * rows * ROW + sizeof(float2) * ROWS; }
-  __host__ __device__ static constexpr size_t per_reader(int rows) { return ring + LONG_SLOTS * slot(rows) + barriers; }
-  __host__ __device__ static constexpr size_t fixed(int rows) { return DecodeShared<D>::queries(rows) + 1024; }  // to align the rings
-};
-
 // A tile's result.
 struct TileResult {
   const float* o;     // [rows, ROW]

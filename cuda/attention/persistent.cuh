@@ -9,41 +9,13 @@
 
 namespace pen {
 
-constexpr int PERSISTENT_COPIERS = 2;          // warps that request copies: one for K and Q, one for V
-constexpr int PERSISTENT_BATCH = WARP / 2;     // tiles whose pages such a warp looks up together, with two lanes each
-constexpr int PERSISTENT_STAGES = PERSISTENT_BATCH;  // most stages of a block's ring: one look-up fills them all
-
-// The most reading warps of a block.
-template <int D>
-constexpr int PERSISTENT_READERS = D <= 128 ? 6 : 3;
-// Parts of fresh heads that a thread finishes together, as many as registers allow.
-template <int D>
-constexpr int PERSISTENT_TOGETHER = D <= 128 ? 4 : 2;
-
 // The tile that a stage or a slot holds, and what its result is merged into.
 struct __align__(16) PersistentTile {
   int context, tile, rows;
   bool last, direct;  // as in TileResult and MergeTarget
   int seq, token, head;  // seq: number in the view
 };
-static_assert(sizeof(PersistentTile) == 2 * sizeof(uint4), "two lanes copy it");
-
-// Shared memory: per stage K, V, Q, a PersistentTile and four barriers; per reader a slot with a tile's result, a PersistentTile and two
-// barriers; and the sequences' numbers. The number of stages is a multiple of the readers, so that only one reader waits for a stage.
-template <int D>
-struct PersistentShared {
-  static constexpr size_t tiles = 2 * static_cast<size_t>(BoxTile<D>::BYTES);
-  __host__ __device__ static constexpr size_t queries(int rows) { return sizeof(__half) * rows * D; }
-  __host__ __device__ static constexpr size_t slot(int rows) { return LongShared<D>::slot(rows) + sizeof(PersistentTile); }
-  __host__ __device__ static constexpr size_t per_stage(int rows) {
-    return tiles + queries(rows) + sizeof(PersistentTile) + 4 * sizeof(uint64_t);
-  }
-  __host__ __device__ static constexpr size_t per_reader(int rows) { return slot(rows) + 2 * sizeof(uint64_t); }
-  static constexpr size_t alignment = 1024;  // bytes, for the tiles
-  __host__ __device__ static constexpr size_t fixed(int num_seqs) {
-    return sizeof(int) * (3 * num_seqs + 1 + LIST_SEQUENCES / WARP) + alignment;
-  }
-};
+static_assert(sizeof(PersistentTile) == PERSISTENT_TILE_BYTES && PERSISTENT_TILE_BYTES == 2 * sizeof(uint4), "two lanes copy it");
 
 // Grid: one block per multiprocessor. Block: up to PERSISTENT_READERS reading warps, then LONG_MERGERS, then PERSISTENT_COPIERS.
 template <int D, bool EXTRAS>

@@ -7,23 +7,6 @@
 
 namespace pen {
 
-constexpr int PREFILL_WARPS = 8;    // most warps of a block
-constexpr int PREFILL_BUFFERS = 4;  // most tiles of a ring
-
-// How the host spreads a step over blocks. No bit of the result depends on it.
-struct PrefillPlan {
-  int buffers;  // tiles of the ring: 1 to PREFILL_BUFFERS
-};
-
-template <int D>
-struct PrefillShared {
-  static constexpr bool QUERY = D > 128;  // registers then hold only O
-  static constexpr size_t QUERY_BYTES = QUERY ? ROWS * D * 2 : 0;  // per warp
-  __host__ __device__ static constexpr size_t bytes(int warps, int buffers) {
-    return static_cast<size_t>(buffers) * Tile<D>::BYTES + warps * QUERY_BYTES;
-  }
-};
-
 // A warp's query rows, in registers or, if QUERY, in shared memory as a tile of ROWS rows.
 template <int D>
 struct PrefillQuery {

@@ -9,9 +9,6 @@
 
 namespace pen {
 
-constexpr int WIDE_WARPGROUPS = 2;
-constexpr int WIDE_ROWS = 64;  // rows of a warpgroup
-constexpr int WIDE_BLOCK_ROWS = WIDE_WARPGROUPS * WIDE_ROWS;
 constexpr int WIDE_THREADS = (WIDE_WARPGROUPS + 1) * 4 * WARP;
 constexpr int WIDE_STAGES = 3;  // stages of the rings of tiles
 // If K and V of all heads take at most this many bytes, a context stays in L2, and blocks of all heads may run side by side.

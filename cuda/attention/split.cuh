@@ -1,34 +1,9 @@
-// Spreads a decode step over blocks and teams, and places their partial results.
+// The part of a decode step that a block computes, and the places of partial results.
 #pragma once
 
 #include "tile.cuh"
 
 namespace pen {
-
-// How the host spreads a step over blocks. No bit of the result depends on it.
-struct DecodePlan {
-  int buffers;          // tiles of K or V that a team holds: 1, 2 or 4; in persistent.cuh, the stages of a block's ring
-  int share;            // KV splits that one block takes; a sequence with no more goes to one block, which writes the output; in
-                        // persistent.cuh a block may take more, and this only bounds what is kept whole
-  int max_kv_splits;    // most KV splits per sequence; beyond `share`, blocks leave the results of their KV splits in the workspace
-  int rows;             // heads of the group per block, at most ROWS; larger groups take several blocks
-};
-
-// Shared memory of a block: rings, each team's partial O, O of the current KV split and of all KV splits, maxima and sums of the same rows,
-// fresh Q.
-template <int D>
-struct DecodeShared {
-  static constexpr int ROW = D + 8;  // floats: eight rows fall into different banks
-  __host__ __device__ static constexpr size_t partial(int rows) { return sizeof(float) * static_cast<size_t>(rows) * ROW; }
-  __host__ __device__ static constexpr size_t per_team(int buffers, int rows) {
-    return static_cast<size_t>(buffers) * Tile<D>::BYTES + partial(rows) + sizeof(float2) * ROWS;
-  }
-  // What the warps of a team of four exchange: fragments of P, and the rows' largest scores.
-  static constexpr size_t exchange = KEYS / 16 * WARP * 16 + KEYS / 16 * ROWS * 4;
-  __host__ __device__ static constexpr size_t queries(int rows) { return sizeof(__half) * static_cast<size_t>(rows + 2) * ROW; }
-  __host__ __device__ static constexpr size_t state(int rows) { return 2 * partial(rows) + 4 * sizeof(float2) * ROWS; }
-  __host__ __device__ static constexpr size_t fixed(int rows) { return state(rows) + queries(rows); }
-};
 
 // Heads [head, head + rows), which share a K/V head: part number `index` of num_kv_heads · ceil(group / plan.rows).
 struct HeadRows {

@@ -6,11 +6,6 @@
 
 namespace pen {
 
-constexpr int KEYS = 64;         // keys of a tile
-constexpr int KV_SPLIT = 8 * KEYS;  // keys whose tiles are merged with each other first
-constexpr int KV_SPLIT_TILES = KV_SPLIT / KEYS;
-constexpr int PAGE_UNIT = 32;    // pages hold a multiple of this many keys, so half a tile lies in one page
-constexpr int ROWS = 16;         // query rows of a tensor-core product
 constexpr float MASKED = -__builtin_huge_valf();
 constexpr float LOG2_E = 1.4426950408889634f;
 
@@ -18,24 +13,17 @@ constexpr float LOG2_E = 1.4426950408889634f;
 // different banks. If a row is a multiple of 128 bytes, its vectors are permuted by exclusive or. Otherwise a row has an odd number of
 // vectors.
 template <int D>
-struct Tile {
-  static_assert(D % 16 == 0 && D <= 256, "head sizes are padded to a multiple of 16");
-  static constexpr int VECTORS = D / 8;
-  static constexpr bool SWIZZLED = D % 64 == 0;
-  static constexpr int STRIDE = SWIZZLED ? VECTORS : VECTORS | 1;
-  static constexpr int BYTES = KEYS * STRIDE * 16;
+struct Tile : TileSize<D> {
+  using TileSize<D>::STRIDE;
   __device__ static __forceinline__ uint32_t at(int row, int vector) {
-    return static_cast<uint32_t>(row * STRIDE + (SWIZZLED ? vector ^ (row & 7) : vector)) * 16;
+    return static_cast<uint32_t>(row * STRIDE + (TileSize<D>::SWIZZLED ? vector ^ (row & 7) : vector)) * 16;
   }
 };
 
 // A tile of K or V in the layout of the tensor memory accelerator (sm_90): columns of 64 elements, [D / 64, KEYS, 64]. The vectors of each
 // row of 128 bytes are permuted by exclusive or. The tile starts at a multiple of 1024 bytes.
 template <int D>
-struct BoxTile {
-  static_assert(D % 64 == 0, "columns of 64 elements");
-  static constexpr int VECTORS = D / 8;
-  static constexpr int BYTES = KEYS * D * 2;
+struct BoxTile : BoxTileSize<D> {
   __device__ static __forceinline__ uint32_t at(int row, int vector) {
     return static_cast<uint32_t>(vector / 8 * KEYS * 8 + row * 8 + (vector % 8 ^ (row & 7))) * 16;
   }

@@ -6,8 +6,6 @@
 
 namespace pen {
 
-constexpr int LIST_SEQUENCES = WARP * WARP;  // most sequences of a step: one warp sums the results of all warps
-
 // The list of a step's tiles, ordered by sequence, then by part of the heads, then by tile.
 template <bool EXTRAS>
 struct WorkList {

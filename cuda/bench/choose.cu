@@ -1,61 +1,22 @@
-// Checks the decisions about products, experts and heads (choose.h of each) without a GPU: for every shape of the models listed here at 1
-// to 4,096 rows, on devices of four kinds, exactly one kernel runs, its limits hold, and the table names it. Prints what runs. Plain C++,
-// which tests/it/kernels.rs compiles and runs:
-//   c++ -std=c++17 -x c++ cuda/bench/choose.cu cuda/linear/{choose,rows_plan,hopper_plan}.cu cuda/experts/choose.cu -o choose
-#include <cstdio>
-#include <cstring>
+// Checks the decisions about products, experts, attention, heads and sampling (choose.h of each) without a GPU: for every shape of the
+// models in models.h at 1 to 4,096 rows, on devices of four kinds, exactly one kernel runs, its limits hold, and the table names it. Prints
+// what runs. Plain C++, which tests/it/kernels.rs compiles and runs.
 #include <initializer_list>
-#include <string>
 
 #include "../experts/choose.h"
 #include "../heads/choose.h"
+#include "../sampling/choose.h"
+#include "choose_attention.h"
 
 using namespace pen;
 
 namespace {
-
-struct Named {
-  const char* name;
-  ProductDevice device;
-};
-constexpr int MOST_ROWS = 4096;
-
-ProductDevice device_of(int major, int multiprocessors, int shared_block, int shared_multiprocessor, int reserved, int clusters) {
-  ProductDevice device;
-  device.major = major, device.multiprocessors = multiprocessors, device.shared_block = shared_block;
-  device.shared_multiprocessor = shared_multiprocessor, device.shared_reserved = reserved;
-  device.warpgroups = clusters > 0, device.clusters = clusters;
-  return device;
-}
 
 // Record bytes of the formats of files.
 Matrix matrix(FormatId format, int rows, int cols) {
   const int bytes = format == FORMAT_H16 ? 2048 : format == FORMAT_Q4 ? 576 : format == FORMAT_Q4_MIN ? 640 : format == FORMAT_Q5 ? 704 :
                     format == FORMAT_Q5_MIN ? 768 : format == FORMAT_Q6 ? 896 : format == FORMAT_MXFP4 ? 576 : 1088;
   return {nullptr, rows, cols, format, bytes};
-}
-
-// The products of a model's layers: rows of Q, of K and of V, then of the feed-forward part.
-struct Model {
-  const char* name;
-  FormatId most, value;  // formats of most matrices, and of V and down
-  int hidden, q, kv, ffn, vocab;
-};
-constexpr Model MODELS[] = {
-    {"SmolLM2-135M Q4_1", FORMAT_Q4_MIN, FORMAT_Q4_MIN, 576, 576, 192, 1536, 49152},
-    {"Qwen2.5-0.5B Q4_K_M", FORMAT_Q5, FORMAT_Q8, 896, 896, 128, 4864, 151936},
-    {"Gemma-3-270m Q4_K_M", FORMAT_Q5, FORMAT_Q8, 640, 1024, 256, 2048, 262144},
-    {"Llama-3.2-1B F16", FORMAT_H16, FORMAT_H16, 2048, 2048, 512, 8192, 128256},
-    {"Llama-3.2-1B Q4_K_M", FORMAT_Q4_MIN, FORMAT_Q6, 2048, 2048, 512, 8192, 128256},
-    {"Llama-3.1-8B Q4_K_M", FORMAT_Q4_MIN, FORMAT_Q6, 4096, 4096, 1024, 14336, 128256},
-    {"Llama-3.1-8B Q8_0", FORMAT_Q8, FORMAT_Q8, 4096, 4096, 1024, 14336, 128256},
-    {"Llama-3.3-70B Q4_K_M", FORMAT_Q4_MIN, FORMAT_Q6, 8192, 8192, 1024, 28672, 128256},
-};
-
-int failures = 0;
-void expect(bool good, const char* what, const std::string& where, int rows) {
-  if (good) return;
-  if (failures++ < 20) std::printf("FAIL %s, %d rows: %s\n", where.c_str(), rows, what);
 }
 
 void check_few(const ProductDevice& device, const ProductShape& shape, const ProductPlan& plan, const std::string& where) {
@@ -107,49 +68,49 @@ void check_plan(const ProductDevice& device, const ProductShape& shape, const Pr
   expect(false, "no kernel", where, rows);
 }
 
-// Checks a product with 1 to MOST_ROWS rows, and prints which kernels it runs.
-void check_product(const Named& on, const Model& model, const char* product, std::initializer_list<Matrix> segments, bool has_norm) {
+// Checks a product with 1 to MOST_ROWS rows. Returns which kernels run.
+Line check_product(const ProductDevice& device, const std::string& where, std::initializer_list<Matrix> segments, bool has_norm) {
   ProductShape shape;
   for (const Matrix& w : segments) shape.w[shape.num_segments++] = w;
   shape.slab_bytes = size_t(128) << 20;
-  const std::string where = std::string(on.name) + ", " + model.name + ", " + product;
-  std::string line;
-  const char* last = nullptr;
+  Line line;
   for (int rows = 1; rows <= MOST_ROWS; rows++) {
     shape.num_tokens = rows;
     shape.normed = false;
-    shape.normed = has_norm && takes_norm(on.device, shape);
-    const ProductPlan plan = choose(on.device, shape);
-    check_plan(on.device, shape, plan, where);
-    const char* name = product_row(plan.kernel).name;
-    if (last && !std::strcmp(name, last)) continue;
-    line += (last ? ", " : "") + std::to_string(rows) + " " + name;
-    last = name;
+    shape.normed = has_norm && takes_norm(device, shape);
+    const ProductPlan plan = choose(device, shape);
+    check_plan(device, shape, plan, where);
+    line.add(rows, product_row(plan.kernel).name);
   }
-  std::printf("%s: %s\n", where.c_str(), line.c_str());
+  return line;
 }
 
-// Layers with experts: formats of gate and up and of down.
-struct ExpertModel {
-  const char* name;
-  FormatId up, down;
-  int experts, used, hidden, ffn;
-  bool shared;
-};
-constexpr ExpertModel EXPERT_MODELS[] = {
-    {"gpt-oss-20b", FORMAT_MXFP4, FORMAT_MXFP4, 32, 4, 2880, 2880, false},
-    {"Qwen3-30B-A3B Q4_K_M", FORMAT_Q4_MIN, FORMAT_Q6, 128, 8, 2048, 768, false},
-    {"Qwen3-Next-80B Q4_K_M", FORMAT_Q4_MIN, FORMAT_Q6, 512, 10, 2048, 512, true},
-    {"GLM-4.5-Air Q4_K_M", FORMAT_Q4_MIN, FORMAT_Q5, 128, 8, 4096, 1408, true},
-};
+// In some layers of a file, V and down have the format of the other matrices.
+void check_products(const Device& on, const RealModel& m) {
+  const int q = m.heads * m.head_dim, kv = m.kv_heads * m.head_dim, up = m.gated ? 2 * m.ffn : m.ffn;
+  for (const FormatId more : {m.more, m.most}) {
+    const auto check = [&](const char* product, std::initializer_list<Matrix> segments, bool has_norm) {
+      const std::string where = std::string(on.name) + ", " + m.name + ", " + product;
+      const Line line = check_product(on.device, where, segments, has_norm);
+      if (more == m.more) line.print(where);
+    };
+    check("QKV", {matrix(m.most, q, m.hidden), matrix(m.most, kv, m.hidden), matrix(more, kv, m.hidden)}, true);
+    check("down", {matrix(more, m.hidden, m.ffn)}, false);
+    if (more == m.more) {
+      check("O", {matrix(m.most, m.hidden, q)}, false);
+      check("gate and up", {matrix(m.most, up, m.hidden)}, true);
+      check("head", {matrix(more, m.vocab, m.hidden)}, false);
+    }
+    if (m.more == m.most) return;
+  }
+}
 
-void check_experts(const Named& on, const ExpertModel& model) {
+void check_experts(const Device& on, const ExpertModel& model) {
   const std::string where = std::string(on.name) + ", " + model.name + ", experts";
   ExpertShape shape;
   shape.gate_up = matrix(model.up, 2 * model.ffn, model.hidden), shape.down = matrix(model.down, model.hidden, model.ffn);
   shape.num_experts = model.experts, shape.used = model.used, shape.shared = model.shared;
-  std::string line;
-  const char* last = nullptr;
+  Line line;
   for (int rows = 1; rows <= MOST_ROWS; rows++) {
     shape.num_rows = rows;
     const ExpertKernel kernel = choose_experts(on.device, shape);
@@ -166,11 +127,9 @@ void check_experts(const Named& on, const ExpertModel& model) {
       expect(groups.size >= MIN_GROUP && groups.size <= MAX_GROUP && groups.most * groups.size >= choices, "groups", where, rows);
       expect(on.device.warpgroups || kernel == ExpertKernel::BATCH, "warpgroup products on a device without them", where, rows);
     }
-    if (last && !std::strcmp(row.name, last)) continue;
-    line += (last ? ", " : "") + std::to_string(rows) + " " + row.name;
-    last = row.name;
+    line.add(rows, row.name);
   }
-  std::printf("%s: %s\n", where.c_str(), line.c_str());
+  line.print(where);
 }
 
 // Checks that every head of a step has a team, and that a team's block has room for its heads.
@@ -185,24 +144,53 @@ void check_heads() {
   }
 }
 
+// Checks heads that have a matrix each: every row has a group, and only sm_90a takes the stack as one product.
+void check_stack(const Device& on) {
+  for (const int heads : {1, 16, 128}) {
+    for (int rows = 1; rows <= MOST_ROWS; rows++) {
+      const StackPlan plan = choose_stack(on.device, matrix(FORMAT_H16, 512, 128), rows, heads);
+      expect(!plan.whole || on.device.warpgroups, "one product of a stack", on.name, rows);
+      expect(plan.group >= MIN_GROUP && plan.group <= MAX_GROUP, "rows of a group", on.name, rows);
+    }
+  }
+}
+
+// Checks that the parts of a row's results lie apart and cover its vocabulary.
+void check_sampling() {
+  for (const RealModel& m : MODELS) {
+    for (int rows = 1; rows <= MOST_ROWS; rows *= 4) {
+      const SamplePlan plan = choose_sampling(rows, m.vocab, rows > 64);
+      expect(m.vocab <= MOST_VOCAB && plan.vocab_tiles * PASS_IDS >= m.vocab, "ids", m.name, rows);
+      expect(plan.sum_blocks * SUM_BLOCK >= m.vocab, "ids of sums", m.name, rows);
+      expect(plan.drafts == (rows > 64) && plan.accept_blocks * DRAFT_THREADS >= (plan.drafts ? rows : 0), "rows", m.name, rows);
+      const size_t ends[] = {plan.keys + size_t(8) * rows * plan.vocab_tiles, plan.sums + size_t(8) * rows * plan.sum_blocks,
+                             plan.masses + size_t(8) * rows * EXPONENTS, plan.counts + size_t(4) * rows * EXPONENTS};
+      const size_t begins[] = {plan.sums, plan.masses, plan.counts, plan.bytes};
+      for (int i = 0; i < 4; i++) expect(ends[i] <= begins[i] && begins[i] % 256 == 0, "parts that overlap", m.name, rows);
+    }
+  }
+}
+
 }  // namespace
 
 int main() {
-  const Named devices[] = {{"H100", device_of(9, 132, 232448, 233472, 1024, 66)},
-                           {"A100", device_of(8, 108, 166912, 167936, 1024, 0)},
-                           {"L4", device_of(8, 58, 101376, 102400, 1024, 0)},
-                           {"T4", device_of(7, 40, 65536, 65536, 0, 0)}};
-  for (const Named& on : devices) {
-    for (const Model& m : MODELS) {
-      check_product(on, m, "QKV", {matrix(m.most, m.q, m.hidden), matrix(m.most, m.kv, m.hidden), matrix(m.value, m.kv, m.hidden)}, true);
-      check_product(on, m, "O", {matrix(m.most, m.hidden, m.q)}, false);
-      check_product(on, m, "gate and up", {matrix(m.most, 2 * m.ffn, m.hidden)}, true);
-      check_product(on, m, "down", {matrix(m.value, m.hidden, m.ffn)}, false);
-      check_product(on, m, "head", {matrix(m.value, m.vocab, m.hidden)}, false);
+  for (const KnownDevice& known : KNOWN_DEVICES) {
+    const Device on{known.name, product_device(known)};
+    for (const RealModel& m : MODELS) {
+      const RealModel* first = MODELS;
+      while (!first->is_shaped_like(m)) first++;
+      if (first != &m) continue;
+      check_products(on, m);
+      if (m.bidirectional) continue;
+      check_attention(on, m);
+      check_prompts(on, m);
     }
     for (const ExpertModel& m : EXPERT_MODELS) check_experts(on, m);
+    for (const GeneralModel& m : GENERAL_MODELS) check_general(on, m);
+    check_stack(on);
   }
   check_heads();
+  check_sampling();
   std::printf("choose: %d failures\n", failures);
   return failures != 0;
 }

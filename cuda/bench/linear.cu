@@ -242,11 +242,11 @@ void test_type(const QuantRow& q, int rows, int cols, int most, bool hopper) {
     same(product(by_prefill, args, rows), 0, most, "wgmma");
     for (const auto& [tokens, kernel] : {std::pair<int, Kernel>{64, by_blocks(64)}, {128, by_blocks(128)}, {128, by_k_tiles}}) {
       // Blocks that share a tile give up waiting at once, or soon.
-      for (int patience : {Linear{}.patience, 0, 1000, 3000}) {
+      for (int max_wait_cycles : {Linear{}.max_wait_cycles, 0, 1000, 3000}) {
         Linear left = args;
-        left.patience = patience;
+        left.max_wait_cycles = max_wait_cycles;
         char what[64];
-        snprintf(what, sizeof what, "wgmma, blocks of %d tokens, patience %d", tokens, patience);
+        snprintf(what, sizeof what, "wgmma, blocks of %d tokens, waits of %d cycles", tokens, max_wait_cycles);
         same(product(kernel, left, rows), 0, most, what);
       }
     }
@@ -259,9 +259,9 @@ void test_type(const QuantRow& q, int rows, int cols, int most, bool hopper) {
         snprintf(what, sizeof what, "%d tokens, %d warpgroups, %d shares", tokens, warpgroups, shares);
         const auto kernel = [=](const Launch& launch, const Linear& a) { linear_rows(launch, a, {warpgroups, shares, 0}); };
         same(product(kernel, part, rows), 0, tokens, what);
-        for (int patience : {0, 1000}) {
+        for (int max_wait_cycles : {0, 1000}) {
           if (shares == 1) break;
-          part.patience = patience;
+          part.max_wait_cycles = max_wait_cycles;
           same(product(kernel, part, rows), 0, tokens, "shares that leave");
         }
       }
@@ -388,11 +388,11 @@ void test_epilogues(const QuantRow& q, int rows, int cols, int tokens, int offse
       kernels.push_back(by_k_tiles);
     }
     for (const Kernel& kernel : kernels) {
-      for (int patience : {Linear{}.patience, 0}) {
+      for (int max_wait_cycles : {Linear{}.max_wait_cycles, 0}) {
         Array<float> out(before);
         args.out = out.data;
         args.out16 = reinterpret_cast<__half*>(out.data);
-        args.patience = patience;
+        args.max_wait_cycles = max_wait_cycles;
         kernel(Launch{gpu()}, args);
         check(cudaDeviceSynchronize(), "epilogues");
         test_arrivals(args);

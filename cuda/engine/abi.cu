@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "../linear/linear.h"
 #include "graphs.h"
+#include "kernels.h"
 #include "step.h"
 
 using namespace pen;
@@ -58,6 +60,13 @@ void require(bool there) {
   if (!there) throw StatusError(PEN_INVALID_ARG, "a null pointer");
 }
 
+// Writes as much of a text as fits, and a null byte behind it.
+void write_text(char* to, uint32_t size, const std::string& text) {
+  if (!to || size == 0) return;
+  std::strncpy(to, text.c_str(), size - 1);
+  to[size - 1] = 0;
+}
+
 // Measures the bytes read and written per second by copies within the device's memory: the best of ten.
 double copy_bandwidth(pen_ctx& ctx, size_t free_bytes) {
   const size_t size = std::min<size_t>(size_t(1) << 30, free_bytes / 4);
@@ -94,8 +103,6 @@ std::unique_ptr<pen_kv> create_cache(pen_model& model, const pen_kv_init& init) 
 
 extern "C" {
 
-uint32_t pen_abi_version(void) { return PEN_ABI_VERSION; }
-
 const char* pen_last_error(void) { return last_error.c_str(); }
 
 pen_status pen_device_count(uint32_t* count) {
@@ -116,9 +123,13 @@ pen_status pen_device_count(uint32_t* count) {
   });
 }
 
-pen_status pen_quant_info(pen_quant* info) {
+pen_status pen_quant_info(uint32_t abi_version, pen_quant* info) {
   return status_of(nullptr, [&] {
     require(info);
+    if (abi_version != PEN_ABI_VERSION) {
+      throw StatusError(PEN_UNSUPPORTED, "the CUDA side has interface version " + std::to_string(PEN_ABI_VERSION) + ", this program " +
+                                             std::to_string(abi_version));
+    }
     const QuantRow* row = quant_row(info->type);
     if (!row) throw StatusError(PEN_UNSUPPORTED, "this build does not know the type");
     info->name = row->name;
@@ -156,10 +167,7 @@ pen_status pen_mem_info(pen_ctx* ctx, uint64_t* free_bytes, uint64_t* total_byte
     *free_bytes = free;
     *total_bytes = total;
     *held_bytes = ctx->memory.held_bytes();
-    if (name && name_size > 0) {
-      std::strncpy(name, ctx->name.c_str(), name_size - 1);
-      name[name_size - 1] = 0;
-    }
+    write_text(name, name_size, ctx->name);
     if (copy_bytes_per_second) *copy_bytes_per_second = copy_bandwidth(*ctx, free);
   });
 }
@@ -169,6 +177,16 @@ pen_status pen_model_need(const pen_model_desc* desc, pen_need* need) {
     require(desc && need);
     check_model(*desc);
     *need = need_of(*desc);
+  });
+}
+
+pen_status pen_kernels(pen_ctx* ctx, const char* arch, const pen_model_desc* desc, const pen_load* load, uint32_t op, char* text,
+                       uint32_t size) {
+  return status_of(ctx, [&] {
+    require((ctx || arch) && desc && load && text);
+    check_model(*desc);
+    if (ctx) use(*ctx);
+    write_text(text, size, kernels_of(*desc, ctx ? product_device(ctx->device) : known_device(arch), *load, op));
   });
 }
 

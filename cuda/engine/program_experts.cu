@@ -215,15 +215,6 @@ struct EachHead {
   int heads;
 };
 
-// The group size for rows of one head. All heads have as many rows, so the choice depends on the kernels alone.
-int head_group(const Device& device, const Matrix& w, int rows, int heads) {
-  constexpr int LARGE = 64;
-  if (least_group(device, w) == MIN_GROUP || rows <= MIN_GROUP) return Groups(rows * heads, heads, rows, MIN_GROUP).size;
-  // Measured on an H100: if wide groups would be too few, small groups use more multiprocessors.
-  const ExpertKernel kernel = choose_groups(product_device(device), w, LARGE, ceil_div(rows, LARGE) * heads);
-  return rows > MIN_WIDE_GROUP && kernel == ExpertKernel::ROWS ? LARGE : MIN_WIDE_GROUP;
-}
-
 }  // namespace
 
 Instruction compile_each_head(const Resolver& find, const pen_each_head& op) {
@@ -245,15 +236,15 @@ Instruction compile_each_head(const Resolver& find, const pen_each_head& op) {
 }
 
 void run_each_head(const Instruction& instruction, const Pass& pass) {
-  constexpr int FEW = 16;  // rows; measured: above this, one product is faster
   const auto& op = instruction.as<EachHead>();
   const ExpertScratch& e = *op.scratch;
   const int tokens = pass.tokens;
   Linear now = op.all;
   now.num_tokens = tokens;
-  if (tokens > FEW && op.ldx == op.w.cols && linear_stack(pass.launch, now)) return;
-  const HeadGroups groups{tokens, op.heads, head_group(pass.launch.device, op.w, tokens, op.heads), e.expert_of.as<int32_t>(),
-                          e.order.as<int32_t>(), e.num_groups.as<int32_t>()};
+  const StackPlan plan = choose_stack(product_device(pass.launch.device), op.w, tokens, op.heads);
+  if (plan.whole && op.ldx == op.w.cols && linear_stack(pass.launch, now)) return;
+  const HeadGroups groups{tokens,  op.heads, plan.group, e.expert_of.as<int32_t>(), e.order.as<int32_t>(),
+                          e.num_groups.as<int32_t>()};
   group_heads(pass.launch, groups);
   expert_linear(pass.launch, product_of(e, groups.group, op.w, now.x, op.ldx, 1, now.out, op.ldy), groups.count());
 }

@@ -10,9 +10,6 @@ namespace pen {
 
 namespace {
 
-// Workspace of products and attention. The number of attention's partial results grows with the sequences.
-size_t workspace_bytes(size_t seqs) { return size_t(seqs > 64 ? 256 : 128) << 20; }
-
 // The largest size that several ops need.
 struct Largest {
   size_t chosen = 0, groups = 0, order = 0, gate_up = 0, input = 0, outputs = 0;
@@ -78,6 +75,8 @@ size_t PromptLists::bytes(const pen_model_desc& d) {
 
 int Scratch::max_rows(const pen_model_desc& d) { return round_seqs(int(d.max_slots)); }
 
+size_t Scratch::workspace_bytes(const pen_model_desc& d) { return size_t(max_rows(d) > 64 ? 256 : 128) << 20; }
+
 Scratch::Scratch(const pen_model_desc& d, Allocator& take) : slots(d, max_rows(d), take) {
   const size_t seqs = size_t(max_rows(d)), most = std::max<size_t>(d.max_batch_tokens, seqs);
   const size_t num_slots = d.max_slots, tokens = d.max_batch_tokens;
@@ -92,7 +91,7 @@ Scratch::Scratch(const pen_model_desc& d, Allocator& take) : slots(d, max_rows(d
   }
   last = take.zeroed(seqs * ld_hidden * 2);
   logits = take.zeroed(seqs * d.vocab_size * 4);
-  workspace = take.raw(workspace_bytes(seqs));
+  workspace = take.raw(workspace_bytes(d));
   arrivals = take.zeroed(MAX_SHARED_TILES * 4);
   sampler = take.zeroed(sampler_workspace(int(seqs), int(d.vocab_size)));
   experts = expert_scratch(d, most, take);

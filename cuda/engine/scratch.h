@@ -63,6 +63,8 @@ struct Scratch {
 
   Scratch(const pen_model_desc& desc, Allocator& take);
   SamplerState sampler_state(const pen_model_desc& desc) const;
+  // Workspace of products and attention [bytes]. The number of attention's partial results grows with the sequences.
+  static size_t workspace_bytes(const pen_model_desc& desc);
   // A graph's number of rows is rounded up, and padding rows are computed, too.
   static int max_rows(const pen_model_desc& desc);
 };

@@ -42,6 +42,19 @@ ExpertKernel choose_groups(const ProductDevice& device, const Matrix& w, int gro
   return 2 * units >= device.multiprocessors ? ExpertKernel::ROWS : ExpertKernel::BATCH;
 }
 
+StackPlan choose_stack(const ProductDevice& device, const Matrix& w, int rows, int heads) {
+  constexpr int FEW = 16, LARGE = 64;
+  Matrix all = w;
+  all.rows *= heads;
+  // Measured: above sixteen rows, one product is faster.
+  const bool whole = rows > FEW && takes_stack(device, all, heads);
+  // All heads have as many rows, so the size of the groups depends on the kernels alone.
+  if (least_group(device, w) == MIN_GROUP || rows <= MIN_GROUP) return {whole, Groups(rows * heads, heads, rows, MIN_GROUP).size};
+  // Measured on an H100: if wide groups would be too few, small groups use more multiprocessors.
+  const ExpertKernel kernel = choose_groups(device, w, LARGE, ceil_div(rows, LARGE) * heads);
+  return {whole, rows > MIN_WIDE_GROUP && kernel == ExpertKernel::ROWS ? LARGE : MIN_WIDE_GROUP};
+}
+
 FewExpertsPlan plan_few(const DeviceShape& device, const ExpertShape& shape) {
   const int rows = shape.num_rows, all = rows * (shape.used + (shape.shared ? 1 : 0)), up_tiles = all * shape.gate_up.tiles();
   FewExpertsPlan plan{};

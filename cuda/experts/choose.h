@@ -44,6 +44,14 @@ ExpertKernel choose_groups(const ProductDevice& device, const Matrix& w, int gro
 // Consuming warpgroups of a block of rows.cuh for groups of 8 `nt` choices.
 PEN_ANYWHERE constexpr int expert_warpgroups(int nt) { return nt > 8 ? 3 : 4; }
 
+// Heads that have a matrix each: one product of the whole stack, or groups of `group` rows of one head.
+struct StackPlan {
+  bool whole;
+  int group;
+};
+// `w`: the matrix of one head. `rows`: those of each head.
+StackPlan choose_stack(const ProductDevice& device, const Matrix& w, int rows, int heads);
+
 // A layer of few rows (decode.h).
 constexpr int DECODE_ROWS = 8;
 constexpr int DECODE_CHOICES = 128;

@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-#define PEN_ABI_VERSION 8u
+#define PEN_ABI_VERSION 9u
 
 typedef enum {
   PEN_OK = 0,
@@ -284,6 +284,11 @@ typedef struct {
   uint32_t block_size, block_bytes;  // out: weights and bytes per block in the file
 } pen_quant;
 
+// A step of which only the size is known: `rows` rows of each of its sequences, over contexts of the same length.
+typedef struct {
+  uint32_t num_seqs, rows, context;
+} pen_load;
+
 // A model's KV cache.
 typedef struct {
   uint32_t num_blocks, block_size;  // in: addresses are reserved for all blocks
@@ -402,10 +407,9 @@ typedef struct {
   float* pooled;         // [num_seqs, hidden] out; rows of incomplete sequences are unchanged; null: none
 } pen_output;
 
-uint32_t pen_abi_version(void);
 const char* pen_last_error(void);  // of the calling thread
 pen_status pen_device_count(uint32_t* count);
-pen_status pen_quant_info(pen_quant* info);
+pen_status pen_quant_info(uint32_t abi_version, pen_quant* info);  // refuses callers with another version of this header
 pen_status pen_ctx_create(uint32_t device, pen_ctx** out);
 void pen_ctx_destroy(pen_ctx* ctx);
 // Returns the device's free and total memory, the bytes that the engine holds by its own count, and the device's name. The name is
@@ -415,6 +419,11 @@ pen_status pen_mem_info(pen_ctx* ctx, uint64_t* free_bytes, uint64_t* total_byte
                         double* copy_bytes_per_second);
 // Needs no device and allocates nothing.
 pen_status pen_model_need(const pen_model_desc* desc, pen_need* need);
+// Returns the kernels that an op would run in such a step, as the paths of their files under cuda/, separated by commas. The number num_ops
+// stands for the head and sampling. The text is truncated to `size`. The device is that of `ctx`, or, if this is null, one of architecture
+// `arch`, such as "sm_90a", which need not be there.
+pen_status pen_kernels(pen_ctx* ctx, const char* arch, const pen_model_desc* desc, const pen_load* load, uint32_t op, char* text,
+                       uint32_t size);
 // Allocates everything except the KV cache.
 pen_status pen_model_begin(pen_ctx* ctx, const pen_model_desc* desc, pen_model** out);
 // Loads `count` matrices of a tensor, starting at number `first`, as blocks of its type. The caller may free the data once this returns.

@@ -111,6 +111,12 @@ bool takes_norm(const DeviceShape& device, const ProductShape& shape) {
   return plan_decode(device, normed).bytes <= size_t(device.shared_block);
 }
 
+bool takes_stack(const ProductDevice& device, const Matrix& w, int count) {
+  // The two blocks of a cluster must read the same columns.
+  const bool even = w.rows % (count * HOPPER_CLUSTER * HOPPER_ROW_TILES * TILE_ROWS) == 0;
+  return even && w.cols % K_TILE == 0 && device.warpgroups;
+}
+
 bool fits_staged(const DeviceShape& device, int num_tokens, int cols) {
   constexpr size_t MOST = 36 << 10;  // every device has room for this
   return size_t(num_tokens) * staged_stride(cols) * 2 <= std::max(MOST, size_t(device.shared_multiprocessor) * 2 / 7);

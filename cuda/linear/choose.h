@@ -2,7 +2,7 @@
 // the kernels is in choose.cu. No decision changes a bit of a product.
 #pragma once
 
-#include "../device/shape.h"
+#include "../device/known.h"
 #include "shape.h"
 
 namespace pen {
@@ -12,6 +12,13 @@ struct ProductDevice : DeviceShape {
   bool warpgroups = false;  // it runs the kernels of sm_90a
   int clusters = 0;         // clusters of two blocks of hopper.cuh that run at the same time
 };
+
+// The device that stands for an architecture.
+inline ProductDevice product_device(const KnownDevice& known) {
+  ProductDevice device{known.shape};
+  device.warpgroups = known.clusters > 0, device.clusters = known.clusters;
+  return device;
+}
 
 enum class ProductKernel : int { RING, STREAM, ROWS, BATCH, BLOCKS, PAIR, ANY };
 constexpr int PRODUCT_KERNELS = 7;
@@ -159,6 +166,8 @@ struct ProductPlan {
 ProductPlan choose(const ProductDevice& device, const ProductShape& shape);
 // The same for more tokens than few.
 ProductPlan choose_prefill(const ProductDevice& device, const ProductShape& shape);
+// Whether one launch computes the products of `count` matrices that lie one below the other as `w`, each with columns of its own.
+bool takes_stack(const ProductDevice& device, const Matrix& w, int count);
 // Whether a product may compute a norm of its input itself, which is cheaper than a separate kernel for few rows: the kernels' limits, and
 // whether a block of this device has room.
 bool takes_norm(int num_tokens, int cols);

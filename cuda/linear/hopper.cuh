@@ -352,11 +352,11 @@ __device__ __forceinline__ void consume_units(const Linear& p, const HopperGrid&
     wait_for_previous();
     if (tile >= p.w[at.segment].tiles()) continue;
     // A cluster waits only after its last unit: before that, another cluster may be waiting for a unit that this one has yet to compute.
-    const int patience = unit + own_units.step < grid.units ? -1 : p.patience;
+    const int max_wait_cycles = unit + own_units.step < grid.units ? -1 : p.max_wait_cycles;
     with_part<NT>(grid.shares, [&](auto part) {
       constexpr int EACH = decltype(part)::value, TOGETHER = SLICES * EACH / NT;
-      slices.template finish<EACH, TOGETHER>(p, p.arrivals + number, at.share, grid.shares, patience, at.segment, tile, at.first_token,
-                                             lane);
+      slices.template finish<EACH, TOGETHER>(p, p.arrivals + number, at.share, grid.shares, max_wait_cycles, at.segment, tile,
+                                             at.first_token, lane);
     });
   }
   boxes_wait();

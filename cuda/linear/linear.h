@@ -40,8 +40,8 @@ struct Linear {
   float* slabs;
   size_t slab_bytes;
   uint32_t* arrivals;  // [MAX_SHARED_TILES] zero before and after each kernel
-  int patience = 1 << 16;  // how long a block may wait for the others that share its tile [cycles]
-  int stacked = 1;         // more than one: only for linear_stack()
+  int max_wait_cycles = 1 << 16;  // how long a block may wait for the others that share its tile
+  int stacked = 1;                // more than one: only for linear_stack()
 };
 
 // What decisions (choose.h) know of a product and of a device.

@@ -55,9 +55,7 @@ void linear_blocks(const Launch& launch, const Linear& args, const ProductPlan& 
 
 bool linear_stack(const Launch& launch, const Linear& args) {
   const ProductDevice device = product_device(launch.device);
-  // Whether the two blocks of a cluster read the same columns.
-  const bool even = args.w[0].rows % (args.stacked * HOPPER_CLUSTER * HOPPER_ROW_TILES * TILE_ROWS) == 0;
-  if (!even || args.num_segments != 1 || args.w[0].cols % K_TILE != 0 || !device.warpgroups) return false;
+  if (args.num_segments != 1 || !takes_stack(device, args.w[0], args.stacked)) return false;
   return run_hopper(launch, args, best_plan(device, shape_of(args)));
 }
 

@@ -222,7 +222,7 @@ __global__ void __launch_bounds__(ROWS_THREADS, 1) linear_rows_kernel(const __gr
   if (tile >= w.tiles()) return;
   if (shares > 1) {
     return with_part<NT>(shares, [&](auto part) {
-      slabs.template finish<decltype(part)::value, 1>(p, p.arrivals + unit, blockIdx.y, shares, p.patience, segment, tile, 0, lane);
+      slabs.template finish<decltype(part)::value, 1>(p, p.arrivals + unit, blockIdx.y, shares, p.max_wait_cycles, segment, tile, 0, lane);
     });
   }
   if constexpr (Shared::WIDE) {

@@ -23,30 +23,30 @@ __device__ __forceinline__ void add_sums(float (&sums)[NT][4], const float (&y)[
 // Synchronises the warps that share a row tile, by one word. The word counts how many have arrived and how many no longer need the word,
 // and marks those that left before all had arrived. It is zero before and after. A share waits for a limited time only: if two models use
 // the device, the others may be unable to run until this block ends. The last one to arrive adds up the parts of those that left.
-struct Meeting {
+struct SliceBarrier {
   static constexpr uint32_t COUNT = 0xff, DONE = 1 << 8, LEFT = 1 << 16;
   uint32_t* word;
   int shares;
   uint32_t before;  // the word's value before this share released it
   uint32_t parts;   // bit i: this warp adds up the part of share i
 
-  // Called when the warp has stored its slices. If there are parts to add up, all slices are visible after this. `patience`: how long to
-  // wait for the others [cycles]; negative: not at all.
-  __device__ __forceinline__ Meeting(uint32_t* word, int share, int shares, int patience)
+  // Called when the warp has stored its slices. If there are parts to add up, all slices are visible after this. `max_wait_cycles`: how
+  // long to wait for the others; negative: not at all.
+  __device__ __forceinline__ SliceBarrier(uint32_t* word, int share, int shares, int max_wait_cycles)
       : word(word), shares(shares), before(0), parts(0) {
     __syncwarp();
     if (threadIdx.x % WARP == 0) {
       const uint32_t own = 1u << share, leave = DONE + own * LEFT;
-      before = add_and_order(word, patience < 0 ? 1 + leave : 1);
+      before = add_and_order(word, max_wait_cycles < 0 ? 1 + leave : 1);
       if ((before & COUNT) == uint32_t(shares - 1)) {
         parts = before / LEFT | own;
-        if (patience >= 0) before = atomicAdd(word, DONE);
-      } else if (patience >= 0) {
+        if (max_wait_cycles >= 0) before = atomicAdd(word, DONE);
+      } else if (max_wait_cycles >= 0) {
         const long long start = clock64();
         bool all;
         do {
           all = (load_and_order(word) & COUNT) == uint32_t(shares);
-        } while (!all && clock64() - start < patience);
+        } while (!all && clock64() - start < max_wait_cycles);
         before = all ? atomicAdd(word, DONE) : add_and_order(word, leave);
         if (all || (before & COUNT) == uint32_t(shares)) parts = own;
       }
@@ -60,24 +60,24 @@ struct Meeting {
   }
 };
 
-// A lane's place in the workspace for the slices of a row tile: fragments side by side, of which AT_ONCE are added up at a time.
+// A lane's position in the workspace for the slices of a row tile: fragments side by side, of which AT_ONCE are added up at a time.
 template <int NT, int AT_ONCE>
 struct SliceSums {
-  float4* place;  // in the first slice
+  float4* position;  // in the first slice
   __device__ __forceinline__ SliceSums(float* workspace, int tile) {
-    place = reinterpret_cast<float4*>(workspace) + size_t(tile) * SLICES * NT * WARP + threadIdx.x % WARP;
+    position = reinterpret_cast<float4*>(workspace) + size_t(tile) * SLICES * NT * WARP + threadIdx.x % WARP;
   }
   __device__ __forceinline__ void put(int slice, const float (&y)[NT][4]) const {
 #pragma unroll
-    for (int n = 0; n < NT; n++) place[(slice * NT + n) * WARP] = make_float4(y[n][0], y[n][1], y[n][2], y[n][3]);
+    for (int n = 0; n < NT; n++) position[(slice * NT + n) * WARP] = make_float4(y[n][0], y[n][1], y[n][2], y[n][3]);
   }
-  // Adds up N fragments, starting at `first`, in ascending order of slices from zero. The first TOGETHER slices are stored as their sum, in
-  // the place of the first one. Such a sum is never a negative zero, so it may be added to zero once more. Reads everything at once and
+  // Adds up N fragments, starting at `first`, in ascending order of slices from zero. The first TOGETHER slices are stored as their sum, at
+  // the position of the first one. Such a sum is never a negative zero, so it may be added to zero once more. Reads everything at once and
   // bypasses L1, which may still hold what an earlier kernel read at this address.
   template <int N, int TOGETHER>
   __device__ __forceinline__ void add(int first, float (&sums)[N][4]) const {
     constexpr int COUNT = SLICES - TOGETHER + 1;
-    const float4* from = held(place + first * WARP);
+    const float4* from = held(position + first * WARP);
     float4 y[COUNT][N];
 #pragma unroll
     for (int k = 0; k < COUNT; k++) {
@@ -98,16 +98,16 @@ struct SliceSums {
   }
 
   // Called by each warp that shares the tile, after it has stored its slices and after wait_for_previous(). Adds up and writes the parts,
-  // of EACH fragments, that fall to this warp. `patience`: as for Meeting.
+  // of EACH fragments, that fall to this warp. `max_wait_cycles`: as for SliceBarrier.
   template <int EACH, int TOGETHER>
-  __device__ __forceinline__ void finish(const Linear& p, uint32_t* word, int share, int shares, int patience, int segment, int tile,
-                                         int token, int lane) const {
+  __device__ __forceinline__ void finish(const Linear& p, uint32_t* word, int share, int shares, int max_wait_cycles, int segment,
+                                         int tile, int token, int lane) const {
     constexpr int N = EACH < AT_ONCE ? EACH : AT_ONCE;
-    const bool waits = EACH < NT && share * EACH < NT && patience >= 0;
+    const bool waits = EACH < NT && share * EACH < NT && max_wait_cycles >= 0;
     if (waits) prefetch_sums(p, segment, tile, token + 8 * share * EACH, 8 * EACH, lane);
-    const Meeting meeting(word, share, shares, waits ? patience : -1);
+    const SliceBarrier barrier(word, share, shares, waits ? max_wait_cycles : -1);
 #pragma unroll 1
-    for (uint32_t parts = meeting.parts; parts != 0; parts &= parts - 1) {
+    for (uint32_t parts = barrier.parts; parts != 0; parts &= parts - 1) {
       const int begin = (__ffs(parts) - 1) * EACH;
       if (begin >= NT) break;
 #pragma unroll 1
@@ -119,7 +119,7 @@ struct SliceSums {
         to.write(sums, before);
       }
     }
-    meeting.end();
+    barrier.end();
   }
 };
 

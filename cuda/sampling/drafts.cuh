@@ -6,8 +6,6 @@
 
 namespace pen {
 
-constexpr int DRAFT_THREADS = 128;
-
 // Grid: (ceil(rows / DRAFT_THREADS)), a thread per row.
 __global__ void __launch_bounds__(DRAFT_THREADS) find_drafts_kernel(SamplerState state, const int32_t* inputs, int num_tokens,
                                                                     const int32_t* rows, int num_rows, int32_t* next) {

@@ -9,9 +9,7 @@
 namespace pen {
 
 constexpr int PASS_THREADS = 256;
-constexpr int PASS_IDS = 4096;  // ids per block
-constexpr int SUM_BLOCK = 256, SUM_LANES = 16;  // the CPU's blocks and lanes of sums, which determine the rounding of a row's total
-constexpr uint64_t BROKEN = ~0ull;              // the best key of a row that holds a NaN
+constexpr uint64_t BROKEN = ~0ull;  // the best key of a row that holds a NaN
 
 // Buckets of weights by their distance to the largest, in powers of two. The last bucket holds elements without weight.
 constexpr int NOTHING = EXPONENTS - 1;

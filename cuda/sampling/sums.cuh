@@ -3,12 +3,12 @@
 #pragma once
 
 #include "../device/kernel.cuh"
+#include "choose.h"
 
 namespace pen {
 
 constexpr int SELECT_THREADS = 1024;
 constexpr int SELECT_WARPS = SELECT_THREADS / WARP;
-constexpr int EXPONENTS = 128;   // bucket b: weights with exponent -b; weights of e^-87 or more need 0..126
 constexpr int HISTOGRAM_COPIES = 8;
 
 struct SelectShared {

@@ -76,7 +76,8 @@ pub struct VectorRequest {
 pub struct Batch {
     pub inputs: Vec<Input>,  // [num_tokens]
     pub positions: Vec<u32>, // [num_tokens] position of each row, by which it is rotated; see below
-    /// [num_tokens] each row's second and third position, for models that rotate by three (M-RoPE). Empty if all equal the first.
+    /// [num_tokens] each row's second and third position, for models that rotate by three (M-RoPE). Empty if all equal the first. Only
+    /// rotations read them.
     pub grid_positions: Vec<[u32; 2]>,
     pub token_types: Vec<u32>,  // [num_tokens] BERT's segment of each row; empty if all are 0
     pub cu_seqlens_q: Vec<u32>, // [num_seqs + 1] rows of sequence i: cu_seqlens_q[i]..cu_seqlens_q[i + 1]
@@ -123,6 +124,13 @@ impl Batch {
     pub fn indices(&self, i: usize) -> Range<u32> {
         let end = self.context_lens[i];
         end - self.rows(i).len() as u32..end
+    }
+
+    /// The three positions of a row.
+    pub fn positions_of(&self, row: usize) -> [u32; 3] {
+        let first = self.positions[row];
+        let [second, third] = self.grid_positions.get(row).copied().unwrap_or([first; 2]);
+        [first, second, third]
     }
 
     /// Whether sequence `i` begins with this step.

@@ -24,6 +24,8 @@ pub struct Limits {
     pub max_context: usize,
     /// Whether rows see later rows of their sequence, so that a step holds whole sequences.
     pub bidirectional: bool,
+    /// Why rows with three positions are refused. None: they are computed.
+    pub refuses_grids: Option<&'static str>,
 }
 
 /// A batch that passed [`Limits::check`], which alone makes one. Backends take it where their unsafe code relies on the check.
@@ -61,7 +63,8 @@ impl Limits {
     /// Checks everything that does not depend on the contents of the sequence slots.
     ///
     /// # Errors
-    /// [`EngineError::InvalidBatch`] for a batch that no engine can run. [`EngineError::Unsupported`] for rows with three positions.
+    /// [`EngineError::InvalidBatch`] for a batch that no engine can run. [`EngineError::Unsupported`] for rows with three positions,
+    /// if the model or the backend rotates by one.
     pub fn check<'a>(&self, batch: &'a Batch) -> Result<CheckedBatch<'a>, EngineError> {
         self.check_batch(batch)?;
         Ok(CheckedBatch(batch))
@@ -119,7 +122,12 @@ impl Limits {
             return fault("its token types are not one per row");
         }
         if !batch.grid_positions.is_empty() {
-            return Err(EngineError::Unsupported("no backend computes rows with three positions".into()));
+            if let Some(why) = self.refuses_grids {
+                return Err(EngineError::Unsupported(format!("rows with three positions: {why}")));
+            }
+            if batch.grid_positions.len() != batch.num_tokens() {
+                return fault("its second and third positions are not one per row");
+            }
         }
         match batch.token_types.iter().find(|&&kind| kind as usize >= self.num_token_types.max(1)) {
             Some(kind) => fault(format!("a row is of token type {kind}, but the model has {} types", self.num_token_types)),

@@ -14,6 +14,7 @@ fn limits() -> Limits {
         max_batch_tokens: 4,
         max_context: 6,
         bidirectional: false,
+        refuses_grids: None,
     }
 }
 
@@ -108,9 +109,13 @@ fn a_model_without_recurrent_state_has_no_state_slots() {
 }
 
 #[test]
-fn rows_with_three_positions_are_refused() {
-    let grid = Batch { grid_positions: vec![[0; 2]; 4], ..batch() };
-    assert!(matches!(limits().check(&grid), Err(EngineError::Unsupported(what)) if what.contains("three positions")));
+fn rows_with_three_positions_are_refused_where_a_model_rotates_by_one() {
+    let grid = |rows| Batch { grid_positions: vec![[9; 2]; rows], ..batch() };
+    limits().check(&grid(4)).unwrap();
+    assert!(limits().check(&grid(3)).unwrap_err().to_string().contains("third positions are not one per row"));
+    let limits = Limits { refuses_grids: Some("so it is"), ..limits() };
+    assert!(matches!(limits.check(&grid(4)), Err(EngineError::Unsupported(what)) if what == "rows with three positions: so it is"));
+    limits.check(&batch()).unwrap();
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Defines [`Device`], on which models are computed, and [`Backend`], which finds devices.
 
-use super::{BackendKind, CacheGroup, DefaultLoad, DeviceMemory, Engine, EngineError, EngineOptions};
+use super::{BackendKind, CacheGroup, DefaultLoad, DeviceMemory, Engine, EngineError, EngineOptions, KernelsOn, StepSize};
 use crate::program::{Program, Scope};
 use crate::rope::ropes;
 use model::Weights;
@@ -40,8 +40,19 @@ pub trait Device {
     where
         Self: Sized,
     {
-        let (_, rope_of) = ropes(weights, context);
-        Ok(Program::new(weights, &rope_of, scope)?.listing(weights))
+        let (_, links) = ropes(weights, context);
+        Ok(Program::new(weights, &links, scope)?.listing(weights))
+    }
+
+    /// The kernels that a step would run, as text. Needs no device if `on` names an architecture.
+    ///
+    /// # Errors
+    /// [`EngineError::Unsupported`] if the backend does not choose kernels by the step, or knows no device of the architecture.
+    fn list_kernels(_weights: &Weights, _on: &KernelsOn, _size: StepSize) -> Result<String, EngineError>
+    where
+        Self: Sized,
+    {
+        Err(EngineError::Unsupported("kernels of the CPU, which are the same in every step: ask for a GPU".into()))
     }
 
     /// The backend, and the device's index among the backend's devices.
@@ -95,12 +106,20 @@ pub struct Backend {
     pub discover: fn(index: u32) -> Result<Box<dyn Device>, EngineError>,
     pub end_process: fn(code: i32) -> !,
     pub list_program: fn(weights: &Weights, context: usize, scope: &Scope) -> Result<String, EngineError>,
+    pub list_kernels: fn(weights: &Weights, on: &KernelsOn, size: StepSize) -> Result<String, EngineError>,
 }
 
 impl Backend {
     /// The backend whose devices are `D`.
     pub const fn of<D: Device + 'static>(kind: BackendKind) -> Self {
-        Self { kind, count: D::count, discover: discover::<D>, end_process: D::end_process, list_program: D::list_program }
+        Self {
+            kind,
+            count: D::count,
+            discover: discover::<D>,
+            end_process: D::end_process,
+            list_program: D::list_program,
+            list_kernels: D::list_kernels,
+        }
     }
 }
 

@@ -15,6 +15,7 @@ mod engine;
 mod error;
 mod footprint;
 mod info;
+mod kernels;
 mod latent;
 mod memory_ledger;
 mod need;
@@ -35,6 +36,7 @@ pub use engine::Engine;
 pub use error::EngineError;
 pub use footprint::{Footprint, footprints, least_bytes, longest_context};
 pub use info::{BackendKind, CacheGroup, DeviceMemory, EngineInfo, KvCapacity};
+pub use kernels::{KernelsOn, StepSize};
 pub use memory_ledger::cache_bytes;
 use model::{Source, Weights};
 pub use need::{Need, need};
@@ -127,6 +129,15 @@ fn first_device(index: u32) -> Result<Box<dyn Device>, EngineError> {
 /// [`EngineError::NoDevice`] if this build lacks the backend. The errors of a model that the backend cannot run.
 pub fn list_program(weights: &Weights, context: usize, scope: &Scope, kind: BackendKind) -> Result<String, EngineError> {
     (find_backend(BACKENDS, kind)?.list_program)(weights, context, scope)
+}
+
+/// The kernels that a step of a model would run on a device of a backend, as text: a line per op, with how many times it occurs.
+///
+/// # Errors
+/// [`EngineError::NoDevice`] if this build lacks the backend, or this machine has no such device. [`EngineError::Unsupported`] if the
+/// backend does not choose kernels by the step, or knows no device of the architecture.
+pub fn list_kernels(weights: &Weights, kind: BackendKind, on: &KernelsOn, size: StepSize) -> Result<String, EngineError> {
+    (find_backend(BACKENDS, kind)?.list_kernels)(weights, on, size)
 }
 
 fn find_backend(backends: &[Backend], kind: BackendKind) -> Result<&Backend, EngineError> {

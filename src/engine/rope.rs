@@ -1,13 +1,17 @@
-//! Applies rotary position embeddings (Su et al. 2021), with linear and YaRN scaling and per-dimension factors (Llama 3, LongRoPE).
+//! Applies rotary position embeddings (Su et al. 2021), with linear and YaRN scaling, per-dimension factors (Llama 3, LongRoPE), and
+//! sections that three positions rotate (M-RoPE).
 
+use crate::program::LayerLinks;
 use model::spec::RopeSpec;
-use model::{RopePairing, RopeScaling, TensorRole, Weights};
+use model::{ModelSpec, RopePairing, RopeScaling, TensorRole, Weights};
 
 /// A rotation that some layers of a model share.
 #[derive(Clone, PartialEq)]
 pub struct Rope {
     /// The frequency of each pair, in radians per position.
     frequencies: Vec<f64>,
+    /// Which of a row's three positions rotates each pair.
+    positions: Vec<usize>,
     /// The factor for sine and cosine.
     scale: f64,
     pairing: RopePairing,
@@ -15,7 +19,7 @@ pub struct Rope {
 
 impl Rope {
     /// Builds a rotation. `factors` divide the pairs' frequencies (see [`factors`]).
-    fn new(spec: &RopeSpec, pairing: RopePairing, factors: Option<&[f32]>) -> Self {
+    fn new(spec: &RopeSpec, model: &ModelSpec, factors: Option<&[f32]>) -> Self {
         let (theta, dim) = (f64::from(spec.theta), spec.dim);
         let plain = |i: usize| theta.powf(-2.0 * i as f64 / dim as f64) / factors.map_or(1.0, |f| f64::from(f[i]));
         let frequencies = |f: &dyn Fn(usize) -> f64| (0..dim / 2).map(f).collect::<Vec<_>>();
@@ -36,7 +40,8 @@ impl Rope {
                 (frequencies(&stretched), f64::from(attn_factor))
             }
         };
-        Self { frequencies, scale, pairing }
+        let positions = (0..dim / 2).map(|pair| model.rope_sections.map_or(0, |sections| sections.position_of(pair))).collect();
+        Self { frequencies, positions, scale, pairing: model.rope_pairing }
     }
 
     /// The number of rotated elements per head.
@@ -44,11 +49,11 @@ impl Rope {
         2 * self.frequencies.len()
     }
 
-    /// Writes the cosines of a position, then its sines [2, pairs].
-    pub fn rotation(&self, position: u32, out: &mut [f32]) {
+    /// Writes the cosines of a row's positions, then their sines [2, pairs].
+    pub fn rotation(&self, positions: [u32; 3], out: &mut [f32]) {
         let (cos, sin) = out.split_at_mut(self.frequencies.len());
-        for ((frequency, cos), sin) in self.frequencies.iter().zip(cos).zip(sin) {
-            let (s, c) = (f64::from(position) * frequency).sin_cos();
+        for (((frequency, &of), cos), sin) in self.frequencies.iter().zip(&self.positions).zip(cos).zip(sin) {
+            let (s, c) = (f64::from(positions[of]) * frequency).sin_cos();
             (*cos, *sin) = ((c * self.scale) as f32, (s * self.scale) as f32);
         }
     }
@@ -86,18 +91,80 @@ fn factors(weights: &Weights, spec: &RopeSpec, context: usize) -> Option<Vec<f32
     weights.vector(role, 0).filter(|factors| factors.len() >= spec.dim / 2)
 }
 
-/// The distinct rotations of a model for sequences of up to `context` tokens, and the index of each layer's rotation.
-pub fn ropes(weights: &Weights, context: usize) -> (Vec<Rope>, Vec<Option<usize>>) {
+/// The distinct rotations of a model for sequences of up to `context` tokens, and what its layers refer to.
+pub fn ropes(weights: &Weights, context: usize) -> (Vec<Rope>, LayerLinks) {
     let model = &weights.spec;
     let mut kinds: Vec<Rope> = Vec::new();
     let of_layer = model.layers.iter().map(|layer| {
         let spec = layer.attention().and_then(|attention| attention.rope).or(layer.latent().and_then(|latent| latent.rope))?;
-        let rope = Rope::new(&spec, model.rope_pairing, factors(weights, &spec, context).as_deref());
+        let rope = Rope::new(&spec, model, factors(weights, &spec, context).as_deref());
         Some(kinds.iter().position(|kind| *kind == rope).unwrap_or_else(|| {
             kinds.push(rope);
             kinds.len() - 1
         }))
     });
     let of_layer = of_layer.collect();
-    (kinds, of_layer)
+    (kinds, LayerLinks::of(model, of_layer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::spec::RopeSections;
+    use model::testing::TinyModel;
+    use model::{ARCHS, ModelSpec};
+
+    const DIM: usize = 32;
+    const THETA: f32 = 1e4;
+
+    fn rope(sections: Option<RopeSections>) -> Rope {
+        let model = ModelSpec { rope_sections: sections, rope_pairing: RopePairing::Halves, ..TinyModel::new(&ARCHS[0]).spec() };
+        Rope::new(&RopeSpec { dim: DIM, theta: THETA, scaling: RopeScaling::None, factors: false }, &model, None)
+    }
+
+    /// The angles of all elements as the models' authors write them: Qwen2-VL cuts the angles of each position into sections, and Qwen3-VL
+    /// replaces every third angle.
+    fn angles(sections: RopeSections, positions: [u32; 3]) -> Vec<f64> {
+        let frequency = |element: usize| f64::from(THETA).powf(-((2 * (element % (DIM / 2))) as f64) / DIM as f64);
+        let of = |axis: usize, element: usize| f64::from(positions[axis]) * frequency(element);
+        if sections.interleaved {
+            let mut half: Vec<f64> = (0..DIM / 2).map(|element| of(0, element)).collect();
+            for axis in [1, 2] {
+                (axis..3 * sections.pairs[axis]).step_by(3).for_each(|element| half[element] = of(axis, element));
+            }
+            return half.repeat(2);
+        }
+        let chunks = (0..6).flat_map(|chunk| std::iter::repeat_n(chunk % 3, sections.pairs[chunk % 3]));
+        chunks.enumerate().map(|(element, axis)| of(axis, element)).collect()
+    }
+
+    #[test]
+    fn sections_are_rotated_as_their_authors_define() {
+        let head: Vec<f32> = (0..DIM).map(|i| (i as f32 * 0.7).sin()).collect();
+        let all = [([4, 6, 6], false), ([6, 5, 5], true), ([16, 0, 0], false), ([0, 16, 0], false), ([2, 3, 11], false), ([8, 4, 4], true)];
+        for (pairs, interleaved) in all {
+            let sections = RopeSections { pairs, interleaved };
+            let (rope, positions) = (rope(Some(sections)), [7, 3, 11]);
+            let (mut rotation, mut rotated) = (vec![0.0; DIM], head.clone());
+            rope.rotation(positions, &mut rotation);
+            rope.rotate(&mut rotated, &rotation);
+            for (i, angle) in angles(sections, positions).into_iter().enumerate() {
+                let turned = if i < DIM / 2 { -head[i + DIM / 2] } else { head[i - DIM / 2] };
+                let expected = f64::from(head[i]) * angle.cos() + f64::from(turned) * angle.sin();
+                assert!((f64::from(rotated[i]) - expected).abs() < 1e-6, "{sections:?}, element {i}: {} and {expected}", rotated[i]);
+            }
+        }
+    }
+
+    #[test]
+    fn equal_positions_are_one_position() {
+        let of = |sections| {
+            let mut rotation = vec![0.0; DIM];
+            rope(sections).rotation([9; 3], &mut rotation);
+            rotation
+        };
+        for interleaved in [false, true] {
+            assert_eq!(of(Some(RopeSections { pairs: [4, 6, 6], interleaved })), of(None));
+        }
+    }
 }

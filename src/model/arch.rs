@@ -259,6 +259,8 @@ pub struct Arch {
     pub windowed_with: Option<usize>,
     pub window_kind: WindowKind,
     pub unrotated: Unrotated,
+    /// Whether the three positions of rows take turns in rotating pairs (Qwen 3.5).
+    pub interleaved_sections: bool,
     /// Whether `rope.scaling.finetuned = false` means that nothing is rotated (Granite).
     pub rotation_switch: bool,
     /// The window of files that do not set one.

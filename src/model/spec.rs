@@ -39,6 +39,29 @@ pub struct RopeSpec {
     pub factors: bool,
 }
 
+/// Which of a row's three positions rotates each pair: those of time, of picture rows and of picture columns (M-RoPE, Wang et al. 2024).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RopeSections {
+    /// The pairs that each position rotates.
+    pub pairs: [usize; 3],
+    /// Whether the positions take turns, instead of rotating neighbouring pairs each.
+    pub interleaved: bool,
+}
+
+impl RopeSections {
+    /// The index of the position that rotates a pair. The first one rotates pairs that are in no section.
+    pub fn position_of(&self, pair: usize) -> usize {
+        let [first, second, third] = self.pairs;
+        match self.interleaved {
+            true if pair % 3 == 1 && pair < 3 * second => 1,
+            true if pair % 3 == 2 && pair < 3 * third => 2,
+            false if (first..first + second).contains(&pair) => 1,
+            false if (first + second..first + second + third).contains(&pair) => 2,
+            _ => 0,
+        }
+    }
+}
+
 /// The elements that a norm of queries or keys covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadNorm {
@@ -325,6 +348,8 @@ pub struct ModelSpec {
     pub layers: Vec<LayerSpec>,
     pub block: Block,
     pub rope_pairing: RopePairing,
+    /// None if rows have one position.
+    pub rope_sections: Option<RopeSections>,
     /// xIELU's parameters per layer: alpha of negative inputs, alpha of positive inputs, beta, epsilon. Empty for other activations.
     pub xielu: Vec<[f32; 4]>,
     /// The longest context that the model was trained for, in tokens.

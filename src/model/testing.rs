@@ -99,6 +99,7 @@ impl TinyModel {
             layers,
             block: self.arch.block,
             rope_pairing: self.arch.rope,
+            rope_sections: None,
             xielu: Vec::new(),
             context_length: self.context_length,
             norm_eps: 1e-5,

@@ -134,6 +134,26 @@ fn gemma_3_gives_global_layers_another_rope_base_and_scaling_than_windowed_layer
 }
 
 #[test]
+fn three_positions_rotate_sections_of_pairs() {
+    use crate::spec::RopeSections;
+    let sections = |lengths: Vec<i32>| {
+        let spec = load(&TinyModel::new(Arch::by_name("glm4").unwrap()).build().kv("glm4.rope.dimension_sections", lengths)).unwrap().spec;
+        (spec.rope_sections, spec.rope_pairing)
+    };
+    let some = |pairs| Some(RopeSections { pairs, interleaved: false });
+    assert_eq!(sections(vec![8, 12, 12]), (some([8, 12, 12]), RopePairing::Halves));
+    assert_eq!(sections(vec![8, 12, 12, 0]), (some([8, 12, 12]), RopePairing::Halves));
+    assert_eq!(sections(vec![0; 4]), (None, RopePairing::Adjacent));
+    for other in [vec![8, 12, 8, 4], vec![16, 16], vec![8, 12, -1]] {
+        assert_eq!(sections(other), (None, RopePairing::Halves), "rows then have one position");
+    }
+    let of = |pairs, interleaved| (0..8).map(|pair| RopeSections { pairs, interleaved }.position_of(pair)).collect::<Vec<_>>();
+    assert_eq!(of([2, 3, 2], false), [0, 0, 1, 1, 1, 2, 2, 0]);
+    assert_eq!(of([3, 3, 2], true), [0, 1, 2, 0, 1, 2, 0, 1]);
+    assert_eq!(of([4, 2, 1], true), [0, 1, 2, 0, 1, 0, 0, 0]);
+}
+
+#[test]
 fn all_parameters_of_yarn_are_read() {
     let file = llama()
         .kv("llama.rope.scaling.type", "yarn")

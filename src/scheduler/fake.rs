@@ -328,8 +328,7 @@ impl FakeEngine {
         for (row, position) in rows.zip(batch.indices(i)) {
             let position = position as usize;
             let token = self.token(batch, i, row, step);
-            let [second, third] = batch.grid_positions.get(row).copied().unwrap_or([batch.positions[row]; 2]);
-            let entry = if token == EMPTY { EMPTY } else { entry(token, position, [batch.positions[row], second, third]) };
+            let entry = if token == EMPTY { EMPTY } else { entry(token, position, batch.positions_of(row)) };
             for group in 0..self.capacity.groups.len() {
                 let at = self.at(batch, group, i, position);
                 assert_eq!(batch.places(group)[row] as usize, at);

@@ -3,18 +3,21 @@
 use std::path::Path;
 use std::process::Command;
 
-/// Compiles `cuda/bench/choose.cu`, which checks that every product and every layer of experts has exactly one kernel, and compares what it
-/// prints with `tests/golden/kernels.txt`, so that no decision changes unseen. `PENSTOCK_WRITE_GOLDEN=1` writes the file anew.
+/// Compiles `cuda/bench/choose.cu`, which checks that every product, layer of experts and attention of real models has exactly one kernel.
+/// Compares what it prints with `tests/golden/kernels.txt`, so that no decision changes unseen. `PENSTOCK_WRITE_GOLDEN=1` writes the file
+/// anew.
 #[test]
-fn every_product_has_one_kernel() {
+fn every_shape_has_one_kernel() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let dir = tempfile::tempdir().unwrap();
     let program = dir.path().join("choose");
-    let sources = ["bench/choose", "linear/choose", "linear/rows_plan", "linear/hopper_plan", "experts/choose"];
+    let decisions =
+        ["linear/choose", "linear/rows_plan", "linear/hopper_plan", "experts/choose", "attention/choose", "attention/general_choose"];
     let compiler = std::env::var("CXX").unwrap_or_else(|_| "c++".to_owned());
     let built = Command::new(&compiler)
         .args(["-std=c++17", "-O1", "-Wall", "-Werror", "-x", "c++"])
-        .args(sources.map(|name| root.join(format!("cuda/{name}.cu"))))
+        .arg(root.join("cuda/bench/choose.cu"))
+        .args(decisions.map(|name| root.join(format!("cuda/{name}.cu"))))
         .arg("-o")
         .arg(&program)
         .output()

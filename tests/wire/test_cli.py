@@ -12,7 +12,7 @@ import xml.etree.ElementTree as xml
 from pathlib import Path
 
 import pytest
-from harness import BINARY, MODEL, ROOT, Server, cli, environment, free_port
+from harness import BINARY, MODEL, ROOT, Server, cli, environment, features, free_port
 
 REFERENCE = Path(__file__).resolve().parent.parent / "golden" / "reference"
 FILES = {
@@ -399,6 +399,13 @@ def test_bench_measures_a_closed_loop():
     failed(cli("bench", *args, "--step-tokens", "2"), "--step-tokens is less than --at-once")
     assert cli("bench", MODEL, "--requests", "5").returncode == 2, "this option needs --mixed"
     failed(cli("bench", MODEL, "--backend", "cpu", "--device", "cuda"), "--backend is cpu", "cuda")
+
+
+def test_bench_lists_no_kernels_of_the_cpu():
+    failed(cli("bench", MODEL, "--kernels", "--device", "cpu"), "kernels of the CPU", "ask for a GPU")
+    if "cuda" not in features():
+        failed(cli("bench", MODEL, "--kernels=sm_90a"), "this build is without CUDA")
+    assert cli("bench", MODEL, "--kernels", "--json").returncode == 2, "these two options exclude each other"
 
 
 def test_bench_compares_models_and_curves_draws_them(tmp_path):

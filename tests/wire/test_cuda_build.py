@@ -29,6 +29,32 @@ def test_bench_on_the_gpu_is_an_error():
     assert done.stdout == ""
 
 
+def test_kernels_are_listed_without_a_gpu():
+    done = cli("bench", MODEL, "--kernels=sm_90a", "--batch", "1,64", "--prompt", "200", "--gen", "2")
+    assert done.returncode == 0, done.stderr
+    steps = done.stdout.split("\n\n")
+    titles = ["decoding 1 with contexts of 201 tokens:", "decoding 64 with contexts of 201 tokens:", "a prompt of 200 tokens:"]
+    assert steps[0] == MODEL and [step.splitlines()[0] for step in steps[1:4]] == titles, done.stdout
+    attention = [lines_with(step, " attention ")[0].split("  ")[-1] for step in steps[1:4]]
+    assert attention[0] == "attention/cluster.cuh" and attention[2].endswith("attention/prefill_hopper.cuh"), attention
+    products = [lines_with(step, "linear 576 →")[0].split("  ")[-1] for step in steps[1:4]]
+    assert products[0] == "linear/decode.cuh" and len(set(products)) == 3, products
+    unknown = cli("bench", MODEL, "--kernels=sm_12")
+    assert unknown.returncode == 1 and "expected one of sm_90a (H100)" in unknown.stderr, unknown.stderr
+    failed(cli("bench", MODEL, "--kernels"))
+
+
+def test_a_part_of_a_program_is_listed():
+    def program(*options):
+        return cli("inspect", MODEL, "--program", "--backend", "cuda", *options)
+
+    whole, part = program().stdout.splitlines(), program("--layers", "1..2").stdout.splitlines()
+    ops = part[part.index("ops") + 1 :]
+    assert ops[0].strip().startswith("rows of the stream in buffer") and ops[-1].strip().startswith("rows of the stream in buffer"), ops
+    assert 0 < len(ops) - 2 < len(whole) - whole.index("ops") - 2 and not any("Embed" in op for op in ops), ops
+    assert any(" blk.1." in line for line in part) and not any(" blk.0." in line for line in part), part
+
+
 def test_serving_on_the_gpu_is_an_error():
     failed(cli("serve", "--port", free_port(), "--model", MODEL, "--backend", "cuda", timeout=30))
 

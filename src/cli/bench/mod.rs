@@ -1,6 +1,7 @@
 //! `penstock bench`: the speed of an engine, without a server.
 
 mod depth;
+mod kernels;
 mod measure;
 mod mixed;
 mod plot;
@@ -30,6 +31,7 @@ const EXAMPLES: &str = "Examples:
   penstock bench smollm2:135m --batch 1,8,64
   penstock bench a.gguf b.gguf                        two models in one table
   penstock bench model.gguf --context 0,8192,32000 --batch 1,16 --plot decode.svg
+  penstock bench model.gguf --kernels=sm_90a --batch 1,8,64
   penstock bench model.gguf --mixed --requests 512 --at-once 8,32,128 --prompt 512 --gen 128 --json";
 
 #[derive(clap::Args, Debug)]
@@ -75,6 +77,11 @@ pub struct BenchArgs {
     /// Rows per prefill step [default: 512 on the CPU, 2048 on a GPU]
     #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u32).range(1..=65536))]
     prefill_chunk: Option<u32>,
+    /// Print the kernels that the steps would run on the GPU, or on one of this architecture, instead of measuring: sm_90a, sm_89, sm_86,
+    /// sm_80 or sm_75, for which no GPU is needed
+    #[arg(long, value_name = "ARCH", num_args = 0..=1, require_equals = true, default_missing_value = "",
+        conflicts_with_all = ["mixed", "json", "plot", "repeat", "threads"])]
+    kernels: Option<String>,
     /// Runs of each measurement, after a warm-up run; the medians are printed
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
@@ -99,6 +106,13 @@ pub fn run(args: BenchArgs, config: Option<&Path>) -> anyhow::Result<()> {
     let names = if args.models.is_empty() { &args.model } else { &args.models };
     // All names are looked up first, so that a typo in the last one is reported before the first measurement.
     let files = names.iter().map(|name| file_of(config, name)).collect::<anyhow::Result<Vec<_>>>()?;
+    if let Some(arch) = &args.kernels {
+        for (name, file) in names.iter().zip(&files) {
+            let kernels = args.kernels_of(arch, file).with_context(|| name.clone())?;
+            print(&format!("{name}\n\n{kernels}"))?;
+        }
+        return Ok(());
+    }
     let mut reports = Vec::new();
     for (name, file) in names.iter().zip(&files) {
         reports.push(args.measure(name, file).with_context(|| name.clone())?);

@@ -86,6 +86,7 @@ impl CpuEngine {
             max_slots: options.max_slots,
             max_batch_tokens: options.max_batch_tokens,
             bidirectional: spec.arch.bidirectional,
+            refuses_grids: spec.rope_sections.is_none().then_some("the model rotates by one"),
         };
         let (weight_bytes, step_bytes) = weight_bytes(&weights, |weight| weight.num_bytes() as u64);
         let info = EngineInfo {
@@ -101,12 +102,12 @@ impl CpuEngine {
         let sizes = MemorySizes { num_blocks: options.num_blocks, block_size: options.block_size, state_slots: limits.kv.num_state_slots };
         let source = Source::of(&weights);
         let threads = if options.threads == 0 { physical_cores() } else { options.threads };
-        let (ropes, rope_of) = ropes(&weights, options.context);
+        let (ropes, links) = ropes(&weights, options.context);
         tracing::info!(kernels = kernels.name, threads, "the CPU engine is open");
         let slots = (0..options.max_slots).map(|_| None).collect();
         let pool = ThreadPool::new(threads).map_err(|error| EngineError::OutOfMemory(format!("{threads} threads: {error}")))?;
         let progress = pool.progress();
-        let forward = Forward::new(kernels, weights, (ropes, rope_of), (&options.cut, sizes), pool)?;
+        let forward = Forward::new(kernels, weights, (ropes, links), (&options.cut, sizes), pool)?;
         let entry = CacheEntry::new(BackendKind::Cpu, 0, info.kv_block_bytes.saturating_mul(limits.num_backed as u64));
         Ok(Self { entry, forward, source, progress, limits, info, slots, steps: 0, ready: None, unsampled: None })
     }

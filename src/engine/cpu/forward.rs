@@ -8,7 +8,7 @@ use super::simd::attend::SequenceRows;
 use super::simd::pool::ThreadPool;
 use super::simd::rows::{Rows, Scratch};
 use crate::check::CheckedBatch;
-use crate::program::{Program, Scope};
+use crate::program::{LayerLinks, Program, Scope};
 use crate::rope::Rope;
 use crate::{EngineError, Input};
 use model::{ModelSpec, Weights};
@@ -39,12 +39,12 @@ impl Forward {
     pub fn new(
         kernels: &'static Kernels,
         weights: Weights,
-        (ropes, rope_of): (Vec<Rope>, Vec<Option<usize>>),
+        (ropes, links): (Vec<Rope>, LayerLinks),
         (cut, sizes): (&Cut, MemorySizes),
         pool: ThreadPool,
     ) -> Result<Self, EngineError> {
         let spec = &weights.spec;
-        let member = |scope: Scope| Member::new(kernels, &weights, &Program::new(&weights, &rope_of, &scope)?, sizes);
+        let member = |scope: Scope| Member::new(kernels, &weights, &Program::new(&weights, &links, &scope)?, sizes);
         let group = |shards: Vec<Scope>| Ok(ShardGroup { members: shards.into_iter().map(member).collect::<Result<_, EngineError>>()? });
         let groups = cut.scopes(spec.num_layers()).into_iter().map(group).collect::<Result<Vec<_>, EngineError>>()?;
         let (hidden, vocab) = (spec.hidden_dim, spec.vocab_size);
@@ -95,7 +95,7 @@ impl Forward {
         self.groups.iter_mut().for_each(|group| group.begin(&batch, inputs.len()));
         for (rope, rotations) in self.ropes.iter().zip(&mut self.rotations) {
             rotations.resize(inputs.len());
-            rotations.for_each(&mut self.pool, |i, row| rope.rotation(batch.positions[i], row));
+            rotations.for_each(&mut self.pool, |i, row| rope.rotation(batch.positions_of(i), row));
         }
         let common = &mut Common {
             kernels: self.kernels,

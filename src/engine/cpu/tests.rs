@@ -134,3 +134,55 @@ fn experts_in_tensors_of_their_own_and_factors_beside_matrices_give_the_same_bit
     }
     assert_eq!(Rig::of(&halved).generate(0, &params(), 3), expected);
 }
+
+/// A model that rotates so many of its 32 pairs by each of a row's positions.
+fn in_sections(pairs: [i32; 3]) -> Rig {
+    let tiny = TinyModel { vocab_size: VOCAB as usize, ..TinyModel::new(Arch::by_name("qwen2").unwrap()) };
+    Rig::of(&tiny.build().kv("qwen2.rope.dimension_sections", pairs.to_vec()))
+}
+
+/// The bits of the last row's logits. `positions` gives the three positions of each row.
+fn logits_at(rig: &mut Rig, positions: impl Fn(u32) -> [u32; 3], chunk: usize) -> Vec<u32> {
+    let inputs: Vec<Input> = prompt().iter().map(|&id| Input::Token(id)).collect();
+    let mut last = Vec::new();
+    for (i, inputs) in inputs.chunks(chunk).enumerate() {
+        let plain = batch(0, (i * chunk) as u32, inputs, 1);
+        let all: Vec<[u32; 3]> = plain.indices(0).map(&positions).collect();
+        let grid_positions = all.iter().map(|&[_, second, third]| [second, third]).collect();
+        let init = SlotInit { slot: 0, params: Arc::new(params()), prompt: [].into(), generated: Vec::new() };
+        let batch = Batch { positions: all.iter().map(|at| at[0]).collect(), grid_positions, init: vec![init], ..plain };
+        last = drawn(rig.step(&batch)).remove(0).logits;
+    }
+    last
+}
+
+/// Each section is rotated by its own position, and by no other.
+#[test]
+fn rows_are_rotated_by_three_positions() {
+    let place = |i: u32| i * 7 % (i + 1);
+    let expected = logits_at(&mut in_sections([32, 0, 0]), |i| [place(i), i, 0], 64);
+    for section in [1, 2] {
+        let mut pairs = [0; 3];
+        pairs[section] = 32;
+        let others = |i: u32| {
+            let mut all = [i; 3];
+            all[section] = place(i);
+            all
+        };
+        assert_eq!(logits_at(&mut in_sections(pairs), others, 64), expected, "section {section}");
+    }
+    let grid = |i: u32| [place(i), i / 3, i % 3];
+    let whole = logits_at(&mut in_sections([8, 12, 12]), grid, 64);
+    assert_ne!(whole, expected);
+    assert_eq!(logits_at(&mut in_sections([8, 12, 12]), grid, 5), whole, "in chunks");
+    let text = |i: u32| [i; 3];
+    assert_eq!(logits_at(&mut in_sections([8, 12, 12]), text, 64), logits_at(&mut in_sections([32, 0, 0]), text, 64));
+}
+
+#[test]
+fn a_model_without_sections_refuses_three_positions() {
+    let mut rig = Rig::new(Arch::by_name("qwen2").unwrap());
+    let batch = Batch { grid_positions: vec![[0; 2]], ..batch(0, 0, &[Input::Token(1)], 0) };
+    let error = rig.engine.submit(&batch).unwrap_err().to_string();
+    assert!(error.contains("rows with three positions: the model rotates by one"), "{error}");
+}

@@ -264,6 +264,7 @@ mod tests {
             max_batch_tokens: 4,
             max_context: 32,
             bidirectional: false,
+            refuses_grids: None,
         };
         let table = sys::pen_table { group: 0, first: 1, count: 1, at: 0 };
         let changes = Changes { source: sys::PEN_FROM_CHANGES, rows: Vec::new(), tables: vec![table], blocks: vec![3] };

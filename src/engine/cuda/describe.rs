@@ -4,7 +4,7 @@ use std::ptr;
 
 use super::groups::groups;
 use super::lower::{DeviceProgram, Op, Tensor};
-use super::raii::{self, Context, Lent, Model};
+use super::raii::{self, Context, KernelDevice, Lent, Model};
 use super::sys;
 use crate::program::{Program, Scope};
 use crate::rope::{Rope, ropes};
@@ -29,8 +29,8 @@ impl<'a> Description<'a> {
     /// # Errors
     /// [`EngineError::Unsupported`] if no op computes something that the model needs.
     pub fn new(weights: &'a Weights, options: &'a EngineOptions) -> Result<Self, EngineError> {
-        let (ropes, rope_of) = ropes(weights, options.context);
-        let program = DeviceProgram::new(weights, &Program::new(weights, &rope_of, &Scope::whole(&weights.spec))?)?;
+        let (ropes, links) = ropes(weights, options.context);
+        let program = DeviceProgram::new(weights, &Program::new(weights, &links, &Scope::whole(&weights.spec))?)?;
         let tensors = program.tensors.iter().map(|tensor: &Tensor| tensor.desc).collect();
         // these point into the program, whose ops do not move
         let ops = program.ops.iter().map(Op::raw).collect();
@@ -49,6 +49,12 @@ impl<'a> Description<'a> {
         raii::need(&self.desc(None))
     }
 
+    /// The kernels that each op would run in a step of this size, and in the end those of the head and of sampling.
+    pub fn kernels(&self, on: &KernelDevice, load: &sys::pen_load) -> Result<Vec<String>, EngineError> {
+        let desc = self.desc(None);
+        (0..=self.ops.len()).map(|op| raii::kernels(on, &desc, load, op as u32)).collect()
+    }
+
     /// Describes the model to the device and reserves memory for it.
     pub fn begin(&self, context: Context) -> Result<Model, EngineError> {
         let positions = self.max_positions();
@@ -56,7 +62,7 @@ impl<'a> Description<'a> {
         let mut rest = &mut tables[..];
         for rope in &self.ropes {
             let (table, behind) = rest.split_at_mut(positions * rope.dim()); // [max_positions, dim]
-            table.chunks_exact_mut(rope.dim().max(1)).enumerate().for_each(|(position, row)| rope.rotation(position as u32, row));
+            table.chunks_exact_mut(rope.dim().max(1)).enumerate().for_each(|(position, row)| rope.rotation([position as u32; 3], row));
             rest = behind;
         }
         Model::begin(context, &self.desc(Some(&tables)))

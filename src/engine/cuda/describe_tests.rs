@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
+use crate::program::Shard;
 use gguf::GgufFile;
 use model::testing::TinyModel;
 use model::{ARCHS, QUANTS, TensorRole};
@@ -194,4 +195,51 @@ fn vector(program: &DeviceProgram) -> u32 {
 /// The first matrix of a program.
 fn matrix(program: &DeviceProgram) -> u32 {
     program.tensors.iter().position(|tensor| tensor.desc.kind == sys::PEN_MATRIX).expect("a product") as u32
+}
+
+/// The ops of two ranges of layers are those of the whole model. Only a branch that the next layer's norm would have added is added by ops
+/// of its own.
+#[test]
+fn ranges_of_layers_join_to_the_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, models) = fixtures::architectures::architectures();
+    let (mut joined, mut settled) = (0, 0);
+    for model in &models {
+        let weights = Weights::load(Arc::new(GgufFile::open(&model.write(folder.path())).unwrap())).unwrap();
+        let (links, end, hidden) = (ropes(&weights, 100).1, weights.spec.num_layers(), weights.spec.hidden_dim as u32);
+        let of = |layers| {
+            let program = Program::new(&weights, &links, &Scope { layers, ..Scope::whole(&weights.spec) })?;
+            DeviceProgram::new(&weights, &program)
+        };
+        let Ok(whole) = of(0..end) else { panic!("{}: every model runs on a GPU", model.name) };
+        let (Ok(first), Ok(second)) = (of(0..end / 2), of(end / 2..end)) else { continue };
+        let names = |program: &DeviceProgram| program.ops.iter().map(Op::name).collect::<Vec<_>>();
+        let (mut before, both) = (names(&first), names(&whole));
+        if before.len() + names(&second).len() > both.len() {
+            assert_eq!(before.split_off(before.len() - 2), ["GroupNorm", "Map"], "{}", model.name);
+            settled += 1;
+        }
+        assert_eq!([before, names(&second)].concat(), both, "{}", model.name);
+        assert_eq!((first.input, second.output, first.head.w), (None, None, sys::PEN_NONE), "{}", model.name);
+        for (program, rows) in [(&first, first.output), (&second, second.input)] {
+            let buffer = program.buffers[rows.expect("rows of the stream") as usize];
+            assert_eq!(buffer, sys::pen_buffer { r#type: sys::PEN_F32, width: hidden, per_token: 1 }, "{}", model.name);
+            let mut next = 0;
+            for cache in &program.caches {
+                assert!(cache.place <= next, "{}: place {} of {next}", model.name, cache.place);
+                next = next.max(cache.place + 1);
+            }
+        }
+        joined += 1;
+    }
+    assert!(joined > 80 && settled > 0, "{joined} models have been cut, {settled} of them within a fusion");
+}
+
+#[test]
+fn a_shard_is_refused_by_its_number() {
+    let weights = weights(&TinyModel { num_heads: 4, num_kv_heads: 2, ffn_dim: 512, ..TinyModel::new(&ARCHS[0]) });
+    let scope = Scope { shard: Shard { index: 1, count: 2 }, ..Scope::whole(&weights.spec) };
+    let program = Program::new(&weights, &ropes(&weights, 100).1, &scope).unwrap();
+    let error = DeviceProgram::new(&weights, &program).err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(error.contains("shard 1 of 2 on a GPU: use --backend cpu"), "{error}");
 }

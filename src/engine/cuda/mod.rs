@@ -6,6 +6,7 @@ mod batch;
 mod classifier;
 mod describe;
 mod groups;
+mod kernels;
 mod load;
 mod lower;
 mod need;
@@ -24,8 +25,8 @@ use super::pool_blocks::grown_blocks;
 use super::program::{Program, Scope};
 use super::rope::ropes;
 use super::{
-    BackendKind, Batch, DefaultLoad, DeviceMemory, Engine, EngineError, EngineInfo, EngineOptions, Input, KvCapacity, Masks, StepId,
-    StepOutput,
+    BackendKind, Batch, DefaultLoad, DeviceMemory, Engine, EngineError, EngineInfo, EngineOptions, Input, KernelsOn, KvCapacity, Masks,
+    StepId, StepOutput, StepSize,
 };
 use batch::FlatBatch;
 use classifier::Classifier;
@@ -35,7 +36,7 @@ use load::CopyPlan;
 use lower::DeviceProgram;
 use model::{ModelSpec, Pooling, Weights};
 use need::{Need, Reserve};
-use raii::{Context, Runner};
+use raii::{Context, KernelDevice, Runner};
 use results::{ResultLayout, Results};
 use slots::DeviceSlots;
 
@@ -73,8 +74,15 @@ impl Device for Gpu {
     }
 
     fn list_program(weights: &Weights, context: usize, scope: &Scope) -> Result<String, EngineError> {
-        let (_, rope_of) = ropes(weights, context);
-        Ok(DeviceProgram::new(weights, &Program::new(weights, &rope_of, scope)?)?.listing())
+        let (_, links) = ropes(weights, context);
+        Ok(DeviceProgram::new(weights, &Program::new(weights, &links, scope)?)?.listing())
+    }
+
+    fn list_kernels(weights: &Weights, on: &KernelsOn, size: StepSize) -> Result<String, EngineError> {
+        match on {
+            KernelsOn::Device(index) => kernels::list(weights, &KernelDevice::Present(&Self::discover(*index)?.context), size),
+            KernelsOn::Arch(arch) => kernels::list(weights, &KernelDevice::named(arch)?, size),
+        }
     }
 
     fn place(&self) -> (BackendKind, u32) {
@@ -184,6 +192,7 @@ impl CudaEngine {
             max_context: (options.context.div_ceil(options.block_size) * options.block_size)
                 .min(spec.max_positions().unwrap_or(usize::MAX)),
             bidirectional: spec.arch.bidirectional,
+            refuses_grids: Some("a GPU rotates by one: use --backend cpu"),
         };
         Ok(Self {
             runner,

@@ -1,6 +1,6 @@
 //! Wraps the objects of the C side in Rust types. `Drop` frees them, and every status becomes a `Result`.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, CString, c_char};
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr;
@@ -41,12 +41,6 @@ fn error_of(status: sys::pen_status, text: String) -> EngineError {
 
 /// Refuses a C side of another interface version, or one whose tensor types differ from `QUANTS`.
 pub fn verify() -> Result<(), EngineError> {
-    // SAFETY: takes no argument and returns a number.
-    let version = unsafe { sys::pen_abi_version() };
-    if version != sys::PEN_ABI_VERSION {
-        let text = format!("the CUDA side has interface version {version}, this program {}", sys::PEN_ABI_VERSION);
-        return Err(EngineError::Unsupported(text));
-    }
     for quant in QUANTS {
         let info = quant_info(quant.id)?;
         // SAFETY: the name is a static string of the C side.
@@ -61,10 +55,43 @@ pub fn verify() -> Result<(), EngineError> {
     Ok(())
 }
 
+/// A text that the C side wrote, up to its null byte.
+fn text_of(written: &[c_char]) -> String {
+    let bytes: Vec<u8> = written.iter().take_while(|&&c| c != 0).map(|&c| c as u8).collect();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// Where the kernels of a step would run.
+pub enum KernelDevice<'a> {
+    Present(&'a Context),
+    /// An architecture, such as `sm_90a`.
+    Named(CString),
+}
+
+impl KernelDevice<'_> {
+    /// A device of this architecture.
+    pub fn named(arch: &str) -> Result<Self, EngineError> {
+        CString::new(arch).map(Self::Named).map_err(|_| EngineError::Unsupported(format!("the architecture {arch:?}")))
+    }
+}
+
+/// The kernels that op number `op` would run, as paths below `cuda/`. The number behind the last op stands for the head and sampling.
+pub fn kernels(on: &KernelDevice, desc: &Lent<sys::pen_model_desc>, load: &sys::pen_load, op: u32) -> Result<String, EngineError> {
+    let mut text = [0 as c_char; 512];
+    let (context, arch) = match on {
+        KernelDevice::Present(context) => (context.0, ptr::null()),
+        KernelDevice::Named(arch) => (ptr::null_mut(), arch.as_ptr()),
+    };
+    // SAFETY: the context is alive or null, `arch` a string or null, but not both; what `desc` lends is valid for reads (the rotation
+    // tables are not read), as is `load`; `text` is valid for writes of its length.
+    check(unsafe { sys::pen_kernels(context, arch, &**desc, load, op, text.as_mut_ptr(), text.len() as u32) }, "the kernels")?;
+    Ok(text_of(&text))
+}
+
 fn quant_info(id: u32) -> Result<sys::pen_quant, EngineError> {
     let mut info = sys::pen_quant { r#type: id, name: ptr::null(), block_size: 0, block_bytes: 0 };
-    // SAFETY: `info` is valid for reads and writes.
-    check(unsafe { sys::pen_quant_info(&mut info) }, &format!("tensor type {id}"))?;
+    // SAFETY: `info` is valid for reads and writes. The version comes first in every version of the interface.
+    check(unsafe { sys::pen_quant_info(sys::PEN_ABI_VERSION, &mut info) }, &format!("tensor type {id}"))?;
     Ok(info)
 }
 
@@ -130,8 +157,7 @@ impl Context {
     pub fn memory(&self) -> Result<(DeviceMemory, String), EngineError> {
         let mut name = [0 as c_char; 256];
         let memory = self.mem_info(&mut name, ptr::null_mut())?;
-        let name: Vec<u8> = name.iter().take_while(|&&c| c != 0).map(|&c| c as u8).collect();
-        Ok((memory, String::from_utf8_lossy(&name).into_owned()))
+        Ok((memory, text_of(&name)))
     }
 
     /// The bytes per second that a copy within the device's memory reads and writes. No step may be in flight.

@@ -19,6 +19,7 @@ fn limits(groups: usize) -> Limits {
         max_batch_tokens: 64,
         max_context: 512,
         bidirectional: false,
+        refuses_grids: None,
     }
 }
 

@@ -8,7 +8,7 @@ use std::ffi::{c_char, c_void};
 
 pub use step::{pen_batch, pen_kv_init, pen_masks, pen_output, pen_row, pen_slot_init, pen_table};
 
-pub const PEN_ABI_VERSION: u32 = 8;
+pub const PEN_ABI_VERSION: u32 = 9;
 
 pub type pen_status = u32;
 pub const PEN_OK: pen_status = 0;
@@ -471,6 +471,14 @@ pub struct pen_need {
 }
 
 #[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct pen_load {
+    pub num_seqs: u32,
+    pub rows: u32,
+    pub context: u32,
+}
+
+#[repr(C)]
 pub struct pen_quant {
     pub r#type: u32,
     pub name: *const c_char,
@@ -479,10 +487,9 @@ pub struct pen_quant {
 }
 
 unsafe extern "C" {
-    pub fn pen_abi_version() -> u32;
     pub fn pen_last_error() -> *const c_char;
     pub fn pen_device_count(count: *mut u32) -> pen_status;
-    pub fn pen_quant_info(info: *mut pen_quant) -> pen_status;
+    pub fn pen_quant_info(abi_version: u32, info: *mut pen_quant) -> pen_status;
     pub fn pen_ctx_create(device: u32, out: *mut *mut pen_ctx) -> pen_status;
     pub fn pen_ctx_destroy(ctx: *mut pen_ctx);
     pub fn pen_mem_info(
@@ -495,6 +502,15 @@ unsafe extern "C" {
         copy_bytes_per_second: *mut f64,
     ) -> pen_status;
     pub fn pen_model_need(desc: *const pen_model_desc, need: *mut pen_need) -> pen_status;
+    pub fn pen_kernels(
+        ctx: *mut pen_ctx,
+        arch: *const c_char,
+        desc: *const pen_model_desc,
+        load: *const pen_load,
+        op: u32,
+        text: *mut c_char,
+        size: u32,
+    ) -> pen_status;
     pub fn pen_model_begin(ctx: *mut pen_ctx, desc: *const pen_model_desc, out: *mut *mut pen_model) -> pen_status;
     pub fn pen_model_tensor(model: *mut pen_model, tensor: u32, first: u32, count: u32, data: *const c_void, nbytes: u64) -> pen_status;
     pub fn pen_model_finish(model: *mut pen_model) -> pen_status;

@@ -4,6 +4,7 @@
 //! printed. Fusing ops, rounding between them and padding are matters of a lowering: `cpu/lower` and `cuda/lower`.
 
 mod check;
+mod links;
 pub mod op;
 mod parts;
 mod print;
@@ -15,6 +16,7 @@ mod tests;
 pub mod uses;
 mod walk;
 
+pub use links::LayerLinks;
 pub use op::{
     Activate, AddShared, Attention, BufferId, Convolve, Correct, Covers, Decay, Delta, EachHead, Embed, Exchange, Experts, FinishHeads,
     Function, Heads, Linear, Map, Match, Norm, NormParams, Op, Part, Predict, Scan, ToLength,
@@ -28,14 +30,14 @@ use crate::EngineError;
 use model::Weights;
 
 impl Program {
-    /// Writes the program of a part of a model. `ropes` holds the index of each layer's rotation.
+    /// Writes the program of a part of a model. `links` says what its layers refer to.
     ///
     /// # Errors
     /// [`EngineError::Tensor`] names a missing tensor, or the op and the layer whose shapes do not fit. [`EngineError::Unsupported`] names
     /// what cannot be cut so, and its layer.
-    pub fn new(weights: &Weights, ropes: &[Option<usize>], scope: &Scope) -> Result<Self, EngineError> {
+    pub fn new(weights: &Weights, links: &LayerLinks, scope: &Scope) -> Result<Self, EngineError> {
         scope.check(&weights.spec)?;
-        let program = walk::Walk::new(weights, ropes, scope).program()?;
+        let program = walk::Walk::new(weights, links, scope).program()?;
         program.check(weights.spec.hidden_dim)?;
         Ok(program)
     }

@@ -123,8 +123,8 @@ fn lines(program: &Program, weights: &Weights) -> Vec<String> {
 fn ranges_of_layers_join_to_the_whole() {
     let mut cut = 0;
     for (name, weights) in MODELS.iter().filter(|(_, weights)| weights.spec.num_layers() > 1) {
-        let (ropes, end) = (ropes(weights, 128).1, weights.spec.num_layers());
-        let of = |layers| Program::new(weights, &ropes, &Scope { layers, shard: Shard::WHOLE });
+        let (links, end) = (ropes(weights, 128).1, weights.spec.num_layers());
+        let of = |layers| Program::new(weights, &links, &Scope { layers, shard: Shard::WHOLE });
         let (first, second) = match (of(0..end / 2), of(end / 2..end)) {
             (Ok(first), Ok(second)) => (first, second),
             (first, second) => {
@@ -143,8 +143,8 @@ fn ranges_of_layers_join_to_the_whole() {
 }
 
 fn shards(weights: &Weights, count: usize) -> Result<Vec<Program>, EngineError> {
-    let (ropes, layers) = (ropes(weights, 128).1, 0..weights.spec.num_layers());
-    let of = |index| Program::new(weights, &ropes, &Scope { layers: layers.clone(), shard: Shard { index, count } });
+    let (links, layers) = (ropes(weights, 128).1, 0..weights.spec.num_layers());
+    let of = |index| Program::new(weights, &links, &Scope { layers: layers.clone(), shard: Shard { index, count } });
     (0..count).map(of).collect()
 }
 
@@ -197,6 +197,33 @@ fn shards_have_each_part_of_a_tensor_once_and_exchange_what_they_sum() {
                 !has_slices || matches!(tensor.slice, Slice::Rows(span) | Slice::Columns(span) | Slice::Matrices(span) if span.of == end)
             );
         }
+    }
+}
+
+/// A layer that reads another one's cache has queries alone.
+#[test]
+fn a_layer_reads_the_cache_that_it_is_linked_to() {
+    let (_, weights) = MODELS.iter().find(|(name, _)| name == "llama-dense").expect("a plain model");
+    let (links, layers) = (ropes(weights, 128).1, weights.spec.num_layers());
+    let with = |layer: usize, cache| {
+        let mut links = links.clone();
+        links.caches[layer] = cache;
+        Program::new(weights, &links, &Scope::whole(&weights.spec))
+    };
+    assert_eq!(links.caches, (0..layers).map(Some).collect::<Vec<_>>());
+    let program = with(1, Some(0)).unwrap();
+    let attentions: Vec<_> =
+        program.ops.iter().filter_map(|placed| if let Op::Attention(op) = &placed.op { Some(op) } else { None }).collect();
+    let found: Vec<_> = attentions.iter().map(|op| (op.cache, op.keys.is_some(), op.values.is_some())).collect();
+    let expected: Vec<_> =
+        (0..layers).map(|i| if i == 1 { (0, false, false) } else { (i.saturating_sub(usize::from(i > 1)), true, true) }).collect();
+    assert_eq!((found, program.caches.len()), (expected, layers - 1));
+    for (layer, cache, expected) in [
+        (0, Some(1), "op attention in layer 0: it reads the cache of layer 1, which is not one of 0..0"),
+        (1, None, "op attention in layer 1: it has no cache"),
+    ] {
+        let error = with(layer, cache).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
     }
 }
 

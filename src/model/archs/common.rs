@@ -58,6 +58,7 @@ pub const MAYBE_EXPERTS: ExpertRule = ExpertRule { known: true, ..NO_EXPERTS };
 pub const COMMON: Arch = Arch {
     name: "",
     rope: RopePairing::Halves,
+    interleaved_sections: false,
     positions: Positions::Rope,
     positions_by_layers: &[],
     block: Block::Sequential,

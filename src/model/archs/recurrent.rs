@@ -5,6 +5,7 @@ use super::common::*;
 const QWEN_NEXT: Arch = Arch {
     mixers: Mixers::Interval(Recurrent::Delta),
     gate_in_query: true,
+    interleaved_sections: true,
     renamed: FFN_NORM_BEHIND_ATTENTION,
     required: joined!(TensorRole, BASE, QK_NORMS),
     ..COMMON

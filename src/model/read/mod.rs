@@ -13,7 +13,7 @@ mod windows;
 use crate::arch::{Activation, Arch, Block, EmbeddingScale, LogitScale, Mixers, NormKind, Recurrent, RopePairing};
 use crate::error::{ModelError, ModelFault};
 use crate::kind::refuse_accessories;
-use crate::spec::{FeedForward, LayerSpec, Mixer, ModelSpec, Pooling};
+use crate::spec::{FeedForward, LayerSpec, Mixer, ModelSpec, Pooling, RopeSections};
 use crate::tensor_roles::TensorRole;
 use crate::vocab_check;
 use gguf::{GgufFile, Value};
@@ -68,6 +68,7 @@ fn read(file: &GgufFile) -> Fallible<ModelSpec> {
         layers: read_layers(&keys, &shape)?,
         block: read_block(&keys)?,
         rope_pairing: read_pairing(&keys),
+        rope_sections: read_sections(&keys),
         xielu: read_xielu(&keys, num_layers)?,
         context_length,
         norm_eps,
@@ -190,11 +191,28 @@ fn read_block(keys: &Keys) -> Fallible<Block> {
     })
 }
 
+/// The numbers of `rope.dimension_sections`. Empty if the file has none.
+fn section_lengths(keys: &Keys) -> Vec<i64> {
+    match keys.value("rope.dimension_sections") {
+        Some(Value::Array(array)) => array.ints().unwrap_or_default(),
+        _ => Vec::new(),
+    }
+}
+
 /// The pairs of the rotation. Multi-section rotation pairs halves. For text, all its sections have the same position.
 fn read_pairing(keys: &Keys) -> RopePairing {
-    let sections = keys.value("rope.dimension_sections");
-    let has_sections = matches!(sections, Some(Value::Array(array)) if array.ints().is_some_and(|ints| ints.iter().any(|&n| n > 0)));
-    if has_sections { RopePairing::Halves } else { keys.arch.rope }
+    if section_lengths(keys).iter().any(|&n| n > 0) { RopePairing::Halves } else { keys.arch.rope }
+}
+
+/// The sections that rows with three positions need. None if there are none, or if they are not three: rows then have one position.
+fn read_sections(keys: &Keys) -> Option<RopeSections> {
+    let lengths = section_lengths(keys);
+    let ([first, second, third] | [first, second, third, 0]) = lengths[..] else { return None };
+    let mut pairs = [0; 3];
+    for (pairs, length) in pairs.iter_mut().zip([first, second, third]) {
+        *pairs = usize::try_from(length).ok().filter(|&n| n <= MAX_DIM)?;
+    }
+    (pairs != [0; 3]).then_some(RopeSections { pairs, interleaved: keys.arch.interleaved_sections })
 }
 
 fn read_xielu(keys: &Keys, num_layers: usize) -> Fallible<Vec<[f32; 4]>> {

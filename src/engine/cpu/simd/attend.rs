@@ -317,6 +317,7 @@ mod tests {
             max_batch_tokens: TOKENS,
             max_context: 32,
             bidirectional: false,
+            refuses_grids: None,
         }
     }
 

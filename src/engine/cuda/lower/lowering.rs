@@ -9,7 +9,7 @@ use super::parts::{DeviceProgram, NO_NORM, NONE};
 use super::rounding::halves;
 use super::tensor::Form;
 use crate::EngineError;
-use crate::program::{self, BufferId, Program, Scope, TensorId};
+use crate::program::{self, BufferId, Program, Shard, TensorId};
 use model::{LayerGroup, NormKind, Weights};
 
 /// Where the device holds a buffer: a buffer of its own, or elements of a shared one.
@@ -47,7 +47,16 @@ pub struct Lowering<'a> {
 impl<'a> Lowering<'a> {
     pub fn new(weights: &'a Weights, from: &'a Program) -> Self {
         let head = sys::pen_head { norm: NO_NORM, w: NONE, bias: NONE, scale: 1.0, soft_cap: 0.0 };
-        let out = DeviceProgram { tensors: Vec::new(), buffers: Vec::new(), caches: Vec::new(), states: Vec::new(), ops: Vec::new(), head };
+        let out = DeviceProgram {
+            tensors: Vec::new(),
+            buffers: Vec::new(),
+            caches: Vec::new(),
+            states: Vec::new(),
+            input: None,
+            ops: Vec::new(),
+            output: None,
+            head,
+        };
         Self {
             weights,
             from,
@@ -69,6 +78,9 @@ impl<'a> Lowering<'a> {
         self.check_scope()?;
         self.place_memory();
         self.find_query_strides();
+        if self.from.scope.layers.start > 0 {
+            self.out.input = Some(self.buffer(self.from.stream));
+        }
         while let Some(placed) = self.from.ops.get(self.at) {
             self.settle_for(&placed.op);
             self.lower(&placed.op)?;
@@ -79,12 +91,12 @@ impl<'a> Lowering<'a> {
         Ok(self.out)
     }
 
-    /// Refuses a part of a model: the device begins with tokens, ends with logits and exchanges nothing.
+    /// Refuses a shard: the device exchanges nothing.
     fn check_scope(&self) -> Result<(), EngineError> {
-        let Scope { layers, shard } = &self.from.scope;
-        match shard.is_whole() && *layers == (0..self.weights.spec.num_layers()) {
-            true => Ok(()),
-            false => Err(EngineError::Unsupported("a part of a model on a GPU: use --backend cpu".into())),
+        let Shard { index, count } = self.from.scope.shard;
+        match count {
+            1 => Ok(()),
+            _ => Err(EngineError::Unsupported(format!("shard {index} of {count} on a GPU: use --backend cpu"))),
         }
     }
 
@@ -129,8 +141,11 @@ impl<'a> Lowering<'a> {
             // the values of latent attention are the first elements of its keys
             let is_latent = spec.layers[cache.layer].latent().is_some();
             let value_dim = if is_latent { 0 } else { dim(cache.value_dim) };
-            let within =
-                |(group, of): (usize, &LayerGroup)| Some((group as u32, of.layers.iter().position(|&layer| layer == cache.layer)? as u32));
+            // the number among the group's layers that the program has
+            let within = |(group, of): (usize, &LayerGroup)| {
+                let mut own = of.layers.iter().filter(|layer| self.from.scope.layers.contains(layer));
+                Some((group as u32, own.position(|&layer| layer == cache.layer)? as u32))
+            };
             let found = groups.iter().enumerate().find_map(within).filter(|_| in_groups);
             let (group, place) = found.unwrap_or((0, number as u32));
             self.out.caches.push(sys::pen_cache { heads: cache.heads as u32, key_dim: dim(cache.key_dim), value_dim, group, place });
@@ -139,7 +154,11 @@ impl<'a> Lowering<'a> {
     }
 
     fn head(&mut self) -> Result<(), EngineError> {
-        let Some(head) = self.from.head else { return Ok(()) };
+        let Some(head) = self.from.head else {
+            self.settle();
+            self.out.output = Some(self.buffer(self.from.stream));
+            return Ok(());
+        };
         let norm = match head.norm {
             Some(norm) if norm.kind == NormKind::Layer || norm.bias.is_none() => self.fused(&norm, false),
             other => {

@@ -12,6 +12,12 @@ macro_rules! ops {
         }
 
         impl Op {
+            pub fn name(&self) -> &'static str {
+                match self {
+                    $(Op::$name(_) => stringify!($name),)*
+                }
+            }
+
             /// The op in the C side's form. It points into `self`.
             pub fn raw(&self) -> sys::pen_op {
                 match self {

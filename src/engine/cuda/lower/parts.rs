@@ -17,7 +17,11 @@ pub struct DeviceProgram {
     pub caches: Vec<sys::pen_cache>,
     /// Floats of recurrent state per sequence, for each layer that has one.
     pub states: Vec<u32>,
+    /// The buffer of the rows that the program begins with. None if it begins with tokens.
+    pub input: Option<u32>,
     pub ops: Vec<Op>,
+    /// The buffer of the rows that the program ends with. None if it ends with logits.
+    pub output: Option<u32>,
     pub head: sys::pen_head,
 }
 
@@ -36,10 +40,16 @@ impl DeviceProgram {
             let _ = writeln!(out, "{i:>5}  {kind:10} {per_token:>4} of {width}");
         }
         out.push_str("ops\n");
+        if let Some(input) = self.input {
+            let _ = writeln!(out, "{:>5}  rows of the stream in buffer {input}", "");
+        }
         for (i, op) in self.ops.iter().enumerate() {
             let _ = writeln!(out, "{i:>5}  {op:?}");
         }
-        let _ = writeln!(out, "{:>5}  {:?}", "", self.head);
+        let _ = match self.output {
+            None => writeln!(out, "{:>5}  {:?}", "", self.head),
+            Some(output) => writeln!(out, "{:>5}  rows of the stream in buffer {output}", ""),
+        };
         // stands for no tensor and no buffer
         out.replace(&NONE.to_string(), "-")
     }

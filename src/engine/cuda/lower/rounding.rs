@@ -3,11 +3,12 @@
 use crate::program::uses::UseKind;
 use crate::program::{BufferId, Heads, Op, Program};
 
-/// Which buffers are float16: those that matrices multiply, if every op that writes them can round. Rows that an op copies elsewhere stay
-/// float32.
+/// Which buffers are float16: those that matrices multiply, if every op that writes them can round. The stream stays float32, and so do
+/// rows that an op copies to it.
 pub fn halves(program: &Program) -> Vec<bool> {
     let width = |id: BufferId| program.buffer(id).width;
     let (mut is_factor, mut is_float) = (vec![false; program.buffers.len()], vec![false; program.buffers.len()]);
+    is_float[program.stream.0] = true;
     for step in &program.ops {
         let rounds = matches!(step.op, Op::Norm(_) | Op::Map(_) | Op::Activate(_) | Op::Attention(_) | Op::Heads(_));
         let is_copy = matches!(&step.op, Op::Map(map) if !map.add && map.from.buffer != map.to.buffer && map.to.buffer == program.stream);

@@ -51,7 +51,7 @@ impl Walk<'_> {
             queries,
             keys,
             values,
-            cache: self.cache_of(a.kv_of.unwrap_or(i)),
+            cache: self.cache_of(self.links.caches[i].unwrap_or(i)),
             value_dim: a.value_dim,
             scale: a.scale,
             soft_cap: a.soft_cap,
@@ -77,7 +77,7 @@ impl Walk<'_> {
     /// The products of queries, keys, values and gate.
     fn project(&mut self, i: usize, a: &Spec, [heads, kv_heads]: [Span; 2], h: BufferId) -> Result<Projected, EngineError> {
         use TensorRole::*;
-        let own = a.kv_of.is_none();
+        let own = self.links.caches[i] == Some(i);
         let has_values = own && self.has(AttnV, i);
         let q_matrix = self.rows(AttnQ, i, heads.times(a.head_dim * a.gate.query_rows()))?;
         let q = self.product_buffer(q_matrix, "q");
@@ -103,7 +103,7 @@ impl Walk<'_> {
         Ok(Projected { q, k, v, gate })
     }
 
-    /// The cache of a layer. The model's description says that the layer has one.
+    /// The cache of a layer, which has one.
     pub fn cache_of(&self, layer: usize) -> usize {
         self.caches.get(layer).copied().flatten().unwrap_or(usize::MAX)
     }
@@ -140,7 +140,7 @@ impl Walk<'_> {
             }
         };
         let bias = self.vector_part(roles.bias, i, own.times(dim));
-        let rope = self.ropes[i].map(|rope| (rope, 0));
+        let rope = self.links.ropes[i].map(|rope| (rope, 0));
         Ok(Heads { norm, bias, clamp: a.clamp, rope, norm_after_rope: arch.norm_after_rope, ..plain(from, own.len, dim) })
     }
 }

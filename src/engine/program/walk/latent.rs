@@ -12,7 +12,7 @@ impl Walk<'_> {
         use TensorRole::*;
         let own = self.own_heads(l.num_heads)?;
         let (heads, rank, head_dim, key_dim) = (own.len, l.kv_rank, l.nope_dim + l.rope_dim, l.kv_rank + l.rope_dim);
-        let rope = self.ropes[i];
+        let rope = self.links.ropes[i];
         let (q, kv) = self.latent_products(i, l, own, h)?;
         let query = self.buffer("latent queries", heads * key_dim);
         if l.nope_dim > 0 {

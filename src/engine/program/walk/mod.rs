@@ -15,6 +15,7 @@ mod tensors;
 
 use std::collections::HashMap;
 
+use super::links::LayerLinks;
 use super::op::*;
 use super::parts::{Buffer, Cache, Classifier, Head, LayerOp, Program, State};
 use super::scope::{Scope, Shard};
@@ -25,8 +26,7 @@ use model::{ModelSpec, NormKind, TensorRole, Weights};
 /// A program that is being written.
 pub struct Walk<'a> {
     weights: &'a Weights,
-    /// The index of each layer's rotation.
-    ropes: &'a [Option<usize>],
+    links: &'a LayerLinks,
     scope: &'a Scope,
     program: Program,
     tensors: HashMap<(Source, Slice), TensorId>,
@@ -70,7 +70,7 @@ fn copy(from: Part, to: Part, heads: usize, dim: usize) -> Map {
 }
 
 impl<'a> Walk<'a> {
-    pub fn new(weights: &'a Weights, ropes: &'a [Option<usize>], scope: &'a Scope) -> Self {
+    pub fn new(weights: &'a Weights, links: &'a LayerLinks, scope: &'a Scope) -> Self {
         let spec = &weights.spec;
         let program = Program {
             scope: scope.clone(),
@@ -84,7 +84,7 @@ impl<'a> Walk<'a> {
             head: None,
         };
         let (tensors, buffers, caches, states) = Default::default();
-        let mut walk = Self { weights, ropes, scope, program, tensors, buffers, caches, states, layer: None, x: BufferId(0) };
+        let mut walk = Self { weights, links, scope, program, tensors, buffers, caches, states, layer: None, x: BufferId(0) };
         walk.x = walk.buffer("x", spec.hidden_dim);
         walk
     }
@@ -127,7 +127,7 @@ impl<'a> Walk<'a> {
             }
             self.layer = Some(layer);
             let mut cache = None;
-            if let Some(kept) = spec.cached() {
+            if let Some(kept) = spec.cached().filter(|_| self.links.caches[layer] == Some(layer)) {
                 let heads = if spec.latent().is_some() { kept.heads } else { self.own_kv_heads(kept.heads)?.len };
                 self.program.caches.push(Cache { layer, heads, key_dim: kept.key, value_dim: kept.value });
                 cache = Some(self.program.caches.len() - 1);

@@ -51,12 +51,26 @@ impl Walk<'_> {
         if matches!(mixer, Mixer::Recurrent(_) | Mixer::Both(..)) {
             self.must_be_whole("scan", "a recurrent state")?;
         }
-        match self.spec().layers[i].attention().and_then(|attention| attention.kv_of) {
-            Some(of) if !self.scope.layers.contains(&of) => {
-                Err(self.cannot("attention", format!("it reads the cache of layer {of}, which is not one of {:?}", self.scope.layers)))
+        self.check_cache(i)
+    }
+
+    /// Refuses a layer whose attention cannot read the cache that it is linked to.
+    fn check_cache(&self, i: usize) -> Result<(), EngineError> {
+        let layers = &self.spec().layers;
+        let shape = |layer: usize| layers[layer].attention().map(|a| (a.num_kv_heads, a.head_dim, a.value_dim, a.window));
+        let has_own = layers[i].cached().is_some();
+        let why = match self.links.caches[i] {
+            Some(of) if of == i && !has_own => "it has no keys and values of its own".to_owned(),
+            None if has_own => "it has no cache".to_owned(),
+            Some(of) if of > i || !self.scope.layers.contains(&of) => {
+                format!("it reads the cache of layer {of}, which is not one of {:?}", self.scope.layers.start..i)
             }
-            _ => Ok(()),
-        }
+            Some(of) if of != i && (shape(of).is_none() || shape(of) != shape(i)) => {
+                format!("it reads the cache of layer {of}, whose keys and values have another shape")
+            }
+            _ => return Ok(()),
+        };
+        Err(self.cannot("attention", why))
     }
 
     /// The shard's own query heads of `of`.
