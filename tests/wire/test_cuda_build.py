@@ -29,6 +29,7 @@ def test_bench_on_the_gpu_is_an_error():
     assert done.stdout == ""
 
 
+@pytest.mark.real_models
 def test_kernels_are_listed_without_a_gpu():
     done = cli("bench", MODEL, "--kernels=sm_90a", "--batch", "1,64", "--prompt", "200", "--gen", "2")
     assert done.returncode == 0, done.stderr
@@ -41,9 +42,11 @@ def test_kernels_are_listed_without_a_gpu():
     assert products[0] == "linear/decode.cuh" and len(set(products)) == 3, products
     unknown = cli("bench", MODEL, "--kernels=sm_12")
     assert unknown.returncode == 1 and "expected one of sm_90a (H100)" in unknown.stderr, unknown.stderr
-    failed(cli("bench", MODEL, "--kernels"))
+    absent = cli("bench", MODEL, "--kernels")
+    assert absent.returncode == 1 and len(lines_with(absent.stderr, NO_GPU)) == 1, absent.stderr
 
 
+@pytest.mark.real_models
 def test_a_part_of_a_program_is_listed():
     def program(*options):
         return cli("inspect", MODEL, "--program", "--backend", "cuda", *options)

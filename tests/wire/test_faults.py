@@ -22,12 +22,21 @@ class Plan:
         self.path, self.servers = path, []
 
     def ask(self, fault: str) -> float:
-        """Requests a fault. Returns the time at which it began [s]."""
+        """Requests a fault. Returns the last time at which it had not begun [s]."""
         ready = self.path.with_suffix(".new")
         ready.write_text(fault)
         ready.rename(self.path)
-        wait_until(lambda: not self.path.exists(), 30, f"{fault} begins")
-        return time.monotonic()
+        before = time.monotonic()
+
+        def begun() -> bool:
+            nonlocal before
+            now = time.monotonic()
+            if waits := self.path.exists():
+                before = now
+            return not waits
+
+        wait_until(begun, 30, f"{fault} begins")
+        return before
 
 
 @pytest.fixture

@@ -75,7 +75,7 @@ def test_the_build_the_process_and_the_models_are_described(server):
     assert found["process_threads"].samples[0].value > 1 and found["process_open_fds"].samples[0].value > 3
     assert abs(found["process_start_time_seconds"].samples[0].value - time.time()) < 7200
     before = found["process_cpu_seconds"].samples[0].value
-    server.complete(max_tokens=32)
+    server.complete(max_tokens=500, ignore_eos=True)
     assert families(server)["process_cpu_seconds"].samples[0].value > before
 
 
