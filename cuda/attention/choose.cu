@@ -7,7 +7,7 @@ namespace pen {
 
 namespace {
 
-constexpr AttentionRow TABLE[ATTENTION_KERNELS] = {
+constexpr KernelRow<AttentionKernel> TABLE[ATTENTION_KERNELS] = {
     {AttentionKernel::CLUSTER, "cluster.cuh", "sm_90: up to 512 keys, or 1,024 of few sequences, and no more heads than multiprocessors",
      "one block per tile, so that a tile's copies start early and are spread over multiprocessors"},
     {AttentionKernel::PERSISTENT, "persistent.cuh", "sm_90: more heads than multiprocessors, and enough tiles to be worth a longer start",
@@ -258,9 +258,7 @@ AttentionPlan choose_prefill(const AttentionDevice& device, const AttentionShape
 
 }  // namespace
 
-const AttentionRow& attention_row(AttentionKernel kernel) {
-  return *std::find_if(TABLE, TABLE + ATTENTION_KERNELS - 1, [=](const AttentionRow& row) { return row.kernel == kernel; });
-}
+const KernelRow<AttentionKernel>& attention_row(AttentionKernel kernel) { return row_of(TABLE, kernel); }
 
 AttentionPlan choose_decode(const AttentionDevice& device, const AttentionShape& shape) {
   return with_head_dim(shape.head_dim, [&](auto d) { return choose_decode<decltype(d)::value>(device, shape); });

@@ -4,6 +4,7 @@
 
 #include <type_traits>
 
+#include "../device/kernel_row.h"
 #include "layout.h"
 
 namespace pen {
@@ -42,12 +43,7 @@ auto with_head_dim(int head_dim, F f) {
 
 enum class AttentionKernel : int { CLUSTER, PERSISTENT, KV_SPLITS, LONG, TEAMS, WARPS, WIDE, BOXED, TILES };
 constexpr int ATTENTION_KERNELS = 9;
-// A row of the table: where a kernel is, for which steps it runs, and why.
-struct AttentionRow {
-  AttentionKernel kernel;
-  const char *name, *when, *why;
-};
-const AttentionRow& attention_row(AttentionKernel kernel);
+const KernelRow<AttentionKernel>& attention_row(AttentionKernel kernel);
 
 // A launch. WIDE and BOXED always have the same threads and shared memory, which their headers state.
 struct AttentionPlan {

@@ -7,7 +7,7 @@ namespace pen {
 
 namespace {
 
-constexpr GeneralRow TABLE[GENERAL_KERNELS] = {
+constexpr KernelRow<GeneralKernel> TABLE[GENERAL_KERNELS] = {
     {GeneralKernel::CLUSTER, "latent_cluster.cuh", "sm_90a: latent keys, and few rows: up to three waves of clusters of 16 rows, one of 32",
      "one block per KV split would leave most multiprocessors idle"},
     {GeneralKernel::LATENT, "latent.cuh", "sm_90a: latent keys of 576 elements, with more rows", "warpgroup products that read keys once"},
@@ -185,9 +185,7 @@ bool plan_latent(GeneralChoice& choice, const GeneralDevice& device, const Gener
 
 }  // namespace
 
-const GeneralRow& general_row(GeneralKernel kernel) {
-  return *std::find_if(TABLE, TABLE + GENERAL_KERNELS - 1, [=](const GeneralRow& row) { return row.kernel == kernel; });
-}
+const KernelRow<GeneralKernel>& general_row(GeneralKernel kernel) { return row_of(TABLE, kernel); }
 
 GeneralChoice choose_general(const GeneralDevice& device, const GeneralShape& shape) {
   GeneralChoice choice{};

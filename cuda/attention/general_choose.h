@@ -2,6 +2,7 @@
 // compiled by a host's compiler, too. The table of the kernels is in general_choose.cu. No decision changes a bit of the result.
 #pragma once
 
+#include "../device/kernel_row.h"
 #include "layout.h"
 
 namespace pen {
@@ -121,12 +122,7 @@ struct LatentClusterShared {
 
 enum class GeneralKernel : int { CLUSTER, LATENT, LONG, ANY };
 constexpr int GENERAL_KERNELS = 4;
-// A row of the table: where a kernel is, for which steps it runs, and why.
-struct GeneralRow {
-  GeneralKernel kernel;
-  const char *name, *when, *why;
-};
-const GeneralRow& general_row(GeneralKernel kernel);
+const KernelRow<GeneralKernel>& general_row(GeneralKernel kernel);
 
 // A launch.
 struct GeneralChoice {

@@ -51,8 +51,8 @@ void check_blocks(const ProductDevice& device, const ProductShape& shape, const 
 
 void check_plan(const ProductDevice& device, const ProductShape& shape, const ProductPlan& plan, const std::string& where) {
   const int rows = shape.num_tokens;
-  const ProductRow& row = product_row(plan.kernel);
-  expect(row.kernel == plan.kernel && row.name && row.when && row.why, "the table does not name the kernel", where, rows);
+  const KernelRow<ProductKernel>& row = product_row(plan.kernel);
+  expect_row(row, plan.kernel, where, rows);
   switch (plan.kernel) {
     case ProductKernel::RING:
     case ProductKernel::STREAM: return check_few(device, shape, plan, where);
@@ -114,8 +114,8 @@ void check_experts(const Device& on, const ExpertModel& model) {
   for (int rows = 1; rows <= MOST_ROWS; rows++) {
     shape.num_rows = rows;
     const ExpertKernel kernel = choose_experts(on.device, shape);
-    const ExpertRow& row = expert_row(kernel);
-    expect(row.kernel == kernel && row.name && row.when && row.why, "the table does not name the kernel", where, rows);
+    const KernelRow<ExpertKernel>& row = expert_row(kernel);
+    expect_row(row, kernel, where, rows);
     if (kernel == ExpertKernel::FEW) {
       const FewExpertsPlan plan = plan_few(on.device, shape);
       const size_t bytes = plan.up.bytes > plan.down.bytes ? plan.up.bytes : plan.down.bytes;

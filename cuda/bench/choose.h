@@ -21,6 +21,11 @@ inline void expect(bool good, const char* what, const std::string& where, int ro
   if (failures++ < 20) std::printf("FAIL %s, %d rows: %s\n", where.c_str(), rows, what);
 }
 
+template <class Kernel>
+void expect_row(const KernelRow<Kernel>& row, Kernel kernel, const std::string& where, int rows) {
+  expect(row.kernel == kernel && row.name && row.when && row.why, "the table does not name the kernel", where, rows);
+}
+
 // From which number on each kernel runs.
 class Line {
  public:

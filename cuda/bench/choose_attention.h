@@ -56,8 +56,8 @@ inline void check_attention(const Device& on, const RealModel& model) {
       shape.workspace_bytes = attention_workspace(device, seqs, model.heads, model.kv_heads, model.head_dim, context);
       const AttentionPlan plan = choose_decode(device, shape);
       check_decode(device, shape, plan, where);
-      const AttentionRow& row = attention_row(plan.kernel);
-      expect(row.kernel == plan.kernel && row.name && row.when && row.why, "the table does not name the kernel", where, seqs);
+      const KernelRow<AttentionKernel>& row = attention_row(plan.kernel);
+      expect_row(row, plan.kernel, where, seqs);
       line.add(context, row.name);
     }
     if (seqs == 1 || seqs == 8 || seqs == 64 || seqs == 256) line.print(where + " of " + std::to_string(seqs) + " over");
@@ -75,8 +75,8 @@ inline void check_prompts(const Device& on, const RealModel& model) {
     shape.num_seqs = 1, shape.max_query = shape.max_context = rows;
     shape.workspace_bytes = attention_workspace(device, 1, model.heads, model.kv_heads, model.head_dim, rows);
     const AttentionPlan plan = choose_prefill(device, shape);
-    const AttentionRow& row = attention_row(plan.kernel);
-    expect(row.kernel == plan.kernel && row.name && row.when && row.why, "the table does not name the kernel", where, rows);
+    const KernelRow<AttentionKernel>& row = attention_row(plan.kernel);
+    expect_row(row, plan.kernel, where, rows);
     expect(plan.kernel >= AttentionKernel::WIDE && plan.grid[0] > 0, "a kernel for one row", where, rows);
     if (plan.kernel == AttentionKernel::TILES) {
       const int covered = plan.grid[0] * ROWS * plan.threads / WARP;
@@ -105,8 +105,8 @@ inline void check_general(const Device& on, const GeneralModel& model) {
       shape.num_tokens = shape.max_query = rows, shape.max_context = context;
       shape.workspace_bytes = attention_general_workspace(device, rows, model.heads, model.kv_heads, model.value_dim, context);
       const GeneralChoice choice = choose_general(device, shape);
-      const GeneralRow& row = general_row(choice.kernel);
-      expect(row.kernel == choice.kernel && row.name && row.when && row.why, "the table does not name the kernel", where, rows);
+      const KernelRow<GeneralKernel>& row = general_row(choice.kernel);
+      expect_row(row, choice.kernel, where, rows);
       expect(choice.kernel == GeneralKernel::ANY || device.warpgroups, "warpgroup products on a device without them", where, rows);
       expect(choice.bytes <= size_t(device.shared_block) && choice.plan.slices * GENERAL_VALUES >= model.value_dim, "limits", where, rows);
       expect(choice.plan.row_blocks * choice.plan.rows >= rows * shape.group(), "rows without a block", where, rows);

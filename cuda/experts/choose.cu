@@ -7,7 +7,7 @@ namespace pen {
 
 namespace {
 
-constexpr ExpertRow TABLE[EXPERT_KERNELS] = {
+constexpr KernelRow<ExpertKernel> TABLE[EXPERT_KERNELS] = {
     {ExpertKernel::FEW, "experts/decode.cuh", "1 to 8 rows with at most 128 choices, unless many rows share large experts",
      "three kernels instead of six, and each expert is read once"},
     {ExpertKernel::ROWS, "experts/rows.cuh", "sm_90a: groups of 16 choices and more that fill half of the device, 449 columns and more",
@@ -27,9 +27,7 @@ ExpertPlan divide(const Matrix& w, int columns, int rows) {
 
 }  // namespace
 
-const ExpertRow& expert_row(ExpertKernel kernel) {
-  return *std::find_if(TABLE, TABLE + EXPERT_KERNELS - 1, [=](const ExpertRow& row) { return row.kernel == kernel; });
-}
+const KernelRow<ExpertKernel>& expert_row(ExpertKernel kernel) { return row_of(TABLE, kernel); }
 
 int least_group(const ProductDevice& device, const Matrix& w) {
   return w.k_tiles() >= SLICES && device.warpgroups ? MIN_WIDE_GROUP : MIN_GROUP;

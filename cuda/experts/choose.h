@@ -33,11 +33,7 @@ struct Groups {
 
 enum class ExpertKernel : int { FEW, ROWS, BATCH };
 constexpr int EXPERT_KERNELS = 3;
-struct ExpertRow {
-  ExpertKernel kernel;
-  const char *name, *when, *why;
-};
-const ExpertRow& expert_row(ExpertKernel kernel);
+const KernelRow<ExpertKernel>& expert_row(ExpertKernel kernel);
 
 // The kernel of a product of groups: ROWS or BATCH.
 ExpertKernel choose_groups(const ProductDevice& device, const Matrix& w, int group, int num_groups);

@@ -7,7 +7,7 @@ namespace pen {
 
 namespace {
 
-constexpr ProductRow TABLE[PRODUCT_KERNELS] = {
+constexpr KernelRow<ProductKernel> TABLE[PRODUCT_KERNELS] = {
     {ProductKernel::RING, "decode.cuh", "1 to 8 tokens, unless decode_stream.cuh or rows.cuh take them",
      "every warp streams one slice of many row tiles through a ring, and requests weights before its predecessor ends"},
     {ProductKernel::STREAM, "decode_stream.cuh", "5 to 8 tokens, many row tiles and long rows, one format",
@@ -94,9 +94,7 @@ ProductPlan plan_of(ProductKernel kernel) {
 
 }  // namespace
 
-const ProductRow& product_row(ProductKernel kernel) {
-  return *std::find_if(TABLE, TABLE + PRODUCT_KERNELS - 1, [=](const ProductRow& row) { return row.kernel == kernel; });
-}
+const KernelRow<ProductKernel>& product_row(ProductKernel kernel) { return row_of(TABLE, kernel); }
 
 // The limits on tokens and columns are those of the kernels' norm_rows().
 bool takes_norm(int num_tokens, int cols) {

@@ -2,6 +2,7 @@
 // the kernels is in choose.cu. No decision changes a bit of a product.
 #pragma once
 
+#include "../device/kernel_row.h"
 #include "../device/known.h"
 #include "shape.h"
 
@@ -22,12 +23,7 @@ inline ProductDevice product_device(const KnownDevice& known) {
 
 enum class ProductKernel : int { RING, STREAM, ROWS, BATCH, BLOCKS, PAIR, ANY };
 constexpr int PRODUCT_KERNELS = 7;
-// A row of the table: where a kernel is, for which products it runs, and why.
-struct ProductRow {
-  ProductKernel kernel;
-  const char *name, *when, *why;
-};
-const ProductRow& product_row(ProductKernel kernel);
+const KernelRow<ProductKernel>& product_row(ProductKernel kernel);
 
 // --- up to eight tokens: decode.cuh and decode_stream.cuh ---
 
