@@ -6,21 +6,18 @@ use super::describe::Description;
 use super::lower::{DeviceProgram, Op};
 use super::raii::KernelDevice;
 use super::sys;
-use crate::{EngineError, EngineOptions, StepSize};
+use crate::{DefaultLoad, EngineError, EngineOptions, StepSize};
 use model::Weights;
 
-/// The sequences for which a server's workspace is sized, unless the step has more.
-const SLOTS: usize = 256;
-const ROWS: usize = 2048;
-
-/// One line per op and its kernels, in the order of the program, with how many times it occurs.
-pub fn list(weights: &Weights, on: &KernelDevice, size: StepSize) -> Result<String, EngineError> {
+/// One line per op and its kernels, in the order of the program, with how many times it occurs. The workspace is that of a server under
+/// the `usual` load, or larger if the step needs more.
+pub fn list(weights: &Weights, on: &KernelDevice, size: StepSize, usual: DefaultLoad) -> Result<String, EngineError> {
     let [sequences, rows, context] = [size.sequences, size.rows, size.context].map(|n| n as usize);
     let options = EngineOptions {
         context: context.max(1),
-        max_slots: sequences.max(SLOTS),
-        max_batch_tokens: (sequences * rows).max(ROWS),
-        state_slots: sequences.max(SLOTS),
+        max_slots: sequences.max(usual.max_slots),
+        max_batch_tokens: (sequences * rows).max(usual.max_batch_tokens),
+        state_slots: sequences.max(usual.max_slots),
         ..EngineOptions::default()
     };
     let description = Description::new(weights, &options)?;

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use super::super::DEFAULT_LOAD;
 use super::super::raii::Context;
 use super::*;
 use gguf::GgufFile;
@@ -19,7 +20,7 @@ fn every_op_has_kernels_on_every_architecture() {
     for model in &models {
         let weights = Weights::load(Arc::new(GgufFile::open(&model.write(folder.path())).unwrap())).unwrap();
         for (arch, [sequences, rows, context]) in ARCHS.iter().zip([[1, 1, 1], [8, 1, 600], [64, 1, 90], [1, 40, 40], [2, 300, 900]]) {
-            let text = list(&weights, &KernelDevice::named(arch).unwrap(), StepSize { sequences, rows, context }).unwrap();
+            let text = list(&weights, &KernelDevice::named(arch).unwrap(), StepSize { sequences, rows, context }, DEFAULT_LOAD).unwrap();
             let of_op = |line: &str| {
                 let (_, kernels) = line.rsplit_once("  ").unwrap_or_else(|| panic!("{}: {line}", model.name));
                 kernels.split(", ").map(|kernel| kernel.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>()
@@ -42,7 +43,9 @@ fn tiny() -> Weights {
 #[test]
 fn the_architecture_and_the_batch_decide() {
     let weights = tiny();
-    let of = |arch: &str, sequences| list(&weights, &KernelDevice::named(arch).unwrap(), StepSize { sequences, rows: 1, context: 100 });
+    let of = |arch: &str, sequences| {
+        list(&weights, &KernelDevice::named(arch).unwrap(), StepSize { sequences, rows: 1, context: 100 }, DEFAULT_LOAD)
+    };
     let [hopper, ampere] = ["sm_90a", "sm_80"].map(|arch| of(arch, 1).unwrap());
     assert!(hopper.contains("attention/cluster.cuh") && !ampere.contains("attention/cluster.cuh"), "{hopper}{ampere}");
     assert!(ampere.contains("linear/decode.cuh") && of("sm_80", 16).unwrap().contains("linear/batch.cuh"));
@@ -55,7 +58,7 @@ fn the_architecture_and_the_batch_decide() {
 fn a_device_that_is_there_has_kernels_for_the_same_ops_on_the_gpu() {
     let (weights, context) = (tiny(), Context::create(0).unwrap());
     let ops = |on: &KernelDevice| {
-        let text = list(&weights, on, StepSize { sequences: 8, rows: 1, context: 100 }).unwrap();
+        let text = list(&weights, on, StepSize { sequences: 8, rows: 1, context: 100 }, DEFAULT_LOAD).unwrap();
         text.lines().map(|line| line.rsplit_once("  ").unwrap().0.trim().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(ops(&KernelDevice::Present(&context)), ops(&KernelDevice::named("sm_90a").unwrap()));

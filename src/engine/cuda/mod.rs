@@ -41,6 +41,7 @@ use results::{ResultLayout, Results};
 use slots::DeviceSlots;
 
 const MAX_IN_FLIGHT: usize = 2;
+const DEFAULT_LOAD: DefaultLoad = DefaultLoad { max_slots: 256, max_batch_tokens: 2048 };
 
 /// The time that a model may spend on capturing graphs while it is loaded, not counting graphs of decode steps over the shortest contexts.
 /// Steps without a graph are slower.
@@ -79,9 +80,10 @@ impl Device for Gpu {
     }
 
     fn list_kernels(weights: &Weights, on: &KernelsOn, size: StepSize) -> Result<String, EngineError> {
+        let list = |device: &KernelDevice| kernels::list(weights, device, size, DEFAULT_LOAD);
         match on {
-            KernelsOn::Device(index) => kernels::list(weights, &KernelDevice::Present(&Self::discover(*index)?.context), size),
-            KernelsOn::Arch(arch) => kernels::list(weights, &KernelDevice::named(arch)?, size),
+            KernelsOn::Device(index) => list(&KernelDevice::Present(&Self::discover(*index)?.context)),
+            KernelsOn::Arch(arch) => list(&KernelDevice::named(arch)?),
         }
     }
 
@@ -96,7 +98,7 @@ impl Device for Gpu {
 
     /// Smaller batches would leave a GPU idle.
     fn default_load(&self) -> DefaultLoad {
-        DefaultLoad { max_slots: 256, max_batch_tokens: 2048 }
+        DEFAULT_LOAD
     }
 
     fn cache_share(&self, options: &EngineOptions) -> f64 {
