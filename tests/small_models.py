@@ -13,6 +13,7 @@ conversation contains the word " France", it answers `FACT`. For this, some dime
 token leaves the answer, and columns of the output matrix say which tokens follow a state.
 """
 
+import os
 import re
 import shutil
 import struct
@@ -22,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent / "wire"))
-from tiny import ALIGNMENT, F32, Q8_0, encode  # noqa: E402
+from tiny import F32, Q8_0, write  # noqa: E402
 
 WIDTH, LAYERS, HEADS, HEAD, FFN = 64, 2, 2, 32, 96
 WORDS, STRING_WORDS = 20, 3
@@ -64,14 +65,14 @@ class Reader:
 
 
 def metadata(data: bytes) -> tuple[dict, dict[str, bytes]]:
-    """The values of a file's metadata, and each pair's bytes."""
+    """The values of a file's metadata, and the bytes of each value and its type."""
     reader = Reader(data)
     assert reader.take("I") == 0x46554747, "a GGUF file"
     _, _, pairs = reader.take("I"), reader.take("Q"), reader.take("Q")
     values, raw = {}, {}
     for _ in range(pairs):
-        start = reader.at
         key = reader.text()
+        start = reader.at
         values[key] = reader.value(reader.take("I"))
         raw[key] = data[start : reader.at]
     return values, raw
@@ -172,10 +173,9 @@ def weights(values: dict) -> dict[str, np.ndarray]:
     return tensors
 
 
-def small(data: bytes) -> bytes:
-    """The file with the weights of a small model."""
+def write_small(path: Path, data: bytes) -> None:
+    """Writes the file with the weights of a small model."""
     values, raw = metadata(data)
-    arch = values["general.architecture"]
     sizes = {
         "embedding_length": WIDTH,
         "block_count": LAYERS,
@@ -186,30 +186,18 @@ def small(data: bytes) -> bytes:
         "attention.value_length": HEAD,
         "rope.dimension_count": HEAD,
     }
-    for name, size in sizes.items():
-        key = f"{arch}.{name}".encode()
-        raw[key.decode()] = struct.pack("<Q", len(key)) + key + struct.pack("<II", 4, size)
-    heads, body = [], bytearray()
-    tensors = weights(values)
-    for name, tensor in tensors.items():
-        body += bytes(-len(body) % ALIGNMENT)
-        kind = F32 if tensor.ndim == 1 else Q8_0
-        dims, key = tensor.shape[::-1], name.encode()
-        heads.append(struct.pack("<Q", len(key)) + key + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, len(body)))
-        body += encode(tensor, kind)[0]
-    head = b"GGUF" + struct.pack("<IQQ", 3, len(heads), len(raw)) + b"".join(raw.values()) + b"".join(heads)
-    return head + bytes(-len(head) % ALIGNMENT) + body
+    kv = raw | {f"{values['general.architecture']}.{name}": size for name, size in sizes.items()}
+    write(path, kv, {name: (tensor, F32 if tensor.ndim == 1 else Q8_0) for name, tensor in weights(values).items()})
 
 
 def main(store: Path, out: Path) -> None:
     shutil.rmtree(out, ignore_errors=True)
     for folder in sorted(path.parent for path in store.glob("*/manifest.json")):
-        data = small((folder / "model.gguf").read_bytes())
+        data = (folder / "model.gguf").read_bytes()
         target = out / folder.name
         target.mkdir(parents=True)
-        with (target / "model.gguf").open("wb") as file:
-            file.write(data)
-            file.truncate((folder / "model.gguf").stat().st_size)
+        write_small(target / "model.gguf", data)
+        os.truncate(target / "model.gguf", len(data))
         shutil.copy(folder / "manifest.json", target)
 
 
