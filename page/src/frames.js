@@ -2,8 +2,8 @@
 // frame's cost: the scripts, the layout, and the work of the browser's other threads and processes, which is most of the cost without a
 // GPU. So a slow machine draws less often and keeps its time for the answer, for other tabs and for the reader.
 
-/** Pause after a frame, as a multiple of the frame's time: frames take a fifth of the time. */
-const PAUSE = 4;
+/** Pause after a frame, as a multiple of its time: frames take a seventh of the time. */
+const PAUSE = 6;
 /** Greatest delay of the text on the screen, as long as a frame takes at most a third of this [ms]. */
 const BEHIND = 450;
 /** Least pause after frames that take too long for that [ms]. */
