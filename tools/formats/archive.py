@@ -12,8 +12,6 @@ from pathlib import Path
 # Path in the archive → (contents, mode).
 Tree = dict[str, tuple[bytes, int]]
 PROGRAM, DATA = 0o755, 0o644
-# For archives that hold the binary: level 9 takes three times as long and saves 0.8 %.
-ARCHIVE_LEVEL = 6
 
 
 def compress(data: bytes, level: int = 9) -> bytes:
@@ -21,7 +19,7 @@ def compress(data: bytes, level: int = 9) -> bytes:
     return gzip.compress(data, level, mtime=0)
 
 
-def tar_gz(tree: Tree, date: int, has_folders: bool = True) -> bytes:
+def tar_gz(tree: Tree, date: int, level: int, has_folders: bool = True) -> bytes:
     """Packs a tree into a compressed tar archive. npm's archives have no entries for folders."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as tar:
@@ -36,14 +34,14 @@ def tar_gz(tree: Tree, date: int, has_folders: bool = True) -> bytes:
             else:
                 info.type, info.mode = tarfile.DIRTYPE, 0o755
                 tar.addfile(info)
-    return compress(buffer.getvalue(), ARCHIVE_LEVEL)
+    return compress(buffer.getvalue(), level)
 
 
-def zip_file(tree: Tree, date: int) -> bytes:
+def zip_file(tree: Tree, date: int, level: int) -> bytes:
     """Packs a tree into a zip archive, in the tree's order. Zip supports times since 1980."""
     buffer = io.BytesIO()
     stamp = time.gmtime(max(date, 315532800))[:6]
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=ARCHIVE_LEVEL) as archive:
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=level) as archive:
         for path, (data, mode) in tree.items():
             info = zipfile.ZipInfo(path, stamp)
             info.compress_type, info.create_system = zipfile.ZIP_DEFLATED, 3

@@ -129,6 +129,6 @@ def write(product: Product) -> tuple[str, bytes]:
         root, file = Path(folder) / "root", Path(folder) / name
         write_tree(tree, root, product.date)
         # One thread: with several, the archive would be cut by the number of processors.
-        command = [tool("dpkg-deb", "dpkg"), "--build", "--root-owner-group", "-Zxz", "-z6", "--threads-max=1", root, file]
+        command = [tool("dpkg-deb", "dpkg"), "--build", "--root-owner-group", "-Zxz", f"-z{product.level}", "--threads-max=1", root, file]
         run(command, env=os.environ | {"SOURCE_DATE_EPOCH": str(product.date)})
         return name, file.read_bytes()

@@ -56,4 +56,5 @@ def write(product: Product) -> tuple[str, bytes]:
         manifest["man"] = pages
         tree["package.json"] = ((json.dumps(manifest, indent=2) + "\n").encode(), DATA)
     name = "-".join(filter(None, ["penstock", product.version, "linux", cpu, product.variant]))
-    return f"{name}.tgz", tar_gz({f"package/{path}": file for path, file in tree.items()}, product.date, has_folders=False)
+    packed = {f"package/{path}": file for path, file in tree.items()}
+    return f"{name}.tgz", tar_gz(packed, product.date, product.level, has_folders=False)

@@ -21,4 +21,4 @@ def write(product: Product) -> tuple[str, bytes]:
     tree["lib/systemd/system/penstock.service"] = (text("deploy/systemd/penstock.service"), DATA)
     tree["share/doc/penstock/gpu.conf"] = (text("deploy/systemd/gpu.conf"), DATA)
     folder = name(product)
-    return f"{folder}.tar.gz", tar_gz({f"{folder}/{path}": file for path, file in tree.items()}, product.date)
+    return f"{folder}.tar.gz", tar_gz({f"{folder}/{path}": file for path, file in tree.items()}, product.date, product.level)

@@ -106,7 +106,7 @@ def write(product: Product) -> tuple[str, bytes]:
         f"{info}/WHEEL": (("\n".join(wheel) + "\n").encode(), DATA),
     }
     tree[f"{info}/RECORD"] = (record(tree, f"{info}/RECORD"), DATA)
-    return f"{base}-{platform}.whl", zip_file(tree, product.date)
+    return f"{base}-{platform}.whl", zip_file(tree, product.date, product.level)
 
 
 def record(tree: Tree, itself: str) -> bytes:
