@@ -457,17 +457,18 @@ ENDLESS = {"stream": True, "max_tokens": 6000, "output_config": {"format": {"typ
 def test_a_silent_stream_is_pinged():
     config = {"SERVER__DEFAULT_MODELS": MODEL, "SERVER__KEEP_ALIVE_SECONDS": "1", "ENGINE__CONTEXT": "8192", "ENGINE__MAX_RUNNING": "1"}
     with Server(config) as server:
-        # One sequence runs at a time, so the second stream stays silent while it waits.
-        first = open_stream(server, "/v1/messages", body(**ENDLESS))
-        first.recv(64)
-        second = open_stream(server, "/v1/messages", body(stream=True, max_tokens=4))
+        # One sequence runs at a time, so the last stream stays silent while it waits, for several seconds even with a fast model.
+        long = [open_stream(server, "/v1/messages", body(**ENDLESS)) for _ in range(12)]
+        long[0].recv(64)
+        last = open_stream(server, "/v1/messages", body(stream=True, max_tokens=4))
         got = b""
         while b"event: ping" not in got:
-            got += second.recv(65536)
-        first.close()
+            got += last.recv(65536)
+        for stream in long:
+            stream.close()
         while b"message_stop" not in got:
-            got += second.recv(65536)
-        second.close()
+            got += last.recv(65536)
+        last.close()
     events = re.findall(r"^event: (\w+)$", got.decode(), re.M)
     assert events[:2] == ["message_start", "ping"] and events.count("message_start") == 1 and events[-1] == "message_stop"
 

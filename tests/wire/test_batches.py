@@ -146,18 +146,18 @@ def test_batches_are_listed_and_the_input_may_go_while_one_runs(store):
     assert store.get(f"/v1/batches?after={made['id']}&limit=100").json()["data"][0]["id"] != made["id"]
 
 
-def slow(number: int) -> dict:
-    return chat_line(number, max_tokens=400, ignore_eos=True)
+def slow(number: int, tokens: int = 400) -> dict:
+    return chat_line(number, max_tokens=tokens, ignore_eos=True)
 
 
 def test_a_cancelled_batch_keeps_what_it_has(store):
-    lines = [chat_line(number) for number in range(4)] + [slow(number) for number in range(4, 40)]
+    lines = [chat_line(number) for number in range(4)] + [slow(number) for number in range(4, 200)]
     made = make_batch(store, lines)
     wait_for(store, made["id"], lambda batch: batch["request_counts"]["completed"] >= 4)
     reply = store.request("POST", f"/v1/batches/{made['id']}/cancel")
     assert reply.status == 200 and reply.json()["status"] in ("cancelling", "cancelled") and reply.json()["cancelling_at"]
     batch = ended(store, made["id"], 20)
-    assert batch["status"] == "cancelled" and batch["cancelled_at"] and 4 <= batch["request_counts"]["completed"] < 40
+    assert batch["status"] == "cancelled" and batch["cancelled_at"] and 4 <= batch["request_counts"]["completed"] < 200
     assert len(results(store, batch["output_file_id"])) == batch["request_counts"]["completed"]
     again = store.request("POST", f"/v1/batches/{made['id']}/cancel")
     assert again.status == 200 and again.json()["status"] == "cancelled"
@@ -167,16 +167,16 @@ def test_a_cancelled_batch_keeps_what_it_has(store):
 
 
 def test_an_expired_batch_lists_the_lines_that_did_not_run(store):
-    lines = [chat_line(0), chat_line(1)] + [slow(number) for number in range(2, 60)]
+    lines = [chat_line(0), chat_line(1)] + [slow(number, 1500) for number in range(2, 200)]
     batch = ended(store, make_batch(store, lines, window="6s")["id"], 40)
     assert batch["status"] == "expired" and batch["expired_at"] >= batch["expires_at"] == batch["created_at"] + 6
     out, errors = results(store, batch["output_file_id"]), results(store, batch["error_file_id"])
-    assert {line["custom_id"] for line in out + errors} == {line["custom_id"] for line in lines} and len(out) + len(errors) == 60
+    assert {line["custom_id"] for line in out + errors} == {line["custom_id"] for line in lines} and len(out) + len(errors) == 200
     assert all(line["error"]["code"] == "batch_expired" and line["response"] is None for line in errors) and len(out) >= 2
 
 
 def test_other_requests_run_before_the_lines_of_a_batch(store):
-    made = make_batch(store, [slow(number) for number in range(30)])
+    made = make_batch(store, [slow(number) for number in range(200)])
     wait_for(store, made["id"], lambda batch: batch["status"] == "in_progress")
     time.sleep(1)
     start = time.monotonic()

@@ -53,10 +53,11 @@ def test_a_model_that_is_gone_leaves_no_memory_behind(tmp_path, original, monkey
     for name in ("stays", "gone"):
         shutil.copy(original, tmp_path / f"{name}.gguf")
     with serve(tmp_path, ["stays", "gone"]) as server:
-        many = lambda name: server.complete(["some words of a prompt " * 160] * 20, model=name, max_tokens=8, n=2).status
+        many = lambda name: server.complete(["some words of a prompt " * 112] * 20, model=name, max_tokens=8, n=2).status
         assert [many("stays") for _ in range(3)] == [200] * 3
         without, with_it = [anonymous_mib(server)], []
         for _ in range(3):
+            wait_until(lambda: server.complete(TEXT, model="gone", max_tokens=1).status == 200, 60, "the model works, again")
             assert many("gone") == 200
             held = anonymous_mib(server)
             with_it.append(held)
@@ -70,7 +71,6 @@ def test_a_model_that_is_gone_leaves_no_memory_behind(tmp_path, original, monkey
             without.append(anonymous_mib(server))
             shutil.copy(original, tmp_path / "new.gguf")
             (tmp_path / "new.gguf").rename(tmp_path / "gone.gguf")
-            wait_until(lambda: server.complete(TEXT, model="gone", max_tokens=1).status == 200, 60, "the model works again")
         print("MiB without the model:", without, "with it:", with_it)
         # A reloaded model uses as much memory as before. Its cache covers what requests have used.
         assert max(with_it) < min(with_it) + 40

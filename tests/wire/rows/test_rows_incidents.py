@@ -5,6 +5,7 @@ import json
 import random
 import socket
 import struct
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -161,11 +162,16 @@ def test_incident_bad_requests_leave_no_memory_behind(server):
             assert reply.read() and reply.status == statuses[index % len(bodies)], bodies[index % len(bodies)][:100]
         connection.close()
 
+    # The allocator and the threads' own memory grow at first. A leak grows for ever.
     ask(300)
-    before = resident(server)
-    ask(600)
-    wait_until(lambda: resident(server) - before <= 6 << 20, 15, "a hundred refused requests leave at most 1 MiB")
-    print(f"600 bad requests: {(resident(server) - before) >> 10} KiB")
+    grown = []
+    while not grown or (grown[-1] > 6 << 20 and len(grown) < 4):
+        before = resident(server)
+        ask(600)
+        time.sleep(1)
+        grown.append(resident(server) - before)
+    print(f"600 bad requests: {[one >> 10 for one in grown]} KiB")
+    assert grown[-1] <= 6 << 20, "a hundred refused requests leave at most 1 MiB"
 
 
 def test_incident_grammars_that_overflow_the_stack(server):
