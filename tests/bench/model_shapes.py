@@ -133,4 +133,6 @@ SHAPES = {
     # meta-llama/Llama-3.2-1B
     "llama-3.2-1b": Shape(**LLAMA_1B),
     "llama-3.2-1b-f16": Shape(**LLAMA_1B, quant="F16"),
+    # HuggingFaceTB/SmolLM2-135M
+    "smollm2-135m": Shape("llama", 0.135, "A" * 30, 576, 1536, 49152, 9, 3, 64, 8192, 1e5, tied=True, quant="Q8_0"),
 }  # fmt: skip
