@@ -109,6 +109,8 @@ impl Worker {
         let mut command = Command::new(program());
         // In its own process group, the worker survives an interrupt at a terminal until the requests that are still served have ended.
         command.arg(ARG).process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        // Otherwise the allocator keeps freed memory for some milliseconds, and whether a grammar is refused depends on the machine's load.
+        command.env("MIMALLOC_PURGE_DELAY", "0");
         let mut child = command.spawn()?;
         Ok(Self { stdin: child.stdin.take(), child, vocabulary: None })
     }
