@@ -3,7 +3,8 @@
 //! Rooms import only downwards:
 //!
 //! - `cli → api → registry → serving → scheduler → engine → cpu | cuda`
-//! - `registry → catalogue`
+//! - `registry → create → catalogue`
+//! - `create → quantize, template`
 //! - `api → keys`
 //! - `serving → chat → grammar → tokenizer`
 //! - `serving → template`
@@ -17,4 +18,6 @@
 pub mod cli;
 pub mod telemetry;
 
-pub use {api, catalogue, chat, config, convert, engine, gguf, keys, logits, model, quantize, registry, serving, template, tokenizer};
+pub use {
+    api, catalogue, chat, config, convert, create, engine, gguf, keys, logits, model, quantize, registry, serving, template, tokenizer,
+};

@@ -10,6 +10,7 @@ mod engine_run;
 mod gguf_file;
 mod grammars;
 mod memory_file;
+mod modelfile;
 mod packed;
 mod pull;
 mod request;
@@ -53,8 +54,11 @@ pub const CONFIG: Target = Target { name: "config", body: config_files::body, se
 /// An answer with calls and reasoning, in each family's syntax.
 pub const ANSWER: Target = Target { name: "answer", body: answer::body, seeds: seeds::answer };
 
-pub const TARGETS: [Target; 12] =
-    [GGUF, ENGINE, TOKENIZER, TOKENIZER_JSON, TEMPLATE, SCHEMA, GRAMMAR, REQUEST, PACKED, PULL, CONFIG, ANSWER];
+/// A Modelfile, or a template of Go's and what its translation renders.
+pub const MODELFILE: Target = Target { name: "modelfile", body: modelfile::body, seeds: seeds::modelfile };
+
+pub const TARGETS: [Target; 13] =
+    [GGUF, ENGINE, TOKENIZER, TOKENIZER_JSON, TEMPLATE, SCHEMA, GRAMMAR, REQUEST, PACKED, PULL, CONFIG, ANSWER, MODELFILE];
 
 /// Ignores panics of llguidance, which catches its own panics and reports them as errors. A fuzzer would otherwise stop at the first one.
 pub fn let_compilers_panic() {

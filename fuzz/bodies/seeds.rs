@@ -248,7 +248,8 @@ pub fn packed() -> Vec<Vec<u8>> {
         encoder.finish().expect("memory")
     };
     let two = [gzip(Compression::fast()), gzip(Compression::none())[1..].to_vec()].concat();
-    vec![gzip(Compression::best()), gzip(Compression::none()), zlib(Compression::best()), zlib(Compression::none()), two]
+    let zstd = [vec![2], zstd::encode_all(&text[..], 3).expect("memory")].concat();
+    vec![gzip(Compression::best()), gzip(Compression::none()), zlib(Compression::best()), zlib(Compression::none()), two, zstd]
 }
 
 pub fn pull() -> Vec<Vec<u8>> {
@@ -296,6 +297,22 @@ pub fn config() -> Vec<Vec<u8>> {
         of(4, "hf:a/b/c.gguf"),
         of(4, "smollm2:135m"),
         of(4, "smolm"),
+    ]
+}
+
+pub fn modelfile() -> Vec<Vec<u8>> {
+    let of = |kind: u8, text: &str| [&[kind], text.as_bytes()].concat();
+    let file = "# Mario\nFROM smollm2:135m\nPARAMETER temperature 0.5\nPARAMETER stop \"User:\"\nSYSTEM \"\"\"\nYou are Mario.\n\"\"\"\n\
+        TEMPLATE {{ .Prompt }}\nMESSAGE user Hi\nLICENSE MIT\n";
+    let one = "{{ if .System }}<s>{{ .System }}{{ end }}{{- if .Prompt }} {{ .Prompt }}{{ else if .Suffix }}{{ end }}A: {{ .Response }}\n";
+    let all = "{{- range $i, $m := .Messages }}{{ $last := eq (len (slice $.Messages $i)) 1 }}{{ if and (ne .Role \"user\") $last }}\
+        {{ $m.Content | printf \"%s!\" }}{{ end }}{{ range .ToolCalls }}{{ .Function.Arguments }}{{ break }}{{ end }}{{ end -}}";
+    vec![
+        of(0, file),
+        of(0, "FROM a\nSYSTEM \"x\ny\""),
+        of(1, one),
+        of(1, all),
+        of(1, "{{/* x */}}{{ with index .Messages 0 }}{{ json .Content }}{{ end }}"),
     ]
 }
 

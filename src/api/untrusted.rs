@@ -14,7 +14,7 @@ use ollama::convert as ollama;
 use openai::convert::{chat as chats, completions, embeddings, rerank, responses, schemas, tokens};
 
 /// The endpoints whose requests have a body.
-pub const ENDPOINTS: [&str; 13] = [
+pub const ENDPOINTS: [&str; 14] = [
     "/v1/chat/completions",
     "/v1/completions",
     "/v1/embeddings",
@@ -28,6 +28,7 @@ pub const ENDPOINTS: [&str; 13] = [
     "/api/chat",
     "/api/generate",
     "/api/embed",
+    "/api/create",
 ];
 
 /// The largest tree of a body [bytes of memory].
@@ -56,6 +57,7 @@ fn schema(endpoint: &str) -> &'static FieldSchema {
         "/api/chat" => &ollama::schemas::CHATS,
         "/api/generate" => &ollama::schemas::GENERATES,
         "/api/embed" => &ollama::schemas::EMBEDS,
+        "/api/create" => &ollama::schemas::CREATES,
         _ => &schemas::TEMPLATES,
     }
 }
@@ -79,17 +81,18 @@ fn read(endpoint: &str, body: &[u8], limits: &Limits) -> Result<Option<Conversat
         "/api/chat" => Some(ollama::chat::parse(&value, limits)?.conversation),
         "/api/generate" => ollama::generate::parse(&value, limits).map(|_| None)?,
         "/api/embed" => ollama::embed::embed(&value, limits).map(|_| None)?,
+        "/api/create" => ollama::make::create(&value).map(|_| None)?,
         "/detokenize" => tokens::detokenize(&value).map(|_| None)?,
         _ => Some(tokens::apply_template(&value, limits)?.1),
     })
 }
 
-/// Decompresses a body with a `content-encoding`, to at most `limit` bytes.
+/// Decompresses a body with a `content-encoding` (0: gzip, 1: deflate, otherwise zstd), to at most `limit` bytes.
 ///
 /// # Errors
 /// The message that the client gets.
-pub fn unpacked(packed: &[u8], is_gzip: bool, limit: usize) -> Result<Bytes, String> {
-    let encoding = if is_gzip { Encoding::Gzip } else { Encoding::Deflate };
+pub fn unpacked(packed: &[u8], kind: u8, limit: usize) -> Result<Bytes, String> {
+    let encoding = [Encoding::Gzip, Encoding::Deflate, Encoding::Zstd][usize::from(kind.min(2))];
     let size = encoding.unpacked_size(packed, limit).map_err(|error| error.message)?;
     encoding.unpack(Bytes::copy_from_slice(packed), size).map_err(|error| error.message)
 }

@@ -1,6 +1,8 @@
 //! The models that exist: their names, the sources of their files, and the store on disk.
 
+mod blobs;
 mod download;
+mod made;
 mod manifest;
 mod names;
 mod store;
@@ -11,6 +13,9 @@ mod tests;
 #[doc(hidden)]
 pub mod untrusted;
 
-pub use download::{Meter, Progress, PullError, Tools};
-pub use names::{describe, resolve};
+pub use blobs::{NewBlob, blob_digest};
+pub use download::{Meter, Progress, PullError, Tools, sha256_of};
+pub use made::NewFile;
+pub use manifest::{MODEL, Manifest};
+pub use names::{LATEST, describe, models, resolve};
 pub use store::{Presence, Store};

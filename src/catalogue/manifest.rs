@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::download::hex;
-use config::{ModelEntry, Source};
+use config::{ModelEntry, Source, StoredVariant};
 
 /// The file name of a model that is not split.
 pub const MODEL: &str = "model.gguf";
@@ -21,8 +21,11 @@ pub struct Manifest {
     /// The files of a split model, in order. Empty for a model in one file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<Part>,
-    /// When the model was fetched [Unix seconds].
+    /// When the model was fetched or made [Unix seconds].
     pub date: u64,
+    /// The settings of a model that was made on this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made: Option<StoredVariant>,
 }
 
 /// One file of a split model.
@@ -35,15 +38,23 @@ pub struct Part {
 }
 
 impl Manifest {
-    /// The manifest of a model that was fetched just now.
+    /// The manifest of a model that was fetched or made just now.
     pub fn new(entry: &ModelEntry, parts: Vec<Part>) -> Self {
         let date = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let (id, source) = (entry.stored_as().to_owned(), entry.source.clone());
+        let (id, source, made) = (entry.stored_as().to_owned(), entry.source.clone(), None);
         if let [one] = &parts[..] {
-            return Self { id, source, sha256: one.sha256.clone(), size: one.size, parts: Vec::new(), date };
+            return Self { id, source, sha256: one.sha256.clone(), size: one.size, parts: Vec::new(), date, made };
         }
         let lines: String = parts.iter().map(|part| format!("{}\n", part.sha256)).collect();
-        Self { id, source, sha256: hex(&Sha256::digest(lines)), size: parts.iter().map(|part| part.size).sum(), parts, date }
+        Self { id, source, sha256: hex(&Sha256::digest(lines)), size: parts.iter().map(|part| part.size).sum(), parts, date, made }
+    }
+
+    /// The digest of the files and, for a model that was made here, of its settings.
+    pub fn whole_digest(&self) -> String {
+        match &self.made {
+            None => self.sha256.clone(),
+            Some(made) => hex(&Sha256::digest(format!("{}\n{}", self.sha256, serde_json::to_string(made).expect("plain data")))),
+        }
     }
 
     /// The model's files, as (name, digest, size).

@@ -3,10 +3,14 @@
 use std::path::Path;
 
 use super::download::SAFETENSORS;
+use super::store::Store;
 use config::{Config, ModelEntry, Source, check_entry, find_model, nearest_model};
 
+/// The tag that Ollama's clients give a name without one.
+pub const LATEST: &str = ":latest";
+
 /// Finds the entry for a name, which is one of
-/// - an id or an alias of the catalogue,
+/// - an id or an alias of the catalogue or of a model that was made on this machine, with or without `:latest`,
 /// - the path of a `*.gguf` file, whose stem becomes the id,
 /// - `hf:owner/repo/file.gguf`, a file on the Hugging Face hub,
 /// - `hf:owner/repo:Q4_K_M` (with or without `hf:`), the repository's file of that type,
@@ -14,7 +18,10 @@ use config::{Config, ModelEntry, Source, check_entry, find_model, nearest_model}
 ///
 /// Names on the hub may end in `@revision`. The default is `main`.
 pub fn resolve(config: &Config, name: &str) -> anyhow::Result<ModelEntry> {
-    if let Some(entry) = find_model(&config.models, name) {
+    let models = models(config, &Store::new(&config.server.models_dir));
+    // Ollama's users write `:latest` for a name without a tag.
+    let known = find_model(&models, name).or_else(|| find_model(&models, name.strip_suffix(LATEST)?));
+    if let Some(entry) = known {
         return Ok(entry.clone());
     }
     if let Some(rest) = name.strip_prefix("hf:") {
@@ -33,9 +40,22 @@ pub fn resolve(config: &Config, name: &str) -> anyhow::Result<ModelEntry> {
     if name.split_once(':').is_some_and(|(repo, quant)| repo.split('/').count() == 2 && !quant.is_empty()) {
         return from_hub(name, name);
     }
-    let near = nearest_model(config.models.iter().flat_map(ModelEntry::names), name);
+    let near = nearest_model(models.iter().flat_map(ModelEntry::names), name);
     let hint = near.map_or(String::new(), |id| format!(" (did you mean {id}?)"));
     anyhow::bail!("the catalogue has no model `{name}`{hint}: `penstock list` shows the models it has")
+}
+
+/// The models of the configuration and those that were made on this machine. An entry of a configuration's own file wins over a made model
+/// of the same name, which wins over the built-in catalogue.
+pub fn models(config: &Config, store: &Store) -> Vec<ModelEntry> {
+    let mut made = store.made();
+    made.retain(|entry| !config.models.iter().any(|own| !own.built_in && own.names().any(|(_, name)| name == entry.id)));
+    let is_made = |name: &str| made.iter().any(|entry| entry.id == name);
+    let mut models = config.models.clone();
+    models.retain(|entry| !is_made(&entry.id));
+    models.iter_mut().for_each(|entry| entry.aliases.retain(|alias| !is_made(alias)));
+    models.extend(made);
+    models
 }
 
 /// Fails with advice if `path` holds a model in safetensors format.
@@ -78,6 +98,7 @@ pub fn describe(source: &Source) -> String {
         Source::Hf { repo, .. } => format!("hf {repo}"),
         Source::Https { url } => url.clone(),
         Source::File { path } => path.display().to_string(),
+        Source::Stored => "made here".into(),
     }
 }
 

@@ -2,6 +2,7 @@
 //! as a model only if it has both. The manifest is written last, so that an unfinished download never counts.
 
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use super::download::{self, PARTIAL, Partial, Piece, Progress, PullError, Tools,
 use super::manifest::{MODEL, Manifest, Part};
 use config::{ModelEntry, Source};
 
-const MANIFEST: &str = "manifest.json";
+pub(super) const MANIFEST: &str = "manifest.json";
 /// Far above any real manifest. [bytes]
 const MAX_MANIFEST: u64 = 16 << 20;
 const LOCKS: &str = ".locks";
@@ -36,11 +37,11 @@ pub enum Presence {
 /// The directory of downloaded models.
 #[derive(Clone, Debug)]
 pub struct Store {
-    root: PathBuf,
+    pub(super) root: PathBuf,
 }
 
 /// Held while a model's files change. The operating system releases it when the process ends, even after a crash.
-struct Lock(#[allow(dead_code, reason = "dropping the file releases the lock")] File);
+pub(super) struct Lock(#[allow(dead_code, reason = "dropping the file releases the lock")] File);
 
 impl Store {
     pub fn new(root: &Path) -> Self {
@@ -48,7 +49,7 @@ impl Store {
     }
 
     /// A model's directory. `:` and `/` become `+` and `=`, which no id contains, so that no two ids share a directory.
-    fn dir(&self, id: &str) -> PathBuf {
+    pub(super) fn dir(&self, id: &str) -> PathBuf {
         self.root.join(id.replace(':', "+").replace('/', "="))
     }
 
@@ -57,7 +58,7 @@ impl Store {
         self.dir(&manifest.id).join(manifest.files()[0].0)
     }
 
-    fn manifest(&self, dir: &Path) -> Option<Manifest> {
+    pub(super) fn manifest(&self, dir: &Path) -> Option<Manifest> {
         let manifest: Manifest = serde_json::from_slice(&outside::read_regular(&dir.join(MANIFEST), MAX_MANIFEST).ok()?).ok()?;
         let plain = |name: &str| Path::new(name).file_name().is_some_and(|file| file == name);
         let is_there = |&(name, _, size): &(&str, &str, u64)| {
@@ -90,6 +91,7 @@ impl Store {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => format!("{}: {error}", path.display()),
                 _ => format!("{}: no such file", path.display()),
             },
+            Source::Stored => format!("its files are gone from the store: `penstock rm {}` removes the rest", entry.id),
             _ => format!("it is not on disk: `penstock pull {}` fetches it", entry.stored_as()),
         }
     }
@@ -121,7 +123,7 @@ impl Store {
         all
     }
 
-    fn lock(&self, id: &str, progress: Option<&Progress>) -> Result<Lock, PullError> {
+    pub(super) fn lock(&self, id: &str, progress: Option<&Progress>) -> Result<Lock, PullError> {
         let dir = self.root.join(LOCKS);
         refuse_link(&dir).and_then(|()| std::fs::create_dir_all(&dir)).map_err(|error| PullError::disk(&dir, error))?;
         let path = dir.join(self.dir(id).file_name().unwrap_or_default());
@@ -143,6 +145,9 @@ impl Store {
 
     /// Fetches a model. If the model is on disk already, verifies its files, and fetches them again if they are damaged. Blocks.
     pub fn pull(&self, entry: &ModelEntry, tools: &Tools, progress: &Progress) -> Result<PulledModel, PullError> {
+        if entry.source == Source::Stored {
+            return Err(PullError::Refused("it was made on this machine: there is nothing to fetch".into()));
+        }
         config::check_entry(entry).map_err(|fault| PullError::Refused(format!("model {:?}: {fault}", entry.id)))?;
         if let Source::File { path } = &entry.source {
             let fault = |error| PullError::disk(path, error);
@@ -186,11 +191,21 @@ impl Store {
             return Ok(None);
         }
         let _lock = self.lock(id, None)?;
-        let freed = self.bytes_of(id, |name| name.ends_with(".gguf") || name.ends_with(PARTIAL));
+        let freed = self.own_bytes(&dir);
+        let digests: Vec<String> = self.manifest(&dir).iter().flat_map(Manifest::files).map(|(_, digest, _)| digest.to_owned()).collect();
         // The manifest is removed first, so that the model is no longer listed even if the next step fails.
         remove_file(&dir.join(MANIFEST))?;
         std::fs::remove_dir_all(&dir).map_err(|error| PullError::disk(&dir, error))?;
-        Ok(Some(freed))
+        Ok(Some(freed + self.remove_blobs(&digests)))
+    }
+
+    /// The size of the files that no other model shares with a directory [bytes].
+    fn own_bytes(&self, dir: &Path) -> u64 {
+        let is_weights = |name: &str| name.ends_with(".gguf") || name.ends_with(PARTIAL);
+        let files =
+            std::fs::read_dir(dir).into_iter().flatten().flatten().filter(|entry| entry.file_name().to_str().is_some_and(is_weights));
+        let metas = files.filter_map(|entry| entry.path().symlink_metadata().ok());
+        metas.filter(|meta| meta.is_file() && meta.nlink() == 1).map(|meta| meta.len()).sum()
     }
 }
 
@@ -217,10 +232,15 @@ fn remove_file(path: &Path) -> Result<(), PullError> {
 }
 
 /// Writes a file atomically, under another name first. Even after a power cut, the file is either complete or absent.
-fn write_atomically(path: &Path, temporary: &Path, bytes: &[u8]) -> std::io::Result<()> {
+pub(super) fn write_atomically(path: &Path, temporary: &Path, bytes: &[u8]) -> std::io::Result<()> {
     write_own(temporary, bytes)?.sync_all()?;
     std::fs::rename(temporary, path)?;
-    path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
+    path.parent().map_or(Ok(()), sync_folder)
+}
+
+/// Brings a folder's names to the disk.
+pub(super) fn sync_folder(dir: &Path) -> std::io::Result<()> {
+    File::open(dir)?.sync_all()
 }
 
 /// Takes the lock of a file, with retries. A child process that is being started briefly holds a copy of every lock of this process, so a

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::json;
 
 use super::output::{columns, human_bytes, print, print_json};
-use crate::catalogue::{Presence, Store, describe};
+use crate::catalogue::{self, Presence, Store, describe};
 use crate::config::{Config, ModelEntry, Overrides, Source};
 
 #[derive(clap::Args, Debug)]
@@ -35,6 +35,8 @@ struct Listed {
     sha256: Option<String>,
     path: Option<std::path::PathBuf>,
     source: Source,
+    /// The model that it is a variant of.
+    from: Option<String>,
 }
 
 pub fn run(args: ListArgs, config: Option<&Path>) -> anyhow::Result<()> {
@@ -50,7 +52,7 @@ pub fn run(args: ListArgs, config: Option<&Path>) -> anyhow::Result<()> {
 fn models(config: &Config) -> Vec<Listed> {
     let store = Store::new(&config.server.models_dir);
     let mut models: Vec<Listed> = Vec::new();
-    for entry in &config.models {
+    for entry in &catalogue::models(config, &store) {
         let (path, found) = (store.path(entry), store.find(entry));
         let of_file = path.as_ref().and_then(|path| path.metadata().ok()).map(|meta| meta.len());
         models.push(Listed {
@@ -61,6 +63,7 @@ fn models(config: &Config) -> Vec<Listed> {
             sha256: entry.sha256.clone().or(found.map(|manifest| manifest.sha256)),
             path,
             source: entry.source.clone(),
+            from: entry.parent().map(str::to_owned),
         });
     }
     for manifest in store.list() {
@@ -75,6 +78,7 @@ fn models(config: &Config) -> Vec<Listed> {
                 sha256,
                 path,
                 source: manifest.source,
+                from: None,
             });
         }
     }
@@ -84,12 +88,13 @@ fn models(config: &Config) -> Vec<Listed> {
 /// Formats the catalogue by family.
 fn by_family(config: &Config) -> String {
     let store = Store::new(&config.server.models_dir);
+    let models = catalogue::models(config, &store);
     let mut cells = vec![["FAMILY", "MODEL", "SIZE", "CONTEXT", "LICENCE", "KIND", "ON DISK"].map(str::to_owned)];
     let mut last = None;
     let other = "other";
     // models of the configuration join their family, and those without one come last
-    let rank = |entry: &&ModelEntry| config.models.iter().position(|other| other.family == entry.family && entry.family.is_some());
-    let mut entries: Vec<&ModelEntry> = config.models.iter().collect();
+    let rank = |entry: &&ModelEntry| models.iter().position(|other| other.family == entry.family && entry.family.is_some());
+    let mut entries: Vec<&ModelEntry> = models.iter().collect();
     entries.sort_by_key(|entry| rank(entry).unwrap_or(usize::MAX));
     for entry in entries {
         let family = entry.family.as_deref().unwrap_or(other);
@@ -115,6 +120,7 @@ fn to_json(models: &[Listed]) -> serde_json::Value {
                 "id": model.id, "aliases": model.aliases, "size": model.size, "on_disk": model.presence == Presence::Yes,
                 "partial_bytes": if let Presence::Partial(bytes) = model.presence { Some(bytes) } else { None },
                 "path": model.path, "sha256": model.sha256, "source": model.source,
+                "from": model.from,
             })
         })
         .collect()
@@ -128,7 +134,11 @@ fn table(models: &[Listed]) -> String {
             Presence::No => "no".to_owned(),
             Presence::Partial(bytes) => model.size.map_or("partly".into(), |size| format!("{} %", bytes.saturating_mul(100) / size.max(1))),
         };
-        cells.push([model.id.clone(), model.size.map_or("?".into(), human_bytes), on_disk, describe(&model.source)]);
+        let source = match &model.from {
+            Some(from) if model.source == Source::Stored => format!("made from {from}"),
+            _ => describe(&model.source),
+        };
+        cells.push([model.id.clone(), model.size.map_or("?".into(), human_bytes), on_disk, source]);
     }
     columns(&cells)
 }

@@ -13,12 +13,15 @@ pub mod bench;
 mod colour;
 pub mod completions;
 pub mod convert;
+pub mod cp;
+pub mod create;
 mod device;
 pub mod doctor;
 mod engine_args;
 pub mod eval;
 mod eval_sums;
 pub mod health;
+pub mod import;
 pub mod inspect;
 pub mod keys;
 pub mod list;
@@ -74,6 +77,12 @@ pub enum Command {
     Keys(keys::KeysArgs),
     /// Remove a model from disk
     Rm(rm::RmArgs),
+    /// Make a model from a Modelfile: another model with a system message, a template and parameters of its own
+    Create(create::CreateArgs),
+    /// Give a model a second name
+    Cp(cp::CpArgs),
+    /// Take over the models of Ollama, without copying them
+    Import(import::ImportArgs),
     /// Show a model's metadata and the memory that it needs
     Show(show::ShowArgs),
     /// Print the contents of a GGUF file: metadata, tensors, types, sizes
@@ -128,6 +137,9 @@ pub fn main() -> ! {
         Command::Stop(args) => stop::run(args, config),
         Command::Keys(args) => keys::run(args, config),
         Command::Rm(args) => rm::run(args, config),
+        Command::Create(args) => create::run(args, config),
+        Command::Cp(args) => cp::run(&args, config),
+        Command::Import(args) => import::run(args, config),
         Command::Show(args) => show::run(args, config),
         Command::Inspect(args) => inspect::run(args, config),
         Command::Tokenize(args) => tokenize::run(args, config),

@@ -3,14 +3,15 @@
 use std::path::Path;
 
 use super::output::{human_bytes, print};
-use crate::catalogue::Store;
+use crate::catalogue::{LATEST, Store, models};
 use crate::config::{Config, ModelEntry, Overrides, Source, find_model, nearest_model};
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
   penstock rm smollm2:135m
 
-Files of unfinished pulls are removed as well. A model that is a file of your own is never deleted.")]
+Files of unfinished pulls are removed as well. Models made from the removed one stay, since they have links
+to its files. A model that is a file of your own is never deleted.")]
 pub struct RmArgs {
     /// Ids or aliases
     #[arg(required = true, value_name = "MODEL")]
@@ -21,7 +22,7 @@ pub fn run(args: RmArgs, config: Option<&Path>) -> anyhow::Result<()> {
     let config = Config::load(config, &Overrides::default())?;
     let store = Store::new(&config.server.models_dir);
     for name in &args.models {
-        let id = stored_id(&store, &config.models, name)?;
+        let id = stored_id(&store, &models(&config, &store), name)?;
         match store.remove(&id)? {
             Some(freed) => print(&format!("{id} removed, {} freed\n", human_bytes(freed)))?,
             None => anyhow::bail!("`{id}` is not on disk"),
@@ -32,6 +33,7 @@ pub fn run(args: RmArgs, config: Option<&Path>) -> anyhow::Result<()> {
 
 /// The id in the store, either of a catalogue entry or of a stored model that is no longer in the catalogue.
 fn stored_id(store: &Store, models: &[ModelEntry], name: &str) -> anyhow::Result<String> {
+    let name = if find_model(models, name).is_some() { name } else { name.strip_suffix(LATEST).unwrap_or(name) };
     match find_model(models, name) {
         Some(ModelEntry { source: Source::File { path }, .. }) => {
             anyhow::bail!("`{name}` is a file of your own, not Penstock's to delete: {}", path.display())

@@ -78,7 +78,7 @@ fn template(located: &ModelLocation, file: &GgufFile) -> Json {
 
 /// The sampling values for requests that do not choose. Null if none are recommended.
 fn sampling(choice: SamplingChoice) -> Json {
-    let SamplingChoice { temperature, top_k, top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty } = choice;
+    let SamplingChoice { temperature, top_k, top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty, .. } = choice;
     let shown = |value: Option<f32>| value.map_or(Json::Null, |value| value.to_string().parse::<f64>().unwrap_or(f64::from(value)).into());
     let all = [
         ("temperature", shown(temperature)),

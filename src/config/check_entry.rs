@@ -46,6 +46,7 @@ pub fn check_entry(entry: &ModelEntry) -> Result<(), String> {
             Err("the entry needs a source with a path, or the name of another model in `of`".into())
         }
         Source::File { .. } => Ok(()),
+        Source::Stored => Err("the source `stored` is that of models made with `penstock create`: a configuration cannot have it".into()),
     }
 }
 
@@ -115,6 +116,23 @@ fn check_name(name: &str) -> Result<(), String> {
     } else {
         Err(format!("the name {name:?} must begin with a letter or digit and contain only letters, digits and . _ - : / @"))
     }
+}
+
+/// Checks the name of a model that is to be made. Such a name must not be taken for a path or for a model on a hub.
+pub fn check_made_name(name: &str) -> Result<(), String> {
+    check_name(name)?;
+    let bad = |why: &str| Err(format!("the name {name:?} {why}"));
+    let last = name.rsplit('/').next().unwrap_or(name);
+    if name.to_ascii_lowercase().ends_with(".gguf") {
+        return bad("ends like a file's name: choose another");
+    }
+    if name.starts_with("hf:") {
+        return bad("is that of a model on the Hugging Face hub: choose another");
+    }
+    if name.contains('@') || last.ends_with(':') || last.matches(':').count() > 1 || name.matches(':').count() > 2 {
+        return bad("must have the form name, name:tag or owner/name:tag");
+    }
+    Ok(())
 }
 
 fn check_package(package: &PypiPackage) -> Result<(), String> {

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::context::Context;
+use super::stored_variant::StoredVariant;
 use logits::SamplingChoice;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -79,6 +81,9 @@ pub struct ModelEntry {
     /// The model's weight when its device's time and memory are divided among models. None: 1.
     #[serde(default)]
     pub share: Option<f64>,
+    /// The settings of a model that was made on this machine. They are in the store, not in the configuration.
+    #[serde(skip)]
+    pub made: Option<Arc<StoredVariant>>,
 }
 
 /// Stands for a source that is not given.
@@ -113,6 +118,7 @@ impl ModelEntry {
             reasoning_effort: None,
             chat_template_kwargs: BTreeMap::new(),
             share: None,
+            made: None,
         }
     }
 }
@@ -142,6 +148,8 @@ pub enum Source {
     File {
         path: PathBuf,
     },
+    /// Files that were put into the store on this machine. No configuration has this source.
+    Stored,
 }
 
 /// A Python package with a file that holds a model or a part of one.
@@ -163,23 +171,6 @@ pub fn find_model<'a>(models: &'a [ModelEntry], name: &str) -> Option<&'a ModelE
     models.iter().find(|entry| entry.id == name || entry.aliases.iter().any(|alias| alias == name))
 }
 
-/// The least similarity of two names at which one is suggested for the other. 1 is equal.
-const ALIKE: f64 = 0.87;
-/// The longest name that is compared.
-const MAX_COMPARED: usize = 100;
-
-/// The id whose name is most similar to an unknown one. `names`: pairs of (id, name).
-pub fn nearest_model<'a>(names: impl Iterator<Item = (&'a str, &'a str)>, unknown: &str) -> Option<&'a str> {
-    if unknown.len() > MAX_COMPARED {
-        return None;
-    }
-    let unknown = unknown.to_ascii_lowercase();
-    let alike = |name: &str| strsim::jaro_winkler(&name.to_ascii_lowercase(), &unknown);
-    let scored = names.map(|(id, name)| (alike(name), id)).filter(|(score, _)| *score >= ALIKE);
-    // the first of several that are equally similar
-    scored.fold(None, |best: Option<(f64, &str)>, next| Some(best.filter(|best| best.0 >= next.0).unwrap_or(next))).map(|(_, id)| id)
-}
-
 impl ModelEntry {
     /// The context that the entry sets. None if it sets none or `auto`.
     pub fn served_context(&self) -> Option<usize> {
@@ -192,6 +183,11 @@ impl ModelEntry {
     /// The id under which the model's files are stored. A variant uses that of its base model.
     pub fn stored_as(&self) -> &str {
         self.of.as_deref().unwrap_or(&self.id)
+    }
+
+    /// The model that this one is a variant of.
+    pub fn parent(&self) -> Option<&str> {
+        self.of.as_deref().or_else(|| self.made.as_ref()?.from.as_deref())
     }
 
     /// Whether a source is given.

@@ -54,6 +54,8 @@ pub struct SamplingChoice {
     pub presence_penalty: Option<f32>,
     pub frequency_penalty: Option<f32>,
     pub repetition_penalty: Option<f32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
 }
 
 impl SamplingChoice {
@@ -67,6 +69,7 @@ impl SamplingChoice {
             presence_penalty: self.presence_penalty.or(other.presence_penalty),
             frequency_penalty: self.frequency_penalty.or(other.frequency_penalty),
             repetition_penalty: self.repetition_penalty.or(other.repetition_penalty),
+            seed: self.seed.or(other.seed),
         }
     }
 
@@ -80,6 +83,7 @@ impl SamplingChoice {
             presence_penalty: self.presence_penalty.unwrap_or(params.presence_penalty),
             frequency_penalty: self.frequency_penalty.unwrap_or(params.frequency_penalty),
             repetition_penalty: self.repetition_penalty.unwrap_or(params.repetition_penalty),
+            seed: self.seed.unwrap_or(params.seed),
             ..params
         }
     }

@@ -26,15 +26,22 @@ impl Registry {
             return Err(kept("it is a local file that the server did not fetch: delete the file itself".into()));
         }
         let named = self.named.read().unwrap_or_else(PoisonError::into_inner).clone();
-        if base.is_pinned() || named.iter().any(|name| base.variant(name).is_some()) {
+        // The other names have links of their own to the same files, so that the model need not be unloaded.
+        let leaves_others = base.variants.len() > 1 && base.entry.id != id;
+        let is_needed = match leaves_others {
+            true => variant.pinned || named.iter().any(|name| base.variant(name) == Some(index)),
+            false => base.is_pinned() || named.iter().any(|name| base.variant(name).is_some()),
+        };
+        if is_needed {
             return Err(kept("the server was started with it, or it is pinned: take it out of the configuration first".into()));
         }
-        match self.unload_base(&base, false, UnloadReason::Removed) {
+        let unloaded = if leaves_others { Ok(()) } else { self.unload_base(&base, false, UnloadReason::Removed) };
+        match unloaded {
             Ok(()) | Err(UnloadError::NotLoaded) => {}
             Err(UnloadError::Loading) => return Err(RegistryError::Loading(id)),
             Err(UnloadError::InUse(num_requests)) => return Err(kept(format!("{num_requests} requests use it: wait for them"))),
         }
-        let removed = self.store.remove(base.entry.stored_as()).map_err(|error| {
+        let removed = self.store.remove(variant.stored_as()).map_err(|error| {
             tracing::error!("the model `{id}` could not be deleted: {}", error.to_string().escape_debug());
             // Only the operator may see errors of the disk.
             kept(if let PullError::Refused(_) = error { "it is being fetched".into() } else { "the server's log has the cause".into() })

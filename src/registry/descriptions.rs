@@ -56,6 +56,11 @@ impl DescribedFile {
         Ok(*self.abilities.get_or_init(|| abilities))
     }
 
+    /// The tensors. Blocks.
+    pub fn tensors(&self) -> anyhow::Result<Vec<serving::TensorFacts>> {
+        serving::tensors(&self.path)
+    }
+
     /// The metadata, including arrays. Blocks.
     pub fn whole_metadata(&self) -> anyhow::Result<serving::Metadata> {
         serving::whole_metadata(&self.path)

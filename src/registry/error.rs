@@ -26,6 +26,8 @@ pub enum RegistryError {
     Pinned(String),
     #[error("the model `{id}` cannot be deleted: {cause}")]
     NotDeleted { id: String, cause: String },
+    #[error("the model `{id}` cannot be made: {cause}")]
+    NotCreated { id: String, cause: String },
     #[error("the model `{id}` cannot be fetched: {cause}")]
     PullFailed { id: String, cause: String },
 }

@@ -14,6 +14,8 @@ use config::Config;
 const PERIOD: Duration = Duration::from_secs(1);
 /// How often the store is checked [periods].
 const STORE_PERIODS: u64 = 5;
+/// How often what is of no use is removed from the store [periods].
+const CLEANING_PERIODS: u64 = 3600;
 
 impl Registry {
     /// Starts the thread for periodic maintenance, which ends with the registry.
@@ -73,9 +75,11 @@ impl Registry {
     }
 
     fn serve_anew(&self, config: &Config, named: &[String]) -> anyhow::Result<()> {
+        let _listing = lock(&self.listing);
         let mut next = ServedModels::new(config, &self.store, named, self.started, &self.notifier)?;
+        let models = next.models_over(&self.served(), &self.store);
         let mut served = self.served.write().unwrap_or_else(PoisonError::into_inner);
-        let gone = next.keep(&served);
+        let gone = next.keep(&served, models);
         if next.is_like(&served) {
             return Ok(());
         }
@@ -95,6 +99,9 @@ fn run(registry: &Weak<Registry>) {
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
         let Some(registry) = registry.upgrade() else { return };
         registry.unload_idle();
+        if period % CLEANING_PERIODS == 1 {
+            registry.store.remove_leftovers();
+        }
         if period % STORE_PERIODS == 0 {
             registry.follow_store();
         }

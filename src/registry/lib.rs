@@ -5,6 +5,7 @@
 //! `operators.rs` has the operators' view.
 
 mod base;
+mod creation;
 mod delete;
 mod descriptions;
 mod error;
@@ -30,6 +31,8 @@ mod usage;
 mod tests;
 
 pub use base::{Base, Loaded};
+pub use catalogue::{LATEST, NewBlob, PullError, blob_digest};
+pub use creation::CreateStage;
 pub use descriptions::DescribedFile;
 pub use error::RegistryError;
 pub use events::{ModelEvent, ModelEventKind, ModelEventStream, ModelState};
@@ -41,5 +44,4 @@ pub use operators::ModelStatus;
 pub use options::{backend, default_sampling, engine_options};
 pub use pull::{Pull, PullState, Waiting};
 pub use registry::{Loader, ModelInfo, Registry};
-pub use served_models::LATEST;
 pub use usage::KeepAlive;

@@ -9,22 +9,18 @@ use super::base::{Base, Loaded};
 use super::load_admission::LoadAdmission;
 use super::model_memory::{ModelMemory, measured};
 use super::options::{backend, default_sampling, engine_options, run_options};
-use config::{Config, ModelEntry};
+use config::{Config, ExampleRole, ModelEntry, StoredVariant};
 use engine::{BackendKind, Device, DeviceMemory, EngineOptions};
-use gguf::Backing;
-use serving::{Model, ModelFile, NameDefaults, RunOptions};
+use gguf::{Backing, GgufFile};
+use logits::SamplingChoice;
+use serving::{BaseModel, ChatTemplate, Message, Model, ModelFile, NameDefaults, Role, RunOptions, chat_template, file_sampling};
 
 /// Loads a base model from its file and builds its variants.
 pub fn load(config: &Config, base: &Base, path: &Path, admission: &LoadAdmission) -> anyhow::Result<Loaded> {
     let entry = &base.entry;
     let file = ModelFile::open(path, if config.engine.mmap { Backing::Mapped } else { Backing::Private })?;
     // Templates are compiled before the engine starts, so that a bad template is found without loading the weights.
-    let template = |variant: &ModelEntry| {
-        let template = file.chat_template(variant.chat_template.as_deref());
-        template.with_context(|| format!("model `{}`: `chat_template` in its entry can name another one", variant.id))
-    };
-    let templates = base.variants.iter().map(template).collect::<anyhow::Result<Vec<_>>>()?;
-    let defaults = base.variants.iter().map(name_defaults).collect::<anyhow::Result<Vec<_>>>()?;
+    let parts = parts(base, &|variant| file.chat_template(variant.chat_template.as_deref()))?;
     let on_backend = || format!("engine.backend (--backend) is {}", config.engine.backend.name());
     let device = engine::find_device(backend(config.engine.backend), config.engine.device).with_context(on_backend)?;
     let needs = |context: usize| {
@@ -44,16 +40,54 @@ pub fn load(config: &Config, base: &Base, path: &Path, admission: &LoadAdmission
         BackendKind::Cpu => ModelMemory::from(&need),
         BackendKind::Cuda => measured(&need, device_memory(config)),
     };
-    let of = |((variant, template), defaults): ((&ModelEntry, _), _)| {
+    let models = parts.into_iter().map(|part| part.over(base, model.clone(), of_file));
+    Ok(Loaded { context, bytes, models: models.collect() })
+}
+
+/// The part of a model that does not depend on the weights.
+struct NamePart<'a> {
+    variant: &'a ModelEntry,
+    template: Option<ChatTemplate>,
+    defaults: NameDefaults,
+}
+
+impl NamePart<'_> {
+    fn over(self, base: &Base, weights: Arc<BaseModel>, of_file: SamplingChoice) -> Arc<Model> {
+        let Self { variant, template, defaults } = self;
         let sampling = match variant.of {
-            Some(_) => variant.sampling.or(default_sampling(entry, of_file)),
+            Some(_) => variant.sampling.or(default_sampling(&base.entry, of_file)),
             None => default_sampling(variant, of_file),
         };
-        let made = Model::new(&variant.id, model.clone(), template);
+        let made = Model::new(&variant.id, weights, template);
         Arc::new(Model { sampling, only_continues: made.only_continues || variant.base, defaults: Arc::new(defaults), ..made })
+    }
+}
+
+/// Compiles the templates of a base model's names and checks their defaults.
+fn parts<'a>(base: &'a Base, compile: &dyn Fn(&ModelEntry) -> anyhow::Result<Option<ChatTemplate>>) -> anyhow::Result<Vec<NamePart<'a>>> {
+    let part = |variant: &'a ModelEntry| {
+        let hint = || format!("model `{}`: `chat_template` in its entry can name another one", variant.id);
+        Ok(NamePart { variant, template: compile(variant).with_context(hint)?, defaults: name_defaults(variant)? })
     };
-    let models = base.variants.iter().zip(templates).zip(defaults).map(of);
-    Ok(Loaded { context, bytes, models: models.collect() })
+    base.variants.iter().map(part).collect()
+}
+
+/// The models of `base` over the weights that `loaded` has under the names of `old`. Names that are the same keep their models.
+pub fn models_over(base: &Base, old: &Base, loaded: &Loaded, path: &Path) -> anyhow::Result<Vec<Arc<Model>>> {
+    let first = loaded.models.first().context("nothing is loaded")?;
+    let file = GgufFile::open(path)?;
+    let compile = |variant: &ModelEntry| chat_template(&file, &first.base.tokenizer, variant.chat_template.as_deref());
+    let of_file = file_sampling(&file);
+    let known = |variant: &ModelEntry| old.variants.iter().position(|other| other == variant).and_then(|at| loaded.models.get(at));
+    let only_new = Base::new(
+        base.entry.clone(),
+        base.variants.iter().filter(|variant| known(variant).is_none()).cloned().collect(),
+        false,
+        0,
+        Arc::default(),
+    );
+    let mut made = parts(&only_new, &compile)?.into_iter().map(|part| part.over(base, first.base.clone(), of_file));
+    base.variants.iter().map(|variant| known(variant).cloned().or_else(|| made.next()).context("a name has no model")).collect()
 }
 
 /// The current memory of the device that models are loaded on.
@@ -62,14 +96,27 @@ fn device_memory(config: &Config) -> Option<DeviceMemory> {
 }
 
 fn name_defaults(entry: &ModelEntry) -> anyhow::Result<NameDefaults> {
+    let made = entry.made.as_deref();
     let defaults = NameDefaults {
         max_tokens: entry.max_tokens,
         system: entry.system.clone(),
         effort: entry.reasoning_effort.clone(),
         variables: entry.chat_template_kwargs.clone().into_iter().collect(),
+        messages: made.map(examples).unwrap_or_default(),
+        stop: made.map(StoredVariant::stop).unwrap_or_default(),
     };
     defaults.check().map_err(|fault| anyhow::anyhow!("model `{}`: {fault}", entry.id))?;
     Ok(defaults)
+}
+
+/// The messages that begin every conversation with a made model.
+fn examples(made: &StoredVariant) -> Vec<Message> {
+    let role = |role: ExampleRole| match role {
+        ExampleRole::System => Role::System,
+        ExampleRole::User => Role::User,
+        ExampleRole::Assistant => Role::Assistant,
+    };
+    made.messages.iter().map(|message| Message::of_text(role(message.role), &*message.content)).collect()
 }
 
 /// The context that the model gets if memory is short [tokens].

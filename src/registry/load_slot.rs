@@ -172,6 +172,18 @@ impl<T> LoadSlot<T> {
         None
     }
 
+    /// Takes the living value of another slot, changed by `change`, with its usage. The requests that use it are not disturbed.
+    pub fn adopt(&self, other: &Self, change: impl FnOnce(&T) -> T) {
+        let state = other.lock();
+        let LoadState::Ready(value, usage) = &*state else { return };
+        if !(self.alive)(value) {
+            return;
+        }
+        let next = LoadState::Ready(Arc::new(change(value)), usage.clone());
+        other.set(state, LoadState::Empty);
+        self.set(self.lock(), next);
+    }
+
     /// A receiver that is notified of every later change.
     pub fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()

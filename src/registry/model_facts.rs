@@ -7,7 +7,7 @@ use super::descriptions::DescribedFile;
 use super::error::RegistryError;
 use super::options::default_sampling;
 use super::registry::Registry;
-use config::{Context, ModelEntry};
+use config::{Context, ModelEntry, Source, StoredVariant};
 use logits::SamplingChoice;
 
 /// A model on disk.
@@ -16,7 +16,7 @@ pub struct ModelFacts {
     pub id: String,
     /// The model that it is a variant of.
     pub parent: Option<String>,
-    /// When the file was written [Unix seconds].
+    /// When the file was written, or the model was made [Unix seconds].
     pub modified: u64,
     /// The sha256 if the model is in the store, or else the digest of the beginnings of its files.
     pub digest: String,
@@ -27,6 +27,8 @@ pub struct ModelFacts {
     pub sampling: SamplingChoice,
     /// The system message for conversations without one.
     pub system: Option<String>,
+    /// The settings of a model that was made on this machine.
+    pub made: Option<Arc<StoredVariant>>,
 }
 
 impl Registry {
@@ -65,16 +67,20 @@ impl Registry {
             Context::Tokens(tokens) => Some(tokens),
             Context::Auto => None,
         });
-        let stored = self.store.find(&base.entry).map(|manifest| manifest.sha256);
+        let manifest = self.store.find(if variant.source == Source::Stored { variant } else { &base.entry });
+        let made_at = manifest.as_ref().filter(|manifest| manifest.made.is_some()).map(|manifest| manifest.date);
+        let stored = manifest.map(|manifest| manifest.whole_digest());
+        let of_file_at = || path.metadata().and_then(|meta| meta.modified()).map_or(base.created, unix_seconds);
         Ok(Some(ModelFacts {
             id: variant.id.clone(),
-            parent: variant.of.clone(),
-            modified: path.metadata().and_then(|meta| meta.modified()).map_or(base.created, unix_seconds),
+            parent: variant.parent().map(str::to_owned),
+            modified: made_at.unwrap_or_else(of_file_at),
             digest: stored.unwrap_or_else(|| file.description.digest.clone()),
             file,
             context,
             sampling,
             system: variant.system.clone(),
+            made: variant.made.clone(),
         }))
     }
 }

@@ -114,7 +114,7 @@ fn status(base: &Base, variant: &ModelEntry) -> ModelStatus {
     ModelStatus {
         aliases: variant.aliases.clone(),
         root: variant.stored_as().to_owned(),
-        parent: variant.of.clone(),
+        parent: variant.parent().map(str::to_owned),
         state,
         loading_seconds: if let LoadPhase::Loading(since) = phase { Some(since.as_secs()) } else { None },
         bytes: of_load.map(|(loaded, _)| loaded.bytes),

@@ -50,7 +50,8 @@ pub fn engine_options(engine: &config::Engine) -> EngineOptions {
 /// The sampling values for requests that do not choose. An entry of the configuration wins over the model's file, which wins over the
 /// built-in catalogue.
 pub fn default_sampling(entry: &ModelEntry, of_file: SamplingChoice) -> SamplingChoice {
-    if entry.built_in { of_file.or(entry.sampling) } else { entry.sampling.or(of_file) }
+    let recommended = entry.made.as_ref().map_or_else(SamplingChoice::default, |made| made.recommended);
+    if entry.built_in { of_file.or(entry.sampling) } else { entry.sampling.or(of_file).or(recommended) }
 }
 
 /// Converts the setting `engine.backend` (or the flag `--backend`) to the engine's type. None: the first backend that has a device.

@@ -40,6 +40,9 @@ impl Registry {
             true => failed("expected the name of a model, not a path".into()),
             false => failed(error.to_string()),
         })?;
+        if entry.source == Source::Stored {
+            return Err(failed("it was made on this server: there is nothing to fetch".into()));
+        }
         if matches!(entry.source, Source::File { .. }) {
             return Err(failed("it is a local file: there is nothing to fetch".into()));
         }

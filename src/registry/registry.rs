@@ -52,6 +52,10 @@ pub struct Registry {
     pub(crate) pulls: Pulls,
     pub(crate) descriptions: Descriptions,
     baselines: Baselines,
+    /// Held while a model is made, which reads and writes whole files.
+    pub(crate) creating: Mutex<()>,
+    /// Held while the list of models is made anew.
+    pub(crate) listing: Mutex<()>,
     /// Held while a model is loaded. Two loads at once would both count on the same free memory.
     turn: Mutex<()>,
     /// Whether the eager models were loaded once.
@@ -93,6 +97,8 @@ impl Registry {
             pulls: Pulls::default(),
             descriptions: Descriptions::default(),
             baselines: Baselines::default(),
+            creating: Mutex::default(),
+            listing: Mutex::default(),
             turn: Mutex::default(),
             was_ready: Mutex::default(),
             load,
@@ -348,7 +354,7 @@ fn info_of(base: &Base, variant: &ModelEntry) -> ModelInfo {
         context: context.or_else(|| variant.served_context()),
         loaded: loaded.is_some(),
         root: variant.stored_as().to_owned(),
-        parent: variant.of.clone(),
+        parent: variant.parent().map(str::to_owned),
         sampling: model.map(|model| model.sampling),
     }
 }

@@ -1,11 +1,16 @@
 //! The list of served models: the named ones, those of the configuration, and those on disk.
 
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::Arc;
 
-use super::base::{Base, answers_to, modified};
+use super::base::{Base, Loaded, answers_to, modified};
+use super::load;
 use super::notifier::Notifier;
-use catalogue::{self, Store};
-use config::{Config, ModelEntry, find_model};
+use catalogue::{self, LATEST, Store};
+use config::{Config, ModelEntry, Source, find_model};
+use logits::SamplingChoice;
+use serving::Model;
 
 /// The served models. The list is replaced as a whole.
 pub struct ServedModels {
@@ -32,7 +37,7 @@ impl ServedModels {
         let mut groups: Vec<(ModelEntry, Vec<ModelEntry>, bool)> = Vec::new();
         for OfferedModel { entry, eager } in offers {
             let weights = weights_of(config, &entry);
-            match groups.iter_mut().find(|(other, ..)| shares_load(other, &weights)) {
+            match groups.iter_mut().find(|(other, ..)| shares_load(store, other, &weights)) {
                 Some((_, variants, is_eager)) => {
                     variants.push(entry);
                     *is_eager |= eager;
@@ -47,14 +52,36 @@ impl ServedModels {
         Ok(Self { bases: groups.into_iter().map(base).collect() })
     }
 
-    /// Takes over equal bases from `before`, with their loaded models. Returns the bases that are not served any more.
-    pub fn keep(&mut self, before: &Self) -> Vec<Arc<Base>> {
+    /// Takes over equal bases from `before`, with their loaded models, and those whose names have changed (`models`).
+    /// Returns the bases that are not served any more.
+    pub fn keep(&mut self, before: &Self, models: Vec<(usize, Arc<Base>, Vec<Arc<Model>>)>) -> Vec<Arc<Base>> {
+        for (at, old, models) in models {
+            self.bases[at].slot.adopt(&old.slot, |loaded| Loaded { context: loaded.context, bytes: loaded.bytes, models });
+        }
         for base in &mut self.bases {
             if let Some(old) = before.bases.iter().find(|old| old.is_like(base)) {
                 *base = old.clone();
             }
         }
         before.bases.iter().filter(|old| !self.bases.iter().any(|base| Arc::ptr_eq(base, old))).cloned().collect()
+    }
+
+    /// The bases whose weights are loaded already under other names, by index, with their models over those weights.
+    /// Blocks: it reads files.
+    pub fn models_over(&self, before: &Self, store: &Store) -> Vec<(usize, Arc<Base>, Vec<Arc<Model>>)> {
+        let changed = self.bases.iter().enumerate().filter_map(|(at, base)| {
+            let old = before.bases.iter().find(|old| old.entry == base.entry && old.variants != base.variants)?;
+            let (path, loaded) = (store.path(&base.entry)?, old.slot.peek()?);
+            match load::models_over(base, old, &loaded, &path) {
+                Ok(models) => Some((at, old.clone(), models)),
+                Err(error) => {
+                    // The next request loads the model, and reports what is wrong.
+                    tracing::warn!("the model `{}` is loaded again: {}", base.id(), format!("{error:#}").escape_debug());
+                    None
+                }
+            }
+        });
+        changed.collect()
     }
 
     /// Whether both lists have the same bases in the same order.
@@ -69,9 +96,6 @@ impl ServedModels {
     }
 }
 
-/// The tag that Ollama's clients give a name without one.
-pub const LATEST: &str = ":latest";
-
 /// The entry for loading the weights of a name. Equal entries share one load.
 fn weights_of(config: &Config, entry: &ModelEntry) -> ModelEntry {
     let base = entry.of.as_ref().and_then(|of| find_model(&config.models, of));
@@ -82,14 +106,31 @@ fn weights_of(config: &Config, entry: &ModelEntry) -> ModelEntry {
         pinned: false,
         idle_unload_minutes: None,
         chat_template: None,
+        sampling: if weights.made.is_some() { SamplingChoice::default() } else { weights.sampling },
+        max_tokens: weights.max_tokens.filter(|_| weights.made.is_none()),
+        system: weights.system.clone().filter(|_| weights.made.is_none()),
+        reasoning_effort: weights.reasoning_effort.clone().filter(|_| weights.made.is_none()),
+        chat_template_kwargs: if weights.made.is_some() { Default::default() } else { weights.chat_template_kwargs.clone() },
+        made: None,
         ..weights.clone()
     };
     ModelEntry { context: entry.context, ..plain(base.unwrap_or(entry)) }
 }
 
-/// Whether two names can share one load: the same file with the same options.
-fn shares_load(one: &ModelEntry, two: &ModelEntry) -> bool {
-    one.source == two.source && one.sha256 == two.sha256 && one.context == two.context && one.base == two.base
+/// Whether two names can share one load: the same file with the same options. A made model's file is that of the model it was made from.
+fn shares_load(store: &Store, one: &ModelEntry, two: &ModelEntry) -> bool {
+    let is_stored = |entry: &ModelEntry| entry.source == Source::Stored;
+    let same_source = !is_stored(one) && one.source == two.source && one.sha256 == two.sha256;
+    let same_file = || {
+        let file = |entry: &ModelEntry| file_number(&store.path(entry)?);
+        (is_stored(one) || is_stored(two)) && file(one).is_some_and(|number| Some(number) == file(two))
+    };
+    one.context == two.context && one.base == two.base && (same_source || same_file())
+}
+
+/// What identifies a file, whatever its names: device and inode.
+fn file_number(path: &Path) -> Option<(u64, u64)> {
+    path.metadata().ok().map(|meta| (meta.dev(), meta.ino()))
 }
 
 fn named_offers(config: &Config, named: &[String]) -> anyhow::Result<Vec<OfferedModel>> {
@@ -114,7 +155,7 @@ fn add_others(config: &Config, store: &Store, offers: &mut Vec<OfferedModel>) {
         let sha256 = Some(manifest.sha256);
         ModelEntry { sha256, size: Some(manifest.size), ..ModelEntry::new(&manifest.id, manifest.source) }
     });
-    let configured = config.models.iter().filter(|entry| store.path(entry).is_some()).cloned();
+    let configured = catalogue::models(config, store).into_iter().filter(|entry| store.path(entry).is_some());
     for entry in configured.chain(stored) {
         if !offers.iter().any(|other| share_a_name(&other.entry, &entry)) {
             offers.push(OfferedModel { eager: entry.eager, entry });

@@ -22,6 +22,7 @@ pub fn file_sampling(file: &GgufFile) -> SamplingChoice {
         presence_penalty: None,
         frequency_penalty: None,
         repetition_penalty: positive("penalty_repeat", 10.0).filter(|_| penalised),
+        seed: None,
     }
 }
 

@@ -74,6 +74,23 @@ impl ModelDescription {
     }
 }
 
+/// A tensor of a file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TensorFacts {
+    pub name: String,
+    /// The storage type, such as `Q4_K`.
+    pub kind: &'static str,
+    /// The dimensions, the contiguous one first.
+    pub dims: Vec<u64>,
+}
+
+/// Lists the tensors of a file. Blocks.
+pub fn tensors(path: &Path) -> anyhow::Result<Vec<TensorFacts>> {
+    let file = GgufFile::open(path)?;
+    let facts = |tensor: &gguf::TensorInfo| TensorFacts { name: tensor.name.clone(), kind: tensor.type_name(), dims: tensor.dims.clone() };
+    Ok(file.tensors().iter().map(facts).collect())
+}
+
 /// Reads the metadata of a file, including arrays. Blocks.
 pub fn whole_metadata(path: &Path) -> anyhow::Result<Metadata> {
     Ok(metadata(&GgufFile::open(path)?, true))

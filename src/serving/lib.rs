@@ -34,8 +34,9 @@ mod tool_retry;
 mod transcript;
 
 pub use answer::{Answer, FunctionCall};
+pub use chat::{Message, Role};
 pub use defaults::file_sampling;
-pub use describe::{Capabilities, Metadata, ModelDescription, whole_metadata};
+pub use describe::{Capabilities, Metadata, ModelDescription, TensorFacts, tensors, whole_metadata};
 pub use document_truncation::Truncation;
 pub use error::{ContextLimit, Failure, RequestError, SubmitError};
 pub use ledger::{Account, Ledger, PromptProgress};
@@ -49,5 +50,5 @@ pub use request::ValidRequest;
 pub use response_request::{ResponseRequest, submit};
 pub use response_stream::{NextOutput, ResponseStream, StreamError};
 pub use scheduler::{Client, deliver_events};
-pub use template::TemplateError;
+pub use template::{ChatTemplate, TemplateError};
 pub use text::{MAX_TEXT, MEMORY_PER_BYTE, apply_template, detokenize, texts_of, tokenize, tokenize_behind, tokenize_chat};

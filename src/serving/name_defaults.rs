@@ -17,6 +17,10 @@ pub struct NameDefaults {
     pub effort: Option<String>,
     /// Variables of the chat template.
     pub variables: Map<String, Value>,
+    /// Messages that begin every conversation, after its system messages.
+    pub messages: Vec<Message>,
+    /// Texts that end the answer, for requests that have none.
+    pub stop: Vec<String>,
 }
 
 impl NameDefaults {
@@ -37,19 +41,26 @@ impl NameDefaults {
         }
     }
 
+    /// The texts that end an answer, for a request that asks for `asked`.
+    pub fn stop(&self, asked: &[String]) -> Vec<String> {
+        if asked.is_empty() { self.stop.clone() } else { asked.to_vec() }
+    }
+
     /// Fills in what a conversation leaves open.
     pub fn fill<'a>(&self, conversation: &'a Conversation) -> Cow<'a, Conversation> {
         let begins_alone = conversation.messages.first().is_none_or(|first| first.role != Role::System);
         let system = self.system.as_ref().filter(|_| begins_alone);
         let effort = self.effort.as_ref().filter(|_| conversation.effort.is_none());
         let sets_some = self.variables.keys().any(|name| !conversation.variables.contains_key(name));
-        if system.is_none() && effort.is_none() && !sets_some {
+        if system.is_none() && effort.is_none() && !sets_some && self.messages.is_empty() {
             return Cow::Borrowed(conversation);
         }
         let mut filled = conversation.clone();
         if let Some(text) = system {
             filled.messages.insert(0, Message::of_text(Role::System, text));
         }
+        let head = filled.messages.iter().take_while(|message| message.role == Role::System).count();
+        filled.messages.splice(head..head, self.messages.iter().cloned());
         filled.effort = filled.effort.or_else(|| effort.cloned());
         for (name, value) in &self.variables {
             filled.variables.entry(name.clone()).or_insert_with(|| value.clone());
@@ -71,6 +82,7 @@ mod tests {
             system: Some("Be brief.".into()),
             effort: Some("low".into()),
             variables: variables.as_object().unwrap().clone(),
+            ..NameDefaults::default()
         }
     }
 
@@ -90,6 +102,21 @@ mod tests {
         assert_eq!(filled.messages[0], Message::of_text(Role::System, "Be brief."));
         assert_eq!((filled.messages.len(), filled.effort.as_deref(), filled.variables.len()), (2, Some("low"), 2));
         assert!(matches!(NameDefaults::default().fill(&open), Cow::Borrowed(_)), "nothing is copied for a plain name");
+    }
+
+    #[test]
+    fn examples_stand_between_the_system_message_and_the_request() {
+        let messages = vec![Message::of_text(Role::User, "1+1?"), Message::of_text(Role::Assistant, "2")];
+        let stop = vec!["\n".to_owned()];
+        let name = NameDefaults { messages, stop: stop.clone(), ..defaults() };
+        let texts = |messages: &[Message]| {
+            let own = Conversation { messages: messages.to_vec(), ..Conversation::default() };
+            name.fill(&own).messages.iter().map(Message::text).collect::<Vec<_>>()
+        };
+        let user = Message::of_text(Role::User, "q");
+        assert_eq!(texts(std::slice::from_ref(&user)), ["Be brief.", "1+1?", "2", "q"]);
+        assert_eq!(texts(&[Message::of_text(Role::System, "Own."), user]), ["Own.", "1+1?", "2", "q"]);
+        assert_eq!((name.stop(&[]), name.stop(&["x".to_owned()])), (stop, vec!["x".to_owned()]));
     }
 
     #[test]

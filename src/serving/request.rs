@@ -91,7 +91,7 @@ impl ValidRequest {
         let meter = chat.as_ref().and_then(Chat::meter);
         let only_calls = chat.as_ref().is_some_and(Chat::is_only_calls);
         // An answer that is only calls ends where its grammar says. A stop text must not cut it.
-        let texts = if only_calls { Vec::new() } else { options.stop.clone() };
+        let texts = if only_calls { Vec::new() } else { model.defaults.stop(&options.stop) };
         let stop = StopTexts { texts, kept: options.keep_stop };
         let calls_several = chat.as_ref().and_then(Chat::tools).is_some_and(|tools| tools.must_call() && tools.parallel);
         let must_call = chat.as_ref().and_then(Chat::tools).is_some_and(Tools::must_call);

@@ -1,11 +1,13 @@
 """Tests Ollama's own Python package and LangChain's ChatOllama against the real binary."""
 
 import asyncio
+import json
 
 import ollama
 import pytest
 from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_core.tools import tool
+from harness import cli
 from langchain_ollama import ChatOllama, OllamaEmbeddings, OllamaLLM
 from pydantic import BaseModel
 
@@ -145,6 +147,37 @@ def test_models_are_loaded_and_unloaded(client, coder):
     client.generate(model=coder, prompt="", keep_alive=-1)
 
 
+def test_models_are_made_copied_and_deleted(client, model):
+    settings = {"system": "You are Mario.", "parameters": {"temperature": 0, "num_predict": 8, "stop": ["User:"]}, "license": ["MIT"]}
+    examples = [{"role": "user", "content": "Hi"}, ollama.Message(role="assistant", content="It's me!")]
+    stages = list(client.create(model="mario", from_=model, messages=examples, stream=True, **settings))
+    assert stages[-1].status == "success" and stages[0].status
+    try:
+        assert client.chat(model="mario", messages=MESSAGES).eval_count <= 8
+        shown = client.show("mario")
+        assert 'SYSTEM """You are Mario."""' in shown.modelfile and shown.license == "MIT" and "User:" in shown.parameters
+        assert client.copy("mario", "luigi").status == "success"
+        names = [one.model for one in client.list().models]
+        assert {"mario:latest", "luigi:latest"} <= set(names)
+    finally:
+        assert client.delete("mario").status == "success"
+    assert client.generate(model="luigi", prompt=QUESTION).response and client.delete("luigi").status == "success"
+    with pytest.raises(ollama.ResponseError) as gone:
+        client.show("luigi")
+    assert gone.value.error == "model 'luigi' not found" and gone.value.status_code == 404
+
+
+def test_a_file_is_uploaded_and_quantised(client, model):
+    source = json.loads(cli("show", model, "--json").stdout)["path"]
+    digest = client.create_blob(source)
+    made = client.create(model="mine:q8", files={"model.gguf": digest}, quantize="q8_0", template="U: {{ .Prompt }}\nA: ")
+    try:
+        assert made.status == "success" and client.show("mine:q8").template == "U: {{ .Prompt }}\nA: "
+        assert client.chat(model="mine:q8", messages=MESSAGES, options=OPTIONS).message.content
+    finally:
+        client.delete("mine:q8")
+
+
 def test_errors_are_the_package_s_own(client, model):
     with pytest.raises(ollama.ResponseError) as unknown:
         client.chat(model="no-such-model", messages=MESSAGES)
@@ -156,8 +189,11 @@ def test_errors_are_the_package_s_own(client, model):
         list(client.generate(model=model, prompt="x" * 400_000, stream=True))
     assert refused.value.status_code == 400 and "context" in refused.value.error
     with pytest.raises(ollama.ResponseError) as missing:
-        client.create(model="x", from_=model)
+        client.push(model)
     assert missing.value.status_code == 501
+    with pytest.raises(ollama.ResponseError) as from_nothing:
+        client.create(model="x", from_="no-such-model")
+    assert from_nothing.value.status_code == 404 and from_nothing.value.error == "model 'no-such-model' not found"
 
 
 # LangChain

@@ -50,6 +50,7 @@ pub enum Kind {
     ModelNoRoom,
     ModelInUse,
     PullFailed,
+    CreateFailed,
     Draining,
     EngineStopped,
     Deadline,
@@ -95,6 +96,7 @@ impl Kind {
             Self::ModelNoRoom => (StatusCode::SERVICE_UNAVAILABLE, "model_no_room"),
             Self::ModelInUse => (StatusCode::CONFLICT, "model_in_use"),
             Self::PullFailed => (StatusCode::BAD_REQUEST, "pull_failed"),
+            Self::CreateFailed => (StatusCode::BAD_REQUEST, "create_failed"),
             Self::Draining => (StatusCode::SERVICE_UNAVAILABLE, "shutting_down"),
             Self::EngineStopped => (StatusCode::SERVICE_UNAVAILABLE, "engine_stopped"),
             Self::Deadline => (StatusCode::GATEWAY_TIMEOUT, "deadline_exceeded"),
@@ -200,6 +202,7 @@ impl From<RegistryError> for ApiError {
             RegistryError::Pinned(_) | RegistryError::NotDeleted { .. } => {
                 Self::new(Kind::ModelInUse, error.to_string()).with_param("model")
             }
+            RegistryError::NotCreated { .. } => Self::new(Kind::CreateFailed, error.to_string()).with_param("model"),
             RegistryError::PullFailed { .. } => Self::new(Kind::PullFailed, error.to_string()).with_param("model"),
             // The cause may name files of the server, so it is in the log only.
             RegistryError::LoadFailed { id, .. } => {

@@ -5,8 +5,13 @@ use std::io::{self, Read};
 use actix_web::http::header::{self, HeaderMap};
 use bytes::Bytes;
 use flate2::read::{MultiGzDecoder, ZlibDecoder};
+use zstd::stream::read::Decoder;
 
 use super::error::{ApiError, Kind, quoted};
+
+/// The largest window of a zstd frame, as a power of two [bytes]. A decoder takes that much memory besides the body. RFC 8878 asks for
+/// 8 MiB to be supported.
+const MAX_WINDOW_LOG: u32 = 23;
 
 /// The compression of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +20,7 @@ pub enum Encoding {
     Gzip,
     /// `deflate` as defined by RFC 9110: DEFLATE data in the zlib format.
     Deflate,
+    Zstd,
 }
 
 impl Encoding {
@@ -27,7 +33,8 @@ impl Encoding {
                 "" | "identity" => continue,
                 "gzip" | "x-gzip" => Self::Gzip,
                 "deflate" => Self::Deflate,
-                _ => return Err(refused(&name, "use gzip, deflate or none")),
+                "zstd" => Self::Zstd,
+                _ => return Err(refused(&name, "use gzip, deflate, zstd or none")),
             };
             if encoding != Self::Identity {
                 return Err(refused(&name, "only one encoding is allowed"));
@@ -37,12 +44,17 @@ impl Encoding {
         Ok(encoding)
     }
 
-    fn reader<'a>(self, packed: &'a [u8]) -> Box<dyn Read + 'a> {
-        match self {
+    fn reader<'a>(self, packed: &'a [u8]) -> io::Result<Box<dyn Read + 'a>> {
+        Ok(match self {
             Self::Identity => Box::new(packed),
             Self::Gzip => Box::new(MultiGzDecoder::new(packed)),
             Self::Deflate => Box::new(ZlibDecoder::new(packed)),
-        }
+            Self::Zstd => {
+                let mut decoder = Decoder::with_buffer(packed)?;
+                decoder.window_log_max(MAX_WINDOW_LOG)?;
+                Box::new(decoder)
+            }
+        })
     }
 
     /// Measures the decompressed size of a body, at most `limit`. Takes up to one second per gigabyte, so call this off the event loop.
@@ -50,7 +62,8 @@ impl Encoding {
         if self == Self::Identity {
             return Ok(packed.len());
         }
-        let size = io::copy(&mut self.reader(packed).take(limit as u64 + 1), &mut io::sink()).map_err(malformed)?;
+        let reader = self.reader(packed).map_err(malformed)?;
+        let size = io::copy(&mut reader.take(limit as u64 + 1), &mut io::sink()).map_err(malformed)?;
         if size > limit as u64 { Err(too_large(limit)) } else { Ok(size as usize) }
     }
 
@@ -60,7 +73,8 @@ impl Encoding {
             return Ok(packed);
         }
         let mut body = Vec::with_capacity(size);
-        self.reader(&packed).take(size as u64).read_to_end(&mut body).map_err(malformed)?;
+        let reader = self.reader(&packed).map_err(malformed)?;
+        reader.take(size as u64).read_to_end(&mut body).map_err(malformed)?;
         Ok(body.into())
     }
 }
@@ -103,6 +117,8 @@ mod tests {
             (Encoding::Gzip, gzip(&text)),
             (Encoding::Deflate, zlib.finish().unwrap()),
             (Encoding::Gzip, members),
+            (Encoding::Zstd, zstd::encode_all(&text[..], 3).unwrap()),
+            (Encoding::Zstd, [zstd::encode_all(&text[..100], 1).unwrap(), zstd::encode_all(&text[100..], 1).unwrap()].concat()),
             (Encoding::Identity, text.clone()),
         ] {
             assert_eq!(encoding.unpacked_size(&packed, text.len()).unwrap(), text.len());
@@ -117,6 +133,15 @@ mod tests {
         assert_eq!(kind(Encoding::Gzip, &packed, 1000), Kind::TooLarge);
         assert_eq!(kind(Encoding::Gzip, &packed[..packed.len() - 4], 2000), Kind::BrokenBody);
         assert_eq!(kind(Encoding::Deflate, &packed, 2000), Kind::BrokenBody);
+        let bomb = zstd::encode_all(&vec![0; 10_000_000][..], 19).unwrap();
+        assert!(bomb.len() < 10_000);
+        assert_eq!(kind(Encoding::Zstd, &bomb, 1_000_000), Kind::TooLarge);
+        assert_eq!(kind(Encoding::Zstd, &bomb[..bomb.len() / 2], 1 << 30), Kind::BrokenBody);
+        assert_eq!(kind(Encoding::Zstd, b"{\"model\": 1}", 1000), Kind::BrokenBody);
+        let mut wide = zstd::stream::Encoder::new(Vec::new(), 1).unwrap();
+        wide.window_log(27).unwrap();
+        wide.write_all(&[b'x'; 1000]).unwrap();
+        assert_eq!(kind(Encoding::Zstd, &wide.finish().unwrap(), 2000), Kind::BrokenBody, "a window of 128 MiB");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use actix_web::http::header;
 use actix_web::web::{self, ServiceConfig};
 use serde_json::{Value, json};
 
-use super::{chat, docs, embed, error, generate, models, pull, show, unsupported};
+use super::{blobs, chat, docs, embed, error, generate, make, models, pull, show, unsupported};
 use http::dialect::Dialect;
 use http::error::ApiError;
 use http::openapi::Document;
@@ -33,6 +33,9 @@ impl Dialect for Ollama {
             .service(resource("/api/generate", "POST", web::post().to(generate::create)))
             .service(resource("/api/embed", "POST", web::post().to(embed::embed)))
             .service(resource("/api/embeddings", "POST", web::post().to(embed::embeddings)))
+            .service(resource("/api/create", "POST", web::post().to(make::create)))
+            .service(resource("/api/copy", "POST", web::post().to(make::copy)))
+            .service(resource("/api/blobs/{digest}", "POST, HEAD", web::post().to(blobs::upload)).route(web::head().to(blobs::head)))
             .service(resource("/api/pull", "POST", web::post().to(pull::pull)))
             .service(resource("/api/delete", "DELETE", web::delete().to(models::delete)))
             .configure(unsupported::routes);

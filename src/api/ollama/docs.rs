@@ -2,7 +2,7 @@
 
 use utoipa::OpenApi;
 
-use super::types::{chat, common, embed, generate, models};
+use super::types::{chat, common, embed, generate, make, models};
 use http::openapi::Document;
 
 #[derive(OpenApi)]
@@ -17,6 +17,10 @@ use http::openapi::Document;
         super::embed::embed,
         super::embed::embeddings,
         super::pull::pull,
+        super::make::create,
+        super::make::copy,
+        super::blobs::head,
+        super::blobs::upload,
         super::models::delete
     ),
     components(schemas(
@@ -35,6 +39,8 @@ use http::openapi::Document;
         models::ShowRequest,
         models::Show,
         models::PullRequest,
+        make::CreateRequest,
+        make::CopyRequest,
         models::Progress
     )),
     tags((name = "ollama", description = "Ollama's API, for its clients. Managing models needs the same rights as /admin"))

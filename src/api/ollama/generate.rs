@@ -19,6 +19,7 @@ use super::timing::Timings;
 use super::types::common::{End, ErrorBody};
 use super::types::generate::{GenerateRequest, Generated};
 use chat::{Conversation, Ending, Message, Role};
+use create::TemplateText;
 use http::caller::Caller;
 use http::client_stream;
 use http::error::ApiError;
@@ -99,10 +100,11 @@ async fn prepared(
 
 /// Returns the model with the template that a request brings.
 async fn with_template(model: Arc<Model>, source: String) -> Result<Arc<Model>, ApiError> {
-    let made = off_loop(move || model.with_template(&source)).await?;
-    made.map_err(|error| {
-        ApiError::field("template", format!("`template` must be a chat template in Jinja, not one of Go's text/template: {error}"))
-    })
+    let make = move || {
+        let template = TemplateText::new(&source)?;
+        model.with_template(&template.jinja).map_err(|error| error.to_string())
+    };
+    off_loop(make).await?.map_err(|error| ApiError::field("template", format!("`template`: {error}")))
 }
 
 /// Makes a prompt for a model without a chat template, which continues texts.

@@ -1,6 +1,7 @@
 //! Ollama's dialect: the types on the wire, their conversion to domain requests, and a handler per endpoint.
 
 pub mod answer_part;
+pub mod blobs;
 pub mod body;
 pub mod chat;
 pub mod convert;
@@ -11,6 +12,7 @@ pub mod error;
 pub mod generate;
 pub mod lines;
 pub mod load_requests;
+pub mod make;
 pub mod models;
 pub mod names;
 pub mod pull;

@@ -12,16 +12,15 @@ use super::error::error_line;
 use super::lines::{FRAMING, line};
 use super::types::common::ErrorBody;
 use super::types::models::{Progress, PullRequest};
+use create::catalogue_name;
 use http::error::{ApiError, Kind};
 use http::state::{AppState, off_loop};
 use http::stream::{Frames, respond};
 use http::tenant::Tenant;
-use registry::{LATEST, PullState, Waiting};
+use registry::{PullState, Waiting};
 
 /// How often the progress of a download is sent.
 const PERIOD: Duration = Duration::from_millis(250);
-/// The hosts by which Ollama's clients name Hugging Face's hub.
-const HUBS: [&str; 2] = ["hf.co/", "huggingface.co/"];
 
 /// Fetch a model, as Ollama does
 ///
@@ -35,7 +34,7 @@ const HUBS: [&str; 2] = ["hf.co/", "huggingface.co/"];
 pub async fn pull(state: web::Data<AppState>, http: HttpRequest, body: Body) -> Result<HttpResponse, ApiError> {
     Tenant::of(&http).check_admin(&http, state.keys.is_required())?;
     let (request, _held) = body.0.read(&convert::schemas::PULLS, convert::model::pull).await?;
-    let (registry, name) = (state.registry.clone(), name_of(&request.model));
+    let (registry, name) = (state.registry.clone(), catalogue_name(&request.model));
     // Looking up a name may read the disk.
     let pull = off_loop(move || registry.pull_while_waiting(&name)).await??;
     if request.stream {
@@ -49,14 +48,6 @@ pub async fn pull(state: web::Data<AppState>, http: HttpRequest, body: Body) -> 
     match pull.state() {
         PullState::Done => Ok(HttpResponse::Ok().json(Progress { status: "success".into(), ..Progress::default() })),
         _ => Err(failed()),
-    }
-}
-
-/// Converts a client's name of a model to the catalogue's.
-fn name_of(name: &str) -> String {
-    match HUBS.iter().find_map(|host| name.strip_prefix(host)) {
-        Some(rest) => format!("hf:{}", rest.strip_suffix(LATEST).unwrap_or(rest)),
-        None => name.strip_suffix(LATEST).unwrap_or(name).to_owned(),
     }
 }
 
@@ -110,22 +101,5 @@ impl Frames for PullStream {
                 error_line(&failed())
             }
         }])
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::name_of;
-
-    #[test]
-    fn names_of_ollama_s_clients_are_those_of_the_catalogue() {
-        for (name, due) in [
-            ("smollm2:135m", "smollm2:135m"),
-            ("smollm2:latest", "smollm2"),
-            ("hf.co/a/b:Q4_K_M", "hf:a/b:Q4_K_M"),
-            ("huggingface.co/a/b:latest", "hf:a/b"),
-        ] {
-            assert_eq!(name_of(name), due);
-        }
     }
 }

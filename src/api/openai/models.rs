@@ -25,7 +25,7 @@ impl From<ModelInfo> for Model {
 
 impl From<SamplingChoice> for ModelSampling {
     fn from(choice: SamplingChoice) -> Self {
-        let SamplingChoice { temperature, top_k, top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty } = choice;
+        let SamplingChoice { temperature, top_k, top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty, .. } = choice;
         Self { temperature, top_k, top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty }
     }
 }

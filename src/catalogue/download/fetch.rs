@@ -24,5 +24,6 @@ pub fn fetch(piece: &Piece, partial: &mut Partial, tools: &Tools, progress: &Pro
         }
         Source::Hf { repo, .. } => Err(PullError::Refused(format!("hf {repo}: the source names no file of the repository"))),
         Source::File { path } => Err(PullError::Refused(format!("{} is a local file, which is used in place", path.display()))),
+        Source::Stored => Err(PullError::Refused("it was made on this machine: there is nothing to fetch".into())),
     }
 }

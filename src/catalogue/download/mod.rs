@@ -20,6 +20,7 @@ mod wheels;
 pub use digest::{hex, sha256_of};
 pub use error::PullError;
 pub use fetch::fetch;
+pub use free_space::free_bytes;
 pub use http::next_of;
 pub use hub::{SAFETENSORS, files_of, pick};
 pub use own_file::{open_own, refuse_link, write_own};

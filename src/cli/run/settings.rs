@@ -179,7 +179,8 @@ impl Settings {
         let seed = self.seed.unwrap_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0);
         let sampling = SamplingParams { temperature: TEMPERATURE, seed, ..SamplingParams::default() };
         let budget = self.max_tokens.map_or(Budget::Rest, Budget::Explicit);
-        Options { chosen: Some(self.sampling), stop: self.stop.clone(), ..Options::new(sampling, budget) }
+        let chosen = SamplingChoice { seed: self.seed, ..self.sampling };
+        Options { chosen: Some(chosen), stop: self.stop.clone(), ..Options::new(sampling, budget) }
     }
 
     /// Tells the template whether to reason.
@@ -292,7 +293,7 @@ mod tests {
             "nowordwrap",
         ]);
         let settings = settings.unwrap();
-        let SamplingChoice { temperature, top_k, top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty } =
+        let SamplingChoice { temperature, top_k, top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty, .. } =
             settings.sampling;
         assert_eq!([temperature, top_p, min_p, repetition_penalty], [Some(0.5), Some(0.9), Some(0.1), Some(1.1)]);
         assert_eq!((top_k, presence_penalty, frequency_penalty), (Some(40), Some(-1.0), Some(1.0)));

@@ -6,6 +6,7 @@ pub mod duration;
 pub mod embed;
 pub mod generate;
 pub mod keep_alive;
+pub mod make;
 pub mod messages;
 pub mod model;
 pub mod options;

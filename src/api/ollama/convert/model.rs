@@ -18,7 +18,7 @@ fn named(fields: &Fields, field: &str) -> Result<Option<String>, ApiError> {
 }
 
 /// Reads the model's name, from `model` or from `name` as older clients call it.
-fn model_or_name(fields: &Fields) -> Result<String, ApiError> {
+pub fn model_or_name(fields: &Fields) -> Result<String, ApiError> {
     match (named(fields, "model")?, named(fields, "name")?) {
         (Some(model), Some(name)) if model != name => {
             Err(fields.invalid("name", "is the older name of `model`, and has another value: send `model` alone"))

@@ -44,8 +44,7 @@ pub fn settings(fields: &Fields, limits: &Limits) -> Result<Settings, ApiError> 
         }
         _ => chosen(&options)?,
     };
-    let seed = options.integer("seed", i64::MIN..=i64::MAX)?;
-    let seed = seed.filter(|seed| *seed != ANY_SEED).map_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0, |seed| seed as u64);
+    let seed = uuid::Uuid::new_v4().as_u64_pair().0;
     // A model's context is the one that it is served with. Clients send the context that they know, and prompts that do not fit are
     // refused.
     options.count("num_ctx", 0)?;
@@ -112,6 +111,7 @@ fn chosen(options: &Fields) -> Result<SamplingChoice, ApiError> {
         presence_penalty: number("presence_penalty", -2.0..=2.0)?,
         frequency_penalty: number("frequency_penalty", -2.0..=2.0)?,
         repetition_penalty: positive("repeat_penalty", 10.0)?,
+        seed: options.integer("seed", i64::MIN..=i64::MAX)?.filter(|seed| *seed != ANY_SEED).map(|seed| seed as u64),
     })
 }
 

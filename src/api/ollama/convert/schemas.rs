@@ -1,12 +1,13 @@
 //! The field schemas of each body: the fields that its type documents, and those that are known without documentation.
 
-use super::super::types::{chat, embed, generate, models};
+use super::super::types::{chat, embed, generate, make, models};
 use http::field_schema::SilentFields;
 
 const CHAT: &str = "OllamaChatRequest";
 const GENERATE: &str = "OllamaGenerateRequest";
 const SHOW: &str = "OllamaShowRequest";
 const PULL: &str = "OllamaPullRequest";
+const CREATE: &str = "OllamaCreateRequest";
 const MESSAGE: &str = "OllamaMessage";
 const OPTIONS: &str = "OllamaOptions";
 /// The reason why options of loading have no effect.
@@ -22,8 +23,13 @@ const SILENT: &[SilentFields] = &[
     (&[OPTIONS], &["logits_all", "vocab_only", "embedding_only"], "refused unless it is false"),
     (&[GENERATE, MESSAGE], &["images"], "refused unless there are none"),
     (&[GENERATE], &["width", "height", "steps"], "refused: no model here makes images"),
-    (&[SHOW, PULL], &["name"], "honoured: the older name of `model`"),
+    (&[SHOW, PULL, CREATE], &["name"], "honoured: the older name of `model`"),
     (&[SHOW], &["system", "template", "options"], "refused unless it is empty"),
+    (&[CREATE], &["adapters", "modelfile", "path"], "refused unless it is empty"),
+    (&[CREATE], &["quantization"], "honoured: the older name of `quantize`"),
+    (&[CREATE], &["renderer", "parser", "requires", "info"], "the chat template says how prompts and answers are written"),
+    (&["OllamaExampleMessage"], &["images", "tool_calls"], "refused unless there are none"),
+    (&["OllamaExampleMessage"], &["thinking", "tool_name"], "an example is a text"),
     (&[PULL], &["username", "password"], "refused unless it is empty"),
     (&[PULL], &["insecure"], "certificates are checked either way"),
     (&[MESSAGE], &["context"], "what another server had found for an earlier answer"),
@@ -43,6 +49,8 @@ http::field_schemas! { SILENT;
     OLDER_EMBEDS: embed::EmbeddingsRequest;
     SHOWS: models::ShowRequest;
     PULLS: models::PullRequest;
+    CREATES: make::CreateRequest;
+    COPIES: make::CopyRequest;
     /// The schema of a request to delete a model, which names the model like a request to describe one.
     DELETES: models::ShowRequest;
 }

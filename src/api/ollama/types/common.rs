@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = OllamaError)]
 pub struct ErrorBody {
-    #[schema(example = "the model `gpt-9` does not exist")]
+    #[schema(example = "model 'gpt-9' not found")]
     pub error: String,
 }
 

@@ -5,5 +5,6 @@ pub mod chat;
 pub mod common;
 pub mod embed;
 pub mod generate;
+pub mod make;
 pub mod models;
 pub mod options;

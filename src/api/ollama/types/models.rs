@@ -4,6 +4,8 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+use super::make::ExampleMessage;
+
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = OllamaVersion, example = json!({"version": "0.13.0"}))]
 pub struct Version {
@@ -75,7 +77,7 @@ pub struct Running {
 pub struct ShowRequest {
     /// An id or an alias, with or without `:latest`. Older clients call it `name`.
     pub model: String,
-    /// Also return the metadata's arrays.
+    /// Also return the metadata's arrays and the tensors.
     #[schema(default = false)]
     pub verbose: Option<bool>,
 }
@@ -85,22 +87,42 @@ pub struct ShowRequest {
 pub struct Show {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub license: Option<String>,
-    /// The content of a Modelfile, without the template.
+    /// The content of a Modelfile. The template is left out if it is the one of the model's file.
     pub modelfile: String,
     /// The default sampling settings: one name and value per line.
     pub parameters: String,
-    /// The chat template, in Jinja. Empty if the model continues texts.
+    /// The chat template, as it was given to `/api/create` or in Jinja. Empty if the model continues texts.
     pub template: String,
     /// The system message for conversations without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub system: Option<String>,
+    /// The beginning of every conversation.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
+    pub messages: Vec<ExampleMessage>,
     pub details: Details,
     /// The metadata of the model's file. Arrays are null unless `verbose` is set.
     #[schema(value_type = Object)]
     pub model_info: Map<String, Value>,
+    /// The tensors of the model's file. Only with `verbose`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tensors: Option<Vec<Tensor>>,
     /// The model's abilities: `completion`, `tools`, `thinking`, `embedding` or `insert`.
     pub capabilities: Vec<String>,
     pub modified_at: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[schema(as = OllamaTensor)]
+pub struct Tensor {
+    #[schema(example = "blk.0.attn_q.weight")]
+    pub name: String,
+    /// The storage type.
+    #[serde(rename = "type")]
+    #[schema(example = "Q4_K")]
+    pub kind: String,
+    /// The dimensions, the contiguous one first.
+    pub shape: Vec<u64>,
 }
 
 #[derive(Clone, Debug, Serialize, ToSchema)]

@@ -191,17 +191,15 @@ fn chosen(fields: &Fields) -> Result<SamplingChoice, ApiError> {
         presence_penalty: number("presence_penalty", -2.0..=2.0)?,
         frequency_penalty: number("frequency_penalty", -2.0..=2.0)?,
         repetition_penalty: positive("repetition_penalty", 10.0)?,
+        // Clients send -1 for a random seed.
+        seed: fields.integer("seed", i64::MIN..=i64::MAX)?.filter(|seed| *seed != -1).map(|seed| seed as u64),
     })
 }
 
 fn sampling(fields: &Fields, chosen: SamplingChoice, min_tokens: u32) -> Result<SamplingParams, ApiError> {
     Ok(chosen.applied_to(SamplingParams {
         logit_bias: logit_bias(fields)?,
-        seed: match fields.integer("seed", i64::MIN..=i64::MAX)? {
-            // Clients send -1 for a random seed.
-            None | Some(-1) => uuid::Uuid::new_v4().as_u64_pair().0,
-            Some(seed) => seed as u64,
-        },
+        seed: uuid::Uuid::new_v4().as_u64_pair().0,
         min_tokens,
         ..SamplingParams::default()
     }))

@@ -1,0 +1,248 @@
+//! [`Maker`]: follows a recipe and puts the model into the store.
+
+use std::path::Path;
+
+use catalogue::{LATEST, Manifest, NewFile, Store, models};
+use config::{Config, ModelEntry, StoredVariant, check_made_name, find_model};
+use gguf::GgufFile;
+use quantize::{FILE_TYPES, FileType, Options, QuantizeError, quantize};
+use serde_json::Map;
+
+use super::error::CreateError;
+use super::recipe::{Changes, Origin, Recipe, TemplateText};
+
+/// The longest chat template [bytes].
+const MAX_TEMPLATE: u64 = 256 << 10;
+
+/// Makes models in the store of a configuration.
+pub struct Maker<'a> {
+    pub config: &'a Config,
+    pub store: &'a Store,
+}
+
+type Outcome<T> = Result<T, CreateError>;
+
+fn refused<T>(what: impl Into<String>) -> Outcome<T> {
+    Err(CreateError::Refused(what.into()))
+}
+
+/// The id of a made model: its name without `:latest`.
+///
+/// # Errors
+/// The name has another form, or would be taken for something else.
+pub fn made_id(name: &str) -> Outcome<String> {
+    let id = name.strip_suffix(LATEST).unwrap_or(name);
+    check_made_name(id).map_err(CreateError::Refused)?;
+    Ok(id.to_owned())
+}
+
+/// What a model is made of, before the changes.
+struct Base {
+    files: Vec<NewFile>,
+    variant: StoredVariant,
+    template: Option<TemplateText>,
+}
+
+impl Maker<'_> {
+    /// Follows a recipe. `tell` gets each stage. Blocks, for minutes if files are hashed or quantised.
+    ///
+    /// # Errors
+    /// The recipe is wrong, its origin is missing, or the name belongs to another model. Nothing has changed then.
+    pub fn make(&self, name: &str, recipe: Recipe, tell: &dyn Fn(&str)) -> Outcome<Manifest> {
+        let id = self.free_id(name)?;
+        let Recipe { origin, changes, quantize } = recipe;
+        let kind = quantize.as_deref().map(file_type).transpose()?;
+        let Base { mut files, mut variant, mut template } = match origin {
+            Origin::Model(from) => self.of_model(&from, &id)?,
+            Origin::File(path) => {
+                tell("reading model metadata");
+                check_weights(&path)?;
+                Base { files: Store::files_at(&path)?, variant: StoredVariant::default(), template: None }
+            }
+            Origin::Blobs(blobs) => {
+                tell("parsing GGUF");
+                Base { files: self.of_blobs(&blobs)?, variant: StoredVariant::default(), template: None }
+            }
+        };
+        let scratch = self.store.scratch(&id).map_err(|error| CreateError::Disk(error.to_string()))?;
+        let _unfinished = Scratch(&scratch);
+        if let (Some(kind), [first, ..]) = (kind, files.as_slice()) {
+            files = vec![quantised(&first.path, kind, &scratch, tell)?];
+        }
+        template = changes.apply(&mut variant).or(template);
+        tell("writing manifest");
+        let template = template.as_ref().map(|text| (text.jinja.as_str(), text.source.clone()));
+        Ok(self.store.put(&id, &files, variant, template)?)
+    }
+
+    /// Gives a model a second name, with settings of its own from then on.
+    ///
+    /// # Errors
+    /// As for [`Maker::make`].
+    pub fn copy(&self, from: &str, to: &str) -> Outcome<Manifest> {
+        let recipe = Recipe { origin: Origin::Model(from.to_owned()), changes: Changes::default(), quantize: None };
+        self.make(to, recipe, &|_| {})
+    }
+
+    /// The id for a name that a made model may have.
+    fn free_id(&self, name: &str) -> Outcome<String> {
+        let id = made_id(name)?;
+        if self.config.models.iter().any(|entry| !entry.built_in && entry.names().any(|(_, name)| name == id)) {
+            return refused(format!("the configuration has a model with the name `{id}`: choose another"));
+        }
+        self.store.check_replaceable(&id)?;
+        Ok(id)
+    }
+
+    /// The entry of a model that a recipe names.
+    fn entry(&self, name: &str) -> Option<ModelEntry> {
+        let models = models(self.config, self.store);
+        let known = find_model(&models, name).or_else(|| find_model(&models, name.strip_suffix(LATEST)?));
+        // Models of a hub are in the store alone.
+        let stored = || self.store.list().into_iter().find(|manifest| manifest.id == name).map(|manifest| self.store.entry(&manifest));
+        known.cloned().or_else(stored)
+    }
+
+    fn of_model(&self, name: &str, id: &str) -> Outcome<Base> {
+        let Some(entry) = self.entry(name) else {
+            return match name.strip_suffix(LATEST).unwrap_or(name) == id {
+                _ if name.starts_with("hf:") => Err(CreateError::NotOnDisk(name.to_owned())),
+                true => refused(format!("`{id}` would be made from itself, and it does not exist yet: name another model to start from")),
+                false => Err(CreateError::NotFound(name.chars().take(100).collect::<String>().escape_debug().to_string())),
+            };
+        };
+        if self.store.path(&entry).is_none() {
+            return Err(CreateError::NotOnDisk(entry.stored_as().to_owned()));
+        }
+        let template = entry.chat_template.as_deref().map(|path| template_of(path, &entry)).transpose()?;
+        Ok(Base { files: self.store.files_of(&entry)?, variant: inherited(&entry), template })
+    }
+
+    /// The files of uploads.
+    fn of_blobs(&self, blobs: &[(String, String)]) -> Outcome<Vec<NewFile>> {
+        let mut files = Vec::new();
+        for (name, digest) in blobs {
+            let is_plain = !name.starts_with('/') && name.split('/').all(|part| !matches!(part, "" | "." | ".."));
+            if !is_plain {
+                return refused(format!("the file name `{}` leads out of the model: name the file without folders", shown(name)));
+            }
+            if !name.to_ascii_lowercase().ends_with(".gguf") {
+                return refused(format!(
+                    "`{}` is not a GGUF file, which models are made of: `penstock convert` makes one of a checkpoint",
+                    shown(name)
+                ));
+            }
+            let Some(path) = self.store.blob(digest) else {
+                return refused(format!("the blob sha256:{digest} of `{}` does not exist: upload it to /api/blobs first", shown(name)));
+            };
+            let size = path.metadata().map_err(|error| CreateError::Disk(error.to_string()))?.len();
+            files.push((
+                gguf::PartName::parse(Path::new(name)),
+                NewFile { path, name: String::new(), sha256: digest.clone(), size, moves: false },
+            ));
+        }
+        let count = files.len();
+        files.sort_by_key(|(part, _)| part.as_ref().map_or(0, |part| part.no));
+        for (at, (part, file)) in files.iter_mut().enumerate() {
+            match (count, part) {
+                (1, None) => file.name = catalogue::MODEL.to_owned(),
+                (_, Some(part)) if part.count == count && part.no == at + 1 => {
+                    file.name = format!("model-{:05}-of-{count:05}.gguf", part.no)
+                }
+                _ => return refused("expected one GGUF file, or all parts of one (NAME-00001-of-00002.gguf and so on)"),
+            }
+        }
+        let Some((_, first)) = files.first() else { return refused("no file is named") };
+        if count == 1 {
+            check_weights(&first.path)?;
+        }
+        Ok(files.into_iter().map(|(_, file)| file).collect())
+    }
+}
+
+fn shown(name: &str) -> String {
+    name.chars().take(100).collect::<String>().escape_debug().to_string()
+}
+
+/// The settings that a made model begins with.
+fn inherited(entry: &ModelEntry) -> StoredVariant {
+    let from = Some(entry.id.clone());
+    if let Some(made) = &entry.made {
+        return StoredVariant { from, template: None, ..StoredVariant::clone(made) };
+    }
+    let mut parameters = Map::new();
+    if let Some(count) = entry.max_tokens {
+        parameters.insert("num_predict".to_owned(), count.into());
+    }
+    StoredVariant {
+        from,
+        system: entry.system.clone(),
+        parameters,
+        base: entry.base,
+        recommended: entry.sampling,
+        reasoning_effort: entry.reasoning_effort.clone(),
+        variables: entry.chat_template_kwargs.clone().into_iter().collect(),
+        ..StoredVariant::default()
+    }
+}
+
+/// The template that replaces that of the model's file.
+fn template_of(path: &Path, entry: &ModelEntry) -> Outcome<TemplateText> {
+    let disk = |error: std::io::Error| CreateError::Disk(format!("{}: {error}", path.display()));
+    let jinja = outside::read_text(path, MAX_TEMPLATE).map_err(disk)?;
+    let source =
+        entry.made.as_ref().and_then(|made| made.template.as_ref()).map_or_else(|| jinja.clone(), |template| template.source.clone());
+    Ok(TemplateText { source, jinja })
+}
+
+/// Checks that a file is a model in the GGUF format, not an adapter or a projector.
+fn check_weights(path: &Path) -> Outcome<()> {
+    let file = GgufFile::open(path).map_err(|error| CreateError::Refused(without_path(&error.to_string(), path)))?;
+    let is = |key: &str, value: &str| file.get_str(key) == Some(value);
+    if is("general.type", "adapter") {
+        return refused("the file is an adapter, which is not supported: merge it into the model");
+    }
+    if is("general.architecture", "clip") || is("general.type", "mmproj") {
+        return refused("the file is a projector for images, which is not supported: no model sees images here");
+    }
+    Ok(())
+}
+
+/// An error's text without the path of this machine that it begins with.
+fn without_path(text: &str, path: &Path) -> String {
+    text.replace(&format!("{}: ", path.display()), "the GGUF file is not usable: ").replace(&path.display().to_string(), "the file")
+}
+
+fn file_type(name: &str) -> Outcome<&'static FileType> {
+    let names = || FILE_TYPES.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", ");
+    FileType::by_name(name)
+        .ok_or_else(|| CreateError::Refused(format!("quantize: `{}` is no file type: expected one of {}", shown(name), names())))
+}
+
+/// A file in the making, which is removed unless it was moved to its place.
+struct Scratch<'a>(&'a Path);
+
+impl Drop for Scratch<'_> {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(self.0);
+    }
+}
+
+/// Writes the weights in another file type.
+fn quantised(source: &Path, kind: &FileType, out: &Path, tell: &dyn Fn(&str)) -> Outcome<NewFile> {
+    let unusable = |error: &dyn std::fmt::Display| CreateError::Refused(without_path(&error.to_string(), source));
+    let file = GgufFile::open(source).map_err(|error| unusable(&error))?;
+    tell(&format!("quantizing the model to {}", kind.name));
+    let options = Options { force: true, ..Options::default() };
+    quantize(&file, kind, out, &options, &mut |_| {}).map_err(|error| match error {
+        QuantizeError::Write { .. } => CreateError::Disk(error.to_string()),
+        other => unusable(&other),
+    })?;
+    let mut files = Store::files_at(out)?;
+    let Some(file) = files.pop() else { return refused("nothing was written") };
+    Ok(NewFile { name: catalogue::MODEL.to_owned(), moves: true, ..file })
+}
+
+#[cfg(test)]
+#[path = "maker_tests.rs"]
+mod tests;
