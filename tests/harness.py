@@ -46,6 +46,8 @@ def environment(overrides: dict[str, str] | None = None) -> dict[str, str]:
     if "PYTEST_XDIST_WORKER" in env:
         # pytest runs one process per core, so each engine gets one thread.
         env.setdefault("PENSTOCK__ENGINE__THREADS", "1")
+    # No test asks the real hub.
+    env.setdefault("HF_ENDPOINT", "http://127.0.0.1:9")
     env.update({f"PENSTOCK__{name}": str(value) for name, value in (overrides or {}).items()})
     return env
 

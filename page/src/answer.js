@@ -3,7 +3,7 @@
 import { complete } from "./api.js";
 import { emit } from "./bus.js";
 import { due } from "./frames.js";
-import { modelInfo } from "./models.js";
+import { continuesTexts, listModels, modelInfo } from "./models.js";
 import { requestBody } from "./request.js";
 import { append, keep } from "./threads.js";
 import { path } from "./tree.js";
@@ -33,7 +33,9 @@ function note(run) {
   const said = [];
   if (reason === "stopped") said.push("stopped");
   if (reason === "length") said.push("cut at the token limit");
-  if (tokens) said.push((usage ? "" : "about ") + count.format(tokens) + (tokens === 1 ? " token" : " tokens"), rate(tokens, last - first));
+  if (tokens) said.push((usage ? "" : "about ") + count.format(tokens) + (tokens === 1 ? " token" : " tokens"));
+  // The text of a call arrives at once, long after its first token: its arrival does not tell the speed.
+  if (tokens && !run.message.calls?.length) said.push(rate(tokens, last - first));
   if (first) said.push("first after " + ((first - start) / 1000).toFixed(2) + " s");
   if (usage) said.push(count.format(usage.total_tokens) + (context ? " of " + count.format(context) : "") + " tokens of context");
   return said.filter(Boolean).join(" · ");
@@ -47,15 +49,17 @@ function take(run, chunk, at) {
   const choice = chunk.choices?.[0];
   if (!choice) return;
   run.reason = choice.finish_reason ?? run.reason;
-  const { reasoning_content: reasoning, content, tool_calls: calls } = choice.delta;
+  const { reasoning_content: reasoning, content, tool_calls: calls } = choice.delta ?? { content: choice.text };
   if (reasoning) message.reasoning = (message.reasoning ?? "") + reasoning;
   if (content) message.content += content;
   if (calls) addCalls(message, calls);
   if (!reasoning && !content && !calls) return;
   run.pieces += 1;
   run.last = at;
+  // The model is loaded now, and its context is known.
+  if (!run.first && modelInfo(message.model)?.loaded === false) listModels();
   run.first ||= run.last;
-  emit("pieces", run.thread, message, { reasoning, content, calls, rate: () => rate(run.pieces, run.last - run.first) });
+  emit("pieces", run.thread, message, { reasoning, content, calls, rate: () => (calls ? "" : rate(run.pieces, run.last - run.first)) });
 }
 
 /** Returns a function that copies the answer to the storage, one copy at a time, so that a reload loses little. Long answers are copied
@@ -101,7 +105,7 @@ export async function answer(thread, { parent, message, model, settings }) {
   let error = null;
   try {
     const list = path(thread.messages, continues ? target.id : parent);
-    const body = requestBody({ model, list, settings, continues, progress: true });
+    const body = requestBody({ model, list, settings, continues, progress: true, isText: continuesTexts(model) });
     for await (const { chunk, at } of complete(body, controller.signal, due)) {
       take(run, chunk, at);
       copied();
@@ -109,6 +113,7 @@ export async function answer(thread, { parent, message, model, settings }) {
   } catch (caught) {
     error = caught;
   }
+  if (run.usage && !modelInfo(target.model)?.max_model_len) await listModels();
   end(run, error);
   thread.run = null;
   await keep(thread, [target], { updated: Date.now() });

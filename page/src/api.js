@@ -10,6 +10,9 @@ export const key = {
   set: (value) => kept.set(sessionStorage, "key", value.trim()),
 };
 
+/** The endpoint for a request: a prompt is continued, and messages are answered. */
+export const pathOf = (body) => (body.prompt === undefined ? "v1/chat/completions" : "v1/completions");
+
 function headers(more = {}) {
   return { ...more, ...(key.get() ? { authorization: "Bearer " + key.get() } : {}) };
 }
@@ -26,14 +29,23 @@ export class Refused extends Error {
 
 async function refusal(response) {
   const body = await response.json().catch(() => null);
-  return new Refused(body?.error, response);
+  // In Ollama's dialect, an error is a text.
+  return new Refused(typeof body?.error === "string" ? { message: body.error } : body?.error, response);
 }
 
-export async function models() {
-  const response = await fetch(address("v1/models"), { headers: headers() });
-  if (!response.ok) throw await refusal(response);
-  return (await response.json()).data;
+function send(method, path, body, signal) {
+  const type = body ? { "content-type": "application/json" } : {};
+  return fetch(address(path), { method, headers: headers(type), body: body && JSON.stringify(body), signal });
 }
+
+/** Sends a request and returns the JSON of its answer, or null if there is none. */
+export async function call(method, path, body) {
+  const response = await send(method, path, body);
+  if (!response.ok) throw await refusal(response);
+  return response.json().catch(() => null);
+}
+
+export const models = async () => (await call("GET", "v1/models")).data;
 
 /** Reads a body as it arrives, and records when. `parts`: {bytes, at} of the data that was not taken yet. */
 class Incoming {
@@ -63,8 +75,8 @@ class Incoming {
   }
 }
 
-/** Yields the data of each server-sent event with its time of arrival. Awaits `ready()` before it looks for further data. */
-async function* events(body, ready) {
+/** Yields each complete line with its time of arrival. Awaits `ready()` before it looks for further data. */
+async function* lines(body, ready) {
   const incoming = new Incoming(body);
   const decoder = new TextDecoder();
   let rest = "";
@@ -72,9 +84,9 @@ async function* events(body, ready) {
     while (!incoming.isOver || incoming.parts.length) {
       await incoming.some();
       for (const { bytes, at } of incoming.parts.splice(0)) {
-        const lines = (rest + decoder.decode(bytes, { stream: true })).split(/\r?\n/);
-        rest = lines.pop();
-        for (const line of lines) if (line.startsWith("data:")) yield { data: line.slice(5).trimStart(), at };
+        const complete = (rest + decoder.decode(bytes, { stream: true })).split(/\r?\n/);
+        rest = complete.pop();
+        for (const line of complete) yield { line, at };
       }
       await Promise.race([ready(), incoming.ended]);
     }
@@ -84,14 +96,28 @@ async function* events(body, ready) {
   }
 }
 
+/** Fetches a model to the server's disk and yields the progress: {total, completed} [bytes]. If the signal ends it, the next one continues
+ * it. */
+export async function* pull(model, signal) {
+  const response = await send("POST", "api/pull", { model }, signal);
+  if (!response.ok) throw await refusal(response);
+  for await (const { line } of lines(response.body, () => {})) {
+    const progress = line ? JSON.parse(line) : {};
+    if (progress.error) throw new Refused({ message: progress.error }, response);
+    if (progress.status === "success") return;
+    yield progress;
+  }
+  throw new Error("the connection ended before the download did");
+}
+
 /** Sends a request and yields the chunks of its answer, each with its time of arrival. Chunks are taken when `ready()` has resolved. A
  * stream that ends early is an error. */
 export async function* complete(body, signal, ready) {
-  const response = await fetch(address("v1/chat/completions"), {
-    method: "POST", headers: headers({ "content-type": "application/json" }), body: JSON.stringify(body), signal,
-  });
+  const response = await send("POST", pathOf(body), body, signal);
   if (!response.ok) throw await refusal(response);
-  for await (const { data, at } of events(response.body, ready)) {
+  for await (const { line, at } of lines(response.body, ready)) {
+    if (!line.startsWith("data:")) continue;
+    const data = line.slice(5).trimStart();
     if (data === "[DONE]") return;
     const chunk = JSON.parse(data);
     if (chunk.error) throw new Refused(chunk.error, response);

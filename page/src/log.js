@@ -3,6 +3,7 @@
 import { on } from "./bus.js";
 import { $, make } from "./dom.js";
 import { LiveTurn } from "./live.js";
+import { continuesTexts } from "./models.js";
 import { inPlace, startScroll, toEnd } from "./scroll.js";
 import { shown, shownPath } from "./threads.js";
 import { groups } from "./tree.js";
@@ -37,13 +38,18 @@ function signatureOf(message, place) {
 }
 
 const STARTERS = ["Name three rivers.", "What is a penstock?", "Write a haiku about water."];
+const BEGINNINGS = ["The longest rivers of the world are", "A penstock is a pipe that", "Once upon a time, by the water,"];
+// Whether the starters are texts for a base model.
+let areTexts = false;
 function starters() {
-  const buttons = STARTERS.map((text) => {
+  areTexts = continuesTexts();
+  const buttons = (areTexts ? BEGINNINGS : STARTERS).map((text) => {
     const button = make("button", { type: "button" }, text);
     button.addEventListener("click", () => actions.send(text));
     return button;
   });
-  return make("div", { id: "empty" }, make("p", {}, "What would you like to ask?"), make("div", {}, ...buttons));
+  const title = make("p", {}, areTexts ? "Which text should go on?" : "What would you like to ask?");
+  return make("div", { id: "empty" }, title, make("div", {}, ...buttons));
 }
 
 function show() {
@@ -115,6 +121,7 @@ export function startLog(given) {
     show();
     toEnd();
   });
+  on("models", () => $("empty") && areTexts !== continuesTexts() && show());
   on("messages", (thread) => thread === shown.thread && show());
   on("running", (thread) => {
     if (thread !== shown.thread) return;

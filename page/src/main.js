@@ -7,9 +7,10 @@ import { $, copy, fit, isTouch, placeIcons, sends, toast } from "./dom.js";
 import { kept } from "./kept.js";
 import { startKeys } from "./keys.js";
 import { startLog } from "./log.js";
-import { chooseModel, chosenModel, hasModel, listModels, startModels } from "./models.js";
+import { startManager } from "./manage.js";
+import { chooseModel, chosenModel, continuesTexts, hasModel, listModels, startModels } from "./models.js";
 import { curl, requestBody } from "./request.js";
-import { blame, startSettings, toolsAreFine } from "./settings.js";
+import { blame, settingsAreFine, startSettings } from "./settings.js";
 import { startSidebar } from "./sidebar.js";
 import { storage } from "./store.js";
 import { append, change, chooseBranch, draftId, showNew, showStored, shown, shownPath, unkept } from "./threads.js";
@@ -25,10 +26,10 @@ async function stopped(thread) {
   while (thread.run) await new Promise((resolve) => setTimeout(resolve, 10));
 }
 
-/** Whether a model is available and the tools can be read. If not, says what is missing. */
+/** Whether a model is available and the parameters can be sent. If not, says what is missing. */
 function mayAsk() {
   if (!hasModel()) toast("There is no model to ask: the server cannot be reached, or it has none");
-  return hasModel() && toolsAreFine();
+  return hasModel() && settingsAreFine();
 }
 
 function ask(thread, parent, message) {
@@ -92,6 +93,16 @@ function ready() {
   $("stop").hidden = !isBusy;
 }
 
+const HINT = $("hint").textContent;
+
+/** Says what the chosen model does with a text. */
+function showKind() {
+  const isText = continuesTexts();
+  prompt.placeholder = isText ? "Write a text to continue" : "Write a message";
+  const id = chosenModel();
+  $("hint").textContent = isText ? `${id} is a base model: it continues each text by itself, and does not chat.` : HINT;
+}
+
 function typed() {
   kept.set(sessionStorage, "drafts", { ...kept.get(sessionStorage, "drafts", {}), [draftId()]: prompt.value || undefined });
   fit(prompt);
@@ -131,14 +142,15 @@ function startComposer() {
 
 /** The request of the field and the conversation, as a shell command. */
 function copyCurl() {
-  if (!toolsAreFine()) return;
+  if (!settingsAreFine()) return;
   const { thread } = shown;
   const draft = prompt.value.trim();
   let list = shownPath();
   while (!draft && list.at(-1)?.role === "assistant") list = list.slice(0, -1);
   const words = draft || (list.length ? "" : "Name three rivers.");
   if (words || attached().length) list = [...list, { role: "user", content: words, attachments: attached() }];
-  copy(curl(requestBody({ model: chosenModel(), list, settings: thread.conversation.settings })), "Copied as a curl line");
+  const about = { model: chosenModel(), list, settings: thread.conversation.settings, isText: continuesTexts() };
+  copy(curl(requestBody(about)), "Copied as a curl line");
 }
 
 // ---- the rest of the page ----
@@ -180,6 +192,7 @@ async function start() {
   startComposer();
   startAttachments();
   startKeys();
+  startManager();
   $("curl").addEventListener("click", copyCurl);
   on("thread", () => {
     showTitle();
@@ -190,6 +203,7 @@ async function start() {
   on("messages", showTitle);
   on("models", (how) => {
     ready();
+    showKind();
     if (how === "chosen") change(shown.thread, { model: chosenModel() });
   });
   on("running", () => {

@@ -14,7 +14,24 @@ export const modelInfo = (id) => models.find((model) => model.id === id);
 export const chosenModel = () => $("model").value;
 /** Whether a model is available. While the server cannot be reached, the picker shows the last list and is disabled. */
 export const hasModel = () => !$("model").disabled && Boolean(modelInfo(chosenModel()));
+/** Whether a model is a base model, which continues texts and does not chat. */
+export const continuesTexts = (id = chosenModel()) => modelInfo(id)?.kind === "completion";
+/** The models of the last list. Models that chat come first. */
+export const allModels = () => models;
+/** The model with which new chats begin in this browser. */
+export const defaultModel = {
+  get: () => kept.get(localStorage, "default", null),
+  set: (id) => kept.set(localStorage, "default", id),
+};
 export const takesImages = () => modelInfo(chosenModel())?.input_modalities?.includes("image") ?? false;
+
+const chats = (model) => model.kind === "chat";
+const KINDS = { completion: " · base model", embedding: " · embeddings" };
+
+function option(model) {
+  const text = model.id + (KINDS[model.kind] ?? "") + (model.loaded ? "" : " (not loaded)");
+  return make("option", { value: model.id, disabled: model.kind === "embedding" }, text);
+}
 
 /** Fetches the list. Tries again after a while if the server cannot be reached. */
 export async function listModels() {
@@ -32,10 +49,11 @@ export async function listModels() {
     return;
   }
   const before = picker.value;
-  picker.replaceChildren(...models.map((model) => make("option", { value: model.id }, model.id + (model.loaded ? "" : " (not loaded)"))));
+  picker.replaceChildren(...models.map(option));
   picker.disabled = !models.length;
   if (!models.length) picker.replaceChildren(make("option", { value: "" }, "no models"));
-  const usual = [kept.get(localStorage, "model"), models.find((model) => model.loaded)?.id, models[0]?.id];
+  const loaded = models.filter((model) => model.loaded);
+  const usual = [defaultModel.get(), kept.get(localStorage, "model"), loaded.find(chats)?.id, loaded[0]?.id, models[0]?.id];
   picker.value = [wanted, before, ...usual].find(modelInfo) ?? "";
   emit("models");
 }

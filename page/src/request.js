@@ -1,6 +1,6 @@
 // Builds the request of a conversation.
 
-import { address, key } from "./api.js";
+import { address, key, pathOf } from "./api.js";
 
 // Name, label, minimum, maximum, step, and the meaning of an empty field unless the model defines it.
 export const NUMBERS = [
@@ -36,12 +36,14 @@ export function toolsOf(text) {
   });
 }
 
+export const stopsOf = (text) => (text ?? "").split("\n").filter(Boolean).map((one) => one.replaceAll("\\n", "\n"));
+
 function parameters(settings) {
   const out = {};
   for (const [name] of NUMBERS) {
     if ((settings[name] ?? "") !== "") out[name] = Number(settings[name]);
   }
-  const stop = (settings.stop ?? "").split("\n").filter(Boolean).map((text) => text.replaceAll("\\n", "\n"));
+  const stop = stopsOf(settings.stop);
   if (stop.length) out.stop = stop;
   if (settings.reasoning_effort) out.reasoning_effort = settings.reasoning_effort;
   const tools = toolsOf(settings.tools);
@@ -90,8 +92,23 @@ function messagesOf(list, settings) {
   return [...(system ? [{ role: "system", content: system }] : []), ...kept.flatMap(spoken)];
 }
 
-/** The body of a request. `continues`: the last message is the answer to continue. */
-export function requestBody({ model, list, settings, continues = false, progress = false }) {
+/** Tokens that a base model continues a text by, unless the user sets another number. Many such models never end by themselves. */
+export const TEXT_TOKENS = 256;
+
+/** The body of a request to a base model, which continues the last text by itself. `continues`: and the answer so far. */
+function textBody({ model, list, settings, continues = false }) {
+  const { max_completion_tokens: most = TEXT_TOKENS, ...rest } = parameters({ ...settings, tools: "", reasoning_effort: "" });
+  const text = list.findLast((message) => message.role === "user");
+  const prompt = (text ? contentOf(text) : "") + (continues ? list.at(-1).content : "");
+  return { model, prompt, ...rest, max_tokens: most, stream: true, stream_options: { include_usage: true } };
+}
+
+/** The body of a request. `continues`: the last message is the answer to continue. `isText`: the model continues texts. */
+export function requestBody({ isText = false, ...about }) {
+  return isText ? textBody(about) : chatBody(about);
+}
+
+function chatBody({ model, list, settings, continues = false, progress = false }) {
   const messages = messagesOf(list, settings);
   const last = list.at(-1);
   if (continues && last?.reasoning) messages.at(-1).reasoning_content = last.reasoning;
@@ -103,7 +120,7 @@ export function requestBody({ model, list, settings, continues = false, progress
 /** The request as a shell command, which names a variable instead of the key. */
 export function curl(body) {
   const quote = (text) => "'" + text.replaceAll("'", "'\\''") + "'";
-  const parts = ["curl -N " + quote(address("v1/chat/completions").href), "-H 'content-type: application/json'"];
+  const parts = ["curl -N " + quote(address(pathOf(body)).href), "-H 'content-type: application/json'"];
   if (key.get()) parts.push('-H "authorization: Bearer $PENSTOCK_API_KEY"');
   return [...parts, "-d " + quote(JSON.stringify(body))].join(" \\\n  ");
 }

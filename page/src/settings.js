@@ -4,8 +4,8 @@ import { on } from "./bus.js";
 import { key } from "./api.js";
 import { $, make, toast } from "./dom.js";
 import { kept } from "./kept.js";
-import { chosenModel, listModels, modelInfo } from "./models.js";
-import { CHOICES, NUMBERS, toolsOf } from "./request.js";
+import { chosenModel, continuesTexts, listModels, modelInfo } from "./models.js";
+import { CHOICES, NUMBERS, TEXT_TOKENS, stopsOf, toolsOf } from "./request.js";
 import { narrow } from "./sidebar.js";
 import { change, shown } from "./threads.js";
 
@@ -66,6 +66,7 @@ function showDefaults() {
     const value = own[name];
     control(name).placeholder = value === undefined || value === null ? otherwise : String(Math.round(value * 1e4) / 1e4);
   }
+  if (continuesTexts()) control("max_completion_tokens").placeholder = TEXT_TOKENS;
 }
 
 function openSettings() {
@@ -75,33 +76,65 @@ function openSettings() {
   $("open").ariaExpanded = "true";
 }
 
+/** The most stop texts that a server takes, unless its operator changes that. */
+const MAX_STOPS = 4;
+
+/** What is wrong with the value of a field. Empty if nothing is. */
+function faultOf(name) {
+  const { value, validity } = control(name);
+  const [, label, min, max, step] = NUMBERS.find(([known]) => known === name) ?? [];
+  if (label && validity.badInput) return `${label} must be a number`;
+  if (label && value !== "") {
+    const number = Number(value);
+    const range = max < 2 ** 31 ? `from ${min} to ${max}` : `at least ${min}`;
+    if (number < min || number > max) return `${label} must be ${range}, not ${value}`;
+    if (step === 1 && !Number.isInteger(number)) return `${label} must be a whole number, not ${value}`;
+  }
+  const count = name === "stop" ? stopsOf(value).length : 0;
+  if (count > MAX_STOPS) return `there are ${count} stop texts, and at most ${MAX_STOPS} are allowed`;
+  try {
+    if (name === "tools") toolsOf(value);
+  } catch (error) {
+    return error.message;
+  }
+  return "";
+}
+
+function unmark(one) {
+  one.removeAttribute("aria-invalid");
+  one.closest(".field").querySelector(".wrong")?.remove();
+}
+
+function mark(one, text) {
+  unmark(one);
+  if (!text) return;
+  one.setAttribute("aria-invalid", "true");
+  one.closest(".field").append(make("p", { className: "wrong" }, text));
+}
+
 /** Marks the field that the server refused. */
 export function blame(error) {
-  for (const wrong of form.querySelectorAll(".wrong")) wrong.remove();
-  for (const one of form.querySelectorAll("[aria-invalid]")) one.removeAttribute("aria-invalid");
+  for (const one of form.querySelectorAll("[aria-invalid]")) unmark(one);
   if (!error) return;
   const param = error.param?.split(/[.[]/)[0];
   const one = error.status === 401 ? control("key") : NAMES.includes(param) || param === "max_tokens"
     ? control(param === "max_tokens" ? "max_completion_tokens" : param) : null;
   if (!one) return;
-  one.setAttribute("aria-invalid", "true");
-  one.closest(".field").append(make("p", { className: "wrong" }, error.message));
+  mark(one, error.message);
   // On a narrow screen, the panel would hide the error.
   if (narrow.matches && one.name !== "key") return;
   openSettings();
   one.focus();
 }
 
-/** Whether the tools are valid. If not, says what is wrong with them. */
-export function toolsAreFine() {
-  try {
-    toolsOf(control("tools").value);
-    return true;
-  } catch (error) {
-    blame({ param: "tools", message: error.message });
-    if (narrow.matches) toast(error.message);
-    return false;
-  }
+/** Whether every parameter can be sent. If not, says what is wrong with the first one that cannot. */
+export function settingsAreFine() {
+  const wrong = NAMES.find(faultOf);
+  if (!wrong) return true;
+  const message = faultOf(wrong);
+  blame({ param: wrong, message });
+  if (narrow.matches) toast(message);
+  return false;
 }
 
 const THEMES = ["auto", "light", "dark"];
@@ -112,8 +145,7 @@ function theme(name) {
 
 function changed(event) {
   const { name } = event.target;
-  event.target.removeAttribute("aria-invalid");
-  event.target.closest(".field").querySelector(".wrong")?.remove();
+  unmark(event.target);
   if (name === "key") key.set(event.target.value);
   else if (NAMES.includes(name)) change(shown.thread, { settings: read() });
 }
@@ -123,6 +155,7 @@ export function startSettings() {
   control("key").value = key.get();
   theme(THEMES.find((name) => name === kept.get(localStorage, "theme")) ?? "auto");
   form.addEventListener("input", changed);
+  form.addEventListener("change", ({ target }) => NAMES.includes(target.name) && mark(target, faultOf(target.name)));
   form.addEventListener("submit", (event) => event.preventDefault());
   control("key").addEventListener("change", listModels);
   control("theme").addEventListener("change", () => theme(control("theme").value));

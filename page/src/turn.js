@@ -73,7 +73,11 @@ function buttons(turn, message, place, actions) {
   if (message.role === "tool") below.append(quiet("Edit", "pencil", () => editResults(turn, message, actions)));
   if (message.role === "assistant") below.append(quiet("Try again", "retry", () => actions.again(message)));
   const unfinished = message.role === "assistant" && message.state !== "done" && message.content && !message.calls?.length;
-  if (unfinished && place.isLast) below.append(quiet("Continue", "more", () => actions.goOn(message)));
+  if (unfinished && place.isLast) {
+    const goOn = quiet("Continue", "more", () => actions.goOn(message));
+    goOn.append("Continue");
+    below.append(goOn);
+  }
   const isThought = message.state !== "done" && message.reasoning && !message.content;
   const said = [STATES[message.state], isThought && "reasoning cannot be continued", message.note].filter(Boolean).join(" · ");
   if (said) below.append(make("span", { className: "note" }, said));

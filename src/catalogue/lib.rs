@@ -14,7 +14,7 @@ mod tests;
 pub mod untrusted;
 
 pub use blobs::{NewBlob, blob_digest};
-pub use download::{Meter, Progress, PullError, Tools, sha256_of};
+pub use download::{HubModel, HubRepository, Meter, Progress, PullError, Tools, models_of_hub, search_hub, sha256_of};
 pub use made::NewFile;
 pub use manifest::{MODEL, Manifest};
 pub use names::{LATEST, describe, models, resolve};

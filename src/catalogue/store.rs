@@ -70,10 +70,11 @@ impl Store {
 
     /// The manifest of an entry's model, if the model is complete on disk and is the one that the entry describes.
     pub fn find(&self, entry: &ModelEntry) -> Option<Manifest> {
-        self.manifest(&self.dir(entry.stored_as())).filter(|manifest| match &entry.sha256 {
+        let is_it = |manifest: &Manifest| match &entry.sha256 {
             Some(digest) => *digest == manifest.sha256,
             None => manifest.source == entry.source,
-        })
+        };
+        entry.stored_under().find_map(|id| self.manifest(&self.dir(id)).filter(is_it))
     }
 
     /// The file to open for an entry's model, if the model is on disk.
@@ -161,7 +162,9 @@ impl Store {
         refuse_link(&dir).and_then(|()| std::fs::create_dir_all(&dir)).map_err(fault)?;
         if let Some(manifest) = self.find(entry) {
             progress.stage(&format!("verifying {}", entry.id));
-            let right = |(name, digest, _): (&str, &str, u64)| Ok(sha256_of(&dir.join(name)).map_err(fault)? == digest);
+            // It may be stored under an earlier id.
+            let found = self.dir(&manifest.id);
+            let right = |(name, digest, _): (&str, &str, u64)| Ok(sha256_of(&found.join(name)).map_err(fault)? == digest);
             let all = manifest.files().into_iter().map(right).collect::<Result<Vec<bool>, PullError>>()?;
             if !all.contains(&false) {
                 return Ok(PulledModel { path: self.file(&manifest), sha256: manifest.sha256, size: manifest.size, fetched: false });
@@ -181,6 +184,17 @@ impl Store {
         let (text, temporary) = (serde_json::to_vec_pretty(&manifest).expect("plain data"), dir.join(MANIFEST).with_extension("tmp"));
         write_atomically(&dir.join(MANIFEST), &temporary, &text).map_err(|error| PullError::disk(&temporary, error))?;
         Ok(PulledModel { path: self.file(&manifest), sha256: manifest.sha256, size: manifest.size, fetched: true })
+    }
+
+    /// Deletes an entry's model from disk, under all its ids. Returns the number of bytes freed, or None if nothing was on disk.
+    pub fn remove_entry(&self, entry: &ModelEntry) -> Result<Option<u64>, PullError> {
+        let mut freed = None;
+        for id in entry.stored_under() {
+            if let Some(bytes) = self.remove(id)? {
+                freed = Some(freed.unwrap_or(0) + bytes);
+            }
+        }
+        Ok(freed)
     }
 
     /// Deletes a model from disk, including unfinished downloads. Returns the number of bytes freed, or None if nothing was on disk.

@@ -62,6 +62,21 @@ fn https(url: &str) -> ModelEntry {
 }
 
 #[test]
+fn a_renamed_model_is_found_under_its_former_id() {
+    let (url, heads) = serve(vec![Answer::File { body: body(), etag: ETAG }]);
+    let (scene, before) = (Scene::new(), https(&url));
+    scene.pull(&before).unwrap();
+    let renamed = ModelEntry { id: "tiny:1k-base".into(), former: vec!["tiny:1k".into()], ..before.clone() };
+    assert_eq!(scene.store.path(&renamed), Some(scene.file("model.gguf")));
+    let pulled = scene.pull(&renamed).unwrap();
+    assert!(!pulled.fetched && pulled.path == scene.file("model.gguf") && heads.lock().unwrap().len() == 1);
+    let other = ModelEntry { sha256: Some("0".repeat(64)), ..renamed.clone() };
+    assert_eq!(scene.store.path(&other), None, "another model is stored there");
+    assert_eq!(scene.store.remove_entry(&renamed).unwrap(), Some(300_000));
+    assert!(scene.store.list().is_empty() && scene.store.remove_entry(&renamed).unwrap().is_none());
+}
+
+#[test]
 fn a_whole_file_is_stored_once() {
     let (url, heads) = serve(vec![Answer::File { body: body(), etag: ETAG }]);
     let (scene, entry) = (Scene::new(), https(&url));

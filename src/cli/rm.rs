@@ -22,8 +22,13 @@ pub fn run(args: RmArgs, config: Option<&Path>) -> anyhow::Result<()> {
     let config = Config::load(config, &Overrides::default())?;
     let store = Store::new(&config.server.models_dir);
     for name in &args.models {
-        let id = stored_id(&store, &models(&config, &store), name)?;
-        match store.remove(&id)? {
+        let models = models(&config, &store);
+        let id = stored_id(&store, &models, name)?;
+        let removed = match find_model(&models, &id) {
+            Some(entry) => store.remove_entry(entry)?,
+            None => store.remove(&id)?,
+        };
+        match removed {
             Some(freed) => print(&format!("{id} removed, {} freed\n", human_bytes(freed)))?,
             None => anyhow::bail!("`{id}` is not on disk"),
         }

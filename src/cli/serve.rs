@@ -13,7 +13,7 @@ use super::output::show;
 use super::reload::Reloader;
 use super::supervise;
 use crate::api;
-use crate::config::{Config, Overrides};
+use crate::config::{Config, Overrides, find_model};
 use crate::engine::BACKENDS;
 use crate::registry::Registry;
 use crate::telemetry;
@@ -68,6 +68,11 @@ pub fn run(args: ServeArgs, config: Option<&Path>) -> anyhow::Result<()> {
     warn_if_open(&config, &access, address);
     let backends: Vec<&str> = BACKENDS.iter().rev().map(|backend| backend.kind.name()).collect();
     metrics::set_build_info(env!("CARGO_PKG_VERSION"), &backends.join(","));
+    for name in &config.server.default_models {
+        if let Some(hint) = find_model(&config.models, name).and_then(|entry| entry.hint_for(name)) {
+            tracing::warn!("{hint}");
+        }
+    }
     let registry = Registry::new(&config, &config.server.default_models)?;
     registry.spawn_janitor()?;
     let _sending = telemetry::traces::start(&config.traces)?.inspect(|_| api::trace_requests());
@@ -149,7 +154,11 @@ fn banner(registry: &Registry, site: Address) -> String {
                 let (context, most) = (model.base.context, model.base.spec.context_length);
                 let of = if context < most { format!(" (the model was made for {most})") } else { String::new() };
                 text += &format!("  {}  {} backend, context of {context} tokens{of}\n", info.id, model.base.backend);
-                example.get_or_insert((info.id, model.template.is_some()));
+                // A model that chats is the better example.
+                let chats = model.template.is_some() && !model.only_continues;
+                if example.as_ref().is_none_or(|(_, other)| chats && !other) {
+                    example = Some((info.id, chats));
+                }
             }
             None => later.push(info.id),
         }

@@ -17,6 +17,9 @@ pub struct ModelEntry {
     pub id: String,
     #[serde(default)]
     pub aliases: Vec<String>,
+    /// Ids that the model had earlier. Once the configuration is loaded, they are aliases as well. The store looks under them, too.
+    #[serde(default)]
+    pub former: Vec<String>,
     /// Required unless `of` is set.
     #[serde(default = "no_source")]
     pub source: Source,
@@ -97,6 +100,7 @@ impl ModelEntry {
         Self {
             id: id.to_owned(),
             aliases: Vec::new(),
+            former: Vec::new(),
             source,
             of: None,
             sha256: None,
@@ -190,6 +194,22 @@ impl ModelEntry {
         self.of.as_deref().or_else(|| self.made.as_ref()?.from.as_deref())
     }
 
+    /// The ids under which the model's files may be stored: the current one, and those of earlier versions.
+    pub fn stored_under(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(self.stored_as()).chain(self.former.iter().map(String::as_str))
+    }
+
+    /// Advice for users who name the model by an earlier id.
+    pub fn hint_for(&self, name: &str) -> Option<String> {
+        let what = if self.base { ", because it is a base model, which continues texts and does not chat" } else { "" };
+        self.former.iter().any(|former| former == name).then(|| format!("`{name}` is called `{}` now{what}", self.id))
+    }
+
+    /// Whether the model does not chat although its file may hold a chat template. With a template of its own, an entry chats.
+    pub fn only_continues(&self) -> bool {
+        self.base && self.chat_template.is_none()
+    }
+
     /// Whether a source is given.
     pub(super) fn has_source(&self) -> bool {
         !matches!(&self.source, Source::File { path } if path.as_os_str().is_empty())
@@ -198,6 +218,7 @@ impl ModelEntry {
     /// Copies the fields that describe the weights from the variant's base model.
     pub(super) fn stand_on(&mut self, base: &Self) {
         self.of = Some(base.id.clone());
+        self.former.clone_from(&base.former);
         self.source = base.source.clone();
         self.sha256.clone_from(&base.sha256);
         self.size = base.size;

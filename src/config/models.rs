@@ -24,6 +24,9 @@ impl Models {
             let named = value.clone().into_table().ok().and_then(|table| table.get("id")?.clone().into_string().ok());
             let name = named.map_or_else(|| format!("models[{index}]"), |id| format!("models[{index}] ({id})"));
             let mut entry: ModelEntry = value.try_deserialize().map_err(|error| bad(name, plain(error)))?;
+            let is_new = |name: &String| !entry.aliases.contains(name);
+            let earlier: Vec<String> = entry.former.iter().filter(|name| is_new(name)).cloned().collect();
+            entry.aliases.extend(earlier);
             entry.built_in = origin == BUILT_IN;
             entry.sha256 = entry.sha256.map(|digest| digest.to_ascii_lowercase());
             check_weights(&entry).and_then(|()| check_entry(&entry)).map_err(|fault| ConfigError::Model {
@@ -39,7 +42,8 @@ impl Models {
                 });
             }
             of_this_layer.push(entry.id.clone());
-            match self.0.iter_mut().find(|(_, known)| known.id == entry.id) {
+            // A user's entry may still have an id that the built-in catalogue has changed since.
+            match self.0.iter_mut().find(|(_, known)| known.id == entry.id || known.former.contains(&entry.id)) {
                 Some(known) => *known = (origin.into(), entry),
                 None => self.0.push((origin.into(), entry)),
             }

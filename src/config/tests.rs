@@ -73,7 +73,11 @@ fn the_defaults_are_complete() {
     assert_eq!((limits.max_bodies_bytes, bodies("1024"), bodies("2097152")), (512 << 20, 16 << 20, 32 << 20));
     assert_eq!((limits.head_timeout_seconds, limits.body_timeout_seconds, limits.max_stored_responses), (5, 30, 1000));
     assert_eq!(find_model(&config.models, "smollm2").unwrap().size, Some(98_362_432));
-    assert_eq!(find_model(&config.models, "gemma3").unwrap().id, "gemma3:270m");
+    assert_eq!(find_model(&config.models, "gemma3").unwrap().id, "gemma3:4b", "a family's name stands for a model that chats");
+    let renamed = find_model(&config.models, "gemma3:270m").unwrap();
+    assert_eq!((renamed.id.as_str(), renamed.base), ("gemma3:270m-base", true));
+    assert!(renamed.hint_for("gemma3:270m").unwrap().contains("`gemma3:270m-base`") && renamed.hint_for("gemma3:270m-base").is_none());
+    assert!(renamed.stored_under().eq(["gemma3:270m-base", "gemma3:270m"]));
     assert!(config.server.default_models.iter().all(|name| find_model(&config.models, name).is_some()));
 }
 
@@ -208,12 +212,19 @@ fn models_are_merged_by_id() {
 }
 
 #[test]
+fn an_entry_under_a_former_id_replaces_the_renamed_one() {
+    let config = Scene::new().file("x.toml", &MINE.replace("mine", "gemma3:270m")).config();
+    let entry = find_model(&config.models, "gemma3:270m").unwrap();
+    assert!(entry.id == "gemma3:270m" && !entry.built_in && find_model(&config.models, "gemma3:270m-base").is_none());
+}
+
+#[test]
 fn bad_models_are_refused() {
     let model = |from: &str, to: &str| Scene::new().file("x.toml", &MINE.replace(from, to)).error();
     names(&Scene::new().file("x.toml", &MINE.repeat(2)).error(), &["x.toml", "`mine`", "two entries"]);
     names(
         &Scene::new().file("x.toml", &(MINE.to_owned() + "aliases = ['gemma3']")).error(),
-        &["gemma3:270m", "built-in catalogue", "x.toml"],
+        &["gemma3:4b", "built-in catalogue", "x.toml"],
     );
     for id in ["../x", "a/../b", "/a", "a//b", "a b", "", ".hidden", "a\\\\b"] {
         names(&model("mine", id), &["x.toml", "must begin with"]);

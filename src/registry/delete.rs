@@ -41,7 +41,7 @@ impl Registry {
             Err(UnloadError::Loading) => return Err(RegistryError::Loading(id)),
             Err(UnloadError::InUse(num_requests)) => return Err(kept(format!("{num_requests} requests use it: wait for them"))),
         }
-        let removed = self.store.remove(variant.stored_as()).map_err(|error| {
+        let removed = self.store.remove_entry(variant).map_err(|error| {
             tracing::error!("the model `{id}` could not be deleted: {}", error.to_string().escape_debug());
             // Only the operator may see errors of the disk.
             kept(if let PullError::Refused(_) = error { "it is being fetched".into() } else { "the server's log has the cause".into() })

@@ -5,6 +5,7 @@
 //! `operators.rs` has the operators' view.
 
 mod base;
+mod catalogue_search;
 mod creation;
 mod delete;
 mod descriptions;
@@ -13,6 +14,7 @@ mod events;
 mod exit_on_fault;
 mod janitor;
 mod keep_alive;
+mod kinds;
 mod load;
 mod load_admission;
 mod load_slot;
@@ -32,11 +34,13 @@ mod tests;
 
 pub use base::{Base, Loaded};
 pub use catalogue::{LATEST, NewBlob, PullError, blob_digest};
+pub use catalogue_search::{Found, FoundIn, FoundModel, estimated_memory};
 pub use creation::CreateStage;
 pub use descriptions::DescribedFile;
 pub use error::RegistryError;
 pub use events::{ModelEvent, ModelEventKind, ModelEventStream, ModelState};
 pub use exit_on_fault::{EXIT_DEVICE_LOST, EXIT_STUCK, closing};
+pub use kinds::{ListedModel, ModelKind};
 pub use load_admission::LoadAdmission;
 pub use model_facts::ModelFacts;
 pub use model_memory::ModelMemory;

@@ -59,7 +59,7 @@ impl NamePart<'_> {
             None => default_sampling(variant, of_file),
         };
         let made = Model::new(&variant.id, weights, template);
-        Arc::new(Model { sampling, only_continues: made.only_continues || variant.base, defaults: Arc::new(defaults), ..made })
+        Arc::new(Model { sampling, only_continues: made.only_continues || variant.only_continues(), defaults: Arc::new(defaults), ..made })
     }
 }
 

@@ -32,12 +32,15 @@ pub struct ModelFacts {
 }
 
 impl Registry {
-    /// Every served model that is on disk and whose id `shows` accepts, in the order of the list. Files that cannot be read are left out
-    /// and logged. Blocks.
+    /// Every served model that is on disk and whose id `shows` accepts, in the order of [`Registry::offered`]. Files that cannot be read
+    /// are left out and logged. Blocks.
     pub fn on_disk(&self, shows: impl Fn(&str) -> bool) -> Vec<ModelFacts> {
         let served = self.served();
         let variants = served.bases.iter().flat_map(|base| base.variants.iter().map(move |variant| (base, variant)));
-        variants.filter(|(_, variant)| shows(&variant.id)).filter_map(|(base, variant)| self.facts_of(base, variant).ok()?).collect()
+        let shown = variants.filter(|(_, variant)| shows(&variant.id));
+        let mut all: Vec<_> = shown.filter_map(|(base, variant)| self.facts_of(base, variant).ok()?).collect();
+        self.sort(&mut all, |facts| &facts.id);
+        all
     }
 
     /// The facts about a served model. Blocks.

@@ -344,7 +344,7 @@ fn leased(loaded: &Loaded, index: usize, lease: serving::Lease) -> Arc<Model> {
     Arc::new(loaded.models[index].leased(lease))
 }
 
-fn info_of(base: &Base, variant: &ModelEntry) -> ModelInfo {
+pub(crate) fn info_of(base: &Base, variant: &ModelEntry) -> ModelInfo {
     let loaded = base.slot.peek();
     let model = loaded.as_ref().and_then(|loaded| loaded.models.iter().find(|model| model.id == variant.id));
     let context = loaded.as_ref().map(|loaded| loaded.context);

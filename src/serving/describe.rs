@@ -29,6 +29,8 @@ pub struct ModelDescription {
     pub digest: String,
     /// Source of the chat template: the file's own, or the one that replaces it.
     pub template: Option<String>,
+    /// Whether the model is meant for vectors: it is an encoder, or its file says how vectors are pooled.
+    pub embeds: bool,
     /// The sampling values that the file recommends.
     pub sampling: SamplingChoice,
     /// The file's metadata, with arrays replaced by null.
@@ -68,6 +70,7 @@ impl ModelDescription {
             file_bytes: file.file_bytes(),
             digest: file.digest(),
             template,
+            embeds: embeds(&file),
             sampling: file_sampling(&file),
             metadata,
         })
@@ -89,6 +92,11 @@ pub fn tensors(path: &Path) -> anyhow::Result<Vec<TensorFacts>> {
     let file = GgufFile::open(path)?;
     let facts = |tensor: &gguf::TensorInfo| TensorFacts { name: tensor.name.clone(), kind: tensor.type_name(), dims: tensor.dims.clone() };
     Ok(file.tensors().iter().map(facts).collect())
+}
+
+fn embeds(file: &GgufFile) -> bool {
+    let is_encoder = |name: &str| model::ARCHS.iter().any(|arch| arch.name == name && arch.bidirectional);
+    file.architecture().is_some_and(is_encoder) || file.arch_value("pooling_type").is_some()
 }
 
 /// Reads the metadata of a file, including arrays. Blocks.

@@ -22,7 +22,7 @@ pub enum RequestError {
     TooMuch { size: usize, most: usize, unit: &'static str },
     #[error("the prompt has no tokens")]
     Empty,
-    #[error("the model `{0}` has no chat template: it can continue text, but not chat")]
+    #[error("the model `{0}` does not chat: it is a base model, or has no chat template")]
     NoTemplate(String),
     #[error("{0}")]
     Template(String),

@@ -45,7 +45,7 @@ pub struct Model {
     pub base: Arc<BaseModel>,
     /// Sampling values for requests that do not choose.
     pub sampling: SamplingChoice,
-    /// Whether the model only continues texts, since it was not tuned to answer.
+    /// Whether the model only continues texts, since it was not tuned to answer. It refuses conversations.
     pub only_continues: bool,
     /// None if neither the file nor the configuration has a chat template.
     pub template: Option<Arc<ChatTemplate>>,

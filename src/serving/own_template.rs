@@ -22,6 +22,6 @@ impl Model {
         let template = ChatTemplate::new(source, bos, eos).map_err(|error| RequestError::Template(error.to_string()))?;
         let dialect = Dialect::of(&template, &self.base.tokenizer);
         let (template, dialect) = (Some(Arc::new(template)), Some(Arc::new(dialect)));
-        Ok(Arc::new(Self { template, dialect, ..self.leased(Box::new(self.clone())) }))
+        Ok(Arc::new(Self { template, dialect, only_continues: false, ..self.leased(Box::new(self.clone())) }))
     }
 }

@@ -88,7 +88,7 @@ pub(super) fn checked(model: &Model, ids: Option<Vec<u32>>) -> Result<Vec<u32>, 
 
 /// Renders a conversation's prompt as text, with the tokenizer's marks in it.
 pub(super) fn rendered(model: &Model, conversation: &Conversation) -> Result<String, RequestError> {
-    let (Some(template), Some(dialect)) = (&model.template, &model.dialect) else {
+    let (Some(template), Some(dialect), false) = (&model.template, &model.dialect, model.only_continues) else {
         return Err(RequestError::NoTemplate(model.id.clone()));
     };
     Ok(render(template, dialect, &model.base.tokenizer, &model.defaults.fill(conversation))?)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures how far each file type is from its source: one row per model and type, as JSON lines, or the table of docs/fidelity.md.
 
-    fidelity.py --models smollm2:135m gemma3:270m --out rows.jsonl       measures, and continues after the rows in rows.jsonl
+    fidelity.py --models smollm2:135m gemma3:270m-base --out rows.jsonl       measures, and continues after the rows in rows.jsonl
     fidelity.py --table rows.jsonl                                       prints the table
 
 The source is the model's file with every tensor dequantised to F32, which is exact. Each type is written from it by `penstock quantize` and
@@ -106,7 +106,7 @@ def table_row(kind: str, found: list[dict | None]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--penstock", type=Path, default=ROOT / "target" / "release" / "penstock", help="the binary")
-    parser.add_argument("--models", nargs="+", default=["smollm2:135m", "gemma3:270m", "qwen2.5-coder:0.5b"], help="names or files")
+    parser.add_argument("--models", nargs="+", default=["smollm2:135m", "gemma3:270m-base", "qwen2.5-coder:0.5b"], help="names or files")
     parser.add_argument("--types", nargs="+", default=TYPES)
     parser.add_argument("--name", help="the model's name in the rows, if a file is measured")
     parser.add_argument("--device", nargs="+", default=["cpu"], help="cpu, cuda or both")

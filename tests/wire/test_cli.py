@@ -15,10 +15,11 @@ import pytest
 from harness import BINARY, MODEL, ROOT, Server, cli, environment, features, free_port
 
 REFERENCE = Path(__file__).resolve().parent.parent / "golden" / "reference"
+BASE = "gemma3:270m-base"
 FILES = {
     MODEL: "smollm2-135m-instruct-q4_1.json",
     "qwen2.5-coder:0.5b": "qwen2.5-coder-0.5b-instruct-q4_k_m.json",
-    "gemma3:270m": "gemma-3-270m-q4_k_m.json",
+    BASE: "gemma-3-270m-q4_k_m.json",
 }
 
 
@@ -116,9 +117,16 @@ def test_a_similar_name_is_suggested():
     failed(cli("serve", "--model", "smolm2", timeout=30), "did you mean smollm2:135m?")
 
 
+def test_a_former_name_still_works_and_says_the_new_one():
+    done = cli("show", "gemma3:270m", "--json")
+    assert done.returncode == 0 and json.loads(done.stdout)["id"] == BASE
+    assert "`gemma3:270m` is called `gemma3:270m-base` now" in done.stderr and "continues texts" in done.stderr
+    assert cli("show", BASE, "--json").stderr == ""
+
+
 def test_show_lists_the_sampling_parameters_of_a_model():
     assert show(MODEL)["sampling"] == {"temperature": 0.2, "top_p": 0.9} and show(MODEL)["base"] is False
-    assert show("gemma3:270m")["base"] is True
+    assert show(BASE)["base"] is True
     assert "temperature 0.2, top p 0.9" in cli("show", MODEL).stdout
 
 

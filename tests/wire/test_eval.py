@@ -70,7 +70,7 @@ def test_what_cannot_be_measured_is_refused(text, tmp_path):
     assert "tokens, which are 0 chunks of 128, expected at least 1" in refused(MODEL, "--text", short, "--context", "128")
     assert "--text: cannot read" in refused(MODEL, "--text", tmp_path / "missing")
     assert "--text: cannot read" in refused(MODEL, "--text", binary)
-    assert "has another vocabulary" in refused(MODEL, "--reference", "gemma3:270m", "--text", text, *CHUNK)
+    assert "has another vocabulary" in refused(MODEL, "--reference", "gemma3:270m-base", "--text", text, *CHUNK)
     assert "expected the index of a GPU, or cpu, cuda or cuda:INDEX" in refused(MODEL, "--text", text, "--device", "tpu")
 
 

@@ -140,11 +140,11 @@ def test_the_page_works_by_keyboard(open_page):
     assert page.input_value("#prompt") == "one\ntwo" and page.locator(".turn").count() == 0
     page.focus(".skip")
     reached = []
-    for _ in range(15):
+    for _ in range(16):
         page.keyboard.press("Tab")
         reached.append(page.evaluate("document.activeElement.id || document.activeElement.textContent"))
     sidebar = ["hide", "new", "search", "import", "export", "help", "API"]
-    assert reached == [*sidebar, "model", "curl", "open", *STARTERS, "prompt", "attach"], reached
+    assert reached == [*sidebar, "model", "manage", "curl", "open", *STARTERS, "prompt", "attach"], reached
     page.focus(".skip")
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.id") == "prompt"
@@ -157,7 +157,9 @@ def test_the_page_works_by_keyboard(open_page):
 @needs_browser
 def test_an_error_is_shown_beside_its_parameter(open_page):
     page = open_page()
-    parameters(page, temperature=3)
+    refusal = {"error": {"message": "`temperature` must be from 0 to 2, not 3", "param": "temperature", "code": "invalid_value"}}
+    page.route("**/v1/chat/completions", lambda route: route.fulfill(status=400, json=refusal))
+    parameters(page, temperature=2)
     ask(page)
     turn = finished(page)
     assert "`temperature` must be from 0 to 2, not 3" in turn.get_by_role("alert").inner_text()
@@ -165,6 +167,7 @@ def test_an_error_is_shown_beside_its_parameter(open_page):
         page.get_attribute("[name=temperature]", "aria-invalid") == "true" and page.evaluate("document.activeElement.name") == "temperature"
     )
     assert "must be from 0 to 2" in page.inner_text(".field:has([name=temperature]) .wrong")
+    page.unroute("**/v1/chat/completions")
     page.fill("[name=temperature]", "0")
     page.fill("[name=max_completion_tokens]", "12")
     assert page.locator(".wrong").count() == 0

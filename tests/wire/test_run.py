@@ -326,6 +326,6 @@ def test_ctrl_c_stops_only_the_answer_and_ctrl_d_leaves():
 
 @pytest.mark.real_models
 def test_a_base_model_says_so_once_and_continues_the_text():
-    done = cli("run", "gemma3:270m", "The capital of France is", *GREEDY, "--max-tokens", "3", timeout=120)
+    done = cli("run", "gemma3:270m-base", "The capital of France is", *GREEDY, "--max-tokens", "3", timeout=120)
     assert done.returncode == 0 and done.stderr.count("is a base model") == 1, done.stderr
     assert done.stdout.startswith(" ") and done.stdout.strip(), "the word that continues the text"

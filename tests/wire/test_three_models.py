@@ -1,13 +1,14 @@
 """Three models run in one process, and each continues the prompts as the reference does."""
 
 import pytest
-from harness import Server
-from test_cli import FILES, reference
+from harness import MODEL, Server
+from test_cli import BASE, FILES, reference
+from test_keys import Keys, bearer
 
 
 @pytest.fixture(scope="module")
 def three():
-    with Server({"SERVER__DEFAULT_MODELS": ",".join(FILES)}) as running:
+    with Server({"SERVER__DEFAULT_MODELS": ",".join(FILES), "LIMITS__REQUEST_TEMPLATES": "true"}) as running:
         yield running
 
 
@@ -16,7 +17,7 @@ def test_all_models_are_listed(three):
 
 
 def test_an_alias_names_its_model_loaded_or_not(three):
-    for alias, model in (("smollm2", "smollm2:135m"), ("gemma3", "gemma3:270m")):
+    for alias, model in (("smollm2", MODEL), ("gemma3:270m", BASE)):
         reply = three.get(f"/v1/models/{alias}")
         assert reply.status == 200 and reply.json()["id"] == model, reply.body
 
@@ -36,10 +37,69 @@ def test_greedy_continuations_are_those_of_the_reference(three, model):
         assert choice["finish_reason"] == ("stop" if sure["ends"] else "length"), prompt["name"]
 
 
-def test_a_base_model_without_a_template_says_so(three):
-    """Gemma's base model has no chat template. Completions work, and chats are refused with the reason."""
-    reply = three.chat(model="gemma3:270m")
-    assert reply.status == 400 and "template" in reply.error["message"] and reply.error["param"] == "model"
+def chats(model: str) -> dict:
+    """A conversation for each endpoint that takes one."""
+    messages = [{"role": "user", "content": "Hi"}]
+    return {
+        "/v1/chat/completions": {"model": model, "messages": messages},
+        "/v1/responses": {"model": model, "input": "Hi"},
+        "/v1/responses/input_tokens": {"model": model, "input": "Hi"},
+        "/v1/messages": {"model": model, "messages": messages, "max_tokens": 4},
+        "/v1/messages/count_tokens": {"model": model, "messages": messages},
+        "/api/chat": {"model": model, "messages": messages},
+        "/apply-template": {"model": model, "messages": messages},
+        "/tokenize": {"model": model, "messages": messages},
+    }
+
+
+def message(reply) -> str:
+    error = reply.json()["error"]
+    return error if isinstance(error, str) else error["message"]
+
+
+@pytest.mark.parametrize("path", chats(""))
+def test_a_base_model_refuses_conversations_and_names_models_that_chat(three, path):
+    reply = three.post(path, chats(BASE)[path])
+    assert reply.status == 400, reply.body
+    told = message(reply)
+    assert "does not chat" in told and MODEL in told and "qwen2.5-coder:0.5b" in told and "/v1/completions" in told, told
+    assert BASE not in told.partition("these do:")[2]
+
+
+def test_a_base_model_continues_texts(three):
+    assert three.complete("The capital of France is", model=BASE, max_tokens=3).status == 200
+    body = {"model": BASE, "prompt": "The capital of France is", "stream": False, "options": {"num_predict": 3}}
+    assert three.post("/api/generate", body).status == 200
+    told = three.post("/api/generate", body | {"system": "Be brief."})
+    assert told.status == 400 and "takes no system message" in message(told)
+    template = "{% for m in messages %}{{ m.content }}\n{% endfor %}"
+    brought = three.chat(model=BASE, chat_template=template, max_tokens=3)
+    assert brought.status == 200, brought.body
+
+
+def test_lists_begin_with_models_that_chat():
+    with Server({"SERVER__DEFAULT_MODELS": f"{BASE},{MODEL}"}) as server:
+        data = server.get("/v1/models").json()["data"]
+        kinds = {model["id"]: model["kind"] for model in data}
+        assert data[0]["kind"] == "chat" and kinds[BASE] == "completion" and kinds[MODEL] == "chat"
+        assert server.get(f"/v1/models/{BASE}").json()["kind"] == "completion"
+        anthropic = {"anthropic-version": "2023-06-01"}
+        lists = [server.get("/v1/models", headers=anthropic).json()["data"], server.get("/api/tags").json()["models"]]
+        lists += [server.get(path).json()["data"] for path in ("/models", "/admin/models")]
+        for listed in lists:
+            order = [kinds[model.get("id") or model["name"]] for model in listed]
+            assert order == sorted(order), "chat comes before completion"
+        tokens = server.post("/tokenize", {"prompt": "Hi"}).json()["tokens"]
+        named = server.post("/tokenize", {"model": data[0]["id"], "prompt": "Hi"}).json()["tokens"]
+        assert tokens == named, "without a name, the first model of the list counts"
+
+
+def test_a_refusal_names_no_model_that_the_key_may_not_use(tmp_path):
+    keys = Keys(tmp_path / "keys.toml")
+    some = keys.add("some", "--model", BASE, "--model", MODEL)
+    with Server({"SERVER__DEFAULT_MODELS": ",".join(FILES), **keys.config}) as server:
+        told = message(server.post("/v1/chat/completions", chats(BASE)["/v1/chat/completions"], headers=bearer(some)))
+        assert MODEL in told and "qwen" not in told
 
 
 def test_concurrent_models_give_the_same_text_as_each_alone(three):

@@ -9,10 +9,12 @@ use super::types::answer::MessagesCount;
 use super::types::error::MessagesErrorBody;
 use super::types::request::MessagesPrompt;
 use chat::Message;
+use http::chat_advice::refusal;
 use http::error::ApiError;
 use http::json::JsonBody;
 use http::middleware::requested_model;
 use http::state::{AppState, off_loop};
+use http::tenant::Tenant;
 use serving::{MAX_TEXT, MEMORY_PER_BYTE, tokenize_chat};
 
 /// Count the tokens of a prompt
@@ -36,5 +38,8 @@ pub async fn count(state: web::Data<AppState>, http: HttpRequest, body: JsonBody
         let _memory = (held, memory);
         tokenize_chat(&model, &conversation).map(|ids| MessagesCount { input_tokens: ids.len() })
     };
-    Ok(HttpResponse::Ok().json(off_loop(work).await?.map_err(|error| MESSAGES.request_error(&error))?))
+    match off_loop(work).await? {
+        Ok(count) => Ok(HttpResponse::Ok().json(count)),
+        Err(error) => Err(refusal(&state, &Tenant::of(&http), &MESSAGES, &error).await),
+    }
 }

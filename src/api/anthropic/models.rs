@@ -8,7 +8,7 @@ use super::types::models::{MessagesModel, MessagesModelList};
 use http::error::{ApiError, quoted};
 use http::percent::percent_decode;
 use http::rfc3339::of_seconds;
-use http::state::AppState;
+use http::state::{AppState, off_loop};
 use http::tenant::Tenant;
 use registry::ModelInfo;
 
@@ -32,13 +32,16 @@ impl From<ModelInfo> for MessagesModel {
     }
 }
 
-/// Returns a page of the models that the key may use.
+/// Returns a page of the models that the key may use. Models that chat come first.
 pub async fn list(state: web::Data<AppState>, request: HttpRequest) -> Result<HttpResponse, ApiError> {
     let query = web::Query::<BTreeMap<String, String>>::from_query(request.query_string());
     let query = query.map_err(|_| ApiError::field("query", "the query is not percent-encoded UTF-8"))?.into_inner();
-    let tenant = Tenant::of(&request);
-    let usable = state.registry.list().into_iter().filter(|info| tenant.may_use(&state.registry, &info.id));
-    let (data, has_more) = page(usable.map(MessagesModel::from).collect(), &query)?;
+    let (tenant, registry) = (Tenant::of(&request), state.registry.clone());
+    let usable = move || {
+        let all = registry.offered().into_iter().map(|offered| offered.info);
+        all.filter(|info| tenant.may_use(&registry, &info.id)).map(MessagesModel::from).collect::<Vec<_>>()
+    };
+    let (data, has_more) = page(off_loop(usable).await?, &query)?;
     let id = |model: Option<&MessagesModel>| model.map(|model| model.id.clone());
     let (first_id, last_id) = (id(data.first()), id(data.last()));
     Ok(HttpResponse::Ok().json(MessagesModelList { data, has_more, first_id, last_id }))

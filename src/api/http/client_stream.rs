@@ -7,6 +7,7 @@ use std::sync::Arc;
 use actix_web::web;
 
 use super::caller::Caller;
+use super::chat_advice::refusal;
 use super::error::{ApiError, Kind};
 use super::journal::Journal;
 use super::memory_budget::MemoryPermit;
@@ -43,7 +44,10 @@ pub async fn start(
     // The closure returns the memory, so it is held until validation ends even if the client has left.
     let validate = move || request.validate().map(|valid| (valid, held));
     let valid = if is_quick { validate() } else { off_loop(validate).await? };
-    let (valid, held) = valid.map_err(|error| names.request_error(&error))?;
+    let (valid, held) = match valid {
+        Ok(valid) => valid,
+        Err(error) => return Err(refusal(&state, &caller.tenant, &names, &error).await),
+    };
     let overdue = journal.clone().overdue();
     let until = async move {
         tokio::select! {

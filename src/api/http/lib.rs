@@ -4,6 +4,7 @@ pub mod access;
 pub mod access_log;
 pub mod auth;
 pub mod caller;
+pub mod chat_advice;
 pub mod client_stream;
 pub mod client_tools;
 pub mod connection;

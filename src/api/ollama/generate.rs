@@ -86,7 +86,7 @@ async fn prepared(
         Some(template) => with_template(model, template).await?,
         None => model,
     };
-    if model.template.is_none() {
+    if model.only_continues || model.template.is_none() {
         return plain(model, text, system, before).await;
     }
     let system = system.map(|text| Message::of_text(Role::System, text));
@@ -115,7 +115,7 @@ async fn plain(
     before: Vec<u32>,
 ) -> Result<(Arc<Model>, Prompt, Option<ContextParts>), ApiError> {
     if system.is_some() {
-        let message = format!("`system`: the model `{}` has no chat template: it can continue text, but has no system message", model.id);
+        let message = format!("`system`: the model `{}` continues texts: it takes no system message", model.id);
         return Err(ApiError::field("system", message));
     }
     let told = |prompt: Prompt, before: Vec<u32>| Some(ContextParts { model: model.clone(), before, prompt });

@@ -6,20 +6,20 @@ use super::types::error::ErrorBody;
 use super::types::models::{Model, ModelList, ModelSampling};
 use http::error::ApiError;
 use http::percent::percent_decode;
-use http::state::AppState;
+use http::state::{AppState, off_loop};
 use http::tenant::Tenant;
 use logits::SamplingChoice;
-use registry::ModelInfo;
+use registry::{ListedModel, ModelInfo};
 
 /// The prefix of a model's path.
 pub const PREFIX: &str = "/v1/models/";
 
-impl From<ModelInfo> for Model {
-    fn from(info: ModelInfo) -> Self {
-        let owned_by = "penstock".into();
-        let ModelInfo { id, created, context, loaded, root, parent, sampling } = info;
+impl From<ListedModel> for Model {
+    fn from(offered: ListedModel) -> Self {
+        let (owned_by, kind) = ("penstock".into(), offered.kind.map(|kind| kind.name().into()));
+        let ModelInfo { id, created, context, loaded, root, parent, sampling } = offered.info;
         let sampling = sampling.map(ModelSampling::from);
-        Self { id, object: "model".into(), created, owned_by, root, parent, max_model_len: context, loaded, sampling }
+        Self { id, object: "model".into(), created, owned_by, root, parent, kind, max_model_len: context, loaded, sampling }
     }
 }
 
@@ -31,13 +31,16 @@ impl From<SamplingChoice> for ModelSampling {
 }
 
 /// List the models
+///
+/// Models that chat come first.
 #[utoipa::path(get, path = "/v1/models", operation_id = "listModels", tag = "models", responses(
     (status = 200, description = "every model that the key may use, loaded or not", body = ModelList)))]
-pub async fn list(state: web::Data<AppState>, request: HttpRequest) -> HttpResponse {
-    let tenant = Tenant::of(&request);
-    let usable = state.registry.list().into_iter().filter(|info| tenant.may_use(&state.registry, &info.id));
-    let data = usable.map(Model::from).collect();
-    HttpResponse::Ok().json(ModelList { object: "list".into(), data })
+pub async fn list(state: web::Data<AppState>, request: HttpRequest) -> Result<HttpResponse, ApiError> {
+    let (tenant, registry) = (Tenant::of(&request), state.registry.clone());
+    let usable =
+        move || registry.offered().into_iter().filter(|offered| tenant.may_use(&registry, &offered.info.id)).map(Model::from).collect();
+    let data = off_loop(usable).await?;
+    Ok(HttpResponse::Ok().json(ModelList { object: "list".into(), data }))
 }
 
 /// Describe a model
@@ -51,7 +54,7 @@ pub async fn retrieve(state: web::Data<AppState>, request: HttpRequest) -> Resul
     let raw = request.uri().path().strip_prefix(PREFIX).unwrap_or_default();
     let id = percent_decode(raw).ok_or_else(|| ApiError::model_not_found(raw, None))?;
     // A model that the key may not use is treated as unknown, as in the list.
-    let (tenant, registry) = (Tenant::of(&request), &state.registry);
-    let info = registry.info(&id).filter(|_| tenant.may_use(registry, &id)).ok_or_else(|| tenant.not_found(registry, &id))?;
-    Ok(HttpResponse::Ok().json(Model::from(info)))
+    let (tenant, registry) = (Tenant::of(&request), state.registry.clone());
+    let find = move || registry.offered_as(&id).filter(|_| tenant.may_use(&registry, &id)).ok_or_else(|| tenant.not_found(&registry, &id));
+    Ok(HttpResponse::Ok().json(Model::from(off_loop(find).await??)))
 }

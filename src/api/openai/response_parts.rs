@@ -13,6 +13,7 @@ use super::types::error::ErrorBody;
 use super::types::response_items::InputItem;
 use super::types::responses::{InputTokens, ResponseObject, ResponseRequest};
 use chat::Conversation;
+use http::chat_advice::refusal;
 use http::error::{ApiError, Kind, quoted};
 use http::json::JsonBody;
 use http::middleware::requested_model;
@@ -47,8 +48,10 @@ pub async fn input_tokens(
         let _memory = (held, said.memory, memory);
         serving::tokenize_chat(&model, &conversation).map(|ids| ids.len())
     };
-    let input_tokens = off_loop(count).await?.map_err(|error| request.names.request_error(&error))?;
-    Ok(HttpResponse::Ok().json(InputTokens { object: "response.input_tokens".into(), input_tokens }))
+    match off_loop(count).await? {
+        Ok(input_tokens) => Ok(HttpResponse::Ok().json(InputTokens { object: "response.input_tokens".into(), input_tokens })),
+        Err(error) => Err(refusal(&state, &tenant, &request.names, &error).await),
+    }
 }
 
 /// Compact a conversation

@@ -10,6 +10,7 @@ use super::convert::{self, names, schemas};
 use super::types::error::ErrorBody;
 use super::types::tokens::{DetokenizeRequest, PromptText, TemplateRequest, TokenizeRequest, TokenizerInfo, Tokens};
 use chat::Message;
+use http::chat_advice::refusal;
 use http::error::{ApiError, Kind};
 use http::json::JsonBody;
 use http::middleware::requested_model;
@@ -45,18 +46,25 @@ pub async fn tokenize(state: web::Data<AppState>, http: HttpRequest, body: JsonB
         let token_strs = request.with_pieces.then(|| serving::texts_of(&model, &tokens));
         Ok(Tokens { count: tokens.len(), max_model_len, tokens, token_strs })
     };
-    Ok(HttpResponse::Ok().json(off_loop(work).await?.map_err(|error: RequestError| names.request_error(&error))?))
+    let counted: Result<Tokens, RequestError> = off_loop(work).await?;
+    match counted {
+        Ok(tokens) => Ok(HttpResponse::Ok().json(tokens)),
+        Err(error) => Err(refusal(&state, &Tenant::of(&http), &names, &error).await),
+    }
 }
 
 /// Returns the named model, or the first one that the key may use. Tools that ask for tokens often name none, since they expect one model
 /// per server.
 async fn named_or_first(state: &web::Data<AppState>, http: &HttpRequest, name: Option<&str>) -> Result<Arc<Model>, ApiError> {
     let tenant = Tenant::of(http);
-    let first = || state.registry.list().into_iter().find(|info| tenant.may_use(&state.registry, &info.id));
-    match (name, name.is_none().then(first).flatten()) {
-        (Some(name), _) => requested_model(state, http, name).await,
-        (None, Some(first)) => requested_model(state, http, &first.id).await,
-        (None, None) => Err(ApiError::field("model", "`model` is required: no model is served")),
+    if let Some(name) = name {
+        return requested_model(state, http, name).await;
+    }
+    let registry = state.registry.clone();
+    let first = move || registry.offered().into_iter().map(|offered| offered.info.id).find(|id| tenant.may_use(&registry, id));
+    match off_loop(first).await? {
+        Some(first) => requested_model(state, http, &first).await,
+        None => Err(ApiError::field("model", "`model` is required: no model is served")),
     }
 }
 
@@ -111,6 +119,8 @@ pub async fn apply_template(state: web::Data<AppState>, http: HttpRequest, body:
         let model = model.or_with_template(template.as_deref())?;
         serving::apply_template(&model, &conversation)
     };
-    let prompt = off_loop(work).await?.map_err(|error| names::CHAT.request_error(&error))?;
-    Ok(HttpResponse::Ok().json(PromptText { prompt }))
+    match off_loop(work).await? {
+        Ok(prompt) => Ok(HttpResponse::Ok().json(PromptText { prompt })),
+        Err(error) => Err(refusal(&state, &Tenant::of(&http), &names::CHAT, &error).await),
+    }
 }

@@ -22,6 +22,8 @@ fn fit(model: &Model, conversation: Conversation, max_output: Option<u32>) -> Re
     let fits = |conversation: &Conversation| match tokenize_chat(model, conversation) {
         Ok(ids) => Ok(ids.len() + answer <= context),
         Err(RequestError::TooMuch { .. }) => Ok(false),
+        // The request is refused later, with models that do.
+        Err(RequestError::NoTemplate(_)) => Ok(true),
         Err(error) => Err(error),
     };
     if fits(&conversation)? {

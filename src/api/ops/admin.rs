@@ -14,7 +14,7 @@ use http::sse::{self, data};
 use http::state::{ActiveGeneration, AppState, off_loop};
 use http::stream::respond;
 use http::tenant::Tenant;
-use registry::{ModelEvent, ModelEventKind, PullState, RegistryError};
+use registry::{ModelEvent, ModelEventKind, ModelStatus, PullState, RegistryError};
 
 /// How often a request to unload checks whether a running load has ended.
 const LOADING_POLL: Duration = Duration::from_millis(50);
@@ -31,13 +31,24 @@ fn model(state: &AppState, name: &str) -> Result<AdminModel, ApiError> {
     found.map(AdminModel::from).ok_or_else(|| state.registry.not_found(name).into())
 }
 
+/// The states of all models, those that chat first.
+pub async fn sorted(state: &AppState) -> Result<Vec<ModelStatus>, ApiError> {
+    let registry = state.registry.clone();
+    off_loop(move || {
+        let mut statuses = registry.statuses();
+        registry.sort(&mut statuses, |status| &status.id);
+        statuses
+    })
+    .await
+}
+
 /// List the models with their state
 #[utoipa::path(get, path = "/admin/models", operation_id = "adminListModels", tag = "administration", responses(
     (status = 200, description = "every model, with its memory and its use", body = AdminModelList),
     (status = 403, description = "the request may not manage models")))]
 pub async fn list(state: web::Data<AppState>, request: HttpRequest) -> Result<HttpResponse, ApiError> {
     check(&state, &request)?;
-    let data = state.registry.statuses().into_iter().map(AdminModel::from).collect();
+    let data = sorted(&state).await?.into_iter().map(AdminModel::from).collect();
     Ok(HttpResponse::Ok().json(AdminModelList { object: "list".into(), data }))
 }
 

@@ -8,12 +8,12 @@ use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
 use utoipa_swagger_ui::Config;
 
-use super::{admin, admin_types, health, metrics, router};
+use super::{admin, admin_types, catalogue, health, metrics, router};
 use http::dialect::Dialects;
 use http::error::{ApiError, Kind};
 use http::openapi::Document;
 use http::routes::not_found;
-use http::state::AppState;
+use http::state::{AppState, off_loop};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -28,6 +28,7 @@ use http::state::AppState;
         admin::unload,
         admin::pull,
         admin::events,
+        catalogue::search,
         router::list,
         router::load,
         router::unload,
@@ -44,6 +45,9 @@ use http::state::AppState;
         admin_types::UnloadRequest,
         admin_types::PullRequest,
         admin_types::PullProgress,
+        catalogue::CatalogueModel,
+        catalogue::CatalogueDevice,
+        catalogue::CatalogueList,
         router::RouterModel,
         router::RouterModelList,
         router::RouterEvent,
@@ -157,15 +161,16 @@ fn bound_integers(value: &mut Value) {
 const EXAMPLE_MODEL: &str = "\"smollm2:135m\"";
 
 /// Serves `/openapi.json`. The examples name the first served model, so that the page can send them unchanged.
-pub async fn openapi(dialects: web::Data<Dialects>, state: web::Data<AppState>) -> HttpResponse {
+pub async fn openapi(dialects: web::Data<Dialects>, state: web::Data<AppState>) -> Result<HttpResponse, ApiError> {
     static TEXT: OnceLock<String> = OnceLock::new();
     let text = TEXT.get_or_init(|| openapi_json(&dialects));
-    let first = state.registry.list().into_iter().next().map(|info| Value::from(info.id).to_string());
+    let registry = state.registry.clone();
+    let first = off_loop(move || registry.offered().into_iter().next()).await?.map(|offered| Value::from(offered.info.id).to_string());
     let text = match first.filter(|id| id != EXAMPLE_MODEL) {
         Some(id) => text.replace(EXAMPLE_MODEL, &id),
         None => text.clone(),
     };
-    HttpResponse::Ok().content_type("application/json").body(text)
+    Ok(HttpResponse::Ok().content_type("application/json").body(text))
 }
 
 /// Redirects `/docs` to `/docs/`.

@@ -2,6 +2,7 @@
 
 mod admin;
 mod admin_types;
+mod catalogue;
 mod docs;
 mod health;
 mod metrics;

@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::admin::{check, unload_now};
+use super::admin::{check, sorted, unload_now};
 use super::admin_types::{LOADS, LoadRequest, named, router_state};
 use super::model_events::ModelEventFrames;
 use http::error::ApiError;
@@ -74,7 +74,7 @@ fn success() -> HttpResponse {
 /// List the models with their status, as llama.cpp's router does
 #[utoipa::path(get, path = "/models", operation_id = "routerListModels", tag = "administration", responses(
     (status = 200, description = "every model that the key may use", body = RouterModelList)))]
-pub async fn list(state: web::Data<AppState>, request: HttpRequest) -> HttpResponse {
+pub async fn list(state: web::Data<AppState>, request: HttpRequest) -> Result<HttpResponse, ApiError> {
     let (tenant, registry) = (Tenant::of(&request), &state.registry);
     let worded = |status: ModelStatus| {
         let (value, failed) = router_state(status.state);
@@ -82,8 +82,8 @@ pub async fn list(state: web::Data<AppState>, request: HttpRequest) -> HttpRespo
         let status = RouterStatus { value: value.into(), failed: failed.then_some(true) };
         RouterModel { id, object: "model".into(), owned_by: "penstock".into(), aliases, status }
     };
-    let data = registry.statuses().into_iter().filter(|status| tenant.may_use(registry, &status.id)).map(worded).collect();
-    HttpResponse::Ok().json(RouterModelList { object: "list".into(), data })
+    let data = sorted(&state).await?.into_iter().filter(|status| tenant.may_use(registry, &status.id)).map(worded).collect();
+    Ok(HttpResponse::Ok().json(RouterModelList { object: "list".into(), data }))
 }
 
 /// Start to load a model, as llama.cpp's router does

@@ -2,7 +2,7 @@
 
 use actix_web::web::{self, ServiceConfig};
 
-use super::{admin, docs, health, metrics, page, router};
+use super::{admin, catalogue, docs, health, metrics, page, router};
 use http::routes::{get, resource};
 
 pub fn routes(config: &mut ServiceConfig) {
@@ -18,6 +18,7 @@ pub fn routes(config: &mut ServiceConfig) {
         .service(resource("/admin/models/unload", "POST", web::post().to(admin::unload)))
         .service(resource("/admin/models/pull", "POST", web::post().to(admin::pull)))
         .service(resource("/admin/models/events", "GET", web::get().to(admin::events)))
+        .service(resource("/admin/catalogue", "GET, HEAD", get().to(catalogue::search)))
         .service(resource("/models", "GET, HEAD, POST", get().to(router::list)).route(web::post().to(router::pull)))
         .service(resource("/models/load", "POST", web::post().to(router::load)))
         .service(resource("/models/unload", "POST", web::post().to(router::unload)))

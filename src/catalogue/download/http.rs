@@ -22,7 +22,7 @@ pub struct Remote {
     pub url: String,
     /// Sent only to the URL's own origin.
     pub token: Option<String>,
-    /// The pause after the first failed attempt. Doubles after each further one.
+    /// The pause after the first failed attempt. Doubles after each further one. Zero: a text is asked for only once.
     pub backoff: Duration,
 }
 
@@ -68,7 +68,7 @@ pub fn fetch_text(remote: &Remote, cap: usize) -> Result<Page, PullError> {
         match client.page(cap) {
             Err(PullError::Network(fault)) => {
                 fruitless += 1;
-                if fruitless >= MAX_ATTEMPTS {
+                if fruitless >= MAX_ATTEMPTS || remote.backoff.is_zero() {
                     return Err(PullError::Network(fault));
                 }
                 std::thread::sleep(remote.backoff * 2u32.pow(fruitless - 1));

@@ -143,7 +143,7 @@ fn shown(paths: &[&String]) -> String {
 }
 
 /// Whether a file is a LoRA adapter, a vision projector or an importance matrix, which repositories keep next to models.
-fn is_accessory(path: &str) -> bool {
+pub(super) fn is_accessory(path: &str) -> bool {
     let path = path.to_ascii_lowercase();
     let mut words = path.split(|c: char| !c.is_ascii_alphanumeric());
     words.any(|word| ["mmproj", "lora", "adapter", "imatrix"].contains(&word))

@@ -13,7 +13,7 @@ pub struct Tools {
     pub hf_endpoint: String,
     /// Sent only to the host of `hf_endpoint`.
     pub hf_token: Option<String>,
-    /// The pause after the first failed attempt. Doubles after each further one.
+    /// The pause after the first failed attempt. Doubles after each further one. Zero: a listing is asked for only once.
     pub backoff: Duration,
 }
 

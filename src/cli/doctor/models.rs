@@ -7,16 +7,14 @@ use serde::Serialize;
 
 use super::machine::Machine;
 use crate::catalogue::Store;
-use crate::config::{Config, ModelEntry, Source};
+use crate::config::{Config, ModelEntry, Source, find_model};
 use crate::engine::{EngineOptions, Footprint, footprints};
 use crate::gguf::GgufFile;
 use crate::model::Weights;
-use crate::registry::engine_options;
+use crate::registry::{engine_options, estimated_memory};
 
 /// The context that memory is computed for, unless the model's own is shorter [tokens].
 pub const CONTEXT: usize = 4096;
-/// A model that is not on disk is assumed to need its file's size, a quarter of that for caches and activations, and this [bytes].
-const BESIDE: u64 = 256 << 20;
 
 #[derive(Debug, PartialEq, Serialize)]
 pub struct Fit {
@@ -39,7 +37,7 @@ pub fn fits(config: &Config, machine: &Machine) -> Vec<Fit> {
     let store = Store::new(&config.server.models_dir);
     let mut entries: Vec<ModelEntry> = config.models.iter().filter(|entry| entry.of.is_none()).cloned().collect();
     for manifest in store.list() {
-        if !entries.iter().any(|entry| entry.id == manifest.id) {
+        if find_model(&config.models, &manifest.id).is_none() {
             entries.push(ModelEntry::new(&manifest.id, Source::File { path: store.file(&manifest) }));
         }
     }
@@ -83,7 +81,7 @@ fn all(config: &Config, path: &Path) -> anyhow::Result<(u64, Vec<Footprint>)> {
 
 fn estimate(entry: &ModelEntry, machine: &Machine) -> Fit {
     let size = entry.size.or(entry.gigabytes.map(|size| (size * 1e9) as u64));
-    let needed = size.map(|size| size + size / 4 + BESIDE);
+    let needed = size.map(estimated_memory);
     let device = machine.devices.iter().rev().find(|device| needed.zip(device.free).is_some_and(|(needed, free)| needed <= free));
     let known = needed.is_some() && machine.devices.iter().any(|device| device.free.is_some());
     let device = device.map(|device| device.name.clone());

@@ -13,6 +13,7 @@ use super::settings::Settings;
 use crate::chat::{Conversation, Message, Piece, Role};
 use crate::cli::colour::Colour;
 use crate::cli::output::{say, say_in};
+use crate::registry::{Registry, RegistryError};
 use crate::serving::{Account, EndReason, Ledger, Model, Output, Prompt, ResponseRequest, StreamError, apply_template, submit};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +71,34 @@ impl Chat {
         apply_template(&self.model, &probe).map(drop).map_err(|error| error.to_string())
     }
 
+    /// Continues with another model, which is loaded first. The conversation stays.
+    ///
+    /// # Errors
+    /// There is no such model on disk, it cannot be loaded, or it does not take the settings. Nothing changes then.
+    pub fn change_model(&mut self, registry: &Arc<Registry>, name: &str) -> Result<String, String> {
+        let near = |error: RegistryError| match &error {
+            RegistryError::NotFound { near: Some(near), .. } => format!("{error} (did you mean {near}?): /model lists the models on disk"),
+            RegistryError::NotFound { .. } => format!("{error}: /model lists the models on disk"),
+            _ => error.to_string(),
+        };
+        let before = self.model.id.clone();
+        // Without a lease, the current model may be unloaded to make room.
+        self.model = Arc::new(self.model.leased(Box::new(())));
+        let changed = registry.get(name).map_err(near).and_then(|model| {
+            let changed = Self::new(model, Settings::default());
+            changed.try_settings(&self.settings).map(|()| changed.model)
+        });
+        self.model = match changed {
+            Ok(model) => model,
+            Err(fault) => {
+                self.model = registry.get(&before).map_err(|error| format!("{fault}; and {error}"))?;
+                return Err(fault);
+            }
+        };
+        let note = if self.has_turns() { "" } else { ": a base model, which continues each text and does not chat" };
+        Ok(format!("{} answers from now on{note}", self.model.id))
+    }
+
     /// Whether messages form a conversation. A base model only continues a text.
     pub fn has_turns(&self) -> bool {
         !self.model.only_continues && self.model.template.is_some()
@@ -102,7 +131,7 @@ impl Chat {
         let request = ResponseRequest::new(self.model.clone(), self.prompt(text), self.settings.options());
         let mut response = submit(request.validate()?, Ledger::default(), pending::<Infallible>())?;
         let account = response.ledger().first().unwrap_or_default();
-        let (mut screen, mut answer) = (Screen::new(self.settings.wordwrap), String::new());
+        let (mut screen, mut answer) = (Screen::new(&self.settings, self.has_turns()), String::new());
         let mut turns = tokio::time::interval(TURN);
         let (end, is_cut) = loop {
             let output = tokio::select! {

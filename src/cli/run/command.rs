@@ -16,21 +16,27 @@ pub enum Command<'a> {
     Show(&'a str),
     Save(&'a str),
     Load(&'a str),
+    Model(&'a str),
     Unknown(&'a str),
 }
 
 pub const HELP: &str = "\
 /set NAME VALUE   change a setting; /set alone lists them
 /show [WHAT]      settings, system, messages, model or template
+/model [NAME]     continue with another model; /model alone lists those on disk
 /save FILE        save the conversation
 /load FILE        continue a saved conversation
 /clear            forget the conversation
 /?, /help         this list
 /bye              leave (also Ctrl-D)
 
-\"\"\" begins and ends a message of several lines. Ctrl-C ends an answer. Text typed meanwhile is kept for the next line.";
+\"\"\" begins and ends a message of several lines. Ctrl-C ends an answer. Text typed meanwhile is kept for the next line. Tab completes \
+commands, settings, models and paths.";
 
-const NAMES: [&str; 7] = ["/bye", "/clear", "/help", "/set", "/show", "/save", "/load"];
+pub const NAMES: [&str; 8] = ["/bye", "/clear", "/help", "/set", "/show", "/model", "/save", "/load"];
+
+/// What `/show` takes.
+pub const SHOWN: [&str; 5] = ["settings", "system", "messages", "model", "template"];
 
 /// Parses a command. None if the line is a message, which may begin with a path.
 pub fn parse(line: &str) -> Option<Command<'_>> {
@@ -48,6 +54,7 @@ pub fn parse(line: &str) -> Option<Command<'_>> {
         "/show" => Command::Show(rest),
         "/save" => Command::Save(rest),
         "/load" => Command::Load(rest),
+        "/model" => Command::Model(rest),
         _ => Command::Unknown(name),
     })
 }

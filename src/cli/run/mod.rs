@@ -2,9 +2,11 @@
 
 mod chat;
 mod command;
+mod completion;
 mod echo_guard;
 mod exported;
 mod images;
+mod markdown;
 mod repl;
 mod saved;
 mod screen;
@@ -17,10 +19,11 @@ use std::path::Path;
 use anyhow::{Context, bail, ensure};
 
 use super::engine_args::EngineArgs;
+use super::names::hint;
 use super::output::say;
 use crate::config::{Config, LogFormat, Overrides};
 use crate::logits::SamplingChoice;
-use crate::registry::Registry;
+use crate::registry::{ModelKind, Registry};
 use crate::telemetry;
 use chat::{Chat, TurnEnd};
 use settings::Settings;
@@ -43,6 +46,8 @@ impl std::fmt::Display for Interrupted {
     }
 }
 
+/// The most models that advice names.
+const MAX_SHOWN: usize = 5;
 /// The most that is read from stdin, more than any context holds [bytes].
 const MAX_STDIN: u64 = 64 << 20;
 
@@ -74,6 +79,9 @@ pub struct RunArgs {
     /// Do not wrap long lines
     #[arg(long)]
     nowordwrap: bool,
+    /// Show answers as the model writes them, without rendering their Markdown
+    #[arg(long)]
+    plain: bool,
     /// Neither read nor write the history of typed lines
     #[arg(long)]
     nohistory: bool,
@@ -95,6 +103,7 @@ impl RunArgs {
             verbose: self.verbose,
             wordwrap: !self.nowordwrap,
             history: !self.nohistory,
+            plain: self.plain,
             ..Settings::default()
         };
         if let Some(think) = &self.think {
@@ -109,13 +118,14 @@ pub fn run(args: RunArgs, config: Option<&Path>) -> anyhow::Result<()> {
     let overrides = Overrides { models: vec![args.model.clone()], ..args.engine.overrides() };
     let config = Config::load(config, &overrides)?;
     telemetry::init(&telemetry::Log { filter: "warn", is_flag: false, format: LogFormat::Text })?;
+    hint(&config, &args.model);
     let registry = Registry::new(&config, std::slice::from_ref(&args.model))?;
     registry.load_eager()?;
     // A file is served under its name, not its path.
     let id = registry.list().into_iter().next().context("no model is served")?.id;
     let model = registry.get(&id)?;
     if model.only_continues {
-        say(&format!("{} is a base model: it continues your text and was not tuned to answer", model.id));
+        say(&format!("{} is a base model: it continues each text and does not chat{}", model.id, chatting(&registry)));
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut chat = Chat::new(model, Settings::default());
@@ -126,10 +136,17 @@ pub fn run(args: RunArgs, config: Option<&Path>) -> anyhow::Result<()> {
             TurnEnd::Complete => Ok(()),
             TurnEnd::Interrupted => Err(Interrupted.into()),
         },
-        None => repl::run(&mut chat, &runtime),
+        None => repl::run(&mut chat, &registry, &runtime),
     };
     registry.stop();
     result
+}
+
+/// Models on disk that chat, as advice.
+fn chatting(registry: &Registry) -> String {
+    let chats = registry.offered().into_iter().filter(|offered| offered.kind == Some(ModelKind::Chat)).map(|offered| offered.info.id);
+    let chats: Vec<String> = chats.take(MAX_SHOWN).collect();
+    if chats.is_empty() { String::new() } else { format!("; on this disk, these do: {}", chats.join(", ")) }
 }
 
 /// The prompt: the text on stdin, followed by the one on the command line. None if there is none and stdin is a terminal to chat on.

@@ -2,20 +2,25 @@
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Context;
 use outside::check_regular;
-use rustyline::DefaultEditor;
-use rustyline::config::Configurer;
+use rustyline::Editor;
+use rustyline::config::{CompletionType, Configurer};
 use rustyline::error::ReadlineError;
+use rustyline::history::DefaultHistory;
 
 use super::chat::Chat;
 use super::command::{ChatLine, Command, HELP, parse, unknown};
+use super::completion::Completion;
 use super::echo_guard::EchoGuard;
 use super::images::at_home;
 use super::saved::{load, save};
+use super::wrap::in_columns;
 use crate::cli::colour::Colour;
-use crate::cli::output::{say, say_in};
+use crate::cli::output::{say, say_in, width_of_stderr};
+use crate::registry::{ListedModel, ModelKind, Registry};
 
 /// The most lines of the history.
 const MAX_HISTORY: usize = 1000;
@@ -24,7 +29,8 @@ const SHOWN_MESSAGES: usize = 20;
 
 struct Repl<'a> {
     chat: &'a mut Chat,
-    editor: DefaultEditor,
+    registry: &'a Arc<Registry>,
+    editor: Editor<Completion, DefaultHistory>,
     history: Option<PathBuf>,
 }
 
@@ -36,12 +42,14 @@ enum Line {
     TurnEnd,
 }
 
-pub fn run(chat: &mut Chat, runtime: &tokio::runtime::Runtime) -> anyhow::Result<()> {
-    let mut editor = DefaultEditor::new().context("cannot use the terminal")?;
+pub fn run(chat: &mut Chat, registry: &Arc<Registry>, runtime: &tokio::runtime::Runtime) -> anyhow::Result<()> {
+    let mut editor = Editor::new().context("cannot use the terminal")?;
+    editor.set_helper(Some(Completion::new(registry.clone())));
+    editor.set_completion_type(CompletionType::List);
     editor.set_max_history_size(MAX_HISTORY)?;
     let history = history_file().filter(|path| read_history(&mut editor, path, chat.settings.history));
     tell(&format!("{}: type a message, or /? for help", chat.model.id));
-    let mut repl = Repl { chat, editor, history };
+    let mut repl = Repl { chat, registry, editor, history };
     loop {
         let text = match repl.read()? {
             Line::Text(text) if text.trim().is_empty() => continue,
@@ -66,7 +74,7 @@ pub fn run(chat: &mut Chat, runtime: &tokio::runtime::Runtime) -> anyhow::Result
 }
 
 /// Reads what was typed before, if it is wanted. Returns whether the file may be written to: not if it is something else than a file.
-fn read_history(editor: &mut DefaultEditor, path: &Path, is_wanted: bool) -> bool {
+fn read_history(editor: &mut Editor<Completion, DefaultHistory>, path: &Path, is_wanted: bool) -> bool {
     let fault = match check_regular(path) {
         Ok(_) if !is_wanted => None,
         Ok(_) => editor.load_history(path).map_err(|error| error.to_string()).err(),
@@ -134,6 +142,8 @@ impl Repl<'_> {
                 Ok(model) => Ok(loaded(chat, path, &model)),
                 Err(error) => Err(format!("{error:#}")),
             },
+            Command::Model("") => Ok(models(self.registry, &chat.model.id)),
+            Command::Model(name) => chat.change_model(self.registry, name),
             Command::Unknown(name) => Err(unknown(name)),
         };
         match result {
@@ -141,6 +151,15 @@ impl Repl<'_> {
             Err(text) => fail(&text),
         }
     }
+}
+
+/// The models on disk, one per line.
+fn models(registry: &Registry, current: &str) -> String {
+    let line = |offered: ListedModel| {
+        let kind = offered.kind.filter(|kind| *kind != ModelKind::Chat).map_or(String::new(), |kind| format!(" ({})", kind.name()));
+        format!("{} {}{kind}", if offered.info.id == current { "*" } else { " " }, offered.info.id)
+    };
+    registry.offered().into_iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 fn loaded(chat: &Chat, path: &str, model: &str) -> String {
@@ -181,9 +200,9 @@ fn shown(chat: &Chat, what: &str) -> Result<String, String> {
     }
 }
 
-/// Shows a message of the program, on stderr.
+/// Shows a message of the program on stderr, wrapped at the terminal's width.
 fn tell(text: &str) {
-    say(text);
+    say(&in_columns(text, width_of_stderr()));
 }
 
 fn fail(text: &str) {

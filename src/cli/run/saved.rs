@@ -64,8 +64,8 @@ pub fn save(chat: &Chat, path: &Path) -> anyhow::Result<()> {
 /// change.
 pub fn load(chat: &mut Chat, path: &Path) -> anyhow::Result<String> {
     let saved = read_any(path)?;
-    let Settings { verbose, wordwrap, history, .. } = chat.settings;
-    let settings = Settings { verbose, wordwrap, history, ..saved.settings };
+    let Settings { verbose, wordwrap, history, plain, .. } = chat.settings;
+    let settings = Settings { verbose, wordwrap, history, plain, ..saved.settings };
     settings.check().and_then(|()| chat.try_settings(&settings)).map_err(|fault| anyhow::anyhow!("{}: {fault}", path.display()))?;
     chat.messages = saved.messages;
     chat.settings = settings;

@@ -1,8 +1,11 @@
-//! Shows an answer: wrapped and sanitised on a terminal, and unchanged elsewhere. A spinner turns while no text comes.
+//! Shows an answer: its Markdown rendered, wrapped and sanitised on a terminal, and unchanged elsewhere. A spinner turns while no text
+//! comes.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
+use super::markdown::Markdown;
+use super::settings::Settings;
 use super::wrap::Wrap;
 use crate::cli::colour::{Colour, Colours};
 use crate::cli::output::{for_terminal, show};
@@ -17,8 +20,11 @@ const FRAMES: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '�
 /// Writes an answer to stdout.
 pub struct Screen {
     is_terminal: bool,
+    /// For reasoning, and for answers that are not rendered.
     wrap: Wrap,
     wraps: bool,
+    /// Renders the answer. None: the answer is shown as the model writes it.
+    markdown: Option<Markdown>,
     in_reasoning: bool,
     /// The codes before and after reasoning, which is dimmed.
     dim: (&'static str, &'static str),
@@ -26,10 +32,14 @@ pub struct Screen {
 }
 
 impl Screen {
-    pub fn new(wraps: bool) -> Self {
+    /// `renders`: whether the answer may be Markdown. Texts of base models are not.
+    pub fn new(settings: &Settings, renders: bool) -> Self {
         let is_terminal = io::stdout().is_terminal();
         let dim = if is_terminal { Colours::of_stdout().around(Colour::Dim) } else { ("", "") };
-        Self { is_terminal, wraps: wraps && is_terminal, wrap: Wrap::default(), in_reasoning: false, dim, spinner: Spinner::new() }
+        // A terminal without colours cannot show what the marks mean.
+        let markdown = (renders && !settings.plain && !dim.0.is_empty()).then(Markdown::default);
+        let wraps = settings.wordwrap && is_terminal;
+        Self { is_terminal, wraps, wrap: Wrap::default(), markdown, in_reasoning: false, dim, spinner: Spinner::new() }
     }
 
     /// Turns the spinner while no text comes.
@@ -43,7 +53,24 @@ impl Screen {
             return Ok(());
         }
         let begins = !std::mem::replace(&mut self.in_reasoning, true);
-        self.write(text, if begins { self.dim.0 } else { "" })
+        self.spinner.clear();
+        let before = if begins { self.flushed() + self.dim.0 } else { String::new() };
+        self.wrap.width = self.width();
+        let shown = self.wrap.push(&for_terminal(text));
+        self.put(&before, &shown, "")
+    }
+
+    /// The answer so far, if reasoning interrupts it.
+    fn flushed(&mut self) -> String {
+        let Some(markdown) = &mut self.markdown else { return String::new() };
+        let is_open = markdown.is_in_line();
+        let rest = markdown.finish();
+        if rest.is_empty() && !is_open { rest } else { rest + "\n" }
+    }
+
+    /// Width of the terminal for wrapping [columns]. 0: no wrapping.
+    fn width(&self) -> usize {
+        if self.wraps { console::Term::stdout().size_checked().map_or(0, |(_, columns)| columns.into()) } else { 0 }
     }
 
     pub fn text(&mut self, text: &str) -> io::Result<()> {
@@ -51,13 +78,27 @@ impl Screen {
         if ends {
             self.end_reasoning()?;
         }
-        self.write(text, "")
+        self.spinner.clear();
+        if !self.is_terminal {
+            return show(text);
+        }
+        let width = self.width();
+        // Sanitise first, so that the measured text is the shown text.
+        let safe = for_terminal(text);
+        let shown = match &mut self.markdown {
+            Some(markdown) => markdown.push(&safe, width),
+            None => {
+                self.wrap.width = width;
+                self.wrap.push(&safe)
+            }
+        };
+        self.put("", &shown, "")
     }
 
     /// Ends the answer, even if it was interrupted.
     pub fn end(&mut self) -> io::Result<()> {
         self.spinner.clear();
-        let rest = self.wrap.finish();
+        let rest = self.wrap.finish() + &self.markdown.as_mut().map(Markdown::finish).unwrap_or_default();
         let end = if self.in_reasoning { self.dim.1 } else { "" };
         self.in_reasoning = false;
         self.put("", &rest, &format!("{end}\n"))
@@ -67,17 +108,6 @@ impl Screen {
         let line_is_open = self.wrap.column() > 0;
         let rest = self.wrap.finish();
         self.put("", &rest, &format!("{}{}", self.dim.1, if line_is_open { "\n" } else { "" }))
-    }
-
-    fn write(&mut self, text: &str, before: &str) -> io::Result<()> {
-        self.spinner.clear();
-        if !self.is_terminal {
-            return show(text);
-        }
-        self.wrap.width = if self.wraps { console::Term::stdout().size_checked().map_or(0, |(_, columns)| columns.into()) } else { 0 };
-        // Sanitise first, so that the measured text is the shown text.
-        let shown = self.wrap.push(&for_terminal(text));
-        self.put(before, &shown, "")
     }
 
     /// Writes sanitised text between our own codes.

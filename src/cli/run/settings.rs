@@ -15,7 +15,7 @@ const MAX_STOPS: usize = 16;
 const MAX_STOP_BYTES: usize = 1024;
 
 /// The settings, with the values that each takes.
-const NAMES: [(&str, &str); 16] = [
+const NAMES: [(&str, &str); 17] = [
     ("system", "instructions before the conversation"),
     ("think", "on, off, or none, minimal, low, medium, high, xhigh"),
     ("temperature", "0 to 2; 0 always picks the likeliest token"),
@@ -30,9 +30,18 @@ const NAMES: [(&str, &str); 16] = [
     ("stop", "a text that ends an answer; several between quotation marks"),
     ("verbose", "on or off: speed and tokens of each answer"),
     ("wordwrap", "on or off"),
+    ("plain", "on or off: show answers without rendering their Markdown"),
     ("history", "on or off: keep what is typed"),
     ("nothing", "forget all of this"),
 ];
+
+/// The values of `think`.
+pub const THINKING: [&str; 8] = ["on", "off", "none", "minimal", "low", "medium", "high", "xhigh"];
+
+/// The names of all settings.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    NAMES.iter().map(|(name, _)| *name)
+}
 
 /// Names of the same settings in other programs.
 const OTHER_NAMES: [(&str, &str); 4] =
@@ -54,6 +63,8 @@ pub struct Settings {
     pub wordwrap: bool,
     #[serde(skip)]
     pub history: bool,
+    #[serde(skip)]
+    pub plain: bool,
 }
 
 impl Default for Settings {
@@ -68,6 +79,7 @@ impl Default for Settings {
             verbose: false,
             wordwrap: true,
             history: true,
+            plain: false,
         }
     }
 }
@@ -87,12 +99,12 @@ impl Settings {
             "nothink" => ("think", "off"),
             "nowordwrap" => ("wordwrap", "off"),
             "nohistory" => ("history", "off"),
-            "verbose" | "think" | "wordwrap" | "history" if value.is_empty() => (name, "on"),
+            "verbose" | "think" | "wordwrap" | "history" | "plain" if value.is_empty() => (name, "on"),
             name => (OTHER_NAMES.iter().find(|(other, _)| *other == name).map_or(name, |(_, known)| known), value),
         };
         if name == "nothing" {
-            let Self { verbose, wordwrap, history, .. } = *self;
-            *self = Self { verbose, wordwrap, history, ..Self::default() };
+            let Self { verbose, wordwrap, history, plain, .. } = *self;
+            *self = Self { verbose, wordwrap, history, plain, ..Self::default() };
             return Ok("all settings have the model's defaults again".to_owned());
         }
         if value.is_empty() && NAMES.iter().any(|(known, _)| *known == name) {
@@ -129,6 +141,7 @@ impl Settings {
             "verbose" => self.verbose = switch(name, value)?,
             "wordwrap" => self.wordwrap = value == "default" || switch(name, value)?,
             "history" => self.history = value == "default" || switch(name, value)?,
+            "plain" => self.plain = switch(name, value)?,
             unknown => {
                 let near = nearest_model(NAMES.iter().map(|(name, _)| (*name, *name)), unknown);
                 let hint = near.map_or(String::new(), |near| format!(" (did you mean {near}?)"));
@@ -139,7 +152,7 @@ impl Settings {
     }
 
     fn shown(&self, name: &str) -> String {
-        let Self { system, think, sampling, seed, max_tokens, stop, verbose, wordwrap, history } = self;
+        let Self { system, think, sampling, seed, max_tokens, stop, verbose, wordwrap, history, plain } = self;
         let number = |x: Option<f32>| x.map(|x| x.to_string());
         let switch = |on: bool| Some(if on { "on" } else { "off" }.to_owned());
         let value = match name {
@@ -159,6 +172,7 @@ impl Settings {
             "verbose" => switch(*verbose),
             "wordwrap" => switch(*wordwrap),
             "history" => switch(*history),
+            "plain" => switch(*plain),
             _ => None,
         };
         value.unwrap_or_else(|| "not set".to_owned())

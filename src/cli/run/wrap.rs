@@ -3,7 +3,7 @@
 use unicode_width::UnicodeWidthChar;
 
 /// Inserts line breaks between words, so that no word is cut at the edge of the terminal. A word is shown once it is complete. Lines of
-/// code (between lines that begin with three backticks) and words longer than a line are not wrapped.
+/// code (between lines that begin with three backticks) and words longer than a line are not wrapped. Codes of colours take no room.
 #[derive(Debug, Default)]
 pub struct Wrap {
     /// Width of the terminal [columns]. 0: no wrapping.
@@ -19,6 +19,12 @@ pub struct Wrap {
     /// The first characters of the line.
     begin: String,
     in_code: bool,
+    /// Whether backticks do not begin code, because the text is rendered already.
+    pub ignores_fences: bool,
+    /// What begins a line after an inserted break, and its width [columns].
+    pub hang: (String, usize),
+    /// Whether the characters belong to a code of a colour.
+    in_escape: bool,
 }
 
 const FENCE: &str = "```";
@@ -40,14 +46,28 @@ impl Wrap {
         shown
     }
 
+    /// Returns the text that was held back, and then lines that are not wrapped. They begin at the start of a line.
+    pub fn verbatim(&mut self, lines: &str) -> String {
+        let mut shown = String::new();
+        self.end_word(&mut shown);
+        shown.push_str(&std::mem::take(&mut self.spaces));
+        (self.column, self.continues) = (0, false);
+        shown + lines
+    }
+
     /// Columns of the current line, including the text that is held back.
     pub fn column(&self) -> usize {
         self.column + self.spaces.len() + self.word_width
     }
 
     fn take(&mut self, c: char, shown: &mut String) {
+        if self.in_escape || c == '\x1b' {
+            self.word.push(c);
+            self.in_escape = c != 'm';
+            return;
+        }
         let is_indent = self.begin.is_empty() && c == ' ';
-        if self.begin.len() < FENCE.len() && c != '\n' && !is_indent {
+        if !self.ignores_fences && self.begin.len() < FENCE.len() && c != '\n' && !is_indent {
             self.begin.push(c);
             self.in_code ^= self.begin == FENCE;
         }
@@ -93,7 +113,8 @@ impl Wrap {
             shown.push_str(&self.spaces);
         } else {
             shown.push('\n');
-            self.column = self.word_width;
+            shown.push_str(&self.hang.0);
+            self.column = self.hang.1 + self.word_width;
         }
         self.spaces.clear();
         shown.push_str(&std::mem::take(&mut self.word));
@@ -105,9 +126,42 @@ impl Wrap {
     }
 }
 
+/// The least part of a line that is left for wrapped text, as a divisor of the width.
+const LEAST: usize = 2;
+
+/// Wraps lines at a width. The further lines of a row of two columns begin at its second column. `width`: 0 for no wrapping.
+pub fn in_columns(text: &str, width: usize) -> String {
+    let line = |line: &str| {
+        // The columns are at least two spaces apart.
+        let second = line.find("  ").map(|at| line.len() - line[at..].trim_start().len());
+        let columns = second.filter(|at| *at < width / LEAST).unwrap_or(0);
+        let mut wrap = Wrap { width, ignores_fences: true, hang: (" ".repeat(columns), columns), ..Wrap::default() };
+        let shown = wrap.push(line);
+        shown + &wrap.finish()
+    };
+    text.split('\n').map(line).collect::<Vec<_>>().join("\n")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_of_two_columns_hang() {
+        let rows = "/set NAME VALUE   change a setting; /set alone lists them\n/bye              leave\n";
+        let text = format!("{rows}\nplain words that are wrapped at the edge");
+        let due = [
+            "/set NAME VALUE   change a setting;",
+            "                  /set alone lists",
+            "                  them",
+            "/bye              leave",
+            "",
+            "plain words that are wrapped at the",
+            "edge",
+        ];
+        assert_eq!(in_columns(&text, 38), due.join("\n"));
+        assert_eq!(in_columns(&text, 0), text);
+    }
 
     /// Wraps the text, and checks that the result does not depend on how the text is cut.
     fn wrapped(width: usize, text: &str) -> String {
@@ -146,6 +200,14 @@ mod tests {
     fn wide_characters_take_two_columns() {
         assert_eq!(wrapped(6, "漢字漢字"), "漢字漢\n字");
         assert_eq!(wrapped(6, "e\u{301}e\u{301}e\u{301} ab cd"), "e\u{301}e\u{301}e\u{301} ab\ncd");
+    }
+
+    #[test]
+    fn codes_take_no_room_and_lines_hang() {
+        assert_eq!(wrapped(10, "one \x1b[1mtwo\x1b[22m three"), "one \x1b[1mtwo\x1b[22m\nthree");
+        let mut wrap = Wrap { width: 10, hang: ("  ".into(), 2), ..Wrap::default() };
+        let shown = wrap.push("- one two three four\n");
+        assert_eq!(shown + &wrap.finish(), "- one two\n  three\n  four\n");
     }
 
     #[test]

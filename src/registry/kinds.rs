@@ -1,0 +1,88 @@
+//! What each model is for, so that lists show the models that chat first: many clients take the first one.
+
+use std::sync::Arc;
+
+use super::base::Base;
+use super::registry::{ModelInfo, Registry, info_of};
+use config::ModelEntry;
+
+/// What a model is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ModelKind {
+    /// Answers conversations.
+    Chat,
+    /// Continues texts: a base model, or one without a chat template.
+    Completion,
+    /// Turns texts into vectors, or ranks them.
+    Embedding,
+}
+
+impl ModelKind {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Chat => "chat",
+            Self::Completion => "completion",
+            Self::Embedding => "embedding",
+        }
+    }
+}
+
+/// A model of the list.
+#[derive(Clone, Debug)]
+pub struct ListedModel {
+    pub info: ModelInfo,
+    /// `None` if the model's file is not on disk, or cannot be read.
+    pub kind: Option<ModelKind>,
+}
+
+/// The place of a kind in lists.
+fn place(kind: Option<ModelKind>) -> u8 {
+    match kind {
+        Some(ModelKind::Chat) => 0,
+        None => 1,
+        Some(ModelKind::Completion) => 2,
+        Some(ModelKind::Embedding) => 3,
+    }
+}
+
+impl Registry {
+    /// The served models, those that chat first and otherwise in their order. Reads the heads of files that were not read before. Blocks.
+    pub fn offered(&self) -> Vec<ListedModel> {
+        let served = self.served();
+        let variants = served.bases.iter().flat_map(|base| base.variants.iter().map(move |variant| (base, variant)));
+        let offer =
+            |(base, variant): (&Arc<Base>, &ModelEntry)| ListedModel { info: info_of(base, variant), kind: self.kind_of(base, variant) };
+        let mut all: Vec<ListedModel> = variants.map(offer).collect();
+        all.sort_by_key(|offered| place(offered.kind));
+        all
+    }
+
+    /// A served model by id or alias. Blocks.
+    pub fn offered_as(&self, name: &str) -> Option<ListedModel> {
+        let served = self.served();
+        let (base, index) = served.find(name)?;
+        let variant = &base.variants[index];
+        Some(ListedModel { info: info_of(base, variant), kind: self.kind_of(base, variant) })
+    }
+
+    /// What a served model is for. Blocks.
+    pub fn kind(&self, name: &str) -> Option<ModelKind> {
+        self.offered_as(name)?.kind
+    }
+
+    /// Sorts by the ids of served models, as [`Registry::offered`] does. Blocks.
+    pub fn sort<T>(&self, all: &mut [T], id: impl Fn(&T) -> &str) {
+        all.sort_by_cached_key(|one| place(self.kind(id(one))));
+    }
+
+    pub(super) fn kind_of(&self, base: &Base, variant: &ModelEntry) -> Option<ModelKind> {
+        let only_continues = variant.only_continues();
+        let read = |path: std::path::PathBuf| self.descriptions.of(&path, variant.chat_template.as_deref()).ok();
+        match self.store.path(&base.entry).and_then(read) {
+            Some(file) if file.description.embeds => Some(ModelKind::Embedding),
+            Some(file) if only_continues || file.description.template.is_none() => Some(ModelKind::Completion),
+            Some(_) => Some(ModelKind::Chat),
+            None => only_continues.then_some(ModelKind::Completion),
+        }
+    }
+}
