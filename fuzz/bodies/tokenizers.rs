@@ -1,7 +1,7 @@
 //! Loads vocabularies of every kind and tokenizes texts with them.
 
 use gguf::{Array, GgufBuilder, GgufFile, Value};
-use tokenizer::Tokenizer;
+use tokenizer::{Gap, Tokenizer};
 
 use crate::memory_file::MemoryFile;
 use crate::sections::{sections, text};
@@ -106,7 +106,10 @@ fn check(tokenizer: &Tokenizer, text: &str) -> Vec<u32> {
     assert!(texts.map(str::len).sum::<usize>() <= text.len());
     std::hint::black_box((tokenizer.encode_within(text), tokenizer.end_ids(), tokenizer.bytes_held()));
     if let Some(infill) = tokenizer.infill() {
-        std::hint::black_box(tokenizer.encode_infill(infill, text, text));
+        let files = [(text.to_owned(), text.to_owned())];
+        let gap = Gap { files: &files, prefix: text, suffix: text, begun: text };
+        let alone = tokenizer.encode_infill(infill, Gap { files: &[], ..gap }, MOST).len();
+        assert!(tokenizer.encode_infill(infill, gap, MOST).len() <= alone.max(MOST), "other files exceed their room");
     }
     ids
 }

@@ -11,10 +11,10 @@ use http::field_schema::FieldSchema;
 use http::inflate::Encoding;
 use http::parse::{Meter, parse};
 use ollama::convert as ollama;
-use openai::convert::{chat as chats, completions, embeddings, rerank, responses, schemas, tokens};
+use openai::convert::{chat as chats, completions, embeddings, infill, rerank, responses, schemas, tokens};
 
 /// The endpoints whose requests have a body.
-pub const ENDPOINTS: [&str; 14] = [
+pub const ENDPOINTS: [&str; 15] = [
     "/v1/chat/completions",
     "/v1/completions",
     "/v1/embeddings",
@@ -29,6 +29,7 @@ pub const ENDPOINTS: [&str; 14] = [
     "/api/generate",
     "/api/embed",
     "/api/create",
+    "/infill",
 ];
 
 /// The largest tree of a body [bytes of memory].
@@ -58,6 +59,7 @@ fn schema(endpoint: &str) -> &'static FieldSchema {
         "/api/generate" => &ollama::schemas::GENERATES,
         "/api/embed" => &ollama::schemas::EMBEDS,
         "/api/create" => &ollama::schemas::CREATES,
+        "/infill" => &schemas::INFILLS,
         _ => &schemas::TEMPLATES,
     }
 }
@@ -69,7 +71,8 @@ fn read(endpoint: &str, body: &[u8], limits: &Limits) -> Result<Option<Conversat
     Ok(match endpoint {
         "/v1/chat/completions" => of_prompt(chats::parse(&value, limits)?.prompt),
         "/v1/completions" => completions::parse(&value, limits)?.prompts.into_iter().find_map(of_prompt),
-        "/v1/embeddings" => embeddings::parse(&value).map(|_| None)?,
+        "/v1/embeddings" => embeddings::parse(&value)?.inputs.into_iter().find_map(of_prompt),
+        "/infill" => infill::parse(&value, limits).map(|_| None)?,
         "/v1/responses" => Some(responses::parse(&value, limits, &|_| None)?.conversation),
         "/tokenize" => match tokens::tokenize(&value, limits)?.of {
             tokens::Text::Chat { conversation, .. } => Some(*conversation),

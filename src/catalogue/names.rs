@@ -37,6 +37,7 @@ pub fn resolve(config: &Config, name: &str) -> anyhow::Result<ModelEntry> {
         return Ok(ModelEntry::new(&id, Source::File { path: path.to_owned() }));
     }
     refuse_other_formats(path)?;
+    refuse_directory(name, path)?;
     if name.split_once(':').is_some_and(|(repo, quant)| repo.split('/').count() == 2 && !quant.is_empty()) {
         return from_hub(name, name);
     }
@@ -66,6 +67,23 @@ fn refuse_other_formats(path: &Path) -> anyhow::Result<()> {
     match path.exists() && is_safetensors(path) || holds_some() {
         true => anyhow::bail!("{}: {SAFETENSORS}", path.display()),
         false => Ok(()),
+    }
+}
+
+/// The most models of a directory that an error names.
+const MAX_NAMED: usize = 4;
+
+/// Fails if `path` is a directory, and names the models in it.
+fn refuse_directory(name: &str, path: &Path) -> anyhow::Result<()> {
+    let Ok(entries) = std::fs::read_dir(path) else { return Ok(()) };
+    let is_model = |file: &String| Path::new(file).extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
+    let mut files: Vec<String> = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).filter(is_model).collect();
+    files.sort();
+    let more = if files.len() > MAX_NAMED { format!(" and {} more", files.len() - MAX_NAMED) } else { String::new() };
+    files.truncate(MAX_NAMED);
+    match files.is_empty() {
+        true => anyhow::bail!("{name} is a directory, and no GGUF file is in it: name a file"),
+        false => anyhow::bail!("{name} is a directory: name a file in it ({}{more})", files.join(", ")),
     }
 }
 

@@ -48,6 +48,22 @@ fn other_formats_are_refused_with_advice() {
 }
 
 #[test]
+fn a_directory_is_refused_with_the_models_in_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = config(dir.path());
+    let error = |path: &std::path::Path| resolve(&config, path.to_str().unwrap()).unwrap_err().to_string();
+    assert!(error(dir.path()).ends_with("is a directory, and no GGUF file is in it: name a file"), "{}", error(dir.path()));
+    for name in ["b.GGUF", "a.gguf", "notes.txt"] {
+        std::fs::write(dir.path().join(name), b"x").unwrap();
+    }
+    assert!(error(dir.path()).ends_with("is a directory: name a file in it (a.gguf, b.GGUF)"), "{}", error(dir.path()));
+    for name in ["c.gguf", "d.gguf", "e.gguf"] {
+        std::fs::write(dir.path().join(name), b"x").unwrap();
+    }
+    assert!(error(dir.path()).ends_with("(a.gguf, b.GGUF, c.gguf, d.gguf and 1 more)"), "{}", error(dir.path()));
+}
+
+#[test]
 fn a_similar_name_is_suggested() {
     let dir = tempfile::tempdir().unwrap();
     let error = |name: &str| resolve(&config(dir.path()), name).unwrap_err().to_string();

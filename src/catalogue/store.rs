@@ -173,7 +173,7 @@ impl Store {
         }
         remove_file(&dir.join(MANIFEST))?;
         let mut parts = Vec::new();
-        let pieces = download::pieces(entry, tools)?;
+        let pieces = download::pieces(entry, tools, progress)?;
         for (no, piece) in (1..).zip(&pieces) {
             if pieces.len() > 1 {
                 progress.stage(&format!("{}: file {no} of {}", entry.id, pieces.len()));

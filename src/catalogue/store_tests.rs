@@ -238,6 +238,7 @@ fn an_unreachable_server_is_one_clear_line() {
     assert!(matches!(error, PullError::Network(_)));
     let text = error.to_string();
     assert!(text.contains("cannot fetch from 127.0.0.1") && !text.contains('\n'), "{text}");
+    assert!(text.contains("check the connection and pull again"), "{text}");
 }
 
 #[test]

@@ -69,7 +69,8 @@ fn place_system(turns: &mut Vec<Turn>, place: SystemPlace) {
 fn joined(turns: Vec<Turn>) -> Vec<Turn> {
     let mut out: Vec<Turn> = Vec::with_capacity(turns.len());
     for turn in turns {
-        let joins = |last: &&mut Turn| last.role == turn.role && (last.is_said() || last.role == Role::System);
+        let is_same = |last: &Turn| last.role == turn.role && last.custom_role == turn.custom_role;
+        let joins = |last: &&mut Turn| is_same(last) && (last.is_said() || last.role == Role::System);
         match out.last_mut().filter(joins) {
             Some(last) => last.join(turn),
             None => out.push(turn),

@@ -44,6 +44,8 @@ pub enum Role {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Message {
     pub role: Role,
+    /// The name of a role that no template needs to know. Such a message is the user's in everything but its name.
+    pub custom_role: Option<String>,
     pub parts: Vec<Part>,
     /// The author's name.
     pub name: Option<String>,
@@ -86,11 +88,16 @@ impl Role {
 impl Message {
     /// A message without parts, for the caller to fill in.
     pub fn new(role: Role) -> Self {
-        Self { role, parts: Vec::new(), name: None, call_id: None, reasoning: None, calls: Vec::new() }
+        Self { role, custom_role: None, parts: Vec::new(), name: None, call_id: None, reasoning: None, calls: Vec::new() }
     }
 
     pub fn of_text(role: Role, text: impl Into<String>) -> Self {
         Self { parts: vec![Part::Text(text.into())], ..Self::new(role) }
+    }
+
+    /// Whether the message is the user's own.
+    pub fn is_users(&self) -> bool {
+        self.role == Role::User && self.custom_role.is_none()
     }
 
     /// The text of the message's parts, one part per line.
@@ -102,7 +109,7 @@ impl Message {
     /// The message's size in memory, in bytes.
     pub fn num_bytes(&self) -> usize {
         let texts: usize = self.parts.iter().map(|Part::Text(text)| text.capacity()).sum();
-        let fields = [&self.name, &self.call_id, &self.reasoning];
+        let fields = [&self.custom_role, &self.name, &self.call_id, &self.reasoning];
         let fields: usize = fields.into_iter().flatten().map(String::capacity).sum();
         let call = |call: &Call| call.id.capacity() + call.name.capacity() + call.arguments.capacity();
         let lists = self.parts.capacity() * size_of::<Part>() + self.calls.capacity() * size_of::<Call>();
@@ -129,6 +136,7 @@ mod tests {
         let call = Call { id: text.clone(), name: text.clone(), arguments: text.clone() };
         let message = Message {
             role: Role::Assistant,
+            custom_role: None,
             parts: vec![Part::Text(text.clone()); 2],
             name: Some(text.clone()),
             call_id: Some(text.clone()),

@@ -23,11 +23,11 @@ pub(super) fn as_users(messages: &[Message]) -> Cow<'_, [Message]> {
             Role::User | Role::Assistant => {
                 joins |= !late.is_empty();
                 say(std::mem::take(&mut late), &mut out);
-                match out.last_mut().filter(|last| joins && message.role == Role::User && last.role == Role::User) {
+                match out.last_mut().filter(|last| joins && message.is_users() && last.is_users()) {
                     Some(last) => last.parts.extend(message.parts.iter().cloned()),
                     None => out.push(message.clone()),
                 }
-                joins &= message.role == Role::User;
+                joins &= message.is_users();
             }
         }
     }
@@ -37,7 +37,7 @@ pub(super) fn as_users(messages: &[Message]) -> Cow<'_, [Message]> {
 
 /// Appends `parts`, if there are any, to the user's turn.
 fn say(parts: Vec<Part>, out: &mut Vec<Message>) {
-    match out.last_mut().filter(|last| last.role == Role::User) {
+    match out.last_mut().filter(|last| last.is_users()) {
         _ if parts.is_empty() => {}
         Some(last) => last.parts.extend(parts),
         None => out.push(Message { parts, ..Message::new(Role::User) }),

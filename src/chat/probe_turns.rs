@@ -13,6 +13,8 @@ const LATE: [&str; 9] = ["usu", "us", "uas", "uasu", "usau", "susu", "ucrs", "uc
 const UNEVEN: [&str; 12] = ["uu", "uuau", "uaau", "au", "sau", "ucru", "ucruau", "ucu", "ucuau", "uacrau", "ucrau", "ucrcra"];
 /// Conversations that do not begin with the user, or have no message of the user.
 const USERLESS: [&str; 4] = ["s", "au", "sau", "cru"];
+/// Conversations with a message of a role that no template knows.
+const CUSTOM: [&str; 3] = ["x", "ux", "suxau"];
 
 /// Conversations with a message between a call and its result.
 const APART: [&str; 4] = ["ucur", "ucurau", "ucar", "ucarau"];
@@ -35,6 +37,7 @@ pub(super) fn turns(trials: &Trials, dialect: &Dialect) -> TurnOrder {
     turns.late_results = turns.alternation == Alternation::Free && APART.iter().all(|letters| probe.shows(&turns, letters));
     turns.lone_results = probe.best([true, false], &LONE, |lone_results| TurnOrder { lone_results, ..turns });
     turns.call_text = probe.call_text(turns);
+    turns.custom_roles = CUSTOM.iter().all(|letters| probe.shows(&turns, letters));
     // The time ran out during the trials, so their results mean nothing.
     if trials.is_over() { TurnOrder::ALL } else { turns }
 }

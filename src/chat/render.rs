@@ -27,12 +27,14 @@ pub enum RenderError {
     LastMessageHidden,
     #[error("the model's chat template has no levels of reasoning")]
     NoEffort,
+    #[error("the model's chat template does not show a message's role `{0}`: expected system, developer, user, assistant or tool")]
+    UnknownRole(String),
 }
 
 impl RenderError {
     pub fn subject(&self) -> Subject {
         match self {
-            Self::Template(_) | Self::LastMessageHidden => Subject::Prompt,
+            Self::Template(_) | Self::LastMessageHidden | Self::UnknownRole(_) => Subject::Prompt,
             Self::NoEffort => Subject::Effort,
         }
     }
@@ -52,6 +54,10 @@ pub fn render(
     tokenizer: &Tokenizer,
     conversation: &Conversation,
 ) -> Result<String, RenderError> {
+    let role = conversation.messages.iter().find_map(|message| message.custom_role.as_ref());
+    if let Some(role) = role.filter(|_| !dialect.turns.custom_roles) {
+        return Err(RenderError::UnknownRole(role.clone()));
+    }
     let shield = |text: &str| tokenizer.shield(text);
     let mut layout = Layout::new(dialect, &shield, conversation);
     let variable = dialect.levels.variable_of(conversation, dialect.thinking.is_some()).ok_or(RenderError::NoEffort)?;
@@ -209,6 +215,7 @@ impl Writer<'_> {
         let shielded = |text: Option<&str>| text.map(|text| self.shield(text));
         let calls = if in_text { Vec::new() } else { message.calls.iter().map(|call| self.call(call)).collect() };
         Turn {
+            custom_role: shielded(message.custom_role.as_deref()),
             name: shielded(name),
             call_id: message.call_id.as_deref().map(|id| self.id(id)),
             reasoning: shielded(message.reasoning.as_deref()),

@@ -23,4 +23,6 @@ pub enum Subject {
     Template,
     /// The ids that an answer may consist of.
     AllowedIds,
+    /// The length to which a long prompt is cut.
+    Truncation,
 }

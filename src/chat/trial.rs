@@ -12,6 +12,8 @@ use template::ChatTemplate;
 
 /// The function's name in trials.
 pub(super) const NAME: &str = "penstock_probe";
+/// A role that no template knows.
+const ROLE: &str = "penstock_role";
 /// The number of a call that is not in the conversation.
 const LONE: usize = 999_999_999;
 /// The time limit for all trials of one template. Real templates take some milliseconds.
@@ -52,6 +54,7 @@ impl<'a> Trials<'a> {
     /// | `t` | a call with a text, which may be shown anywhere |
     /// | `r` | the result of the first call that has none |
     /// | `l` | the result of a call that is not in the conversation |
+    /// | `x` | a message of the role [`ROLE`], whose name must be shown before it |
     ///
     /// All other texts must be shown in their order, except for the leading system messages.
     pub fn shows(&self, letters: &str, tools: Option<&Tools>, dialect: &Dialect) -> bool {
@@ -86,13 +89,17 @@ impl Trial {
             let word = format!("penstock-{i:02}-{letter}");
             let role = match letter {
                 's' => Role::System,
-                'u' => Role::User,
+                'u' | 'x' => Role::User,
                 'r' | 'l' => Role::Tool,
                 _ => Role::Assistant,
             };
             let mut message = Message::new(role);
             if !matches!(letter, 'c' | 'd') {
                 message = Message::of_text(role, word.as_str());
+                if letter == 'x' {
+                    message.custom_role = Some(ROLE.to_owned());
+                    trial.ordered.push(ROLE.to_owned());
+                }
                 let is_free = letter == 't' || (letter == 's' && letters.chars().take(i).all(|before| before == 's'));
                 if is_free { &mut trial.anywhere } else { &mut trial.ordered }.push(word);
             }

@@ -8,6 +8,8 @@ use super::conversation::Role;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Turn {
     pub role: Role,
+    /// The name of a role of the client's own, which the template gets in place of the user's.
+    pub custom_role: Option<String>,
     pub content: String,
     pub name: Option<String>,
     pub call_id: Option<String>,
@@ -22,7 +24,8 @@ pub struct Turn {
 
 impl Turn {
     pub fn new(role: Role, content: String) -> Self {
-        Self { role, content, name: None, call_id: None, reasoning: None, calls: Vec::new(), results: Vec::new(), tools: None }
+        let (calls, results) = (Vec::new(), Vec::new());
+        Self { role, custom_role: None, content, name: None, call_id: None, reasoning: None, calls, results, tools: None }
     }
 
     /// Whether the turn is a message of the user or the assistant without calls. Strict templates count only those.
@@ -45,7 +48,7 @@ impl Turn {
     /// The message as JSON. Templates may print a message, so the order of its keys is part of the prompt. `null_content`: if the message
     /// makes calls, empty content becomes null.
     pub fn json(self, reasoning_key: &str, null_content: bool) -> Value {
-        let mut json = json!({"role": self.role.name(), "content": self.content});
+        let mut json = json!({"role": self.custom_role.as_deref().unwrap_or(self.role.name()), "content": self.content});
         if null_content && !self.calls.is_empty() && json["content"] == "" {
             json["content"] = Value::Null;
         }

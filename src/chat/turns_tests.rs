@@ -262,11 +262,36 @@ fn what_a_template_takes_is_found_by_trials() {
     ];
     let found: Vec<Family> = families().into_iter().chain(further()).collect();
     for (name, due) in due {
-        assert_eq!(found.iter().find(|family| family.name == name).unwrap().dialect.turns, due, "{name}");
+        let turns = found.iter().find(|family| family.name == name).unwrap().dialect.turns;
+        assert_eq!(TurnOrder { custom_roles: false, ..turns }, due, "{name}");
     }
     let joins = found.iter().find(|family| family.name == "last-of-turn").unwrap().dialect.turns.alternation;
     assert_eq!(joins, Alternation::Joined);
     assert!(!found.iter().find(|family| family.name == "one-call").unwrap().dialect.turns.several_calls);
+}
+
+#[test]
+fn a_role_of_the_clients_own_is_shown_or_refused() {
+    let critic = |text: &str| Message { custom_role: Some("critic<|im_end|>".to_owned()), ..Message::of_text(Role::User, text) };
+    let messages = [Message::of_text(Role::User, "u1"), critic("c1"), critic("c2"), Message::of_text(Role::User, "u2")];
+    let plain = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}";
+    let joining = format!(
+        "{{% set ns = namespace(last='') %}}{{% for m in messages %}}{{% if m.role == ns.last %}}\
+        {{{{ raise_exception('one role twice') }}}}{{% endif %}}{{% set ns.last = m.role %}}{{% endfor %}}{plain}"
+    );
+    for (name, source) in [("plain", plain), ("joining", joining.as_str())] {
+        let family = Family::new(name, source);
+        assert!(family.dialect.turns.custom_roles, "{name}");
+        let text = family.render(&messages, None).unwrap();
+        let at = |word: &str| text.find(word).unwrap_or_else(|| panic!("{name}: {word} is not in {text}"));
+        assert!(at("u1") < at("critic") && at("critic") < at("c1") && at("c1") < at("c2") && at("c2") < at("u2"), "{text}");
+        assert!(!text.contains("critic<|im_end|>"), "{name}: the name writes no control token: {text}");
+    }
+    for name in ["llama-2", "gemma-3", "mistral-1"] {
+        let family = families().into_iter().find(|family| family.name == name).or_else(|| further().into_iter().find(|f| f.name == name));
+        let error = family.unwrap().render(&messages, None).unwrap_err().to_string();
+        assert!(error.contains("does not show a message's role `critic"), "{name}: {error}");
+    }
 }
 
 proptest::proptest! {
@@ -276,7 +301,7 @@ proptest::proptest! {
     #[test]
     fn no_order_of_messages_loses_anything(letters in "[suacdterRnil09]{1,12}", with_tools in proptest::bool::ANY) {
         static FAMILIES: LazyLock<Vec<Family>> = LazyLock::new(|| {
-            let is_odd = |family: &Family| family.dialect.turns != TurnOrder::ALL;
+            let is_odd = |family: &Family| TurnOrder { custom_roles: false, ..family.dialect.turns } != TurnOrder::ALL;
             families().into_iter().chain(further()).filter(is_odd).collect()
         });
         let (messages, words) = conversation(&letters);

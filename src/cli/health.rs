@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use ureq::tls::TlsConfig;
 
+use super::output::print;
 use super::remote::RemoteArgs;
 use super::serve::reachable;
 
@@ -14,7 +15,7 @@ use super::serve::reachable;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Exits with 0 if the server accepts requests, otherwise with 1.
+#[command(after_help = "Prints a line, and exits with 0 if the server accepts requests, otherwise with 1.
 
 Examples:
   penstock health
@@ -46,5 +47,5 @@ pub fn run(args: &HealthArgs, config: Option<&Path>) -> anyhow::Result<()> {
     let answer = agent.get(format!("{address}/{path}")).call();
     let status = answer.with_context(|| format!("{address} does not answer"))?.status();
     ensure!(status.is_success(), "{address} answers {}: see its log", status.as_u16());
-    Ok(())
+    print(&format!("{address} {}\n", if args.live { "is alive" } else { "accepts requests" }))
 }

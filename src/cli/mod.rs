@@ -6,6 +6,7 @@ use std::io::ErrorKind;
 use clap::{Parser, Subcommand};
 
 use crate::api::Interrupted;
+use crate::config::misnamed_variables;
 use crate::{engine, telemetry};
 use grammar::enable_trials;
 
@@ -18,6 +19,7 @@ pub mod create;
 mod device;
 pub mod doctor;
 mod engine_args;
+mod estimate;
 pub mod eval;
 mod eval_sums;
 pub mod health;
@@ -44,6 +46,7 @@ pub mod show;
 pub mod stop;
 mod supervise;
 pub mod tokenize;
+mod unfetched;
 mod version;
 
 /// Runs GGUF models and serves them to clients of OpenAI, Anthropic and Ollama.
@@ -127,6 +130,10 @@ pub fn main() -> ! {
     enable_trials();
     let cli = Cli::try_parse().unwrap_or_else(|error| refuse(&error));
     let config = cli.config.as_deref();
+    // The server logs these warnings, and the other commands here read no settings.
+    if !matches!(cli.command, Command::Serve(_) | Command::Convert(_) | Command::Completions(_) | Command::Man(_)) {
+        misnamed_variables().iter().for_each(|warning| output::say(warning));
+    }
     let result = match cli.command {
         Command::Serve(args) => serve::run(args, config),
         Command::Run(args) => run::run(args, config),

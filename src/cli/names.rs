@@ -33,7 +33,7 @@ pub fn locate(config: &Config, name: &str) -> anyhow::Result<ModelLocation> {
             Ok(_) => Ok(ModelLocation { path: name.into(), entry: ModelEntry::new(name, Source::File { path: name.into() }) }),
             // A folder may be a checkpoint, whose advice is in the other error.
             Err(other) if other.kind() == ErrorKind::InvalidInput && !Path::new(name).is_dir() => bail!("{name}: {other}"),
-            Err(_) if is_path(name) => Err(error.context(format!("{name}: no such file"))),
+            Err(_) if is_path(name) && !Path::new(name).is_dir() => Err(error.context(format!("{name}: no such file"))),
             Err(_) => Err(error),
         },
     }

@@ -13,7 +13,7 @@ use super::output::show;
 use super::reload::Reloader;
 use super::supervise;
 use crate::api;
-use crate::config::{Config, Overrides, find_model};
+use crate::config::{Config, Overrides, find_model, misnamed_variables};
 use crate::engine::BACKENDS;
 use crate::registry::Registry;
 use crate::telemetry;
@@ -58,6 +58,7 @@ pub fn run(args: ServeArgs, config: Option<&Path>) -> anyhow::Result<()> {
     if supervise {
         return supervise::run(&config);
     }
+    misnamed_variables().iter().for_each(|warning| tracing::warn!("{warning}"));
     keep_trials_ready();
     let access = api::Access::open(&config)?;
     let listener = match supervised {

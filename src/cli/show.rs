@@ -8,6 +8,8 @@ use serde_json::{Value as Json, json};
 
 use super::names::{ModelLocation, locate};
 use super::output::{columns, human_bytes, print, print_json};
+use super::unfetched::{self, unfetched};
+use crate::catalogue::{Store, resolve};
 use crate::config::{Config, Context, Overrides};
 use crate::engine::{EngineOptions, Footprint, find_device, footprints, longest_context};
 use crate::gguf::{GgufFile, Value};
@@ -24,7 +26,7 @@ use crate::tokenizer::Tokenizer;
   penstock show ./model.gguf --json
   penstock show qwen3 --context 32768 --sequences 8")]
 pub struct ShowArgs {
-    /// An id or alias of a model on disk, or a GGUF file
+    /// An id or alias of a model, or a GGUF file. If the model is not on disk, what the catalogue knows is shown
     #[arg(value_name = "MODEL|FILE.gguf")]
     model: String,
     /// Print JSON
@@ -40,9 +42,16 @@ pub struct ShowArgs {
 
 pub fn run(args: ShowArgs, config: Option<&Path>) -> anyhow::Result<()> {
     let config = Config::load(config, &Overrides::default())?;
+    let store = Store::new(&config.server.models_dir);
+    if let Ok(entry) = resolve(&config, &args.model)
+        && let Some(shown) = unfetched(&entry, &store)
+    {
+        return if args.json { print_json(&shown) } else { print(&unfetched::text(&entry, &shown)) };
+    }
     let located = locate(&config, &args.model)?;
     let file = Arc::new(GgufFile::open(&located.path)?);
     let mut shown = describe(&located.entry.id, &located.path, &file);
+    shown["on_disk"] = true.into();
     shown["template"] = template(&located, &file);
     shown["base"] = (located.entry.base || shown["template"].is_null() && !makes_vectors(&file)).into();
     shown["sampling"] = sampling(default_sampling(&located.entry, file_sampling(&file)));

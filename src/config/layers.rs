@@ -97,6 +97,15 @@ fn parse(origin: &str, text: &str) -> Result<Map<String, Value>, ConfigError> {
     file.collect().map_err(|error| ConfigError::File { origin: origin.into(), fault: one_line(&error.to_string()) })
 }
 
+/// Every setting, as its section and its key.
+pub(super) fn setting_names() -> Vec<(String, String)> {
+    let sections = parse("built-in defaults", DEFAULTS).unwrap_or_default();
+    let tables = sections.into_iter().filter_map(|(section, value)| Some((section, value.into_table().ok()?)));
+    let mut names: Vec<_> = tables.flat_map(|(section, keys)| keys.into_keys().map(move |key| (section.clone(), key))).collect();
+    names.sort();
+    names
+}
+
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }

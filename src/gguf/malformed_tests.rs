@@ -70,7 +70,7 @@ fn a_file_truncated_at_any_byte_is_refused() {
     let bytes = small().build();
     assert!(open_bytes(&bytes).is_ok());
     for len in 0..bytes.len() {
-        refused(&bytes[..len], "");
+        refused(&bytes[..len], "the file is incomplete: fetch it again");
     }
     refused(&bytes[..bytes.len() - 1], "tensor \"t.two\": 68 bytes at");
 }

@@ -56,10 +56,10 @@ pub(super) fn parse(bytes: &[u8], shard: usize) -> Read<Parsed> {
     let num_tensors = reader.u64("the number of tensors")?;
     let num_pairs = reader.u64("the number of metadata pairs")?;
     if num_pairs > reader.left() / MIN_PAIR_BYTES {
-        return Reader::fault(16, format!("{num_pairs} metadata pairs do not fit into the {} bytes that are left", reader.left()));
+        return Reader::cut(16, format!("{num_pairs} metadata pairs do not fit into the {} bytes that are left", reader.left()));
     }
     if num_tensors > reader.left() / MIN_TENSOR_BYTES {
-        return Reader::fault(8, format!("{num_tensors} tensors do not fit into the {} bytes that are left", reader.left()));
+        return Reader::cut(8, format!("{num_tensors} tensors do not fit into the {} bytes that are left", reader.left()));
     }
     if num_pairs.max(num_tensors) > MAX_ENTRIES {
         let text = format!("{num_tensors} tensors and {num_pairs} metadata pairs, expected at most {MAX_ENTRIES} of each");
@@ -186,7 +186,7 @@ fn check_layout(entries: &[TensorEntry], file_len: u64) -> Read<()> {
         let TensorInfo { name, offset, nbytes, .. } = &entry.info;
         if offset.checked_add(*nbytes).is_none_or(|end| end > file_len) {
             let text = format!("tensor {name:?}: {nbytes} bytes at offset {offset} reach past the end of the file ({file_len} bytes)");
-            return Reader::fault(entry.at, text);
+            return Reader::cut(entry.at, text);
         }
     }
     for pair in order.windows(2) {

@@ -52,10 +52,15 @@ impl<'a> Reader<'a> {
         Err(ReadFault { offset, text: text.into() })
     }
 
+    /// Fails with a fault at `offset` that a file has if its end is missing.
+    pub fn cut<T>(offset: u64, text: impl std::fmt::Display) -> Read<T> {
+        Self::fault(offset, format!("{text}: the file is incomplete: fetch it again"))
+    }
+
     /// Takes the next `count` bytes. `what` names them in an error message.
     pub fn take(&mut self, count: u64, what: &str) -> Read<&'a [u8]> {
         if count > self.left() {
-            return Self::fault(self.pos(), format!("{what} needs {count} bytes, but {} are left", self.left()));
+            return Self::cut(self.pos(), format!("{what} needs {count} bytes, but {} are left", self.left()));
         }
         let start = self.pos;
         self.pos += count as usize;
@@ -72,7 +77,7 @@ impl<'a> Reader<'a> {
         let start = self.pos();
         let len = self.u64(what)?;
         if len > self.left() {
-            return Self::fault(start, format!("{what} is {len} bytes long, but {} are left", self.left()));
+            return Self::cut(start, format!("{what} is {len} bytes long, but {} are left", self.left()));
         }
         let bytes = self.take(len, what)?;
         std::str::from_utf8(bytes).or_else(|error| {
@@ -121,7 +126,7 @@ impl<'a> Reader<'a> {
         if len > self.left() / min_bytes {
             let left = self.left();
             let text = format!("key {key:?} is an array of {len} elements of {min_bytes} bytes or more, but {left} bytes are left");
-            return Self::fault(len_at, text);
+            return Self::cut(len_at, text);
         }
         let cost = match type_id {
             8 => len,

@@ -3,8 +3,9 @@
 use std::borrow::Cow;
 
 use super::embedding::ValidText;
-use super::error::RequestError;
+use super::error::{ContextLimit, RequestError};
 use super::model::Model;
+use super::request::check_most;
 use super::text::bounded;
 
 /// The most tokens of a pair. The end of a longer document is left out.
@@ -27,6 +28,7 @@ impl Truncation {
         document: &str,
         encode: impl Fn(&str) -> Result<[ValidText; N], RequestError>,
     ) -> Result<[ValidText; N], RequestError> {
+        self.prompt.map_or(Ok(()), |most| check_most(most, ContextLimit::of(model)))?;
         let room = self.prompt.map(|most| most.min(model.base.context));
         let longest = self.document.into_iter().chain(room).min();
         let mut text = longest.map_or(Cow::Borrowed(document), |most| beginning(model, bounded(document, most), |has| has.min(most)));

@@ -7,7 +7,7 @@ use super::ledger::Account;
 use super::model::Model;
 use super::options::Budget;
 use super::prompt::{Prompt, encode};
-use super::request::budget;
+use super::request::{budget, check_most};
 use super::text::beginning;
 use logits::SamplingParams;
 use scheduler::{Client, Event, EventStream, Items, NewSequence};
@@ -35,6 +35,7 @@ pub fn validate(model: Arc<Model>, prompt: &Prompt, cache_salt: u64) -> Result<V
 pub fn validate_within(model: &Arc<Model>, prompt: &Prompt, most: Option<usize>, cache_salt: u64) -> Result<ValidText, RequestError> {
     let whole = validate(model.clone(), prompt, cache_salt);
     let Some(most) = most else { return whole };
+    check_most(most, ContextLimit::of(model))?;
     match &whole {
         Ok(text) if text.num_tokens() as usize <= most => return whole,
         Err(error) if !error.is_too_long() => return whole,
@@ -74,11 +75,11 @@ impl Pooled {
         Account::of(self.events.progress())
     }
 
-    /// The text's pooled hidden states, scaled to length 1. `dimensions`: how many leading elements to keep.
-    pub async fn vector(self, dimensions: Option<usize>) -> Result<Vec<f32>, Failure> {
+    /// The text's pooled hidden states. `dimensions`: how many leading elements to keep. `normalize`: scale the vector to length 1.
+    pub async fn vector(self, dimensions: Option<usize>, normalize: bool) -> Result<Vec<f32>, Failure> {
         let mut vector = self.pooled().await?;
         vector.truncate(dimensions.unwrap_or(vector.len()));
-        Ok(normalized(vector))
+        Ok(if normalize { normalized(vector) } else { vector })
     }
 
     /// The log-probability of the first token after the text.

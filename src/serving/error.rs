@@ -16,6 +16,8 @@ pub enum RequestError {
     TooLong { most: usize, room: ContextLimit },
     #[error("the query leaves no room for the document: both together may have {room} tokens")]
     NoRoom { room: usize },
+    #[error("{most} tokens are more than the model's context of {context}: -1 keeps as many as it holds")]
+    Truncation { most: usize, context: usize },
     #[error("there is no token {id}: the model's vocabulary ends at {}", vocab_size.saturating_sub(1))]
     Vocabulary { subject: Subject, id: u32, vocab_size: usize },
     #[error("{size} {unit} are too many for one request: send at most {most}")]
@@ -75,6 +77,7 @@ impl RequestError {
         match self {
             Self::Context { .. } | Self::TooLong { .. } | Self::NoRoom { .. } | Self::TooMuch { .. } | Self::Empty => Subject::Prompt,
             Self::Vocabulary { subject, .. } => *subject,
+            Self::Truncation { .. } => Subject::Truncation,
             Self::NoTemplate(_) | Self::NoEmbedding(_) | Self::NoRanking(_) | Self::NoGeneration(_) => Subject::Model,
             Self::Template(_) => Subject::Template,
             Self::Render(error) => error.subject(),

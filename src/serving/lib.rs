@@ -45,7 +45,7 @@ pub use model::{BaseModel, Lease, Model};
 pub use name_defaults::NameDefaults;
 pub use options::{Budget, Options, Truncate};
 pub use output::{Counts, End, EndReason, Output, StopCause};
-pub use prompt::Prompt;
+pub use prompt::{Around, Prompt};
 pub use request::ValidRequest;
 pub use response_request::{ResponseRequest, submit};
 pub use response_stream::{NextOutput, ResponseStream, StreamError};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::error::{ContextLimit, RequestError};
 use super::model::Model;
 use chat::{Conversation, Ending, Message, Role, Subject, render};
-use tokenizer::Tokenizer;
+use tokenizer::{Gap, Tokenizer};
 
 #[derive(Clone, Debug)]
 pub enum Prompt {
@@ -16,7 +16,16 @@ pub enum Prompt {
     /// Token ids. No BOS is added.
     Ids(Vec<u32>),
     /// The text before and after a gap that is to be filled in.
-    Infill { prefix: String, suffix: Arc<str> },
+    Infill { prefix: String, suffix: Arc<str>, around: Around },
+}
+
+/// What a model reads beside the text before and after a gap.
+#[derive(Clone, Debug, Default)]
+pub struct Around {
+    /// Other files of the same work: the name and the text of each. The first ones are left out if the context has no room for them.
+    pub files: Arc<[(String, String)]>,
+    /// The text with which the gap begins.
+    pub begun: String,
 }
 
 /// The longest prefix and suffix together. Encoding takes many times the memory of a text, and both are encoded whole [bytes].
@@ -63,13 +72,15 @@ pub(super) fn encode_up_to(model: &Model, prompt: &Prompt, most: usize) -> Resul
         Prompt::Chat(conversation) => return encode_rendered(model, &rendered(model, conversation)?, most),
         Prompt::Text(text) => tokenizer.encode_prompt(text, most),
         Prompt::Ids(ids) => Some(ids.clone()),
-        Prompt::Infill { prefix, suffix } => {
+        Prompt::Infill { prefix, suffix, around: Around { files, begun } } => {
             let infill = tokenizer.infill().ok_or_else(|| RequestError::NoInfill(model.id.clone()))?;
-            let size = prefix.len() + suffix.len();
+            let size = prefix.len() + suffix.len() + begun.len() + files.iter().map(|(name, text)| name.len() + text.len()).sum::<usize>();
             if size > MAX_INFILL {
                 return Err(RequestError::TooMuch { size, most: MAX_INFILL, unit: "bytes of text" });
             }
-            Some(tokenizer.encode_infill(infill, prefix, suffix))
+            // An eighth of the context is left for the answer.
+            let most = model.base.context - model.base.context / 8;
+            Some(tokenizer.encode_infill(infill, Gap { files, prefix, suffix, begun }, most))
         }
     };
     checked(model, ids)

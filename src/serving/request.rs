@@ -47,6 +47,7 @@ impl ValidRequest {
         check_ids(Subject::StopTokens, options.stop_token_ids.iter().copied(), vocab_size)?;
         check_ids(Subject::LogitBias, options.sampling.logit_bias.iter().map(|(id, _)| *id), vocab_size)?;
         check_ids(Subject::AllowedIds, options.allowed_ids.iter().flatten().copied(), vocab_size)?;
+        options.truncate.map_or(Ok(()), |truncate| check_most(truncate.most(), ContextLimit::of(&model)))?;
         // A prompt that will be truncated is encoded whole.
         let most = if options.truncate.is_some() { usize::MAX } else { most_counted(&model) };
         let (ids, entry) = match &prompt {
@@ -142,6 +143,12 @@ fn stop_ids(model: &Model, prompt: &Prompt, options: &Options) -> Vec<u32> {
     ids.sort_unstable();
     ids.dedup();
     ids
+}
+
+/// Refuses a length to which prompts are cut if the context does not hold it. The context itself bounds a prompt that may have any length.
+pub(super) fn check_most(most: usize, room: ContextLimit) -> Result<(), RequestError> {
+    let context = room.context;
+    if most > context && most != usize::MAX { Err(RequestError::Truncation { most, context }) } else { Ok(()) }
 }
 
 /// Cuts a prompt to the length that the request permits, and keeps its end.

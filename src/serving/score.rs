@@ -106,7 +106,7 @@ impl Scoring {
         for running in self.running {
             found.push(match self.method {
                 ScoringMethod::Ranks => running.pooled().await?,
-                ScoringMethod::Embeds => running.vector(None).await?,
+                ScoringMethod::Embeds => running.vector(None, true).await?,
                 ScoringMethod::Judges => vec![running.first_logprob().await?],
             });
         }

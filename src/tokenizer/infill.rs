@@ -16,12 +16,28 @@ const TEXTS: [[&str; 3]; 7] = [
 /// Other tokens that end a piece of code: padding, the next file, and the next repository.
 const ENDS: [&str; 7] = ["<|fim_pad|>", "<fim_pad>", "<fim-pad>", "<|file_sep|>", "<file_sep>", "<|repo_name|>", "<repo_name>"];
 
+/// The tokens before the name of a repository and before that of a file, one row per family of models.
+const FILES: [[&str; 2]; 2] = [["<|repo_name|>", "<|file_sep|>"], ["<repo_name>", "<file_sep>"]];
+
+/// A text with a gap, and what stands around it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Gap<'a> {
+    /// Other files of the same work: the name and the text of each.
+    pub files: &'a [(String, String)],
+    pub prefix: &'a str,
+    pub suffix: &'a str,
+    /// The text with which the gap begins.
+    pub begun: &'a str,
+}
+
 /// The tokens of a vocabulary for filling in the middle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Infill {
     pub(crate) prefix: u32,
     pub(crate) suffix: u32,
     pub(crate) middle: u32,
+    /// The tokens before the name of a repository and before that of a file.
+    pub(crate) files: Option<[u32; 2]>,
     ends: Vec<u32>,
 }
 
@@ -41,7 +57,8 @@ impl Infill {
             [Some(prefix), Some(suffix), Some(middle)] => [prefix, suffix, middle],
             _ => by_text()?,
         };
-        Some(Self { prefix, suffix, middle, ends: ENDS.into_iter().filter_map(id).collect() })
+        let files = FILES.iter().find_map(|[repository, file]| Some([id(repository)?, id(file)?]));
+        Some(Self { prefix, suffix, middle, files, ends: ENDS.into_iter().filter_map(id).collect() })
     }
 
     /// Every id that must not occur in the text between prefix and suffix.
@@ -52,6 +69,7 @@ impl Infill {
 
 #[cfg(test)]
 mod tests {
+    use super::{Gap, Infill};
     use crate::Tokenizer;
     use gguf::{GgufBuilder, GgufFile};
 
@@ -72,7 +90,29 @@ mod tests {
         builder.write(file.path()).unwrap();
         let tokenizer = Tokenizer::from_gguf(&GgufFile::open(file.path()).unwrap()).unwrap();
         let infill = tokenizer.infill()?;
-        Some((tokenizer.encode_infill(infill, "ab", "b<s>"), infill.ids().collect()))
+        let gap = Gap { prefix: "ab", suffix: "b<s>", ..Gap::default() };
+        Some((tokenizer.encode_infill(infill, gap, 100), infill.ids().collect()))
+    }
+
+    #[test]
+    fn other_files_come_first_as_many_as_there_is_room_for() {
+        let named = ["<|fim_middle|>", "<|fim_prefix|>", "<|fim_suffix|>", "<|file_sep|>"];
+        let file = tempfile::NamedTempFile::new().unwrap();
+        vocabulary(named, 3).write(file.path()).unwrap();
+        let tokenizer = Tokenizer::from_gguf(&GgufFile::open(file.path()).unwrap()).unwrap();
+        let infill = tokenizer.infill().unwrap();
+        assert_eq!(infill.files, None, "a token for files alone is not enough");
+        let files = [("a".to_owned(), "ab".to_owned()), ("b".to_owned(), "a".to_owned())];
+        let gap = Gap { files: &files, prefix: "a", suffix: "b", begun: "ab" };
+        // Line breaks are not in this vocabulary.
+        let ids = |most| tokenizer.encode_infill(infill, gap, most);
+        let gap_ids = [5, 1, 6, 2, 4, 3];
+        assert_eq!(ids(100), [&[1, 3, 2, 1][..], &gap_ids].concat());
+        assert_eq!(ids(9), [&[2, 1][..], &gap_ids].concat(), "the first file has no room");
+        assert_eq!(ids(7), gap_ids);
+        let tokens = Infill { files: Some([0, 7]), ..infill.clone() };
+        let ids = tokenizer.encode_infill(&tokens, gap, 100);
+        assert_eq!((ids[0], ids.iter().filter(|&&id| id == 7).count()), (0, 3), "one per file, and one before the gap");
     }
 
     #[test]

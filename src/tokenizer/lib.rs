@@ -58,7 +58,7 @@ mod wordpiece;
 mod wordpiece_tests;
 
 pub use error::TokenizerError;
-pub use infill::Infill;
+pub use infill::{Gap, Infill};
 pub use pair::Pair;
 pub use parts::{Kind, Parts};
 pub use tokenizer::Tokenizer;

@@ -9,7 +9,7 @@ use crate::cache::{Bound, Cache};
 use crate::ends::end_ids;
 use crate::error::TokenizerError;
 use crate::hugging_face::JsonVocab;
-use crate::infill::Infill;
+use crate::infill::{Gap, Infill};
 use crate::merge::UNKNOWN;
 use crate::pieces::Pieces;
 use crate::special::Special;
@@ -289,20 +289,54 @@ impl Tokenizer {
         encoder + self.pieces.bytes_held() + self.types.capacity()
     }
 
+    /// The class of `transformers` that reads vocabularies of this kind.
+    pub fn class(&self) -> &'static str {
+        match self.encoder {
+            Encoder::Bpe(_) => "GPT2Tokenizer",
+            Encoder::Spm(_) => "LlamaTokenizer",
+            Encoder::Unigram(_) => "T5Tokenizer",
+            Encoder::WordPiece(_) => "BertTokenizer",
+        }
+    }
+
     /// The tokens for filling in the middle of a text. None if the vocabulary has none.
     pub fn infill(&self) -> Option<&Infill> {
         self.infill.as_ref()
     }
 
-    /// The prompt for the text between `prefix` and `suffix`. Texts of control tokens become their ids, as in any prompt.
-    pub fn encode_infill(&self, infill: &Infill, prefix: &str, suffix: &str) -> Vec<u32> {
-        let mut ids: Vec<u32> = self.bos.filter(|_| self.starts_with_bos).into_iter().collect();
-        ids.push(infill.prefix);
-        ids.extend(self.encode(prefix, true));
+    /// The prompt for the text in a gap. Texts of control tokens become their ids, as in any prompt. With other files, the prompt has at
+    /// most `most` tokens: the first files are left out if there is no room for them.
+    pub fn encode_infill(&self, infill: &Infill, gap: Gap<'_>, most: usize) -> Vec<u32> {
+        let mut ids = vec![infill.prefix];
+        ids.extend(self.encode(gap.prefix, true));
         ids.push(infill.suffix);
-        ids.extend(self.encode(suffix, true));
+        ids.extend(self.encode(gap.suffix, true));
         ids.push(infill.middle);
-        ids
+        ids.extend(self.encode(gap.begun, true));
+        let bos = self.bos.filter(|_| self.starts_with_bos);
+        bos.into_iter().chain(self.files_before(infill, gap.files, most.saturating_sub(ids.len() + 1))).chain(ids).collect()
+    }
+
+    /// The last of some files that have at most `most` tokens together, in their order.
+    fn files_before(&self, infill: &Infill, files: &[(String, String)], most: usize) -> Vec<u32> {
+        let marked = |mark: Option<u32>, text: &str| mark.into_iter().chain(self.encode(text, true)).collect::<Vec<u32>>();
+        let (repository, file) = infill.files.map_or((None, None), |[repository, file]| (Some(repository), Some(file)));
+        let [head, own] = match infill.files {
+            Some(_) => [marked(repository, "repository\n"), marked(file, "file\n")],
+            None => [Vec::new(), Vec::new()],
+        };
+        let mut room = most.saturating_sub(head.len() + own.len());
+        let mut kept = Vec::new();
+        for (name, text) in files.iter().rev() {
+            let ids = marked(file, &format!("{name}\n{text}\n"));
+            let Some(rest) = room.checked_sub(ids.len()) else { break };
+            room = rest;
+            kept.push(ids);
+        }
+        if kept.is_empty() {
+            return Vec::new();
+        }
+        [head].into_iter().chain(kept.into_iter().rev()).chain([own]).flatten().collect()
     }
 
     fn encode_into(&self, text: &str, control: bool, mut at_start: bool, bound: Bound, out: &mut Vec<u32>) {

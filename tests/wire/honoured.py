@@ -134,7 +134,22 @@ def includes_log_probabilities(cell: Cell) -> None:
 
 
 def repeats_the_prompt(cell: Cell) -> None:
-    assert cell.text(**cell.sample) == "Hi" + cell.text()
+    if cell.endpoint == "chat":
+        last = cell.sample["messages"][-1]["content"]
+        assert cell.text(**cell.sample) == last + cell.text(messages=cell.sample["messages"])
+    else:
+        assert cell.text(**cell.sample) == "Hi" + cell.text()
+
+
+def names_tokens_by_ids(cell: Cell) -> None:
+    found = cell.choice(**cell.sample, logprobs=True if cell.endpoint == "chat" else 0, ignore_eos=True)["logprobs"]
+    names = [token["token"] for token in found["content"]] if cell.endpoint == "chat" else found["tokens"]
+    assert len(names) == 2 and all(name.startswith("token_id:") for name in names)
+
+
+def keeps_its_length(cell: Cell) -> None:
+    length = lambda **fields: sum(value * value for value in cell.json(**fields)["data"][0]["embedding"])
+    assert abs(length() - 1) < 1e-4 < abs(length(**cell.sample) - 1)
 
 
 def has_a_longer_prompt(cell: Cell) -> None:
@@ -353,6 +368,7 @@ EFFECTS = {
     "skip_special_tokens": shows_special_tokens,
     "truncate_prompt_tokens": cuts_the_prompt,
     "return_token_ids": has_ids,
+    "return_tokens_as_token_ids": names_tokens_by_ids,
     "allowed_token_ids": has_allowed_ids_alone,
     "bad_words": avoids_the_words,
     "prompt_logprobs": has_log_probabilities_of_the_prompt,
@@ -402,4 +418,5 @@ EFFECTS = {
     "reasoning_effort": has_a_longer_prompt,
     "encoding_format": is_in_base64,
     "dimensions": has_eight_dimensions,
+    "normalize": keeps_its_length,
 }

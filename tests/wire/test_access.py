@@ -117,6 +117,75 @@ def test_without_a_list_no_origin_is_allowed_and_with_a_star_every_one(server):
     assert wrong.returncode == 1 and "server.cors_origins" in wrong.stderr and "without a path" in wrong.stderr
 
 
+# Pages and apps of this machine, as their browsers and web views name them.
+LOCAL = ["http://localhost:3000", "https://localhost", "http://127.0.0.1:5173", "http://[::1]:8000", "app://obsidian.md"]
+LOCAL += ["file://", "vscode-webview://1a2b3c", "tauri://localhost", "http://tauri.localhost"]
+
+
+@pytest.mark.parametrize("origin", LOCAL)
+def test_pages_of_this_machine_may_ask_models_and_list_them(server, origin):
+    reply = preflight(server, origin, **{"access-control-request-headers": "authorization,content-type"})
+    assert reply.status == 204 and marks(reply)["access-control-allow-origin"] == origin
+    assert marks(reply)["access-control-allow-methods"] == "GET, HEAD, POST"
+    body = {"model": MODEL, "prompt": "Hi", "max_tokens": 1}
+    asked = [("POST", "/v1/completions", body), ("POST", "/api/generate", body), ("GET", "/v1/models", None), ("GET", "/api/tags", None)]
+    for method, path, body in [*asked, ("GET", "/models", None), ("GET", "/health", None), ("GET", "/models/", None)]:
+        reply = server.request(method, path, body, headers={"origin": origin})
+        assert reply.status == 200 and marks(reply)["access-control-allow-origin"] == origin, path
+        assert "access-control-allow-credentials" not in marks(reply) and "origin" in reply.headers["vary"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/admin/models/unload"),
+        ("GET", "/admin/models"),
+        ("DELETE", "/api/delete"),
+        ("DELETE", "/v1/responses/resp_1"),
+        ("POST", "/api/pull"),
+        ("POST", "/api/%70ull"),
+        ("POST", "/api/create"),
+        ("POST", "/api/copy"),
+        ("POST", "/models"),
+        ("POST", "/models/load"),
+        ("POST", "/models/unload"),
+        ("POST", "/v1/files"),
+        ("GET", "/v1/files"),
+        ("POST", "/v1/batches"),
+        ("GET", "/metrics"),
+    ],
+)
+def test_pages_of_this_machine_may_not_change_what_the_server_keeps(server, method, path):
+    reply = server.request("OPTIONS", path, headers={"origin": LOCAL[0], "access-control-request-method": method})
+    assert reply.status != 204 and not marks(reply)
+    server.wait_log(f"a page of {LOCAL[0]} may not send {method} {path}: server.cors_origins lists the origins whose pages may")
+    if method == "GET":
+        assert not marks(server.get(path, headers={"origin": LOCAL[0]}))
+
+
+def test_a_page_of_this_machine_may_not_send_a_form_with_a_file(server):
+    form = b'--x\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n--x--\r\n'
+    headers = {"origin": LOCAL[0], "content-type": "multipart/form-data; boundary=x"}
+    reply = server.post("/v1/files", form, headers=headers)
+    assert reply.status == 403 and "server.cors_origins" in reply.error["message"]
+
+
+def test_a_refused_preflight_is_logged_with_the_name_of_the_setting(server):
+    for origin in (OTHER, "null"):
+        assert preflight(server, origin).status == 405
+        server.wait_log(f"a page of {origin} may not send POST /v1/chat/completions: server.cors_origins lists")
+
+
+def test_with_keys_or_on_another_address_only_listed_origins_are_allowed(crossed):
+    server, key = crossed
+    assert marks(preflight(server, "http://localhost:3000"))["access-control-allow-origin"] == "http://localhost:3000", "it is listed"
+    for origin in ("http://localhost:3001", "app://x", "http://127.0.0.1:3000"):
+        assert not marks(preflight(server, origin)) and not marks(server.get("/v1/models", headers={"origin": origin, "x-api-key": key}))
+    with Server({**CONFIG, "SERVER__HOST": "0.0.0.0"}) as everywhere:
+        reply = everywhere.get("/v1/models", headers={"origin": "http://localhost:3000"})
+        assert reply.status == 200 and not marks(reply)
+
+
 def test_the_list_of_hosts():
     status = lambda server, host: status_of(raw(server, f"GET /v1/models HTTP/1.1\r\nHost: {host}\r\n\r\n".encode(), 5))
     hosts = {"SERVER__ALLOWED_HOSTS": "llm.example.com,*.corp.example"}

@@ -34,13 +34,14 @@ VALUES = {
     },
     "top_logprobs": {"chat": {"top_logprobs": 2, "logprobs": True}, "*": {"top_logprobs": 2}},
     "include": {"include": ["message.output_text.logprobs"]},
-    "echo": {"echo": True},
+    "echo": {"chat": {"messages": TURNS, "echo": True}, "*": {"echo": True}},
     "suffix": {"suffix": "there"},
     "stop": {"stop": ["zzz"]},
     "include_stop_str_in_output": {"include_stop_str_in_output": True},
     "skip_special_tokens": {"skip_special_tokens": False},
     "truncate_prompt_tokens": {"truncate_prompt_tokens": 4},
     "return_token_ids": {"return_token_ids": True},
+    "return_tokens_as_token_ids": {"return_tokens_as_token_ids": True},
     "allowed_token_ids": {"allowed_token_ids": [5, 6]},
     "bad_words": {"bad_words": ["zzz"]},
     "prompt_logprobs": {"prompt_logprobs": 1},
@@ -98,6 +99,7 @@ VALUES = {
     "reasoning_effort": {"reasoning_effort": "low"},
     "encoding_format": {"encoding_format": "base64"},
     "dimensions": {"dimensions": 8},
+    "normalize": {"normalize": False},
 }
 
 

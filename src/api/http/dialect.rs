@@ -15,6 +15,12 @@ pub trait Dialect: Send + Sync + 'static {
     /// `/v1/messages-old`. The longest prefix wins. Base addresses end with the default dialect's first prefix.
     fn prefixes(&self) -> &'static [&'static str];
 
+    /// The prefixes of the paths at which clients change what the server keeps, such as its models and files. Pages of this machine may use
+    /// them only if the configuration lists their origin.
+    fn keeping_prefixes(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// Whether the dialect claims a request whose path another dialect owns, judged by the request's headers.
     fn claims(&self, _path: &str, _headers: &HeaderMap) -> bool {
         false
@@ -69,6 +75,11 @@ impl Dialects {
     /// Whether a dialect owns `path`.
     pub fn owns(&self, path: &str) -> bool {
         self.iter().any(|dialect| dialect.prefixes().iter().any(|prefix| owns(prefix, path)))
+    }
+
+    /// Whether clients change what the server keeps at `path`.
+    pub fn keeps(&self, path: &str) -> bool {
+        self.iter().any(|dialect| dialect.keeping_prefixes().iter().any(|prefix| owns(prefix, path)))
     }
 
     /// The dialects in the order in which their routes are tried. Another dialect may have a route on a path of the default one, for

@@ -10,6 +10,7 @@ use registry::RegistryError;
 use serving::SubmitError;
 
 const RETRY_AFTER_MS: header::HeaderName = header::HeaderName::from_static("retry-after-ms");
+const SHOULD_RETRY: header::HeaderName = header::HeaderName::from_static("x-should-retry");
 
 /// The kind of an error. Each kind has its own status and code, so that a client can tell them apart. Exceeded key limits and full queues
 /// share the code that clients know for "wait and try again".
@@ -225,6 +226,10 @@ impl ResponseError for ApiError {
             // SDKs prefer the time in milliseconds. The standard header has whole seconds.
             builder.insert_header((header::RETRY_AFTER, wait.as_nanos().div_ceil(1_000_000_000).max(1).to_string()));
             builder.insert_header((RETRY_AFTER_MS, wait.as_nanos().div_ceil(1_000_000).max(1).to_string()));
+        }
+        if self.kind == Kind::NotImplemented {
+            // OpenAI's SDKs send a request again after any status from 500 up, unless they are told not to.
+            builder.insert_header((SHOULD_RETRY, "false"));
         }
         if self.kind == Kind::Unauthorized {
             builder.insert_header((header::WWW_AUTHENTICATE, "Bearer"));

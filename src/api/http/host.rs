@@ -57,7 +57,7 @@ pub fn check(request: &ServiceRequest, allowed: &Hosts) -> Result<(), ApiError> 
 }
 
 /// Returns the host of `host` or `host:port`, with the brackets of an IPv6 address. `None` if `value` has neither form.
-fn name_of(value: &str) -> Option<&str> {
+pub fn name_of(value: &str) -> Option<&str> {
     let end = match value.strip_prefix('[') {
         Some(rest) => rest.find(']')? + 2,
         None => value.find(':').unwrap_or(value.len()),

@@ -1,5 +1,8 @@
 //! The JSON body of a request, bounded in size, in time and in the memory of all its forms.
 
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +14,7 @@ use actix_web::{FromRequest, HttpMessage, HttpRequest, web};
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
 use futures_util::future::LocalBoxFuture;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
 
 use super::error::{ApiError, Kind, quoted};
@@ -33,6 +37,11 @@ const SMALL_BODY: usize = 1 << 20;
 const MAX_LOGGED: usize = 4 << 10;
 /// The number of copies of a body's texts that may exist at once: in the tree, in the request, in the template's input and in the prompt.
 const COPIES: usize = 4;
+
+/// The longest name of a field that chooses an endpoint [bytes].
+const MAX_NAME: usize = 64;
+/// The most fields among which those that choose an endpoint are found.
+const MAX_NAMES: usize = 1024;
 
 /// The content types that another origin's page may send without a preflight request.
 const OF_PAGES: [&str; 3] = ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"];
@@ -88,6 +97,19 @@ impl JsonBody {
             let received = Received { bytes, encoding, limit, unknown: limits.unknown_fields, held, logged_as };
             Ok(Self { received, journal })
         })
+    }
+
+    /// Returns the first of `names` that is a field of the body with a value, without building the body's tree.
+    ///
+    /// # Errors
+    /// The body is compressed, or is no JSON object.
+    pub async fn first_of(&self, names: &'static [&'static str]) -> Result<Option<&'static str>, ApiError> {
+        if self.received.encoding != Encoding::Identity {
+            return Err(ApiError::new(Kind::MediaType, "a body at this path must not be compressed: its fields choose the endpoint"));
+        }
+        let bytes = self.received.bytes.clone();
+        let find = move || fields_with_a_value(&bytes).map(|found| names.iter().copied().find(|name| found.contains(*name)));
+        if self.received.bytes.len() <= PARSE_INLINE { find() } else { off_loop(find).await? }
     }
 
     /// Parses the body, lets `schema` remove the unknown fields from its tree, and reads a request from the tree. The tree of a large body
@@ -148,6 +170,30 @@ impl Received {
     }
 }
 
+/// The names of a JSON object's fields whose values are not null. Names that are too long for a field are left out.
+fn fields_with_a_value(bytes: &[u8]) -> Result<HashSet<String>, ApiError> {
+    struct Names;
+    impl<'de> Visitor<'de> for Names {
+        type Value = HashSet<String>;
+
+        fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+            f.write_str("an object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut names = HashSet::new();
+            while let Some((name, value)) = map.next_entry::<Cow<str>, Option<IgnoredAny>>()? {
+                if value.is_some() && name.len() <= MAX_NAME && names.len() < MAX_NAMES {
+                    names.insert(name.into_owned());
+                }
+            }
+            Ok(names)
+        }
+    }
+    let found = serde_json::Deserializer::from_slice(bytes).deserialize_map(Names);
+    found.map_err(|error| ApiError::new(Kind::MalformedBody, format!("the body is not a JSON object: {error}")))
+}
+
 /// Whether a browser sent the request.
 pub fn is_of_browser(request: &HttpRequest) -> bool {
     OF_BROWSERS.iter().any(|name| request.headers().contains_key(name))
@@ -202,6 +248,17 @@ mod tests {
     use actix_web::test::TestRequest;
 
     use super::*;
+
+    #[test]
+    fn the_fields_of_an_object_are_found_without_its_tree() {
+        let found = fields_with_a_value(br#"{"a": null, "b\u0063": [{"x": {}}], "d": false}"#).unwrap();
+        assert_eq!(found, HashSet::from(["bc".to_owned(), "d".to_owned()]));
+        let deep = format!("{{\"a\": {}{}}}", "[".repeat(100_000), "]".repeat(100_000));
+        assert!(fields_with_a_value(deep.as_bytes()).unwrap().contains("a"));
+        for wrong in ["[]", "{", "", "{\"a\": }", "5"] {
+            assert_eq!(fields_with_a_value(wrong.as_bytes()).unwrap_err().kind, Kind::MalformedBody, "{wrong}");
+        }
+    }
 
     #[test]
     fn all_types_pass_but_those_that_a_page_may_send_unasked() {

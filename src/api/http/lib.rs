@@ -24,6 +24,7 @@ pub mod integers;
 pub mod journal;
 pub mod json;
 pub mod keyring;
+pub mod local_pages;
 pub mod memory_budget;
 pub mod metrics;
 pub mod middleware;

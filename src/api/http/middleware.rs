@@ -27,7 +27,7 @@ use super::journal::Journal;
 use super::request_record::BodyEnd;
 use super::state::AppState;
 use super::tenant::Tenant;
-use super::{auth, host, metrics, paths};
+use super::{auth, host, local_pages, metrics, paths};
 use keys::InFlight;
 use serving::Model;
 
@@ -41,7 +41,7 @@ const ADMIN: &str = "/admin/";
 
 /// Whether `path` is that of a health probe, which is called often.
 fn is_probe(path: &str) -> bool {
-    matches!(path, "/health" | "/ready" | "/metrics" | "/version")
+    matches!(path, "/health" | "/ready" | "/ping" | "/load" | "/metrics" | "/version")
 }
 
 /// Whether a request retrieves, cancels or deletes a response. A key whose background responses take all its places can still do that.
@@ -64,10 +64,10 @@ enum Admission {
 }
 
 /// Refuses a request for a foreign host, one that lacks a needed key, one beyond the limits of its key, and any request but a probe's while
-/// the server drains.
-fn admit(request: &ServiceRequest, state: &AppState, journal: &Journal) -> Result<Admission, ApiError> {
+/// the server drains. `origin`: the origin whose page may send this request.
+fn admit(request: &ServiceRequest, state: &AppState, journal: &Journal, origin: Option<&HeaderValue>) -> Result<Admission, ApiError> {
     host::check(request, &state.hosts)?;
-    if let Some(response) = state.cors.preflight(request) {
+    if let Some(response) = state.cors.preflight(request, origin) {
         return Ok(Admission::Answer(response));
     }
     if !is_probe(request.path()) && !request.path().starts_with(ADMIN) {
@@ -94,8 +94,9 @@ pub async fn around(mut request: ServiceRequest, next: Next<impl MessageBody + '
     let journal = Journal::open(&request, is_probe(request.path()));
     paths::put_right(&mut request, &dialects);
     let dialect = dialects.of_request(request.path(), request.headers());
-    let origin = state.cors.allowed(request.headers());
-    let admission = admit(&request, &state, &journal).unwrap_or_else(|error| Admission::Answer(error.error_response()));
+    let is_open = || !state.keys.is_required() && local_pages::are_served(&request, &dialects);
+    let origin = state.cors.allowed(request.headers(), is_open);
+    let admission = admit(&request, &state, &journal, origin.as_ref()).unwrap_or_else(|error| Admission::Answer(error.error_response()));
     let result = match admission {
         Admission::Answer(response) => Ok(request.into_response(response)),
         Admission::Serve(in_flight) => {

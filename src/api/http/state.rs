@@ -43,7 +43,7 @@ impl AppState {
             bodies: MemoryBudget::new(config.limits.max_bodies_bytes),
             keep_alive: Duration::from_secs(config.server.keep_alive_seconds.max(1)),
             hosts: Hosts::new(config.server.host, &config.server.allowed_hosts),
-            cors: Cors::new(&config.server.cors_origins),
+            cors: Cors::new(&config.server.cors_origins, config.server.host),
             keys,
             drain: Drain::default(),
             vllm_metrics: config.server.vllm_metrics,

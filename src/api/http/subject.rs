@@ -36,6 +36,7 @@ impl FieldNames {
             Subject::Template => "chat_template",
             Subject::LogitBias => self.logit_bias,
             Subject::AllowedIds => "allowed_token_ids",
+            Subject::Truncation => "truncate_prompt_tokens",
         }
     }
 
@@ -55,6 +56,7 @@ impl FieldNames {
         let at_field = matches!(
             error,
             RequestError::Vocabulary { .. }
+                | RequestError::Truncation { .. }
                 | RequestError::Template(_)
                 | RequestError::Rules(_)
                 | RequestError::Render(RenderError::NoEffort)

@@ -20,12 +20,21 @@ pub fn check_dimensions(model: &Model, dimensions: Option<usize>) -> Result<(), 
     }
 }
 
-/// Returns the vector of each text that `validate` makes, and the total number of tokens. `dimensions`: how many elements to keep.
+/// The form of vectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VectorForm {
+    /// How many elements to keep.
+    pub dimensions: Option<usize>,
+    /// Whether vectors are scaled to length 1.
+    pub normalize: bool,
+}
+
+/// Returns the vector of each text that `validate` makes, and the total number of tokens.
 pub async fn vectors(
     state: web::Data<AppState>,
     caller: &Caller,
     names: FieldNames,
-    dimensions: Option<usize>,
+    form: VectorForm,
     validate: impl FnOnce() -> Result<Vec<ValidText>, RequestError> + Send + 'static,
 ) -> Result<(Vec<Vec<f32>>, u32), ApiError> {
     let (active, ledger) = (ActiveGeneration::new(state), caller.journal.ledger());
@@ -35,7 +44,7 @@ pub async fn vectors(
         running.iter().for_each(|text| ledger.enter(&text.account(), false));
         let mut vectors = Vec::with_capacity(running.len());
         for text in running {
-            vectors.push(text.vector(dimensions).await.map_err(|failure| names.failure(&failure))?);
+            vectors.push(text.vector(form.dimensions, form.normalize).await.map_err(|failure| names.failure(&failure))?);
         }
         Ok((vectors, ledger.counts().prompt))
     };

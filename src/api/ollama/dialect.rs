@@ -22,6 +22,10 @@ impl Dialect for Ollama {
         &["/api"]
     }
 
+    fn keeping_prefixes(&self) -> &'static [&'static str] {
+        &["/api/pull", "/api/push", "/api/create", "/api/copy", "/api/delete", "/api/blobs"]
+    }
+
     fn routes(&self, config: &mut ServiceConfig) {
         config
             .service(web::resource(ROOT).guard(guard::fn_guard(asks_no_page)).to(running))

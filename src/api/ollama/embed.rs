@@ -19,7 +19,7 @@ use http::error::ApiError;
 use http::memory_budget::MemoryPermit;
 use http::state::AppState;
 use http::subject::FieldNames;
-use http::vectors::{check_dimensions, vectors};
+use http::vectors::{VectorForm, check_dimensions, vectors};
 use serving::{Prompt, embedding};
 
 /// Embed texts as vectors, as Ollama does
@@ -85,6 +85,6 @@ async fn run(
         let texts = inputs.into_iter().map(Prompt::Text);
         texts.map(|text| embedding::validate_within(&model, &text, most, salt)).collect()
     };
-    let (vectors, num_tokens) = vectors(state.clone(), &caller, names, dimensions, validate).await?;
+    let (vectors, num_tokens) = vectors(state.clone(), &caller, names, VectorForm { dimensions, normalize: true }, validate).await?;
     Ok(Done { vectors, num_tokens, clock })
 }

@@ -24,7 +24,7 @@ use http::caller::Caller;
 use http::client_stream;
 use http::error::ApiError;
 use http::state::{AppState, off_loop};
-use serving::{Model, Options, Prompt, ResponseRequest};
+use serving::{Around, Model, Options, Prompt, ResponseRequest};
 
 /// Answer or continue a text, as Ollama does
 ///
@@ -78,7 +78,9 @@ async fn prepared(
         _ if think.as_ref().is_some_and(|think| *think != Think::Switch(false)) => {
             return Err(ApiError::field("think", "`think` is not allowed without a chat template: leave `raw` and `suffix` out"));
         }
-        Kind::Infill(suffix) => return Ok((model, Prompt::Infill { prefix: text, suffix: suffix.into() }, None)),
+        Kind::Infill(suffix) => {
+            return Ok((model, Prompt::Infill { prefix: text, suffix: suffix.into(), around: Around::default() }, None));
+        }
         Kind::Raw | Kind::Empty => return Ok((model, Prompt::Text(text), None)),
     };
     let ChatTurn { system, template, context: before } = turn;

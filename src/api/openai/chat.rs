@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use actix_web::{HttpRequest, HttpResponse, web};
 
@@ -15,7 +16,7 @@ use super::stream::{self, EventFormat};
 use super::types;
 use super::types::chat::{AssistantMessage, ChatChoice, ChatChunk, ChatChunkChoice, ChatCompletion, ChatRequest, Delta};
 use super::types::error::ErrorBody;
-use super::types::logprobs::{ChatLogprobs, prompt_logprobs};
+use super::types::logprobs::{ChatLogprobs, TokenNames, prompt_logprobs};
 use super::types::tools::{
     CustomCall, CustomDelta, CustomToolCall, FunctionCall, FunctionDelta, FunctionToolCall, ToolCall, ToolCallDelta,
 };
@@ -51,10 +52,12 @@ pub async fn create(
 ) -> Result<HttpResponse, ApiError> {
     let limits = state.limits();
     let (mut request, held) = body.read(&convert::schemas::CHATS, move |value| convert::chat::parse(value, &limits)).await?;
-    let (caller, has_logprobs) = (Caller::of(&http), request.options.logprobs.is_some());
+    let (caller, names) = (Caller::of(&http), request.token_names);
     let (extras, legacy) = (ResponseOptions::of(&request.options, request.stream), request.legacy);
     let scores_prompt = request.options.prompt_logprobs.is_some();
-    let form = Form { has_logprobs, scores_prompt, legacy, customs: std::mem::take(&mut request.customs), extras, prompt_ids: None };
+    let (customs, echo) = (std::mem::take(&mut request.customs), std::mem::take(&mut request.echo));
+    let logprobs = request.options.logprobs.map(|_| names);
+    let form = Form { logprobs, scores_prompt, legacy, customs, echo, extras, prompt_ids: None };
     let keep = request.keep.take().map(|asked| ChatRecorder::new(stores, caller.tenant.clone(), asked, form.clone()));
     if let Some(options) = request.stream {
         let (model, journal, of_stream) = (request.model.clone(), caller.journal.clone(), state.clone());
@@ -62,7 +65,8 @@ pub async fn create(
             let (response, head) = start(of_stream, &caller, request, held).await?;
             let keep = keep.map(|keep| keep.of(&head, response.len()));
             let form = Form { prompt_ids: response.prompt_ids().into_iter().next(), ..form };
-            let events = ChatEvents { head, include_usage: options.include_usage, form, inputs: BTreeMap::new(), keep };
+            let (include_usage, began) = (options.include_usage, Instant::now());
+            let events = ChatEvents { head, include_usage, began, form, inputs: BTreeMap::new(), keep };
             Ok(stream::events(response, events, options))
         };
         return deferred_stream::stream(&state, &model, journal, stream::error_event, begin).await;
@@ -80,13 +84,16 @@ pub async fn create(
 /// The form of the answer that a request asks for.
 #[derive(Clone)]
 struct Form {
-    has_logprobs: bool,
+    /// How tokens with log-probabilities are named. `None` without log-probabilities.
+    logprobs: Option<TokenNames>,
     /// Whether the answer includes the prompt's log-probabilities.
     scores_prompt: bool,
     /// Whether the request uses `functions`.
     legacy: bool,
     /// The names of tools whose calls are texts.
     customs: Vec<String>,
+    /// The text with which each choice begins, because the last message has it.
+    echo: String,
     extras: ResponseOptions,
     /// The prompt as ids, if the request asks for them. In a stream, until the first event.
     prompt_ids: Option<Vec<u32>>,
@@ -94,14 +101,14 @@ struct Form {
 
 /// Builds the complete answer.
 fn completion(head: ResponseHead, answers: Vec<Answer>, usage: Usage, form: Form) -> ChatCompletion {
-    let Form { has_logprobs, scores_prompt, legacy, customs, extras, prompt_ids: prompt_token_ids } = form;
+    let Form { logprobs, scores_prompt, legacy, customs, echo, extras, prompt_ids: prompt_token_ids } = form;
     let choice = |(index, mut answer): (usize, Answer)| {
         let (shown, reasoning, calls) = answer.take_by_kind();
         ChatChoice {
             index,
-            logprobs: has_logprobs.then(|| ChatLogprobs::new(shown.tokens)),
+            logprobs: logprobs.map(|names| ChatLogprobs::new(shown.tokens, names)),
             finish_reason: chat_reason(answer.reason, legacy).into(),
-            message: message(shown.text, reasoning, calls, legacy, &customs),
+            message: message(format!("{echo}{}", shown.text), reasoning, calls, legacy, &customs),
             stop_reason: extras.stop_reason(answer.stop),
             token_ids: extras.ids(answer.ids),
         }
@@ -203,6 +210,7 @@ fn call_id() -> String {
 struct ChatEvents {
     head: ResponseHead,
     include_usage: bool,
+    began: Instant,
     form: Form,
     /// The texts of the calls of custom tools, by choice and call.
     inputs: BTreeMap<(usize, usize), InputText>,
@@ -226,7 +234,7 @@ impl EventFormat for ChatEvents {
     type Event = ChatChunk;
 
     fn first(&self, index: usize) -> Option<ChatChunk> {
-        let delta = Delta { role: Some("assistant".into()), content: Some(String::new()), ..Delta::default() };
+        let delta = Delta { role: Some("assistant".into()), content: Some(self.form.echo.clone()), ..Delta::default() };
         Some(self.choice(index, delta, None))
     }
 
@@ -235,7 +243,7 @@ impl EventFormat for ChatEvents {
         let (delta, logprobs) = match piece {
             Piece::Prompt(_) => return None,
             Piece::Text(piece) => {
-                let logprobs = self.form.has_logprobs.then(|| ChatLogprobs::new(piece.tokens));
+                let logprobs = self.form.logprobs.map(|names| ChatLogprobs::new(piece.tokens, names));
                 (Delta { content: Some(piece.text), ..Delta::default() }, logprobs)
             }
             Piece::Reasoning(text) => (Delta { reasoning_content: Some(text), ..Delta::default() }, None),
@@ -296,7 +304,8 @@ impl EventFormat for ChatEvents {
     }
 
     fn progress(&self, PromptProgress { total, cached, processed }: PromptProgress) -> Option<ChatChunk> {
-        let prompt_progress = Some(types::chat::PromptProgress { total, cached, processed });
+        let time_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let prompt_progress = Some(types::chat::PromptProgress { total, cached, cache: cached, processed, time_ms });
         Some(ChatChunk { prompt_progress, ..self.event(Vec::new(), None) })
     }
 
@@ -323,14 +332,15 @@ mod tests {
     fn events(include_usage: bool) -> ChatEvents {
         let head = ResponseHead { id: "chatcmpl-1".into(), created: 1, model: "m".into(), fingerprint: "fp".into() };
         let form = Form {
-            has_logprobs: false,
+            logprobs: None,
             scores_prompt: false,
             legacy: false,
             customs: Vec::new(),
+            echo: String::new(),
             extras: ResponseOptions::default(),
             prompt_ids: None,
         };
-        ChatEvents { head, include_usage, form, inputs: BTreeMap::new(), keep: None }
+        ChatEvents { head, include_usage, began: Instant::now(), form, inputs: BTreeMap::new(), keep: None }
     }
 
     fn hi() -> Piece {

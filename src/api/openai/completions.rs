@@ -11,7 +11,7 @@ use super::response_options::ResponseOptions;
 use super::stream::{self, EventFormat};
 use super::types::completions::{Completion, CompletionChoice, CompletionRequest};
 use super::types::error::ErrorBody;
-use super::types::logprobs::{CompletionLogprobs, prompt_logprobs};
+use super::types::logprobs::{CompletionLogprobs, TokenNames, prompt_logprobs};
 use super::types::usage::Usage;
 use chat::{Piece, TokenLogprob};
 use http::caller::Caller;
@@ -39,7 +39,7 @@ use serving::{Answer, End, Ledger, ResponseRequest};
 pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
     let limits = state.limits();
     let (request, held) = body.read(&convert::schemas::COMPLETIONS, move |value| convert::completions::parse(value, &limits)).await?;
-    let (caller, has_logprobs) = (Caller::of(&http), request.options.logprobs.is_some());
+    let (caller, names) = (Caller::of(&http), request.options.logprobs.map(|_| request.token_names));
     let (extras, scores_prompt) = (ResponseOptions::of(&request.options, request.stream), request.options.prompt_logprobs.is_some());
     if let Some(options) = request.stream {
         let (model, journal, of_stream) = (request.model.clone(), caller.journal.clone(), state.clone());
@@ -47,7 +47,7 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
             let (response, head) = start(of_stream, &caller, request, held).await?;
             let prompt_ids = response.prompt_ids().into_iter().map(Some).collect();
             let (include_usage, echo) = (options.include_usage, response.echoes());
-            let events = TextEvents { head, include_usage, echo, has_logprobs, extras, prompt_ids };
+            let events = TextEvents { head, include_usage, echo, logprobs: names, extras, prompt_ids };
             Ok(stream::events(response, events, options))
         };
         return deferred_stream::stream(&state, &model, journal, stream::error_event, begin).await;
@@ -60,10 +60,10 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
         let prompt = scores_prompt.then(|| std::mem::take(&mut answer.prompt));
         let echo = echo.get(index).map_or("", String::as_str);
         let (shown, ..) = answer.take_by_kind();
-        let logprobs = has_logprobs.then(|| {
+        let logprobs = names.map(|names| {
             let mut logprobs = CompletionLogprobs::default();
-            logprobs.extend(answer.prompt, 0);
-            logprobs.extend(shown.tokens, echo.chars().count());
+            logprobs.extend(answer.prompt, 0, names);
+            logprobs.extend(shown.tokens, echo.chars().count(), names);
             logprobs
         });
         CompletionChoice {
@@ -111,7 +111,8 @@ struct TextEvents {
     include_usage: bool,
     /// The prompt of each choice. Empty without `echo`.
     echo: Vec<String>,
-    has_logprobs: bool,
+    /// How tokens with log-probabilities are named. `None` without log-probabilities.
+    logprobs: Option<TokenNames>,
     extras: ResponseOptions,
     /// The prompt of each choice as ids, until its first event. Empty unless the request asks for them.
     prompt_ids: Vec<Option<Vec<u32>>>,
@@ -130,9 +131,9 @@ impl TextEvents {
 
     /// Returns an event with a text and its tokens, which start after `shift` characters.
     fn text_with(&self, index: usize, text: String, tokens: Vec<TokenLogprob>, shift: usize) -> Completion {
-        let logprobs = self.has_logprobs.then(|| {
+        let logprobs = self.logprobs.map(|names| {
             let mut logprobs = CompletionLogprobs::default();
-            logprobs.extend(tokens, shift);
+            logprobs.extend(tokens, shift, names);
             logprobs
         });
         self.event(vec![CompletionChoice { index, text, logprobs, ..CompletionChoice::default() }], None)
@@ -144,7 +145,7 @@ impl EventFormat for TextEvents {
 
     fn first(&self, index: usize) -> Option<Completion> {
         // With log-probabilities, the echo is sent with the prompt's tokens instead.
-        self.echo.get(index).filter(|_| !self.has_logprobs).map(|echo| self.choice(index, echo.clone(), None))
+        self.echo.get(index).filter(|_| self.logprobs.is_none()).map(|echo| self.choice(index, echo.clone(), None))
     }
 
     fn piece(&mut self, index: usize, piece: Piece) -> Option<Completion> {

@@ -9,7 +9,10 @@ use super::batches::worker::keep_running;
 use super::files::handlers as files;
 use super::files::storage_folder::LazyStorage;
 use super::stores::Stores;
-use super::{chat, completions, conversations, docs, embeddings, error, models, rerank, response_parts, responses, stored_chats, tokens};
+use super::{
+    chat, completions, conversations, docs, embeddings, error, infill, invocations, models, rerank, response_parts, responses,
+    stored_chats, tokens, unsupported,
+};
 use config::Config;
 use http::dialect::Dialect;
 use http::error::ApiError;
@@ -32,7 +35,23 @@ impl OpenAi {
 
 impl Dialect for OpenAi {
     fn prefixes(&self) -> &'static [&'static str] {
-        &["/v1", "/v2", "/rerank", "/score", "/tokenize", "/detokenize", "/apply-template", "/tokenizer_info"]
+        &[
+            "/v1",
+            "/v2",
+            "/rerank",
+            "/score",
+            "/tokenize",
+            "/detokenize",
+            "/apply-template",
+            "/tokenizer_info",
+            "/pooling",
+            "/invocations",
+            "/infill",
+        ]
+    }
+
+    fn keeping_prefixes(&self) -> &'static [&'static str] {
+        &["/v1/files", "/v1/batches"]
     }
 
     fn routes(&self, config: &mut ServiceConfig) {
@@ -50,6 +69,9 @@ impl Dialect for OpenAi {
             .service(resource("/v1/chat/completions/{id}/messages", "GET, HEAD", get().to(stored_chats::messages)))
             .service(resource("/v1/completions", "POST", web::post().to(completions::create)))
             .service(resource("/v1/embeddings", "POST", web::post().to(embeddings::create)))
+            .service(resource("/pooling", "POST", web::post().to(embeddings::pooling)))
+            .service(resource("/invocations", "POST", web::post().to(invocations::invoke)))
+            .service(resource("/infill", "POST", web::post().to(infill::create)))
             .service(resource("/v1/rerank", "POST", web::post().to(rerank::create)))
             .service(resource("/v2/rerank", "POST", web::post().to(rerank::create)))
             .service(resource("/rerank", "POST", web::post().to(rerank::create)))
@@ -89,7 +111,8 @@ impl Dialect for OpenAi {
             .service(resource("/apply-template", "POST", web::post().to(tokens::apply_template)))
             .service(resource("/tokenizer_info", "GET, HEAD", get().to(tokens::info)))
             .service(resource("/v1/models", "GET, HEAD", get().to(models::list)))
-            .service(resource("/v1/models/{id:.+}", "GET, HEAD", get().to(models::retrieve)));
+            .service(resource("/v1/models/{id:.+}", "GET, HEAD", get().to(models::retrieve)))
+            .configure(unsupported::routes);
     }
 
     fn begin(&self, state: &Data<AppState>) {

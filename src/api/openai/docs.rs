@@ -1,9 +1,10 @@
 //! OpenAI's part of the OpenAPI document.
 
+use serde_json::json;
 use utoipa::OpenApi;
 
 use super::types::{
-    batches, chat, common, completions, conversations, embeddings, error, files, logprobs, models, rerank, responses, tokens, usage,
+    batches, chat, common, completions, conversations, embeddings, error, files, infill, logprobs, models, rerank, responses, tokens, usage,
 };
 use http::openapi::Document;
 
@@ -13,6 +14,8 @@ use http::openapi::Document;
         super::chat::create,
         super::completions::create,
         super::embeddings::create,
+        super::embeddings::pooling,
+        super::infill::create,
         super::rerank::create,
         super::rerank::score,
         super::responses::create,
@@ -68,6 +71,9 @@ use http::openapi::Document;
         common::Generation,
         embeddings::EmbeddingRequest,
         embeddings::EmbeddingList,
+        embeddings::PoolingList,
+        infill::InfillRequest,
+        infill::Infilled,
         error::ErrorBody,
         logprobs::ChatLogprobs,
         logprobs::CompletionLogprobs,
@@ -101,16 +107,26 @@ use http::openapi::Document;
 struct Types;
 
 /// Additional paths for the same operations, each with its own operation id.
-const OTHER_PATHS: [(&str, &str, &str); 3] =
-    [("/v1/rerank", "/v2/rerank", "rerankV2"), ("/v1/rerank", "/rerank", "rerankAtRoot"), ("/v1/score", "/score", "scoreAtRoot")];
+const OTHER_PATHS: [(&str, &str, &str); 4] = [
+    ("/v1/rerank", "/v2/rerank", "rerankV2"),
+    ("/v1/rerank", "/rerank", "rerankAtRoot"),
+    ("/v1/score", "/score", "scoreAtRoot"),
+    // It also takes the bodies of the other endpoints that run a model.
+    ("/v1/chat/completions", "/invocations", "invoke"),
+];
 
 pub fn document() -> Document {
     let mut document = Document::of::<Types>("ErrorBody", Some("[DONE]"));
     let paths = &mut document.json["paths"];
     for (path, other, id) in OTHER_PATHS {
-        let mut item = paths[path].clone();
-        item["post"]["operationId"] = id.into();
-        paths[other] = item;
+        let mut operation = paths[path]["post"].clone();
+        operation["operationId"] = id.into();
+        paths[other] = json!({"post": operation});
     }
+    let invoke = &mut paths["/invocations"]["post"];
+    invoke["summary"] = "Run a model, at the path of SageMaker and vLLM".into();
+    invoke["description"] = "The body is that of a chat, as here, or of a completion (it has `prompt`), an embedding (`input`), a ranking \
+        (`documents`) or a scoring (`text_1`)."
+        .into();
     document
 }

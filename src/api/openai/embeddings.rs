@@ -6,18 +6,20 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::convert::embeddings::{Embeddings, Encoding};
 use super::convert::{self, names};
-use super::types::embeddings::{EmbeddingList, EmbeddingObject, EmbeddingRequest, EmbeddingUsage, Vector};
+use super::types::embeddings::{EmbeddingList, EmbeddingObject, EmbeddingRequest, EmbeddingUsage, PoolingList, PoolingObject, Vector};
 use super::types::error::ErrorBody;
 use http::caller::Caller;
 use http::error::ApiError;
 use http::json::JsonBody;
+use http::response_head::ResponseHead;
 use http::state::AppState;
-use http::vectors::{check_dimensions, vectors};
-use serving::embedding;
+use http::vectors::{VectorForm, check_dimensions, vectors};
+use serving::{Prompt, embedding};
 
 /// Embed texts as vectors
 ///
-/// The model file determines the pooling (mean, first or last token). A generative model uses the last token. Every vector has length 1.
+/// The model file determines the pooling (mean, first or last token). A generative model uses the last token. Every vector has length 1,
+/// unless `normalize` is false.
 #[utoipa::path(post, path = "/v1/embeddings", operation_id = "createEmbedding", tag = "generation",
     request_body = EmbeddingRequest, responses(
     (status = 200, description = "one vector per input, in order", body = EmbeddingList),
@@ -27,21 +29,51 @@ use serving::embedding;
     (status = 503, description = "the model is loading, or the server is shutting down", body = ErrorBody),
     (status = 504, description = "the request took longer than the server or its own `x-request-timeout` allows", body = ErrorBody)))]
 pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
+    let Embedded { head, vectors, usage } = embedded(state, &http, body).await?;
+    let object = |(index, embedding)| EmbeddingObject { object: "embedding".into(), index, embedding };
+    let data = vectors.into_iter().enumerate().map(object).collect();
+    Ok(HttpResponse::Ok().json(EmbeddingList { object: "list".into(), data, model: head.model, usage }))
+}
+
+/// Pool texts to vectors, as vLLM does
+///
+/// The vectors are those of `/v1/embeddings`.
+#[utoipa::path(post, path = "/pooling", operation_id = "createPooling", tag = "generation",
+    request_body = EmbeddingRequest, responses(
+    (status = 200, description = "one vector per input, in order", body = PoolingList),
+    (status = 400, description = "a field is wrong, or an input is longer than the context", body = ErrorBody),
+    (status = 404, description = "the model is unknown", body = ErrorBody),
+    (status = 429, description = "the queue is full", body = ErrorBody),
+    (status = 503, description = "the model is loading, or the server is shutting down", body = ErrorBody)))]
+pub async fn pooling(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
+    let Embedded { head, vectors, usage } = embedded(state, &http, body).await?;
+    let data = vectors.into_iter().enumerate().map(|(index, data)| PoolingObject { index, object: "pooling".into(), data }).collect();
+    let ResponseHead { id, created, model, .. } = head;
+    Ok(HttpResponse::Ok().json(PoolingList { id, object: "list".into(), created, model, data, usage }))
+}
+
+/// The vectors of a request.
+struct Embedded {
+    head: ResponseHead,
+    vectors: Vec<Vector>,
+    usage: EmbeddingUsage,
+}
+
+async fn embedded(state: web::Data<AppState>, http: &HttpRequest, body: JsonBody) -> Result<Embedded, ApiError> {
     let (request, held) = body.read(&convert::schemas::EMBEDDINGS, convert::embeddings::parse).await?;
-    let caller = Caller::of(&http);
+    let caller = Caller::of(http);
     let model = caller.model(&state, &request.model).await?;
     check_dimensions(&model, request.dimensions)?;
-    let Embeddings { inputs, encoding, dimensions, most_tokens, user, .. } = request;
-    let (id, salt) = (model.id.clone(), caller.tenant.salt(user));
+    let Embeddings { inputs, encoding, dimensions, normalize, most_tokens, user, .. } = request;
+    let (head, salt) = (ResponseHead::new("pool", &model), caller.tenant.salt(user));
+    let names = if matches!(inputs[..], [Prompt::Chat(_)]) { names::CHAT } else { names::EMBEDDINGS };
     let validate = move || {
         let _held = held;
         inputs.iter().map(|input| embedding::validate_within(&model, input, most_tokens, salt)).collect()
     };
-    let (vectors, num_tokens) = vectors(state, &caller, names::EMBEDDINGS, dimensions, validate).await?;
-    let object = |(index, vector)| EmbeddingObject { object: "embedding".into(), index, embedding: encoded(vector, encoding) };
-    let data = vectors.into_iter().enumerate().map(object).collect();
-    let usage = EmbeddingUsage { prompt_tokens: num_tokens, total_tokens: num_tokens };
-    Ok(HttpResponse::Ok().json(EmbeddingList { object: "list".into(), data, model: id, usage }))
+    let (vectors, num_tokens) = vectors(state, &caller, names, VectorForm { dimensions, normalize }, validate).await?;
+    let vectors = vectors.into_iter().map(|vector| encoded(vector, encoding)).collect();
+    Ok(Embedded { head, vectors, usage: EmbeddingUsage { prompt_tokens: num_tokens, total_tokens: num_tokens } })
 }
 
 fn encoded(vector: Vec<f32>, encoding: Encoding) -> Vector {

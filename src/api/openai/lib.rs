@@ -15,7 +15,9 @@ pub mod docs;
 pub mod embeddings;
 pub mod error;
 pub mod files;
+pub mod infill;
 pub mod input_text;
+pub mod invocations;
 pub mod list;
 pub mod models;
 pub mod rerank;
@@ -35,6 +37,7 @@ pub mod tenant_quotas;
 pub mod tokens;
 pub mod truncation;
 pub mod types;
+pub mod unsupported;
 
 #[cfg(test)]
 mod tests;

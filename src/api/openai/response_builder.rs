@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::convert::listed_tools::{self, ToolAddress};
 use super::convert::tool_shape::joined;
 use super::input_text::{InputText, arguments_of};
-use super::types::logprobs::ChatLogprobs;
+use super::types::logprobs::{ChatLogprobs, TokenNames};
 use super::types::response_items::{OutputCall, OutputCustomCall, OutputItem, OutputMessage, OutputReasoning, OutputText, ReasoningText};
 use super::types::responses::{IncompleteDetails, ResponseError, ResponseObject, ResponseUsage, Settings};
 use super::types::usage::Usage;
@@ -128,7 +128,7 @@ impl ResponseBuilder {
                     Some(OutputItem::Message(_)) => Vec::new(),
                     _ => self.begin(OutputItem::message()),
                 };
-                let logprobs = if self.has_logprobs { ChatLogprobs::new(piece.tokens).content } else { Vec::new() };
+                let logprobs = if self.has_logprobs { ChatLogprobs::new(piece.tokens, TokenNames::Texts).content } else { Vec::new() };
                 let delta = json!({"delta": piece.text, "logprobs": logprobs});
                 if let Some(OutputItem::Message(item)) = self.items.last_mut() {
                     item.content[0].text.push_str(&piece.text);

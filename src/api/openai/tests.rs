@@ -89,7 +89,7 @@ fn errors_of_wrong_values_name_the_field() {
     .collect();
     cases.push(("chat_template_kwargs.messages".to_owned(), with("chat_template_kwargs", json!({"a": 1, "messages": []}))));
     cases.push(nested("messages[0]", json!(["hi"])));
-    cases.push(nested("messages[0].role", json!([{"role": "boss", "content": "hi"}])));
+    cases.push(nested("messages[0].role", json!([{"role": "usr", "content": "hi"}])));
     cases.push(nested("messages[0].content", json!([{"role": "user"}])));
     cases.push(nested(
         "messages[0].content[1].type",

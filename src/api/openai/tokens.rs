@@ -55,7 +55,7 @@ pub async fn tokenize(state: web::Data<AppState>, http: HttpRequest, body: JsonB
 
 /// Returns the named model, or the first one that the key may use. Tools that ask for tokens often name none, since they expect one model
 /// per server.
-async fn named_or_first(state: &web::Data<AppState>, http: &HttpRequest, name: Option<&str>) -> Result<Arc<Model>, ApiError> {
+pub async fn named_or_first(state: &web::Data<AppState>, http: &HttpRequest, name: Option<&str>) -> Result<Arc<Model>, ApiError> {
     let tenant = Tenant::of(http);
     if let Some(name) = name {
         return requested_model(state, http, name).await;
@@ -81,6 +81,7 @@ pub async fn info(state: web::Data<AppState>, http: HttpRequest) -> Result<HttpR
     let text = |id: Option<u32>| id.and_then(|id| model.base.tokenizer.token_text(id)).map(str::to_owned);
     Ok(HttpResponse::Ok().json(TokenizerInfo {
         model: model.id.clone(),
+        tokenizer_class: model.base.tokenizer.class().to_owned(),
         bos_token: text(model.base.tokenizer.bos()),
         eos_token: text(model.base.tokenizer.eos()),
         vocab_size: model.base.tokenizer.vocab_size(),

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
 use utoipa_swagger_ui::Config;
 
-use super::{admin, admin_types, catalogue, health, metrics, router};
+use super::{admin, admin_types, catalogue, health, metrics, router, server_props};
 use http::dialect::Dialects;
 use http::error::{ApiError, Kind};
 use http::openapi::Document;
@@ -21,7 +21,12 @@ use http::state::{AppState, off_loop};
     paths(
         health::health,
         health::ready,
+        health::ping,
+        health::ping_by_post,
+        health::load,
         health::version,
+        server_props::props,
+        server_props::slots,
         metrics::exposition,
         admin::list,
         admin::load,
@@ -38,6 +43,9 @@ use http::state::{AppState, off_loop};
     components(schemas(
         health::Status,
         health::Version,
+        health::Load,
+        server_props::Props,
+        server_props::SlotList,
         admin_types::AdminModel,
         admin_types::AdminModelList,
         admin_types::AdminEvent,
@@ -63,6 +71,11 @@ struct Types;
 /// Responses of a real server, by the names of their schemas.
 const EXAMPLES: &str = include_str!("../../../openapi/examples.json");
 
+/// The path that most readers look for. The page shows it first.
+const FIRST: &str = "/v1/chat/completions";
+/// The page, opened at the operation of that path.
+const OPENED: &str = "/docs/#/generation/createChatCompletion";
+
 /// The part of the OpenAPI document that describes this crate's endpoints.
 pub fn document(dialects: &Dialects) -> Value {
     Document::of::<Types>(dialects.default_dialect().document().error_schema, None).json
@@ -71,18 +84,21 @@ pub fn document(dialects: &Dialects) -> Value {
 /// Assembles the OpenAPI document of this build from the parts of the dialects and of this crate.
 pub fn openapi_json(dialects: &Dialects) -> String {
     let mut document = document(dialects);
-    let (mut paths, mut schemas, mut tags) = parts(&mut document);
+    let (mut paths, mut schemas, own_tags) = parts(&mut document);
+    let mut tags = Vec::new();
     for dialect in dialects.iter() {
         let (its_paths, its_schemas, its_tags) = parts(&mut dialect.document().json);
         paths.extend(its_paths);
         schemas.extend(its_schemas);
-        tags.splice(..0, its_tags);
+        tags.extend(its_tags);
     }
+    tags.extend(own_tags);
+    let first = paths.remove(FIRST).map(|item| (FIRST.to_owned(), item));
     let examples: Map<String, Value> = serde_json::from_str(EXAMPLES).expect("the examples are JSON");
     for (schema, example) in examples {
         schemas.entry(schema).and_modify(|schema| schema["example"] = example);
     }
-    document["paths"] = paths.into_iter().collect();
+    document["paths"] = first.into_iter().chain(paths).collect();
     document["components"]["schemas"] = schemas.into_iter().collect();
     document["tags"] = tags.into();
     add_security(&mut document);
@@ -173,9 +189,9 @@ pub async fn openapi(dialects: web::Data<Dialects>, state: web::Data<AppState>) 
     Ok(HttpResponse::Ok().content_type("application/json").body(text))
 }
 
-/// Redirects `/docs` to `/docs/`.
+/// Redirects `/docs` to the page, which opens at the operation that answers a conversation.
 pub async fn redirect() -> HttpResponse {
-    HttpResponse::PermanentRedirect().insert_header((header::LOCATION, "/docs/")).finish()
+    HttpResponse::PermanentRedirect().insert_header((header::LOCATION, OPENED)).finish()
 }
 
 /// The page's content security policy: only its own files, and requests to this server. Inline styles are allowed because the page adds

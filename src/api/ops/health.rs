@@ -20,6 +20,14 @@ pub struct Version {
     pub version: String,
 }
 
+/// What the server is busy with.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct Load {
+    /// The number of requests that run a model or wait for one.
+    #[schema(example = 3)]
+    pub server_load: usize,
+}
+
 fn status(ok: bool, text: &str) -> HttpResponse {
     let body = Status { status: text.into() };
     if ok { HttpResponse::Ok().json(body) } else { HttpResponse::ServiceUnavailable().insert_header((header::RETRY_AFTER, "1")).json(body) }
@@ -31,6 +39,28 @@ fn status(ok: bool, text: &str) -> HttpResponse {
     (status = 503, description = "an engine has stopped", body = Status)))]
 pub async fn health(state: web::Data<AppState>) -> HttpResponse {
     if state.registry.has_dead_engine() { status(false, "engine stopped") } else { status(true, "ok") }
+}
+
+/// Whether the process and all its engines are alive, at the path of SageMaker and vLLM
+#[utoipa::path(get, path = "/ping", tag = "operations", responses(
+    (status = 200, description = "the process and all its engines are alive", body = Status),
+    (status = 503, description = "an engine has stopped", body = Status)))]
+pub async fn ping(state: web::Data<AppState>) -> HttpResponse {
+    health(state).await
+}
+
+/// The same as the GET
+#[utoipa::path(post, path = "/ping", operation_id = "pingByPost", tag = "operations", responses(
+    (status = 200, description = "the process and all its engines are alive", body = Status),
+    (status = 503, description = "an engine has stopped", body = Status)))]
+pub async fn ping_by_post(state: web::Data<AppState>) -> HttpResponse {
+    health(state).await
+}
+
+/// The number of requests that run a model now, in vLLM's words
+#[utoipa::path(get, path = "/load", tag = "operations", responses((status = 200, description = "the number", body = Load)))]
+pub async fn load(state: web::Data<AppState>) -> HttpResponse {
+    HttpResponse::Ok().json(Load { server_load: state.drain.num_active() })
 }
 
 /// Whether the server accepts requests

@@ -10,6 +10,7 @@ mod model_events;
 mod page;
 mod router;
 mod routes;
+mod server_props;
 
 pub use docs::{document, openapi_json};
 pub use routes::routes;

@@ -2,7 +2,7 @@
 
 use actix_web::web::{self, ServiceConfig};
 
-use super::{admin, catalogue, docs, health, metrics, page, router};
+use super::{admin, catalogue, docs, health, metrics, page, router, server_props};
 use http::routes::{get, resource};
 
 pub fn routes(config: &mut ServiceConfig) {
@@ -11,6 +11,10 @@ pub fn routes(config: &mut ServiceConfig) {
         .service(resource("/page/{file:.*}", "GET, HEAD", get().to(page::file)))
         .service(resource("/health", "GET, HEAD", get().to(health::health)))
         .service(resource("/ready", "GET, HEAD", get().to(health::ready)))
+        .service(resource("/ping", "GET, HEAD, POST", get().to(health::ping)).route(web::post().to(health::ping_by_post)))
+        .service(resource("/load", "GET, HEAD", get().to(health::load)))
+        .service(resource("/props", "GET, HEAD", get().to(server_props::props)))
+        .service(resource("/slots", "GET, HEAD", get().to(server_props::slots)))
         .service(resource("/version", "GET, HEAD", get().to(health::version)))
         .service(resource("/metrics", "GET, HEAD", get().to(metrics::exposition)))
         .service(resource("/admin/models", "GET, HEAD", get().to(admin::list)))

@@ -16,13 +16,16 @@ use super::redirect::{redirect, same_origin};
 const MAX_REDIRECTS: usize = 8;
 /// Consecutive attempts without a new byte before a download fails.
 const MAX_ATTEMPTS: u32 = 5;
+/// What to do about a download that failed again and again.
+const ADVICE: &str = "check the connection and pull again, which continues where this pull stopped (HTTPS_PROXY names a proxy, HF_ENDPOINT \
+                      a mirror of the hub)";
 
 /// A file on a server.
 pub struct Remote {
     pub url: String,
     /// Sent only to the URL's own origin.
     pub token: Option<String>,
-    /// The pause after the first failed attempt. Doubles after each further one. Zero: a text is asked for only once.
+    /// The pause after the first failed attempt. Doubles after each further one. Zero: there is only one attempt.
     pub backoff: Duration,
 }
 
@@ -35,21 +38,47 @@ pub fn fetch(remote: &Remote, partial: &mut Partial, progress: &Progress) -> Res
         }
         partial.check_room(size)?;
     }
-    let mut fruitless = 0;
+    let mut attempts = Attempts::new(remote, progress);
     loop {
         let before = partial.bytes();
         progress.check()?;
         match client.attempt(partial, progress) {
-            Err(PullError::Network(fault)) => {
-                fruitless = if partial.bytes() > before { 1 } else { fruitless + 1 };
-                if fruitless >= MAX_ATTEMPTS {
-                    return Err(PullError::Network(fault));
-                }
-                progress.stage(&format!("{fault}: retrying"));
-                std::thread::sleep(remote.backoff * 2u32.pow(fruitless - 1));
-            }
+            Err(PullError::Network(fault)) => attempts.next(fault, partial.bytes() > before)?,
             done => return done,
         }
+    }
+}
+
+/// The attempts of one download.
+struct Attempts<'a> {
+    remote: &'a Remote,
+    progress: &'a Progress,
+    /// The number of attempts since the last new byte.
+    fruitless: u32,
+}
+
+impl<'a> Attempts<'a> {
+    fn new(remote: &'a Remote, progress: &'a Progress) -> Self {
+        Self { remote, progress, fruitless: 0 }
+    }
+
+    /// Waits for the next attempt after a fault. Only the first of several faults in a row is shown.
+    ///
+    /// # Errors
+    /// There were enough attempts, or there is to be only one.
+    fn next(&mut self, fault: String, has_new_bytes: bool) -> Result<(), PullError> {
+        if self.remote.backoff.is_zero() {
+            return Err(PullError::Network(fault));
+        }
+        self.fruitless = if has_new_bytes { 1 } else { self.fruitless + 1 };
+        if self.fruitless >= MAX_ATTEMPTS {
+            return Err(PullError::Network(format!("{fault}: {ADVICE}")));
+        }
+        if self.fruitless == 1 {
+            self.progress.stage(&format!("{fault}: trying again, at most {MAX_ATTEMPTS} times"));
+        }
+        std::thread::sleep(self.remote.backoff * 2u32.pow(self.fruitless - 1));
+        Ok(())
     }
 }
 
@@ -61,18 +90,13 @@ pub struct Page {
 }
 
 /// Fetches a text of at most `cap` bytes. Temporary faults are retried.
-pub fn fetch_text(remote: &Remote, cap: usize) -> Result<Page, PullError> {
+pub fn fetch_text(remote: &Remote, cap: usize, progress: &Progress) -> Result<Page, PullError> {
     let client = Client::new(remote)?;
-    let mut fruitless = 0;
+    let mut attempts = Attempts::new(remote, progress);
     loop {
+        progress.check()?;
         match client.page(cap) {
-            Err(PullError::Network(fault)) => {
-                fruitless += 1;
-                if fruitless >= MAX_ATTEMPTS || remote.backoff.is_zero() {
-                    return Err(PullError::Network(fault));
-                }
-                std::thread::sleep(remote.backoff * 2u32.pow(fruitless - 1));
-            }
+            Err(PullError::Network(fault)) => attempts.next(fault, false)?,
             done => return done,
         }
     }

@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use super::error::PullError;
 use super::http;
+use super::progress::Progress;
 use super::split::parts_of;
 use super::tools::Tools;
 
@@ -45,13 +46,13 @@ struct Lfs {
 }
 
 /// Lists the files of a repository at a revision.
-pub(super) fn list(repo: &str, revision: &str, tools: &Tools) -> Result<Vec<HubFile>, PullError> {
+pub(super) fn list(repo: &str, revision: &str, tools: &Tools, progress: &Progress) -> Result<Vec<HubFile>, PullError> {
     let hub = tools.hub()?;
     let mut url = format!("{hub}/api/models/{repo}/tree/{}?recursive=true", revision.replace('/', "%2F"));
     let mut listed = Vec::new();
     for _ in 0..MAX_PAGES {
         let remote = http::Remote { url: url.clone(), token: tools.hf_token.clone(), backoff: tools.backoff };
-        let page = http::fetch_text(&remote, MAX_PAGE_BYTES)?;
+        let page = http::fetch_text(&remote, MAX_PAGE_BYTES, progress)?;
         listed.extend(files_of(&page.text).map_err(|fault| PullError::Refused(format!("hf {repo}: {fault}")))?);
         match page.next {
             Some(next) if next.starts_with(&format!("{hub}/")) => url = next,

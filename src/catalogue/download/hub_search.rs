@@ -5,6 +5,7 @@ use serde::Deserialize;
 use super::error::PullError;
 use super::http;
 use super::hub::{self, HubFile};
+use super::progress::Progress;
 use super::split::parts_of;
 use super::tools::Tools;
 use config::{ModelEntry, Source, check_entry};
@@ -39,7 +40,7 @@ pub fn search_hub(words: &str, tools: &Tools) -> Result<Vec<HubRepository>, Pull
     let query = encoded(words);
     let url = format!("{hub}/api/models?search={query}&filter=gguf&sort=downloads&direction=-1&limit={MOST_FOUND}");
     let remote = http::Remote { url, token: tools.hf_token.clone(), backoff: tools.backoff };
-    let page = http::fetch_text(&remote, MAX_PAGE_BYTES)?;
+    let page = http::fetch_text(&remote, MAX_PAGE_BYTES, &Progress::silent())?;
     let found: Vec<HubRepository> =
         serde_json::from_str(&page.text).map_err(|error| PullError::Refused(format!("the hub's answer is malformed: {error}")))?;
     // The hub's answer may have been tampered with: a name that could not be fetched is left out.
@@ -51,7 +52,7 @@ pub fn models_of_hub(repository: &str, tools: &Tools) -> Result<Vec<HubModel>, P
     if !can_be_named(&format!("hf:{repository}")) {
         return Err(PullError::Refused(format!("{repository:?} is not the name of a repository: expected owner/name")));
     }
-    let mut models = models_in(repository, &hub::list(repository, "main", tools)?);
+    let mut models = models_in(repository, &hub::list(repository, "main", tools, &Progress::silent())?);
     models.retain(|model| can_be_named(&model.name));
     models.truncate(MOST_LISTED);
     Ok(models)

@@ -3,12 +3,13 @@
 use super::error::PullError;
 use super::hub::{self, HubFile};
 use super::piece::Piece;
+use super::progress::Progress;
 use super::split::parts_of;
 use super::tools::Tools;
 use config::{ModelEntry, Source};
 
 /// Returns the files of an entry's model, in order. Asks the hub if the entry does not name the file.
-pub fn pieces(entry: &ModelEntry, tools: &Tools) -> Result<Vec<Piece>, PullError> {
+pub fn pieces(entry: &ModelEntry, tools: &Tools, progress: &Progress) -> Result<Vec<Piece>, PullError> {
     let single = |source: Source| Piece { name: "model.gguf".into(), source, sha256: entry.sha256.clone(), size: entry.size };
     match &entry.source {
         Source::Hf { repo, file, quant, revision } => {
@@ -16,7 +17,7 @@ pub fn pieces(entry: &ModelEntry, tools: &Tools) -> Result<Vec<Piece>, PullError
             if let Some(file) = named {
                 return Ok(vec![single(at_hub(repo, file, revision))]);
             }
-            let listed = hub::list(repo, revision, tools)?;
+            let listed = hub::list(repo, revision, tools, progress)?;
             let files = hub::pick(&listed, file.as_deref(), quant.as_deref());
             let files = files.map_err(|fault| PullError::Refused(format!("hf {repo}: {fault}")))?;
             if let [one] = files[..] {

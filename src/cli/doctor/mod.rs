@@ -11,11 +11,12 @@ use outside::in_line;
 use serde_json::json;
 
 use super::colour::{Colour, Colours};
+use super::estimate::CONTEXT;
 use super::output::{columns, human_bytes, print_json, put};
 use crate::config::{Config, Overrides};
 use advice::advice;
 use machine::{Device, Machine};
-use models::{CONTEXT, Fit, fits};
+use models::{Fit, fits};
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:

@@ -7,14 +7,12 @@ use serde::Serialize;
 
 use super::machine::Machine;
 use crate::catalogue::Store;
+use crate::cli::estimate::{CONTEXT, file_size, needed};
 use crate::config::{Config, ModelEntry, Source, find_model};
 use crate::engine::{EngineOptions, Footprint, footprints};
 use crate::gguf::GgufFile;
 use crate::model::Weights;
-use crate::registry::{engine_options, estimated_memory};
-
-/// The context that memory is computed for, unless the model's own is shorter [tokens].
-pub const CONTEXT: usize = 4096;
+use crate::registry::engine_options;
 
 #[derive(Debug, PartialEq, Serialize)]
 pub struct Fit {
@@ -80,8 +78,7 @@ fn all(config: &Config, path: &Path) -> anyhow::Result<(u64, Vec<Footprint>)> {
 }
 
 fn estimate(entry: &ModelEntry, machine: &Machine) -> Fit {
-    let size = entry.size.or(entry.gigabytes.map(|size| (size * 1e9) as u64));
-    let needed = size.map(estimated_memory);
+    let (size, needed) = (file_size(entry), needed(entry));
     let device = machine.devices.iter().rev().find(|device| needed.zip(device.free).is_some_and(|(needed, free)| needed <= free));
     let known = needed.is_some() && machine.devices.iter().any(|device| device.free.is_some());
     let device = device.map(|device| device.name.clone());

@@ -111,7 +111,9 @@ def test_empty_prompts_and_too_many_are_refused(server):
 MESSAGES = [
     [],
     "Hi",
-    [{"role": "wizard", "content": "Hi"}],
+    [{"role": "usr", "content": "Hi"}],
+    [{"role": "a" * 65, "content": "Hi"}],
+    [{"role": "", "content": "Hi"}],
     [{"role": "User", "content": "Hi"}],
     [{"content": "Hi"}],
     [{"role": "user"}],

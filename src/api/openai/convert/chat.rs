@@ -5,12 +5,14 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 use super::super::types::common::StreamOptions;
+use super::super::types::logprobs::TokenNames;
 use super::tool_shape::Shape;
 use super::tools;
 use super::{custom_tools, generation, names, reasoning, structured, verbosity};
 use chat::{Conversation, Ending, Message, Part, Role, is_reserved};
 use config::Limits;
 use http::error::{ApiError, quoted};
+use http::field_schema::nearest;
 use http::fields::{Fields, wrong_type};
 use http::omitted_content;
 use http::subject::FieldNames;
@@ -19,6 +21,10 @@ use serving::{Budget, Options, Prompt};
 
 const MAX_MESSAGES: usize = 16_384;
 const MAX_PARTS: usize = 1024;
+/// The usual roles.
+const ROLES: [&str; 6] = ["system", "developer", "user", "assistant", "tool", "function"];
+/// The longest name of another role [bytes].
+const MAX_ROLE: usize = 64;
 /// The longest template of a request [bytes]. The longest one of a real model has 20,000.
 const MAX_TEMPLATE: usize = 64 << 10;
 
@@ -34,6 +40,9 @@ pub struct Chat {
     pub legacy: bool,
     /// The names of the custom tools, whose calls are returned as texts.
     pub customs: Vec<String>,
+    /// The text of the last message, if the answer begins with it.
+    pub echo: String,
+    pub token_names: TokenNames,
     /// The parts of the request to store with the answer. `None` if the answer is not stored.
     pub keep: Option<StoredRequest>,
 }
@@ -67,10 +76,24 @@ pub fn parse(body: &Value, limits: &Limits) -> Result<Chat, ApiError> {
     options.template = template(&fields, limits)?;
     options.num_choices = generation::num_choices(&fields)?;
     options.best_of = options.num_choices;
-    let stream = generation::stream(&fields)?;
+    let stream = with_progress(&fields, generation::stream(&fields)?)?;
     options.prompt_logprobs = generation::prompt_logprobs(&fields, stream.is_some(), &options)?;
     let (keep, customs) = (asked(&fields)?, custom_tools::names(&fields)?);
-    Ok(Chat { model, prompt: Prompt::Chat(conversation), options, names, stream, legacy, customs, keep })
+    let (echo, token_names) = (echo(&fields, &conversation)?, generation::token_names(&fields)?);
+    Ok(Chat { model, prompt: Prompt::Chat(conversation), options, names, stream, legacy, customs, echo, token_names, keep })
+}
+
+/// Reads `return_progress`, llama.cpp's name of `stream_options.include_progress`. A whole answer has no progress to report.
+fn with_progress(fields: &Fields, stream: Option<StreamOptions>) -> Result<Option<StreamOptions>, ApiError> {
+    let asked = fields.bool("return_progress")?.unwrap_or(false);
+    Ok(stream.map(|options| StreamOptions { include_progress: options.include_progress || asked, ..options }))
+}
+
+/// Reads `echo`: the text that begins the answer because the last message, which is the assistant's, has it.
+fn echo(fields: &Fields, conversation: &Conversation) -> Result<String, ApiError> {
+    let asked = fields.bool("echo")?.unwrap_or(false);
+    let last = conversation.messages.last().filter(|last| asked && last.role == Role::Assistant && last.calls.is_empty());
+    Ok(last.map_or(String::new(), Message::text))
 }
 
 /// Reads `store` and the parts of the request to store.
@@ -173,18 +196,29 @@ fn pair_functions(list: &[Value], messages: &mut [Message]) {
     }
 }
 
-fn message(fields: &Fields) -> Result<Message, ApiError> {
-    let role = match fields.required("role", fields.string("role")?)? {
+/// Reads a message's role, and its name if it is none of the usual ones. Whether the model's template shows such a role is found later.
+fn role(fields: &Fields) -> Result<(Role, Option<String>), ApiError> {
+    let name = fields.required("role", fields.string("role")?)?;
+    let role = match name {
         // Templates do not know the role `developer`.
         "system" | "developer" => Role::System,
         "user" => Role::User,
         "assistant" => Role::Assistant,
         "tool" | "function" => Role::Tool,
         other => {
-            let roles = "system, developer, user, assistant, tool or function";
-            return Err(fields.invalid("role", format_args!("must be {roles}, not `{}`", quoted(other))));
+            let is_name = (1..=MAX_ROLE).contains(&other.len()) && !other.contains(char::is_control);
+            return match nearest(ROLES.into_iter(), other) {
+                Some(near) => Err(fields.invalid("role", format_args!("is `{}`: did you mean `{near}`?", quoted(other)))),
+                None if is_name => Ok((Role::User, Some(other.to_owned()))),
+                None => Err(fields.invalid("role", format_args!("must be {} or a name of 1 to {MAX_ROLE} bytes", ROLES.join(", ")))),
+            };
         }
     };
+    Ok((role, None))
+}
+
+fn message(fields: &Fields) -> Result<Message, ApiError> {
+    let (role, custom_role) = role(fields)?;
     if fields.get("audio").is_some_and(|value| !value.as_array().is_some_and(Vec::is_empty)) {
         let path = fields.path("audio");
         return Err(ApiError::unsupported(&path, format!("`{path}` is not supported yet")));
@@ -213,7 +247,7 @@ fn message(fields: &Fields) -> Result<Message, ApiError> {
     if let Some(call) = fields.get("function_call") {
         calls.push(tools::call("", &Fields::at(call, &fields.path("function_call"))?)?);
     }
-    Ok(Message { role, parts, name, call_id, reasoning, calls })
+    Ok(Message { role, custom_role, parts, name, call_id, reasoning, calls })
 }
 
 fn content(fields: &Fields, role: Role) -> Result<Vec<Part>, ApiError> {

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::super::types::common::StreamOptions;
+use super::super::types::logprobs::TokenNames;
 use super::{generation, names, prompts, structured};
 use config::Limits;
 use http::error::ApiError;
 use http::fields::Fields;
 use http::subject::FieldNames;
-use serving::{Budget, Options, Prompt};
+use serving::{Around, Budget, Options, Prompt};
 
 /// The most alternatives per token, as in OpenAI's legacy API.
 const MAX_LOGPROBS: i64 = 5;
@@ -25,6 +26,7 @@ pub struct Completions {
     pub prompts: Vec<Prompt>,
     pub options: Options,
     pub names: FieldNames,
+    pub token_names: TokenNames,
     pub stream: Option<StreamOptions>,
 }
 
@@ -60,7 +62,7 @@ pub fn parse(body: &Value, limits: &Limits) -> Result<Completions, ApiError> {
         let field = if options.best_of > options.num_choices { "best_of" } else { "n" };
         return Err(fields.invalid(field, format_args!("makes {all} texts of {} prompts, and {most} are allowed", prompts.len())));
     }
-    Ok(Completions { model, prompts, options, names, stream })
+    Ok(Completions { model, prompts, options, names, token_names: generation::token_names(&fields)?, stream })
 }
 
 /// Reads `n` and `best_of`.
@@ -89,7 +91,7 @@ fn infills(fields: &Fields, prompts: Vec<Prompt>) -> Result<Vec<Prompt>, ApiErro
     }
     let suffix: Arc<str> = suffix.into();
     let infill = |prompt| match prompt {
-        Prompt::Text(prefix) => Ok(Prompt::Infill { prefix, suffix: suffix.clone() }),
+        Prompt::Text(prefix) => Ok(Prompt::Infill { prefix, suffix: suffix.clone(), around: Around::default() }),
         _ => Err(fields.invalid("suffix", "is only allowed where `prompt` is text")),
     };
     prompts.into_iter().map(infill).collect()

@@ -4,6 +4,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::super::types::common::StreamOptions;
+use super::super::types::logprobs::TokenNames;
 use super::structured::Structure;
 use chat::{Conversation, Format, nearest_efforts};
 use config::Limits;
@@ -109,6 +110,12 @@ fn bad_words(fields: &Fields) -> Result<Vec<String>, ApiError> {
         Some(word) => Ok(word.to_owned()),
     };
     list.iter().map(word).collect()
+}
+
+/// Reads `return_tokens_as_token_ids`.
+pub fn token_names(fields: &Fields) -> Result<TokenNames, ApiError> {
+    let by_id = fields.bool("return_tokens_as_token_ids")?.unwrap_or(false);
+    Ok(if by_id { TokenNames::Ids } else { TokenNames::Texts })
 }
 
 /// Reads `thinking_token_budget`, the most reasoning tokens. -1 means no bound.

@@ -5,6 +5,7 @@ pub mod completions;
 pub mod custom_tools;
 pub mod embeddings;
 mod generation;
+pub mod infill;
 pub mod listed_tools;
 pub mod metadata;
 pub mod names;

@@ -36,6 +36,8 @@ pub const RESPONSES: FieldNames = FieldNames {
 
 pub const EMBEDDINGS: FieldNames = FieldNames { prompt: "input", ..CHAT };
 
+pub const INFILL: FieldNames = FieldNames { prompt: "input_prefix", suffix: "input_suffix", ..CHAT };
+
 pub const DETOKENIZE: FieldNames = FieldNames { prompt: "tokens", ..CHAT };
 
 #[cfg(test)]

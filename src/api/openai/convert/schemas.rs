@@ -1,7 +1,7 @@
 //! The field schemas of each body: the fields that its type documents, those that are refused by name, and those that are known without
 //! documentation.
 
-use super::super::types::{batches, chat, completions, conversations, embeddings, rerank, responses, tokens};
+use super::super::types::{batches, chat, completions, conversations, embeddings, infill, rerank, responses, tokens};
 use super::listed_tools::HOSTED;
 use super::refuse::{self, BOTH};
 use super::response_input::ELSEWHERE;
@@ -22,9 +22,12 @@ const SILENT: &[SilentFields] = &[
     (&[MESSAGE, "Part", "ToolDefinition"], &["cache_control"], "the prefix cache finds prompts by their tokens"),
     (&["Part", "InputPart"], &["prompt_cache_breakpoint"], "the prefix cache finds prompts by their tokens"),
     (&[CHAT, RESPONSE], &["prompt_cache_retention"], "the prefix cache keeps what it has room for"),
+    (&["InfillRequest"], &["samplers"], "the server has one order of samplers"),
+    (&["InfillRequest"], &["cache_prompt"], "the name of what engine.prefix_cache switches"),
     (&[CHAT, COMPLETION], &["cache_prompt"], "llama.cpp's name of what engine.prefix_cache switches"),
     (&[CHAT, COMPLETION, RESPONSE, EMBEDDING], &["safety_identifier"], "honoured: the newer name of `user`"),
     (&[CHAT], &["prediction"], "a hint that may make an answer faster and never changes it"),
+    (&[CHAT], &["return_progress"], "honoured: llama.cpp's name of stream_options.include_progress"),
     (&[CHAT, COMPLETION], &["guided_decoding_backend"], "there is one implementation of grammars"),
     (&["StructuredOutputs"], &["disable_fallback", "_backend", "_backend_was_auto"], "there is one implementation of grammars"),
     (&[CHAT, COMPLETION], &["request_id"], "the header x-request-id names a request"),
@@ -81,6 +84,7 @@ http::field_schemas! { SILENT;
     RESPONSES: responses::ResponseRequest => .refusing(&[BOTH, refuse::OF_CHOICES, refuse::RESPONSES], NOT_YET)
         .passing("tools", &HOSTED).passing("input", &ELSEWHERE).keeping("input");
     EMBEDDINGS: embeddings::EmbeddingRequest => .refusing(&[refuse::EMBEDDINGS], "has no meaning for an embedding");
+    INFILLS: infill::InfillRequest;
     RERANKS: rerank::RerankRequest;
     SCORES: rerank::ScoreRequest;
     TOKENIZES: tokens::TokenizeRequest;

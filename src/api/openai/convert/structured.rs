@@ -153,7 +153,11 @@ fn response_format(value: &Value) -> Result<Option<Format>, ApiError> {
     }))
 }
 
+/// Reads the schema of a `response_format`. llama.cpp's clients give it without the object around it.
 fn json_schema(fields: &Fields) -> Result<Format, ApiError> {
+    if let (None, Some(schema)) = (fields.get("json_schema"), fields.get("schema")) {
+        return schema_at(schema, "response_format.schema");
+    }
     let value = fields.required("json_schema", fields.get("json_schema"))?;
     named_schema(&Fields::at(value, "response_format.json_schema")?)
 }
@@ -193,6 +197,7 @@ mod tests {
             (json!({"response_format": {"type": "json_object"}}), Format::JsonObject),
             (json!({"response_format": {"type": "json_object", "schema": schema}}), of_schema()),
             (json!({"response_format": named}), of_schema()),
+            (json!({"response_format": {"type": "json_schema", "schema": schema}}), of_schema()),
             (json!({"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}}), Format::JsonObject),
             (json!({"response_format": {"type": "json_schema", "json_schema": {"schema": schema}}}), of_schema()),
             (json!({"response_format": {"type": "regex", "regex": "a+"}}), Format::Regex("a+".into())),

@@ -148,7 +148,7 @@ fn check_head(state: &AppState, http: &HttpRequest, storage: &Storage) -> Result
         return Err(ApiError::new(Kind::MediaType, "an upload must not have a content-encoding"));
     }
     // Another origin's page can send a form without a preflight request.
-    if http.headers().contains_key(header::ORIGIN) && state.cors.allowed(http.headers()).is_none() && !is_same_origin(http) {
+    if http.headers().contains_key(header::ORIGIN) && !state.cors.lists(http.headers()) && !is_same_origin(http) {
         let message = "pages of this origin may not upload files: the server's operator can add it to server.cors_origins";
         return Err(ApiError::new(Kind::ForbiddenHost, message));
     }

@@ -41,6 +41,8 @@ pub struct ChatRequest {
     /// The number of likeliest tokens to return at each position. Only with `logprobs`.
     #[schema(minimum = 0, maximum = 20)]
     pub top_logprobs: Option<u8>,
+    /// vLLM's field: begin the answer with the text of the last message, if that is the assistant's. Has no effect otherwise.
+    pub echo: Option<bool>,
     /// Store the answer, so that it can be retrieved later. The server stores a bounded number in memory.
     pub store: Option<bool>,
     #[serde(flatten)]
@@ -78,7 +80,10 @@ pub enum Role {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Message {
-    pub role: Role,
+    /// `system`, `developer` (read as `system`), `user`, `assistant`, `tool` or `function` (the older form of `tool`). Another role is
+    /// accepted if the model's chat template shows it.
+    #[schema(min_length = 1, max_length = 64, example = "user")]
+    pub role: String,
     pub content: Option<Content>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
@@ -207,7 +212,7 @@ pub struct ChatChunk {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Usage>)]
     pub usage: Option<Option<Usage>>,
-    /// Only with `stream_options.include_progress`, in chunks without choices before the first token.
+    /// Only with `stream_options.include_progress` or `return_progress`, in chunks without choices before the first token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_progress: Option<PromptProgress>,
     /// The tokens of the prompt, in the first chunk. Only with `return_token_ids`.
@@ -224,8 +229,12 @@ pub struct PromptProgress {
     pub total: u32,
     /// Tokens that were found in the prefix cache.
     pub cached: u32,
+    /// llama.cpp's name of `cached`.
+    pub cache: u32,
     /// Tokens that have been processed, including `cached`.
     pub processed: u32,
+    /// The time since the answer was begun [ms].
+    pub time_ms: u64,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]

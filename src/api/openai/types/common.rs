@@ -118,6 +118,8 @@ pub struct Generation {
     pub prompt_logprobs: Option<u8>,
     /// An extension: return the token ids of the prompt and of the answer.
     pub return_token_ids: Option<bool>,
+    /// An extension: name the tokens of log-probabilities as `token_id:` followed by the id. Has no effect without `logprobs`.
+    pub return_tokens_as_token_ids: Option<bool>,
     /// An extension: the answer consists of these token ids only.
     pub allowed_token_ids: Option<Vec<u32>>,
     /// An extension: texts whose token sequences never occur in the answer.

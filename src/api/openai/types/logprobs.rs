@@ -21,7 +21,8 @@ pub struct ChatLogprobs {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ChatToken {
-    /// The token's text. If the token is part of a character, `bytes:` followed by its bytes as `\x..`.
+    /// The token's text. If the token is part of a character, `bytes:` followed by its bytes as `\x..`. With
+    /// `return_tokens_as_token_ids`, `token_id:` followed by its id.
     pub token: String,
     /// The log-probability in the model's own distribution, before penalties and temperature.
     pub logprob: f64,
@@ -72,6 +73,25 @@ pub fn prompt_logprobs(tokens: &[TokenLogprob]) -> PromptLogprobs {
     tokens.iter().map(at).collect()
 }
 
+/// How tokens are named in log-probabilities.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TokenNames {
+    /// By their texts.
+    #[default]
+    Texts,
+    /// As `token_id:` and the id, which tells apart tokens of the same text.
+    Ids,
+}
+
+impl TokenNames {
+    fn of(self, id: u32, bytes: &[u8]) -> String {
+        match self {
+            Self::Texts => text(bytes),
+            Self::Ids => format!("token_id:{id}"),
+        }
+    }
+}
+
 fn text(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) => text.to_owned(),
@@ -86,10 +106,10 @@ fn finite(logprob: f32) -> f64 {
 }
 
 impl ChatLogprobs {
-    pub fn new(tokens: Vec<TokenLogprob>) -> Self {
-        let top = |top: chat::TopToken| TopToken { token: text(&top.bytes), logprob: finite(top.logprob), bytes: top.bytes };
+    pub fn new(tokens: Vec<TokenLogprob>, names: TokenNames) -> Self {
+        let top = |top: chat::TopToken| TopToken { token: names.of(top.id, &top.bytes), logprob: finite(top.logprob), bytes: top.bytes };
         let token = |token: TokenLogprob| ChatToken {
-            token: text(&token.bytes),
+            token: names.of(token.id, &token.bytes),
             logprob: finite(token.logprob.unwrap_or(IMPOSSIBLE)),
             bytes: token.bytes,
             top_logprobs: token.top.into_iter().map(top).collect(),
@@ -100,14 +120,15 @@ impl ChatLogprobs {
 
 impl CompletionLogprobs {
     /// Adds the tokens of a text that starts after `shift` characters.
-    pub fn extend(&mut self, tokens: Vec<TokenLogprob>, shift: usize) {
+    pub fn extend(&mut self, tokens: Vec<TokenLogprob>, shift: usize, names: TokenNames) {
         for token in tokens {
-            let name = text(&token.bytes);
+            let name = names.of(token.id, &token.bytes);
             let top = token.logprob.map(|logprob| {
                 let mut top = Map::new();
                 // If several tokens have the same text, the likeliest one counts.
-                for (bytes, logprob) in token.top.iter().map(|top| (text(&top.bytes), top.logprob)).chain([(name.clone(), logprob)]) {
-                    top.entry(bytes).or_insert_with(|| finite(logprob).into());
+                let likeliest = token.top.iter().map(|top| (names.of(top.id, &top.bytes), top.logprob));
+                for (name, logprob) in likeliest.chain([(name.clone(), logprob)]) {
+                    top.entry(name).or_insert_with(|| finite(logprob).into());
                 }
                 top
             });
@@ -138,11 +159,17 @@ mod tests {
         let by_id = serde_json::to_value(prompt_logprobs(&[first.clone(), TokenLogprob { id: 6, ..second.clone() }])).unwrap();
         assert_eq!(by_id[1]["5"], serde_json::json!({"logprob": -0.5, "rank": 1, "decoded_token": "x"}));
         assert_eq!((&by_id[0], &by_id[1]["6"]["rank"]), (&serde_json::Value::Null, &serde_json::json!(2)), "a token is there once");
-        logprobs.extend(vec![first, second.clone()], 3);
-        logprobs.extend(vec![TokenLogprob { bytes: b"x".to_vec(), logprob: Some(-0.5), ..second }], 0);
+        logprobs.extend(vec![first, second.clone()], 3, TokenNames::Texts);
+        logprobs.extend(vec![TokenLogprob { bytes: b"x".to_vec(), logprob: Some(-0.5), ..second.clone() }], 0, TokenNames::Texts);
         let value = serde_json::to_value(&logprobs).unwrap();
         let expected = serde_json::json!({"tokens": ["a", "b", "x"], "token_logprobs": [null, -9999.0, -0.5], "text_offset": [3, 4, 1],
             "top_logprobs": [null, {"x": -0.5, "y": -1.0, "b": -9999.0}, {"x": -0.5, "y": -1.0}]});
         assert_eq!(value, expected);
+        let mut by_id = CompletionLogprobs::default();
+        by_id.extend(vec![second.clone()], 0, TokenNames::Ids);
+        let expected = serde_json::json!({"token_id:5": -0.5, "token_id:6": -1.0, "token_id:4": -9999.0});
+        assert_eq!((by_id.tokens, serde_json::to_value(&by_id.top_logprobs[0]).unwrap()), (vec!["token_id:4".to_owned()], expected));
+        let chat = ChatLogprobs::new(vec![second], TokenNames::Ids).content.remove(0);
+        assert_eq!((chat.token.as_str(), chat.top_logprobs[1].token.as_str(), chat.bytes), ("token_id:4", "token_id:6", b"b".to_vec()));
     }
 }

@@ -9,6 +9,7 @@ pub mod conversations;
 pub mod embeddings;
 pub mod error;
 pub mod files;
+pub mod infill;
 pub mod logprobs;
 pub mod models;
 pub mod rerank;

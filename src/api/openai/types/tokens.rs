@@ -62,6 +62,9 @@ pub struct PromptText {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TokenizerInfo {
     pub model: String,
+    /// The class of `transformers` that reads vocabularies of this kind.
+    #[schema(example = "GPT2Tokenizer")]
+    pub tokenizer_class: String,
     /// Null if the model does not have one.
     #[schema(required = true)]
     pub bos_token: Option<String>,

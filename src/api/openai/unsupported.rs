@@ -1,0 +1,30 @@
+//! Endpoints of OpenAI that this server does not have: sound, pictures, moderation and training. They answer with what the server lacks, so
+//! that a client does not take them for a wrong address. The OpenAPI document omits them, because operations that always fail are of no use
+//! there.
+
+use actix_web::web::{self, ServiceConfig};
+use actix_web::{HttpRequest, ResponseError};
+
+use http::error::{ApiError, Kind, quoted};
+
+/// The paths, and what their requests ask for.
+const PATHS: [(&str, &str); 8] = [
+    ("/v1/audio/speech", "speak texts"),
+    ("/v1/audio/transcriptions", "write down speech"),
+    ("/v1/audio/{rest:.*}", "hear or speak"),
+    ("/v1/images/{rest:.*}", "make or change pictures"),
+    ("/v1/videos", "make films"),
+    ("/v1/moderations", "moderate texts"),
+    ("/v1/fine_tuning/{rest:.*}", "train models"),
+    ("/v1/realtime", "speak over a WebSocket"),
+];
+
+pub fn routes(config: &mut ServiceConfig) {
+    for (path, what) in PATHS {
+        let refuse = move |request: HttpRequest| async move {
+            let message = format!("{} is not supported: this server does not {what}", quoted(request.path()));
+            ApiError::new(Kind::NotImplemented, message).error_response()
+        };
+        config.service(web::resource(path).to(refuse));
+    }
+}
