@@ -55,8 +55,9 @@ pub fn run(args: ListArgs, config: Option<&Path>) -> anyhow::Result<()> {
 
 fn models(config: &Config) -> Vec<Listed> {
     let store = Store::new(&config.server.models_dir);
+    let known = catalogue::models(config, &store);
     let mut models: Vec<Listed> = Vec::new();
-    for entry in &catalogue::models(config, &store) {
+    for entry in &known {
         let (path, found) = (store.path(entry), store.find(entry));
         let of_file = path.as_ref().and_then(|path| path.metadata().ok()).map(|meta| meta.len());
         models.push(Listed {
@@ -73,7 +74,7 @@ fn models(config: &Config) -> Vec<Listed> {
         });
     }
     for manifest in store.list() {
-        if find_model(&config.models, &manifest.id).is_none() {
+        if find_model(&known, &manifest.id).is_none() {
             let path = Some(store.file(&manifest));
             let (size, sha256) = (Some(manifest.size), Some(manifest.sha256));
             models.push(Listed {

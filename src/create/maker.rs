@@ -5,7 +5,7 @@ use std::path::Path;
 use catalogue::{LATEST, Manifest, NewFile, Store, models};
 use config::{Config, ModelEntry, StoredVariant, check_made_name, find_model};
 use gguf::GgufFile;
-use quantize::{FILE_TYPES, FileType, Options, QuantizeError, quantize};
+use quantize::{FILE_TYPES, FileType, Options, QuantizeError};
 use serde_json::Map;
 
 use super::error::CreateError;
@@ -234,7 +234,7 @@ fn quantised(source: &Path, kind: &FileType, out: &Path, tell: &dyn Fn(&str)) ->
     let file = GgufFile::open(source).map_err(|error| unusable(&error))?;
     tell(&format!("quantizing the model to {}", kind.name));
     let options = Options { force: true, ..Options::default() };
-    quantize(&file, kind, out, &options, &mut |_| {}).map_err(|error| match error {
+    quantize::quantize(&file, kind, out, &options, &mut |_| {}).map_err(|error| match error {
         QuantizeError::Write { .. } => CreateError::Disk(error.to_string()),
         other => unusable(&other),
     })?;

@@ -49,7 +49,7 @@ impl Modelfile {
         let mut lines = text.lines().enumerate().map(|(at, line)| (at + 1, line));
         let mut instructions = Vec::new();
         while let Some((line, text)) = lines.next() {
-            let text = text.trim();
+            let text = text.trim_start();
             if text.is_empty() || text.starts_with('#') {
                 continue;
             }
@@ -63,7 +63,7 @@ impl Modelfile {
                 return fault(line, format!("unknown instruction `{}`: expected {KNOWN}", word.escape_debug()));
             }
             let (key, rest) = if takes_key { split(rest) } else { ("", rest) };
-            if rest.is_empty() {
+            if rest.trim_end().is_empty() {
                 return fault(line, format!("{name} needs {}", if takes_key { "a name and a value" } else { "an argument" }));
             }
             let text = value(rest, line, &mut lines)?;
@@ -128,7 +128,7 @@ fn split(text: &str) -> (&str, &str) {
 /// Reads a value: up to the end of the line, or, if it begins with quotes, up to a line that ends with them.
 fn value<'a>(first: &str, line: usize, lines: &mut impl Iterator<Item = (usize, &'a str)>) -> Outcome<String> {
     let quotes = ["\"\"\"", "\""].into_iter().find(|quotes| first.starts_with(quotes));
-    let Some(quotes) = quotes else { return Ok(first.to_owned()) };
+    let Some(quotes) = quotes else { return Ok(first.trim_end().to_owned()) };
     let mut text = first.to_owned();
     loop {
         let whole = text.trim_end();

@@ -75,8 +75,8 @@ fn models_are_imported_with_their_settings_and_by_links() {
         scene.layer("messages", br#"[{"role": "user", "content": "hi"}]"#),
     ];
     scene.manifest("registry.ollama.ai/library/mario/latest", &layers);
-    scene.manifest("registry.ollama.ai/library/mario/7b", &[model.clone()]);
-    scene.manifest("registry.ollama.ai/someone/mario/7b", &[model.clone()]);
+    scene.manifest("registry.ollama.ai/library/mario/7b", std::slice::from_ref(&model));
+    scene.manifest("registry.ollama.ai/someone/mario/7b", std::slice::from_ref(&model));
     scene.manifest("hf.co/owner/repo/Q4_K_M", &[model]);
     let (results, notes) = scene.import();
     let names: Vec<&str> = results.keys().map(String::as_str).collect();
@@ -130,7 +130,7 @@ fn broken_models_are_named_and_leave_nothing() {
     for (name, words) in [
         ("missing", "is missing: `ollama pull` fetches it again"),
         ("path", "invalid digest format"),
-        ("short", "file"),
+        ("short", "at byte 4"),
         ("damaged", "is damaged"),
         ("adapter", "an adapter"),
         ("cloud", "no file of weights"),

@@ -1,5 +1,6 @@
 """Faults outside the engine: a full disk, a download that is cut, and a wall clock that jumps."""
 
+import json
 import os
 import resource
 import signal
@@ -94,8 +95,8 @@ def stored(env) -> list[Path]:
 
 def is_listed(args, env) -> bool:
     """Whether Penstock reports the model as present."""
-    done = cli("show", "tiny", *args, env=env)
-    return done.returncode == 0
+    done = cli("show", "tiny", "--json", *args, env=env)
+    return "path" in json.loads(done.stdout)
 
 
 def test_a_pull_that_fills_the_disk_lists_no_model_and_the_next_one_ends_it(scene, body):

@@ -322,7 +322,9 @@ def test_system_and_template_are_those_of_the_request(server):
     template = "{% for m in messages %}{{ m.content }}{% endfor %}"
     bare = whole(generate(server, "The capital of France is", template=template, stream=False))
     assert bare["response"] == whole(generate(server, "The capital of France is", raw=True, stream=False))["response"]
-    refused(generate(server, template="{{ .System }} {{ .Prompt }}"), "`template`", "Jinja")
+    in_go = whole(generate(server, "The capital of France is", template="{{ .Prompt }}", stream=False))
+    assert in_go["response"] == bare["response"], "Go's templates are translated"
+    refused(generate(server, template="{{ .Nonsense }} {{ .Prompt }}"), "`template`", "Nonsense")
     assert whole(generate(server, stream=False))["response"] == ANSWER, "the model's own template is unchanged"
 
 
@@ -445,7 +447,7 @@ def test_an_empty_request_loads_and_unloads(files, tmp_path):
         gone = whole(server.post("/api/chat", {"model": "three:latest", "messages": [], "keep_alive": "0s"}))
         assert gone["done_reason"] == "unload" and set(running(server)) == {"one"}
         assert load(server, "two", keep_alive=0)["done_reason"] == "unload", "unloading an unloaded model is no error"
-        refused(server.post("/api/generate", {"model": "none", "keep_alive": 0}), "`none`", status=404)
+        refused(server.post("/api/generate", {"model": "none", "keep_alive": 0}), "'none'", status=404)
 
 
 def test_keep_alive_decides_when_a_model_is_unloaded(files, tmp_path):

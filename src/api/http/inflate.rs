@@ -154,7 +154,8 @@ mod tests {
         assert_eq!(of(&[]), Ok(Encoding::Identity));
         assert_eq!(of(&["identity", "GZIP"]), Ok(Encoding::Gzip));
         assert_eq!(of(&["deflate"]), Ok(Encoding::Deflate));
-        for (values, named) in [(&["zstd"][..], "zstd"), (&["gzip, gzip"], "gzip, gzip"), (&["gzip", "gzip"], "gzip")] {
+        assert_eq!(of(&["zstd"]), Ok(Encoding::Zstd));
+        for (values, named) in [(&["br"][..], "br"), (&["gzip, gzip"], "gzip, gzip"), (&["gzip", "gzip"], "gzip")] {
             let (kind, message) = of(values).unwrap_err();
             assert_eq!(kind, Kind::MediaType);
             assert!(message.contains(&format!("`{named}`")), "{message}");

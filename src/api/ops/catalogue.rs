@@ -62,6 +62,13 @@ pub struct CatalogueDevice {
 }
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(example = json!({
+    "object": "list",
+    "data": [{"id": "smollm2:135m", "source": "catalogue", "family": "smollm2", "licence": "Apache-2.0", "context": 8192, "base": false,
+        "bytes": 98362432, "needed": 391388496, "on_disk": true, "partial": 0, "downloads": null}],
+    "device": {"name": "CPU", "free": 16106127360u64, "total": 25769803776u64},
+    "hub_error": null
+}))]
 pub struct CatalogueList {
     #[schema(example = "list")]
     pub object: String,

@@ -25,7 +25,7 @@ pub struct CreateRequest {
     /// One text, or several.
     pub license: Option<OneOrMany>,
     /// Options for requests that do not choose: `temperature`, `stop` and so on, under the names of `options`.
-    #[schema(value_type = Object)]
+    #[schema(value_type = Option<Object>)]
     pub parameters: Option<Map<String, Value>>,
     /// The beginning of every conversation.
     pub messages: Option<Vec<ExampleMessage>>,
