@@ -2,12 +2,14 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
-from harness import ROOT
+from harness import MODEL, ROOT, Server, cli
 
 DOCUMENT = (ROOT / "docs" / "ollama.md").read_text()
 PIECES = re.findall(r"```(\w+)\n(.*?)```", DOCUMENT, re.S)
@@ -24,7 +26,7 @@ def run(command, **kwargs):
 
 
 def test_every_piece_of_the_page_is_known():
-    assert [language for language, _ in PIECES] == ["sh", "sh", "python", "python", "js", "python", "python"]
+    assert [language for language, _ in PIECES] == ["sh", "sh", "python", "python", "js", "python", "python", "sh", "sh"]
     assert len(PYTHON) == len(PRINTED)
 
 
@@ -43,3 +45,21 @@ def test_the_piece_for_curl_prints_the_answer(server):
     line = [code for language, code in PIECES if language == "sh"][1]
     answer = json.loads(run(["bash", "-c", line.replace("http://127.0.0.1:8080", server.url)]))
     assert answer["response"] == "The capital of France is Paris." and answer["done_reason"] == "stop"
+
+
+def test_the_piece_that_makes_a_model_makes_it(tmp_path):
+    folder = Path(json.loads(cli("show", MODEL, "--json").stdout)["path"]).parent
+    shutil.copytree(folder, tmp_path / folder.name)
+    line = [code for language, code in PIECES if language == "sh"][2]
+    with Server({"SERVER__DEFAULT_MODELS": MODEL, "SERVER__MODELS_DIR": str(tmp_path)}) as server:
+        assert json.loads(run(["bash", "-c", line.replace("http://127.0.0.1:8080", server.url)])) == {"status": "success"}
+        shown = server.post("/api/show", {"model": "mario"}).json()
+    assert shown["system"] == "You are Mario." and "User:" in shown["parameters"]
+
+
+def test_the_piece_that_imports_names_the_folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path))
+    piece = [code for language, code in PIECES if language == "sh"][3]
+    for line in piece.strip().splitlines():
+        done = cli(*line.split("#")[0].split()[1:], env={"SERVER__MODELS_DIR": str(tmp_path / "store")})
+        assert done.returncode != 0 and str(tmp_path) in done.stderr, (line, done.stderr)
