@@ -91,7 +91,7 @@ test("errors carry the server's words", async () => {
   const is_unknown = (error) => error.status_code === 404 && /no-such-model/.test(error.message);
   await assert.rejects(client.chat({ model: "no-such-model", messages }), is_unknown);
   await assert.rejects(client.generate({ model, prompt: "x", options: { mirostat: 1 } }), /options\.mirostat/);
-  await assert.rejects(client.copy({ source: model, destination: "x" }), /does not copy/);
+  await assert.rejects(client.push({ model }), /does not upload models/);
 });
 
 test("a stream can be aborted", async () => {
