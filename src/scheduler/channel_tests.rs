@@ -46,7 +46,7 @@ async fn read(stream: &mut EventStream, most: usize) -> Vec<u32> {
 
 #[test]
 fn many_workers_get_every_token_while_streams_are_dropped_and_moved() {
-    const EACH: u32 = 40;
+    const EACH: u32 = if cfg!(miri) { 4 } else { 40 };
     let (engine, _) = FakeEngine::new(capacity(), 128, 2);
     let handle = Handle::spawn(Box::new(engine), options(256, 128), ModelMetrics::for_model("mailboxes"));
     let new = |i: u32| NewSequence { params: params(u64::from(i)), ..sequence(vec![i % 7; 5], 30 + i % 50) };
