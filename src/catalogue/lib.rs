@@ -17,5 +17,5 @@ pub use blobs::{NewBlob, blob_digest};
 pub use download::{HubModel, HubRepository, Meter, Progress, PullError, Tools, models_of_hub, search_hub, sha256_of};
 pub use made::NewFile;
 pub use manifest::{MODEL, Manifest};
-pub use names::{LATEST, describe, models, resolve};
+pub use names::{LATEST, describe, models, resolve, resolve_among};
 pub use store::{Presence, Store};

@@ -18,9 +18,13 @@ pub const LATEST: &str = ":latest";
 ///
 /// Names on the hub may end in `@revision`. The default is `main`.
 pub fn resolve(config: &Config, name: &str) -> anyhow::Result<ModelEntry> {
-    let models = models(config, &Store::new(&config.server.models_dir));
+    resolve_among(&models(config, &Store::new(&config.server.models_dir)), name)
+}
+
+/// Does the same for a list of models, for several names.
+pub fn resolve_among(models: &[ModelEntry], name: &str) -> anyhow::Result<ModelEntry> {
     // Ollama's users write `:latest` for a name without a tag.
-    let known = find_model(&models, name).or_else(|| find_model(&models, name.strip_suffix(LATEST)?));
+    let known = find_model(models, name).or_else(|| find_model(models, name.strip_suffix(LATEST)?));
     if let Some(entry) = known {
         return Ok(entry.clone());
     }

@@ -6,14 +6,9 @@ use crate::registry::estimated_memory;
 /// The context that memory is computed for, unless the model's own is shorter [tokens].
 pub const CONTEXT: usize = 4096;
 
-/// The size of an entry's file, exact or approximate [bytes]. None if the catalogue does not know it.
-pub fn file_size(entry: &ModelEntry) -> Option<u64> {
-    entry.size.or(entry.gigabytes.map(|size| (size * 1e9) as u64))
-}
-
 /// The memory that an entry's model is assumed to need with a context of [`CONTEXT`] tokens [bytes].
 pub fn needed(entry: &ModelEntry) -> Option<u64> {
-    file_size(entry).map(estimated_memory)
+    entry.size_or_about().map(estimated_memory)
 }
 
 /// Compares `docs/choose.md` with the figures of `penstock doctor`. `PENSTOCK_BLESS=1` rewrites its table.

@@ -64,7 +64,7 @@ fn models(config: &Config) -> Vec<Listed> {
             id: entry.id.clone(),
             aliases: entry.aliases.clone(),
             size: of_file.or(entry.size),
-            about: entry.gigabytes.map(|size| (size * 1e9) as u64),
+            about: entry.about(),
             only_continues: entry.only_continues(),
             presence: store.presence(entry),
             sha256: entry.sha256.clone().or(found.map(|manifest| manifest.sha256)),
@@ -118,11 +118,10 @@ fn by_family(config: &Config) -> String {
     entries.sort_by_key(|entry| rank(entry).unwrap_or(usize::MAX));
     for entry in entries {
         let family = entry.family.as_deref().unwrap_or(other);
-        let about = entry.gigabytes.map(|size| (size * 1e9) as u64);
         cells.push([
             if last.replace(family) == Some(family) { String::new() } else { family.to_owned() },
             entry.id.clone(),
-            shown_size(entry.size, about),
+            shown_size(entry.size, entry.about()),
             entry.max_context.map_or("?".into(), |tokens| tokens.to_string()),
             entry.licence.clone().unwrap_or("?".into()),
             if entry.base { "base" } else { "" }.to_owned(),

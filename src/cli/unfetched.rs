@@ -2,7 +2,7 @@
 
 use serde_json::{Value as Json, json};
 
-use super::estimate::{CONTEXT, file_size, needed};
+use super::estimate::{CONTEXT, needed};
 use super::output::{columns, human_bytes};
 use crate::catalogue::{Presence, Store, describe};
 use crate::config::{ModelEntry, Source};
@@ -23,7 +23,7 @@ pub fn unfetched(entry: &ModelEntry, store: &Store) -> Option<Json> {
         "partial_bytes": partial,
         "family": entry.family,
         "licence": entry.licence,
-        "size": file_size(entry),
+        "size": entry.size_or_about(),
         "size_is_approximate": entry.size.is_none(),
         "context_length": entry.max_context,
         "base": entry.base,

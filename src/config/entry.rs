@@ -194,6 +194,16 @@ impl ModelEntry {
         self.of.as_deref().or_else(|| self.made.as_ref()?.from.as_deref())
     }
 
+    /// The approximate size of the model's files, if the catalogue has one [bytes].
+    pub fn about(&self) -> Option<u64> {
+        self.gigabytes.map(|size| (size * 1e9) as u64)
+    }
+
+    /// The size of the model's files, exact or approximate [bytes]. None if the catalogue does not know it.
+    pub fn size_or_about(&self) -> Option<u64> {
+        self.size.or(self.about())
+    }
+
     /// The ids under which the model's files may be stored: the current one, and those of earlier versions.
     pub fn stored_under(&self) -> impl Iterator<Item = &str> {
         std::iter::once(self.stored_as()).chain(self.former.iter().map(String::as_str))

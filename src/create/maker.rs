@@ -9,7 +9,7 @@ use quantize::{FILE_TYPES, FileType, Options, QuantizeError};
 use serde_json::Map;
 
 use super::error::CreateError;
-use super::recipe::{Changes, Origin, Recipe, TemplateText};
+use super::recipe::{Origin, Recipe, TemplateText};
 
 /// The longest chat template [bytes].
 const MAX_TEMPLATE: u64 = 256 << 10;
@@ -80,8 +80,7 @@ impl Maker<'_> {
     /// # Errors
     /// As for [`Maker::make`].
     pub fn copy(&self, from: &str, to: &str) -> Outcome<Manifest> {
-        let recipe = Recipe { origin: Origin::Model(from.to_owned()), changes: Changes::default(), quantize: None };
-        self.make(to, recipe, &|_| {})
+        self.make(to, Recipe::copy_of(from), &|_| {})
     }
 
     /// The id for a name that a made model may have.

@@ -7,6 +7,7 @@ use gguf::GgufBuilder;
 use serde_json::json;
 
 use super::*;
+use crate::recipe::Changes;
 
 struct Scene {
     dir: tempfile::TempDir,

@@ -39,6 +39,13 @@ pub struct Recipe {
     pub quantize: Option<String>,
 }
 
+impl Recipe {
+    /// Makes a second name of a model.
+    pub fn copy_of(name: &str) -> Self {
+        Self { origin: Origin::Model(name.to_owned()), changes: Changes::default(), quantize: None }
+    }
+}
+
 /// The settings that a made model has in the place of those of its origin. What is open stays as it is there.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {

@@ -72,7 +72,8 @@ impl Registry {
         let tools = Tools { backoff: Duration::ZERO, ..Tools::from_env() };
         let of_hub = match is_repository {
             true => models_of_hub(repository, &tools).map(|models| {
-                let of = |model: catalogue::HubModel| self.of_hub(model.name, model.size);
+                let known = catalogue::models(&self.settings(), &self.store);
+                let of = |model: catalogue::HubModel| self.of_hub(&known, model.name, model.size);
                 models.into_iter().map(of).collect::<Vec<_>>()
             }),
             false => search_hub(words, &tools).map(|found| found.into_iter().map(of_repository).collect()),
@@ -98,7 +99,7 @@ impl Registry {
     }
 
     fn found(&self, entry: &ModelEntry) -> FoundModel {
-        let bytes = entry.size.or(entry.gigabytes.map(|size| (size * 1e9) as u64));
+        let bytes = entry.size_or_about();
         let presence = self.store.presence(entry);
         FoundModel {
             id: entry.id.clone(),
@@ -115,8 +116,8 @@ impl Registry {
         }
     }
 
-    fn of_hub(&self, name: String, size: u64) -> FoundModel {
-        let known = catalogue::resolve(&self.settings(), &name).map(|entry| self.found(&entry)).unwrap_or_default();
+    fn of_hub(&self, models: &[ModelEntry], name: String, size: u64) -> FoundModel {
+        let known = catalogue::resolve_among(models, &name).map(|entry| self.found(&entry)).unwrap_or_default();
         let (bytes, needed) = (Some(size), Some(estimated_memory(size)));
         FoundModel { id: name, place: FoundIn::Hub, only_continues: None, bytes, needed, ..known }
     }

@@ -7,7 +7,7 @@ use super::error::RegistryError;
 use super::pull::PullState;
 use super::registry::Registry;
 use catalogue::{NewBlob, PullError, blob_digest};
-use create::{CreateError, Maker, Origin, Recipe};
+use create::{CreateError, Maker, Recipe};
 
 /// How often the progress of a download is told.
 const PERIOD: Duration = Duration::from_millis(250);
@@ -45,8 +45,7 @@ impl Registry {
     /// # Errors
     /// As for [`Registry::create`]. A model that is not on disk is not fetched.
     pub fn copy(self: &Arc<Self>, from: &str, to: &str) -> Result<(), RegistryError> {
-        let recipe = Recipe { origin: Origin::Model(from.to_owned()), changes: create::Changes::default(), quantize: None };
-        match self.make(to, recipe, &|_| {}) {
+        match self.make(to, Recipe::copy_of(from), &|_| {}) {
             Err(CreateError::NotOnDisk(id)) => Err(self.not_found(&id)),
             made => made.map_err(|error| self.not_created(to, error)),
         }

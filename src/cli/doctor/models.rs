@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::machine::Machine;
 use crate::catalogue::Store;
-use crate::cli::estimate::{CONTEXT, file_size, needed};
+use crate::cli::estimate::{CONTEXT, needed};
 use crate::config::{Config, ModelEntry, Source, find_model};
 use crate::engine::{EngineOptions, Footprint, footprints};
 use crate::gguf::GgufFile;
@@ -78,7 +78,7 @@ fn all(config: &Config, path: &Path) -> anyhow::Result<(u64, Vec<Footprint>)> {
 }
 
 fn estimate(entry: &ModelEntry, machine: &Machine) -> Fit {
-    let (size, needed) = (file_size(entry), needed(entry));
+    let (size, needed) = (entry.size_or_about(), needed(entry));
     let device = machine.devices.iter().rev().find(|device| needed.zip(device.free).is_some_and(|(needed, free)| needed <= free));
     let known = needed.is_some() && machine.devices.iter().any(|device| device.free.is_some());
     let device = device.map(|device| device.name.clone());

@@ -156,13 +156,18 @@ impl Writer {
         self.names.enter(dot);
         self.nodes(then)?;
         self.names.leave();
-        if !otherwise.is_empty() {
+        self.otherwise(otherwise)?;
+        self.tag("endif");
+        Ok(())
+    }
+
+    fn otherwise(&mut self, nodes: &[Node]) -> Outcome<()> {
+        if !nodes.is_empty() {
             self.tag("else");
             self.names.enter(None);
-            self.nodes(otherwise)?;
+            self.nodes(nodes)?;
             self.names.leave();
         }
-        self.tag("endif");
         Ok(())
     }
 
@@ -191,12 +196,7 @@ impl Writer {
         }
         self.nodes(body)?;
         self.names.leave();
-        if !otherwise.is_empty() {
-            self.tag("else");
-            self.names.enter(None);
-            self.nodes(otherwise)?;
-            self.names.leave();
-        }
+        self.otherwise(otherwise)?;
         self.tag("endfor");
         Ok(())
     }
