@@ -53,10 +53,12 @@ AttentionShape shape_of(const Attention& args, const StepView& step, const QkvFi
 void launch_qkv_finish(const Launch& launch, const QkvFinish& args, const StepView& step, bool early) {
   if (takes_qkv_rows(args)) {
     const int eighths = (args.num_heads + 2 * args.kv.num_kv_heads) * args.kv.head_dim / 8;
-    return launch(qkv_rows_kernel, dim3(step.num_tokens, ceil_div(eighths, QKV_ROW_THREADS)), QKV_ROW_THREADS, 0, args, step, early);
+    const auto kernel = step.grid ? qkv_rows_kernel<true> : qkv_rows_kernel<false>;
+    return launch(kernel, dim3(step.num_tokens, ceil_div(eighths, QKV_ROW_THREADS)), QKV_ROW_THREADS, 0, args, step, early);
   }
   const long long items = static_cast<long long>(step.num_tokens) * (args.num_heads + 2 * args.kv.num_kv_heads);
-  launch(qkv_finish_kernel, static_cast<unsigned>((items + QKV_WARPS - 1) / QKV_WARPS), WARP * QKV_WARPS, 0, args, step, early);
+  const auto kernel = step.grid ? qkv_finish_kernel<true> : qkv_finish_kernel<false>;
+  launch(kernel, static_cast<unsigned>((items + QKV_WARPS - 1) / QKV_WARPS), WARP * QKV_WARPS, 0, args, step, early);
 }
 
 void check_heads(const QkvFinish& args) {

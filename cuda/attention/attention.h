@@ -46,6 +46,8 @@ struct QkvFinish {
   int num_heads;
   __half* q;  // [num_tokens, num_heads * head_dim]
   KvView kv;
+  const uint8_t* rope_axes;  // [rope_dim / 2] which of a row's three positions rotates each pair, in a step with a grid
+  bool by_position;          // decode kernels rotate a row by its position; otherwise by its place in the sequence, which they need anyway
 };
 void qkv_finish(const Launch& launch, const QkvFinish& args, const StepView& step);
 
@@ -67,7 +69,8 @@ struct Attention {
 // Whether heads of this size may have sinks and chunked windows.
 bool attention_extras(int head_dim);
 // Computes the view's sequences with one row, in parallel over the context. Sequences with more rows cost empty blocks. `fresh`: the rows'
-// Q, K and V, which are finished on the way and written to the Q and pages of `args`. Null: qkv_finish has run.
+// Q, K and V, which are finished on the way and written to the Q and pages of `args`. Null: qkv_finish has run. That is required if the
+// step has a grid, or if a row's position is not its place and the heads are not rotated `by_position`.
 void attention_decode(const Launch& launch, const Attention& args, const StepView& step, const QkvFinish* fresh = nullptr);
 // Computes the view's sequences with more than one row. Sequences with one row cost empty blocks.
 void attention_prefill(const Launch& launch, const Attention& args, const StepView& step);

@@ -35,12 +35,13 @@ struct FreshRows {
       store_half(row < rows ? queries + (row * stride + dim) * 2 : in_tile, __ushort_as_half(0));
     }
     bool waited = false;
+    const uint32_t turns = fresh.by_position && exists ? step.positions[token] : position;
 #pragma unroll 1
     for (int item = warp; item < items || !waited; item += warps) {
       const bool mine = item < items;
       const Head kind = item < rows ? Head::Q : item == rows ? Head::K : Head::V;
       FreshHead<PAIRS> fresh_head;
-      fresh_head.prepare(fresh, kind, kind == Head::Q ? head + item : kv_head, token, position, mine, lane);
+      fresh_head.prepare(fresh, kind, kind == Head::Q ? head + item : kv_head, token, turns, mine, lane);
       const uint32_t tile = kind == Head::Q ? queries + item * stride * 2 : kind == Head::K ? key_tile : value_tile;
       __half* page = nullptr;
       if (mine && kind != Head::Q) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "../device/kernel.cuh"
+#include "../device/rope.cuh"
 #include "attention.h"
 
 namespace pen {
@@ -30,8 +31,9 @@ struct FreshHead {
   int first[PAIRS], second[PAIRS];
   float cosine[PAIRS], sine[PAIRS], bias_a[PAIRS], bias_b[PAIRS], norm_a[PAIRS], norm_b[PAIRS];
 
-  // `index`: number among the heads of its kind.
-  __device__ __forceinline__ void prepare(const QkvFinish& p, Head kind, int index, int token, uint32_t position, bool exists, int lane) {
+  // `index`: number among the heads of its kind. `grid`: the row's second and third position, or null if they equal the first.
+  __device__ __forceinline__ void prepare(const QkvFinish& p, Head kind, int index, int token, uint32_t position, bool exists, int lane,
+                                          const uint32_t* grid = nullptr) {
     const int head_dim = p.kv.head_dim, kv_heads = p.kv.num_kv_heads;
     const int before = kind == Head::Q ? 0 : kind == Head::K ? p.num_heads : p.num_heads + kv_heads;
     x = held(p.qkv + (static_cast<size_t>(token) * (p.num_heads + 2 * kv_heads) + before + index) * head_dim);
@@ -50,7 +52,10 @@ struct FreshHead {
       second[j] = held(halves ? i + rotated : 2 * i + 1);
       cosine[j] = norm_a[j] = norm_b[j] = 1.0f, sine[j] = bias_a[j] = bias_b[j] = 0.0f;
       if (!there[j]) continue;
-      if (in_rope) cosine[j] = table[i], sine[j] = table[rotated + i];
+      if (in_rope) {
+        const float* row = grid == nullptr ? table : rope_row(p.rope, p.rope_dim, p.rope_axes, i, position, grid);
+        cosine[j] = row[i], sine[j] = row[rotated + i];
+      }
       if (bias != nullptr) bias_a[j] = bias[first[j]], bias_b[j] = bias[second[j]];
       if (norm != nullptr) norm_a[j] = norm[first[j]], norm_b[j] = norm[second[j]];
     }
@@ -97,7 +102,9 @@ __device__ __forceinline__ __half* page_row(const KvView& kv, __half* pages, uin
 //
 // Positions, slots and tables are read before the wait: the host copied the former two, and the tables never change. The next kernel may
 // start only after the wait. Before its own wait, attention may then fetch whatever earlier kernels wrote, except the fresh rows. `early`:
-// the next kernel may start before this kernel's wait, because until its own wait it fetches only what earlier steps wrote.
+// the next kernel may start before this kernel's wait, because until its own wait it fetches only what earlier steps wrote. GRID: the rows
+// have three positions.
+template <bool GRID>
 __global__ void __launch_bounds__(32 * QKV_WARPS) qkv_finish_kernel(QkvFinish p, StepView step, bool early) {
   const int head_dim = p.kv.head_dim, heads = p.num_heads + 2 * p.kv.num_kv_heads;
   const int lane = threadIdx.x % WARP;
@@ -108,7 +115,8 @@ __global__ void __launch_bounds__(32 * QKV_WARPS) qkv_finish_kernel(QkvFinish p,
   const Head kind = head < p.num_heads ? Head::Q : head < p.num_heads + p.kv.num_kv_heads ? Head::K : Head::V;
   const int index = kind == Head::Q ? head : head - p.num_heads - (kind == Head::V ? p.kv.num_kv_heads : 0);
   FreshHead<QKV_PAIRS> fresh;
-  fresh.prepare(p, kind, index, token, slot == NO_SLOT ? 0 : step.positions[token], slot != NO_SLOT, lane);
+  const uint32_t* grid = GRID ? step.grid + 2 * static_cast<size_t>(token) : nullptr;
+  fresh.prepare(p, kind, index, token, slot == NO_SLOT ? 0 : step.positions[token], slot != NO_SLOT, lane, grid);
   if (early) let_next_start();
   wait_for_previous();
   let_next_start();

@@ -29,8 +29,9 @@ struct FreshPart {
   float4 one, two;
   float cosine[4] = {1.0f, 1.0f, 1.0f, 1.0f}, sine[4] = {}, bias_low[4] = {}, bias_high[4] = {};
 
-  // Requests what does not depend on the step's products. `index`: number among the heads of its kind.
-  __device__ __forceinline__ void prepare(const QkvFinish& p, Head kind, int index, int token, uint32_t position, int part) {
+  // Requests what does not depend on the step's products. `index`: number among the heads of its kind. `grid`: as in FreshHead.
+  __device__ __forceinline__ void prepare(const QkvFinish& p, Head kind, int index, int token, uint32_t position, int part,
+                                          const uint32_t* grid = nullptr) {
     const int head_dim = p.kv.head_dim, kv_heads = p.kv.num_kv_heads, heads = p.num_heads + 2 * kv_heads;
     const int before = kind == Head::Q ? 0 : kind == Head::K ? p.num_heads : p.num_heads + kv_heads;
     // Four pairs from pair 4 · part. All of them are rotated, or none.
@@ -38,7 +39,13 @@ struct FreshPart {
     const bool in_rope = 4 * part < rotated;
     halves = in_rope && p.rope_halves;
     first = halves ? 4 * part : 8 * part, second = halves ? first + rotated : first + 4;
-    if (in_rope) {
+    if (in_rope && grid != nullptr) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const float* row = rope_row(p.rope, p.rope_dim, p.rope_axes, 4 * part + i, position, grid);
+        cosine[i] = row[4 * part + i], sine[i] = row[rotated + 4 * part + i];
+      }
+    } else if (in_rope) {
       const float* table = p.rope + static_cast<size_t>(position) * p.rope_dim + 4 * part;
       load_four(cosine, table);
       load_four(sine, table + rotated);
@@ -79,6 +86,7 @@ struct FreshPart {
 };
 
 // Grid: (num_tokens, ceil((num_heads + 2 num_kv_heads) · head_dim / 8 / QKV_ROW_THREADS)). Waits as in qkv_finish_kernel.
+template <bool GRID>
 __global__ void __launch_bounds__(QKV_ROW_THREADS) qkv_rows_kernel(QkvFinish p, StepView step, bool early) {
   const int head_dim = p.kv.head_dim, kv_heads = p.kv.num_kv_heads, heads = p.num_heads + 2 * kv_heads, parts = head_dim / 8;
   const int token = blockIdx.x, item = blockIdx.y * QKV_ROW_THREADS + threadIdx.x;
@@ -88,7 +96,8 @@ __global__ void __launch_bounds__(QKV_ROW_THREADS) qkv_rows_kernel(QkvFinish p, 
   const int index = kind == Head::Q ? head : head - p.num_heads - (kind == Head::V ? kv_heads : 0);
   const uint32_t slot = step.slot_mapping[token];
   FreshPart fresh;
-  fresh.prepare(p, kind, index, token, slot == NO_SLOT ? 0 : step.positions[token], item % parts);
+  const uint32_t* grid = GRID ? step.grid + 2 * static_cast<size_t>(token) : nullptr;
+  fresh.prepare(p, kind, index, token, slot == NO_SLOT ? 0 : step.positions[token], item % parts, grid);
   if (early) let_next_start();
   wait_for_previous();
   let_next_start();

@@ -99,7 +99,8 @@ struct WorkList {
         if (before[seq] == before[seq + 1] || (head < plan.rows ? head >= heads.rows : !sees)) continue;
         const Head kind = head < plan.rows ? Head::Q : head == plan.rows ? Head::K : Head::V;
         const int index = kind == Head::Q ? heads.head + head : heads.kv_head;
-        part[k].prepare(fresh, kind, index, token, range.context - 1, i % (head_dim / 8));
+        const uint32_t turns = fresh.by_position ? step.positions[token] : range.context - 1;
+        part[k].prepare(fresh, kind, index, token, turns, i % (head_dim / 8));
         out[k] = kind == Head::Q ? fresh.q + (static_cast<size_t>(token) * p.num_heads + index) * head_dim
                                  : page_row(fresh.kv, kind == Head::K ? fresh.kv.k : fresh.kv.v, step.slot_mapping[token], index);
       }

@@ -42,6 +42,7 @@ struct Layer {
     a.activation = Activation::SILU;
     a.lists = lists.data;
     a.combine.out = out.data, a.combine.hidden = s.hidden, a.combine.used = s.used, a.combine.add = true;
+    a.combine.num_experts = s.experts;
     return a;
   }
 

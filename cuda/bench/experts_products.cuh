@@ -187,7 +187,7 @@ inline void check_sums(const Shape& s, const Choices& choices) {
     Combine args{outputs_d.data, weighed ? weights_d.data : nullptr, has_shared ? shared_d.data : nullptr,
                  has_share ? share_d.data : nullptr, slots.data, out.data, s.hidden, s.used, add};
     args.scale = add ? 0.3f : 1.0f, args.factor = mean ? 1.0f : 0.7f, args.mean_shared = mean;
-    args.chosen = biased ? chosen.data : nullptr, args.down_bias = biased ? bias_d.data : nullptr;
+    args.chosen = chosen.data, args.num_experts = s.experts, args.down_bias = biased ? bias_d.data : nullptr;
     combine(Launch{gpu()}, args, s.rows);
     const std::vector<float> got = out.get();
     for (size_t i = 0; i < got.size(); i++) {

@@ -131,6 +131,7 @@ struct Layers {
     a.num_segments = 1;
     a.x = in, a.ldx = ldx, a.num_tokens = rows;
     a.out = out, a.ldo = ldo, a.epilogue = epilogue;
+    a.slicing.halves = epilogue == Epilogue::ADD && w.k_tiles() >= HALVES_K_TILES;  // as src/engine/cuda/lower/slices.rs
     a.slabs = workspace, a.slab_bytes = WORKSPACE, a.arrivals = arrivals;
     return a;
   }

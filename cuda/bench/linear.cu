@@ -189,7 +189,7 @@ std::vector<float> product(const Kernel& kernel, const Linear& args, int rows) {
   return y;
 }
 
-void test_type(const QuantRow& q, int rows, int cols, int most, bool hopper) {
+void test_type(const QuantRow& q, int rows, int cols, int most, bool hopper, Slicing slicing = {}) {
   const auto blocks = random_blocks(q, rows, cols);
   const size_t row_bytes = size_t(cols) / q.block_size * q.block_bytes;
   Matrix shape{nullptr, rows, cols, q.format, q.record_bytes};
@@ -207,6 +207,7 @@ void test_type(const QuantRow& q, int rows, int cols, int most, bool hopper) {
   args.x = dx.data;
   args.ldx = ldx;
   args.num_tokens = most;
+  args.slicing = slicing;
   const std::vector<float> whole = product(linear_prefill_any, args, rows);
   double error = 0, norm = 0;
   for (int r = 0; r < rows; r++) {
@@ -234,8 +235,8 @@ void test_type(const QuantRow& q, int rows, int cols, int most, bool hopper) {
         worst = std::max(worst, double(std::fabs(y[i] - expected[i])));
       }
     }
-    printf("FAIL %s %dx%d: %s: %zu of %d bits differ, first token %zu row %zu: %g and %g, worst %g\n", q.name, rows, cols, what, bad,
-           tokens * rows, at / rows, at % rows, y[at], expected[at], worst);
+    printf("FAIL %s %dx%d, %d slices%s: %s: %zu of %d bits differ, first token %zu row %zu: %g and %g, worst %g\n", q.name, rows, cols,
+           slicing.count(), slicing.halves ? " in halves" : "", what, bad, tokens * rows, at / rows, at % rows, y[at], expected[at], worst);
     failures++;
   };
   if (hopper) {
@@ -251,10 +252,11 @@ void test_type(const QuantRow& q, int rows, int cols, int most, bool hopper) {
       }
     }
     for (int warpgroups = 1; warpgroups <= 4; warpgroups++) {
-      for (int shares = 1; shares <= (w.k_tiles() < SLICES ? 1 : SLICES); shares *= 2) {
+      for (int shares = 1; shares <= (shape_of(args).can_share() ? SLICES : 1); shares *= 2) {
         const int tokens = std::min(most, shares == 4 ? 4 + warpgroups : warpgroups * 15 + shares - 4);
         Linear part = args;
         part.num_tokens = tokens;
+        if (shares < least_shares(shape_of(part))) continue;
         char what[64];
         snprintf(what, sizeof what, "%d tokens, %d warpgroups, %d shares", tokens, warpgroups, shares);
         const auto kernel = [=](const Launch& launch, const Linear& a) { linear_rows(launch, a, {warpgroups, shares, 0}); };
@@ -276,6 +278,37 @@ void test_type(const QuantRow& q, int rows, int cols, int most, bool hopper) {
     char what[64];
     snprintf(what, sizeof what, "%d tokens", tokens);
     same(product(linear, part, rows), first, tokens, what);
+  }
+}
+
+// Checks that devices which have some slices each, and one that has all of them, give the same bits. They are added as Slicing says.
+void test_shards(const QuantRow& q, int rows, int cols, int tokens) {
+  RandomProduct random(q, rows, cols, tokens);
+  Linear whole = random.args;
+  whole.slicing.halves = true;
+  const std::vector<float> expected = product(pen::linear, whole, rows);
+  for (int bits : {0, 2}) {  // eight shards, and two
+    const int each = 1 << bits, k_tiles = whole.w[0].k_tiles(), own = k_tiles * each / SLICES;
+    std::vector<std::vector<float>> sums;
+    for (int first = 0; first < SLICES; first += each) {
+      // The records of a row tile that belong to the slices.
+      const int begin = slice_begin(first, k_tiles), bytes = q.record_bytes;
+      Array<uint8_t> records(size_t(whole.w[0].tiles()) * own * bytes);
+      check(cudaMemcpy2D(records.data, size_t(own) * bytes, whole.w[0].data + size_t(begin) * bytes, size_t(k_tiles) * bytes,
+                         size_t(own) * bytes, whole.w[0].tiles(), cudaMemcpyDeviceToDevice), "columns");
+      Linear part = random.args;
+      part.w[0].data = records.data, part.w[0].cols = own * K_TILE, part.x += begin * K_TILE;
+      part.slicing.bits = bits;
+      sums.push_back(product(pen::linear, part, rows));
+    }
+    bool right = true;
+    for (size_t i = 0; i < expected.size(); i++) {
+      float halves[2] = {};
+      for (size_t k = 0; k < sums.size(); k++) halves[2 * k / sums.size()] += sums[k][i];
+      const float sum = halves[0] + halves[1];
+      right &= std::memcmp(&sum, &expected[i], 4) == 0;
+    }
+    if (!right) printf("FAIL %s: shards of %d slices, %d tokens\n", q.name, each, tokens), failures++;
   }
 }
 
@@ -371,14 +404,16 @@ void test_norm(const QuantRow& q, int rows, int cols) {
 
 // Checks every epilogue of the kernel for many tokens, with blocks that take several tiles each, against the kernel that runs on all
 // devices. The sums are added to values of all sizes. Nothing may be written beyond the rows, the tokens and the row's end.
-void test_epilogues(const QuantRow& q, int rows, int cols, int tokens, int offset, bool hopper) {
+void test_epilogues(const QuantRow& q, int rows, int cols, int tokens, int offset, bool hopper, bool halves = false) {
   const RandomProduct random(q, rows, cols, tokens);
   Linear args = random.args;
+  args.slicing.halves = halves;
   args.ldo = int(round_up(rows, 8)) + 16;
   args.out_offset[0] = offset;
   std::vector<float> before(size_t(tokens + 1) * args.ldo);
   for (auto& v : before) v = std::ldexp(uniform(-1, 1), int(random_bits() % 40) - 30);
   for (const Epilogue epilogue : {Epilogue::STORE, Epilogue::ADD, Epilogue::SILU_MUL, Epilogue::GELU_MUL}) {
+    if (halves && is_gated(epilogue)) break;
     args.epilogue = epilogue;
     std::vector<float> expected;
     int number = 0;
@@ -399,7 +434,7 @@ void test_epilogues(const QuantRow& q, int rows, int cols, int tokens, int offse
         const std::vector<float> y = out.get();
         if (expected.empty()) expected = y;
         if (std::memcmp(y.data(), expected.data(), before.size() * 4) == 0) continue;
-        printf("FAIL %s: epilogue %d of %d tokens, %d rows, kernel %d\n", q.name, int(epilogue), tokens, rows, number);
+        printf("FAIL %s: epilogue %d of %d tokens, %d rows, kernel %d, halves %d\n", q.name, int(epilogue), tokens, rows, number, halves);
         failures++;
       }
       number++;
@@ -531,11 +566,13 @@ int main(int argc, char** argv) {
     const QuantRow& q = *quant_row(id);
     test_blocks(q);
     test_type(q, 48, 256, 130, hopper);
+    test_type(q, 48, q.block_size == 256 ? 8192 : 8256, 130, hopper, {3, true});
     if (q.block_size <= 32) test_type(q, 33, 96, 66, hopper);
     if (q.block_size == 1) test_type(q, 7, 40, 20, hopper);
     if (!quick) {
       test_type(q, 1000, q.block_size == 256 ? 1536 : 576, 200, hopper);
       test_type(q, 272, 14336, 140, hopper);
+      test_type(q, 272, 14336, 140, hopper, {3, true});
     }
     test_glu(q, 40, 256, id % 2 ? Epilogue::SILU_MUL : Epilogue::GELU_MUL);
     if (!quick) test_glu(q, 1540, 512, Epilogue::SILU_MUL);
@@ -550,6 +587,17 @@ int main(int argc, char** argv) {
   test_epilogues(*quant_row(2), 6000, 256, 700, 8, hopper);
   test_epilogues(*quant_row(8), 5992, 128, 1000, 4, hopper);
   test_epilogues(*quant_row(12), 4096, 256, 640, 1, hopper);
+  // Halves that are even or not, and few slices.
+  for (const int cols : {8192, 8256, 8704, 9728}) test_type(*quant_row(8), 200, cols, 130, hopper, {3, true});
+  for (const int bits : {0, 1, 2}) test_type(*quant_row(12), 304, 1024, 300, hopper, {bits, false});
+  for (const int bits : {0, 1, 2}) test_type(*quant_row(8), 304, 576, 130, hopper, {bits, false});
+  for (const int tokens : {1, 6, 12, 40, 64, 300}) test_shards(*quant_row(12), 520, 8192, tokens);
+  for (const int tokens : {65, 128, 300, 700}) {
+    for (const uint32_t id : {12u, 8u, 1u}) test_epilogues(*quant_row(id), 5128, 8192, tokens, 8, hopper, true);
+    test_epilogues(*quant_row(8), 2592, 9728, tokens, 4, hopper, true);
+    test_epilogues(*quant_row(12), 2600, 8704, tokens, 1, hopper, true);
+  }
+  for (const int tokens : {7, 16, 30, 60}) test_epilogues(*quant_row(14), 4096, 8192, tokens, 4, hopper, true);
   // Several whole tiles per block. Their sums are written in parts unless slices are short.
   for (int cols : {4096, 3072, 2560, 2048, 1536}) test_epilogues(*quant_row(12), 5128, cols, 1000, 4, hopper);
   for (uint32_t id : {13u, 14u}) test_epilogues(*quant_row(id), 5128, 4096, 1100, 8, hopper);

@@ -74,6 +74,7 @@ struct TimedProduct {
   std::vector<int> rows;
   int cols;
   Epilogue epilogue;
+  bool halves = false;
 };
 
 // Times hopper.cuh with blocks of 64 and 128 tokens and prints the plan's estimate next to it, for 65 tokens or more. A star marks the
@@ -90,11 +91,11 @@ inline void time_blocks(const QuantRow& q, const TimedProduct& timed) {
     name += (name.empty() ? "" : "+") + std::to_string(each);
   }
   const TimedWeights weights(bytes);
-  args.epilogue = timed.epilogue;
+  args.epilogue = timed.epilogue, args.slicing.halves = timed.halves;
   args.ldx = timed.cols, args.ldo = is_gated(timed.epilogue) ? rows / 2 : rows;
   const char* epilogues[] = {"store", "add", "silu", "gelu"};
-  printf("%s %s x %d %s: time [us], TFLOP/s, estimate [us] by blocks of\n", q.name, name.c_str(), timed.cols,
-         epilogues[int(timed.epilogue)]);
+  printf("%s %s x %d %s%s: time [us], TFLOP/s, estimate [us] by blocks of\n", q.name, name.c_str(), timed.cols,
+         epilogues[int(timed.epilogue)], timed.halves ? " in halves" : "");
   for (int tokens : {65, 96, 128, 192, 256, 512, 1024, 2048}) {
     const Array<__half> x(random_halves(size_t(tokens) * timed.cols));
     const Array<float> out(size_t(tokens) * rows);
@@ -149,13 +150,13 @@ inline void time_many() {
     time_blocks(*quant_row(id), {{4096, 1024, 1024}, 4096, Epilogue::STORE});
     time_blocks(*quant_row(id), {{4096}, 4096, Epilogue::ADD});
     time_blocks(*quant_row(id), {{28672}, 4096, Epilogue::SILU_MUL});
-    time_blocks(*quant_row(id), {{4096}, 14336, Epilogue::ADD});
+    for (const bool halves : {false, true}) time_blocks(*quant_row(id), {{4096}, 14336, Epilogue::ADD, halves});
   }
   time_pair(*quant_row(12), *quant_row(14));
   time_blocks(*quant_row(1), {{2048, 512, 512}, 2048, Epilogue::STORE});
   time_blocks(*quant_row(1), {{2048}, 2048, Epilogue::ADD});
   time_blocks(*quant_row(1), {{16384}, 2048, Epilogue::SILU_MUL});
-  time_blocks(*quant_row(1), {{2048}, 8192, Epilogue::ADD});
+  for (const bool halves : {false, true}) time_blocks(*quant_row(1), {{2048}, 8192, Epilogue::ADD, halves});
 }
 
 }  // namespace pen::bench

@@ -19,6 +19,8 @@ struct StepView {
   // [num_seqs] the numbers of the view's sequences, to which max_query and max_context then apply. Null: all sequences. Only attention uses
   // views of some sequences.
   const uint32_t* sequences = nullptr;
+  // [num_tokens, 2] the second and third position of each row. Null: they equal the first. Only rotations read them.
+  const uint32_t* grid = nullptr;
 
   // The number of the view's sequence i. A view of all sequences reads no memory for it.
   __device__ int sequence(unsigned i) const { return static_cast<int>(sequences == nullptr ? i : sequences[i]); }

@@ -39,7 +39,7 @@ struct Padding {
   Step step;
   Padding(pen_model& m, const pen_kv& kv, const GraphShape& shape)
       : shape(shape),
-        layout(shape.tokens, shape.num_seqs(), shape.num_seqs(), shape.blocks, int(m.groups.size())),
+        layout(shape.tokens, shape.num_seqs(), shape.num_seqs(), shape.blocks, int(m.groups.size()), false),
         step(shape.prompt ? step_at(m.scratch.meta.as<uint8_t>(), layout, bounds_of(shape, kv.block_size))
                           : step_of(m.slots, shape.tokens, bounds_of(shape, kv.block_size))) {}
   void upload(pen_model& m, const pen_kv& kv) const {
@@ -144,6 +144,7 @@ void run_graph(pen_model& m, const pen_kv& kv, const Step& step, Graph& graph) {
 }
 
 void warm_up(pen_model& m, const pen_kv& kv) {
+  if (!m.has_head()) return;
   const int blocks = round_blocks(1, kv.block_size);
   for (int tokens = 2; tokens <= int(m.desc.max_batch_tokens); tokens *= 2) {
     run_padding(m, kv, Padding(m, kv, {true, tokens, blocks, true}));
@@ -161,6 +162,7 @@ Captured capture_rest(pen_model& m, const pen_kv& kv, double seconds) {
   const size_t free = free_memory();
   const int least = round_blocks(1, kv.block_size), most = round_blocks(int(m.desc.max_blocks), kv.block_size);
   Captured made{0, 0};
+  if (!m.has_head()) return made;
   bool more = true;
   const auto capture_all = [&](const std::vector<GraphShape>& all, bool kernels_are_loaded) {
     for (const GraphShape& shape : all) {

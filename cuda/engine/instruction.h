@@ -40,6 +40,7 @@ enum class Kind : uint32_t {
   PREDICT,
   CORRECT,
   MATCH,
+  EXCHANGE,
   COUNT,
 };
 

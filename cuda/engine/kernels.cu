@@ -10,6 +10,7 @@
 #include "../sampling/choose.h"
 #include "context.h"
 #include "scratch.h"
+#include "slicing.h"
 #include "tensors.h"
 
 namespace pen {
@@ -40,6 +41,7 @@ class Reader {
       case PEN_OP_PREDICT:
       case PEN_OP_CORRECT:
       case PEN_OP_MATCH: return "elementwise/map.cuh";
+      case PEN_OP_EXCHANGE: return "elementwise/exchange.cuh";
       default: throw StatusError(PEN_INVALID_ARG, "op " + std::to_string(op.kind) + " does not exist");
     }
   }
@@ -80,6 +82,7 @@ class Reader {
       if (tensor != PEN_NONE) w[count++] = tensors_.matrix(tensor);
     }
     ProductShape shape = product_shape({w, count}, rows_);
+    shape.slicing = slicing_of(op, w[0].cols);
     if (op.norm.x == PEN_NONE) return product(shape);
     shape.normed = op.norm.kind == PEN_RMS_NORM && takes_norm(device_, shape);
     return (shape.normed ? "" : norm(op.norm) + ", ") + product(shape);

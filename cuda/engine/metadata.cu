@@ -36,8 +36,8 @@ int round_blocks(int blocks, int block_size) {
   return rounded;
 }
 
-MetaLayout::MetaLayout(int tokens, int seqs, int rows, int blocks, int groups)
-    : num_tokens(tokens), num_seqs(seqs), num_rows(rows), max_blocks(blocks), num_groups(groups) {
+MetaLayout::MetaLayout(int tokens, int seqs, int rows, int blocks, int groups, bool has_grid)
+    : num_tokens(tokens), num_seqs(seqs), num_rows(rows), max_blocks(blocks), num_groups(groups), has_grid(has_grid) {
   size_t next = 0;
   const auto take = [&](size_t count) {
     const size_t place = next;
@@ -47,6 +47,7 @@ MetaLayout::MetaLayout(int tokens, int seqs, int rows, int blocks, int groups)
   results = take(2);  // an address
   inputs = take(tokens);
   positions = take(tokens);
+  grid = take(has_grid ? 2 * size_t(tokens) : 0);
   token_types = take(tokens);
   slot_mapping = take(size_t(groups) * tokens);
   cu_seqlens = take(seqs + 1);
@@ -66,6 +67,7 @@ Step step_at(uint8_t* base, const MetaLayout& l, const StepBounds& bounds) {
   step.view = StepView{at<uint32_t>(base, l.positions), at<uint32_t>(base, l.slot_mapping), at<uint32_t>(base, l.cu_seqlens),
                        at<uint32_t>(base, l.context_lens), at<uint32_t>(base, l.block_tables), l.num_tokens, l.num_seqs, l.max_blocks,
                        bounds.max_query, bounds.max_context};
+  if (l.has_grid) step.view.grid = at<uint32_t>(base, l.grid);
   step.results = at<int32_t*>(base, l.results);
   step.inputs = at<int32_t>(base, l.inputs);
   step.token_types = at<uint32_t>(base, l.token_types);
@@ -111,6 +113,7 @@ void fill_metadata(uint8_t* base, const MetaLayout& l, const pen_batch& b, int32
   *at<int32_t*>(base, l.results) = results;
   put(base, l.inputs, b.inputs, b.num_tokens);
   put(base, l.positions, b.positions, b.num_tokens);
+  if (l.has_grid) put(base, l.grid, b.grid_positions, 2 * size_t(b.num_tokens));
   if (b.token_types) put(base, l.token_types, b.token_types, b.num_tokens);
   for (int group = 0; group < l.num_groups; group++) {
     const size_t first = size_t(group) * l.num_tokens;
@@ -144,7 +147,7 @@ void fill_metadata(uint8_t* base, const MetaLayout& l, const pen_batch& b, int32
     for (uint32_t i = 0; i < b.num_seqs; i++) {
       uint32_t* const table = at<uint32_t>(base, l.block_tables) + (size_t(group) * l.num_seqs + i) * l.max_blocks;
       std::copy_n(b.block_tables + (size_t(group) * b.num_seqs + i) * b.max_blocks, stride, table);
-      const uint32_t position = b.positions[b.cu_seqlens_q[i]];
+      const uint32_t position = b.context_lens[i] - (b.cu_seqlens_q[i + 1] - b.cu_seqlens_q[i]);  // the first row's place
       const uint32_t seen = of.window == 0 ? 0 : of.chunked ? position / of.window * of.window
                                                             : position + 1 > of.window ? position + 1 - of.window : 0;
       std::fill_n(table, std::min<size_t>(stride, seen / cache.block_size), cache.zero_block);

@@ -21,9 +21,10 @@ int round_blocks(int num_blocks, int block_size);
 // Offsets in a step's metadata, which is sent in one copy.
 struct MetaLayout {
   int num_tokens, num_seqs, num_rows, max_blocks, num_groups;
-  size_t results, inputs, positions, token_types, slot_mapping, cu_seqlens, context_lens,
+  bool has_grid;  // whether rows have three positions
+  size_t results, inputs, positions, grid, token_types, slot_mapping, cu_seqlens, context_lens,
       slots, gather, mask_of, num_logprobs, state_slots, sequences, block_tables, size;
-  MetaLayout(int num_tokens, int num_seqs, int num_rows, int max_blocks, int num_groups);
+  MetaLayout(int num_tokens, int num_seqs, int num_rows, int max_blocks, int num_groups, bool has_grid);
 };
 
 // What the host knows about a step's sequences. A decode step needs the first two only.
@@ -32,6 +33,7 @@ struct StepBounds {
   int num_single = 0, single_context = 0;  // sequences with one row, and their longest context
   int many_context = 0;                    // longest context of the others
   bool shares_slots = false;               // whether a sequence has several sampled rows
+  bool moved = false;                      // whether a row's position is not its place in its sequence
 };
 
 // A step's metadata on the device.

@@ -20,7 +20,21 @@ size_t rope_floats(const pen_model_desc& d, uint32_t count) {
   return floats;
 }
 
+// The axes of the first `count` rotations.
+size_t rope_pairs(const pen_model_desc& d, uint32_t count) {
+  size_t pairs = 0;
+  for (uint32_t i = 0; i < count; i++) pairs += d.rope_dims[i] / 2;
+  return pairs;
+}
+
 size_t state_bytes(const pen_model_desc& d, uint32_t state) { return size_t(d.state_slots) * d.states[state] * sizeof(float); }
+
+void check_stream(const pen_model_desc& d, uint32_t buffer) {
+  const bool exists = buffer < d.num_buffers;
+  if (!exists || d.buffers[buffer].type != PEN_F32 || d.buffers[buffer].width != d.hidden_dim || d.buffers[buffer].per_token != 1) {
+    throw StatusError(PEN_INVALID_ARG, "buffer " + std::to_string(buffer) + " holds no rows of the residual stream");
+  }
+}
 
 }  // namespace
 
@@ -30,6 +44,12 @@ void check_model(const pen_model_desc& d) {
   }
   if (d.hidden_dim % 4 != 0) {
     throw StatusError(PEN_UNSUPPORTED, "a hidden size of " + std::to_string(d.hidden_dim) + ", expected a multiple of 4");
+  }
+  if ((d.output == PEN_NONE) == (d.head.w == PEN_NONE)) throw StatusError(PEN_INVALID_ARG, "a program has a head or gives rows");
+  for (const uint32_t* buffer = d.inputs; buffer != d.inputs + d.num_inputs; buffer++) check_stream(d, *buffer);
+  if (d.output != PEN_NONE) check_stream(d, d.output);
+  for (size_t i = 0; d.rope_axes && i < rope_pairs(d, d.num_ropes); i++) {
+    if (d.rope_axes[i] > 2) throw StatusError(PEN_INVALID_ARG, "a rotation has three positions at most");
   }
   for (uint32_t i = 0; i < d.num_ops; i++) {
     if (d.ops[i].kind >= PEN_NUM_OPS || !d.ops[i].args) throw StatusError(PEN_INVALID_ARG, "op " + std::to_string(i) + " does not exist");
@@ -103,6 +123,8 @@ pen_model::pen_model(pen_ctx& context, const pen_model_desc& d, Allocator alloca
       tensors(d, arena.as<uint8_t>()),
       ropes(context.memory, rope_floats(d, d.num_ropes) * sizeof(float)),
       overflow(context.memory, sizeof(int), true),
+      axes(context.memory, rope_pairs(d, d.num_ropes)),
+      has_axes(d.rope_axes != nullptr),
       state_widths(d.states, d.states + d.num_states),
       scratch(d, allocator),
       sampler(scratch.sampler_state(d)),
@@ -110,11 +132,20 @@ pen_model::pen_model(pen_ctx& context, const pen_model_desc& d, Allocator alloca
       staging(std::make_unique<Staging>(context)) {
   check(cudaMemcpy(ropes.as<float>(), d.rope_tables, rope_floats(d, d.num_ropes) * sizeof(float), cudaMemcpyHostToDevice),
         "copying rotation tables");
-  for (uint32_t i = 0; i < d.num_ropes; i++) rope_starts.push_back(rope_floats(d, i));
+  if (has_axes) {
+    check(cudaMemcpy(axes.as<uint8_t>(), d.rope_axes, rope_pairs(d, d.num_ropes), cudaMemcpyHostToDevice), "copying the rotations' axes");
+  }
+  for (uint32_t i = 0; i < d.num_ropes; i++) {
+    rope_starts.push_back(rope_floats(d, i));
+    axis_starts.push_back(rope_pairs(d, i));
+  }
+  for (uint32_t i = 0; i < d.num_inputs; i++) inputs.push_back(scratch.rows[d.inputs[i]].data.as<float>());
   for (uint32_t i = 0; i < d.num_states; i++) states.emplace_back(context.memory, state_bytes(d, i), true);
   for (uint32_t i = 0; i < d.num_ops; i++) program.push_back(compile(*this, d.ops[i]));
   desc.rope_tables = nullptr;
   desc.rope_dims = nullptr;
+  desc.rope_axes = nullptr;
+  desc.inputs = nullptr;
   desc.tensors = nullptr;
   desc.buffers = nullptr;
   desc.caches = nullptr;

@@ -27,10 +27,10 @@ struct InFlight {
   std::vector<uint8_t> pools;         // [num_seqs] as requested; empty: none
   int num_scored = 0, num_pools = 0, num_pool_rows = 0;
   Pinned meta, masks, prompt_lists, embeddings;                         // to the device; embeddings only once there are any
-  Pinned sampled, logprobs, logprob_ids, scored, scored_ids, pooled;  // from the device
+  Pinned sampled, logprobs, logprob_ids, scored, scored_ids, pooled, stream;  // from the device
   Event done;
   bool pending = false, unsampled = false, wants_logits = false;
-  // For a step that is not sampled yet: its metadata on the device, and where mask_of lies in `meta`.
+  // The step's metadata on the device, and where mask_of lies in `meta`, if it is not sampled yet.
   Step device{};
   Paging paging{};
   size_t mask_of = 0;
@@ -88,9 +88,13 @@ struct pen_model {
   std::vector<pen_group> groups;
   std::vector<uint32_t> rope_dims;  // rotated elements per head
   std::vector<size_t> rope_starts;  // where each rotation table begins
+  std::vector<size_t> axis_starts;  // where its axes begin
   pen::Buffer arena;                // holds the weights
   pen::Tensors tensors;
   pen::Buffer ropes, overflow;
+  pen::Buffer axes;                 // which of three positions rotates each pair, of all rotations
+  bool has_axes;                    // false: always the first one
+  std::vector<float*> inputs;       // the buffers that a step's rows are copied to; empty: an op writes them
   std::vector<pen::Buffer> states;  // [state_slots, width] each
   std::vector<uint32_t> state_widths;
   pen::Scratch scratch;
@@ -106,6 +110,7 @@ struct pen_model {
 
   pen_model(pen_ctx& ctx, const pen_model_desc& desc);
   ~pen_model();
+  bool has_head() const { return desc.output == PEN_NONE; }
   // `overlap`: use programmatic dependent launch if the device has it.
   pen::Launch launch(bool overlap) const { return {ctx.device, stream.handle, overlap && ctx.device.major >= 9}; }
 

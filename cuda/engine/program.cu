@@ -5,9 +5,11 @@
 #include <string>
 
 #include "../elementwise/elementwise.h"
+#include "../elementwise/exchange.h"
 #include "../embedding/embedding.h"
 #include "../linear/linear.h"
 #include "../norm/group.h"
+#include "slicing.h"
 
 namespace pen {
 
@@ -84,13 +86,18 @@ Instruction compile_linear(const Resolver& find, const pen_linear& op) {
   const bool halves = op.epilogue == PEN_SILU_MUL || op.epilogue == PEN_GELU_MUL;
   const Rows &in = find.buffer(op.in, PEN_F16), &out = find.buffer(op.out, halves ? PEN_F16 : PEN_F32);
   __half* const x = in.data.as<__half>();
-  Linear args = product_of(find.m, x, in.ld, Epilogue(op.epilogue), nullptr, out.ld);
+  if (op.first % K_TILE != 0 || op.first > in.desc.width) throw StatusError(PEN_INVALID_ARG, "a product begins at no K tile of its input");
+  Linear args = product_of(find.m, x + op.first, in.ld, Epilogue(op.epilogue), nullptr, out.ld);
+  const uint32_t cols = in.desc.width - op.first;
+  args.slicing = slicing_of(op, int(cols));
   (halves ? reinterpret_cast<void*&>(args.out16) : reinterpret_cast<void*&>(args.out)) = out.data.as<void>();
   const uint32_t tensors[] = {op.w0, op.w1, op.w2}, offsets[] = {0, op.offset1, op.offset2};
   for (int i = 0; i < MAX_SEGMENTS && tensors[i] != PEN_NONE; i++) {
     const Matrix& w = find.matrix(tensors[i]);
     const int rows = halves ? w.rows / 2 : w.rows;
-    if (w.cols != int(in.desc.width) || int(offsets[i]) + rows > out.ld || op.epilogue > PEN_GELU_MUL) {
+    // beyond the columns of a K tile there are zeros
+    const bool reads = w.cols == int(cols) || (w.cols < int(cols) && w.cols % K_TILE == 0);
+    if (!reads || int(offsets[i]) + rows > out.ld || op.epilogue > PEN_GELU_MUL) {
       throw StatusError(PEN_INVALID_ARG, "a product's matrix does not fit its buffers");
     }
     args.w[args.num_segments] = w;
@@ -159,6 +166,28 @@ Instruction compile_map(const Resolver& find, const pen_map& op) {
 
 void run_map(const Instruction& instruction, const Pass& pass) { map(pass.launch, instruction.as<Map>(), pass.tokens); }
 
+Instruction compile_exchange(const Resolver& find, const pen_exchange& op) {
+  const uint32_t parts[] = {op.part0, op.part1, op.part2, op.part3, op.part4, op.part5, op.part6, op.part7};
+  const uint32_t outs[] = {op.out0, op.out1, op.out2, op.out3, op.out4, op.out5, op.out6, op.out7};
+  Exchange args{};
+  args.add = op.add != 0;
+  if (op.num_parts > SLICES || op.num_parts % 2 != 0 || op.num_parts == 0) throw StatusError(PEN_INVALID_ARG, "parts that are no halves");
+  args.num_parts = int(op.num_parts);
+  args.half = op.halves ? args.num_parts / 2 : args.num_parts;
+  args.width = int(find.buffer(op.out0, PEN_F32).desc.width);
+  const auto rows = [&](uint32_t index) {
+    if (find.buffer(index, PEN_F32).desc.width != uint32_t(args.width)) throw StatusError(PEN_INVALID_ARG, "parts differ in width");
+    return find.floats(index);
+  };
+  for (uint32_t i = 0; i < op.num_parts; i++) args.parts[i] = parts[i] == PEN_NONE ? nullptr : rows(parts[i]);
+  for (const uint32_t out : outs) {
+    if (out != PEN_NONE) args.outs[args.num_outs++] = rows(out);
+  }
+  return {Kind::EXCHANGE, args};
+}
+
+void run_exchange(const Instruction& instruction, const Pass& pass) { exchange(pass.launch, instruction.as<Exchange>(), pass.tokens); }
+
 // The arguments of both ops on several residual streams.
 struct Streams {
   float *streams, *x, *router;  // x: only to correct
@@ -206,7 +235,7 @@ void run_match(const Instruction& instruction, const Pass& pass) {
 constexpr Run* RUN[] = {
     run_embed,     run_normalise,         run_group_norm, run_linear, run_each_head, run_activate, run_map,     run_heads,
     run_attention, run_general_attention, run_convolve,   run_scan,   run_delta,     run_experts,  run_predict, run_correct,
-    run_match,
+    run_match,     run_exchange,
 };
 static_assert(FIRST_EMBEDDING == PEN_FIRST_EMBEDDING, "the header's value is the kernel's");
 static_assert(sizeof(RUN) / sizeof(*RUN) == size_t(Kind::COUNT), "each kind has a function");
@@ -255,6 +284,7 @@ Instruction compile(const pen_model& m, const pen_op& op) {
     case PEN_OP_PREDICT: return compile_predict(find, *static_cast<const pen_predict*>(op.args));
     case PEN_OP_CORRECT: return compile_correct(find, *static_cast<const pen_correct*>(op.args));
     case PEN_OP_MATCH: return compile_match(find, *static_cast<const pen_match*>(op.args));
+    case PEN_OP_EXCHANGE: return compile_exchange(find, *static_cast<const pen_exchange*>(op.args));
     default: throw StatusError(PEN_INVALID_ARG, "op " + std::to_string(op.kind) + " does not exist");
   }
 }
@@ -268,7 +298,7 @@ void forward(pen_model& m, const pen_kv& kv, const Step& step) {
     RUN[size_t(instruction.kind())](instruction, &instruction == m.program.data() ? first : pass);
   }
   const int rows = step.shares_slots ? std::min(step.num_rows, int(m.desc.max_slots)) : step.num_rows;
-  if (rows > 0) queue_head(m, pass.launch, step.gather, rows);
+  if (rows > 0 && m.has_head()) queue_head(m, pass.launch, step.gather, rows);
 }
 
 void place_embeddings(pen_model& m, const pen_batch& b, InFlight& f) {
@@ -276,15 +306,19 @@ void place_embeddings(pen_model& m, const pen_batch& b, InFlight& f) {
   if (b.num_embeddings == 0) return;
   if (f.embeddings.size() < bytes) f.embeddings = Pinned(bytes);
   float* const rows = f.embeddings.as<float>();
+  std::vector<float*> places = m.inputs;
+  for (const Instruction& instruction : m.program) {
+    if (instruction.kind() == Kind::EMBED && !instruction.as<Embed>().pads_embeddings) places.push_back(instruction.as<Embed>().x);
+  }
   const auto is_given = [&](uint32_t row) { return row < b.num_tokens && b.inputs[row] <= PEN_FIRST_EMBEDDING; };
   for (uint32_t first = 0, end; first < b.num_tokens; first = end + 1) {
     for (end = first; is_given(end); end++) {
       std::copy_n(b.embeddings + size_t(PEN_FIRST_EMBEDDING - b.inputs[end]) * hidden, hidden, rows + end * hidden);
     }
-    for (const Instruction& instruction : m.program) {
-      if (end == first || instruction.kind() != Kind::EMBED || instruction.as<Embed>().pads_embeddings) continue;
-      check(cudaMemcpyAsync(instruction.as<Embed>().x + first * hidden, rows + first * hidden, (end - first) * hidden * sizeof(float),
-                            cudaMemcpyHostToDevice, m.stream.handle), "copying embeddings");
+    for (float* const place : places) {
+      if (end == first) continue;
+      check(cudaMemcpyAsync(place + first * hidden, rows + first * hidden, (end - first) * hidden * sizeof(float), cudaMemcpyHostToDevice,
+                            m.stream.handle), "copying embeddings");
     }
   }
 }

@@ -23,6 +23,8 @@ class Resolver {
   const float* vector(uint32_t index, uint64_t length) const { return m.tensors.vector(index, length); }
   FinalNorm norm(const pen_norm& norm) const;
   const float* rope(uint32_t index) const { return index == PEN_NONE ? nullptr : m.ropes.as<float>() + m.rope_starts.at(index); }
+  // Which of three positions rotates each pair. Null if the model rotates by one.
+  const uint8_t* axes(uint32_t rope) const;
   uint32_t cache(uint32_t index) const;
 };
 

@@ -75,6 +75,7 @@ Instruction compile_heads(const Resolver& find, const pen_heads& op) {
   args.eps = op.eps;
   args.norm_after_rope = op.norm_behind != 0;
   args.rope = find.rope(op.rope);
+  args.rope_axes = find.axes(op.rope);
   args.rope_dim = op.rope == PEN_NONE ? 0 : int(find.m.rope_dims[op.rope]);
   args.rope_first = int(op.rope_first);
   args.rope_halves = op.rope_halves != 0;
@@ -128,6 +129,8 @@ Instruction compile_attention(const Resolver& find, const pen_attention& op) {
     fresh.k_norm = find.vector(op.k_norm, dim);
     fresh.norm_eps = op.eps;
     fresh.rope = find.rope(op.rope);
+    fresh.rope_axes = find.axes(op.rope);
+    fresh.by_position = fresh.rope_axes != nullptr;
     fresh.rope_dim = op.rope == PEN_NONE ? 0 : int(find.m.rope_dims[op.rope]);
     fresh.rope_halves = op.rope_halves != 0;
     fresh.num_heads = int(op.heads);
@@ -158,8 +161,9 @@ void run_attention(const Instruction& instruction, const Pass& pass) {
   QkvFinish heads = op.fresh;
   now.kv = heads.kv = pass.kv.layer(op.cache);
   const bool prefill = pass.step.has_prefill;
-  if (op.has_fresh && prefill) qkv_finish(pass.launch, heads, view);
-  attention_decode(pass.launch, now, pass.step.single_of(view), op.has_fresh && !prefill ? &heads : nullptr);
+  const bool before = op.has_fresh && (prefill || pass.step.bounds.moved);
+  if (before) qkv_finish(pass.launch, heads, view);
+  attention_decode(pass.launch, now, pass.step.single_of(view), op.has_fresh && !before ? &heads : nullptr);
   if (prefill) attention_prefill(pass.launch, now, pass.step.many_of(view));
 }
 

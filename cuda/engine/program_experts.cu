@@ -182,6 +182,7 @@ Instruction compile_experts(const Resolver& find, const pen_experts& op) {
   c.factor = op.factor;
   c.mean_shared = op.mean_shared != 0;
   c.chosen = r.chosen;
+  c.num_experts = int(experts);
   c.down_bias = e.down_bias;
   e.has_decode = e.fused && !op.chunk_group && !op.weigh_input && scratch.outputs.size() >= lists_bytes();
   if (e.has_decode) {

@@ -18,7 +18,7 @@ int list_pools(const pen_batch& b, const PromptLists& lists, int& num_rows) {
   num_rows = 0;
   for (uint32_t i = 0; i < b.num_seqs; i++) {
     const int kind = b.pools[i] & ~PEN_POOL_COMPLETE, first = int(b.cu_seqlens_q[i]), end = int(b.cu_seqlens_q[i + 1]);
-    const bool complete = b.pools[i] & PEN_POOL_COMPLETE, starts = b.positions[first] == 0;
+    const bool complete = b.pools[i] & PEN_POOL_COMPLETE, starts = b.context_lens[i] == uint32_t(end - first);
     if (kind == PEN_POOL_NONE) continue;
     const int from = kind == PEN_POOL_LAST ? (complete ? end - 1 : end) : first;
     const int to = kind == PEN_POOL_FIRST ? (starts ? first + 1 : first) : end;

@@ -66,6 +66,10 @@ FinalNorm Resolver::norm(const pen_norm& n) const {
   return to;
 }
 
+const uint8_t* Resolver::axes(uint32_t rope) const {
+  return rope == PEN_NONE || !m.has_axes ? nullptr : m.axes.as<uint8_t>() + m.axis_starts.at(rope);
+}
+
 uint32_t Resolver::cache(uint32_t index) const {
   if (index >= m.caches.size()) wrong("cache " + std::to_string(index) + " does not exist");
   return index;

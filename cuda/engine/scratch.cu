@@ -104,7 +104,8 @@ Scratch::Scratch(const pen_model_desc& d, Allocator& take) : slots(d, max_rows(d
   drafts = take.zeroed(tokens * 4);
   drawn = take.zeroed(tokens * 4);
   slot_lists = take.raw((2 * size_t(d.max_positions) + 2 * MAX_BIASES + MAX_SUPPRESSED) * 4);
-  meta = take.zeroed(MetaLayout(int(most), int(seqs), int(most), 2 * int(d.max_blocks) + 256, int(d.num_groups)).size);
+  const bool has_grid = d.rope_axes != nullptr;
+  meta = take.zeroed(MetaLayout(int(most), int(seqs), int(most), 2 * int(d.max_blocks) + 256, int(d.num_groups), has_grid).size);
   masks = take.zeroed(seqs * ceil_div(int(d.vocab_size), 32) * 4);
 
   prompt_lists = take.zeroed(PromptLists::bytes(d));

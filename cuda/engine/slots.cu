@@ -12,7 +12,7 @@ namespace {
 template <class Take>
 void each_array(Slots& s, Take take) {
   const size_t rows = size_t(s.max_rows), slots = size_t(s.max_slots), groups = size_t(s.num_groups), blocks = size_t(s.max_blocks);
-  for (uint32_t** array : {&s.lengths, &s.ends}) take(*array, slots);
+  for (uint32_t** array : {&s.lengths, &s.ends, &s.lags}) take(*array, slots);
   for (int32_t** array : {&s.row_slots, &s.sampled_slots, &s.inputs, &s.mask_of, &s.num_logprobs}) take(*array, rows);
   for (uint32_t** array : {&s.positions, &s.context_lens, &s.row_states, &s.token_types, &s.sequences}) take(*array, rows);
   take(s.cu_seqlens, rows + 1);

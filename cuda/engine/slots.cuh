@@ -31,10 +31,10 @@ __device__ __forceinline__ uint32_t place_of(const Slots& s, int group, int row,
   return has_room ? row_table(s, group, row)[position / size] * size + position % size : NO_SLOT;
 }
 
-// Lets a row stand for the token at `position`, by one thread, except for its places.
-__device__ __forceinline__ void set_position(const Slots& s, int row, uint32_t position, bool has_room) {
-  s.positions[row] = has_room ? position : 0;
-  s.context_lens[row] = has_room ? position + 1 : 0;
+// Lets a row stand for the token behind `length` others, by one thread, except for its places. Its position lies `lag` behind.
+__device__ __forceinline__ void set_position(const Slots& s, int row, uint32_t length, uint32_t lag, bool has_room) {
+  s.positions[row] = has_room ? length - lag : 0;
+  s.context_lens[row] = has_room ? length + 1 : 0;
 }
 
 __global__ void __launch_bounds__(SLOT_THREADS) prepare_kernel(Slots s) {
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(SLOT_THREADS) place_rows_kernel(Slots s, RowCh
     s.inputs[row] = 0;
     s.row_states[row] = 0;
     for (int group = 0; group < s.num_groups; group++) s.slot_mapping[size_t(group) * s.max_rows + row] = NO_SLOT;
-    return set_position(s, row, 0, false);
+    return set_position(s, row, 0, 0, false);
   }
   const pen_row change = changes.rows[row];
   const int slot = int(change.slot);
@@ -76,6 +76,7 @@ __global__ void __launch_bounds__(SLOT_THREADS) place_rows_kernel(Slots s, RowCh
   __syncthreads();
   if (thread > 0) return;
   s.lengths[slot] = change.length;
+  s.lags[slot] = change.length - change.position;
   s.ends[slot] = count * uint32_t(paging.block_size);
   s.row_states[row] = change.state_slot;
   s.row_slots[row] = slot;
@@ -86,7 +87,7 @@ __global__ void __launch_bounds__(SLOT_THREADS) place_rows_kernel(Slots s, RowCh
   for (int group = 0; group < s.num_groups; group++) {
     s.slot_mapping[size_t(group) * s.max_rows + row] = place_of(s, group, row, change.length, true, paging.block_size);
   }
-  set_position(s, row, change.length, true);
+  set_position(s, row, change.length, change.length - change.position, true);
 }
 
 // Grid: (ceil(rows / ADVANCE_ROWS)). Block: (ADVANCE_ROWS, groups), a thread per row and group. What is read before the wait was written
@@ -97,7 +98,7 @@ __global__ void advance_kernel(Slots s, int num_rows, Paging paging) {
   const uint32_t turn = leads ? (*s.turn + 1) % NUM_FLIGHTS : 0;
   int32_t* const results = leads ? s.flights[turn] : nullptr;
   const int slot = row < num_rows ? s.row_slots[row] : -1;
-  const uint32_t length = slot < 0 ? 0 : s.lengths[slot] + 1;
+  const uint32_t length = slot < 0 ? 0 : s.lengths[slot] + 1, lag = slot < 0 ? 0 : s.lags[slot];
   const bool has_room = slot >= 0 && length < s.ends[slot];
   const pen_group of = s.groups[group];
   const uint32_t place = place_of(s, group, row, length, has_room, paging.block_size);
@@ -114,7 +115,7 @@ __global__ void advance_kernel(Slots s, int num_rows, Paging paging) {
   if (group > 0) return;
   s.inputs[row] = -1 - slot;
   s.lengths[slot] = length;
-  set_position(s, row, length, has_room);
+  set_position(s, row, length, lag, has_room);
 }
 
 }  // namespace pen

@@ -21,6 +21,7 @@ constexpr int NUM_FLIGHTS = 3;  // places for results, which take turns
 // Device arrays. Row tables are what kernels read: blocks before a window are replaced by the block of zeros.
 struct Slots {
   uint32_t *lengths, *ends;            // [max_slots] tokens in the cache; tokens that the blocks hold
+  uint32_t* lags;                      // [max_slots] how far positions lie behind the number of tokens
   uint32_t* tables;                    // [num_groups, max_slots, max_blocks]
   int32_t *row_slots, *sampled_slots;  // [max_rows] the slot of each row, -1: padding; -1 also for rows that do not sample
   int32_t *inputs, *mask_of, *num_logprobs;                       // [max_rows] as in Step

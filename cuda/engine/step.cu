@@ -26,6 +26,7 @@ void check_changes(const pen_model& m, const pen_kv& kv, const pen_batch& b) {
   for (uint32_t i = 0; fits && i < b.num_seqs; i++) {
     const pen_row& row = b.rows[i];
     fits = row.slot == b.slots[i] && row.length + 1 == b.context_lens[i] && uint64_t(row.first_table) + row.num_tables <= b.num_tables;
+    fits = fits && row.position == b.positions[i] && (row.position == row.length || (m.has_axes && row.position < row.length));
   }
   for (uint32_t i = 0; fits && i < b.num_tables; i++) {
     const pen_table& t = b.tables[i];
@@ -33,6 +34,16 @@ void check_changes(const pen_model& m, const pen_kv& kv, const pen_batch& b) {
   }
   for (uint32_t i = 0; fits && i < b.num_blocks; i++) fits = b.blocks[i] < uint32_t(kv.backed);
   if (!fits) throw StatusError(PEN_INVALID_ARG, "the changes of the batch's rows are out of bounds");
+}
+
+// Checks what a program of some layers takes and gives.
+void check_part(const pen_model& m, const pen_batch& b) {
+  if (!m.has_head() && (b.num_sampled > 0 || b.num_scored > 0 || b.pools || b.sample_later || b.source != PEN_FROM_ARRAYS)) {
+    throw StatusError(PEN_INVALID_ARG, "a program without a head gives rows of the residual stream alone, and takes arrays");
+  }
+  for (uint32_t i = 0; !m.inputs.empty() && i < b.num_tokens; i++) {
+    if (b.inputs[i] > PEN_FIRST_EMBEDDING) throw StatusError(PEN_INVALID_ARG, "row " + std::to_string(i) + " is no embedding");
+  }
 }
 
 void check_batch(const pen_model& m, const pen_kv& kv, const pen_batch& b) {
@@ -51,7 +62,9 @@ void check_batch(const pen_model& m, const pen_kv& kv, const pen_batch& b) {
     throw StatusError(PEN_INVALID_ARG, "the sampled rows or log-probabilities of the batch are out of bounds");
   }
   check_prompts(m, kv, b);
+  check_part(m, b);
   if (b.source == PEN_FROM_CHANGES) check_changes(m, kv, b);
+  if (b.grid_positions && !m.has_axes) throw StatusError(PEN_UNSUPPORTED, "the model rotates by one position");
   const bool is_known = b.source < PEN_FROM_SLOTS || (b.source == PEN_FROM_SLOTS && m.steps > 0 && m.advanced == m.steps);
   if (!is_known || (b.source != PEN_FROM_ARRAYS && b.num_tokens != b.num_seqs)) {
     throw StatusError(PEN_INVALID_ARG, "the slots do not hold the batch's rows");
@@ -68,7 +81,9 @@ void check_batch(const pen_model& m, const pen_kv& kv, const pen_batch& b) {
     for (size_t group = 0; group < m.groups.size(); group++) {
       places = places && b.slot_mapping[group * b.num_tokens + i] < uint32_t(kv.backed) * kv.block_size;
     }
-    if (!input || !places || b.positions[i] >= d.max_positions) {
+    bool positions = b.positions[i] < d.max_positions;
+    for (uint32_t k = 2 * i; b.grid_positions && k < 2 * i + 2; k++) positions = positions && b.grid_positions[k] < d.max_positions;
+    if (!input || !places || !positions) {
       throw StatusError(PEN_INVALID_ARG, "row " + std::to_string(i) + " of the batch is out of bounds");
     }
   }
@@ -78,21 +93,25 @@ void check_batch(const pen_model& m, const pen_kv& kv, const pen_batch& b) {
 struct Shape {
   StepBounds bounds{1, 0};
   int tokens, seqs, rows, stride;
+  bool has_grid;
   Graph* graph = nullptr;
 
   // Also fills row_of.
   Shape(pen_model& m, const pen_batch& b, int block_size, std::vector<int32_t>& row_of)
-      : tokens(int(b.num_tokens)), seqs(int(b.num_seqs)) {
+      : tokens(int(b.num_tokens)), seqs(int(b.num_seqs)), has_grid(b.grid_positions != nullptr) {
     for (uint32_t i = 0; i < b.num_seqs; i++) {
       const int query = int(b.cu_seqlens_q[i + 1] - b.cu_seqlens_q[i]);
       int& context = query == 1 ? bounds.single_context : bounds.many_context;
       context = std::max(context, int(b.context_lens[i]));
       bounds.max_query = std::max(bounds.max_query, query), bounds.num_single += query == 1;
+      // Positions fall behind and never catch up, so the last row tells.
+      bounds.moved = bounds.moved || b.positions[b.cu_seqlens_q[i + 1] - 1] + 1 != b.context_lens[i];
     }
+    bounds.moved = bounds.moved || has_grid;
     const bool decodes = bounds.max_query == 1;
     const int context = std::max(bounds.single_context, bounds.many_context);
     stride = std::max(ceil_div(context, block_size), 1);
-    const bool may_have_graph = decodes ? b.source != PEN_FROM_ARRAYS : seqs == 1 && b.num_sampled == 1;
+    const bool may_have_graph = has_grid ? false : decodes ? b.source != PEN_FROM_ARRAYS : seqs == 1 && b.num_sampled == 1;
     if (may_have_graph) graph = find_graph(m, {!decodes, tokens, stride, b.sample_later == 0}, block_size);
     // In a decode step, each sequence has a row of logits, whether it samples or not.
     row_of.resize(b.num_sampled);
@@ -110,7 +129,7 @@ struct Shape {
     }
     rows = decodes ? seqs : int(b.num_sampled);
   }
-  MetaLayout layout(int groups) const { return MetaLayout(tokens, seqs, rows, stride, groups); }
+  MetaLayout layout(int groups) const { return MetaLayout(tokens, seqs, rows, stride, groups, has_grid); }
 };
 
 // Sends a step's metadata, all of it.
@@ -149,6 +168,12 @@ Step send_changes(pen_model& m, const pen_kv& kv, const pen_batch& b, const Shap
 // Queues what follows the sampling, and records the event that says all results are there.
 void finish(pen_model& m, InFlight& f) {
   finish_prompts(m, f);
+  if (!m.has_head()) {
+    const size_t bytes = size_t(f.device.view.num_tokens) * m.desc.hidden_dim * sizeof(float);
+    if (f.stream.size() < bytes) f.stream = Pinned(bytes);
+    const float* const rows = m.scratch.rows.at(m.desc.output).data.as<float>();
+    check(cudaMemcpyAsync(f.stream.as<float>(), rows, bytes, cudaMemcpyDeviceToHost, m.stream.handle), "copying rows");
+  }
   check(cudaEventRecord(f.done.handle, m.stream.handle), "event");
 }
 
@@ -174,11 +199,11 @@ uint64_t submit(pen_model& m, pen_kv& kv, const pen_batch& b) {
     if (sampling && !f.num_logprobs.empty()) logprobs_step(m, step, f);
   } else {
     forward(m, kv, step);
-    if (sampling) sample_rows(m, step, f, nullptr);
+    if (sampling && m.has_head()) sample_rows(m, step, f, nullptr);
   }
+  f.device = step;
   if (sampling) finish(m, f);
   f.unsampled = !sampling;
-  f.device = step;
   f.step = ++m.steps;
   f.pending = true;
   return f.step;
@@ -220,6 +245,9 @@ void collect(pen_model& m, pen_output& out) {
     std::copy_n(f.logprob_ids.as<int32_t>() + row * N, N, out.logprob_ids + k * N);
   }
   collect_prompts(m, f, out);
+  if (out.stream && !m.has_head()) {
+    std::copy_n(f.stream.as<float>(), size_t(f.device.view.num_tokens) * m.desc.hidden_dim, out.stream);
+  }
 }
 
 }  // namespace pen

@@ -107,6 +107,7 @@ __global__ void __launch_bounds__(DOWN_TEAMS* DECODE_THREADS, DOWN_EACH)
     expert_down_kernel(const __grid_constant__ ExpertDecode p, const __grid_constant__ ExpertPlan plan) {
   extern __shared__ __align__(128) uint8_t shared[];
   __shared__ Lists lists;
+  __shared__ uint8_t eighths[DECODE_CHOICES];
   const Routing& r = p.routing;
   const Combine& sums = p.combine;
   const bool has_shared = p.shared_down != nullptr;
@@ -117,6 +118,7 @@ __global__ void __launch_bounds__(DOWN_TEAMS* DECODE_THREADS, DOWN_EACH)
   // Reads before the wait: expert_up_kernel waited for these lists before it let this kernel start.
   if (threadIdx.x < LIST_PIECES) reinterpret_cast<uint4*>(&lists)[threadIdx.x] = __ldcg(static_cast<const uint4*>(p.lists) + threadIdx.x);
   __syncthreads();
+  if (threadIdx.x < choices) eighths[threadIdx.x] = uint8_t(eighth_of(lists.chosen[threadIdx.x], sums.num_experts));
   const int groups = held(lists.groups), own_groups = (groups - team + DOWN_TEAMS - 1) / DOWN_TEAMS;
   const Matrix w = p.down;
   const int tiles = held(w.tiles()), k_tiles = held(w.k_tiles()), hidden = held(w.rows);
@@ -181,11 +183,12 @@ __global__ void __launch_bounds__(DOWN_TEAMS* DECODE_THREADS, DOWN_EACH)
     }
     __syncthreads();
     if (writes) {
-      float sum = 0.0f;
+      EighthSums by_eighth;
       for (int rank = 0; rank < used; rank++) {
         const int c = row * used + rank;
-        sum = __fadd_rn(sum, __fmul_rn(__fmul_rn(lists.weights[c], sums.factor), partial[c * PARTIAL_STRIDE + own]));
+        by_eighth.add(eighths[c], __fmul_rn(__fmul_rn(lists.weights[c], sums.factor), partial[c * PARTIAL_STRIDE + own]));
       }
+      float sum = by_eighth.total();
       if (has_shared) given = partial[(choices + row) * PARTIAL_STRIDE + own];
       if (has_shared || sums.shared) sum = __fadd_rn(sum, __fmul_rn(share, given));
       if (sums.mean_shared) sum = __fmul_rn(sum, 0.5f);

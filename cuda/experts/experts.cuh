@@ -184,20 +184,24 @@ __global__ void __launch_bounds__(COMBINE_THREADS) weigh_input_kernel(const __gr
 
 // Grid: (rows, ceil(hidden / COMBINE_THREADS))
 __global__ void __launch_bounds__(COMBINE_THREADS) combine_kernel(const __grid_constant__ Combine p) {
+  __shared__ uint8_t eighths[MAX_USED];
   let_next_start();
   wait_for_previous();
   const int i = blockIdx.y * COMBINE_THREADS + threadIdx.x;
   const size_t row = blockIdx.x;
+  if (threadIdx.x < p.used) eighths[threadIdx.x] = uint8_t(eighth_of(p.chosen[row * p.used + threadIdx.x], p.num_experts));
+  __syncthreads();
   if (i >= p.hidden || p.slot_mapping[row] == NO_SLOT) return;
-  float sum = 0.0f;
+  EighthSums sums;
 #pragma unroll 8
   for (int rank = 0; rank < p.used; rank++) {
     const size_t choice = row * p.used + rank;
     float y = p.outputs[choice * p.hidden + i];
     if (p.down_bias) y = __fadd_rn(y, p.down_bias[size_t(p.chosen[choice]) * p.hidden + i]);
     const float weight = p.weights ? __fmul_rn(p.weights[choice], p.factor) : p.factor;
-    sum = __fadd_rn(sum, __fmul_rn(weight, y));
+    sums.add(eighths[rank], __fmul_rn(weight, y));
   }
+  float sum = sums.total();
   if (p.shared) sum = __fadd_rn(sum, __fmul_rn(p.share ? p.share[row] : 1.0f, p.shared[row * p.hidden + i]));
   if (p.mean_shared) sum = __fmul_rn(sum, 0.5f);
   sum = __fmul_rn(sum, p.scale);

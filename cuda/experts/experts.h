@@ -8,7 +8,9 @@
 //              `normalise` divided by the sum over the row's experts. Then factors. Each product is rounded.
 //   share      The shared expert's weight: 1 / (1 + exp(−h · shared_router)). The product is summed by lanes and their tree.
 //   products   An expert's output is that of a linear layer (linear.h), whose bits do not depend on the other rows.
-//   sums       A row adds its experts in their order, then the shared one. Each product is rounded.
+//   sums       A row adds the experts of each eighth of the ids in the order of their ranks, then the eighths as a tree,
+//              ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)), then the shared expert. So devices that have some eighths each have whole
+//              subtrees. Each product is rounded.
 // So nothing depends on how rows are grouped. If a score of a row is not finite, all its weights are NaN.
 //
 // A *choice* is one use of an expert by a row: choice c is use number c % used of row c / used. Choices of the same expert form groups of a
@@ -131,7 +133,8 @@ struct Combine {
   float scale = 1.0f;
   float factor = 1.0f;                // of the experts' weights
   bool mean_shared = false;           // halve the sum
-  const int32_t* chosen = nullptr;    // [num_rows, used], only with biases
+  const int32_t* chosen = nullptr;    // [num_rows, used]
+  int num_experts = 0;
   const float* down_bias = nullptr;   // [num_experts, hidden] or null
 };
 void combine(const Launch& launch, const Combine& args, int num_rows);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "../device/kernel.cuh"
+#include "../device/rope.cuh"
 #include "heads.h"
 
 namespace pen {
@@ -57,14 +58,16 @@ struct StagedHead {
     }
   }
 
-  __device__ __forceinline__ void rotate(const Heads& p, uint32_t position) const {
+  // `grid`: the row's other positions, or null.
+  __device__ __forceinline__ void rotate(const Heads& p, uint32_t position, const uint32_t* grid) const {
     const int pairs = p.rope_dim / 2;
     const float* table = p.rope + static_cast<size_t>(position) * p.rope_dim;
     sync();
     for (int i = thread; i < pairs; i += TEAM) {
       float& first = x[p.rope_first + (p.rope_halves ? i : 2 * i)];
       float& second = x[p.rope_first + (p.rope_halves ? i + pairs : 2 * i + 1)];
-      const float a = first, b = second, cosine = table[i], sine = table[pairs + i];
+      const float* row = grid == nullptr ? table : rope_row(p.rope, p.rope_dim, p.rope_axes, i, position, grid);
+      const float a = first, b = second, cosine = row[i], sine = row[pairs + i];
       first = __fmaf_rn(a, cosine, -__fmul_rn(b, sine));
       second = __fmaf_rn(a, sine, __fmul_rn(b, cosine));
     }
@@ -105,7 +108,7 @@ __global__ void __launch_bounds__(HEADS_THREADS)
   }
   const bool normed = p.norm != HeadNorm::NONE;
   if (normed && !p.norm_after_rope) staged.norm(p, head);
-  if (p.rope != nullptr) staged.rotate(p, position);
+  if (p.rope != nullptr) staged.rotate(p, position, step.grid == nullptr ? nullptr : step.grid + 2 * static_cast<size_t>(token));
   if (normed && p.norm_after_rope) staged.norm(p, head);
 
   float factor = 1.0f;

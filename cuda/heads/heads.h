@@ -38,6 +38,7 @@ struct Heads {
   float eps = 0.0f;
   bool norm_after_rope = false;
 
+  const uint8_t* rope_axes = nullptr;  // [rope_dim / 2] which of a row's three positions rotates each pair, in a step with a grid
   const float* rope = nullptr;  // [max_positions, rope_dim]: cosines of the rope_dim / 2 pairs, then sines; null: no rotation
   int rope_dim = 0, rope_first = 0;
   bool rope_halves = false;  // pairs (i, i + rope_dim / 2) of the rotated elements; otherwise (2i, 2i + 1)

@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-#define PEN_ABI_VERSION 9u
+#define PEN_ABI_VERSION 10u
 
 typedef enum {
   PEN_OK = 0,
@@ -103,11 +103,23 @@ typedef struct {
 #define PEN_SILU_MUL 2
 #define PEN_GELU_MUL 3
 // out[offset …] = W · x for up to three matrices. x is the norm of a buffer, or `in` (float16) if norm.x is PEN_NONE. If there is a norm
-// and it is written to memory, it goes to `in`. SILU_MUL and GELU_MUL take a matrix of two halves and write float16.
+// and it is written to memory, it goes to `in`. SILU_MUL and GELU_MUL take a matrix of two halves and write float16. The columns of x begin
+// at `first` of `in`. They are cut into 1, 2, 4 or 8 slices, whose sums are added in halves if `halves` is not 0 (cuda/linear/shape.h). There
+// must be PEN_HALVES_COLUMNS columns for that.
+#define PEN_HALVES_COLUMNS 8192
 typedef struct {
   pen_norm norm;
-  uint32_t in, w0, w1, w2, offset1, offset2, out, epilogue;
+  uint32_t in, first, w0, w1, w2, offset1, offset2, out, epilogue, slices, halves;
 } pen_linear;
+
+// Adds up what shards have summed (cuda/elementwise/exchange.h). The parts are the sums of neighbouring slices in ascending order: two of
+// four slices each, or eight; PEN_NONE: an empty slice. For each output that is not PEN_NONE: out += the sum of the parts, or if `halves`,
+// out = (out + the sum of the first half) + that of the second, or the same without the old value if `add` is 0. All buffers are float32 and
+// have one width.
+typedef struct {
+  uint32_t part0, part1, part2, part3, part4, part5, part6, part7, num_parts;
+  uint32_t out0, out1, out2, out3, out4, out5, out6, out7, add, halves;
+} pen_exchange;
 
 // out = each head's matrix of the stack · that head's row of `in`. Both buffers have one row per token and head.
 typedef struct {
@@ -237,7 +249,8 @@ typedef struct {
 #define PEN_OP_PREDICT 13
 #define PEN_OP_CORRECT 14
 #define PEN_OP_MATCH 15
-#define PEN_NUM_OPS 16
+#define PEN_OP_EXCHANGE 16
+#define PEN_NUM_OPS 17
 typedef struct {
   uint32_t kind;
   const void* args;  // the struct that belongs to `kind`
@@ -256,14 +269,18 @@ typedef struct {
   const uint32_t* rope_dims;   // [num_ropes] rotated elements per head
   const float* rope_tables;    // one table after another, [max_positions, dim] each: cosines of the pairs, then sines; not read by
                                // pen_model_need
+  const uint8_t* rope_axes;    // for one table after another, [dim / 2] each: which of a row's three positions rotates each pair; null: the
+                               // first rotates all
   const pen_tensor* tensors;   // [num_tensors] every one must be loaded
   const pen_buffer* buffers;   // [num_buffers]
   const pen_cache* caches;     // [num_caches]
   const pen_group* groups;     // [num_groups] at least one
   const uint32_t* states;      // [num_states] floats of one sequence's recurrent state
   const pen_op* ops;           // [num_ops]
+  const uint32_t* inputs;      // [num_inputs] buffers of the residual stream that a step begins with: each row of it is an embedding
   pen_head head;
-  uint32_t num_ropes, num_tensors, num_buffers, num_caches, num_groups, num_states, num_ops;
+  uint32_t output;             // a program without a head: the buffer whose rows a step returns in place of logits; otherwise PEN_NONE
+  uint32_t num_ropes, num_tensors, num_buffers, num_caches, num_groups, num_states, num_ops, num_inputs;
   uint32_t max_batch_tokens, max_slots, max_blocks;  // the largest batch; max_blocks is per sequence
   uint32_t state_slots;
 } pen_model_desc;
@@ -322,6 +339,7 @@ typedef struct {
   uint32_t samples;          // 0: the row is not sampled
   uint32_t is_new;           // 0: the row had the same slot in the last decode step
   uint32_t length;           // the sequence's tokens in the cache, without the row's
+  uint32_t position;         // at most `length`; less behind rows that share positions. The slot keeps the difference
   uint32_t state_slot;
   uint32_t first_table, num_tables;  // its changed tables: a part of the batch's
 } pen_row;
@@ -346,6 +364,7 @@ typedef struct {
   uint32_t sample_later;          // if not 0: pen_sample follows once the masks are known
   const int32_t* inputs;          // [num_tokens] an id, -1 - slot for the id that this slot sampled last, or PEN_FIRST_EMBEDDING - n
   const uint32_t* positions;      // [num_tokens]
+  const uint32_t* grid_positions;  // [num_tokens, 2] second and third position of each row; null: they equal the first
   const uint32_t* token_types;    // [num_tokens] rows of the token types' table; null: all 0
   const uint32_t* cu_seqlens_q;   // [num_seqs + 1]
   const uint32_t* context_lens;   // [num_seqs]
@@ -405,6 +424,7 @@ typedef struct {
   float* scored;         // [num_scored, 1 + PEN_MAX_LOGPROBS] out, as logprobs; null: none
   int32_t* scored_ids;   // [num_scored, PEN_MAX_LOGPROBS] out, as logprob_ids
   float* pooled;         // [num_seqs, hidden] out; rows of incomplete sequences are unchanged; null: none
+  float* stream;         // [num_tokens, hidden] out: the output of a program without a head; null: not requested
 } pen_output;
 
 const char* pen_last_error(void);  // of the calling thread

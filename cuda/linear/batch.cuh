@@ -23,9 +23,10 @@ struct LinearShared {
 
 // One slice of MT row tiles times NT column tiles.
 template <class Format, int MT, int NT, class Ready>
-__device__ __forceinline__ void multiply_slice(float (&acc)[MT][NT][4], const Matrix& w, int tile, int warp, int lane, Ready ready) {
+__device__ __forceinline__ void multiply_slice(float (&acc)[MT][NT][4], const Matrix& w, int tile, int warp, int lane, Ready ready,
+                                               Slicing slicing = {}) {
   constexpr int DEPTH = prefetch_depth(Format::words, MT);
-  const int k_tiles = w.k_tiles(), tiles = w.tiles(), begin = slice_begin(warp, k_tiles), end = slice_begin(warp + 1, k_tiles);
+  const int k_tiles = w.k_tiles(), tiles = w.tiles(), begin = slicing.begin(warp, k_tiles), end = slicing.begin(warp + 1, k_tiles);
   const uint8_t* rows[MT];
 #pragma unroll
   for (int m = 0; m < MT; m++) rows[m] = w.data + size_t(min(tile + m, tiles - 1)) * k_tiles * Format::record_bytes;
@@ -78,6 +79,7 @@ struct Output {
   int rows;         // rows of the matrix
   Epilogue epilogue;
   bool glu;  // SILU_MUL or GELU_MUL
+  bool halves;  // as in Slicing
 };
 
 // Puts the warp's sums of a row tile × NT · 8 columns of the product into its part of `partial`, which has the shape
@@ -95,13 +97,10 @@ __device__ __forceinline__ void share_sums(const float (&acc)[NT][4], Partial pa
   }
 }
 
-// Adds up the slices' sums of one element of the product, in the slices' order.
+// base + the slices' sums of one element of the product.
 template <class Partial>
-__device__ __forceinline__ float sum_of_slices(Partial partial, int column, int row) {
-  float total = 0;
-#pragma unroll
-  for (int s = 0; s < SLICES; s++) total = __fadd_rn(total, partial[s][column][row]);
-  return total;
+__device__ __forceinline__ float sum_of_slices(Partial partial, int column, int row, float base = 0.0f, bool halves = false) {
+  return sum_up(base, halves, [&](int s) { return partial[s][column][row]; });
 }
 
 // Adds up the slices' sums of MT row tiles × NT · 8 columns of the product and applies the epilogue. `partial`: shared memory of
@@ -120,16 +119,16 @@ __device__ __forceinline__ void finish_tiles(const Output& p, const float (&acc)
       const int column = i >> log_rows, row = i & ((1 << log_rows) - 1);
       int to;
       if (!row_of(column, to)) continue;
-      const auto sum = [&](int r) { return sum_of_slices(partial, column, r); };
       const size_t at = size_t(to) * p.ldo + p.offset;
       if (p.glu) {
         const int own = (tile + m) * 8 + row;
-        if (2 * own < p.rows) p.out16[at + own] = gated(sum(row), sum(row + 8), p.epilogue);
+        if (2 * own >= p.rows) continue;
+        p.out16[at + own] = gated(sum_of_slices(partial, column, row), sum_of_slices(partial, column, row + 8), p.epilogue);
       } else {
         const int own = (tile + m) * TILE_ROWS + row;
         if (own >= p.rows) continue;
         float& y = p.out[at + own];
-        y = ADDS && p.epilogue == Epilogue::ADD ? __fadd_rn(y, sum(row)) : sum(row);
+        y = sum_of_slices(partial, column, row, ADDS && p.epilogue == Epilogue::ADD ? y : 0.0f, p.halves);
       }
     }
   }
@@ -163,8 +162,10 @@ __global__ void __launch_bounds__(SLICES* WARP, MT * NT == 2 ? 2 : 1) linear_ker
     }
   };
   float acc[MT][NT][4] = {};
-  with_format(w.format, [&](auto format) { multiply_slice<decltype(format), MT, NT>(acc, w, tile, warp, lane, ready); });
-  finish_tiles<MT, NT, true>(Output{out, out16, offset, ldo, rows, epilogue, glu}, acc, partial, tile, [&](int column, int& row) {
+  const Slicing slicing = p.slicing;
+  with_format(w.format, [&](auto format) { multiply_slice<decltype(format), MT, NT>(acc, w, tile, warp, lane, ready, slicing); });
+  const Output output{out, out16, offset, ldo, rows, epilogue, glu, slicing.halves};
+  finish_tiles<MT, NT, true>(output, acc, partial, tile, [&](int column, int& row) {
     row = first_token + column;
     return row < num_tokens;
   });

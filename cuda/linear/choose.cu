@@ -35,7 +35,7 @@ bool is_short(const ProductShape& shape) {
 FewPlan plan_ring(const DeviceShape& device, const ProductShape& shape, Input input, RingSize size, int each, bool spread) {
   const int tiles = shape.tiles(), blocks = std::min(tiles, device.multiprocessors * each);
   // The ring is no larger than a warp can fill: the less shared memory a kernel takes, the earlier the next one starts.
-  const int records = ceil_div(tiles, blocks) * ceil_div(shape.k_tiles(), SLICES);
+  const int records = ceil_div(tiles, blocks) * ceil_div(shape.k_tiles(), shape.slicing.count());
   size_t ring = 0;
   for (int i = 0; i < shape.num_segments; i++) {
     const int most = size == RingSize::WHOLE ? records : ring_records(shape.w[i].record_bytes, size);

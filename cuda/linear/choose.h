@@ -78,6 +78,9 @@ constexpr int ROWS_WARPGROUPS = 4;  // most warpgroups of a block, not counting 
 // Tiles of eight columns in a product of this many tokens.
 inline int column_tiles(int num_tokens) { return num_tokens <= 8 ? 1 : num_tokens <= 16 ? 2 : num_tokens <= 32 ? 4 : 8; }
 int row_blocks(const ProductShape& shape, int warpgroups);
+// Whether a block has registers for the sums of both halves of so many column tiles. Otherwise at least two blocks share a row tile.
+PEN_ANYWHERE constexpr bool holds_halves(int column_tiles) { return column_tiles <= 2; }
+int least_shares(const ProductShape& shape);
 
 // A block takes four row tiles per warpgroup. Each of `shares` blocks computes some of their slices. `us`: the estimated time.
 struct RowsPlan {

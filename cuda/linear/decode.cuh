@@ -16,9 +16,9 @@ struct Records {
   int skip;  // bytes from a slice's last record to the next tile's slice
   uint32_t ring;  // the lane's own bytes of slot 0
 
-  __device__ __forceinline__ Records(const Matrix& w, int first, int count, int warp, int lane, uint32_t ring_at) {
-    const int k_tiles = w.k_tiles(), begin = slice_begin(warp, k_tiles);
-    length = slice_begin(warp + 1, k_tiles) - begin, left = count * length, k_tile = 0;
+  __device__ __forceinline__ Records(const Matrix& w, Slicing slicing, int first, int count, int warp, int lane, uint32_t ring_at) {
+    const int k_tiles = w.k_tiles(), begin = slicing.begin(warp, k_tiles);
+    length = slicing.begin(warp + 1, k_tiles) - begin, left = count * length, k_tile = 0;
     skip = (k_tiles - length) * w.record_bytes;
     next = w.data + (size_t(first) * k_tiles + begin) * w.record_bytes + lane * 16;
     ring = held(ring_at + lane * 16);
@@ -101,6 +101,7 @@ __global__ void __launch_bounds__(SLICES* WARP, RING == RingSize::WHOLE && INPUT
   const __half* const given = held(p.x);
   const Epilogue epilogue = Epilogue(held(int(p.epilogue)));
   const bool glu = is_gated(epilogue);
+  const Slicing slicing = p.slicing;
   const int log_rows = glu ? 3 : 4;  // of the outputs per tile
   void* const out = held(glu ? static_cast<void*>(p.out16) : p.out);
   int total = 0;
@@ -115,13 +116,13 @@ __global__ void __launch_bounds__(SLICES* WARP, RING == RingSize::WHOLE && INPUT
     base += tiles;
     if (count <= 0) continue;
     const uint32_t ring = held(shared_of(shared) + ring_at + warp * ring_bytes);
-    Records records(w, first, count, warp, lane, ring);
+    Records records(w, slicing, first, count, warp, lane, ring);
     const int requested = RING == RingSize::WHOLE ? records.left : ring_records(w.record_bytes, RING) - 1;
     for (int i = 0; i < requested; i++) records.request(i, w.record_bytes, lane);
     // Address of the lane's part of the slice's first K tile [bytes]. A column of the product without a token repeats the first token's.
     const int x_token = lane / 4 < num_tokens ? lane / 4 : 0;
     const uint32_t first_column =
-        held(slice_begin(warp, w.k_tiles()) * K_TILE * 2 +
+        held(slicing.begin(warp, w.k_tiles()) * K_TILE * 2 +
              (INPUT == Input::GLOBAL ? (x_token * ldx + lane % 4 * 2) * 2 : shared_of(staged + x_token * stride + lane % 4 * 16)));
     const auto x = [=](uint32_t (&b)[STEPS][2], uint32_t column) {
       if constexpr (INPUT == Input::GLOBAL) {
@@ -147,7 +148,7 @@ __global__ void __launch_bounds__(SLICES* WARP, RING == RingSize::WHOLE && INPUT
     const auto owned = [&](int t, auto f) {
       if (t << log_rows < own_rows) f(own_at + (t << log_rows));
     };
-    float kept = 0;  // the value to add the sum to, requested before the products
+    float kept = 0;  // the value to add the sum to, requested before the products, or zero
     const auto begin_tile = [&](int t) {
       if (epilogue == Epilogue::ADD && (group == 1 || t == 0)) owned(t, [&](int at) { kept = static_cast<const float*>(out)[at]; });
     };
@@ -161,17 +162,9 @@ __global__ void __launch_bounds__(SLICES* WARP, RING == RingSize::WHOLE && INPUT
       __syncthreads();
       owned(group == 1 ? t : 0, [&](int at) {
         const int own = threadIdx.x >> log_rows;
-        const auto sum = [&](int r) {
-          float total = 0;
-#pragma unroll
-          for (int s = 0; s < SLICES; s++) total = __fadd_rn(total, partial[s][own][r]);
-          return total;
-        };
-        if (glu) {
-          static_cast<__half*>(out)[at] = gated(sum(own_row), sum(own_row + 8), epilogue);
-        } else {
-          static_cast<float*>(out)[at] = epilogue == Epilogue::ADD ? __fadd_rn(kept, sum(own_row)) : sum(own_row);
-        }
+        const auto sum = [&](int r, float base) { return sum_up(base, slicing.halves, [&](int s) { return partial[s][own][r]; }); };
+        if (glu) static_cast<__half*>(out)[at] = gated(sum(own_row, 0.0f), sum(own_row + 8, 0.0f), epilogue);
+        else static_cast<float*>(out)[at] = sum(own_row, kept);
       });
     };
     if (!waited) {
@@ -186,7 +179,7 @@ __global__ void __launch_bounds__(SLICES* WARP, RING == RingSize::WHOLE && INPUT
       }
       if constexpr (INPUT == Input::SHARED) {
         // The columns of the warp's slice.
-        const int from = slice_begin(warp, columns / K_TILE) * 8, pieces = slice_begin(warp + 1, columns / K_TILE) * 8 - from;
+        const int from = slicing.begin(warp, columns / K_TILE) * 8, pieces = slicing.begin(warp + 1, columns / K_TILE) * 8 - from;
         for (int n = 0; n < num_tokens; n++) copy_pieces(StagedRow{staged + n * stride}, given + size_t(n) * ldx, from, pieces, lane);
         __syncwarp();
       }

@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(SLICES* WARP, STREAM_EACH) linear_stream_kerne
   for (int i = 0; i < p.num_segments; i++) total += p.w[i].tiles();
   int first = share_begin(blockIdx.x, total, gridDim.x);
   const int end = share_begin(blockIdx.x + 1, total, gridDim.x);
-  const Slice slice(warp, k_tiles);
+  const Slice slice(warp, k_tiles, p.slicing);
   const size_t tile_bytes = size_t(k_tiles) * Format::record_bytes;
   TilePlace ahead(p, first);
   const uint8_t* next = p.w[ahead.segment].data + ahead.tile * tile_bytes + slice.begin * Format::record_bytes;
@@ -82,12 +82,10 @@ __global__ void __launch_bounds__(SLICES* WARP, STREAM_EACH) linear_stream_kerne
       const bool early = i == int(threadIdx.x);
       if (!early) own = place_of(i, column, row);
       if (own < 0) continue;
-      const float y = sum_slices(partial, STREAM_COLUMNS, column, row);
-      if (glu) {
-        p.out16[own] = gated(y, sum_slices(partial, STREAM_COLUMNS, column, row + 8), epilogue);
-      } else {
-        p.out[own] = epilogue == Epilogue::ADD ? __fadd_rn(early ? kept : p.out[own], y) : y;
-      }
+      const float base = epilogue == Epilogue::ADD && !early ? p.out[own] : kept;
+      const float y = sum_slices(partial, STREAM_COLUMNS, column, row, base, p.slicing.halves);
+      if (glu) p.out16[own] = gated(y, sum_slices(partial, STREAM_COLUMNS, column, row + 8), epilogue);
+      else p.out[own] = y;
     }
     first += units;
     if (first < end) __syncthreads();

@@ -19,4 +19,19 @@ __device__ __forceinline__ __half gated(float gate, float up, Epilogue epilogue)
   return __float2half_rn(y != y ? y : fminf(fmaxf(y, -65504.0f), 65504.0f));
 }
 
+// base + the sum of the slices, where value(s) is that of slice `s`: in ascending order, or in halves (Slicing).
+template <class Value>
+__device__ __forceinline__ float sum_up(float base, bool halves, Value value) {
+  float y[SLICES], total = 0.0f;
+#pragma unroll
+  for (int s = 0; s < SLICES; s++) y[s] = value(s);
+#pragma unroll
+  for (int s = 0; s < HALF; s++) total = __fadd_rn(total, y[s]);
+  base = halves ? __fadd_rn(base, total) : base;
+  total = halves ? 0.0f : total;
+#pragma unroll
+  for (int s = HALF; s < SLICES; s++) total = __fadd_rn(total, y[s]);
+  return __fadd_rn(base, total);
+}
+
 }  // namespace pen

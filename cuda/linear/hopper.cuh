@@ -52,7 +52,7 @@ struct HopperUnit {
   int number;       // number of the block's tile among those that are shared
   __device__ __forceinline__ HopperUnit(const Linear& p, const HopperGrid& grid, int tokens, int unit, int rank) {
     int tile = unit;
-    first = 0, last = SLICES, share = 0, number = 0;
+    first = 0, last = p.slicing.count(), share = 0, number = 0;
     if (unit >= grid.whole) {
       const int rest = grid.tiles() - grid.whole, each = SLICES / grid.shares;
       share = (unit - grid.whole) / rest;
@@ -91,7 +91,7 @@ __device__ __forceinline__ void produce(const Linear& p, const HopperGrid& grid,
 #pragma unroll 1
   for (int i = own_units.first; i < grid.units; i += own_units.step) {
     const HopperUnit unit(p, grid, Shared::TOKENS, i, rank);
-    const int first = slice_begin(unit.first, k_tiles), end = slice_begin(unit.last, k_tiles);
+    const int first = p.slicing.begin(unit.first, k_tiles), end = p.slicing.begin(unit.last, k_tiles);
     begin(unit, first);
 #pragma unroll 1
     for (int k_tile = first; k_tile < end; k_tile += Shared::PIECE) {
@@ -161,9 +161,11 @@ struct HopperConsumer {
   uint32_t records, full, empty;  // in shared memory: the row tile's record in the first stage, and the barriers of the first stages in
                                   // both blocks
   int lane, k_tiles;
+  const Slicing& slicing;
   HopperStage<Shared::STAGES> stage{0, 0};
 
-  __device__ __forceinline__ HopperConsumer(uint32_t stages, Ring& ring, int k_tiles) : k_tiles(k_tiles) {
+  __device__ __forceinline__ HopperConsumer(uint32_t stages, Ring& ring, int k_tiles, const Slicing& slicing)
+      : k_tiles(k_tiles), slicing(slicing) {
     // Uses a shuffle: otherwise the compiler would read the thread's number again for each record.
     lane = __shfl_sync(0xffffffffu, int(threadIdx.x), int(threadIdx.x)) % WARP;
     origin = held(uint32_t(tile_descriptor(stages)));
@@ -171,9 +173,9 @@ struct HopperConsumer {
     full = held(shared_of(ring.full));
     empty = held(in_block(shared_of(ring.empty), lane % HOPPER_CLUSTER));
   }
-  // Pieces per slice. If pieces have several K tiles, every slice has the same number of pieces.
+  // Pieces per slice. If pieces have several K tiles, there are all slices, and every slice has the same number of pieces.
   __device__ __forceinline__ int length(int slice) const {
-    return PIECE > 1 ? k_tiles / (SLICES * PIECE) : slice_begin(slice + 1, k_tiles) - slice_begin(slice, k_tiles);
+    return PIECE > 1 ? k_tiles / (SLICES * PIECE) : slicing.begin(slice + 1, k_tiles) - slicing.begin(slice, k_tiles);
   }
 
   __device__ __forceinline__ void wait() const { barrier_wait(full + stage.index * 8, stage.phase); }
@@ -193,10 +195,10 @@ struct HopperConsumer {
   }
 
   // Multiplies the slices [first, last) of units that have `left` pieces in total. Calls `take(slice, acc)` with each slice's sum. Calls
-  // `end()` after each unit, while the next unit's first product runs. It returns what follows. If parts follow, calls `part(k)` for each
-  // of them between the products of the next unit's first slice, which must have PARTS_PIECES.
+  // `end(unit_ends)` after each unit, and if `halves`, in its middle, while the next product runs. It returns what follows. If parts follow,
+  // calls `part(k, unit_ends)` for each of them between the products of the next slice, which must have PARTS_PIECES.
   template <class Take, class End, class Part>
-  __device__ __forceinline__ void run(int left, int first, int last, Take take, End end, Part part) {
+  __device__ __forceinline__ void run(int left, int first, int last, bool halves, Take take, End end, Part part) {
     constexpr uint64_t UPPER = tile_descriptor(0) & ~uint64_t(0xffffffff);
     Sums acc;
     Operands even, odd;
@@ -248,28 +250,28 @@ struct HopperConsumer {
       const bool ends = ++slice == last;
       // After the last unit, this multiplies stale data, and the result is discarded: the compiler serialises products after a branch.
       step(true, even, odd);
-      if (ends) {
-        const Next next = end();
+      if (ends || (halves && slice == HALF)) {
+        const Next next = end(ends);
         if (next == Next::NONE) break;
-        slice = first;
+        if (ends) slice = first;
         if (next == Next::PARTS) {
           // Two parts take longer than the product of one K tile, so long slices write one part at a time.
           if (PIECE == 1 && length(first) >= LONG_PIECES) {
-            part(PartIndex<0>{});
+            part(PartIndex<0>{}, slice == first);
             step(false, odd, even);
-            part(PartIndex<1>{});
+            part(PartIndex<1>{}, slice == first);
             step(false, even, odd);
-            part(PartIndex<2>{});
+            part(PartIndex<2>{}, slice == first);
             step(false, odd, even);
-            part(PartIndex<3>{});
+            part(PartIndex<3>{}, slice == first);
             step(false, even, odd);
             done = LONG_PIECES - 1;
           } else {
-            part(PartIndex<0>{});
-            part(PartIndex<1>{});
+            part(PartIndex<0>{}, slice == first);
+            part(PartIndex<1>{}, slice == first);
             step(false, odd, even);
-            part(PartIndex<2>{});
-            part(PartIndex<3>{});
+            part(PartIndex<2>{}, slice == first);
+            part(PartIndex<3>{}, slice == first);
             step(false, even, odd);
             done = PARTS_PIECES - 1;
           }
@@ -302,7 +304,7 @@ __device__ __forceinline__ void consume_units(const Linear& p, const HopperGrid&
   const int rank = blockIdx.x % HOPPER_CLUSTER, k_tiles = p.w[0].k_tiles(), lane = threadIdx.x % WARP;
   // Uniform across the warp, and the compiler must know that for values that control products.
   const int warp = __shfl_sync(0xffffffffu, int(threadIdx.x), 0) / WARP;
-  HopperConsumer<Shared, Format> consumer(stages, ring, k_tiles);
+  HopperConsumer<Shared, Format> consumer(stages, ring, k_tiles, p.slicing);
   if (grid.boxed && threadIdx.x == 0) prefetch_map(out);
   int unit = own_units.first;
   if (unit < grid.whole) {
@@ -310,22 +312,24 @@ __device__ __forceinline__ void consume_units(const Linear& p, const HopperGrid&
     const auto take = [&](int, const float (&y)[NT][4]) { add_sums(sums, y); };
     const bool in_parts = p.num_tokens > HOPPER_FEW_TOKENS && consumer.length(0) >= PARTS_PIECES;
     BoxWriter<NT> writer(p, out, stages + Shared::boxes + warp / 4 * boxed_bytes(TOKENS));
-    const auto part = [&](auto k) { writer.template write<decltype(k)::value>(sums); };
-    const auto end = [&] {
+    const auto part = [&](auto k, bool unit_ends) { writer.template write<decltype(k)::value>(sums, unit_ends && p.slicing.halves); };
+    const auto end = [&](bool unit_ends) {
       const HopperUnit at(p, grid, TOKENS, unit, rank);
       const int tile = at.group * HOPPER_ROW_TILES + warp, first_tile = tile - warp % 4;
       const Matrix& w = p.w[at.segment];
       wait_for_previous();
-      const bool more = (unit += own_units.step) < grid.whole;
+      if (unit_ends) unit += own_units.step;
+      const bool more = unit < grid.whole;
       if (grid.boxed && (first_tile + 4) * TILE_ROWS <= w.rows) {
         writer.begin(at.segment, first_tile, at.first_token);
         if (more && in_parts) return Next::PARTS;
-        part(PartIndex<0>{});
-        part(PartIndex<1>{});
-        part(PartIndex<2>{});
-        part(PartIndex<3>{});
+        part(PartIndex<0>{}, unit_ends);
+        part(PartIndex<1>{}, unit_ends);
+        part(PartIndex<2>{}, unit_ends);
+        part(PartIndex<3>{}, unit_ends);
       } else {
-        if (tile < w.tiles()) write_sums<NT, 4>(p, at.segment, tile, at.first_token, lane, sums);
+        const bool adds = adds_sums(p, unit_ends && p.slicing.halves);
+        if (tile < w.tiles()) write_sums<NT, 4>(p, at.segment, tile, at.first_token, lane, sums, adds);
 #pragma unroll
         for (int n = 0; n < NT; n++) {
 #pragma unroll
@@ -334,7 +338,8 @@ __device__ __forceinline__ void consume_units(const Linear& p, const HopperGrid&
       }
       return more ? Next::UNIT : Next::NONE;
     };
-    consumer.run(ceil_div(grid.whole - unit, own_units.step) * (k_tiles / Shared::PIECE), 0, SLICES, take, end, part);
+    const int left = ceil_div(grid.whole - unit, own_units.step) * (k_tiles / Shared::PIECE);
+    consumer.run(left, 0, Shared::PIECE > 1 ? SLICES : p.slicing.count(), p.slicing.halves, take, end, part);
   }
   for (; unit < grid.units; unit += own_units.step) {
     const HopperUnit at(p, grid, TOKENS, unit, rank);
@@ -346,8 +351,8 @@ __device__ __forceinline__ void consume_units(const Linear& p, const HopperGrid&
       if (at.first == 0) add_sums(sums, y);
       else slices.put(slice, y);
     };
-    const int left = slice_begin(at.last, k_tiles) - slice_begin(at.first, k_tiles);
-    consumer.run(left / Shared::PIECE, at.first, at.last, take, [] { return Next::NONE; }, [](auto) {});
+    const int left = p.slicing.begin(at.last, k_tiles) - p.slicing.begin(at.first, k_tiles);
+    consumer.run(left / Shared::PIECE, at.first, at.last, false, take, [](bool) { return Next::NONE; }, [](auto, bool) {});
     if (at.first == 0) slices.put(0, sums);
     wait_for_previous();
     if (tile >= p.w[at.segment].tiles()) continue;

@@ -31,8 +31,8 @@ HopperPlan plan_clusters(const ProductShape& shape, int tokens, int clusters, in
   if (rest == 0) return {tokens, grid, turns_us};
   HopperPlan best{tokens, grid, turns_us + unit_us};
   const int row_tiles = rest * HOPPER_CLUSTER * HOPPER_ROW_TILES;
-  const bool fits = row_tiles <= shareable && shape.shares && slices_workspace(row_tiles, tokens / 8) <= shape.slab_bytes;
-  if (!fits || k_tiles < SLICES) return best;  // no slice may be empty
+  const bool fits = row_tiles <= shareable && shape.can_share() && slices_workspace(row_tiles, tokens / 8) <= shape.slab_bytes;
+  if (!fits) return best;
   for (int shares = 2; shares <= SLICES; shares *= 2) {
     const double share_us = k_tiles_us / shares + UNIT_US + SHARE_US;
     const double us = turns_us + ceil_div(rest * shares, clusters) * share_us + sums_us(rest, tokens, shares);
@@ -49,7 +49,7 @@ bool takes_pieces(const ProductShape& shape, int tokens) {
   const int k_tiles = shape.k_tiles(), format = shape.w[0].format;
   const bool long_slices = k_tiles % (SLICES * HOPPER_PIECE) == 0 && k_tiles >= PARTS_PIECES * SLICES * HOPPER_PIECE;
   const bool common = format == FORMAT_Q4_MIN || format == FORMAT_Q5_MIN || format == FORMAT_Q6;
-  return tokens == 128 && long_slices && common && shape.num_tokens > HOPPER_FEW_TOKENS;
+  return tokens == 128 && shape.slicing.count() == SLICES && long_slices && common && shape.num_tokens > HOPPER_FEW_TOKENS;
 }
 
 HopperPlan plan_hopper(const ProductDevice& device, const ProductShape& shape, int tokens) {

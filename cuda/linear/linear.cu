@@ -67,6 +67,7 @@ ProductShape shape_of(const Linear& args) {
   shape.num_segments = args.num_segments, shape.num_tokens = args.num_tokens;
   shape.normed = args.norm.x != nullptr;
   shape.boxed = reinterpret_cast<uintptr_t>(args.x) % 16 == 0 && args.ldx % 8 == 0;
+  shape.slicing = args.slicing;
   shape.shares = args.slabs != nullptr, shape.slab_bytes = args.slab_bytes;
   return shape;
 }

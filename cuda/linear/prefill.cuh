@@ -51,8 +51,16 @@ __device__ __forceinline__ void multiply_tiles(const Linear& p, int segment, int
     copy_commit();
   }
   float acc[MT][NT][4] = {}, total[MT][NT][4] = {};
+  const Slicing slicing = p.slicing;
+  const int middle = slicing.halves ? slicing.begin(HALF, k_tiles) : 0;  // the last K tile of the first half, counted from 1
+  const auto write = [&](bool is_second_half) {
+#pragma unroll
+    for (int m = 0; m < MT; m++) {
+      if (tile + m < tiles) write_sums<NT>(p, segment, tile + m, first_token + column, lane, total[m], adds_sums(p, is_second_half));
+    }
+  };
   int slice = 1;
-  while (slice < SLICES && slice_begin(slice, k_tiles) == 0) slice++;
+  while (slice < SLICES && slicing.begin(slice, k_tiles) == 0) slice++;
   for (int k_tile = 0; k_tile < k_tiles; k_tile++) {
     copy_wait<PREFILL_STAGES - 2>();
     __syncthreads();
@@ -86,8 +94,8 @@ __device__ __forceinline__ void multiply_tiles(const Linear& p, int segment, int
         }
       }
     }
-    if (k_tile + 1 == slice_begin(slice, k_tiles)) {
-      while (slice < SLICES && slice_begin(slice, k_tiles) <= k_tile + 1) slice++;
+    if (k_tile + 1 == slicing.begin(slice, k_tiles)) {
+      while (slice < SLICES && slicing.begin(slice, k_tiles) <= k_tile + 1) slice++;
 #pragma unroll
       for (int m = 0; m < MT; m++) {
 #pragma unroll
@@ -99,12 +107,20 @@ __device__ __forceinline__ void multiply_tiles(const Linear& p, int segment, int
           }
         }
       }
+      if (k_tile + 1 == middle) {
+        write(false);
+#pragma unroll
+        for (int m = 0; m < MT; m++) {
+#pragma unroll
+          for (int n = 0; n < NT; n++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) total[m][n][i] = 0;
+          }
+        }
+      }
     }
   }
-#pragma unroll
-  for (int m = 0; m < MT; m++) {
-    if (tile + m < tiles) write_sums<NT>(p, segment, tile + m, first_token + column, lane, total[m]);
-  }
+  write(middle > 0);
 }
 
 // Grid: (groups of 128 tokens, groups of eight row tiles of all segments). Neighbours in x share weights in L2.

@@ -111,12 +111,13 @@ __host__ __device__ constexpr int rows_ahead(int words, int nt, int piece) {
 // Multiplies the slices [first, last) of one warp's row tile. PIECE divides the number of K tiles of each slice. Calls `take(slice, acc)`
 // with each slice's sum.
 template <class Format, int NT, int PIECE, class Take>
-__device__ __forceinline__ void stream_slices(const Matrix& w, int tile, int first, int last, uint32_t stages, Ring& ring, Take take) {
+__device__ __forceinline__ void stream_slices(const Matrix& w, Slicing slicing, int tile, int first, int last, uint32_t stages, Ring& ring,
+                                              Take take) {
   using Shared = RowsShared<NT, PIECE>;
   constexpr int HELD = rows_ahead(Format::words, NT, PIECE), RECORD = Format::record_bytes;
-  const int lane = threadIdx.x % WARP, k_tiles = w.k_tiles(), begin = slice_begin(first, k_tiles);
+  const int lane = threadIdx.x % WARP, k_tiles = w.k_tiles(), begin = slicing.begin(first, k_tiles);
   const uint8_t* next = w.data + (size_t(min(tile, w.tiles() - 1)) * k_tiles + begin) * RECORD;
-  int left = (slice_begin(last, k_tiles) - begin) / PIECE;  // in pieces
+  int left = (slicing.begin(last, k_tiles) - begin) / PIECE;  // in pieces
   typename Format::Raw raw[HELD][PIECE];
   const auto request = [&](int i, int k) { raw[i][k].load(next + (PIECE * i + k) * RECORD, lane); };
 #pragma unroll
@@ -133,7 +134,7 @@ __device__ __forceinline__ void stream_slices(const Matrix& w, int tile, int fir
   const auto next_slice = [&] {
     do {  // small matrices have empty slices
       slice++;
-      until = (slice_begin(slice + 1, k_tiles) - slice_begin(slice, k_tiles)) / PIECE;
+      until = (slicing.begin(slice + 1, k_tiles) - slicing.begin(slice, k_tiles)) / PIECE;
     } while (until == 0);
   };
   if (left > 0) next_slice();
@@ -158,6 +159,25 @@ __device__ __forceinline__ void stream_slices(const Matrix& w, int tile, int fir
   }
 }
 
+template <int NT>
+__device__ __forceinline__ void move_sums(float (&to)[NT][4], float (&from)[NT][4]) {
+#pragma unroll
+  for (int n = 0; n < NT; n++) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) to[n][i] = from[n][i], from[n][i] = 0.0f;
+  }
+}
+// Writes a lane's sums of a row tile. The first half is zero unless the product is added in halves.
+template <int NT>
+__device__ __forceinline__ void write_halves(const Linear& p, int segment, int tile, int lane, const float (&first)[NT][4],
+                                             const float (&second)[NT][4]) {
+  const SumsPlace<NT> place(p, segment, tile, 0, lane, adds_sums(p, false));
+  float before[NT][4];
+  place.read(before);
+  add_sums(before, first);
+  place.write(second, before);
+}
+
 __device__ __forceinline__ void load_four(float (&y)[4], uint32_t at) {
   asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(y[0]), "=f"(y[1]), "=f"(y[2]), "=f"(y[3]) : "r"(at));
 }
@@ -166,7 +186,7 @@ __device__ __forceinline__ void store_four(uint32_t at, const float (&y)[4]) {
 }
 #endif
 
-// Grid: (groups of four row tiles per warpgroup of the block, over all segments; shares of the slices).
+// Grid: (groups of four row tiles per warpgroup of the block, over all segments; shares of the slices, at least least_shares()).
 template <int NT, int PIECE>
 __global__ void __launch_bounds__(ROWS_THREADS, 1) linear_rows_kernel(const __grid_constant__ Linear p) {
 #ifdef PEN_HOPPER_DEVICE
@@ -190,17 +210,17 @@ __global__ void __launch_bounds__(ROWS_THREADS, 1) linear_rows_kernel(const __gr
   const int shares = gridDim.y, each = SLICES / shares, first = int(blockIdx.y) * each, last = first + each;
   if (warp >= warps) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 32;");
-    produce_rows<NT, PIECE>(p, slice_begin(first, w.k_tiles()), slice_begin(last, w.k_tiles()), stages, ring);
+    produce_rows<NT, PIECE>(p, p.slicing.begin(first, w.k_tiles()), p.slicing.begin(last, w.k_tiles()), stages, ring);
     return;
   }
   asm volatile("setmaxnreg.inc.sync.aligned.u32 112;");
   const int tile = group * warps + warp, unit = blockIdx.x * warps + warp;
   const SliceSums<NT, 2> slabs(p.slabs, unit);
   const uint32_t place = stages + Shared::STAGES * Shared::STAGE + (warp * NT * WARP + lane) * 16;
-  float sums[NT][4] = {};
+  float sums[NT][4] = {}, first_half[holds_halves(NT) ? NT : 1][4] = {};
   bool empty = true;  // shared memory holds no sums yet
   with_format(w.format, [&](auto format) {
-    stream_slices<decltype(format), NT, PIECE>(w, tile, first, last, stages, ring, [&](int slice, const float (&y)[NT][4]) {
+    stream_slices<decltype(format), NT, PIECE>(w, p.slicing, tile, first, last, stages, ring, [&](int slice, const float (&y)[NT][4]) {
       if (shares > 1) {
         slabs.put(slice, y);
       } else if constexpr (Shared::WIDE) {
@@ -214,6 +234,9 @@ __global__ void __launch_bounds__(ROWS_THREADS, 1) linear_rows_kernel(const __gr
         }
         empty = false;
       } else {
+        if constexpr (holds_halves(NT)) {
+          if (slice == HALF && p.slicing.halves) move_sums(first_half, sums);
+        }
         add_sums(sums, y);
       }
     });
@@ -231,7 +254,8 @@ __global__ void __launch_bounds__(ROWS_THREADS, 1) linear_rows_kernel(const __gr
       for (int n = 0; n < NT; n++) load_four(sums[n], place + n * WARP * 16);
     }
   }
-  write_sums<NT>(p, segment, tile, 0, lane, sums);
+  if constexpr (holds_halves(NT)) write_halves(p, segment, tile, lane, first_half, sums);
+  else write_sums<NT>(p, segment, tile, 0, lane, sums, adds_sums(p, false));
 #endif
 }
 
@@ -247,7 +271,7 @@ void start_rows(const Launch& launch, const Linear& args, const RowsPlan& plan) 
 template <int NT>
 void run_rows(const Launch& launch, const Linear& args, const RowsPlan& plan) {
   // Two K tiles at a time take fewer instructions, if they divide every slice.
-  if (args.w[0].k_tiles() % (2 * SLICES) == 0) return start_rows<NT, 2>(launch, args, plan);
+  if (args.w[0].k_tiles() % (2 * args.slicing.count()) == 0) return start_rows<NT, 2>(launch, args, plan);
   start_rows<NT, 1>(launch, args, plan);
 }
 // In separate files, because they take long to compile.

@@ -25,6 +25,8 @@ constexpr Costs costs_of(int column_tiles) {
 
 }  // namespace
 
+int least_shares(const ProductShape& shape) { return shape.slicing.halves && !holds_halves(column_tiles(shape.num_tokens)) ? 2 : 1; }
+
 int row_blocks(const ProductShape& shape, int warpgroups) {
   int groups = 0;
   for (int i = 0; i < shape.num_segments; i++) groups += ceil_div(shape.w[i].tiles(), 4 * warpgroups);
@@ -40,13 +42,13 @@ RowsPlan plan_rows(const ProductDevice& device, const ProductShape& shape) {
   RowsPlan best{0, 0, DBL_MAX};
   for (int warpgroups = ROWS_WARPGROUPS; warpgroups > 0; warpgroups--) {
     const int groups = row_blocks(shape, warpgroups), tiles = 4 * warpgroups * groups;
-    for (int shares = 1; shares <= SLICES; shares *= 2) {
-      const double slices = double(SLICES) / shares;  // per block
+    for (int shares = least_shares(shape); shares <= SLICES; shares *= 2) {
+      const double slices = double(shape.slicing.count()) / shares;  // per block
       double us = begin_us;
       if (shares > 1) {
-        const bool fits = tiles <= MAX_SHARED_TILES && shape.shares && slices_workspace(tiles, columns) <= shape.slab_bytes;
-        // No block may have to wait until another one ends, and no slice may be empty.
-        if (!fits || groups * shares > device.multiprocessors || k_tiles < SLICES) continue;
+        const bool fits = tiles <= MAX_SHARED_TILES && shape.can_share() && slices_workspace(tiles, columns) <= shape.slab_bytes;
+        // No block may have to wait until another one ends.
+        if (!fits || groups * shares > device.multiprocessors) continue;
         // The first block passes on one sum for all its slices.
         us += cost.share + warpgroups * (SLICES + 1 - slices) / SLICES * (cost.sums + cost.all_sums * groups);
       }
@@ -74,6 +76,7 @@ int fewest_tokens(const DeviceShape& device, const ProductShape& shape) {
 bool takes_rows(const ProductDevice& device, const ProductShape& shape) {
   const bool fits = shape.num_tokens >= fewest_tokens(device, shape) && shape.num_tokens <= ROWS_TOKENS;
   if (shape.normed || !fits || !device.warpgroups) return false;
+  if (shape.slicing.halves && plan_rows(device, shape).shares == 0) return false;  // blocks cannot share its tiles
   if (shape.num_tokens <= 32) return true;
   // Measured on an H200: hopper.cuh is faster for weights that are float16 already.
   if (shape.w[0].format == FORMAT_H16) return false;

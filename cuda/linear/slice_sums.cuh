@@ -71,11 +71,13 @@ struct SliceSums {
 #pragma unroll
     for (int n = 0; n < NT; n++) position[(slice * NT + n) * WARP] = make_float4(y[n][0], y[n][1], y[n][2], y[n][3]);
   }
-  // Adds up N fragments, starting at `first`, in ascending order of slices from zero. The first TOGETHER slices are stored as their sum, at
-  // the position of the first one. Such a sum is never a negative zero, so it may be added to zero once more. Reads everything at once and
-  // bypasses L1, which may still hold what an earlier kernel read at this address.
+  // Adds up N fragments, starting at `first`, in ascending order of slices from zero. If `halves`, the first half is added to `before`, and
+  // `sums` is the second one. The first TOGETHER slices are stored as their sum, at the position of the first one. Such a sum is never a
+  // negative zero, so it may be added to zero once more. Reads everything at once and bypasses L1, which may still hold what an earlier
+  // kernel read at this address.
   template <int N, int TOGETHER>
-  __device__ __forceinline__ void add(int first, float (&sums)[N][4]) const {
+  __device__ __forceinline__ void add(int first, bool halves, float (&sums)[N][4], float (&before)[N][4]) const {
+    static_assert(TOGETHER <= HALF, "the halves are apart");
     constexpr int COUNT = SLICES - TOGETHER + 1;
     const float4* from = held(position + first * WARP);
     float4 y[COUNT][N];
@@ -91,6 +93,10 @@ struct SliceSums {
 #pragma unroll
       for (int k = 0; k < COUNT; k++) {
         const float add[4] = {y[k][n].x, y[k][n].y, y[k][n].z, y[k][n].w};
+        if (k == HALF - TOGETHER + 1 && halves) {
+#pragma unroll
+          for (int i = 0; i < 4; i++) before[n][i] = __fadd_rn(before[n][i], sums[n][i]), sums[n][i] = 0.0f;
+        }
 #pragma unroll
         for (int i = 0; i < 4; i++) sums[n][i] = __fadd_rn(sums[n][i], add[i]);
       }
@@ -112,10 +118,10 @@ struct SliceSums {
       if (begin >= NT) break;
 #pragma unroll 1
       for (int n = begin; n < begin + EACH; n += N) {
-        const SumsPlace<N> to(p, segment, tile, token + 8 * n, lane);
+        const SumsPlace<N> to(p, segment, tile, token + 8 * n, lane, adds_sums(p, false));
         float sums[N][4], before[N][4];
         to.read(before);
-        add<N, TOGETHER>(n, sums);
+        add<N, TOGETHER>(n, p.slicing.halves, sums, before);
         to.write(sums, before);
       }
     }

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "../quant/format.cuh"
-#include "linear.h"
+#include "epilogue.cuh"
 #include "staged.cuh"
 
 namespace pen {
@@ -16,8 +16,8 @@ __device__ __forceinline__ int slice_of(int warp) { return warp < SLICES / 2 ? w
 // A warp's slice of a matrix's rows.
 struct Slice {
   int begin, length;  // in K tiles
-  __device__ __forceinline__ Slice(int warp, int k_tiles)
-      : begin(slice_begin(slice_of(warp), k_tiles)), length(slice_begin(slice_of(warp) + 1, k_tiles) - begin) {}
+  __device__ __forceinline__ Slice(int warp, int k_tiles, Slicing slicing = {})
+      : begin(slicing.begin(slice_of(warp), k_tiles)), length(slicing.begin(slice_of(warp) + 1, k_tiles) - begin) {}
 };
 
 // PIECE: records in registers. While one is multiplied, it is replaced by that of the next piece.
@@ -127,12 +127,9 @@ __device__ __forceinline__ void copy_rows(uint8_t* buffer, int stride, int rows,
   }
 }
 
-// Adds up the slices of one row of a column.
-__device__ __forceinline__ float sum_slices(const float* partial, int columns, int column, int row) {
-  float total = 0;
-#pragma unroll
-  for (int s = 0; s < SLICES; s++) total = __fadd_rn(total, partial[(s * columns + column) * PARTIAL_STRIDE + row]);
-  return total;
+// base + the sum of the slices of one row of a column.
+__device__ __forceinline__ float sum_slices(const float* partial, int columns, int column, int row, float base = 0.0f, bool halves = false) {
+  return sum_up(base, halves, [&](int s) { return partial[(s * columns + column) * PARTIAL_STRIDE + row]; });
 }
 
 // Stores the sums of a product for `count` columns. to(i) returns the place of column i.

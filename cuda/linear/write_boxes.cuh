@@ -2,7 +2,7 @@
 #pragma once
 
 #include "../device/cluster.cuh"
-#include "epilogue.cuh"
+#include "write_sums.cuh"
 
 namespace pen {
 
@@ -28,15 +28,17 @@ struct BoxWriter {
   __device__ __forceinline__ void begin(int segment, int tile, int first_token) {
     column = p.out_offset[segment] + tile * (is_gated(p.epilogue) ? TILE_ROWS / 2 : TILE_ROWS), token = first_token;
   }
-  // Writes part K of the sums and sets them to zero. Parts are written in ascending order, without gaps.
+  // Writes part K of the sums and sets them to zero. Parts are written in ascending order, without gaps. A product in halves writes its
+  // first half, then its second one.
   template <int K>
-  __device__ __forceinline__ void write(float (&y)[NT][4]) const {
+  __device__ __forceinline__ void write(float (&y)[NT][4], bool is_second_half) const {
     constexpr int EACH = BOXED_PARTS / BOXED_ROUNDS, ROUND_NUMBER = K / EACH, IN_ROUND = K % EACH;
     const bool gates = is_gated(p.epilogue);
     // With float16, both rounds fit side by side. With floats, a round reuses the space of the previous one.
     const uint32_t box = shared + (gates ? ROUND_NUMBER * ROUND * 8 * WIDE * 2 : 0);
     if (K == 0 || (IN_ROUND == 0 && !gates)) {
-      if (threadIdx.x % THREADS == 0) boxes_wait_read();
+      // The second half is added to the first one, which must have arrived.
+      if (threadIdx.x % THREADS == 0) is_second_half && K == 0 ? boxes_wait() : boxes_wait_read();
       sync();
     }
     if (gates) put_gated<K * PART, IN_ROUND * PART>(box, y);
@@ -46,7 +48,7 @@ struct BoxWriter {
 #pragma unroll
       for (int i = 0; i < 4; i++) y[n][i] = 0.0f;
     }
-    if (IN_ROUND == EACH - 1) start(box, token + ROUND_NUMBER * ROUND * 8);
+    if (IN_ROUND == EACH - 1) start(box, token + ROUND_NUMBER * ROUND * 8, adds_sums(p, is_second_half));
   }
 
  private:
@@ -84,7 +86,7 @@ struct BoxWriter {
     }
   }
   // Starts to write a round.
-  __device__ __forceinline__ void start(uint32_t box, int first_token) const {
+  __device__ __forceinline__ void start(uint32_t box, int first_token, bool adds) const {
     fence_async_proxy();
     sync();
     if (threadIdx.x % THREADS != 0) return;
@@ -94,7 +96,7 @@ struct BoxWriter {
 #pragma unroll
       for (int i = 0; i < BOXED_ROWS / WIDE; i++) {
         const uint32_t from = box + i * (ROUND * 8 * WIDE * 4);
-        if (p.epilogue == Epilogue::ADD) add_box(out, column + i * WIDE, first_token, from);
+        if (adds) add_box(out, column + i * WIDE, first_token, from);
         else store_box(out, column + i * WIDE, first_token, from);
       }
     }

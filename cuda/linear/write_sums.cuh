@@ -10,9 +10,10 @@ namespace pen {
 template <int N>
 struct SumsPlace {
   const Linear& p;
-  size_t at;  // index in the output
+  const bool adds;  // to what the output holds
+  size_t at;        // index in the output
   int token, column, columns;
-  __device__ __forceinline__ SumsPlace(const Linear& p, int segment, int tile, int first_token, int lane) : p(p) {
+  __device__ __forceinline__ SumsPlace(const Linear& p, int segment, int tile, int first_token, int lane, bool adds) : p(p), adds(adds) {
     const bool gates = is_gated(p.epilogue);
     column = tile * (gates ? TILE_ROWS / 2 : TILE_ROWS) + lane / 4;
     columns = gates ? ceil_div(p.w[segment].rows, 2) : p.w[segment].rows;
@@ -43,16 +44,15 @@ struct SumsPlace {
 #pragma unroll
       for (int i = 0; i < 4; i++) before[n][i] = 0.0f;
     }
-    const int end = p.epilogue == Epilogue::ADD ? p.num_tokens : 0;  // no branch: the compiler would move the reads after it
+    const int end = adds ? p.num_tokens : 0;  // no branch: the compiler would move the reads after it
     each(p.out, 2, end, [&](int n, int i, const float* from) { before[n][i] = *from; });
   }
+  // Writes before + y, or y through the gate.
   __device__ __forceinline__ void write(const float (&y)[N][4], const float (&before)[N][4]) const {
     if (is_gated(p.epilogue)) {
       each(p.out16, 1, p.num_tokens, [&](int n, int h, __half* to) { *to = gated(y[n][h], y[n][h + 2], p.epilogue); });
-    } else if (p.epilogue == Epilogue::ADD) {
-      each(p.out, 2, p.num_tokens, [&](int n, int i, float* to) { *to = __fadd_rn(before[n][i], y[n][i]); });
     } else {
-      each(p.out, 2, p.num_tokens, [&](int n, int i, float* to) { *to = y[n][i]; });
+      each(p.out, 2, p.num_tokens, [&](int n, int i, float* to) { *to = __fadd_rn(before[n][i], y[n][i]); });
     }
   }
 };
@@ -68,12 +68,16 @@ __device__ __forceinline__ void prefetch_sums(const Linear& p, int segment, int 
   }
 }
 
+// Whether sums are added to what the output holds: always, or what is not the first half of a product's sum.
+__device__ __forceinline__ bool adds_sums(const Linear& p, bool is_second_half) { return p.epilogue == Epilogue::ADD || is_second_half; }
+
 // Writes a lane's sums of a row tile and 8 NT tokens, starting at `token`, BATCH fragments at a time.
 template <int NT, int BATCH = (NT < 8 ? NT : 8)>
-__device__ __forceinline__ void write_sums(const Linear& p, int segment, int tile, int token, int lane, const float (&y)[NT][4]) {
+__device__ __forceinline__ void write_sums(const Linear& p, int segment, int tile, int token, int lane, const float (&y)[NT][4],
+                                           bool adds) {
 #pragma unroll
   for (int first = 0; first < NT; first += BATCH) {
-    const SumsPlace<BATCH> place(p, segment, tile, token + 8 * first, lane);
+    const SumsPlace<BATCH> place(p, segment, tile, token + 8 * first, lane, adds);
     float before[BATCH][4], sums[BATCH][4];
 #pragma unroll
     for (int n = 0; n < BATCH; n++) {

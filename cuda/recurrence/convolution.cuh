@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(CONVOLUTION_THREADS) convolve_kernel(const __g
     const bool begins = first >= begin;
     const int from = begins ? first : max(begin, first + before), to = min(last, begins ? max(end, first + before) : end);
     float* state = begins ? p.states.data + size_t(p.states.slots[sequence]) * p.states.width + p.state_at + channel : nullptr;
-    const ConvolutionColumn column{p.in + channel, p.out + channel, state, begins && step.positions[first] == 0};
+    const ConvolutionColumn column{p.in + channel, p.out + channel, state, begins && step.context_lens[sequence] == uint32_t(last - first)};
     if (from < to) convolve_rows<TAPS>(p, column, tap, kernel, bias, first, from, to);
     if (!begins) continue;
     // Advances the state by the sequence's rows, in ascending order, so that every element is read before it is overwritten.

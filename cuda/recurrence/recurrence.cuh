@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(RECURRENCE_THREADS) recurrence_kernel(const __
   const Stage stage(p, head, tile, columns);
   stage.copy(p, ring, first, min(p.stage_rows, last - first));
   copy_commit();
-  if (step.positions[first] == 0) {
+  if (context == uint32_t(last - first)) {
 #pragma unroll
     for (int i = 0; i < N; i++) s[0][i] = s[1][i] = 0.0f;
   }

@@ -219,6 +219,8 @@ pub struct StepOutput {
     /// [num_scored] computed from the raw logits. None if the row is not a distribution.
     pub scored: Vec<Option<Logprobs>>,
     pub vectors: Vec<Vec<f32>>, // [num_seqs][hidden], an empty vector for sequences that are not complete; empty if no sequence asked
+    /// [num_tokens, hidden] the rows of the residual stream, from an engine whose layers are not the last ones; otherwise empty.
+    pub stream: Vec<f32>,
 }
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ pub use kernels::{KernelsOn, StepSize};
 pub use memory_ledger::cache_bytes;
 use model::{Source, Weights};
 pub use need::{Need, need};
-pub use options::{DefaultLoad, EngineOptions};
+pub use options::{DefaultLoad, EngineOptions, ModelPart};
 #[cfg(feature = "test-engine")]
 pub use paced::Paced;
 pub use program::{Scope, Shard};

@@ -1,5 +1,7 @@
 //! [`EngineOptions`]: the options that an engine is opened with.
 
+use std::ops::Range;
+
 use super::DeviceMemory;
 use model::ModelSpec;
 
@@ -24,6 +26,25 @@ pub struct EngineOptions {
     /// State slots for models with recurrent state. 0: one per sequence slot, plus as many for checkpoints as a share of the device's
     /// memory holds.
     pub state_slots: usize,
+    /// The part of the model that the engine computes, and in how many shards.
+    pub part: ModelPart,
+}
+
+/// A part of a model. Parts give the bits of the whole, which tests compare: no setting chooses one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelPart {
+    /// The number of shards, which run one after another on the device: 1, 2, 4 or 8.
+    pub shards: usize,
+    /// The layers. None: all of them. An engine whose layers are not the first ones takes rows of the residual stream as embeddings. One
+    /// whose layers are not the last ones returns such rows in place of logits.
+    pub layers: Option<Range<usize>>,
+}
+
+impl Default for ModelPart {
+    /// The whole model.
+    fn default() -> Self {
+        Self { shards: 1, layers: None }
+    }
 }
 
 impl Default for EngineOptions {
@@ -39,6 +60,7 @@ impl Default for EngineOptions {
             max_slots: 0,
             max_batch_tokens: 0,
             state_slots: 0,
+            part: ModelPart::default(),
         }
     }
 }

@@ -137,6 +137,7 @@ impl PacedEngine {
             scored: batch.scored.iter().map(|scored| Some(likeliest(scored.num_logprobs))).collect(),
             vectors: (0..batch.vectors.len()).map(vector).collect(),
             sampled,
+            stream: Vec::new(),
         }
     }
 }

@@ -49,6 +49,11 @@ impl Rope {
         2 * self.frequencies.len()
     }
 
+    /// The number of the position that rotates each pair, as bytes.
+    pub fn axes(&self) -> impl Iterator<Item = u8> + '_ {
+        self.positions.iter().map(|&position| position as u8)
+    }
+
     /// Writes the cosines of a row's positions, then their sines [2, pairs].
     pub fn rotation(&self, positions: [u32; 3], out: &mut [f32]) {
         let (cos, sin) = out.split_at_mut(self.frequencies.len());

@@ -73,6 +73,9 @@ impl Device for Cpu {
 fn open_with(weights: Weights, options: &EngineOptions, kernels: &'static Kernels) -> Result<Box<dyn Engine>, EngineError> {
     let groups = CacheGroup::of(&weights.spec);
     let num_blocks = pool_blocks(&groups, options);
+    if let Some(layers) = &options.part.layers {
+        return Err(EngineError::Unsupported(format!("an engine of layers {layers:?} alone on the CPU")));
+    }
     let options = CpuOptions {
         threads: options.threads,
         context: options.context,
@@ -82,7 +85,7 @@ fn open_with(weights: Weights, options: &EngineOptions, kernels: &'static Kernel
         max_slots: options.max_slots,
         max_batch_tokens: options.max_batch_tokens,
         state_slots: options.state_slots,
-        cut: Cut::default(),
+        cut: Cut { shards: options.part.shards, ..Cut::default() },
     };
     Ok(Box::new(CpuEngine::new(weights, &options, kernels)?))
 }

@@ -107,6 +107,7 @@ impl FlatBatch {
             sample_later: u32::from(batch.sample_later),
             inputs: pointer(&self.inputs),
             positions: pointer(&batch.positions),
+            grid_positions: pointer(batch.grid_positions.as_flattened()),
             token_types: pointer(&batch.token_types),
             cu_seqlens_q: pointer(&batch.cu_seqlens_q),
             context_lens: pointer(&batch.context_lens),
@@ -230,7 +231,7 @@ mod tests {
         let mut batch = Batch {
             inputs: vec![Input::Token(4), Input::Embedding(1), Input::Sampled(0), Input::Sampled(6)],
             positions: vec![0, 1, 8, 9],
-            grid_positions: Vec::new(),
+            grid_positions: vec![[0, 0], [1, 0], [3, 4], [5, 6]],
             token_types: vec![0, 1, 0, 1],
             cu_seqlens_q: vec![0, 2, 3, 4],
             context_lens: vec![2, 9, 10],
@@ -276,6 +277,7 @@ mod tests {
                 assert_eq!(read(lent.inputs, 4), [4, -1_073_741_825, -1, -7]);
                 assert_eq!((lent.num_embeddings, read(lent.embeddings, 4)), (2, vec![0.5; 4]));
                 assert_eq!(read(lent.positions, 4), [0, 1, 8, 9]);
+                assert_eq!(read(lent.grid_positions, 8), [0, 0, 1, 0, 3, 4, 5, 6]);
                 assert_eq!(read(lent.token_types, 4), [0, 1, 0, 1]);
                 assert_eq!(read(lent.cu_seqlens_q, 4), [0, 2, 3, 4]);
                 assert_eq!(read(lent.context_lens, 3), [2, 9, 10]);

@@ -6,9 +6,9 @@ use super::groups::groups;
 use super::lower::{DeviceProgram, Op, Tensor};
 use super::raii::{self, Context, KernelDevice, Lent, Model};
 use super::sys;
-use crate::program::{Program, Scope};
+use crate::program::{LayerLinks, Program, Scope, Shard};
 use crate::rope::{Rope, ropes};
-use crate::{CacheGroup, EngineError, EngineOptions};
+use crate::{CacheGroup, EngineError, EngineOptions, ModelPart};
 use model::{CacheWindow, Weights};
 
 /// The data that a [`sys::pen_model_desc`] is made from and points to.
@@ -18,6 +18,8 @@ pub struct Description<'a> {
     program: DeviceProgram,
     ropes: Vec<Rope>,
     rope_dims: Vec<u32>,
+    /// The position that rotates each pair, of all rotations. Empty if the model rotates by one.
+    rope_axes: Vec<u8>,
     groups: Vec<sys::pen_group>,
     tensors: Vec<sys::pen_tensor>,
     ops: Vec<sys::pen_op>,
@@ -30,13 +32,14 @@ impl<'a> Description<'a> {
     /// [`EngineError::Unsupported`] if no op computes something that the model needs.
     pub fn new(weights: &'a Weights, options: &'a EngineOptions) -> Result<Self, EngineError> {
         let (ropes, links) = ropes(weights, options.context);
-        let program = DeviceProgram::new(weights, &Program::new(weights, &links, &Scope::whole(&weights.spec))?)?;
+        let program = DeviceProgram::of_shards(weights, &programs(weights, &links, &options.part)?)?;
         let tensors = program.tensors.iter().map(|tensor: &Tensor| tensor.desc).collect();
         // these point into the program, whose ops do not move
         let ops = program.ops.iter().map(Op::raw).collect();
         let rope_dims = ropes.iter().map(|rope| rope.dim() as u32).collect();
+        let rope_axes = if weights.spec.rope_sections.is_some() { ropes.iter().flat_map(Rope::axes).collect() } else { Vec::new() };
         let groups = groups(&weights.spec).into_iter().map(raw_group).collect();
-        Ok(Self { weights, options, program, ropes, rope_dims, groups, tensors, ops })
+        Ok(Self { weights, options, program, ropes, rope_dims, rope_axes, groups, tensors, ops })
     }
 
     /// The program, which `ops` points into. So it is never lent for changes.
@@ -92,13 +95,16 @@ impl<'a> Description<'a> {
             max_positions: self.max_positions() as u32,
             rope_dims: self.rope_dims.as_ptr(),
             rope_tables,
+            rope_axes: if self.rope_axes.is_empty() { ptr::null() } else { self.rope_axes.as_ptr() },
             tensors: self.tensors.as_ptr(),
             buffers: program.buffers.as_ptr(),
             caches: program.caches.as_ptr(),
             groups: self.groups.as_ptr(),
             states: program.states.as_ptr(),
             ops: self.ops.as_ptr(),
+            inputs: program.inputs.as_ptr(),
             head: program.head,
+            output: program.output.unwrap_or(sys::PEN_NONE),
             num_ropes: self.ropes.len() as u32,
             num_tensors: self.tensors.len() as u32,
             num_buffers: program.buffers.len() as u32,
@@ -106,6 +112,7 @@ impl<'a> Description<'a> {
             num_groups: self.groups.len() as u32,
             num_states: program.states.len() as u32,
             num_ops: self.ops.len() as u32,
+            num_inputs: program.inputs.len() as u32,
             max_batch_tokens: self.options.max_batch_tokens as u32,
             max_slots: self.options.max_slots as u32,
             max_blocks: self.max_blocks() as u32,
@@ -115,6 +122,16 @@ impl<'a> Description<'a> {
         // ops point into the program, which does not change.
         unsafe { Lent::new(raw) }
     }
+}
+
+/// The programs of all shards of a part of a model.
+fn programs(weights: &Weights, links: &LayerLinks, part: &ModelPart) -> Result<Vec<Program>, EngineError> {
+    let layers = part.layers.clone().unwrap_or(0..weights.spec.num_layers());
+    let of = |index| {
+        let shard = Shard { index, count: part.shards };
+        Ok(Program::new(weights, links, &Scope { layers: layers.clone(), shard })?.with_whole_head())
+    };
+    (0..part.shards.max(1)).map(of).collect()
 }
 
 fn raw_group(group: CacheGroup) -> sys::pen_group {

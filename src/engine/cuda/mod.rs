@@ -144,6 +144,8 @@ struct CudaEngine {
     reserve: Reserve,
     slots: Vec<SlotState>,
     classifier: Option<Classifier>,
+    /// Whether the engine's layers are the last ones.
+    has_head: bool,
     in_flight: VecDeque<InFlight>,
     device_slots: DeviceSlots,
     // buffers that are reused from step to step
@@ -162,6 +164,7 @@ impl CudaEngine {
         let pool = need.pool(&groups(&spec), memory, cache_bytes(BackendKind::Cuda, index), options)?;
         let num_blocks = pool.num_blocks;
         let description = Description::new(&weights, options)?;
+        let has_head = description.program().output.is_none();
         let mut model = description.begin(context)?;
         let load_bandwidth = Some(CopyPlan::new(description.program()).copy(&model, &weights)?);
         model.finish()?;
@@ -194,8 +197,9 @@ impl CudaEngine {
             max_context: (options.context.div_ceil(options.block_size) * options.block_size)
                 .min(spec.max_positions().unwrap_or(usize::MAX)),
             bidirectional: spec.arch.bidirectional,
-            refuses_grids: Some("a GPU rotates by one: use --backend cpu"),
+            refuses_grids: spec.rope_sections.is_none().then_some("the model rotates by one"),
         };
+        let device_slots = DeviceSlots::new(&limits.kv, options.max_slots, has_head, spec.rope_sections.is_some());
         Ok(Self {
             runner,
             spec,
@@ -212,7 +216,8 @@ impl CudaEngine {
                 max_batch_tokens: options.max_batch_tokens,
             },
             slots: vec![SlotState::Unused; options.max_slots],
-            device_slots: DeviceSlots::new(&limits.kv, options.max_slots),
+            device_slots,
+            has_head,
             limits,
             classifier: Classifier::load(&weights),
             in_flight: VecDeque::new(),
@@ -307,7 +312,7 @@ impl Engine for CudaEngine {
         let changes = self.device_slots.follow(checked);
         let submitted = self.flat.lend(checked, &self.limits, changes, |lent| runner.submit(lent)).flatten();
         let step = submitted.inspect_err(|_| self.device_slots.forget())?;
-        self.in_flight.push_back(InFlight { step, asked: ResultLayout::by(batch) });
+        self.in_flight.push_back(InFlight { step, asked: ResultLayout::by(batch, self.has_head) });
         Ok(StepId(step))
     }
 
@@ -338,5 +343,9 @@ impl Engine for CudaEngine {
     }
 }
 
+#[cfg(test)]
+mod grid_tests;
+#[cfg(test)]
+mod part_tests;
 #[cfg(test)]
 mod tests;

@@ -290,6 +290,7 @@ impl Runner {
             scored: pointer(&mut results.scored),
             scored_ids: pointer(&mut results.scored_ids),
             pooled: pointer(&mut results.pooled),
+            stream: pointer(&mut results.stream),
         };
         // SAFETY: the model is alive; the arrays of `out` have the lengths of the step by the caller's promise and live through the call.
         check(unsafe { sys::pen_collect(self.model.raw, &mut out) }, "a step")

@@ -13,15 +13,18 @@ pub struct ResultLayout {
     num_logprobs: Vec<Option<u8>>,       // [num_sampled], or empty if no row asks
     scored: Vec<u8>,                     // [num_scored] likeliest ids
     vectors: Vec<Option<VectorRequest>>, // [num_seqs], or empty if no sequence asks
+    num_rows: usize,                     // of the residual stream; 0 if the program has a head
 }
 
 impl ResultLayout {
-    pub fn by(batch: &Batch) -> Self {
+    /// The results of a batch. `has_head`: the engine's layers are the last ones.
+    pub fn by(batch: &Batch, has_head: bool) -> Self {
         let any = batch.num_logprobs.iter().any(Option::is_some);
         let num_logprobs = if any { batch.num_logprobs.clone() } else { Vec::new() };
         let scored = batch.scored.iter().map(|scored| scored.num_logprobs).collect();
         let vectors = if batch.vectors.iter().any(Option::is_some) { batch.vectors.clone() } else { Vec::new() };
-        Self { num_sampled: batch.num_sampled(), logits: batch.want_logits, num_logprobs, scored, vectors }
+        let num_rows = if has_head { 0 } else { batch.num_tokens() };
+        Self { num_sampled: batch.num_sampled(), logits: batch.want_logits, num_logprobs, scored, vectors, num_rows }
     }
 
     pub fn num_sampled(&self) -> usize {
@@ -38,6 +41,7 @@ pub struct Results {
     pub scored: Vec<f32>,      // [num_scored, 1 + N]
     pub scored_ids: Vec<i32>,  // [num_scored, N]
     pub pooled: Vec<f32>,      // [num_seqs, hidden] if a sequence asks, else empty
+    pub stream: Vec<f32>,      // [num_tokens, hidden] if the program has no head, else empty
 }
 
 /// What `sampled` holds before the C side writes it.
@@ -83,6 +87,7 @@ impl Results {
         self.scored.resize(asked.scored.len() * (1 + N), 0.0);
         self.scored_ids.resize(asked.scored.len() * N, 0);
         self.pooled.resize(asked.vectors.len() * hidden, 0.0);
+        self.stream.resize(asked.num_rows * hidden, 0.0);
     }
 
     /// Converts the results. Rows that did not ask or got no token still hold values of an earlier step, and are left out.
@@ -101,6 +106,7 @@ impl Results {
                 _ => None,
             });
         }
+        out.stream.clone_from(&self.stream);
         self.read_prompt(asked, vocab, out)
     }
 
@@ -141,7 +147,7 @@ mod tests {
     fn log_probabilities_are_read_for_rows_that_asked() {
         let ask = |num_logprobs: Vec<Option<u8>>| {
             let sampled_rows = (0..num_logprobs.len() as u32).collect();
-            ResultLayout::by(&Batch { sampled_rows, num_logprobs, ..Batch::default() })
+            ResultLayout::by(&Batch { sampled_rows, num_logprobs, ..Batch::default() }, true)
         };
         let (mut results, mut out, vocab) = (Results::default(), StepOutput::default(), 3);
         let asked = ask(vec![Some(2), None, Some(0), Some(20), Some(5), Some(1)]);
@@ -173,8 +179,8 @@ mod tests {
     fn scores_and_vectors_are_read_for_sequences_that_asked() {
         let mean = |complete| Some(VectorRequest { pooling: Pooling::Mean, complete });
         let scored = [(3, 1), (4, 0)].map(|(row, num_logprobs)| Scored { row, id: 0, num_logprobs }).to_vec();
-        let asked =
-            ResultLayout::by(&Batch { context_lens: vec![1; 3], vectors: vec![mean(false), None, mean(true)], scored, ..Batch::default() });
+        let vectors = vec![mean(false), None, mean(true)];
+        let asked = ResultLayout::by(&Batch { context_lens: vec![1; 3], vectors, scored, ..Batch::default() }, true);
         let (mut results, mut out) = (Results::default(), StepOutput::default());
         results.resize(&asked, 5, 2);
         assert_eq!((results.num_scored(), results.scored.len(), results.pooled.len()), (2, 42, 6));

@@ -10,6 +10,8 @@ use crate::{Batch, CacheGroup, Input, KvCapacity};
 struct Known {
     /// The tokens in the cache. None if unknown.
     length: Option<u32>,
+    /// How far the next position lies behind the number of tokens.
+    lag: u32,
     state_slot: u32,
     tables: Vec<Vec<u32>>, // [num_groups]
 }
@@ -30,11 +32,16 @@ pub struct DeviceSlots {
     rows: Vec<Row>,
     /// Whether the rows have moved on since the latest step, so that they may stand for the next one.
     is_current: bool,
+    /// Whether rows are sampled, so that slots move on.
+    samples: bool,
+    /// Whether positions may lie behind the number of tokens.
+    may_lag: bool,
     changes: Changes,
 }
 
 impl DeviceSlots {
-    pub fn new(kv: &KvCapacity, max_slots: usize) -> Self {
+    /// `samples`: the engine has a head. `may_lag`: rows of the model may share positions.
+    pub fn new(kv: &KvCapacity, max_slots: usize, samples: bool, may_lag: bool) -> Self {
         let unknown = Known { tables: vec![Vec::new(); kv.groups.len()], ..Known::default() };
         Self {
             groups: kv.groups.clone(),
@@ -42,6 +49,8 @@ impl DeviceSlots {
             slots: vec![unknown; max_slots],
             rows: Vec::new(),
             is_current: false,
+            samples,
+            may_lag,
             changes: Changes::default(),
         }
     }
@@ -90,17 +99,19 @@ impl DeviceSlots {
     /// Whether each sequence has one row, which continues it and lies where its block tables say.
     fn is_decode(&self, batch: &Batch) -> bool {
         let continues = |i: usize| {
-            let position = batch.positions[i] as usize;
-            let place = |table: &[u32]| table[position / self.block_size] as usize * self.block_size + position % self.block_size;
-            position + 1 == batch.context_lens[i] as usize
+            let index = batch.context_lens[i] as usize - 1;
+            let place = |table: &[u32]| table[index / self.block_size] as usize * self.block_size + index % self.block_size;
+            (self.may_lag || batch.positions[i] as usize == index)
                 && (0..self.groups.len()).all(|group| place(batch.block_table(group, i)) == batch.places(group)[i] as usize)
         };
-        batch.num_tokens() == batch.num_seqs() && batch.token_types.is_empty() && (0..batch.num_seqs()).all(continues)
+        let is_plain = batch.token_types.is_empty() && batch.grid_positions.is_empty();
+        self.samples && batch.num_tokens() == batch.num_seqs() && is_plain && (0..batch.num_seqs()).all(continues)
     }
 
     /// Lists the changes of row `i`. Returns whether the device knows all about the row.
     fn follow_row(&mut self, batch: &Batch, i: usize, row: Row) -> bool {
-        let (length, first_table) = (batch.positions[i], self.changes.tables.len());
+        let (length, position, first_table) = (batch.context_lens[i] - 1, batch.positions[i], self.changes.tables.len());
+        let lag = length - position;
         let before = self.rows.get(i).copied();
         let slot = &mut self.slots[row.slot as usize];
         let state_slot = batch.state_slots.get(i).copied().unwrap_or(0);
@@ -121,9 +132,10 @@ impl DeviceSlots {
         let is_known = !is_new
             && before == Some(row)
             && num_tables == 0
+            && slot.lag == lag
             && slot.state_slot == state_slot
             && batch.inputs[i] == Input::Sampled(row.slot);
-        (slot.length, slot.state_slot) = (Some(length + 1), state_slot);
+        (slot.length, slot.lag, slot.state_slot) = (Some(length + 1), lag, state_slot);
         self.changes.rows.push(sys::pen_row {
             slot: row.slot,
             input: encode(batch.inputs[i]),
@@ -131,6 +143,7 @@ impl DeviceSlots {
             samples: u32::from(row.samples),
             is_new: u32::from(is_new),
             length,
+            position,
             state_slot,
             first_table: first_table as u32,
             num_tables: num_tables as u32,

@@ -52,7 +52,7 @@ struct Rig(Limits, DeviceSlots);
 impl Rig {
     fn new(groups: usize) -> Self {
         let limits = limits(groups);
-        let slots = DeviceSlots::new(&limits.kv, limits.max_slots);
+        let slots = DeviceSlots::new(&limits.kv, limits.max_slots, true, true);
         Self(limits, slots)
     }
 
@@ -116,6 +116,25 @@ fn whatever_else_a_row_asks_is_sent() {
     assert_eq!(rig.sent(&decode(1, &[(2, 41)])), [], "the masks of a step do not stay");
     assert_eq!(rig.sent(&decode(1, &[(2, 50)])), [], "a jump");
     assert_eq!((rig.1.changes.rows[0].length, rig.1.changes.rows[0].is_new), (50, 1));
+}
+
+/// Behind a picture, a position is smaller than the number of tokens.
+#[test]
+fn a_slot_keeps_how_far_positions_lie_behind() {
+    let at = |position: u32, length: u32| Batch { positions: vec![position], ..decode(1, &[(2, length)]) };
+    let mut rig = Rig::new(1);
+    rig.follow(&at(22, 40));
+    assert_eq!((rig.1.changes.rows[0].length, rig.1.changes.rows[0].position), (40, 22));
+    assert_eq!(rig.follow(&at(23, 41)).source, sys::PEN_FROM_SLOTS);
+    assert_eq!(rig.sent(&at(20, 42)), [], "another distance");
+    assert_eq!(rig.1.changes.rows[0].position, 20);
+    let grid = Batch { grid_positions: vec![[5, 7]], ..at(21, 43) };
+    assert_eq!(rig.follow(&grid).source, sys::PEN_FROM_ARRAYS);
+    let limits = limits(1);
+    let mut others = DeviceSlots::new(&limits.kv, limits.max_slots, true, false);
+    assert_eq!(others.follow(limits.check(&at(22, 40)).unwrap()).source, sys::PEN_FROM_ARRAYS, "rows of the model share no positions");
+    let mut first = DeviceSlots::new(&limits.kv, limits.max_slots, false, true);
+    assert_eq!(first.follow(limits.check(&at(40, 40)).unwrap()).source, sys::PEN_FROM_ARRAYS, "nothing is sampled");
 }
 
 #[test]

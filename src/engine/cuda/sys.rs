@@ -8,7 +8,7 @@ use std::ffi::{c_char, c_void};
 
 pub use step::{pen_batch, pen_kv_init, pen_masks, pen_output, pen_row, pen_slot_init, pen_table};
 
-pub const PEN_ABI_VERSION: u32 = 9;
+pub const PEN_ABI_VERSION: u32 = 10;
 
 pub type pen_status = u32;
 pub const PEN_OK: pen_status = 0;
@@ -45,6 +45,7 @@ pub const PEN_NO_NORM: u32 = 2;
 pub const PEN_LENGTH: u32 = 3;
 pub const PEN_STORE: u32 = 0;
 pub const PEN_ADD: u32 = 1;
+pub const PEN_HALVES_COLUMNS: u32 = 8192;
 pub const PEN_SILU_MUL: u32 = 2;
 pub const PEN_GELU_MUL: u32 = 3;
 pub const PEN_SILU: u32 = 0;
@@ -81,6 +82,7 @@ pub const PEN_OP_EXPERTS: u32 = 12;
 pub const PEN_OP_PREDICT: u32 = 13;
 pub const PEN_OP_CORRECT: u32 = 14;
 pub const PEN_OP_MATCH: u32 = 15;
+pub const PEN_OP_EXCHANGE: u32 = 16;
 
 #[repr(C)]
 pub struct pen_ctx {
@@ -192,6 +194,7 @@ pub struct pen_group_norm {
 pub struct pen_linear {
     pub norm: pen_norm,
     pub r#in: u32,
+    pub first: u32,
     pub w0: u32,
     pub w1: u32,
     pub w2: u32,
@@ -199,6 +202,32 @@ pub struct pen_linear {
     pub offset2: u32,
     pub out: u32,
     pub epilogue: u32,
+    pub slices: u32,
+    pub halves: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct pen_exchange {
+    pub part0: u32,
+    pub part1: u32,
+    pub part2: u32,
+    pub part3: u32,
+    pub part4: u32,
+    pub part5: u32,
+    pub part6: u32,
+    pub part7: u32,
+    pub num_parts: u32,
+    pub out0: u32,
+    pub out1: u32,
+    pub out2: u32,
+    pub out3: u32,
+    pub out4: u32,
+    pub out5: u32,
+    pub out6: u32,
+    pub out7: u32,
+    pub add: u32,
+    pub halves: u32,
 }
 
 #[repr(C)]
@@ -440,13 +469,16 @@ pub struct pen_model_desc {
     pub max_positions: u32,
     pub rope_dims: *const u32,
     pub rope_tables: *const f32,
+    pub rope_axes: *const u8,
     pub tensors: *const pen_tensor,
     pub buffers: *const pen_buffer,
     pub caches: *const pen_cache,
     pub groups: *const pen_group,
     pub states: *const u32,
     pub ops: *const pen_op,
+    pub inputs: *const u32,
     pub head: pen_head,
+    pub output: u32,
     pub num_ropes: u32,
     pub num_tensors: u32,
     pub num_buffers: u32,
@@ -454,6 +486,7 @@ pub struct pen_model_desc {
     pub num_groups: u32,
     pub num_states: u32,
     pub num_ops: u32,
+    pub num_inputs: u32,
     pub max_batch_tokens: u32,
     pub max_slots: u32,
     pub max_blocks: u32,

@@ -32,7 +32,7 @@ fn open(path: &std::path::Path) -> CudaEngine {
 }
 
 /// The rows of a step: (slot, first position, number of rows).
-fn batch(tables: &mut BlockTables, runs: &[(u32, u32, u32)]) -> Batch {
+pub fn batch(tables: &mut BlockTables, runs: &[(u32, u32, u32)]) -> Batch {
     let mut batch = Batch { cu_seqlens_q: vec![0], ..Batch::default() };
     for &(slot, start, count) in runs {
         let id = |at: u32| Input::Token((at * 31 + slot * 7) % 300);

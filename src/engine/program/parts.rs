@@ -2,7 +2,7 @@
 
 use super::op::{BufferId, NormParams, Op};
 use super::scope::{Scope, Span};
-use super::tensor::{Tensor, TensorId};
+use super::tensor::{Slice, Tensor, TensorId};
 use model::RopePairing;
 
 /// A model's forward pass: the ops of a step in their order, and what they read and write.
@@ -75,6 +75,39 @@ pub struct Classifier {
 }
 
 impl Program {
+    /// Lets a shard's head give the logits of all ids, for a device that has all shards.
+    #[must_use]
+    pub fn with_whole_head(mut self) -> Self {
+        let Some(mut head) = self.head.filter(|head| !head.vocab.is_whole()) else { return self };
+        head.vocab = Span::all(head.vocab.of);
+        head.matrix = self.whole_tensor(head.matrix);
+        head.bias = head.bias.map(|bias| self.whole_tensor(bias));
+        self.head = Some(head);
+        self
+    }
+
+    /// The whole tensor of which a tensor is a part.
+    fn whole_tensor(&mut self, id: TensorId) -> TensorId {
+        let part = self.tensor(id);
+        let (rows, cols) = match part.slice {
+            Slice::Rows(span) => (span.of, part.cols),
+            Slice::Columns(span) => (part.rows, span.of),
+            Slice::Whole | Slice::Matrices(_) => return id,
+        };
+        let whole = Tensor { slice: Slice::Whole, rows, cols, ..part.clone() };
+        // a tied head reads the whole table of tokens
+        match self.tensors.iter().position(|of| (of.source, of.slice) == (whole.source, whole.slice)) {
+            Some(at) => {
+                self.tensors[at].read = 1;
+                TensorId(at)
+            }
+            None => {
+                self.tensors.push(whole);
+                TensorId(self.tensors.len() - 1)
+            }
+        }
+    }
+
     pub fn tensor(&self, id: TensorId) -> &Tensor {
         &self.tensors[id.0]
     }

@@ -17,7 +17,7 @@ impl Lowering<'_> {
                 && is_plain(&op.queries)
                 && self.is_half[op.queries.from.buffer.0]
             {
-                let padded = self.out.caches[op.cache].key_dim as usize;
+                let padded = self.out.caches[self.cache(op.cache)].key_dim as usize;
                 self.query_strides.insert(op.queries.from.buffer, (op.queries.dim, padded));
             }
         }

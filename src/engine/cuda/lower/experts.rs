@@ -11,6 +11,9 @@ use model::arch::Gating;
 
 impl Lowering<'_> {
     pub fn experts(&mut self, op: &Experts) -> Result<(), EngineError> {
+        if !self.from.scope.shard.is_whole() {
+            return Err(self.cannot("the sums of some experts"));
+        }
         let from = self.factor(op.input);
         // the op also adds the shared expert
         let shared = match self.next() {

@@ -26,7 +26,7 @@ enum HeadTarget {
 
 impl Lowering<'_> {
     pub fn attention(&mut self, op: &Attention) -> Result<(), EngineError> {
-        let kept = self.out.caches[op.cache];
+        let kept = self.out.caches[self.cache(op.cache)];
         let is_fast = self.is_fast(op);
         let (heads, stride) = (op.queries.count, kept.key_dim as usize);
         let rows_apart = self.from.buffer(op.out.buffer).per_row > 1;
@@ -42,7 +42,11 @@ impl Lowering<'_> {
                 self.op(attend);
             }
             _ => {
-                attend.general = u32::from(!is_fast || !(heads * stride).is_multiple_of(64));
+                let is_general = |heads: usize| !is_fast || !(heads * stride).is_multiple_of(64);
+                if is_general(heads) != is_general(heads * self.from.scope.shard.count) {
+                    return Err(self.cannot(&format!("{heads} heads of {stride} elements take another kernel than all heads")));
+                }
+                attend.general = u32::from(is_general(heads));
                 attend.q = self.general_heads(op, stride)?;
                 self.op(attend);
             }
@@ -67,7 +71,7 @@ impl Lowering<'_> {
             qkv: NONE,
             q: NONE,
             out,
-            cache: op.cache as u32,
+            cache: self.cache(op.cache) as u32,
             heads: op.queries.count as u32,
             value_dim: op.value_dim as u32,
             q_bias: NONE,
@@ -91,7 +95,7 @@ impl Lowering<'_> {
 
     /// Whether the fast kernels compute this attention.
     fn is_fast(&self, op: &Attention) -> bool {
-        let (kept, dim) = (self.out.caches[op.cache], op.queries.dim);
+        let (kept, dim) = (self.out.caches[self.cache(op.cache)], op.queries.dim);
         let windowed = op.window.is_some();
         let extras = op.sinks.is_some() || (windowed && op.window_kind == WindowKind::Chunked);
         let known = !(windowed && op.window_kind == WindowKind::Symmetric) && (!extras || has_extras(dim));
@@ -135,7 +139,7 @@ impl Lowering<'_> {
 
     /// Finishes queries, keys and values op by op. Returns the buffer of the queries.
     fn general_heads(&mut self, op: &Attention, stride: usize) -> Result<u32, EngineError> {
-        let cache = op.cache as u32;
+        let cache = self.cache(op.cache) as u32;
         if let Some(values) = &op.values {
             self.finish(values, HeadTarget::Values(cache))?;
         }

@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use super::super::groups::has_groups;
 use super::super::sys;
 use super::op::Op;
-use super::parts::{DeviceProgram, NO_NORM, NONE};
+use super::parts::{DeviceProgram, NO_NORM};
 use super::rounding::halves;
 use super::tensor::Form;
 use crate::EngineError;
-use crate::program::{self, BufferId, Program, Shard, TensorId};
+use crate::program::{self, BufferId, Exchange, Program, TensorId};
 use model::{LayerGroup, NormKind, Weights};
 
 /// Where the device holds a buffer: a buffer of its own, or elements of a shared one.
@@ -25,7 +25,10 @@ pub struct Lowering<'a> {
     pub from: &'a Program,
     /// The index of the op that is lowered.
     pub at: usize,
+    /// The device's program, which the shards of a model write together: see [`Lowering::lend`].
     pub out: DeviceProgram,
+    /// The number of the program's first cache among those of the device.
+    pub first_cache: usize,
     pub tensors: HashMap<(TensorId, Form), u32>,
     /// Where the device holds each buffer of the program.
     pub places: Vec<Option<Place>>,
@@ -42,26 +45,20 @@ pub struct Lowering<'a> {
     pub pending: Option<(BufferId, u32)>,
     /// A norm of the stream that the next product computes: of which buffer it is the value.
     pub held: Option<(BufferId, sys::pen_norm)>,
+    /// The device's buffers of the sums that the next exchange adds: one per product in slices. None: an empty slice.
+    pub parts: Vec<Option<u32>>,
+    /// Whether they are added in halves.
+    pub in_halves: bool,
 }
 
 impl<'a> Lowering<'a> {
     pub fn new(weights: &'a Weights, from: &'a Program) -> Self {
-        let head = sys::pen_head { norm: NO_NORM, w: NONE, bias: NONE, scale: 1.0, soft_cap: 0.0 };
-        let out = DeviceProgram {
-            tensors: Vec::new(),
-            buffers: Vec::new(),
-            caches: Vec::new(),
-            states: Vec::new(),
-            input: None,
-            ops: Vec::new(),
-            output: None,
-            head,
-        };
         Self {
             weights,
             from,
             at: 0,
-            out,
+            out: DeviceProgram::default(),
+            first_cache: 0,
             tensors: HashMap::new(),
             places: vec![None; from.buffers.len()],
             is_half: halves(from),
@@ -71,33 +68,61 @@ impl<'a> Lowering<'a> {
             shared: HashMap::new(),
             pending: None,
             held: None,
+            parts: Vec::new(),
+            in_halves: false,
         }
     }
 
-    pub fn run(mut self) -> Result<DeviceProgram, EngineError> {
-        self.check_scope()?;
+    /// Calls `write` while the lowering has a device's program.
+    pub fn lend<T>(&mut self, out: &mut DeviceProgram, write: impl FnOnce(&mut Self) -> T) -> T {
+        std::mem::swap(&mut self.out, out);
+        let written = write(self);
+        std::mem::swap(&mut self.out, out);
+        written
+    }
+
+    /// Places caches, states and the rows that the program begins with.
+    pub fn begin(&mut self) {
         self.place_memory();
         self.find_query_strides();
         if self.from.scope.layers.start > 0 {
-            self.out.input = Some(self.buffer(self.from.stream));
+            let input = self.buffer(self.from.stream);
+            self.out.inputs.push(input);
         }
-        while let Some(placed) = self.from.ops.get(self.at) {
-            self.settle_for(&placed.op);
-            self.lower(&placed.op)?;
-            self.forget_copies(&placed.op);
-            self.at += 1;
-        }
-        self.head()?;
-        Ok(self.out)
     }
 
-    /// Refuses a shard: the device exchanges nothing.
-    fn check_scope(&self) -> Result<(), EngineError> {
-        let Shard { index, count } = self.from.scope.shard;
-        match count {
-            1 => Ok(()),
-            _ => Err(EngineError::Unsupported(format!("shard {index} of {count} on a GPU: use --backend cpu"))),
+    /// Lowers the ops up to the next exchange, which follows in all shards. Returns where its sum goes and whether it is added there. None
+    /// at the program's end.
+    pub fn run_to_exchange(&mut self) -> Result<Option<(u32, bool)>, EngineError> {
+        while let Some(placed) = self.from.ops.get(self.at) {
+            self.settle_for(&placed.op);
+            let exchange = match &placed.op {
+                program::Op::Exchange(Exchange { to, add, .. }) => Some((self.buffer(*to), *add)),
+                op => {
+                    self.lower(op)?;
+                    None
+                }
+            };
+            self.forget_copies(&placed.op);
+            self.at += 1;
+            if exchange.is_some() {
+                return Ok(exchange);
+            }
         }
+        Ok(None)
+    }
+
+    /// The device's number of a cache.
+    pub fn cache(&self, cache: usize) -> usize {
+        self.first_cache + cache
+    }
+
+    /// The error of what a part of a model cannot compute on a GPU, in the layer whose ops are lowered.
+    pub fn cannot(&self, what: &str) -> EngineError {
+        let placed = self.from.ops.get(self.at);
+        let layer = placed.and_then(|placed| placed.layer).map_or(String::new(), |layer| format!(" in layer {layer}"));
+        let name = placed.map_or("head", |placed| placed.op.name());
+        EngineError::Unsupported(format!("op {name}{layer} on a GPU in {} shards: {what}", self.from.scope.shard.count))
     }
 
     /// The op behind the one that is lowered.
@@ -124,7 +149,7 @@ impl<'a> Lowering<'a> {
             Predict(op) => self.predict(op),
             Correct(op) => self.correct(op),
             Match(op) => self.match_length(op),
-            Exchange(_) | AddShared(_) => Err(EngineError::Unsupported(format!("op {} on a GPU", op.name()))),
+            AddShared(_) | Exchange(_) => Err(EngineError::Unsupported(format!("op {} on a GPU", op.name()))),
         }
     }
 
@@ -135,6 +160,8 @@ impl<'a> Lowering<'a> {
     /// Assigns caches and states to the layers.
     fn place_memory(&mut self) {
         let spec = &self.weights.spec;
+        self.first_cache = self.out.caches.len();
+        let first_place = self.out.caches.iter().map(|cache| cache.place + 1).max().unwrap_or(0);
         let (in_groups, groups) = (has_groups(spec), spec.cache_groups());
         for (number, cache) in self.from.caches.iter().enumerate() {
             let dim = |elements: usize| elements.next_multiple_of(8) as u32;
@@ -148,14 +175,16 @@ impl<'a> Lowering<'a> {
             };
             let found = groups.iter().enumerate().find_map(within).filter(|_| in_groups);
             let (group, place) = found.unwrap_or((0, number as u32));
-            self.out.caches.push(sys::pen_cache { heads: cache.heads as u32, key_dim: dim(cache.key_dim), value_dim, group, place });
+            let (heads, key_dim, place) = (cache.heads as u32, dim(cache.key_dim), first_place + place);
+            self.out.caches.push(sys::pen_cache { heads, key_dim, value_dim, group, place });
         }
         self.out.states = self.from.states.iter().map(|state| state.width as u32).collect();
     }
 
-    fn head(&mut self) -> Result<(), EngineError> {
+    /// Writes what follows the last layer, or names the rows that the program ends with.
+    pub fn end(&mut self) -> Result<(), EngineError> {
         let Some(head) = self.from.head else {
-            self.settle();
+            self.settle_at_end();
             self.out.output = Some(self.buffer(self.from.stream));
             return Ok(());
         };

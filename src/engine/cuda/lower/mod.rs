@@ -13,13 +13,14 @@ mod op;
 mod parts;
 mod products;
 mod rounding;
+mod shards;
+mod slices;
 mod stream;
 mod tensor;
 mod tensors;
 
 use crate::EngineError;
 use crate::program::Program;
-use lowering::Lowering;
 use model::Weights;
 pub use op::Op;
 pub use parts::DeviceProgram;
@@ -31,6 +32,15 @@ impl DeviceProgram {
     /// # Errors
     /// [`EngineError::Unsupported`] for what no op of the device computes.
     pub fn new(weights: &Weights, program: &Program) -> Result<Self, EngineError> {
-        Lowering::new(weights, program).run()
+        Self::of_shards(weights, std::slice::from_ref(program))
+    }
+
+    /// Lowers the programs of all shards to one program, which runs them in lock-step on one device. The first shard's head is the model's.
+    ///
+    /// # Errors
+    /// [`EngineError::Unsupported`] for what no op of the device computes, and for what shards cannot compute with the bits of the whole.
+    pub fn of_shards(weights: &Weights, programs: &[Program]) -> Result<Self, EngineError> {
+        shards::check(programs)?;
+        shards::join(weights, programs)
     }
 }

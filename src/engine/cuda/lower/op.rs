@@ -51,4 +51,5 @@ ops! {
     Predict(pen_predict) = PEN_OP_PREDICT,
     Correct(pen_correct) = PEN_OP_CORRECT,
     Match(pen_match) = PEN_OP_MATCH,
+    Exchange(pen_exchange) = PEN_OP_EXCHANGE,
 }

@@ -17,12 +17,28 @@ pub struct DeviceProgram {
     pub caches: Vec<sys::pen_cache>,
     /// Floats of recurrent state per sequence, for each layer that has one.
     pub states: Vec<u32>,
-    /// The buffer of the rows that the program begins with. None if it begins with tokens.
-    pub input: Option<u32>,
+    /// The buffers of the rows that the program begins with, one per shard. None if it begins with tokens.
+    pub inputs: Vec<u32>,
     pub ops: Vec<Op>,
     /// The buffer of the rows that the program ends with. None if it ends with logits.
     pub output: Option<u32>,
     pub head: sys::pen_head,
+}
+
+impl Default for DeviceProgram {
+    /// A program without ops.
+    fn default() -> Self {
+        Self {
+            tensors: Vec::new(),
+            buffers: Vec::new(),
+            caches: Vec::new(),
+            states: Vec::new(),
+            inputs: Vec::new(),
+            ops: Vec::new(),
+            output: None,
+            head: sys::pen_head { norm: NO_NORM, w: NONE, bias: NONE, scale: 1.0, soft_cap: 0.0 },
+        }
+    }
 }
 
 impl DeviceProgram {
@@ -40,7 +56,7 @@ impl DeviceProgram {
             let _ = writeln!(out, "{i:>5}  {kind:10} {per_token:>4} of {width}");
         }
         out.push_str("ops\n");
-        if let Some(input) = self.input {
+        for input in &self.inputs {
             let _ = writeln!(out, "{:>5}  rows of the stream in buffer {input}", "");
         }
         for (i, op) in self.ops.iter().enumerate() {

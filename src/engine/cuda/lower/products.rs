@@ -5,6 +5,7 @@ use super::convert::activation;
 use super::lowering::Lowering;
 use super::parts::{NO_NORM, NONE};
 use crate::EngineError;
+use crate::program::slices::MAX_SLICES;
 use crate::program::{Activate, BufferId, EachHead, Linear, Op, TensorId};
 use model::Activation;
 
@@ -37,10 +38,12 @@ impl Lowering<'_> {
                 if let Some(both) = self.gate_and_up(activate, &products)? {
                     self.at += 1;
                     let out = self.buffer(activate.out);
-                    return self.products(op.input, &[both], out, epilogue(activate.activation).unwrap_or(sys::PEN_STORE));
+                    let epilogue = epilogue(activate.activation).unwrap_or(sys::PEN_STORE);
+                    return self.products(op.input, &[both], out, epilogue);
                 }
                 self.side_by_side(op.input, &products, "gate and up")
             }
+            _ if op.in_slices => products.into_iter().try_for_each(|product| self.joined_product(op.input, product, op.add)),
             _ => products.into_iter().try_for_each(|product| self.product(op.input, product, op.add)),
         }
     }
@@ -75,26 +78,37 @@ impl Lowering<'_> {
     }
 
     fn products(&mut self, input: BufferId, matrices: &[u32], out: u32, epilogue: u32) -> Result<(), EngineError> {
+        let op = self.products_of(input, matrices, out);
+        self.op(sys::pen_linear { epilogue, ..op });
+        Ok(())
+    }
+
+    /// The op of some products, all columns of which are added slice by slice.
+    pub fn products_of(&mut self, input: BufferId, matrices: &[u32], out: u32) -> sys::pen_linear {
         let norm = self.held.take().filter(|(id, _)| *id == input).map(|(_, norm)| norm);
         let from = if norm.is_some() { self.buffer(input) } else { self.factor(input) };
         let rows = |i: usize| matrices.get(i).map_or(0, |&matrix| self.out.tensors[matrix as usize].desc.rows);
         let at = |i: usize| matrices.get(i).copied().unwrap_or(NONE);
-        let op = sys::pen_linear {
+        sys::pen_linear {
             norm: norm.unwrap_or(NO_NORM),
             r#in: from,
+            first: 0,
             w0: at(0),
             w1: at(1),
             w2: at(2),
             offset1: rows(0),
             offset2: rows(0) + rows(1),
             out,
-            epilogue,
-        };
-        self.op(op);
-        Ok(())
+            epilogue: sys::PEN_STORE,
+            slices: MAX_SLICES as u32,
+            halves: 0,
+        }
     }
 
     pub fn each_head(&mut self, op: &EachHead) -> Result<(), EngineError> {
+        if !self.from.scope.shard.is_whole() {
+            return Err(self.cannot("a product of each head"));
+        }
         let (stack, from, out) = (self.matrix(op.stack)?, self.factor(op.input), self.buffer(op.out));
         self.op(sys::pen_each_head { stack, r#in: from, out, heads: op.heads as u32 });
         Ok(())

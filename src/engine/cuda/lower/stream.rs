@@ -109,6 +109,18 @@ impl Lowering<'_> {
         self.rounded.remove(&self.from.stream);
     }
 
+    /// Adds a pending branch to the stream at the end of a range of layers, with the bits of the op that does so in the whole model. If that
+    /// is a norm, its own result is not used, so any weights will do. The next layer begins as those of the range do.
+    pub fn settle_at_end(&mut self) {
+        let first = self.from.ops.iter().find(|placed| placed.layer.is_some()).map(|placed| &placed.op);
+        let begins_with_norm = matches!(first, Some(Op::Norm(norm)) if self.is_of_stream(norm));
+        let Some((branch, weight)) = self.pending.filter(|_| begins_with_norm) else { return self.settle() };
+        let unused = self.shared_halves("unused rows", self.from.buffer(branch).width);
+        let params = NormParams { kind: NormKind::Rms, weight: None, bias: None, eps: self.weights.spec.norm_eps };
+        let norm = self.fused(&params, true);
+        self.op(sys::pen_normalise { norm: sys::pen_norm { weight, ..norm }, out: unused });
+    }
+
     /// Normalises whole rows in place.
     pub fn norm_row(&mut self, buffer: u32, dim: usize, params: &NormParams) {
         let at = sys::pen_part { buffer, first: 0, stride: 0 };

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::super::sys;
+use crate::program::Span;
 use model::{Weight, Weights};
 
 type Make = dyn Fn(&Weights) -> Vec<u8> + Send + Sync;
@@ -11,6 +12,8 @@ type Make = dyn Fn(&Weights) -> Vec<u8> + Send + Sync;
 pub enum Source {
     /// The blocks of the file.
     File(Weight),
+    /// Some columns of a matrix in the file, whole blocks of each row.
+    Columns(Weight, Span),
     /// Computed while the model is loaded.
     Made(Box<Make>),
 }
@@ -28,13 +31,26 @@ impl Tensor {
         match &self.source {
             Source::Made(make) => vec![make(weights).into()],
             Source::File(weight) => weights.parts(weight).map(|part| weights.data(&part).into()).collect(),
+            Source::Columns(weight, span) => weights.parts(weight).map(|part| cut(weights.data(&part), weight, *span).into()).collect(),
         }
     }
 
     /// The number of bytes to copy, if they come from the file.
     pub fn file_bytes(&self) -> usize {
-        if let Source::File(weight) = &self.source { weight.num_bytes() } else { 0 }
+        match &self.source {
+            Source::File(weight) => weight.num_bytes(),
+            Source::Columns(weight, span) => weight.rows * weight.quant.row_bytes(span.len),
+            Source::Made(_) => 0,
+        }
     }
+}
+
+/// Some columns of each row.
+fn cut(rows: &[u8], weight: &Weight, span: Span) -> Vec<u8> {
+    let bytes = |cols: usize| weight.quant.row_bytes(cols);
+    let mut out = Vec::with_capacity(weight.rows * bytes(span.len));
+    rows.chunks_exact(bytes(weight.cols)).for_each(|row| out.extend_from_slice(&row[bytes(span.first)..][..bytes(span.len)]));
+    out
 }
 
 /// The form in which the device holds a tensor.
@@ -44,4 +60,6 @@ pub enum Form {
     Matrices,
     /// One of the two halves of a matrix that gate and up share.
     Half,
+    /// Columns of a matrix, which begin at this one.
+    Columns(usize),
 }

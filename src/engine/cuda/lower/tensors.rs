@@ -5,8 +5,9 @@ use super::lowering::Lowering;
 use super::parts::NONE;
 use super::tensor::{Form, Source, Tensor};
 use crate::EngineError;
+use crate::program::tensor::Slice;
 use crate::program::tensor::Tensor as ProgramTensor;
-use crate::program::{self, TensorId};
+use crate::program::{self, Span, TensorId};
 use model::{QUANTS, Weight, Weights};
 
 /// ggml's type ids of vectors on the device, and of matrices that are made at load.
@@ -38,7 +39,25 @@ impl Lowering<'_> {
             let make = move |weights: &Weights| transposed(weights, &weight);
             return Ok(self.tensor(id, Form::Matrices, desc, Source::Made(Box::new(make))));
         }
-        Ok(self.tensor(id, Form::Matrices, desc(sys::PEN_MATRIX, of, &weight), Source::File(weight)))
+        match of.slice {
+            Slice::Columns(span) => self.columns(id, span),
+            _ => Ok(self.tensor(id, Form::Matrices, desc(sys::PEN_MATRIX, of, &weight), Source::File(weight))),
+        }
+    }
+
+    /// Some columns of the matrix in the file of which a tensor has columns.
+    ///
+    /// # Errors
+    /// [`EngineError::Unsupported`] if they are no whole blocks.
+    pub fn columns(&mut self, id: TensorId, span: Span) -> Result<u32, EngineError> {
+        let (weight, of) = (self.weight(id)?, self.from.tensor(id));
+        let block = weight.quant.block_size;
+        if [span.first, span.len].iter().any(|cols| !cols.is_multiple_of(block)) {
+            let (end, name) = (span.range().end, &of.name);
+            return Err(self.cannot(&format!("columns {} to {end} of {name} are no whole blocks of {block}", span.first)));
+        }
+        let desc = sys::pen_tensor { cols: span.len as u32, ..desc(sys::PEN_MATRIX, of, &weight) };
+        Ok(self.tensor(id, Form::Columns(span.first), desc, Source::Columns(weight, span)))
     }
 
     pub fn optional_matrix(&mut self, id: Option<TensorId>) -> Result<u32, EngineError> {

@@ -42,6 +42,7 @@ pub struct pen_row {
     pub samples: u32,
     pub is_new: u32,
     pub length: u32,
+    pub position: u32,
     pub state_slot: u32,
     pub first_table: u32,
     pub num_tables: u32,
@@ -68,6 +69,7 @@ pub struct pen_batch {
     pub sample_later: u32,
     pub inputs: *const i32,
     pub positions: *const u32,
+    pub grid_positions: *const u32,
     pub token_types: *const u32,
     pub cu_seqlens_q: *const u32,
     pub context_lens: *const u32,
@@ -116,4 +118,5 @@ pub struct pen_output {
     pub scored: *mut f32,
     pub scored_ids: *mut i32,
     pub pooled: *mut f32,
+    pub stream: *mut f32,
 }
