@@ -156,10 +156,18 @@ impl Store {
             return Ok(PulledModel { path: path.clone(), sha256: sha256_of(path).map_err(fault)?, size, fetched: false });
         }
         let dir = self.dir(entry.stored_as());
-        let fault = |error| PullError::disk(&dir, error);
         let _lock = self.lock(entry.stored_as(), Some(progress))?;
+        let pulled = self.pull_into(&dir, entry, tools, progress);
+        // Only an empty folder goes. What was fetched stays, and the next pull continues it.
+        let _ = std::fs::remove_dir(&dir);
+        pulled
+    }
+
+    /// Fetches a model into its folder, which is locked.
+    fn pull_into(&self, dir: &Path, entry: &ModelEntry, tools: &Tools, progress: &Progress) -> Result<PulledModel, PullError> {
+        let fault = |error| PullError::disk(dir, error);
         progress.check()?;
-        refuse_link(&dir).and_then(|()| std::fs::create_dir_all(&dir)).map_err(fault)?;
+        refuse_link(dir).and_then(|()| std::fs::create_dir_all(dir)).map_err(fault)?;
         if let Some(manifest) = self.find(entry) {
             progress.stage(&format!("verifying {}", entry.id));
             // It may be stored under an earlier id.
@@ -178,7 +186,7 @@ impl Store {
             if pieces.len() > 1 {
                 progress.stage(&format!("{}: file {no} of {}", entry.id, pieces.len()));
             }
-            parts.push(fetch_piece(&dir, piece, tools, progress)?);
+            parts.push(fetch_piece(dir, piece, tools, progress)?);
         }
         let manifest = Manifest::new(entry, parts);
         let (text, temporary) = (serde_json::to_vec_pretty(&manifest).expect("plain data"), dir.join(MANIFEST).with_extension("tmp"));

@@ -1,7 +1,7 @@
 //! Makes models in the store while the server runs.
 
-use std::sync::{Arc, TryLockError};
-use std::time::Duration;
+use std::sync::{Arc, MutexGuard, TryLockError};
+use std::time::{Duration, Instant};
 
 use super::error::RegistryError;
 use super::pull::PullState;
@@ -11,6 +11,10 @@ use create::{CreateError, Maker, Recipe};
 
 /// How often the progress of a download is told.
 const PERIOD: Duration = Duration::from_millis(250);
+/// How long a request waits while another model is made. Most take milliseconds, since weights are linked; quantising takes minutes.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How often a waiting request looks.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// A stage of making a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,17 +56,26 @@ impl Registry {
     }
 
     fn make(&self, name: &str, recipe: Recipe, tell: &dyn Fn(&str)) -> Result<(), CreateError> {
-        let _turn = match self.creating.try_lock() {
-            Err(TryLockError::WouldBlock) => {
-                return Err(CreateError::Refused("another model is being made: try again when it is done".into()));
-            }
-            Err(TryLockError::Poisoned(turn)) => turn.into_inner(),
-            Ok(turn) => turn,
-        };
+        let _turn = self.turn()?;
         let config = self.settings();
         Maker { config: &config, store: &self.store }.make(name, recipe, tell)?;
         self.follow_store();
         Ok(())
+    }
+
+    /// Waits until no other model is being made.
+    fn turn(&self) -> Result<MutexGuard<'_, ()>, CreateError> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match self.creating.try_lock() {
+                Ok(turn) => return Ok(turn),
+                Err(TryLockError::Poisoned(turn)) => return Ok(turn.into_inner()),
+                Err(TryLockError::WouldBlock) if Instant::now() < end => std::thread::sleep(LOOK),
+                Err(TryLockError::WouldBlock) => {
+                    return Err(CreateError::Refused("another model is being made: try again when it is done".into()));
+                }
+            }
+        }
     }
 
     fn fetch_origin(self: &Arc<Self>, id: &str, tell: &dyn Fn(CreateStage)) -> Result<(), RegistryError> {

@@ -7,12 +7,13 @@ use chat::{RenderError, RuleError, Subject};
 use grammar::GrammarError;
 use scheduler::EnqueueError;
 
-/// Why a model refuses a request.
+/// Why a model refuses a request. Clients, such as LiteLLM with its fallbacks, find out that a prompt is too long by OpenAI's words "this
+/// model's maximum context length is".
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub enum RequestError {
-    #[error("the model's context is {} tokens, but the prompt has {prompt}{}: {room}", room.context, more(*wanted))]
+    #[error("this model's maximum context length is {} tokens, but the prompt has {prompt}{}: {room}", room.context, more(*wanted))]
     Context { prompt: usize, wanted: u32, room: ContextLimit },
-    #[error("the model's context is {} tokens, but the prompt has more than {most}: {room}", room.context)]
+    #[error("this model's maximum context length is {} tokens, but the prompt has more than {most}: {room}", room.context)]
     TooLong { most: usize, room: ContextLimit },
     #[error("the query leaves no room for the document: both together may have {room} tokens")]
     NoRoom { room: usize },

@@ -302,8 +302,8 @@ mod tests {
         let error = budget(101, Budget::Rest).unwrap_err().to_string();
         assert_eq!(
             error,
-            "the model's context is 100 tokens, but the prompt has 101: shorten it, or start the server with a larger --context (the model \
-             was made for up to 400)"
+            "this model's maximum context length is 100 tokens, but the prompt has 101: shorten it, or start the server with a larger \
+             --context (the model was made for up to 400)"
         );
         let error = budget(10, Budget::Strict(91)).unwrap_err().to_string();
         assert!(error.contains("is 100 tokens, but the prompt has 10 and 91 more were asked for: "), "{error}");

@@ -6,7 +6,7 @@ from importlib.util import find_spec
 import pytest
 from harness import CODER, MODEL, Server
 
-# The module that each test file needs. The environments are .venv, .venv-openai2 and .venv-lm-eval.
+# The module that each test file needs. The environments are .venv, .venv-openai2, .venv-lm-eval and .venv-litellm.
 NEEDS = {
     "test_agents_sdk.py": "agents",
     "test_anthropic.py": "anthropic",
@@ -17,6 +17,7 @@ NEEDS = {
     "test_langchain_structured.py": "langchain_openai",
     "test_llama_index.py": "llama_index",
     "test_llama_index_ollama.py": "llama_index",
+    "test_litellm.py": "litellm",
     "test_lm_eval.py": "lm_eval",
     "test_ollama.py": "langchain_ollama",
     "test_openai.py": "openai",

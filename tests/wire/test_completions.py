@@ -125,6 +125,8 @@ def test_a_prompt_may_be_cut_to_its_end(server):
     assert cut["choices"][0]["text"] == server.text(ids[-4:])
     for wrong in (0, -2, "4"):
         assert server.complete(truncate_prompt_tokens=wrong).error["param"] == "truncate_prompt_tokens"
+    assert server.complete(text, truncate_prompt_tokens=4, truncation_side="left").json()["usage"]["prompt_tokens"] == 4
+    assert server.complete(text, truncate_prompt_tokens=4, truncation_side="right").error["param"] == "truncation_side"
     with Server({"SERVER__DEFAULT_MODELS": MODEL, "ENGINE__CONTEXT": "1024"}) as short:
         long = short.complete("word " * 20_000, truncate_prompt_tokens=-1, max_tokens=4)
         assert long.status == 200 and long.json()["usage"]["completion_tokens"] == 4

@@ -6,11 +6,13 @@ import json
 import os
 import re
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import zstandard
 from harness import MODEL, Server, cli, wait_until
+from hub import REPOSITORY, Hub
 
 QUESTION = "What is the capital of France?"
 SYSTEM = "You are Mario from Super Mario Bros."
@@ -207,6 +209,32 @@ def test_a_model_is_copied(maker, store):
     assert names(store) == {"smollm2+135m"}
 
 
+def test_models_may_be_made_copied_and_deleted_at_once(maker, store):
+    """One after the other, since making a model takes milliseconds."""
+    body = {"from": MODEL, "system": "At once.", "stream": False}
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda no: maker.post("/api/create", {"model": f"once:{no % 3}"} | body), range(12)))
+        copies = list(pool.map(lambda no: maker.post("/api/copy", {"source": "once:0", "destination": f"copy:{no % 3}"}), range(9)))
+        mixed = list(pool.map(lambda no: other_life(maker, no), range(16)))
+    assert [reply.status for reply in made + copies] == [200] * 21, [reply.body for reply in made + copies if reply.status != 200]
+    # 409: a model that a request uses is not deleted
+    assert {reply.status for reply in mixed} <= {200, 404, 409}, [reply.body for reply in mixed]
+    assert {reply.status for reply in mixed[0::4]} == {200}, "making it is never refused"
+    for name in tags(maker) & {f"{name}:{no}" for name in ("once", "copy") for no in range(3)}:
+        delete(maker, name)
+    assert names(store) == {"smollm2+135m"}
+
+
+def other_life(server, no):
+    """Makes, copies, deletes or asks the same model."""
+    return [
+        lambda: server.post("/api/create", {"model": "once:0", "from": MODEL, "stream": False}),
+        lambda: server.post("/api/copy", {"source": "once:0", "destination": "copy:0"}),
+        lambda: server.request("DELETE", "/api/delete", {"model": "once:0"}),
+        lambda: server.post("/api/chat", {"model": "once:0", "messages": say(), "stream": False, "options": {"num_predict": 2}}),
+    ][no % 4]()
+
+
 # Uploads
 
 
@@ -368,6 +396,25 @@ def test_latest_is_understood_on_the_command_line(store):
         assert done.returncode == 0 and json.loads(done.stdout)["id"] == MODEL, done.stderr
 
 
+def test_a_model_to_start_from_that_is_not_on_disk_is_fetched(store, monkeypatch):
+    hub, before = Hub({"tiny-Q8_0.gguf": weights(store)}), names(store)
+    monkeypatch.setenv("HF_ENDPOINT", hub.url)
+    origin = f"hf:{REPOSITORY}:Q8_0"
+    try:
+        done = run(store, "create", "far", "-f", "-", stdin=f"FROM {origin}\nSYSTEM Far.\n")
+        assert done.returncode == 0 and "far made" in done.stdout, done.stderr
+        files = [path for path in hub.asked if "/resolve/" in path]
+        assert run(store, "create", "farther", "-f", "-", stdin=f"FROM {origin}\n").returncode == 0
+        assert len(files) == 1 and [path for path in hub.asked if "/resolve/" in path] == files, "it is fetched once"
+        refused = run(store, "create", "gone", "-f", "-", stdin=f"FROM hf:{REPOSITORY}:Q2_K\n")
+        assert refused.returncode == 1 and "Q2_K" in refused.stderr and "gone" not in names(store), refused.stderr
+    finally:
+        hub.stop()
+    for name in ("far", "farther", origin):
+        assert run(store, "rm", name).returncode == 0
+    assert names(store) == before
+
+
 def test_a_file_becomes_a_model(store, tmp_path):
     own = tmp_path / "own.gguf"
     link(next((store / "smollm2+135m").glob("*.gguf")), own)
@@ -385,6 +432,12 @@ def test_a_file_becomes_a_model(store, tmp_path):
         ("SYSTEM x\n", "the file has no FROM"),
         ("FROM ./gone.gguf\n", "line 1: FROM ./gone.gguf: no such file"),
         ("FROM smollm2:135m\nADAPTER ./lora.gguf\n", "line 2: ADAPTER: adapters are not supported"),
+        ("FROM smollm2:135m\r\nSYSTEM \"x\r\n", 'line 2: the text in " that begins here does not end'),
+        ('FROM smollm2:135m\nSYSTEM """x""" y\n', "line 2: the text in \"\"\" that begins here does not end"),
+        ("FROM smollm2:135m # the model\n", "there is no model `smollm2:135m # the model`"),
+        ("FROM /dev/zero\n", "line 1: FROM /dev/zero: it is a character device"),
+        ("FROM smollm2:135m\nFROM smollm2:135m\n", "line 2: FROM stands in line 1 already"),
+        ("FROM ./Modelfile\n", "not a GGUF file: starts with"),
         ('FROM smollm2:135m\nSYSTEM """x\n', "line 2: the text in \"\"\" that begins here does not end"),
         ("FROM smollm2:135m\nTEMPLATE {{ .Nope }}\n", "line 2: TEMPLATE: line 1: the field `.Nope`"),
         ("FROM smollm2:135m\nPARAMETER temperature hot\n", "line 2: PARAMETER: the parameter temperature must be a number"),

@@ -19,7 +19,8 @@ WHOLE = [
     ("/v1/responses", {"input": "Hi", "include": ["message.output_text.logprobs"], "max_output_tokens": 300}, "ResponseObject"),
     ("/tokenize", {"prompt": "Hi", "return_token_strs": True}, "Tokens"),
     ("/tokenize", {"messages": CHAT["messages"]}, "Tokens"),
-    ("/detokenize", {"tokens": [1, 2]}, "PromptText"),
+    ("/tokenize", {"content": "Hi", "with_pieces": True}, "Tokens"),
+    ("/detokenize", {"tokens": [1, 2]}, "DetokenizedText"),
     ("/apply-template", {"messages": CHAT["messages"]}, "PromptText"),
     ("/v1/completions", {"prompt": 5}, "ErrorBody"),
 ]

@@ -80,6 +80,8 @@ def test_regex_grammar_and_choice_are_followed(server):
     assert server.text("Yes or no:", choice=["yes", "no"]) in ("yes", "no")
     assert content(server.chat("?", extra={}, guided_choice=["left"]))[0] == "left"
     assert content(server.chat("?", structured_outputs={"regex": "[ab]{3}"}))[0].strip("ab") == ""
+    twice = server.chat("?", structured_outputs={"regex": "a", "choice": ["b"]}).error
+    assert twice["param"] == "structured_outputs" and "says twice" in twice["message"] and "cannot be combined" not in twice["message"]
 
 
 def test_each_choice_of_a_request_follows_the_schema(server):

@@ -66,6 +66,13 @@ def test_a_base_model_refuses_conversations_and_names_models_that_chat(three, pa
     assert BASE not in told.partition("these do:")[2]
 
 
+@pytest.mark.parametrize("path", ["/v1/messages", "/v1/messages/count_tokens"])
+def test_edits_of_a_conversation_do_not_replace_that_advice(three, path):
+    edit = {"type": "clear_tool_uses_20250919", "trigger": {"type": "input_tokens", "value": 1}}
+    reply = three.post(path, chats(BASE)[path] | {"context_management": {"edits": [edit]}})
+    assert reply.status == 400 and f"these do: {MODEL}" in message(reply), reply.body
+
+
 def test_a_base_model_continues_texts(three):
     assert three.complete("The capital of France is", model=BASE, max_tokens=3).status == 200
     body = {"model": BASE, "prompt": "The capital of France is", "stream": False, "options": {"num_predict": 3}}

@@ -16,7 +16,7 @@ def test_text_becomes_ids_and_ids_become_text(server):
     assert answer == {"count": 5, "max_model_len": 8192, "tokens": CAPITAL, "token_strs": None}
     with_texts = post(server, "/tokenize", prompt="The capital of France is", return_token_strs=True).json()
     assert with_texts["token_strs"] == ["The", " capital", " of", " France", " is"]
-    assert post(server, "/detokenize", tokens=CAPITAL).json() == {"prompt": "The capital of France is"}
+    assert post(server, "/detokenize", tokens=CAPITAL).json() == {name: "The capital of France is" for name in ("prompt", "content")}
     for text in ("", "🦙 東京\x00", "<|im_start|>user", "a" * 5000):
         tokens = post(server, "/tokenize", prompt=text).json()["tokens"]
         assert post(server, "/detokenize", tokens=tokens).json()["prompt"] == text
@@ -26,13 +26,31 @@ def test_text_becomes_ids_and_ids_become_text(server):
 
 def test_the_first_model_needs_no_name(server):
     assert server.post("/tokenize", {"prompt": "The capital of France is", "add_special_tokens": False}).json()["tokens"] == CAPITAL
-    assert server.post("/detokenize", {"tokens": CAPITAL}).json() == {"prompt": "The capital of France is"}
+    assert server.post("/detokenize", {"tokens": CAPITAL}).json()["prompt"] == "The capital of France is"
     told = server.get("/tokenizer_info").json()
     special = {"bos_token": "<|im_start|>", "eos_token": "<|im_end|>"}
     assert told == {"model": MODEL, "tokenizer_class": "GPT2Tokenizer", **special, "vocab_size": 49152, "max_model_len": 8192}
     assert server.get("/tokenizer_info?model=smollm2%3A135m").json() == told
     assert server.get("/tokenizer_info?model=nope").error["code"] == "model_not_found"
     assert server.get("/tokenizer_info?model=%ff").error["code"] == "model_not_found"
+
+
+def test_texts_are_taken_in_the_form_of_llama_cpp(server):
+    text = "The capital of France is"
+    answer = server.post("/tokenize", {"content": text, "add_special": False, "parse_special": True}).json()
+    assert answer["tokens"] == CAPITAL and answer["token_strs"] is None
+    pieces = server.post("/tokenize", {"content": text, "with_pieces": True}).json()["tokens"]
+    assert [piece["id"] for piece in pieces] == CAPITAL and "".join(piece["piece"] for piece in pieces) == text
+    assert server.post("/tokenize", {"content": ""}).json()["tokens"] == []
+    for wrong, field in (
+        ({"prompt": "a"}, "prompt"),
+        ({"messages": []}, "messages"),
+        ({"return_token_strs": True}, "return_token_strs"),
+        ({"parse_special": False}, "parse_special"),
+        ({"with_pieces": 1}, "with_pieces"),
+        ({"content": ["a"]}, "content"),
+    ):
+        assert server.post("/tokenize", {"content": text} | wrong).error["param"] == field, wrong
 
 
 def test_a_conversation_has_as_many_tokens_as_its_request(server):

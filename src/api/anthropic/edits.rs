@@ -14,7 +14,8 @@ use serving::{MAX_TEXT, MEMORY_PER_BYTE, Model, tokenize_chat};
 pub async fn edited(state: &AppState, model: &Arc<Model>, mut prompt: Prompt) -> Result<Conversation, ApiError> {
     let edits = std::mem::take(&mut prompt.edits);
     let mut conversation = prompt.for_model(model);
-    if edits.is_empty() {
+    // A conversation with a model that does not chat is refused later, with the names of models that do.
+    if edits.is_empty() || model.template.is_none() || model.only_continues {
         return Ok(conversation);
     }
     let size: usize = conversation.messages.iter().map(Message::num_bytes).sum();

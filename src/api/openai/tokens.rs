@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use actix_web::{HttpRequest, HttpResponse, web};
 
-use super::convert::tokens::Text;
+use super::convert::tokens::{Pieces, Text};
 use super::convert::{self, names, schemas};
 use super::types::error::ErrorBody;
-use super::types::tokens::{DetokenizeRequest, PromptText, TemplateRequest, TokenizeRequest, TokenizerInfo, Tokens};
+use super::types::tokens::{
+    DetokenizeRequest, DetokenizedText, PromptText, TemplateRequest, TokenOrPiece, TokenizeRequest, TokenizerInfo, Tokens,
+};
 use chat::Message;
 use http::chat_advice::refusal;
 use http::error::{ApiError, Kind};
@@ -43,8 +45,15 @@ pub async fn tokenize(state: web::Data<AppState>, http: HttpRequest, body: JsonB
                 serving::tokenize_chat(&model, &conversation)?
             }
         };
-        let token_strs = request.with_pieces.then(|| serving::texts_of(&model, &tokens));
-        Ok(Tokens { count: tokens.len(), max_model_len, tokens, token_strs })
+        let pieces = request.pieces.map(|_| serving::texts_of(&model, &tokens)).unwrap_or_default();
+        let count = tokens.len();
+        let whole = |id| TokenOrPiece::Id(id);
+        let (tokens, token_strs) = match request.pieces {
+            None => (tokens.into_iter().map(whole).collect(), None),
+            Some(Pieces::Apart) => (tokens.into_iter().map(whole).collect(), Some(pieces)),
+            Some(Pieces::Inside) => (tokens.into_iter().zip(pieces).map(|(id, piece)| TokenOrPiece::Piece { id, piece }).collect(), None),
+        };
+        Ok(Tokens { count, max_model_len, tokens, token_strs })
     };
     let counted: Result<Tokens, RequestError> = off_loop(work).await?;
     match counted {
@@ -91,7 +100,7 @@ pub async fn info(state: web::Data<AppState>, http: HttpRequest) -> Result<HttpR
 
 /// Convert token ids to text
 #[utoipa::path(post, path = "/detokenize", operation_id = "detokenize", tag = "tokens", request_body = DetokenizeRequest, responses(
-    (status = 200, description = "the text, with the names of control tokens", body = PromptText),
+    (status = 200, description = "the text, with the names of control tokens", body = DetokenizedText),
     (status = 400, description = "a field is wrong", body = ErrorBody),
     (status = 404, description = "the model is unknown", body = ErrorBody)))]
 pub async fn detokenize(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
@@ -102,7 +111,7 @@ pub async fn detokenize(state: web::Data<AppState>, http: HttpRequest, body: Jso
         serving::detokenize(&model, &ids)
     };
     let prompt = off_loop(work).await?.map_err(|error| names::DETOKENIZE.request_error(&error))?;
-    Ok(HttpResponse::Ok().json(PromptText { prompt }))
+    Ok(HttpResponse::Ok().json(DetokenizedText { content: prompt.clone(), prompt }))
 }
 
 /// Apply the model's chat template to a conversation

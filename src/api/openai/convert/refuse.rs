@@ -16,6 +16,8 @@ pub const BOTH: &[Unsupported] = &[
     ("return_hidden_states", False),
     ("separate_reasoning", True),
     ("stream_reasoning", True),
+    // Which end of a prompt `truncate_prompt_tokens` keeps: here, the last tokens.
+    ("truncation_side", Texts(&["left"])),
 ];
 
 /// Fields that chats do not support.

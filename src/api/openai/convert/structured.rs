@@ -29,6 +29,9 @@ pub fn structure(fields: &Fields) -> Result<Option<Structure>, ApiError> {
     let mut found: Option<Structure> = None;
     let mut take = |field: &'static str, format: Option<Format>| {
         let Some(format) = format else { return Ok(()) };
+        if found.as_ref().is_some_and(|other| other.field == field) {
+            return Err(fields.invalid(field, "says twice what the answer must be: keep one of its fields"));
+        }
         if let Some(other) = &found {
             return Err(fields.invalid(field, format_args!("cannot be combined with `{}`: both say what the answer must be", other.field)));
         }

@@ -22,12 +22,22 @@ pub struct Tokenize {
     /// The model. `None` means the first one that is served.
     pub model: Option<String>,
     pub of: Text,
-    pub with_pieces: bool,
+    pub pieces: Option<Pieces>,
+}
+
+/// Where an answer has the text of each token: in a list beside the ids, or in one object with each id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pieces {
+    Apart,
+    Inside,
 }
 
 pub fn tokenize(body: &Value, limits: &Limits) -> Result<Tokenize, ApiError> {
     let fields = Fields::root(body)?;
     let model = fields.string("model")?.map(str::to_owned);
+    if fields.get("content").is_some() {
+        return content(&fields, model);
+    }
     let add_special = fields.bool("add_special_tokens")?;
     let of = match fields.get("messages") {
         Some(_) if fields.get("prompt").is_some() => return Err(fields.invalid("prompt", "is not allowed with `messages`")),
@@ -45,7 +55,24 @@ pub fn tokenize(body: &Value, limits: &Limits) -> Result<Tokenize, ApiError> {
             Text::Plain { text, add_special: add_special.unwrap_or(true) }
         }
     };
-    Ok(Tokenize { model, of, with_pieces: fields.bool("return_token_strs")?.unwrap_or(false) })
+    let pieces = fields.bool("return_token_strs")?.unwrap_or(false).then_some(Pieces::Apart);
+    Ok(Tokenize { model, of, pieces })
+}
+
+/// Reads a text in the form of llama.cpp's server, which adds no special tokens unless it is asked to.
+fn content(fields: &Fields, model: Option<String>) -> Result<Tokenize, ApiError> {
+    for field in ["prompt", "messages", "add_special_tokens", "return_token_strs"] {
+        if fields.get(field).is_some() {
+            return Err(fields.invalid(field, "is not allowed with `content`"));
+        }
+    }
+    if fields.bool("parse_special")? == Some(false) {
+        return Err(fields.invalid("parse_special", "must be true: the names of control tokens are read as these tokens"));
+    }
+    let text = fields.required("content", fields.string("content")?)?.to_owned();
+    let add_special = fields.bool("add_special")?.unwrap_or(false);
+    let pieces = fields.bool("with_pieces")?.unwrap_or(false).then_some(Pieces::Inside);
+    Ok(Tokenize { model, of: Text::Plain { text, add_special }, pieces })
 }
 
 /// Reads the model, if one is named, and the ids.

@@ -11,7 +11,7 @@ use super::template::TemplateFields;
 pub struct TokenizeRequest {
     /// The model. If absent, the first one that the server lists.
     pub model: Option<String>,
-    /// A text. Either `prompt` or `messages` is required.
+    /// A text. One of `prompt`, `messages` and `content` is required.
     pub prompt: Option<String>,
     /// A conversation, which is rendered by the model's chat template.
     pub messages: Option<Vec<Message>>,
@@ -20,6 +20,17 @@ pub struct TokenizeRequest {
     pub add_special_tokens: Option<bool>,
     /// Also return the text of each token.
     pub return_token_strs: Option<bool>,
+    /// A text, in the form of llama.cpp's server.
+    pub content: Option<String>,
+    /// Only with `content`: add the special tokens that start a prompt.
+    #[schema(default = false)]
+    pub add_special: Option<bool>,
+    /// Only with `content`: each element of `tokens` is an object with the id and its text.
+    #[schema(default = false)]
+    pub with_pieces: Option<bool>,
+    /// Only with `content`, and only true.
+    #[schema(default = true)]
+    pub parse_special: Option<bool>,
     /// Only with `messages`.
     #[serde(flatten)]
     pub template: TemplateFields,
@@ -30,10 +41,19 @@ pub struct Tokens {
     pub count: usize,
     /// The context length [tokens].
     pub max_model_len: usize,
-    pub tokens: Vec<u32>,
+    /// The ids; with `with_pieces`, objects.
+    pub tokens: Vec<TokenOrPiece>,
     /// Null unless the request sets `return_token_strs`.
     #[schema(required = true)]
     pub token_strs: Option<Vec<String>>,
+}
+
+/// A token's id, or the id with its text.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum TokenOrPiece {
+    Id(u32),
+    Piece { id: u32, piece: String },
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -51,6 +71,13 @@ pub struct TemplateRequest {
     pub messages: Vec<Message>,
     #[serde(flatten)]
     pub template: TemplateFields,
+}
+
+/// A text, twice: vLLM calls it `prompt`, and llama.cpp's server `content`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct DetokenizedText {
+    pub prompt: String,
+    pub content: String,
 }
 
 /// A prompt as text.
