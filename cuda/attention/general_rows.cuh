@@ -1,4 +1,4 @@
-// Assigns rows and keys to the blocks of general attention, and partial results to places in the workspace.
+// Assigns rows and keys to the blocks of general attention, and gives partial results their positions in the workspace.
 #pragma once
 
 #include "general.h"
@@ -6,6 +6,7 @@
 
 namespace pen {
 
+// The keys that the row at `position` sees.
 __device__ __forceinline__ Span general_visible(const GeneralAttention& p, int position, int context) {
   const int last = p.bidirectional ? context : position + 1;
   if (p.window == 0) return {0, last};
@@ -69,8 +70,8 @@ struct GeneralPartials {
   }
   // Index of a row's first part. `seq`: number of its sequence in the view.
   __device__ __forceinline__ size_t at(const GeneralRows& rows, int row, int seq) const {
-    const size_t place = by_sequence ? seq : rows.token(row);
-    return (place * num_heads + rows.head(row)) * max_parts;
+    const size_t slot = by_sequence ? seq : rows.token(row);
+    return (slot * num_heads + rows.head(row)) * max_parts;
   }
 };
 

@@ -1,6 +1,6 @@
-// Latent attention and heads of 512 on sm_90a: the numbers of general.cuh, from warpgroup products. A block computes 64 (token, head) rows.
-// Its two warpgroups alternate over the tiles: one scores a tile's keys and passes its probabilities to the other, and each sums half of
-// the values' elements, because registers hold no more. bench/attention_general.cu checks that all bits are the same.
+// Latent attention and heads of 512 elements on sm_90a, by warpgroup products. It computes the same bits as general.cuh, which
+// bench/attention_general.cu checks. A block computes 64 (token, head) rows. Its two warpgroups alternate over the tiles: one scores a
+// tile's keys and passes its probabilities to the other, and each sums half of the values' elements, because registers hold no more.
 #pragma once
 
 #include "box_state.cuh"

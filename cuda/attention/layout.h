@@ -1,5 +1,5 @@
-// What decisions about attention know of its kernels: the sizes of tiles and of blocks, and how blocks divide their shared memory. Compiled
-// by a host's compiler, too.
+// The layout of attention's kernels, from which choose.cu decides: the sizes of tiles and of blocks, and how blocks divide their shared
+// memory. Also compiled by the host's compiler.
 #pragma once
 
 #include "../device/numbers.h"
@@ -55,7 +55,7 @@ struct DecodeShared {
   PEN_ANYWHERE static constexpr size_t per_team(int buffers, int rows) {
     return size_t(buffers) * TileSize<D>::BYTES + partial(rows) + ROW_BYTES * ROWS;
   }
-  // What the warps of a team of four exchange: fragments of P, and the rows' largest scores.
+  // The bytes that the warps of a team of four exchange: fragments of P, and the rows' largest scores.
   static constexpr size_t exchange = KEYS / 16 * WARP * 16 + KEYS / 16 * ROWS * 4;
   PEN_ANYWHERE static constexpr size_t queries(int rows) { return HALF_BYTES * (rows + 2) * ROW; }
   PEN_ANYWHERE static constexpr size_t state(int rows) { return 2 * partial(rows) + 4 * ROW_BYTES * ROWS; }

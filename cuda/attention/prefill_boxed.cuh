@@ -1,6 +1,6 @@
-// Prefill attention on sm_90a for long heads: the numbers of prefill.cuh, from warpgroup products. As in prefill_hopper.cuh, a warpgroup
-// has 64 rows and shares tiles with another one. Values are multiplied box by box, because a whole row of O and a tile's part of it do not
-// fit into registers. The state of earlier KV splits is in the workspace. bench/attention.cu checks that all bits are the same.
+// Prefill attention on sm_90a for long heads, by warpgroup products. It computes the same bits as prefill.cuh, which bench/attention.cu
+// checks. As in prefill_hopper.cuh, a warpgroup has 64 rows and shares tiles with another warpgroup. Values are multiplied box by box,
+// because a whole row of O and a tile's contribution to it do not fit into registers. The workspace holds the state of earlier KV splits.
 #pragma once
 
 #include "box_state.cuh"

@@ -1,6 +1,6 @@
-// Prefill attention on sm_90a: the numbers of prefill.cuh, from warpgroup products. A warpgroup has 64 rows. The block's warpgroups share
-// the tiles of K and V, which a further warp fetches as boxes. While a tile's values are summed, the scores and the softmax of the next
-// tile are computed (FlashAttention-3, Shah et al. 2024). bench/attention.cu checks that all bits are the same.
+// Prefill attention on sm_90a, by warpgroup products. It computes the same bits as prefill.cuh, which bench/attention.cu checks. A
+// warpgroup has 64 rows. The block's warpgroups share the tiles of K and V, which a further warp fetches as boxes. While a tile's values
+// are summed, the scores and the softmax of the next tile are computed (FlashAttention-3, Shah et al. 2024).
 #pragma once
 
 #include "../device/warpgroup.cuh"

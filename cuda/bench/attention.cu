@@ -1,7 +1,7 @@
 // Checks and times cuda/attention: decode and prefill attention over pages, and the kernels that finish Q, K and V.
 //   nvcc -std=c++17 -O3 -arch=native -Icuda/include cuda/bench/attention.cu cuda/attention/*.cu -o attention
 //   attention [--quick] [--time]
-// attention --many | --few | --prompts    (times many or few sequences or prompts, without checks)
+//   attention --many | --few | --prompts  (times many or few sequences or prompts, without checks)
 // Each failure prints a line that names the case, the check and the first wrong element. The exit code is then 1.
 #include "../device/kernel.cuh"
 #include "attention_harness.cuh"

@@ -1,4 +1,4 @@
-// What the checks of decisions share (choose.cu): devices, failures, and the lines that they print.
+// Shared by the checks of choose.cu: devices, the count of failures, and the lines that they print.
 #pragma once
 
 #include <cstdio>

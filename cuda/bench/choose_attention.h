@@ -1,4 +1,4 @@
-// Checks the decisions about attention (choose.cu): the kernel's limits hold, and no key is left to nobody.
+// Checks the decisions about attention (choose.cu): the kernel's limits hold, and every key belongs to a block.
 #pragma once
 
 #include <algorithm>

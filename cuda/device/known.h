@@ -1,4 +1,4 @@
-// One device of each architecture, for decisions about a device that is not there.
+// One device of each architecture, so that the choice of kernels for it can be told without such a device.
 #pragma once
 
 #include "shape.h"

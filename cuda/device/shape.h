@@ -1,4 +1,4 @@
-// What decisions about kernels know of a device: plain values, so that they can be made for a device that is not there.
+// The properties of a device that the choice of kernels depends on: plain values, so that the choice for any device can be tested.
 #pragma once
 
 namespace pen {

@@ -13,7 +13,7 @@ struct pen_kv;
 
 namespace pen {
 
-// What a step gives the instructions that it runs.
+// The arguments that a step passes to the instructions that it runs.
 struct Pass {
   const pen_kv& kv;
   const Step& step;

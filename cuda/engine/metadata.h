@@ -27,7 +27,7 @@ struct MetaLayout {
   MetaLayout(int num_tokens, int num_seqs, int num_rows, int max_blocks, int num_groups, bool has_grid);
 };
 
-// What the host knows about a step's sequences. A decode step needs the first two only.
+// Bounds of a step's sequences, known to the host. A decode step needs the first two only.
 struct StepBounds {
   int max_query, max_context;
   int num_single = 0, single_context = 0;  // sequences with one row, and their longest context

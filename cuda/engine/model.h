@@ -38,7 +38,7 @@ struct InFlight {
   void allocate(const pen_model_desc& desc, const Scratch& scratch);
 };
 
-// What a graph has room for: a decode step, where each row is a sequence, or the last rows of one prompt.
+// The shape of step that a graph has room for: a decode step, where each row is a sequence, or the last rows of one prompt.
 struct GraphShape {
   bool prompt;
   int tokens, blocks;  // rows, and blocks per sequence

@@ -231,7 +231,7 @@ void run_match(const Instruction& instruction, const Pass& pass) {
   match_length(pass.launch, op.in, op.like, op.out, op.dim, op.add, pass.tokens);
 }
 
-// What runs the instructions of each kind.
+// The functions that run the instructions, by kind.
 constexpr Run* RUN[] = {
     run_embed,     run_normalise,         run_group_norm, run_linear, run_each_head, run_activate, run_map,     run_heads,
     run_attention, run_general_attention, run_convolve,   run_scan,   run_delta,     run_experts,  run_predict, run_correct,

@@ -24,7 +24,7 @@ struct ExpertScratch {
   Buffer outputs;            // [choices, hidden]
 };
 
-// What a step does for prompts, as arrays in one piece of memory. Each array is as long as the largest step needs.
+// The work of a step on prompts, as arrays in one piece of memory. Each array is as long as the largest step needs.
 struct PromptLists {
   int32_t *scored_rows, *scored_ids, *scored_logprobs, *pool_rows;
   uint32_t *copies, *state_copies;

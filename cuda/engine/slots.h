@@ -49,7 +49,7 @@ struct Paging {
   uint32_t zero_block;
 };
 
-// What the host sends about the rows of a step. In pinned memory, which the kernel reads.
+// Changes to the rows of a step, which the host writes to pinned memory and the kernel reads.
 struct RowChanges {
   const pen_row* rows;      // [num_rows]
   const pen_table* tables;  // those of a row are neighbours

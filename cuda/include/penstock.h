@@ -55,9 +55,9 @@ typedef struct {
   uint32_t buffer, first, stride;
 } pen_part;
 
-// What a layer caches per token: keys of `key_dim` and values of `value_dim`. If value_dim is 0, the values are the first elements of the
-// keys. The layer uses the blocks of one cache group. Layers of different groups may share a place if their shapes are equal: a block
-// belongs to one group at a time.
+// The part of the cache that a layer uses per token: keys of `key_dim` and values of `value_dim`. If value_dim is 0, the values are the
+// first elements of the keys. The layer uses the blocks of one cache group. Layers of different groups may share a place if their shapes
+// are equal: a block belongs to one group at a time.
 typedef struct {
   uint32_t heads, key_dim, value_dim, group, place;
 } pen_cache;
@@ -104,8 +104,8 @@ typedef struct {
 #define PEN_GELU_MUL 3
 // out[offset …] = W · x for up to three matrices. x is the norm of a buffer, or `in` (float16) if norm.x is PEN_NONE. If there is a norm
 // and it is written to memory, it goes to `in`. SILU_MUL and GELU_MUL take a matrix of two halves and write float16. The columns of x begin
-// at `first` of `in`. They are cut into 1, 2, 4 or 8 slices, whose sums are added in halves if `halves` is not 0 (cuda/linear/shape.h). There
-// must be PEN_HALVES_COLUMNS columns for that.
+// at `first` of `in`. They are cut into 1, 2, 4 or 8 slices, whose sums are added in halves if `halves` is not 0 (cuda/linear/shape.h).
+// There must be PEN_HALVES_COLUMNS columns for that.
 #define PEN_HALVES_COLUMNS 8192
 typedef struct {
   pen_norm norm;
@@ -114,8 +114,8 @@ typedef struct {
 
 // Adds up what shards have summed (cuda/elementwise/exchange.h). The parts are the sums of neighbouring slices in ascending order: two of
 // four slices each, or eight; PEN_NONE: an empty slice. For each output that is not PEN_NONE: out += the sum of the parts, or if `halves`,
-// out = (out + the sum of the first half) + that of the second, or the same without the old value if `add` is 0. All buffers are float32 and
-// have one width.
+// out = (out + the sum of the first half) + that of the second, or the same without the old value if `add` is 0. All buffers are float32
+// and have one width.
 typedef struct {
   uint32_t part0, part1, part2, part3, part4, part5, part6, part7, num_parts;
   uint32_t out0, out1, out2, out3, out4, out5, out6, out7, add, halves;
@@ -331,7 +331,7 @@ typedef struct {
   uint32_t num_suppressed;
 } pen_slot_init;
 
-// What the device does not know yet about a row of a decode step (one row per sequence), and so about its slot.
+// The news about a row of a decode step (one row per sequence), and so about its slot: everything that the device does not know yet.
 typedef struct {
   uint32_t slot;
   int32_t input;             // as in pen_batch
@@ -392,7 +392,7 @@ typedef struct {
   const uint32_t* blocks;         // [num_blocks]
 } pen_batch;
 
-// What the sampled rows of a step may take; copied before pen_sample returns.
+// The ids that the sampled rows of a step may take. Copied before pen_sample returns.
 typedef struct {
   uint32_t num_masks;     // at most num_sampled
   uint32_t num_sampled;   // number of sampled rows in the step

@@ -1,4 +1,5 @@
-// What is done to the sums of a product before they are written, shared by all kernels of linear layers and by elementwise ops.
+// Epilogues: activations and conversions of a product's sums before they are written. Shared by all kernels of linear layers and by
+// elementwise ops.
 #pragma once
 
 #include "../device/kernel.cuh"

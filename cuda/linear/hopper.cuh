@@ -145,7 +145,7 @@ __device__ __forceinline__ void produce_records(const Linear& p, const HopperGri
       });
 }
 
-// What follows a unit: nothing, the next unit, or the next unit while parts of this unit's sums are written.
+// The work that follows a unit: nothing, the next unit, or the next unit while parts of this unit's sums are written.
 enum class Next { NONE, UNIT, PARTS };
 template <int K>
 using PartIndex = std::integral_constant<int, K>;
@@ -195,8 +195,8 @@ struct HopperConsumer {
   }
 
   // Multiplies the slices [first, last) of units that have `left` pieces in total. Calls `take(slice, acc)` with each slice's sum. Calls
-  // `end(unit_ends)` after each unit, and if `halves`, in its middle, while the next product runs. It returns what follows. If parts follow,
-  // calls `part(k, unit_ends)` for each of them between the products of the next slice, which must have PARTS_PIECES.
+  // `end(unit_ends)` after each unit, and if `halves`, in its middle, while the next product runs. It returns what follows. If parts
+  // follow, calls `part(k, unit_ends)` for each of them between the products of the next slice, which must have PARTS_PIECES.
   template <class Take, class End, class Part>
   __device__ __forceinline__ void run(int left, int first, int last, bool halves, Take take, End end, Part part) {
     constexpr uint64_t UPPER = tile_descriptor(0) & ~uint64_t(0xffffffff);
@@ -256,7 +256,7 @@ struct HopperConsumer {
         if (ends) slice = first;
         if (next == Next::PARTS) {
           // Two parts take longer than the product of one K tile, so long slices write one part at a time.
-          if (PIECE == 1 && length(first) >= LONG_PIECES) {
+          if (length(first) >= LONG_PIECES) {
             part(PartIndex<0>{}, slice == first);
             step(false, odd, even);
             part(PartIndex<1>{}, slice == first);

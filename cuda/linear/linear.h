@@ -3,8 +3,8 @@
 // The numeric definition, which all kernels of this folder and of experts/ keep: weights are the rows (M) of the tensor-core product and
 // tokens its columns (N). W's columns are cut into SLICES slices by a rule that depends on the matrix only (slice_begin). A slice is a
 // chain of m16n8k16 products in ascending order from zero: float16 weights and inputs, float32 accumulators. The slices' sums are added in
-// ascending order from zero, and the epilogue follows; or they are added in halves (Slicing), each of which goes through the epilogue. So an
-// output depends neither on the number of tokens nor on the kernel that computed it.
+// ascending order from zero, and the epilogue follows; or they are added in halves (Slicing), each of which goes through the epilogue. So
+// an output depends neither on the number of tokens nor on the kernel that computed it.
 //
 // Kernels: decode.cuh and decode_stream.cuh (up to 8 tokens), batch.cuh (up to 64), prefill.cuh (any number); on sm_90a rows.cuh (up to
 // 64) and hopper.cuh (any number).
@@ -45,7 +45,7 @@ struct Linear {
   int stacked = 1;                // more than one: only for linear_stack()
 };
 
-// What decisions (choose.h) know of a product and of a device.
+// The properties of a product and of a device from which choose.h decides.
 ProductShape shape_of(const Linear& args);
 ProductDevice product_device(const Device& device);
 

@@ -1,4 +1,4 @@
-// What decisions about products know of them. Compiled by a host's compiler, too.
+// The shape of a product, from which choose.cu decides which kernel computes it. Also compiled by the host's compiler.
 #pragma once
 
 #include "../quant/matrix.h"
@@ -12,8 +12,8 @@ constexpr int HALVES_K_TILES = 128;
 PEN_ANYWHERE constexpr int slice_begin(int s, int k_tiles) { return s * k_tiles / SLICES; }
 
 // How the columns of a product are cut into slices, and in which order their sums are added. A long product whose sum several devices can
-// share is added in halves: out = (out + (((0 + 1) + 2) + 3)) + (((4 + 5) + 6) + 7), or without the first term. A device that has the columns
-// of some slices only has 1, 2 or 4 of them, and adds them in ascending order.
+// share is added in halves: out = (out + (((0 + 1) + 2) + 3)) + (((4 + 5) + 6) + 7), or without the first term. A device that has the
+// columns of some slices only has 1, 2 or 4 of them, and adds them in ascending order.
 struct Slicing {
   int bits = 3;         // there are 2^bits slices; the others, up to SLICES, are empty
   bool halves = false;  // only products of HALVES_K_TILES K tiles or more

@@ -128,7 +128,8 @@ __device__ __forceinline__ void copy_rows(uint8_t* buffer, int stride, int rows,
 }
 
 // base + the sum of the slices of one row of a column.
-__device__ __forceinline__ float sum_slices(const float* partial, int columns, int column, int row, float base = 0.0f, bool halves = false) {
+__device__ __forceinline__ float sum_slices(const float* partial, int columns, int column, int row, float base = 0.0f,
+                                            bool halves = false) {
   return sum_up(base, halves, [&](int s) { return partial[(s * columns + column) * PARTIAL_STRIDE + row]; });
 }
 

@@ -52,8 +52,8 @@ struct DrawShared {
 template <typename Offer>
 __device__ int compact(int vocab, Offer offer, DrawShared& s) {
   const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-  const int stretch = ceil_div(ceil_div(vocab, SELECT_WARPS), WARP) * WARP;
-  const int start = min(warp * stretch, vocab), stop = min(start + stretch, vocab);
+  const int segment = ceil_div(ceil_div(vocab, SELECT_WARPS), WARP) * WARP;
+  const int start = min(warp * segment, vocab), stop = min(start + segment, vocab);
   uint32_t count = 0;
 #pragma unroll 4
   for (int id = start + lane; id < stop; id += WARP) count += offer(id) != 0;

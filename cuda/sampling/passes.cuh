@@ -49,7 +49,7 @@ __device__ __forceinline__ int logit_bucket(float x, float max, float scale) {
   return steps < float(NOTHING) ? int(steps) : NOTHING;
 }
 
-// What the passes over all rows leave for the block that draws.
+// The results of the passes over all rows, for the block that draws.
 struct PassResults {
   uint64_t* keys;      // [num_rows, vocab_tiles] best key of a vocabulary tile, or BROKEN
   double* sums;        // [num_rows, sum blocks] of weights

@@ -90,8 +90,8 @@ __device__ int search_sum(int lo, int hi, double& below, double threshold, Mass 
   const int end = hi;
   while (hi - lo > 2 * WARP) {
     // Each warp takes one contiguous range of whole rows of 32.
-    const int stretch = ceil_div(ceil_div(hi - lo, SELECT_WARPS), WARP) * WARP;
-    const int start = min(lo + warp * stretch, hi), stop = min(start + stretch, hi);
+    const int segment = ceil_div(ceil_div(hi - lo, SELECT_WARPS), WARP) * WARP;
+    const int start = min(lo + warp * segment, hi), stop = min(start + segment, hi);
     double sum = 0.0;
 #pragma unroll 4
     for (int i = start + lane; i < stop; i += WARP) sum += mass(i);
@@ -112,8 +112,8 @@ __device__ int search_sum(int lo, int hi, double& below, double threshold, Mass 
     __syncthreads();
     if (chosen < 0) return end;
     below = chosen_below;
-    const int from = lo + chosen * stretch;
-    hi = min(from + stretch, hi);
+    const int from = lo + chosen * segment;
+    hi = min(from + segment, hi);
     lo = from;
   }
   if (warp == 0) {

@@ -167,7 +167,7 @@ impl Store {
         names.into_iter().any(|name| name.to_string_lossy().contains(super::download::PARTIAL))
     }
 
-    /// A path beside a model's directory.
+    /// A path next to a model's directory.
     fn beside(&self, id: &str, prefix: &str) -> PathBuf {
         let mut name = OsString::from(prefix);
         name.push(self.dir(id).file_name().unwrap_or_default());
@@ -201,7 +201,7 @@ impl Store {
     }
 }
 
-/// Removes a directory. One that is not there is no error.
+/// Removes a directory if it exists.
 fn absent(dir: &Path) -> std::io::Result<()> {
     match std::fs::remove_dir_all(dir) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),

@@ -91,7 +91,7 @@ fn models(config: &Config) -> Vec<Listed> {
             });
         }
     }
-    // What can be used at once comes first, and of that the models that chat.
+    // Models that can be used at once come first, and among these the ones that chat.
     models.sort_by_key(|model| match model.presence {
         Presence::Yes => (0, model.only_continues),
         Presence::Partial(_) => (1, false),

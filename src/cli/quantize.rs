@@ -28,7 +28,7 @@ pub struct QuantizeArgs {
     /// The file type: Q4_K_M, Q8_0, F16 and so on
     #[arg(long = "type", value_name = "TYPE", value_parser = file_type)]
     kind: &'static FileType,
-    /// The output [default: the source's name with the type at its end]
+    /// The output [default: the source's name with the type appended]
     #[arg(short, long, value_name = "FILE.gguf")]
     out: Option<PathBuf>,
     /// Replace the output if it exists

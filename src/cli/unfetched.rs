@@ -1,4 +1,4 @@
-//! What `penstock show` says about a model that is not on disk: what the catalogue knows.
+//! Describes a model that is not on disk, from the catalogue, for `penstock show`.
 
 use serde_json::{Value as Json, json};
 

@@ -3,7 +3,7 @@
 use super::layers::setting_names;
 use super::sources::{PREFIX, env_origin};
 
-/// What these variables begin with.
+/// The prefix of these variables.
 const BEGIN: &str = "PENSTOCK_";
 /// Variables that look like a setting, but have a meaning of their own for commands that talk to a server.
 const OWN: [&str; 2] = ["PENSTOCK_HOST", "PENSTOCK_API_KEY"];

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::nearest::nearest_model;
 
-/// What a parameter does.
+/// The effect of a parameter.
 #[derive(Clone, Copy)]
 enum Effect {
     Honoured,

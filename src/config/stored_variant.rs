@@ -1,4 +1,4 @@
-//! What a model that was made on this machine has besides its weights: `penstock create` and `/api/create` write it into the store.
+//! The settings of a model that was made on this machine, which `penstock create` and `/api/create` store next to its weights.
 
 use logits::SamplingChoice;
 use serde::{Deserialize, Serialize};

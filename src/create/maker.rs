@@ -36,7 +36,7 @@ pub fn made_id(name: &str) -> Outcome<String> {
     Ok(id.to_owned())
 }
 
-/// What a model is made of, before the changes.
+/// The parts of a model before the changes.
 struct Base {
     files: Vec<NewFile>,
     variant: StoredVariant,

@@ -72,10 +72,10 @@ impl Modelfile {
         Ok(Self { instructions })
     }
 
-    /// What the file says to make. `folder`: where relative paths begin. Returns notes on what changes nothing, too.
+    /// Reads the recipe. Relative paths are resolved against `folder`. Also returns notes on instructions without an effect.
     ///
     /// # Errors
-    /// FROM is missing or stands twice, an instruction is not supported, or an argument is wrong.
+    /// FROM is missing or occurs twice, an instruction is not supported, or an argument is wrong.
     pub fn recipe(&self, folder: &Path) -> Outcome<(Recipe, Vec<String>)> {
         let (mut origin, mut changes, mut notes) = (None, Changes::default(), Vec::new());
         for Instruction { line, name, key, text } in &self.instructions {

@@ -30,7 +30,7 @@ pub fn catalogue_name(name: &str) -> String {
     }
 }
 
-/// What a model is made of.
+/// The parts of a model that is to be made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recipe {
     pub origin: Origin,

@@ -47,7 +47,7 @@ impl<'a> CheckedBatch<'a> {
     }
 }
 
-/// Places of the cache in which no place stands twice, so that rows may be written in parallel.
+/// Places of the cache without duplicates, so that rows may be written in parallel.
 #[derive(Clone, Copy, Debug)]
 pub struct Places<'a>(&'a [u32]);
 

@@ -1,4 +1,4 @@
-//! What decides which kernels a step runs, besides the model.
+//! The inputs, besides the model, that decide which kernels a step runs: the size of the step and the device.
 
 /// The size of a step: as many rows of each of its sequences, over contexts of one length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -194,6 +194,7 @@ fn truncation_in_place_is_detected_in_a_map_and_does_not_affect_a_private_copy()
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "Miri maps no files: a copy loses no bytes")]
 fn bytes_that_are_gone_read_as_zeros_and_mark_their_file_alone() {
     let dir = tempfile::tempdir().unwrap();
     let large = GgufBuilder::new().tensor("t", &[100_000], 24, vec![7; 100_000]);
@@ -222,6 +223,7 @@ fn bytes_that_are_gone_read_as_zeros_and_mark_their_file_alone() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "Miri maps no files: a copy is not written over")]
 fn a_file_that_is_written_over_in_place_is_noticed() {
     let dir = tempfile::tempdir().unwrap();
     let path = written(dir.path(), "m.gguf", &sample());

@@ -12,16 +12,19 @@ use super::kind;
 /// Opens a regular file for reading. Never blocks.
 ///
 /// # Errors
-/// The system's, or what else stands there.
+/// The system's error, or [`ErrorKind::InvalidInput`] that names the kind of file that the path leads to.
 pub fn open_regular(path: &Path) -> Result<File> {
-    // Opening a device may have an effect, so that it is looked at before. It is looked at again after, because another may have come.
+    // Opening a device may have an effect, so the kind of file is checked first. It is checked again after opening, because the file may
+    // have been replaced.
     check_regular(path)?;
-    let file = OpenOptions::new().read(true).custom_flags((OFlag::O_NONBLOCK | OFlag::O_NOCTTY).bits()).open(path)?;
+    // Miri opens files without these flags only.
+    let flags = if cfg!(miri) { OFlag::empty() } else { OFlag::O_NONBLOCK | OFlag::O_NOCTTY };
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
     refuse_others(&file.metadata()?)?;
     Ok(file)
 }
 
-/// Looks at what stands at a path, without opening it.
+/// Checks that a path leads to a regular file, without opening it.
 ///
 /// # Errors
 /// As [`open_regular`].

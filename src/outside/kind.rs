@@ -1,4 +1,4 @@
-//! What stands at a path.
+//! Names kinds of files for errors.
 
 use std::fs::FileType;
 use std::os::unix::fs::FileTypeExt;

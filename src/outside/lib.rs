@@ -1,5 +1,5 @@
-//! What crosses the border of the process. Every path that a user or a configuration names is opened here, and every text of others is
-//! made harmless here before it is shown.
+//! Files and texts from outside the process. Every path that a user or a configuration names is opened here, and every text that others
+//! wrote is made harmless here before it is shown.
 //!
 //! # Invariants
 //! - No open blocks: a FIFO, a device or a socket in the place of a file is an error that names it.

@@ -16,9 +16,9 @@ const MAX_LEFT: usize = 100;
 const FOR_ALL: u32 = 0o666;
 const FOR_OWNER: u32 = 0o600;
 
-/// What an output leads to, once its links are followed.
+/// The target of an output's path, once its links are followed.
 enum Target {
-    /// The place of a regular file, and what is there.
+    /// The path of a regular file, and the file that exists there, if any.
     File(PathBuf, Option<Metadata>),
     /// An open file of the process (`/dev/stdout`, a shell's `>(…)`), a FIFO or a character device.
     Stream(PathBuf, &'static str),
@@ -43,7 +43,7 @@ impl Target {
         Err(Error::other("its links lead in a circle: name another file"))
     }
 
-    /// What is at the end of the links.
+    /// The target at the end of the links.
     fn at(path: PathBuf) -> Result<Self> {
         let found = match std::fs::symlink_metadata(&path) {
             Err(error) if error.kind() == ErrorKind::NotFound && path.file_name().is_some() => return Ok(Self::File(path, None)),
@@ -66,10 +66,10 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Whether an [`Output`] of this name can be: nothing or a regular file is there.
+/// Checks that an [`Output`] can be created at this path: nothing or a regular file exists there.
 ///
 /// # Errors
-/// What else is there.
+/// Something other than a regular file exists there.
 pub fn check_output(path: &Path) -> Result<()> {
     match Target::of(path)? {
         Target::File(..) => Ok(()),
@@ -97,8 +97,8 @@ pub fn write(path: &Path, fill: impl FnOnce(&mut dyn Write) -> Result<()>) -> Re
     }
 }
 
-/// A regular file in the making, beside its place. It is removed unless it is finished. One that it replaces lends it its permissions and,
-/// if the system allows it, its owner.
+/// A regular file that is being written under a temporary name next to its final path, and removed unless it is finished. It takes the
+/// permissions of the file that it replaces and, if the system allows it, the owner.
 pub struct Output {
     file: BufWriter<File>,
     unfinished: Unfinished,
@@ -123,12 +123,12 @@ impl Drop for Unfinished {
 
 impl Output {
     /// # Errors
-    /// Something else than a regular file is there, or the system's.
+    /// The system's error, or something other than a regular file exists at the path.
     pub fn create(path: &Path) -> Result<Self> {
         Self::with_mode(path, FOR_ALL)
     }
 
-    /// As [`Output::create`]. Only its owner may read and write a file that was not there before.
+    /// As [`Output::create`]. A new file can be read and written only by its owner.
     pub fn create_private(path: &Path) -> Result<Self> {
         Self::with_mode(path, FOR_OWNER)
     }
@@ -178,7 +178,7 @@ impl Output {
         self.sync()?;
         if let Some(before) = &self.before {
             let file = self.file.get_ref();
-            // Only root may give a file away; whoever else writes it owns it from now on.
+            // Only root may give a file away. A file that any other user writes belongs to that user.
             let _ = fchown(file, Some(before.uid()), Some(before.gid()));
             file.set_permissions(PermissionsExt::from_mode(before.mode() & 0o7777))?;
         }

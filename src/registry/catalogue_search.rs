@@ -25,7 +25,7 @@ pub struct FoundModel {
     /// Estimate of the memory that it takes [bytes].
     pub needed: Option<u64>,
     pub on_disk: bool,
-    /// What an interrupted download has left on disk [bytes].
+    /// The size of an interrupted download on disk [bytes].
     pub partial: u64,
     pub downloads: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! What each model is for, so that lists show the models that chat first: many clients take the first one.
+//! Classifies models by their use, so that lists begin with the models that chat: many clients take the first one.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::base::Base;
 use super::registry::{ModelInfo, Registry, info_of};
 use config::ModelEntry;
 
-/// What a model is for.
+/// The use of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModelKind {
     /// Answers conversations.
@@ -65,7 +65,7 @@ impl Registry {
         Some(ListedModel { info: info_of(base, variant), kind: self.kind_of(base, variant) })
     }
 
-    /// What a served model is for. Blocks.
+    /// The use of a served model. Blocks.
     pub fn kind(&self, name: &str) -> Option<ModelKind> {
         self.offered_as(name)?.kind
     }

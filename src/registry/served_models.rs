@@ -128,7 +128,7 @@ fn shares_load(store: &Store, one: &ModelEntry, two: &ModelEntry) -> bool {
     one.context == two.context && one.base == two.base && (same_source || same_file())
 }
 
-/// What identifies a file, whatever its names: device and inode.
+/// Identifies a file regardless of its name: device and inode.
 fn file_number(path: &Path) -> Option<(u64, u64)> {
     path.metadata().ok().map(|meta| (meta.dev(), meta.ino()))
 }

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use crate::items::RunContent;
 
-/// What all blocks of a sequence depend on besides its items.
+/// The part of the key that all blocks of a sequence share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheScope {
     /// Blocks are shared only between sequences with the same salt.

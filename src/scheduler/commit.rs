@@ -39,7 +39,7 @@ pub fn check(scheduled: &[Scheduled], output: &StepOutput) -> Result<(), EngineE
 /// must have passed [`check`].
 pub fn commit(sequences: &mut Sequences, threads: &mut MaskThreads, scheduled: &[Scheduled], output: &mut StepOutput) {
     let now = Instant::now();
-    let _round = WakeBatch::open();
+    let _batch = WakeBatch::open();
     let (mut num_sampled, mut scores, mut no_vector) = (0, &mut output.scored[..], Vec::new());
     for (i, part) in scheduled.iter().enumerate() {
         let (own_scores, later_scores) = std::mem::take(&mut scores).split_at_mut(part.num_scored);

@@ -34,12 +34,12 @@ pub fn run(
     commands: Receiver<Command>,
     shared: Arc<Shared>,
     watchdog: Option<Watchdog>,
-    place: Option<((TimeSliceClient, CacheHandle), Duration)>,
+    device: Option<((TimeSliceClient, CacheHandle), Duration)>,
 ) {
     let heartbeat = Arc::new(Heartbeat::new(scheduler.progress()));
-    let cache_idle = place.as_ref().map_or(Idle::LONG, |(_, cache_idle)| *cache_idle);
-    if let Some((place, _)) = place {
-        scheduler.join(place, heartbeat.clone());
+    let cache_idle = device.as_ref().map_or(Idle::LONG, |(_, cache_idle)| *cache_idle);
+    if let Some((client, _)) = device {
+        scheduler.join(client, heartbeat.clone());
     }
     if let Some(Err(error)) = watchdog.map(|watchdog| watchdog::watch(watchdog, &heartbeat, shared.clone())) {
         tracing::error!("the watchdog thread did not start: {error}");

@@ -35,6 +35,7 @@ fn until_first_token(rig: &mut Rig, client: usize) -> usize {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "runs hundreds of sequences on one thread, which takes Miri hours")]
 fn a_short_request_does_not_wait_for_a_request_with_hundreds_of_prompts() {
     for max_in_flight in [1, 2] {
         for count in [50, 500] {
@@ -53,6 +54,7 @@ fn a_short_request_does_not_wait_for_a_request_with_hundreds_of_prompts() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "computes prompts of 1,200 tokens on one thread, which takes Miri hours")]
 fn a_short_prompt_does_not_wait_for_a_long_one_and_a_long_one_is_delayed_by_its_own_length_at_most() {
     for max_in_flight in [1, 2] {
         let mut rig = Rig::new(600, max_in_flight, options(ROWS, RUNNING));
@@ -77,6 +79,7 @@ fn a_short_prompt_does_not_wait_for_a_long_one_and_a_long_one_is_delayed_by_its_
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "runs hundreds of sequences on one thread, which takes Miri hours")]
 fn requests_of_the_same_age_get_the_same_whatever_their_number_of_prompts() {
     for max_in_flight in [1, 2] {
         let mut rig = Rig::new(600, max_in_flight, options(ROWS, RUNNING));
@@ -115,6 +118,7 @@ struct Arrival {
 /// A request waits for its first token at most as long as it takes to run all running places once and then one sequence of each other
 /// request: (RUNNING + others) · LONGEST [tokens]. The bound does not depend on the number of prompts per request.
 #[test]
+#[cfg_attr(miri, ignore = "runs hundreds of sequences on one thread, which takes Miri hours")]
 fn no_request_waits_longer_than_a_bound_in_tokens() {
     let mut worst: f64 = 0.0;
     for seed in 0..40 {
@@ -162,6 +166,7 @@ fn no_request_waits_longer_than_a_bound_in_tokens() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "runs hundreds of sequences on one thread, which takes Miri hours")]
 fn a_request_may_have_more_sequences_than_the_queue_has_places() {
     let mut rig = Rig::new(600, 1, SchedulerOptions { max_waiting: 16, ..options(ROWS, RUNNING) });
     let clients = rig.enqueue_request(many(200, 4, 3));

@@ -84,7 +84,7 @@ struct RecurrentState {
 /// The content of one position of the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct CachedToken {
-    /// What later rows see: a token id, or a value that stands for an embedding or for a token at another position than its index.
+    /// The value that later rows see: a token id, or a hash of an embedding, or of a token at another position than its index.
     entry: u32,
     /// A token id, or a value that stands for an embedding.
     token: u32,
@@ -142,7 +142,7 @@ pub fn embedded(embedding: &[f32]) -> u32 {
     EMBEDDED | embedding.iter().fold(0, |hash, x| mix(hash, x.to_bits())) as u32 >> 3
 }
 
-/// What rows see of a token or an embedding. A position counts if it is not the item's index.
+/// The value that rows see of a token or an embedding. A position counts if it is not the item's index.
 fn entry(token: u32, index: usize, position: [u32; 3]) -> u32 {
     if position == [index as u32; 3] {
         return token;
@@ -150,7 +150,7 @@ fn entry(token: u32, index: usize, position: [u32; 3]) -> u32 {
     EMBEDDED | position.iter().fold(token.into(), |hash, &position| mix(hash, position)) as u32 >> 3
 }
 
-/// What rows see of a prompt.
+/// The values that rows see of a prompt.
 pub fn entries(prompt: &Items) -> Vec<u32> {
     let mut seen = Vec::new();
     for segment in prompt.segments(0..prompt.len()) {

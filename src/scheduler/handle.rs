@@ -94,7 +94,7 @@ impl Handle {
         options: SchedulerOptions,
         metrics: Arc<ModelMetrics>,
         watchdog: Option<Watchdog>,
-        place: Option<DeviceShare>,
+        share: Option<DeviceShare>,
     ) -> Self {
         // The channel itself is unbounded. Permits bound what it can hold.
         let (commands, receiver) = crossbeam_channel::unbounded();
@@ -105,9 +105,9 @@ impl Handle {
         let shared = Arc::new(Shared::new(QueueSize { places: options.max_waiting, tokens }));
         let (running, ended) = crossbeam_channel::bounded(0);
         let handle = Self { shared: shared.clone(), commands, ended, watched: watchdog.is_some() };
-        let place = place.map(|place| (place.device.join(place.share), place.cache_idle));
+        let device = share.map(|share| (share.device.join(share.share), share.cache_idle));
         let run = move || {
-            engine_thread::run(Scheduler::new(engine, options, metrics), receiver, shared, watchdog, place);
+            engine_thread::run(Scheduler::new(engine, options, metrics), receiver, shared, watchdog, device);
             drop(running);
         };
         if let Err(error) = std::thread::Builder::new().name("engine".into()).spawn(run) {

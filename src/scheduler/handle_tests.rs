@@ -36,7 +36,7 @@ fn clients_on_many_threads_get_their_solo_runs() {
     for max_in_flight in [1, 2] {
         let (engine, _) = FakeEngine::new(capacity(), 4, max_in_flight);
         let handle = Handle::spawn(Box::new(engine), options(4, 100), ModelMetrics::for_model("threads"));
-        let clients: Vec<_> = (0..24u32)
+        let clients: Vec<_> = (0..if cfg!(miri) { 6 } else { 24u32 })
             .map(|i| {
                 let handle = handle.clone();
                 std::thread::spawn(move || {
@@ -122,6 +122,7 @@ fn stop_or_dropping_the_last_handle_ends_the_thread_and_tells_the_clients() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "measures time")]
 fn a_panic_a_lost_device_or_lost_weights_fail_every_sequence_within_a_second() {
     for max_in_flight in [1, 2] {
         for fault_in_collect in [false, true] {
@@ -154,6 +155,7 @@ fn a_panic_a_lost_device_or_lost_weights_fail_every_sequence_within_a_second() {
 static FAULTS: std::sync::Mutex<Vec<EngineFault>> = std::sync::Mutex::new(Vec::new());
 
 #[test]
+#[cfg_attr(miri, ignore = "measures time")]
 fn the_watchdog_reports_a_stuck_step_and_a_lost_device() {
     let watchdog = Watchdog { step_timeout: Duration::from_millis(300), on_fault: |fault| FAULTS.lock().unwrap().push(fault) };
     let spawn = |step_time, fault: Option<EngineError>| {
@@ -200,6 +202,7 @@ fn the_watchdog_reports_a_stuck_step_and_a_lost_device() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "measures time")]
 fn the_watchdog_reports_a_thread_that_hangs_outside_of_steps() {
     static HUNG: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     let on_fault = |_| {
@@ -220,7 +223,7 @@ fn the_watchdog_reports_a_thread_that_hangs_outside_of_steps() {
 fn the_list_of_clients_does_not_grow_without_bound() {
     let shared = shared(10);
     let mut alive = Vec::new();
-    for i in 0..1000 {
+    for i in 0..if cfg!(miri) { 200 } else { 1000 } {
         let (sender, receiver) = channel();
         let sender = Arc::new(sender);
         shared.add_client(&sender);

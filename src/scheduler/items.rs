@@ -30,7 +30,7 @@ pub enum Layout {
     Grid { height: u32, width: u32 },
 }
 
-/// What the prefix cache knows of a run.
+/// The identity of a run in the prefix cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RunContent {
     source: [u8; 32],
@@ -235,7 +235,7 @@ impl Items {
     /// Checks that each run has the rows that it claims.
     ///
     /// # Errors
-    /// What is wrong with the first wrong run.
+    /// Checks the runs. Fails with the fault of the first wrong one.
     pub fn check(&self) -> Result<(), String> {
         self.runs.iter().try_for_each(|run| run.run.check())
     }

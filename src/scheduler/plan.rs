@@ -46,7 +46,7 @@ pub struct StepPlan {
     block_size: usize,
     /// Number of blocks that prompt rows must leave available to other sequences.
     headroom: usize,
-    /// Whether the last step left out the decode rows, because rows that must run in one step had no room beside them.
+    /// Whether the last step left out the decode rows, to make room for rows that must run in one step.
     left_out_decodes: bool,
 }
 
@@ -150,7 +150,7 @@ impl StepPlan {
             let prompt = sequence.prompt();
             if !prompt.is_whole() && prompt.most_together() > budget {
                 sequences.waiting.put_back(sequence);
-                // Only shorter prompts beside a longer one may go first, so that the next prompt to start finds room.
+                // Only prompts that are shorter than a running one may overtake it, so that the next prompt to start finds room.
                 if was_preempted || max_tokens == usize::MAX {
                     return false;
                 }

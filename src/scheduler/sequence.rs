@@ -24,7 +24,7 @@ use metrics::ModelMetrics;
 pub struct Sequence {
     /// The ordinal of the first admission, starting at 1. 0 before admission.
     pub id: u64,
-    /// What the caller handed in. The grammar has moved to the cursor.
+    /// The caller's request. The grammar has moved to the cursor.
     pub asked: NewSequence,
     generated: Vec<u32>,
     pub cache: SequenceCache,

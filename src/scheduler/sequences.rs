@@ -49,7 +49,7 @@ impl Sequences {
     /// Drops the sequences whose clients are gone. If a step in flight still samples for one, the token is discarded when the step is
     /// collected.
     pub fn reap_cancelled(&mut self) {
-        let _round = WakeBatch::open();
+        let _batch = WakeBatch::open();
         while let Some(id) = self.running.youngest_cancelled() {
             self.remove(id, true);
             self.count_end("abort");

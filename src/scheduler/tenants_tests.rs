@@ -48,6 +48,7 @@ fn has_begun(rig: &Rig, client: usize) -> bool {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "runs hundreds of sequences on one thread, which takes Miri hours")]
 fn a_newcomer_does_not_wait_for_a_tenant_with_hundreds_of_requests() {
     for max_in_flight in [1, 2] {
         let mut rig = rig(max_in_flight);
@@ -68,6 +69,7 @@ fn a_newcomer_does_not_wait_for_a_tenant_with_hundreds_of_requests() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "runs hundreds of sequences on one thread, which takes Miri hours")]
 fn tenants_get_the_same_whatever_the_number_of_their_requests() {
     for max_in_flight in [1, 2] {
         let mut rig = rig(max_in_flight);
@@ -83,6 +85,7 @@ fn tenants_get_the_same_whatever_the_number_of_their_requests() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "runs hundreds of sequences on one thread, which takes Miri hours")]
 fn a_priority_is_a_share() {
     for max_in_flight in [1, 2] {
         let mut rig = rig(max_in_flight);
@@ -97,6 +100,7 @@ fn a_priority_is_a_share() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "runs hundreds of sequences on one thread, which takes Miri hours")]
 fn a_tenant_saves_up_no_claim_and_pays_for_nothing_that_nobody_wanted() {
     for max_in_flight in [1, 2] {
         let mut rig = rig(max_in_flight);
@@ -173,6 +177,7 @@ struct Arrival {
 /// (RUNNING + others) · LONGEST [tokens]. The bound does not depend on the number of the others' requests. Invariants are checked after
 /// every step.
 #[test]
+#[cfg_attr(miri, ignore = "runs hundreds of sequences on one thread, which takes Miri hours")]
 fn no_tenant_waits_longer_than_a_bound_in_tokens() {
     const TENANTS: u64 = 6;
     for seed in 0..24 {

@@ -49,10 +49,15 @@ pub fn shared(places: usize) -> Arc<Shared> {
     Arc::new(Shared::new(QueueSize { places, tokens: usize::MAX }))
 }
 
+/// How long a test waits for what comes at once. Miri is hundreds of times slower.
+pub fn patience(seconds: u64) -> Duration {
+    Duration::from_secs(if cfg!(miri) { 200 * seconds } else { seconds })
+}
+
 pub fn until(what: &str, condition: impl Fn() -> bool) {
     let start = Instant::now();
     while !condition() {
-        assert!(start.elapsed() < Duration::from_secs(5), "waited for: {what}");
+        assert!(start.elapsed() < patience(5), "waited for: {what}");
         thread::sleep(Duration::from_millis(1));
     }
 }

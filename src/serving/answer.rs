@@ -1,4 +1,4 @@
-//! Whole answers, into which outputs are folded.
+//! Complete answers, assembled from a choice's outputs.
 
 use super::output::{EndReason, Output, StopCause};
 use chat::{Piece, Text, TokenLogprob};
@@ -8,7 +8,7 @@ use chat::{Piece, Text, TokenLogprob};
 pub struct Answer {
     /// The prompt's tokens, if they were requested.
     pub prompt: Vec<TokenLogprob>,
-    /// The other pieces in order. Those that follow each other and belong together are joined.
+    /// The other pieces in order. Adjacent pieces of one kind and one call are joined.
     pub pieces: Vec<Piece>,
     pub reason: EndReason,
     /// The requested stop condition that ended the choice, if one did.

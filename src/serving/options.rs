@@ -34,7 +34,7 @@ impl Budget {
 pub enum Truncate {
     /// To at most this many tokens.
     To(usize),
-    /// To the tokens that the context holds besides the answer.
+    /// To the part of the context that the answer leaves.
     ToContext,
 }
 

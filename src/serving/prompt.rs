@@ -19,7 +19,7 @@ pub enum Prompt {
     Infill { prefix: String, suffix: Arc<str>, around: Around },
 }
 
-/// What a model reads beside the text before and after a gap.
+/// The context of a gap, besides the text before and after it.
 #[derive(Clone, Debug, Default)]
 pub struct Around {
     /// Other files of the same work: the name and the text of each. The first ones are left out if the context has no room for them.

@@ -89,7 +89,7 @@ fn write(entries: Receiver<QueueEntry>, mut output: impl Write) {
     }
 }
 
-/// What a line of `tracing` is made of.
+/// The format of a log line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     Plain,

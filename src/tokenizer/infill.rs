@@ -19,7 +19,7 @@ const ENDS: [&str; 7] = ["<|fim_pad|>", "<fim_pad>", "<fim-pad>", "<|file_sep|>"
 /// The tokens before the name of a repository and before that of a file, one row per family of models.
 const FILES: [[&str; 2]; 2] = [["<|repo_name|>", "<|file_sep|>"], ["<repo_name>", "<file_sep>"]];
 
-/// A text with a gap, and what stands around it.
+/// A text with a gap, and its surroundings.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Gap<'a> {
     /// Other files of the same work: the name and the text of each.

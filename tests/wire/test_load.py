@@ -77,8 +77,8 @@ def test_a_disconnect_also_ends_a_request_without_streaming(server):
 
 
 def test_sigterm_lets_running_requests_finish():
-    """Row 82."""
-    with Server({"SERVER__DEFAULT_MODELS": MODEL}) as server:
+    """Row 82. On a busy machine the stream takes longer than the default time to drain."""
+    with Server({"SERVER__DEFAULT_MODELS": MODEL, "SERVER__DRAIN_SECONDS": "150"}) as server:
         messages = [{"role": "user", "content": "Count to ten."}]
         stream = open_stream(
             server, CHAT, {"model": MODEL, "messages": messages, "max_tokens": 300, "stream": True, "ignore_eos": True}

@@ -6,7 +6,6 @@ from harness import MODEL
 from test_ollama import ANSWER, QUESTION, both, chat, generate, refused, whole  # noqa: F401
 
 
-
 @pytest.mark.real_models
 def test_options_reach_the_sampler(server):
     one = whole(generate(server, stream=False, options={"seed": 7, "temperature": 1.5, "top_k": 50}))["response"]

@@ -11,7 +11,6 @@ from harness import MODEL, Server, wait_until
 
 STARTERS = ["Name three rivers.", "What is a penstock?", "Write a haiku about water."]
 
-
 # Browsers request HTML. Other clients get a line of text (test_ollama.py).
 BROWSER = {"accept": "text/html,*/*;q=0.8"}
 

@@ -46,6 +46,12 @@ def is_idle():
     return os.getloadavg()[0] <= os.cpu_count()
 
 
+def own_lag(windows, lag) -> float:
+    """The lag that the page itself causes: the median over the windows, or the least one if other programs leave no core to the browser.
+    They only add to a lag, also before a piece reaches the page."""
+    return usual(windows, lag) if is_idle() else min(map(lag, windows))
+
+
 def text(page):
     return page.locator(".assistant").last.text_content()
 
@@ -68,7 +74,7 @@ def test_an_answer_at_200_tokens_per_second_takes_little_of_the_renderers_time(o
     assert usual(windows, lambda costs: costs.layouts) <= 35, "several pieces are drawn together"
     assert usual(windows, lambda costs: costs.cpu) <= 0.3, "most of the renderer's time is left"
     share = 0.95 if is_idle() else 0.5
-    assert usual(windows, lambda costs: costs.lag(share) / costs.slowed()) <= 0.5, "the screen is hardly behind"
+    assert own_lag(windows, lambda costs: costs.lag(share) / costs.slowed()) <= 0.5, "the screen is hardly behind"
 
 
 @pytest.mark.timing
@@ -112,7 +118,7 @@ def test_a_slow_browser_draws_less_often_and_shows_the_text_in_time(open_page):
     print(f"{usually} layouts per second at full speed", *windows, sep="; ")
     assert usual(windows, lambda costs: costs.layouts) <= 0.6 * usually, "slower frames are drawn less often"
     assert usual(windows, lambda costs: costs.main / costs.slowed(THROTTLED)) <= (0.5 if is_idle() else 0.75), "frames leave some time"
-    assert usual(windows, lambda costs: costs.lag(0.5) / costs.slowed(THROTTLED)) <= 0.5, "frames come often enough"
+    assert own_lag(windows, lambda costs: costs.lag(0.5) / costs.slowed(THROTTLED)) <= 0.5, "frames come often enough"
 
 
 @pytest.mark.timing

@@ -25,7 +25,7 @@ BODIES = {
 READ = ["/v1/models", f"/v1/models/{MODEL}", "/v1/files", "/v1/batches", "/v1/conversations/none", "/v1/responses/none", "/api/tags"]
 
 
-def built(path: str) -> list[str]:
+def variants(path: str) -> list[str]:
     """Variants of a path that clients send by mistake."""
     first, rest = path.split("/")[1], path.split("/", 2)[-1]
     ways = [path + "/", "/" + path, path.replace("/", "//"), path + "//"]
@@ -56,7 +56,7 @@ def said(reply) -> tuple:
 def test_a_path_with_a_missing_or_repeated_base_or_more_slashes_is_served(server, path):
     right = said(server.post(path, BODIES[path]))
     assert right[0] == 200, right
-    for sent in built(path):
+    for sent in variants(path):
         assert said(server.post(sent, BODIES[path])) == right, sent
         assert said(server.post(sent + "?a=b", BODIES[path])) == right, sent
 
@@ -64,7 +64,7 @@ def test_a_path_with_a_missing_or_repeated_base_or_more_slashes_is_served(server
 @pytest.mark.parametrize("path", READ)
 def test_such_paths_are_found_for_get_requests_too(server, path):
     right = server.get(path)
-    for sent in built(path):
+    for sent in variants(path):
         reply = server.get(sent)
         assert (reply.status, reply.body) == (right.status, right.body), sent
     if path.startswith("/v1/models"):

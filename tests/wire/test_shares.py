@@ -28,7 +28,7 @@ def in_background(ask):
 
 def test_a_small_request_does_not_wait_for_one_with_many_choices(shared):
     prompts = [f"Item {i}:" for i in range(16)]
-    large = lambda: shared.complete(prompts, n=4, max_tokens=24, temperature=0.5, seed=3, ignore_eos=True)
+    large = lambda: shared.complete(prompts, timeout=170, n=4, max_tokens=24, temperature=0.5, seed=3, ignore_eos=True)
     alone = shared.text("Once upon a time", max_tokens=4)
     thread, replies = in_background(large)
     wait_until(lambda: shared.gauge("num_requests_waiting") >= 40, 20, "the prompts of the large request wait")
@@ -48,7 +48,7 @@ def test_a_small_request_does_not_wait_for_one_with_many_choices(shared):
 
 
 def test_a_request_as_large_as_the_queue_leaves_room(shared):
-    thread, replies = in_background(lambda: shared.complete(["a"] * 16, n=4, max_tokens=40, ignore_eos=True))
+    thread, replies = in_background(lambda: shared.complete(["a"] * 16, timeout=170, n=4, max_tokens=40, ignore_eos=True))
     wait_until(lambda: shared.gauge("num_requests_waiting") >= 40, 20, "the prompts of the large request wait")
     others = [in_background(lambda i=i: shared.complete(f"{i}", max_tokens=1)) for i in range(20)]
     for other, got in others:

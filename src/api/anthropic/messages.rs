@@ -42,10 +42,10 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
     let (request, held) = body.read(&schemas::MESSAGES, move |value| request::parse(value, &limits, interleaved)).await?;
     let caller = Caller::of(&http);
     if request.stream {
-        let (model, journal, of_stream) = (request.prompt.model.clone(), caller.journal.clone(), state.clone());
+        let (model, journal, stream_state) = (request.prompt.model.clone(), caller.journal.clone(), state.clone());
         let id = journal.id();
         let begin = async move {
-            let (response, draft) = start(of_stream, &caller, request, held).await?;
+            let (response, draft) = start(stream_state, &caller, request, held).await?;
             Ok(frames(response, MessageEvents::new(draft, caller.journal.ledger(), caller.journal.id())))
         };
         return deferred_stream::stream(&state, &model, journal, move |error| error::event(error, Some(&id)), begin).await;

@@ -12,7 +12,7 @@ use super::connection::{ActiveRequest, ConnectionWatch};
 
 /// The framing that a request permits for its response.
 pub struct Framing {
-    /// The client understands chunks.
+    /// The client accepts chunked transfer coding.
     takes_chunks: bool,
     /// The connection cannot be reused after the response.
     closes: bool,

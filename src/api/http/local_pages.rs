@@ -1,11 +1,12 @@
-//! What pages and apps of this machine may use without being listed in the configuration: they ask models and list what there is.
+//! Decides which requests pages and apps of this machine may send without being listed in the configuration: those that generate, and
+//! those that only read.
 
 use actix_web::dev::ServiceRequest;
 
 use super::cors::announced;
 use super::dialect::Dialects;
 
-/// What they may read of what belongs to no dialect.
+/// The paths that belong to no dialect and that they may read.
 const LISTS: [&str; 10] = ["/", "/models", "/health", "/ready", "/version", "/openapi.json", "/ping", "/load", "/props", "/slots"];
 
 /// Whether a request, or the one that a preflight request announces, changes nothing that the server keeps.

@@ -1,8 +1,7 @@
 //! Maps the subject of an error to the name of a request's field in the dialect.
 
 use super::error::{ApiError, Kind};
-use chat::RenderError;
-use chat::Subject;
+use chat::{RenderError, Subject};
 use serving::{Failure, RequestError};
 
 /// A dialect's names for the subjects of errors from below `api`.

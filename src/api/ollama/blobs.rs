@@ -15,8 +15,8 @@ use http::state::{AppState, off_loop};
 use http::tenant::Tenant;
 use registry::{NewBlob, PullError};
 
-/// How much of an upload is gathered before it is written [bytes].
-const CHUNK: usize = 1 << 20;
+/// The size of the buffer that an upload fills before it is written [bytes].
+const BUFFER: usize = 1 << 20;
 
 fn wrong_digest(fault: String) -> ApiError {
     ApiError::field("digest", fault)
@@ -28,7 +28,7 @@ fn wrong_digest(fault: String) -> ApiError {
     responses(
         (status = 200, description = "the file is there"),
         (status = 400, description = "the digest has another form"),
-        (status = 404, description = "the file is not there")))]
+        (status = 404, description = "the file does not exist")))]
 pub async fn head(state: web::Data<AppState>, http: HttpRequest, digest: web::Path<String>) -> Result<HttpResponse, ApiError> {
     Tenant::of(&http).check_admin(&http, state.keys.is_required())?;
     let registry = state.registry.clone();
@@ -69,9 +69,9 @@ pub async fn upload(
     let registry = state.registry.clone();
     let mut blob = off_loop(move || registry.new_blob(&digest, length)).await?.map_err(|error| refused(&error))?;
     let patience = Duration::from_secs(state.limits().body_timeout_seconds);
-    // What is gathered, and what is being written.
+    // One buffer fills while the other one is written.
     let mut held = state.bodies.share();
-    held.set(2 * CHUNK)?;
+    held.set(2 * BUFFER)?;
     let mut gathered = BytesMut::new();
     loop {
         let chunk = timeout(patience, body.next()).await;
@@ -82,7 +82,7 @@ pub async fn upload(
                 &chunk.map_err(|error| ApiError::new(Kind::BrokenBody, format!("the body could not be read: {error}")))?,
             );
         }
-        if is_last || gathered.len() >= CHUNK {
+        if is_last || gathered.len() >= BUFFER {
             blob = written(blob, std::mem::take(&mut gathered)).await?;
         }
         if is_last {

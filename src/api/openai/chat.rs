@@ -60,9 +60,9 @@ pub async fn create(
     let form = Form { logprobs, scores_prompt, legacy, customs, echo, extras, prompt_ids: None };
     let keep = request.keep.take().map(|asked| ChatRecorder::new(stores, caller.tenant.clone(), asked, form.clone()));
     if let Some(options) = request.stream {
-        let (model, journal, of_stream) = (request.model.clone(), caller.journal.clone(), state.clone());
+        let (model, journal, stream_state) = (request.model.clone(), caller.journal.clone(), state.clone());
         let begin = async move {
-            let (response, head) = start(of_stream, &caller, request, held).await?;
+            let (response, head) = start(stream_state, &caller, request, held).await?;
             let keep = keep.map(|keep| keep.of(&head, response.len()));
             let form = Form { prompt_ids: response.prompt_ids().into_iter().next(), ..form };
             let (include_usage, began) = (options.include_usage, Instant::now());

@@ -42,9 +42,9 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
     let (caller, names) = (Caller::of(&http), request.options.logprobs.map(|_| request.token_names));
     let (extras, scores_prompt) = (ResponseOptions::of(&request.options, request.stream), request.options.prompt_logprobs.is_some());
     if let Some(options) = request.stream {
-        let (model, journal, of_stream) = (request.model.clone(), caller.journal.clone(), state.clone());
+        let (model, journal, stream_state) = (request.model.clone(), caller.journal.clone(), state.clone());
         let begin = async move {
-            let (response, head) = start(of_stream, &caller, request, held).await?;
+            let (response, head) = start(stream_state, &caller, request, held).await?;
             let prompt_ids = response.prompt_ids().into_iter().map(Some).collect();
             let (include_usage, echo) = (options.include_usage, response.echoes());
             let events = TextEvents { head, include_usage, echo, logprobs: names, extras, prompt_ids };

@@ -68,7 +68,7 @@ fn id_of(http: &HttpRequest) -> &str {
 
 /// The error for a conversation that does not exist.
 pub fn gone(id: &str) -> ApiError {
-    let message = format!("the conversation `{}` is not there: it was deleted, or it is too old", quoted(id));
+    let message = format!("the conversation `{}` does not exist: it was deleted, or it is too old", quoted(id));
     ApiError::new(Kind::NotFound, message).with_param("conversation")
 }
 
@@ -138,7 +138,7 @@ pub async fn page_of(http: &HttpRequest, items: Vec<Item>) -> Result<Page<Value>
     responses(
         (status = 200, description = "a page of items", body = Page<InputItem>),
         (status = 400, description = "a parameter is wrong", body = ErrorBody),
-        (status = 404, description = "the conversation is not there", body = ErrorBody)))]
+        (status = 404, description = "the conversation does not exist", body = ErrorBody)))]
 pub async fn list_items(store: Store, http: HttpRequest) -> Result<HttpResponse, ApiError> {
     let conversation = found(&store, &http)?;
     Ok(HttpResponse::Ok().json(page_of(&http, conversation.items.clone()).await?))
@@ -150,7 +150,7 @@ pub async fn list_items(store: Store, http: HttpRequest) -> Result<HttpResponse,
     responses(
         (status = 200, description = "the new items", body = Page<InputItem>),
         (status = 400, description = "a field is wrong", body = ErrorBody),
-        (status = 404, description = "the conversation is not there", body = ErrorBody)))]
+        (status = 404, description = "the conversation does not exist", body = ErrorBody)))]
 pub async fn create_items(store: Store, responses: Responses, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
     check_included(parameters(&http)?.get("include").map(String::as_str))?;
     let (tenant, id) = (Tenant::of(&http), id_of(&http));

@@ -26,7 +26,7 @@ use http::tenant::Tenant;
 #[utoipa::path(post, path = "/v1/responses/input_tokens", operation_id = "countInputTokens", tag = "generation",
     request_body = ResponseRequest, responses(
     (status = 200, description = "the number of tokens", body = InputTokens),
-    (status = 400, description = "a field is wrong, or the previous response is not there", body = ErrorBody),
+    (status = 400, description = "a field is wrong, or the previous response does not exist", body = ErrorBody),
     (status = 404, description = "the model is unknown", body = ErrorBody)))]
 pub async fn input_tokens(
     state: web::Data<AppState>,
@@ -76,7 +76,7 @@ pub async fn compact() -> Result<HttpResponse, ApiError> {
     responses(
         (status = 200, description = "a page of items", body = Page<InputItem>),
         (status = 400, description = "a parameter is wrong", body = ErrorBody),
-        (status = 404, description = "the response is not there", body = ErrorBody)))]
+        (status = 404, description = "the response does not exist", body = ErrorBody)))]
 pub async fn input_items(stores: web::Data<Stores>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
     let (id, tenant) = (id_of(&http), Tenant::of(&http));
     let input = match (stores.responses.get(tenant.name(), id), stores.background.get(tenant.name(), id)) {

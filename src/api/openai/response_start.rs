@@ -93,7 +93,7 @@ impl Predecessor {
         };
         let stored = stores.responses.get(tenant, id).ok_or_else(|| match stores.background.get(tenant, id) {
             Some(_) => gone("has not ended: wait until it is completed"),
-            None => gone("is not there: it was not stored, was deleted, or is too old"),
+            None => gone("does not exist: it was not stored, was deleted, or is too old"),
         })?;
         match stored.messages {
             Some(_) => Ok(Some(Self::Response(stored))),

@@ -27,7 +27,7 @@ use http::tenant::Tenant;
 /// once with the status `queued`, and the client polls the response until it has ended.
 #[utoipa::path(post, path = "/v1/responses", operation_id = "createResponse", tag = "generation", request_body = ResponseRequest, responses(
     (status = 200, description = "the answer", content((ResponseObject = "application/json"), (ResponseEvent = "text/event-stream"))),
-    (status = 400, description = "a field is wrong, the context is too short, or the previous response is not there", body = ErrorBody),
+    (status = 400, description = "a field is wrong, the context is too short, or the previous response does not exist", body = ErrorBody),
     (status = 404, description = "the model is unknown", body = ErrorBody),
     (status = 429, description = "the queue is full", body = ErrorBody),
     (status = 503, description = "the model is loading, or the server is shutting down", body = ErrorBody),
@@ -46,10 +46,10 @@ pub async fn create(
         return background_task::begin(state, stores, caller, request, held);
     }
     if request.stream {
-        let (model, journal, of_stream) = (request.model.clone(), caller.journal.clone(), state.clone());
+        let (model, journal, stream_state) = (request.model.clone(), caller.journal.clone(), state.clone());
         let obfuscates = request.obfuscates;
         let begin = async move {
-            let (response, answer) = start(of_stream, stores, &caller, request, held, None).await?;
+            let (response, answer) = start(stream_state, stores, &caller, request, held, None).await?;
             let events = ResponseEvents::new(answer, caller.journal.ledger(), obfuscates, 0);
             Ok(frames(response, events))
         };
@@ -128,5 +128,5 @@ pub fn id_of(request: &HttpRequest) -> &str {
 }
 
 pub fn not_found(id: &str) -> ApiError {
-    ApiError::new(Kind::ResponseNotFound, format!("the response `{}` is not there", quoted(id)))
+    ApiError::new(Kind::ResponseNotFound, format!("the response `{}` does not exist", quoted(id)))
 }

@@ -28,7 +28,7 @@ fn id_of(http: &HttpRequest) -> &str {
 }
 
 fn gone(id: &str) -> ApiError {
-    let message = format!("the chat completion `{}` is not there: it was not stored, was deleted, or is too old", quoted(id));
+    let message = format!("the chat completion `{}` does not exist: it was not stored, was deleted, or is too old", quoted(id));
     ApiError::new(Kind::NotFound, message).with_param("id")
 }
 

@@ -44,7 +44,7 @@ pub struct CatalogueModel {
     #[schema(required = true)]
     pub needed: Option<u64>,
     pub on_disk: bool,
-    /// What an interrupted download has left on disk [bytes].
+    /// The size of an interrupted download on disk [bytes].
     pub partial: u64,
     /// How often a repository was downloaded.
     #[schema(required = true)]

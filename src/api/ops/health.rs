@@ -20,7 +20,7 @@ pub struct Version {
     pub version: String,
 }
 
-/// What the server is busy with.
+/// The work that the server is busy with.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct Load {
     /// The number of requests that run a model or wait for one.

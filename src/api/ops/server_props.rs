@@ -38,7 +38,7 @@ pub struct Props {
     pub modalities: Modalities,
 }
 
-/// What a request gets that does not choose.
+/// The settings of a request that sets none.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub struct GenerationSettings {
     /// The context length [tokens].
@@ -58,7 +58,7 @@ pub struct SamplingSettings {
     pub repeat_penalty: Option<f32>,
 }
 
-/// What the model takes beside text.
+/// The kinds of input that the model takes besides text.
 #[derive(Clone, Debug, Default, Serialize, ToSchema)]
 pub struct Modalities {
     pub vision: bool,

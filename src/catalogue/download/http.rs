@@ -16,7 +16,7 @@ use super::redirect::{redirect, same_origin};
 const MAX_REDIRECTS: usize = 8;
 /// Consecutive attempts without a new byte before a download fails.
 const MAX_ATTEMPTS: u32 = 5;
-/// What to do about a download that failed again and again.
+/// Advice for a download that failed again and again.
 const ADVICE: &str = "check the connection and pull again, which continues where this pull stopped (HTTPS_PROXY names a proxy, HF_ENDPOINT \
                       a mirror of the hub)";
 

@@ -50,7 +50,7 @@ pub fn fetch(packages: &[PypiPackage], partial: &mut Partial, python: &str, prog
         progress.set_total(size);
     }
     let fetched = fetch_each(packages, partial, &wheels, python, progress);
-    // What is left of a download that failed is of no use: no pip continues it.
+    // The rest of a failed download is of no use, because pip never continues it.
     let removed = remove(&wheels);
     fetched.and(removed)
 }
@@ -118,7 +118,7 @@ fn download(package: &PypiPackage, wheels: &Path, partial: &Partial, python: &st
     }
 }
 
-/// What to do if pip reaches no index.
+/// Advice for the case that pip reaches no index.
 const ADVICE: &str = "check the connection and pull again (HTTPS_PROXY names a proxy, PIP_INDEX_URL another index)";
 
 /// Why pip could not reach its index. None if it could: it then failed for another reason.

@@ -48,7 +48,7 @@ pub struct Processor {
     pub threads: usize,
     /// The container's limit [processors].
     pub limit: Option<f64>,
-    /// Those of [`FEATURES`] that the processor has.
+    /// The processor's features, of those in [`FEATURES`].
     pub features: Vec<&'static str>,
     /// The kernels that engines on the CPU use here.
     pub kernels: &'static str,

@@ -35,7 +35,7 @@ commands, settings, models and paths.";
 
 pub const NAMES: [&str; 8] = ["/bye", "/clear", "/help", "/set", "/show", "/model", "/save", "/load"];
 
-/// What `/show` takes.
+/// The arguments of `/show`.
 pub const SHOWN: [&str; 5] = ["settings", "system", "messages", "model", "template"];
 
 /// Parses a command. None if the line is a message, which may begin with a path.

@@ -12,7 +12,7 @@ use super::command::{NAMES, SHOWN};
 use super::settings::{THINKING, names};
 use crate::registry::Registry;
 
-/// What a word can be completed to.
+/// The completions of a word.
 #[derive(Debug, PartialEq)]
 enum Candidates {
     Words(Vec<String>),
@@ -50,7 +50,7 @@ impl Completer for Completion {
     }
 }
 
-/// What the last word of the line can be. The line ends where the cursor is.
+/// The completions of the last word of the line, which ends at the cursor.
 fn candidates(line: &str) -> Candidates {
     let is_new = line.ends_with(char::is_whitespace);
     let mut words: Vec<&str> = line.split_whitespace().collect();

@@ -21,7 +21,7 @@ pub struct Wrap {
     in_code: bool,
     /// Whether backticks do not begin code, because the text is rendered already.
     pub ignores_fences: bool,
-    /// What begins a line after an inserted break, and its width [columns].
+    /// The text that begins a line after an inserted break, and its width [columns].
     pub hang: (String, usize),
     /// Whether the characters belong to a code of a colour.
     in_escape: bool,

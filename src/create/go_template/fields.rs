@@ -1,6 +1,6 @@
 //! The values that Ollama gives a template: their fields, and what they are called in the chat templates of this server.
 
-/// What a value is. It decides which fields the value has and how it is printed.
+/// The kind of a value, which decides the fields that it has and how it is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// The values at the top.

@@ -21,7 +21,7 @@ pub fn parse(pieces: Vec<Piece>) -> Outcome<Vec<Node>> {
     }
 }
 
-/// What ends a list of nodes.
+/// The keyword that ends a list of nodes.
 enum End {
     End,
     /// With what follows `else`.

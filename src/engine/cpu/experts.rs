@@ -30,17 +30,17 @@ pub struct ExpertBuffers {
 }
 
 /// Elements that are added up at a time. The sums of eight eighths stay in L1.
-const CHUNK: usize = 64;
+const SUM_TILE: usize = 64;
 
 impl ExpertBuffers {
     /// out = factor · Σ weight · output of each expert of a row, or out += it. Experts are added in ascending order within each eighth of
     /// their ids, and the eighths as a tree.
     pub fn sum(&self, uses: &[Use], out: &mut [f32], factor: f32, add: bool) {
-        for (chunk, out) in out.chunks_mut(CHUNK).enumerate() {
-            let mut eighths = [[0f32; CHUNK]; MAX_SLICES];
-            for of in uses {
-                let (weight, output) = (of.weight * factor, &self.output.row(of.assignment)[chunk * CHUNK..][..out.len()]);
-                eighths[of.eighth].iter_mut().zip(output).for_each(|(sum, x)| *sum += weight * x);
+        for (tile, out) in out.chunks_mut(SUM_TILE).enumerate() {
+            let mut eighths = [[0f32; SUM_TILE]; MAX_SLICES];
+            for used in uses {
+                let (weight, output) = (used.weight * factor, &self.output.row(used.assignment)[tile * SUM_TILE..][..out.len()]);
+                eighths[used.eighth].iter_mut().zip(output).for_each(|(sum, x)| *sum += weight * x);
             }
             for (i, out) in out.iter_mut().enumerate() {
                 let sum = tree(&std::array::from_fn::<f32, MAX_SLICES, _>(|eighth| eighths[eighth][i]));

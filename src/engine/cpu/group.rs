@@ -13,7 +13,7 @@ use crate::rope::Rope;
 use crate::{EngineError, Input};
 use model::{ModelSpec, Weights};
 
-/// What all shards run with.
+/// The resources that all shards run with.
 pub struct Common<'a> {
     pub kernels: &'static Kernels,
     pub pool: &'a mut ThreadPool,

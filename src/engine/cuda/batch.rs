@@ -8,7 +8,7 @@ use crate::check::{CheckedBatch, Limits};
 use crate::{Batch, EngineError, Input, Masks, Pooling, SlotInit, VectorRequest};
 use logits::mask_words;
 
-/// What a step sends about its rows: see `pen_batch`.
+/// The part of a step's batch that describes its rows: see `pen_batch`.
 #[derive(Debug, Default)]
 pub struct Changes {
     pub source: u32,

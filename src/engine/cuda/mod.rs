@@ -344,8 +344,4 @@ impl Engine for CudaEngine {
 }
 
 #[cfg(test)]
-mod grid_tests;
-#[cfg(test)]
-mod part_tests;
-#[cfg(test)]
 mod tests;

@@ -44,7 +44,7 @@ pub struct Results {
     pub stream: Vec<f32>,      // [num_tokens, hidden] if the program has no head, else empty
 }
 
-/// What `sampled` holds before the C side writes it.
+/// The value of `sampled` before the C side writes it.
 const UNWRITTEN: i32 = i32::MIN;
 
 /// The outcome of a row's sampling, from the C side's code.

@@ -16,7 +16,7 @@ struct Known {
     tables: Vec<Vec<u32>>, // [num_groups]
 }
 
-/// What does not change from one decode step to the next if a row continues.
+/// The part of a row that stays the same from one decode step to the next.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Row {
     slot: u32,

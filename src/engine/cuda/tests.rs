@@ -1,5 +1,8 @@
 //! Steps whose rows come from the device's slots give the bits of steps whose rows come from the batch.
 
+mod grid;
+mod part;
+
 use std::sync::Arc;
 
 use super::*;

@@ -1,11 +1,11 @@
-//! [`LayerLinks`]: what the layers of a model refer to.
+//! [`LayerLinks`]: the rotations and caches that the layers of a model use.
 
 use model::{LayerSpec, ModelSpec};
 
-/// What each layer of a model refers to.
+/// The rotation and the cache of each layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayerLinks {
-    /// The index of the layer's rotation.
+    /// The index of the layer's rotation. None without one.
     pub ropes: Vec<Option<usize>>,
     /// The layer whose cache the layer's attention reads: its own, or that of an earlier one. It then computes no keys and values.
     pub caches: Vec<Option<usize>>,

@@ -54,7 +54,7 @@ pub struct State {
     pub width: usize,
 }
 
-/// What follows the last layer for the rows whose logits or vectors are wanted: cap · tanh(scale · (W · norm(x) + bias) / cap).
+/// The head, which follows the last layer for rows whose logits or vectors are wanted: cap · tanh(scale · (W · norm(x) + bias) / cap).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Head {
     pub norm: Option<NormParams>,

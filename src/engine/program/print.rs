@@ -8,7 +8,7 @@ use super::scope::Span;
 use super::tensor::{Slice, TensorId};
 use model::Weights;
 
-/// What an op moves for one row of a step, in bytes.
+/// The memory traffic of an op for one row of a step [bytes].
 #[derive(Clone, Copy, Default)]
 struct Traffic {
     weights: u64,
@@ -143,7 +143,7 @@ impl Program {
         text
     }
 
-    /// What an op computes.
+    /// Describes the computation of an op.
     fn what(&self, placed: &LayerOp) -> String {
         match &placed.op {
             Op::Embed(op) => {

@@ -97,7 +97,7 @@ impl Interpreter {
     fn with(&mut self, values: &[(Target, Expr)], body: &[Statement], scope: &Rc<Scope>) -> Outcome<Flow> {
         let inner = Scope::new(Some(scope));
         for (target, value) in values {
-            // A value sees the variables outside, not the ones set beside it.
+            // A value sees the variables outside, not those of the same `with`.
             let value = self.eval(value, scope)?;
             self.assign(target, value, &inner)?;
         }

@@ -1,5 +1,5 @@
-//! What crosses the border of the process goes through the room `outside`: paths that others name are opened and written by it, and what
-//! commands print is made safe by it.
+//! Checks that files and texts from outside the process go through the room `outside`: it opens and writes the paths that others name, and
+//! makes the output of commands safe.
 
 use proc_macro2::{Delimiter, TokenTree};
 

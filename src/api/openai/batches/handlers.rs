@@ -36,7 +36,7 @@ const EXPIRY: std::ops::RangeInclusive<i64> = 3600..=30 * DAY as i64;
 /// The whole input is checked before anything runs. Its lines then run at the lowest priority, within the limits of the key.
 #[utoipa::path(post, path = "/v1/batches", operation_id = "createBatch", tag = "files", request_body = BatchRequest, responses(
     (status = 200, description = "the batch, before its input is checked", body = BatchObject),
-    (status = 400, description = "a field is wrong, the file is not there, or the server holds too many files", body = ErrorBody),
+    (status = 400, description = "a field is wrong, the file does not exist, or the server holds too many files", body = ErrorBody),
     (status = 429, description = "too many batches are unfinished", body = ErrorBody),
     (status = 507, description = "the disk is full", body = ErrorBody)))]
 pub async fn create(storage: web::Data<LazyStorage>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
@@ -47,7 +47,7 @@ pub async fn create(storage: web::Data<LazyStorage>, http: HttpRequest, body: Js
     let folder = storage.need().await?;
     let input = folder.files.get(tenant.name(), &batch.object.input_file_id).ok_or_else(|| {
         let message =
-            format!("`input_file_id` names `{}`, which is not there: upload it to /v1/files", quoted(&batch.object.input_file_id));
+            format!("`input_file_id` names `{}`, which does not exist: upload it to /v1/files", quoted(&batch.object.input_file_id));
         ApiError::field("input_file_id", message)
     })?;
     if input.purpose != "batch" {
@@ -136,7 +136,8 @@ async fn found(storage: Arc<LazyStorage>, http: &HttpRequest) -> Result<(Arc<Sto
     let id = http.match_info().query("id");
     let folder = storage.need().await?;
     let batch = folder.batches.get(id).filter(|batch| batch.tenant == Tenant::of(http).name());
-    let batch = batch.ok_or_else(|| ApiError::new(Kind::NotFound, format!("the batch `{}` is not there", quoted(id))).with_param("id"))?;
+    let batch =
+        batch.ok_or_else(|| ApiError::new(Kind::NotFound, format!("the batch `{}` does not exist", quoted(id))).with_param("id"))?;
     Ok((folder, batch))
 }
 

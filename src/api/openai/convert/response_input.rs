@@ -120,7 +120,7 @@ fn reference<'a>(
     let gone = || {
         fields.invalid(
             "id",
-            format_args!("names `{}`, which is not there: its response was not stored, was deleted, or is too old", quoted(id)),
+            format_args!("names `{}`, which does not exist: its response was not stored, was deleted, or is too old", quoted(id)),
         )
     };
     stored(id).map(Some).ok_or_else(gone)

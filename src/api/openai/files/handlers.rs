@@ -67,7 +67,7 @@ async fn found(storage: web::Data<LazyStorage>, http: &HttpRequest) -> Result<(A
     let id = http.match_info().query("id");
     let folder = storage.into_inner().need().await?;
     let entry = folder.files.get(Tenant::of(http).name(), id);
-    let entry = entry.ok_or_else(|| ApiError::new(Kind::NotFound, format!("the file `{}` is not there", quoted(id))).with_param("id"))?;
+    let entry = entry.ok_or_else(|| ApiError::new(Kind::NotFound, format!("the file `{}` does not exist", quoted(id))).with_param("id"))?;
     Ok((folder, entry))
 }
 

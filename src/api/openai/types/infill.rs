@@ -53,7 +53,7 @@ pub struct Infilled {
     pub end: Option<InfillEnd>,
 }
 
-/// What is known once the text is complete.
+/// The facts that are known once the text is complete.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct InfillEnd {
     /// Tokens of the prompt that were found in the prefix cache.

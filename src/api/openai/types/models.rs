@@ -19,7 +19,7 @@ pub struct Model {
     /// The model that this one is a variant of.
     #[schema(required = true)]
     pub parent: Option<String>,
-    /// What the model is for: `chat`, `completion` (a base model, which continues texts) or `embedding`. Null if its file is not on disk.
+    /// The use of the model: `chat`, `completion` (a base model, which continues texts) or `embedding`. Null if its file is not on disk.
     #[schema(required = true, example = "chat")]
     pub kind: Option<String>,
     /// The context length [tokens]. Null until the model is loaded.

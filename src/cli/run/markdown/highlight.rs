@@ -18,10 +18,10 @@ const KEYWORDS: &str = " \
     with yield SELECT FROM WHERE INSERT INTO VALUES UPDATE SET DELETE CREATE TABLE JOIN LEFT RIGHT INNER ON GROUP BY ORDER HAVING \
     LIMIT AS AND OR NOT NULL ";
 
-/// What is known about a language.
+/// The syntax of a language, as far as highlighting needs it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Language {
-    /// What begins a comment that ends with its line.
+    /// The starts of comments that end with their line.
     comments: &'static [&'static str],
     /// Whether `'` begins a string.
     has_single: bool,

@@ -22,7 +22,7 @@ pub struct Inline {
     pub is_bold: bool,
 }
 
-/// What stands at a special character.
+/// The meaning of the text that begins at a special character.
 enum Span<'a> {
     /// A text to show as it is, and the number of bytes that it takes.
     Plain(&'a str, usize),

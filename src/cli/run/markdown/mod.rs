@@ -40,7 +40,7 @@ enum State {
     Code { fence: char, count: usize, language: Language, is_long: bool },
 }
 
-/// What a line begins with.
+/// The block that a line begins.
 enum Beginning<'a> {
     Unknown,
     Heading(usize),
@@ -220,7 +220,7 @@ impl Markdown {
     }
 }
 
-/// What a line begins with, judged by the part of it that is known. The last character of `line` has just arrived.
+/// The block that a line begins, as far as the known part of the line tells. The last character of `line` has just arrived.
 fn beginning(line: &str) -> Beginning<'_> {
     let text = line.trim_start_matches([' ', '\t']);
     let indent = &line[..line.len() - text.len()];

@@ -128,7 +128,7 @@ impl Kernel for DeltaKernel {
     }
 }
 
-/// What a recurrence reads and runs with, while its states are lent.
+/// The inputs and resources of a recurrence, while its states are lent.
 struct Recurrence<'a> {
     kernels: &'static Kernels,
     pool: &'a mut ThreadPool,

@@ -7,7 +7,7 @@ use super::scan::{self, DeltaArgs, ScanArgs};
 use super::{Dequant, Isa, scalar};
 
 /// The kernels of one instruction set. A function's conditions are those of the generic function of its name in `attention`, `linear`,
-/// `ops` or `scan`. Whoever has a `Kernels` has it from [`available`], so the processor has the instruction set.
+/// `ops` or `scan`. A `Kernels` comes only from [`available`], so the processor has the instruction set.
 pub struct Kernels {
     pub name: &'static str,
     pub(super) micro: &'static MicroTable,

@@ -109,8 +109,8 @@ impl Lowering<'_> {
         self.rounded.remove(&self.from.stream);
     }
 
-    /// Adds a pending branch to the stream at the end of a range of layers, with the bits of the op that does so in the whole model. If that
-    /// is a norm, its own result is not used, so any weights will do. The next layer begins as those of the range do.
+    /// Adds a pending branch to the stream at the end of a range of layers, with the bits of the op that does so in the whole model. If
+    /// that is a norm, its own result is not used, so any weights will do. The next layer begins as those of the range do.
     pub fn settle_at_end(&mut self) {
         let first = self.from.ops.iter().find(|placed| placed.layer.is_some()).map(|placed| &placed.op);
         let begins_with_norm = matches!(first, Some(Op::Norm(norm)) if self.is_of_stream(norm));

@@ -47,7 +47,7 @@ pub struct Mixed {
     bias: Option<TensorId>,
 }
 
-/// What happens to a branch before it is added to the stream.
+/// The operations on a branch before it is added to the stream.
 #[derive(Clone, Copy)]
 pub struct Finish {
     norm: Option<NormParams>,

@@ -3,7 +3,7 @@
 use super::*;
 
 impl Walk<'_> {
-    /// The inputs of all layers.
+    /// Writes the inputs of all layers into one buffer, if the model has such inputs.
     pub fn begin_per_layer(&mut self) -> Result<(), EngineError> {
         use TensorRole::*;
         let spec = self.spec();
@@ -28,7 +28,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// norm(project(activation(gate(x)) · input))
+    /// Writes norm(project(activation(gate(x)) · input)) of layer `i`. Returns its buffer.
     pub fn per_layer(&mut self, i: usize) -> Result<BufferId, EngineError> {
         use TensorRole::*;
         let spec = self.spec();

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::lower::Op;
-use super::tests::batch;
-use super::*;
+use super::super::lower::Op;
+use super::super::*;
+use super::batch;
 use crate::program::{Op as ProgramOp, Shard};
 use crate::{BlockTables, ModelPart};
 use gguf::GgufFile;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::*;
+use super::super::*;
 use crate::{BlockTables, SlotInit};
 use gguf::GgufFile;
 use logits::SamplingParams;
