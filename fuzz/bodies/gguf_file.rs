@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use engine::{BackendKind, EngineOptions};
 use gguf::{Backing, GgufFile};
-use model::Weights;
+use model::{VisionWeights, Weights};
 use serving::ModelFile;
 
 use crate::memory_file::MemoryFile;
@@ -33,7 +33,9 @@ pub fn body(input: &[u8]) {
     let backing = if input.len().is_multiple_of(2) { Backing::Mapped } else { Backing::Private };
     let Ok(file) = GgufFile::open_with(memory.path(), backing) else { return };
     read(&file);
-    weights(Arc::new(file));
+    let file = Arc::new(file);
+    weights(file.clone());
+    let _ = black_box(VisionWeights::load(file));
     if let Ok(model) = ModelFile::open(memory.path(), backing) {
         serve(&model);
     }

@@ -12,6 +12,7 @@ mod grammars;
 mod memory_file;
 mod modelfile;
 mod packed;
+mod picture;
 mod pull;
 mod request;
 mod sections;
@@ -47,6 +48,8 @@ pub const GRAMMAR: Target = Target { name: "grammar", body: grammars::of_text, s
 pub const REQUEST: Target = Target { name: "request", body: request::body, seeds: seeds::request };
 /// A request's compressed body.
 pub const PACKED: Target = Target { name: "packed", body: packed::body, seeds: seeds::packed };
+/// A picture, and the tiles of a model.
+pub const PICTURE: Target = Target { name: "picture", body: picture::body, seeds: seeds::picture };
 /// Responses of a download's server, and the manifest in the store.
 pub const PULL: Target = Target { name: "pull", body: pull::body, seeds: seeds::pull };
 /// Configuration files, key files, and settings in the environment.
@@ -57,8 +60,8 @@ pub const ANSWER: Target = Target { name: "answer", body: answer::body, seeds: s
 /// A Modelfile, or a template of Go's and what its translation renders.
 pub const MODELFILE: Target = Target { name: "modelfile", body: modelfile::body, seeds: seeds::modelfile };
 
-pub const TARGETS: [Target; 13] =
-    [GGUF, ENGINE, TOKENIZER, TOKENIZER_JSON, TEMPLATE, SCHEMA, GRAMMAR, REQUEST, PACKED, PULL, CONFIG, ANSWER, MODELFILE];
+pub const TARGETS: [Target; 14] =
+    [GGUF, ENGINE, TOKENIZER, TOKENIZER_JSON, TEMPLATE, SCHEMA, GRAMMAR, REQUEST, PACKED, PICTURE, PULL, CONFIG, ANSWER, MODELFILE];
 
 /// Ignores panics of llguidance, which catches its own panics and reports them as errors. A fuzzer would otherwise stop at the first one.
 pub fn let_compilers_panic() {

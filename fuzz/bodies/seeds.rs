@@ -3,8 +3,11 @@
 use std::io::Write;
 use std::sync::LazyLock;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use fixtures::architectures::{Architecture, architectures, embedders};
-use fixtures::{golden, golden_text};
+use fixtures::vision::vision_models;
+use fixtures::{golden, golden_text, packed_text};
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
 use gguf::{Array, GgufBuilder};
@@ -37,6 +40,11 @@ fn tiny_models() -> Vec<GgufBuilder> {
     plain.chain(quantised).collect()
 }
 
+/// Tiny picture encoders of all families.
+fn encoders() -> impl Iterator<Item = GgufBuilder> {
+    vision_models().into_iter().map(|model| model.encoder())
+}
+
 /// Three lengths of a header, because the length chooses the data that is appended.
 fn with_lengths(header: Vec<u8>) -> impl Iterator<Item = Vec<u8>> {
     (0..3).map(move |more| [header.as_slice(), &[0; 4][..more]].concat())
@@ -57,7 +65,7 @@ pub fn gguf() -> Vec<Vec<u8>> {
     let vocabulary = crate::vocabulary::metadata().kv("tokenizer.chat_template", "{{ messages[0].content }}");
     let embedders = embedders();
     let models = ARCHITECTURES.iter().cloned().chain(embedders.iter().map(Architecture::build));
-    let files = [values, vocabulary].into_iter().chain(tiny_models()).chain(models);
+    let files = [values, vocabulary].into_iter().chain(tiny_models()).chain(models).chain(encoders());
     files.map(|file| header(&file)).filter(|file| file.len() <= MOST).collect()
 }
 
@@ -71,7 +79,7 @@ pub fn engine() -> Vec<Vec<u8>> {
         file
     };
     let models = tiny_models().into_iter().chain(ARCHITECTURES.iter().cloned());
-    let files = models.map(|file| header(&served(file))).filter(|file| file.len() <= MOST);
+    let files = models.map(served).chain(encoders()).map(|file| header(&file)).filter(|file| file.len() <= MOST);
     files.flat_map(with_lengths).collect()
 }
 
@@ -233,6 +241,12 @@ pub fn request() -> Vec<Vec<u8>> {
         (0..3).map(|template| [&[endpoint + 7 * template], body.to_string().as_bytes()].concat()).collect::<Vec<_>>()
     };
     bodies.iter().flat_map(one).collect()
+}
+
+pub fn picture() -> Vec<Vec<u8>> {
+    let data: Json = serde_json::from_str(&packed_text("images/decoding.json.gz")).expect("JSON");
+    let file = |case: &Json| STANDARD.decode(case["file"].as_str().expect("a file")).expect("base64");
+    data["files"].as_array().expect("files").iter().map(file).collect()
 }
 
 pub fn packed() -> Vec<Vec<u8>> {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail, ensure};
 
 use super::device::DeviceArgs;
+use super::logits_pictures::{self, PictureArgs};
 use super::names::file_of;
 use super::rows::{CHUNK, Rows};
 use crate::config::Backend;
@@ -21,8 +22,10 @@ pub struct LogitsArgs {
     #[arg(value_name = "MODEL|FILE.gguf")]
     model: String,
     /// A JSON array of prompts, each an array of token ids
-    #[arg(long, value_name = "FILE.json")]
-    ids: PathBuf,
+    #[arg(long, value_name = "FILE.json", required_unless_present = "text")]
+    ids: Option<PathBuf>,
+    #[command(flatten)]
+    pub pictures: PictureArgs,
     /// Write each prompt's pooled vector instead, or its scores if the model ranks texts: float32 [prompts, length]
     #[arg(long)]
     vectors: bool,
@@ -31,33 +34,44 @@ pub struct LogitsArgs {
     out: PathBuf,
     /// Runs on the CPU unless a flag names another device
     #[command(flatten)]
-    device: DeviceArgs,
+    pub device: DeviceArgs,
 }
 
 pub fn run(args: LogitsArgs, config: Option<&Path>) -> anyhow::Result<()> {
-    let text = std::fs::read_to_string(&args.ids).with_context(|| format!("cannot read {}", args.ids.display()))?;
-    let prompts: Vec<Vec<u32>> =
-        serde_json::from_str(&text).with_context(|| format!("{}: expected an array of arrays of token ids", args.ids.display()))?;
-    ensure!(
-        !prompts.is_empty() && prompts.iter().all(|p| !p.is_empty()),
-        "{}: expected at least one prompt, each with at least one id",
-        args.ids.display()
-    );
-    let longest = prompts.iter().map(Vec::len).max().unwrap_or(1);
-    let mut rows = open(&args, &file_of(config, &args.model)?, longest)?;
-    let vocab = rows.engine.spec().vocab_size;
-    if let Some(id) = prompts.iter().flatten().find(|&&id| id as usize >= vocab) {
-        bail!("{}: id {id} is not in the vocabulary, which has {vocab} tokens", args.ids.display());
-    }
-    let mut read = |prompt: &Vec<u32>| if args.vectors { rows.vector(prompt) } else { rows.last(prompt) };
-    let rows = prompts.iter().map(&mut read).collect::<Result<Vec<_>, _>>()?;
+    let file = file_of(config, &args.model)?;
+    let rows = match (args.pictures.text(), &args.ids) {
+        (Some(paths), _) => vec![logits_pictures::run(&args, &file, paths)?],
+        (None, Some(ids)) => of_ids(&args, &file, ids)?,
+        (None, None) => bail!("expected --ids, or --text with --mmproj"),
+    };
     write_npy(&args.out, &rows, rows.first().map_or(0, Vec::len)).with_context(|| format!("cannot write {}", args.out.display()))
 }
 
-fn open(args: &LogitsArgs, file: &Path, context: usize) -> anyhow::Result<Rows> {
+/// The logits or vectors of prompts of ids.
+fn of_ids(args: &LogitsArgs, file: &Path, path: &Path) -> anyhow::Result<Vec<Vec<f32>>> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let prompts: Vec<Vec<u32>> =
+        serde_json::from_str(&text).with_context(|| format!("{}: expected an array of arrays of token ids", path.display()))?;
+    ensure!(
+        !prompts.is_empty() && prompts.iter().all(|p| !p.is_empty()),
+        "{}: expected at least one prompt, each with at least one id",
+        path.display()
+    );
+    let longest = prompts.iter().map(Vec::len).max().unwrap_or(1);
+    let mut rows = open(args, file, longest, CHUNK)?;
+    let vocab = rows.engine.spec().vocab_size;
+    if let Some(id) = prompts.iter().flatten().find(|&&id| id as usize >= vocab) {
+        bail!("{}: id {id} is not in the vocabulary, which has {vocab} tokens", path.display());
+    }
+    let mut read = |prompt: &Vec<u32>| if args.vectors { rows.vector(prompt) } else { rows.last(prompt) };
+    prompts.iter().map(&mut read).collect()
+}
+
+/// Opens the model. A step has at most `most_rows` rows, unless all rows see each other.
+pub fn open(args: &LogitsArgs, file: &Path, context: usize, most_rows: usize) -> anyhow::Result<Rows> {
     let weights = Weights::load(Arc::new(GgufFile::open(file)?))?;
     let (device, chosen) = (args.device.index(), args.device.backend(Backend::Cpu)?);
-    let max_batch_tokens = if weights.spec.arch.bidirectional { context } else { CHUNK };
+    let max_batch_tokens = if weights.spec.arch.bidirectional { context } else { most_rows };
     ensure!(args.vectors || !weights.spec.arch.bidirectional, "{}: the model gives vectors, not logits: add --vectors", file.display());
     let options = EngineOptions { device, context, kv_tokens: context, max_slots: 1, max_batch_tokens, ..EngineOptions::default() };
     let engine = engine::open(weights, &options, backend(chosen)).with_context(|| format!("--backend {}", chosen.name()))?;
@@ -65,7 +79,7 @@ fn open(args: &LogitsArgs, file: &Path, context: usize) -> anyhow::Result<Rows> 
 }
 
 /// NumPy's format 1.0: magic, version, header length, a Python literal padded to 64 bytes, then the data.
-fn write_npy(path: &Path, rows: &[Vec<f32>], columns: usize) -> std::io::Result<()> {
+pub fn write_npy(path: &Path, rows: &[Vec<f32>], columns: usize) -> std::io::Result<()> {
     let mut header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {columns}), }}", rows.len());
     while (10 + header.len() + 1) % 64 != 0 {
         header.push(' ');

@@ -29,6 +29,7 @@ pub mod keys;
 pub mod list;
 mod log_args;
 pub mod logits;
+mod logits_pictures;
 pub mod man;
 mod names;
 mod output;

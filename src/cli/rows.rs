@@ -92,7 +92,24 @@ impl Rows {
         Ok(self.out.vectors.swap_remove(0))
     }
 
+    /// The logits behind the rows of a whole prompt, in one step.
+    pub fn last_of(&mut self, prompt: Batch) -> anyhow::Result<Vec<f32>> {
+        let count = prompt.inputs.len();
+        self.run(prompt, 0..count, Wanted::Last)?;
+        Ok(self.out.logits.swap_remove(0))
+    }
+
     fn step(&mut self, ids: &[u32], range: Range<usize>, wanted: Wanted) -> anyhow::Result<()> {
+        let batch = Batch {
+            inputs: ids[range.clone()].iter().map(|&id| Input::Token(id)).collect(),
+            positions: (range.start as u32..range.end as u32).collect(),
+            ..Batch::default()
+        };
+        self.run(batch, range, wanted)
+    }
+
+    /// Runs the inputs and positions of a batch as the rows `range` of the sequence.
+    fn run(&mut self, inputs: Batch, range: Range<usize>, wanted: Wanted) -> anyhow::Result<()> {
         let mut init = Vec::new();
         if range.start == 0 {
             // a new sequence starts with all blocks free
@@ -101,8 +118,6 @@ impl Rows {
         }
         let len = range.len() as u32;
         let mut batch = Batch {
-            inputs: ids[range.clone()].iter().map(|&id| Input::Token(id)).collect(),
-            positions: (range.start as u32..range.end as u32).collect(),
             cu_seqlens_q: vec![0, len],
             context_lens: vec![range.end as u32],
             sequence_slots: vec![0],
@@ -117,7 +132,7 @@ impl Rows {
             },
             init,
             want_logits: matches!(wanted, Wanted::Rows | Wanted::Last),
-            ..Batch::default()
+            ..inputs
         };
         self.tables.place(&mut batch, &[0])?;
         let step = self.engine.submit(&batch)?;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::context::Context;
+use super::drafts::Drafts;
 use super::stored_variant::StoredVariant;
 use logits::SamplingChoice;
 use serde::{Deserialize, Serialize};
@@ -84,6 +85,9 @@ pub struct ModelEntry {
     /// The model's weight when its device's time and memory are divided among models. None: 1.
     #[serde(default)]
     pub share: Option<f64>,
+    /// Whether the model's answers are drafted. None: as `engine.drafts` says.
+    #[serde(default)]
+    pub drafts: Option<Drafts>,
     /// The settings of a model that was made on this machine. They are in the store, not in the configuration.
     #[serde(skip)]
     pub made: Option<Arc<StoredVariant>>,
@@ -122,6 +126,7 @@ impl ModelEntry {
             reasoning_effort: None,
             chat_template_kwargs: BTreeMap::new(),
             share: None,
+            drafts: None,
             made: None,
         }
     }

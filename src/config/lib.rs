@@ -7,6 +7,7 @@
 mod auth;
 mod check_entry;
 mod context;
+mod drafts;
 mod entry;
 mod error;
 mod layers;
@@ -30,6 +31,7 @@ mod validate;
 pub use auth::{Auth, RequireKeys};
 pub use check_entry::{check_entry, check_made_name, check_url};
 pub use context::Context;
+pub use drafts::Drafts;
 pub use entry::{ModelEntry, PypiPackage, Source, find_model};
 pub use error::ConfigError;
 pub use log::{LogFormat, log_filter};

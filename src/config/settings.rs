@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::auth::Auth;
 use super::context::Context;
+use super::drafts::Drafts;
 use super::entry::ModelEntry;
 use super::log::LogFormat;
 use super::storage::Storage;
@@ -128,6 +129,8 @@ pub struct Engine {
     /// The most sequences that run at once. 0: 32 on the CPU, 256 on a GPU.
     pub max_running: usize,
     pub prefix_cache: bool,
+    /// Whether answers are drafted, unless the model's entry sets its own.
+    pub drafts: Drafts,
     /// Whether to map model files. `false` copies them into memory, for files that other programs may overwrite in place.
     pub mmap: bool,
 }

@@ -95,7 +95,9 @@ pub struct Batch {
     pub copies: Vec<(u32, u32)>,
     /// (from, to): state slots to copy before the step's rows run.
     pub state_copies: Vec<(u32, u32)>,
-    pub embeddings: Vec<f32>,                // [num_embeddings, hidden]
+    pub embeddings: Vec<f32>, // [num_embeddings, embedding width]
+    /// The rows that see each other in layers that say so: the first one and their number, in ascending order, each run in one sequence.
+    pub whole_runs: Vec<(u32, u32)>,
     pub scored: Vec<Scored>,                 // [num_scored] ascending by row
     pub vectors: Vec<Option<VectorRequest>>, // [num_seqs], or empty if no sequence asks
     pub sample_later: bool,                  // wait for `Engine::sample` before sampling, because the masks are not known yet
@@ -189,6 +191,12 @@ pub struct Masks {
 }
 
 impl Masks {
+    /// Adds a mask. Returns its index.
+    pub fn add(&mut self, words: &[u32]) -> u32 {
+        self.words.extend_from_slice(words);
+        (self.words.len() / words.len().max(1) - 1) as u32
+    }
+
     /// The ids that sampled row `k` may take.
     pub(crate) fn row(&self, k: usize, vocab: usize) -> Option<&[u32]> {
         let index = (*self.of.get(k)?)? as usize;

@@ -7,13 +7,14 @@ use super::{Batch, EngineError, Input, KvCapacity, Masks};
 use logits::{MAX_LOGPROBS, mask_words};
 
 /// The limits that an engine was opened with.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Limits {
     pub kv: KvCapacity,
     /// The number of leading KV blocks with memory.
     pub num_backed: usize,
     pub vocab_size: usize,
-    pub hidden_dim: usize,
+    /// The floats of a row of embeddings.
+    pub embedding_width: usize,
     /// Rows of the table of token types. 0 if the model has none.
     pub num_token_types: usize,
     /// The number of sequence slots.
@@ -26,6 +27,8 @@ pub struct Limits {
     pub bidirectional: bool,
     /// Why rows with three positions are refused. None: they are computed.
     pub refuses_grids: Option<&'static str>,
+    /// Why rows that are embeddings are refused. None: they are computed.
+    pub refuses_rows: Option<&'static str>,
 }
 
 /// A batch that passed [`Limits::check`], which alone makes one. Backends take it where their unsafe code relies on the check.
@@ -50,6 +53,13 @@ impl<'a> CheckedBatch<'a> {
 /// Places of the cache without duplicates, so that rows may be written in parallel.
 #[derive(Clone, Copy, Debug)]
 pub struct Places<'a>(&'a [u32]);
+
+impl<'a> Places<'a> {
+    /// Places below `count`. None unless they differ.
+    pub fn distinct(places: &'a [u32], count: usize) -> Option<Self> {
+        differ(places, count).then_some(Self(places))
+    }
+}
 
 impl Deref for Places<'_> {
     type Target = [u32];
@@ -106,9 +116,12 @@ impl Limits {
     }
 
     fn check_inputs(&self, batch: &Batch) -> Result<(), EngineError> {
-        let num_embeddings = batch.embeddings.len() / self.hidden_dim.max(1);
-        if num_embeddings * self.hidden_dim != batch.embeddings.len() {
-            return fault(format!("{} floats are not whole embeddings of {} floats", batch.embeddings.len(), self.hidden_dim));
+        let num_embeddings = batch.embeddings.len() / self.embedding_width.max(1);
+        if num_embeddings * self.embedding_width != batch.embeddings.len() {
+            return fault(format!("{} floats are not whole embeddings of {} floats", batch.embeddings.len(), self.embedding_width));
+        }
+        if let Some(why) = self.refuses_rows.filter(|_| num_embeddings > 0) {
+            return Err(EngineError::Unsupported(format!("rows of pictures: {why}")));
         }
         let known = |input: &Input| match input {
             Input::Token(id) => (*id as usize) < self.vocab_size,
@@ -156,7 +169,22 @@ impl Limits {
             }
             from = to;
         }
+        self.check_runs(batch)?;
         if from == tokens { Ok(()) } else { fault("rows belong to no sequence") }
+    }
+
+    /// Checks that whole runs lie apart, each within a sequence.
+    fn check_runs(&self, batch: &Batch) -> Result<(), EngineError> {
+        let mut end = 0;
+        for &(first, len) in &batch.whole_runs {
+            let within = batch.cu_seqlens_q.partition_point(|&start| start <= first);
+            let last = batch.cu_seqlens_q.get(within).copied().unwrap_or(0);
+            if first < end || len == 0 || first.checked_add(len).is_none_or(|run_end| run_end > last) {
+                return fault(format!("a whole run of {len} rows from row {first} overlaps another one, or is not in one sequence"));
+            }
+            end = first + len;
+        }
+        Ok(())
     }
 
     fn check_state(&self, batch: &Batch) -> Result<(), EngineError> {

@@ -8,12 +8,13 @@ fn limits() -> Limits {
         kv: KvCapacity { num_state_slots: 4, ..KvCapacity::blocks(4, 4) },
         num_backed: 3,
         vocab_size: 10,
-        hidden_dim: 2,
+        embedding_width: 2,
         num_token_types: 2,
         max_slots: 2,
         max_batch_tokens: 4,
         max_context: 6,
         bidirectional: false,
+        refuses_rows: None,
         refuses_grids: None,
     }
 }

@@ -128,6 +128,8 @@ pub struct EngineInfo {
     pub load_bandwidth: Option<f64>,
     /// The most rows per batch.
     pub max_batch_tokens: usize,
+    /// The time of a row in a step of few rows, in units of such a step's time without rows. 0: unknown, rows count as free.
+    pub row_cost: f64,
 }
 
 /// Bytes of a device's memory.

@@ -3,6 +3,7 @@
 
 use crate::program::LayerLinks;
 use model::spec::RopeSpec;
+use model::vision::Rotation;
 use model::{ModelSpec, RopePairing, RopeScaling, TensorRole, Weights};
 
 /// A rotation that some layers of a model share.
@@ -44,6 +45,28 @@ impl Rope {
         Self { frequencies, positions, scale, pairing: model.rope_pairing }
     }
 
+    /// The rotation of a picture encoder's heads of `dim` elements. None if it rotates nothing. Of a row's positions, the second is the
+    /// patch's row and the third its column.
+    pub fn of_pictures(rotation: Rotation, dim: usize, pairing: RopePairing) -> Option<Self> {
+        const ROW: usize = 1;
+        const COL: usize = 2;
+        let quarter = dim / 4;
+        // the exponent of the base, and the position
+        let of = |pair: usize| -> (f64, usize) {
+            let (half, j) = (pair / quarter, pair % quarter);
+            let steps = |j: usize| (4 * j) as f64 / dim as f64;
+            match rotation {
+                Rotation::None | Rotation::Halves => (steps(j), [ROW, COL][half]),
+                Rotation::RowsThenColumns => (steps(j) + (2 * half) as f64 / dim as f64, [ROW, COL][half]),
+                Rotation::Turns => (steps(pair / 2), [COL, ROW][pair % 2]),
+                Rotation::ColumnsThenRows | Rotation::Quarters => (steps(j), [COL, ROW][half]),
+            }
+        };
+        let theta: f64 = if rotation == Rotation::Quarters { 100.0 } else { 10_000.0 };
+        let (frequencies, positions) = (0..dim / 2).map(of).map(|(exponent, position)| (theta.powf(-exponent), position)).unzip();
+        (rotation != Rotation::None).then_some(Self { frequencies, positions, scale: 1.0, pairing })
+    }
+
     /// The number of rotated elements per head.
     pub fn dim(&self) -> usize {
         2 * self.frequencies.len()
@@ -74,13 +97,21 @@ impl Rope {
                     *pair = [a * c - b * s, a * s + b * c];
                 }
             }
-            RopePairing::Halves => {
+            RopePairing::Halves => rotate_halves(&mut head[..2 * pairs], cos, sin),
+            RopePairing::Quarters => {
                 let (first, second) = head[..2 * pairs].split_at_mut(pairs);
-                for (((a, b), c), s) in first.iter_mut().zip(second).zip(cos).zip(sin) {
-                    (*a, *b) = (*a * c - *b * s, *a * s + *b * c);
-                }
+                rotate_halves(first, &cos[..pairs / 2], &sin[..pairs / 2]);
+                rotate_halves(second, &cos[pairs / 2..], &sin[pairs / 2..]);
             }
         }
+    }
+}
+
+/// Rotates the elements of the first half with those of the second half.
+fn rotate_halves(elements: &mut [f32], cos: &[f32], sin: &[f32]) {
+    let (first, second) = elements.split_at_mut(cos.len());
+    for (((a, b), c), s) in first.iter_mut().zip(second).zip(cos).zip(sin) {
+        (*a, *b) = (*a * c - *b * s, *a * s + *b * c);
     }
 }
 

@@ -45,7 +45,7 @@ impl Compiled {
         // A deep copy, so that the states which following a text adds are freed with it.
         let matcher = self.matcher.lock().unwrap_or_else(std::sync::PoisonError::into_inner).deep_clone().into_cancellable();
         let meter = Meter::new(matcher.cancellation_handle().unwrap_or_default());
-        Some(Cursor { matcher, meter, ends: self.ends.clone(), vocab_size: self.vocab_size, _live: live })
+        Some(Cursor { matcher, meter, ends: self.ends.clone(), vocab_size: self.vocab_size, bytes: self.bytes, _live: live })
     }
 }
 
@@ -75,6 +75,10 @@ impl Constraint for OutOfMemory {
     fn allowed(&mut self) -> Result<Allowed, String> {
         Err(Self::error())
     }
+
+    fn fork(&self) -> Option<Box<dyn Constraint>> {
+        None
+    }
 }
 
 /// A sequence's position in a compiled grammar.
@@ -83,6 +87,8 @@ struct Cursor {
     meter: Meter,
     ends: SimpleVob,
     vocab_size: usize,
+    /// The size of the matcher [bytes].
+    bytes: usize,
     _live: MemoryLimiter,
 }
 
@@ -118,5 +124,13 @@ impl Constraint for Cursor {
             *last &= (1 << used) - 1;
         }
         Ok(Allowed::Mask(words))
+    }
+
+    fn fork(&self) -> Option<Box<dyn Constraint>> {
+        let live = MemoryLimiter::take(self.bytes)?;
+        let matcher = self.matcher.deep_clone().into_cancellable();
+        let meter = self.meter.fork(matcher.cancellation_handle().unwrap_or_default());
+        let (ends, vocab_size, bytes) = (self.ends.clone(), self.vocab_size, self.bytes);
+        Some(Box::new(Self { matcher, meter, ends, vocab_size, bytes, _live: live }))
     }
 }

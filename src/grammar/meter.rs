@@ -38,6 +38,11 @@ impl Meter {
         Self { credit: CREDIT, work }
     }
 
+    /// A budget as large as what is left of this one, for the work that `handle` cancels.
+    pub fn fork(&self, handle: CancellationHandle) -> Self {
+        Self { credit: self.credit, ..Self::new(handle) }
+    }
+
     /// Runs the work for one token, and charges the time that it takes.
     pub fn time<T>(&mut self, work: impl FnOnce() -> T) -> T {
         let start = Instant::now();

@@ -21,6 +21,9 @@ pub trait Constraint: Send {
     /// # Errors
     /// If no id may come next although the text is incomplete, or if following the grammar exceeds its time budget.
     fn allowed(&mut self) -> Result<Allowed, String>;
+
+    /// Returns a copy, to follow tokens that may be taken back. None if there is no room for one.
+    fn fork(&self) -> Option<Box<dyn Constraint>>;
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -121,6 +121,12 @@ pub struct ModelMetrics {
     pub prefix_cache_queries_total: IntCounter,
     pub prefix_cache_hits_total: IntCounter,
     pub num_preemptions_total: IntCounter,
+    /// Steps of sequences that verified drafts.
+    pub spec_decode_num_drafts_total: IntCounter,
+    pub spec_decode_num_draft_tokens_total: IntCounter,
+    pub spec_decode_num_accepted_tokens_total: IntCounter,
+    /// Labelled `position`: the token's place in its draft, starting at 0.
+    pub spec_decode_num_accepted_tokens_per_pos_total: IntCounterVec,
     pub time_to_first_token_seconds: Histogram,
     pub inter_token_latency_seconds: Histogram,
     pub request_time_per_output_token_seconds: Histogram,
@@ -161,6 +167,7 @@ impl ModelMetrics {
         }
         let cache = opts("cache_config_info", "The largest KV cache, in blocks of tokens; the value is always 1");
         let bytes = opts("kv_cache_bytes", "The KV cache; used: by running sequences, backed: with memory, most: the size it may grow to");
+        let per_pos = opts("spec_decode_num_accepted_tokens_per_pos_total", "Drafted tokens that were right, by their place in the draft");
         Self {
             kv_cache_bytes: registered(IntGaugeVec::new(bytes, &["kind"])),
             cache_growths_total: counter("cache_growths_total", "How often the KV cache has taken more memory"),
@@ -175,6 +182,10 @@ impl ModelMetrics {
             request_success_total,
             prefix_cache_queries_total: counter("prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache"),
             prefix_cache_hits_total: counter("prefix_cache_hits_total", "Prompt tokens found in the prefix cache"),
+            spec_decode_num_drafts_total: counter("spec_decode_num_drafts_total", "Drafts that steps verified"),
+            spec_decode_num_draft_tokens_total: counter("spec_decode_num_draft_tokens_total", "Tokens of drafts that steps verified"),
+            spec_decode_num_accepted_tokens_total: counter("spec_decode_num_accepted_tokens_total", "Drafted tokens that were right"),
+            spec_decode_num_accepted_tokens_per_pos_total: registered(IntCounterVec::new(per_pos, &["position"])),
             num_preemptions_total: counter("num_preemptions_total", "Sequences that gave up their KV blocks to be recomputed later"),
             time_to_first_token_seconds: histogram("time_to_first_token_seconds", "From arrival to the first token", WAIT_BUCKETS),
             inter_token_latency_seconds: histogram("inter_token_latency_seconds", "Between two tokens of a sequence", GAP_BUCKETS),
@@ -198,6 +209,16 @@ impl ModelMetrics {
             step_tokens: histogram("step_tokens", "Tokens that a step computes, of all its sequences", TOKEN_BUCKETS),
             model_load_seconds: histogram("model_load_seconds", "From opening the file to a running engine", WAIT_BUCKETS),
             model_load_failures_total: counter("model_load_failures_total", "Loads that failed"),
+        }
+    }
+
+    /// Counts a draft of `num_tokens` tokens that a step verified, of which the first `num_accepted` were right.
+    pub fn count_drafts(&self, num_tokens: usize, num_accepted: usize) {
+        self.spec_decode_num_drafts_total.inc();
+        self.spec_decode_num_draft_tokens_total.inc_by(num_tokens as u64);
+        self.spec_decode_num_accepted_tokens_total.inc_by(num_accepted as u64);
+        for position in 0..num_accepted {
+            self.spec_decode_num_accepted_tokens_per_pos_total.with_label_values(&[&position.to_string()]).inc();
         }
     }
 
@@ -257,6 +278,7 @@ mod tests {
         let model = ModelMetrics::for_model("m-vllm");
         model.request_success_total.with_label_values(&["stop"]).inc();
         model.request_queue_time_seconds.observe(0.5);
+        model.count_drafts(4, 2);
         model.describe_cache(32, 100, true);
         model.prefix_cache_queries_total.inc_by(8);
         model.prefix_cache_hits_total.inc_by(2);

@@ -4,7 +4,7 @@
 use prometheus::proto::{Gauge, LabelPair, Metric, MetricFamily, MetricType};
 
 /// Our names and vLLM's, without their prefixes. Released routers and dashboards still read vLLM's older names.
-pub const TWINS: [(&str, &str); 27] = [
+pub const TWINS: [(&str, &str); 31] = [
     ("num_requests_running", "num_requests_running"),
     ("num_requests_waiting", "num_requests_waiting"),
     ("kv_cache_usage_perc", "kv_cache_usage_perc"),
@@ -18,6 +18,10 @@ pub const TWINS: [(&str, &str); 27] = [
     ("prefix_cache_hits_total", "prefix_cache_hits_total"),
     ("prefix_cache_hits_total", "gpu_prefix_cache_hits_total"),
     ("num_preemptions_total", "num_preemptions_total"),
+    ("spec_decode_num_drafts_total", "spec_decode_num_drafts_total"),
+    ("spec_decode_num_draft_tokens_total", "spec_decode_num_draft_tokens_total"),
+    ("spec_decode_num_accepted_tokens_total", "spec_decode_num_accepted_tokens_total"),
+    ("spec_decode_num_accepted_tokens_per_pos_total", "spec_decode_num_accepted_tokens_per_pos_total"),
     ("time_to_first_token_seconds", "time_to_first_token_seconds"),
     ("inter_token_latency_seconds", "inter_token_latency_seconds"),
     ("inter_token_latency_seconds", "time_per_output_token_seconds"),

@@ -2,6 +2,16 @@
 
 use crate::tensor_roles::TensorRole;
 
+/// Whether the rows of a picture see the picture's later rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PictureRows {
+    Causal,
+    /// In all layers, however long a layer's window is (Gemma 3).
+    Whole,
+    /// In layers with a window, within the window (Gemma 4).
+    WholeInWindows,
+}
+
 /// Which elements of a head RoPE rotates as a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RopePairing {
@@ -9,6 +19,8 @@ pub enum RopePairing {
     Adjacent,
     /// (0, d/2), (1, d/2 + 1) …
     Halves,
+    /// (0, d/4), (1, d/4 + 1) … in the first half of the elements, and the same in the second half (Gemma 4's picture encoder).
+    Quarters,
 }
 
 /// How a model represents positions.
@@ -32,6 +44,8 @@ pub enum Activation {
     Gelu,
     /// x · Φ(x), with Φ by the error function
     GeluErf,
+    /// x · sigmoid(1.702 · x)
+    GeluQuick,
     /// max(x, 0)
     Relu,
     /// max(x, 0)²
@@ -299,6 +313,7 @@ pub struct Arch {
     pub half_ffn: bool,
     /// Whether rows see later rows of their sequence.
     pub bidirectional: bool,
+    pub picture_rows: PictureRows,
     pub experts: ExpertRule,
     /// The norms and biases that every file has. The other tensors of mixers and feed-forward layers follow from the spec.
     pub required: &'static [TensorRole],
@@ -308,13 +323,16 @@ pub struct Arch {
     pub ignored: &'static [TensorRole],
     /// Other names of roles, with `{}` for the layer's number. The first name that the file has is used.
     pub renamed: &'static [(TensorRole, &'static str)],
+    /// What precedes the names of tensors in layers.
+    pub prefix: &'static str,
 }
 
 impl Arch {
     /// The names that a role's tensor may have, with `{}` for the layer's number.
-    pub fn names_of(&self, role: TensorRole) -> impl Iterator<Item = &'static str> {
+    pub fn names_of(&self, role: TensorRole) -> impl Iterator<Item = String> {
         let own: Vec<_> = self.renamed.iter().filter(|(renamed, _)| *renamed == role).map(|(_, name)| *name).collect();
         let usual = own.is_empty().then(|| role.pattern());
-        own.into_iter().chain(usual)
+        let prefix = if role.per_layer() { self.prefix } else { "" };
+        own.into_iter().chain(usual).map(move |name| format!("{prefix}{name}"))
     }
 }

@@ -71,7 +71,12 @@ impl ModelSpec {
             }
         }
         let extra = |role| arch.required.contains(&role) || arch.optional.contains(&role);
-        all.extend([LayerOutputScale].into_iter().filter(|&role| extra(role)).map(|role| (role, arch.required.contains(&role))));
+        all.extend(
+            [LayerOutputScale, AttnScale, FfnScale]
+                .into_iter()
+                .filter(|&role| extra(role))
+                .map(|role| (role, arch.required.contains(&role))),
+        );
         if self.per_layer_input > 0 {
             all.extend([PerLayerGate, PerLayerProj, PerLayerPostNorm].map(|role| (role, true)));
         }
@@ -88,7 +93,7 @@ fn attention_roles(arch: &Arch, a: &Attention) -> Vec<Wanted> {
     let mut all = vec![(AttnQ, true), (AttnOutput, true), needed(AttnOutputBias), (AttnSinks, false)];
     if a.kv_of.is_none() {
         // Gemma 4's global layers may use their keys as values.
-        all.extend([(AttnK, true), (AttnV, !arch.weightless_v_norm)]);
+        all.extend([(AttnK, true), (AttnV, !arch.weightless_v_norm || arch.required.contains(&AttnV))]);
         all.extend(QKV_BIASES.iter().map(|&role| needed(role)));
     }
     let has_weights = |norm| !matches!(norm, HeadNorm::None | HeadNorm::Weightless);

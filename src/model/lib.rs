@@ -36,6 +36,7 @@ mod tensor_check;
 pub mod tensor_roles;
 #[doc(hidden)]
 pub mod testing;
+pub mod vision;
 pub mod vocab_check;
 mod weights;
 
@@ -54,4 +55,5 @@ pub use quant::{QUANTS, Quant};
 pub use source::Source;
 pub use spec::{Attention, Experts, FeedForward, LayerSpec, Mixer, ModelSpec, Pooling, RopeScaling, Ssm};
 pub use tensor_roles::TensorRole;
+pub use vision::{VisionSpec, VisionWeights};
 pub use weights::{Stack, StackLayout, Weight, Weights};

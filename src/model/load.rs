@@ -13,9 +13,9 @@ use gguf::GgufFile;
 
 /// The tensors found so far.
 #[derive(Default)]
-struct FoundTensors {
-    by_role: HashMap<(TensorRole, usize), Weight>,
-    part_tensors: Vec<usize>,
+pub struct FoundTensors {
+    pub by_role: HashMap<(TensorRole, usize), Weight>,
+    pub part_tensors: Vec<usize>,
 }
 
 /// Tensors that may hold the rows of several roles one after another, in files without separate tensors for these roles. A stack of experts
@@ -62,7 +62,7 @@ fn assign_tensors(file: &GgufFile, spec: &ModelSpec) -> Result<FoundTensors, Mod
 }
 
 /// Assigns the tensors of one layer, or of the roles outside the layers.
-fn assign_part(
+pub fn assign_part(
     file: &GgufFile,
     spec: &ModelSpec,
     layer: usize,
@@ -75,7 +75,7 @@ fn assign_part(
         }
         let Some(dims) = role.dims(spec, layer) else { continue };
         let name = |pattern: &str| pattern.replace("{}", &layer.to_string());
-        let own = spec.arch.names_of(role).find_map(|pattern| file.tensor_index(&name(pattern)));
+        let own = spec.arch.names_of(role).find_map(|pattern| file.tensor_index(&name(&pattern)));
         if own.is_none()
             && let Some(stack) = gather(file, role, layer, &dims, &mut found.part_tensors)?
         {
@@ -83,6 +83,7 @@ fn assign_part(
             continue;
         }
         let fused = FUSED.iter().find(|(_, parts)| parts.contains(&role));
+        let fused = fused.map(|(pattern, parts)| (format!("{}{pattern}", spec.arch.prefix), *parts));
         match (own, fused) {
             (Some(index), _) if !holds_gate_too(file, index, role, &dims, roles) => {
                 let quant = check(&file.tensors()[index], &dims, dims.len() == 1)?;
@@ -90,17 +91,17 @@ fn assign_part(
                 let scale = scale_of(file, &file.tensors()[index].name, (role, layer), dims.get(2).copied().unwrap_or(1), roles)?;
                 found.by_role.insert((role, layer), Weight { quant, rows, cols: dims[0], tensor: index, offset: 0, stack: None, scale });
             }
-            (_, Some((pattern, parts))) if is_fused(file, &name(pattern), role, &dims, roles) => {
+            (_, Some((pattern, parts))) if is_fused(file, &name(&pattern), role, &dims, roles) => {
                 let wanted = |part: &&TensorRole| roles.iter().any(|(role, _)| role == *part);
                 let parts: Vec<TensorRole> = parts.iter().filter(wanted).copied().collect();
-                assign_fused(file, spec, &name(pattern), (&parts, roles), layer, found)?;
+                assign_fused(file, spec, &name(&pattern), (&parts, roles), layer, found)?;
             }
-            (None, Some((pattern, parts))) if required && file.tensor_index(&name(pattern)).is_some() => {
+            (None, Some((pattern, parts))) if required && file.tensor_index(&name(&pattern)).is_some() => {
                 // the tensor exists, but has too few rows or too many
-                assign_fused(file, spec, &name(pattern), (parts, roles), layer, found)?;
+                assign_fused(file, spec, &name(&pattern), (parts, roles), layer, found)?;
             }
             _ if required => {
-                let tensor = spec.arch.names_of(role).next().map_or_else(|| role.name(layer), name);
+                let tensor = spec.arch.names_of(role).next().map_or_else(|| role.name(layer), |pattern| name(&pattern));
                 return Err(ModelFault::MissingTensor { tensor, expected: dims });
             }
             _ => {}
@@ -166,7 +167,7 @@ fn assign_fused(
 
 /// Refuses a bias or a scale without a role, because ignoring it would change the results. Other tensors without a role are logged and
 /// ignored. That includes scales of inputs: they are for inputs that are rounded to four bits, which the engines do not do.
-fn refuse_unused(file: &GgufFile, spec: &ModelSpec, found: &FoundTensors) -> Result<(), ModelFault> {
+pub fn refuse_unused(file: &GgufFile, spec: &ModelSpec, found: &FoundTensors) -> Result<(), ModelFault> {
     let of_roles = found.by_role.values().flat_map(|weight| [Some(weight.tensor), weight.scale]);
     let used: HashSet<usize> = of_roles.flatten().chain(found.part_tensors.iter().copied()).collect();
     // A bias whose weights are unused belongs to a part that the model does not compute.
@@ -176,10 +177,8 @@ fn refuse_unused(file: &GgufFile, spec: &ModelSpec, found: &FoundTensors) -> Res
     };
     let is_ignored = |name: &str| spec.arch.ignored.iter().any(|role| (0..spec.num_layers()).any(|layer| role.name(layer) == name));
     for (_, tensor) in file.tensors().iter().enumerate().filter(|(index, _)| !used.contains(index)) {
-        let has_part = is_behind(&tensor.name, spec.num_layers())
-            || has_unused_weights(&tensor.name)
-            || is_ignored(&tensor.name)
-            || is_idle(&tensor.name, spec);
+        let has_part =
+            is_behind(&tensor.name, spec) || has_unused_weights(&tensor.name) || is_ignored(&tensor.name) || is_idle(&tensor.name, spec);
         if (tensor.name.ends_with(".bias") || tensor.name.ends_with(".scale")) && !has_part {
             return Err(ModelFault::UnusedTensor { tensor: tensor.name.clone(), arch: spec.arch.name });
         }
@@ -189,13 +188,13 @@ fn refuse_unused(file: &GgufFile, spec: &ModelSpec, found: &FoundTensors) -> Res
 }
 
 /// Whether a tensor belongs to a layer after the last one. Such layers predict further tokens.
-fn is_behind(name: &str, num_layers: usize) -> bool {
-    layer_of(name).is_some_and(|layer| layer >= num_layers)
+fn is_behind(name: &str, spec: &ModelSpec) -> bool {
+    layer_of(name, spec).is_some_and(|layer| layer >= spec.num_layers())
 }
 
 /// Whether a tensor belongs to the keys and values of a layer that reads those of another layer.
 fn is_idle(name: &str, spec: &ModelSpec) -> bool {
-    let Some(layer) = layer_of(name).filter(|&layer| layer < spec.num_layers()) else { return false };
+    let Some(layer) = layer_of(name, spec).filter(|&layer| layer < spec.num_layers()) else { return false };
     let reads_another = spec.layers[layer].attention().is_some_and(|attention| attention.kv_of.is_some());
     reads_another
         && [AttnQBias, AttnKBias, AttnVBias]
@@ -203,6 +202,6 @@ fn is_idle(name: &str, spec: &ModelSpec) -> bool {
             .any(|role| spec.arch.names_of(*role).any(|of| of.replace("{}", &layer.to_string()) == name))
 }
 
-fn layer_of(name: &str) -> Option<usize> {
-    name.strip_prefix("blk.")?.split('.').next()?.parse().ok()
+fn layer_of(name: &str, spec: &ModelSpec) -> Option<usize> {
+    name.strip_prefix(spec.arch.prefix)?.strip_prefix("blk.")?.split('.').next()?.parse().ok()
 }

@@ -50,6 +50,7 @@ impl TensorRole {
             | FfnNormExps | PostFfnNorm1 | PostFfnNorm2 | FfnRouterScale | PerLayerPostNorm | AltupCorrectScale | AltupRouterNorm
             | LaurelPostNorm => vec![hidden],
             LayerOutputScale => vec![1],
+            AttnScale | FfnScale => vec![hidden],
             PerLayerGate => vec![hidden, own],
             PerLayerProj => vec![own, hidden],
             AltupCorrectCoef => vec![streams, streams],

@@ -1,6 +1,6 @@
 //! [`ModelSpec`]: the hyperparameters that a forward pass needs, layer by layer. `read/` reads and validates them.
 
-use crate::arch::{Arch, Block, Gating, Recurrent, RopePairing};
+use crate::arch::{Activation, Arch, Block, Gating, Recurrent, RopePairing};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RopeScaling {
@@ -127,6 +127,19 @@ pub struct Attention {
     pub gate: AttnGate,
     /// The layer whose keys and values this layer reads. None if the layer has its own.
     pub kv_of: Option<usize>,
+    pub picture_rows: RunSight,
+}
+
+/// Which rows of its run a row of a whole run sees besides those that every row sees.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RunSight {
+    /// None.
+    #[default]
+    Causal,
+    /// All of them, however short the layer's window is.
+    Whole,
+    /// The later ones.
+    Later,
 }
 
 /// Multi-head latent attention (DeepSeek-V2): keys and values are projections of one latent vector per token.
@@ -347,6 +360,7 @@ pub struct ModelSpec {
     pub hidden_dim: usize,
     pub layers: Vec<LayerSpec>,
     pub block: Block,
+    pub activation: Activation,
     pub rope_pairing: RopePairing,
     /// None if rows have one position.
     pub rope_sections: Option<RopeSections>,
@@ -365,6 +379,8 @@ pub struct ModelSpec {
     pub final_soft_cap: Option<f32>,
     /// The length of each layer's own input (Gemma 3n and 4). 0 if layers have none.
     pub per_layer_input: usize,
+    /// The number of layers, from the first on, that each add a slice of a picture's row to the stream (Qwen3-VL's deepstack).
+    pub deepstack: usize,
     /// The number of token types (BERT). 0 if the model has none.
     pub num_token_types: usize,
     /// How a text becomes a vector.
@@ -376,6 +392,16 @@ pub struct ModelSpec {
 impl ModelSpec {
     pub fn num_layers(&self) -> usize {
         self.layers.len()
+    }
+
+    /// The length of a row of embeddings: what enters the stream, then what each layer of the deepstack adds.
+    pub fn embedding_width(&self) -> usize {
+        self.hidden_dim * (1 + self.deepstack)
+    }
+
+    /// Whether the rows of a picture see each other in some layer, so that one step must have them all.
+    pub fn has_whole_pictures(&self) -> bool {
+        self.layers.iter().any(|layer| layer.attention().is_some_and(|a| a.picture_rows != RunSight::Causal))
     }
 
     /// The attention of the first layer that has one, for models whose layers only differ in window and rotation.

@@ -3,7 +3,9 @@
 use crate::arch::{Arch, EmbeddingScale, Layers, NormKind, Positions};
 use crate::load::FUSED;
 use crate::quant::{QUANTS, Quant};
-use crate::spec::{Attention, AttnGate, Experts, FeedForward, HeadNorm, LayerSpec, Mixer, ModelSpec, Pooling, RopeScaling, RopeSpec};
+use crate::spec::{
+    Attention, AttnGate, Experts, FeedForward, HeadNorm, LayerSpec, Mixer, ModelSpec, Pooling, RopeScaling, RopeSpec, RunSight,
+};
 use crate::tensor_roles::TensorRole;
 use gguf::GgufBuilder;
 
@@ -98,6 +100,7 @@ impl TinyModel {
             hidden_dim: self.hidden_dim,
             layers,
             block: self.arch.block,
+            activation: self.arch.activation,
             rope_pairing: self.arch.rope,
             rope_sections: None,
             xielu: Vec::new(),
@@ -108,6 +111,7 @@ impl TinyModel {
             logit_scale: 1.0,
             final_soft_cap: None,
             per_layer_input: 0,
+            deepstack: 0,
             num_token_types: 0,
             pooling: Pooling::Last,
             num_classes: 0,
@@ -135,6 +139,7 @@ impl TinyModel {
             v_norm: HeadNorm::None,
             gate: AttnGate::None,
             kv_of: None,
+            picture_rows: RunSight::Causal,
         }
     }
 

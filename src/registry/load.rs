@@ -35,13 +35,29 @@ pub fn load(config: &Config, base: &Base, path: &Path, admission: &LoadAdmission
     admission.make(&need, &free)?;
     let options = RunOptions { share: entry.share.unwrap_or(1.0), ..run_options(config, &entry.id, context)? };
     let of_file = file.sampling();
+    let drafts = entry.drafts.unwrap_or(config.engine.drafts);
+    let options = with_drafts(options, drafts, &*device);
+    let is_drafted = options.scheduler.drafts;
     let model = Arc::new(file.start(device, options).with_context(on_backend)?);
+    if is_drafted && model.spec.is_recurrent() {
+        tracing::info!("{}: answers are not drafted, because a recurrent state cannot go back behind a wrong draft", entry.id);
+    }
     let bytes = match model.backend {
         BackendKind::Cpu => ModelMemory::from(&need),
         BackendKind::Cuda => measured(&need, device_memory(config)),
     };
     let models = parts.into_iter().map(|part| part.over(base, model.clone(), of_file));
     Ok(Loaded { context, bytes, models: models.collect() })
+}
+
+/// Whether sequences are drafted on this device.
+fn with_drafts(mut options: RunOptions, drafts: config::Drafts, device: &dyn Device) -> RunOptions {
+    options.scheduler.drafts = match drafts {
+        config::Drafts::Auto => device.place().0 == BackendKind::Cpu,
+        config::Drafts::Ngram => true,
+        config::Drafts::Off => false,
+    };
+    options
 }
 
 /// The part of a model that does not depend on the weights.

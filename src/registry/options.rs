@@ -26,6 +26,7 @@ pub fn run_options(config: &Config, name: &str, context: usize) -> anyhow::Resul
             max_waiting: config.limits.max_queue,
             max_waiting_tokens: config.limits.max_queue_tokens,
             prefix_cache: engine.prefix_cache,
+            drafts: false,
         },
         share: 1.0,
         cache_idle: Duration::from_secs(engine.cache_idle_seconds),

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::items::{Layout, PlacedRun, Segment};
+use crate::items::{Items, Layout, PlacedRun, Segment};
 use crate::sequence::Sequence;
 use engine::{Batch, Input};
 
@@ -25,6 +25,7 @@ pub fn clear(batch: &mut Batch) {
     batch.copies.clear();
     batch.state_copies.clear();
     batch.embeddings.clear();
+    batch.whole_runs.clear();
     batch.scored.clear();
     batch.vectors.clear();
     batch.init.clear();
@@ -64,6 +65,29 @@ pub fn push(batch: &mut Batch, sequence: &mut Sequence, range: Range<usize>, is_
     sampled
 }
 
+/// The rows of a whole prompt, for callers that run it without a scheduler.
+pub fn prompt_batch(items: &Items) -> Batch {
+    let mut batch = Batch::default();
+    items.segments(0..items.len()).for_each(|segment| push_segment(&mut batch, segment, 0));
+    batch
+}
+
+/// Adds rows for drafts of the sequence that was added last, whose last row is sampled. `position`: the position of the first draft.
+pub fn push_drafts(batch: &mut Batch, drafts: &[u32], position: u32) {
+    let last = batch.num_seqs() - 1;
+    batch.inputs.extend(drafts.iter().copied().map(Input::Token));
+    push_line(batch, position, drafts.len());
+    if !batch.token_types.is_empty() {
+        batch.token_types.resize(batch.inputs.len(), 0);
+    }
+    batch.cu_seqlens_q[last + 1] = batch.inputs.len() as u32;
+    batch.context_lens[last] += drafts.len() as u32;
+    let num_logprobs = batch.num_logprobs.last().copied().flatten();
+    batch.num_logprobs.extend(drafts.iter().map(|_| num_logprobs));
+    let end = batch.inputs.len() as u32;
+    batch.sampled_rows.extend(end - drafts.len() as u32..end);
+}
+
 fn push_segment(batch: &mut Batch, segment: Segment, sequence_slot: u32) {
     match segment {
         Segment::Tokens { ids, position } => {
@@ -76,6 +100,9 @@ fn push_segment(batch: &mut Batch, segment: Segment, sequence_slot: u32) {
         }
         Segment::Rows { run: PlacedRun { run, position, .. }, rows } => {
             let width = run.width();
+            if run.is_whole {
+                batch.whole_runs.push((batch.inputs.len() as u32, rows.len() as u32));
+            }
             let first = (batch.embeddings.len() / width) as u32;
             batch.embeddings.extend_from_slice(&run.embeddings[rows.start * width..rows.end * width]);
             batch.inputs.extend((first..first + rows.len() as u32).map(Input::Embedding));
@@ -122,7 +149,6 @@ pub fn set_tables<'a, T: Iterator<Item = &'a [u32]>>(batch: &mut Batch, groups: 
 mod tests {
     use super::*;
     use crate::block_manager::BlockManager;
-    use crate::items::Items;
     use crate::new_sequence::NewSequence;
     use crate::testing::{accepted, run, sequence};
     use engine::{KvCapacity, Pooling, VectorRequest};

@@ -12,8 +12,10 @@ use logits::Logprobs;
 
 /// The results of a step for one sequence.
 struct StepResults<'a> {
-    sampled: Option<Sampled>,
-    logprobs: Option<&'a mut Option<Logprobs>>,
+    /// One result per sampled row: that of the last row, then those of the drafts.
+    sampled: &'a [Sampled],
+    /// Empty if no row asked.
+    logprobs: &'a mut [Option<Logprobs>],
     /// Scores of prompt tokens. None if a row's logits were not finite.
     scores: &'a mut [Option<Logprobs>],
     /// Empty unless the prompt's vector is complete.
@@ -25,7 +27,7 @@ struct StepResults<'a> {
 /// # Errors
 /// [`EngineError::InvalidBatch`] with the actual and the expected number.
 pub fn check(scheduled: &[Scheduled], output: &StepOutput) -> Result<(), EngineError> {
-    let num_sampled = scheduled.iter().filter(|part| part.sampled).count();
+    let num_sampled = scheduled.iter().map(Scheduled::num_sampled).sum();
     let num_scored: usize = scheduled.iter().map(|part| part.num_scored).sum();
     for (what, got, expected) in [("sampled", output.sampled.len(), num_sampled), ("scored", output.scored.len(), num_scored)] {
         if got != expected {
@@ -40,27 +42,30 @@ pub fn check(scheduled: &[Scheduled], output: &StepOutput) -> Result<(), EngineE
 pub fn commit(sequences: &mut Sequences, threads: &mut MaskThreads, scheduled: &[Scheduled], output: &mut StepOutput) {
     let now = Instant::now();
     let _batch = WakeBatch::open();
-    let (mut num_sampled, mut scores, mut no_vector) = (0, &mut output.scored[..], Vec::new());
+    let (mut sampled, mut logprobs) = (&output.sampled[..], &mut output.logprobs[..]);
+    let (mut scores, mut no_vector) = (&mut output.scored[..], Vec::new());
     for (i, part) in scheduled.iter().enumerate() {
         let (own_scores, later_scores) = std::mem::take(&mut scores).split_at_mut(part.num_scored);
         scores = later_scores;
+        let (own_sampled, later_sampled) = sampled.split_at(part.num_sampled());
+        let num_logprobs = part.num_sampled().min(logprobs.len());
+        let (own_logprobs, later_logprobs) = std::mem::take(&mut logprobs).split_at_mut(num_logprobs);
+        (sampled, logprobs) = (later_sampled, later_logprobs);
         let results = StepResults {
-            sampled: part.sampled.then(|| output.sampled[num_sampled]),
-            logprobs: if part.sampled { output.logprobs.get_mut(num_sampled) } else { None },
+            sampled: own_sampled,
+            logprobs: own_logprobs,
             scores: own_scores,
             vector: output.vectors.get_mut(i).unwrap_or(&mut no_vector),
         };
-        num_sampled += usize::from(part.sampled);
         commit_one(sequences, threads, part, results, now);
     }
     output.scored.clear();
 }
 
-fn commit_one(sequences: &mut Sequences, threads: &mut MaskThreads, part: &Scheduled, results: StepResults<'_>, now: Instant) {
-    let capacity = sequences.blocks.max_tokens();
+fn commit_one(sequences: &mut Sequences, threads: &mut MaskThreads, part: &Scheduled, mut results: StepResults<'_>, now: Instant) {
     // The sequence may have ended or been cancelled after this step was submitted. Its results are dropped.
     let Some(sequence) = sequences.running.get_mut(part.id) else { return };
-    let StepResults { sampled, logprobs, scores, vector } = results;
+    let StepResults { scores, vector, .. } = &mut results;
     if scores.iter().any(Option::is_none) || vector.iter().any(|x| !x.is_finite()) {
         return fail(sequences, part, NOT_FINITE);
     }
@@ -69,9 +74,9 @@ fn commit_one(sequences: &mut Sequences, threads: &mut MaskThreads, part: &Sched
         sequence.send(Event::Scored(scores.iter_mut().filter_map(Option::take).collect()));
     }
     if !vector.is_empty() {
-        sequence.send(Event::Pooled(std::mem::take(vector)));
+        sequence.send(Event::Pooled(std::mem::take(*vector)));
     }
-    if sampled == Some(Sampled::NotFinite) {
+    if results.sampled.first() == Some(&Sampled::NotFinite) {
         return fail(sequences, part, NOT_FINITE);
     }
     let num_final = part.end - usize::from(part.withheld);
@@ -83,20 +88,61 @@ fn commit_one(sequences: &mut Sequences, threads: &mut MaskThreads, part: &Sched
         }
         return;
     }
-    let Some(Sampled::Token(token)) = sampled else { return fail(sequences, part, "the engine returned no token") };
-    if !sequence.collect(token) {
-        return sequences.finish(part.id, FinishReason::Stop, now);
+    commit_tokens(sequences, threads, part, results, now);
+}
+
+/// Why a sequence ends with a token.
+enum End {
+    Finished(FinishReason),
+    Failed(&'static str),
+}
+
+/// Delivers the sampled tokens: that of the last row, and one per accepted draft.
+fn commit_tokens(sequences: &mut Sequences, threads: &mut MaskThreads, part: &Scheduled, results: StepResults<'_>, now: Instant) {
+    let Sequences { running, blocks, metrics, .. } = sequences;
+    let Some(sequence) = running.get_mut(part.id) else { return };
+    let capacity = blocks.max_tokens();
+    // Count drafts and tokens before the client can see the tokens.
+    let is_accepted = |pair: &&[Sampled]| pair[1] != Sampled::Skipped && !sequence.is_stopped_by(pair[0]);
+    let num_accepted = results.sampled.windows(2).take_while(is_accepted).count();
+    if part.num_drafts > 0 {
+        sequence.count_drafts((part.num_drafts, num_accepted), metrics);
     }
-    if !sequence.timeline.deliver(now, &sequences.metrics) {
-        sequence.end_prefill(now, &sequences.metrics);
+    let (mut tokens, mut end) = (Vec::with_capacity(1 + num_accepted), None);
+    let mut logprobs = results.logprobs.iter_mut();
+    for (row, &sampled) in results.sampled[..=num_accepted].iter().enumerate() {
+        if row == part.num_masked {
+            // The slot has sampled a token without its mask, so the row runs again.
+            sequence.revert(0, false, true);
+            break;
+        }
+        if row > 0 {
+            // The draft in this row was right.
+            sequence.advance(1, true);
+            sequence.commit_cache(part.end + row, blocks);
+        }
+        let Sampled::Token(token) = sampled else {
+            end = Some(End::Failed(if row > 0 { NOT_FINITE } else { "the engine returned no token" }));
+            break;
+        };
+        if !sequence.collect(token) {
+            end = Some(End::Finished(FinishReason::Stop));
+            break;
+        }
+        if !sequence.timeline.deliver(now, metrics) {
+            sequence.end_prefill(now, metrics);
+        }
+        sequence.send(Event::Token { id: token, logprobs: logprobs.next().and_then(Option::take).map(Box::new) });
+        tokens.push(token);
+        if sequence.is_exhausted(capacity) {
+            end = Some(End::Finished(FinishReason::Length));
+            break;
+        }
     }
-    // Count the token before the client can see it.
-    sequence.send(Event::Token { id: token, logprobs: logprobs.and_then(Option::take).map(Box::new) });
-    if sequence.is_exhausted(capacity) {
-        return sequences.finish(part.id, FinishReason::Length, now);
-    }
-    if let Some(grammar) = &mut sequence.grammar {
-        grammar.accept(token, threads);
+    match end {
+        Some(End::Finished(reason)) => sequences.finish(part.id, reason, now),
+        Some(End::Failed(message)) => fail(sequences, part, message),
+        None => sequence.prepare_next(&tokens, capacity, threads),
     }
 }
 

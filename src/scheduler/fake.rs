@@ -503,7 +503,7 @@ impl Engine for FakeEngine {
     }
 
     fn info(&self) -> EngineInfo {
-        EngineInfo { kv_block_bytes: BLOCK_BYTES, ..EngineInfo::default() }
+        EngineInfo { kv_block_bytes: BLOCK_BYTES, row_cost: 0.05, ..EngineInfo::default() }
     }
 
     fn num_backed_blocks(&self) -> usize {

@@ -14,7 +14,7 @@ fn capacity() -> KvCapacity {
 }
 
 fn options(max_running: usize, max_waiting: usize) -> SchedulerOptions {
-    SchedulerOptions { max_batch_tokens: 32, max_running, max_waiting, max_waiting_tokens: 0, prefix_cache: true }
+    SchedulerOptions { max_batch_tokens: 32, max_running, max_waiting, max_waiting_tokens: 0, prefix_cache: true, drafts: true }
 }
 
 fn read_all(stream: &mut EventStream) -> (Vec<u32>, Event) {
@@ -291,8 +291,14 @@ fn step_overhead() {
                 num_sampled: [0; 2],
                 step: 0,
             };
-            let options =
-                SchedulerOptions { max_batch_tokens: 512, max_running: 32, max_waiting: 64, max_waiting_tokens: 0, prefix_cache: true };
+            let options = SchedulerOptions {
+                max_batch_tokens: 512,
+                max_running: 32,
+                max_waiting: 64,
+                max_waiting_tokens: 0,
+                prefix_cache: true,
+                drafts: true,
+            };
             let mut scheduler = Scheduler::new(Box::new(engine), options, ModelMetrics::for_model("overhead"));
             let shared = shared(64);
             let streams: Vec<_> = (0..32)

@@ -12,6 +12,7 @@ mod channel;
 mod checkpoints;
 mod client;
 mod commit;
+mod drafts;
 mod engine_thread;
 mod event;
 #[cfg(test)]
@@ -57,7 +58,9 @@ mod tokens;
 mod waiting;
 mod watchdog;
 
+pub use batch::prompt_batch;
 pub use client::{Client, DEFAULT_PRIORITY};
+pub use drafts::{DraftOptions, KnownAnswer};
 pub use engine::Pooling;
 pub use event::{Event, FinishReason};
 pub use handle::{CacheBytes, DeviceShare, EnqueueError, EventStream, Handle, RequestHandle};
@@ -65,6 +68,6 @@ pub use items::{Items, Layout, RowRun};
 pub use mailbox::deliver_events;
 pub use new_sequence::{NewSequence, SequenceGroup};
 pub use options::SchedulerOptions;
-pub use progress::Progress;
+pub use progress::{DraftCounts, Progress};
 pub use shared_device::{MemoryReservation, SharedDevice};
 pub use watchdog::{EngineFault, Watchdog};

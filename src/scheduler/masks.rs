@@ -30,6 +30,8 @@ pub enum NextMask<'a> {
 pub struct GrammarCursor {
     state: CursorState,
     is_slow: bool,
+    /// Number of drafts that the current work follows beyond the next mask.
+    num_prepared: usize,
 }
 
 enum CursorState {
@@ -46,7 +48,7 @@ impl std::fmt::Debug for GrammarCursor {
 
 impl GrammarCursor {
     pub fn new(grammar: Arc<dyn Grammar>) -> Self {
-        Self { state: CursorState::New(grammar), is_slow: false }
+        Self { state: CursorState::New(grammar), is_slow: false, num_prepared: 0 }
     }
 
     /// Requests the first mask.
@@ -56,11 +58,33 @@ impl GrammarCursor {
         }
     }
 
-    /// Advances the grammar by the sampled `id` and requests the next mask.
-    pub fn accept(&mut self, id: u32, threads: &mut MaskThreads) {
+    /// Advances the grammar by the sampled `tokens` and requests the next mask, and those that follow if `drafts` are sampled next.
+    pub fn accept(&mut self, tokens: &[u32], drafts: &[u32], threads: &mut MaskThreads) {
         let CursorState::Ready(reply) = std::mem::replace(&mut self.state, CursorState::Ready(Reply::lost())) else { return };
-        if let Some(constraint) = reply.constraint {
-            self.state = CursorState::Waiting(threads.request(Work::Accept(constraint, id), self.is_slow));
+        let drafts = if self.is_slow { &[] } else { drafts };
+        self.num_prepared = drafts.len();
+        let (ahead, num_ahead) = reply.ahead.map_or((None, 0), |ahead| (ahead.constraint, ahead.allowed.len()));
+        // The drafts were followed already.
+        let (constraint, tokens) = match ahead.filter(|_| num_ahead + 1 == tokens.len()) {
+            Some(ahead) => (Some(ahead), &tokens[num_ahead..]),
+            None => (reply.constraint, tokens),
+        };
+        if let Some(constraint) = constraint {
+            let work = Work::Accept { constraint, tokens: tokens.to_vec(), drafts: drafts.to_vec() };
+            self.state = CursorState::Waiting(threads.request(work, self.is_slow));
+        }
+    }
+
+    /// Number of drafts that were handed to the latest [`accept`](Self::accept).
+    pub fn num_prepared(&self) -> usize {
+        self.num_prepared
+    }
+
+    /// The masks after the first drafts, as far as they were followed. Call it after [`next_mask`](Self::next_mask).
+    pub fn masks_ahead(&self) -> &[Allowed] {
+        match &self.state {
+            CursorState::Ready(Reply { ahead: Some(ahead), .. }) => &ahead.allowed,
+            _ => &[],
         }
     }
 

@@ -7,7 +7,7 @@ use super::PATIENCE;
 use crate::fake::{FakeEngine, VOCAB, entries, masked_token, next_token, solo_run};
 use crate::items::{Items, Layout};
 use crate::testing::{Rig, options, params, run, sequence};
-use crate::{Event, EventStream, FinishReason, Handle, NewSequence, SchedulerOptions, SequenceGroup};
+use crate::{DraftOptions, Event, EventStream, FinishReason, Handle, KnownAnswer, NewSequence, SchedulerOptions, SequenceGroup};
 use engine::KvCapacity;
 use logits::{Allowed, Constraint, Grammar, mask_words};
 use metrics::ModelMetrics;
@@ -65,6 +65,10 @@ impl Constraint for At {
             _ => Ok(Allowed::Mask(mask(self.1))),
         }
     }
+
+    fn fork(&self) -> Option<Box<dyn Constraint>> {
+        Some(Box::new(Self(self.0.clone(), self.1)))
+    }
 }
 
 /// The tokens of a sequence with the grammar that runs alone.
@@ -89,7 +93,14 @@ fn read_all(stream: &mut EventStream) -> (Vec<u32>, Event) {
 
 fn spawn(capacity: KvCapacity, max_in_flight: usize) -> Handle {
     let (engine, _) = FakeEngine::new(capacity, 4, max_in_flight);
-    let options = SchedulerOptions { max_batch_tokens: 8, max_running: 4, max_waiting: 100, max_waiting_tokens: 0, prefix_cache: true };
+    let options = SchedulerOptions {
+        max_batch_tokens: 24,
+        max_running: 4,
+        max_waiting: 100,
+        max_waiting_tokens: 0,
+        prefix_cache: true,
+        drafts: true,
+    };
     Handle::spawn(Box::new(engine), options, ModelMetrics::for_model("masks"))
 }
 
@@ -107,12 +118,23 @@ fn grammars_are_followed_in_a_crowd_and_through_preemption() {
         let streams: Vec<_> = (0..if cfg!(miri) { 6 } else { 24u64 })
             .map(|i| {
                 let len = 3 + i as usize;
+                let known = |new: &NewSequence, tokens: Vec<u32>| KnownAnswer {
+                    tokens: tokens.into(),
+                    accept: [0.9, 1.0, 0.6][new.params.seed as usize % 3],
+                };
                 let new = match i % 3 {
                     0 => NewSequence { params: params(i), ..sequence(vec![1; 9], 20) },
                     // One in four has masks that are too slow for a step to wait for.
                     _ if i % 4 == 1 => following(i, 1000, Counting { takes: 2 * PATIENCE, ..Counting::new(len) }),
                     _ => following(i, 1000, Counting::new(len)),
                 };
+                let tokens = match &new.grammar {
+                    None => solo_run(&new, &capacity).0,
+                    // The drafts go on after the end of the text.
+                    Some(_) => solo_masked(&new, len + 4, &capacity),
+                };
+                let drafts = DraftOptions { known: Some(known(&new, tokens)), ..DraftOptions::default() };
+                let new = NewSequence { drafts, ..new };
                 (handle.enqueue(new.clone()).unwrap(), new, len)
             })
             .collect();
@@ -128,6 +150,10 @@ fn grammars_are_followed_in_a_crowd_and_through_preemption() {
         }
         assert!(handle.is_alive());
     }
+    let metrics = ModelMetrics::for_model("masks");
+    let counters = [&metrics.spec_decode_num_draft_tokens_total, &metrics.spec_decode_num_accepted_tokens_total];
+    let [drafted, accepted] = counters.map(|counter| counter.get());
+    assert!(accepted > 100 && drafted > accepted, "{accepted} of {drafted} drafts were right");
 }
 
 /// The last row of a run whose rows see each other cannot run again without the others, so the run waits for a slow mask.

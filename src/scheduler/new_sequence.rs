@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::drafts::DraftOptions;
 use crate::items::Items;
 use engine::Pooling;
 use logits::{Grammar, SamplingParams};
@@ -32,6 +33,7 @@ pub struct NewSequence {
     pub second_segment: Option<usize>,
     /// Groups sequences with the same prompt, so that one of them computes it for all.
     pub sequence_group: Option<SequenceGroup>,
+    pub drafts: DraftOptions,
 }
 
 impl NewSequence {
@@ -48,6 +50,7 @@ impl NewSequence {
             pool: None,
             second_segment: None,
             sequence_group: None,
+            drafts: DraftOptions::default(),
             grammar: None,
         }
     }

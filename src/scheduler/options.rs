@@ -15,4 +15,7 @@ pub struct SchedulerOptions {
     /// Whether blocks are shared between sequences with the same prefix. A model with recurrent state also needs state
     /// slots beyond those of the sequences that run.
     pub prefix_cache: bool,
+    /// Whether sequences are drafted from their own context and from predicted answers. A model with recurrent state gets no drafts,
+    /// because a state cannot go back behind a wrong one.
+    pub drafts: bool,
 }

@@ -5,11 +5,14 @@
 //! prompt delays a short one by little, and is itself delayed by at most its own length. A prompt that is not shorter waits until no other
 //! prompt runs. `waiting.rs` decides which sequence is admitted. If the members of a sequence group share a prompt, one of them computes
 //! the prompt and the others are forks: they start with its blocks and, for models with recurrent state, with a copy of its state.
+//!
+//! A decode row may be followed by rows that verify drafts (`drafts/`). They are few, and they take no memory that another row needs.
 
 use std::time::Instant;
 
 use crate::batch;
 use crate::block_manager::BlockManager;
+use crate::drafts::StepCost;
 use crate::queue_permits::RequestKey;
 use crate::running::Running;
 use crate::sequence::Sequence;
@@ -21,8 +24,9 @@ use engine::Batch;
 pub struct Scheduled {
     pub id: u64,
     pub request: RequestKey,
+    /// Number of rows without those of drafts.
     pub num_rows: usize,
-    /// Number of the sequence's tokens in the cache after the step.
+    /// Number of the sequence's tokens in the cache after the step, without drafts.
     pub end: usize,
     /// Whether the engine samples the last row.
     pub sampled: bool,
@@ -30,6 +34,17 @@ pub struct Scheduled {
     pub num_scored: usize,
     /// Whether the mask was late, so that the sampled id is ignored and the last row runs again.
     pub withheld: bool,
+    /// Number of drafts that the step verifies. Each has a sampled row of its own after the last row.
+    pub num_drafts: usize,
+    /// Number of sampled rows whose masks are known. Later rows do not count.
+    pub num_masked: usize,
+}
+
+impl Scheduled {
+    /// Number of rows that the engine samples.
+    pub fn num_sampled(&self) -> usize {
+        usize::from(self.sampled) + self.num_drafts
+    }
 }
 
 /// The outcome of an attempt to start a sequence.
@@ -37,6 +52,18 @@ enum Admission {
     Done,
     Waits,
 }
+
+/// What drafts cost on an engine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Drafting {
+    /// Time of a row, in units of a step's time without rows. None: no drafts.
+    pub row_cost: Option<f64>,
+    /// Whether a step is submitted before the results of the step before are known. A sequence whose drafts are in flight misses it.
+    pub misses_steps: bool,
+}
+
+/// The most rows of a step with drafts, because kernels for few rows are what makes rows cheap.
+const MAX_ROWS: usize = 32;
 
 /// The next step. The buffers are reused by every step.
 #[derive(Default)]
@@ -46,11 +73,21 @@ pub struct StepPlan {
     block_size: usize,
     /// Number of blocks that prompt rows must leave available to other sequences.
     headroom: usize,
+    drafting: Drafting,
     /// Whether the last step left out the decode rows, to make room for rows that must run in one step.
     left_out_decodes: bool,
 }
 
 impl StepPlan {
+    pub fn new(drafting: Drafting) -> Self {
+        Self { drafting, ..Self::default() }
+    }
+
+    /// Time of a row, in units of a step's time without rows. None if nothing is drafted.
+    pub fn row_cost(&self) -> Option<f64> {
+        self.drafting.row_cost
+    }
+
     /// Schedules up to `max_rows` rows. Blocks for the decode rows must be available, see [`Sequences::num_missing_blocks`].
     pub fn fill(&mut self, sequences: &mut Sequences, max_rows: usize, now: Instant) {
         batch::clear(&mut self.batch);
@@ -63,9 +100,7 @@ impl StepPlan {
         let most_together = sequences.most_together();
         self.left_out_decodes = most_together > 1 && !self.left_out_decodes && sequences.num_decodes() + most_together > max_rows;
         if !self.left_out_decodes {
-            for sequence in sequences.running.iter_mut().filter(|sequence| sequence.num_remaining(capacity) == 1) {
-                budget -= self.push(sequence, &mut sequences.blocks, 1, now);
-            }
+            budget -= self.push_decodes(sequences, max_rows, now);
         }
         let num_decodes = max_rows - budget;
         if num_decodes > 0 {
@@ -86,11 +121,53 @@ impl StepPlan {
             let Some(sequence) = sequences.running.youngest_mut() else { break };
             budget -= self.push(sequence, &mut sequences.blocks, budget, now);
         }
-        self.scheduled.iter().for_each(|part| sequences.waiting.charge(part.request, part.num_rows));
+        self.scheduled.iter().for_each(|part| sequences.waiting.charge(part.request, part.num_rows + part.num_drafts));
         let Sequences { running, blocks, .. } = sequences;
         let caches = || self.scheduled.iter().filter_map(|part| running.get(part.id)).map(|sequence| &sequence.cache);
         let groups = (0..blocks.groups().len()).map(|group| caches().map(move |cache| cache.block_table(group)));
         batch::set_tables(&mut self.batch, groups, blocks.block_size());
+    }
+
+    /// Adds the row of each decoding sequence, with its drafts. Returns the number of rows added.
+    fn push_decodes(&mut self, sequences: &mut Sequences, max_rows: usize, now: Instant) -> usize {
+        let (capacity, num_decodes) = (sequences.blocks.max_tokens(), sequences.num_decodes());
+        let Drafting { row_cost, misses_steps } = self.drafting;
+        let mut cost = row_cost.map(|row_cost| StepCost::new(num_decodes, row_cost));
+        // Prompts keep most of a step's rows.
+        let mut spare = (max_rows / 2).min(MAX_ROWS).saturating_sub(num_decodes);
+        // A sequence that misses the next step must get the tokens of both from this one.
+        let least_gain = if misses_steps && num_decodes > 1 { 1.5 } else { 0.0 };
+        let mut num_rows = 0;
+        for sequence in sequences.running.iter_mut().filter(|sequence| sequence.num_remaining(capacity) == 1) {
+            let is_there = self.push(sequence, &mut sequences.blocks, 1, now) > 0;
+            num_rows += usize::from(is_there);
+            if let Some(cost) = cost.as_mut().filter(|_| is_there) {
+                let num_drafts = self.push_drafts(sequence, &mut sequences.blocks, spare, (least_gain, cost));
+                (num_rows, spare) = (num_rows + num_drafts, spare - num_drafts);
+            }
+        }
+        num_rows
+    }
+
+    /// Adds up to `spare` drafts of the sequence that was added last. Returns the number of rows added.
+    fn push_drafts(&mut self, sequence: &mut Sequence, blocks: &mut BlockManager, spare: usize, cost: (f64, &mut StepCost)) -> usize {
+        let Some(part) = self.scheduled.last_mut().filter(|part| part.sampled) else { return 0 };
+        // The row's own token is pending now. Those before it come before the drafts, too.
+        let skip = sequence.num_pending() - 1;
+        let prepared = sequence.grammar.as_ref().map_or(usize::MAX, |grammar| if skip == 0 { grammar.num_prepared() } else { 0 });
+        let most = sequence.max_drafts(blocks.max_tokens()).min(spare).min(prepared);
+        let (start, position) = (part.end, sequence.prompt().next_position() + (part.end - sequence.prompt().len()) as u32);
+        if most == 0 || sequence.drafts.is_none() {
+            return 0;
+        }
+        let most = sequence.cache.grow_spare(start..start + most, blocks, self.headroom) - start;
+        let Some(drafts) = &mut sequence.drafts else { return 0 };
+        let drafts = drafts.send(skip, most, cost.0, cost.1);
+        if !drafts.is_empty() {
+            batch::push_drafts(&mut self.batch, drafts, position);
+            (part.num_drafts, part.num_masked) = (drafts.len(), 1 + drafts.len());
+        }
+        drafts.len()
     }
 
     /// Adds up to `budget` rows of prompts with at most `longest` rows, which is what the oldest running prompt has left. The shortest
@@ -138,7 +215,7 @@ impl StepPlan {
         let num_scored = self.batch.scored.len() - scored_before;
         sequence.advance(num_rows, sampled);
         let (id, request) = (sequence.id, sequence.request());
-        self.scheduled.push(Scheduled { id, request, num_rows, end, sampled, num_scored, withheld: false });
+        self.scheduled.push(Scheduled { id, request, num_rows, end, sampled, num_scored, withheld: false, num_drafts: 0, num_masked: 1 });
         num_rows
     }
 

@@ -10,6 +10,7 @@ pub struct Progress {
     prompt_tokens: u32,
     cached_tokens: AtomicU32,
     computed_tokens: AtomicU32,
+    drafts: [AtomicU32; 4],
     admitted: Mark,
     prefilled: Mark,
     last: Mark,
@@ -22,6 +23,7 @@ impl Progress {
             prompt_tokens: prompt_tokens as u32,
             cached_tokens: AtomicU32::new(0),
             computed_tokens: AtomicU32::new(0),
+            drafts: Default::default(),
             admitted: Mark::default(),
             prefilled: Mark::default(),
             last: Mark::default(),
@@ -44,6 +46,12 @@ impl Progress {
     /// Prompt tokens that were found in the cache or computed. This number never falls, not even after a preemption.
     pub fn computed_tokens(&self) -> u32 {
         self.computed_tokens.load(Ordering::Relaxed).max(self.cached_tokens())
+    }
+
+    /// The drafts that were verified so far.
+    pub fn drafts(&self) -> DraftCounts {
+        let [drafted, accepted, predicted, accepted_predicted] = self.drafts.each_ref().map(|count| count.load(Ordering::Acquire));
+        DraftCounts { drafted, accepted, predicted, accepted_predicted }
     }
 
     /// When the sequence began to run.
@@ -69,6 +77,14 @@ impl Progress {
         self.computed_tokens.fetch_max((num_tokens as u32).min(self.prompt_tokens), Ordering::Relaxed);
     }
 
+    /// Counts drafts that were verified, and those of them that were right. `predicted`: whether they came from the client's prediction.
+    pub(crate) fn count_drafts(&self, (drafted, accepted): (usize, usize), predicted: bool) {
+        let counted = if predicted { &self.drafts[..] } else { &self.drafts[..2] };
+        for (count, number) in counted.iter().zip([drafted, accepted].into_iter().cycle()) {
+            count.fetch_add(number as u32, Ordering::Release);
+        }
+    }
+
     pub(crate) fn admit(&self, now: Instant) {
         self.admitted.set(self.arrived, now);
     }
@@ -80,6 +96,29 @@ impl Progress {
     /// Records the delivery of a token, or the end.
     pub(crate) fn deliver(&self, now: Instant) {
         self.last.set(self.arrived, now);
+    }
+}
+
+/// Drafts of a sequence that were verified.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DraftCounts {
+    pub drafted: u32,
+    pub accepted: u32,
+    /// Those of `drafted` that came from the client's prediction.
+    pub predicted: u32,
+    /// Those of `accepted` that came from the client's prediction.
+    pub accepted_predicted: u32,
+}
+
+impl DraftCounts {
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        Self {
+            drafted: self.drafted.saturating_add(other.drafted),
+            accepted: self.accepted.saturating_add(other.accepted),
+            predicted: self.predicted.saturating_add(other.predicted),
+            accepted_predicted: self.accepted_predicted.saturating_add(other.accepted_predicted),
+        }
     }
 }
 

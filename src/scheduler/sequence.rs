@@ -9,15 +9,17 @@ use crate::block_manager::BlockManager;
 use crate::channel::EventSender;
 use crate::checkpoints::Checkpoints;
 use crate::client::Client;
+use crate::drafts::{DrafterKind, Drafts, History, MAX_DRAFTS};
 use crate::event::Event;
 use crate::items::Items;
+use crate::mask_threads::MaskThreads;
 use crate::masks::{GrammarCursor, PATIENCE};
 use crate::new_sequence::NewSequence;
 use crate::queue_permits::{QueuePermit, RequestKey};
 use crate::sequence_cache::{PrefixHit, SequenceCache};
 use crate::timeline::Timeline;
 use crate::tokens::Tokens;
-use engine::{Scored, SlotInit, VectorRequest};
+use engine::{Sampled, Scored, SlotInit, VectorRequest};
 use metrics::ModelMetrics;
 
 #[derive(Debug)]
@@ -31,6 +33,8 @@ pub struct Sequence {
     pub timeline: Timeline,
     /// Present if the tokens must follow a grammar.
     pub grammar: Option<GrammarCursor>,
+    /// Present if the sequence is drafted.
+    pub drafts: Option<Box<Drafts>>,
     /// Whether the prompt was computed for another member of the sequence group.
     pub is_fork: bool,
     events: Arc<EventSender>,
@@ -60,6 +64,7 @@ impl Sequence {
             grammar: asked.grammar.take().map(GrammarCursor::new),
             asked,
             is_fork: false,
+            drafts: None,
             events,
             permit,
             sequence_slot: 0,
@@ -120,9 +125,60 @@ impl Sequence {
         if !self.generates() {
             return self.prompt().len() - self.num_computed;
         }
+        // What follows drafts is not known before their step has ended.
+        if self.num_in_flight_drafts() > 0 {
+            return 0;
+        }
         let total = self.num_tokens() + self.num_pending;
         let exhausted = self.generated.len() + self.num_pending >= self.max_tokens() || total > capacity;
         if exhausted { 0 } else { total - self.num_computed }
+    }
+
+    /// Number of drafts that a step in flight verifies.
+    pub fn num_in_flight_drafts(&self) -> usize {
+        self.drafts.as_ref().map_or(0, |drafts| drafts.in_flight().len())
+    }
+
+    /// The most drafts that may follow the known and the pending tokens: up to the end of `max_tokens` and of a KV cache of `capacity`
+    /// tokens, with a token to sample after each draft.
+    pub fn max_drafts(&self, capacity: usize) -> usize {
+        let left = self.max_tokens().saturating_sub(self.generated.len() + self.num_pending);
+        left.min((capacity + 1).saturating_sub(self.num_tokens() + self.num_pending)).min(MAX_DRAFTS)
+    }
+
+    /// Guesses the tokens that follow, after `num_new` new tokens.
+    fn guess(&mut self, num_new: usize, capacity: usize) {
+        let most = self.max_drafts(capacity) + self.num_pending;
+        let history = History { prompt: self.asked.prompt.tokens(), generated: &self.generated };
+        if let Some(drafts) = &mut self.drafts {
+            drafts.guess(history, num_new, most);
+        }
+    }
+
+    /// Prepares the next step after `tokens` were sampled: guesses what follows, and advances the grammar.
+    pub fn prepare_next(&mut self, tokens: &[u32], capacity: usize, threads: &mut MaskThreads) {
+        self.guess(tokens.len(), capacity);
+        let drafts = self.drafts.as_ref().filter(|_| self.num_pending == 0).map_or(&[][..], |drafts| drafts.expected());
+        if let Some(grammar) = &mut self.grammar {
+            grammar.accept(tokens, drafts, threads);
+        }
+    }
+
+    /// Records that the drafts in flight were verified. `counts`: the number of drafts, and of those that were right.
+    pub fn count_drafts(&mut self, counts: (usize, usize), metrics: &ModelMetrics) {
+        let kind = self.drafts.as_mut().and_then(|drafts| drafts.land());
+        self.timeline.progress().count_drafts(counts, kind == Some(DrafterKind::Prediction));
+        metrics.count_drafts(counts.0, counts.1);
+    }
+
+    /// Whether this result ends the sequence.
+    pub fn is_stopped_by(&self, sampled: Sampled) -> bool {
+        matches!(sampled, Sampled::Token(id) if self.asked.stop_ids.contains(&id))
+    }
+
+    /// Number of tokens sampled by steps that are not collected yet.
+    pub fn num_pending(&self) -> usize {
+        self.num_pending
     }
 
     /// Number of rows that the next step must run if it runs the sequence: 1, or the rows of a run that see each other.
@@ -140,11 +196,6 @@ impl Sequence {
 
     pub fn num_computed(&self) -> usize {
         self.num_computed
-    }
-
-    #[cfg(test)]
-    pub fn num_pending(&self) -> usize {
-        self.num_pending
     }
 
     pub fn prompt(&self) -> &Items {
@@ -318,6 +369,9 @@ impl Sequence {
         self.num_computed -= num_rows;
         self.num_pending -= usize::from(sampled);
         self.needs_init |= reinit;
+        if let Some(drafts) = &mut self.drafts {
+            drafts.land();
+        }
     }
 
     /// Takes a sampled token. False if the token ends the sequence.

@@ -257,6 +257,14 @@ impl SequenceCache {
         end
     }
 
+    /// Like [`grow`](Self::grow), for tokens that need not run: takes no block that is not available now, beyond the `headroom`.
+    pub fn grow_spare(&mut self, range: Range<usize>, blocks: &mut BlockManager, headroom: usize) -> usize {
+        let block_size = blocks.block_size();
+        let has_room = self.num_missing(range.end, block_size) + headroom <= blocks.num_available();
+        let end = if has_room { range.end } else { range.end.min(range.start.next_multiple_of(block_size)) };
+        self.grow(range.start..end, 0, blocks, headroom)
+    }
+
     /// Registers the full blocks of the first `num_tokens` tokens in the prefix cache, since their K and V are computed. Gives back the
     /// blocks that no later row can see.
     pub fn commit(&mut self, num_tokens: usize, tokens: Tokens, scope: (CacheScope, Owner), blocks: &mut BlockManager) {

@@ -12,11 +12,12 @@ use crossbeam_channel::Receiver;
 use crate::block_manager::BlockManager;
 use crate::cache_size::{CacheSize, Cost};
 use crate::commit;
+use crate::drafts::Drafts;
 use crate::event::Event;
 use crate::mask_threads::MaskThreads;
 use crate::masks::PATIENCE;
 use crate::options::SchedulerOptions;
-use crate::plan::{Scheduled, StepPlan};
+use crate::plan::{Drafting, Scheduled, StepPlan};
 use crate::sequence::Sequence;
 use crate::sequences::Sequences;
 use crate::shared_device::{CacheHandle, MemoryRequest};
@@ -81,6 +82,8 @@ impl Scheduler {
         if capacity.has_state() {
             max_running = max_running.min(capacity.num_state_slots);
         }
+        let max_in_flight = engine.max_in_flight().clamp(1, 2);
+        let row_cost = (options.drafts && !capacity.has_state()).then_some(engine.info().row_cost);
         let cache_size = CacheSize::new(&*engine);
         let blocks = BlockManager::new(capacity, engine.num_backed_blocks(), options.prefix_cache);
         metrics.describe_cache(blocks.block_size(), blocks.max_tokens() / blocks.block_size(), blocks.caches_prefixes());
@@ -90,13 +93,13 @@ impl Scheduler {
             max_rows,
             in_flight: VecDeque::new(),
             cache_size,
-            max_in_flight: engine.max_in_flight().clamp(1, 2),
+            max_in_flight,
             num_turns: 0,
             time_slices: None,
             slice: None,
             short_steps: StepRowLimit::default(),
             step_took: Duration::ZERO,
-            plan: StepPlan::default(),
+            plan: StepPlan::new(Drafting { row_cost, misses_steps: max_in_flight > 1 }),
             masks: StepMasks::default(),
             output: StepOutput::default(),
             spare: Vec::new(),
@@ -105,7 +108,10 @@ impl Scheduler {
     }
 
     /// Queues a sequence. A sequence that could never run fails at once.
-    pub fn push(&mut self, sequence: Sequence) {
+    pub fn push(&mut self, mut sequence: Sequence) {
+        if let Some(row_cost) = self.plan.row_cost().filter(|_| sequence.generates()) {
+            sequence.drafts = Some(Box::new(Drafts::new(&sequence.asked.drafts, row_cost)));
+        }
         self.sequences.push(sequence, &mut self.mask_threads, self.max_rows);
     }
 

@@ -8,6 +8,7 @@ use crate::plan::Scheduled;
 use crate::running::Running;
 use crate::sequences::Sequences;
 use engine::Masks;
+use logits::Allowed;
 
 /// The masks of a step. The buffers are reused by every step.
 #[derive(Default)]
@@ -28,13 +29,10 @@ impl StepMasks {
         self.ended.clear();
         for part in scheduled.iter_mut().filter(|part| part.sampled) {
             // A sequence that has ended meanwhile needs no mask: its token is discarded.
-            let grammar = running.get_mut(part.id).and_then(|sequence| sequence.grammar.as_mut());
-            let mask = match grammar.map_or(NextMask::Unrestricted, |grammar| grammar.next_mask(deadline)) {
+            let mut grammar = running.get_mut(part.id).and_then(|sequence| sequence.grammar.as_mut());
+            let mask = match grammar.as_mut().map_or(NextMask::Unrestricted, |grammar| grammar.next_mask(deadline)) {
                 NextMask::Unrestricted => None,
-                NextMask::Restricted(words) => {
-                    self.masks.words.extend_from_slice(words);
-                    Some((self.masks.words.len() / words.len().max(1) - 1) as u32)
-                }
+                NextMask::Restricted(words) => Some(self.masks.add(words)),
                 NextMask::Late => {
                     part.withheld = true;
                     self.late.push(part.id);
@@ -50,6 +48,15 @@ impl StepMasks {
                 }
             };
             self.masks.of.push(mask);
+            let ahead = grammar.as_ref().map(|grammar| grammar.masks_ahead());
+            part.num_masked = 1 + ahead.map_or(part.num_drafts, |ahead| ahead.len().min(part.num_drafts));
+            for row in 0..part.num_drafts {
+                let mask = match ahead.and_then(|ahead| ahead.get(row)) {
+                    Some(Allowed::Mask(words)) => Some(self.masks.add(words)),
+                    _ => None,
+                };
+                self.masks.of.push(mask);
+            }
         }
         &self.masks
     }

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::channel::{EventReceiver, channel};
+use crate::drafts::{DraftOptions, KnownAnswer};
 use crate::event::{Event, FinishReason};
 use crate::fake::{Control, FakeEngine, scores, solo_run, vector, whole_mark};
 use crate::items::{Layout, RowRun};
@@ -28,6 +29,14 @@ pub fn sequence(prompt: Vec<u32>, max_tokens: u32) -> NewSequence {
     NewSequence::new(prompt, params(1), max_tokens)
 }
 
+/// A sequence whose drafts are right with the probability `accept`.
+pub fn drafted(new: NewSequence, accept: f64, capacity: &KvCapacity) -> NewSequence {
+    // The stop id that ends a solo run is not among its tokens.
+    let endless = NewSequence { stop_ids: Vec::new(), ..new.clone() };
+    let known = Some(KnownAnswer { tokens: solo_run(&endless, capacity).0.into(), accept });
+    NewSequence { drafts: DraftOptions { known, ..DraftOptions::default() }, ..new }
+}
+
 /// A run of rows of the test engine, which fails if a whole run is cut.
 pub fn run(source: u8, num_rows: usize, layout: Layout, is_whole: bool) -> RowRun {
     let row = |row| [f32::from(source) + row as f32 / 1000.0, if is_whole { whole_mark(row, num_rows) } else { 0.0 }];
@@ -35,7 +44,7 @@ pub fn run(source: u8, num_rows: usize, layout: Layout, is_whole: bool) -> RowRu
 }
 
 pub fn options(max_batch_tokens: usize, max_running: usize) -> SchedulerOptions {
-    SchedulerOptions { max_batch_tokens, max_running, max_waiting: 1000, max_waiting_tokens: 0, prefix_cache: true }
+    SchedulerOptions { max_batch_tokens, max_running, max_waiting: 1000, max_waiting_tokens: 0, prefix_cache: true, drafts: true }
 }
 
 /// A sequence that the queue has accepted, and whose client is gone.

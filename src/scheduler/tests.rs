@@ -3,7 +3,7 @@
 use crate::cache_size::Cost;
 use crate::fake::{BLOCK_BYTES, NAN_SEED, VOCAB, solo_run};
 use crate::items::{Items, Layout, RowRun};
-use crate::testing::{Rig, options, params, run, sequence};
+use crate::testing::{Rig, drafted, options, params, run, sequence};
 use crate::{Event, FinishReason, NewSequence, Pooling, SchedulerOptions, SequenceGroup};
 use engine::{CacheGroup, CacheWindow, EngineError, KvCapacity};
 use logits::rng::philox4x32;
@@ -70,6 +70,8 @@ fn enqueue_random(rig: &mut Rig, random: &mut Random, bases: &[Vec<u32>], row_li
         request.extend((0..random.below(8)).map(|i| sequence([prompt.clone(), vec![i]].concat(), 1 + i)));
     }
     let count = request.len() as u32;
+    let draft = |(i, new): (usize, NewSequence)| drafted(new, [0.0, 0.5, 0.95, 1.0][i % 4], &rig.capacity);
+    let request: Vec<NewSequence> = request.into_iter().enumerate().map(|(i, new)| draft((rig.clients.len() + i, new))).collect();
     if random.below(4) == 0 {
         request.into_iter().for_each(|new| _ = rig.enqueue(new));
     } else {
@@ -134,8 +136,9 @@ fn check_clients(rig: &Rig, kind: Kind) -> u64 {
     stops
 }
 
-/// Runs one random trace. Returns the numbers of preemptions, prefix hits, cancels, stops, copied blocks and copied states.
-fn random_trace(seed: u64, kind: Kind) -> [u64; 6] {
+/// Runs one random trace. Returns the numbers of preemptions, prefix hits, cancels, stops, copied blocks and copied states, and the
+/// number of right drafts.
+fn random_trace(seed: u64, kind: Kind) -> ([u64; 6], u64) {
     let mut random = Random(seed, 0);
     let max_running = 1 + random.below(12) as usize;
     let options = SchedulerOptions {
@@ -144,6 +147,7 @@ fn random_trace(seed: u64, kind: Kind) -> [u64; 6] {
         max_waiting: 1000,
         max_waiting_tokens: 0,
         prefix_cache: random.below(4) > 0,
+        drafts: true,
     };
     let max_batch_tokens = options.max_batch_tokens;
     let mut capacity = KvCapacity::blocks(16 + random.below(50) as usize, 4);
@@ -183,17 +187,21 @@ fn random_trace(seed: u64, kind: Kind) -> [u64; 6] {
     let control = rig.control.lock().unwrap();
     assert!(control.max_rows <= max_batch_tokens, "the budget holds");
     let metrics = rig.metrics();
+    let counters =
+        [&metrics.spec_decode_num_draft_tokens_total, &metrics.spec_decode_num_accepted_tokens_total].map(|counter| counter.get());
+    assert!(counters[0] >= counters[1] && (!kind.recurrent || counters[0] == 0), "{counters:?}");
     let aborted = metrics.request_success_total.with_label_values(&["abort"]).get();
     // A cancel is too late if its sequence ended, unread, in the previous step.
     assert!(aborted <= cancels);
-    [
+    let counts = [
         metrics.num_preemptions_total.get(),
         metrics.prefix_cache_hits_total.get(),
         aborted,
         stops,
         control.num_copies as u64,
         control.num_state_copies as u64,
-    ]
+    ];
+    (counts, counters[1])
 }
 
 #[test]
@@ -291,11 +299,13 @@ fn sequences_give_way_if_another_model_is_entitled_to_their_memory() {
 
 /// Sums over traces with one and with two steps in flight. Miri runs one short trace of each.
 fn sum_of_traces(seeds: std::ops::Range<u64>, kind: Kind) -> [[u64; 6]; 2] {
-    let mut totals = [[0; 6]; 2];
+    let (mut totals, mut num_right_drafts) = ([[0; 6]; 2], [0; 2]);
     for seed in if cfg!(miri) { 0..2 } else { seeds } {
-        let counts = random_trace(seed, kind);
+        let (counts, num_right) = random_trace(seed, kind);
         totals[(seed % 2) as usize].iter_mut().zip(counts).for_each(|(total, count)| *total += count);
+        num_right_drafts[(seed % 2) as usize] += num_right;
     }
+    assert!(cfg!(miri) || kind.recurrent || num_right_drafts.iter().all(|&n| n > 100), "the traces accept drafts: {num_right_drafts:?}");
     totals
 }
 

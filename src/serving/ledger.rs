@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::output::{Counts, EndReason};
-use scheduler::Progress;
+use scheduler::{DraftCounts, Progress};
 
 /// Receives a number of tokens when they are counted.
 type Charge = Rc<dyn Fn(u64)>;
@@ -151,7 +151,7 @@ impl Account {
     pub(super) fn counts(&self) -> Counts {
         let prompt = |tokens| if self.0.shares_prompt.get() { 0 } else { tokens };
         let (generated, reasoning) = (self.generated_tokens(), self.0.reasoning.get());
-        Counts { prompt: prompt(self.0.prompt), cached: prompt(self.cached_tokens()), generated, reasoning }
+        Counts { prompt: prompt(self.0.prompt), cached: prompt(self.cached_tokens()), generated, reasoning, drafts: self.drafts() }
     }
 
     fn first<T>(&self, of: impl FnOnce(&Progress) -> T) -> Option<T> {
@@ -176,6 +176,11 @@ impl Account {
     /// Number of tokens of the answer, over all tries.
     pub fn generated_tokens(&self) -> u32 {
         self.0.generated.get()
+    }
+
+    /// The drafts that were verified, over all tries.
+    pub fn drafts(&self) -> DraftCounts {
+        self.0.sequences.borrow().iter().map(|progress| progress.drafts()).fold(DraftCounts::default(), DraftCounts::plus)
     }
 
     /// When the request entered the engine's queue. None if it needs no engine.

@@ -48,12 +48,26 @@ impl Truncate {
     }
 }
 
+/// The bounds that a request sets on drafts.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct DraftLimits {
+    /// The most drafts per step. None: the scheduler's own bound. 0: none.
+    pub most: Option<u32>,
+    /// Fewer drafts than this are not run.
+    pub fewest: u32,
+    /// A draft ends before a token that is less likely to be right than this.
+    pub least_probability: f32,
+}
+
 #[derive(Clone, Debug)]
 pub struct Options {
     pub sampling: SamplingParams,
     /// The values of `sampling` that the request chose. The model's defaults replace the others. None: `sampling` is used as it is.
     pub chosen: Option<SamplingChoice>,
     pub budget: Budget,
+    /// The text that the client expects as the answer.
+    pub prediction: Option<String>,
+    pub drafts: DraftLimits,
     /// Texts that end the generation.
     pub stop: Vec<String>,
     pub stop_token_ids: Vec<u32>,
@@ -102,6 +116,8 @@ impl Options {
             sampling,
             chosen: None,
             budget,
+            prediction: None,
+            drafts: DraftLimits::default(),
             stop: Vec::new(),
             stop_token_ids: Vec::new(),
             keep_stop: false,

@@ -1,6 +1,7 @@
 //! The outputs of a generation: pieces, and the end.
 
 use chat::Piece;
+use scheduler::DraftCounts;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
@@ -47,6 +48,7 @@ pub struct Counts {
     pub generated: u32,
     /// Generated tokens that are reasoning.
     pub reasoning: u32,
+    pub drafts: DraftCounts,
 }
 
 impl Counts {
@@ -57,6 +59,7 @@ impl Counts {
             cached: self.cached.saturating_add(other.cached),
             generated: self.generated.saturating_add(other.generated),
             reasoning: self.reasoning.saturating_add(other.reasoning),
+            drafts: self.drafts.plus(other.drafts),
         }
     }
 }

@@ -74,7 +74,14 @@ mod tests {
         let options = RunOptions {
             name: "tiny".into(),
             engine: EngineOptions { threads: 1, context: file.context_length(), ..EngineOptions::default() },
-            scheduler: SchedulerOptions { max_batch_tokens: 0, max_running: 0, max_waiting: 8, max_waiting_tokens: 0, prefix_cache: true },
+            scheduler: SchedulerOptions {
+                max_batch_tokens: 0,
+                max_running: 0,
+                max_waiting: 8,
+                max_waiting_tokens: 0,
+                prefix_cache: true,
+                drafts: true,
+            },
             watchdog: Watchdog { step_timeout: std::time::Duration::from_secs(60), on_fault: |_| {} },
             share: 1.0,
             cache_idle: std::time::Duration::from_secs(300),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::error::{ContextLimit, RequestError};
 use super::model::Model;
-use super::options::{Budget, Options, Truncate};
+use super::options::{Budget, DraftLimits, Options, Truncate};
 use super::output::Counts;
 use super::prompt::{Prompt, check_ids, encode_rendered, encode_up_to, most_counted, rendered_behind, vocab_size, with_prefix};
 use super::thinking_budget::ThinkingBudget;
@@ -14,7 +14,7 @@ use super::transcript::StopTexts;
 use chat::{AnswerStart, Conversation, Format, Parser, ReasoningMeter, RuleError, Rules, Subject, Tools};
 use grammar::Source;
 use logits::Grammar;
-use scheduler::NewSequence;
+use scheduler::{DraftOptions, NewSequence};
 
 /// A request that its model can run.
 #[derive(Clone)]
@@ -84,6 +84,7 @@ impl ValidRequest {
             cache_salt: options.cache_salt,
             num_logprobs: options.logprobs,
             grammar,
+            drafts: draft_options(&model, &options),
             score_prompt: options.prompt_logprobs.or(options.logprobs.filter(|_| options.echo)),
             ..NewSequence::new(ids, params, max_tokens)
         };
@@ -143,6 +144,18 @@ fn stop_ids(model: &Model, prompt: &Prompt, options: &Options) -> Vec<u32> {
     ids.sort_unstable();
     ids.dedup();
     ids
+}
+
+/// What the request says about drafts. A prediction longer than the context is cut.
+fn draft_options(model: &Model, options: &Options) -> DraftOptions {
+    let DraftLimits { most, fewest, least_probability } = options.drafts;
+    let tokens = |text: &String| {
+        let mut ids = model.base.tokenizer.encode(text, false);
+        ids.truncate(model.base.context);
+        ids.into()
+    };
+    let prediction = options.prediction.as_ref().filter(|_| most != Some(0)).map(tokens);
+    DraftOptions { prediction, most, fewest, least_probability, known: None }
 }
 
 /// Refuses a length to which prompts are cut if the context does not hold it. The context itself bounds a prompt that may have any length.

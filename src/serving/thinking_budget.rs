@@ -151,6 +151,24 @@ impl Constraint for BudgetState {
         }
         Ok(Allowed::Mask(mask))
     }
+
+    fn fork(&self) -> Option<Box<dyn Constraint>> {
+        let rules = match &self.rules {
+            Some(rules) => Some(rules.fork()?),
+            None => None,
+        };
+        Some(Box::new(Self {
+            tokenizer: self.tokenizer.clone(),
+            vocab_size: self.vocab_size,
+            meter: self.meter.clone(),
+            close: self.close,
+            close_ids: self.close_ids.clone(),
+            openers: self.openers.clone(),
+            most: self.most,
+            rules,
+            due: self.due.clone(),
+        }))
+    }
 }
 
 #[cfg(test)]

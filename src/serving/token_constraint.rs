@@ -74,6 +74,15 @@ impl Constraint for ConstraintState {
             false => Ok(Allowed::Mask(mask)),
         }
     }
+
+    fn fork(&self) -> Option<Box<dyn Constraint>> {
+        let grammar = match &self.grammar {
+            Some(grammar) => Some(grammar.fork()?),
+            None => None,
+        };
+        let (ids, bad, last) = (self.ids.clone(), self.bad.clone(), self.last.clone());
+        Some(Box::new(Self { ids, bad, grammar, last, most: self.most }))
+    }
 }
 
 #[cfg(test)]

@@ -106,6 +106,7 @@ pub fn run<P: Clone + Into<Items>>(
         max_waiting: 512,
         max_waiting_tokens: 0,
         prefix_cache: load.prefix_cache,
+        drafts: false,
     };
     let metrics = ModelMetrics::for_model(name);
     let handle = Handle::spawn(engine, scheduling, metrics.clone());
@@ -251,7 +252,14 @@ fn bits_stay_while_the_cache_grows_and_shrinks(open: Factory, dir: &Path, backen
     let mut recorder = Recorder::new(open(&path, 400), &seen);
     let least = recorder.resize_cache(1).unwrap();
     let metrics = ModelMetrics::for_model(&format!("{backend} growing"));
-    let options = SchedulerOptions { max_batch_tokens: 100, max_running: 6, max_waiting: 512, max_waiting_tokens: 0, prefix_cache: true };
+    let options = SchedulerOptions {
+        max_batch_tokens: 100,
+        max_running: 6,
+        max_waiting: 512,
+        max_waiting_tokens: 0,
+        prefix_cache: true,
+        drafts: false,
+    };
     let handle = Handle::spawn(Box::new(recorder), options, metrics.clone());
     let sequence = |prompt: &Vec<u32>| NewSequence::new(prompt.clone(), SamplingParams::greedy(), 24);
     // A fast engine may finish a round's sequences before it is asked for memory, so rounds continue until that has happened often enough.

@@ -62,7 +62,8 @@ impl Runner {
         };
         let engine = CpuEngine::new(weights, &options, simd::dispatch::available()[0]).unwrap();
         let Load { max_batch_tokens, max_running, prefix_cache, .. } = *load;
-        let options = SchedulerOptions { max_batch_tokens, max_running, max_waiting: 100, max_waiting_tokens: 0, prefix_cache };
+        let options =
+            SchedulerOptions { max_batch_tokens, max_running, max_waiting: 100, max_waiting_tokens: 0, prefix_cache, drafts: false };
         let metrics = ModelMetrics::for_model(&format!("{name} {load:?}"));
         let engine = Recorder::new(Box::new(engine), seen);
         Self { handle: Handle::spawn(Box::new(engine), options, metrics.clone()), metrics, n: load.n }

@@ -30,7 +30,14 @@ fn write_broken(path: &Path, value: half::f16) {
 }
 
 fn spawn(engine: Box<dyn Engine>) -> Handle {
-    let options = SchedulerOptions { max_batch_tokens: 48, max_running: 8, max_waiting: 64, max_waiting_tokens: 0, prefix_cache: true };
+    let options = SchedulerOptions {
+        max_batch_tokens: 48,
+        max_running: 8,
+        max_waiting: 64,
+        max_waiting_tokens: 0,
+        prefix_cache: true,
+        drafts: false,
+    };
     Handle::spawn(engine, options, ModelMetrics::for_model("faults"))
 }
 

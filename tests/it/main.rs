@@ -3,6 +3,7 @@
 mod architectures;
 mod backends;
 mod conversations;
+mod drafts;
 mod faults;
 mod header;
 mod kernels;

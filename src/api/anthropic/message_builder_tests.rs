@@ -14,7 +14,7 @@ fn end(reason: EndReason, stop: Option<StopCause>) -> End {
 
 /// Returns the events of an answer as JSON, and its message.
 fn taken(mut draft: MessageBuilder, pieces: Vec<Piece>, end: End) -> (Vec<Value>, Value) {
-    let counts = Counts { prompt: 9, cached: 4, generated: 10, reasoning: 0 };
+    let counts = Counts { prompt: 9, cached: 4, generated: 10, reasoning: 0, ..Counts::default() };
     let mut answer = Answer { reason: end.reason, stop: end.stop, ..Answer::default() };
     pieces.iter().cloned().for_each(|piece| answer.add_piece(piece));
     let message = serde_json::to_value(draft.message(answer, counts)).unwrap();

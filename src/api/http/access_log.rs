@@ -6,7 +6,7 @@ use tracing::field::display;
 
 use super::error::Kind;
 use super::request_record::{Outcome, RequestRecord};
-use serving::Counts;
+use serving::{Counts, DraftCounts};
 
 /// The longest text of a client that is logged whole. Longer ones are cut [characters].
 const MAX_TEXT: usize = 200;
@@ -32,6 +32,8 @@ macro_rules! line {
             prompt_tokens = $line.counts.map(|counts| counts.prompt),
             cached_tokens = $line.counts.map(|counts| counts.cached),
             generated_tokens = $line.counts.map(|counts| counts.generated),
+            drafted_tokens = $line.drafts.map(|drafts| drafts.drafted),
+            accepted_tokens = $line.drafts.map(|drafts| drafts.accepted),
             queue_ms = $line.record.queued($line.now).map(ms),
             ttft_ms = $line.record.time_to_first_token().map(ms),
             total_ms = ms($line.now.saturating_duration_since($line.record.started)),
@@ -50,6 +52,8 @@ struct AccessLine<'a> {
     path: &'a str,
     field: Option<&'a str>,
     counts: Option<Counts>,
+    /// None if nothing was drafted.
+    drafts: Option<DraftCounts>,
     now: Instant,
 }
 
@@ -57,7 +61,9 @@ struct AccessLine<'a> {
 /// fault, else at `info`.
 pub fn write(record: &RequestRecord, now: Instant) {
     let field = record.refusal.as_ref().and_then(|refusal| refusal.field.as_deref()).map(cut);
-    let line = AccessLine { record, outcome: record.outcome(), path: cut(&record.path), field, counts: record.counts(), now };
+    let counts = record.counts();
+    let drafts = counts.map(|counts| counts.drafts).filter(|drafts| drafts.drafted > 0);
+    let line = AccessLine { record, outcome: record.outcome(), path: cut(&record.path), field, counts, drafts, now };
     match line.outcome {
         _ if record.is_probe => line!(tracing::Level::DEBUG, line),
         Outcome::Ok | Outcome::Left => line!(tracing::Level::INFO, line),

@@ -319,7 +319,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use serving::Counts;
+    use serving::{Counts, DraftCounts};
 
     fn json_of(event: &ChatChunk) -> Value {
         let mut value = serde_json::to_value(event).unwrap();
@@ -361,11 +361,13 @@ mod tests {
         let mut events = events(true);
         assert_eq!(json_of(&events.piece(0, hi()).unwrap())["usage"], Value::Null);
         assert!(json_of(&events.piece(0, hi()).unwrap()).as_object().unwrap().contains_key("usage"));
-        let last = json_of(&events.usage(Counts { prompt: 3, cached: 2, generated: 4, reasoning: 0 }.into()));
+        let drafts = DraftCounts { drafted: 9, accepted: 6, predicted: 7, accepted_predicted: 5 };
+        let last = json_of(&events.usage(Counts { prompt: 3, cached: 2, generated: 4, reasoning: 0, drafts }.into()));
         assert_eq!(
             last,
             json!({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7,
-            "prompt_tokens_details": {"cached_tokens": 2}, "completion_tokens_details": {"reasoning_tokens": 0}}})
+            "prompt_tokens_details": {"cached_tokens": 2}, "completion_tokens_details": {"reasoning_tokens": 0,
+            "accepted_prediction_tokens": 5, "rejected_prediction_tokens": 2}}})
         );
     }
 }

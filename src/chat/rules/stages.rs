@@ -190,6 +190,7 @@ impl Grammar for Staged {
 }
 
 /// The ids that open the preface.
+#[derive(Clone)]
 struct Opening {
     /// The ids that have not come yet.
     ids: VecDeque<u32>,
@@ -400,5 +401,25 @@ impl Constraint for StageState {
             }
             (allowed, _) => Ok(allowed),
         }
+    }
+
+    fn fork(&self) -> Option<Box<dyn Constraint>> {
+        let rules = match &self.rules {
+            Some(rules) => Some(rules.fork()?),
+            None => None,
+        };
+        Some(Box::new(Self {
+            tokenizer: self.tokenizer.clone(),
+            vocab_size: self.vocab_size,
+            opening: self.opening.clone(),
+            preface: self.preface.clone(),
+            stages: self.stages.clone(),
+            text: self.text.clone(),
+            bare: self.bare.clone(),
+            grammar: self.grammar.clone(),
+            separator: self.separator.clone(),
+            early_ends: self.early_ends.clone(),
+            rules,
+        }))
     }
 }

@@ -9,7 +9,7 @@ use anyhow::{Context, bail, ensure};
 use crate::engine::Engine;
 use crate::logits::SamplingParams;
 use metrics::ModelMetrics;
-use scheduler::{Event, Handle, NewSequence, SchedulerOptions};
+use scheduler::{DraftOptions, Event, Handle, KnownAnswer, NewSequence, SchedulerOptions};
 
 /// Time that the engine thread may take to end.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -28,6 +28,17 @@ pub struct Plan {
     pub seed: u64,
     /// The most rows per step.
     pub step_tokens: usize,
+    /// Whether answers are drafted.
+    pub drafts: Option<Drafts>,
+}
+
+/// How answers are drafted.
+#[derive(Clone, Copy, Debug)]
+pub struct Drafts {
+    /// Draft from the answer itself, which is generated beforehand. Each token is right with this probability. `None`: from n-grams.
+    pub accept: Option<f64>,
+    /// The most drafts per step.
+    pub most: Option<u32>,
 }
 
 /// One measurement.
@@ -41,6 +52,9 @@ pub struct Loaded {
     /// Tokens of prompts and answers.
     pub total_tokens_per_second: f64,
     pub requests_per_second: f64,
+    /// Tokens of drafts that steps verified, and those that were right.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drafted_tokens: Option<[u64; 2]>,
     pub first_token_milliseconds: Percentiles,
     /// Between the tokens of a request.
     pub between_tokens_milliseconds: Percentiles,
@@ -75,6 +89,7 @@ struct Times {
     gaps: Vec<f64>,
     whole: Vec<f64>,
     num_tokens: u64,
+    drafts: [u64; 2],
 }
 
 impl Times {
@@ -83,6 +98,7 @@ impl Times {
         self.gaps.extend(other.gaps);
         self.whole.extend(other.whole);
         self.num_tokens += other.num_tokens;
+        self.drafts = [0, 1].map(|i| self.drafts[i] + other.drafts[i]);
     }
 }
 
@@ -97,17 +113,21 @@ pub fn run(engine: Box<dyn Engine>, plan: Plan, at_once: &[u32]) -> anyhow::Resu
         // A request may take at most an eighth of the queue.
         max_waiting: 16 * most as usize + 64,
         max_waiting_tokens: (16 * most as usize + 64).saturating_mul(plan.prompt as usize + 1),
-        prefix_cache: true,
+        // Answers that were generated beforehand must not make their prompts faster.
+        prefix_cache: plan.drafts.is_none_or(|drafts| drafts.accept.is_none()),
+        drafts: plan.drafts.is_some(),
     };
     let handle = Handle::spawn(engine, options, ModelMetrics::for_model("bench"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let measured = runtime.block_on(async {
         // Warm-up: a device's first steps are slower.
-        let warm = Plan { requests: Some(most), generate: plan.generate.min(WARM_TOKENS), seed: plan.seed ^ u64::MAX, ..plan };
-        Level { handle: handle.clone(), plan: warm, vocab, at_once: most, index: 0 }.run().await?;
+        let warm =
+            Plan { drafts: None, requests: Some(most), generate: plan.generate.min(WARM_TOKENS), seed: plan.seed ^ u64::MAX, ..plan };
+        Level { handle: handle.clone(), plan: warm, vocab, at_once: most, index: 0, answers: Vec::new() }.run().await?;
         let mut measured = Vec::new();
         for (index, &at_once) in at_once.iter().enumerate() {
-            measured.push(Level { handle: handle.clone(), plan, vocab, at_once, index: index as u64 + 1 }.run().await?);
+            measured
+                .push(Level { handle: handle.clone(), plan, vocab, at_once, index: index as u64 + 1, answers: Vec::new() }.run().await?);
         }
         anyhow::Ok(measured)
     });
@@ -124,6 +144,8 @@ struct Level {
     at_once: u32,
     /// Makes the prompts of two levels differ.
     index: u64,
+    /// The answer to each request. Empty unless drafts come from them.
+    answers: Vec<Arc<[u32]>>,
 }
 
 impl Level {
@@ -132,7 +154,8 @@ impl Level {
     }
 
     async fn run(self) -> anyhow::Result<Loaded> {
-        let (level, next) = (Arc::new(self), Arc::new(AtomicUsize::new(0)));
+        let level = Arc::new(Self { answers: self.answers().await?, ..self });
+        let next = Arc::new(AtomicUsize::new(0));
         let (start, mut clients) = (Instant::now(), tokio::task::JoinSet::new());
         for _ in 0..level.at_once.min(level.requests()) {
             let (level, next) = (level.clone(), next.clone());
@@ -152,6 +175,7 @@ impl Level {
             output_tokens_per_second: times.num_tokens as f64 / seconds,
             total_tokens_per_second: (times.num_tokens + prompts) as f64 / seconds,
             requests_per_second: f64::from(requests) / seconds,
+            drafted_tokens: level.plan.drafts.map(|_| times.drafts),
             first_token_milliseconds: Percentiles::of(times.first),
             between_tokens_milliseconds: Percentiles::of(times.gaps),
             request_milliseconds: Percentiles::of(times.whole),
@@ -170,10 +194,36 @@ impl Level {
         }
     }
 
-    async fn request(&self, number: u64) -> anyhow::Result<Times> {
+    fn sequence(&self, number: u64) -> NewSequence {
         let prompt = prompt(self.plan.seed, self.index << 32 | number, self.plan.prompt, self.vocab);
+        NewSequence::new(prompt, SamplingParams::greedy(), self.plan.generate)
+    }
+
+    /// The answers to all requests, if drafts come from them.
+    async fn answers(&self) -> anyhow::Result<Vec<Arc<[u32]>>> {
+        let mut answers = Vec::new();
+        if self.plan.drafts.is_none_or(|drafts| drafts.accept.is_none()) {
+            return Ok(answers);
+        }
+        for number in 0..u64::from(self.requests()) {
+            let drafts = DraftOptions { most: Some(0), ..DraftOptions::default() };
+            let mut events = self.handle.enqueue(NewSequence { drafts, ..self.sequence(number) })?;
+            let mut tokens = Vec::new();
+            while let Some(event) = events.next().await {
+                tokens.extend(if let Event::Token { id, .. } = event { Some(id) } else { None });
+            }
+            answers.push(tokens.into());
+        }
+        Ok(answers)
+    }
+
+    async fn request(&self, number: u64) -> anyhow::Result<Times> {
+        let mut drafts = DraftOptions { most: self.plan.drafts.map_or(Some(0), |drafts| drafts.most), ..DraftOptions::default() };
+        if let (Some(tokens), Some(accept)) = (self.answers.get(number as usize), self.plan.drafts.and_then(|drafts| drafts.accept)) {
+            drafts.known = Some(KnownAnswer { tokens: tokens.clone(), accept });
+        }
         let (start, mut times) = (Instant::now(), Times::default());
-        let mut events = self.handle.enqueue(NewSequence::new(prompt, SamplingParams::greedy(), self.plan.generate))?;
+        let mut events = self.handle.enqueue(NewSequence { drafts, ..self.sequence(number) })?;
         let mut last = None;
         while let Some(event) = events.next().await {
             match event {
@@ -196,6 +246,8 @@ impl Level {
             self.plan.generate
         );
         times.whole.push(start.elapsed().as_secs_f64());
+        let drafts = events.progress().drafts();
+        times.drafts = [drafts.drafted, drafts.accepted].map(u64::from);
         Ok(times)
     }
 }

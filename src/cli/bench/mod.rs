@@ -32,7 +32,8 @@ const EXAMPLES: &str = "Examples:
   penstock bench a.gguf b.gguf                        two models in one table
   penstock bench model.gguf --context 0,8192,32000 --batch 1,16 --plot decode.svg
   penstock bench model.gguf --kernels=sm_90a --batch 1,8,64
-  penstock bench model.gguf --mixed --requests 512 --at-once 8,32,128 --prompt 512 --gen 128 --json";
+  penstock bench model.gguf --mixed --requests 512 --at-once 8,32,128 --prompt 512 --gen 128 --json
+  penstock bench model.gguf --mixed --at-once 1 --drafts ngram --accept 0.7 --draft-tokens 4";
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
@@ -74,6 +75,16 @@ pub struct BenchArgs {
     /// With --mixed: the most tokens per step, of prompts and answers [default: the device's, as in a server]
     #[arg(long, requires = "mixed", value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=65536))]
     step_tokens: Option<u32>,
+    /// With --mixed: draft the answers from their own context
+    #[arg(long, requires = "mixed", value_name = "DRAFTER", value_parser = ["ngram"])]
+    drafts: Option<String>,
+    /// With --drafts: draft from the answers, generated beforehand, with tokens that are right with this probability, so that the speed
+    /// does not depend on the text
+    #[arg(long, requires = "drafts", value_name = "PROBABILITY", value_parser = probability)]
+    accept: Option<f64>,
+    /// With --drafts: the most drafted tokens per step
+    #[arg(long, requires = "drafts", value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=16))]
+    draft_tokens: Option<u32>,
     /// Rows per prefill step [default: 512 on the CPU, 2048 on a GPU]
     #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u32).range(1..=65536))]
     prefill_chunk: Option<u32>,
@@ -101,6 +112,10 @@ const CPU_CHUNK: u32 = 512;
 const GPU_CHUNK: u32 = 2048;
 /// Sequence slots for runs that copy caches. A step copies at most this many blocks.
 const COPY_SLOTS: u32 = 64;
+
+fn probability(text: &str) -> Result<f64, String> {
+    text.parse().ok().filter(|p| (0.0..=1.0).contains(p)).ok_or_else(|| "expected a number from 0 to 1".into())
+}
 
 pub fn run(args: BenchArgs, config: Option<&Path>) -> anyhow::Result<()> {
     let names = if args.models.is_empty() { &args.model } else { &args.models };
@@ -182,7 +197,9 @@ impl BenchArgs {
     }
 
     fn mixed(&self, engine: Box<dyn Engine>, step_tokens: usize) -> anyhow::Result<Vec<Row>> {
-        let plan = mixed::Plan { requests: self.requests, prompt: self.prompt, generate: self.generate, seed: self.seed, step_tokens };
+        let drafts = self.drafts.as_ref().map(|_| mixed::Drafts { accept: self.accept, most: self.draft_tokens });
+        let Self { requests, prompt, generate, seed, .. } = *self;
+        let plan = mixed::Plan { requests, prompt, generate, seed, step_tokens, drafts };
         Ok(mixed::run(engine, plan, &self.at_once)?.into_iter().map(Row::Mixed).collect())
     }
 

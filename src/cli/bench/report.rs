@@ -99,7 +99,7 @@ fn head(report: &Report) -> String {
 fn titles(report: &Report, named: bool) -> Vec<String> {
     let model = named.then_some("model");
     let of_mode: &[&str] = match report.mode {
-        "mixed" => &["at once", "output tok/s", "first ms p50", "p99", "between ms p50", "p99", "requests/s"],
+        "mixed" => &["at once", "output tok/s", "first ms p50", "p99", "between ms p50", "p99", "requests/s", "drafted", "right"],
         "context" => &["context", "batch", "prefill tok/s", "decode ms", "decode tok/s", "decode GB/s", "of copy"],
         _ => &["batch", "prefill tok/s", "decode ms", "decode tok/s", "decode GB/s", "of copy"],
     };
@@ -130,6 +130,8 @@ fn values(row: &Row) -> Vec<String> {
                 format!("{:.2}", between.p50),
                 format!("{:.2}", between.p99),
                 format!("{:.2}", r.requests_per_second),
+                r.drafted_tokens.map_or_else(dash, |[drafted, _]| drafted.to_string()),
+                r.drafted_tokens.map_or_else(dash, |[_, right]| right.to_string()),
             ]
         }
     }

@@ -39,6 +39,7 @@ impl Activate {
             Activation::Silu | Activation::SwigluClamped => x * sigmoid(x),
             Activation::Gelu => x * sigmoid(1.595_769 * (x + 0.044_715 * x * x * x)),
             Activation::GeluErf => 0.5 * x * (1.0 + libm::erff(x * std::f32::consts::FRAC_1_SQRT_2)),
+            Activation::GeluQuick => x * sigmoid(1.702 * x),
             Activation::Relu => x.max(0.0) + 0.0 * x,
             Activation::ReluSquared => x.max(0.0) * x.max(0.0) + 0.0 * x,
             Activation::Xielu => {
@@ -66,6 +67,7 @@ mod tests {
             (Activation::GeluErf, 1.0, 0.841_344_8),
             (Activation::Gelu, 1.0, 0.841_192),
             (Activation::Silu, 1.0, 0.731_058_6),
+            (Activation::GeluQuick, 1.0, 0.845_795_8),
             (Activation::Xielu, 2.0, 0.9 * 4.0 + 1.0),
             (Activation::Xielu, -1.0, ((-1f32).exp_m1() + 1.0) * 0.8 - 0.5),
         ];

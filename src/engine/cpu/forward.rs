@@ -8,6 +8,7 @@ use super::simd::attend::SequenceRows;
 use super::simd::pool::ThreadPool;
 use super::simd::rows::{Rows, Scratch};
 use crate::check::CheckedBatch;
+use crate::picture_layout::PictureLayout;
 use crate::program::{LayerLinks, Program, Scope};
 use crate::rope::Rope;
 use crate::{EngineError, Input};
@@ -89,7 +90,8 @@ impl Forward {
         let sequences: Vec<SequenceRows> = (0..batch.num_seqs())
             .map(|i| {
                 let rows = batch.rows(i);
-                SequenceRows { first_row: rows.start, num_rows: rows.len(), first_position: batch.context_lens[i] as usize - rows.len() }
+                let end = batch.context_lens[i] as usize;
+                SequenceRows { first_row: rows.start, num_rows: rows.len(), first_position: end - rows.len(), end }
             })
             .collect();
         self.groups.iter_mut().for_each(|group| group.begin(&batch, inputs.len()));
@@ -105,6 +107,7 @@ impl Forward {
             batch,
             inputs,
             sequences: &sequences,
+            pictures: &PictureLayout::default(),
             ropes: &self.ropes,
             rotations: &self.rotations,
         };

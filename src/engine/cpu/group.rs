@@ -8,6 +8,7 @@ use super::simd::pool::ThreadPool;
 use super::simd::rows::{Rows, Scratch};
 use super::state::StateStore;
 use crate::check::CheckedBatch;
+use crate::picture_layout::PictureLayout;
 use crate::program::{BufferId, Exchange, Program};
 use crate::rope::Rope;
 use crate::{EngineError, Input};
@@ -22,6 +23,7 @@ pub struct Common<'a> {
     pub batch: CheckedBatch<'a>,
     pub inputs: &'a [Input],
     pub sequences: &'a [SequenceRows],
+    pub pictures: &'a PictureLayout,
     pub ropes: &'a [Rope],
     pub rotations: &'a [Rows],
 }
@@ -84,6 +86,7 @@ impl Member {
             batch: common.batch,
             inputs: common.inputs,
             sequences: common.sequences,
+            pictures: common.pictures,
             ropes: common.ropes,
             rotations: common.rotations,
             cache: &mut self.cache,

@@ -3,6 +3,7 @@
 mod activation;
 mod cut;
 mod device;
+mod encoder;
 mod engine;
 mod experts;
 mod forward;
@@ -18,6 +19,7 @@ mod state;
 
 pub use cut::Cut;
 pub use device::{Cpu, open_exact};
+pub use encoder::CpuEncoder;
 pub use engine::{CpuEngine, CpuOptions};
 
 #[cfg(test)]
@@ -26,6 +28,8 @@ mod architecture_tests;
 mod broken_tests;
 #[cfg(test)]
 mod cut_tests;
+#[cfg(test)]
+mod picture_tests;
 #[cfg(test)]
 mod state_tests;
 #[cfg(test)]

@@ -73,7 +73,7 @@ impl FlatBatch {
         changes: &Changes,
         call: impl FnOnce(&Lent<sys::pen_batch>) -> T,
     ) -> Result<T, EngineError> {
-        let (vocab, hidden) = (limits.vocab_size, limits.hidden_dim);
+        let (vocab, hidden) = (limits.vocab_size, limits.embedding_width);
         self.inputs.clear();
         self.inputs.extend(batch.inputs.iter().map(|&input| encode(input)));
         self.num_logprobs.clear();
@@ -259,13 +259,14 @@ mod tests {
             kv: KvCapacity { num_state_slots: 5, ..KvCapacity::blocks(4, 32) },
             num_backed: 4,
             vocab_size: 20,
-            hidden_dim: 2,
+            embedding_width: 2,
             num_token_types: 2,
             max_slots: 8,
             max_batch_tokens: 4,
             max_context: 32,
             bidirectional: false,
             refuses_grids: None,
+            refuses_rows: None,
         };
         let table = sys::pen_table { group: 0, first: 1, count: 1, at: 0 };
         let changes = Changes { source: sys::PEN_FROM_CHANGES, rows: Vec::new(), tables: vec![table], blocks: vec![3] };

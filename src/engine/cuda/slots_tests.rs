@@ -13,13 +13,14 @@ fn limits(groups: usize) -> Limits {
         kv,
         num_backed: 64,
         vocab_size: 10,
-        hidden_dim: 2,
+        embedding_width: 2,
         num_token_types: 0,
         max_slots: 4,
         max_batch_tokens: 64,
         max_context: 512,
         bidirectional: false,
         refuses_grids: None,
+        refuses_rows: None,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Checks that a program's shapes fit and that nothing is read before it is written.
 
 use super::op::*;
-use super::parts::{Buffer, Head, LayerOp, Program};
+use super::parts::{Buffer, EncoderProgram, Head, LayerOp, Program};
 use super::uses::{Use, UseKind};
 use crate::EngineError;
 
@@ -15,11 +15,7 @@ impl Program {
         if let Some(stream) = is_written.get_mut(self.stream.0) {
             *stream = self.scope.layers.start > 0;
         }
-        for placed in &self.ops {
-            let named = |why: String| EngineError::Tensor(format!("{}: {why}", placed.place()));
-            self.check_uses(placed, &mut is_written).map_err(named)?;
-            self.check_shapes(&placed.op).map_err(named)?;
-        }
+        self.check_ops(&mut is_written)?;
         let stream = self.buffers.get(self.stream.0).filter(|stream| stream.width == hidden && stream.per_row == 1);
         let fits =
             |head: Head| self.tensors.get(head.matrix.0).is_some_and(|matrix| [matrix.cols, matrix.rows] == [hidden, head.vocab.len]);
@@ -27,6 +23,14 @@ impl Program {
             Some(_) if is_written[self.stream.0] && self.head.is_none_or(fits) => Ok(()),
             _ => Err(EngineError::Tensor(format!("the head does not fit a stream of {hidden} elements"))),
         }
+    }
+
+    fn check_ops(&self, is_written: &mut [bool]) -> Result<(), EngineError> {
+        self.ops.iter().try_for_each(|placed| {
+            let named = |why: String| EngineError::Tensor(format!("{}: {why}", placed.place()));
+            self.check_uses(placed, is_written).map_err(named)?;
+            self.check_shapes(&placed.op).map_err(named)
+        })
     }
 
     fn check_uses(&self, placed: &LayerOp, is_written: &mut [bool]) -> Result<(), String> {
@@ -92,8 +96,37 @@ impl Program {
             }
             Op::AddShared(op) => fits("the shared expert", width(op.from), width(op.to)),
             Op::Convolve(op) => fits(&self.tensor(op.kernel).name, len(op.kernel), op.channels * op.taps),
+            Op::Among(op) => {
+                let width = |heads: &Heads| heads.count * heads.dim;
+                fits("the heads of the values", width(&op.values), op.keys.count * op.values.dim)?;
+                fits("a key", op.keys.dim, op.queries.dim)
+            }
+            Op::Mix(op) => {
+                let from = match op.from {
+                    MixSource::Rows(from) => width(from),
+                    MixSource::Table(table) => self.tensor(table).cols,
+                };
+                fits("a row of parts", from * op.parts, width(op.to))
+            }
+            Op::AddSlice(op) => fits("a slice of embeddings", self.buffer(self.stream).width, width(op.to)),
             Op::Attention(op) => self.caches.get(op.cache).map(|_| ()).ok_or_else(|| format!("there is no cache {}", op.cache)),
             _ => Ok(()),
+        }
+    }
+}
+
+impl EncoderProgram {
+    /// Checks every op, and that the output has rows of `width` floats.
+    ///
+    /// # Errors
+    /// [`EngineError::Tensor`] names the op, its layer and what does not fit.
+    pub fn check(&self, width: usize) -> Result<(), EngineError> {
+        let mut is_written = vec![false; self.program.buffers.len()];
+        is_written[self.input.0] = true;
+        self.program.check_ops(&mut is_written)?;
+        match is_written[self.output.0] && self.program.buffer(self.output).width == width {
+            true => Ok(()),
+            false => Err(EngineError::Tensor(format!("the encoder does not give rows of {width} elements"))),
         }
     }
 }

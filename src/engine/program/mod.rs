@@ -8,6 +8,7 @@ mod links;
 pub mod op;
 mod parts;
 mod print;
+pub mod rules;
 mod scope;
 pub mod slices;
 pub mod tensor;
@@ -18,16 +19,17 @@ mod walk;
 
 pub use links::LayerLinks;
 pub use op::{
-    Activate, AddShared, Attention, BufferId, Convolve, Correct, Covers, Decay, Delta, EachHead, Embed, Exchange, Experts, FinishHeads,
-    Function, Heads, Linear, Map, Match, Norm, NormParams, Op, Part, Predict, Scan, ToLength,
+    Activate, AddShared, AddSlice, Among, Attention, BufferId, Convolve, Correct, Covers, Decay, Delta, EachHead, Embed, Exchange, Experts,
+    FinishHeads, Function, Heads, Linear, Map, Match, Mix, MixSource, Norm, NormParams, Op, Part, Predict, Scan, ToLength,
 };
-pub use parts::{Head, Program};
+pub use parts::{EncoderProgram, Head, Program};
+pub use rules::{RowSet, Rule, Within};
 pub use scope::{Scope, Shard, Span};
 pub use slices::Slices;
 pub use tensor::{Source, TensorId};
 
 use crate::EngineError;
-use model::Weights;
+use model::{VisionWeights, Weights};
 
 impl Program {
     /// Writes the program of a part of a model. `links` says what its layers refer to.
@@ -40,5 +42,21 @@ impl Program {
         let program = walk::Walk::new(weights, links, scope).program()?;
         program.check(weights.spec.hidden_dim)?;
         Ok(program)
+    }
+}
+
+impl EncoderProgram {
+    /// Writes the program of a picture encoder.
+    ///
+    /// # Errors
+    /// [`EngineError::Tensor`] names a missing tensor, or the op and the layer whose shapes do not fit.
+    pub fn new(vision: &VisionWeights) -> Result<Self, EngineError> {
+        let spec = &vision.spec;
+        let layers = spec.tower.num_layers();
+        let rope = (spec.family.rotation != model::vision::Rotation::None).then_some(0);
+        let links = LayerLinks { ropes: vec![rope; layers], caches: (0..layers).map(Some).collect() };
+        let encoder = walk::Walk::of_encoder(vision, &links, &Scope::whole(&spec.tower)).encoder_program(spec)?;
+        encoder.check(spec.row_width())?;
+        Ok(encoder)
     }
 }

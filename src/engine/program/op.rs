@@ -2,10 +2,11 @@
 //!
 //! Buffers hold float32 rows, at least one per row of the step. Where a backend rounds or fuses is up to its lowering.
 
+use super::rules::{Rule, Within};
 use super::scope::Span;
 use super::tensor::TensorId;
 use model::arch::WindowKind;
-use model::spec::Temperature;
+use model::spec::{RunSight, Temperature};
 use model::{Activation, NormKind};
 
 /// The index of a buffer in [`Program::buffers`](super::Program::buffers).
@@ -33,6 +34,9 @@ pub enum Op {
     Map(Map),
     Heads(FinishHeads),
     Attention(Box<Attention>),
+    Among(Box<Among>),
+    Mix(Mix),
+    AddSlice(AddSlice),
     Convolve(Convolve),
     Scan(Scan),
     Delta(Delta),
@@ -243,11 +247,50 @@ pub struct Attention {
     pub window_kind: WindowKind,
     /// Whether rows see later rows.
     pub bidirectional: bool,
+    /// What the rows of a whole run see besides.
+    pub run_sight: RunSight,
     /// The largest bias of ALiBi.
     pub alibi: Option<f32>,
     /// [heads] each head's score of a key without a value
     pub sinks: Option<TensorId>,
     pub out: Part,
+}
+
+/// Finishes queries, keys and values, and attends over the rows of the step itself: those of the same picture or window.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Among {
+    pub queries: Heads,
+    pub keys: Heads,
+    pub values: Heads,
+    pub scale: f32,
+    pub within: Within,
+    pub out: Part,
+}
+
+/// to = Σ weight · row, or to += it, for `parts` equal parts of each row. The rule says which rows of a buffer or of a table, and their
+/// weights.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Mix {
+    pub from: MixSource,
+    pub to: BufferId,
+    pub parts: usize,
+    /// Whether a part's elements lie `parts` apart.
+    pub interleaved: bool,
+    pub rule: Rule,
+    pub add: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum MixSource {
+    Rows(BufferId),
+    Table(TensorId),
+}
+
+/// to += a slice of the embeddings that rows came with. Slice 0 entered the stream. Rows that are tokens stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AddSlice {
+    pub slice: usize,
+    pub to: BufferId,
 }
 
 /// The place of a mixer's state: the index in [`Program::states`](super::Program::states), and its first float.

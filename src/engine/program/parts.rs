@@ -1,6 +1,7 @@
 //! [`Program`] and its parts.
 
 use super::op::{BufferId, NormParams, Op};
+use super::rules::RowSet;
 use super::scope::{Scope, Span};
 use super::tensor::{Slice, Tensor, TensorId};
 use model::RopePairing;
@@ -29,12 +30,23 @@ pub struct LayerOp {
     pub op: Op,
 }
 
-/// Rows of `width` floats: `per_row` of them for each row of a step.
+/// Rows of `width` floats: `per_row` of them for each row of a set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Buffer {
     pub name: String,
     pub width: usize,
     pub per_row: usize,
+    pub rows: RowSet,
+}
+
+/// A picture encoder's program. It has neither caches nor a head.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EncoderProgram {
+    pub program: Program,
+    /// The patches' pixels, which the step brings.
+    pub input: BufferId,
+    /// The rows for the language model.
+    pub output: BufferId,
 }
 
 /// The keys and values that a layer keeps per token, those of the shard's own heads.

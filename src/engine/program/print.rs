@@ -4,9 +4,11 @@ use std::fmt::Write;
 
 use super::op::*;
 use super::parts::{Buffer, LayerOp, Program};
+use super::rules::Within;
 use super::scope::Span;
 use super::tensor::{Slice, TensorId};
 use model::Weights;
+use model::spec::RunSight;
 
 /// The memory traffic of an op for one row of a step [bytes].
 #[derive(Clone, Copy, Default)]
@@ -107,7 +109,7 @@ impl Program {
     }
 
     fn whole_text(&self, id: BufferId) -> String {
-        let Buffer { name, width, per_row } = self.buffer(id);
+        let Buffer { name, width, per_row, .. } = self.buffer(id);
         if *per_row == 1 { format!("{name}[{width}]") } else { format!("{name}[{per_row}, {width}]") }
     }
 
@@ -175,6 +177,21 @@ impl Program {
                 format!("{} = {}", self.part_text(op.to, op.heads.count, op.heads.dim), self.heads_text(&op.heads))
             }
             Op::Attention(op) => self.attention_text(op),
+            Op::Among(op) => {
+                let out = self.part_text(op.out, op.queries.count, op.values.dim);
+                let [q, k, v] = [&op.queries, &op.keys, &op.values].map(|heads| self.heads_text(heads));
+                let within = if op.within == Within::Picture { "picture" } else { "window" };
+                format!("{out} = q {q}; k {k}; v {v}; within a {within}")
+            }
+            Op::Mix(op) => {
+                let (sign, to) = (if op.add { "+=" } else { "=" }, self.whole_text(op.to));
+                let from = match op.from {
+                    MixSource::Rows(from) => self.whole_text(from),
+                    MixSource::Table(table) => self.name(table),
+                };
+                format!("{to} {sign} {} of {from}, {:?}", if op.parts == 1 { "rows".into() } else { format!("{} rows", op.parts) }, op.rule)
+            }
+            Op::AddSlice(op) => format!("{} += slice {} of embeddings", self.whole_text(op.to), op.slice),
             Op::Convolve(op) => {
                 let (to, from) = (self.part_text(op.to, 1, op.channels), self.part_text(op.from, 1, op.channels));
                 format!("{to} = {} rows of {from}{}", op.taps, self.names([Some(op.kernel), op.bias]))
@@ -254,6 +271,11 @@ impl Program {
         }
         text.push_str(&self.names([op.sinks]));
         text.push_str(if op.bidirectional { ", both ways" } else { "" });
+        text.push_str(match op.run_sight {
+            RunSight::Causal => "",
+            RunSight::Whole => ", whole runs",
+            RunSight::Later => ", whole runs in the window",
+        });
         text
     }
 }
@@ -272,6 +294,9 @@ impl Op {
             Op::Map(_) => "map",
             Op::Heads(_) => "heads",
             Op::Attention(_) => "attention",
+            Op::Among(_) => "among",
+            Op::Mix(_) => "mix",
+            Op::AddSlice(_) => "add_slice",
             Op::Convolve(_) => "convolve",
             Op::Scan(_) => "scan",
             Op::Delta(_) => "delta",

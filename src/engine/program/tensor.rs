@@ -34,6 +34,10 @@ pub enum Source {
     Part { role: TensorRole, index: usize, count: usize },
     /// A vector of the file, changed.
     Changed(TensorRole, usize, Change),
+    /// The transpose of a matrix of the file outside the layers.
+    Transposed(TensorRole),
+    /// Sines and cosines of a place: row p has sin(p · f), then cos(p · f), with `cols` / 2 frequencies f = 10000^(−2 i / cols).
+    Waves,
     /// The matrices from each head's query to the latent space, transposed from a layer's combined tensor.
     LatentKeys(usize),
     /// The matrices from the latent space to each head's value, in a layer's combined tensor.
@@ -65,6 +69,8 @@ pub enum Change {
     OverRootOfLength,
     /// x / length
     OverLength,
+    /// −x
+    Negated,
 }
 
 impl Tensor {
@@ -87,7 +93,8 @@ impl Tensor {
             Source::Part { role, index, count } => weights.get(role, 0).map(|whole| weights.part(whole, index, count)),
             Source::LatentKeys(layer) => latent_halves(weights, layer).map(|[keys, _]| keys),
             Source::LatentValues(layer) => latent_halves(weights, layer).map(|[_, values]| values),
-            Source::Ones | Source::LightningFactors { .. } => None,
+            Source::Transposed(role) => weights.get(role, 0).copied(),
+            Source::Ones | Source::Waves | Source::LightningFactors { .. } => None,
         }
     }
 
@@ -121,8 +128,9 @@ impl Tensor {
             Source::File(role, layer) => file(role, layer),
             Source::Changed(role, layer, change) => change.apply(file(role, layer)),
             Source::Ones => vec![1.0; self.cols],
+            Source::Waves => waves(self.rows, self.cols),
             Source::LightningFactors { layer, num_layers } => lightning_factors(self.cols, layer, num_layers),
-            Source::Part { .. } | Source::LatentKeys(_) | Source::LatentValues(_) => Vec::new(),
+            Source::Part { .. } | Source::Transposed(_) | Source::LatentKeys(_) | Source::LatentValues(_) => Vec::new(),
         }
     }
 }
@@ -141,6 +149,14 @@ fn some_matrices(stack: &Weight, span: Span) -> Weight {
     }
 }
 
+/// The rows of [`Source::Waves`].
+fn waves(rows: usize, cols: usize) -> Vec<f32> {
+    let pairs = cols / 2;
+    let angle = |row: usize, i: usize| row as f64 * 10_000f64.powf(-(i as f64) / pairs as f64);
+    let row = |row| (0..pairs).map(move |i| angle(row, i).sin() as f32).chain((0..pairs).map(move |i| angle(row, i).cos() as f32));
+    (0..rows).flat_map(row).collect()
+}
+
 /// The error of a tensor that the file does not have.
 pub fn missing(name: &str) -> EngineError {
     EngineError::Tensor(format!("{name} is missing"))
@@ -154,6 +170,7 @@ impl Change {
             Change::Reciprocal => *x = 1.0 / *x,
             Change::OverRootOfLength => *x *= factor,
             Change::OverLength => *x /= len,
+            Change::Negated => *x = -*x,
         });
         all
     }

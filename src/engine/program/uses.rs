@@ -96,6 +96,17 @@ impl Op {
                 uses.part(Write, op.to, op.heads.count, op.heads.dim);
             }
             Op::Attention(op) => attention_uses(op, &mut uses),
+            Op::Among(op) => {
+                [op.queries, op.keys, op.values].iter().for_each(|heads| uses.part(Read, heads.from, heads.count, heads.dim));
+                uses.part(Write, op.out, op.queries.count, op.values.dim);
+            }
+            Op::Mix(op) => {
+                if let MixSource::Rows(from) = op.from {
+                    uses.whole(Read, from);
+                }
+                uses.whole(if op.add { Update } else { Write }, op.to);
+            }
+            Op::AddSlice(op) => uses.whole(Update, op.to),
             Op::Convolve(op) => {
                 uses.part(Read, op.from, 1, op.channels);
                 uses.part(Write, op.to, 1, op.channels);
@@ -136,7 +147,9 @@ impl Op {
         let all: Vec<Option<TensorId>> = match self {
             Op::Embed(op) => vec![Some(op.table), op.types, op.positions],
             Op::Norm(op) => norm(&op.params).into(),
-            Op::ToLength(_) | Op::Exchange(_) | Op::Match(_) => Vec::new(),
+            Op::ToLength(_) | Op::Exchange(_) | Op::Match(_) | Op::AddSlice(_) => Vec::new(),
+            Op::Among(op) => [op.queries, op.keys, op.values].iter().flat_map(heads).collect(),
+            Op::Mix(op) => vec![if let MixSource::Table(table) = op.from { Some(table) } else { None }],
             Op::Linear(op) => op.products.iter().map(|(matrix, _)| Some(matrix)).collect(),
             Op::EachHead(op) => vec![Some(op.stack)],
             Op::Activate(op) => vec![op.gate_bias, op.up_bias],

@@ -92,11 +92,13 @@ pub const COMMON: Arch = Arch {
     may_lack_ffn: false,
     half_ffn: false,
     bidirectional: false,
+    picture_rows: PictureRows::Causal,
     experts: NO_EXPERTS,
     required: BASE,
     optional: &[],
     ignored: &[],
     renamed: &[],
+    prefix: "",
 };
 
 /// The norms of most architectures.

@@ -11,8 +11,12 @@ pub const ROWS: &[Arch] = &[
     Arch { name: "qwen", half_ffn: true, required: joined!(TensorRole, BASE, QKV_BIASES), ..COMMON },
     // Qwen 2 and 2.5
     Arch { name: "qwen2", required: joined!(TensorRole, BASE, QKV_BIASES), ..COMMON },
+    // Qwen 2-VL and 2.5-VL
+    // The models have no output bias, and the reference ignores one.
+    Arch { name: "qwen2vl", ignored: &[OutputBias], required: joined!(TensorRole, BASE, QKV_BIASES), ..COMMON },
     // Qwen 3, dense
     Arch { name: "qwen3", required: joined!(TensorRole, BASE, QK_NORMS), ..COMMON },
+    Arch { name: "qwen3vl", interleaved_sections: true, required: joined!(TensorRole, BASE, QK_NORMS), ..COMMON },
     // Gemma. The converter adds 1 to the norms' weights of all generations.
     Arch { name: "gemma", activation: Activation::Gelu, embedding_scale: EmbeddingScale::SqrtHidden, ..COMMON },
     // Gemma 2. The first files set neither the window nor the caps.
@@ -27,9 +31,10 @@ pub const ROWS: &[Arch] = &[
         required: joined!(TensorRole, BASE, POST_NORMS),
         ..COMMON
     },
-    // Gemma 3, text only
+    // Gemma 3
     Arch {
         name: "gemma3",
+        picture_rows: PictureRows::Whole,
         activation: Activation::Gelu,
         embedding_scale: EmbeddingScale::SqrtHidden,
         windowed: Layers::NotEvery(6),

@@ -19,6 +19,13 @@ pub const ROWS: &[Arch] = &[
         experts: ExpertRule { total_length: true, ..EXPERTS },
         ..COMMON
     },
+    Arch {
+        name: "qwen3vlmoe",
+        interleaved_sections: true,
+        required: joined!(TensorRole, BASE, QK_NORMS),
+        experts: ExpertRule { total_length: true, ..EXPERTS },
+        ..COMMON
+    },
     Arch { name: "grovemoe", required: joined!(TensorRole, BASE, QK_NORMS), experts: EXPERTS, ..COMMON },
     Arch {
         name: "llama4",

@@ -8,6 +8,7 @@ mod recurrent;
 mod special;
 
 use crate::arch::Arch;
+pub use common::COMMON;
 use common::joined;
 
 pub const ARCHS: &[Arch] = joined!(Arch, dense::ROWS, experts::ROWS, recurrent::ROWS, special::ROWS, encoders::ROWS);

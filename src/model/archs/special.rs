@@ -22,6 +22,7 @@ pub const ROWS: &[Arch] = &[
     // Gemma 4: heads of two widths, an input per layer, dense parts in parallel with the experts
     Arch {
         name: "gemma4",
+        picture_rows: PictureRows::WholeInWindows,
         activation: Activation::Gelu,
         embedding_scale: EmbeddingScale::SqrtHidden,
         windowed: Layers::NotEvery(6),

@@ -3,8 +3,8 @@
 use super::keys::{Fallible, Keys, MAX_DIM, metadata};
 use super::shape::{Shape, positions};
 use super::{rope, windows};
-use crate::arch::{Mixers, Positions, WindowKind};
-use crate::spec::{Attention, AttnGate, HeadNorm, RopeSpec};
+use crate::arch::{Mixers, PictureRows, Positions, WindowKind};
+use crate::spec::{Attention, AttnGate, HeadNorm, RopeSpec, RunSight};
 use crate::tensor_roles::TensorRole;
 
 pub struct Heads {
@@ -64,10 +64,19 @@ pub fn read(keys: &Keys, shape: &Shape) -> Fallible<Heads> {
             v_norm: if arch.weightless_v_norm { HeadNorm::Weightless } else { HeadNorm::None },
             gate,
             kv_of,
+            picture_rows: run_sight(keys, local),
         }));
     }
     check_shared(keys, &layers)?;
     Ok(Heads { layers })
+}
+
+fn run_sight(keys: &Keys, local: bool) -> RunSight {
+    match keys.arch.picture_rows {
+        PictureRows::Whole => RunSight::Whole,
+        PictureRows::WholeInWindows if local => RunSight::Later,
+        _ => RunSight::Causal,
+    }
 }
 
 /// Checks that a layer without keys and values of its own reads those of a layer whose heads have the same shape.

@@ -2,7 +2,7 @@
 
 mod experts;
 mod heads;
-mod keys;
+pub mod keys;
 mod latent;
 mod per_layer;
 mod rope;
@@ -67,6 +67,7 @@ fn read(file: &GgufFile) -> Fallible<ModelSpec> {
         hidden_dim,
         layers: read_layers(&keys, &shape)?,
         block: read_block(&keys)?,
+        activation: arch.activation,
         rope_pairing: read_pairing(&keys),
         rope_sections: read_sections(&keys),
         xielu: read_xielu(&keys, num_layers)?,
@@ -80,6 +81,7 @@ fn read(file: &GgufFile) -> Fallible<ModelSpec> {
         logit_scale: read_logit_scale(&keys, hidden_dim)?,
         final_soft_cap: soft_cap(&keys, "final_logit_softcapping", final_cap)?,
         per_layer_input: per_layer::input(&keys, num_layers)?,
+        deepstack: read_deepstack(&keys, num_layers)?,
         num_token_types: token_types(file)?,
         pooling: read_pooling(&keys)?,
         num_classes: keys.dims_of("cls.output.weight").map_or(0, |dims| dims.get(1).map_or(1, |&rows| rows as usize)),
@@ -94,6 +96,14 @@ fn num_layers(keys: &Keys) -> Fallible<usize> {
     match keys.count_or_none("nextn_predict_layers", MAX_LAYERS)? {
         Some(extra) if extra >= all => keys.wrong("nextn_predict_layers", format!("fewer than the {all} layers")),
         extra => Ok(all - extra.unwrap_or(0)),
+    }
+}
+
+fn read_deepstack(keys: &Keys, num_layers: usize) -> Fallible<usize> {
+    let suffix = "n_deepstack_layers";
+    match keys.count_or_none(suffix, MAX_LAYERS)? {
+        Some(count) if count > num_layers => keys.wrong(suffix, format!("at most the {num_layers} layers")),
+        count => Ok(count.unwrap_or(0)),
     }
 }
 

@@ -8,7 +8,7 @@ use super::super::types::common::StreamOptions;
 use super::super::types::logprobs::TokenNames;
 use super::tool_shape::Shape;
 use super::tools;
-use super::{custom_tools, generation, names, reasoning, structured, verbosity};
+use super::{custom_tools, drafts, generation, names, reasoning, structured, verbosity};
 use chat::{Conversation, Ending, Message, Part, Role, is_reserved};
 use config::Limits;
 use http::error::{ApiError, quoted};
@@ -74,6 +74,7 @@ pub fn parse(body: &Value, limits: &Limits) -> Result<Chat, ApiError> {
     options.logprobs = logprobs(&fields)?;
     options.thinking_budget = generation::thinking_budget(&fields)?.or(reasoning::budget(&fields)?);
     options.template = template(&fields, limits)?;
+    options.prediction = drafts::prediction(&fields)?;
     options.num_choices = generation::num_choices(&fields)?;
     options.best_of = options.num_choices;
     let stream = with_progress(&fields, generation::stream(&fields)?)?;

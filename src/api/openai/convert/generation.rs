@@ -5,6 +5,7 @@ use sha2::{Digest, Sha256};
 
 use super::super::types::common::StreamOptions;
 use super::super::types::logprobs::TokenNames;
+use super::drafts;
 use super::structured::Structure;
 use chat::{Conversation, Format, nearest_efforts};
 use config::Limits;
@@ -49,6 +50,7 @@ pub fn options(fields: &Fields, limits: &Limits, budget: Budget, structure: Opti
         return_ids: fields.bool("return_token_ids")?.unwrap_or(false),
         format: check_structure(fields, structure, min_tokens)?,
         cache_salt: user(fields)?,
+        drafts: drafts::limits(fields)?,
         ..Options::new(sampling(fields, chosen, min_tokens)?, budget)
     })
 }

@@ -3,6 +3,7 @@
 pub mod chat;
 pub mod completions;
 pub mod custom_tools;
+mod drafts;
 pub mod embeddings;
 mod generation;
 pub mod infill;

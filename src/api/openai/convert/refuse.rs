@@ -83,6 +83,9 @@ pub const OF_CHOICES: &[Unsupported] = &[
     ("return_tokens_as_token_ids", False),
     ("allowed_token_ids", Empty),
     ("bad_words", Empty),
+    ("speculative.n_max", Nothing),
+    ("speculative.n_min", Nothing),
+    ("speculative.p_min", Nothing),
 ];
 
 /// Fields of other endpoints, and unsupported fields of responses.
@@ -178,4 +181,7 @@ pub const EMBEDDINGS: &[Unsupported] = &[
     ("cache_salt", Nothing),
     ("prompt_logprobs", Nothing),
     ("thinking_token_budget", Nothing),
+    ("speculative.n_max", Nothing),
+    ("speculative.n_min", Nothing),
+    ("speculative.p_min", Nothing),
 ];

@@ -26,7 +26,6 @@ const SILENT: &[SilentFields] = &[
     (&["InfillRequest"], &["cache_prompt"], "the name of what engine.prefix_cache switches"),
     (&[CHAT, COMPLETION], &["cache_prompt"], "llama.cpp's name of what engine.prefix_cache switches"),
     (&[CHAT, COMPLETION, RESPONSE, EMBEDDING], &["safety_identifier"], "honoured: the newer name of `user`"),
-    (&[CHAT], &["prediction"], "a hint that may make an answer faster and never changes it"),
     (&[CHAT], &["return_progress"], "honoured: llama.cpp's name of stream_options.include_progress"),
     (&[CHAT, COMPLETION], &["guided_decoding_backend"], "there is one implementation of grammars"),
     (&["StructuredOutputs"], &["disable_fallback", "_backend", "_backend_was_auto"], "there is one implementation of grammars"),

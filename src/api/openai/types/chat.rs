@@ -43,12 +43,24 @@ pub struct ChatRequest {
     pub top_logprobs: Option<u8>,
     /// vLLM's field: begin the answer with the text of the last message, if that is the assistant's. Has no effect otherwise.
     pub echo: Option<bool>,
+    /// The text that the client expects as the answer. Tokens that come as predicted are generated several per step. Never changes the
+    /// answer.
+    pub prediction: Option<Prediction>,
     /// Store the answer, so that it can be retrieved later. The server stores a bounded number in memory.
     pub store: Option<bool>,
     #[serde(flatten)]
     pub template: TemplateFields,
     #[serde(flatten)]
     pub generation: Generation,
+}
+
+/// A text that the client expects as the answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Prediction {
+    #[serde(rename = "type")]
+    #[schema(example = "content")]
+    pub kind: String,
+    pub content: Content,
 }
 
 /// How much the model reasons, in the form that OpenRouter's clients use.

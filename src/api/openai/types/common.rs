@@ -103,6 +103,16 @@ pub struct Generation {
     /// Send the answer piece by piece as server-sent events.
     pub stream: Option<bool>,
     pub stream_options: Option<StreamOptions>,
+    /// llama.cpp's name of the most drafted tokens per step. 0 switches drafts off. Never changes the answer.
+    #[serde(rename = "speculative.n_max")]
+    pub speculative_n_max: Option<u32>,
+    /// llama.cpp's name of the fewest drafted tokens per step. Shorter drafts are not run.
+    #[serde(rename = "speculative.n_min")]
+    pub speculative_n_min: Option<u32>,
+    /// llama.cpp's name of the least probability that a drafted token is right, as far as the answer's earlier drafts tell.
+    #[serde(rename = "speculative.p_min")]
+    #[schema(minimum = 0, maximum = 1)]
+    pub speculative_p_min: Option<f64>,
     /// An extension: if a stop text ends the answer, keep that text.
     pub include_stop_str_in_output: Option<bool>,
     /// An extension: if false, show the texts of control tokens in the answer.

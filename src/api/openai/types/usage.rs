@@ -23,6 +23,10 @@ pub struct PromptTokensDetails {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CompletionTokensDetails {
     pub reasoning_tokens: u32,
+    /// Tokens of `prediction` that were tried and came as predicted.
+    pub accepted_prediction_tokens: u32,
+    /// Tokens of `prediction` that were tried and did not come. They do not count as completion tokens.
+    pub rejected_prediction_tokens: u32,
 }
 
 impl From<Counts> for Usage {
@@ -32,7 +36,11 @@ impl From<Counts> for Usage {
             completion_tokens: counts.generated,
             total_tokens: counts.prompt + counts.generated,
             prompt_tokens_details: PromptTokensDetails { cached_tokens: counts.cached },
-            completion_tokens_details: CompletionTokensDetails { reasoning_tokens: counts.reasoning },
+            completion_tokens_details: CompletionTokensDetails {
+                reasoning_tokens: counts.reasoning,
+                accepted_prediction_tokens: counts.drafts.accepted_predicted,
+                rejected_prediction_tokens: counts.drafts.predicted - counts.drafts.accepted_predicted,
+            },
         }
     }
 }

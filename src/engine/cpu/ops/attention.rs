@@ -56,10 +56,11 @@ impl AttentionKernel {
             num_heads: heads,
             scale: op.scale,
             soft_cap: op.soft_cap,
-            mask: Mask { window: op.window, kind: op.window_kind, bidirectional: op.bidirectional },
+            mask: Mask { window: op.window, kind: op.window_kind, bidirectional: op.bidirectional, run_sight: op.run_sight },
             alibi: op.alibi,
             sinks: self.sinks.as_deref(),
             sequences: step.sequences,
+            runs: &step.batch.whole_runs,
             tables: &step.batch.block_tables[kept.group * tables..][..tables],
         };
         let [queries, results] = &mut b.padded;
@@ -95,7 +96,7 @@ impl Kernel for AttentionKernel {
 }
 
 /// Copies heads of `from` floats to heads of `to` floats.
-fn spread(src: &[f32], from: usize, dst: &mut [f32], to: usize) {
+pub fn spread(src: &[f32], from: usize, dst: &mut [f32], to: usize) {
     for (src, dst) in src.chunks_exact(from).zip(dst.chunks_exact_mut(to)) {
         let n = from.min(to);
         dst[..n].copy_from_slice(&src[..n]);

@@ -1,9 +1,11 @@
 //! [`Buffers`]: the rows of a program's buffers.
 
 use super::super::experts::ExpertBuffers;
+use super::super::simd::attend::KvCache;
 use super::super::simd::pool::ThreadPool;
 use super::super::simd::rows::Rows;
-use crate::program::{BufferId, Part, Program};
+use crate::picture_layout::PictureLayout;
+use crate::program::{BufferId, Part, Program, RowSet};
 
 /// The rows of an attention while it runs.
 #[derive(Default)]
@@ -19,7 +21,14 @@ pub struct Buffers {
     rows: Vec<Rows>,
     /// The rows of each buffer per row of the step. Those of one head lie together.
     per_row: Vec<usize>,
+    /// The set that the rows of each buffer are.
+    sets: Vec<RowSet>,
+    /// The rows of the step.
     num_rows: usize,
+    /// The rows of each set of a picture encoder.
+    in_sets: [usize; RowSet::ALL.len()],
+    /// The keys and values of attention over the rows of a step.
+    pub among: Option<KvCache>,
     pub attention: AttentionBuffers,
     pub experts: ExpertBuffers,
     pub shared_score: Rows, // [num_tokens, 1]
@@ -30,7 +39,10 @@ impl Buffers {
         Self {
             rows: program.buffers.iter().map(|buffer| Rows::new(buffer.width)).collect(),
             per_row: program.buffers.iter().map(|buffer| buffer.per_row).collect(),
+            sets: program.buffers.iter().map(|buffer| buffer.rows).collect(),
             num_rows: 0,
+            in_sets: [0; RowSet::ALL.len()],
+            among: None,
             attention: AttentionBuffers::default(),
             experts: ExpertBuffers::default(),
             shared_score: Rows::default(),
@@ -42,6 +54,24 @@ impl Buffers {
         self.num_rows = num_rows;
     }
 
+    /// Begins a step of a picture encoder.
+    pub fn begin_pictures(&mut self, layout: &PictureLayout) {
+        self.in_sets = RowSet::ALL.map(|set| layout.num_rows(set));
+    }
+
+    /// The rows of a buffer per head.
+    pub fn count(&self, id: BufferId) -> usize {
+        match self.sets[id.0] {
+            RowSet::Step => self.num_rows,
+            set => self.in_sets[set as usize],
+        }
+    }
+
+    /// The set that a buffer's rows are.
+    pub fn set(&self, id: BufferId) -> RowSet {
+        self.sets[id.0]
+    }
+
     pub fn rows(&self, id: BufferId) -> &Rows {
         &self.rows[id.0]
     }
@@ -49,7 +79,7 @@ impl Buffers {
     /// Takes a buffer, with room for the step's rows. [`Buffers::put`] returns it.
     pub fn take(&mut self, id: BufferId) -> Rows {
         let mut rows = std::mem::take(&mut self.rows[id.0]);
-        rows.resize(self.num_rows * self.per_row[id.0]);
+        rows.resize(self.count(id) * self.per_row[id.0]);
         rows
     }
 

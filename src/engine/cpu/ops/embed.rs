@@ -4,7 +4,7 @@ use super::super::matrix::dequantize_row;
 use super::super::simd::rows::Rows;
 use super::step::{Kernel, Step};
 use super::tensors::Tensors;
-use crate::program::{BufferId, Embed};
+use crate::program::{AddSlice, BufferId, Embed};
 use crate::{EngineError, Input};
 use model::Weight;
 
@@ -15,6 +15,8 @@ pub struct EmbedKernel {
     positions: Option<Weight>,
     scale: f32,
     pads_embeddings: bool,
+    /// The floats of a row of embeddings.
+    embedding_width: usize,
     out: BufferId,
 }
 
@@ -26,6 +28,7 @@ impl EmbedKernel {
             positions: op.positions.map(|positions| tensors.weight(positions)).transpose()?,
             scale: op.scale,
             pads_embeddings: op.pads_embeddings,
+            embedding_width: tensors.weights.spec.embedding_width(),
             out: op.out,
         })
     }
@@ -40,7 +43,9 @@ impl Kernel for EmbedKernel {
             let id = match step.inputs[i] {
                 Input::Token(id) => id,
                 Input::Embedding(_) if self.pads_embeddings => 0,
-                Input::Embedding(from) => return row.copy_from_slice(&batch.embeddings[from as usize * width..][..width]),
+                Input::Embedding(from) => {
+                    return row.copy_from_slice(&batch.embeddings[from as usize * self.embedding_width..][..width]);
+                }
                 Input::Sampled(_) => unreachable!("resolved before the pass"),
             };
             dequantize_row(weights, &self.table, id as usize, row);
@@ -59,5 +64,32 @@ impl Kernel for EmbedKernel {
             out.for_each(step.pool, |i, row| kernels.add_to(row, rows.row(i)));
         }
         step.buffers.put(self.out, out);
+    }
+}
+
+pub struct AddSliceKernel {
+    op: AddSlice,
+    /// The floats of a row of embeddings.
+    embedding_width: usize,
+}
+
+impl AddSliceKernel {
+    pub fn new(op: &AddSlice, tensors: &Tensors) -> Self {
+        Self { op: *op, embedding_width: tensors.weights.spec.embedding_width() }
+    }
+}
+
+impl Kernel for AddSliceKernel {
+    fn run(&self, step: &mut Step) {
+        let (kernels, batch) = (step.kernels, step.batch);
+        let mut to = step.buffers.take(self.op.to);
+        let width = to.width();
+        to.for_each(step.pool, |i, row| {
+            if let Input::Embedding(from) = step.inputs[i] {
+                let first = from as usize * self.embedding_width + self.op.slice * width;
+                kernels.add_to(row, &batch.embeddings[first..][..width]);
+            }
+        });
+        step.buffers.put(self.op.to, to);
     }
 }

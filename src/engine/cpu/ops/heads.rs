@@ -34,13 +34,15 @@ impl Finish {
         let Heads { from, count, dim, .. } = self.heads;
         let (kernels, buffers) = (step.kernels, &*step.buffers);
         let (batch, ropes, rotations) = (step.batch, step.ropes, step.rotations);
-        rows.reshape(step.inputs.len(), count * dim);
+        rows.reshape(buffers.count(from.buffer), count * dim);
         rows.for_each(step.pool, |i, row| {
             for (head, to) in row.chunks_exact_mut(dim).enumerate() {
                 to.copy_from_slice(buffers.head(from, (i, head), dim));
             }
             let rotate = |rope: usize, elements: &mut [f32]| ropes[rope].rotate(elements, rotations[rope].row(i));
-            self.finish(kernels, row, batch.positions[i], rotate);
+            // only language models have queries that grow with their position
+            let position = batch.positions.get(i).copied().unwrap_or(0);
+            self.finish(kernels, row, position, rotate);
         });
     }
 

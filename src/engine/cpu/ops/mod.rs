@@ -1,5 +1,6 @@
 //! Lowers a program to the CPU's kernels: each op becomes a [`Kernel`] that holds its weights in the forms that it needs.
 
+mod among;
 mod attention;
 mod buffers;
 mod elementwise;
@@ -7,6 +8,7 @@ mod embed;
 mod experts;
 mod heads;
 mod linear;
+mod mix;
 mod norm;
 mod recurrence;
 mod step;
@@ -45,6 +47,9 @@ fn instruction(op: &Op, tensors: &Tensors) -> Result<Instruction, EngineError> {
         Op::Map(op) => Box::new(elementwise::MapKernel::new(op, tensors)),
         Op::Heads(op) => Box::new(heads::HeadsKernel::new(op, tensors)),
         Op::Attention(op) => Box::new(attention::AttentionKernel::new(op, tensors)),
+        Op::Among(op) => Box::new(among::AmongKernel::new(op, tensors)),
+        Op::Mix(op) => Box::new(mix::MixKernel::new(op, tensors)?),
+        Op::AddSlice(op) => Box::new(embed::AddSliceKernel::new(op, tensors)),
         Op::Convolve(op) => Box::new(recurrence::ConvolveKernel::new(op, tensors)),
         Op::Scan(op) => Box::new(recurrence::ScanKernel::new(op, tensors)),
         Op::Delta(op) => Box::new(recurrence::DeltaKernel::new(op, tensors)),

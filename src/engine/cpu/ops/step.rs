@@ -8,6 +8,7 @@ use super::super::state::StateStore;
 use super::buffers::Buffers;
 use crate::Input;
 use crate::check::CheckedBatch;
+use crate::picture_layout::PictureLayout;
 use crate::rope::Rope;
 use model::Weights;
 
@@ -27,6 +28,8 @@ pub struct Step<'a> {
     /// The batch's inputs: tokens and embeddings.
     pub inputs: &'a [Input],
     pub sequences: &'a [SequenceRows],
+    /// The pictures of an encoder's step.
+    pub pictures: &'a PictureLayout,
     pub ropes: &'a [Rope],
     /// [num_ropes][num_tokens, rope_dim] cosines, then sines
     pub rotations: &'a [Rows],

@@ -30,7 +30,7 @@ impl Tensors<'_> {
     pub fn matrix(&self, id: TensorId) -> Result<Mat, EngineError> {
         let (weight, tensor) = (self.weight(id)?, self.program.tensor(id));
         let matrix = match tensor.source {
-            Source::LatentKeys(_) => Mat::transposed(self.kernels, self.weights, &weight),
+            Source::LatentKeys(_) | Source::Transposed(_) => Mat::transposed(self.kernels, self.weights, &weight),
             _ => Mat::new(self.kernels, self.weights, &weight),
         };
         Ok(matrix?.with_scales_of(tensor))

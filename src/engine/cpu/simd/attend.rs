@@ -10,6 +10,7 @@ use super::zeroed::Zeroed;
 use super::{Kernels, LANES};
 use crate::check::Places;
 use model::WindowKind;
+use model::spec::RunSight;
 
 impl Kernels {
     /// Attends with each sequence's rows over its cached blocks.
@@ -24,7 +25,7 @@ impl Kernels {
         let mut tasks = Vec::new();
         for (i, s) in a.sequences.iter().enumerate() {
             assert!(s.first_row + s.num_rows <= q.num_rows(), "a sequence's rows are in the batch");
-            let blocks = (s.first_position + s.num_rows).div_ceil(a.cache.block_size);
+            let blocks = s.end.div_ceil(a.cache.block_size);
             let table = a.table(i);
             assert!(table.len() >= blocks && table[..blocks].iter().all(|&b| (b as usize) < a.cache.num_blocks), "blocks exist");
             for kv_head in 0..layer.num_kv_heads {
@@ -53,7 +54,7 @@ impl Kernels {
                 for (r, row) in rows[..count].iter_mut().enumerate() {
                     let (token, h) = ((start + r) / group, kv_head * group + (start + r) % group);
                     let position = s.first_position + token;
-                    let (from, to) = a.mask.range(position, s.first_position + s.num_rows);
+                    let (from, to) = a.seen(s, position, s.first_row + token);
                     let (slope, sink) = (a.slope(h), a.sinks.map_or(f32::NEG_INFINITY, |sinks| sinks[h]));
                     let at = s.first_row + token;
                     // SAFETY: rows and heads lie within q and out (asserted above); tasks write different heads or rows.
@@ -73,6 +74,8 @@ pub struct SequenceRows {
     pub first_row: usize,
     pub num_rows: usize,
     pub first_position: usize,
+    /// The positions that the cache holds.
+    pub end: usize,
 }
 
 /// The positions that a row sees.
@@ -82,6 +85,8 @@ pub struct Mask {
     pub kind: WindowKind,
     /// Whether a row sees later rows.
     pub bidirectional: bool,
+    /// What the rows of a whole run see besides.
+    pub run_sight: RunSight,
 }
 
 impl Mask {
@@ -109,6 +114,8 @@ pub struct Attend<'a> {
     /// Each head's score of a key without a value.
     pub sinks: Option<&'a [f32]>,
     pub sequences: &'a [SequenceRows],
+    /// The rows of each whole run, in order: the first one and their number.
+    pub runs: &'a [(u32, u32)],
     /// The sequences' block tables in the layer's cache group, one after another.
     pub tables: &'a [u32],
 }
@@ -117,6 +124,21 @@ impl Attend<'_> {
     fn table(&self, i: usize) -> &[u32] {
         let len = self.tables.len() / self.sequences.len();
         &self.tables[i * len..][..len]
+    }
+
+    /// The positions that row `at` of the batch sees.
+    fn seen(&self, s: &SequenceRows, position: usize, at: usize) -> (usize, usize) {
+        let (from, to) = self.mask.range(position, s.end);
+        if self.runs.is_empty() || self.mask.run_sight == RunSight::Causal {
+            return (from, to);
+        }
+        let next = self.runs.partition_point(|&(first, _)| first as usize <= at);
+        let Some(&(first, len)) = next.checked_sub(1).map(|run| &self.runs[run]).filter(|(first, len)| at < (first + len) as usize) else {
+            return (from, to);
+        };
+        let start = s.first_position + first as usize - s.first_row;
+        let from = if self.mask.run_sight == RunSight::Whole { from.min(start) } else { from };
+        (from, to.max(start + len as usize))
     }
 
     /// ALiBi's slope of a head. If the number of heads is not a power of two, heads beyond the largest power of two below it take the odd
@@ -148,6 +170,12 @@ impl CacheLayer {
     pub fn new(num_kv_heads: usize, key_dim: usize, value_dim: usize) -> Self {
         let [key_dim, value_dim] = [key_dim, value_dim].map(|dim| dim.next_multiple_of(LANES));
         Self { num_kv_heads, key_dim, value_dim, group: 0, before: 0 }
+    }
+
+    /// Whether the other layer keeps keys and values of the same shape.
+    pub fn has_shape_of(&self, other: &Self) -> bool {
+        let shape = |layer: &Self| [layer.num_kv_heads, layer.key_dim, layer.value_dim];
+        shape(self) == shape(other)
     }
 
     /// Floats per token.
@@ -311,13 +339,14 @@ mod tests {
             kv: KvCapacity::blocks(2, 32),
             num_backed: 2,
             vocab_size: 1,
-            hidden_dim: 1,
+            embedding_width: 1,
             num_token_types: 0,
             max_slots: 1,
             max_batch_tokens: TOKENS,
             max_context: 32,
             bidirectional: false,
             refuses_grids: None,
+            refuses_rows: None,
         }
     }
 
@@ -326,8 +355,8 @@ mod tests {
         let (batch, mut random, mut pool) = (batch(), Random(3), ThreadPool::new(3).unwrap());
         let places = limits().check(&batch).unwrap().places(0);
         let [q, k, v] = [4, 2, 2].map(|heads| random_rows(heads * DIM, &mut random));
-        let sequences = [SequenceRows { first_row: 0, num_rows: TOKENS, first_position: 0 }];
-        let mask = Mask { window: None, kind: WindowKind::Sliding, bidirectional: false };
+        let sequences = [SequenceRows { first_row: 0, num_rows: TOKENS, first_position: 0, end: TOKENS }];
+        let mask = Mask { window: None, kind: WindowKind::Sliding, bidirectional: false, run_sight: RunSight::Causal };
         for kernels in available() {
             let layout = CacheLayout::new(vec![CacheLayer::new(2, DIM, DIM)], [&[0][..]].into_iter());
             let mut cache = KvCache::new(layout, 2, 32).unwrap();
@@ -342,6 +371,7 @@ mod tests {
                 alibi: None,
                 sinks: None,
                 sequences: &sequences,
+                runs: &[],
                 tables: &batch.block_tables,
             };
             let mut out = random_rows(4 * DIM, &mut random);

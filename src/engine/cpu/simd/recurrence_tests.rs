@@ -33,7 +33,7 @@ fn walk(values: usize, step: usize, run: impl Fn(std::ops::Range<usize>, &mut He
     let (mut state, mut all) = (vec![0f32; HEADS * KEYS * values], Vec::new());
     for start in (0..TOKENS).step_by(step) {
         let tokens = start..TOKENS.min(start + step);
-        let sequences = [SequenceRows { first_row: 0, num_rows: tokens.len(), first_position: start }];
+        let sequences = [SequenceRows { first_row: 0, num_rows: tokens.len(), first_position: start, end: start + tokens.len() }];
         let mut out = rows(tokens.clone(), HEADS * values, |_, _| f32::NAN);
         let states = &mut [&mut state[..]];
         run(tokens.clone(), &mut Heads { count: HEADS, keys: KEYS, values, sequences: &sequences, states }, &mut out);

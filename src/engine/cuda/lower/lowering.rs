@@ -149,7 +149,9 @@ impl<'a> Lowering<'a> {
             Predict(op) => self.predict(op),
             Correct(op) => self.correct(op),
             Match(op) => self.match_length(op),
-            AddShared(_) | Exchange(_) => Err(EngineError::Unsupported(format!("op {} on a GPU", op.name()))),
+            // adds nothing to rows that are tokens, and the engine refuses others
+            AddSlice(_) => Ok(()),
+            Exchange(_) | AddShared(_) | Among(_) | Mix(_) => Err(EngineError::Unsupported(format!("op {} on a GPU", op.name()))),
         }
     }
 

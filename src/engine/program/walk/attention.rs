@@ -46,6 +46,11 @@ impl Walk<'_> {
             let (bias, clamp) = (finished.bias.filter(|_| !as_they_are), finished.clamp.filter(|_| !as_they_are));
             values = Some(Heads { bias, clamp, rope: None, ..finished });
         }
+        let out_part = part(out, 0, a.value_dim);
+        if let (Some(within), Some(keys), Some(values)) = (self.within(i), keys, values) {
+            self.op(Op::Among(Box::new(Among { queries, keys, values, scale: a.scale, within, out: out_part })));
+            return Ok(Mixed { rows: out, output: AttnOutput, bias: self.vector(AttnOutputBias, i) });
+        }
         let sinks = self.vector_part(AttnSinks, i, heads);
         self.op(Op::Attention(Box::new(Attention {
             queries,
@@ -60,7 +65,8 @@ impl Walk<'_> {
             bidirectional: arch.bidirectional,
             alibi: a.alibi,
             sinks,
-            out: part(out, 0, a.value_dim),
+            run_sight: a.picture_rows,
+            out: out_part,
         })));
         if let Some(gate) = gate {
             let rows = part(out, 0, a.value_dim);

@@ -99,7 +99,7 @@ impl Walk<'_> {
             up,
             gate_bias,
             up_bias,
-            activation: spec.arch.activation,
+            activation: spec.activation,
             xielu: spec.xielu.get(i).copied().unwrap_or_default(),
             cutoff,
             dim,

@@ -44,6 +44,7 @@ impl Walk<'_> {
             window: None,
             window_kind: self.spec().arch.window_kind,
             bidirectional: self.spec().arch.bidirectional,
+            run_sight: model::spec::RunSight::Causal,
             alibi: None,
             sinks: None,
             out: part(latent, 0, rank),

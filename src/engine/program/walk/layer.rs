@@ -26,10 +26,11 @@ impl Walk<'_> {
             self.map(Map { factor: spec.residual_scale, ..copy(whole(h), whole(self.x), 1, hidden) });
         }
         let scale = if block == Block::NormedResidual { 1.0 } else { spec.residual_scale };
-        let finish = |norm: Option<NormParams>| Finish { norm: norm.filter(|_| block != Block::PostNorm), scale };
+        let [attn_scales, ffn_scales] = [AttnScale, FfnScale].map(|role| self.vector(role, i));
+        let finish = |norm: Option<NormParams>, scales| Finish { norm: norm.filter(|_| block != Block::PostNorm), scale, scales };
         let post_attn = self.own_norm(PostAttnNorm, PostAttnNormBias, i);
         for mixed in self.mixers(i, h)? {
-            self.branch(i, &mixed, finish(post_attn))?;
+            self.branch(i, &mixed, finish(post_attn, attn_scales))?;
         }
         if let (Block::PostNorm, Some(norm)) = (block, post_attn) {
             self.norm_in_place(self.x, norm);
@@ -43,7 +44,7 @@ impl Walk<'_> {
             if block == Block::NormedResidual {
                 self.map(Map { factor: spec.residual_scale, ..copy(whole(h), whole(self.x), 1, hidden) });
             }
-            self.feed_forward(i, h, early, finish(post_ffn))?;
+            self.feed_forward(i, h, early, finish(post_ffn, ffn_scales))?;
             if let (Block::PostNorm, Some(norm)) = (block, post_ffn) {
                 self.norm_in_place(self.x, norm);
             }
@@ -98,6 +99,9 @@ impl Walk<'_> {
         }
         if let Some(scale) = self.vector(TensorRole::LayerOutputScale, i) {
             self.map(Map { scale: Some((scale, hidden)), ..copy(whole(self.x), whole(self.x), 1, hidden) });
+        }
+        if i < self.spec().deepstack {
+            self.op(Op::AddSlice(AddSlice { slice: i + 1, to: self.x }));
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 mod attention;
 mod delta;
+mod encoder;
 mod experts;
 mod feed_forward;
 mod latent;
@@ -18,10 +19,11 @@ use std::collections::HashMap;
 use super::links::LayerLinks;
 use super::op::*;
 use super::parts::{Buffer, Cache, Classifier, Head, LayerOp, Program, State};
+use super::rules::RowSet;
 use super::scope::{Scope, Shard};
 use super::tensor::{Slice, Source, TensorId};
 use crate::EngineError;
-use model::{ModelSpec, NormKind, TensorRole, Weights};
+use model::{ModelSpec, NormKind, TensorRole, VisionSpec, Weights};
 
 /// A program that is being written.
 pub struct Walk<'a> {
@@ -30,7 +32,7 @@ pub struct Walk<'a> {
     scope: &'a Scope,
     program: Program,
     tensors: HashMap<(Source, Slice), TensorId>,
-    buffers: HashMap<(String, usize, usize), BufferId>,
+    buffers: HashMap<(String, usize, usize, RowSet), BufferId>,
     /// The index of each layer's cache and state.
     caches: Vec<Option<usize>>,
     states: Vec<Option<usize>>,
@@ -38,6 +40,10 @@ pub struct Walk<'a> {
     layer: Option<usize>,
     /// The residual stream.
     x: BufferId,
+    /// The set that the rows of new buffers are.
+    rows: RowSet,
+    /// None in a language model.
+    vision: Option<&'a VisionSpec>,
 }
 
 /// The rows before an output projection, and the roles of its matrix and bias.
@@ -52,6 +58,8 @@ pub struct Mixed {
 pub struct Finish {
     norm: Option<NormParams>,
     scale: f32,
+    /// A factor for each element.
+    scales: Option<TensorId>,
 }
 
 /// All elements of a buffer's rows, as one head.
@@ -84,7 +92,20 @@ impl<'a> Walk<'a> {
             head: None,
         };
         let (tensors, buffers, caches, states) = Default::default();
-        let mut walk = Self { weights, links, scope, program, tensors, buffers, caches, states, layer: None, x: BufferId(0) };
+        let mut walk = Self {
+            weights,
+            links,
+            scope,
+            program,
+            tensors,
+            buffers,
+            caches,
+            states,
+            layer: None,
+            x: BufferId(0),
+            rows: RowSet::Step,
+            vision: None,
+        };
         walk.x = walk.buffer("x", spec.hidden_dim);
         walk
     }
@@ -203,9 +224,9 @@ impl<'a> Walk<'a> {
 
     /// A buffer with `per_row` rows for each row of the step.
     fn rows_buffer(&mut self, name: &str, width: usize, per_row: usize) -> BufferId {
-        let buffers = &mut self.program.buffers;
-        *self.buffers.entry((name.to_owned(), width, per_row)).or_insert_with(|| {
-            buffers.push(Buffer { name: name.to_owned(), width, per_row });
+        let (buffers, rows) = (&mut self.program.buffers, self.rows);
+        *self.buffers.entry((name.to_owned(), width, per_row, rows)).or_insert_with(|| {
+            buffers.push(Buffer { name: name.to_owned(), width, per_row, rows });
             BufferId(buffers.len() - 1)
         })
     }
@@ -271,7 +292,7 @@ impl<'a> Walk<'a> {
     /// x += finish(W · in + bias)
     fn branch(&mut self, i: usize, mixed: &Mixed, finish: Finish) -> Result<(), EngineError> {
         let (hidden, bias) = (self.hidden(), mixed.bias);
-        let direct = finish.norm.is_none() && finish.scale == 1.0;
+        let direct = finish.norm.is_none() && finish.scale == 1.0 && finish.scales.is_none();
         let out = if direct { self.x } else { self.buffer("branch", hidden) };
         self.joined_product(i, mixed.output, mixed.rows, out, direct)?;
         if bias.is_some() {
@@ -290,7 +311,8 @@ impl<'a> Walk<'a> {
         if let Some(norm) = finish.norm {
             self.norm_in_place(branch, norm);
         }
-        self.map(Map { add: true, factor: finish.scale, ..copy(whole(branch), whole(self.x), 1, hidden) });
+        let scale = finish.scales.map(|scales| (scales, 1));
+        self.map(Map { add: true, scale, factor: finish.scale, ..copy(whole(branch), whole(self.x), 1, hidden) });
     }
 
     /// x *= factor

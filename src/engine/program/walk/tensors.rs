@@ -106,7 +106,7 @@ impl Walk<'_> {
         self.add(Source::LightningFactors { layer, num_layers }, [1, heads, 1, 1], format!("the decays of layer {layer}"))
     }
 
-    fn add(&mut self, source: Source, shape: [usize; 4], name: String) -> TensorId {
+    pub fn add(&mut self, source: Source, shape: [usize; 4], name: String) -> TensorId {
         self.add_part(source, Slice::Whole, shape, name)
     }
 

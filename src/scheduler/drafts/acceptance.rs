@@ -1,0 +1,53 @@
+//! How likely a drafted token is accepted, learned from the sequence itself.
+//!
+//! Guesses fall into classes by their support. Each class has a rate, which moves by an eighth towards 1 when the guessed token comes and
+//! towards 0 when another one comes. Guesses count whether or not they were run as drafts, so a sequence that drafts nothing learns at no
+//! cost when drafts would pay, and one in free text stops at no cost.
+
+/// The first supports of the classes.
+const SUPPORTS: [usize; 5] = [0, 3, 5, 9, 17];
+/// The rates before anything is known.
+const PRIORS: [f64; 5] = [0.15, 0.25, 0.4, 0.6, 0.8];
+/// The step of a rate towards the latest outcome.
+const STEP: f64 = 0.125;
+
+#[derive(Clone, Debug)]
+pub struct AcceptanceRates([f64; SUPPORTS.len()]);
+
+impl Default for AcceptanceRates {
+    fn default() -> Self {
+        Self(PRIORS)
+    }
+}
+
+impl AcceptanceRates {
+    /// The probability that a token is accepted that is guessed with this support.
+    pub fn of(&self, support: usize) -> f64 {
+        if support == usize::MAX { 1.0 } else { self.0[class(support)] }
+    }
+
+    /// Records whether the guessed token came.
+    pub fn record(&mut self, support: usize, is_right: bool) {
+        let rate = &mut self.0[class(support)];
+        *rate += STEP * (f64::from(u8::from(is_right)) - *rate);
+    }
+}
+
+fn class(support: usize) -> usize {
+    SUPPORTS.iter().rposition(|&first| support >= first).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_follows_the_outcomes_of_its_class() {
+        let mut rates = AcceptanceRates::default();
+        assert!(SUPPORTS.windows(2).all(|pair| rates.of(pair[0]) < rates.of(pair[1])), "more support, more trust");
+        (0..40).for_each(|_| rates.record(4, true));
+        (0..40).for_each(|_| rates.record(20, false));
+        assert!(rates.of(3) > 0.98 && rates.of(100) < 0.02);
+        assert_eq!([rates.of(2), rates.of(5), rates.of(16)], [PRIORS[0], PRIORS[2], PRIORS[3]]);
+    }
+}

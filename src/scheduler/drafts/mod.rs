@@ -1,0 +1,215 @@
+//! Drafts: guesses of a sequence's next tokens, which a step verifies as further rows.
+//!
+//! A decode step runs a sequence's last token and its drafts as consecutive rows, each of which is sampled. The engine samples a row only
+//! if all drafts before it were right (`engine::Batch`), so the tokens are those of a step per token, with the same bits. `plan.rs` adds
+//! the rows, `commit.rs` takes the tokens.
+//!
+//! Each drafter guesses after every token, even if no drafts are run, and the tokens that come then say how good its guesses are. So the
+//! number of drafts adapts to the text (`acceptance.rs`), and to the step (`step_cost.rs`).
+
+mod acceptance;
+mod drafter;
+mod known;
+mod ngram;
+mod prediction;
+mod step_cost;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use acceptance::AcceptanceRates;
+use drafter::Drafter;
+use ngram::Ngram;
+use prediction::Prediction;
+
+pub use drafter::{DrafterKind, History};
+pub use known::KnownAnswer;
+pub use step_cost::StepCost;
+
+/// The most drafts of a sequence in a step.
+pub const MAX_DRAFTS: usize = 16;
+/// A guess that takes longer is slow. A lookup takes a few microseconds.
+const SLOW: Duration = Duration::from_millis(2);
+/// A drafter with so many slow guesses is dropped.
+const MAX_SLOW: u32 = 3;
+
+/// What a request says about drafts.
+#[derive(Clone, Debug)]
+pub struct DraftOptions {
+    /// The answer that the client expects.
+    pub prediction: Option<Arc<[u32]>>,
+    /// The most drafts per step. None: the scheduler's own bound.
+    pub most: Option<u32>,
+    /// Fewer drafts than this are not run.
+    pub fewest: u32,
+    /// A draft ends before a token that is less likely to be accepted than this, by the sequence's own experience.
+    pub least_probability: f32,
+    /// A continuation that is known beforehand, for measurements. It replaces all other drafters.
+    pub known: Option<KnownAnswer>,
+}
+
+impl Default for DraftOptions {
+    fn default() -> Self {
+        Self { prediction: None, most: None, fewest: 0, least_probability: 0.0, known: None }
+    }
+}
+
+/// A drafter with its latest guess and its record.
+#[derive(Debug)]
+struct Source {
+    drafter: Box<dyn Drafter>,
+    rates: AcceptanceRates,
+    guess: Vec<u32>,
+    support: usize,
+    num_slow: u32,
+}
+
+impl Source {
+    fn new(drafter: impl Drafter + 'static) -> Self {
+        Self { drafter: Box::new(drafter), rates: AcceptanceRates::default(), guess: Vec::new(), support: 0, num_slow: 0 }
+    }
+
+    /// The probability that the token at `index` of the guess is accepted, if those before it were.
+    fn rate(&self, index: usize) -> f64 {
+        self.rates.of(self.support.saturating_add(index))
+    }
+
+    /// Compares the guess with the tokens that came.
+    fn learn(&mut self, tokens: &[u32]) {
+        for (index, (guessed, came)) in self.guess.iter().zip(tokens).enumerate() {
+            self.rates.record(self.support.saturating_add(index), guessed == came);
+            if guessed != came {
+                break;
+            }
+        }
+    }
+
+    /// Guesses again. False if the drafter is of no more use, because it panicked or is slow.
+    fn guess(&mut self, history: History<'_>, most: usize) -> bool {
+        self.guess.clear();
+        let start = Instant::now();
+        let proposed = catch_unwind(AssertUnwindSafe(|| self.drafter.propose(history, most, &mut self.guess)));
+        self.num_slow += u32::from(start.elapsed() > SLOW);
+        self.guess.truncate(most);
+        self.support = proposed.as_ref().copied().unwrap_or(0);
+        if proposed.is_err() || self.num_slow >= MAX_SLOW {
+            let why = if proposed.is_err() { "panicked" } else { "is slow" };
+            tracing::warn!("the drafter {:?} {why}: its sequence goes on without it", self.drafter.kind());
+            return false;
+        }
+        true
+    }
+}
+
+/// The drafters of a sequence, and its drafts in flight.
+#[derive(Debug, Default)]
+pub struct Drafts {
+    sources: Vec<Source>,
+    /// The drafts that a step in flight verifies, and their origin.
+    in_flight: Vec<u32>,
+    kind: Option<DrafterKind>,
+    /// Time of a row, in units of a step's time without rows.
+    row_cost: f64,
+    most: usize,
+    fewest: usize,
+    least_probability: f64,
+}
+
+impl Drafts {
+    /// The drafters of a sequence with these options.
+    pub fn new(options: &DraftOptions, row_cost: f64) -> Self {
+        let mut sources = Vec::new();
+        match &options.known {
+            Some(known) => sources.push(Source::new(known.clone())),
+            None => {
+                sources.extend(options.prediction.clone().map(|tokens| Source::new(Prediction::new(tokens))));
+                sources.push(Source::new(Ngram::default()));
+            }
+        }
+        Self {
+            sources,
+            row_cost,
+            most: options.most.map_or(MAX_DRAFTS, |most| MAX_DRAFTS.min(most as usize)),
+            fewest: options.fewest as usize,
+            least_probability: options.least_probability.into(),
+            ..Self::default()
+        }
+    }
+
+    /// The drafts that a step in flight verifies.
+    pub fn in_flight(&self) -> &[u32] {
+        &self.in_flight
+    }
+
+    /// Forgets the drafts in flight. Returns their origin.
+    pub fn land(&mut self) -> Option<DrafterKind> {
+        self.in_flight.clear();
+        self.kind.take()
+    }
+
+    /// Takes in the last `num_new` tokens of `history` and guesses at most `most` tokens that follow.
+    pub fn guess(&mut self, history: History<'_>, num_new: usize, most: usize) {
+        if self.most == 0 {
+            return;
+        }
+        let new = &history.generated[history.generated.len() - num_new..];
+        self.sources.retain_mut(|source| {
+            source.learn(new);
+            source.guess(history, most)
+        });
+    }
+
+    /// The source whose guess is the likeliest to be right.
+    fn best(&self) -> Option<&Source> {
+        // The first of equal ones.
+        self.sources.iter().rev().filter(|source| !source.guess.is_empty()).max_by(|a, b| a.rate(0).total_cmp(&b.rate(0)))
+    }
+
+    /// The drafts that a step of this sequence alone would verify, for those who prepare them.
+    pub fn expected(&self) -> &[u32] {
+        let num = self.num_worth(0, MAX_DRAFTS, &mut StepCost::new(1, self.row_cost)).0;
+        self.best().map_or(&[], |source| &source.guess[..num])
+    }
+
+    /// The number of drafts to run, at most `most`, and the number of them that will probably be accepted. `skip`: number of tokens that
+    /// are sampled but not known, which come before the drafts.
+    fn num_worth(&self, skip: usize, most: usize, cost: &mut StepCost) -> (usize, f64) {
+        let Some(source) = self.best() else { return (0, 0.0) };
+        let most = source.guess.len().saturating_sub(skip).min(most).min(self.most);
+        let (mut probability, mut num, mut expected) = ((0..skip).map(|index| source.rate(index)).product::<f64>(), 0, 0.0);
+        let before = *cost;
+        while num < most && source.rate(skip + num) >= self.least_probability {
+            probability *= source.rate(skip + num);
+            if !cost.add(probability) {
+                break;
+            }
+            (num, expected) = (num + 1, expected + probability);
+        }
+        if num < self.fewest {
+            *cost = before;
+            return (0, 0.0);
+        }
+        (num, expected)
+    }
+
+    /// Sends off at most `most` drafts, as many as are worth their time. `least_gain`: the number of drafts that must probably be
+    /// accepted.
+    pub fn send(&mut self, skip: usize, most: usize, least_gain: f64, cost: &mut StepCost) -> &[u32] {
+        debug_assert!(self.in_flight.is_empty(), "drafts are in flight already");
+        let before = *cost;
+        let (num, expected) = self.num_worth(skip, most, cost);
+        if num == 0 || expected < least_gain {
+            *cost = before;
+            return &[];
+        }
+        if let Some((guess, kind)) = self.best().map(|source| (source.guess[skip..skip + num].to_vec(), source.drafter.kind())) {
+            (self.in_flight, self.kind) = (guess, Some(kind));
+        }
+        &self.in_flight
+    }
+}
+
+#[cfg(test)]
+#[path = "drafts_tests.rs"]
+mod tests;

@@ -1,0 +1,183 @@
+//! Checks that drafts change no token and no log-probability: every way to draw, under grammars, alone and together, with too few blocks,
+//! with cached prefixes and in sequence groups.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use logits::{Allowed, Constraint, Grammar, SamplingParams, mask_words};
+use metrics::ModelMetrics;
+use model::testing::TinyModel;
+use model::{ARCHS, Arch};
+use scheduler::{DraftOptions, Event, EventStream, Handle, KnownAnswer, NewSequence, SchedulerOptions, SequenceGroup};
+
+use crate::backends::{Factory, gpu, on_cpu, on_gpu, prompts};
+
+const VOCAB: u32 = 320;
+const TOKENS: u32 = 60;
+
+/// A text: each token with the bits of its log-probabilities, and the stop id that ended it.
+type Text = (Vec<(u32, Vec<u32>)>, Option<u32>);
+
+/// Allows a third of the ids at each position, and ends after `len` ids.
+#[derive(Clone, Copy, Debug)]
+struct Thirds {
+    len: usize,
+}
+
+struct At(Thirds, usize);
+
+impl Grammar for Thirds {
+    fn start(&self) -> Box<dyn Constraint> {
+        Box::new(At(*self, 0))
+    }
+}
+
+impl Constraint for At {
+    fn accept(&mut self, id: u32) -> Result<(), String> {
+        if id as usize % 3 != self.1 % 3 {
+            return Err(format!("{id} was not allowed at {}", self.1));
+        }
+        self.1 += 1;
+        Ok(())
+    }
+
+    fn allowed(&mut self) -> Result<Allowed, String> {
+        if self.1 == self.0.len {
+            return Ok(Allowed::End);
+        }
+        let mut words = vec![0; mask_words(VOCAB as usize)];
+        (0..VOCAB).filter(|id| *id as usize % 3 == self.1 % 3).for_each(|id| words[id as usize / 32] |= 1 << (id % 32));
+        Ok(Allowed::Mask(words))
+    }
+
+    fn fork(&self) -> Option<Box<dyn Constraint>> {
+        Some(Box::new(Self(self.0, self.1)))
+    }
+}
+
+/// Every way to draw, with and without a grammar and stop ids.
+fn sequences() -> Vec<NewSequence> {
+    let greedy = SamplingParams::greedy();
+    let seeded = SamplingParams { temperature: 0.9, seed: 7, ..greedy.clone() };
+    let filtered = SamplingParams { top_k: 30, top_p: 0.9, min_p: 0.01, seed: 3, ..seeded.clone() };
+    let penalised = SamplingParams { repetition_penalty: 1.2, frequency_penalty: 0.4, presence_penalty: 0.3, ..seeded.clone() };
+    let suppressed =
+        SamplingParams { min_tokens: 12, suppressed: (0..VOCAB).step_by(2).collect(), logit_bias: vec![(7, 3.0)], ..greedy.clone() };
+    let ways = [greedy, seeded, filtered, penalised, suppressed];
+    let of = |(i, prompt): (usize, Vec<u32>)| {
+        let new = NewSequence::new(prompt, ways[i % ways.len()].clone(), 1 + TOKENS - (i % 7) as u32);
+        NewSequence {
+            num_logprobs: (i % 3 > 0).then_some(4),
+            grammar: (i % 4 == 1).then(|| Arc::new(Thirds { len: 20 + i }) as Arc<dyn Grammar>),
+            stop_ids: if i % 5 == 2 { (0..VOCAB).step_by(41).collect() } else { Vec::new() },
+            ..new
+        }
+    };
+    prompts(VOCAB, 20, 120).into_iter().enumerate().map(of).collect()
+}
+
+fn drain(mut stream: EventStream) -> Text {
+    let mut text = Vec::new();
+    loop {
+        match stream.blocking_next() {
+            Some(Event::Token { id, logprobs }) => {
+                let bits = |(id, x): &(u32, f32)| [*id, x.to_bits()];
+                let all = logprobs.iter().flat_map(|all| [all.chosen.to_bits()].into_iter().chain(all.top.iter().flat_map(bits)));
+                text.push((id, all.collect()));
+            }
+            Some(Event::Finished { stopped_by, .. }) => return (text, stopped_by),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    num_blocks: usize,
+    max_batch_tokens: usize,
+    max_running: usize,
+    relatives: usize,
+    drafts: bool,
+}
+
+/// Runs all sequences at once. Returns their texts, and the numbers of drafts, right drafts and preemptions.
+fn run(open: Factory, path: &Path, name: &str, load: Load, sequences: &[NewSequence]) -> (Vec<Text>, [u64; 3]) {
+    let Load { max_batch_tokens, max_running, drafts, .. } = load;
+    let options =
+        SchedulerOptions { max_batch_tokens, max_running, max_waiting: 512, max_waiting_tokens: 0, prefix_cache: max_running > 1, drafts };
+    let metrics = ModelMetrics::for_model(name);
+    let handle = Handle::spawn(open(path, load.num_blocks), options, metrics.clone());
+    let start = |new: &NewSequence| -> Vec<EventStream> {
+        let sequence_group = (load.relatives > 0).then(SequenceGroup::unique);
+        (0..=load.relatives).map(|_| handle.enqueue(NewSequence { sequence_group, ..new.clone() }).unwrap()).collect()
+    };
+    let groups: Vec<Vec<EventStream>> = sequences.iter().map(start).collect();
+    let alike = |group: Vec<EventStream>| {
+        let mut texts: Vec<Text> = group.into_iter().map(drain).collect();
+        texts.dedup();
+        assert_eq!(texts.len(), 1, "sequences with the same prompt differ");
+        texts.remove(0)
+    };
+    let texts = groups.into_iter().map(alike).collect();
+    handle.stop();
+    assert!(handle.wait_ended(std::time::Duration::from_secs(60)), "the engine does not end");
+    let counters =
+        [&metrics.spec_decode_num_draft_tokens_total, &metrics.spec_decode_num_accepted_tokens_total, &metrics.num_preemptions_total];
+    (texts, counters.map(|counter| counter.get()))
+}
+
+/// Drafts of the known texts, each token of which is right with a probability of its own.
+fn with_known(sequences: &[NewSequence], texts: &[Text]) -> Vec<NewSequence> {
+    let of = |(i, (new, text)): (usize, (&NewSequence, &Text))| {
+        // What follows the stop id is guessed, too.
+        let tokens = text.0.iter().map(|(id, _)| *id).chain(text.1).chain([1, 2, 3]).collect();
+        let known = Some(KnownAnswer { tokens, accept: [1.0, 0.9, 0.7, 0.3][i % 4] });
+        NewSequence { drafts: DraftOptions { known, ..DraftOptions::default() }, ..new.clone() }
+    };
+    sequences.iter().zip(texts).enumerate().map(of).collect()
+}
+
+fn drafts_change_no_bit(open: Factory, backend: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    // With everything visible, with windows, with experts.
+    for arch in [&ARCHS[0], Arch::by_name("gemma3").unwrap(), Arch::by_name("qwen3moe").unwrap()] {
+        let name = format!("{backend}-drafts-{}", arch.name);
+        let path = dir.path().join(format!("{name}.gguf"));
+        TinyModel { vocab_size: VOCAB as usize, ..TinyModel::new(arch) }.build().write(&path).unwrap();
+        let plain = sequences();
+        let alone = Load { num_blocks: 32, max_batch_tokens: 512, max_running: 1, relatives: 0, drafts: false };
+        let (texts, none) = run(open, &path, &format!("{name} without"), alone, &plain);
+        assert_eq!(none[0], 0);
+        let known = with_known(&plain, &texts);
+        let (drafted, crowd) = (Load { drafts: true, ..alone }, Load { drafts: true, max_running: 16, num_blocks: 128, ..alone });
+        for (what, load) in [
+            ("alone", drafted),
+            ("together", crowd),
+            ("chunked", Load { max_batch_tokens: 41, ..crowd }),
+            ("preempted", Load { num_blocks: 9, max_batch_tokens: 64, ..crowd }),
+            ("in groups", Load { relatives: 2, max_batch_tokens: 100, ..crowd }),
+        ] {
+            for (source, sequences) in [("known", &known), ("ngram", &plain)] {
+                let name = format!("{name} {what} {source}");
+                let (again, [num_drafts, num_right, num_preemptions]) = run(open, &path, &name, load, sequences);
+                println!("{name}: {num_right} of {num_drafts} drafts were right, {num_preemptions} preemptions");
+                for (i, (text, again)) in texts.iter().zip(&again).enumerate() {
+                    assert_eq!(text, again, "{name}: sequence {i}");
+                }
+                assert!(source == "ngram" || num_right > 50 && num_drafts > num_right, "{name}: {num_right} of {num_drafts}");
+            }
+        }
+    }
+}
+
+#[test]
+fn drafts_change_no_bit_of_an_answer() {
+    drafts_change_no_bit(&on_cpu, "cpu");
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn drafts_change_no_bit_of_an_answer_on_the_gpu() {
+    let _gpu = gpu();
+    drafts_change_no_bit(&on_gpu, "cuda");
+}
