@@ -1,19 +1,14 @@
 //! `penstock logits`: the raw logits at the last position of each prompt.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
 
 use super::device::DeviceArgs;
 use super::logits_pictures::{self, PictureArgs};
 use super::names::file_of;
+use super::npy::write_npy;
 use super::rows::{CHUNK, Rows};
-use crate::config::Backend;
-use crate::engine::{self, EngineOptions};
-use crate::gguf::GgufFile;
-use crate::model::Weights;
-use crate::registry::backend;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n  echo '[[1,2,3]]' > ids.json && penstock logits model.gguf --ids ids.json --out logits.npy")]
@@ -25,7 +20,7 @@ pub struct LogitsArgs {
     #[arg(long, value_name = "FILE.json", required_unless_present = "text")]
     ids: Option<PathBuf>,
     #[command(flatten)]
-    pub pictures: PictureArgs,
+    pictures: PictureArgs,
     /// Write each prompt's pooled vector instead, or its scores if the model ranks texts: float32 [prompts, length]
     #[arg(long)]
     vectors: bool,
@@ -34,13 +29,13 @@ pub struct LogitsArgs {
     out: PathBuf,
     /// Runs on the CPU unless a flag names another device
     #[command(flatten)]
-    pub device: DeviceArgs,
+    device: DeviceArgs,
 }
 
 pub fn run(args: LogitsArgs, config: Option<&Path>) -> anyhow::Result<()> {
     let file = file_of(config, &args.model)?;
     let rows = match (args.pictures.text(), &args.ids) {
-        (Some(paths), _) => vec![logits_pictures::run(&args, &file, paths)?],
+        (Some(paths), _) => vec![logits_pictures::run(&args.pictures, &args.device, args.vectors, &file, paths)?],
         (None, Some(ids)) => of_ids(&args, &file, ids)?,
         (None, None) => bail!("expected --ids, or --text with --mmproj"),
     };
@@ -58,37 +53,11 @@ fn of_ids(args: &LogitsArgs, file: &Path, path: &Path) -> anyhow::Result<Vec<Vec
         path.display()
     );
     let longest = prompts.iter().map(Vec::len).max().unwrap_or(1);
-    let mut rows = open(args, file, longest, CHUNK)?;
+    let mut rows = Rows::open(&args.device, args.vectors, file, longest, CHUNK)?;
     let vocab = rows.engine.spec().vocab_size;
     if let Some(id) = prompts.iter().flatten().find(|&&id| id as usize >= vocab) {
         bail!("{}: id {id} is not in the vocabulary, which has {vocab} tokens", path.display());
     }
     let mut read = |prompt: &Vec<u32>| if args.vectors { rows.vector(prompt) } else { rows.last(prompt) };
     prompts.iter().map(&mut read).collect()
-}
-
-/// Opens the model. A step has at most `most_rows` rows, unless all rows see each other.
-pub fn open(args: &LogitsArgs, file: &Path, context: usize, most_rows: usize) -> anyhow::Result<Rows> {
-    let weights = Weights::load(Arc::new(GgufFile::open(file)?))?;
-    let (device, chosen) = (args.device.index(), args.device.backend(Backend::Cpu)?);
-    let max_batch_tokens = if weights.spec.arch.bidirectional { context } else { most_rows };
-    ensure!(args.vectors || !weights.spec.arch.bidirectional, "{}: the model gives vectors, not logits: add --vectors", file.display());
-    let options = EngineOptions { device, context, kv_tokens: context, max_slots: 1, max_batch_tokens, ..EngineOptions::default() };
-    let engine = engine::open(weights, &options, backend(chosen)).with_context(|| format!("--backend {}", chosen.name()))?;
-    Ok(Rows::new(engine))
-}
-
-/// NumPy's format 1.0: magic, version, header length, a Python literal padded to 64 bytes, then the data.
-pub fn write_npy(path: &Path, rows: &[Vec<f32>], columns: usize) -> std::io::Result<()> {
-    let mut header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {columns}), }}", rows.len());
-    while (10 + header.len() + 1) % 64 != 0 {
-        header.push(' ');
-    }
-    header.push('\n');
-    outside::write(path, |file| {
-        file.write_all(b"\x93NUMPY\x01\x00")?;
-        file.write_all(&(header.len() as u16).to_le_bytes())?;
-        file.write_all(header.as_bytes())?;
-        rows.iter().try_for_each(|row| file.write_all(bytemuck::cast_slice(row)))
-    })
 }

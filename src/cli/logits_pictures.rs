@@ -8,12 +8,18 @@ use images::{Cutting, DecodeLimits};
 use serde_json::{Value, json};
 use serving::pictures::{Layout, PictureReader, PromptPart, items, prompt_batch};
 
-use super::logits::{LogitsArgs, open, write_npy};
+use super::device::DeviceArgs;
+use super::npy::write_npy;
+use super::rows::Rows;
 use crate::config::Backend;
 use crate::gguf::GgufFile;
 use crate::model::Weights;
 use crate::registry::backend;
 use crate::tokenizer::Tokenizer;
+
+/// The largest files [bytes].
+const MAX_TEXT: u64 = 16 << 20;
+const MAX_PICTURE: u64 = 256 << 20;
 
 #[derive(clap::Args, Debug)]
 pub struct PictureArgs {
@@ -44,18 +50,23 @@ impl PictureArgs {
 }
 
 /// The logits behind the prompt.
-pub fn run(args: &LogitsArgs, file: &Path, (text, mmproj): (&Path, &Path)) -> anyhow::Result<Vec<f32>> {
-    let pictures = &args.pictures;
-    let prompt = std::fs::read_to_string(text).with_context(|| format!("cannot read {}", text.display()))?;
+pub fn run(
+    pictures: &PictureArgs,
+    device: &DeviceArgs,
+    vectors: bool,
+    file: &Path,
+    (text, mmproj): (&Path, &Path),
+) -> anyhow::Result<Vec<f32>> {
+    let prompt = outside::read_text(text, MAX_TEXT).with_context(|| format!("cannot read {}", text.display()))?;
     let decoded = pictures.picture.iter().map(|path| {
-        let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+        let bytes = outside::read_regular(path, MAX_PICTURE).with_context(|| format!("cannot read {}", path.display()))?;
         images::decode(&bytes, &DecodeLimits::default()).with_context(|| path.display().to_string())
     });
     let decoded = decoded.collect::<anyhow::Result<Vec<_>>>()?;
     let opened = Arc::new(GgufFile::open(file)?);
     let tokenizer = Tokenizer::open(&opened)?;
     let language = Weights::load(opened)?.spec;
-    let chosen = args.device.backend(Backend::Cpu)?;
+    let chosen = device.backend(Backend::Cpu)?;
     let kind = backend(chosen).unwrap_or(crate::engine::BackendKind::Cpu);
     let cutting = if pictures.cutting == "reference" { Cutting::Reference } else { Cutting::LlamaCpp };
     let mut reader = PictureReader::open(mmproj, &language, &tokenizer, 0, kind)?.with_cutting(cutting);
@@ -74,7 +85,7 @@ pub fn run(args: &LogitsArgs, file: &Path, (text, mmproj): (&Path, &Path)) -> an
         write_npy(path, &rows, width).with_context(|| format!("cannot write {}", path.display()))?;
     }
     let longest = prompt.len();
-    open(args, file, longest, longest)?.last_of(prompt_batch(&prompt))
+    Rows::open(device, vectors, file, longest, longest)?.last_of(prompt_batch(&prompt))
 }
 
 /// The prompt's parts with their positions.

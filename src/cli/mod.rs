@@ -32,6 +32,7 @@ pub mod logits;
 mod logits_pictures;
 pub mod man;
 mod names;
+mod npy;
 mod output;
 pub mod ps;
 pub mod pull;

@@ -1,10 +1,18 @@
 //! Runs sequences of token ids through an engine, one after the other, and returns logits or vectors.
 
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
-use crate::engine::{BackendKind, Batch, BlockTables, Engine, Input, SlotInit, StepOutput, VectorRequest};
+use anyhow::{Context, ensure};
+
+use super::device::DeviceArgs;
+use crate::config::Backend;
+use crate::engine::{self, BackendKind, Batch, BlockTables, Engine, EngineOptions, Input, SlotInit, StepOutput, VectorRequest};
+use crate::gguf::GgufFile;
 use crate::logits::SamplingParams;
+use crate::model::Weights;
+use crate::registry::backend;
 
 /// Rows per step without logits.
 pub const CHUNK: usize = 256;
@@ -44,6 +52,18 @@ impl Rows {
     pub fn new(engine: Box<dyn Engine>) -> Self {
         let tables = BlockTables::new(engine.kv_capacity(), 1);
         Self { engine, tables, out: StepOutput::default(), params: Arc::new(SamplingParams::greedy()) }
+    }
+
+    /// Opens a model. A step has at most `most_rows` rows, unless all rows see each other.
+    pub fn open(device: &DeviceArgs, vectors: bool, file: &Path, context: usize, most_rows: usize) -> anyhow::Result<Self> {
+        let weights = Weights::load(Arc::new(GgufFile::open(file)?))?;
+        let (index, chosen) = (device.index(), device.backend(Backend::Cpu)?);
+        let max_batch_tokens = if weights.spec.arch.bidirectional { context } else { most_rows };
+        ensure!(vectors || !weights.spec.arch.bidirectional, "{}: the model gives vectors, not logits: add --vectors", file.display());
+        let options =
+            EngineOptions { device: index, context, kv_tokens: context, max_slots: 1, max_batch_tokens, ..EngineOptions::default() };
+        let engine = engine::open(weights, &options, backend(chosen)).with_context(|| format!("--backend {}", chosen.name()))?;
+        Ok(Self::new(engine))
     }
 
     /// Whether a step can return the logits of several rows of a sequence.

@@ -1,7 +1,7 @@
 //! [`Encoder`]: turns pictures into rows of embeddings for a language model.
 
-use crate::{BackendKind, EngineError};
-use model::{VisionSpec, VisionWeights};
+use crate::EngineError;
+use model::VisionSpec;
 
 /// A picture as an encoder takes it: resized to whole patches.
 #[derive(Clone, Copy, Debug)]
@@ -52,16 +52,5 @@ impl Picture<'_> {
                 }
             }
         }
-    }
-}
-
-/// Opens an encoder. `threads`: on the CPU, 0 means one per physical core.
-///
-/// # Errors
-/// [`EngineError::Unsupported`] for tensor types that the kernels do not know, and for backends that have no encoders.
-pub fn open_encoder(weights: VisionWeights, threads: usize, backend: BackendKind) -> Result<Box<dyn Encoder>, EngineError> {
-    match backend {
-        BackendKind::Cpu => Ok(Box::new(crate::cpu::CpuEncoder::new(weights, threads)?)),
-        other => Err(EngineError::Unsupported(format!("picture encoders on {}: use the CPU", other.name()))),
     }
 }

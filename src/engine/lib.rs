@@ -34,7 +34,7 @@ pub use model::{CacheWindow, Pooling};
 pub use batch::{Batch, Input, Masks, Sampled, Scored, SlotInit, StepId, StepOutput, VectorRequest};
 pub use block_tables::BlockTables;
 pub use device::{Backend, Budget, Device, DeviceInfo};
-pub use encoder::{Encoder, Picture, open_encoder};
+pub use encoder::{Encoder, Picture};
 pub use engine::Engine;
 pub use error::EngineError;
 pub use footprint::{Footprint, footprints, least_bytes, longest_context};
@@ -153,6 +153,17 @@ fn find_backend(backends: &[Backend], kind: BackendKind) -> Result<&Backend, Eng
 /// Ends the process in a way that is safe for every backend of this build, even while an engine hangs.
 pub fn end_process(code: i32) -> ! {
     (BACKENDS[0].end_process)(code)
+}
+
+/// Opens an encoder. `threads`: on the CPU, 0 means one per physical core.
+///
+/// # Errors
+/// [`EngineError::Unsupported`] for tensor types that the kernels do not know, and for backends that have no encoders.
+pub fn open_encoder(weights: model::VisionWeights, threads: usize, backend: BackendKind) -> Result<Box<dyn Encoder>, EngineError> {
+    match backend {
+        BackendKind::Cpu => Ok(Box::new(cpu::CpuEncoder::new(weights, threads)?)),
+        other => Err(EngineError::Unsupported(format!("picture encoders on {}: use the CPU", other.name()))),
+    }
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ pub enum DecodeError {
     #[error("the {format} picture is damaged ({reason}): save it again")]
     Damaged { format: Format, reason: String },
     #[error(
-        "the {format} picture is {width} × {height} pixels, which are too many pixels: send at most {max_pixels}, for example {side} × {side}"
+        "the {format} picture is {width} × {height} pixels, which are too many: send at most {max_pixels}, for example {side} × {side}"
     )]
     TooManyPixels { format: Format, width: u32, height: u32, max_pixels: u64, side: u64 },
     #[error("the {format} picture needs too much memory besides its pixels: save it again without metadata")]

@@ -54,7 +54,7 @@ impl PictureReader {
         let (own, due) = ([weights.spec.output_dim, weights.spec.deep_layers.len()], [language.hidden_dim, language.deepstack]);
         ensure!(
             own == due,
-            "{}: its rows have {} elements and {} further slices, expected {} and {} for the language model: take the mmproj file of this model",
+            "{}: rows of {} elements and {} further slices, expected {} and {} for the language model: take the mmproj of this model",
             path.display(),
             own[0],
             own[1],

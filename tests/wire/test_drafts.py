@@ -54,6 +54,7 @@ def test_answers_are_the_same_with_and_without_drafts(plain, drafted, way):
         assert got["usage"]["completion_tokens"] == expected["usage"]["completion_tokens"]
 
 
+@pytest.mark.real_models
 def test_a_prediction_that_comes_true_is_counted(drafted, plain):
     text = answer(drafted, temperature=0)["choices"][0]["message"]["content"]
     prediction = {"type": "content", "content": [{"type": "text", "text": text[:20]}, {"type": "text", "text": text[20:]}]}
@@ -78,6 +79,7 @@ def test_a_prediction_that_comes_true_is_counted(drafted, plain):
     assert tried(answer(plain, temperature=0, prediction=prediction)) == (0, 0), "without drafts, nothing is tried"
 
 
+@pytest.mark.real_models
 def test_llama_cpps_parameters_bound_the_drafts(drafted):
     text = answer(drafted, temperature=0)["choices"][0]["message"]["content"]
     fields = {"temperature": 0, "prediction": {"type": "content", "content": text}}

@@ -254,6 +254,7 @@ mod tests {
                 Some(VectorRequest { pooling: Pooling::First, complete: true }),
             ],
             want_logits: true,
+            whole_runs: Vec::new(),
         };
         let limits = Limits {
             kv: KvCapacity { num_state_slots: 5, ..KvCapacity::blocks(4, 32) },

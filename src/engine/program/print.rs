@@ -177,20 +177,8 @@ impl Program {
                 format!("{} = {}", self.part_text(op.to, op.heads.count, op.heads.dim), self.heads_text(&op.heads))
             }
             Op::Attention(op) => self.attention_text(op),
-            Op::Among(op) => {
-                let out = self.part_text(op.out, op.queries.count, op.values.dim);
-                let [q, k, v] = [&op.queries, &op.keys, &op.values].map(|heads| self.heads_text(heads));
-                let within = if op.within == Within::Picture { "picture" } else { "window" };
-                format!("{out} = q {q}; k {k}; v {v}; within a {within}")
-            }
-            Op::Mix(op) => {
-                let (sign, to) = (if op.add { "+=" } else { "=" }, self.whole_text(op.to));
-                let from = match op.from {
-                    MixSource::Rows(from) => self.whole_text(from),
-                    MixSource::Table(table) => self.name(table),
-                };
-                format!("{to} {sign} {} of {from}, {:?}", if op.parts == 1 { "rows".into() } else { format!("{} rows", op.parts) }, op.rule)
-            }
+            Op::Among(op) => self.among_text(op),
+            Op::Mix(op) => self.mix_text(op),
             Op::AddSlice(op) => format!("{} += slice {} of embeddings", self.whole_text(op.to), op.slice),
             Op::Convolve(op) => {
                 let (to, from) = (self.part_text(op.to, 1, op.channels), self.part_text(op.from, 1, op.channels));
@@ -223,6 +211,22 @@ impl Program {
                 format!("{to} {} {from} as long as {like}", if op.add { "+=" } else { "=" })
             }
         }
+    }
+
+    fn among_text(&self, op: &Among) -> String {
+        let out = self.part_text(op.out, op.queries.count, op.values.dim);
+        let [q, k, v] = [&op.queries, &op.keys, &op.values].map(|heads| self.heads_text(heads));
+        let within = if op.within == Within::Picture { "picture" } else { "window" };
+        format!("{out} = q {q}; k {k}; v {v}; within a {within}")
+    }
+
+    fn mix_text(&self, op: &Mix) -> String {
+        let (sign, to) = (if op.add { "+=" } else { "=" }, self.whole_text(op.to));
+        let from = match op.from {
+            MixSource::Rows(from) => self.whole_text(from),
+            MixSource::Table(table) => self.name(table),
+        };
+        format!("{to} {sign} {} of {from}, {:?}", if op.parts == 1 { "rows".into() } else { format!("{} rows", op.parts) }, op.rule)
     }
 
     fn map_text(&self, op: &Map) -> String {

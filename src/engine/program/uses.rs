@@ -84,28 +84,14 @@ impl Op {
                 op.gate.into_iter().chain([op.up]).for_each(|from| uses.whole(Read, from));
                 uses.whole(Write, op.out);
             }
-            Op::Map(op) => {
-                uses.part(Read, op.from, op.heads, op.dim);
-                if let Some((by, _)) = op.by {
-                    uses.part(Read, by, op.heads, op.dim);
-                }
-                uses.result(op.add, op.to, op.heads, op.dim);
-            }
+            Op::Map(op) => map_uses(op, &mut uses),
             Op::Heads(op) => {
                 uses.part(Read, op.heads.from, op.heads.count, op.heads.dim);
                 uses.part(Write, op.to, op.heads.count, op.heads.dim);
             }
             Op::Attention(op) => attention_uses(op, &mut uses),
-            Op::Among(op) => {
-                [op.queries, op.keys, op.values].iter().for_each(|heads| uses.part(Read, heads.from, heads.count, heads.dim));
-                uses.part(Write, op.out, op.queries.count, op.values.dim);
-            }
-            Op::Mix(op) => {
-                if let MixSource::Rows(from) = op.from {
-                    uses.whole(Read, from);
-                }
-                uses.whole(if op.add { Update } else { Write }, op.to);
-            }
+            Op::Among(op) => among_uses(op, &mut uses),
+            Op::Mix(op) => mix_uses(op, &mut uses),
             Op::AddSlice(op) => uses.whole(Update, op.to),
             Op::Convolve(op) => {
                 uses.part(Read, op.from, 1, op.channels);
@@ -175,6 +161,26 @@ impl Op {
         };
         all.into_iter().flatten().collect()
     }
+}
+
+fn map_uses(op: &Map, uses: &mut Uses) {
+    uses.part(UseKind::Read, op.from, op.heads, op.dim);
+    if let Some((by, _)) = op.by {
+        uses.part(UseKind::Read, by, op.heads, op.dim);
+    }
+    uses.result(op.add, op.to, op.heads, op.dim);
+}
+
+fn among_uses(op: &Among, uses: &mut Uses) {
+    [op.queries, op.keys, op.values].iter().for_each(|heads| uses.part(UseKind::Read, heads.from, heads.count, heads.dim));
+    uses.part(UseKind::Write, op.out, op.queries.count, op.values.dim);
+}
+
+fn mix_uses(op: &Mix, uses: &mut Uses) {
+    if let MixSource::Rows(from) = op.from {
+        uses.whole(UseKind::Read, from);
+    }
+    uses.whole(if op.add { UseKind::Update } else { UseKind::Write }, op.to);
 }
 
 fn attention_uses(op: &Attention, uses: &mut Uses) {

@@ -1,5 +1,5 @@
-//! The tiles that llama.cpp cuts where it departs from the models' own rule, for comparisons with it. Scales are float32, the pass across is
-//! always first, and what is refined keeps its shape on black.
+//! The tiles that llama.cpp cuts where it departs from the models' own rule, for comparisons with it. Scales are float32, the pass across
+//! is always first, and what is refined keeps its shape on black.
 
 use super::grid::cells;
 use super::llava_next::best_size;

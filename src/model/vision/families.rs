@@ -171,7 +171,7 @@ pub const FAMILIES: &[Family] = &[
         class_row: ClassRow::First,
         places: Places::Learned,
         projector: &[JOIN, MM0, GELU, MM2],
-        optional: &[PatchEmbdBias, ClassEmbd, PreNorm, PreNormBias, NewlineEmbd],
+        optional: &[PatchEmbdBias, PreNorm, PreNormBias, NewlineEmbd],
         ..FAMILY
     },
     Family {

@@ -46,7 +46,8 @@ pub enum Rotation {
     RowsThenColumns,
     /// Neighbours: the pairs take turns, column first (Kimi-VL).
     Turns,
-    /// Neighbours: the first half of the pairs by the column, the second by the row. Places count from 1, and the class row stays (Llama 4).
+    /// Neighbours: the first half of the pairs by the column, the second by the row. Places count from 1, and the class row stays (Llama
+    /// 4).
     ColumnsThenRows,
     /// The first half of a head by the column, the second by the row, each in pairs of its halves (Gemma 4).
     Quarters,

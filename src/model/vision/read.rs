@@ -78,10 +78,12 @@ fn tower(file: &GgufFile, family: &'static Family, hidden: usize) -> Fallible<Mo
         _ => &family.towers,
     };
     // Old files hold the matrix that leads to the wider rows as `ffn_down`.
-    let down = file.tensor_index("v.blk.0.ffn_down.weight").and_then(|index| file.tensors()[index].dims.first().copied());
+    let columns = |name: &str| file.tensor_index(name).and_then(|index| file.tensors()[index].dims.first().copied());
+    let [down, up] = ["v.blk.0.ffn_down.weight", "v.blk.0.ffn_up.weight"].map(columns);
     let keys = Keys { file, arch: named };
     let ffn = keys.required("feed_forward_length", MAX_DIM)?;
-    let arch = if down == Some(hidden as u64) && ffn != hidden { old } else { named };
+    let is_old = ffn != hidden && (down == Some(hidden as u64) || down.is_none() && up == Some(ffn as u64));
+    let arch = if is_old { old } else { named };
     let keys = Keys { file, arch };
     let num_layers = keys.required("block_count", MAX_LAYERS)?;
     let Some(norm_eps) = keys.positive("attention.layer_norm_epsilon")? else {

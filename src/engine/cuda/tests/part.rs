@@ -232,7 +232,6 @@ fn shards_give_the_bits_of_the_whole_on_the_gpu() {
         for shards in [2, 4, 8] {
             compare(&format!("{} in {shards} shards", tiny.name()), &of(shards), &whole);
         }
-        println!("ok    {}", tiny.name());
     }
 }
 
@@ -258,7 +257,6 @@ fn ranges_of_layers_give_the_bits_of_the_whole_on_the_gpu() {
             };
             compare(&format!("{} in two ranges of {shards} shards", tiny.name()), &bits(both, capacity.clone(), true), &whole);
         }
-        println!("ok    {}", tiny.name());
     }
 }
 
