@@ -82,7 +82,7 @@ fn tower(file: &GgufFile, family: &'static Family, hidden: usize) -> Fallible<Mo
     let [down, up] = ["v.blk.0.ffn_down.weight", "v.blk.0.ffn_up.weight"].map(columns);
     let keys = Keys { file, arch: named };
     let ffn = keys.required("feed_forward_length", MAX_DIM)?;
-    let is_old = ffn != hidden && (down == Some(hidden as u64) || down.is_none() && up == Some(ffn as u64));
+    let is_old = ffn != hidden && (down == Some(hidden as u64) || down.is_none() && up.is_some_and(|up| up != hidden as u64));
     let arch = if is_old { old } else { named };
     let keys = Keys { file, arch };
     let num_layers = keys.required("block_count", MAX_LAYERS)?;

@@ -100,14 +100,15 @@ fn tensors_that_are_missing_or_of_the_wrong_shape_are_refused_by_name() {
     }
 }
 
-/// Whether an error names a missing tensor, its bias, or the one that would have to hold its rows, too.
+/// Whether an error names a missing tensor, its bias, or the one that would have to hold its rows, too, or to take them as they are.
 fn names(error: &ModelError, name: &str) -> bool {
     let error = error.to_string();
     let bias = name.replace(".weight", ".bias");
     error.contains(name)
         || error.contains(&bias)
         || name.contains("qkv") && error.contains("attn_q.")
-        || name.contains("ffn_gate") && error.contains("ffn_up.")
+        || (name.contains("ffn_gate") || name.contains("ffn_down")) && error.contains("ffn_up.")
+        || name == "mm.patch_merger.weight" && error.contains("mm.1.")
 }
 
 /// Whether files of some models of a family lack the tensor.
