@@ -122,6 +122,7 @@ def test_models_are_listed_and_described(client, model, coder):
     listed = {one.model: one for one in client.list().models}
     assert {model, coder} <= set(listed) and listed[model].details.quantization_level == "Q4_1" and listed[model].size > 5e7
     assert listed[model].modified_at.year >= 2020 and len(listed[model].digest) == 64
+    client.generate(model=coder, prompt="a", options={"num_predict": 1})  # a model that is loaded tells the context that it serves
     shown = client.show(coder)
     assert shown.capabilities == ["completion", "tools", "insert"] and shown.modelinfo["qwen2.context_length"] == 8192
     assert shown.details.family == "qwen2" and shown.template and shown.modified_at.year >= 2020
