@@ -8,25 +8,6 @@ const LIMITS: DecodeLimits = DecodeLimits { max_pixels: 1 << 18 };
 /// Largest picture of which tiles are made [pixels].
 const MAX_PREPARED: u64 = 1 << 12;
 
-const FAMILIES: [Family; 16] = [
-    Family::Gemma3,
-    Family::Gemma3n,
-    Family::Gemma4,
-    Family::Qwen2Vl,
-    Family::Qwen25Vl,
-    Family::Qwen3Vl,
-    Family::Glm4v,
-    Family::Idefics3,
-    Family::Pixtral,
-    Family::Llava,
-    Family::LlavaNext,
-    Family::InternVl,
-    Family::MiniCpmV,
-    Family::Llama4,
-    Family::Lfm2,
-    Family::KimiVl,
-];
-
 /// The input: a file. Its length chooses the model.
 pub fn body(input: &[u8]) {
     let header = read_header(input, &LIMITS);
@@ -35,7 +16,7 @@ pub fn body(input: &[u8]) {
     assert_eq!((header.width, header.height), (picture.width, picture.height), "the header tells the size");
     let pixels = u64::from(picture.width) * u64::from(picture.height);
     assert!(pixels <= LIMITS.max_pixels && picture.pixels.len() as u64 == 3 * pixels, "{picture:?} is within the limits");
-    let settings = PictureSettings::of(FAMILIES[input.len() % FAMILIES.len()]);
+    let settings = PictureSettings::of(Family::ALL[input.len() % Family::ALL.len()]);
     let Ok(plan) = settings.plan(picture.width, picture.height, 0) else { return };
     if pixels > MAX_PREPARED {
         return;

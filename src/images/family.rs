@@ -26,6 +26,26 @@ pub enum Family {
 }
 
 impl Family {
+    /// All families.
+    pub const ALL: [Self; 16] = [
+        Self::Gemma3,
+        Self::Gemma3n,
+        Self::Gemma4,
+        Self::Qwen2Vl,
+        Self::Qwen25Vl,
+        Self::Qwen3Vl,
+        Self::Glm4v,
+        Self::Idefics3,
+        Self::Pixtral,
+        Self::Llava,
+        Self::LlavaNext,
+        Self::InternVl,
+        Self::MiniCpmV,
+        Self::Llama4,
+        Self::Lfm2,
+        Self::KimiVl,
+    ];
+
     /// The family of a `clip.projector_type`, if it is known. `has_pinpoints`: whether the file has `clip.vision.image_grid_pinpoints`.
     pub fn of_projector(projector: &str, has_pinpoints: bool) -> Option<Self> {
         Some(match projector {

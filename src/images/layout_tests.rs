@@ -141,28 +141,9 @@ fn tiles_equal_those_of_the_models_own_image_processors() {
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), lines.lines().count(), wrong.join("\n"));
 }
 
-const FAMILIES: [Family; 16] = [
-    Family::Gemma3,
-    Family::Gemma3n,
-    Family::Gemma4,
-    Family::Qwen2Vl,
-    Family::Qwen25Vl,
-    Family::Qwen3Vl,
-    Family::Glm4v,
-    Family::Idefics3,
-    Family::Pixtral,
-    Family::Llava,
-    Family::LlavaNext,
-    Family::InternVl,
-    Family::MiniCpmV,
-    Family::Llama4,
-    Family::Lfm2,
-    Family::KimiVl,
-];
-
 #[test]
 fn a_sliver_is_refused_by_every_family() {
-    for family in FAMILIES {
+    for family in Family::ALL {
         let refused = PictureSettings::of(family).plan(2001, 10, 0);
         assert_eq!(refused, Err(LayoutError::TooNarrow { width: 2001, height: 10 }), "{family:?}");
         assert_eq!(PictureSettings::of(family).plan(0, 10, 0), Err(LayoutError::Empty));
@@ -171,7 +152,7 @@ fn a_sliver_is_refused_by_every_family() {
 
 #[test]
 fn defaults_fit_each_other() {
-    for family in FAMILIES {
+    for family in Family::ALL {
         assert_eq!(PictureSettings::of(family).check(), Ok(()), "{family:?}");
     }
 }
@@ -194,7 +175,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn plans_of_any_size_are_bounded_and_exact(family in prop::sample::select(&FAMILIES), width in 1u32..3000, height in 1u32..3000) {
+    fn plans_of_any_size_are_bounded_and_exact(family in prop::sample::select(&Family::ALL), width in 1u32..3000, height in 1u32..3000) {
         let settings = PictureSettings::of(family);
         let Ok(plan) = settings.plan(width, height, 0) else { return Ok(()) };
         // 16,384 rows are what the largest of the models' own settings allow
