@@ -7,7 +7,8 @@ use std::collections::HashSet;
 use std::fmt::Write;
 
 use llguidance::api::{GrammarInit, GrammarWithLexer, TopLevelGrammar};
-use llguidance::{ParserFactory, TokenParser};
+use llguidance::toktrie::InferenceCapabilities;
+use llguidance::{Logger, ParserFactory, TokenParser};
 use serde_json::{Map, Value, json};
 
 use crate::error::GrammarError;
@@ -20,6 +21,10 @@ use crate::size::{check_size, ends_in_escape, measured};
 pub const MAX_BYTES: usize = 1 << 20;
 /// The most bytes of all grammars of a source together.
 pub const MAX_ALL_BYTES: usize = 4 << 20;
+
+/// The most expressions that the lexer may construct for one mask where a schema holds large numbers, about 0.1 µs each. A range of multiples
+/// takes one for each remainder, number of digits left and next digit: up to 1.6 million with a vocabulary whose tokens have three digits.
+const MASK_FUEL_OF_LARGE_NUMBERS: u64 = 2_000_000;
 
 /// The known drafts of JSON Schema, which differ in some keywords.
 const DRAFTS: [&str; 5] = ["draft-04", "draft-06", "draft-07", "draft/2019-09", "draft/2020-12"];
@@ -272,9 +277,12 @@ impl Source {
             return factory.create_parser(grammar);
         }
         let environment = Some(factory.tok_env().clone());
-        let (grammar, mut lexer) = GrammarInit::Serialized(grammar).to_internal(environment, factory.limits().clone())?;
+        let mut limits = factory.limits().clone();
+        limits.step_lexer_fuel = MASK_FUEL_OF_LARGE_NUMBERS;
+        let (grammar, mut lexer) = GrammarInit::Serialized(grammar).to_internal(environment, limits.clone())?;
         replace(&mut lexer, &placeholders)?;
-        factory.create_parser_from_init_default(GrammarInit::Internal(grammar, lexer))
+        let (logger, features) = (Logger::new(0, 0), InferenceCapabilities::default());
+        factory.create_parser_from_init_ext(GrammarInit::Internal(grammar, lexer), logger, features, limits)
     }
 
     /// The numbers that no placeholder may equal: those with as many digits in the source's texts and schemas.

@@ -1,6 +1,6 @@
 //! Checks which numbers schemas with large numbers permit, through masks over a real vocabulary.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -9,12 +9,23 @@ use crate::{Compiler, Source};
 use logits::Allowed;
 use tokenizer::Tokenizer;
 
-static COMPILER: LazyLock<(Compiler, std::sync::Arc<Tokenizer>)> =
-    LazyLock::new(|| crate::testing::compiler(fixtures::vocabulary("smollm2").path()));
+type Grammars = LazyLock<(Compiler, Arc<Tokenizer>)>;
+
+/// Over a vocabulary with a token per digit.
+static DIGITS: Grammars = LazyLock::new(|| crate::testing::compiler(fixtures::vocabulary("smollm2").path()));
+/// Over a vocabulary with tokens of up to three digits, of which each is a way through a range that a mask must try.
+static THOUSANDS: Grammars = LazyLock::new(|| crate::testing::compiler(fixtures::vocabulary("llama-bpe").path()));
 
 /// Whether a schema permits the whole text.
 fn permits(schema: &Value, text: &str) -> Result<bool, Box<dyn std::error::Error>> {
-    let (compiler, tokenizer) = &*COMPILER;
+    permits_over(&DIGITS, schema, text)
+}
+
+fn permits_over(
+    (compiler, tokenizer): &(Compiler, Arc<Tokenizer>),
+    schema: &Value,
+    text: &str,
+) -> Result<bool, Box<dyn std::error::Error>> {
     let source = Source::new("start: @answer").with_schema("answer", schema)?;
     let mut position = compiler.compile(&source)?.start();
     for id in tokenizer.encode(text, false) {
@@ -119,6 +130,19 @@ fn ranges_are_exact_beyond_the_whole_numbers_that_doubles_hold() {
 }
 
 #[test]
+fn multiples_in_a_range_of_many_digits_are_followed() {
+    let range = |step: u32| json!({"type": "integer", "minimum": -10i64.pow(16), "maximum": -2_251_799_813_685_247i64, "multipleOf": step});
+    for step in [250u32, 999, 2048, 4095, 4096] {
+        for grammars in [&DIGITS, &THOUSANDS] {
+            let multiple = -9_876_543_210_987_654 / i64::from(step) * i64::from(step);
+            for (number, due) in [(multiple, true), (multiple - 1, false), (-multiple, false)] {
+                assert_eq!(permits_over(grammars, &range(step), &number.to_string()).unwrap(), due, "{number} of {step}");
+            }
+        }
+    }
+}
+
+#[test]
 fn large_numbers_stand_anywhere_in_a_schema() {
     let large = || read("{\"type\": \"integer\", \"minimum\": 9007199254740993, \"maximum\": 9007199254740995}");
     let members = json!({"id": large(), "n": {"type": "integer"}});
@@ -217,7 +241,8 @@ proptest! {
         open in any::<[bool; 2]>(),
         near in prop::collection::vec(-12..12i128, 8),
         others in prop::collection::vec(number(), 4),
-        (step, float) in (prop_oneof![Just(1u32), Just(2), Just(7), Just(250)], any::<bool>()),
+        (step, float) in (prop_oneof![Just(1u32), Just(2), Just(7), Just(250), Just(999), Just(1000)], any::<bool>()),
+        thousands in any::<bool>(),
     ) {
         let (least, most) = (a.min(b), a.max(b));
         prop_assume!(least.unsigned_abs().max(most.unsigned_abs()) >= 1 << 53);
@@ -232,7 +257,8 @@ proptest! {
         };
         let tried = near.iter().flat_map(|by| [least + by, most + by]).chain(others);
         for number in tried {
-            match permits(&schema, &number.to_string()) {
+            let grammars = if thousands { &THOUSANDS } else { &DIGITS };
+            match permits_over(grammars, &schema, &number.to_string()) {
                 Ok(permitted) => prop_assert_eq!(permitted, is_in(number), "{}: {}", schema, number),
                 // The range may be empty: an error, not a mask.
                 Err(error) => {

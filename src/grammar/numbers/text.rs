@@ -3,14 +3,16 @@
 //! A text has no exponent, no leading zeros and no `-0`. Numbers are compared digit by digit: a number with as many digits as the bound
 //! exceeds the bound if its digit is larger at the first place where they differ.
 
+use std::cmp::Ordering;
+
 use llguidance::derivre::RegexAst;
 
 use super::decimal::{Bound, Decimal, cmp_digits};
 use super::set::{Numbers, Piece, Range};
 use super::step::Step;
 
-/// The largest steps that can be followed within a range, for whole numbers and for others. Each state of a bound is multiplied by the
-/// remainders of the step: beyond 9,000 and 2,500, answers ended in errors when a mask was computed.
+/// The largest steps that can be followed within a range, for whole numbers and for others. The lexer has a state for each remainder and
+/// number of digits left, and a mask that needs too many of them would end the answer with an error.
 const MAX_WHOLE_STEP: u32 = 4096;
 const MAX_STEP: u32 = 1000;
 /// Any number, with an exponent or without.
@@ -86,58 +88,88 @@ fn negative(range: &Range) -> Option<RegexAst> {
 
 /// The texts of the numbers between two bounds of 0 or more.
 fn magnitudes(whole: bool, least: Option<&Bound>, most: Option<&Bound>) -> Option<RegexAst> {
-    let both = match whole {
-        true => {
-            let (least, most) = (least.map(Bound::whole_above), most.map(Bound::whole_below));
-            if let (Some(least), Some(most)) = (&least, &most)
-                && most.as_ref().is_none_or(|most| cmp_digits(least, most).is_gt())
-            {
-                return None;
-            }
-            let (least, most) = (least.map(|least| above(&least, true)), most.flatten().map(|most| below(&most, true)));
-            [least, most]
-        }
-        false => [least.map(decimals_above), most.map(decimals_below)],
+    let mut all = if whole {
+        let most = match most {
+            Some(most) => Some(most.whole_below()?),
+            None => None,
+        };
+        wholes(least.map(Bound::whole_above).as_deref(), most.as_deref(), true)
+    } else {
+        decimals(least, most)
     };
-    let mut bounds: Vec<RegexAst> = both.into_iter().flatten().map(RegexAst::Or).collect();
-    Some(match bounds.len() {
-        0 => RegexAst::Concat(vec![regex("(0|[1-9][0-9]*)"), regex(if whole { "" } else { FRACTION })]),
-        1 => bounds.remove(0),
-        _ => RegexAst::And(bounds),
+    match all.len() {
+        0 | 1 => all.pop(),
+        _ => Some(RegexAst::Or(all)),
+    }
+}
+
+/// The texts of the decimals between two bounds of 0 or more.
+fn decimals(least: Option<&Bound>, most: Option<&Bound>) -> Vec<RegexAst> {
+    let digits = |bound: Option<&Bound>| bound.map(|bound| bound.at.whole.clone());
+    let (low, high) = (digits(least), digits(most));
+    if let (Some(least), Some(most)) = (least, most)
+        && low == high
+    {
+        return vec![RegexAst::And([fractions_above(least), fractions_below(most)].map(RegexAst::Or).into())];
+    }
+    let between = wholes(low.as_deref(), high.as_deref(), false);
+    let between = (!between.is_empty()).then(|| RegexAst::Concat(vec![RegexAst::Or(between), regex(FRACTION)]));
+    let ends = [least.map(fractions_above), most.map(fractions_below)];
+    between.into_iter().chain(ends.into_iter().flatten().flatten()).collect()
+}
+
+/// The texts of the whole numbers between two bounds, given by their digits, as alternatives that share no text: an intersection of what
+/// is above one bound and below the other would have a state of the lexer for each pair of their states.
+fn wholes(least: Option<&str>, most: Option<&str>, inclusive: bool) -> Vec<RegexAst> {
+    let (least, most) = match (least, most) {
+        (None, None) => return vec![regex("0|[1-9][0-9]*")],
+        (Some(least), None) => {
+            let longer = regex(&format!("[1-9][0-9]{{{},}}", least.len()));
+            return above(least, 0).chain([longer]).chain(inclusive.then(|| literal(least))).collect();
+        }
+        (None, Some(most)) => {
+            let shorter = (most.len() > 1).then(|| regex(&format!("0|[1-9][0-9]{{0,{}}}", most.len() - 2)));
+            return below(most, 0).chain(shorter).chain(inclusive.then(|| literal(most))).collect();
+        }
+        (Some(least), Some(most)) => (least, most),
+    };
+    let ends = || [least, most].into_iter().filter(|_| inclusive).map(literal);
+    match cmp_digits(least, most) {
+        Ordering::Greater => Vec::new(),
+        Ordering::Equal => ends().take(1).collect(),
+        Ordering::Less if least.len() < most.len() => {
+            let lengths = least.len()..most.len() - 1;
+            let between = (!lengths.is_empty()).then(|| regex(&format!("[1-9][0-9]{{{},{}}}", lengths.start, lengths.end - 1)));
+            above(least, 0).chain(below(most, 0)).chain(between).chain(ends()).collect()
+        }
+        Ordering::Less => {
+            let at = least.bytes().zip(most.bytes()).take_while(|(low, high)| low == high).count();
+            let (from, to) = (least.as_bytes()[at] + 1, most.as_bytes()[at] - 1);
+            let between = (from <= to).then(|| differing(&least[..at], (from, to), &times(least.len() - at - 1)));
+            above(least, at + 1).chain(below(most, at + 1)).chain(between).chain(ends()).collect()
+        }
+    }
+}
+
+/// The whole numbers above `digits` that have as many digits and the same first `same` ones.
+fn above(digits: &str, same: usize) -> impl Iterator<Item = RegexAst> {
+    let smaller = digits.bytes().enumerate().skip(same).filter(|(_, digit)| *digit < b'9');
+    smaller.map(|(at, digit)| differing(&digits[..at], (digit + 1, b'9'), &times(digits.len() - at - 1)))
+}
+
+/// The whole numbers below `digits` that have as many digits and the same first `same` ones.
+fn below(digits: &str, same: usize) -> impl Iterator<Item = RegexAst> {
+    digits.bytes().enumerate().skip(same).filter_map(|(at, digit)| {
+        let smallest = if at == 0 && digits.len() > 1 { b'1' } else { b'0' };
+        (digit > smallest).then(|| differing(&digits[..at], (smallest, digit - 1), &times(digits.len() - at - 1)))
     })
 }
 
-/// Whole numbers above `digits`, or not below it if `inclusive`.
-fn above(digits: &str, inclusive: bool) -> Vec<RegexAst> {
-    let mut all = vec![regex(&format!("[1-9][0-9]{{{},}}", digits.len()))];
-    for (at, digit) in digits.bytes().enumerate().filter(|(_, digit)| *digit < b'9') {
-        all.push(differing(&digits[..at], (digit + 1, b'9'), &times(digits.len() - at - 1)));
-    }
-    all.extend(inclusive.then(|| literal(digits)));
-    all
-}
-
-/// Whole numbers below `digits`, or not above it if `inclusive`.
-fn below(digits: &str, inclusive: bool) -> Vec<RegexAst> {
-    let mut all: Vec<RegexAst> = match digits.len() {
-        1 => Vec::new(),
-        length => vec![regex(&format!("0|[1-9][0-9]{{0,{}}}", length - 2))],
-    };
-    for (at, digit) in digits.bytes().enumerate() {
-        let smallest = if at == 0 && digits.len() > 1 { b'1' } else { b'0' };
-        if digit > smallest {
-            all.push(differing(&digits[..at], (smallest, digit - 1), &times(digits.len() - at - 1)));
-        }
-    }
-    all.extend(inclusive.then(|| literal(digits)));
-    all
-}
-
-fn decimals_above(bound: &Bound) -> Vec<RegexAst> {
+/// The decimals above a bound that have its digits before the point.
+fn fractions_above(bound: &Bound) -> Vec<RegexAst> {
     let Decimal { whole, fraction, .. } = &bound.at;
-    let larger = RegexAst::Concat(vec![RegexAst::Or(above(whole, false)), regex(FRACTION)]);
     let start = format!("{whole}.");
-    let mut all = vec![larger];
+    let mut all = Vec::new();
     for (at, digit) in fraction.bytes().enumerate().filter(|(_, digit)| *digit < b'9') {
         all.push(differing(&format!("{start}{}", &fraction[..at]), (digit + 1, b'9'), "[0-9]*"));
     }
@@ -149,16 +181,12 @@ fn decimals_above(bound: &Bound) -> Vec<RegexAst> {
     all
 }
 
-fn decimals_below(bound: &Bound) -> Vec<RegexAst> {
+/// The decimals below a bound that have its digits before the point.
+fn fractions_below(bound: &Bound) -> Vec<RegexAst> {
     let Decimal { whole, fraction, .. } = &bound.at;
-    let mut all = Vec::new();
-    let smaller = below(whole, false);
-    if !smaller.is_empty() {
-        all.push(RegexAst::Concat(vec![RegexAst::Or(smaller), regex(FRACTION)]));
-    }
     let start = format!("{whole}.");
     // The beginnings of the bound's fraction, and fractions with a smaller digit.
-    all.extend((!fraction.is_empty()).then(|| literal(whole)));
+    let mut all: Vec<RegexAst> = (!fraction.is_empty()).then(|| literal(whole)).into_iter().collect();
     for (at, digit) in fraction.bytes().enumerate() {
         let same = format!("{start}{}", &fraction[..at]);
         all.extend((at > 0).then(|| literal(&same)));
