@@ -1,7 +1,9 @@
 //! Checks entries of `[[models]]` before any part of them enters a path, a command or a URL.
 
-use super::entry::{ModelEntry, PypiPackage, Source};
+use super::entry::ModelEntry;
+use super::mmproj::{Mmproj, MmprojFile};
 use super::sampling::check_sampling;
+use super::source::{PypiPackage, Source};
 use super::validate::MAX_IDLE_MINUTES;
 
 /// Checks an entry. Every part that enters a path, a URL or a command line must have a form that cannot break out of it.
@@ -9,12 +11,7 @@ pub fn check_entry(entry: &ModelEntry) -> Result<(), String> {
     for name in std::iter::once(&entry.id).chain(&entry.aliases) {
         check_name(name)?;
     }
-    if entry.sha256.as_ref().is_some_and(|digest| digest.len() != 64 || !digest.bytes().all(|b| b.is_ascii_hexdigit())) {
-        return Err("sha256 is not 64 hex digits".into());
-    }
-    if entry.size == Some(0) {
-        return Err("size must be at least 1".into());
-    }
+    check_file(entry.sha256.as_deref(), entry.size)?;
     if entry.max_context == Some(0) || entry.gigabytes.is_some_and(|size| size <= 0.0) {
         return Err("max_context and gigabytes must be greater than 0".into());
     }
@@ -23,7 +20,46 @@ pub fn check_entry(entry: &ModelEntry) -> Result<(), String> {
     }
     check_sampling(&entry.sampling)?;
     check_variant(entry)?;
+    entry.mmproj.iter().try_for_each(|mmproj| check_mmproj(mmproj, &entry.source).map_err(|fault| format!("mmproj: {fault}")))?;
     match &entry.source {
+        Source::File { path } if path.as_os_str().is_empty() && entry.of.is_none() => {
+            Err("the entry needs a source with a path, or the name of another model in `of`".into())
+        }
+        Source::File { .. } => Ok(()),
+        source => check_source(source),
+    }
+}
+
+/// Checks the mmproj of a model with this source.
+pub(super) fn check_mmproj(mmproj: &Mmproj, model: &Source) -> Result<(), String> {
+    let Mmproj::File(MmprojFile { source, sha256, size }) = mmproj else { return Ok(()) };
+    check_source(source)?;
+    match source {
+        Source::File { .. } if sha256.is_some() || size.is_some() => {
+            Err("sha256 and size are for files that are fetched: remove them, or name a URL or hf:OWNER/REPO/FILE.gguf".into())
+        }
+        Source::File { .. } => Ok(()),
+        _ if matches!(model, Source::File { .. }) => {
+            Err("the model is a file of your own, so its mmproj must be one, too: download it and give its path".into())
+        }
+        Source::Hf { file: Some(file), .. } if !file.to_ascii_lowercase().ends_with(".gguf") => {
+            Err(format!("the file `{file}` of the repository must end in .gguf"))
+        }
+        _ => check_file(sha256.as_deref(), *size),
+    }
+}
+
+/// Checks what is known of a file that is fetched.
+fn check_file(sha256: Option<&str>, size: Option<u64>) -> Result<(), String> {
+    if sha256.is_some_and(|digest| digest.len() != 64 || !digest.bytes().all(|byte| byte.is_ascii_hexdigit())) {
+        return Err("sha256 is not 64 hex digits".into());
+    }
+    if size == Some(0) { Err("size must be at least 1".into()) } else { Ok(()) }
+}
+
+/// Checks a source. A path must not be empty.
+fn check_source(source: &Source) -> Result<(), String> {
+    match source {
         Source::Pypi { packages } if packages.is_empty() => Err("packages is empty".into()),
         Source::Pypi { packages } => packages.iter().try_for_each(check_package),
         Source::Hf { repo, file, quant, revision } => {
@@ -42,9 +78,7 @@ pub fn check_entry(entry: &ModelEntry) -> Result<(), String> {
             check_path("revision", revision)
         }
         Source::Https { url } => check_url(url),
-        Source::File { path } if path.as_os_str().is_empty() && entry.of.is_none() => {
-            Err("the entry needs a source with a path, or the name of another model in `of`".into())
-        }
+        Source::File { path } if path.as_os_str().is_empty() => Err("the path is empty".into()),
         Source::File { .. } => Ok(()),
         Source::Stored => Err("the source `stored` is that of models made with `penstock create`: a configuration cannot have it".into()),
     }
@@ -56,6 +90,7 @@ pub(super) fn check_weights(entry: &ModelEntry) -> Result<(), String> {
         ("source", entry.has_source()),
         ("sha256", entry.sha256.is_some()),
         ("size", entry.size.is_some()),
+        ("mmproj", entry.mmproj.is_some()),
         ("gigabytes", entry.gigabytes.is_some()),
         ("max_context", entry.max_context.is_some()),
     ];

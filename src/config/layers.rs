@@ -8,10 +8,13 @@ use outside::read_text;
 use serde::de::DeserializeOwned;
 
 use super::auth::{self, Auth};
+use super::check_entry::check_mmproj;
+use super::entry::find_model;
 use super::error::ConfigError;
 use super::models::{BUILT_IN, Models};
 use super::overrides::Overrides;
 use super::settings::{Config, Engine, Limits, Server};
+use super::source::Source;
 use super::sources::{ConfigSources, PREFIX, env_origin};
 use super::storage::{self, Storage};
 use super::traces::{self, Traces};
@@ -69,9 +72,24 @@ fn load(surroundings: &ConfigSources, overrides: &Overrides) -> Result<Config, C
         storage: merged.section("storage").map_err(|fault| builtin_fault(&fault))?,
         traces: merged.section("traces").map_err(|fault| builtin_fault(&fault))?,
         models: merged.models.finish()?,
+        mmproj: overrides.mmproj.clone(),
     };
+    check_flag(&config, overrides)?;
     validate::resolve(&mut config, surroundings)?;
     Ok(config)
+}
+
+/// Checks that `--mmproj` stands beside one model that is a file.
+fn check_flag(config: &Config, Overrides { models, mmproj, .. }: &Overrides) -> Result<(), ConfigError> {
+    let Some(mmproj) = mmproj else { return Ok(()) };
+    let bad = |fault: String| Err(ConfigError::BadValue { origin: "--mmproj".into(), key: "mmproj".into(), fault });
+    let is_file = |name: &String| name.to_ascii_lowercase().ends_with(".gguf") && find_model(&config.models, name).is_none();
+    match &models[..] {
+        [one] if is_file(one) => check_mmproj(mmproj, &Source::File { path: one.into() }).or_else(bad),
+        [one] => bad(format!("the model `{one}` is not a file: set `mmproj` in its entry of [[models]]")),
+        [] => bad("it belongs to a file: name the file with --model FILE.gguf".into()),
+        several => bad(format!("{} models are named: set `mmproj` in entries of [[models]] instead", several.len())),
+    }
 }
 
 fn builtin_fault(fault: &str) -> ConfigError {
@@ -165,7 +183,7 @@ impl Merged {
     }
 
     fn flags(&mut self, overrides: &Overrides) -> Result<(), ConfigError> {
-        let Overrides { host, port, models, log, log_format, backend, threads, device, context } = overrides;
+        let Overrides { host, port, models, mmproj: _, log, log_format, backend, threads, device, context } = overrides;
         let mut flags = Vec::new();
         let mut flag =
             |origin, section, key, value: Option<Value>| flags.extend(value.map(|value| Setting { origin, section, key, value }));

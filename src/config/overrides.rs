@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use super::context::Context;
 use super::log::LogFormat;
+use super::mmproj::Mmproj;
 use super::settings::Backend;
 
 /// Settings from command-line flags. `None` and an empty list leave a setting unchanged.
@@ -15,6 +16,8 @@ pub struct Overrides {
     pub port: Option<u16>,
     /// `--model`: replaces `server.default_models` by catalogue ids, aliases or paths of GGUF files.
     pub models: Vec<String>,
+    /// `--mmproj`: the picture encoder of the one model in `models`, which is a path.
+    pub mmproj: Option<Mmproj>,
     /// `--log`, `-q` or `-v`
     pub log: Option<String>,
     /// `--log-format`

@@ -11,6 +11,7 @@ use super::context::Context;
 use super::drafts::Drafts;
 use super::entry::ModelEntry;
 use super::log::LogFormat;
+use super::mmproj::Mmproj;
 use super::storage::Storage;
 use super::traces::Traces;
 
@@ -26,6 +27,9 @@ pub struct Config {
     pub traces: Traces,
     /// The catalogue: every model that the server knows by name.
     pub models: Vec<ModelEntry>,
+    /// The flag `--mmproj`: the picture encoder of the file that `--model` names.
+    #[serde(skip)]
+    pub mmproj: Option<Mmproj>,
 }
 
 /// The section `[server]`.

@@ -106,6 +106,7 @@ fn each_layer_overrides_the_one_before() {
         host: Some("::1".parse().unwrap()),
         port: Some(5),
         models: vec!["x".into()],
+        mmproj: None,
         log: Some("warn".into()),
         log_format: None,
         backend: Some(Backend::Cpu),
@@ -439,4 +440,75 @@ fn settings_of_traces_are_checked() {
     names(&error, &["traces.headers", "entry 2"]);
     assert!(!error.contains("secret"), "{error}");
     names(&traces("colour = 1").error(), &["traces.colour", "endpoint"]);
+}
+
+fn mmproj_of(text: &str, id: &str) -> Option<Mmproj> {
+    find_model(&Scene::new().file("a.toml", text).config().models, id).unwrap().mmproj.clone()
+}
+
+#[test]
+fn a_mmproj_is_a_path_a_url_a_file_of_a_repository_or_none() {
+    let of = |value: &str| {
+        mmproj_of(&format!("[[models]]\nid = \"m\"\nsource = {{ type = \"https\", url = \"https://x/m.gguf\" }}\nmmproj = {value}"), "m")
+    };
+    assert_eq!(of("\"none\""), Some(Mmproj::None));
+    let file = |value: &str| match of(value) {
+        Some(Mmproj::File(MmprojFile { source, sha256, size })) => (source, sha256, size),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(file("\"~/p.gguf\"").0, Source::File { path: "/home/u/p.gguf".into() });
+    let hub = |revision: &str| Source::Hf { repo: "o/r".into(), file: Some("sub/p.gguf".into()), quant: None, revision: revision.into() };
+    assert_eq!(file("\"hf:o/r/sub/p.gguf\"").0, hub("main"));
+    assert_eq!(file("\"hf:o/r/sub/p.gguf@v1\"").0, hub("v1"));
+    let digest = "AB".repeat(32);
+    let table = format!("{{ file = \"https://x/p.gguf\", sha256 = \"{digest}\", size = 7 }}");
+    assert_eq!(file(&table), (Source::Https { url: "https://x/p.gguf".into() }, Some(digest.to_lowercase()), Some(7)));
+    for value in ["\"none\"", "\"~/p.gguf\"", "\"hf:o/r/p.gguf@v1\"", &table] {
+        let known = of(value).unwrap();
+        let text = serde_json::to_string(&known).unwrap();
+        assert_eq!(serde_json::from_str::<Mmproj>(&text).unwrap(), known, "{text}");
+    }
+}
+
+#[test]
+fn a_variant_has_the_mmproj_of_its_base() {
+    let text = "[[models]]\nid = \"m\"\nsource = { type = \"file\", path = \"/m.gguf\" }\nmmproj = \"/p.gguf\"\n[[models]]\nid = \"v\"\nof = \"m\"\n";
+    assert_eq!(mmproj_of(text, "v").unwrap().path(), Some(Path::new("/p.gguf")));
+    let both = format!("{text}mmproj = \"none\"");
+    names(&Scene::new().file("a.toml", &both).error(), &["`v`", "`mmproj` describes the weights"]);
+}
+
+#[test]
+fn a_wrong_mmproj_is_refused_with_the_name_of_its_entry() {
+    let own = "{ type = \"file\", path = \"/m.gguf\" }";
+    let hub = "{ type = \"hf\", repo = \"o/r\" }";
+    for (source, value, words) in [
+        (own, "\"hf:o/r/p.gguf\"", "a file of your own"),
+        (own, "{ file = \"/p.gguf\", size = 3 }", "files that are fetched"),
+        (own, "\"\"", "the path is empty"),
+        (own, "3", "expected \"none\", a path"),
+        (hub, "\"http://example.com/p.gguf\"", "use https"),
+        (hub, "\"hf:o/r\"", "file"),
+        (hub, "\"hf:o/../p.gguf\"", "repo"),
+        (hub, "\"hf:o/r/p.bin\"", "must end in .gguf"),
+        (hub, "{ file = \"hf:o/r/p.gguf\", sha256 = \"12\" }", "64 hex digits"),
+        (hub, "{ file = \"hf:o/r/p.gguf\", sise = 12 }", "sise"),
+    ] {
+        let text = format!("[[models]]\nid = \"m\"\nsource = {source}\nmmproj = {value}");
+        names(&Scene::new().file("a.toml", &text).error(), &["a.toml", "m", words]);
+    }
+}
+
+#[test]
+fn the_flag_for_a_mmproj_stands_beside_one_file() {
+    let of = |models: &[&str]| {
+        let models = models.iter().map(|name| (*name).to_owned()).collect();
+        let flags = Overrides { models, mmproj: Some("p.gguf".parse().unwrap()), ..Overrides::default() };
+        Config::load_from(&Scene::new().surroundings, &flags).map(|config| config.mmproj).map_err(|error| error.to_string())
+    };
+    assert_eq!(of(&["./m.gguf"]).unwrap().unwrap().path(), Some(Path::new("p.gguf")));
+    for (models, words) in [(&[][..], "--model FILE.gguf"), (&["gemma3:4b"], "in its entry"), (&["a.gguf", "b.gguf"], "2 models are named")]
+    {
+        names(&of(models).unwrap_err(), &["--mmproj", words]);
+    }
 }

@@ -3,11 +3,12 @@
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use super::entry::Source;
 use super::error::ConfigError;
 use super::log::log_filter;
+use super::mmproj::{Mmproj, MmprojFile};
 use super::reach::{check_host, check_origin};
 use super::settings::{Config, Engine, Limits, Server};
+use super::source::Source;
 use super::sources::ConfigSources;
 
 /// The least memory for all bodies, in multiples of the largest body. One body takes up to 13, and an eighth is kept for small bodies.
@@ -132,9 +133,20 @@ pub(super) fn resolve(config: &mut Config, surroundings: &ConfigSources) -> Resu
         if let Source::File { path } = &mut entry.source {
             *path = expand_home(path, surroundings);
         }
+        entry.mmproj = entry.mmproj.take().map(|mmproj| in_home(mmproj, surroundings));
         entry.chat_template = entry.chat_template.as_deref().map(|path| expand_home(path, surroundings));
     }
+    config.mmproj = config.mmproj.take().map(|mmproj| in_home(mmproj, surroundings));
     Ok(())
+}
+
+fn in_home(mmproj: Mmproj, surroundings: &ConfigSources) -> Mmproj {
+    match mmproj {
+        Mmproj::File(MmprojFile { source: Source::File { path }, sha256, size }) => {
+            Mmproj::File(MmprojFile { source: Source::File { path: expand_home(&path, surroundings) }, sha256, size })
+        }
+        other => other,
+    }
 }
 
 fn data_dir(surroundings: &ConfigSources) -> Result<PathBuf, ConfigError> {
