@@ -1,5 +1,6 @@
 //! The models that exist: their names, the sources of their files, and the store on disk.
 
+mod beside;
 mod blobs;
 mod download;
 mod made;
@@ -13,9 +14,10 @@ mod tests;
 #[doc(hidden)]
 pub mod untrusted;
 
+pub use beside::{MmprojBeside, mmproj_beside};
 pub use blobs::{NewBlob, blob_digest};
-pub use download::{HubModel, HubRepository, Meter, Progress, PullError, Tools, models_of_hub, search_hub, sha256_of};
+pub use download::{HubModel, HubRepository, MMPROJ, Meter, Progress, PullError, Tools, models_of_hub, search_hub, sha256_of};
 pub use made::NewFile;
-pub use manifest::{MODEL, Manifest};
+pub use manifest::{MODEL, Manifest, StoredMmproj};
 pub use names::{LATEST, describe, models, resolve, resolve_among};
 pub use store::{Presence, Store};

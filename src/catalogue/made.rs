@@ -10,8 +10,9 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use super::download::{PullError, hex, refuse_link, write_own};
-use super::manifest::{Manifest, Part};
+use super::beside;
+use super::download::{MMPROJ, PullError, hex, refuse_link, write_own};
+use super::manifest::{Manifest, Part, StoredMmproj};
 use super::store::{MANIFEST, Store, sync_folder, write_atomically};
 use config::{ModelEntry, Source, StoredTemplate, StoredVariant};
 
@@ -84,16 +85,35 @@ impl Store {
             size,
             moves: false,
         };
-        if let Source::File { path } = &entry.source {
-            return Self::files_at(path);
-        }
-        let manifest = self.find(entry).ok_or_else(|| PullError::Refused(self.why_missing(entry)))?;
-        let dir = self.dir(&manifest.id);
-        Ok(manifest.files().into_iter().map(|(name, sha256, size)| new(dir.join(name), name, sha256, size)).collect())
+        let mut files = match &entry.source {
+            Source::File { path } => Self::weights_at(path)?,
+            _ => {
+                let manifest = self.find(entry).ok_or_else(|| PullError::Refused(self.why_missing(entry)))?;
+                let dir = self.dir(&manifest.id);
+                manifest.files().into_iter().map(|(name, sha256, size)| new(dir.join(name), name, sha256, size)).collect()
+            }
+        };
+        let beside = || match &entry.source {
+            Source::File { path } => beside::only_mmproj(path),
+            _ => self.mmproj(entry),
+        };
+        let mmproj = match &entry.mmproj {
+            Some(mmproj) => mmproj.path().map(Path::to_owned).or_else(|| self.mmproj(entry)),
+            None => beside(),
+        };
+        files.extend(mmproj.map(|path| mmproj_at(&path)).transpose()?);
+        Ok(files)
+    }
+
+    /// The model at a path with its picture encoder, with their digests.
+    pub fn files_at(path: &Path) -> Result<Vec<NewFile>, PullError> {
+        let mut files = Self::weights_at(path)?;
+        files.extend(beside::only_mmproj(path).map(|path| mmproj_at(&path)).transpose()?);
+        Ok(files)
     }
 
     /// The file at a path, or all files of the split model that it begins, with their digests.
-    pub fn files_at(path: &Path) -> Result<Vec<NewFile>, PullError> {
+    pub fn weights_at(path: &Path) -> Result<Vec<NewFile>, PullError> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let parts = gguf::PartName::parse(Path::new(&*name)).filter(|part| part.count > 1);
         let count = parts.as_ref().map_or(1, |part| part.count);
@@ -102,7 +122,7 @@ impl Store {
             let fault = |error| PullError::disk(&place, error);
             let size = outside::check_regular(&place).map_err(fault)?.len();
             let sha256 = super::download::sha256_of(&place).map_err(fault)?;
-            let name = if count > 1 { format!("model-{no:05}-of-{count:05}.gguf") } else { super::manifest::MODEL.to_owned() };
+            let name = if count > 1 { format!("model-{no:05}-of-{count:05}.gguf") } else { super::download::MODEL.to_owned() };
             Ok(NewFile { path: place, name, sha256, size, moves: false })
         };
         (1..=count).map(file).collect()
@@ -140,8 +160,11 @@ impl Store {
             write_own(&path, jinja.as_bytes()).and_then(|file| file.sync_all()).map_err(|error| PullError::disk(&path, error))?;
             made.template = Some(StoredTemplate { file, source });
         }
-        let parts = files.iter().map(|file| Part { name: file.name.clone(), sha256: file.sha256.clone(), size: file.size }).collect();
-        let manifest = Manifest { made: Some(made), ..Manifest::new(&ModelEntry::new(id, Source::Stored), parts) };
+        let (mmproj, weights): (Vec<&NewFile>, Vec<&NewFile>) = files.iter().partition(|file| file.name == MMPROJ);
+        let parts = weights.iter().map(|file| Part { name: file.name.clone(), sha256: file.sha256.clone(), size: file.size }).collect();
+        let stored = |file: &&NewFile| StoredMmproj { source: Source::Stored, sha256: file.sha256.clone(), size: file.size };
+        let manifest =
+            Manifest { made: Some(made), mmproj: mmproj.first().map(stored), ..Manifest::new(&ModelEntry::new(id, Source::Stored), parts) };
         let (path, text) = (fresh.join(MANIFEST), serde_json::to_vec_pretty(&manifest).expect("plain data"));
         write_atomically(&path, &path.with_extension("tmp"), &text).map_err(|error| PullError::disk(&path, error))?;
         self.exchange(id, &fresh).map_err(|error| PullError::disk(&dir, error))?;
@@ -199,6 +222,14 @@ impl Store {
         sync_folder(&self.root)?;
         absent(&old)
     }
+}
+
+/// The picture encoder at a path, with its digest.
+fn mmproj_at(path: &Path) -> Result<NewFile, PullError> {
+    let fault = |error| PullError::disk(path, error);
+    let size = outside::check_regular(path).map_err(fault)?.len();
+    let sha256 = super::download::sha256_of(path).map_err(fault)?;
+    Ok(NewFile { path: path.to_owned(), name: MMPROJ.to_owned(), sha256, size, moves: false })
 }
 
 /// Removes a directory if it exists.

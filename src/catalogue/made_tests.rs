@@ -124,3 +124,35 @@ fn a_model_on_another_file_system_gets_a_symbolic_link() {
     scene.store.remove("m").unwrap();
     assert!(path.is_file(), "the file behind the link stays");
 }
+
+/// A GGUF file without tensors.
+fn gguf(architecture: &str) -> Vec<u8> {
+    gguf::GgufBuilder::new().kv("general.architecture", architecture).build()
+}
+
+#[test]
+fn a_made_model_has_links_to_the_mmproj_of_its_origin() {
+    let scene = Scene::new();
+    let folder = scene.dir.path();
+    std::fs::write(folder.join("own.gguf"), gguf("llama")).unwrap();
+    std::fs::write(folder.join("mmproj-a.gguf"), gguf("llama")).unwrap();
+    assert_eq!(Store::files_at(&folder.join("own.gguf")).unwrap().len(), 1, "it is no encoder");
+    std::fs::write(folder.join("mmproj-b.gguf"), gguf("clip")).unwrap();
+    let files = Store::files_at(&folder.join("own.gguf")).unwrap();
+    let manifest = scene.store.put("one", &files, StoredVariant::default(), None).unwrap();
+    assert_eq!((manifest.size, manifest.parts.len()), (gguf("llama").len() as u64, 0));
+    let one = scene.store.made().remove(0);
+    let path = scene.store.mmproj(&one).unwrap();
+    assert_eq!((path.file_name().unwrap().to_str(), std::fs::read(&path).unwrap()), (Some("mmproj-model.gguf"), gguf("clip")));
+    scene.store.put("two", &scene.store.files_of(&one).unwrap(), StoredVariant::default(), None).unwrap();
+    scene.store.remove("one").unwrap();
+    let two = scene.store.made().remove(0);
+    assert!(scene.store.mmproj(&two).is_some_and(|path| path.exists()), "it outlives the model that it came from");
+    let named = |mmproj: &str| {
+        let Ok(mmproj) = mmproj.parse();
+        ModelEntry { mmproj: Some(mmproj), ..ModelEntry::new("n", Source::File { path: folder.join("own.gguf") }) }
+    };
+    assert_eq!(scene.store.files_of(&named("none")).unwrap().len(), 1);
+    let other = folder.join("mmproj-a.gguf");
+    assert_eq!(scene.store.files_of(&named(other.to_str().unwrap())).unwrap()[1].path, other);
+}

@@ -3,11 +3,10 @@
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::download::hex;
+use super::download::{MMPROJ, hex};
 use config::{ModelEntry, Source, StoredVariant};
 
-/// The file name of a model that is not split.
-pub const MODEL: &str = "model.gguf";
+pub use super::download::MODEL;
 
 /// A stored model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -21,11 +20,22 @@ pub struct Manifest {
     /// The files of a split model, in order. Empty for a model in one file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<Part>,
+    /// The model's picture encoder. `size` and `sha256` above do not count it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mmproj: Option<StoredMmproj>,
     /// When the model was fetched or made [Unix seconds].
     pub date: u64,
     /// The settings of a model that was made on this machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub made: Option<StoredVariant>,
+}
+
+/// The picture encoder of a stored model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StoredMmproj {
+    pub source: Source,
+    pub sha256: String,
+    pub size: u64,
 }
 
 /// One file of a split model.
@@ -43,10 +53,19 @@ impl Manifest {
         let date = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let (id, source, made) = (entry.stored_as().to_owned(), entry.source.clone(), None);
         if let [one] = &parts[..] {
-            return Self { id, source, sha256: one.sha256.clone(), size: one.size, parts: Vec::new(), date, made };
+            return Self { id, source, sha256: one.sha256.clone(), size: one.size, parts: Vec::new(), mmproj: None, date, made };
         }
         let lines: String = parts.iter().map(|part| format!("{}\n", part.sha256)).collect();
-        Self { id, source, sha256: hex(&Sha256::digest(lines)), size: parts.iter().map(|part| part.size).sum(), parts, date, made }
+        Self {
+            id,
+            source,
+            sha256: hex(&Sha256::digest(lines)),
+            size: parts.iter().map(|part| part.size).sum(),
+            parts,
+            mmproj: None,
+            date,
+            made,
+        }
     }
 
     /// The digest of the files and, for a model that was made here, of its settings.
@@ -57,7 +76,18 @@ impl Manifest {
         }
     }
 
-    /// The model's files, as (name, digest, size).
+    /// Size of the weights and the picture encoder [bytes].
+    pub fn whole_size(&self) -> u64 {
+        self.size.saturating_add(self.mmproj.as_ref().map_or(0, |mmproj| mmproj.size))
+    }
+
+    /// The files of the weights and the picture encoder, as (name, digest, size).
+    pub fn all_files(&self) -> Vec<(&str, &str, u64)> {
+        let mmproj = self.mmproj.iter().map(|mmproj| (MMPROJ, mmproj.sha256.as_str(), mmproj.size));
+        self.files().into_iter().chain(mmproj).collect()
+    }
+
+    /// The files of the weights, as (name, digest, size).
     pub fn files(&self) -> Vec<(&str, &str, u64)> {
         match &self.parts[..] {
             [] => vec![(MODEL, &self.sha256, self.size)],

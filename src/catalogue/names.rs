@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::beside::is_mmproj_name;
 use super::download::SAFETENSORS;
 use super::store::Store;
 use config::{Config, ModelEntry, Source, check_entry, find_model, nearest_model};
@@ -80,7 +81,8 @@ const MAX_NAMED: usize = 4;
 /// Fails if `path` is a directory, and names the models in it.
 fn refuse_directory(name: &str, path: &Path) -> anyhow::Result<()> {
     let Ok(entries) = std::fs::read_dir(path) else { return Ok(()) };
-    let is_model = |file: &String| Path::new(file).extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
+    let is_gguf = |file: &str| Path::new(file).extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
+    let is_model = |file: &String| is_gguf(file) && !is_mmproj_name(file);
     let mut files: Vec<String> = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).filter(is_model).collect();
     files.sort();
     let more = if files.len() > MAX_NAMED { format!(" and {} more", files.len() - MAX_NAMED) } else { String::new() };

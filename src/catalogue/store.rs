@@ -6,8 +6,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::download::{self, PARTIAL, Partial, Piece, Progress, PullError, Tools, open_own, refuse_link, sha256_of, write_own};
-use super::manifest::{MODEL, Manifest, Part};
+use super::download::{
+    self, MMPROJ, MODEL, PARTIAL, Partial, Piece, Pieces, Progress, PullError, Tools, open_own, refuse_link, sha256_of, write_own,
+};
+use super::manifest::{Manifest, Part, StoredMmproj};
 use config::{ModelEntry, Source};
 
 pub(super) const MANIFEST: &str = "manifest.json";
@@ -75,6 +77,19 @@ impl Store {
             None => manifest.source == entry.source,
         };
         entry.stored_under().find_map(|id| self.manifest(&self.dir(id)).filter(is_it))
+    }
+
+    /// The picture encoder that was fetched with an entry's model, or linked to it. None if the entry names another one.
+    pub fn mmproj(&self, entry: &ModelEntry) -> Option<PathBuf> {
+        let manifest = self.find(entry)?;
+        let stored = manifest.mmproj.as_ref().filter(|stored| is_meant(stored, entry))?;
+        let path = self.dir(&manifest.id).join(MMPROJ);
+        path.metadata().is_ok_and(|meta| meta.is_file() && meta.len() == stored.size).then_some(path)
+    }
+
+    /// Whether an entry names a picture encoder that is still to be fetched.
+    pub fn lacks_mmproj(&self, entry: &ModelEntry) -> bool {
+        entry.mmproj.as_ref().is_some_and(|mmproj| mmproj.fetched().is_some()) && self.mmproj(entry).is_none()
     }
 
     /// The file to open for an entry's model, if the model is on disk.
@@ -175,23 +190,48 @@ impl Store {
             let right = |(name, digest, _): (&str, &str, u64)| Ok(sha256_of(&found.join(name)).map_err(fault)? == digest);
             let all = manifest.files().into_iter().map(right).collect::<Result<Vec<bool>, PullError>>()?;
             if !all.contains(&false) {
-                return Ok(PulledModel { path: self.file(&manifest), sha256: manifest.sha256, size: manifest.size, fetched: false });
+                let (manifest, fetched) = self.complete(manifest, entry, tools, progress)?;
+                return Ok(self.pulled(manifest, fetched));
             }
             progress.note(&format!("{} is damaged on disk: fetching it again", entry.id));
         }
         remove_file(&dir.join(MANIFEST))?;
+        let Pieces { weights, mmproj } = download::pieces(entry, tools, progress)?;
         let mut parts = Vec::new();
-        let pieces = download::pieces(entry, tools, progress)?;
+        let pieces: Vec<&Piece> = weights.iter().chain(&mmproj).collect();
+        let whole = pieces.iter().map(|piece| piece.size).sum::<Option<u64>>().filter(|_| pieces.len() > 1);
         for (no, piece) in (1..).zip(&pieces) {
             if pieces.len() > 1 {
                 progress.stage(&format!("{}: file {no} of {}", entry.id, pieces.len()));
+                progress.begin_file(parts.iter().map(|part: &Part| part.size).sum(), whole);
             }
             parts.push(fetch_piece(dir, piece, tools, progress)?);
         }
-        let manifest = Manifest::new(entry, parts);
-        let (text, temporary) = (serde_json::to_vec_pretty(&manifest).expect("plain data"), dir.join(MANIFEST).with_extension("tmp"));
-        write_atomically(&dir.join(MANIFEST), &temporary, &text).map_err(|error| PullError::disk(&temporary, error))?;
-        Ok(PulledModel { path: self.file(&manifest), sha256: manifest.sha256, size: manifest.size, fetched: true })
+        let mmproj = mmproj.and_then(|piece| Some(stored(piece, parts.pop()?)));
+        let manifest = Manifest { mmproj, ..Manifest::new(entry, parts) };
+        write_manifest(dir, &manifest)?;
+        Ok(self.pulled(manifest, true))
+    }
+
+    fn pulled(&self, manifest: Manifest, fetched: bool) -> PulledModel {
+        PulledModel { path: self.file(&manifest), size: manifest.whole_size(), sha256: manifest.sha256, fetched }
+    }
+
+    /// Verifies the picture encoder of a model whose weights are right, and fetches it if it is damaged, missing or another one. Says
+    /// whether it was fetched.
+    fn complete(&self, manifest: Manifest, entry: &ModelEntry, tools: &Tools, progress: &Progress) -> Result<(Manifest, bool), PullError> {
+        if let Some((path, known)) = self.mmproj(entry).zip(manifest.mmproj.as_ref()) {
+            if sha256_of(&path).map_err(|error| PullError::disk(&path, error))? == known.sha256 {
+                return Ok((manifest, false));
+            }
+            progress.note(&format!("the mmproj of {} is damaged on disk: fetching it again", entry.id));
+        }
+        let Some(piece) = download::mmproj_piece(entry, tools, progress) else { return Ok((manifest, false)) };
+        let dir = self.dir(&manifest.id);
+        let part = fetch_piece(&dir, &piece, tools, progress)?;
+        let manifest = Manifest { mmproj: Some(stored(piece, part)), ..manifest };
+        write_manifest(&dir, &manifest)?;
+        Ok((manifest, true))
     }
 
     /// Deletes an entry's model from disk, under all its ids. Returns the number of bytes freed, or None if nothing was on disk.
@@ -214,7 +254,8 @@ impl Store {
         }
         let _lock = self.lock(id, None)?;
         let freed = self.own_bytes(&dir);
-        let digests: Vec<String> = self.manifest(&dir).iter().flat_map(Manifest::files).map(|(_, digest, _)| digest.to_owned()).collect();
+        let digests: Vec<String> =
+            self.manifest(&dir).iter().flat_map(Manifest::all_files).map(|(_, digest, _)| digest.to_owned()).collect();
         // The manifest is removed first, so that the model is no longer listed even if the next step fails.
         remove_file(&dir.join(MANIFEST))?;
         std::fs::remove_dir_all(&dir).map_err(|error| PullError::disk(&dir, error))?;
@@ -229,6 +270,26 @@ impl Store {
         let metas = files.filter_map(|entry| entry.path().symlink_metadata().ok());
         metas.filter(|meta| meta.is_file() && meta.nlink() == 1).map(|meta| meta.len()).sum()
     }
+}
+
+/// Whether a stored picture encoder is the one that an entry means.
+fn is_meant(stored: &StoredMmproj, entry: &ModelEntry) -> bool {
+    match &entry.mmproj {
+        None => true,
+        Some(mmproj) => mmproj.fetched().is_some_and(|file| match &file.sha256 {
+            Some(digest) => *digest == stored.sha256,
+            None => file.source == stored.source,
+        }),
+    }
+}
+
+fn stored(piece: Piece, part: Part) -> StoredMmproj {
+    StoredMmproj { source: piece.source, sha256: part.sha256, size: part.size }
+}
+
+fn write_manifest(dir: &Path, manifest: &Manifest) -> Result<(), PullError> {
+    let (text, temporary) = (serde_json::to_vec_pretty(manifest).expect("plain data"), dir.join(MANIFEST).with_extension("tmp"));
+    write_atomically(&dir.join(MANIFEST), &temporary, &text).map_err(|error| PullError::disk(&temporary, error))
 }
 
 /// Fetches one file. A complete file from an earlier pull is kept if its digest is known and right.

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use super::super::download::hex;
 use super::super::test_server::{Answer, redirect_to, serve, status};
 use super::*;
-use config::PypiPackage;
+use config::{Mmproj, PypiPackage};
 
 const ETAG: &str = "\"v1\"";
 
@@ -209,7 +209,8 @@ fn redirects_to_unsafe_targets_are_refused() {
 
 #[test]
 fn the_token_is_sent_only_to_the_hub() {
-    let hub = || entry(Source::Hf { repo: "o/r".into(), file: Some("d/m.gguf".into()), quant: None, revision: "main".into() });
+    let source = || Source::Hf { repo: "o/r".into(), file: Some("d/m.gguf".into()), quant: None, revision: "main".into() };
+    let hub = || ModelEntry { mmproj: Some(Mmproj::None), ..entry(source()) };
     let with = |url: &str| Tools { hf_endpoint: url.into(), hf_token: Some("secret".into()), ..tools() };
     let (url, heads) = serve(vec![redirect_to("/moved"), Answer::File { body: body(), etag: ETAG }]);
     let scene = Scene::new();

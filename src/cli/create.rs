@@ -42,7 +42,7 @@ pub fn run(args: CreateArgs, config: Option<&Path>) -> anyhow::Result<()> {
     notes.iter().for_each(|note| say(&format!("{shown}: {note}")));
     let recipe = Recipe { quantize: args.quantize.map(|kind| kind.name.to_owned()), ..recipe };
     let manifest = make(&config, &store, &args.name, recipe).with_context(|| format!("the model `{}` was not made", args.name))?;
-    print(&format!("{} made, {}\n", manifest.id, human_bytes(manifest.size)))
+    print(&format!("{} made, {}\n", manifest.id, human_bytes(manifest.whole_size())))
 }
 
 /// Reads a Modelfile. Returns the folder where its paths begin, too.

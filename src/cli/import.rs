@@ -40,7 +40,7 @@ pub fn run(args: ImportArgs, config: Option<&Path>) -> anyhow::Result<()> {
     for model in &models {
         let told = |note: &str| say(&format!("{}: {note}", model.name));
         match maker.import(&folder, model, &told) {
-            Ok(manifest) => print(&format!("{} imported, {}\n", manifest.id, human_bytes(manifest.size)))?,
+            Ok(manifest) => print(&format!("{} imported, {}\n", manifest.id, human_bytes(manifest.whole_size())))?,
             Err(error) => {
                 failed += 1;
                 say(&format!("{}: {error}", model.name));

@@ -60,10 +60,11 @@ fn models(config: &Config) -> Vec<Listed> {
     for entry in &known {
         let (path, found) = (store.path(entry), store.find(entry));
         let of_file = path.as_ref().and_then(|path| path.metadata().ok()).map(|meta| meta.len());
+        let mmproj = found.as_ref().and_then(|manifest| Some(manifest.mmproj.as_ref()?.size)).unwrap_or(0);
         models.push(Listed {
             id: entry.id.clone(),
             aliases: entry.aliases.clone(),
-            size: of_file.or(entry.size),
+            size: of_file.map(|bytes| bytes.saturating_add(mmproj)).or(entry.size),
             about: entry.about(),
             only_continues: entry.only_continues(),
             presence: store.presence(entry),
@@ -76,7 +77,7 @@ fn models(config: &Config) -> Vec<Listed> {
     for manifest in store.list() {
         if find_model(&known, &manifest.id).is_none() {
             let path = Some(store.file(&manifest));
-            let (size, sha256) = (Some(manifest.size), Some(manifest.sha256));
+            let (size, sha256) = (Some(manifest.whole_size()), Some(manifest.sha256));
             models.push(Listed {
                 id: manifest.id,
                 aliases: Vec::new(),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use catalogue::{LATEST, Manifest, NewFile, Store, models};
+use catalogue::{LATEST, MMPROJ, Manifest, NewFile, Store, models};
 use config::{Config, ModelEntry, StoredVariant, check_made_name, find_model};
 use gguf::GgufFile;
 use quantize::{FILE_TYPES, FileType, Options, QuantizeError};
@@ -67,7 +67,8 @@ impl Maker<'_> {
         let scratch = self.store.scratch(&id).map_err(|error| CreateError::Disk(error.to_string()))?;
         let _unfinished = Scratch(&scratch);
         if let (Some(kind), [first, ..]) = (kind, files.as_slice()) {
-            files = vec![quantised(&first.path, kind, &scratch, tell)?];
+            let weights = quantised(&first.path, kind, &scratch, tell)?;
+            files = std::iter::once(weights).chain(files.into_iter().filter(|file| file.name == MMPROJ)).collect();
         }
         template = changes.apply(&mut variant).or(template);
         tell("writing manifest");
@@ -119,7 +120,7 @@ impl Maker<'_> {
 
     /// The files of uploads.
     fn of_blobs(&self, blobs: &[(String, String)]) -> Outcome<Vec<NewFile>> {
-        let mut files = Vec::new();
+        let (mut files, mut mmproj) = (Vec::new(), None);
         for (name, digest) in blobs {
             let is_plain = !name.starts_with('/') && name.split('/').all(|part| !matches!(part, "" | "." | ".."));
             if !is_plain {
@@ -135,10 +136,12 @@ impl Maker<'_> {
                 return refused(format!("the blob sha256:{digest} of `{}` does not exist: upload it to /api/blobs first", shown(name)));
             };
             let size = path.metadata().map_err(|error| CreateError::Disk(error.to_string()))?.len();
-            files.push((
-                gguf::PartName::parse(Path::new(name)),
-                NewFile { path, name: String::new(), sha256: digest.clone(), size, moves: false },
-            ));
+            let file = NewFile { name: String::new(), sha256: digest.clone(), size, moves: false, path };
+            match GgufFile::open(&file.path).is_ok_and(|opened| opened.architecture() == Some("clip")) {
+                true if mmproj.is_some() => return refused("two of the files are picture encoders (mmproj): name one"),
+                true => mmproj = Some(NewFile { name: MMPROJ.to_owned(), ..file }),
+                false => files.push((gguf::PartName::parse(Path::new(name)), file)),
+            }
         }
         let count = files.len();
         files.sort_by_key(|(part, _)| part.as_ref().map_or(0, |part| part.no));
@@ -151,11 +154,11 @@ impl Maker<'_> {
                 _ => return refused("expected one GGUF file, or all parts of one (NAME-00001-of-00002.gguf and so on)"),
             }
         }
-        let Some((_, first)) = files.first() else { return refused("no file is named") };
+        let Some((_, first)) = files.first() else { return refused("no file of weights is named") };
         if count == 1 {
             check_weights(&first.path)?;
         }
-        Ok(files.into_iter().map(|(_, file)| file).collect())
+        Ok(files.into_iter().map(|(_, file)| file).chain(mmproj).collect())
     }
 }
 
@@ -202,7 +205,7 @@ fn check_weights(path: &Path) -> Outcome<()> {
         return refused("the file is an adapter, which is not supported: merge it into the model");
     }
     if is("general.architecture", "clip") || is("general.type", "mmproj") {
-        return refused("the file is a projector for images, which is not supported: no model sees images here");
+        return refused("the file is a picture encoder (mmproj): name its model, beside which it is found");
     }
     Ok(())
 }
@@ -237,7 +240,7 @@ fn quantised(source: &Path, kind: &FileType, out: &Path, tell: &dyn Fn(&str)) ->
         QuantizeError::Write { .. } => CreateError::Disk(error.to_string()),
         other => unusable(&other),
     })?;
-    let mut files = Store::files_at(out)?;
+    let mut files = Store::weights_at(out)?;
     let Some(file) = files.pop() else { return refused("nothing was written") };
     Ok(NewFile { name: catalogue::MODEL.to_owned(), moves: true, ..file })
 }

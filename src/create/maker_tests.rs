@@ -92,7 +92,7 @@ fn wrong_recipes_leave_nothing() {
     scene.fails("own", model("own"), "the configuration has a model with the name `own`");
     scene.fails("../a", model("own"), "the name \"../a\" must begin");
     scene.fails("a", Origin::File(scene.gguf("lora.gguf", &[("general.type", "adapter")])), "adapter");
-    scene.fails("a", Origin::File(scene.gguf("mm.gguf", &[("general.type", "mmproj")])), "projector");
+    scene.fails("a", Origin::File(scene.gguf("mm.gguf", &[("general.type", "mmproj")])), "a picture encoder (mmproj)");
     let text = scene.dir.path().join("text.gguf");
     std::fs::write(&text, "no model").unwrap();
     scene.fails("a", Origin::File(text), "the GGUF file is not usable");
@@ -122,9 +122,35 @@ fn uploads_become_a_model() {
     scene.fails("a", blobs("../own.gguf"), "leads out of the model");
     scene.fails("a", blobs("own.safetensors"), "is not a GGUF file");
     scene.fails("a", blobs("own-00001-of-00002.gguf"), "all parts of one");
-    scene.fails("a", Origin::Blobs(Vec::new()), "no file is named");
+    scene.fails("a", Origin::Blobs(Vec::new()), "no file of weights is named");
     let made = scene.make("a", blobs("own.gguf"), Changes::default(), None).unwrap();
     assert_eq!(std::fs::read(scene.store.path(&made).unwrap()).unwrap(), bytes);
     scene.store.remove("a").unwrap();
     assert!(scene.store.blob(&digest).is_none(), "the upload goes with the last model that it became");
+}
+
+#[test]
+fn an_uploaded_mmproj_belongs_to_the_model_and_is_not_quantised() {
+    let scene = Scene::new();
+    let clip = scene.dir.path().join("clip.gguf");
+    std::fs::write(&clip, GgufBuilder::new().kv("general.architecture", "clip").build()).unwrap();
+    let upload = |path: &Path| {
+        let digest = catalogue::sha256_of(path).unwrap();
+        let mut blob = scene.store.new_blob(&digest, None).unwrap();
+        blob.write(&std::fs::read(path).unwrap()).and_then(|()| blob.finish()).unwrap();
+        digest
+    };
+    let [own, clip_digest] = [upload(&scene.dir.path().join("own.gguf")), upload(&clip)];
+    let blobs =
+        |names: &[(&str, &String)]| Origin::Blobs(names.iter().map(|(name, digest)| ((*name).to_owned(), (*digest).clone())).collect());
+    scene.fails("a", blobs(&[("mmproj.gguf", &clip_digest)]), "no file of weights is named");
+    scene.fails(
+        "a",
+        blobs(&[("own.gguf", &own), ("b.gguf", &clip_digest), ("c.gguf", &clip_digest)]),
+        "two of the files are picture encoders",
+    );
+    let origin = blobs(&[("mmproj.gguf", &clip_digest), ("own.gguf", &own)]);
+    let made = scene.make("a", origin, Changes::default(), Some("q8_0")).unwrap();
+    assert_eq!(GgufFile::open(&scene.store.path(&made).unwrap()).unwrap().tensors()[0].type_name(), "Q8_0");
+    assert_eq!(std::fs::read(scene.store.mmproj(&made).unwrap()).unwrap(), std::fs::read(&clip).unwrap());
 }

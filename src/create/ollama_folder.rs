@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use catalogue::{MODEL, Manifest, NewFile, blob_digest, sha256_of};
+use catalogue::{MMPROJ, MODEL, Manifest, NewFile, blob_digest, sha256_of};
 use config::{ExampleMessage, StoredVariant};
 use gguf::GgufFile;
 use serde::Deserialize;
@@ -92,6 +92,17 @@ impl OllamaFolder {
         found.ok_or_else(|| CreateError::Refused(format!("the blob sha256:{digits} is missing: `ollama pull` fetches it again")))
     }
 
+    /// A layer's blob, whose size and digest are right, as a file of a stored model.
+    fn file(&self, layer: &Layer, name: &str) -> Outcome<NewFile> {
+        let (path, sha256) = (self.blob(&layer.digest)?, blob_digest(&layer.digest).map_err(CreateError::Refused)?);
+        let size = path.metadata().map_err(|error| CreateError::Disk(format!("{}: {error}", path.display())))?.len();
+        if size != layer.size {
+            return refused(format!("the blob sha256:{sha256} has {size} bytes, expected {}: `ollama pull` fetches it again", layer.size));
+        }
+        check_digest(&path, &sha256)?;
+        Ok(NewFile { path, name: name.to_owned(), sha256, size, moves: false })
+    }
+
     fn text(&self, layer: &Layer) -> Outcome<String> {
         let path = self.blob(&layer.digest)?;
         let text = outside::read_text(&path, MAX_TEXT).map_err(|error| CreateError::Disk(format!("{}: {error}", path.display())))?;
@@ -142,7 +153,7 @@ impl Maker<'_> {
     pub fn import(&self, folder: &OllamaFolder, model: &FolderModel, tell: &dyn Fn(&str)) -> Outcome<Manifest> {
         let id = made_id(&model.name)?;
         self.store.check_replaceable(&id)?;
-        let (mut weights, mut changes, mut go_template) = (None, Changes::default(), None);
+        let (mut weights, mut mmproj, mut changes, mut go_template) = (None, None, Changes::default(), None);
         for layer in folder.layers(model)? {
             let kind = layer.media_type.rsplit('.').next().unwrap_or_default();
             match kind {
@@ -158,22 +169,18 @@ impl Maker<'_> {
                     changes.messages = Some(messages);
                 }
                 "adapter" => return refused("it has an adapter, which is not supported"),
-                "projector" => tell("its projector for images is left out: no model sees images here"),
+                "projector" => mmproj = Some(layer),
                 other => tell(&format!("its part `{}` is left out", other.chars().take(40).collect::<String>().escape_debug())),
             }
         }
         let Some(layer) = weights else { return refused("it has no file of weights, for example because it runs in Ollama's cloud") };
-        let (path, digits) = (folder.blob(&layer.digest)?, blob_digest(&layer.digest).map_err(CreateError::Refused)?);
-        let size = path.metadata().map_err(|error| CreateError::Disk(format!("{}: {error}", path.display())))?.len();
-        if size != layer.size {
-            return refused(format!("the blob sha256:{digits} has {size} bytes, expected {}: `ollama pull` fetches it again", layer.size));
-        }
-        check_digest(&path, &digits)?;
-        let file = GgufFile::open(&path).map_err(|error| CreateError::Refused(error.to_string()))?;
+        let weights = folder.file(&layer, MODEL)?;
+        let file = GgufFile::open(&weights.path).map_err(|error| CreateError::Refused(error.to_string()))?;
+        let mmproj = mmproj.map(|layer| folder.file(&layer, MMPROJ)).transpose()?;
         changes.template = template(&file, go_template.as_deref(), tell)?;
         let mut variant = StoredVariant::default();
         let text = changes.apply(&mut variant);
-        let files = [NewFile { path, name: MODEL.to_owned(), sha256: digits, size, moves: false }];
+        let files: Vec<NewFile> = std::iter::once(weights).chain(mmproj).collect();
         Ok(self.store.put(&id, &files, variant, text.as_ref().map(|text| (text.jinja.as_str(), text.source.clone())))?)
     }
 }

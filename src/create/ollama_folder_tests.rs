@@ -142,3 +142,15 @@ fn broken_models_are_named_and_leave_nothing() {
     assert!(scene.store.list().is_empty());
     assert!(OllamaFolder::open(scene.dir.path()).is_err());
 }
+
+#[test]
+fn a_projector_becomes_the_mmproj_of_its_model() {
+    let scene = Scene::new();
+    let clip = GgufBuilder::new().kv("general.architecture", "clip").build();
+    let layers = [scene.layer("model", &weights(None)), scene.layer("projector", &clip)];
+    scene.manifest("registry.ollama.ai/library/eyes/latest", &layers);
+    let (results, notes) = scene.import();
+    assert_eq!((results["eyes"].as_str(), notes.len()), ("eyes", 0));
+    let entry = scene.store.made().remove(0);
+    assert_eq!(std::fs::read(scene.store.mmproj(&entry).unwrap()).unwrap(), clip);
+}

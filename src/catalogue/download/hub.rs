@@ -90,6 +90,24 @@ pub fn pick<'a>(listed: &'a [HubFile], file: Option<&str>, quant: Option<&str>) 
     }
 }
 
+/// The types of mmproj files, the preferred one first. Weights of 16 bits lose nothing, and those of 32 bits take twice as much memory.
+const MMPROJ_TYPES: [&str; 4] = ["f16", "bf16", "q8_0", "f32"];
+
+/// Picks the picture encoder of the model that begins with the file `model`: one in its folder before one elsewhere, and then the one of
+/// the preferred type. None if the repository has none.
+pub fn pick_mmproj<'a>(listed: &'a [HubFile], model: &str) -> Option<&'a HubFile> {
+    let folder = |path: &str| path.rsplit_once('/').map_or(String::new(), |(folder, _)| folder.to_owned());
+    let rank = |one: &HubFile| {
+        let kind = MMPROJ_TYPES.iter().position(|kind| names(&one.path, kind)).unwrap_or(MMPROJ_TYPES.len());
+        (folder(&one.path) != folder(model), folder(&one.path) != "", kind, one.path.clone())
+    };
+    let is_one = |one: &&HubFile| {
+        let path = one.path.to_ascii_lowercase();
+        path.ends_with(".gguf") && path.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| word == "mmproj")
+    };
+    listed.iter().filter(is_one).min_by_key(|one| rank(one))
+}
+
 /// Whether a path is safe in a URL. Other paths are ignored, because the hub's answer may have been tampered with.
 fn plain(path: &str) -> bool {
     path.chars().all(|c| c.is_ascii_alphanumeric() || "._-+/@".contains(c)) && path.split('/').all(|part| !part.is_empty() && part != "..")
@@ -162,6 +180,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_mmproj_of_the_preferred_type_in_the_model_s_folder_is_picked() {
+        let pick = |paths: &[&str], model: &str| {
+            let listed: Vec<_> = paths.iter().map(|path| HubFile { path: (*path).into(), size: 1, sha256: None }).collect();
+            pick_mmproj(&listed, model).map(|one| one.path.clone())
+        };
+        let all = ["m-Q4_K_M.gguf", "mmproj-F32.gguf", "mmproj-BF16.gguf", "mmproj-F16.gguf", "mmproj-Q8_0.gguf", "mmproj.txt"];
+        assert_eq!(pick(&all, "m-Q4_K_M.gguf").as_deref(), Some("mmproj-F16.gguf"));
+        assert_eq!(pick(&["mmproj-m-f32.gguf", "m.mmproj-Q8_0.gguf"], "m.gguf").as_deref(), Some("m.mmproj-Q8_0.gguf"));
+        let folders = ["small/mmproj-F16.gguf", "large/mmproj-F32.gguf", "large/m.gguf"];
+        assert_eq!(pick(&folders, "large/m.gguf").as_deref(), Some("large/mmproj-F32.gguf"));
+        assert_eq!(pick(&["mmproj-f32.gguf", "old/mmproj-f16.gguf"], "Q4_K_M/m.gguf").as_deref(), Some("mmproj-f32.gguf"));
+        assert_eq!(pick(&["m.gguf", "lora-f16.gguf", "notmmproj.gguf"], "m.gguf"), None);
+    }
+
+    #[test]
     fn types_are_whole_words_and_digests_are_hex() {
         for path in ["m-Q4_K_M.gguf", "m.q4_k_m.gguf", "Q4_K_M/m-00001-of-00002.gguf", "m-Q4_K_M-00001-of-00002.gguf"] {
             assert!(names(path, "Q4_K_M") && !names(path, "Q4_K") && !names(path, "K_M"), "{path}");
@@ -171,6 +204,7 @@ mod tests {
         for oid in ["../../x", "", &"f".repeat(63), &"g".repeat(64)] {
             assert!(digest("m", oid).is_err(), "{oid}");
         }
+        assert!(!names("mmproj-m-BF16.gguf", "f16"));
         assert!(is_accessory("mmproj-model-f16.gguf") && is_accessory("x/my_lora.gguf") && !is_accessory("Flora-7B-Q8_0.gguf"));
     }
 }

@@ -2,6 +2,11 @@
 
 use config::Source;
 
+/// The name in the store of a model in one file.
+pub const MODEL: &str = "model.gguf";
+/// The name in the store of a model's picture encoder.
+pub const MMPROJ: &str = "mmproj-model.gguf";
+
 /// One file of a model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Piece {

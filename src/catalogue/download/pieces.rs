@@ -1,32 +1,90 @@
 //! Finds the files of a catalogue entry's model.
 
+use std::time::Duration;
+
 use super::error::PullError;
 use super::hub::{self, HubFile};
-use super::piece::Piece;
+use super::piece::{MMPROJ, MODEL, Piece};
 use super::progress::Progress;
 use super::split::parts_of;
 use super::tools::Tools;
 use config::{ModelEntry, Source};
 
-/// Returns the files of an entry's model, in order. Asks the hub if the entry does not name the file.
-pub fn pieces(entry: &ModelEntry, tools: &Tools, progress: &Progress) -> Result<Vec<Piece>, PullError> {
-    let single = |source: Source| Piece { name: "model.gguf".into(), source, sha256: entry.sha256.clone(), size: entry.size };
+/// The files of an entry's model.
+pub struct Pieces {
+    /// Those of the weights, in order.
+    pub weights: Vec<Piece>,
+    /// The picture encoder, if the entry or the repository has one.
+    pub mmproj: Option<Piece>,
+}
+
+/// Returns the files of an entry's model. Asks the hub if the entry does not name them.
+pub fn pieces(entry: &ModelEntry, tools: &Tools, progress: &Progress) -> Result<Pieces, PullError> {
+    let single = |source: Source| Piece { name: MODEL.into(), source, sha256: entry.sha256.clone(), size: entry.size };
+    let Source::Hf { repo, file, quant, revision } = &entry.source else {
+        return Ok(Pieces { weights: elsewhere(entry, single)?, mmproj: named_mmproj(entry) });
+    };
+    let named = file.as_deref().filter(|file| parts_of(file).is_none());
+    if let (Some(file), Some(_)) = (named, &entry.mmproj) {
+        return Ok(Pieces { weights: vec![single(at_hub(repo, file, revision))], mmproj: named_mmproj(entry) });
+    }
+    if let Some(file) = named {
+        let listed = listed_once(entry, tools, progress);
+        let one = listed.iter().find(|one| one.path == file);
+        let weights = vec![single(at_hub(repo, file, revision)).known_as(one)];
+        return Ok(Pieces { weights, mmproj: mmproj_among(&listed, file, (repo, revision)) });
+    }
+    let listed = hub::list(repo, revision, tools, progress)?;
+    let files = hub::pick(&listed, file.as_deref(), quant.as_deref());
+    let files = files.map_err(|fault| PullError::Refused(format!("hf {repo}: {fault}")))?;
+    let mmproj = match &entry.mmproj {
+        Some(_) => named_mmproj(entry),
+        None => mmproj_among(&listed, &files[0].path, (repo, revision)),
+    };
+    if let [one] = files[..] {
+        let weights = vec![single(at_hub(repo, &one.path, revision)).known_as(Some(one))];
+        return Ok(Pieces { weights, mmproj });
+    }
+    one_file_only(entry)?;
+    Ok(Pieces { weights: numbered(files.iter().map(|one| (at_hub(repo, &one.path, revision), Some(*one)))), mmproj })
+}
+
+/// The picture encoder that belongs to a model on disk: the one that the entry names, or that of the repository.
+pub fn mmproj_piece(entry: &ModelEntry, tools: &Tools, progress: &Progress) -> Option<Piece> {
+    let Source::Hf { repo, file, quant, revision } = &entry.source else { return named_mmproj(entry) };
+    if entry.mmproj.is_some() {
+        return named_mmproj(entry);
+    }
+    let listed = listed_once(entry, tools, progress);
+    let model = hub::pick(&listed, file.as_deref(), quant.as_deref()).ok()?;
+    mmproj_among(&listed, &model.first()?.path, (repo, revision))
+}
+
+/// The files of an entry's repository. A model is fetched without them, so a hub that does not list them is asked only once.
+fn listed_once(entry: &ModelEntry, tools: &Tools, progress: &Progress) -> Vec<HubFile> {
+    let Source::Hf { repo, revision, .. } = &entry.source else { return Vec::new() };
+    let once = Tools { backoff: Duration::ZERO, ..tools.clone() };
+    hub::list(repo, revision, &once, progress).unwrap_or_else(|error| {
+        progress.note(&format!("hf {repo}: its files cannot be listed, so no mmproj is looked for: {error}"));
+        Vec::new()
+    })
+}
+
+/// The picture encoder that an entry names, if it is to be fetched.
+fn named_mmproj(entry: &ModelEntry) -> Option<Piece> {
+    let file = entry.mmproj.as_ref()?.fetched()?;
+    Some(Piece { name: MMPROJ.into(), source: file.source.clone(), sha256: file.sha256.clone(), size: file.size })
+}
+
+/// The picture encoder of a repository for one of its models.
+fn mmproj_among(listed: &[HubFile], model: &str, (repo, revision): (&str, &str)) -> Option<Piece> {
+    let one = hub::pick_mmproj(listed, model)?;
+    Some(Piece { name: MMPROJ.into(), source: at_hub(repo, &one.path, revision), sha256: one.sha256.clone(), size: Some(one.size) })
+}
+
+/// The files of a model that is not on the hub.
+fn elsewhere(entry: &ModelEntry, single: impl Fn(Source) -> Piece) -> Result<Vec<Piece>, PullError> {
     match &entry.source {
-        Source::Hf { repo, file, quant, revision } => {
-            let named = file.as_deref().filter(|file| parts_of(file).is_none());
-            if let Some(file) = named {
-                return Ok(vec![single(at_hub(repo, file, revision))]);
-            }
-            let listed = hub::list(repo, revision, tools, progress)?;
-            let files = hub::pick(&listed, file.as_deref(), quant.as_deref());
-            let files = files.map_err(|fault| PullError::Refused(format!("hf {repo}: {fault}")))?;
-            if let [one] = files[..] {
-                let piece = single(at_hub(repo, &one.path, revision));
-                return Ok(vec![Piece { sha256: piece.sha256.or(one.sha256.clone()), size: piece.size.or(Some(one.size)), ..piece }]);
-            }
-            one_file_only(entry)?;
-            Ok(numbered(files.iter().map(|one| (at_hub(repo, &one.path, revision), Some(*one)))))
-        }
         Source::Https { url } => match parts_of(url) {
             Some(urls) => {
                 one_file_only(entry)?;
@@ -35,6 +93,14 @@ pub fn pieces(entry: &ModelEntry, tools: &Tools, progress: &Progress) -> Result<
             None => Ok(vec![single(entry.source.clone())]),
         },
         source => Ok(vec![single(source.clone())]),
+    }
+}
+
+impl Piece {
+    /// Fills in the digest and the size that the hub lists, where the entry has none.
+    fn known_as(self, listed: Option<&HubFile>) -> Self {
+        let Some(listed) = listed else { return self };
+        Self { sha256: self.sha256.or(listed.sha256.clone()), size: self.size.or(Some(listed.size)), ..self }
     }
 }
 

@@ -17,6 +17,10 @@ pub struct Progress {
     bar: Option<ProgressBar>,
     lines: bool,
     meter: Option<Arc<Meter>>,
+    /// The bytes of the files before the current one.
+    before: AtomicU64,
+    /// The size of all files, if it is known [bytes]. 0 otherwise.
+    whole: AtomicU64,
 }
 
 /// The progress of a download in numbers, for another thread.
@@ -53,20 +57,24 @@ impl Progress {
     /// `total`: the size, if known [bytes].
     pub fn new(name: &str, total: Option<u64>) -> Self {
         if !std::io::stderr().is_terminal() {
-            return Self { bar: None, lines: true, meter: None };
+            return Self::of(None, true, None);
         }
         let bar = ProgressBar::new(total.unwrap_or(0)).with_prefix(in_line(name).into_owned());
         set_style(&bar, if total.is_some() { BAR } else { NO_TOTAL });
-        Self { bar: Some(bar), lines: false, meter: None }
+        Self::of(Some(bar), false, None)
+    }
+
+    fn of(bar: Option<ProgressBar>, lines: bool, meter: Option<Arc<Meter>>) -> Self {
+        Self { bar, lines, meter, before: AtomicU64::default(), whole: AtomicU64::default() }
     }
 
     pub fn silent() -> Self {
-        Self { bar: None, lines: false, meter: None }
+        Self::of(None, false, None)
     }
 
     /// Shows nothing and updates `meter`.
     pub fn metered(meter: Arc<Meter>) -> Self {
-        Self { bar: None, lines: false, meter: Some(meter) }
+        Self::of(None, false, Some(meter))
     }
 
     /// Shows the current stage.
@@ -87,7 +95,22 @@ impl Progress {
         }
     }
 
+    /// Begins the next of several files. `before`: the bytes of those before it. `whole`: those of all, if known.
+    pub fn begin_file(&self, before: u64, whole: Option<u64>) {
+        self.before.store(if whole.is_some() { before } else { 0 }, Ordering::Relaxed);
+        self.whole.store(whole.unwrap_or(0), Ordering::Relaxed);
+        whole.iter().for_each(|bytes| self.show_total(*bytes));
+        self.set(0);
+    }
+
+    /// Sets the size of the current file.
     pub fn set_total(&self, bytes: u64) {
+        if self.whole.load(Ordering::Relaxed) == 0 {
+            self.show_total(bytes);
+        }
+    }
+
+    fn show_total(&self, bytes: u64) {
         self.meter.iter().for_each(|meter| meter.total.store(bytes, Ordering::Relaxed));
         if let Some(bar) = &self.bar {
             set_style(bar, BAR);
@@ -101,8 +124,9 @@ impl Progress {
         if self.meter.as_ref().is_some_and(|meter| meter.is_given_up()) { Err(PullError::GivenUp) } else { Ok(()) }
     }
 
-    /// Sets the number of bytes received.
+    /// Sets the number of bytes received of the current file.
     pub fn set(&self, bytes: u64) {
+        let bytes = bytes.saturating_add(self.before.load(Ordering::Relaxed));
         self.meter.iter().for_each(|meter| meter.done.store(bytes, Ordering::Relaxed));
         if let Some(bar) = &self.bar {
             bar.set_position(bytes);
