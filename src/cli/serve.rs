@@ -13,7 +13,7 @@ use super::output::show;
 use super::reload::Reloader;
 use super::supervise;
 use crate::api;
-use crate::config::{Config, Overrides, find_model, misnamed_variables};
+use crate::config::{Config, Mmproj, Overrides, find_model, misnamed_variables};
 use crate::engine::BACKENDS;
 use crate::registry::Registry;
 use crate::telemetry;
@@ -37,6 +37,9 @@ pub struct ServeArgs {
     /// A model to serve: an id of the catalogue or the path of a GGUF file; can be given several times
     #[arg(long = "model", value_name = "MODEL")]
     models: Vec<String>,
+    /// The picture encoder of the one --model that is a file, or none [default: the file beside the model, if one fits]
+    #[arg(long, value_name = "FILE.gguf|none")]
+    mmproj: Option<Mmproj>,
     /// Restart the server if it crashes, hangs or loses its GPU; the port stays open
     #[arg(long)]
     supervise: bool,
@@ -50,8 +53,8 @@ pub struct ServeArgs {
 }
 
 pub fn run(args: ServeArgs, config: Option<&Path>) -> anyhow::Result<()> {
-    let ServeArgs { host, port, models, supervise, supervised, log, engine } = args;
-    let overrides = log.add_to(Overrides { host, port, models, ..engine.overrides() });
+    let ServeArgs { host, port, models, mmproj, supervise, supervised, log, engine } = args;
+    let overrides = log.add_to(Overrides { host, port, models, mmproj, ..engine.overrides() });
     let file = config.map(Path::to_owned);
     let config = Config::load(file.as_deref(), &overrides)?;
     telemetry::init(&log.of(&config))?;

@@ -15,8 +15,8 @@ use crate::engine::{EngineOptions, Footprint, find_device, footprints, longest_c
 use crate::gguf::{GgufFile, Value};
 use crate::logits::SamplingChoice;
 use crate::model::Weights;
-use crate::registry::{backend, default_sampling, engine_options};
-use crate::serving::{ModelFile, chat_template, file_sampling};
+use crate::registry::{FoundEncoder, PictureEncoder, backend, default_sampling, engine_options, mmproj};
+use crate::serving::{ModelFile, RowShape, chat_template, file_sampling};
 use crate::template::Features;
 use crate::tokenizer::Tokenizer;
 
@@ -55,10 +55,11 @@ pub fn run(args: ShowArgs, config: Option<&Path>) -> anyhow::Result<()> {
     shown["template"] = template(&located, &file);
     shown["base"] = (located.entry.base || shown["template"].is_null() && !makes_vectors(&file)).into();
     shown["sampling"] = sampling(default_sampling(&located.entry, file_sampling(&file)));
-    let (fault, memory) = match memory(&config, &located, &args, file) {
-        Ok(memory) => (Json::Null, memory),
-        Err(error) => (format!("{error:#}").into(), Json::Null),
+    let (fault, (pictures, memory)) = match memory(&config, &located, &args, file) {
+        Ok(known) => (Json::Null, known),
+        Err(error) => (format!("{error:#}").into(), Default::default()),
     };
+    shown["pictures"] = pictures;
     shown["runnable"] = fault.is_null().into();
     shown["fault"] = fault;
     shown["memory"] = memory;
@@ -103,11 +104,11 @@ fn sampling(choice: SamplingChoice) -> Json {
     if set.is_empty() { Json::Null } else { set.into() }
 }
 
-/// The memory that weights and KV cache need on each device.
+/// The model's picture encoder, and the memory that weights and KV cache need on each device.
 ///
 /// # Errors
-/// No engine can run the model.
-fn memory(config: &Config, located: &ModelLocation, args: &ShowArgs, file: Arc<GgufFile>) -> anyhow::Result<Json> {
+/// No engine can run the model, or its entry names a wrong picture encoder.
+fn memory(config: &Config, located: &ModelLocation, args: &ShowArgs, file: Arc<GgufFile>) -> anyhow::Result<(Json, Json)> {
     let engine = &config.engine;
     ModelFile::of(file.clone())?;
     let weights = Weights::load(file)?;
@@ -123,8 +124,22 @@ fn memory(config: &Config, located: &ModelLocation, args: &ShowArgs, file: Arc<G
     anyhow::ensure!(context <= most, "--context is {context}, but the model's context ends at {most}");
     let kv_tokens = context.next_multiple_of(engine.block_size).saturating_mul(args.sequences as usize);
     let options = EngineOptions { context, kv_tokens, ..engine_options(engine) };
-    let devices: Vec<Json> = footprints(&weights, &options)?.iter().map(device).collect();
-    Ok(json!({ "context": context, "sequences": args.sequences, "devices": devices }))
+    let found = mmproj(config, &located.entry, &located.path, &RowShape::of(&weights.spec))?;
+    let bytes = found.encoder.as_ref().map_or(0, |encoder| encoder.facts.bytes);
+    let devices: Vec<Json> =
+        footprints(&weights, &options)?.iter().map(|footprint| device(&footprint.clone().with_encoder(bytes))).collect();
+    Ok((pictures(&found), json!({ "context": context, "sequences": args.sequences, "devices": devices })))
+}
+
+/// What reads the model's pictures. Null if nothing does.
+fn pictures(found: &FoundEncoder) -> Json {
+    match &found.encoder {
+        Some(PictureEncoder { path, facts }) => {
+            json!({ "family": facts.family, "most_rows": facts.most_rows, "path": path, "size": facts.bytes, "notes": found.notes })
+        }
+        None if found.notes.is_empty() => Json::Null,
+        None => json!({ "family": null, "notes": found.notes }),
+    }
 }
 
 fn device(footprint: &Footprint) -> Json {
@@ -193,6 +208,7 @@ fn text(shown: &Json) -> String {
         let value = match (key.as_str(), value) {
             ("fault", Json::Null) => continue,
             ("template", value) => features(value),
+            ("pictures", value) => seen(value),
             ("sampling", Json::Object(values)) => {
                 values.iter().map(|(name, value)| format!("{} {value}", name.replace('_', " "))).collect::<Vec<_>>().join(", ")
             }
@@ -225,6 +241,19 @@ fn features(template: &Json) -> String {
     let shown = template.as_object().into_iter().flatten().filter(|(_, has)| **has == true);
     let names: Vec<String> = shown.map(|(name, _)| name.replace('_', " ")).collect();
     if template.is_null() { "none".into() } else { std::iter::once("messages".to_owned()).chain(names).collect::<Vec<_>>().join(", ") }
+}
+
+/// What reads the model's pictures, or why nothing does.
+fn seen(pictures: &Json) -> String {
+    let notes = pictures["notes"].as_array().into_iter().flatten().filter_map(Json::as_str);
+    let notes: String = notes.map(|note| format!(" ({note})")).collect();
+    match pictures["family"].as_str() {
+        Some(family) => {
+            let (path, size) = (pictures["path"].as_str().unwrap_or_default(), human_bytes(pictures["size"].as_u64().unwrap_or(0)));
+            format!("{family}, {} rows per picture at most, {path}, {size}{notes}", pictures["most_rows"])
+        }
+        None => format!("none{notes}"),
+    }
 }
 
 /// One row per device: the memory needed and available, and whether the model fits.

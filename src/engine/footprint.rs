@@ -26,6 +26,15 @@ impl Footprint {
         Self { backend, device: info.name, weights: budget.weights, kv, scratch: budget.scratch, memory: info.memory }
     }
 
+    /// Adds a picture encoder, which is in the host's memory. `bytes`: the size of its file.
+    #[must_use]
+    pub fn with_encoder(mut self, bytes: u64) -> Self {
+        if self.backend == BackendKind::Cpu {
+            self.weights = self.weights.saturating_add(bytes);
+        }
+        self
+    }
+
     pub fn needed(&self) -> u64 {
         self.weights.saturating_add(self.kv).saturating_add(self.scratch)
     }

@@ -10,6 +10,7 @@ mod decode_error;
 mod family;
 mod format;
 mod layout;
+mod most_rows;
 mod pixels;
 mod plan;
 mod resize;

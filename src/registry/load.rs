@@ -7,10 +7,11 @@ use anyhow::Context;
 
 use super::base::{Base, Loaded};
 use super::load_admission::LoadAdmission;
+use super::mmproj::{FoundEncoder, PictureEncoder, mmproj};
 use super::model_memory::{ModelMemory, measured};
 use super::options::{backend, default_sampling, engine_options, run_options};
 use config::{Config, ExampleRole, ModelEntry, StoredVariant};
-use engine::{BackendKind, Device, DeviceMemory, EngineOptions};
+use engine::{BackendKind, Device, DeviceMemory, EngineOptions, Need};
 use gguf::{Backing, GgufFile};
 use logits::SamplingChoice;
 use serving::{BaseModel, ChatTemplate, Message, Model, ModelFile, NameDefaults, Role, RunOptions, chat_template, file_sampling};
@@ -27,6 +28,12 @@ pub fn load(config: &Config, base: &Base, path: &Path, admission: &LoadAdmission
         let options = EngineOptions { context, ..engine_options(&config.engine) };
         file.need(&*device, &options).with_context(on_backend)
     };
+    let FoundEncoder { encoder, notes } = mmproj(config, entry, path, &file.row_shape())?;
+    notes.iter().for_each(|note| tracing::warn!("{}: {}", entry.id, note.escape_debug()));
+    if let Some(PictureEncoder { path, facts }) = &encoder {
+        tracing::info!("{}: pictures are read by {} ({})", entry.id, path.display().to_string().escape_debug(), facts.family);
+    }
+    let needs = |context: usize| needs(context).map(|need| with_encoder(need, encoder.as_ref(), &*device));
     // The length of an automatic context depends on the free memory, so room for a short context is made first.
     let free = || Some(device.describe().ok()?.memory?.free);
     admission.make(&needs(least_context(config, entry, &file))?, &free)?;
@@ -38,6 +45,7 @@ pub fn load(config: &Config, base: &Base, path: &Path, admission: &LoadAdmission
     let drafts = entry.drafts.unwrap_or(config.engine.drafts);
     let options = with_drafts(options, drafts, &*device);
     let is_drafted = options.scheduler.drafts;
+    // `encoder` is the picture encoder of this engine.
     let model = Arc::new(file.start(device, options).with_context(on_backend)?);
     if is_drafted && model.spec.is_recurrent() {
         tracing::info!("{}: answers are not drafted, because a recurrent state cannot go back behind a wrong draft", entry.id);
@@ -48,6 +56,12 @@ pub fn load(config: &Config, base: &Base, path: &Path, admission: &LoadAdmission
     };
     let models = parts.into_iter().map(|part| part.over(base, model.clone(), of_file));
     Ok(Loaded { context, bytes, models: models.collect() })
+}
+
+/// Adds a picture encoder to the memory that a model needs. The encoder is in the host's memory, which only a load on the CPU counts.
+fn with_encoder(need: Need, encoder: Option<&PictureEncoder>, device: &dyn Device) -> Need {
+    let bytes = encoder.filter(|_| device.place().0 == BackendKind::Cpu).map_or(0, |encoder| encoder.facts.bytes);
+    Need { weights: need.weights.saturating_add(bytes), ..need }
 }
 
 /// Whether sequences are drafted on this device.

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use super::base::{Base, unix_seconds};
 use super::descriptions::DescribedFile;
 use super::error::RegistryError;
+use super::mmproj::{PictureEncoder, mmproj};
 use super::options::default_sampling;
 use super::registry::Registry;
 use config::{Context, ModelEntry, Source, StoredVariant};
 use logits::SamplingChoice;
+use serving::Capabilities;
 
 /// A model on disk.
 #[derive(Clone)]
@@ -29,6 +31,16 @@ pub struct ModelFacts {
     pub system: Option<String>,
     /// The settings of a model that was made on this machine.
     pub made: Option<Arc<StoredVariant>>,
+    /// The model's picture encoder.
+    pub encoder: Option<PictureEncoder>,
+}
+
+impl ModelFacts {
+    /// The model's capabilities. Blocks: the first call for a file reads its vocabulary.
+    pub fn abilities(&self) -> anyhow::Result<Capabilities> {
+        let of_file = self.file.abilities()?;
+        Ok(Capabilities { vision: of_file.completion && self.encoder.is_some(), ..of_file })
+    }
 }
 
 impl Registry {
@@ -73,6 +85,9 @@ impl Registry {
         let manifest = self.store.find(if variant.source == Source::Stored { variant } else { &base.entry });
         let made_at = manifest.as_ref().filter(|manifest| manifest.made.is_some()).map(|manifest| manifest.date);
         let stored = manifest.map(|manifest| manifest.whole_digest());
+        let shape = file.description.row_shape.as_ref();
+        // What is wrong with the setting is reported when the model is loaded.
+        let found = shape.and_then(|shape| mmproj(&self.settings(), &base.entry, &path, shape).ok());
         let of_file_at = || path.metadata().and_then(|meta| meta.modified()).map_or(base.created, unix_seconds);
         Ok(Some(ModelFacts {
             id: variant.id.clone(),
@@ -84,6 +99,7 @@ impl Registry {
             sampling,
             system: variant.system.clone(),
             made: variant.made.clone(),
+            encoder: found.and_then(|found| found.encoder),
         }))
     }
 }

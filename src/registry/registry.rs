@@ -127,7 +127,8 @@ impl Registry {
         let is_named = |base: &Base| base.eager || named.iter().any(|name| base.variant(name).is_some());
         for base in served.bases.iter().filter(|base| is_named(base)) {
             let entry = &base.entry;
-            if self.store.path(entry).is_none() {
+            // What the catalogue alone names is fetched by `penstock pull`, so that a server with all its weights starts without a network.
+            if self.store.path(entry).is_none() || !entry.built_in && self.store.lacks_mmproj(entry) {
                 let progress = Progress::new(&entry.id, entry.size);
                 self.store.pull(entry, &Tools::from_env(), &progress).with_context(|| format!("model `{}`", entry.id))?;
             }

@@ -125,7 +125,9 @@ fn shares_load(store: &Store, one: &ModelEntry, two: &ModelEntry) -> bool {
         let file = |entry: &ModelEntry| file_number(&store.path(entry)?);
         (is_stored(one) || is_stored(two)) && file(one).is_some_and(|number| Some(number) == file(two))
     };
-    one.context == two.context && one.base == two.base && (same_source || same_file())
+    // A made model has links to the picture encoder of its origin.
+    let same_pictures = one.mmproj == two.mmproj || is_stored(one) || is_stored(two);
+    one.context == two.context && one.base == two.base && same_pictures && (same_source || same_file())
 }
 
 /// Identifies a file regardless of its name: device and inode.
@@ -136,7 +138,10 @@ fn file_number(path: &Path) -> Option<(u64, u64)> {
 fn named_offers(config: &Config, named: &[String]) -> anyhow::Result<Vec<OfferedModel>> {
     let mut offers: Vec<OfferedModel> = Vec::new();
     for name in named {
-        let entry = catalogue::resolve(config, name)?;
+        let mut entry = catalogue::resolve(config, name)?;
+        if matches!(entry.source, Source::File { .. }) && find_model(&config.models, name).is_none() {
+            entry.mmproj = entry.mmproj.or_else(|| config.mmproj.clone());
+        }
         let namesake = offers.iter().find(|other| share_a_name(&other.entry, &entry));
         if let Some(OfferedModel { entry: other, .. }) = namesake {
             let source = &other.source;

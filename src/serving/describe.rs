@@ -1,14 +1,18 @@
 //! Describes a model by its file, without loading the model.
 
 use std::path::Path;
+use std::sync::Arc;
 
+use anyhow::Context;
 use serde_json::{Map, Value as Json};
 
 use super::defaults::file_sampling;
 use super::load::{MAX_TEMPLATE, ModelFile};
+use super::pictures::settings;
 use chat::Dialect;
 use gguf::{Array, GgufFile, Value};
 use logits::SamplingChoice;
+use model::{ModelSpec, VisionWeights, Weights};
 use outside::read_text;
 use scheduler::Pooling;
 
@@ -31,6 +35,8 @@ pub struct ModelDescription {
     pub template: Option<String>,
     /// Whether the model is meant for vectors: it is an encoder, or its file says how vectors are pooled.
     pub embeds: bool,
+    /// The rows of pictures that the model takes. None if no engine can run it.
+    pub row_shape: Option<RowShape>,
     /// The sampling values that the file recommends.
     pub sampling: SamplingChoice,
     /// The file's metadata, with arrays replaced by null.
@@ -50,12 +56,78 @@ pub struct Capabilities {
     pub embedding: bool,
     /// Fills in the middle of a text.
     pub insert: bool,
+    /// Sees pictures: a picture encoder belongs to the model.
+    pub vision: bool,
+}
+
+/// The rows of pictures that a language model takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowShape {
+    /// The language model's architecture.
+    pub architecture: &'static str,
+    /// The elements of a row, and the further slices for the first layers (deepstack).
+    pub width: usize,
+    pub slices: usize,
+}
+
+impl RowShape {
+    pub fn of(spec: &ModelSpec) -> Self {
+        Self { architecture: spec.arch.name, width: spec.hidden_dim, slices: spec.deepstack }
+    }
+}
+
+/// A picture encoder, described by its file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EncoderFacts {
+    /// `clip.projector_type`
+    pub family: &'static str,
+    /// The elements of a row, and the further slices.
+    pub width: usize,
+    pub slices: usize,
+    /// The most rows that a picture becomes.
+    pub most_rows: usize,
+    /// Size of the file [bytes].
+    pub bytes: u64,
+    /// The architectures that the encoder is for. Empty: any.
+    languages: &'static [&'static str],
+}
+
+impl EncoderFacts {
+    /// Reads a mmproj file: all tensors are checked, and none is read.
+    ///
+    /// # Errors
+    /// The file cannot be read, is no picture encoder, or is one of a family that is not supported.
+    pub fn read(path: &Path) -> anyhow::Result<Self> {
+        let file = Arc::new(GgufFile::open(path)?);
+        let spec = VisionWeights::load(file.clone())?.spec;
+        let most_rows = settings(&file, &spec).with_context(|| path.display().to_string())?.most_rows();
+        let (width, slices, languages) = (spec.output_dim, spec.deep_layers.len(), spec.family.languages);
+        Ok(Self { family: spec.family.name, width, slices, most_rows, bytes: file.file_bytes(), languages })
+    }
+
+    /// Checks that the encoder belongs to a language model.
+    ///
+    /// # Errors
+    /// What differs, with both values.
+    pub fn check(&self, model: &RowShape) -> Result<(), String> {
+        let Self { family, width, slices, .. } = self;
+        if !self.languages.is_empty() && !self.languages.contains(&model.architecture) {
+            let (known, architecture) = (self.languages.join(", "), model.architecture);
+            return Err(format!("it encodes pictures for models of the architecture {known} ({family}), and the model is {architecture}"));
+        }
+        if (*width, *slices) != (model.width, model.slices) {
+            let further = |slices: usize| if slices == 0 { String::new() } else { format!(" and {slices} further slices") };
+            let (due, more) = (model.width, further(model.slices));
+            return Err(format!("its rows have {width} elements{}, and those of the model have {due}{more}", further(*slices)));
+        }
+        Ok(())
+    }
 }
 
 impl ModelDescription {
     /// Reads a file. `template`: a file with a chat template that replaces its own. Blocks.
     pub fn read(path: &Path, template: Option<&Path>) -> anyhow::Result<Self> {
-        let file = GgufFile::open(path)?;
+        let file = Arc::new(GgufFile::open(path)?);
         let template = match template {
             Some(path) => Some(read_text(path, MAX_TEMPLATE)?),
             None => file.get_str("tokenizer.chat_template").map(str::to_owned),
@@ -71,6 +143,7 @@ impl ModelDescription {
             digest: file.digest(),
             template,
             embeds: embeds(&file),
+            row_shape: Weights::load(file.clone()).ok().map(|weights| RowShape::of(&weights.spec)),
             sampling: file_sampling(&file),
             metadata,
         })
@@ -105,7 +178,12 @@ pub fn whole_metadata(path: &Path) -> anyhow::Result<Metadata> {
 }
 
 impl ModelFile {
-    /// The model's capabilities. `template`: a file with a chat template that replaces the model's own.
+    /// The rows of pictures that the model takes.
+    pub fn row_shape(&self) -> RowShape {
+        RowShape::of(self.spec())
+    }
+
+    /// The model's capabilities, without a picture encoder. `template`: a file with a chat template that replaces the model's own.
     pub fn abilities(&self, template: Option<&Path>) -> anyhow::Result<Capabilities> {
         let spec = self.spec();
         let template = self.chat_template(template)?;
@@ -118,6 +196,7 @@ impl ModelFile {
             thinking: has(|dialect| dialect.thinking.is_some()),
             embedding: spec.pooling != Pooling::Rank && self.embeds(),
             insert: completion && self.tokenizer().infill().is_some(),
+            vision: false,
         })
     }
 }

@@ -37,7 +37,7 @@ mod transcript;
 pub use answer::{Answer, FunctionCall};
 pub use chat::{Message, Role};
 pub use defaults::file_sampling;
-pub use describe::{Capabilities, Metadata, ModelDescription, TensorFacts, tensors, whole_metadata};
+pub use describe::{Capabilities, EncoderFacts, Metadata, ModelDescription, RowShape, TensorFacts, tensors, whole_metadata};
 pub use document_truncation::Truncation;
 pub use error::{ContextLimit, Failure, RequestError, SubmitError};
 pub use ledger::{Account, Ledger, PromptProgress};

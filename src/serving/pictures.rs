@@ -167,7 +167,7 @@ pub fn items(parts: &[PromptPart]) -> Items {
 }
 
 /// How the file's pictures are cut, resized and normalised.
-fn settings(file: &GgufFile, spec: &VisionSpec) -> anyhow::Result<PictureSettings> {
+pub(super) fn settings(file: &GgufFile, spec: &VisionSpec) -> anyhow::Result<PictureSettings> {
     let pinpoints = file.get_ints("clip.vision.image_grid_pinpoints").unwrap_or_default();
     let name = spec.family.name;
     let family = Family::of_projector(name, !pinpoints.is_empty()).with_context(|| format!("pictures of {name} cannot be cut"))?;

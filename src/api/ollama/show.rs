@@ -34,7 +34,7 @@ pub async fn show(state: web::Data<AppState>, http: HttpRequest, body: Body) -> 
             tracing::warn!("the model `{}` could not be described: {}", facts.id, format!("{error:#}").escape_debug());
             RegistryError::LoadFailed { id: facts.id.clone(), cause: String::new() }
         };
-        let abilities = facts.file.abilities().map_err(failed)?;
+        let abilities = facts.abilities().map_err(failed)?;
         let metadata = match request.verbose {
             true => facts.file.whole_metadata().map_err(failed)?,
             false => facts.file.description.metadata.clone(),
@@ -71,6 +71,7 @@ fn worded(facts: &ModelFacts, abilities: Capabilities) -> Show {
         ("thinking", abilities.thinking),
         ("embedding", abilities.embedding),
         ("insert", abilities.insert),
+        ("vision", abilities.vision),
     ];
     let made = facts.made.as_deref();
     let of_file = description.metadata.get("general.license").and_then(Value::as_str).map(str::to_owned);

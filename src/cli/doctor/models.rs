@@ -12,7 +12,8 @@ use crate::config::{Config, ModelEntry, Source, find_model};
 use crate::engine::{EngineOptions, Footprint, footprints};
 use crate::gguf::GgufFile;
 use crate::model::Weights;
-use crate::registry::engine_options;
+use crate::registry::{engine_options, mmproj};
+use crate::serving::RowShape;
 
 #[derive(Debug, PartialEq, Serialize)]
 pub struct Fit {
@@ -40,16 +41,16 @@ pub fn fits(config: &Config, machine: &Machine) -> Vec<Fit> {
         }
     }
     let fit = |entry: &ModelEntry| match store.path(entry) {
-        Some(path) => exact(config, &entry.id, &path),
+        Some(path) => exact(config, entry, &path),
         None => estimate(entry, machine),
     };
     entries.iter().map(fit).collect()
 }
 
-fn exact(config: &Config, id: &str, path: &Path) -> Fit {
+fn exact(config: &Config, entry: &ModelEntry, path: &Path) -> Fit {
     let size = path.metadata().ok().map(|meta| meta.len());
-    let empty = Fit { id: id.to_owned(), on_disk: true, size, needed: None, estimated: false, device: None, fits: None, fault: None };
-    match all(config, path) {
+    let empty = Fit { id: entry.id.clone(), on_disk: true, size, needed: None, estimated: false, device: None, fits: None, fault: None };
+    match all(config, entry, path) {
         Ok((bytes, footprints)) => {
             // GPUs come last in the list and are preferred.
             let chosen = footprints.iter().rev().find(|footprint| footprint.fits() == Some(true));
@@ -66,15 +67,18 @@ fn exact(config: &Config, id: &str, path: &Path) -> Fit {
     }
 }
 
-/// The file's size, and the memory that the model needs on each device.
-fn all(config: &Config, path: &Path) -> anyhow::Result<(u64, Vec<Footprint>)> {
+/// The size of the files, and the memory that the model needs on each device, both with its picture encoder.
+fn all(config: &Config, entry: &ModelEntry, path: &Path) -> anyhow::Result<(u64, Vec<Footprint>)> {
     let file = Arc::new(GgufFile::open(path)?);
     let bytes = file.file_bytes();
     let weights = Weights::load(file)?;
     let context = weights.spec.context_length.min(CONTEXT);
     let kv_tokens = context.next_multiple_of(config.engine.block_size);
     let options = EngineOptions { context, kv_tokens, ..engine_options(&config.engine) };
-    Ok((bytes, footprints(&weights, &options)?))
+    let found = mmproj(config, entry, path, &RowShape::of(&weights.spec))?;
+    let encoder = found.encoder.map_or(0, |encoder| encoder.facts.bytes);
+    let all = footprints(&weights, &options)?.into_iter().map(|footprint| footprint.with_encoder(encoder));
+    Ok((bytes.saturating_add(encoder), all.collect()))
 }
 
 fn estimate(entry: &ModelEntry, machine: &Machine) -> Fit {

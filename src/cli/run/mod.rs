@@ -21,7 +21,7 @@ use anyhow::{Context, bail, ensure};
 use super::engine_args::EngineArgs;
 use super::names::hint;
 use super::output::say;
-use crate::config::{Config, LogFormat, Overrides};
+use crate::config::{Config, LogFormat, Mmproj, Overrides};
 use crate::logits::SamplingChoice;
 use crate::registry::{ModelKind, Registry};
 use crate::telemetry;
@@ -85,6 +85,9 @@ pub struct RunArgs {
     /// Neither read nor write the history of typed lines
     #[arg(long)]
     nohistory: bool,
+    /// The picture encoder of a model that is a file, or none [default: the file beside the model, if one fits]
+    #[arg(long, value_name = "FILE.gguf|none")]
+    mmproj: Option<Mmproj>,
     #[command(flatten)]
     engine: EngineArgs,
 }
@@ -115,7 +118,7 @@ impl RunArgs {
 
 pub fn run(args: RunArgs, config: Option<&Path>) -> anyhow::Result<()> {
     let settings = args.settings()?;
-    let overrides = Overrides { models: vec![args.model.clone()], ..args.engine.overrides() };
+    let overrides = Overrides { models: vec![args.model.clone()], mmproj: args.mmproj.clone(), ..args.engine.overrides() };
     let config = Config::load(config, &overrides)?;
     telemetry::init(&telemetry::Log { filter: "warn", is_flag: false, format: LogFormat::Text })?;
     hint(&config, &args.model);

@@ -6,7 +6,7 @@ use crate::plan::{Place, Step};
 use crate::{Filter, PicturePlan, PictureSettings};
 
 /// Longest side, whatever the settings say [pixels].
-const MAX_SIDE: u32 = 4096;
+pub const MAX_SIDE: u32 = 4096;
 const FAKE: &str = "<fake_token_around_image>";
 
 pub fn layout(settings: &PictureSettings, size: (u32, u32), plan: &mut PicturePlan) {

@@ -16,11 +16,12 @@ mod single;
 mod size;
 
 pub use error::LayoutError;
+pub use idefics3::MAX_SIDE;
 
 use crate::{Cutting, Family, PicturePlan, PictureSettings};
 
 /// Most times that one side may be longer than the other. The Qwen models' own limit; beyond it, sides round to nothing in most rules.
-const MAX_ASPECT: u32 = 200;
+pub const MAX_ASPECT: u32 = 200;
 
 impl PictureSettings {
     /// What becomes of a picture of this size. `picture` is its number in the prompt, from 0 on.

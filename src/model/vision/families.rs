@@ -58,6 +58,7 @@ const RMS: NormKind = NormKind::Rms;
 /// The values that most families share. A row states the differences.
 const FAMILY: Family = Family {
     name: "",
+    languages: &[],
     towers: both(PLAIN),
     larger: None,
     gelu: Activation::Gelu,
@@ -83,6 +84,7 @@ const MM1: Step = Step::Product(Mm1, Some(Mm1Bias));
 const MM2: Step = Step::Product(Mm2, Some(Mm2Bias));
 
 const QWEN2_VL: Family = Family {
+    languages: &["qwen2vl"],
     rotation: Rotation::Halves,
     merge: (SPATIAL, 2),
     projector: &[POST_LAYER_NORM, JOIN, MM0, GELU, MM2],
@@ -93,6 +95,7 @@ const QWEN2_VL: Family = Family {
 pub const FAMILIES: &[Family] = &[
     Family {
         name: "gemma3",
+        languages: &["gemma3"],
         places: Places::Learned,
         merge: (FACTOR, 4),
         projector: &[POST_LAYER_NORM, Step::Mean, Step::Norm(RMS, MmSoftNorm, None), Step::Transposed(MmInputProjection)],
@@ -100,6 +103,7 @@ pub const FAMILIES: &[Family] = &[
     },
     Family {
         name: "gemma4v",
+        languages: &["gemma4"],
         towers: both(Arch {
             attn_scale: Some(1.0),
             weightless_v_norm: true,
@@ -123,9 +127,15 @@ pub const FAMILIES: &[Family] = &[
     },
     Family { name: "qwen2vl_merger", ..QWEN2_VL },
     Family { name: "qwen2.5vl_merger", towers: both(GATED), windows: true, projector: &[POST_RMS_NORM, JOIN, MM0, GELU, MM2], ..QWEN2_VL },
-    Family { name: "qwen3vl_merger", places: Places::Resized(Filter::Corners), ..QWEN2_VL },
+    Family {
+        name: "qwen3vl_merger",
+        languages: &["qwen3vl", "qwen3vlmoe", "qwen35", "qwen35moe"],
+        places: Places::Resized(Filter::Corners),
+        ..QWEN2_VL
+    },
     Family {
         name: "glm4v",
+        languages: &["glm4", "glm4moe"],
         towers: both(GATED),
         places: Places::Resized(Filter::Bicubic),
         projector: &[
@@ -203,6 +213,7 @@ pub const FAMILIES: &[Family] = &[
     Family { name: "resampler", places: Places::Buckets(70), projector: &[POST_LAYER_NORM, Step::Resample], ..FAMILY },
     Family {
         name: "llama4",
+        languages: &["llama4"],
         towers: both(Arch { rope: crate::arch::RopePairing::Adjacent, ..PLAIN }),
         gelu: Activation::GeluErf,
         class_row: ClassRow::Last,
@@ -223,6 +234,7 @@ pub const FAMILIES: &[Family] = &[
     },
     Family {
         name: "lfm2",
+        languages: &["lfm2", "lfm2moe"],
         places: Places::Resized(Filter::Bilinear),
         merge: (FACTOR, 2),
         projector: &[POST_LAYER_NORM, JOIN, Step::Norm(LAYER, MmInputNorm, Some(MmInputNormBias)), MM1, GELU, MM2],
@@ -231,6 +243,7 @@ pub const FAMILIES: &[Family] = &[
     },
     Family {
         name: "kimivl",
+        languages: &["deepseek2"],
         towers: both(Arch { rope: crate::arch::RopePairing::Adjacent, ..PLAIN }),
         places: Places::Resized(Filter::Bicubic),
         rotation: Rotation::Turns,

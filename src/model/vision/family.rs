@@ -105,6 +105,8 @@ impl Step {
 pub struct Family {
     /// `clip.projector_type`
     pub name: &'static str,
+    /// The architectures of its language models. Empty: any.
+    pub languages: &'static [&'static str],
     /// The tower's layers as files of today name them, and as old ones do, which name the two matrices of feed-forward parts the wrong way
     /// round.
     pub towers: [Arch; 2],

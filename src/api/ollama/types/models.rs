@@ -107,7 +107,7 @@ pub struct Show {
     /// The tensors of the model's file. Only with `verbose`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tensors: Option<Vec<Tensor>>,
-    /// The model's abilities: `completion`, `tools`, `thinking`, `embedding` or `insert`.
+    /// The model's abilities: `completion`, `tools`, `thinking`, `embedding`, `insert` or `vision`.
     pub capabilities: Vec<String>,
     pub modified_at: String,
 }
