@@ -9,6 +9,16 @@ pub(super) fn check_host(name: &str) -> Result<(), String> {
     Err(format!("{name:?} is not a host: expected a name without scheme and port, such as \"llm.example.com\" or \"*.example.com\""))
 }
 
+/// Checks a host of `server.picture_hosts`: like `server.allowed_hosts`, and it may end in a port.
+pub(super) fn check_picture_host(entry: &str) -> Result<(), String> {
+    let port = entry.rsplit_once(':').filter(|(_, port)| !port.contains(']'));
+    let (name, port) = port.map_or((entry, None), |(name, port)| (name, Some(port)));
+    match port.is_none_or(|port| port.parse::<u16>().is_ok_and(|port| port > 0)) {
+        true => check_host(name),
+        false => Err(format!("{entry:?}: expected a host, or a host and a port, such as \"*.example.com\" or \"10.0.0.5:8000\"")),
+    }
+}
+
 /// Checks an origin of `server.cors_origins`: an origin as browsers send it, or `*`.
 pub(super) fn check_origin(origin: &str) -> Result<(), String> {
     let is_origin = origin.split_once("://").is_some_and(|(scheme, rest)| {
@@ -42,6 +52,16 @@ mod tests {
         }
         for bad in ["", "A.example", "https://a", "a:80", "a/b", "a..b", "*a.b", "**", "a.*.b", "[x]", "a b"] {
             assert!(check_host(bad).unwrap_err().contains(&format!("{bad:?}")), "{bad}");
+        }
+    }
+
+    #[test]
+    fn hosts_of_pictures_may_have_a_port() {
+        for good in ["*", "a.example", "*.example.com", "a.example:8443", "10.0.0.1:80", "[::1]", "[::1]:9000"] {
+            assert_eq!(check_picture_host(good), Ok(()), "{good}");
+        }
+        for bad in ["", "https://a", "a:", "a:0", "a:x", "a:70000", "::1", "a/b:1", "A.example"] {
+            assert!(check_picture_host(bad).is_err(), "{bad}");
         }
     }
 

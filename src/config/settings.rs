@@ -42,6 +42,8 @@ pub struct Server {
     pub allowed_hosts: Vec<String>,
     /// The origins whose pages may use the server from a browser.
     pub cors_origins: Vec<String>,
+    /// The hosts from which pictures are fetched that requests name by URL. Empty: none.
+    pub picture_hosts: Vec<String>,
     /// The certificate with its chain, and the private key, as PEM files. "": the server speaks plain HTTP.
     pub tls_cert: PathBuf,
     pub tls_key: PathBuf,

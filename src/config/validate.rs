@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::error::ConfigError;
 use super::log::log_filter;
 use super::mmproj::{Mmproj, MmprojFile};
-use super::reach::{check_host, check_origin};
+use super::reach::{check_host, check_origin, check_picture_host};
 use super::settings::{Config, Engine, Limits, Server};
 use super::source::Source;
 use super::sources::ConfigSources;
@@ -35,6 +35,7 @@ pub(super) fn server(key: &str, server: &Server) -> Checked {
         "max_loaded_models" => within(server.max_loaded_models, 0..=10_000),
         "model_wait_seconds" => within(server.model_wait_seconds, 1..=3600),
         "allowed_hosts" => server.allowed_hosts.iter().try_for_each(|name| check_host(name)),
+        "picture_hosts" => server.picture_hosts.iter().try_for_each(|host| check_picture_host(host)),
         "cors_origins" => server.cors_origins.iter().try_for_each(|origin| check_origin(origin)),
         "log" => log_filter(&server.log).map(drop),
         "default_models" if server.default_models.iter().any(String::is_empty) => Err("a model name is empty".into()),

@@ -34,6 +34,7 @@ pub mod openapi;
 pub mod parse;
 pub mod paths;
 pub mod percent;
+pub mod picture_url;
 pub mod request_record;
 pub mod response_frames;
 pub mod response_head;

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use ureq::http::Uri;
 
-use super::addresses::is_public;
 use super::error::PullError;
+use outside::is_public;
 
 /// Whether two URLs have the same scheme, host and port.
 pub fn same_origin(a: &Uri, b: &Uri) -> bool {
