@@ -3,7 +3,8 @@
 import { complete } from "./api.js";
 import { emit } from "./bus.js";
 import { due } from "./frames.js";
-import { continuesTexts, listModels, modelInfo } from "./models.js";
+import { continuesTexts, listModels, modelInfo, readsPictures } from "./models.js";
+import { inlined } from "./pictures.js";
 import { requestBody } from "./request.js";
 import { append, keep } from "./threads.js";
 import { path } from "./tree.js";
@@ -104,7 +105,8 @@ export async function answer(thread, { parent, message, model, settings }) {
   const written = writes(target.id);
   let error = null;
   try {
-    const list = path(thread.messages, continues ? target.id : parent);
+    const messages = path(thread.messages, continues ? target.id : parent);
+    const list = readsPictures(model) ? await inlined(messages) : messages;
     const body = requestBody({ model, list, settings, continues, progress: true, isText: continuesTexts(model) });
     for await (const { chunk, at } of complete(body, controller.signal, due)) {
       take(run, chunk, at);

@@ -1,13 +1,13 @@
-// Attachments of a message: texts, and images if the model accepts them.
+// Attachments of a message: texts, and pictures if the model reads them.
 
 import { on } from "./bus.js";
 import { $, icon, make, toast } from "./dom.js";
-import { takesImages } from "./models.js";
+import { readsPictures, whoReads } from "./models.js";
+import { MAX_PICTURES, PICTURE_TYPES, isPicture, readPicture, showPicture, sizeText } from "./pictures.js";
 import { draftId } from "./threads.js";
 
 const MAX_FILES = 16;
 const MAX_BYTES = 1 << 20;
-const MAX_IMAGE_BYTES = 8 << 20;
 
 // Attached files by the conversation for which they are drafts.
 const drafts = new Map();
@@ -16,6 +16,12 @@ export const attached = () => drafts.get(draftId()) ?? [];
 export function clearFiles() {
   drafts.delete(draftId());
   show();
+}
+
+function thumbnail(file) {
+  const image = make("img", { alt: "", draggable: false });
+  showPicture(image, file);
+  return image;
 }
 
 function show() {
@@ -28,30 +34,33 @@ function show() {
       show();
       $("prompt").focus();
     });
-    return make("li", {}, file.image ? make("img", { src: file.image, alt: "" }) : icon("file"), make("span", {}, file.name), button);
+    const about = make("span", {}, file.name, file.picture ? make("small", {}, sizeText(file)) : null);
+    return make("li", {}, file.picture ? thumbnail(file) : icon("file"), about, button);
   }));
   $("composer").dispatchEvent(new Event("files"));
 }
 
-function asUrl(file) {
-  return new Promise((resolve, reject) => {
-    const reader = new FileReader();
-    reader.onload = () => resolve(reader.result);
-    reader.onerror = () => reject(reader.error);
-    reader.readAsDataURL(file);
-  });
-}
-
 /** Converts a file to an attachment. Throws an error that says what is wrong with the file. */
 async function read(file) {
-  const isImage = /^image\/(png|jpeg|webp|gif)$/.test(file.type);
-  if (isImage && !takesImages()) throw new Error("this model takes no images");
-  const most = isImage ? MAX_IMAGE_BYTES : MAX_BYTES;
-  if (file.size > most) throw new Error(`it is larger than ${most >> 20} MiB`);
-  if (isImage) return { name: file.name, image: await asUrl(file) };
+  // A picture of another kind is no text, except for SVG.
+  const isImage = file.type.startsWith("image/") && !file.type.startsWith("image/svg");
+  if (isImage || (await isPicture(file))) {
+    if (!readsPictures()) throw new Error(whoReads());
+    return readPicture(file);
+  }
+  if (file.size > MAX_BYTES) throw new Error(`it is larger than ${MAX_BYTES >> 20} MiB, the most for a text`);
   const text = await file.arrayBuffer().then((bytes) => new TextDecoder("utf-8", { fatal: true }).decode(bytes)).catch(() => null);
-  if (text === null || text.includes("\0")) throw new Error("it is not a text in UTF-8");
+  if (text === null || text.includes("\0")) throw new Error("it is neither a text in UTF-8 nor a PNG, JPEG, WebP or GIF picture");
   return { name: file.name, text };
+}
+
+/** Adds an attachment to a draft. Throws an error if the draft is full. */
+function add(id, file) {
+  const files = drafts.get(id) ?? [];
+  const pictures = files.filter((one) => one.picture).length;
+  if (file.picture && pictures >= MAX_PICTURES) throw new Error(`a message has at most ${MAX_PICTURES} pictures`);
+  if (!file.picture && files.length - pictures >= MAX_FILES) throw new Error(`a message has at most ${MAX_FILES} texts`);
+  drafts.set(id, [...files, file]);
 }
 
 async function attach(list) {
@@ -59,10 +68,7 @@ async function attach(list) {
   const id = draftId();
   for (const file of list) {
     try {
-      const content = await read(file);
-      const files = drafts.get(id) ?? [];
-      if (files.length >= MAX_FILES) throw new Error(`a message has at most ${MAX_FILES} files`);
-      drafts.set(id, [...files, content]);
+      add(id, await read(file));
     } catch (error) {
       toast(`${file.name}: ${error.message}`);
     }
@@ -70,24 +76,13 @@ async function attach(list) {
   show();
 }
 
-export function startAttachments() {
-  on("thread", show);
-  $("attach").addEventListener("click", () => {
-    // Empty accepts every file. Most text files have no type that all systems know.
-    $("pick").accept = "";
-    $("pick").click();
-  });
-  $("pick").addEventListener("change", async () => {
-    await attach([...$("pick").files]);
-    $("pick").value = "";
-    $("prompt").focus();
-  });
-  $("prompt").addEventListener("paste", (event) => {
-    if (!event.clipboardData.files.length) return;
-    event.preventDefault();
-    attach([...event.clipboardData.files]);
-  });
-  const stage = $("stage");
+/** The files of a paste that are meant for the message: not those beside a text, of which office programs add a picture. */
+function pastedFiles({ target, clipboardData }) {
+  const isElsewhere = target !== $("prompt") && target.closest("input, textarea, dialog:modal");
+  return isElsewhere || clipboardData.getData("text/plain") ? [] : [...clipboardData.files];
+}
+
+function startDrop(stage) {
   const carries = (event) => event.dataTransfer?.types.includes("Files");
   stage.addEventListener("dragover", (event) => {
     if (!carries(event)) return;
@@ -101,4 +96,36 @@ export function startAttachments() {
     stage.classList.remove("drop");
     attach([...event.dataTransfer.files]);
   });
+}
+
+/** Shows whether the chosen model reads pictures. The button stays reachable, so that every user learns why it does nothing. */
+function showAbility() {
+  const can = readsPictures();
+  $("picture").ariaDisabled = can ? null : "true";
+  $("picture").title = can ? "Attach pictures" : whoReads();
+}
+
+function pick(types) {
+  $("pick").accept = types;
+  $("pick").click();
+}
+
+export function startAttachments() {
+  on("thread", show);
+  on("models", showAbility);
+  // Empty accepts every file. Most text files have no type that all systems know.
+  $("attach").addEventListener("click", () => pick(""));
+  $("picture").addEventListener("click", () => (readsPictures() ? pick(PICTURE_TYPES.join()) : toast(whoReads())));
+  $("pick").addEventListener("change", async () => {
+    await attach([...$("pick").files]);
+    $("pick").value = "";
+    $("prompt").focus();
+  });
+  document.addEventListener("paste", (event) => {
+    const files = pastedFiles(event);
+    if (!files.length) return;
+    event.preventDefault();
+    attach(files);
+  });
+  startDrop($("stage"));
 }

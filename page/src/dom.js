@@ -19,6 +19,7 @@ const ICONS = {
   dots: "M5 12h.01M12 12h.01M19 12h.01",
   download: "M12 4v11M7 11l5 5 5-5M5 20h14",
   file: "M6 3h8l5 5v13H6zM14 3v5h5",
+  image: "M4 5h16v14H4zM4 16l4.5-4.5 4 4 3-3 4.5 4.5M9 9h.01",
   keyboard: "M3 6h18v12H3zM7 10h.01M11 10h.01M15 10h.01M7 14h10",
   left: "M15 6l-6 6 6 6",
   more: "M5 12h10M11 8l4 4-4 4M19 5v14",

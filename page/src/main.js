@@ -3,18 +3,21 @@
 import { answer, stop } from "./answer.js";
 import { attached, clearFiles, startAttachments } from "./attach.js";
 import { on } from "./bus.js";
-import { $, copy, fit, isTouch, placeIcons, sends, toast } from "./dom.js";
+import { $, copy, fit, isTouch, placeIcons, question, sends, toast } from "./dom.js";
+import { startGallery } from "./gallery.js";
 import { kept } from "./kept.js";
 import { startKeys } from "./keys.js";
 import { startLog } from "./log.js";
 import { startManager } from "./manage.js";
-import { chooseModel, chosenModel, continuesTexts, hasModel, listModels, startModels } from "./models.js";
+import { chooseModel, chosenModel, continuesTexts, hasModel, listModels, readsPictures, startModels, whoReads } from "./models.js";
+import { inlined, picturesOf } from "./pictures.js";
 import { curl, requestBody } from "./request.js";
 import { blame, settingsAreFine, startSettings } from "./settings.js";
 import { startSidebar } from "./sidebar.js";
 import { storage } from "./store.js";
 import { append, change, chooseBranch, draftId, showNew, showStored, shown, shownPath, unkept } from "./threads.js";
 import { download, fileOf } from "./transfer.js";
+import { path } from "./tree.js";
 
 const prompt = $("prompt");
 
@@ -26,10 +29,19 @@ async function stopped(thread) {
   while (thread.run) await new Promise((resolve) => setTimeout(resolve, 10));
 }
 
-/** Whether a model is available and the parameters can be sent. If not, says what is missing. */
-function mayAsk() {
+/** Whether a model is available, the parameters can be sent, and the user wants it if the model reads none of the pictures that go before
+ * its answer. If not, says what is missing. `head`: the last message before `more`. */
+async function mayAsk(thread, head, more = {}) {
   if (!hasModel()) toast("There is no model to ask: the server cannot be reached, or it has none");
-  return hasModel() && settingsAreFine();
+  if (!hasModel() || !settingsAreFine()) return false;
+  const unread = readsPictures() ? 0 : [...path(thread.messages, head), more].flatMap(picturesOf).length;
+  if (!unread || thread.blind === chosenModel()) return true;
+  const what = unread === 1 ? "the picture" : `the ${unread} pictures`;
+  const text = `${whoReads()}. Send it only the ${unread === 1 ? "name" : "names"} of ${what} in this conversation?`;
+  if (!(await question({ text, yes: "Send without " + what }))) return false;
+  // Asked once for a conversation and a model.
+  thread.blind = chosenModel();
+  return true;
 }
 
 function ask(thread, parent, message) {
@@ -41,11 +53,11 @@ function ask(thread, parent, message) {
 async function send(text) {
   const { thread } = shown;
   const files = attached();
-  if (thread.run || (!text.trim() && !files.length) || !mayAsk()) return;
+  const more = files.length ? { attachments: files } : {};
+  if (thread.run || (!text.trim() && !files.length) || !(await mayAsk(thread, thread.head, more))) return;
   prompt.value = "";
   typed();
   clearFiles();
-  const more = files.length ? { attachments: files } : {};
   thread.conversation.model = chosenModel();
   const message = append(thread, thread.head, { role: "user", content: text.trim(), ...more });
   await ask(thread, message.id);
@@ -55,27 +67,27 @@ const actions = {
   send,
   async edit(message, content) {
     const { thread } = shown;
-    if (!mayAsk()) return;
-    await stopped(thread);
     const more = message.attachments ? { attachments: message.attachments } : {};
+    if (!(await mayAsk(thread, message.parent, more))) return;
+    await stopped(thread);
     const edited = append(thread, message.parent, { role: "user", content, ...more });
     await ask(thread, edited.id);
   },
   async again(message) {
     const { thread } = shown;
-    if (!mayAsk()) return;
+    if (!(await mayAsk(thread, message.parent))) return;
     await stopped(thread);
     await ask(thread, message.parent);
   },
   async goOn(message) {
     const { thread } = shown;
-    if (!mayAsk()) return;
+    if (!(await mayAsk(thread, message.parent))) return;
     await stopped(thread);
     await ask(thread, message.parent, thread.messages.get(message.id));
   },
   async results(parent, results) {
     const { thread } = shown;
-    if (!mayAsk()) return;
+    if (!(await mayAsk(thread, parent))) return;
     await stopped(thread);
     const message = append(thread, parent, { role: "tool", results });
     await ask(thread, message.id);
@@ -141,7 +153,7 @@ function startComposer() {
 }
 
 /** The request of the field and the conversation, as a shell command. */
-function copyCurl() {
+async function copyCurl() {
   if (!settingsAreFine()) return;
   const { thread } = shown;
   const draft = prompt.value.trim();
@@ -149,6 +161,7 @@ function copyCurl() {
   while (!draft && list.at(-1)?.role === "assistant") list = list.slice(0, -1);
   const words = draft || (list.length ? "" : "Name three rivers.");
   if (words || attached().length) list = [...list, { role: "user", content: words, attachments: attached() }];
+  if (readsPictures()) list = await inlined(list);
   const about = { model: chosenModel(), list, settings: thread.conversation.settings, isText: continuesTexts() };
   copy(curl(requestBody(about)), "Copied as a curl line");
 }
@@ -170,9 +183,9 @@ function showUnkept() {
   $("unkept-text").textContent = `The browser does not keep ${names}, which is lost when this tab closes: ${threads[0].fault.message}`;
 }
 
-function downloadUnkept() {
+async function downloadUnkept() {
   const whole = ({ conversation, messages }) => ({ ...conversation, messages: [...messages.values()] });
-  download("penstock-chats.json", fileOf(unkept().map(whole)));
+  download("penstock-chats.json", await fileOf(unkept().map(whole)));
 }
 
 function ended(thread, message, error) {
@@ -191,9 +204,10 @@ async function start() {
   startSettings();
   startComposer();
   startAttachments();
+  startGallery();
   startKeys();
   startManager();
-  $("curl").addEventListener("click", copyCurl);
+  $("curl").addEventListener("click", () => copyCurl().catch((error) => toast(error.message)));
   on("thread", () => {
     showTitle();
     showDraft();
@@ -212,7 +226,7 @@ async function start() {
   });
   on("ended", ended);
   on("kept", showUnkept);
-  $("unkept-save").addEventListener("click", downloadUnkept);
+  $("unkept-save").addEventListener("click", () => downloadUnkept().catch((error) => toast(error.message)));
   const id = kept.get(sessionStorage, "shown");
   if (!id || !(await showStored(id))) showNew();
   await Promise.all([startSidebar(), startModels()]);

@@ -5,7 +5,7 @@ import { on } from "./bus.js";
 import { $, make, question } from "./dom.js";
 import { fetches, startFetch } from "./fetches.js";
 import { kept } from "./kept.js";
-import { allModels, chooseModel, chosenModel, defaultModel, listModels } from "./models.js";
+import { allModels, chooseModel, chosenModel, defaultModel, listModels, readsPictures } from "./models.js";
 import { fitOf, sizeOf } from "./sizes.js";
 import { change, shown } from "./threads.js";
 
@@ -24,7 +24,7 @@ let device = null;
 const busy = new Set();
 let timer = 0;
 
-const MARKS = { tools: "tools", thinking: "reasoning", vision: "images" };
+const MARKS = { tools: "tools", thinking: "reasoning", vision: "pictures" };
 
 /** What a row says about a model of the server. */
 function marksOf(model) {
@@ -32,7 +32,7 @@ function marksOf(model) {
   const isLoading = busy.has(model.id) || state?.state === "loading";
   const marks = [isLoading ? "working…" : model.loaded ? "loaded" : state?.state === "failed" ? "failed" : "", KINDS[model.kind]];
   const can = new Set((abilities.get(model.id) ?? []).map((name) => MARKS[name]));
-  if (model.input_modalities?.includes("image")) can.add("images");
+  if (readsPictures(model.id)) can.add(MARKS.vision);
   const onDisk = sizes.has(model.id) ? sizeOf(sizes.get(model.id)) + " on disk" : "";
   const taken = state?.bytes ? sizeOf(state.bytes.total) + " in memory" : onDisk;
   return [...marks, ...(model.kind === "chat" ? can : []), taken, model.id === defaultModel.get() ? "default" : ""].filter(Boolean);

@@ -23,7 +23,21 @@ export const defaultModel = {
   get: () => kept.get(localStorage, "default", null),
   set: (id) => kept.set(localStorage, "default", id),
 };
-export const takesImages = () => modelInfo(chosenModel())?.input_modalities?.includes("image") ?? false;
+const canSee = ({ kind, capabilities, input_modalities: inputs }) =>
+  kind !== "completion" && Boolean(capabilities?.includes("vision") || inputs?.includes("image"));
+/** Whether a model reads pictures. A base model gets texts only. */
+export const readsPictures = (id = chosenModel()) => canSee(modelInfo(id) ?? {});
+
+/** Most models that advice names. */
+const MAX_NAMED = 5;
+
+/** Says that a model reads no pictures, and which ones do. */
+export function whoReads(id = chosenModel()) {
+  const ids = models.filter(canSee).map((model) => model.id);
+  const more = ids.length > MAX_NAMED ? ` and ${ids.length - MAX_NAMED} more` : "";
+  const who = ids.length ? "on this server, these do: " + ids.slice(0, MAX_NAMED).join(", ") + more : "no model of this server does";
+  return `${id} reads no pictures; ${who}`;
+}
 
 const chats = (model) => model.kind === "chat";
 const KINDS = { completion: " · base model", embedding: " · embeddings" };

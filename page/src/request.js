@@ -52,17 +52,18 @@ function parameters(settings) {
   return out;
 }
 
-/** A user's message with its attachments. Each text is in a fence that is longer than any fence inside it. */
+/** A user's message with its attachments. Each text is in a fence that is longer than any fence inside it. Pictures that were not inlined
+ * are for a model that reads none, which gets their names. */
 function contentOf({ content, attachments = [] }) {
   const texts = attachments.filter((file) => file.text !== undefined).map(({ name, text }) => {
     const longest = Math.max(2, ...Array.from(text.matchAll(/`+/g), (found) => found[0].length));
     const fence = "`".repeat(longest + 1);
     return `${name}:\n${fence}\n${text}${text.endsWith("\n") ? "" : "\n"}${fence}`;
   });
-  const text = [...texts, content].filter(Boolean).join("\n\n");
-  const images = attachments.filter((file) => file.image);
-  if (!images.length) return text;
-  return [{ type: "text", text }, ...images.map((file) => ({ type: "image_url", image_url: { url: file.image } }))];
+  const unread = attachments.filter((file) => file.picture).map(({ name }) => `[picture: ${name}]`);
+  const text = [...unread, ...texts, content].filter(Boolean).join("\n\n");
+  const images = attachments.filter((file) => file.image).map((file) => ({ type: "image_url", image_url: { url: file.image } }));
+  return images.length ? [...images, ...(text ? [{ type: "text", text }] : [])] : text;
 }
 
 const call = ({ id, name, arguments: text }) => ({ id, type: "function", function: { name, arguments: text } });

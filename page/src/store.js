@@ -1,8 +1,10 @@
-// Stores conversations and their messages in IndexedDB. Each message is a separate record, and each change of a conversation is a
-// transaction that changes only the named fields, so two tabs never overwrite each other's work. The other tabs are notified of every
-// change.
+// Stores conversations, their messages and the pictures of these in IndexedDB. Each message is a separate record, and each change of a
+// conversation is a transaction that changes only the named fields, so two tabs never overwrite each other's work. The other tabs are
+// notified of every change.
 
 const channel = "BroadcastChannel" in window ? new BroadcastChannel("penstock") : null;
+
+const TABLES = ["conversations", "messages", "pictures"];
 
 const done = (request) =>
   new Promise((resolve, reject) => {
@@ -12,10 +14,12 @@ const done = (request) =>
 
 function openDatabase() {
   return new Promise((resolve, reject) => {
-    const request = indexedDB.open("penstock", 1);
-    request.onupgradeneeded = () => {
-      request.result.createObjectStore("conversations", { keyPath: "id" });
-      request.result.createObjectStore("messages", { keyPath: "id" }).createIndex("conversation", "conversation");
+    const request = indexedDB.open("penstock", 2);
+    request.onupgradeneeded = ({ oldVersion }) => {
+      const add = (name) => request.result.createObjectStore(name, { keyPath: "id" });
+      if (oldVersion < 1) add("conversations");
+      if (oldVersion < 1) add("messages").createIndex("conversation", "conversation");
+      add("pictures").createIndex("conversation", "conversation");
     };
     request.onsuccess = () => {
       // A later version of the page may want to change the database.
@@ -27,7 +31,7 @@ function openDatabase() {
   });
 }
 
-/** The same two tables in memory, for browsers that store nothing. */
+/** The same tables in memory, for browsers that store nothing. */
 function memory() {
   const table = () => {
     const rows = new Map();
@@ -40,7 +44,7 @@ function memory() {
       each: async (visit) => [...rows.values()].every((row) => visit(row) !== false),
     };
   };
-  const tables = { conversations: table(), messages: table() };
+  const tables = { conversations: table(), messages: table(), pictures: table() };
   return (_mode, work) => work(tables);
 }
 
@@ -60,13 +64,12 @@ function indexed(database) {
     },
   });
   return (mode, work) => {
-    const transaction = database.transaction(["conversations", "messages"], mode);
+    const transaction = database.transaction(TABLES, mode);
     const ended = new Promise((resolve, reject) => {
       transaction.oncomplete = resolve;
       transaction.onabort = () => reject(transaction.error ?? new Error("the browser's storage refused to keep it"));
     });
-    const [conversations, messages] = ["conversations", "messages"].map((name) => table(transaction.objectStore(name)));
-    const result = work({ conversations, messages });
+    const result = work(Object.fromEntries(TABLES.map((name) => [name, table(transaction.objectStore(name))])));
     result.catch(() => transaction.error || transaction.abort());
     return mode === "readonly" ? result : Promise.all([result, ended]).then(([value]) => value);
   };
@@ -105,24 +108,29 @@ export const conversation = (id) => transact("readonly", (tables) => tables.conv
 export const messages = (ids) => transact("readonly", (tables) => Promise.all(ids.map((id) => tables.messages.get(id))));
 export const messagesOf = (id) => transact("readonly", (tables) => tables.messages.of(id));
 
-/** Adds conversations with their messages, all or none. */
+export const picture = (id) => transact("readonly", (tables) => tables.pictures.get(id));
+
+/** Adds conversations with their messages and pictures, all or none. */
 export async function add(entries) {
   await transact("readwrite", async (tables) => {
-    for (const { conversation, messages } of entries) {
+    for (const { conversation, messages, pictures } of entries) {
       tables.conversations.put(conversation);
       for (const message of messages) tables.messages.put(message);
+      for (const picture of pictures) tables.pictures.put(picture);
     }
   });
   tell({ kind: "list" });
 }
 
-/** Stores messages of a conversation and changes some of its fields. Returns false, and stores nothing, if the conversation was deleted. */
-export async function save(id, messages, patch = {}) {
+/** Stores messages of a conversation with their new pictures, and changes some of its fields. Returns false, and stores nothing, if the
+ * conversation was deleted. */
+export async function save(id, messages, patch = {}, pictures = []) {
   const isKept = await transact("readwrite", async (tables) => {
     const found = await tables.conversations.get(id);
     if (!found) return false;
     tables.conversations.put({ ...found, ...patch });
     for (const message of messages) tables.messages.put(message);
+    for (const picture of pictures) tables.pictures.put(picture);
     return true;
   });
   if (isKept) tell({ kind: "saved", conversation: id, messages: messages.map((message) => message.id), patch });
@@ -131,7 +139,7 @@ export async function save(id, messages, patch = {}) {
 
 export async function remove(id) {
   await transact("readwrite", async (tables) => {
-    for (const message of await tables.messages.of(id)) tables.messages.delete(message.id);
+    for (const table of [tables.messages, tables.pictures]) for (const row of await table.of(id)) table.delete(row.id);
     await tables.conversations.delete(id);
   });
   tell({ kind: "removed", conversation: id });

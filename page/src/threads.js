@@ -2,11 +2,13 @@
 
 import { emit } from "./bus.js";
 import { kept, newId, stamp } from "./kept.js";
+import { areStored, unstoredRows } from "./pictures.js";
 import * as store from "./store.js";
 import { leaf, path } from "./tree.js";
 import { whoWrites } from "./writers.js";
 
 // thread: {conversation, messages: Map, head, run, isNew, pending: {messages: Set, patch}, writing, fault}
+// blind: the model to which the user sends this conversation without its pictures.
 // isNew: not stored yet. pending: the parts that are not stored yet. fault: the error of the last attempt to store it.
 const threads = new Map();
 export const shown = { thread: null };
@@ -107,8 +109,11 @@ async function write(thread) {
   thread.pending = { messages: new Set(), patch: {} };
   const before = thread.fault;
   try {
-    if (thread.isNew) await begin(thread);
-    else await store.save(thread.conversation.id, [...messages], patch);
+    const list = thread.isNew ? [...thread.messages.values()] : [...messages];
+    const pictures = unstoredRows(thread.conversation.id, list);
+    if (thread.isNew) await begin(thread, list, pictures);
+    else await store.save(thread.conversation.id, list, patch, pictures);
+    areStored(list);
     thread.fault = null;
   } catch (error) {
     thread.pending = { messages: new Set([...messages, ...thread.pending.messages]), patch: { ...patch, ...thread.pending.patch } };
@@ -120,8 +125,8 @@ async function write(thread) {
 }
 
 /** Stores a new thread with all its messages. */
-async function begin(thread) {
-  await store.add([{ conversation: thread.conversation, messages: [...thread.messages.values()] }]);
+async function begin(thread, messages, pictures) {
+  await store.add([{ conversation: thread.conversation, messages, pictures }]);
   thread.isNew = false;
   if (shown.thread === thread) kept.set(sessionStorage, "shown", thread.conversation.id);
   kept.set(localStorage, "draft", null);

@@ -1,11 +1,13 @@
 // Exports conversations to a file, and imports them.
 
 import { newId } from "./kept.js";
+import { inlined, newPicture, unstoredRows } from "./pictures.js";
 import * as store from "./store.js";
 import { leaf } from "./tree.js";
 
 const FORMAT = "penstock-chat";
-const MAX_BYTES = 256 << 20;
+/** The largest file, below the longest text of browsers [bytes]. */
+const MAX_BYTES = 500 << 20;
 
 /** The file of some conversations, or of all if there are no `ids`. */
 export async function exported(ids) {
@@ -15,9 +17,11 @@ export async function exported(ids) {
   return fileOf(conversations);
 }
 
-/** The file of conversations with their messages. */
-export function fileOf(conversations) {
-  return JSON.stringify({ format: FORMAT, version: 1, exported: new Date().toISOString(), conversations }, null, 1) + "\n";
+/** The file of conversations with their messages and pictures. */
+export async function fileOf(conversations) {
+  const whole = [];
+  for (const one of conversations) whole.push({ ...one, messages: await inlined(one.messages) });
+  return JSON.stringify({ format: FORMAT, version: 1, exported: new Date().toISOString(), conversations: whole }, null, 1) + "\n";
 }
 
 export function download(name, text) {
@@ -32,13 +36,26 @@ const time = (value) => (Number.isFinite(value) && value >= 0 ? value : Date.now
 const list = (value, one) => (Array.isArray(value) ? value.filter((item) => item && typeof item === "object").map(one) : undefined);
 const ROLES = ["user", "assistant", "tool"];
 const STATES = ["done", "stopped", "cut", "failed", "interrupted"];
-const IMAGE = /^data:image\/(png|jpeg|webp|gif);base64,[A-Za-z0-9+/=]*$/;
 
-const attachment = ({ name, text: content, image }) =>
-  IMAGE.test(image) ? { name: text(name, "image"), image } : { name: text(name, "file"), text: text(content) };
+/** The bytes of a `data:` URL. Throws an error if they are not base64. */
+function bytesOf(url) {
+  const binary = atob(url.slice(url.indexOf(",") + 1));
+  const bytes = new Uint8Array(binary.length);
+  for (let i = 0; i < binary.length; i += 1) bytes[i] = binary.charCodeAt(i);
+  return bytes;
+}
+
+async function attachment({ name, text: content, image }, where) {
+  if (typeof image !== "string") return { name: text(name, "file"), text: text(content) };
+  try {
+    return await newPicture(text(name, "picture"), bytesOf(image));
+  } catch (error) {
+    throw new Error(`${where}.attachments: ${text(name, "picture")}: ${error.message}`);
+  }
+}
 
 /** A message with the fields and types that the page expects. */
-function message(raw, where) {
+async function message(raw, where) {
   if (!ROLES.includes(raw.role)) throw new Error(`${where}.role is ${JSON.stringify(raw.role)}, expected one of ${ROLES.join(", ")}`);
   if (typeof raw.id !== "string") throw new Error(`${where}.id is missing`);
   const out = { id: raw.id, parent: text(raw.parent, null), role: raw.role, created: time(raw.created), content: text(raw.content) };
@@ -46,10 +63,10 @@ function message(raw, where) {
   for (const name of ["model", "reasoning", "note"]) if (typeof raw[name] === "string") out[name] = raw[name];
   const calls = list(raw.calls, (call) => ({ id: text(call.id), name: text(call.name), arguments: text(call.arguments) }));
   const results = list(raw.results, (one) => ({ id: text(one.id), name: text(one.name), content: text(one.content) }));
-  const attachments = list(raw.attachments, attachment);
+  const attachments = await Array.fromAsync(list(raw.attachments, (one) => one) ?? [], (one) => attachment(one, where));
   if (raw.error) out.error = { message: text(raw.error.message), small: text(raw.error.small) };
   if (raw.role === "tool") out.results = results ?? [];
-  return Object.assign(out, calls?.length && { calls }, attachments?.length && { attachments });
+  return Object.assign(out, calls?.length && { calls }, attachments.length && { attachments });
 }
 
 /** Settings are stored as texts, as the user typed them. */
@@ -70,10 +87,10 @@ function spoken(raw) {
   return { title: first, created: now, updated: now, head: String(messages.length - 1), model: raw.model, settings, messages };
 }
 
-function entry(raw, at) {
+async function entry(raw, at) {
   const where = `conversations[${at}]`;
   if (!Array.isArray(raw?.messages)) throw new Error(`${where}.messages is missing`);
-  const messages = raw.messages.map((one, i) => message(one ?? {}, `${where}.messages[${i}]`));
+  const messages = await Array.fromAsync(raw.messages, (one, i) => message(one ?? {}, `${where}.messages[${i}]`));
   const conversation = {
     id: text(raw.id), title: text(raw.title, "Chat").slice(0, 200) || "Chat", named: raw.named === true, created: time(raw.created),
     updated: time(raw.updated), head: text(raw.head, null), model: text(raw.model, null), settings: settings(raw.settings),
@@ -87,7 +104,8 @@ function renew({ conversation, messages }) {
   const id = newId();
   const renewed = messages.map((one) => ({ ...one, id: ids.get(one.id), parent: ids.get(one.parent) ?? null, conversation: id }));
   const byId = new Map(renewed.map((one) => [one.id, one]));
-  return { conversation: { ...conversation, id, head: ids.get(conversation.head) ?? leaf(byId, null) }, messages: renewed };
+  const head = ids.get(conversation.head) ?? leaf(byId, null);
+  return { conversation: { ...conversation, id, head }, messages: renewed, pictures: unstoredRows(id, renewed) };
 }
 
 /** Adds the conversations of a file, all or none. Returns their number and the id of the first. */
@@ -102,7 +120,7 @@ export async function imported(file) {
   if (raw?.format === FORMAT && Array.isArray(raw.messages)) raw = { ...raw, version: 1, conversations: [spoken(raw)] };
   if (raw?.format !== FORMAT || !Array.isArray(raw.conversations)) throw new Error(`the file is no export of this page (format ${FORMAT})`);
   if (raw.version !== 1) throw new Error(`the file has version ${raw.version}, expected 1`);
-  const entries = raw.conversations.map(entry).map(renew);
+  const entries = (await Array.fromAsync(raw.conversations, entry)).map(renew);
   await store.add(entries);
   return { count: entries.length, first: entries[0]?.conversation.id };
 }

@@ -2,6 +2,7 @@
 
 import { callCard, resultCard, resultsForm } from "./calls.js";
 import { copy, fit, icon, make, quiet, sends } from "./dom.js";
+import { thumbnail } from "./gallery.js";
 import { MarkdownView } from "./markdown-view.js";
 
 const STATES = {
@@ -14,9 +15,10 @@ export function reasoning(text) {
 }
 
 function attachments(files) {
+  const isAlone = files.filter((file) => file.picture).length === 1;
   const row = (file) =>
-    file.image
-      ? make("li", {}, make("img", { src: file.image, alt: file.name }))
+    file.picture
+      ? make("li", { className: "shown" }, thumbnail(file, isAlone))
       : make("li", {}, icon("file"), make("span", {}, file.name));
   return make("ul", { className: "files", ariaLabel: "Attachments" }, ...files.map(row));
 }
@@ -56,7 +58,7 @@ function edit(turn, message, save) {
   });
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    if (area.value.trim()) save(area.value.trim());
+    if (area.value.trim() || message.attachments?.length) save(area.value.trim());
   });
   turn.text.replaceWith(form);
   turn.node.classList.add("editing");

@@ -23,6 +23,7 @@ def test_the_headers_forbid_everything_from_elsewhere(server):
     for part in (
         "style-src 'self'",
         "connect-src 'self'",
+        "img-src data: blob:;",
         "frame-ancestors 'none'",
         "base-uri 'none'",
         "form-action 'none'",
@@ -139,11 +140,11 @@ def test_the_page_works_by_keyboard(open_page):
     assert page.input_value("#prompt") == "one\ntwo" and page.locator(".turn").count() == 0
     page.focus(".skip")
     reached = []
-    for _ in range(16):
+    for _ in range(17):
         page.keyboard.press("Tab")
         reached.append(page.evaluate("document.activeElement.id || document.activeElement.textContent"))
     sidebar = ["hide", "new", "search", "import", "export", "help", "API"]
-    assert reached == [*sidebar, "model", "manage", "curl", "open", *STARTERS, "prompt", "attach"], reached
+    assert reached == [*sidebar, "model", "manage", "curl", "open", *STARTERS, "prompt", "attach", "picture"], reached
     page.focus(".skip")
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.id") == "prompt"

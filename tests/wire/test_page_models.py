@@ -204,7 +204,7 @@ def test_abilities_are_marked(open_page):
     page = open_page(setup=lambda page: page.route("**/api/show", lambda route: route.fulfill(json=able)))
     manager(page)
     marks = lambda: row(page, "chats").locator(".mark").all_inner_texts()
-    wait_until(lambda: {"tools", "reasoning", "images"} <= set(marks()), 5, "abilities are marked")
+    wait_until(lambda: {"tools", "reasoning", "pictures"} <= set(marks()), 5, "abilities are marked")
     assert "tools" not in row(page, "base").inner_text(), "a base model takes no tools"
 
 

@@ -13,10 +13,11 @@ use sha2::{Digest, Sha256};
 use http::routes::not_found;
 use http::state::AppState;
 
-/// The page's content security policy. It allows this server's own scripts, styles and fonts, requests to this server, and images that the
-/// user attaches. It forbids HTML made from text.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; font-src 'self'; connect-src 'self'; img-src data:; \
-    base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
+/// The page's content security policy. It allows this server's own scripts, styles and fonts, requests to this server, and blobs: the
+/// pictures that the user attaches. It forbids HTML made from text.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; font-src 'self'; connect-src 'self'; \
+    img-src data: blob:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
+    trusted-types 'none'";
 
 const HTML: &str = "text/html; charset=utf-8";
 const FONT: &str = "font/woff2";
