@@ -1,5 +1,6 @@
 """`penstock run`: a single answer, a prompt on stdin, and a chat on a terminal."""
 
+import base64
 import json
 import re
 import shutil
@@ -16,6 +17,8 @@ from test_reasoning import OPEN
 
 
 QUESTION = "What is the capital of France?"
+# A picture of 1 × 1 pixels.
+GIF = base64.b64decode("R0lGODlhAQABAIAAAP8AAP///yH5BAEAAAAALAAAAAABAAEAAAICRAEAOw==")
 
 
 def test_a_prompt_gets_one_answer():
@@ -54,11 +57,40 @@ def test_the_speed_of_an_answer_is_shown_if_asked_for():
     assert found and 20 < int(found[1]) < 60 and 5 < int(found[2]) <= 12, line
 
 
-def test_an_image_is_refused_by_name(tmp_path):
-    (tmp_path / "cat.png").write_bytes(b"\x89PNG\r\n")
-    failed(cli("run", MODEL, f"What is in {tmp_path}/cat.png?"), "takes text only", f"{tmp_path}/cat.png is an image")
-    gone = cli("run", MODEL, f"What is in {tmp_path}/dog.png?", *GREEDY, "--max-tokens", "2")
-    assert gone.returncode == 0, "a path without a file is text"
+def test_a_model_that_reads_no_pictures_refuses_a_prompt_that_names_one(tmp_path):
+    file = tmp_path / "my cat.gif"
+    file.write_bytes(GIF)
+    escaped = str(file).replace(" ", "\\ ")
+    for prompt in (f"What is in '{file}'?", f"describe {escaped}", f"cat: {escaped}."):
+        failed(cli("run", MODEL, prompt), f"{MODEL} reads no pictures, and {file} is one")
+        failed(cli("run", MODEL, stdin=prompt), f"{MODEL} reads no pictures, and {file} is one")
+    for prompt in (f"What is in {tmp_path}/dog.png?", f"Is `{file}` a good name?"):
+        assert cli("run", MODEL, prompt, *GREEDY, "--max-tokens", "2").returncode == 0, "it is text"
+    aside = cli("run", MODEL, "Summarise this.", *GREEDY, "--max-tokens", "2", stdin=f"see '{file}'")
+    assert aside.returncode == 0, "a text before the prompt names no pictures"
+    (tmp_path / "text.png").write_text("no picture")
+    failed(cli("run", MODEL, f"describe {tmp_path}/text.png"), "text.png: the bytes are of no known type", "between backticks")
+
+
+def test_pictures_are_attached_listed_and_dropped(tmp_path):
+    for name in ("one.gif", "a b.gif"):
+        (tmp_path / name).write_bytes(GIF)
+    chat = Terminal("--max-tokens", "2")
+    chat.prompt()
+    assert "no pictures are attached" in chat.ask("/image")
+    assert chat.ask(f"/image {tmp_path}/one.gif") == "[picture 1: one.gif, 1 × 1]\n"
+    both = "[picture 1: one.gif, 1 × 1]\n[picture 2: a b.gif, 1 × 1]\n"
+    assert chat.ask(f"/image {tmp_path}/a b.gif") == both and chat.ask("/image") == both
+    assert "gone.gif: expected a picture" in chat.ask(f"/image '{tmp_path}/a b.gif' {tmp_path}/gone.gif") and chat.ask("/image") == both
+    refusal = chat.ask("What are they?")
+    assert "reads no pictures" in refusal and "/image clear drops the attached pictures" in refusal, refusal
+    assert "no messages yet" in chat.ask("/show messages") and chat.ask("/image") == both, "they stay for another model"
+    chat.type(f"/image {tmp_path}/on\t")
+    chat.until("one.gif")
+    chat.type("\x15")
+    assert "no pictures are attached" in chat.ask("/image clear") and "reads no pictures" not in chat.ask("Hi")
+    chat.type("/bye\r")
+    assert chat.ends() == 0
 
 
 def test_reasoning_is_switchable_only_if_the_template_supports_it():

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::images;
+use super::pictures::{Draft, lines};
 use super::screen::{Screen, TURN, speed};
 use super::settings::Settings;
 use crate::chat::{Conversation, Message, Piece, Role};
@@ -106,11 +106,14 @@ impl Chat {
 
     /// Streams the answer to stdout. If the answer fails, the conversation does not change. An interrupted answer becomes part of the
     /// conversation.
-    pub async fn answer(&mut self, text: &str) -> anyhow::Result<TurnEnd> {
-        images::refuse(text, &self.model.id)?;
+    pub async fn answer(&mut self, draft: &Draft) -> anyhow::Result<TurnEnd> {
+        let parts = draft.parts(&self.model.id)?;
+        if !draft.pictures.is_empty() {
+            say_in(Colour::Dim, &lines(&draft.pictures));
+        }
         let before = self.messages.len();
-        self.messages.push(Message::of_text(Role::User, text));
-        match self.generate(text).await {
+        self.messages.push(Message { parts, ..Message::new(Role::User) });
+        match self.generate(&draft.text).await {
             Ok(answer) => {
                 if answer.is_cut {
                     say(&format!("the context of {} tokens is full: /clear forgets the conversation", self.model.base.context));

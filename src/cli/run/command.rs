@@ -17,6 +17,7 @@ pub enum Command<'a> {
     Save(&'a str),
     Load(&'a str),
     Model(&'a str),
+    Image(&'a str),
     Unknown(&'a str),
 }
 
@@ -26,14 +27,15 @@ pub const HELP: &str = "\
 /model [NAME]     continue with another model; /model alone lists those on disk
 /save FILE        save the conversation
 /load FILE        continue a saved conversation
+/image [FILE…]    attach pictures to the next message; /image alone lists them, /image clear drops them
 /clear            forget the conversation
 /?, /help         this list
 /bye              leave (also Ctrl-D)
 
 \"\"\" begins and ends a message of several lines. Ctrl-C ends an answer. Text typed meanwhile is kept for the next line. Tab completes \
-commands, settings, models and paths.";
+commands, settings, models and paths. A message may also name pictures by their paths.";
 
-pub const NAMES: [&str; 8] = ["/bye", "/clear", "/help", "/set", "/show", "/model", "/save", "/load"];
+pub const NAMES: [&str; 9] = ["/bye", "/clear", "/help", "/image", "/set", "/show", "/model", "/save", "/load"];
 
 /// The arguments of `/show`.
 pub const SHOWN: [&str; 5] = ["settings", "system", "messages", "model", "template"];
@@ -55,6 +57,7 @@ pub fn parse(line: &str) -> Option<Command<'_>> {
         "/save" => Command::Save(rest),
         "/load" => Command::Load(rest),
         "/model" => Command::Model(rest),
+        "/image" => Command::Image(rest),
         _ => Command::Unknown(name),
     })
 }
@@ -125,6 +128,7 @@ mod tests {
         assert_eq!(parse("/set temperature 0.5 "), Some(Command::Set("temperature 0.5")));
         assert_eq!(parse("/set\tseed 7"), Some(Command::Set("seed 7")));
         assert_eq!(parse("/save a b.json"), Some(Command::Save("a b.json")));
+        assert_eq!(parse("/image 'a b.png' c.png"), Some(Command::Image("'a b.png' c.png")));
         assert_eq!(parse("/"), Some(Command::Unknown("/")));
         assert!(unknown("/claer").contains("did you mean /clear?") && !unknown("/xyzzy").contains("mean"));
     }

@@ -63,7 +63,7 @@ fn candidates(line: &str) -> Candidates {
         ["/set", "verbose" | "wordwrap" | "history" | "plain"] => of(&["on", "off"]),
         ["/show"] => of(&SHOWN),
         ["/model"] => Candidates::Models,
-        ["/save" | "/load"] => Candidates::Paths,
+        ["/save" | "/load"] | ["/image", ..] => Candidates::Paths,
         // A message may name a file.
         _ if ["/", "./", "../", "~/"].iter().any(|begin| last.starts_with(begin)) => Candidates::Paths,
         _ => Candidates::Nothing,
@@ -90,7 +90,7 @@ mod tests {
         assert!(has("/s", "/set") && has("/", "/load") && has("/set tem", "temperature") && has("/set ", "top_p"));
         assert!(has("/set think ", "off") && has("/set plain ", "on") && has("/show m", "model"));
         assert_eq!(candidates("/model smol"), Candidates::Models);
-        for line in ["/load ", "/save ~/x", "what is in ./no", "see /etc/ho", "/usr/sha"] {
+        for line in ["/load ", "/save ~/x", "/image ca", "/image a.png ", "what is in ./no", "see /etc/ho", "/usr/sha"] {
             assert_eq!(candidates(line), Candidates::Paths, "{line}");
         }
         for line in ["hello", "", "/clear x", "/set seed 1", "hello /se"] {

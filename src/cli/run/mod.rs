@@ -5,8 +5,9 @@ mod command;
 mod completion;
 mod echo_guard;
 mod exported;
-mod images;
 mod markdown;
+mod picture_paths;
+mod pictures;
 mod repl;
 mod saved;
 mod screen;
@@ -26,11 +27,13 @@ use crate::logits::SamplingChoice;
 use crate::registry::{ModelKind, Registry};
 use crate::telemetry;
 use chat::{Chat, TurnEnd};
+use pictures::Draft;
 use settings::Settings;
 
 const EXAMPLES: &str = "Examples:
   penstock run smollm2:135m                           chat; /? lists the commands
   penstock run smollm2:135m 'Name three rivers.'      one answer
+  penstock run MODEL 'What is in ./cat.png?'          attaches the picture, if the model reads pictures
   cat notes.txt | penstock run smollm2:135m 'Summarise this.'
   penstock run ./some.gguf --temperature 0 < question.txt";
 
@@ -135,7 +138,7 @@ pub fn run(args: RunArgs, config: Option<&Path>) -> anyhow::Result<()> {
     chat.try_settings(&settings).map_err(anyhow::Error::msg)?;
     chat.settings = settings;
     let result = match prompt(&args)? {
-        Some(prompt) => match runtime.block_on(chat.answer(&prompt))? {
+        Some(draft) => match runtime.block_on(chat.answer(&draft))? {
             TurnEnd::Complete => Ok(()),
             TurnEnd::Interrupted => Err(Interrupted.into()),
         },
@@ -152,23 +155,27 @@ fn chatting(registry: &Registry) -> String {
     if chats.is_empty() { String::new() } else { format!("; on this disk, these do: {}", chats.join(", ")) }
 }
 
-/// The prompt: the text on stdin, followed by the one on the command line. None if there is none and stdin is a terminal to chat on.
-fn prompt(args: &RunArgs) -> anyhow::Result<Option<String>> {
+/// The prompt: the text on stdin, followed by the one on the command line. None if there is none and stdin is a terminal to chat on. A text
+/// before the prompt, which others may have written, attaches no pictures.
+fn prompt(args: &RunArgs) -> anyhow::Result<Option<Draft>> {
     let asked = args.prompt.join(" ");
     let asked = Some(asked).filter(|text| !text.trim().is_empty());
     ensure!(args.prompt.is_empty() || asked.is_some(), "the prompt is empty");
     if std::io::stdin().is_terminal() {
-        return Ok(asked);
+        return asked.map(|asked| Draft::new(&asked, Vec::new())).transpose();
     }
     let mut text = String::new();
     std::io::stdin().lock().take(MAX_STDIN + 1).read_to_string(&mut text).context("cannot read the prompt from stdin")?;
     ensure!(text.len() as u64 <= MAX_STDIN, "stdin holds more than {} MiB, the most that is read", MAX_STDIN >> 20);
     // The newline at the end usually comes from a command, not from the user.
     let piped = text.strip_suffix('\n').map_or(text.as_str(), |line| line.strip_suffix('\r').unwrap_or(line));
-    match (asked, piped.trim().is_empty()) {
+    let mut draft = match (&asked, piped.trim().is_empty()) {
         (None, true) => bail!("the prompt on stdin is empty"),
-        (None, false) => Ok(Some(piped.to_owned())),
-        (asked, true) => Ok(asked),
-        (Some(asked), false) => Ok(Some(format!("{piped}\n\n{asked}"))),
+        (None, false) => return Draft::new(piped, Vec::new()).map(Some),
+        (Some(asked), _) => Draft::new(asked, Vec::new())?,
+    };
+    if !piped.trim().is_empty() {
+        draft.text = format!("{piped}\n\n{}", draft.text);
     }
+    Ok(Some(draft))
 }

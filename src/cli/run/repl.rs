@@ -15,7 +15,8 @@ use super::chat::Chat;
 use super::command::{ChatLine, Command, HELP, parse, unknown};
 use super::completion::Completion;
 use super::echo_guard::EchoGuard;
-use super::images::at_home;
+use super::picture_paths::at_home;
+use super::pictures::{Draft, Picture, attach, lines};
 use super::saved::{load, save};
 use super::wrap::in_columns;
 use crate::cli::colour::Colour;
@@ -32,6 +33,8 @@ struct Repl<'a> {
     registry: &'a Arc<Registry>,
     editor: Editor<Completion, DefaultHistory>,
     history: Option<PathBuf>,
+    /// Pictures for the next message.
+    attached: Vec<Picture>,
 }
 
 enum Line {
@@ -49,7 +52,7 @@ pub fn run(chat: &mut Chat, registry: &Arc<Registry>, runtime: &tokio::runtime::
     editor.set_max_history_size(MAX_HISTORY)?;
     let history = history_file().filter(|path| read_history(&mut editor, path, chat.settings.history));
     tell(&format!("{}: type a message, or /? for help", chat.model.id));
-    let mut repl = Repl { chat, registry, editor, history };
+    let mut repl = Repl { chat, registry, editor, history, attached: Vec::new() };
     loop {
         let text = match repl.read()? {
             Line::Text(text) if text.trim().is_empty() => continue,
@@ -61,14 +64,7 @@ pub fn run(chat: &mut Chat, registry: &Arc<Registry>, runtime: &tokio::runtime::
         match parse(&text) {
             Some(Command::Bye) => return Ok(()),
             Some(command) => repl.obey(command),
-            None => {
-                let quiet = EchoGuard::begin();
-                let result = runtime.block_on(repl.chat.answer(text.trim()));
-                drop(quiet);
-                if let Err(error) = result {
-                    fail(&format!("{error:#} (/clear forgets the conversation)"));
-                }
-            }
+            None => repl.send(text.trim(), runtime),
         }
     }
 }
@@ -91,6 +87,18 @@ fn read_history(editor: &mut Editor<Completion, DefaultHistory>, path: &Path, is
 }
 
 impl Repl<'_> {
+    /// Sends a message. If that fails, attached pictures stay attached.
+    fn send(&mut self, text: &str, runtime: &tokio::runtime::Runtime) {
+        let quiet = EchoGuard::begin();
+        let result = Draft::new(text, self.attached.clone()).and_then(|draft| runtime.block_on(self.chat.answer(&draft)));
+        drop(quiet);
+        match result {
+            Ok(_) => self.attached.clear(),
+            Err(error) if !self.attached.is_empty() => fail(&format!("{error:#} (/image clear drops the attached pictures)")),
+            Err(error) => fail(&format!("{error:#} (/clear forgets the conversation)")),
+        }
+    }
+
     /// Reads a line, or several between quotes.
     fn read(&mut self) -> anyhow::Result<Line> {
         let mut entry = None;
@@ -144,6 +152,16 @@ impl Repl<'_> {
             },
             Command::Model("") => Ok(models(self.registry, &chat.model.id)),
             Command::Model(name) => chat.change_model(self.registry, name),
+            Command::Image("") if self.attached.is_empty() => Ok("no pictures are attached: /image FILE attaches one".to_owned()),
+            Command::Image("") => Ok(lines(&self.attached)),
+            Command::Image("clear") => {
+                self.attached.clear();
+                Ok("no pictures are attached".to_owned())
+            }
+            Command::Image(paths) => match attach(&mut self.attached, paths) {
+                Ok(()) => Ok(lines(&self.attached)),
+                Err(error) => Err(format!("{error:#}")),
+            },
             Command::Unknown(name) => Err(unknown(name)),
         };
         match result {
