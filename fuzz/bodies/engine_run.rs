@@ -27,6 +27,7 @@ pub fn body(input: &[u8]) {
     let Ok(model) = ModelFile::open(memory.path(), Backing::Mapped) else { return };
     let context = model.context_length().min(CONTEXT);
     let options = RunOptions {
+        mmproj: None,
         name: "fuzz".into(),
         engine: EngineOptions {
             threads: 1,

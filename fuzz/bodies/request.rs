@@ -33,6 +33,6 @@ pub fn body(input: &[u8]) {
     let Ok(Some(conversation)) = untrusted::request(ENDPOINTS[kind % ENDPOINTS.len()], body, &LIMITS) else { return };
     let (template, dialect) = &TEMPLATES[kind / ENDPOINTS.len() % TEMPLATES.len()];
     if let Ok(prompt) = render(template, dialect, &TOKENIZER, &conversation) {
-        std::hint::black_box(TOKENIZER.encode_rendered(&prompt, CONTEXT));
+        std::hint::black_box(TOKENIZER.encode_rendered(&prompt.with_markers(""), CONTEXT));
     }
 }

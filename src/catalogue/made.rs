@@ -14,7 +14,7 @@ use super::beside;
 use super::download::{MMPROJ, PullError, hex, refuse_link, write_own};
 use super::manifest::{Manifest, Part, StoredMmproj};
 use super::store::{MANIFEST, Store, sync_folder, write_atomically};
-use config::{ModelEntry, Source, StoredTemplate, StoredVariant};
+use config::{Mmproj, ModelEntry, Source, StoredTemplate, StoredVariant};
 
 /// The beginnings of the names of what is being made, written or replaced. No model's directory begins with a dot.
 pub(super) const UNFINISHED: [&str; 3] = [NEW, SCRATCH, OLD];
@@ -93,13 +93,9 @@ impl Store {
                 manifest.files().into_iter().map(|(name, sha256, size)| new(dir.join(name), name, sha256, size)).collect()
             }
         };
-        let beside = || match &entry.source {
-            Source::File { path } => beside::only_mmproj(path),
-            _ => self.mmproj(entry),
-        };
-        let mmproj = match &entry.mmproj {
-            Some(mmproj) => mmproj.path().map(Path::to_owned).or_else(|| self.mmproj(entry)),
-            None => beside(),
+        let mmproj = match (&entry.mmproj, &entry.source) {
+            (None, Source::File { path }) => beside::only_mmproj(path),
+            (named, _) => named.as_ref().and_then(Mmproj::path).map(Path::to_owned).or_else(|| self.mmproj(entry)),
         };
         files.extend(mmproj.map(|path| mmproj_at(&path)).transpose()?);
         Ok(files)

@@ -53,7 +53,7 @@ fn a_directory_is_refused_with_the_models_in_it() {
     let config = config(dir.path());
     let error = |path: &std::path::Path| resolve(&config, path.to_str().unwrap()).unwrap_err().to_string();
     assert!(error(dir.path()).ends_with("is a directory, and no GGUF file is in it: name a file"), "{}", error(dir.path()));
-    for name in ["b.GGUF", "a.gguf", "notes.txt"] {
+    for name in ["b.GGUF", "a.gguf", "notes.txt", "mmproj-F16.gguf"] {
         std::fs::write(dir.path().join(name), b"x").unwrap();
     }
     assert!(error(dir.path()).ends_with("is a directory: name a file in it (a.gguf, b.GGUF)"), "{}", error(dir.path()));

@@ -1,5 +1,7 @@
 //! A conversation as types. [`render`](super::render) turns it into JSON for a chat template.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value};
 
 use super::tools::Tools;
@@ -61,6 +63,55 @@ pub struct Message {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Part {
     Text(String),
+    Picture(Picture),
+}
+
+/// A picture as a client sent it: nothing has been decoded.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Picture {
+    pub source: PictureSource,
+    /// The field of the request that holds the picture, for errors.
+    pub field: Arc<str>,
+    /// The text that replaces the picture if the model takes none. `None`: then the request is refused.
+    pub substitute: Option<&'static str>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum PictureSource {
+    /// The bytes of a file.
+    File(Arc<[u8]>),
+    /// An address of the web, from which the file is still to be fetched.
+    Url(Arc<str>),
+    /// No picture can be had from the field, for this reason. A model that takes no pictures may leave it out nonetheless.
+    Invalid(Arc<str>),
+}
+
+impl Part {
+    pub fn as_text(&self) -> Option<&str> {
+        if let Self::Text(text) = self { Some(text) } else { None }
+    }
+
+    pub fn as_picture(&self) -> Option<&Picture> {
+        if let Self::Picture(picture) = self { Some(picture) } else { None }
+    }
+
+    /// The part's size in memory besides its own fields [bytes].
+    fn num_bytes(&self) -> usize {
+        match self {
+            Self::Text(text) => text.capacity(),
+            Self::Picture(Picture { source: PictureSource::File(bytes), field, .. }) => bytes.len() + field.len(),
+            Self::Picture(Picture { source: PictureSource::Url(text) | PictureSource::Invalid(text), field, .. }) => {
+                text.len() + field.len()
+            }
+        }
+    }
+}
+
+impl Conversation {
+    /// The pictures of all messages, in order.
+    pub fn pictures(&self) -> impl Iterator<Item = &Picture> {
+        self.messages.iter().flat_map(|message| &message.parts).filter_map(Part::as_picture)
+    }
 }
 
 /// A call of a tool.
@@ -100,15 +151,34 @@ impl Message {
         self.role == Role::User && self.custom_role.is_none()
     }
 
-    /// The text of the message's parts, one part per line.
+    /// The text of the message's parts, one part per line, without pictures.
     pub fn text(&self) -> String {
-        let texts: Vec<&str> = self.parts.iter().map(|Part::Text(text)| text.as_str()).collect();
+        let texts: Vec<&str> = self.parts.iter().filter_map(Part::as_text).collect();
         texts.join("\n")
+    }
+
+    /// Replaces pictures by the texts that stand for them.
+    ///
+    /// # Errors
+    /// The first picture that may not be left out.
+    pub fn without_pictures(mut self) -> Result<Self, Picture> {
+        for part in &mut self.parts {
+            if let Part::Picture(picture) = part {
+                *part = Part::Text(picture.substitute.ok_or_else(|| picture.clone())?.to_owned());
+            }
+        }
+        Ok(self)
+    }
+
+    /// The message's size in memory, without the files of its pictures [bytes].
+    pub fn num_text_bytes(&self) -> usize {
+        let pictures: usize = self.parts.iter().filter(|part| part.as_picture().is_some()).map(Part::num_bytes).sum();
+        self.num_bytes() - pictures
     }
 
     /// The message's size in memory, in bytes.
     pub fn num_bytes(&self) -> usize {
-        let texts: usize = self.parts.iter().map(|Part::Text(text)| text.capacity()).sum();
+        let texts: usize = self.parts.iter().map(Part::num_bytes).sum();
         let fields = [&self.custom_role, &self.name, &self.call_id, &self.reasoning];
         let fields: usize = fields.into_iter().flatten().map(String::capacity).sum();
         let call = |call: &Call| call.id.capacity() + call.name.capacity() + call.arguments.capacity();

@@ -350,7 +350,8 @@ fn levels_of_reasoning_reach_the_template() {
         let family = families().into_iter().find(|family| family.name == name).unwrap();
         let messages = vec![Message::of_text(Role::User, QUESTION)];
         let conversation = Conversation { messages, effort: Some(effort.into()), ..Conversation::default() };
-        let text = render(&family.template, &family.dialect, tokenizer, &conversation).map_err(|error| error.to_string());
+        let text = render(&family.template, &family.dialect, tokenizer, &conversation);
+        let text = text.map(|prompt| prompt.end().to_owned()).map_err(|error| error.to_string());
         match (text, shown) {
             (Ok(text), Ok(shown)) => assert!(text.contains(shown), "{name} {effort}: {text}"),
             (Err(error), Err(shown)) => assert!(error.contains(shown), "{name} {effort}: {error}"),
@@ -373,7 +374,7 @@ fn an_effort_that_is_advice_becomes_the_nearest_that_the_template_takes() {
         let family = families().into_iter().find(|family| family.name == name).unwrap();
         let messages = vec![Message::of_text(Role::User, QUESTION)];
         let conversation = Conversation { messages, effort: Some(effort.into()), or_efforts: Some(others), ..Conversation::default() };
-        let text = render(&family.template, &family.dialect, tokenizer, &conversation).unwrap();
+        let text = render(&family.template, &family.dialect, tokenizer, &conversation).unwrap().end().to_owned();
         assert!(text.contains(shown), "{name} {effort}: {text}");
     }
     assert_eq!(crate::nearest_efforts("xhigh"), ["max", "high", "medium", "low", "minimal"]);

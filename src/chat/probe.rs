@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::conversation::{Call, Conversation, Message, Role};
 use super::dialect::{Arguments, CallForm, Dialect, GENERIC, ResultForm, SYNTAXES, Syntax, THINKING, Thinking, ToolPlacement, filled};
 use super::probe_levels::levels;
+use super::probe_pictures::pictures;
 use super::probe_turns::turns;
 use super::tools::Tools;
 use super::trial::{NAME, Trials, arguments, tools};
@@ -23,6 +24,8 @@ impl Dialect {
     /// The dialect of a template.
     pub fn of(template: &ChatTemplate, tokenizer: &Tokenizer) -> Self {
         let mut dialect = without_tags(template);
+        let has_control = |text: &str| tokenizer.control_pieces(text).iter().any(Result::is_ok);
+        dialect.pictures = pictures(&Trials::new(template), &dialect, &has_control);
         dialect.tags = dialect.control_tokens(tokenizer);
         dialect
     }
@@ -52,6 +55,9 @@ fn without_tags(template: &ChatTemplate) -> Dialect {
     let plain = Dialect { reasoning_key, results: probe.results(&plain), ..plain };
     let short_ids = calls != CallForm::Text && probe.conversation(&plain, LONG_ID).is_none();
     let plain = Dialect { thinking: probe.thinking(&plain), short_ids, ..plain };
+    let lists = Dialect { needs_lists: true, ..plain.clone() };
+    let needs_lists = !probe.trials.shows("u", None, &plain) && probe.trials.shows("u", None, &lists);
+    let plain = Dialect { needs_lists, ..plain };
     let plain = Dialect { turns: turns(&probe.trials, &plain), ..plain };
     Dialect { levels: levels(&probe.trials, &plain), ..plain }
 }

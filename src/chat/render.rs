@@ -1,15 +1,17 @@
 //! Renders a conversation as a prompt. This is the only place that makes JSON for a chat template.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
 use super::arrange::{arranged, join_heads};
 use super::call_ids::short_ids;
-use super::conversation::{Call, Conversation, Ending, Message, Role};
+use super::conversation::{Call, Conversation, Ending, Message, Part, Picture, Role};
 use super::dialect::{CallForm, CallText, Dialect, ResultForm, ToolPlacement};
 use super::inserted::{put_back, taken_out};
 use super::order::ordered;
+use super::picture_marks::PictureMarks;
 use super::subject::Subject;
 use super::tools::{Declaration, Tool};
 use super::turn::Turn;
@@ -25,6 +27,8 @@ pub enum RenderError {
     Template(String),
     #[error("the chat template does not show the last message, so that it cannot be continued")]
     LastMessageHidden,
+    #[error("the chat template does not show `{0}` in its place: send the picture in a message of the user")]
+    PictureHidden(Arc<str>),
     #[error("the model's chat template has no levels of reasoning")]
     NoEffort,
     #[error("the model's chat template does not show a message's role `{0}`: expected system, developer, user, assistant or tool")]
@@ -34,7 +38,7 @@ pub enum RenderError {
 impl RenderError {
     pub fn subject(&self) -> Subject {
         match self {
-            Self::Template(_) | Self::LastMessageHidden | Self::UnknownRole(_) => Subject::Prompt,
+            Self::Template(_) | Self::LastMessageHidden | Self::UnknownRole(_) | Self::PictureHidden(_) => Subject::Prompt,
             Self::NoEffort => Subject::Effort,
         }
     }
@@ -46,6 +50,27 @@ impl From<TemplateError> for RenderError {
     }
 }
 
+/// A prompt as text, with the tokenizer's marks in it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rendered {
+    /// The texts before, between and after the pictures: one more than there are pictures.
+    pub texts: Vec<String>,
+    /// In the order in which the prompt shows them.
+    pub pictures: Vec<Picture>,
+}
+
+impl Rendered {
+    /// The prompt with a text in place of each picture.
+    pub fn with_markers(&self, marker: &str) -> String {
+        self.texts.join(marker)
+    }
+
+    /// The end of the prompt after the last picture.
+    pub fn end(&self) -> &str {
+        self.texts.last().map_or("", String::as_str)
+    }
+}
+
 /// Renders the prompt as text with the tokenizer's marks. Every text of the client is shielded, so only the template itself can write
 /// control tokens. Takes up to a second per megabyte: call it off the event loop.
 pub fn render(
@@ -53,7 +78,7 @@ pub fn render(
     dialect: &Dialect,
     tokenizer: &Tokenizer,
     conversation: &Conversation,
-) -> Result<String, RenderError> {
+) -> Result<Rendered, RenderError> {
     let role = conversation.messages.iter().find_map(|message| message.custom_role.as_ref());
     if let Some(role) = role.filter(|_| !dialect.turns.custom_roles) {
         return Err(RenderError::UnknownRole(role.clone()));
@@ -83,7 +108,31 @@ pub fn render(
         let end = text.rfind(HERE).ok_or(RenderError::LastMessageHidden)?;
         text.truncate(end);
     }
-    Ok(text)
+    match layout.split(&text) {
+        Ok(prompt) => Ok(prompt),
+        // A picture in the result of a tool may be left out.
+        Err(hidden) => render(template, dialect, tokenizer, &without(conversation, &hidden)?),
+    }
+}
+
+/// The conversation with texts in the place of some pictures.
+///
+/// # Errors
+/// Names the first picture that may not be left out.
+fn without(conversation: &Conversation, hidden: &[Picture]) -> Result<Conversation, RenderError> {
+    let (mut shorter, mut is_shorter) = (conversation.clone(), false);
+    for part in shorter.messages.iter_mut().flat_map(|message| &mut message.parts) {
+        let Part::Picture(picture) = part else { continue };
+        if hidden.iter().any(|hidden| Arc::ptr_eq(&hidden.field, &picture.field)) {
+            let substitute = picture.substitute.ok_or_else(|| RenderError::PictureHidden(picture.field.clone()))?;
+            *part = Part::Text(substitute.to_owned());
+            is_shorter = true;
+        }
+    }
+    match hidden.first().filter(|_| !is_shorter) {
+        Some(first) => Err(RenderError::PictureHidden(first.field.clone())),
+        None => Ok(shorter),
+    }
 }
 
 /// A conversation in the form that its template takes.
@@ -91,6 +140,9 @@ pub(super) struct Layout {
     pub input: RenderInput,
     /// Texts that the template does not show, to be inserted into the prompt.
     inserted: Vec<String>,
+    /// The pictures, in the order of the turns.
+    pub pictures: Vec<Picture>,
+    marks: PictureMarks,
     /// The text with which calls begin, and the separator between an inserted text and the calls.
     around: [&'static str; 2],
 }
@@ -100,7 +152,9 @@ impl Layout {
     pub fn new(dialect: &Dialect, shield: &dyn Fn(&str) -> String, conversation: &Conversation) -> Self {
         let messages = ordered(&conversation.messages, &dialect.turns);
         let ids = if dialect.short_ids { short_ids(&messages) } else { HashMap::new() };
-        let writer = Writer { dialect, shield, ids };
+        let marks = PictureMarks::new(&dialect.pictures);
+        let pictures = messages.iter().flat_map(|message| &message.parts).filter_map(Part::as_picture).cloned().collect();
+        let writer = Writer { dialect, shield, ids, marks: &marks };
         let mut turns = writer.turns(&messages, conversation.ending == Ending::Continue);
         join_heads(&mut turns, dialect.turns.system);
         let (mut tools, mut kwargs) = (None, conversation.variables.clone());
@@ -119,15 +173,38 @@ impl Layout {
         }
         let mut turns = arranged(turns, &dialect.turns);
         let inserted = if dialect.turns.call_text == CallText::Inserted { taken_out(&mut turns) } else { Vec::new() };
-        let messages = turns.into_iter().map(|turn| turn.json(dialect.reasoning_key, dialect.null_content)).collect();
+        let messages = turns.into_iter().map(|turn| turn.json(dialect, &marks)).collect();
         let add_generation_prompt = conversation.ending == Ending::OpenTurn;
         let input = RenderInput { messages: Value::Array(messages), tools, add_generation_prompt, kwargs };
-        Self { input, inserted, around: [dialect.syntax.trigger, dialect.syntax.space()] }
+        Self { input, inserted, pictures, marks, around: [dialect.syntax.trigger, dialect.syntax.space()] }
     }
 
     pub fn render(&self, template: &ChatTemplate) -> Result<String, TemplateError> {
         let [trigger, space] = self.around;
-        Ok(put_back(template.render(&self.input)?, &self.inserted, trigger, space))
+        let text = template.render(&self.input).map_err(|error| self.hidden(error))?;
+        let text = put_back(text, &self.inserted, trigger, space);
+        Ok(if self.pictures.is_empty() { text } else { self.marks.restored(text) })
+    }
+
+    /// An error for clients, which may not learn a mark.
+    fn hidden(&self, error: TemplateError) -> TemplateError {
+        match error {
+            TemplateError::Raised(text) => TemplateError::Raised(self.marks.hidden(&text)),
+            TemplateError::Invalid(text) => TemplateError::Invalid(self.marks.hidden(&text)),
+        }
+    }
+
+    /// Splits a prompt at its pictures.
+    ///
+    /// # Errors
+    /// The pictures that the prompt does not show exactly once.
+    pub fn split(&self, text: &str) -> Result<Rendered, Vec<Picture>> {
+        if self.pictures.is_empty() {
+            return Ok(Rendered { texts: vec![text.to_owned()], pictures: Vec::new() });
+        }
+        let hidden = |numbers: Vec<usize>| numbers.into_iter().map(|number| self.pictures[number].clone()).collect::<Vec<_>>();
+        let (texts, pictures) = self.marks.split(text, &self.pictures).map_err(hidden)?;
+        Ok(Rendered { texts, pictures })
     }
 }
 
@@ -151,6 +228,7 @@ struct Writer<'a> {
     shield: &'a dyn Fn(&str) -> String,
     /// The ids that the template sees in place of the calls' ids.
     ids: HashMap<&'a str, String>,
+    marks: &'a PictureMarks,
 }
 
 impl Writer<'_> {
@@ -168,9 +246,9 @@ impl Writer<'_> {
         let names: HashMap<&str, &str> =
             messages.iter().flat_map(|message| &message.calls).map(|call| (call.id.as_str(), call.name.as_str())).collect();
         let mut out: Vec<Turn> = Vec::with_capacity(messages.len() + 1);
-        let mut after_text = false;
+        let (mut after_text, mut num_pictures) = (false, 0);
         for (i, message) in messages.iter().enumerate() {
-            let mut content = self.shield(&message.text());
+            let mut content = self.marks.content(message, self.shield, &mut num_pictures);
             if last == Some(i) {
                 content.push_str(HERE);
             }

@@ -3,6 +3,8 @@
 use serde_json::{Value, json};
 
 use super::conversation::Role;
+use super::dialect::Dialect;
+use super::picture_marks::PictureMarks;
 
 /// A message whose texts are shielded. Calls and results that the template takes as text are part of `content`.
 #[derive(Clone, Debug, PartialEq)]
@@ -45,14 +47,17 @@ impl Turn {
         self.tools = self.tools.take().or(next.tools);
     }
 
-    /// The message as JSON. Templates may print a message, so the order of its keys is part of the prompt. `null_content`: if the message
-    /// makes calls, empty content becomes null.
-    pub fn json(self, reasoning_key: &str, null_content: bool) -> Value {
-        let mut json = json!({"role": self.custom_role.as_deref().unwrap_or(self.role.name()), "content": self.content});
-        if null_content && !self.calls.is_empty() && json["content"] == "" {
-            json["content"] = Value::Null;
-        }
-        let texts = [("name", self.name), ("tool_call_id", self.call_id), (reasoning_key, self.reasoning), ("tools", self.tools)];
+    /// The message as JSON. Templates may print a message, so the order of its keys is part of the prompt.
+    pub fn json(self, dialect: &Dialect, marks: &PictureMarks) -> Value {
+        let is_null = dialect.null_content && !self.calls.is_empty() && self.content.is_empty();
+        let content = match marks.parts(&self.content, dialect.needs_lists) {
+            _ if is_null => Value::Null,
+            Some(parts) => parts,
+            None => self.content.into(),
+        };
+        let mut json = json!({"role": self.custom_role.as_deref().unwrap_or(self.role.name()), "content": content});
+        let reasoning = (dialect.reasoning_key, self.reasoning);
+        let texts = [("name", self.name), ("tool_call_id", self.call_id), reasoning, ("tools", self.tools)];
         for (key, text) in texts {
             if let Some(text) = text {
                 json[key] = text.into();

@@ -31,7 +31,8 @@ impl Family {
 
     fn render(&self, messages: &[Message], tools: Option<Tools>) -> Result<String, String> {
         let conversation = Conversation { messages: messages.to_vec(), tools, ..Conversation::default() };
-        render(&self.template, &self.dialect, &TOKENIZER, &conversation).map_err(|error| error.to_string())
+        let prompt = render(&self.template, &self.dialect, &TOKENIZER, &conversation);
+        prompt.map(|prompt| prompt.end().to_owned()).map_err(|error| error.to_string())
     }
 }
 

@@ -28,6 +28,7 @@ pub fn unfetched(entry: &ModelEntry, store: &Store) -> Option<Json> {
         "context_length": entry.max_context,
         "base": entry.base,
         "source": entry.source,
+        "mmproj": entry.mmproj,
         "sha256": entry.sha256,
         "estimated_memory": needed(entry),
         "fetch": format!("penstock pull {}", entry.stored_as()),

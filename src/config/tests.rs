@@ -472,7 +472,8 @@ fn a_mmproj_is_a_path_a_url_a_file_of_a_repository_or_none() {
 
 #[test]
 fn a_variant_has_the_mmproj_of_its_base() {
-    let text = "[[models]]\nid = \"m\"\nsource = { type = \"file\", path = \"/m.gguf\" }\nmmproj = \"/p.gguf\"\n[[models]]\nid = \"v\"\nof = \"m\"\n";
+    let base = "[[models]]\nid = 'm'\nsource = { type = 'file', path = '/m.gguf' }\nmmproj = '/p.gguf'\n";
+    let text = &format!("{base}[[models]]\nid = 'v'\nof = 'm'\n");
     assert_eq!(mmproj_of(text, "v").unwrap().path(), Some(Path::new("/p.gguf")));
     let both = format!("{text}mmproj = \"none\"");
     names(&Scene::new().file("a.toml", &both).error(), &["`v`", "`mmproj` describes the weights"]);

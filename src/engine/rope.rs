@@ -73,6 +73,7 @@ impl Rope {
     }
 
     /// The number of the position that rotates each pair, as bytes.
+    #[allow(dead_code, reason = "only a backend that lowers programs asks for it")]
     pub fn axes(&self) -> impl Iterator<Item = u8> + '_ {
         self.positions.iter().map(|&position| position as u8)
     }

@@ -22,8 +22,9 @@ pub const MAX_BYTES: usize = 1 << 20;
 /// The most bytes of all grammars of a source together.
 pub const MAX_ALL_BYTES: usize = 4 << 20;
 
-/// The most expressions that the lexer may construct for one mask where a schema holds large numbers, about 0.1 µs each. A range of multiples
-/// takes one for each remainder, number of digits left and next digit: up to 1.6 million with a vocabulary whose tokens have three digits.
+/// The most expressions that the lexer may construct for one mask where a schema holds large numbers, about 0.1 µs each. A range of
+/// multiples takes one for each remainder, number of digits left and next digit: up to 1.6 million with a vocabulary whose tokens have
+/// three digits.
 const MASK_FUEL_OF_LARGE_NUMBERS: u64 = 2_000_000;
 
 /// The known drafts of JSON Schema, which differ in some keywords.

@@ -139,6 +139,11 @@ pub struct ModelMetrics {
     pub request_generation_tokens: Histogram,
     pub request_max_generation_tokens: Histogram,
     pub step_tokens: Histogram,
+    pub num_pictures_waiting: IntGauge,
+    /// Decoding, resizing and encoding. Its sample count is the number of encoded pictures.
+    pub picture_encode_seconds: Histogram,
+    pub picture_rows_total: IntCounter,
+    pub picture_cache_hits_total: IntCounter,
     /// Its sample count is the number of loads.
     pub model_load_seconds: Histogram,
     pub model_load_failures_total: IntCounter,
@@ -206,6 +211,10 @@ impl ModelMetrics {
                 "The most tokens that a request may generate: its own limit, or the rest of the context",
                 TOKEN_BUCKETS,
             ),
+            num_pictures_waiting: gauge("num_pictures_waiting", "Pictures that wait to be encoded"),
+            picture_encode_seconds: histogram("picture_encode_seconds", "Decoding, resizing and encoding of a picture", WAIT_BUCKETS),
+            picture_rows_total: counter("picture_rows_total", "Rows of embeddings that pictures were encoded into"),
+            picture_cache_hits_total: counter("picture_cache_hits_total", "Pictures whose rows were kept from an earlier request"),
             step_tokens: histogram("step_tokens", "Tokens that a step computes, of all its sequences", TOKEN_BUCKETS),
             model_load_seconds: histogram("model_load_seconds", "From opening the file to a running engine", WAIT_BUCKETS),
             model_load_failures_total: counter("model_load_failures_total", "Loads that failed"),

@@ -165,21 +165,24 @@ fn assign_fused(
     Ok(())
 }
 
-/// Refuses a bias or a scale without a role, because ignoring it would change the results. Other tensors without a role are logged and
-/// ignored. That includes scales of inputs: they are for inputs that are rounded to four bits, which the engines do not do.
+/// What changes the results of a matrix beside its weights: a bias, a scale, the bounds of its inputs and outputs (Gemma 4's encoders).
+const CHANGES: [&str; 6] = ["bias", "scale", "input_min", "input_max", "output_min", "output_max"];
+
+/// Refuses a bias, a scale or a bound without a role, because ignoring it would change the results. Other tensors without a role are logged
+/// and ignored. That includes scales of inputs: they are for inputs that are rounded to four bits, which the engines do not do.
 pub fn refuse_unused(file: &GgufFile, spec: &ModelSpec, found: &FoundTensors) -> Result<(), ModelFault> {
     let of_roles = found.by_role.values().flat_map(|weight| [Some(weight.tensor), weight.scale]);
     let used: HashSet<usize> = of_roles.flatten().chain(found.part_tensors.iter().copied()).collect();
     // A bias whose weights are unused belongs to a part that the model does not compute.
     let has_unused_weights = |name: &str| {
-        let weights = ["bias", "scale"].iter().find_map(|kind| name.strip_suffix(kind)).map(|stem| format!("{stem}weight"));
+        let weights = CHANGES.iter().find_map(|kind| name.strip_suffix(kind)).map(|stem| format!("{stem}weight"));
         weights.and_then(|name| file.tensor_index(&name)).is_some_and(|index| !used.contains(&index))
     };
     let is_ignored = |name: &str| spec.arch.ignored.iter().any(|role| (0..spec.num_layers()).any(|layer| role.name(layer) == name));
     for (_, tensor) in file.tensors().iter().enumerate().filter(|(index, _)| !used.contains(index)) {
         let has_part =
             is_behind(&tensor.name, spec) || has_unused_weights(&tensor.name) || is_ignored(&tensor.name) || is_idle(&tensor.name, spec);
-        if (tensor.name.ends_with(".bias") || tensor.name.ends_with(".scale")) && !has_part {
+        if tensor.name.rsplit_once('.').is_some_and(|(_, last)| CHANGES.contains(&last)) && !has_part {
             return Err(ModelFault::UnusedTensor { tensor: tensor.name.clone(), arch: spec.arch.name });
         }
         tracing::debug!(path = %file.path().display(), tensor = tensor.name, "tensor is not used");

@@ -1,6 +1,6 @@
 //! Classifies models by their use, so that lists begin with the models that chat: many clients take the first one.
 
-use std::sync::Arc;
+use std::path::PathBuf;
 
 use super::base::Base;
 use super::registry::{ModelInfo, Registry, info_of};
@@ -33,6 +33,8 @@ pub struct ListedModel {
     pub info: ModelInfo,
     /// `None` if the model's file is not on disk, or cannot be read.
     pub kind: Option<ModelKind>,
+    /// Whether a picture encoder belongs to the model.
+    pub sees_pictures: bool,
 }
 
 /// The place of a kind in lists.
@@ -50,9 +52,7 @@ impl Registry {
     pub fn offered(&self) -> Vec<ListedModel> {
         let served = self.served();
         let variants = served.bases.iter().flat_map(|base| base.variants.iter().map(move |variant| (base, variant)));
-        let offer =
-            |(base, variant): (&Arc<Base>, &ModelEntry)| ListedModel { info: info_of(base, variant), kind: self.kind_of(base, variant) };
-        let mut all: Vec<ListedModel> = variants.map(offer).collect();
+        let mut all: Vec<ListedModel> = variants.map(|(base, variant)| self.listed(base, variant)).collect();
         all.sort_by_key(|offered| place(offered.kind));
         all
     }
@@ -62,7 +62,17 @@ impl Registry {
         let served = self.served();
         let (base, index) = served.find(name)?;
         let variant = &base.variants[index];
-        Some(ListedModel { info: info_of(base, variant), kind: self.kind_of(base, variant) })
+        Some(self.listed(base, variant))
+    }
+
+    fn listed(&self, base: &Base, variant: &ModelEntry) -> ListedModel {
+        let kind = self.kind_of(base, variant);
+        let described = |path: PathBuf| {
+            let file = self.descriptions.of(&path, variant.chat_template.as_deref()).ok()?;
+            self.encoder_of(base, &path, file.description.row_shape.as_ref())
+        };
+        let has_encoder = || self.store.path(&base.entry).and_then(described).is_some();
+        ListedModel { info: info_of(base, variant), kind, sees_pictures: kind == Some(ModelKind::Chat) && has_encoder() }
     }
 
     /// The use of a served model. Blocks.
@@ -77,7 +87,7 @@ impl Registry {
 
     pub(super) fn kind_of(&self, base: &Base, variant: &ModelEntry) -> Option<ModelKind> {
         let only_continues = variant.only_continues();
-        let read = |path: std::path::PathBuf| self.descriptions.of(&path, variant.chat_template.as_deref()).ok();
+        let read = |path: PathBuf| self.descriptions.of(&path, variant.chat_template.as_deref()).ok();
         match self.store.path(&base.entry).and_then(read) {
             Some(file) if file.description.embeds => Some(ModelKind::Embedding),
             Some(file) if only_continues || file.description.template.is_none() => Some(ModelKind::Completion),

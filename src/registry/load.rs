@@ -40,12 +40,12 @@ pub fn load(config: &Config, base: &Base, path: &Path, admission: &LoadAdmission
     let context = context(config, entry, &file, &*device)?;
     let need = needs(context)?;
     admission.make(&need, &free)?;
-    let options = RunOptions { share: entry.share.unwrap_or(1.0), ..run_options(config, &entry.id, context)? };
+    let mmproj = encoder.map(|encoder| encoder.path);
+    let options = RunOptions { mmproj, share: entry.share.unwrap_or(1.0), ..run_options(config, &entry.id, context)? };
     let of_file = file.sampling();
     let drafts = entry.drafts.unwrap_or(config.engine.drafts);
     let options = with_drafts(options, drafts, &*device);
     let is_drafted = options.scheduler.drafts;
-    // `encoder` is the picture encoder of this engine.
     let model = Arc::new(file.start(device, options).with_context(on_backend)?);
     if is_drafted && model.spec.is_recurrent() {
         tracing::info!("{}: answers are not drafted, because a recurrent state cannot go back behind a wrong draft", entry.id);

@@ -1,5 +1,6 @@
 //! Facts about models on disk, loaded or not.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use super::base::{Base, unix_seconds};
@@ -10,7 +11,7 @@ use super::options::default_sampling;
 use super::registry::Registry;
 use config::{Context, ModelEntry, Source, StoredVariant};
 use logits::SamplingChoice;
-use serving::Capabilities;
+use serving::{Capabilities, RowShape};
 
 /// A model on disk.
 #[derive(Clone)]
@@ -85,21 +86,23 @@ impl Registry {
         let manifest = self.store.find(if variant.source == Source::Stored { variant } else { &base.entry });
         let made_at = manifest.as_ref().filter(|manifest| manifest.made.is_some()).map(|manifest| manifest.date);
         let stored = manifest.map(|manifest| manifest.whole_digest());
-        let shape = file.description.row_shape.as_ref();
-        // What is wrong with the setting is reported when the model is loaded.
-        let found = shape.and_then(|shape| mmproj(&self.settings(), &base.entry, &path, shape).ok());
         let of_file_at = || path.metadata().and_then(|meta| meta.modified()).map_or(base.created, unix_seconds);
         Ok(Some(ModelFacts {
             id: variant.id.clone(),
             parent: variant.parent().map(str::to_owned),
             modified: made_at.unwrap_or_else(of_file_at),
             digest: stored.unwrap_or_else(|| file.description.digest.clone()),
-            file,
             context,
             sampling,
             system: variant.system.clone(),
             made: variant.made.clone(),
-            encoder: found.and_then(|found| found.encoder),
+            encoder: self.encoder_of(base, &path, file.description.row_shape.as_ref()),
+            file,
         }))
+    }
+
+    /// The picture encoder of a model whose file is `path`. What is wrong with the setting is reported when the model is loaded.
+    pub(super) fn encoder_of(&self, base: &Base, path: &Path, shape: Option<&RowShape>) -> Option<PictureEncoder> {
+        mmproj(&self.settings(), &base.entry, path, shape?).ok()?.encoder
     }
 }

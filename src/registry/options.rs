@@ -18,6 +18,7 @@ pub fn run_options(config: &Config, name: &str, context: usize) -> anyhow::Resul
     let holds_context = kv == 0 || kv.next_multiple_of(block) >= context;
     ensure!(holds_context, "engine.kv_tokens is {kv}, which does not hold one context of {context} tokens");
     Ok(RunOptions {
+        mmproj: None,
         name: name.to_owned(),
         engine: EngineOptions { context, ..engine_options(engine) },
         scheduler: SchedulerOptions {

@@ -136,6 +136,22 @@ impl Items {
         Self { tokens: tokens.into(), runs: placed.into(), len, next_position, is_whole: false, most_together }
     }
 
+    /// Replaces the runs by others of the same form, which have their embeddings.
+    ///
+    /// # Panics
+    /// If a run has another number of rows or another layout.
+    #[must_use]
+    pub fn with_rows(mut self, runs: impl IntoIterator<Item = RowRun>) -> Self {
+        let mut runs = runs.into_iter();
+        let fill = |placed: &PlacedRun| {
+            let run = runs.next().expect("a run for each place");
+            assert_eq!((run.num_rows, run.layout), (placed.run.num_rows, placed.run.layout), "the form of a run is known before its rows");
+            PlacedRun { run, ..placed.clone() }
+        };
+        self.runs = self.runs.iter().map(fill).collect();
+        self
+    }
+
     /// Makes all items see each other, so that they run in one step.
     #[must_use]
     pub fn whole(self) -> Self {

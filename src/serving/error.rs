@@ -1,8 +1,10 @@
 //! Errors of requests, and the part of the request that each is about.
 
 use std::fmt;
+use std::sync::Arc;
 
 use super::model::Model;
+use super::pictures::PictureError;
 use chat::{RenderError, RuleError, Subject};
 use grammar::GrammarError;
 use scheduler::EnqueueError;
@@ -39,6 +41,12 @@ pub enum RequestError {
     NoEmbedding(String),
     #[error("the model `{0}` does not rank texts: its file has no classifier, or another kind of pooling")]
     NoRanking(String),
+    #[error("`{field}`: {error}")]
+    Picture { field: Arc<str>, error: PictureError },
+    #[error("a prompt with pictures cannot be cut: leave out the length to which it is cut")]
+    PicturesCut,
+    #[error("the tokens of a prompt with pictures have no scores: ask for the log-probabilities of the answer alone")]
+    PicturesScored,
     #[error("the model `{0}` computes embeddings: it cannot generate text")]
     NoGeneration(String),
 }
@@ -78,7 +86,8 @@ impl RequestError {
         match self {
             Self::Context { .. } | Self::TooLong { .. } | Self::NoRoom { .. } | Self::TooMuch { .. } | Self::Empty => Subject::Prompt,
             Self::Vocabulary { subject, .. } => *subject,
-            Self::Truncation { .. } => Subject::Truncation,
+            Self::Picture { .. } | Self::PicturesScored => Subject::Prompt,
+            Self::Truncation { .. } | Self::PicturesCut => Subject::Truncation,
             Self::NoTemplate(_) | Self::NoEmbedding(_) | Self::NoRanking(_) | Self::NoGeneration(_) => Subject::Model,
             Self::Template(_) => Subject::Template,
             Self::Render(error) => error.subject(),
@@ -104,7 +113,8 @@ impl RequestError {
 
     /// Whether the same request may be served later.
     pub fn is_busy(&self) -> bool {
-        matches!(self, Self::Rules(RuleError { error: GrammarError::Busy, .. }))
+        let is_full = matches!(self, Self::Picture { error: PictureError::QueueFull, .. });
+        is_full || matches!(self, Self::Rules(RuleError { error: GrammarError::Busy, .. }))
     }
 }
 

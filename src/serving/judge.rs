@@ -49,14 +49,16 @@ fn prompt(model: &Model, query: &str, document: &str) -> Result<Vec<u32>, Reques
     let messages = vec![Message::of_text(Role::System, TASK), Message::of_text(Role::User, user)];
     // The model must answer at once, without reasoning.
     let mut conversation = Conversation { messages, ending: Ending::OpenTurn, effort: Some("none".into()), ..Conversation::default() };
-    let text = match rendered(model, &conversation) {
+    let mut prompt = match rendered(model, &conversation) {
         Err(RequestError::Render(RenderError::NoEffort)) => {
             conversation.effort = None;
             rendered(model, &conversation)?
         }
         other => other?,
     };
-    let opened = model.dialect.as_ref().filter(|dialect| dialect.opens_reasoning(&text)).and_then(|dialect| dialect.thinking);
-    let text = opened.map_or_else(|| text.clone(), |thinking| format!("{text}{}\n\n", thinking.close));
-    encode_rendered(model, &text, most_counted(model))
+    let opened = model.dialect.as_ref().filter(|dialect| dialect.opens_reasoning(prompt.end())).and_then(|dialect| dialect.thinking);
+    if let (Some(thinking), Some(end)) = (opened, prompt.texts.last_mut()) {
+        end.extend([thinking.close, "\n\n"]);
+    }
+    encode_rendered(model, &prompt, most_counted(model))?.text_only()
 }

@@ -1,6 +1,6 @@
 //! Loads a model file into a base model with a running engine thread.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use anyhow::{Context, ensure};
 use super::defaults::file_sampling;
 use super::model::BaseModel;
 use super::pair_template::PairTemplate;
+use super::pictures::EncoderThread;
 use engine::{self, Device, EngineError, EngineOptions, Need};
 use gguf::{Backing, GgufFile};
 use grammar::Compiler;
@@ -44,6 +45,8 @@ pub struct RunOptions {
     pub scheduler: SchedulerOptions,
     /// Watches the engine for faults that only a new process cures.
     pub watchdog: Watchdog,
+    /// The file of the model's picture encoder. None: the model takes no pictures.
+    pub mmproj: Option<PathBuf>,
     /// The model's weight when its device's time and memory are divided among models.
     pub share: f64,
     /// Time without requests after which the model gives back the memory of cached prompts.
@@ -111,7 +114,10 @@ impl ModelFile {
     }
 
     /// Opens an engine over the weights on a device and starts its thread.
-    pub fn start(self, device: Box<dyn Device>, options: RunOptions) -> Result<BaseModel, EngineError> {
+    ///
+    /// # Errors
+    /// The engine or the picture encoder cannot be opened.
+    pub fn start(self, device: Box<dyn Device>, options: RunOptions) -> anyhow::Result<BaseModel> {
         let digest = self.file.digest();
         let spec = self.weights.spec.clone();
         let embeds = self.embeds();
@@ -121,6 +127,9 @@ impl ModelFile {
         let room = shared.reserve_memory(needed, || Some(device.describe().ok()?.memory?.free));
         let engine = engine::open_on(device, self.weights, &options.engine)?;
         drop(room);
+        let threads = options.engine.threads;
+        let pictures =
+            options.mmproj.map(|path| EncoderThread::start(&path, &spec, &self.tokenizer, threads, &options.name)).transpose()?;
         #[cfg(feature = "faults")]
         let engine = super::faults::plan(engine);
         let (info, max_running) = (engine.info(), engine.max_slots());
@@ -142,6 +151,7 @@ impl ModelFile {
             ranking: self.ranking,
             fingerprint: format!("fp_{BUILD}_{digest}_{}", info.backend),
             max_running,
+            pictures,
             spec,
         })
     }
@@ -183,6 +193,7 @@ mod tests {
                 drafts: true,
             },
             watchdog: Watchdog { step_timeout: Duration::from_secs(60), on_fault: |_| {} },
+            mmproj: None,
             share: 1.0,
             cache_idle: Duration::from_secs(300),
         }

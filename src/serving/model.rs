@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::name_defaults::NameDefaults;
 use super::options::Options;
 use super::pair_template::PairTemplate;
+use super::pictures::EncoderThread;
 use chat::Dialect;
 use engine::BackendKind;
 use grammar::Compiler;
@@ -34,6 +35,8 @@ pub struct BaseModel {
     pub fingerprint: String,
     /// The most sequences that run at once.
     pub max_running: usize,
+    /// Encodes pictures. None if the model takes none.
+    pub pictures: Option<EncoderThread>,
 }
 
 /// Held with a model while a request uses it. The registry sees by its leases which models are in use.
@@ -84,6 +87,11 @@ impl Model {
             lease: Some(lease),
             ..*self
         }
+    }
+
+    /// The model's picture encoder. `None`: it takes no pictures.
+    pub fn pictures(&self) -> Option<&EncoderThread> {
+        self.base.pictures.as_ref()
     }
 
     /// The sampling values of a request.

@@ -1,10 +1,13 @@
 //! The prompt that a model continues, and its token ids.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
+use super::encoded_prompt::EncodedPrompt;
 use super::error::{ContextLimit, RequestError};
 use super::model::Model;
-use chat::{Conversation, Ending, Message, Role, Subject, render};
+use super::pictures::PictureError;
+use chat::{Conversation, Ending, Message, Picture, Rendered, Role, Subject, render};
 use tokenizer::{Gap, Tokenizer};
 
 #[derive(Clone, Debug)]
@@ -59,8 +62,8 @@ pub(super) fn check_ids(subject: Subject, mut ids: impl Iterator<Item = u32>, vo
     }
 }
 
-/// Encodes a prompt. A prompt that is somewhat too long is counted to its end, so that the error can tell its length. Counting a much
-/// longer one is not worth the time.
+/// Encodes a prompt without pictures. A prompt that is somewhat too long is counted to its end, so that the error can tell its length.
+/// Counting a much longer one is not worth the time.
 pub(super) fn encode(model: &Model, prompt: &Prompt) -> Result<Vec<u32>, RequestError> {
     encode_up_to(model, prompt, most_counted(model))
 }
@@ -69,7 +72,7 @@ pub(super) fn encode(model: &Model, prompt: &Prompt) -> Result<Vec<u32>, Request
 pub(super) fn encode_up_to(model: &Model, prompt: &Prompt, most: usize) -> Result<Vec<u32>, RequestError> {
     let tokenizer = &model.base.tokenizer;
     let ids = match prompt {
-        Prompt::Chat(conversation) => return encode_rendered(model, &rendered(model, conversation)?, most),
+        Prompt::Chat(conversation) => return encode_rendered(model, &rendered(model, conversation)?, most)?.text_only(),
         Prompt::Text(text) => tokenizer.encode_prompt(text, most),
         Prompt::Ids(ids) => Some(ids.clone()),
         Prompt::Infill { prefix, suffix, around: Around { files, begun } } => {
@@ -86,9 +89,14 @@ pub(super) fn encode_up_to(model: &Model, prompt: &Prompt, most: usize) -> Resul
     checked(model, ids)
 }
 
-/// Encodes a conversation's rendered prompt, up to `most` tokens.
-pub(super) fn encode_rendered(model: &Model, text: &str, most: usize) -> Result<Vec<u32>, RequestError> {
-    checked(model, model.base.tokenizer.encode_rendered(text, most))
+/// Encodes a conversation's rendered prompt, up to `most` tokens. Its pictures are planned.
+pub(super) fn encode_rendered(model: &Model, prompt: &Rendered, most: usize) -> Result<EncodedPrompt, RequestError> {
+    let tokenizer = &model.base.tokenizer;
+    let rules = model.base.pictures.as_ref().map(|pictures| &*pictures.rules);
+    EncodedPrompt::new(prompt, rules, &|text, is_first| {
+        let ids = if is_first { tokenizer.encode_rendered(text, most) } else { tokenizer.encode_rendered_part(text, most) };
+        checked(model, ids)
+    })
 }
 
 pub(super) fn checked(model: &Model, ids: Option<Vec<u32>>) -> Result<Vec<u32>, RequestError> {
@@ -97,40 +105,60 @@ pub(super) fn checked(model: &Model, ids: Option<Vec<u32>>) -> Result<Vec<u32>, 
     Ok(ids)
 }
 
-/// Renders a conversation's prompt as text, with the tokenizer's marks in it.
-pub(super) fn rendered(model: &Model, conversation: &Conversation) -> Result<String, RequestError> {
+/// The conversation as the model takes it: if it takes no pictures, texts replace those that may be left out.
+///
+/// # Errors
+/// Names the first picture that may not be left out.
+fn admitted<'a>(model: &Model, conversation: Cow<'a, Conversation>) -> Result<Cow<'a, Conversation>, RequestError> {
+    if model.base.pictures.is_some() || conversation.pictures().next().is_none() {
+        return Ok(conversation);
+    }
+    let mut conversation = conversation.into_owned();
+    let messages = std::mem::take(&mut conversation.messages).into_iter().map(Message::without_pictures).collect();
+    let refused = |picture: Picture| RequestError::Picture { field: picture.field, error: PictureError::NoEncoder(model.id.clone()) };
+    conversation.messages = Result::map_err(messages, refused)?;
+    Ok(Cow::Owned(conversation))
+}
+
+/// Renders a conversation's prompt, with the tokenizer's marks in its texts.
+pub(super) fn rendered(model: &Model, conversation: &Conversation) -> Result<Rendered, RequestError> {
     let (Some(template), Some(dialect), false) = (&model.template, &model.dialect, model.only_continues) else {
         return Err(RequestError::NoTemplate(model.id.clone()));
     };
-    Ok(render(template, dialect, &model.base.tokenizer, &model.defaults.fill(conversation))?)
+    let conversation = admitted(model, model.defaults.fill(conversation))?;
+    Ok(render(template, dialect, &model.base.tokenizer, &conversation)?)
 }
 
 /// Renders a conversation's prompt that follows the ids of an earlier one. The text that the template writes at the beginning of each
 /// conversation is left out, unless a system message begins another one.
-pub(super) fn rendered_behind(model: &Model, prefix: &[u32], conversation: &Conversation) -> Result<String, RequestError> {
+pub(super) fn rendered_behind(model: &Model, prefix: &[u32], conversation: &Conversation) -> Result<Rendered, RequestError> {
     if prefix.is_empty() || conversation.messages.first().is_some_and(|first| first.role == Role::System) {
         return rendered(model, conversation);
     }
     let turn = [Message::of_text(Role::User, "a"), Message::of_text(Role::Assistant, "b")];
     let whole = turn.iter().chain(&conversation.messages).cloned().collect();
-    let whole = rendered(model, &Conversation { messages: whole, ..conversation.clone() })?;
+    let mut whole = rendered(model, &Conversation { messages: whole, ..conversation.clone() })?;
     let head = rendered(model, &Conversation { messages: turn.into(), ending: Ending::ClosedTurn, ..conversation.clone() })?;
-    match whole.strip_prefix(&head) {
-        Some(rest) => Ok(rest.to_owned()),
+    match whole.texts[0].strip_prefix(head.end()) {
+        Some(rest) => {
+            whole.texts[0] = rest.to_owned();
+            Ok(whole)
+        }
         // The template writes the last turn differently from earlier ones.
         None => rendered(model, conversation),
     }
 }
 
-/// Appends the ids of a conversation to those of an earlier one. The second BOS is left out.
-pub(super) fn with_prefix(model: &Model, prefix: &[u32], ids: Vec<u32>) -> Result<Vec<u32>, RequestError> {
+/// Appends a conversation's prompt to the ids of an earlier one. The second BOS is left out.
+pub(super) fn with_prefix(model: &Model, prefix: &[u32], mut prompt: EncodedPrompt) -> Result<EncodedPrompt, RequestError> {
     if prefix.is_empty() {
-        return Ok(ids);
+        return Ok(prompt);
     }
     check_ids(Subject::Prompt, prefix.iter().copied(), vocab_size(model))?;
     let tokenizer = &model.base.tokenizer;
-    let begins = usize::from(tokenizer.starts_with_bos() && tokenizer.bos().is_some_and(|bos| ids.first() == Some(&bos)));
-    Ok([prefix, &ids[begins..]].concat())
+    let begins = usize::from(tokenizer.starts_with_bos() && tokenizer.bos().is_some_and(|bos| prompt.ids.first() == Some(&bos)));
+    prompt.insert_before(prefix, begins);
+    Ok(prompt)
 }
 
 #[cfg(test)]

@@ -73,6 +73,7 @@ mod tests {
     fn start(file: ModelFile) -> Arc<Model> {
         let options = RunOptions {
             name: "tiny".into(),
+            mmproj: None,
             engine: EngineOptions { threads: 1, context: file.context_length(), ..EngineOptions::default() },
             scheduler: SchedulerOptions {
                 max_batch_tokens: 0,

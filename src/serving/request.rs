@@ -6,6 +6,7 @@ use super::error::{ContextLimit, RequestError};
 use super::model::Model;
 use super::options::{Budget, DraftLimits, Options, Truncate};
 use super::output::Counts;
+use super::encoded_prompt::{EncodedPrompt, PlannedPicture};
 use super::prompt::{Prompt, check_ids, encode_rendered, encode_up_to, most_counted, rendered_behind, vocab_size, with_prefix};
 use super::thinking_budget::ThinkingBudget;
 use super::token_constraint::TokenConstraint;
@@ -22,6 +23,10 @@ pub struct ValidRequest {
     pub model: Arc<Model>,
     pub(super) options: Arc<Options>,
     pub(super) sequence: NewSequence,
+    /// The memory that the rows of the prompt's pictures take [bytes].
+    row_bytes: usize,
+    /// The prompt's pictures, whose rows the sequence does not have yet.
+    pictures: Vec<PlannedPicture>,
     pub(super) stop: StopTexts,
     /// Whether the answer has to make a call and may make several.
     pub(super) calls_several: bool,
@@ -50,22 +55,24 @@ impl ValidRequest {
         options.truncate.map_or(Ok(()), |truncate| check_most(truncate.most(), ContextLimit::of(&model)))?;
         // A prompt that will be truncated is encoded whole.
         let most = if options.truncate.is_some() { usize::MAX } else { most_counted(&model) };
-        let (ids, entry) = match &prompt {
+        let (encoded, entry) = match &prompt {
             Prompt::Chat(conversation) => {
                 let text = rendered_behind(&model, &options.prefix, conversation)?;
-                let entry = model.dialect.as_ref().map_or(AnswerStart::Turn, |dialect| dialect.entry(conversation, &text));
+                let entry = model.dialect.as_ref().map_or(AnswerStart::Turn, |dialect| dialect.entry(conversation, text.end()));
                 (with_prefix(&model, &options.prefix, encode_rendered(&model, &text, most)?)?, entry)
             }
-            other => (encode_up_to(&model, other, most)?, AnswerStart::Turn),
+            other => (encode_up_to(&model, other, most)?.into(), AnswerStart::Turn),
         };
-        let ids = truncated(ids, ContextLimit::of(&model), &options);
+        let score_prompt = options.prompt_logprobs.or(options.logprobs.filter(|_| options.echo));
+        let encoded = truncated(check_pictures(encoded, &options, score_prompt)?, ContextLimit::of(&model), &options);
+        let ids = &encoded.ids;
         let stop_ids = stop_ids(&model, &prompt, &options);
         let echo = match (options.echo, options.truncate) {
             (false, _) => String::new(),
-            (true, None) => prompt.echo(&model.base.tokenizer, &ids),
-            (true, Some(_)) => model.base.tokenizer.decode(&ids, true),
+            (true, None) => prompt.echo(&model.base.tokenizer, ids),
+            (true, Some(_)) => model.base.tokenizer.decode(ids, true),
         };
-        let max_tokens = budget(ids.len(), ContextLimit::of(&model), model.defaults.budget(options.budget))?;
+        let max_tokens = budget(encoded.len(), ContextLimit::of(&model), model.defaults.budget(options.budget))?;
         let mut chat = match prompt {
             Prompt::Chat(conversation) => Some(Chat { model: &model, conversation, entry, options: &options }),
             _ => None,
@@ -85,8 +92,8 @@ impl ValidRequest {
             num_logprobs: options.logprobs,
             grammar,
             drafts: draft_options(&model, &options),
-            score_prompt: options.prompt_logprobs.or(options.logprobs.filter(|_| options.echo)),
-            ..NewSequence::new(ids, params, max_tokens)
+            score_prompt,
+            ..NewSequence::new(encoded.items(), params, max_tokens)
         };
         let retry = chat.as_ref().and_then(|chat| ToolRetry::of(&chat.conversation, &options, max_tokens));
         let parser = chat.as_ref().and_then(|chat| chat.parser(retry.as_deref()));
@@ -103,12 +110,40 @@ impl ValidRequest {
             _ if options.allowed_ids.is_some() || !options.bad_words.is_empty() => Subject::AllowedIds,
             _ => Subject::Tools,
         };
-        Ok(Self { model, options, sequence, stop, calls_several, echo, parser, meter, retry, rules })
+        let row_bytes = encoded.num_row_bytes(model.pictures().map(|pictures| &*pictures.rules));
+        Ok(Self { row_bytes, model, options, sequence, pictures: encoded.pictures, stop, calls_several, echo, parser, meter, retry, rules })
     }
 
     /// The second try, given the counts of the first. `None` if nothing is left to generate, or if the model refuses the request.
     pub(super) fn second_try(model: Arc<Model>, retry: &ToolRetry, spent: Counts, seed: u64) -> Option<Self> {
-        Self::new(model, Prompt::Chat(retry.conversation.clone()), Arc::new(retry.options(spent, seed)?)).ok()
+        let mut next = Self::new(model, Prompt::Chat(retry.conversation.clone()), Arc::new(retry.options(spent, seed)?)).ok()?;
+        tokio::runtime::Handle::current().block_on(next.encode_pictures()).ok()?;
+        Some(next)
+    }
+
+    /// The memory that the rows of the prompt's pictures will take [bytes].
+    pub fn num_row_bytes(&self) -> usize {
+        self.row_bytes
+    }
+
+    /// Encodes the prompt's pictures, which a request needs before it is submitted. Takes seconds for a large picture.
+    ///
+    /// # Errors
+    /// Names the picture that cannot be read.
+    pub async fn encode_pictures(&mut self) -> Result<(), RequestError> {
+        let mut encoded = Vec::with_capacity(self.pictures.len());
+        if let Some(pictures) = &self.model.base.pictures {
+            for picture in &self.pictures {
+                let rows = pictures.rows(picture.file.clone(), self.sequence.cache_salt, self.options.client.tenant).await;
+                encoded.push(rows.map_err(|error| RequestError::Picture { field: picture.field.clone(), error })?);
+            }
+        }
+        if !encoded.is_empty() {
+            self.pictures.clear();
+            let runs = encoded.iter().flat_map(|picture| &picture.runs).cloned();
+            self.sequence.prompt = std::mem::take(&mut self.sequence.prompt).with_rows(runs);
+        }
+        Ok(())
     }
 
     /// Whether the engine has anything to do. False if there is nothing to generate and nothing to score (an echo).
@@ -164,15 +199,24 @@ pub(super) fn check_most(most: usize, room: ContextLimit) -> Result<(), RequestE
     if most > context && most != usize::MAX { Err(RequestError::Truncation { most, context }) } else { Ok(()) }
 }
 
+/// Refuses what a prompt with pictures cannot have.
+fn check_pictures(prompt: EncodedPrompt, options: &Options, score_prompt: Option<u8>) -> Result<EncodedPrompt, RequestError> {
+    match prompt.pictures.is_empty() {
+        false if options.truncate.is_some() => Err(RequestError::PicturesCut),
+        false if score_prompt.is_some() => Err(RequestError::PicturesScored),
+        _ => Ok(prompt),
+    }
+}
+
 /// Cuts a prompt to the length that the request permits, and keeps its end.
-fn truncated(mut ids: Vec<u32>, room: ContextLimit, options: &Options) -> Vec<u32> {
+fn truncated(mut prompt: EncodedPrompt, room: ContextLimit, options: &Options) -> EncodedPrompt {
     let most = match options.truncate {
-        None => return ids,
+        None => return prompt,
         Some(Truncate::To(most)) => most,
         Some(Truncate::ToContext) => room.context.saturating_sub(options.budget.asked().unwrap_or(1).max(1) as usize).max(1),
     };
-    ids.drain(..ids.len().saturating_sub(most));
-    ids
+    prompt.ids.drain(..prompt.ids.len().saturating_sub(most));
+    prompt
 }
 
 /// The grammar with the request's constraints on single ids.

@@ -10,7 +10,7 @@ use super::options::Options;
 use super::prompt::Prompt;
 use super::request::ValidRequest;
 use super::response_stream::ResponseStream;
-use scheduler::SequenceGroup;
+use scheduler::{Client, DEFAULT_PRIORITY, RequestHandle, SequenceGroup};
 
 /// The longest text that is validated at once. To tokenize on another thread costs two thread switches, which take longer than a short
 /// text [bytes].
@@ -51,17 +51,25 @@ impl ResponseRequest {
     }
 }
 
-/// Submits the prompts of one request to their model's engine thread, all or none. They share the engine with other requests as one.
-/// `until` ends the response early.
+/// Takes places in the queue of a model's engine for the prompts of one request, all or none. They share the engine with other requests as
+/// one.
+pub fn reserve<'a>(model: &'a Model, requests: &[ValidRequest]) -> Result<RequestHandle<'a>, SubmitError> {
+    let client = requests.first().map_or(Client { tenant: None, priority: DEFAULT_PRIORITY }, |first| first.options.client);
+    let prompts = requests.iter().flat_map(|request| request.prompts(request.options.best_of));
+    Ok(model.base.handle.request(client, prompts)?)
+}
+
+/// Submits the prompts of one request to their model's engine thread, in places that were taken for them. `until` ends the response early.
 pub fn submit<E>(
     requests: Vec<ValidRequest>,
+    places: RequestHandle<'_>,
     ledger: Ledger,
     until: impl Future<Output = E> + 'static,
 ) -> Result<ResponseStream<E>, SubmitError> {
     let (num_choices, best_of) = requests.first().map_or((1, 1), |first| (first.options.num_choices, first.options.best_of));
     let echoes = requests.iter().filter(|request| request.options.echo).map(|request| request.echo.clone()).collect();
     let prompt_ids = requests.iter().filter(|request| request.options.return_ids).map(|request| request.prompt_ids().to_vec()).collect();
-    let generations = generations(requests, best_of)?;
+    let generations = generations(requests, places, best_of)?;
     let shares_prompt = |index: usize| !index.is_multiple_of(best_of);
     generations.iter().enumerate().for_each(|(index, generation)| ledger.enter(generation.account(), shares_prompt(index)));
     let until = Some(Box::pin(until) as _);
@@ -70,11 +78,7 @@ pub fn submit<E>(
 
 /// Starts `count` generations per prompt, which differ only in their seeds. Each prompt is computed once. Its first generation has the
 /// request's own seed, and only the first scores the prompt.
-fn generations(requests: Vec<ValidRequest>, count: usize) -> Result<Vec<Generation>, SubmitError> {
-    let Some((model, client)) = requests.first().map(|request| (request.model.clone(), request.options.client)) else {
-        return Ok(Vec::new());
-    };
-    let mut handle = model.base.handle.request(client, requests.iter().flat_map(|request| request.prompts(count)))?;
+fn generations(requests: Vec<ValidRequest>, mut places: RequestHandle<'_>, count: usize) -> Result<Vec<Generation>, SubmitError> {
     let mut generations = Vec::with_capacity(requests.len() * count);
     for request in requests {
         let sequence_group = (count > 1).then(SequenceGroup::unique);
@@ -85,7 +89,7 @@ fn generations(requests: Vec<ValidRequest>, count: usize) -> Result<Vec<Generati
             Arc::make_mut(&mut one.sequence.params).seed ^= (index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             let scores = one.sequence.score_prompt.take_if(|_| index > 0).is_some();
             let account = Account::new(one.num_prompt_tokens());
-            let mut generation = Generation::start(&mut handle, one, account)?;
+            let mut generation = Generation::start(&mut places, one, account)?;
             if scores {
                 generation.await_prompt();
             }

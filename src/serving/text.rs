@@ -2,7 +2,8 @@
 
 use super::error::RequestError;
 use super::model::Model;
-use super::prompt::{check_ids, rendered, rendered_behind, vocab_size, with_prefix};
+use super::pictures::MARKER;
+use super::prompt::{check_ids, encode_rendered, rendered, rendered_behind, vocab_size, with_prefix};
 use chat::{Conversation, Subject};
 
 /// The longest text that is tokenized at once [bytes].
@@ -43,16 +44,25 @@ pub(super) fn bounded(text: &str, most: usize) -> &str {
     &text[..text.floor_char_boundary(most.saturating_mul(MAX_BYTES_PER_TOKEN))]
 }
 
+/// A conversation's prompt as tokens.
+pub struct PromptTokens {
+    /// The ids of the tokens. Rows of pictures have none.
+    pub ids: Vec<u32>,
+    /// The number of tokens and rows: what `usage` counts.
+    pub count: usize,
+}
+
 /// Tokenizes a conversation. Call it off the event loop, too.
-pub fn tokenize_chat(model: &Model, conversation: &Conversation) -> Result<Vec<u32>, RequestError> {
+pub fn tokenize_chat(model: &Model, conversation: &Conversation) -> Result<PromptTokens, RequestError> {
     tokenize_behind(model, &[], conversation)
 }
 
 /// Tokenizes a conversation that follows the ids of an earlier one. Call it off the event loop, too.
-pub fn tokenize_behind(model: &Model, prefix: &[u32], conversation: &Conversation) -> Result<Vec<u32>, RequestError> {
-    let text = rendered_behind(model, prefix, conversation)?;
-    check_amount(text.len(), MAX_TEXT, "bytes of text")?;
-    with_prefix(model, prefix, model.base.tokenizer.encode_rendered(&text, usize::MAX).unwrap_or_default())
+pub fn tokenize_behind(model: &Model, prefix: &[u32], conversation: &Conversation) -> Result<PromptTokens, RequestError> {
+    let prompt = rendered_behind(model, prefix, conversation)?;
+    check_amount(prompt.texts.iter().map(String::len).sum(), MAX_TEXT, "bytes of text")?;
+    let prompt = with_prefix(model, prefix, encode_rendered(model, &prompt, usize::MAX)?)?;
+    Ok(PromptTokens { count: prompt.len(), ids: prompt.ids })
 }
 
 fn check_amount(size: usize, most: usize, unit: &'static str) -> Result<(), RequestError> {
@@ -72,7 +82,8 @@ pub fn detokenize(model: &Model, ids: &[u32]) -> Result<String, RequestError> {
     Ok(model.base.tokenizer.decode(ids, true))
 }
 
-/// Renders a conversation's prompt as text.
+/// Renders a conversation's prompt as text, with a marker for each picture.
 pub fn apply_template(model: &Model, conversation: &Conversation) -> Result<String, RequestError> {
-    Ok(model.base.tokenizer.unshield(&rendered(model, conversation)?).into_owned())
+    let prompt = rendered(model, conversation)?.with_markers(MARKER);
+    Ok(model.base.tokenizer.unshield(&prompt).into_owned())
 }

@@ -169,6 +169,15 @@ impl Tokenizer {
     ///
     /// None if the text has more than `most` tokens.
     pub fn encode_rendered(&self, text: &str, most: usize) -> Option<Vec<u32>> {
+        let mut out = self.encode_rendered_part(text, most)?;
+        if let Some(bos) = self.bos.filter(|&bos| self.starts_with_bos && out.first() != Some(&bos)) {
+            out.insert(0, bos);
+        }
+        Some(out)
+    }
+
+    /// Like [`Tokenizer::encode_rendered`], for a part of a prompt: BOS is not added.
+    pub fn encode_rendered_part(&self, text: &str, most: usize) -> Option<Vec<u32>> {
         let mut out = Vec::new();
         let (mut at, mut at_start) = (0, true);
         while at < text.len() && out.len() <= most {
@@ -184,11 +193,7 @@ impl Tokenizer {
         if out.len() > most {
             return None;
         }
-        let mut out = self.replace_unknown(out);
-        if let Some(bos) = self.bos.filter(|&bos| self.starts_with_bos && out.first() != Some(&bos)) {
-            out.insert(0, bos);
-        }
-        Some(out)
+        Some(self.replace_unknown(out))
     }
 
     /// Marks the texts of control tokens inside a user's text, so that `encode_rendered` keeps them as text. Also marks the start of such a

@@ -25,6 +25,7 @@ NEEDS = {
     "test_openai_kept.py": "openai",
     "test_openai_structured.py": "openai",
     "test_openai_surface.py": "openai",
+    "test_picture_clients.py": "langchain_ollama",
     "test_pydantic_ai.py": "pydantic_ai",
     "test_tools.py": "openai",
 }

@@ -26,9 +26,13 @@ def encode(x: np.ndarray, kind: int) -> tuple[bytes, np.ndarray]:
     return stored.tobytes(), stored.astype(np.float32)
 
 
+def bytes_of(flag: bool) -> bytes:
+    return bytes([flag])
+
+
 def value(v) -> bytes:
-    """Encodes a metadata value after the id of its type: u32, f32, bool, string, or an array of strings, floats or integers. Bytes are
-    returned unchanged."""
+    """Encodes a metadata value after the id of its type: u32, f32, bool, string, or an array of strings, floats, integers or bools. Bytes
+    are returned unchanged."""
     if isinstance(v, bytes):
         return v
     text = lambda s: struct.pack("<Q", len(s.encode())) + s.encode()
@@ -40,7 +44,8 @@ def value(v) -> bytes:
         return struct.pack("<If", 6, v)
     if isinstance(v, str):
         return struct.pack("<I", 8) + text(v)
-    kind, pack = {str: (8, text), float: (6, lambda x: struct.pack("<f", x)), int: (5, lambda x: struct.pack("<i", x))}[type(v[0])]
+    packers = {str: (8, text), float: (6, lambda x: struct.pack("<f", x)), int: (5, lambda x: struct.pack("<i", x)), bool: (7, bytes_of)}
+    kind, pack = packers[type(v[0])]
     return struct.pack("<IIQ", 9, kind, len(v)) + b"".join(map(pack, v))
 
 
@@ -178,8 +183,8 @@ class Tiny:
         return kv, write(path, kv, self.tensors)
 
 
-def layout_values(name: str, shape) -> np.ndarray:
-    """Computes the weights of a tensor from its name and shape (outermost dimension first), as `tests/fixtures/architectures.rs` does."""
+def uniform(name: str, shape) -> np.ndarray:
+    """Numbers in [-1, 1) that follow from a tensor's name, as `tests/fixtures/architectures.rs` draws them."""
     seed = 0xCBF29CE484222325
     for byte in name.encode():
         seed = (seed ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
@@ -188,7 +193,12 @@ def layout_values(name: str, shape) -> np.ndarray:
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     z ^= z >> np.uint64(31)
-    u = ((z >> np.uint64(40)).astype(np.float64) / 2**23 - 1).astype(np.float32).reshape(shape)
+    return ((z >> np.uint64(40)).astype(np.float64) / 2**23 - 1).astype(np.float32).reshape(shape)
+
+
+def layout_values(name: str, shape) -> np.ndarray:
+    """Computes the weights of a tensor from its name and shape (outermost dimension first), as `tests/fixtures/architectures.rs` does."""
+    u = uniform(name, shape)
     if name.endswith(".weight") and "norm" in name:
         return np.float32(1) + np.float32(0.25) * u
     if name.endswith(".weight") and "embd" in name:

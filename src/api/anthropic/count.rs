@@ -11,6 +11,7 @@ use super::types::request::MessagesPrompt;
 use chat::Message;
 use http::chat_advice::refusal;
 use http::error::ApiError;
+use http::fetched_pictures;
 use http::json::JsonBody;
 use http::middleware::requested_model;
 use http::state::{AppState, off_loop};
@@ -28,15 +29,16 @@ use serving::{MAX_TEXT, MEMORY_PER_BYTE, tokenize_chat};
 pub async fn count(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
     let limits = state.limits();
     let interleaved = request::interleaves(&http);
-    let (prompt, held) = body.read(&schemas::MESSAGES, move |value| request::parse_count(value, &limits, interleaved)).await?;
+    let (mut prompt, held) = body.read(&schemas::MESSAGES, move |value| request::parse_count(value, &limits, interleaved)).await?;
     let model = requested_model(&state, &http, &prompt.model).await?;
+    let held = fetched_pictures::fetch(&state, &model, &mut prompt.conversation, held).await?;
     let conversation = edits::edited(&state, &model, prompt).await?;
-    let size: usize = conversation.messages.iter().map(Message::num_bytes).sum();
+    let size: usize = conversation.messages.iter().map(Message::num_text_bytes).sum();
     let mut memory = state.bodies.share();
     memory.set(MEMORY_PER_BYTE * size.min(MAX_TEXT))?;
     let work = move || {
         let _memory = (held, memory);
-        tokenize_chat(&model, &conversation).map(|ids| MessagesCount { input_tokens: ids.len() })
+        tokenize_chat(&model, &conversation).map(|tokens| MessagesCount { input_tokens: tokens.count })
     };
     match off_loop(work).await? {
         Ok(count) => Ok(HttpResponse::Ok().json(count)),

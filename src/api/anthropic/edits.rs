@@ -18,7 +18,7 @@ pub async fn edited(state: &AppState, model: &Arc<Model>, mut prompt: Prompt) ->
     if edits.is_empty() || model.template.is_none() || model.only_continues {
         return Ok(conversation);
     }
-    let size: usize = conversation.messages.iter().map(Message::num_bytes).sum();
+    let size: usize = conversation.messages.iter().map(Message::num_text_bytes).sum();
     let mut memory = state.bodies.share();
     memory.set(MEMORY_PER_BYTE * size.min(MAX_TEXT))?;
     let model = model.clone();
@@ -63,5 +63,5 @@ fn apply(model: &Model, edit: &Edit, conversation: &mut Conversation) -> Result<
 
 /// Counts the tokens of a prompt.
 fn length(model: &Model, conversation: &Conversation) -> Result<usize, ApiError> {
-    tokenize_chat(model, conversation).map(|ids| ids.len()).map_err(|error| MESSAGES.request_error(&error))
+    tokenize_chat(model, conversation).map(|tokens| tokens.count).map_err(|error| MESSAGES.request_error(&error))
 }

@@ -19,6 +19,7 @@ use http::caller::Caller;
 use http::client_stream::{self, ClientStream};
 use http::deferred_stream;
 use http::error::ApiError;
+use http::fetched_pictures;
 use http::json::JsonBody;
 use http::memory_budget::MemoryPermit;
 use http::response_frames::frames;
@@ -63,7 +64,8 @@ async fn start(
     held: Arc<MemoryPermit>,
 ) -> Result<(ClientStream, MessageBuilder), ApiError> {
     let model = caller.model(&state, &request.prompt.model).await?;
-    let Messages { prompt, max_tokens, mut options, .. } = request;
+    let Messages { mut prompt, max_tokens, mut options, .. } = request;
+    let held = fetched_pictures::fetch(&state, &model, &mut prompt.conversation, held).await?;
     options.thinking_budget = prompt.thinking.and_then(|thinking| thinking.budget);
     let shown = prompt.thinking.map(|thinking| thinking.shown).unwrap_or_default();
     let id = format!("msg_{}", uuid::Uuid::new_v4().simple());

@@ -9,13 +9,14 @@ use actix_web::web;
 use super::caller::Caller;
 use super::chat_advice::refusal;
 use super::error::{ApiError, Kind};
+use super::fetched_pictures;
 use super::journal::Journal;
 use super::memory_budget::MemoryPermit;
 use super::metrics;
 use super::request_record::BodyEnd;
 use super::state::{ActiveGeneration, AppState, off_loop};
 use super::subject::FieldNames;
-use serving::{Answer, NextOutput, ResponseRequest, ResponseStream, StreamError};
+use serving::{Answer, NextOutput, Prompt, RequestError, ResponseRequest, ResponseStream, StreamError, ValidRequest};
 
 /// A running response to a client. Dropping this value cancels it.
 pub struct ClientStream {
@@ -25,7 +26,7 @@ pub struct ClientStream {
     journal: Rc<Journal>,
     is_complete: bool,
     _active: ActiveGeneration,
-    /// The memory of a conversation with tools, which the generations may need again.
+    /// The memory of a conversation with tools, which the generations may need again, or of a prompt's pictures.
     _held: Option<Arc<MemoryPermit>>,
 }
 
@@ -40,23 +41,76 @@ pub async fn start(
     let (journal, active) = (caller.journal.clone(), ActiveGeneration::new(state.clone()));
     let options = &mut request.options;
     (options.cache_salt, options.client) = (caller.tenant.salt(options.cache_salt), caller.tenant.client());
+    let (overdue, drain) = (journal.clone().overdue(), state.clone());
+    let mut until = Box::pin(async move {
+        tokio::select! {
+            error = overdue => error,
+            () = drain.drain.when_cut() => ApiError::new(Kind::Draining, "the server is shutting down"),
+        }
+    });
+    let held = tokio::select! {
+        error = &mut until => return Err(error),
+        held = fetch_pictures(&state, &mut request, held) => held?,
+    };
     let (is_quick, has_tools) = (request.is_quick(), request.has_tools());
     // The closure returns the memory, so it is held until validation ends even if the client has left.
     let validate = move || request.validate().map(|valid| (valid, held));
     let valid = if is_quick { validate() } else { off_loop(validate).await? };
-    let (valid, held) = match valid {
+    let (mut valid, held) = match valid {
         Ok(valid) => valid,
         Err(error) => return Err(refusal(&state, &caller.tenant, &names, &error).await),
     };
-    let overdue = journal.clone().overdue();
-    let until = async move {
-        tokio::select! {
-            error = overdue => error,
-            () = state.drain.when_cut() => ApiError::new(Kind::Draining, "the server is shutting down"),
-        }
+    // Before pictures are encoded, the queue and the memory must have room for them.
+    let model = valid.first().map(|request| request.model.clone());
+    let Some(model) = model else { return Err(ApiError::new(Kind::Internal, "the request has no prompt")) };
+    let places = serving::reserve(&model, &valid)?;
+    let held = rows_held(&state, &valid, held)?;
+    let is_held = has_tools || valid.iter().any(|request| request.num_row_bytes() > 0);
+    let encoded = tokio::select! {
+        error = &mut until => return Err(error),
+        encoded = encode_pictures(&mut valid) => encoded,
     };
-    let response = serving::submit(valid, journal.ledger(), until)?;
-    Ok(ClientStream { response, names, journal, is_complete: false, _active: active, _held: Some(held).filter(|_| has_tools) })
+    if let Err(error) = encoded {
+        return Err(refusal(&state, &caller.tenant, &names, &error).await);
+    }
+    let response = serving::submit(valid, places, journal.ledger(), until)?;
+    Ok(ClientStream { response, names, journal, is_complete: false, _active: active, _held: Some(held).filter(|_| is_held) })
+}
+
+async fn fetch_pictures(
+    state: &AppState,
+    request: &mut ResponseRequest,
+    mut held: Arc<MemoryPermit>,
+) -> Result<Arc<MemoryPermit>, ApiError> {
+    for prompt in &mut request.prompts {
+        if let Prompt::Chat(conversation) = prompt {
+            held = fetched_pictures::fetch(state, &request.model, conversation, held).await?;
+        }
+    }
+    Ok(held)
+}
+
+/// Takes the memory for the rows of all pictures, which the request holds until it has ended.
+fn rows_held(state: &AppState, requests: &[ValidRequest], held: Arc<MemoryPermit>) -> Result<Arc<MemoryPermit>, ApiError> {
+    let (size, most) = (requests.iter().map(ValidRequest::num_row_bytes).sum::<usize>(), state.limits().max_bodies_bytes);
+    if size == 0 {
+        return Ok(held);
+    }
+    if size > most / 2 {
+        let (size, most) = (size >> 20, most >> 21);
+        let message = format!("the rows of the pictures take {size} MiB, and a request may have {most} (half of limits.max_bodies_bytes)");
+        return Err(ApiError::new(Kind::TooLarge, message));
+    }
+    let mut memory = state.bodies.share();
+    memory.set(size)?;
+    Ok(Arc::new(memory.along(held)))
+}
+
+async fn encode_pictures(requests: &mut [ValidRequest]) -> Result<(), RequestError> {
+    for request in requests {
+        request.encode_pictures().await?;
+    }
+    Ok(())
 }
 
 impl ClientStream {

@@ -8,7 +8,6 @@ pub const FILE: &str = "[a file was left out: this model takes only text]";
 /// Returns the text that replaces a part of a tool's result, whatever the dialect calls the part. `None` if the part has no such text.
 pub fn in_result(kind: &str) -> Option<&'static str> {
     match kind {
-        "image" | "image_url" | "input_image" => Some(IMAGE),
         "file" | "input_file" => Some(FILE),
         _ => None,
     }

@@ -12,6 +12,7 @@ use super::error::{ApiError, Kind};
 use super::host::Hosts;
 use super::keyring::Keyring;
 use super::memory_budget::MemoryBudget;
+use super::picture_url::UrlPolicy;
 use config::{Config, Limits};
 use registry::Registry;
 use serving::{Client, Model};
@@ -24,6 +25,8 @@ pub struct AppState {
     /// The silence after which a stream gets a keep-alive frame.
     pub keep_alive: Duration,
     pub hosts: Hosts,
+    /// Which pictures are fetched from the web.
+    pub picture_urls: UrlPolicy,
     pub cors: Cors,
     pub keys: Arc<Keyring>,
     pub drain: Drain,
@@ -42,6 +45,7 @@ impl AppState {
             limits: RwLock::new(Arc::new(config.limits.clone())),
             bodies: MemoryBudget::new(config.limits.max_bodies_bytes),
             keep_alive: Duration::from_secs(config.server.keep_alive_seconds.max(1)),
+            picture_urls: UrlPolicy::new(&config.server.picture_hosts),
             hosts: Hosts::new(config.server.host, &config.server.allowed_hosts),
             cors: Cors::new(&config.server.cors_origins, config.server.host),
             keys,

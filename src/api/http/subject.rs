@@ -2,6 +2,7 @@
 
 use super::error::{ApiError, Kind};
 use chat::{RenderError, Subject};
+use serving::pictures::PictureError;
 use serving::{Failure, RequestError};
 
 /// A dialect's names for the subjects of errors from below `api`.
@@ -68,6 +69,9 @@ impl FieldNames {
         if error.is_busy() {
             return ApiError::new(Kind::QueueFull, message);
         }
+        if let RequestError::Picture { field, error } = error {
+            return ApiError::new(picture_kind(error), message).with_param(&**field);
+        }
         ApiError::field(self.field(subject), message)
     }
 
@@ -78,5 +82,15 @@ impl FieldNames {
             Failure::Engine(message) => ApiError::new(Kind::EngineStopped, message),
             Failure::Rules { subject, message } => ApiError::field(self.field(*subject), format!("`{}`: {message}", self.path(*subject))),
         }
+    }
+}
+
+fn picture_kind(error: &PictureError) -> Kind {
+    match error {
+        PictureError::NoEncoder(_) | PictureError::OnlyText => Kind::Unsupported,
+        PictureError::Stopped => Kind::EngineStopped,
+        PictureError::Encoder(_) => Kind::GenerationFailed,
+        error if error.is_too_large() => Kind::TooLarge,
+        _ => Kind::InvalidValue,
     }
 }

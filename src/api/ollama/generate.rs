@@ -18,7 +18,7 @@ use super::stream::AnswerFormat;
 use super::timing::Timings;
 use super::types::common::{End, ErrorBody};
 use super::types::generate::{GenerateRequest, Generated};
-use chat::{Conversation, Ending, Message, Role};
+use chat::{Conversation, Ending, Message, Part, Role};
 use create::TemplateText;
 use http::caller::Caller;
 use http::client_stream;
@@ -83,16 +83,22 @@ async fn prepared(
         }
         Kind::Raw | Kind::Empty => return Ok((model, Prompt::Text(text), None)),
     };
-    let ChatTurn { system, template, context: before } = turn;
+    let ChatTurn { system, template, context: before, images } = turn;
     let model = match template {
         Some(template) => with_template(model, template).await?,
         None => model,
     };
     if model.only_continues || model.template.is_none() {
+        if !images.is_empty() {
+            let message = "`images` are not possible: the model has no chat template, which says where pictures stand";
+            return Err(ApiError::unsupported("images", message));
+        }
         return plain(model, text, system, before).await;
     }
     let system = system.map(|text| Message::of_text(Role::System, text));
-    let messages = system.into_iter().chain([Message::of_text(Role::User, text)]).collect();
+    let text = (!text.is_empty() || images.is_empty()).then_some(Part::Text(text));
+    let asked = Message { parts: images.into_iter().chain(text).collect(), ..Message::new(Role::User) };
+    let messages = system.into_iter().chain([asked]).collect();
     let mut conversation = Conversation { messages, ..Conversation::default() };
     set_effort(&model, think, &mut conversation)?;
     options.prefix.clone_from(&before);
@@ -139,7 +145,9 @@ impl ContextParts {
             Prompt::Chat(mut conversation) => {
                 conversation.messages.push(Message::of_text(Role::Assistant, answer));
                 conversation.ending = Ending::ClosedTurn;
-                serving::tokenize_behind(&model, &before, &conversation).ok()
+                // Ids cannot stand for a picture.
+                let tokens = serving::tokenize_behind(&model, &before, &conversation).ok()?;
+                (tokens.count == tokens.ids.len()).then_some(tokens.ids)
             }
             Prompt::Text(text) => serving::tokenize(&model, &(text + &answer), true).ok(),
             Prompt::Ids(ids) => serving::tokenize(&model, &answer, false).ok().map(|answer| [ids, answer].concat()),

@@ -19,7 +19,20 @@ impl From<ListedModel> for Model {
         let (owned_by, kind) = ("penstock".into(), offered.kind.map(|kind| kind.name().into()));
         let ModelInfo { id, created, context, loaded, root, parent, sampling } = offered.info;
         let sampling = sampling.map(ModelSampling::from);
-        Self { id, object: "model".into(), created, owned_by, root, parent, kind, max_model_len: context, loaded, sampling }
+        let modalities = ["text"].into_iter().chain(offered.sees_pictures.then_some("image")).map(str::to_owned);
+        Self {
+            id,
+            object: "model".into(),
+            created,
+            owned_by,
+            root,
+            parent,
+            kind,
+            input_modalities: modalities.collect(),
+            max_model_len: context,
+            loaded,
+            sampling,
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use super::types::responses::{InputTokens, ResponseObject, ResponseRequest};
 use chat::Conversation;
 use http::chat_advice::refusal;
 use http::error::{ApiError, Kind, quoted};
+use http::fetched_pictures;
 use http::json::JsonBody;
 use http::middleware::requested_model;
 use http::state::{AppState, off_loop};
@@ -40,13 +41,14 @@ pub async fn input_tokens(
     let (request, held) = body.read(&convert::schemas::RESPONSES, read).await?;
     let model = requested_model(&state, &http, &request.model).await?;
     let said = ConversationSoFar::new(&state, &stores, tenant.name(), request.conversation.messages, &request.settings).await?;
-    let conversation = shown(Conversation { messages: said.messages, ..request.conversation }, &request.settings);
+    let mut conversation = shown(Conversation { messages: said.messages, ..request.conversation }, &request.settings);
+    let held = fetched_pictures::fetch(&state, &model, &mut conversation, held).await?;
     let mut memory = state.bodies.share();
-    let size: usize = conversation.messages.iter().map(chat::Message::num_bytes).sum();
+    let size: usize = conversation.messages.iter().map(chat::Message::num_text_bytes).sum();
     memory.set(serving::MEMORY_PER_BYTE * size.min(serving::MAX_TEXT))?;
     let count = move || {
         let _memory = (held, said.memory, memory);
-        serving::tokenize_chat(&model, &conversation).map(|ids| ids.len())
+        serving::tokenize_chat(&model, &conversation).map(|tokens| tokens.count)
     };
     match off_loop(count).await? {
         Ok(input_tokens) => Ok(HttpResponse::Ok().json(InputTokens { object: "response.input_tokens".into(), input_tokens })),

@@ -18,6 +18,7 @@ use chat::{Conversation, Message, Role};
 use http::caller::Caller;
 use http::client_stream::{self, ClientStream};
 use http::error::{ApiError, Kind, quoted};
+use http::fetched_pictures;
 use http::memory_budget::MemoryPermit;
 use http::response_head::ResponseHead;
 use http::state::{AppState, off_loop};
@@ -42,7 +43,8 @@ pub async fn start(
     let ConversationSoFar { messages, kept, memory } =
         ConversationSoFar::new(&state, &stores, tenant.name(), conversation.messages, &settings).await?;
     let held = Arc::new(memory.along(held));
-    let conversation = shown(Conversation { messages, ..conversation }, &settings);
+    let mut conversation = shown(Conversation { messages, ..conversation }, &settings);
+    let held = fetched_pictures::fetch(&state, &model, &mut conversation, held).await?;
     let conversation = match settings.truncation == "auto" {
         true => truncation::fitted(model.clone(), conversation, settings.max_output_tokens).await?,
         false => conversation,

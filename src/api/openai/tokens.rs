@@ -14,6 +14,7 @@ use super::types::tokens::{
 use chat::Message;
 use http::chat_advice::refusal;
 use http::error::{ApiError, Kind};
+use http::fetched_pictures;
 use http::json::JsonBody;
 use http::middleware::requested_model;
 use http::state::{AppState, off_loop};
@@ -27,26 +28,33 @@ use serving::{self, Model, RequestError};
     (status = 404, description = "the model is unknown", body = ErrorBody)))]
 pub async fn tokenize(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
     let limits = state.limits();
-    let (request, held) = body.read(&schemas::TOKENIZES, move |value| convert::tokens::tokenize(value, &limits)).await?;
+    let (mut request, mut held) = body.read(&schemas::TOKENIZES, move |value| convert::tokens::tokenize(value, &limits)).await?;
     let model = named_or_first(&state, &http, request.model.as_deref()).await?;
+    if let Text::Chat { conversation, .. } = &mut request.of {
+        held = fetched_pictures::fetch(&state, &model, conversation, held).await?;
+    }
     let max_model_len = model.base.context;
     let (names, size) = match &request.of {
         Text::Plain { text, .. } => (names::COMPLETIONS, text.len()),
-        Text::Chat { conversation, .. } => (names::CHAT, conversation.messages.iter().map(Message::num_bytes).sum()),
+        Text::Chat { conversation, .. } => (names::CHAT, conversation.messages.iter().map(Message::num_text_bytes).sum()),
     };
     let mut memory = state.bodies.share();
     memory.set(serving::MEMORY_PER_BYTE * size.min(serving::MAX_TEXT))?;
     let work = move || {
         let _memory = (held, memory);
-        let tokens = match request.of {
-            Text::Plain { text, add_special } => serving::tokenize(&model, &text, add_special)?,
+        let (tokens, count) = match request.of {
+            Text::Plain { text, add_special } => {
+                let ids = serving::tokenize(&model, &text, add_special)?;
+                let count = ids.len();
+                (ids, count)
+            }
             Text::Chat { conversation, template } => {
                 let model = model.or_with_template(template.as_deref())?;
-                serving::tokenize_chat(&model, &conversation)?
+                let tokens = serving::tokenize_chat(&model, &conversation)?;
+                (tokens.ids, tokens.count)
             }
         };
         let pieces = request.pieces.map(|_| serving::texts_of(&model, &tokens)).unwrap_or_default();
-        let count = tokens.len();
         let whole = |id| TokenOrPiece::Id(id);
         let (tokens, token_strs) = match request.pieces {
             None => (tokens.into_iter().map(whole).collect(), None),

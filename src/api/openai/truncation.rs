@@ -6,6 +6,7 @@ use super::convert::names;
 use chat::{Conversation, Role};
 use http::error::ApiError;
 use http::state::off_loop;
+use serving::pictures::PictureError;
 use serving::{Model, RequestError, tokenize_chat};
 
 /// The part of the context that is reserved for the answer if the request sets no limit, as a divisor: one part in this many.
@@ -20,8 +21,9 @@ fn fit(model: &Model, conversation: Conversation, max_output: Option<u32>) -> Re
     let context = model.base.context;
     let answer = max_output.map_or(context / FOR_ANSWER, |count| count as usize).min(context / 2);
     let fits = |conversation: &Conversation| match tokenize_chat(model, conversation) {
-        Ok(ids) => Ok(ids.len() + answer <= context),
+        Ok(tokens) => Ok(tokens.count + answer <= context),
         Err(RequestError::TooMuch { .. }) => Ok(false),
+        Err(RequestError::Picture { error: PictureError::TooMany | PictureError::TooManyPixels, .. }) => Ok(false),
         // The request is refused later, with models that do.
         Err(RequestError::NoTemplate(_)) => Ok(true),
         Err(error) => Err(error),

@@ -127,6 +127,7 @@ pub async fn props(state: web::Data<AppState>, request: HttpRequest) -> Result<H
             frequency_penalty: sampling.frequency_penalty,
             repeat_penalty: sampling.repetition_penalty,
         };
+        props.modalities.vision = model.pictures().is_some();
         props.total_slots = Some(base.max_running);
         props.default_generation_settings = Some(GenerationSettings { n_ctx: base.context, params });
         props.chat_template = model.template.as_ref().map(|template| template.source().to_owned());

@@ -99,7 +99,7 @@ pub fn pick_mmproj<'a>(listed: &'a [HubFile], model: &str) -> Option<&'a HubFile
     let folder = |path: &str| path.rsplit_once('/').map_or(String::new(), |(folder, _)| folder.to_owned());
     let rank = |one: &HubFile| {
         let kind = MMPROJ_TYPES.iter().position(|kind| names(&one.path, kind)).unwrap_or(MMPROJ_TYPES.len());
-        (folder(&one.path) != folder(model), folder(&one.path) != "", kind, one.path.clone())
+        (folder(&one.path) != folder(model), !folder(&one.path).is_empty(), kind, one.path.clone())
     };
     let is_one = |one: &&HubFile| {
         let path = one.path.to_ascii_lowercase();

@@ -52,6 +52,18 @@ pub enum ResultForm {
     Text,
 }
 
+/// The way in which a template shows pictures.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PictureForm {
+    /// Not at all: a picture is a line of the message's text.
+    Lines,
+    /// As parts of a list, which the template turns into this text. The text holds a control token, so no client can write it.
+    Parts { mark: String },
+    /// As parts of a list, which the template turns into a text that a client can write, too. So pictures are a part of the text, with the
+    /// template's white space before and after each. `first`: they go before the message's text.
+    Inline { space: [String; 2], first: bool },
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dialect {
     pub syntax: &'static Syntax,
@@ -70,6 +82,10 @@ pub struct Dialect {
     pub levels: ReasoningLevels,
     /// Whether the template refuses ids of calls other than nine letters and digits.
     pub short_ids: bool,
+    /// The way in which the template shows pictures.
+    pub pictures: PictureForm,
+    /// Whether the template shows a message's content only if it is a list of parts.
+    pub needs_lists: bool,
     /// The control tokens that are used to write calls and reasoning.
     pub tags: Vec<u32>,
 }
@@ -113,6 +129,8 @@ impl Dialect {
             turns: TurnOrder::ALL,
             levels: ReasoningLevels::None,
             short_ids: false,
+            pictures: PictureForm::Lines,
+            needs_lists: false,
             tags: Vec::new(),
         }
     }

@@ -14,7 +14,7 @@ use crate::chat::{Conversation, Message, Piece, Role};
 use crate::cli::colour::Colour;
 use crate::cli::output::{say, say_in};
 use crate::registry::{Registry, RegistryError};
-use crate::serving::{Account, EndReason, Ledger, Model, Output, Prompt, ResponseRequest, StreamError, apply_template, submit};
+use crate::serving::{Account, EndReason, Ledger, Model, Output, Prompt, ResponseRequest, StreamError, apply_template, reserve, submit};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TurnEnd {
@@ -107,7 +107,7 @@ impl Chat {
     /// Streams the answer to stdout. If the answer fails, the conversation does not change. An interrupted answer becomes part of the
     /// conversation.
     pub async fn answer(&mut self, draft: &Draft) -> anyhow::Result<TurnEnd> {
-        let parts = draft.parts(&self.model.id)?;
+        let parts = draft.parts(&self.model.id, self.model.base.pictures.is_some())?;
         if !draft.pictures.is_empty() {
             say_in(Colour::Dim, &lines(&draft.pictures));
         }
@@ -132,7 +132,15 @@ impl Chat {
         // Registered first, so that no interrupt is lost while the prompt is encoded.
         let mut interrupts = signal(SignalKind::interrupt())?;
         let request = ResponseRequest::new(self.model.clone(), self.prompt(text), self.settings.options());
-        let mut response = submit(request.validate()?, Ledger::default(), pending::<Infallible>())?;
+        let mut requests = request.validate()?;
+        for request in &mut requests {
+            tokio::select! {
+                encoded = request.encode_pictures() => encoded?,
+                _ = interrupts.recv() => anyhow::bail!("stopped before the pictures were read"),
+            }
+        }
+        let places = reserve(&self.model, &requests)?;
+        let mut response = submit(requests, places, Ledger::default(), pending::<Infallible>())?;
         let account = response.ledger().first().unwrap_or_default();
         let (mut screen, mut answer) = (Screen::new(&self.settings, self.has_turns()), String::new());
         let mut turns = tokio::time::interval(TURN);

@@ -7,7 +7,7 @@ use images::{DecodeLimits, read_header};
 use outside::read_regular;
 
 use super::picture_paths::{listed, named};
-use crate::chat::Part;
+use crate::chat::{self, Part, PictureSource};
 
 /// The largest picture [MiB].
 const MAX_MEBIBYTES: u64 = 20;
@@ -30,6 +30,11 @@ impl Picture {
             .with_context(|| format!("{}: expected a picture of at most {MAX_MEBIBYTES} MiB", named()))?;
         let header = read_header(&bytes, &DecodeLimits::default()).with_context(named)?;
         Ok(Self { path: path.to_owned(), width: header.width, height: header.height })
+    }
+
+    fn part(&self) -> anyhow::Result<Part> {
+        let bytes = read_regular(&self.path, MAX_MEBIBYTES << 20).with_context(|| self.path.display().to_string())?;
+        Ok(Part::Picture(chat::Picture { source: PictureSource::File(bytes.into()), field: self.name().into(), substitute: None }))
     }
 
     fn name(&self) -> String {
@@ -94,15 +99,16 @@ impl Draft {
     /// The parts of the message: its pictures, and then its text.
     ///
     /// # Errors
-    /// The model reads no pictures.
-    pub fn parts(&self, model: &str) -> anyhow::Result<Vec<Part>> {
-        if let Some(first) = self.pictures.first() {
+    /// The model reads no pictures, or a file is gone.
+    pub fn parts(&self, model: &str, reads_pictures: bool) -> anyhow::Result<Vec<Part>> {
+        if let Some(first) = self.pictures.first().filter(|_| !reads_pictures) {
             bail!(
                 "{model} reads no pictures, and {} is one: leave it out, or write its name between backticks if the text is about the name",
                 first.path.display()
             );
         }
-        Ok(vec![Part::Text(self.text.clone())])
+        let pictures = self.pictures.iter().map(Picture::part).collect::<anyhow::Result<Vec<_>>>()?;
+        Ok(pictures.into_iter().chain([Part::Text(self.text.clone())]).collect())
     }
 }
 
@@ -132,10 +138,10 @@ mod tests {
         let draft = Draft::new(&format!("compare '{at}/b c.png' with {at}/a.gif, not {at}/gone.png"), attached).unwrap();
         assert_eq!(draft.text, format!("compare [picture 2] with [picture 1], not {at}/gone.png"));
         assert_eq!(lines(&draft.pictures), "[picture 1: a.gif, 1 × 1]\n[picture 2: b c.png, 1 × 1]");
-        let error = draft.parts("m").unwrap_err().to_string();
+        let error = draft.parts("m", false).unwrap_err().to_string();
         assert!(error.starts_with("m reads no pictures, and ") && error.contains("a.gif is one"), "{error}");
         let plain = Draft::new("no `a.gif` here", Vec::new()).unwrap();
-        assert_eq!(plain.parts("m").unwrap(), [Part::Text("no `a.gif` here".into())]);
+        assert_eq!(plain.parts("m", false).unwrap(), [Part::Text("no `a.gif` here".into())]);
     }
 
     #[test]

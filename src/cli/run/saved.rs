@@ -3,7 +3,9 @@
 use std::io::Write;
 use std::path::Path;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use outside::{Output, read_regular};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -11,7 +13,7 @@ use serde_json::Value;
 use super::chat::Chat;
 use super::exported::{Branch, Exported};
 use super::settings::Settings;
-use crate::chat::{Message, Role};
+use crate::chat::{Message, Part, Picture, PictureSource, Role};
 
 /// The largest file that is read [bytes].
 const MAX_BYTES: u64 = 64 << 20;
@@ -32,6 +34,30 @@ struct SavedChat {
 struct SavedMessage {
     role: Speaker,
     content: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pictures: Vec<SavedPicture>,
+}
+
+/// A picture before the message's text.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SavedPicture {
+    name: String,
+    /// The bytes of its file in base64.
+    data: String,
+}
+
+impl SavedPicture {
+    fn of(part: &Part) -> Option<Self> {
+        let picture = part.as_picture()?;
+        let PictureSource::File(bytes) = &picture.source else { return None };
+        Some(Self { name: picture.field.to_string(), data: STANDARD.encode(bytes) })
+    }
+
+    fn part(self) -> anyhow::Result<Part> {
+        let bytes = STANDARD.decode(&self.data).with_context(|| format!("the picture `{}` is not base64", self.name.escape_debug()))?;
+        Ok(Part::Picture(Picture { source: PictureSource::File(bytes.into()), field: self.name.into(), substitute: None }))
+    }
 }
 
 #[derive(Clone, Copy, Serialize, Deserialize)]
@@ -48,11 +74,12 @@ pub fn save(chat: &Chat, path: &Path) -> anyhow::Result<()> {
     }
     let message = |message: &Message| {
         let role = if message.role == Role::Assistant { Speaker::Assistant } else { Speaker::User };
-        SavedMessage { role, content: message.text() }
+        SavedMessage { role, content: message.text(), pictures: message.parts.iter().filter_map(SavedPicture::of).collect() }
     };
     let messages = chat.messages.iter().map(message).collect();
     let saved = SavedChat { format: FORMAT.into(), model: chat.model.id.clone(), settings: chat.settings.clone(), messages };
     let text = serde_json::to_string_pretty(&saved)? + "\n";
+    ensure!(text.len() as u64 <= MAX_BYTES, "its pictures take {} MiB, and /load reads at most {}", text.len() >> 20, MAX_BYTES >> 20);
     let written = Output::create(path).and_then(|mut file| {
         file.write_all(text.as_bytes())?;
         file.finish()
@@ -83,9 +110,11 @@ fn read_any(path: &Path) -> anyhow::Result<Branch> {
     let SavedChat { model, settings, messages, .. } = read(path)?;
     let message = |message: SavedMessage| {
         let role = if matches!(message.role, Speaker::Assistant) { Role::Assistant } else { Role::User };
-        Message::of_text(role, message.content)
+        let pictures = message.pictures.into_iter().map(SavedPicture::part).collect::<anyhow::Result<Vec<_>>>()?;
+        Ok(Message { parts: pictures.into_iter().chain([Part::Text(message.content)]).collect(), ..Message::new(role) })
     };
-    Ok(Branch { model, settings, messages: messages.into_iter().map(message).collect() })
+    let messages = messages.into_iter().map(message).collect::<anyhow::Result<_>>();
+    Ok(Branch { model, settings, messages: messages.with_context(|| path.display().to_string())? })
 }
 
 fn bytes_of(path: &Path) -> anyhow::Result<Vec<u8>> {

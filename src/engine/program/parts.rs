@@ -86,6 +86,7 @@ pub struct Classifier {
     pub output: (TensorId, Option<TensorId>),
 }
 
+#[allow(dead_code, reason = "only a backend that lowers programs asks for it")]
 impl Program {
     /// Lets a shard's head give the logits of all ids, for a device that has all shards.
     #[must_use]

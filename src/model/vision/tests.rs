@@ -165,3 +165,13 @@ fn a_grid_that_the_encoder_was_not_made_for_is_refused() {
     assert_eq!(spec("pixtral").num_rows([3, 4]), 14);
     assert_eq!(spec("minicpmv").num_rows([3, 4]), 8);
 }
+
+/// Gemma 4's encoders may bound the inputs and outputs of their matrices, which no step computes.
+#[test]
+fn bounds_of_a_matrix_are_refused_and_those_of_an_unused_part_are_not() {
+    let bound = |name: &str| tiny("gemma4").tensor_f32(name, &[1], &[4.0]);
+    let text = refusal("a bound", &bound("v.blk.0.attn_q.input_max"));
+    assert!(text.contains("v.blk.0.attn_q.input_max"), "{text}");
+    let audio = bound("a.blk.0.attn_q.output_min").tensor_f32("a.blk.0.attn_q.weight", &[1], &[1.0]);
+    assert!(load(&audio).is_ok());
+}

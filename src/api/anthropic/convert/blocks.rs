@@ -11,6 +11,7 @@ use chat::Part;
 use http::error::{ApiError, quoted};
 use http::fields::{Fields, wrong_type};
 use http::omitted_content;
+use http::pictures::{self, PicturePlace};
 
 /// The most blocks in one message.
 const MAX_BLOCKS: usize = 16_384;
@@ -23,7 +24,8 @@ pub const CARRIED: &str = "reasoning:";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockPlace {
     System,
-    Message,
+    User,
+    Assistant,
     Result,
 }
 
@@ -50,6 +52,8 @@ pub fn parts<'b>(fields: &Fields<'b>, name: &str, place: BlockPlace, other: Othe
             "text" => {
                 parts.extend(text_part(block.required("text", block.string("text")?)?, place));
             }
+            "image" if place == BlockPlace::Result => parts.push(image(&block, PicturePlace::Result)?),
+            "image" if place == BlockPlace::User => parts.push(image(&block, PicturePlace::Message)?),
             kind if place == BlockPlace::Result && omitted_content::in_result(kind).is_some() => {
                 parts.extend(omitted_content::in_result(kind).map(|text| Part::Text(text.into())));
             }
@@ -65,7 +69,7 @@ pub fn parts<'b>(fields: &Fields<'b>, name: &str, place: BlockPlace, other: Othe
 pub fn refused(block: &Fields, kind: &str) -> ApiError {
     let path = block.path("type");
     let problem = match kind {
-        "image" => "the model takes no images".to_owned(),
+        "image" => "only a user's message or a tool's result may hold it".to_owned(),
         "tool_use" | "thinking" | "redacted_thinking" => "only an assistant's message may hold it".to_owned(),
         "tool_result" => "only a user's message may hold it".to_owned(),
         "tool_reference" => "only a tool's result may hold it".to_owned(),
@@ -82,6 +86,23 @@ fn text_part(text: &str, place: BlockPlace) -> Option<Part> {
         false => text,
     };
     Some(Part::Text(rest.to_owned()))
+}
+
+/// Reads a picture. Its type is told by its bytes, since many clients send a wrong `media_type`.
+fn image(block: &Fields, place: PicturePlace) -> Result<Part, ApiError> {
+    let path = block.path("source");
+    let source = match block.get("source") {
+        Some(source @ Value::Object(_)) => block.within(source, &path)?,
+        _ => return Ok(pictures::of_nothing(&path, "has to be an object with a `type`", place)),
+    };
+    match source.string("type")? {
+        Some("base64") => Ok(match source.string("data")? {
+            Some(data) => pictures::of_base64(&source.path("data"), data, place),
+            None => pictures::of_nothing(&source.path("data"), "is required", place),
+        }),
+        Some("url") => pictures::of_url(&source, "url", place),
+        _ => Ok(pictures::of_nothing(&source.path("type"), "has to be `base64` or `url`", place)),
+    }
 }
 
 /// Reads a plain-text document.

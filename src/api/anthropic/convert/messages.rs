@@ -99,7 +99,7 @@ impl<'a> Writer<'a> {
     fn user(&mut self, fields: &Fields) -> Result<(), ApiError> {
         check_not_empty(fields)?;
         let (mut results, tools, called) = (Vec::new(), self.tools, &self.called);
-        let parts = blocks::parts(fields, "content", BlockPlace::Message, &mut |block, kind| {
+        let parts = blocks::parts(fields, "content", BlockPlace::User, &mut |block, kind| {
             if kind != "tool_result" {
                 return Err(blocks::refused(block, kind));
             }
@@ -121,7 +121,7 @@ impl<'a> Writer<'a> {
 
     fn assistant(&mut self, fields: &Fields) -> Result<(), ApiError> {
         let (mut calls, mut reasoning) = (Vec::new(), None::<String>);
-        let parts = blocks::parts(fields, "content", BlockPlace::Message, &mut |block, kind| {
+        let parts = blocks::parts(fields, "content", BlockPlace::Assistant, &mut |block, kind| {
             match kind {
                 "tool_use" => calls.push(call(block)?),
                 "thinking" => {

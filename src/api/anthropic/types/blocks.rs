@@ -42,6 +42,12 @@ pub enum InputBlock {
         #[serde(skip_serializing_if = "Option::is_none")]
         cache_control: Option<CacheControl>,
     },
+    /// A picture for a model with the capability `vision`. Only the user's messages may hold it.
+    Image {
+        source: ImageSource,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cache_control: Option<CacheControl>,
+    },
     ToolUse {
         id: String,
         name: String,
@@ -122,10 +128,9 @@ pub enum ResultBlock {
     ToolReference {
         tool_name: String,
     },
-    /// Replaced by a text.
+    /// A picture. A model without the capability `vision` gets a text in its place.
     Image {
-        #[schema(value_type = Object)]
-        source: Value,
+        source: ImageSource,
     },
     /// Replaced by a text unless it is a text document.
     Document {
@@ -133,6 +138,22 @@ pub enum ResultBlock {
         source: Value,
     },
     SearchResult(SearchResult),
+}
+
+/// A picture in base64, or its address if `server.picture_hosts` has the host.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(as = MessagesImageSource)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum ImageSource {
+    Base64 {
+        /// The bytes tell the type, whatever this says.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        media_type: Option<String>,
+        data: String,
+    },
+    Url {
+        url: String,
+    },
 }
 
 /// Accepted wherever Anthropic accepts it. Every prompt is cached anyway.

@@ -1,11 +1,13 @@
 //! Conversion of `messages`. Ollama's tool results name a function and not a call, so calls get ids here and each result is matched to its
 //! call.
 
+use serde_json::Value;
+
 use super::tools;
 use chat::{Ending, Message, Part, Role};
 use http::error::ApiError;
-use http::fields::Fields;
-use http::omitted_content;
+use http::fields::{Fields, wrong_type};
+use http::pictures::{self, PicturePlace};
 
 const MAX_MESSAGES: usize = 16_384;
 /// The most images in one message.
@@ -29,24 +31,22 @@ pub fn ending(messages: &[Message]) -> Ending {
 /// Refuses a message that has images.
 pub fn refuse_images(fields: &Fields) -> Result<(), ApiError> {
     match fields.array("images")? {
-        Some([_, ..]) => {
-            let path = fields.path("images");
-            Err(ApiError::unsupported(&path, format!("`{path}` is not supported: no served model sees images")))
-        }
+        Some([_, ..]) => Err(fields.invalid("images", "are possible only in messages of the user and of tools")),
         _ => Ok(()),
     }
 }
 
-/// Counts the images in a tool's result, which are replaced by texts. Refuses images in other messages.
-fn images(fields: &Fields, role: Role) -> Result<usize, ApiError> {
-    if role != Role::Tool {
-        refuse_images(fields)?;
-    }
-    let images = fields.array("images")?.unwrap_or_default().len();
-    if images > MAX_IMAGES {
+/// The pictures beside a text, in base64.
+pub fn images(fields: &Fields, place: PicturePlace) -> Result<Vec<Part>, ApiError> {
+    let (images, path) = (fields.array("images")?.unwrap_or_default(), fields.path("images"));
+    if images.len() > MAX_IMAGES {
         return Err(fields.invalid("images", format_args!("holds more than {MAX_IMAGES} images")));
     }
-    Ok(images)
+    let one = |(i, image): (usize, &Value)| match image {
+        Value::String(text) => Ok(pictures::of_base64(&format!("{path}[{i}]"), text, place)),
+        other => Err(wrong_type(&format!("{path}[{i}]"), "a string of base64", other)),
+    };
+    images.iter().enumerate().map(one).collect()
 }
 
 #[derive(Default)]
@@ -66,7 +66,11 @@ impl Reader {
             // Any other role instructs, because Modelfiles and clients have various names for the system role.
             _ => Role::System,
         };
-        let images = images(fields, role)?;
+        let images = match role {
+            Role::User => images(fields, PicturePlace::Message)?,
+            Role::Tool => images(fields, PicturePlace::Result)?,
+            Role::System | Role::Assistant => refuse_images(fields).map(|()| Vec::new())?,
+        };
         let text = |name: &str| Ok::<_, ApiError>(fields.string(name)?.map(str::to_owned));
         let content = text("content")?.unwrap_or_default();
         let reasoning = text("thinking")?.filter(|text| !text.is_empty());
@@ -79,9 +83,13 @@ impl Reader {
             return Err(fields.invalid("tool_calls", "is only allowed in a message of the assistant"));
         }
         self.open.extend(calls.iter().map(|call| (call.id.clone(), call.name.clone())));
-        let is_empty = content.is_empty() && (!calls.is_empty() || images > 0);
-        let mut parts = if is_empty { Vec::new() } else { vec![Part::Text(content)] };
-        parts.extend(std::iter::repeat_n(Part::Text(omitted_content::IMAGE.into()), images));
+        let is_empty = content.is_empty() && (!calls.is_empty() || !images.is_empty());
+        let text = (!is_empty).then_some(Part::Text(content));
+        // Pictures stand before the text, but a result's text says what they are.
+        let parts = match role {
+            Role::Tool => text.into_iter().chain(images).collect(),
+            _ => images.into_iter().chain(text).collect(),
+        };
         let mut message = Message { parts, reasoning, calls, ..Message::new(role) };
         if role == Role::Tool {
             let (id, name) = self.result(asked_id.filter(|id| !id.is_empty()), tool_name.or(own_name));
@@ -111,6 +119,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use http::omitted_content;
 
     fn read(list: Value) -> Result<Vec<Message>, ApiError> {
         messages(&Fields::root(&json!({"messages": list})).unwrap())
@@ -134,7 +143,7 @@ mod tests {
         let result = |content: &str| json!({"role": "tool", "content": content, "images": ["aGk="], "tool_name": "f"});
         let found = read(json!([{"role": "user", "content": "q"}, result("Here:"), result("")])).unwrap();
         assert_eq!(
-            [&found[1], &found[2]].map(Message::text),
+            [&found[1], &found[2]].map(|message| message.clone().without_pictures().unwrap().text()),
             [format!("Here:\n{}", omitted_content::IMAGE), omitted_content::IMAGE.to_owned()]
         );
         let others = json!({"role": "tool", "content": "", "images": vec![""; MAX_IMAGES + 1]});
@@ -146,7 +155,8 @@ mod tests {
         for (message, param) in [
             (json!({"content": "x"}), "role"),
             (json!({"role": "user", "content": ["x"]}), "content"),
-            (json!({"role": "user", "content": "x", "images": ["aGk="]}), "images"),
+            (json!({"role": "assistant", "content": "x", "images": ["aGk="]}), "images"),
+            (json!({"role": "user", "content": "x", "images": [1]}), "images[0]"),
             (json!({"role": "user", "tool_calls": [{"function": {"name": "f"}}]}), "tool_calls"),
             (
                 json!({"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}]}),

@@ -21,7 +21,6 @@ const SILENT: &[SilentFields] = &[
     (&[OPTIONS], &["num_keep"], "nothing is moved out of the context"),
     (&[CHAT, GENERATE], &["_debug_render_only"], "refused unless it is false"),
     (&[OPTIONS], &["logits_all", "vocab_only", "embedding_only"], "refused unless it is false"),
-    (&[GENERATE, MESSAGE], &["images"], "refused unless there are none"),
     (&[GENERATE], &["width", "height", "steps"], "refused: no model here makes images"),
     (&[SHOW, PULL, CREATE], &["name"], "honoured: the older name of `model`"),
     (&[SHOW], &["system", "template", "options"], "refused unless it is empty"),

@@ -37,6 +37,8 @@ pub struct ChatMessage {
     #[schema(example = "user")]
     pub role: String,
     pub content: Option<String>,
+    /// Pictures in base64, for a model with the capability `vision`.
+    pub images: Option<Vec<String>>,
     /// The assistant's reasoning.
     pub thinking: Option<String>,
     pub tool_calls: Option<Vec<ToolCall>>,

@@ -14,6 +14,8 @@ pub struct GenerateRequest {
     pub model: String,
     /// The prompt. If it is empty, the model is loaded, or unloaded with `keep_alive: 0`.
     pub prompt: Option<String>,
+    /// Pictures in base64, for a model with the capability `vision`. They stand before the prompt.
+    pub images: Option<Vec<String>>,
     /// The text after the answer, so that the model fills in the middle. Only for models whose vocabulary has tokens for this.
     pub suffix: Option<String>,
     /// The system message.

@@ -15,12 +15,14 @@ use http::error::{ApiError, quoted};
 use http::field_schema::nearest;
 use http::fields::{Fields, wrong_type};
 use http::omitted_content;
+use http::pictures::{self, PicturePlace};
 use http::subject::FieldNames;
 use logits::MAX_LOGPROBS;
 use serving::{Budget, Options, Prompt};
 
 const MAX_MESSAGES: usize = 16_384;
 const MAX_PARTS: usize = 1024;
+const NO_IMAGE: &str = "is `image`: send a picture as `image_url`";
 /// The usual roles.
 const ROLES: [&str; 6] = ["system", "developer", "user", "assistant", "tool", "function"];
 /// The longest name of another role [bytes].
@@ -267,9 +269,15 @@ fn content(fields: &Fields, role: Role) -> Result<Vec<Part>, ApiError> {
         match part.required("type", part.string("type")?)? {
             "text" => Ok(Part::Text(part.required("text", part.string("text")?)?.to_owned())),
             "refusal" if role == Role::Assistant => Ok(Part::Text(part.required("refusal", part.string("refusal")?)?.to_owned())),
+            "image_url" | "input_image" if role == Role::User => pictures::of_url(&part, "image_url", PicturePlace::Message),
+            "image_url" | "input_image" if role == Role::Tool => pictures::of_url(&part, "image_url", PicturePlace::Result),
+            "image" if role == Role::Tool => Ok(pictures::of_nothing(&part.path("type"), NO_IMAGE, PicturePlace::Result)),
             other => match omitted_content::in_result(other).filter(|_| role == Role::Tool) {
                 Some(text) => Ok(Part::Text(text.to_owned())),
-                None => Err(part.invalid("type", format_args!("is `{}`; only `text` parts are supported", quoted(other)))),
+                None => Err(part.invalid(
+                    "type",
+                    format_args!("is `{}`; the parts are `text`, and `image_url` in messages of the user", quoted(other)),
+                )),
             },
         }
     };

@@ -9,6 +9,7 @@ use chat::{Message, Part, Role};
 use http::error::{ApiError, quoted};
 use http::fields::{Fields, wrong_type};
 use http::omitted_content;
+use http::pictures::{self, PicturePlace};
 
 const MAX_ITEMS: usize = 16_384;
 const MAX_PARTS: usize = 1024;
@@ -63,7 +64,8 @@ pub fn of_items(items: &[Value], path: &str, stored: &dyn Fn(&str) -> Option<Val
         let fields = Fields::at(found.as_ref().unwrap_or(item), &path)?;
         match fields.string("type")? {
             None | Some("message") => {
-                let (role, parts) = (role(&fields)?, parts(&fields, "content", nothing)?);
+                let role = role(&fields)?;
+                let parts = parts(&fields, "content", (role == Role::User).then_some(PicturePlace::Message))?;
                 let is_answer = role == Role::Assistant;
                 match messages.last_mut().filter(|last| is_answer && answering && last.calls.is_empty() && last.text().is_empty()) {
                     Some(last) => last.parts = parts,
@@ -87,7 +89,7 @@ pub fn of_items(items: &[Value], path: &str, stored: &dyn Fn(&str) -> Option<Val
             Some("function_call_output" | "custom_tool_call_output") => {
                 let id = fields.required("call_id", fields.string("call_id")?)?;
                 messages.push(Message {
-                    parts: parts(&fields, "output", omitted_content::in_result)?,
+                    parts: parts(&fields, "output", Some(PicturePlace::Result))?,
                     call_id: Some(id.to_owned()),
                     ..Message::new(Role::Tool)
                 });
@@ -135,21 +137,11 @@ fn role(fields: &Fields) -> Result<Role, ApiError> {
     }
 }
 
-/// Returns the text that replaces a part of a type other than text, if there is one.
-type Substitute = fn(&str) -> Option<&'static str>;
-
-fn nothing(_kind: &str) -> Option<&'static str> {
-    None
-}
-
-/// Reads a string or a list of text parts. `left_out` gives the texts that replace other parts.
-fn parts(fields: &Fields, name: &str, left_out: Substitute) -> Result<Vec<Part>, ApiError> {
+/// Reads a string or a list of parts. `place`: where the parts stand, if pictures may stand there.
+fn parts(fields: &Fields, name: &str, place: Option<PicturePlace>) -> Result<Vec<Part>, ApiError> {
     match fields.required(name, fields.get(name))? {
         Value::String(text) => Ok(vec![Part::Text(text.clone())]),
-        Value::Array(parts) => {
-            let texts = texts_of(fields, name, parts, &["input_text", "output_text", "text", "refusal"], left_out)?;
-            Ok(texts.into_iter().map(Part::Text).collect())
-        }
+        Value::Array(parts) => parts_of(fields, name, parts, &["input_text", "output_text", "text", "refusal"], place),
         other => Err(wrong_type(&fields.path(name), "a string or a list of parts", other)),
     }
 }
@@ -158,27 +150,32 @@ fn parts(fields: &Fields, name: &str, left_out: Substitute) -> Result<Vec<Part>,
 /// server can read it.
 fn reasoning(fields: &Fields) -> Result<String, ApiError> {
     fields.string("encrypted_content")?;
-    Ok(texts_of(fields, "content", fields.array("content")?.unwrap_or_default(), &["reasoning_text"], nothing)?.concat())
+    let parts = parts_of(fields, "content", fields.array("content")?.unwrap_or_default(), &["reasoning_text"], None)?;
+    Ok(parts.iter().filter_map(Part::as_text).collect())
 }
 
-fn texts_of(fields: &Fields, name: &str, parts: &[Value], kinds: &[&str], left_out: Substitute) -> Result<Vec<String>, ApiError> {
+fn parts_of(fields: &Fields, name: &str, parts: &[Value], texts: &[&str], place: Option<PicturePlace>) -> Result<Vec<Part>, ApiError> {
     if parts.len() > MAX_PARTS {
         return Err(fields.invalid(name, format_args!("holds more than {MAX_PARTS} parts")));
     }
-    let text = |(i, value): (usize, &Value)| {
+    let one = |(i, value): (usize, &Value)| {
         let part = Fields::at(value, &format!("{}[{i}]", fields.path(name)))?;
-        match part.required("type", part.string("type")?)? {
-            kind if kinds.contains(&kind) => {
+        match (part.required("type", part.string("type")?)?, place) {
+            (kind, _) if texts.contains(&kind) => {
                 let key = if kind == "refusal" { kind } else { "text" };
-                part.required(key, part.string(key)?).map(str::to_owned)
+                Ok(Part::Text(part.required(key, part.string(key)?)?.to_owned()))
             }
-            other => match left_out(other) {
-                Some(text) => Ok(text.to_owned()),
-                None => Err(part.invalid("type", format_args!("is `{}`; only text is supported", quoted(other)))),
+            ("input_image" | "image_url", Some(place)) if part.get("image_url").is_none() && part.get("file_id").is_some() => {
+                Ok(pictures::of_nothing(&part.path("file_id"), "names a file, and stored files are no pictures: send `image_url`", place))
+            }
+            ("input_image" | "image_url", Some(place)) => pictures::of_url(&part, "image_url", place),
+            (other, place) => match omitted_content::in_result(other).filter(|_| place == Some(PicturePlace::Result)) {
+                Some(text) => Ok(Part::Text(text.to_owned())),
+                None => Err(part.invalid("type", format_args!("is `{}`; only text is supported here", quoted(other)))),
             },
         }
     };
-    parts.iter().enumerate().map(text).collect()
+    parts.iter().enumerate().map(one).collect()
 }
 
 #[cfg(test)]
@@ -218,10 +215,14 @@ mod tests {
         let picture = json!({"type": "input_image", "image_url": "data:image/png;base64,AA=="});
         let result = |output: Value| json!([{"type": "function_call_output", "call_id": "c", "output": output}]);
         let messages = of(result(json!([{"type": "input_text", "text": "a"}, picture, {"type": "input_file", "file_id": "f"}]))).unwrap();
-        assert_eq!(messages[0].text(), format!("a\n{}\n{}", omitted_content::IMAGE, omitted_content::FILE));
+        let shown = messages[0].clone().without_pictures().unwrap().text();
+        assert_eq!(shown, format!("a\n{}\n{}", omitted_content::IMAGE, omitted_content::FILE));
         assert_eq!(of(result(json!([{"type": "input_audio"}]))).unwrap_err().param.as_deref(), Some("input[0].output[0].type"));
-        let asked = of(json!([{"role": "user", "content": [picture]}]));
-        assert_eq!(asked.unwrap_err().param.as_deref(), Some("input[0].content[0].type"));
+        let asked = of(json!([{"role": "user", "content": [picture]}])).unwrap();
+        let refused = asked[0].clone().without_pictures().unwrap_err();
+        assert_eq!(&*refused.field, "input[0].content[0].image_url");
+        let answer = of(json!([{"role": "assistant", "content": [picture]}]));
+        assert_eq!(answer.unwrap_err().param.as_deref(), Some("input[0].content[0].type"));
     }
 
     #[test]
@@ -265,7 +266,8 @@ mod tests {
             (json!([{"type": "function_call_output", "call_id": "a"}]), "input[0].output"),
             (json!([{"type": "reasoning", "summary": [], "encrypted_content": 5}]), "input[0].encrypted_content"),
             (user(json!(5)), "input[0].content"),
-            (user(json!([{"type": "input_image", "image_url": "x"}])), "input[0].content[0].type"),
+            (user(json!([{"type": "input_image", "image_url": "x", "detail": "y"}])), "input[0].content[0].detail"),
+            (user(json!([{"type": "input_file", "file_id": "x"}])), "input[0].content[0].type"),
         ] {
             assert_eq!(of(items.clone()).unwrap_err().param.as_deref(), Some(param), "{items}");
         }

@@ -55,7 +55,8 @@ const SILENT: &[SilentFields] = &[
     (&[MESSAGE], &["reasoning_details", "thinking_blocks"], "another server's form of `reasoning_content`"),
     (&[MESSAGE, "ToolCall"], &["provider_specific_fields"], "a proxy's notes on an earlier answer"),
     (&[MESSAGE], &["context"], "what another server had found for an earlier answer"),
-    (&["Part"], &["image_url", "audio_url", "video_url", "image", "file"], "its `type` is refused"),
+    (&["Part"], &["audio_url", "video_url", "image", "file"], "its `type` is refused"),
+    (&["Part"], &["detail"], "checked: `input_image` has it beside the picture"),
     (&["Part", "InputPart"], &["input_audio"], "its `type` is refused"),
     (&["ToolCall"], &["index"], "clients that join a stream's chunks leave it there"),
     (&["ToolCall"], &["extra_content"], "another server's notes on an earlier answer"),
@@ -69,7 +70,7 @@ const SILENT: &[SilentFields] = &[
     (&["InputItem"], &["encrypted_content"], "only the server that has encrypted it can read it"),
     (&["InputPart"], &["refusal"], "honoured: what the assistant said to refuse"),
     (&["InputPart"], &["logprobs"], "they belong to an earlier answer"),
-    (&["InputPart"], &["image_url", "detail", "file_id", "file_data", "file_url", "filename"],
+    (&["InputPart"], &["file_id", "file_data", "file_url", "filename"],
         "its `type` is refused, or left out of a result"),
     (&["ResponseTool"], &["defer_loading"], "the model is told of all tools at once"),
 ];

@@ -131,13 +131,26 @@ pub enum Content {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Part {
-    /// `text`, or `refusal` in a message of the assistant.
+    /// `text`, `image_url` in a message of the user or in the result of a tool, or `refusal` in a message of the assistant.
     #[serde(rename = "type")]
     pub kind: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refusal: Option<String>,
+    /// A picture for a model with the capability `vision`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image_url: Option<ImageUrl>,
+}
+
+/// A picture: its bytes in a `data:` URL, or its address if `server.picture_hosts` has the host.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ImageUrl {
+    #[schema(example = "data:image/png;base64,iVBORw0KGgo=")]
+    pub url: String,
+    /// `auto`, `low`, `high` or `original`. Has no effect: pictures are read in the size that the model was trained with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
 }
 
 /// `none`, `auto`, or the function to call.

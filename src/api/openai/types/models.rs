@@ -22,6 +22,9 @@ pub struct Model {
     /// The use of the model: `chat`, `completion` (a base model, which continues texts) or `embedding`. Null if its file is not on disk.
     #[schema(required = true, example = "chat")]
     pub kind: Option<String>,
+    /// What prompts may hold: `text`, and `image` if the model sees pictures.
+    #[schema(example = json!(["text"]))]
+    pub input_modalities: Vec<String>,
     /// The context length [tokens]. Null until the model is loaded.
     #[schema(required = true)]
     pub max_model_len: Option<usize>,

@@ -48,10 +48,17 @@ pub enum InputContent {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct InputPart {
-    /// `input_text` or `output_text`
+    /// `input_text`, `output_text` or `input_image`
     #[serde(rename = "type")]
     pub kind: String,
-    pub text: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// A picture for a model with the capability `vision`: a `data:` URL, or an address if `server.picture_hosts` has the host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub image_url: Option<String>,
+    /// `auto`, `low`, `high` or `original`. Has no effect: pictures are read in the size that the model was trained with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]

@@ -1,0 +1,134 @@
+//! [`PictureReader`]: reads a prompt with pictures without a server.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, ensure};
+
+use super::rules::{EncodedPicture, PictureRules};
+use engine::{BackendKind, Encoder, Picture};
+use images::{Cutting, PicturePlan, PlanChunk, Rgb};
+use model::{ModelSpec, VisionWeights};
+use scheduler::{Items, RowRun};
+use tokenizer::Tokenizer;
+
+/// What stands for a picture in a text.
+pub const MARKER: &str = "<__media__>";
+
+/// A picture encoder that belongs to a language model.
+pub struct PictureReader {
+    pub(super) rules: Arc<PictureRules>,
+    encoder: Box<dyn Encoder>,
+}
+
+/// A part of a prompt.
+pub enum PromptPart {
+    Tokens(Vec<u32>),
+    Rows(PictureRows),
+}
+
+/// Rows of a picture or of one of its tiles.
+pub struct PictureRows {
+    pub run: RowRun,
+    /// The size of the first tile, and the checksum of its pixels.
+    pub width: u32,
+    pub height: u32,
+    pub crc: u32,
+}
+
+impl PictureReader {
+    /// Opens a mmproj file for a language model.
+    ///
+    /// # Errors
+    /// As [`PictureRules::open`], or the encoder cannot be opened.
+    pub fn open(path: &Path, language: &ModelSpec, tokenizer: &Tokenizer, threads: usize, backend: BackendKind) -> anyhow::Result<Self> {
+        let (rules, weights) = PictureRules::open(path, language, tokenizer)?;
+        Ok(Self { rules: Arc::new(rules), encoder: engine::open_encoder(weights, threads, backend)? })
+    }
+
+    /// An encoder on the processor, for rules that are open already.
+    pub(super) fn over(rules: Arc<PictureRules>, weights: VisionWeights, threads: usize) -> anyhow::Result<Self> {
+        Ok(Self { rules, encoder: engine::open_encoder(weights, threads, BackendKind::Cpu)? })
+    }
+
+    /// Treats pictures as another program does, for comparisons: how some are cut, and which rows see each other.
+    #[must_use]
+    pub fn with_cutting(mut self, cutting: Cutting) -> Self {
+        if let Some(rules) = Arc::get_mut(&mut self.rules) {
+            rules.set_cutting(cutting);
+        }
+        self
+    }
+
+    /// The parts of a prompt whose text has a [`MARKER`] for each picture. Control tokens in the text become ids.
+    ///
+    /// # Errors
+    /// The text has another number of markers, or a picture cannot be cut or encoded.
+    pub fn read(&mut self, text: &str, pictures: &[Rgb], tokenizer: &Tokenizer) -> anyhow::Result<Vec<PromptPart>> {
+        let texts: Vec<&str> = text.split(MARKER).collect();
+        let count = texts.len() - 1;
+        ensure!(count == pictures.len(), "the text has {count} markers {MARKER} for {} pictures, expected one for each", pictures.len());
+        let (mut parts, mut open) = (Vec::new(), String::new());
+        for (number, text) in texts.iter().enumerate() {
+            open.push_str(text);
+            let Some(picture) = pictures.get(number) else { continue };
+            let plan = self.rules.plan((picture.width, picture.height), number)?;
+            let tiles = plan.prepare(picture);
+            let id = self.rules.picture_id(picture);
+            let encoded = self.encode(&id, &plan, &tiles, &mut || Ok(())).with_context(|| format!("picture {number}"))?;
+            let mut runs = encoded.runs.into_iter();
+            for chunk in &plan.chunks {
+                match chunk {
+                    PlanChunk::Text(text) => open.push_str(text),
+                    PlanChunk::Rows(chunk) => {
+                        push_tokens(&mut parts, &mut open, tokenizer);
+                        let tile = &tiles[chunk.tiles.start];
+                        let of_run = |run| PictureRows { run, width: tile.width, height: tile.height, crc: tile.crc32() };
+                        parts.extend(runs.next().map(of_run).map(PromptPart::Rows));
+                    }
+                }
+            }
+        }
+        push_tokens(&mut parts, &mut open, tokenizer);
+        Ok(parts)
+    }
+
+    /// The rows of a picture. One tile at a time, which bounds the encoder's memory. `goes_on` is asked before each tile.
+    pub(super) fn encode(
+        &mut self,
+        id: &[u8; 32],
+        plan: &PicturePlan,
+        tiles: &[Rgb],
+        goes_on: &mut dyn FnMut() -> anyhow::Result<()>,
+    ) -> anyhow::Result<EncodedPicture> {
+        let mut rows = Vec::with_capacity(tiles.len());
+        for tile in tiles {
+            goes_on()?;
+            let picture = Picture { width: tile.width as usize, height: tile.height as usize, rgb: &tile.pixels };
+            rows.extend(self.encoder.encode(&[picture])?);
+        }
+        Ok(self.rules.encoded(id, plan, &rows, self.encoder.newline_row()))
+    }
+}
+
+/// Adds the tokens of the text since the last rows. The first ones begin with BOS, if the model's prompts do.
+fn push_tokens(parts: &mut Vec<PromptPart>, text: &mut String, tokenizer: &Tokenizer) {
+    let bos = tokenizer.bos().filter(|_| parts.is_empty() && tokenizer.starts_with_bos());
+    let ids: Vec<u32> = bos.into_iter().chain(tokenizer.encode(text, true)).collect();
+    text.clear();
+    if !ids.is_empty() {
+        parts.push(PromptPart::Tokens(ids));
+    }
+}
+
+/// The items of a prompt.
+pub fn items(parts: &[PromptPart]) -> Items {
+    let (mut first, mut runs) = (Vec::new(), Vec::<(RowRun, Vec<u32>)>::new());
+    for part in parts {
+        match part {
+            PromptPart::Rows(rows) => runs.push((rows.run.clone(), Vec::new())),
+            PromptPart::Tokens(ids) => runs.last_mut().map_or(&mut first, |(_, behind)| behind).extend(ids),
+        }
+    }
+    Items::with_runs(first, runs)
+}
