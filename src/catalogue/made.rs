@@ -8,6 +8,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use sha2::{Digest, Sha256};
 
 use super::beside;
@@ -201,10 +202,15 @@ impl Store {
         Ok(path.into())
     }
 
-    /// Gives a directory the name of a model, and removes the one that had it.
+    /// Gives a directory the name of a model, and removes the one that had it. Whoever looks finds one of them, if the file system can
+    /// exchange names.
     fn exchange(&self, id: &str, fresh: &Path) -> std::io::Result<()> {
         let (dir, old) = (self.dir(id), self.beside(id, OLD));
         absent(&old)?;
+        if renameat2(AT_FDCWD, fresh, AT_FDCWD, &dir, RenameFlags::RENAME_EXCHANGE).is_ok() {
+            sync_folder(&self.root)?;
+            return absent(fresh);
+        }
         let had = match std::fs::rename(&dir, &old) {
             Err(error) if error.kind() == ErrorKind::NotFound => false,
             renamed => renamed.map(|()| true)?,

@@ -66,6 +66,33 @@ fn a_second_model_takes_the_place_of_the_first() {
 }
 
 #[test]
+fn a_model_that_is_replaced_is_never_gone() {
+    let scene = Scene::new();
+    let files = scene.weights(b"weights");
+    let put = |text: &str| drop(scene.store.put("m", &files, with_system(text), None).unwrap());
+    put("0");
+    let done = std::sync::atomic::AtomicBool::new(false);
+    let looks = std::thread::scope(|scope| {
+        let look = || {
+            let mut looks = 0;
+            while !done.load(std::sync::atomic::Ordering::Acquire) {
+                assert_eq!(scene.store.made().len(), 1, "after {looks} looks");
+                looks += 1;
+            }
+            looks
+        };
+        let looks = scope.spawn(look);
+        for text in 1..200 {
+            put(&text.to_string());
+        }
+        done.store(true, std::sync::atomic::Ordering::Release);
+        looks.join().unwrap()
+    });
+    assert!(looks > 0);
+    assert_eq!(scene.names(), ["m"]);
+}
+
+#[test]
 fn nothing_is_left_of_a_model_that_cannot_be_made() {
     let scene = Scene::new();
     let mut files = scene.weights(b"weights");

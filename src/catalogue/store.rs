@@ -61,6 +61,18 @@ impl Store {
     }
 
     pub(super) fn manifest(&self, dir: &Path) -> Option<Manifest> {
+        let identity = || dir.metadata().map(|meta| meta.ino()).ok();
+        loop {
+            let before = identity();
+            let found = self.manifest_now(dir);
+            // A model that is replaced meanwhile seems to lack files.
+            if found.is_some() || identity() == before {
+                return found;
+            }
+        }
+    }
+
+    fn manifest_now(&self, dir: &Path) -> Option<Manifest> {
         let manifest: Manifest = serde_json::from_slice(&outside::read_regular(&dir.join(MANIFEST), MAX_MANIFEST).ok()?).ok()?;
         let plain = |name: &str| Path::new(name).file_name().is_some_and(|file| file == name);
         let is_there = |&(name, _, size): &(&str, &str, u64)| {

@@ -21,6 +21,9 @@ pub struct ListArgs {
     /// List by family, with size, context and licence
     #[arg(long, conflicts_with_all = ["json", "on_disk"])]
     all: bool,
+    /// Print only names, as completions of shells read them
+    #[arg(long, conflicts_with_all = ["json", "all"])]
+    names: bool,
     /// Only models that are completely on disk
     #[arg(long)]
     on_disk: bool,
@@ -50,6 +53,9 @@ pub fn run(args: ListArgs, config: Option<&Path>) -> anyhow::Result<()> {
     }
     let mut models = models(&config);
     models.retain(|model| !args.on_disk || model.presence == Presence::Yes);
+    if args.names {
+        return print(&models.iter().map(|model| format!("{}\n", model.id)).collect::<String>());
+    }
     if args.json { print_json(&to_json(&models)) } else { print(&table(&models)) }
 }
 

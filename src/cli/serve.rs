@@ -155,7 +155,7 @@ fn banner(registry: &Registry, site: Address) -> String {
     for info in registry.list() {
         match registry.get_loaded(&info.id) {
             Some(model) => {
-                let (context, most) = (model.base.context, model.base.spec.context_length);
+                let (context, most) = (model.context(), model.base.spec.context_length);
                 let of = if context < most { format!(" (the model was made for {most})") } else { String::new() };
                 text += &format!("  {}  {} backend, context of {context} tokens{of}\n", info.id, model.base.backend);
                 // A model that chats is the better example.

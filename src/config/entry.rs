@@ -144,6 +144,11 @@ pub fn find_model<'a>(models: &'a [ModelEntry], name: &str) -> Option<&'a ModelE
 }
 
 impl ModelEntry {
+    /// The context of the name over weights that are served with `served` tokens.
+    pub fn context_within(&self, served: usize) -> usize {
+        self.made.as_ref().and_then(|made| made.context()).unwrap_or(usize::MAX).min(served)
+    }
+
     /// The context that the entry sets. None if it sets none or `auto`.
     pub fn served_context(&self) -> Option<usize> {
         match self.context? {

@@ -41,7 +41,7 @@ const PARAMETERS: &[(&str, Type, Effect)] = &[
     ("num_predict", COUNT, Effect::Honoured),
     ("stop", Type::Texts, Effect::Honoured),
     ("repeat_last_n", COUNT, Effect::None("penalties see the whole text; 0 switches them off")),
-    ("num_ctx", COUNT, Effect::None("a model has the context that it is served with (--context)")),
+    ("num_ctx", COUNT, Effect::Honoured),
     ("num_keep", COUNT, Effect::None("nothing is moved out of the context")),
     ("num_batch", COUNT, LOADING),
     ("num_gpu", COUNT, LOADING),
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn what_changes_nothing_has_a_reason() {
-        assert!(without_effect("num_ctx").is_some_and(|reason| reason.contains("--context")));
+        assert!(without_effect("num_keep").is_some_and(|reason| reason.contains("context")));
         assert_eq!(without_effect("temperature"), None);
     }
 }

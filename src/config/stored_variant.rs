@@ -109,6 +109,12 @@ impl StoredVariant {
         u32::try_from(count).ok().filter(|count| *count > 0)
     }
 
+    /// The longest context of the name, within the one that its weights are served with [tokens].
+    pub fn context(&self) -> Option<usize> {
+        let count = self.parameters.get("num_ctx").and_then(Value::as_u64)?;
+        usize::try_from(count).ok().filter(|count| *count > 0)
+    }
+
     /// The texts that end an answer, for requests that have none.
     pub fn stop(&self) -> Vec<String> {
         let texts = self.parameters.get("stop").and_then(Value::as_array).into_iter().flatten();

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use catalogue::{LATEST, MMPROJ, Manifest, NewFile, Store, models};
-use config::{Config, ModelEntry, StoredVariant, check_made_name, find_model};
+use config::{Config, Context, ModelEntry, StoredVariant, check_made_name, find_model};
 use gguf::GgufFile;
 use quantize::{FILE_TYPES, FileType, Options, QuantizeError};
 use serde_json::Map;
@@ -71,6 +71,9 @@ impl Maker<'_> {
             files = std::iter::once(weights).chain(files.into_iter().filter(|file| file.name == MMPROJ)).collect();
         }
         template = changes.apply(&mut variant).or(template);
+        if let Some(note) = self.context_note(&files, &variant) {
+            tell(&note);
+        }
         tell("writing manifest");
         let template = template.as_ref().map(|text| (text.jinja.as_str(), text.source.clone()));
         Ok(self.store.put(&id, &files, variant, template)?)
@@ -82,6 +85,18 @@ impl Maker<'_> {
     /// As for [`Maker::make`].
     pub fn copy(&self, from: &str, to: &str) -> Outcome<Manifest> {
         self.make(to, Recipe::copy_of(from), &|_| {})
+    }
+
+    /// What to say about a context that is longer than what the weights are served with.
+    fn context_note(&self, files: &[NewFile], variant: &StoredVariant) -> Option<String> {
+        let asked = variant.context()?;
+        let trained = GgufFile::open(&files.first()?.path).ok()?.context_length();
+        let served = match self.config.engine.context {
+            Context::Tokens(tokens) => Some((tokens, "that the server is set to (--context)")),
+            Context::Auto => None,
+        };
+        let (most, why) = trained.map(|most| (most, "that the model was made for")).into_iter().chain(served).min()?;
+        (asked > most).then(|| format!("num_ctx is {asked}, but the context has at most the {most} tokens {why}"))
     }
 
     /// The id for a name that a made model may have.

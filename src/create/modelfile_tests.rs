@@ -31,9 +31,9 @@ fn a_modelfile_becomes_a_recipe() {
 
 #[test]
 fn notes_say_what_changes_nothing() {
-    let (_, notes) = Modelfile::parse("FROM a\nPARAMETER num_ctx 4096\nPARSER x").unwrap().recipe(Path::new(".")).unwrap();
+    let (_, notes) = Modelfile::parse("FROM a\nPARAMETER num_keep 4\nPARSER x").unwrap().recipe(Path::new(".")).unwrap();
     assert_eq!(notes.len(), 2);
-    assert!(notes[0].starts_with("line 2: the parameter num_ctx changes nothing") && notes[1].starts_with("line 3: PARSER"), "{notes:?}");
+    assert!(notes[0].starts_with("line 2: the parameter num_keep changes nothing") && notes[1].starts_with("line 3: PARSER"), "{notes:?}");
 }
 
 #[test]

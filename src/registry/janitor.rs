@@ -76,8 +76,20 @@ impl Registry {
 
     fn serve_anew(&self, config: &Config, named: &[String]) -> anyhow::Result<()> {
         let _listing = lock(&self.listing);
-        let mut next = ServedModels::new(config, &self.store, named, self.started, &self.notifier)?;
-        let models = next.models_over(&self.served(), &self.store);
+        let list = || -> anyhow::Result<_> {
+            let next = ServedModels::new(config, &self.store, named, self.started, &self.notifier)?;
+            let (models, faults) = next.models_over(&self.served(), &self.store);
+            Ok((next, models, faults))
+        };
+        let (mut next, mut models, mut faults) = list()?;
+        if !faults.is_empty() {
+            // A model may have been replaced since the list was made.
+            (next, models, faults) = list()?;
+        }
+        for (id, error) in faults {
+            // The next request loads the model, and reports what is wrong.
+            tracing::warn!("the model `{id}` is loaded again: {}", format!("{error:#}").escape_debug());
+        }
         let mut served = self.served.write().unwrap_or_else(PoisonError::into_inner);
         let gone = next.keep(&served, models);
         if next.is_like(&served) {

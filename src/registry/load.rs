@@ -128,6 +128,7 @@ fn device_memory(config: &Config) -> Option<DeviceMemory> {
 fn name_defaults(entry: &ModelEntry) -> anyhow::Result<NameDefaults> {
     let made = entry.made.as_deref();
     let defaults = NameDefaults {
+        context: made.and_then(StoredVariant::context),
         max_tokens: entry.max_tokens,
         system: entry.system.clone(),
         effort: entry.reasoning_effort.clone(),

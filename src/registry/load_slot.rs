@@ -172,7 +172,8 @@ impl<T> LoadSlot<T> {
         None
     }
 
-    /// Takes the living value of another slot, changed by `change`, with its usage. The requests that use it are not disturbed.
+    /// Takes the living value of another slot, changed by `change`, with its usage, and stops that slot, so that it loads nothing again.
+    /// The requests that use the value are not disturbed.
     pub fn adopt(&self, other: &Self, change: impl FnOnce(&T) -> T) {
         let state = other.lock();
         let LoadState::Ready(value, usage) = &*state else { return };
@@ -180,7 +181,7 @@ impl<T> LoadSlot<T> {
             return;
         }
         let next = LoadState::Ready(Arc::new(change(value)), usage.clone());
-        other.set(state, LoadState::Empty);
+        other.set(state, LoadState::Stopped);
         self.set(self.lock(), next);
     }
 

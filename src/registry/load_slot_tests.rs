@@ -54,6 +54,18 @@ fn a_value_in_use_is_not_unloaded() {
 }
 
 #[test]
+fn a_value_that_moves_is_not_loaded_again_where_it_was() {
+    let (old, new) = (loaded(), unloaded());
+    let lease = old.lease().unwrap();
+    new.adopt(&old, |_| Fake::default());
+    assert!(matches!(old.begin(), LoadAction::Stopped) && matches!(new.begin(), LoadAction::Ready(..)));
+    assert_eq!(old.unload(true).err(), Some(UnloadError::NotLoaded));
+    assert_eq!(new.unload(false).err(), Some(UnloadError::InUse(1)), "requests from before count");
+    drop(lease);
+    assert!(new.unload(false).is_ok());
+}
+
+#[test]
 fn leases_of_an_earlier_load_do_not_hold_the_next_one() {
     let slot = loaded();
     let old = slot.lease().unwrap();

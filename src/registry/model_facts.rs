@@ -24,7 +24,7 @@ pub struct ModelFacts {
     /// The sha256 if the model is in the store, or else the digest of the beginnings of its files.
     pub digest: String,
     pub file: Arc<DescribedFile>,
-    /// The longest context served [tokens]. `None` if it is decided when the model is loaded.
+    /// The longest context served, or that the model was made with [tokens]. `None` if it is decided when the model is loaded.
     pub context: Option<usize>,
     /// The sampling values for requests that do not choose.
     pub sampling: SamplingChoice,
@@ -51,7 +51,12 @@ impl Registry {
         let served = self.served();
         let variants = served.bases.iter().flat_map(|base| base.variants.iter().map(move |variant| (base, variant)));
         let shown = variants.filter(|(_, variant)| shows(&variant.id));
-        let mut all: Vec<_> = shown.filter_map(|(base, variant)| self.facts_of(base, variant).ok()?).collect();
+        let read = |(base, variant): (&Arc<Base>, &ModelEntry)| match self.facts_of(base, variant) {
+            Ok(None) if variant.source != Source::Stored => None,
+            Ok(Some(facts)) => Some(facts),
+            _ => self.facts(&variant.id).ok(),
+        };
+        let mut all: Vec<_> = shown.filter_map(read).collect();
         self.sort(&mut all, |facts| &facts.id);
         all
     }
@@ -61,28 +66,52 @@ impl Registry {
     /// # Errors
     /// The model is unknown or not on disk, or its file cannot be read.
     pub fn facts(&self, name: &str) -> Result<ModelFacts, RegistryError> {
-        let (base, index) = self.find(name)?;
-        self.facts_of(&base, &base.variants[index])?.ok_or_else(|| self.not_found(name))
+        self.read(name, |facts| Ok(facts.clone()))
+    }
+
+    /// Reads the files of a served model with `read`. If another model takes its place meanwhile, reads that one. Blocks.
+    ///
+    /// # Errors
+    /// As for [`Registry::facts`]. The log has the cause.
+    pub fn read<T>(&self, name: &str, read: impl Fn(&ModelFacts) -> anyhow::Result<T>) -> Result<T, RegistryError> {
+        let (mut base, mut index) = self.find(name)?;
+        loop {
+            let variant = &base.variants[index];
+            let got = self.facts_of(&base, variant).and_then(|facts| facts.as_ref().map(&read).transpose());
+            if let Ok(Some(value)) = got {
+                return Ok(value);
+            }
+            if variant.source == Source::Stored {
+                self.follow_store();
+            }
+            match (self.find(name), got) {
+                (Ok((next, at)), _) if !Arc::ptr_eq(&next, &base) => (base, index) = (next, at),
+                (_, Ok(_)) => return Err(self.not_found(name)),
+                (_, Err(error)) => {
+                    let (id, cause) = (variant.id.clone(), format!("{error:#}"));
+                    tracing::warn!("the model `{id}` could not be described: {}", cause.escape_debug());
+                    return Err(RegistryError::LoadFailed { id, cause });
+                }
+            }
+        }
     }
 
     /// `None` if the model is not on disk.
-    fn facts_of(&self, base: &Base, variant: &ModelEntry) -> Result<Option<ModelFacts>, RegistryError> {
+    fn facts_of(&self, base: &Base, variant: &ModelEntry) -> anyhow::Result<Option<ModelFacts>> {
         let Some(path) = self.store.path(&base.entry) else { return Ok(None) };
-        let file = self.descriptions.of(&path, variant.chat_template.as_deref()).map_err(|error| {
-            let (id, cause) = (variant.id.clone(), format!("{error:#}"));
-            tracing::warn!("the model `{id}` could not be described: {}", cause.escape_debug());
-            RegistryError::LoadFailed { id, cause }
-        })?;
+        let file = self.descriptions.of(&path, variant.chat_template.as_deref())?;
         let of_file = file.description.sampling;
         let sampling = match variant.of {
             Some(_) => variant.sampling.or(default_sampling(&base.entry, of_file)),
             None => default_sampling(variant, of_file),
         };
         let loaded = base.slot.peek().map(|loaded| loaded.context);
-        let context = loaded.or_else(|| match base.entry.context.unwrap_or(self.settings().engine.context) {
+        let served = loaded.or_else(|| match base.entry.context.unwrap_or(self.settings().engine.context) {
             Context::Tokens(tokens) => Some(tokens),
             Context::Auto => None,
         });
+        let of_name = variant.made.as_ref().and_then(|made| made.context());
+        let context = served.into_iter().chain(of_name).min();
         let manifest = self.store.find(if variant.source == Source::Stored { variant } else { &base.entry });
         let made_at = manifest.as_ref().filter(|manifest| manifest.made.is_some()).map(|manifest| manifest.date);
         let stored = manifest.map(|manifest| manifest.whole_digest());

@@ -111,6 +111,7 @@ fn status(base: &Base, variant: &ModelEntry) -> ModelStatus {
         LoadPhase::Ready | LoadPhase::Failed => ModelState::Failed,
     };
     let of_load = loaded.as_ref();
+    let served = of_load.map(|(loaded, _)| loaded.context).or_else(|| variant.served_context());
     ModelStatus {
         aliases: variant.aliases.clone(),
         root: variant.stored_as().to_owned(),
@@ -118,7 +119,7 @@ fn status(base: &Base, variant: &ModelEntry) -> ModelStatus {
         state,
         loading_seconds: if let LoadPhase::Loading(since) = phase { Some(since.as_secs()) } else { None },
         bytes: of_load.map(|(loaded, _)| loaded.bytes),
-        context: of_load.map(|(loaded, _)| loaded.context).or_else(|| variant.served_context()),
+        context: served.map(|served| variant.context_within(served)),
         backend: of_load.and_then(|(loaded, _)| Some(loaded.models.first()?.base.backend.name())),
         num_requests: of_load.map_or(0, |(_, usage)| usage.num_leases()),
         num_waiting: base.slot.num_waiting(),

@@ -183,13 +183,23 @@ impl Registry {
     /// Leases a model by id or alias, and loads the model if needed. A model whose engine has died is loaded again. Blocks: call it off the
     /// event loop.
     pub fn get(self: &Arc<Self>, name: &str) -> Result<Arc<Model>, RegistryError> {
-        let (base, index) = self.find(name)?;
-        let deadline = self.deadline();
+        let (mut found, deadline) = (self.find(name)?, self.deadline());
         loop {
-            match self.begin(&base)? {
-                LoadAction::Ready(loaded, lease) => return Ok(leased(&loaded, index, Box::new(lease))),
+            let got = self.get_from(name, &found, deadline);
+            match self.successor(name, &found, &got) {
+                Some(next) => found = next,
+                None => return got,
+            }
+        }
+    }
+
+    fn get_from(self: &Arc<Self>, name: &str, found: &(Arc<Base>, usize), deadline: Instant) -> Result<Arc<Model>, RegistryError> {
+        let (base, index) = found;
+        loop {
+            match self.begin(base)? {
+                LoadAction::Ready(loaded, lease) => return Ok(leased(&loaded, *index, Box::new(lease))),
                 LoadAction::Load(dead) => {
-                    self.load(&base, dead, deadline, false);
+                    self.load(base, dead, deadline, false);
                     continue;
                 }
                 _ => base.slot.wait(deadline.saturating_duration_since(Instant::now())),
@@ -202,15 +212,35 @@ impl Registry {
 
     /// Leases a model to a request. If needed, the request waits in a bounded queue, for memory and for the load.
     pub async fn acquire(self: &Arc<Self>, name: &str) -> Result<Arc<Model>, RegistryError> {
-        let (base, index) = self.find(name)?;
-        let Patience { wait, most } = self.patience();
-        let deadline = Instant::now() + wait;
+        let (mut found, deadline) = (self.find(name)?, self.deadline());
+        loop {
+            let got = self.acquire_from(name, &found, deadline).await;
+            match self.successor(name, &found, &got) {
+                Some(next) => found = next,
+                None => return got,
+            }
+        }
+    }
+
+    /// What the name leads to now, if a request has failed because the model that it had found was replaced meanwhile.
+    fn successor(&self, name: &str, found: &(Arc<Base>, usize), got: &Result<Arc<Model>, RegistryError>) -> Option<(Arc<Base>, usize)> {
+        let has_failed = matches!(got, Err(RegistryError::LoadFailed { .. }));
+        has_failed.then(|| self.find(name).ok()).flatten().filter(|(base, _)| !Arc::ptr_eq(base, &found.0))
+    }
+
+    async fn acquire_from(
+        self: &Arc<Self>,
+        name: &str,
+        found: &(Arc<Base>, usize),
+        deadline: Instant,
+    ) -> Result<Arc<Model>, RegistryError> {
+        let ((base, index), most) = (found, self.patience().most);
         let mut changes = base.slot.changes();
         let mut place = None;
         loop {
             changes.borrow_and_update();
-            match self.begin(&base)? {
-                LoadAction::Ready(loaded, lease) => return Ok(leased(&loaded, index, Box::new(lease))),
+            match self.begin(base)? {
+                LoadAction::Ready(loaded, lease) => return Ok(leased(&loaded, *index, Box::new(lease))),
                 LoadAction::Load(dead) => {
                     let (registry, base_to_load) = (self.clone(), base.clone());
                     // The load continues if the client leaves, because others may wait for it.
@@ -278,6 +308,10 @@ impl Registry {
             deadline,
         };
         let outcome = self.load_into(base, &config, &admission);
+        if matches!(outcome, Err(LoadFault::Failed(_))) {
+            // If the model was replaced or removed, waiting requests find its successor.
+            self.follow_store();
+        }
         match &outcome {
             Err(LoadFault::NoRoom(cause)) if logs => tracing::warn!("the model `{}` could not be loaded: {cause}", base.id()),
             Err(LoadFault::Failed(cause)) if logs => {
@@ -352,7 +386,7 @@ pub(crate) fn info_of(base: &Base, variant: &ModelEntry) -> ModelInfo {
     ModelInfo {
         id: variant.id.clone(),
         created: base.created,
-        context: context.or_else(|| variant.served_context()),
+        context: context.or_else(|| variant.served_context()).map(|served| variant.context_within(served)),
         loaded: loaded.is_some(),
         root: variant.stored_as().to_owned(),
         parent: variant.parent().map(str::to_owned),

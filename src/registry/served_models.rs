@@ -66,22 +66,21 @@ impl ServedModels {
         before.bases.iter().filter(|old| !self.bases.iter().any(|base| Arc::ptr_eq(base, old))).cloned().collect()
     }
 
-    /// The bases whose weights are loaded already under other names, by index, with their models over those weights.
-    /// Blocks: it reads files.
-    pub fn models_over(&self, before: &Self, store: &Store) -> Vec<(usize, Arc<Base>, Vec<Arc<Model>>)> {
-        let changed = self.bases.iter().enumerate().filter_map(|(at, base)| {
-            let old = before.bases.iter().find(|old| old.entry == base.entry && old.variants != base.variants)?;
-            let (path, loaded) = (store.path(&base.entry)?, old.slot.peek()?);
+    /// The bases whose weights are loaded already under other names, by index, with their models over those weights, and those whose
+    /// files cannot be read, with the cause. Blocks: it reads files.
+    #[allow(clippy::type_complexity, reason = "each part is used once")]
+    pub fn models_over(&self, before: &Self, store: &Store) -> (Vec<(usize, Arc<Base>, Vec<Arc<Model>>)>, Vec<(String, anyhow::Error)>) {
+        let (mut over, mut faults) = (Vec::new(), Vec::new());
+        for (at, base) in self.bases.iter().enumerate() {
+            let is_old = |old: &&Arc<Base>| old.entry == base.entry && old.variants != base.variants;
+            let Some(old) = before.bases.iter().find(is_old) else { continue };
+            let Some((path, loaded)) = store.path(&base.entry).zip(old.slot.peek()) else { continue };
             match load::models_over(base, old, &loaded, &path) {
-                Ok(models) => Some((at, old.clone(), models)),
-                Err(error) => {
-                    // The next request loads the model, and reports what is wrong.
-                    tracing::warn!("the model `{}` is loaded again: {}", base.id(), format!("{error:#}").escape_debug());
-                    None
-                }
+                Ok(models) => over.push((at, old.clone(), models)),
+                Err(error) => faults.push((base.id().to_owned(), error)),
             }
-        });
-        changed.collect()
+        }
+        (over, faults)
     }
 
     /// Whether both lists have the same bases in the same order.

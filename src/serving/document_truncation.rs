@@ -29,7 +29,7 @@ impl Truncation {
         encode: impl Fn(&str) -> Result<[ValidText; N], RequestError>,
     ) -> Result<[ValidText; N], RequestError> {
         self.prompt.map_or(Ok(()), |most| check_most(most, ContextLimit::of(model)))?;
-        let room = self.prompt.map(|most| most.min(model.base.context));
+        let room = self.prompt.map(|most| most.min(model.context()));
         let longest = self.document.into_iter().chain(room).min();
         let mut text = longest.map_or(Cow::Borrowed(document), |most| beginning(model, bounded(document, most), |has| has.min(most)));
         let Some(room) = room else { return encode(&text) };

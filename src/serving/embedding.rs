@@ -43,7 +43,7 @@ pub fn validate_within(model: &Arc<Model>, prompt: &Prompt, most: Option<usize>,
     }
     let ids = match prompt {
         Prompt::Text(text) => beginning(model, text, most),
-        Prompt::Ids(ids) => ids[..ids.len().min(most).min(model.base.context)].to_vec(),
+        Prompt::Ids(ids) => ids[..ids.len().min(most).min(model.context())].to_vec(),
         Prompt::Chat(_) | Prompt::Infill { .. } => return whole,
     };
     validate(model.clone(), &Prompt::Ids(ids), cache_salt)

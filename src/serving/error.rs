@@ -58,17 +58,21 @@ pub struct ContextLimit {
     pub context: usize,
     /// The longest context that the model was made for.
     pub most: usize,
+    /// Whether the name has a shorter context than its base model.
+    pub by_name: bool,
 }
 
 impl ContextLimit {
     pub(super) fn of(model: &Model) -> Self {
-        Self { context: model.base.context, most: model.base.spec.context_length }
+        let context = model.context();
+        Self { context, most: model.base.spec.context_length, by_name: context < model.base.context }
     }
 }
 
 impl fmt::Display for ContextLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.context < self.most {
+            _ if self.by_name => write!(f, "shorten it, or make the model with a larger num_ctx"),
             true => write!(f, "shorten it, or start the server with a larger --context (the model was made for up to {})", self.most),
             false => write!(f, "shorten it: the model was made for at most {}", self.most),
         }

@@ -94,6 +94,11 @@ impl Model {
         self.base.pictures.as_ref()
     }
 
+    /// The longest context of a request [tokens].
+    pub fn context(&self) -> usize {
+        self.defaults.context.unwrap_or(usize::MAX).min(self.base.context)
+    }
+
     /// The sampling values of a request.
     pub fn sampling_of(&self, options: &Options) -> SamplingParams {
         match options.chosen {

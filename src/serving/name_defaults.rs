@@ -10,6 +10,8 @@ use chat::{Conversation, Message, Role, is_reserved};
 /// A name's parameters. They replace those that a request leaves out.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NameDefaults {
+    /// The longest context of the name, within that of the base model [tokens].
+    pub context: Option<usize>,
     /// The most tokens of an answer.
     pub max_tokens: Option<u32>,
     /// The system message for conversations that begin without one.

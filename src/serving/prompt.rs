@@ -47,7 +47,7 @@ impl Prompt {
 
 /// The most tokens of a prompt that are counted: four contexts.
 pub(super) fn most_counted(model: &Model) -> usize {
-    model.base.context.saturating_mul(4)
+    model.context().saturating_mul(4)
 }
 
 /// The number of ids that both the tokenizer and the weights have.
@@ -82,7 +82,7 @@ pub(super) fn encode_up_to(model: &Model, prompt: &Prompt, most: usize) -> Resul
                 return Err(RequestError::TooMuch { size, most: MAX_INFILL, unit: "bytes of text" });
             }
             // An eighth of the context is left for the answer.
-            let most = model.base.context - model.base.context / 8;
+            let most = model.context() - model.context() / 8;
             Some(tokenizer.encode_infill(infill, Gap { files, prefix, suffix, begun }, most))
         }
     };

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use super::encoded_prompt::{EncodedPrompt, PlannedPicture};
 use super::error::{ContextLimit, RequestError};
 use super::model::Model;
 use super::options::{Budget, DraftLimits, Options, Truncate};
 use super::output::Counts;
-use super::encoded_prompt::{EncodedPrompt, PlannedPicture};
 use super::prompt::{Prompt, check_ids, encode_rendered, encode_up_to, most_counted, rendered_behind, vocab_size, with_prefix};
 use super::thinking_budget::ThinkingBudget;
 use super::token_constraint::TokenConstraint;
@@ -186,7 +186,7 @@ fn draft_options(model: &Model, options: &Options) -> DraftOptions {
     let DraftLimits { most, fewest, least_probability } = options.drafts;
     let tokens = |text: &String| {
         let mut ids = model.base.tokenizer.encode(text, false);
-        ids.truncate(model.base.context);
+        ids.truncate(model.context());
         ids.into()
     };
     let prediction = options.prediction.as_ref().filter(|_| most != Some(0)).map(tokens);
@@ -322,7 +322,7 @@ pub(super) fn budget(prompt: usize, room: ContextLimit, budget: Budget) -> Resul
 mod tests {
     use super::*;
 
-    const ROOM: ContextLimit = ContextLimit { context: 100, most: 400 };
+    const ROOM: ContextLimit = ContextLimit { context: 100, most: 400, by_name: false };
 
     fn budget(prompt: usize, budget: Budget) -> Result<u32, RequestError> {
         super::budget(prompt, ROOM, budget)
@@ -364,7 +364,7 @@ mod tests {
         );
         let error = budget(10, Budget::Strict(91)).unwrap_err().to_string();
         assert!(error.contains("is 100 tokens, but the prompt has 10 and 91 more were asked for: "), "{error}");
-        let whole = ContextLimit { context: 100, most: 100 };
+        let whole = ContextLimit { context: 100, most: 100, by_name: false };
         let error = super::budget(101, whole, Budget::Rest).unwrap_err().to_string();
         assert!(error.ends_with("shorten it: the model was made for at most 100"), "{error}");
     }

@@ -29,7 +29,7 @@ pub fn tokenize(model: &Model, text: &str, add_special: bool) -> Result<Vec<u32>
 /// Tokenizes the beginning of a text, up to `most` tokens and the context. A token that ends every text (such as SEP) stays at the end.
 /// Call it off the event loop, too.
 pub(super) fn beginning(model: &Model, text: &str, most: usize) -> Vec<u32> {
-    let (tokenizer, most) = (&model.base.tokenizer, model.base.context.min(most));
+    let (tokenizer, most) = (&model.base.tokenizer, model.context().min(most));
     let mut ids = tokenizer.encode_prompt(bounded(text, most), usize::MAX).unwrap_or_default();
     let end = ids.last().copied().filter(|&id| tokenizer.is_control(id));
     ids.truncate(most);

@@ -235,6 +235,72 @@ def other_life(server, no):
     ][no % 4]()
 
 
+def test_a_model_that_is_replaced_is_never_gone(maker, store):
+    """Requests get the old model or the new one, while others replace it."""
+    make(maker, "swap", **{"from": MODEL, "system": "One."})
+    loads, template = num_loads(maker), {"template": "{{ .System }} {{ .Prompt }}"}
+    variants = [{"system": "One."}, {"system": "Two.", **template}, {"system": "Three.", "parameters": {"num_ctx": 512}}]
+
+    def replace(no):
+        return maker.post("/api/create", {"model": "swap", "from": MODEL, "stream": False, **variants[no % 3]})
+
+    def ask(no):
+        body = {"model": "swap", "messages": say(), "max_tokens": 1}
+        doors = [("/v1/chat/completions", body), ("/api/show", {"model": "swap"}), ("/tokenize", {"model": "swap", "prompt": "a"})]
+        return maker.post(*doors[no % 3])
+
+    with ThreadPoolExecutor(6) as pool:
+        replaced = pool.map(replace, range(40))
+        asked = list(pool.map(ask, range(300)))
+        assert {reply.status for reply in replaced} == {200}
+    assert [reply.body for reply in asked if reply.status != 200] == []
+    assert num_loads(maker) == loads, "the weights were loaded once"
+    delete(maker, "swap")
+    assert names(store) == {"smollm2+135m"}
+
+
+# The context
+
+
+def test_the_context_of_a_made_model_is_its_own_at_all_doors(maker):
+    make(maker, "short", **{"from": MODEL, "parameters": {"num_ctx": 64}})
+    loads, long = num_loads(maker), "river " * 80
+    for path, fields in (
+        ("/v1/chat/completions", {"messages": say(long), "max_tokens": 2}),
+        ("/v1/completions", {"prompt": long, "max_tokens": 2}),
+        ("/v1/messages", {"messages": say(long), "max_tokens": 2}),
+        ("/v1/embeddings", {"input": long}),
+        ("/api/chat", {"messages": say(long), "options": {"num_predict": 2}}),
+        ("/api/generate", {"prompt": long, "options": {"num_predict": 2}}),
+    ):
+        assert maker.post(path, {"model": MODEL, **fields}).status == 200, path
+        reply = maker.post(path, {"model": "short", **fields})
+        assert reply.status == 400 and b"maximum context length is 64 tokens" in reply.body and b"larger num_ctx" in reply.body, reply.body
+    whole = maker.post("/v1/completions", {"model": "short", "prompt": "a river", "ignore_eos": True, "max_tokens": 500}).json()
+    assert whole["usage"]["total_tokens"] == 64 and whole["choices"][0]["finish_reason"] == "length"
+    shown = maker.post("/api/show", {"model": "short"}).json()
+    assert shown["model_info"]["llama.context_length"] == 64 and "num_ctx                        64" in shown["parameters"]
+    listed = {model["id"]: model["max_model_len"] for model in maker.get("/v1/models").json()["data"]}
+    assert (listed["short"], listed[MODEL]) == (64, 2048)
+    running = {model["name"]: model["context_length"] for model in maker.get("/api/ps").json()["models"]}
+    assert (running["short:latest"], running[MODEL]) == (64, 2048)
+    assert maker.post("/tokenize", {"model": "short", "prompt": "a"}).json()["max_model_len"] == 64
+    assert num_loads(maker) == loads, "both names share the weights"
+    delete(maker, "short")
+
+
+def test_a_context_that_cannot_be_had_is_named(maker, store):
+    note = "num_ctx is 100000, but the context has at most the 2048 tokens that the server is set to"
+    stages = lines(maker.post("/api/create", {"model": "long", "from": MODEL, "parameters": {"num_ctx": 100_000}}))
+    assert any(note in stage["status"] for stage in stages), stages
+    assert maker.post("/api/show", {"model": "long"}).json()["model_info"]["llama.context_length"] == 2048
+    assert maker.post("/v1/chat/completions", {"model": "long", "messages": say(), "max_tokens": 1}).status == 200
+    delete(maker, "long")
+    done = run(store, "create", "long", "-f", "-", stdin=f"FROM {MODEL}\nPARAMETER num_ctx 100000\n")
+    assert done.returncode == 0 and "at most the 8192 tokens that the model was made for" in done.stderr, done.stderr
+    assert run(store, "rm", "long").returncode == 0
+
+
 # Uploads
 
 
@@ -370,11 +436,11 @@ def run(store: Path, *args, **more):
 
 def test_the_command_line_makes_copies_lists_and_removes(store, tmp_path):
     modelfile = tmp_path / "Modelfile"
-    settings = f'PARAMETER temperature 0\nPARAMETER num_ctx 4096\nSYSTEM """{SYSTEM}"""\nMESSAGE user Hi\n'
+    settings = f'PARAMETER temperature 0\nPARAMETER num_keep 4\nSYSTEM """{SYSTEM}"""\nMESSAGE user Hi\n'
     modelfile.write_text(f"# Mario\nFROM {MODEL}\n{settings}")
     done = run(store, "create", "mario", "-f", modelfile)
     assert done.returncode == 0 and "mario made" in done.stdout, done.stderr
-    assert "line 4: the parameter num_ctx changes nothing" in done.stderr
+    assert "line 4: the parameter num_keep changes nothing" in done.stderr
     assert run(store, "cp", "mario:latest", "luigi").returncode == 0
     listed = {model["id"]: model for model in json.loads(run(store, "list", "--json").stdout)}
     assert listed["mario"]["on_disk"] and listed["mario"]["from"] == MODEL and listed["luigi"]["from"] == "mario"

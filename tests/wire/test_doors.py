@@ -25,6 +25,10 @@ def coder():
     ("POST", "/v1/moderations"),
     ("GET", "/v1/fine_tuning/jobs"),
     ("GET", "/v1/videos"),
+    ("POST", "/classify"),
+    ("POST", "/v1/classify"),
+    ("POST", "/v1/chat/completions/render"),
+    ("POST", "/v1/completions/render"),
 ])
 def test_what_the_server_does_not_do_is_refused_by_name(server, method, path):
     reply = server.request(method, path, {"model": MODEL, "input": "Hi"} if method == "POST" else None)
@@ -36,6 +40,7 @@ def test_what_the_server_does_not_do_is_refused_by_name(server, method, path):
 def test_probes_of_vllm_and_sagemaker_are_answered(server):
     for method in ("GET", "POST", "HEAD"):
         assert server.request(method, "/ping").status == 200
+    assert server.get("/v1/health").json() == server.get("/health").json() == {"status": "ok"}
     assert server.get("/load").json() == {"server_load": 0}
     long = open_stream(server, "/v1/completions", {"model": MODEL, "prompt": "Hi", "max_tokens": 4000, "ignore_eos": True, "stream": True})
     wait_until(lambda: server.get("/load").json() == {"server_load": 1}, 10, "the request counts")

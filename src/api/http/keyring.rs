@@ -62,8 +62,9 @@ impl Keyring {
 
     /// Whether a request for `path` needs no key.
     pub fn is_open(&self, path: &str) -> bool {
-        // The documentation and the chat page serve files from these paths.
+        // The documentation and the chat page serve files from these paths. `/health` has a second path.
         let below = |open: &str| match open {
+            "/health" => path == "/v1/health",
             "/docs" => path.starts_with("/docs/"),
             "/" => path.starts_with("/page/"),
             _ => false,
@@ -160,7 +161,7 @@ mod tests {
         let file = KeyFile::new(&path);
         file.add(entry("a")).unwrap();
         ring.refresh();
-        assert!(!ring.is_open("/v1/models") && ring.is_open("/health") && is_known("a"));
+        assert!(!ring.is_open("/v1/models") && ring.is_open("/health") && ring.is_open("/v1/health") && is_known("a"));
         file.add(entry("b")).unwrap();
         file.revoke("a").unwrap();
         ring.refresh();

@@ -41,7 +41,7 @@ const ADMIN: &str = "/admin/";
 
 /// Whether `path` is that of a health probe, which is called often.
 fn is_probe(path: &str) -> bool {
-    matches!(path, "/health" | "/ready" | "/ping" | "/load" | "/metrics" | "/version")
+    matches!(path, "/health" | "/v1/health" | "/ready" | "/ping" | "/load" | "/metrics" | "/version")
 }
 
 /// Whether a request retrieves, cancels or deletes a response. A key whose background responses take all its places can still do that.

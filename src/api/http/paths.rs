@@ -159,7 +159,6 @@ mod tests {
             ("/V1/Chat/Completions", "/v1/chat/completions"),
             ("/v1/chat/completion", "/v1/chat/completions"),
             ("/health/", "/health"),
-            ("/v1/health", "/health"),
             ("/healthz", "/health"),
             ("/v1/response/resp_1/cancel", "/v1/responses/{id}/cancel"),
             ("/nothing/alike", "-"),

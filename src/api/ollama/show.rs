@@ -14,7 +14,7 @@ use http::rfc3339::of_seconds;
 use http::state::{AppState, off_loop};
 use http::tenant::Tenant;
 use logits::SamplingChoice;
-use registry::{ModelFacts, RegistryError};
+use registry::ModelFacts;
 use serving::{Capabilities, Metadata, TensorFacts};
 
 /// Describe a model, as Ollama does
@@ -27,29 +27,24 @@ use serving::{Capabilities, Metadata, TensorFacts};
 pub async fn show(state: web::Data<AppState>, http: HttpRequest, body: Body) -> Result<HttpResponse, ApiError> {
     let (request, _held) = body.0.read(&convert::schemas::SHOWS, convert::model::show).await?;
     Tenant::of(&http).check_model(&state.registry, &request.model)?;
-    let registry = state.registry.clone();
-    let describe = move || {
-        let facts = registry.facts(&request.model)?;
-        let failed = |error: anyhow::Error| {
-            tracing::warn!("the model `{}` could not be described: {}", facts.id, format!("{error:#}").escape_debug());
-            RegistryError::LoadFailed { id: facts.id.clone(), cause: String::new() }
-        };
-        let abilities = facts.abilities().map_err(failed)?;
-        let metadata = match request.verbose {
-            true => facts.file.whole_metadata().map_err(failed)?,
+    let (registry, model, verbose) = (state.registry.clone(), request.model, request.verbose);
+    let describe = move |facts: &ModelFacts| {
+        let abilities = facts.abilities()?;
+        let metadata = match verbose {
+            true => facts.file.whole_metadata()?,
             false => facts.file.description.metadata.clone(),
         };
         // Verbose metadata is large, so it is serialised here and not on the event loop.
-        let mut shown = worded(&facts, abilities);
+        let mut shown = worded(facts, abilities);
         shown.model_info.extend(metadata);
-        if request.verbose {
+        if verbose {
             let tensor = |facts: TensorFacts| Tensor { name: facts.name, kind: facts.kind.to_owned(), shape: facts.dims };
-            shown.tensors = Some(facts.file.tensors().map_err(failed)?.into_iter().map(tensor).collect());
+            shown.tensors = Some(facts.file.tensors()?.into_iter().map(tensor).collect());
         }
         bound_context(&mut shown.model_info, &facts.file.description.architecture, facts.context);
-        Ok::<_, RegistryError>(serde_json::to_vec(&shown).expect("a description is JSON"))
+        Ok(serde_json::to_vec(&shown)?)
     };
-    let text = off_loop(describe).await??;
+    let text = off_loop(move || registry.read(&model, describe)).await??;
     Ok(HttpResponse::Ok().content_type("application/json").body(text))
 }
 

@@ -47,6 +47,7 @@ impl Dialect for OpenAi {
             "/pooling",
             "/invocations",
             "/infill",
+            "/classify",
         ]
     }
 
@@ -60,6 +61,7 @@ impl Dialect for OpenAi {
             .app_data(self.stores.responses.clone())
             .app_data(self.stores.conversations.clone())
             .app_data(self.storage.clone())
+            .configure(unsupported::routes)
             .service(resource("/v1/chat/completions", "GET, HEAD, POST", web::post().to(chat::create)).route(get().to(stored_chats::list)))
             .service(
                 resource("/v1/chat/completions/{id}", "GET, HEAD, POST, DELETE", get().to(stored_chats::retrieve))
@@ -111,8 +113,7 @@ impl Dialect for OpenAi {
             .service(resource("/apply-template", "POST", web::post().to(tokens::apply_template)))
             .service(resource("/tokenizer_info", "GET, HEAD", get().to(tokens::info)))
             .service(resource("/v1/models", "GET, HEAD", get().to(models::list)))
-            .service(resource("/v1/models/{id:.+}", "GET, HEAD", get().to(models::retrieve)))
-            .configure(unsupported::routes);
+            .service(resource("/v1/models/{id:.+}", "GET, HEAD", get().to(models::retrieve)));
     }
 
     fn begin(&self, state: &Data<AppState>) {

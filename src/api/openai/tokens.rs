@@ -33,7 +33,7 @@ pub async fn tokenize(state: web::Data<AppState>, http: HttpRequest, body: JsonB
     if let Text::Chat { conversation, .. } = &mut request.of {
         held = fetched_pictures::fetch(&state, &model, conversation, held).await?;
     }
-    let max_model_len = model.base.context;
+    let max_model_len = model.context();
     let (names, size) = match &request.of {
         Text::Plain { text, .. } => (names::COMPLETIONS, text.len()),
         Text::Chat { conversation, .. } => (names::CHAT, conversation.messages.iter().map(Message::num_text_bytes).sum()),
@@ -102,7 +102,7 @@ pub async fn info(state: web::Data<AppState>, http: HttpRequest) -> Result<HttpR
         bos_token: text(model.base.tokenizer.bos()),
         eos_token: text(model.base.tokenizer.eos()),
         vocab_size: model.base.tokenizer.vocab_size(),
-        max_model_len: model.base.context,
+        max_model_len: model.context(),
     }))
 }
 

@@ -18,7 +18,7 @@ pub async fn fitted(model: Arc<Model>, conversation: Conversation, max_output: O
 }
 
 fn fit(model: &Model, conversation: Conversation, max_output: Option<u32>) -> Result<Conversation, RequestError> {
-    let context = model.base.context;
+    let context = model.context();
     let answer = max_output.map_or(context / FOR_ANSWER, |count| count as usize).min(context / 2);
     let fits = |conversation: &Conversation| match tokenize_chat(model, conversation) {
         Ok(tokens) => Ok(tokens.count + answer <= context),

@@ -1,14 +1,17 @@
-//! Endpoints of OpenAI that this server does not have: sound, pictures, moderation and training. They answer with what the server lacks, so
-//! that a client does not take them for a wrong address. The OpenAPI document omits them, because operations that always fail are of no use
-//! there.
+//! Endpoints of OpenAI and vLLM that this server does not have: sound, pictures, moderation, training, classes of texts, prompts in vLLM's
+//! own form. They answer with what the server lacks, so that a client does not take them for a wrong address. The OpenAPI document omits
+//! them, because operations that always fail are of no use there.
 
 use actix_web::web::{self, ServiceConfig};
 use actix_web::{HttpRequest, ResponseError};
 
 use http::error::{ApiError, Kind, quoted};
 
+const CLASSIFY: &str = "name the classes of texts. `/v1/score` says how well two texts fit, and `/v1/rerank` orders texts";
+const RENDER: &str = "write prompts in vLLM's form. `/apply-template` returns the text of a conversation's prompt, and `/tokenize` its ids";
+
 /// The paths, and what their requests ask for.
-const PATHS: [(&str, &str); 8] = [
+const PATHS: [(&str, &str); 12] = [
     ("/v1/audio/speech", "speak texts"),
     ("/v1/audio/transcriptions", "write down speech"),
     ("/v1/audio/{rest:.*}", "hear or speak"),
@@ -17,8 +20,13 @@ const PATHS: [(&str, &str); 8] = [
     ("/v1/moderations", "moderate texts"),
     ("/v1/fine_tuning/{rest:.*}", "train models"),
     ("/v1/realtime", "speak over a WebSocket"),
+    ("/classify", CLASSIFY),
+    ("/v1/classify", CLASSIFY),
+    ("/v1/chat/completions/render", RENDER),
+    ("/v1/completions/render", RENDER),
 ];
 
+/// Must come before the routes with variable parts, which some of these paths match.
 pub fn routes(config: &mut ServiceConfig) {
     for (path, what) in PATHS {
         let refuse = move |request: HttpRequest| async move {

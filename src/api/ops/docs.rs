@@ -20,6 +20,7 @@ use http::state::{AppState, off_loop};
     info(title = "Penstock", description = "An OpenAI-compatible API over its own engine for quantised GGUF models."),
     paths(
         health::health,
+        health::v1_health,
         health::ready,
         health::ping,
         health::ping_by_post,
@@ -123,7 +124,7 @@ fn add_security(document: &mut Value) {
         "apiKey": {"type": "apiKey", "in": "header", "name": "x-api-key", "description": description}
     });
     document["security"] = json!([{"bearer": []}, {"apiKey": []}, {}]);
-    for path in ["/health", "/ready"] {
+    for path in ["/health", "/v1/health", "/ready"] {
         document["paths"][path]["get"]["security"] = json!([]);
     }
 }

@@ -41,6 +41,14 @@ pub async fn health(state: web::Data<AppState>) -> HttpResponse {
     if state.registry.has_dead_engine() { status(false, "engine stopped") } else { status(true, "ok") }
 }
 
+/// Whether the process and all its engines are alive, at the path of llama.cpp's server
+#[utoipa::path(get, path = "/v1/health", operation_id = "healthBelowV1", tag = "operations", responses(
+    (status = 200, description = "the process and all its engines are alive", body = Status),
+    (status = 503, description = "an engine has stopped", body = Status)))]
+pub async fn v1_health(state: web::Data<AppState>) -> HttpResponse {
+    health(state).await
+}
+
 /// Whether the process and all its engines are alive, at the path of SageMaker and vLLM
 #[utoipa::path(get, path = "/ping", tag = "operations", responses(
     (status = 200, description = "the process and all its engines are alive", body = Status),

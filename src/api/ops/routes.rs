@@ -10,6 +10,7 @@ pub fn routes(config: &mut ServiceConfig) {
         .service(resource("/", "GET, HEAD", get().to(page::chat)))
         .service(resource("/page/{file:.*}", "GET, HEAD", get().to(page::file)))
         .service(resource("/health", "GET, HEAD", get().to(health::health)))
+        .service(resource("/v1/health", "GET, HEAD", get().to(health::v1_health)))
         .service(resource("/ready", "GET, HEAD", get().to(health::ready)))
         .service(resource("/ping", "GET, HEAD, POST", get().to(health::ping)).route(web::post().to(health::ping_by_post)))
         .service(resource("/load", "GET, HEAD", get().to(health::load)))

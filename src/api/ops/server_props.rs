@@ -129,7 +129,7 @@ pub async fn props(state: web::Data<AppState>, request: HttpRequest) -> Result<H
         };
         props.modalities.vision = model.pictures().is_some();
         props.total_slots = Some(base.max_running);
-        props.default_generation_settings = Some(GenerationSettings { n_ctx: base.context, params });
+        props.default_generation_settings = Some(GenerationSettings { n_ctx: model.context(), params });
         props.chat_template = model.template.as_ref().map(|template| template.source().to_owned());
         (props.bos_token, props.eos_token) = (text(base.tokenizer.bos()), text(base.tokenizer.eos()));
     }
@@ -151,7 +151,7 @@ pub async fn slots(state: web::Data<AppState>, request: HttpRequest) -> Result<H
     let (id, query) = asked(&state, &request)?;
     let mut slots = Vec::new();
     if let Some(model) = state.registry.get_loaded(&id) {
-        let (busy, n_ctx) = (model.base.handle.num_active(), model.base.context);
+        let (busy, n_ctx) = (model.base.handle.num_active(), model.context());
         slots.extend((0..model.base.max_running).map(|id| Slot { id, n_ctx, speculative: false, is_processing: id < busy }));
     }
     let is_full = slots.iter().all(|slot| slot.is_processing);

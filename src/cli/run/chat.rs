@@ -116,7 +116,7 @@ impl Chat {
         match self.generate(&draft.text).await {
             Ok(answer) => {
                 if answer.is_cut {
-                    say(&format!("the context of {} tokens is full: /clear forgets the conversation", self.model.base.context));
+                    say(&format!("the context of {} tokens is full: /clear forgets the conversation", self.model.context()));
                 }
                 self.messages.push(Message::of_text(Role::Assistant, answer.text));
                 Ok(answer.end)
@@ -174,7 +174,7 @@ impl Chat {
                 Some(Err(StreamError::Interrupted(never))) => match never {},
                 Some(Ok((_, Output::End(end)))) => {
                     let used = account.prompt_tokens() + account.generated_tokens();
-                    break (TurnEnd::Complete, end.reason == EndReason::Length && used as usize >= self.model.base.context);
+                    break (TurnEnd::Complete, end.reason == EndReason::Length && used as usize >= self.model.context());
                 }
                 None => break (TurnEnd::Complete, false),
             }

@@ -203,7 +203,7 @@ fn shown(chat: &Chat, what: &str) -> Result<String, String> {
                  backend             {}",
                 model.id,
                 spec.arch.name,
-                base.context,
+                model.context(),
                 spec.context_length,
                 spec.layers.len(),
                 spec.vocab_size,

@@ -120,7 +120,7 @@ impl Settings {
     pub fn log_differences(&self, model: &Model) {
         let sampling = model.sampling_of(&self.options);
         let penalises = sampling.repetition_penalty != 1.0 || sampling.presence_penalty != 0.0 || sampling.frequency_penalty != 0.0;
-        if let Some(last @ 1..) = self.repeat_last_n.filter(|&last| penalises && last < model.base.context as i64) {
+        if let Some(last @ 1..) = self.repeat_last_n.filter(|&last| penalises && last < model.context() as i64) {
             tracing::warn!("{}: `options.repeat_last_n` is {last}, but penalties see the whole text", model.id);
         }
     }

@@ -61,7 +61,7 @@ mod tests {
         let (kind, param, message) = of(RequestError::Vocabulary { subject: Subject::StopTokens, id: 10, vocab_size: 10 });
         assert_eq!((kind, param.as_str()), (Kind::InvalidValue, "stop_token_ids"));
         assert!(message.starts_with("`stop_token_ids`: there is no token 10"), "{message}");
-        let (kind, param, message) = of(RequestError::TooLong { most: 8, room: ContextLimit { context: 2, most: 2 } });
+        let (kind, param, message) = of(RequestError::TooLong { most: 8, room: ContextLimit { context: 2, most: 2, by_name: false } });
         assert!(kind == Kind::ContextLength && param == "messages" && message.starts_with("context_length_exceeded: "), "{message}");
         assert_eq!(of(RequestError::Render(RenderError::NoEffort)).1, "reasoning_effort");
     }
