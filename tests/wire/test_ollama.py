@@ -339,9 +339,9 @@ def test_a_suffix_needs_a_model_that_fills_in(both):
 
 @pytest.mark.real_models
 def test_images_are_refused_by_name(server):
-    refused(generate(server, images=["aGk="]), "`images`")
+    refused(generate(server, images=["aGk="]), "`images[0]`")
     messages = [{"role": "user", "content": "hi"}, {"role": "user", "content": "x", "images": ["aGk="]}]
-    refused(chat(server, messages=messages), "`messages[1].images`")
+    refused(chat(server, messages=messages), "`messages[1].images[0]`")
     assert whole(generate(server, images=[], stream=False))["response"] == ANSWER
 
 

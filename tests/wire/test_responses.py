@@ -252,7 +252,7 @@ def test_the_store_is_bounded():
         ({"text": {"format": {"type": "json_schema", "name": "x", "schema": {"type": "strin"}}}}, "text"),
         ({"text": {"format": {"type": "json_object"}}, "min_tokens": 3}, "min_tokens"),
         ({"input": [{"role": "tool", "content": "x"}]}, "input[0].role"),
-        ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input[0].content[0].type"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input[0].content[0].image_url"),
         ({"instructions": 5}, "instructions"),
         ({"max_output_tokens": 0}, "max_output_tokens"),
         ({"metadata": {"a": 1}}, "metadata"),

@@ -57,6 +57,13 @@ def test_the_speed_of_an_answer_is_shown_if_asked_for():
     assert found and 20 < int(found[1]) < 60 and 5 < int(found[2]) <= 12, line
 
 
+@pytest.fixture
+def short_path():
+    """A folder whose path leaves room in a line of the terminal, where a long line breaks."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
 def test_a_model_that_reads_no_pictures_refuses_a_prompt_that_names_one(tmp_path):
     file = tmp_path / "my cat.gif"
     file.write_bytes(GIF)
@@ -72,20 +79,20 @@ def test_a_model_that_reads_no_pictures_refuses_a_prompt_that_names_one(tmp_path
     failed(cli("run", MODEL, f"describe {tmp_path}/text.png"), "text.png: the bytes are of no known type", "between backticks")
 
 
-def test_pictures_are_attached_listed_and_dropped(tmp_path):
+def test_pictures_are_attached_listed_and_dropped(short_path):
     for name in ("one.gif", "a b.gif"):
-        (tmp_path / name).write_bytes(GIF)
+        (short_path / name).write_bytes(GIF)
     chat = Terminal("--max-tokens", "2")
     chat.prompt()
     assert "no pictures are attached" in chat.ask("/image")
-    assert chat.ask(f"/image {tmp_path}/one.gif") == "[picture 1: one.gif, 1 × 1]\n"
+    assert chat.ask(f"/image {short_path}/one.gif") == "[picture 1: one.gif, 1 × 1]\n"
     both = "[picture 1: one.gif, 1 × 1]\n[picture 2: a b.gif, 1 × 1]\n"
-    assert chat.ask(f"/image {tmp_path}/a b.gif") == both and chat.ask("/image") == both
-    assert "gone.gif: expected a picture" in chat.ask(f"/image '{tmp_path}/a b.gif' {tmp_path}/gone.gif") and chat.ask("/image") == both
+    assert chat.ask(f"/image {short_path}/a b.gif") == both and chat.ask("/image") == both
+    assert "gone.gif: expected a picture" in chat.ask(f"/image '{short_path}/a b.gif' {short_path}/gone.gif") and chat.ask("/image") == both
     refusal = chat.ask("What are they?")
     assert "reads no pictures" in refusal and "/image clear drops the attached pictures" in refusal, refusal
     assert "no messages yet" in chat.ask("/show messages") and chat.ask("/image") == both, "they stay for another model"
-    chat.type(f"/image {tmp_path}/on\t")
+    chat.type(f"/image {short_path}/on\t")
     chat.until("one.gif")
     chat.type("\x15")
     assert "no pictures are attached" in chat.ask("/image clear") and "reads no pictures" not in chat.ask("Hi")

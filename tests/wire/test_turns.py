@@ -151,4 +151,4 @@ def test_an_image_in_a_tool_result_becomes_text(strict):
     prompt = strict.post("/apply-template", {"model": STRICT[0], **body}).json()["prompt"]
     assert "word-2\n[an image was left out: this model takes none]" in prompt
     refused = strict.post("/apply-template", {"model": STRICT[0], "messages": [{"role": "user", "content": [picture]}]})
-    assert (refused.status, refused.error["param"]) == (400, "messages[0].content[0].type")
+    assert (refused.status, refused.error["param"]) == (400, "messages[0].content[0].image_url.url")

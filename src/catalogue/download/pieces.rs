@@ -64,10 +64,8 @@ pub fn mmproj_piece(entry: &ModelEntry, tools: &Tools, progress: &Progress) -> O
 fn listed_once(entry: &ModelEntry, tools: &Tools, progress: &Progress) -> Vec<HubFile> {
     let Source::Hf { repo, revision, .. } = &entry.source else { return Vec::new() };
     let once = Tools { backoff: Duration::ZERO, ..tools.clone() };
-    hub::list(repo, revision, &once, progress).unwrap_or_else(|error| {
-        progress.note(&format!("hf {repo}: its files cannot be listed, so no mmproj is looked for: {error}"));
-        Vec::new()
-    })
+    // If the hub cannot be reached, the fetch of the model says so.
+    hub::list(repo, revision, &once, progress).unwrap_or_default()
 }
 
 /// The picture encoder that an entry names, if it is to be fetched.
