@@ -36,7 +36,7 @@ pub(super) fn pictures(trials: &Trials, dialect: &Dialect, has_control: &dyn Fn(
     // A mark behind a picture must change nothing else.
     let is_free = |parts: Vec<Part>| {
         let layout = Layout::new(&as_parts(mark), &str::to_owned, &asked(parts.clone()));
-        let prompt = layout.render(trials.template).ok().and_then(|text| layout.split(&text).ok());
+        let prompt = layout.render(trials.template).ok().and_then(|text| layout.split(text).ok());
         prompt.is_some_and(|prompt| prompt.with_markers(mark) == render(parts))
     };
     let several = vec![picture(), text(BEFORE), picture(), picture(), text(AFTER)];

@@ -108,7 +108,7 @@ pub fn render(
         let end = text.rfind(HERE).ok_or(RenderError::LastMessageHidden)?;
         text.truncate(end);
     }
-    match layout.split(&text) {
+    match layout.split(text) {
         Ok(prompt) => Ok(prompt),
         // A picture in the result of a tool may be left out.
         Err(hidden) => render(template, dialect, tokenizer, &without(conversation, &hidden)?),
@@ -198,12 +198,12 @@ impl Layout {
     ///
     /// # Errors
     /// The pictures that the prompt does not show exactly once.
-    pub fn split(&self, text: &str) -> Result<Rendered, Vec<Picture>> {
+    pub fn split(&self, text: String) -> Result<Rendered, Vec<Picture>> {
         if self.pictures.is_empty() {
-            return Ok(Rendered { texts: vec![text.to_owned()], pictures: Vec::new() });
+            return Ok(Rendered { texts: vec![text], pictures: Vec::new() });
         }
         let hidden = |numbers: Vec<usize>| numbers.into_iter().map(|number| self.pictures[number].clone()).collect::<Vec<_>>();
-        let (texts, pictures) = self.marks.split(text, &self.pictures).map_err(hidden)?;
+        let (texts, pictures) = self.marks.split(&text, &self.pictures).map_err(hidden)?;
         Ok(Rendered { texts, pictures })
     }
 }

@@ -36,6 +36,10 @@ impl EncodedPrompt {
     /// # Errors
     /// Names the picture that cannot be read, or as `encode`.
     pub fn new(prompt: &Rendered, rules: Option<&PictureRules>, encode: &Encode) -> Result<Self, RequestError> {
+        // A long text is not copied.
+        if let ([text], []) = (&prompt.texts[..], &prompt.pictures[..]) {
+            return Ok(encode(text, true)?.into());
+        }
         let mut out = Self::default();
         let (mut open, mut pixels) = (String::new(), 0);
         for (number, text) in prompt.texts.iter().enumerate() {
@@ -110,15 +114,15 @@ impl EncodedPrompt {
         }
     }
 
-    /// The prompt's items, whose rows have no embeddings yet.
-    pub fn items(&self) -> Items {
+    /// The prompt's items, whose rows have no embeddings yet, and its pictures.
+    pub fn into_items(self) -> (Items, Vec<PlannedPicture>) {
         let runs: Vec<&(usize, RowRun)> = self.pictures.iter().flat_map(|picture| &picture.runs).collect();
-        let Some((first, _)) = runs.first() else { return Items::text(self.ids.clone()) };
+        let Some((first, _)) = runs.first() else { return (Items::text(self.ids), self.pictures) };
         let behind = |(index, (at, run)): (usize, &&(usize, RowRun))| {
             let end = runs.get(index + 1).map_or(self.ids.len(), |(next, _)| *next);
             (run.clone(), self.ids[*at..end].to_vec())
         };
-        Items::with_runs(self.ids[..*first].to_vec(), runs.iter().enumerate().map(behind))
+        (Items::with_runs(self.ids[..*first].to_vec(), runs.iter().enumerate().map(behind)), self.pictures)
     }
 }
 

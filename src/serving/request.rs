@@ -65,12 +65,11 @@ impl ValidRequest {
         };
         let score_prompt = options.prompt_logprobs.or(options.logprobs.filter(|_| options.echo));
         let encoded = truncated(check_pictures(encoded, &options, score_prompt)?, ContextLimit::of(&model), &options);
-        let ids = &encoded.ids;
         let stop_ids = stop_ids(&model, &prompt, &options);
         let echo = match (options.echo, options.truncate) {
             (false, _) => String::new(),
-            (true, None) => prompt.echo(&model.base.tokenizer, ids),
-            (true, Some(_)) => model.base.tokenizer.decode(ids, true),
+            (true, None) => prompt.echo(&model.base.tokenizer, &encoded.ids),
+            (true, Some(_)) => model.base.tokenizer.decode(&encoded.ids, true),
         };
         let max_tokens = budget(encoded.len(), ContextLimit::of(&model), model.defaults.budget(options.budget))?;
         let mut chat = match prompt {
@@ -86,6 +85,8 @@ impl ValidRequest {
         if params.min_tokens > 0 {
             params.suppressed.clone_from(&stop_ids);
         }
+        let row_bytes = encoded.num_row_bytes(model.pictures().map(|pictures| &*pictures.rules));
+        let (items, pictures) = encoded.into_items();
         let sequence = NewSequence {
             stop_ids,
             cache_salt: options.cache_salt,
@@ -93,7 +94,7 @@ impl ValidRequest {
             grammar,
             drafts: draft_options(&model, &options),
             score_prompt,
-            ..NewSequence::new(encoded.items(), params, max_tokens)
+            ..NewSequence::new(items, params, max_tokens)
         };
         let retry = chat.as_ref().and_then(|chat| ToolRetry::of(&chat.conversation, &options, max_tokens));
         let parser = chat.as_ref().and_then(|chat| chat.parser(retry.as_deref()));
@@ -110,8 +111,7 @@ impl ValidRequest {
             _ if options.allowed_ids.is_some() || !options.bad_words.is_empty() => Subject::AllowedIds,
             _ => Subject::Tools,
         };
-        let row_bytes = encoded.num_row_bytes(model.pictures().map(|pictures| &*pictures.rules));
-        Ok(Self { row_bytes, model, options, sequence, pictures: encoded.pictures, stop, calls_several, echo, parser, meter, retry, rules })
+        Ok(Self { row_bytes, model, options, sequence, pictures, stop, calls_several, echo, parser, meter, retry, rules })
     }
 
     /// The second try, given the counts of the first. `None` if nothing is left to generate, or if the model refuses the request.

@@ -14,14 +14,10 @@ from langchain_ollama import ChatOllama
 from langchain_openai import ChatOpenAI
 
 sys.path.append(str(ROOT / "tests" / "wire"))
-from tiny_vision import picture, write_encoder, write_language  # noqa: E402
+from tiny_vision import picture, write_seeing  # noqa: E402
 
 MODEL = "eyes"
 QUESTION = "What is it?"
-TEMPLATE = (
-    "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}"
-    "{% if p.type == 'image' %}<unused300>{% else %}{{ p.text }}{% endif %}{% endfor %}{% endif %}{% endfor %}"
-)
 IMAGE = picture(112, 112)
 DATA = base64.b64encode(IMAGE).decode()
 URL = f"data:image/png;base64,{DATA}"
@@ -29,13 +25,7 @@ URL = f"data:image/png;base64,{DATA}"
 
 @pytest.fixture(scope="module")
 def seeing(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("pictures")
-    (folder / "chat.jinja").write_text(TEMPLATE)
-    write_language(folder / "eyes.gguf")
-    write_encoder(folder / "mmproj-eyes.gguf")
-    source = f'source = {{ type = "file", path = "{folder}/eyes.gguf" }}\nchat_template = "{folder}/chat.jinja"\n'
-    (folder / "config.toml").write_text(f'[server]\ndefault_models = ["{MODEL}"]\n[[models]]\nid = "{MODEL}"\n{source}')
-    with Server({"ENGINE__BACKEND": "cpu"}, ("--config", str(folder / "config.toml"))) as server:
+    with Server({"ENGINE__BACKEND": "cpu"}, ("--config", write_seeing(tmp_path_factory.mktemp("pictures")))) as server:
         yield server
 
 

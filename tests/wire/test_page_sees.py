@@ -3,20 +3,15 @@
 import pytest
 from chat_page import ask, finished, needs_browser
 from harness import Server, wait_until
-from test_pictures import TEMPLATE, encoded, entry
-from tiny_vision import picture, write_encoder, write_language
+from test_pictures import encoded
+from tiny_vision import picture, write_seeing
 
 pytestmark = needs_browser
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("sees")
-    (folder / "chat.jinja").write_text(TEMPLATE)
-    write_language(folder / "eyes.gguf")
-    write_encoder(folder / "mmproj-eyes.gguf")
-    (folder / "config.toml").write_text('[server]\ndefault_models = ["eyes"]\n' + entry("eyes", folder / "eyes.gguf", folder))
-    with Server({"ENGINE__BACKEND": "cpu"}, ("--config", str(folder / "config.toml"))) as server:
+    with Server({"ENGINE__BACKEND": "cpu"}, ("--config", write_seeing(tmp_path_factory.mktemp("sees")))) as server:
         yield server
 
 

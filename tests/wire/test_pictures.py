@@ -8,17 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from harness import Server
-from tiny_vision import families, picture, write_encoder, write_language
+from tiny_vision import TEMPLATE, entry, families, picture, write_encoder, write_language
 
 # Pictures of these are cut as their models' own processors do, and the reference's were cut by another program; Gemma 4's small models
 # are causal, and the reference's is not.
 OTHERWISE = {"llava16", "llama4", "minicpmv", "gemma4"}
 SAME = sorted(families().keys() - OTHERWISE)
-# Shows pictures as the unused token 300, and no text of a role.
-TEMPLATE = (
-    "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}"
-    "{% if p.type == 'image' %}<unused300>{% else %}{{ p.text }}{% endif %}{% endfor %}{% endif %}{% endfor %}"
-)
 GREEDY = {"temperature": 0, "max_tokens": 8, "ignore_eos": True}
 TEXT_ONLY = "blind"
 IMAGE = picture(112, 112)
@@ -38,10 +33,6 @@ def server(tmp_path_factory):
     (folder / "config.toml").write_text(config)
     with Server({"ENGINE__BACKEND": "cpu", "ENGINE__THREADS": "1"}, ("--config", str(folder / "config.toml"))) as server:
         yield server
-
-
-def entry(name, path, folder) -> str:
-    return f'[[models]]\nid = "{name}"\nsource = {{ type = "file", path = "{path}" }}\nchat_template = "{folder}/chat.jinja"\n'
 
 
 def url(data: bytes, kind: str = "png") -> str:

@@ -14,6 +14,11 @@ from harness import ROOT
 from tiny import F32, uniform, write
 
 VOCAB = 320
+# Shows pictures as the unused token 300, and no text of a role.
+TEMPLATE = (
+    "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}"
+    "{% if p.type == 'image' %}<unused300>{% else %}{{ p.text }}{% endif %}{% endfor %}{% endif %}{% endfor %}"
+)
 RULES = {"u": (0, 1), "norm": (1, 0.25), "small": (0, 0.2), "factor": (4.5, 3.5)}
 
 
@@ -80,3 +85,16 @@ def picture(w: int, h: int) -> bytes:
     pixels[(w // 8 <= x) & (x < w // 3) & (h // 8 <= y) & (y < h // 3)] = (20, 200, 90)
     pixels[x * h // w == y] = (255, 255, 255)
     return png(pixels.astype(np.uint8))
+
+
+def entry(name, path, folder) -> str:
+    return f'[[models]]\nid = "{name}"\nsource = {{ type = "file", path = "{path}" }}\nchat_template = "{folder}/chat.jinja"\n'
+
+
+def write_seeing(folder) -> str:
+    """Writes a model that sees, and the configuration that serves it as `eyes`. Returns the configuration's path."""
+    (folder / "chat.jinja").write_text(TEMPLATE)
+    write_language(folder / "eyes.gguf")
+    write_encoder(folder / "mmproj-eyes.gguf")
+    (folder / "config.toml").write_text('[server]\ndefault_models = ["eyes"]\n' + entry("eyes", folder / "eyes.gguf", folder))
+    return str(folder / "config.toml")

@@ -141,7 +141,8 @@ impl Worker {
             let picture = images::decode(file, &DecodeLimits::default())?;
             // The number of a picture in its prompt changes only the text around its rows.
             let plan = self.reader.rules.plan((picture.width, picture.height), 0)?;
-            (self.reader.rules.picture_id(&picture), plan.clone(), plan.prepare(&picture))
+            let tiles = plan.prepare(&picture);
+            (self.reader.rules.picture_id(&picture), plan, tiles)
         };
         let mut goes_on = || if is_cancelled() { Err(anyhow::anyhow!("the request has gone")) } else { Ok(()) };
         let encoded = self.reader.encode(&id, &plan, &tiles, &mut goes_on);
