@@ -5,7 +5,7 @@ use super::super::simd::attend::KvCache;
 use super::super::simd::pool::ThreadPool;
 use super::super::simd::rows::Rows;
 use crate::picture_layout::PictureLayout;
-use crate::program::{BufferId, Part, Program, RowSet};
+use crate::program::{BufferId, Op, Part, Program, RowSet};
 
 /// The rows of an attention while it runs.
 #[derive(Default)]
@@ -19,6 +19,8 @@ pub struct AttentionBuffers {
 /// The buffers of a program, and what ops need while they run.
 pub struct Buffers {
     rows: Vec<Rows>,
+    /// The place of each buffer in `rows`. An activation's input and output may share one.
+    places: Vec<usize>,
     /// The rows of each buffer per row of the step. Those of one head lie together.
     per_row: Vec<usize>,
     /// The set that the rows of each buffer are.
@@ -38,6 +40,7 @@ impl Buffers {
     pub fn new(program: &Program) -> Self {
         Self {
             rows: program.buffers.iter().map(|buffer| Rows::new(buffer.width)).collect(),
+            places: places(program),
             per_row: program.buffers.iter().map(|buffer| buffer.per_row).collect(),
             sets: program.buffers.iter().map(|buffer| buffer.rows).collect(),
             num_rows: 0,
@@ -73,27 +76,27 @@ impl Buffers {
     }
 
     pub fn rows(&self, id: BufferId) -> &Rows {
-        &self.rows[id.0]
+        &self.rows[self.places[id.0]]
     }
 
     /// Takes a buffer, with room for the step's rows. [`Buffers::put`] returns it.
     pub fn take(&mut self, id: BufferId) -> Rows {
-        let mut rows = std::mem::take(&mut self.rows[id.0]);
+        let mut rows = std::mem::take(&mut self.rows[self.places[id.0]]);
         rows.resize(self.count(id) * self.per_row[id.0]);
         rows
     }
 
     pub fn put(&mut self, id: BufferId, rows: Rows) {
-        self.rows[id.0] = rows;
+        self.rows[self.places[id.0]] = rows;
     }
 
     pub fn swap(&mut self, a: BufferId, b: BufferId) {
-        self.rows.swap(a.0, b.0);
+        self.rows.swap(self.places[a.0], self.places[b.0]);
     }
 
     /// The elements of a head in row `i` of the step.
     pub fn head(&self, part: Part, (i, head): (usize, usize), dim: usize) -> &[f32] {
-        let rows = &self.rows[part.buffer.0];
+        let rows = self.rows(part.buffer);
         match self.per_row[part.buffer.0] {
             1 => &rows.row(i)[part.first + head * part.stride..][..dim],
             _ => &rows.row(head * self.num_rows + i)[part.first..][..dim],
@@ -131,4 +134,35 @@ impl Buffers {
             _ => rows.for_each(pool, |at, row| f(at % n, at / n, &mut row[part.first..][..dim])),
         }
     }
+}
+
+/// The place of each buffer. An activation computes in place, so its output takes its input's place if no op needs both at once: the rows
+/// that the next layer's product writes are then still in the processor's cache.
+fn places(program: &Program) -> Vec<usize> {
+    let mut places: Vec<usize> = (0..program.buffers.len()).collect();
+    for op in &program.ops {
+        let Op::Activate(op) = &op.op else { continue };
+        let (input, output) = (op.gate.unwrap_or(op.up), op.out);
+        if places[input.0] == input.0 && places[output.0] == output.0 && share(program, input, output) {
+            places[output.0] = input.0;
+        }
+    }
+    places
+}
+
+/// Whether two buffers of one shape are never needed at once.
+fn share(program: &Program, input: BufferId, output: BufferId) -> bool {
+    let shape = |id: BufferId| (program.buffer(id).width, program.buffer(id).per_row, program.buffer(id).rows);
+    if input == output || shape(input) != shape(output) || [input, output].contains(&program.stream) {
+        return false;
+    }
+    let mut held = None;
+    program.ops.iter().all(|op| {
+        let uses = op.op.uses(&|id| program.buffer(id).width);
+        let of_pair = |reads: bool| uses.iter().filter(move |used| if reads { used.kind.reads() } else { used.kind.writes() });
+        let is_of_pair = |id: &BufferId| *id == input || *id == output;
+        let fits = of_pair(true).map(|used| used.part.buffer).filter(is_of_pair).all(|id| held == Some(id));
+        held = of_pair(false).map(|used| used.part.buffer).rfind(is_of_pair).or(held);
+        fits
+    })
 }

@@ -131,13 +131,19 @@ unsafe fn fused<I: Isa, D: Dequant<I>, const R: usize, const T: usize>(a: &Linea
             }
             for r in 0..R {
                 for t in 0..T {
-                    sums[r][t][slice] = a.scale * I::reduce_add(acc[r][t]);
+                    let sum = a.scale * I::reduce_add(acc[r][t]);
+                    match a.slices.ends().len() {
+                        1 => put(a.out.add((token + t) * a.ldo + row + r * apart), sum, a.accumulate),
+                        _ => sums[r][t][slice] = sum,
+                    }
                 }
             }
         }
-        for r in 0..R {
-            for t in 0..T {
-                put(a.out.add((token + t) * a.ldo + row + r * apart), tree(&sums[r][t][..a.slices.ends().len()]), a.accumulate);
+        if a.slices.ends().len() > 1 {
+            for r in 0..R {
+                for t in 0..T {
+                    put(a.out.add((token + t) * a.ldo + row + r * apart), tree(&sums[r][t][..a.slices.ends().len()]), a.accumulate);
+                }
             }
         }
     }
@@ -203,16 +209,21 @@ pub unsafe fn micro<I: Isa, const T: usize>(w: *const f32, x: *const f32, a: &Li
             }
             k += super::LANES;
         }
-        for t in 0..T {
-            if span.last {
-                let mut sum = [0f32; 4];
-                I::reduce_add4(acc[t], sum.as_mut_ptr());
-                end_slice(a, (span.slice, T), sum.map(|sum| a.scale * sum), sums.subtrees.add(4 * t), out.add(t * a.ldo));
-            } else {
+        if !span.last {
+            for t in 0..T {
                 for r in 0..4 {
                     I::store(sums.partial.add((4 * t + r) * super::LANES), acc[t][r]);
                 }
             }
+            return;
+        }
+        // a loop of its own, which compilers unroll, so that the accumulators stay in registers
+        let mut ended = [[0f32; 4]; T];
+        for t in 0..T {
+            I::reduce_add4(acc[t], ended[t].as_mut_ptr());
+        }
+        for (t, sum) in ended.into_iter().enumerate() {
+            end_slice(a, (span.slice, T), sum.map(|sum| a.scale * sum), sums.subtrees.add(4 * t), out.add(t * a.ldo));
         }
     }
 }

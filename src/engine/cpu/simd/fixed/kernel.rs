@@ -251,11 +251,17 @@ unsafe fn fused<D: Codes, const R: usize>(a: &LinearArgs, row: usize, apart: usi
                 }
             }
             for r in 0..R {
-                sums[r][slice] = a.scale * Avx512::reduce_add(acc[r]);
+                let sum = a.scale * Avx512::reduce_add(acc[r]);
+                match a.slices.ends().len() {
+                    1 => put(a.out.add(row + r * apart), sum, a.accumulate),
+                    _ => sums[r][slice] = sum,
+                }
             }
         }
-        for r in 0..R {
-            put(a.out.add(row + r * apart), tree(&sums[r][..a.slices.ends().len()]), a.accumulate);
+        if a.slices.ends().len() > 1 {
+            for r in 0..R {
+                put(a.out.add(row + r * apart), tree(&sums[r][..a.slices.ends().len()]), a.accumulate);
+            }
         }
     }
 }
@@ -362,6 +368,21 @@ unsafe fn tile<D: Codes, const R: usize>(w: *const Weights, x: *const FixedBlock
 // a thread's scratch holds a K tile and the accumulators
 const _: () = assert!(ROW_BLOCK * K_TILE_BLOCKS * size_of::<Weights>() <= ROW_BLOCK * MAX_K_TILE * size_of::<f32>());
 
+/// Prefetches one of four parts of the next row's fixed blocks, which lie too far away for the hardware prefetcher.
+///
+/// # Safety
+/// The processor has the instruction set.
+#[inline(always)]
+unsafe fn prefetch_part(x: *const FixedBlock, blocks: usize, part: usize) {
+    const LINES: usize = size_of::<FixedBlock>() / 64;
+    // SAFETY: the caller keeps the condition above, and a prefetch may name any address.
+    unsafe {
+        for line in (part * LINES / 2..(part + 1) * LINES / 2).take_while(|line| line / LINES < blocks) {
+            Avx512::prefetch(x.cast::<u8>().wrapping_add(line * 64));
+        }
+    }
+}
+
 /// Takes many rows of input. A block of rows of weights is unpacked K tile by K tile.
 ///
 /// # Safety
@@ -389,6 +410,7 @@ unsafe fn many<D: Codes>(a: &LinearArgs) {
                     let (x, lanes) = (a.fixed.add(t * a.ldf + k / FIXED_BLOCK), lanes.add(t * ROW_BLOCK * LANES));
                     let mut r = 0;
                     while r + 4 <= a.rows {
+                        prefetch_part(x.wrapping_add(a.ldf), len.div_ceil(FIXED_BLOCK), r / 4);
                         tile::<D, 4>(weights.add(r * K_TILE_BLOCKS), x, len, k == start, lanes.add(r * LANES));
                         r += 4;
                     }
@@ -399,14 +421,36 @@ unsafe fn many<D: Codes>(a: &LinearArgs) {
                 }
                 k += len;
             }
-            for at in (0..a.tokens).flat_map(|t| (0..a.rows).map(move |r| t * ROW_BLOCK + r)) {
-                *sums.add(at * MAX_SLICES + slice) = a.scale * Avx512::reduce_add(_mm512_load_ps(lanes.add(at * LANES)));
-            }
+            end_slice(a, slice, lanes, sums);
         }
-        for t in 0..a.tokens {
-            for r in 0..a.rows {
-                let sums = std::slice::from_raw_parts(sums.add((t * ROW_BLOCK + r) * MAX_SLICES), a.slices.ends().len());
-                put(a.out.add(t * a.ldo + r), tree(sums), a.accumulate);
+    }
+}
+
+/// Adds up the lanes of a slice, and after the last slice the sums of all slices. A function of its own, once for all types, keeps the
+/// products' loops small.
+///
+/// # Safety
+/// The conditions of [`linear`], with at most `ROW_BLOCK` rows. `lanes` holds the slice's accumulators [tokens, `ROW_BLOCK`, `LANES`], and
+/// `sums` those of earlier slices [tokens, `ROW_BLOCK`, `MAX_SLICES`].
+#[target_feature(enable = "avx512f")]
+#[inline(never)]
+unsafe fn end_slice(a: &LinearArgs, slice: usize, lanes: *const f32, sums: *mut f32) {
+    let count = a.slices.ends().len();
+    for t in 0..a.tokens {
+        for r in 0..a.rows {
+            let at = t * ROW_BLOCK + r;
+            // SAFETY: the caller keeps the conditions above.
+            unsafe {
+                let (sums, out) = (sums.add(at * MAX_SLICES), a.out.add(t * a.ldo + r));
+                let sum = a.scale * Avx512::reduce_add(_mm512_load_ps(lanes.add(at * LANES)));
+                if count == 1 {
+                    put(out, sum, a.accumulate);
+                    continue;
+                }
+                *sums.add(slice) = sum;
+                if slice + 1 == count {
+                    put(out, tree(std::slice::from_raw_parts(sums, count)), a.accumulate);
+                }
             }
         }
     }
