@@ -11,7 +11,7 @@ use crate::matcher::Compiled;
 use crate::permit::{Permit, Permits};
 use crate::source::Source;
 use crate::trial;
-use crate::trial_child::STACK;
+use crate::trial_child::{PATIENCE, STACK};
 use crate::vocab::Vocabulary;
 use llguidance::earley::SlicedBiasComputer;
 use llguidance::{Matcher, ParserFactory};
@@ -21,8 +21,8 @@ use tokenizer::Tokenizer;
 /// The most threads per model that compile at once, including threads whose result is no longer awaited. The rest of the processor is for
 /// inference.
 const MAX_COMPILING: usize = 2;
-/// The longest wait for a permit.
-const WAIT: Duration = Duration::from_secs(5);
+/// The longest wait for a permit: as long as a trial may hold one.
+const WAIT: Duration = PATIENCE;
 /// The longest wait for a grammar that has a permit. Trials end earlier on their own.
 const TIME: Duration = Duration::from_secs(20);
 /// The assumed size of a compiled grammar if no trial has measured it [bytes].
