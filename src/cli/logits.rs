@@ -24,6 +24,9 @@ pub struct LogitsArgs {
     /// Write each prompt's pooled vector instead, or its scores if the model ranks texts: float32 [prompts, length]
     #[arg(long)]
     vectors: bool,
+    /// Write the logits of the file's first draft head instead (multi-token prediction). The head reads each token with the row before it
+    #[arg(long, requires = "ids", conflicts_with = "vectors")]
+    heads: bool,
     /// The output file: NumPy, float32 [prompts, vocabulary]
     #[arg(long, value_name = "FILE.npy")]
     out: PathBuf,
@@ -53,11 +56,18 @@ fn of_ids(args: &LogitsArgs, file: &Path, path: &Path) -> anyhow::Result<Vec<Vec
         path.display()
     );
     let longest = prompts.iter().map(Vec::len).max().unwrap_or(1);
-    let mut rows = Rows::open(&args.device, args.vectors, file, longest, CHUNK)?;
+    let mut rows = match args.heads {
+        true => Rows::open_draft_head(&args.device, file, longest)?,
+        false => Rows::open(&args.device, args.vectors, file, longest, CHUNK)?,
+    };
     let vocab = rows.engine.spec().vocab_size;
     if let Some(id) = prompts.iter().flatten().find(|&&id| id as usize >= vocab) {
         bail!("{}: id {id} is not in the vocabulary, which has {vocab} tokens", path.display());
     }
-    let mut read = |prompt: &Vec<u32>| if args.vectors { rows.vector(prompt) } else { rows.last(prompt) };
+    let mut read = |prompt: &Vec<u32>| match (args.vectors, args.heads) {
+        (true, _) => rows.vector(prompt),
+        (_, true) => rows.last_draft(prompt),
+        _ => rows.last(prompt),
+    };
     prompts.iter().map(&mut read).collect()
 }

@@ -34,6 +34,8 @@ enum Wanted {
     Rows,
     /// The logits of the last row.
     Last,
+    /// The draft head's logits of the last row.
+    Draft,
     /// The pooled vector of a sequence, once the step completes it.
     Vector {
         complete: bool,
@@ -56,12 +58,26 @@ impl Rows {
 
     /// Opens a model. A step has at most `most_rows` rows, unless all rows see each other.
     pub fn open(device: &DeviceArgs, vectors: bool, file: &Path, context: usize, most_rows: usize) -> anyhow::Result<Self> {
+        let options = EngineOptions { context, kv_tokens: context, max_batch_tokens: most_rows, ..EngineOptions::default() };
+        Self::open_with(device, vectors, file, options)
+    }
+
+    /// Opens a model with its draft head.
+    pub fn open_draft_head(device: &DeviceArgs, file: &Path, context: usize) -> anyhow::Result<Self> {
+        let sizes = EngineOptions { context, kv_tokens: context, max_batch_tokens: CHUNK, ..EngineOptions::default() };
+        let rows = Self::open_with(device, false, file, EngineOptions { draft_head: true, ..sizes })?;
+        let backend = rows.engine.info().backend;
+        ensure!(backend == BackendKind::Cpu, "draft heads on {}: use the CPU", backend.title());
+        ensure!(rows.engine.info().draft_head.is_some(), "{}: the file has no draft head (tensors blk.N.nextn.*)", file.display());
+        Ok(rows)
+    }
+
+    fn open_with(device: &DeviceArgs, vectors: bool, file: &Path, options: EngineOptions) -> anyhow::Result<Self> {
         let weights = Weights::load(Arc::new(GgufFile::open(file)?))?;
         let (index, chosen) = (device.index(), device.backend(Backend::Cpu)?);
-        let max_batch_tokens = if weights.spec.arch.bidirectional { context } else { most_rows };
+        let max_batch_tokens = if weights.spec.arch.bidirectional { options.context } else { options.max_batch_tokens };
         ensure!(vectors || !weights.spec.arch.bidirectional, "{}: the model gives vectors, not logits: add --vectors", file.display());
-        let options =
-            EngineOptions { device: index, context, kv_tokens: context, max_slots: 1, max_batch_tokens, ..EngineOptions::default() };
+        let options = EngineOptions { device: index, max_slots: 1, max_batch_tokens, ..options };
         let engine = engine::open(weights, &options, backend(chosen)).with_context(|| format!("--backend {}", chosen.name()))?;
         Ok(Self::new(engine))
     }
@@ -99,6 +115,14 @@ impl Rows {
         self.skip(ids, 0..start)?;
         self.step(ids, start..ids.len(), Wanted::Last)?;
         Ok(self.out.logits.swap_remove(0))
+    }
+
+    /// The draft head's logits at the last token of a sequence: what it says about the token behind the next one.
+    pub fn last_draft(&mut self, ids: &[u32]) -> anyhow::Result<Vec<f32>> {
+        let start = (ids.len() - 1) / CHUNK * CHUNK;
+        self.skip(ids, 0..start)?;
+        self.step(ids, start..ids.len(), Wanted::Draft)?;
+        Ok(self.out.draft_logits.swap_remove(0))
     }
 
     /// The pooled vector of a sequence.
@@ -143,7 +167,7 @@ impl Rows {
             sequence_slots: vec![0],
             sampled_rows: match wanted {
                 Wanted::Rows => (0..len).collect(),
-                Wanted::Last => vec![len - 1],
+                Wanted::Last | Wanted::Draft => vec![len - 1],
                 Wanted::Nothing | Wanted::Vector { .. } => Vec::new(),
             },
             vectors: match wanted {
@@ -152,6 +176,7 @@ impl Rows {
             },
             init,
             want_logits: matches!(wanted, Wanted::Rows | Wanted::Last),
+            want_draft_logits: wanted == Wanted::Draft,
             ..inputs
         };
         self.tables.place(&mut batch, &[0])?;

@@ -51,6 +51,25 @@ pub struct VectorRequest {
     pub complete: bool,
 }
 
+/// A sequence whose next tokens a draft head guesses. Every row before that of `token` is in the cache.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DraftRequest {
+    pub slot: u32,
+    /// The sequence's last token, whose row has not run.
+    pub token: u32,
+    /// The place of that row in the context, from 1 on.
+    pub index: u32,
+    /// The position of that row, by which it is rotated.
+    pub position: u32,
+    /// The blocks of the rows before it, in the cache group of the head ([`DraftHeadInfo::group`](crate::DraftHeadInfo)).
+    pub blocks: Vec<u32>,
+    /// The number of tokens to guess: at most [`MAX_HEAD_DRAFTS`].
+    pub most: usize,
+}
+
+/// The most tokens that a draft head guesses at once.
+pub const MAX_HEAD_DRAFTS: usize = 16;
+
 /// The work of one step, as flat arrays. A sequence is a run of consecutive rows. Decode is a run of one row.
 ///
 /// A step runs in this order: `init`, then `copies` and `state_copies`, then resets of state slots, then the forward pass, then sampling.
@@ -102,6 +121,7 @@ pub struct Batch {
     pub vectors: Vec<Option<VectorRequest>>, // [num_seqs], or empty if no sequence asks
     pub sample_later: bool,                  // wait for `Engine::sample` before sampling, because the masks are not known yet
     pub want_logits: bool,                   // return the raw logits of every sampled row (tests, `penstock logits`)
+    pub want_draft_logits: bool,             // return the draft head's raw logits of every sampled row
 }
 
 impl Batch {
@@ -221,6 +241,8 @@ pub enum Sampled {
 pub struct StepOutput {
     pub sampled: Vec<Sampled>, // [num_sampled]
     pub logits: Vec<Vec<f32>>, // [num_sampled][vocab], or empty if not wanted
+    /// [num_sampled][vocab] what the draft head says about the token behind the next one; empty if not wanted.
+    pub draft_logits: Vec<Vec<f32>>,
     /// [num_sampled] computed from the raw logits, for rows that asked and got a token. Also None if the raw row is not a distribution
     /// because a mask hid a +inf. Empty if no row asked.
     pub logprobs: Vec<Option<Logprobs>>,

@@ -44,6 +44,17 @@ impl Deref for CheckedBatch<'_> {
 }
 
 impl<'a> CheckedBatch<'a> {
+    /// Calls `f` with the batch as one of a model with one cache group, whose places and tables are those of `group`.
+    pub fn with_group<R>(&self, group: usize, f: impl FnOnce(CheckedBatch<'_>) -> R) -> R {
+        let tables = self.num_seqs() * self.max_blocks;
+        if self.block_tables.len() == tables {
+            return f(*self);
+        }
+        let block_tables = self.block_tables[group * tables..][..tables].to_vec();
+        // each group's part of a checked batch passes the same check
+        f(CheckedBatch(&Batch { slot_mapping: self.places(group).to_vec(), block_tables, ..self.0.clone() }))
+    }
+
     /// The rows' places in a cache group.
     pub fn places(&self, group: usize) -> Places<'a> {
         Places(self.0.places(group))

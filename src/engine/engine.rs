@@ -1,6 +1,6 @@
 //! Defines [`Engine`], as the scheduler sees it.
 
-use super::{Batch, DeviceMemory, EngineError, EngineInfo, KvCapacity, Masks, Progress, StepId, StepOutput};
+use super::{Batch, DeviceMemory, DraftRequest, EngineError, EngineInfo, KvCapacity, Masks, Progress, StepId, StepOutput};
 use model::ModelSpec;
 
 /// An engine, owned by one thread. Every output element is summed in one fixed order, so a request's logits have the same bits alone, in
@@ -48,6 +48,17 @@ pub trait Engine: Send {
     fn submit(&mut self, batch: &Batch) -> Result<StepId, EngineError>;
     /// Samples the step that was submitted last, if its batch set [`Batch::sample_later`]. No other step may be submitted before that.
     fn sample(&mut self, step: StepId, masks: &Masks) -> Result<(), EngineError>;
+    /// Guesses the tokens that follow with the draft head ([`EngineInfo::draft_head`]), as many per sequence as it asks for, or fewer. No
+    /// step may be in flight. What the head computes meanwhile changes no later step.
+    ///
+    /// # Errors
+    /// [`EngineError::Unsupported`] without a draft head, [`EngineError::InvalidBatch`] for requests that cannot be.
+    fn draft(&mut self, requests: &[DraftRequest]) -> Result<Vec<Vec<u32>>, EngineError> {
+        match requests {
+            [] => Ok(Vec::new()),
+            _ => Err(EngineError::Unsupported("drafts of an engine without a draft head".into())),
+        }
+    }
     /// Waits for a step. Steps are collected in the order of submission. A step that has not been sampled yet is dropped with an error.
     fn collect(&mut self, step: StepId, out: &mut StepOutput) -> Result<(), EngineError>;
 }

@@ -15,6 +15,9 @@ pub enum EngineError {
     OutOfMemory(String),
     #[error("tensor {0}")]
     Tensor(String),
+    /// The draft head of the model's file is not one that can run.
+    #[error("the draft head: {0}")]
+    DraftHead(String),
     /// The weights' file has changed. The model must be loaded again.
     #[error("the model's file: {0}")]
     Weights(String),

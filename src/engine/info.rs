@@ -130,6 +130,17 @@ pub struct EngineInfo {
     pub max_batch_tokens: usize,
     /// The time of a row in a step of few rows, in units of such a step's time without rows. 0: unknown, rows count as free.
     pub row_cost: f64,
+    /// None: the engine has no draft head.
+    pub draft_head: Option<DraftHeadInfo>,
+}
+
+/// The draft head of an engine.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct DraftHeadInfo {
+    /// The cache group whose blocks hold the head's keys and values, too.
+    pub group: usize,
+    /// The time of a guessed token, in units of the time of a step without rows.
+    pub cost: f64,
 }
 
 /// Bytes of a device's memory.

@@ -31,14 +31,14 @@ mod rope;
 
 pub use model::{CacheWindow, Pooling};
 
-pub use batch::{Batch, Input, Masks, Sampled, Scored, SlotInit, StepId, StepOutput, VectorRequest};
+pub use batch::{Batch, DraftRequest, Input, MAX_HEAD_DRAFTS, Masks, Sampled, Scored, SlotInit, StepId, StepOutput, VectorRequest};
 pub use block_tables::BlockTables;
 pub use device::{Backend, Budget, Device, DeviceInfo};
 pub use encoder::{Encoder, Picture};
 pub use engine::Engine;
 pub use error::EngineError;
 pub use footprint::{Footprint, footprints, least_bytes, longest_context};
-pub use info::{BackendKind, CacheGroup, DeviceMemory, EngineInfo, KvCapacity};
+pub use info::{BackendKind, CacheGroup, DeviceMemory, DraftHeadInfo, EngineInfo, KvCapacity};
 pub use kernels::{KernelsOn, StepSize};
 pub use memory_ledger::cache_bytes;
 use model::{Source, Weights};

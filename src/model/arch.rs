@@ -314,6 +314,10 @@ pub struct Arch {
     /// Whether rows see later rows of their sequence.
     pub bidirectional: bool,
     pub picture_rows: PictureRows,
+    /// Whether a draft head reads rows of the residual stream as they are, before the final norm (MiMo-2).
+    pub unnormed_drafts: bool,
+    /// The norm of a draft head's output, if it differs from the other norms (Nemotron-H).
+    pub draft_norm: Option<NormKind>,
     pub experts: ExpertRule,
     /// The norms and biases that every file has. The other tensors of mixers and feed-forward layers follow from the spec.
     pub required: &'static [TensorRole],

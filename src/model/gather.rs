@@ -29,6 +29,8 @@ const SCALED: &[TensorRole] = &[
     SsmAlpha,
     SsmBeta,
     Output,
+    NextnProj,
+    NextnOutput,
 ];
 
 /// Finds the tensor `….scale` that belongs to the matrix `….weight`, with `count` factors: one, or one per expert. `wanted` holds the roles

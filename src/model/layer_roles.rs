@@ -11,6 +11,15 @@ pub type Wanted = (TensorRole, bool);
 const MIXER_NORMS: &[TensorRole] = &[AttnNorm, AttnNormBias, PostAttnNorm, PostAttnNormBias];
 const FFN_NORMS: &[TensorRole] = &[FfnNorm, FfnNormBias, PostFfnNorm, PostFfnNormBias, FfnNormExps];
 const QKV_BIASES: &[TensorRole] = &[AttnQBias, AttnKBias, AttnVBias];
+/// Roles of a draft head, besides those of its layer.
+const DRAFT_HEAD: &[Wanted] = &[
+    (NextnProj, true),
+    (NextnTokenNorm, true),
+    (NextnRowNorm, true),
+    (NextnTokenEmbd, false),
+    (NextnOutput, false),
+    (NextnOutputNorm, false),
+];
 const ALTUP: &[TensorRole] =
     &[AltupCorrectCoef, AltupCorrectScale, AltupPredictCoef, AltupRouter, AltupRouterNorm, LaurelL, LaurelR, LaurelPostNorm];
 
@@ -84,6 +93,9 @@ impl ModelSpec {
             all.extend(ALTUP.iter().map(|&role| (role, true)));
         }
         all.retain(|(role, _)| !arch.ignored.contains(role));
+        if self.draft_head == Some(layer) {
+            all.extend(DRAFT_HEAD);
+        }
         all
     }
 }

@@ -38,6 +38,17 @@ impl Weights {
             Err(fault) => Err(ModelError { path: file.path().to_owned(), fault }),
         }
     }
+
+    /// The model with its first draft head as a further layer. None if the file has no tensor of such a head.
+    ///
+    /// # Errors
+    /// [`ModelError`] names the head's key or tensor that is missing or does not fit.
+    pub fn with_draft_head(&self) -> Result<Option<Self>, ModelError> {
+        let Some(spec) = self.spec.with_draft_head(&self.file)? else { return Ok(None) };
+        let FoundTensors { by_role, part_tensors } =
+            assign_tensors(&self.file, &spec).map_err(|fault| ModelError { path: self.file.path().to_owned(), fault })?;
+        Ok(Some(Self { spec, file: self.file.clone(), by_role, part_tensors }))
+    }
 }
 
 fn assign_tensors(file: &GgufFile, spec: &ModelSpec) -> Result<FoundTensors, ModelFault> {

@@ -50,6 +50,9 @@ impl TensorRole {
             | FfnNormExps | PostFfnNorm1 | PostFfnNorm2 | FfnRouterScale | PerLayerPostNorm | AltupCorrectScale | AltupRouterNorm
             | LaurelPostNorm => vec![hidden],
             LayerOutputScale => vec![1],
+            NextnProj => vec![2 * hidden, hidden],
+            NextnTokenNorm | NextnRowNorm | NextnOutputNorm => vec![hidden],
+            NextnTokenEmbd | NextnOutput => vec![hidden, spec.vocab_size],
             AttnScale | FfnScale => vec![hidden],
             PerLayerGate => vec![hidden, own],
             PerLayerProj => vec![own, hidden],

@@ -387,6 +387,8 @@ pub struct ModelSpec {
     pub pooling: Pooling,
     /// The number of scores that a classifier gives. 0 if the model has no classifier.
     pub num_classes: usize,
+    /// The layer that is the model's draft head (multi-token prediction): the last one. None in the spec of the model without it.
+    pub draft_head: Option<usize>,
 }
 
 impl ModelSpec {

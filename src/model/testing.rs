@@ -115,6 +115,7 @@ impl TinyModel {
             num_token_types: 0,
             pooling: Pooling::Last,
             num_classes: 0,
+            draft_head: None,
         }
     }
 

@@ -31,6 +31,7 @@ fn options(num_blocks: usize) -> CpuOptions {
         max_slots: 32,
         max_batch_tokens: 512,
         state_slots: 4,
+        draft_head: false,
         cut: Cut::default(),
     }
 }

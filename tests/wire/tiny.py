@@ -199,6 +199,8 @@ def uniform(name: str, shape) -> np.ndarray:
 def layout_values(name: str, shape) -> np.ndarray:
     """Computes the weights of a tensor from its name and shape (outermost dimension first), as `tests/fixtures/architectures.rs` does."""
     u = uniform(name, shape)
+    if "ssm_a" in name:
+        return -(np.float32(0.5) + np.abs(u))
     if name.endswith(".weight") and "norm" in name:
         return np.float32(1) + np.float32(0.25) * u
     if name.endswith(".weight") and "embd" in name:
@@ -207,7 +209,7 @@ def layout_values(name: str, shape) -> np.ndarray:
 
 
 def write_layout(path, layout: dict) -> None:
-    """Writes a model of `tests/golden/embeddings.jsonl.gz`."""
+    """Writes a model of `tests/golden/embeddings.jsonl.gz` or `draft_heads.jsonl.gz`."""
     kv = {"general.architecture": layout["architecture"]} | {
         key: float(v) if kind == "FLOAT32" else v for key, kind, _, v in layout["metadata"]
     }

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use super::cut::Cut;
-use super::engine::{CpuEngine, CpuOptions, cache_layout};
+use super::draft_head;
+use super::engine::{CpuEngine, CpuOptions, cache_layout, with_draft_head};
 use super::simd::{Kernels, dispatch};
 use crate::device::{Budget, Device, DeviceInfo};
 use crate::info::weight_bytes;
@@ -58,8 +59,12 @@ impl Device for Cpu {
         let row = row + 6 * n(spec.hidden_dim).max(heads).max(ffn);
         let logits = 4 * n(spec.vocab_size);
         let scratch = row.saturating_mul(n(options.max_batch_tokens)).saturating_add(logits.saturating_mul(n(options.max_slots)));
-        let (weights, _) = weight_bytes(weights, |weight| weight.num_bytes() as u64);
-        let kv_block = cache_layout(spec).bytes(1, options.block_size).unwrap_or(u64::MAX);
+        // a head that cannot run is an error when the engine opens
+        let whole = if options.draft_head { with_draft_head(weights).unwrap_or_default() } else { None };
+        let head_bytes = whole.as_ref().map_or(0, |whole| draft_head::head_bytes(whole)[0]);
+        let head_block = whole.map_or(0, |whole| draft_head::block_bytes(&whole.spec, options.block_size));
+        let weights = weight_bytes(weights, |weight| weight.num_bytes() as u64).0.saturating_add(head_bytes);
+        let kv_block = cache_layout(spec).bytes(1, options.block_size).unwrap_or(u64::MAX).saturating_add(head_block);
         let state = spec.state_bytes().saturating_mul(n(options.state_slots));
         Ok(Budget { weights, kv_block, groups: CacheGroup::of(spec), state, scratch })
     }
@@ -85,6 +90,7 @@ fn open_with(weights: Weights, options: &EngineOptions, kernels: &'static Kernel
         max_slots: options.max_slots,
         max_batch_tokens: options.max_batch_tokens,
         state_slots: options.state_slots,
+        draft_head: options.draft_head,
         cut: Cut { shards: options.part.shards, ..Cut::default() },
     };
     Ok(Box::new(CpuEngine::new(weights, &options, kernels)?))

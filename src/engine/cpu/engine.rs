@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::cut::Cut;
+use super::draft_head::{self, DraftHead};
 use super::forward::Forward;
 use super::group::MemorySizes;
 use super::simd::Kernels;
@@ -13,7 +14,9 @@ use crate::info::weight_bytes;
 use crate::memory_ledger::CacheEntry;
 use crate::pool_blocks::grown_blocks;
 use crate::rope::ropes;
-use crate::{BackendKind, Batch, CacheGroup, Engine, EngineError, EngineInfo, Input, KvCapacity, Masks, Progress, StepId, StepOutput};
+use crate::{
+    BackendKind, Batch, CacheGroup, DraftRequest, Engine, EngineError, EngineInfo, Input, KvCapacity, Masks, Progress, StepId, StepOutput,
+};
 use logits::SamplingState;
 use model::{LayerSpec, ModelSpec, Source, Weights};
 
@@ -38,6 +41,8 @@ pub struct CpuOptions {
     pub max_batch_tokens: usize,
     /// The number of state slots, for models with recurrent state.
     pub state_slots: usize,
+    /// Whether the model's draft head runs along, if its file has one.
+    pub draft_head: bool,
     /// How the model is cut. The parts run in turn, as several devices would run them, and give the bits of the whole.
     pub cut: Cut,
 }
@@ -93,7 +98,7 @@ impl CpuEngine {
             refuses_rows: None,
         };
         let (weight_bytes, step_bytes) = weight_bytes(&weights, |weight| weight.num_bytes() as u64);
-        let info = EngineInfo {
+        let mut info = EngineInfo {
             backend: BackendKind::Cpu,
             device: format!("CPU ({})", kernels.name),
             index: 0,
@@ -103,6 +108,7 @@ impl CpuEngine {
             load_bandwidth: None,
             max_batch_tokens: options.max_batch_tokens,
             row_cost: ROW_COST,
+            draft_head: None,
         };
         let sizes = MemorySizes { num_blocks: options.num_blocks, block_size: options.block_size, state_slots: limits.kv.num_state_slots };
         let source = Source::of(&weights);
@@ -112,7 +118,16 @@ impl CpuEngine {
         let slots = (0..options.max_slots).map(|_| None).collect();
         let pool = ThreadPool::new(threads).map_err(|error| EngineError::OutOfMemory(format!("{threads} threads: {error}")))?;
         let progress = pool.progress();
-        let forward = Forward::new(kernels, weights, (ropes, links), (&options.cut, sizes), pool)?;
+        let whole = if options.draft_head { with_draft_head(&weights)? } else { None };
+        let mut forward = Forward::new(kernels, weights, (ropes, links), (&options.cut, sizes), pool)?;
+        if let Some(whole) = whole {
+            info.kv_block_bytes = info.kv_block_bytes.saturating_add(draft_head::block_bytes(&whole.spec, options.block_size));
+            info.weight_bytes = info.weight_bytes.saturating_add(draft_head::head_bytes(&whole)[0]);
+            let sizes = (options.context, options.num_blocks);
+            let head = DraftHead::new(kernels, whole, sizes, (&limits, forward.spec()), info.step_bytes)?;
+            info.draft_head = Some(head.info());
+            forward.set_draft_head(head);
+        }
         let entry = CacheEntry::new(BackendKind::Cpu, 0, info.kv_block_bytes.saturating_mul(limits.num_backed as u64));
         Ok(Self { entry, forward, source, progress, limits, info, slots, steps: 0, ready: None, unsampled: None })
     }
@@ -145,6 +160,12 @@ impl CpuEngine {
     /// Completes the step whose forward pass ran last. `inputs` are its resolved inputs.
     fn finish(&mut self, batch: &Batch, inputs: &[Input], masks: &Masks) -> StepOutput {
         let mut out = StepOutput::default();
+        if batch.want_draft_logits
+            && let Some((head, mut run)) = self.forward.draft_head()
+        {
+            let logits = head.logits(&mut run, &batch.sampled_rows);
+            out.draft_logits = (0..batch.num_sampled()).map(|row| logits.row(row).to_vec()).collect();
+        }
         self.sample_rows(batch, inputs, masks, &mut out);
         self.pool(batch, &mut out);
         self.score(batch, &mut out);
@@ -215,6 +236,16 @@ impl Engine for CpuEngine {
         Ok(step)
     }
 
+    fn draft(&mut self, requests: &[DraftRequest]) -> Result<Vec<Vec<u32>>, EngineError> {
+        if self.ready.is_some() || self.unsampled.is_some() {
+            return Err(EngineError::InvalidBatch("drafts while a step is in flight".into()));
+        }
+        match self.forward.draft_head() {
+            Some((head, mut run)) => head.draft(&mut run, requests),
+            None => Err(EngineError::Unsupported("drafts of an engine without a draft head".into())),
+        }
+    }
+
     fn sample(&mut self, step: StepId, masks: &Masks) -> Result<(), EngineError> {
         let Some((_, batch)) = self.unsampled.take_if(|(id, _)| *id == step) else {
             return Err(EngineError::InvalidBatch(format!("step {} does not wait to be sampled", step.0)));
@@ -240,6 +271,14 @@ impl Engine for CpuEngine {
             }
         }
     }
+}
+
+/// The model with its draft head. None if its file has none.
+///
+/// # Errors
+/// [`EngineError::DraftHead`] names what is wrong with the head.
+pub fn with_draft_head(weights: &Weights) -> Result<Option<Weights>, EngineError> {
+    weights.with_draft_head().map_err(|error| EngineError::DraftHead(error.fault.to_string()))
 }
 
 /// The keys and values that each layer keeps in the cache.

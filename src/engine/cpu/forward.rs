@@ -1,8 +1,10 @@
 //! Runs the forward pass: the groups of a model's layers, one after another, and the head.
 
 use super::cut::Cut;
+use super::draft_head::DraftHead;
 use super::group::{Common, Member, MemorySizes, ShardGroup};
-use super::head::Head;
+use super::head::{Head, finish_logits};
+use super::run::Run;
 use super::simd::Kernels;
 use super::simd::attend::SequenceRows;
 use super::simd::pool::ThreadPool;
@@ -20,6 +22,7 @@ pub struct Forward {
     ropes: Vec<Rope>,
     /// The layers in ranges, each of them a group of shards.
     groups: Vec<ShardGroup>,
+    draft_head: Option<DraftHead>,
     pool: ThreadPool,
     scratch: Scratch,
     rotations: Vec<Rows>, // [num_ropes][num_tokens, rope_dim] cosines, then sines
@@ -51,6 +54,7 @@ impl Forward {
         let (hidden, vocab) = (spec.hidden_dim, spec.vocab_size);
         Ok(Self {
             groups,
+            draft_head: None,
             rotations: ropes.iter().map(|rope| Rows::new(rope.dim())).collect(),
             last: Rows::new(hidden),
             dense: Rows::new(hidden),
@@ -65,8 +69,14 @@ impl Forward {
         })
     }
 
+    /// Lets a draft head follow each batch.
+    pub fn set_draft_head(&mut self, draft_head: DraftHead) {
+        self.draft_head = Some(draft_head);
+    }
+
     /// Gives the memory of block `block` and all later blocks back to the system.
     pub fn give_back_from(&mut self, block: usize) {
+        self.draft_head.iter_mut().for_each(|head| head.give_back_from(block));
         self.groups.iter_mut().flat_map(|group| &mut group.members).for_each(|member| member.cache.give_back_from(block));
     }
 
@@ -87,13 +97,7 @@ impl Forward {
 
     /// Runs a batch. `inputs` are its resolved inputs: tokens and embeddings. Leaves the logits of the first `max_logits` sampled rows.
     pub fn run(&mut self, batch: CheckedBatch, inputs: &[Input], max_logits: usize) {
-        let sequences: Vec<SequenceRows> = (0..batch.num_seqs())
-            .map(|i| {
-                let rows = batch.rows(i);
-                let end = batch.context_lens[i] as usize;
-                SequenceRows { first_row: rows.start, num_rows: rows.len(), first_position: end - rows.len(), end }
-            })
-            .collect();
+        let sequences = SequenceRows::of(&batch);
         self.groups.iter_mut().for_each(|group| group.begin(&batch, inputs.len()));
         for (rope, rotations) in self.ropes.iter().zip(&mut self.rotations) {
             rotations.resize(inputs.len());
@@ -117,7 +121,24 @@ impl Forward {
                 this.hand_over(next, common.pool);
             }
         }
+        self.follow(batch, inputs);
         self.head(&batch.sampled_rows[..batch.num_sampled().min(max_logits)]);
+    }
+
+    /// Runs the draft head behind the model's layers.
+    fn follow(&mut self, batch: CheckedBatch, inputs: &[Input]) {
+        let Some(mut draft_head) = self.draft_head.take() else { return };
+        let all: Vec<u32> = (0..inputs.len() as u32).collect();
+        self.gather(&all, !draft_head.reads_stream());
+        let Self { kernels, pool, scratch, weights, last, .. } = self;
+        draft_head.follow(&mut Run { kernels, pool, scratch, weights }, batch, inputs, last);
+        self.draft_head = Some(draft_head);
+    }
+
+    /// The draft head, and what it runs with.
+    pub fn draft_head(&mut self) -> Option<(&mut DraftHead, Run<'_>)> {
+        let Self { kernels, pool, scratch, weights, draft_head, .. } = self;
+        Some((draft_head.as_mut()?, Run { kernels, pool, scratch, weights }))
     }
 
     /// Computes the logits of rows of the latest batch.
@@ -136,12 +157,7 @@ impl Forward {
             head.output.run((kernels, weights), pool, scratch, last, part);
             logits.for_each(pool, |i, row| row[head.vocab.range()].copy_from_slice(part.row(i)));
         }
-        if spec.logit_scale != 1.0 {
-            logits.for_each(pool, |_, row| row.iter_mut().for_each(|x| *x *= spec.logit_scale));
-        }
-        if let Some(cap) = spec.final_soft_cap {
-            logits.for_each(pool, |_, row| kernels.cap(row, cap));
-        }
+        finish_logits(spec, kernels, pool, logits);
         logits
     }
 
@@ -165,9 +181,14 @@ impl Forward {
 
     /// Normalises rows of the latest batch with the final norm.
     pub fn finish(&mut self, rows: &[u32]) -> &Rows {
+        self.gather(rows, true)
+    }
+
+    /// Gathers rows of the latest batch, normalised with the final norm or as they are.
+    fn gather(&mut self, rows: &[u32], is_normed: bool) -> &Rows {
         let Self { kernels, groups, pool, last, .. } = self;
         last.resize(rows.len());
-        let norm = heads(groups).next().and_then(|head| head.norm.as_ref());
+        let norm = heads(groups).next().and_then(|head| head.norm.as_ref()).filter(|_| is_normed);
         let Some(member) = groups.last().and_then(|group| group.members.first()) else { return last };
         let x = member.buffers.rows(member.stream);
         last.for_each(pool, |i, row| {

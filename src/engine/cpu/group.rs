@@ -53,10 +53,23 @@ impl Member {
     /// # Errors
     /// [`EngineError::Unsupported`] for a tensor type that the kernels do not know or cannot cut. [`EngineError::OutOfMemory`].
     pub fn new(kernels: &Kernels, weights: &Weights, program: &Program, sizes: MemorySizes) -> Result<Self, EngineError> {
+        Self::with_layout(kernels, weights, program, (cache_layout(program, &weights.spec), sizes))
+    }
+
+    /// Like [`new`](Self::new), with a cache of this layout.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn with_layout(
+        kernels: &Kernels,
+        weights: &Weights,
+        program: &Program,
+        (layout, sizes): (CacheLayout, MemorySizes),
+    ) -> Result<Self, EngineError> {
         let tensors = Tensors { program, kernels, weights };
         let spec = &weights.spec;
         let MemorySizes { num_blocks, block_size, state_slots } = sizes;
-        let cache = KvCache::new(cache_layout(program, spec), num_blocks, block_size).ok_or_else(|| {
+        let cache = KvCache::new(layout, num_blocks, block_size).ok_or_else(|| {
             EngineError::OutOfMemory(format!(
                 "a KV cache of {num_blocks} blocks of {block_size} tokens: ask for less context or a smaller cache"
             ))

@@ -8,7 +8,7 @@ use super::simd::pool::ThreadPool;
 use super::simd::rows::{Rows, Scratch};
 use crate::EngineError;
 use crate::program::{self, Span};
-use model::Weights;
+use model::{ModelSpec, Weights};
 
 pub struct Head {
     pub norm: Option<Norm>,
@@ -39,6 +39,16 @@ impl Head {
         });
         let norm = head.norm.map(|norm| tensors.norm(&norm, tensors.weights.spec.hidden_dim));
         Ok(Self { norm, vocab: head.vocab, output: dense((head.matrix, head.bias))?, classifier: classifier.transpose()? })
+    }
+}
+
+/// cap · tanh(scale · logits / cap), for each row.
+pub fn finish_logits(spec: &ModelSpec, kernels: &Kernels, pool: &mut ThreadPool, logits: &mut Rows) {
+    if spec.logit_scale != 1.0 {
+        logits.for_each(pool, |_, row| row.iter_mut().for_each(|x| *x *= spec.logit_scale));
+    }
+    if let Some(cap) = spec.final_soft_cap {
+        logits.for_each(pool, |_, row| kernels.cap(row, cap));
     }
 }
 

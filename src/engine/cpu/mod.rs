@@ -3,6 +3,7 @@
 mod activation;
 mod cut;
 mod device;
+mod draft_head;
 mod encoder;
 mod engine;
 mod experts;

@@ -74,6 +74,11 @@ impl Scope {
         Self { layers: 0..spec.num_layers(), shard: Shard::WHOLE }
     }
 
+    /// The draft head of a model with one. Its program reads tokens and, as rows of the stream, the normed rows before them.
+    pub fn draft_head(spec: &ModelSpec) -> Option<Self> {
+        spec.draft_head.map(|head| Self { layers: head..head + 1, shard: Shard::WHOLE })
+    }
+
     /// Checks that a model has these layers and that there may be so many shards.
     ///
     /// # Errors

@@ -93,6 +93,8 @@ pub const COMMON: Arch = Arch {
     half_ffn: false,
     bidirectional: false,
     picture_rows: PictureRows::Causal,
+    unnormed_drafts: false,
+    draft_norm: None,
     experts: NO_EXPERTS,
     required: BASE,
     optional: &[],

@@ -122,6 +122,7 @@ pub const ROWS: &[Arch] = &[
     },
     Arch {
         name: "mimo2",
+        unnormed_drafts: true,
         windowed: Layers::NotEvery(6),
         experts: ExpertRule { gating: Gating::Sigmoid, layers: Routed::ByTensor, ..EXPERTS },
         ..COMMON

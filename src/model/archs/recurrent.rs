@@ -23,7 +23,9 @@ const NEMOTRON_H: Arch = Arch {
     activation: Activation::ReluSquared,
     gated: false,
     one_part: true,
-    renamed: &[(FfnNorm, "blk.{}.attn_norm.weight")],
+    // a draft head has both parts in one layer
+    renamed: &[(FfnNorm, "blk.{}.post_attention_norm.weight"), (FfnNorm, "blk.{}.attn_norm.weight")],
+    draft_norm: Some(NormKind::Layer),
     ..COMMON
 };
 

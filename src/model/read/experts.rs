@@ -20,12 +20,12 @@ pub fn read(keys: &Keys, shape: &Shape, heads: &Heads) -> Fallible<Vec<FeedForwa
         None => return keys.wrong("feed_forward_length", format!("an integer from 1 to {MAX_DIM}")),
     };
     let experts = read_experts(keys, dims.iter().copied().max().unwrap_or(0))?;
-    let is_routed = routed_layers(keys, n)?;
+    let is_routed = routed_layers(keys, shape)?;
     let mut all = Vec::with_capacity(n);
     for (i, dim) in dims.into_iter().enumerate() {
         // half of Qwen 1's length belongs to the gate
         let dim = if arch.half_ffn { dim / 2 } else { dim };
-        if dim == 0 && (arch.one_part || heads.attention(i).is_some() && arch.may_lack_ffn) {
+        if dim == 0 && shape.draft_head != Some(i) && (arch.one_part || heads.attention(i).is_some() && arch.may_lack_ffn) {
             all.push(FeedForward::None);
             continue;
         }
@@ -45,19 +45,22 @@ pub fn read(keys: &Keys, shape: &Shape, heads: &Heads) -> Fallible<Vec<FeedForwa
 }
 
 /// Tells which layers have experts, in a model with experts.
-fn routed_layers<'a>(keys: &'a Keys, num_layers: usize) -> Fallible<impl Fn(usize) -> bool + 'a> {
+fn routed_layers<'a>(keys: &'a Keys, shape: &'a Shape) -> Fallible<impl Fn(usize) -> bool + 'a> {
     let rule = keys.arch.experts.layers;
     let leading = keys.count_or_none("leading_dense_block_count", MAX_DIM)?.unwrap_or(0);
     let step = keys.count_or_none("interleave_moe_layer_step", MAX_DIM)?.unwrap_or(1);
     let every = keys.count_or_none("moe_every_n_layers", MAX_DIM)?.unwrap_or(usize::MAX);
-    if rule == Routed::Metadata && leading > num_layers {
-        return keys.wrong("leading_dense_block_count", format!("at most the {num_layers} layers"));
+    if rule == Routed::Metadata && leading > shape.num_layers {
+        return keys.wrong("leading_dense_block_count", format!("at most the {} layers", shape.num_layers));
     }
+    let has = |role: TensorRole, layer: usize| keys.dims_of(&role.name(layer)).is_some();
     Ok(move |layer: usize| match rule {
+        // a head's part does not follow from its number
+        _ if shape.draft_head == Some(layer) => has(TensorRole::FfnRouter, layer) || has(TensorRole::FfnDownExps, layer),
         Routed::All => true,
         Routed::Metadata => layer >= leading && (layer + 1).is_multiple_of(step),
         Routed::EveryOther => layer % every == 1,
-        Routed::ByTensor => keys.dims_of(&TensorRole::FfnRouter.name(layer)).is_some(),
+        Routed::ByTensor => has(TensorRole::FfnRouter, layer),
     })
 }
 

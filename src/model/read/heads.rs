@@ -23,7 +23,7 @@ pub fn read(keys: &Keys, shape: &Shape) -> Fallible<Heads> {
     let Some(heads) = keys.per_layer("attention.head_count", n)? else { return Ok(Heads { layers: vec![None; n] }) };
     let kv_heads = keys.per_layer("attention.head_count_kv", n)?.unwrap_or_else(|| heads.clone());
     let windows = windows::windows(keys, shape)?;
-    let rotated = windows::rotated(keys, &windows)?;
+    let rotated = windows::rotated(keys, shape, &windows)?;
     let first_shared = first_shared_layer(keys, n)?;
     let mut layers = Vec::with_capacity(n);
     for i in 0..n {
@@ -39,7 +39,8 @@ pub fn read(keys: &Keys, shape: &Shape) -> Fallible<Heads> {
         let (head_dim, value_dim) = dims(keys, shape, heads[i], kv_heads[i], local)?;
         let rope = if rotated[i] { Some(rope::read(keys, head_dim, local, shape.context_length)?) } else { None };
         // A layer without keys and values of its own reads those of the last layer of its kind that has them.
-        let kv_of = (i >= first_shared).then(|| (0..first_shared).rev().find(|&j| windows[j].is_some() == local).unwrap_or(0));
+        let kv_of = (i >= first_shared && shape.draft_head != Some(i))
+            .then(|| (0..first_shared).rev().find(|&j| windows[j].is_some() == local).unwrap_or(0));
         let gate = gate(keys, i, heads[i] * head_dim);
         let q_norm = head_norm(keys, TensorRole::AttnQNorm, i, heads[i], head_dim, rope)?;
         // Keys are normalised only if queries are (MPT).

@@ -1,5 +1,6 @@
 //! Reads a [`ModelSpec`] from GGUF metadata, and from the shapes of tensors if the metadata leaves a choice.
 
+mod draft_head;
 mod experts;
 mod heads;
 pub mod keys;
@@ -52,8 +53,8 @@ fn read(file: &GgufFile) -> Fallible<ModelSpec> {
         NormKind::Layer => "attention.layer_norm_epsilon",
     };
     let Some(norm_eps) = keys.positive(eps)? else { return keys.wrong(eps, "a positive number") };
-    let [attn_cap, final_cap] = arch.default_soft_caps.map_or([None, None], |caps| caps.map(|cap| (cap > 0.0).then_some(cap)));
-    let shape = Shape { hidden_dim, num_layers, context_length, attn_cap: soft_cap(&keys, "attn_logit_softcapping", attn_cap)? };
+    let [_, final_cap] = default_caps(arch);
+    let shape = Shape { hidden_dim, num_layers, context_length, attn_cap: attn_cap(&keys)?, draft_head: None };
     let embedding_scale = match (keys.positive_or_none("embedding_scale")?, arch.embedding_scale) {
         (Some(scale), _) => scale,
         (None, EmbeddingScale::One) => 1.0,
@@ -85,6 +86,7 @@ fn read(file: &GgufFile) -> Fallible<ModelSpec> {
         num_token_types: token_types(file)?,
         pooling: read_pooling(&keys)?,
         num_classes: keys.dims_of("cls.output.weight").map_or(0, |dims| dims.get(1).map_or(1, |&rows| rows as usize)),
+        draft_head: None,
     };
     vocab_check::check(file, Some(spec.vocab_size))?;
     Ok(spec)
@@ -126,7 +128,7 @@ fn read_layers(keys: &Keys, shape: &Shape) -> Fallible<Vec<LayerSpec>> {
                 Some(attention) => Mixer::Both(attention, recurrent(Recurrent::Mamba2)?),
                 None => return keys.wrong("attention.head_count", "at least one head in every layer"),
             },
-            _ if arch.one_part && ffn != FeedForward::None => Mixer::None,
+            _ if arch.one_part && ffn != FeedForward::None && shape.draft_head != Some(i) => Mixer::None,
             Mixers::Or(kind) | Mixers::Interval(kind) if is_recurrent[i] => Mixer::Recurrent(recurrent(kind)?),
             Mixers::Or(_) | Mixers::Interval(_) => attention(),
         };
@@ -157,6 +159,15 @@ fn read_vocab_size(keys: &Keys) -> Fallible<usize> {
         Some(size) => metadata("token_embd.weight", format!("{size} rows"), format!("1 to {MAX_DIM}")),
         None => metadata("token_embd.weight", "missing", "a tensor, or a vocabulary"),
     }
+}
+
+/// The soft caps of attention scores and logits of files that do not set them.
+fn default_caps(arch: &Arch) -> [Option<f32>; 2] {
+    arch.default_soft_caps.map_or([None, None], |caps| caps.map(|cap| (cap > 0.0).then_some(cap)))
+}
+
+fn attn_cap(keys: &Keys) -> Fallible<Option<f32>> {
+    soft_cap(keys, "attn_logit_softcapping", default_caps(keys.arch)[0])
 }
 
 fn soft_cap(keys: &Keys, suffix: &str, default: Option<f32>) -> Fallible<Option<f32>> {

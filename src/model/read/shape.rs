@@ -9,6 +9,8 @@ pub struct Shape {
     pub num_layers: usize,
     pub context_length: usize,
     pub attn_cap: Option<f32>,
+    /// The layer that is a draft head. None in the model without it.
+    pub draft_head: Option<usize>,
 }
 
 /// How the model represents positions.

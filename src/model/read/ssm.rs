@@ -11,8 +11,9 @@ const MAX_TAPS: usize = 1 << 10;
 
 /// Whether each layer's mixer is the recurrent one, in architectures that have both kinds.
 pub fn recurrent_layers(keys: &Keys, shape: &Shape, heads: &Heads) -> Fallible<Vec<bool>> {
-    let n = shape.num_layers;
-    Ok(match keys.arch.mixers {
+    // a draft head never is, so files need not list it
+    let n = shape.draft_head.unwrap_or(shape.num_layers);
+    let mut layers = match keys.arch.mixers {
         // A layer of Nemotron-H is either a mixer or a feed-forward layer.
         Mixers::Or(_) => {
             let ffn = keys.per_layer("feed_forward_length", n)?.unwrap_or_default();
@@ -28,7 +29,9 @@ pub fn recurrent_layers(keys: &Keys, shape: &Shape, heads: &Heads) -> Fallible<V
             }
         },
         _ => vec![false; n],
-    })
+    };
+    layers.resize(shape.num_layers, false);
+    Ok(layers)
 }
 
 pub fn read(keys: &Keys, shape: &Shape, kind: Recurrent, heads: &Heads) -> Fallible<Ssm> {

@@ -18,7 +18,7 @@ pub fn windows(keys: &Keys, shape: &Shape) -> Fallible<Vec<Option<usize>>> {
         }
         return Ok(vec![None; n]);
     };
-    let windowed = match keys.flags("attention.sliding_window_pattern", n)? {
+    let windowed = match listed(keys, shape)? {
         _ if arch.windowed == Layers::None || arch.windowed_with.is_some_and(|layers| layers != n) => vec![false; n],
         Some(flags) => flags,
         None => {
@@ -35,8 +35,19 @@ pub fn windows(keys: &Keys, shape: &Shape) -> Fallible<Vec<Option<usize>>> {
     Ok(windowed.into_iter().map(|windowed| (windowed && matters).then_some(window)).collect())
 }
 
-/// Whether each layer's queries and keys are rotated.
-pub fn rotated(keys: &Keys, windows: &[Option<usize>]) -> Fallible<Vec<bool>> {
+/// The layers that the file lists as those with a window. A list may end before a draft head, which then has none.
+fn listed(keys: &Keys, shape: &Shape) -> Fallible<Option<Vec<bool>>> {
+    let (suffix, n) = ("attention.sliding_window_pattern", shape.num_layers);
+    let mut flags = match (keys.flags(suffix, n), shape.draft_head) {
+        (Err(_), Some(head)) => keys.flags(suffix, head)?,
+        (flags, _) => flags?,
+    };
+    flags.iter_mut().for_each(|flags| flags.resize(n, false));
+    Ok(flags)
+}
+
+/// Whether each layer's queries and keys are rotated. Those of draft heads are, if the model rotates any.
+pub fn rotated(keys: &Keys, shape: &Shape, windows: &[Option<usize>]) -> Fallible<Vec<bool>> {
     let rotates = positions(keys, windows.len())? == Positions::Rope;
     let dense = keys.count_or_none("leading_dense_block_count", MAX_DIM)?.unwrap_or(0);
     let has_windows = windows.iter().any(Option::is_some);
@@ -45,5 +56,6 @@ pub fn rotated(keys: &Keys, windows: &[Option<usize>]) -> Fallible<Vec<bool>> {
         Unrotated::Global => !has_windows || window.is_some(),
         Unrotated::GlobalBehindDense => i < dense || !has_windows || window.is_some(),
     };
-    Ok(windows.iter().enumerate().map(|layer| rotates && is_rotated(layer)).collect())
+    let is_head = |layer: usize| shape.draft_head == Some(layer);
+    Ok(windows.iter().enumerate().map(|layer| rotates && (is_head(layer.0) || is_rotated(layer))).collect())
 }

@@ -116,6 +116,7 @@ fn tower(file: &GgufFile, family: &'static Family, hidden: usize) -> Fallible<Mo
         num_token_types: 0,
         pooling: Pooling::Mean,
         num_classes: 0,
+        draft_head: None,
     })
 }
 

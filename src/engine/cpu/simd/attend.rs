@@ -8,6 +8,7 @@ use super::pool::{Disjoint, ThreadPool};
 use super::rows::Rows;
 use super::zeroed::Zeroed;
 use super::{Kernels, LANES};
+use crate::Batch;
 use crate::check::Places;
 use model::WindowKind;
 use model::spec::RunSight;
@@ -76,6 +77,17 @@ pub struct SequenceRows {
     pub first_position: usize,
     /// The positions that the cache holds.
     pub end: usize,
+}
+
+impl SequenceRows {
+    /// The rows of each sequence of a batch.
+    pub fn of(batch: &Batch) -> Vec<Self> {
+        let of = |i: usize| {
+            let (rows, end) = (batch.rows(i), batch.context_lens[i] as usize);
+            Self { first_row: rows.start, num_rows: rows.len(), first_position: end - rows.len(), end }
+        };
+        (0..batch.num_seqs()).map(of).collect()
+    }
 }
 
 /// The positions that a row sees.
@@ -269,6 +281,13 @@ impl KvCache {
         }
     }
 
+    /// The value at a place of the cache, of a layer with one head.
+    pub fn value(&self, layer: usize, place: usize) -> &[f32] {
+        let (size, kept) = (self.block_size, self.layer(layer));
+        let [_, start] = kept.starts(0, size);
+        &self.floats[place / size * self.stride() + start + place % size * kept.value_dim..][..kept.value_dim]
+    }
+
     pub fn copy_block(&mut self, from: u32, to: u32) {
         let stride = self.stride();
         let [from, to] = [from, to].map(|block| block as usize * stride);
@@ -305,7 +324,7 @@ mod tests {
     use super::super::dispatch::available;
     use super::*;
     use crate::check::Limits;
-    use crate::{Batch, Input, KvCapacity};
+    use crate::{Input, KvCapacity};
     use model::testing::Random;
 
     const TOKENS: usize = 5;

@@ -2,6 +2,7 @@
 
 mod attention;
 mod delta;
+mod draft_head;
 mod encoder;
 mod experts;
 mod feed_forward;
@@ -116,6 +117,8 @@ impl<'a> Walk<'a> {
         let layers = self.scope.layers.clone();
         if layers.start == 0 {
             self.embed()?;
+        } else if self.is_draft_head() {
+            self.join_token()?;
         }
         for layer in layers.clone() {
             self.layer = Some(layer);
@@ -180,7 +183,10 @@ impl<'a> Walk<'a> {
     fn head(&mut self) -> Result<(), EngineError> {
         use TensorRole::*;
         let spec = self.spec();
-        let norm = self.norm(OutputNorm, OutputNormBias, 0);
+        if self.is_draft_head() && self.has(NextnOutput, self.scope.layers.start) {
+            return self.own_draft_output();
+        }
+        let norm = if self.is_draft_head() { self.draft_norm() } else { self.norm(OutputNorm, OutputNormBias, 0) };
         // tied embeddings: the head is the embedding's matrix
         let tied = crate::info::has_tied_head(self.weights) || !self.has(Output, 0);
         let vocab = self.shard().span(self.weight(if tied { TokenEmbd } else { Output }, 0)?.rows);
