@@ -10,5 +10,7 @@ pub enum Drafts {
     Auto,
     /// From the context of each sequence, and from the answer that a request predicts.
     Ngram,
+    /// From the same, and with the draft head of the model's file, if it has one.
+    Heads,
     Off,
 }

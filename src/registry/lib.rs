@@ -9,6 +9,7 @@ mod catalogue_search;
 mod creation;
 mod delete;
 mod descriptions;
+mod drafting;
 mod error;
 mod events;
 mod exit_on_fault;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::Context;
 
 use super::base::{Base, Loaded};
+use super::drafting::Drafting;
 use super::load_admission::LoadAdmission;
 use super::mmproj::{FoundEncoder, PictureEncoder, mmproj};
 use super::model_memory::{ModelMemory, measured};
@@ -24,8 +25,9 @@ pub fn load(config: &Config, base: &Base, path: &Path, admission: &LoadAdmission
     let parts = parts(base, &|variant| file.chat_template(variant.chat_template.as_deref()))?;
     let on_backend = || format!("engine.backend (--backend) is {}", config.engine.backend.name());
     let device = engine::find_device(backend(config.engine.backend), config.engine.device).with_context(on_backend)?;
+    let drafting = Drafting::of(config, entry, &file, &*device);
     let needs = |context: usize| {
-        let options = EngineOptions { context, ..engine_options(&config.engine) };
+        let options = EngineOptions { context, draft_head: drafting.with_head, ..engine_options(&config.engine) };
         file.need(&*device, &options).with_context(on_backend)
     };
     let FoundEncoder { encoder, notes } = mmproj(config, entry, path, &file.row_shape())?;
@@ -37,19 +39,14 @@ pub fn load(config: &Config, base: &Base, path: &Path, admission: &LoadAdmission
     // The length of an automatic context depends on the free memory, so room for a short context is made first.
     let free = || Some(device.describe().ok()?.memory?.free);
     admission.make(&needs(least_context(config, entry, &file))?, &free)?;
-    let context = context(config, entry, &file, &*device)?;
+    let context = context(config, entry, &file, (&*device, drafting))?;
     let need = needs(context)?;
     admission.make(&need, &free)?;
     let mmproj = encoder.map(|encoder| encoder.path);
     let options = RunOptions { mmproj, share: entry.share.unwrap_or(1.0), ..run_options(config, &entry.id, context)? };
     let of_file = file.sampling();
-    let drafts = entry.drafts.unwrap_or(config.engine.drafts);
-    let options = with_drafts(options, drafts, &*device);
-    let is_drafted = options.scheduler.drafts;
+    let options = with_drafts(options, drafting);
     let model = Arc::new(file.start(device, options).with_context(on_backend)?);
-    if is_drafted && model.spec.is_recurrent() {
-        tracing::info!("{}: answers are not drafted, because a recurrent state cannot go back behind a wrong draft", entry.id);
-    }
     let bytes = match model.backend {
         BackendKind::Cpu => ModelMemory::from(&need),
         BackendKind::Cuda => measured(&need, device_memory(config)),
@@ -64,13 +61,9 @@ fn with_encoder(need: Need, encoder: Option<&PictureEncoder>, device: &dyn Devic
     Need { weights: need.weights.saturating_add(bytes), ..need }
 }
 
-/// Whether sequences are drafted on this device.
-fn with_drafts(mut options: RunOptions, drafts: config::Drafts, device: &dyn Device) -> RunOptions {
-    options.scheduler.drafts = match drafts {
-        config::Drafts::Auto => device.place().0 == BackendKind::Cpu,
-        config::Drafts::Ngram => true,
-        config::Drafts::Off => false,
-    };
+fn with_drafts(mut options: RunOptions, drafting: Drafting) -> RunOptions {
+    options.scheduler.drafts = drafting.is_on;
+    options.engine.draft_head = drafting.with_head;
     options
 }
 
@@ -160,7 +153,7 @@ fn least_context(config: &Config, entry: &ModelEntry, file: &ModelFile) -> usize
 }
 
 /// The longest context served. A setting beyond what the model was made for is reduced, with a warning.
-fn context(config: &Config, entry: &ModelEntry, file: &ModelFile, device: &dyn Device) -> anyhow::Result<usize> {
+fn context(config: &Config, entry: &ModelEntry, file: &ModelFile, on: (&dyn Device, Drafting)) -> anyhow::Result<usize> {
     let (id, most) = (&entry.id, file.context_length());
     match entry.context.unwrap_or(config.engine.context) {
         config::Context::Tokens(tokens) if tokens > most => {
@@ -169,7 +162,8 @@ fn context(config: &Config, entry: &ModelEntry, file: &ModelFile, device: &dyn D
         }
         config::Context::Tokens(tokens) => Ok(tokens),
         config::Context::Auto => {
-            let context = file.auto_context(device, &engine_options(&config.engine))?;
+            let (device, Drafting { with_head: draft_head, .. }) = on;
+            let context = file.auto_context(device, &EngineOptions { draft_head, ..engine_options(&config.engine) })?;
             if context < most {
                 tracing::info!("{id}: the context is {context} of the {most} tokens that the model was made for: set --context for more");
             }

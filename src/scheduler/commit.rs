@@ -4,11 +4,17 @@ use std::time::Instant;
 
 use crate::event::{Event, FinishReason};
 use crate::mailbox::WakeBatch;
-use crate::mask_threads::MaskThreads;
 use crate::plan::Scheduled;
 use crate::sequences::Sequences;
 use engine::{EngineError, Sampled, StepOutput};
 use logits::Logprobs;
+
+/// A sequence that goes on after a step, with its new tokens.
+#[derive(Debug)]
+pub struct Advanced {
+    pub id: u64,
+    pub tokens: Vec<u32>,
+}
 
 /// The results of a step for one sequence.
 struct StepResults<'a> {
@@ -38,8 +44,8 @@ pub fn check(scheduled: &[Scheduled], output: &StepOutput) -> Result<(), EngineE
 }
 
 /// Sends tokens, scores and vectors to the clients, adds full blocks to the prefix cache, and ends the sequences that are done. The output
-/// must have passed [`check`].
-pub fn commit(sequences: &mut Sequences, threads: &mut MaskThreads, scheduled: &[Scheduled], output: &mut StepOutput) {
+/// must have passed [`check`]. Adds the sequences that go on to `advanced`, with their new tokens.
+pub fn commit(sequences: &mut Sequences, advanced: &mut Vec<Advanced>, scheduled: &[Scheduled], output: &mut StepOutput) {
     let now = Instant::now();
     let _batch = WakeBatch::open();
     let (mut sampled, mut logprobs) = (&output.sampled[..], &mut output.logprobs[..]);
@@ -57,12 +63,12 @@ pub fn commit(sequences: &mut Sequences, threads: &mut MaskThreads, scheduled: &
             scores: own_scores,
             vector: output.vectors.get_mut(i).unwrap_or(&mut no_vector),
         };
-        commit_one(sequences, threads, part, results, now);
+        commit_one(sequences, advanced, part, results, now);
     }
     output.scored.clear();
 }
 
-fn commit_one(sequences: &mut Sequences, threads: &mut MaskThreads, part: &Scheduled, mut results: StepResults<'_>, now: Instant) {
+fn commit_one(sequences: &mut Sequences, advanced: &mut Vec<Advanced>, part: &Scheduled, mut results: StepResults<'_>, now: Instant) {
     // The sequence may have ended or been cancelled after this step was submitted. Its results are dropped.
     let Some(sequence) = sequences.running.get_mut(part.id) else { return };
     let StepResults { scores, vector, .. } = &mut results;
@@ -88,7 +94,7 @@ fn commit_one(sequences: &mut Sequences, threads: &mut MaskThreads, part: &Sched
         }
         return;
     }
-    commit_tokens(sequences, threads, part, results, now);
+    commit_tokens(sequences, advanced, part, results, now);
 }
 
 /// Why a sequence ends with a token.
@@ -98,7 +104,7 @@ enum End {
 }
 
 /// Delivers the sampled tokens: that of the last row, and one per accepted draft.
-fn commit_tokens(sequences: &mut Sequences, threads: &mut MaskThreads, part: &Scheduled, results: StepResults<'_>, now: Instant) {
+fn commit_tokens(sequences: &mut Sequences, advanced: &mut Vec<Advanced>, part: &Scheduled, results: StepResults<'_>, now: Instant) {
     let Sequences { running, blocks, metrics, .. } = sequences;
     let Some(sequence) = running.get_mut(part.id) else { return };
     let capacity = blocks.max_tokens();
@@ -142,7 +148,10 @@ fn commit_tokens(sequences: &mut Sequences, threads: &mut MaskThreads, part: &Sc
     match end {
         Some(End::Finished(reason)) => sequences.finish(part.id, reason, now),
         Some(End::Failed(message)) => fail(sequences, part, message),
-        None => sequence.prepare_next(&tokens, capacity, threads),
+        None => {
+            sequence.guess(tokens.len(), capacity);
+            advanced.push(Advanced { id: part.id, tokens });
+        }
     }
 }
 

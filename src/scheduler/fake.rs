@@ -7,8 +7,8 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use engine::{
-    Batch, CacheGroup, DeviceMemory, Engine, EngineError, EngineInfo, Input, KvCapacity, Masks, Pooling, Progress, Sampled, Scored,
-    SlotInit, StepId, StepOutput, VectorRequest,
+    Batch, CacheGroup, DeviceMemory, DraftHeadInfo, DraftRequest, Engine, EngineError, EngineInfo, Input, KvCapacity, Masks, Pooling,
+    Progress, Sampled, Scored, SlotInit, StepId, StepOutput, VectorRequest,
 };
 use logits::{Logprobs, SamplingParams, mask_words};
 use model::ModelSpec;
@@ -57,6 +57,8 @@ pub struct Control {
     pub num_copies: usize,
     /// Number of state slots copied.
     pub num_state_copies: usize,
+    /// Number of sequences for which the draft head was asked.
+    pub num_asked: usize,
     /// Number of rows of each sequence in the latest step.
     pub last_rows: Vec<u32>,
 }
@@ -113,6 +115,7 @@ pub struct FakeEngine {
     progress: Progress,
     /// Number of leading blocks that are backed.
     num_backed: usize,
+    draft_head: Option<DraftHeadInfo>,
     control: Arc<Mutex<Control>>,
 }
 
@@ -264,6 +267,7 @@ impl FakeEngine {
             unsampled: None,
             progress: Progress::default(),
             num_backed,
+            draft_head: None,
             control: control.clone(),
         };
         (engine, control)
@@ -503,7 +507,7 @@ impl Engine for FakeEngine {
     }
 
     fn info(&self) -> EngineInfo {
-        EngineInfo { kv_block_bytes: BLOCK_BYTES, row_cost: 0.05, ..EngineInfo::default() }
+        EngineInfo { kv_block_bytes: BLOCK_BYTES, row_cost: 0.05, draft_head: self.draft_head, ..EngineInfo::default() }
     }
 
     fn num_backed_blocks(&self) -> usize {
@@ -566,6 +570,11 @@ impl Engine for FakeEngine {
         Ok(())
     }
 
+    fn draft(&mut self, requests: &[DraftRequest]) -> Result<Vec<Vec<u32>>, EngineError> {
+        self.control.lock().unwrap().num_asked += requests.len();
+        Ok(requests.iter().map(|request| self.guess(request)).collect())
+    }
+
     fn collect(&mut self, step: StepId, out: &mut StepOutput) -> Result<(), EngineError> {
         let (id, result) = self.done.pop_front().expect("a step in flight");
         assert_eq!(id, step, "collected in order");
@@ -575,5 +584,7 @@ impl Engine for FakeEngine {
     }
 }
 
+#[path = "fake_head.rs"]
+mod head;
 #[path = "fake_tests.rs"]
 mod tests;

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use crate::batch;
 use crate::block_manager::BlockManager;
-use crate::drafts::StepCost;
+use crate::drafts::{DraftCost, StepCost};
 use crate::queue_permits::RequestKey;
 use crate::running::Running;
 use crate::sequence::Sequence;
@@ -56,8 +56,8 @@ enum Admission {
 /// What drafts cost on an engine.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Drafting {
-    /// Time of a row, in units of a step's time without rows. None: no drafts.
-    pub row_cost: Option<f64>,
+    /// The time that drafts take. None: no drafts.
+    pub cost: Option<DraftCost>,
     /// Whether a step is submitted before the results of the step before are known. A sequence whose drafts are in flight misses it.
     pub misses_steps: bool,
 }
@@ -83,9 +83,9 @@ impl StepPlan {
         Self { drafting, ..Self::default() }
     }
 
-    /// Time of a row, in units of a step's time without rows. None if nothing is drafted.
-    pub fn row_cost(&self) -> Option<f64> {
-        self.drafting.row_cost
+    /// The time that drafts take. None if nothing is drafted.
+    pub fn draft_cost(&self) -> Option<DraftCost> {
+        self.drafting.cost
     }
 
     /// Schedules up to `max_rows` rows. Blocks for the decode rows must be available, see [`Sequences::num_missing_blocks`].
@@ -131,8 +131,8 @@ impl StepPlan {
     /// Adds the row of each decoding sequence, with its drafts. Returns the number of rows added.
     fn push_decodes(&mut self, sequences: &mut Sequences, max_rows: usize, now: Instant) -> usize {
         let (capacity, num_decodes) = (sequences.blocks.max_tokens(), sequences.num_decodes());
-        let Drafting { row_cost, misses_steps } = self.drafting;
-        let mut cost = row_cost.map(|row_cost| StepCost::new(num_decodes, row_cost));
+        let Drafting { cost, misses_steps } = self.drafting;
+        let mut cost = cost.map(|cost| StepCost::new(num_decodes, cost.row));
         // Prompts keep most of a step's rows.
         let mut spare = (max_rows / 2).min(MAX_ROWS).saturating_sub(num_decodes);
         // A sequence that misses the next step must get the tokens of both from this one.

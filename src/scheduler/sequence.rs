@@ -19,7 +19,7 @@ use crate::queue_permits::{QueuePermit, RequestKey};
 use crate::sequence_cache::{PrefixHit, SequenceCache};
 use crate::timeline::Timeline;
 use crate::tokens::Tokens;
-use engine::{Sampled, Scored, SlotInit, VectorRequest};
+use engine::{DraftRequest, Sampled, Scored, SlotInit, VectorRequest};
 use metrics::ModelMetrics;
 
 #[derive(Debug)]
@@ -147,7 +147,7 @@ impl Sequence {
     }
 
     /// Guesses the tokens that follow, after `num_new` new tokens.
-    fn guess(&mut self, num_new: usize, capacity: usize) {
+    pub fn guess(&mut self, num_new: usize, capacity: usize) {
         let most = self.max_drafts(capacity) + self.num_pending;
         let history = History { prompt: self.asked.prompt.tokens(), generated: &self.generated };
         if let Some(drafts) = &mut self.drafts {
@@ -155,9 +155,27 @@ impl Sequence {
         }
     }
 
-    /// Prepares the next step after `tokens` were sampled: guesses what follows, and advances the grammar.
-    pub fn prepare_next(&mut self, tokens: &[u32], capacity: usize, threads: &mut MaskThreads) {
-        self.guess(tokens.len(), capacity);
+    /// What to ask the draft head, whose keys and values are in the blocks of `group`. `num_rows`: rows of the next step besides drafts.
+    pub fn draft_request(&self, group: usize, num_rows: usize, blocks: &BlockManager) -> Option<DraftRequest> {
+        let drafts = self.drafts.as_ref().filter(|_| self.num_pending == 0)?;
+        let most = drafts.num_to_ask(num_rows, self.max_drafts(blocks.max_tokens()));
+        let index = self.num_tokens() - 1;
+        let token = *self.generated.last().filter(|_| most > 0 && self.num_computed == index)?;
+        let held = self.cache.block_table(group).get(..index.div_ceil(blocks.block_size()))?;
+        let position = self.prompt().next_position() + (index - self.prompt().len()) as u32;
+        Some(DraftRequest { slot: self.sequence_slot, token, index: index as u32, position, blocks: held.to_vec(), most })
+    }
+
+    /// Takes what the draft head guessed.
+    pub fn bring_guess(&mut self, guess: Vec<u32>) {
+        let history = History { prompt: self.asked.prompt.tokens(), generated: &self.generated };
+        if let Some(drafts) = &mut self.drafts {
+            drafts.bring(history, guess);
+        }
+    }
+
+    /// Advances the grammar by the sampled `tokens`, and by the drafts behind them.
+    pub fn advance_grammar(&mut self, tokens: &[u32], threads: &mut MaskThreads) {
         let drafts = self.drafts.as_ref().filter(|_| self.num_pending == 0).map_or(&[][..], |drafts| drafts.expected());
         if let Some(grammar) = &mut self.grammar {
             grammar.accept(tokens, drafts, threads);

@@ -11,8 +11,8 @@ use crossbeam_channel::Receiver;
 
 use crate::block_manager::BlockManager;
 use crate::cache_size::{CacheSize, Cost};
-use crate::commit;
-use crate::drafts::Drafts;
+use crate::commit::{self, Advanced};
+use crate::drafts::{DraftCost, Drafts};
 use crate::event::Event;
 use crate::mask_threads::MaskThreads;
 use crate::masks::PATIENCE;
@@ -24,7 +24,7 @@ use crate::shared_device::{CacheHandle, MemoryRequest};
 use crate::step_masks::StepMasks;
 use crate::time_slicing::{StepRowLimit, TimeSlice, TimeSliceClient};
 use crate::watchdog::Heartbeat;
-use engine::{Engine, EngineError, Progress, StepId, StepOutput};
+use engine::{DraftHeadInfo, DraftRequest, Engine, EngineError, Progress, StepId, StepOutput};
 use metrics::ModelMetrics;
 
 /// Runs the steps of one engine. Owned by the engine thread.
@@ -46,8 +46,11 @@ pub struct Scheduler {
     short_steps: StepRowLimit,
     /// Duration of the latest time slice.
     step_took: Duration,
+    /// The engine's draft head, if answers are drafted with it.
+    head: Option<DraftHeadInfo>,
     // Buffers that every step reuses.
     plan: StepPlan,
+    advanced: Vec<Advanced>,
     masks: StepMasks,
     output: StepOutput,
     spare: Vec<Vec<Scheduled>>,
@@ -83,7 +86,10 @@ impl Scheduler {
             max_running = max_running.min(capacity.num_state_slots);
         }
         let max_in_flight = engine.max_in_flight().clamp(1, 2);
-        let row_cost = (options.drafts && !capacity.has_state()).then_some(engine.info().row_cost);
+        let info = engine.info();
+        let head = info.draft_head.filter(|_| max_in_flight == 1);
+        let cost = DraftCost { row: info.row_cost, head: head.map(|head| head.cost) };
+        let cost = (options.drafts && !capacity.has_state()).then_some(cost);
         let cache_size = CacheSize::new(&*engine);
         let blocks = BlockManager::new(capacity, engine.num_backed_blocks(), options.prefix_cache);
         metrics.describe_cache(blocks.block_size(), blocks.max_tokens() / blocks.block_size(), blocks.caches_prefixes());
@@ -99,7 +105,9 @@ impl Scheduler {
             slice: None,
             short_steps: StepRowLimit::default(),
             step_took: Duration::ZERO,
-            plan: StepPlan::new(Drafting { row_cost, misses_steps: max_in_flight > 1 }),
+            plan: StepPlan::new(Drafting { cost, misses_steps: max_in_flight > 1 }),
+            head: head.filter(|_| cost.is_some()),
+            advanced: Vec::new(),
             masks: StepMasks::default(),
             output: StepOutput::default(),
             spare: Vec::new(),
@@ -109,8 +117,8 @@ impl Scheduler {
 
     /// Queues a sequence. A sequence that could never run fails at once.
     pub fn push(&mut self, mut sequence: Sequence) {
-        if let Some(row_cost) = self.plan.row_cost().filter(|_| sequence.generates()) {
-            sequence.drafts = Some(Box::new(Drafts::new(&sequence.asked.drafts, row_cost)));
+        if let Some(cost) = self.plan.draft_cost().filter(|_| sequence.generates()) {
+            sequence.drafts = Some(Box::new(Drafts::new(&sequence.asked.drafts, cost)));
         }
         self.sequences.push(sequence, &mut self.mask_threads, self.max_rows);
     }
@@ -305,8 +313,48 @@ impl Scheduler {
                 self.step_took = slice.elapsed();
             }
             commit::check(&scheduled, &self.output)?;
-            commit::commit(&mut self.sequences, &mut self.mask_threads, &scheduled, &mut self.output);
+            commit::commit(&mut self.sequences, &mut self.advanced, &scheduled, &mut self.output);
             self.spare.push(scheduled);
+            self.prepare_next()?;
+        }
+        Ok(())
+    }
+
+    /// Prepares the next step of the sequences that go on: asks the draft head, and advances the grammars.
+    fn prepare_next(&mut self) -> Result<(), EngineError> {
+        self.ask_head()?;
+        for Advanced { id, tokens } in self.advanced.drain(..) {
+            if let Some(sequence) = self.sequences.running.get_mut(id) {
+                sequence.advance_grammar(&tokens, &mut self.mask_threads);
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks the draft head what follows the sequences that go on. While models take turns, it is not asked, since no turn is for it.
+    fn ask_head(&mut self) -> Result<(), EngineError> {
+        let is_contended = self.time_slices.as_ref().is_some_and(|(time_slices, _)| time_slices.is_contended());
+        let Some(head) = self.head.filter(|_| !is_contended && self.in_flight.is_empty()) else { return Ok(()) };
+        let Sequences { running, blocks, .. } = &self.sequences;
+        let num_rows = self.advanced.len();
+        let asks = |advanced: &Advanced| Some((advanced.id, running.get(advanced.id)?.draft_request(head.group, num_rows, blocks)?));
+        let (ids, requests): (Vec<u64>, Vec<DraftRequest>) = self.advanced.iter().filter_map(asks).unzip();
+        if requests.is_empty() {
+            return Ok(());
+        }
+        let guesses = match self.engine.draft(&requests) {
+            Ok(guesses) => guesses,
+            Err(error) if error.is_final() => return Err(error),
+            Err(error) => {
+                tracing::warn!("the draft head failed: answers go on without it: {error}");
+                self.head = None;
+                return Ok(());
+            }
+        };
+        for (id, guess) in ids.into_iter().zip(guesses) {
+            if let Some(sequence) = self.sequences.running.get_mut(id) {
+                sequence.bring_guess(guess);
+            }
         }
         Ok(())
     }

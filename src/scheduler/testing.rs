@@ -17,7 +17,7 @@ use crate::queue_permits::{QueuePermit, QueuePermits};
 use crate::sequence::Sequence;
 use crate::shared::{QueueSize, Shared};
 use crate::step::Scheduler;
-use engine::{EngineError, KvCapacity};
+use engine::{Engine, EngineError, KvCapacity};
 use logits::{Logprobs, SamplingParams};
 use metrics::ModelMetrics;
 
@@ -139,8 +139,12 @@ impl Rig {
 
     /// Like [`Rig::with_capacity`], with memory for the first `num_backed` blocks only.
     pub fn growing(capacity: KvCapacity, num_backed: usize, max_in_flight: usize, options: SchedulerOptions) -> Self {
-        let (engine, control) = FakeEngine::new(capacity.clone(), options.max_running, max_in_flight);
-        let engine = engine.backed(num_backed);
+        let (engine, control) = FakeEngine::new(capacity, options.max_running, max_in_flight);
+        Self::of(engine.backed(num_backed), control, options)
+    }
+
+    pub fn of(engine: FakeEngine, control: Arc<Mutex<Control>>, options: SchedulerOptions) -> Self {
+        let capacity = engine.kv_capacity();
         let metrics = ModelMetrics::for_model(&format!("rig-{:?}-{}", thread::current().id(), RIGS.fetch_add(1, Ordering::Relaxed)));
         let shared = shared(options.max_waiting);
         Self { scheduler: Scheduler::new(Box::new(engine), options, metrics), capacity, shared, control, clients: vec![] }

@@ -1,10 +1,10 @@
 //! The scheduler without its thread, step by step against the test engine.
 
 use crate::cache_size::Cost;
-use crate::fake::{BLOCK_BYTES, NAN_SEED, VOCAB, solo_run};
+use crate::fake::{BLOCK_BYTES, FakeEngine, NAN_SEED, VOCAB, solo_run};
 use crate::items::{Items, Layout, RowRun};
 use crate::testing::{Rig, drafted, options, params, run, sequence};
-use crate::{Event, FinishReason, NewSequence, Pooling, SchedulerOptions, SequenceGroup};
+use crate::{DraftOptions, Event, FinishReason, NewSequence, Pooling, SchedulerOptions, SequenceGroup};
 use engine::{CacheGroup, CacheWindow, EngineError, KvCapacity};
 use logits::rng::philox4x32;
 
@@ -39,7 +39,7 @@ fn with_runs(prompt: &[u32], random: &mut Random, max_rows: usize) -> Items {
 }
 
 /// Enqueues a random sequence, in some cases with further members of its sequence group. Returns the number of sequences.
-fn enqueue_random(rig: &mut Rig, random: &mut Random, bases: &[Vec<u32>], row_limit: Option<usize>) -> u32 {
+fn enqueue_random(rig: &mut Rig, random: &mut Random, bases: &[Vec<u32>], (kind, max_rows): (Kind, usize)) -> u32 {
     let mut prompt = bases[random.below(3) as usize][..random.below(30) as usize].to_vec();
     prompt.extend((0..1 + random.below(12)).map(|_| random.below(VOCAB)));
     let mut new = sequence(prompt, 1 + random.below(40));
@@ -53,7 +53,7 @@ fn enqueue_random(rig: &mut Rig, random: &mut Random, bases: &[Vec<u32>], row_li
         1 => (new.max_tokens, new.score_prompt) = (random.below(2) * new.max_tokens, Some(random.below(6) as u8)),
         _ => {}
     }
-    if let Some(max_rows) = row_limit.filter(|_| new.pool.is_none() && new.score_prompt.is_none() && random.below(3) > 0) {
+    if kind.rows && new.pool.is_none() && new.score_prompt.is_none() && random.below(3) > 0 {
         new.prompt = with_runs(new.prompt.tokens(), random, max_rows);
     }
     // Some sequence groups ask for the scores of their prompt, and some are cancelled one by one.
@@ -70,7 +70,12 @@ fn enqueue_random(rig: &mut Rig, random: &mut Random, bases: &[Vec<u32>], row_li
         request.extend((0..random.below(8)).map(|i| sequence([prompt.clone(), vec![i]].concat(), 1 + i)));
     }
     let count = request.len() as u32;
-    let draft = |(i, new): (usize, NewSequence)| drafted(new, [0.0, 0.5, 0.95, 1.0][i % 4], &rig.capacity);
+    // Without a known answer, the draft head guesses, and the context.
+    let is_known = |i: usize| !kind.head || i.is_multiple_of(3);
+    let draft = |(i, new): (usize, NewSequence)| match is_known(i) {
+        true => drafted(new, [0.0, 0.5, 0.95, 1.0][i % 4], &rig.capacity),
+        false => new,
+    };
     let request: Vec<NewSequence> = request.into_iter().enumerate().map(|(i, new)| draft((rig.clients.len() + i, new))).collect();
     if random.below(4) == 0 {
         request.into_iter().for_each(|new| _ = rig.enqueue(new));
@@ -90,6 +95,8 @@ struct Kind {
     grows: bool,
     /// Whether prompts have rows of embeddings.
     rows: bool,
+    /// Whether there is a draft head.
+    head: bool,
 }
 
 /// Random cache groups: windows from less than a block to several blocks, and in most cases a group without a window.
@@ -151,7 +158,7 @@ fn random_trace(seed: u64, kind: Kind) -> ([u64; 6], u64) {
     };
     let max_batch_tokens = options.max_batch_tokens;
     let mut capacity = KvCapacity::blocks(16 + random.below(50) as usize, 4);
-    let max_in_flight = 1 + (seed % 2) as usize;
+    let max_in_flight = if kind.head { 1 } else { 1 + (seed % 2) as usize };
     if kind.recurrent {
         capacity.num_state_slots = 1 + random.below(24) as usize;
     }
@@ -160,13 +167,15 @@ fn random_trace(seed: u64, kind: Kind) -> ([u64; 6], u64) {
         capacity.num_blocks += 12 * (capacity.groups.len() - 1);
     }
     let num_blocks = capacity.num_blocks;
-    let mut rig = Rig::growing(capacity, if kind.grows { 2 } else { num_blocks }, max_in_flight, options);
+    let (engine, control) = FakeEngine::new(capacity, max_running, max_in_flight);
+    let engine = engine.backed(if kind.grows { 2 } else { num_blocks });
+    let mut rig = Rig::of(if kind.head { engine.with_draft_head() } else { engine }, control, options);
     let bases: Vec<Vec<u32>> = (0..3).map(|_| (0..30).map(|_| random.below(VOCAB)).collect()).collect();
     let total = if cfg!(miri) { 12 } else { 64 + random.below(137) };
     let (mut queued, mut cancels) = (0, 0);
     while queued < total || rig.scheduler.has_work() {
         for _ in 0..random.below(4).min(total.saturating_sub(queued)) {
-            queued += enqueue_random(&mut rig, &mut random, &bases, kind.rows.then_some(max_batch_tokens));
+            queued += enqueue_random(&mut rig, &mut random, &bases, (kind, max_batch_tokens));
         }
         if kind.grows && random.below(6) == 0 {
             change_memory(&mut rig, &mut random, num_blocks as u32);
@@ -228,16 +237,40 @@ fn every_sequence_of_a_model_with_windows_equals_its_solo_run() {
 #[test]
 fn every_sequence_of_prompts_with_rows_equals_its_solo_run() {
     for (recurrent, windows, grows) in [(false, false, false), (true, false, false), (false, true, false), (true, true, true)] {
-        let totals = sum_of_traces(0..100, Kind { recurrent, windows, grows, rows: true });
+        let totals = sum_of_traces(0..100, Kind { recurrent, windows, grows, rows: true, head: false });
         assert_exercised(&totals, 5, 20);
     }
+}
+
+/// A draft head is asked for the right places: the test engine fails otherwise.
+#[test]
+fn every_sequence_drafted_by_a_head_equals_its_solo_run() {
+    for (windows, grows, rows) in [(false, false, false), (true, false, false), (false, true, true)] {
+        let totals = sum_of_traces(0..80, Kind { windows, grows, rows, head: true, recurrent: false });
+        assert_exercised(&totals, 5, 10);
+    }
+}
+
+#[test]
+fn a_head_is_asked_while_it_is_right_and_lookups_are_not() {
+    let (engine, control) = FakeEngine::new(KvCapacity::blocks(64, 4), 4, 1);
+    let mut rig = Rig::of(engine.with_draft_head(), control, options(16, 4));
+    rig.run(sequence((0..20).collect(), 100));
+    let (num_asked, metrics) = (rig.control.lock().unwrap().num_asked, rig.metrics());
+    let [drafted, right] = [&metrics.spec_decode_num_draft_tokens_total, &metrics.spec_decode_num_accepted_tokens_total];
+    let (drafted, right) = (drafted.get(), right.get());
+    assert!(num_asked > 20 && right > 30 && drafted > right, "asked {num_asked} times, {right} of {drafted} were right");
+    // a request that wants none is not drafted
+    let drafts = DraftOptions { most: Some(0), ..DraftOptions::default() };
+    rig.run(NewSequence { drafts, ..sequence((0..21).collect(), 50) });
+    assert_eq!(rig.control.lock().unwrap().num_asked, num_asked);
 }
 
 /// Growing the cache and giving memory back at any moment changes no result.
 #[test]
 fn every_sequence_equals_its_solo_run_while_the_cache_grows_and_shrinks() {
     for (recurrent, windows) in [(false, false), (true, false), (false, true)] {
-        let totals = sum_of_traces(0..60, Kind { recurrent, windows, grows: true, rows: false });
+        let totals = sum_of_traces(0..60, Kind { recurrent, windows, grows: true, rows: false, head: false });
         assert_exercised(&totals, 5, 20);
     }
 }

@@ -6,7 +6,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use engine::{Batch, DeviceMemory, Engine, EngineError, EngineInfo, KvCapacity, Masks, Progress, Sampled, StepId, StepOutput};
+use engine::{
+    Batch, DeviceMemory, DraftRequest, Engine, EngineError, EngineInfo, KvCapacity, Masks, Progress, Sampled, StepId, StepOutput,
+};
 use model::ModelSpec;
 
 const VARIABLE: &str = "PENSTOCK_FAULTS";
@@ -127,6 +129,10 @@ impl Engine for FaultyEngine {
             Some(InjectedFault::SlowLoad(_)) | None => {}
         }
         self.inner.submit(batch)
+    }
+
+    fn draft(&mut self, requests: &[DraftRequest]) -> Result<Vec<Vec<u32>>, EngineError> {
+        self.inner.draft(requests)
     }
 
     fn sample(&mut self, step: StepId, masks: &Masks) -> Result<(), EngineError> {

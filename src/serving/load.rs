@@ -88,6 +88,16 @@ impl ModelFile {
         self.spec().arch.bidirectional || self.file.arch_value("pooling_type").is_some()
     }
 
+    /// Whether the file has a draft head (multi-token prediction), even one that does not fit.
+    pub fn has_draft_head(&self) -> bool {
+        !matches!(self.weights.spec.with_draft_head(&self.file), Ok(None))
+    }
+
+    /// Whether sequences have a recurrent state.
+    pub fn is_recurrent(&self) -> bool {
+        self.weights.spec.is_recurrent()
+    }
+
     /// The longest context that the model was made for [tokens].
     pub fn context_length(&self) -> usize {
         self.weights.spec.context_length

@@ -43,6 +43,11 @@ pub fn on_cpu(path: &Path, num_blocks: usize) -> Box<dyn Engine> {
     Box::new(open(path, &options(num_blocks), simd::dispatch::available()[0]))
 }
 
+/// With the draft head of the model's file.
+pub fn on_cpu_with_head(path: &Path, num_blocks: usize) -> Box<dyn Engine> {
+    Box::new(open(path, &CpuOptions { draft_head: true, ..options(num_blocks) }, simd::dispatch::available()[0]))
+}
+
 pub fn on_gpu(path: &Path, num_blocks: usize) -> Box<dyn Engine> {
     let weights = Weights::load(Arc::new(GgufFile::open(path).unwrap())).unwrap();
     let kv_tokens = num_blocks * 32;

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex};
 
-use engine::{Batch, Engine, EngineError, EngineInfo, KvCapacity, Masks, StepId, StepOutput};
+use engine::{Batch, DraftRequest, Engine, EngineError, EngineInfo, KvCapacity, Masks, StepId, StepOutput};
 use model::ModelSpec;
 
 /// The results of all engines so far. If a row is computed again, by the same engine or by another, it must have the same bits.
@@ -93,6 +93,10 @@ impl Engine for Recorder {
         let step = self.engine.submit(&batch)?;
         self.batches.push_back(batch);
         Ok(step)
+    }
+
+    fn draft(&mut self, requests: &[DraftRequest]) -> Result<Vec<Vec<u32>>, EngineError> {
+        self.engine.draft(requests)
     }
 
     fn sample(&mut self, step: StepId, masks: &Masks) -> Result<(), EngineError> {

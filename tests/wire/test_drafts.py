@@ -54,6 +54,12 @@ def test_answers_are_the_same_with_and_without_drafts(plain, drafted, way):
         assert got["usage"]["completion_tokens"] == expected["usage"]["completion_tokens"]
 
 
+def test_a_file_without_a_draft_head_is_drafted_from_its_context(plain):
+    with Server({"SERVER__DEFAULT_MODELS": MODEL, "ENGINE__KV_TOKENS": "4096", "ENGINE__DRAFTS": "heads"}) as heads:
+        assert answer(heads, temperature=0)["choices"] == answer(plain, temperature=0)["choices"]
+        heads.wait_log("answers are drafted from their context alone")
+
+
 @pytest.mark.real_models
 def test_a_prediction_that_comes_true_is_counted(drafted, plain):
     text = answer(drafted, temperature=0)["choices"][0]["message"]["content"]

@@ -75,8 +75,8 @@ pub struct BenchArgs {
     /// With --mixed: the most tokens per step, of prompts and answers [default: the device's, as in a server]
     #[arg(long, requires = "mixed", value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=65536))]
     step_tokens: Option<u32>,
-    /// With --mixed: draft the answers from their own context
-    #[arg(long, requires = "mixed", value_name = "DRAFTER", value_parser = ["ngram"])]
+    /// With --mixed: draft the answers from their own context (ngram), or with the file's draft head, too (heads)
+    #[arg(long, requires = "mixed", value_name = "DRAFTER", value_parser = ["ngram", "heads"])]
     drafts: Option<String>,
     /// With --drafts: draft from the answers, generated beforehand, with tokens that are right with this probability, so that the speed
     /// does not depend on the text
@@ -255,9 +255,13 @@ impl BenchArgs {
             block_size: BLOCK as usize,
             max_slots: self.slots() as usize,
             max_batch_tokens: max_batch_tokens as usize,
+            draft_head: self.drafts.as_deref() == Some("heads"),
             ..EngineOptions::default()
         };
         let chosen = self.device.backend(Backend::Auto)?;
-        engine::open(weights, &options, backend(chosen)).with_context(|| format!("--backend {}", chosen.name()))
+        let engine = engine::open(weights, &options, backend(chosen)).with_context(|| format!("--backend {}", chosen.name()))?;
+        let has_head = engine.info().draft_head.is_some();
+        ensure!(has_head || !options.draft_head, "--drafts heads: the file has no draft head, or the backend runs none: try --backend cpu");
+        Ok(engine)
     }
 }

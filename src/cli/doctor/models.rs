@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::machine::Machine;
 use crate::catalogue::Store;
 use crate::cli::estimate::{CONTEXT, needed};
-use crate::config::{Config, ModelEntry, Source, find_model};
+use crate::config::{Config, Drafts, ModelEntry, Source, find_model};
 use crate::engine::{EngineOptions, Footprint, footprints};
 use crate::gguf::GgufFile;
 use crate::model::Weights;
@@ -74,7 +74,8 @@ fn all(config: &Config, entry: &ModelEntry, path: &Path) -> anyhow::Result<(u64,
     let weights = Weights::load(file)?;
     let context = weights.spec.context_length.min(CONTEXT);
     let kv_tokens = context.next_multiple_of(config.engine.block_size);
-    let options = EngineOptions { context, kv_tokens, ..engine_options(&config.engine) };
+    let draft_head = entry.drafts.unwrap_or(config.engine.drafts) == Drafts::Heads;
+    let options = EngineOptions { context, kv_tokens, draft_head, ..engine_options(&config.engine) };
     let found = mmproj(config, entry, path, &RowShape::of(&weights.spec))?;
     let encoder = found.encoder.map_or(0, |encoder| encoder.facts.bytes);
     let all = footprints(&weights, &options)?.into_iter().map(|footprint| footprint.with_encoder(encoder));

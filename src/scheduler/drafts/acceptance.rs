@@ -4,37 +4,50 @@
 //! towards 0 when another one comes. Guesses count whether or not they were run as drafts, so a sequence that drafts nothing learns at no
 //! cost when drafts would pay, and one in free text stops at no cost.
 
+/// The number of classes.
+const CLASSES: usize = 5;
 /// The first supports of the classes.
-const SUPPORTS: [usize; 5] = [0, 3, 5, 9, 17];
+const SUPPORTS: [usize; CLASSES] = [0, 3, 5, 9, 17];
 /// The rates before anything is known.
-const PRIORS: [f64; 5] = [0.15, 0.25, 0.4, 0.6, 0.8];
+const PRIORS: [f64; CLASSES] = [0.15, 0.25, 0.4, 0.6, 0.8];
+/// The first depths of the classes of a draft head, whose guesses get worse with each token.
+const DEPTHS: [usize; CLASSES] = [0, 1, 2, 3, 5];
+const DEPTH_PRIORS: [f64; CLASSES] = [0.7, 0.6, 0.5, 0.45, 0.4];
 /// The step of a rate towards the latest outcome.
 const STEP: f64 = 0.125;
 
 #[derive(Clone, Debug)]
-pub struct AcceptanceRates([f64; SUPPORTS.len()]);
+pub struct AcceptanceRates {
+    firsts: &'static [usize; CLASSES],
+    rates: [f64; CLASSES],
+}
 
 impl Default for AcceptanceRates {
     fn default() -> Self {
-        Self(PRIORS)
+        Self { firsts: &SUPPORTS, rates: PRIORS }
     }
 }
 
 impl AcceptanceRates {
+    /// Rates of guesses whose support is their depth: the number of guessed tokens before them.
+    pub fn by_depth() -> Self {
+        Self { firsts: &DEPTHS, rates: DEPTH_PRIORS }
+    }
+
     /// The probability that a token is accepted that is guessed with this support.
     pub fn of(&self, support: usize) -> f64 {
-        if support == usize::MAX { 1.0 } else { self.0[class(support)] }
+        if support == usize::MAX { 1.0 } else { self.rates[self.class(support)] }
     }
 
     /// Records whether the guessed token came.
     pub fn record(&mut self, support: usize, is_right: bool) {
-        let rate = &mut self.0[class(support)];
-        *rate += STEP * (f64::from(u8::from(is_right)) - *rate);
+        let class = self.class(support);
+        self.rates[class] += STEP * (f64::from(u8::from(is_right)) - self.rates[class]);
     }
-}
 
-fn class(support: usize) -> usize {
-    SUPPORTS.iter().rposition(|&first| support >= first).unwrap_or(0)
+    fn class(&self, support: usize) -> usize {
+        self.firsts.iter().rposition(|&first| support >= first).unwrap_or(0)
+    }
 }
 
 #[cfg(test)]

@@ -32,6 +32,8 @@ pub enum DrafterKind {
     Ngram,
     /// The answer that the client predicted.
     Prediction,
+    /// The model's draft head.
+    Heads,
     /// A continuation that is known beforehand, for measurements.
     Known,
 }
@@ -39,6 +41,9 @@ pub enum DrafterKind {
 /// Guesses the next tokens of one sequence. A wrong guess costs time and never changes the sequence's tokens.
 pub trait Drafter: Debug + Send {
     fn kind(&self) -> DrafterKind;
+
+    /// Takes a guess that the engine made, for a drafter whose guesses come from there.
+    fn bring(&mut self, _guess: Vec<u32>) {}
 
     /// Appends to `out` at most `most` tokens that may follow `history`. `history` only grows between two calls.
     ///

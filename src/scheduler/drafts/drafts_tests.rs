@@ -25,6 +25,10 @@ fn history(generated: &[u32]) -> History<'_> {
     History { prompt: &[1, 2], generated }
 }
 
+fn cost(row: f64) -> DraftCost {
+    DraftCost { row, head: None }
+}
+
 /// Number of drafts that a sequence alone would run.
 fn num_sent(drafts: &mut Drafts, row_cost: f64) -> usize {
     let num = drafts.send(0, MAX_DRAFTS, 0.0, &mut StepCost::new(1, row_cost)).len();
@@ -47,7 +51,7 @@ fn a_drafter_that_panics_or_is_slow_is_dropped() {
 
 #[test]
 fn drafts_get_longer_in_copied_text_and_vanish_in_new_text() {
-    let (mut drafts, row_cost) = (Drafts::new(&DraftOptions::default(), 0.2), 0.2);
+    let (mut drafts, row_cost) = (Drafts::new(&DraftOptions::default(), cost(0.2)), 0.2);
     let copied: Vec<u32> = (0..200).map(|i| i % 50).collect();
     let mut text = Vec::new();
     for &id in &copied {
@@ -70,7 +74,7 @@ fn drafts_get_longer_in_copied_text_and_vanish_in_new_text() {
 #[test]
 fn a_request_bounds_its_drafts() {
     let sent = |options: DraftOptions| {
-        let mut drafts = Drafts::new(&DraftOptions { prediction: Some((100..140).collect()), ..options }, 0.1);
+        let mut drafts = Drafts::new(&DraftOptions { prediction: Some((100..140).collect()), ..options }, cost(0.1));
         for len in 0..20 {
             let text: Vec<u32> = (100..100 + len).collect();
             drafts.guess(history(&text), usize::from(len > 0), MAX_DRAFTS);
@@ -88,7 +92,7 @@ fn a_request_bounds_its_drafts() {
 #[test]
 fn tokens_in_flight_come_before_the_drafts() {
     let known = KnownAnswer { tokens: (0..30).collect(), accept: 1.0 };
-    let mut drafts = Drafts::new(&DraftOptions { known: Some(known), ..DraftOptions::default() }, 0.1);
+    let mut drafts = Drafts::new(&DraftOptions { known: Some(known), ..DraftOptions::default() }, cost(0.1));
     drafts.guess(history(&[0, 1]), 2, 6);
     let mut cost = StepCost::new(1, 0.1);
     assert_eq!(drafts.send(1, 3, 0.0, &mut cost), [3, 4, 5]);
@@ -96,4 +100,31 @@ fn tokens_in_flight_come_before_the_drafts() {
     assert_eq!(drafts.send(1, 16, 0.0, &mut cost), [3, 4, 5, 6, 7]);
     drafts.land();
     assert!(drafts.send(1, 3, 3.5, &mut cost).is_empty(), "too little gain");
+}
+
+#[test]
+fn a_head_is_asked_unless_a_lookup_promises_more() {
+    let mut drafts = Drafts::new(&DraftOptions::default(), DraftCost { head: Some(0.1), ..cost(0.1) });
+    let new: Vec<u32> = (100..140).collect();
+    // the head is right until the last tokens, then wrong
+    for len in 1..40 {
+        drafts.guess(history(&new[..len]), 1, MAX_DRAFTS);
+        let num = drafts.num_to_ask(1, 16);
+        assert!(num > 0 || len > 32, "{len}");
+        assert!(drafts.num_to_ask(64, 16) <= num, "rows of many sequences cost more");
+        if num > 0 {
+            let guess = if len < 24 { new[len..].iter().copied().take(num).collect() } else { vec![7; num] };
+            drafts.bring(history(&new[..len]), guess);
+            assert!(len > 26 || num_sent(&mut drafts, 0.1) > 0, "{len}");
+        }
+    }
+    assert_eq!(drafts.num_to_ask(1, 16), 0, "its guesses were wrong");
+    // text that repeats needs no head
+    let copied: Vec<u32> = (0..120).map(|i| i % 20).collect();
+    let mut drafts = Drafts::new(&DraftOptions::default(), DraftCost { head: Some(0.1), ..cost(0.1) });
+    (1..120).for_each(|len| drafts.guess(history(&copied[..len]), 1, MAX_DRAFTS));
+    assert_eq!(drafts.num_to_ask(1, 16), 0);
+    assert!(num_sent(&mut drafts, 0.1) > 4);
+    let none = Drafts::new(&DraftOptions { most: Some(0), ..DraftOptions::default() }, DraftCost { head: Some(0.1), ..cost(0.1) });
+    assert_eq!(none.num_to_ask(1, 16), 0);
 }

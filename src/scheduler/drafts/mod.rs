@@ -5,10 +5,12 @@
 //! the rows, `commit.rs` takes the tokens.
 //!
 //! Each drafter guesses after every token, even if no drafts are run, and the tokens that come then say how good its guesses are. So the
-//! number of drafts adapts to the text (`acceptance.rs`), and to the step (`step_cost.rs`).
+//! number of drafts adapts to the text (`acceptance.rs`), and to the step (`step_cost.rs`). The draft head of a model guesses when it is
+//! asked (`heads.rs`), since its guesses cost time.
 
 mod acceptance;
 mod drafter;
+mod heads;
 mod known;
 mod ngram;
 mod prediction;
@@ -20,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use acceptance::AcceptanceRates;
 use drafter::Drafter;
+use heads::{Heads, num_to_ask};
 use ngram::Ngram;
 use prediction::Prediction;
 
@@ -102,15 +105,27 @@ impl Source {
     }
 }
 
+/// The time that drafts take on an engine, in units of a step's time without rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct DraftCost {
+    /// Time of a row.
+    pub row: f64,
+    /// Time of a token that the draft head guesses. None: there is no head.
+    pub head: Option<f64>,
+}
+
 /// The drafters of a sequence, and its drafts in flight.
 #[derive(Debug, Default)]
 pub struct Drafts {
     sources: Vec<Source>,
+    /// The draft head's guesses, which the scheduler brings.
+    head: Option<Source>,
+    /// Number of tokens since the head guessed.
+    num_idle: usize,
     /// The drafts that a step in flight verifies, and their origin.
     in_flight: Vec<u32>,
     kind: Option<DrafterKind>,
-    /// Time of a row, in units of a step's time without rows.
-    row_cost: f64,
+    cost: DraftCost,
     most: usize,
     fewest: usize,
     least_probability: f64,
@@ -118,18 +133,20 @@ pub struct Drafts {
 
 impl Drafts {
     /// The drafters of a sequence with these options.
-    pub fn new(options: &DraftOptions, row_cost: f64) -> Self {
-        let mut sources = Vec::new();
+    pub fn new(options: &DraftOptions, cost: DraftCost) -> Self {
+        let (mut sources, mut head) = (Vec::new(), None);
         match &options.known {
             Some(known) => sources.push(Source::new(known.clone())),
             None => {
                 sources.extend(options.prediction.clone().map(|tokens| Source::new(Prediction::new(tokens))));
                 sources.push(Source::new(Ngram::default()));
+                head = cost.head.map(|_| Source { rates: AcceptanceRates::by_depth(), ..Source::new(Heads::default()) });
             }
         }
         Self {
             sources,
-            row_cost,
+            head,
+            cost,
             most: options.most.map_or(MAX_DRAFTS, |most| MAX_DRAFTS.min(most as usize)),
             fewest: options.fewest as usize,
             least_probability: options.least_probability.into(),
@@ -158,17 +175,43 @@ impl Drafts {
             source.learn(new);
             source.guess(history, most)
         });
+        self.num_idle += num_new;
+        if let Some(head) = &mut self.head {
+            head.learn(new);
+            head.guess.clear();
+        }
+    }
+
+    /// The number of tokens to ask the draft head for, at most `most`, in a step of `num_rows` rows besides drafts.
+    pub fn num_to_ask(&self, num_rows: usize, most: usize) -> usize {
+        let (Some(head), Some(head_cost)) = (&self.head, self.cost.head) else { return 0 };
+        if self.best().is_some_and(|known| known.rate(0) >= head.rate(0)) {
+            return 0;
+        }
+        // a pass of the head is for all sequences
+        let cost = StepCost::new(num_rows, self.cost.row + head_cost / num_rows.max(1) as f64);
+        num_to_ask(&head.rates, cost, most.min(self.most), self.num_idle)
+    }
+
+    /// Takes the draft head's guess of the tokens that follow `history`.
+    pub fn bring(&mut self, history: History<'_>, guess: Vec<u32>) {
+        self.num_idle = 0;
+        if let Some(head) = &mut self.head {
+            head.drafter.bring(guess);
+            head.guess(history, MAX_DRAFTS);
+        }
     }
 
     /// The source whose guess is the likeliest to be right.
     fn best(&self) -> Option<&Source> {
         // The first of equal ones.
-        self.sources.iter().rev().filter(|source| !source.guess.is_empty()).max_by(|a, b| a.rate(0).total_cmp(&b.rate(0)))
+        let all = self.head.iter().chain(self.sources.iter().rev());
+        all.filter(|source| !source.guess.is_empty()).max_by(|a, b| a.rate(0).total_cmp(&b.rate(0)))
     }
 
     /// The drafts that a step of this sequence alone would verify, for those who prepare them.
     pub fn expected(&self) -> &[u32] {
-        let num = self.num_worth(0, MAX_DRAFTS, &mut StepCost::new(1, self.row_cost)).0;
+        let num = self.num_worth(0, MAX_DRAFTS, &mut StepCost::new(1, self.cost.row)).0;
         self.best().map_or(&[], |source| &source.guess[..num])
     }
 
