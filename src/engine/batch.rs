@@ -89,7 +89,8 @@ pub const MAX_HEAD_DRAFTS: usize = 16;
 /// time.
 ///
 /// **State slots.** A model with recurrent state ([`KvCapacity::has_state`](crate::KvCapacity::has_state)) keeps the state of each sequence
-/// in a state slot. A step reads the state of every sequence and writes back the state after the sequence's last row. A sequence whose
+/// in a state slot. A step reads the state of every sequence and writes back the state after the sequence's last row, or, if the engine
+/// keeps states ([`EngineInfo::draft_states`](crate::EngineInfo)), after the last sampled row that was not skipped. A sequence whose
 /// first row begins its context starts from zeros, whatever its slot held.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {

@@ -130,6 +130,9 @@ pub struct EngineInfo {
     pub max_batch_tokens: usize,
     /// The time of a row in a step of few rows, in units of such a step's time without rows. 0: unknown, rows count as free.
     pub row_cost: f64,
+    /// The most states of sequences that a step keeps, for models with recurrent state: the most drafts of a step. 0: a step cannot go back
+    /// behind a wrong draft.
+    pub draft_states: usize,
     /// None: the engine has no draft head.
     pub draft_head: Option<DraftHeadInfo>,
 }

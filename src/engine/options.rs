@@ -26,6 +26,8 @@ pub struct EngineOptions {
     /// State slots for models with recurrent state. 0: one per sequence slot, plus as many for checkpoints as a share of the device's
     /// memory holds.
     pub state_slots: usize,
+    /// The most recurrent states that a step keeps to go back behind wrong drafts, on a backend that does. 0: such models get no drafts.
+    pub draft_states: usize,
     /// Whether the model's draft head runs along, if its file has one and the backend runs draft heads.
     pub draft_head: bool,
     /// The part of the model that the engine computes, and in how many shards.
@@ -62,6 +64,7 @@ impl Default for EngineOptions {
             max_slots: 0,
             max_batch_tokens: 0,
             state_slots: 0,
+            draft_states: 0,
             draft_head: false,
             part: ModelPart::default(),
         }

@@ -138,6 +138,7 @@ impl PacedEngine {
             vectors: (0..batch.vectors.len()).map(vector).collect(),
             sampled,
             stream: Vec::new(),
+            draft_logits: Vec::new(),
         }
     }
 }

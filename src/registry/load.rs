@@ -27,7 +27,7 @@ pub fn load(config: &Config, base: &Base, path: &Path, admission: &LoadAdmission
     let device = engine::find_device(backend(config.engine.backend), config.engine.device).with_context(on_backend)?;
     let drafting = Drafting::of(config, entry, &file, &*device);
     let needs = |context: usize| {
-        let options = EngineOptions { context, draft_head: drafting.with_head, ..engine_options(&config.engine) };
+        let options = drafting.apply(EngineOptions { context, ..engine_options(&config.engine) });
         file.need(&*device, &options).with_context(on_backend)
     };
     let FoundEncoder { encoder, notes } = mmproj(config, entry, path, &file.row_shape())?;
@@ -63,7 +63,7 @@ fn with_encoder(need: Need, encoder: Option<&PictureEncoder>, device: &dyn Devic
 
 fn with_drafts(mut options: RunOptions, drafting: Drafting) -> RunOptions {
     options.scheduler.drafts = drafting.is_on;
-    options.engine.draft_head = drafting.with_head;
+    options.engine = drafting.apply(options.engine);
     options
 }
 
@@ -162,8 +162,8 @@ fn context(config: &Config, entry: &ModelEntry, file: &ModelFile, on: (&dyn Devi
         }
         config::Context::Tokens(tokens) => Ok(tokens),
         config::Context::Auto => {
-            let (device, Drafting { with_head: draft_head, .. }) = on;
-            let context = file.auto_context(device, &EngineOptions { draft_head, ..engine_options(&config.engine) })?;
+            let (device, drafting) = on;
+            let context = file.auto_context(device, &drafting.apply(engine_options(&config.engine)))?;
             if context < most {
                 tracing::info!("{id}: the context is {context} of the {most} tokens that the model was made for: set --context for more");
             }

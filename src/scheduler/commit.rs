@@ -114,6 +114,10 @@ fn commit_tokens(sequences: &mut Sequences, advanced: &mut Vec<Advanced>, part: 
     if part.num_drafts > 0 {
         sequence.count_drafts((part.num_drafts, num_accepted), metrics);
     }
+    if results.sampled.get(num_accepted + 1).is_some_and(|&sampled| sampled != Sampled::Skipped) {
+        // Drafts behind a stop id were right, but do not count.
+        sequence.cache.state_is_ahead();
+    }
     let (mut tokens, mut end) = (Vec::with_capacity(1 + num_accepted), None);
     let mut logprobs = results.logprobs.iter_mut();
     for (row, &sampled) in results.sampled[..=num_accepted].iter().enumerate() {

@@ -507,7 +507,7 @@ impl Engine for FakeEngine {
     }
 
     fn info(&self) -> EngineInfo {
-        EngineInfo { kv_block_bytes: BLOCK_BYTES, row_cost: 0.05, draft_head: self.draft_head, ..EngineInfo::default() }
+        EngineInfo { kv_block_bytes: BLOCK_BYTES, row_cost: 0.05, draft_head: self.draft_head, draft_states: 6, ..EngineInfo::default() }
     }
 
     fn num_backed_blocks(&self) -> usize {
@@ -561,6 +561,8 @@ impl Engine for FakeEngine {
             let mask = masks.of[k].map(|mask| &masks.words[mask as usize * mask_words(VOCAB as usize)..]);
             sampled.push(self.draw(&unsampled, i, batch.sampled_rows[k] as usize, before.replace(i) != Some(i), mask));
         }
+        self.go_back(&unsampled, &sampled);
+        let batch = &unsampled.batch;
         let logprobs = sampled.iter().zip(&batch.num_logprobs).map(|(sampled, asked)| logprobs(*sampled, *asked)).collect();
         let complete = |i: usize| batch.vectors.get(i).copied().flatten().is_some_and(|request| request.complete);
         let vector = |i| if complete(i) { self.slots[&batch.sequence_slots[i]].pooled.clone() } else { Vec::new() };

@@ -1,16 +1,27 @@
-//! The draft head of the test engine. It reads the context back from the cache, through the blocks that a request names, so a request with
-//! wrong blocks or a wrong place fails here. Two of three guesses are right.
+//! Drafts of the test engine: states that go back behind wrong ones, and a draft head. The head reads the context back from the cache,
+//! through the blocks that a request names, so a request with wrong blocks or a wrong place fails here. Two of three guesses are right.
 
-use super::{FakeEngine, entry, next_token};
-use engine::{DraftHeadInfo, DraftRequest, MAX_HEAD_DRAFTS};
-
-use super::VOCAB;
+use super::{FakeEngine, RecurrentState, Unsampled, VOCAB, entry, next_token};
+use engine::{DraftHeadInfo, DraftRequest, MAX_HEAD_DRAFTS, Sampled};
 
 impl FakeEngine {
     /// Adds a draft head, which shares the blocks of the first group without a window.
     pub fn with_draft_head(self) -> Self {
         let group = self.capacity.groups.iter().position(|group| group.window.is_none());
         Self { draft_head: group.map(|group| DraftHeadInfo { group, cost: 0.02 }), ..self }
+    }
+
+    /// Takes states back behind wrong drafts, as an engine that keeps states does.
+    pub(super) fn go_back(&mut self, unsampled: &Unsampled, sampled: &[Sampled]) {
+        let batch = &unsampled.batch;
+        let skipped = batch.sampled_seqs().zip(&batch.sampled_rows).zip(sampled).filter(|(_, sampled)| **sampled == Sampled::Skipped);
+        // the last row that counts is the one before the first skipped row
+        for ((i, &row), _) in skipped.collect::<Vec<_>>().into_iter().rev() {
+            if let Some(&slot) = batch.state_slots.get(i) {
+                let len = batch.indices(i).start as usize + row as usize - batch.rows(i).start;
+                self.states[slot as usize] = RecurrentState { len, hash: unsampled.states[row as usize - 1] };
+            }
+        }
     }
 
     pub(super) fn guess(&self, request: &DraftRequest) -> Vec<u32> {

@@ -58,6 +58,8 @@ enum Admission {
 pub struct Drafting {
     /// The time that drafts take. None: no drafts.
     pub cost: Option<DraftCost>,
+    /// The most drafts of a step.
+    pub most: usize,
     /// Whether a step is submitted before the results of the step before are known. A sequence whose drafts are in flight misses it.
     pub misses_steps: bool,
 }
@@ -131,10 +133,10 @@ impl StepPlan {
     /// Adds the row of each decoding sequence, with its drafts. Returns the number of rows added.
     fn push_decodes(&mut self, sequences: &mut Sequences, max_rows: usize, now: Instant) -> usize {
         let (capacity, num_decodes) = (sequences.blocks.max_tokens(), sequences.num_decodes());
-        let Drafting { cost, misses_steps } = self.drafting;
+        let Drafting { cost, most, misses_steps } = self.drafting;
         let mut cost = cost.map(|cost| StepCost::new(num_decodes, cost.row));
         // Prompts keep most of a step's rows.
-        let mut spare = (max_rows / 2).min(MAX_ROWS).saturating_sub(num_decodes);
+        let mut spare = (max_rows / 2).min(MAX_ROWS).saturating_sub(num_decodes).min(most);
         // A sequence that misses the next step must get the tokens of both from this one.
         let least_gain = if misses_steps && num_decodes > 1 { 1.5 } else { 0.0 };
         let mut num_rows = 0;
@@ -156,6 +158,8 @@ impl StepPlan {
         let skip = sequence.num_pending() - 1;
         let prepared = sequence.grammar.as_ref().map_or(usize::MAX, |grammar| if skip == 0 { grammar.num_prepared() } else { 0 });
         let most = sequence.max_drafts(blocks.max_tokens()).min(spare).min(prepared);
+        // A state is kept at the border of a block, so a step ends there.
+        let most = if blocks.keeps_checkpoints() { most.min(part.end.next_multiple_of(self.block_size) - part.end) } else { most };
         let (start, position) = (part.end, sequence.prompt().next_position() + (part.end - sequence.prompt().len()) as u32);
         if most == 0 || sequence.drafts.is_none() {
             return 0;

@@ -21,6 +21,8 @@ pub struct SequenceCache {
     tables: Vec<BlockTable>, // [num_groups]
     /// The slot with the state after the tokens computed so far.
     state_slot: Option<u32>,
+    /// Whether the state has tokens behind those that count, so that no other sequence may continue from it.
+    is_state_ahead: bool,
     /// The contents of the leading blocks that are registered in the prefix cache.
     contents: Vec<ContentId>,
     /// A copy of the state for a content that is not registered yet: (number of tokens, state slot).
@@ -80,6 +82,11 @@ impl SequenceCache {
 
     pub fn state_slot(&self) -> Option<u32> {
         self.state_slot
+    }
+
+    /// Records that the state has tokens behind the end of the sequence.
+    pub fn state_is_ahead(&mut self) {
+        self.is_state_ahead = true;
     }
 
     pub fn is_empty(&self) -> bool {
@@ -329,7 +336,8 @@ impl SequenceCache {
             blocks.release_state_slot(slot);
         }
         if let Some(slot) = self.state_slot.take() {
-            match self.contents.last().filter(|_| num_computed == num_known) {
+            let is_ahead = std::mem::take(&mut self.is_state_ahead);
+            match self.contents.last().filter(|_| num_computed == num_known && !is_ahead) {
                 Some(&content) => blocks.keep_state(slot, content),
                 None => blocks.release_state_slot(slot),
             }

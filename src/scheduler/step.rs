@@ -89,7 +89,9 @@ impl Scheduler {
         let info = engine.info();
         let head = info.draft_head.filter(|_| max_in_flight == 1);
         let cost = DraftCost { row: info.row_cost, head: head.map(|head| head.cost) };
-        let cost = (options.drafts && !capacity.has_state()).then_some(cost);
+        let goes_back = !capacity.has_state() || info.draft_states > 0 && max_in_flight == 1;
+        let cost = (options.drafts && goes_back).then_some(cost);
+        let most = if capacity.has_state() { info.draft_states } else { usize::MAX };
         let cache_size = CacheSize::new(&*engine);
         let blocks = BlockManager::new(capacity, engine.num_backed_blocks(), options.prefix_cache);
         metrics.describe_cache(blocks.block_size(), blocks.max_tokens() / blocks.block_size(), blocks.caches_prefixes());
@@ -105,7 +107,7 @@ impl Scheduler {
             slice: None,
             short_steps: StepRowLimit::default(),
             step_took: Duration::ZERO,
-            plan: StepPlan::new(Drafting { cost, misses_steps: max_in_flight > 1 }),
+            plan: StepPlan::new(Drafting { cost, most, misses_steps: max_in_flight > 1 }),
             head: head.filter(|_| cost.is_some()),
             advanced: Vec::new(),
             masks: StepMasks::default(),
@@ -117,7 +119,9 @@ impl Scheduler {
 
     /// Queues a sequence. A sequence that could never run fails at once.
     pub fn push(&mut self, mut sequence: Sequence) {
-        if let Some(cost) = self.plan.draft_cost().filter(|_| sequence.generates()) {
+        // A row whose mask is late runs again, which a state does not allow.
+        let runs_once = self.sequences.blocks.has_state() && sequence.grammar.is_some();
+        if let Some(cost) = self.plan.draft_cost().filter(|_| sequence.generates() && !runs_once) {
             sequence.drafts = Some(Box::new(Drafts::new(&sequence.asked.drafts, cost)));
         }
         self.sequences.push(sequence, &mut self.mask_threads, self.max_rows);

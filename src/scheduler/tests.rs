@@ -198,7 +198,7 @@ fn random_trace(seed: u64, kind: Kind) -> ([u64; 6], u64) {
     let metrics = rig.metrics();
     let counters =
         [&metrics.spec_decode_num_draft_tokens_total, &metrics.spec_decode_num_accepted_tokens_total].map(|counter| counter.get());
-    assert!(counters[0] >= counters[1] && (!kind.recurrent || counters[0] == 0), "{counters:?}");
+    assert!(counters[0] >= counters[1] && (!kind.recurrent || max_in_flight == 1 || counters[0] == 0), "{counters:?}");
     let aborted = metrics.request_success_total.with_label_values(&["abort"]).get();
     // A cancel is too late if its sequence ended, unread, in the previous step.
     assert!(aborted <= cancels);
@@ -338,7 +338,10 @@ fn sum_of_traces(seeds: std::ops::Range<u64>, kind: Kind) -> [[u64; 6]; 2] {
         totals[(seed % 2) as usize].iter_mut().zip(counts).for_each(|(total, count)| *total += count);
         num_right_drafts[(seed % 2) as usize] += num_right;
     }
-    assert!(cfg!(miri) || kind.recurrent || num_right_drafts.iter().all(|&n| n > 100), "the traces accept drafts: {num_right_drafts:?}");
+    assert!(
+        cfg!(miri) || num_right_drafts[..if kind.recurrent { 1 } else { 2 }].iter().all(|&n| n > 100),
+        "the traces accept drafts: {num_right_drafts:?}"
+    );
     totals
 }
 

@@ -31,6 +31,7 @@ fn options(num_blocks: usize) -> CpuOptions {
         max_slots: 32,
         max_batch_tokens: 512,
         state_slots: 4,
+        draft_states: 0,
         draft_head: false,
         cut: Cut::default(),
     }
@@ -46,6 +47,12 @@ pub fn on_cpu(path: &Path, num_blocks: usize) -> Box<dyn Engine> {
 /// With the draft head of the model's file.
 pub fn on_cpu_with_head(path: &Path, num_blocks: usize) -> Box<dyn Engine> {
     Box::new(open(path, &CpuOptions { draft_head: true, ..options(num_blocks) }, simd::dispatch::available()[0]))
+}
+
+/// With states to go back behind wrong drafts, and the draft head of the model's file.
+pub fn on_cpu_with_states(path: &Path, num_blocks: usize) -> Box<dyn Engine> {
+    let options = CpuOptions { draft_states: 8, draft_head: true, ..options(num_blocks) };
+    Box::new(open(path, &options, simd::dispatch::available()[0]))
 }
 
 pub fn on_gpu(path: &Path, num_blocks: usize) -> Box<dyn Engine> {

@@ -58,6 +58,7 @@ impl Runner {
             max_slots: 8,
             max_batch_tokens: 256,
             state_slots: 24,
+            draft_states: 0,
             draft_head: false,
             cut: Cut::default(),
         };

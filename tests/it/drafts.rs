@@ -4,7 +4,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use fixtures::draft_heads::add_draft_head;
+use fixtures::architectures::architectures;
+use fixtures::draft_heads::{add_draft_head, draft_heads};
 use gguf::GgufBuilder;
 use logits::{Allowed, Constraint, Grammar, SamplingParams, mask_words};
 use metrics::ModelMetrics;
@@ -12,9 +13,11 @@ use model::testing::TinyModel;
 use model::{ARCHS, Arch};
 use scheduler::{DraftOptions, Event, EventStream, Handle, KnownAnswer, NewSequence, SchedulerOptions, SequenceGroup};
 
-use crate::backends::{Factory, gpu, on_cpu, on_cpu_with_head, on_gpu, prompts};
+use crate::backends::{Factory, gpu, on_cpu, on_cpu_with_head, on_cpu_with_states, on_gpu, prompts};
 
 const VOCAB: u32 = 320;
+/// The vocabulary of the fixtures.
+const SMALL_VOCAB: u32 = 128;
 const TOKENS: u32 = 60;
 
 /// A text: each token with the bits of its log-probabilities, and the stop id that ended it.
@@ -24,6 +27,7 @@ type Text = (Vec<(u32, Vec<u32>)>, Option<u32>);
 #[derive(Clone, Copy, Debug)]
 struct Thirds {
     len: usize,
+    vocab: u32,
 }
 
 struct At(Thirds, usize);
@@ -47,8 +51,8 @@ impl Constraint for At {
         if self.1 == self.0.len {
             return Ok(Allowed::End);
         }
-        let mut words = vec![0; mask_words(VOCAB as usize)];
-        (0..VOCAB).filter(|id| *id as usize % 3 == self.1 % 3).for_each(|id| words[id as usize / 32] |= 1 << (id % 32));
+        let mut words = vec![0; mask_words(self.0.vocab as usize)];
+        (0..self.0.vocab).filter(|id| *id as usize % 3 == self.1 % 3).for_each(|id| words[id as usize / 32] |= 1 << (id % 32));
         Ok(Allowed::Mask(words))
     }
 
@@ -58,24 +62,24 @@ impl Constraint for At {
 }
 
 /// Every way to draw, with and without a grammar and stop ids.
-fn sequences() -> Vec<NewSequence> {
+fn sequences(vocab: u32) -> Vec<NewSequence> {
     let greedy = SamplingParams::greedy();
     let seeded = SamplingParams { temperature: 0.9, seed: 7, ..greedy.clone() };
     let filtered = SamplingParams { top_k: 30, top_p: 0.9, min_p: 0.01, seed: 3, ..seeded.clone() };
     let penalised = SamplingParams { repetition_penalty: 1.2, frequency_penalty: 0.4, presence_penalty: 0.3, ..seeded.clone() };
     let suppressed =
-        SamplingParams { min_tokens: 12, suppressed: (0..VOCAB).step_by(2).collect(), logit_bias: vec![(7, 3.0)], ..greedy.clone() };
+        SamplingParams { min_tokens: 12, suppressed: (0..vocab).step_by(2).collect(), logit_bias: vec![(7, 3.0)], ..greedy.clone() };
     let ways = [greedy, seeded, filtered, penalised, suppressed];
     let of = |(i, prompt): (usize, Vec<u32>)| {
         let new = NewSequence::new(prompt, ways[i % ways.len()].clone(), 1 + TOKENS - (i % 7) as u32);
         NewSequence {
             num_logprobs: (i % 3 > 0).then_some(4),
-            grammar: (i % 4 == 1).then(|| Arc::new(Thirds { len: 20 + i }) as Arc<dyn Grammar>),
-            stop_ids: if i % 5 == 2 { (0..VOCAB).step_by(41).collect() } else { Vec::new() },
+            grammar: (i % 4 == 1).then(|| Arc::new(Thirds { len: 20 + i, vocab }) as Arc<dyn Grammar>),
+            stop_ids: if i % 5 == 2 { (0..vocab).step_by(41).collect() } else { Vec::new() },
             ..new
         }
     };
-    prompts(VOCAB, 20, 120).into_iter().enumerate().map(of).collect()
+    prompts(vocab, 20, 120).into_iter().enumerate().map(of).collect()
 }
 
 fn drain(mut stream: EventStream) -> Text {
@@ -146,7 +150,7 @@ fn drafts_change_no_bit(open: Factory, backend: &str) {
         let name = format!("{backend}-drafts-{}", arch.name);
         let path = dir.path().join(format!("{name}.gguf"));
         TinyModel { vocab_size: VOCAB as usize, ..TinyModel::new(arch) }.build().write(&path).unwrap();
-        let plain = sequences();
+        let plain = sequences(VOCAB);
         let alone = Load { num_blocks: 32, max_batch_tokens: 512, max_running: 1, relatives: 0, drafts: false };
         let (texts, none) = run(open, &path, &format!("{name} without"), alone, &plain);
         assert_eq!(none[0], 0);
@@ -202,7 +206,7 @@ fn draft_heads_change_no_bit_of_an_answer() {
         let name = format!("heads-{}", arch.name);
         let path = dir.path().join(format!("{name}.gguf"));
         with_good_head(TinyModel { vocab_size: VOCAB as usize, ..TinyModel::new(arch) }.build()).write(&path).unwrap();
-        let plain = sequences();
+        let plain = sequences(VOCAB);
         let alone = Load { num_blocks: 32, max_batch_tokens: 512, max_running: 1, relatives: 0, drafts: false };
         let (texts, _) = run(&on_cpu, &path, &format!("{name} without"), alone, &plain);
         let (drafted, crowd) = (Load { drafts: true, ..alone }, Load { drafts: true, max_running: 16, num_blocks: 128, ..alone });
@@ -221,6 +225,48 @@ fn draft_heads_change_no_bit_of_an_answer() {
             }
             assert!(num_right > 50 && num_drafts > num_right, "{name}: {num_right} of {num_drafts}");
         }
+    }
+}
+
+/// Compares drafted answers of a model with recurrent state with plain ones, in every kind of load.
+fn states_go_back(open: Factory, path: &Path, name: &str) {
+    let plain = sequences(SMALL_VOCAB);
+    let alone = Load { num_blocks: 32, max_batch_tokens: 512, max_running: 1, relatives: 0, drafts: false };
+    let (texts, _) = run(&on_cpu, path, &format!("{name} without"), alone, &plain);
+    let known = with_known(&plain, &texts);
+    let (drafted, crowd) = (Load { drafts: true, ..alone }, Load { drafts: true, max_running: 4, num_blocks: 128, ..alone });
+    for (what, load) in [
+        ("alone", drafted),
+        ("together", crowd),
+        ("chunked", Load { max_batch_tokens: 41, ..crowd }),
+        ("preempted", Load { num_blocks: 9, max_batch_tokens: 64, ..crowd }),
+        ("in groups", Load { relatives: 2, max_batch_tokens: 100, ..crowd }),
+    ] {
+        for (source, sequences) in [("known", &known), ("guessed", &plain)] {
+            let name = format!("{name} {what} {source}");
+            let (again, [num_drafts, num_right, num_preemptions]) = run(open, path, &name, load, sequences);
+            println!("{name}: {num_right} of {num_drafts} drafts were right, {num_preemptions} preemptions");
+            for (i, (text, again)) in texts.iter().zip(&again).enumerate() {
+                assert_eq!(text, again, "{name}: sequence {i}");
+            }
+            assert!(source != "known" || num_right > 50 && num_drafts > num_right, "{name}: {num_right} of {num_drafts}");
+        }
+    }
+}
+
+/// One model per kind of recurrence.
+#[test]
+fn recurrent_states_go_back_behind_wrong_drafts() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, models) = architectures();
+    for name in ["lfm2-dense", "mamba2-dense", "jamba-dense", "qwen35-dense", "qwen3next-moe", "minimax-01-moe", "falcon-h1-dense"] {
+        let model = models.iter().find(|model| model.name == name).unwrap_or_else(|| panic!("no model {name}"));
+        states_go_back(&on_cpu_with_states, &model.write(dir.path()), &format!("states-{name}"));
+    }
+    // with a draft head
+    for name in ["qwen35", "qwen35moe"] {
+        let model = draft_heads().1.into_iter().find(|model| model.model.name == name).unwrap();
+        states_go_back(&on_cpu_with_states, &model.model.write(dir.path()), &format!("states-and-head-{name}"));
     }
 }
 

@@ -108,6 +108,8 @@ pub struct BenchArgs {
 }
 
 const BLOCK: u32 = 32;
+/// Drafts of a step of a model with recurrent state, as in a server.
+const DRAFT_STATES: usize = 8;
 const CPU_CHUNK: u32 = 512;
 const GPU_CHUNK: u32 = 2048;
 /// Sequence slots for runs that copy caches. A step copies at most this many blocks.
@@ -255,6 +257,7 @@ impl BenchArgs {
             block_size: BLOCK as usize,
             max_slots: self.slots() as usize,
             max_batch_tokens: max_batch_tokens as usize,
+            draft_states: if self.drafts.is_some() { DRAFT_STATES } else { 0 },
             draft_head: self.drafts.as_deref() == Some("heads"),
             ..EngineOptions::default()
         };

@@ -65,7 +65,7 @@ impl Device for Cpu {
         let head_block = whole.map_or(0, |whole| draft_head::block_bytes(&whole.spec, options.block_size));
         let weights = weight_bytes(weights, |weight| weight.num_bytes() as u64).0.saturating_add(head_bytes);
         let kv_block = cache_layout(spec).bytes(1, options.block_size).unwrap_or(u64::MAX).saturating_add(head_block);
-        let state = spec.state_bytes().saturating_mul(n(options.state_slots));
+        let state = spec.state_bytes().saturating_mul(n(options.state_slots + options.draft_states));
         Ok(Budget { weights, kv_block, groups: CacheGroup::of(spec), state, scratch })
     }
 
@@ -90,6 +90,7 @@ fn open_with(weights: Weights, options: &EngineOptions, kernels: &'static Kernel
         max_slots: options.max_slots,
         max_batch_tokens: options.max_batch_tokens,
         state_slots: options.state_slots,
+        draft_states: options.draft_states,
         draft_head: options.draft_head,
         cut: Cut { shards: options.part.shards, ..Cut::default() },
     };

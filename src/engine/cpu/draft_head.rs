@@ -90,7 +90,7 @@ impl DraftHead {
         // a block per sequence slot for guessed tokens lies behind those of the model's cache
         let block_size = limits.kv.block_size;
         let all_blocks = num_blocks + limits.max_slots;
-        let sizes = MemorySizes { num_blocks: all_blocks, block_size, state_slots: 0 };
+        let sizes = MemorySizes { num_blocks: all_blocks, block_size, state_slots: 0, draft_states: 0 };
         let member = Member::with_layout(kernels, &whole, &program, (layout(&whole.spec), sizes))?;
         let kv = KvCapacity::blocks(all_blocks, block_size);
         let limits = Limits { kv, num_backed: all_blocks, max_batch_tokens: limits.max_slots, ..limits.clone() };

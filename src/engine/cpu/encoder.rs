@@ -40,7 +40,7 @@ impl CpuEncoder {
 
     pub fn with_kernels(vision: VisionWeights, threads: usize, kernels: &'static Kernels) -> Result<Self, EngineError> {
         let EncoderProgram { program, input, output } = EncoderProgram::new(&vision)?;
-        let sizes = MemorySizes { num_blocks: 0, block_size: 32, state_slots: 0 };
+        let sizes = MemorySizes { num_blocks: 0, block_size: 32, state_slots: 0, draft_states: 0 };
         let member = Member::new(kernels, &vision.weights, &program, sizes)?;
         let dim = vision.spec.tower.attention().map_or(0, |attention| attention.head_dim);
         let ropes = Rope::of_pictures(vision.spec.family.rotation, dim, vision.spec.tower.rope_pairing).into_iter().collect();

@@ -41,6 +41,8 @@ pub struct CpuOptions {
     pub max_batch_tokens: usize,
     /// The number of state slots, for models with recurrent state.
     pub state_slots: usize,
+    /// The most recurrent states that a step keeps to go back behind wrong drafts.
+    pub draft_states: usize,
     /// Whether the model's draft head runs along, if its file has one.
     pub draft_head: bool,
     /// How the model is cut. The parts run in turn, as several devices would run them, and give the bits of the whole.
@@ -109,8 +111,10 @@ impl CpuEngine {
             max_batch_tokens: options.max_batch_tokens,
             row_cost: ROW_COST,
             draft_head: None,
+            draft_states: if spec.is_recurrent() { options.draft_states } else { 0 },
         };
-        let sizes = MemorySizes { num_blocks: options.num_blocks, block_size: options.block_size, state_slots: limits.kv.num_state_slots };
+        let (state_slots, draft_states) = (limits.kv.num_state_slots, info.draft_states);
+        let sizes = MemorySizes { num_blocks: options.num_blocks, block_size: options.block_size, state_slots, draft_states };
         let source = Source::of(&weights);
         let threads = if options.threads == 0 { physical_cores() } else { options.threads };
         let (ropes, links) = ropes(&weights, options.context);
@@ -157,6 +161,16 @@ impl CpuEngine {
         }
     }
 
+    /// Checks that the step can keep the states after which drafts follow. An engine that keeps none does not go back.
+    fn check_drafts(&self, batch: &Batch) -> Result<(), EngineError> {
+        let sampled: Vec<usize> = batch.sampled_seqs().collect();
+        let (due, most) = (sampled.windows(2).filter(|pair| pair[0] == pair[1]).count(), self.info.draft_states);
+        match most > 0 && due > most {
+            true => Err(EngineError::InvalidBatch(format!("{due} drafts of sequences with states, expected at most {most}"))),
+            false => Ok(()),
+        }
+    }
+
     /// Completes the step whose forward pass ran last. `inputs` are its resolved inputs.
     fn finish(&mut self, batch: &Batch, inputs: &[Input], masks: &Masks) -> StepOutput {
         let mut out = StepOutput::default();
@@ -167,6 +181,7 @@ impl CpuEngine {
             out.draft_logits = (0..batch.num_sampled()).map(|row| logits.row(row).to_vec()).collect();
         }
         self.sample_rows(batch, inputs, masks, &mut out);
+        self.forward.go_back(batch, &out.sampled);
         self.pool(batch, &mut out);
         self.score(batch, &mut out);
         out
@@ -224,6 +239,7 @@ impl Engine for CpuEngine {
             self.slots[init.slot as usize] = Some(SequenceSlot { sampler, last: None, sum: Vec::new() });
         }
         self.check_slots(&batch)?;
+        self.check_drafts(&batch)?;
         let inputs = self.resolve(&batch)?;
         self.forward.run(batch, &inputs, self.limits.max_slots);
         self.steps += 1;

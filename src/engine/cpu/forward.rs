@@ -13,7 +13,7 @@ use crate::check::CheckedBatch;
 use crate::picture_layout::PictureLayout;
 use crate::program::{LayerLinks, Program, Scope};
 use crate::rope::Rope;
-use crate::{EngineError, Input};
+use crate::{Batch, EngineError, Input, Sampled};
 use model::{ModelSpec, Weights};
 
 pub struct Forward {
@@ -78,6 +78,11 @@ impl Forward {
     pub fn give_back_from(&mut self, block: usize) {
         self.draft_head.iter_mut().for_each(|head| head.give_back_from(block));
         self.groups.iter_mut().flat_map(|group| &mut group.members).for_each(|member| member.cache.give_back_from(block));
+    }
+
+    /// Takes the states of sequences back behind wrong drafts.
+    pub fn go_back(&mut self, batch: &Batch, sampled: &[Sampled]) {
+        self.groups.iter_mut().flat_map(|group| &mut group.members).for_each(|member| member.state.go_back(batch, sampled));
     }
 
     /// The recurrent state of a state slot in one layer. Its length is the layer's state width.

@@ -34,6 +34,8 @@ pub struct MemorySizes {
     pub num_blocks: usize,
     pub block_size: usize,
     pub state_slots: usize,
+    /// The most states that a step keeps to go back behind wrong drafts.
+    pub draft_states: usize,
 }
 
 /// A shard: its program with its weights, and what it keeps between steps.
@@ -68,14 +70,14 @@ impl Member {
     ) -> Result<Self, EngineError> {
         let tensors = Tensors { program, kernels, weights };
         let spec = &weights.spec;
-        let MemorySizes { num_blocks, block_size, state_slots } = sizes;
+        let MemorySizes { num_blocks, block_size, state_slots, draft_states } = sizes;
         let cache = KvCache::new(layout, num_blocks, block_size).ok_or_else(|| {
             EngineError::OutOfMemory(format!(
                 "a KV cache of {num_blocks} blocks of {block_size} tokens: ask for less context or a smaller cache"
             ))
         })?;
         let width = |layer| program.states.iter().find(|state| state.layer == layer).map_or(0, |state| state.width);
-        let state = StateStore::new(state_slots, (0..spec.num_layers()).map(width))
+        let state = StateStore::new(state_slots, draft_states, (0..spec.num_layers()).map(width))
             .ok_or_else(|| EngineError::OutOfMemory(format!("{state_slots} state slots of {} layers: ask for fewer", spec.num_layers())))?;
         Ok(Self {
             ops: ops::lower(&tensors)?,

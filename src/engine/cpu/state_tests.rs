@@ -152,3 +152,41 @@ fn interleaved_projections_give_the_bits_of_separate_ones() {
     let without = step(&mut engine(&old), &batch(&[Rows { sequence: 0, state: 0, start: 0, ids: &ids(1, 20) }]));
     assert_eq!(without, both);
 }
+
+/// Rows behind a wrong draft leave no trace in the state, and more drafts than states that are kept are refused.
+#[test]
+fn a_state_goes_back_behind_a_wrong_draft() {
+    for name in MODELS {
+        let options = CpuOptions { num_blocks: 12, draft_states: 3, ..options() };
+        let mut engine = open(&file(name), &options, simd::dispatch::available()[0]).unwrap();
+        let ids = ids(3, 20);
+        let prompt = batch(&[Rows { sequence: 0, state: 1, start: 0, ids: &ids }]);
+        step(&mut engine, &prompt);
+        let next = ids[0];
+        let one = Rows { sequence: 0, state: 1, start: 20, ids: &[&ids[..], &[next]].concat() };
+        let mut drafted = batch(&[Rows { sequence: 0, state: 1, start: 20, ids: &[&ids[..], &[next, 5, 6, 7]].concat() }]);
+        drafted.sampled_rows = vec![0, 1, 2, 3];
+        drafted.num_logprobs = vec![None; 4];
+        let states = |engine: &mut CpuEngine| -> Vec<u32> {
+            let layers = engine.spec().num_layers();
+            (0..layers).flat_map(|layer| engine.state(1, layer).iter().map(|x| x.to_bits()).collect::<Vec<_>>()).collect()
+        };
+        let before = states(&mut engine);
+        let mut out = StepOutput::default();
+        let id = engine.submit(&drafted).unwrap();
+        engine.collect(id, &mut out).unwrap();
+        let num_counted = out.sampled.iter().filter(|sampled| **sampled != crate::Sampled::Skipped).count();
+        assert_eq!(num_counted, 1, "{name}: the guesses are wrong");
+        let after = states(&mut engine);
+        assert_ne!(before, after, "{name}");
+        step(&mut engine, &prompt);
+        assert_eq!(states(&mut engine), before, "{name}");
+        step(&mut engine, &batch(&[one]));
+        assert_eq!(states(&mut engine), after, "{name}: the state after one row");
+        let mut long = batch(&[Rows { sequence: 0, state: 1, start: 20, ids: &[&ids[..], &[next, 5, 6, 7, 8]].concat() }]);
+        long.sampled_rows = vec![0, 1, 2, 3, 4];
+        long.num_logprobs = vec![None; 5];
+        let error = engine.submit(&long).unwrap_err().to_string();
+        assert!(error.contains("4 drafts of sequences with states, expected at most 3"), "{error}");
+    }
+}

@@ -18,6 +18,7 @@ pub fn options() -> CpuOptions {
         max_slots: 4,
         max_batch_tokens: 128,
         state_slots: 5,
+        draft_states: 0,
         draft_head: false,
         cut: Cut::default(),
     }

@@ -219,6 +219,7 @@ impl CudaEngine {
                 load_bandwidth,
                 max_batch_tokens: options.max_batch_tokens,
                 row_cost: ROW_COST,
+                draft_states: 0,
                 draft_head: None,
             },
             slots: vec![SlotState::Unused; options.max_slots],

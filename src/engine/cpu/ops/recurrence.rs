@@ -32,7 +32,9 @@ impl Kernel for ConvolveKernel {
     fn run(&self, step: &mut Step) {
         let (op, kernels) = (&self.op, step.kernels);
         let (taps, channels, from) = (op.taps, op.channels, op.from.first);
-        let mut states = states(step.state, &step.batch.state_slots, self.layer, op.state.first..op.state.first + (taps - 1) * channels);
+        let place = op.state.first..op.state.first + (taps - 1) * channels;
+        let kept: Vec<Vec<usize>> = (0..step.sequences.len()).map(|i| step.state.kept_after(i).to_vec()).collect();
+        let mut states = states(step.state, &step.batch.state_slots, self.layer, place.clone());
         let mut of_row = vec![0; step.inputs.len()];
         for (i, s) in step.sequences.iter().enumerate() {
             of_row[s.first_row..s.first_row + s.num_rows].fill(i);
@@ -59,12 +61,24 @@ impl Kernel for ConvolveKernel {
                 kernels.activate(out, Sigmoidal::Silu);
             }
         });
-        for (s, state) in sequences.iter().zip(&mut states) {
-            let kept = (taps - 1).saturating_sub(s.num_rows);
-            state.copy_within(s.num_rows.min(taps - 1) * channels.., 0);
+        // the state after some rows: the last ones, behind those of the state before
+        let move_on = |state: &mut [f32], first_row: usize, num_rows: usize| {
+            let kept = (taps - 1).saturating_sub(num_rows);
+            state.copy_within(num_rows.min(taps - 1) * channels.., 0);
             for (at, to) in state.chunks_exact_mut(channels).enumerate().skip(kept) {
-                let row = s.first_row + s.num_rows - (taps - 1 - at);
+                let row = first_row + num_rows - (taps - 1 - at);
                 to.copy_from_slice(&input.row(row)[from..][..channels]);
+            }
+        };
+        let before: Vec<Vec<f32>> = kept.iter().zip(&states).map(|(k, s)| if k.is_empty() { Vec::new() } else { s.to_vec() }).collect();
+        for (s, state) in sequences.iter().zip(&mut states) {
+            move_on(state, s.first_row, s.num_rows);
+        }
+        for (i, kept) in kept.iter().enumerate() {
+            for (k, &num_rows) in kept.iter().enumerate() {
+                let state = &mut step.state.kept_mut((i, k), self.layer)[place.clone()];
+                state.copy_from_slice(&before[i]);
+                move_on(state, sequences[i].first_row, num_rows);
             }
         }
         step.buffers.put(op.to.buffer, output);
@@ -135,18 +149,24 @@ struct Recurrence<'a> {
     buffers: &'a Buffers,
 }
 
-/// Calls `run` with the heads' states, which begin at float `first` of a layer's state, and with the buffer for its result.
+/// Calls `run` with the heads' states, which begin at float `first` of a layer's state, and with the buffer for its result: once for all
+/// rows, or in passes, between which states are kept.
 fn with_states(
     step: &mut Step,
     (layer, first): (usize, usize),
     [count, keys, values]: [usize; 3],
     out: BufferId,
-    run: impl FnOnce(Recurrence, &mut Heads, &mut Rows),
+    run: impl Fn(Recurrence, &mut Heads, &mut Rows),
 ) {
-    let mut states = states(step.state, &step.batch.state_slots, layer, first..first + count * keys * values);
-    let heads = &mut Heads { count, keys, values, sequences: step.sequences, states: &mut states };
+    let place = first..first + count * keys * values;
     let mut rows = step.buffers.take(out);
-    run(Recurrence { kernels: step.kernels, pool: step.pool, buffers: step.buffers }, heads, &mut rows);
+    for (k, (numbers, sequences)) in step.state.passes(step.sequences).into_iter().enumerate() {
+        let slots: Vec<u32> = numbers.iter().map(|&i| step.batch.state_slots[i]).collect();
+        let mut states = states(step.state, &slots, layer, place.clone());
+        let heads = &mut Heads { count, keys, values, sequences: &sequences, states: &mut states };
+        run(Recurrence { kernels: step.kernels, pool: step.pool, buffers: step.buffers }, heads, &mut rows);
+        numbers.iter().zip(slots).for_each(|(&i, slot)| step.state.keep((i, k), slot, layer, place.clone()));
+    }
     step.buffers.put(out, rows);
 }
 
