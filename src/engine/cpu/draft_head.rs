@@ -1,9 +1,13 @@
 //! [`DraftHead`]: the draft head of a model (multi-token prediction), which runs behind each step and guesses tokens between steps.
 //!
 //! The row of token p reads the model's row of token p − 1. So the model's rows are kept in the head's cache, at the places of their
-//! tokens, beside the head's keys and values. Whatever shares or copies a block of the model's cache then shares or copies these, too, and
-//! the head knows nothing of sequences. Rows of guessed tokens lie behind the last row of a sequence until a step replaces them: in its
-//! last block, or in a block of the sequence's slot that only the head knows.
+//! tokens, beside the head's keys and values. Whatever shares or copies a block of the model's cache then shares or copies these, too,
+//! and they need nothing else. Rows of guessed tokens lie behind the last row of a sequence until a step replaces them: in its last
+//! block, or in a block of the sequence's slot that only the head knows.
+//!
+//! The head runs behind steps with rows of prompts. Behind other steps, only the model's rows are kept, and the head runs the rows that
+//! it lacks once it is asked, together with the first guess. So a head that is not asked costs next to nothing. The last rows of a
+//! sequence that was not asked again are missing in blocks that others reuse: their guesses are worse, never their texts.
 
 use super::group::{Common, Member, MemorySizes, ShardGroup};
 use super::head::finish_logits;
@@ -11,7 +15,7 @@ use super::run::Run;
 use super::simd::Kernels;
 use super::simd::attend::{CacheLayer, CacheLayout, SequenceRows};
 use super::simd::rows::Rows;
-use crate::check::{CheckedBatch, Limits};
+use crate::check::{CheckedBatch, Limits, Places};
 use crate::picture_layout::PictureLayout;
 use crate::program::{Program, Scope};
 use crate::rope::{Rope, ropes};
@@ -28,9 +32,24 @@ pub struct DraftHead {
     /// The limits of batches of guessed tokens.
     limits: Limits,
     info: DraftHeadInfo,
+    /// [max_slots] the rows of each sequence slot that the head lacks.
+    lacking: Vec<Lacking>,
     last: Rows,   // [rows, hidden] normed rows of the head
     logits: Rows, // [rows, vocab]
 }
+
+/// The rows of a sequence that the head has not run: those from `first` on.
+#[derive(Clone, Debug, Default)]
+struct Lacking {
+    first: usize,
+    rows: Vec<LackingRow>,
+}
+
+/// A row's token and positions.
+type LackingRow = (Input, [u32; 3]);
+
+/// The most rows that a sequence may lack. With half of them, the head runs them behind a step.
+const MOST_LACKING: usize = 64;
 
 /// The cache group of a model whose blocks the head shares: the first one without a window.
 fn cache_group(spec: &ModelSpec) -> Result<usize, EngineError> {
@@ -93,10 +112,12 @@ impl DraftHead {
         let sizes = MemorySizes { num_blocks: all_blocks, block_size, state_slots: 0, draft_states: 0 };
         let member = Member::with_layout(kernels, &whole, &program, (layout(&whole.spec), sizes))?;
         let kv = KvCapacity::blocks(all_blocks, block_size);
-        let limits = Limits { kv, num_backed: all_blocks, max_batch_tokens: limits.max_slots, ..limits.clone() };
+        let max_batch_tokens = limits.max_slots * (MOST_LACKING + 1);
+        let limits = Limits { kv, num_backed: all_blocks, max_batch_tokens, ..limits.clone() };
+        let lacking = vec![Lacking::default(); limits.max_slots];
         let rotations = ropes.iter().map(|rope| Rows::new(rope.dim())).collect();
         let (last, logits) = (Rows::new(whole.spec.hidden_dim), Rows::new(whole.spec.vocab_size));
-        Ok(Self { weights: whole, ropes, rotations, group: ShardGroup { members: vec![member] }, limits, info, last, logits })
+        Ok(Self { weights: whole, ropes, rotations, group: ShardGroup { members: vec![member] }, limits, info, lacking, last, logits })
     }
 
     pub fn info(&self) -> DraftHeadInfo {
@@ -118,37 +139,81 @@ impl DraftHead {
         self.group.members[0].cache.give_back_from(block);
     }
 
-    /// Runs behind a step of the model. `inputs`: the batch's resolved inputs. `rows`: the model's row of each input.
-    pub fn follow(&mut self, run: &mut Run, batch: CheckedBatch, inputs: &[Input], rows: &Rows) {
+    /// Follows a step of the model. `inputs`: the batch's resolved inputs. `rows`: the model's row of each input.
+    ///
+    /// # Errors
+    /// [`EngineError::InvalidBatch`] if the rows that the head lacks cannot run, which is a fault of its own.
+    pub fn follow(&mut self, run: &mut Run, batch: CheckedBatch, inputs: &[Input], rows: &Rows) -> Result<(), EngineError> {
+        let sequences = SequenceRows::of(&batch);
+        let mut num_sampled = vec![0; sequences.len()];
+        batch.sampled_seqs().for_each(|i| num_sampled[i] += 1);
+        let reads_prompt = |i: usize| num_sampled[i] < sequences[i].num_rows;
         batch.with_group(self.info.group, |batch| {
             self.group.begin(&batch, inputs.len());
-            let layer = self.rows_layer();
-            let hidden = rows.width();
+            let (layer, hidden) = (self.rows_layer(), rows.width());
             self.group.members[0].cache.write(run.pool, layer, batch.places(0), (rows, rows), [0, hidden]);
-            self.pass(run, batch, inputs, Some(rows));
-        });
+            let numbers = 0..sequences.len();
+            let late: Vec<DraftRequest> = numbers.clone().filter_map(|i| self.note(&batch, inputs, (i, &sequences[i]))).collect();
+            self.catch_up(run, &late)?;
+            if batch.want_draft_logits || numbers.clone().any(reads_prompt) {
+                self.group.begin(&batch, inputs.len());
+                self.pass(run, batch, inputs);
+            }
+            numbers.filter(|&i| reads_prompt(i)).for_each(|i| self.lacking[batch.sequence_slots[i] as usize].ran(sequences[i].end));
+            Ok(())
+        })
     }
 
-    /// Runs the head's program. The row before each input is one of `rows`, the model's rows of the same batch or those of the pass before,
-    /// or comes from the cache.
-    fn pass(&mut self, run: &mut Run, batch: CheckedBatch, inputs: &[Input], rows: Option<&Rows>) {
+    /// Notes the rows of a sequence that the head lacks. If they are too many, returns a request that makes the head run those before.
+    fn note(&mut self, batch: &Batch, inputs: &[Input], (i, s): (usize, &SequenceRows)) -> Option<DraftRequest> {
+        let (slot, start) = (batch.sequence_slots[i], s.first_position);
+        let lacking = &mut self.lacking[slot as usize];
+        // wrong drafts do not count
+        lacking.rows.truncate(start.saturating_sub(lacking.first));
+        if lacking.first + lacking.rows.len() != start || batch.init.iter().any(|init| init.slot == slot) {
+            // what lies before in the cache was run for another sequence
+            *lacking = Lacking { first: start, rows: Vec::new() };
+        }
+        let is_late = lacking.rows.len() > MOST_LACKING / 2;
+        lacking.rows.extend((s.first_row..s.first_row + s.num_rows).map(|row| (inputs[row], batch.positions_of(row))));
+        let Input::Token(token) = inputs[s.first_row] else { return None };
+        let held = start.div_ceil(self.limits.kv.block_size);
+        let blocks = batch.block_table(0, i)[..held].to_vec();
+        let position = batch.positions[s.first_row];
+        is_late.then_some(DraftRequest { slot, token, index: start as u32, position, blocks, most: 1 })
+    }
+
+    /// Runs the rows that the head lacks before those of the requests.
+    fn catch_up(&mut self, run: &mut Run, late: &[DraftRequest]) -> Result<(), EngineError> {
+        if late.is_empty() {
+            return Ok(());
+        }
+        let all: Vec<usize> = (0..late.len()).collect();
+        let batch = self.draft_batch(late, &all, &vec![Vec::new(); late.len()]);
+        let batch = self.limits.check(&batch)?;
+        self.group.begin(&batch, batch.num_tokens());
+        self.pass(run, batch, &batch.inputs);
+        late.iter().for_each(|request| self.lacking[request.slot as usize].ran(request.index as usize));
+        Ok(())
+    }
+
+    /// Runs the head's program. The row before each input comes from the cache.
+    fn pass(&mut self, run: &mut Run, batch: CheckedBatch, inputs: &[Input]) {
         let (layer, block_size) = (self.rows_layer(), self.limits.kv.block_size);
         let sequences = SequenceRows::of(&batch);
         let member = &mut self.group.members[0];
         let mut x = member.buffers.take(member.stream);
         for (i, s) in sequences.iter().enumerate() {
-            for k in 0..s.num_rows {
-                let (row, index) = (x.row_mut(s.first_row + k), s.first_position + k);
-                match (index, k, rows) {
-                    // the first token has no row before it
-                    (0, _, _) => row.fill(0.0),
-                    (_, 1.., Some(rows)) => row.copy_from_slice(rows.row(s.first_row + k - 1)),
-                    _ => {
-                        let block = batch.block_table(0, i)[(index - 1) / block_size] as usize;
-                        let kept = member.cache.value(layer, block * block_size + (index - 1) % block_size);
-                        row.copy_from_slice(&kept[..row.len()]);
-                    }
-                }
+            let table = batch.block_table(0, i);
+            for (row, index) in (s.first_row..s.first_row + s.num_rows).zip(s.first_position..) {
+                let row = x.row_mut(row);
+                // the first token has no row before it
+                let Some(before) = index.checked_sub(1) else {
+                    row.fill(0.0);
+                    continue;
+                };
+                let kept = member.cache.value(layer, table[before / block_size] as usize * block_size + before % block_size);
+                row.copy_from_slice(&kept[..row.len()]);
             }
         }
         member.buffers.put(member.stream, x);
@@ -197,60 +262,93 @@ impl DraftHead {
             let due = (request.index as usize).div_ceil(block_size);
             request.most > MAX_HEAD_DRAFTS || request.index == 0 || request.blocks.len() < due
         };
-        if requests.iter().any(is_wrong) {
+        if requests.iter().any(|request| is_wrong(request) || request.slot as usize >= self.lacking.len()) {
             return Err(EngineError::InvalidBatch("a request for drafts names too few blocks or asks for too many tokens".into()));
         }
         let mut guesses: Vec<Vec<u32>> = vec![Vec::new(); requests.len()];
         for depth in 0..requests.iter().map(|request| request.most).max().unwrap_or(0) {
             let active: Vec<usize> = (0..requests.len()).filter(|&i| requests[i].most > depth && guesses[i].len() == depth).collect();
-            let batch = self.draft_batch(requests, &active, &guesses);
             if active.is_empty() {
                 break;
             }
+            let batch = self.draft_batch(requests, &active, &guesses);
             let batch = self.limits.check(&batch)?;
-            self.group.begin(&batch, active.len());
-            self.pass(run, batch, &batch.inputs, None);
-            let all: Vec<u32> = (0..active.len() as u32).collect();
-            let logits = self.logits(run, &all);
+            self.group.begin(&batch, batch.num_tokens());
+            self.pass(run, batch, &batch.inputs);
+            let logits = self.logits(run, &batch.sampled_rows);
             for (row, &i) in active.iter().enumerate() {
                 guesses[i].extend(likeliest(logits.row(row)));
             }
             self.keep_rows(run, batch);
         }
+        requests.iter().for_each(|request| self.lacking[request.slot as usize].ran(request.index as usize));
         Ok(guesses)
     }
 
-    /// Keeps the head's own rows for the guesses that follow, in place of the model's.
+    /// Keeps the head's own row of each sequence's last token for the guess that follows, in place of the model's.
     fn keep_rows(&mut self, run: &mut Run, batch: CheckedBatch) {
-        let (layer, hidden, is_raw) = (self.rows_layer(), self.last.width(), self.reads_stream());
+        let (layer, hidden, is_raw, num_backed) = (self.rows_layer(), self.last.width(), self.reads_stream(), self.limits.num_backed);
+        let places: Vec<u32> = batch.sampled_rows.iter().map(|&row| batch.places(0)[row as usize]).collect();
+        let Some(places) = Places::distinct(&places, num_backed * self.limits.kv.block_size) else { return };
         let Member { cache, buffers, stream, .. } = &mut self.group.members[0];
-        let rows = if is_raw { buffers.rows(*stream) } else { &self.last };
-        cache.write(run.pool, layer, batch.places(0), (rows, rows), [0, hidden]);
+        if is_raw {
+            let x = buffers.rows(*stream);
+            self.last.for_each(run.pool, |i, row| row.copy_from_slice(x.row(batch.sampled_rows[i] as usize)));
+        }
+        cache.write(run.pool, layer, places, (&self.last, &self.last), [0, hidden]);
     }
 
-    /// The rows of the sequences' next guesses.
+    /// The rows of the sequences' next guesses, whose last ones are sampled. With the first guess, the head runs the rows that it lacks.
     fn draft_batch(&self, requests: &[DraftRequest], active: &[usize], guesses: &[Vec<u32>]) -> Batch {
         let (block_size, own_blocks) = (self.limits.kv.block_size, self.limits.num_backed - self.limits.max_slots);
-        let mut batch = Batch { cu_seqlens_q: (0..=active.len() as u32).collect(), ..Batch::default() };
-        let indices: Vec<usize> = active.iter().map(|&i| requests[i].index as usize + guesses[i].len()).collect();
-        batch.max_blocks = indices.iter().map(|index| index / block_size + 1).max().unwrap_or(0);
-        for (&i, index) in active.iter().zip(indices) {
+        let ends = || active.iter().map(|&i| requests[i].index as usize + guesses[i].len());
+        let max_blocks = ends().map(|end| end / block_size + 1).max().unwrap_or(0);
+        let mut batch = Batch { cu_seqlens_q: vec![0], max_blocks, ..Batch::default() };
+        let mut grid = Vec::new();
+        for (&i, end) in active.iter().zip(ends()) {
             let (request, guess) = (&requests[i], &guesses[i]);
-            batch.inputs.push(Input::Token(guess.last().copied().unwrap_or(request.token)));
-            batch.positions.push(request.position + guess.len() as u32);
-            batch.context_lens.push(index as u32 + 1);
-            batch.sequence_slots.push(request.slot);
             let held = &request.blocks[..(request.index as usize).div_ceil(block_size)];
             let first = batch.block_tables.len();
             batch.block_tables.extend_from_slice(held);
-            if held.len() <= index / block_size {
+            if held.len() <= end / block_size {
                 batch.block_tables.push(own_blocks as u32 + request.slot);
             }
-            let block = batch.block_tables[first + index / block_size];
-            batch.slot_mapping.push(block * block_size as u32 + (index % block_size) as u32);
-            batch.block_tables.resize(first + batch.max_blocks, 0);
+            batch.block_tables.resize(first + max_blocks, 0);
+            let lacking = self.lacking[request.slot as usize].up_to(request.index as usize).filter(|_| guess.is_empty());
+            let (start, rows) = lacking.map_or((end, &[][..]), |(start, rows)| (start, rows));
+            let own = (Input::Token(guess.last().copied().unwrap_or(request.token)), [request.position + guess.len() as u32; 3]);
+            for (index, (input, position)) in (start..).zip(rows.iter().chain([&own])) {
+                batch.inputs.push(*input);
+                batch.positions.push(position[0]);
+                grid.push([position[1], position[2]]);
+                let block = batch.block_tables[first + index / block_size];
+                batch.slot_mapping.push(block * block_size as u32 + (index % block_size) as u32);
+            }
+            batch.cu_seqlens_q.push(batch.inputs.len() as u32);
+            batch.sampled_rows.push(batch.inputs.len() as u32 - 1);
+            batch.context_lens.push(end as u32 + 1);
+            batch.sequence_slots.push(request.slot);
+        }
+        if self.limits.refuses_grids.is_none() {
+            batch.grid_positions = grid;
         }
         batch
+    }
+}
+
+impl Lacking {
+    /// Records that the head has run the rows before row `end`.
+    fn ran(&mut self, end: usize) {
+        self.rows.drain(..(end.saturating_sub(self.first)).min(self.rows.len()));
+        self.first = end;
+    }
+
+    /// The first lacking row, and those from there up to row `end`. None if the head does not know them all, or lacks none, or if one of
+    /// them is not a token.
+    fn up_to(&self, end: usize) -> Option<(usize, &[LackingRow])> {
+        let rows = self.rows.get(..end.checked_sub(self.first)?)?;
+        let are_tokens = rows.iter().all(|(input, _)| matches!(input, Input::Token(_)));
+        (!rows.is_empty() && are_tokens).then_some((self.first, rows))
     }
 }
 

@@ -122,6 +122,53 @@ fn guesses_do_not_depend_on_others_and_leave_no_trace() {
     }
 }
 
+/// A head that is asked late knows as much as one that read the whole text at once.
+#[test]
+fn a_head_that_was_not_asked_catches_up() {
+    let (prompts, models) = draft_heads();
+    for model in models {
+        let mut engine = engine(&model.model.build()).unwrap();
+        let text = &prompts[2];
+        for (num_prompt, num_more) in [(20, 1), (31, 2), (32, 40), (7, 120), (64, 33)] {
+            let whole = &text[..num_prompt + num_more];
+            let next = read(&mut engine, 0, whole, 512).1;
+            let due = engine.draft(&[request(&engine, 0, whole, next, 4)]).unwrap();
+            // as a sequence generates: a row per step, some with a wrong draft behind it
+            read(&mut engine, 1, &text[..num_prompt], 16);
+            for at in num_prompt..whole.len() {
+                generate(&mut engine, 1, &whole[..=at], at % 3 == 0);
+            }
+            let asked = request(&engine, 1, whole, next, 4);
+            assert_eq!(engine.draft(std::slice::from_ref(&asked)).unwrap(), due, "{}: {num_prompt} + {num_more}", model.model.name);
+            let logits = bits(engine.forward.draft_head().unwrap().0.logits.row(0));
+            assert_eq!(engine.draft(&[asked]).unwrap(), due, "asked again");
+            engine.draft(&[request(&engine, 0, whole, next, 4)]).unwrap();
+            assert_eq!(bits(engine.forward.draft_head().unwrap().0.logits.row(0)), logits, "{}", model.model.name);
+        }
+    }
+}
+
+/// Runs the last token of a sequence, whose other rows ran before, and perhaps a wrong draft.
+fn generate(engine: &mut CpuEngine, slot: u32, ids: &[u32], has_draft: bool) {
+    let has_draft = has_draft && !engine.spec().is_recurrent();
+    let (first, start, count) = (slot * BLOCKS, ids.len() as u32 - 1, 1 + u32::from(has_draft));
+    let batch = Batch {
+        inputs: [ids[start as usize], 3][..count as usize].iter().map(|&id| Input::Token(id)).collect(),
+        positions: (start..start + count).collect(),
+        cu_seqlens_q: vec![0, count],
+        context_lens: vec![start + count],
+        slot_mapping: (start..start + count).map(|at| first * 32 + at).collect(),
+        block_tables: (first..first + BLOCKS).collect(),
+        max_blocks: BLOCKS as usize,
+        sequence_slots: vec![slot],
+        state_slots: if engine.spec().is_recurrent() { vec![slot] } else { Vec::new() },
+        sampled_rows: (0..count).collect(),
+        ..Batch::default()
+    };
+    let step = engine.submit(&batch.in_all_groups(&engine.kv_capacity())).unwrap();
+    engine.collect(step, &mut StepOutput::default()).unwrap();
+}
+
 /// Any family's layer can be a head, if the file has one.
 #[test]
 fn heads_of_other_families_run() {

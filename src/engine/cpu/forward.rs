@@ -136,8 +136,12 @@ impl Forward {
         let all: Vec<u32> = (0..inputs.len() as u32).collect();
         self.gather(&all, !draft_head.reads_stream());
         let Self { kernels, pool, scratch, weights, last, .. } = self;
-        draft_head.follow(&mut Run { kernels, pool, scratch, weights }, batch, inputs, last);
-        self.draft_head = Some(draft_head);
+        let followed = draft_head.follow(&mut Run { kernels, pool, scratch, weights }, batch, inputs, last);
+        match followed {
+            Ok(()) => self.draft_head = Some(draft_head),
+            // guesses are never needed
+            Err(error) => tracing::error!("the draft head fails and runs no more: {error}"),
+        }
     }
 
     /// The draft head, and what it runs with.
