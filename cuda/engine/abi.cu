@@ -5,6 +5,7 @@
 #include "../linear/linear.h"
 #include "graphs.h"
 #include "kernels.h"
+#include "loop.h"
 #include "step.h"
 
 using namespace pen;
@@ -234,8 +235,12 @@ pen_status pen_kv_create(pen_model* model, pen_kv_init* init, pen_kv** out) {
       throw StatusError(PEN_INVALID_ARG, "KV blocks of " + std::to_string(init->block_size) + " tokens: expected a multiple of 32");
     }
     auto kv = create_cache(*model, *init);
+    choose_loops(*model, *kv, *init);
     // Other models' threads continue meanwhile: each single capture takes the lock that keeps them from breaking it.
     const Captured made = capture_rest(*model, *kv, init->capture_seconds);
+    const Captured loops = capture_loops(*model, *kv);
+    init->loops = uint32_t(loops.graphs);
+    init->loops_wanted = uint32_t(loops.wanted);
     init->backed = uint32_t(kv->backed);
     init->captured = uint32_t(made.graphs);
     init->wanted = uint32_t(made.wanted);

@@ -11,12 +11,8 @@ namespace pen {
 
 namespace {
 
-// Device memory that the graphs of capture_rest() may take: half of what pen_model_need() reserves for graphs and code.
+// Device memory that the graphs of capture_rest() may take, of what pen_model_need() reserves for graphs and code.
 constexpr size_t GRAPH_MEMORY = size_t(128) << 20;
-
-// Bounds on a larger graph that replaces a missing one: at most MORE_ROWS times its rows and MORE_BLOCKS times its blocks. Beyond that,
-// launching the kernels one by one costs less than the padding and the longer copy of block tables.
-constexpr int MORE_ROWS = 2, MORE_BLOCKS = 4;
 
 int rounded(bool prompt, int rows) { return prompt ? round_rows(rows) : round_seqs(rows); }
 
@@ -102,6 +98,8 @@ bool is_captured(const pen_model& m, const GraphShape& shape) {
   return at != m.graphs.end() && at->second.exec;
 }
 
+}  // namespace
+
 size_t free_memory() {
   const std::lock_guard alone(device_wide());
   size_t free = 0, total = 0;
@@ -109,7 +107,13 @@ size_t free_memory() {
   return free;
 }
 
-}  // namespace
+bool replaces(const GraphShape& has, const GraphShape& wanted) {
+  // Beyond that, launching the kernels one by one costs less than the padding and the longer copy of block tables.
+  constexpr int MORE_ROWS = 2, MORE_BLOCKS = 4;
+  const bool rows = has.tokens >= wanted.tokens && has.tokens <= MORE_ROWS * wanted.tokens;
+  const bool blocks = has.blocks >= wanted.blocks && has.blocks <= MORE_BLOCKS * wanted.blocks;
+  return rows && blocks && has.prompt == wanted.prompt && has.sampling == wanted.sampling;
+}
 
 void run(pen_model& m, const pen_kv& kv, const Step& step, bool sampling) {
   forward(m, kv, step);
@@ -125,11 +129,9 @@ Graph* find_graph(pen_model& m, const GraphShape& step, int block_size) {
   if (step.tokens > MAX_GRAPH_TOKENS) return nullptr;
   const int rows = rounded(step.prompt, step.tokens), blocks = round_blocks(step.blocks, block_size);
   // The map orders rows before blocks, so the graph of the step's own shape comes first.
+  const GraphShape wanted{step.prompt, rows, blocks, step.sampling};
   for (auto at = m.graphs.lower_bound({step.prompt, rows, blocks, false}); at != m.graphs.end(); ++at) {
-    const GraphShape& has = at->first;
-    if (has.prompt != step.prompt || has.tokens > MORE_ROWS * rows) return nullptr;
-    const bool fits = has.blocks >= blocks && has.blocks <= MORE_BLOCKS * blocks && has.sampling == step.sampling;
-    if (fits && at->second.exec) return &at->second;
+    if (replaces(at->first, wanted) && at->second.exec) return &at->second;
   }
   return nullptr;
 }

@@ -11,6 +11,10 @@ constexpr int MAX_GRAPH_TOKENS = 256;
 
 // Launches the kernels one by one. `sampling`: including the sampling.
 void run(pen_model& model, const pen_kv& kv, const Step& step, bool sampling);
+// Whether a graph of a shape can run the steps of another one, without being much larger.
+bool replaces(const GraphShape& has, const GraphShape& wanted);
+// The device's free memory [bytes].
+size_t free_memory();
 // Finds the smallest graph that has room for a step of this shape. Returns null if there is none, or only much larger ones.
 Graph* find_graph(pen_model& model, const GraphShape& step, int block_size);
 // The bounds of a step that runs as a graph of this shape.

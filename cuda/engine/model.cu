@@ -4,6 +4,7 @@
 #include <string>
 
 #include "../experts/experts.h"
+#include "loop.h"
 #include "program.h"
 #include "staging.h"
 
@@ -12,7 +13,7 @@ namespace pen {
 namespace {
 
 // Memory for graphs, kernels' code, and the driver's rounding.
-constexpr size_t RESERVE = size_t(256) << 20;
+constexpr size_t RESERVE = size_t(384) << 20;
 
 size_t rope_floats(const pen_model_desc& d, uint32_t count) {
   size_t floats = 0;
@@ -99,7 +100,7 @@ void InFlight::allocate(const pen_model_desc& d, const Scratch& s) {
   masks = Pinned(s.masks.size());
   prompt_lists = Pinned(s.prompt_lists.size());
   const size_t rows = std::max<size_t>(round_seqs(int(d.max_slots)), d.max_batch_tokens);
-  sampled = Pinned(rows * 4);
+  sampled = Pinned(result_words(Scratch::max_rows(d), rows) * 4);
   logprobs = Pinned(rows * (1 + MAX_LOGPROBS) * 4);
   logprob_ids = Pinned(rows * MAX_LOGPROBS * 4);
   scored = Pinned(s.scored.size());
@@ -129,7 +130,10 @@ pen_model::pen_model(pen_ctx& context, const pen_model_desc& d, Allocator alloca
       scratch(d, allocator),
       sampler(scratch.sampler_state(d)),
       slots(scratch.slots.view(d, Scratch::max_rows(d))),
-      staging(std::make_unique<Staging>(context)) {
+      staging(std::make_unique<Staging>(context)),
+      end_loops(sizeof(uint32_t)) {
+  *end_loops.as<uint32_t>() = 0;
+  slots.end_loops = end_loops.as<uint32_t>();
   check(cudaMemcpy(ropes.as<float>(), d.rope_tables, rope_floats(d, d.num_ropes) * sizeof(float), cudaMemcpyHostToDevice),
         "copying rotation tables");
   if (has_axes) {
@@ -159,6 +163,8 @@ pen_model::pen_model(pen_ctx& context, const pen_model_desc& d, Allocator alloca
 }
 
 pen_model::~pen_model() = default;
+
+pen::Paging pen_kv::paging() const { return {block_size, zero_block, model->desc.max_positions}; }
 
 namespace {
 

@@ -1,6 +1,7 @@
 // A model on the device: weights, scratch memory, steps in flight.
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <memory>
 #include <tuple>
@@ -30,6 +31,7 @@ struct InFlight {
   Pinned sampled, logprobs, logprob_ids, scored, scored_ids, pooled, stream;  // from the device
   Event done;
   bool pending = false, unsampled = false, wants_logits = false;
+  uint32_t loop_steps = 0, loop_collected = 0;  // of a loop: the most steps, and those whose ids the host has taken
   // The step's metadata on the device, and where mask_of lies in `meta`, if it is not sampled yet.
   Step device{};
   Paging paging{};
@@ -45,6 +47,7 @@ struct GraphShape {
   bool sampling;       // whether the graph includes the sampling
 
   int num_seqs() const { return prompt ? 1 : tokens; }
+  bool operator==(const GraphShape& o) const { return !(*this < o) && !(o < *this); }
   bool operator<(const GraphShape& o) const {
     return std::tie(prompt, tokens, blocks, sampling) < std::tie(o.prompt, o.tokens, o.blocks, o.sampling);
   }
@@ -58,6 +61,12 @@ struct Graph {
     if (exec) cudaGraphExecDestroy(exec);
     exec = nullptr;
   }
+};
+
+// When the steps of loops end, as the host has seen it.
+struct Pace {
+  std::chrono::steady_clock::time_point last{};
+  std::chrono::duration<double> step{0};
 };
 
 }  // namespace pen
@@ -78,7 +87,7 @@ struct pen_kv {
   void resize(uint32_t blocks);
   pen::KvView layer(uint32_t cache) const;
   pen::CacheShape shape() const;
-  pen::Paging paging() const { return {block_size, zero_block}; }
+  pen::Paging paging() const;
 };
 
 struct pen_model {
@@ -107,6 +116,12 @@ struct pen_model {
   uint64_t advanced = 0;  // the last step after which the rows of `slots` moved on
   uint64_t steps = 0;
   std::map<pen::GraphShape, pen::Graph> graphs;
+  std::vector<std::unique_ptr<pen::Graph>> loops;  // the least recently used one first
+  size_t most_loops = 0;
+  int loop_turn = 0;                               // steps per turn of a loop; 0: no loops
+  bool loops_failed = false;                       // memory was lacking
+  pen::Pinned end_loops;                           // [1] the number of the last loop that ends early
+  pen::Pace pace;
 
   pen_model(pen_ctx& ctx, const pen_model_desc& desc);
   ~pen_model();

@@ -17,6 +17,7 @@ void each_array(Slots& s, Take take) {
   for (uint32_t** array : {&s.positions, &s.context_lens, &s.row_states, &s.token_types, &s.sequences}) take(*array, rows);
   take(s.cu_seqlens, rows + 1);
   take(s.turn, 1);
+  take(s.loop, LOOP_WORDS);
   take(s.slot_mapping, groups * rows);
   take(s.tables, groups * slots * blocks);
   take(s.row_tables, groups * rows * blocks);

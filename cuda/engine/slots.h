@@ -17,6 +17,11 @@
 namespace pen {
 
 constexpr int NUM_FLIGHTS = 3;  // places for results, which take turns
+constexpr int LOOP_WORDS = 3;
+
+// The words behind the ids in the place for a loop's results, [PEN_MAX_LOOP_STEPS, max_rows]. Out: how many steps have run, once the loop
+// has ended. In: the most steps, and the loop's number.
+enum LoopWord { LOOP_ENDED, LOOP_STEPS, LOOP_NUMBER };
 
 // Device arrays. Row tables are what kernels read: blocks before a window are replaced by the block of zeros.
 struct Slots {
@@ -32,6 +37,8 @@ struct Slots {
   int32_t** results;                                              // as in Step
   int32_t** flights;                                              // [NUM_FLIGHTS] the addresses that `results` takes in turn
   uint32_t* turn;                                                 // the index of `results` in `flights`
+  uint32_t* loop;                                                 // [LOOP_WORDS] see loop.h
+  const uint32_t* end_loops;  // in pinned memory: the number of the last loop that ends early
   const pen_group* groups;                                        // [num_groups]
   int num_groups, max_slots, max_rows, max_blocks;
 };
@@ -47,6 +54,7 @@ struct SlotArrays {
 struct Paging {
   int block_size;
   uint32_t zero_block;
+  uint32_t max_tokens;  // per sequence
 };
 
 // Changes to the rows of a step, which the host writes to pinned memory and the kernel reads.

@@ -11,6 +11,7 @@
 
 #include "program.h"
 #include "graphs.h"
+#include "loop.h"
 #include "prompt.h"
 #include "sampler.h"
 
@@ -26,6 +27,7 @@ void check_changes(const pen_model& m, const pen_kv& kv, const pen_batch& b) {
   for (uint32_t i = 0; fits && i < b.num_seqs; i++) {
     const pen_row& row = b.rows[i];
     fits = row.slot == b.slots[i] && row.length + 1 == b.context_lens[i] && uint64_t(row.first_table) + row.num_tables <= b.num_tables;
+    fits = fits && row.room > row.length && uint64_t(row.room) <= uint64_t(m.desc.max_blocks) * kv.block_size;
     fits = fits && row.position == b.positions[i] && (row.position == row.length || (m.has_axes && row.position < row.length));
   }
   for (uint32_t i = 0; fits && i < b.num_tables; i++) {
@@ -144,7 +146,8 @@ Step send_arrays(pen_model& m, const pen_kv& kv, const pen_batch& b, const Shape
 }
 
 // Sends what has changed since the slots' rows moved on, if anything has.
-Step send_changes(pen_model& m, const pen_kv& kv, const pen_batch& b, const Shape& shape, InFlight& f) {
+// `num_rows`: with padding.
+void send_changes(pen_model& m, const pen_kv& kv, const pen_batch& b, int num_rows, InFlight& f) {
   uint8_t* next = f.meta.as<uint8_t>();
   const auto put = [&](const auto* from, size_t count) {
     auto* const to = reinterpret_cast<std::remove_const_t<std::remove_pointer_t<decltype(from)>>*>(next);
@@ -159,10 +162,52 @@ Step send_changes(pen_model& m, const pen_kv& kv, const pen_batch& b, const Shap
     place_rows(m.launch(false), m.slots, changes, kv.paging());
   }
   f.mask_of = size_t(next - f.meta.as<uint8_t>());
-  if (b.sample_later) std::fill_n(reinterpret_cast<int32_t*>(next), shape.rows, -1);
+  if (b.sample_later) std::fill_n(reinterpret_cast<int32_t*>(next), num_rows, -1);
   f.paging = kv.paging();
   m.advanced = m.steps + 1;
-  return step_of(m.slots, shape.rows, shape.bounds);
+}
+
+void check_loop(const pen_model& m, const pen_batch& b) {
+  const bool is_plain = b.num_sampled == b.num_seqs && !b.num_logprobs && !b.want_logits && !b.sample_later && !b.pools;
+  const bool has_prompts = b.num_copies > 0 || b.num_state_copies > 0 || b.num_scored > 0 || b.num_embeddings > 0;
+  const bool fits = m.loop_turn > 0 && b.loop_steps <= PEN_MAX_LOOP_STEPS && b.loop_steps % uint32_t(m.loop_turn) == 0;
+  if (fits && is_plain && !has_prompts && b.source != PEN_FROM_ARRAYS && b.num_seqs <= MAX_GRAPH_TOKENS) return;
+  throw StatusError(PEN_INVALID_ARG, "the batch cannot run as a loop");
+}
+
+// Queues a loop.
+void submit_loop(pen_model& m, pen_kv& kv, const pen_batch& b, InFlight& f) {
+  check_loop(m, b);
+  uint32_t context = 0;
+  for (uint32_t i = 0; i < b.num_seqs; i++) context = std::max(context, b.context_lens[i] + b.loop_steps - 1);
+  const int blocks = std::min(ceil_div(int(context), kv.block_size), int(b.max_blocks));
+  const GraphShape shape{false, round_seqs(int(b.num_seqs)), round_blocks(blocks, kv.block_size), true};
+  f.row_of.assign(b.sampled_rows, b.sampled_rows + b.num_sampled);
+  f.logits.clear();
+  f.wants_logits = false;
+  f.num_logprobs.clear();
+  f.pools.clear();
+  f.num_scored = f.num_pools = f.num_pool_rows = 0;
+  send_changes(m, kv, b, shape.tokens, f);
+  f.loop_steps = b.loop_steps;
+  f.loop_collected = 0;
+  f.step = m.steps + 1;
+  run_loop(m, kv, shape, f);
+  check(cudaEventRecord(f.done.handle, m.stream.handle), "event");
+  m.steps++;
+  f.unsampled = false;
+  f.pending = true;
+}
+
+// Returns the ids of a loop's next step, unless the loop has ended before it.
+void collect_loop(pen_model& m, InFlight& f, pen_output& out) {
+  const bool is_there = await_step(m, f);
+  const int32_t* const ids = f.sampled.as<int32_t>() + size_t(f.loop_collected) * m.slots.max_rows;
+  out.num_sampled = is_there ? out.num_sampled : 0;
+  for (uint32_t k = 0; k < out.num_sampled; k++) out.sampled[k] = ids[f.row_of[k]];
+  f.loop_collected += is_there;
+  f.pending = is_there && f.loop_collected < f.loop_steps;
+  out.goes_on = f.pending;
 }
 
 // Queues what follows the sampling, and records the event that says all results are there.
@@ -185,8 +230,14 @@ uint64_t submit(pen_model& m, pen_kv& kv, const pen_batch& b) {
   if (flight_of(m, m.steps).unsampled) throw StatusError(PEN_INVALID_ARG, "the previous step was not sampled");
   if (f.pending) throw StatusError(PEN_INVALID_ARG, "two steps are in flight already");
   for (uint32_t i = 0; i < b.num_init; i++) init_slot(m, b.init[i]);
+  if (b.loop_steps > 0) {
+    submit_loop(m, kv, b, f);
+    return f.step;
+  }
   const Shape shape(m, b, kv.block_size, f.row_of);
-  const Step step = b.source == PEN_FROM_ARRAYS ? send_arrays(m, kv, b, shape, f) : send_changes(m, kv, b, shape, f);
+  if (b.source != PEN_FROM_ARRAYS) send_changes(m, kv, b, shape.rows, f);
+  const Step step = b.source == PEN_FROM_ARRAYS ? send_arrays(m, kv, b, shape, f) : step_of(m.slots, shape.rows, shape.bounds);
+  f.loop_steps = 0;
   begin_prompts(m, kv, b, f);
   place_embeddings(m, b, f);
   const bool sampling = b.sample_later == 0;
@@ -231,7 +282,10 @@ void collect(pen_model& m, pen_output& out) {
     check(cudaStreamSynchronize(m.stream.handle), "a step");
     throw StatusError(PEN_INVALID_ARG, "step " + std::to_string(out.step) + " was not sampled");
   }
+  if (out.ends_loops) end_loops(m);
+  out.goes_on = 0;
   if (out.num_sampled != f.row_of.size()) throw StatusError(PEN_INVALID_ARG, "the step has a different number of sampled rows");
+  if (f.loop_steps > 0) return collect_loop(m, f, out);
   check(cudaEventSynchronize(f.done.handle), "a step");
   f.pending = false;
   constexpr size_t N = MAX_LOGPROBS;

@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-#define PEN_ABI_VERSION 10u
+#define PEN_ABI_VERSION 11u
 
 typedef enum {
   PEN_OK = 0,
@@ -312,7 +312,16 @@ typedef struct {
   uint32_t backed;            // in: how many of the first blocks get memory; out: how many have memory, all on a device that cannot map it
   uint32_t captured, wanted;  // out: how many graphs there are, and how many there would be with more time
   double capture_seconds;     // in
+  uint32_t resident;          // in: PEN_RESIDENT_*
+  uint32_t loop_turn;         // out: steps between two points where a loop may end; 0: the model has no loops
+  uint32_t loops, loops_wanted;  // out: as `captured` and `wanted`, of loops
+  double step_seconds, loop_seconds;  // out: time of a step of one row from the host, and in a loop; 0: not measured
 } pen_kv_init;
+
+// Whether decode steps may run in loops on the device: never, if they are as fast there as from the host, or wherever the device has loops.
+#define PEN_RESIDENT_OFF 0
+#define PEN_RESIDENT_AUTO 1
+#define PEN_RESIDENT_ON 2
 
 // How a sequence slot samples. Neutral values disable a filter: see `SamplingParams` in src/logits.
 typedef struct {
@@ -339,6 +348,7 @@ typedef struct {
   uint32_t samples;          // 0: the row is not sampled
   uint32_t is_new;           // 0: the row had the same slot in the last decode step
   uint32_t length;           // the sequence's tokens in the cache, without the row's
+  uint32_t room;             // the tokens that its tables hold, more than `length`
   uint32_t position;         // at most `length`; less behind rows that share positions. The slot keeps the difference
   uint32_t state_slot;
   uint32_t first_table, num_tables;  // its changed tables: a part of the batch's
@@ -356,6 +366,11 @@ typedef struct {
 #define PEN_FROM_ARRAYS 0
 #define PEN_FROM_CHANGES 1
 #define PEN_FROM_SLOTS 2
+
+// A loop: up to `loop_steps` decode steps that the device runs by itself, each with the rows of the step before, one token further. All
+// rows sample, and the block tables hold the places of all steps. A row without room for a step gives ids of no meaning. The steps are a
+// multiple of `loop_turn`. Each step is collected by itself.
+#define PEN_MAX_LOOP_STEPS 64
 
 #define PEN_FIRST_EMBEDDING (-1073741824)
 // One step, as flat arrays like those of the engine's `Batch`. Everything that the struct points to is copied before pen_submit returns.
@@ -390,6 +405,7 @@ typedef struct {
   const pen_row* rows;            // [num_seqs] if the source is PEN_FROM_CHANGES
   const pen_table* tables;        // [num_tables]
   const uint32_t* blocks;         // [num_blocks]
+  uint32_t loop_steps;            // 0: no loop. Otherwise the source is the slots, changed or not
 } pen_batch;
 
 // The ids that the sampled rows of a step may take. Copied before pen_sample returns.
@@ -413,7 +429,9 @@ typedef struct {
 
 typedef struct {
   uint64_t step;         // in: the step's number
-  uint32_t num_sampled;  // in: sampled rows of that step
+  uint32_t ends_loops;   // in: if not 0, the loops in flight end at the next point where they may, those that have not begun at once
+  uint32_t num_sampled;  // in: sampled rows of that step; out: 0 if a loop has ended before its next step
+  uint32_t goes_on;      // out: whether the loop has further steps to collect
   int32_t* sampled;      // [num_sampled] out: an id, or one of the values above
   float* logits;         // [num_sampled, vocab] out: raw; null: not requested
   float* logprobs;       // [num_sampled, 1 + PEN_MAX_LOGPROBS] out: log-probabilities of the raw logits: the sampled id's, then the

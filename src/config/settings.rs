@@ -12,6 +12,7 @@ use super::drafts::Drafts;
 use super::entry::ModelEntry;
 use super::log::LogFormat;
 use super::mmproj::Mmproj;
+use super::resident::Resident;
 use super::storage::Storage;
 use super::traces::Traces;
 
@@ -137,6 +138,8 @@ pub struct Engine {
     pub prefix_cache: bool,
     /// Whether answers are drafted, unless the model's entry sets its own.
     pub drafts: Drafts,
+    /// Whether decode steps run in loops on the GPU.
+    pub resident: Resident,
     /// Whether to map model files. `false` copies them into memory, for files that other programs may overwrite in place.
     pub mmap: bool,
 }

@@ -123,6 +123,12 @@ pub struct Batch {
     pub sample_later: bool,                  // wait for `Engine::sample` before sampling, because the masks are not known yet
     pub want_logits: bool,                   // return the raw logits of every sampled row (tests, `penstock logits`)
     pub want_draft_logits: bool,             // return the draft head's raw logits of every sampled row
+    /// 0: one step. Otherwise a loop of so many decode steps at most: the first is that of the arrays, and each other one continues all
+    /// sequences with what they have just sampled. See [`Engine::loop_limits`](crate::Engine::loop_limits).
+    pub loop_steps: u32,
+    /// [num_seqs] of a loop: the tokens that each sequence may have in the cache, for which its block tables have places. A sequence
+    /// without room for a step samples ids of no meaning there. Empty for one step.
+    pub rooms: Vec<u32>,
 }
 
 impl Batch {
@@ -240,7 +246,8 @@ pub enum Sampled {
 
 #[derive(Clone, Debug, Default)]
 pub struct StepOutput {
-    pub sampled: Vec<Sampled>, // [num_sampled]
+    pub sampled: Vec<Sampled>, // [num_sampled]; empty if a loop has ended before its next step
+    pub goes_on: bool,         // whether further steps of a loop are to be collected
     pub logits: Vec<Vec<f32>>, // [num_sampled][vocab], or empty if not wanted
     /// [num_sampled][vocab] what the draft head says about the token behind the next one; empty if not wanted.
     pub draft_logits: Vec<Vec<f32>>,

@@ -73,7 +73,8 @@ impl BlockTables {
     /// [`EngineError::OutOfMemory`] if there are too few blocks.
     pub fn place(&mut self, batch: &mut Batch, sequences: &[u32]) -> Result<(), EngineError> {
         let size = self.capacity.block_size;
-        batch.max_blocks = batch.context_lens.iter().map(|&len| (len as usize).div_ceil(size)).max().unwrap_or(0);
+        let rooms = if batch.rooms.is_empty() { batch.context_lens.clone() } else { batch.rooms.clone() };
+        batch.max_blocks = rooms.iter().map(|&len| (len as usize).div_ceil(size)).max().unwrap_or(0);
         batch.slot_mapping.clear();
         batch.block_tables.clear();
         if self.capacity.has_state() {
@@ -85,7 +86,7 @@ impl BlockTables {
                 let held = &mut self.held[sequence as usize * self.capacity.groups.len() + index];
                 held.leave(group.first_block(indices.start as usize, size), &mut self.free);
                 let table = &mut held.table;
-                while table.len() * size < batch.context_lens[i] as usize {
+                while table.len() * size < rooms[i] as usize {
                     let all = || EngineError::OutOfMemory(format!("{} KV blocks are too few", self.capacity.num_blocks));
                     table.push(self.free.pop().ok_or_else(all)?);
                 }

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::ops::Deref;
 
-use super::{Batch, EngineError, Input, KvCapacity, Masks};
+use super::{Batch, EngineError, Input, KvCapacity, LoopLimits, Masks};
 use logits::{MAX_LOGPROBS, mask_words};
 
 /// The limits that an engine was opened with.
@@ -25,6 +25,8 @@ pub struct Limits {
     pub max_context: usize,
     /// Whether rows see later rows of their sequence, so that a step holds whole sequences.
     pub bidirectional: bool,
+    /// The limits of loops. None: loops are refused.
+    pub loops: Option<LoopLimits>,
     /// Why rows with three positions are refused. None: they are computed.
     pub refuses_grids: Option<&'static str>,
     /// Why rows that are embeddings are refused. None: they are computed.
@@ -119,7 +121,37 @@ impl Limits {
         check_copies(&batch.copies, self.num_backed, "block")?;
         self.check_state(batch)?;
         self.check_sampled(batch)?;
-        self.check_prompts(batch)
+        self.check_prompts(batch)?;
+        self.check_loop(batch)
+    }
+
+    /// Checks a batch that is a loop.
+    fn check_loop(&self, batch: &Batch) -> Result<(), EngineError> {
+        let (steps, seqs, block_size) = (batch.loop_steps as usize, batch.num_seqs(), self.kv.block_size);
+        if steps == 0 {
+            return if batch.rooms.is_empty() { Ok(()) } else { fault("it has rooms for one step") };
+        }
+        let Some(limits) = self.loops else { return fault("the engine has no loops") };
+        if steps > limits.most_steps || !steps.is_multiple_of(limits.turn) || seqs > limits.most_seqs {
+            return fault(format!("a loop of {steps} steps of {seqs} sequences, expected {limits:?}"));
+        }
+        let decodes = [batch.num_tokens(), batch.num_sampled(), batch.rooms.len()] == [seqs; 3];
+        let asks = batch.num_logprobs.iter().any(Option::is_some) || batch.vectors.iter().any(Option::is_some) || batch.want_logits;
+        let has_prompts = !(batch.copies.is_empty() && batch.state_copies.is_empty() && batch.scored.is_empty());
+        let has_rows = !(batch.embeddings.is_empty() && batch.token_types.is_empty() && batch.grid_positions.is_empty());
+        if !decodes || asks || has_prompts || has_rows || batch.sample_later {
+            return fault("a loop has decode steps that sample each row, and nothing else");
+        }
+        let mut written = Vec::new();
+        for (i, (&room, &context)) in batch.rooms.iter().zip(&batch.context_lens).enumerate() {
+            let (room, context) = (room as usize, context as usize);
+            if room < context || room >= context + steps || room > self.max_context || room.div_ceil(block_size) > batch.max_blocks {
+                return fault(format!("sequence {i} has room for {room} tokens after a context of {context}"));
+            }
+            let blocks = (context - 1) / block_size..room.div_ceil(block_size);
+            (0..self.kv.groups.len()).for_each(|group| written.extend_from_slice(&batch.block_table(group, i)[blocks.clone()]));
+        }
+        if differ(&written, self.num_backed) { Ok(()) } else { fault("two sequences of a loop write to one block") }
     }
 
     fn is_slot(&self, slot: &u32) -> bool {

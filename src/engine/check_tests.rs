@@ -15,6 +15,7 @@ fn limits() -> Limits {
         max_context: 6,
         bidirectional: false,
         refuses_rows: None,
+        loops: None,
         refuses_grids: None,
     }
 }
@@ -114,7 +115,7 @@ fn rows_with_three_positions_are_refused_where_a_model_rotates_by_one() {
     let grid = |rows| Batch { grid_positions: vec![[9; 2]; rows], ..batch() };
     limits().check(&grid(4)).unwrap();
     assert!(limits().check(&grid(3)).unwrap_err().to_string().contains("third positions are not one per row"));
-    let limits = Limits { refuses_grids: Some("so it is"), ..limits() };
+    let limits = Limits { loops: None, refuses_grids: Some("so it is"), ..limits() };
     assert!(matches!(limits.check(&grid(4)), Err(EngineError::Unsupported(what)) if what == "rows with three positions: so it is"));
     limits.check(&batch()).unwrap();
 }
@@ -178,4 +179,50 @@ fn an_array_of_another_length_is_refused() {
             assert!(limits().check(&spoilt).is_err(), "{name} has {} entries", array(&mut spoilt).len());
         }
     }
+}
+
+/// A loop of four steps: sequence slot 1 has room for all of them, and sequence slot 0 for the first one.
+fn looped() -> Batch {
+    Batch {
+        inputs: vec![Input::Token(1), Input::Sampled(1)],
+        positions: vec![3, 2],
+        cu_seqlens_q: vec![0, 1, 2],
+        context_lens: vec![4, 3],
+        slot_mapping: vec![11, 2],
+        block_tables: vec![2, 0, 0, 1],
+        max_blocks: 2,
+        sequence_slots: vec![0, 1],
+        state_slots: vec![3, 0],
+        sampled_rows: vec![0, 1],
+        loop_steps: 4,
+        rooms: vec![4, 6],
+        ..Batch::default()
+    }
+}
+
+#[test]
+fn a_loop_is_checked_beyond_its_first_step() {
+    let limits = Limits { loops: Some(LoopLimits { most_steps: 8, turn: 2, most_seqs: 2 }), ..limits() };
+    limits.check(&looped()).unwrap();
+    type Spoil = fn(&mut Batch);
+    let cases: [(&str, Spoil); 11] = [
+        ("a loop of 3 steps of 2 sequences", |b| b.loop_steps = 3),
+        ("a loop of 10 steps", |b| b.loop_steps = 10),
+        ("rooms for one step", |b| b.loop_steps = 0),
+        ("nothing else", |b| b.rooms.truncate(1)),
+        ("nothing else", |b| b.sampled_rows.truncate(1)),
+        ("nothing else", |b| b.num_logprobs = vec![None, Some(0)]),
+        ("nothing else", |b| b.sample_later = true),
+        ("nothing else", |b| b.copies = vec![(1, 2)]),
+        ("sequence 0 has room for 3 tokens", |b| b.rooms[0] = 3),
+        ("sequence 1 has room for 7 tokens", |b| b.rooms[1] = 7),
+        ("write to one block", |b| b.block_tables[3] = 2),
+    ];
+    for (text, spoil) in cases {
+        let mut batch = looped();
+        spoil(&mut batch);
+        let error = limits.check(&batch).unwrap_err().to_string();
+        assert!(error.contains(text), "{error}, expected {text}");
+    }
+    assert!(Limits { loops: None, ..limits }.check(&looped()).unwrap_err().to_string().contains("no loops"));
 }

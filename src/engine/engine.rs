@@ -1,6 +1,6 @@
 //! Defines [`Engine`], as the scheduler sees it.
 
-use super::{Batch, DeviceMemory, DraftRequest, EngineError, EngineInfo, KvCapacity, Masks, Progress, StepId, StepOutput};
+use super::{Batch, DeviceMemory, DraftRequest, EngineError, EngineInfo, KvCapacity, LoopLimits, Masks, Progress, StepId, StepOutput};
 use model::ModelSpec;
 
 /// An engine, owned by one thread. Every output element is summed in one fixed order, so a request's logits have the same bits alone, in
@@ -41,7 +41,14 @@ pub trait Engine: Send {
     fn copy_bandwidth(&mut self) -> Option<f64> {
         None
     }
-    /// Starts a step.
+    /// The limits of loops: decode steps that the device runs by itself ([`Batch::loop_steps`]). None if the engine has none.
+    fn loop_limits(&self) -> Option<LoopLimits> {
+        None
+    }
+    /// Lets the loops in flight end early: one that runs, after [`LoopLimits::turn`] steps at most, and one that has not begun before its
+    /// first step. The steps that have run are collected as usual.
+    fn end_loops(&mut self) {}
+    /// Starts a step, or a loop of steps.
     ///
     /// # Errors
     /// [`EngineError::InvalidBatch`] or [`EngineError::Unsupported`] before anything runs. No step has then started.
@@ -60,5 +67,6 @@ pub trait Engine: Send {
         }
     }
     /// Waits for a step. Steps are collected in the order of submission. A step that has not been sampled yet is dropped with an error.
+    /// Each step of a loop is collected by a call of its own, as long as [`StepOutput::goes_on`] says so.
     fn collect(&mut self, step: StepId, out: &mut StepOutput) -> Result<(), EngineError>;
 }

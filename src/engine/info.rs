@@ -35,6 +35,16 @@ impl fmt::Display for BackendKind {
     }
 }
 
+/// The limits of the loops that an engine can run ([`Batch::loop_steps`](crate::Batch::loop_steps)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LoopLimits {
+    /// The most steps, a multiple of `turn`.
+    pub most_steps: usize,
+    /// The steps between two points where a loop may end. A loop's steps are a multiple of it.
+    pub turn: usize,
+    pub most_seqs: usize,
+}
+
 /// Layers whose keys and values share blocks. Each sequence has a block table per group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheGroup {
@@ -135,6 +145,8 @@ pub struct EngineInfo {
     pub draft_states: usize,
     /// None: the engine has no draft head.
     pub draft_head: Option<DraftHeadInfo>,
+    /// None if loops were not measured.
+    pub loop_times: Option<LoopTimes>,
 }
 
 /// The draft head of an engine.
@@ -144,6 +156,15 @@ pub struct DraftHeadInfo {
     pub group: usize,
     /// The time of a guessed token, in units of the time of a step without rows.
     pub cost: f64,
+}
+
+/// The time of a decode step of one sequence, by a measurement when the engine was opened [s].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LoopTimes {
+    /// Steps between two points where a loop may end. 0: the engine has no loops.
+    pub turn: usize,
+    pub from_host: f64,
+    pub in_loop: f64,
 }
 
 /// Bytes of a device's memory.

@@ -38,12 +38,12 @@ pub use encoder::{Encoder, Picture};
 pub use engine::Engine;
 pub use error::EngineError;
 pub use footprint::{Footprint, footprints, least_bytes, longest_context};
-pub use info::{BackendKind, CacheGroup, DeviceMemory, DraftHeadInfo, EngineInfo, KvCapacity};
+pub use info::{BackendKind, CacheGroup, DeviceMemory, DraftHeadInfo, EngineInfo, KvCapacity, LoopLimits, LoopTimes};
 pub use kernels::{KernelsOn, StepSize};
 pub use memory_ledger::cache_bytes;
 use model::{Source, Weights};
 pub use need::{Need, need};
-pub use options::{DefaultLoad, EngineOptions, ModelPart};
+pub use options::{DefaultLoad, EngineOptions, ModelPart, Resident};
 #[cfg(feature = "test-engine")]
 pub use paced::Paced;
 pub use program::{Scope, Shard};

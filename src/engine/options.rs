@@ -30,6 +30,8 @@ pub struct EngineOptions {
     pub draft_states: usize,
     /// Whether the model's draft head runs along, if its file has one and the backend runs draft heads.
     pub draft_head: bool,
+    /// Whether decode steps run in loops on the device.
+    pub resident: Resident,
     /// The part of the model that the engine computes, and in how many shards.
     pub part: ModelPart,
 }
@@ -66,9 +68,21 @@ impl Default for EngineOptions {
             state_slots: 0,
             draft_states: 0,
             draft_head: false,
+            resident: Resident::default(),
             part: ModelPart::default(),
         }
     }
+}
+
+/// Whether decode steps run in loops on the device, without waiting for the host. The results have the same bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Resident {
+    Off,
+    #[default]
+    /// If a step is as fast in a loop as from an idle host, by a measurement when the model is loaded.
+    Auto,
+    /// Wherever the device has loops.
+    On,
 }
 
 /// The batch size that suits a kind of device: its defaults for `max_slots` and `max_batch_tokens`.

@@ -132,6 +132,7 @@ impl PacedEngine {
             if is_complete { vec![1.0; self.spec.hidden_dim] } else { Vec::new() }
         };
         StepOutput {
+            goes_on: false,
             logits: if batch.want_logits { sampled.iter().map(one_hot).collect() } else { Vec::new() },
             logprobs: batch.num_logprobs.iter().map(|asked| asked.map(likeliest)).collect(),
             scored: batch.scored.iter().map(|scored| Some(likeliest(scored.num_logprobs))).collect(),

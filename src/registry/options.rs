@@ -6,7 +6,7 @@ use anyhow::ensure;
 
 use super::exit_on_fault;
 use config::{self, Config, ModelEntry};
-use engine::{BackendKind, EngineOptions};
+use engine::{BackendKind, EngineOptions, Resident};
 use logits::SamplingChoice;
 use scheduler::{SchedulerOptions, Watchdog};
 use serving::RunOptions;
@@ -45,6 +45,7 @@ pub fn engine_options(engine: &config::Engine) -> EngineOptions {
         block_size: engine.block_size,
         max_slots: engine.max_running,
         max_batch_tokens: engine.max_batch_tokens,
+        resident: resident(engine.resident),
         ..EngineOptions::default()
     }
 }
@@ -54,6 +55,14 @@ pub fn engine_options(engine: &config::Engine) -> EngineOptions {
 pub fn default_sampling(entry: &ModelEntry, of_file: SamplingChoice) -> SamplingChoice {
     let recommended = entry.made.as_ref().map_or_else(SamplingChoice::default, |made| made.recommended);
     if entry.built_in { of_file.or(entry.sampling) } else { entry.sampling.or(of_file).or(recommended) }
+}
+
+fn resident(resident: config::Resident) -> Resident {
+    match resident {
+        config::Resident::Auto => Resident::Auto,
+        config::Resident::On => Resident::On,
+        config::Resident::Off => Resident::Off,
+    }
 }
 
 /// Converts the setting `engine.backend` (or the flag `--backend`) to the engine's type. None: the first backend that has a device.

@@ -30,6 +30,8 @@ pub fn clear(batch: &mut Batch) {
     batch.vectors.clear();
     batch.init.clear();
     batch.sample_later = false;
+    batch.loop_steps = 0;
+    batch.rooms.clear();
 }
 
 /// Adds a sequence's next rows, one per token. `range`: the tokens' indices in the sequence. `is_complete`: whether the sequence has no
@@ -131,9 +133,12 @@ fn push_line(batch: &mut Batch, position: u32, num_rows: usize) {
 }
 
 /// Writes each group's block tables, in the order of [`push`], and the slot mapping of all rows. Each table is cut to the longest context
-/// of this step, or padded with 0.
+/// of this step or loop, or padded with 0.
 pub fn set_tables<'a, T: Iterator<Item = &'a [u32]>>(batch: &mut Batch, groups: impl Iterator<Item = T>, block_size: usize) {
-    batch.max_blocks = batch.context_lens.iter().map(|&len| (len as usize).div_ceil(block_size)).max().unwrap_or(0);
+    let lens = if batch.rooms.is_empty() { &batch.context_lens } else { &batch.rooms };
+    batch.max_blocks = lens.iter().map(|&len| (len as usize).div_ceil(block_size)).max().unwrap_or(0);
+    batch.slot_mapping.clear();
+    batch.block_tables.clear();
     for tables in groups {
         for (i, table) in tables.enumerate() {
             let place = |index: u32| table[index as usize / block_size] * block_size as u32 + index % block_size as u32;

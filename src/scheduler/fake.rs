@@ -7,7 +7,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use engine::{
-    Batch, CacheGroup, DeviceMemory, DraftHeadInfo, DraftRequest, Engine, EngineError, EngineInfo, Input, KvCapacity, Masks, Pooling,
+    Batch, CacheGroup, DeviceMemory, DraftHeadInfo, DraftRequest, Engine, EngineError, EngineInfo, Input, KvCapacity, LoopLimits, Masks,
     Progress, Sampled, Scored, SlotInit, StepId, StepOutput, VectorRequest,
 };
 use logits::{Logprobs, SamplingParams, mask_words};
@@ -15,6 +15,7 @@ use model::ModelSpec;
 
 use crate::items::{Items, Layout, Segment};
 use crate::new_sequence::NewSequence;
+use loops::FakeLoops;
 
 pub const VOCAB: u32 = 50;
 /// Floats per embedding.
@@ -51,6 +52,8 @@ pub struct Control {
     /// Number of parts of `step_time` after each of which the engine shows progress. 0: the engine shows none.
     pub num_pieces: u32,
     pub num_steps: u64,
+    /// Number of steps that ran in loops.
+    pub num_loop_steps: u64,
     pub num_rows: usize,
     pub max_rows: usize,
     /// Number of blocks copied.
@@ -116,6 +119,7 @@ pub struct FakeEngine {
     /// Number of leading blocks that are backed.
     num_backed: usize,
     draft_head: Option<DraftHeadInfo>,
+    loops: FakeLoops,
     control: Arc<Mutex<Control>>,
 }
 
@@ -233,26 +237,6 @@ pub fn solo_run(new: &NewSequence, capacity: &KvCapacity) -> (Vec<u32>, bool) {
     }
 }
 
-impl SequenceSlot {
-    fn pool(&mut self, batch: &Batch, start: usize, end: usize, request: VectorRequest) {
-        let first = batch.positions[start] as usize;
-        if first == 0 {
-            self.pooled.clear();
-        }
-        assert!(request.pooling != Pooling::Mean || self.pooled.len() == first, "every row from the first on");
-        assert_eq!(request.complete, first + end - start == self.init.prompt.len());
-        for row in start..end {
-            let Input::Token(id) = batch.inputs[row] else { panic!("a prompt's token is known") };
-            let wanted = match request.pooling {
-                Pooling::First => first + row == start,
-                Pooling::Last | Pooling::Rank => request.complete && row + 1 == end,
-                Pooling::Mean => true,
-            };
-            self.pooled.extend(wanted.then_some(id as f32));
-        }
-    }
-}
-
 impl FakeEngine {
     pub fn new(capacity: KvCapacity, max_slots: usize, max_in_flight: usize) -> (Self, Arc<Mutex<Control>>) {
         let (control, num_backed) = (Arc::new(Mutex::new(Control::default())), capacity.num_blocks);
@@ -268,6 +252,7 @@ impl FakeEngine {
             progress: Progress::default(),
             num_backed,
             draft_head: None,
+            loops: FakeLoops::default(),
             control: control.clone(),
         };
         (engine, control)
@@ -515,7 +500,7 @@ impl Engine for FakeEngine {
     }
 
     fn resize_cache(&mut self, num_blocks: usize) -> Result<usize, EngineError> {
-        assert!(num_blocks >= self.num_backed || self.done.is_empty(), "a step in flight may use them");
+        assert!(num_blocks >= self.num_backed || self.done.is_empty() && self.loops.is_empty(), "a step in flight may use them");
         let most = self.control.lock().unwrap().memory.unwrap_or(usize::MAX).max(self.num_backed);
         self.num_backed = num_blocks.next_multiple_of(PAGE_BLOCKS).min(self.capacity.num_blocks).min(most);
         let size = self.capacity.block_size;
@@ -527,9 +512,22 @@ impl Engine for FakeEngine {
         Some(self.progress.clone())
     }
 
+    fn loop_limits(&self) -> Option<LoopLimits> {
+        self.loops.limits
+    }
+
+    fn end_loops(&mut self) {
+        self.loops.end();
+    }
+
     fn submit(&mut self, batch: &Batch) -> Result<StepId, EngineError> {
-        assert!(self.done.len() < self.max_in_flight, "too many steps in flight");
+        assert!(self.done.len() + self.loops.len() < self.max_in_flight, "too many steps in flight");
         assert!(batch.num_seqs() > 0 && batch.num_seqs() <= self.max_slots);
+        if batch.loop_steps > 0 {
+            self.check_ownership(batch);
+            return Ok(self.loops.submit(batch, self.capacity.block_size));
+        }
+        assert!(self.loops.is_empty() && batch.rooms.is_empty(), "a step behind a loop, which may end early");
         let step = self.count_step(batch)?;
         self.fault(step, false)?;
         self.check_ownership(batch);
@@ -578,7 +576,7 @@ impl Engine for FakeEngine {
     }
 
     fn collect(&mut self, step: StepId, out: &mut StepOutput) -> Result<(), EngineError> {
-        let (id, result) = self.done.pop_front().expect("a step in flight");
+        let Some((id, result)) = self.done.pop_front() else { return self.collect_loop(step, out) };
         assert_eq!(id, step, "collected in order");
         self.fault(step.0, true)?;
         *out = result;
@@ -588,5 +586,9 @@ impl Engine for FakeEngine {
 
 #[path = "fake_head.rs"]
 mod head;
+#[path = "fake_loops.rs"]
+mod loops;
+#[path = "fake_pooling.rs"]
+mod pooling;
 #[path = "fake_tests.rs"]
 mod tests;

@@ -22,6 +22,7 @@ mod fake;
 mod handle;
 mod inbox;
 mod items;
+mod loops;
 mod lru;
 mod mailbox;
 mod mask_threads;

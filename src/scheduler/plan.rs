@@ -38,6 +38,8 @@ pub struct Scheduled {
     pub num_drafts: usize,
     /// Number of sampled rows whose masks are known. Later rows do not count.
     pub num_masked: usize,
+    /// Number of steps that run the sequence: 1, or in a loop those that are not collected and for which the sequence has room.
+    pub num_steps: usize,
 }
 
 impl Scheduled {
@@ -124,6 +126,16 @@ impl StepPlan {
             budget -= self.push(sequence, &mut sequences.blocks, budget, now);
         }
         self.scheduled.iter().for_each(|part| sequences.waiting.charge(part.request, part.num_rows + part.num_drafts));
+        self.set_tables(sequences);
+    }
+
+    /// Number of blocks that rows which need not run must leave available.
+    pub fn headroom(&self) -> usize {
+        self.headroom
+    }
+
+    /// Writes the block tables of the step's sequences.
+    pub fn set_tables(&mut self, sequences: &Sequences) {
         let Sequences { running, blocks, .. } = sequences;
         let caches = || self.scheduled.iter().filter_map(|part| running.get(part.id)).map(|sequence| &sequence.cache);
         let groups = (0..blocks.groups().len()).map(|group| caches().map(move |cache| cache.block_table(group)));
@@ -219,7 +231,18 @@ impl StepPlan {
         let num_scored = self.batch.scored.len() - scored_before;
         sequence.advance(num_rows, sampled);
         let (id, request) = (sequence.id, sequence.request());
-        self.scheduled.push(Scheduled { id, request, num_rows, end, sampled, num_scored, withheld: false, num_drafts: 0, num_masked: 1 });
+        self.scheduled.push(Scheduled {
+            id,
+            request,
+            num_rows,
+            end,
+            sampled,
+            num_scored,
+            withheld: false,
+            num_drafts: 0,
+            num_masked: 1,
+            num_steps: 1,
+        });
         num_rows
     }
 
@@ -335,6 +358,7 @@ impl StepPlan {
         for part in &self.scheduled {
             let Some(sequence) = sequences.running.get_mut(part.id) else { continue };
             let needs_init = self.batch.init.iter().any(|init| init.slot == sequence.sequence_slot());
+            sequence.take_back(part.num_steps - 1);
             sequence.revert(part.num_rows, part.sampled, needs_init);
             sequence.cache.forget_saved(sequence.num_computed(), &mut sequences.blocks);
         }

@@ -381,6 +381,24 @@ impl Sequence {
         self.num_pending += usize::from(sampled);
     }
 
+    /// Number of further steps that a loop may run for the sequence: up to the end of `max_tokens` and of a KV cache of `capacity` tokens.
+    pub fn num_more(&self, capacity: usize) -> usize {
+        let left = self.max_tokens().saturating_sub(self.generated.len() + self.num_pending);
+        left.min((capacity + 1).saturating_sub(self.num_tokens() + self.num_pending))
+    }
+
+    /// Records that a loop runs `num_steps` further steps, which sample a token each.
+    pub fn advance_ahead(&mut self, num_steps: usize) {
+        self.num_computed += num_steps;
+        self.num_pending += num_steps;
+    }
+
+    /// Takes back steps of a loop that did not run.
+    pub fn take_back(&mut self, num_steps: usize) {
+        self.num_computed -= num_steps;
+        self.num_pending -= num_steps;
+    }
+
     /// Takes back rows of an [`advance`](Self::advance) that did not run or must run again. `reinit`: whether the sequence slot must be
     /// initialised again.
     pub fn revert(&mut self, num_rows: usize, sampled: bool, reinit: bool) {

@@ -14,6 +14,7 @@ use crate::cache_size::{CacheSize, Cost};
 use crate::commit::{self, Advanced};
 use crate::drafts::{DraftCost, Drafts};
 use crate::event::Event;
+use crate::loops::Loops;
 use crate::mask_threads::MaskThreads;
 use crate::masks::PATIENCE;
 use crate::options::SchedulerOptions;
@@ -44,6 +45,7 @@ pub struct Scheduler {
     /// Held while this model has the device for a step.
     slice: Option<TimeSlice>,
     short_steps: StepRowLimit,
+    loops: Loops,
     /// Duration of the latest time slice.
     step_took: Duration,
     /// The engine's draft head, if answers are drafted with it.
@@ -61,6 +63,7 @@ pub struct Scheduler {
 struct InFlight {
     step: StepId,
     scheduled: Vec<Scheduled>,
+    is_loop: bool,
 }
 
 enum StepError {
@@ -106,6 +109,8 @@ impl Scheduler {
             time_slices: None,
             slice: None,
             short_steps: StepRowLimit::default(),
+            // Loops are in flight while the host plans, so they need a second step in flight.
+            loops: Loops::new(engine.loop_limits().filter(|_| max_in_flight > 1)),
             step_took: Duration::ZERO,
             plan: StepPlan::new(Drafting { cost, most, misses_steps: max_in_flight > 1 }),
             head: head.filter(|_| cost.is_some()),
@@ -156,14 +161,55 @@ impl Scheduler {
         if is_contended {
             return self.run_in_turn();
         }
+        if self.has_loop() {
+            return self.run_in_loop();
+        }
         self.schedule(self.max_rows)?;
         if self.plan.scheduled.is_empty() {
             self.wait_for_mask();
             self.wait_for_memory();
             return Ok(self.collect_until(self.in_flight.len().saturating_sub(1))?);
         }
+        if self.loops.may_begin(&self.plan, &self.sequences) {
+            self.lengthen()?;
+        }
         self.submit()?;
         Ok(self.collect_until(self.max_in_flight - 1)?)
+    }
+
+    /// Whether loops are in flight. Then nothing else is.
+    fn has_loop(&self) -> bool {
+        self.in_flight.front().is_some_and(|step| step.is_loop)
+    }
+
+    /// Collects a step of the loops in flight, and queues another loop. Ends them if there is a reason.
+    fn run_in_loop(&mut self) -> Result<(), StepError> {
+        let num_rows = self.in_flight.back().map_or(0, |step| step.scheduled.len());
+        if self.loops.must_end(num_rows, &self.sequences) {
+            return Ok(self.collect_until(0)?);
+        }
+        if self.in_flight.len() < self.max_in_flight {
+            self.schedule(self.max_rows)?;
+            // The loop has ended if memory is short.
+            let is_behind = self.has_loop();
+            if !self.plan.scheduled.is_empty() && (self.lengthen()? || !is_behind) {
+                self.submit()?;
+            } else {
+                self.plan.undo(&mut self.sequences);
+            }
+        }
+        if self.has_loop() && !self.collect_next()? {
+            self.loops.give_up();
+            self.collect_until(0)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the planned step a loop, if it can be one. Returns whether it is.
+    fn lengthen(&mut self) -> Result<bool, EngineError> {
+        let missing = self.loops.num_missing_blocks(&self.plan, &self.sequences);
+        self.grow(missing + self.plan.headroom())?;
+        Ok(self.loops.lengthen(&mut self.plan, &mut self.sequences))
     }
 
     /// Discards the steps in flight, whose results are lost. Their sequences fail, unless the error is final.
@@ -289,9 +335,12 @@ impl Scheduler {
                 return Err(StepError::Refused(error));
             }
         };
-        self.sequences.metrics.step_tokens.observe(self.plan.batch.inputs.len() as f64);
+        let is_loop = self.plan.batch.loop_steps > 0;
+        if !is_loop {
+            self.sequences.metrics.step_tokens.observe(self.plan.batch.inputs.len() as f64);
+        }
         let next = self.spare.pop().unwrap_or_default();
-        self.in_flight.push_back(InFlight { step, scheduled: std::mem::replace(&mut self.plan.scheduled, next) });
+        self.in_flight.push_back(InFlight { step, scheduled: std::mem::replace(&mut self.plan.scheduled, next), is_loop });
         if self.plan.batch.sample_later { Ok(self.sample()?) } else { Ok(()) }
     }
 
@@ -299,27 +348,22 @@ impl Scheduler {
     /// grammars, and the masks are computed.
     fn sample(&mut self) -> Result<(), EngineError> {
         self.collect_until(1)?;
-        let Some(InFlight { step, scheduled }) = self.in_flight.back_mut() else { return Ok(()) };
+        let Some(InFlight { step, scheduled, .. }) = self.in_flight.back_mut() else { return Ok(()) };
         let masks = self.masks.gather(&mut self.sequences.running, scheduled, Instant::now() + PATIENCE);
         self.engine.sample(*step, masks)?;
         self.masks.settle(&mut self.sequences);
         Ok(())
     }
 
-    /// Collects and commits the oldest steps until `num_left` steps are in flight.
-    fn collect_until(&mut self, num_left: usize) -> Result<(), EngineError> {
+    /// Collects and commits the oldest steps until `num_left` steps are in flight. If a loop is among them, all loops end early.
+    fn collect_until(&mut self, mut num_left: usize) -> Result<(), EngineError> {
+        let num_collected = self.in_flight.len().saturating_sub(num_left);
+        if self.in_flight.iter().take(num_collected).any(|step| step.is_loop) {
+            self.engine.end_loops();
+            num_left = 0;
+        }
         while self.in_flight.len() > num_left {
-            let Some(InFlight { step, scheduled }) = self.in_flight.pop_front() else { break };
-            self.engine.collect(step, &mut self.output)?;
-            self.num_turns += 1;
-            // End the time slice first, so that other models compute while this step's tokens are handed out.
-            if let Some(slice) = self.slice.take_if(|_| self.in_flight.is_empty()) {
-                self.step_took = slice.elapsed();
-            }
-            commit::check(&scheduled, &self.output)?;
-            commit::commit(&mut self.sequences, &mut self.advanced, &scheduled, &mut self.output);
-            self.spare.push(scheduled);
-            self.prepare_next()?;
+            self.collect_next()?;
         }
         Ok(())
     }
@@ -361,6 +405,51 @@ impl Scheduler {
             }
         }
         Ok(())
+    }
+
+    /// Collects and commits the oldest step, or the next one of the oldest loop. Returns false if the loop has ended before it.
+    fn collect_next(&mut self) -> Result<bool, EngineError> {
+        let Some(InFlight { step, mut scheduled, is_loop }) = self.in_flight.pop_front() else { return Ok(true) };
+        self.engine.collect(step, &mut self.output)?;
+        self.num_turns += 1;
+        // End the time slice first, so that other models compute while this step's tokens are handed out.
+        if let Some(slice) = self.slice.take_if(|_| self.in_flight.is_empty()) {
+            self.step_took = slice.elapsed();
+        }
+        let is_there = !(is_loop && self.output.sampled.is_empty());
+        if is_there {
+            commit::check(&scheduled, &self.output)?;
+            commit::commit(&mut self.sequences, &mut self.advanced, &scheduled, &mut self.output);
+        }
+        if is_loop && self.move_on(&mut scheduled, is_there) {
+            self.in_flight.push_front(InFlight { step, scheduled, is_loop });
+        } else {
+            self.spare.push(scheduled);
+        }
+        self.prepare_next()?;
+        Ok(is_there)
+    }
+
+    /// Moves the parts of a loop on, after one of its steps was collected or it has ended. Returns whether further steps follow.
+    fn move_on(&mut self, scheduled: &mut [Scheduled], is_there: bool) -> bool {
+        if is_there {
+            self.loops.collect();
+            self.sequences.metrics.step_tokens.observe(scheduled.len() as f64);
+        }
+        for part in scheduled.iter_mut() {
+            let num_run = usize::from(is_there).min(part.num_steps);
+            (part.end, part.num_steps) = (part.end + num_run, part.num_steps - num_run);
+            let Some(sequence) = self.sequences.running.get_mut(part.id) else { continue };
+            if !self.output.goes_on {
+                sequence.take_back(std::mem::take(&mut part.num_steps));
+            } else if num_run > 0 {
+                self.sequences.waiting.charge(part.request, 1);
+            }
+        }
+        if !self.output.goes_on && self.in_flight.is_empty() {
+            self.loops.end();
+        }
+        self.output.goes_on
     }
 
     /// Waits briefly for a mask if nothing can run because running sequences wait for theirs. The wait is short, because it also delays new
@@ -409,9 +498,10 @@ impl Scheduler {
 
     /// Collects and ignores the steps in flight, because the engine requires that steps are collected in order.
     fn abandon_in_flight(&mut self) {
+        self.engine.end_loops();
         while let Some(InFlight { step, .. }) = self.in_flight.pop_front() {
             // Later errors are ignored: only the first is reported.
-            let _ = self.engine.collect(step, &mut self.output);
+            while self.engine.collect(step, &mut self.output).is_ok() && self.output.goes_on {}
         }
     }
 
@@ -450,6 +540,6 @@ impl Scheduler {
     #[cfg(test)]
     pub fn check(&self) {
         self.sequences.check();
-        assert!(self.in_flight.len() < self.max_in_flight);
+        assert!(self.in_flight.len() < self.max_in_flight || self.in_flight.iter().all(|step| step.is_loop));
     }
 }

@@ -17,7 +17,7 @@ use crate::queue_permits::{QueuePermit, QueuePermits};
 use crate::sequence::Sequence;
 use crate::shared::{QueueSize, Shared};
 use crate::step::Scheduler;
-use engine::{Engine, EngineError, KvCapacity};
+use engine::{Engine, EngineError, KvCapacity, LoopLimits};
 use logits::{Logprobs, SamplingParams};
 use metrics::ModelMetrics;
 
@@ -141,6 +141,12 @@ impl Rig {
     pub fn growing(capacity: KvCapacity, num_backed: usize, max_in_flight: usize, options: SchedulerOptions) -> Self {
         let (engine, control) = FakeEngine::new(capacity, options.max_running, max_in_flight);
         Self::of(engine.backed(num_backed), control, options)
+    }
+
+    /// Like [`Rig::growing`], for an engine with loops, which run `num_late` further turns when they are asked to end.
+    pub fn looping(capacity: KvCapacity, num_backed: usize, options: SchedulerOptions, limits: LoopLimits, num_late: u32) -> Self {
+        let (engine, control) = FakeEngine::new(capacity, options.max_running, 2);
+        Self::of(engine.backed(num_backed).looping(limits, num_late), control, options)
     }
 
     pub fn of(engine: FakeEngine, control: Arc<Mutex<Control>>, options: SchedulerOptions) -> Self {

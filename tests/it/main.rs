@@ -8,6 +8,7 @@ mod faults;
 mod header;
 mod kernels;
 mod long;
+mod loops;
 mod modules;
 mod nvcc;
 mod prompt_items;

@@ -17,7 +17,7 @@ use super::device::DeviceArgs;
 use super::names::file_of;
 use super::output::{print, print_json};
 use crate::config::Backend;
-use crate::engine::{self, BackendKind, Engine, EngineInfo, EngineOptions};
+use crate::engine::{self, BackendKind, Engine, EngineInfo, EngineOptions, Resident};
 use crate::gguf::GgufFile;
 use crate::model::{ModelSpec, Weights};
 use crate::registry::backend;
@@ -85,6 +85,9 @@ pub struct BenchArgs {
     /// With --drafts: the most drafted tokens per step
     #[arg(long, requires = "drafts", value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=16))]
     draft_tokens: Option<u32>,
+    /// With --mixed: whether the GPU runs decode steps in loops, as the setting engine.resident says
+    #[arg(long, requires = "mixed", value_name = "WHEN", default_value = "off", value_parser = ["auto", "on", "off"])]
+    resident: String,
     /// Rows per prefill step [default: 512 on the CPU, 2048 on a GPU]
     #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u32).range(1..=65536))]
     prefill_chunk: Option<u32>,
@@ -185,6 +188,8 @@ impl BenchArgs {
             prefill_chunk: (!self.mixed).then_some(chunk),
             step_tokens: self.mixed.then_some(step_tokens),
             seed: self.mixed.then_some(self.seed),
+            loop_step_microseconds: info.loop_times.map(|times| [times.from_host, times.in_loop].map(|seconds| seconds * 1e6)),
+            loop_turn: info.loop_times.map(|times| times.turn),
             weight_bytes: info.weight_bytes,
             load_gigabytes_per_second: info.load_bandwidth.map(|bytes| bytes / 1e9),
             copy_gigabytes_per_second: copy.map(|bytes| bytes / 1e9),
@@ -259,6 +264,11 @@ impl BenchArgs {
             max_batch_tokens: max_batch_tokens as usize,
             draft_states: if self.drafts.is_some() { DRAFT_STATES } else { 0 },
             draft_head: self.drafts.as_deref() == Some("heads"),
+            resident: match &*self.resident {
+                "auto" => Resident::Auto,
+                "on" => Resident::On,
+                _ => Resident::Off,
+            },
             ..EngineOptions::default()
         };
         let chosen = self.device.backend(Backend::Auto)?;

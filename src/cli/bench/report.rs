@@ -30,6 +30,12 @@ pub struct Report {
     pub load_gigabytes_per_second: Option<f64>,
     /// Speed of a copy within the device's memory, counting bytes read and written.
     pub copy_gigabytes_per_second: Option<f64>,
+    /// Time of a step of one sequence that starts from the host, and of one in a loop on the device, if they were measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loop_step_microseconds: Option<[f64; 2]>,
+    /// Steps between two points where a loop may end. 0: there are no loops.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loop_turn: Option<usize>,
     pub rows: Vec<Row>,
 }
 
@@ -89,6 +95,10 @@ fn head(report: &Report) -> String {
     };
     if let Some(load) = report.load_gigabytes_per_second {
         text += &format!("loaded at {load:.1} GB/s\n");
+    }
+    if let Some([from_host, in_loop]) = report.loop_step_microseconds {
+        let runs = if report.loop_turn == Some(0) { "from the host" } else { "in loops" };
+        text += &format!("a step of one sequence: {from_host:.1} µs from the host, {in_loop:.1} µs in a loop; steps run {runs}\n");
     }
     if let Some(copy) = report.copy_gigabytes_per_second {
         text += &format!("a copy within the device's memory: {copy:.0} GB/s\n");

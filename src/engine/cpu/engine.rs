@@ -96,6 +96,7 @@ impl CpuEngine {
             max_slots: options.max_slots,
             max_batch_tokens: options.max_batch_tokens,
             bidirectional: spec.arch.bidirectional,
+            loops: None,
             refuses_grids: spec.rope_sections.is_none().then_some("the model rotates by one"),
             refuses_rows: None,
         };
@@ -112,6 +113,7 @@ impl CpuEngine {
             row_cost: ROW_COST,
             draft_head: None,
             draft_states: if spec.is_recurrent() { options.draft_states } else { 0 },
+            loop_times: None,
         };
         let (state_slots, draft_states) = (limits.kv.num_state_slots, info.draft_states);
         let sizes = MemorySizes { num_blocks: options.num_blocks, block_size: options.block_size, state_slots, draft_states };

@@ -134,6 +134,7 @@ impl FlatBatch {
             rows: pointer(&changes.rows),
             tables: pointer(&changes.tables),
             blocks: pointer(&changes.blocks),
+            loop_steps: batch.loop_steps,
         };
         // SAFETY: every pointer leads into `self`, the batch or the changes, all borrowed during the call. `Limits::check` found the
         // lengths and the entries of the batch right, and the changes repeat them. `init` holds as many entries as `bias_ids`, `biases` and
@@ -254,7 +255,10 @@ mod tests {
                 Some(VectorRequest { pooling: Pooling::First, complete: true }),
             ],
             want_logits: true,
+            want_draft_logits: false,
             whole_runs: Vec::new(),
+            loop_steps: 0,
+            rooms: Vec::new(),
         };
         let limits = Limits {
             kv: KvCapacity { num_state_slots: 5, ..KvCapacity::blocks(4, 32) },
@@ -266,6 +270,7 @@ mod tests {
             max_batch_tokens: 4,
             max_context: 32,
             bidirectional: false,
+            loops: None,
             refuses_grids: None,
             refuses_rows: None,
         };

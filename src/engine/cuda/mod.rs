@@ -25,8 +25,8 @@ use super::pool_blocks::grown_blocks;
 use super::program::{Program, Scope};
 use super::rope::ropes;
 use super::{
-    BackendKind, Batch, DefaultLoad, DeviceMemory, Engine, EngineError, EngineInfo, EngineOptions, Input, KernelsOn, KvCapacity, Masks,
-    StepId, StepOutput, StepSize,
+    BackendKind, Batch, DefaultLoad, DeviceMemory, Engine, EngineError, EngineInfo, EngineOptions, Input, KernelsOn, KvCapacity,
+    LoopLimits, LoopTimes, Masks, Resident, StepId, StepOutput, StepSize,
 };
 use batch::FlatBatch;
 use classifier::Classifier;
@@ -133,6 +133,8 @@ enum SlotState {
 struct InFlight {
     step: u64,
     asked: ResultLayout,
+    /// The steps of a loop that are not collected. 0 for one step.
+    num_left: u32,
 }
 
 struct CudaEngine {
@@ -147,6 +149,8 @@ struct CudaEngine {
     /// Whether the engine's layers are the last ones.
     has_head: bool,
     in_flight: VecDeque<InFlight>,
+    /// Whether the loops in flight are to end early, which the device has not been told.
+    ends_loops: bool,
     device_slots: DeviceSlots,
     // buffers that are reused from step to step
     flat: FlatBatch,
@@ -178,11 +182,19 @@ impl CudaEngine {
             captured: 0,
             wanted: 0,
             capture_seconds: CAPTURE_SECONDS,
+            resident: encode_resident(options.resident),
+            loop_turn: 0,
+            loops: 0,
+            loops_wanted: 0,
+            step_seconds: 0.0,
+            loop_seconds: 0.0,
         };
         let begin = Instant::now();
         let runner = Runner::new(model, &mut init)?;
         let (num_backed, seconds) = (init.backed as usize, begin.elapsed().as_secs_f64());
         tracing::info!("captured {} of {} graphs of steps, the last after {seconds:.2} s", init.captured, init.wanted);
+        let loops = loop_limits(&init);
+        tell_loops(options.resident, &init);
         tracing::info!(device, most_kv_tokens = num_blocks * options.block_size, "the CUDA engine is open");
         let limits = Limits {
             kv: KvCapacity {
@@ -200,6 +212,7 @@ impl CudaEngine {
             max_context: (options.context.div_ceil(options.block_size) * options.block_size)
                 .min(spec.max_positions().unwrap_or(usize::MAX)),
             bidirectional: spec.arch.bidirectional,
+            loops,
             refuses_grids: spec.rope_sections.is_none().then_some("the model rotates by one"),
             refuses_rows: refused_rows(&spec),
         };
@@ -221,6 +234,7 @@ impl CudaEngine {
                 row_cost: ROW_COST,
                 draft_states: 0,
                 draft_head: None,
+                loop_times: loop_times(&init),
             },
             slots: vec![SlotState::Unused; options.max_slots],
             device_slots,
@@ -228,6 +242,7 @@ impl CudaEngine {
             limits,
             classifier: Classifier::load(&weights),
             in_flight: VecDeque::new(),
+            ends_loops: false,
             flat: FlatBatch::default(),
             results: Results::default(),
         })
@@ -249,6 +264,48 @@ impl CudaEngine {
             }
         }
         Ok(())
+    }
+}
+
+fn encode_resident(resident: Resident) -> u32 {
+    match resident {
+        Resident::Off => sys::PEN_RESIDENT_OFF,
+        Resident::Auto => sys::PEN_RESIDENT_AUTO,
+        Resident::On => sys::PEN_RESIDENT_ON,
+    }
+}
+
+/// The most sequences of a loop: the most rows of a step that is a graph.
+const MOST_LOOP_SEQS: usize = 256;
+
+fn loop_limits(init: &sys::pen_kv_init) -> Option<LoopLimits> {
+    let turn = init.loop_turn as usize;
+    (turn > 0).then_some(LoopLimits { most_steps: sys::PEN_MAX_LOOP_STEPS as usize, turn, most_seqs: MOST_LOOP_SEQS })
+}
+
+fn loop_times(init: &sys::pen_kv_init) -> Option<LoopTimes> {
+    let &sys::pen_kv_init { loop_turn, step_seconds, loop_seconds, .. } = init;
+    (loop_seconds > 0.0).then_some(LoopTimes { turn: loop_turn as usize, from_host: step_seconds, in_loop: loop_seconds })
+}
+
+/// Logs whether decode steps run in loops, and the measurement that decided it.
+fn tell_loops(resident: Resident, init: &sys::pen_kv_init) {
+    if resident == Resident::Off {
+        return;
+    }
+    let Some(LoopTimes { turn, from_host, in_loop }) = loop_times(init) else {
+        tracing::info!("decode steps start from the host: the device has no loops for this model");
+        return;
+    };
+    let (from_host, in_loop) = (from_host * 1e6, in_loop * 1e6);
+    let measured = format!("a step takes {from_host:.1} µs from the host and {in_loop:.1} µs in a loop");
+    match turn {
+        0 => tracing::info!("decode steps start from the host: {measured}"),
+        _ => tracing::info!(
+            "decode steps run in loops on the device, which may end after every {turn} steps: {measured}; captured {} of {} loops",
+            init.loops,
+            init.loops_wanted
+        ),
     }
 }
 
@@ -297,6 +354,7 @@ impl Engine for CudaEngine {
         {
             return Ok(backed);
         }
+        let begin = Instant::now();
         let resized = match self.runner.resize(grown) {
             Err(EngineError::OutOfMemory(_)) if grown > wanted => self.runner.resize(wanted),
             other => other,
@@ -306,6 +364,7 @@ impl Engine for CudaEngine {
             Err(EngineError::OutOfMemory(why)) => tracing::debug!("the KV cache does not grow: {why}"),
             Err(error) => return Err(error),
         }
+        tracing::debug!("the KV cache went from {backed} to {} blocks in {:.2?}", self.limits.num_backed, begin.elapsed());
         self.entry.set(self.info.kv_block_bytes * self.limits.num_backed as u64);
         Ok(self.limits.num_backed)
     }
@@ -318,6 +377,14 @@ impl Engine for CudaEngine {
         self.runner.context().copy_bandwidth().ok().filter(|bandwidth| self.in_flight.is_empty() && *bandwidth > 0.0)
     }
 
+    fn loop_limits(&self) -> Option<LoopLimits> {
+        self.limits.loops
+    }
+
+    fn end_loops(&mut self) {
+        self.ends_loops = true;
+    }
+
     fn submit(&mut self, batch: &Batch) -> Result<StepId, EngineError> {
         if self.in_flight.len() >= MAX_IN_FLIGHT {
             return Err(EngineError::InvalidBatch(format!("{MAX_IN_FLIGHT} steps are in flight")));
@@ -328,7 +395,7 @@ impl Engine for CudaEngine {
         let changes = self.device_slots.follow(checked);
         let submitted = self.flat.lend(checked, &self.limits, changes, |lent| runner.submit(lent)).flatten();
         let step = submitted.inspect_err(|_| self.device_slots.forget())?;
-        self.in_flight.push_back(InFlight { step, asked: ResultLayout::by(batch, self.has_head) });
+        self.in_flight.push_back(InFlight { step, asked: ResultLayout::by(batch, self.has_head), num_left: batch.loop_steps });
         Ok(StepId(step))
     }
 
@@ -344,14 +411,24 @@ impl Engine for CudaEngine {
 
     fn collect(&mut self, step: StepId, out: &mut StepOutput) -> Result<(), EngineError> {
         let vocab = self.spec.vocab_size;
-        let Some(flight) = self.in_flight.pop_front_if(|flight| flight.step == step.0) else {
+        let Some(mut flight) = self.in_flight.pop_front_if(|flight| flight.step == step.0) else {
             return Err(EngineError::InvalidBatch(format!("step {} is not the next in flight", step.0)));
         };
         self.results.resize(&flight.asked, vocab, self.spec.hidden_dim);
         // SAFETY: resized above, by the layout of the batch that was submitted as this step.
-        let collected = unsafe { self.runner.collect(step.0, &mut self.results) };
-        collected.inspect_err(|_| self.device_slots.forget())?;
+        let collected = unsafe { self.runner.collect(step.0, std::mem::take(&mut self.ends_loops), &mut self.results) };
+        out.goes_on = collected.inspect_err(|_| self.device_slots.forget())?;
         self.results.read(&flight.asked, vocab, out)?;
+        if flight.num_left > 0 {
+            flight.num_left -= u32::from(!out.sampled.is_empty());
+            if out.goes_on {
+                self.in_flight.push_front(flight);
+            } else if flight.num_left > 0 {
+                // Rows have not moved on as far as they would have.
+                self.device_slots.forget();
+            }
+            return Ok(());
+        }
         if let Some(classifier) = self.classifier.as_ref().filter(|_| self.spec.pooling == Pooling::Rank) {
             out.vectors.iter_mut().filter(|row| !row.is_empty()).for_each(|row| *row = classifier.scores(row));
         }

@@ -271,16 +271,19 @@ impl Runner {
         check(unsafe { sys::pen_sample(self.model.raw, step, &**masks) }, "sampling")
     }
 
-    /// Waits for a step.
+    /// Waits for a step. `ends_loops`: lets the loops in flight end early. Returns whether a loop has further steps. If a loop has ended
+    /// before its next step, no ids are left in `results`.
     ///
     /// # Safety
     /// `results` was resized by the layout of the batch that was submitted as `step`.
-    pub unsafe fn collect(&mut self, step: u64, results: &mut Results) -> Result<(), EngineError> {
+    pub unsafe fn collect(&mut self, step: u64, ends_loops: bool, results: &mut Results) -> Result<bool, EngineError> {
         fn pointer<T>(items: &mut [T]) -> *mut T {
             if items.is_empty() { ptr::null_mut() } else { items.as_mut_ptr() }
         }
         let mut out = sys::pen_output {
             step,
+            ends_loops: ends_loops.into(),
+            goes_on: 0,
             num_sampled: results.sampled.len() as u32,
             sampled: pointer(&mut results.sampled),
             logits: pointer(&mut results.logits),
@@ -293,7 +296,10 @@ impl Runner {
             stream: pointer(&mut results.stream),
         };
         // SAFETY: the model is alive; the arrays of `out` have the lengths of the step by the caller's promise and live through the call.
-        check(unsafe { sys::pen_collect(self.model.raw, &mut out) }, "a step")
+        check(unsafe { sys::pen_collect(self.model.raw, &mut out) }, "a step")?;
+        let (num_sampled, goes_on) = (out.num_sampled as usize, out.goes_on != 0);
+        results.sampled.truncate(num_sampled);
+        Ok(goes_on)
     }
 }
 

@@ -113,12 +113,13 @@ impl DeviceSlots {
         let (length, position, first_table) = (batch.context_lens[i] - 1, batch.positions[i], self.changes.tables.len());
         let lag = length - position;
         let before = self.rows.get(i).copied();
+        let (steps, room) = (batch.loop_steps.max(1), batch.rooms.get(i).copied().unwrap_or(length + 1));
         let slot = &mut self.slots[row.slot as usize];
         let state_slot = batch.state_slots.get(i).copied().unwrap_or(0);
         let is_new = before.is_none_or(|before| before.slot != row.slot) || slot.length != Some(length);
         for (group, table) in slot.tables.iter_mut().enumerate() {
             let first = self.groups[group].first_block(length as usize, self.block_size);
-            let now = &batch.block_table(group, i)[..length as usize / self.block_size + 1];
+            let now = &batch.block_table(group, i)[..(room as usize).div_ceil(self.block_size)];
             let same = first + (first..now.len()).take_while(|&at| table.get(at) == Some(&now[at])).count();
             table.resize(now.len(), 0);
             if same < now.len() {
@@ -135,7 +136,9 @@ impl DeviceSlots {
             && slot.lag == lag
             && slot.state_slot == state_slot
             && batch.inputs[i] == Input::Sampled(row.slot);
-        (slot.length, slot.lag, slot.state_slot) = (Some(length + 1), lag, state_slot);
+        // A row without room stays where it is.
+        let ends = length + steps;
+        (slot.length, slot.lag, slot.state_slot) = ((room == ends).then_some(ends), lag, state_slot);
         self.changes.rows.push(sys::pen_row {
             slot: row.slot,
             input: encode(batch.inputs[i]),
@@ -143,6 +146,7 @@ impl DeviceSlots {
             samples: u32::from(row.samples),
             is_new: u32::from(is_new),
             length,
+            room,
             position,
             state_slot,
             first_table: first_table as u32,

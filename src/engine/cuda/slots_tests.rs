@@ -19,6 +19,7 @@ fn limits(groups: usize) -> Limits {
         max_batch_tokens: 64,
         max_context: 512,
         bidirectional: false,
+        loops: None,
         refuses_grids: None,
         refuses_rows: None,
     }
@@ -82,6 +83,22 @@ fn a_step_of_the_same_sequences_sends_nothing() {
     }
     assert_eq!(rig.sent(&decode(1, &[(2, 64), (0, 27)])), [(2, 0, 2, vec![18])], "only the new block");
     assert_eq!(rig.follow(&decode(1, &[(2, 65), (0, 28)])).source, sys::PEN_FROM_SLOTS);
+}
+
+#[test]
+fn a_loop_sends_the_blocks_of_all_its_steps_at_once() {
+    let mut rig = Rig::new(1);
+    rig.0.loops = Some(crate::LoopLimits { most_steps: 64, turn: 2, most_seqs: 4 });
+    let looped = |rows: &[(u32, u32)], steps: u32, rooms: &[u32]| Batch { loop_steps: steps, rooms: rooms.to_vec(), ..decode(1, rows) };
+    rig.follow(&decode(1, &[(2, 40), (0, 3)]));
+    assert_eq!(rig.sent(&looped(&[(2, 41), (0, 4)], 64, &[105, 68])), [(2, 0, 2, vec![18, 19]), (0, 0, 1, vec![1, 2])]);
+    assert_eq!(rig.1.changes.rows.iter().map(|row| (row.length, row.room)).collect::<Vec<_>>(), [(41, 105), (4, 68)]);
+    assert_eq!(rig.follow(&looped(&[(2, 105), (0, 68)], 20, &[125, 88])).source, sys::PEN_FROM_SLOTS);
+    assert_eq!(rig.follow(&decode(1, &[(2, 125), (0, 88)])).source, sys::PEN_FROM_SLOTS, "a step behind loops");
+    rig.follow(&looped(&[(2, 126), (0, 89)], 8, &[134, 92]));
+    let is_new = |changes: &Changes| changes.rows.iter().map(|row| row.is_new).collect::<Vec<_>>();
+    rig.follow(&decode(1, &[(2, 134), (0, 97)]));
+    assert_eq!(is_new(&rig.1.changes), [0, 1], "a row without room has not moved on");
 }
 
 #[test]

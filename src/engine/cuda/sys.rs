@@ -8,7 +8,7 @@ use std::ffi::{c_char, c_void};
 
 pub use step::{pen_batch, pen_kv_init, pen_masks, pen_output, pen_row, pen_slot_init, pen_table};
 
-pub const PEN_ABI_VERSION: u32 = 10;
+pub const PEN_ABI_VERSION: u32 = 11;
 
 pub type pen_status = u32;
 pub const PEN_OK: pen_status = 0;
@@ -30,6 +30,10 @@ pub const PEN_SAMPLED_SKIPPED: i32 = -3;
 pub const PEN_FROM_ARRAYS: u32 = 0;
 pub const PEN_FROM_CHANGES: u32 = 1;
 pub const PEN_FROM_SLOTS: u32 = 2;
+pub const PEN_MAX_LOOP_STEPS: u32 = 64;
+pub const PEN_RESIDENT_OFF: u32 = 0;
+pub const PEN_RESIDENT_AUTO: u32 = 1;
+pub const PEN_RESIDENT_ON: u32 = 2;
 pub const PEN_FIRST_EMBEDDING: i32 = -1073741824;
 
 pub const PEN_NONE: u32 = 0xffffffff;

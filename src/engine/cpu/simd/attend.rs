@@ -364,6 +364,7 @@ mod tests {
             max_batch_tokens: TOKENS,
             max_context: 32,
             bidirectional: false,
+            loops: None,
             refuses_grids: None,
             refuses_rows: None,
         }

@@ -8,6 +8,12 @@ pub struct pen_kv_init {
     pub captured: u32,
     pub wanted: u32,
     pub capture_seconds: f64,
+    pub resident: u32,
+    pub loop_turn: u32,
+    pub loops: u32,
+    pub loops_wanted: u32,
+    pub step_seconds: f64,
+    pub loop_seconds: f64,
 }
 
 #[repr(C)]
@@ -42,6 +48,7 @@ pub struct pen_row {
     pub samples: u32,
     pub is_new: u32,
     pub length: u32,
+    pub room: u32,
     pub position: u32,
     pub state_slot: u32,
     pub first_table: u32,
@@ -96,6 +103,7 @@ pub struct pen_batch {
     pub rows: *const pen_row,
     pub tables: *const pen_table,
     pub blocks: *const u32,
+    pub loop_steps: u32,
 }
 
 #[repr(C)]
@@ -109,7 +117,9 @@ pub struct pen_masks {
 #[repr(C)]
 pub struct pen_output {
     pub step: u64,
+    pub ends_loops: u32,
     pub num_sampled: u32,
+    pub goes_on: u32,
     pub sampled: *mut i32,
     pub logits: *mut f32,
     pub logprobs: *mut f32,
