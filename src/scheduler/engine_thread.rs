@@ -19,6 +19,9 @@ use engine::EngineError;
 
 pub const STOPPED: &str = "the engine has stopped";
 
+/// Added to the priority's number of a thread that drives a device. It sleeps most of the time, and the device waits for it when it wakes.
+const NICE: i32 = -10;
+
 /// How often the device's memory is measured while steps run.
 const MEMORY_PERIOD: Duration = Duration::from_secs(5);
 
@@ -40,6 +43,10 @@ pub fn run(
     let cache_idle = device.as_ref().map_or(Idle::LONG, |(_, cache_idle)| *cache_idle);
     if let Some((client, _)) = device {
         scheduler.join(client, heartbeat.clone());
+    }
+    // The threads of a CPU have the same work as the engine thread. The watchdog shall see in time, too.
+    if scheduler.has_device() {
+        raise_priority();
     }
     if let Some(Err(error)) = watchdog.map(|watchdog| watchdog::watch(watchdog, &heartbeat, shared.clone())) {
         tracing::error!("the watchdog thread did not start: {error}");
@@ -72,6 +79,13 @@ pub fn run(
     }
     if let Some(on_fault) = on_lost_device {
         on_fault(EngineFault::DeviceLost);
+    }
+}
+
+/// Lets the thread of a device run before the machine's other threads, where the system permits that.
+fn raise_priority() {
+    if let Err(error) = rustix::process::nice(NICE) {
+        tracing::debug!("the engine thread keeps its priority: {error}");
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use engine::{
     Batch, CacheGroup, DeviceMemory, DraftHeadInfo, DraftRequest, Engine, EngineError, EngineInfo, Input, KvCapacity, LoopLimits, Masks,
-    Progress, Sampled, Scored, SlotInit, StepId, StepOutput, VectorRequest,
+    Pooling, Progress, Sampled, Scored, SlotInit, StepId, StepOutput,
 };
 use logits::{Logprobs, SamplingParams, mask_words};
 use model::ModelSpec;

@@ -84,11 +84,21 @@ impl MaskThreads {
     }
 }
 
+/// Gives up a priority that the thread has from an engine thread.
+fn lower_priority() {
+    if rustix::process::getpriority_process(None).is_ok_and(|nice| nice < 0) {
+        let _ = rustix::process::setpriority_process(None, 0);
+    }
+}
+
 fn spawn(num_threads: usize) -> Sender<Job> {
     let (sender, receiver) = crossbeam_channel::unbounded();
     for _ in 0..num_threads {
         let jobs: Receiver<Job> = receiver.clone();
-        let thread = std::thread::Builder::new().name("masks".into()).stack_size(STACK).spawn(move || serve(&jobs));
+        let thread = std::thread::Builder::new().name("masks".into()).stack_size(STACK).spawn(move || {
+            lower_priority();
+            serve(&jobs);
+        });
         if let Err(error) = thread {
             tracing::error!("a thread for masks did not start: {error}");
         }

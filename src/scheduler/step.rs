@@ -25,7 +25,7 @@ use crate::shared_device::{CacheHandle, MemoryRequest};
 use crate::step_masks::StepMasks;
 use crate::time_slicing::{StepRowLimit, TimeSlice, TimeSliceClient};
 use crate::watchdog::Heartbeat;
-use engine::{DraftHeadInfo, DraftRequest, Engine, EngineError, Progress, StepId, StepOutput};
+use engine::{BackendKind, DraftHeadInfo, DraftRequest, Engine, EngineError, Progress, StepId, StepOutput};
 use metrics::ModelMetrics;
 
 /// Runs the steps of one engine. Owned by the engine thread.
@@ -520,6 +520,11 @@ impl Scheduler {
     /// A counter that grows while a step computes, if the engine has one.
     pub fn progress(&self) -> Option<Progress> {
         self.engine.progress()
+    }
+
+    /// Whether the steps run on a device, which waits while the engine thread does.
+    pub fn has_device(&self) -> bool {
+        self.engine.info().backend == BackendKind::Cuda
     }
 
     /// Updates the gauges of device memory, if the engine has a device.
