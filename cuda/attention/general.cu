@@ -28,6 +28,7 @@ GeneralShape shape_of(const GeneralAttention& p, const StepView& step) {
   shape.num_heads = p.num_heads, shape.num_kv_heads = p.kv.num_kv_heads, shape.head_dim = p.head_dim, shape.value_dim = p.value_dim;
   shape.k_dim = p.kv.k_dim, shape.v_dim = p.kv.v_dim;
   shape.window = p.window, shape.window_kind = p.window_kind, shape.bidirectional = p.bidirectional;
+  shape.has_runs = p.run_sight != RunSight::CAUSAL && step.runs != nullptr;
   shape.biased = p.soft_cap != 0.0f || p.alibi != 0.0f || p.sinks != nullptr;
   shape.one_cache = p.kv.k == p.kv.v;
   shape.packed_query = p.ld_q == p.num_heads * p.head_dim;

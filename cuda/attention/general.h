@@ -33,6 +33,7 @@ struct GeneralAttention {
   uint32_t window = 0;  // 0: none
   Window window_kind = Window::SLIDING;
   bool bidirectional = false;    // requires that the step holds all rows of its sequences
+  RunSight run_sight = RunSight::CAUSAL;  // in a step with whole runs
   float soft_cap = 0.0f;         // 0: none
   float alibi = 0.0f;            // ALiBi's largest bias (Press et al. 2022); 0: none
   const float* sinks = nullptr;  // [num_heads], null: none

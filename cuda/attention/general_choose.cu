@@ -31,7 +31,7 @@ bool holds_partials(const GeneralShape& shape, const GeneralPlan& plan) {
 // The most parts of `keys` keys that one row can see.
 int most_parts(int keys, const GeneralShape& shape) {
   const int all = ceil_div(std::max(shape.max_context, 1), keys);
-  if (shape.window == 0 || (shape.bidirectional && shape.window_kind != Window::SYMMETRIC)) return all;
+  if (shape.window == 0 || shape.has_runs || (shape.bidirectional && shape.window_kind != Window::SYMMETRIC)) return all;
   const long long seen = shape.window_kind == Window::SYMMETRIC ? shape.window / 2 * 2ll + 1 : shape.window;
   return static_cast<int>(std::min<long long>(all, (seen - 1 + keys - 1) / keys + 1));
 }
@@ -103,7 +103,7 @@ bool is_long(const GeneralShape& p) {
   const bool shape = p.head_dim == LATENT_VALUE && p.value_dim == LATENT_VALUE && p.k_dim == LATENT_VALUE && p.v_dim == LATENT_VALUE;
   return shape && p.wide_query;
 }
-bool is_plain(const GeneralShape& p) { return p.even_out && p.window == 0 && !p.bidirectional && !p.biased; }
+bool is_plain(const GeneralShape& p) { return p.even_out && p.window == 0 && !p.bidirectional && !p.has_runs && !p.biased; }
 
 // Chooses how many units share a context, given `units` units of rows, of which `at_once` run at the same time.
 int best_splits(int at_once, int units, int row_blocks, int kv_splits) {

@@ -15,12 +15,16 @@ constexpr int GENERAL_DIM = 1024;  // longest key and value
 //   SYMMETRIC  [position - window / 2, min(last, position + window / 2 + 1))
 enum class Window : int { SLIDING, CHUNKED, SYMMETRIC };
 
+// Which rows of its run a row of a whole run sees besides: none, all of them, or the later ones.
+enum class RunSight : int { CAUSAL, WHOLE, LATER };
+
 struct GeneralShape {
   int num_heads = 0, num_kv_heads = 0, head_dim = 0, value_dim = 0;
   int k_dim = 0, v_dim = 0;  // elements of a page's rows
   uint32_t window = 0;
   Window window_kind = Window::SLIDING;
   bool bidirectional = false;
+  bool has_runs = false;    // rows of whole runs see more
   bool biased = false;      // a soft cap, ALiBi or sinks
   bool one_cache = false;   // values are the first elements of their keys
   bool packed_query = true;  // no gaps between the rows of q

@@ -21,7 +21,9 @@ __device__ __forceinline__ Span general_visible(const GeneralAttention& p, int p
 // The rows of one sequence and K/V head: row = token · group + head of the group.
 struct GeneralRows {
   int context, token0, tokens, group, count, kv_head;
-  __device__ __forceinline__ GeneralRows(const GeneralAttention& p, const StepView& step, int seq, int kv_head) : kv_head(kv_head) {
+  const uint32_t* runs;
+  __device__ __forceinline__ GeneralRows(const GeneralAttention& p, const StepView& step, int seq, int kv_head)
+      : kv_head(kv_head), runs(p.run_sight == RunSight::CAUSAL ? nullptr : step.runs) {
     context = step.context_lens[seq], group = p.num_heads / p.kv.num_kv_heads;
     token0 = context == 0 ? 0 : step.cu_seqlens_q[seq];
     tokens = context == 0 ? 0 : step.cu_seqlens_q[seq + 1] - token0;
@@ -31,7 +33,13 @@ struct GeneralRows {
   __device__ __forceinline__ int head(int row) const { return kv_head * group + row % group; }
   __device__ __forceinline__ int position(int row) const { return context - tokens + row / group; }
   __device__ __forceinline__ Span span(const GeneralAttention& p, int row) const {
-    return row < count ? general_visible(p, position(row), context) : Span{0, 0};
+    if (row >= count) return {0, 0};
+    Span seen = general_visible(p, position(row), context);
+    if (runs == nullptr) return seen;
+    const int begin = static_cast<int>(runs[2 * token(row)]), end = static_cast<int>(runs[2 * token(row) + 1]);
+    if (begin == end) return seen;
+    if (p.run_sight == RunSight::WHOLE) seen.begin = min(seen.begin, begin);
+    return {seen.begin, max(seen.end, end)};
   }
   // The keys that any of rows [first, first + rows) sees. Both ends ascend with the position.
   __device__ __forceinline__ Span spans(const GeneralAttention& p, int first, int rows) const {

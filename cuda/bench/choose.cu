@@ -5,6 +5,7 @@
 
 #include "../experts/choose.h"
 #include "../heads/choose.h"
+#include "../pictures/choose.h"
 #include "../sampling/choose.h"
 #include "choose_attention.h"
 
@@ -144,6 +145,20 @@ void check_heads() {
   }
 }
 
+// Checks that heads of every size attend among rows in blocks that have their rows, of which the smallest fit every device unless heads are
+// long.
+void check_among(const Device& on) {
+  for (int dim = 1; dim <= AMONG_DIM; dim++) {
+    for (const int longest : {1, 64, 65, MOST_ROWS}) {
+      const int rows = among_block_rows(longest);
+      const AmongPlan plan = choose_among(dim, rows);
+      expect(plan.dim >= dim && plan.dim % 16 == 0 && plan.warps * 16 * plan.row_tiles == rows, "rows that no warp has", on.name, longest);
+      expect(rows > 64 || dim > 80 || plan.bytes <= on.device.shared_block, "more shared memory than a block may have", on.name, longest);
+    }
+  }
+  expect(choose_among(AMONG_DIM + 1, 64).dim == 0, "heads that no kernel takes", on.name, 64);
+}
+
 // Checks heads that have a matrix each: every row has a group, and only sm_90a takes the stack as one product.
 void check_stack(const Device& on) {
   for (const int heads : {1, 16, 128}) {
@@ -188,6 +203,7 @@ int main() {
     for (const ExpertModel& m : EXPERT_MODELS) check_experts(on, m);
     for (const GeneralModel& m : GENERAL_MODELS) check_general(on, m);
     check_stack(on);
+    check_among(on);
   }
   check_heads();
   check_sampling();

@@ -22,6 +22,10 @@ struct StepView {
   // [num_tokens, 2] the second and third position of each row. Null: they equal the first. Only rotations read them.
   const uint32_t* grid = nullptr;
 
+  // [num_tokens, 2] where a row's whole run begins and ends, as places in its sequence; equal: it is in none. Null: the step has no whole
+  // runs. Only general attention reads them.
+  const uint32_t* runs = nullptr;
+
   // The number of the view's sequence i. A view of all sequences reads no memory for it.
   __device__ int sequence(unsigned i) const { return static_cast<int>(sequences == nullptr ? i : sequences[i]); }
 };

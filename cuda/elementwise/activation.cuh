@@ -11,6 +11,7 @@ __device__ __forceinline__ float activation(Activation kind, float x, const floa
   switch (kind) {
     case Activation::GELU: return gelu(x);
     case Activation::GELU_ERF: return __fmul_rn(0.5f * x, __fadd_rn(1.0f, erff(x * 0.70710678118654752f)));
+    case Activation::GELU_QUICK: return times_sigmoid(x, 1.702f * x);
     // fmaxf alone would turn NaN into 0.
     case Activation::RELU: return __fadd_rn(fmaxf(x, 0.0f), __fmul_rn(0.0f, x));
     case Activation::RELU_SQUARED: return __fmaf_rn(fmaxf(x, 0.0f), fmaxf(x, 0.0f), __fmul_rn(0.0f, x));

@@ -53,4 +53,15 @@ __global__ void __launch_bounds__(EMBED_THREADS) embed_kernel(const __grid_const
   read_row(p.positions, int(p.position[token]), k_tile, lane, [&](int column, float w) { x[column] = __fadd_rn(x[column], w); });
 }
 
+// Grid: (ceil(hidden / EMBED_THREADS), tokens).
+__global__ void __launch_bounds__(EMBED_THREADS) add_slice_kernel(const __grid_constant__ AddSlice p, const int32_t* inputs) {
+  let_next_start();
+  wait_for_previous();
+  const size_t token = blockIdx.y;
+  const int i = blockIdx.x * EMBED_THREADS + threadIdx.x;
+  if (i >= p.hidden || inputs[token] > FIRST_EMBEDDING) return;
+  float& x = p.x[token * p.hidden + i];
+  x = __fadd_rn(x, p.slices[token * p.stride + i]);
+}
+
 }  // namespace pen

@@ -32,4 +32,13 @@ struct Embed {
 };
 void embed(const Launch& launch, const Embed& args);
 
+// x += a further slice of the embeddings that rows are. Rows that are tokens stay.
+struct AddSlice {
+  const float* slices;  // [num_tokens, stride] of which the slice is the first `hidden`
+  size_t stride;
+  float* x;  // [num_tokens, hidden]
+  int hidden;
+};
+void add_slice(const Launch& launch, const AddSlice& args, const int32_t* inputs, int num_tokens);
+
 }  // namespace pen

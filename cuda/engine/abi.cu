@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "../linear/linear.h"
+#include "encode.h"
 #include "graphs.h"
 #include "kernels.h"
 #include "loop.h"
@@ -289,6 +290,15 @@ pen_status pen_collect(pen_model* model, pen_output* out) {
     require(model && out && (out->sampled || out->num_sampled == 0));
     use(model->ctx);
     collect(*model, *out);
+  });
+}
+
+pen_status pen_encode(pen_model* model, const pen_pictures* pictures, float* out) {
+  return status_of(context(model), [&] {
+    require(model && pictures && pictures->rows && pictures->pixels && pictures->patches && pictures->positions && out);
+    require((pictures->terms || pictures->num_terms == 0) && (pictures->spans || pictures->num_spans == 0));
+    use(model->ctx);
+    encode(*model, *pictures, out);
   });
 }
 

@@ -35,7 +35,7 @@ struct Padding {
   Step step;
   Padding(pen_model& m, const pen_kv& kv, const GraphShape& shape)
       : shape(shape),
-        layout(shape.tokens, shape.num_seqs(), shape.num_seqs(), shape.blocks, int(m.groups.size()), false),
+        layout(shape.tokens, shape.num_seqs(), shape.num_seqs(), shape.blocks, int(m.groups.size()), false, false),
         step(shape.prompt ? step_at(m.scratch.meta.as<uint8_t>(), layout, bounds_of(shape, kv.block_size))
                           : step_of(m.slots, shape.tokens, bounds_of(shape, kv.block_size))) {}
   void upload(pen_model& m, const pen_kv& kv) const {

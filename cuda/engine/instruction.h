@@ -13,12 +13,15 @@ struct pen_kv;
 
 namespace pen {
 
+struct PictureStep;
+
 // The arguments that a step passes to the instructions that it runs.
 struct Pass {
-  const pen_kv& kv;
+  const pen_kv* kv;  // null: a picture encoder's program, which has no cache
   const Step& step;
   Launch launch;
-  int tokens;
+  int tokens;        // rows that the instruction works on
+  const PictureStep* pictures = nullptr;
 };
 
 // Which function runs an instruction.
@@ -41,6 +44,10 @@ enum class Kind : uint32_t {
   CORRECT,
   MATCH,
   EXCHANGE,
+  ADD_SLICE,
+  PATCHES,
+  MIX,
+  AMONG,
   COUNT,
 };
 
@@ -54,6 +61,9 @@ class Instruction {
     std::memcpy(args_, &args, sizeof(Args));
   }
   Kind kind() const { return kind_; }
+  // The set of rows that it works on: PEN_ROWS_*.
+  uint32_t rows() const { return rows_; }
+  void set_rows(uint32_t rows) { rows_ = rows; }
   // The arguments, which are those of the kind.
   template <class Args>
   const Args& as() const {
@@ -64,6 +74,7 @@ class Instruction {
   static constexpr size_t MAX_BYTES = 1008;  // of arguments; those of experts are the longest
 
   Kind kind_;
+  uint32_t rows_ = PEN_ROWS_STEP;
   alignas(16) std::byte args_[MAX_BYTES];
 };
 

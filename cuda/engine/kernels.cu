@@ -42,6 +42,10 @@ class Reader {
       case PEN_OP_CORRECT:
       case PEN_OP_MATCH: return "elementwise/map.cuh";
       case PEN_OP_EXCHANGE: return "elementwise/exchange.cuh";
+      case PEN_OP_ADD_SLICE: return "embedding/embedding.cuh";
+      case PEN_OP_PATCHES:
+      case PEN_OP_MIX: return "pictures/mix.cuh";
+      case PEN_OP_AMONG: return "pictures/among.cuh";
       default: throw StatusError(PEN_INVALID_ARG, "op " + std::to_string(op.kind) + " does not exist");
     }
   }

@@ -142,9 +142,17 @@ class Pinned {
   size_t size_ = 0;
 };
 
+// Which stream's blocks a device runs first.
+enum class Priority { LOW, USUAL };
+
 struct Stream {
   cudaStream_t handle = nullptr;
-  Stream() { check(cudaStreamCreateWithFlags(&handle, cudaStreamNonBlocking), "stream"); }
+  explicit Stream(Priority priority = Priority::USUAL) {
+    int low = 0, high = 0;
+    check(cudaDeviceGetStreamPriorityRange(&low, &high), "priorities of streams");
+    // CUDA's own default is the lowest one.
+    check(cudaStreamCreateWithPriority(&handle, cudaStreamNonBlocking, priority == Priority::LOW ? low : high), "stream");
+  }
   Stream(const Stream&) = delete;
   ~Stream() { cudaStreamDestroy(handle); }
 };

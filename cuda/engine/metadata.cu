@@ -36,8 +36,8 @@ int round_blocks(int blocks, int block_size) {
   return rounded;
 }
 
-MetaLayout::MetaLayout(int tokens, int seqs, int rows, int blocks, int groups, bool has_grid)
-    : num_tokens(tokens), num_seqs(seqs), num_rows(rows), max_blocks(blocks), num_groups(groups), has_grid(has_grid) {
+MetaLayout::MetaLayout(int tokens, int seqs, int rows, int blocks, int groups, bool has_grid, bool has_runs)
+    : num_tokens(tokens), num_seqs(seqs), num_rows(rows), max_blocks(blocks), num_groups(groups), has_grid(has_grid), has_runs(has_runs) {
   size_t next = 0;
   const auto take = [&](size_t count) {
     const size_t place = next;
@@ -48,6 +48,7 @@ MetaLayout::MetaLayout(int tokens, int seqs, int rows, int blocks, int groups, b
   inputs = take(tokens);
   positions = take(tokens);
   grid = take(has_grid ? 2 * size_t(tokens) : 0);
+  runs = take(has_runs ? 2 * size_t(tokens) : 0);
   token_types = take(tokens);
   slot_mapping = take(size_t(groups) * tokens);
   cu_seqlens = take(seqs + 1);
@@ -68,6 +69,7 @@ Step step_at(uint8_t* base, const MetaLayout& l, const StepBounds& bounds) {
                        at<uint32_t>(base, l.context_lens), at<uint32_t>(base, l.block_tables), l.num_tokens, l.num_seqs, l.max_blocks,
                        bounds.max_query, bounds.max_context};
   if (l.has_grid) step.view.grid = at<uint32_t>(base, l.grid);
+  if (l.has_runs) step.view.runs = at<uint32_t>(base, l.runs);
   step.results = at<int32_t*>(base, l.results);
   step.inputs = at<int32_t>(base, l.inputs);
   step.token_types = at<uint32_t>(base, l.token_types);
@@ -106,6 +108,20 @@ Step step_of(const Slots& s, int num_rows, const StepBounds& bounds) {
   return step;
 }
 
+namespace {
+
+// Writes where each row's whole run begins and ends. The places of a sequence's rows follow those that the cache held before.
+void fill_runs(uint32_t* places, const pen_batch& b) {
+  for (uint32_t i = 0, seq = 0; i < b.num_runs; i++) {
+    const uint32_t first = b.runs[2 * i], rows = b.runs[2 * i + 1];
+    while (b.cu_seqlens_q[seq + 1] <= first) seq++;
+    const uint32_t begin = first + b.context_lens[seq] - b.cu_seqlens_q[seq + 1];
+    for (uint32_t row = first; row < first + rows; row++) places[2 * row] = begin, places[2 * row + 1] = begin + rows;
+  }
+}
+
+}  // namespace
+
 void fill_metadata(uint8_t* base, const MetaLayout& l, const pen_batch& b, int32_t* results, const std::vector<int32_t>& row_of,
                    const CacheShape& cache) {
   std::memset(base, 0, l.block_tables);
@@ -114,6 +130,7 @@ void fill_metadata(uint8_t* base, const MetaLayout& l, const pen_batch& b, int32
   put(base, l.inputs, b.inputs, b.num_tokens);
   put(base, l.positions, b.positions, b.num_tokens);
   if (l.has_grid) put(base, l.grid, b.grid_positions, 2 * size_t(b.num_tokens));
+  if (l.has_runs) fill_runs(at<uint32_t>(base, l.runs), b);
   if (b.token_types) put(base, l.token_types, b.token_types, b.num_tokens);
   for (int group = 0; group < l.num_groups; group++) {
     const size_t first = size_t(group) * l.num_tokens;

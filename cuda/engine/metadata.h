@@ -22,9 +22,10 @@ int round_blocks(int num_blocks, int block_size);
 struct MetaLayout {
   int num_tokens, num_seqs, num_rows, max_blocks, num_groups;
   bool has_grid;  // whether rows have three positions
-  size_t results, inputs, positions, grid, token_types, slot_mapping, cu_seqlens, context_lens,
+  bool has_runs;  // whether there are whole runs
+  size_t results, inputs, positions, grid, runs, token_types, slot_mapping, cu_seqlens, context_lens,
       slots, gather, mask_of, num_logprobs, state_slots, sequences, block_tables, size;
-  MetaLayout(int num_tokens, int num_seqs, int num_rows, int max_blocks, int num_groups, bool has_grid);
+  MetaLayout(int num_tokens, int num_seqs, int num_rows, int max_blocks, int num_groups, bool has_grid, bool has_runs);
 };
 
 // Bounds of a step's sequences, known to the host. A decode step needs the first two only.

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "../experts/experts.h"
+#include "encode.h"
 #include "loop.h"
 #include "program.h"
 #include "staging.h"
@@ -37,6 +38,16 @@ void check_stream(const pen_model_desc& d, uint32_t buffer) {
   }
 }
 
+// Checks a set of rows. A language model has one.
+void check_rows(const pen_model_desc& d, uint32_t rows) {
+  if (rows >= PEN_NUM_ROW_SETS || (rows == PEN_ROWS_STEP) != !d.most_rows) throw StatusError(PEN_INVALID_ARG, "no such set of rows");
+}
+
+// Checks the rows that a picture encoder returns.
+void check_output(const pen_model_desc& d) {
+  if (d.output >= d.num_buffers || d.buffers[d.output].type != PEN_F32) throw StatusError(PEN_INVALID_ARG, "an encoder returns no rows");
+}
+
 }  // namespace
 
 void check_model(const pen_model_desc& d) {
@@ -46,14 +57,16 @@ void check_model(const pen_model_desc& d) {
   if (d.hidden_dim % 4 != 0) {
     throw StatusError(PEN_UNSUPPORTED, "a hidden size of " + std::to_string(d.hidden_dim) + ", expected a multiple of 4");
   }
+  for (uint32_t i = 0; i < d.num_buffers; i++) check_rows(d, d.buffers[i].rows);
   if ((d.output == PEN_NONE) == (d.head.w == PEN_NONE)) throw StatusError(PEN_INVALID_ARG, "a program has a head or gives rows");
   for (const uint32_t* buffer = d.inputs; buffer != d.inputs + d.num_inputs; buffer++) check_stream(d, *buffer);
-  if (d.output != PEN_NONE) check_stream(d, d.output);
+  if (d.output != PEN_NONE) d.most_rows ? check_output(d) : check_stream(d, d.output);
   for (size_t i = 0; d.rope_axes && i < rope_pairs(d, d.num_ropes); i++) {
     if (d.rope_axes[i] > 2) throw StatusError(PEN_INVALID_ARG, "a rotation has three positions at most");
   }
   for (uint32_t i = 0; i < d.num_ops; i++) {
     if (d.ops[i].kind >= PEN_NUM_OPS || !d.ops[i].args) throw StatusError(PEN_INVALID_ARG, "op " + std::to_string(i) + " does not exist");
+    check_rows(d, d.ops[i].rows);
     if (d.ops[i].kind != PEN_OP_EXPERTS) continue;
     const auto& e = *static_cast<const pen_experts*>(d.ops[i].args);
     if (e.count > MAX_EXPERTS) {
@@ -131,9 +144,12 @@ pen_model::pen_model(pen_ctx& context, const pen_model_desc& d, Allocator alloca
       sampler(scratch.sampler_state(d)),
       slots(scratch.slots.view(d, Scratch::max_rows(d))),
       staging(std::make_unique<Staging>(context)),
-      end_loops(sizeof(uint32_t)) {
+      end_loops(sizeof(uint32_t)),
+      most_rows(d.most_rows, d.most_rows + (d.most_rows ? PEN_NUM_ROW_SETS : 0)),
+      stream(d.most_rows ? Priority::LOW : Priority::USUAL) {
   *end_loops.as<uint32_t>() = 0;
   slots.end_loops = end_loops.as<uint32_t>();
+  if (d.most_rows) pictures = std::make_unique<PictureMemory>(context.memory, d.most_rows);
   check(cudaMemcpy(ropes.as<float>(), d.rope_tables, rope_floats(d, d.num_ropes) * sizeof(float), cudaMemcpyHostToDevice),
         "copying rotation tables");
   if (has_axes) {
@@ -156,6 +172,7 @@ pen_model::pen_model(pen_ctx& context, const pen_model_desc& d, Allocator alloca
   desc.groups = nullptr;
   desc.states = nullptr;
   desc.ops = nullptr;
+  desc.most_rows = nullptr;
   for (InFlight& flight : ring) flight.allocate(d, scratch);
   const auto results = [&](int i) { return ring[i].sampled.as<int32_t>(); };
   prepare(launch(false), slots, groups.data(), {results(0), results(1), results(2)});

@@ -18,6 +18,7 @@
 namespace pen {
 
 struct Staging;
+struct PictureMemory;
 
 // A step whose results have not been collected.
 struct InFlight {
@@ -110,6 +111,8 @@ struct pen_model {
   pen::SamplerState sampler;
   pen::Slots slots;
   std::unique_ptr<pen::Staging> staging;  // only while the model is loaded
+  std::vector<uint32_t> most_rows;        // of each set; empty unless it is a picture encoder
+  std::unique_ptr<pen::PictureMemory> pictures;
   pen::Stream stream;
   std::vector<pen::Instruction> program;
   pen::InFlight ring[pen::NUM_FLIGHTS];

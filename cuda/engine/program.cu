@@ -9,6 +9,7 @@
 #include "../embedding/embedding.h"
 #include "../linear/linear.h"
 #include "../norm/group.h"
+#include "encode.h"
 #include "slicing.h"
 
 namespace pen {
@@ -142,7 +143,7 @@ Instruction compile_activate(const Resolver& find, const pen_activate& op) {
   if (in.ld < int(op.dim * (op.gated ? 2 : 1)) || out.ld < int(op.dim)) {
     throw StatusError(PEN_INVALID_ARG, "an activation does not fit its buffers");
   }
-  if (op.activation > PEN_XIELU) throw StatusError(PEN_INVALID_ARG, "no such activation");
+  if (op.activation > PEN_XIELU && op.activation != PEN_GELU_QUICK) throw StatusError(PEN_INVALID_ARG, "no such activation");
   float* const gate_up = in.data.as<float>();
   Activate args{gate_up, find.vector(op.gate_bias, op.dim), find.vector(op.up_bias, op.dim), out.data.as<__half>(), in.ld, int(op.dim),
                 out.ld, op.gated != 0, Activation(op.activation), {op.xielu0, op.xielu1, op.xielu2, op.xielu3}};
@@ -235,7 +236,7 @@ void run_match(const Instruction& instruction, const Pass& pass) {
 constexpr Run* RUN[] = {
     run_embed,     run_normalise,         run_group_norm, run_linear, run_each_head, run_activate, run_map,     run_heads,
     run_attention, run_general_attention, run_convolve,   run_scan,   run_delta,     run_experts,  run_predict, run_correct,
-    run_match,     run_exchange,
+    run_match,     run_exchange,          run_add_slice,  run_patches, run_mix,     run_among,
 };
 static_assert(FIRST_EMBEDDING == PEN_FIRST_EMBEDDING, "the header's value is the kernel's");
 static_assert(sizeof(RUN) / sizeof(*RUN) == size_t(Kind::COUNT), "each kind has a function");
@@ -265,8 +266,9 @@ void queue_head(pen_model& m, const Launch& launch, const int32_t* gather, int n
 
 }  // namespace
 
-Instruction compile(const pen_model& m, const pen_op& op) {
-  const Resolver find(m);
+namespace {
+
+Instruction compile_kind(const Resolver& find, const pen_op& op) {
   switch (op.kind) {
     case PEN_OP_EMBED: return compile_embed(find, *static_cast<const pen_embed*>(op.args));
     case PEN_OP_NORMALISE: return compile_normalise(find, *static_cast<const pen_normalise*>(op.args));
@@ -285,12 +287,45 @@ Instruction compile(const pen_model& m, const pen_op& op) {
     case PEN_OP_CORRECT: return compile_correct(find, *static_cast<const pen_correct*>(op.args));
     case PEN_OP_MATCH: return compile_match(find, *static_cast<const pen_match*>(op.args));
     case PEN_OP_EXCHANGE: return compile_exchange(find, *static_cast<const pen_exchange*>(op.args));
+    case PEN_OP_ADD_SLICE: return compile_add_slice(find, *static_cast<const pen_add_slice*>(op.args));
+    case PEN_OP_PATCHES: return compile_patches(find, *static_cast<const pen_patches*>(op.args));
+    case PEN_OP_MIX: return compile_mix(find, *static_cast<const pen_mix*>(op.args));
+    case PEN_OP_AMONG: return compile_among(find, *static_cast<const pen_among*>(op.args));
     default: throw StatusError(PEN_INVALID_ARG, "op " + std::to_string(op.kind) + " does not exist");
   }
 }
 
+}  // namespace
+
+Instruction compile(const pen_model& m, const pen_op& op) {
+  Instruction instruction = compile_kind(Resolver(m), op);
+  instruction.set_rows(op.rows);
+  return instruction;
+}
+
+double product_weights(const Instruction& instruction) {
+  const Linear& product = instruction.as<Product>().product;
+  double weights = 0.0;
+  for (int i = 0; i < product.num_segments; i++) weights += double(product.w[i].rows) * product.w[i].cols;
+  return weights;
+}
+
+void run_program(pen_model& m, const Step& step, const PictureStep& pictures, const Slice& slice) {
+  Pass pass{nullptr, step, m.launch(true), 0, &pictures};
+  pass.launch.stream = slice.stream;
+  // The first kernel waits for what came before it on the stream, which may be another model's.
+  const bool overlap = pass.launch.overlap;
+  pass.launch.overlap = false;
+  for (size_t i = slice.first; i < slice.end; i++) {
+    pass.tokens = pictures.rows[m.program[i].rows()];
+    if (pass.tokens == 0) continue;
+    RUN[size_t(m.program[i].kind())](m.program[i], pass);
+    pass.launch.overlap = overlap;
+  }
+}
+
 void forward(pen_model& m, const pen_kv& kv, const Step& step) {
-  const Pass pass{kv, step, m.launch(true), step.view.num_tokens};
+  const Pass pass{&kv, step, m.launch(true), step.view.num_tokens};
   // Kernels may read the rows of slots before they wait, so the first one follows only when these have moved on.
   Pass first = pass;
   first.launch.overlap = pass.launch.overlap && !step.of_slots;
@@ -302,10 +337,11 @@ void forward(pen_model& m, const pen_kv& kv, const Step& step) {
 }
 
 void place_embeddings(pen_model& m, const pen_batch& b, InFlight& f) {
-  const size_t hidden = m.desc.hidden_dim, bytes = b.num_tokens * hidden * sizeof(float);
+  const size_t hidden = m.desc.hidden_dim, further = m.desc.slices * hidden, width = hidden + further;
+  const size_t bytes = b.num_tokens * width * sizeof(float);
   if (b.num_embeddings == 0) return;
   if (f.embeddings.size() < bytes) f.embeddings = Pinned(bytes);
-  float* const rows = f.embeddings.as<float>();
+  float *const rows = f.embeddings.as<float>(), *const slices = rows + b.num_tokens * hidden;
   std::vector<float*> places = m.inputs;
   for (const Instruction& instruction : m.program) {
     if (instruction.kind() == Kind::EMBED && !instruction.as<Embed>().pads_embeddings) places.push_back(instruction.as<Embed>().x);
@@ -313,13 +349,17 @@ void place_embeddings(pen_model& m, const pen_batch& b, InFlight& f) {
   const auto is_given = [&](uint32_t row) { return row < b.num_tokens && b.inputs[row] <= PEN_FIRST_EMBEDDING; };
   for (uint32_t first = 0, end; first < b.num_tokens; first = end + 1) {
     for (end = first; is_given(end); end++) {
-      std::copy_n(b.embeddings + size_t(PEN_FIRST_EMBEDDING - b.inputs[end]) * hidden, hidden, rows + end * hidden);
+      const float* const embedding = b.embeddings + size_t(PEN_FIRST_EMBEDDING - b.inputs[end]) * width;
+      std::copy_n(embedding, hidden, rows + end * hidden);
+      std::copy_n(embedding + hidden, further, slices + end * further);
     }
-    for (float* const place : places) {
-      if (end == first) continue;
-      check(cudaMemcpyAsync(place + first * hidden, rows + first * hidden, (end - first) * hidden * sizeof(float), cudaMemcpyHostToDevice,
-                            m.stream.handle), "copying embeddings");
-    }
+    const auto send = [&](float* to, const float* from, size_t of) {
+      if (end == first || of == 0) return;
+      const size_t bytes = (end - first) * of * sizeof(float);
+      check(cudaMemcpyAsync(to + first * of, from + first * of, bytes, cudaMemcpyHostToDevice, m.stream.handle), "copying embeddings");
+    };
+    send(m.scratch.slices.as<float>(), slices, further);
+    for (float* const place : places) send(place, rows, hidden);
   }
 }
 

@@ -35,6 +35,11 @@ Instruction compile_attention(const Resolver& find, const pen_attention& op);
 // program_experts.cu
 Instruction compile_experts(const Resolver& find, const pen_experts& op);
 Instruction compile_each_head(const Resolver& find, const pen_each_head& op);
+// program_pictures.cu
+Instruction compile_add_slice(const Resolver& find, const pen_add_slice& op);
+Instruction compile_patches(const Resolver& find, const pen_patches& op);
+Instruction compile_mix(const Resolver& find, const pen_mix& op);
+Instruction compile_among(const Resolver& find, const pen_among& op);
 // program_recurrence.cu
 Instruction compile_convolve(const Resolver& find, const pen_convolve& op);
 Instruction compile_scan(const Resolver& find, const pen_scan& op);
@@ -43,6 +48,17 @@ Instruction compile_delta(const Resolver& find, const pen_delta& op);
 // Queues an instruction's kernels. Each of these functions runs one kind.
 using Run = void(const Instruction& instruction, const Pass& pass);
 Run run_heads, run_attention, run_general_attention, run_experts, run_each_head, run_convolve, run_scan, run_delta;
+Run run_add_slice, run_patches, run_mix, run_among;
+
+// Instructions [first, end) of a picture encoder's program, and the stream that they are queued on.
+struct Slice {
+  cudaStream_t stream;
+  size_t first, end;
+};
+// The weights of a product.
+double product_weights(const Instruction& instruction);
+// Queues some instructions of a picture encoder.
+void run_program(pen_model& model, const Step& step, const PictureStep& pictures, const Slice& slice);
 
 // Queues a step whose metadata is on the device. The logits of its rows end up in scratch.logits, in a step with several sampled rows per
 // sequence only those of the first max_slots rows.

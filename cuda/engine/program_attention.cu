@@ -13,6 +13,7 @@ struct CachedAttention {
   QkvFinish fresh;
   bool has_fresh;
   uint32_t cache, group;
+  GeneralAttention general;  // for steps whose rows see later ones
 };
 
 struct CachedGeneralAttention {
@@ -27,7 +28,7 @@ struct FinishHeads {
   uint32_t cache, group;
 };
 
-Instruction compile_general(const Resolver& find, const pen_attention& op) {
+GeneralAttention general_of(const Resolver& find, const pen_attention& op) {
   const Rows &q = find.buffer(op.q, PEN_F16), &out = find.buffer(op.out, PEN_F16);
   const pen_cache cache = find.m.caches[find.cache(op.cache)];
   GeneralAttention args{};
@@ -42,13 +43,21 @@ Instruction compile_general(const Resolver& find, const pen_attention& op) {
   args.window = op.window;
   args.window_kind = Window(op.window_kind);
   args.bidirectional = op.bidirectional != 0;
+  args.run_sight = RunSight(op.run_sight);
   args.soft_cap = op.soft_cap;
   args.alibi = op.alibi;
   args.sinks = find.vector(op.sinks, op.heads);
   args.workspace = find.m.scratch.workspace.as<float>();
   args.workspace_bytes = find.m.scratch.workspace.size();
+  return args;
+}
+
+Instruction compile_general(const Resolver& find, const pen_attention& op) {
+  const pen_cache cache = find.m.caches[find.cache(op.cache)];
+  const GeneralAttention args = general_of(find, op);
   const bool fits = uint32_t(args.ld_q) >= op.heads * cache.key_dim && uint32_t(args.ld_out) >= op.heads * op.value_dim;
-  if (!fits || op.window_kind > PEN_SYMMETRIC) throw StatusError(PEN_INVALID_ARG, "attention does not fit its buffers");
+  const bool known = op.window_kind <= PEN_SYMMETRIC && op.run_sight <= PEN_SIGHT_LATER;
+  if (!fits || !known) throw StatusError(PEN_INVALID_ARG, "attention does not fit its buffers");
   const uint32_t value_dim = cache.value_dim > 0 ? cache.value_dim : cache.key_dim;
   return {Kind::GENERAL_ATTENTION, CachedGeneralAttention{args, op.cache, cache.group, int(value_dim)}};
 }
@@ -78,7 +87,8 @@ Instruction compile_heads(const Resolver& find, const pen_heads& op) {
   args.rope_axes = find.axes(op.rope);
   args.rope_dim = op.rope == PEN_NONE ? 0 : int(find.m.rope_dims[op.rope]);
   args.rope_first = int(op.rope_first);
-  args.rope_halves = op.rope_halves != 0;
+  args.rope_halves = op.rope_pairs == PEN_PAIRS_HALVES;
+  args.rope_quarters = op.rope_pairs == PEN_PAIRS_QUARTERS;
   args.temperature_scale = op.temperature_scale;
   args.temperature_floor = op.temperature_floor;
   args.temperature_offset = op.temperature_offset;
@@ -99,8 +109,12 @@ Instruction compile_heads(const Resolver& find, const pen_heads& op) {
 
 void run_heads(const Instruction& instruction, const Pass& pass) {
   const auto& op = instruction.as<FinishHeads>();
-  if (!op.is_cached) return finish_heads(pass.launch, op.heads, pass.step.view);
-  const KvView pages = pass.kv.layer(op.cache);
+  if (!op.is_cached) {
+    StepView view = pass.step.view;
+    view.num_tokens = pass.tokens;
+    return finish_heads(pass.launch, op.heads, view);
+  }
+  const KvView pages = pass.kv->layer(op.cache);
   Heads now = op.heads;
   now.pages = op.values ? pages.v : pages.k;
   now.block_size = pages.block_size;
@@ -151,7 +165,10 @@ Instruction compile_attention(const Resolver& find, const pen_attention& op) {
   if ((args.sinks || args.chunked) && !attention_extras(int(dim))) {
     throw StatusError(PEN_INVALID_ARG, "sinks or chunked windows with heads of this size");
   }
-  return {Kind::ATTENTION, CachedAttention{args, fresh, has_fresh, op.cache, cache.group}};
+  if (op.run_sight > PEN_SIGHT_LATER) throw StatusError(PEN_INVALID_ARG, "attention over whole runs of an unknown kind");
+  GeneralAttention general = general_of(find, op);
+  general.ld_q = int(op.heads * dim);  // there are no gaps between rows, whatever the buffer's padding
+  return {Kind::ATTENTION, CachedAttention{args, fresh, has_fresh, op.cache, cache.group, general}};
 }
 
 void run_attention(const Instruction& instruction, const Pass& pass) {
@@ -159,18 +176,22 @@ void run_attention(const Instruction& instruction, const Pass& pass) {
   const StepView view = pass.step.view_of(op.group);
   Attention now = op.attention;
   QkvFinish heads = op.fresh;
-  now.kv = heads.kv = pass.kv.layer(op.cache);
+  now.kv = heads.kv = pass.kv->layer(op.cache);
   const bool prefill = pass.step.has_prefill;
   const bool before = op.has_fresh && (prefill || pass.step.bounds.moved);
   if (before) qkv_finish(pass.launch, heads, view);
   attention_decode(pass.launch, now, pass.step.single_of(view), op.has_fresh && !before ? &heads : nullptr);
-  if (prefill) attention_prefill(pass.launch, now, pass.step.many_of(view));
+  if (!prefill) return;
+  if (view.runs == nullptr || op.general.run_sight == RunSight::CAUSAL) return attention_prefill(pass.launch, now, pass.step.many_of(view));
+  GeneralAttention among = op.general;
+  among.kv = GeneralKv{now.kv.k, now.kv.v, now.kv.num_blocks, now.kv.block_size, now.kv.num_kv_heads, now.kv.head_dim, now.kv.head_dim};
+  attention_general(pass.launch, among, pass.step.many_of(view));
 }
 
 void run_general_attention(const Instruction& instruction, const Pass& pass) {
   const auto& op = instruction.as<CachedGeneralAttention>();
   GeneralAttention now = op.attention;
-  const KvView pages = pass.kv.layer(op.cache);
+  const KvView pages = pass.kv->layer(op.cache);
   now.kv = GeneralKv{pages.k, pages.v, pages.num_blocks, pages.block_size, pages.num_kv_heads, pages.head_dim, op.value_dim};
   const StepView view = pass.step.view_of(op.group);
   attention_general(pass.launch, now, pass.step.single_of(view));

@@ -86,9 +86,11 @@ Scratch::Scratch(const pen_model_desc& d, Allocator& take) : slots(d, max_rows(d
     Rows buffer;
     buffer.desc = b;
     buffer.ld = b.type == PEN_F16 ? int(round_up(b.width, K_TILE)) : int(b.width);
-    buffer.data = take.zeroed(most * b.per_token * buffer.ld * (b.type == PEN_F16 ? 2 : 4));
+    const size_t most_rows = b.rows == PEN_ROWS_STEP ? most : d.most_rows[b.rows];
+    buffer.data = take.zeroed(most_rows * b.per_token * buffer.ld * (b.type == PEN_F16 ? 2 : 4));
     rows.push_back(std::move(buffer));
   }
+  slices = take.zeroed(most * d.slices * d.hidden_dim * 4);
   last = take.zeroed(seqs * ld_hidden * 2);
   logits = take.zeroed(seqs * d.vocab_size * 4);
   workspace = take.raw(workspace_bytes(d));
@@ -105,7 +107,7 @@ Scratch::Scratch(const pen_model_desc& d, Allocator& take) : slots(d, max_rows(d
   drawn = take.zeroed(tokens * 4);
   slot_lists = take.raw((2 * size_t(d.max_positions) + 2 * MAX_BIASES + MAX_SUPPRESSED) * 4);
   const bool has_grid = d.rope_axes != nullptr;
-  meta = take.zeroed(MetaLayout(int(most), int(seqs), int(most), 2 * int(d.max_blocks) + 256, int(d.num_groups), has_grid).size);
+  meta = take.zeroed(MetaLayout(int(most), int(seqs), int(most), 2 * int(d.max_blocks) + 256, int(d.num_groups), has_grid, true).size);
   masks = take.zeroed(seqs * ceil_div(int(d.vocab_size), 32) * 4);
 
   prompt_lists = take.zeroed(PromptLists::bytes(d));

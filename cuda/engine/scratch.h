@@ -45,6 +45,7 @@ struct Rows {
 // Scratch memory, sized for the largest step.
 struct Scratch {
   std::vector<Rows> rows;  // the program's buffers
+  Buffer slices;           // [rows, slices, hidden] further slices of the embeddings that rows are
   Buffer last;             // float16 [rows of the head, ld_hidden]
   Buffer logits;
   int ld_hidden = 0;

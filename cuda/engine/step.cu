@@ -14,6 +14,7 @@
 #include "loop.h"
 #include "prompt.h"
 #include "sampler.h"
+#include "turns.h"
 
 namespace pen {
 
@@ -48,6 +49,18 @@ void check_part(const pen_model& m, const pen_batch& b) {
   }
 }
 
+// Checks that whole runs lie apart, each within a sequence.
+void check_runs(const pen_batch& b) {
+  for (uint32_t i = 0, seq = 0, end = 0; i < b.num_runs; i++) {
+    const uint32_t first = b.runs[2 * i], rows = b.runs[2 * i + 1];
+    while (seq + 1 < b.num_seqs && b.cu_seqlens_q[seq + 1] <= first) seq++;
+    if (first < end || rows == 0 || uint64_t(first) + rows > b.cu_seqlens_q[seq + 1]) {
+      throw StatusError(PEN_INVALID_ARG, "whole run " + std::to_string(i) + " of the batch is out of bounds");
+    }
+    end = first + rows;
+  }
+}
+
 void check_batch(const pen_model& m, const pen_kv& kv, const pen_batch& b) {
   const pen_model_desc& d = m.desc;
   const bool fits = b.num_tokens <= d.max_batch_tokens && b.num_seqs <= d.max_slots && b.max_blocks <= d.max_blocks;
@@ -64,6 +77,7 @@ void check_batch(const pen_model& m, const pen_kv& kv, const pen_batch& b) {
     throw StatusError(PEN_INVALID_ARG, "the sampled rows or log-probabilities of the batch are out of bounds");
   }
   check_prompts(m, kv, b);
+  check_runs(b);
   check_part(m, b);
   if (b.source == PEN_FROM_CHANGES) check_changes(m, kv, b);
   if (b.grid_positions && !m.has_axes) throw StatusError(PEN_UNSUPPORTED, "the model rotates by one position");
@@ -95,12 +109,12 @@ void check_batch(const pen_model& m, const pen_kv& kv, const pen_batch& b) {
 struct Shape {
   StepBounds bounds{1, 0};
   int tokens, seqs, rows, stride;
-  bool has_grid;
+  bool has_grid, has_runs;
   Graph* graph = nullptr;
 
   // Also fills row_of.
   Shape(pen_model& m, const pen_batch& b, int block_size, std::vector<int32_t>& row_of)
-      : tokens(int(b.num_tokens)), seqs(int(b.num_seqs)), has_grid(b.grid_positions != nullptr) {
+      : tokens(int(b.num_tokens)), seqs(int(b.num_seqs)), has_grid(b.grid_positions != nullptr), has_runs(b.num_runs > 0) {
     for (uint32_t i = 0; i < b.num_seqs; i++) {
       const int query = int(b.cu_seqlens_q[i + 1] - b.cu_seqlens_q[i]);
       int& context = query == 1 ? bounds.single_context : bounds.many_context;
@@ -113,7 +127,7 @@ struct Shape {
     const bool decodes = bounds.max_query == 1;
     const int context = std::max(bounds.single_context, bounds.many_context);
     stride = std::max(ceil_div(context, block_size), 1);
-    const bool may_have_graph = has_grid ? false : decodes ? b.source != PEN_FROM_ARRAYS : seqs == 1 && b.num_sampled == 1;
+    const bool may_have_graph = has_grid || has_runs ? false : decodes ? b.source != PEN_FROM_ARRAYS : seqs == 1 && b.num_sampled == 1;
     if (may_have_graph) graph = find_graph(m, {!decodes, tokens, stride, b.sample_later == 0}, block_size);
     // In a decode step, each sequence has a row of logits, whether it samples or not.
     row_of.resize(b.num_sampled);
@@ -131,7 +145,7 @@ struct Shape {
     }
     rows = decodes ? seqs : int(b.num_sampled);
   }
-  MetaLayout layout(int groups) const { return MetaLayout(tokens, seqs, rows, stride, groups, has_grid); }
+  MetaLayout layout(int groups) const { return MetaLayout(tokens, seqs, rows, stride, groups, has_grid, has_runs); }
 };
 
 // Sends a step's metadata, all of it.
@@ -229,6 +243,7 @@ uint64_t submit(pen_model& m, pen_kv& kv, const pen_batch& b) {
   InFlight& f = flight_of(m, m.steps + 1);
   if (flight_of(m, m.steps).unsampled) throw StatusError(PEN_INVALID_ARG, "the previous step was not sampled");
   if (f.pending) throw StatusError(PEN_INVALID_ARG, "two steps are in flight already");
+  Turns::of(m.ctx.device.id).before_step(m.stream.handle);
   for (uint32_t i = 0; i < b.num_init; i++) init_slot(m, b.init[i]);
   if (b.loop_steps > 0) {
     submit_loop(m, kv, b, f);

@@ -64,8 +64,10 @@ struct StagedHead {
     const float* table = p.rope + static_cast<size_t>(position) * p.rope_dim;
     sync();
     for (int i = thread; i < pairs; i += TEAM) {
-      float& first = x[p.rope_first + (p.rope_halves ? i : 2 * i)];
-      float& second = x[p.rope_first + (p.rope_halves ? i + pairs : 2 * i + 1)];
+      const int half = pairs / 2, in_half = i < half ? i : i + half;
+      const int low = p.rope_quarters ? in_half : p.rope_halves ? i : 2 * i;
+      float& first = x[p.rope_first + low];
+      float& second = x[p.rope_first + low + (p.rope_quarters ? half : p.rope_halves ? pairs : 1)];
       const float* row = grid == nullptr ? table : rope_row(p.rope, p.rope_dim, p.rope_axes, i, position, grid);
       const float a = first, b = second, cosine = row[i], sine = row[pairs + i];
       first = __fmaf_rn(a, cosine, -__fmul_rn(b, sine));

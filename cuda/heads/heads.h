@@ -42,6 +42,7 @@ struct Heads {
   const float* rope = nullptr;  // [max_positions, rope_dim]: cosines of the rope_dim / 2 pairs, then sines; null: no rotation
   int rope_dim = 0, rope_first = 0;
   bool rope_halves = false;  // pairs (i, i + rope_dim / 2) of the rotated elements; otherwise (2i, 2i + 1)
+  bool rope_quarters = false;  // such pairs within each half of the rotated elements: (i, i + rope_dim / 4) of each
 
   float temperature_scale = 0.0f;  // 0: none
   float temperature_floor = 1.0f, temperature_offset = 0.0f;

@@ -31,8 +31,16 @@ typedef struct pen_kv pen_kv;
 // --- the program: a model as a list of ops ---
 //
 // A model is described by tensors, buffers and ops. Each step runs the ops once, in their order. Each op names the buffers that it reads
-// and writes. A buffer holds `per_token` rows for each row of the step.
+// and writes. A buffer holds `per_token` rows for each row of a set: the rows of the step, or one of the sets of a picture encoder.
 #define PEN_NONE 0xffffffffu  // no tensor, no buffer
+
+#define PEN_ROWS_STEP 0
+#define PEN_ROWS_PATCHES 1
+#define PEN_ROWS_TOWER 2
+#define PEN_ROWS_CELLS 3
+#define PEN_ROWS_QUERIES 4
+#define PEN_ROWS_BROKEN 5
+#define PEN_NUM_ROW_SETS 6
 
 #define PEN_VECTOR 0      // float32, rows · cols elements
 #define PEN_MATRIX 1      // `count` matrices of rows × cols, one after another
@@ -47,7 +55,7 @@ typedef struct {
 #define PEN_F32 0
 #define PEN_F16 1  // each row is padded with zeros to a multiple of 64 elements, as inputs of products are
 typedef struct {
-  uint32_t type, width, per_token;
+  uint32_t type, width, per_token, rows;  // rows: PEN_ROWS_*
 } pen_buffer;
 
 // A part of a buffer's rows, cut into heads or groups. Element i of head h lies at first + h · stride + i.
@@ -138,6 +146,7 @@ typedef struct {
 #define PEN_TANH 9
 #define PEN_SOFTPLUS 10
 #define PEN_EXP 11
+#define PEN_GELU_QUICK 12
 // out = activation(gate) · up, or activation(up) without a gate. gate_up: [gate, up] or [up]. If `cutoff` is not 0, the gate first becomes
 // max(gate − (mean + cutoff · deviation of its row), 0). xielu0 to xielu3 are the parameters of PEN_XIELU.
 typedef struct {
@@ -154,12 +163,15 @@ typedef struct {
   float factor;
 } pen_map;
 
+#define PEN_PAIRS_ADJACENT 0  // (2i, 2i + 1)
+#define PEN_PAIRS_HALVES 1    // (i, i + n / 2) of n rotated elements
+#define PEN_PAIRS_QUARTERS 2  // the halves of each half of the rotated elements
 // Bias, clamp, norm, rotation and temperature of each head (cuda/heads/heads.h). The result goes to `out`, or to the keys or values of
-// layer `cache` unless that is PEN_NONE.
+// layer `cache` unless that is PEN_NONE. rope_pairs: PEN_PAIRS_*.
 typedef struct {
   pen_part in, out;
   uint32_t heads, dim, bias, norm, norm_dim, weight, own, norm_bias, norm_behind;
-  uint32_t rope, rope_first, rope_halves;
+  uint32_t rope, rope_first, rope_pairs;
   uint32_t cache, values;
   float clamp, eps, temperature_scale, temperature_floor, temperature_offset;
 } pen_heads;
@@ -167,12 +179,16 @@ typedef struct {
 #define PEN_SLIDING 0
 #define PEN_CHUNKED 1
 #define PEN_SYMMETRIC 2
+#define PEN_SIGHT_CAUSAL 0
+#define PEN_SIGHT_WHOLE 1
+#define PEN_SIGHT_LATER 2
 // Attention over a layer's cache. If `qkv` is not PEN_NONE, it holds fresh q, k and v side by side. The op applies their biases, head norms
 // and rotation and writes k and v to the cache. Otherwise `q` (float16) is ready and the cache is written. `general`: the op needs features
-// that only the general kernel computes.
+// that only the general kernel computes. `run_sight` says which rows of its run a row of a whole run sees besides: none, all, or the later
+// ones.
 typedef struct {
   uint32_t qkv, q, out, cache, heads, value_dim, q_bias, k_bias, v_bias, q_norm, k_norm, rope, rope_halves;
-  uint32_t general, window, window_kind, bidirectional, sinks;
+  uint32_t general, window, window_kind, bidirectional, run_sight, sinks;
   float eps, scale, soft_cap, alibi;
 } pen_attention;
 
@@ -233,6 +249,32 @@ typedef struct {
   uint32_t dim, add;
 } pen_match;
 
+// out += slice `slice` of the embeddings, for rows that are embeddings. Slice 0 is what the row begins with.
+typedef struct {
+  uint32_t slice, out;
+} pen_add_slice;
+
+// out (float16) = the pixels of each patch, colour by colour and line by line [3, size, size]. A pixel x of 0 to 255 becomes
+// (x / 255 - mean) / deviation.
+typedef struct {
+  uint32_t out, size;
+  float mean0, mean1, mean2, deviation0, deviation1, deviation2;
+} pen_patches;
+
+// out = the sum of weighted rows, or out += it, for `parts` equal parts of each row. The rows are those of a buffer of float32, or of a
+// table, a vector of rows one after another. The step's list number `list` says which rows, and their weights. interleaved: the elements
+// of a part lie `parts` apart.
+typedef struct {
+  uint32_t in, table, out, parts, interleaved, add, list;
+} pen_mix;
+
+// Attention among rows of the step (cuda/pictures/among.h). All four buffers are float16. The step's list number `list` says which rows see
+// which. Heads lie `stride` elements apart, those of `out` value_dim.
+typedef struct {
+  uint32_t q, k, v, out, heads, kv_heads, dim, value_dim, stride, value_stride, list;
+  float scale;
+} pen_among;
+
 #define PEN_OP_EMBED 0
 #define PEN_OP_NORMALISE 1
 #define PEN_OP_GROUP_NORM 2
@@ -250,9 +292,14 @@ typedef struct {
 #define PEN_OP_CORRECT 14
 #define PEN_OP_MATCH 15
 #define PEN_OP_EXCHANGE 16
-#define PEN_NUM_OPS 17
+#define PEN_OP_ADD_SLICE 17
+#define PEN_OP_PATCHES 18
+#define PEN_OP_MIX 19
+#define PEN_OP_AMONG 20
+#define PEN_NUM_OPS 21
 typedef struct {
   uint32_t kind;
+  uint32_t rows;     // PEN_ROWS_*: the op runs once for each row of this set
   const void* args;  // the struct that belongs to `kind`
 } pen_op;
 
@@ -283,6 +330,8 @@ typedef struct {
   uint32_t num_ropes, num_tensors, num_buffers, num_caches, num_groups, num_states, num_ops, num_inputs;
   uint32_t max_batch_tokens, max_slots, max_blocks;  // the largest batch; max_blocks is per sequence
   uint32_t state_slots;
+  uint32_t slices;             // further slices of an embedding, for ops that add one
+  const uint32_t* most_rows;   // a picture encoder: [PEN_NUM_ROW_SETS] the most rows of each set; null: a language model
 } pen_model_desc;
 
 // Device memory that a model needs [bytes].
@@ -400,11 +449,13 @@ typedef struct {
   const uint32_t* scored_ids;     // [num_scored] the token that follows
   const uint32_t* scored_logprobs;  // [num_scored] how many likeliest ids to return with it
   const uint8_t* pools;           // [num_seqs] PEN_POOL_*; null: none
-  const float* embeddings;        // [num_embeddings, hidden]
+  const float* embeddings;        // [num_embeddings, (1 + slices) hidden]
   uint32_t source, num_tables, num_blocks;  // PEN_FROM_*
   const pen_row* rows;            // [num_seqs] if the source is PEN_FROM_CHANGES
   const pen_table* tables;        // [num_tables]
   const uint32_t* blocks;         // [num_blocks]
+  uint32_t num_runs;              // whole runs: their rows see each other in layers with run_sight
+  const uint32_t* runs;           // [num_runs, 2] the first row of the step, and the number of rows, which one sequence has
   uint32_t loop_steps;            // 0: no loop. Otherwise the source is the slots, changed or not
 } pen_batch;
 
@@ -445,6 +496,40 @@ typedef struct {
   float* stream;         // [num_tokens, hidden] out: the output of a program without a head; null: not requested
 } pen_output;
 
+// Which rows each part of a row is a weighted sum of.
+typedef struct {
+  uint32_t num_parts, num_terms;
+  const uint32_t* ends;    // [num_parts] the end of each part's terms
+  const uint32_t* rows;    // [num_terms]
+  const float* weights;    // [num_terms]
+} pen_terms;
+
+// Rows that see each other.
+typedef struct {
+  uint32_t first, rows, first_key, keys;  // the queries' rows, and those of the keys that they see
+} pen_span;
+typedef struct {
+  uint32_t num_spans;
+  const pen_span* spans;  // no row is in two of them
+} pen_spans;
+
+// A patch: where its first pixel lies in the pixels, and the bytes from one line of its picture to the next.
+typedef struct {
+  uint32_t first, line;
+} pen_patch;
+
+// Pictures for an encoder. Everything that the struct points to is copied before the call returns.
+typedef struct {
+  uint32_t num_pixels;         // bytes of pixels
+  uint32_t num_terms, num_spans;
+  const uint32_t* rows;        // [PEN_NUM_ROW_SETS]
+  const uint8_t* pixels;       // lines of RGB
+  const pen_patch* patches;    // [rows of PEN_ROWS_PATCHES]
+  const uint32_t* positions;   // [rows of PEN_ROWS_TOWER, 2] the second and third position of each row; the first is 0
+  const pen_terms* terms;      // [num_terms] the lists of PEN_OP_MIX
+  const pen_spans* spans;      // [num_spans] the lists of PEN_OP_AMONG
+} pen_pictures;
+
 const char* pen_last_error(void);  // of the calling thread
 pen_status pen_device_count(uint32_t* count);
 pen_status pen_quant_info(uint32_t abi_version, pen_quant* info);  // refuses callers with another version of this header
@@ -479,6 +564,8 @@ pen_status pen_submit(pen_model* model, pen_kv* kv, const pen_batch* batch, uint
 // Samples a step whose batch set sample_later. It must be the last step submitted, and no other may be submitted before this call.
 pen_status pen_sample(pen_model* model, uint64_t step, const pen_masks* masks);
 pen_status pen_collect(pen_model* model, pen_output* out);
+// Runs a picture encoder and waits for it. out: [rows, width] of the model's output buffer.
+pen_status pen_encode(pen_model* model, const pen_pictures* pictures, float* out);
 
 #ifdef __cplusplus
 }

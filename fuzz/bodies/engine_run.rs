@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{BackendKind, EngineOptions, Picture};
+use engine::{BackendKind, EncoderOptions, EngineOptions, Picture};
 use gguf::{Backing, GgufFile};
 use logits::SamplingParams;
 use model::VisionWeights;
@@ -74,7 +74,11 @@ fn encode(path: &Path) {
         return;
     }
     let (width, rows) = (spec.row_width(), spec.num_rows([side, side]));
-    let Ok(mut encoder) = engine::open_encoder(weights, 1, BackendKind::Cpu) else { return };
+    let Ok(mut encoder) =
+        engine::open_encoder(weights, EncoderOptions { place: (BackendKind::Cpu, 0), threads: 1, most_patches: MOST_PATCHES })
+    else {
+        return;
+    };
     let rgb = vec![128; 3 * (side * patch).pow(2)];
     let encoded = encoder.encode(&[Picture { width: side * patch, height: side * patch, rgb: &rgb }]).expect("a picture that it takes");
     assert_eq!(encoded[0].len(), rows * width);

@@ -68,6 +68,6 @@ fn serve(model: &ModelFile) {
     let options = EngineOptions { threads: 1, ..EngineOptions::default() };
     black_box((model.sampling(), model.context_length()));
     let device = engine::device(BackendKind::Cpu, 0).expect("a processor");
-    let _ = black_box(model.auto_context(&*device, &options));
+    let _ = black_box(model.auto_context(&*device, &options, 0));
     let _ = black_box(model.chat_template(None));
 }

@@ -69,7 +69,7 @@ pub fn run(
     let chosen = device.backend(Backend::Cpu)?;
     let kind = backend(chosen).unwrap_or(crate::engine::BackendKind::Cpu);
     let cutting = if pictures.cutting == "reference" { Cutting::Reference } else { Cutting::LlamaCpp };
-    let mut reader = PictureReader::open(mmproj, &language, &tokenizer, 0, kind)?.with_cutting(cutting);
+    let mut reader = PictureReader::open(mmproj, &language, &tokenizer, 0, (kind, device.index()))?.with_cutting(cutting);
     let parts = reader.read(&prompt, &decoded, &tokenizer)?;
     let prompt = items(&parts);
     ensure!(!prompt.is_empty(), "{}: the prompt is empty", text.display());

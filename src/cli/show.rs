@@ -113,21 +113,21 @@ fn memory(config: &Config, located: &ModelLocation, args: &ShowArgs, file: Arc<G
     ModelFile::of(file.clone())?;
     let weights = Weights::load(file)?;
     let most = weights.spec.context_length;
+    let found = mmproj(config, &located.entry, &located.path, &RowShape::of(&weights.spec))?;
+    let encoder = |backend| found.encoder.as_ref().map_or(0, |encoder| encoder.facts.bytes_on(backend));
     let context = match (args.context, located.entry.context.unwrap_or(engine.context)) {
         (Some(tokens), _) => tokens as usize,
         (None, Context::Tokens(tokens)) => tokens.min(most),
         (None, Context::Auto) => {
             let device = find_device(backend(engine.backend), engine.device)?;
-            longest_context(&*device, &weights, &engine_options(engine))?
+            longest_context(&*device, &weights, &engine_options(engine), encoder(device.place().0))?
         }
     };
     anyhow::ensure!(context <= most, "--context is {context}, but the model's context ends at {most}");
     let kv_tokens = context.next_multiple_of(engine.block_size).saturating_mul(args.sequences as usize);
     let options = EngineOptions { context, kv_tokens, ..engine_options(engine) };
-    let found = mmproj(config, &located.entry, &located.path, &RowShape::of(&weights.spec))?;
-    let bytes = found.encoder.as_ref().map_or(0, |encoder| encoder.facts.bytes);
     let devices: Vec<Json> =
-        footprints(&weights, &options)?.iter().map(|footprint| device(&footprint.clone().with_encoder(bytes))).collect();
+        footprints(&weights, &options)?.iter().map(|footprint| device(&footprint.clone().with_encoder(encoder))).collect();
     Ok((pictures(&found), json!({ "context": context, "sequences": args.sequences, "devices": devices })))
 }
 

@@ -1,6 +1,6 @@
 //! [`Encoder`]: turns pictures into rows of embeddings for a language model.
 
-use crate::EngineError;
+use crate::{BackendKind, EngineError};
 use model::VisionSpec;
 
 /// A picture as an encoder takes it: resized to whole patches.
@@ -10,6 +10,17 @@ pub struct Picture<'a> {
     pub height: usize,
     /// [height, width, 3]
     pub rgb: &'a [u8],
+}
+
+/// How an encoder is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct EncoderOptions {
+    /// The device, that of the language model: the backend, and the index among its devices.
+    pub place: (BackendKind, u32),
+    /// Threads on the CPU. 0: one per physical core.
+    pub threads: usize,
+    /// The most patches of a picture, for which a device keeps memory.
+    pub most_patches: usize,
 }
 
 /// A picture encoder, open on a device.
@@ -24,6 +35,15 @@ pub trait Encoder: Send {
     /// # Errors
     /// [`EngineError::InvalidBatch`] names a picture that the encoder does not take. [`EngineError::Tensor`] if the file has changed.
     fn encode(&mut self, pictures: &[Picture]) -> Result<Vec<Vec<f32>>, EngineError>;
+}
+
+/// The patches per column and per row of each picture.
+///
+/// # Errors
+/// [`EngineError::InvalidBatch`] names a picture that the encoder does not take.
+pub fn grids(pictures: &[Picture], spec: &VisionSpec) -> Result<Vec<[usize; 2]>, EngineError> {
+    let grid = |(i, picture): (usize, &Picture)| picture.grid(spec).map_err(|why| EngineError::InvalidBatch(format!("picture {i}: {why}")));
+    pictures.iter().enumerate().map(grid).collect()
 }
 
 impl Picture<'_> {

@@ -48,6 +48,10 @@ pub trait Engine: Send {
     /// Lets the loops in flight end early: one that runs, after [`LoopLimits::turn`] steps at most, and one that has not begun before its
     /// first step. The steps that have run are collected as usual.
     fn end_loops(&mut self) {}
+    /// Whether a picture encoder waits for the device between steps. Loops must end then, since it gets its turns before a step.
+    fn is_shared(&self) -> bool {
+        false
+    }
     /// Starts a step, or a loop of steps.
     ///
     /// # Errors

@@ -26,12 +26,10 @@ impl Footprint {
         Self { backend, device: info.name, weights: budget.weights, kv, scratch: budget.scratch, memory: info.memory }
     }
 
-    /// Adds a picture encoder, which is in the host's memory. `bytes`: the size of its file.
+    /// Adds a picture encoder, which runs on the same device if it can. `bytes`: its memory on a device of a backend.
     #[must_use]
-    pub fn with_encoder(mut self, bytes: u64) -> Self {
-        if self.backend == BackendKind::Cpu {
-            self.weights = self.weights.saturating_add(bytes);
-        }
+    pub fn with_encoder(mut self, bytes: impl Fn(BackendKind) -> u64) -> Self {
+        self.weights = self.weights.saturating_add(bytes(self.backend));
         self
     }
 
@@ -82,9 +80,11 @@ const CONTEXT_STEP: usize = 1024;
 ///
 /// `options.context` is ignored. If `options.kv_tokens` is set, the cache has that size, so the memory does not matter.
 ///
+/// `beside`: the memory that the model's picture encoder takes on the device [bytes].
+///
 /// # Errors
 /// If the device cannot tell the model's budget.
-pub fn longest_context(device: &dyn Device, weights: &Weights, options: &EngineOptions) -> Result<usize, EngineError> {
+pub fn longest_context(device: &dyn Device, weights: &Weights, options: &EngineOptions, beside: u64) -> Result<usize, EngineError> {
     let most = trained_context(weights);
     if options.kv_tokens > 0 {
         return Ok(most.min(options.kv_tokens.next_multiple_of(options.block_size.max(1))));
@@ -95,7 +95,8 @@ pub fn longest_context(device: &dyn Device, weights: &Weights, options: &EngineO
     let Some(memory) = memory else { return Ok(most.min(LEAST_CONTEXT)) };
     // Counts the memory of current caches as free, so that the context's length does not depend on when the model is loaded.
     let most_free = memory.free.saturating_add(device.cache_bytes());
-    let free = most_free.saturating_sub(budget.weights.saturating_add(budget.scratch).saturating_add(budget.state));
+    let fixed = [budget.weights, budget.scratch, budget.state, beside].into_iter().fold(0, u64::saturating_add);
+    let free = most_free.saturating_sub(fixed);
     Ok(context_within((free as f64 * device.cache_share(&options)) as u64, &budget, &options))
 }
 
@@ -159,7 +160,7 @@ mod tests {
             let weights = Weights::load(Arc::new(GgufFile::open(&path).unwrap())).unwrap();
             let options = EngineOptions { kv_tokens, ..EngineOptions::default() };
             let device = crate::device(BackendKind::Cpu, 0).unwrap();
-            (longest_context(&*device, &weights, &options).unwrap(), weights.spec.context_length)
+            (longest_context(&*device, &weights, &options, 0).unwrap(), weights.spec.context_length)
         };
         let (context, most) = longest(&ARCHS[0], 0);
         assert_eq!(context, most);

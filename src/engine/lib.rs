@@ -24,6 +24,8 @@ mod options;
 #[cfg(feature = "test-engine")]
 mod paced;
 mod picture_layout;
+#[cfg(test)]
+mod picture_testing;
 mod pool_blocks;
 mod program;
 mod progress;
@@ -34,7 +36,7 @@ pub use model::{CacheWindow, Pooling};
 pub use batch::{Batch, DraftRequest, Input, MAX_HEAD_DRAFTS, Masks, Sampled, Scored, SlotInit, StepId, StepOutput, VectorRequest};
 pub use block_tables::BlockTables;
 pub use device::{Backend, Budget, Device, DeviceInfo};
-pub use encoder::{Encoder, Picture};
+pub use encoder::{Encoder, EncoderOptions, Picture};
 pub use engine::Engine;
 pub use error::EngineError;
 pub use footprint::{Footprint, footprints, least_bytes, longest_context};
@@ -155,15 +157,54 @@ pub fn end_process(code: i32) -> ! {
     (BACKENDS[0].end_process)(code)
 }
 
-/// Opens an encoder. `threads`: on the CPU, 0 means one per physical core.
+/// The memory that an encoder takes on a device of `kind` [bytes]. 0 if it runs on the CPU instead.
+pub fn encoder_bytes(weights: &model::VisionWeights, most_patches: usize, kind: BackendKind) -> u64 {
+    match kind {
+        // The weights stay in the mapped file.
+        BackendKind::Cpu => weights.weights.file.file_bytes(),
+        BackendKind::Cuda => gpu_bytes(weights, most_patches),
+    }
+}
+
+#[cfg(feature = "cuda")]
+fn gpu_bytes(weights: &model::VisionWeights, most_patches: usize) -> u64 {
+    cuda::CudaEncoder::need(weights, most_patches).unwrap_or(0)
+}
+
+#[cfg(not(feature = "cuda"))]
+fn gpu_bytes(_: &model::VisionWeights, _: usize) -> u64 {
+    0
+}
+
+/// Opens an encoder on a device, or on the CPU if it does not fit on the device or the device does not compute all of it.
 ///
 /// # Errors
-/// [`EngineError::Unsupported`] for tensor types that the kernels do not know, and for backends that have no encoders.
-pub fn open_encoder(weights: model::VisionWeights, threads: usize, backend: BackendKind) -> Result<Box<dyn Encoder>, EngineError> {
-    match backend {
-        BackendKind::Cpu => Ok(Box::new(cpu::CpuEncoder::new(weights, threads)?)),
-        other => Err(EngineError::Unsupported(format!("picture encoders on {}: use the CPU", other.name()))),
+/// [`EngineError::Unsupported`] for tensor types that the kernels do not know. [`EngineError::OutOfMemory`].
+pub fn open_encoder(weights: model::VisionWeights, options: EncoderOptions) -> Result<Box<dyn Encoder>, EngineError> {
+    match open_device_encoder(&weights, options) {
+        Ok(Some(encoder)) => return Ok(encoder),
+        Ok(None) => {}
+        Err(why @ (EngineError::OutOfMemory(_) | EngineError::Unsupported(_))) => {
+            tracing::warn!("the picture encoder runs on the CPU: {why}");
+        }
+        Err(other) => return Err(other),
     }
+    Ok(Box::new(cpu::CpuEncoder::new(weights, options.threads)?))
+}
+
+/// Opens an encoder on a GPU. None on the CPU, which is no device of its own.
+#[cfg(feature = "cuda")]
+fn open_device_encoder(weights: &model::VisionWeights, options: EncoderOptions) -> Result<Option<Box<dyn Encoder>>, EngineError> {
+    let EncoderOptions { place: (BackendKind::Cuda, index), most_patches, .. } = options else { return Ok(None) };
+    let source = Source::of(&weights.weights);
+    let encoder = cuda::open_encoder(weights, index, most_patches)?;
+    source.verify().map_err(EngineError::of_weights)?;
+    Ok(Some(encoder))
+}
+
+#[cfg(not(feature = "cuda"))]
+fn open_device_encoder(_: &model::VisionWeights, _: EncoderOptions) -> Result<Option<Box<dyn Encoder>>, EngineError> {
+    Ok(None)
 }
 
 #[cfg(test)]

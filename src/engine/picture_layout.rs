@@ -49,6 +49,18 @@ impl Terms {
         self.ends.push(self.terms.len() as u32);
     }
 
+    /// The end of each part's terms.
+    #[allow(dead_code, reason = "only a backend that sends lists to a device asks for it")]
+    pub fn ends(&self) -> &[u32] {
+        &self.ends
+    }
+
+    /// The terms of all parts: rows and their weights.
+    #[allow(dead_code, reason = "only a backend that sends lists to a device asks for it")]
+    pub fn all(&self) -> &[(u32, f32)] {
+        &self.terms
+    }
+
     /// The terms of a part, numbered over all rows.
     pub fn of(&self, part: usize) -> &[(u32, f32)] {
         let start = if part == 0 { 0 } else { self.ends[part - 1] as usize };

@@ -1,4 +1,4 @@
-//! The most rows that a picture can become, whatever its size.
+//! The most rows that a picture can become, whatever its size, and the most patches that an encoder gets at once.
 
 use crate::layout::{MAX_ASPECT, MAX_SIDE};
 use crate::{Family, PictureSettings};
@@ -33,6 +33,24 @@ impl PictureSettings {
             Family::LlavaNext => tile + self.pinpoints.iter().map(|&size| self.rows_of_pinpoint(size)).max().unwrap_or(0),
         };
         usize::try_from(rows).unwrap_or(usize::MAX)
+    }
+
+    /// An upper bound of the patches of one [`Tile`](crate::Tile) over all sizes of pictures, for the reference's cutting.
+    pub fn most_patches(&self) -> usize {
+        let square = |side: u32| u64::from(side / self.patch_size.max(1)).pow(2);
+        let (tile, of_cell) = (square(self.image_size), u64::from(self.merge).pow(2));
+        let patches = match self.family {
+            Family::Gemma3 | Family::Gemma3n | Family::Llava | Family::LlavaNext => tile,
+            Family::InternVl | Family::Llama4 | Family::Idefics3 => tile,
+            // About the area of a tile, with both sides rounded to patches.
+            Family::MiniCpmV => 2 * tile,
+            Family::Lfm2 => square(self.tile_size).max(self.most_smart().saturating_mul(of_cell)),
+            Family::Pixtral => u64::from(self.image_size.div_ceil(self.cell().max(1))).pow(2) * of_cell,
+            Family::Gemma4 | Family::KimiVl | Family::Qwen2Vl | Family::Qwen25Vl | Family::Qwen3Vl | Family::Glm4v => {
+                (self.most_rows() as u64).saturating_mul(of_cell)
+            }
+        };
+        usize::try_from(patches).unwrap_or(usize::MAX)
     }
 
     /// The cells of the largest area.
@@ -83,6 +101,23 @@ mod tests {
         }
     }
 
+    /// The most patches of a plan's tiles.
+    fn patches(settings: &PictureSettings, plan: &crate::PicturePlan) -> usize {
+        let of = |tile: &crate::Tile| (tile.width / settings.patch_size) as usize * (tile.height / settings.patch_size) as usize;
+        plan.tiles.iter().map(of).max().unwrap_or(0)
+    }
+
+    #[test]
+    fn a_tile_has_no_more_patches_than_the_bound_and_not_far_fewer() {
+        for family in Family::ALL {
+            let settings = PictureSettings::of(family);
+            let most =
+                sizes().filter_map(|(width, height)| Some(patches(&settings, &settings.plan(width, height, 0).ok()?))).max().unwrap();
+            let bound = settings.most_patches();
+            assert!(most <= bound && 3 * most > bound, "{family:?}: {most} of {bound}");
+        }
+    }
+
     proptest! {
         #[test]
         fn no_picture_becomes_more_rows(
@@ -92,6 +127,8 @@ mod tests {
             for (width, height) in [(width, height), (narrow, height), (width, narrow)] {
                 if let Ok(plan) = settings.plan(width, height, 0) {
                     prop_assert!(plan.num_rows() <= settings.most_rows(), "{:?}: {width} x {height}", settings.family);
+                    let patches = patches(&settings, &plan);
+                    prop_assert!(patches <= settings.most_patches(), "{:?}: {width} x {height}, {patches} patches", settings.family);
                 }
             }
             if matches!(settings.family, Family::Qwen2Vl | Family::Qwen3Vl | Family::Glm4v) {

@@ -35,11 +35,12 @@ pub fn load(config: &Config, base: &Base, path: &Path, admission: &LoadAdmission
     if let Some(PictureEncoder { path, facts }) = &encoder {
         tracing::info!("{}: pictures are read by {} ({})", entry.id, path.display().to_string().escape_debug(), facts.family);
     }
-    let needs = |context: usize| needs(context).map(|need| with_encoder(need, encoder.as_ref(), &*device));
+    let beside = encoder_bytes(encoder.as_ref(), &*device);
+    let needs = |context: usize| needs(context).map(|need| Need { weights: need.weights.saturating_add(beside), ..need });
     // The length of an automatic context depends on the free memory, so room for a short context is made first.
     let free = || Some(device.describe().ok()?.memory?.free);
     admission.make(&needs(least_context(config, entry, &file))?, &free)?;
-    let context = context(config, entry, &file, (&*device, drafting))?;
+    let context = context(config, entry, &file, (&*device, drafting, beside))?;
     let need = needs(context)?;
     admission.make(&need, &free)?;
     let mmproj = encoder.map(|encoder| encoder.path);
@@ -55,10 +56,10 @@ pub fn load(config: &Config, base: &Base, path: &Path, admission: &LoadAdmission
     Ok(Loaded { context, bytes, models: models.collect() })
 }
 
-/// Adds a picture encoder to the memory that a model needs. The encoder is in the host's memory, which only a load on the CPU counts.
-fn with_encoder(need: Need, encoder: Option<&PictureEncoder>, device: &dyn Device) -> Need {
-    let bytes = encoder.filter(|_| device.place().0 == BackendKind::Cpu).map_or(0, |encoder| encoder.facts.bytes);
-    Need { weights: need.weights.saturating_add(bytes), ..need }
+/// The memory that a picture encoder takes on a model's device. One that the device does not run is in the host's memory, which only a load
+/// on the CPU counts.
+fn encoder_bytes(encoder: Option<&PictureEncoder>, device: &dyn Device) -> u64 {
+    encoder.map_or(0, |encoder| encoder.facts.bytes_on(device.place().0))
 }
 
 fn with_drafts(mut options: RunOptions, drafting: Drafting) -> RunOptions {
@@ -153,7 +154,13 @@ fn least_context(config: &Config, entry: &ModelEntry, file: &ModelFile) -> usize
 }
 
 /// The longest context served. A setting beyond what the model was made for is reduced, with a warning.
-fn context(config: &Config, entry: &ModelEntry, file: &ModelFile, on: (&dyn Device, Drafting)) -> anyhow::Result<usize> {
+/// `beside`: the memory that the picture encoder takes on the device [bytes].
+fn context(
+    config: &Config,
+    entry: &ModelEntry,
+    file: &ModelFile,
+    (device, drafting, beside): (&dyn Device, Drafting, u64),
+) -> anyhow::Result<usize> {
     let (id, most) = (&entry.id, file.context_length());
     match entry.context.unwrap_or(config.engine.context) {
         config::Context::Tokens(tokens) if tokens > most => {
@@ -162,8 +169,7 @@ fn context(config: &Config, entry: &ModelEntry, file: &ModelFile, on: (&dyn Devi
         }
         config::Context::Tokens(tokens) => Ok(tokens),
         config::Context::Auto => {
-            let (device, drafting) = on;
-            let context = file.auto_context(device, &drafting.apply(engine_options(&config.engine)))?;
+            let context = file.auto_context(device, &drafting.apply(engine_options(&config.engine)), beside)?;
             if context < most {
                 tracing::info!("{id}: the context is {context} of the {most} tokens that the model was made for: set --context for more");
             }

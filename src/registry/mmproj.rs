@@ -1,6 +1,9 @@
 //! Finds the picture encoder of a model: the one that its entry names, or one beside its file.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::{LazyLock, Mutex, PoisonError};
+use std::time::SystemTime;
 
 use anyhow::{Context, bail};
 
@@ -46,10 +49,34 @@ pub fn mmproj(config: &Config, entry: &ModelEntry, path: &Path, shape: &RowShape
     }
 }
 
+/// A file, its length, and when it was written.
+type Key = (PathBuf, u64, Option<SystemTime>);
+
+/// What files hold, or what is wrong with them, so that lists of models open none twice.
+static KNOWN: LazyLock<Mutex<HashMap<Key, Result<EncoderFacts, String>>>> = LazyLock::new(Mutex::default);
+/// The most files whose facts are kept.
+const MOST_KNOWN: usize = 256;
+
+fn facts(path: &Path) -> anyhow::Result<EncoderFacts> {
+    outside::check_regular(path).with_context(|| path.display().to_string())?;
+    let meta = path.metadata().with_context(|| path.display().to_string())?;
+    let key = (path.to_owned(), meta.len(), meta.modified().ok());
+    let lock = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = lock().get(&key) {
+        return known.clone().map_err(anyhow::Error::msg);
+    }
+    let read = EncoderFacts::read(path).map_err(|error| format!("{error:#}"));
+    let mut all = lock();
+    if all.len() >= MOST_KNOWN {
+        all.clear();
+    }
+    all.insert(key, read.clone());
+    read.map_err(anyhow::Error::msg)
+}
+
 /// The encoder in a file, if it fits the model.
 fn fitting(path: &Path, shape: &RowShape) -> anyhow::Result<PictureEncoder> {
-    outside::check_regular(path).with_context(|| path.display().to_string())?;
-    let facts = EncoderFacts::read(path)?;
+    let facts = facts(path)?;
     facts.check(shape).map_err(|fault| anyhow::anyhow!("{}: {fault}: take the mmproj of this model", path.display()))?;
     Ok(PictureEncoder { path: path.to_owned(), facts })
 }

@@ -2,8 +2,8 @@
 //!
 //! A loop begins once the same sequences have decoded for a few steps and nothing waits. A second one is queued behind it, so the device
 //! never waits for the host, however late that is. Each step's tokens are delivered as they come. A sequence that ends leaves its row to
-//! the loop, and what the row samples is dropped. Loops end early if a sequence is to be admitted, if memory is to be given back or another
-//! model needs the device, or once half of the rows are of no use.
+//! the loop, and what the row samples is dropped. Loops end early if a sequence is to be admitted, if memory is to be given back, if
+//! another model or a picture encoder needs the device, or once half of the rows are of no use.
 
 use crate::plan::StepPlan;
 use crate::sequences::Sequences;

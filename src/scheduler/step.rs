@@ -170,7 +170,7 @@ impl Scheduler {
             self.wait_for_memory();
             return Ok(self.collect_until(self.in_flight.len().saturating_sub(1))?);
         }
-        if self.loops.may_begin(&self.plan, &self.sequences) {
+        if !self.engine.is_shared() && self.loops.may_begin(&self.plan, &self.sequences) {
             self.lengthen()?;
         }
         self.submit()?;
@@ -185,7 +185,7 @@ impl Scheduler {
     /// Collects a step of the loops in flight, and queues another loop. Ends them if there is a reason.
     fn run_in_loop(&mut self) -> Result<(), StepError> {
         let num_rows = self.in_flight.back().map_or(0, |step| step.scheduled.len());
-        if self.loops.must_end(num_rows, &self.sequences) {
+        if self.engine.is_shared() || self.loops.must_end(num_rows, &self.sequences) {
             return Ok(self.collect_until(0)?);
         }
         if self.in_flight.len() < self.max_in_flight {

@@ -9,7 +9,7 @@ use anyhow::{Context, ensure};
 use super::defaults::file_sampling;
 use super::model::BaseModel;
 use super::pair_template::PairTemplate;
-use super::pictures::EncoderThread;
+use super::pictures::{EncoderPlace, EncoderThread};
 use engine::{self, Device, EngineError, EngineOptions, Need};
 use gguf::{Backing, GgufFile};
 use grammar::Compiler;
@@ -109,8 +109,8 @@ impl ModelFile {
     }
 
     /// The context to serve if none is configured. See [`engine::longest_context`].
-    pub fn auto_context(&self, device: &dyn Device, options: &EngineOptions) -> Result<usize, EngineError> {
-        engine::longest_context(device, &self.weights, options)
+    pub fn auto_context(&self, device: &dyn Device, options: &EngineOptions, beside: u64) -> Result<usize, EngineError> {
+        engine::longest_context(device, &self.weights, options, beside)
     }
 
     /// The memory that the model would need on a device.
@@ -137,12 +137,11 @@ impl ModelFile {
         let room = shared.reserve_memory(needed, || Some(device.describe().ok()?.memory?.free));
         let engine = engine::open_on(device, self.weights, &options.engine)?;
         drop(room);
-        let threads = options.engine.threads;
-        let pictures =
-            options.mmproj.map(|path| EncoderThread::start(&path, &spec, &self.tokenizer, threads, &options.name)).transpose()?;
+        let (info, max_running) = (engine.info(), engine.max_slots());
+        let place = EncoderPlace { device: (kind, index), threads: options.engine.threads, max_batch_tokens: info.max_batch_tokens };
+        let pictures = options.mmproj.map(|path| EncoderThread::start(&path, &spec, &self.tokenizer, place, &options.name)).transpose()?;
         #[cfg(feature = "faults")]
         let engine = super::faults::plan(engine);
-        let (info, max_running) = (engine.info(), engine.max_slots());
         let scheduler = SchedulerOptions { max_batch_tokens: info.max_batch_tokens, max_running, ..options.scheduler };
         Ok(BaseModel {
             context: options.engine.context,

@@ -11,8 +11,6 @@ use scheduler::{Items, Layout, RowRun};
 
 /// Plain attention, windows with scaled embeddings, and experts.
 const MODELS: [&str; 3] = ["llama-dense", "gemma3-dense", "gpt-oss-moe"];
-/// On a GPU, which does not yet let a picture's rows see later ones, as Gemma 3's do.
-const ON_GPU: [&str; 3] = ["llama-dense", "gemma2-dense", "gpt-oss-moe"];
 /// Recurrent state, alone and beside attention.
 const RECURRENT: [&str; 2] = ["mamba2-dense", "falcon-h1-dense"];
 const VOCAB: u32 = 128;
@@ -89,7 +87,7 @@ fn prompts_with_rows_have_the_same_bits_from_checkpoints() {
 #[ignore = "needs a GPU"]
 fn prompts_with_rows_have_the_same_bits_at_any_load_on_the_gpu() {
     let (dir, _gpu) = (tempfile::tempdir().unwrap(), gpu());
-    rows_have_the_same_bits(&on_gpu, ("cuda", ON_GPU), dir.path(), line, true);
+    rows_have_the_same_bits(&on_gpu, ("cuda", MODELS), dir.path(), line, true);
 }
 
 /// The engine for load tests, whose tokens depend on positions alone. A grid takes fewer positions than rows, so a position after one that

@@ -77,9 +77,10 @@ fn all(config: &Config, entry: &ModelEntry, path: &Path) -> anyhow::Result<(u64,
     let draft_head = entry.drafts.unwrap_or(config.engine.drafts) == Drafts::Heads;
     let options = EngineOptions { context, kv_tokens, draft_head, ..engine_options(&config.engine) };
     let found = mmproj(config, entry, path, &RowShape::of(&weights.spec))?;
-    let encoder = found.encoder.map_or(0, |encoder| encoder.facts.bytes);
+    let facts = found.encoder.map(|encoder| encoder.facts);
+    let encoder = |backend| facts.as_ref().map_or(0, |facts| facts.bytes_on(backend));
     let all = footprints(&weights, &options)?.into_iter().map(|footprint| footprint.with_encoder(encoder));
-    Ok((bytes.saturating_add(encoder), all.collect()))
+    Ok((bytes.saturating_add(facts.as_ref().map_or(0, |facts| facts.bytes)), all.collect()))
 }
 
 fn estimate(entry: &ModelEntry, machine: &Machine) -> Fit {

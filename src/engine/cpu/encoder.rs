@@ -6,7 +6,7 @@ use super::simd::pool::ThreadPool;
 use super::simd::rows::{Rows, Scratch};
 use super::simd::{Kernels, dispatch};
 use crate::check::Limits;
-use crate::encoder::{Encoder, Picture};
+use crate::encoder::{Encoder, Picture, grids};
 use crate::picture_layout::PictureLayout;
 use crate::program::{BufferId, EncoderProgram, RowSet};
 use crate::rope::Rope;
@@ -107,10 +107,7 @@ impl Encoder for CpuEncoder {
             return Ok(Vec::new());
         }
         let spec = &self.vision.spec;
-        let grid =
-            |(i, picture): (usize, &Picture)| picture.grid(spec).map_err(|why| EngineError::InvalidBatch(format!("picture {i}: {why}")));
-        let grids = pictures.iter().enumerate().map(grid).collect::<Result<Vec<_>, _>>()?;
-        let layout = PictureLayout::new(spec, &grids);
+        let layout = PictureLayout::new(spec, &grids(pictures, spec)?);
         let buffers = &mut self.group.members[0].buffers;
         buffers.begin_pictures(&layout);
         let mut input = buffers.take(self.input);

@@ -1,16 +1,9 @@
 //! Compares picture encoders, and language models with their rows, with a reference that shares no line with ours.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-
 use super::testing::{open, options};
-use super::{CpuEncoder, CpuEngine, CpuOptions, simd};
-use crate::encoder::{Encoder, Picture};
-use crate::{Batch, Engine, Input, SlotInit, StepOutput};
-use fixtures::vision::{Case, Chunk, EVERY, PictureRows, VisionModel, checksum, picture, vision_models};
-use gguf::GgufFile;
-use logits::SamplingParams;
-use model::VisionWeights;
+use super::{CpuEncoder, CpuOptions, simd};
+use crate::picture_testing::{difference, encode, encoder_weights, last_logits, only, row_difference};
+use fixtures::vision::{Chunk, VisionModel, vision_models};
 
 /// The largest difference of a row's float, in the row's root mean square.
 const ROW_BOUND: f64 = 1e-4;
@@ -20,53 +13,8 @@ const LOGIT_BOUND: f64 = 2e-3;
 const ROUGH: (&str, f64) = ("gemma4", 5e-2);
 
 fn encoder(model: &VisionModel) -> CpuEncoder {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("mmproj.gguf");
-    model.encoder().write(&path).unwrap();
-    let weights = VisionWeights::load(Arc::new(GgufFile::open(&path).unwrap())).unwrap_or_else(|error| panic!("{}: {error}", model.name));
-    CpuEncoder::with_kernels(weights, 2, simd::dispatch::available()[0]).unwrap_or_else(|error| panic!("{}: {error}", model.name))
-}
-
-/// The worst difference of what is known of a picture's rows, in the rows' root mean squares.
-fn row_difference(found: &[f32], expected: &PictureRows) -> f64 {
-    let width = found.len() / expected.rows;
-    let mut worst = 0f64;
-    let mut compare = |difference: f64, rms: f64| worst = if difference.is_nan() { f64::NAN } else { worst.max(difference / rms) };
-    let rms = |row: usize| {
-        let squares = found[row * width..][..width].iter().map(|&x| f64::from(x).powi(2)).sum::<f64>();
-        (squares / width as f64).sqrt()
-    };
-    for (i, &float) in expected.kept.iter().enumerate() {
-        compare((f64::from(found[i * EVERY]) - f64::from(float)).abs(), rms(i * EVERY / width));
-    }
-    for (found, float) in found.iter().zip(&expected.head) {
-        compare((f64::from(*found) - f64::from(*float)).abs(), rms(0));
-    }
-    for (row, &[mean, _, norm]) in expected.statistics.iter().enumerate() {
-        let floats = &found[row * width..][..width];
-        compare((floats.iter().map(|&x| f64::from(x)).sum::<f64>() / width as f64 - f64::from(mean)).abs(), rms(row));
-        compare((rms(row) * (width as f64).sqrt() - f64::from(norm)).abs() / (width as f64).sqrt(), rms(row));
-    }
-    worst
-}
-
-/// The pictures of a case that need not be resized, by the checksum of their pixels.
-fn known_pictures(case: &Case) -> HashMap<u32, ([usize; 2], Vec<u8>)> {
-    let of = |&size: &[usize; 2]| {
-        let pixels = picture(size);
-        (checksum(&pixels), (size, pixels))
-    };
-    case.pictures.iter().map(of).collect()
-}
-
-/// The rows of each picture chunk. None if a picture would have to be resized.
-fn encode(encoder: &mut CpuEncoder, case: &Case) -> Option<Vec<Vec<f32>>> {
-    let known = known_pictures(case);
-    let chunks = case.chunks.iter().filter_map(|chunk| if let Chunk::Picture(rows) = chunk { Some(rows) } else { None });
-    let pictures: Option<Vec<_>> = chunks.map(|chunk| known.get(&chunk.crc)).collect();
-    let pictures = pictures?;
-    let pictures: Vec<_> = pictures.iter().map(|([width, height], rgb)| Picture { width: *width, height: *height, rgb }).collect();
-    Some(encoder.encode(&pictures).unwrap())
+    CpuEncoder::with_kernels(encoder_weights(model), 2, simd::dispatch::available()[0])
+        .unwrap_or_else(|error| panic!("{}: {error}", model.name))
 }
 
 #[test]
@@ -91,71 +39,6 @@ fn pictures_become_the_rows_of_the_reference() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join(", "));
-}
-
-/// The families that `PENSTOCK_TEST_ARCHITECTURE` names, or all.
-fn only(models: Vec<VisionModel>) -> Vec<VisionModel> {
-    let only = std::env::var("PENSTOCK_TEST_ARCHITECTURE").ok();
-    models.into_iter().filter(|model| only.as_ref().is_none_or(|only| only.split(',').any(|name| name == model.name))).collect()
-}
-
-/// The logits behind a prompt, in steps of whole chunks.
-fn last_logits(engine: &mut CpuEngine, case: &Case, rows: &[Vec<f32>]) -> Vec<f32> {
-    let is_whole = engine.spec().has_whole_pictures();
-    let mut batch = Batch { sequence_slots: vec![0], want_logits: true, ..Batch::default() };
-    let mut encoded = rows.iter();
-    let width = engine.spec().embedding_width();
-    for chunk in &case.chunks {
-        match chunk {
-            Chunk::Tokens { position, ids } => {
-                batch.inputs.extend(ids.iter().map(|&id| Input::Token(id)));
-                let positions = *position..*position + ids.len() as u32;
-                batch.grid_positions.extend(positions.clone().map(|position| [position; 2]));
-                batch.positions.extend(positions);
-            }
-            Chunk::Picture(expected) => {
-                let rows = encoded.next().unwrap();
-                let (first, count) = ((batch.embeddings.len() / width) as u32, expected.rows as u32);
-                if is_whole {
-                    batch.whole_runs.push((batch.inputs.len() as u32, count));
-                }
-                batch.embeddings.extend(rows);
-                batch.inputs.extend((first..first + count).map(Input::Embedding));
-                for row in 0..count {
-                    let line = [expected.position + row; 3];
-                    let [first, second, third] = expected.positions.get(row as usize).copied().unwrap_or(line);
-                    batch.positions.push(first);
-                    batch.grid_positions.push([second, third]);
-                }
-            }
-        }
-    }
-    if engine.spec().rope_sections.is_none() {
-        batch.grid_positions.clear();
-    }
-    let n = batch.inputs.len() as u32;
-    batch.cu_seqlens_q = vec![0, n];
-    batch.context_lens = vec![n];
-    batch.slot_mapping = (0..n).collect();
-    batch.max_blocks = (n as usize).div_ceil(32);
-    batch.block_tables = (0..batch.max_blocks as u32).collect();
-    batch.state_slots = if engine.spec().is_recurrent() { vec![0] } else { Vec::new() };
-    batch.init = vec![SlotInit { slot: 0, params: Arc::new(SamplingParams::greedy()), prompt: [].into(), generated: Vec::new() }];
-    batch.sampled_rows = vec![n - 1];
-    batch.num_logprobs = vec![None];
-    let mut out = StepOutput::default();
-    let step = engine.submit(&batch.in_all_groups(&engine.kv_capacity())).unwrap();
-    engine.collect(step, &mut out).unwrap();
-    out.logits.remove(0)
-}
-
-/// The largest difference, in standard deviations of the expected row.
-fn difference(got: &[f32], expected: &[f32]) -> f64 {
-    let n = expected.len() as f64;
-    let mean = expected.iter().map(|&x| f64::from(x)).sum::<f64>() / n;
-    let deviation = (expected.iter().map(|&x| (f64::from(x) - mean).powi(2)).sum::<f64>() / n).sqrt();
-    let apart = got.iter().zip(expected).map(|(got, expected)| (f64::from(*got) - f64::from(*expected)).abs());
-    if got.iter().any(|x| x.is_nan()) { f64::NAN } else { apart.fold(0.0, f64::max) / deviation }
 }
 
 #[test]

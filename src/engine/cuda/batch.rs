@@ -31,6 +31,7 @@ pub struct FlatBatch {
     state_copies: Vec<u32>, // [num_state_copies, 2]
     scored: [Vec<u32>; 3],  // [num_scored] rows, ids, numbers of likeliest ids
     pools: Vec<u8>,         // [num_seqs], or empty if no sequence asks
+    runs: Vec<u32>,         // [num_runs, 2] the first row, and the number of rows
 }
 
 // SAFETY: the pointers in `init` lead into this struct's other buffers and into batches. They are followed only while `FlatBatch::lend`
@@ -81,6 +82,8 @@ impl FlatBatch {
             self.num_logprobs.extend(batch.num_logprobs.iter().map(|n| n.map_or(-1, i32::from)));
         }
         self.encode_prompt(&batch, limits.bidirectional);
+        self.runs.clear();
+        self.runs.extend(batch.whole_runs.iter().flat_map(|&(first, rows)| [first, rows]));
         self.init.clear();
         self.bias_ids.clear();
         self.biases.clear();
@@ -134,6 +137,8 @@ impl FlatBatch {
             rows: pointer(&changes.rows),
             tables: pointer(&changes.tables),
             blocks: pointer(&changes.blocks),
+            num_runs: batch.whole_runs.len() as u32,
+            runs: pointer(&self.runs),
             loop_steps: batch.loop_steps,
         };
         // SAFETY: every pointer leads into `self`, the batch or the changes, all borrowed during the call. `Limits::check` found the
@@ -256,7 +261,7 @@ mod tests {
             ],
             want_logits: true,
             want_draft_logits: false,
-            whole_runs: Vec::new(),
+            whole_runs: vec![(0, 1), (3, 1)],
             loop_steps: 0,
             rooms: Vec::new(),
         };
@@ -301,6 +306,7 @@ mod tests {
                 assert_eq!(read(lent.pools, 3), [3, 0, 5]);
                 assert_eq!((lent.source, lent.rows.is_null(), read(lent.tables, lent.num_tables)), (1, true, vec![table]));
                 assert_eq!(read(lent.blocks, lent.num_blocks), [3]);
+                assert_eq!((lent.num_runs, read(lent.runs, 4)), (2, vec![0, 1, 3, 1]));
                 // SAFETY: `num_init` entries are lent.
                 let [first, second] = unsafe { [&*lent.init, &*lent.init.add(1)] };
                 assert_eq!((first.slot, second.slot, first.top_p, first.seed), (1, 2, 1.0, 0));

@@ -3,7 +3,7 @@
 use std::ptr;
 
 use super::groups::groups;
-use super::lower::{DeviceProgram, Op, Tensor};
+use super::lower::{DeviceProgram, Tensor};
 use super::raii::{self, Context, KernelDevice, Lent, Model};
 use super::sys;
 use crate::program::{LayerLinks, Program, Scope, Shard};
@@ -35,7 +35,7 @@ impl<'a> Description<'a> {
         let program = DeviceProgram::of_shards(weights, &programs(weights, &links, &options.part)?)?;
         let tensors = program.tensors.iter().map(|tensor: &Tensor| tensor.desc).collect();
         // these point into the program, whose ops do not move
-        let ops = program.ops.iter().map(Op::raw).collect();
+        let ops = program.raw_ops();
         let rope_dims = ropes.iter().map(|rope| rope.dim() as u32).collect();
         let rope_axes = if weights.spec.rope_sections.is_some() { ropes.iter().flat_map(Rope::axes).collect() } else { Vec::new() };
         let groups = groups(&weights.spec).into_iter().map(raw_group).collect();
@@ -60,15 +60,7 @@ impl<'a> Description<'a> {
 
     /// Describes the model to the device and reserves memory for it.
     pub fn begin(&self, context: Context) -> Result<Model, EngineError> {
-        let positions = self.max_positions();
-        let mut tables = vec![0f32; self.rope_floats()];
-        let mut rest = &mut tables[..];
-        for rope in &self.ropes {
-            let (table, behind) = rest.split_at_mut(positions * rope.dim()); // [max_positions, dim]
-            table.chunks_exact_mut(rope.dim().max(1)).enumerate().for_each(|(position, row)| rope.rotation([position as u32; 3], row));
-            rest = behind;
-        }
-        Model::begin(context, &self.desc(Some(&tables)))
+        Model::begin(context, &self.desc(Some(&rope_tables(&self.ropes, self.max_positions()))))
     }
 
     fn max_blocks(&self) -> usize {
@@ -116,12 +108,26 @@ impl<'a> Description<'a> {
             max_batch_tokens: self.options.max_batch_tokens as u32,
             max_slots: self.options.max_slots as u32,
             max_blocks: self.max_blocks() as u32,
+            slices: spec.deepstack as u32,
+            most_rows: ptr::null(),
             state_slots: if program.states.is_empty() { 0 } else { self.options.state_slots as u32 },
         };
         // SAFETY: every pointer leads into `self` or into the tables, both borrowed, and the counts are the lengths of the same lists. The
         // ops point into the program, which does not change.
         unsafe { Lent::new(raw) }
     }
+}
+
+/// The rotations of positions below `positions` [num_ropes][positions, dim].
+pub fn rope_tables(ropes: &[Rope], positions: usize) -> Vec<f32> {
+    let mut tables = vec![0f32; ropes.iter().map(|rope| positions * rope.dim()).sum()];
+    let mut rest = &mut tables[..];
+    for rope in ropes {
+        let (table, behind) = rest.split_at_mut(positions * rope.dim());
+        table.chunks_exact_mut(rope.dim().max(1)).enumerate().for_each(|(position, row)| rope.rotation([position as u32; 3], row));
+        rest = behind;
+    }
+    tables
 }
 
 /// The programs of all shards of a part of a model.

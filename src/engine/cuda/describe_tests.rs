@@ -1,9 +1,12 @@
 //! Device memory and programs of tiny models, computed without a device.
 
+use std::fmt::Write;
 use std::sync::Arc;
 
+use super::super::encoder_describe::EncoderDescription;
+use super::super::lower::Op;
 use super::*;
-use crate::program::Shard;
+use crate::program::{RowSet, Shard};
 use gguf::GgufFile;
 use model::testing::TinyModel;
 use model::{ARCHS, QUANTS, TensorRole};
@@ -60,6 +63,63 @@ fn every_architecture_has_a_program() {
             assert!(elsewhere || names.contains(role.name(*layer).as_str()), "{}: {} is not used", model.name, role.name(*layer));
         }
     }
+}
+
+/// Encoders of all families run on the device, with every tensor of their files.
+#[test]
+fn every_picture_encoder_has_a_program() {
+    for model in fixtures::vision::vision_models() {
+        let vision = crate::picture_testing::encoder_weights(&model);
+        let of = |patches| EncoderDescription::new(&vision, patches).unwrap_or_else(|error| panic!("{}: {error}", model.name));
+        let (small, large) = (of(64), of(4096));
+        let [small_need, large_need] = [&small, &large].map(|description| description.need().unwrap());
+        assert!(small_need.weights > 0 && small_need.weights == large_need.weights, "{}", model.name);
+        assert!(small_need.scratch < large_need.scratch, "{}: buffers are as long as the picture", model.name);
+        let program = large.program();
+        assert!(program.op_rows.iter().all(|&rows| rows != RowSet::Step), "{}: an op per row of a step", model.name);
+        assert_eq!(program.buffers[program.output.unwrap() as usize].width as usize, vision.spec.row_width(), "{}", model.name);
+        let names: std::collections::HashSet<_> = program.tensors.iter().map(|tensor| tensor.name.as_str()).collect();
+        let is_used = |role: &TensorRole, layer: usize| {
+            let name = role.name(layer);
+            // the row between rows of tiles is not computed
+            *role == TensorRole::NewlineEmbd || names.iter().any(|known| known.ends_with(&name))
+        };
+        for (role, layer) in vision.weights.by_role.keys() {
+            assert!(is_used(role, *layer), "{}: {} is not used", model.name, role.name(*layer));
+        }
+    }
+}
+
+/// Compares the ops of all encoders with `tests/golden/encoders-gpu.txt`, so that no fusion changes unseen. `PENSTOCK_WRITE_GOLDEN=1`
+/// writes the file anew, and `PENSTOCK_LIST_ENCODER` prints one with all arguments.
+#[test]
+fn every_picture_encoder_has_its_ops() {
+    let mut text = String::new();
+    for model in fixtures::vision::vision_models() {
+        let vision = crate::picture_testing::encoder_weights(&model);
+        let description = EncoderDescription::new(&vision, 64).unwrap();
+        let program = description.program();
+        if std::env::var("PENSTOCK_LIST_ENCODER").is_ok_and(|name| name == model.name) {
+            println!("{}", program.listing());
+        }
+        let _ = writeln!(text, "{}", model.name);
+        let mut lines: Vec<(String, usize)> = Vec::new();
+        for (op, rows) in program.ops.iter().zip(&program.op_rows) {
+            let line = format!("{rows:?} {}", op.name());
+            match lines.last_mut().filter(|last| last.0 == line) {
+                Some(last) => last.1 += 1,
+                None => lines.push((line, 1)),
+            }
+        }
+        for (line, count) in lines {
+            let _ = writeln!(text, "  {line}{}", if count > 1 { format!(" × {count}") } else { String::new() });
+        }
+    }
+    let path = fixtures::golden("encoders-gpu.txt");
+    if std::env::var_os("PENSTOCK_WRITE_GOLDEN").is_some() {
+        std::fs::write(&path, &text).unwrap();
+    }
+    assert_eq!(text, std::fs::read_to_string(&path).unwrap_or_default());
 }
 
 #[test]
@@ -126,7 +186,7 @@ fn a_program_that_names_what_is_not_there_is_refused_on_the_gpu() {
         let mut description = Description::new(&weights, &options).unwrap();
         let mut ops = std::mem::take(&mut description.program.ops);
         ops.iter_mut().for_each(|op| change(op, &description.program));
-        description.ops = ops.iter().map(Op::raw).collect();
+        description.ops = ops.iter().map(|op| op.raw(sys::PEN_ROWS_STEP)).collect();
         description.begin(Context::create(0).unwrap()).err().map(|error| error.to_string()).unwrap_or_default()
     };
     assert_eq!(refusal(&|_, _| ()), "");
@@ -223,7 +283,12 @@ fn ranges_of_layers_join_to_the_whole() {
         assert_eq!((first.inputs.len(), second.output, first.head.w), (0, None, sys::PEN_NONE), "{}", model.name);
         for (program, rows) in [(&first, first.output), (&second, second.inputs.first().copied())] {
             let buffer = program.buffers[rows.expect("rows of the stream") as usize];
-            assert_eq!(buffer, sys::pen_buffer { r#type: sys::PEN_F32, width: hidden, per_token: 1 }, "{}", model.name);
+            assert_eq!(
+                buffer,
+                sys::pen_buffer { r#type: sys::PEN_F32, width: hidden, per_token: 1, rows: sys::PEN_ROWS_STEP },
+                "{}",
+                model.name
+            );
             let mut next = 0;
             for cache in &program.caches {
                 assert!(cache.place <= next, "{}: place {} of {next}", model.name, cache.place);

@@ -5,6 +5,8 @@
 mod batch;
 mod classifier;
 mod describe;
+mod encoder;
+mod encoder_describe;
 mod groups;
 mod kernels;
 mod load;
@@ -25,16 +27,17 @@ use super::pool_blocks::grown_blocks;
 use super::program::{Program, Scope};
 use super::rope::ropes;
 use super::{
-    BackendKind, Batch, DefaultLoad, DeviceMemory, Engine, EngineError, EngineInfo, EngineOptions, Input, KernelsOn, KvCapacity,
+    BackendKind, Batch, DefaultLoad, DeviceMemory, Encoder, Engine, EngineError, EngineInfo, EngineOptions, Input, KernelsOn, KvCapacity,
     LoopLimits, LoopTimes, Masks, Resident, StepId, StepOutput, StepSize,
 };
 use batch::FlatBatch;
 use classifier::Classifier;
 use describe::Description;
+pub use encoder::CudaEncoder;
 use groups::groups;
 use load::CopyPlan;
 use lower::DeviceProgram;
-use model::{ModelSpec, Pooling, Weights};
+use model::{ModelSpec, Pooling, VisionWeights, Weights};
 use need::{Need, Reserve};
 use raii::{Context, KernelDevice, Runner};
 use results::{ResultLayout, Results};
@@ -120,6 +123,14 @@ impl Device for Gpu {
     fn open(self: Box<Self>, weights: Weights, options: &EngineOptions) -> Result<Box<dyn Engine>, EngineError> {
         Ok(Box::new(CudaEngine::new(self.context, self.index, weights, options)?))
     }
+}
+
+/// Opens a picture encoder on the GPU of this index.
+///
+/// # Errors
+/// As [`CudaEncoder::new`].
+pub fn open_encoder(vision: &VisionWeights, index: u32, most_patches: usize) -> Result<Box<dyn Encoder>, EngineError> {
+    Ok(Box::new(CudaEncoder::new(Context::create(index)?, vision, most_patches)?))
 }
 
 /// The state of a sequence slot after the batches so far.
@@ -214,7 +225,7 @@ impl CudaEngine {
             bidirectional: spec.arch.bidirectional,
             loops,
             refuses_grids: spec.rope_sections.is_none().then_some("the model rotates by one"),
-            refuses_rows: refused_rows(&spec),
+            refuses_rows: None,
         };
         let device_slots = DeviceSlots::new(&limits.kv, options.max_slots, has_head, spec.rope_sections.is_some());
         Ok(Self {
@@ -309,15 +320,6 @@ fn tell_loops(resident: Resident, init: &sys::pen_kv_init) {
     }
 }
 
-/// Why the device refuses rows that are embeddings.
-fn refused_rows(spec: &ModelSpec) -> Option<&'static str> {
-    match (spec.deepstack > 0, spec.has_whole_pictures()) {
-        (true, _) => Some("a GPU adds them to no layer but the first: use --backend cpu"),
-        (_, true) => Some("a GPU hides later rows of a picture from earlier ones: use --backend cpu"),
-        _ => None,
-    }
-}
-
 impl Engine for CudaEngine {
     fn spec(&self) -> &ModelSpec {
         &self.spec
@@ -379,6 +381,10 @@ impl Engine for CudaEngine {
 
     fn loop_limits(&self) -> Option<LoopLimits> {
         self.limits.loops
+    }
+
+    fn is_shared(&self) -> bool {
+        encoder::is_at_work()
     }
 
     fn end_loops(&mut self) {

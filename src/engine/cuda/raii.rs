@@ -310,6 +310,30 @@ impl Drop for Runner {
     }
 }
 
+/// A picture encoder, which runs steps of its own.
+pub struct EncoderRunner(Model);
+
+// SAFETY: as for `Context`.
+unsafe impl Send for EncoderRunner {}
+
+impl EncoderRunner {
+    /// Waits until the model's tensors are there.
+    pub fn new(mut model: Model) -> Result<Self, EngineError> {
+        model.finish()?;
+        Ok(Self(model))
+    }
+
+    /// Encodes pictures and waits for their rows.
+    ///
+    /// # Safety
+    /// `out` has room for the output's rows of these pictures.
+    pub unsafe fn encode(&mut self, pictures: &Lent<sys::pen_pictures>, out: &mut [f32]) -> Result<(), EngineError> {
+        // SAFETY: the model is alive; what `pictures` lends has the lengths that it gives and lives through the call; `out` is valid for
+        // writes of the output's rows by the caller's promise.
+        check(unsafe { sys::pen_encode(self.0.raw, &**pictures, out.as_mut_ptr()) }, "pictures")
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

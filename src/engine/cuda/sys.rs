@@ -2,10 +2,12 @@
 
 #![allow(non_camel_case_types, reason = "the names are those of the C header")]
 
+mod pictures;
 mod step;
 
 use std::ffi::{c_char, c_void};
 
+pub use pictures::{pen_add_slice, pen_among, pen_mix, pen_patch, pen_patches, pen_pictures, pen_span, pen_spans, pen_terms};
 pub use step::{pen_batch, pen_kv_init, pen_masks, pen_output, pen_row, pen_slot_init, pen_table};
 
 pub const PEN_ABI_VERSION: u32 = 11;
@@ -37,6 +39,13 @@ pub const PEN_RESIDENT_ON: u32 = 2;
 pub const PEN_FIRST_EMBEDDING: i32 = -1073741824;
 
 pub const PEN_NONE: u32 = 0xffffffff;
+pub const PEN_ROWS_STEP: u32 = 0;
+pub const PEN_ROWS_PATCHES: u32 = 1;
+pub const PEN_ROWS_TOWER: u32 = 2;
+pub const PEN_ROWS_CELLS: u32 = 3;
+pub const PEN_ROWS_QUERIES: u32 = 4;
+pub const PEN_ROWS_BROKEN: u32 = 5;
+pub const PEN_NUM_ROW_SETS: usize = 6;
 pub const PEN_VECTOR: u32 = 0;
 pub const PEN_MATRIX: u32 = 1;
 pub const PEN_UPPER_HALF: u32 = 2;
@@ -64,9 +73,16 @@ pub const PEN_SIGMOID: u32 = 8;
 pub const PEN_TANH: u32 = 9;
 pub const PEN_SOFTPLUS: u32 = 10;
 pub const PEN_EXP: u32 = 11;
+pub const PEN_GELU_QUICK: u32 = 12;
+pub const PEN_PAIRS_ADJACENT: u32 = 0;
+pub const PEN_PAIRS_HALVES: u32 = 1;
+pub const PEN_PAIRS_QUARTERS: u32 = 2;
 pub const PEN_SLIDING: u32 = 0;
 pub const PEN_CHUNKED: u32 = 1;
 pub const PEN_SYMMETRIC: u32 = 2;
+pub const PEN_SIGHT_CAUSAL: u32 = 0;
+pub const PEN_SIGHT_WHOLE: u32 = 1;
+pub const PEN_SIGHT_LATER: u32 = 2;
 pub const PEN_GATE_SOFTMAX: u32 = 0;
 pub const PEN_GATE_SIGMOID: u32 = 1;
 pub const PEN_GATE_SOFTMAX_OF_CHOSEN: u32 = 2;
@@ -87,6 +103,10 @@ pub const PEN_OP_PREDICT: u32 = 13;
 pub const PEN_OP_CORRECT: u32 = 14;
 pub const PEN_OP_MATCH: u32 = 15;
 pub const PEN_OP_EXCHANGE: u32 = 16;
+pub const PEN_OP_ADD_SLICE: u32 = 17;
+pub const PEN_OP_PATCHES: u32 = 18;
+pub const PEN_OP_MIX: u32 = 19;
+pub const PEN_OP_AMONG: u32 = 20;
 
 #[repr(C)]
 pub struct pen_ctx {
@@ -120,6 +140,7 @@ pub struct pen_buffer {
     pub r#type: u32,
     pub width: u32,
     pub per_token: u32,
+    pub rows: u32,
 }
 
 #[repr(C)]
@@ -294,7 +315,7 @@ pub struct pen_heads {
     pub norm_behind: u32,
     pub rope: u32,
     pub rope_first: u32,
-    pub rope_halves: u32,
+    pub rope_pairs: u32,
     pub cache: u32,
     pub values: u32,
     pub clamp: f32,
@@ -324,6 +345,7 @@ pub struct pen_attention {
     pub window: u32,
     pub window_kind: u32,
     pub bidirectional: u32,
+    pub run_sight: u32,
     pub sinks: u32,
     pub eps: f32,
     pub scale: f32,
@@ -453,6 +475,7 @@ pub struct pen_match {
 #[repr(C)]
 pub struct pen_op {
     pub kind: u32,
+    pub rows: u32,
     pub args: *const c_void,
 }
 
@@ -495,6 +518,8 @@ pub struct pen_model_desc {
     pub max_slots: u32,
     pub max_blocks: u32,
     pub state_slots: u32,
+    pub slices: u32,
+    pub most_rows: *const u32,
 }
 
 #[repr(C)]
@@ -558,4 +583,5 @@ unsafe extern "C" {
     pub fn pen_submit(model: *mut pen_model, kv: *mut pen_kv, batch: *const pen_batch, step: *mut u64) -> pen_status;
     pub fn pen_sample(model: *mut pen_model, step: u64, masks: *const pen_masks) -> pen_status;
     pub fn pen_collect(model: *mut pen_model, out: *mut pen_output) -> pen_status;
+    pub fn pen_encode(model: *mut pen_model, pictures: *const pen_pictures, out: *mut f32) -> pen_status;
 }

@@ -18,6 +18,7 @@ use super::fair_queue::{FairQueue, Refusal};
 use super::reader::PictureReader;
 use super::row_cache::{PictureKey, RowCache, picture_key};
 use super::rules::{EncodedPicture, PictureRules};
+use engine::BackendKind;
 use images::DecodeLimits;
 use metrics::ModelMetrics;
 use model::ModelSpec;
@@ -41,6 +42,17 @@ pub struct EncoderThread {
     metrics: Arc<ModelMetrics>,
 }
 
+/// Where an encoder runs.
+#[derive(Clone, Copy, Debug)]
+pub struct EncoderPlace {
+    /// The language model's device, on which the encoder runs if it can.
+    pub device: (BackendKind, u32),
+    /// The encoder's own threads on a CPU. 0: one per core.
+    pub threads: usize,
+    /// The most rows of the language model's steps.
+    pub max_batch_tokens: usize,
+}
+
 struct Job {
     file: Arc<[u8]>,
     key: PictureKey,
@@ -48,13 +60,13 @@ struct Job {
 }
 
 impl EncoderThread {
-    /// Opens a mmproj file for a language model and starts the thread. `threads`: the number of the encoder's own threads, 0 for one per
-    /// core.
+    /// Opens a mmproj file for a language model and starts the thread.
     ///
     /// # Errors
     /// As [`PictureReader::open`], or no thread can be started.
-    pub fn start(path: &Path, language: &ModelSpec, tokenizer: &Tokenizer, threads: usize, name: &str) -> anyhow::Result<Self> {
-        let (rules, weights) = PictureRules::open(path, language, tokenizer)?;
+    pub fn start(path: &Path, language: &ModelSpec, tokenizer: &Tokenizer, place: EncoderPlace, name: &str) -> anyhow::Result<Self> {
+        let (mut rules, weights) = PictureRules::open(path, language, tokenizer)?;
+        rules.limit_steps(place.max_batch_tokens);
         let (rules, cache) = (Arc::new(rules), Arc::new(Mutex::new(RowCache::new(MAX_KEPT))));
         let metrics = ModelMetrics::for_model(name);
         let jobs = Arc::new(FairQueue::new(MAX_WAITING));
@@ -65,7 +77,7 @@ impl EncoderThread {
             // Threads of the encoder inherit the priority. Without the right to lower it, they share the processor evenly.
             let _ = rustix::process::nice(NICE);
             let (rules, cache, metrics) = worker;
-            match PictureReader::over(rules, weights, threads) {
+            match PictureReader::over(rules, weights, place.threads, place.device) {
                 Ok(reader) => {
                     let _ = opened.send(Ok(()));
                     Worker { reader, cache, metrics }.run(&queue);

@@ -16,6 +16,11 @@ pub enum PictureError {
     TooManyPixels,
     #[error("the model reads no picture of this size: {0}")]
     Grid(String),
+    #[error(
+        "the picture becomes {rows} rows, which one step must hold, and a step holds {most}: send a smaller picture, or raise \
+         engine.max_batch_tokens"
+    )]
+    TooManyRows { rows: usize, most: usize },
     #[error("pictures are not possible here: send the text alone")]
     OnlyText,
     #[error("the picture at this address has not been fetched: send its bytes in base64")]

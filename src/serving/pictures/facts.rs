@@ -6,8 +6,9 @@ use std::sync::Arc;
 use anyhow::Context;
 
 use super::settings::settings;
+use engine::BackendKind;
 use gguf::GgufFile;
-use model::{ModelSpec, VisionSpec, VisionWeights};
+use model::{ModelSpec, VisionWeights};
 
 /// The rows of pictures that a language model takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +38,8 @@ pub struct EncoderFacts {
     pub most_rows: usize,
     /// Size of the file [bytes].
     pub bytes: u64,
+    /// The memory that the encoder takes on a GPU [bytes]. 0 if it runs on the CPU instead.
+    pub gpu_bytes: u64,
     /// The architectures that the encoder is for. Empty: any.
     languages: &'static [&'static str],
 }
@@ -48,14 +51,23 @@ impl EncoderFacts {
     /// The file cannot be read, is no picture encoder, or is one of a family that is not supported.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let file = Arc::new(GgufFile::open(path)?);
-        let spec = VisionWeights::load(file.clone())?.spec;
-        Self::of(&file, &spec)
+        Self::of(&file, &VisionWeights::load(file.clone())?)
     }
 
-    pub(super) fn of(file: &GgufFile, spec: &VisionSpec) -> anyhow::Result<Self> {
-        let most_rows = settings(file, spec).with_context(|| file.path().display().to_string())?.most_rows();
+    pub(super) fn of(file: &GgufFile, weights: &VisionWeights) -> anyhow::Result<Self> {
+        let spec = &weights.spec;
+        let settings = settings(file, spec).with_context(|| file.path().display().to_string())?;
+        let (most_rows, gpu_bytes) = (settings.most_rows(), engine::encoder_bytes(weights, settings.most_patches(), BackendKind::Cuda));
         let (width, slices, languages) = (spec.output_dim, spec.deep_layers.len(), spec.family.languages);
-        Ok(Self { family: spec.family.name, width, slices, most_rows, bytes: file.file_bytes(), languages })
+        Ok(Self { family: spec.family.name, width, slices, most_rows, bytes: file.file_bytes(), gpu_bytes, languages })
+    }
+
+    /// The memory that the encoder takes on a device of a backend [bytes].
+    pub fn bytes_on(&self, backend: BackendKind) -> u64 {
+        match backend {
+            BackendKind::Cpu => self.bytes,
+            BackendKind::Cuda => self.gpu_bytes,
+        }
     }
 
     /// Checks that the encoder belongs to a language model.

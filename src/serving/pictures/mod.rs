@@ -9,7 +9,7 @@ mod row_cache;
 mod rules;
 mod settings;
 
-pub use encoder_thread::EncoderThread;
+pub use encoder_thread::{EncoderPlace, EncoderThread};
 pub use error::PictureError;
 pub use facts::{EncoderFacts, RowShape};
 pub use reader::{MARKER, PictureReader, PictureRows, PromptPart, items};

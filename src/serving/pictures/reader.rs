@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, ensure};
 
 use super::rules::{EncodedPicture, PictureRules};
-use engine::{BackendKind, Encoder, Picture};
+use engine::{BackendKind, Encoder, EncoderOptions, Picture};
 use images::{Cutting, PicturePlan, PlanChunk, Rgb};
 use model::{ModelSpec, VisionWeights};
 use scheduler::{Items, RowRun};
@@ -41,14 +41,26 @@ impl PictureReader {
     ///
     /// # Errors
     /// As [`PictureRules::open`], or the encoder cannot be opened.
-    pub fn open(path: &Path, language: &ModelSpec, tokenizer: &Tokenizer, threads: usize, backend: BackendKind) -> anyhow::Result<Self> {
+    pub fn open(
+        path: &Path,
+        language: &ModelSpec,
+        tokenizer: &Tokenizer,
+        threads: usize,
+        place: (BackendKind, u32),
+    ) -> anyhow::Result<Self> {
         let (rules, weights) = PictureRules::open(path, language, tokenizer)?;
-        Ok(Self { rules: Arc::new(rules), encoder: engine::open_encoder(weights, threads, backend)? })
+        Self::over(Arc::new(rules), weights, threads, place)
     }
 
-    /// An encoder on the processor, for rules that are open already.
-    pub(super) fn over(rules: Arc<PictureRules>, weights: VisionWeights, threads: usize) -> anyhow::Result<Self> {
-        Ok(Self { rules, encoder: engine::open_encoder(weights, threads, BackendKind::Cpu)? })
+    /// An encoder for rules that are open already, on the device of its language model.
+    pub(super) fn over(
+        rules: Arc<PictureRules>,
+        weights: VisionWeights,
+        threads: usize,
+        place: (BackendKind, u32),
+    ) -> anyhow::Result<Self> {
+        let options = EncoderOptions { place, threads, most_patches: rules.most_patches() };
+        Ok(Self { rules, encoder: engine::open_encoder(weights, options)? })
     }
 
     /// Treats pictures as another program does, for comparisons: how some are cut, and which rows see each other.

@@ -22,6 +22,8 @@ pub struct PictureRules {
     are_whole: bool,
     /// Whether some layer would let them.
     may_be_whole: bool,
+    /// The most rows that may have to be in one step.
+    most_together: usize,
 }
 
 /// The rows of a picture, a run for each chunk of its plan that holds rows.
@@ -45,7 +47,7 @@ impl PictureRules {
     pub fn open(path: &Path, language: &ModelSpec, tokenizer: &Tokenizer) -> anyhow::Result<(Self, VisionWeights)> {
         let file = Arc::new(GgufFile::open(path)?);
         let weights = VisionWeights::load(file.clone())?;
-        let facts = EncoderFacts::of(&file, &weights.spec)?;
+        let facts = EncoderFacts::of(&file, &weights)?;
         facts
             .check(&RowShape::of(language))
             .map_err(|fault| anyhow::anyhow!("{}: {fault}: take the mmproj of this model", path.display()))?;
@@ -58,14 +60,25 @@ impl PictureRules {
             // Gemma 4's models whose layers have inputs of their own are causal.
             are_whole: language.has_whole_pictures() && language.per_layer_input == 0,
             may_be_whole: language.has_whole_pictures(),
+            most_together: usize::MAX,
         };
         Ok((rules, weights))
+    }
+
+    /// Refuses pictures whose rows see each other if a step of the language model does not hold them.
+    pub(super) fn limit_steps(&mut self, max_batch_tokens: usize) {
+        self.most_together = max_batch_tokens;
     }
 
     /// Treats pictures as another program does, for comparisons: how some are cut, and which rows see each other.
     pub(super) fn set_cutting(&mut self, cutting: Cutting) {
         self.settings.cutting = cutting;
         self.are_whole = self.are_whole || self.may_be_whole && cutting == Cutting::LlamaCpp;
+    }
+
+    /// The most patches that the encoder gets at once.
+    pub(super) fn most_patches(&self) -> usize {
+        self.settings.most_patches()
     }
 
     /// The family of encoders.
@@ -82,6 +95,10 @@ impl PictureRules {
         let patches = |side: u32| side as usize / self.encoder.patch_size;
         for tile in &plan.tiles {
             self.encoder.check_grid([patches(tile.height), patches(tile.width)]).map_err(PictureError::Grid)?;
+        }
+        let rows = rows_chunks(&plan).map(|(_, chunk)| chunk.num_rows).max().unwrap_or(0);
+        if self.are_whole && rows > self.most_together {
+            return Err(PictureError::TooManyRows { rows, most: self.most_together });
         }
         Ok(plan)
     }

@@ -38,7 +38,7 @@ fn open(model: &VisionModel, folder: &Path) -> Opened {
     let file = Arc::new(GgufFile::open(&language).unwrap());
     let tokenizer = Tokenizer::open(&file).unwrap();
     let weights = Weights::load(file).unwrap();
-    let reader = PictureReader::open(&mmproj, &weights.spec, &tokenizer, 2, BackendKind::Cpu).unwrap().with_cutting(Cutting::LlamaCpp);
+    let reader = PictureReader::open(&mmproj, &weights.spec, &tokenizer, 2, (BackendKind::Cpu, 0)).unwrap().with_cutting(Cutting::LlamaCpp);
     let options = EngineOptions {
         context: CONTEXT,
         kv_tokens: CONTEXT,
@@ -203,4 +203,20 @@ fn every_family_has_the_chunks_rows_and_logits_of_the_reference() {
     }
     assert!(count > 0, "PENSTOCK_TEST_ARCHITECTURE names no family");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_picture_whose_rows_see_each_other_must_fit_a_step() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, is_whole) in [("gemma3", true), ("qwen2vl", false)] {
+        let model = vision_models().into_iter().find(|model| model.name == name).unwrap();
+        let mut opened = open(&model, folder.path());
+        let rules = Arc::get_mut(&mut opened.reader.rules).unwrap();
+        let (size, whole) = (112, 16);
+        rules.limit_steps(whole - 1);
+        let refused = rules.plan((size, size), 0).err().map(|error| error.to_string()).unwrap_or_default();
+        assert_eq!(refused.contains("16 rows, which one step must hold, and a step holds 15"), is_whole, "{name}: {refused}");
+        rules.limit_steps(whole);
+        assert!(rules.plan((size, size), 0).is_ok(), "{name}");
+    }
 }

@@ -2,9 +2,9 @@
 
 use super::super::sys;
 use super::lowering::{Lowering, Place};
-use super::parts::copy;
+use super::parts::{copy, row_set};
 use super::rounding::is_plain;
-use crate::program::{BufferId, Op, Part};
+use crate::program::{BufferId, Op, Part, RowSet};
 
 /// The length of a float16 row is a multiple of this.
 const ROW_UNIT: usize = 64;
@@ -23,8 +23,8 @@ impl Lowering<'_> {
         }
     }
 
-    fn new_buffer(&mut self, r#type: u32, width: usize, per_token: usize) -> u32 {
-        self.out.buffers.push(sys::pen_buffer { r#type, width: width as u32, per_token: per_token as u32 });
+    fn new_buffer(&mut self, r#type: u32, width: usize, per_token: usize, rows: RowSet) -> u32 {
+        self.out.buffers.push(sys::pen_buffer { r#type, width: width as u32, per_token: per_token as u32, rows: row_set(rows) });
         self.out.buffers.len() as u32 - 1
     }
 
@@ -39,11 +39,12 @@ impl Lowering<'_> {
     }
 
     fn shared_buffer(&mut self, name: &'static str, r#type: u32, width: usize) -> u32 {
-        if let Some(&buffer) = self.shared.get(&(name, width)) {
+        let key = (name, width, self.rows);
+        if let Some(&buffer) = self.shared.get(&key) {
             return buffer;
         }
-        let buffer = self.new_buffer(r#type, width, 1);
-        self.shared.insert((name, width), buffer);
+        let buffer = self.new_buffer(r#type, width, 1, self.rows);
+        self.shared.insert(key, buffer);
         buffer
     }
 
@@ -58,7 +59,7 @@ impl Lowering<'_> {
             Some((dim, padded)) => of.width / dim * padded,
             None => of.width,
         };
-        let place = Place { buffer: self.new_buffer(r#type, width, of.per_row), first: 0 };
+        let place = Place { buffer: self.new_buffer(r#type, width, of.per_row, of.rows), first: 0 };
         self.places[id.0] = Some(place);
         place
     }
@@ -97,7 +98,7 @@ impl Lowering<'_> {
         let (width, per_row) = (self.from.buffer(id).width, self.from.buffer(id).per_row);
         let rows = match self.copies.get(&id) {
             Some(&rows) => rows,
-            None => self.new_buffer(sys::PEN_F16, width, per_row),
+            None => self.new_buffer(sys::PEN_F16, width, per_row, self.from.buffer(id).rows),
         };
         self.copies.insert(id, rows);
         let from = self.part(Part { buffer: id, first: 0, stride: 0 });

@@ -10,7 +10,7 @@ use model::Activation;
 
 pub fn activation(kind: Activation) -> u32 {
     match kind {
-        Activation::GeluQuick => unreachable!("only picture encoders have it, which the device does not run"),
+        Activation::GeluQuick => sys::PEN_GELU_QUICK,
         Activation::Silu => sys::PEN_SILU,
         Activation::Gelu => sys::PEN_GELU,
         Activation::GeluErf => sys::PEN_GELU_ERF,

@@ -7,6 +7,7 @@ use super::rounding::is_plain;
 use crate::EngineError;
 use crate::program::{Attention, Covers, FinishHeads, Heads, Linear};
 use model::arch::WindowKind;
+use model::spec::RunSight;
 use model::{NormKind, RopePairing};
 
 /// The longest head that the fast kernels take.
@@ -18,7 +19,7 @@ fn has_extras(head_dim: usize) -> bool {
 }
 
 /// The destination of finished heads.
-enum HeadTarget {
+pub enum HeadTarget {
     Rows(sys::pen_part),
     Keys(u32),
     Values(u32),
@@ -85,6 +86,11 @@ impl Lowering<'_> {
             window,
             window_kind,
             bidirectional: u32::from(op.bidirectional),
+            run_sight: match op.run_sight {
+                RunSight::Causal => sys::PEN_SIGHT_CAUSAL,
+                RunSight::Whole => sys::PEN_SIGHT_WHOLE,
+                RunSight::Later => sys::PEN_SIGHT_LATER,
+            },
             sinks: self.vector_or_none(op.sinks),
             eps: self.weights.spec.norm_eps,
             scale: op.scale,
@@ -160,7 +166,7 @@ impl Lowering<'_> {
     }
 
     /// Applies bias, clamp, norm, rotation and temperature. A norm over all heads at once is an op of its own between them.
-    fn finish(&mut self, heads: &Heads, to: HeadTarget) -> Result<(), EngineError> {
+    pub fn finish(&mut self, heads: &Heads, to: HeadTarget) -> Result<(), EngineError> {
         let at = self.part(heads.from);
         let (rope, rope_first) = heads.rope.map_or((NONE, 0), |(rope, first)| (rope as u32, first as u32));
         let mut op = self.plain_heads(at, heads.count, heads.dim);
@@ -217,7 +223,11 @@ impl Lowering<'_> {
             norm_behind: 0,
             rope: NONE,
             rope_first: 0,
-            rope_halves: u32::from(self.from.pairing == RopePairing::Halves),
+            rope_pairs: match self.from.pairing {
+                RopePairing::Adjacent => sys::PEN_PAIRS_ADJACENT,
+                RopePairing::Halves => sys::PEN_PAIRS_HALVES,
+                RopePairing::Quarters => sys::PEN_PAIRS_QUARTERS,
+            },
             cache: NONE,
             values: 0,
             clamp: 0.0,

@@ -9,7 +9,7 @@ use super::parts::{DeviceProgram, NO_NORM};
 use super::rounding::halves;
 use super::tensor::Form;
 use crate::EngineError;
-use crate::program::{self, BufferId, Exchange, Program, TensorId};
+use crate::program::{self, BufferId, Exchange, Program, RowSet, TensorId};
 use model::{LayerGroup, NormKind, Weights};
 
 /// Where the device holds a buffer: a buffer of its own, or elements of a shared one.
@@ -40,7 +40,10 @@ pub struct Lowering<'a> {
     pub rounded: HashMap<BufferId, u32>,
     /// The copies' buffers.
     pub copies: HashMap<BufferId, u32>,
-    pub shared: HashMap<(&'static str, usize), u32>,
+    /// The buffers that layers share, by name, width and rows.
+    pub shared: HashMap<(&'static str, usize, RowSet), u32>,
+    /// The set of rows that the op being lowered works on.
+    pub rows: RowSet,
     /// A branch that is not yet added to the stream, and the weight of its RMS norm.
     pub pending: Option<(BufferId, u32)>,
     /// A norm of the stream that the next product computes: of which buffer it is the value.
@@ -66,6 +69,7 @@ impl<'a> Lowering<'a> {
             rounded: HashMap::new(),
             copies: HashMap::new(),
             shared: HashMap::new(),
+            rows: from.buffer(from.stream).rows,
             pending: None,
             held: None,
             parts: Vec::new(),
@@ -132,6 +136,9 @@ impl<'a> Lowering<'a> {
 
     fn lower(&mut self, op: &program::Op) -> Result<(), EngineError> {
         use program::Op::*;
+        let from = self.from;
+        let written = op.uses(&|id| from.buffer(id).width).into_iter().find(|used| used.kind.writes());
+        self.rows = written.map_or(self.rows, |used| from.buffer(used.part.buffer).rows);
         match op {
             Embed(op) => self.embed(op),
             Norm(op) => self.norm(op),
@@ -149,14 +156,15 @@ impl<'a> Lowering<'a> {
             Predict(op) => self.predict(op),
             Correct(op) => self.correct(op),
             Match(op) => self.match_length(op),
-            // adds nothing to rows that are tokens, and the engine refuses others
-            AddSlice(_) => Ok(()),
-            Exchange(_) | AddShared(_) | Among(_) | Mix(_) => Err(EngineError::Unsupported(format!("op {} on a GPU", op.name()))),
+            AddSlice(op) => self.add_slice(op),
+            Among(op) => self.among(op),
+            Mix(op) => self.mix(op),
+            Exchange(_) | AddShared(_) => Err(EngineError::Unsupported(format!("op {} on a GPU", op.name()))),
         }
     }
 
     pub fn op(&mut self, op: impl Into<Op>) {
-        self.out.ops.push(op.into());
+        self.out.push(op, self.rows);
     }
 
     /// Assigns caches and states to the layers.

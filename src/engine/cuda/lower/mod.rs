@@ -11,6 +11,7 @@ mod heads;
 mod lowering;
 mod op;
 mod parts;
+mod pictures;
 mod products;
 mod rounding;
 mod shards;
@@ -20,10 +21,10 @@ mod tensor;
 mod tensors;
 
 use crate::EngineError;
-use crate::program::Program;
-use model::Weights;
+use crate::program::{EncoderProgram, Program};
+use model::{VisionWeights, Weights};
 pub use op::Op;
-pub use parts::DeviceProgram;
+pub use parts::{DeviceProgram, row_set};
 pub use tensor::Tensor;
 
 impl DeviceProgram {
@@ -42,5 +43,13 @@ impl DeviceProgram {
     pub fn of_shards(weights: &Weights, programs: &[Program]) -> Result<Self, EngineError> {
         shards::check(programs)?;
         shards::join(weights, programs)
+    }
+
+    /// Lowers the program of a picture encoder.
+    ///
+    /// # Errors
+    /// [`EngineError::Unsupported`] for what no op of the device computes.
+    pub fn of_encoder(vision: &VisionWeights, encoder: &EncoderProgram) -> Result<Self, EngineError> {
+        pictures::lower(vision, encoder)
     }
 }

@@ -18,10 +18,10 @@ macro_rules! ops {
                 }
             }
 
-            /// The op in the C side's form. It points into `self`.
-            pub fn raw(&self) -> sys::pen_op {
+            /// The op in the C side's form, for the rows of a set. It points into `self`.
+            pub fn raw(&self, rows: u32) -> sys::pen_op {
                 match self {
-                    $(Op::$name(args) => sys::pen_op { kind: sys::$kind, args: ptr::from_ref(args).cast() },)*
+                    $(Op::$name(args) => sys::pen_op { kind: sys::$kind, rows, args: ptr::from_ref(args).cast() },)*
                 }
             }
         }
@@ -52,4 +52,8 @@ ops! {
     Correct(pen_correct) = PEN_OP_CORRECT,
     Match(pen_match) = PEN_OP_MATCH,
     Exchange(pen_exchange) = PEN_OP_EXCHANGE,
+    AddSlice(pen_add_slice) = PEN_OP_ADD_SLICE,
+    Patches(pen_patches) = PEN_OP_PATCHES,
+    Mix(pen_mix) = PEN_OP_MIX,
+    Among(pen_among) = PEN_OP_AMONG,
 }

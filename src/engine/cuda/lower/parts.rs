@@ -5,6 +5,7 @@ use std::fmt::Write;
 use super::super::sys;
 use super::op::Op;
 use super::tensor::Tensor;
+use crate::program::{RowSet, Rule, Within};
 
 /// Stands for no tensor and for no buffer.
 pub const NONE: u32 = sys::PEN_NONE;
@@ -20,6 +21,12 @@ pub struct DeviceProgram {
     /// The buffers of the rows that the program begins with, one per shard. None if it begins with tokens.
     pub inputs: Vec<u32>,
     pub ops: Vec<Op>,
+    /// The set of rows that each op works on.
+    pub op_rows: Vec<RowSet>,
+    /// The rules of an encoder's lists of mixed rows.
+    pub mixes: Vec<Rule>,
+    /// An encoder's lists of rows that see each other: what they see, and the set of the rows that do.
+    pub spans: Vec<(Within, RowSet)>,
     /// The buffer of the rows that the program ends with. None if it ends with logits.
     pub output: Option<u32>,
     pub head: sys::pen_head,
@@ -35,6 +42,9 @@ impl Default for DeviceProgram {
             states: Vec::new(),
             inputs: Vec::new(),
             ops: Vec::new(),
+            op_rows: Vec::new(),
+            mixes: Vec::new(),
+            spans: Vec::new(),
             output: None,
             head: sys::pen_head { norm: NO_NORM, w: NONE, bias: NONE, scale: 1.0, soft_cap: 0.0 },
         }
@@ -42,6 +52,16 @@ impl Default for DeviceProgram {
 }
 
 impl DeviceProgram {
+    pub fn push(&mut self, op: impl Into<Op>, rows: RowSet) {
+        self.ops.push(op.into());
+        self.op_rows.push(rows);
+    }
+
+    /// The ops in the C side's form. They point into the program's ops.
+    pub fn raw_ops(&self) -> Vec<sys::pen_op> {
+        self.ops.iter().zip(&self.op_rows).map(|(op, &rows)| op.raw(row_set(rows))).collect()
+    }
+
     /// The program as text: the tensors, the buffers and the ops with their arguments, which name tensors and buffers by their numbers.
     pub fn listing(&self) -> String {
         let mut out = String::from("tensors: rows × columns of each matrix\n");
@@ -51,7 +71,7 @@ impl DeviceProgram {
             let _ = writeln!(out, "{i:>5}  {kind:10} {count:>4} of {rows} × {cols}, type {type}  {}", tensor.name);
         }
         out.push_str("buffers: elements per row\n");
-        for (i, sys::pen_buffer { r#type, width, per_token }) in self.buffers.iter().enumerate() {
+        for (i, sys::pen_buffer { r#type, width, per_token, .. }) in self.buffers.iter().enumerate() {
             let kind = if *r#type == sys::PEN_F16 { "float16" } else { "float32" };
             let _ = writeln!(out, "{i:>5}  {kind:10} {per_token:>4} of {width}");
         }
@@ -68,6 +88,18 @@ impl DeviceProgram {
         };
         // stands for no tensor and no buffer
         out.replace(&NONE.to_string(), "-")
+    }
+}
+
+/// The C side's number of a set of rows.
+pub fn row_set(rows: RowSet) -> u32 {
+    match rows {
+        RowSet::Step => sys::PEN_ROWS_STEP,
+        RowSet::Patches => sys::PEN_ROWS_PATCHES,
+        RowSet::Tower => sys::PEN_ROWS_TOWER,
+        RowSet::Cells => sys::PEN_ROWS_CELLS,
+        RowSet::Queries => sys::PEN_ROWS_QUERIES,
+        RowSet::Broken => sys::PEN_ROWS_BROKEN,
     }
 }
 

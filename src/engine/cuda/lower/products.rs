@@ -6,7 +6,7 @@ use super::lowering::Lowering;
 use super::parts::{NO_NORM, NONE};
 use crate::EngineError;
 use crate::program::slices::MAX_SLICES;
-use crate::program::{Activate, BufferId, EachHead, Linear, Op, TensorId};
+use crate::program::{Activate, BufferId, EachHead, Heads, Linear, Op, TensorId};
 use model::Activation;
 
 impl Lowering<'_> {
@@ -18,6 +18,7 @@ impl Lowering<'_> {
                 self.finishes_heads(attention, op)
             }
             Some(Op::Activate(activate)) if op.products.iter().any(|(_, out)| out == activate.up) => true,
+            Some(Op::Among(among)) if op.products.iter().any(|(_, out)| out == among.queries.from.buffer) => true,
             _ => op.products.iter().count() == 1,
         }
     }
@@ -26,13 +27,10 @@ impl Lowering<'_> {
         let products: Vec<(TensorId, BufferId)> = op.products.iter().collect();
         match self.next() {
             Some(Op::Attention(attention)) if products[0].1 == attention.queries.from.buffer => {
-                // q, k and v lie side by side; a gate has its own buffer
-                let heads = [Some(attention.queries), attention.keys, attention.values];
-                let is_of_heads = |id: BufferId| heads.iter().flatten().any(|heads| heads.from.buffer == id);
-                let together = products.iter().take_while(|(_, out)| is_of_heads(*out)).count();
-                let (qkv, others) = products.split_at(together);
-                self.side_by_side(op.input, qkv, "qkv")?;
-                others.iter().try_for_each(|&product| self.product(op.input, product, false))
+                self.heads_side_by_side(op.input, &products, &[Some(attention.queries), attention.keys, attention.values])
+            }
+            Some(Op::Among(among)) if products[0].1 == among.queries.from.buffer => {
+                self.heads_side_by_side(op.input, &products, &[among.queries, among.keys, among.values].map(Some))
             }
             Some(Op::Activate(activate)) if products.last().map(|(_, out)| *out) == Some(activate.up) => {
                 if let Some(both) = self.gate_and_up(activate, &products)? {
@@ -46,6 +44,20 @@ impl Lowering<'_> {
             _ if op.in_slices => products.into_iter().try_for_each(|product| self.joined_product(op.input, product, op.add)),
             _ => products.into_iter().try_for_each(|product| self.product(op.input, product, op.add)),
         }
+    }
+
+    /// Products of which q, k and v lie side by side. A gate has its own buffer.
+    fn heads_side_by_side(
+        &mut self,
+        input: BufferId,
+        products: &[(TensorId, BufferId)],
+        heads: &[Option<Heads>],
+    ) -> Result<(), EngineError> {
+        let is_of_heads = |id: BufferId| heads.iter().flatten().any(|heads| heads.from.buffer == id);
+        let together = products.iter().take_while(|(_, out)| is_of_heads(*out)).count();
+        let (qkv, others) = products.split_at(together);
+        self.side_by_side(input, qkv, "qkv")?;
+        others.iter().try_for_each(|&product| self.product(input, product, false))
     }
 
     /// The matrix that gate and up share, if the product itself can apply the activation.

@@ -10,12 +10,13 @@ pub fn halves(program: &Program) -> Vec<bool> {
     let (mut is_factor, mut is_float) = (vec![false; program.buffers.len()], vec![false; program.buffers.len()]);
     is_float[program.stream.0] = true;
     for step in &program.ops {
-        let rounds = matches!(step.op, Op::Norm(_) | Op::Map(_) | Op::Activate(_) | Op::Attention(_) | Op::Heads(_));
+        let rounds = matches!(step.op, Op::Norm(_) | Op::Map(_) | Op::Activate(_) | Op::Attention(_) | Op::Among(_) | Op::Heads(_));
         let is_copy = matches!(&step.op, Op::Map(map) if !map.add && map.from.buffer != map.to.buffer && map.to.buffer == program.stream);
         for used in step.op.uses(&width) {
             let id = used.part.buffer.0;
             is_factor[id] |= used.kind == UseKind::Factor;
-            is_float[id] |= used.kind.writes() && !rounds || is_copy && used.kind == UseKind::Read;
+            let is_mixed = matches!(step.op, Op::Mix(_));
+            is_float[id] |= used.kind.writes() && !rounds || (is_copy || is_mixed) && used.kind == UseKind::Read;
         }
         if let Op::Attention(op) = &step.op
             && is_plain(&op.queries)

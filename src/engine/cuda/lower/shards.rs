@@ -8,7 +8,7 @@ use super::lowering::Lowering;
 use super::parts::{DeviceProgram, NONE};
 use crate::EngineError;
 use crate::program::slices::MAX_SLICES;
-use crate::program::{Program, Shard};
+use crate::program::{Program, RowSet, Shard};
 use model::Weights;
 
 /// Refuses anything but all shards of a model in their order.
@@ -38,7 +38,7 @@ pub fn join(weights: &Weights, programs: &[Program]) -> Result<DeviceProgram, En
         }
         let halves = shards.iter().all(|shard| shard.in_halves);
         let parts: Vec<Option<u32>> = shards.iter_mut().flat_map(|shard| std::mem::take(&mut shard.parts)).collect();
-        out.ops.push(exchange(&parts, &exchanges, halves)?.into());
+        out.push(exchange(&parts, &exchanges, halves)?, RowSet::Step);
     }
     if let Some(first) = shards.first_mut() {
         first.lend(&mut out, Lowering::end)?;

@@ -75,7 +75,7 @@ impl Lowering<'_> {
                 // two buffers take turns
                 let other = self.shared_floats("x, moved", hidden);
                 let other = if x == other { self.shared_floats("x", hidden) } else { other };
-                self.shared.entry(("x", hidden)).or_insert(x);
+                self.shared.entry(("x", hidden, self.rows)).or_insert(x);
                 of.x_out = other;
                 self.move_to(self.from.stream, other, 0);
                 self.rounded.remove(&self.from.stream);
@@ -99,6 +99,7 @@ impl Lowering<'_> {
 
     pub fn settle(&mut self) {
         let Some((branch, weight)) = self.pending.take() else { return };
+        self.rows = self.from.buffer(self.from.stream).rows;
         let hidden = self.from.buffer(branch).width;
         let (branch, x) = (self.buffer(branch), self.buffer(self.from.stream));
         let at = sys::pen_part { buffer: branch, first: 0, stride: 0 };

@@ -34,7 +34,7 @@ impl Lowering<'_> {
     pub fn matrix(&mut self, id: TensorId) -> Result<u32, EngineError> {
         let weight = self.weight(id)?;
         let of = self.from.tensor(id);
-        if matches!(of.source, program::Source::LatentKeys(_)) {
+        if matches!(of.source, program::Source::LatentKeys(_) | program::Source::Transposed(_)) {
             let desc = sys::pen_tensor { r#type: F16, ..desc(sys::PEN_MATRIX, of, &weight) };
             let make = move |weights: &Weights| transposed(weights, &weight);
             return Ok(self.tensor(id, Form::Matrices, desc, Source::Made(Box::new(make))));

@@ -103,6 +103,8 @@ pub struct pen_batch {
     pub rows: *const pen_row,
     pub tables: *const pen_table,
     pub blocks: *const u32,
+    pub num_runs: u32,
+    pub runs: *const u32,
     pub loop_steps: u32,
 }
 

@@ -1,0 +1,45 @@
+// Decides how rows of a picture encoder attend to each other: pure functions, compiled by a host's compiler, too.
+//
+//   kernel               when                         why
+//   among_kernel<D, 2>   spans of more than 64 rows,  a warp's 32 rows share each fragment of K and V, so that shared memory keeps pace
+//                        heads of up to 96 elements   with the tensor cores
+//   among_kernel<D, 1>   shorter spans, such as       blocks of 64 rows, none of which is padding if a window has 64
+//                        windows; longer heads        32 rows of O and S exceed a thread's registers
+#pragma once
+
+#include "../device/numbers.h"
+
+namespace pen {
+
+constexpr int AMONG_KEYS = 64;   // keys of a tile
+constexpr int AMONG_DIM = 128;   // longest head
+constexpr int AMONG_STAGES = 2;  // tiles of K and V in shared memory
+
+// The sizes of heads for which there are kernels.
+constexpr int AMONG_DIMS[] = {32, 64, 80, 96, 128};
+
+// The bytes of a tile's row: an odd number of 16-byte vectors, or a multiple of 128 bytes (attention/tile.cuh).
+PEN_ANYWHERE constexpr int among_row_bytes(int dim) { return (dim % 64 == 0 ? dim / 8 : dim / 8 | 1) * 16; }
+
+struct AmongPlan {
+  int dim;        // that of the kernel: the heads' own, padded; 0: the heads are too long
+  int row_tiles;  // tiles of sixteen rows per warp
+  int warps;
+  int bytes;      // shared memory
+};
+
+// The most rows of a block, if the longest span has so many.
+inline int among_block_rows(int longest) { return longest > 64 ? 128 : 64; }
+
+inline AmongPlan choose_among(int dim, int block_rows) {
+  AmongPlan plan{};
+  for (const int padded : AMONG_DIMS) {
+    if (plan.dim == 0 && dim <= padded) plan.dim = padded;
+  }
+  plan.row_tiles = block_rows > 64 && plan.dim <= 96 ? 2 : 1;
+  plan.warps = block_rows / (16 * plan.row_tiles);
+  plan.bytes = (block_rows + AMONG_STAGES * 2 * AMONG_KEYS) * among_row_bytes(plan.dim);
+  return plan;
+}
+
+}  // namespace pen
