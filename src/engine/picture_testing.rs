@@ -9,7 +9,8 @@ use crate::{Batch, Engine, Input, SlotInit, StepOutput};
 use fixtures::vision::{Case, Chunk, EVERY, PictureRows, VisionModel, checksum, picture};
 use gguf::GgufFile;
 use logits::SamplingParams;
-use model::VisionWeights;
+use model::vision::Places;
+use model::{ModelSpec, VisionSpec, VisionWeights};
 
 /// Opens a model's encoder.
 pub fn encoder_weights(model: &VisionModel) -> VisionWeights {
@@ -127,9 +128,57 @@ pub fn difference(got: &[f32], expected: &[f32]) -> f64 {
 }
 
 /// The largest difference of two pictures' rows, in the root mean square of all.
+#[cfg(feature = "cuda")]
 pub fn apart(got: &[f32], expected: &[f32]) -> f64 {
     let squares: f64 = expected.iter().map(|&x| f64::from(x).powi(2)).sum();
     let rms = (squares / expected.len() as f64).sqrt();
     let most = got.iter().zip(expected).map(|(a, b)| (f64::from(*a) - f64::from(*b)).abs() / rms);
     if got.len() != expected.len() || got.iter().any(|x| !x.is_finite()) { f64::INFINITY } else { most.fold(0.0, f64::max) }
+}
+
+/// Sizes of pictures that an encoder takes: a small one and larger ones, or the only one.
+pub fn sizes(spec: &VisionSpec) -> Vec<[usize; 2]> {
+    let cell = spec.merge * spec.patch_size;
+    match spec.family.places {
+        Places::Learned => vec![[spec.image_size; 2]],
+        _ => [[2, 2], [3, 1], [9, 5], [4, 12]].map(|[across, down]| [across * cell, down * cell]).to_vec(),
+    }
+}
+
+/// Σ p · ln(p / q) of the softmax of two rows of logits. Infinite if some logit is not a number.
+pub fn divergence(p: &[f32], q: &[f32]) -> f64 {
+    let normalised = |logits: &[f32]| -> Vec<f64> {
+        let most = logits.iter().copied().fold(f32::MIN, f32::max);
+        let sum: f64 = logits.iter().map(|&x| f64::from(x - most).exp()).sum();
+        logits.iter().map(|&x| f64::from(x - most) - sum.ln()).collect()
+    };
+    let (p, q) = (normalised(p), normalised(q));
+    let sum: f64 = p.iter().zip(&q).map(|(p, q)| p.exp() * (p - q)).sum();
+    if sum.is_nan() { f64::INFINITY } else { sum }
+}
+
+/// A prompt with a picture's rows between some tokens.
+pub fn prompt(spec: &ModelSpec, vision: &VisionSpec, [width, height]: [usize; 2]) -> Case {
+    let cell = vision.merge * vision.patch_size;
+    let (across, down) = ((width / cell) as u32, (height / cell) as u32);
+    let rows = vision.num_rows([height / vision.patch_size, width / vision.patch_size]);
+    let (first, has_grid) = (9, spec.rope_sections.is_some());
+    let place = |row: u32| [first, first + row / across, first + row % across];
+    let next = if has_grid { first + across.max(down) } else { first + rows as u32 };
+    let tokens = |position: u32, count: u32| Chunk::Tokens { position, ids: (position..position + count).map(|i| i * 7 % 300).collect() };
+    let picture = PictureRows {
+        position: first,
+        rows,
+        positions_used: next - first,
+        width,
+        height,
+        crc: 0,
+        positions: if has_grid { (0..rows as u32).map(place).collect() } else { Vec::new() },
+        row_width: vision.row_width(),
+        kept: Vec::new(),
+        head: Vec::new(),
+        statistics: Vec::new(),
+    };
+    let chunks = vec![tokens(0, first), Chunk::Picture(Box::new(picture)), tokens(next, 6)];
+    Case { prompt: String::new(), pictures: Vec::new(), chunks, logits: Vec::new(), greedy: Vec::new(), next_position: next + 6 }
 }

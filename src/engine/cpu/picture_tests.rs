@@ -2,8 +2,9 @@
 
 use super::testing::{open, options};
 use super::{CpuEncoder, CpuOptions, simd};
-use crate::picture_testing::{difference, encode, encoder_weights, last_logits, only, row_difference};
-use fixtures::vision::{Chunk, VisionModel, vision_models};
+use crate::picture_testing::{difference, divergence, encode, encoder_weights, last_logits, only, prompt, row_difference, sizes};
+use crate::{Encoder, Engine, Picture};
+use fixtures::vision::{Chunk, VisionModel, picture, vision_models};
 
 /// The largest difference of a row's float, in the row's root mean square.
 const ROW_BOUND: f64 = 1e-4;
@@ -68,4 +69,26 @@ fn language_models_read_the_rows_as_the_reference_does() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join(", "));
+}
+
+/// What rounding does to the models that a GPU is compared with: little, so that a comparison can find a fault.
+#[test]
+fn calm_models_do_not_magnify_what_is_rounded() {
+    for model in vision_models().into_iter().filter(|model| model.name == ROUGH.0) {
+        let mut encoder = encoder(&model);
+        let options = CpuOptions { context: 1024, num_blocks: 32 * 16, max_batch_tokens: 1024, ..options() };
+        let files = [model.language_model(), model.calm_language_model()];
+        let mut engines = files.map(|file| open(&file, &options, simd::dispatch::available()[0]).unwrap());
+        let mut worst = [0f64; 2];
+        for size in sizes(encoder.spec()) {
+            let rows = encoder.encode(&[Picture { width: size[0], height: size[1], rgb: &picture(size) }]).unwrap();
+            let moved: Vec<f32> = rows[0].iter().enumerate().map(|(i, x)| x * (1.0 + 1e-3 * (i as f32).sin())).collect();
+            for (engine, worst) in engines.iter_mut().zip(&mut worst) {
+                let case = prompt(engine.spec(), encoder.spec(), size);
+                let [before, after] = [&rows, &vec![moved.clone()]].map(|rows| last_logits(engine, &case, rows));
+                *worst = worst.max(divergence(&before, &after));
+            }
+        }
+        assert!(worst[0] > 1.0 && worst[1] < 1e-4, "{}: {worst:?}", model.name);
+    }
 }

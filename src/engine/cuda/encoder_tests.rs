@@ -9,19 +9,21 @@ use std::time::{Duration, Instant};
 use super::super::{CudaEngine, MAX_IN_FLIGHT, tests};
 use super::*;
 use crate::cpu::CpuEncoder;
-use crate::picture_testing::{apart, difference, encode, encoder_weights, last_logits, only, row_difference};
+use crate::picture_testing::{apart, difference, divergence, encode, encoder_weights, last_logits, only, prompt, row_difference, sizes};
 use crate::{BackendKind, BlockTables, Engine, EngineOptions, StepOutput};
-use fixtures::vision::{Case, Chunk, PictureRows, VisionModel, picture, vision_models};
+use fixtures::vision::{Chunk, VisionModel, picture, vision_models};
 use gguf::{GgufBuilder, GgufFile};
 use model::testing::TinyModel;
-use model::{Arch, ModelSpec, QUANTS, Weights};
+use model::{Arch, QUANTS, Weights};
 
-/// The largest difference of a row's float from the reference, in the row's root mean square: inputs of products are float16.
+/// The largest difference of a row's float from the CPU and the reference, in the row's root mean square: inputs of products are float16.
+/// An H200's are 2.2e-3 to 8.0e-3.
 const ROW_BOUND: f64 = 2e-2;
-/// Gemma 4 magnifies what is rounded.
-const ROUGH: (&str, f64) = ("gemma4", 2e-1);
-/// The largest divergence of the next token's distribution from the CPU's.
-const KL_BOUND: f64 = 1e-3;
+/// The largest divergence of the next token's distribution from the CPU's. An H200's are 7.8e-8 to 7.5e-6.
+const KL_BOUND: f64 = 2e-5;
+/// A family whose weights magnify what is rounded, even if they are calm. With a padding of another token, or with rows that do not see each
+/// other, it would diverge by 0.4 and more.
+const ROUGH: (&str, f64) = ("gemma4", 1e-3);
 const CONTEXT: usize = 1024;
 
 fn encoder(model: &VisionModel) -> CudaEncoder {
@@ -31,26 +33,6 @@ fn encoder(model: &VisionModel) -> CudaEncoder {
 
 fn on_cpu(model: &VisionModel) -> CpuEncoder {
     CpuEncoder::new(encoder_weights(model), 2).unwrap_or_else(|error| panic!("{}: {error}", model.name))
-}
-
-/// Sizes of pictures that an encoder takes: a small one and larger ones, or the only one.
-fn sizes(spec: &VisionSpec) -> Vec<[usize; 2]> {
-    let cell = spec.merge * spec.patch_size;
-    match spec.family.places {
-        Places::Learned => vec![[spec.image_size; 2]],
-        _ => [[2, 2], [3, 1], [9, 5], [4, 12]].map(|[across, down]| [across * cell, down * cell]).to_vec(),
-    }
-}
-
-/// Σ p · ln(p / q) of the softmax of two rows of logits.
-fn divergence(p: &[f32], q: &[f32]) -> f64 {
-    let normalised = |logits: &[f32]| -> Vec<f64> {
-        let most = logits.iter().copied().fold(f32::MIN, f32::max);
-        let sum: f64 = logits.iter().map(|&x| f64::from(x - most).exp()).sum();
-        logits.iter().map(|&x| f64::from(x - most) - sum.ln()).collect()
-    };
-    let (p, q) = (normalised(p), normalised(q));
-    p.iter().zip(&q).map(|(p, q)| p.exp() * (p - q)).sum()
 }
 
 #[test]
@@ -79,44 +61,18 @@ fn encoders_give_the_rows_of_the_cpu_on_the_gpu() {
             rows.iter().zip(chunks).for_each(|(found, expected)| from_reference = from_reference.max(row_difference(found, expected)));
         }
         println!("{:10} {} pictures: {worst:.1e} from the CPU, {from_reference:.1e} from the reference", model.name, sizes.len());
-        let bound = if model.name == ROUGH.0 { ROUGH.1 } else { ROW_BOUND };
-        if !(worst <= bound && from_reference <= bound) {
+        if !(worst <= ROW_BOUND && from_reference <= ROW_BOUND) {
             wrong.push(format!("{}: rows {worst:.1e}, {from_reference:.1e}", model.name));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// A prompt with a picture's rows between some tokens.
-fn prompt(spec: &ModelSpec, vision: &VisionSpec, [width, height]: [usize; 2]) -> Case {
-    let cell = vision.merge * vision.patch_size;
-    let (across, down) = ((width / cell) as u32, (height / cell) as u32);
-    let rows = vision.num_rows([height / vision.patch_size, width / vision.patch_size]);
-    let (first, has_grid) = (9, spec.rope_sections.is_some());
-    let place = |row: u32| [first, first + row / across, first + row % across];
-    let next = if has_grid { first + across.max(down) } else { first + rows as u32 };
-    let tokens = |position: u32, count: u32| Chunk::Tokens { position, ids: (position..position + count).map(|i| i * 7 % 300).collect() };
-    let picture = PictureRows {
-        position: first,
-        rows,
-        positions_used: next - first,
-        width,
-        height,
-        crc: 0,
-        positions: if has_grid { (0..rows as u32).map(place).collect() } else { Vec::new() },
-        row_width: vision.row_width(),
-        kept: Vec::new(),
-        head: Vec::new(),
-        statistics: Vec::new(),
-    };
-    let chunks = vec![tokens(0, first), Chunk::Picture(Box::new(picture)), tokens(next, 6)];
-    Case { prompt: String::new(), pictures: Vec::new(), chunks, logits: Vec::new(), greedy: Vec::new(), next_position: next + 6 }
-}
-
 fn engine(model: &VisionModel, backend: BackendKind) -> Box<dyn Engine> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.gguf");
-    model.language_model().write(&path).unwrap();
+    let file = if model.name == ROUGH.0 { model.calm_language_model() } else { model.language_model() };
+    file.write(&path).unwrap();
     let weights = Weights::load(Arc::new(GgufFile::open(&path).unwrap())).unwrap();
     let sizes = EngineOptions { context: CONTEXT, kv_tokens: 4096, block_size: 32, ..EngineOptions::default() };
     let options = EngineOptions { max_slots: 4, max_batch_tokens: CONTEXT, threads: 2, ..sizes };
@@ -151,7 +107,8 @@ fn language_models_read_rows_of_pictures_as_on_the_cpu_on_the_gpu() {
             "{:10} divergence {same_rows:.1e} with the CPU's rows, {own_rows:.1e} with its own; {reference:.1e} σ from the reference",
             model.name
         );
-        if !(same_rows <= KL_BOUND && own_rows <= KL_BOUND) {
+        let bound = if model.name == ROUGH.0 { ROUGH.1 } else { KL_BOUND };
+        if !(same_rows <= bound && own_rows <= bound) {
             wrong.push(format!("{}: {same_rows:.1e}, {own_rows:.1e}", model.name));
         }
     }
