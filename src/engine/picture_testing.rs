@@ -128,7 +128,6 @@ pub fn difference(got: &[f32], expected: &[f32]) -> f64 {
 }
 
 /// The largest difference of two pictures' rows, in the root mean square of all.
-#[cfg(feature = "cuda")]
 pub fn apart(got: &[f32], expected: &[f32]) -> f64 {
     let squares: f64 = expected.iter().map(|&x| f64::from(x).powi(2)).sum();
     let rms = (squares / expected.len() as f64).sqrt();

@@ -2,7 +2,7 @@
 
 use super::testing::{open, options};
 use super::{CpuEncoder, CpuOptions, simd};
-use crate::picture_testing::{difference, divergence, encode, encoder_weights, last_logits, only, prompt, row_difference, sizes};
+use crate::picture_testing::{apart, difference, divergence, encode, encoder_weights, last_logits, only, prompt, row_difference, sizes};
 use crate::{Encoder, Engine, Picture};
 use fixtures::vision::{Chunk, VisionModel, picture, vision_models};
 
@@ -83,6 +83,7 @@ fn calm_models_do_not_magnify_what_is_rounded() {
         for size in sizes(encoder.spec()) {
             let rows = encoder.encode(&[Picture { width: size[0], height: size[1], rgb: &picture(size) }]).unwrap();
             let moved: Vec<f32> = rows[0].iter().enumerate().map(|(i, x)| x * (1.0 + 1e-3 * (i as f32).sin())).collect();
+            assert!(apart(&moved, &rows[0]) < 1e-2, "no more than a GPU moves them");
             for (engine, worst) in engines.iter_mut().zip(&mut worst) {
                 let case = prompt(engine.spec(), encoder.spec(), size);
                 let [before, after] = [&rows, &vec![moved.clone()]].map(|rows| last_logits(engine, &case, rows));

@@ -21,8 +21,8 @@ use model::{Arch, QUANTS, Weights};
 const ROW_BOUND: f64 = 2e-2;
 /// The largest divergence of the next token's distribution from the CPU's. An H200's are 7.8e-8 to 7.5e-6.
 const KL_BOUND: f64 = 2e-5;
-/// A family whose weights magnify what is rounded, even if they are calm. With a padding of another token, or with rows that do not see each
-/// other, it would diverge by 0.4 and more.
+/// A family whose weights magnify what is rounded, even if they are calm. With another token's padding, or rows that do not see each other,
+/// it would diverge by 0.4 and more.
 const ROUGH: (&str, f64) = ("gemma4", 1e-3);
 const CONTEXT: usize = 1024;
 
