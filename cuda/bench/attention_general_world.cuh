@@ -177,7 +177,7 @@ struct GeneralRunner {
       const __half* const values = s.latent ? k.get() : v.get();
       GeneralAttention args{d_q.get(), ld_q,    {k.get(), values, world.num_blocks, s.block_size, s.num_kv_heads, s.k_dim, s.v_dim},
                             out.get(), ld_out,  s.num_heads, s.head_dim, s.value_dim, world.scale, s.window, s.kind, s.bidirectional,
-                            s.soft_cap, s.alibi, s.sinks ? sinks.get() : nullptr, workspace.get(), bytes};
+                            RunSight::CAUSAL, s.soft_cap, s.alibi, s.sinks ? sinks.get() : nullptr, workspace.get(), bytes};
       attention_general(launch, args, options.views ? views.single : step);
       if (options.views) attention_general(launch, args, views.many);
     }
@@ -224,7 +224,7 @@ inline void time_case(const Launch& launch, const GeneralShape& s, int num_seqs,
     const GeneralKv kv{keys, values, num_seqs * max_blocks, s.block_size, s.num_kv_heads, s.k_dim, s.v_dim};
     GeneralAttention args{q.get(), s.num_heads * s.head_dim, kv, out.get(),
                           s.num_heads * s.value_dim, s.num_heads, s.head_dim, s.value_dim, 0.1f, s.window, s.kind, s.bidirectional,
-                          s.soft_cap, s.alibi, nullptr, workspace.get(), bytes};
+                          RunSight::CAUSAL, s.soft_cap, s.alibi, nullptr, workspace.get(), bytes};
     attention_general(launch, args, step);
   });
   const double pairs = rows == 1 ? context : s.bidirectional ? 1.0 * rows * context : rows * (context - rows / 2.0);

