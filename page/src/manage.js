@@ -20,8 +20,8 @@ const sizes = new Map();
 const abilities = new Map();
 let found = [];
 let device = null;
-// Ids whose model is being loaded, unloaded or deleted.
-const busy = new Set();
+// Actions that load, unload or delete a model and have not ended, by its id.
+const busy = new Map();
 let timer = 0;
 
 const MARKS = { tools: "tools", thinking: "reasoning", vision: "pictures" };
@@ -149,9 +149,10 @@ function use(id) {
 async function work(id, action) {
   if (busy.has(id)) return null;
   wrong(null);
-  busy.add(id);
+  const done = action().then(() => null, (caught) => caught);
+  busy.set(id, done);
   show();
-  const error = await action().then(() => null, (caught) => caught);
+  const error = await done;
   busy.delete(id);
   await Promise.all([listModels(), look()]);
   return error;
@@ -170,6 +171,7 @@ async function unload(id) {
 
 async function erase(id) {
   if (!(await question({ text: `Delete ${id} from the server’s disk? It can be fetched again.`, yes: "Delete" }))) return;
+  await busy.get(id);
   const error = await work(id, () => call("DELETE", "api/delete", { model: id }));
   wrong(error);
   if (!error) await search();

@@ -132,6 +132,26 @@ def test_models_are_listed_loaded_chosen_and_unloaded(open_page, server):
 
 
 @needs_browser
+def test_a_model_that_is_being_unloaded_can_be_deleted_next(open_page):
+    """The deletion waits for the unloading, and its answer is shown."""
+    page = open_page()
+    manager(page)
+    press(page, "Load", "chats")
+    wait_until(lambda: row(page, "chats").locator(".mark.on").count() == 1, 20, "the model is loaded")
+    held = []
+    page.route("**/admin/models/unload", lambda route: held.append(route))
+    press(page, "Unload", "chats")
+    wait_until(lambda: "working…" in row(page, "chats").inner_text(), 10, "the row says so")
+    press(page, "Delete", "chats")
+    page.click("#question-yes")
+    page.wait_for_timeout(300)
+    assert page.inner_text("#models-wrong") == ""
+    held[0].continue_()
+    wait_until(lambda: "local file" in page.inner_text("#models-wrong"), 10, "the server says why it keeps the file")
+    assert row(page, "chats").locator(".mark.on").count() == 0, "it was unloaded"
+
+
+@needs_browser
 def test_a_model_is_found_fetched_with_progress_and_deleted(open_page, server, place):
     hub = place[1]
     page = open_page()
