@@ -142,7 +142,8 @@ pub fn run<P: Clone + Into<Items>>(
     (texts, metrics)
 }
 
-fn drain(mut stream: EventStream) -> Vec<u32> {
+/// Reads a stream to its end. Returns the ids of its tokens.
+pub fn drain(mut stream: EventStream) -> Vec<u32> {
     let mut text = Vec::new();
     while let Some(event) = stream.blocking_next() {
         match event {

@@ -106,6 +106,22 @@ struct Load {
     drafts: bool,
 }
 
+/// One sequence after another, without drafts.
+const ALONE: Load = Load { num_blocks: 32, max_batch_tokens: 512, max_running: 1, relatives: 0, drafts: false };
+
+/// Kinds of load with drafts. `most`: the most sequences that run at once.
+fn loads(most: usize) -> [(&'static str, Load); 5] {
+    let drafted = Load { drafts: true, ..ALONE };
+    let crowd = Load { max_running: most, num_blocks: 128, ..drafted };
+    [
+        ("alone", drafted),
+        ("together", crowd),
+        ("chunked", Load { max_batch_tokens: 41, ..crowd }),
+        ("preempted", Load { num_blocks: 9, max_batch_tokens: 64, ..crowd }),
+        ("in groups", Load { relatives: 2, max_batch_tokens: 100, ..crowd }),
+    ]
+}
+
 /// Runs all sequences at once. Returns their texts, and the numbers of drafts, right drafts and preemptions.
 fn run(open: Factory, path: &Path, name: &str, load: Load, sequences: &[NewSequence]) -> (Vec<Text>, [u64; 3]) {
     let Load { max_batch_tokens, max_running, drafts, .. } = load;
@@ -151,18 +167,10 @@ fn drafts_change_no_bit(open: Factory, backend: &str) {
         let path = dir.path().join(format!("{name}.gguf"));
         TinyModel { vocab_size: VOCAB as usize, ..TinyModel::new(arch) }.build().write(&path).unwrap();
         let plain = sequences(VOCAB);
-        let alone = Load { num_blocks: 32, max_batch_tokens: 512, max_running: 1, relatives: 0, drafts: false };
-        let (texts, none) = run(open, &path, &format!("{name} without"), alone, &plain);
+        let (texts, none) = run(open, &path, &format!("{name} without"), ALONE, &plain);
         assert_eq!(none[0], 0);
         let known = with_known(&plain, &texts);
-        let (drafted, crowd) = (Load { drafts: true, ..alone }, Load { drafts: true, max_running: 16, num_blocks: 128, ..alone });
-        for (what, load) in [
-            ("alone", drafted),
-            ("together", crowd),
-            ("chunked", Load { max_batch_tokens: 41, ..crowd }),
-            ("preempted", Load { num_blocks: 9, max_batch_tokens: 64, ..crowd }),
-            ("in groups", Load { relatives: 2, max_batch_tokens: 100, ..crowd }),
-        ] {
+        for (what, load) in loads(16) {
             for (source, sequences) in [("known", &known), ("ngram", &plain)] {
                 let name = format!("{name} {what} {source}");
                 let (again, [num_drafts, num_right, num_preemptions]) = run(open, &path, &name, load, sequences);
@@ -207,16 +215,8 @@ fn draft_heads_change_no_bit_of_an_answer() {
         let path = dir.path().join(format!("{name}.gguf"));
         with_good_head(TinyModel { vocab_size: VOCAB as usize, ..TinyModel::new(arch) }.build()).write(&path).unwrap();
         let plain = sequences(VOCAB);
-        let alone = Load { num_blocks: 32, max_batch_tokens: 512, max_running: 1, relatives: 0, drafts: false };
-        let (texts, _) = run(&on_cpu, &path, &format!("{name} without"), alone, &plain);
-        let (drafted, crowd) = (Load { drafts: true, ..alone }, Load { drafts: true, max_running: 16, num_blocks: 128, ..alone });
-        for (what, load) in [
-            ("alone", drafted),
-            ("together", crowd),
-            ("chunked", Load { max_batch_tokens: 41, ..crowd }),
-            ("preempted", Load { num_blocks: 9, max_batch_tokens: 64, ..crowd }),
-            ("in groups", Load { relatives: 2, max_batch_tokens: 100, ..crowd }),
-        ] {
+        let (texts, _) = run(&on_cpu, &path, &format!("{name} without"), ALONE, &plain);
+        for (what, load) in loads(16) {
             let name = format!("{name} {what}");
             let (again, [num_drafts, num_right, num_preemptions]) = run(&on_cpu_with_head, &path, &name, load, &plain);
             println!("{name}: {num_right} of {num_drafts} drafts were right, {num_preemptions} preemptions");
@@ -231,17 +231,9 @@ fn draft_heads_change_no_bit_of_an_answer() {
 /// Compares drafted answers of a model with recurrent state with plain ones, in every kind of load.
 fn states_go_back(open: Factory, path: &Path, name: &str) {
     let plain = sequences(SMALL_VOCAB);
-    let alone = Load { num_blocks: 32, max_batch_tokens: 512, max_running: 1, relatives: 0, drafts: false };
-    let (texts, _) = run(&on_cpu, path, &format!("{name} without"), alone, &plain);
+    let (texts, _) = run(&on_cpu, path, &format!("{name} without"), ALONE, &plain);
     let known = with_known(&plain, &texts);
-    let (drafted, crowd) = (Load { drafts: true, ..alone }, Load { drafts: true, max_running: 4, num_blocks: 128, ..alone });
-    for (what, load) in [
-        ("alone", drafted),
-        ("together", crowd),
-        ("chunked", Load { max_batch_tokens: 41, ..crowd }),
-        ("preempted", Load { num_blocks: 9, max_batch_tokens: 64, ..crowd }),
-        ("in groups", Load { relatives: 2, max_batch_tokens: 100, ..crowd }),
-    ] {
+    for (what, load) in loads(4) {
         for (source, sequences) in [("known", &known), ("guessed", &plain)] {
             let name = format!("{name} {what} {source}");
             let (again, [num_drafts, num_right, num_preemptions]) = run(open, path, &name, load, sequences);

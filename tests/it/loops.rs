@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::backends::{gpu, prompts};
+use crate::backends::{drain, gpu, prompts};
 use engine::{
     BackendKind, Batch, DeviceMemory, Engine, EngineError, EngineInfo, EngineOptions, KvCapacity, LoopLimits, Masks, Resident, StepId,
     StepOutput,
@@ -100,18 +100,6 @@ fn sequences(vocab: u32, count: usize, tokens: u32) -> Vec<NewSequence> {
     prompts(vocab, count, 90).into_iter().enumerate().map(of).collect()
 }
 
-fn read(mut stream: EventStream) -> Vec<u32> {
-    let mut text = Vec::new();
-    while let Some(event) = stream.blocking_next() {
-        match event {
-            Event::Token { id, .. } => text.push(id),
-            Event::Failed(why) => panic!("{why}"),
-            _ => {}
-        }
-    }
-    text
-}
-
 /// Runs a scene. Returns the texts, the number of steps in loops, and the number of loops that ended early.
 fn run(path: &Path, resident: Resident, scene: &Scene) -> (Vec<Vec<u32>>, u32, u32) {
     let weights = Weights::load(Arc::new(GgufFile::open(path).unwrap())).unwrap();
@@ -149,7 +137,7 @@ fn run(path: &Path, resident: Resident, scene: &Scene) -> (Vec<Vec<u32>>, u32, u
                 }
             }
             let _ = sender.send(());
-            text.extend(read(stream));
+            text.extend(drain(stream));
             text
         }));
     }
@@ -161,7 +149,7 @@ fn run(path: &Path, resident: Resident, scene: &Scene) -> (Vec<Vec<u32>>, u32, u
         let _ = receiver.recv_timeout(Duration::from_secs(20));
         thread::sleep(Duration::from_millis(3));
         let stream = handle.enqueue(new.clone()).unwrap();
-        texts.push(thread::spawn(move || read(stream)));
+        texts.push(thread::spawn(move || drain(stream)));
     }
     let texts = readers.into_iter().chain(texts).map(|reader| reader.join().unwrap()).collect();
     handle.stop();

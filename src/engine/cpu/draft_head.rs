@@ -9,7 +9,7 @@
 //! it lacks once it is asked, together with the first guess. So a head that is not asked costs next to nothing. The last rows of a
 //! sequence that was not asked again are missing in blocks that others reuse: their guesses are worse, never their texts.
 
-use super::group::{Common, Member, MemorySizes, ShardGroup};
+use super::group::{Common, Member, MemorySizes, ShardGroup, rotate};
 use super::head::finish_logits;
 use super::run::Run;
 use super::simd::Kernels;
@@ -217,10 +217,7 @@ impl DraftHead {
             }
         }
         member.buffers.put(member.stream, x);
-        for (rope, rotations) in self.ropes.iter().zip(&mut self.rotations) {
-            rotations.resize(inputs.len());
-            rotations.for_each(run.pool, |i, row| rope.rotation(batch.positions_of(i), row));
-        }
+        rotate(&self.ropes, &mut self.rotations, run.pool, &batch, inputs.len());
         self.group.run(&mut Common {
             kernels: run.kernels,
             pool: run.pool,

@@ -2,7 +2,7 @@
 
 use super::cut::Cut;
 use super::draft_head::DraftHead;
-use super::group::{Common, Member, MemorySizes, ShardGroup};
+use super::group::{Common, Member, MemorySizes, ShardGroup, rotate};
 use super::head::{Head, finish_logits};
 use super::run::Run;
 use super::simd::Kernels;
@@ -104,10 +104,7 @@ impl Forward {
     pub fn run(&mut self, batch: CheckedBatch, inputs: &[Input], max_logits: usize) {
         let sequences = SequenceRows::of(&batch);
         self.groups.iter_mut().for_each(|group| group.begin(&batch, inputs.len()));
-        for (rope, rotations) in self.ropes.iter().zip(&mut self.rotations) {
-            rotations.resize(inputs.len());
-            rotations.for_each(&mut self.pool, |i, row| rope.rotation(batch.positions_of(i), row));
-        }
+        rotate(&self.ropes, &mut self.rotations, &mut self.pool, &batch, inputs.len());
         let common = &mut Common {
             kernels: self.kernels,
             pool: &mut self.pool,

@@ -175,6 +175,14 @@ impl ShardGroup {
     }
 }
 
+/// Computes the rotations of a batch's first `num_rows` rows, by each rope.
+pub fn rotate(ropes: &[Rope], rotations: &mut [Rows], pool: &mut ThreadPool, batch: &CheckedBatch, num_rows: usize) {
+    for (rope, rotations) in ropes.iter().zip(rotations) {
+        rotations.resize(num_rows);
+        rotations.for_each(pool, |i, row| rope.rotation(batch.positions_of(i), row));
+    }
+}
+
 /// The keys and values that each layer of a program keeps in the cache.
 fn cache_layout(program: &Program, spec: &ModelSpec) -> CacheLayout {
     let mut layers = vec![CacheLayer::default(); spec.num_layers()];
