@@ -2,6 +2,8 @@
 //!
 //! The variable `PENSTOCK_FAULTS` names a file that a test writes. Its one line names a fault. The code that injects the fault first
 //! removes the file, so each fault happens once.
+//!
+//! The variable `PENSTOCK_STEP_MILLIS` makes every step take at least this long [ms], for tests that need time to act between tokens.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,6 +14,7 @@ use engine::{
 use model::ModelSpec;
 
 const VARIABLE: &str = "PENSTOCK_FAULTS";
+const STEP_MILLIS: &str = "PENSTOCK_STEP_MILLIS";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum InjectedFault {
@@ -50,17 +53,29 @@ impl InjectedFault {
     }
 }
 
-struct FaultPlan(PathBuf);
+struct FaultPlan {
+    file: Option<PathBuf>,
+    /// What every step takes at least.
+    step: Duration,
+}
 
 impl FaultPlan {
+    /// Reads the plan from the environment. Returns None if it has none.
     fn new() -> Option<Self> {
-        std::env::var_os(VARIABLE).map(|path| Self(path.into()))
+        let file = std::env::var_os(VARIABLE).map(PathBuf::from);
+        let millis = std::env::var(STEP_MILLIS).ok();
+        if file.is_none() && millis.is_none() {
+            return None;
+        }
+        let millis = millis.map_or(0, |text| text.parse().expect("PENSTOCK_STEP_MILLIS is a number of milliseconds"));
+        Some(Self { file, step: Duration::from_millis(millis) })
     }
 
     /// Takes the planned fault if `mine` accepts it. A fault happens once, even if the process restarts.
     fn take(&self, mine: impl Fn(InjectedFault) -> bool) -> Option<InjectedFault> {
-        let fault = InjectedFault::of(&std::fs::read_to_string(&self.0).ok()?).filter(|fault| mine(*fault))?;
-        std::fs::remove_file(&self.0).ok()?;
+        let file = self.file.as_ref()?;
+        let fault = InjectedFault::of(&std::fs::read_to_string(file).ok()?).filter(|fault| mine(*fault))?;
+        std::fs::remove_file(file).ok()?;
         Some(fault)
     }
 }
@@ -128,6 +143,7 @@ impl Engine for FaultyEngine {
             Some(InjectedFault::NotFinite) => self.spoils = true,
             Some(InjectedFault::SlowLoad(_)) | None => {}
         }
+        std::thread::sleep(self.plan.step);
         self.inner.submit(batch)
     }
 
