@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::KvCapacity;
+use super::{KvCapacity, SequenceAdapters};
 use logits::{Logprobs, SamplingParams, mask_words};
 use model::Pooling;
 
@@ -118,6 +118,8 @@ pub struct Batch {
     pub embeddings: Vec<f32>, // [num_embeddings, embedding width]
     /// The rows that see each other in layers that say so: the first one and their number, in ascending order, each run in one sequence.
     pub whole_runs: Vec<(u32, u32)>,
+    /// [num_seqs] the adapters of each sequence, or empty if no sequence has any.
+    pub adapters: Vec<SequenceAdapters>,
     pub scored: Vec<Scored>,                 // [num_scored] ascending by row
     pub vectors: Vec<Option<VectorRequest>>, // [num_seqs], or empty if no sequence asks
     pub sample_later: bool,                  // wait for `Engine::sample` before sampling, because the masks are not known yet

@@ -1,6 +1,6 @@
 //! Defines [`Engine`], as the scheduler sees it.
 
-use super::{Batch, DeviceMemory, DraftRequest, EngineError, EngineInfo, KvCapacity, LoopLimits, Masks, Progress, StepId, StepOutput};
+use super::{Adapter, Batch, DeviceMemory, DraftRequest, EngineError, EngineInfo, KvCapacity, LoopLimits, Masks, Progress, StepId, StepOutput};
 use model::ModelSpec;
 
 /// An engine, owned by one thread. Every output element is summed in one fixed order, so a request's logits have the same bits alone, in
@@ -51,6 +51,23 @@ pub trait Engine: Send {
     /// Whether a picture encoder waits for the device between steps. Loops must end then, since it gets its turns before a step.
     fn is_shared(&self) -> bool {
         false
+    }
+    /// The number of adapters that may be loaded at once. 0 if the engine has none.
+    fn max_adapters(&self) -> usize {
+        0
+    }
+    /// Loads an adapter to a place below [`Engine::max_adapters`], in place of what is there. No step in flight may use that place.
+    ///
+    /// # Errors
+    /// [`EngineError::Adapter`] names a tensor that the model's program does not multiply with, or whose shape differs.
+    /// [`EngineError::OutOfMemory`]. The place is then empty.
+    fn load_adapter(&mut self, place: u32, adapter: &Adapter) -> Result<(), EngineError> {
+        let _ = (place, adapter);
+        Err(EngineError::Unsupported("adapters on this device".into()))
+    }
+    /// Empties a place. No step in flight may use it.
+    fn unload_adapter(&mut self, place: u32) {
+        let _ = place;
     }
     /// Starts a step, or a loop of steps.
     ///

@@ -18,6 +18,9 @@ pub enum EngineError {
     /// The draft head of the model's file is not one that can run.
     #[error("the draft head: {0}")]
     DraftHead(String),
+    /// An adapter that does not fit the model.
+    #[error("the adapter: {0}")]
+    Adapter(String),
     /// The weights' file has changed. The model must be loaded again.
     #[error("the model's file: {0}")]
     Weights(String),

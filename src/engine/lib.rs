@@ -3,6 +3,7 @@
 //! `engine.rs` holds the seam's trait, and `batch.rs` the data that crosses it. `options.rs` holds the options that an engine is opened
 //! with, `info.rs` the description that it gives of itself, and `device.rs` the devices. The backends share `check.rs` and `rope.rs`.
 
+mod adapter;
 mod batch;
 mod block_tables;
 mod check;
@@ -33,6 +34,7 @@ mod rope;
 
 pub use model::{CacheWindow, Pooling};
 
+pub use adapter::{Adapter, AdapterUse, ChangeKind, Direction, LowRank, SequenceAdapters, WeightChange};
 pub use batch::{Batch, DraftRequest, Input, MAX_HEAD_DRAFTS, Masks, Sampled, Scored, SlotInit, StepId, StepOutput, VectorRequest};
 pub use block_tables::BlockTables;
 pub use device::{Backend, Budget, Device, DeviceInfo};

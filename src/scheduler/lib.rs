@@ -4,6 +4,7 @@
 //! thread repeats one step (`step.rs`): schedule, submit, collect, commit. `plan.rs` decides which sequences run and with how many rows,
 //! the engine computes the batch, and `commit.rs` hands the results to the sequences.
 
+mod adapters;
 mod batch;
 mod block_key;
 mod block_manager;
@@ -59,6 +60,7 @@ mod tokens;
 mod waiting;
 mod watchdog;
 
+pub use adapters::{AdapterRequest, HostAdapter};
 pub use batch::prompt_batch;
 pub use client::{Client, DEFAULT_PRIORITY};
 pub use drafts::{DraftOptions, KnownAnswer};

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::adapters::AdapterRequest;
 use crate::drafts::DraftOptions;
 use crate::items::Items;
 use engine::Pooling;
@@ -34,6 +35,8 @@ pub struct NewSequence {
     /// Groups sequences with the same prompt, so that one of them computes it for all.
     pub sequence_group: Option<SequenceGroup>,
     pub drafts: DraftOptions,
+    /// What changes the weights for the sequence, in the order in which it is added.
+    pub adapters: Vec<AdapterRequest>,
 }
 
 impl NewSequence {
@@ -51,6 +54,7 @@ impl NewSequence {
             second_segment: None,
             sequence_group: None,
             drafts: DraftOptions::default(),
+            adapters: Vec::new(),
             grammar: None,
         }
     }

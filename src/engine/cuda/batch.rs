@@ -264,6 +264,7 @@ mod tests {
             whole_runs: vec![(0, 1), (3, 1)],
             loop_steps: 0,
             rooms: Vec::new(),
+            adapters: Vec::new(),
         };
         let limits = Limits {
             kv: KvCapacity { num_state_slots: 5, ..KvCapacity::blocks(4, 32) },

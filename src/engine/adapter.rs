@@ -1,0 +1,78 @@
+//! [`Adapter`]: what requests may add to a model's weights while it serves (LoRA, DoRA, control vectors).
+//!
+//! A product's matrix W becomes W' = gain ⊙ (W + scale · B A), without being changed: a step adds the thin products to the rows of the
+//! sequences that ask ([`Batch::adapters`](crate::Batch::adapters)), and computes all other rows as ever. LoRA: arXiv 2106.09685, DoRA:
+//! arXiv 2402.09353, control vectors: arXiv 2310.01405.
+
+use std::sync::Arc;
+
+/// The changes of one file, whose names and shapes fit the model.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Adapter {
+    pub changes: Vec<WeightChange>,
+    pub directions: Vec<Direction>,
+}
+
+/// The change of a matrix, or of each matrix of a stack. A table of embeddings is a matrix with a row per token.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WeightChange {
+    /// The name of the model's tensor. `output.weight` is the head's matrix also where a file ties it to `token_embd.weight`, which names
+    /// the table alone.
+    pub tensor: String,
+    /// The number of matrices.
+    pub count: usize,
+    pub rows: usize,
+    pub cols: usize,
+    pub kind: ChangeKind,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum ChangeKind {
+    Low(LowRank),
+    /// Weights in place of the model's [count, rows, cols].
+    Replacement(Vec<f32>),
+}
+
+/// W' = gain ⊙ (W + scale · B A)
+#[derive(Clone, Debug, PartialEq)]
+pub struct LowRank {
+    pub rank: usize,
+    pub a: Vec<f32>, // [count, rank, cols]
+    pub b: Vec<f32>, // [count, rows, rank]
+    pub scale: f32,
+    /// [count, rows] a factor for each row of the sum (DoRA).
+    pub gain: Option<Vec<f32>>,
+}
+
+/// A vector that is added to the residual stream behind a layer (a control vector).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Direction {
+    pub layer: usize,
+    pub vector: Vec<f32>, // [hidden]
+}
+
+/// An adapter that a sequence uses.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdapterUse {
+    /// The place that the adapter was loaded to ([`Engine::load_adapter`](crate::Engine::load_adapter)).
+    pub place: u32,
+    /// A factor of its changes and directions.
+    pub scale: f32,
+    /// The first row of the context that it changes. Rows before it have the model's own weights (activated LoRA, arXiv 2504.12397).
+    pub first: u32,
+}
+
+/// The adapters of a sequence, in the order in which they are added.
+pub type SequenceAdapters = Arc<[AdapterUse]>;
+
+impl Adapter {
+    /// The bytes of its numbers.
+    pub fn num_bytes(&self) -> usize {
+        let floats = |change: &WeightChange| match &change.kind {
+            ChangeKind::Low(low) => low.a.len() + low.b.len() + low.gain.as_ref().map_or(0, Vec::len),
+            ChangeKind::Replacement(all) => all.len(),
+        };
+        let directions: usize = self.directions.iter().map(|direction| direction.vector.len()).sum();
+        (self.changes.iter().map(floats).sum::<usize>() + directions) * size_of::<f32>()
+    }
+}
