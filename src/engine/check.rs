@@ -31,6 +31,8 @@ pub struct Limits {
     pub refuses_grids: Option<&'static str>,
     /// Why rows that are embeddings are refused. None: they are computed.
     pub refuses_rows: Option<&'static str>,
+    /// The number of places for adapters.
+    pub max_adapters: usize,
 }
 
 /// A batch that passed [`Limits::check`], which alone makes one. Backends take it where their unsafe code relies on the check.
@@ -122,7 +124,18 @@ impl Limits {
         self.check_state(batch)?;
         self.check_sampled(batch)?;
         self.check_prompts(batch)?;
+        self.check_adapters(batch)?;
         self.check_loop(batch)
+    }
+
+    fn check_adapters(&self, batch: &Batch) -> Result<(), EngineError> {
+        if ![0, batch.num_seqs()].contains(&batch.adapters.len()) {
+            return fault(format!("it has adapters for {} of {} sequences", batch.adapters.len(), batch.num_seqs()));
+        }
+        match batch.adapters.iter().flat_map(|of| of.iter()).find(|of| of.place as usize >= self.max_adapters || !of.scale.is_finite()) {
+            Some(of) => fault(format!("an adapter at place {} of {} with the scale {}", of.place, self.max_adapters, of.scale)),
+            None => Ok(()),
+        }
     }
 
     /// Checks a batch that is a loop.

@@ -15,6 +15,7 @@ fn limits() -> Limits {
         max_context: 6,
         bidirectional: false,
         refuses_rows: None,
+        max_adapters: 0,
         loops: None,
         refuses_grids: None,
     }

@@ -1,6 +1,8 @@
 //! Defines [`Engine`], as the scheduler sees it.
 
-use super::{Adapter, Batch, DeviceMemory, DraftRequest, EngineError, EngineInfo, KvCapacity, LoopLimits, Masks, Progress, StepId, StepOutput};
+use super::{
+    Adapter, Batch, DeviceMemory, DraftRequest, EngineError, EngineInfo, KvCapacity, LoopLimits, Masks, Progress, StepId, StepOutput,
+};
 use model::ModelSpec;
 
 /// An engine, owned by one thread. Every output element is summed in one fixed order, so a request's logits have the same bits alone, in

@@ -30,6 +30,8 @@ pub struct EngineOptions {
     pub draft_states: usize,
     /// Whether the model's draft head runs along, if its file has one and the backend runs draft heads.
     pub draft_head: bool,
+    /// The most adapters that are loaded at once, on a backend that runs adapters.
+    pub max_adapters: usize,
     /// Whether decode steps run in loops on the device.
     pub resident: Resident,
     /// The part of the model that the engine computes, and in how many shards.
@@ -68,6 +70,7 @@ impl Default for EngineOptions {
             state_slots: 0,
             draft_states: 0,
             draft_head: false,
+            max_adapters: 16,
             resident: Resident::default(),
             part: ModelPart::default(),
         }

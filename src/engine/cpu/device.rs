@@ -92,6 +92,7 @@ fn open_with(weights: Weights, options: &EngineOptions, kernels: &'static Kernel
         state_slots: options.state_slots,
         draft_states: options.draft_states,
         draft_head: options.draft_head,
+        max_adapters: options.max_adapters,
         cut: Cut { shards: options.part.shards, ..Cut::default() },
     };
     Ok(Box::new(CpuEngine::new(weights, &options, kernels)?))

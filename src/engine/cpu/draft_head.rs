@@ -9,6 +9,7 @@
 //! it lacks once it is asked, together with the first guess. So a head that is not asked costs next to nothing. The last rows of a
 //! sequence that was not asked again are missing in blocks that others reuse: their guesses are worse, never their texts.
 
+use super::adapters::AdaptedRows;
 use super::group::{Common, Member, MemorySizes, ShardGroup, rotate};
 use super::head::finish_logits;
 use super::run::Run;
@@ -229,6 +230,8 @@ impl DraftHead {
             pictures: &PictureLayout::default(),
             ropes: &self.ropes,
             rotations: &self.rotations,
+            // guesses do not need them
+            adapted: &AdaptedRows::default(),
         });
     }
 

@@ -1,5 +1,6 @@
 //! [`CpuEncoder`]: runs a picture encoder's program on the CPU.
 
+use super::adapters::AdaptedRows;
 use super::engine::physical_cores;
 use super::group::{Common, Member, MemorySizes, ShardGroup};
 use super::simd::pool::ThreadPool;
@@ -87,6 +88,7 @@ impl CpuEncoder {
             pictures: layout,
             ropes: &self.ropes,
             rotations: &rotations,
+            adapted: &AdaptedRows::default(),
         };
         self.group.run(common);
         Ok(())

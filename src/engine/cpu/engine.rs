@@ -15,7 +15,8 @@ use crate::memory_ledger::CacheEntry;
 use crate::pool_blocks::grown_blocks;
 use crate::rope::ropes;
 use crate::{
-    BackendKind, Batch, CacheGroup, DraftRequest, Engine, EngineError, EngineInfo, Input, KvCapacity, Masks, Progress, StepId, StepOutput,
+    Adapter, BackendKind, Batch, CacheGroup, DraftRequest, Engine, EngineError, EngineInfo, Input, KvCapacity, Masks, Progress, StepId,
+    StepOutput,
 };
 use logits::SamplingState;
 use model::{LayerSpec, ModelSpec, Source, Weights};
@@ -45,6 +46,8 @@ pub struct CpuOptions {
     pub draft_states: usize,
     /// Whether the model's draft head runs along, if its file has one.
     pub draft_head: bool,
+    /// The most adapters that are loaded at once.
+    pub max_adapters: usize,
     /// How the model is cut. The parts run in turn, as several devices would run them, and give the bits of the whole.
     pub cut: Cut,
 }
@@ -67,6 +70,8 @@ pub struct CpuEngine {
     info: EngineInfo,
     entry: CacheEntry,
     pub(super) slots: Vec<Option<SequenceSlot>>,
+    /// [max_adapters] whether a place has an adapter.
+    is_loaded: Vec<bool>,
     steps: u64,
     /// A step that was computed but not collected.
     ready: Option<(StepId, StepOutput)>,
@@ -99,6 +104,7 @@ impl CpuEngine {
             loops: None,
             refuses_grids: spec.rope_sections.is_none().then_some("the model rotates by one"),
             refuses_rows: None,
+            max_adapters: options.max_adapters,
         };
         let (weight_bytes, step_bytes) = weight_bytes(&weights, |weight| weight.num_bytes() as u64);
         let mut info = EngineInfo {
@@ -135,7 +141,8 @@ impl CpuEngine {
             forward.set_draft_head(head);
         }
         let entry = CacheEntry::new(BackendKind::Cpu, 0, info.kv_block_bytes.saturating_mul(limits.num_backed as u64));
-        Ok(Self { entry, forward, source, progress, limits, info, slots, steps: 0, ready: None, unsampled: None })
+        let is_loaded = vec![false; options.max_adapters];
+        Ok(Self { entry, forward, source, progress, limits, info, slots, is_loaded, steps: 0, ready: None, unsampled: None })
     }
 
     /// The recurrent state of a state slot in one layer. Its length is the layer's state width.
@@ -151,6 +158,14 @@ impl CpuEngine {
         };
         let inputs: Option<Vec<Input>> = batch.inputs.iter().map(resolve).collect();
         inputs.ok_or_else(|| EngineError::InvalidBatch("a row's token is unknown: its sequence slot has not sampled".into()))
+    }
+
+    /// Checks that the places of adapters are not empty.
+    fn check_adapters(&self, batch: &Batch) -> Result<(), EngineError> {
+        match batch.adapters.iter().flat_map(|of| of.iter()).find(|of| !self.is_loaded[of.place as usize]) {
+            Some(of) => Err(EngineError::InvalidBatch(format!("no adapter was loaded to place {}", of.place))),
+            None => Ok(()),
+        }
     }
 
     /// Checks that every sequence that needs a sequence slot has an initialised one.
@@ -227,6 +242,28 @@ impl Engine for CpuEngine {
         Ok(num_blocks)
     }
 
+    fn max_adapters(&self) -> usize {
+        self.limits.max_adapters
+    }
+
+    fn load_adapter(&mut self, place: u32, adapter: &Adapter) -> Result<(), EngineError> {
+        self.unload_adapter(place);
+        let Some(is_loaded) = self.is_loaded.get_mut(place as usize) else {
+            let places = self.limits.max_adapters;
+            return Err(EngineError::Unsupported(format!("place {place} for an adapter: there are {places}")));
+        };
+        self.forward.load_adapter(place as usize, adapter)?;
+        *is_loaded = true;
+        Ok(())
+    }
+
+    fn unload_adapter(&mut self, place: u32) {
+        self.forward.unload_adapter(place as usize);
+        if let Some(is_loaded) = self.is_loaded.get_mut(place as usize) {
+            *is_loaded = false;
+        }
+    }
+
     fn progress(&self) -> Option<Progress> {
         Some(self.progress.clone())
     }
@@ -240,6 +277,7 @@ impl Engine for CpuEngine {
             let sampler = SamplingState::new(init.params.clone(), &init.prompt, &init.generated);
             self.slots[init.slot as usize] = Some(SequenceSlot { sampler, last: None, sum: Vec::new() });
         }
+        self.check_adapters(&batch)?;
         self.check_slots(&batch)?;
         self.check_drafts(&batch)?;
         let inputs = self.resolve(&batch)?;

@@ -1,10 +1,12 @@
 //! Runs the experts' networks on the rows that were routed to them.
 
 use super::activation::Activate;
+use super::adapters::{AdaptedRows, Adapters, ChangedRow};
 use super::matrix::Mat;
 use super::routing::{Routing, Use};
 use super::run::Run;
 use super::simd::rows::Rows;
+use crate::program::TensorId;
 use crate::program::slices::{MAX_SLICES, tree};
 
 /// The matrices of some experts, as stacks.
@@ -27,6 +29,33 @@ pub struct ExpertBuffers {
     gate: Rows,   // [num_assignments, dim]
     up: Rows,     // [num_assignments, dim]
     output: Rows, // [num_assignments, hidden]
+}
+
+/// The changes of the experts' matrices.
+pub struct ExpertChanges<'a> {
+    pub adapters: &'a Adapters,
+    pub adapted: &'a AdaptedRows,
+    /// The tensors of gate, up and down.
+    pub tensors: [Option<TensorId>; 3],
+}
+
+impl ExpertChanges<'_> {
+    /// The assignments of rows that adapters change.
+    fn rows(&self, routing: &Routing) -> Vec<ChangedRow<'_>> {
+        if self.adapted.is_empty() {
+            return Vec::new();
+        }
+        let mut rows = self.adapted.changed_of(routing.tokens.iter().copied());
+        rows.iter_mut().for_each(|row| row.matrix = routing.expert_of(row.at));
+        rows
+    }
+
+    /// Changes the products of gate (0), up (1) or down (2).
+    fn apply(&self, run: &mut Run, which: usize, rows: &[ChangedRow], (x, out): (&Rows, &mut Rows)) {
+        if let Some(tensor) = self.tensors[which].filter(|_| !rows.is_empty()) {
+            self.adapters.change((run.kernels, run.pool), tensor, rows, (x, out));
+        }
+    }
 }
 
 /// Elements that are added up at a time. The sums of eight eighths stay in L1.
@@ -52,7 +81,7 @@ impl ExpertBuffers {
 
 impl Stacks {
     /// Runs the experts of each row of h. With `weigh_input`, the weights scale the experts' inputs instead of their outputs.
-    pub fn run(&self, run: &mut Run, h: &Rows, routing: &Routing, weigh_input: bool, b: &mut ExpertBuffers) {
+    pub fn run(&self, run: &mut Run, h: &Rows, (routing, weigh_input, changes): (&Routing, bool, &ExpertChanges), b: &mut ExpertBuffers) {
         let (kernels, weights) = (run.kernels, run.weights);
         let assignments = routing.tokens.len();
         b.input.reshape(assignments, h.width());
@@ -64,23 +93,28 @@ impl Stacks {
             let weight_of = routing.weights();
             b.input.for_each(run.pool, |i, row| row.iter_mut().for_each(|x| *x *= weight_of[i]));
         }
-        self.expand(run, routing, b);
+        let changed = changes.rows(routing);
+        self.expand(run, routing, (changes, &changed), b);
         let ExpertBuffers { gate, output, .. } = b;
         kernels.products(run.pool, run.scratch, gate, false, &routing.jobs(weights, &[&self.down]), &mut [output]);
+        changes.apply(run, 2, &changed, (gate, output));
         self.add_bias(run, routing, 2, output);
     }
 
     /// b.gate = activation(gate) · up for each assignment's expert.
-    fn expand(&self, run: &mut Run, routing: &Routing, b: &mut ExpertBuffers) {
+    fn expand(&self, run: &mut Run, routing: &Routing, (changes, changed): (&ExpertChanges, &[ChangedRow]), b: &mut ExpertBuffers) {
         let (kernels, weights) = (run.kernels, run.weights);
         let ExpertBuffers { input, gate, up, .. } = b;
         let Some(matrix) = &self.gate else {
             kernels.products(run.pool, run.scratch, input, false, &routing.jobs(weights, &[&self.up]), &mut [gate]);
+            changes.apply(run, 1, changed, (input, gate));
             self.add_bias(run, routing, 1, gate);
             return gate.for_each(run.pool, |_, row| self.activate.apply(kernels, row));
         };
         let jobs = routing.jobs(weights, &[matrix, &self.up]);
         kernels.products(run.pool, run.scratch, input, false, &jobs, &mut [gate, up]);
+        changes.apply(run, 0, changed, (input, gate));
+        changes.apply(run, 1, changed, (input, up));
         self.add_bias(run, routing, 0, gate);
         self.add_bias(run, routing, 1, up);
         gate.for_each(run.pool, |i, row| self.activate.gated(kernels, row, up.row(i)));

@@ -1,5 +1,6 @@
 //! Runs the forward pass: the groups of a model's layers, one after another, and the head.
 
+use super::adapters::{AdaptedRows, Adapters};
 use super::cut::Cut;
 use super::draft_head::DraftHead;
 use super::group::{Common, Member, MemorySizes, ShardGroup, rotate};
@@ -13,7 +14,7 @@ use crate::check::CheckedBatch;
 use crate::picture_layout::PictureLayout;
 use crate::program::{LayerLinks, Program, Scope};
 use crate::rope::Rope;
-use crate::{Batch, EngineError, Input, Sampled};
+use crate::{Adapter, Batch, EngineError, Input, Sampled};
 use model::{ModelSpec, Weights};
 
 pub struct Forward {
@@ -23,6 +24,8 @@ pub struct Forward {
     /// The layers in ranges, each of them a group of shards.
     groups: Vec<ShardGroup>,
     draft_head: Option<DraftHead>,
+    /// The rows of the latest batch that adapters change.
+    adapted: AdaptedRows,
     pool: ThreadPool,
     scratch: Scratch,
     rotations: Vec<Rows>, // [num_ropes][num_tokens, rope_dim] cosines, then sines
@@ -55,6 +58,7 @@ impl Forward {
         Ok(Self {
             groups,
             draft_head: None,
+            adapted: AdaptedRows::default(),
             rotations: ropes.iter().map(|rope| Rows::new(rope.dim())).collect(),
             last: Rows::new(hidden),
             dense: Rows::new(hidden),
@@ -72,6 +76,26 @@ impl Forward {
     /// Lets a draft head follow each batch.
     pub fn set_draft_head(&mut self, draft_head: DraftHead) {
         self.draft_head = Some(draft_head);
+    }
+
+    /// Loads an adapter to a place. The place is empty after an error.
+    ///
+    /// # Errors
+    /// [`EngineError::Adapter`] for a change that fits no tensor of the program.
+    pub fn load_adapter(&mut self, place: usize, adapter: &Adapter) -> Result<(), EngineError> {
+        let mut bound = vec![false; adapter.changes.len()];
+        let mut members = self.groups.iter_mut().flat_map(|group| &mut group.members);
+        let loaded = members.try_for_each(|member| member.adapters.load(place, adapter, &mut bound));
+        let unknown = adapter.changes.iter().zip(&bound).find(|(_, is_bound)| !**is_bound).map(|(change, _)| &change.tensor);
+        let fits = loaded.and_then(|()| unknown.map_or(Ok(()), |name| Err(no_product(name))));
+        if fits.is_err() {
+            self.unload_adapter(place);
+        }
+        fits
+    }
+
+    pub fn unload_adapter(&mut self, place: usize) {
+        self.groups.iter_mut().flat_map(|group| &mut group.members).for_each(|member| member.adapters.unload(place));
     }
 
     /// Gives the memory of block `block` and all later blocks back to the system.
@@ -103,6 +127,7 @@ impl Forward {
     /// Runs a batch. `inputs` are its resolved inputs: tokens and embeddings. Leaves the logits of the first `max_logits` sampled rows.
     pub fn run(&mut self, batch: CheckedBatch, inputs: &[Input], max_logits: usize) {
         let sequences = SequenceRows::of(&batch);
+        self.adapted.collect(&batch);
         self.groups.iter_mut().for_each(|group| group.begin(&batch, inputs.len()));
         rotate(&self.ropes, &mut self.rotations, &mut self.pool, &batch, inputs.len());
         let common = &mut Common {
@@ -116,6 +141,7 @@ impl Forward {
             pictures: &PictureLayout::default(),
             ropes: &self.ropes,
             rotations: &self.rotations,
+            adapted: &self.adapted,
         };
         for i in 0..self.groups.len() {
             self.groups[i].run(common);
@@ -150,18 +176,20 @@ impl Forward {
     /// Computes the logits of rows of the latest batch.
     pub fn head(&mut self, rows: &[u32]) -> &mut Rows {
         self.finish(rows);
-        let Self { groups, weights, kernels, pool, scratch, last, logits, part, .. } = self;
+        let Self { groups, weights, kernels, pool, scratch, last, logits, part, adapted, .. } = self;
         let spec = &weights.spec;
+        let changed = adapted.changed_of(rows.iter().map(|&row| row as usize));
+        let run = &mut Run { kernels, pool: &mut *pool, scratch, weights };
         logits.resize(rows.len());
         // gathers the logits of all shards
-        for head in heads(groups) {
+        for (head, adapters) in heads(groups) {
             if head.vocab.is_whole() {
-                head.output.run((kernels, weights), pool, scratch, last, logits);
+                head.output.run_adapted(run, (adapters, &changed), (last, logits));
                 continue;
             }
             part.reshape(rows.len(), head.vocab.len);
-            head.output.run((kernels, weights), pool, scratch, last, part);
-            logits.for_each(pool, |i, row| row[head.vocab.range()].copy_from_slice(part.row(i)));
+            head.output.run_adapted(run, (adapters, &changed), (last, part));
+            logits.for_each(run.pool, |i, row| row[head.vocab.range()].copy_from_slice(part.row(i)));
         }
         finish_logits(spec, kernels, pool, logits);
         logits
@@ -172,7 +200,7 @@ impl Forward {
     pub fn classify(&mut self, rows: &[u32]) -> &Rows {
         self.finish(rows);
         let Self { kernels, weights, groups, pool, scratch, last, dense, scores, .. } = self;
-        let Some(classifier) = heads(groups).next().and_then(|head| head.classifier.as_ref()) else { return last };
+        let Some(classifier) = heads(groups).next().and_then(|(head, _)| head.classifier.as_ref()) else { return last };
         let mut input = &*last;
         if let Some(layer) = &classifier.dense {
             dense.resize(rows.len());
@@ -194,7 +222,7 @@ impl Forward {
     fn gather(&mut self, rows: &[u32], is_normed: bool) -> &Rows {
         let Self { kernels, groups, pool, last, .. } = self;
         last.resize(rows.len());
-        let norm = heads(groups).next().and_then(|head| head.norm.as_ref()).filter(|_| is_normed);
+        let norm = heads(groups).next().and_then(|(head, _)| head.norm.as_ref()).filter(|_| is_normed);
         let Some(member) = groups.last().and_then(|group| group.members.first()) else { return last };
         let x = member.buffers.rows(member.stream);
         last.for_each(pool, |i, row| {
@@ -208,7 +236,11 @@ impl Forward {
     }
 }
 
-/// The heads of all shards, which follow the last layers.
-fn heads(groups: &[ShardGroup]) -> impl Iterator<Item = &Head> {
-    groups.last().into_iter().flat_map(|group| &group.members).filter_map(|member| member.head.as_ref())
+fn no_product(tensor: &str) -> EngineError {
+    EngineError::Adapter(format!("{tensor} is no matrix that the model multiplies with"))
+}
+
+/// The heads of all shards, which follow the last layers, with the adapters of the shard.
+fn heads(groups: &[ShardGroup]) -> impl Iterator<Item = (&Head, &Adapters)> {
+    groups.last().into_iter().flat_map(|group| &group.members).filter_map(|member| Some((member.head.as_ref()?, &member.adapters)))
 }

@@ -1,5 +1,6 @@
 //! [`ShardGroup`]: shards of a model, which run their programs in lock-step.
 
+use super::adapters::{AdaptedRows, Adapters};
 use super::head::Head;
 use super::ops::{self, Buffers, Instruction, Step, Tensors};
 use super::simd::Kernels;
@@ -26,6 +27,7 @@ pub struct Common<'a> {
     pub pictures: &'a PictureLayout,
     pub ropes: &'a [Rope],
     pub rotations: &'a [Rows],
+    pub adapted: &'a AdaptedRows,
 }
 
 /// The memory that a shard's cache and states take.
@@ -45,6 +47,9 @@ pub struct Member {
     /// None if the program does not end with the last layer.
     pub head: Option<Head>,
     pub buffers: Buffers,
+    pub adapters: Adapters,
+    /// The layer that each op ends, if it ends one.
+    ended: Vec<Option<usize>>,
     pub cache: KvCache,
     pub state: StateStore,
 }
@@ -84,6 +89,8 @@ impl Member {
             stream: program.stream,
             head: program.head.map(|head| Head::load(&head, &tensors)).transpose()?,
             buffers: Buffers::new(program),
+            adapters: Adapters::new(program),
+            ended: ended_layers(program),
             cache,
             state,
         })
@@ -104,9 +111,19 @@ impl Member {
             pictures: common.pictures,
             ropes: common.ropes,
             rotations: common.rotations,
+            adapters: &self.adapters,
+            adapted: common.adapted,
             cache: &mut self.cache,
             state: &mut self.state,
         });
+    }
+
+    /// Adds the directions of adapters behind the last op of a layer.
+    fn steer(&mut self, op: usize, common: &mut Common) {
+        let Some(layer) = self.ended[op] else { return };
+        let mut stream = self.buffers.take(self.stream);
+        self.adapters.steer((common.kernels, &mut *common.pool), layer, common.adapted, &mut stream);
+        self.buffers.put(self.stream, stream);
     }
 
     fn exchange(&self, op: usize) -> Option<Exchange> {
@@ -133,6 +150,9 @@ impl ShardGroup {
         for op in 0..self.members[0].ops.len() {
             self.members.iter_mut().for_each(|member| member.run(op, common));
             self.exchange(op, common);
+            if !common.adapted.is_empty() {
+                self.members.iter_mut().for_each(|member| member.steer(op, common));
+            }
         }
     }
 
@@ -173,6 +193,12 @@ impl ShardGroup {
             to.buffers.put(to.stream, stream);
         }
     }
+}
+
+/// The layer of each op that is the last one of its layer.
+fn ended_layers(program: &Program) -> Vec<Option<usize>> {
+    let next = |i: usize| program.ops.get(i + 1).and_then(|op| op.layer);
+    program.ops.iter().enumerate().map(|(i, op)| op.layer.filter(|&layer| next(i) != Some(layer))).collect()
 }
 
 /// Computes the rotations of a batch's first `num_rows` rows, by each rope.

@@ -1,7 +1,9 @@
 //! [`Head`]: what follows the last layer.
 
+use super::adapters::{Adapters, ChangedRow};
 use super::matrix::Mat;
 use super::ops::Tensors;
+use super::run::Run;
 use super::simd::Kernels;
 use super::simd::norm::Norm;
 use super::simd::pool::ThreadPool;
@@ -53,9 +55,20 @@ pub fn finish_logits(spec: &ModelSpec, kernels: &Kernels, pool: &mut ThreadPool,
 }
 
 impl Dense {
+    /// out = x · Wᵀ + bias, with the changes of adapters.
+    pub fn run_adapted(&self, run: &mut Run, (adapters, rows): (&Adapters, &[ChangedRow]), (x, out): (&Rows, &mut Rows)) {
+        run.kernels.linear(run.pool, run.scratch, x, false, vec![(self.matrix.matrix(run.weights), &mut *out)]);
+        adapters.change_head((run.kernels, run.pool), rows, (x, out));
+        self.add_bias(run.kernels, run.pool, out);
+    }
+
     /// out = x · Wᵀ + bias
     pub fn run(&self, (kernels, weights): (&Kernels, &Weights), pool: &mut ThreadPool, scratch: &mut Scratch, x: &Rows, out: &mut Rows) {
         kernels.linear(pool, scratch, x, false, vec![(self.matrix.matrix(weights), &mut *out)]);
+        self.add_bias(kernels, pool, out);
+    }
+
+    fn add_bias(&self, kernels: &Kernels, pool: &mut ThreadPool, out: &mut Rows) {
         if let Some(bias) = &self.bias {
             out.for_each(pool, |_, row| kernels.add_to(row, bias));
         }

@@ -1,6 +1,7 @@
 //! The CPU backend: the default, and the reference for the others. `submit` computes the step, so one step is in flight.
 
 mod activation;
+mod adapters;
 mod cut;
 mod device;
 mod draft_head;

@@ -20,6 +20,7 @@ pub fn options() -> CpuOptions {
         state_slots: 5,
         draft_states: 0,
         draft_head: false,
+        max_adapters: 4,
         cut: Cut::default(),
     }
 }

@@ -279,6 +279,7 @@ mod tests {
             loops: None,
             refuses_grids: None,
             refuses_rows: None,
+            max_adapters: 0,
         };
         let table = sys::pen_table { group: 0, first: 1, count: 1, at: 0 };
         let changes = Changes { source: sys::PEN_FROM_CHANGES, rows: Vec::new(), tables: vec![table], blocks: vec![3] };

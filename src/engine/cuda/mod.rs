@@ -226,6 +226,7 @@ impl CudaEngine {
             loops,
             refuses_grids: spec.rope_sections.is_none().then_some("the model rotates by one"),
             refuses_rows: None,
+            max_adapters: 0,
         };
         let device_slots = DeviceSlots::new(&limits.kv, options.max_slots, has_head, spec.rope_sections.is_some());
         Ok(Self {

@@ -22,6 +22,7 @@ fn limits(groups: usize) -> Limits {
         loops: None,
         refuses_grids: None,
         refuses_rows: None,
+        max_adapters: 0,
     }
 }
 

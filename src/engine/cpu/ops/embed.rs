@@ -4,12 +4,13 @@ use super::super::matrix::dequantize_row;
 use super::super::simd::rows::Rows;
 use super::step::{Kernel, Step};
 use super::tensors::Tensors;
-use crate::program::{AddSlice, BufferId, Embed};
+use crate::program::{AddSlice, BufferId, Embed, TensorId};
 use crate::{EngineError, Input};
 use model::Weight;
 
 pub struct EmbedKernel {
     table: Weight,
+    tensor: TensorId,
     /// The embeddings of all token types, one after another.
     types: Option<Vec<f32>>,
     positions: Option<Weight>,
@@ -24,6 +25,7 @@ impl EmbedKernel {
     pub fn new(op: &Embed, tensors: &Tensors) -> Result<Self, EngineError> {
         Ok(Self {
             table: tensors.weight(op.table)?,
+            tensor: op.table,
             types: tensors.optional(op.types),
             positions: op.positions.map(|positions| tensors.weight(positions)).transpose()?,
             scale: op.scale,
@@ -37,6 +39,7 @@ impl EmbedKernel {
 impl Kernel for EmbedKernel {
     fn run(&self, step: &mut Step) {
         let (kernels, weights, batch) = (step.kernels, step.weights, step.batch);
+        let (adapters, adapted) = (step.adapters, step.adapted);
         let mut out = step.buffers.take(self.out);
         let width = out.width();
         out.for_each(step.pool, |i, row| {
@@ -49,6 +52,7 @@ impl Kernel for EmbedKernel {
                 Input::Sampled(_) => unreachable!("resolved before the pass"),
             };
             dequantize_row(weights, &self.table, id as usize, row);
+            adapters.change_table_row(kernels, self.tensor, adapted.of(i), id as usize, row);
             if self.scale != 1.0 {
                 row.iter_mut().for_each(|x| *x *= self.scale);
             }

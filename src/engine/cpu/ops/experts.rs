@@ -1,7 +1,7 @@
 //! Routes rows to experts, and adds what the experts give.
 
 use super::super::activation::{Activate, sigmoid};
-use super::super::experts::Stacks;
+use super::super::experts::{ExpertChanges, Stacks};
 use super::super::matrix::Mat;
 use super::super::routing::{Routing, choose, choose_adjugates};
 use super::super::run::Run;
@@ -9,7 +9,7 @@ use super::super::simd::rows::Rows;
 use super::step::{Kernel, Step};
 use super::tensors::Tensors;
 use crate::EngineError;
-use crate::program::{AddShared, Experts};
+use crate::program::{AddShared, Experts, TensorId};
 
 pub struct ExpertsKernel {
     op: Experts,
@@ -17,6 +17,8 @@ pub struct ExpertsKernel {
     /// [experts] factors of the experts' outputs
     output_scales: Option<Vec<f32>>,
     stacks: Stacks,
+    /// The tensors of gate, up and down.
+    tensors: [Option<TensorId>; 3],
 }
 
 impl ExpertsKernel {
@@ -30,7 +32,7 @@ impl ExpertsKernel {
             dim: op.dim,
         };
         let (choice_bias, output_scales) = (tensors.optional(op.choice_bias), tensors.optional(op.output_scales));
-        Ok(Self { op: *op, choice_bias, output_scales, stacks })
+        Ok(Self { op: *op, choice_bias, output_scales, stacks, tensors: [op.gate, Some(op.up), Some(op.down)] })
     }
 
     /// Each row's experts with their weights, the best first.
@@ -57,7 +59,8 @@ impl Kernel for ExpertsKernel {
         // adjugate experts read what they add to
         let input = if op.input == op.out { &out } else { step.buffers.rows(op.input) };
         let run = &mut Run { kernels: step.kernels, pool: step.pool, scratch: step.scratch, weights: step.weights };
-        self.stacks.run(run, input, &routing, op.weigh_input, &mut b);
+        let changes = ExpertChanges { adapters: step.adapters, adapted: step.adapted, tensors: self.tensors };
+        self.stacks.run(run, input, (&routing, op.weigh_input, &changes), &mut b);
         if op.weigh_input {
             routing.uses.iter_mut().for_each(|of| of.weight = 1.0);
         }
@@ -88,6 +91,9 @@ impl Kernel for AddSharedKernel {
             score.reshape(to.num_rows(), 1);
             let input = step.buffers.rows(op.input);
             step.kernels.linear(step.pool, step.scratch, input, false, vec![(router.matrix(step.weights), &mut score)]);
+            if let Some(tensor) = op.router {
+                step.adapters.change((step.kernels, step.pool), tensor, &step.adapted.changed(), (input, &mut score));
+            }
         }
         let from = step.buffers.rows(op.from);
         to.for_each(step.pool, |i, row| {

@@ -1,5 +1,6 @@
 //! [`Kernel`]: an op that is ready to run, and [`Step`]: what it runs with.
 
+use super::super::adapters::{AdaptedRows, Adapters};
 use super::super::simd::Kernels;
 use super::super::simd::attend::{KvCache, SequenceRows};
 use super::super::simd::pool::ThreadPool;
@@ -33,6 +34,8 @@ pub struct Step<'a> {
     pub ropes: &'a [Rope],
     /// [num_ropes][num_tokens, rope_dim] cosines, then sines
     pub rotations: &'a [Rows],
+    pub adapters: &'a Adapters,
+    pub adapted: &'a AdaptedRows,
     pub cache: &'a mut KvCache,
     pub state: &'a mut StateStore,
 }

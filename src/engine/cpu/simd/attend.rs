@@ -367,6 +367,7 @@ mod tests {
             loops: None,
             refuses_grids: None,
             refuses_rows: None,
+            max_adapters: 0,
         }
     }
 

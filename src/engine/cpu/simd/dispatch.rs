@@ -19,6 +19,9 @@ pub struct Kernels {
     pub(super) add: unsafe fn(*mut f32, *const f32, usize),
     pub(super) glu: unsafe fn(*mut f32, *const f32, usize, Sigmoidal),
     pub(super) multiply_add: unsafe fn(*mut f32, *const f32, *const f32, usize),
+    pub(super) dot: unsafe fn(*const f32, *const f32, usize) -> f32,
+    /// (output, (rows, floats from one to the next), factors, number of rows, length)
+    pub(super) add_rows: unsafe fn(*mut f32, (*const f32, usize), *const f32, usize, usize),
     pub(super) gate: unsafe fn(*mut f32, *const f32, usize, Gate),
     pub(super) softplus: unsafe fn(*mut f32, *const f32, usize),
     pub(super) exp: unsafe fn(*mut f32, usize, f32),
@@ -121,6 +124,24 @@ macro_rules! kernels {
                 }
             }
             /// # Safety
+            /// The conditions of [`ops::dot`], and the processor has the features.
+            $(#[target_feature(enable = $feature)])?
+            unsafe fn dot(a: *const f32, b: *const f32, len: usize) -> f32 {
+                // SAFETY: the caller keeps the conditions above.
+                unsafe {
+                    ops::dot::<$isa>(a, b, len)
+                }
+            }
+            /// # Safety
+            /// The conditions of [`ops::add_rows`], and the processor has the features.
+            $(#[target_feature(enable = $feature)])?
+            unsafe fn add_rows(out: *mut f32, rows: (*const f32, usize), factors: *const f32, count: usize, len: usize) {
+                // SAFETY: the caller keeps the conditions above.
+                unsafe {
+                    ops::add_rows::<$isa>(out, rows, factors, count, len)
+                }
+            }
+            /// # Safety
             /// The conditions of [`ops::gate`], and the processor has the features.
             $(#[target_feature(enable = $feature)])?
             unsafe fn gate(x: *mut f32, gate: *const f32, len: usize, kind: Gate) {
@@ -188,6 +209,8 @@ macro_rules! kernels {
                 add,
                 glu,
                 multiply_add,
+                dot,
+                add_rows,
                 gate,
                 softplus,
                 exp,

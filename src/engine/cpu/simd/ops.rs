@@ -248,6 +248,63 @@ pub unsafe fn multiply_add<I: Isa>(out: *mut f32, a: *const f32, b: *const f32, 
     }
 }
 
+/// The product of two vectors.
+///
+/// # Safety
+/// Both hold `len` floats, and the processor has the instruction set.
+#[inline(always)]
+pub unsafe fn dot<I: Isa>(a: *const f32, b: *const f32, len: usize) -> f32 {
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        let (mut sums, mut tail) = ([I::zero(); 4], 0.0);
+        let mut i = 0;
+        while i + 4 * LANES <= len {
+            for (lane, sum) in sums.iter_mut().enumerate() {
+                let at = i + lane * LANES;
+                *sum = I::fma(I::load(a.add(at)), I::load(b.add(at)), *sum);
+            }
+            i += 4 * LANES;
+        }
+        let (a, b) = (a.add(i), b.add(i));
+        vectors!(
+            len - i,
+            |j| {
+                sums[0] = I::fma(I::load(a.add(j)), I::load(b.add(j)), sums[0]);
+            },
+            |j| {
+                tail += *a.add(j) * *b.add(j);
+            }
+        );
+        I::reduce_add(I::add(I::add(sums[0], sums[1]), I::add(sums[2], sums[3]))) + tail
+    }
+}
+
+/// out += Σ factor · row, for `count` rows that lie `ld` floats apart, in their order.
+///
+/// # Safety
+/// `out` and each row hold `len` floats, `factors` holds `count`, and the processor has the instruction set.
+#[inline(always)]
+pub unsafe fn add_rows<I: Isa>(out: *mut f32, (rows, ld): (*const f32, usize), factors: *const f32, count: usize, len: usize) {
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        vectors!(
+            len,
+            |i| {
+                let mut sum = I::load(out.add(i));
+                for k in 0..count {
+                    sum = I::fma(I::splat(*factors.add(k)), I::load(rows.add(k * ld + i)), sum);
+                }
+                I::store(out.add(i), sum);
+            },
+            |j| {
+                for k in 0..count {
+                    *out.add(j) += *factors.add(k) * *rows.add(k * ld + j);
+                }
+            }
+        );
+    }
+}
+
 /// x *= gate
 ///
 /// # Safety

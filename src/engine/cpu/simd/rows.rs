@@ -98,6 +98,20 @@ impl Rows {
     }
 }
 
+impl Rows {
+    /// Calls `f(i, first column, elements)` on the pool's threads for parts of `step` columns of the rows `which(i)`, which ascend.
+    pub fn for_parts(&mut self, pool: &mut ThreadPool, which: &[usize], step: usize, f: impl Fn(usize, usize, &mut [f32]) + Sync) {
+        assert!(which.is_sorted_by(|a, b| a < b) && which.last().is_none_or(|&last| last < self.rows), "rows differ and are there");
+        let (ld, width, parts) = (self.ld, self.width, self.width.div_ceil(step));
+        let all = Disjoint::new(self.floats_mut());
+        pool.run(which.len() * parts, &|task, _| {
+            let (i, first) = (task / parts, task % parts * step);
+            // SAFETY: the rows differ, and so do the parts of each.
+            f(i, first, unsafe { all.slice(which[i] * ld + first, step.min(width - first)) });
+        });
+    }
+}
+
 /// A weight matrix in the form that the kernels take.
 pub struct Matrix<'a> {
     pub bytes: &'a [u8],
@@ -285,6 +299,21 @@ impl Kernels {
         assert!(out.len() == a.len() && out.len() == b.len(), "shapes match");
         // SAFETY: lengths are equal; dispatch checked the instruction set.
         unsafe { (self.multiply_add)(out.as_mut_ptr(), a.as_ptr(), b.as_ptr(), b.len()) }
+    }
+
+    /// The product of two vectors.
+    pub fn dot(&self, a: &[f32], b: &[f32]) -> f32 {
+        assert!(a.len() == b.len(), "shapes match");
+        // SAFETY: lengths are equal; dispatch checked the instruction set.
+        unsafe { (self.dot)(a.as_ptr(), b.as_ptr(), a.len()) }
+    }
+
+    /// out += Σ factor · row, for a row from `first` on per factor, in their order. Takes the elements of each row from `column` on.
+    pub fn add_rows(&self, out: &mut [f32], rows: &Rows, (first, column): (usize, usize), factors: &[f32]) {
+        assert!(first + factors.len() <= rows.rows && column + out.len() <= rows.width, "shapes match");
+        let from = &rows.floats()[first * rows.ld + column..];
+        // SAFETY: each row has the elements; dispatch checked the instruction set.
+        unsafe { (self.add_rows)(out.as_mut_ptr(), (from.as_ptr(), rows.ld), factors.as_ptr(), factors.len(), out.len()) }
     }
 
     /// x *= gate
