@@ -19,5 +19,6 @@ pub mod cli;
 pub mod telemetry;
 
 pub use {
-    api, catalogue, chat, config, convert, create, engine, gguf, keys, logits, model, quantize, registry, serving, template, tokenizer,
+    adapters, api, catalogue, chat, config, convert, create, engine, gguf, keys, logits, model, quantize, registry, serving, template,
+    tokenizer,
 };

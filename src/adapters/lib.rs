@@ -25,6 +25,15 @@ pub enum AdapterKind {
     ControlVector,
 }
 
+/// The first token of a prompt that an adapter changes: the start of the last occurrence of its invocation tokens, or the first one if it
+/// has none. None: the prompt does not invoke it.
+pub fn first_row(invocation: &[u32], prompt: &[u32]) -> Option<u32> {
+    if invocation.is_empty() {
+        return Some(0);
+    }
+    prompt.windows(invocation.len()).rposition(|window| window == invocation).map(|first| first as u32)
+}
+
 /// Opens the adapter in a GGUF file or in PEFT's folder.
 ///
 /// # Errors

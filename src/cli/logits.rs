@@ -1,14 +1,19 @@
 //! `penstock logits`: the raw logits at the last position of each prompt.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
 
+use super::adapter_args::{AdapterArgs, OpenAdapters};
 use super::device::DeviceArgs;
 use super::logits_pictures::{self, PictureArgs};
 use super::names::file_of;
 use super::npy::write_npy;
 use super::rows::{CHUNK, Rows};
+use crate::engine::SequenceAdapters;
+use crate::gguf::GgufFile;
+use crate::model::Weights;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n  echo '[[1,2,3]]' > ids.json && penstock logits model.gguf --ids ids.json --out logits.npy")]
@@ -27,6 +32,8 @@ pub struct LogitsArgs {
     /// Write the logits of the file's first draft head instead (multi-token prediction). The head reads each token with the row before it
     #[arg(long, requires = "ids", conflicts_with = "vectors")]
     heads: bool,
+    #[command(flatten)]
+    adapters: AdapterArgs,
     /// The output file: NumPy, float32 [prompts, vocabulary]
     #[arg(long, value_name = "FILE.npy")]
     out: PathBuf,
@@ -60,14 +67,26 @@ fn of_ids(args: &LogitsArgs, file: &Path, path: &Path) -> anyhow::Result<Vec<Vec
         true => Rows::open_draft_head(&args.device, file, longest)?,
         false => Rows::open(&args.device, args.vectors, file, longest, CHUNK)?,
     };
+    let adapters = if args.adapters.is_empty() { None } else { Some(load_adapters(args, file, &mut rows)?) };
     let vocab = rows.engine.spec().vocab_size;
     if let Some(id) = prompts.iter().flatten().find(|&&id| id as usize >= vocab) {
         bail!("{}: id {id} is not in the vocabulary, which has {vocab} tokens", path.display());
     }
-    let mut read = |prompt: &Vec<u32>| match (args.vectors, args.heads) {
-        (true, _) => rows.vector(prompt),
-        (_, true) => rows.last_draft(prompt),
-        _ => rows.last(prompt),
+    let mut read = |prompt: &Vec<u32>| {
+        rows.adapters = adapters.as_ref().map_or_else(SequenceAdapters::default, |adapters| adapters.of_prompt(prompt));
+        match (args.vectors, args.heads) {
+            (true, _) => rows.vector(prompt),
+            (_, true) => rows.last_draft(prompt),
+            _ => rows.last(prompt),
+        }
     };
     prompts.iter().map(&mut read).collect()
+}
+
+/// Opens the adapters that the flags name, and loads them to the engine.
+fn load_adapters(args: &LogitsArgs, file: &Path, rows: &mut Rows) -> anyhow::Result<OpenAdapters> {
+    let weights = Weights::load(Arc::new(GgufFile::open(file)?))?;
+    let adapters = args.adapters.open(&weights)?;
+    adapters.load(&mut *rows.engine)?;
+    Ok(adapters)
 }

@@ -10,6 +10,7 @@ use crate::config::misnamed_variables;
 use crate::{engine, telemetry};
 use grammar::enable_trials;
 
+mod adapter_args;
 pub mod bench;
 mod colour;
 pub mod completions;

@@ -8,7 +8,9 @@ use anyhow::{Context, ensure};
 
 use super::device::DeviceArgs;
 use crate::config::Backend;
-use crate::engine::{self, BackendKind, Batch, BlockTables, Engine, EngineOptions, Input, SlotInit, StepOutput, VectorRequest};
+use crate::engine::{
+    self, BackendKind, Batch, BlockTables, Engine, EngineOptions, Input, SequenceAdapters, SlotInit, StepOutput, VectorRequest,
+};
 use crate::gguf::GgufFile;
 use crate::logits::SamplingParams;
 use crate::model::Weights;
@@ -48,12 +50,20 @@ pub struct Rows {
     tables: BlockTables,
     out: StepOutput,
     params: Arc<SamplingParams>,
+    /// The adapters of the sequence.
+    pub adapters: SequenceAdapters,
 }
 
 impl Rows {
     pub fn new(engine: Box<dyn Engine>) -> Self {
         let tables = BlockTables::new(engine.kv_capacity(), 1);
-        Self { engine, tables, out: StepOutput::default(), params: Arc::new(SamplingParams::greedy()) }
+        Self {
+            engine,
+            tables,
+            out: StepOutput::default(),
+            params: Arc::new(SamplingParams::greedy()),
+            adapters: SequenceAdapters::default(),
+        }
     }
 
     /// Opens a model. A step has at most `most_rows` rows, unless all rows see each other.
@@ -177,6 +187,7 @@ impl Rows {
             init,
             want_logits: matches!(wanted, Wanted::Rows | Wanted::Last),
             want_draft_logits: wanted == Wanted::Draft,
+            adapters: if self.adapters.is_empty() { Vec::new() } else { vec![self.adapters.clone()] },
             ..inputs
         };
         self.tables.place(&mut batch, &[0])?;

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::items::{Items, Layout, PlacedRun, Segment};
 use crate::sequence::Sequence;
-use engine::{Batch, Input};
+use engine::{Batch, Input, SequenceAdapters};
 
 /// Empties the batch but keeps its buffers.
 pub fn clear(batch: &mut Batch) {
@@ -32,6 +32,7 @@ pub fn clear(batch: &mut Batch) {
     batch.sample_later = false;
     batch.loop_steps = 0;
     batch.rooms.clear();
+    batch.adapters.clear();
 }
 
 /// Adds a sequence's next rows, one per token. `range`: the tokens' indices in the sequence. `is_complete`: whether the sequence has no
@@ -50,6 +51,11 @@ pub fn push(batch: &mut Batch, sequence: &mut Sequence, range: Range<usize>, is_
         batch.token_types.resize(first, 0);
         let second = second_segment.unwrap_or(usize::MAX);
         batch.token_types.extend(range.clone().map(|index| u32::from(index >= second)));
+    }
+    if !(sequence.adapters.is_empty() && batch.adapters.is_empty()) {
+        // the sequences before this one have none
+        batch.adapters.resize_with(batch.num_seqs(), SequenceAdapters::default);
+        batch.adapters.push(sequence.adapters.clone());
     }
     batch.cu_seqlens_q.push(batch.inputs.len() as u32);
     batch.context_lens.push(range.end as u32);

@@ -6,6 +6,7 @@
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::ops::Range;
 
+use crate::adapters::{AdapterRequest, block_adapters};
 use crate::items::RunContent;
 
 /// The part of the key that all blocks of a sequence share.
@@ -17,6 +18,21 @@ pub struct CacheScope {
     pub format: u64,
     /// The adapter that changes the weights. 0 if there is none.
     pub adapter: u64,
+}
+
+/// The scopes of a sequence's blocks.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockScopes<'a> {
+    /// That of blocks without adapters.
+    pub of_all: CacheScope,
+    pub adapters: &'a [AdapterRequest],
+}
+
+impl BlockScopes<'_> {
+    /// The scope of block `index`. Blocks before an adapter's first row are those of the model alone.
+    pub fn of_block(self, index: usize, block_size: usize) -> CacheScope {
+        CacheScope { adapter: block_adapters(self.adapters, index * block_size, block_size), ..self.of_all }
+    }
 }
 
 /// Marks an entry that is a row, by its index in its run. Ids of tokens are smaller.

@@ -7,14 +7,15 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use engine::{
-    Batch, CacheGroup, DeviceMemory, DraftHeadInfo, DraftRequest, Engine, EngineError, EngineInfo, Input, KvCapacity, LoopLimits, Masks,
-    Pooling, Progress, Sampled, Scored, SlotInit, StepId, StepOutput,
+    Adapter, Batch, CacheGroup, DeviceMemory, DraftHeadInfo, DraftRequest, Engine, EngineError, EngineInfo, Input, KvCapacity, LoopLimits,
+    Masks, Pooling, Progress, Sampled, Scored, SlotInit, StepId, StepOutput,
 };
 use logits::{Logprobs, SamplingParams, mask_words};
 use model::ModelSpec;
 
-use crate::items::{Items, Layout, Segment};
 use crate::new_sequence::NewSequence;
+use entries::{FakeAdapters, adapted, entry};
+pub use entries::{embedded, entries, fake_adapter};
 use loops::FakeLoops;
 
 pub const VOCAB: u32 = 50;
@@ -119,6 +120,7 @@ pub struct FakeEngine {
     /// Number of leading blocks that are backed.
     num_backed: usize,
     draft_head: Option<DraftHeadInfo>,
+    adapters: FakeAdapters,
     loops: FakeLoops,
     control: Arc<Mutex<Control>>,
 }
@@ -142,41 +144,6 @@ pub fn next_token(context: &[u32], params: &SamplingParams, capacity: &KvCapacit
     let seen = capacity.groups.iter().map(|group| &context[first_seen(group, context.len() - 1)..]);
     let state = if capacity.has_state() { context.iter().fold(0, |hash, &token| mix(hash, token)) } else { 0 };
     token_after(seen, state, params.seed)
-}
-
-/// The cache entry for an embedding.
-pub fn embedded(embedding: &[f32]) -> u32 {
-    EMBEDDED | embedding.iter().fold(0, |hash, x| mix(hash, x.to_bits())) as u32 >> 3
-}
-
-/// The value that rows see of a token or an embedding. A position counts if it is not the item's index.
-fn entry(token: u32, index: usize, position: [u32; 3]) -> u32 {
-    if position == [index as u32; 3] {
-        return token;
-    }
-    EMBEDDED | position.iter().fold(token.into(), |hash, &position| mix(hash, position)) as u32 >> 3
-}
-
-/// The values that rows see of a prompt.
-pub fn entries(prompt: &Items) -> Vec<u32> {
-    let mut seen = Vec::new();
-    for segment in prompt.segments(0..prompt.len()) {
-        match segment {
-            Segment::Tokens { ids, position } => {
-                ids.iter().zip(position..).for_each(|(&id, position)| seen.push(entry(id, seen.len(), [position; 3])));
-            }
-            Segment::Rows { run, rows } => seen.extend(rows.map(|row| {
-                let (first, at) = (run.position, row as u32);
-                let position = match run.run.layout {
-                    Layout::Line => [first + at; 3],
-                    Layout::Grid { width, .. } => [first, first + at / width, first + at % width],
-                };
-                entry(embedded(&run.run.embeddings[row * HIDDEN..][..HIDDEN]), run.start + row, position)
-            })),
-            Segment::Pending { .. } => unreachable!("a prompt is known"),
-        }
-    }
-    seen
 }
 
 /// The second float of row `row` of a run of `num_rows` rows that see each other. The engine fails if a step has only a part of them.
@@ -219,7 +186,8 @@ pub fn vector(prompt: &[u32], kind: Pooling) -> Vec<f32> {
 
 /// The result of a sequence that runs alone: its tokens, and whether it sampled a stop id.
 pub fn solo_run(new: &NewSequence, capacity: &KvCapacity) -> (Vec<u32>, bool) {
-    let (mut context, mut tokens) = (entries(&new.prompt), Vec::new());
+    let change = |(at, entry): (usize, u32)| adapted(entry, at, &new.adapters);
+    let (mut context, mut tokens): (Vec<u32>, _) = (entries(&new.prompt).into_iter().enumerate().map(change).collect(), Vec::new());
     if new.max_tokens == 0 {
         return (tokens, false);
     }
@@ -229,7 +197,7 @@ pub fn solo_run(new: &NewSequence, capacity: &KvCapacity) -> (Vec<u32>, bool) {
             return (tokens, true);
         }
         let position = new.prompt.next_position() + tokens.len() as u32;
-        context.push(entry(token, context.len(), [position; 3]));
+        context.push(change((context.len(), entry(token, context.len(), [position; 3]))));
         tokens.push(token);
         if tokens.len() == new.max_tokens as usize || context.len() > capacity.max_tokens() {
             return (tokens, false);
@@ -252,6 +220,7 @@ impl FakeEngine {
             progress: Progress::default(),
             num_backed,
             draft_head: None,
+            adapters: FakeAdapters::default(),
             loops: FakeLoops::default(),
             control: control.clone(),
         };
@@ -318,6 +287,7 @@ impl FakeEngine {
             let position = position as usize;
             let token = self.token(batch, i, row, step);
             let entry = if token == EMPTY { EMPTY } else { entry(token, position, batch.positions_of(row)) };
+            let entry = self.adapters.change(entry, batch, (i, position));
             for group in 0..self.capacity.groups.len() {
                 let at = self.at(batch, group, i, position);
                 assert_eq!(batch.places(group)[row] as usize, at);
@@ -512,6 +482,19 @@ impl Engine for FakeEngine {
         Some(self.progress.clone())
     }
 
+    fn max_adapters(&self) -> usize {
+        FakeAdapters::PLACES
+    }
+
+    fn load_adapter(&mut self, place: u32, adapter: &Adapter) -> Result<(), EngineError> {
+        assert!(self.max_in_flight > 1 || self.done.is_empty(), "a step in flight may use the place");
+        self.adapters.load(place, adapter)
+    }
+
+    fn unload_adapter(&mut self, place: u32) {
+        self.adapters.unload(place);
+    }
+
     fn loop_limits(&self) -> Option<LoopLimits> {
         self.loops.limits
     }
@@ -584,6 +567,8 @@ impl Engine for FakeEngine {
     }
 }
 
+#[path = "fake_entries.rs"]
+mod entries;
 #[path = "fake_head.rs"]
 mod head;
 #[path = "fake_loops.rs"]

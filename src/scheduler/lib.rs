@@ -35,6 +35,8 @@ mod prefix_cache;
 mod progress;
 mod queue_permits;
 #[cfg(test)]
+mod random;
+#[cfg(test)]
 mod row_tests;
 mod running;
 mod sequence;

@@ -125,7 +125,8 @@ fn can_loop(plan: &StepPlan, sequences: &Sequences, limits: LoopLimits) -> bool 
     let decodes = plan.scheduled.iter().all(|part| part.num_rows == 1 && part.sampled && part.num_drafts == 0 && is_plain(part.id));
     let asks = batch.num_logprobs.iter().any(Option::is_some) || batch.vectors.iter().any(Option::is_some);
     let has_prompts = !(batch.init.is_empty() && batch.copies.is_empty() && batch.state_copies.is_empty() && batch.scored.is_empty());
-    let has_rows = !(batch.embeddings.is_empty() && batch.token_types.is_empty() && batch.grid_positions.is_empty());
+    let has_rows =
+        !(batch.adapters.is_empty() && batch.embeddings.is_empty() && batch.token_types.is_empty() && batch.grid_positions.is_empty());
     // A sequence that is not in the step, but has rows to run, would wait for the loop's end.
     let is_planned = |id: u64| plan.scheduled.binary_search_by_key(&id, |part| part.id).is_ok();
     let capacity = sequences.blocks.max_tokens();

@@ -273,13 +273,17 @@ impl StepPlan {
     /// Starts a sequence, or puts it back if it must wait for memory or for the prompt of its sequence group.
     fn start(&mut self, sequences: &mut Sequences, mut sequence: Sequence, now: Instant) -> Admission {
         let (headroom, num_releases) = (sequences.headroom(&sequence), sequences.blocks.num_releases());
+        let Some(adapters) = sequences.adapters.take(&sequence.asked.adapters) else {
+            sequences.put_back_until_release(sequence, num_releases);
+            return Admission::Waits;
+        };
         let num_found = match self.relative(&sequence, &sequences.running, &sequences.blocks) {
-            Some(relative) if self.num_computed_before(relative) < sequence.num_shared() => {
-                sequences.waiting.put_back(sequence);
-                return Admission::Waits;
-            }
             // The copies must be made in a step that runs a row of the fork.
-            Some(_) if sequence.awaits_mask(now, sequences.blocks.has_state()) => {
+            Some(relative)
+                if self.num_computed_before(relative) < sequence.num_shared()
+                    || sequence.awaits_mask(now, sequences.blocks.has_state()) =>
+            {
+                sequences.adapters.leave(&adapters);
                 sequences.waiting.put_back(sequence);
                 return Admission::Waits;
             }
@@ -303,9 +307,11 @@ impl StepPlan {
             }
         };
         let Some(num_found) = num_found else {
+            sequences.adapters.leave(&adapters);
             sequences.put_back_until_release(sequence, num_releases);
             return Admission::Waits;
         };
+        sequence.adapters = adapters;
         sequence.admit(num_found);
         if sequence.timeline.admit(now, &sequences.metrics) {
             sequence.set_cached(num_found);

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::block_key::CacheScope;
+use crate::block_key::{BlockScopes, CacheScope};
 use crate::block_manager::BlockManager;
 use crate::channel::EventSender;
 use crate::checkpoints::Checkpoints;
@@ -19,7 +19,7 @@ use crate::queue_permits::{QueuePermit, RequestKey};
 use crate::sequence_cache::{PrefixHit, SequenceCache};
 use crate::timeline::Timeline;
 use crate::tokens::Tokens;
-use engine::{DraftRequest, Sampled, Scored, SlotInit, VectorRequest};
+use engine::{DraftRequest, Sampled, Scored, SequenceAdapters, SlotInit, VectorRequest};
 use metrics::ModelMetrics;
 
 #[derive(Debug)]
@@ -35,6 +35,8 @@ pub struct Sequence {
     pub grammar: Option<GrammarCursor>,
     /// Present if the sequence is drafted.
     pub drafts: Option<Box<Drafts>>,
+    /// The places of its adapters. Empty unless the sequence runs.
+    pub adapters: SequenceAdapters,
     /// Whether the prompt was computed for another member of the sequence group.
     pub is_fork: bool,
     events: Arc<EventSender>,
@@ -63,6 +65,7 @@ impl Sequence {
             timeline: Timeline::new(asked.prompt.len()),
             grammar: asked.grammar.take().map(GrammarCursor::new),
             asked,
+            adapters: SequenceAdapters::default(),
             is_fork: false,
             drafts: None,
             events,
@@ -247,14 +250,16 @@ impl Sequence {
 
     /// Takes cached blocks and memory for the rest, see [`SequenceCache::take`].
     pub fn take_cache(&mut self, blocks: &mut BlockManager, headroom: usize) -> Option<PrefixHit> {
-        let (scope, num_reusable) = (self.cache_scope(), self.num_reusable(blocks.has_state()));
+        let num_reusable = self.num_reusable(blocks.has_state());
+        let scopes = BlockScopes { of_all: self.cache_scope(), adapters: &self.asked.adapters };
         let tokens = Tokens { prompt: &self.asked.prompt, generated: &self.generated };
-        self.cache.take(blocks, tokens, scope, num_reusable, headroom)
+        self.cache.take(blocks, tokens, scopes, num_reusable, headroom)
     }
 
     /// Registers the blocks of the first `num_tokens` tokens, see [`SequenceCache::commit`].
     pub fn commit_cache(&mut self, num_tokens: usize, blocks: &mut BlockManager) {
-        let scope = (self.cache_scope(), self.client().tenant);
+        let scopes = BlockScopes { of_all: self.cache_scope(), adapters: &self.asked.adapters };
+        let scope = (scopes, self.client().tenant);
         let tokens = Tokens { prompt: &self.asked.prompt, generated: &self.generated };
         self.cache.commit(num_tokens, tokens, scope, blocks);
     }

@@ -8,7 +8,7 @@
 
 use std::ops::Range;
 
-use crate::block_key::{BlockItems, CacheScope};
+use crate::block_key::{BlockItems, BlockScopes};
 use crate::block_manager::BlockManager;
 use crate::checkpoints::Checkpoints;
 use crate::lru::Owner;
@@ -114,13 +114,13 @@ impl SequenceCache {
         &mut self,
         blocks: &mut BlockManager,
         tokens: Tokens,
-        scope: CacheScope,
+        scopes: BlockScopes,
         num_reusable: usize,
         headroom: usize,
     ) -> Option<PrefixHit> {
         debug_assert!(self.is_empty());
         let block_size = blocks.block_size();
-        let hit = self.find(blocks, tokens, scope, num_reusable / block_size);
+        let hit = self.find(blocks, tokens, scopes, num_reusable / block_size);
         self.acquire(blocks, hit.num_blocks);
         let (all, start) = (tokens.len().div_ceil(block_size), hit.num_blocks * block_size);
         // A step that copies a state must run the sequence's next rows.
@@ -143,7 +143,7 @@ impl SequenceCache {
 
     /// Finds the longest prefix of at most `num_reusable` blocks that the sequence can continue and that cuts no whole run. Leaves the
     /// prefix's contents in `contents`.
-    fn find(&mut self, blocks: &BlockManager, tokens: Tokens, scope: CacheScope, num_reusable: usize) -> BlockHit {
+    fn find(&mut self, blocks: &BlockManager, tokens: Tokens, scopes: BlockScopes, num_reusable: usize) -> BlockHit {
         let (block_size, groups) = (blocks.block_size(), blocks.groups());
         let mut hit = BlockHit::default();
         // For each group, the start of the current run of cached blocks.
@@ -151,7 +151,7 @@ impl SequenceCache {
         for index in 0..num_reusable {
             tokens.copy_block(index, block_size, &mut self.block_items);
             let parent = self.contents.last().copied().unwrap_or(ROOT);
-            let Some(content) = blocks.find(scope, parent, &self.block_items) else { break };
+            let Some(content) = blocks.find(scopes.of_block(index, block_size), parent, &self.block_items) else { break };
             self.contents.push(content);
             let end = index + 1;
             for (group, run) in runs.iter_mut().enumerate() {
@@ -274,7 +274,7 @@ impl SequenceCache {
 
     /// Registers the full blocks of the first `num_tokens` tokens in the prefix cache, since their K and V are computed. Gives back the
     /// blocks that no later row can see.
-    pub fn commit(&mut self, num_tokens: usize, tokens: Tokens, scope: (CacheScope, Owner), blocks: &mut BlockManager) {
+    pub fn commit(&mut self, num_tokens: usize, tokens: Tokens, (scopes, owner): (BlockScopes, Owner), blocks: &mut BlockManager) {
         let block_size = blocks.block_size();
         // The keys and values of a prompt whose items all see each other depend on the whole prompt, which a key does not hold.
         let is_cached = blocks.caches_prefixes() && !tokens.prompt.is_whole();
@@ -283,7 +283,7 @@ impl SequenceCache {
             tokens.copy_block(index, block_size, &mut self.block_items);
             let parent = self.contents.last().copied().unwrap_or(ROOT);
             let held = self.tables.iter().map(|table| table.get(index));
-            self.contents.push(blocks.register(scope, parent, &self.block_items, held));
+            self.contents.push(blocks.register((scopes.of_block(index, block_size), owner), parent, &self.block_items, held));
         }
         for (index, table) in self.tables.iter_mut().enumerate() {
             let first = blocks.groups()[index].first_block(num_tokens, block_size);

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::adapters::AdapterPlaces;
 use crate::block_manager::BlockManager;
 use crate::event::{Event, FinishReason};
 use crate::mailbox::WakeBatch;
@@ -20,14 +21,16 @@ pub struct Sequences {
     pub blocks: BlockManager,
     pub metrics: Arc<ModelMetrics>,
     pub waiting: Waiting,
+    pub adapters: AdapterPlaces,
     num_admitted: u64,
     /// Whether any sequence so far had rows that must run in one step.
     has_whole_runs: bool,
 }
 
 impl Sequences {
-    pub fn new(blocks: BlockManager, max_running: usize, metrics: Arc<ModelMetrics>) -> Self {
-        Self { running: Running::new(max_running), blocks, metrics, waiting: Waiting::default(), num_admitted: 0, has_whole_runs: false }
+    pub fn new(blocks: BlockManager, max_running: usize, adapters: AdapterPlaces, metrics: Arc<ModelMetrics>) -> Self {
+        let (running, waiting) = (Running::new(max_running), Waiting::default());
+        Self { running, blocks, metrics, waiting, adapters, num_admitted: 0, has_whole_runs: false }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -36,7 +39,8 @@ impl Sequences {
 
     /// Queues a sequence. A sequence that could never run in steps of at most `max_rows` rows fails at once.
     pub fn push(&mut self, mut sequence: Sequence, threads: &mut MaskThreads, max_rows: usize) {
-        if let Err(message) = sequence.check(&self.blocks, max_rows) {
+        let checked = sequence.check(&self.blocks, max_rows).and_then(|()| self.adapters.check(&sequence.asked.adapters));
+        if let Err(message) = checked {
             return self.end(sequence, Event::Failed(message));
         }
         if let Some(grammar) = &mut sequence.grammar {
@@ -175,6 +179,7 @@ impl Sequences {
     /// Removes a running sequence and releases its memory. `keeps_state`: whether other sequences may continue from its state.
     fn stop(&mut self, id: u64, keeps_state: bool) -> Option<Sequence> {
         let mut sequence = self.running.remove(id)?;
+        self.adapters.leave(&std::mem::take(&mut sequence.adapters));
         sequence.cache.release(&mut self.blocks, if keeps_state { sequence.num_computed() } else { 0 });
         Some(sequence)
     }
@@ -206,6 +211,7 @@ impl Sequences {
         self.blocks.check_blocks(self.running.iter().flat_map(|sequence| sequence.cache.held_blocks()));
         self.blocks.check_state_slots(self.running.iter().flat_map(|sequence| sequence.cache.held_slots()));
         assert!(self.running.iter().all(|sequence| sequence.cache.state_slot().is_some() == self.blocks.has_state()));
+        self.adapters.check_users(self.running.iter().map(|sequence| &sequence.adapters));
         self.waiting.check(self.running.iter());
         self.running.check();
     }

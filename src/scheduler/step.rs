@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
 
+use crate::adapters::AdapterPlaces;
 use crate::block_manager::BlockManager;
 use crate::cache_size::{CacheSize, Cost};
 use crate::commit::{self, Advanced};
@@ -99,7 +100,7 @@ impl Scheduler {
         let blocks = BlockManager::new(capacity, engine.num_backed_blocks(), options.prefix_cache);
         metrics.describe_cache(blocks.block_size(), blocks.max_tokens() / blocks.block_size(), blocks.caches_prefixes());
         Self {
-            sequences: Sequences::new(blocks, max_running.max(1), metrics),
+            sequences: Sequences::new(blocks, max_running.max(1), AdapterPlaces::new(engine.max_adapters()), metrics),
             mask_threads: MaskThreads::default(),
             max_rows,
             in_flight: VecDeque::new(),
@@ -268,6 +269,25 @@ impl Scheduler {
         if wanted > 0 && self.grow(wanted)? && self.plan.scheduled.is_empty() {
             self.plan.fill(&mut self.sequences, max_rows, now);
         }
+        self.load_adapters()
+    }
+
+    /// Loads the adapters of the sequences that were just admitted. If one cannot be loaded, its sequences fail, and the step is planned
+    /// again by the next call of [`schedule`](Self::schedule).
+    fn load_adapters(&mut self) -> Result<(), EngineError> {
+        while let Some((place, adapter)) = self.sequences.adapters.next_due() {
+            match self.engine.load_adapter(place, &adapter.adapter) {
+                Ok(()) => tracing::debug!(adapter = &*adapter.name, place, "an adapter is loaded"),
+                Err(error) if error.is_final() => return Err(error),
+                Err(error) => {
+                    tracing::warn!("the adapter {} cannot be loaded: {error}", adapter.name);
+                    let uses = |sequence: &&Sequence| sequence.adapters.iter().any(|of| of.place == place);
+                    let ids = self.sequences.running.iter().filter(uses).map(|sequence| sequence.id).collect();
+                    self.drop_planned(ids, &format!("the adapter {} cannot be loaded: {error}", adapter.name))?;
+                    self.sequences.adapters.forget(place);
+                }
+            }
+        }
         Ok(())
     }
 
@@ -288,6 +308,10 @@ impl Scheduler {
             while self.sequences.blocks.num_pinned(true) > kept && !self.sequences.running.is_empty() {
                 self.sequences.preempt_youngest();
             }
+        }
+        if cost > Cost::Nothing {
+            let emptied = self.sequences.adapters.empty_unused();
+            emptied.into_iter().for_each(|place| self.engine.unload_adapter(place));
         }
         let Sequences { blocks, metrics, .. } = &mut self.sequences;
         let given = self.cache_size.give_back(&mut *self.engine, blocks, metrics, (bytes, cost > Cost::Nothing));
@@ -479,13 +503,16 @@ impl Scheduler {
     /// Reverts a step that the engine refused, for example for lack of memory. Fails the youngest sequence in it, and the others continue
     /// in a smaller step. Preempting the youngest would not help, because the same step would be planned again.
     fn drop_youngest(&mut self, error: &EngineError) -> Result<(), EngineError> {
+        self.drop_planned(self.plan.youngest().into_iter().collect(), &format!("the engine failed: {error}"))
+    }
+
+    /// Takes the planned step back, and fails some of its sequences.
+    fn drop_planned(&mut self, ids: Vec<u64>, why: &str) -> Result<(), EngineError> {
         self.plan.undo(&mut self.sequences);
         // The next step no longer directly follows the one in flight, so it needs the sampled ids by value.
         self.collect_until(0)?;
-        // The youngest sequence may have ended just now. Then the next step differs anyway.
-        if let Some(youngest) = self.plan.youngest() {
-            self.sequences.fail(youngest, Event::Failed(format!("the engine failed: {error}")));
-        }
+        // A sequence may have ended just now. Then the next step differs anyway.
+        ids.into_iter().for_each(|id| self.sequences.fail(id, Event::Failed(why.to_owned())));
         // Without its copy, a sequence may have to compute all tokens again, so it is preempted. Only the youngest sequences can be
         // preempted, so all that are younger are too.
         if let Some(oldest) = self.plan.oldest_without_copy(&self.sequences) {
@@ -493,6 +520,7 @@ impl Scheduler {
                 self.sequences.preempt_youngest();
             }
         }
+        self.plan.scheduled.clear();
         Ok(())
     }
 

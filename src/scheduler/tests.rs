@@ -1,46 +1,18 @@
 //! The scheduler without its thread, step by step against the test engine.
 
+use std::sync::Arc;
+
 use crate::cache_size::Cost;
-use crate::fake::{BLOCK_BYTES, FakeEngine, NAN_SEED, VOCAB, solo_run};
-use crate::items::{Items, Layout, RowRun};
+use crate::fake::{BLOCK_BYTES, FakeEngine, NAN_SEED, VOCAB, fake_adapter, solo_run};
+use crate::items::{Items, Layout};
+use crate::random::{Pools, Random, random_adapters, random_groups, with_runs};
 use crate::testing::{Rig, drafted, options, params, run, sequence};
 use crate::{DraftOptions, Event, FinishReason, NewSequence, Pooling, SchedulerOptions, SequenceGroup};
 use engine::{CacheGroup, CacheWindow, EngineError, KvCapacity};
-use logits::rng::philox4x32;
-
-struct Random(u64, u32);
-
-impl Random {
-    /// Uniform in 0..n.
-    fn below(&mut self, n: u32) -> u32 {
-        self.1 += 1;
-        philox4x32([self.1, 0, 0, 0], [self.0 as u32, 77])[0] % n
-    }
-}
-
-/// A run whose source tells everything else. Whole runs have at most `max_rows` rows.
-fn random_run(random: &mut Random, max_rows: usize) -> RowRun {
-    let source = random.below(6) as u8;
-    let (height, width) = (1 + u32::from(source) / 2, 2 + u32::from(source) % 3);
-    let layout = if source.is_multiple_of(2) { Layout::Grid { height, width } } else { Layout::Line };
-    let num_rows = (height * width) as usize;
-    run(source, num_rows, layout, !source.is_multiple_of(3) && num_rows <= max_rows)
-}
-
-/// The prompt with one or two random runs in it.
-fn with_runs(prompt: &[u32], random: &mut Random, max_rows: usize) -> Items {
-    let first = random.below(1 + prompt.len() as u32) as usize;
-    let second = first + random.below(1 + (prompt.len() - first) as u32) as usize;
-    let mut runs = vec![(random_run(random, max_rows), prompt[first..second].to_vec())];
-    if random.below(2) == 0 {
-        runs.push((random_run(random, max_rows), prompt[second..].to_vec()));
-    }
-    Items::with_runs(prompt[..first].to_vec(), runs)
-}
 
 /// Enqueues a random sequence, in some cases with further members of its sequence group. Returns the number of sequences.
-fn enqueue_random(rig: &mut Rig, random: &mut Random, bases: &[Vec<u32>], (kind, max_rows): (Kind, usize)) -> u32 {
-    let mut prompt = bases[random.below(3) as usize][..random.below(30) as usize].to_vec();
+fn enqueue_random(rig: &mut Rig, random: &mut Random, pools: &Pools, (kind, max_rows): (Kind, usize)) -> u32 {
+    let mut prompt = pools.bases[random.below(3) as usize][..random.below(30) as usize].to_vec();
     prompt.extend((0..1 + random.below(12)).map(|_| random.below(VOCAB)));
     let mut new = sequence(prompt, 1 + random.below(40));
     // With few seeds, whole generations are shared too.
@@ -55,6 +27,9 @@ fn enqueue_random(rig: &mut Rig, random: &mut Random, bases: &[Vec<u32>], (kind,
     }
     if kind.rows && new.pool.is_none() && new.score_prompt.is_none() && random.below(3) > 0 {
         new.prompt = with_runs(new.prompt.tokens(), random, max_rows);
+    }
+    if kind.adapters && new.pool.is_none() && new.score_prompt.is_none() {
+        new.adapters = random_adapters(random, pools, new.prompt.len());
     }
     // Some sequence groups ask for the scores of their prompt, and some are cancelled one by one.
     let num_relatives = if new.pool.is_none() && random.below(5) == 0 { random.below(6) } else { 0 };
@@ -97,19 +72,8 @@ struct Kind {
     rows: bool,
     /// Whether there is a draft head.
     head: bool,
-}
-
-/// Random cache groups: windows from less than a block to several blocks, and in most cases a group without a window.
-fn random_groups(random: &mut Random) -> Vec<CacheGroup> {
-    let window = |random: &mut Random| match (1 + random.below(17) as usize, random.below(3)) {
-        (window, 0) => CacheWindow::Chunked(window),
-        (window, _) => CacheWindow::Sliding(window),
-    };
-    let mut groups: Vec<CacheGroup> = (0..1 + random.below(3)).map(|_| CacheGroup { window: Some(window(random)) }).collect();
-    if random.below(4) > 0 {
-        groups.insert(random.below(2) as usize, CacheGroup::default());
-    }
-    groups
+    /// Whether sequences have adapters.
+    adapters: bool,
 }
 
 /// Changes the available memory, or asks the cache to give some back.
@@ -130,6 +94,10 @@ fn check_clients(rig: &Rig, kind: Kind) -> u64 {
     let mut stops = 0;
     for (index, client) in rig.clients.iter().enumerate() {
         if matches!(&client.seen.last, Some(Event::Failed(why)) if kind.rows && why.contains("too few blocks")) {
+            continue;
+        }
+        if matches!(&client.seen.last, Some(Event::Failed(why)) if why.contains("adapter 0 cannot be loaded")) {
+            assert!(client.new.adapters.iter().any(|of| &*of.adapter.name == "adapter 0"));
             continue;
         }
         if client.events.is_some() {
@@ -170,12 +138,13 @@ fn random_trace(seed: u64, kind: Kind) -> ([u64; 6], u64) {
     let (engine, control) = FakeEngine::new(capacity, max_running, max_in_flight);
     let engine = engine.backed(if kind.grows { 2 } else { num_blocks });
     let mut rig = Rig::of(if kind.head { engine.with_draft_head() } else { engine }, control, options);
-    let bases: Vec<Vec<u32>> = (0..3).map(|_| (0..30).map(|_| random.below(VOCAB)).collect()).collect();
+    let bases = (0..3).map(|_| (0..30).map(|_| random.below(VOCAB)).collect()).collect();
+    let pools = Pools { bases, adapters: (0..6).map(fake_adapter).map(Arc::new).collect() };
     let total = if cfg!(miri) { 12 } else { 64 + random.below(137) };
     let (mut queued, mut cancels) = (0, 0);
     while queued < total || rig.scheduler.has_work() {
         for _ in 0..random.below(4).min(total.saturating_sub(queued)) {
-            queued += enqueue_random(&mut rig, &mut random, &bases, (kind, max_batch_tokens));
+            queued += enqueue_random(&mut rig, &mut random, &pools, (kind, max_batch_tokens));
         }
         if kind.grows && random.below(6) == 0 {
             change_memory(&mut rig, &mut random, num_blocks as u32);
@@ -237,8 +206,17 @@ fn every_sequence_of_a_model_with_windows_equals_its_solo_run() {
 #[test]
 fn every_sequence_of_prompts_with_rows_equals_its_solo_run() {
     for (recurrent, windows, grows) in [(false, false, false), (true, false, false), (false, true, false), (true, true, true)] {
-        let totals = sum_of_traces(0..100, Kind { recurrent, windows, grows, rows: true, head: false });
+        let totals = sum_of_traces(0..100, Kind { recurrent, windows, grows, rows: true, ..Kind::default() });
         assert_exercised(&totals, 5, 20);
+    }
+}
+
+/// Sequences share blocks only if the same adapters have changed the same rows, and wait while all places of the engine are in use.
+#[test]
+fn every_sequence_with_adapters_equals_its_solo_run() {
+    for (recurrent, windows, grows) in [(false, false, false), (true, false, false), (false, true, true)] {
+        let totals = sum_of_traces(0..100, Kind { recurrent, windows, grows, adapters: true, ..Kind::default() });
+        assert_exercised(&totals, 4, 20);
     }
 }
 
@@ -246,7 +224,7 @@ fn every_sequence_of_prompts_with_rows_equals_its_solo_run() {
 #[test]
 fn every_sequence_drafted_by_a_head_equals_its_solo_run() {
     for (windows, grows, rows) in [(false, false, false), (true, false, false), (false, true, true)] {
-        let totals = sum_of_traces(0..80, Kind { windows, grows, rows, head: true, recurrent: false });
+        let totals = sum_of_traces(0..80, Kind { windows, grows, rows, head: true, ..Kind::default() });
         assert_exercised(&totals, 5, 10);
     }
 }
@@ -270,7 +248,7 @@ fn a_head_is_asked_while_it_is_right_and_lookups_are_not() {
 #[test]
 fn every_sequence_equals_its_solo_run_while_the_cache_grows_and_shrinks() {
     for (recurrent, windows) in [(false, false), (true, false), (false, true)] {
-        let totals = sum_of_traces(0..60, Kind { recurrent, windows, grows: true, rows: false, head: false });
+        let totals = sum_of_traces(0..60, Kind { recurrent, windows, grows: true, ..Kind::default() });
         assert_exercised(&totals, 5, 20);
     }
 }
