@@ -1,16 +1,35 @@
 //! Reads the files of adapters, and fits them to a model: LoRA in GGUF files and PEFT's folders, DoRA, and control vectors.
+//!
+//! # Invariants
+//! - Nothing is half loaded and nothing is skipped: every tensor of a file is a change of the model, or the file is refused and the error
+//!   names the tensor.
+//! - A change has the model's shapes, finite numbers, and the name that the model's file gives the tensor.
+//! - Memory is reserved after the sizes were compared with the file's length and with a bound for the whole adapter.
 
+mod assemble;
+mod budget;
+mod control_vector;
 mod error;
+mod gguf_file;
+mod lora;
+mod targets;
 
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+
+use std::ops::RangeInclusive;
 use std::path::Path;
 
+use engine::{Adapter, ChangeKind};
 pub use error::AdapterError;
 use model::Weights;
 
 /// An adapter whose tensors fit a model.
 #[derive(Debug)]
 pub struct OpenAdapter {
-    pub adapter: engine::Adapter,
+    pub adapter: Adapter,
     pub kind: AdapterKind,
     /// The largest rank of its tensors. 0 for control vectors.
     pub rank: usize,
@@ -34,11 +53,41 @@ pub fn first_row(invocation: &[u32], prompt: &[u32]) -> Option<u32> {
     prompt.windows(invocation.len()).rposition(|window| window == invocation).map(|first| first as u32)
 }
 
+impl OpenAdapter {
+    /// Keeps the directions behind these layers. Changes of weights stay.
+    pub fn within(mut self, layers: &RangeInclusive<usize>) -> Self {
+        self.adapter.directions.retain(|direction| layers.contains(&direction.layer));
+        self
+    }
+}
+
 /// Opens the adapter in a GGUF file or in PEFT's folder.
 ///
 /// # Errors
 /// [`AdapterError`] names the file, and what of it cannot be read or does not fit the model.
 pub fn open(path: &Path, weights: &Weights) -> Result<OpenAdapter, AdapterError> {
-    let _ = weights;
-    Err(AdapterError::new(path, "adapters cannot be read yet"))
+    let opened = match path.is_dir() {
+        true => Err("folders cannot be read yet".to_owned()),
+        false => gguf_file::open(path, weights),
+    };
+    opened.map_err(|fault| AdapterError::new(path, fault))
+}
+
+/// The largest rank of an adapter's changes.
+fn largest_rank(adapter: &Adapter) -> usize {
+    let rank = |kind: &ChangeKind| match kind {
+        ChangeKind::Low(low) => low.rank,
+        ChangeKind::Replacement(_) => 0,
+    };
+    adapter.changes.iter().map(|change| rank(&change.kind)).max().unwrap_or(0)
+}
+
+/// Checks the tokens that switch an activated LoRA on. `field` names them in the error.
+fn invocation_of(field: &str, ids: &[i64], weights: &Weights) -> Result<Vec<u32>, String> {
+    let vocabulary = weights.spec.vocab_size;
+    if ids.is_empty() {
+        return Err(format!("{field} is empty, expected the tokens that switch the adapter on"));
+    }
+    let known = |&id: &i64| u32::try_from(id).ok().filter(|&id| (id as usize) < vocabulary);
+    ids.iter().map(|id| known(id).ok_or_else(|| format!("{field} has {id}, expected tokens below {vocabulary}"))).collect()
 }

@@ -51,6 +51,7 @@ pub use arch::{Activation, Arch, NormKind, RopePairing, WindowKind};
 pub use archs::ARCHS;
 pub use cache_groups::{CacheWindow, LayerGroup};
 pub use error::{ModelError, ModelFault};
+pub use load::FUSED;
 pub use quant::{QUANTS, Quant};
 pub use source::Source;
 pub use spec::{Attention, Experts, FeedForward, LayerSpec, Mixer, ModelSpec, Pooling, RopeScaling, Ssm};
