@@ -15,7 +15,7 @@ pub struct AdapterArgs {
     adapters: Vec<ScaledFile>,
     /// Add a control vector, with its strength and range of layers; may be repeated
     #[arg(long = "control-vector", value_name = "FILE[:STRENGTH[:FIRST-LAST]]")]
-    vectors: Vec<VectorFile>,
+    control_vectors: Vec<VectorFile>,
 }
 
 /// A file and a factor.
@@ -37,7 +37,7 @@ pub struct OpenAdapters(Vec<(adapters::OpenAdapter, f32)>);
 
 impl AdapterArgs {
     pub fn is_empty(&self) -> bool {
-        self.adapters.is_empty() && self.vectors.is_empty()
+        self.adapters.is_empty() && self.control_vectors.is_empty()
     }
 
     /// Opens the files and checks that they fit the model.
@@ -62,7 +62,7 @@ impl AdapterArgs {
             }
             Ok((open, vector.file.scale))
         };
-        let all = self.adapters.iter().map(lora).chain(self.vectors.iter().map(vector));
+        let all = self.adapters.iter().map(lora).chain(self.control_vectors.iter().map(vector));
         Ok(OpenAdapters(all.collect::<anyhow::Result<_>>()?))
     }
 }

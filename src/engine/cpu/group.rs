@@ -89,7 +89,7 @@ impl Member {
             stream: program.stream,
             head: program.head.map(|head| Head::load(&head, &tensors)).transpose()?,
             buffers: Buffers::new(program),
-            adapters: Adapters::new(program),
+            adapters: Adapters::new(program, weights),
             ended: ended_layers(program),
             cache,
             state,

@@ -5,9 +5,10 @@ use std::ops::Range;
 
 use super::super::simd::rows::Rows;
 use super::{Change, ProgramFacts, has_step_rows};
-use crate::program::tensor::Slice;
+use crate::program::tensor::{Slice, Tensor};
 use crate::program::{Op, Program, Source, TensorId};
 use crate::{Adapter, EngineError, WeightChange};
+use model::{StackLayout, Weight, Weights};
 
 pub struct Bound {
     /// The change of each tensor of the program.
@@ -38,7 +39,7 @@ enum Reads {
 }
 
 impl ProgramFacts {
-    pub fn of(program: &Program) -> Self {
+    pub fn of(program: &Program, weights: &Weights) -> Self {
         let mut reads = vec![Reads::Not; program.tensors.len()];
         let mut read = |id: TensorId, how: Reads| {
             let of = &mut reads[id.0];
@@ -57,24 +58,33 @@ impl ProgramFacts {
                 _ => {}
             }
         }
-        let site = |(i, reads)| Site::new(program, TensorId(i), reads);
+        let site = |(i, reads)| Site::new((program, weights), TensorId(i), reads);
         let tensors: Vec<Site> = reads.into_iter().enumerate().map(site).collect();
-        let head = program.head.map(|head| Site { name: "output.weight".into(), ..Site::new(program, head.matrix, Reads::Rows) });
+        // also where the head shares the table of tokens
+        let head =
+            program.head.map(|head| Site { name: "output.weight".into(), ..Site::new((program, weights), head.matrix, Reads::Rows) });
         let num_layers = program.ops.iter().filter_map(|op| op.layer).max().map_or(0, |last| last + 1);
         Self { tensors, head, num_layers, hidden: program.buffer(program.stream).width }
     }
 }
 
 impl Site {
-    fn new(program: &Program, id: TensorId, reads: Reads) -> Self {
+    fn new((program, weights): (&Program, &Weights), id: TensorId, reads: Reads) -> Self {
         let tensor = program.tensor(id);
-        let (own, rows, reads) = match (tensor.slice, tensor.source) {
-            (Slice::Whole, Source::File(..)) => (0..tensor.rows, tensor.rows, reads),
-            (Slice::Rows(span), Source::File(..)) if tensor.count == 1 => (span.range(), span.of, reads),
-            (_, Source::File(..)) => (0..0, 0, Reads::Otherwise("the model is cut into shards, each with some columns or experts")),
-            _ => (0..0, 0, if reads == Reads::Not { reads } else { Reads::Otherwise("it is computed from the file's tensor") }),
+        let is_cut = !matches!((tensor.slice, tensor.count), (Slice::Whole, _) | (Slice::Rows(_), 1));
+        let reads = match (reads, tensor.source) {
+            (Reads::Not, _) => Reads::Not,
+            (_, Source::File(..)) if is_cut => Reads::Otherwise("the model is cut into shards, each with some columns or experts"),
+            (_, Source::File(..)) => reads,
+            _ => Reads::Otherwise("it is computed from the file's tensor"),
         };
-        Self { name: tensor.name.clone(), shape: [tensor.count.max(1), rows, tensor.cols], own, reads }
+        let Some(weight) = tensor.weight(weights).filter(|_| reads == Reads::Rows) else {
+            return Self { name: tensor.name.clone(), shape: [0; 3], own: 0..0, reads };
+        };
+        let (name, rows) = whole_rows(tensor, &weight, weights);
+        let first = weight.offset / weight.quant.row_bytes(weight.cols).max(1);
+        let own = if rows == tensor.rows { 0..rows } else { first..first + tensor.rows };
+        Self { name, shape: [tensor.count.max(1), rows, tensor.cols], own, reads }
     }
 
     /// Makes the change of the tensor.
@@ -88,6 +98,16 @@ impl Site {
                 Err(EngineError::Adapter(format!("{} has the shape {have:?} (matrices, rows, columns), expected {want:?}", change.tensor)))
             }
         }
+    }
+}
+
+/// The name of the file's tensor that holds a tensor's rows, and the rows of each matrix there: more than the tensor's own if the file
+/// has several matrices in one.
+fn whole_rows(tensor: &Tensor, weight: &Weight, weights: &Weights) -> (String, usize) {
+    let info = &weights.file.tensors()[weight.tensor];
+    match weight.stack.map(|stack| stack.place) {
+        Some(StackLayout::Tensors(_)) => (tensor.name.clone(), tensor.rows),
+        _ => (info.name.clone(), info.elements() as usize / (tensor.cols * tensor.count).max(1)),
     }
 }
 

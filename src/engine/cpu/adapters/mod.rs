@@ -14,6 +14,7 @@ use crate::program::{BufferId, Program, TensorId};
 use crate::{Adapter, EngineError};
 use bind::Bound;
 use change::Change;
+use model::Weights;
 pub use rows::{AdaptedRows, ChangedRow, PlaceUse};
 
 /// The adapters that a shard has loaded.
@@ -34,8 +35,8 @@ struct ProgramFacts {
 const PART: usize = 1024;
 
 impl Adapters {
-    pub fn new(program: &Program) -> Self {
-        Self { program: ProgramFacts::of(program), places: Vec::new() }
+    pub fn new(program: &Program, weights: &Weights) -> Self {
+        Self { program: ProgramFacts::of(program, weights), places: Vec::new() }
     }
 
     /// Loads the changes of this shard's tensors, and notes in `bound` which they are.
