@@ -19,5 +19,5 @@ pub use blobs::{NewBlob, blob_digest};
 pub use download::{HubModel, HubRepository, MMPROJ, Meter, Progress, PullError, Tools, models_of_hub, search_hub, sha256_of};
 pub use made::NewFile;
 pub use manifest::{MODEL, Manifest, StoredMmproj};
-pub use names::{LATEST, describe, models, resolve, resolve_among};
+pub use names::{LATEST, base_of, describe, models, resolve, resolve_among};
 pub use store::{Presence, Store};

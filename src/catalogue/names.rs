@@ -5,7 +5,7 @@ use std::path::Path;
 use super::beside::is_mmproj_name;
 use super::download::SAFETENSORS;
 use super::store::Store;
-use config::{Config, ModelEntry, Source, check_entry, find_model, nearest_model};
+use config::{AdapterEntry, Config, ModelEntry, Source, check_entry, find_model, nearest_model};
 
 /// The tag that Ollama's clients give a name without one.
 pub const LATEST: &str = ":latest";
@@ -55,13 +55,26 @@ pub fn resolve_among(models: &[ModelEntry], name: &str) -> anyhow::Result<ModelE
 /// of the same name, which wins over the built-in catalogue.
 pub fn models(config: &Config, store: &Store) -> Vec<ModelEntry> {
     let mut made = store.made();
-    made.retain(|entry| !config.models.iter().any(|own| !own.built_in && own.names().any(|(_, name)| name == entry.id)));
+    let is_configured = |name: &str| {
+        let is_adapter = config.adapters.iter().any(|adapter| adapter.answers_to(name));
+        is_adapter || config.models.iter().any(|own| !own.built_in && own.names().any(|(_, own)| own == name))
+    };
+    made.retain(|entry| !is_configured(&entry.id));
     let is_made = |name: &str| made.iter().any(|entry| entry.id == name);
     let mut models = config.models.clone();
     models.retain(|entry| !is_made(&entry.id));
     models.iter_mut().for_each(|entry| entry.aliases.retain(|alias| !is_made(alias)));
     models.extend(made);
+    let over = |adapter: &AdapterEntry| Some(adapter.over(base_of(config, &models, adapter)?));
+    let adapters: Vec<ModelEntry> = config.adapters.iter().filter_map(over).collect();
+    models.extend(adapters);
     models
+}
+
+/// The model of a list that an adapter changes: the one that it names, or the first one that the configuration serves.
+pub fn base_of<'a>(config: &Config, models: &'a [ModelEntry], adapter: &AdapterEntry) -> Option<&'a ModelEntry> {
+    let name = adapter.of.as_ref().or_else(|| config.server.default_models.first())?;
+    find_model(models, name).or_else(|| find_model(models, name.strip_suffix(LATEST)?))
 }
 
 /// Fails with advice if `path` holds a model in safetensors format.

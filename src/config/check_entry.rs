@@ -141,7 +141,7 @@ pub fn check_url(url: &str) -> Result<(), String> {
     Err(format!("url {url:?}: plain http is only allowed to this machine, use https"))
 }
 
-fn check_name(name: &str) -> Result<(), String> {
+pub(super) fn check_name(name: &str) -> Result<(), String> {
     let shape = name.len() <= 200
         && name.starts_with(|c: char| c.is_ascii_alphanumeric())
         && name.chars().all(|c| c.is_ascii_alphanumeric() || "._-:/@".contains(c))

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::adapters::NamedAdapter;
 use super::context::Context;
 use super::drafts::Drafts;
 use super::mmproj::Mmproj;
@@ -93,6 +94,9 @@ pub struct ModelEntry {
     /// Whether the model's answers are drafted. None: as `engine.drafts` says.
     #[serde(default)]
     pub drafts: Option<Drafts>,
+    /// What the name adds to the weights. It comes from `[[adapters]]`, or from the store.
+    #[serde(skip)]
+    pub adapter: Option<NamedAdapter>,
     /// The settings of a model that was made on this machine. They are in the store, not in the configuration.
     #[serde(skip)]
     pub made: Option<Arc<StoredVariant>>,
@@ -133,6 +137,7 @@ impl ModelEntry {
             chat_template_kwargs: BTreeMap::new(),
             share: None,
             drafts: None,
+            adapter: None,
             made: None,
         }
     }

@@ -11,4 +11,6 @@ pub enum ConfigError {
     BadValue { origin: String, key: String, fault: String },
     #[error("{origin}: model `{id}`: {fault}")]
     Model { origin: String, id: String, fault: String },
+    #[error("{origin}: adapter `{id}`: {fault}")]
+    Adapter { origin: String, id: String, fault: String },
 }

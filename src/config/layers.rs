@@ -7,6 +7,7 @@ use config_rs::{File, FileFormat, FileSourceString, Map, Source as _, Value, Val
 use outside::read_text;
 use serde::de::DeserializeOwned;
 
+use super::adapters::Adapters;
 use super::auth::{self, Auth};
 use super::check_entry::check_mmproj;
 use super::entry::find_model;
@@ -53,6 +54,7 @@ struct Setting<'a> {
 struct Merged {
     sections: Map<String, Section>,
     models: Models,
+    adapters: Adapters,
 }
 
 fn load(surroundings: &ConfigSources, overrides: &Overrides) -> Result<Config, ConfigError> {
@@ -64,6 +66,9 @@ fn load(surroundings: &ConfigSources, overrides: &Overrides) -> Result<Config, C
     }
     merged.environment(&surroundings.env)?;
     merged.flags(overrides)?;
+    merged.adapters.add("--adapter", overrides.adapters.clone())?;
+    let models = std::mem::take(&mut merged.models).finish()?;
+    let adapters = std::mem::take(&mut merged.adapters).finish(&models)?;
     let mut config = Config {
         server: merged.section("server").map_err(|fault| builtin_fault(&fault))?,
         auth: merged.section("auth").map_err(|fault| builtin_fault(&fault))?,
@@ -71,7 +76,8 @@ fn load(surroundings: &ConfigSources, overrides: &Overrides) -> Result<Config, C
         limits: merged.section("limits").map_err(|fault| builtin_fault(&fault))?,
         storage: merged.section("storage").map_err(|fault| builtin_fault(&fault))?,
         traces: merged.section("traces").map_err(|fault| builtin_fault(&fault))?,
-        models: merged.models.finish()?,
+        models,
+        adapters,
         mmproj: overrides.mmproj.clone(),
     };
     check_flag(&config, overrides)?;
@@ -134,7 +140,7 @@ impl Merged {
             .into_iter()
             .map(|(name, value)| Ok((name, value.into_table().map_err(|error| builtin_fault(&error.to_string()))?)))
             .collect::<Result<_, ConfigError>>()?;
-        let mut merged = Self { sections, models: Models::default() };
+        let mut merged = Self { sections, models: Models::default(), adapters: Adapters::default() };
         merged.file(BUILT_IN, CATALOGUE)?;
         Ok(merged)
     }
@@ -143,6 +149,10 @@ impl Merged {
         for (section, value) in parse(origin, text)? {
             if section == "models" {
                 self.models.add_layer(origin, value)?;
+                continue;
+            }
+            if section == "adapters" {
+                self.adapters.add_layer(origin, value)?;
                 continue;
             }
             if !self.sections.contains_key(&section) {
@@ -183,7 +193,7 @@ impl Merged {
     }
 
     fn flags(&mut self, overrides: &Overrides) -> Result<(), ConfigError> {
-        let Overrides { host, port, models, mmproj: _, log, log_format, backend, threads, device, context } = overrides;
+        let Overrides { host, port, models, mmproj: _, adapters: _, log, log_format, backend, threads, device, context } = overrides;
         let mut flags = Vec::new();
         let mut flag =
             |origin, section, key, value: Option<Value>| flags.extend(value.map(|value| Setting { origin, section, key, value }));

@@ -4,6 +4,7 @@
 //! `./config/default.toml`, `catalogue.toml` and `example.toml` are not read. The first two are built into the binary, and the third is
 //! documentation. `[[models]]` are merged by id.
 
+mod adapters;
 mod auth;
 mod check_entry;
 mod context;
@@ -31,6 +32,7 @@ mod tests;
 mod traces;
 mod validate;
 
+pub use adapters::{AdapterEntry, AdapterFlag, NamedAdapter, check_scale};
 pub use auth::{Auth, RequireKeys};
 pub use check_entry::{check_entry, check_made_name, check_url};
 pub use context::Context;

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use super::adapters::AdapterEntry;
 use super::context::Context;
 use super::log::LogFormat;
 use super::mmproj::Mmproj;
@@ -18,6 +19,8 @@ pub struct Overrides {
     pub models: Vec<String>,
     /// `--mmproj`: the picture encoder of the one model in `models`, which is a path.
     pub mmproj: Option<Mmproj>,
+    /// `--adapter`: adapters of the served models.
+    pub adapters: Vec<AdapterEntry>,
     /// `--log`, `-q` or `-v`
     pub log: Option<String>,
     /// `--log-format`

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use super::adapters::AdapterEntry;
 use super::auth::Auth;
 use super::context::Context;
 use super::drafts::Drafts;
@@ -28,6 +29,8 @@ pub struct Config {
     pub traces: Traces,
     /// The catalogue: every model that the server knows by name.
     pub models: Vec<ModelEntry>,
+    /// Names that add an adapter to another model.
+    pub adapters: Vec<AdapterEntry>,
     /// The flag `--mmproj`: the picture encoder of the file that `--model` names.
     #[serde(skip)]
     pub mmproj: Option<Mmproj>,
@@ -77,6 +80,8 @@ pub struct Server {
     pub vllm_metrics: bool,
     /// Whether to serve a chat page at `/`.
     pub chat_page: bool,
+    /// The folders below which `/v1/load_lora_adapter` finds adapters. Empty: no adapter is loaded by its path.
+    pub adapter_folders: Vec<PathBuf>,
 }
 
 /// The backend to compute with.
@@ -142,6 +147,8 @@ pub struct Engine {
     pub resident: Resident,
     /// Whether to map model files. `false` copies them into memory, for files that other programs may overwrite in place.
     pub mmap: bool,
+    /// The most memory of the host for adapters that were read [bytes]. The least recently used one goes first, and none that is in use.
+    pub adapter_cache_bytes: u64,
 }
 
 /// How a request with an unknown field is handled.

@@ -37,6 +37,7 @@ pub(super) fn server(key: &str, server: &Server) -> Checked {
         "allowed_hosts" => server.allowed_hosts.iter().try_for_each(|name| check_host(name)),
         "picture_hosts" => server.picture_hosts.iter().try_for_each(|host| check_picture_host(host)),
         "cors_origins" => server.cors_origins.iter().try_for_each(|origin| check_origin(origin)),
+        "adapter_folders" if server.adapter_folders.iter().any(|folder| folder.as_os_str().is_empty()) => Err("a folder is empty".into()),
         "log" => log_filter(&server.log).map(drop),
         "default_models" if server.default_models.iter().any(String::is_empty) => Err("a model name is empty".into()),
         _ => Ok(()),
@@ -55,6 +56,7 @@ pub(super) fn engine(key: &str, engine: &Engine) -> Checked {
         "block_size" if !engine.block_size.is_power_of_two() => Err(format!("{} is not a power of two", engine.block_size)),
         "block_size" => within(engine.block_size, 32..=256),
         "max_batch_tokens" => within(engine.max_batch_tokens, 0..=1 << 16),
+        "adapter_cache_bytes" => within(engine.adapter_cache_bytes, 1 << 20..=1 << 44),
         "max_running" => within(engine.max_running, 0..=4096),
         _ => Ok(()),
     }
@@ -137,6 +139,8 @@ pub(super) fn resolve(config: &mut Config, surroundings: &ConfigSources) -> Resu
         entry.mmproj = entry.mmproj.take().map(|mmproj| in_home(mmproj, surroundings));
         entry.chat_template = entry.chat_template.as_deref().map(|path| expand_home(path, surroundings));
     }
+    config.adapters.iter_mut().for_each(|entry| entry.path = expand_home(&entry.path, surroundings));
+    config.server.adapter_folders.iter_mut().for_each(|folder| *folder = expand_home(folder, surroundings));
     config.mmproj = config.mmproj.take().map(|mmproj| in_home(mmproj, surroundings));
     Ok(())
 }

@@ -1,11 +1,13 @@
 //! Prometheus metrics: their names, units and buckets.
 
+mod adapters;
 mod process;
 mod vllm;
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
+pub use adapters::AdapterMetrics;
 use process::Process;
 use prometheus::core::Collector;
 use prometheus::proto::MetricFamily;
@@ -34,7 +36,7 @@ pub fn registry() -> &'static Registry {
 /// autoscalers written for vLLM.
 pub fn gather(vllm: bool) -> Vec<MetricFamily> {
     // An alert on an increase needs a sample before the first increase.
-    let _ = (log_lines_lost(), trace_exports_failed(), unloads());
+    let _ = (log_lines_lost(), trace_exports_failed(), unloads(), AdapterMetrics::of_process());
     let mut families = registry().gather();
     if vllm {
         let twins = vllm::twins(&families, PREFIX);

@@ -50,6 +50,7 @@ impl Weight {
 
 /// All tensors of a model, and the map that holds their bytes. Every required role of the architecture has a tensor with the spec's shape
 /// and a type in `QUANTS`.
+#[derive(Clone)]
 pub struct Weights {
     pub spec: ModelSpec,
     pub file: Arc<GgufFile>,

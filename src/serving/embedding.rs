@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::adapters::{adapter_names, track};
 use super::error::{ContextLimit, Failure, RequestError, SubmitError};
 use super::ledger::Account;
 use super::model::Model;
@@ -54,7 +55,8 @@ impl ValidText {
     pub(super) fn new(model: Arc<Model>, prompt: Items, sequence: NewSequence) -> Result<Self, RequestError> {
         let max_tokens = budget(prompt.len(), ContextLimit::of(&model), Budget::Strict(sequence.max_tokens))?;
         let prompt = if model.base.spec.arch.bidirectional { prompt.whole() } else { prompt };
-        Ok(Self { model, sequence: NewSequence { prompt, max_tokens, ..sequence } })
+        let adapters = model.adapter_requests(&[(0, prompt.tokens())]);
+        Ok(Self { model, sequence: NewSequence { prompt, max_tokens, adapters, ..sequence } })
     }
 
     pub fn num_tokens(&self) -> u32 {
@@ -66,7 +68,13 @@ impl ValidText {
 pub fn submit(texts: Vec<ValidText>, client: Client) -> Result<Vec<Pooled>, SubmitError> {
     let Some(model) = texts.first().map(|text| text.model.clone()) else { return Ok(Vec::new()) };
     let mut place = model.base.handle.request(client, texts.iter().map(|text| text.sequence.prompt.len()))?;
-    texts.into_iter().map(|text| Ok(Pooled { events: place.enqueue(text.sequence)?, model: text.model })).collect()
+    let start = |text: ValidText| {
+        let names = adapter_names(&text.model.adapters, &text.sequence.adapters);
+        let pooled = Pooled { events: place.enqueue(text.sequence)?, model: text.model };
+        track(names, pooled.events.progress());
+        Ok(pooled)
+    };
+    texts.into_iter().map(start).collect()
 }
 
 impl Pooled {

@@ -114,6 +114,17 @@ impl EncodedPrompt {
         }
     }
 
+    /// The runs of tokens between the rows, each with the index of its first token among the prompt's items.
+    pub fn text_runs(&self) -> Vec<(usize, &[u32])> {
+        let (mut runs, mut from, mut rows) = (Vec::new(), 0, 0);
+        for (at, run) in self.pictures.iter().flat_map(|picture| &picture.runs) {
+            runs.push((from + rows, &self.ids[from..*at]));
+            (from, rows) = (*at, rows + run.num_rows);
+        }
+        runs.push((from + rows, &self.ids[from..]));
+        runs
+    }
+
     /// The prompt's items, whose rows have no embeddings yet, and its pictures.
     pub fn into_items(self) -> (Items, Vec<PlannedPicture>) {
         let runs: Vec<&(usize, RowRun)> = self.pictures.iter().flat_map(|picture| &picture.runs).collect();
@@ -149,4 +160,20 @@ fn planned(picture: &Picture, rules: &PictureRules, number: usize, pixels: &mut 
     }
     let plan = rules.plan((header.width, header.height), number)?;
     Ok((file, plan))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use scheduler::Layout;
+
+    #[test]
+    fn rows_stand_between_runs_of_text() {
+        let run = |num_rows| RowRun { source: [0; 32], embeddings: Arc::default(), num_rows, layout: Layout::Line, is_whole: false };
+        let picture = |runs| PlannedPicture { file: Arc::default(), field: "".into(), runs };
+        let pictures = vec![picture(vec![(2, run(3)), (2, run(4))]), picture(vec![(5, run(1))])];
+        let prompt = EncodedPrompt { ids: vec![1, 2, 3, 4, 5, 6], pictures };
+        assert_eq!(prompt.text_runs(), [(0, &[1, 2][..]), (5, &[]), (9, &[3, 4, 5]), (13, &[6])]);
+        assert_eq!(EncodedPrompt::from(vec![7]).text_runs(), [(0, &[7][..])]);
+    }
 }

@@ -6,6 +6,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::task::JoinHandle;
 
+use super::adapters::{adapter_names, track};
 use super::error::{Failure, SubmitError};
 use super::ledger::Account;
 use super::logprobs::{prompt_tokens, token_logprob};
@@ -77,9 +78,11 @@ impl Generation {
         let (own_stop_ids, show_control) = (options.stop_token_ids.clone(), options.show_control);
         let transcript = Transcript::new(&sequence, &stop, parser, account.clone()).with_meter(meter);
         let retry = retry.map(|retry| (retry, sequence.params.seed));
+        let names = adapter_names(&model.adapters, &sequence.adapters);
         let source = if has_sequence { TokenSource::Engine(handle.enqueue(sequence)?) } else { TokenSource::Nothing };
         if let TokenSource::Engine(events) = &source {
             account.follow(events.progress());
+            track(names, events.progress());
         }
         let (ids, repeats) = (options.return_ids.then(Vec::new), request.calls_several.then(RepeatDetector::default));
         Ok(Self { model, source, prompt, transcript, retry, rules, own_stop_ids, show_control, ids, repeats, account })

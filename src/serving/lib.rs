@@ -1,5 +1,6 @@
 //! A loaded model: turns validated requests into streams of pieces, embeddings or scores of pairs, and texts into token ids.
 
+mod adapters;
 mod answer;
 mod defaults;
 mod describe;
@@ -35,6 +36,7 @@ mod token_constraint;
 mod tool_retry;
 mod transcript;
 
+pub use adapters::{ActiveAdapter, AdapterChoice, AdapterFault, AdapterStore, AdapterTraffic, BaseWeights, HeldAdapter, MAX_ADAPTERS, traffic};
 pub use answer::{Answer, FunctionCall};
 pub use chat::{Message, Role};
 pub use defaults::file_sampling;

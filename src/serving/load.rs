@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
+use super::adapters::BaseWeights;
 use super::defaults::file_sampling;
 use super::model::BaseModel;
 use super::pair_template::PairTemplate;
 use super::pictures::{EncoderPlace, EncoderThread};
-use engine::{self, Device, EngineError, EngineOptions, Need};
+use engine::{self, BackendKind, Device, EngineError, EngineOptions, Need};
 use gguf::{Backing, GgufFile};
 use grammar::Compiler;
 use logits::SamplingChoice;
@@ -30,6 +31,7 @@ const BUILD: &str = match option_env!("PENSTOCK_BUILD") {
 /// An open model file: its tensors are checked and its vocabulary is read, but no engine runs yet.
 pub struct ModelFile {
     file: Arc<GgufFile>,
+    backing: Backing,
     weights: Weights,
     tokenizer: Arc<Tokenizer>,
     ranking: Option<PairTemplate>,
@@ -57,7 +59,7 @@ impl ModelFile {
     /// # Errors
     /// The file cannot be read, no engine can run its architecture or tensors, or its vocabulary does not fit its weights.
     pub fn open(path: &Path, backing: Backing) -> anyhow::Result<Self> {
-        Self::of(Arc::new(GgufFile::open_with(path, backing)?))
+        Ok(Self { backing, ..Self::of(Arc::new(GgufFile::open_with(path, backing)?))? })
     }
 
     /// Like [`ModelFile::open`], for a file that is open already.
@@ -72,7 +74,7 @@ impl ModelFile {
             "{path}: the tokenizer has {tokens} tokens, but the model's embedding has {rows} rows: is it another model's?"
         );
         let ranking = (weights.spec.pooling == Pooling::Rank).then(|| PairTemplate::of(&file)).transpose().with_context(named)?;
-        Ok(Self { file, weights, tokenizer, ranking })
+        Ok(Self { file, backing: Backing::Mapped, weights, tokenizer, ranking })
     }
 
     pub(super) fn spec(&self) -> &ModelSpec {
@@ -135,9 +137,10 @@ impl ModelFile {
         let shared = SharedDevice::of(kind, index);
         let needed = engine::least_bytes(&*device, &self.weights, &options.engine)?;
         let room = shared.reserve_memory(needed, || Some(device.describe().ok()?.memory?.free));
+        let weights = Arc::new(BaseWeights::of(&self.weights, self.backing, kind == BackendKind::Cpu));
         let engine = engine::open_on(device, self.weights, &options.engine)?;
         drop(room);
-        let (info, max_running) = (engine.info(), engine.max_slots());
+        let (info, max_running, max_adapters) = (engine.info(), engine.max_slots(), engine.max_adapters());
         let place = EncoderPlace { device: (kind, index), threads: options.engine.threads, max_batch_tokens: info.max_batch_tokens };
         let pictures = options.mmproj.map(|path| EncoderThread::start(&path, &spec, &self.tokenizer, place, &options.name)).transpose()?;
         #[cfg(feature = "faults")]
@@ -161,6 +164,8 @@ impl ModelFile {
             fingerprint: format!("fp_{BUILD}_{digest}_{}", info.backend),
             max_running,
             pictures,
+            weights,
+            max_adapters,
             spec,
         })
     }
@@ -183,7 +188,6 @@ pub fn chat_template(file: &GgufFile, tokenizer: &Tokenizer, other: Option<&Path
 #[cfg(test)]
 mod tests {
     use super::*;
-    use engine::BackendKind;
     use logits::SamplingParams;
     use model::ARCHS;
     use model::testing::TinyModel;

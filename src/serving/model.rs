@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use super::adapters::{ActiveAdapter, BaseWeights, TextRun};
 use super::name_defaults::NameDefaults;
 use super::options::Options;
 use super::pair_template::PairTemplate;
@@ -12,7 +13,7 @@ use engine::BackendKind;
 use grammar::Compiler;
 use logits::{SamplingChoice, SamplingParams};
 use model::ModelSpec;
-use scheduler::{Handle, Pooling};
+use scheduler::{AdapterRequest, Handle, Pooling};
 use template::ChatTemplate;
 use tokenizer::Tokenizer;
 
@@ -37,6 +38,10 @@ pub struct BaseModel {
     pub max_running: usize,
     /// Encodes pictures. None if the model takes none.
     pub pictures: Option<EncoderThread>,
+    /// What adapters are fitted to.
+    pub weights: Arc<BaseWeights>,
+    /// The most adapters that the engine holds at once. 0: it takes none.
+    pub max_adapters: usize,
 }
 
 /// Held with a model while a request uses it. The registry sees by its leases which models are in use.
@@ -56,6 +61,8 @@ pub struct Model {
     pub dialect: Option<Arc<Dialect>>,
     /// The name's defaults for requests that do not choose.
     pub defaults: Arc<NameDefaults>,
+    /// What the name or the request adds to the weights, in the order in which it is added.
+    pub adapters: Arc<[ActiveAdapter]>,
     /// Dropped with the model, when the last part of a request drops it.
     pub lease: Option<Lease>,
 }
@@ -72,11 +79,12 @@ impl Model {
             template: template.map(Arc::new),
             dialect: dialect.map(Arc::new),
             defaults: Arc::default(),
+            adapters: Arc::default(),
             lease: None,
         }
     }
 
-    /// Returns the model for one request, which holds `lease` until the request's last part is dropped.
+    /// Returns the model for one request, which holds `lease` and the adapters until the request's last part is dropped.
     pub fn leased(&self, lease: Lease) -> Self {
         Self {
             id: self.id.clone(),
@@ -84,6 +92,7 @@ impl Model {
             template: self.template.clone(),
             dialect: self.dialect.clone(),
             defaults: self.defaults.clone(),
+            adapters: self.adapters.clone(),
             lease: Some(lease),
             ..*self
         }
@@ -92,6 +101,11 @@ impl Model {
     /// The model's picture encoder. `None`: it takes no pictures.
     pub fn pictures(&self) -> Option<&EncoderThread> {
         self.base.pictures.as_ref()
+    }
+
+    /// The adapters of a sequence with this prompt.
+    pub(super) fn adapter_requests(&self, prompt: &[TextRun]) -> Vec<AdapterRequest> {
+        self.adapters.iter().filter_map(|adapter| adapter.request(prompt)).collect()
     }
 
     /// The longest context of a request [tokens].

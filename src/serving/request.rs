@@ -86,9 +86,11 @@ impl ValidRequest {
             params.suppressed.clone_from(&stop_ids);
         }
         let row_bytes = encoded.num_row_bytes(model.pictures().map(|pictures| &*pictures.rules));
+        let adapters = model.adapter_requests(&encoded.text_runs());
         let (items, pictures) = encoded.into_items();
         let sequence = NewSequence {
             stop_ids,
+            adapters,
             cache_salt: options.cache_salt,
             num_logprobs: options.logprobs,
             grammar,
