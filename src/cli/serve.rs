@@ -13,7 +13,7 @@ use super::output::show;
 use super::reload::Reloader;
 use super::supervise;
 use crate::api;
-use crate::config::{Config, Mmproj, Overrides, find_model, misnamed_variables};
+use crate::config::{AdapterFlag, Config, Mmproj, Overrides, find_model, misnamed_variables};
 use crate::engine::BACKENDS;
 use crate::registry::Registry;
 use crate::telemetry;
@@ -40,6 +40,10 @@ pub struct ServeArgs {
     /// The picture encoder of the one --model that is a file, or none [default: the file beside the model, if one fits]
     #[arg(long, value_name = "FILE.gguf|none")]
     mmproj: Option<Mmproj>,
+    /// An adapter (LoRA, control vector): its name as a model, and a GGUF file or a PEFT folder; changes the first model, or BASE; can be
+    /// given several times
+    #[arg(long = "adapter", value_name = "NAME[@BASE]=PATH")]
+    adapters: Vec<AdapterFlag>,
     /// Restart the server if it crashes, hangs or loses its GPU; the port stays open
     #[arg(long)]
     supervise: bool,
@@ -53,8 +57,9 @@ pub struct ServeArgs {
 }
 
 pub fn run(args: ServeArgs, config: Option<&Path>) -> anyhow::Result<()> {
-    let ServeArgs { host, port, models, mmproj, supervise, supervised, log, engine } = args;
-    let overrides = log.add_to(Overrides { host, port, models, mmproj, ..engine.overrides() });
+    let ServeArgs { host, port, models, mmproj, adapters, supervise, supervised, log, engine } = args;
+    let adapters = adapters.into_iter().map(|AdapterFlag(entry)| entry).collect();
+    let overrides = log.add_to(Overrides { host, port, models, mmproj, adapters, ..engine.overrides() });
     let file = config.map(Path::to_owned);
     let config = Config::load(file.as_deref(), &overrides)?;
     telemetry::init(&log.of(&config))?;

@@ -187,7 +187,9 @@ mod tests {
         let read = |text: &str| text.parse::<AdapterFlag>().map(|AdapterFlag(entry)| (entry.id, entry.of, entry.path, entry.eager));
         assert_eq!(read("a=x.gguf"), Ok(("a".into(), None, "x.gguf".into(), true)));
         assert_eq!(read("a@smollm2:135m=d/x=y"), Ok(("a".into(), Some("smollm2:135m".into()), "d/x=y".into(), true)));
-        for (wrong, words) in [("x.gguf", "NAME=PATH"), ("=x", "the name"), ("a=", "path is empty"), ("a@=x", "of is empty"), ("a=hf:o/r", "not fetched")] {
+        for (wrong, words) in
+            [("x.gguf", "NAME=PATH"), ("=x", "the name"), ("a=", "path is empty"), ("a@=x", "of is empty"), ("a=hf:o/r", "not fetched")]
+        {
             assert!(read(wrong).unwrap_err().contains(words), "{wrong}");
         }
     }

@@ -30,6 +30,14 @@ pub enum RegistryError {
     NotCreated { id: String, cause: String },
     #[error("the model `{id}` cannot be fetched: {cause}")]
     PullFailed { id: String, cause: String },
+    /// A request names adapters that it cannot have.
+    #[error("{0}")]
+    AdapterRefused(String),
+    /// The file of an adapter cannot be used.
+    #[error("{0}")]
+    AdapterFailed(String),
+    #[error("{0}")]
+    AdapterNoRoom(String),
 }
 
 /// Limits on waiting for a model: how long, and how many requests at once.

@@ -3,6 +3,7 @@
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use super::adapters;
 use super::base::Base;
 use super::events::ModelEventKind;
 use super::load_admission::UnloadReason;
@@ -51,7 +52,7 @@ impl Registry {
     /// Updates the list with the models that are on disk now.
     pub fn follow_store(&self) {
         let named = self.named.read().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Err(error) = self.serve_anew(&self.settings(), &named) {
+        if let Err(error) = self.serve_anew(&self.settings(), &named, false) {
             tracing::warn!("the list of models was not updated: {}", format!("{error:#}").escape_debug());
         }
     }
@@ -68,16 +69,21 @@ impl Registry {
         merged.server.models_dir.clone_from(&before.server.models_dir);
         merged.limits.max_queue = before.limits.max_queue;
         merged.limits.max_queue_tokens = before.limits.max_queue_tokens;
-        self.serve_anew(&merged, named)?;
+        self.serve_anew(&merged, named, true)?;
         *self.settings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(merged);
         *self.named.write().unwrap_or_else(PoisonError::into_inner) = named.to_vec();
         Ok(())
     }
 
-    fn serve_anew(&self, config: &Config, named: &[String]) -> anyhow::Result<()> {
+    /// `checks`: whether mistakes of adapters are errors. Otherwise such an adapter is left out, or its first request reports them.
+    fn serve_anew(&self, config: &Config, named: &[String], checks: bool) -> anyhow::Result<()> {
         let _listing = lock(&self.listing);
+        let whole = self.with_added(config);
         let list = || -> anyhow::Result<_> {
-            let next = ServedModels::new(config, &self.store, named, self.started, &self.notifier)?;
+            let next = ServedModels::new(&whole, &self.store, named, self.started, &self.notifier)?;
+            if checks {
+                adapters::check(config, &next, &catalogue::models(config, &self.store))?;
+            }
             let (models, faults) = next.models_over(&self.served(), &self.store);
             Ok((next, models, faults))
         };
@@ -111,6 +117,7 @@ fn run(registry: &Weak<Registry>) {
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
         let Some(registry) = registry.upgrade() else { return };
         registry.unload_idle();
+        registry.adapters.sweep();
         if period % CLEANING_PERIODS == 1 {
             registry.store.remove_leftovers();
         }

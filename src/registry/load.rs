@@ -52,8 +52,8 @@ pub fn load(config: &Config, base: &Base, path: &Path, admission: &LoadAdmission
         BackendKind::Cpu => ModelMemory::from(&need),
         BackendKind::Cuda => measured(&need, device_memory(config)),
     };
-    let models = parts.into_iter().map(|part| part.over(base, model.clone(), of_file));
-    Ok(Loaded { context, bytes, models: models.collect() })
+    let models = models_of(parts, base, &model, of_file);
+    Ok(Loaded { context, bytes, models })
 }
 
 /// The memory that a picture encoder takes on a model's device. One that the device does not run is in the host's memory, which only a load
@@ -71,27 +71,56 @@ fn with_drafts(mut options: RunOptions, drafting: Drafting) -> RunOptions {
 /// The part of a model that does not depend on the weights.
 struct NamePart<'a> {
     variant: &'a ModelEntry,
-    template: Option<ChatTemplate>,
+    template: NameTemplate,
     defaults: NameDefaults,
 }
 
+/// The chat template of a name.
+enum NameTemplate {
+    Compiled(Option<ChatTemplate>),
+    /// That of an earlier part, by its index. A thousand adapters share one.
+    Shared(usize),
+}
+
 impl NamePart<'_> {
-    fn over(self, base: &Base, weights: Arc<BaseModel>, of_file: SamplingChoice) -> Arc<Model> {
+    /// `earlier`: the models of the parts before this one.
+    fn over(self, base: &Base, weights: &Arc<BaseModel>, of_file: SamplingChoice, earlier: &[Arc<Model>]) -> Arc<Model> {
         let Self { variant, template, defaults } = self;
         let sampling = match variant.of {
             Some(_) => variant.sampling.or(default_sampling(&base.entry, of_file)),
             None => default_sampling(variant, of_file),
         };
-        let made = Model::new(&variant.id, weights, template);
+        let made = match template {
+            NameTemplate::Compiled(template) => Model::new(&variant.id, weights.clone(), template),
+            NameTemplate::Shared(index) => {
+                let (template, dialect) = (earlier[index].template.clone(), earlier[index].dialect.clone());
+                let plain = Model::new(&variant.id, weights.clone(), None);
+                Model { only_continues: plain.only_continues && template.is_none(), template, dialect, ..plain }
+            }
+        };
         Arc::new(Model { sampling, only_continues: made.only_continues || variant.only_continues(), defaults: Arc::new(defaults), ..made })
     }
+}
+
+/// The models of some parts.
+fn models_of(parts: Vec<NamePart>, base: &Base, weights: &Arc<BaseModel>, of_file: SamplingChoice) -> Vec<Arc<Model>> {
+    let mut models = Vec::with_capacity(parts.len());
+    for part in parts {
+        models.push(part.over(base, weights, of_file, &models));
+    }
+    models
 }
 
 /// Compiles the templates of a base model's names and checks their defaults.
 fn parts<'a>(base: &'a Base, compile: &dyn Fn(&ModelEntry) -> anyhow::Result<Option<ChatTemplate>>) -> anyhow::Result<Vec<NamePart<'a>>> {
     let part = |variant: &'a ModelEntry| {
         let hint = || format!("model `{}`: `chat_template` in its entry can name another one", variant.id);
-        Ok(NamePart { variant, template: compile(variant).with_context(hint)?, defaults: name_defaults(variant)? })
+        let earlier = base.variants.iter().position(|other| other.chat_template == variant.chat_template);
+        let template = match earlier.filter(|index| !std::ptr::eq(&base.variants[*index], variant)) {
+            Some(index) => NameTemplate::Shared(index),
+            None => NameTemplate::Compiled(compile(variant).with_context(hint)?),
+        };
+        Ok(NamePart { variant, template, defaults: name_defaults(variant)? })
     };
     base.variants.iter().map(part).collect()
 }
@@ -110,7 +139,7 @@ pub fn models_over(base: &Base, old: &Base, loaded: &Loaded, path: &Path) -> any
         0,
         Arc::default(),
     );
-    let mut made = parts(&only_new, &compile)?.into_iter().map(|part| part.over(base, first.base.clone(), of_file));
+    let mut made = models_of(parts(&only_new, &compile)?, base, &first.base, of_file).into_iter();
     base.variants.iter().map(|variant| known(variant).cloned().or_else(|| made.next()).context("a name has no model")).collect()
 }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
 
+use super::adapters::{self, AdapterAsk, AdapterSettings};
 use super::base::{Base, Loaded, unix_seconds};
 use super::descriptions::Descriptions;
 use super::error::{Patience, RegistryError};
@@ -17,10 +18,10 @@ use super::notifier::Notifier;
 use super::pull::Pulls;
 use super::served_models::ServedModels;
 use catalogue::{Progress, Store, Tools};
-use config::{Config, ModelEntry};
+use config::{Config, ModelEntry, NamedAdapter};
 use logits::SamplingChoice;
 use metrics::ModelMetrics;
-use serving::Model;
+use serving::{AdapterStore, Model};
 
 /// A model as `/v1/models` lists it.
 #[derive(Clone, Debug)]
@@ -33,6 +34,8 @@ pub struct ModelInfo {
     pub root: String,
     /// The model that it is a variant of.
     pub parent: Option<String>,
+    /// What the name adds to the weights.
+    pub adapter: Option<NamedAdapter>,
     /// The sampling values for requests that do not choose. None until the model is loaded.
     pub sampling: Option<SamplingChoice>,
 }
@@ -51,6 +54,9 @@ pub struct Registry {
     pub(crate) events: Events,
     pub(crate) pulls: Pulls,
     pub(crate) descriptions: Descriptions,
+    /// Adapters in the host's memory.
+    pub(crate) adapters: Arc<AdapterStore>,
+    pub(crate) adapter_settings: Mutex<AdapterSettings>,
     baselines: Baselines,
     /// Held while a model is made, which reads and writes whole files.
     pub(crate) creating: Mutex<()>,
@@ -85,6 +91,7 @@ impl Registry {
         anyhow::ensure!(!serve.is_empty(), "no model is named: use --model or set server.default_models");
         let (store, started, notifier) = (Store::new(&config.server.models_dir), unix_seconds(SystemTime::now()), Arc::default());
         let served = ServedModels::new(config, &store, serve, started, &notifier)?;
+        adapters::check(config, &served, &catalogue::models(config, &store))?;
         Ok(Arc::new(Self {
             settings: RwLock::new(Arc::new(config.clone())),
             named: RwLock::new(serve.to_vec()),
@@ -96,6 +103,8 @@ impl Registry {
             events: Events::default(),
             pulls: Pulls::default(),
             descriptions: Descriptions::default(),
+            adapters: AdapterStore::new(config.engine.adapter_cache_bytes),
+            adapter_settings: Mutex::default(),
             baselines: Baselines::default(),
             creating: Mutex::default(),
             listing: Mutex::default(),
@@ -135,6 +144,9 @@ impl Registry {
         }
         for base in served.bases.iter().filter(|base| base.eager) {
             self.get(&base.variants[0].id)?;
+            for variant in base.variants.iter().filter(|variant| variant.eager && variant.adapter.is_some()) {
+                self.get(&variant.id)?;
+            }
         }
         *lock(&self.was_ready) = true;
         Ok(())
@@ -167,12 +179,18 @@ impl Registry {
         RegistryError::NotFound { id: name.into(), near: config::nearest_model(names, name).map(str::to_owned) }
     }
 
-    /// Leases a model that is loaded already. The fast path on the event loop.
+    /// Leases a model that is loaded already, with its adapters. The fast path on the event loop.
     pub fn get_loaded(&self, name: &str) -> Option<Arc<Model>> {
-        let served = self.served();
-        let (base, index) = served.find(name)?;
-        let (loaded, lease) = base.slot.lease()?;
-        Some(leased(&loaded, index, Box::new(lease)))
+        self.get_loaded_with(name, None)
+    }
+
+    /// Like [`Registry::get_loaded`]. `asked`: adapters in the place of those of the name.
+    pub fn get_loaded_with(&self, name: &str, asked: Option<&[AdapterAsk]>) -> Option<Arc<Model>> {
+        let found = self.find(name).ok()?;
+        let (loaded, lease) = found.0.slot.lease()?;
+        let model = leased(&loaded, found.1, Box::new(lease));
+        let adapters = self.adapters_ready(&model.base, &self.choices(&found, asked).ok()?)?;
+        Some(Arc::new(Model { adapters, ..model }))
     }
 
     /// Whether a model is loaded.
@@ -188,12 +206,16 @@ impl Registry {
             let got = self.get_from(name, &found, deadline);
             match self.successor(name, &found, &got) {
                 Some(next) => found = next,
-                None => return got,
+                None => {
+                    let (model, choices) = (got?, self.choices(&found, None)?);
+                    let adapters = self.read_adapters_blocking(&model.base, &choices, deadline)?;
+                    return Ok(Arc::new(Model { adapters, ..model }));
+                }
             }
         }
     }
 
-    fn get_from(self: &Arc<Self>, name: &str, found: &(Arc<Base>, usize), deadline: Instant) -> Result<Arc<Model>, RegistryError> {
+    fn get_from(self: &Arc<Self>, name: &str, found: &(Arc<Base>, usize), deadline: Instant) -> Result<Model, RegistryError> {
         let (base, index) = found;
         loop {
             match self.begin(base)? {
@@ -212,28 +234,34 @@ impl Registry {
 
     /// Leases a model to a request. If needed, the request waits in a bounded queue, for memory and for the load.
     pub async fn acquire(self: &Arc<Self>, name: &str) -> Result<Arc<Model>, RegistryError> {
+        self.acquire_with(name, None).await
+    }
+
+    /// Like [`Registry::acquire`]. `asked`: adapters in the place of those of the name.
+    pub async fn acquire_with(self: &Arc<Self>, name: &str, asked: Option<&[AdapterAsk]>) -> Result<Arc<Model>, RegistryError> {
         let (mut found, deadline) = (self.find(name)?, self.deadline());
+        // Nothing is loaded for a request that will be refused.
+        self.choices(&found, asked)?;
         loop {
             let got = self.acquire_from(name, &found, deadline).await;
             match self.successor(name, &found, &got) {
                 Some(next) => found = next,
-                None => return got,
+                None => {
+                    let (model, choices) = (got?, self.choices(&found, asked)?);
+                    let adapters = self.read_adapters(&model.base, &choices, deadline).await?;
+                    return Ok(Arc::new(Model { adapters, ..model }));
+                }
             }
         }
     }
 
     /// What the name leads to now, if a request has failed because the model that it had found was replaced meanwhile.
-    fn successor(&self, name: &str, found: &(Arc<Base>, usize), got: &Result<Arc<Model>, RegistryError>) -> Option<(Arc<Base>, usize)> {
+    fn successor(&self, name: &str, found: &(Arc<Base>, usize), got: &Result<Model, RegistryError>) -> Option<(Arc<Base>, usize)> {
         let has_failed = matches!(got, Err(RegistryError::LoadFailed { .. }));
         has_failed.then(|| self.find(name).ok()).flatten().filter(|(base, _)| !Arc::ptr_eq(base, &found.0))
     }
 
-    async fn acquire_from(
-        self: &Arc<Self>,
-        name: &str,
-        found: &(Arc<Base>, usize),
-        deadline: Instant,
-    ) -> Result<Arc<Model>, RegistryError> {
+    async fn acquire_from(self: &Arc<Self>, name: &str, found: &(Arc<Base>, usize), deadline: Instant) -> Result<Model, RegistryError> {
         let ((base, index), most) = (found, self.patience().most);
         let mut changes = base.slot.changes();
         let mut place = None;
@@ -268,7 +296,7 @@ impl Registry {
         Patience { wait: Duration::from_secs(config.server.model_wait_seconds), most: config.limits.max_queue }
     }
 
-    fn deadline(&self) -> Instant {
+    pub(crate) fn deadline(&self) -> Instant {
         Instant::now() + self.patience().wait
     }
 
@@ -375,8 +403,8 @@ impl Registry {
     }
 }
 
-fn leased(loaded: &Loaded, index: usize, lease: serving::Lease) -> Arc<Model> {
-    Arc::new(loaded.models[index].leased(lease))
+fn leased(loaded: &Loaded, index: usize, lease: serving::Lease) -> Model {
+    loaded.models[index].leased(lease)
 }
 
 pub(crate) fn info_of(base: &Base, variant: &ModelEntry) -> ModelInfo {
@@ -390,6 +418,7 @@ pub(crate) fn info_of(base: &Base, variant: &ModelEntry) -> ModelInfo {
         loaded: loaded.is_some(),
         root: variant.stored_as().to_owned(),
         parent: variant.parent().map(str::to_owned),
+        adapter: variant.adapter.clone(),
         sampling: model.map(|model| model.sampling),
     }
 }

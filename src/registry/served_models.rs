@@ -30,13 +30,15 @@ impl ServedModels {
     /// # Errors
     /// A name is unknown, or two of them stand for different models under the same id.
     pub fn new(config: &Config, store: &Store, named: &[String], started: u64, notifier: &Arc<Notifier>) -> anyhow::Result<Self> {
-        let mut offers = named_offers(config, named)?;
+        let models = catalogue::models(config, store);
+        let mut offers = named_offers(config, &models, named)?;
         if config.server.on_demand {
-            add_others(config, store, &mut offers);
+            add_others(config, &models, store, &mut offers);
         }
+        add_adapters(config, named, &mut offers);
         let mut groups: Vec<(ModelEntry, Vec<ModelEntry>, bool)> = Vec::new();
         for OfferedModel { entry, eager } in offers {
-            let weights = weights_of(config, &entry);
+            let weights = weights_of(config, &models, &entry);
             match groups.iter_mut().find(|(other, ..)| shares_load(store, other, &weights)) {
                 Some((_, variants, is_eager)) => {
                     variants.push(entry);
@@ -93,11 +95,19 @@ impl ServedModels {
         let named = |name: &str| self.bases.iter().find_map(|base| Some((base, base.variant(name)?)));
         named(name).or_else(|| named(name.strip_suffix(LATEST)?))
     }
+
+    /// Like [`ServedModels::find`], also by the path of a file that was named at start.
+    pub fn find_named(&self, name: &str) -> Option<(&Arc<Base>, usize)> {
+        let of_path = || self.bases.iter().find_map(|base| Some((base, base.variants.iter().position(|one| is_named(one, name))?)));
+        self.find(name).or_else(of_path)
+    }
 }
 
 /// The entry for loading the weights of a name. Equal entries share one load.
-fn weights_of(config: &Config, entry: &ModelEntry) -> ModelEntry {
-    let base = entry.of.as_ref().and_then(|of| find_model(&config.models, of));
+fn weights_of(config: &Config, models: &[ModelEntry], entry: &ModelEntry) -> ModelEntry {
+    let base = entry.of.as_ref().and_then(|of| find_model(&config.models, of).or_else(|| find_model(models, of)));
+    // An adapter's base may be a file whose name another model has.
+    let base = base.filter(|base| base.source == entry.source);
     // Fields that only concern a name must not cause another load.
     let plain = |weights: &ModelEntry| ModelEntry {
         aliases: Vec::new(),
@@ -110,6 +120,7 @@ fn weights_of(config: &Config, entry: &ModelEntry) -> ModelEntry {
         system: weights.system.clone().filter(|_| weights.made.is_none()),
         reasoning_effort: weights.reasoning_effort.clone().filter(|_| weights.made.is_none()),
         chat_template_kwargs: if weights.made.is_some() { Default::default() } else { weights.chat_template_kwargs.clone() },
+        adapter: None,
         made: None,
         ..weights.clone()
     };
@@ -134,10 +145,10 @@ fn file_number(path: &Path) -> Option<(u64, u64)> {
     path.metadata().ok().map(|meta| (meta.dev(), meta.ino()))
 }
 
-fn named_offers(config: &Config, named: &[String]) -> anyhow::Result<Vec<OfferedModel>> {
+fn named_offers(config: &Config, models: &[ModelEntry], named: &[String]) -> anyhow::Result<Vec<OfferedModel>> {
     let mut offers: Vec<OfferedModel> = Vec::new();
     for name in named {
-        let mut entry = catalogue::resolve(config, name)?;
+        let mut entry = catalogue::resolve_among(models, name)?;
         if matches!(entry.source, Source::File { .. }) && find_model(&config.models, name).is_none() {
             entry.mmproj = entry.mmproj.or_else(|| config.mmproj.clone());
         }
@@ -154,17 +165,36 @@ fn named_offers(config: &Config, named: &[String]) -> anyhow::Result<Vec<Offered
 }
 
 /// Adds the models of the configuration whose files are on disk, and those of the store.
-fn add_others(config: &Config, store: &Store, offers: &mut Vec<OfferedModel>) {
+fn add_others(config: &Config, models: &[ModelEntry], store: &Store, offers: &mut Vec<OfferedModel>) {
     let stored = store.list().into_iter().map(|manifest| {
         let sha256 = Some(manifest.sha256);
         ModelEntry { sha256, size: Some(manifest.size), ..ModelEntry::new(&manifest.id, manifest.source) }
     });
-    let configured = catalogue::models(config, store).into_iter().filter(|entry| store.path(entry).is_some());
+    let is_adapter = |entry: &ModelEntry| config.adapters.iter().any(|adapter| adapter.id == entry.id);
+    let configured = models.iter().filter(|entry| !is_adapter(entry) && store.path(entry).is_some()).cloned();
     for entry in configured.chain(stored) {
         if !offers.iter().any(|other| share_a_name(&other.entry, &entry)) {
             offers.push(OfferedModel { eager: entry.eager, entry });
         }
     }
+}
+
+/// Adds the adapters of the configuration whose models are offered.
+fn add_adapters(config: &Config, named: &[String], offers: &mut Vec<OfferedModel>) {
+    for adapter in &config.adapters {
+        let Some(of) = adapter.of.as_ref().or(named.first()) else { continue };
+        let is_base = |offer: &&OfferedModel| offer.entry.adapter.is_none() && is_named(&offer.entry, of);
+        let Some(entry) = offers.iter().find(is_base).map(|base| adapter.over(&base.entry)) else { continue };
+        if !offers.iter().any(|other| share_a_name(&other.entry, &entry)) {
+            offers.push(OfferedModel { eager: entry.eager, entry });
+        }
+    }
+}
+
+/// Whether an entry has a name, or is the file that was named by its path.
+fn is_named(entry: &ModelEntry, name: &str) -> bool {
+    let is_file = || entry.of.is_none() && matches!(&entry.source, Source::File { path } if path == Path::new(name));
+    answers_to(entry, name) || name.strip_suffix(LATEST).is_some_and(|name| answers_to(entry, name)) || is_file()
 }
 
 fn share_a_name(one: &ModelEntry, other: &ModelEntry) -> bool {

@@ -36,7 +36,9 @@ mod token_constraint;
 mod tool_retry;
 mod transcript;
 
-pub use adapters::{ActiveAdapter, AdapterChoice, AdapterFault, AdapterStore, AdapterTraffic, BaseWeights, HeldAdapter, MAX_ADAPTERS, traffic};
+pub use adapters::{
+    ActiveAdapter, AdapterChoice, AdapterFault, AdapterStore, AdapterTraffic, BaseWeights, HeldAdapter, MAX_ADAPTERS, traffic,
+};
 pub use answer::{Answer, FunctionCall};
 pub use chat::{Message, Role};
 pub use defaults::file_sampling;

@@ -24,6 +24,7 @@ macro_rules! line {
             path = $line.path,
             route = $line.record.route.as_deref().map(display),
             model = $line.record.model.as_deref().map(display),
+            adapters = $line.record.adapters.as_deref().map(display),
             tenant = $line.record.tenant.as_deref(),
             reason = $line.record.reason().map(display),
             field = $line.field,

@@ -52,6 +52,7 @@ pub enum Kind {
     ModelInUse,
     PullFailed,
     CreateFailed,
+    AdapterFailed,
     Draining,
     EngineStopped,
     Deadline,
@@ -98,6 +99,7 @@ impl Kind {
             Self::ModelInUse => (StatusCode::CONFLICT, "model_in_use"),
             Self::PullFailed => (StatusCode::BAD_REQUEST, "pull_failed"),
             Self::CreateFailed => (StatusCode::BAD_REQUEST, "create_failed"),
+            Self::AdapterFailed => (StatusCode::BAD_REQUEST, "adapter_failed"),
             Self::Draining => (StatusCode::SERVICE_UNAVAILABLE, "shutting_down"),
             Self::EngineStopped => (StatusCode::SERVICE_UNAVAILABLE, "engine_stopped"),
             Self::Deadline => (StatusCode::GATEWAY_TIMEOUT, "deadline_exceeded"),
@@ -205,6 +207,9 @@ impl From<RegistryError> for ApiError {
             }
             RegistryError::NotCreated { .. } => Self::new(Kind::CreateFailed, error.to_string()).with_param("model"),
             RegistryError::PullFailed { .. } => Self::new(Kind::PullFailed, error.to_string()).with_param("model"),
+            RegistryError::AdapterRefused(_) => Self::new(Kind::InvalidValue, error.to_string()).with_param("model"),
+            RegistryError::AdapterFailed(_) => Self::new(Kind::AdapterFailed, error.to_string()).with_param("model"),
+            RegistryError::AdapterNoRoom(_) => Self::new(Kind::ModelNoRoom, error.to_string()),
             // The cause may name files of the server, so it is in the log only.
             RegistryError::LoadFailed { id, .. } => {
                 Self::new(Kind::ModelFailed, format!("the model `{}` could not be loaded: the server's log has the cause", quoted(id)))

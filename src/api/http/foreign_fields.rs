@@ -53,7 +53,7 @@ pub const SAMPLING: &[ForeignField] = &[
     ("length_penalty", ONE, &[]),
     ("logit_bias", Nothing, &[]),
     ("logits_processors", Empty, &["logit_bias"]),
-    ("lora", Empty, &[]),
+    ("lora", Empty, &["model"]),
     ("max_completion_tokens", Nothing, LENGTH),
     ("max_gen_len", Nothing, LENGTH),
     ("max_length", Nothing, LENGTH),

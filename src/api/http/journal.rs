@@ -17,7 +17,7 @@ use super::request_record::{BodyEnd, Refusal, RequestRecord};
 use super::tenant::Tenant;
 use super::{access_log, metrics, spans};
 use keys::InFlight;
-use serving::Ledger;
+use serving::{ActiveAdapter, Ledger};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
@@ -145,6 +145,16 @@ impl Journal {
         (record.model, record.route) = (Some(id.to_owned()), route);
     }
 
+    /// Records the adapters of the request.
+    pub fn set_adapters(&self, adapters: &[ActiveAdapter]) {
+        let named = |adapter: &ActiveAdapter| match adapter.scale {
+            1.0 => adapter.name.to_string(),
+            scale => format!("{}:{scale}", adapter.name),
+        };
+        let names: Vec<String> = adapters.iter().map(named).collect();
+        self.record.borrow_mut().adapters = Some(names.join(",")).filter(|names| !names.is_empty());
+    }
+
     /// Returns the model, once it is known to exist.
     pub fn model(&self) -> Option<String> {
         self.record.borrow().model.clone()
@@ -215,6 +225,7 @@ fn empty() -> RequestRecord {
         route: None,
         tenant: None,
         model: None,
+        adapters: None,
         status: None,
         refusal: None,
         ignored: Ignored::default(),

@@ -24,6 +24,8 @@ pub struct RequestRecord {
     pub route: Option<String>,
     pub tenant: Option<String>,
     pub model: Option<String>,
+    /// The adapters of the request, each with its scale unless that is 1.
+    pub adapters: Option<String>,
     /// The status of the response. `None` if there was no response.
     pub status: Option<u16>,
     pub refusal: Option<Refusal>,
@@ -183,6 +185,7 @@ pub(super) mod tests {
             route: None,
             tenant: None,
             model: None,
+            adapters: None,
             status: Some(200),
             refusal: None,
             ignored: Ignored::default(),

@@ -14,7 +14,7 @@ use super::keyring::Keyring;
 use super::memory_budget::MemoryBudget;
 use super::picture_url::UrlPolicy;
 use config::{Config, Limits};
-use registry::Registry;
+use registry::{AdapterAsk, Registry};
 use serving::{Client, Model};
 
 pub struct AppState {
@@ -68,11 +68,12 @@ impl AppState {
         *self.limits.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(limits);
     }
 
-    /// Returns the model of a client's request, and waits for its load if necessary.
-    pub async fn model(state: &web::Data<Self>, id: &str, client: Client) -> Result<Arc<Model>, ApiError> {
-        let model = match state.registry.get_loaded(id) {
+    /// Returns the model of a client's request, and waits for its load if necessary. `adapters`: those that the request has instead of the
+    /// name's own.
+    pub async fn model(state: &web::Data<Self>, id: &str, adapters: Option<&[AdapterAsk]>, client: Client) -> Result<Arc<Model>, ApiError> {
+        let model = match state.registry.get_loaded_with(id, adapters) {
             Some(model) => model,
-            None => Self::wait_for(state, id).await?,
+            None => Self::wait_for(state, id, adapters).await?,
         };
         if !model.base.handle.is_alive() {
             return Err(ApiError::new(Kind::EngineStopped, format!("the engine of `{}` has stopped", model.id)));
@@ -85,10 +86,10 @@ impl AppState {
     }
 
     /// Waits for a load. The request counts as active meanwhile, so a draining server waits for it.
-    async fn wait_for(state: &web::Data<Self>, id: &str) -> Result<Arc<Model>, ApiError> {
+    async fn wait_for(state: &web::Data<Self>, id: &str, adapters: Option<&[AdapterAsk]>) -> Result<Arc<Model>, ApiError> {
         let _active = ActiveGeneration::new(state.clone());
         tokio::select! {
-            model = state.registry.acquire(id) => Ok(model?),
+            model = state.registry.acquire_with(id, adapters) => Ok(model?),
             // The load may outlast the process, and the client can ask another server.
             () = state.drain.when_draining() => Err(ApiError::new(Kind::Draining, "the server is shutting down")),
         }
@@ -203,12 +204,12 @@ mod tests {
         let registry = Registry::with_loader(&config, &[path.display().to_string()], load).unwrap();
         let state = web::Data::new(AppState::new(&config, registry, Arc::new(Keyring::open(&config).unwrap())));
         let kind = |result: Result<Arc<Model>, ApiError>| result.err().unwrap().kind;
-        let waiting = join_all((0..MOST).map(|_| AppState::wait_for(&state, "slow")));
+        let waiting = join_all((0..MOST).map(|_| AppState::wait_for(&state, "slow", None)));
         let late = async {
             while state.drain.num_active() < MOST {
                 tokio::task::yield_now().await;
             }
-            let late = join_all(["slow", "nope"].map(|id| AppState::wait_for(&state, id))).await;
+            let late = join_all(["slow", "nope"].map(|id| AppState::wait_for(&state, id, None))).await;
             drop(go);
             late
         };

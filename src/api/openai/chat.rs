@@ -162,7 +162,7 @@ async fn start(
     request: Chat,
     held: Arc<MemoryPermit>,
 ) -> Result<(ClientStream, ResponseHead), ApiError> {
-    let model = caller.model(&state, &request.model).await?;
+    let model = caller.model_with(&state, &request.model, request.lora.as_deref()).await?;
     let head = ResponseHead::new("chatcmpl", &model);
     let asked = ResponseRequest::new(model, request.prompt, request.options);
     Ok((client_stream::start(state, caller, asked, request.names, held).await?, head))

@@ -99,7 +99,7 @@ async fn start(
     request: Completions,
     held: Arc<MemoryPermit>,
 ) -> Result<(ClientStream, ResponseHead), ApiError> {
-    let model = caller.model(&state, &request.model).await?;
+    let model = caller.model_with(&state, &request.model, request.lora.as_deref()).await?;
     let head = ResponseHead::new("cmpl", &model);
     let Completions { prompts, options, names, .. } = request;
     let asked = ResponseRequest { model, prompts, options };

@@ -10,7 +10,7 @@ use super::files::handlers as files;
 use super::files::storage_folder::LazyStorage;
 use super::stores::Stores;
 use super::{
-    chat, completions, conversations, docs, embeddings, error, infill, invocations, models, rerank, response_parts, responses,
+    adapters, chat, completions, conversations, docs, embeddings, error, infill, invocations, models, rerank, response_parts, responses,
     stored_chats, tokens, unsupported,
 };
 use config::Config;
@@ -112,6 +112,8 @@ impl Dialect for OpenAi {
             .service(resource("/detokenize", "POST", web::post().to(tokens::detokenize)))
             .service(resource("/apply-template", "POST", web::post().to(tokens::apply_template)))
             .service(resource("/tokenizer_info", "GET, HEAD", get().to(tokens::info)))
+            .service(resource("/v1/load_lora_adapter", "POST", web::post().to(adapters::load)))
+            .service(resource("/v1/unload_lora_adapter", "POST", web::post().to(adapters::unload)))
             .service(resource("/v1/models", "GET, HEAD", get().to(models::list)))
             .service(resource("/v1/models/{id:.+}", "GET, HEAD", get().to(models::retrieve)));
     }

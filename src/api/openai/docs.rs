@@ -4,7 +4,8 @@ use serde_json::json;
 use utoipa::OpenApi;
 
 use super::types::{
-    batches, chat, common, completions, conversations, embeddings, error, files, infill, logprobs, models, rerank, responses, tokens, usage,
+    adapters, batches, chat, common, completions, conversations, embeddings, error, files, infill, logprobs, models, rerank, responses,
+    tokens, usage,
 };
 use http::openapi::Document;
 
@@ -51,6 +52,8 @@ use http::openapi::Document;
         super::tokens::detokenize,
         super::tokens::apply_template,
         super::tokens::info,
+        super::adapters::load,
+        super::adapters::unload,
         super::models::list,
         super::models::retrieve
     ),
@@ -69,6 +72,9 @@ use http::openapi::Document;
         completions::CompletionRequest,
         completions::Completion,
         common::Generation,
+        common::LoraChoice,
+        adapters::LoadAdapterRequest,
+        adapters::UnloadAdapterRequest,
         embeddings::EmbeddingRequest,
         embeddings::EmbeddingList,
         embeddings::PoolingList,

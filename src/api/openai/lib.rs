@@ -1,6 +1,7 @@
 //! OpenAI's dialect: the types on the wire, their conversion to domain requests, and a handler per endpoint.
 
-pub mod background_responses;
+pub mod adapters;
+mod background_responses;
 pub mod background_task;
 pub mod batches;
 pub mod chat;

@@ -6,6 +6,7 @@ use super::types::error::ErrorBody;
 use super::types::models::{Model, ModelList, ModelSampling};
 use http::error::ApiError;
 use http::percent::percent_decode;
+use http::server_paths::{shown_path, shows_paths};
 use http::state::{AppState, off_loop};
 use http::tenant::Tenant;
 use logits::SamplingChoice;
@@ -14,10 +15,13 @@ use registry::{ListedModel, ModelInfo};
 /// The prefix of a model's path.
 pub const PREFIX: &str = "/v1/models/";
 
-impl From<ListedModel> for Model {
-    fn from(offered: ListedModel) -> Self {
+impl Model {
+    /// `shows_paths`: whether the client may know where the server's files are.
+    fn of(offered: ListedModel, shows_paths: bool) -> Self {
         let (owned_by, kind) = ("penstock".into(), offered.kind.map(|kind| kind.name().into()));
-        let ModelInfo { id, created, context, loaded, root, parent, sampling } = offered.info;
+        let ModelInfo { id, created, context, loaded, root, parent, adapter, sampling } = offered.info;
+        // As in vLLM: the root of an adapter is its file.
+        let root = adapter.map_or(root, |adapter| shown_path(&adapter.path, shows_paths));
         let sampling = sampling.map(ModelSampling::from);
         let modalities = ["text"].into_iter().chain(offered.sees_pictures.then_some("image")).map(str::to_owned);
         Self {
@@ -49,9 +53,11 @@ impl From<SamplingChoice> for ModelSampling {
 #[utoipa::path(get, path = "/v1/models", operation_id = "listModels", tag = "models", responses(
     (status = 200, description = "every model that the key may use, loaded or not", body = ModelList)))]
 pub async fn list(state: web::Data<AppState>, request: HttpRequest) -> Result<HttpResponse, ApiError> {
-    let (tenant, registry) = (Tenant::of(&request), state.registry.clone());
-    let usable =
-        move || registry.offered().into_iter().filter(|offered| tenant.may_use(&registry, &offered.info.id)).map(Model::from).collect();
+    let (tenant, registry, shows) = (Tenant::of(&request), state.registry.clone(), shows_paths(&state, &request));
+    let usable = move || {
+        let offered = registry.offered().into_iter().filter(|offered| tenant.may_use(&registry, &offered.info.id));
+        offered.map(|offered| Model::of(offered, shows)).collect()
+    };
     let data = off_loop(usable).await?;
     Ok(HttpResponse::Ok().json(ModelList { object: "list".into(), data }))
 }
@@ -69,5 +75,5 @@ pub async fn retrieve(state: web::Data<AppState>, request: HttpRequest) -> Resul
     // A model that the key may not use is treated as unknown, as in the list.
     let (tenant, registry) = (Tenant::of(&request), state.registry.clone());
     let find = move || registry.offered_as(&id).filter(|_| tenant.may_use(&registry, &id)).ok_or_else(|| tenant.not_found(&registry, &id));
-    Ok(HttpResponse::Ok().json(Model::from(off_loop(find).await??)))
+    Ok(HttpResponse::Ok().json(Model::of(off_loop(find).await??, shows_paths(&state, &request))))
 }

@@ -37,7 +37,7 @@ pub async fn start(
     begun: Option<(ResponseHead, Arc<BackgroundResponse>)>,
 ) -> Result<(ClientStream, ResponseRecord), ApiError> {
     let tenant = caller.tenant.clone();
-    let model = caller.model(&state, &request.model).await?;
+    let model = caller.model_with(&state, &request.model, request.lora.as_deref()).await?;
     let Responses { conversation, options, names, settings, input, .. } = request;
     let settings = settings.sampled_with(&model.sampling_of(&options));
     let ConversationSoFar { messages, kept, memory } =

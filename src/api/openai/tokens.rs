@@ -73,16 +73,18 @@ pub async fn tokenize(state: web::Data<AppState>, http: HttpRequest, body: JsonB
 /// Returns the named model, or the first one that the key may use. Tools that ask for tokens often name none, since they expect one model
 /// per server.
 pub async fn named_or_first(state: &web::Data<AppState>, http: &HttpRequest, name: Option<&str>) -> Result<Arc<Model>, ApiError> {
-    let tenant = Tenant::of(http);
+    let name = name_or_first(state, http, name).await?;
+    requested_model(state, http, &name).await
+}
+
+/// The name, or the id of the first model that the key may use.
+pub async fn name_or_first(state: &web::Data<AppState>, http: &HttpRequest, name: Option<&str>) -> Result<String, ApiError> {
     if let Some(name) = name {
-        return requested_model(state, http, name).await;
+        return Ok(name.to_owned());
     }
-    let registry = state.registry.clone();
+    let (tenant, registry) = (Tenant::of(http), state.registry.clone());
     let first = move || registry.offered().into_iter().map(|offered| offered.info.id).find(|id| tenant.may_use(&registry, id));
-    match off_loop(first).await? {
-        Some(first) => requested_model(state, http, &first).await,
-        None => Err(ApiError::field("model", "`model` is required: no model is served")),
-    }
+    off_loop(first).await?.ok_or_else(|| ApiError::field("model", "`model` is required: no model is served"))
 }
 
 /// Describe the tokenizer, for tools that count tokens themselves

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
 use utoipa_swagger_ui::Config;
 
-use super::{admin, admin_types, catalogue, health, metrics, router, server_props};
+use super::{adapters, admin, admin_types, catalogue, health, metrics, router, server_props};
 use http::dialect::Dialects;
 use http::error::{ApiError, Kind};
 use http::openapi::Document;
@@ -29,6 +29,8 @@ use http::state::{AppState, off_loop};
         server_props::props,
         server_props::slots,
         metrics::exposition,
+        adapters::list,
+        adapters::set,
         admin::list,
         admin::load,
         admin::unload,
@@ -47,6 +49,10 @@ use http::state::{AppState, off_loop};
         health::Load,
         server_props::Props,
         server_props::SlotList,
+        adapters::LoraAdapter,
+        adapters::LoraAdapterList,
+        adapters::LoraScale,
+        adapters::LoraScales,
         admin_types::AdminModel,
         admin_types::AdminModelList,
         admin_types::AdminEvent,

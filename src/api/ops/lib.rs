@@ -1,5 +1,6 @@
 //! The operators' endpoints: health, version, metrics, model management, the OpenAPI document and the chat page.
 
+mod adapters;
 mod admin;
 mod admin_types;
 mod catalogue;

@@ -2,7 +2,7 @@
 
 use actix_web::web::{self, ServiceConfig};
 
-use super::{admin, catalogue, docs, health, metrics, page, router, server_props};
+use super::{adapters, admin, catalogue, docs, health, metrics, page, router, server_props};
 use http::routes::{get, resource};
 
 pub fn routes(config: &mut ServiceConfig) {
@@ -16,6 +16,7 @@ pub fn routes(config: &mut ServiceConfig) {
         .service(resource("/load", "GET, HEAD", get().to(health::load)))
         .service(resource("/props", "GET, HEAD", get().to(server_props::props)))
         .service(resource("/slots", "GET, HEAD", get().to(server_props::slots)))
+        .service(resource("/lora-adapters", "GET, HEAD, POST", get().to(adapters::list)).route(web::post().to(adapters::set)))
         .service(resource("/version", "GET, HEAD", get().to(health::version)))
         .service(resource("/metrics", "GET, HEAD", get().to(metrics::exposition)))
         .service(resource("/admin/models", "GET, HEAD", get().to(admin::list)))

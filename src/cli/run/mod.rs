@@ -15,14 +15,14 @@ mod settings;
 mod wrap;
 
 use std::io::{IsTerminal, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 
 use super::engine_args::EngineArgs;
 use super::names::hint;
 use super::output::say;
-use crate::config::{Config, LogFormat, Mmproj, Overrides};
+use crate::config::{AdapterEntry, Config, LogFormat, Mmproj, Overrides};
 use crate::logits::SamplingChoice;
 use crate::registry::{ModelKind, Registry};
 use crate::telemetry;
@@ -49,6 +49,8 @@ impl std::fmt::Display for Interrupted {
     }
 }
 
+/// The name of the adapter that a flag names.
+const ADAPTER: &str = "adapter";
 /// The most models that advice names.
 const MAX_SHOWN: usize = 5;
 /// The most that is read from stdin, more than any context holds [bytes].
@@ -91,6 +93,9 @@ pub struct RunArgs {
     /// The picture encoder of a model that is a file, or none [default: the file beside the model, if one fits]
     #[arg(long, value_name = "FILE.gguf|none")]
     mmproj: Option<Mmproj>,
+    /// An adapter (LoRA, control vector) of the model: a GGUF file or a PEFT folder
+    #[arg(long, value_name = "PATH")]
+    adapter: Option<PathBuf>,
     #[command(flatten)]
     engine: EngineArgs,
 }
@@ -121,14 +126,21 @@ impl RunArgs {
 
 pub fn run(args: RunArgs, config: Option<&Path>) -> anyhow::Result<()> {
     let settings = args.settings()?;
-    let overrides = Overrides { models: vec![args.model.clone()], mmproj: args.mmproj.clone(), ..args.engine.overrides() };
+    let adapter = args.adapter.as_ref().map(|path| AdapterEntry { eager: true, ..AdapterEntry::new(ADAPTER, None, path.clone()) });
+    let overrides = Overrides {
+        models: vec![args.model.clone()],
+        mmproj: args.mmproj.clone(),
+        adapters: adapter.into_iter().collect(),
+        ..args.engine.overrides()
+    };
     let config = Config::load(config, &overrides)?;
     telemetry::init(&telemetry::Log { filter: "warn", is_flag: false, format: LogFormat::Text })?;
     hint(&config, &args.model);
     let registry = Registry::new(&config, std::slice::from_ref(&args.model))?;
     registry.load_eager()?;
     // A file is served under its name, not its path.
-    let id = registry.list().into_iter().next().context("no model is served")?.id;
+    let first = || registry.list().into_iter().next().map(|info| info.id);
+    let id = if args.adapter.is_some() { Some(ADAPTER.to_owned()) } else { first() }.context("no model is served")?;
     let model = registry.get(&id)?;
     if model.only_continues {
         say(&format!("{} is a base model: it continues each text and does not chat{}", model.id, chatting(&registry)));

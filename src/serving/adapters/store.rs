@@ -186,13 +186,24 @@ impl AdapterStore {
     }
 
     /// Looks at a file, reads it if needed, and ends the read. Blocks.
-    fn fill(&self, base: &Arc<BaseWeights>, choice: &AdapterChoice, read: &Arc<Read>, deadline: Instant) -> Result<HeldAdapter, AdapterFault> {
+    fn fill(
+        &self,
+        base: &Arc<BaseWeights>,
+        choice: &AdapterChoice,
+        read: &Arc<Read>,
+        deadline: Instant,
+    ) -> Result<HeldAdapter, AdapterFault> {
         let key = key(base, &choice.path);
         let fill = || self.look_or_read(base, choice, &key, (read, deadline));
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(fill)).unwrap_or_else(|_| Err(failed()));
         if let Err(AdapterFault::Unusable(cause)) = &outcome {
             AdapterMetrics::of_process().load_failures_total.inc();
-            tracing::warn!("the adapter `{}` ({}): {}", choice.name, choice.path.display().to_string().escape_debug(), cause.escape_debug());
+            tracing::warn!(
+                "the adapter `{}` ({}): {}",
+                choice.name,
+                choice.path.display().to_string().escape_debug(),
+                cause.escape_debug()
+            );
         }
         *lock(&read.outcome) = Some(outcome.clone());
         lock(&self.state).reads.remove(&key);

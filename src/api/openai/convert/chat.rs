@@ -18,6 +18,7 @@ use http::omitted_content;
 use http::pictures::{self, PicturePlace};
 use http::subject::FieldNames;
 use logits::MAX_LOGPROBS;
+use registry::AdapterAsk;
 use serving::{Budget, Options, Prompt};
 
 const MAX_MESSAGES: usize = 16_384;
@@ -36,6 +37,8 @@ pub struct Chat {
     pub model: String,
     pub prompt: Prompt,
     pub options: Options,
+    /// The adapters of the request instead of those of its model's name.
+    pub lora: Option<Vec<AdapterAsk>>,
     pub names: FieldNames,
     pub stream: Option<StreamOptions>,
     /// Whether the request uses `functions`, so that calls are returned in that form.
@@ -83,7 +86,8 @@ pub fn parse(body: &Value, limits: &Limits) -> Result<Chat, ApiError> {
     options.prompt_logprobs = generation::prompt_logprobs(&fields, stream.is_some(), &options)?;
     let (keep, customs) = (asked(&fields)?, custom_tools::names(&fields)?);
     let (echo, token_names) = (echo(&fields, &conversation)?, generation::token_names(&fields)?);
-    Ok(Chat { model, prompt: Prompt::Chat(conversation), options, names, stream, legacy, customs, echo, token_names, keep })
+    let lora = generation::lora(&fields)?;
+    Ok(Chat { model, prompt: Prompt::Chat(conversation), options, lora, names, stream, legacy, customs, echo, token_names, keep })
 }
 
 /// Reads `return_progress`, llama.cpp's name of `stream_options.include_progress`. A whole answer has no progress to report.

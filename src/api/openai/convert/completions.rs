@@ -11,6 +11,7 @@ use config::Limits;
 use http::error::ApiError;
 use http::fields::Fields;
 use http::subject::FieldNames;
+use registry::AdapterAsk;
 use serving::{Around, Budget, Options, Prompt};
 
 /// The most alternatives per token, as in OpenAI's legacy API.
@@ -25,6 +26,8 @@ pub struct Completions {
     /// At least one prompt. Each has choices of its own.
     pub prompts: Vec<Prompt>,
     pub options: Options,
+    /// The adapters of the request instead of those of its model's name.
+    pub lora: Option<Vec<AdapterAsk>>,
     pub names: FieldNames,
     pub token_names: TokenNames,
     pub stream: Option<StreamOptions>,
@@ -62,7 +65,8 @@ pub fn parse(body: &Value, limits: &Limits) -> Result<Completions, ApiError> {
         let field = if options.best_of > options.num_choices { "best_of" } else { "n" };
         return Err(fields.invalid(field, format_args!("makes {all} texts of {} prompts, and {most} are allowed", prompts.len())));
     }
-    Ok(Completions { model, prompts, options, names, token_names: generation::token_names(&fields)?, stream })
+    let (token_names, lora) = (generation::token_names(&fields)?, generation::lora(&fields)?);
+    Ok(Completions { model, prompts, options, lora, names, token_names, stream })
 }
 
 /// Reads `n` and `best_of`.

@@ -11,9 +11,11 @@ use chat::{Conversation, Format, nearest_efforts};
 use config::Limits;
 use http::error::{ApiError, quoted};
 use http::fields::{Fields, wrong_type};
+use http::lora;
 use http::stop::stop_texts;
 use logits::{MAX_LOGPROBS, SamplingChoice, SamplingParams};
-use serving::{Budget, Options, Truncate};
+use registry::AdapterAsk;
+use serving::{Budget, MAX_ADAPTERS, Options, Truncate};
 
 const MAX_STOP_IDS: usize = 1024;
 const MAX_BIAS: usize = 4096;
@@ -53,6 +55,12 @@ pub fn options(fields: &Fields, limits: &Limits, budget: Budget, structure: Opti
         drafts: drafts::limits(fields)?,
         ..Options::new(sampling(fields, chosen, min_tokens)?, budget)
     })
+}
+
+/// Reads `lora`: the adapters that the request has instead of those of its model's name. An empty list asks for nothing.
+pub fn lora(fields: &Fields) -> Result<Option<Vec<AdapterAsk>>, ApiError> {
+    let list = fields.array("lora")?.filter(|list| !list.is_empty());
+    list.map(|list| lora::adapters(list, "lora", MAX_ADAPTERS)).transpose()
 }
 
 /// Reads a limit on tokens, at least 1. Clients send -1 for no limit.

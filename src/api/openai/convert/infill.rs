@@ -7,6 +7,7 @@ use config::Limits;
 use http::error::ApiError;
 use http::fields::Fields;
 use http::subject::FieldNames;
+use registry::AdapterAsk;
 use serving::{Around, Budget, Options, Prompt};
 
 /// The most other files of a request.
@@ -19,6 +20,8 @@ pub struct Infill {
     pub model: Option<String>,
     pub prompt: Prompt,
     pub options: Options,
+    /// The adapters of the request instead of those of its model's name.
+    pub lora: Option<Vec<AdapterAsk>>,
     pub names: FieldNames,
     pub stream: bool,
 }
@@ -40,7 +43,8 @@ pub fn parse(body: &Value, limits: &Limits) -> Result<Infill, ApiError> {
     let options = generation::options(&fields, limits, budget, structure)?;
     let around = Around { files: files(&fields)?.into(), begun };
     let prompt = Prompt::Infill { prefix, suffix: suffix.into(), around };
-    Ok(Infill { model, prompt, options, names, stream: fields.bool("stream")?.unwrap_or(false) })
+    let lora = generation::lora(&fields)?;
+    Ok(Infill { model, prompt, options, lora, names, stream: fields.bool("stream")?.unwrap_or(false) })
 }
 
 /// Reads `input_extra`: the names and texts of other files.

@@ -14,6 +14,7 @@ use http::error::{ApiError, quoted};
 use http::fields::{Fields, wrong_type};
 use http::subject::FieldNames;
 use logits::MAX_LOGPROBS;
+use registry::AdapterAsk;
 use serving::{Budget, Options};
 
 /// The largest JSON size of each field that a response repeats and that has no other bound [bytes].
@@ -39,6 +40,8 @@ pub struct Responses {
     /// The conversation with the new messages only.
     pub conversation: Conversation,
     pub options: Options,
+    /// The adapters of the request instead of those of its model's name.
+    pub lora: Option<Vec<AdapterAsk>>,
     pub names: FieldNames,
     pub settings: Settings,
     /// The new items in their stored form, with ids. Empty unless the response or its conversation is stored.
@@ -69,7 +72,8 @@ pub fn parse(body: &Value, limits: &Limits, stored: &dyn Fn(&str) -> Option<Valu
     let obfuscates = obfuscates(&fields, stream)?;
     conversation.messages = response_input::messages(&fields, stored)?;
     let input = if settings.store || settings.conversation.is_some() { stored_items::of_input(&fields, stored) } else { Vec::new() };
-    Ok(Responses { model, conversation, options, names, settings, input, stream, obfuscates })
+    let lora = generation::lora(&fields)?;
+    Ok(Responses { model, conversation, options, lora, names, settings, input, stream, obfuscates })
 }
 
 /// Reads `stream_options.include_obfuscation`.

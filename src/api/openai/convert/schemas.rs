@@ -1,7 +1,7 @@
 //! The field schemas of each body: the fields that its type documents, those that are refused by name, and those that are known without
 //! documentation.
 
-use super::super::types::{batches, chat, completions, conversations, embeddings, infill, rerank, responses, tokens};
+use super::super::types::{adapters, batches, chat, completions, conversations, embeddings, infill, rerank, responses, tokens};
 use super::listed_tools::HOSTED;
 use super::refuse::{self, BOTH};
 use super::response_input::ELSEWHERE;
@@ -22,6 +22,8 @@ const SILENT: &[SilentFields] = &[
     (&[MESSAGE, "Part", "ToolDefinition"], &["cache_control"], "the prefix cache finds prompts by their tokens"),
     (&["Part", "InputPart"], &["prompt_cache_breakpoint"], "the prefix cache finds prompts by their tokens"),
     (&[CHAT, RESPONSE], &["prompt_cache_retention"], "the prefix cache keeps what it has room for"),
+    (&["LoadAdapterRequest"], &["is_3d_lora_weight"], "the file tells how its experts are stored"),
+    (&["UnloadAdapterRequest"], &["lora_int_id"], "the number that another server gives an adapter"),
     (&["InfillRequest"], &["samplers"], "the server has one order of samplers"),
     (&["InfillRequest"], &["cache_prompt"], "the name of what engine.prefix_cache switches"),
     (&[CHAT, COMPLETION], &["cache_prompt"], "llama.cpp's name of what engine.prefix_cache switches"),
@@ -93,5 +95,7 @@ http::field_schemas! { SILENT;
     BATCHES: batches::BatchRequest;
     CONVERSATIONS: conversations::ConversationRequest => .passing("items", &ELSEWHERE).keeping("items");
     NEW_ITEMS: conversations::ItemsRequest => .passing("items", &ELSEWHERE).keeping("items");
+    LOAD_ADAPTERS: adapters::LoadAdapterRequest;
+    UNLOAD_ADAPTERS: adapters::UnloadAdapterRequest;
     METADATA: conversations::MetadataRequest;
 }

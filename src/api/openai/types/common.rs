@@ -38,6 +38,16 @@ pub enum Stop {
     Many(Vec<String>),
 }
 
+/// An adapter (LoRA) of a request, named by its `id` in `/lora-adapters` or by its name.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct LoraChoice {
+    pub id: Option<u32>,
+    pub name: Option<String>,
+    /// The factor of its changes. 0 switches it off.
+    #[schema(minimum = -1000, maximum = 1000)]
+    pub scale: f64,
+}
+
 /// How the server chooses tokens, and when a generation ends. An absent or null field has its default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
@@ -85,6 +95,10 @@ pub struct Sampling {
     pub json_schema: Option<Value>,
     /// vLLM's form of requesting a format.
     pub structured_outputs: Option<super::structured::StructuredOutputs>,
+    /// The adapters of the request, in the order in which they are added, instead of those of the model's name. All others have the
+    /// scale 0.
+    #[schema(max_items = 8)]
+    pub lora: Option<Vec<LoraChoice>>,
     /// Identifies the end user. Has no effect on the answer. Only requests of the same user share the prefix cache.
     pub user: Option<String>,
     /// Only requests with the same salt share the prefix cache. Has no effect on the answer.

@@ -1,6 +1,7 @@
 //! OpenAI's JSON as types. Request types serve as documentation only: [`super::convert`] reads a request field by field, so that an error
 //! names the wrong field.
 
+pub mod adapters;
 pub mod batches;
 pub mod chat;
 pub mod common;

@@ -13,10 +13,11 @@ pub struct Model {
     pub created: u64,
     #[schema(example = "penstock")]
     pub owned_by: String,
-    /// The model that owns the weights: this one, or the one that it is a variant of.
+    /// The model that owns the weights: this one, or the one that it is a variant of. For an adapter, its file or folder, whose place on
+    /// the server only clients learn that may manage models.
     #[schema(example = "smollm2:135m")]
     pub root: String,
-    /// The model that this one is a variant of.
+    /// The model that this one is a variant of, or whose weights its adapter changes.
     #[schema(required = true)]
     pub parent: Option<String>,
     /// The use of the model: `chat`, `completion` (a base model, which continues texts) or `embedding`. Null if its file is not on disk.
