@@ -149,6 +149,8 @@ pub struct Engine {
     pub mmap: bool,
     /// The most memory of the host for adapters that were read [bytes]. The least recently used one goes first, and none that is in use.
     pub adapter_cache_bytes: u64,
+    /// The most adapters that an engine has loaded at once. Requests wait while all of them are in use.
+    pub max_adapters: usize,
 }
 
 /// How a request with an unknown field is handled.

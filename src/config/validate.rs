@@ -56,6 +56,7 @@ pub(super) fn engine(key: &str, engine: &Engine) -> Checked {
         "block_size" if !engine.block_size.is_power_of_two() => Err(format!("{} is not a power of two", engine.block_size)),
         "block_size" => within(engine.block_size, 32..=256),
         "max_batch_tokens" => within(engine.max_batch_tokens, 0..=1 << 16),
+        "max_adapters" => within(engine.max_adapters, 0..=64),
         "adapter_cache_bytes" => within(engine.adapter_cache_bytes, 1 << 20..=1 << 44),
         "max_running" => within(engine.max_running, 0..=4096),
         _ => Ok(()),

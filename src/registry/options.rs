@@ -45,6 +45,7 @@ pub fn engine_options(engine: &config::Engine) -> EngineOptions {
         block_size: engine.block_size,
         max_slots: engine.max_running,
         max_batch_tokens: engine.max_batch_tokens,
+        max_adapters: engine.max_adapters,
         resident: resident(engine.resident),
         ..EngineOptions::default()
     }
