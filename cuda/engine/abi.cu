@@ -269,6 +269,15 @@ void pen_kv_destroy(pen_kv* kv) {
   });
 }
 
+pen_status pen_adapter_load(pen_model* model, uint32_t place, const pen_change* changes, uint32_t num_changes) {
+  return status_of(context(model), [&] {
+    const std::lock_guard alone(device_wide());
+    require(model && (changes || num_changes == 0));
+    use(model->ctx);
+    model->adapters.load(*model, place, changes, num_changes);
+  });
+}
+
 pen_status pen_submit(pen_model* model, pen_kv* kv, const pen_batch* batch, uint64_t* step) {
   return status_of(context(model), [&] {
     require(model && kv && batch && step);

@@ -14,6 +14,7 @@ struct pen_kv;
 namespace pen {
 
 struct PictureStep;
+class Adapters;
 
 // The arguments that a step passes to the instructions that it runs.
 struct Pass {
@@ -22,6 +23,7 @@ struct Pass {
   Launch launch;
   int tokens;        // rows that the instruction works on
   const PictureStep* pictures = nullptr;
+  const Adapters* adapters = nullptr;  // null: no row of the step has an adapter
 };
 
 // Which function runs an instruction.

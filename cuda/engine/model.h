@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "../attention/attention.h"
+#include "adapters.h"
 #include "context.h"
 #include "growing.h"
 #include "instruction.h"
@@ -28,7 +29,7 @@ struct InFlight {
   std::vector<int32_t> num_logprobs;  // [num_sampled] as requested; empty: none
   std::vector<uint8_t> pools;         // [num_seqs] as requested; empty: none
   int num_scored = 0, num_pools = 0, num_pool_rows = 0;
-  Pinned meta, masks, prompt_lists, embeddings;                         // to the device; embeddings only once there are any
+  Pinned meta, masks, prompt_lists, embeddings, adapters;               // to the device; the last two only once there are any
   Pinned sampled, logprobs, logprob_ids, scored, scored_ids, pooled, stream;  // from the device
   Event done;
   bool pending = false, unsampled = false, wants_logits = false;
@@ -108,6 +109,7 @@ struct pen_model {
   std::vector<pen::Buffer> states;  // [state_slots, width] each
   std::vector<uint32_t> state_widths;
   pen::Scratch scratch;
+  pen::Adapters adapters;
   pen::SamplerState sampler;
   pen::Slots slots;
   std::unique_ptr<pen::Staging> staging;  // only while the model is loaded

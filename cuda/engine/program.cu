@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "../adapters/adapters.h"
 #include "../elementwise/elementwise.h"
 #include "../elementwise/exchange.h"
 #include "../embedding/embedding.h"
@@ -80,6 +81,7 @@ struct Product {
   FinalNorm norm;  // without x: the input is normalised already
   Linear product;
   __half* x;  // the product's input
+  uint32_t sites[MAX_SEGMENTS];  // the tensors that adapters change: those of the product, or gate and up
 };
 
 Instruction compile_linear(const Resolver& find, const pen_linear& op) {
@@ -105,20 +107,64 @@ Instruction compile_linear(const Resolver& find, const pen_linear& op) {
     args.out_offset[args.num_segments++] = int(offsets[i]);
   }
   if (args.num_segments == 0) throw StatusError(PEN_INVALID_ARG, "a product has no matrix");
-  return {Kind::LINEAR, Product{norm, args, x}};
+  return {Kind::LINEAR, Product{norm, args, x, {op.w0, halves ? op.w0 + 1 : op.w1, op.w2}}};
+}
+
+// Gate and up with their changes. A row without a change keeps what the product has written.
+void run_gated_change(const Product& op, const Adapters& adapters, const LowRank* const (&changes)[MAX_CHANGED], const Pass& pass) {
+  const int ffn = op.product.w[0].rows / 2;
+  for (int first = 0; first < pass.tokens; first += Adapters::ROWS_PER_PASS) {
+    const int rows = std::min(pass.tokens - first, Adapters::ROWS_PER_PASS);
+    Linear sums = op.product;
+    sums.x += size_t(first) * sums.ldx;
+    sums.num_tokens = rows;
+    sums.epilogue = Epilogue::STORE;
+    sums.out = adapters.sums();
+    sums.out16 = nullptr;
+    sums.ldo = 2 * ffn;
+    linear(pass.launch, sums);
+    GatedChange gated{adapters.change(2, rows, nullptr), sums.out, sums.ldo, ffn, op.product.out16 + size_t(first) * op.product.ldo,
+                      op.product.ldo, op.product.epilogue == Epilogue::SILU_MUL ? Activation::SILU : Activation::GELU};
+    Change& change = gated.change;
+    change.rows.place += first, change.rows.scale += first;
+    std::copy_n(changes, 2, change.changes);
+    change.x = sums.x, change.ldx = sums.ldx, change.cols = sums.w[0].cols;
+    shrink(pass.launch, change);
+    expand_gated(pass.launch, gated);
+  }
+}
+
+// Changes the rows of a product that have adapters. The product's input is in memory.
+void run_change(const Product& op, const Adapters& adapters, const LowRank* const (&changes)[MAX_CHANGED], const Pass& pass) {
+  if (is_gated(op.product.epilogue)) return run_gated_change(op, adapters, changes, pass);
+  const Linear& product = op.product;
+  Change change = adapters.change(product.num_segments, pass.tokens, nullptr);
+  std::copy_n(changes, MAX_CHANGED, change.changes);
+  change.x = product.x, change.ldx = product.ldx, change.cols = product.w[0].cols;
+  change.out = product.out, change.ldo = product.ldo;
+  for (int i = 0; i < product.num_segments; i++) change.offset[i] = product.out_offset[i], change.num_outs[i] = product.w[i].rows;
+  shrink(pass.launch, change);
+  expand(pass.launch, change);
 }
 
 void run_linear(const Instruction& instruction, const Pass& pass) {
   const auto& op = instruction.as<Product>();
   Linear now = op.product;
   now.num_tokens = pass.tokens;
+  const LowRank* changes[MAX_CHANGED] = {};
+  bool changed = false;
+  for (int i = 0; pass.adapters && i < MAX_CHANGED; i++) {
+    changes[i] = op.sites[i] == PEN_NONE ? nullptr : pass.adapters->changes(op.sites[i], false);
+    changed = changed || changes[i];
+  }
   if (op.norm.norm.x) {
-    // With few rows, the product normalises its own input. Otherwise a separate kernel does so first.
-    const bool own = op.norm.kind == NormKind::RMS && takes_norm(pass.launch.device, shape_of(now));
+    // With few rows, the product normalises its own input. Otherwise a separate kernel does so first, as it does for adapters.
+    const bool own = !changed && op.norm.kind == NormKind::RMS && takes_norm(pass.launch.device, shape_of(now));
     if (own) now.norm = op.norm.norm;
     else write_norm(pass.launch, op.norm, nullptr, pass.tokens, op.x, now.ldx);
   }
   linear(pass.launch, now);
+  if (changed) run_change(op, *pass.adapters, changes, pass);
 }
 
 Instruction compile_group_norm(const Resolver& find, const pen_group_norm& op) {
@@ -256,6 +302,14 @@ void queue_head(pen_model& m, const Launch& launch, const int32_t* gather, int n
   product.num_segments = 1;
   product.num_tokens = num_rows;
   linear(launch, product);
+  if (const LowRank* const changes = m.adapters.changes(PEN_NONE, true)) {
+    Change change = m.adapters.change(1, num_rows, gather);
+    change.changes[0] = changes;
+    change.x = h, change.ldx = s.ld_hidden, change.cols = product.w[0].cols;
+    change.out = logits, change.ldo = vocab, change.num_outs[0] = vocab;
+    shrink(launch, change);
+    expand(launch, change);
+  }
   if (op.bias != PEN_NONE || op.scale != 1.0f) {
     const Operand row{logits, nullptr, size_t(vocab), vocab};
     map(launch, Map{row, {}, row, 1, vocab, find.vector(op.bias, vocab), nullptr, 0, PEN_IDENTITY, PEN_IDENTITY, PEN_IDENTITY, false, false,
@@ -325,7 +379,7 @@ void run_program(pen_model& m, const Step& step, const PictureStep& pictures, co
 }
 
 void forward(pen_model& m, const pen_kv& kv, const Step& step) {
-  const Pass pass{&kv, step, m.launch(true), step.view.num_tokens};
+  const Pass pass{&kv, step, m.launch(true), step.view.num_tokens, nullptr, m.adapters.in_step() ? &m.adapters : nullptr};
   // Kernels may read the rows of slots before they wait, so the first one follows only when these have moved on.
   Pass first = pass;
   first.launch.overlap = pass.launch.overlap && !step.of_slots;

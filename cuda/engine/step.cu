@@ -127,7 +127,8 @@ struct Shape {
     const bool decodes = bounds.max_query == 1;
     const int context = std::max(bounds.single_context, bounds.many_context);
     stride = std::max(ceil_div(context, block_size), 1);
-    const bool may_have_graph = has_grid || has_runs ? false : decodes ? b.source != PEN_FROM_ARRAYS : seqs == 1 && b.num_sampled == 1;
+    // Kernels of adapters are not captured.
+    const bool may_have_graph = has_grid || has_runs || b.num_rounds > 0 ? false : decodes ? b.source != PEN_FROM_ARRAYS : seqs == 1 && b.num_sampled == 1;
     if (may_have_graph) graph = find_graph(m, {!decodes, tokens, stride, b.sample_later == 0}, block_size);
     // In a decode step, each sequence has a row of logits, whether it samples or not.
     row_of.resize(b.num_sampled);
@@ -183,7 +184,7 @@ void send_changes(pen_model& m, const pen_kv& kv, const pen_batch& b, int num_ro
 
 void check_loop(const pen_model& m, const pen_batch& b) {
   const bool is_plain = b.num_sampled == b.num_seqs && !b.num_logprobs && !b.want_logits && !b.sample_later && !b.pools;
-  const bool has_prompts = b.num_copies > 0 || b.num_state_copies > 0 || b.num_scored > 0 || b.num_embeddings > 0;
+  const bool has_prompts = b.num_rounds > 0 || b.num_copies > 0 || b.num_state_copies > 0 || b.num_scored > 0 || b.num_embeddings > 0;
   const bool fits = m.loop_turn > 0 && b.loop_steps <= PEN_MAX_LOOP_STEPS && b.loop_steps % uint32_t(m.loop_turn) == 0;
   if (fits && is_plain && !has_prompts && b.source != PEN_FROM_ARRAYS && b.num_seqs <= MAX_GRAPH_TOKENS) return;
   throw StatusError(PEN_INVALID_ARG, "the batch cannot run as a loop");
@@ -255,6 +256,7 @@ uint64_t submit(pen_model& m, pen_kv& kv, const pen_batch& b) {
   f.loop_steps = 0;
   begin_prompts(m, kv, b, f);
   place_embeddings(m, b, f);
+  m.adapters.begin_step(m, b, f);
   const bool sampling = b.sample_later == 0;
   f.logits.clear();
   f.wants_logits = b.want_logits != 0;

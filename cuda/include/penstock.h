@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-#define PEN_ABI_VERSION 11u
+#define PEN_ABI_VERSION 12u
 
 typedef enum {
   PEN_OK = 0,
@@ -457,7 +457,21 @@ typedef struct {
   uint32_t num_runs;              // whole runs: their rows see each other in layers with run_sight
   const uint32_t* runs;           // [num_runs, 2] the first row of the step, and the number of rows, which one sequence has
   uint32_t loop_steps;            // 0: no loop. Otherwise the source is the slots, changed or not
+  uint32_t num_rounds;            // the most adapters of a row; 0: no row has any
+  const int32_t* adapters;        // [num_rounds, num_tokens] the place of each row's adapter, or -1
+  const float* adapter_scales;    // [num_rounds, num_tokens]
 } pen_batch;
+
+#define PEN_MAX_ADAPTERS 64
+#define PEN_MAX_ROUNDS 8
+// W' = W + scale · B A, which an adapter makes of a matrix of the program's linear ops. Numbers are float16.
+typedef struct {
+  uint32_t tensor;  // PEN_NONE: the head's matrix
+  uint32_t rows, cols, rank;
+  float scale;
+  const uint16_t* a;  // [rank, cols]
+  const uint16_t* b;  // [rows, rank]
+} pen_change;
 
 // The ids that the sampled rows of a step may take. Copied before pen_sample returns.
 typedef struct {
@@ -560,6 +574,9 @@ pen_status pen_kv_create(pen_model* model, pen_kv_init* init, pen_kv** out);
 // so `backed`, the number of blocks that now have memory, may be larger. PEN_OUT_OF_MEMORY leaves everything unchanged.
 pen_status pen_kv_resize(pen_kv* kv, uint32_t num_blocks, uint32_t* backed);
 void pen_kv_destroy(pen_kv* kv);
+// Loads an adapter to a place below PEN_MAX_ADAPTERS, in place of what is there. Without changes, the place is empty afterwards. Everything
+// is copied before the call returns.
+pen_status pen_adapter_load(pen_model* model, uint32_t place, const pen_change* changes, uint32_t num_changes);
 pen_status pen_submit(pen_model* model, pen_kv* kv, const pen_batch* batch, uint64_t* step);
 // Samples a step whose batch set sample_later. It must be the last step submitted, and no other may be submitted before this call.
 pen_status pen_sample(pen_model* model, uint64_t step, const pen_masks* masks);

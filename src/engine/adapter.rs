@@ -6,6 +6,8 @@
 
 use std::sync::Arc;
 
+use model::{StackLayout, Weight, Weights};
+
 /// The changes of one file, whose names and shapes fit the model.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Adapter {
@@ -75,4 +77,23 @@ impl Adapter {
         let directions: usize = self.directions.iter().map(|direction| direction.vector.len()).sum();
         (self.changes.iter().map(floats).sum::<usize>() + directions) * size_of::<f32>()
     }
+}
+
+/// Where the file holds the rows of a matrix.
+pub(crate) struct RowsInFile {
+    /// The name of the file's tensor.
+    pub name: String,
+    /// The rows of each matrix of that tensor: more than the matrix's own if it holds several.
+    pub rows: usize,
+    /// The first of the matrix's own rows.
+    pub first: usize,
+}
+
+/// Finds the rows of `count` matrices with `cols` columns in the file. None if each matrix is a tensor of its own.
+pub(crate) fn rows_in_file(weight: &Weight, [count, cols]: [usize; 2], weights: &Weights) -> Option<RowsInFile> {
+    let info = &weights.file.tensors()[weight.tensor];
+    let rows = info.elements() as usize / (cols * count).max(1);
+    let is_apart = matches!(weight.stack.map(|stack| stack.place), Some(StackLayout::Tensors(_)));
+    let first = weight.offset / weight.quant.row_bytes(weight.cols).max(1);
+    (!is_apart).then(|| RowsInFile { name: info.name.clone(), rows, first })
 }

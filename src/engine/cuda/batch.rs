@@ -25,13 +25,15 @@ pub struct FlatBatch {
     biases: Vec<Vec<f32>>,
     suppressed: Vec<Vec<u32>>,
     init: Vec<sys::pen_slot_init>,
-    mask_of: Vec<i32>,      // [num_sampled]
-    num_logprobs: Vec<i32>, // [num_sampled], or empty if no row asks
-    copies: Vec<u32>,       // [num_copies, 2]
-    state_copies: Vec<u32>, // [num_state_copies, 2]
-    scored: [Vec<u32>; 3],  // [num_scored] rows, ids, numbers of likeliest ids
-    pools: Vec<u8>,         // [num_seqs], or empty if no sequence asks
-    runs: Vec<u32>,         // [num_runs, 2] the first row, and the number of rows
+    mask_of: Vec<i32>,        // [num_sampled]
+    num_logprobs: Vec<i32>,   // [num_sampled], or empty if no row asks
+    copies: Vec<u32>,         // [num_copies, 2]
+    state_copies: Vec<u32>,   // [num_state_copies, 2]
+    scored: [Vec<u32>; 3],    // [num_scored] rows, ids, numbers of likeliest ids
+    pools: Vec<u8>,           // [num_seqs], or empty if no sequence asks
+    runs: Vec<u32>,           // [num_runs, 2] the first row, and the number of rows
+    adapters: Vec<i32>,       // [num_rounds, num_tokens] the place of each row's adapter, or -1
+    adapter_scales: Vec<f32>, // [num_rounds, num_tokens]
 }
 
 // SAFETY: the pointers in `init` lead into this struct's other buffers and into batches. They are followed only while `FlatBatch::lend`
@@ -84,6 +86,7 @@ impl FlatBatch {
         self.encode_prompt(&batch, limits.bidirectional);
         self.runs.clear();
         self.runs.extend(batch.whole_runs.iter().flat_map(|&(first, rows)| [first, rows]));
+        let num_rounds = self.encode_adapters(&batch)?;
         self.init.clear();
         self.bias_ids.clear();
         self.biases.clear();
@@ -140,6 +143,9 @@ impl FlatBatch {
             num_runs: batch.whole_runs.len() as u32,
             runs: pointer(&self.runs),
             loop_steps: batch.loop_steps,
+            num_rounds: num_rounds as u32,
+            adapters: pointer(&self.adapters),
+            adapter_scales: pointer(&self.adapter_scales),
         };
         // SAFETY: every pointer leads into `self`, the batch or the changes, all borrowed during the call. `Limits::check` found the
         // lengths and the entries of the batch right, and the changes repeat them. `init` holds as many entries as `bias_ids`, `biases` and
@@ -160,6 +166,29 @@ impl FlatBatch {
         };
         // SAFETY: the words hold `num_masks` masks and `mask_of` has `num_sampled` entries; both are borrowed during the call.
         call(&unsafe { Lent::new(raw) })
+    }
+
+    /// Encodes the adapters of all rows, one of each row per round. Returns the number of rounds.
+    fn encode_adapters(&mut self, batch: &Batch) -> Result<usize, EngineError> {
+        let (num_rounds, num_rows) = (batch.adapters.iter().map(|of| of.len()).max().unwrap_or(0), batch.num_tokens());
+        if num_rounds > sys::PEN_MAX_ROUNDS as usize {
+            let most = sys::PEN_MAX_ROUNDS;
+            return Err(EngineError::Unsupported(format!("{num_rounds} adapters of a sequence on a GPU: use at most {most}")));
+        }
+        self.adapters.clear();
+        self.adapter_scales.clear();
+        self.adapters.resize(num_rounds * num_rows, -1);
+        self.adapter_scales.resize(num_rounds * num_rows, 0.0);
+        for (i, adapters) in batch.adapters.iter().enumerate() {
+            for (row, index) in batch.rows(i).zip(batch.indices(i)) {
+                let active = adapters.iter().filter(|of| of.first <= index && of.scale != 0.0);
+                for (round, of) in active.enumerate() {
+                    let at = round * num_rows + row;
+                    (self.adapters[at], self.adapter_scales[at]) = (of.place as i32, of.scale);
+                }
+            }
+        }
+        Ok(num_rounds)
     }
 
     /// Encodes copies, scored rows and vectors.

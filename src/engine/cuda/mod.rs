@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code, reason = "the backend calls the C interface")]
 
+mod adapters;
 mod batch;
 mod classifier;
 mod describe;
@@ -27,9 +28,10 @@ use super::pool_blocks::grown_blocks;
 use super::program::{Program, Scope};
 use super::rope::ropes;
 use super::{
-    BackendKind, Batch, DefaultLoad, DeviceMemory, Encoder, Engine, EngineError, EngineInfo, EngineOptions, Input, KernelsOn, KvCapacity,
-    LoopLimits, LoopTimes, Masks, Resident, StepId, StepOutput, StepSize,
+    Adapter, BackendKind, Batch, DefaultLoad, DeviceMemory, Encoder, Engine, EngineError, EngineInfo, EngineOptions, Input, KernelsOn,
+    KvCapacity, LoopLimits, LoopTimes, Masks, Resident, StepId, StepOutput, StepSize,
 };
+use adapters::AdapterSites;
 use batch::FlatBatch;
 use classifier::Classifier;
 use describe::Description;
@@ -157,6 +159,7 @@ struct CudaEngine {
     reserve: Reserve,
     slots: Vec<SlotState>,
     classifier: Option<Classifier>,
+    adapter_sites: AdapterSites,
     /// Whether the engine's layers are the last ones.
     has_head: bool,
     in_flight: VecDeque<InFlight>,
@@ -183,6 +186,7 @@ impl CudaEngine {
         let num_blocks = pool.num_blocks;
         let description = Description::new(&weights, options)?;
         let has_head = description.program().output.is_none();
+        let adapter_sites = AdapterSites::of(description.program(), &weights);
         let mut model = description.begin(context)?;
         let load_bandwidth = Some(CopyPlan::new(description.program()).copy(&model, &weights)?);
         model.finish()?;
@@ -226,7 +230,7 @@ impl CudaEngine {
             loops,
             refuses_grids: spec.rope_sections.is_none().then_some("the model rotates by one"),
             refuses_rows: None,
-            max_adapters: 0,
+            max_adapters: options.max_adapters.min(sys::PEN_MAX_ADAPTERS as usize),
         };
         let device_slots = DeviceSlots::new(&limits.kv, options.max_slots, has_head, spec.rope_sections.is_some());
         Ok(Self {
@@ -253,6 +257,7 @@ impl CudaEngine {
             has_head,
             limits,
             classifier: Classifier::load(&weights),
+            adapter_sites,
             in_flight: VecDeque::new(),
             ends_loops: false,
             flat: FlatBatch::default(),
@@ -378,6 +383,23 @@ impl Engine for CudaEngine {
 
     fn copy_bandwidth(&mut self) -> Option<f64> {
         self.runner.context().copy_bandwidth().ok().filter(|bandwidth| self.in_flight.is_empty() && *bandwidth > 0.0)
+    }
+
+    fn max_adapters(&self) -> usize {
+        self.limits.max_adapters
+    }
+
+    fn load_adapter(&mut self, place: u32, adapter: &Adapter) -> Result<(), EngineError> {
+        let runner = &mut self.runner;
+        let loaded = self.adapter_sites.lend(adapter, |changes| runner.load_adapter(place, changes)).flatten();
+        loaded.inspect_err(|_| self.unload_adapter(place))
+    }
+
+    fn unload_adapter(&mut self, place: u32) {
+        let runner = &mut self.runner;
+        if let Err(error) = adapters::lend_none(|none| runner.load_adapter(place, none)) {
+            tracing::warn!("an adapter cannot be unloaded: {error}");
+        }
     }
 
     fn loop_limits(&self) -> Option<LoopLimits> {

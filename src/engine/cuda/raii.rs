@@ -258,6 +258,13 @@ impl Runner {
         Ok(backed as usize)
     }
 
+    /// Loads an adapter to a place, or empties the place if there are no changes.
+    pub fn load_adapter(&mut self, place: u32, changes: &Lent<'_, &[sys::pen_change]>) -> Result<(), EngineError> {
+        // SAFETY: the model is alive; what `changes` lends has the lengths that it gives and lives through the call.
+        let status = unsafe { sys::pen_adapter_load(self.model.raw, place, changes.as_ptr(), changes.len() as u32) };
+        check(status, "an adapter")
+    }
+
     pub fn submit(&mut self, batch: &Lent<sys::pen_batch>) -> Result<u64, EngineError> {
         let mut step = 0;
         // SAFETY: both are alive; what `batch` lends has the lengths that it gives and lives through the call.

@@ -8,9 +8,9 @@ mod step;
 use std::ffi::{c_char, c_void};
 
 pub use pictures::{pen_add_slice, pen_among, pen_mix, pen_patch, pen_patches, pen_pictures, pen_span, pen_spans, pen_terms};
-pub use step::{pen_batch, pen_kv_init, pen_masks, pen_output, pen_row, pen_slot_init, pen_table};
+pub use step::{pen_batch, pen_change, pen_kv_init, pen_masks, pen_output, pen_row, pen_slot_init, pen_table};
 
-pub const PEN_ABI_VERSION: u32 = 11;
+pub const PEN_ABI_VERSION: u32 = 12;
 
 pub type pen_status = u32;
 pub const PEN_OK: pen_status = 0;
@@ -33,6 +33,8 @@ pub const PEN_FROM_ARRAYS: u32 = 0;
 pub const PEN_FROM_CHANGES: u32 = 1;
 pub const PEN_FROM_SLOTS: u32 = 2;
 pub const PEN_MAX_LOOP_STEPS: u32 = 64;
+pub const PEN_MAX_ADAPTERS: u32 = 64;
+pub const PEN_MAX_ROUNDS: u32 = 8;
 pub const PEN_RESIDENT_OFF: u32 = 0;
 pub const PEN_RESIDENT_AUTO: u32 = 1;
 pub const PEN_RESIDENT_ON: u32 = 2;
@@ -580,6 +582,7 @@ unsafe extern "C" {
     pub fn pen_kv_create(model: *mut pen_model, init: *mut pen_kv_init, out: *mut *mut pen_kv) -> pen_status;
     pub fn pen_kv_resize(kv: *mut pen_kv, num_blocks: u32, backed: *mut u32) -> pen_status;
     pub fn pen_kv_destroy(kv: *mut pen_kv);
+    pub fn pen_adapter_load(model: *mut pen_model, place: u32, changes: *const pen_change, num_changes: u32) -> pen_status;
     pub fn pen_submit(model: *mut pen_model, kv: *mut pen_kv, batch: *const pen_batch, step: *mut u64) -> pen_status;
     pub fn pen_sample(model: *mut pen_model, step: u64, masks: *const pen_masks) -> pen_status;
     pub fn pen_collect(model: *mut pen_model, out: *mut pen_output) -> pen_status;

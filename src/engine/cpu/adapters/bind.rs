@@ -5,10 +5,11 @@ use std::ops::Range;
 
 use super::super::simd::rows::Rows;
 use super::{Change, ProgramFacts, has_step_rows};
-use crate::program::tensor::{Slice, Tensor};
+use crate::adapter::{RowsInFile, rows_in_file};
+use crate::program::tensor::Slice;
 use crate::program::{Op, Program, Source, TensorId};
 use crate::{Adapter, EngineError, WeightChange};
-use model::{StackLayout, Weight, Weights};
+use model::Weights;
 
 pub struct Bound {
     /// The change of each tensor of the program.
@@ -81,8 +82,8 @@ impl Site {
         let Some(weight) = tensor.weight(weights).filter(|_| reads == Reads::Rows) else {
             return Self { name: tensor.name.clone(), shape: [0; 3], own: 0..0, reads };
         };
-        let (name, rows) = whole_rows(tensor, &weight, weights);
-        let first = weight.offset / weight.quant.row_bytes(weight.cols).max(1);
+        let whole = RowsInFile { name: tensor.name.clone(), rows: tensor.rows, first: 0 };
+        let RowsInFile { name, rows, first } = rows_in_file(&weight, [tensor.count, tensor.cols], weights).unwrap_or(whole);
         let own = if rows == tensor.rows { 0..rows } else { first..first + tensor.rows };
         Self { name, shape: [tensor.count.max(1), rows, tensor.cols], own, reads }
     }
@@ -98,16 +99,6 @@ impl Site {
                 Err(EngineError::Adapter(format!("{} has the shape {have:?} (matrices, rows, columns), expected {want:?}", change.tensor)))
             }
         }
-    }
-}
-
-/// The name of the file's tensor that holds a tensor's rows, and the rows of each matrix there: more than the tensor's own if the file
-/// has several matrices in one.
-fn whole_rows(tensor: &Tensor, weight: &Weight, weights: &Weights) -> (String, usize) {
-    let info = &weights.file.tensors()[weight.tensor];
-    match weight.stack.map(|stack| stack.place) {
-        Some(StackLayout::Tensors(_)) => (tensor.name.clone(), tensor.rows),
-        _ => (info.name.clone(), info.elements() as usize / (tensor.cols * tensor.count).max(1)),
     }
 }
 

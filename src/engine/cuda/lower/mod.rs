@@ -25,7 +25,7 @@ use crate::program::{EncoderProgram, Program};
 use model::{VisionWeights, Weights};
 pub use op::Op;
 pub use parts::{DeviceProgram, row_set};
-pub use tensor::Tensor;
+pub use tensor::{Source, Tensor};
 
 impl DeviceProgram {
     /// Lowers a program.

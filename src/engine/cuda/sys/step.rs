@@ -106,6 +106,20 @@ pub struct pen_batch {
     pub num_runs: u32,
     pub runs: *const u32,
     pub loop_steps: u32,
+    pub num_rounds: u32,
+    pub adapters: *const i32,
+    pub adapter_scales: *const f32,
+}
+
+#[repr(C)]
+pub struct pen_change {
+    pub tensor: u32,
+    pub rows: u32,
+    pub cols: u32,
+    pub rank: u32,
+    pub scale: f32,
+    pub a: *const u16,
+    pub b: *const u16,
 }
 
 #[repr(C)]
