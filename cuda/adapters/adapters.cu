@@ -4,7 +4,7 @@
 namespace pen {
 
 void shrink(const Launch& launch, const Change& c) {
-  const dim3 grid(ceil_div(c.num_rows, CHANGE_ROWS), ceil_div(c.max_rank, CHANGE_THREADS / 32), c.rows.rounds * c.num_matrices);
+  const dim3 grid(ceil_div(c.num_rows, CHANGE_ROWS), c.max_rank, c.rows.rounds * c.num_matrices);
   launch(shrink_kernel, grid, dim3(CHANGE_THREADS), 0, c);
 }
 

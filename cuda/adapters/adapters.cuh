@@ -35,11 +35,17 @@ __device__ inline float add_eight(float sum, const uint4& a, const uint4& x) {
   return sum;
 }
 
-// Grid: (groups of CHANGE_ROWS rows, groups of eight ranks, rounds · matrices). A warp has one rank of all rows of its group.
+// Whether row `j` of a group has the same adapter as row `i`, which comes first.
+__device__ inline bool shares_row(const Change& p, int round, int first, int i, int j, int place) {
+  return j >= i && row_change(p.rows, round, first + j, p.num_rows).place == place;
+}
+
+// Grid: (groups of CHANGE_ROWS rows, ranks, rounds · matrices). The warps of a block share the columns.
 __global__ void __launch_bounds__(CHANGE_THREADS) shrink_kernel(const __grid_constant__ Change p) {
+  __shared__ float parts[CHANGE_ROWS][CHANGE_THREADS / 32];
   let_next_start();
   wait_for_previous();
-  const int lane = threadIdx.x % 32, k = blockIdx.y * (CHANGE_THREADS / 32) + threadIdx.x / 32;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, k = blockIdx.y;
   const int round = blockIdx.z / p.num_matrices, matrix = blockIdx.z % p.num_matrices, first = blockIdx.x * CHANGE_ROWS;
   if (!p.changes[matrix]) return;
   bool done[CHANGE_ROWS] = {};
@@ -48,20 +54,18 @@ __global__ void __launch_bounds__(CHANGE_THREADS) shrink_kernel(const __grid_con
     const RowChange lead = row_change(p.rows, round, first + i, p.num_rows);
     if (done[i] || lead.place < 0) continue;
     const LowRank of = p.changes[matrix][lead.place];
-    if (k >= of.rank) continue;
-    float scale[CHANGE_ROWS], sum[CHANGE_ROWS] = {};
+    float sum[CHANGE_ROWS] = {};
     bool shares[CHANGE_ROWS];
 #pragma unroll
     for (int j = 0; j < CHANGE_ROWS; j++) {
-      const RowChange other = row_change(p.rows, round, first + j, p.num_rows);
-      shares[j] = j >= i && other.place == lead.place;
-      scale[j] = other.scale;
+      shares[j] = shares_row(p, round, first, i, j, lead.place);
       done[j] = done[j] || shares[j];
     }
+    if (k >= of.rank) continue;
     const __half* const a = of.a + size_t(k) * p.cols;
     const __half* const x = p.x + size_t(first) * p.ldx;
     if (p.cols % 8 == 0) {
-      for (int c = 8 * lane; c < p.cols; c += 256) {
+      for (int c = 8 * int(threadIdx.x); c < p.cols; c += 8 * CHANGE_THREADS) {
         const uint4 weights = *reinterpret_cast<const uint4*>(a + c);
 #pragma unroll
         for (int j = 0; j < CHANGE_ROWS; j++) {
@@ -69,7 +73,7 @@ __global__ void __launch_bounds__(CHANGE_THREADS) shrink_kernel(const __grid_con
         }
       }
     } else {
-      for (int c = lane; c < p.cols; c += 32) {
+      for (int c = threadIdx.x; c < p.cols; c += CHANGE_THREADS) {
 #pragma unroll
         for (int j = 0; j < CHANGE_ROWS; j++) {
           if (shares[j]) sum[j] = __fmaf_rn(__half2float(a[c]), __half2float(x[size_t(j) * p.ldx + c]), sum[j]);
@@ -79,9 +83,17 @@ __global__ void __launch_bounds__(CHANGE_THREADS) shrink_kernel(const __grid_con
 #pragma unroll
     for (int j = 0; j < CHANGE_ROWS; j++) {
       for (int apart = 16; apart > 0; apart /= 2) sum[j] += __shfl_xor_sync(0xffffffffu, sum[j], apart);
-      const size_t row = (size_t(round) * p.num_matrices + matrix) * p.num_rows + first + j;
-      if (shares[j] && lane == 0) p.thin[row * p.ld_thin + k] = scale[j] * of.scale * sum[j];
+      if (lane == 0) parts[j][warp] = sum[j];
     }
+    __syncthreads();
+    if (threadIdx.x < CHANGE_ROWS && shares_row(p, round, first, i, int(threadIdx.x), lead.place)) {
+      const int j = threadIdx.x;
+      float total = 0.0f;
+      for (int w = 0; w < CHANGE_THREADS / 32; w++) total += parts[j][w];
+      const size_t row = (size_t(round) * p.num_matrices + matrix) * p.num_rows + first + j;
+      p.thin[row * p.ld_thin + k] = row_change(p.rows, round, first + j, p.num_rows).scale * of.scale * total;
+    }
+    __syncthreads();
   }
 }
 

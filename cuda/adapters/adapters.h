@@ -1,7 +1,7 @@
 // Low-rank changes of products: y += scale · B (A x), for the rows that ask for them (LoRA, arXiv 2106.09685).
 //
-// The numeric definition: a row's A x is a sum over columns, each lane of a warp adding every 32nd group of eight of them, float16 weights
-// and inputs and float32 sums, then a tree over the lanes. B's products are added in ascending order of the rank, one adapter after the
+// The numeric definition: a row's A x is a sum over columns, each thread of a block adding every 256th group of eight of them, float16
+// weights and inputs and float32 sums, then a tree over the lanes of a warp, then the warps in order. B's products are added in ascending order of the rank, one adapter after the
 // other in the order of the row's list. So a row's bits depend on that row alone.
 #pragma once
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "graphs.h"
 #include "model.h"
 
 namespace pen {
@@ -16,7 +17,7 @@ constexpr size_t ALIGNMENT = 16;  // of what kernels read at once
 
 void Adapters::prepare(pen_model& m) {
   if (num_sites_ > 0) return;
-  const size_t sites = m.desc.num_tensors + 1, rows = m.desc.max_batch_tokens;
+  const size_t sites = m.desc.num_tensors + 1, rows = std::max<size_t>(m.desc.max_batch_tokens, MAX_GRAPH_TOKENS);
   table_ = Buffer(m.ctx.memory, sites * PEN_MAX_ADAPTERS * sizeof(LowRank), true);
   rows_memory_ = Buffer(m.ctx.memory, 2 * PEN_MAX_ROUNDS * rows * sizeof(float));
   size_t widest = 0;
@@ -26,6 +27,7 @@ void Adapters::prepare(pen_model& m) {
   }
   sums_ = Buffer(m.ctx.memory, std::max<size_t>(std::min<size_t>(rows, ROWS_PER_PASS) * widest, 1) * sizeof(float));
   places_.resize(PEN_MAX_ADAPTERS);
+  stride_ = rows;
   num_sites_ = sites;
 }
 
@@ -66,7 +68,10 @@ void Adapters::load(pen_model& m, uint32_t index, const pen_change* changes, uin
   }
   place.loaded = num_changes > 0;
   places_[index] = std::move(place);
+  reserve(m, stride_, places_[index].max_rank);
   show(m, index);
+  // Graphs have the kernels of the adapters that were loaded.
+  m.adapted_graphs.clear();
 }
 
 // Writes a place's column of the table.
@@ -78,30 +83,80 @@ void Adapters::show(pen_model& m, uint32_t index) {
   check(cudaStreamSynchronize(m.stream.handle), "loading an adapter");
 }
 
-void Adapters::begin_step(pen_model& m, const pen_batch& b, InFlight& f) {
+// Makes room for A x of so many rows.
+void Adapters::reserve(pen_model& m, size_t rows, int max_rank) {
+  const size_t bytes = rows * MAX_CHANGED * round_up(size_t(max_rank), 8) * sizeof(float);
+  if (thin_.size() >= bytes) return;
+  m.adapted_graphs.clear();
+  thin_ = Buffer(m.ctx.memory, bytes);
+}
+
+bool Adapters::covers(const pen_model& m, const pen_batch& b) const {
+  const auto gated = [&](uint32_t tensor) { return m.tensors.at(tensor).placement != Placement::WHOLE; };
+  std::vector<uint8_t> full(places_.size());
+  for (const uint32_t place : in_use_) {
+    bool all = true;
+    for (uint32_t i = 0; all && i + 1 < num_sites_; i++) {
+      const auto has = [&](uint32_t other) { return places_[other].changes[i].rank > 0; };
+      if (gated(i)) all = has(place) || std::none_of(in_use_.begin(), in_use_.end(), has);
+    }
+    full[place] = all;
+  }
+  for (size_t row = 0; row < b.num_tokens; row++) {
+    bool any = false;
+    for (size_t round = 0; round < b.num_rounds; round++) {
+      const int32_t place = b.adapters[round * b.num_tokens + row];
+      any = any || (place >= 0 && full[size_t(place)]);
+    }
+    if (!any) return false;
+  }
+  return true;
+}
+
+void Adapters::begin_step(pen_model& m, const pen_batch& b, int padded, InFlight& f) {
   end_step();
   if (b.num_rounds == 0) return;
-  const size_t rows = b.num_tokens, count = size_t(b.num_rounds) * rows;
+  const size_t rows = b.num_tokens, all = std::max(size_t(padded), rows);
   if (b.num_rounds > PEN_MAX_ROUNDS || !b.adapters || !b.adapter_scales) throw StatusError(PEN_INVALID_ARG, "too many adapters of a row");
   in_use_.clear();
-  for (size_t i = 0; i < count; i++) {
+  for (size_t i = 0; i < b.num_rounds * rows; i++) {
     const int32_t place = b.adapters[i];
     if (place < 0) continue;
     if (size_t(place) >= places_.size() || !places_[size_t(place)].loaded) throw StatusError(PEN_INVALID_ARG, "a place without an adapter");
     if (in_use_.empty() || in_use_.back() != uint32_t(place)) in_use_.push_back(uint32_t(place));
   }
+  if (in_use_.empty()) return;
   std::sort(in_use_.begin(), in_use_.end());
   in_use_.erase(std::unique(in_use_.begin(), in_use_.end()), in_use_.end());
   max_rank_ = 0;
   for (const uint32_t place : in_use_) max_rank_ = std::max(max_rank_, places_[place].max_rank);
-  const size_t bytes = 2 * count * sizeof(float);
-  if (f.adapters.size() < bytes) f.adapters = Pinned(bytes);
-  std::copy_n(b.adapters, count, f.adapters.as<int32_t>());
-  std::copy_n(b.adapter_scales, count, f.adapters.as<float>() + count);
-  check(cudaMemcpyAsync(rows_memory_.as<void>(), f.adapters.as<void>(), bytes, cudaMemcpyHostToDevice, m.stream.handle), "copying adapters");
-  const size_t thin = count * MAX_CHANGED * round_up(size_t(max_rank_), 8) * sizeof(float);
-  if (thin_.size() < thin) thin_ = Buffer(m.ctx.memory, thin);
-  rows_ = {rows_memory_.as<int32_t>(), rows_memory_.as<float>() + count, int(b.num_rounds), int(rows), nullptr};
+  covered_ = covers(m, b);
+  if (f.adapters.size() < 2 * PEN_MAX_ROUNDS * stride_ * sizeof(float)) f.adapters = Pinned(2 * PEN_MAX_ROUNDS * stride_ * sizeof(float));
+  for (size_t round = 0; round < b.num_rounds; round++) {
+    int32_t* const places = f.adapters.as<int32_t>() + round * stride_;
+    float* const scales = f.adapters.as<float>() + (PEN_MAX_ROUNDS + round) * stride_;
+    std::fill_n(places, all, -1);
+    std::copy_n(b.adapters + round * rows, rows, places);
+    std::copy_n(b.adapter_scales + round * rows, rows, scales);
+    const size_t bytes = all * sizeof(float), at = round * stride_;
+    check(cudaMemcpyAsync(rows_memory_.as<int32_t>() + at, places, bytes, cudaMemcpyHostToDevice, m.stream.handle), "copying adapters");
+    check(cudaMemcpyAsync(rows_memory_.as<float>() + PEN_MAX_ROUNDS * stride_ + at, scales, bytes, cudaMemcpyHostToDevice, m.stream.handle),
+          "copying adapters");
+  }
+  reserve(m, b.num_rounds * all, max_rank_);
+  rows_ = {rows_memory_.as<int32_t>(), rows_memory_.as<float>() + PEN_MAX_ROUNDS * stride_, int(b.num_rounds), int(stride_), nullptr};
+}
+
+void Adapters::begin_capture(bool covered) {
+  in_use_.clear();
+  max_rank_ = 0;
+  for (uint32_t place = 0; place < places_.size(); place++) {
+    if (!places_[place].loaded) continue;
+    in_use_.push_back(place);
+    max_rank_ = std::max(max_rank_, places_[place].max_rank);
+  }
+  covered_ = covered;
+  rows_ = {rows_memory_.as<int32_t>(), rows_memory_.as<float>() + PEN_MAX_ROUNDS * stride_, 1, int(stride_), nullptr};
 }
 
 const LowRank* Adapters::changes(uint32_t tensor, bool head) const {

@@ -18,8 +18,13 @@ class Adapters {
  public:
   // Loads changes to a place, in place of what is there; without changes, empties it.
   void load(pen_model& model, uint32_t place, const pen_change* changes, uint32_t num_changes);
-  // Sends the adapters of a step's rows. Throws if a place has none.
-  void begin_step(pen_model& model, const pen_batch& batch, InFlight& flight);
+  // Sends the adapters of a step's rows. Throws if a place has none. `padded`: the rows of the step with padding.
+  void begin_step(pen_model& model, const pen_batch& batch, int padded, InFlight& flight);
+  // Begins the capture of a graph of steps whose rows have at most one adapter: the kernels of all adapters that are loaded.
+  // `covered`: each row has one.
+  void begin_capture(bool covered);
+  // Whether each row of the step has an adapter that changes gate and up wherever any adapter does.
+  bool covered() const { return covered_; }
   // Ends what begin_step() began: later kernels change nothing.
   void end_step() { rows_ = {}; }
   bool in_step() const { return rows_.rounds > 0; }
@@ -41,6 +46,8 @@ class Adapters {
   };
   void prepare(pen_model& model);
   void show(pen_model& model, uint32_t place);
+  void reserve(pen_model& model, size_t rows, int max_rank);
+  bool covers(const pen_model& model, const pen_batch& batch) const;
   size_t site(uint32_t tensor) const { return tensor == PEN_NONE ? num_sites_ - 1 : tensor; }
 
   size_t num_sites_ = 0;  // one per tensor, then one for the head
@@ -51,6 +58,8 @@ class Adapters {
   AdaptedRows rows_{};
   std::vector<uint32_t> in_use_;  // the places of the step
   int max_rank_ = 0;
+  bool covered_ = false;
+  size_t stride_ = 0;             // of the rows in rows_memory_
 };
 
 }  // namespace pen

@@ -145,6 +145,27 @@ void run_graph(pen_model& m, const pen_kv& kv, const Step& step, Graph& graph) {
   run(m, kv, step, graph.shape.sampling);
 }
 
+Graph* find_adapted_graph(pen_model& m, const pen_kv& kv, const GraphShape& step, bool covered) {
+  constexpr int WORTH_A_CAPTURE = 3, MOST_GRAPHS = 64;
+  if (step.tokens > MAX_GRAPH_TOKENS) return nullptr;
+  const GraphShape shape{false, round_seqs(step.tokens), round_blocks(step.blocks, kv.block_size), step.sampling};
+  AdaptedGraph& of = m.adapted_graphs[{shape, covered}];
+  if (of.graph.exec) return &of.graph;
+  of.num_steps++;
+  // Without memory for it, it is not tried again.
+  if (of.num_steps != WORTH_A_CAPTURE || m.adapted_graphs.size() > MOST_GRAPHS) return nullptr;
+  of.graph.shape = shape;
+  try {
+    m.adapters.begin_capture(covered);
+    record(m, kv, step_of(m.slots, shape.tokens, bounds_of(shape, kv.block_size)), of.graph);
+  } catch (const CudaError& error) {
+    of.graph.drop();
+    if (error.code != cudaErrorMemoryAllocation) throw;
+    cudaGetLastError();
+  }
+  return of.graph.exec ? &of.graph : nullptr;
+}
+
 void warm_up(pen_model& m, const pen_kv& kv) {
   if (!m.has_head()) return;
   const int blocks = round_blocks(1, kv.block_size);

@@ -21,6 +21,8 @@ Graph* find_graph(pen_model& model, const GraphShape& step, int block_size);
 StepBounds bounds_of(const GraphShape& shape, int block_size);
 // Runs a step that has the graph's shape. If memory to launch the graph is lacking, drops the graph and launches the kernels one by one.
 void run_graph(pen_model& model, const pen_kv& kv, const Step& step, Graph& graph);
+// Finds the graph of a decode step whose rows have adapters, and captures it at the step's third time. Null if there is none.
+Graph* find_adapted_graph(pen_model& model, const pen_kv& kv, const GraphShape& step, bool covered);
 // Loads kernels and captures the graphs of decode steps over short contexts.
 void warm_up(pen_model& model, const pen_kv& kv);
 

@@ -65,6 +65,12 @@ struct Graph {
   }
 };
 
+// The graph of a decode step whose rows have adapters.
+struct AdaptedGraph {
+  Graph graph;
+  int num_steps = 0;  // before it is captured
+};
+
 // When the steps of loops end, as the host has seen it.
 struct Pace {
   std::chrono::steady_clock::time_point last{};
@@ -121,6 +127,7 @@ struct pen_model {
   uint64_t advanced = 0;  // the last step after which the rows of `slots` moved on
   uint64_t steps = 0;
   std::map<pen::GraphShape, pen::Graph> graphs;
+  std::map<std::pair<pen::GraphShape, bool>, pen::AdaptedGraph> adapted_graphs;  // the second: whether each row has an adapter
   std::vector<std::unique_ptr<pen::Graph>> loops;  // the least recently used one first
   size_t most_loops = 0;
   int loop_turn = 0;                               // steps per turn of a loop; 0: no loops

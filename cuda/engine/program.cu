@@ -163,7 +163,8 @@ void run_linear(const Instruction& instruction, const Pass& pass) {
     if (own) now.norm = op.norm.norm;
     else write_norm(pass.launch, op.norm, nullptr, pass.tokens, op.x, now.ldx);
   }
-  linear(pass.launch, now);
+  // The product of gate and up has no use if all rows get another one.
+  if (!changed || !is_gated(now.epilogue) || !pass.adapters->covered()) linear(pass.launch, now);
   if (changed) run_change(op, *pass.adapters, changes, pass);
 }
 

@@ -113,7 +113,7 @@ struct Shape {
   Graph* graph = nullptr;
 
   // Also fills row_of.
-  Shape(pen_model& m, const pen_batch& b, int block_size, std::vector<int32_t>& row_of)
+  Shape(pen_model& m, const pen_kv& kv, const pen_batch& b, std::vector<int32_t>& row_of)
       : tokens(int(b.num_tokens)), seqs(int(b.num_seqs)), has_grid(b.grid_positions != nullptr), has_runs(b.num_runs > 0) {
     for (uint32_t i = 0; i < b.num_seqs; i++) {
       const int query = int(b.cu_seqlens_q[i + 1] - b.cu_seqlens_q[i]);
@@ -125,11 +125,14 @@ struct Shape {
     }
     bounds.moved = bounds.moved || has_grid;
     const bool decodes = bounds.max_query == 1;
-    const int context = std::max(bounds.single_context, bounds.many_context);
+    const int context = std::max(bounds.single_context, bounds.many_context), block_size = kv.block_size;
     stride = std::max(ceil_div(context, block_size), 1);
-    // Kernels of adapters are not captured.
-    const bool may_have_graph = has_grid || has_runs || b.num_rounds > 0 ? false : decodes ? b.source != PEN_FROM_ARRAYS : seqs == 1 && b.num_sampled == 1;
+    const bool plain = !has_grid && !has_runs && !m.adapters.in_step();
+    const bool may_have_graph = plain && (decodes ? b.source != PEN_FROM_ARRAYS : seqs == 1 && b.num_sampled == 1);
     if (may_have_graph) graph = find_graph(m, {!decodes, tokens, stride, b.sample_later == 0}, block_size);
+    // Steps with adapters have graphs of their own, for one adapter per row.
+    const bool is_adapted = m.adapters.in_step() && b.num_rounds == 1 && decodes && b.source != PEN_FROM_ARRAYS && !b.want_logits;
+    if (is_adapted) graph = find_adapted_graph(m, kv, {false, tokens, stride, b.sample_later == 0}, m.adapters.covered());
     // In a decode step, each sequence has a row of logits, whether it samples or not.
     row_of.resize(b.num_sampled);
     for (uint32_t k = 0, seq = 0, end = 0; k < b.num_sampled; k++) {
@@ -250,13 +253,13 @@ uint64_t submit(pen_model& m, pen_kv& kv, const pen_batch& b) {
     submit_loop(m, kv, b, f);
     return f.step;
   }
-  const Shape shape(m, b, kv.block_size, f.row_of);
+  m.adapters.begin_step(m, b, b.num_tokens <= MAX_GRAPH_TOKENS ? round_seqs(int(b.num_tokens)) : 0, f);
+  const Shape shape(m, kv, b, f.row_of);
   if (b.source != PEN_FROM_ARRAYS) send_changes(m, kv, b, shape.rows, f);
   const Step step = b.source == PEN_FROM_ARRAYS ? send_arrays(m, kv, b, shape, f) : step_of(m.slots, shape.rows, shape.bounds);
   f.loop_steps = 0;
   begin_prompts(m, kv, b, f);
   place_embeddings(m, b, f);
-  m.adapters.begin_step(m, b, f);
   const bool sampling = b.sample_later == 0;
   f.logits.clear();
   f.wants_logits = b.want_logits != 0;
