@@ -107,6 +107,7 @@ fn each_layer_overrides_the_one_before() {
         port: Some(5),
         models: vec!["x".into()],
         mmproj: None,
+        adapters: Vec::new(),
         log: Some("warn".into()),
         log_format: None,
         backend: Some(Backend::Cpu),
