@@ -1,10 +1,32 @@
 //! Metrics of adapters in the host's memory.
 
-use std::sync::LazyLock;
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use prometheus::{Histogram, HistogramOpts, IntCounter, IntGauge, Opts};
 
 use super::{PREFIX, WAIT_BUCKETS, registered};
+
+/// The adapters of running and waiting requests, as vLLM's metric lists them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct AdapterTraffic {
+    /// The most adapters that one engine holds at once.
+    pub most: usize,
+    /// Names with commas between them.
+    pub running: String,
+    pub waiting: String,
+}
+
+static TRAFFIC: Mutex<Option<AdapterTraffic>> = Mutex::new(None);
+
+/// Sets the adapters of running and of waiting requests. `most`: how many one engine holds at once.
+pub fn set_adapter_traffic(most: usize, running: &[String], waiting: &[String]) {
+    let traffic = AdapterTraffic { most, running: running.join(","), waiting: waiting.join(",") };
+    *TRAFFIC.lock().unwrap_or_else(PoisonError::into_inner) = Some(traffic);
+}
+
+pub(super) fn traffic() -> AdapterTraffic {
+    TRAFFIC.lock().unwrap_or_else(PoisonError::into_inner).clone().unwrap_or_default()
+}
 
 /// The metrics of all adapters of this process.
 pub struct AdapterMetrics {

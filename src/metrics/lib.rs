@@ -7,7 +7,7 @@ mod vllm;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-pub use adapters::AdapterMetrics;
+pub use adapters::{AdapterMetrics, set_adapter_traffic};
 use process::Process;
 use prometheus::core::Collector;
 use prometheus::proto::MetricFamily;

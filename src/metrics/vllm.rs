@@ -1,6 +1,9 @@
 //! The metrics that vLLM also has, under vLLM's names, for gateways, autoscalers and dashboards that are written for vLLM. Names, types,
 //! units and labels are vLLM's. The label `engine` is the index of one of a model's engines, which is always 0 here.
 
+use std::time::SystemTime;
+
+use super::adapters::{AdapterTraffic, traffic};
 use prometheus::proto::{Gauge, LabelPair, Metric, MetricFamily, MetricType};
 
 /// Our names and vLLM's, without their prefixes. Released routers and dashboards still read vLLM's older names.
@@ -69,11 +72,13 @@ fn count(metric: &Metric) -> f64 {
     metric.get_counter().get_value()
 }
 
-/// vLLM's metric on adapters, with none in use.
+/// vLLM's metric on adapters. Its value is the time of the sample, by which gateways find the latest one [Unix seconds].
 fn adapters() -> MetricFamily {
-    let labels = [("max_lora", "0"), ("running_lora_adapters", ""), ("waiting_lora_adapters", "")];
-    let mut metric = gauge_of(1.0);
-    metric.set_label(labels.map(|(name, value)| label(name, value)).to_vec());
+    let AdapterTraffic { most, running, waiting } = traffic();
+    let labels = [("max_lora", most.to_string()), ("running_lora_adapters", running), ("waiting_lora_adapters", waiting)];
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
+    let mut metric = gauge_of(now);
+    metric.set_label(labels.map(|(name, value)| label(name, &value)).to_vec());
     gauges("vllm:lora_requests_info", "Adapters (LoRA) that requests use", vec![metric])
 }
 

@@ -107,6 +107,12 @@ impl Registry {
         config
     }
 
+    /// The most adapters that the engine of a loaded model holds at once.
+    pub fn max_adapters(&self) -> usize {
+        let of = |base: &Arc<Base>| Some(base.slot.peek()?.models.first()?.base.max_adapters);
+        self.served().bases.iter().filter_map(of).max().unwrap_or(0)
+    }
+
     /// The served adapters, in the order of their numbers.
     pub fn adapters(&self) -> Vec<ServedAdapter> {
         let (served, mut settings) = (self.served(), lock(&self.adapter_settings));

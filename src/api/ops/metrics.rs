@@ -5,6 +5,7 @@ use prometheus::{Encoder, TextEncoder};
 
 use http::error::{ApiError, Kind};
 use http::state::AppState;
+use serving::AdapterTraffic;
 
 /// Metrics in Prometheus' text format
 #[utoipa::path(get, path = "/metrics", tag = "operations", responses(
@@ -14,6 +15,8 @@ pub async fn exposition(state: web::Data<AppState>) -> Result<HttpResponse, ApiE
         let models = state.registry.list();
         metrics::set_num_loaded(state.registry.num_loaded());
         metrics::set_loaded(models.iter().map(|info| (info.id.as_str(), info.loaded)));
+        let AdapterTraffic { running, waiting } = serving::traffic();
+        metrics::set_adapter_traffic(state.registry.max_adapters(), &running, &waiting);
         let mut text = Vec::new();
         TextEncoder::new().encode(&metrics::gather(state.vllm_metrics), &mut text).map(|()| text)
     });
