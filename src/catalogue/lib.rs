@@ -1,5 +1,6 @@
 //! The models that exist: their names, the sources of their files, and the store on disk.
 
+mod adapter_files;
 mod beside;
 mod blobs;
 mod download;
@@ -14,6 +15,7 @@ mod tests;
 #[doc(hidden)]
 pub mod untrusted;
 
+pub use adapter_files::{ADAPTER_FILE, PEFT_FILES, adapter_at, peft_name, stored_adapter};
 pub use beside::{MmprojBeside, mmproj_beside};
 pub use blobs::{NewBlob, blob_digest};
 pub use download::{HubModel, HubRepository, MMPROJ, Meter, Progress, PullError, Tools, models_of_hub, search_hub, sha256_of};

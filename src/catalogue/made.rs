@@ -11,11 +11,12 @@ use std::sync::Arc;
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use sha2::{Digest, Sha256};
 
+use super::adapter_files::{adapter_at, adapter_in, is_adapter_file};
 use super::beside;
 use super::download::{MMPROJ, PullError, hex, refuse_link, write_own};
 use super::manifest::{Manifest, Part, StoredMmproj};
 use super::store::{MANIFEST, Store, sync_folder, write_atomically};
-use config::{Mmproj, ModelEntry, Source, StoredTemplate, StoredVariant};
+use config::{Mmproj, ModelEntry, NamedAdapter, Source, StoredTemplate, StoredVariant};
 
 /// The beginnings of the names of what is being made, written or replaced. No model's directory begins with a dot.
 pub(super) const UNFINISHED: [&str; 3] = [NEW, SCRATCH, OLD];
@@ -64,6 +65,10 @@ impl Store {
             base: made.base,
             reasoning_effort: made.reasoning_effort.clone(),
             chat_template_kwargs: made.variables.clone().into_iter().collect(),
+            adapter: made
+                .adapter
+                .as_ref()
+                .map(|adapter| NamedAdapter { path: adapter_in(&self.dir(&manifest.id), adapter), scale: adapter.scale }),
             made: Some(Arc::new(made.clone())),
             ..plain
         }
@@ -74,7 +79,7 @@ impl Store {
         self.list().iter().filter(|manifest| manifest.source == Source::Stored).map(|manifest| self.entry(manifest)).collect()
     }
 
-    /// The files of an entry's model, with their digests. A user's own file is hashed, which takes a while.
+    /// The files of an entry's model and its adapter, with their digests. A user's own files are hashed, which takes a while.
     ///
     /// # Errors
     /// The model is not on disk, or its file cannot be read.
@@ -99,6 +104,9 @@ impl Store {
             (named, _) => named.as_ref().and_then(Mmproj::path).map(Path::to_owned).or_else(|| self.mmproj(entry)),
         };
         files.extend(mmproj.map(|path| mmproj_at(&path)).transpose()?);
+        if let Some(adapter) = &entry.adapter {
+            files.extend(adapter_at(&adapter.path)?);
+        }
         Ok(files)
     }
 
@@ -147,6 +155,9 @@ impl Store {
             .map_err(|error| PullError::disk(&fresh, error))?;
         let _unfinished = Unfinished(fresh.clone());
         for file in files {
+            if let Some(folder) = Path::new(&file.name).parent().filter(|folder| !folder.as_os_str().is_empty()) {
+                std::fs::create_dir_all(fresh.join(folder)).map_err(|error| PullError::disk(&fresh, error))?;
+            }
             place(file, &fresh.join(&file.name)).map_err(|error| PullError::disk(&file.path, error))?;
         }
         made.template = None;
@@ -157,7 +168,8 @@ impl Store {
             write_own(&path, jinja.as_bytes()).and_then(|file| file.sync_all()).map_err(|error| PullError::disk(&path, error))?;
             made.template = Some(StoredTemplate { file, source });
         }
-        let (mmproj, weights): (Vec<&NewFile>, Vec<&NewFile>) = files.iter().partition(|file| file.name == MMPROJ);
+        let own = files.iter().filter(|file| !is_adapter_file(&file.name));
+        let (mmproj, weights): (Vec<&NewFile>, Vec<&NewFile>) = own.partition(|file| file.name == MMPROJ);
         let parts = weights.iter().map(|file| Part { name: file.name.clone(), sha256: file.sha256.clone(), size: file.size }).collect();
         let stored = |file: &&NewFile| StoredMmproj { source: Source::Stored, sha256: file.sha256.clone(), size: file.size };
         let manifest =

@@ -76,15 +76,17 @@ impl Manifest {
         }
     }
 
-    /// Size of the weights and the picture encoder [bytes].
+    /// Size of the weights, the picture encoder and the adapter [bytes].
     pub fn whole_size(&self) -> u64 {
-        self.size.saturating_add(self.mmproj.as_ref().map_or(0, |mmproj| mmproj.size))
+        self.all_files().iter().map(|(.., size)| *size).fold(0, u64::saturating_add)
     }
 
-    /// The files of the weights and the picture encoder, as (name, digest, size).
+    /// The files of the weights, the picture encoder and the adapter, as (name, digest, size).
     pub fn all_files(&self) -> Vec<(&str, &str, u64)> {
         let mmproj = self.mmproj.iter().map(|mmproj| (MMPROJ, mmproj.sha256.as_str(), mmproj.size));
-        self.files().into_iter().chain(mmproj).collect()
+        let adapter = self.made.iter().filter_map(|made| made.adapter.as_ref()).flat_map(|adapter| &adapter.files);
+        let adapter = adapter.map(|file| (file.name.as_str(), file.sha256.as_str(), file.size));
+        self.files().into_iter().chain(mmproj).chain(adapter).collect()
     }
 
     /// The files of the weights, as (name, digest, size).

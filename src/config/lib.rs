@@ -50,5 +50,5 @@ pub use settings::{Backend, Config, Engine, Limits, Server, UnknownFields};
 pub use source::{PypiPackage, Source};
 pub use sources::ConfigSources;
 pub use storage::Storage;
-pub use stored_variant::{ExampleMessage, ExampleRole, MAX_TEXT, StoredTemplate, StoredVariant};
+pub use stored_variant::{ExampleMessage, ExampleRole, MAX_TEXT, StoredAdapter, StoredFile, StoredTemplate, StoredVariant};
 pub use traces::Traces;

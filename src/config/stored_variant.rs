@@ -36,6 +36,28 @@ pub struct StoredVariant {
     /// Variables of the chat template.
     #[serde(skip_serializing_if = "Map::is_empty")]
     pub variables: Map<String, Value>,
+    /// What it adds to the weights.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adapter: Option<StoredAdapter>,
+}
+
+/// An adapter of a made model: a GGUF file, or the files of a folder as PEFT writes it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StoredAdapter {
+    pub files: Vec<StoredFile>,
+    /// The factor of its changes.
+    pub scale: f32,
+}
+
+/// A file of a made model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StoredFile {
+    /// The path in the model's directory.
+    pub name: String,
+    /// The digest in lower-case hex.
+    pub sha256: String,
+    /// [bytes]
+    pub size: u64,
 }
 
 /// A chat template that replaces the one of the model's file.

@@ -19,4 +19,4 @@ pub use error::CreateError;
 pub use maker::{Maker, made_id};
 pub use modelfile::{Instruction, MAX_MODELFILE, Modelfile, ModelfileError};
 pub use ollama_folder::{FolderModel, OllamaFolder, default_folder};
-pub use recipe::{Changes, Origin, Recipe, TemplateText, catalogue_name};
+pub use recipe::{AdapterOrigin, Changes, Origin, Recipe, TemplateText, catalogue_name};

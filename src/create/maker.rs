@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use catalogue::{LATEST, MMPROJ, Manifest, NewFile, Store, models};
+use catalogue::{ADAPTER_FILE, LATEST, MMPROJ, Manifest, NewFile, PEFT_FILES, Store, models, peft_name, stored_adapter};
 use config::{Config, Context, ModelEntry, StoredVariant, check_made_name, find_model};
 use gguf::GgufFile;
 use quantize::{FILE_TYPES, FileType, Options, QuantizeError};
 use serde_json::Map;
 
 use super::error::CreateError;
-use super::recipe::{Origin, Recipe, TemplateText};
+use super::recipe::{AdapterOrigin, Origin, Recipe, TemplateText};
 
 /// The longest chat template [bytes].
 const MAX_TEMPLATE: u64 = 256 << 10;
@@ -50,7 +50,7 @@ impl Maker<'_> {
     /// The recipe is wrong, its origin is missing, or the name belongs to another model. Nothing has changed then.
     pub fn make(&self, name: &str, recipe: Recipe, tell: &dyn Fn(&str)) -> Outcome<Manifest> {
         let id = self.free_id(name)?;
-        let Recipe { origin, changes, quantize } = recipe;
+        let Recipe { origin, adapter, changes, quantize } = recipe;
         let kind = quantize.as_deref().map(file_type).transpose()?;
         let Base { mut files, mut variant, mut template } = match origin {
             Origin::Model(from) => self.of_model(&from, &id)?,
@@ -64,11 +64,26 @@ impl Maker<'_> {
                 Base { files: self.of_blobs(&blobs)?, variant: StoredVariant::default(), template: None }
             }
         };
+        if let Some(origin) = adapter {
+            if variant.adapter.is_some() {
+                return refused(
+                    "the model to start from has an adapter already, and a model has one: start from the model that it changes",
+                );
+            }
+            tell("reading the adapter");
+            let adapter = self.adapter_files(origin)?;
+            variant.adapter = Some(stored_adapter(&adapter, 1.0));
+            files.extend(adapter);
+        }
         let scratch = self.store.scratch(&id).map_err(|error| CreateError::Disk(error.to_string()))?;
         let _unfinished = Scratch(&scratch);
         if let (Some(kind), [first, ..]) = (kind, files.as_slice()) {
             let weights = quantised(&first.path, kind, &scratch, tell)?;
-            files = std::iter::once(weights).chain(files.into_iter().filter(|file| file.name == MMPROJ)).collect();
+            let is_kept = |file: &NewFile| {
+                let of_adapter = variant.adapter.iter().flat_map(|adapter| &adapter.files);
+                file.name == MMPROJ || of_adapter.into_iter().any(|stored| stored.name == file.name)
+            };
+            files = std::iter::once(weights).chain(files.into_iter().filter(is_kept)).collect();
         }
         template = changes.apply(&mut variant).or(template);
         if let Some(note) = self.context_note(&files, &variant) {
@@ -130,7 +145,47 @@ impl Maker<'_> {
             return Err(CreateError::NotOnDisk(entry.stored_as().to_owned()));
         }
         let template = entry.chat_template.as_deref().map(|path| template_of(path, &entry)).transpose()?;
-        Ok(Base { files: self.store.files_of(&entry)?, variant: inherited(&entry), template })
+        let (files, mut variant) = (self.store.files_of(&entry)?, inherited(&entry));
+        variant.adapter = entry.adapter.as_ref().map(|adapter| stored_adapter(&files, adapter.scale));
+        Ok(Base { files, variant, template })
+    }
+
+    /// The files of an adapter, which are checked as far as that is possible without its model.
+    fn adapter_files(&self, origin: AdapterOrigin) -> Outcome<Vec<NewFile>> {
+        let files = match origin {
+            AdapterOrigin::Path(path) => catalogue::adapter_at(&path)?,
+            AdapterOrigin::Blobs(blobs) => {
+                blobs.iter().map(|(name, digest)| self.adapter_blob(name, digest)).collect::<Outcome<Vec<NewFile>>>()?
+            }
+        };
+        let names: Vec<&str> = files.iter().map(|file| file.name.as_str()).collect();
+        let is_whole = match names[..] {
+            [ADAPTER_FILE] => true,
+            _ => names.len() == PEFT_FILES.len() && PEFT_FILES.iter().all(|name| peft_name(name).is_some_and(|due| names.contains(&&*due))),
+        };
+        if !is_whole {
+            return refused(format!("an adapter is one GGUF file, or the files {}", PEFT_FILES.join(" and ")));
+        }
+        if let [file] = &files[..] {
+            check_adapter(&file.path)?;
+        }
+        Ok(files)
+    }
+
+    /// An uploaded file of an adapter.
+    fn adapter_blob(&self, name: &str, digest: &str) -> Outcome<NewFile> {
+        let Some(path) = self.store.blob(digest) else {
+            return refused(format!("the blob sha256:{digest} of `{}` does not exist: upload it to /api/blobs first", shown(name)));
+        };
+        let stored = match name.to_ascii_lowercase().ends_with(".gguf") {
+            true => Some(ADAPTER_FILE.to_owned()),
+            false => peft_name(name.rsplit('/').next().unwrap_or(name)),
+        };
+        let Some(stored) = stored else {
+            return refused(format!("`{}` is no file of an adapter: expected a GGUF file, or {}", shown(name), PEFT_FILES.join(" and ")));
+        };
+        let size = path.metadata().map_err(|error| CreateError::Disk(error.to_string()))?.len();
+        Ok(NewFile { name: stored, sha256: digest.to_owned(), size, moves: false, path })
     }
 
     /// The files of uploads.
@@ -217,12 +272,21 @@ fn check_weights(path: &Path) -> Outcome<()> {
     let file = GgufFile::open(path).map_err(|error| CreateError::Refused(without_path(&error.to_string(), path)))?;
     let is = |key: &str, value: &str| file.get_str(key) == Some(value);
     if is("general.type", "adapter") {
-        return refused("the file is an adapter, which is not supported: merge it into the model");
+        return refused("the file is an adapter: name its model to start from, and the file in `adapters` (or ADAPTER)");
     }
     if is("general.architecture", "clip") || is("general.type", "mmproj") {
         return refused("the file is a picture encoder (mmproj): name its model, beside which it is found");
     }
     Ok(())
+}
+
+/// Checks that a GGUF file is an adapter.
+pub(super) fn check_adapter(path: &Path) -> Outcome<()> {
+    let file = GgufFile::open(path).map_err(|error| CreateError::Refused(without_path(&error.to_string(), path)))?;
+    match file.get_str("general.type") == Some("adapter") || file.architecture() == Some("controlvector") {
+        true => Ok(()),
+        false => refused("the adapter's file holds no adapter: its general.type is not `adapter`"),
+    }
 }
 
 /// An error's text without the path of this machine that it begins with.

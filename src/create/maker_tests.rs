@@ -40,7 +40,7 @@ impl Scene {
 
     fn make(&self, name: &str, origin: Origin, changes: Changes, quantize: Option<&str>) -> Outcome<ModelEntry> {
         let maker = Maker { config: &self.config, store: &self.store };
-        let recipe = Recipe { origin, changes, quantize: quantize.map(str::to_owned) };
+        let recipe = Recipe { origin, adapter: None, changes, quantize: quantize.map(str::to_owned) };
         maker.make(name, recipe, &|_| {}).map(|manifest| self.store.entry(&manifest))
     }
 
@@ -153,4 +153,34 @@ fn an_uploaded_mmproj_belongs_to_the_model_and_is_not_quantised() {
     let made = scene.make("a", origin, Changes::default(), Some("q8_0")).unwrap();
     assert_eq!(GgufFile::open(&scene.store.path(&made).unwrap()).unwrap().tensors()[0].type_name(), "Q8_0");
     assert_eq!(std::fs::read(scene.store.mmproj(&made).unwrap()).unwrap(), std::fs::read(&clip).unwrap());
+}
+
+#[test]
+fn a_model_may_have_an_adapter_which_its_copies_keep() {
+    let scene = Scene::new();
+    let maker = Maker { config: &scene.config, store: &scene.store };
+    let make = |name: &str, from: &str, adapter: AdapterOrigin| {
+        let recipe = Recipe { adapter: Some(adapter), ..Recipe::copy_of(from) };
+        maker.make(name, recipe, &|_| {}).map(|manifest| scene.store.entry(&manifest))
+    };
+    let lora = scene.gguf("lora.gguf", &[("general.type", "adapter")]);
+    let file = AdapterOrigin::Path(lora.clone());
+    let made = make("pirate", "own", file.clone()).unwrap();
+    let adapter = made.adapter.clone().unwrap();
+    assert_eq!((std::fs::read(&adapter.path).unwrap(), adapter.scale), (std::fs::read(&lora).unwrap(), 1.0));
+    maker.copy("pirate", "copy").unwrap();
+    let copy = scene.store.made().into_iter().find(|entry| entry.id == "copy").unwrap();
+    assert!(copy.adapter.is_some_and(|adapter| adapter.path.is_file() && adapter.path != made.adapter.unwrap().path));
+    assert!(make("more", "pirate", file).unwrap_err().to_string().contains("has an adapter already"));
+    let folder = scene.dir.path().join("peft");
+    std::fs::create_dir(&folder).unwrap();
+    catalogue::PEFT_FILES.iter().for_each(|name| std::fs::write(folder.join(name), name).unwrap());
+    let adapter = make("peft", "own", AdapterOrigin::Path(folder)).unwrap().adapter.unwrap();
+    assert!(catalogue::PEFT_FILES.iter().all(|name| adapter.path.join(name).is_file()));
+    for (origin, words) in [
+        (AdapterOrigin::Path(scene.gguf("plain.gguf", &[])), "holds no adapter"),
+        (AdapterOrigin::Blobs(vec![("a.gguf".into(), "0".repeat(64))]), "upload it to /api/blobs first"),
+    ] {
+        assert!(make("bad", "own", origin).unwrap_err().to_string().contains(words), "{words}");
+    }
 }

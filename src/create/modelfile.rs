@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use catalogue::PEFT_FILES;
 use config::{ExampleMessage, ExampleRole, without_effect};
 
-use super::recipe::{Changes, Origin, Recipe, TemplateText, catalogue_name};
+use super::recipe::{AdapterOrigin, Changes, Origin, Recipe, TemplateText, catalogue_name};
 
 /// The longest Modelfile [bytes].
 pub const MAX_MODELFILE: u64 = 4 << 20;
@@ -77,7 +78,7 @@ impl Modelfile {
     /// # Errors
     /// FROM is missing or occurs twice, an instruction is not supported, or an argument is wrong.
     pub fn recipe(&self, folder: &Path) -> Outcome<(Recipe, Vec<String>)> {
-        let (mut origin, mut changes, mut notes) = (None, Changes::default(), Vec::new());
+        let (mut origin, mut adapter, mut changes, mut notes) = (None, None, Changes::default(), Vec::new());
         for Instruction { line, name, key, text } in &self.instructions {
             let line = *line;
             match name.as_str() {
@@ -104,14 +105,17 @@ impl Modelfile {
                     changes.messages.get_or_insert_default().push(ExampleMessage { role, content: text.clone() });
                 }
                 "LICENSE" => changes.licences.get_or_insert_default().push(text.clone()),
+                "ADAPTER" if adapter.is_some() => return fault(line, "ADAPTER: a model has one adapter, and another line names one"),
                 "ADAPTER" => {
-                    return fault(line, "ADAPTER: adapters are not supported: merge the adapter into the model, and name that in FROM");
+                    let path = local_path(text, folder).or_else(|what| fault(line, format!("ADAPTER: {what}")))?;
+                    let fits = check_adapter(&path).or_else(|what| fault(line, format!("ADAPTER {text}: {what}")));
+                    adapter = fits.map(|()| Some(AdapterOrigin::Path(path)))?;
                 }
                 _ => notes.push(format!("line {line}: {name} changes nothing: the chat template says how prompts and answers are written")),
             }
         }
         match origin {
-            Some((_, origin)) => Ok((Recipe { origin, changes, quantize: None }, notes)),
+            Some((_, origin)) => Ok((Recipe { origin, adapter, changes, quantize: None }, notes)),
             None => fault(
                 self.instructions.last().map_or(1, |last| last.line),
                 "the file has no FROM, which names the model or file to start from",
@@ -150,14 +154,37 @@ fn from(text: &str, line: usize, folder: &Path) -> Outcome<Origin> {
     if !is_path {
         return Ok(Origin::Model(catalogue_name(text)));
     }
-    let path = match text.strip_prefix("~/") {
-        Some(rest) => match std::env::home_dir() {
-            Some(home) => home.join(rest),
-            None => return fault(line, "FROM: `~` is not known, since no home directory is set"),
-        },
-        None => folder.join(text),
-    };
+    let path = local_path(text, folder).or_else(|what| fault(line, format!("FROM: {what}")))?;
     Ok(Origin::File(checked(path).or_else(|what| fault(line, format!("FROM {text}: {what}")))?))
+}
+
+/// A path as a Modelfile in `folder` writes it.
+fn local_path(text: &str, folder: &Path) -> Result<PathBuf, String> {
+    if text.contains('\0') || text.contains('\n') {
+        return Err("expected a path".to_owned());
+    }
+    match text.strip_prefix("~/") {
+        Some(rest) => Ok(std::env::home_dir().ok_or("`~` is not known, since no home directory is set")?.join(rest)),
+        None => Ok(folder.join(text)),
+    }
+}
+
+/// Checks that a path leads to an adapter's file or folder.
+fn check_adapter(path: &Path) -> Result<(), String> {
+    if path.is_dir() {
+        return match PEFT_FILES.iter().find(|name| !path.join(name).is_file()) {
+            Some(missing) => Err(format!("the folder has no `{missing}`: name a GGUF file, or a folder as PEFT writes it")),
+            None => Ok(()),
+        };
+    }
+    if path.extension().is_some_and(|end| end == "safetensors") {
+        return Err("name the folder with `adapter_config.json` in place of the file".to_owned());
+    }
+    match outside::check_regular(path) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err("no such file or folder".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// Checks that a path leads to a file that may hold a model.

@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use catalogue::{MMPROJ, MODEL, Manifest, NewFile, blob_digest, sha256_of};
+use catalogue::{ADAPTER_FILE, MMPROJ, MODEL, Manifest, NewFile, blob_digest, sha256_of, stored_adapter};
 use config::{ExampleMessage, StoredVariant};
 use gguf::GgufFile;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::error::CreateError;
-use super::maker::{Maker, made_id};
+use super::maker::{Maker, check_adapter, made_id};
 use super::recipe::{Changes, TemplateText};
 
 /// Far above any real manifest and any text of a model [bytes].
@@ -153,7 +153,7 @@ impl Maker<'_> {
     pub fn import(&self, folder: &OllamaFolder, model: &FolderModel, tell: &dyn Fn(&str)) -> Outcome<Manifest> {
         let id = made_id(&model.name)?;
         self.store.check_replaceable(&id)?;
-        let (mut weights, mut mmproj, mut changes, mut go_template) = (None, None, Changes::default(), None);
+        let (mut weights, mut mmproj, mut adapter, mut changes, mut go_template) = (None, None, None, Changes::default(), None);
         for layer in folder.layers(model)? {
             let kind = layer.media_type.rsplit('.').next().unwrap_or_default();
             match kind {
@@ -168,7 +168,8 @@ impl Maker<'_> {
                         .map_err(|error| CreateError::Refused(format!("its messages cannot be read: {error}")))?;
                     changes.messages = Some(messages);
                 }
-                "adapter" => return refused("it has an adapter, which is not supported"),
+                "adapter" if adapter.is_some() => return refused("it has more than one adapter, which is not supported"),
+                "adapter" => adapter = Some(layer),
                 "projector" => mmproj = Some(layer),
                 other => tell(&format!("its part `{}` is left out", other.chars().take(40).collect::<String>().escape_debug())),
             }
@@ -180,7 +181,12 @@ impl Maker<'_> {
         changes.template = template(&file, go_template.as_deref(), tell)?;
         let mut variant = StoredVariant::default();
         let text = changes.apply(&mut variant);
-        let files: Vec<NewFile> = std::iter::once(weights).chain(mmproj).collect();
+        let adapter = adapter.map(|layer| folder.file(&layer, ADAPTER_FILE)).transpose()?;
+        if let Some(file) = &adapter {
+            check_adapter(&file.path)?;
+            variant.adapter = Some(stored_adapter(std::slice::from_ref(file), 1.0));
+        }
+        let files: Vec<NewFile> = std::iter::once(weights).chain(mmproj).chain(adapter).collect();
         Ok(self.store.put(&id, &files, variant, text.as_ref().map(|text| (text.jinja.as_str(), text.source.clone())))?)
     }
 }

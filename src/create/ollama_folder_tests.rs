@@ -132,7 +132,7 @@ fn broken_models_are_named_and_leave_nothing() {
         ("path", "invalid digest format"),
         ("short", "at byte 4"),
         ("damaged", "is damaged"),
-        ("adapter", "an adapter"),
+        ("adapter", "the GGUF file is not usable"),
         ("cloud", "no file of weights"),
         ("cloud:odd", "its manifest cannot be read"),
         ("twice", "more than one file"),
@@ -153,4 +153,16 @@ fn a_projector_becomes_the_mmproj_of_its_model() {
     assert_eq!((results["eyes"].as_str(), notes.len()), ("eyes", 0));
     let entry = scene.store.made().remove(0);
     assert_eq!(std::fs::read(scene.store.mmproj(&entry).unwrap()).unwrap(), clip);
+}
+
+#[test]
+fn an_adapter_comes_along() {
+    let scene = Scene::new();
+    let lora = GgufBuilder::new().kv("general.architecture", "llama").kv("general.type", "adapter").build();
+    let layers = [scene.layer("model", &weights(None)), scene.layer("adapter", &lora)];
+    scene.manifest("registry.ollama.ai/library/pirate/latest", &layers);
+    let (results, notes) = scene.import();
+    assert_eq!((results["pirate"].as_str(), notes.len()), ("pirate", 0));
+    let adapter = scene.store.made().remove(0).adapter.unwrap();
+    assert_eq!((std::fs::read(adapter.path).unwrap(), adapter.scale), (lora, 1.0));
 }

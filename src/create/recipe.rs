@@ -19,6 +19,15 @@ pub enum Origin {
     Blobs(Vec<(String, String)>),
 }
 
+/// Where an adapter comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum AdapterOrigin {
+    /// A GGUF file of this machine, or a folder with `adapter_config.json` and `adapter_model.safetensors`.
+    Path(PathBuf),
+    /// Uploaded files: names and digests (64 lower-case hex digits).
+    Blobs(Vec<(String, String)>),
+}
+
 /// The hosts by which Ollama's users name Hugging Face's hub.
 const HUBS: [&str; 2] = ["hf.co/", "huggingface.co/"];
 
@@ -34,6 +43,8 @@ pub fn catalogue_name(name: &str) -> String {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recipe {
     pub origin: Origin,
+    /// What is added to the weights.
+    pub adapter: Option<AdapterOrigin>,
     pub changes: Changes,
     /// The file type that the weights are converted to.
     pub quantize: Option<String>,
@@ -42,7 +53,7 @@ pub struct Recipe {
 impl Recipe {
     /// Makes a second name of a model.
     pub fn copy_of(name: &str) -> Self {
-        Self { origin: Origin::Model(name.to_owned()), changes: Changes::default(), quantize: None }
+        Self { origin: Origin::Model(name.to_owned()), adapter: None, changes: Changes::default(), quantize: None }
     }
 }
 

@@ -9,7 +9,7 @@ use super::error::RegistryError;
 use super::mmproj::{PictureEncoder, mmproj};
 use super::options::default_sampling;
 use super::registry::Registry;
-use config::{Context, ModelEntry, Source, StoredVariant};
+use config::{Context, ModelEntry, NamedAdapter, Source, StoredVariant};
 use logits::SamplingChoice;
 use serving::{Capabilities, RowShape};
 
@@ -32,6 +32,8 @@ pub struct ModelFacts {
     pub system: Option<String>,
     /// The settings of a model that was made on this machine.
     pub made: Option<Arc<StoredVariant>>,
+    /// What the name adds to the weights.
+    pub adapter: Option<NamedAdapter>,
     /// The model's picture encoder.
     pub encoder: Option<PictureEncoder>,
 }
@@ -125,6 +127,7 @@ impl Registry {
             sampling,
             system: variant.system.clone(),
             made: variant.made.clone(),
+            adapter: variant.adapter.clone(),
             encoder: self.encoder_of(base, &path, file.description.row_shape.as_ref()),
             file,
         }))

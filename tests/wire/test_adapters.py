@@ -1,5 +1,6 @@
 """Adapters over a model: names, the field `lora`, default scales, adapters that come and go, and what is refused."""
 
+import hashlib
 import os
 import threading
 import time
@@ -83,7 +84,10 @@ def test_an_adapter_is_a_model_of_the_list(server, files):
     one = models["one"]
     assert (one["parent"], one["root"], one["kind"], one["loaded"]) == ("base", str(files / "one.gguf"), "chat", True)
     assert server.get("/v1/models/one-half").json()["id"] == "half"
-    assert "one" in {model["name"] for model in server.get("/api/tags").json()["models"]}
+    tags = {model["name"]: model for model in server.get("/api/tags").json()["models"]}
+    assert tags["one:latest"]["adapter"] == "one.gguf" and "adapter" not in tags["base:latest"]
+    shown = server.post("/api/show", {"model": "one"}).json()
+    assert shown["adapter"] == "one.gguf" and shown["modelfile"].startswith("FROM base\nADAPTER ./one.gguf")
     status = {model["id"]: model for model in server.get("/admin/models").json()["data"]}["two"]
     assert (status["parent"], status["root"], status["state"]) == ("base", "base", "loaded")
 
@@ -322,3 +326,41 @@ def test_sighup_takes_adapters_in_and_out(files, tmp_path):
         server.process.send_signal(1)
         wait_until(lambda: "b" in listed(server) and "a" not in listed(server), 10, "the list follows")
         assert scores(server, "b") == before and server.post("/v1/completions", {"model": "a", "prompt": [1]}).status == 404
+
+
+def upload(server, path) -> str:
+    """Uploads a file. Returns its digest."""
+    data = path.read_bytes()
+    digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+    assert server.request("POST", f"/api/blobs/{digest}", data, {"content-type": "application/octet-stream"}).status == 201
+    return digest
+
+
+def test_ollama_makes_models_with_an_adapter(files, tmp_path):
+    with Server(settings(tmp_path), ("--model", str(files / "base.gguf"), "--config", str(files / "config.toml"))) as server:
+        one = scores(server, "one")
+        base = {"base.gguf": upload(server, files / "base.gguf")}
+        create = lambda model, **body: server.post("/api/create", {"model": model, "stream": False, **body})
+        assert create("ground", files=base).status == 200
+        assert create("pirate", **{"from": "ground"}, adapters={"one.gguf": upload(server, files / "one.gguf")}).status == 200
+        folder = {name: upload(server, files / "peft" / name) for name in ("adapter_config.json", "adapter_model.safetensors")}
+        assert create("folder", files=base, adapters=folder).status == 200
+        assert server.post("/api/copy", {"source": "pirate", "destination": "copy"}).status == 200
+        assert scores(server, "pirate") == one == scores(server, "copy") and not differ(scores(server, "folder"), one)
+        assert differ(scores(server, "ground"), one)
+        shown = server.post("/api/show", {"model": "pirate"}).json()
+        assert shown["adapter"] == "adapter.gguf" and "ADAPTER ./adapter.gguf" in shown["modelfile"]
+        for wrong, words in [
+            ({"a.gguf": base["base.gguf"]}, "holds no adapter"),
+            ({"a.txt": base["base.gguf"]}, "no file of an adapter"),
+            ({"adapter_config.json": folder["adapter_config.json"]}, "is one GGUF file, or the files"),
+            ({"a.gguf": "sha256:" + "0" * 64}, "upload it to /api/blobs first"),
+        ]:
+            reply = create("wrong", **{"from": "ground"}, adapters=wrong)
+            assert reply.status == 400 and words in reply.json()["error"], reply.body
+        assert "has an adapter already" in create("twice", **{"from": "pirate"}, adapters=folder).json()["error"]
+        (tmp_path / "Modelfile").write_text(f"FROM ground\nADAPTER {files / 'peft'}\n")
+        done = cli("create", "local", "-f", str(tmp_path / "Modelfile"), env=settings(tmp_path))
+        assert done.returncode == 0, done.stderr
+        wait_until(lambda: "local" in {model["id"] for model in server.get("/v1/models").json()["data"]}, 15, "the list follows")
+        assert not differ(scores(server, "local"), one)

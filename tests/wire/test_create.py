@@ -388,7 +388,7 @@ def test_wrong_requests_are_refused_by_name(maker, store):
     refused(create(**{"from": "bad"}), "would be made from itself")
     for path in ("/etc/passwd", "../x", "./model.gguf", "~/x", "model.gguf"):
         refused(create(**{"from": path}), "not a path")
-    refused(create(**{"from": MODEL, "adapters": {"lora.gguf": "sha256:00"}}), "`adapters` is not supported")
+    refused(create(**{"from": MODEL, "adapters": {"lora.gguf": "sha256:00"}}), "invalid digest format")
     refused(create(**{"from": MODEL, "parameters": {"tempreature": 1}}), "unknown parameter 'tempreature': did you mean temperature?")
     refused(create(**{"from": MODEL, "parameters": {"temperature": "hot"}}), "must be a number")
     refused(create(**{"from": MODEL, "template": "a\n{{ .Nope }}"}), "`template`: line 2: the field `.Nope`")
@@ -497,7 +497,7 @@ def test_a_file_becomes_a_model(store, tmp_path):
         ("FROM smollm2:135m\nFOO bar\n", "line 2: unknown instruction `FOO`"),
         ("SYSTEM x\n", "the file has no FROM"),
         ("FROM ./gone.gguf\n", "line 1: FROM ./gone.gguf: no such file"),
-        ("FROM smollm2:135m\nADAPTER ./lora.gguf\n", "line 2: ADAPTER: adapters are not supported"),
+        ("FROM smollm2:135m\nADAPTER ./lora.gguf\n", "line 2: ADAPTER ./lora.gguf: no such file or folder"),
         ("FROM smollm2:135m\r\nSYSTEM \"x\r\n", 'line 2: the text in " that begins here does not end'),
         ('FROM smollm2:135m\nSYSTEM """x""" y\n', "line 2: the text in \"\"\" that begins here does not end"),
         ("FROM smollm2:135m # the model\n", "there is no model `smollm2:135m # the model`"),
@@ -545,7 +545,7 @@ def test_models_of_ollama_are_imported_without_copying(store, tmp_path):
     ollama_model(folder, "odd/7b", {"model": weights(store), "adapter": b"x"})
     done = run(store, "import", "ollama", "--from", folder)
     assert done.returncode == 1 and "mymodel imported" in done.stdout, done.stderr
-    assert "odd:7b: it has an adapter, which is not supported" in done.stderr and "1 of 2 models were not imported" in done.stderr
+    assert "odd:7b: the GGUF file is not usable" in done.stderr and "1 of 2 models were not imported" in done.stderr
     file = next((store / "mymodel").glob("*.gguf"))
     assert file.stat().st_ino in {path.stat().st_ino for path in (folder / "blobs").iterdir()}, "a hard link"
     with Server({"SERVER__MODELS_DIR": str(store), "ENGINE__KV_TOKENS": "8192"}, args=("--model", "mymodel:latest")) as server:

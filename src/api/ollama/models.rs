@@ -11,6 +11,7 @@ use super::types::common::ErrorBody;
 use super::types::models::{Details, Loaded, Running, Tag, Tags, Version};
 use http::error::ApiError;
 use http::rfc3339::{NEVER, of_seconds, written};
+use http::server_paths::shown_path;
 use http::state::{AppState, off_loop};
 use http::tenant::Tenant;
 use registry::{LATEST, ModelFacts, ModelState, ModelStatus};
@@ -45,6 +46,7 @@ pub async fn tags(state: web::Data<AppState>, request: HttpRequest) -> Result<Ht
         modified_at: of_seconds(facts.modified),
         size: facts.file.description.file_bytes,
         details: details(&facts),
+        adapter: adapter(&facts),
         model: tagged(&facts.id),
         digest: facts.digest,
     };
@@ -99,6 +101,11 @@ pub async fn delete(state: web::Data<AppState>, http: HttpRequest, body: Body) -
 fn tagged(id: &str) -> String {
     let name = id.rsplit('/').next().unwrap_or(id);
     if name.contains(':') { id.to_owned() } else { format!("{id}{LATEST}") }
+}
+
+/// The name of the file or folder with the model's adapter.
+pub fn adapter(facts: &ModelFacts) -> Option<String> {
+    facts.adapter.as_ref().map(|adapter| shown_path(&adapter.path, false))
 }
 
 pub fn details(facts: &ModelFacts) -> Details {

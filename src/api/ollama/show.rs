@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 
 use super::body::Body;
 use super::convert;
-use super::models::details;
+use super::models::{adapter, details};
 use super::types::common::ErrorBody;
 use super::types::make::ExampleMessage;
 use super::types::models::{Show, ShowRequest, Tensor};
@@ -81,6 +81,7 @@ fn worded(facts: &ModelFacts, abilities: Capabilities) -> Show {
         system: facts.system.clone(),
         messages: made.into_iter().flat_map(|made| &made.messages).map(example).collect(),
         details: details(facts),
+        adapter: adapter(facts),
         model_info: [("general.parameter_count".to_owned(), description.parameters.into())].into_iter().collect(),
         tensors: None,
         capabilities: named.into_iter().filter(|(_, has)| *has).map(|(name, _)| name.to_owned()).collect(),
@@ -92,6 +93,7 @@ fn worded(facts: &ModelFacts, abilities: Capabilities) -> Show {
 fn modelfile(facts: &ModelFacts, template: Option<&str>) -> String {
     let quoted = |word: &str, text: &str| format!("{word} \"\"\"{text}\"\"\"");
     let mut parts = vec![format!("FROM {}", facts.parent.as_deref().unwrap_or(&facts.id))];
+    parts.extend(adapter(facts).map(|file| format!("ADAPTER ./{file}")));
     parts.extend(template.map(|text| quoted("TEMPLATE", text)));
     parts.extend(Some(lines("PARAMETER ", facts)).filter(|text| !text.is_empty()));
     parts.extend(facts.system.iter().map(|text| quoted("SYSTEM", text)));

@@ -1,10 +1,10 @@
 //! Conversion of requests to `/api/create` and `/api/copy`.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::model::model_or_name;
 use config::{ExampleMessage, ExampleRole};
-use create::{Changes, Origin, Recipe, TemplateText, catalogue_name};
+use create::{AdapterOrigin, Changes, Origin, Recipe, TemplateText, catalogue_name};
 use http::error::{ApiError, quoted};
 use http::fields::{Fields, wrong_type};
 use registry::blob_digest;
@@ -26,15 +26,14 @@ pub fn create(body: &Value) -> Result<Create, ApiError> {
     refuse(&fields)?;
     let quantize =
         fields.string("quantize")?.filter(|text| !text.is_empty()).or(fields.string("quantization")?.filter(|text| !text.is_empty()));
-    let recipe = Recipe { origin: origin(&fields)?, changes: changes(&fields)?, quantize: quantize.map(str::to_owned) };
+    let adapter = fields.object("adapters")?.filter(|adapters| !adapters.is_empty());
+    let adapter = adapter.map(|adapters| blobs(adapters, "adapters").map(AdapterOrigin::Blobs)).transpose()?;
+    let recipe = Recipe { origin: origin(&fields)?, adapter, changes: changes(&fields)?, quantize: quantize.map(str::to_owned) };
     Ok(Create { model, recipe, stream: fields.bool("stream")?.unwrap_or(true) })
 }
 
 /// Refuses what clients of Ollama may ask for and what is not supported.
 fn refuse(fields: &Fields) -> Result<(), ApiError> {
-    if fields.object("adapters")?.is_some_and(|adapters| !adapters.is_empty()) {
-        return Err(ApiError::unsupported("adapters", "`adapters` is not supported: merge the adapter into the model, and upload that"));
-    }
     for (name, instead) in [
         ("modelfile", "send its contents as `from`, `system`, `template`, `parameters` and so on"),
         ("path", "upload the file to /api/blobs and name it in `files`"),
@@ -65,16 +64,21 @@ fn origin(fields: &Fields) -> Result<Origin, ApiError> {
                 false => Ok(Origin::Model(catalogue_name(name))),
             }
         }
-        (None, Some(files)) if files.len() > MAX_FILES => Err(fields.invalid("files", format_args!("has more than {MAX_FILES} files"))),
-        (None, Some(files)) => {
-            let file = |(name, digest): (&String, &Value)| {
-                let path = format!("files.{}", quoted(name));
-                let digest = digest.as_str().ok_or_else(|| wrong_type(&path, "a digest", digest))?;
-                Ok((name.clone(), blob_digest(digest).map_err(|fault| ApiError::field(&path, format!("`{path}`: {fault}")))?))
-            };
-            files.iter().map(file).collect::<Result<_, ApiError>>().map(Origin::Blobs)
-        }
+        (None, Some(files)) => blobs(files, "files").map(Origin::Blobs),
     }
+}
+
+/// Reads the names and digests of uploaded files.
+fn blobs(files: &Map<String, Value>, field: &str) -> Result<Vec<(String, String)>, ApiError> {
+    if files.len() > MAX_FILES {
+        return Err(ApiError::field(field, format!("`{field}` has more than {MAX_FILES} files")));
+    }
+    let file = |(name, digest): (&String, &Value)| {
+        let path = format!("{field}.{}", quoted(name));
+        let digest = digest.as_str().ok_or_else(|| wrong_type(&path, "a digest", digest))?;
+        Ok((name.clone(), blob_digest(digest).map_err(|fault| ApiError::field(&path, format!("`{path}`: {fault}")))?))
+    };
+    files.iter().map(file).collect()
 }
 
 fn changes(fields: &Fields) -> Result<Changes, ApiError> {
@@ -163,7 +167,7 @@ mod tests {
             (json!({"model": "m", "from": "/etc/passwd"}), "from", "not a path"),
             (json!({"model": "m", "files": {"a.gguf": "sha256:00"}}), "files.a.gguf", "invalid digest format"),
             (json!({"model": "m", "files": {"a.gguf": 3}}), "files.a.gguf", "a digest"),
-            (json!({"model": "m", "from": "a", "adapters": {"a.gguf": "sha256:00"}}), "adapters", "not supported"),
+            (json!({"model": "m", "from": "a", "adapters": {"a.gguf": "sha256:00"}}), "adapters.a.gguf", "invalid digest format"),
             (json!({"model": "m", "modelfile": "FROM a"}), "modelfile", "not supported"),
             (json!({"model": "m", "from": "a", "parameters": {"tempreature": 1}}), "parameters.tempreature", "did you mean temperature?"),
             (json!({"model": "m", "from": "a", "messages": [{"role": "tool", "content": ""}]}), "messages[0].role", "system, user"),

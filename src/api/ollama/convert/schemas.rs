@@ -24,7 +24,7 @@ const SILENT: &[SilentFields] = &[
     (&[GENERATE], &["width", "height", "steps"], "refused: no model here makes images"),
     (&[SHOW, PULL, CREATE], &["name"], "honoured: the older name of `model`"),
     (&[SHOW], &["system", "template", "options"], "refused unless it is empty"),
-    (&[CREATE], &["adapters", "modelfile", "path"], "refused unless it is empty"),
+    (&[CREATE], &["modelfile", "path"], "refused unless it is empty"),
     (&[CREATE], &["quantization"], "honoured: the older name of `quantize`"),
     (&[CREATE], &["renderer", "parser", "requires", "info"], "the chat template says how prompts and answers are written"),
     (&["OllamaExampleMessage"], &["images", "tool_calls"], "refused unless there are none"),

@@ -18,6 +18,9 @@ pub struct CreateRequest {
     /// In place of `from`: the GGUF file that was uploaded to `/api/blobs`, as its name and its digest. A split model has several.
     #[schema(example = json!({"model.gguf": "sha256:0000000000000000000000000000000000000000000000000000000000000000"}))]
     pub files: Option<BTreeMap<String, String>>,
+    /// The adapter of the model, uploaded to `/api/blobs`: a GGUF file, or `adapter_config.json` and `adapter_model.safetensors`.
+    #[schema(example = json!({"adapter.gguf": "sha256:0000000000000000000000000000000000000000000000000000000000000000"}))]
+    pub adapters: Option<BTreeMap<String, String>>,
     /// The chat template: in Jinja, or one of Go's, which is translated.
     pub template: Option<String>,
     /// The system message for conversations without one.

@@ -41,6 +41,9 @@ pub struct Tag {
     /// The sha256 of a model that the server fetched. For other models, a short digest of the file's beginning.
     pub digest: String,
     pub details: Details,
+    /// An extension: the name of the file or folder with the model's adapter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adapter: Option<String>,
 }
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -101,6 +104,9 @@ pub struct Show {
     #[schema(required = false)]
     pub messages: Vec<ExampleMessage>,
     pub details: Details,
+    /// An extension: the name of the file or folder with the model's adapter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adapter: Option<String>,
     /// The metadata of the model's file. Arrays are null unless `verbose` is set.
     #[schema(value_type = Object)]
     pub model_info: Map<String, Value>,
