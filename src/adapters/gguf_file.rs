@@ -19,7 +19,7 @@ pub fn open(path: &Path, weights: &Weights) -> Result<OpenAdapter, String> {
     let opened = match file.architecture() {
         Some("controlvector") => {
             let adapter = Adapter { directions: control_vector::read(&file, weights)?, ..Adapter::default() };
-            OpenAdapter { adapter, kind: AdapterKind::ControlVector, rank: 0, invocation: Vec::new() }
+            OpenAdapter { adapter, kind: AdapterKind::ControlVector, rank: 0, invocation: Vec::new(), unused: Vec::new() }
         }
         _ => lora::read(&file, weights)?,
     };

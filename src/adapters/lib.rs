@@ -1,8 +1,8 @@
 //! Reads the files of adapters, and fits them to a model: LoRA in GGUF files and PEFT's folders, DoRA, and control vectors.
 //!
 //! # Invariants
-//! - Nothing is half loaded and nothing is skipped: every tensor of a file is a change of the model, or the file is refused and the error
-//!   names the tensor.
+//! - Nothing is half loaded and nothing is skipped: every tensor of a file is a change of the model, or names a matrix that the model does
+//!   not use ([`OpenAdapter::unused`]), or the file is refused and the error names the tensor.
 //! - A change has the model's shapes, finite numbers, and the name that the model's file gives the tensor.
 //! - Memory is reserved after the sizes were compared with the file's length and with a bound for the whole adapter.
 
@@ -22,7 +22,7 @@ mod tests;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use engine::{Adapter, ChangeKind};
+use engine::{Adapter, ChangeKind, WeightChange};
 pub use error::AdapterError;
 use model::Weights;
 
@@ -35,6 +35,9 @@ pub struct OpenAdapter {
     pub rank: usize,
     /// The tokens of the prompt that switch it on, at their last occurrence (activated LoRA). Empty: the whole prompt has it.
     pub invocation: Vec<u32>,
+    /// The file's matrices that the model has and does not use, so that their changes have no effect: those of draft heads, and keys and
+    /// values of layers that read another layer's.
+    pub unused: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +57,23 @@ pub fn first_row(invocation: &[u32], prompt: &[u32]) -> Option<u32> {
 }
 
 impl OpenAdapter {
+    /// An adapter of these changes.
+    ///
+    /// # Errors
+    /// If there is none.
+    fn of_changes(changes: Vec<WeightChange>, invocation: Vec<u32>, unused: Vec<String>) -> Result<Self, String> {
+        if changes.is_empty() {
+            return Err("the adapter changes no matrix that the model uses".to_owned());
+        }
+        let of = |change: &WeightChange| match &change.kind {
+            ChangeKind::Low(low) => (low.rank, low.gain.is_some()),
+            ChangeKind::Replacement(_) => (0, false),
+        };
+        let rank = changes.iter().map(|change| of(change).0).max().unwrap_or(0);
+        let kind = if changes.iter().any(|change| of(change).1) { AdapterKind::Dora } else { AdapterKind::Lora };
+        Ok(Self { adapter: Adapter { changes, directions: Vec::new() }, kind, rank, invocation, unused })
+    }
+
     /// Keeps the directions behind these layers. Changes of weights stay.
     pub fn within(mut self, layers: &RangeInclusive<usize>) -> Self {
         self.adapter.directions.retain(|direction| layers.contains(&direction.layer));
@@ -71,15 +91,6 @@ pub fn open(path: &Path, weights: &Weights) -> Result<OpenAdapter, AdapterError>
         false => gguf_file::open(path, weights),
     };
     opened.map_err(|fault| AdapterError::new(path, fault))
-}
-
-/// The largest rank of an adapter's changes.
-fn largest_rank(adapter: &Adapter) -> usize {
-    let rank = |kind: &ChangeKind| match kind {
-        ChangeKind::Low(low) => low.rank,
-        ChangeKind::Replacement(_) => 0,
-    };
-    adapter.changes.iter().map(|change| rank(&change.kind)).max().unwrap_or(0)
 }
 
 /// Checks the tokens that switch an activated LoRA on. `field` names them in the error.

@@ -4,15 +4,15 @@
 //! stack. In the table of tokens the halves' roles are turned round: `lora_a` [vocab, rank] is a table, and `lora_b` [hidden, rank] turns
 //! its rows into embeddings.
 
-use engine::{Adapter, LowRank};
+use engine::LowRank;
 use gguf::{GgufFile, TensorInfo};
 use model::Weights;
 
+use crate::OpenAdapter;
 use crate::assemble::Assembly;
 use crate::budget::Budget;
 use crate::gguf_file::numbers;
 use crate::targets::{Shape, Targets};
-use crate::{AdapterKind, OpenAdapter};
 
 const TABLE: &str = "token_embd.weight";
 
@@ -32,7 +32,7 @@ pub fn read(file: &GgufFile, weights: &Weights) -> Result<OpenAdapter, String> {
     let alpha = alpha(file)?;
     let invocation = invocation(file, weights)?;
     let targets = Targets::of(weights);
-    let (mut assembly, mut budget) = (Assembly::default(), Budget::default());
+    let (mut assembly, mut budget, mut unused) = (Assembly::default(), Budget::default(), Vec::new());
     let pairs = pairs(file)?;
     if pairs.is_empty() {
         return Err("the adapter has no tensors".to_owned());
@@ -44,11 +44,13 @@ pub fn read(file: &GgufFile, weights: &Weights) -> Result<OpenAdapter, String> {
         let (first, second) = (numbers(file, halves.a, &mut budget)?, numbers(file, halves.b, &mut budget)?);
         let (a, b) = if halves.name == TABLE { (transposed(&second, rank), first) } else { (first, second) };
         let scale = if alpha == 0.0 { 1.0 } else { alpha / rank as f32 };
+        if placements.is_empty() {
+            unused.push(halves.name.to_owned());
+        }
         assembly.add(halves.name, LowRank { rank, a, b, scale, gain: None }, shape, placements);
     }
     let changes = assembly.finish(&targets.all, &mut budget)?;
-    let adapter = Adapter { changes, directions: Vec::new() };
-    Ok(OpenAdapter { rank: crate::largest_rank(&adapter), adapter, kind: AdapterKind::Lora, invocation })
+    OpenAdapter::of_changes(changes, invocation, unused)
 }
 
 fn check_kind(file: &GgufFile, weights: &Weights) -> Result<(), String> {

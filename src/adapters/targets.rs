@@ -1,6 +1,6 @@
 //! [`Targets`]: the matrices of a model that adapters may change, by every name that a file may give them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use model::{FUSED, StackLayout, TensorRole, Weight, Weights};
 
@@ -128,6 +128,7 @@ impl<'a> Targets<'a> {
             slots.insert((role, layer), (shape, Placement { target, matrix: None, first_row, rows: shape.rows, from_row: 0 }));
         }
         targets.name_wholes();
+        targets.name_unused();
         for (&(role, layer), &(shape, at)) in &slots {
             targets.name_role(role, layer, shape, at);
         }
@@ -156,6 +157,19 @@ impl<'a> Targets<'a> {
             let (name, shape) = (self.all[index].name.clone(), self.all[index].shape);
             let whole = Placement { target: index, matrix: None, first_row: 0, rows: shape.rows, from_row: 0 };
             self.add(name, shape, vec![whole]);
+        }
+    }
+
+    /// Adds the matrices of the file that no role has: those of draft heads, and keys of layers that read another layer's.
+    fn name_unused(&mut self) {
+        let weights = self.weights;
+        let of_roles = weights.by_role.values().flat_map(|weight| [Some(weight.tensor), weight.scale]);
+        let used: HashSet<usize> = of_roles.flatten().chain(weights.part_tensors.iter().copied()).collect();
+        for (_, tensor) in weights.file.tensors().iter().enumerate().filter(|(index, _)| !used.contains(index)) {
+            let dim = |index: usize| tensor.dims.get(index).map_or(1, |&dim| dim as usize);
+            if tensor.dims.len() > 1 && dim(3) == 1 {
+                self.add(tensor.name.clone(), Shape { count: dim(2), rows: dim(1), cols: dim(0) }, Vec::new());
+            }
         }
     }
 
@@ -196,7 +210,7 @@ impl<'a> Targets<'a> {
         }
     }
 
-    /// Finds where the rows of a change lie that a file gives under `name`.
+    /// Finds where the rows of a change lie that a file gives under `name`. Empty: in a matrix that the model does not use.
     ///
     /// # Errors
     /// Says why the model has no place for it.
@@ -223,7 +237,7 @@ impl<'a> Targets<'a> {
             Some(AttnKB | AttnVB) => "is a half of latent attention's combined matrix, which is not multiplied with by itself",
             Some(SsmConv | SsmConvQ | SsmConvK | SsmConvV | ShortConv) => "is a convolution",
             Some(PositionEmbd | TokenTypes | PerLayerTokenEmbd | NextnTokenEmbd) => "is a table that adapters cannot change",
-            None => "is not used by the model's layers",
+            None => "is not used by the model",
             _ if name.contains("norm") => "is a norm",
             _ => "is no matrix that the model multiplies with",
         };

@@ -6,6 +6,7 @@ use model::QUANTS;
 use model::testing::{Random, TinyModel, random_blocks};
 
 use crate::AdapterKind;
+use crate::targets::{Shape, Targets};
 use crate::testing::{Bench, assert_close, delta, head, lora, product, tiny, values, with_pair};
 
 const Q: (&str, [usize; 3], usize) = ("blk.1.attn_q.weight", [64, 64, 1], 4);
@@ -346,4 +347,60 @@ fn control_vectors_that_do_not_fit_are_refused_by_name() {
         let error = bench.fault(&file);
         assert!(error.contains(fault), "{error}");
     }
+}
+
+/// Tensors of two and more dimensions that adapters cannot change, and why.
+const NOT_CHANGED: &[(&str, &str)] = &[
+    ("attn_k_b.weight", "is a half of latent attention's combined matrix"),
+    ("attn_v_b.weight", "is a half of latent attention's combined matrix"),
+    ("altup_correct_coef.weight", "is no matrix that the model multiplies with"),
+    ("altup_predict_coef.weight", "is no matrix that the model multiplies with"),
+    ("conv1d.weight", "is a convolution"),
+    ("conv.weight", "is a convolution"),
+    ("ssm_norm.weight", "is a norm"),
+    ("ssm_a", "is no matrix that the model multiplies with"),
+    ("ssm_d", "is no matrix that the model multiplies with"),
+    ("_exps.bias", "is no matrix that the model multiplies with"),
+    ("token_embd.weight", "is a table that adapters cannot change"),
+];
+
+#[test]
+fn the_matrices_of_each_architecture_are_changed_or_refused_by_name() {
+    let (_, all) = fixtures::architectures::architectures();
+    let names = ["deepseek2-moe", "gemma3n-dense", "gpt-oss-moe", "falcon-h1-dense", "lfm2-dense", "qwen3next-moe", "mamba-dense"];
+    let mut seen = 0;
+    for architecture in all.iter().filter(|architecture| names.contains(&architecture.name.as_str())) {
+        let bench = Bench::of(&architecture.build());
+        let targets = Targets::of(&bench.weights);
+        for tensor in bench.weights.file.tensors().iter().filter(|tensor| tensor.dims.len() > 1) {
+            let dim = |i: usize| tensor.dims.get(i).map_or(1, |&dim| dim as usize);
+            let shape = Shape { cols: dim(0), rows: dim(1), count: dim(2) };
+            match targets.place(&tensor.name, shape) {
+                Ok([only]) => assert_eq!((&targets.all[only.target].name, targets.all[only.target].shape), (&tensor.name, shape)),
+                Ok(many) => assert!(many.is_empty(), "{} is held as one", tensor.name),
+                Err(error) => {
+                    let why = NOT_CHANGED.iter().find(|(end, _)| tensor.name.ends_with(end)).unwrap_or_else(|| panic!("{error}"));
+                    assert!(error.contains(&format!("{} {}", tensor.name, why.1)), "{}: {error}", architecture.name);
+                }
+            }
+            seen += 1;
+        }
+    }
+    assert!(seen > 300, "{seen} matrices");
+}
+
+#[test]
+fn matrices_that_the_model_does_not_use_change_nothing_and_are_named() {
+    let extra = |name: &str| tiny("llama").build().tensor_f32(name, &[64, 32], &values(name, 64 * 32));
+    let idle = ("blk.2.nextn.eh_proj.weight", [64, 32, 1], 2);
+    let bench = Bench::of(&extra(idle.0));
+    let opened = bench.open(&lora("llama", &[Q, idle]));
+    assert_eq!((opened.adapter.changes.len(), &opened.unused[..]), (1, &[idle.0.to_owned()][..]));
+    let error = bench.fault(&lora("llama", &[Q, (idle.0, [32, 32, 1], 2)]));
+    assert!(
+        error.contains("blk.2.nextn.eh_proj.weight: the adapter changes 32 rows of 32 columns, but the model has 32 rows of 64"),
+        "{error}"
+    );
+    let error = bench.fault(&lora("llama", &[idle]));
+    assert!(error.contains("the adapter changes no matrix that the model uses"), "{error}");
 }
