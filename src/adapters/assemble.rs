@@ -21,6 +21,7 @@ pub struct Piece {
 #[derive(Default)]
 pub struct Assembly {
     pieces: BTreeMap<usize, Vec<Piece>>,
+    whole: BTreeMap<usize, (String, Vec<f32>)>,
 }
 
 impl Assembly {
@@ -41,12 +42,36 @@ impl Assembly {
         }
     }
 
+    /// Sets all weights of a tensor.
+    ///
+    /// # Errors
+    /// If the placement is only a part of the tensor.
+    pub fn replace(&mut self, name: &str, all: Vec<f32>, placements: &[Placement], targets: &[Target]) -> Result<(), String> {
+        let [at] = placements else {
+            return Err(format!("{name} is saved whole, but the model holds it as several tensors: merge the adapter into the model"));
+        };
+        let target = &targets[at.target];
+        if at.matrix.is_some_and(|_| target.shape.count > 1) || at.rows != target.shape.rows {
+            return Err(format!("{name} is saved whole, but is a part of the model's {}: merge the adapter into the model", target.name));
+        }
+        match self.whole.insert(at.target, (name.to_owned(), all)) {
+            Some((other, _)) => Err(format!("{other} and {name} both replace {}", target.name)),
+            None => Ok(()),
+        }
+    }
+
     /// The change of each tensor.
     ///
     /// # Errors
     /// If two pieces change the same rows, or if a change is larger than the budget or than float32 can hold.
     pub fn finish(self, targets: &[Target], budget: &mut Budget) -> Result<Vec<WeightChange>, String> {
         let mut changes = Vec::new();
+        for (index, (name, all)) in self.whole {
+            if let Some(piece) = self.pieces.get(&index).and_then(|pieces| pieces.first()) {
+                return Err(format!("{} changes {}, which {name} replaces", piece.name, targets[index].name));
+            }
+            changes.push(change(&targets[index], ChangeKind::Replacement(all)));
+        }
         for (index, pieces) in self.pieces {
             let target = &targets[index];
             refuse_overlaps(&pieces, target)?;

@@ -27,4 +27,9 @@ impl Budget {
         self.left -= count;
         Ok(count)
     }
+
+    /// Returns the count of numbers that are no longer held.
+    pub fn give_back(&mut self, count: usize) {
+        self.left += count;
+    }
 }

@@ -12,6 +12,7 @@ mod control_vector;
 mod error;
 mod gguf_file;
 mod lora;
+mod peft;
 mod targets;
 
 #[cfg(test)]
@@ -87,7 +88,7 @@ impl OpenAdapter {
 /// [`AdapterError`] names the file, and what of it cannot be read or does not fit the model.
 pub fn open(path: &Path, weights: &Weights) -> Result<OpenAdapter, AdapterError> {
     let opened = match path.is_dir() {
-        true => Err("folders cannot be read yet".to_owned()),
+        true => peft::open(path, weights),
         false => gguf_file::open(path, weights),
     };
     opened.map_err(|fault| AdapterError::new(path, fault))

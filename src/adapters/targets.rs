@@ -82,6 +82,8 @@ impl std::fmt::Display for Shape {
 pub struct Target {
     pub name: String,
     pub shape: Shape,
+    /// The roles that its rows have, with their layer and the first row in each matrix.
+    roles: Vec<(TensorRole, usize, usize)>,
 }
 
 /// Where rows of a change lie in a target.
@@ -121,10 +123,11 @@ impl<'a> Targets<'a> {
             let Some(shape) = shape_of(weights, role, layer) else { continue };
             let (name, whole) = targets.tensor_of(role, layer, weight, shape);
             let target = *by_name.entry(name.clone()).or_insert_with(|| {
-                targets.all.push(Target { name, shape: whole });
+                targets.all.push(Target { name, shape: whole, roles: Vec::new() });
                 targets.all.len() - 1
             });
             let first_row = if whole == shape { 0 } else { weight.offset / weight.quant.row_bytes(weight.cols).max(1) };
+            targets.all[target].roles.push((role, layer, first_row));
             slots.insert((role, layer), (shape, Placement { target, matrix: None, first_row, rows: shape.rows, from_row: 0 }));
         }
         targets.name_wholes();
@@ -242,6 +245,27 @@ impl<'a> Targets<'a> {
             _ => "is no matrix that the model multiplies with",
         };
         format!("{shown} {why}: an adapter of it cannot be used")
+    }
+
+    /// Row `row` of matrix `matrix` of a target, as the model multiplies with it.
+    pub fn base_row(&self, target: usize, matrix: usize, row: usize, out: &mut Vec<f32>) -> Result<(), String> {
+        let target = &self.all[target];
+        let missing = || format!("{}: row {row} has no weights", target.name);
+        let holds = |&&(role, layer, first): &&(TensorRole, usize, usize)| {
+            shape_of(self.weights, role, layer).is_some_and(|shape| (first..first + shape.rows).contains(&row))
+        };
+        let &(role, layer, first) = target.roles.iter().find(holds).ok_or_else(missing)?;
+        let weight = self.weights.get(role, layer).ok_or_else(missing)?;
+        let part = self.weights.part(weight, matrix, target.shape.count);
+        let row_bytes = part.quant.row_bytes(part.cols);
+        let bytes = self.weights.data(&part).get((row - first) * row_bytes..).and_then(|rest| rest.get(..row_bytes)).ok_or_else(missing)?;
+        out.resize(part.cols, 0.0);
+        (part.quant.dequantize)(bytes, out);
+        let scales = self.weights.scales(weight);
+        if let Some(scale) = scales.get(matrix).or(scales.first()) {
+            out.iter_mut().for_each(|x| *x *= scale);
+        }
+        Ok(())
     }
 }
 

@@ -131,3 +131,77 @@ pub fn assert_close(found: &[f32], expected: &[f32]) {
         assert!((found - expected).abs() <= 1e-5 * (1.0 + expected.abs()), "element {i} is {found}, expected {expected}");
     }
 }
+
+/// A folder as PEFT writes it.
+pub struct PeftFolder {
+    pub config: serde_json::Value,
+    /// Names, shapes (outermost dimension first) and numbers.
+    pub tensors: Vec<(String, Vec<usize>, Vec<f32>)>,
+}
+
+impl PeftFolder {
+    pub fn new() -> Self {
+        let config = serde_json::json!({"peft_type": "LORA", "base_model_name_or_path": "org/base", "r": 4, "lora_alpha": 8,
+            "target_modules": ["q_proj"], "bias": "none", "fan_in_fan_out": false, "init_lora_weights": true, "modules_to_save": null,
+            "rank_pattern": {}, "alpha_pattern": {}, "use_rslora": false, "use_dora": false, "qalora_group_size": 16});
+        Self { config, tensors: Vec::new() }
+    }
+
+    pub fn set(mut self, key: &str, value: impl Into<serde_json::Value>) -> Self {
+        self.config[key] = value.into();
+        self
+    }
+
+    /// Adds a tensor whose numbers follow from its name.
+    pub fn tensor(mut self, name: &str, shape: &[usize]) -> Self {
+        let name = format!("base_model.model.{name}");
+        let numbers = values(&name, shape.iter().product());
+        self.tensors.push((name, shape.to_vec(), numbers));
+        self
+    }
+
+    /// Adds both halves of a module's change.
+    pub fn pair(self, module: &str, [rows, cols]: [usize; 2], rank: usize) -> Self {
+        self.tensor(&format!("{module}.lora_A.weight"), &[rank, cols]).tensor(&format!("{module}.lora_B.weight"), &[rows, rank])
+    }
+
+    pub fn numbers(&self, name: &str) -> &[f32] {
+        let name = format!("base_model.model.{name}");
+        &self.tensors.iter().find(|(known, ..)| *known == name).unwrap().2
+    }
+
+    /// The bytes of `adapter_model.safetensors`.
+    pub fn tensor_bytes(&self) -> Vec<u8> {
+        let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
+        header.insert("__metadata__".into(), serde_json::json!({"format": "pt"}));
+        for (name, shape, numbers) in &self.tensors {
+            let start = data.len();
+            data.extend(numbers.iter().flat_map(|x| x.to_le_bytes()));
+            header.insert(name.clone(), serde_json::json!({"dtype": "F32", "shape": shape, "data_offsets": [start, data.len()]}));
+        }
+        let header = serde_json::Value::Object(header).to_string();
+        [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &data].concat()
+    }
+
+    pub fn write(&self, dir: &std::path::Path) -> PathBuf {
+        let path = dir.join("adapter");
+        std::fs::create_dir_all(&path).unwrap();
+        std::fs::write(path.join("adapter_config.json"), self.config.to_string()).unwrap();
+        std::fs::write(path.join("adapter_model.safetensors"), self.tensor_bytes()).unwrap();
+        path
+    }
+
+    pub fn open(&self, bench: &Bench) -> OpenAdapter {
+        open(&self.write(bench.dir.path()), &bench.weights).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    pub fn fault(&self, bench: &Bench) -> String {
+        open(&self.write(bench.dir.path()), &bench.weights).map(|_| ()).unwrap_err().fault
+    }
+}
+
+/// The change of a tensor.
+pub fn change_of<'a>(opened: &'a OpenAdapter, tensor: &str) -> &'a WeightChange {
+    let found = opened.adapter.changes.iter().find(|change| change.tensor == tensor);
+    found.unwrap_or_else(|| panic!("{tensor} is not changed"))
+}

@@ -132,7 +132,7 @@ fn is_buffer(tensor: &Tensor) -> bool {
 }
 
 /// Every rule that matches a name, with the rule's number, the name's numbers and its ending.
-fn places<'a>(family: &'static Family, name: &'a str) -> Vec<(usize, &'static Rule, Vec<u32>, &'a str)> {
+pub fn places<'a>(family: &'static Family, name: &'a str) -> Vec<(usize, &'static Rule, Vec<u32>, &'a str)> {
     let ending = [".weight", ".bias"].into_iter().find(|ending| name.ends_with(ending));
     let Some(ending) = ending else { return Vec::new() };
     let (stem, ending) = name.split_at(name.len() - ending.len());
@@ -181,7 +181,7 @@ fn built(checkpoint: &Checkpoint, name: String, target: &Target, shape: &Shape) 
 }
 
 /// The rows to take from a tensor, as one or more selections.
-fn choices(how: TensorTransform, dims: &[u64], shape: &Shape) -> Vec<RowSelection> {
+pub fn choices(how: TensorTransform, dims: &[u64], shape: &Shape) -> Vec<RowSelection> {
     let (head, rotated) = (u64::from(shape.head_dim), u64::from(shape.rotated));
     // The rows of each expert.
     let rows = dims.len().checked_sub(2).map_or(1, |at| dims[at]);

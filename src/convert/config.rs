@@ -22,11 +22,27 @@ pub type Names<'a> = &'a [&'a str];
 impl Config {
     pub fn open(dir: &Path) -> Fallible<Self> {
         let path = dir.join("config.json");
-        match json::read(&path)? {
-            Some(values @ Value::Object(_)) => Ok(Self { path, values }),
-            Some(_) => fault(&path, "is not a JSON object"),
+        match Self::read(&path, json::MAX_BYTES)? {
+            Some(config) => Ok(config),
             None => fault(&path, "does not exist: expected the folder of a Hugging Face checkpoint"),
         }
+    }
+
+    /// Reads a file of at most `most` bytes. None if there is no such file.
+    ///
+    /// # Errors
+    /// If the file is longer, or is not a JSON object.
+    pub fn read(path: &Path, most: u64) -> Fallible<Option<Self>> {
+        match json::read_bounded(path, most)? {
+            Some(values @ Value::Object(_)) => Ok(Some(Self { path: path.to_owned(), values })),
+            Some(_) => fault(path, "is not a JSON object"),
+            None => Ok(None),
+        }
+    }
+
+    /// The names and values of all settings, in the order of the file.
+    pub fn all(&self) -> impl Iterator<Item = (&String, &Value)> {
+        self.values.as_object().into_iter().flatten()
     }
 
     /// The section `name`. None if the file does not have it. `defaults`, a JSON object, supplies values that the section lacks.

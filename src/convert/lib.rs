@@ -28,6 +28,7 @@ mod family;
 mod general;
 mod json;
 mod metadata;
+mod modules;
 mod output_header;
 mod pattern;
 mod rope;
@@ -38,5 +39,8 @@ mod table;
 mod vocabulary;
 mod write;
 
+pub use config::Config;
 pub use convert::{Conversion, Options, Report, TensorReport};
 pub use error::ConvertError;
+pub use modules::{HeadSizes, ModulePart, classes_of, parts_of};
+pub use shard::{Shard, Tensor, float_type};
