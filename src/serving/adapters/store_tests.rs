@@ -20,7 +20,7 @@ struct Shelf {
 fn adapter() -> OpenAdapter {
     let directions = vec![Direction { layer: 1, vector: vec![0.0; BYTES as usize / 4] }];
     let adapter = Adapter { directions, ..Adapter::default() };
-    OpenAdapter { adapter, kind: AdapterKind::ControlVector, rank: 0, invocation: Vec::new() }
+    OpenAdapter { adapter, kind: AdapterKind::ControlVector, rank: 0, invocation: Vec::new(), unused: Vec::new() }
 }
 
 impl Shelf {
