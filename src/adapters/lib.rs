@@ -16,6 +16,8 @@ mod peft;
 mod targets;
 
 #[cfg(test)]
+mod hostile_tests;
+#[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
