@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::cache_type::CacheType;
 use model::{CacheWindow, ModelSpec, TensorRole, Weight, Weights};
 
 /// A kind of backend. [`crate::BACKENDS`] lists the backends of this build.
@@ -130,6 +131,8 @@ pub struct EngineInfo {
     pub index: u32,
     /// The bytes of a KV block in all layers.
     pub kv_block_bytes: u64,
+    /// How keys and values are stored.
+    pub cache_type: CacheType,
     /// The bytes of all weights, in the memory that the engine computes from.
     pub weight_bytes: u64,
     /// The part of `weight_bytes` that a decode step reads.

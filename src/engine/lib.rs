@@ -6,6 +6,7 @@
 mod adapter;
 mod batch;
 mod block_tables;
+mod cache_type;
 mod check;
 pub mod cpu;
 #[cfg(feature = "cuda")]
@@ -37,6 +38,7 @@ pub use model::{CacheWindow, Pooling};
 pub use adapter::{Adapter, AdapterUse, ChangeKind, Direction, LowRank, SequenceAdapters, WeightChange};
 pub use batch::{Batch, DraftRequest, Input, MAX_HEAD_DRAFTS, Masks, Sampled, Scored, SlotInit, StepId, StepOutput, VectorRequest};
 pub use block_tables::BlockTables;
+pub use cache_type::CacheType;
 pub use device::{Backend, Budget, Device, DeviceInfo};
 pub use encoder::{Encoder, EncoderOptions, Picture};
 pub use engine::Engine;

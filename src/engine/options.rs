@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::DeviceMemory;
+use super::{CacheType, DeviceMemory};
 use model::ModelSpec;
 
 #[derive(Clone, Debug)]
@@ -19,6 +19,8 @@ pub struct EngineOptions {
     pub gpu_memory_fraction: f64,
     /// Tokens per KV block: a multiple of 32.
     pub block_size: usize,
+    /// How keys and values are stored. None: as the device does by itself.
+    pub cache_type: Option<CacheType>,
     /// The most sequences per batch. 0: the device's default.
     pub max_slots: usize,
     /// The most rows per batch. 0: the device's default, but at least one per sequence slot.
@@ -65,6 +67,7 @@ impl Default for EngineOptions {
             kv_tokens: 0,
             gpu_memory_fraction: 0.9,
             block_size: 32,
+            cache_type: None,
             max_slots: 0,
             max_batch_tokens: 0,
             state_slots: 0,

@@ -78,6 +78,17 @@ impl Rope {
         self.positions.iter().map(|&position| position as u8)
     }
 
+    /// The elements of a pair.
+    pub fn elements(&self, pair: usize) -> [usize; 2] {
+        let pairs = self.frequencies.len();
+        match self.pairing {
+            RopePairing::Adjacent => [2 * pair, 2 * pair + 1],
+            RopePairing::Halves => [pair, pairs + pair],
+            RopePairing::Quarters if pair < pairs / 2 => [pair, pairs / 2 + pair],
+            RopePairing::Quarters => [pairs / 2 + pair, pairs + pair],
+        }
+    }
+
     /// Writes the cosines of a row's positions, then their sines [2, pairs].
     pub fn rotation(&self, positions: [u32; 3], out: &mut [f32]) {
         let (cos, sin) = out.split_at_mut(self.frequencies.len());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::testing::{open, options};
 use super::{CpuEngine, CpuOptions, simd};
-use crate::{Batch, Engine, Input, SlotInit, StepOutput, VectorRequest};
+use crate::{Batch, CacheType, Engine, Input, SlotInit, StepOutput, VectorRequest};
 use fixtures::architectures::{Architecture, architectures};
 use logits::SamplingParams;
 
@@ -15,8 +15,11 @@ const BOUND: f64 = 2e-3;
 const ROUGH: &[&str] = &["gemma3n-dense", "gemma4-dense", "gemma4-moe"];
 const ROUGH_BOUND: f64 = 8e-3;
 
-fn engine(model: &Architecture) -> Result<CpuEngine, String> {
-    let options = CpuOptions { context: 256, num_blocks: 8 * 16, max_batch_tokens: 256, ..options() };
+/// The largest difference of a logit between a cache in float32 and one in fewer bits, in standard deviations of the row.
+const PACKED_BOUNDS: [(CacheType, f64); 2] = [(CacheType::F16, 1e-2), (CacheType::Q8, 1e-1)];
+
+fn engine(model: &Architecture, cache_type: CacheType) -> Result<CpuEngine, String> {
+    let options = CpuOptions { context: 256, num_blocks: 8 * 16, max_batch_tokens: 256, cache_type, ..options() };
     open(&model.build(), &options, simd::dispatch::available()[0])
 }
 
@@ -82,12 +85,10 @@ fn difference(got: &[f32], expected: &[f32]) -> f64 {
 }
 
 /// The worst difference over all prompts. Fails if the bits depend on how a prompt is cut into chunks.
-fn check(model: &Architecture, prompts: &[Vec<u32>]) -> Result<f64, String> {
-    let mut engine = engine(model)?;
-    let bound = if ROUGH.contains(&&*model.name) { ROUGH_BOUND } else { BOUND };
+fn check(engine: &mut CpuEngine, bound: f64, prompts: &[Vec<u32>], logits: &[Vec<f32>]) -> Result<f64, String> {
     let mut worst = 0f64;
-    for (prompt, expected) in prompts.iter().zip(&model.logits) {
-        let whole = last_logits(&mut engine, prompt, prompt.len());
+    for (prompt, expected) in prompts.iter().zip(logits) {
+        let whole = last_logits(engine, prompt, prompt.len());
         let difference = difference(&whole, expected);
         if difference.is_nan() || difference > bound {
             return Err(format!("{} ids: differs by {difference:.1e} standard deviations, more than {bound:.1e}", prompt.len()));
@@ -95,7 +96,7 @@ fn check(model: &Architecture, prompts: &[Vec<u32>]) -> Result<f64, String> {
         worst = worst.max(difference);
         for chunk in [1, 13] {
             let bits = |logits: &[f32]| logits.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
-            if bits(&last_logits(&mut engine, prompt, chunk)) != bits(&whole) {
+            if bits(&last_logits(engine, prompt, chunk)) != bits(&whole) {
                 return Err(format!("{} ids: other bits in chunks of {chunk}", prompt.len()));
             }
         }
@@ -103,8 +104,8 @@ fn check(model: &Architecture, prompts: &[Vec<u32>]) -> Result<f64, String> {
     Ok(worst)
 }
 
-#[test]
-fn every_architecture_has_the_logits_of_the_reference() {
+/// Compares all models with the bound. Prints the worst difference of each.
+fn check_all(check: impl Fn(&Architecture, &[Vec<u32>]) -> Result<f64, String>) {
     let (prompts, models) = architectures();
     let only = std::env::var("PENSTOCK_TEST_ARCHITECTURE").ok();
     let mut wrong = Vec::new();
@@ -125,13 +126,33 @@ fn every_architecture_has_the_logits_of_the_reference() {
 }
 
 #[test]
+fn every_architecture_has_the_logits_of_the_reference() {
+    check_all(|model, prompts| {
+        let bound = if ROUGH.contains(&&*model.name) { ROUGH_BOUND } else { BOUND };
+        check(&mut engine(model, CacheType::F32)?, bound, prompts, &model.logits)
+    });
+}
+
+#[test]
+fn every_architecture_runs_with_a_cache_of_fewer_bits() {
+    for (cache_type, bound) in PACKED_BOUNDS {
+        println!("{cache_type}");
+        check_all(|model, prompts| {
+            let mut whole = engine(model, CacheType::F32)?;
+            let logits: Vec<_> = prompts.iter().map(|prompt| last_logits(&mut whole, prompt, prompt.len())).collect();
+            check(&mut engine(model, cache_type)?, bound, prompts, &logits)
+        });
+    }
+}
+
+#[test]
 fn encoders_have_the_vectors_of_the_reference() {
     let (prompts, models) = architectures();
     let mut wrong = Vec::new();
     let encoders: Vec<_> = models.iter().filter(|model| !model.vectors.is_empty()).collect();
     assert_eq!(encoders.len(), 7);
     for model in encoders {
-        let mut engine = match engine(model) {
+        let mut engine = match engine(model, CacheType::F32) {
             Ok(engine) => engine,
             Err(error) => {
                 wrong.push(format!("{}: {error}", model.name));

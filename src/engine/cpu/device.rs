@@ -4,7 +4,8 @@ use std::path::Path;
 
 use super::cut::Cut;
 use super::draft_head;
-use super::engine::{CpuEngine, CpuOptions, cache_layout, with_draft_head};
+use super::engine::{CpuEngine, CpuOptions, with_draft_head};
+use super::layout::whole_layout;
 use super::simd::{Kernels, dispatch};
 use crate::device::{Budget, Device, DeviceInfo};
 use crate::info::weight_bytes;
@@ -63,8 +64,10 @@ impl Device for Cpu {
         let whole = if options.draft_head { with_draft_head(weights).unwrap_or_default() } else { None };
         let head_bytes = whole.as_ref().map_or(0, |whole| draft_head::head_bytes(whole)[0]);
         let head_block = whole.map_or(0, |whole| draft_head::block_bytes(&whole.spec, options.block_size));
+        let layout = whole_layout(weights, options.cache_type.unwrap_or_default())?;
+        let kv_block = layout.bytes(1, options.block_size).unwrap_or(u64::MAX).saturating_add(head_block);
         let weights = weight_bytes(weights, |weight| weight.num_bytes() as u64).0.saturating_add(head_bytes);
-        let kv_block = cache_layout(spec).bytes(1, options.block_size).unwrap_or(u64::MAX).saturating_add(head_block);
+        
         let state = spec.state_bytes().saturating_mul(n(options.state_slots + options.draft_states));
         Ok(Budget { weights, kv_block, groups: CacheGroup::of(spec), state, scratch })
     }
@@ -87,6 +90,7 @@ fn open_with(weights: Weights, options: &EngineOptions, kernels: &'static Kernel
         num_blocks,
         least_blocks: least_blocks(&groups, num_blocks, options),
         block_size: options.block_size,
+        cache_type: options.cache_type.unwrap_or_default(),
         max_slots: options.max_slots,
         max_batch_tokens: options.max_batch_tokens,
         state_slots: options.state_slots,
@@ -131,6 +135,8 @@ fn host_memory(root: &Path) -> Option<DeviceMemory> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use super::super::layout::plain_layout;
+    use crate::CacheType;
     use crate::cpu::simd::attend::CacheLayout;
     use model::testing::TinyModel;
     use model::{Arch, ModelSpec};
@@ -140,8 +146,8 @@ mod tests {
         let options = EngineOptions { context: 131_072, max_slots: 32, max_batch_tokens: 512, ..EngineOptions::default() };
         let bytes = |layout: CacheLayout, groups: &[CacheGroup]| layout.bytes(pool_blocks(groups, &options), options.block_size).unwrap();
         let whole: Vec<usize> = (0..spec.num_layers()).collect();
-        let whole = CacheLayout::new(cache_layout(spec).layers, std::iter::once(&whole[..]));
-        [bytes(cache_layout(spec), &CacheGroup::of(spec)), bytes(whole, &[CacheGroup::default()])].map(|bytes| bytes as f64 / 1e9)
+        let whole = CacheLayout::new(plain_layout(spec, CacheType::F32).layers, std::iter::once(&whole[..]));
+        [bytes(plain_layout(spec, CacheType::F32), &CacheGroup::of(spec)), bytes(whole, &[CacheGroup::default()])].map(|bytes| bytes as f64 / 1e9)
     }
 
     #[test]

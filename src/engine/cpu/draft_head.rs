@@ -20,7 +20,7 @@ use crate::check::{CheckedBatch, Limits, Places};
 use crate::picture_layout::PictureLayout;
 use crate::program::{Program, Scope};
 use crate::rope::{Rope, ropes};
-use crate::{Batch, DraftHeadInfo, DraftRequest, EngineError, Input, KvCapacity, MAX_HEAD_DRAFTS};
+use crate::{Batch, CacheType, DraftHeadInfo, DraftRequest, EngineError, Input, KvCapacity, MAX_HEAD_DRAFTS};
 use model::{ModelSpec, TensorRole, Weights};
 
 pub struct DraftHead {
@@ -110,7 +110,7 @@ impl DraftHead {
         // a block per sequence slot for guessed tokens lies behind those of the model's cache
         let block_size = limits.kv.block_size;
         let all_blocks = num_blocks + limits.max_slots;
-        let sizes = MemorySizes { num_blocks: all_blocks, block_size, state_slots: 0, draft_states: 0 };
+        let sizes = MemorySizes { num_blocks: all_blocks, block_size, cache_type: CacheType::F32, state_slots: 0, draft_states: 0 };
         let member = Member::with_layout(kernels, &whole, &program, (layout(&whole.spec), sizes))?;
         let kv = KvCapacity::blocks(all_blocks, block_size);
         let max_batch_tokens = limits.max_slots * (MOST_LACKING + 1);

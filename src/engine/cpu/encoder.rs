@@ -11,7 +11,7 @@ use crate::encoder::{Encoder, Picture, grids};
 use crate::picture_layout::PictureLayout;
 use crate::program::{BufferId, EncoderProgram, RowSet};
 use crate::rope::Rope;
-use crate::{Batch, EngineError, KvCapacity};
+use crate::{Batch, CacheType, EngineError, KvCapacity};
 use model::{Source, TensorRole, VisionSpec, VisionWeights};
 
 pub struct CpuEncoder {
@@ -41,7 +41,7 @@ impl CpuEncoder {
 
     pub fn with_kernels(vision: VisionWeights, threads: usize, kernels: &'static Kernels) -> Result<Self, EngineError> {
         let EncoderProgram { program, input, output } = EncoderProgram::new(&vision)?;
-        let sizes = MemorySizes { num_blocks: 0, block_size: 32, state_slots: 0, draft_states: 0 };
+        let sizes = MemorySizes { num_blocks: 0, block_size: 32, cache_type: CacheType::F32, state_slots: 0, draft_states: 0 };
         let member = Member::new(kernels, &vision.weights, &program, sizes)?;
         let dim = vision.spec.tower.attention().map_or(0, |attention| attention.head_dim);
         let ropes = Rope::of_pictures(vision.spec.family.rotation, dim, vision.spec.tower.rope_pairing).into_iter().collect();

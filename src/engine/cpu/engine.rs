@@ -6,8 +6,8 @@ use super::cut::Cut;
 use super::draft_head::{self, DraftHead};
 use super::forward::Forward;
 use super::group::MemorySizes;
+use super::layout::whole_layout;
 use super::simd::Kernels;
-use super::simd::attend::{CacheLayer, CacheLayout};
 use super::simd::pool::ThreadPool;
 use crate::check::Limits;
 use crate::info::weight_bytes;
@@ -15,11 +15,10 @@ use crate::memory_ledger::CacheEntry;
 use crate::pool_blocks::grown_blocks;
 use crate::rope::ropes;
 use crate::{
-    Adapter, BackendKind, Batch, CacheGroup, DraftRequest, Engine, EngineError, EngineInfo, Input, KvCapacity, Masks, Progress, StepId,
-    StepOutput,
+    Adapter, BackendKind, Batch, CacheGroup, CacheType, DraftRequest, Engine, EngineError, EngineInfo, Input, KvCapacity, Masks, Progress, StepId, StepOutput,
 };
 use logits::SamplingState;
-use model::{LayerSpec, ModelSpec, Source, Weights};
+use model::{ModelSpec, Source, Weights};
 
 /// The time of a row of a decode step, in units of the step's time without rows: an estimate for models of 0.1 to 1 billion weights.
 const ROW_COST: f64 = 0.2;
@@ -36,6 +35,8 @@ pub struct CpuOptions {
     pub least_blocks: usize,
     /// Tokens per block: a multiple of 32.
     pub block_size: usize,
+    /// How keys and values are stored.
+    pub cache_type: CacheType,
     /// The number of sequence slots.
     pub max_slots: usize,
     /// The most rows per batch.
@@ -111,7 +112,8 @@ impl CpuEngine {
             backend: BackendKind::Cpu,
             device: format!("CPU ({})", kernels.name),
             index: 0,
-            kv_block_bytes: cache_layout(spec).bytes(1, options.block_size).unwrap_or(u64::MAX),
+            kv_block_bytes: whole_layout(&weights, options.cache_type)?.bytes(1, options.block_size).unwrap_or(u64::MAX),
+            cache_type: options.cache_type,
             weight_bytes,
             step_bytes,
             load_bandwidth: None,
@@ -122,7 +124,8 @@ impl CpuEngine {
             loop_times: None,
         };
         let (state_slots, draft_states) = (limits.kv.num_state_slots, info.draft_states);
-        let sizes = MemorySizes { num_blocks: options.num_blocks, block_size: options.block_size, state_slots, draft_states };
+        let &CpuOptions { num_blocks, block_size, cache_type, .. } = options;
+        let sizes = MemorySizes { num_blocks, block_size, cache_type, state_slots, draft_states };
         let source = Source::of(&weights);
         let threads = if options.threads == 0 { physical_cores() } else { options.threads };
         let (ropes, links) = ropes(&weights, options.context);
@@ -335,12 +338,6 @@ impl Engine for CpuEngine {
 /// [`EngineError::DraftHead`] names what is wrong with the head.
 pub fn with_draft_head(weights: &Weights) -> Result<Option<Weights>, EngineError> {
     weights.with_draft_head().map_err(|error| EngineError::DraftHead(error.fault.to_string()))
-}
-
-/// The keys and values that each layer keeps in the cache.
-pub fn cache_layout(spec: &ModelSpec) -> CacheLayout {
-    let of = |layer: &LayerSpec| layer.cached().map_or(CacheLayer::default(), |kept| CacheLayer::new(kept.heads, kept.key, kept.value));
-    CacheLayout::new(spec.layers.iter().map(of).collect(), spec.cache_groups().iter().map(|group| &group.layers[..]))
 }
 
 /// The number of physical cores. A core's second hyper-thread adds nothing to kernels that fill its vector units.

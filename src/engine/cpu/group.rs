@@ -2,9 +2,10 @@
 
 use super::adapters::{AdaptedRows, Adapters};
 use super::head::Head;
+use super::layout::cache_layout;
 use super::ops::{self, Buffers, Instruction, Step, Tensors};
 use super::simd::Kernels;
-use super::simd::attend::{CacheLayer, CacheLayout, KvCache, SequenceRows};
+use super::simd::attend::{CacheLayout, KvCache, SequenceRows};
 use super::simd::pool::ThreadPool;
 use super::simd::rows::{Rows, Scratch};
 use super::state::StateStore;
@@ -12,8 +13,8 @@ use crate::check::CheckedBatch;
 use crate::picture_layout::PictureLayout;
 use crate::program::{BufferId, Exchange, Program};
 use crate::rope::Rope;
-use crate::{EngineError, Input};
-use model::{ModelSpec, Weights};
+use crate::{CacheType, EngineError, Input};
+use model::Weights;
 
 /// The resources that all shards run with.
 pub struct Common<'a> {
@@ -35,6 +36,7 @@ pub struct Common<'a> {
 pub struct MemorySizes {
     pub num_blocks: usize,
     pub block_size: usize,
+    pub cache_type: CacheType,
     pub state_slots: usize,
     /// The most states that a step keeps to go back behind wrong drafts.
     pub draft_states: usize,
@@ -60,7 +62,7 @@ impl Member {
     /// # Errors
     /// [`EngineError::Unsupported`] for a tensor type that the kernels do not know or cannot cut. [`EngineError::OutOfMemory`].
     pub fn new(kernels: &Kernels, weights: &Weights, program: &Program, sizes: MemorySizes) -> Result<Self, EngineError> {
-        Self::with_layout(kernels, weights, program, (cache_layout(program, &weights.spec), sizes))
+        Self::with_layout(kernels, weights, program, (cache_layout(program, &weights.spec, sizes.cache_type), sizes))
     }
 
     /// Like [`new`](Self::new), with a cache of this layout.
@@ -75,7 +77,7 @@ impl Member {
     ) -> Result<Self, EngineError> {
         let tensors = Tensors { program, kernels, weights };
         let spec = &weights.spec;
-        let MemorySizes { num_blocks, block_size, state_slots, draft_states } = sizes;
+        let MemorySizes { num_blocks, block_size, state_slots, draft_states, .. } = sizes;
         let cache = KvCache::new(layout, num_blocks, block_size).ok_or_else(|| {
             EngineError::OutOfMemory(format!(
                 "a KV cache of {num_blocks} blocks of {block_size} tokens: ask for less context or a smaller cache"
@@ -207,13 +209,4 @@ pub fn rotate(ropes: &[Rope], rotations: &mut [Rows], pool: &mut ThreadPool, bat
         rotations.resize(num_rows);
         rotations.for_each(pool, |i, row| rope.rotation(batch.positions_of(i), row));
     }
-}
-
-/// The keys and values that each layer of a program keeps in the cache.
-fn cache_layout(program: &Program, spec: &ModelSpec) -> CacheLayout {
-    let mut layers = vec![CacheLayer::default(); spec.num_layers()];
-    for kept in &program.caches {
-        layers[kept.layer] = CacheLayer::new(kept.heads, kept.key_dim, kept.value_dim);
-    }
-    CacheLayout::new(layers, spec.cache_groups().iter().map(|group| &group.layers[..]))
 }

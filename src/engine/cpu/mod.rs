@@ -11,6 +11,7 @@ mod experts;
 mod forward;
 mod group;
 mod head;
+mod layout;
 mod matrix;
 mod ops;
 mod outputs;

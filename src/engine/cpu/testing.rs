@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::simd::Kernels;
 use super::{CpuEngine, CpuOptions, Cut};
+use crate::CacheType;
 use gguf::{GgufBuilder, GgufFile};
 use model::Weights;
 
@@ -15,6 +16,7 @@ pub fn options() -> CpuOptions {
         num_blocks: 96,
         least_blocks: 0,
         block_size: 32,
+        cache_type: CacheType::F32,
         max_slots: 4,
         max_batch_tokens: 128,
         state_slots: 5,

@@ -5,7 +5,9 @@ use super::super::simd::rows::Rows;
 use super::buffers::AttentionBuffers;
 use super::heads::Finish;
 use super::step::{Kernel, Step};
+use super::stored_keys::StoredKeys;
 use super::tensors::Tensors;
+use crate::CacheType;
 use crate::program::Attention;
 
 pub struct AttentionKernel {
@@ -14,6 +16,7 @@ pub struct AttentionKernel {
     keys: Option<Finish>,
     values: Option<Finish>,
     sinks: Option<Vec<f32>>,
+    stored: StoredKeys,
     /// The layer whose cache is read.
     layer: usize,
 }
@@ -27,6 +30,7 @@ impl AttentionKernel {
             keys: finish(&op.keys),
             values: finish(&op.values),
             sinks: tensors.optional(op.sinks),
+            stored: StoredKeys::new(op, tensors),
             layer: tensors.program.caches[op.cache].layer,
         }
     }
@@ -34,15 +38,22 @@ impl AttentionKernel {
     fn write(&self, step: &mut Step, b: &mut AttentionBuffers) {
         let Some(keys) = &self.keys else { return };
         keys.run(step, &mut b.k);
-        let places = step.batch.places(step.cache.layer(self.layer).group);
+        let kept = *step.cache.layer(self.layer);
+        let places = step.batch.places(kept.group);
         let dims = [keys.heads.dim, self.op.value_dim];
-        match &self.values {
-            Some(values) => {
-                values.run(step, &mut b.v);
-                step.cache.write(step.pool, self.layer, places, (&b.k, &b.v), dims);
-            }
-            None => step.cache.write(step.pool, self.layer, places, (&b.k, &b.k), dims),
+        let AttentionBuffers { k, v, padded: [prepared, _], .. } = b;
+        if let Some(values) = &self.values {
+            values.run(step, v);
         }
+        let v = if self.values.is_some() { &*v } else { &*k };
+        if kept.writes_rotations {
+            step.cache.write_rotations(step.pool, self.layer, places, &step.rotations[kept.bias.rope]);
+        }
+        if kept.kept == CacheType::Q8 {
+            self.stored.prepare_keys(step, &kept, k, prepared);
+            return step.cache.write(step.pool, self.layer, places, (prepared, v), dims);
+        }
+        step.cache.write(step.pool, self.layer, places, (k, v), dims);
     }
 
     fn attend(&self, step: &mut Step, b: &mut AttentionBuffers, out: &mut Rows) {
@@ -64,7 +75,10 @@ impl AttentionKernel {
             tables: &step.batch.block_tables[kept.group * tables..][..tables],
         };
         let [queries, results] = &mut b.padded;
-        let q = if kept.key_dim == dim {
+        let q = if kept.kept == CacheType::Q8 {
+            self.stored.prepare_queries((step.pool, step.ropes), &kept, &b.q, queries);
+            queries
+        } else if kept.key_dim == dim {
             &b.q
         } else {
             queries.reshape(b.q.num_rows(), heads * kept.key_dim);

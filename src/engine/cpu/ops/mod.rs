@@ -12,6 +12,7 @@ mod mix;
 mod norm;
 mod recurrence;
 mod step;
+mod stored_keys;
 mod streams;
 mod tensors;
 

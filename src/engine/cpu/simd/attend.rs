@@ -1,23 +1,24 @@
-//! Stores keys and values in a paged KV cache, and attends over it.
-//!
-//! A block holds some tokens of all layers of one cache group, layer after layer, with each layer's keys before its values. All blocks have
-//! the size that the largest group needs.
+//! Attends over the blocks of a [`KvCache`] with the rows of a batch.
 
-use super::attention::{Head, Query, TILE};
+use super::Kernels;
+use super::attention::{Head, Query, Scoring, TILE};
+use super::attention_packed::{PackedHead, TILES};
 use super::pool::{Disjoint, ThreadPool};
 use super::rows::Rows;
-use super::zeroed::Zeroed;
-use super::{Kernels, LANES};
-use crate::Batch;
-use crate::check::Places;
+use crate::{Batch, CacheType};
 use model::WindowKind;
 use model::spec::RunSight;
 
+pub use super::kv_cache::{CacheLayer, CacheLayout, KvCache, StoredBias};
+
+/// The most queries of a task.
+const TASK: usize = TILES * TILE;
+
 impl Kernels {
-    /// Attends with each sequence's rows over its cached blocks.
+    /// Attends with each sequence's rows over its cached blocks. Queries have the layer's [`CacheLayer::query_dim`].
     pub fn attend(&self, q: &Rows, out: &mut Rows, pool: &mut ThreadPool, a: &Attend) {
         let layer = *a.cache.layer(a.layer);
-        let (heads, dim, value_dim) = (a.num_heads, layer.key_dim, layer.value_dim);
+        let (heads, dim, value_dim) = (a.num_heads, layer.query_dim(), layer.value_dim);
         assert!(q.width() >= heads * dim && out.width() >= heads * value_dim && q.num_rows() == out.num_rows(), "shapes match");
         assert!(a.sinks.is_none_or(|sinks| sinks.len() == heads), "shapes match");
         let group = heads / layer.num_kv_heads;
@@ -30,7 +31,7 @@ impl Kernels {
             let table = a.table(i);
             assert!(table.len() >= blocks && table[..blocks].iter().all(|&b| (b as usize) < a.cache.num_blocks), "blocks exist");
             for kv_head in 0..layer.num_kv_heads {
-                tasks.extend((0..rows_of(s)).step_by(8 * TILE).map(|row| (i, kv_head, row)));
+                tasks.extend((0..rows_of(s)).step_by(TASK).map(|row| (i, kv_head, row)));
             }
         }
         let (ldq, ldo) = (q.ld(), out.ld());
@@ -38,34 +39,37 @@ impl Kernels {
         pool.run(tasks.len(), &|task, _| {
             let (i, kv_head, first) = tasks[task];
             let s = &a.sequences[i];
-            let head = a.cache.head(a, kv_head, a.table(i));
-            let end = rows_of(s).min(first + 8 * TILE);
-            for start in (first..end).step_by(TILE) {
-                let none = Query {
-                    q: std::ptr::null(),
-                    out: std::ptr::null_mut(),
-                    from: 0,
-                    to: 0,
-                    position: 0,
-                    slope: 0.0,
-                    sink: f32::NEG_INFINITY,
-                };
-                let mut rows = [none; TILE];
-                let count = TILE.min(end - start);
-                for (r, row) in rows[..count].iter_mut().enumerate() {
-                    let (token, h) = ((start + r) / group, kv_head * group + (start + r) % group);
-                    let position = s.first_position + token;
-                    let (from, to) = a.seen(s, position, s.first_row + token);
-                    let (slope, sink) = (a.slope(h), a.sinks.map_or(f32::NEG_INFINITY, |sinks| sinks[h]));
-                    let at = s.first_row + token;
-                    // SAFETY: rows and heads lie within q and out (asserted above); tasks write different heads or rows.
-                    let (q, out) = unsafe { (q.floats().as_ptr().add(at * ldq + h * dim), out.at(at * ldo + h * value_dim)) };
-                    *row = Query { q, out, from, to, position, slope, sink };
-                }
-                // SAFETY: the blocks exist (asserted above); each row sees at least its own position.
-                unsafe { (self.attention)(&head, &rows[..count]) };
+            let count = TASK.min(rows_of(s) - first);
+            let mut rows = [Query::NONE; TASK];
+            for (r, row) in rows[..count].iter_mut().enumerate() {
+                let (token, h) = ((first + r) / group, kv_head * group + (first + r) % group);
+                let position = s.first_position + token;
+                let (from, to) = a.seen(s, position, s.first_row + token);
+                let (slope, sink) = (a.slope(h), a.sinks.map_or(f32::NEG_INFINITY, |sinks| sinks[h]));
+                let at = s.first_row + token;
+                // SAFETY: rows and heads lie within q and out (asserted above); tasks write different heads or rows.
+                let (q, out) = unsafe { (q.floats().as_ptr().add(at * ldq + h * dim), out.at(at * ldo + h * value_dim)) };
+                *row = Query { q, out, from, to, position, slope, sink };
             }
+            // SAFETY: the blocks exist (asserted above); each row sees at least its own position.
+            unsafe { self.attend_rows(a, kv_head, a.table(i), &rows[..count]) };
         });
+    }
+
+    /// Attends with the queries of a task.
+    ///
+    /// # Safety
+    /// The blocks exist up to the last position that a row sees, and each row sees a position.
+    unsafe fn attend_rows(&self, a: &Attend, kv_head: usize, blocks: &[u32], rows: &[Query]) {
+        if a.cache.layer(a.layer).kept == CacheType::F32 {
+            let head = head(a, kv_head, blocks);
+            // SAFETY: the caller keeps the conditions above.
+            return rows.chunks(TILE).for_each(|rows| unsafe { (self.attention)(&head, rows) });
+        }
+        let head = packed_head(a, kv_head, blocks);
+        let mut scratch = Vec::<f32>::with_capacity(head.scratch());
+        // SAFETY: the caller keeps the conditions above; the scratch memory has room, and is written before it is read.
+        unsafe { (self.attention_packed)(&head, rows, scratch.as_mut_ptr()) };
     }
 }
 
@@ -133,6 +137,10 @@ pub struct Attend<'a> {
 }
 
 impl Attend<'_> {
+    fn scoring(&self, layer: &CacheLayer) -> Scoring {
+        Scoring { key_dim: layer.query_dim(), value_dim: layer.value_dim, scale: self.scale, soft_cap: self.soft_cap }
+    }
+
     fn table(&self, i: usize) -> &[u32] {
         let len = self.tables.len() / self.sequences.len();
         &self.tables[i * len..][..len]
@@ -163,159 +171,38 @@ impl Attend<'_> {
     }
 }
 
-/// The data per token that a layer keeps in the cache.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CacheLayer {
-    pub num_kv_heads: usize,
-    /// Floats per key, padded with zeros to a multiple of 16.
-    pub key_dim: usize,
-    /// Floats per value, padded likewise.
-    pub value_dim: usize,
-    /// The layer's cache group.
-    pub group: usize,
-    /// Floats per token of the earlier layers of the group.
-    before: usize,
-}
-
-impl CacheLayer {
-    /// A layer that keeps `num_kv_heads` keys and values of these lengths.
-    pub fn new(num_kv_heads: usize, key_dim: usize, value_dim: usize) -> Self {
-        let [key_dim, value_dim] = [key_dim, value_dim].map(|dim| dim.next_multiple_of(LANES));
-        Self { num_kv_heads, key_dim, value_dim, group: 0, before: 0 }
-    }
-
-    /// Whether the other layer keeps keys and values of the same shape.
-    pub fn has_shape_of(&self, other: &Self) -> bool {
-        let shape = |layer: &Self| [layer.num_kv_heads, layer.key_dim, layer.value_dim];
-        shape(self) == shape(other)
-    }
-
-    /// Floats per token.
-    fn width(&self) -> usize {
-        self.num_kv_heads * (self.key_dim + self.value_dim)
-    }
-
-    /// The starts of a head's keys and values in a block.
-    fn starts(&self, head: usize, block_size: usize) -> [usize; 2] {
-        let values = self.before + self.num_kv_heads * self.key_dim;
-        [self.before + head * self.key_dim, values + head * self.value_dim].map(|floats| floats * block_size)
+/// A head of the cache in float32.
+fn head(a: &Attend, kv_head: usize, blocks: &[u32]) -> Head {
+    let (layer, cache) = (a.cache.layer(a.layer), a.cache);
+    let starts = layer.starts(kv_head, cache.block_size);
+    let part = |start: usize| cache.bytes()[start..].as_ptr().cast();
+    Head {
+        k: part(starts.keys),
+        v: part(starts.values),
+        block_stride: cache.stride() / size_of::<f32>(),
+        block_table: blocks.as_ptr(),
+        block_size: cache.block_size,
+        scoring: a.scoring(layer),
     }
 }
 
-/// The data that each layer of a model keeps in the cache, and its place. `groups` holds the layers of each cache group.
-#[derive(Clone, Debug)]
-pub struct CacheLayout {
-    pub layers: Vec<CacheLayer>,
-    /// Floats per token of a block.
-    width: usize,
-}
-
-impl CacheLayout {
-    pub fn new<'a>(mut layers: Vec<CacheLayer>, groups: impl Iterator<Item = &'a [usize]>) -> Self {
-        let mut width = 0;
-        for (group, members) in groups.enumerate() {
-            let mut before = 0;
-            for &layer in members {
-                (layers[layer].group, layers[layer].before) = (group, before);
-                before += layers[layer].width();
-            }
-            width = width.max(before);
-        }
-        Self { layers, width }
-    }
-
-    /// The size of `num_blocks` blocks, in bytes. None if the product overflows.
-    pub fn bytes(&self, num_blocks: usize, block_size: usize) -> Option<u64> {
-        let floats = self.width.checked_mul(block_size)?.checked_mul(num_blocks)?;
-        (floats as u64).checked_mul(size_of::<f32>() as u64)
-    }
-}
-
-/// The paged KV cache of all layers, in float32.
-///
-/// In a block, keys are stored as `[layer of the group][kv_head, key_dim, block_size]` and values as
-/// `[layer of the group][kv_head, block_size, value_dim]`.
-pub struct KvCache {
-    floats: Zeroed, // [num_blocks, width * block_size]
-    pub num_blocks: usize,
-    /// A multiple of 32.
-    pub block_size: usize,
-    layout: CacheLayout,
-}
-
-impl KvCache {
-    /// Makes a cache. None if the system lacks memory or addresses.
-    pub fn new(layout: CacheLayout, num_blocks: usize, block_size: usize) -> Option<Self> {
-        layout.bytes(num_blocks, block_size)?;
-        Some(Self { floats: Zeroed::new(layout.width * block_size * num_blocks)?, num_blocks, block_size, layout })
-    }
-
-    /// Gives the memory of block `block` and all later blocks back to the system.
-    pub fn give_back_from(&mut self, block: usize) {
-        let floats = self.stride() * block;
-        self.floats.give_back_from(floats);
-    }
-
-    pub fn layer(&self, layer: usize) -> &CacheLayer {
-        &self.layout.layers[layer]
-    }
-
-    /// Floats per block.
-    fn stride(&self) -> usize {
-        self.layout.width * self.block_size
-    }
-
-    fn head(&self, a: &Attend, kv_head: usize, blocks: &[u32]) -> Head {
-        let layer = self.layer(a.layer);
-        let [k, v] = layer.starts(kv_head, self.block_size);
-        Head {
-            k: self.floats[k..].as_ptr(),
-            v: self.floats[v..].as_ptr(),
-            block_stride: self.stride(),
-            block_table: blocks.as_ptr(),
-            block_size: self.block_size,
-            key_dim: layer.key_dim,
-            value_dim: layer.value_dim,
-            scale: a.scale,
-            soft_cap: a.soft_cap,
-        }
-    }
-
-    /// The value at a place of the cache, of a layer with one head.
-    pub fn value(&self, layer: usize, place: usize) -> &[f32] {
-        let (size, kept) = (self.block_size, self.layer(layer));
-        let [_, start] = kept.starts(0, size);
-        &self.floats[place / size * self.stride() + start + place % size * kept.value_dim..][..kept.value_dim]
-    }
-
-    pub fn copy_block(&mut self, from: u32, to: u32) {
-        let stride = self.stride();
-        let [from, to] = [from, to].map(|block| block as usize * stride);
-        self.floats.copy_within(from..from + stride, to);
-    }
-
-    /// Writes each row's K and V to its place in the cache, and zeros to the cache's padding [num_kv_heads, length].
-    pub fn write(&mut self, pool: &mut ThreadPool, layer: usize, places: Places, (k, v): (&Rows, &Rows), dims: [usize; 2]) {
-        let (size, stride, layer) = (self.block_size, self.stride(), *self.layer(layer));
-        assert!(places.iter().all(|&at| (at as usize) < self.num_blocks * size), "places exist");
-        assert!(dims[0] <= layer.key_dim && dims[1] <= layer.value_dim, "shapes match");
-        let floats = Disjoint::new(&mut self.floats);
-        pool.run(places.len(), &|t, _| {
-            let (block, offset) = (places[t] as usize / size, places[t] as usize % size);
-            for h in 0..layer.num_kv_heads {
-                let [to_k, to_v] = layer.starts(h, size).map(|start| block * stride + start);
-                let (k, v) = (&k.row(t)[h * dims[0]..][..dims[0]], &v.row(t)[h * dims[1]..][..dims[1]]);
-                // SAFETY: `Places` are distinct and exist (asserted above), and a task touches its own place alone.
-                unsafe {
-                    let (value, padding) = floats.slice(to_v + offset * layer.value_dim, layer.value_dim).split_at_mut(dims[1]);
-                    value.copy_from_slice(v);
-                    padding.fill(0.0);
-                    for d in 0..layer.key_dim {
-                        *floats.at(to_k + d * size + offset) = k.get(d).copied().unwrap_or(0.0);
-                    }
-                }
-            }
-        });
+/// A head of the cache in fewer bits.
+fn packed_head(a: &Attend, kv_head: usize, blocks: &[u32]) -> PackedHead {
+    let (layer, cache) = (a.cache.layer(a.layer), a.cache);
+    let starts = layer.starts(kv_head, cache.block_size);
+    PackedHead {
+        cache: cache.bytes().as_ptr(),
+        block_stride: cache.stride(),
+        block_table: blocks.as_ptr(),
+        block_size: cache.block_size,
+        keys: starts.keys,
+        values: starts.values,
+        scales: (layer.kept == CacheType::Q8).then_some([starts.key_scales, starts.value_scales]),
+        rotations: layer.rotations(cache.block_size),
+        pairs: layer.bias.pairs,
+        has_rest: layer.bias.has_rest,
+        stored_dim: layer.key_dim,
+        scoring: a.scoring(layer),
     }
 }
 

@@ -9,7 +9,7 @@ use super::{Isa, LANES};
 /// Queries per tile. The queries share a KV head and the passes over its blocks.
 pub const TILE: usize = 4;
 /// Positions per step of the online softmax.
-const STEP: usize = 32;
+pub const STEP: usize = 32;
 
 /// A query: one head of one token.
 #[derive(Clone, Copy)]
@@ -27,6 +27,31 @@ pub struct Query {
     pub sink: f32,
 }
 
+impl Query {
+    /// No query: the place of one in a task.
+    pub const NONE: Self = Self {
+        q: std::ptr::null(),
+        out: std::ptr::null_mut(),
+        from: 0,
+        to: 0,
+        position: 0,
+        slope: 0.0,
+        sink: f32::NEG_INFINITY,
+    };
+}
+
+/// How a query scores keys and sums values.
+#[derive(Clone, Copy)]
+pub struct Scoring {
+    /// Floats of a query and of a key.
+    pub key_dim: usize,
+    /// Floats of a value: a multiple of 16.
+    pub value_dim: usize,
+    pub scale: f32,
+    /// Caps scaled scores: s becomes cap · tanh(s / cap).
+    pub soft_cap: Option<f32>,
+}
+
 /// The parameters that all queries of a tile share.
 #[derive(Clone, Copy)]
 pub struct Head {
@@ -38,37 +63,55 @@ pub struct Head {
     pub block_table: *const u32,
     /// A multiple of 16.
     pub block_size: usize,
-    /// Floats of a key: a multiple of 16.
-    pub key_dim: usize,
-    /// Floats of a value: a multiple of 16.
-    pub value_dim: usize,
-    pub scale: f32,
-    /// Caps scaled scores: s becomes cap · tanh(s / cap).
-    pub soft_cap: Option<f32>,
+    pub scoring: Scoring,
 }
 
 pub type AttentionFn = unsafe fn(&Head, &[Query]);
 
-struct Softmax {
+/// The online softmax of one query.
+#[derive(Clone, Copy)]
+pub struct Softmax {
     max: f32,
     sum: [f32; LANES],
+}
+
+impl Softmax {
+    /// The state before the first position.
+    pub fn new(query: &Query) -> Self {
+        let mut state = Self { max: f32::NEG_INFINITY, sum: [0.0; LANES] };
+        if query.sink != f32::NEG_INFINITY {
+            (state.max, state.sum[0]) = (query.sink, 1.0);
+        }
+        state
+    }
+}
+
+/// The keys and values of one step.
+#[derive(Clone, Copy)]
+pub struct StepRows {
+    /// The first position.
+    pub start: usize,
+    pub k: *const f32,
+    /// Floats from one element of the keys to the next.
+    pub k_stride: usize,
+    pub v: *const f32,
 }
 
 /// Computes the scores of `R` queries for the `STEP` positions that start at `k`, `C` vectors of positions at a time. The first pass
 /// prefetches for the second.
 ///
 /// # Safety
-/// There are `R` rows. `k` is valid for `h.key_dim` rows of `STEP` floats that are `h.block_size` floats apart, each query's `q` for
-/// `h.key_dim` floats, and the processor has the instruction set.
+/// There are `R` rows. The keys of `at` are valid for `h.key_dim` rows of `STEP` floats that are `at.k_stride` floats apart, each query's
+/// `q` for `h.key_dim` floats, and the processor has the instruction set.
 #[inline(always)]
-unsafe fn scores<I: Isa, const R: usize, const C: usize>(h: &Head, rows: &[Query], k: *const f32, out: &mut [[f32; STEP]; TILE]) {
+unsafe fn scores<I: Isa, const R: usize, const C: usize>(h: &Scoring, rows: &[Query], at: &StepRows, out: &mut [[f32; STEP]; TILE]) {
     // SAFETY: the caller keeps the conditions above.
     unsafe {
         let scale = I::splat(h.scale);
         for first in (0..STEP).step_by(C * LANES) {
             let mut acc = [[I::zero(); C]; R];
             for d in 0..h.key_dim {
-                let k = k.add(d * h.block_size + first);
+                let k = at.k.add(d * at.k_stride + first);
                 if first + C * LANES < STEP {
                     I::prefetch(k.add(C * LANES).cast());
                 }
@@ -136,7 +179,7 @@ unsafe fn weigh<I: Isa>(s: &mut [f32; STEP], lo: usize, hi: usize, state: &mut S
 /// is a multiple of 16 · `D`, and the processor has the instruction set.
 #[inline(always)]
 unsafe fn values<I: Isa, const R: usize, const D: usize>(
-    h: &Head,
+    h: &Scoring,
     rows: &[Query],
     v: *const f32,
     p: &[[f32; STEP]; TILE],
@@ -177,71 +220,103 @@ unsafe fn values<I: Isa, const R: usize, const D: usize>(
     }
 }
 
+/// Begins the sums of queries.
+///
 /// # Safety
-/// The conditions of [`attention`], with `R` queries.
+/// Each query's `out` is valid for `value_dim` floats.
+pub unsafe fn begin(rows: &[Query], value_dim: usize) {
+    for row in rows {
+        // SAFETY: the caller keeps the conditions above.
+        unsafe { std::slice::from_raw_parts_mut(row.out, value_dim).fill(0.0) };
+    }
+}
+
+/// The positions that a tile's queries see, from the beginning of a step.
+pub fn seen(rows: &[Query]) -> (usize, usize) {
+    let from = rows.iter().map(|r| r.from).min().unwrap_or(0) / STEP * STEP;
+    (from, rows.iter().map(|r| r.to).max().unwrap_or(0))
+}
+
+/// Attends over one step.
+///
+/// # Safety
+/// The conditions of [`attention`], with `R` queries and their states. `at` points to the step's keys and values.
 #[inline(always)]
-unsafe fn tile<I: Isa, const R: usize>(h: &Head, rows: &[Query]) {
+pub unsafe fn step<I: Isa, const R: usize>(h: &Scoring, rows: &[Query], states: &mut [Softmax], at: &StepRows) {
     // SAFETY: the caller keeps the conditions above.
     unsafe {
-        let mut state = [const { Softmax { max: f32::NEG_INFINITY, sum: [0.0; LANES] } }; R];
-        for (row, state) in rows.iter().zip(&mut state) {
-            if row.sink != f32::NEG_INFINITY {
-                (state.max, state.sum[0]) = (row.sink, 1.0);
-            }
-        }
-        let from = rows.iter().map(|r| r.from).min().unwrap_or(0) / STEP * STEP;
-        let to = rows.iter().map(|r| r.to).max().unwrap_or(0);
-        for row in rows {
-            std::slice::from_raw_parts_mut(row.out, h.value_dim).fill(0.0);
-        }
         let mut s = [[0f32; STEP]; TILE];
-        for start in (from..to).step_by(STEP) {
-            let block = *h.block_table.add(start / h.block_size) as usize * h.block_stride;
-            let offset = start % h.block_size;
-            let k = h.k.add(block + offset);
-            // as many sums as fit in registers
-            if I::ROWS < 4 {
-                scores::<I, R, 1>(h, rows, k, &mut s);
-            } else {
-                scores::<I, R, 2>(h, rows, k, &mut s);
-            }
-            let (mut rescale, mut range) = ([1f32; TILE], (STEP, 0));
-            for r in 0..R {
-                let lo = rows[r].from.saturating_sub(start).min(STEP);
-                let hi = rows[r].to.saturating_sub(start).min(STEP);
-                if rows[r].slope != 0.0 {
-                    for (i, s) in s[r].iter_mut().enumerate() {
-                        *s -= rows[r].slope * rows[r].position.abs_diff(start + i) as f32;
-                    }
-                }
-                if lo < hi {
-                    rescale[r] = weigh::<I>(&mut s[r], lo, hi, &mut state[r]);
-                    range = (range.0.min(lo), range.1.max(hi));
-                } else {
-                    s[r] = [0.0; STEP];
+        // as many sums as fit in registers
+        if I::ROWS < 4 {
+            scores::<I, R, 1>(h, rows, at, &mut s);
+        } else {
+            scores::<I, R, 2>(h, rows, at, &mut s);
+        }
+        let (mut rescale, mut range) = ([1f32; TILE], (STEP, 0));
+        for r in 0..R {
+            let lo = rows[r].from.saturating_sub(at.start).min(STEP);
+            let hi = rows[r].to.saturating_sub(at.start).min(STEP);
+            if rows[r].slope != 0.0 {
+                for (i, s) in s[r].iter_mut().enumerate() {
+                    *s -= rows[r].slope * rows[r].position.abs_diff(at.start + i) as f32;
                 }
             }
-            let v = h.v.add(block + offset * h.value_dim);
-            if I::ROWS == 4 && h.value_dim.is_multiple_of(64) {
-                values::<I, R, 4>(h, rows, v, &s, &rescale, range);
+            if lo < hi {
+                rescale[r] = weigh::<I>(&mut s[r], lo, hi, &mut states[r]);
+                range = (range.0.min(lo), range.1.max(hi));
             } else {
-                values::<I, R, 1>(h, rows, v, &s, &rescale, range);
+                s[r] = [0.0; STEP];
             }
         }
-        for (row, state) in rows.iter().zip(&state) {
+        if I::ROWS == 4 && h.value_dim.is_multiple_of(64) {
+            values::<I, R, 4>(h, rows, at.v, &s, &rescale, range);
+        } else {
+            values::<I, R, 1>(h, rows, at.v, &s, &rescale, range);
+        }
+    }
+}
+
+/// Divides the sums by those of the weights.
+///
+/// # Safety
+/// Each query's `out` is valid for `value_dim` floats, and the processor has the instruction set.
+#[inline(always)]
+pub unsafe fn finish<I: Isa>(rows: &[Query], states: &[Softmax], value_dim: usize) {
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        for (row, state) in rows.iter().zip(states) {
             let scale = I::splat(1.0 / I::reduce_add(I::load(state.sum.as_ptr())));
-            for d in (0..h.value_dim).step_by(16) {
+            for d in (0..value_dim).step_by(16) {
                 I::store(row.out.add(d), I::mul(I::load(row.out.add(d)), scale));
             }
         }
     }
 }
 
+/// # Safety
+/// The conditions of [`attention`], with `R` queries.
+#[inline(always)]
+unsafe fn tile<I: Isa, const R: usize>(h: &Head, rows: &[Query]) {
+    // SAFETY: the caller keeps the conditions above.
+    unsafe {
+        let mut states: [Softmax; R] = std::array::from_fn(|r| Softmax::new(&rows[r]));
+        begin(rows, h.scoring.value_dim);
+        let (from, to) = seen(rows);
+        for start in (from..to).step_by(STEP) {
+            let block = *h.block_table.add(start / h.block_size) as usize * h.block_stride;
+            let offset = start % h.block_size;
+            let (k, v) = (h.k.add(block + offset), h.v.add(block + offset * h.scoring.value_dim));
+            step::<I, R>(&h.scoring, rows, &mut states, &StepRows { start, k, k_stride: h.block_size, v });
+        }
+        finish::<I>(rows, &states, h.scoring.value_dim);
+    }
+}
+
 /// Attends with one tile of queries.
 ///
 /// # Safety
-/// Queries and head point to live memory. There are at most `TILE` queries, and each sees at least one position. Both lengths are multiples
-/// of 16. The processor has the instruction set.
+/// Queries and head point to live memory. There are at most `TILE` queries, and each sees at least one position. The length of values is a
+/// multiple of 16. The processor has the instruction set.
 #[inline(always)]
 pub unsafe fn attention<I: Isa>(h: &Head, rows: &[Query]) {
     // SAFETY: the caller keeps the conditions above.

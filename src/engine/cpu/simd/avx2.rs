@@ -1,8 +1,9 @@
-//! Implements [`Isa`] with AVX2 and FMA. A vector is two registers.
+//! Implements [`Isa`] with AVX2, FMA and F16C. A vector is two registers.
 
 use std::arch::x86_64::*;
 
 use super::Isa;
+use super::halves::f16_at;
 
 #[derive(Clone, Copy)]
 pub struct Avx2;
@@ -35,7 +36,7 @@ unsafe fn quarter(v: V) -> __m128 {
     }
 }
 
-// SAFETY: `dispatch` chooses it only if the processor has AVX2 and FMA.
+// SAFETY: `dispatch` chooses it only if the processor has AVX2, FMA and F16C.
 unsafe impl Isa for Avx2 {
     type V = V;
     const NAME: &'static str = "avx2";
@@ -60,6 +61,24 @@ unsafe impl Isa for Avx2 {
             _mm256_storeu_ps(p, v.0);
             _mm256_storeu_ps(p.add(8), v.1);
         }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(p: *const u16) -> V {
+        // SAFETY: the caller keeps the conditions of the trait.
+        unsafe { (_mm256_cvtph_ps(_mm_loadu_si128(p.cast())), _mm256_cvtph_ps(_mm_loadu_si128(p.add(8).cast()))) }
+    }
+    #[inline(always)]
+    unsafe fn load_i8(p: *const i8) -> V {
+        // SAFETY: the caller keeps the conditions of the trait.
+        unsafe {
+            let half = |p: *const i8| _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast())));
+            (half(p), half(p.add(8)))
+        }
+    }
+    #[inline(always)]
+    unsafe fn splat_f16(p: *const u16) -> V {
+        // SAFETY: the caller keeps the conditions of the trait.
+        unsafe { Self::splat(f16_at(p.cast())) }
     }
     #[inline(always)]
     unsafe fn add(a: V, b: V) -> V {

@@ -3,6 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::Isa;
+use super::halves::f16_at;
 
 #[derive(Clone, Copy)]
 pub struct Avx512;
@@ -29,6 +30,21 @@ unsafe impl Isa for Avx512 {
     unsafe fn store(p: *mut f32, v: __m512) {
         // SAFETY: the caller keeps the conditions of the trait.
         unsafe { _mm512_storeu_ps(p, v) }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(p: *const u16) -> __m512 {
+        // SAFETY: the caller keeps the conditions of the trait.
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(p.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn load_i8(p: *const i8) -> __m512 {
+        // SAFETY: the caller keeps the conditions of the trait.
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast()))) }
+    }
+    #[inline(always)]
+    unsafe fn splat_f16(p: *const u16) -> __m512 {
+        // SAFETY: the caller keeps the conditions of the trait.
+        unsafe { _mm512_set1_ps(f16_at(p.cast())) }
     }
     #[inline(always)]
     unsafe fn add(a: __m512, b: __m512) -> __m512 {

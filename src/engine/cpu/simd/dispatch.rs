@@ -1,17 +1,19 @@
 //! Defines the kernels' entry points with their target features, and chooses among them at run time.
 
 use super::attention::{self, AttentionFn};
+use super::attention_packed::{self, PackedFn, PackedHead};
 use super::linear::{self, Kernel, LinearArgs, MAX_TILE, MicroTable, Span, Sums};
 use super::ops::{self, Gate, Sigmoidal};
 use super::scan::{self, DeltaArgs, ScanArgs};
 use super::{Dequant, Isa, scalar};
 
-/// The kernels of one instruction set. A function's conditions are those of the generic function of its name in `attention`, `linear`,
+/// The kernels of one instruction set. A function's conditions are those of the generic function of its name in `attention`, `attention_packed`, `linear`,
 /// `ops` or `scan`. A `Kernels` comes only from [`available`], so the processor has the instruction set.
 pub struct Kernels {
     pub name: &'static str,
     pub(super) micro: &'static MicroTable,
     pub(super) attention: AttentionFn,
+    pub(super) attention_packed: PackedFn,
     pub(super) rmsnorm: unsafe fn(*mut f32, *const f32, *const f32, usize, f32),
     /// (output, input, (weight, bias), length, epsilon)
     pub(super) layernorm: unsafe fn(*mut f32, *const f32, (*const f32, *const f32), usize, f32),
@@ -67,6 +69,15 @@ macro_rules! kernels {
                 // SAFETY: the caller keeps the conditions above.
                 unsafe {
                     attention::attention::<$isa>(h, rows)
+                }
+            }
+            /// # Safety
+            /// The conditions of [`attention_packed::attention`], and the processor has the features.
+            $(#[target_feature(enable = $feature)])?
+            unsafe fn attend_packed(h: &PackedHead, rows: &[attention::Query], scratch: *mut f32) {
+                // SAFETY: the caller keeps the conditions above.
+                unsafe {
+                    attention_packed::attention::<$isa>(h, rows, scratch)
                 }
             }
             /// # Safety
@@ -203,6 +214,7 @@ macro_rules! kernels {
                 name: <$isa>::NAME,
                 micro: &MICRO,
                 attention: attend,
+                attention_packed: attend_packed,
                 rmsnorm,
                 layernorm,
                 soft_cap,

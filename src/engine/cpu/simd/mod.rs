@@ -11,6 +11,7 @@
 
 pub(crate) mod attend;
 mod attention;
+mod attention_packed;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 #[cfg(target_arch = "x86_64")]
@@ -25,9 +26,11 @@ mod fixed;
 pub(crate) mod fixed_block;
 #[cfg(target_arch = "x86_64")]
 mod halves;
+pub(crate) mod kv_cache;
 pub(crate) mod linear;
 pub(crate) mod norm;
 mod ops;
+pub(crate) mod packing;
 pub(crate) mod pool;
 mod portable;
 pub(crate) mod recurrence;
@@ -45,7 +48,7 @@ pub(crate) const LANES: usize = 16;
 /// 16 lanes of float32 on some instruction set.
 ///
 /// # Safety
-/// An implementation needs no other instruction set than its own, and touches only the 16 floats that its functions' conditions name.
+/// An implementation needs no other instruction set than its own, and touches only the 16 elements that its functions' conditions name.
 pub(crate) unsafe trait Isa: Copy + 'static {
     type V: Copy;
     const NAME: &'static str;
@@ -65,6 +68,21 @@ pub(crate) unsafe trait Isa: Copy + 'static {
     /// # Safety
     /// `p` is valid for writes of 16 floats, and the processor has the instruction set.
     unsafe fn store(p: *mut f32, v: Self::V);
+    /// Converts float16, which is exact.
+    ///
+    /// # Safety
+    /// `p` is valid for reads of 16 numbers of 16 bits, and the processor has the instruction set.
+    unsafe fn load_f16(p: *const u16) -> Self::V;
+    /// Converts integers of 8 bits, which is exact.
+    ///
+    /// # Safety
+    /// `p` is valid for reads of 16 bytes, and the processor has the instruction set.
+    unsafe fn load_i8(p: *const i8) -> Self::V;
+    /// Converts a float16 and copies it to all lanes.
+    ///
+    /// # Safety
+    /// `p` is valid for a read, and the processor has the instruction set.
+    unsafe fn splat_f16(p: *const u16) -> Self::V;
     /// # Safety
     /// The processor has the instruction set.
     unsafe fn add(a: Self::V, b: Self::V) -> Self::V;

@@ -1,6 +1,7 @@
 //! Implements [`Isa`](super::Isa) in plain Rust, for any processor.
 
 use super::Isa;
+use model::dequant::f16_to_f32;
 
 #[derive(Clone, Copy)]
 pub struct Portable;
@@ -36,6 +37,23 @@ unsafe impl Isa for Portable {
     unsafe fn store(p: *mut f32, v: Self::V) {
         // SAFETY: the caller keeps the conditions of the trait.
         unsafe { p.cast::<[f32; 16]>().write_unaligned(v) }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(p: *const u16) -> Self::V {
+        // SAFETY: the caller keeps the conditions of the trait.
+        let halves = unsafe { p.cast::<[u16; 16]>().read_unaligned() };
+        lanes!(|i| f16_to_f32(halves[i]))
+    }
+    #[inline(always)]
+    unsafe fn load_i8(p: *const i8) -> Self::V {
+        // SAFETY: the caller keeps the conditions of the trait.
+        let bytes = unsafe { p.cast::<[i8; 16]>().read_unaligned() };
+        lanes!(|i| f32::from(bytes[i]))
+    }
+    #[inline(always)]
+    unsafe fn splat_f16(p: *const u16) -> Self::V {
+        // SAFETY: the caller keeps the conditions of the trait.
+        [f16_to_f32(unsafe { p.read_unaligned() }); 16]
     }
     #[inline(always)]
     unsafe fn add(a: Self::V, b: Self::V) -> Self::V {
